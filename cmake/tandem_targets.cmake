@@ -1,0 +1,55 @@
+# One static library a module or leaf, one executable a test file.
+
+set(TANDEM_WARNINGS -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror)
+
+# Flags that every target of the project has.
+add_library(tandem_options INTERFACE)
+target_compile_features(tandem_options INTERFACE cxx_std_20)
+target_compile_options(tandem_options INTERFACE ${TANDEM_WARNINGS})
+if(TANDEM_SANITIZE)
+  target_compile_options(tandem_options INTERFACE -fsanitize=${TANDEM_SANITIZE} -fno-omit-frame-pointer -g)
+  target_link_options(tandem_options INTERFACE -fsanitize=${TANDEM_SANITIZE})
+endif()
+
+# tandem_library(symm_cpu SOURCES a.cpp b.cpp DEPENDS device bootstrap)
+#   -> target tandem_symm_cpu, alias tandem::symm_cpu. DEPENDS names modules.
+function(tandem_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "SOURCES;DEPENDS;PRIVATE_LIBRARIES")
+  add_library(tandem_${name} STATIC ${ARG_SOURCES})
+  add_library(tandem::${name} ALIAS tandem_${name})
+  set_target_properties(tandem_${name} PROPERTIES EXPORT_NAME ${name})
+  target_include_directories(
+    tandem_${name}
+    PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>
+    PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_compile_features(tandem_${name} PUBLIC cxx_std_20)
+  target_link_libraries(tandem_${name} PRIVATE $<BUILD_INTERFACE:tandem_options> $<BUILD_INTERFACE:fmt::fmt-header-only>
+                                               ${ARG_PRIVATE_LIBRARIES})
+  target_link_libraries(tandem_${name} PUBLIC tl::expected)
+  foreach(module IN LISTS ARG_DEPENDS)
+    target_link_libraries(tandem_${name} PUBLIC tandem::${module})
+  endforeach()
+  set_property(GLOBAL APPEND PROPERTY TANDEM_LIBRARIES tandem_${name})
+endfunction()
+
+# tandem_test(unit base_shape SOURCES shape_test.cpp DEPENDS base [LIBRARIES ...] [TIMEOUT s])
+#   -> executable test_unit_base_shape, its cases as ctest tests with the label `unit`. Only `unit` and `race` tests
+#      may include internal headers (src/).
+function(tandem_test class name)
+  cmake_parse_arguments(PARSE_ARGV 2 ARG "" "TIMEOUT" "SOURCES;DEPENDS;LIBRARIES")
+  set(target test_${class}_${name})
+  add_executable(${target} ${ARG_SOURCES})
+  target_link_libraries(${target} PRIVATE tandem_options fmt::fmt-header-only GTest::gtest ${ARG_LIBRARIES})
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/include)
+  if(class STREQUAL "unit" OR class STREQUAL "race")
+    target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  endif()
+  foreach(module IN LISTS ARG_DEPENDS)
+    target_link_libraries(${target} PRIVATE tandem::${module})
+  endforeach()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  gtest_discover_tests(${target} TEST_PREFIX "${class}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+                       PROPERTIES LABELS ${class} TIMEOUT ${ARG_TIMEOUT})
+endfunction()

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tandem/base/error.hpp>
+
+namespace tandem {
+
+enum class LogLevel : std::uint8_t { kDebug, kInfo, kWarning, kError, kOff };
+
+/// Everything tandem takes from the environment, read once. No other code reads a variable. Pass it on; there
+/// is no global. All timeouts are finite and positive.
+struct Config {
+  /// TANDEM_LOG = debug | info | warning | error | off.
+  LogLevel log_level = LogLevel::kWarning;
+  /// TANDEM_OP_TIMEOUT_MS: longest a wait inside an op may take.
+  std::chrono::milliseconds op_timeout{30'000};
+  /// TANDEM_RENDEZVOUS_TIMEOUT_MS: longest a host-side exchange may take.
+  std::chrono::milliseconds rendezvous_timeout{60'000};
+  /// TANDEM_SPIN_US: spin before sleeping. Unset: by ranks against usable cores.
+  std::optional<std::chrono::microseconds> spin;
+  /// TANDEM_LINK_DELAY_US: time a copy from a peer takes before its first byte, without using the processor.
+  std::chrono::microseconds link_delay{0};
+  /// TANDEM_ISA = scalar | avx2 | avx512: forces the CPU kernels' instruction set.
+  std::optional<std::string> isa;
+  /// TANDEM_FAULT: faults to inject, see fault.hpp.
+  std::string fault;
+
+  /// Errors: kInvalidArgument naming the variable, its value and what is allowed.
+  [[nodiscard]] static Result<Config> from_environment();
+};
+
+}  // namespace tandem

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <chrono>
+
+namespace tandem {
+
+/// A point on the monotonic clock after which a wait gives up.
+class Deadline {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  [[nodiscard]] static Deadline after(std::chrono::nanoseconds duration) {
+    return Deadline(Clock::now() + duration);
+  }
+  /// Waits for ever; has to be spelled.
+  [[nodiscard]] static Deadline never() { return Deadline(Clock::time_point::max()); }
+
+  [[nodiscard]] bool expired() const { return Clock::now() >= at_; }
+  /// Zero once expired.
+  [[nodiscard]] std::chrono::nanoseconds remaining() const {
+    const auto now = Clock::now();
+    return now >= at_ ? std::chrono::nanoseconds(0) : at_ - now;
+  }
+  [[nodiscard]] Clock::time_point at() const { return at_; }
+  [[nodiscard]] static Deadline earlier(Deadline x, Deadline y) { return x.at_ < y.at_ ? x : y; }
+
+ private:
+  explicit Deadline(Clock::time_point at) : at_(at) {}
+  Clock::time_point at_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+#include <utility>
+
+namespace tandem {
+
+/// Whether something can run here, and if not, why. "Cannot run here" is an answer, not an error.
+struct Support {
+  bool ok = true;
+  std::string why_not;
+
+  [[nodiscard]] static Support yes() { return {}; }
+  [[nodiscard]] static Support no(std::string why) { return {false, std::move(why)}; }
+  explicit operator bool() const { return ok; }
+};
+
+}  // namespace tandem

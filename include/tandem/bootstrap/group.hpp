@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tandem/base/config.hpp>
+#include <tandem/base/error.hpp>
+#include <tandem/base/fault.hpp>
+#include <tandem/bootstrap/store.hpp>
+#include <vector>
+
+namespace tandem {
+
+struct GroupOptions {
+  int rank = 0;
+  int size = 1;
+  std::string name = "world";
+  std::shared_ptr<Store> store;
+  Config config;
+};
+
+/// The ranks that run an op together. Every rank issues the group's ops in the same order; ops of one group never
+/// overlap each other, ops of different groups may. One host thread at a time may use a Group.
+///
+/// After a timeout, a lost peer or a mismatch the group is *poisoned*: every later call on every rank returns the
+/// first error, and only destroying it (and creating another) helps.
+class Group {
+ public:
+  /// Collective over `size` ranks. A name may be used again after the group is destroyed.
+  /// Errors: kInvalidArgument for a rank outside [0, size), size < 1, or a rank that is already taken;
+  ///         kTimeout naming the ranks that did not come; kMismatch when ranks disagree about the size or version.
+  [[nodiscard]] static Result<std::unique_ptr<Group>> create(const GroupOptions& options);
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  [[nodiscard]] int rank() const;
+  [[nodiscard]] int size() const;
+  [[nodiscard]] const std::string& name() const;
+  [[nodiscard]] const Config& config() const;
+  [[nodiscard]] const FaultPlan& faults() const;
+  [[nodiscard]] Store& store() const;
+
+  /// A group of some of this group's ranks, in the order given; collective over those ranks only.
+  /// Errors: kInvalidArgument when this rank is not among them, or for duplicates and ranks out of range.
+  [[nodiscard]] Result<std::unique_ptr<Group>> subgroup(std::span<const int> ranks, std::string_view name);
+
+  /// Ok, or the error that poisoned the group.
+  [[nodiscard]] Result<void> status() const;
+  /// Poisons the group on every rank; the first error wins. `culprit` is the rank at fault, -1 if unknown.
+  void poison(const Error& error, int culprit);
+
+  /// Every rank's bytes, in rank order; blocks the host. Collective.
+  /// Errors: kTimeout naming the missing ranks, kPeerLost; both poison the group.
+  [[nodiscard]] Result<std::vector<Store::Bytes>> all_gather(std::span<const std::byte> mine,
+                                                             std::string_view what);
+
+  /// One object of type T that lives with the group; made by `make` at first use. `key` is unique to T.
+  template <class T>
+  [[nodiscard]] T& extension(std::string_view key, const std::function<std::shared_ptr<T>()>& make) {
+    std::shared_ptr<void>& slot = extension_slot(key);
+    if (!slot) slot = make();
+    return *static_cast<T*>(slot.get());
+  }
+
+  class Impl;
+  [[nodiscard]] Impl& impl() const { return *impl_; }
+
+ private:
+  explicit Group(std::unique_ptr<Impl> impl);
+  std::shared_ptr<void>& extension_slot(std::string_view key);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tandem/base/config.hpp>
+#include <tandem/base/error.hpp>
+#include <tandem/base/tensor.hpp>
+#include <tandem/device/event.hpp>
+#include <tandem/device/stream.hpp>
+
+namespace tandem {
+
+/// Memory of one device; freed with its last owner. Move-only.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(void* data, std::int64_t num_bytes, std::shared_ptr<void> owner)
+      : data_(data), num_bytes_(num_bytes), owner_(std::move(owner)) {}
+  Buffer(Buffer&&) noexcept = default;
+  Buffer& operator=(Buffer&&) noexcept = default;
+
+  [[nodiscard]] void* data() const { return data_; }
+  [[nodiscard]] std::int64_t size_bytes() const { return num_bytes_; }
+  [[nodiscard]] const std::shared_ptr<void>& owner() const { return owner_; }
+
+ private:
+  void* data_ = nullptr;
+  std::int64_t num_bytes_ = 0;
+  std::shared_ptr<void> owner_;
+};
+
+/// One processor with memory and streams: a GPU, or the cores of this host. Must outlive what it makes.
+/// The parts of a backend that live in higher modules (symmetric memory, products, collectives) are attached as
+/// *services*, by open_device() in tandem/backend/backend.hpp.
+class Device {
+ public:
+  virtual ~Device() = default;
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  [[nodiscard]] DeviceId id() const { return id_; }
+  [[nodiscard]] const Config& config() const { return config_; }
+  /// For people: "Intel(R) Xeon(R) Processor @ 2.80GHz, 2 cores, avx512".
+  [[nodiscard]] virtual std::string description() const = 0;
+
+  [[nodiscard]] virtual Result<std::unique_ptr<Stream>> create_stream(int priority = 0) = 0;
+  [[nodiscard]] virtual Result<std::unique_ptr<Event>> create_event() = 0;
+  /// Uninitialised, at least 64-byte aligned. Errors: kOutOfMemory with the bytes asked for.
+  [[nodiscard]] virtual Result<Buffer> allocate(std::int64_t num_bytes) = 0;
+  /// Contiguous, zeroed.
+  [[nodiscard]] Result<Tensor> allocate_tensor(const Dims& sizes, DType dtype);
+  /// Whether the host may read this device's memory by pointer.
+  [[nodiscard]] virtual bool is_host_accessible() const = 0;
+  /// Host-blocking copies between host memory and this device's memory; both contiguous and equal in bytes.
+  [[nodiscard]] virtual Result<void> copy_from_host(const void* from, const TensorView& to) = 0;
+  [[nodiscard]] virtual Result<void> copy_to_host(const TensorView& from, void* to) = 0;
+
+  /// The library's own stream of this priority, made at first use; for work that runs beside the caller's stream.
+  [[nodiscard]] Result<Stream*> side_stream(int priority = 0);
+
+  /// The part of this backend that implements `Service`, or null. Service::kServiceName names it.
+  template <class Service>
+  [[nodiscard]] Service* service() const {
+    const auto found = services_.find(Service::kServiceName);
+    return found == services_.end() ? nullptr : static_cast<Service*>(found->second.get());
+  }
+  template <class Service>
+  void attach(std::shared_ptr<Service> service) {
+    services_[Service::kServiceName] = std::move(service);
+  }
+
+ protected:
+  Device(DeviceId id, const Config& config) : id_(id), config_(config) {}
+  /// Derived destructors call it first: side streams must end before what they run on.
+  void destroy_side_streams() { side_streams_.clear(); }
+
+ private:
+  DeviceId id_;
+  Config config_;
+  std::map<int, std::unique_ptr<Stream>> side_streams_;
+  std::map<std::string_view, std::shared_ptr<void>> services_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <tandem/base/deadline.hpp>
+#include <tandem/base/error.hpp>
+#include <tandem/base/tensor.hpp>
+#include <tandem/device/event.hpp>
+
+namespace tandem {
+
+class Device;
+
+/// A queue of work on one device, done in order. Every call checks its arguments now, enqueues and returns; a fault
+/// met while the work runs is returned by synchronize(), and what was queued behind it is skipped. One host
+/// thread at a time may enqueue.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  [[nodiscard]] Device& device() const { return device_; }
+  /// Lower is more urgent, as in CUDA; 0 is the default.
+  [[nodiscard]] int priority() const { return priority_; }
+
+  /// Copies elements. Shapes: equal, any strides. Types: equal. Contiguous copies go by copy engine.
+  /// Errors: kInvalidArgument for different shapes, types or memory this device cannot reach.
+  [[nodiscard]] Result<void> copy(const TensorView& from, const TensorView& to);
+
+  /// Writes one word once everything earlier in this stream is done and visible to the whole system.
+  /// Shapes: words [n], u32, contiguous, on this device, symmetric or not. Units: offset in words.
+  /// Errors: kInvalidArgument for another type or shape, offset outside [0, n), value outside [0, 2^32).
+  [[nodiscard]] Result<void> stream_write_value32(const TensorView& words, std::int64_t offset, std::int64_t value);
+
+  /// Sets words [offset, offset + count). Errors as above, and for count < 1.
+  [[nodiscard]] Result<void> memset32(const TensorView& words, std::int64_t offset, std::int64_t value,
+                                      std::int64_t count = 1);
+
+  /// Keeps the stream, and nothing else, busy for at least this long.
+  [[nodiscard]] Result<void> sleep(std::chrono::nanoseconds duration);
+
+  [[nodiscard]] Result<void> record(Event& event);
+  /// Later work here waits for the event's last record; no wait if it was never recorded.
+  [[nodiscard]] Result<void> wait(const Event& event);
+  /// Later work here waits for all that is enqueued on `other` so far.
+  [[nodiscard]] Result<void> wait(Stream& other);
+
+  /// Blocks the host until all is done. Errors: the first fault since the last call (which is then forgotten), or
+  /// kTimeout.
+  [[nodiscard]] Result<void> synchronize(Deadline deadline = Deadline::never());
+
+  /// Whether work is being recorded for replay instead of run; allocation and rendezvous refuse then.
+  [[nodiscard]] virtual bool is_capturing() const { return false; }
+
+ protected:
+  Stream(Device& device, int priority) : device_(device), priority_(priority) {}
+
+  virtual Result<void> do_copy(const TensorView& from, const TensorView& to) = 0;
+  virtual Result<void> do_write_value32(std::uint32_t* word, std::uint32_t value) = 0;
+  virtual Result<void> do_memset32(std::uint32_t* words, std::uint32_t value, std::int64_t count) = 0;
+  virtual Result<void> do_sleep(std::chrono::nanoseconds duration) = 0;
+  virtual Result<void> do_record(Event& event) = 0;
+  virtual Result<void> do_wait(const Event& event) = 0;
+  virtual Result<void> do_wait(Stream& other) = 0;
+  virtual Result<void> do_synchronize(Deadline deadline) = 0;
+
+ private:
+  Device& device_;
+  int priority_;
+};
+
+}  // namespace tandem

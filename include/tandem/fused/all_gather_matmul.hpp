@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <tandem/base/error.hpp>
+#include <tandem/base/tensor.hpp>
+#include <tandem/bootstrap/group.hpp>
+#include <tandem/device/stream.hpp>
+#include <tandem/fused/report.hpp>
+#include <tandem/symm/handle.hpp>
+#include <tandem/trace/enqueue_trace.hpp>
+
+namespace tandem {
+
+struct AllGatherMatmulArgs {
+  TensorView a;                            ///< this rank's shard [..., k]; any strides
+  std::span<const TensorView> b;           ///< [k, n_i]; [gather_size, n_i] when gathering the last dim
+  int gather_dim = 0;                      ///< in [0, a.dim())
+  std::int64_t gather_size = 0;            ///< size of gather_dim over all ranks
+  std::span<const TensorView> out;         ///< one a b, with output_layout()
+  std::optional<TensorView> gathered;      ///< all of a, with gathered_layout(); left out: not kept
+  std::span<const TensorView> bias;        ///< empty, or one [n_i] a b
+  std::shared_ptr<symm::Handle> a_handle;  ///< set if `a` is symmetric memory: it is then read in place
+  Algorithm algorithm = Algorithm::kAuto;
+  trace::EnqueueTrace* trace = nullptr;  ///< receives what `pipelined` enqueues
+};
+
+/// Gathers a along a dim and multiplies it with each b: out_i = all_gather(a) * b_i (+ bias_i).
+/// Shapes:  rank r holds shard_of(gather_size, W, r) of gather_dim. out_i: a's sizes with gather_size and n_i.
+/// Types:   f32, bf16 or f16, the same for all; f32 sums; one rounding. The same bits on every rank, for every W and
+///          algorithm, unless the last dim is gathered: then K-slices add in rank order.
+/// Order:   enqueued on `stream`; the host blocks only in the first call of a problem. out is ready for later work on
+///          `stream`, not for the host.
+/// Errors:  kInvalidArgument now, before anything is enqueued (the other ranks get kMismatch); kMismatch on every rank
+///          when dtype, k, gather_size, gather_dim, other sizes of a, or algorithm differ (n_i and the number of b's
+///          may); kTimeout / kPeerLost at the next Stream::synchronize().
+/// Source:  docs/design/schedules.md
+[[nodiscard]] Result<OpReport> fused_all_gather_matmul(const AllGatherMatmulArgs& args, Group& group,
+                                                       Stream& stream);
+
+/// What out[i] must look like: memory order is gather-dim-major, as in PyTorch's op.
+/// Errors: kInvalidArgument when a, b[i], gather_dim and gather_size do not fit.
+[[nodiscard]] Result<Layout> output_layout(const AllGatherMatmulArgs& args, int i);
+[[nodiscard]] Result<Layout> gathered_layout(const AllGatherMatmulArgs& args);
+
+}  // namespace tandem

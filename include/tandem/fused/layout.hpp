@@ -1,0 +1,25 @@
+#pragma once
+
+#include <span>
+#include <tandem/base/error.hpp>
+#include <tandem/base/tensor.hpp>
+#include <tandem/device/stream.hpp>
+
+namespace tandem {
+
+/// A tensor with the values of `t` whose permutation by `perm` is contiguous: `t` itself when it already is, else
+/// `storage` (allocated here) after one copy on `stream`.
+struct Restrided {
+  TensorView view;
+  Tensor storage;  ///< empty when nothing was copied
+};
+[[nodiscard]] Result<Restrided> make_contiguous_for_perm(const TensorView& t, std::span<const int> perm,
+                                                         Stream& stream);
+
+/// The layout that fused_all_gather_matmul takes without a copy: gather_dim outermost, the rest in order.
+[[nodiscard]] Result<Restrided> restride_for_all_gather_matmul(const TensorView& a, int gather_dim, Stream& stream);
+/// The same for fused_matmul_reduce_scatter.
+[[nodiscard]] Result<Restrided> restride_for_matmul_reduce_scatter(const TensorView& a, int scatter_dim,
+                                                                   Stream& stream);
+
+}  // namespace tandem

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tandem/base/error.hpp>
+#include <tandem/base/support.hpp>
+#include <tandem/base/tensor.hpp>
+#include <tandem/device/device.hpp>
+#include <tandem/device/stream.hpp>
+
+namespace tandem::gemm {
+
+/// out [m, n] = a [m, k] * b [k, n] (+ bias [n]), or out += a * b.
+/// Types: a and b f32, bf16 or f16, equal; out the same or f32; bias as out. f32 sums in ascending k, one rounding.
+struct Problem {
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  DType in = DType::kF32;
+  DType out = DType::kF32;
+  bool bias = false;
+  bool accumulate = false;  ///< needs out = f32
+  friend bool operator==(const Problem&, const Problem&) = default;
+};
+
+/// "mm 512x1024x2048 bf16 -> f32".
+[[nodiscard]] std::string to_string(const Problem& problem);
+
+/// Any strides, for all of them; row-major or column-major operands are read in place, the rest packed.
+struct MmArgs {
+  TensorView a;
+  TensorView b;
+  TensorView out;
+  std::optional<TensorView> bias;
+  bool accumulate = false;
+};
+
+/// The problem of these arguments. Errors: kInvalidArgument with the values when they do not fit together.
+[[nodiscard]] Result<Problem> problem_of(const MmArgs& args);
+
+/// A problem with the implementation that will run it. Reusable, cheap to copy, valid as long as the device.
+class Plan {
+ public:
+  [[nodiscard]] const Problem& problem() const { return problem_; }
+  /// "cpu/tile_avx512".
+  [[nodiscard]] std::string_view implementation() const { return implementation_; }
+  Plan(const Problem& problem, std::string_view implementation, const void* leaf)
+      : problem_(problem), implementation_(implementation), leaf_(leaf) {}
+  [[nodiscard]] const void* leaf() const { return leaf_; }
+
+ private:
+  Problem problem_;
+  std::string_view implementation_;
+  const void* leaf_;
+};
+
+/// Whether this device has an implementation, and if not, each one's reason.
+[[nodiscard]] Support can_run(const Problem& problem, const Device& device);
+[[nodiscard]] Result<Plan> plan(const Problem& problem, const Device& device);
+/// Enqueues. Order: out is ready for later work on `stream`. No allocation on the repeat path.
+/// Errors:  kInvalidArgument when the arguments are not of the plan's problem.
+[[nodiscard]] Result<void> run(const Plan& plan, const MmArgs& args, Stream& stream);
+
+/// problem_of, plan and run in one call.
+[[nodiscard]] Result<void> mm(const MmArgs& args, Stream& stream);
+
+}  // namespace tandem::gemm

@@ -1,0 +1,39 @@
+#pragma once
+
+// For communication kernels of your own: what a handle gives to a kernel, and the three things a kernel does with
+// it. The names are the same in a CUDA kernel and in code launched on a CPU stream (tandem/cpu/launch.hpp).
+// Example: examples/one_shot_all_reduce.cpp.
+
+#include <cstdint>
+
+namespace tandem::symm {
+
+/// Trivially copyable; pass it to a kernel by value. Valid as long as the handle and its group.
+struct KernelHandle {
+  int rank = 0;
+  int world_size = 1;
+  int num_channels = 0;
+  void* const* buffers = nullptr;             ///< by rank
+  std::uint32_t* const* signal_pads = nullptr;  ///< by rank
+  std::int64_t timeout_ns = 0;
+  void* control = nullptr;  ///< tandem's own: abort word, doorbells
+};
+
+/// Whether a put publishes this thread's earlier writes.
+enum class PutOrder : std::uint8_t { kRelaxed, kRelease };
+/// Whether a wait makes the sender's writes visible.
+enum class WaitOrder : std::uint8_t { kRelaxed, kAcquire };
+
+// Each returns false when the wait gave up (deadline, lost peer, poisoned group): return from the kernel then; the
+// error is found at Stream::synchronize() after launch_checked(), and in Group::status().
+
+/// Signals `dst` on `channel`.
+[[nodiscard]] bool put_signal(const KernelHandle& handle, int dst, int channel, PutOrder order = PutOrder::kRelease);
+/// Waits for the signal of `src` on `channel` and consumes it.
+[[nodiscard]] bool wait_signal(const KernelHandle& handle, int src, int channel,
+                               WaitOrder order = WaitOrder::kAcquire);
+/// Block `block` of every rank meets: put to all, wait for all, on channel `block`. (kRelaxed, kAcquire) at a
+/// kernel's start, (kRelease, kAcquire) in the middle, (kRelease, kRelaxed) at its end.
+[[nodiscard]] bool sync_blocks(const KernelHandle& handle, int block, PutOrder put, WaitOrder wait);
+
+}  // namespace tandem::symm

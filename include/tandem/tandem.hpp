@@ -1,0 +1,13 @@
+#pragma once
+
+/// Everything but the file formats: include this to use tandem.
+#include <tandem/backend/backend.hpp>
+#include <tandem/bootstrap/group.hpp>
+#include <tandem/bootstrap/launcher.hpp>
+#include <tandem/bootstrap/thread_ranks.hpp>
+#include <tandem/coll/collectives.hpp>
+#include <tandem/fused/all_gather_matmul.hpp>
+#include <tandem/fused/layout.hpp>
+#include <tandem/fused/matmul_reduce_scatter.hpp>
+#include <tandem/gemm/mm.hpp>
+#include <tandem/symm/symmetric_memory.hpp>

@@ -1,0 +1,17 @@
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <tandem/base/log.hpp>
+
+namespace tandem {
+
+void log(LogLevel threshold, LogLevel level, std::string_view text) {
+  if (level < threshold || level == LogLevel::kOff) return;
+  constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info, spdlog::level::warn,
+                                                   spdlog::level::err};
+  spdlog::logger logger("tandem", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  logger.set_level(spdlog::level::debug);
+  logger.log(kLevels[static_cast<int>(level)], text);
+}
+
+}  // namespace tandem

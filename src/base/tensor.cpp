@@ -1,0 +1,93 @@
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <tandem/base/tensor.hpp>
+
+namespace tandem {
+
+std::string to_string(DeviceId id) {
+  return fmt::format("{}:{}", id.kind == DeviceKind::kCpu ? "cpu" : "cuda", id.index);
+}
+
+TensorView TensorView::contiguous(void* data, const Dims& sizes, DType dtype, DeviceId device) {
+  return {data, sizes, contiguous_strides(sizes), dtype, device};
+}
+
+bool TensorView::is_contiguous() const {
+  if (numel() == 0) return true;
+  std::int64_t expected = 1;
+  for (int d = dim() - 1; d >= 0; --d) {
+    if (sizes[d] != 1 && strides[d] != expected) return false;
+    expected *= sizes[d];
+  }
+  return true;
+}
+
+TensorView TensorView::movedim(int from, int to) const {
+  TensorView moved = *this;
+  moved.sizes.insert(to, moved.sizes.erase(from));
+  moved.strides.insert(to, moved.strides.erase(from));
+  return moved;
+}
+
+TensorView TensorView::narrow(int d, std::int64_t start, std::int64_t length) const {
+  assert(start >= 0 && length >= 0 && start + length <= sizes[d]);
+  TensorView part = *this;
+  part.sizes[d] = length;
+  if (length > 0) part.data = static_cast<std::byte*>(data) + start * strides[d] * tandem::size_bytes(dtype);
+  return part;
+}
+
+TensorView TensorView::select(int d, std::int64_t idx) const {
+  TensorView part = narrow(d, idx, 1);
+  part.sizes.erase(d);
+  part.strides.erase(d);
+  return part;
+}
+
+bool TensorView::can_flatten_rows() const {
+  if (dim() < 1) return false;
+  if (numel() == 0) return true;
+  // Merging the leading dims needs each stride to be the next one times the next size; size-1 dims do not matter.
+  std::int64_t expected = -1;
+  for (int d = dim() - 2; d >= 0; --d) {
+    if (sizes[d] == 1) continue;
+    if (expected >= 0 && strides[d] != expected) return false;
+    expected = strides[d] * sizes[d];
+  }
+  return true;
+}
+
+TensorView TensorView::flatten_rows() const {
+  assert(can_flatten_rows());
+  TensorView flat = *this;
+  std::int64_t rows = 1;
+  std::int64_t row_stride = sizes.back();
+  for (int d = dim() - 2; d >= 0; --d) {
+    if (sizes[d] != 1 && rows == 1) row_stride = strides[d];
+    rows *= sizes[d];
+  }
+  flat.sizes = {rows, sizes.back()};
+  flat.strides = {row_stride, strides.back()};
+  return flat;
+}
+
+std::string to_string(const TensorView& view) {
+  return fmt::format("{} {} strides {} on {}", to_string(view.dtype), to_string(view.sizes), to_string(view.strides),
+                     to_string(view.device));
+}
+
+Tensor Tensor::host(const Dims& sizes, DType dtype) {
+  const TensorView shape = TensorView::contiguous(nullptr, sizes, dtype);
+  const auto num_bytes = static_cast<std::size_t>(shape.size_bytes());
+  constexpr std::size_t kAlignment = 64;
+  const std::size_t rounded = (num_bytes + kAlignment) / kAlignment * kAlignment;
+  void* data = std::aligned_alloc(kAlignment, rounded);
+  if (data == nullptr) throw std::bad_alloc();
+  std::memset(data, 0, rounded);
+  return {TensorView::contiguous(data, sizes, dtype), std::shared_ptr<void>(data, std::free)};
+}
+
+}  // namespace tandem

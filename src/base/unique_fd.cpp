@@ -1,0 +1,11 @@
+#include <tandem/base/unique_fd.hpp>
+#include <unistd.h>
+
+namespace tandem {
+
+void UniqueFd::reset() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
+
+}  // namespace tandem
