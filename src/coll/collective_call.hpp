@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <tandem/base/error.hpp>
+#include <tandem/bootstrap/group.hpp>
+#include <tandem/device/stream.hpp>
+#include <tandem/symm/handle.hpp>
+
+#include "base/function_ref.hpp"
+
+namespace tandem::coll {
+
+// What every collective op does around its own work, in one place:
+//
+//   check its arguments        the op; a failure goes through refused(), so that the other ranks hear of it
+//   at once order behind the last op   ops of a group never overlap, also when they are issued on different
+//   streams agree                      on the host when this group meets the fingerprint for the first time,
+//   else on the stream workspace                  grows only behind an agreement on the host enqueue the op's
+//   own steps mark the end               for the next op of the group
+
+struct CollectiveCall {
+  Group& group;
+  Stream& stream;
+  /// Everything that ranks must have in common, as text: op, dtype, sizes. It must decide workspace_bytes.
+  std::string_view fingerprint;
+  std::int64_t workspace_bytes = 0;  ///< 0: none needed
+};
+
+/// Enqueues the op's own steps. `workspace` is null where none was asked for. Runs once, before
+/// run_collective() returns. From here on the other ranks wait for this one, so an error returned here
+/// poisons the group.
+using EnqueueSteps = FunctionRef<Result<void>(symm::Handle* workspace)>;
+
+/// Runs one collective op: everything above but the check. Allocates nothing for a fingerprint that the group
+/// knows. Errors:  kMismatch, kTimeout, kPeerLost now if the agreement was made on the host, else at the next
+///          Stream::synchronize(); those of symm::workspace() and of `enqueue`; the group's if it is
+///          poisoned.
+[[nodiscard]] Result<void> run_collective(const CollectiveCall& call, EnqueueSteps enqueue);
+
+/// For an op whose arguments were refused here: tells the other ranks, which would wait otherwise.
+/// `if (auto ok = check(args); !ok) return refused(group, std::move(ok).error());`
+[[nodiscard]] tl::unexpected<Error> refused(Group& group, Error why);
+
+}  // namespace tandem::coll
