@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <tandem/base/config.hpp>
@@ -10,6 +11,7 @@
 #include <tandem/base/tensor.hpp>
 #include <tandem/device/event.hpp>
 #include <tandem/device/stream.hpp>
+#include <utility>
 
 namespace tandem {
 
@@ -33,8 +35,8 @@ class Buffer {
 };
 
 /// One processor with memory and streams: a GPU, or the cores of this host. Must outlive what it makes.
-/// The parts of a backend that live in higher modules (symmetric memory, products, collectives) are attached as
-/// *services*, by open_device() in tandem/backend/backend.hpp.
+/// The parts of a backend that live in higher modules (symmetric memory, products, collectives) are attached
+/// as *services*, by open_device() in tandem/backend/backend.hpp.
 class Device {
  public:
   virtual ~Device() = default;
@@ -48,17 +50,22 @@ class Device {
 
   [[nodiscard]] virtual Result<std::unique_ptr<Stream>> create_stream(int priority = 0) = 0;
   [[nodiscard]] virtual Result<std::unique_ptr<Event>> create_event() = 0;
-  /// Uninitialised, at least 64-byte aligned. Errors: kOutOfMemory with the bytes asked for.
-  [[nodiscard]] virtual Result<Buffer> allocate(std::int64_t num_bytes) = 0;
-  /// Contiguous, zeroed.
+  /// Uninitialised, at least 64-byte aligned. Errors: kInvalidArgument if negative, kOutOfMemory with the
+  /// bytes asked for.
+  [[nodiscard]] Result<Buffer> allocate(std::int64_t num_bytes);
+  /// Contiguous, zeroed. Errors: as above.
   [[nodiscard]] Result<Tensor> allocate_tensor(const Dims& sizes, DType dtype);
   /// Whether the host may read this device's memory by pointer.
   [[nodiscard]] virtual bool is_host_accessible() const = 0;
-  /// Host-blocking copies between host memory and this device's memory; both contiguous and equal in bytes.
-  [[nodiscard]] virtual Result<void> copy_from_host(const void* from, const TensorView& to) = 0;
-  [[nodiscard]] virtual Result<void> copy_to_host(const TensorView& from, void* to) = 0;
+  /// Whether streams of this device can work on memory of that one.
+  [[nodiscard]] virtual bool can_reach(DeviceId id) const { return id == id_; }
+  /// Host-blocking copies of a whole tensor between host memory and memory this device can reach.
+  /// Errors: kInvalidArgument for a tensor that is not contiguous, or out of reach.
+  [[nodiscard]] Result<void> copy_from_host(const void* from, const TensorView& to);
+  [[nodiscard]] Result<void> copy_to_host(const TensorView& from, void* to);
 
-  /// The library's own stream of this priority, made at first use; for work that runs beside the caller's stream.
+  /// The library's own stream of this priority, made at first use; for work that runs beside the caller's
+  /// stream.
   [[nodiscard]] Result<Stream*> side_stream(int priority = 0);
 
   /// The part of this backend that implements `Service`, or null. Service::kServiceName names it.
@@ -77,9 +84,16 @@ class Device {
   /// Derived destructors call it first: side streams must end before what they run on.
   void destroy_side_streams() { side_streams_.clear(); }
 
+  // Arguments are checked; views are contiguous and not empty.
+  virtual Result<Buffer> do_allocate(std::int64_t num_bytes) = 0;
+  virtual Result<void> do_zero(void* data, std::int64_t num_bytes) = 0;
+  virtual Result<void> do_copy_from_host(const void* from, const TensorView& to) = 0;
+  virtual Result<void> do_copy_to_host(const TensorView& from, void* to) = 0;
+
  private:
   DeviceId id_;
   Config config_;
+  std::mutex side_streams_mutex_;
   std::map<int, std::unique_ptr<Stream>> side_streams_;
   std::map<std::string_view, std::shared_ptr<void>> services_;
 };

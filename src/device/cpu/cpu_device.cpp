@@ -1,0 +1,76 @@
+#include "device/cpu/cpu_device.hpp"
+
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <string>
+
+#include "base/format.hpp"
+#include "base/usable_cores.hpp"
+#include "device/cpu/cpu_event.hpp"
+#include "device/cpu/cpu_stream.hpp"
+#include "device/cpu/processor.hpp"
+
+namespace tandem::cpu {
+namespace {
+
+class CpuDevice final : public Device {
+ public:
+  CpuDevice(int index, const Config& config) : Device({DeviceKind::kCpu, index}, config) {}
+  ~CpuDevice() override { destroy_side_streams(); }
+
+  std::string description() const override {
+    const int cores = usable_cores();
+    return fmt::format("{}, {} {}, {}", processor_name(), cores, cores == 1 ? "core" : "cores",
+                       config().isa.value_or(std::string(best_isa())));
+  }
+  Result<std::unique_ptr<Stream>> create_stream(int priority) override {
+    return CpuStream::create(*this, priority);
+  }
+  Result<std::unique_ptr<Event>> create_event() override { return std::make_unique<CpuEvent>(); }
+  bool is_host_accessible() const override { return true; }
+  bool can_reach(DeviceId id) const override { return id.kind == DeviceKind::kCpu; }
+
+ private:
+  Result<Buffer> do_allocate(std::int64_t num_bytes) override {
+    constexpr std::size_t kAlignment = 64;
+    const auto out_of_memory = [&] {
+      return failf(ErrorCode::kOutOfMemory, "allocate: {} bytes asked for on {}", num_bytes, to_string(id()));
+    };
+    if (num_bytes > std::numeric_limits<std::int64_t>::max() - static_cast<std::int64_t>(kAlignment)) {
+      return out_of_memory();
+    }
+    const std::size_t rounded = (static_cast<std::size_t>(num_bytes) + kAlignment) / kAlignment * kAlignment;
+    void* data = std::aligned_alloc(kAlignment, rounded);
+    if (data == nullptr) return out_of_memory();
+    try {
+      return Buffer(data, num_bytes, std::shared_ptr<void>(data, std::free));
+    } catch (const std::bad_alloc&) {  // of the owner; it has freed the data
+      return out_of_memory();
+    }
+  }
+  Result<void> do_zero(void* data, std::int64_t num_bytes) override {
+    std::memset(data, 0, static_cast<std::size_t>(num_bytes));
+    return {};
+  }
+  Result<void> do_copy_from_host(const void* from, const TensorView& to) override {
+    std::memcpy(to.data, from, static_cast<std::size_t>(to.size_bytes()));
+    return {};
+  }
+  Result<void> do_copy_to_host(const TensorView& from, void* to) override {
+    std::memcpy(to, from.data, static_cast<std::size_t>(from.size_bytes()));
+    return {};
+  }
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Device>> make_device(int index, const Config& config) {
+  if (index != 0) {
+    return failf(ErrorCode::kUnsupported, "cpu:{}: the cores of this host are one device, cpu:0", index);
+  }
+  return std::make_unique<CpuDevice>(index, config);
+}
+
+}  // namespace tandem::cpu

@@ -1,0 +1,175 @@
+#include "device/cpu/cpu_stream.hpp"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <system_error>
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+#include "base/usable_cores.hpp"
+#include "device/cpu/copy_plan.hpp"
+#include "device/cpu/cpu_event.hpp"
+#include "tandem/base/log.hpp"
+
+namespace tandem::cpu {
+namespace {
+
+using BehindFault = WorkQueue::BehindFault;
+
+/// About the cost of a wake-up. Streams outnumber cores by far, so it stays short.
+std::chrono::nanoseconds spin_of(const Config& config) {
+  if (config.spin) return *config.spin;
+  return usable_cores() > 1 ? std::chrono::microseconds(5) : std::chrono::microseconds(0);
+}
+
+/// Signals meant for the program are handled by its own threads.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+void sleep_for(std::chrono::nanoseconds duration) {
+  constexpr std::int64_t kNsPerS = 1'000'000'000;
+  timespec until;
+  clock_gettime(CLOCK_MONOTONIC, &until);
+  const std::int64_t ns = until.tv_nsec + duration.count() % kNsPerS;
+  until.tv_sec += duration.count() / kNsPerS + ns / kNsPerS;
+  until.tv_nsec = ns % kNsPerS;
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) == EINTR) {
+  }
+}
+
+}  // namespace
+
+CpuStream::CpuStream(Device& device, int priority)
+    : Stream(device, priority), queue_(std::make_shared<WorkQueue>(spin_of(device.config()))) {}
+
+Result<std::unique_ptr<Stream>> CpuStream::create(Device& device, int priority) {
+  std::unique_ptr<CpuStream> stream(new CpuStream(device, priority));
+  try {
+    const SignalsBlocked blocked;
+    stream->worker_ = std::thread([queue = stream->queue_, threshold = device.config().log_level] {
+      pthread_setname_np(pthread_self(), "tandem-stream");
+      const std::optional<Error> lost = queue->run();
+      if (lost)
+        log(threshold, LogLevel::kWarning,
+            "a stream ended with a fault nobody asked for: " + lost->to_string());
+    });
+  } catch (const std::system_error& error) {
+    return fail(ErrorCode::kDriver, fmt::format("create_stream: no thread: {}", error.what()),
+                error.code().value());
+  }
+  return stream;
+}
+
+CpuStream::~CpuStream() {
+  queue_->close();
+  if (worker_.joinable()) worker_.join();
+}
+
+Result<void> CpuStream::enqueue(Task&& task) {
+  TANDEM_TRY(queue_->push(std::move(task), BehindFault::kSkip));
+  return {};
+}
+
+Result<Position> CpuStream::enqueue_mark(Task&& task) {
+  TANDEM_ASSIGN(const std::uint64_t sequence, queue_->push(std::move(task), BehindFault::kRun));
+  return Position{queue_, sequence};
+}
+
+Result<void> CpuStream::do_copy(const TensorView& from, const TensorView& to) {
+  return enqueue(Task([plan = CopyPlan(from, to)]() -> Result<void> {
+    plan.run();
+    return {};
+  }));
+}
+
+Result<void> CpuStream::do_write_value32(std::uint32_t* word, std::uint32_t value) {
+  return enqueue(Task([word, value]() -> Result<void> {
+    std::atomic_ref(*word).store(value, std::memory_order_seq_cst);
+    // Whoever waits for the word may sleep on it, in this process or another.
+    syscall(SYS_futex, word, FUTEX_WAKE, std::numeric_limits<int>::max(), nullptr, nullptr, 0);
+    return {};
+  }));
+}
+
+Result<void> CpuStream::do_memset32(std::uint32_t* words, std::uint32_t value, std::int64_t count) {
+  return enqueue(Task([words, value, count]() -> Result<void> {
+    std::fill_n(words, count, value);
+    return {};
+  }));
+}
+
+Result<void> CpuStream::do_sleep(std::chrono::nanoseconds duration) {
+  return enqueue(Task([duration]() -> Result<void> {
+    sleep_for(duration);
+    return {};
+  }));
+}
+
+Result<void> CpuStream::do_record(Event& event) {
+  auto* mark = dynamic_cast<CpuEvent*>(&event);
+  if (mark == nullptr) return fail(ErrorCode::kInvalidArgument, "record: the event is not of a CPU device");
+  return mark->record_on(*this);
+}
+
+Result<void> CpuStream::do_wait(const Event& event) {
+  const auto* mark = dynamic_cast<const CpuEvent*>(&event);
+  if (mark == nullptr) return fail(ErrorCode::kInvalidArgument, "wait: the event is not of a CPU device");
+  return join(mark->position());
+}
+
+Result<void> CpuStream::do_wait(Stream& other) {
+  const auto* stream = dynamic_cast<const CpuStream*>(&other);
+  if (stream == nullptr)
+    return fail(ErrorCode::kInvalidArgument, "wait: the other stream is not of a CPU device");
+  return join(stream->position());
+}
+
+Result<void> CpuStream::join(const Position& position) {
+  if (!position.queue || position.queue == queue_ || position.queue->is_settled(position.sequence)) return {};
+  // Waits without a deadline: positions lie in the past, so joins form no cycle, and what they wait for has
+  // deadlines.
+  TANDEM_TRY(queue_->push(Task([position, own = queue_.get()]() -> Result<void> {
+                            auto result = position.queue->wait(position.sequence, Deadline::never());
+                            if (!result) own->add_faulty_source(position);
+                            return result;
+                          }),
+                          BehindFault::kRun));
+  return {};
+}
+
+Result<void> CpuStream::do_synchronize(Deadline deadline) {
+  if (std::this_thread::get_id() == worker_.get_id()) {
+    return fail(ErrorCode::kInvalidArgument,
+                "synchronize: called by a task of the same stream, it would wait for itself");
+  }
+  return queue_->synchronize(deadline);
+}
+
+Result<void> launch(Stream& stream, Task task) {
+  auto* queue = dynamic_cast<CpuStream*>(&stream);
+  if (queue == nullptr) return fail(ErrorCode::kInvalidArgument, "launch: not a CPU stream");
+  if (!task) return fail(ErrorCode::kInvalidArgument, "launch: the task is empty");
+  return queue->enqueue(std::move(task));
+}
+
+}  // namespace tandem::cpu

@@ -1,0 +1,102 @@
+#include <tandem/device/device.hpp>
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+#include "device/check_view.hpp"
+
+namespace tandem {
+namespace {
+
+Result<void> check_host_copy(std::string_view op, const TensorView& view, const void* host,
+                             const Device& device) {
+  TANDEM_TRY(check_view(op, "the tensor", view, device));
+  if (!view.is_contiguous()) {
+    return failf(ErrorCode::kInvalidArgument, "{}: the tensor is {}, need a contiguous one", op,
+                 to_string(view));
+  }
+  if (host == nullptr && view.numel() > 0) {
+    return failf(ErrorCode::kInvalidArgument, "{}: the host pointer is null, need {} bytes", op,
+                 view.size_bytes());
+  }
+  return {};
+}
+
+/// Errors: kInvalidArgument for a negative size, kOutOfMemory for more bytes than can be counted.
+Result<std::int64_t> checked_size_bytes(const Dims& sizes, DType dtype) {
+  std::int64_t num_bytes = size_bytes(dtype);
+  bool overflow = false;
+  bool empty = false;
+  for (const std::int64_t size : sizes) {
+    if (size < 0)
+      return failf(ErrorCode::kInvalidArgument, "allocate_tensor: negative size in {}", to_string(sizes));
+    empty = empty || size == 0;
+    overflow = overflow || __builtin_mul_overflow(num_bytes, size, &num_bytes);
+  }
+  if (empty) return 0;
+  if (overflow) {
+    return failf(ErrorCode::kOutOfMemory, "allocate_tensor: {} {} asked for, more bytes than 64 bits count",
+                 to_string(dtype), to_string(sizes));
+  }
+  return num_bytes;
+}
+
+}  // namespace
+
+Result<void> check_view(std::string_view op, std::string_view name, const TensorView& view,
+                        const Device& device) {
+  if (view.strides.size() != view.sizes.size()) {
+    return failf(ErrorCode::kInvalidArgument, "{}: {} has {} sizes but {} strides", op, name,
+                 view.sizes.size(), view.strides.size());
+  }
+  for (const std::int64_t size : view.sizes) {
+    if (size < 0) {
+      return failf(ErrorCode::kInvalidArgument, "{}: {} has a negative size: {}", op, name,
+                   to_string(view.sizes));
+    }
+  }
+  if (!device.can_reach(view.device)) {
+    return failf(ErrorCode::kInvalidArgument, "{}: {} is on {}, which {} cannot reach", op, name,
+                 to_string(view.device), to_string(device.id()));
+  }
+  if (view.data == nullptr && view.numel() > 0) {
+    return failf(ErrorCode::kInvalidArgument, "{}: {} {} has no memory", op, name, to_string(view));
+  }
+  return {};
+}
+
+Result<Buffer> Device::allocate(std::int64_t num_bytes) {
+  if (num_bytes < 0) {
+    return failf(ErrorCode::kInvalidArgument, "allocate: {} bytes asked for, need at least 0", num_bytes);
+  }
+  return do_allocate(num_bytes);
+}
+
+Result<Tensor> Device::allocate_tensor(const Dims& sizes, DType dtype) {
+  TANDEM_ASSIGN(const std::int64_t num_bytes, checked_size_bytes(sizes, dtype));
+  TANDEM_ASSIGN(const Buffer buffer, allocate(num_bytes));
+  TANDEM_TRY(do_zero(buffer.data(), num_bytes));
+  return Tensor(TensorView::contiguous(buffer.data(), sizes, dtype, id_), buffer.owner());
+}
+
+Result<void> Device::copy_from_host(const void* from, const TensorView& to) {
+  TANDEM_TRY(check_host_copy("copy_from_host", to, from, *this));
+  if (to.numel() == 0) return {};
+  return do_copy_from_host(from, to);
+}
+
+Result<void> Device::copy_to_host(const TensorView& from, void* to) {
+  TANDEM_TRY(check_host_copy("copy_to_host", from, to, *this));
+  if (from.numel() == 0) return {};
+  return do_copy_to_host(from, to);
+}
+
+Result<Stream*> Device::side_stream(int priority) {
+  const std::lock_guard lock(side_streams_mutex_);
+  std::unique_ptr<Stream>& stream = side_streams_[priority];
+  if (!stream) {
+    TANDEM_ASSIGN(stream, create_stream(priority));
+  }
+  return stream.get();
+}
+
+}  // namespace tandem

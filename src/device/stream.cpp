@@ -1,0 +1,95 @@
+#include <tandem/device/device.hpp>
+#include <tandem/device/stream.hpp>
+
+#include <limits>
+#include <string_view>
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+#include "device/check_view.hpp"
+
+namespace tandem {
+namespace {
+
+constexpr std::int64_t kLargestWord = std::numeric_limits<std::uint32_t>::max();
+
+/// What the ops on words have in common; `offset` alone is left to the caller, who knows how many words it
+/// means.
+Result<void> check_words(std::string_view op, const Device& device, const TensorView& words,
+                         std::int64_t value) {
+  if (words.dtype != DType::kU32 || words.dim() != 1 || !words.is_contiguous()) {
+    return failf(ErrorCode::kInvalidArgument, "{}: words are {}, need u32, 1-D and contiguous", op,
+                 to_string(words));
+  }
+  TANDEM_TRY(check_view(op, "words", words, device));
+  if (reinterpret_cast<std::uintptr_t>(words.data) % alignof(std::uint32_t) != 0) {
+    return failf(ErrorCode::kInvalidArgument, "{}: words start at {}, need a multiple of 4", op, words.data);
+  }
+  if (value < 0 || value > kLargestWord) {
+    return failf(ErrorCode::kInvalidArgument, "{}: value {} outside [0, {}]", op, value, kLargestWord);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> Stream::copy(const TensorView& from, const TensorView& to) {
+  if (from.dtype != to.dtype) {
+    return failf(ErrorCode::kInvalidArgument, "copy: types differ, {} to {}", to_string(from.dtype),
+                 to_string(to.dtype));
+  }
+  if (!(from.sizes == to.sizes)) {
+    return failf(ErrorCode::kInvalidArgument, "copy: sizes differ, {} to {}", to_string(from.sizes),
+                 to_string(to.sizes));
+  }
+  TANDEM_TRY(check_view("copy", "from", from, device_));
+  TANDEM_TRY(check_view("copy", "to", to, device_));
+  if (from.numel() == 0) return {};
+  return do_copy(from, to);
+}
+
+Result<void> Stream::stream_write_value32(const TensorView& words, std::int64_t offset, std::int64_t value) {
+  TANDEM_TRY(check_words("stream_write_value32", device_, words, value));
+  if (offset < 0 || offset >= words.size(0)) {
+    return failf(ErrorCode::kInvalidArgument, "stream_write_value32: offset {} outside [0, {})", offset,
+                 words.size(0));
+  }
+  return do_write_value32(words.data_as<std::uint32_t>() + offset, static_cast<std::uint32_t>(value));
+}
+
+Result<void> Stream::memset32(const TensorView& words, std::int64_t offset, std::int64_t value,
+                              std::int64_t count) {
+  TANDEM_TRY(check_words("memset32", device_, words, value));
+  if (offset < 0) return failf(ErrorCode::kInvalidArgument, "memset32: offset {} is negative", offset);
+  if (count < 1) return failf(ErrorCode::kInvalidArgument, "memset32: count {}, need at least 1", count);
+  if (offset > words.size(0) || count > words.size(0) - offset) {
+    return failf(ErrorCode::kInvalidArgument, "memset32: offset {} and count {} exceed {} words", offset,
+                 count, words.size(0));
+  }
+  return do_memset32(words.data_as<std::uint32_t>() + offset, static_cast<std::uint32_t>(value), count);
+}
+
+Result<void> Stream::sleep(std::chrono::nanoseconds duration) {
+  if (duration.count() < 0) {
+    return failf(ErrorCode::kInvalidArgument, "sleep: {} ns, need at least 0", duration.count());
+  }
+  return do_sleep(duration);
+}
+
+Result<void> Stream::record(Event& event) {
+  return do_record(event);
+}
+
+Result<void> Stream::wait(const Event& event) {
+  return do_wait(event);
+}
+
+Result<void> Stream::wait(Stream& other) {
+  return do_wait(other);
+}
+
+Result<void> Stream::synchronize(Deadline deadline) {
+  return do_synchronize(deadline);
+}
+
+}  // namespace tandem
