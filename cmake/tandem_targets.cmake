@@ -20,7 +20,7 @@ function(tandem_library name)
   set_target_properties(tandem_${name} PROPERTIES EXPORT_NAME ${name})
   target_include_directories(
     tandem_${name}
-    PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>
+    PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
     PRIVATE ${PROJECT_SOURCE_DIR}/src)
   target_compile_features(tandem_${name} PUBLIC cxx_std_20)
   target_link_libraries(tandem_${name} PRIVATE $<BUILD_INTERFACE:tandem_options> $<BUILD_INTERFACE:fmt::fmt-header-only>
@@ -34,7 +34,7 @@ endfunction()
 
 # tandem_test(unit base_shape SOURCES shape_test.cpp DEPENDS base [LIBRARIES ...] [TIMEOUT s])
 #   -> executable test_unit_base_shape, its cases as ctest tests with the label `unit`. Only `unit` and `race` tests
-#      may include internal headers (src/).
+#      may include internal headers (src/). Target tests_<class> builds all of a class.
 function(tandem_test class name)
   cmake_parse_arguments(PARSE_ARGV 2 ARG "" "TIMEOUT" "SOURCES;DEPENDS;LIBRARIES")
   set(target test_${class}_${name})
@@ -47,6 +47,10 @@ function(tandem_test class name)
   foreach(module IN LISTS ARG_DEPENDS)
     target_link_libraries(${target} PRIVATE tandem::${module})
   endforeach()
+  if(NOT TARGET tests_${class})
+    add_custom_target(tests_${class})
+  endif()
+  add_dependencies(tests_${class} ${target})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()

@@ -1,0 +1,37 @@
+# The front door. Each target installs what it needs (or says which line installs it), then builds.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := build
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+.PHONY: build demo test lint bench clean packages
+
+## build   the library, the command-line tool and the tests, optimised, in build/release
+build: packages
+	tools/build.sh release
+
+## demo    builds the tool and runs the main job on whatever this machine has
+demo: packages
+	tools/build.sh release tandem_cli
+	build/release/bin/tandem demo
+
+## test    builds and runs every test this machine can run
+test: packages
+	tools/run_tests.sh
+
+## lint    layers, sizes, format, headers that compile alone, clang-tidy
+lint:
+	tools/install_packages.sh lint
+	tools/lint.sh
+
+## bench   serial and overlapped times of the fused ops on this machine
+bench: packages
+	tools/build.sh release tandem_cli
+	build/release/bin/tandem bench all_gather_matmul
+	build/release/bin/tandem bench matmul_reduce_scatter
+
+clean:
+	rm -rf build
+
+packages:
+	tools/install_packages.sh build

@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+"""Adds up JUnit reports of ctest: sum_up_tests.py NUM_FAILED_STEPS REPORT.xml...
+
+Prints every skipped test with its reason, then "N passed, N failed" as the last line. A step that failed without a
+failed test in a report (a build, an empty test list) counts as one failure. Exits 1 on any failure, or if nothing ran.
+"""
+import sys
+import xml.etree.ElementTree as ElementTree
+
+
+def read_report(path):
+    """(passed, failed, [(name, reason) of skipped]) of one report."""
+    passed, failed, skipped = 0, 0, []
+    for case in ElementTree.parse(path).getroot().iter("testcase"):
+        status = case.get("status")
+        if status == "run":
+            passed += 1
+        elif status == "fail":
+            failed += 1
+        else:
+            output = (case.findtext("system-out") or "").strip().splitlines()
+            reason = [line.strip() for line in output if "kipped" in line or "SKIP" in line]
+            skipped.append((case.get("name"), reason[0] if reason else "no reason given"))
+    return passed, failed, skipped
+
+
+def main(arguments):
+    num_failed_steps, reports = int(arguments[0]), arguments[1:]
+    passed = failed = 0
+    skipped = []
+    for report in reports:
+        report_passed, report_failed, report_skipped = read_report(report)
+        passed += report_passed
+        failed += report_failed
+        skipped += report_skipped
+    if num_failed_steps and not failed:
+        failed = num_failed_steps
+    for name, reason in skipped:
+        print(f"skipped: {name}: {reason}")
+    if skipped:
+        print(f"{len(skipped)} skipped")
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
