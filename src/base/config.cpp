@@ -22,8 +22,8 @@ Result<void> read_count(const char* name, std::int64_t smallest, std::int64_t la
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
   if (error != std::errc() || end != text->data() + text->size() || value < smallest || value > largest) {
-    return failf(ErrorCode::kInvalidArgument, "{}='{}': need a whole number from {} to {}", name, *text, smallest,
-                 largest);
+    return failf(ErrorCode::kInvalidArgument, "{}='{}': need a whole number from {} to {}", name, *text,
+                 smallest, largest);
   }
   store(value);
   return {};
@@ -43,14 +43,16 @@ Result<Config> Config::from_environment() {
       known = true;
     }
     if (!known) {
-      return failf(ErrorCode::kInvalidArgument, "TANDEM_LOG='{}': need debug, info, warning, error or off", *level);
+      return failf(ErrorCode::kInvalidArgument, "TANDEM_LOG='{}': need debug, info, warning, error or off",
+                   *level);
     }
   }
   TANDEM_TRY(read_count("TANDEM_OP_TIMEOUT_MS", 1, kLongestMs,
                         [&](auto v) { config.op_timeout = std::chrono::milliseconds(v); }));
   TANDEM_TRY(read_count("TANDEM_RENDEZVOUS_TIMEOUT_MS", 1, kLongestMs,
                         [&](auto v) { config.rendezvous_timeout = std::chrono::milliseconds(v); }));
-  TANDEM_TRY(read_count("TANDEM_SPIN_US", 0, 1'000'000, [&](auto v) { config.spin = std::chrono::microseconds(v); }));
+  TANDEM_TRY(read_count("TANDEM_SPIN_US", 0, 1'000'000,
+                        [&](auto v) { config.spin = std::chrono::microseconds(v); }));
   TANDEM_TRY(read_count("TANDEM_LINK_DELAY_US", 0, 60'000'000,
                         [&](auto v) { config.link_delay = std::chrono::microseconds(v); }));
   if (auto isa = variable("TANDEM_ISA")) {

@@ -1,10 +1,10 @@
-#include <fmt/format.h>
-
+#include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <tandem/base/convert.hpp>
 #include <tandem/base/numeric.hpp>
+#include <type_traits>
+#include <utility>
 
 #include "base/format.hpp"
 
@@ -47,45 +47,65 @@ void with_type(DType dtype, Use&& use) {
 }
 
 template <class T>
-constexpr bool kIsSmallFloat = std::is_same_v<T, F16> || std::is_same_v<T, BF16> || std::is_same_v<T, F8E4M3> ||
-                               std::is_same_v<T, F8E5M2>;
+constexpr bool kIsSmallFloat = std::is_same_v<T, F16> || std::is_same_v<T, BF16> ||
+                               std::is_same_v<T, F8E4M3> || std::is_same_v<T, F8E5M2>;
 
 template <class T>
-double widen(T value) {
-  if constexpr (std::is_same_v<T, Bool>) {
-    return value.bits != 0 ? 1.0 : 0.0;
-  } else if constexpr (kIsSmallFloat<T>) {
-    return static_cast<double>(to_f32(value));
-  } else {
-    return static_cast<double>(value);
-  }
+constexpr bool kFitsF32 = kIsSmallFloat<T> || std::is_same_v<T, float>;
+
+// "Round to odd" drops bits but leaves the last one set if any that was dropped was: a later rounding to at least
+// two bits fewer is then as if done in one step.
+
+double to_f64_round_to_odd(std::int64_t value) {
+  constexpr std::int64_t kDropped = (1 << 11) - 1;
+  if (value >= -(1LL << 53) && value <= (1LL << 53)) return static_cast<double>(value);
+  return static_cast<double>((value & ~kDropped) | ((value & kDropped) != 0 ? kDropped + 1 : 0));
 }
 
-// f64 -> f32 so that a later rounding to fewer bits is still the nearest: round to odd keeps the sticky bit.
 float to_f32_round_to_odd(double value) {
   const auto nearest = static_cast<float>(value);
-  if (!std::isfinite(value) || !std::isfinite(nearest) || static_cast<double>(nearest) == value) return nearest;
-  const float inward = std::abs(static_cast<double>(nearest)) > std::abs(value) ? std::nextafter(nearest, 0.0F) : nearest;
+  if (!std::isfinite(value) || !std::isfinite(nearest) || static_cast<double>(nearest) == value)
+    return nearest;
+  const bool is_outward = std::abs(static_cast<double>(nearest)) > std::abs(value);
+  const float inward = is_outward ? std::nextafter(nearest, 0.0F) : nearest;
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(inward) | 1U);
 }
 
-template <class T>
-T narrow(double value) {
+/// `value` as Via (f32 or f64); exact but for 64-bit integers, which are rounded to odd.
+template <class Via, class T>
+Via widen(T value) {
   if constexpr (std::is_same_v<T, Bool>) {
-    return {static_cast<std::uint8_t>(value != 0.0)};
-  } else if constexpr (std::is_same_v<T, F16>) {
-    return to_f16(to_f32_round_to_odd(value));
-  } else if constexpr (std::is_same_v<T, BF16>) {
-    return to_bf16(to_f32_round_to_odd(value));
-  } else if constexpr (std::is_same_v<T, F8E4M3>) {
-    return to_f8e4m3(to_f32_round_to_odd(value));
-  } else if constexpr (std::is_same_v<T, F8E5M2>) {
-    return to_f8e5m2(to_f32_round_to_odd(value));
+    return value.bits != 0 ? Via{1} : Via{0};
+  } else if constexpr (kIsSmallFloat<T>) {
+    return static_cast<Via>(to_f32(value));
+  } else if constexpr (std::is_same_v<T, std::int64_t>) {
+    return to_f64_round_to_odd(value);
+  } else {
+    return static_cast<Via>(value);
+  }
+}
+
+template <class T>
+T narrow_small(float value) {
+  if constexpr (std::is_same_v<T, F16>) return to_f16(value);
+  if constexpr (std::is_same_v<T, BF16>) return to_bf16(value);
+  if constexpr (std::is_same_v<T, F8E4M3>) return to_f8e4m3(value);
+  if constexpr (std::is_same_v<T, F8E5M2>) return to_f8e5m2(value);
+}
+
+template <class T, class Via>
+T narrow(Via value) {
+  if constexpr (std::is_same_v<T, Bool>) {
+    return {static_cast<std::uint8_t>(value != Via{0})};
+  } else if constexpr (kIsSmallFloat<T>) {
+    if constexpr (std::is_same_v<Via, float>) return narrow_small<T>(value);
+    return narrow_small<T>(to_f32_round_to_odd(value));
   } else if constexpr (std::is_integral_v<T>) {
     if (std::isnan(value)) return 0;
     // max() of a 64-bit type is not a double: compare with the next power of two instead.
-    const double limit = std::ldexp(1.0, std::numeric_limits<T>::digits);
-    if (value >= limit) return std::numeric_limits<T>::max();
+    constexpr double kLimit =
+        2.0 * static_cast<double>(std::uint64_t{1} << (std::numeric_limits<T>::digits - 1));
+    if (value >= kLimit) return std::numeric_limits<T>::max();
     if (value <= static_cast<double>(std::numeric_limits<T>::min())) return std::numeric_limits<T>::min();
     return static_cast<T>(value);
   } else {
@@ -93,18 +113,44 @@ T narrow(double value) {
   }
 }
 
-// Runs `use(from offset, to offset)` over all elements, in elements, innermost dim in a plain loop.
+template <class To, class From>
+To convert_element(From value) {
+  if constexpr (std::is_same_v<From, To>) {
+    return value;
+  } else if constexpr (std::is_integral_v<From> && std::is_integral_v<To>) {
+    // Through f64 a 64-bit integer would lose bits.
+    if (std::in_range<To>(value)) return static_cast<To>(value);
+    return value < 0 ? std::numeric_limits<To>::min() : std::numeric_limits<To>::max();
+  } else if constexpr (std::is_same_v<From, std::int64_t> && std::is_same_v<To, double>) {
+    return static_cast<double>(value);
+  } else {
+    using Via = std::conditional_t<kFitsF32<From> && kFitsF32<To>, float, double>;
+    return narrow<To>(widen<Via>(value));
+  }
+}
+
+template <class From, class To>
+void convert_row(const From* source, std::int64_t source_stride, To* target, std::int64_t target_stride,
+                 std::int64_t count) {
+  if (source_stride == 1 && target_stride == 1) {  // a loop of its own, for the vectoriser
+    for (std::int64_t i = 0; i < count; ++i) target[i] = convert_element<To>(source[i]);
+    return;
+  }
+  for (std::int64_t i = 0; i < count; ++i) {
+    target[i * target_stride] = convert_element<To>(source[i * source_stride]);
+  }
+}
+
+// Runs `use(from offset, to offset)`, in elements, for the start of every innermost row.
 template <class Use>
-void for_each_pair(const TensorView& from, const TensorView& to, Use&& use) {
-  const int last = from.dim() - 1;
-  if (last < 0) return use(std::int64_t{0}, std::int64_t{0}, std::int64_t{1}, std::int64_t{1}, std::int64_t{1});
-  Dims idx;
-  for (int d = 0; d < last; ++d) idx.push_back(0);
+void for_each_row(const TensorView& from, const TensorView& to, Use&& use) {
+  Dims idx = from.sizes;
+  for (int d = 0; d < idx.size(); ++d) idx[d] = 0;
   std::int64_t from_offset = 0;
   std::int64_t to_offset = 0;
   for (;;) {
-    use(from_offset, to_offset, from.size(last), from.stride(last), to.stride(last));
-    int d = last - 1;
+    use(from_offset, to_offset);
+    int d = from.dim() - 2;
     for (; d >= 0; --d) {
       from_offset += from.stride(d);
       to_offset += to.stride(d);
@@ -117,6 +163,24 @@ void for_each_pair(const TensorView& from, const TensorView& to, Use&& use) {
   }
 }
 
+TensorView as_one_row(const TensorView& view) {
+  return TensorView::contiguous(view.data, {view.numel()}, view.dtype, view.device);
+}
+
+void convert_rows(const TensorView& from, const TensorView& to) {
+  const int last = from.dim() - 1;
+  with_type(from.dtype, [&](auto from_type) {
+    with_type(to.dtype, [&](auto to_type) {
+      const auto* source = from.data_as<const decltype(from_type)>();
+      auto* target = to.data_as<decltype(to_type)>();
+      for_each_row(from, to, [&](std::int64_t from_offset, std::int64_t to_offset) {
+        convert_row(source + from_offset, from.stride(last), target + to_offset, to.stride(last),
+                    from.size(last));
+      });
+    });
+  });
+}
+
 }  // namespace
 
 Result<void> convert(const TensorView& from, const TensorView& to) {
@@ -125,35 +189,15 @@ Result<void> convert(const TensorView& from, const TensorView& to) {
                  to_string(to.sizes));
   }
   if (from.device.kind != DeviceKind::kCpu || to.device.kind != DeviceKind::kCpu) {
-    return failf(ErrorCode::kInvalidArgument, "convert: needs host memory, got {} and {}", to_string(from.device),
-                 to_string(to.device));
+    return failf(ErrorCode::kInvalidArgument, "convert: needs host memory, got {} and {}",
+                 to_string(from.device), to_string(to.device));
   }
   if (from.numel() == 0) return {};
-  with_type(from.dtype, [&](auto from_type) {
-    with_type(to.dtype, [&](auto to_type) {
-      using From = decltype(from_type);
-      using To = decltype(to_type);
-      const From* source = from.data_as<const From>();
-      To* target = to.data_as<To>();
-      for_each_pair(from, to, [&](std::int64_t from_offset, std::int64_t to_offset, std::int64_t count,
-                                  std::int64_t from_stride, std::int64_t to_stride) {
-        for (std::int64_t i = 0; i < count; ++i) {
-          const From value = source[from_offset + i * from_stride];
-          To& result = target[to_offset + i * to_stride];
-          if constexpr (std::is_same_v<From, To>) {
-            result = value;
-          } else if constexpr (std::is_integral_v<From> && std::is_integral_v<To>) {
-            // Through f64 a 64-bit integer would lose bits.
-            result = std::in_range<To>(value) ? static_cast<To>(value)
-                     : value < 0              ? std::numeric_limits<To>::min()
-                                              : std::numeric_limits<To>::max();
-          } else {
-            result = narrow<To>(widen(value));
-          }
-        }
-      });
-    });
-  });
+  if (from.is_contiguous() && to.is_contiguous()) {
+    convert_rows(as_one_row(from), as_one_row(to));
+  } else {
+    convert_rows(from, to);
+  }
   return {};
 }
 
@@ -164,7 +208,9 @@ double element_as_f64(const TensorView& view, std::int64_t idx) {
     idx /= view.size(d);
   }
   double value = 0;
-  with_type(view.dtype, [&](auto type) { value = widen(view.data_as<const decltype(type)>()[offset]); });
+  with_type(view.dtype, [&](auto type) {
+    value = convert_element<double>(view.data_as<const decltype(type)>()[offset]);
+  });
   return value;
 }
 

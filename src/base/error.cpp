@@ -31,7 +31,8 @@ std::string_view to_string(ErrorCode code) {
 }
 
 std::string Error::to_string() const {
-  if (native_code_ != 0) return fmt::format("{}: {} (code {})", tandem::to_string(code_), text_, native_code_);
+  if (native_code_ != 0)
+    return fmt::format("{}: {} (code {})", tandem::to_string(code_), text_, native_code_);
   return fmt::format("{}: {}", tandem::to_string(code_), text_);
 }
 

@@ -1,9 +1,9 @@
-#include <csignal>
+#include <unistd.h>
 #include <charconv>
+#include <csignal>
 #include <optional>
 #include <tandem/base/fault.hpp>
 #include <thread>
-#include <unistd.h>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
@@ -21,12 +21,16 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   }
 }
 
-std::optional<std::int64_t> parse_count(std::string_view text) {
-  if (text == "*") return -1;
-  std::int64_t value = 0;
+std::optional<int> parse_count(std::string_view text) {
+  int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;
   return value;
+}
+
+/// A count, or -1 for `*`.
+std::optional<int> parse_pattern(std::string_view text) {
+  return text == "*" ? -1 : parse_count(text);
 }
 
 std::optional<FaultAction> parse_action(std::string_view text) {
@@ -43,19 +47,25 @@ Result<FaultPlan> FaultPlan::parse(std::string_view text) {
   FaultPlan plan;
   if (text.empty()) return plan;
   for (const std::string_view piece : split(text, ',')) {
-    const auto parts = split(piece, ':');
-    const auto rank = parts.size() > 1 ? parse_count(parts[1]) : std::nullopt;
-    const auto nth = parts.size() > 2 ? parse_count(parts[2]) : std::nullopt;
-    const auto action = parts.size() > 3 ? parse_action(parts[3]) : std::nullopt;
-    const auto delay = parts.size() > 4 ? parse_count(parts[4]) : std::optional<std::int64_t>(0);
-    if (parts.size() < 4 || parts.size() > 5 || parts[0].empty() || !rank || !nth || *nth == 0 || !action || !delay ||
-        *delay < 0) {
-      return failf(ErrorCode::kInvalidArgument,
-                   "fault '{}' is not of the form point:rank:nth:action[:ms] with action die, stop, delay or corrupt",
-                   piece);
+    auto parts = split(piece, ':');
+    const std::size_t num_parts = parts.size();
+    parts.resize(5);  // what is missing does not parse
+    const auto rank = parse_pattern(parts[1]);
+    const auto nth = parse_pattern(parts[2]);
+    const auto action = parse_action(parts[3]);
+    // A delay without a time would prove nothing, a time without a delay is a slip.
+    const bool is_delay = action == FaultAction::kDelay;
+    const auto delay_ms = is_delay ? parse_count(parts[4]) : std::optional<int>(0);
+    if (num_parts != (is_delay ? 5 : 4) || parts[0].empty() || !rank || !nth || *nth == 0 || !action ||
+        !delay_ms) {
+      return failf(
+          ErrorCode::kInvalidArgument,
+          "fault '{}' is not of the form point:rank:nth:action[:ms] with action die, stop, delay (needs "
+          "ms) or corrupt",
+          piece);
     }
-    plan.rules_.push_back({std::string(parts[0]), static_cast<int>(*rank), *nth, *action,
-                           std::chrono::milliseconds(*delay), std::make_shared<std::atomic<std::int64_t>>(0)});
+    plan.rules_.push_back({std::string(parts[0]), *rank, *nth, *action, std::chrono::milliseconds(*delay_ms),
+                           std::make_shared<std::atomic<std::int64_t>>(0)});
   }
   return plan;
 }
@@ -66,7 +76,7 @@ FaultAction FaultPlan::hit_rules(std::string_view point, int rank) const {
     if (rule.point != point || (rule.rank >= 0 && rule.rank != rank)) continue;
     const std::int64_t count = rule.count->fetch_add(1) + 1;
     if (rule.nth >= 0 && count != rule.nth) continue;
-    done = rule.action;
+    if (done != FaultAction::kCorrupt) done = rule.action;
     if (rule.action == FaultAction::kDie) ::kill(::getpid(), SIGKILL);
     if (rule.action == FaultAction::kStop) ::kill(::getpid(), SIGSTOP);
     if (rule.action == FaultAction::kDelay) std::this_thread::sleep_for(rule.delay);

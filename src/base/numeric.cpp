@@ -1,11 +1,12 @@
+#include <algorithm>
 #include <cmath>
 #include <tandem/base/numeric.hpp>
 
 namespace tandem {
 namespace {
 
-// A small binary float: exponent and mantissa bits, whether the top exponent holds infinities (IEEE) or, as in
-// E4M3FN, ordinary values and a single NaN pattern.
+// An 8-bit float: exponent and mantissa bits, whether the top exponent holds infinities (IEEE) or, as in E4M3FN,
+// ordinary values and a single NaN pattern.
 struct Format {
   int exponent_bits;
   int mantissa_bits;
@@ -13,8 +14,13 @@ struct Format {
   [[nodiscard]] constexpr int bias() const { return (1 << (exponent_bits - 1)) - 1; }
   [[nodiscard]] constexpr std::uint32_t exponent_max() const { return (1U << exponent_bits) - 1; }
   [[nodiscard]] constexpr std::uint32_t mantissa_max() const { return (1U << mantissa_bits) - 1; }
+  /// The pattern of the top exponent with an empty mantissa.
+  [[nodiscard]] constexpr std::uint32_t top() const { return exponent_max() << mantissa_bits; }
+  /// The pattern of the largest finite value.
+  [[nodiscard]] constexpr std::uint32_t largest() const {
+    return has_infinity ? top() - 1 : (top() | mantissa_max()) - 1;
+  }
 };
-constexpr Format kF16 = {5, 10, true};
 constexpr Format kE4M3 = {4, 3, false};
 constexpr Format kE5M2 = {5, 2, true};
 
@@ -26,8 +32,7 @@ float widen(std::uint32_t bits, const Format& format) {
   float magnitude = 0.0F;
   if (is_top && format.has_infinity) {
     // Keep NaN payloads: they travel through narrow() and back unchanged.
-    const std::uint32_t wide = 0x7f800000U | (mantissa << (23 - format.mantissa_bits));
-    magnitude = std::bit_cast<float>(wide);
+    magnitude = std::bit_cast<float>(0x7f800000U | (mantissa << (23 - format.mantissa_bits)));
   } else if (is_top && mantissa == format.mantissa_max()) {
     magnitude = std::bit_cast<float>(0x7fc00000U);
   } else if (exponent == 0) {
@@ -39,52 +44,47 @@ float widen(std::uint32_t bits, const Format& format) {
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) | (sign << 31));
 }
 
-std::uint32_t narrow(float value, const Format& format, bool saturate) {
+std::uint32_t narrow(float value, const Format& format) {
   const auto wide = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (wide >> 31) << (format.exponent_bits + format.mantissa_bits);
   const std::uint32_t magnitude = wide & 0x7fffffffU;
-  const std::uint32_t infinity = format.exponent_max() << format.mantissa_bits;
   if (magnitude > 0x7f800000U) {  // NaN: keep the top of the payload, stay quiet
-    if (!format.has_infinity) return sign | infinity | format.mantissa_max();
+    if (!format.has_infinity) return sign | format.top() | format.mantissa_max();
     const std::uint32_t payload = (magnitude & 0x7fffffU) >> (23 - format.mantissa_bits);
-    return sign | infinity | payload | (1U << (format.mantissa_bits - 1));
+    return sign | format.top() | payload | (1U << (format.mantissa_bits - 1));
   }
-  const std::uint32_t largest = format.has_infinity ? infinity - 1 : (infinity | format.mantissa_max()) - 1;
   const int exponent = static_cast<int>(magnitude >> 23) - 127 + format.bias();
-  std::uint32_t rounded = 0;
-  if (magnitude >= 0x7f800000U || exponent > static_cast<int>(format.exponent_max())) {
-    rounded = largest + 1;
+  if (exponent > static_cast<int>(format.exponent_max())) return sign | format.largest();
+  // Shift the 24-bit significand to the target's precision, one bit more for each step below normal.
+  std::uint32_t significand = magnitude & 0x7fffffU;
+  std::uint32_t base = 0;
+  int shift = 23 - format.mantissa_bits;
+  if (exponent > 0) {
+    base = static_cast<std::uint32_t>(exponent) << format.mantissa_bits;
   } else {
-    // Shift the 24-bit significand to the target's precision, one bit more for each step below normal.
-    std::uint32_t significand = (magnitude & 0x7fffffU) | (magnitude >= 0x00800000U ? 0x800000U : 0U);
-    int shift = 23 - format.mantissa_bits;
-    std::uint32_t base = 0;
-    if (exponent <= 0) {
-      shift += 1 - exponent;
-      if (shift > 25) shift = 25;
-    } else {
-      base = static_cast<std::uint32_t>(exponent) << format.mantissa_bits;
-      significand &= 0x7fffffU;
-    }
-    const std::uint32_t half = 1U << (shift - 1);
-    const std::uint32_t kept = significand >> shift;
-    const std::uint32_t rest = significand & ((1U << shift) - 1);
-    rounded = base + kept + ((rest > half || (rest == half && (kept & 1U) != 0)) ? 1U : 0U);
+    if (magnitude >= 0x00800000U) significand |= 0x800000U;
+    shift = std::min(shift + 1 - exponent, 25);
   }
-  if (rounded > largest) {
-    const bool is_infinity = magnitude == 0x7f800000U;
-    rounded = saturate || (!format.has_infinity && !is_infinity) ? largest : infinity;
-  }
-  return sign | rounded;
+  const std::uint32_t half = 1U << (shift - 1);
+  const std::uint32_t kept = significand >> shift;
+  const std::uint32_t rest = significand & ((1U << shift) - 1);
+  const std::uint32_t rounded = base + kept + ((rest > half || (rest == half && (kept & 1U) != 0)) ? 1U : 0U);
+  return sign | std::min(rounded, format.largest());
 }
 
 }  // namespace
 
-float to_f32(F16 value) { return widen(value.bits, kF16); }
-F16 to_f16(float value) { return {static_cast<std::uint16_t>(narrow(value, kF16, false))}; }
-float to_f32(F8E4M3 value) { return widen(value.bits, kE4M3); }
-F8E4M3 to_f8e4m3(float value) { return {static_cast<std::uint8_t>(narrow(value, kE4M3, true))}; }
-float to_f32(F8E5M2 value) { return widen(value.bits, kE5M2); }
-F8E5M2 to_f8e5m2(float value) { return {static_cast<std::uint8_t>(narrow(value, kE5M2, true))}; }
+float to_f32(F8E4M3 value) {
+  return widen(value.bits, kE4M3);
+}
+F8E4M3 to_f8e4m3(float value) {
+  return {static_cast<std::uint8_t>(narrow(value, kE4M3))};
+}
+float to_f32(F8E5M2 value) {
+  return widen(value.bits, kE5M2);
+}
+F8E5M2 to_f8e5m2(float value) {
+  return {static_cast<std::uint8_t>(narrow(value, kE5M2))};
+}
 
 }  // namespace tandem

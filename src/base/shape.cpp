@@ -20,7 +20,9 @@ void Dims::insert(int idx, std::int64_t value) {
   ++size_;
 }
 
-std::string to_string(const Dims& dims) { return fmt::format("[{}]", fmt::join(dims.begin(), dims.end(), ", ")); }
+std::string to_string(const Dims& dims) {
+  return fmt::format("[{}]", fmt::join(dims.begin(), dims.end(), ", "));
+}
 
 std::int64_t numel(const Dims& sizes) {
   std::int64_t product = 1;

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <optional>
 #include <tandem/base/tensor.hpp>
 
 namespace tandem {
@@ -51,10 +52,10 @@ bool TensorView::can_flatten_rows() const {
   if (dim() < 1) return false;
   if (numel() == 0) return true;
   // Merging the leading dims needs each stride to be the next one times the next size; size-1 dims do not matter.
-  std::int64_t expected = -1;
+  std::optional<std::int64_t> expected;
   for (int d = dim() - 2; d >= 0; --d) {
     if (sizes[d] == 1) continue;
-    if (expected >= 0 && strides[d] != expected) return false;
+    if (expected && strides[d] != *expected) return false;
     expected = strides[d] * sizes[d];
   }
   return true;
@@ -75,8 +76,8 @@ TensorView TensorView::flatten_rows() const {
 }
 
 std::string to_string(const TensorView& view) {
-  return fmt::format("{} {} strides {} on {}", to_string(view.dtype), to_string(view.sizes), to_string(view.strides),
-                     to_string(view.device));
+  return fmt::format("{} {} strides {} on {}", to_string(view.dtype), to_string(view.sizes),
+                     to_string(view.strides), to_string(view.device));
 }
 
 Tensor Tensor::host(const Dims& sizes, DType dtype) {

@@ -1,5 +1,5 @@
-#include <tandem/base/unique_fd.hpp>
 #include <unistd.h>
+#include <tandem/base/unique_fd.hpp>
 
 namespace tandem {
 

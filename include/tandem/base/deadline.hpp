@@ -10,7 +10,8 @@ class Deadline {
   using Clock = std::chrono::steady_clock;
 
   [[nodiscard]] static Deadline after(std::chrono::nanoseconds duration) {
-    return Deadline(Clock::now() + duration);
+    const auto now = Clock::now();
+    return Deadline(duration > Clock::time_point::max() - now ? Clock::time_point::max() : now + duration);
   }
   /// Waits for ever; has to be spelled.
   [[nodiscard]] static Deadline never() { return Deadline(Clock::time_point::max()); }

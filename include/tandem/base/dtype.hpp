@@ -7,7 +7,20 @@
 namespace tandem {
 
 /// Element types. f8e4m3 is the finite-only form with NaN (OCP E4M3FN), f8e5m2 the OCP E5M2.
-enum class DType : std::uint8_t { kF32, kF16, kBF16, kF8E4M3, kF8E5M2, kU8, kU32, kI8, kI32, kI64, kF64, kBool };
+enum class DType : std::uint8_t {
+  kF32,
+  kF16,
+  kBF16,
+  kF8E4M3,
+  kF8E5M2,
+  kU8,
+  kU32,
+  kI8,
+  kI32,
+  kI64,
+  kF64,
+  kBool
+};
 
 inline constexpr int kNumDTypes = 12;
 

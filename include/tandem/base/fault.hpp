@@ -19,15 +19,16 @@ enum class FaultAction : std::uint8_t { kNone, kDie, kStop, kDelay, kCorrupt };
 /// one branch.
 ///
 /// Form of the text: `point:rank:nth:action[:ms]`, several joined by commas. rank and nth may be `*`; nth
-/// counts from 1; action = die (SIGKILL) | stop (SIGSTOP) | delay | corrupt. Points: barrier, put, wait, get,
-/// publish, produce, consume, agree, reduce, rendezvous.
+/// counts from 1; action = die (SIGKILL) | stop (SIGSTOP) | delay (needs ms) | corrupt. Points: barrier, put,
+/// wait, get, publish, produce, consume, agree, reduce, rendezvous.
 class FaultPlan {
  public:
   FaultPlan() = default;
   /// Errors: kInvalidArgument with the offending piece and the form.
   [[nodiscard]] static Result<FaultPlan> parse(std::string_view text);
 
-  /// Called where the point is passed by `rank`; thread-safe. Does what the plan says and returns it.
+  /// Called where the point is passed by `rank`; thread-safe. Does what the plan says and returns it; of several
+  /// actions kCorrupt, since that one is left to the caller.
   FaultAction hit(std::string_view point, int rank) const {
     return rules_.empty() ? FaultAction::kNone : hit_rules(point, rank);
   }
@@ -35,8 +36,8 @@ class FaultPlan {
  private:
   struct Rule {
     std::string point;
-    int rank = -1;           // -1: any
-    std::int64_t nth = -1;   // -1: every time
+    int rank = -1;          // -1: any
+    std::int64_t nth = -1;  // -1: every time
     FaultAction action = FaultAction::kNone;
     std::chrono::milliseconds delay{0};
     std::shared_ptr<std::atomic<std::int64_t>> count;

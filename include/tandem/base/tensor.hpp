@@ -31,7 +31,8 @@ struct TensorView {
   DeviceId device;
 
   /// Row-major view of `data`.
-  [[nodiscard]] static TensorView contiguous(void* data, const Dims& sizes, DType dtype, DeviceId device = {});
+  [[nodiscard]] static TensorView contiguous(void* data, const Dims& sizes, DType dtype,
+                                             DeviceId device = {});
 
   [[nodiscard]] int dim() const { return sizes.size(); }
   [[nodiscard]] std::int64_t size(int d) const { return sizes[d]; }
