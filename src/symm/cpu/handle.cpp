@@ -1,0 +1,93 @@
+#include "symm/cpu/handle.hpp"
+
+#include <cstring>
+#include <tandem/cpu/launch.hpp>
+#include <thread>
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+#include "symm/cpu/signals.hpp"
+
+namespace tandem::symm::cpu {
+namespace {
+
+using std::chrono::milliseconds;
+using tandem::cpu::launch;
+using tandem::cpu::Task;
+
+FaultAction fault_at(const Peers& peers, std::string_view point) {
+  return peers.group->faults().hit(point, peers.rank);
+}
+
+}  // namespace
+
+std::chrono::milliseconds CpuHandle::limit_of(Timeout timeout) const {
+  return timeout.value_or(peers_->group->config().op_timeout);
+}
+
+Result<void> CpuHandle::check_usable(const Stream& stream) const {
+  if (!peers_->group_alive.load(std::memory_order_acquire)) {
+    return failf(ErrorCode::kInvalidArgument,
+                 "the handle's group has been destroyed: only its memory is left");
+  }
+  if (&stream.device() != &device()) {
+    return failf(ErrorCode::kInvalidArgument, "the stream belongs to {} ({}), the handle to {} ({})",
+                 to_string(stream.device().id()), static_cast<const void*>(&stream.device()),
+                 to_string(device().id()), static_cast<const void*>(&device()));
+  }
+  return peers_->group->status();
+}
+
+Result<void> CpuHandle::do_put_signal(Stream& stream, int dst_rank, int channel, Timeout timeout) {
+  return launch(stream,
+                Task([peers = peers_, dst_rank, channel, limit = limit_of(timeout)]() -> Result<void> {
+                  const FaultAction fault = fault_at(*peers, "put");
+                  TANDEM_TRY(put(*peers, {"put_signal", dst_rank, channel, Deadline::after(limit)}));
+                  if (fault == FaultAction::kCorrupt) corrupt_signal(*peers, dst_rank, channel);
+                  return {};
+                }));
+}
+
+Result<void> CpuHandle::do_wait_signal(Stream& stream, int src_rank, int channel, Timeout timeout) {
+  return launch(stream,
+                Task([peers = peers_, src_rank, channel, limit = limit_of(timeout)]() -> Result<void> {
+                  fault_at(*peers, "wait");
+                  return take(*peers, {"wait_signal", src_rank, channel, Deadline::after(limit)});
+                }));
+}
+
+Result<void> CpuHandle::do_barrier(Stream& stream, int channel, Timeout timeout) {
+  return launch(stream, Task([peers = peers_, channel, limit = limit_of(timeout)]() -> Result<void> {
+                  fault_at(*peers, "barrier");
+                  return meet(*peers, {"barrier", -1, channel, Deadline::after(limit)});
+                }));
+}
+
+Result<void> CpuHandle::do_get(Stream& stream, const TensorView& from, const TensorView& to, int peer) {
+  const auto num_bytes = static_cast<std::size_t>(to.size_bytes());
+  return launch(
+      stream, Task([peers = peers_, peer, num_bytes, source = from.data, target = to.data]() -> Result<void> {
+        const FaultAction fault = fault_at(*peers, "get");
+        const std::chrono::microseconds delay = peers->group->config().link_delay;
+        if (peer != peers->rank && delay.count() > 0) std::this_thread::sleep_for(delay);
+        if (num_bytes > 0) std::memcpy(target, source, num_bytes);
+        if (fault == FaultAction::kCorrupt && num_bytes > 0) *static_cast<unsigned char*>(target) ^= 0x40U;
+        return {};
+      }));
+}
+
+KernelHandle CpuHandle::kernel_handle(Timeout timeout) const {
+  KernelHandle kernel;
+  kernel.rank = rank();
+  kernel.world_size = world_size();
+  kernel.num_channels = num_channels();
+  kernel.buffers = buffer_ptrs_dev();
+  kernel.signal_pads = signal_pad_ptrs_dev();
+  if (peers_->group_alive.load(std::memory_order_acquire)) {
+    kernel.timeout_ns = std::chrono::nanoseconds(limit_of(timeout)).count();
+  }
+  kernel.control = peers_.get();
+  return kernel;
+}
+
+}  // namespace tandem::symm::cpu

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <memory>
+
+#include "symm/cpu/segment.hpp"
+#include "symm/service.hpp"
+
+namespace tandem::symm::cpu {
+
+class CpuBlock final : public Block {
+ public:
+  CpuBlock(Device& device, std::shared_ptr<Segment> segment)
+      : Block(device, segment->data(), segment->size_bytes(), segment->name().cookie),
+        segment_(std::move(segment)) {}
+  [[nodiscard]] const std::shared_ptr<Segment>& segment() const { return segment_; }
+
+ private:
+  std::shared_ptr<Segment> segment_;
+};
+
+class CpuService final : public Service {
+ public:
+  explicit CpuService(Device& device) : device_(device) {}
+  Result<std::shared_ptr<Block>> allocate(std::int64_t num_bytes) override;
+  Result<std::unique_ptr<Joining>> join(std::shared_ptr<Block> block, std::int64_t pad_bytes) override;
+  std::shared_ptr<Handle> make_handle(std::shared_ptr<Peers> peers, std::int64_t offset_bytes) override;
+  Result<void> enqueue_agreement(Stream& stream, Group& group, std::uint64_t sequence,
+                                 const bootstrap::Fingerprint& fingerprint) override;
+  [[nodiscard]] bool is_capturing() const override { return false; }
+
+ private:
+  Device& device_;
+};
+
+}  // namespace tandem::symm::cpu

@@ -1,0 +1,131 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string_view>
+#include <tandem/base/error.hpp>
+#include <tandem/base/tensor.hpp>
+#include <tandem/bootstrap/group.hpp>
+#include <tandem/device/device.hpp>
+#include <tandem/device/stream.hpp>
+#include <tandem/symm/handle.hpp>
+#include <vector>
+
+#include "bootstrap/control.hpp"
+
+namespace tandem::symm {
+
+/// What a rank tells the others about its block and its pad. The two cookies are random: they name the memory in the
+/// store and are checked again in the memory's own header, so that a stale key or a recycled address is never taken
+/// for it.
+struct Record;
+
+/// The blocks of a device by address. Shared by the service and its blocks: a block may outlive the device.
+class BlockIndex;
+
+/// One allocation of this rank. A leaf derives from it and unmaps in the destructor, without touching the device.
+class Block {
+ public:
+  Block(Device& device, void* data, std::int64_t num_bytes, std::uint64_t cookie)
+      : device_(device), data_(data), num_bytes_(num_bytes), cookie_(cookie) {}
+  virtual ~Block();
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+
+  [[nodiscard]] Device& device() const { return device_; }
+  [[nodiscard]] void* data() const { return data_; }
+  [[nodiscard]] std::int64_t size_bytes() const { return num_bytes_; }
+  [[nodiscard]] std::uint64_t cookie() const { return cookie_; }
+  /// What empty() was asked for.
+  [[nodiscard]] const Dims& sizes() const { return sizes_; }
+  [[nodiscard]] DType dtype() const { return dtype_; }
+  /// Position among the blocks of this device, from 0: tells apart, in an error, blocks of equal sizes.
+  [[nodiscard]] std::int64_t ordinal() const { return ordinal_; }
+
+ private:
+  friend class BlockIndex;
+  Device& device_;
+  void* data_;
+  std::int64_t num_bytes_;
+  std::uint64_t cookie_;
+  Dims sizes_;
+  DType dtype_ = DType::kU8;
+  std::int64_t ordinal_ = -1;
+  std::shared_ptr<BlockIndex> index_;
+};
+
+class BlockIndex {
+ public:
+  /// Makes `block` known under its addresses until it is destroyed.
+  static void add(const std::shared_ptr<BlockIndex>& index, Block& block, const Dims& sizes, DType dtype);
+  void remove(const Block& block);
+  /// Whether the bytes [first, last) lie in one block.
+  [[nodiscard]] bool contains(const void* first, const void* last) const;
+  [[nodiscard]] std::int64_t size() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::uintptr_t, std::uintptr_t> end_by_begin_;
+  std::int64_t num_added_ = 0;
+};
+
+/// Every rank's block and pad of one rendezvous, mapped here. What handles (one for each offset) share.
+struct Peers {
+  virtual ~Peers() = default;
+
+  Group* group = nullptr;  ///< valid while group_alive
+  Device* device = nullptr;
+  bootstrap::Control* control = nullptr;  ///< valid while group_alive
+  int rank = 0;
+  int world_size = 1;
+  std::shared_ptr<Block> block;
+  std::int64_t buffer_bytes = 0;
+  std::int64_t pad_bytes = 0;
+  std::vector<void*> buffers;
+  std::vector<std::uint32_t*> pads;
+  std::vector<std::shared_ptr<void>> mappings;  ///< keep `buffers` and `pads` of all ranks alive
+  std::atomic<bool> group_alive{true};
+};
+
+/// This rank's half of a rendezvous: its pad exists, the ranks have not met yet.
+class Joining {
+ public:
+  virtual ~Joining() = default;
+  [[nodiscard]] virtual std::uint64_t pad_cookie() const = 0;
+  /// Exchanges the memory itself. Collective; `table` has been validated, in rank order.
+  [[nodiscard]] virtual Result<std::shared_ptr<Peers>> connect(Group& group,
+                                                               std::span<const Record> table) = 0;
+};
+
+/// The part of symmetric memory that differs between backends; one object a device, attached by the leaf.
+class Service {
+ public:
+  static constexpr std::string_view kServiceName = "symm";
+  virtual ~Service() = default;
+
+  /// Zeroed, all pages present.
+  [[nodiscard]] virtual Result<std::shared_ptr<Block>> allocate(std::int64_t num_bytes) = 0;
+  [[nodiscard]] virtual Result<std::unique_ptr<Joining>> join(std::shared_ptr<Block> block,
+                                                              std::int64_t pad_bytes) = 0;
+  [[nodiscard]] virtual std::shared_ptr<Handle> make_handle(std::shared_ptr<Peers> peers,
+                                                            std::int64_t offset_bytes) = 0;
+  /// Enqueues Control::agree of the group.
+  [[nodiscard]] virtual Result<void> enqueue_agreement(Stream& stream, Group& group, std::uint64_t sequence,
+                                                       const bootstrap::Fingerprint& fingerprint) = 0;
+  /// Whether a stream of the device records work for replay: memory must not be made or exchanged then.
+  [[nodiscard]] virtual bool is_capturing() const = 0;
+
+  [[nodiscard]] const std::shared_ptr<BlockIndex>& index() const { return index_; }
+
+ private:
+  std::shared_ptr<BlockIndex> index_ = std::make_shared<BlockIndex>();
+};
+
+/// The service of `device`, or kUnsupported.
+[[nodiscard]] Result<Service*> service_of(const Device& device);
+
+}  // namespace tandem::symm
