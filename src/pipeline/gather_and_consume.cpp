@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <tandem/base/shard.hpp>
 
@@ -158,7 +159,7 @@ Chunks Gather::chunks_of(int source) const {
 std::int64_t gather_workspace_bytes(std::span<const TensorView> gathered, int world) {
   std::int64_t num_bytes = 0;
   for (const TensorView& tensor : gathered) num_bytes += slot_bytes(tensor, world);
-  return num_bytes;
+  return std::max(num_bytes, kSubBufferAlignment);
 }
 
 Result<void> gather_and_consume(const GatherAndConsume& work, symm::Handle& workspace, Stream& current) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <tandem/base/shard.hpp>
 
 #include "base/format.hpp"
@@ -113,7 +114,7 @@ Result<void> Scatter::get(const Lane& lane, int source, int slot) {
 }  // namespace
 
 std::int64_t scatter_workspace_bytes(const TensorView& stack, std::int64_t total) {
-  return 2 * slot_bytes(stack, total);
+  return std::max(2 * slot_bytes(stack, total), kSubBufferAlignment);
 }
 
 Result<void> produce_and_all_to_all(const ProduceAndAllToAll& work, symm::Handle& workspace,

@@ -41,7 +41,7 @@ struct GatherAndConsume {
   Consumer consumer;  ///< called once a source, for the own shards first
   trace::EnqueueTrace* trace = nullptr;
 };
-/// Bytes of workspace that gather_and_consume needs, the same on every rank.
+/// Bytes of workspace that gather_and_consume needs, the same on every rank; not 0, since it needs the pads.
 [[nodiscard]] std::int64_t gather_workspace_bytes(std::span<const TensorView> gathered, int world);
 [[nodiscard]] Result<void> gather_and_consume(const GatherAndConsume& work, symm::Handle& workspace,
                                               Stream& current);
@@ -54,7 +54,7 @@ struct ProduceAndAllToAll {
   Producer producer;  ///< called once a destination, for this rank last
   trace::EnqueueTrace* trace = nullptr;
 };
-/// Bytes of workspace that produce_and_all_to_all needs, the same on every rank.
+/// Bytes of workspace that produce_and_all_to_all needs, the same on every rank; not 0, since it needs the pads.
 [[nodiscard]] std::int64_t scatter_workspace_bytes(const TensorView& stack, std::int64_t total);
 [[nodiscard]] Result<void> produce_and_all_to_all(const ProduceAndAllToAll& work, symm::Handle& workspace,
                                                   Stream& current);

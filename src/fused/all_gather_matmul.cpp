@@ -1,0 +1,77 @@
+#include <tandem/fused/all_gather_matmul.hpp>
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+#include "base/usable_cores.hpp"
+#include "coll/collective_call.hpp"
+#include "fused/all_gather_matmul_check.hpp"
+#include "fused/all_gather_matmul_steps.hpp"
+#include "fused/choose.hpp"
+#include "fused/op_memory.hpp"
+
+namespace tandem {
+namespace fused {
+namespace {
+
+Workload workload_of(const GatherProblem& problem, const Group& group) {
+  const std::int64_t chunk_elements = shard_stride(problem.total(), problem.world) * problem.unit_elements();
+  return {.world = problem.world,
+          .cores = usable_cores(),
+          .link = group.config().link_delay,
+          .chunk_bytes = chunk_elements * size_bytes(problem.dtype),
+          .chunk_flops = 2.0 * static_cast<double>(chunk_elements) * static_cast<double>(problem.k()),
+          .pipelined_barriers = 3,
+          .serial_barriers = 3};
+}
+
+/// The plan of this problem; decided, and put into words, when the group meets it first.
+Result<const OpPlan*> plan_of(const GatherProblem& problem, Group& group) {
+  auto& plans = plans_of<GatherProblem>(group, "fused.gather");
+  if (const OpPlan* known = plans.find(problem)) return known;
+  TANDEM_ASSIGN(Choice choice, choose("fused_all_gather_matmul", problem.asked, workload_of(problem, group),
+                                      problem.device));
+  if (problem.copies_a) choice.reason += "; a is copied once for its strides";
+  return plans.insert(
+      problem, {.algorithm = choice.algorithm,
+                .reason = std::move(choice.reason),
+                .key = fmt::format("all_gather_matmul {}x{}x{} {} dim {} w{}", problem.rows(), problem.sum_n,
+                                   problem.k(), to_string(problem.dtype), problem.dim, problem.world),
+                .fingerprint = fmt::format("{} {}->{}", to_string(problem), to_string(problem.asked),
+                                           to_string(choice.algorithm))});
+}
+
+/// A call that is ready to be enqueued: all that can fail on one rank alone has not failed.
+struct Ready {
+  const OpPlan* plan;
+  GatherOp op;
+};
+Result<Ready> get_ready(const AllGatherMatmulArgs& args, const GatherProblem& problem, Group& group,
+                        Stream& stream) {
+  TANDEM_ASSIGN(const OpPlan* plan, plan_of(problem, group));
+  TANDEM_ASSIGN(const GatherOp op, prepare(args, problem, group, stream));
+  return Ready{plan, op};
+}
+
+}  // namespace
+}  // namespace fused
+
+Result<OpReport> fused_all_gather_matmul(const AllGatherMatmulArgs& args, Group& group, Stream& stream) {
+  TANDEM_TRY(group.status());
+  auto problem = fused::check(args, group, stream);
+  if (!problem) return coll::refused(group, std::move(problem).error());
+  auto ready = fused::get_ready(args, *problem, group, stream);
+  if (!ready) return coll::refused(group, std::move(ready).error());
+  const auto& [plan, op] = *ready;
+
+  const coll::CollectiveCall call{.group = group,
+                                  .stream = stream,
+                                  .fingerprint = plan->fingerprint,
+                                  .workspace_bytes = fused::workspace_bytes(op, plan->algorithm)};
+  const bool serial = plan->algorithm == Algorithm::kSerial;
+  TANDEM_TRY(coll::run_collective(call, [&, &op = op](symm::Handle* workspace) {
+    return serial ? fused::enqueue_serial(op, workspace) : fused::enqueue_pipelined(op, workspace);
+  }));
+  return OpReport{plan->algorithm, plan->reason, plan->key};
+}
+
+}  // namespace tandem

@@ -1,0 +1,118 @@
+#include "fused/argument_checks.hpp"
+
+#include <algorithm>
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+
+namespace tandem::fused {
+namespace {
+
+/// The bytes from the first to the last element.
+struct Extent {
+  const std::byte* begin;
+  const std::byte* end;
+};
+
+Extent extent_of(const TensorView& view) {
+  std::int64_t lowest = 0;
+  std::int64_t highest = 0;
+  for (int d = 0; d < view.dim(); ++d) {
+    const std::int64_t reach = (view.size(d) - 1) * view.stride(d);
+    (reach < 0 ? lowest : highest) += reach;
+  }
+  const auto* data = view.data_as<const std::byte>();
+  const std::int64_t element = size_bytes(view.dtype);
+  return {data + lowest * element, data + (highest + 1) * element};
+}
+
+bool has_strides(const TensorView& view, const Dims& strides) {
+  if (view.numel() == 0) return true;
+  for (int d = 0; d < view.dim(); ++d) {
+    if (view.size(d) != 1 && view.stride(d) != strides[d]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string to_string(const Named& named) {
+  return named.idx < 0 ? std::string(named.name) : fmt::format("{}[{}]", named.name, named.idx);
+}
+
+bool is_representable(const Dims& sizes, DType dtype) {
+  constexpr std::int64_t kMostBytes = std::int64_t{1} << 62;
+  std::int64_t num_bytes = size_bytes(dtype);
+  for (const std::int64_t size : sizes) {
+    if (size < 0) return false;
+    if (__builtin_mul_overflow(num_bytes, std::max<std::int64_t>(size, 1), &num_bytes)) return false;
+    if (num_bytes > kMostBytes) return false;
+  }
+  return true;
+}
+
+Result<void> check_operand(std::string_view who, const Named& named, DType dtype, DeviceId device) {
+  const TensorView& view = *named.view;
+  if (view.dtype != DType::kF32 && view.dtype != DType::kBF16 && view.dtype != DType::kF16) {
+    return failf(ErrorCode::kInvalidArgument, "{}: {} is {}, need f32, bf16 or f16", who, to_string(named),
+                 to_string(view.dtype));
+  }
+  if (view.dtype != dtype) {
+    return failf(ErrorCode::kInvalidArgument, "{}: {} is {}, need {} as a", who, to_string(named),
+                 to_string(view.dtype), to_string(dtype));
+  }
+  if (!is_representable(view.sizes, view.dtype) || view.strides.size() != view.dim()) {
+    return failf(ErrorCode::kInvalidArgument,
+                 "{}: {} has sizes {} and strides {}, need as many, not negative, of at "
+                 "most 2^62 bytes",
+                 who, to_string(named), to_string(view.sizes), to_string(view.strides));
+  }
+  if (view.data == nullptr && view.numel() > 0) {
+    return failf(ErrorCode::kInvalidArgument, "{}: {} of sizes {} has no memory", who, to_string(named),
+                 to_string(view.sizes));
+  }
+  if (!(view.device == device)) {
+    return failf(ErrorCode::kInvalidArgument, "{}: {} is on {}, need the stream's device {}", who,
+                 to_string(named), tandem::to_string(view.device), tandem::to_string(device));
+  }
+  return {};
+}
+
+Result<void> check_layout(std::string_view who, const Named& named, const Layout& need, DType dtype,
+                          DeviceId device) {
+  TANDEM_TRY(check_operand(who, named, dtype, device));
+  const TensorView& view = *named.view;
+  if (!(view.sizes == need.sizes)) {
+    return failf(ErrorCode::kInvalidArgument, "{}: {} has sizes {}, need {}", who, to_string(named),
+                 to_string(view.sizes), to_string(need.sizes));
+  }
+  if (!has_strides(view, need.strides)) {
+    return failf(ErrorCode::kInvalidArgument, "{}: {} of sizes {} has strides {}, need {}", who,
+                 to_string(named), to_string(view.sizes), to_string(view.strides), to_string(need.strides));
+  }
+  return {};
+}
+
+Result<void> check_no_overlap(std::string_view who, const Named& output, const Named& other) {
+  if (output.view->numel() == 0 || other.view->numel() == 0) return {};
+  const Extent written = extent_of(*output.view);
+  const Extent extent = extent_of(*other.view);
+  if (written.begin >= extent.end || extent.begin >= written.end) return {};
+  return failf(ErrorCode::kInvalidArgument,
+               "{}: {} ({} bytes at {}) overlaps {} ({} bytes at {}), need memory of its "
+               "own",
+               who, to_string(output), written.end - written.begin, fmt::ptr(written.begin), to_string(other),
+               extent.end - extent.begin, fmt::ptr(extent.begin));
+}
+
+Layout front_major_layout(const Dims& sizes, int dim) {
+  Layout layout{sizes, contiguous_strides(sizes)};
+  if (dim == sizes.size() - 1) return layout;
+  Dims moved = sizes;
+  moved.insert(0, moved.erase(dim));
+  layout.strides = contiguous_strides(moved);
+  layout.strides.insert(dim, layout.strides.erase(0));
+  return layout;
+}
+
+}  // namespace tandem::fused

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string_view>
+#include <tandem/base/error.hpp>
+#include <tandem/base/tensor.hpp>
+#include <tandem/fused/report.hpp>
+
+namespace tandem::fused {
+
+// Checks that both fused ops make. `who` is the op, `name` the argument: "out[1]".
+
+/// A tensor argument and what it is called in errors; idx < 0: not of a list.
+struct Named {
+  std::string_view name;
+  int idx = -1;
+  const TensorView* view = nullptr;
+};
+[[nodiscard]] std::string to_string(const Named& named);
+
+/// Sizes not negative and of at most 2^62 bytes together, data where there are elements, dtype f32, bf16 or f16 and
+/// equal to `dtype`, on `device`.
+[[nodiscard]] Result<void> check_operand(std::string_view who, const Named& named, DType dtype,
+                                         DeviceId device);
+
+/// check_operand(), and exactly these sizes and strides (dims of size 1 may have any stride).
+[[nodiscard]] Result<void> check_layout(std::string_view who, const Named& named, const Layout& need,
+                                        DType dtype, DeviceId device);
+
+/// No output may share memory with an input or another output. Strided tensors count with their holes.
+[[nodiscard]] Result<void> check_no_overlap(std::string_view who, const Named& output, const Named& other);
+
+/// Whether the sizes are >= 0 and their product times the element size stays below 2^62; zero sizes count as one,
+/// so that every product of some of them is safe too.
+[[nodiscard]] bool is_representable(const Dims& sizes, DType dtype);
+
+/// Row-major once `dim` is moved to the front; plain row-major if `dim` is the last.
+[[nodiscard]] Layout front_major_layout(const Dims& sizes, int dim);
+
+}  // namespace tandem::fused

@@ -1,0 +1,82 @@
+#include <tandem/fused/matmul_reduce_scatter.hpp>
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+#include "base/usable_cores.hpp"
+#include "coll/collective_call.hpp"
+#include "fused/choose.hpp"
+#include "fused/matmul_reduce_scatter_check.hpp"
+#include "fused/matmul_reduce_scatter_steps.hpp"
+#include "fused/op_memory.hpp"
+
+namespace tandem {
+namespace fused {
+namespace {
+
+Workload workload_of(const ScatterProblem& problem, const Group& group) {
+  const std::int64_t chunk_elements = shard_stride(problem.total(), problem.world) * problem.unit_elements();
+  return {.world = problem.world,
+          .cores = usable_cores(),
+          .link = group.config().link_delay,
+          .chunk_bytes = chunk_elements * size_bytes(problem.partials),
+          .chunk_flops = 2.0 * static_cast<double>(chunk_elements) * static_cast<double>(problem.n()),
+          .pipelined_barriers = 2 * problem.world,
+          .serial_barriers = 3};
+}
+
+/// The plan of this problem; decided, and put into words, when the group meets it first.
+Result<const OpPlan*> plan_of(const ScatterProblem& problem, Group& group) {
+  auto& plans = plans_of<ScatterProblem>(group, "fused.scatter");
+  if (const OpPlan* known = plans.find(problem)) return known;
+  TANDEM_ASSIGN(Choice choice, choose("fused_matmul_reduce_scatter", problem.asked,
+                                      workload_of(problem, group), problem.device));
+  if (problem.num_copied > 0) {
+    choice.reason +=
+        fmt::format("; {} of {} a's copied once for their strides", problem.num_copied, problem.num_products);
+  }
+  return plans.insert(problem,
+                      {.algorithm = choice.algorithm,
+                       .reason = std::move(choice.reason),
+                       .key = fmt::format("matmul_reduce_scatter {}x{}x{} {} dim {} {} w{}", problem.rows(),
+                                          problem.n(), problem.sum_k, to_string(problem.dtype), problem.dim,
+                                          to_string(problem.reduce_op), problem.world),
+                       .fingerprint = fmt::format("{} {}->{}", to_string(problem), to_string(problem.asked),
+                                                  to_string(choice.algorithm))});
+}
+
+/// A call that is ready to be enqueued: all that can fail on one rank alone has not failed.
+struct Ready {
+  const OpPlan* plan;
+  ScatterOp op;
+};
+Result<Ready> get_ready(const MatmulReduceScatterArgs& args, const ScatterProblem& problem, Group& group,
+                        Stream& stream) {
+  TANDEM_ASSIGN(const OpPlan* plan, plan_of(problem, group));
+  TANDEM_ASSIGN(const ScatterOp op, prepare(args, problem, plan->algorithm, group, stream));
+  return Ready{plan, op};
+}
+
+}  // namespace
+}  // namespace fused
+
+Result<OpReport> fused_matmul_reduce_scatter(const MatmulReduceScatterArgs& args, Group& group,
+                                             Stream& stream) {
+  TANDEM_TRY(group.status());
+  auto problem = fused::check(args, group, stream);
+  if (!problem) return coll::refused(group, std::move(problem).error());
+  auto ready = fused::get_ready(args, *problem, group, stream);
+  if (!ready) return coll::refused(group, std::move(ready).error());
+  const auto& [plan, op] = *ready;
+
+  const coll::CollectiveCall call{.group = group,
+                                  .stream = stream,
+                                  .fingerprint = plan->fingerprint,
+                                  .workspace_bytes = fused::workspace_bytes(op, plan->algorithm)};
+  const bool serial = plan->algorithm == Algorithm::kSerial;
+  TANDEM_TRY(coll::run_collective(call, [&, &op = op](symm::Handle* workspace) {
+    return serial ? fused::enqueue_serial(op, workspace) : fused::enqueue_pipelined(op, workspace);
+  }));
+  return OpReport{plan->algorithm, plan->reason, plan->key};
+}
+
+}  // namespace tandem

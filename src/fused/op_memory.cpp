@@ -1,0 +1,40 @@
+#include "fused/op_memory.hpp"
+
+#include <algorithm>
+
+#include "base/try.hpp"
+
+namespace tandem::fused {
+
+Result<void> Scratch::reserve(std::int64_t num_bytes, Device& device) {
+  const std::int64_t has_bytes = blocks_.empty() ? 0 : blocks_.back().size_bytes();
+  if (num_bytes <= has_bytes) return {};
+  // At least twice as much as before: all outgrown blocks together stay smaller than the one in use.
+  TANDEM_ASSIGN(Buffer block, device.allocate(std::max(num_bytes, 2 * has_bytes)));
+  blocks_.push_back(std::move(block));
+  return {};
+}
+
+std::byte* Scratch::data() const {
+  return blocks_.empty() ? nullptr : static_cast<std::byte*>(blocks_.back().data());
+}
+
+TensorView Carver::take(const Dims& sizes, DType dtype, DeviceId device) {
+  constexpr std::int64_t kAlignment = 128;
+  TensorView piece = TensorView::contiguous(nullptr, sizes, dtype, device);
+  if (block_ != nullptr) piece.data = block_ + used_bytes_;
+  used_bytes_ += (piece.size_bytes() + kAlignment - 1) / kAlignment * kAlignment;
+  return piece;
+}
+
+DeviceMemory& device_memory(Group& group, DeviceId device) {
+  using Memories = std::vector<std::unique_ptr<DeviceMemory>>;
+  auto& memories = group.extension<Memories>("fused.memory", [] { return std::make_shared<Memories>(); });
+  for (const auto& memory : memories) {
+    if (memory->device == device) return *memory;
+  }
+  memories.push_back(std::make_unique<DeviceMemory>(DeviceMemory{device, {}, {}}));
+  return *memories.back();
+}
+
+}  // namespace tandem::fused

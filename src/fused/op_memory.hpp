@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tandem/base/error.hpp>
+#include <tandem/base/tensor.hpp>
+#include <tandem/bootstrap/group.hpp>
+#include <tandem/device/device.hpp>
+#include <tandem/device/event.hpp>
+#include <tandem/fused/report.hpp>
+#include <unordered_map>
+#include <vector>
+
+namespace tandem::fused {
+
+/// What is decided once a problem. The texts live as long as the group: reports point to them.
+struct OpPlan {
+  Algorithm algorithm = Algorithm::kSerial;
+  std::string reason;
+  std::string key;
+  std::string fingerprint;  ///< what the ranks compare
+};
+
+/// Plans by problem; a look-up allocates nothing.
+template <class Problem>
+class PlanCache {
+ public:
+  [[nodiscard]] const OpPlan* find(const Problem& problem) const {
+    const auto found = plans_.find(problem);
+    return found == plans_.end() ? nullptr : &found->second;
+  }
+  const OpPlan* insert(const Problem& problem, OpPlan plan) {
+    return &plans_.insert_or_assign(problem, std::move(plan)).first->second;
+  }
+
+ private:
+  struct HashProblem {
+    std::size_t operator()(const Problem& problem) const { return hash_of(problem); }
+  };
+  std::unordered_map<Problem, OpPlan, HashProblem> plans_;
+};
+
+/// Scratch memory of a group's ops on one device. Ops of a group run one after the other, so all share it. It
+/// grows and never shrinks; an outgrown block stays, because ops that are still queued use it.
+class Scratch {
+ public:
+  [[nodiscard]] Result<void> reserve(std::int64_t num_bytes, Device& device);
+  [[nodiscard]] std::byte* data() const;
+
+ private:
+  std::vector<Buffer> blocks_;
+};
+
+/// Hands out aligned pieces of a block one after the other; without a block it only counts.
+class Carver {
+ public:
+  explicit Carver(std::byte* block = nullptr) : block_(block) {}
+  /// Contiguous.
+  [[nodiscard]] TensorView take(const Dims& sizes, DType dtype, DeviceId device);
+  [[nodiscard]] std::int64_t used_bytes() const { return used_bytes_; }
+
+ private:
+  std::byte* block_;
+  std::int64_t used_bytes_ = 0;
+};
+
+/// Marks of the slices of a gathered last dim; see k_slices.hpp.
+struct SliceMarks {
+  std::vector<std::unique_ptr<Event>> arrived;  ///< by source
+  std::vector<char> is_here;                    ///< by source: its mark is in a stream
+  std::unique_ptr<Event> summed;
+};
+
+/// What a group keeps for the fused ops on one device.
+struct DeviceMemory {
+  DeviceId device;
+  Scratch scratch;
+  SliceMarks marks;
+};
+/// Made at first use. The fused ops share it.
+[[nodiscard]] DeviceMemory& device_memory(Group& group, DeviceId device);
+
+/// The group's plans for one op; `key` names the op.
+template <class Problem>
+[[nodiscard]] PlanCache<Problem>& plans_of(Group& group, std::string_view key) {
+  return group.extension<PlanCache<Problem>>(key, [] { return std::make_shared<PlanCache<Problem>>(); });
+}
+
+}  // namespace tandem::fused
