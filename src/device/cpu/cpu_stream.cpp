@@ -148,7 +148,7 @@ Result<void> CpuStream::join(const Position& position) {
   if (!position.queue || position.queue == queue_ || position.queue->is_settled(position.sequence)) return {};
   // Waits without a deadline: positions lie in the past, so joins form no cycle, and what they wait for has
   // deadlines.
-  TANDEM_TRY(queue_->push(Task([position, own = queue_.get()]() -> Result<void> {
+  TANDEM_TRY(queue_->push(Task([position = position, own = queue_.get()]() -> Result<void> {
                             auto result = position.queue->wait(position.sequence, Deadline::never());
                             if (!result) own->add_faulty_source(position);
                             return result;
