@@ -1,14 +1,19 @@
 #include <tandem/backend/backend.hpp>
 
 #include "base/format.hpp"
+#include "base/try.hpp"
 #include "device/cpu/cpu_device.hpp"
+#include "gemm/cpu/attach.hpp"
 
 namespace tandem {
 
 Result<std::unique_ptr<Device>> open_device(DeviceId id, const Config& config) {
   switch (id.kind) {
-    case DeviceKind::kCpu:
-      return cpu::make_device(id.index, config);
+    case DeviceKind::kCpu: {
+      TANDEM_ASSIGN(auto device, cpu::make_device(id.index, config));
+      gemm::attach_cpu(*device);
+      return device;
+    }
     case DeviceKind::kCuda:
       break;
   }

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <tandem/base/error.hpp>
+#include <tandem/base/support.hpp>
+#include <tandem/device/stream.hpp>
+#include <tandem/gemm/mm.hpp>
+
+namespace tandem::gemm {
+
+/// One way to compute a product. Lives as long as its Backend.
+class Implementation {
+ public:
+  virtual ~Implementation() = default;
+  /// "cpu/tile_avx512".
+  [[nodiscard]] virtual std::string_view name() const = 0;
+  [[nodiscard]] virtual Support accepts(const Problem& problem) const = 0;
+  /// Enqueues. `args` are checked and of `problem`, which was accepted.
+  [[nodiscard]] virtual Result<void> run(const Problem& problem, const MmArgs& args,
+                                         Stream& stream) const = 0;
+};
+
+/// The products of one kind of device, a service of Device.
+class Backend {
+ public:
+  static constexpr std::string_view kServiceName = "gemm";
+  virtual ~Backend() = default;
+  /// Best first, reference last. The first that accepts a problem runs it.
+  [[nodiscard]] virtual std::span<const Implementation* const> implementations() const = 0;
+};
+
+}  // namespace tandem::gemm

@@ -1,0 +1,111 @@
+#include "gemm/cpu/attach.hpp"
+
+#include <array>
+#include <memory>
+#include <string>
+#include <tandem/cpu/launch.hpp>
+
+#include "base/try.hpp"
+#include "device/cpu/processor.hpp"
+#include "gemm/backend.hpp"
+#include "gemm/cpu/scratch.hpp"
+#include "gemm/cpu/tile_problem.hpp"
+
+namespace tandem::gemm {
+namespace {
+
+using cpu::TileProblem;
+
+using Kernel = void (*)(const TileProblem&, const cpu::Blocking&, const cpu::Scratch&);
+
+/// An instruction set by the name that Config::isa has for it; the better, the higher the level.
+struct Isa {
+  std::string_view name;
+  int level;
+  Kernel kernel;
+};
+constexpr Isa kScalar = {"scalar", 0, cpu::run_tile_scalar};
+constexpr Isa kAvx2 = {"avx2", 1, cpu::run_tile_avx2};
+constexpr Isa kAvx512 = {"avx512", 2, cpu::run_tile_avx512};
+
+int level_of(std::string_view name) {
+  for (const Isa& isa : {kAvx512, kAvx2}) {
+    if (isa.name == name) return isa.level;
+  }
+  return kScalar.level;
+}
+
+Support usable(const Isa& isa, const Config& config) {
+  if (config.isa && *config.isa != isa.name) return Support::no("TANDEM_ISA=" + *config.isa + " excludes it");
+  const std::string_view best = tandem::cpu::best_isa();
+  if (isa.level <= level_of(best)) return Support::yes();
+  return Support::no("this processor's best instruction set is " + std::string(best));
+}
+
+cpu::Matrix matrix_of(const TensorView& view) {
+  return {.data = view.data, .row_stride = view.stride(0), .col_stride = view.stride(1)};
+}
+
+TileProblem tile_problem_of(const Problem& problem, const MmArgs& args) {
+  TileProblem tile;
+  tile.m = problem.m;
+  tile.n = problem.n;
+  tile.k = problem.k;
+  tile.a = matrix_of(args.a);
+  tile.b = matrix_of(args.b);
+  tile.out = matrix_of(args.out);
+  if (args.bias) {
+    tile.bias = args.bias->data;
+    tile.bias_stride = args.bias->stride(0);
+  }
+  tile.in_dtype = problem.in;
+  tile.out_dtype = problem.out;
+  tile.accumulate = problem.accumulate;
+  return tile;
+}
+
+class TileImplementation final : public Implementation {
+ public:
+  TileImplementation(const Isa& isa, const Config& config)
+      : name_("cpu/tile_" + std::string(isa.name)), kernel_(isa.kernel), usable_(usable(isa, config)) {}
+
+  [[nodiscard]] std::string_view name() const override { return name_; }
+  [[nodiscard]] Support accepts(const Problem&) const override { return usable_; }
+
+  [[nodiscard]] Result<void> run(const Problem& problem, const MmArgs& args, Stream& stream) const override {
+    return tandem::cpu::launch(
+        stream,
+        tandem::cpu::Task([kernel = kernel_, tile = tile_problem_of(problem, args)]() -> Result<void> {
+          const cpu::Blocking blocking = cpu::choose_blocking(tile.k);
+          TANDEM_ASSIGN(float* memory, cpu::thread_scratch(cpu::scratch_floats(tile.k, blocking)));
+          kernel(tile, blocking, cpu::cut_scratch(memory, tile.k, blocking));
+          return {};
+        }));
+  }
+
+ private:
+  std::string name_;
+  Kernel kernel_;
+  Support usable_;
+};
+
+class CpuBackend final : public Backend {
+ public:
+  explicit CpuBackend(const Config& config)
+      : avx512_(kAvx512, config), avx2_(kAvx2, config), scalar_(kScalar, config) {}
+  [[nodiscard]] std::span<const Implementation* const> implementations() const override { return list_; }
+
+ private:
+  TileImplementation avx512_;
+  TileImplementation avx2_;
+  TileImplementation scalar_;
+  std::array<const Implementation*, 3> list_ = {&avx512_, &avx2_, &scalar_};
+};
+
+}  // namespace
+
+void attach_cpu(Device& device) {
+  device.attach<Backend>(std::make_shared<CpuBackend>(device.config()));
+}
+
+}  // namespace tandem::gemm

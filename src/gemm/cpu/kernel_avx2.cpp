@@ -1,0 +1,72 @@
+// Compiled with -mavx2 -mfma -mf16c: nothing here may run before the processor was asked (tile_implementations.cpp).
+
+#include <immintrin.h>
+
+#include "gemm/cpu/tile_loop.hpp"
+
+namespace tandem::gemm::cpu {
+namespace {
+
+struct Avx2 {
+  using Vec = __m256;
+  static constexpr int kWidth = 8;
+  static constexpr int kTileVecs = 2;  // 6 x 16: 12 sums, 2 columns and 1 row of 16 registers
+
+  static Vec zero() { return _mm256_setzero_ps(); }
+  static Vec broadcast(float value) { return _mm256_set1_ps(value); }
+  static Vec fma(Vec x, Vec y, Vec sum) { return _mm256_fmadd_ps(x, y, sum); }
+  static Vec add(Vec x, Vec y) { return _mm256_add_ps(x, y); }
+
+  static Vec load(const float* from) { return _mm256_loadu_ps(from); }
+  static Vec load(const BF16* from) {
+    const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+  }
+  static Vec load(const F16* from) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+  }
+  static void store(float* to, Vec value) { _mm256_storeu_ps(to, value); }
+  static void store(BF16* to, Vec value) {  // no NaN but the canonical one gets here, which this keeps
+    const __m256i bits = _mm256_castps_si256(value);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    const __m256i narrow = _mm256_srli_epi32(rounded, 16);
+    const __m128i packed =
+        _mm_packus_epi32(_mm256_castsi256_si128(narrow), _mm256_extracti128_si256(narrow, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), packed);
+  }
+  static void store(F16* to, Vec value) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
+  }
+
+  static float load_one(const float* from) { return *from; }
+  static float load_one(const BF16* from) {
+    return _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(static_cast<int>(from->bits) << 16)));
+  }
+  static float load_one(const F16* from) { return _cvtsh_ss(from->bits); }
+  static void store_one(float* to, float value) { *to = value; }
+  static void store_one(BF16* to, float value) {
+    const auto bits = static_cast<std::uint32_t>(_mm_cvtsi128_si32(_mm_castps_si128(_mm_set_ss(value))));
+    to->bits = static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
+  }
+  static void store_one(F16* to, float value) { to->bits = _cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT); }
+
+  static Vec canonical(Vec value) {
+    const Vec is_nan = _mm256_cmp_ps(value, value, _CMP_UNORD_Q);
+    return _mm256_blendv_ps(value, _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000)), is_nan);
+  }
+  static Vec interleave_low(Vec x, Vec y) {
+    return _mm256_permute2f128_ps(_mm256_unpacklo_ps(x, y), _mm256_unpackhi_ps(x, y), 0x20);
+  }
+  static Vec interleave_high(Vec x, Vec y) {
+    return _mm256_permute2f128_ps(_mm256_unpacklo_ps(x, y), _mm256_unpackhi_ps(x, y), 0x31);
+  }
+};
+
+}  // namespace
+
+void run_tile_avx2(const TileProblem& problem, const Blocking& blocking, const Scratch& scratch) {
+  run_tile<Avx2>(problem, blocking, scratch);
+}
+
+}  // namespace tandem::gemm::cpu

@@ -1,0 +1,162 @@
+#include <tandem/gemm/mm.hpp>
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+#include "device/check_view.hpp"
+#include "gemm/backend.hpp"
+
+namespace tandem::gemm {
+namespace {
+
+bool is_factor_type(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
+}
+
+Result<void> check_matrix(const char* name, const TensorView& view) {
+  if (view.dim() != 2 || view.strides.size() != 2) {
+    return failf(ErrorCode::kInvalidArgument, "mm: {} is {}, need two dimensions", name, to_string(view));
+  }
+  for (int d = 0; d < 2; ++d) {
+    if (view.size(d) < 0 || view.stride(d) < 0) {
+      return failf(ErrorCode::kInvalidArgument, "mm: {} is {}, need sizes and strides >= 0", name,
+                   to_string(view));
+    }
+  }
+  return {};
+}
+
+// Every element of out is written exactly once.
+Result<void> check_out_is_injective(const TensorView& out) {
+  const auto rows = out.size(0);
+  const auto cols = out.size(1);
+  if (rows == 0 || cols == 0) return {};
+  const bool rows_over_cols =
+      (rows == 1 || out.stride(0) > (cols - 1) * out.stride(1)) && (cols == 1 || out.stride(1) > 0);
+  const bool cols_over_rows =
+      (cols == 1 || out.stride(1) > (rows - 1) * out.stride(0)) && (rows == 1 || out.stride(0) > 0);
+  if (rows_over_cols || cols_over_rows) return {};
+  return failf(ErrorCode::kInvalidArgument, "mm: out is {}, whose elements overlap", to_string(out));
+}
+
+Result<void> check_types(const MmArgs& args) {
+  if (!is_factor_type(args.a.dtype) || args.a.dtype != args.b.dtype) {
+    return failf(ErrorCode::kInvalidArgument, "mm: a is {} and b is {}, need both f32, both bf16 or both f16",
+                 to_string(args.a.dtype), to_string(args.b.dtype));
+  }
+  if (args.out.dtype != args.a.dtype && args.out.dtype != DType::kF32) {
+    return failf(ErrorCode::kInvalidArgument, "mm: out is {}, need {} (as a and b) or f32",
+                 to_string(args.out.dtype), to_string(args.a.dtype));
+  }
+  if (args.accumulate && args.out.dtype != DType::kF32) {
+    return failf(ErrorCode::kInvalidArgument, "mm: out is {}, accumulating needs f32",
+                 to_string(args.out.dtype));
+  }
+  return {};
+}
+
+Result<void> check_sizes(const MmArgs& args) {
+  if (args.a.size(1) != args.b.size(0)) {
+    return failf(ErrorCode::kInvalidArgument,
+                 "mm: a is {} and b is {}: {} columns of a, {} rows of b, need equal",
+                 to_string(args.a.sizes), to_string(args.b.sizes), args.a.size(1), args.b.size(0));
+  }
+  const Dims want = {args.a.size(0), args.b.size(1)};
+  if (args.out.sizes != want) {
+    return failf(ErrorCode::kInvalidArgument, "mm: out is {}, need {}", to_string(args.out.sizes),
+                 to_string(want));
+  }
+  return {};
+}
+
+Result<void> check_bias(const MmArgs& args) {
+  if (!args.bias) return {};
+  const TensorView& bias = *args.bias;
+  const Dims want = {args.b.size(1)};
+  if (bias.sizes != want || bias.strides.size() != 1 || bias.dtype != args.out.dtype || bias.stride(0) < 0) {
+    return failf(ErrorCode::kInvalidArgument, "mm: bias is {}, need {} {}", to_string(bias),
+                 to_string(args.out.dtype), to_string(want));
+  }
+  return {};
+}
+
+Result<void> check_memory(const MmArgs& args, const Device& device) {
+  TANDEM_TRY(check_view("mm", "a", args.a, device));
+  TANDEM_TRY(check_view("mm", "b", args.b, device));
+  TANDEM_TRY(check_view("mm", "out", args.out, device));
+  if (args.bias) TANDEM_TRY(check_view("mm", "bias", *args.bias, device));
+  return {};
+}
+
+// The first implementation that accepts; appends the reasons of the others to `reasons`, if given.
+const Implementation* choose(const Problem& problem, const Device& device, std::string* reasons) {
+  const Backend* backend = device.service<Backend>();
+  if (backend == nullptr) {
+    if (reasons) *reasons = fmt::format("{} has no products attached", to_string(device.id()));
+    return nullptr;
+  }
+  for (const Implementation* implementation : backend->implementations()) {
+    const Support support = implementation->accepts(problem);
+    if (support) return implementation;
+    if (reasons) {
+      if (!reasons->empty()) *reasons += "; ";
+      *reasons += fmt::format("{}: {}", implementation->name(), support.why_not);
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::string to_string(const Problem& problem) {
+  return fmt::format("mm {}x{}x{} {} -> {}{}{}", problem.m, problem.n, problem.k, to_string(problem.in),
+                     to_string(problem.out), problem.bias ? " + bias" : "",
+                     problem.accumulate ? " accumulated" : "");
+}
+
+Result<Problem> problem_of(const MmArgs& args) {
+  TANDEM_TRY(check_matrix("a", args.a));
+  TANDEM_TRY(check_matrix("b", args.b));
+  TANDEM_TRY(check_matrix("out", args.out));
+  TANDEM_TRY(check_types(args));
+  TANDEM_TRY(check_sizes(args));
+  TANDEM_TRY(check_bias(args));
+  TANDEM_TRY(check_out_is_injective(args.out));
+  return Problem{.m = args.a.size(0),
+                 .n = args.b.size(1),
+                 .k = args.a.size(1),
+                 .in = args.a.dtype,
+                 .out = args.out.dtype,
+                 .bias = args.bias.has_value(),
+                 .accumulate = args.accumulate};
+}
+
+Support can_run(const Problem& problem, const Device& device) {
+  std::string reasons;
+  if (choose(problem, device, &reasons)) return Support::yes();
+  return Support::no(std::move(reasons));
+}
+
+Result<Plan> plan(const Problem& problem, const Device& device) {
+  if (const Implementation* chosen = choose(problem, device, nullptr))
+    return Plan(problem, chosen->name(), chosen);
+  return failf(ErrorCode::kUnsupported, "{} cannot run on {}: {}", to_string(problem), to_string(device.id()),
+               can_run(problem, device).why_not);
+}
+
+Result<void> run(const Plan& plan, const MmArgs& args, Stream& stream) {
+  TANDEM_ASSIGN(const Problem problem, problem_of(args));
+  if (problem != plan.problem()) {
+    return failf(ErrorCode::kInvalidArgument, "mm: the arguments are of {}, the plan of {}",
+                 to_string(problem), to_string(plan.problem()));
+  }
+  TANDEM_TRY(check_memory(args, stream.device()));
+  return static_cast<const Implementation*>(plan.leaf())->run(problem, args, stream);
+}
+
+Result<void> mm(const MmArgs& args, Stream& stream) {
+  TANDEM_ASSIGN(const Problem problem, problem_of(args));
+  TANDEM_ASSIGN(const Plan chosen, plan(problem, stream.device()));
+  return run(chosen, args, stream);
+}
+
+}  // namespace tandem::gemm
