@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Compiles every header alone, with g++ and with clang++: check_headers.sh [HEADER...]
+# Public headers see include/ only, as in a user's program.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+check_header() {
+  local compiler=$1 header=$2
+  local folders=(-Iinclude)
+  case "$header" in
+    src/*) folders+=(-Isrc) ;;
+    cli/*) folders+=(-Icli) ;;
+    tests/*) folders+=(-Itests -Isrc) ;;
+  esac
+  # The main file is a pipe, so that `#pragma once` has no main file to complain about.
+  if ! "$compiler" -x c++ -std=c++20 -Wall -Wextra -Werror -DFMT_HEADER_ONLY -fsyntax-only "${folders[@]}" \
+    - <<<"#include \"$PWD/$header\""; then
+    echo "$header: does not compile alone with $compiler"
+    return 1
+  fi
+}
+export -f check_header
+
+if [[ $# -eq 0 ]]; then
+  mapfile -t headers < <(find include src cli tests examples -name '*.hpp' | sort)
+else
+  headers=("$@")
+fi
+status=0
+for compiler in g++ clang++-14; do
+  printf '%s\0' "${headers[@]}" |
+    xargs -0 -n 1 -P "$(tools/num_jobs.sh)" bash -c 'check_header "$0" "$1"' "$compiler" || status=1
+done
+exit "$status"

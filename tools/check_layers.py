@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+"""Who may include whom, and a few rules about where things may stand: check_layers.py [ROOT]
+
+The table below is the only statement of the levels. Prints one line a fault and exits 1 if there is any.
+"""
+import re
+import sys
+from pathlib import Path
+
+# Module -> what it may include besides itself and what these may include in turn: includes go downwards only.
+# A leaf (src/<module>/cpu) may include what its module may.
+MAY_INCLUDE = {
+    "base": [],
+    "io": ["base"],
+    "trace": ["base"],
+    "bootstrap": ["base"],
+    "device": ["base", "trace"],
+    "cpu": ["device"],  # include/tandem/cpu: launching on CPU streams, the device module's leaf
+    "symm": ["device", "bootstrap"],
+    "gemm": ["device", "symm"],
+    "coll": ["device", "symm"],
+    "pipeline": ["gemm", "coll", "symm"],
+    "fused": ["pipeline"],
+    "backend": ["fused", "io"],
+    "cuda": ["device"],
+}
+# Modules that see public headers only, and all of them.
+OUTSIDE = ("cli", "examples", "tests", "bench")
+INTERNAL_TEST_CLASSES = ("unit", "race")
+EXTENSIONS = {".hpp", ".cpp", ".cu", ".cuh"}
+BANNED_WORDS = {"fast", "new", "v2", "utils", "misc", "common", "helper", "helpers", "util"}
+ONLY_IN = {
+    "reads the environment": (re.compile(r"\b(?:secure_)?getenv\s*\(|\benviron\b"), {"src/base/config.cpp"}),
+    "includes spdlog": (re.compile(r"#\s*include\s*[<\"]spdlog/"), {"src/base/log.cpp"}),
+}
+PRIVATE_LIBRARIES = ("fmt", "spdlog", "nlohmann", "CLI")
+SYSTEM_PREFIXES = (*PRIVATE_LIBRARIES, "tl", "gtest", "gmock")
+INCLUDE = re.compile(r"^\s*#\s*include\s*([<\"])([^>\"]+)[>\"]", re.MULTILINE)
+
+
+def allowed_modules(module):
+    allowed = {module}
+    for below in MAY_INCLUDE[module]:
+        allowed |= allowed_modules(below)
+    if module in ("device", "symm", "gemm", "coll"):
+        allowed.add("cpu")
+    return allowed
+
+
+def strip_comments(text):
+    text = re.sub(r"/\*.*?\*/", lambda match: "\n" * match.group().count("\n"), text, flags=re.DOTALL)
+    return re.sub(r"//[^\n]*", "", text)
+
+
+def source_files(root):
+    for top in ("include", "src", "cli", "tests", "examples", "bench"):
+        for path in sorted((root / top).rglob("*")):
+            if path.suffix in EXTENSIONS and path.is_file():
+                yield path.relative_to(root)
+
+
+def place_of(path):
+    """(kind, module): kind is public, internal or outside."""
+    parts = path.parts
+    if parts[0] == "include":
+        return "public", parts[2] if len(parts) > 3 else "*"
+    if parts[0] == "src":
+        return "internal", parts[1]
+    return "outside", parts[0]
+
+
+class Checker:
+    def __init__(self, root):
+        self.root = root
+        self.faults = []
+
+    def fault(self, path, line, text):
+        self.faults.append(f"{path}:{line}: {text}" if line else f"{path}: {text}")
+
+    def check_include(self, path, line, quote, target):
+        kind, module = place_of(path)
+        first = target.split("/")[0]
+        if quote == "<" and first != "tandem":
+            if kind == "public" and first in PRIVATE_LIBRARIES:
+                self.fault(path, line, f"<{target}> in a public header: users would need it too")
+            return
+        if first == "tandem" and quote == "<":
+            if not (self.root / "include" / target).is_file():
+                self.fault(path, line, f"<{target}> does not exist in include/")
+                return
+            parts = target.split("/")
+            included = parts[1] if len(parts) > 2 else None  # tandem/tandem.hpp is for users
+            if kind == "outside" or module == "*":
+                return
+            if included is None:
+                self.fault(path, line, f"<{target}> is for users; include the header you need")
+            else:
+                self.check_module(path, line, module, included, target)
+            return
+        self.check_quoted(path, line, kind, module, target)
+
+    def check_quoted(self, path, line, kind, module, target):
+        first = target.split("/")[0]
+        if first in SYSTEM_PREFIXES or first == "tandem":
+            self.fault(path, line, f'"{target}": write <{target}>')
+        elif kind == "public":
+            self.fault(path, line, f'"{target}": a public header includes <tandem/...> only')
+        elif kind == "internal":
+            if not (self.root / "src" / target).is_file():
+                self.fault(path, line, f'"{target}" does not exist in src/ (write "module/file.hpp")')
+            elif first not in MAY_INCLUDE:
+                self.fault(path, line, f'"{target}": module {first} is not in the table of levels')
+            else:
+                self.check_module(path, line, module, first, target)
+        elif (self.root / module / target).is_file() or (self.root / path.parent / target).is_file():
+            return
+        elif (self.root / "src" / target).is_file():
+            if not (module == "tests" and path.parts[1] in INTERNAL_TEST_CLASSES):
+                self.fault(path, line, f'"{target}" is internal: {module} sees public headers only')
+        else:
+            self.fault(path, line, f'"{target}" does not exist in {module}/')
+
+    def check_module(self, path, line, module, included, target):
+        if module not in MAY_INCLUDE:
+            self.fault(path, line, f"module {module} is not in the table of levels")
+        elif included not in allowed_modules(module):
+            self.fault(path, line, f"{module} may not include {included} ({target}): not below it")
+
+    def check_leaf(self, path, line, target):
+        """src/<module>/*.cpp must not know its own leaves; only backend and the leaves do."""
+        parts = path.parts
+        target_parts = target.split("/")
+        if parts[0] != "src" or len(target_parts) < 3 or target_parts[1] not in ("cpu", "cuda"):
+            return
+        in_leaf = len(parts) > 3 and parts[2] == target_parts[1]
+        if not in_leaf and parts[1] != "backend":
+            self.fault(path, line, f'"{target}" belongs to a leaf; only leaves and backend may include it')
+
+    def check_file(self, path):
+        text = (self.root / path).read_text(encoding="utf-8")
+        code = strip_comments(text)
+        for match in INCLUDE.finditer(code):
+            line = code.count("\n", 0, match.start(2)) + 1
+            self.check_include(path, line, match.group(1), match.group(2))
+            self.check_leaf(path, line, match.group(2))
+        for what, (pattern, places) in ONLY_IN.items():
+            match = pattern.search(code)
+            if match and str(path) not in places:
+                line = code.count("\n", 0, match.start()) + 1
+                self.fault(path, line, f"{what}; only {', '.join(sorted(places))} may")
+        if path.suffix == ".hpp" and "#pragma once" not in text:
+            self.fault(path, 0, "a header without #pragma once")
+        self.check_name(path)
+
+    def check_name(self, path):
+        stem = path.stem
+        if not re.fullmatch(r"[a-z0-9_]+", stem):
+            self.fault(path, 0, "file names are snake_case")
+        for word in sorted(BANNED_WORDS & set(stem.split("_"))):
+            self.fault(path, 0, f"'{word}' in a file name says nothing about what is in the file")
+
+    def check_built(self, sources):
+        """Every .cpp is named by some CMake file: what is not built is not tested."""
+        cmake_files = [*self.root.glob("*/CMakeLists.txt"), *self.root.glob("src/**/CMakeLists.txt"),
+                       *self.root.glob("tests/**/*.cmake"), *self.root.glob("tests/**/CMakeLists.txt"),
+                       *self.root.glob("cli/**/CMakeLists.txt"), *self.root.glob("examples/**/CMakeLists.txt")]
+        texts = {cmake: re.sub(r"#[^\n]*", "", cmake.read_text(encoding="utf-8")) for cmake in set(cmake_files)}
+        for path in sources:
+            if path.suffix != ".cpp":
+                continue
+            named = False
+            for cmake, text in texts.items():
+                folder = cmake.parent.relative_to(self.root)
+                if not path.is_relative_to(folder):
+                    continue
+                relative = re.escape(str(path.relative_to(folder)))
+                stem = re.escape(str(path.relative_to(folder).with_suffix("")))
+                if re.search(rf"(?<![\w/.]){relative}(?![\w.])", text):
+                    named = True
+                # examples are listed by their bare names
+                if path.parts[0] == "examples" and re.search(rf"(?<![\w/.]){stem}(?![\w.])", text):
+                    named = True
+            if not named:
+                self.fault(path, 0, "is named by no CMake file, so it is never built")
+
+    def run(self):
+        sources = list(source_files(self.root))
+        for path in sources:
+            self.check_file(path)
+        self.check_built(sources)
+        return self.faults
+
+
+def main(arguments):
+    root = Path(arguments[0] if arguments else Path(__file__).resolve().parent.parent)
+    faults = Checker(root).run()
+    for fault in faults:
+        print(fault)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

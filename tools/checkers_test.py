@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""Every rule of the checkers is shown to fail on a planted file, and to pass without it."""
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+TOOLS = Path(__file__).resolve().parent
+HEADER = "#pragma once\n"
+CLEAN_TREE = {
+    "include/tandem/tandem.hpp": HEADER,
+    "include/tandem/base/error.hpp": HEADER + "#include <tl/expected.hpp>\n",
+    "include/tandem/device/stream.hpp": HEADER + "#include <tandem/base/error.hpp>\n",
+    "include/tandem/fused/op.hpp": HEADER + "#include <tandem/device/stream.hpp>\n",
+    "src/base/format.hpp": HEADER + "#include <fmt/format.h>\n",
+    "src/base/config.cpp": '// reads\nauto x = std::getenv("TANDEM_X");\n',
+    "src/base/log.cpp": "#include <spdlog/spdlog.h>\n",
+    "src/base/CMakeLists.txt": "tandem_library(base SOURCES config.cpp log.cpp)\n",
+    "src/device/cpu/queue.hpp": HEADER + '#include "base/format.hpp"\n',
+    "src/fused/op.cpp": '#include "base/format.hpp"\nint op() { return 1; }\n',
+    "src/fused/CMakeLists.txt": "tandem_library(fused SOURCES op.cpp)\n",
+    "tests/unit/op_test.cpp": '#include "device/cpu/queue.hpp"\n#include "testing/ranks.hpp"\n',
+    "tests/dist/op_test.cpp": "#include <tandem/tandem.hpp>\n",
+    "tests/testing/ranks.hpp": HEADER,
+    "tests/fused.cmake": "SOURCES unit/op_test.cpp\nSOURCES dist/op_test.cpp\n",
+    "cli/main.cpp": "#include <tandem/tandem.hpp>\n",
+    "cli/CMakeLists.txt": "add_executable(tandem_cli main.cpp)\n",
+}
+
+
+def run(checker, files):
+    """Exit code and output of a checker on a clean tree with `files` planted in it."""
+    with tempfile.TemporaryDirectory() as root:
+        for name, text in {**CLEAN_TREE, **files}.items():
+            path = Path(root) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        done = subprocess.run([sys.executable, TOOLS / checker, root], capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+
+class CheckerTest(unittest.TestCase):
+    checker = ""
+
+    def refuse(self, files, *words):
+        code, output = run(self.checker, files)
+        self.assertEqual(code, 1, f"accepted {files}")
+        self.assertEqual(len(output.splitlines()), 1, output)
+        for word in words:
+            self.assertIn(word, output)
+
+    def accept(self, files):
+        code, output = run(self.checker, files)
+        self.assertEqual((code, output), (0, ""))
+
+
+class Layers(CheckerTest):
+    checker = "check_layers.py"
+
+    def test_clean_tree(self):
+        self.accept({})
+
+    def test_upwards(self):
+        self.refuse({"src/device/x.hpp": HEADER + "#include <tandem/fused/op.hpp>\n"},
+                    "src/device/x.hpp:2", "device may not include fused")
+        self.refuse({"include/tandem/base/x.hpp": HEADER + "#include <tandem/device/stream.hpp>\n"},
+                    "base may not include device")
+
+    def test_sideways(self):
+        self.refuse({"src/io/x.hpp": HEADER + "#include <tandem/trace/t.hpp>\n", "include/tandem/trace/t.hpp": HEADER},
+                    "io may not include trace")
+
+    def test_internal_upwards(self):
+        self.refuse({"src/base/x.hpp": HEADER + '#include "fused/y.hpp"\n', "src/fused/y.hpp": HEADER},
+                    "base may not include fused")
+
+    def test_commented_include_does_not_count(self):
+        self.accept({"src/base/x.hpp": HEADER + "// #include <tandem/fused/op.hpp>\n"})
+
+    def test_unknown_module(self):
+        self.refuse({"src/magic/x.hpp": HEADER + "#include <tandem/base/error.hpp>\n"}, "module magic")
+
+    def test_umbrella_header_inside(self):
+        self.refuse({"src/fused/x.hpp": HEADER + "#include <tandem/tandem.hpp>\n"}, "for users")
+
+    def test_missing_header(self):
+        self.refuse({"src/base/x.hpp": HEADER + '#include "base/nowhere.hpp"\n'}, "does not exist in src/")
+        self.refuse({"src/base/x.hpp": HEADER + "#include <tandem/base/nowhere.hpp>\n"}, "does not exist in include/")
+        self.refuse({"cli/x.hpp": HEADER + '#include "nowhere.hpp"\n'}, "does not exist in cli/")
+
+    def test_quotes(self):
+        self.refuse({"src/base/x.hpp": HEADER + '#include "tandem/base/error.hpp"\n'}, "write <tandem/base/error.hpp>")
+        self.refuse({"include/tandem/base/x.hpp": HEADER + '#include "base/format.hpp"\n'}, "<tandem/...> only")
+
+    def test_leaf_from_above(self):
+        self.refuse({"src/fused/x.hpp": HEADER + '#include "device/cpu/queue.hpp"\n'}, "belongs to a leaf")
+        self.accept({"src/symm/cpu/x.hpp": HEADER + '#include "device/cpu/queue.hpp"\n'})
+
+    def test_outside_sees_public_headers_only(self):
+        for place in ("cli", "examples", "tests/dist", "tests/testing"):
+            self.refuse({f"{place}/x.hpp": HEADER + '#include "base/format.hpp"\n'}, "public headers only")
+
+    def test_private_library_in_public_header(self):
+        for header in ("fmt/format.h", "nlohmann/json.hpp"):
+            self.refuse({"include/tandem/base/x.hpp": HEADER + f"#include <{header}>\n"}, "in a public header")
+
+    def test_environment(self):
+        self.refuse({"cli/x.hpp": HEADER + 'auto x = getenv("HOME");\n'}, "reads the environment")
+        self.refuse({"src/base/x.hpp": HEADER + "auto x = environ[0];\n"}, "reads the environment")
+
+    def test_spdlog(self):
+        self.refuse({"src/base/x.hpp": HEADER + "#include <spdlog/spdlog.h>\n"}, "spdlog")
+
+    def test_pragma_once(self):
+        self.refuse({"src/base/x.hpp": "\n"}, "#pragma once")
+
+    def test_names(self):
+        self.refuse({"src/base/string_utils.hpp": HEADER}, "'utils'")
+        self.refuse({"src/base/CamelCase.hpp": HEADER}, "snake_case")
+
+    def test_unbuilt(self):
+        self.refuse({"src/fused/forgotten.cpp": "\n"}, "named by no CMake file")
+        self.refuse({"tests/unit/forgotten_test.cpp": "\n"}, "named by no CMake file")
+        self.refuse({"src/fused/cpu/op.cpp": "\n"}, "named by no CMake file")
+        self.refuse({"src/fused/p.cpp": "\n", "src/fused/CMakeLists.txt": "# p.cpp\nx(op.cpp)\n"}, "named by no CMake")
+
+
+class Sizes(CheckerTest):
+    checker = "check_sizes.py"
+
+    @staticmethod
+    def function(num_lines, head="int f()"):
+        return head + " {\n" + "  g();\n" * (num_lines - 2) + "}\n"
+
+    def test_clean_tree(self):
+        self.accept({})
+
+    def test_columns(self):
+        self.refuse({"src/base/x.hpp": "x" * 111 + "\n"}, "src/base/x.hpp:1", "111 columns")
+        self.accept({"src/base/x.hpp": "x" * 110 + "\n"})
+
+    def test_lines(self):
+        self.refuse({"include/tandem/base/x.hpp": "\n" * 301}, "301 lines, at most 300")
+        self.accept({"include/tandem/base/x.hpp": "\n" * 300})
+        self.refuse({"src/base/x.cpp": "\n" * 701}, "701 lines, at most 700")
+        self.accept({"src/base/x.cpp": "\n" * 700})
+
+    def test_function(self):
+        for head in ("int f()", "void A::f(int x) const", "auto f() -> Result<int>", "TEST(A, b)",
+                     "A::A(int x) : x_(x), y_{x}", "template <class T>\nvoid f(T x)"):
+            extra = head.count("\n")
+            self.refuse({"src/base/x.cpp": "namespace a {\n" + self.function(61, head) + "}\n"},
+                        "src/base/x.cpp:2", f"{61 + extra} lines")
+            self.accept({"src/base/x.cpp": "namespace a {\n" + self.function(60 - extra, head) + "}\n"})
+
+    def test_kernel_role(self):
+        self.accept({"src/gemm/cpu/kernel_avx2.cpp": self.function(150)})
+        self.refuse({"src/gemm/cpu/kernel_avx2.cpp": self.function(151)}, "at most 150")
+
+    def test_member_function(self):
+        self.refuse({"src/base/x.cpp": "class A {\n" + self.function(61) + "};\n"}, "61 lines")
+
+    def test_scopes_and_tables_are_not_functions(self):
+        members = "  int x;\n" * 80
+        self.accept({"src/base/x.cpp": f"namespace a {{\n{members}}}\nstruct B {{\n{members}}};\n"})
+        self.accept({"src/base/x.cpp": "constexpr int kTable[] = {\n" + "  f(4),\n" * 80 + "};\n"})
+
+    def test_braces_in_text_do_not_count(self):
+        text = '  x("{{{");  // {\n  y(\'{\');\n  /* { */ z(R"({)");\n'
+        self.accept({"src/base/x.cpp": "int f() {\n" + text + "}\n" + self.function(60, "int g()")})
+        self.refuse({"src/base/x.cpp": "int f() {\n" + text + "}\n" + self.function(61, "int g()")}, "x.cpp:6", "61 lines")
+
+
+if __name__ == "__main__":
+    unittest.main()
