@@ -17,7 +17,7 @@ Result<void> agree_now(Group& group, const bootstrap::Fingerprint& fingerprint) 
   bootstrap::Control& control = bootstrap::control_of(group);
   const std::uint64_t sequence = control.next_sequence();
   const Deadline deadline = Deadline::after(group.config().rendezvous_timeout);
-  if (sequence > 0) TANDEM_TRY(control.wait_agreed(sequence - 1, deadline));
+  TANDEM_TRY(control.wait_agreed(sequence - 1, deadline));
   return control.agree(sequence, fingerprint, deadline);
 }
 

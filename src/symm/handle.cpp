@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <tandem/symm/handle.hpp>
 
 #include "base/format.hpp"

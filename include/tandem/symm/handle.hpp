@@ -75,7 +75,8 @@ class Handle {
   /// Errors: kInvalidArgument for a non-contiguous `to`, a range beyond the peer's data, a misaligned offset.
   [[nodiscard]] Result<void> get(Stream& stream, const TensorView& to, int peer, std::int64_t offset = 0);
 
-  /// What a communication kernel of the user's needs; see kernel.hpp. Valid as long as the handle and its group.
+  /// What a communication kernel of the user's needs; see kernel.hpp. Valid as long as the handle and its group. A
+  /// timeout <= 0 makes every wait of the kernel fail with kInvalidArgument.
   [[nodiscard]] virtual KernelHandle kernel_handle(Timeout timeout = {}) const = 0;
 
  protected:

@@ -19,8 +19,9 @@ namespace tandem::symm {
 /// Whether `view` lies in memory from empty().
 [[nodiscard]] bool is_symmetric(const TensorView& view, const Device& device);
 
-/// Maps every rank's block here. Collective over the group, blocks the host; cached: the same tensor and group give the
-/// same handle without communication.
+/// Maps every rank's block here. Collective over the group, blocks the host; cached while the tensor lives: the same
+/// tensor and group give the same handle without communication, and so does another start in the same block, with
+/// its own offset. Tensors pair up by the order of the calls, whatever the order in which they were allocated.
 /// Errors:  kInvalidArgument for memory that is not from empty(); kMismatch on every rank, listing every rank's
 ///          size and type; kTimeout, kPeerLost.
 [[nodiscard]] Result<std::shared_ptr<Handle>> rendezvous(const Tensor& tensor, Group& group);
@@ -33,7 +34,8 @@ namespace tandem::symm {
 /// Errors:  kUnsupported while capturing, with the size to ask for beforehand; as rendezvous().
 [[nodiscard]] Result<std::shared_ptr<Handle>> workspace(Group& group, Device& device, std::int64_t min_bytes);
 
-/// Bytes of each pad of handles made later by this group; a positive multiple of 4*W. Default 9216 at least.
+/// Bytes of each pad of handles made later by this group; a positive multiple of 4*W, the same on every rank (the
+/// rendezvous checks). By default 9216, more where that is less than 16 channels.
 [[nodiscard]] Result<void> set_signal_pad_size(Group& group, std::int64_t num_bytes);
 
 }  // namespace tandem::symm

@@ -11,10 +11,10 @@
 namespace tandem::symm::cpu {
 namespace {
 
-// The cookie makes the key unique to the memory: a group that reuses a name never meets an earlier one's keys.
-std::string key_of(const Group& group, const Record& record, const char* part, std::uint64_t cookie) {
-  return fmt::format("tandem/symm/{}/{}/{}/{}/{:016x}", group.name(), record.number, record.rank, part,
-                     cookie);
+// Group::store() keeps the keys of each group apart, and each life of a group that reuses a name. The cookie is for an
+// error's reader: it is in the memory's header too.
+std::string key_of(const Record& record, const char* part, std::uint64_t cookie) {
+  return fmt::format("symm/{}/{}/{}/{:016x}", record.number, record.rank, part, cookie);
 }
 
 // What this rank has published, forgotten again at the end of the rendezvous.
@@ -36,26 +36,15 @@ class Published {
   std::vector<std::string> keys_;
 };
 
-Result<std::shared_ptr<Segment>> receive_within(Store& store, const std::string& key,
-                                                const SegmentName& expected, Deadline deadline) {
+// Ends early when the group is poisoned: Group::store() sees to it.
+Result<std::shared_ptr<Segment>> receive(Store& store, const std::string& key, const SegmentName& expected,
+                                         Deadline deadline) {
   if (store.carries_objects()) {
     TANDEM_ASSIGN(auto object, store.get_object(key, deadline));
     return std::static_pointer_cast<Segment>(std::move(object));
   }
   TANDEM_ASSIGN(const UniqueFd file, store.get_file(key, deadline));
   return Segment::import(file, expected);
-}
-
-// In slices: a store knows nothing of a group that is poisoned while it waits.
-Result<std::shared_ptr<Segment>> receive(Group& group, Store& store, const std::string& key,
-                                         const SegmentName& expected) {
-  constexpr std::chrono::milliseconds kSlice{50};
-  const Deadline deadline = Deadline::after(group.config().rendezvous_timeout);
-  for (;;) {
-    auto segment = receive_within(store, key, expected, Deadline::earlier(deadline, Deadline::after(kSlice)));
-    if (segment || segment.error().code() != ErrorCode::kTimeout || deadline.expired()) return segment;
-    TANDEM_TRY(group.status());
-  }
 }
 
 // Poisons the group: a rank without its peers' memory cannot go on, and the others must not wait for it.
@@ -73,10 +62,11 @@ tl::unexpected<Error> give_up(Group& group, const Record& peer, const char* part
 Result<std::shared_ptr<Peers>> CpuJoining::connect(Group& group, std::span<const Record> table) {
   Store& store = group.store();
   const Record& mine = table[static_cast<std::size_t>(group.rank())];
+  const Deadline deadline = Deadline::after(group.config().rendezvous_timeout);
   Published published(store);
   if (group.size() > 1) {
-    auto sent = published.publish(key_of(group, mine, "data", mine.block_cookie), data_);
-    if (sent) sent = published.publish(key_of(group, mine, "pad", mine.pad_cookie), pad_);
+    auto sent = published.publish(key_of(mine, "data", mine.block_cookie), data_);
+    if (sent) sent = published.publish(key_of(mine, "pad", mine.pad_cookie), pad_);
     if (!sent) return give_up(group, mine, "memory", sent.error());
   }
   auto peers = std::make_shared<Peers>();
@@ -84,11 +74,11 @@ Result<std::shared_ptr<Peers>> CpuJoining::connect(Group& group, std::span<const
     std::shared_ptr<Segment> data = data_;
     std::shared_ptr<Segment> pad = pad_;
     if (record.rank != group.rank()) {
-      auto got_data = receive(group, store, key_of(group, record, "data", record.block_cookie),
-                              {record.block_bytes, record.block_cookie});
+      auto got_data = receive(store, key_of(record, "data", record.block_cookie),
+                              {record.block_bytes, record.block_cookie}, deadline);
       if (!got_data) return give_up(group, record, "data", got_data.error());
-      auto got_pad = receive(group, store, key_of(group, record, "pad", record.pad_cookie),
-                             {record.pad_bytes, record.pad_cookie});
+      auto got_pad = receive(store, key_of(record, "pad", record.pad_cookie),
+                             {record.pad_bytes, record.pad_cookie}, deadline);
       if (!got_pad) return give_up(group, record, "signal pad", got_pad.error());
       data = *std::move(got_data);
       pad = *std::move(got_pad);
@@ -99,7 +89,7 @@ Result<std::shared_ptr<Peers>> CpuJoining::connect(Group& group, std::span<const
     peers->mappings.push_back(std::move(pad));
   }
   // Everybody has mapped everything: the keys may go, and the pad's file, which nobody else will ask for.
-  TANDEM_TRY(group.all_gather({}, "rendezvous"));
+  TANDEM_TRY(group.all_gather({}, "rendezvous end"));
   pad_->close_fd();
   return peers;
 }
