@@ -172,5 +172,27 @@ class Sizes(CheckerTest):
         self.refuse({"src/base/x.cpp": "int f() {\n" + text + "}\n" + self.function(61, "int g()")}, "x.cpp:6", "61 lines")
 
 
+class Docs(CheckerTest):
+    checker = "check_docs.py"
+    pages = {"README.md": "See [docs](docs/README.md).\n```cpp\nint main() {}\n```\n",
+             "examples/readme_example.cpp": "int main() {}\n",
+             "docs/README.md": "[a](design/a.md), [elsewhere](https://example.org/x)\n", "docs/design/a.md": "`[x](y)`\n"}
+
+    def test_clean_tree(self):
+        self.accept(self.pages)
+
+    def test_link(self):
+        self.refuse({**self.pages, "docs/design/a.md": "[b](b.md)\n"}, "b.md leads nowhere")
+
+    def test_index(self):
+        self.refuse({**self.pages, "docs/design/b.md": "\n"}, "not linked from docs/README.md")
+
+    def test_example(self):
+        self.refuse({**self.pages, "examples/readme_example.cpp": "int main() { }\n"}, "C++ block")
+
+    def test_source(self):
+        self.refuse({**self.pages, "include/tandem/base/x.hpp": HEADER + "/// Source:  docs/design/z.md\n"}, "z.md")
+
+
 if __name__ == "__main__":
     unittest.main()

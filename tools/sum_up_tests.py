@@ -4,6 +4,7 @@
 Prints every skipped test with its reason, then "N passed, N failed" as the last line. A step that failed without a
 failed test in a report (a build, an empty test list) counts as one failure. Exits 1 on any failure, or if nothing ran.
 """
+import re
 import sys
 import xml.etree.ElementTree as ElementTree
 
@@ -18,9 +19,9 @@ def read_report(path):
         elif status == "fail":
             failed += 1
         else:
-            output = (case.findtext("system-out") or "").strip().splitlines()
-            reason = [line.strip() for line in output if "kipped" in line or "SKIP" in line]
-            skipped.append((case.get("name"), reason[0] if reason else "no reason given"))
+            # googletest prints "file:line: Skipped" and, on the next line, why.
+            reason = re.search(r": Skipped\n(.+)", case.findtext("system-out") or "")
+            skipped.append((case.get("name"), reason[1].strip() if reason else "no reason given"))
     return passed, failed, skipped
 
 

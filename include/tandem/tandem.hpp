@@ -2,6 +2,8 @@
 
 /// Everything but the file formats: include this to use tandem.
 #include <tandem/backend/backend.hpp>
+#include <tandem/base/convert.hpp>
+#include <tandem/base/shard.hpp>
 #include <tandem/bootstrap/group.hpp>
 #include <tandem/bootstrap/launcher.hpp>
 #include <tandem/bootstrap/thread_ranks.hpp>

@@ -1,0 +1,43 @@
+#include <cstdio>
+#include <tandem/tandem.hpp>
+
+// Four ranks, here the threads of one program. Rank r holds a quarter of the rows of A and a quarter of the columns of
+// B, and gets its columns of A * B: the rows of A travel while those that have arrived are multiplied.
+tandem::Result<void> rank_main(tandem::Group& group) {
+  const std::int64_t m = 512, n = 256, k = 384;
+  const tandem::Shard rows = tandem::shard_of(m, group.size(), group.rank());
+  const tandem::Shard columns = tandem::shard_of(n, group.size(), group.rank());
+
+  // value() throws when the call failed; a program of yours may ask each Result instead.
+  auto device = tandem::open_device({tandem::DeviceKind::kCpu, 0}, group.config()).value();
+  auto stream = device->create_stream().value();
+  const auto a = tandem::symm::empty({rows.size, k}, tandem::DType::kF32, *device).value();
+  const auto b = device->allocate_tensor({k, columns.size}, tandem::DType::kF32).value();
+  const auto out = device->allocate_tensor({m, columns.size}, tandem::DType::kF32).value();
+  for (std::int64_t i = 0; i < rows.size * k; ++i) a.view().data_as<float>()[i] = float(rows.offset + i / k);
+  for (std::int64_t i = 0; i < k * columns.size; ++i) b.view().data_as<float>()[i] = 1.0F;
+
+  tandem::AllGatherMatmulArgs args;
+  args.a = a.view();
+  args.b = {&b.view(), 1};
+  args.gather_size = m;
+  args.out = {&out.view(), 1};
+  const auto report = tandem::fused_all_gather_matmul(args, group, *stream);  // enqueues and returns
+  if (!report) return tl::unexpected(report.error());
+  if (auto done = stream->synchronize(); !done) return done;
+
+  for (std::int64_t i = 0; i < out.view().numel(); ++i) {
+    const float want = float(k * (i / columns.size));
+    const float got = out.view().data_as<float>()[i];
+    if (got != want) return tandem::fail(tandem::ErrorCode::kInternal, "a wrong element");
+  }
+  const auto algorithm = tandem::to_string(report->algorithm);
+  std::printf("rank %d: rows of 4 ranks, %.*s\n", group.rank(), int(algorithm.size()), algorithm.data());
+  return {};
+}
+
+int main() {
+  const auto done = tandem::run_thread_ranks(4, tandem::Config{}, rank_main);
+  if (!done) std::fprintf(stderr, "%s\n", done.error().to_string().c_str());
+  return done ? 0 : 1;
+}

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# `pkg-config tandem` and a compiler: builds the user programs and runs them.
+set -euo pipefail
+source=$1
+stage=$2/install-test
+programs=$stage/pkg_config
+mkdir -p "$programs"
+export PKG_CONFIG_PATH=$stage/prefix/$TANDEM_LIBDIR/pkgconfig
+read -ra cflags <<<"$(pkg-config --cflags tandem)"
+read -ra libs <<<"$(pkg-config --libs tandem)"
+cd "$programs"  # the flags must hold in any folder
+for program in "$source"/examples/*.cpp; do
+  name=$(basename "$program" .cpp)
+  echo "-- $name"
+  cp "$program" .
+  "$CXX" "${cflags[@]}" "$name.cpp" -o "$name" "${libs[@]}"
+  "./$name"
+done

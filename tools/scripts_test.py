@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""install_packages.sh against a made-up Debian, and the summing up of test reports."""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+TOOLS = Path(__file__).resolve().parent
+COMMANDS = ("g++", "cmake", "ninja", "ccache", "make", "pkg-config", "python3")
+LIBRARIES = ("libfmt-dev", "libspdlog-dev", "nlohmann-json3-dev", "libcli11-dev", "libexpected-dev", "libgtest-dev")
+
+
+class Debian:
+    """A PATH on which there are only these commands, and a dpkg-query that knows only these packages."""
+
+    def __init__(self, folder, commands=COMMANDS, packages=LIBRARIES, uid=0, sudo=None):
+        self.folder = Path(folder)
+        self.log = self.folder / "log"
+        self.log.touch()
+        for name in ("bash", "env", "true"):
+            (self.folder / name).symlink_to(Path("/usr/bin") / name)
+        for name in commands:
+            self.write(name, "exit 0")
+        known = "|".join(packages) or "none"
+        self.write("dpkg-query", f'case "${{!#}}" in {known}) echo -n installed ;; '
+                                 "removed-*) echo -n config-files ;; *) exit 1 ;; esac")
+        self.write("apt-get", f'echo "${{DEBIAN_FRONTEND:-unset}} apt-get $*" >>{self.log}')
+        self.write("id", f"echo {uid}")
+        if sudo is not None:
+            self.write("sudo", f'[[ {sudo} == free ]] || exit 1\n[[ "$1" == -n ]] && shift\nexec "$@"')
+
+    def write(self, name, body):
+        path = self.folder / name
+        path.write_text(f"#!/bin/bash\n{body}\n", encoding="utf-8")
+        path.chmod(0o755)
+
+    def run(self, *arguments):
+        done = subprocess.run(["/bin/bash", TOOLS / "install_packages.sh", *arguments], capture_output=True, text=True,
+                              check=False, stdin=subprocess.DEVNULL, env={"PATH": str(self.folder)})
+        return done.returncode, done.stdout + done.stderr, self.log.read_text(encoding="utf-8").splitlines()
+
+
+class InstallPackages(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def test_nothing_missing(self):
+        self.assertEqual(Debian(self.folder.name).run("build"), (0, "", []))
+
+    def test_bare_machine_as_root(self):
+        code, _, calls = Debian(self.folder.name, commands=(), packages=()).run("build")
+        self.assertEqual(code, 0)
+        self.assertEqual(calls[0], "noninteractive apt-get update")
+        self.assertEqual(calls[1], "noninteractive apt-get install -y --no-install-recommends g++ cmake ninja-build "
+                                   "ccache make pkg-config python3 " + " ".join(LIBRARIES))
+        self.assertEqual(len(calls), 2)
+
+    def test_only_what_is_missing(self):
+        commands = [name for name in COMMANDS if name != "ninja"]
+        _, _, calls = Debian(self.folder.name, commands, LIBRARIES[1:]).run("build")
+        self.assertTrue(calls[1].endswith("--no-install-recommends ninja-build libfmt-dev"), calls)
+
+    def test_removed_package_counts_as_missing(self):
+        debian = Debian(self.folder.name)
+        debian.write("dpkg-query", "echo -n config-files")
+        _, _, calls = debian.run("build")
+        self.assertIn("libexpected-dev", calls[1])
+
+    def test_sudo_without_password(self):
+        code, _, calls = Debian(self.folder.name, packages=LIBRARIES[1:], uid=1000, sudo="free").run("build")
+        self.assertEqual(code, 0)
+        self.assertEqual(calls[-1], "noninteractive apt-get install -y --no-install-recommends libfmt-dev")
+
+    def test_user_without_rights_gets_the_line(self):
+        for sudo in (None, "asks"):
+            with self.subTest(sudo=sudo), tempfile.TemporaryDirectory() as folder:
+                code, output, calls = Debian(folder, packages=LIBRARIES[1:], uid=1000, sudo=sudo).run("build")
+                self.assertEqual(code, 4)
+                self.assertEqual(calls, [])
+                self.assertEqual(output.splitlines()[-1],
+                                 "sudo apt-get install -y --no-install-recommends libfmt-dev")
+
+    def test_lint_needs_pinned_clang(self):
+        _, _, calls = Debian(self.folder.name).run("lint")
+        self.assertTrue(calls[1].endswith("clang-14 clang-format-14 clang-tidy-14"), calls)
+
+    def test_failing_apt(self):
+        debian = Debian(self.folder.name, packages=())
+        debian.write("apt-get", "exit 100")
+        self.assertEqual(debian.run("build")[0], 100)
+
+    def test_no_debian(self):
+        debian = Debian(self.folder.name)
+        (debian.folder / "apt-get").unlink()
+        code, output, _ = debian.run("build")
+        self.assertEqual(code, 0)
+        self.assertIn("libexpected-dev", output)
+
+    def test_unknown_need(self):
+        self.assertEqual(Debian(self.folder.name).run("everything")[0], 2)
+
+
+class SumUpTests(unittest.TestCase):
+    def sum_up(self, num_failed_steps, *reports):
+        with tempfile.TemporaryDirectory() as folder:
+            paths = []
+            for number, cases in enumerate(reports):
+                body = "".join(f'<testcase name="{name}" status="{status}"><system-out>{output}</system-out></testcase>'
+                               for name, status, output in cases)
+                paths.append(Path(folder) / f"{number}.xml")
+                paths[-1].write_text(f"<testsuite>{body}</testsuite>", encoding="utf-8")
+            done = subprocess.run([sys.executable, TOOLS / "sum_up_tests.py", str(num_failed_steps), *paths],
+                                  capture_output=True, text=True, check=False)
+            return done.returncode, done.stdout.splitlines()
+
+    def test_all_passed(self):
+        self.assertEqual(self.sum_up(0, [("a", "run", "")], [("b", "run", ""), ("c", "run", "")]),
+                         (0, ["3 passed, 0 failed"]))
+
+    def test_failure(self):
+        self.assertEqual(self.sum_up(1, [("a", "run", ""), ("b", "fail", "")]), (1, ["1 passed, 1 failed"]))
+
+    def test_failed_build_counts(self):
+        self.assertEqual(self.sum_up(1, [("a", "run", "")]), (1, ["1 passed, 1 failed"]))
+
+    def test_nothing_ran(self):
+        self.assertEqual(self.sum_up(0), (1, ["0 passed, 0 failed"]))
+
+    def test_skipped_are_counted_with_their_reason(self):
+        code, lines = self.sum_up(0, [("a", "run", ""), ("b", "notrun", "x.cpp:3: Skipped\nneeds two hosts\n")])
+        self.assertEqual(code, 0)
+        self.assertEqual(lines[-2:], ["1 skipped", "1 passed, 0 failed"])
+        self.assertEqual(lines[0], "skipped: b: needs two hosts")
+
+
+if __name__ == "__main__":
+    unittest.main()
