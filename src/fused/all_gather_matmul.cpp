@@ -1,5 +1,7 @@
 #include <tandem/fused/all_gather_matmul.hpp>
 
+#include <tandem/gemm/mm.hpp>
+
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "base/usable_cores.hpp"
@@ -25,9 +27,13 @@ Workload workload_of(const GatherProblem& problem, const Group& group) {
 }
 
 /// The plan of this problem; decided, and put into words, when the group meets it first.
-Result<const OpPlan*> plan_of(const GatherProblem& problem, Group& group) {
+Result<const OpPlan*> plan_of(const GatherProblem& problem, Group& group, const Device& device) {
   auto& plans = plans_of<GatherProblem>(group, "fused.gather");
   if (const OpPlan* known = plans.find(problem)) return known;
+  // Any size will do: whether there are products of these types on this device.
+  TANDEM_TRY(gemm::plan(
+      {.m = problem.rows(), .n = problem.sum_n, .k = problem.k(), .in = problem.dtype, .out = problem.dtype},
+      device));
   TANDEM_ASSIGN(Choice choice, choose("fused_all_gather_matmul", problem.asked, workload_of(problem, group),
                                       problem.device));
   if (problem.copies_a) choice.reason += "; a is copied once for its strides";
@@ -47,7 +53,7 @@ struct Ready {
 };
 Result<Ready> get_ready(const AllGatherMatmulArgs& args, const GatherProblem& problem, Group& group,
                         Stream& stream) {
-  TANDEM_ASSIGN(const OpPlan* plan, plan_of(problem, group));
+  TANDEM_ASSIGN(const OpPlan* plan, plan_of(problem, group, stream.device()));
   TANDEM_ASSIGN(const GatherOp op, prepare(args, problem, group, stream));
   return Ready{plan, op};
 }

@@ -68,7 +68,7 @@ Result<Layout> gathered_layout(const AllGatherMatmulArgs& args) {
 namespace fused {
 namespace {
 
-Result<void> check_shard(const AllGatherMatmulArgs& args, const Group& group, DeviceId device) {
+Result<void> check_shard(const AllGatherMatmulArgs& args, const Group& group, const Device& device) {
   TANDEM_TRY(check_operand(kWho, {"a", -1, &args.a}, args.a.dtype, device));
   const Shard mine = shard_of(args.gather_size, group.size(), group.rank());
   if (args.a.size(args.gather_dim) != mine.size) {
@@ -81,7 +81,7 @@ Result<void> check_shard(const AllGatherMatmulArgs& args, const Group& group, De
   return {};
 }
 
-Result<void> check_lists(const AllGatherMatmulArgs& args, const Dims& sizes, DeviceId device) {
+Result<void> check_lists(const AllGatherMatmulArgs& args, const Dims& sizes, const Device& device) {
   if (args.b.empty() || args.out.size() != args.b.size() ||
       (!args.bias.empty() && args.bias.size() != args.b.size())) {
     return failf(ErrorCode::kInvalidArgument,
@@ -154,7 +154,7 @@ Result<std::int64_t> place_in_handle(const AllGatherMatmulArgs& args, const Grou
 }  // namespace
 
 Result<GatherProblem> check(const AllGatherMatmulArgs& args, const Group& group, const Stream& stream) {
-  const DeviceId device = stream.device().id();
+  const Device& device = stream.device();
   TANDEM_ASSIGN(const Dims sizes, gathered_sizes(args));
   TANDEM_TRY(check_shard(args, group, device));
   TANDEM_TRY(check_lists(args, sizes, device));
@@ -174,7 +174,7 @@ Result<GatherProblem> check(const AllGatherMatmulArgs& args, const Group& group,
                         .world = group.size(),
                         .asked = args.algorithm,
                         .in_place_offset = -1,
-                        .device = device,
+                        .device = device.id(),
                         .num_b = static_cast<int>(args.b.size()),
                         .sum_n = 0,
                         .keeps_gathered = args.gathered.has_value(),

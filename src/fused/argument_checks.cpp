@@ -4,6 +4,7 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "device/check_view.hpp"
 
 namespace tandem::fused {
 namespace {
@@ -15,15 +16,10 @@ struct Extent {
 };
 
 Extent extent_of(const TensorView& view) {
-  std::int64_t lowest = 0;
-  std::int64_t highest = 0;
-  for (int d = 0; d < view.dim(); ++d) {
-    const std::int64_t reach = (view.size(d) - 1) * view.stride(d);
-    (reach < 0 ? lowest : highest) += reach;
-  }
+  std::int64_t last = 0;
+  for (int d = 0; d < view.dim(); ++d) last += (view.size(d) - 1) * view.stride(d);
   const auto* data = view.data_as<const std::byte>();
-  const std::int64_t element = size_bytes(view.dtype);
-  return {data + lowest * element, data + (highest + 1) * element};
+  return {data, data + (last + 1) * size_bytes(view.dtype)};
 }
 
 bool has_strides(const TensorView& view, const Dims& strides) {
@@ -51,7 +47,7 @@ bool is_representable(const Dims& sizes, DType dtype) {
   return true;
 }
 
-Result<void> check_operand(std::string_view who, const Named& named, DType dtype, DeviceId device) {
+Result<void> check_operand(std::string_view who, const Named& named, DType dtype, const Device& device) {
   const TensorView& view = *named.view;
   if (view.dtype != DType::kF32 && view.dtype != DType::kBF16 && view.dtype != DType::kF16) {
     return failf(ErrorCode::kInvalidArgument, "{}: {} is {}, need f32, bf16 or f16", who, to_string(named),
@@ -61,25 +57,22 @@ Result<void> check_operand(std::string_view who, const Named& named, DType dtype
     return failf(ErrorCode::kInvalidArgument, "{}: {} is {}, need {} as a", who, to_string(named),
                  to_string(view.dtype), to_string(dtype));
   }
-  if (!is_representable(view.sizes, view.dtype) || view.strides.size() != view.dim()) {
-    return failf(ErrorCode::kInvalidArgument,
-                 "{}: {} has sizes {} and strides {}, need as many, not negative, of at "
-                 "most 2^62 bytes",
-                 who, to_string(named), to_string(view.sizes), to_string(view.strides));
+  if (!is_representable(view.sizes, view.dtype)) {
+    return failf(ErrorCode::kInvalidArgument, "{}: {} has sizes {}, need none below 0 and at most 2^62 bytes",
+                 who, to_string(named), to_string(view.sizes));
   }
-  if (view.data == nullptr && view.numel() > 0) {
-    return failf(ErrorCode::kInvalidArgument, "{}: {} of sizes {} has no memory", who, to_string(named),
-                 to_string(view.sizes));
-  }
-  if (!(view.device == device)) {
-    return failf(ErrorCode::kInvalidArgument, "{}: {} is on {}, need the stream's device {}", who,
-                 to_string(named), tandem::to_string(view.device), tandem::to_string(device));
+  TANDEM_TRY(check_view(who, to_string(named), view, device));
+  for (const std::int64_t stride : view.strides) {
+    if (stride < 0) {
+      return failf(ErrorCode::kInvalidArgument, "{}: {} has strides {}, need none below 0", who,
+                   to_string(named), to_string(view.strides));
+    }
   }
   return {};
 }
 
 Result<void> check_layout(std::string_view who, const Named& named, const Layout& need, DType dtype,
-                          DeviceId device) {
+                          const Device& device) {
   TANDEM_TRY(check_operand(who, named, dtype, device));
   const TensorView& view = *named.view;
   if (!(view.sizes == need.sizes)) {

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
-#include <span>
+#include <string>
 #include <string_view>
 #include <tandem/base/error.hpp>
 #include <tandem/base/tensor.hpp>
+#include <tandem/device/device.hpp>
 #include <tandem/fused/report.hpp>
 
 namespace tandem::fused {
@@ -20,14 +20,14 @@ struct Named {
 };
 [[nodiscard]] std::string to_string(const Named& named);
 
-/// Sizes not negative and of at most 2^62 bytes together, data where there are elements, dtype f32, bf16 or f16 and
-/// equal to `dtype`, on `device`.
+/// Sizes and strides not negative, at most 2^62 bytes, memory that `device` can reach where there are elements, dtype
+/// f32, bf16 or f16 and equal to `dtype`.
 [[nodiscard]] Result<void> check_operand(std::string_view who, const Named& named, DType dtype,
-                                         DeviceId device);
+                                         const Device& device);
 
 /// check_operand(), and exactly these sizes and strides (dims of size 1 may have any stride).
 [[nodiscard]] Result<void> check_layout(std::string_view who, const Named& named, const Layout& need,
-                                        DType dtype, DeviceId device);
+                                        DType dtype, const Device& device);
 
 /// No output may share memory with an input or another output. Strided tensors count with their holes.
 [[nodiscard]] Result<void> check_no_overlap(std::string_view who, const Named& output, const Named& other);

@@ -1,5 +1,7 @@
 #include <tandem/fused/matmul_reduce_scatter.hpp>
 
+#include <tandem/gemm/mm.hpp>
+
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "base/usable_cores.hpp"
@@ -25,9 +27,16 @@ Workload workload_of(const ScatterProblem& problem, const Group& group) {
 }
 
 /// The plan of this problem; decided, and put into words, when the group meets it first.
-Result<const OpPlan*> plan_of(const ScatterProblem& problem, Group& group) {
+Result<const OpPlan*> plan_of(const ScatterProblem& problem, Group& group, const Device& device) {
   auto& plans = plans_of<ScatterProblem>(group, "fused.scatter");
   if (const OpPlan* known = plans.find(problem)) return known;
+  // Any size will do: whether there are products of these types on this device.
+  TANDEM_TRY(gemm::plan({.m = problem.rows(),
+                         .n = problem.n(),
+                         .k = problem.sum_k,
+                         .in = problem.dtype,
+                         .out = problem.partials},
+                        device));
   TANDEM_ASSIGN(Choice choice, choose("fused_matmul_reduce_scatter", problem.asked,
                                       workload_of(problem, group), problem.device));
   if (problem.num_copied > 0) {
@@ -51,7 +60,7 @@ struct Ready {
 };
 Result<Ready> get_ready(const MatmulReduceScatterArgs& args, const ScatterProblem& problem, Group& group,
                         Stream& stream) {
-  TANDEM_ASSIGN(const OpPlan* plan, plan_of(problem, group));
+  TANDEM_ASSIGN(const OpPlan* plan, plan_of(problem, group, stream.device()));
   TANDEM_ASSIGN(const ScatterOp op, prepare(args, problem, plan->algorithm, group, stream));
   return Ready{plan, op};
 }

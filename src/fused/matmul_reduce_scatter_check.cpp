@@ -73,7 +73,7 @@ Result<Layout> output_layout(const MatmulReduceScatterArgs& args, int world, int
 namespace fused {
 namespace {
 
-Result<void> check_products(const MatmulReduceScatterArgs& args, DeviceId device) {
+Result<void> check_products(const MatmulReduceScatterArgs& args, const Device& device) {
   for (int j = 0; j < static_cast<int>(args.a.size()); ++j) {
     const auto idx = static_cast<std::size_t>(j);
     TANDEM_TRY(check_operand(kWho, {"a", j, &args.a[idx]}, args.out.dtype, device));
@@ -82,7 +82,7 @@ Result<void> check_products(const MatmulReduceScatterArgs& args, DeviceId device
   return {};
 }
 
-Result<void> check_options(const MatmulReduceScatterArgs& args, const Dims& sizes, DeviceId device) {
+Result<void> check_options(const MatmulReduceScatterArgs& args, const Dims& sizes, const Device& device) {
   const DType dtype = args.out.dtype;
   if (args.reduce_op != coll::ReduceOp::kSum && args.reduce_op != coll::ReduceOp::kAvg) {
     return failf(ErrorCode::kInvalidArgument, "{}: reduce_op must be sum or avg, got {}", kWho,
@@ -125,7 +125,7 @@ TensorView front_of(const TensorView& a, int scatter_dim) {
 }
 
 Result<ScatterProblem> check(const MatmulReduceScatterArgs& args, const Group& group, const Stream& stream) {
-  const DeviceId device = stream.device().id();
+  const Device& device = stream.device();
   TANDEM_ASSIGN(const Dims sizes, product_sizes(args));
   const Named out{"out", -1, &args.out};
   TANDEM_TRY(check_layout(kWho, out, shard_layout(sizes, args.scatter_dim, group.size(), group.rank()),
@@ -146,7 +146,7 @@ Result<ScatterProblem> check(const MatmulReduceScatterArgs& args, const Group& g
                          .reduce_op = args.reduce_op,
                          .world = group.size(),
                          .asked = args.algorithm,
-                         .device = device,
+                         .device = device.id(),
                          .num_products = static_cast<int>(args.a.size()),
                          .sum_k = 0,
                          .num_copied = 0,

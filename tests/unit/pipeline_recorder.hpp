@@ -1,0 +1,150 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <tandem/device/device.hpp>
+#include <tandem/symm/handle.hpp>
+#include <vector>
+
+namespace tandem::test {
+
+// A device, its streams and a handle that do nothing and write down what they are told, in the notation of the
+// enqueue traces: what a schedule really enqueues, to hold against what its trace says.
+
+using CallLog = std::vector<std::string>;
+
+class RecorderEvent final : public Event {
+ public:
+  [[nodiscard]] bool is_done() const override { return true; }
+  [[nodiscard]] Result<void> synchronize(Deadline) override { return {}; }
+  [[nodiscard]] Result<double> elapsed_us(const Event&) const override { return 0.0; }
+};
+
+class RecorderStream final : public Stream {
+ public:
+  RecorderStream(Device& device, std::string name, CallLog& log)
+      : Stream(device, 0), name_(std::move(name)), log_(log) {}
+  [[nodiscard]] const std::string& name() const { return name_; }
+  void add(const std::string& call) { log_.push_back(name_ + ":" + call); }
+  /// Copies into [begin, end) are called "mv", others "own".
+  void set_published(const std::byte* begin, const std::byte* end) {
+    begin_ = begin;
+    end_ = end;
+  }
+
+ protected:
+  Result<void> do_copy(const TensorView&, const TensorView& to) override {
+    const auto* target = to.data_as<const std::byte>();
+    add(target >= begin_ && target < end_ ? "mv" : "own");
+    return {};
+  }
+  Result<void> do_write_value32(std::uint32_t*, std::uint32_t) override { return {}; }
+  Result<void> do_memset32(std::uint32_t*, std::uint32_t, std::int64_t) override { return {}; }
+  Result<void> do_sleep(std::chrono::nanoseconds) override {
+    add("nap");
+    return {};
+  }
+  Result<void> do_record(Event&) override { return {}; }
+  Result<void> do_wait(const Event&) override { return {}; }
+  Result<void> do_wait(Stream& other) override {
+    log_.push_back(static_cast<RecorderStream&>(other).name() + ">" + name_);
+    return {};
+  }
+  Result<void> do_synchronize(Deadline) override { return {}; }
+
+ private:
+  std::string name_;
+  CallLog& log_;
+  const std::byte* begin_ = nullptr;
+  const std::byte* end_ = nullptr;
+};
+
+class RecorderDevice final : public Device {
+ public:
+  explicit RecorderDevice(CallLog& log) : Device({DeviceKind::kCpu, 0}, Config{}), log_(log) {}
+  ~RecorderDevice() override { destroy_side_streams(); }
+  [[nodiscard]] std::string description() const override { return "recorder"; }
+  [[nodiscard]] bool is_host_accessible() const override { return true; }
+  /// The only stream that a schedule makes is its side stream.
+  [[nodiscard]] Result<std::unique_ptr<Stream>> create_stream(int) override {
+    return std::make_unique<RecorderStream>(*this, "bk", log_);
+  }
+  [[nodiscard]] Result<std::unique_ptr<Event>> create_event() override {
+    return std::make_unique<RecorderEvent>();
+  }
+
+ protected:
+  Result<Buffer> do_allocate(std::int64_t) override {
+    return fail(ErrorCode::kInternal, "a schedule allocated");
+  }
+  Result<void> do_zero(void*, std::int64_t) override { return {}; }
+  Result<void> do_copy_from_host(const void*, const TensorView&) override { return {}; }
+  Result<void> do_copy_to_host(const TensorView&, void*) override { return {}; }
+
+ private:
+  CallLog& log_;
+};
+
+class RecorderHandle final : public symm::Handle {
+ public:
+  RecorderHandle(int rank, int world, std::int64_t num_bytes, int base_channel, Device& device)
+      : rank_(rank),
+        base_channel_(base_channel),
+        num_bytes_(num_bytes),
+        device_(device),
+        memory_(static_cast<std::size_t>(world) * static_cast<std::size_t>(num_bytes)),
+        pads_(static_cast<std::size_t>(world)) {
+    for (int q = 0; q < world; ++q) buffers_.push_back(memory_.data() + q * num_bytes);
+  }
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int world_size() const override { return static_cast<int>(buffers_.size()); }
+  [[nodiscard]] Device& device() const override { return device_; }
+  [[nodiscard]] std::int64_t buffer_size_bytes() const override { return num_bytes_; }
+  [[nodiscard]] std::int64_t signal_pad_size_bytes() const override { return 4096; }
+  [[nodiscard]] std::int64_t offset_bytes() const override { return 0; }
+  [[nodiscard]] std::span<void* const> buffer_ptrs() const override { return buffers_; }
+  [[nodiscard]] std::span<std::uint32_t* const> signal_pad_ptrs() const override { return pads_; }
+  [[nodiscard]] void* const* buffer_ptrs_dev() const override { return buffers_.data(); }
+  [[nodiscard]] std::uint32_t* const* signal_pad_ptrs_dev() const override { return pads_.data(); }
+  [[nodiscard]] symm::KernelHandle kernel_handle(symm::Timeout) const override { return {}; }
+  /// The second slot's first byte, for schedules that have two.
+  void set_slot_bytes(std::int64_t num_bytes) { slot_bytes_ = num_bytes; }
+  [[nodiscard]] const std::byte* own() const {
+    return static_cast<const std::byte*>(buffers_[static_cast<std::size_t>(rank_)]);
+  }
+  /// "P0" or "P1"; empty where there are no slots or `data` starts neither.
+  [[nodiscard]] std::string slot_of(const void* data, int rank) const {
+    const auto at = static_cast<const std::byte*>(data) -
+                    static_cast<const std::byte*>(buffers_[static_cast<std::size_t>(rank)]);
+    if (slot_bytes_ == 0) return at == 0 ? "" : "?";
+    return at == 0 ? "P0" : at == slot_bytes_ ? "P1" : "?";
+  }
+
+ protected:
+  [[nodiscard]] Result<void> check_usable(const Stream&) const override { return {}; }
+  Result<void> do_put_signal(Stream&, int, int, symm::Timeout) override { return {}; }
+  Result<void> do_wait_signal(Stream&, int, int, symm::Timeout) override { return {}; }
+  Result<void> do_barrier(Stream& stream, int channel, symm::Timeout) override {
+    static_cast<RecorderStream&>(stream).add("B" + std::to_string(channel - base_channel_));
+    return {};
+  }
+  Result<void> do_get(Stream& stream, const TensorView& from, const TensorView&, int peer) override {
+    const std::string slot = slot_of(from.data, peer);
+    static_cast<RecorderStream&>(stream).add("get" + std::to_string(peer) + (slot.empty() ? "" : "." + slot));
+    return {};
+  }
+
+ private:
+  int rank_;
+  int base_channel_;
+  std::int64_t num_bytes_;
+  Device& device_;
+  std::vector<std::byte> memory_;
+  std::vector<void*> buffers_;
+  std::vector<std::uint32_t*> pads_;
+  std::int64_t slot_bytes_ = 0;
+};
+
+}  // namespace tandem::test
