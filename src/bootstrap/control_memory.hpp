@@ -1,0 +1,109 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <tandem/base/error.hpp>
+#include <tandem/base/unique_fd.hpp>
+
+#include "bootstrap/control.hpp"
+#include "bootstrap/doorbell.hpp"
+#include "bootstrap/process_id.hpp"
+
+namespace tandem::bootstrap {
+
+// The layout that all ranks of a group map. Words are atomics; everything else is payload, written before the word
+// that announces it and not changed until all readers are known to be done (each place says how).
+
+/// The group's first error. `state` goes 0 -> 1 by compare-and-swap (whoever wins writes) -> 2 (readable, final).
+struct ErrorRecord {
+  static constexpr std::uint32_t kNone = 0, kWriting = 1, kSet = 2;
+  std::atomic<std::uint32_t> state{kNone};
+  std::int32_t code = 0;
+  std::int32_t culprit = -1;
+  std::int64_t native_code = 0;
+  char text[4064] = {};
+};
+
+/// What one rank says about one call. A slot is reused for `sequence + kNumAgreementSlots` only after every rank has
+/// finished with `sequence` (its `agreed` says so), so whoever reads the payload after the word can not meet the next
+/// writer.
+struct alignas(64) AgreementSlot {
+  std::atomic<std::uint64_t> sequence{0};
+  std::uint32_t is_refusal = 0;
+  Fingerprint fingerprint;
+};
+inline constexpr std::uint64_t kNumAgreementSlots = 4;
+
+/// One piece of what a rank gives to an exchange. The owner writes round n after every rank has taken round n - 1.
+struct alignas(64) ExchangeSlot {
+  static constexpr std::size_t kPieceBytes = 1024;
+  std::atomic<std::uint64_t> posted{0};
+  std::atomic<std::uint64_t> taken{0};
+  std::uint64_t total_bytes = 0;
+  char what[48] = {};
+  std::byte piece[kPieceBytes] = {};
+};
+
+struct alignas(64) RankArea {
+  Doorbell doorbell;
+  std::atomic<std::uint32_t> left{0};
+  ProcessId process;                      ///< written before the memory is shared
+  std::atomic<std::uint64_t> agreed{0};   ///< last call whose agreement this rank has finished
+  static constexpr int kNumWaits = 8;
+  std::atomic<std::int32_t> waits_for[kNumWaits] = {};  ///< peer + 1 of a thread's wait, 0 if free
+  AgreementSlot slots[kNumAgreementSlots];
+  ExchangeSlot exchange;
+};
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "the words are shared by processes");
+
+/// What a group's control memory is made of; the receiver checks it.
+struct ControlIdentity {
+  std::int32_t num_ranks = 1;
+  std::uint64_t nonce = 0;            ///< of this life of the group
+  std::uint64_t first_sequence = 1;  ///< number of the first call; tests start near the wrap-around
+};
+
+struct ControlHeader {
+  static constexpr std::uint64_t kMagic = 0x74616e64656d4354;
+  static constexpr std::uint32_t kVersion = 1;
+  std::uint64_t magic = kMagic;
+  std::uint32_t version = kVersion;
+  ControlIdentity identity;
+  ErrorRecord error;
+};
+
+/// Owns one mapping of a group's control memory.
+class ControlMemory {
+ public:
+  /// For ranks that are threads of this process.
+  [[nodiscard]] static Result<std::shared_ptr<ControlMemory>> create_for_threads(const ControlIdentity& identity,
+                                                                                 std::span<const ProcessId> processes);
+  /// For ranks that are processes: also a file to hand to them, sealed against any change of its size.
+  [[nodiscard]] static Result<std::shared_ptr<ControlMemory>> create_for_processes(const ControlIdentity& identity,
+                                                                                   std::span<const ProcessId> processes,
+                                                                                   UniqueFd& file);
+  /// Maps what rank 0 sent. Errors: kInvalidArgument for a file that is not control memory of `expected`: another kind of
+  /// file, another size, not sealed, another group.
+  [[nodiscard]] static Result<std::shared_ptr<ControlMemory>> open(UniqueFd file, const ControlIdentity& expected);
+
+  ~ControlMemory();
+  ControlMemory(const ControlMemory&) = delete;
+  ControlMemory& operator=(const ControlMemory&) = delete;
+
+  [[nodiscard]] ControlHeader& header() const { return *static_cast<ControlHeader*>(address_); }
+  [[nodiscard]] int num_ranks() const { return num_ranks_; }
+  [[nodiscard]] RankArea& rank(int rank) const;
+
+ private:
+  ControlMemory(void* address, int num_ranks) : address_(address), num_ranks_(num_ranks) {}
+  static Result<std::shared_ptr<ControlMemory>> map(int fd, int num_ranks);
+  void initialise(const ControlIdentity& identity, std::span<const ProcessId> processes);
+
+  void* address_;
+  int num_ranks_;  // not read from the shared memory: bounds must not depend on what a peer writes
+};
+
+}  // namespace tandem::bootstrap

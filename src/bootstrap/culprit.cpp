@@ -1,0 +1,70 @@
+// Who is at fault when a wait times out, and the texts that say so.
+#include <string_view>
+
+#include "base/format.hpp"
+#include "bootstrap/group_control.hpp"
+
+namespace tandem::bootstrap {
+
+std::string GroupControl::describe_rank(int rank) const {
+  return fmt::format("rank {} (pid {})", rank, memory_->rank(rank).process.pid);
+}
+
+int GroupControl::waited_for_by(int rank) const {
+  for (const auto& word : memory_->rank(rank).waits_for) {
+    const int peer = word.load(std::memory_order_relaxed) - 1;
+    if (peer >= 0 && peer < size() && peer != rank) return peer;
+  }
+  return -1;
+}
+
+GroupControl::Culprit GroupControl::find_culprit(int peer) const {
+  const ProcessId& self = own().process;
+  for (int r = 0; r < size(); ++r) {
+    const ProcessId& process = memory_->rank(r).process;
+    if (process.pid == self.pid || process.pid_namespace != self.pid_namespace) continue;
+    const auto stat = read_process_stat(process.pid);
+    if (stat && stat->start_time == process.start_time && stat->is_stopped()) {
+      return {r, fmt::format("{} is stopped", describe_rank(r))};
+    }
+  }
+  if (peer < 0) return {};
+  // Follow "waits for" to a rank that waits for nobody: it should have acted and did not.
+  int current = peer;
+  for (int steps = 0; steps < size(); ++steps) {
+    const int next = waited_for_by(current);
+    if (next < 0) return {current, fmt::format("{} waits for nobody", describe_rank(current))};
+    if (next == rank()) return {current, fmt::format("{} waits for rank {}: a circle", describe_rank(current), rank())};
+    current = next;
+  }
+  return {peer, fmt::format("{} is in a circle of waits", describe_rank(peer))};
+}
+
+std::string GroupControl::describe_timeout(const Wait& wait, std::chrono::nanoseconds waited,
+                                           const Culprit& culprit) const {
+  const WaitInfo& info = wait.info;
+  std::string text = fmt::format("rank {} waited {} ms", rank(),
+                                 std::chrono::duration_cast<std::chrono::milliseconds>(waited).count());
+  if (info.peer >= 0) text += fmt::format(" for rank {}", info.peer);
+  text += fmt::format(" in {}", info.what);
+  if (info.channel >= 0) text += fmt::format(" on channel {}", info.channel);
+  {
+    const std::lock_guard lock(last_call_mutex_);
+    const std::string_view call(last_call_.text);
+    if (!call.empty()) text += fmt::format(" after call #{} '{}'", last_sequence_, call);
+  }
+  if (info.word != nullptr) {
+    text += fmt::format(": expected {}, seen {}", info.expected, info.word->load(std::memory_order_relaxed));
+  }
+  if (wait.has_come != nullptr) {
+    std::vector<int> missing;
+    for (int r = 0; r < size(); ++r) {
+      if (!(*wait.has_come)(r)) missing.push_back(r);
+    }
+    text += fmt::format("; not there: {} {}", missing.size() == 1 ? "rank" : "ranks", fmt::join(missing, ", "));
+  }
+  if (!culprit.why.empty()) text += "; " + culprit.why;
+  return text;
+}
+
+}  // namespace tandem::bootstrap

@@ -1,0 +1,94 @@
+#include <tandem/bootstrap/group.hpp>
+
+#include <algorithm>
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+#include "bootstrap/group_impl.hpp"
+
+namespace tandem {
+namespace {
+
+Result<void> check(const GroupOptions& options) {
+  constexpr int kLargestSize = 4096;
+  constexpr std::size_t kLongestName = 512;
+  if (options.size < 1 || options.size > kLargestSize) {
+    return failf(ErrorCode::kInvalidArgument, "group '{}': size {}, need 1 to {}", options.name, options.size,
+                 kLargestSize);
+  }
+  if (options.rank < 0 || options.rank >= options.size) {
+    return failf(ErrorCode::kInvalidArgument, "group '{}': rank {}, need 0 to {}", options.name, options.rank,
+                 options.size - 1);
+  }
+  if (options.name.empty() || options.name.size() > kLongestName) {
+    return failf(ErrorCode::kInvalidArgument, "group: a name of {} characters, need 1 to {}", options.name.size(),
+                 kLongestName);
+  }
+  if (!options.store) return failf(ErrorCode::kInvalidArgument, "group '{}': no store", options.name);
+  if (options.config.rendezvous_timeout.count() <= 0 || options.config.op_timeout.count() <= 0) {
+    return failf(ErrorCode::kInvalidArgument, "group '{}': rendezvous timeout {} ms, op timeout {} ms, need both > 0",
+                 options.name, options.config.rendezvous_timeout.count(), options.config.op_timeout.count());
+  }
+  return {};
+}
+
+}  // namespace
+
+Group::Group(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Group::~Group() = default;
+
+Result<std::unique_ptr<Group>> Group::create(const GroupOptions& options) {
+  TANDEM_TRY(check(options));
+  TANDEM_ASSIGN(auto impl, Impl::create(options, nullptr));
+  return std::unique_ptr<Group>(new Group(std::move(impl)));
+}
+
+int Group::rank() const { return impl_->options.rank; }
+int Group::size() const { return impl_->options.size; }
+const std::string& Group::name() const { return impl_->options.name; }
+const Config& Group::config() const { return impl_->options.config; }
+const FaultPlan& Group::faults() const { return impl_->faults; }
+Store& Group::store() const { return *impl_->store; }
+
+Result<std::unique_ptr<Group>> Group::subgroup(std::span<const int> ranks, std::string_view name) {
+  GroupOptions options = impl_->options;
+  options.size = static_cast<int>(ranks.size());
+  options.rank = -1;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i] < 0 || ranks[i] >= size()) {
+      return failf(ErrorCode::kInvalidArgument, "subgroup '{}': rank {}, need 0 to {}", name, ranks[i], size() - 1);
+    }
+    if (std::count(ranks.begin(), ranks.end(), ranks[i]) > 1) {
+      return failf(ErrorCode::kInvalidArgument, "subgroup '{}': rank {} is named twice", name, ranks[i]);
+    }
+    if (ranks[i] == rank()) options.rank = static_cast<int>(i);
+  }
+  if (options.rank < 0) {
+    return failf(ErrorCode::kInvalidArgument, "subgroup '{}': rank {} is not among its ranks {}", name, rank(), ranks);
+  }
+  TANDEM_TRY(status());
+  // Disjoint subgroups may carry one name: the members are part of the full one.
+  options.name = fmt::format("{}/{}[{}]", impl_->options.name, name, fmt::join(ranks, ","));
+  TANDEM_TRY(check(options));
+  TANDEM_ASSIGN(auto impl, Impl::create(options, impl_->monitor));
+  return std::unique_ptr<Group>(new Group(std::move(impl)));
+}
+
+Result<void> Group::status() const { return impl_->control->status(); }
+
+void Group::poison(const Error& error, int culprit) { impl_->control->poison(error, culprit); }
+
+Result<std::vector<Store::Bytes>> Group::all_gather(std::span<const std::byte> mine, std::string_view what) {
+  return impl_->control->exchange(mine, what, Deadline::after(impl_->options.config.rendezvous_timeout));
+}
+
+std::shared_ptr<void>& Group::extension_slot(std::string_view key) {
+  auto& extensions = impl_->extensions;
+  const auto found = std::find_if(extensions.begin(), extensions.end(), [&](const auto& e) { return e.first == key; });
+  return found != extensions.end() ? found->second : extensions.emplace_back(key, nullptr).second;
+}
+
+bootstrap::Control& bootstrap::control_of(Group& group) { return *group.impl().control; }
+
+}  // namespace tandem

@@ -1,0 +1,171 @@
+#include "bootstrap/group_control.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+
+namespace tandem::bootstrap {
+namespace {
+
+/// Announces in the control memory that a thread of this rank waits for `peer`.
+class WaitRecord {
+ public:
+  WaitRecord(RankArea& area, int peer) {
+    if (peer < 0) return;
+    for (auto& word : area.waits_for) {
+      std::int32_t free = 0;
+      if (!word.compare_exchange_strong(free, peer + 1, std::memory_order_relaxed)) continue;
+      word_ = &word;
+      return;
+    }
+  }
+  ~WaitRecord() {
+    if (word_ != nullptr) word_->store(0, std::memory_order_relaxed);
+  }
+  WaitRecord(const WaitRecord&) = delete;
+  WaitRecord& operator=(const WaitRecord&) = delete;
+
+ private:
+  std::atomic<std::int32_t>* word_ = nullptr;
+};
+
+}  // namespace
+
+std::chrono::nanoseconds spin_duration(int num_ranks, int num_cores,
+                                       std::optional<std::chrono::microseconds> configured) {
+  if (configured) return *configured;
+  return num_ranks <= num_cores ? std::chrono::microseconds(30) : std::chrono::microseconds(3);
+}
+
+GroupControl::GroupControl(std::shared_ptr<ControlMemory> memory, const Options& options)
+    : memory_(std::move(memory)),
+      options_(options),
+      next_sequence_(memory_->header().identity.first_sequence),
+      last_sequence_(memory_->header().identity.first_sequence - 1) {}
+
+// ---- waiting ----
+
+GroupControl::Look GroupControl::look(const Wait& wait) const {
+  if (wait.ready()) return Look::kReady;
+  if (memory_->header().error.state.load(std::memory_order_acquire) != ErrorRecord::kNone) return Look::kPoisoned;
+  const int peer = wait.info.peer;
+  if (peer >= 0 && memory_->rank(peer).left.load(std::memory_order_acquire) != 0) {
+    // What the peer did before it left counts.
+    return wait.ready() ? Look::kReady : Look::kPeerLeft;
+  }
+  return wait.deadline.expired() ? Look::kExpired : Look::kPending;
+}
+
+GroupControl::Look GroupControl::spin(const Wait& wait) const {
+  constexpr int kPausesPerLook = 8;
+  const auto until = Deadline::after(options_.spin);
+  Look result = look(wait);
+  while (result == Look::kPending && !until.expired()) {
+    for (int i = 0; i < kPausesPerLook; ++i) spin_pause();
+    result = look(wait);
+  }
+  return result;
+}
+
+Result<void> GroupControl::wait(const WaitInfo& info, Deadline deadline, FunctionRef<bool()> ready) {
+  if (ready()) return {};
+  return wait_slowly({info, deadline, ready});
+}
+
+Result<void> GroupControl::wait_slowly(const Wait& wait) {
+  const auto started = Deadline::Clock::now();
+  const WaitRecord record(own(), wait.info.peer);
+  Look result = spin(wait);
+  while (result == Look::kPending) {
+    Sleeper sleeper(own().doorbell);
+    result = look(wait);
+    if (result == Look::kPending) sleeper.sleep(wait.deadline.remaining());
+  }
+  if (result == Look::kReady) return {};
+  return give_up(wait, result, started);
+}
+
+Result<void> GroupControl::give_up(const Wait& wait, Look result, Deadline::Clock::time_point started) {
+  const int peer = wait.info.peer;
+  if (result == Look::kPeerLeft) {
+    poison(Error(ErrorCode::kPeerLost, fmt::format("rank {} waited in {} for {}, which has left the group", rank(),
+                                                   wait.info.what, describe_rank(peer))),
+           peer);
+  }
+  if (result == Look::kExpired) {
+    const Culprit culprit = find_culprit(peer);
+    poison(Error(ErrorCode::kTimeout, describe_timeout(wait, Deadline::Clock::now() - started, culprit)), culprit.rank);
+  }
+  return status();
+}
+
+Result<void> GroupControl::wait_for_ranks(const char* what, Deadline deadline, FunctionRef<bool(int)> has_come,
+                                          FunctionRef<bool()> interrupted) {
+  for (int r = 0; r < size(); ++r) {
+    const auto ready = [&] { return has_come(r) || interrupted(); };
+    if (ready()) continue;
+    const WaitInfo info{.what = what, .peer = r};
+    TANDEM_TRY(wait_slowly({info, deadline, ready, &has_come}));
+  }
+  return {};
+}
+
+void GroupControl::ring(int peer) { memory_->rank(peer).doorbell.ring(); }
+
+void GroupControl::ring_everybody() {
+  for (int r = 0; r < size(); ++r) ring(r);
+}
+
+// ---- the group's error ----
+
+Result<void> GroupControl::status() const {
+  const ErrorRecord& error = memory_->header().error;
+  std::uint32_t state = error.state.load(std::memory_order_acquire);
+  if (state == ErrorRecord::kNone) return {};
+  // Somebody is writing it just now, or was killed while doing so.
+  const auto patience = Deadline::after(std::chrono::milliseconds(10));
+  while (state == ErrorRecord::kWriting && !patience.expired()) {
+    std::this_thread::yield();
+    state = error.state.load(std::memory_order_acquire);
+  }
+  if (state == ErrorRecord::kWriting) {
+    return fail(ErrorCode::kPeerLost, "a rank died while it reported an error of the group");
+  }
+  const auto largest = static_cast<std::int32_t>(ErrorCode::kInternal);
+  const bool known = error.code >= 0 && error.code <= largest;
+  return fail(known ? static_cast<ErrorCode>(error.code) : ErrorCode::kInternal,
+              std::string(error.text, ::strnlen(error.text, sizeof(error.text))), error.native_code);
+}
+
+void GroupControl::poison(const Error& error, int culprit) {
+  ErrorRecord& record = memory_->header().error;
+  std::uint32_t none = ErrorRecord::kNone;
+  if (!record.state.compare_exchange_strong(none, ErrorRecord::kWriting, std::memory_order_acq_rel)) return;
+  record.code = static_cast<std::int32_t>(error.code());
+  record.culprit = culprit;
+  record.native_code = error.native_code();
+  const std::size_t length = std::min(error.text().size(), sizeof(record.text) - 1);
+  std::memcpy(record.text, error.text().data(), length);
+  record.text[length] = '\0';
+  record.state.store(ErrorRecord::kSet, std::memory_order_release);
+  for (int r = 0; r < size(); ++r) memory_->rank(r).doorbell.ring_always();
+}
+
+void GroupControl::leave() {
+  own().left.store(1, std::memory_order_release);
+  for (int r = 0; r < size(); ++r) {
+    if (r != rank()) memory_->rank(r).doorbell.ring_always();
+  }
+}
+
+void GroupControl::report_death(int dead) {
+  if (memory_->rank(dead).left.load(std::memory_order_acquire) != 0) return;
+  const int awaited = waited_for_by(dead);
+  const std::string doing = awaited < 0 ? "" : fmt::format(" while it waited for rank {}", awaited);
+  poison(Error(ErrorCode::kPeerLost, fmt::format("{} died{}", describe_rank(dead), doing)), dead);
+}
+
+}  // namespace tandem::bootstrap

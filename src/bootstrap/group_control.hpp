@@ -1,0 +1,99 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <tandem/bootstrap/store.hpp>
+#include <vector>
+
+#include "bootstrap/control.hpp"
+#include "bootstrap/control_memory.hpp"
+
+namespace tandem::bootstrap {
+
+/// How long to spin before sleeping: about what a wake-up costs when every rank has a core, next to nothing when ranks
+/// share cores (docs/design/waiting.md has the measurements). `configured` overrides.
+[[nodiscard]] std::chrono::nanoseconds spin_duration(int num_ranks, int num_cores,
+                                                     std::optional<std::chrono::microseconds> configured);
+
+/// One rank's end of a group's control memory.
+class GroupControl final : public Control {
+ public:
+  struct Options {
+    int rank = 0;
+    std::chrono::nanoseconds spin{0};
+    std::chrono::milliseconds refuse_timeout{30'000};
+  };
+
+  GroupControl(std::shared_ptr<ControlMemory> memory, const Options& options);
+
+  [[nodiscard]] int rank() const override { return options_.rank; }
+  [[nodiscard]] int size() const override { return memory_->num_ranks(); }
+  [[nodiscard]] Result<void> wait(const WaitInfo& info, Deadline deadline, FunctionRef<bool()> ready) override;
+  void ring(int peer) override;
+  [[nodiscard]] std::uint64_t next_sequence() override { return next_sequence_.fetch_add(1); }
+  [[nodiscard]] Result<void> agree(std::uint64_t sequence, const Fingerprint& mine, Deadline deadline) override;
+  [[nodiscard]] Result<void> wait_agreed(std::uint64_t sequence, Deadline deadline) override;
+  void refuse(std::uint64_t sequence, const Error& why) override;
+  [[nodiscard]] Result<void> status() const override;
+  void poison(const Error& error, int culprit) override;
+
+  /// Every rank's bytes in rank order. Collective; one thread of a rank at a time.
+  [[nodiscard]] Result<std::vector<Store::Bytes>> exchange(std::span<const std::byte> mine, std::string_view what,
+                                                           Deadline deadline);
+  /// Tells the others that this rank uses the group no more.
+  void leave();
+  /// For the monitor: the process of `rank` has ended. Nothing to report if it had left before.
+  void report_death(int rank);
+
+ private:
+  enum class Look { kReady, kPoisoned, kPeerLeft, kExpired, kPending };
+  struct Wait {
+    const WaitInfo& info;
+    Deadline deadline;
+    FunctionRef<bool()> ready;
+    const FunctionRef<bool(int)>* has_come = nullptr;  ///< of a wait for many ranks: who is there already
+  };
+  struct Culprit {
+    int rank = -1;
+    std::string why;
+  };
+
+  Result<void> wait_slowly(const Wait& wait);
+  Look look(const Wait& wait) const;
+  Look spin(const Wait& wait) const;
+  Result<void> give_up(const Wait& wait, Look look, Deadline::Clock::time_point started);
+  /// Waits rank by rank until has_come(r) for all, or interrupted().
+  Result<void> wait_for_ranks(const char* what, Deadline deadline, FunctionRef<bool(int)> has_come,
+                              FunctionRef<bool()> interrupted);
+  void ring_everybody();
+
+  [[nodiscard]] Culprit find_culprit(int peer) const;
+  [[nodiscard]] int waited_for_by(int rank) const;
+  [[nodiscard]] std::string describe_timeout(const Wait& wait, std::chrono::nanoseconds waited,
+                                             const Culprit& culprit) const;
+  [[nodiscard]] std::string describe_rank(int rank) const;
+
+  Result<void> post(std::uint64_t sequence, bool is_refusal, const Fingerprint& fingerprint, Deadline deadline);
+  void finish_agreement(std::uint64_t sequence, const Fingerprint& fingerprint);
+  Error disagreement(std::uint64_t sequence) const;
+
+  Result<void> exchange_round(std::uint64_t round, Deadline deadline, std::string_view what);
+  Result<void> check_same_exchange(std::string_view what);
+
+  RankArea& own() const { return memory_->rank(options_.rank); }
+
+  const std::shared_ptr<ControlMemory> memory_;
+  const Options options_;
+  std::atomic<std::uint64_t> next_sequence_;
+  std::uint64_t exchange_round_ = 0;
+
+  mutable std::mutex last_call_mutex_;  // for texts only
+  std::uint64_t last_sequence_ = 0;
+  Fingerprint last_call_;
+};
+
+}  // namespace tandem::bootstrap

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <list>
+#include <memory>
+#include <string>
+#include <tandem/bootstrap/group.hpp>
+#include <tandem/bootstrap/local_store.hpp>
+#include <utility>
+#include <vector>
+
+#include "bootstrap/group_control.hpp"
+#include "bootstrap/membership.hpp"
+#include "bootstrap/peer_monitor.hpp"
+
+namespace tandem {
+
+/// The members of a Group. Their order is the order of making; the destructor unmakes in reverse.
+class Group::Impl {
+ public:
+  /// `monitor` is the parent group's, or null.
+  [[nodiscard]] static Result<std::unique_ptr<Impl>> create(const GroupOptions& options,
+                                                            std::shared_ptr<bootstrap::PeerMonitor> monitor);
+  ~Impl();
+
+  [[nodiscard]] std::string key_prefix() const { return "tandem/group/" + options.name + "/"; }
+
+  GroupOptions options;
+  FaultPlan faults;
+  bootstrap::Seat seat;
+  std::unique_ptr<LocalStoreServer> file_server;  ///< rank 0 of a group whose store carries no files
+  std::shared_ptr<Store> shared_store;            ///< the user's, or a client of file_server
+  std::shared_ptr<bootstrap::ControlMemory> memory;
+  std::unique_ptr<bootstrap::GroupControl> control;
+  std::shared_ptr<bootstrap::PeerMonitor> monitor;
+  std::vector<std::unique_ptr<bootstrap::PeerMonitor::Watch>> watches;
+  std::shared_ptr<Store> store;  ///< shared_store under this life's own keys
+  std::list<std::pair<std::string, std::shared_ptr<void>>> extensions;  ///< a list: making one may make others
+
+ private:
+  Impl() = default;
+  Result<void> found(Deadline deadline);
+  Result<void> found_with(bootstrap::Host& host, Deadline deadline);
+  Result<LocalStoreAddress> open_file_server();
+  Result<void> publish_control(std::uint64_t nonce, const std::vector<bootstrap::Candidate>& members);
+  Result<void> join(Deadline deadline);
+  void use(std::shared_ptr<bootstrap::ControlMemory> mapped);
+  Result<void> watch_peers();
+  Result<void> meet(Deadline deadline);
+};
+
+}  // namespace tandem

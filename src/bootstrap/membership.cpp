@@ -1,0 +1,225 @@
+#include "bootstrap/membership.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+
+namespace tandem::bootstrap {
+namespace {
+
+using Bytes = Store::Bytes;
+
+std::string seat_key(const std::string& prefix, int rank) { return fmt::format("{}seat/{}", prefix, rank); }
+std::string ticket_key(const std::string& prefix, std::int64_t n) { return fmt::format("{}ticket/{}", prefix, n); }
+std::string answer_key(const std::string& prefix, std::int64_t n) { return fmt::format("{}answer/{}", prefix, n); }
+std::string gone_key(const std::string& prefix, std::int64_t n) { return fmt::format("{}gone/{}", prefix, n); }
+
+/// Counts up with every ticket that rank 0 has read, over all lives of the name.
+std::string cursor_key(const std::string& prefix) { return prefix + "cursor"; }
+
+/// An answer: a fixed head, then text. code < 0: welcome, text is the file store's "token path" if there is one.
+struct AnswerHead {
+  std::int32_t code = -1;
+  std::int64_t native_code = 0;
+  std::uint64_t nonce = 0;
+};
+
+Bytes pack(const AnswerHead& head, const std::string& text) {
+  Bytes bytes(sizeof(head) + text.size());
+  std::memcpy(bytes.data(), &head, sizeof(head));
+  std::memcpy(bytes.data() + sizeof(head), text.data(), text.size());
+  return bytes;
+}
+
+Result<Invitation> unpack(const Bytes& bytes) {
+  AnswerHead head;
+  if (bytes.size() < sizeof(head)) {
+    return failf(ErrorCode::kMismatch, "group: rank 0 answered with {} bytes, need {}", bytes.size(), sizeof(head));
+  }
+  std::memcpy(&head, bytes.data(), sizeof(head));
+  std::string text(reinterpret_cast<const char*>(bytes.data()) + sizeof(head), bytes.size() - sizeof(head));
+  if (head.code >= 0) {
+    const auto largest = static_cast<std::int32_t>(ErrorCode::kInternal);
+    return fail(static_cast<ErrorCode>(std::min(head.code, largest)), std::move(text), head.native_code);
+  }
+  Invitation invitation{head.nonce, std::nullopt};
+  if (const auto blank = text.find(' '); blank != std::string::npos) {
+    invitation.file_store = LocalStoreAddress{text.substr(blank + 1), text.substr(0, blank)};
+  }
+  return invitation;
+}
+
+std::string_view host_of(const Candidate& candidate) {
+  return {candidate.host, ::strnlen(candidate.host, sizeof(candidate.host))};
+}
+
+Error missing_ranks(const std::vector<int>& missing, int size) {
+  return Error(ErrorCode::kTimeout, fmt::format("group: {} {} of {} did not come in time",
+                                                missing.size() == 1 ? "rank" : "ranks", fmt::join(missing, ", "), size));
+}
+
+}  // namespace
+
+// ---- seats ----
+
+Result<Seat> Seat::take(std::shared_ptr<Store> store, const std::string& prefix, int rank) {
+  Seat seat;
+  seat.key_ = seat_key(prefix, rank);
+  TANDEM_ASSIGN(const std::int64_t holders, store->add(seat.key_, 1));
+  seat.store_ = std::move(store);  // from here on given back
+  if (holders != 1) return failf(ErrorCode::kInvalidArgument, "group: rank {} is taken already", rank);
+  return seat;
+}
+
+Result<std::vector<int>> Seat::find_empty(Store& store, const std::string& prefix, int size) {
+  std::vector<int> empty;
+  for (int r = 0; r < size; ++r) {
+    TANDEM_ASSIGN(const std::int64_t holders, store.add(seat_key(prefix, r), 0));
+    if (holders == 0) empty.push_back(r);
+  }
+  return empty;
+}
+
+Seat& Seat::operator=(Seat&& other) noexcept {
+  if (this != &other) {
+    give_back();
+    store_ = std::move(other.store_);
+    key_ = std::move(other.key_);
+  }
+  return *this;
+}
+
+void Seat::give_back() {
+  if (store_) static_cast<void>(store_->add(key_, -1));
+  store_.reset();
+}
+
+Candidate Candidate::self(int rank, int size) {
+  Candidate candidate;
+  candidate.rank = rank;
+  candidate.size = size;
+  candidate.process = ProcessId::self();
+  const std::string host = host_identity();
+  std::memcpy(candidate.host, host.data(), std::min(host.size(), sizeof(candidate.host)));
+  return candidate;
+}
+
+// ---- rank 0 ----
+
+Host::Host(std::shared_ptr<Store> store, std::string prefix, const Candidate& self)
+    : store_(std::move(store)), prefix_(std::move(prefix)), self_(self) {}
+
+/// Nothing for a ticket whose holder has given up.
+Result<std::optional<Host::Ticket>> Host::next_ticket(Deadline deadline) {
+  TANDEM_ASSIGN(const std::int64_t num_read, store_->add(cursor_key(prefix_), 0));
+  Ticket ticket;
+  ticket.number = num_read + 1;
+  TANDEM_ASSIGN(const Bytes bytes, store_->get(ticket_key(prefix_, ticket.number), deadline));
+  TANDEM_TRY(store_->add(cursor_key(prefix_), 1));
+  TANDEM_TRY(store_->erase(ticket_key(prefix_, ticket.number)));
+  TANDEM_ASSIGN(const std::int64_t gone, store_->add(gone_key(prefix_, ticket.number), 0));
+  if (gone != 0) {
+    TANDEM_TRY(store_->erase(gone_key(prefix_, ticket.number)));
+    return std::nullopt;
+  }
+  std::memcpy(&ticket.candidate, bytes.data(), std::min(bytes.size(), sizeof(ticket.candidate)));
+  if (bytes.size() != sizeof(ticket.candidate)) ticket.candidate.version = 0;
+  return std::optional(ticket);
+}
+
+Result<std::vector<Candidate>> Host::collect(Deadline deadline) {
+  const auto size = static_cast<std::size_t>(self_.size);
+  std::vector<std::optional<Ticket>> by_rank(size);
+  bool some_differ = false;
+  for (std::size_t num_there = 1; num_there < size;) {
+    auto next = next_ticket(deadline);
+    if (!next && next.error().code() == ErrorCode::kTimeout) break;
+    TANDEM_TRY(next);
+    if (!*next) continue;
+    const Ticket& ticket = **next;
+    accepted_.push_back(ticket);
+    const Candidate& candidate = ticket.candidate;
+    if (candidate.version != self_.version || candidate.size != self_.size || candidate.rank <= 0 ||
+        candidate.rank >= self_.size) {
+      // It can not work out; but others that are on their way shall hear of it too.
+      if (!some_differ) deadline = Deadline::earlier(deadline, Deadline::after(std::chrono::milliseconds(500)));
+      some_differ = true;
+      ++num_there;
+      continue;
+    }
+    auto& place = by_rank[static_cast<std::size_t>(candidate.rank)];
+    if (!place) ++num_there;  // otherwise it gave up, and came again
+    place = ticket;
+  }
+  TANDEM_TRY(check(by_rank));
+  std::vector<Candidate> members{self_};
+  accepted_.clear();
+  for (std::size_t r = 1; r < size; ++r) {
+    members.push_back(by_rank[r]->candidate);
+    accepted_.push_back(*by_rank[r]);
+  }
+  return members;
+}
+
+Result<void> Host::check(const std::vector<std::optional<Ticket>>& by_rank) const {
+  for (const Ticket& ticket : accepted_) {
+    const Candidate& other = ticket.candidate;
+    if (other.version == self_.version && other.size == self_.size) continue;
+    std::string text = fmt::format("group: ranks disagree: rank 0 has size {} version {}", self_.size, self_.version);
+    for (const Ticket& each : accepted_) {
+      text += fmt::format("; rank {} has size {} version {}", each.candidate.rank, each.candidate.size,
+                          each.candidate.version);
+    }
+    return fail(ErrorCode::kMismatch, std::move(text));
+  }
+  std::vector<int> missing;
+  for (std::size_t r = 1; r < by_rank.size(); ++r) {
+    if (!by_rank[r]) missing.push_back(static_cast<int>(r));
+  }
+  if (!missing.empty()) return tl::unexpected(missing_ranks(missing, self_.size));
+  for (std::size_t r = 1; r < by_rank.size(); ++r) {
+    if (host_of(by_rank[r]->candidate) == host_of(self_)) continue;
+    return failf(ErrorCode::kUnsupported,
+                 "group: rank 0 and rank {} are on different hosts (boot ids {} and {}); all ranks must share one", r,
+                 host_of(self_), host_of(by_rank[r]->candidate));
+  }
+  return {};
+}
+
+Result<void> Host::invite(const Invitation& invitation) {
+  const auto& files = invitation.file_store;
+  const Bytes answer = pack({.nonce = invitation.nonce}, files ? fmt::format("{} {}", files->token, files->path) : "");
+  for (const Ticket& ticket : accepted_) TANDEM_TRY(store_->set(answer_key(prefix_, ticket.number), answer));
+  return {};
+}
+
+void Host::reject(const Error& why) {
+  const Bytes answer = pack({static_cast<std::int32_t>(why.code()), why.native_code(), 0}, why.text());
+  for (const Ticket& ticket : accepted_) {
+    const auto gone = store_->add(gone_key(prefix_, ticket.number), 0);
+    if (gone && *gone == 0) static_cast<void>(store_->set(answer_key(prefix_, ticket.number), answer));
+  }
+}
+
+// ---- the others ----
+
+Result<Invitation> ask_to_join(Store& store, const std::string& prefix, const Candidate& self, Deadline deadline) {
+  TANDEM_ASSIGN(const std::int64_t number, store.add(prefix + "tickets", 1));
+  Bytes bytes(sizeof(self));
+  std::memcpy(bytes.data(), &self, sizeof(self));
+  TANDEM_TRY(store.set(ticket_key(prefix, number), bytes));
+  const auto answer = store.get(answer_key(prefix, number), deadline);
+  if (answer) {
+    TANDEM_TRY(store.erase(answer_key(prefix, number)));
+    return unpack(*answer);
+  }
+  if (answer.error().code() != ErrorCode::kTimeout) return tl::unexpected(answer.error());
+  TANDEM_TRY(store.add(gone_key(prefix, number), 1));
+  TANDEM_ASSIGN(const auto missing, Seat::find_empty(store, prefix, self.size));
+  if (!missing.empty()) return tl::unexpected(missing_ranks(missing, self.size));
+  return failf(ErrorCode::kTimeout, "group: rank 0 is there but did not answer rank {} in time", self.rank);
+}
+
+}  // namespace tandem::bootstrap
