@@ -2,7 +2,15 @@ add_library(test_device_backends STATIC conformance/device_backends.cpp)
 target_include_directories(test_device_backends PUBLIC ${PROJECT_SOURCE_DIR}/tests)
 target_link_libraries(test_device_backends PUBLIC tandem::backend GTest::gtest PRIVATE tandem_options)
 
-foreach(part IN ITEMS order fault)
+foreach(part IN ITEMS order fault copy words memory)
   tandem_test(conformance device_${part} SOURCES conformance/device_${part}_test.cpp DEPENDS backend
               LIBRARIES test_device_backends GTest::gtest_main)
 endforeach()
+foreach(part IN ITEMS arguments cpu)
+  tandem_test(error device_${part} SOURCES error/device_${part}_test.cpp DEPENDS backend
+              LIBRARIES test_device_backends GTest::gtest_main)
+endforeach()
+foreach(part IN ITEMS copy_plan processor repeat_path)
+  tandem_test(unit device_${part} SOURCES unit/device_${part}_test.cpp DEPENDS device_cpu LIBRARIES GTest::gtest_main)
+endforeach()
+tandem_test(race device_streams SOURCES race/device_streams_test.cpp DEPENDS device_cpu LIBRARIES GTest::gtest_main)

@@ -23,15 +23,18 @@ CopyPlan::CopyPlan(const TensorView& from, const TensorView& to)
       to_(to.data_as<std::byte>()),
       run_bytes_(size_bytes(from.dtype)) {
   const std::int64_t element_bytes = run_bytes_;
+  auto end = loops_.begin();
   for (int d = 0; d < from.dim(); ++d) {
     if (from.size(d) == 1) continue;
-    loops_[static_cast<std::size_t>(num_loops_++)] = {from.size(d), from.stride(d) * element_bytes,
-                                                      to.stride(d) * element_bytes};
+    const Loop loop = {from.size(d), from.stride(d) * element_bytes, to.stride(d) * element_bytes};
+    // Into its place behind loops of the same stride; std::stable_sort would allocate.
+    const auto place = std::upper_bound(loops_.begin(), end, loop, [](const Loop& x, const Loop& y) {
+      return std::abs(x.to_stride_bytes) > std::abs(y.to_stride_bytes);
+    });
+    std::move_backward(place, end, end + 1);
+    *place = loop;
+    ++end;
   }
-  const auto end = loops_.begin() + num_loops_;
-  std::stable_sort(loops_.begin(), end, [](const Loop& x, const Loop& y) {
-    return std::abs(x.to_stride_bytes) > std::abs(y.to_stride_bytes);
-  });
   // From the inside out: a loop that steps by exactly the run before it makes the run longer; one that steps
   // by exactly the whole of the loop inside it becomes part of that loop.
   std::array<Loop, kMaxDims> merged;
