@@ -112,7 +112,8 @@ class Checker:
                 self.fault(path, line, f'"{target}": module {first} is not in the table of levels')
             else:
                 self.check_module(path, line, module, first, target)
-        elif (self.root / module / target).is_file() or (self.root / path.parent / target).is_file():
+        elif any((self.root / folder / (target + suffix)).is_file()
+                 for folder in (module, path.parent) for suffix in ("", ".in")):
             return
         elif (self.root / "src" / target).is_file():
             if not (module == "tests" and path.parts[1] in INTERNAL_TEST_CLASSES):
