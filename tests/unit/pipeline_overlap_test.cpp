@@ -20,11 +20,12 @@ using trace::StreamRole;
 
 constexpr double kLink = 1;
 constexpr double kProduct = 1;
+constexpr double kNap = 1e-3;
 using Traces = std::vector<std::vector<Step>>;
 
-/// One thing in a stream's queue.
+/// One thing in a stream's queue. Of two streams that want the processor at once the caller's gets it.
 struct Op {
-  enum class Kind { kBarrier, kRecord, kWait, kGet, kMultiply, kNothing } kind = Kind::kNothing;
+  enum class Kind { kBarrier, kRecord, kWait, kGet, kMultiply, kSleep, kNothing } kind = Kind::kNothing;
   int id = 0;  ///< channel of a barrier, number of a mark
 };
 
@@ -78,61 +79,73 @@ class Machine {
         case StepKind::kProduce:
           op = {Op::Kind::kMultiply, 0};
           break;
+        case StepKind::kNap:
+          op = {Op::Kind::kSleep, 0};
+          break;
         case StepKind::kPublish:
         case StepKind::kKeepOwn:
-        case StepKind::kNap:
           break;
       }
       rank.streams[from].ops.push_back(op);
     }
   }
 
-  /// When the head of a queue could start; never while it waits for a mark or a barrier.
-  static double start_of(const Rank& rank, const Queue& queue) {
+  /// When the head of a queue can start; never while it waits for a mark or for another rank.
+  [[nodiscard]] double start_of(const Rank& rank, int stream) const {
+    const Queue& queue = rank.streams[stream];
     if (queue.ops.empty()) return kNever;
     const Op& op = queue.ops.front();
-    if (op.kind == Op::Kind::kBarrier) return kNever;
+    if (op.kind == Op::Kind::kBarrier) return meeting(op.id, stream);
     if (op.kind == Op::Kind::kWait) return std::max(queue.now, rank.marks[static_cast<std::size_t>(op.id)]);
     if (op.kind == Op::Kind::kMultiply) return std::max(queue.now, rank.processor_free);
     return queue.now;
   }
 
-  /// Runs what can start first; if nothing can, a barrier at which all ranks stand. False: nothing is left to run.
-  bool step() {
-    Rank* best = nullptr;
-    Queue* queue = nullptr;
-    double start = kNever;
-    for (Rank& rank : ranks_) {
-      for (Queue& candidate : rank.streams) {
-        if (start_of(rank, candidate) >= start) continue;
-        start = start_of(rank, candidate);
-        best = &rank;
-        queue = &candidate;
-      }
-    }
-    if (best == nullptr) return meet(0) || meet(1);
-    const Op op = queue->ops.front();
-    queue->ops.pop_front();
-    queue->now = start;
-    if (op.kind == Op::Kind::kGet) queue->now += kLink;
-    if (op.kind == Op::Kind::kMultiply) best->processor_free = queue->now += kProduct;
-    if (op.kind == Op::Kind::kRecord) best->marks[static_cast<std::size_t>(op.id)] = start;
-    return true;
-  }
-
-  bool meet(int stream) {
+  /// When the last rank gets to the barrier at the head of this stream.
+  [[nodiscard]] double meeting(int channel, int stream) const {
     double latest = 0;
     for (const Rank& rank : ranks_) {
       const Queue& queue = rank.streams[stream];
-      if (queue.ops.empty() || queue.ops.front().kind != Op::Kind::kBarrier) return false;
-      if (queue.ops.front().id != ranks_.front().streams[stream].ops.front().id) return false;
+      if (queue.ops.empty() || queue.ops.front().kind != Op::Kind::kBarrier) return kNever;
+      if (queue.ops.front().id != channel) return kNever;
       latest = std::max(latest, queue.now);
     }
+    return latest;
+  }
+
+  /// Runs what can start first. False: nothing can.
+  bool step() {
+    Rank* first = nullptr;
+    int stream = 0;
+    double start = kNever;
     for (Rank& rank : ranks_) {
-      rank.streams[stream].ops.pop_front();
-      rank.streams[stream].now = latest;
+      for (const int candidate : {0, 1}) {
+        if (start_of(rank, candidate) >= start) continue;
+        start = start_of(rank, candidate);
+        first = &rank;
+        stream = candidate;
+      }
     }
+    if (first == nullptr) return false;
+    if (first->streams[stream].ops.front().kind == Op::Kind::kBarrier) {
+      for (Rank& rank : ranks_) {
+        rank.streams[stream].ops.pop_front();
+        rank.streams[stream].now = start;
+      }
+      return true;
+    }
+    run(*first, first->streams[stream], start);
     return true;
+  }
+
+  static void run(Rank& rank, Queue& queue, double start) {
+    const Op op = queue.ops.front();
+    queue.ops.pop_front();
+    queue.now = start;
+    if (op.kind == Op::Kind::kGet) queue.now += kLink;
+    if (op.kind == Op::Kind::kSleep) queue.now += kNap;
+    if (op.kind == Op::Kind::kMultiply) rank.processor_free = queue.now += kProduct;
+    if (op.kind == Op::Kind::kRecord) rank.marks[static_cast<std::size_t>(op.id)] = start;
   }
 
   std::vector<Rank> ranks_;
@@ -172,7 +185,7 @@ TEST_P(PipelineOverlap, hides_nothing_on_one_stream) {
       for (Step& step : trace) step.stream = StreamRole::kCurrent;
       std::erase_if(trace, [](const Step& step) { return step.kind == StepKind::kJoin; });
     }
-    EXPECT_EQ(Machine(traces).makespan(), serial_makespan(world)) << "W = " << world;
+    EXPECT_NEAR(Machine(traces).makespan(), serial_makespan(world), 2 * kNap) << "W = " << world;
   }
 }
 
@@ -189,8 +202,19 @@ TEST_P(PipelineOverlap, runs_to_its_end_and_not_when_a_barrier_is_missing_on_one
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Schedules, PipelineOverlap, testing::Bool(),
-                         [](const auto& schedule) { return std::string(schedule.param ? "gather" : "scatter"); });
+// What the nap is for: where nothing orders the two streams' first products, the wrong one may come first.
+TEST(PipelineOverlapNap, makes_the_side_stream_start_first) {
+  Traces traces = traces_of(false, 2);
+  EXPECT_LT(Machine(traces).makespan(), serial_makespan(2));
+  for (auto& trace : traces) {
+    std::erase_if(trace, [](const Step& step) { return step.kind == StepKind::kNap; });
+  }
+  EXPECT_EQ(Machine(traces).makespan(), serial_makespan(2));
+}
+
+INSTANTIATE_TEST_SUITE_P(Schedules, PipelineOverlap, testing::Bool(), [](const auto& schedule) {
+  return std::string(schedule.param ? "gather" : "scatter");
+});
 
 }  // namespace
 }  // namespace tandem
