@@ -1,0 +1,114 @@
+#include <tandem/base/shard.hpp>
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+#include "coll/checks.hpp"
+#include "coll/steps.hpp"
+#include "device/check_view.hpp"
+
+namespace tandem::coll {
+namespace {
+
+bool is_summable(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
+}
+
+Result<void> check_contiguous(const char* op, const char* name, const TensorView& view) {
+  if (view.is_contiguous()) return {};
+  return failf(ErrorCode::kInvalidArgument, "{}: {} is {}, need it contiguous", op, name, to_string(view));
+}
+
+Result<void> check_sizes(const char* op, const char* name, const TensorView& view, const Dims& want) {
+  if (view.sizes == want) return {};
+  return failf(ErrorCode::kInvalidArgument, "{}: {} is {}, need {}", op, name, to_string(view.sizes),
+               to_string(want));
+}
+
+}  // namespace
+
+Result<void> check_all_gather(const AllGatherArgs& args, const Group& group, const Stream& stream) {
+  constexpr const char* kOp = "all_gather";
+  TANDEM_TRY(check_view(kOp, "input", args.input, stream.device()));
+  TANDEM_TRY(check_view(kOp, "output", args.output, stream.device()));
+  if (args.output.dim() < 1 || args.input.dtype != args.output.dtype) {
+    return failf(ErrorCode::kInvalidArgument,
+                 "{}: input is {}, output {}: need equal types and at least one dim", kOp,
+                 to_string(args.input), to_string(args.output));
+  }
+  Dims want = args.output.sizes;
+  want[0] = shard_of(args.output.size(0), group.size(), group.rank()).size;
+  if (args.input.sizes != want) {
+    return failf(ErrorCode::kInvalidArgument, "{}: input is {} on rank {} of {}, need {} for an output of {}",
+                 kOp, to_string(args.input.sizes), group.rank(), group.size(), to_string(want),
+                 to_string(args.output.sizes));
+  }
+  TANDEM_TRY(check_contiguous(kOp, "input", args.input));
+  return check_contiguous(kOp, "output", args.output);
+}
+
+Result<void> check_reduce_scatter(const ReduceScatterArgs& args, const Group& group, const Stream& stream) {
+  constexpr const char* kOp = "reduce_scatter";
+  TANDEM_TRY(check_view(kOp, "input", args.input, stream.device()));
+  if (args.input.dim() < 1 || args.input.dim() >= kMaxDims) {
+    return failf(ErrorCode::kInvalidArgument, "{}: input is {}, need 1 to {} dims", kOp,
+                 to_string(args.input), kMaxDims - 1);
+  }
+  Dims want = args.input.sizes;
+  want[0] = shard_of(args.input.size(0), group.size(), group.rank()).size;
+  if (args.output.sizes != want) {
+    return failf(ErrorCode::kInvalidArgument, "{}: output is {} on rank {} of {}, need {} for an input of {}",
+                 kOp, to_string(args.output.sizes), group.rank(), group.size(), to_string(want),
+                 to_string(args.input.sizes));
+  }
+  TANDEM_TRY(check_contiguous(kOp, "input", args.input));
+  return check_sum({.op_name = kOp,
+                    .in_dtype = args.input.dtype,
+                    .out = args.output,
+                    .op = args.op,
+                    .bias = args.bias ? &*args.bias : nullptr},
+                   stream);
+}
+
+Result<void> check_reduce_stack(const ReduceStackArgs& args, const Stream& stream) {
+  constexpr const char* kOp = "reduce_stack";
+  TANDEM_TRY(check_view(kOp, "stack", args.stack, stream.device()));
+  if (args.stack.dim() < 1 || args.stack.size(0) < 1) {
+    return failf(ErrorCode::kInvalidArgument, "{}: stack is {}, need at least one layer", kOp,
+                 to_string(args.stack));
+  }
+  Dims want = args.stack.sizes;
+  want.erase(0);
+  TANDEM_TRY(check_sizes(kOp, "out", args.out, want));
+  TANDEM_TRY(check_contiguous(kOp, "stack", args.stack));
+  return check_sum({.op_name = kOp,
+                    .in_dtype = args.stack.dtype,
+                    .out = args.out,
+                    .op = args.op,
+                    .bias = args.bias ? &*args.bias : nullptr},
+                   stream);
+}
+
+Result<void> check_sum(const SumCheck& sum, const Stream& stream) {
+  TANDEM_TRY(check_view(sum.op_name, "output", sum.out, stream.device()));
+  const bool types_fit =
+      sum.in_dtype == sum.out.dtype || sum.in_dtype == DType::kF32 || sum.out.dtype == DType::kF32;
+  if (!is_summable(sum.in_dtype) || !is_summable(sum.out.dtype) || !types_fit) {
+    return failf(ErrorCode::kInvalidArgument,
+                 "{}: input is {} and output {}, need f32, bf16 or f16, equal or one of them f32",
+                 sum.op_name, to_string(sum.in_dtype), to_string(sum.out.dtype));
+  }
+  if (sum.op != ReduceOp::kSum && sum.op != ReduceOp::kAvg) {
+    return failf(ErrorCode::kInvalidArgument, "{}: op is {}, need sum or avg", sum.op_name,
+                 static_cast<int>(sum.op));
+  }
+  if (sum.bias == nullptr) return {};
+  TANDEM_TRY(check_view(sum.op_name, "bias", *sum.bias, stream.device()));
+  if (sum.out.dim() < 1 || sum.bias->dtype != sum.out.dtype ||
+      sum.bias->sizes != Dims{sum.out.sizes.back()}) {
+    return failf(ErrorCode::kInvalidArgument, "{}: bias is {}, need {} along the last dim of output {}",
+                 sum.op_name, to_string(*sum.bias), to_string(sum.out.dtype), to_string(sum.out.sizes));
+  }
+  return {};
+}
+
+}  // namespace tandem::coll

@@ -1,0 +1,84 @@
+#include "coll/collective_call.hpp"
+
+#include <memory>
+#include <set>
+#include <tandem/symm/symmetric_memory.hpp>
+#include <utility>
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+#include "symm/agreement.hpp"
+
+namespace tandem::coll {
+namespace {
+
+/// The order of a group's ops on this rank; lives in the group.
+class OpOrder {
+ public:
+  [[nodiscard]] static OpOrder& of(Group& group) {
+    return group.extension<OpOrder>("coll.op_order", [] { return std::make_shared<OpOrder>(); });
+  }
+
+  /// Later work on `stream` comes behind the group's last op, and mark_end() on it is possible.
+  [[nodiscard]] Result<void> enter(Stream& stream) {
+    if (end_ && last_stream_ != &stream) TANDEM_TRY(stream.wait(*end_));
+    if (device_ == &stream.device()) return {};
+    TANDEM_ASSIGN(end_, stream.device().create_event());
+    device_ = &stream.device();
+    last_stream_ = nullptr;
+    return {};
+  }
+  [[nodiscard]] Result<void> mark_end(Stream& stream) {
+    last_stream_ = &stream;
+    return stream.record(*end_);
+  }
+
+  /// Whether the group has agreed on this problem on this device before.
+  [[nodiscard]] bool knows(std::uint64_t problem, const Device& device) const {
+    return known_.contains({problem, &device});
+  }
+  void learn(std::uint64_t problem, const Device& device) { known_.emplace(problem, &device); }
+
+ private:
+  std::unique_ptr<Event> end_;
+  const Device* device_ = nullptr;       // of end_
+  const Stream* last_stream_ = nullptr;  // the one on which end_ was recorded last; compared only
+  std::set<std::pair<std::uint64_t, const Device*>> known_;
+};
+
+}  // namespace
+
+Result<void> run_collective(const CollectiveCall& call, EnqueueSteps enqueue) {
+  TANDEM_TRY(call.group.status());
+  Device& device = call.stream.device();
+  OpOrder& order = OpOrder::of(call.group);
+  if (auto entered = order.enter(call.stream); !entered)
+    return refused(call.group, std::move(entered).error());
+
+  const auto fingerprint = bootstrap::Fingerprint::of(call.fingerprint);
+  const bool is_known = order.knows(fingerprint.hash, device);
+  TANDEM_TRY(is_known ? symm::agree(call.stream, call.group, fingerprint)
+                      : symm::agree_now(call.group, fingerprint));
+  std::shared_ptr<symm::Handle> workspace;  // the group keeps it for what is enqueued
+  if (call.workspace_bytes > 0) {
+    TANDEM_ASSIGN(workspace, symm::workspace(call.group, device, call.workspace_bytes));
+  }
+  if (!is_known) order.learn(fingerprint.hash, device);
+
+  auto enqueued = enqueue(workspace.get());
+  if (enqueued) enqueued = order.mark_end(call.stream);
+  if (enqueued) return {};
+  const Error& why = enqueued.error();
+  call.group.poison(
+      Error(why.code(),
+            fmt::format("rank {} could not enqueue {}: {}", call.group.rank(), call.fingerprint, why.text()),
+            why.native_code()),
+      call.group.rank());
+  return call.group.status();
+}
+
+tl::unexpected<Error> refused(Group& group, Error why) {
+  return tl::unexpected<Error>(symm::refuse(group, std::move(why)));
+}
+
+}  // namespace tandem::coll

@@ -1,0 +1,42 @@
+#include "coll/cpu/attach.hpp"
+
+#include <memory>
+#include <tandem/cpu/launch.hpp>
+
+#include "coll/backend.hpp"
+#include "coll/cpu/stack_sum.hpp"
+
+namespace tandem::coll {
+namespace {
+
+cpu::StackSum stack_sum_of(const ReduceStackArgs& args) {
+  cpu::StackSum sum;
+  sum.stack = args.stack.data;
+  sum.stack_dtype = args.stack.dtype;
+  sum.num_layers = args.stack.size(0);
+  sum.out = args.out;
+  sum.divisor = args.op == ReduceOp::kAvg ? static_cast<float>(sum.num_layers) : 1.0F;
+  if (args.bias) {
+    sum.bias = args.bias->data;
+    sum.bias_stride = args.bias->stride(0);
+  }
+  return sum;
+}
+
+class CpuBackend final : public Backend {
+ public:
+  [[nodiscard]] Result<void> reduce_stack(const ReduceStackArgs& args, Stream& stream) override {
+    return tandem::cpu::launch(stream, tandem::cpu::Task([sum = stack_sum_of(args)]() -> Result<void> {
+                                 cpu::add_up(sum);
+                                 return {};
+                               }));
+  }
+};
+
+}  // namespace
+
+void attach_cpu(Device& device) {
+  device.attach<Backend>(std::make_shared<CpuBackend>());
+}
+
+}  // namespace tandem::coll
