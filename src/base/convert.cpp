@@ -53,8 +53,8 @@ constexpr bool kIsSmallFloat = std::is_same_v<T, F16> || std::is_same_v<T, BF16>
 template <class T>
 constexpr bool kFitsF32 = kIsSmallFloat<T> || std::is_same_v<T, float>;
 
-// "Round to odd" drops bits but leaves the last one set if any that was dropped was: a later rounding to at least
-// two bits fewer is then as if done in one step.
+// "Round to odd" drops bits but leaves the last one set if any that was dropped was: a later rounding to at
+// least two bits fewer is then as if done in one step.
 
 double to_f64_round_to_odd(std::int64_t value) {
   constexpr std::int64_t kDropped = (1 << 11) - 1;

@@ -5,8 +5,8 @@
 namespace tandem {
 namespace {
 
-// An 8-bit float: exponent and mantissa bits, whether the top exponent holds infinities (IEEE) or, as in E4M3FN,
-// ordinary values and a single NaN pattern.
+// An 8-bit float: exponent and mantissa bits, whether the top exponent holds infinities (IEEE) or, as in
+// E4M3FN, ordinary values and a single NaN pattern.
 struct Format {
   int exponent_bits;
   int mantissa_bits;

@@ -51,7 +51,8 @@ TensorView TensorView::select(int d, std::int64_t idx) const {
 bool TensorView::can_flatten_rows() const {
   if (dim() < 1) return false;
   if (numel() == 0) return true;
-  // Merging the leading dims needs each stride to be the next one times the next size; size-1 dims do not matter.
+  // Merging the leading dims needs each stride to be the next one times the next size; size-1 dims do not
+  // matter.
   std::optional<std::int64_t> expected;
   for (int d = dim() - 2; d >= 0; --d) {
     if (sizes[d] == 1) continue;

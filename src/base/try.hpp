@@ -6,21 +6,21 @@
 // The library's only macros: give up early on an Error without an exception.
 
 /// Evaluates a Result and returns its Error from the calling function, if it holds one.
-#define TANDEM_TRY(expression)                                             \
-  do {                                                                     \
-    auto&& tandem_try_result = (expression);                               \
-    if (!tandem_try_result) {                                              \
-      return tl::unexpected(std::move(tandem_try_result).error());         \
-    }                                                                      \
+#define TANDEM_TRY(expression)                                     \
+  do {                                                             \
+    auto&& tandem_try_result = (expression);                       \
+    if (!tandem_try_result) {                                      \
+      return tl::unexpected(std::move(tandem_try_result).error()); \
+    }                                                              \
   } while (false)
 
 #define TANDEM_CONCAT_INNER(x, y) x##y
 #define TANDEM_CONCAT(x, y) TANDEM_CONCAT_INNER(x, y)
 
 /// `TANDEM_ASSIGN(auto plan, make_plan(...));` — the value, or return the Error.
-#define TANDEM_ASSIGN(declaration, expression)                                             \
-  auto TANDEM_CONCAT(tandem_result_, __LINE__) = (expression);                             \
-  if (!TANDEM_CONCAT(tandem_result_, __LINE__)) {                                          \
-    return tl::unexpected(std::move(TANDEM_CONCAT(tandem_result_, __LINE__)).error());     \
-  }                                                                                        \
+#define TANDEM_ASSIGN(declaration, expression)                                         \
+  auto TANDEM_CONCAT(tandem_result_, __LINE__) = (expression);                         \
+  if (!TANDEM_CONCAT(tandem_result_, __LINE__)) {                                      \
+    return tl::unexpected(std::move(TANDEM_CONCAT(tandem_result_, __LINE__)).error()); \
+  }                                                                                    \
   declaration = *std::move(TANDEM_CONCAT(tandem_result_, __LINE__))

@@ -6,8 +6,9 @@
 
 namespace tandem {
 
-/// Copies host elements, converting the type by value. To a float: rounded once, to nearest even; f8 saturates.
-/// To an integer: towards zero; out of range saturates, NaN is 0. To bool: whether it is not 0 (NaN is not).
+/// Copies host elements, converting the type by value. To a float: rounded once, to nearest even; f8
+/// saturates. To an integer: towards zero; out of range saturates, NaN is 0. To bool: whether it is not 0
+/// (NaN is not).
 /// Shapes:  equal; any strides; the memories do not overlap.
 /// Errors:  kInvalidArgument on different shapes or memory that is not the host's.
 [[nodiscard]] Result<void> convert(const TensorView& from, const TensorView& to);

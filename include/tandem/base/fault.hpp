@@ -27,8 +27,8 @@ class FaultPlan {
   /// Errors: kInvalidArgument with the offending piece and the form.
   [[nodiscard]] static Result<FaultPlan> parse(std::string_view text);
 
-  /// Called where the point is passed by `rank`; thread-safe. Does what the plan says and returns it; of several
-  /// actions kCorrupt, since that one is left to the caller.
+  /// Called where the point is passed by `rank`; thread-safe. Does what the plan says and returns it; of
+  /// several actions kCorrupt, since that one is left to the caller.
   FaultAction hit(std::string_view point, int rank) const {
     return rules_.empty() ? FaultAction::kNone : hit_rules(point, rank);
   }

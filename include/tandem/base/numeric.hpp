@@ -30,8 +30,8 @@ struct F8E5M2 {
   return {static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16)};
 }
 
-// The f16 pair selects instead of branching, so that loops over it vectorise; every float it computes with is a
-// normal number, so that a thread that flushes subnormals gets the same bits.
+// The f16 pair selects instead of branching, so that loops over it vectorise; every float it computes with is
+// a normal number, so that a thread that flushes subnormals gets the same bits.
 
 [[nodiscard]] constexpr float to_f32(F16 value) {
   const std::uint32_t magnitude = static_cast<std::uint32_t>(value.bits & 0x7fffU) << 13;
