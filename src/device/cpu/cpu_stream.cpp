@@ -11,13 +11,13 @@
 #include <atomic>
 #include <limits>
 #include <system_error>
+#include <tandem/base/log.hpp>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "base/usable_cores.hpp"
 #include "device/cpu/copy_plan.hpp"
 #include "device/cpu/cpu_event.hpp"
-#include "tandem/base/log.hpp"
 
 namespace tandem::cpu {
 namespace {
