@@ -52,6 +52,14 @@ def strip_comments(text):
     return re.sub(r"//[^\n]*", "", text)
 
 
+def expand_foreach(cmake):
+    """The text with every `foreach(x IN ITEMS ...)` written out."""
+    def write_out(match):
+        variable, items, body = match.groups()
+        return "\n".join(body.replace(f"${{{variable}}}", item) for item in items.split())
+    return re.sub(r"\bforeach\((\w+) IN ITEMS ([^)]*)\)(.*?)\bendforeach\(\)", write_out, cmake, flags=re.DOTALL)
+
+
 def source_files(root):
     for top in ("include", "src", "cli", "tests", "examples", "bench"):
         for path in sorted((root / top).rglob("*")):
@@ -165,7 +173,8 @@ class Checker:
         cmake_files = [*self.root.glob("*/CMakeLists.txt"), *self.root.glob("src/**/CMakeLists.txt"),
                        *self.root.glob("tests/**/*.cmake"), *self.root.glob("tests/**/CMakeLists.txt"),
                        *self.root.glob("cli/**/CMakeLists.txt"), *self.root.glob("examples/**/CMakeLists.txt")]
-        texts = {cmake: re.sub(r"#[^\n]*", "", cmake.read_text(encoding="utf-8")) for cmake in set(cmake_files)}
+        texts = {cmake: expand_foreach(re.sub(r"#[^\n]*", "", cmake.read_text(encoding="utf-8")))
+                 for cmake in set(cmake_files)}
         for path in sources:
             if path.suffix != ".cpp":
                 continue
@@ -175,11 +184,7 @@ class Checker:
                 if not path.is_relative_to(folder):
                     continue
                 relative = re.escape(str(path.relative_to(folder)))
-                stem = re.escape(str(path.relative_to(folder).with_suffix("")))
                 if re.search(rf"(?<![\w/.]){relative}(?![\w.])", text):
-                    named = True
-                # examples are listed by their bare names
-                if path.parts[0] == "examples" and re.search(rf"(?<![\w/.]){stem}(?![\w.])", text):
                     named = True
             if not named:
                 self.fault(path, 0, "is named by no CMake file, so it is never built")

@@ -122,6 +122,9 @@ class Layers(CheckerTest):
     def test_unbuilt(self):
         self.refuse({"src/fused/forgotten.cpp": "\n"}, "named by no CMake file")
         self.refuse({"tests/unit/forgotten_test.cpp": "\n"}, "named by no CMake file")
+        listed = "foreach(x IN ITEMS a b)\ntest(unit/${x}_test.cpp)\nendforeach()\n"
+        self.accept({"tests/x.cmake": listed, "tests/unit/a_test.cpp": "\n", "tests/unit/b_test.cpp": "\n"})
+        self.refuse({"tests/x.cmake": listed, "tests/unit/c_test.cpp": "\n"}, "unit/c_test.cpp")
         self.refuse({"src/fused/cpu/op.cpp": "\n"}, "named by no CMake file")
         self.refuse({"src/fused/p.cpp": "\n", "src/fused/CMakeLists.txt": "# p.cpp\nx(op.cpp)\n"}, "named by no CMake")
 
