@@ -16,8 +16,7 @@ class Task {
 
   Task() = default;
   template <class F>
-    requires(!std::is_same_v<std::remove_cvref_t<F>, Task>)
-  explicit Task(F&& f) {
+  requires(!std::is_same_v<std::remove_cvref_t<F>, Task>) explicit Task(F&& f) {
     using Stored = std::remove_cvref_t<F>;
     static_assert(sizeof(Stored) <= kCapacityBytes, "capture less: pass pointers or compact views");
     static_assert(alignof(Stored) <= alignof(std::max_align_t));
@@ -65,8 +64,9 @@ class Task {
   const Operations* operations_ = nullptr;
 };
 
-/// Enqueues host code on a CPU stream: the CPU's kernel launch. An Error it returns becomes the stream's.
-/// Errors: kInvalidArgument if `stream` is not a CPU stream.
+/// Enqueues host code on a CPU stream: the CPU's kernel launch. An Error it returns becomes the stream's, an exception
+/// it throws is kInternal. What it captured is destroyed before it counts as done, also when it is skipped.
+/// Errors: kInvalidArgument if `stream` is not a CPU stream or the task is empty.
 [[nodiscard]] Result<void> launch(Stream& stream, Task task);
 
 }  // namespace tandem::cpu

@@ -32,7 +32,8 @@ class Stream {
   /// Writes one word once everything earlier in this stream is done and visible to the whole system.
   /// Shapes: words [n], u32, contiguous, on this device, symmetric or not. Units: offset in words.
   /// Errors: kInvalidArgument for another type or shape, offset outside [0, n), value outside [0, 2^32).
-  [[nodiscard]] Result<void> stream_write_value32(const TensorView& words, std::int64_t offset, std::int64_t value);
+  [[nodiscard]] Result<void> stream_write_value32(const TensorView& words, std::int64_t offset,
+                                                  std::int64_t value);
 
   /// Sets words [offset, offset + count). Errors as above, and for count < 1.
   [[nodiscard]] Result<void> memset32(const TensorView& words, std::int64_t offset, std::int64_t value,
@@ -42,13 +43,16 @@ class Stream {
   [[nodiscard]] Result<void> sleep(std::chrono::nanoseconds duration);
 
   [[nodiscard]] Result<void> record(Event& event);
-  /// Later work here waits for the event's last record; no wait if it was never recorded.
+  /// Later work here waits for the event's last record, and fails with the fault that the record is behind; no wait
+  /// if it was never recorded. The wait takes place even behind a fault of this stream, so that memory that others
+  /// still work on is not taken for free.
   [[nodiscard]] Result<void> wait(const Event& event);
-  /// Later work here waits for all that is enqueued on `other` so far.
+  /// The same for all that is enqueued on `other` so far. Either stream may go before the other.
   [[nodiscard]] Result<void> wait(Stream& other);
 
-  /// Blocks the host until all is done. Errors: the first fault since the last call (which is then forgotten), or
-  /// kTimeout.
+  /// Blocks the host until all is done. Errors: the first fault since the last call; kTimeout. A fault that is
+  /// returned is forgotten: here, by events, and by the streams whose fault this one met in a wait, unless they
+  /// skipped more since. After kTimeout nothing is.
   [[nodiscard]] Result<void> synchronize(Deadline deadline = Deadline::never());
 
   /// Whether work is being recorded for replay instead of run; allocation and rendezvous refuse then.
