@@ -1,0 +1,275 @@
+#include "bench_row.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <tandem/coll/collectives.hpp>
+#include <tandem/gemm/mm.hpp>
+
+#include "failure.hpp"
+#include "rank_op.hpp"
+#include "reference.hpp"
+#include "timing.hpp"
+
+namespace tandem::cli {
+namespace {
+
+constexpr std::int64_t kNumSamples = 256;
+
+/// The product, the collective and the op of one row, on one rank, ready to be run again and again.
+class RowRunner {
+ public:
+  RowRunner(const BenchRow& row, const Session& session);
+
+  void whole_product();
+  /// The same product in one piece a rank, as a schedule computes it, with nothing to wait for.
+  void product_in_chunks();
+  void communication();
+  void op(Algorithm algorithm) { report_ = op_.call(algorithm); }
+
+  void poison() const { op_.poison(); }
+  /// Counts wrong elements of the op's results after a run.
+  void check();
+  /// Makes the results that are there the ones to compare with, after checking samples of them against f64.
+  void accept_serial();
+
+  [[nodiscard]] const OpReport& report() const { return report_; }
+  [[nodiscard]] const Wrong& wrong() const { return wrong_; }
+
+ private:
+  void product(const TensorView& a, const TensorView& b, const TensorView& out) const {
+    take(gemm::mm({a, b, out, std::nullopt, false}, session_.stream()));
+  }
+  void check_samples();
+
+  const BenchRow& row_;
+  const Session& session_;
+  RankOp op_;
+  GuardedTensor gathered_;
+  std::vector<GuardedTensor> products_;
+  GuardedTensor collected_;
+  std::vector<std::vector<std::byte>> serial_bytes_;
+  OpReport report_;
+  Wrong wrong_;
+};
+
+// Sizes with `dim` first, as the collectives take them.
+Dims moved_first(const Dims& sizes, int dim) {
+  Dims moved = sizes;
+  moved.insert(0, moved.erase(dim));
+  return moved;
+}
+
+RowRunner::RowRunner(const BenchRow& row, const Session& session)
+    : row_(row), session_(session), op_(row.problem, session, GeneratedTensors(row.problem)) {
+  const Problem& problem = row.problem;
+  const Dims matrix{row.m(), row.k()};
+  if (problem.op == Op::kAllGatherMatmul) {
+    gathered_ = GuardedTensor(session.device(), matrix, problem.dtype);
+    generate({problem.seed, matrix}, gathered_.view());
+    collected_ = GuardedTensor(session.device(), moved_first(problem.a, problem.dim), problem.dtype);
+  } else {
+    Dims sizes = problem.result_sizes(0);
+    sizes[problem.dim] = window_of_result(problem, 0, session.rank()).shard.size;
+    collected_ = GuardedTensor(session.device(), moved_first(sizes, problem.dim), problem.dtype);
+  }
+  for (const TensorView& b : op_.b()) {
+    products_.emplace_back(session.device(), Dims{row.m(), b.size(1)}, problem.dtype);
+  }
+}
+
+void RowRunner::whole_product() {
+  const bool gathers = row_.problem.op == Op::kAllGatherMatmul;
+  const TensorView a = gathers ? gathered_.view() : op_.a().flatten_rows();
+  for (std::size_t i = 0; i < products_.size(); ++i) product(a, op_.b()[i], products_[i].view());
+}
+
+void RowRunner::product_in_chunks() {
+  const bool gathers = row_.problem.op == Op::kAllGatherMatmul;
+  const TensorView a = gathers ? gathered_.view() : op_.a().flatten_rows();
+  for (int chunk = 0; chunk < session_.size(); ++chunk) {
+    const Shard rows = shard_of(a.size(0), session_.size(), chunk);
+    for (std::size_t i = 0; i < products_.size(); ++i) {
+      product(a.narrow(0, rows.offset, rows.size), op_.b()[i],
+              products_[i].view().narrow(0, rows.offset, rows.size));
+    }
+  }
+}
+
+void RowRunner::communication() {
+  const Problem& problem = row_.problem;
+  const DeviceId device = session_.device().id();
+  if (problem.op == Op::kAllGatherMatmul) {
+    const TensorView mine =
+        TensorView::contiguous(op_.a().data, moved_first(op_.a().sizes, problem.dim), problem.dtype, device);
+    return take(coll::all_gather({mine, collected_.view()}, session_.group(), session_.stream()));
+  }
+  const TensorView whole = TensorView::contiguous(
+      products_[0].view().data, moved_first(problem.result_sizes(0), problem.dim), problem.dtype, device);
+  take(coll::reduce_scatter({whole, collected_.view(), problem.reduce, std::nullopt}, session_.group(),
+                            session_.stream()));
+}
+
+void RowRunner::check_samples() {
+  for (int i = 0; i < static_cast<int>(op_.outputs().size()); ++i) {
+    compare_samples(row_.problem, i, window_of_result(row_.problem, i, session_.rank()),
+                    op_.outputs()[static_cast<std::size_t>(i)].view(), kNumSamples, wrong_);
+  }
+}
+
+void RowRunner::accept_serial() {
+  check_samples();
+  serial_bytes_.clear();
+  for (const GuardedTensor& out : op_.outputs()) {
+    const auto* begin = out.view().data_as<const std::byte>();
+    serial_bytes_.emplace_back(begin, begin + out.view().size_bytes());
+  }
+}
+
+void RowRunner::check() {
+  if (!op_.guards_intact()) wrong_.add("bytes beside a tensor were overwritten");
+  // Slices of k add up one after the other when the last dim is gathered: other bits than one sum.
+  if (row_.problem.op == Op::kAllGatherMatmul && row_.problem.dim_is_last()) return check_samples();
+  const auto size = static_cast<std::size_t>(size_bytes(row_.problem.dtype));
+  for (std::size_t i = 0; i < serial_bytes_.size(); ++i) {
+    const auto* got = op_.outputs()[i].view().data_as<const std::byte>();
+    const auto& need = serial_bytes_[i];
+    if (std::memcmp(got, need.data(), need.size()) == 0) continue;
+    for (std::size_t at = 0; at < need.size(); at += size) {
+      if (std::memcmp(got + at, need.data() + at, size) == 0) continue;
+      wrong_.add(fmt::format("result {}, element {} in memory: other bits than serial's", i, at / size));
+    }
+  }
+}
+
+struct Variant {
+  const char* name;
+  bool is_checked;
+  std::function<void()> enqueue;
+};
+
+std::vector<Variant> variants_of(const BenchRow& row, RowRunner& runner) {
+  std::vector<Variant> variants{{"gemm", false, [&] { runner.whole_product(); }}};
+  if (row.product_only) return variants;
+  variants.push_back({"own_mm", false, [&] { runner.product_in_chunks(); }});
+  variants.push_back({"comm", false, [&] { runner.communication(); }});
+  variants.push_back({"serial", true, [&] { runner.op(Algorithm::kSerial); }});
+  variants.push_back({"fused", true, [&] { runner.op(row.problem.algorithm); }});
+  return variants;
+}
+
+}  // namespace
+
+std::int64_t BenchRow::m() const {
+  std::int64_t rows = 1;
+  for (int d = 0; d < problem.a.size() - 1; ++d) rows *= problem.a[d];
+  return rows;
+}
+
+std::int64_t BenchRow::n() const {
+  if (problem.op == Op::kMatmulReduceScatter) return problem.n[0];
+  std::int64_t columns = 0;
+  for (int i = 0; i < static_cast<int>(problem.n.size()); ++i)
+    columns += window_of_b(problem, i, 0).shard.size;
+  return columns;
+}
+
+std::int64_t BenchRow::k() const {
+  return problem.op == Op::kAllGatherMatmul ? problem.k() : window_of_b(problem, 0, 0).shard.size;
+}
+
+nlohmann::json measure(const BenchRow& row, const BenchCounts& counts, const Session& session) {
+  RowRunner runner(row, session);
+  const std::vector<Variant> variants = variants_of(row, runner);
+  if (!row.product_only) {
+    runner.op(Algorithm::kSerial);
+    session.finish();
+    runner.accept_serial();
+  }
+  nlohmann::json times;
+  for (const Variant& variant : variants) times[variant.name] = nlohmann::json::array();
+  times["host"] = nlohmann::json::array();
+  std::mt19937 random(20);  // the same on every rank, so that all take the same order
+  std::vector<std::size_t> order(variants.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::string algorithm;
+  std::string reason;
+  for (int round = -counts.warmup; round < counts.iterations; ++round) {
+    std::shuffle(order.begin(), order.end(), random);
+    for (const std::size_t which : order) {
+      const Variant& variant = variants[which];
+      if (variant.is_checked) runner.poison();
+      session.meet("bench");
+      const double start = now_us();
+      variant.enqueue();
+      const double enqueued = now_us();
+      session.finish();
+      const double end = now_us();
+      if (variant.is_checked) runner.check();
+      const bool is_fused = std::strcmp(variant.name, "fused") == 0;
+      if (is_fused) {
+        algorithm = to_string(runner.report().algorithm);
+        reason = runner.report().reason;
+      }
+      if (round < 0) continue;
+      times[variant.name].push_back(end - start);
+      if (is_fused) times["host"].push_back(enqueued - start);
+    }
+  }
+  return {{"times", times},
+          {"algorithm", algorithm},
+          {"reason", reason},
+          {"wrong", runner.wrong().count},
+          {"first_wrong", runner.wrong().first}};
+}
+
+nlohmann::json summarize(const BenchRow& row, const std::vector<nlohmann::json>& results) {
+  const Problem& problem = row.problem;
+  const auto typical = [&](const char* variant) {
+    return median(slowest_rank(results, std::string("/times/") + variant));
+  };
+  const double t_gemm = typical("gemm");
+  const double flops =
+      2.0 * static_cast<double>(row.m()) * static_cast<double>(row.n()) * static_cast<double>(row.k());
+  nlohmann::json json{{"op", row.op_name()},
+                      {"m", row.m()},
+                      {"n", row.n()},
+                      {"k", row.k()},
+                      {"dtype", to_string(problem.dtype)},
+                      {"world", problem.ranks},
+                      {"graph", false},
+                      {"t_gemm_us", t_gemm}};
+  for (const char* key : {"algorithm", "t_own_mm_us", "t_comm_us", "t_serial_us", "t_fused_us", "host_us",
+                          "ect_us", "efficiency", "ceiling", "speedup"}) {
+    json[key] = nullptr;
+  }
+  json["wrong"] = 0;
+  json["tflops"] = flops / t_gemm * 1e-6;
+  if (row.product_only) return json;
+
+  const double t_comm = typical("comm");
+  const double t_serial = typical("serial");
+  const double t_fused = typical("fused");
+  const double ect = t_fused - t_gemm;
+  std::int64_t wrong = 0;
+  for (const auto& result : results) wrong += result.at("wrong").get<std::int64_t>();
+  json["algorithm"] = results[0].at("algorithm");
+  json["t_own_mm_us"] = typical("own_mm");
+  json["t_comm_us"] = t_comm;
+  json["t_serial_us"] = t_serial;
+  json["t_fused_us"] = t_fused;
+  json["host_us"] = typical("host");
+  json["tflops"] = flops / t_fused * 1e-6;
+  json["ect_us"] = ect;
+  if (t_serial > t_gemm) json["efficiency"] = 1 - ect / (t_serial - t_gemm);
+  json["ceiling"] = std::max(t_gemm, t_comm) / t_fused;
+  json["speedup"] = t_serial / t_fused;
+  json["wrong"] = wrong;
+  return json;
+}
+
+}  // namespace tandem::cli

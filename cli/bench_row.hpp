@@ -1,0 +1,39 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "problem.hpp"
+#include "session.hpp"
+
+namespace tandem::cli {
+
+/// One line of a benchmark: an op on a problem, or the product alone ("mm").
+struct BenchRow {
+  Problem problem;
+  bool product_only = false;
+
+  [[nodiscard]] std::string op_name() const {
+    return product_only ? "mm" : std::string(to_string(problem.op));
+  }
+  // The product that one rank computes.
+  [[nodiscard]] std::int64_t m() const;
+  [[nodiscard]] std::int64_t n() const;
+  [[nodiscard]] std::int64_t k() const;
+};
+
+struct BenchCounts {
+  int warmup = 2;
+  int iterations = 10;
+};
+
+/// In a rank: times all variants of a row, interleaved and in a new order every round, and checks every result. The
+/// JSON object holds lists of microseconds, one value an iteration.
+[[nodiscard]] nlohmann::json measure(const BenchRow& row, const BenchCounts& counts, const Session& session);
+
+/// In the launcher: the row of figures from what the ranks measured. Keys as in docs/cli.md; null where a figure does
+/// not apply.
+[[nodiscard]] nlohmann::json summarize(const BenchRow& row, const std::vector<nlohmann::json>& results);
+
+}  // namespace tandem::cli

@@ -1,0 +1,278 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "command.hpp"
+#include "failure.hpp"
+#include "rank_op.hpp"
+#include "reference.hpp"
+#include "session.hpp"
+#include "sweep.hpp"
+
+namespace tandem::cli {
+namespace {
+
+/// What a rank counts for one op.
+struct Tally {
+  std::int64_t run = 0;
+  std::int64_t skipped = 0;
+  std::int64_t wrong = 0;
+};
+
+/// One rank's share of a sweep: runs cases and compares them with f64 and with `serial`.
+class CaseRunner {
+ public:
+  explicit CaseRunner(const Session& session) : session_(session) {}
+
+  /// Runs a problem with each algorithm.
+  void run(const Problem& problem, const std::vector<Algorithm>& algorithms);
+  [[nodiscard]] nlohmann::json result() const;
+
+ private:
+  /// Poisons, runs and compares one case; false when it cannot run here.
+  bool run_case(RankOp& op, const Reference& reference, Problem problem, Algorithm algorithm);
+  void compare(const RankOp& op, const Reference& reference, Wrong& wrong) const;
+  void compare_with_serial(const RankOp& op, Wrong& wrong) const;
+  void remember_serial(const RankOp& op);
+
+  const Session& session_;
+  std::map<std::string, Tally> tallies_;
+  std::vector<std::vector<std::byte>> serial_bytes_;
+  std::vector<std::string> wrong_lines_;
+  std::vector<std::string> skip_reasons_;
+};
+
+std::vector<std::byte> bytes_of(const TensorView& view) {
+  const auto* begin = view.data_as<const std::byte>();
+  return {begin, begin + view.size_bytes()};
+}
+
+void CaseRunner::run(const Problem& problem, const std::vector<Algorithm>& algorithms) {
+  const GeneratedTensors source(problem);
+  const Reference reference(problem, source);
+  RankOp op(problem, session_, source);
+  serial_bytes_.clear();
+  if (std::find(algorithms.begin(), algorithms.end(), Algorithm::kSerial) == algorithms.end()) {
+    op.poison();
+    op.call(Algorithm::kSerial);
+    session_.finish();
+    remember_serial(op);
+  }
+  Tally& tally = tallies_[std::string(to_string(problem.op))];
+  for (const Algorithm algorithm : algorithms) {
+    const bool ran = run_case(op, reference, problem, algorithm);
+    ++(ran ? tally.run : tally.skipped);
+  }
+}
+
+bool CaseRunner::run_case(RankOp& op, const Reference& reference, Problem problem, Algorithm algorithm) {
+  problem.algorithm = algorithm;
+  op.poison();
+  try {
+    op.call(algorithm);
+    session_.finish();
+  } catch (const Failure& failure) {
+    if (failure.error().code() == ErrorCode::kUnsupported) {
+      skip_reasons_.push_back(fmt::format("--problem {}: {}", to_line(problem), failure.error().text()));
+      return false;
+    }
+    throw Failure(failure.exit_code(),
+                  Error(failure.error().code(), fmt::format("{} in tandem check --problem {}",
+                                                            failure.error().text(), to_line(problem))));
+  }
+  if (algorithm == Algorithm::kSerial) remember_serial(op);
+  Wrong wrong;
+  compare(op, reference, wrong);
+  compare_with_serial(op, wrong);
+  if (!op.guards_intact()) wrong.add("bytes beside a tensor were overwritten");
+  if (wrong.count == 0) return true;
+  ++tallies_[std::string(to_string(problem.op))].wrong;
+  wrong_lines_.push_back(fmt::format("--problem {}   rank {}: {} wrong; first: {}", to_line(problem),
+                                     session_.rank(), wrong.count, wrong.first));
+  return true;
+}
+
+void CaseRunner::compare(const RankOp& op, const Reference& reference, Wrong& wrong) const {
+  for (int i = 0; i < static_cast<int>(op.outputs().size()); ++i) {
+    reference.compare(i, window_of_result(op.problem(), i, session_.rank()),
+                      op.outputs()[static_cast<std::size_t>(i)].view(), wrong);
+  }
+  if (op.gathered() != nullptr) reference.compare_gathered(op.gathered()->view(), wrong);
+}
+
+void CaseRunner::remember_serial(const RankOp& op) {
+  serial_bytes_.clear();
+  for (const GuardedTensor& out : op.outputs()) serial_bytes_.push_back(bytes_of(out.view()));
+}
+
+void CaseRunner::compare_with_serial(const RankOp& op, Wrong& wrong) const {
+  const Problem& problem = op.problem();
+  // Slices of k add up one after the other when the last dim is gathered: other bits than one sum.
+  if (problem.op == Op::kAllGatherMatmul && problem.dim_is_last()) return;
+  for (std::size_t i = 0; i < serial_bytes_.size(); ++i) {
+    const TensorView& view = op.outputs()[i].view();
+    if (std::memcmp(view.data, serial_bytes_[i].data(), serial_bytes_[i].size()) == 0) continue;
+    wrong.add(fmt::format("result {} has other bits than serial's", i));
+  }
+}
+
+nlohmann::json CaseRunner::result() const {
+  nlohmann::json result{{"wrong_lines", wrong_lines_}, {"skip_reasons", skip_reasons_}};
+  for (const auto& [op, tally] : tallies_) {
+    result["tallies"][op] = {{"run", tally.run}, {"skipped", tally.skipped}, {"wrong", tally.wrong}};
+  }
+  return result;
+}
+
+struct CheckFlags {
+  std::string op;
+  std::string problem;
+  std::vector<std::string> dtypes{"f32", "bf16", "f16"};
+  std::vector<std::string> algorithms{"serial", "pipelined", "auto"};
+  std::vector<int> ranks{1, 2, 3, 4, 8};
+  std::string backend = "auto";
+};
+
+class CheckCommand : public Command {
+ public:
+  void define(CLI::App& app) override;
+  int launch(const Invocation& invocation) override;
+  nlohmann::json run_rank(const RankContext& context, const Config& config) override;
+
+ private:
+  [[nodiscard]] SweepLists lists() const;
+  /// Adds up what the ranks of one job found; prints a line.
+  void collect(int ranks, const std::vector<nlohmann::json>& results);
+  int conclude(const SweepLists& lists) const;
+
+  CheckFlags flags_;
+  std::map<std::string, Tally> totals_;
+  std::vector<std::string> wrong_lines_;
+  std::vector<std::string> skip_reasons_;
+};
+
+void CheckCommand::define(CLI::App& app) {
+  app.add_option("op", flags_.op, "all_gather_matmul or matmul_reduce_scatter; default: both");
+  app.add_option("--problem", flags_.problem, "just this case, as a failure prints it");
+  app.add_option("--ranks", flags_.ranks, "numbers of ranks")->delimiter(',')->capture_default_str();
+  app.add_option("--dtype", flags_.dtypes, "element types")->delimiter(',')->capture_default_str();
+  app.add_option("--algorithm", flags_.algorithms, "algorithms")->delimiter(',')->capture_default_str();
+  app.add_option("--backend", flags_.backend, "auto, cpu or cuda");
+}
+
+SweepLists CheckCommand::lists() const {
+  SweepLists lists;
+  if (!flags_.problem.empty()) {
+    const Problem problem = parse_problem(flags_.problem);
+    return {{problem.op}, {problem.dtype}, {problem.algorithm}, {problem.ranks}};
+  }
+  lists.ops = flags_.op.empty() ? std::vector<Op>{Op::kAllGatherMatmul, Op::kMatmulReduceScatter}
+                                : std::vector<Op>{parse_op(flags_.op)};
+  for (const std::string& dtype : flags_.dtypes) lists.dtypes.push_back(parse_product_dtype(dtype));
+  for (const std::string& name : flags_.algorithms) lists.algorithms.push_back(parse_algorithm_flag(name));
+  lists.ranks = flags_.ranks;
+  for (const int ranks : lists.ranks) check_ranks(ranks, "--ranks");
+  return lists;
+}
+
+int CheckCommand::launch(const Invocation& invocation) {
+  JobFlags job;
+  job.backend = flags_.backend;
+  job.check(invocation.machine);
+  const SweepLists lists = this->lists();
+  fmt::print("backend {}, {} cores\n", backend_and_why(invocation.machine, flags_.backend),
+             invocation.machine.usable_cores());
+  std::fflush(stdout);
+  for (const int ranks : lists.ranks) {
+    collect(ranks, run_job({ranks, invocation.arguments, nullptr}, invocation.interrupts));
+  }
+  return conclude(lists);
+}
+
+void CheckCommand::collect(int ranks, const std::vector<nlohmann::json>& results) {
+  Tally sum;
+  // A case counts as run when every rank ran it, and as wrong when any rank found it wrong.
+  for (const auto& [op, tally] : results[0].at("tallies").items()) {
+    Tally of_op{tally.at("run"), tally.at("skipped"), 0};
+    for (const auto& result : results) {
+      const auto& other = result.at("tallies").at(op);
+      of_op.run = std::min(of_op.run, other.at("run").get<std::int64_t>());
+      of_op.skipped = std::max(of_op.skipped, other.at("skipped").get<std::int64_t>());
+      of_op.wrong = std::max(of_op.wrong, other.at("wrong").get<std::int64_t>());
+    }
+    Tally& total = totals_[op];
+    for (Tally* to : {&total, &sum}) {
+      to->run += of_op.run;
+      to->skipped += of_op.skipped;
+      to->wrong += of_op.wrong;
+    }
+  }
+  for (const auto& result : results) {
+    for (const auto& line : result.at("wrong_lines")) wrong_lines_.push_back(line);
+  }
+  for (const auto& line : results[0].at("skip_reasons")) skip_reasons_.push_back(line);
+  fmt::print("ranks {}: {} cases run, {} skipped, {} wrong\n", ranks, sum.run, sum.skipped, sum.wrong);
+  std::fflush(stdout);
+}
+
+int CheckCommand::conclude(const SweepLists& lists) const {
+  Tally sum;
+  std::int64_t product = 0;
+  for (const Op op : lists.ops) {
+    const auto found = totals_.find(std::string(to_string(op)));
+    const Tally tally = found == totals_.end() ? Tally{} : found->second;
+    const std::int64_t cases = flags_.problem.empty() ? num_cases(op, lists) : 1;
+    fmt::print("{}: {}: {} run, {} skipped, {} wrong\n", to_string(op),
+               flags_.problem.empty() ? product_in_words(op, lists) : "1 problem", tally.run, tally.skipped,
+               tally.wrong);
+    product += cases;
+    sum.run += tally.run;
+    sum.skipped += tally.skipped;
+    sum.wrong += tally.wrong;
+  }
+  constexpr std::size_t kMostLines = 10;
+  for (std::size_t i = 0; i < std::min(kMostLines, skip_reasons_.size()); ++i) {
+    fmt::print("skipped: {}\n", skip_reasons_[i]);
+  }
+  for (std::size_t i = 0; i < std::min(kMostLines, wrong_lines_.size()); ++i)
+    fmt::print("wrong: {}\n", wrong_lines_[i]);
+  const bool complete = sum.run + sum.skipped == product;
+  fmt::print("total: {} cases run, {} skipped, of {}; {} wrong\n", sum.run, sum.skipped, product, sum.wrong);
+  if (!wrong_lines_.empty()) {
+    throw Failure(kFailed,
+                  Error(ErrorCode::kNumeric, fmt::format("check: {} of {} cases are wrong; first: {}",
+                                                         sum.wrong, sum.run, wrong_lines_[0])));
+  }
+  if (!complete) {
+    throw Failure(kFailed,
+                  Error(ErrorCode::kInternal, fmt::format("check: {} cases run and {} skipped, but the lists "
+                                                          "make {}",
+                                                          sum.run, sum.skipped, product)));
+  }
+  return kOk;
+}
+
+nlohmann::json CheckCommand::run_rank(const RankContext& context, const Config& config) {
+  const Session session(context, config, "check");
+  CaseRunner runner(session);
+  const SweepLists lists = this->lists();
+  if (!flags_.problem.empty()) {
+    runner.run(parse_problem(flags_.problem), lists.algorithms);
+    return runner.result();
+  }
+  for (const Op op : lists.ops) {
+    for (const Problem& problem : problems_of(op, lists.dtypes, context.size))
+      runner.run(problem, lists.algorithms);
+  }
+  return runner.result();
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_check() {
+  return std::make_unique<CheckCommand>();
+}
+
+}  // namespace tandem::cli

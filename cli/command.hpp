@@ -1,0 +1,57 @@
+#pragma once
+
+#include <CLI/App.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <tandem/base/config.hpp>
+#include <tandem/bootstrap/launcher.hpp>
+#include <vector>
+
+#include "machine.hpp"
+#include "rank_job.hpp"
+
+namespace tandem::cli {
+
+/// What a command gets when it runs in the process that the user started.
+struct Invocation {
+  std::vector<std::string> arguments;  ///< without the program name
+  Config config;
+  Machine machine;
+  Interrupts& interrupts;
+};
+
+/// A subcommand. The launcher process checks everything and prints; ranks parse the same flags and do the work.
+class Command {
+ public:
+  virtual ~Command() = default;
+  /// Adds the flags.
+  virtual void define(CLI::App& app) = 0;
+  /// Returns the exit code; throws Failure.
+  virtual int launch(const Invocation& invocation) = 0;
+  /// The work of one rank; what it returns reaches the launcher through run_job().
+  virtual nlohmann::json run_rank(const RankContext& context, const Config& config);
+};
+
+/// The flags of every command that starts ranks.
+struct JobFlags {
+  std::optional<int> ranks;  ///< unset: by the machine
+  std::string backend = "auto";
+
+  void define(CLI::App& app);
+  /// Throws for a backend that is unknown (exit 2) or not built (exit 4).
+  void check(const Machine& machine) const;
+  /// The number asked for, or that of `problem` where there is one, or by the machine. Throws exit 2.
+  [[nodiscard]] int chosen_ranks(const Machine& machine, const std::string& problem = "") const;
+  /// "backend cpu (...), 4 ranks (...)": the first line of every report.
+  [[nodiscard]] std::string heading(const Machine& machine, int num_ranks) const;
+};
+
+[[nodiscard]] std::unique_ptr<Command> make_demo();
+[[nodiscard]] std::unique_ptr<Command> make_run();
+[[nodiscard]] std::unique_ptr<Command> make_bench();
+[[nodiscard]] std::unique_ptr<Command> make_check();
+[[nodiscard]] std::unique_ptr<Command> make_doctor();
+
+}  // namespace tandem::cli

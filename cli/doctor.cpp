@@ -1,0 +1,165 @@
+#include <fmt/format.h>
+#include <gnu/libc-version.h>
+#include <sys/resource.h>
+
+#include <CLI/Version.hpp>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <tandem/backend/backend.hpp>
+
+#include "command.hpp"
+#include "failure.hpp"
+#include "host_probes.hpp"
+#include "session.hpp"
+#include "version.hpp"
+
+namespace tandem::cli {
+namespace {
+
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+
+/// Prints findings; remembers whether something that tandem needs is missing.
+class Findings {
+ public:
+  void say(const char* topic, const std::string& text) const { fmt::print("  {:<12} {}\n", topic, text); }
+  void need(const char* topic, const Support& support, const std::string& meaning) {
+    say(topic, support.ok ? fmt::format("ok: {}", meaning)
+                          : fmt::format("MISSING: {} ({})", support.why_not, meaning));
+    if (!support.ok && first_missing_.empty()) first_missing_ = fmt::format("{}: {}", topic, support.why_not);
+  }
+  [[nodiscard]] const std::string& first_missing() const { return first_missing_; }
+
+ private:
+  std::string first_missing_;
+};
+
+// Of the processor's features, those that kernels ask for.
+std::string isa_features() {
+  std::ifstream file("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(file, line) && line.rfind("flags", 0) != 0) {
+  }
+  std::string found;
+  std::istringstream words(line);
+  for (std::string word; words >> word;) {
+    for (const char* wanted : {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512_bf16",
+                               "avx512_vnni", "amx_bf16"}) {
+      if (word == wanted) found += (found.empty() ? "" : " ") + word;
+    }
+  }
+  return found.empty() ? "none of those that kernels use; the scalar kernels run" : found;
+}
+
+void show_machine(const Machine& machine, Findings& findings) {
+  findings.say("CPU", machine.cpu_model);
+  findings.say("features", isa_features());
+  findings.say("cores",
+               fmt::format("{} usable: {} online, {} in the affinity mask, cgroup limit {}",
+                           machine.usable_cores(), machine.online_cores, machine.affinity_cores,
+                           machine.cgroup_cores > 0 ? fmt::format("{:.2f}", machine.cgroup_cores) : "none"));
+  findings.say("memory", fmt::format("{:.1f} GiB", static_cast<double>(machine.memory_bytes) / kGiB));
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  findings.say("open files", fmt::format("at most {} a process", files.rlim_cur));
+}
+
+Support cpu_device(const Config& config, std::string& description) {
+  auto device = open_device({DeviceKind::kCpu, 0}, config);
+  if (!device) return Support::no(device.error().to_string());
+  description = (*device)->description();
+  return Support::yes();
+}
+
+void show_settings(const Config& config, const Findings& findings) {
+  const Config defaults;
+  const auto show = [&](const char* name, const std::string& value, const std::string& usual) {
+    findings.say("setting", fmt::format("{} = {}{}", name, value, value == usual ? " (default)" : ""));
+  };
+  const auto micros = [](const std::optional<std::chrono::microseconds>& value) {
+    return value ? std::to_string(value->count()) : std::string("by ranks and cores");
+  };
+  constexpr const char* kLevels[] = {"debug", "info", "warning", "error", "off"};
+  show("TANDEM_LOG", kLevels[static_cast<int>(config.log_level)],
+       kLevels[static_cast<int>(defaults.log_level)]);
+  show("TANDEM_OP_TIMEOUT_MS", std::to_string(config.op_timeout.count()),
+       std::to_string(defaults.op_timeout.count()));
+  show("TANDEM_RENDEZVOUS_TIMEOUT_MS", std::to_string(config.rendezvous_timeout.count()),
+       std::to_string(defaults.rendezvous_timeout.count()));
+  show("TANDEM_SPIN_US", micros(config.spin), micros(defaults.spin));
+  show("TANDEM_LINK_DELAY_US", std::to_string(config.link_delay.count()),
+       std::to_string(defaults.link_delay.count()));
+  show("TANDEM_ISA", config.isa.value_or("best available"), "best available");
+  show("TANDEM_FAULT", config.fault.empty() ? "none" : config.fault, "none");
+}
+
+std::string temp_folder() {
+  std::error_code error;
+  const auto path = std::filesystem::temp_directory_path(error);
+  return error ? error.message() : path.string();
+}
+
+class DoctorCommand : public Command {
+ public:
+  void define(CLI::App&) override {}
+  int launch(const Invocation& invocation) override;
+  nlohmann::json run_rank(const RankContext& context, const Config& config) override;
+
+ private:
+  static Support two_ranks(const Invocation& invocation);
+};
+
+int DoctorCommand::launch(const Invocation& invocation) {
+  Findings findings;
+  const Machine& machine = invocation.machine;
+  fmt::print("backend {}, {}\n", backend_and_why(machine, "auto"),
+             ranks_and_why(machine, default_ranks(machine)));
+  show_machine(machine, findings);
+  std::string device;
+  findings.need("cpu device", cpu_device(invocation.config, device), "streams and products");
+  if (!device.empty()) findings.say("", device);
+  findings.need("memfd", probe_sealed_memory(), "memory with seals that ranks share; /dev/shm is not used");
+  findings.need("passing fds", probe_fd_passing(), "handing that memory to another rank");
+  findings.need("futex", probe_futex(), "sleeping until a signal comes");
+  findings.need("pidfd", probe_pidfd(), "noticing at once that a rank died");
+  findings.need("two ranks", two_ranks(invocation), "starting processes that meet in a group");
+  findings.say("temp folder",
+               fmt::format("{} (used only by jobs that other launchers start)", temp_folder()));
+  findings.say("GPU", machine.has_gpu_driver ? "driver found, but this build has no CUDA backend"
+                                             : "no driver found (/proc/driver/nvidia/version is not there)");
+  findings.say("versions",
+               fmt::format("tandem {}{}{}, gcc {}, libc {}, Linux {}, CLI11 {}, fmt {}.{}.{}, json {}.{}.{}",
+                           kVersion, *kCommit ? " commit " : "", kCommit, __VERSION__, gnu_get_libc_version(),
+                           machine.kernel_release, CLI11_VERSION, FMT_VERSION / 10000,
+                           FMT_VERSION / 100 % 100, FMT_VERSION % 100, NLOHMANN_JSON_VERSION_MAJOR,
+                           NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH));
+  show_settings(invocation.config, findings);
+  if (!findings.first_missing().empty()) {
+    not_supported(fmt::format("doctor: {}; tandem cannot run ranks here", findings.first_missing()));
+  }
+  return kOk;
+}
+
+Support DoctorCommand::two_ranks(const Invocation& invocation) {
+  try {
+    run_job({2, invocation.arguments, nullptr}, invocation.interrupts);
+    return Support::yes();
+  } catch (const Failure& failure) {
+    if (failure.exit_code() > kInterrupted) throw;
+    return Support::no(failure.error().text());
+  }
+}
+
+nlohmann::json DoctorCommand::run_rank(const RankContext& context, const Config& config) {
+  const Session session(context, config, "doctor");
+  session.meet("doctor");
+  return nlohmann::json::object();
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_doctor() {
+  return std::make_unique<DoctorCommand>();
+}
+
+}  // namespace tandem::cli

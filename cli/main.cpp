@@ -1,0 +1,124 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <map>
+
+#include "command.hpp"
+#include "failure.hpp"
+#include "version.hpp"
+
+namespace tandem::cli {
+namespace {
+
+struct Subcommand {
+  CLI::App* app = nullptr;
+  std::unique_ptr<Command> command;
+};
+
+constexpr const char* kNotBuiltYet[] = {"graph", "program", "trace", "tune"};
+
+std::vector<Subcommand> define_commands(CLI::App& app) {
+  app.set_version_flag("--version", fmt::format("tandem {}", kVersion));
+  app.require_subcommand(1);
+  std::vector<Subcommand> subcommands;
+  const auto add = [&](const char* name, const char* summary, std::unique_ptr<Command> command) {
+    CLI::App* sub = app.add_subcommand(name, summary);
+    command->define(*sub);
+    subcommands.push_back({sub, std::move(command)});
+  };
+  add("demo", "A tensor-parallel Llama MLP, serial against overlapped, checked", make_demo());
+  add("run", "Your tensors through one op, sharded over ranks; the whole result in a file", make_run());
+  add("bench", "Times of an op, its product and its communication", make_bench());
+  add("check", "Correctness sweep over ops, types, dims, algorithms and numbers of ranks", make_check());
+  add("doctor", "What this machine allows and why not", make_doctor());
+  return subcommands;
+}
+
+// One line, whatever the text holds.
+int complain(const Failure& failure) {
+  std::string line = failure.error().text();
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  fmt::print(stderr, "tandem: {}\n", line);
+  return failure.exit_code();
+}
+
+void refuse_commands_to_come(int argc, char** argv) {
+  for (const char* name : kNotBuiltYet) {
+    if (argc > 1 && std::string_view(argv[1]) == name) {
+      not_supported(
+          fmt::format("command '{}' is not built yet: demo, run, bench, check and doctor are", name));
+    }
+  }
+}
+
+Command& parse(CLI::App& app, const std::vector<Subcommand>& subcommands, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) throw;  // --help, --version
+    const bool known = std::any_of(subcommands.begin(), subcommands.end(), [&](const Subcommand& subcommand) {
+      return argc > 1 && subcommand.app->get_name() == argv[1];
+    });
+    bad_input(fmt::format("{}; see tandem {}--help", error.what(), known ? std::string(argv[1]) + " " : ""));
+  }
+  const auto chosen = std::find_if(subcommands.begin(), subcommands.end(),
+                                   [](const Subcommand& subcommand) { return subcommand.app->parsed(); });
+  return *chosen->command;
+}
+
+int run_as_rank(const RankContext& context, CLI::App& app, const std::vector<Subcommand>& subcommands,
+                int argc, char** argv) {
+  // The launcher answers ^C for all of them; what it blocked for itself must not stay blocked here.
+  std::signal(SIGINT, SIG_IGN);
+  sigset_t none;
+  sigemptyset(&none);
+  pthread_sigmask(SIG_SETMASK, &none, nullptr);
+  try {
+    Command& command = parse(app, subcommands, argc, argv);
+    publish_result(context, command.run_rank(context, take(Config::from_environment())));
+    return kOk;
+  } catch (const Failure& failure) {
+    report_failure(context, failure.error());
+    return failure.exit_code();
+  } catch (const std::exception& error) {
+    report_failure(context, Error(ErrorCode::kInternal, error.what()));
+    return kFailed;
+  }
+}
+
+int run_as_launcher(CLI::App& app, const std::vector<Subcommand>& subcommands, int argc, char** argv) {
+  refuse_commands_to_come(argc, argv);
+  Command& command = parse(app, subcommands, argc, argv);
+  auto config = Config::from_environment();
+  if (!config) bad_input(config.error().text());
+  Interrupts interrupts;
+  return command.launch({{argv + 1, argv + argc}, *std::move(config), probe_machine(), interrupts});
+}
+
+int run(int argc, char** argv) {
+  const auto context = take(join_job(argc, argv));
+  CLI::App app("Matrix products with their communication hidden inside", "tandem");
+  const auto subcommands = define_commands(app);
+  if (context) return run_as_rank(*context, app, subcommands, argc, argv);
+  try {
+    return run_as_launcher(app, subcommands, argc, argv);
+  } catch (const CLI::ParseError& help) {
+    return app.exit(help);
+  }
+}
+
+}  // namespace
+}  // namespace tandem::cli
+
+int main(int argc, char** argv) {
+  try {
+    return tandem::cli::run(argc, argv);
+  } catch (const tandem::cli::Failure& failure) {
+    return tandem::cli::complain(failure);
+  } catch (const std::exception& error) {
+    return tandem::cli::complain(
+        {tandem::cli::kFailed, tandem::Error(tandem::ErrorCode::kInternal, error.what())});
+  }
+}

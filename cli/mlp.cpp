@@ -1,0 +1,118 @@
+#include "mlp.hpp"
+
+#include <cmath>
+#include <tandem/base/numeric.hpp>
+#include <tandem/base/shard.hpp>
+#include <tandem/cpu/launch.hpp>
+#include <tandem/fused/all_gather_matmul.hpp>
+#include <tandem/fused/matmul_reduce_scatter.hpp>
+
+#include "failure.hpp"
+#include "operands.hpp"
+
+namespace tandem::cli {
+namespace {
+
+enum Seed : std::uint64_t { kSeedX = 101, kSeedGate, kSeedUp, kSeedDown };
+
+Tensor generated(Seed seed, const Dims& whole, const Window& window, float scale) {
+  Dims sizes = whole;
+  sizes[window.dim] = window.shard.size;
+  Tensor tensor = Tensor::host(sizes, DType::kBF16);
+  generate({seed, whole, window.dim, window.shard.offset, scale}, tensor.view());
+  return tensor;
+}
+
+// Weights of this size keep every activation near 1.
+float weight_scale(std::int64_t inner) {
+  return 3.0F / std::sqrt(static_cast<float>(inner));
+}
+
+}  // namespace
+
+MlpWeights::MlpWeights(const MlpSizes& whole, int rank_, int world_)
+    : sizes(whole), rank(rank_), world(world_) {
+  const Dims projection{sizes.hidden, sizes.intermediate};
+  const Shard columns = shard_of(sizes.intermediate, world, rank);
+  x = generated(kSeedX, {sizes.tokens, sizes.hidden}, {0, shard_of(sizes.tokens, world, rank)}, 1.0F);
+  gate = generated(kSeedGate, projection, {1, columns}, weight_scale(sizes.hidden));
+  up = generated(kSeedUp, projection, {1, columns}, weight_scale(sizes.hidden));
+  down = generated(kSeedDown, {sizes.intermediate, sizes.hidden}, {0, columns},
+                   weight_scale(sizes.intermediate));
+}
+
+std::vector<double> MlpWeights::row_of_x(std::int64_t token) const {
+  const Tensor row = generated(kSeedX, {sizes.tokens, sizes.hidden}, {0, {token, 1}}, 1.0F);
+  std::vector<double> values(static_cast<std::size_t>(sizes.hidden));
+  const auto* bits = row.view().data_as<const BF16>();
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = to_f32(bits[i]);
+  return values;
+}
+
+Mlp::Mlp(const MlpWeights& weights, const Session& session) : weights_(weights), session_(session) {
+  Device& device = session.device();
+  const std::int64_t columns = weights.gate.view().size(1);
+  const Dims inner{weights.sizes.tokens, columns};
+  gate_ = GuardedTensor(device, inner, DType::kBF16);
+  up_ = GuardedTensor(device, inner, DType::kBF16);
+  activated_ = GuardedTensor(device, inner, DType::kBF16);
+  y_ = GuardedTensor(device, {weights.x.view().size(0), weights.sizes.hidden}, DType::kBF16);
+  for (auto& mark : marks_) mark = take(device.create_event());
+}
+
+MlpTimes Mlp::forward(Algorithm algorithm) {
+  for (const GuardedTensor* tensor : {&gate_, &up_, &activated_, &y_}) tensor->poison();
+  session_.meet("demo");
+  enqueue(algorithm);
+  session_.finish();
+  MlpTimes times{};
+  for (int step = 0; step < kWholeMlp; ++step) {
+    const auto idx = static_cast<std::size_t>(step);
+    times[idx] = take(marks_[idx + 1]->elapsed_us(*marks_[idx]));
+  }
+  times[kWholeMlp] = take(marks_[kWholeMlp]->elapsed_us(*marks_[0]));
+  return times;
+}
+
+void Mlp::enqueue(Algorithm algorithm) {
+  Stream& stream = session_.stream();
+  Group& group = session_.group();
+  const std::array<TensorView, 2> projections{weights_.gate.view(), weights_.up.view()};
+  const std::array<TensorView, 2> projected{gate_.view(), up_.view()};
+  AllGatherMatmulArgs gather;
+  gather.a = weights_.x.view();
+  gather.b = projections;
+  gather.gather_size = weights_.sizes.tokens;
+  gather.out = projected;
+  gather.algorithm = algorithm;
+
+  MatmulReduceScatterArgs scatter;
+  scatter.a = std::span(&activated_.view(), 1);
+  scatter.b = std::span(&weights_.down.view(), 1);
+  scatter.out = y_.view();
+  scatter.algorithm = algorithm;
+
+  take(stream.record(*marks_[kGatherGateUp]));
+  gather_report_ = take(fused_all_gather_matmul(gather, group, stream));
+  take(stream.record(*marks_[kActivation]));
+  enqueue_activation();
+  take(stream.record(*marks_[kDownScatter]));
+  scatter_report_ = take(fused_matmul_reduce_scatter(scatter, group, stream));
+  take(stream.record(*marks_[kWholeMlp]));
+}
+
+void Mlp::enqueue_activation() {
+  const auto* gate = gate_.view().data_as<const BF16>();
+  const auto* up = up_.view().data_as<const BF16>();
+  auto* activated = activated_.view().data_as<BF16>();
+  const std::int64_t count = activated_.view().numel();
+  take(cpu::launch(session_.stream(), cpu::Task([=]() -> Result<void> {
+                     for (std::int64_t i = 0; i < count; ++i) {
+                       const float g = to_f32(gate[i]);
+                       activated[i] = to_bf16(g / (1.0F + std::exp(-g)) * to_f32(up[i]));
+                     }
+                     return {};
+                   })));
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <tandem/base/tensor.hpp>
+#include <tandem/device/event.hpp>
+#include <tandem/fused/report.hpp>
+#include <vector>
+
+#include "reference.hpp"
+#include "session.hpp"
+#include "shared_bytes.hpp"
+
+namespace tandem::cli {
+
+/// The feed-forward part of a Llama layer: y = (silu(x * gate) .* (x * up)) * down.
+struct MlpSizes {
+  std::int64_t tokens = 0;
+  std::int64_t hidden = 0;
+  std::int64_t intermediate = 0;
+};
+
+/// One rank's part: x by rows (sequence-parallel), gate and up by columns, down by rows (tensor-parallel); bf16.
+struct MlpWeights {
+  MlpWeights(const MlpSizes& whole, int rank, int world);
+
+  MlpSizes sizes;  ///< of the whole layer
+  int rank;
+  int world;
+  Tensor x;     ///< [tokens of this rank, hidden]
+  Tensor gate;  ///< [hidden, intermediate of this rank]
+  Tensor up;    ///< [hidden, intermediate of this rank]
+  Tensor down;  ///< [intermediate of this rank, hidden]
+
+  /// Rows of the whole x.
+  [[nodiscard]] std::vector<double> row_of_x(std::int64_t token) const;
+};
+
+/// The steps that are timed.
+enum MlpStep : int { kGatherGateUp, kActivation, kDownScatter, kWholeMlp, kNumMlpSteps };
+using MlpTimes = std::array<double, kNumMlpSteps>;
+
+/// The layer on one rank of a session: gather x while multiplying, activate, multiply and scatter.
+class Mlp {
+ public:
+  Mlp(const MlpWeights& weights, const Session& session);
+
+  /// One pass with every output poisoned before; blocks. Microseconds of each step.
+  MlpTimes forward(Algorithm algorithm);
+  [[nodiscard]] const OpReport& gather_report() const { return gather_report_; }
+  [[nodiscard]] const OpReport& scatter_report() const { return scatter_report_; }
+
+  /// This rank's gate, up and y, in that order.
+  [[nodiscard]] std::array<const GuardedTensor*, 3> results() const { return {&gate_, &up_, &y_}; }
+  [[nodiscard]] const TensorView& y() const { return y_.view(); }
+
+ private:
+  void enqueue(Algorithm algorithm);
+  void enqueue_activation();
+
+  const MlpWeights& weights_;
+  const Session& session_;
+  GuardedTensor gate_;
+  GuardedTensor up_;
+  GuardedTensor activated_;
+  GuardedTensor y_;
+  std::array<std::unique_ptr<Event>, kNumMlpSteps> marks_;  // before each step but the last, and after all
+  OpReport gather_report_;
+  OpReport scatter_report_;
+};
+
+/// Sampled outputs of the layer in f64, computed from the inputs. Intermediate results are rounded as the layer rounds
+/// them: gate, up and the activation to bf16; everything else is exact.
+class MlpReference {
+ public:
+  /// Tokens [rank's first, ...) evenly spread; `shared` holds bytes_needed(): each rank adds its part of the sums.
+  MlpReference(const MlpWeights& weights, const Session& session, const SharedBytes& shared);
+  [[nodiscard]] static std::int64_t bytes_needed(const MlpSizes& sizes, int world);
+  /// Number of outputs that are sampled, over all ranks; at least 4096 where there are so many.
+  [[nodiscard]] static std::int64_t num_samples(const MlpSizes& sizes, int world);
+
+  /// Compares this rank's samples of y; returns the largest error as a part of its bound.
+  double compare(const TensorView& y, Wrong& wrong) const;
+
+ private:
+  [[nodiscard]] static std::vector<std::int64_t> sampled_tokens(const MlpSizes& sizes, int world);
+  void add_own_part(std::int64_t token, double* sums, double* squares) const;
+
+  const MlpWeights& weights_;
+  const Session& session_;
+  std::vector<std::int64_t> tokens_;
+  const double* parts_;
+};
+
+}  // namespace tandem::cli

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <tandem/base/tensor.hpp>
+#include <vector>
+
+#include "problem.hpp"
+
+namespace tandem::cli {
+
+enum class OperandKind : std::uint8_t { kA, kB, kBias };
+
+/// Which global tensor of a problem: kA, or the idx-th b or bias.
+struct Operand {
+  OperandKind kind = OperandKind::kA;
+  int idx = 0;
+};
+
+/// Where the global tensors of a problem come from. A rank reads only its own part of them.
+class OperandSource {
+ public:
+  virtual ~OperandSource() = default;
+  /// Fills `to`, which has the window's sizes, with this part of the tensor, converted to `to`'s type.
+  virtual void read(const Operand& operand, const Window& window, const TensorView& to) const = 0;
+};
+
+/// Global tensors that are there as a whole, such as mapped files. The views must stay valid.
+class WholeTensors : public OperandSource {
+ public:
+  TensorView a;
+  std::vector<TensorView> b;
+  std::vector<TensorView> bias;
+  void read(const Operand& operand, const Window& window, const TensorView& to) const override;
+};
+
+/// Pseudo-random global tensors, the same on every rank and for every sharding: an element is a function of the seed
+/// and of its index. Values are multiples of 2^-10 in [-1, 1) before the conversion.
+class GeneratedTensors : public OperandSource {
+ public:
+  explicit GeneratedTensors(const Problem& problem) : problem_(problem) {}
+  void read(const Operand& operand, const Window& window, const TensorView& to) const override;
+
+  // Single rows and columns, rounded to the problem's type, in f64: for checking samples of large results.
+  [[nodiscard]] std::vector<double> row_of_a(std::int64_t row) const;
+  [[nodiscard]] std::vector<double> column_of_b(int i, std::int64_t column) const;
+  [[nodiscard]] double bias_at(int i, std::int64_t column) const;
+
+ private:
+  [[nodiscard]] std::vector<double> line(const Operand& operand, const Dims& sizes,
+                                         const Window& window) const;
+  [[nodiscard]] std::uint64_t seed_of(const Operand& operand) const;
+  Problem problem_;
+};
+
+/// Sizes of a problem's global tensor.
+[[nodiscard]] Dims sizes_of(const Problem& problem, const Operand& operand);
+
+/// Fills `to` with the part of a generated tensor that starts at `offset` of the dimension `dim`.
+struct GeneratedPart {
+  std::uint64_t seed = 1;
+  Dims sizes;  ///< of the global tensor
+  int dim = 0;
+  std::int64_t offset = 0;
+  float scale = 1;
+};
+void generate(const GeneratedPart& part, const TensorView& to);
+
+}  // namespace tandem::cli

@@ -1,0 +1,217 @@
+#include "problem.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "failure.hpp"
+
+namespace tandem::cli {
+namespace {
+
+constexpr int kMostRanks = 64;
+constexpr std::int64_t kLargestSize = std::int64_t{1} << 31;
+
+constexpr std::string_view kOpsToCome[] = {
+    "all_gather_scaled_matmul",  "scaled_matmul_reduce_scatter",  "async_input_mm",   "matmul_4bit",
+    "low_contention_all_gather", "low_contention_reduce_scatter", "matmul_all_reduce"};
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  for (;;) {
+    const std::size_t at = text.find(separator);
+    parts.emplace_back(text.substr(0, at));
+    if (at == std::string_view::npos) return parts;
+    text.remove_prefix(at + 1);
+  }
+}
+
+template <class Number>
+Number parse_number(const std::string& text, const std::string& what) {
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    bad_input(fmt::format("--problem: {}='{}': need a whole number", what, text));
+  }
+  return value;
+}
+
+std::vector<std::int64_t> parse_sizes(const std::string& text, char separator, const std::string& what) {
+  std::vector<std::int64_t> sizes;
+  for (const std::string& part : split(text, separator))
+    sizes.push_back(parse_number<std::int64_t>(part, what));
+  return sizes;
+}
+
+void set_field(Problem& problem, const std::string& key, const std::string& value) {
+  if (key == "a") {
+    const auto sizes = parse_sizes(value, 'x', key);
+    if (sizes.size() > kMaxDims)
+      bad_input(fmt::format("--problem: a={}: more than {} dims", value, kMaxDims));
+    problem.a = Dims(sizes);
+  } else if (key == "n") {
+    problem.n = parse_sizes(value, '+', key);
+  } else if (key == "dtype") {
+    problem.dtype = parse_product_dtype(value);
+  } else if (key == "dim") {
+    problem.dim = parse_number<int>(value, key);
+  } else if (key == "ranks") {
+    problem.ranks = parse_number<int>(value, key);
+  } else if (key == "algorithm") {
+    problem.algorithm = parse_algorithm_flag(value);
+  } else if (key == "reduce") {
+    problem.reduce = parse_reduce(value);
+  } else if (key == "bias") {
+    problem.bias = parse_number<int>(value, key) != 0;
+  } else if (key == "gathered") {
+    problem.gathered = parse_number<int>(value, key) != 0;
+  } else if (key == "seed") {
+    problem.seed = parse_number<std::uint64_t>(value, key);
+  } else {
+    bad_input(
+        fmt::format("--problem: unknown key '{}': need a, n, dtype, dim, ranks, algorithm, reduce, bias, "
+                    "gathered or seed",
+                    key));
+  }
+}
+
+}  // namespace
+
+std::string_view to_string(Op op) {
+  return op == Op::kAllGatherMatmul ? "all_gather_matmul" : "matmul_reduce_scatter";
+}
+
+Op parse_op(const std::string& name) {
+  for (const Op op : {Op::kAllGatherMatmul, Op::kMatmulReduceScatter}) {
+    if (name == to_string(op)) return op;
+  }
+  const bool to_come = std::find(std::begin(kOpsToCome), std::end(kOpsToCome), name) != std::end(kOpsToCome);
+  if (to_come) {
+    not_supported(
+        fmt::format("op '{}' is not built yet: all_gather_matmul and matmul_reduce_scatter are", name));
+  }
+  bad_input(fmt::format("unknown op '{}': need all_gather_matmul or matmul_reduce_scatter", name));
+}
+
+Dims Problem::result_sizes(int i) const {
+  Dims sizes = a;
+  sizes[sizes.size() - 1] = n[static_cast<std::size_t>(i)];
+  return sizes;
+}
+
+Window window_of_a(const Problem& problem, int rank) {
+  const int dim = problem.op == Op::kAllGatherMatmul ? problem.dim : problem.a.size() - 1;
+  return {dim, shard_of(problem.a[dim], problem.ranks, rank)};
+}
+
+Window window_of_b(const Problem& problem, int i, int rank) {
+  if (problem.op == Op::kAllGatherMatmul) {
+    return {1, shard_of(problem.n[static_cast<std::size_t>(i)], problem.ranks, rank)};
+  }
+  return {0, shard_of(problem.k(), problem.ranks, rank)};
+}
+
+Window window_of_bias(const Problem& problem, int i, int rank) {
+  const std::int64_t n = problem.n[static_cast<std::size_t>(i)];
+  const bool whole = problem.op == Op::kMatmulReduceScatter && !problem.dim_is_last();
+  return {0, whole ? Shard{0, n} : shard_of(n, problem.ranks, rank)};
+}
+
+Window window_of_result(const Problem& problem, int i, int rank) {
+  const Dims sizes = problem.result_sizes(i);
+  const int dim = problem.op == Op::kAllGatherMatmul ? sizes.size() - 1 : problem.dim;
+  return {dim, shard_of(sizes[dim], problem.ranks, rank)};
+}
+
+void check_problem(const Problem& problem) {
+  const bool gathers = problem.op == Op::kAllGatherMatmul;
+  const char* flag = gathers ? "--gather-dim" : "--scatter-dim";
+  check_ranks(problem.ranks, "--ranks");
+  if (problem.a.size() < 2) {
+    bad_input(fmt::format("A has {} dimension(s), sizes {}: need at least 2, [..., k]", problem.a.size(),
+                          tandem::to_string(problem.a)));
+  }
+  if (problem.dim < 0 || problem.dim >= problem.a.size()) {
+    bad_input(fmt::format("{} {} is outside [0, {}): A has sizes {}; count dimensions from 0", flag,
+                          problem.dim, problem.a.size(), tandem::to_string(problem.a)));
+  }
+  if (problem.n.empty() || (!gathers && problem.n.size() != 1)) {
+    bad_input(fmt::format("{} takes {} B, got {}", to_string(problem.op),
+                          gathers ? "at least one" : "exactly one", problem.n.size()));
+  }
+  for (const std::int64_t size : problem.a) {
+    if (size < 0 || size > kLargestSize)
+      bad_input(fmt::format("A's size {} is outside [0, {}]", size, kLargestSize));
+  }
+  for (const std::int64_t size : problem.n) {
+    if (size < 0 || size > kLargestSize)
+      bad_input(fmt::format("B has {} columns: need 0 to {}", size, kLargestSize));
+  }
+  if (gathers && problem.reduce != coll::ReduceOp::kSum) {
+    bad_input("all_gather_matmul reduces nothing: leave out --reduce avg");
+  }
+}
+
+std::string to_line(const Problem& problem) {
+  std::string line = fmt::format("{},a={},n={},dtype={},dim={},ranks={},algorithm={}", to_string(problem.op),
+                                 fmt::join(problem.a.begin(), problem.a.end(), "x"),
+                                 fmt::join(problem.n, "+"), tandem::to_string(problem.dtype), problem.dim,
+                                 problem.ranks, tandem::to_string(problem.algorithm));
+  if (problem.op == Op::kMatmulReduceScatter)
+    line += fmt::format(",reduce={}", coll::to_string(problem.reduce));
+  if (problem.bias) line += ",bias=1";
+  if (problem.gathered) line += ",gathered=1";
+  return line + fmt::format(",seed={}", problem.seed);
+}
+
+Problem parse_problem(const std::string& line) {
+  const auto parts = split(line, ',');
+  Problem problem;
+  problem.op = parse_op(parts[0]);
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    const std::size_t equals = parts[i].find('=');
+    if (equals == std::string::npos) {
+      bad_input(
+          fmt::format("--problem: '{}' is not of the form key=value, as in "
+                      "all_gather_matmul,a=3x7x5,n=9,dtype=bf16,dim=1,ranks=3",
+                      parts[i]));
+    }
+    set_field(problem, parts[i].substr(0, equals), parts[i].substr(equals + 1));
+  }
+  check_problem(problem);
+  return problem;
+}
+
+Algorithm parse_algorithm_flag(const std::string& text) {
+  const auto algorithm = parse_algorithm(text);
+  if (!algorithm) bad_input(fmt::format("algorithm '{}': need auto, native, pipelined or serial", text));
+  return *algorithm;
+}
+
+DType parse_product_dtype(const std::string& text) {
+  const auto dtype = parse_dtype(text);
+  if (dtype == DType::kF8E4M3 || dtype == DType::kF8E5M2) {
+    not_supported(fmt::format(
+        "dtype {} needs the scaled ops, which are not built yet; pass --dtype f32, f16 or bf16", text));
+  }
+  if (dtype != DType::kF32 && dtype != DType::kF16 && dtype != DType::kBF16) {
+    bad_input(fmt::format("dtype '{}': need f32, f16 or bf16", text));
+  }
+  return *dtype;
+}
+
+coll::ReduceOp parse_reduce(const std::string& text) {
+  if (text == "sum") return coll::ReduceOp::kSum;
+  if (text == "avg") return coll::ReduceOp::kAvg;
+  bad_input(fmt::format("reduce '{}': need sum or avg", text));
+}
+
+void check_ranks(int ranks, const std::string& what) {
+  if (ranks < 1 || ranks > kMostRanks) {
+    bad_input(fmt::format("{} {}: need a number from 1 to {}", what, ranks, kMostRanks));
+  }
+}
+
+}  // namespace tandem::cli

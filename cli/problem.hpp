@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tandem/base/dtype.hpp>
+#include <tandem/base/shape.hpp>
+#include <tandem/base/shard.hpp>
+#include <tandem/coll/collectives.hpp>
+#include <tandem/fused/report.hpp>
+#include <vector>
+
+namespace tandem::cli {
+
+enum class Op : std::uint8_t { kAllGatherMatmul, kMatmulReduceScatter };
+[[nodiscard]] std::string_view to_string(Op op);
+/// Throws exit 2 for an unknown name, exit 4 for an op that is not built yet.
+[[nodiscard]] Op parse_op(const std::string& name);
+
+/// One sharded product, described by its global tensors: what `run`, `check` and `bench` have in common.
+struct Problem {
+  Op op = Op::kAllGatherMatmul;
+  Dims a;                       ///< [..., k]
+  std::vector<std::int64_t> n;  ///< columns of each b; one for matmul_reduce_scatter
+  DType dtype = DType::kF32;
+  int dim = 0;  ///< gather or scatter dim
+  int ranks = 1;
+  Algorithm algorithm = Algorithm::kAuto;
+  coll::ReduceOp reduce = coll::ReduceOp::kSum;
+  bool bias = false;
+  bool gathered = false;  ///< also keep the gathered a
+  std::uint64_t seed = 1;
+
+  [[nodiscard]] std::int64_t k() const { return a.back(); }
+  [[nodiscard]] bool dim_is_last() const { return dim == a.size() - 1; }
+  /// Sizes of the whole result for b[i].
+  [[nodiscard]] Dims result_sizes(int i) const;
+};
+
+/// One dimension cut down to one rank's part.
+struct Window {
+  int dim = 0;
+  Shard shard;
+};
+
+// Which part of a global tensor belongs to `rank`.
+[[nodiscard]] Window window_of_a(const Problem& problem, int rank);
+[[nodiscard]] Window window_of_b(const Problem& problem, int i, int rank);
+[[nodiscard]] Window window_of_bias(const Problem& problem, int i, int rank);
+[[nodiscard]] Window window_of_result(const Problem& problem, int i, int rank);
+
+/// Throws exit 2 naming what does not fit; `run`, `check` and `bench` all go through it.
+void check_problem(const Problem& problem);
+
+/// "all_gather_matmul,a=3x7x5,n=9,dtype=bf16,dim=1,ranks=3,algorithm=pipelined,seed=7": the value of --problem.
+[[nodiscard]] std::string to_line(const Problem& problem);
+/// The inverse; throws exit 2.
+[[nodiscard]] Problem parse_problem(const std::string& line);
+
+// Values of flags; throw exit 2 with what is allowed.
+[[nodiscard]] Algorithm parse_algorithm_flag(const std::string& text);
+/// Types that products can have; throws exit 4 for f8, which only the scaled ops take.
+[[nodiscard]] DType parse_product_dtype(const std::string& text);
+[[nodiscard]] coll::ReduceOp parse_reduce(const std::string& text);
+/// `what` is the flag's name.
+void check_ranks(int ranks, const std::string& what);
+
+}  // namespace tandem::cli

@@ -1,0 +1,146 @@
+#include "rank_job.hpp"
+
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <csignal>
+#include <mutex>
+#include <thread>
+
+#include "failure.hpp"
+
+namespace tandem::cli {
+namespace {
+
+// Sent to the own process to end the signal thread; never sent by a user.
+constexpr int kStopSignal = SIGUSR2;
+
+sigset_t awaited_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, kStopSignal}) sigaddset(&set, signal);
+  return set;
+}
+
+std::string result_key(int rank) {
+  return fmt::format("result/{}", rank);
+}
+
+Store::Bytes to_bytes(const nlohmann::json& value) {
+  const std::string text = value.dump();
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+nlohmann::json from_bytes(const Store::Bytes& bytes) {
+  const auto* text = reinterpret_cast<const char*>(bytes.data());
+  return nlohmann::json::parse(text, text + bytes.size());
+}
+
+Deadline soon() {
+  return Deadline::after(std::chrono::seconds(10));
+}
+
+}  // namespace
+
+class Interrupts::Impl {
+ public:
+  Impl() : set_(awaited_signals()) {
+    pthread_sigmask(SIG_BLOCK, &set_, &before_);
+    thread_ = std::thread([this] { wait_for_signals(); });
+  }
+  ~Impl() {
+    stopping_ = true;
+    pthread_kill(thread_.native_handle(), kStopSignal);
+    thread_.join();
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+
+  void on_signal(std::function<void()> end) {
+    const std::lock_guard lock(mutex_);
+    end_ = std::move(end);
+    if (end_ && signal_ != 0) end_();
+  }
+  [[nodiscard]] int signal() const { return signal_; }
+
+ private:
+  void wait_for_signals() {
+    for (;;) {
+      int signal = 0;
+      sigwait(&set_, &signal);
+      if (signal == kStopSignal && stopping_) return;
+      if (signal == kStopSignal) continue;
+      const std::lock_guard lock(mutex_);
+      signal_ = signal;
+      if (end_) end_();
+    }
+  }
+
+  sigset_t set_;
+  sigset_t before_{};
+  std::mutex mutex_;
+  std::function<void()> end_;
+  std::atomic<int> signal_{0};
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+Interrupts::Interrupts() : impl_(std::make_unique<Impl>()) {}
+Interrupts::~Interrupts() = default;
+
+void Interrupts::on_signal(std::function<void()> end) {
+  impl_->on_signal(std::move(end));
+}
+
+void Interrupts::check() const {
+  const int signal = impl_->signal();
+  if (signal == 0) return;
+  throw Failure(
+      kInterrupted + signal,
+      Error(ErrorCode::kPeerLost, fmt::format("interrupted by signal {}; nothing was written", signal)));
+}
+
+std::vector<nlohmann::json> run_job(const JobRequest& request, Interrupts& interrupts) {
+  interrupts.check();
+  LaunchOptions options;
+  options.ranks = request.ranks;
+  options.arguments = request.arguments;
+  const auto job = take(Job::start(options));
+  interrupts.on_signal([&] {
+    for (int rank = 0; rank < request.ranks; ++rank) ::kill(job->pid(rank), SIGKILL);
+  });
+  struct TakeBack {
+    Interrupts& interrupts;
+    ~TakeBack() { interrupts.on_signal(nullptr); }
+  } take_back{interrupts};
+
+  if (request.prepare) request.prepare(job->store());
+  const auto outcome = job->wait(Deadline::never());
+  interrupts.check();
+  const JobOutcome ended = take(outcome);
+  if (const auto status = ended.status(); !status) {
+    const Error& error = status.error();
+    throw Failure(exit_code_of(error),
+                  Error(error.code(), fmt::format("rank {}: {}", ended.first_failed, error.to_string())));
+  }
+  std::vector<nlohmann::json> results;
+  for (int rank = 0; rank < request.ranks; ++rank) {
+    results.push_back(from_bytes(take(job->store().get(result_key(rank), soon()))));
+  }
+  return results;
+}
+
+void publish_result(const RankContext& context, const nlohmann::json& result) {
+  take(context.store->set(result_key(context.rank), to_bytes(result)));
+}
+
+void send_to_ranks(Store& store, const std::string& key, const nlohmann::json& value) {
+  take(store.set(key, to_bytes(value)));
+}
+
+nlohmann::json receive(const RankContext& context, const std::string& key) {
+  return from_bytes(take(context.store->get(key, soon())));
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <tandem/bootstrap/launcher.hpp>
+#include <vector>
+
+namespace tandem::cli {
+
+/// While one exists, ^C and SIGTERM end the ranks of the running job instead of this process at once; the command
+/// then ends with exit 130 (or 143) when it asks. Make it before other threads exist.
+class Interrupts {
+ public:
+  Interrupts();
+  ~Interrupts();
+  Interrupts(const Interrupts&) = delete;
+  Interrupts& operator=(const Interrupts&) = delete;
+
+  /// `end` is called, from another thread, when a signal arrives; null takes it back.
+  void on_signal(std::function<void()> end);
+  /// Throws the Failure that a signal asks for, if one came.
+  void check() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// A job of this program: W ranks with the arguments of the launcher, which parse them again.
+struct JobRequest {
+  int ranks = 1;
+  std::vector<std::string> arguments;
+  /// Puts what the ranks ask for into the store.
+  std::function<void(Store&)> prepare;
+};
+
+/// Runs it and returns what each rank published, in rank order. Throws the first failing rank's error.
+std::vector<nlohmann::json> run_job(const JobRequest& request, Interrupts& interrupts);
+
+/// In a rank: hands `result` to the launcher.
+void publish_result(const RankContext& context, const nlohmann::json& result);
+
+// Small values from the launcher to the ranks.
+void send_to_ranks(Store& store, const std::string& key, const nlohmann::json& value);
+[[nodiscard]] nlohmann::json receive(const RankContext& context, const std::string& key);
+
+}  // namespace tandem::cli

@@ -1,0 +1,101 @@
+#include "rank_op.hpp"
+
+#include <algorithm>
+
+#include "failure.hpp"
+
+namespace tandem::cli {
+namespace {
+
+std::vector<TensorView> views_of(const std::vector<GuardedTensor>& tensors) {
+  std::vector<TensorView> views;
+  for (const GuardedTensor& tensor : tensors) views.push_back(tensor.view());
+  return views;
+}
+
+}  // namespace
+
+RankOp::RankOp(const Problem& problem, const Session& session, const OperandSource& source)
+    : problem_(problem), session_(session) {
+  const int rank = session.rank();
+  a_ = load(source, {OperandKind::kA}, window_of_a(problem, rank));
+  for (int i = 0; i < static_cast<int>(problem.n.size()); ++i) {
+    b_.push_back(load(source, {OperandKind::kB, i}, window_of_b(problem, i, rank)));
+    if (problem.bias)
+      bias_.push_back(load(source, {OperandKind::kBias, i}, window_of_bias(problem, i, rank)));
+  }
+  b_views_ = views_of(b_);
+  bias_views_ = views_of(bias_);
+  allocate_outputs();
+}
+
+GuardedTensor RankOp::load(const OperandSource& source, const Operand& operand, const Window& window) const {
+  Dims sizes = sizes_of(problem_, operand);
+  sizes[window.dim] = window.shard.size;
+  GuardedTensor shard(session_.device(), sizes, problem_.dtype);
+  source.read(operand, window, shard.view());
+  return shard;
+}
+
+void RankOp::allocate_outputs() {
+  const auto allocate = [&](const Layout& layout) {
+    return GuardedTensor(session_.device(), layout.sizes, layout.strides, problem_.dtype);
+  };
+  if (problem_.op == Op::kMatmulReduceScatter) {
+    out_.push_back(allocate(take(output_layout(scatter_args(), session_.size(), session_.rank()))));
+  } else {
+    for (int i = 0; i < static_cast<int>(b_.size()); ++i) {
+      out_.push_back(allocate(take(output_layout(gather_args(), i))));
+    }
+    if (problem_.gathered) gathered_ = allocate(take(gathered_layout(gather_args())));
+  }
+  out_views_ = views_of(out_);
+}
+
+AllGatherMatmulArgs RankOp::gather_args() const {
+  AllGatherMatmulArgs args;
+  args.a = a_.view();
+  args.b = b_views_;
+  args.gather_dim = problem_.dim;
+  args.gather_size = problem_.a[problem_.dim];
+  args.out = out_views_;
+  if (problem_.gathered && gathered_.view().data != nullptr) args.gathered = gathered_.view();
+  args.bias = bias_views_;
+  return args;
+}
+
+MatmulReduceScatterArgs RankOp::scatter_args() const {
+  MatmulReduceScatterArgs args;
+  args.a = std::span(&a_.view(), 1);
+  args.b = b_views_;
+  args.scatter_dim = problem_.dim;
+  args.reduce_op = problem_.reduce;
+  if (!out_views_.empty()) args.out = out_views_[0];
+  if (problem_.bias) args.bias = bias_views_[0];
+  return args;
+}
+
+OpReport RankOp::call(Algorithm algorithm) {
+  if (problem_.op == Op::kAllGatherMatmul) {
+    AllGatherMatmulArgs args = gather_args();
+    args.algorithm = algorithm;
+    return take(fused_all_gather_matmul(args, session_.group(), session_.stream()));
+  }
+  MatmulReduceScatterArgs args = scatter_args();
+  args.algorithm = algorithm;
+  return take(fused_matmul_reduce_scatter(args, session_.group(), session_.stream()));
+}
+
+void RankOp::poison() const {
+  for (const GuardedTensor& out : out_) out.poison();
+  if (problem_.gathered) gathered_.poison();
+}
+
+bool RankOp::guards_intact() const {
+  const auto intact = [](const GuardedTensor& tensor) { return tensor.guards_intact(); };
+  return intact(a_) && std::all_of(b_.begin(), b_.end(), intact) &&
+         std::all_of(bias_.begin(), bias_.end(), intact) && std::all_of(out_.begin(), out_.end(), intact) &&
+         (!problem_.gathered || gathered_.guards_intact());
+}
+
+}  // namespace tandem::cli

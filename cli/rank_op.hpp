@@ -1,0 +1,53 @@
+#pragma once
+
+#include <span>
+#include <tandem/fused/all_gather_matmul.hpp>
+#include <tandem/fused/matmul_reduce_scatter.hpp>
+#include <vector>
+
+#include "operands.hpp"
+#include "problem.hpp"
+#include "session.hpp"
+
+namespace tandem::cli {
+
+/// One rank's part of a problem: its shards of the inputs, its outputs, and the call of the op.
+class RankOp {
+ public:
+  /// Allocates and reads this rank's shards.
+  RankOp(const Problem& problem, const Session& session, const OperandSource& source);
+
+  /// Enqueues the op; call Session::finish() before the outputs are read.
+  OpReport call(Algorithm algorithm);
+
+  [[nodiscard]] const Problem& problem() const { return problem_; }
+  [[nodiscard]] const TensorView& a() const { return a_.view(); }
+  [[nodiscard]] std::span<const TensorView> b() const { return b_views_; }
+  [[nodiscard]] std::span<const GuardedTensor> outputs() const { return out_; }
+  /// All of a, if the problem keeps it.
+  [[nodiscard]] const GuardedTensor* gathered() const { return problem_.gathered ? &gathered_ : nullptr; }
+
+  /// Poisons whatever the next call has to write.
+  void poison() const;
+  /// Whether nothing beside the tensors was written.
+  [[nodiscard]] bool guards_intact() const;
+
+ private:
+  GuardedTensor load(const OperandSource& source, const Operand& operand, const Window& window) const;
+  void allocate_outputs();
+  [[nodiscard]] AllGatherMatmulArgs gather_args() const;
+  [[nodiscard]] MatmulReduceScatterArgs scatter_args() const;
+
+  Problem problem_;
+  const Session& session_;
+  GuardedTensor a_;
+  std::vector<GuardedTensor> b_;
+  std::vector<GuardedTensor> bias_;
+  std::vector<GuardedTensor> out_;
+  GuardedTensor gathered_;
+  std::vector<TensorView> b_views_;
+  std::vector<TensorView> bias_views_;
+  std::vector<TensorView> out_views_;
+};
+
+}  // namespace tandem::cli

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "operands.hpp"
+#include "problem.hpp"
+
+namespace tandem::cli {
+
+/// Largest relative error of one rounding to `dtype`.
+[[nodiscard]] double unit_roundoff(DType dtype);
+
+/// One element of a result in f64, and how far the op may be from it: f32 sums, the rounding of each rank's partial
+/// (matmul_reduce_scatter) and one rounding of the result.
+struct Expected {
+  double value = 0;
+  double tolerance = 0;
+};
+
+/// Row of a (all of k), column of b (all of k), bias element.
+[[nodiscard]] Expected expect(const Problem& problem, std::span<const double> row,
+                              std::span<const double> column, double bias);
+
+/// Whether `got` is what `expected` allows; NaN never is.
+[[nodiscard]] bool is_right(double got, const Expected& expected);
+
+/// What a comparison found.
+struct Wrong {
+  std::int64_t count = 0;
+  std::string first;  ///< "out[3, 4] on rank 1: got 0.5, need 0.25 +- 0.001"
+  void add(std::string where) {
+    if (count++ == 0) first = std::move(where);
+  }
+};
+
+/// Compares `num_samples` elements, spread evenly, of a part of a generated problem's result for b[i].
+void compare_samples(const Problem& problem, int i, const Window& window, const TensorView& part,
+                     std::int64_t num_samples, Wrong& wrong);
+
+/// A problem's operands as a whole, in f64, for checking every element of small results.
+class Reference {
+ public:
+  Reference(const Problem& problem, const OperandSource& source);
+  /// Compares a part of the result for b[i]: `part` is what `window` cuts out.
+  void compare(int i, const Window& window, const TensorView& part, Wrong& wrong) const;
+  /// Compares a gathered a, bit by bit after conversion.
+  void compare_gathered(const TensorView& gathered, Wrong& wrong) const;
+
+ private:
+  Problem problem_;
+  std::vector<double> a_;               // row-major
+  std::vector<std::vector<double>> b_;  // column-major
+  std::vector<std::vector<double>> bias_;
+};
+
+}  // namespace tandem::cli

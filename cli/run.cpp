@@ -1,0 +1,278 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <tandem/base/convert.hpp>
+
+#include "command.hpp"
+#include "failure.hpp"
+#include "operands.hpp"
+#include "rank_op.hpp"
+#include "session.hpp"
+#include "shared_bytes.hpp"
+#include "shell_words.hpp"
+#include "tensor_file.hpp"
+
+namespace tandem::cli {
+namespace {
+
+constexpr const char* kResultKey = "run/result";
+
+struct RunFlags {
+  std::string op;
+  std::string a;
+  std::vector<std::string> b;
+  std::vector<std::string> bias;
+  std::vector<std::string> out;
+  std::string dtype;
+  std::string algorithm = "auto";
+  std::string reduce = "sum";
+  std::string problem;
+  std::optional<int> gather_dim;
+  std::optional<int> scatter_dim;
+  JobFlags job;
+};
+
+/// The problem and the tensors it is about. Mapped files stay mapped as long as this lives.
+struct Inputs {
+  Problem problem;
+  std::vector<Tensor> files;
+  std::unique_ptr<OperandSource> source;
+};
+
+// The type in which the op runs: --dtype, or a's.
+DType choose_dtype(const RunFlags& flags, DType a) {
+  if (!flags.dtype.empty()) return parse_product_dtype(flags.dtype);
+  if (a == DType::kF64) return DType::kF32;
+  if (!is_floating(a)) {
+    bad_input(fmt::format("--a {}: its type {} is no floating type; store it as f16, bf16, f32 or f64",
+                          flags.a, to_string(a)));
+  }
+  return parse_product_dtype(std::string(to_string(a)));
+}
+
+void check_type(const RunFlags& flags, const std::string& flag, const std::string& file, DType type,
+                DType a) {
+  if (!is_floating(type)) {
+    bad_input(fmt::format("{} {}: its type {} is no floating type; store it as f16, bf16, f32 or f64", flag,
+                          file, to_string(type)));
+  }
+  if (flags.dtype.empty() && type != a) {
+    bad_input(fmt::format("{} {} holds {} and --a {} holds {}: pass --dtype to convert both", flag, file,
+                          to_string(type), flags.a, to_string(a)));
+  }
+}
+
+int choose_dim(const RunFlags& flags, Op op) {
+  const bool gathers = op == Op::kAllGatherMatmul;
+  if (gathers && flags.scatter_dim) bad_input("--scatter-dim: all_gather_matmul takes --gather-dim");
+  if (!gathers && flags.gather_dim) bad_input("--gather-dim: matmul_reduce_scatter takes --scatter-dim");
+  return (gathers ? flags.gather_dim : flags.scatter_dim).value_or(0);
+}
+
+// Shapes of b and bias against a.
+void check_shapes(const RunFlags& flags, const Dims& a, const std::vector<TensorView>& b,
+                  const std::vector<TensorView>& bias) {
+  for (std::size_t i = 0; i < b.size(); ++i) {
+    if (b[i].dim() != 2) {
+      bad_input(
+          fmt::format("--b {} has sizes {}: need two dimensions [k, n]", flags.b[i], to_string(b[i].sizes)));
+    }
+    if (!a.empty() && b[i].size(0) != a.back()) {
+      bad_input(
+          fmt::format("--b {} has {} rows, sizes {}, but --a {} has {} columns, sizes {}: they must be equal",
+                      flags.b[i], b[i].size(0), to_string(b[i].sizes), flags.a, a.back(), to_string(a)));
+    }
+  }
+  if (!bias.empty() && bias.size() != b.size()) {
+    bad_input(fmt::format("{} --bias for {} --b: pass one for each or none", bias.size(), b.size()));
+  }
+  for (std::size_t i = 0; i < bias.size(); ++i) {
+    if (bias[i].sizes == Dims{b[i].size(1)}) continue;
+    bad_input(fmt::format("--bias {} has sizes {}: need [{}], the columns of --b {}", flags.bias[i],
+                          to_string(bias[i].sizes), b[i].size(1), flags.b[i]));
+  }
+}
+
+Inputs inputs_from_files(const RunFlags& flags, int ranks) {
+  Inputs inputs;
+  Problem& problem = inputs.problem;
+  problem.op = parse_op(flags.op);
+  problem.dim = choose_dim(flags, problem.op);
+  problem.ranks = ranks;
+  problem.algorithm = parse_algorithm_flag(flags.algorithm);
+  problem.reduce = parse_reduce(flags.reduce);
+  if (flags.a.empty() || flags.b.empty()) bad_input("run needs --a FILE and --b FILE (or --problem)");
+  auto source = std::make_unique<WholeTensors>();
+  const auto read = [&](const std::string& file, const std::string& flag) {
+    inputs.files.push_back(read_tensor_file(file, flag));
+    return inputs.files.back().view();
+  };
+  source->a = read(flags.a, "--a");
+  problem.dtype = choose_dtype(flags, source->a.dtype);
+  check_type(flags, "--a", flags.a, source->a.dtype, source->a.dtype);
+  for (const std::string& file : flags.b) {
+    source->b.push_back(read(file, "--b"));
+    check_type(flags, "--b", file, source->b.back().dtype, source->a.dtype);
+  }
+  for (const std::string& file : flags.bias) {
+    source->bias.push_back(read(file, "--bias"));
+    check_type(flags, "--bias", file, source->bias.back().dtype, source->a.dtype);
+  }
+  check_shapes(flags, source->a.sizes, source->b, source->bias);
+  problem.a = source->a.sizes;
+  for (const TensorView& b : source->b) problem.n.push_back(b.size(1));
+  problem.bias = !flags.bias.empty();
+  inputs.source = std::move(source);
+  check_problem(problem);
+  return inputs;
+}
+
+Inputs read_inputs(const RunFlags& flags, int ranks) {
+  if (flags.problem.empty()) return inputs_from_files(flags, ranks);
+  if (!flags.op.empty() || !flags.a.empty() || !flags.b.empty() || !flags.bias.empty()) {
+    bad_input("--problem generates its inputs: leave out OP, --a, --b and --bias");
+  }
+  Inputs inputs;
+  inputs.problem = parse_problem(flags.problem);
+  inputs.problem.ranks = ranks;
+  inputs.source = std::make_unique<GeneratedTensors>(inputs.problem);
+  return inputs;
+}
+
+void check_outputs(const RunFlags& flags, std::size_t num_results) {
+  if (flags.out.size() != num_results) {
+    bad_input(
+        fmt::format("{} --out for {} result(s): pass one --out for each --b", flags.out.size(), num_results));
+  }
+  if (std::set<std::string>(flags.out.begin(), flags.out.end()).size() != flags.out.size()) {
+    bad_input(fmt::format("--out {}: the same file twice; name each result differently",
+                          fmt::join(flags.out, " ")));
+  }
+  for (const std::string& path : flags.out) check_output_file(path);
+}
+
+// The whole results, one after the other in shared memory; each starts on a cache line.
+std::vector<TensorView> result_views(const Problem& problem, void* data, std::int64_t& num_bytes) {
+  constexpr std::int64_t kAlignment = 64;
+  std::vector<TensorView> views;
+  num_bytes = 0;
+  for (int i = 0; i < static_cast<int>(problem.n.size()); ++i) {
+    auto* begin = data == nullptr ? nullptr : static_cast<std::byte*>(data) + num_bytes;
+    views.push_back(TensorView::contiguous(begin, problem.result_sizes(i), problem.dtype));
+    num_bytes += (views.back().size_bytes() + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  return views;
+}
+
+class RunCommand : public Command {
+ public:
+  void define(CLI::App& app) override;
+  int launch(const Invocation& invocation) override;
+  nlohmann::json run_rank(const RankContext& context, const Config& config) override;
+
+ private:
+  void print_report(const Problem& problem, const nlohmann::json& report, int ranks) const;
+  RunFlags flags_;
+};
+
+void RunCommand::define(CLI::App& app) {
+  app.add_option("op", flags_.op, "all_gather_matmul or matmul_reduce_scatter");
+  app.add_option("--a", flags_.a, "A [..., k]: a .npy or .safetensors file")->type_name("FILE[#NAME]");
+  const auto add_list = [&](const char* name, std::vector<std::string>& list, const char* text,
+                            const char* type) {
+    app.add_option(name, list, text)->type_name(type)->allow_extra_args(false);
+  };
+  add_list("--b", flags_.b, "B [k, n]; may be given several times, each with its --out", "FILE[#NAME]");
+  add_list("--bias", flags_.bias, "added to the result [n]; as many as --b", "FILE[#NAME]");
+  add_list("--out", flags_.out, "where A*B goes: .npy (f32) or .safetensors (keeps the type, key 'out')",
+           "FILE");
+  app.add_option("--dtype", flags_.dtype, "convert inputs to f32, f16 or bf16; default: A's type");
+  app.add_option("--algorithm", flags_.algorithm, "auto, native, pipelined or serial");
+  app.add_option("--gather-dim", flags_.gather_dim, "dimension of A that is sharded (all_gather_matmul)");
+  app.add_option("--scatter-dim", flags_.scatter_dim, "dimension of the result that is scattered");
+  app.add_option("--reduce", flags_.reduce, "sum or avg (matmul_reduce_scatter)");
+  app.add_option("--problem", flags_.problem, "generated inputs, as check and bench print them");
+  flags_.job.define(app);
+}
+
+int RunCommand::launch(const Invocation& invocation) {
+  flags_.job.check(invocation.machine);
+  const int ranks = flags_.job.chosen_ranks(invocation.machine, flags_.problem);
+  const Inputs inputs = read_inputs(flags_, ranks);
+  const Problem& problem = inputs.problem;
+  check_outputs(flags_, problem.n.size());
+
+  fmt::print("{}\n", flags_.job.heading(invocation.machine, ranks));
+  std::fflush(stdout);
+  std::int64_t num_bytes = 0;
+  (void)result_views(problem, nullptr, num_bytes);
+  const SharedBytes shared(num_bytes);
+  const auto publish = [&](Store& store) { shared.publish(store, kResultKey); };
+  const auto reports = run_job({ranks, invocation.arguments, publish}, invocation.interrupts);
+
+  const auto results = result_views(problem, shared.data(), num_bytes);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    invocation.interrupts.check();
+    write_tensor_file(flags_.out[i], results[i]);
+  }
+  print_report(problem, reports[0], ranks);
+  return kOk;
+}
+
+void RunCommand::print_report(const Problem& problem, const nlohmann::json& report, int ranks) const {
+  fmt::print("{}: algorithm {} ({})\n", report.at("key").get<std::string>(),
+             report.at("algorithm").get<std::string>(), report.at("reason").get<std::string>());
+  for (int i = 0; i < static_cast<int>(flags_.out.size()); ++i) {
+    const std::string& path = flags_.out[static_cast<std::size_t>(i)];
+    fmt::print("wrote {}: {} {}\n", path, to_string(stored_dtype(path, problem.dtype)),
+               to_string(problem.result_sizes(i)));
+  }
+  std::vector<std::string> again{"tandem", "run"};
+  const auto add = [&](std::initializer_list<std::string> words) { again.insert(again.end(), words); };
+  if (flags_.problem.empty()) {
+    add({flags_.op, "--a", flags_.a});
+    for (const std::string& file : flags_.b) add({"--b", file});
+    for (const std::string& file : flags_.bias) add({"--bias", file});
+    add({problem.op == Op::kAllGatherMatmul ? "--gather-dim" : "--scatter-dim", std::to_string(problem.dim)});
+    if (problem.op == Op::kMatmulReduceScatter)
+      add({"--reduce", std::string(coll::to_string(problem.reduce))});
+    add({"--dtype", std::string(to_string(problem.dtype)), "--algorithm", flags_.algorithm});
+  } else {
+    add({"--problem", flags_.problem});
+  }
+  for (const std::string& file : flags_.out) add({"--out", file});
+  add({"--ranks", std::to_string(ranks)});
+  fmt::print("again: {}\nsame shapes, generated: --problem {}\n", shell_words(again), to_line(problem));
+}
+
+nlohmann::json RunCommand::run_rank(const RankContext& context, const Config& config) {
+  const Inputs inputs = read_inputs(flags_, context.size);
+  const Problem& problem = inputs.problem;
+  const Session session(context, config, "run");
+  RankOp op(problem, session, *inputs.source);
+  op.poison();
+  const OpReport report = op.call(problem.algorithm);
+  session.finish();
+
+  const SharedBytes shared = SharedBytes::open(*context.store, kResultKey);
+  std::int64_t num_bytes = 0;
+  const auto results = result_views(problem, shared.data(), num_bytes);
+  for (int i = 0; i < static_cast<int>(results.size()); ++i) {
+    const auto idx = static_cast<std::size_t>(i);
+    const Window window = window_of_result(problem, i, context.rank);
+    take(convert(op.outputs()[idx].view(),
+                 results[idx].narrow(window.dim, window.shard.offset, window.shard.size)));
+  }
+  return {{"algorithm", to_string(report.algorithm)}, {"reason", report.reason}, {"key", report.key}};
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_run() {
+  return std::make_unique<RunCommand>();
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "problem.hpp"
+
+namespace tandem::cli {
+
+/// The lists whose product `check` runs.
+struct SweepLists {
+  std::vector<Op> ops;
+  std::vector<DType> dtypes;
+  std::vector<Algorithm> algorithms;
+  std::vector<int> ranks;
+};
+
+/// A dimension to gather or scatter, for 2-D and 3-D tensors.
+struct DimChoice {
+  int num_dims;
+  int dim;
+};
+inline constexpr DimChoice kDimChoices[] = {{2, 0}, {2, 1}, {3, 0}, {3, 1}, {3, 2}};
+
+/// `kRagged`: nothing divides; `kTiny`: fewer rows than ranks, so some shards are empty.
+enum class SizeChoice : std::uint8_t { kRagged, kTiny };
+inline constexpr SizeChoice kSizeChoices[] = {SizeChoice::kRagged, SizeChoice::kTiny};
+
+/// What else an op can do: gather with one b, or with two, biases and the gathered a; scatter by sum or mean, with or
+/// without bias.
+struct Extras {
+  bool bias;
+  bool several;  ///< two b's and the gathered a
+  coll::ReduceOp reduce;
+};
+[[nodiscard]] std::vector<Extras> extras_of(Op op);
+
+/// All problems of an op for `ranks` ranks; their `algorithm` is left open: each is run with every one of the list.
+[[nodiscard]] std::vector<Problem> problems_of(Op op, const std::vector<DType>& dtypes, int ranks);
+
+/// Number of cases of an op, as the product of its lists, and that product in words.
+[[nodiscard]] std::int64_t num_cases(Op op, const SweepLists& lists);
+[[nodiscard]] std::string product_in_words(Op op, const SweepLists& lists);
+
+}  // namespace tandem::cli

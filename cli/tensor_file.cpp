@@ -1,0 +1,69 @@
+#include "tensor_file.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <tandem/base/convert.hpp>
+#include <tandem/io/npy.hpp>
+#include <tandem/io/safetensors.hpp>
+
+#include "failure.hpp"
+
+namespace tandem::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_npy(const fs::path& path) {
+  return path.extension() == ".npy";
+}
+bool is_safetensors(const fs::path& path) {
+  return path.extension() == ".safetensors";
+}
+
+}  // namespace
+
+Tensor read_tensor_file(const std::string& spec, const std::string& flag) {
+  const std::size_t hash = spec.rfind('#');
+  const fs::path path = spec.substr(0, hash);
+  const std::string name = hash == std::string::npos ? "" : spec.substr(hash + 1);
+  if (is_npy(path)) {
+    if (!name.empty()) {
+      bad_input(fmt::format("{} {}: a .npy file holds one tensor; leave out '#{}'", flag, spec, name));
+    }
+    return take_input(io::read_npy(path), flag);
+  }
+  if (is_safetensors(path)) return take_input(io::read_safetensors(path, name), flag);
+  bad_input(fmt::format("{} {}: need a file whose name ends in .npy or .safetensors", flag, spec));
+}
+
+void check_output_file(const std::string& path) {
+  if (!is_npy(path) && !is_safetensors(path)) {
+    bad_input(fmt::format("--out {}: need a file whose name ends in .npy or .safetensors", path));
+  }
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) bad_input(fmt::format("--out {}: is a folder; name a file", path));
+  fs::path folder = fs::path(path).parent_path();
+  if (folder.empty()) folder = ".";
+  if (!fs::is_directory(folder, ignored)) {
+    bad_input(fmt::format("--out {}: folder {} is not there; make it first", path, folder.string()));
+  }
+  if (::access(folder.c_str(), W_OK | X_OK) != 0) {
+    bad_input(fmt::format("--out {}: folder {} is not writable; choose another", path, folder.string()));
+  }
+}
+
+DType stored_dtype(const std::string& path, DType dtype) {
+  return is_npy(path) ? DType::kF32 : dtype;
+}
+
+void write_tensor_file(const std::string& path, const TensorView& tensor) {
+  if (is_safetensors(path)) return take(io::write_safetensors(path, {{"out", tensor}}));
+  if (tensor.dtype == DType::kF32) return take(io::write_npy(path, tensor));
+  const Tensor widened = Tensor::host(tensor.sizes, DType::kF32);
+  take(convert(tensor, widened.view()));
+  take(io::write_npy(path, widened.view()));
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,115 @@
+"""What bench, check, demo and doctor report: rows that parse, counts that add up, lines that others accept."""
+
+import json
+import os
+import pathlib
+import re
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import cli_tool
+
+KEYS = {
+    "op", "m", "n", "k", "dtype", "world", "algorithm", "graph", "t_gemm_us", "t_own_mm_us", "t_comm_us", "t_serial_us",
+    "t_fused_us", "host_us", "tflops", "ect_us", "efficiency", "ceiling", "speedup", "wrong",
+}
+PROBLEMS = [
+    "all_gather_matmul,a=3x7x5,n=9+4,dtype=bf16,dim=1,ranks=3,algorithm=pipelined,bias=1,gathered=1,seed=7",
+    "matmul_reduce_scatter,a=5x6,n=4,dtype=f16,dim=1,ranks=2,algorithm=serial,reduce=avg,seed=3",
+]
+
+
+class Reports(unittest.TestCase):
+    def succeed(self, *arguments):
+        done = cli_tool.run(*arguments)
+        self.assertEqual(done.returncode, 0, f"tandem {' '.join(map(str, arguments))}\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    def test_bench_appends_json_rows(self):
+        with tempfile.TemporaryDirectory(prefix="cli_bench_") as folder:
+            path = os.path.join(folder, "rows.json")
+            small = ["--iterations", 2, "--warmup", 1, "--json", path]
+            for op in ("all_gather_matmul", "matmul_reduce_scatter"):
+                text = self.succeed("bench", op, "--m", "33,64", "--n", 16, "--k", 24, "--dtype", "f32,bf16",
+                                    "--algorithm", "pipelined", "--ranks", 3, *small)
+                self.assertRegex(text.splitlines()[-1], r"^# speedup over serial: worst \d+\.\d\d, mean \d+\.\d\d$")
+            self.succeed("bench", "mm", "--m", 32, "--n", 16, "--k", 24, "--ranks", 1, *small)
+            rows = [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
+        self.assertEqual(len(rows), 9)
+        for row in rows:
+            self.assertLessEqual(KEYS, set(row))
+            self.assertEqual((row["wrong"], row["graph"]), (0, False))
+            self.assertGreater(row["t_gemm_us"], 0)
+        fused = rows[0]
+        self.assertEqual((fused["op"], fused["m"], fused["n"], fused["k"], fused["dtype"], fused["world"],
+                          fused["algorithm"]), ("all_gather_matmul", 33, 16, 24, "f32", 3, "pipelined"))
+        self.assertAlmostEqual(fused["speedup"], fused["t_serial_us"] / fused["t_fused_us"], places=9)
+        self.assertAlmostEqual(fused["ect_us"], fused["t_fused_us"] - fused["t_gemm_us"], places=6)
+        self.assertAlmostEqual(fused["tflops"], 2e-6 * 33 * 16 * 24 / fused["t_fused_us"], places=9)
+        self.assertEqual((rows[-1]["op"], rows[-1]["t_fused_us"]), ("mm", None))
+
+    def test_bench_names_preset_and_scale(self):
+        text = self.succeed("bench", "matmul_reduce_scatter", "--preset", "llama3-8b", "--scale", "1/64", "--ranks", 2,
+                            "--iterations", 1, "--warmup", 0)
+        self.assertIn("# preset llama3-8b at scale 1/64", text)
+        rows = [line.split() for line in text.splitlines() if line.startswith("  ")]
+        self.assertEqual([row[1:4] for row in rows], [["64", "64", "8"], ["64", "64", "28"]])
+
+    def test_a_link_shows_the_overlap(self):
+        """With a simulated link the saved time is said; that it reaches the bound is the fused tests' affair."""
+        text = self.succeed("bench", "all_gather_matmul", "--m", 64, "--n", 32, "--k", 32, "--ranks", 3, "--algorithm",
+                            "pipelined", "--link-delay-us", 3000, "--iterations", 2, "--warmup", 1)
+        self.assertRegex(text, r"# link: saved -?\d+ us against serial; 0\.5\*\(W-1\)\*d = 3000 us (not )?reached")
+
+    def test_problem_lines_are_accepted_by_all_three(self):
+        with tempfile.TemporaryDirectory(prefix="cli_problem_") as folder:
+            for problem in PROBLEMS:
+                self.assertIn("1 cases run, 0 skipped, of 1; 0 wrong", self.succeed("check", "--problem", problem))
+                self.succeed("bench", "--problem", problem, "--iterations", 1, "--warmup", 0)
+                outs = []
+                for i in range(2 if "+" in problem else 1):
+                    outs += ["--out", os.path.join(folder, f"{i}.safetensors")]
+                text = self.succeed("run", "--problem", problem, *outs)
+                shown = re.search(r"--problem (\S+)$", text, re.MULTILINE).group(1)
+                self.assertEqual(shown, problem)
+
+    def test_check_counts_the_product_of_its_lists(self):
+        text = self.succeed("check", "--ranks", "1,3", "--dtype", "bf16", "--algorithm", "serial,pipelined")
+        counts = [int(n) for n in re.findall(r"= (\d+): ", text)]
+        self.assertEqual(counts, [1 * 5 * 2 * 2 * 2 * 2, 1 * 5 * 2 * 4 * 2 * 2])
+        self.assertIn(f"total: {sum(counts)} cases run, 0 skipped, of {sum(counts)}; 0 wrong", text)
+
+    def test_check_counts_what_cannot_run(self):
+        text = self.succeed("check", "all_gather_matmul", "--ranks", "2", "--dtype", "f32", "--algorithm", "native")
+        self.assertIn("total: 0 cases run, 20 skipped, of 20; 0 wrong", text)
+        self.assertIn("skipped: --problem all_gather_matmul,", text)
+
+    def test_demo_is_checked_and_explained(self):
+        text = self.succeed("demo", "--scale", "1/32", "--seconds", "0.2", "--ranks", "3")
+        lines = text.splitlines()
+        self.assertRegex(lines[0], r"^backend cpu \(.+\), 3 ranks \(\d+ cores?: .+\)$")
+        self.assertIn("Llama 3 8B MLP at scale 1/32 (asked for): 128 tokens, hidden 128, intermediate 448, bf16", text)
+        samples = int(re.search(r"checked: (\d+) sampled outputs", text).group(1))
+        self.assertGreaterEqual(samples, 4096)
+        self.assertEqual(len(re.findall(r"^  whole MLP ", text, re.MULTILINE)), 2)
+        self.assertIn("simulated link: ", text)
+        self.assertIn("all equal", text)
+
+    def test_doctor_finds_what_this_machine_allows(self):
+        text = self.succeed("doctor")
+        for topic in ("memfd        ok", "passing fds  ok", "futex        ok", "pidfd        ok", "two ranks    ok"):
+            self.assertIn(topic, text)
+        self.assertIn("TANDEM_OP_TIMEOUT_MS = 30000 (default)", text)
+        changed = cli_tool.run("doctor", env={"TANDEM_OP_TIMEOUT_MS": "1234"})
+        self.assertIn("TANDEM_OP_TIMEOUT_MS = 1234\n", changed.stdout)
+
+    def test_version_and_help(self):
+        self.assertRegex(self.succeed("--version"), r"^tandem \d+\.\d+\.\d+\n$")
+        for command in ([], ["demo"], ["run"], ["bench"], ["check"], ["doctor"]):
+            self.assertIn("--help", self.succeed(*command, "--help"))
+
+
+if __name__ == "__main__":
+    cli_tool.main("__main__")

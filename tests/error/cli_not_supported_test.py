@@ -1,0 +1,50 @@
+"""What is correct but not possible here: exit 4 and one line with the reason."""
+
+import os
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import cli_tool
+
+RUN = ["--a", "a.npy", "--b", "b.npy", "--out", "out.npy", "--ranks", "2"]
+SIZES = ["--m", "8", "--n", "8", "--k", "8", "--ranks", "2"]
+
+CASES = [
+    (["run", "async_input_mm", *RUN], ["async_input_mm", "not built yet"]),
+    (["run", "scaled_matmul_reduce_scatter", *RUN], ["scaled_matmul_reduce_scatter", "not built yet"]),
+    (["bench", "matmul_4bit", *SIZES], ["matmul_4bit", "not built yet"]),
+    (["check", "low_contention_all_gather"], ["low_contention_all_gather", "not built yet"]),
+    (["run", "all_gather_matmul", *RUN, "--backend", "cuda"], ["cuda", "--backend cpu"]),
+    (["run", "all_gather_matmul", *RUN, "--dtype", "f8e4m3"], ["f8e4m3", "--dtype"]),
+    (["run", "all_gather_matmul", *RUN, "--algorithm", "native"], ["native", "cpu"]),
+    (["bench", "mm", *SIZES, "--graph"], ["--graph", "CPU"]),
+    (["bench", "mm", *SIZES, "--config", "128x256"], ["128x256", "CPU"]),
+    (["graph", "fuse", "g.json"], ["graph", "not built yet"]),
+    (["program", "lower"], ["program", "not built yet"]),
+    (["trace"], ["trace", "not built yet"]),
+    (["tune"], ["tune", "not built yet"]),
+]
+
+
+class NotSupported(unittest.TestCase):
+    def test_every_case_says_why(self):
+        with tempfile.TemporaryDirectory(prefix="cli_not_supported_") as folder:
+            cli_tool.write_npy(os.path.join(folder, "a.npy"), [4, 6], [0.5] * 24)
+            cli_tool.write_npy(os.path.join(folder, "b.npy"), [6, 5], [0.5] * 30)
+            before = sorted(os.listdir(folder))
+            for arguments, words in CASES:
+                with self.subTest(" ".join(arguments)):
+                    done = cli_tool.run(*arguments, cwd=folder)
+                    shown = f"stdout: {done.stdout}\nstderr: {done.stderr}"
+                    self.assertEqual(done.returncode, 4, shown)
+                    self.assertEqual(len(done.stderr.splitlines()), 1, shown)
+                    for word in words:
+                        self.assertIn(word, done.stderr, shown)
+                    self.assertEqual(sorted(os.listdir(folder)), before, shown)
+
+
+if __name__ == "__main__":
+    cli_tool.main("__main__")
