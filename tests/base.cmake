@@ -1,0 +1,7 @@
+tandem_test(unit base_numeric SOURCES unit/base_numeric_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
+tandem_test(unit base_convert SOURCES unit/base_convert_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
+tandem_test(unit base_tensor SOURCES unit/base_tensor_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
+tandem_test(unit base_names SOURCES unit/base_names_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
+tandem_test(unit base_fault SOURCES unit/base_fault_test.cpp DEPENDS base LIBRARIES GTest::gtest_main Threads::Threads)
+tandem_test(error base_config SOURCES error/base_config_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
+tandem_test(error base_fault SOURCES error/base_fault_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)

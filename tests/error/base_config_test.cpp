@@ -1,0 +1,121 @@
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <tandem/base/config.hpp>
+#include <vector>
+
+namespace tandem {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+constexpr const char* kVariables[] = {
+    "TANDEM_LOG",     "TANDEM_OP_TIMEOUT_MS", "TANDEM_RENDEZVOUS_TIMEOUT_MS",
+    "TANDEM_SPIN_US", "TANDEM_LINK_DELAY_US", "TANDEM_ISA",
+    "TANDEM_FAULT"};
+
+class ConfigTest : public testing::Test {
+ protected:
+  ConfigTest() { clear(); }
+  ~ConfigTest() override { clear(); }
+
+  static Result<Config> with(const char* name, const char* value) {
+    clear();
+    ::setenv(name, value, 1);
+    return Config::from_environment();
+  }
+  static Config good(const char* name, const char* value) {
+    const auto config = with(name, value);
+    EXPECT_TRUE(config.has_value()) << config.error().to_string();
+    return config.value_or(Config());
+  }
+  static void expect_refused(const char* name, const char* value, const std::string& need) {
+    const auto config = with(name, value);
+    ASSERT_FALSE(config.has_value()) << name << "=" << value;
+    EXPECT_EQ(config.error().to_string(),
+              std::string("InvalidArgument: ") + name + "='" + value + "': need " + need);
+  }
+
+ private:
+  static void clear() {
+    for (const char* name : kVariables) ::unsetenv(name);
+  }
+};
+
+TEST_F(ConfigTest, DefaultsAreFiniteWithoutVariables) {
+  for (const char* name :
+       {"TANDEM_UNRELATED", "TANDEM_LOG", "TANDEM_SPIN_US", "TANDEM_FAULT", "TANDEM_ISA"}) {
+    const Config config = good(name, "");  // an empty variable counts as unset
+    EXPECT_EQ(config.log_level, LogLevel::kWarning);
+    EXPECT_EQ(config.op_timeout, milliseconds(30'000));
+    EXPECT_EQ(config.rendezvous_timeout, milliseconds(60'000));
+    EXPECT_EQ(config.spin, std::nullopt);
+    EXPECT_EQ(config.link_delay, microseconds(0));
+    EXPECT_EQ(config.isa, std::nullopt);
+    EXPECT_EQ(config.fault, "");
+  }
+  ::unsetenv("TANDEM_UNRELATED");
+}
+
+TEST_F(ConfigTest, ReadsEveryVariable) {
+  EXPECT_EQ(good("TANDEM_LOG", "debug").log_level, LogLevel::kDebug);
+  EXPECT_EQ(good("TANDEM_LOG", "info").log_level, LogLevel::kInfo);
+  EXPECT_EQ(good("TANDEM_LOG", "warning").log_level, LogLevel::kWarning);
+  EXPECT_EQ(good("TANDEM_LOG", "error").log_level, LogLevel::kError);
+  EXPECT_EQ(good("TANDEM_LOG", "off").log_level, LogLevel::kOff);
+  EXPECT_EQ(good("TANDEM_OP_TIMEOUT_MS", "1").op_timeout, milliseconds(1));
+  EXPECT_EQ(good("TANDEM_OP_TIMEOUT_MS", "86400000").op_timeout, std::chrono::hours(24));
+  EXPECT_EQ(good("TANDEM_RENDEZVOUS_TIMEOUT_MS", "250").rendezvous_timeout, milliseconds(250));
+  EXPECT_EQ(good("TANDEM_SPIN_US", "0").spin, microseconds(0));
+  EXPECT_EQ(good("TANDEM_SPIN_US", "1000000").spin, std::chrono::seconds(1));
+  EXPECT_EQ(good("TANDEM_LINK_DELAY_US", "60000000").link_delay, std::chrono::minutes(1));
+  EXPECT_EQ(good("TANDEM_ISA", "scalar").isa, "scalar");
+  EXPECT_EQ(good("TANDEM_ISA", "avx2").isa, "avx2");
+  EXPECT_EQ(good("TANDEM_ISA", "avx512").isa, "avx512");
+  EXPECT_EQ(good("TANDEM_FAULT", "put:0:*:delay:5,get:1:2:die").fault, "put:0:*:delay:5,get:1:2:die");
+}
+
+TEST_F(ConfigTest, RefusesBadCounts) {
+  struct Count {
+    const char* name;
+    std::string need;
+    std::vector<const char*> out_of_range;
+  };
+  const Count counts[] = {
+      {"TANDEM_OP_TIMEOUT_MS", "a whole number from 1 to 86400000", {"0", "86400001"}},
+      {"TANDEM_RENDEZVOUS_TIMEOUT_MS", "a whole number from 1 to 86400000", {"0", "86400001"}},
+      {"TANDEM_SPIN_US", "a whole number from 0 to 1000000", {"1000001"}},
+      {"TANDEM_LINK_DELAY_US", "a whole number from 0 to 60000000", {"60000001"}},
+  };
+  for (const Count& count : counts) {
+    for (const char* value : {"-1", "abc", "1ms", " 1", "1 ", "1.5", "0x10", "99999999999999999999", "inf"}) {
+      expect_refused(count.name, value, count.need);
+    }
+    for (const char* value : count.out_of_range) expect_refused(count.name, value, count.need);
+  }
+}
+
+TEST_F(ConfigTest, RefusesUnknownNames) {
+  for (const char* value : {"DEBUG", "warn", "1", "off "}) {
+    expect_refused("TANDEM_LOG", value, "debug, info, warning, error or off");
+  }
+  for (const char* value : {"AVX2", "sse", "avx512f"}) {
+    expect_refused("TANDEM_ISA", value, "scalar, avx2 or avx512");
+  }
+}
+
+TEST_F(ConfigTest, RefusesBadFaults) {
+  const auto config = with("TANDEM_FAULT", "put:0:1:explode");
+  ASSERT_FALSE(config.has_value());
+  EXPECT_EQ(
+      config.error().to_string(),
+      "InvalidArgument: TANDEM_FAULT: fault 'put:0:1:explode' is not of the form point:rank:nth:action[:ms] "
+      "with action die, stop, delay (needs ms) or corrupt");
+}
+
+}  // namespace
+}  // namespace tandem
