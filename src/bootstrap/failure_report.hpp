@@ -1,0 +1,16 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <tandem/base/error.hpp>
+#include <tandem/bootstrap/store.hpp>
+
+namespace tandem::bootstrap {
+
+// How a rank's error travels to the launcher: through the job's store.
+
+[[nodiscard]] Result<void> write_failure(Store& store, int rank, const Error& error);
+/// Nothing if the rank has not reported one.
+[[nodiscard]] std::optional<Error> read_failure(Store& store, int rank);
+
+}  // namespace tandem::bootstrap
