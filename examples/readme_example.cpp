@@ -1,8 +1,9 @@
 #include <cstdio>
+#include <string>
 #include <tandem/tandem.hpp>
 
-// Four ranks, here the threads of one program. Rank r holds a quarter of the rows of A and a quarter of the columns of
-// B, and gets its columns of A * B: the rows of A travel while those that have arrived are multiplied.
+// Four ranks, here the threads of one program. Rank r holds a quarter of the rows of A and a quarter of the
+// columns of B, and gets its columns of A * B: rows of A travel while those that have arrived are multiplied.
 tandem::Result<void> rank_main(tandem::Group& group) {
   const std::int64_t m = 512, n = 256, k = 384;
   const tandem::Shard rows = tandem::shard_of(m, group.size(), group.rank());
@@ -31,8 +32,8 @@ tandem::Result<void> rank_main(tandem::Group& group) {
     const float got = out.view().data_as<float>()[i];
     if (got != want) return tandem::fail(tandem::ErrorCode::kInternal, "a wrong element");
   }
-  const auto algorithm = tandem::to_string(report->algorithm);
-  std::printf("rank %d: rows of 4 ranks, %.*s\n", group.rank(), int(algorithm.size()), algorithm.data());
+  const std::string algorithm(tandem::to_string(report->algorithm)), reason(report->reason);
+  std::printf("rank %d: %s (%s)\n", group.rank(), algorithm.c_str(), reason.c_str());
   return {};
 }
 
