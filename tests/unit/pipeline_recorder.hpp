@@ -1,6 +1,7 @@
 #pragma once
 
-#include <array>
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -27,7 +28,7 @@ class RecorderStream final : public Stream {
   RecorderStream(Device& device, std::string name, CallLog& log)
       : Stream(device, 0), name_(std::move(name)), log_(log) {}
   [[nodiscard]] const std::string& name() const { return name_; }
-  void add(const std::string& call) { log_.push_back(name_ + ":" + call); }
+  void add(const std::string& call) { log_.push_back(fmt::format("{}:{}", name_, call)); }
   /// Copies into [begin, end) are called "mv", others "own".
   void set_published(const std::byte* begin, const std::byte* end) {
     begin_ = begin;
@@ -49,7 +50,7 @@ class RecorderStream final : public Stream {
   Result<void> do_record(Event&) override { return {}; }
   Result<void> do_wait(const Event&) override { return {}; }
   Result<void> do_wait(Stream& other) override {
-    log_.push_back(static_cast<RecorderStream&>(other).name() + ">" + name_);
+    log_.push_back(fmt::format("{}>{}", static_cast<RecorderStream&>(other).name(), name_));
     return {};
   }
   Result<void> do_synchronize(Deadline) override { return {}; }
@@ -127,12 +128,12 @@ class RecorderHandle final : public symm::Handle {
   Result<void> do_put_signal(Stream&, int, int, symm::Timeout) override { return {}; }
   Result<void> do_wait_signal(Stream&, int, int, symm::Timeout) override { return {}; }
   Result<void> do_barrier(Stream& stream, int channel, symm::Timeout) override {
-    static_cast<RecorderStream&>(stream).add("B" + std::to_string(channel - base_channel_));
+    static_cast<RecorderStream&>(stream).add(fmt::format("B{}", channel - base_channel_));
     return {};
   }
   Result<void> do_get(Stream& stream, const TensorView& from, const TensorView&, int peer) override {
     const std::string slot = slot_of(from.data, peer);
-    static_cast<RecorderStream&>(stream).add("get" + std::to_string(peer) + (slot.empty() ? "" : "." + slot));
+    static_cast<RecorderStream&>(stream).add(fmt::format("get{}{}{}", peer, slot.empty() ? "" : ".", slot));
     return {};
   }
 

@@ -19,7 +19,7 @@ struct Recorded {
 
 inline std::string joined(const CallLog& log) {
   std::string text;
-  for (const std::string& call : log) text += (text.empty() ? "" : " ") + call;
+  for (const std::string& call : log) text += fmt::format("{}{}", text.empty() ? "" : " ", call);
   return text;
 }
 
@@ -39,7 +39,7 @@ inline Recorded record_gather(int world, int rank, bool keep_own = true, bool in
   current.set_published(workspace.own(), workspace.own() + workspace.buffer_size_bytes());
   const auto consume = [&](std::span<const TensorView> chunks, int source, Stream& stream) -> Result<void> {
     const bool own = chunks[0].data == shard.data;
-    static_cast<RecorderStream&>(stream).add("use" + std::to_string(source) + (own ? "(own)" : ""));
+    static_cast<RecorderStream&>(stream).add(fmt::format("use{}{}", source, own ? "(own)" : ""));
     return {};
   };
   pipeline::GatherAndConsume work{.shards = std::span(&shard, 1),
@@ -67,8 +67,8 @@ inline Recorded record_scatter(int world, int rank) {
   workspace.set_slot_bytes(pipeline::aligned(5 * 3 * 4));
   const auto produce = [&](int destination, const TensorView& to, Stream& stream) -> Result<void> {
     const bool own = to.data == stack.select(0, rank).data;
-    static_cast<RecorderStream&>(stream).add("make" + std::to_string(destination) + "->" +
-                                             (own ? "out" : workspace.slot_of(to.data, rank)));
+    static_cast<RecorderStream&>(stream).add(
+        fmt::format("make{}->{}", destination, own ? "out" : workspace.slot_of(to.data, rank)));
     return {};
   };
   recorded.result = pipeline::produce_and_all_to_all(

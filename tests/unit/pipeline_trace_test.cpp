@@ -18,11 +18,11 @@ using test::Recorded;
 class Reference {
  public:
   Reference& on(bool side, const std::string& step) {
-    text_ += (text_.empty() ? "" : " ") + std::string(side ? "bk:" : "cur:") + step;
+    text_ += fmt::format("{}{}:{}", text_.empty() ? "" : " ", side ? "bk" : "cur", step);
     return *this;
   }
   Reference& raw(const std::string& step) {
-    text_ += (text_.empty() ? "" : " ") + step;
+    text_ += fmt::format("{}{}", text_.empty() ? "" : " ", step);
     return *this;
   }
   [[nodiscard]] const std::string& text() const { return text_; }
@@ -35,18 +35,18 @@ std::string reference_gather(int world, int rank, bool keep_own, bool in_place) 
   Reference all;
   all.on(false, "B0").raw("cur>bk");
   if (!in_place) all.on(false, "mv");
-  all.on(false, "B1").raw("cur>bk").on(false, "use" + std::to_string(rank) + "(own)");
+  all.on(false, "B1").raw("cur>bk").on(false, fmt::format("use{}(own)", rank));
   bool side = true;
   for (int q = rank + 1; q < rank + world; ++q, side = !side) {
-    const std::string source = std::to_string(q >= world ? q - world : q);
-    all.on(side, "get" + source).on(side, "use" + source);
+    const int source = q >= world ? q - world : q;
+    all.on(side, fmt::format("get{}", source)).on(side, fmt::format("use{}", source));
   }
-  if (keep_own) all.on(side, "own->out" + std::to_string(rank));
+  if (keep_own) all.on(side, fmt::format("own->out{}", rank));
   return all.raw("bk>cur").on(false, "B0").text();
 }
 
 std::string reference_scatter(int world, int rank) {
-  const auto wrapped = [&](int q) { return std::to_string(((q % world) + world) % world); };
+  const auto wrapped = [&](int q) { return ((q % world) + world) % world; };
   Reference all;
   all.on(false, "B0").raw("cur>bk");
   for (int s = 1; s < world; ++s) {
@@ -54,11 +54,11 @@ std::string reference_scatter(int world, int rank) {
     const std::string slot = side ? "P0" : "P1";
     const std::string barrier = side ? "B1" : "B0";
     if (s == 2) all.on(false, "nap");
-    all.on(side, "make" + wrapped(rank + s) + "->" + slot).on(side, barrier);
-    all.on(side, "get" + wrapped(rank - s) + "." + slot).on(side, barrier);
+    all.on(side, fmt::format("make{}->{}", wrapped(rank + s), slot)).on(side, barrier);
+    all.on(side, fmt::format("get{}.{}", wrapped(rank - s), slot)).on(side, barrier);
   }
   if (world == 2) all.on(false, "nap");
-  return all.on(false, "make" + std::to_string(rank) + "->out").raw("bk>cur").on(false, "B0").text();
+  return all.on(false, fmt::format("make{}->out", rank)).raw("bk>cur").on(false, "B0").text();
 }
 
 /// The handle and the streams cannot tell the own copy's target: "cur:own" for "cur:own->out1".

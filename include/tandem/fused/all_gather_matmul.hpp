@@ -15,14 +15,16 @@
 namespace tandem {
 
 struct AllGatherMatmulArgs {
-  TensorView a;                            ///< this rank's shard [..., k]; any strides
-  std::span<const TensorView> b;           ///< [k, n_i]; [gather_size, n_i] when gathering the last dim
-  int gather_dim = 0;                      ///< in [0, a.dim())
-  std::int64_t gather_size = 0;            ///< size of gather_dim over all ranks
-  std::span<const TensorView> out;         ///< one a b, with output_layout()
-  std::optional<TensorView> gathered;      ///< all of a, with gathered_layout(); left out: not kept
-  std::span<const TensorView> bias;        ///< empty, or one [n_i] a b
-  std::shared_ptr<symm::Handle> a_handle;  ///< set if `a` is symmetric memory: it is then read in place
+  TensorView a = {};                        ///< this rank's shard [..., k]; any strides
+  std::span<const TensorView> b = {};       ///< [k, n_i]; [gather_size, n_i] when gathering the last dim
+  int gather_dim = 0;                       ///< in [0, a.dim())
+  std::int64_t gather_size = 0;             ///< size of gather_dim over all ranks
+  std::span<const TensorView> out = {};     ///< one a b, with output_layout()
+  std::optional<TensorView> gathered = {};  ///< all of a, with gathered_layout(); left out: not kept
+  std::span<const TensorView> bias = {};    ///< empty, or one [n_i] a b
+  /// Set if `a` is symmetric memory, in the layout that output_layout() has for out and at the same place of the block
+  /// on every rank: peers then read it in place.
+  std::shared_ptr<symm::Handle> a_handle = {};
   Algorithm algorithm = Algorithm::kAuto;
   trace::EnqueueTrace* trace = nullptr;  ///< receives what `pipelined` enqueues
 };

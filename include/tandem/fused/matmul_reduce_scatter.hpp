@@ -14,14 +14,14 @@
 namespace tandem {
 
 struct MatmulReduceScatterArgs {
-  std::span<const TensorView> a;  ///< [..., k_j]; any strides; equal in all sizes but the last
-  std::span<const TensorView> b;  ///< [k_j, n]; as many as a
-  int scatter_dim = 0;            ///< in [0, a.dim()); the last scatters n
+  std::span<const TensorView> a = {};  ///< [..., k_j]; any strides; equal in all sizes but the last
+  std::span<const TensorView> b = {};  ///< [k_j, n]; as many as a
+  int scatter_dim = 0;                 ///< in [0, a.dim()); the last scatters n
   coll::ReduceOp reduce_op = coll::ReduceOp::kSum;
-  TensorView out;                    ///< with output_layout()
-  std::optional<TensorView> bias;    ///< [n], added once, after the mean; its own shard when n is scattered
-  std::optional<TensorView> product; ///< [..., n] contiguous: receives this rank's own sum of a_j * b_j
-  std::optional<DType> partials;     ///< type in which partial sums travel; default out's, or f32
+  TensorView out = {};                     ///< with output_layout()
+  std::optional<TensorView> bias = {};     ///< [n], also where n is scattered; added once, after the mean
+  std::optional<TensorView> product = {};  ///< [..., n] contiguous: receives this rank's own sum of a_j * b_j
+  std::optional<DType> partials = {};      ///< type in which partial sums travel; default out's, or f32
   Algorithm algorithm = Algorithm::kAuto;
   trace::EnqueueTrace* trace = nullptr;  ///< receives what `pipelined` enqueues
 };
