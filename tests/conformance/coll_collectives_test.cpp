@@ -1,0 +1,275 @@
+// The collectives on ranks that are threads: every world size, ragged and empty shards, any bits, random delays.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <random>
+#include <tandem/base/convert.hpp>
+#include <tandem/base/numeric.hpp>
+#include <tandem/base/shard.hpp>
+#include <tandem/coll/collectives.hpp>
+
+#include "support/guarded_bytes.hpp"
+#include "support/symm_rank.hpp"
+
+namespace tandem::testing {
+namespace {
+
+using coll::ReduceOp;
+
+class CollCollectives : public ::testing::TestWithParam<int> {
+ protected:
+  void run(const SymmProgram& program, const Config& config = {}) {
+    expect_ok(run_symm_ranks(GetParam(), config, program));
+  }
+};
+INSTANTIATE_TEST_SUITE_P(World, CollCollectives, ::testing::Values(1, 2, 3, 4, 8),
+                         ::testing::PrintToStringParamName());
+
+void delay_a_little(SymmRank& rank, std::mt19937& random) {
+  expect_ok(rank.stream->sleep(std::chrono::microseconds(random() % 300)));
+}
+
+// Every rank can make every rank's input.
+GuardedBytes input_of(int rank, const Dims& sizes, DType dtype, unsigned call) {
+  GuardedBytes input(sizes, dtype);
+  input.fill_random(1000 * call + static_cast<unsigned>(rank));
+  return input;
+}
+
+Result<void> gather_and_check(SymmRank& rank, std::int64_t total, DType dtype, unsigned call) {
+  constexpr std::int64_t kColumns = 5;
+  const Shard mine = shard_of(total, rank.size(), rank.rank());
+  GuardedBytes input = input_of(rank.rank(), {mine.size, kColumns}, dtype, call);
+  GuardedBytes output({total, kColumns}, dtype);
+  const coll::AllGatherArgs args{.input = input.view({mine.size, kColumns}, dtype),
+                                 .output = output.view({total, kColumns}, dtype)};
+  if (auto done = coll::all_gather(args, rank.group, *rank.stream); !done) return done;
+  if (auto done = rank.finish(); !done) return done;
+  for (int q = 0; q < rank.size(); ++q) {
+    const Shard part = shard_of(total, rank.size(), q);
+    GuardedBytes theirs = input_of(q, {part.size, kColumns}, dtype, call);
+    const std::int64_t row_bytes = kColumns * size_bytes(dtype);
+    EXPECT_EQ(std::memcmp(output.data() + part.offset * row_bytes, theirs.data(),
+                          static_cast<std::size_t>(part.size * row_bytes)),
+              0)
+        << "rank " << rank.rank() << " of " << rank.size() << ", shard " << q << " of " << total << " rows "
+        << to_string(dtype);
+  }
+  EXPECT_TRUE(output.guards_are_whole());
+  return {};
+}
+
+TEST_P(CollCollectives, AllGatherMovesAnyBitsOfAnyType) {
+  run([](SymmRank& rank) -> Result<void> {
+    std::mt19937 random(static_cast<unsigned>(rank.rank()));
+    unsigned call = 0;
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kU8, DType::kI64}) {
+      for (const std::int64_t total : {0, 1, 2, 3, 7, 8, 9, 64, 129}) {
+        delay_a_little(rank, random);
+        if (auto done = gather_and_check(rank, total, dtype, ++call); !done) return done;
+      }
+    }
+    return {};
+  });
+}
+
+float as_float(const GuardedBytes& bytes, std::int64_t idx, DType dtype) {
+  auto& writable = const_cast<GuardedBytes&>(bytes);
+  if (dtype == DType::kF32) return reinterpret_cast<float*>(writable.data())[idx];
+  const auto bits = reinterpret_cast<std::uint16_t*>(writable.data())[idx];
+  return dtype == DType::kBF16 ? to_f32(BF16{bits}) : to_f32(F16{bits});
+}
+
+void set_float(GuardedBytes& bytes, std::int64_t idx, DType dtype, float value) {
+  if (dtype == DType::kF32) {
+    reinterpret_cast<float*>(bytes.data())[idx] = value;
+  } else {
+    reinterpret_cast<std::uint16_t*>(bytes.data())[idx] =
+        dtype == DType::kBF16 ? to_bf16(value).bits : to_f16(value).bits;
+  }
+}
+
+GuardedBytes numbers_of(int rank, const Dims& sizes, DType dtype, unsigned call) {
+  GuardedBytes numbers(sizes, dtype);
+  std::mt19937 random(1000 * call + static_cast<unsigned>(rank));
+  std::uniform_real_distribution<float> uniform(-2.0F, 2.0F);
+  for (std::int64_t i = 0; i < numel(sizes); ++i) set_float(numbers, i, dtype, uniform(random));
+  return numbers;
+}
+
+struct ScatterCase {
+  std::int64_t total;
+  DType in;
+  DType out;
+  ReduceOp op;
+  bool bias;
+};
+
+// Bit for bit the sum in rank order, whatever the order of arrival.
+Result<void> scatter_and_check(SymmRank& rank, const ScatterCase& c, unsigned call) {
+  constexpr std::int64_t kColumns = 6;
+  const Dims sizes = {c.total, kColumns};
+  const Shard mine = shard_of(c.total, rank.size(), rank.rank());
+  GuardedBytes input = numbers_of(rank.rank(), sizes, c.in, call);
+  GuardedBytes bias = numbers_of(99, {kColumns}, c.out, call);
+  GuardedBytes output({mine.size, kColumns}, c.out);
+  coll::ReduceScatterArgs args{.input = input.view(sizes, c.in),
+                               .output = output.view({mine.size, kColumns}, c.out),
+                               .op = c.op,
+                               .bias = {}};
+  if (c.bias) args.bias = bias.view({kColumns}, c.out);
+  if (auto done = coll::reduce_scatter(args, rank.group, *rank.stream); !done) return done;
+  if (auto done = rank.finish(); !done) return done;
+
+  std::vector<GuardedBytes> inputs;
+  for (int q = 0; q < rank.size(); ++q) inputs.push_back(numbers_of(q, sizes, c.in, call));
+  GuardedBytes want({mine.size, kColumns}, c.out);
+  for (std::int64_t i = 0; i < mine.size * kColumns; ++i) {
+    float sum = as_float(inputs[0], mine.offset * kColumns + i, c.in);
+    for (int q = 1; q < rank.size(); ++q) {
+      sum += as_float(inputs[static_cast<std::size_t>(q)], mine.offset * kColumns + i, c.in);
+    }
+    if (c.op == ReduceOp::kAvg) sum /= static_cast<float>(rank.size());
+    if (c.bias) sum += as_float(bias, i % kColumns, c.out);
+    set_float(want, i, c.out, sum);
+    EXPECT_EQ(as_float(output, i, c.out), as_float(want, i, c.out))
+        << "rank " << rank.rank() << " of " << rank.size() << ", element " << i << ", " << c.total << " rows "
+        << to_string(c.in) << " -> " << to_string(c.out) << " " << to_string(c.op);
+  }
+  EXPECT_TRUE(output.guards_are_whole());
+  return {};
+}
+
+TEST_P(CollCollectives, ReduceScatterSumsInRankOrder) {
+  run([](SymmRank& rank) -> Result<void> {
+    std::mt19937 random(static_cast<unsigned>(rank.rank()));
+    unsigned call = 0;
+    for (const auto& [in, out] : {std::pair(DType::kF32, DType::kF32), std::pair(DType::kBF16, DType::kBF16),
+                                  std::pair(DType::kF16, DType::kF16), std::pair(DType::kBF16, DType::kF32),
+                                  std::pair(DType::kF32, DType::kF16)}) {
+      for (const std::int64_t total : {0, 1, 3, 7, 8, 9, 65}) {
+        for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg}) {
+          delay_a_little(rank, random);
+          const ScatterCase c{.total = total, .in = in, .out = out, .op = op, .bias = ++call % 2 == 0};
+          if (auto done = scatter_and_check(rank, c, call); !done) return done;
+        }
+      }
+    }
+    return {};
+  });
+}
+
+TEST_P(CollCollectives, RepeatedCallsOnTwoStreamsStayInOrder) {
+  run([](SymmRank& rank) -> Result<void> {
+    // Each call's input is the call before's output, on the other stream: any overlap or swap breaks the chain.
+    auto other = rank.device->create_stream().value();
+    Stream* const streams[] = {rank.stream.get(), other.get()};
+    const int world = rank.size();
+    std::mt19937 random(static_cast<unsigned>(rank.rank()));
+    GuardedBytes shard({3}, DType::kF32);
+    GuardedBytes all({3 * world}, DType::kF32);
+    for (std::int64_t i = 0; i < 3; ++i)
+      set_float(shard, i, DType::kF32, static_cast<float>(3 * rank.rank() + i));
+    constexpr int kRounds = 20;
+    for (int round = 0; round < kRounds; ++round) {
+      Stream& stream = *streams[round % 2];
+      Stream& next = *streams[(round + 1) % 2];
+      if (auto done = stream.sleep(std::chrono::microseconds(random() % 300)); !done) return done;
+      if (auto done = coll::all_gather(
+              {.input = shard.view({3}, DType::kF32), .output = all.view({3 * world}, DType::kF32)},
+              rank.group, stream);
+          !done) {
+        return done;
+      }
+      if (auto done = coll::reduce_scatter({.input = all.view({3 * world}, DType::kF32),
+                                            .output = shard.view({3}, DType::kF32),
+                                            .op = ReduceOp::kSum,
+                                            .bias = {}},
+                                           rank.group, next);
+          !done) {
+        return done;
+      }
+    }
+    if (auto done = rank.finish(); !done) return done;
+    if (auto done = other->synchronize(); !done) return done;
+    for (std::int64_t i = 0; i < 3; ++i) {
+      float want = static_cast<float>(3 * rank.rank() + i);
+      for (int round = 0; round < kRounds; ++round) want *= static_cast<float>(world);
+      EXPECT_EQ(as_float(shard, i, DType::kF32), want) << "rank " << rank.rank() << " of " << world;
+    }
+    return {};
+  });
+}
+
+TEST_P(CollCollectives, ProgressWordsRiseWithTheirPieces) {
+  run([](SymmRank& rank) -> Result<void> {
+    constexpr std::int64_t kRows = 4;
+    constexpr int kSplits = 2;
+    const int world = rank.size();
+    const Tensor input = rank.empty({kRows + 1, 3});
+    const auto handle = rank.meet(input);
+    // The second row on: a piece of a symmetric tensor is symmetric too.
+    const TensorView mine = input.view().narrow(0, 1, kRows);
+    for (std::int64_t i = 0; i < mine.numel(); ++i)
+      mine.data_as<float>()[i] = static_cast<float>(100 * rank.rank() + i);
+    GuardedBytes output({world * kRows, 3}, DType::kF32);
+    const Tensor progress = rank.empty({world * kSplits}, DType::kU32);
+    const coll::AllGatherWithProgressArgs args{.output = output.view({world * kRows, 3}, DType::kF32),
+                                               .input = mine,
+                                               .progress = progress.view(),
+                                               .splits_per_rank = kSplits,
+                                               .input_handle = handle};
+    for (int call = 0; call < 3; ++call) {
+      if (auto done = rank.stream->memset32(progress.view(), 0, 0, world * kSplits); !done) return done;
+      if (auto done = coll::all_gather_with_progress(args, rank.group, *rank.stream); !done) return done;
+      if (auto done = rank.finish(); !done) return done;
+      for (int word = 0; word < world * kSplits; ++word) {
+        EXPECT_EQ(progress.view().data_as<std::uint32_t>()[word], 1U) << "word " << word;
+      }
+      for (std::int64_t i = 0; i < world * kRows * 3; ++i) {
+        EXPECT_EQ(as_float(output, i, DType::kF32),
+                  static_cast<float>(100 * (i / (kRows * 3)) + i % (kRows * 3)))
+            << "rank " << rank.rank() << ", element " << i;
+      }
+      EXPECT_TRUE(output.guards_are_whole());
+    }
+    return {};
+  });
+}
+
+// The link delay makes the order of arrival visible: the own rank's words come last.
+TEST(CollProgress, SourcesArriveFromTheNextRankOnAndTheOwnLast) {
+  Config config;
+  config.link_delay = std::chrono::milliseconds(20);
+  expect_ok(run_symm_ranks(3, config, [](SymmRank& rank) -> Result<void> {
+    const Tensor input = rank.empty({8});
+    const auto handle = rank.meet(input);
+    const Tensor output = rank.empty({24});
+    const Tensor progress = rank.empty({3}, DType::kU32);
+    const coll::AllGatherWithProgressArgs args{.output = output.view(),
+                                               .input = input.view(),
+                                               .progress = progress.view(),
+                                               .splits_per_rank = 1,
+                                               .input_handle = handle};
+    if (auto done = coll::all_gather_with_progress(args, rank.group, *rank.stream); !done) return done;
+    auto word = [&](int step) {
+      return std::atomic_ref<std::uint32_t>(
+                 progress.view().data_as<std::uint32_t>()[(rank.rank() + step) % 3])
+          .load();
+    };
+    const Deadline deadline = Deadline::after(std::chrono::seconds(20));
+    while (word(3) == 0 && !deadline.expired()) {
+      const std::uint32_t own = word(3);
+      const std::uint32_t second = word(2);
+      const std::uint32_t first = word(1);  // read last, so it is at least as late
+      EXPECT_GE(first, second);
+      EXPECT_GE(second, own);
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    return rank.finish();
+  }));
+}
+
+}  // namespace
+}  // namespace tandem::testing
