@@ -196,8 +196,9 @@ TEST(Shard, IsTheChunkRule) {
         EXPECT_EQ(shard.size, want[static_cast<std::size_t>(rank)]);
         EXPECT_EQ(shard.offset, offset);
         EXPECT_LE(shard.size, shard_stride(total, world));
-        if (shard.size > 0)
+        if (shard.size > 0) {
           EXPECT_EQ(shard.offset, rank * shard_stride(total, world)) << "offsets are uniform";
+        }
         offset += shard.size;
       }
       EXPECT_EQ(offset, total);
