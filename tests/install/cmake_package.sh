@@ -5,7 +5,7 @@ source=$1
 stage=$2/install-test
 project=$stage/cmake_package
 mkdir -p "$project"
-cp "$source"/tests/install/consumer/CMakeLists.txt "$source"/examples/*.cpp "$project"
+cp "$source"/tests/install/consumer/CMakeLists.txt "$source"/examples/*.{cpp,hpp} "$project"
 cmake -S "$project" -B "$project/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$stage/prefix"
 cmake --build "$project/build"
 for program in "$project"/*.cpp; do

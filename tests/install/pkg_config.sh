@@ -12,7 +12,7 @@ cd "$programs"  # the flags must hold in any folder
 for program in "$source"/examples/*.cpp; do
   name=$(basename "$program" .cpp)
   echo "-- $name"
-  cp "$program" .
+  cp "$program" "$source"/examples/*.hpp .
   "$CXX" "${cflags[@]}" "$name.cpp" -o "$name" "${libs[@]}"
   "./$name"
 done

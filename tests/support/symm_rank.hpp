@@ -48,7 +48,9 @@ inline Result<void> run_symm_ranks(int size, const Config& config, const SymmPro
 }
 
 /// Fails the test with the error's text.
-inline void expect_ok(const Result<void>& result) { EXPECT_TRUE(result) << result.error().to_string(); }
+inline void expect_ok(const Result<void>& result) {
+  EXPECT_TRUE(result) << result.error().to_string();
+}
 
 /// The code, and a piece of the text.
 template <class T>

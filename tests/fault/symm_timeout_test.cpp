@@ -1,0 +1,174 @@
+// Signals that do not come: the error, its text, and the group afterwards.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <tandem/cpu/launch.hpp>
+#include <thread>
+
+#include "support/symm_rank.hpp"
+
+namespace tandem::testing {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// Runs `call` on rank 0 of two; rank 1 does nothing until rank 0 is done. Both groups must be poisoned with kTimeout.
+void expect_timeout(std::string_view piece,
+                    const std::function<Result<void>(SymmRank&, symm::Handle&, milliseconds)>& call) {
+  constexpr milliseconds kTimeout{300};
+  std::atomic<bool> done{false};
+  expect_ok(run_symm_ranks(2, {}, [&](SymmRank& rank) -> Result<void> {
+    const Tensor tensor = rank.empty({4});
+    const auto handle = rank.meet(tensor);
+    if (rank.rank() == 0) {
+      const auto start = steady_clock::now();
+      expect_ok(call(rank, *handle, kTimeout));
+      expect_error(rank.finish(), ErrorCode::kTimeout, piece);
+      EXPECT_GE(steady_clock::now() - start, kTimeout);
+      EXPECT_LT(steady_clock::now() - start, 10 * kTimeout);
+      done = true;
+    }
+    while (!done) std::this_thread::sleep_for(milliseconds(5));
+    expect_error(rank.group.status(), ErrorCode::kTimeout, piece);
+    expect_error(handle->barrier(*rank.stream), ErrorCode::kTimeout, piece);
+    expect_error(symm::rendezvous(rank.empty({4}), rank.group), ErrorCode::kTimeout, piece);
+    return {};
+  }));
+}
+
+TEST(SymmTimeout, BarrierThatOneRankDoesNotReach) {
+  expect_timeout("in barrier on channel 3", [](SymmRank& rank, symm::Handle& handle, milliseconds timeout) {
+    return handle.barrier(*rank.stream, 3, timeout);
+  });
+}
+
+TEST(SymmTimeout, SecondPutWithoutAWait) {
+  expect_timeout("in put_signal on channel 1",
+                 [](SymmRank& rank, symm::Handle& handle, milliseconds timeout) {
+                   return handle.put_signal(*rank.stream, 1, 1, timeout).and_then([&] {
+                     return handle.put_signal(*rank.stream, 1, 1, timeout);
+                   });
+                 });
+}
+
+TEST(SymmTimeout, WaitWithoutAPut) {
+  expect_timeout("in wait_signal on channel 0",
+                 [](SymmRank& rank, symm::Handle& handle, milliseconds timeout) {
+                   return handle.wait_signal(*rank.stream, 1, 0, timeout);
+                 });
+}
+
+TEST(SymmTimeout, WaitInAKernelPoisonsTheGroup) {
+  expect_timeout(
+      "in wait_signal on channel 9", [](SymmRank& rank, symm::Handle& handle, milliseconds timeout) {
+        const symm::KernelHandle kernel = handle.kernel_handle(timeout);
+        return cpu::launch(*rank.stream, cpu::Task([kernel, &group = rank.group]() -> Result<void> {
+          return wait_signal(kernel, 1, 9) ? Result<void>{} : group.status();
+        }));
+      });
+}
+
+TEST(SymmTimeout, KernelArgumentsOutOfRangePoisonTheGroup) {
+  expect_ok(run_symm_ranks(1, {}, [](SymmRank& rank) -> Result<void> {
+    const Tensor tensor = rank.empty({4});
+    const auto handle = rank.meet(tensor);
+    const symm::KernelHandle kernel = handle->kernel_handle();
+    EXPECT_FALSE(
+        sync_blocks(kernel, kernel.num_channels, symm::PutOrder::kRelease, symm::WaitOrder::kAcquire));
+    expect_error(rank.group.status(), ErrorCode::kInvalidArgument,
+                 "channel " + std::to_string(kernel.num_channels));
+    EXPECT_FALSE(put_signal(kernel, 1, 0));
+    EXPECT_FALSE(wait_signal(kernel, -1, 0));
+    return {};
+  }));
+}
+
+TEST(SymmFault, CorruptedSignalIsATimeoutNotAPass) {
+  Config config;
+  config.fault = "put:0:2:corrupt";
+  config.op_timeout = milliseconds(300);
+  std::atomic<int> num_timeouts{0};
+  (void)run_symm_ranks(2, config, [&](SymmRank& rank) -> Result<void> {
+    const Tensor tensor = rank.empty({4});
+    const auto handle = rank.meet(tensor);
+    for (int i = 0; i < 2; ++i) {
+      const auto enqueued = rank.rank() == 0 ? handle->put_signal(*rank.stream, 1, 0, milliseconds(5000))
+                                             : handle->wait_signal(*rank.stream, 0, 0);
+      if (!enqueued) return enqueued;
+      const auto done = rank.finish();
+      if (rank.rank() == 0 || i == 0) {
+        expect_ok(done);
+      } else {
+        expect_error(done, ErrorCode::kTimeout, "expected 1, seen 4294967295");
+        num_timeouts.fetch_add(1);
+      }
+    }
+    while (rank.group.status()) std::this_thread::sleep_for(milliseconds(5));
+    return {};
+  });
+  EXPECT_EQ(num_timeouts.load(), 1);
+}
+
+TEST(SymmFault, CorruptedGetIsVisible) {
+  Config config;
+  config.fault = "get:0:1:corrupt";
+  expect_ok(run_symm_ranks(1, config, [](SymmRank& rank) -> Result<void> {
+    const Tensor source = rank.empty({4}, DType::kU32);
+    const auto handle = rank.meet(source);
+    const auto target = rank.device->allocate_tensor({4}, DType::kU32).value();
+    for (const std::uint32_t want : {0x40U, 0U}) {
+      if (auto done = handle->get(*rank.stream, target.view(), 0); !done) return done;
+      if (auto done = rank.finish(); !done) return done;
+      EXPECT_EQ(target.view().data_as<std::uint32_t>()[0], want);
+    }
+    return {};
+  }));
+}
+
+TEST(SymmFault, RanksThatFailHalfWayDoNotHurtANewGroup) {
+  // The old group's pads are left in any state; the new group's signals must not notice.
+  for (const char* fault : {"barrier:1:2:delay:400", "wait:0:1:delay:400", "put:1:1:delay:400"}) {
+    Config config;
+    config.fault = fault;
+    config.op_timeout = milliseconds(150);
+    const auto store = make_in_process_store();
+    std::vector<std::thread> ranks;
+    for (int r = 0; r < 2; ++r) {
+      ranks.emplace_back([&, r] {
+        GroupOptions options{.rank = r, .size = 2, .name = "g", .store = store, .config = config};
+        const auto device = open_device({DeviceKind::kCpu, 0}, config).value();
+        const auto stream = device->create_stream().value();
+        const Tensor tensor = symm::empty({2}, DType::kU32, *device).value();
+        {
+          const auto group = Group::create(options).value();
+          const auto handle = symm::rendezvous(tensor, *group).value();
+          for (int i = 0; i < 3; ++i) {
+            (void)handle->barrier(*stream);
+            if (r == 1) (void)handle->put_signal(*stream, 0, 2);
+            if (r == 0) (void)handle->wait_signal(*stream, 1, 2);
+          }
+          EXPECT_FALSE(stream->synchronize()) << fault;
+          expect_error(group->status(), ErrorCode::kTimeout, "waited");
+        }
+        options.config = {};
+        const auto group = Group::create(options).value();
+        const auto handle = symm::rendezvous(tensor, *group).value();
+        for (std::uint32_t round = 1; round <= 20; ++round) {
+          expect_ok(stream->stream_write_value32(tensor.view(), r, round));
+          expect_ok(handle->barrier(*stream));
+          expect_ok(stream->synchronize());
+          const auto theirs = handle->get_buffer(1 - r, {2}, DType::kU32).value();
+          EXPECT_EQ(theirs.data_as<std::uint32_t>()[1 - r], round) << fault;
+          expect_ok(handle->barrier(*stream));
+          expect_ok(stream->synchronize());
+        }
+      });
+    }
+    for (auto& rank : ranks) rank.join();
+  }
+}
+
+}  // namespace
+}  // namespace tandem::testing

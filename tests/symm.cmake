@@ -1,0 +1,31 @@
+tandem_test(unit symm_segment SOURCES unit/symm_segment_test.cpp DEPENDS symm_cpu LIBRARIES GTest::gtest_main)
+tandem_test(unit symm_exchange SOURCES unit/symm_exchange_test.cpp DEPENDS symm LIBRARIES GTest::gtest_main)
+foreach(part IN ITEMS memory signals)
+  tandem_test(conformance symm_${part} SOURCES conformance/symm_${part}_test.cpp DEPENDS backend
+              LIBRARIES GTest::gtest_main)
+endforeach()
+tandem_test(error symm_arguments SOURCES error/symm_arguments_test.cpp DEPENDS backend LIBRARIES GTest::gtest_main)
+tandem_test(fault symm_timeout SOURCES fault/symm_timeout_test.cpp DEPENDS backend LIBRARIES GTest::gtest_main)
+tandem_test(race symm_signals SOURCES race/symm_signals_race_test.cpp DEPENDS backend LIBRARIES GTest::gtest_main)
+
+find_package(Python3 COMPONENTS Interpreter REQUIRED)
+add_test(NAME unit.symm_signal_pad_model
+         COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/models/signal_pad.py)
+set_tests_properties(unit.symm_signal_pad_model PROPERTIES LABELS unit TIMEOUT 120)
+
+# The race detector must be silent about the real orders and report each relaxed one: else its silence says nothing.
+if(TANDEM_SANITIZE MATCHES thread)
+  add_executable(test_race_symm_relaxed_mutant race/symm_relaxed_mutant.cpp)
+  target_link_libraries(test_race_symm_relaxed_mutant PRIVATE tandem_options Threads::Threads)
+  target_include_directories(test_race_symm_relaxed_mutant PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  foreach(which IN ITEMS correct put take)
+    add_test(NAME race.symm_relaxed_mutant_${which} COMMAND test_race_symm_relaxed_mutant ${which})
+    set_tests_properties(race.symm_relaxed_mutant_${which} PROPERTIES LABELS race TIMEOUT 60)
+  endforeach()
+  foreach(which IN ITEMS put take)
+    set_tests_properties(race.symm_relaxed_mutant_${which} PROPERTIES PASS_REGULAR_EXPRESSION "data race")
+  endforeach()
+endif()
+
+tandem_test(dist symm_processes SOURCES dist/symm_processes_test.cpp DEPENDS backend LIBRARIES tandem_test_support
+            TIMEOUT 300)
