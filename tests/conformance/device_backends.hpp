@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <tandem/device/device.hpp>
 #include <thread>
@@ -28,16 +29,22 @@ class Gate {
   std::atomic<bool> open_{false};
 };
 
-/// What the suite needs of a backend beyond the public interface. One entry in device_backends() makes every device
-/// test run on it.
+/// What the suite needs of a backend beyond the public interface. One entry in device_backends() makes every
+/// device test run on it.
 struct DeviceBackend {
   std::string name;
   Result<std::unique_ptr<Device>> (*open)(const Config& config);
   /// Enqueues work that lasts until `gate` opens.
   Result<void> (*hold)(Stream& stream, std::shared_ptr<Gate> gate);
-  /// Enqueues work that fails with `error`; null where a fault would end the device (then those tests are skipped).
+  /// Enqueues work that fails with `error`; null where a fault would end the device (then those tests are
+  /// skipped).
   Result<void> (*fault)(Stream& stream, const Error& error);
 };
+
+/// For the line of a failed test.
+inline void PrintTo(const DeviceBackend& backend, std::ostream* out) {
+  *out << backend.name;
+}
 
 /// All backends of this build.
 [[nodiscard]] const std::vector<DeviceBackend>& device_backends();

@@ -5,7 +5,8 @@
 
 #include "conformance/device_backends.hpp"
 
-// Stream::copy over every type and kind of layout: each element arrives, and no byte outside the destination changes.
+// Stream::copy over every type and kind of layout: each element arrives, and no byte outside the destination
+// changes.
 
 namespace tandem::test {
 namespace {

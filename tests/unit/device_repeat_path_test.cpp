@@ -12,8 +12,8 @@
 
 #include "device/cpu/cpu_device.hpp"
 
-// Enqueueing allocates nothing once a stream's ring is as long as the work needs: the counting operators below see
-// every allocation of this program.
+// Enqueueing allocates nothing once a stream's ring is as long as the work needs: the counting operators
+// below see every allocation of this program.
 
 namespace {
 std::atomic<std::int64_t> num_allocations{0};
@@ -96,7 +96,8 @@ TEST_F(RepeatPath, AllocatesNothing) {
   constexpr std::int64_t kRounds = 200;
   for (std::int64_t i = 0; i < kRounds; ++i) ASSERT_TRUE(enqueue_round());
   ASSERT_TRUE(synchronize());
-  // A first round that ran as fast as it was enqueued may have left a ring short: give it the length it can need.
+  // A first round that ran as fast as it was enqueued may have left a ring short: give it the length it can
+  // need.
   const std::int64_t before_growth = num_allocations;
   for (Stream* stream : {stream_.get(), other_.get(), *device_->side_stream()}) {
     ASSERT_TRUE(stream->sleep(std::chrono::milliseconds(20)).has_value());

@@ -64,8 +64,9 @@ class Task {
   const Operations* operations_ = nullptr;
 };
 
-/// Enqueues host code on a CPU stream: the CPU's kernel launch. An Error it returns becomes the stream's, an exception
-/// it throws is kInternal. What it captured is destroyed before it counts as done, also when it is skipped.
+/// Enqueues host code on a CPU stream: the CPU's kernel launch. An Error it returns becomes the stream's, an
+/// exception it throws is kInternal. What it captured is destroyed before it counts as done, also when it is
+/// skipped.
 /// Errors: kInvalidArgument if `stream` is not a CPU stream or the task is empty.
 [[nodiscard]] Result<void> launch(Stream& stream, Task task);
 

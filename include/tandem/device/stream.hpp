@@ -12,9 +12,9 @@ namespace tandem {
 
 class Device;
 
-/// A queue of work on one device, done in order. Every call checks its arguments now, enqueues and returns; a fault
-/// met while the work runs is returned by synchronize(), and what was queued behind it is skipped. One host
-/// thread at a time may enqueue.
+/// A queue of work on one device, done in order. Every call checks its arguments now, enqueues and returns; a
+/// fault met while the work runs is returned by synchronize(), and what was queued behind it is skipped. One
+/// host thread at a time may enqueue.
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -43,16 +43,16 @@ class Stream {
   [[nodiscard]] Result<void> sleep(std::chrono::nanoseconds duration);
 
   [[nodiscard]] Result<void> record(Event& event);
-  /// Later work here waits for the event's last record, and fails with the fault that the record is behind; no wait
-  /// if it was never recorded. The wait takes place even behind a fault of this stream, so that memory that others
-  /// still work on is not taken for free.
+  /// Later work here waits for the event's last record, and fails with the fault that the record is behind;
+  /// no wait if it was never recorded. The wait takes place even behind a fault of this stream, so that
+  /// memory that others still work on is not taken for free.
   [[nodiscard]] Result<void> wait(const Event& event);
   /// The same for all that is enqueued on `other` so far. Either stream may go before the other.
   [[nodiscard]] Result<void> wait(Stream& other);
 
-  /// Blocks the host until all is done. Errors: the first fault since the last call; kTimeout. A fault that is
-  /// returned is forgotten: here, by events, and by the streams whose fault this one met in a wait, unless they
-  /// skipped more since. After kTimeout nothing is.
+  /// Blocks the host until all is done. Errors: the first fault since the last call; kTimeout. A fault that
+  /// is returned is forgotten: here, by events, and by the streams whose fault this one met in a wait, unless
+  /// they skipped more since. After kTimeout nothing is.
   [[nodiscard]] Result<void> synchronize(Deadline deadline = Deadline::never());
 
   /// Whether work is being recorded for replay instead of run; allocation and rendezvous refuse then.
