@@ -6,8 +6,10 @@ stage=$2/install-test
 programs=$stage/pkg_config
 mkdir -p "$programs"
 export PKG_CONFIG_PATH=$stage/prefix/$TANDEM_LIBDIR/pkgconfig
-read -ra cflags <<<"$(pkg-config --cflags tandem)"
-read -ra libs <<<"$(pkg-config --libs tandem)"
+cflags=$(pkg-config --cflags tandem)
+libs=$(pkg-config --libs tandem)
+read -ra cflags <<<"$cflags"
+read -ra libs <<<"$libs"
 cd "$programs"  # the flags must hold in any folder
 for program in "$source"/examples/*.cpp; do
   name=$(basename "$program" .cpp)
