@@ -1,10 +1,11 @@
 // Agreement on collective calls, over the slots of the control memory.
 //
-// A slot's payload is written before its sequence word (release) and read after it (acquire), so a reader of the word
-// sees the whole payload of that call. The payload can not change under the reader: the next call that uses the slot
-// is kNumAgreementSlots later, and its writer first waits until every rank's `agreed` has reached the old call
-// (release/acquire again). The reader raises its own `agreed` only after it has finished reading. This also holds for
-// a reader that finds a *later* call in another slot: its own `agreed` is below that call.
+// A slot's payload is written before its sequence word (release) and read after it (acquire), so a reader of
+// the word sees the whole payload of that call. The payload can not change under the reader: the next call
+// that uses the slot is kNumAgreementSlots later, and its writer first waits until every rank's `agreed` has
+// reached the old call (release/acquire again). The reader raises its own `agreed` only after it has finished
+// reading. This also holds for a reader that finds a *later* call in another slot: its own `agreed` is below
+// that call.
 #include <algorithm>
 #include <cstring>
 
@@ -16,9 +17,12 @@ namespace tandem::bootstrap {
 namespace {
 
 /// Wrap-safe order of sequence numbers.
-bool is_reached(std::uint64_t seen, std::uint64_t wanted) { return static_cast<std::int64_t>(seen - wanted) >= 0; }
+bool is_reached(std::uint64_t seen, std::uint64_t wanted) {
+  return static_cast<std::int64_t>(seen - wanted) >= 0;
+}
 
-/// The rank's slot for `sequence`, or for a later call if the rank has skipped this one; null if it is not there yet.
+/// The rank's slot for `sequence`, or for a later call if the rank has skipped this one; null if it is not
+/// there yet.
 const AgreementSlot* find_slot(const RankArea& area, std::uint64_t sequence, std::uint64_t& seen) {
   const AgreementSlot& slot = area.slots[sequence % kNumAgreementSlots];
   seen = slot.sequence.load(std::memory_order_acquire);
@@ -124,7 +128,8 @@ Error GroupControl::disagreement(std::uint64_t sequence) const {
 
 Result<void> GroupControl::wait_agreed(std::uint64_t sequence, Deadline deadline) {
   const WaitInfo info{.what = "agree"};
-  return wait(info, deadline, [&] { return is_reached(own().agreed.load(std::memory_order_acquire), sequence); });
+  return wait(info, deadline,
+              [&] { return is_reached(own().agreed.load(std::memory_order_acquire), sequence); });
 }
 
 void GroupControl::refuse(std::uint64_t sequence, const Error& why) {

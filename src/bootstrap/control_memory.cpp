@@ -15,7 +15,9 @@ namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-constexpr std::size_t header_bytes() { return (sizeof(ControlHeader) + 63) / 64 * 64; }
+constexpr std::size_t header_bytes() {
+  return (sizeof(ControlHeader) + 63) / 64 * 64;
+}
 
 std::size_t total_bytes(int num_ranks) {
   return header_bytes() + static_cast<std::size_t>(num_ranks) * sizeof(RankArea);
@@ -24,9 +26,11 @@ std::size_t total_bytes(int num_ranks) {
 Result<UniqueFd> create_sealed_file(std::size_t num_bytes) {
   UniqueFd file(::memfd_create("tandem-control", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file.valid()) {
-    return fail(ErrorCode::kDriver, fmt::format("control memory: memfd_create failed with errno {}", errno), errno);
+    return fail(ErrorCode::kDriver, fmt::format("control memory: memfd_create failed with errno {}", errno),
+                errno);
   }
-  int error = EINTR;  // posix_fallocate, unlike ftruncate, fails now instead of with SIGBUS at the first store
+  int error =
+      EINTR;  // posix_fallocate, unlike ftruncate, fails now instead of with SIGBUS at the first store
   while (error == EINTR) error = ::posix_fallocate(file.get(), 0, static_cast<off_t>(num_bytes));
   if (error != 0) {
     const auto code = error == ENOSPC || error == ENOMEM ? ErrorCode::kOutOfMemory : ErrorCode::kDriver;
@@ -50,8 +54,8 @@ Result<std::shared_ptr<ControlMemory>> ControlMemory::map(int fd, int num_ranks)
   const int flags = fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED;
   void* const address = ::mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
   if (address == MAP_FAILED) {
-    return fail(ErrorCode::kOutOfMemory, fmt::format("control memory: cannot map {} bytes, errno {}", num_bytes, errno),
-                errno);
+    return fail(ErrorCode::kOutOfMemory,
+                fmt::format("control memory: cannot map {} bytes, errno {}", num_bytes, errno), errno);
   }
   return std::shared_ptr<ControlMemory>(new ControlMemory(address, num_ranks));
 }
@@ -67,16 +71,15 @@ void ControlMemory::initialise(const ControlIdentity& identity, std::span<const 
   }
 }
 
-Result<std::shared_ptr<ControlMemory>> ControlMemory::create_for_threads(const ControlIdentity& identity,
-                                                                         std::span<const ProcessId> processes) {
+Result<std::shared_ptr<ControlMemory>> ControlMemory::create_for_threads(
+    const ControlIdentity& identity, std::span<const ProcessId> processes) {
   TANDEM_ASSIGN(auto memory, map(-1, identity.num_ranks));
   memory->initialise(identity, processes);
   return memory;
 }
 
-Result<std::shared_ptr<ControlMemory>> ControlMemory::create_for_processes(const ControlIdentity& identity,
-                                                                           std::span<const ProcessId> processes,
-                                                                           UniqueFd& file) {
+Result<std::shared_ptr<ControlMemory>> ControlMemory::create_for_processes(
+    const ControlIdentity& identity, std::span<const ProcessId> processes, UniqueFd& file) {
   TANDEM_ASSIGN(file, create_sealed_file(total_bytes(identity.num_ranks)));
   TANDEM_ASSIGN(auto memory, map(file.get(), identity.num_ranks));
   memory->initialise(identity, processes);
@@ -89,13 +92,16 @@ Result<std::shared_ptr<ControlMemory>> ControlMemory::open(UniqueFd file, const 
   };
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) return refuse(fmt::format("fstat failed with errno {}", errno));
-  if (!S_ISREG(status.st_mode)) return refuse(fmt::format("it is not a memory file (mode {:o})", status.st_mode));
+  if (!S_ISREG(status.st_mode))
+    return refuse(fmt::format("it is not a memory file (mode {:o})", status.st_mode));
   const auto need_bytes = total_bytes(expected.num_ranks);
   if (static_cast<std::size_t>(status.st_size) != need_bytes) {
-    return refuse(fmt::format("it has {} bytes, need {} for {} ranks", status.st_size, need_bytes, expected.num_ranks));
+    return refuse(
+        fmt::format("it has {} bytes, need {} for {} ranks", status.st_size, need_bytes, expected.num_ranks));
   }
   const int seals = ::fcntl(file.get(), F_GET_SEALS);
-  if (seals < 0 || (seals & kSeals) != kSeals) return refuse(fmt::format("it has seals {}, need {}", seals, kSeals));
+  if (seals < 0 || (seals & kSeals) != kSeals)
+    return refuse(fmt::format("it has seals {}, need {}", seals, kSeals));
 
   TANDEM_ASSIGN(auto memory, map(file.get(), expected.num_ranks));
   const ControlHeader& header = memory->header();
@@ -105,11 +111,14 @@ Result<std::shared_ptr<ControlMemory>> ControlMemory::open(UniqueFd file, const 
   }
   if (header.identity.num_ranks != expected.num_ranks || header.identity.nonce != expected.nonce) {
     return refuse(fmt::format("it belongs to another group ({} ranks, nonce {:x}; need {}, {:x})",
-                              header.identity.num_ranks, header.identity.nonce, expected.num_ranks, expected.nonce));
+                              header.identity.num_ranks, header.identity.nonce, expected.num_ranks,
+                              expected.nonce));
   }
   return memory;
 }
 
-ControlMemory::~ControlMemory() { ::munmap(address_, total_bytes(num_ranks_)); }
+ControlMemory::~ControlMemory() {
+  ::munmap(address_, total_bytes(num_ranks_));
+}
 
 }  // namespace tandem::bootstrap

@@ -14,10 +14,11 @@
 
 namespace tandem::bootstrap {
 
-// The layout that all ranks of a group map. Words are atomics; everything else is payload, written before the word
-// that announces it and not changed until all readers are known to be done (each place says how).
+// The layout that all ranks of a group map. Words are atomics; everything else is payload, written before the
+// word that announces it and not changed until all readers are known to be done (each place says how).
 
-/// The group's first error. `state` goes 0 -> 1 by compare-and-swap (whoever wins writes) -> 2 (readable, final).
+/// The group's first error. `state` goes 0 -> 1 by compare-and-swap (whoever wins writes) -> 2 (readable,
+/// final).
 struct ErrorRecord {
   static constexpr std::uint32_t kNone = 0, kWriting = 1, kSet = 2;
   std::atomic<std::uint32_t> state{kNone};
@@ -27,9 +28,9 @@ struct ErrorRecord {
   char text[4064] = {};
 };
 
-/// What one rank says about one call. A slot is reused for `sequence + kNumAgreementSlots` only after every rank has
-/// finished with `sequence` (its `agreed` says so), so whoever reads the payload after the word can not meet the next
-/// writer.
+/// What one rank says about one call. A slot is reused for `sequence + kNumAgreementSlots` only after every
+/// rank has finished with `sequence` (its `agreed` says so), so whoever reads the payload after the word can
+/// not meet the next writer.
 struct alignas(64) AgreementSlot {
   std::atomic<std::uint64_t> sequence{0};
   std::uint32_t is_refusal = 0;
@@ -37,7 +38,8 @@ struct alignas(64) AgreementSlot {
 };
 inline constexpr std::uint64_t kNumAgreementSlots = 4;
 
-/// One piece of what a rank gives to an exchange. The owner writes round n after every rank has taken round n - 1.
+/// One piece of what a rank gives to an exchange. The owner writes round n after every rank has taken round n
+/// - 1.
 struct alignas(64) ExchangeSlot {
   static constexpr std::size_t kPieceBytes = 1024;
   std::atomic<std::uint64_t> posted{0};
@@ -50,8 +52,8 @@ struct alignas(64) ExchangeSlot {
 struct alignas(64) RankArea {
   Doorbell doorbell;
   std::atomic<std::uint32_t> left{0};
-  ProcessId process;                      ///< written before the memory is shared
-  std::atomic<std::uint64_t> agreed{0};   ///< last call whose agreement this rank has finished
+  ProcessId process;                     ///< written before the memory is shared
+  std::atomic<std::uint64_t> agreed{0};  ///< last call whose agreement this rank has finished
   static constexpr int kNumWaits = 8;
   std::atomic<std::int32_t> waits_for[kNumWaits] = {};  ///< peer + 1 of a thread's wait, 0 if free
   AgreementSlot slots[kNumAgreementSlots];
@@ -62,7 +64,7 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "the words are sh
 /// What a group's control memory is made of; the receiver checks it.
 struct ControlIdentity {
   std::int32_t num_ranks = 1;
-  std::uint64_t nonce = 0;            ///< of this life of the group
+  std::uint64_t nonce = 0;           ///< of this life of the group
   std::uint64_t first_sequence = 1;  ///< number of the first call; tests start near the wrap-around
 };
 
@@ -79,15 +81,15 @@ struct ControlHeader {
 class ControlMemory {
  public:
   /// For ranks that are threads of this process.
-  [[nodiscard]] static Result<std::shared_ptr<ControlMemory>> create_for_threads(const ControlIdentity& identity,
-                                                                                 std::span<const ProcessId> processes);
+  [[nodiscard]] static Result<std::shared_ptr<ControlMemory>> create_for_threads(
+      const ControlIdentity& identity, std::span<const ProcessId> processes);
   /// For ranks that are processes: also a file to hand to them, sealed against any change of its size.
-  [[nodiscard]] static Result<std::shared_ptr<ControlMemory>> create_for_processes(const ControlIdentity& identity,
-                                                                                   std::span<const ProcessId> processes,
-                                                                                   UniqueFd& file);
-  /// Maps what rank 0 sent. Errors: kInvalidArgument for a file that is not control memory of `expected`: another kind of
-  /// file, another size, not sealed, another group.
-  [[nodiscard]] static Result<std::shared_ptr<ControlMemory>> open(UniqueFd file, const ControlIdentity& expected);
+  [[nodiscard]] static Result<std::shared_ptr<ControlMemory>> create_for_processes(
+      const ControlIdentity& identity, std::span<const ProcessId> processes, UniqueFd& file);
+  /// Maps what rank 0 sent. Errors: kInvalidArgument for a file that is not control memory of `expected`:
+  /// another kind of file, another size, not sealed, another group.
+  [[nodiscard]] static Result<std::shared_ptr<ControlMemory>> open(UniqueFd file,
+                                                                   const ControlIdentity& expected);
 
   ~ControlMemory();
   ControlMemory(const ControlMemory&) = delete;

@@ -34,7 +34,8 @@ GroupControl::Culprit GroupControl::find_culprit(int peer) const {
   for (int steps = 0; steps < size(); ++steps) {
     const int next = waited_for_by(current);
     if (next < 0) return {current, fmt::format("{} waits for nobody", describe_rank(current))};
-    if (next == rank()) return {current, fmt::format("{} waits for rank {}: a circle", describe_rank(current), rank())};
+    if (next == rank())
+      return {current, fmt::format("{} waits for rank {}: a circle", describe_rank(current), rank())};
     current = next;
   }
   return {peer, fmt::format("{} is in a circle of waits", describe_rank(peer))};
@@ -61,7 +62,8 @@ std::string GroupControl::describe_timeout(const Wait& wait, std::chrono::nanose
     for (int r = 0; r < size(); ++r) {
       if (!(*wait.has_come)(r)) missing.push_back(r);
     }
-    text += fmt::format("; not there: {} {}", missing.size() == 1 ? "rank" : "ranks", fmt::join(missing, ", "));
+    text +=
+        fmt::format("; not there: {} {}", missing.size() == 1 ? "rank" : "ranks", fmt::join(missing, ", "));
   }
   if (!culprit.why.empty()) text += "; " + culprit.why;
   return text;

@@ -24,8 +24,8 @@ void Doorbell::ring_always() {
 }
 
 void Sleeper::sleep(std::chrono::nanoseconds longest) {
-  // FUTEX_WAIT's timeout is relative and on the monotonic clock. EINTR, EAGAIN (the bell has moved) and ETIMEDOUT
-  // mean the same here: look again.
+  // FUTEX_WAIT's timeout is relative and on the monotonic clock. EINTR, EAGAIN (the bell has moved) and
+  // ETIMEDOUT mean the same here: look again.
   constexpr std::chrono::nanoseconds kLongest = std::chrono::hours(1);
   const auto ns = std::min(longest, kLongest).count();
   const timespec timeout{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};

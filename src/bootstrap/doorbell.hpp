@@ -9,10 +9,11 @@ namespace tandem::bootstrap {
 /// One rank's futex word and the number of its threads that sleep on it. Protocol, argument and model:
 /// docs/design/waiting.md.
 ///
-/// A waiter registers (sleepers + 1), reads the bell, looks once more, sleeps on that bell value. A ringer stores its
-/// signal, then reads `sleepers` by a read-modify-write and, if anybody is there, bumps the bell and wakes.
-/// Both touch `sleepers` by read-modify-writes of one object, which have one order: if the waiter's comes first the
-/// ringer sees it; if the ringer's comes first the waiter's acquires it, and its last look sees the signal.
+/// A waiter registers (sleepers + 1), reads the bell, looks once more, sleeps on that bell value. A ringer
+/// stores its signal, then reads `sleepers` by a read-modify-write and, if anybody is there, bumps the bell
+/// and wakes. Both touch `sleepers` by read-modify-writes of one object, which have one order: if the
+/// waiter's comes first the ringer sees it; if the ringer's comes first the waiter's acquires it, and its
+/// last look sees the signal.
 struct alignas(64) Doorbell {
   std::atomic<std::uint32_t> bell{0};
   std::atomic<std::uint32_t> sleepers{0};

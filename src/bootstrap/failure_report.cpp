@@ -14,7 +14,9 @@ struct ReportHead {
   std::int64_t native_code = 0;
 };
 
-std::string report_key(int rank) { return fmt::format("tandem/job/failure/{}", rank); }
+std::string report_key(int rank) {
+  return fmt::format("tandem/job/failure/{}", rank);
+}
 
 }  // namespace
 
@@ -33,9 +35,10 @@ std::optional<Error> read_failure(Store& store, int rank) {
   if (!bytes || bytes->size() < sizeof(head)) return std::nullopt;
   std::memcpy(&head, bytes->data(), sizeof(head));
   const auto code = std::clamp(head.code, 0, static_cast<std::int32_t>(ErrorCode::kInternal));
-  return Error(static_cast<ErrorCode>(code),
-               std::string(reinterpret_cast<const char*>(bytes->data()) + sizeof(head), bytes->size() - sizeof(head)),
-               head.native_code);
+  return Error(
+      static_cast<ErrorCode>(code),
+      std::string(reinterpret_cast<const char*>(bytes->data()) + sizeof(head), bytes->size() - sizeof(head)),
+      head.native_code);
 }
 
 }  // namespace tandem::bootstrap

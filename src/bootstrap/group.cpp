@@ -21,13 +21,14 @@ Result<void> check(const GroupOptions& options) {
                  options.size - 1);
   }
   if (options.name.empty() || options.name.size() > kLongestName) {
-    return failf(ErrorCode::kInvalidArgument, "group: a name of {} characters, need 1 to {}", options.name.size(),
-                 kLongestName);
+    return failf(ErrorCode::kInvalidArgument, "group: a name of {} characters, need 1 to {}",
+                 options.name.size(), kLongestName);
   }
   if (!options.store) return failf(ErrorCode::kInvalidArgument, "group '{}': no store", options.name);
   if (options.config.rendezvous_timeout.count() <= 0 || options.config.op_timeout.count() <= 0) {
-    return failf(ErrorCode::kInvalidArgument, "group '{}': rendezvous timeout {} ms, op timeout {} ms, need both > 0",
-                 options.name, options.config.rendezvous_timeout.count(), options.config.op_timeout.count());
+    return failf(ErrorCode::kInvalidArgument,
+                 "group '{}': rendezvous timeout {} ms, op timeout {} ms, need both > 0", options.name,
+                 options.config.rendezvous_timeout.count(), options.config.op_timeout.count());
   }
   return {};
 }
@@ -44,12 +45,24 @@ Result<std::unique_ptr<Group>> Group::create(const GroupOptions& options) {
   return std::unique_ptr<Group>(new Group(std::move(impl)));
 }
 
-int Group::rank() const { return impl_->options.rank; }
-int Group::size() const { return impl_->options.size; }
-const std::string& Group::name() const { return impl_->options.name; }
-const Config& Group::config() const { return impl_->options.config; }
-const FaultPlan& Group::faults() const { return impl_->faults; }
-Store& Group::store() const { return *impl_->store; }
+int Group::rank() const {
+  return impl_->options.rank;
+}
+int Group::size() const {
+  return impl_->options.size;
+}
+const std::string& Group::name() const {
+  return impl_->options.name;
+}
+const Config& Group::config() const {
+  return impl_->options.config;
+}
+const FaultPlan& Group::faults() const {
+  return impl_->faults;
+}
+Store& Group::store() const {
+  return *impl_->store;
+}
 
 Result<std::unique_ptr<Group>> Group::subgroup(std::span<const int> ranks, std::string_view name) {
   GroupOptions options = impl_->options;
@@ -57,7 +70,8 @@ Result<std::unique_ptr<Group>> Group::subgroup(std::span<const int> ranks, std::
   options.rank = -1;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (ranks[i] < 0 || ranks[i] >= size()) {
-      return failf(ErrorCode::kInvalidArgument, "subgroup '{}': rank {}, need 0 to {}", name, ranks[i], size() - 1);
+      return failf(ErrorCode::kInvalidArgument, "subgroup '{}': rank {}, need 0 to {}", name, ranks[i],
+                   size() - 1);
     }
     if (std::count(ranks.begin(), ranks.end(), ranks[i]) > 1) {
       return failf(ErrorCode::kInvalidArgument, "subgroup '{}': rank {} is named twice", name, ranks[i]);
@@ -65,7 +79,8 @@ Result<std::unique_ptr<Group>> Group::subgroup(std::span<const int> ranks, std::
     if (ranks[i] == rank()) options.rank = static_cast<int>(i);
   }
   if (options.rank < 0) {
-    return failf(ErrorCode::kInvalidArgument, "subgroup '{}': rank {} is not among its ranks {}", name, rank(), ranks);
+    return failf(ErrorCode::kInvalidArgument, "subgroup '{}': rank {} is not among its ranks {}", name,
+                 rank(), ranks);
   }
   TANDEM_TRY(status());
   // Disjoint subgroups may carry one name: the members are part of the full one.
@@ -75,9 +90,13 @@ Result<std::unique_ptr<Group>> Group::subgroup(std::span<const int> ranks, std::
   return std::unique_ptr<Group>(new Group(std::move(impl)));
 }
 
-Result<void> Group::status() const { return impl_->control->status(); }
+Result<void> Group::status() const {
+  return impl_->control->status();
+}
 
-void Group::poison(const Error& error, int culprit) { impl_->control->poison(error, culprit); }
+void Group::poison(const Error& error, int culprit) {
+  impl_->control->poison(error, culprit);
+}
 
 Result<std::vector<Store::Bytes>> Group::all_gather(std::span<const std::byte> mine, std::string_view what) {
   return impl_->control->exchange(mine, what, Deadline::after(impl_->options.config.rendezvous_timeout));
@@ -85,10 +104,13 @@ Result<std::vector<Store::Bytes>> Group::all_gather(std::span<const std::byte> m
 
 std::shared_ptr<void>& Group::extension_slot(std::string_view key) {
   auto& extensions = impl_->extensions;
-  const auto found = std::find_if(extensions.begin(), extensions.end(), [&](const auto& e) { return e.first == key; });
+  const auto found =
+      std::find_if(extensions.begin(), extensions.end(), [&](const auto& e) { return e.first == key; });
   return found != extensions.end() ? found->second : extensions.emplace_back(key, nullptr).second;
 }
 
-bootstrap::Control& bootstrap::control_of(Group& group) { return *group.impl().control; }
+bootstrap::Control& bootstrap::control_of(Group& group) {
+  return *group.impl().control;
+}
 
 }  // namespace tandem

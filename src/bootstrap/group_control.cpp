@@ -50,7 +50,8 @@ GroupControl::GroupControl(std::shared_ptr<ControlMemory> memory, const Options&
 
 GroupControl::Look GroupControl::look(const Wait& wait) const {
   if (wait.ready()) return Look::kReady;
-  if (memory_->header().error.state.load(std::memory_order_acquire) != ErrorRecord::kNone) return Look::kPoisoned;
+  if (memory_->header().error.state.load(std::memory_order_acquire) != ErrorRecord::kNone)
+    return Look::kPoisoned;
   const int peer = wait.info.peer;
   if (peer >= 0 && memory_->rank(peer).left.load(std::memory_order_acquire) != 0) {
     // What the peer did before it left counts.
@@ -91,19 +92,20 @@ Result<void> GroupControl::wait_slowly(const Wait& wait) {
 Result<void> GroupControl::give_up(const Wait& wait, Look result, Deadline::Clock::time_point started) {
   const int peer = wait.info.peer;
   if (result == Look::kPeerLeft) {
-    poison(Error(ErrorCode::kPeerLost, fmt::format("rank {} waited in {} for {}, which has left the group", rank(),
-                                                   wait.info.what, describe_rank(peer))),
+    poison(Error(ErrorCode::kPeerLost, fmt::format("rank {} waited in {} for {}, which has left the group",
+                                                   rank(), wait.info.what, describe_rank(peer))),
            peer);
   }
   if (result == Look::kExpired) {
     const Culprit culprit = find_culprit(peer);
-    poison(Error(ErrorCode::kTimeout, describe_timeout(wait, Deadline::Clock::now() - started, culprit)), culprit.rank);
+    poison(Error(ErrorCode::kTimeout, describe_timeout(wait, Deadline::Clock::now() - started, culprit)),
+           culprit.rank);
   }
   return status();
 }
 
-Result<void> GroupControl::wait_for_ranks(const char* what, Deadline deadline, FunctionRef<bool(int)> has_come,
-                                          FunctionRef<bool()> interrupted) {
+Result<void> GroupControl::wait_for_ranks(const char* what, Deadline deadline,
+                                          FunctionRef<bool(int)> has_come, FunctionRef<bool()> interrupted) {
   for (int r = 0; r < size(); ++r) {
     const auto ready = [&] { return has_come(r) || interrupted(); };
     if (ready()) continue;
@@ -113,7 +115,9 @@ Result<void> GroupControl::wait_for_ranks(const char* what, Deadline deadline, F
   return {};
 }
 
-void GroupControl::ring(int peer) { memory_->rank(peer).doorbell.ring(); }
+void GroupControl::ring(int peer) {
+  memory_->rank(peer).doorbell.ring();
+}
 
 void GroupControl::ring_everybody() {
   for (int r = 0; r < size(); ++r) ring(r);

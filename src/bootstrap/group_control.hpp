@@ -14,8 +14,8 @@
 
 namespace tandem::bootstrap {
 
-/// How long to spin before sleeping: about what a wake-up costs when every rank has a core, next to nothing when ranks
-/// share cores (docs/design/waiting.md has the measurements). `configured` overrides.
+/// How long to spin before sleeping: about what a wake-up costs when every rank has a core, next to nothing
+/// when ranks share cores (docs/design/waiting.md has the measurements). `configured` overrides.
 [[nodiscard]] std::chrono::nanoseconds spin_duration(int num_ranks, int num_cores,
                                                      std::optional<std::chrono::microseconds> configured);
 
@@ -32,18 +32,20 @@ class GroupControl final : public Control {
 
   [[nodiscard]] int rank() const override { return options_.rank; }
   [[nodiscard]] int size() const override { return memory_->num_ranks(); }
-  [[nodiscard]] Result<void> wait(const WaitInfo& info, Deadline deadline, FunctionRef<bool()> ready) override;
+  [[nodiscard]] Result<void> wait(const WaitInfo& info, Deadline deadline,
+                                  FunctionRef<bool()> ready) override;
   void ring(int peer) override;
   [[nodiscard]] std::uint64_t next_sequence() override { return next_sequence_.fetch_add(1); }
-  [[nodiscard]] Result<void> agree(std::uint64_t sequence, const Fingerprint& mine, Deadline deadline) override;
+  [[nodiscard]] Result<void> agree(std::uint64_t sequence, const Fingerprint& mine,
+                                   Deadline deadline) override;
   [[nodiscard]] Result<void> wait_agreed(std::uint64_t sequence, Deadline deadline) override;
   void refuse(std::uint64_t sequence, const Error& why) override;
   [[nodiscard]] Result<void> status() const override;
   void poison(const Error& error, int culprit) override;
 
   /// Every rank's bytes in rank order. Collective; one thread of a rank at a time.
-  [[nodiscard]] Result<std::vector<Store::Bytes>> exchange(std::span<const std::byte> mine, std::string_view what,
-                                                           Deadline deadline);
+  [[nodiscard]] Result<std::vector<Store::Bytes>> exchange(std::span<const std::byte> mine,
+                                                           std::string_view what, Deadline deadline);
   /// Tells the others that this rank uses the group no more.
   void leave();
   /// For the monitor: the process of `rank` has ended. Nothing to report if it had left before.
@@ -77,7 +79,8 @@ class GroupControl final : public Control {
                                              const Culprit& culprit) const;
   [[nodiscard]] std::string describe_rank(int rank) const;
 
-  Result<void> post(std::uint64_t sequence, bool is_refusal, const Fingerprint& fingerprint, Deadline deadline);
+  Result<void> post(std::uint64_t sequence, bool is_refusal, const Fingerprint& fingerprint,
+                    Deadline deadline);
   void finish_agreement(std::uint64_t sequence, const Fingerprint& fingerprint);
   Error disagreement(std::uint64_t sequence) const;
 

@@ -44,7 +44,7 @@ Result<std::unique_ptr<Group::Impl>> Group::Impl::create(const GroupOptions& opt
 }
 
 Group::Impl::~Impl() {
-  watches.clear();  // no news of deaths from here on
+  watches.clear();                                    // no news of deaths from here on
   while (!extensions.empty()) extensions.pop_back();  // they may use the control memory
   if (control) control->leave();
 }
@@ -95,7 +95,8 @@ Result<void> Group::Impl::publish_control(std::uint64_t nonce, const std::vector
 
 Result<void> Group::Impl::join(Deadline deadline) {
   TANDEM_ASSIGN(const auto invitation,
-                bootstrap::ask_to_join(*options.store, key_prefix(), Candidate::self(options.rank, options.size), deadline));
+                bootstrap::ask_to_join(*options.store, key_prefix(),
+                                       Candidate::self(options.rank, options.size), deadline));
   shared_store = options.store;
   if (invitation.file_store) {
     TANDEM_ASSIGN(shared_store, open_local_store(*invitation.file_store, deadline));
@@ -118,15 +119,16 @@ void Group::Impl::use(std::shared_ptr<ControlMemory> mapped) {
   control = std::make_unique<GroupControl>(
       memory, GroupControl::Options{options.rank, spin, options.config.op_timeout});
   const std::string prefix = fmt::format("{}{:x}/", key_prefix(), memory->header().identity.nonce);
-  store = std::make_shared<bootstrap::GroupStore>(shared_store, prefix, [raw = control.get()] { return raw->status(); });
+  store = std::make_shared<bootstrap::GroupStore>(shared_store, prefix,
+                                                  [raw = control.get()] { return raw->status(); });
 }
 
 Result<void> Group::Impl::watch_peers() {
   const bootstrap::ProcessId& self = memory->rank(options.rank).process;
   for (int r = 0; r < options.size; ++r) {
     const bootstrap::ProcessId& peer = memory->rank(r).process;
-    // Threads of this process live and die with it. A pid of another namespace means nothing here: such a rank's
-    // death shows as a timeout.
+    // Threads of this process live and die with it. A pid of another namespace means nothing here: such a
+    // rank's death shows as a timeout.
     if (peer == self || peer.pid_namespace != self.pid_namespace) continue;
     if (!monitor) {
       TANDEM_ASSIGN(monitor, bootstrap::PeerMonitor::create());

@@ -34,7 +34,8 @@ class Group::Impl {
   std::shared_ptr<bootstrap::PeerMonitor> monitor;
   std::vector<std::unique_ptr<bootstrap::PeerMonitor::Watch>> watches;
   std::shared_ptr<Store> store;  ///< shared_store under this life's own keys
-  std::list<std::pair<std::string, std::shared_ptr<void>>> extensions;  ///< a list: making one may make others
+  std::list<std::pair<std::string, std::shared_ptr<void>>>
+      extensions;  ///< a list: making one may make others
 
  private:
   Impl() = default;

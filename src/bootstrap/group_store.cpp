@@ -26,9 +26,13 @@ Result<std::int64_t> GroupStore::add(std::string_view key, std::int64_t delta) {
   return store_->add(full(key), delta);
 }
 
-Result<void> GroupStore::erase(std::string_view key) { return store_->erase(full(key)); }
+Result<void> GroupStore::erase(std::string_view key) {
+  return store_->erase(full(key));
+}
 
-Result<void> GroupStore::set_file(std::string_view key, int fd) { return store_->set_file(full(key), fd); }
+Result<void> GroupStore::set_file(std::string_view key, int fd) {
+  return store_->set_file(full(key), fd);
+}
 
 Result<UniqueFd> GroupStore::get_file(std::string_view key, Deadline deadline) {
   return get_in_slices(deadline, [&](Deadline slice) { return store_->get_file(full(key), slice); });

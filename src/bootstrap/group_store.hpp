@@ -7,7 +7,8 @@
 
 namespace tandem::bootstrap {
 
-/// A view on another store: every key gets a prefix, and a blocking get ends early once the group has an error.
+/// A view on another store: every key gets a prefix, and a blocking get ends early once the group has an
+/// error.
 class GroupStore final : public Store {
  public:
   using Status = std::function<Result<void>()>;

@@ -82,7 +82,8 @@ Result<void> Job::Impl::start() {
   TANDEM_ASSIGN(server_, LocalStoreServer::create());
   store_ = server_->local();
   wake_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!wake_.valid()) return fail(ErrorCode::kDriver, fmt::format("job: eventfd failed with errno {}", errno), errno);
+  if (!wake_.valid())
+    return fail(ErrorCode::kDriver, fmt::format("job: eventfd failed with errno {}", errno), errno);
   children_.resize(static_cast<std::size_t>(options_.ranks));
   outcome_.ranks.resize(children_.size());
 
@@ -107,7 +108,8 @@ Result<void> Job::Impl::start() {
 Result<void> Job::Impl::start_all(const sigset_t& mask) {
   for (int r = 0; r < options_.ranks; ++r) {
     TANDEM_ASSIGN(const UniqueFd connection, server_->connect_pair());
-    bootstrap::RankProgram program{options_.program, {program_name(options_.program)}, connection.get(), mask};
+    bootstrap::RankProgram program{
+        options_.program, {program_name(options_.program)}, connection.get(), mask};
     program.arguments.push_back(
         fmt::format("{}{}:{}:{}", bootstrap::kRankArgument, connection.get(), r, options_.ranks));
     program.arguments.insert(program.arguments.end(), options_.arguments.begin(), options_.arguments.end());
@@ -121,7 +123,8 @@ Result<void> Job::Impl::start_all(const sigset_t& mask) {
 
 void Job::Impl::run() {
   const auto some_run = [&] {
-    return std::any_of(children_.begin(), children_.end(), [](const Child& child) { return child.is_running; });
+    return std::any_of(children_.begin(), children_.end(),
+                       [](const Child& child) { return child.is_running; });
   };
   while (some_run()) {
     wait_for_news();
@@ -174,9 +177,10 @@ void Job::Impl::reap(int rank) {
   outcome.rank = rank;
   if (got < 0) {
     outcome.exit_code = 255;
-    outcome.error = Error(ErrorCode::kDriver, fmt::format("rank {} ended, but its exit code is lost (errno {}): does this "
-                                                          "program ignore SIGCHLD?",
-                                                          rank, errno));
+    outcome.error = Error(ErrorCode::kDriver,
+                          fmt::format("rank {} ended, but its exit code is lost (errno {}): does this "
+                                      "program ignore SIGCHLD?",
+                                      rank, errno));
   } else if (WIFSIGNALED(status)) {
     outcome.signal = WTERMSIG(status);
   } else {
@@ -223,7 +227,8 @@ std::string Job::Impl::describe_running() const {
   for (int r = 0; r < options_.ranks; ++r) {
     const auto stat = bootstrap::read_process_stat(pid(r));
     if (!stat || stat->is_dead()) continue;
-    text += fmt::format("{}rank {} (pid {}{})", text.empty() ? "" : ", ", r, pid(r), stat->is_stopped() ? ", stopped" : "");
+    text += fmt::format("{}rank {} (pid {}{})", text.empty() ? "" : ", ", r, pid(r),
+                        stat->is_stopped() ? ", stopped" : "");
   }
   return text;
 }
@@ -264,9 +269,15 @@ Result<std::unique_ptr<Job>> Job::start(const LaunchOptions& options) {
   return std::unique_ptr<Job>(new Job(std::move(impl)));
 }
 
-Result<JobOutcome> Job::wait(Deadline deadline) { return impl_->wait(deadline); }
-pid_t Job::pid(int rank) const { return impl_->pid(rank); }
-Store& Job::store() const { return impl_->store(); }
+Result<JobOutcome> Job::wait(Deadline deadline) {
+  return impl_->wait(deadline);
+}
+pid_t Job::pid(int rank) const {
+  return impl_->pid(rank);
+}
+Store& Job::store() const {
+  return impl_->store();
+}
 
 Result<void> JobOutcome::status() const {
   if (first_failed < 0) return {};

@@ -21,9 +21,11 @@ Result<void> parse(std::string_view text, int (&numbers)[3]) {
   for (int i = 0; i < 3; ++i) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), numbers[i]);
     const bool is_last = i == 2;
-    const bool ends_well = is_last ? end == text.data() + text.size() : end != text.data() + text.size() && *end == ':';
+    const bool ends_well =
+        is_last ? end == text.data() + text.size() : end != text.data() + text.size() && *end == ':';
     if (error != std::errc() || numbers[i] < 0 || !ends_well) {
-      return failf(ErrorCode::kInvalidArgument, "{}{}: need <fd>:<rank>:<size>; only a job's launcher passes this",
+      return failf(ErrorCode::kInvalidArgument,
+                   "{}{}: need <fd>:<rank>:<size>; only a job's launcher passes this",
                    bootstrap::kRankArgument, whole);
     }
     if (!is_last) text.remove_prefix(static_cast<std::size_t>(end - text.data()) + 1);

@@ -38,21 +38,24 @@ Result<Listener> Listener::create() {
   std::error_code no_directory;
   const auto temporary = std::filesystem::temp_directory_path(no_directory);
   if (no_directory) {
-    return failf(ErrorCode::kUnsupported, "store: no temporary directory ({}): set TMPDIR to one", no_directory.message());
+    return failf(ErrorCode::kUnsupported, "store: no temporary directory ({}): set TMPDIR to one",
+                 no_directory.message());
   }
   std::string directory = temporary / "tandem-XXXXXX";
   sockaddr_un address{};
   constexpr std::size_t kLongest = sizeof(address.sun_path) - 1;
   if (const std::size_t length = directory.size() + std::strlen("/store"); length > kLongest) {
     return failf(ErrorCode::kUnsupported,
-                 "store: a socket below '{}' would have a path of {} characters, at most {}: set TMPDIR to a shorter one",
+                 "store: a socket below '{}' would have a path of {} characters, at most {}: set TMPDIR to a "
+                 "shorter one",
                  temporary.string(), length, kLongest);
   }
   if (::mkdtemp(directory.data()) == nullptr) {  // mode 0700
-    return fail(ErrorCode::kDriver,
-                fmt::format("store: cannot make a directory below '{}', errno {}: set TMPDIR to a writable one",
-                            temporary.string(), errno),
-                errno);
+    return fail(
+        ErrorCode::kDriver,
+        fmt::format("store: cannot make a directory below '{}', errno {}: set TMPDIR to a writable one",
+                    temporary.string(), errno),
+        errno);
   }
   Listener listener;
   listener.directory_ = directory;
@@ -64,7 +67,8 @@ Result<Listener> Listener::create() {
   if (!listener.socket_.valid() ||
       ::bind(listener.socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
       ::listen(listener.socket_.get(), kBacklog) != 0) {
-    return fail(ErrorCode::kDriver, fmt::format("store: cannot listen at '{}', errno {}", path, errno), errno);
+    return fail(ErrorCode::kDriver, fmt::format("store: cannot listen at '{}', errno {}", path, errno),
+                errno);
   }
   listener.path_ = path;
   return listener;

@@ -73,7 +73,8 @@ class LocalStoreClient final : public Store {
   }
   Result<UniqueFd> get_file(std::string_view key, Deadline deadline) override {
     TANDEM_ASSIGN(Message reply, request_in_slices(MessageType::kGetFile, key, deadline));
-    if (!reply.file.valid()) return failf(ErrorCode::kParse, "store: no file came with the reply for '{}'", key);
+    if (!reply.file.valid())
+      return failf(ErrorCode::kParse, "store: no file came with the reply for '{}'", key);
     return std::move(reply.file);
   }
 
@@ -87,12 +88,14 @@ class LocalStoreClient final : public Store {
       auto reply = request({.type = type, .number = std::min(left, kSlice).count()}, key, {});
       if (reply || reply.error().code() != ErrorCode::kTimeout || is_broken_) return reply;
       if (!deadline.expired()) continue;
-      const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::Clock::now() - started);
+      const auto waited =
+          std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::Clock::now() - started);
       return failf(ErrorCode::kTimeout, "store: key '{}' was not set within {} ms", key, waited.count());
     }
   }
 
-  Result<Message> request(MessageHead head, std::string_view key, std::span<const std::byte> value, int file = -1) {
+  Result<Message> request(MessageHead head, std::string_view key, std::span<const std::byte> value,
+                          int file = -1) {
     const std::lock_guard turn(turn_);
     if (is_broken_) return fail(ErrorCode::kPeerLost, "store: the connection to its server is lost");
     head.id = ++last_id_;
@@ -107,7 +110,8 @@ class LocalStoreClient final : public Store {
                 std::string(reinterpret_cast<const char*>(reply->value.data()), reply->value.size()));
   }
 
-  Result<Message> exchange(const MessageHead& head, std::string_view key, std::span<const std::byte> value, int file) {
+  Result<Message> exchange(const MessageHead& head, std::string_view key, std::span<const std::byte> value,
+                           int file) {
     TANDEM_TRY(bootstrap::send_message(socket_.get(), head, key, value, file));
     const auto deadline = Deadline::after(kReplyTimeout);
     for (;;) {
@@ -139,18 +143,21 @@ Result<UniqueFd> connect_to(const std::string& path, Deadline deadline) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
-    return failf(ErrorCode::kInvalidArgument, "store: the socket path '{}' has {} characters, at most {}", path,
-                 path.size(), sizeof(address.sun_path) - 1);
+    return failf(ErrorCode::kInvalidArgument, "store: the socket path '{}' has {} characters, at most {}",
+                 path, path.size(), sizeof(address.sun_path) - 1);
   }
   std::memcpy(address.sun_path, path.data(), path.size());
   UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket.valid()) return fail(ErrorCode::kDriver, fmt::format("store: socket failed with errno {}", errno), errno);
+  if (!socket.valid())
+    return fail(ErrorCode::kDriver, fmt::format("store: socket failed with errno {}", errno), errno);
   while (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
     if (errno == EINTR) continue;
     if (errno != EAGAIN) {  // EAGAIN: too many clients wait to be accepted
-      return fail(ErrorCode::kDriver, fmt::format("store: cannot connect to '{}': errno {}", path, errno), errno);
+      return fail(ErrorCode::kDriver, fmt::format("store: cannot connect to '{}': errno {}", path, errno),
+                  errno);
     }
-    if (deadline.expired()) return failf(ErrorCode::kTimeout, "store: '{}' does not accept connections", path);
+    if (deadline.expired())
+      return failf(ErrorCode::kTimeout, "store: '{}' does not accept connections", path);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return socket;
@@ -164,7 +171,9 @@ Result<std::shared_ptr<Store>> greet(UniqueFd socket, const std::string& token) 
 
 }  // namespace
 
-Result<std::shared_ptr<Store>> open_local_store(UniqueFd connection) { return greet(std::move(connection), ""); }
+Result<std::shared_ptr<Store>> open_local_store(UniqueFd connection) {
+  return greet(std::move(connection), "");
+}
 
 Result<std::shared_ptr<Store>> open_local_store(const LocalStoreAddress& address, Deadline deadline) {
   TANDEM_ASSIGN(UniqueFd socket, connect_to(address.path, deadline));

@@ -43,7 +43,8 @@ std::vector<UniqueFd> take_files(msghdr& message) {
 Result<Message> parse(std::span<const std::byte> packet, std::vector<UniqueFd> files) {
   Message message;
   if (packet.size() < sizeof(MessageHead)) {
-    return failf(ErrorCode::kParse, "store: a packet of {} bytes, need at least {}", packet.size(), sizeof(MessageHead));
+    return failf(ErrorCode::kParse, "store: a packet of {} bytes, need at least {}", packet.size(),
+                 sizeof(MessageHead));
   }
   std::memcpy(&message.head, packet.data(), sizeof(MessageHead));
   const MessageHead& head = message.head;
@@ -54,7 +55,8 @@ Result<Message> parse(std::span<const std::byte> packet, std::vector<UniqueFd> f
     return failf(ErrorCode::kParse, "store: a packet of {} bytes with magic {:x}, key {} and value {} bytes",
                  packet.size(), head.magic, key_bytes, value_bytes);
   }
-  if (files.size() > 1) return failf(ErrorCode::kParse, "store: {} files in one message, at most one", files.size());
+  if (files.size() > 1)
+    return failf(ErrorCode::kParse, "store: {} files in one message, at most one", files.size());
   packet = packet.subspan(sizeof(MessageHead));
   message.key.assign(reinterpret_cast<const char*>(packet.data()), key_bytes);
   packet = packet.subspan(key_bytes);
@@ -65,11 +67,12 @@ Result<Message> parse(std::span<const std::byte> packet, std::vector<UniqueFd> f
 
 }  // namespace
 
-Result<void> send_message(int socket, MessageHead head, std::string_view key, std::span<const std::byte> value,
-                          int file) {
+Result<void> send_message(int socket, MessageHead head, std::string_view key,
+                          std::span<const std::byte> value, int file) {
   if (key.size() > kMaxKeyBytes || value.size() > kMaxValueBytes) {
-    return failf(ErrorCode::kInvalidArgument, "store: a key of {} bytes and a value of {} bytes, at most {} and {}",
-                 key.size(), value.size(), kMaxKeyBytes, kMaxValueBytes);
+    return failf(ErrorCode::kInvalidArgument,
+                 "store: a key of {} bytes and a value of {} bytes, at most {} and {}", key.size(),
+                 value.size(), kMaxKeyBytes, kMaxValueBytes);
   }
   head.key_bytes = static_cast<std::uint16_t>(key.size());
   head.value_bytes = static_cast<std::uint32_t>(value.size());
@@ -114,10 +117,12 @@ Result<std::optional<Message>> receive_message(int socket) {
   if (count == 0) return fail(ErrorCode::kPeerLost, "store: the other end has closed the connection");
   // MSG_CTRUNC also when this process has no file descriptor left: the file would be missing silently.
   if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
-    return failf(ErrorCode::kParse, "store: a packet was cut off (flags {:x}): too long, or no file descriptor left",
+    return failf(ErrorCode::kParse,
+                 "store: a packet was cut off (flags {:x}): too long, or no file descriptor left",
                  static_cast<unsigned>(message.msg_flags));
   }
-  TANDEM_ASSIGN(Message parsed, parse(std::span(packet).first(static_cast<std::size_t>(count)), std::move(files)));
+  TANDEM_ASSIGN(Message parsed,
+                parse(std::span(packet).first(static_cast<std::size_t>(count)), std::move(files)));
   return std::optional(std::move(parsed));
 }
 

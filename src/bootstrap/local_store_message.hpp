@@ -12,8 +12,8 @@
 
 namespace tandem::bootstrap {
 
-// What a LocalStoreServer and its clients say to each other: one SOCK_SEQPACKET packet a message, at most one open
-// file beside it. A client has one request under way and gets one reply for it.
+// What a LocalStoreServer and its clients say to each other: one SOCK_SEQPACKET packet a message, at most one
+// open file beside it. A client has one request under way and gets one reply for it.
 
 enum class MessageType : std::uint16_t { kHello = 1, kSet, kGet, kAdd, kErase, kSetFile, kGetFile, kReply };
 
@@ -41,14 +41,14 @@ struct Message {
 inline constexpr std::size_t kMaxKeyBytes = 1024;
 inline constexpr std::size_t kMaxValueBytes = std::size_t{64} << 10;
 
-/// Sends one packet; `file` is -1 for none. Never raises SIGPIPE. Errors: kPeerLost when the other end is gone,
-/// kDriver otherwise (EAGAIN on a non-blocking socket included).
+/// Sends one packet; `file` is -1 for none. Never raises SIGPIPE. Errors: kPeerLost when the other end is
+/// gone, kDriver otherwise (EAGAIN on a non-blocking socket included).
 [[nodiscard]] Result<void> send_message(int socket, MessageHead head, std::string_view key,
                                         std::span<const std::byte> value, int file = -1);
 
 /// Receives one packet; nothing if the socket is non-blocking and has none.
-/// Errors: kPeerLost at the end of the connection; kParse for a packet that is no message, has more than one file, or
-/// whose files were cut off. Files that came with a refused packet are closed.
+/// Errors: kPeerLost at the end of the connection; kParse for a packet that is no message, has more than one
+/// file, or whose files were cut off. Files that came with a refused packet are closed.
 [[nodiscard]] Result<std::optional<Message>> receive_message(int socket);
 
 }  // namespace tandem::bootstrap

@@ -29,7 +29,9 @@ bool is_own_user(int socket) {
   return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == ::geteuid();
 }
 
-std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text.data(), text.size())); }
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
 
 }  // namespace
 
@@ -43,10 +45,18 @@ Result<std::unique_ptr<LocalStoreServer>> LocalStoreServer::create() {
   return std::unique_ptr<LocalStoreServer>(new LocalStoreServer(std::move(impl)));
 }
 
-Result<UniqueFd> LocalStoreServer::connect_pair() { return impl_->connect_pair(); }
-Result<LocalStoreAddress> LocalStoreServer::listen(int expected_clients) { return impl_->listen(expected_clients); }
-std::int64_t LocalStoreServer::num_refused() const { return impl_->num_refused(); }
-std::shared_ptr<Store> LocalStoreServer::local() const { return impl_->local(); }
+Result<UniqueFd> LocalStoreServer::connect_pair() {
+  return impl_->connect_pair();
+}
+Result<LocalStoreAddress> LocalStoreServer::listen(int expected_clients) {
+  return impl_->listen(expected_clients);
+}
+std::int64_t LocalStoreServer::num_refused() const {
+  return impl_->num_refused();
+}
+std::shared_ptr<Store> LocalStoreServer::local() const {
+  return impl_->local();
+}
 
 // ---- called by other threads ----
 
@@ -56,7 +66,8 @@ LocalStoreServer::Impl::Impl(std::shared_ptr<UniqueFd> wake)
 
 Result<std::unique_ptr<LocalStoreServer::Impl>> LocalStoreServer::Impl::create() {
   auto wake = std::make_shared<UniqueFd>(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!wake->valid()) return fail(ErrorCode::kDriver, fmt::format("store: eventfd failed with errno {}", errno), errno);
+  if (!wake->valid())
+    return fail(ErrorCode::kDriver, fmt::format("store: eventfd failed with errno {}", errno), errno);
   std::unique_ptr<Impl> impl(new Impl(wake));
   impl->store_->on_set([wake] { ::eventfd_write(wake->get(), 1); });
   // The application's signals are for its own threads.
@@ -78,7 +89,9 @@ LocalStoreServer::Impl::~Impl() {
   thread_.join();
 }
 
-void LocalStoreServer::Impl::notify() { ::eventfd_write(wake_->get(), 1); }
+void LocalStoreServer::Impl::notify() {
+  ::eventfd_write(wake_->get(), 1);
+}
 
 Result<UniqueFd> LocalStoreServer::Impl::connect_pair() {
   int ends[2];
@@ -100,12 +113,14 @@ Result<UniqueFd> LocalStoreServer::Impl::connect_pair() {
 
 Result<LocalStoreAddress> LocalStoreServer::Impl::listen(int expected_clients) {
   if (expected_clients < 1) {
-    return failf(ErrorCode::kInvalidArgument, "store: {} expected clients, need at least 1", expected_clients);
+    return failf(ErrorCode::kInvalidArgument, "store: {} expected clients, need at least 1",
+                 expected_clients);
   }
   LocalStoreAddress address;
   {
     const std::lock_guard lock(mutex_);
-    if (listener_) return failf(ErrorCode::kInvalidArgument, "store: already listening at '{}'", listener_->path());
+    if (listener_)
+      return failf(ErrorCode::kInvalidArgument, "store: already listening at '{}'", listener_->path());
     TANDEM_ASSIGN(token_, bootstrap::make_token());
     TANDEM_ASSIGN(listener_, bootstrap::Listener::create());
     num_expected_ = expected_clients;
@@ -159,7 +174,8 @@ int LocalStoreServer::Impl::poll_timeout_ms() const {
     if (!connection.has_greeted) next = Deadline::earlier(next, connection.greet_until);
   }
   constexpr std::chrono::milliseconds kLongest{3'600'000};
-  return static_cast<int>(std::min(kLongest, std::chrono::ceil<std::chrono::milliseconds>(next.remaining())).count());
+  return static_cast<int>(
+      std::min(kLongest, std::chrono::ceil<std::chrono::milliseconds>(next.remaining())).count());
 }
 
 void LocalStoreServer::Impl::accept_waiting() {
@@ -173,8 +189,9 @@ void LocalStoreServer::Impl::accept_waiting() {
       if (errno == EMFILE || errno == ENFILE) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       return;
     }
-    const auto num_strangers = std::count_if(connections_.begin(), connections_.end(),
-                                             [](const Connection& c) { return c.needs_token && !c.has_greeted; });
+    const auto num_strangers =
+        std::count_if(connections_.begin(), connections_.end(),
+                      [](const Connection& c) { return c.needs_token && !c.has_greeted; });
     if (!is_own_user(socket.get()) || static_cast<std::size_t>(num_strangers) >= kMaxStrangers) {
       ++num_refused_;
       continue;
@@ -212,8 +229,9 @@ void LocalStoreServer::Impl::read(Connection& connection) {
 void LocalStoreServer::Impl::greet(Connection& connection, const Message& hello) {
   if (hello.head.type != MessageType::kHello) return close_as_stranger(connection);
   if (hello.head.number != MessageHead::kProtocolVersion) {
-    reply(connection, hello, failf(ErrorCode::kMismatch, "store: the client speaks version {}, the server {}",
-                                   hello.head.number, MessageHead::kProtocolVersion));
+    reply(connection, hello,
+          failf(ErrorCode::kMismatch, "store: the client speaks version {}, the server {}", hello.head.number,
+                MessageHead::kProtocolVersion));
     return close_as_stranger(connection);
   }
   const std::lock_guard lock(mutex_);
@@ -275,14 +293,16 @@ bool LocalStoreServer::Impl::answer_get(Connection& connection, const Message& r
     if (bytes->size() <= bootstrap::kMaxValueBytes) {
       send(connection, head, *bytes);
     } else {
-      reply(connection, request, failf(ErrorCode::kInvalidArgument, "store: key '{}' holds {} bytes, at most {} can be sent",
-                                       request.key, bytes->size(), bootstrap::kMaxValueBytes));
+      reply(connection, request,
+            failf(ErrorCode::kInvalidArgument, "store: key '{}' holds {} bytes, at most {} can be sent",
+                  request.key, bytes->size(), bootstrap::kMaxValueBytes));
     }
   } else if (request.head.type == MessageType::kGetFile && file != nullptr) {
     send(connection, head, {}, (*file)->get());
   } else {
-    reply(connection, request, failf(ErrorCode::kInvalidArgument,
-                                     "store: key '{}' holds a value of another kind (bytes or file)", request.key));
+    reply(connection, request,
+          failf(ErrorCode::kInvalidArgument, "store: key '{}' holds a value of another kind (bytes or file)",
+                request.key));
   }
   return true;
 }
@@ -295,7 +315,8 @@ void LocalStoreServer::Impl::reply(Connection& connection, const Message& reques
   send(connection, head, bytes_of(text).first(std::min(text.size(), bootstrap::kMaxValueBytes)));
 }
 
-void LocalStoreServer::Impl::send(Connection& connection, MessageHead head, std::span<const std::byte> value, int file) {
+void LocalStoreServer::Impl::send(Connection& connection, MessageHead head, std::span<const std::byte> value,
+                                  int file) {
   // A client that does not read its one reply is no client.
   if (!bootstrap::send_message(connection.socket.get(), head, {}, value, file)) connection.is_closed = true;
 }

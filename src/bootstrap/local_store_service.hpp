@@ -29,7 +29,8 @@ class LocalStoreServer::Impl {
   [[nodiscard]] std::shared_ptr<Store> local() const { return store_; }
 
  private:
-  /// A stranger until it has greeted. A get that finds nothing stays pending until the key comes or its slice is over.
+  /// A stranger until it has greeted. A get that finds nothing stays pending until the key comes or its slice
+  /// is over.
   struct Connection {
     UniqueFd socket;
     bool needs_token = false;
@@ -53,7 +54,8 @@ class LocalStoreServer::Impl {
   /// True if the reply has been sent.
   bool answer_get(Connection& connection, const bootstrap::Message& request);
   void reply(Connection& connection, const bootstrap::Message& request, const Result<std::int64_t>& outcome);
-  void send(Connection& connection, bootstrap::MessageHead head, std::span<const std::byte> value, int file = -1);
+  void send(Connection& connection, bootstrap::MessageHead head, std::span<const std::byte> value,
+            int file = -1);
   void close_as_stranger(Connection& connection);
   void remove_closed();
 

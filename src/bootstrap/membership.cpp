@@ -11,15 +11,26 @@ namespace {
 
 using Bytes = Store::Bytes;
 
-std::string seat_key(const std::string& prefix, int rank) { return fmt::format("{}seat/{}", prefix, rank); }
-std::string ticket_key(const std::string& prefix, std::int64_t n) { return fmt::format("{}ticket/{}", prefix, n); }
-std::string answer_key(const std::string& prefix, std::int64_t n) { return fmt::format("{}answer/{}", prefix, n); }
-std::string gone_key(const std::string& prefix, std::int64_t n) { return fmt::format("{}gone/{}", prefix, n); }
+std::string seat_key(const std::string& prefix, int rank) {
+  return fmt::format("{}seat/{}", prefix, rank);
+}
+std::string ticket_key(const std::string& prefix, std::int64_t n) {
+  return fmt::format("{}ticket/{}", prefix, n);
+}
+std::string answer_key(const std::string& prefix, std::int64_t n) {
+  return fmt::format("{}answer/{}", prefix, n);
+}
+std::string gone_key(const std::string& prefix, std::int64_t n) {
+  return fmt::format("{}gone/{}", prefix, n);
+}
 
 /// Counts up with every ticket that rank 0 has read, over all lives of the name.
-std::string cursor_key(const std::string& prefix) { return prefix + "cursor"; }
+std::string cursor_key(const std::string& prefix) {
+  return prefix + "cursor";
+}
 
-/// An answer: a fixed head, then text. code < 0: welcome, text is the file store's "token path" if there is one.
+/// An answer: a fixed head, then text. code < 0: welcome, text is the file store's "token path" if there is
+/// one.
 struct AnswerHead {
   std::int32_t code = -1;
   std::int64_t native_code = 0;
@@ -36,7 +47,8 @@ Bytes pack(const AnswerHead& head, const std::string& text) {
 Result<Invitation> unpack(const Bytes& bytes) {
   AnswerHead head;
   if (bytes.size() < sizeof(head)) {
-    return failf(ErrorCode::kMismatch, "group: rank 0 answered with {} bytes, need {}", bytes.size(), sizeof(head));
+    return failf(ErrorCode::kMismatch, "group: rank 0 answered with {} bytes, need {}", bytes.size(),
+                 sizeof(head));
   }
   std::memcpy(&head, bytes.data(), sizeof(head));
   std::string text(reinterpret_cast<const char*>(bytes.data()) + sizeof(head), bytes.size() - sizeof(head));
@@ -56,8 +68,9 @@ std::string_view host_of(const Candidate& candidate) {
 }
 
 Error missing_ranks(const std::vector<int>& missing, int size) {
-  return Error(ErrorCode::kTimeout, fmt::format("group: {} {} of {} did not come in time",
-                                                missing.size() == 1 ? "rank" : "ranks", fmt::join(missing, ", "), size));
+  return Error(ErrorCode::kTimeout,
+               fmt::format("group: {} {} of {} did not come in time", missing.size() == 1 ? "rank" : "ranks",
+                           fmt::join(missing, ", "), size));
 }
 
 }  // namespace
@@ -144,7 +157,8 @@ Result<std::vector<Candidate>> Host::collect(Deadline deadline) {
     if (candidate.version != self_.version || candidate.size != self_.size || candidate.rank <= 0 ||
         candidate.rank >= self_.size) {
       // It can not work out; but others that are on their way shall hear of it too.
-      if (!some_differ) deadline = Deadline::earlier(deadline, Deadline::after(std::chrono::milliseconds(500)));
+      if (!some_differ)
+        deadline = Deadline::earlier(deadline, Deadline::after(std::chrono::milliseconds(500)));
       some_differ = true;
       ++num_there;
       continue;
@@ -167,7 +181,8 @@ Result<void> Host::check(const std::vector<std::optional<Ticket>>& by_rank) cons
   for (const Ticket& ticket : accepted_) {
     const Candidate& other = ticket.candidate;
     if (other.version == self_.version && other.size == self_.size) continue;
-    std::string text = fmt::format("group: ranks disagree: rank 0 has size {} version {}", self_.size, self_.version);
+    std::string text =
+        fmt::format("group: ranks disagree: rank 0 has size {} version {}", self_.size, self_.version);
     for (const Ticket& each : accepted_) {
       text += fmt::format("; rank {} has size {} version {}", each.candidate.rank, each.candidate.size,
                           each.candidate.version);
@@ -181,16 +196,18 @@ Result<void> Host::check(const std::vector<std::optional<Ticket>>& by_rank) cons
   if (!missing.empty()) return tl::unexpected(missing_ranks(missing, self_.size));
   for (std::size_t r = 1; r < by_rank.size(); ++r) {
     if (host_of(by_rank[r]->candidate) == host_of(self_)) continue;
-    return failf(ErrorCode::kUnsupported,
-                 "group: rank 0 and rank {} are on different hosts (boot ids {} and {}); all ranks must share one", r,
-                 host_of(self_), host_of(by_rank[r]->candidate));
+    return failf(
+        ErrorCode::kUnsupported,
+        "group: rank 0 and rank {} are on different hosts (boot ids {} and {}); all ranks must share one", r,
+        host_of(self_), host_of(by_rank[r]->candidate));
   }
   return {};
 }
 
 Result<void> Host::invite(const Invitation& invitation) {
   const auto& files = invitation.file_store;
-  const Bytes answer = pack({.nonce = invitation.nonce}, files ? fmt::format("{} {}", files->token, files->path) : "");
+  const Bytes answer =
+      pack({.nonce = invitation.nonce}, files ? fmt::format("{} {}", files->token, files->path) : "");
   for (const Ticket& ticket : accepted_) TANDEM_TRY(store_->set(answer_key(prefix_, ticket.number), answer));
   return {};
 }
@@ -205,7 +222,8 @@ void Host::reject(const Error& why) {
 
 // ---- the others ----
 
-Result<Invitation> ask_to_join(Store& store, const std::string& prefix, const Candidate& self, Deadline deadline) {
+Result<Invitation> ask_to_join(Store& store, const std::string& prefix, const Candidate& self,
+                               Deadline deadline) {
   TANDEM_ASSIGN(const std::int64_t number, store.add(prefix + "tickets", 1));
   Bytes bytes(sizeof(self));
   std::memcpy(bytes.data(), &self, sizeof(self));

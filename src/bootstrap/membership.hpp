@@ -14,10 +14,10 @@
 
 namespace tandem::bootstrap {
 
-// How ranks that share nothing but a store and a group's name become a group. Every rank takes its seat (a counter, so
-// that a second holder is noticed); every rank but 0 then queues a numbered ticket; rank 0 reads tickets until all ranks
-// are there and answers each. Rank 0 decides, so ranks can not form two different lives of a recycled name.
-// docs/design/bootstrap.md has the whole protocol.
+// How ranks that share nothing but a store and a group's name become a group. Every rank takes its seat (a
+// counter, so that a second holder is noticed); every rank but 0 then queues a numbered ticket; rank 0 reads
+// tickets until all ranks are there and answers each. Rank 0 decides, so ranks can not form two different
+// lives of a recycled name. docs/design/bootstrap.md has the whole protocol.
 
 /// The place of one rank in a named group; given back on destruction.
 class Seat {
@@ -51,7 +51,7 @@ struct Candidate {
 
 /// What rank 0 tells the members.
 struct Invitation {
-  std::uint64_t nonce = 0;            ///< names this life of the group
+  std::uint64_t nonce = 0;                      ///< names this life of the group
   std::optional<LocalStoreAddress> file_store;  ///< if the group's store can not carry files
 };
 
@@ -60,7 +60,8 @@ class Host {
  public:
   Host(std::shared_ptr<Store> store, std::string prefix, const Candidate& self);
   /// Waits for all others; their candidates in rank order, rank 0's own first.
-  /// Errors: kTimeout naming the missing, kMismatch for another size or version, kUnsupported for another host.
+  /// Errors: kTimeout naming the missing, kMismatch for another size or version, kUnsupported for another
+  /// host.
   [[nodiscard]] Result<std::vector<Candidate>> collect(Deadline deadline);
   [[nodiscard]] Result<void> invite(const Invitation& invitation);
   /// Tells those that came.

@@ -14,7 +14,8 @@ namespace {
 template <class T>
 Result<T> expect_kind(std::string_view key, MemoryStore::Value value) {
   if (T* found = std::get_if<T>(&value)) return std::move(*found);
-  return failf(ErrorCode::kInvalidArgument, "store: key '{}' holds a value of another kind (bytes, file or object)", key);
+  return failf(ErrorCode::kInvalidArgument,
+               "store: key '{}' holds a value of another kind (bytes, file or object)", key);
 }
 
 }  // namespace
@@ -22,7 +23,8 @@ Result<T> expect_kind(std::string_view key, MemoryStore::Value value) {
 Result<UniqueFd> duplicate(int fd) {
   const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
   if (copy < 0) {
-    return fail(ErrorCode::kDriver, fmt::format("store: cannot duplicate file descriptor {}: errno {}", fd, errno), errno);
+    return fail(ErrorCode::kDriver,
+                fmt::format("store: cannot duplicate file descriptor {}: errno {}", fd, errno), errno);
   }
   return UniqueFd(copy);
 }
@@ -74,7 +76,8 @@ Result<std::int64_t> MemoryStore::add(std::string_view key, std::int64_t delta) 
     found = counters_.emplace(key, 0).first;
   }
   // Unsigned: a client's delta may be anything.
-  found->second = static_cast<std::int64_t>(static_cast<std::uint64_t>(found->second) + static_cast<std::uint64_t>(delta));
+  found->second = static_cast<std::int64_t>(static_cast<std::uint64_t>(found->second) +
+                                            static_cast<std::uint64_t>(delta));
   const std::int64_t sum = found->second;
   if (sum == 0) counters_.erase(found);
   return sum;

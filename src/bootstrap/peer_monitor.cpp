@@ -18,7 +18,9 @@ namespace {
 constexpr int kProcPollMs = 10;
 
 /// An invalid fd with errno ESRCH for a process that is gone.
-UniqueFd open_pidfd(pid_t pid) { return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
+UniqueFd open_pidfd(pid_t pid) {
+  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+}
 
 bool is_readable(int fd) {
   pollfd entry{fd, POLLIN, 0};
@@ -63,8 +65,8 @@ Result<std::unique_ptr<PeerMonitor::Watch>> PeerMonitor::watch(const ProcessId& 
   // The number may belong to another process by now: is_alive() also compares the start time, after the open.
   Entry entry{process, open_pidfd(process.pid), std::move(on_death)};
   if (!entry.pidfd.valid() && (errno == EMFILE || errno == ENFILE)) {
-    return fail(ErrorCode::kDriver, fmt::format("peer monitor: no file descriptor left to watch process {}", process.pid),
-                errno);
+    return fail(ErrorCode::kDriver,
+                fmt::format("peer monitor: no file descriptor left to watch process {}", process.pid), errno);
   }
   if (!is_alive(process)) entry.pidfd.reset();
   std::list<Entry>::iterator place;

@@ -13,7 +13,8 @@
 
 namespace tandem::bootstrap {
 
-/// One thread that notices, within a millisecond, when watched processes end. Shared by a group and its subgroups.
+/// One thread that notices, within a millisecond, when watched processes end. Shared by a group and its
+/// subgroups.
 class PeerMonitor : public std::enable_shared_from_this<PeerMonitor> {
  public:
   [[nodiscard]] static Result<std::shared_ptr<PeerMonitor>> create();
@@ -25,7 +26,8 @@ class PeerMonitor : public std::enable_shared_from_this<PeerMonitor> {
   class Watch;
   /// Calls on_death once, on the monitor's thread, when `process` has ended (or has before).
   /// Errors: kDriver when the process exists but cannot be watched.
-  [[nodiscard]] Result<std::unique_ptr<Watch>> watch(const ProcessId& process, std::function<void()> on_death);
+  [[nodiscard]] Result<std::unique_ptr<Watch>> watch(const ProcessId& process,
+                                                     std::function<void()> on_death);
 
  private:
   struct Entry {

@@ -39,7 +39,8 @@ int read_failure(int pipe) {
 
 Result<pid_t> start_process(const RankProgram& program) {
   std::vector<char*> arguments;
-  for (const std::string& argument : program.arguments) arguments.push_back(const_cast<char*>(argument.c_str()));
+  for (const std::string& argument : program.arguments)
+    arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
@@ -55,7 +56,8 @@ Result<pid_t> start_process(const RankProgram& program) {
   if (const int error = read_failure(read_end.get()); error != 0) {
     while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
     }
-    return fail(ErrorCode::kDriver, fmt::format("job: cannot run '{}': errno {}", program.program, error), error);
+    return fail(ErrorCode::kDriver, fmt::format("job: cannot run '{}': errno {}", program.program, error),
+                error);
   }
   return child;
 }

@@ -1,8 +1,8 @@
 #pragma once
 
+#include <sys/types.h>
 #include <csignal>
 #include <string>
-#include <sys/types.h>
 #include <tandem/base/error.hpp>
 #include <tandem/base/unique_fd.hpp>
 #include <vector>
@@ -20,7 +20,8 @@ struct RankProgram {
   sigset_t signal_mask;                ///< of the thread that asked for the job
 };
 
-/// Starts a process that is killed when the *calling thread* ends: call it from a thread that lives as long as the job.
+/// Starts a process that is killed when the *calling thread* ends: call it from a thread that lives as long
+/// as the job.
 /// Errors: kDriver with the reason when there is no such program or no process to be had.
 [[nodiscard]] Result<pid_t> start_process(const RankProgram& program);
 

@@ -13,11 +13,13 @@ Result<UniqueFd> Store::get_file(std::string_view key, Deadline /*deadline*/) {
 }
 
 Result<void> Store::set_object(std::string_view key, std::shared_ptr<void> /*object*/) {
-  return failf(ErrorCode::kUnsupported, "store: cannot carry the object '{}': ask carries_objects() first", key);
+  return failf(ErrorCode::kUnsupported, "store: cannot carry the object '{}': ask carries_objects() first",
+               key);
 }
 
 Result<std::shared_ptr<void>> Store::get_object(std::string_view key, Deadline /*deadline*/) {
-  return failf(ErrorCode::kUnsupported, "store: cannot carry the object '{}': ask carries_objects() first", key);
+  return failf(ErrorCode::kUnsupported, "store: cannot carry the object '{}': ask carries_objects() first",
+               key);
 }
 
 }  // namespace tandem

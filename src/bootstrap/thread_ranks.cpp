@@ -49,12 +49,14 @@ Result<void> run_thread_ranks(int size, const Config& config,
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
-      auto group = Group::create({.rank = rank, .size = size, .name = "world", .store = store, .config = config});
+      auto group =
+          Group::create({.rank = rank, .size = size, .name = "world", .store = store, .config = config});
       if (!group) return first.offer(group.error());
       if (const auto result = call(rank_main, **group); !result) {
         first.offer(result.error());
-        (*group)->poison(Error(ErrorCode::kPeerLost, fmt::format("rank {} failed: {}", rank, result.error().to_string())),
-                         rank);
+        (*group)->poison(
+            Error(ErrorCode::kPeerLost, fmt::format("rank {} failed: {}", rank, result.error().to_string())),
+            rank);
       }
     });
   }

@@ -29,7 +29,8 @@ const RankFunction kGather("gather", [](RankProcess& self) -> Result<void> {
     for (int r = 0; r < self.size(); ++r) {
       int got = -1;
       std::memcpy(&got, (*all)[static_cast<std::size_t>(r)].data(), sizeof(got));
-      EXPECT_EQ(got, r * 1000 + round) << "round " << round << ", rank " << self.rank() << " about rank " << r;
+      EXPECT_EQ(got, r * 1000 + round)
+          << "round " << round << ", rank " << self.rank() << " about rank " << r;
     }
   }
   return {};

@@ -13,23 +13,22 @@ namespace fs = std::filesystem;
 namespace {
 
 /// "socket:[123]" -> "socket": numbers differ from run to run.
-std::string kind_of(const std::string& target) { return target.substr(0, target.find(":[")); }
+std::string kind_of(const std::string& target) {
+  return target.substr(0, target.find(":["));
+}
 
 }  // namespace
 
-LeakOracle::LeakOracle() : directory_((fs::temp_directory_path() / "tandem-test-XXXXXX").string()) {
-  if (const char* former = std::getenv("TMPDIR")) former_directory_ = former;
+LeakOracle::LeakOracle()
+    : directory_((fs::temp_directory_path() / "tandem-test-XXXXXX").string()),
+      former_directory_(fs::temp_directory_path().string()) {
   if (::mkdtemp(directory_.data()) == nullptr) std::abort();
   ::setenv("TMPDIR", directory_.c_str(), 1);
   before_ = take();
 }
 
 LeakOracle::~LeakOracle() {
-  if (former_directory_.empty()) {
-    ::unsetenv("TMPDIR");
-  } else {
-    ::setenv("TMPDIR", former_directory_.c_str(), 1);
-  }
+  ::setenv("TMPDIR", former_directory_.c_str(), 1);
   std::error_code ignored;
   fs::remove_all(directory_, ignored);
 }
@@ -43,7 +42,8 @@ LeakOracle::Inventory LeakOracle::take() const {
   }
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
-    if (line.find(" rw-s ") != std::string::npos) ++inventory["shared mapping " + line.substr(line.rfind(' ') + 1)];
+    if (line.find(" rw-s ") != std::string::npos)
+      ++inventory["shared mapping " + line.substr(line.rfind(' ') + 1)];
   }
   for (const auto& task : fs::directory_iterator("/proc/self/task")) {
     std::ifstream children(task.path() / "children");
@@ -53,7 +53,8 @@ LeakOracle::Inventory LeakOracle::take() const {
     const std::string name = entry.path().filename().string();
     if (name.find("tandem") != std::string::npos) ++inventory["/dev/shm/" + name];
   }
-  for (const auto& entry : fs::recursive_directory_iterator(directory_, gone)) ++inventory[entry.path().string()];
+  for (const auto& entry : fs::recursive_directory_iterator(directory_, gone))
+    ++inventory[entry.path().string()];
   return inventory;
 }
 
@@ -64,7 +65,8 @@ std::string LeakOracle::leaks() const {
     for (const auto& [what, count] : take()) {
       const auto found = before_.find(what);
       const int before = found == before_.end() ? 0 : found->second;
-      if (count > before) text += what + ": " + std::to_string(before) + " before, " + std::to_string(count) + " now\n";
+      if (count > before)
+        text += what + ": " + std::to_string(before) + " before, " + std::to_string(count) + " now\n";
     }
     if (text.empty()) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));

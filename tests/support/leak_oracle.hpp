@@ -8,8 +8,9 @@
 
 namespace tandem::testing {
 
-/// Compares the process before and after: open files, mappings of shared memory, children, tandem's names in /dev/shm, and what
-/// lies in the temporary directory. While it lives, TMPDIR is a directory of its own, so other programs do not disturb.
+/// Compares the process before and after: open files, mappings of shared memory, children, tandem's names in
+/// /dev/shm, and what lies in the temporary directory. While it lives, TMPDIR is a directory of its own, so
+/// other programs do not disturb.
 class LeakOracle {
  public:
   LeakOracle();
@@ -17,8 +18,8 @@ class LeakOracle {
   LeakOracle(const LeakOracle&) = delete;
   LeakOracle& operator=(const LeakOracle&) = delete;
 
-  /// One line for each thing there is more of than before; empty if there is none. Waits up to a second for things
-  /// that end by themselves.
+  /// One line for each thing there is more of than before; empty if there is none. Waits up to a second for
+  /// things that end by themselves.
   [[nodiscard]] std::string leaks() const;
 
  private:

@@ -22,9 +22,13 @@ std::string published_key(int rank, std::string_view key) {
   return "test/published/" + std::to_string(rank) + "/" + std::string(key);
 }
 
-std::string announced_key(std::string_view key) { return "test/announced/" + std::string(key); }
+std::string announced_key(std::string_view key) {
+  return "test/announced/" + std::string(key);
+}
 
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
 
 // Function, op timeout, rendezvous timeout, fault, then the function's own arguments.
 constexpr int kNumOwnArguments = 4;
@@ -42,7 +46,8 @@ Result<void> call(RankFunction::Body body, RankProcess& self) {
   try {
     auto result = body(self);
     const bool has_failed = ::testing::UnitTest::GetInstance()->ad_hoc_test_result().Failed();
-    if (result && has_failed) return fail(ErrorCode::kInternal, "an expectation failed in this rank, see its output");
+    if (result && has_failed)
+      return fail(ErrorCode::kInternal, "an expectation failed in this rank, see its output");
     return result;
   } catch (const std::exception& exception) {
     return fail(ErrorCode::kInternal, std::string("rank function threw: ") + exception.what());
@@ -51,14 +56,18 @@ Result<void> call(RankFunction::Body body, RankProcess& self) {
 
 }  // namespace
 
-RankFunction::RankFunction(const char* name, Body body) { functions().emplace(name, body); }
+RankFunction::RankFunction(const char* name, Body body) {
+  functions().emplace(name, body);
+}
 
 int run_rank(const RankContext& context, int argc, char** argv) {
   int num_gtest_arguments = 1;
   ::testing::InitGoogleTest(&num_gtest_arguments, argv);
-  const auto found = argc > kNumOwnArguments ? functions().find(std::string_view(argv[1])) : functions().end();
+  const auto found =
+      argc > kNumOwnArguments ? functions().find(std::string_view(argv[1])) : functions().end();
   if (found == functions().end()) {
-    report_failure(context, Error(ErrorCode::kInvalidArgument, "no rank function of that name is registered"));
+    report_failure(context,
+                   Error(ErrorCode::kInvalidArgument, "no rank function of that name is registered"));
     return 1;
   }
   RankProcess self = make_rank_process(context, argv, argc);
@@ -83,9 +92,15 @@ Result<void> RankProcess::wait_for(std::string_view key) const {
   return {};
 }
 
-void ProcessRanks::kill(int rank) const { ::kill(pid(rank), SIGKILL); }
-void ProcessRanks::stop(int rank) const { ::kill(pid(rank), SIGSTOP); }
-void ProcessRanks::resume(int rank) const { ::kill(pid(rank), SIGCONT); }
+void ProcessRanks::kill(int rank) const {
+  ::kill(pid(rank), SIGKILL);
+}
+void ProcessRanks::stop(int rank) const {
+  ::kill(pid(rank), SIGSTOP);
+}
+void ProcessRanks::resume(int rank) const {
+  ::kill(pid(rank), SIGCONT);
+}
 
 Result<std::string> ProcessRanks::published(int rank, std::string_view key) const {
   const auto bytes = job_->store().get(published_key(rank, key), Deadline::after(options_.deadline));
@@ -106,8 +121,8 @@ JobOutcome ProcessRanks::wait() {
   return *std::move(outcome);
 }
 
-ProcessRanks start_process_ranks(int world, std::string_view function, const std::vector<std::string>& arguments,
-                                 const RankOptions& options) {
+ProcessRanks start_process_ranks(int world, std::string_view function,
+                                 const std::vector<std::string>& arguments, const RankOptions& options) {
   LaunchOptions launch;
   launch.ranks = world;
   launch.grace = options.grace;
@@ -127,8 +142,9 @@ JobOutcome run_process_ranks(int world, std::string_view function, const std::ve
 std::string describe(const JobOutcome& outcome) {
   std::string text;
   for (const RankOutcome& rank : outcome.ranks) {
-    text += "rank " + std::to_string(rank.rank) + ": exit code " + std::to_string(rank.exit_code) + ", signal " +
-            std::to_string(rank.signal) + (rank.error ? ", " + rank.error->to_string() : "") + "\n";
+    text += "rank " + std::to_string(rank.rank) + ": exit code " + std::to_string(rank.exit_code) +
+            ", signal " + std::to_string(rank.signal) + (rank.error ? ", " + rank.error->to_string() : "") +
+            "\n";
   }
   return text;
 }

@@ -1,12 +1,15 @@
 #pragma once
 
-// Ranks that are processes, for tests. Link `tandem_test_support` instead of GTest::gtest_main; it has the main().
+// Ranks that are processes, for tests. Link `tandem_test_support` instead of GTest::gtest_main; it has the
+// main().
 //
-//   const RankFunction kPing("ping", [](RankProcess& self) -> Result<void> {   // runs in every rank's process
+//   const RankFunction kPing("ping", [](RankProcess& self) -> Result<void> {   // runs in every rank's
+// process
 //     auto group = self.create_group();
 //     ...
 //     self.publish("seen", "42");                                              // for the test to read
-//     return {};                                                               // an Error becomes the rank's failure
+//     return {};                                                               // an Error becomes the rank's
+// failure
 //   });
 //
 //   TEST(Ping, Works) {
@@ -14,8 +17,8 @@
 //     EXPECT_TRUE(outcome.status()) << describe(outcome);
 //   }
 //
-// To kill or stop ranks while they run, start_process_ranks() and use pid(), kill(), stop(), resume(). A failed EXPECT in a
-// rank fails that rank. See leak_oracle.hpp for "nothing is left behind".
+// To kill or stop ranks while they run, start_process_ranks() and use pid(), kill(), stop(), resume(). A
+// failed EXPECT in a rank fails that rank. See leak_oracle.hpp for "nothing is left behind".
 
 #include <chrono>
 #include <functional>

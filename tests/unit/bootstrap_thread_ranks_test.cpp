@@ -30,12 +30,14 @@ TEST(ThreadRanks, EveryRankGetsEveryRanksBytesInRankOrder) {
     const auto result = run_thread_ranks(size, short_timeouts(), [](Group& group) -> Result<void> {
       // Lengths that differ by rank, over several pieces, and empty ones.
       for (const std::size_t unit : {0, 1, 1000, 5000}) {
-        const auto text_of = [&](int r) { return std::string(unit * static_cast<std::size_t>(r), static_cast<char>('a' + r)); };
+        const auto text_of = [&](int r) {
+          return std::string(unit * static_cast<std::size_t>(r), static_cast<char>('a' + r));
+        };
         TANDEM_ASSIGN(const auto all, group.all_gather(bytes_of(text_of(group.rank())), "texts"));
         for (int r = 0; r < group.size(); ++r) {
           if (all[static_cast<std::size_t>(r)] != bytes_of(text_of(r))) {
-            return failf(ErrorCode::kInternal, "unit {}: rank {} got {} wrong bytes of rank {}", unit, group.rank(),
-                         all[static_cast<std::size_t>(r)].size(), r);
+            return failf(ErrorCode::kInternal, "unit {}: rank {} got {} wrong bytes of rank {}", unit,
+                         group.rank(), all[static_cast<std::size_t>(r)].size(), r);
           }
         }
       }
@@ -69,7 +71,8 @@ TEST(ThreadRanks, AnExceptionIsAnErrorOfItsRank) {
     return {};
   });
   ASSERT_FALSE(result);
-  EXPECT_NE(result.error().text().find("rank 1 threw: thrown on purpose"), std::string::npos) << result.error().text();
+  EXPECT_NE(result.error().text().find("rank 1 threw: thrown on purpose"), std::string::npos)
+      << result.error().text();
 }
 
 TEST(ThreadRanks, ARankThatReturnsEarlyIsNamed) {

@@ -1,0 +1,229 @@
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <limits>
+#include <thread>
+#include <vector>
+
+#include "base/format.hpp"
+#include "bootstrap/group_control.hpp"
+
+namespace tandem::bootstrap {
+namespace {
+
+using std::chrono::milliseconds;
+
+Deadline soon() {
+  return Deadline::after(milliseconds(5'000));
+}
+
+/// The controls of all ranks of one group, in this thread's hands.
+std::vector<std::unique_ptr<GroupControl>> make_controls(int size, std::uint64_t first_sequence = 1) {
+  const std::vector<ProcessId> processes(static_cast<std::size_t>(size), ProcessId::self());
+  auto memory = ControlMemory::create_for_threads({size, 1, first_sequence}, processes);
+  EXPECT_TRUE(memory);
+  std::vector<std::unique_ptr<GroupControl>> controls;
+  for (int r = 0; r < size; ++r) {
+    controls.push_back(
+        std::make_unique<GroupControl>(*memory, GroupControl::Options{r, std::chrono::microseconds(5)}));
+  }
+  return controls;
+}
+
+/// Calls body(rank) in one thread a rank.
+template <class Body>
+void in_threads(int size, Body body) {
+  std::vector<std::thread> threads;
+  for (int r = 0; r < size; ++r) threads.emplace_back([=] { body(r); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Agreement, EqualFingerprintsPassAlsoWhereNumbersWrapAround) {
+  for (const std::uint64_t first : {std::uint64_t{1}, std::numeric_limits<std::uint64_t>::max() - 3}) {
+    const auto controls = make_controls(3, first);
+    in_threads(3, [&](int r) {
+      for (int call = 0; call < 12; ++call) {
+        GroupControl& control = *controls[static_cast<std::size_t>(r)];
+        const auto sequence = control.next_sequence();
+        EXPECT_EQ(sequence, first + static_cast<std::uint64_t>(call));
+        const auto agreed = control.agree(sequence, Fingerprint::of(fmt::format("call {}", call)), soon());
+        EXPECT_TRUE(agreed) << agreed.error().to_string();
+      }
+    });
+  }
+}
+
+TEST(Agreement, ADifferenceIsTheSameMismatchOnEveryRank) {
+  const auto controls = make_controls(4);
+  in_threads(4, [&](int r) {
+    GroupControl& control = *controls[static_cast<std::size_t>(r)];
+    const auto mine = Fingerprint::of(r == 2 ? "mm 8x8" : "mm 8x4");
+    const auto agreed = control.agree(control.next_sequence(), mine, soon());
+    ASSERT_FALSE(agreed);
+    EXPECT_EQ(agreed.error().code(), ErrorCode::kMismatch);
+    EXPECT_EQ(agreed.error().text(),
+              "ranks disagree about call #1: rank 0 runs #1 'mm 8x4'; rank 1 runs #1 'mm 8x4'; rank 2 runs "
+              "#1 'mm 8x8'; "
+              "rank 3 runs #1 'mm 8x4'");
+    EXPECT_FALSE(control.status());
+  });
+}
+
+TEST(Agreement, ARankThatIsOneCallAheadIsAMismatchWithBothNumbers) {
+  const auto controls = make_controls(2);
+  static_cast<void>(controls[1]->next_sequence());  // taken, but its op never ran
+  in_threads(2, [&](int r) {
+    GroupControl& control = *controls[static_cast<std::size_t>(r)];
+    const auto agreed = control.agree(control.next_sequence(), Fingerprint::of("op"), soon());
+    ASSERT_FALSE(agreed);
+    EXPECT_EQ(agreed.error().code(), ErrorCode::kMismatch) << agreed.error().text();
+    EXPECT_NE(agreed.error().text().find("rank 0 runs #1 'op'; rank 1 runs #2 'op'"), std::string::npos)
+        << agreed.error().text();
+  });
+}
+
+TEST(Agreement, ARefusalReachesTheOthersWithItsText) {
+  const auto controls = make_controls(3);
+  in_threads(3, [&](int r) {
+    GroupControl& control = *controls[static_cast<std::size_t>(r)];
+    const auto sequence = control.next_sequence();
+    if (r == 1) return control.refuse(sequence, Error(ErrorCode::kInvalidArgument, "k is -1"));
+    const auto agreed = control.agree(sequence, Fingerprint::of("op"), soon());
+    ASSERT_FALSE(agreed);
+    EXPECT_EQ(agreed.error().code(), ErrorCode::kMismatch);
+    EXPECT_NE(agreed.error().text().find("rank 1 refused #1: InvalidArgument: k is -1"), std::string::npos)
+        << agreed.error().text();
+  });
+}
+
+TEST(Agreement, WhenAllRefuseTheGroupGoesOn) {
+  const auto controls = make_controls(3);
+  in_threads(3, [&](int r) {
+    GroupControl& control = *controls[static_cast<std::size_t>(r)];
+    for (int i = 0; i < 9; ++i)
+      control.refuse(control.next_sequence(), Error(ErrorCode::kInvalidArgument, "no"));
+    const auto agreed = control.agree(control.next_sequence(), Fingerprint::of("op"), soon());
+    EXPECT_TRUE(agreed) << agreed.error().to_string();
+  });
+}
+
+TEST(Wait, ATimeoutNamesWhoWaitedForWhatAndHowLong) {
+  const auto controls = make_controls(2);
+  const std::atomic<std::uint32_t> word{0};
+  const WaitInfo info{.what = "barrier", .peer = 1, .channel = 3, .expected = 1, .word = &word};
+  const auto started = Deadline::Clock::now();
+  const auto waited =
+      controls[0]->wait(info, Deadline::after(milliseconds(60)), [&] { return word.load() == 1; });
+  const auto took = Deadline::Clock::now() - started;
+  ASSERT_FALSE(waited);
+  EXPECT_EQ(waited.error().code(), ErrorCode::kTimeout);
+  EXPECT_NE(waited.error().text().find(" for rank 1 in barrier on channel 3: expected 1, seen 0"),
+            std::string::npos)
+      << waited.error().text();
+  EXPECT_GE(took, milliseconds(60));
+  EXPECT_LT(took, milliseconds(60 + 500)) << "promised within 100 ms on an idle machine";
+  EXPECT_EQ(controls[1]->status().error().text(), waited.error().text()) << "the first error is everybody's";
+}
+
+TEST(Wait, TheRankAtTheEndOfTheChainIsBlamed) {
+  const auto controls = make_controls(3);
+  const auto never = [] { return false; };
+  const WaitInfo for_two{.what = "wait_signal", .peer = 2};
+  const WaitInfo for_one{.what = "wait_signal", .peer = 1};
+  std::thread one([&] { EXPECT_FALSE(controls[1]->wait(for_two, soon(), never)); });  // 1 waits for 2
+  std::this_thread::sleep_for(milliseconds(50));
+  const auto waited = controls[0]->wait(for_one, Deadline::after(milliseconds(50)), never);  // 0 waits for 1
+  one.join();
+  ASSERT_FALSE(waited);
+  EXPECT_NE(waited.error().text().find("; rank 2 (pid"), std::string::npos) << waited.error().text();
+  EXPECT_NE(waited.error().text().find("waits for nobody"), std::string::npos) << waited.error().text();
+}
+
+TEST(Wait, WhatAPeerDidBeforeItLeftCounts) {
+  const auto controls = make_controls(2);
+  const WaitInfo info{.what = "wait_signal", .peer = 1};
+  std::atomic<int> word{0};
+  word = 1;
+  controls[1]->leave();
+  EXPECT_TRUE(controls[0]->wait(info, soon(), [&] { return word.load() == 1; }));
+  const auto waited = controls[0]->wait(info, soon(), [&] { return word.load() == 2; });
+  ASSERT_FALSE(waited);
+  EXPECT_EQ(waited.error().code(), ErrorCode::kPeerLost) << waited.error().text();
+}
+
+TEST(Wait, SpinsLessWhereRanksShareCores) {
+  EXPECT_GT(spin_duration(2, 2, {}), spin_duration(3, 2, {}));
+  EXPECT_EQ(spin_duration(2, 2, std::chrono::microseconds(7)), std::chrono::microseconds(7));
+}
+
+// ---- the file that rank 0 sends ----
+
+constexpr ControlIdentity kIdentity{2, 77};
+
+/// Opens what `file` refers to as control memory; the text of the refusal.
+std::string refusal_of(UniqueFd file) {
+  const auto opened = ControlMemory::open(std::move(file), kIdentity);
+  if (opened) return "accepted";
+  EXPECT_EQ(opened.error().code(), ErrorCode::kInvalidArgument);
+  return opened.error().text();
+}
+
+std::int64_t size_of_control_file() {
+  UniqueFd file;
+  const std::vector<ProcessId> processes(2, ProcessId::self());
+  EXPECT_TRUE(ControlMemory::create_for_processes(kIdentity, processes, file));
+  return ::lseek(file.get(), 0, SEEK_END);
+}
+
+UniqueFd make_memory_file(std::int64_t num_bytes, int seals) {
+  UniqueFd file(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  EXPECT_EQ(::ftruncate(file.get(), num_bytes), 0);
+  EXPECT_EQ(::fcntl(file.get(), F_ADD_SEALS, seals), 0);
+  return file;
+}
+
+TEST(ControlFile, TheRightOneIsMappedAndShared) {
+  UniqueFd file;
+  const std::vector<ProcessId> processes(2, ProcessId::self());
+  const auto made = ControlMemory::create_for_processes(kIdentity, processes, file);
+  ASSERT_TRUE(made) << made.error().to_string();
+  const auto opened = ControlMemory::open(std::move(file), kIdentity);
+  ASSERT_TRUE(opened) << opened.error().to_string();
+  (*made)->rank(1).agreed = 42;
+  EXPECT_EQ((*opened)->rank(1).agreed, 42U);
+}
+
+TEST(ControlFile, ItsSizeCannotBeChanged) {
+  UniqueFd file;
+  const std::vector<ProcessId> processes(2, ProcessId::self());
+  ASSERT_TRUE(ControlMemory::create_for_processes(kIdentity, processes, file));
+  EXPECT_NE(::ftruncate(file.get(), 0), 0) << "a peer could make every access fault";
+}
+
+TEST(ControlFile, OtherKindsOfFilesAreRefused) {
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  const UniqueFd other_end(ends[1]);
+  constexpr int kAllSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  const std::int64_t num_bytes = size_of_control_file();
+  EXPECT_NE(refusal_of(UniqueFd(ends[0])).find("not a memory file"), std::string::npos);
+  EXPECT_NE(refusal_of(UniqueFd(::open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC))).find("not a memory file"),
+            std::string::npos);
+  EXPECT_NE(refusal_of(make_memory_file(num_bytes - 1, kAllSeals)).find("bytes, need"), std::string::npos);
+  EXPECT_NE(refusal_of(make_memory_file(num_bytes, F_SEAL_SHRINK)).find("seals"), std::string::npos);
+  EXPECT_NE(refusal_of(make_memory_file(num_bytes, 0)).find("seals"), std::string::npos);
+  EXPECT_NE(refusal_of(make_memory_file(num_bytes, kAllSeals)).find("magic"), std::string::npos);
+  EXPECT_NE(refusal_of(UniqueFd()).find("fstat"), std::string::npos);
+}
+
+TEST(ControlFile, AnotherGroupsIsRefused) {
+  UniqueFd file;
+  const std::vector<ProcessId> processes(2, ProcessId::self());
+  ASSERT_TRUE(ControlMemory::create_for_processes({2, 78}, processes, file));
+  EXPECT_NE(refusal_of(std::move(file)).find("another group"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tandem::bootstrap
