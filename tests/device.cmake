@@ -10,7 +10,9 @@ foreach(part IN ITEMS arguments cpu)
   tandem_test(error device_${part} SOURCES error/device_${part}_test.cpp DEPENDS backend
               LIBRARIES test_device_backends GTest::gtest_main)
 endforeach()
-foreach(part IN ITEMS copy_plan processor repeat_path)
+foreach(part IN ITEMS copy_plan processor)
   tandem_test(unit device_${part} SOURCES unit/device_${part}_test.cpp DEPENDS device_cpu LIBRARIES GTest::gtest_main)
 endforeach()
+tandem_test(unit device_repeat_path SOURCES unit/device_repeat_path_test.cpp support/allocation_count.cpp
+            DEPENDS device_cpu LIBRARIES GTest::gtest_main)
 tandem_test(race device_streams SOURCES race/device_streams_test.cpp DEPENDS device_cpu LIBRARIES GTest::gtest_main)

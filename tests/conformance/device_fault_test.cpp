@@ -162,6 +162,15 @@ TEST_P(DeviceFaultTest, StaysWithAStreamThatSkippedMoreThanWasJoined) {
   EXPECT_EQ(read_words(words.view()), Words({0}));
 }
 
+TEST_P(DeviceFaultTest, FirstOneIsKeptWhenAJoinBringsAnother) {
+  fail_on(*stream_, ErrorCode::kNumeric, "first fault");
+  fail_on(*other_, ErrorCode::kPeerLost, "fault of the other");
+  ASSERT_TRUE(succeeds(stream_->wait(*other_)));
+  EXPECT_TRUE(fails(stream_->synchronize(soon()), ErrorCode::kNumeric, {"first fault"}));
+  EXPECT_TRUE(succeeds(stream_->synchronize(soon())));
+  EXPECT_TRUE(succeeds(other_->synchronize(soon()))) << "told together with the first";
+}
+
 TEST_P(DeviceFaultTest, JoinsBehindItStillWait) {
   // Otherwise synchronize() would return while `other` still works on the caller's memory.
   const Tensor words = make_words({0});

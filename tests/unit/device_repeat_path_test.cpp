@@ -1,54 +1,20 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <atomic>
-#include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <tandem/cpu/launch.hpp>
 #include <tandem/device/device.hpp>
 
 #include "device/cpu/cpu_device.hpp"
+#include "support/allocation_count.hpp"
 
-// Enqueueing allocates nothing once a stream's ring is as long as the work needs: the counting operators
-// below see every allocation of this program.
-
-namespace {
-std::atomic<std::int64_t> num_allocations{0};
-}  // namespace
-
-void* operator new(std::size_t num_bytes) {
-  ++num_allocations;
-  if (void* memory = std::malloc(num_bytes)) return memory;
-  throw std::bad_alloc();
-}
-void* operator new[](std::size_t num_bytes) {
-  return operator new(num_bytes);
-}
-void* operator new(std::size_t num_bytes, const std::nothrow_t&) noexcept {
-  ++num_allocations;
-  return std::malloc(num_bytes);
-}
-void* operator new[](std::size_t num_bytes, const std::nothrow_t& tag) noexcept {
-  return operator new(num_bytes, tag);
-}
-void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
+// Enqueueing allocates nothing once a stream's ring is as long as the work needs.
 
 namespace tandem::cpu {
 namespace {
+
+using test::num_allocations;
 
 class RepeatPath : public ::testing::Test {
  protected:
@@ -98,7 +64,7 @@ TEST_F(RepeatPath, AllocatesNothing) {
   ASSERT_TRUE(synchronize());
   // A first round that ran as fast as it was enqueued may have left a ring short: give it the length it can
   // need.
-  const std::int64_t before_growth = num_allocations;
+  const std::int64_t before_growth = num_allocations();
   for (Stream* stream : {stream_.get(), other_.get(), *device_->side_stream()}) {
     ASSERT_TRUE(stream->sleep(std::chrono::milliseconds(20)).has_value());
     for (std::int64_t i = 0; i < 8 * kRounds; ++i) {
@@ -106,13 +72,13 @@ TEST_F(RepeatPath, AllocatesNothing) {
     }
   }
   ASSERT_TRUE(synchronize());
-  EXPECT_GT(num_allocations, before_growth) << "the counter does not see the rings grow";
+  EXPECT_GT(num_allocations(), before_growth) << "the counter does not see the rings grow";
 
-  const std::int64_t before = num_allocations;
+  const std::int64_t before = num_allocations();
   bool ok = true;
   for (std::int64_t i = 0; i < kRounds; ++i) ok = ok && enqueue_round();
   ok = ok && synchronize();
-  EXPECT_EQ(num_allocations - before, 0);
+  EXPECT_EQ(num_allocations() - before, 0);
   EXPECT_TRUE(ok);
   EXPECT_EQ(sum_, 2 * kRounds);
 }

@@ -189,12 +189,6 @@ Result<void> WorkQueue::synchronize(Deadline deadline) {
 void WorkQueue::forget_fault() {
   fault_.untold = false;
   faulty_sources_.clear();
-  // The telling takes a number of its own, so that a join with this queue from now on is not behind the
-  // fault.
-  if (done_ == pushed_) {
-    pushed_.fetch_add(1, std::memory_order_release);
-    done_.fetch_add(1, std::memory_order_release);
-  }
 }
 
 void WorkQueue::forget_fault_up_to(std::uint64_t sequence, std::vector<Position>& sources) {
