@@ -1,0 +1,271 @@
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "conformance/fused_harness.hpp"
+
+// fused_all_gather_matmul against float64, for every algorithm x dtype x dim x number of ranks: outputs poisoned
+// before, guard bytes around every buffer, the same bits from serial and pipelined, pads at rest afterwards.
+
+namespace tandem {
+namespace {
+
+using test::Complaints;
+using test::Guarded;
+using test::RankContextOfTest;
+using test::value_of;
+
+struct Case {
+  Dims sizes;  ///< of all of a
+  int dim = 0;
+  DType dtype = DType::kF32;
+  std::vector<std::int64_t> columns = {5};  ///< of each b; rank r has r more
+  bool bias = false;
+  bool gathered = false;
+  bool spread = false;  ///< no operand is contiguous
+  bool in_place = false;
+};
+
+std::string to_text(const Case& c, int world) {
+  std::string text = fmt::format("all_gather_matmul {} {} dim {} w{} n", to_string(c.dtype),
+                                 to_string(c.sizes), c.dim, world);
+  for (const auto n : c.columns) text += fmt::format(" {}", n);
+  return text + (c.bias ? " bias" : "") + (c.gathered ? " gathered" : "") + (c.spread ? " spread" : "") +
+         (c.in_place ? " in place" : "");
+}
+
+constexpr int kA = 1;
+constexpr int kB = 100;
+constexpr int kBias = 200;
+
+/// One rank's tensors of a case.
+struct Operands {
+  Operands(RankContextOfTest& rank, const Case& c)
+      : shard(shard_of(c.sizes[c.dim], rank.group.size(), rank.group.rank())) {
+    Dims mine = c.sizes;
+    mine[c.dim] = shard.size;
+    a.emplace(rank.device, c.spread ? test::spread_out(mine) : test::dense(mine), c.dtype);
+    a->fill([&](std::int64_t idx) {
+      Dims at = test::position(mine, idx);
+      at[c.dim] += shard.offset;
+      return value_of(kA, test::flat_index(c.sizes, at), c.dtype);
+    });
+    args.a = a->view();
+    args.gather_dim = c.dim;
+    args.gather_size = c.sizes[c.dim];
+    for (std::size_t i = 0; i < c.columns.size(); ++i) {
+      const std::int64_t n = c.columns[i] + rank.group.rank();
+      const int id = static_cast<int>(i);
+      const Dims sizes = {c.sizes.back(), n};
+      b.emplace_back(rank.device, c.spread ? test::spread_out(sizes) : test::dense(sizes), c.dtype);
+      b.back().fill([&](std::int64_t idx) { return value_of(kB + id, idx, c.dtype); });
+      b_views.push_back(b.back().view());
+      if (!c.bias) continue;
+      bias.emplace_back(rank.device, Dims{n}, c.dtype);
+      bias.back().fill([&](std::int64_t idx) { return value_of(kBias + id, idx, c.dtype); });
+      bias_views.push_back(bias.back().view());
+    }
+    args.b = b_views;
+    args.bias = bias_views;
+  }
+
+  Shard shard;
+  std::optional<Guarded> a;
+  std::deque<Guarded> b, bias;
+  std::vector<TensorView> b_views, bias_views;
+  AllGatherMatmulArgs args;
+};
+
+/// out_i against float64. The bound: one rounding of the result, and f32 sums of K terms.
+void check_output(const Case& c, const Guarded& out, int i, const std::string& who, Complaints& complaints) {
+  const Dims& sizes = out.view().sizes;
+  const std::int64_t k = c.sizes.back();
+  for (std::int64_t idx = 0; idx < out.view().numel(); ++idx) {
+    const Dims at = test::position(sizes, idx);
+    double sum = 0;
+    double magnitude = 0;
+    for (std::int64_t j = 0; j < k; ++j) {
+      Dims from = at;
+      from[from.size() - 1] = j;
+      const double term = value_of(kA, test::flat_index(c.sizes, from), c.dtype) *
+                          value_of(kB + i, j * sizes.back() + at.back(), c.dtype);
+      sum += term;
+      magnitude += std::abs(term);
+    }
+    if (c.bias) sum += value_of(kBias + i, at.back(), c.dtype);
+    const double bound = test::epsilon_of(c.dtype) * (std::abs(sum) + 1e-3) * 1.01 +
+                         static_cast<double>(k + 8) * std::ldexp(1.0, -24) * (magnitude + 1);
+    if (!(std::abs(out.at(idx) - sum) <= bound)) {
+      complaints.add(who + ": out[" + std::to_string(i) + "] at " + to_string(at) + " is " +
+                     std::to_string(out.at(idx)) + ", need " + std::to_string(sum) + " +- " +
+                     std::to_string(bound));
+      return;
+    }
+  }
+  if (!out.guards_are_whole())
+    complaints.add(who + ": a guard byte of out[" + std::to_string(i) + "] was written");
+}
+
+void check_gathered(const Case& c, const Guarded& gathered, const std::string& who, Complaints& complaints) {
+  for (std::int64_t idx = 0; idx < gathered.view().numel(); ++idx) {
+    if (gathered.at(idx) == value_of(kA, idx, c.dtype)) continue;
+    complaints.add(who + ": gathered at " + to_string(test::position(c.sizes, idx)) + " is " +
+                   std::to_string(gathered.at(idx)));
+    return;
+  }
+  if (!gathered.guards_are_whole()) complaints.add(who + ": a guard byte of gathered was written");
+}
+
+/// Puts a into symmetric memory.
+Result<void> move_to_symmetric(RankContextOfTest& rank, const Case& c, Operands& in, Tensor& block) {
+  Dims largest = c.sizes;
+  largest[c.dim] = shard_stride(c.sizes[c.dim], rank.group.size());
+  auto made = symm::empty({numel(largest) + 3}, c.dtype, rank.device);
+  if (!made) return tl::unexpected(made.error());
+  block = *std::move(made);
+  auto handle = symm::rendezvous(block, rank.group);
+  if (!handle) return tl::unexpected(handle.error());
+  // Three elements behind the start: the place must be found, not guessed.
+  const Layout layout = [&] {
+    Dims moved = in.a->view().sizes;
+    if (c.dim == moved.size() - 1) return test::dense(moved);
+    moved.insert(0, moved.erase(c.dim));
+    Dims strides = contiguous_strides(moved);
+    strides.insert(c.dim, strides.erase(0));
+    return Layout{in.a->view().sizes, strides};
+  }();
+  const TensorView place{block.view().narrow(0, 3, 1).data, layout.sizes, layout.strides, c.dtype,
+                         rank.device.id()};
+  if (auto copied = rank.stream.copy(in.a->view(), place); !copied) return copied;
+  if (auto done = rank.stream.synchronize(); !done) return done;
+  in.args.a = place;
+  in.args.a_handle = *handle;
+  return {};
+}
+
+/// Runs one case by both algorithms on one rank and holds the results against the reference and each other.
+Result<void> run_case(RankContextOfTest& rank, const Case& c, Complaints& complaints) {
+  Operands in(rank, c);
+  Tensor block;
+  if (c.in_place) {
+    if (auto moved = move_to_symmetric(rank, c, in, block); !moved) return moved;
+  }
+  std::vector<std::vector<std::byte>> bits;
+  for (const Algorithm algorithm : {Algorithm::kSerial, Algorithm::kPipelined}) {
+    in.args.algorithm = algorithm;
+    const std::string who = to_text(c, rank.group.size()) + " " + std::string(to_string(algorithm)) +
+                            ", rank " + std::to_string(rank.group.rank());
+    std::deque<Guarded> out;
+    std::vector<TensorView> out_views;
+    for (int i = 0; i < static_cast<int>(c.columns.size()); ++i) {
+      const auto layout = output_layout(in.args, i);
+      if (!layout) return tl::unexpected(layout.error());
+      out.emplace_back(rank.device, *layout, c.dtype);
+      out_views.push_back(out.back().view());
+    }
+    in.args.out = out_views;
+    std::optional<Guarded> gathered;
+    if (c.gathered) {
+      const auto layout = gathered_layout(in.args);
+      if (!layout) return tl::unexpected(layout.error());
+      gathered.emplace(rank.device, *layout, c.dtype);
+      in.args.gathered = gathered->view();
+    }
+    const auto report = fused_all_gather_matmul(in.args, rank.group, rank.stream);
+    if (!report) return tl::unexpected(Error(report.error().code(), who + ": " + report.error().text()));
+    if (report->algorithm != algorithm)
+      complaints.add(who + ": ran " + std::string(to_string(report->algorithm)));
+    if (auto done = rank.stream.synchronize(); !done) return done;
+
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      out[i].download();
+      check_output(c, out[i], static_cast<int>(i), who, complaints);
+      const std::size_t slot = i;
+      if (algorithm == Algorithm::kSerial) {
+        bits.push_back(out[i].bytes());
+      } else if (bits[slot] != out[i].bytes()) {
+        complaints.add(who + ": out[" + std::to_string(i) + "] has other bits than by serial");
+      }
+    }
+    if (gathered) {
+      gathered->download();
+      check_gathered(c, *gathered, who, complaints);
+    }
+  }
+  return {};
+}
+
+void run_all(int world, const std::vector<Case>& cases) {
+  Complaints complaints;
+  test::on_ranks(world, test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+    for (const Case& c : cases) {
+      if (auto ran = run_case(rank, c, complaints); !ran) return ran;
+    }
+    return test::check_pads(rank, complaints);
+  });
+  EXPECT_EQ(complaints.text(), "");
+}
+
+class AllGatherMatmul : public testing::TestWithParam<int> {};
+
+TEST_P(AllGatherMatmul, every_dtype_and_dim) {
+  std::vector<Case> cases;
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const Dims& sizes : {Dims{16, 24}, Dims{8, 16, 24}, Dims{2, 8, 8, 16}}) {
+      for (int dim = 0; dim < sizes.size(); ++dim) {
+        cases.push_back({.sizes = sizes, .dim = dim, .dtype = dtype, .gathered = dim % 2 == 0});
+      }
+    }
+  }
+  run_all(GetParam(), cases);
+}
+
+TEST_P(AllGatherMatmul, odd_and_empty_sizes) {
+  std::vector<Case> cases;
+  for (std::int64_t m = 0; m < 10; ++m) {
+    for (const std::int64_t k : {0, 1, 7}) {
+      cases.push_back({.sizes = {m, k},
+                       .dim = 0,
+                       .dtype = DType::kBF16,
+                       .columns = {3},
+                       .bias = m % 2 == 0,
+                       .gathered = m % 3 == 0});
+      cases.push_back({.sizes = {k, m},
+                       .dim = 1,
+                       .dtype = DType::kF32,
+                       .columns = {4},
+                       .bias = m % 2 == 1,
+                       .gathered = m % 3 == 1});
+      cases.push_back({.sizes = {3, m, k}, .dim = 1, .dtype = DType::kF16, .columns = {0, 2}});
+    }
+  }
+  run_all(GetParam(), cases);
+}
+
+TEST_P(AllGatherMatmul, several_b_bias_strides_and_symmetric_a) {
+  std::vector<Case> cases;
+  for (int dim = 0; dim < 3; ++dim) {
+    for (const bool in_place : {false, true}) {
+      cases.push_back({.sizes = {11, 13, 17},
+                       .dim = dim,
+                       .dtype = DType::kBF16,
+                       .columns = {9, 1, 20},
+                       .bias = true,
+                       .gathered = true,
+                       .spread = true,
+                       .in_place = in_place});
+    }
+  }
+  run_all(GetParam(), cases);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, AllGatherMatmul, testing::Values(1, 2, 3, 4, 8),
+                         testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tandem/tandem.hpp>
+#include <vector>
+
+namespace tandem::test {
+
+/// A tensor of the device between guard bytes, full of NaN until it is filled. The host sees it through copies only.
+class Guarded {
+ public:
+  Guarded(Device& device, const Layout& layout, DType dtype);
+  Guarded(Device& device, const Dims& sizes, DType dtype);
+
+  [[nodiscard]] const TensorView& view() const { return view_; }
+  /// Element `idx`, counted row-major over the sizes, becomes value(idx).
+  void fill(const std::function<double(std::int64_t idx)>& value);
+  void poison();
+  /// Copies the memory to the host; the calls below look at that copy.
+  void download();
+  [[nodiscard]] double at(std::int64_t idx) const;
+  /// Bytes of the whole block, holes and guards too.
+  [[nodiscard]] const std::vector<std::byte>& bytes() const { return image_; }
+  [[nodiscard]] bool guards_are_whole() const;
+
+ private:
+  [[nodiscard]] std::int64_t byte_of(std::int64_t idx) const;
+  void upload();
+  Device& device_;
+  Tensor block_;
+  TensorView view_;
+  std::int64_t used_bytes_ = 0;
+  std::vector<std::byte> image_;
+};
+
+/// Row-major strides times two in every dim: no operand is contiguous.
+[[nodiscard]] Layout spread_out(const Dims& sizes);
+[[nodiscard]] Layout dense(const Dims& sizes);
+
+/// The value that element `idx` of tensor `id` has on every rank and in the reference, as `dtype` holds it.
+[[nodiscard]] double value_of(int id, std::int64_t idx, DType dtype);
+/// Half a unit in the last place of 1.
+[[nodiscard]] double epsilon_of(DType dtype);
+
+/// Row-major position of `at` in `sizes`, and back.
+[[nodiscard]] std::int64_t flat_index(const Dims& sizes, const Dims& at);
+[[nodiscard]] Dims position(const Dims& sizes, std::int64_t idx);
+
+/// What rank threads have to complain about; empty is good.
+class Complaints {
+ public:
+  void add(const std::string& text);
+  [[nodiscard]] std::string text() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::string> lines_;
+};
+
+/// One rank of a job of threads, with a device and a stream.
+struct RankContextOfTest {
+  Group& group;
+  Device& device;
+  Stream& stream;
+};
+/// Runs `body` on `world` ranks; an error of the ranks or of the set-up is a complaint.
+void on_ranks(int world, const Config& config, Complaints& complaints,
+              const std::function<Result<void>(RankContextOfTest&)>& body);
+/// Complains about words of this rank's pad of the group's workspace that are not zero: at rest they all are.
+[[nodiscard]] Result<void> check_pads(RankContextOfTest& rank, Complaints& complaints);
+/// Finite deadlines, no link delay.
+[[nodiscard]] Config quick_config();
+
+}  // namespace tandem::test

@@ -1,0 +1,111 @@
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "conformance/fused_harness.hpp"
+
+// The layout helpers: equal values, one copy at most, and then none in the op.
+
+namespace tandem {
+namespace {
+
+using test::Complaints;
+using test::Guarded;
+using test::RankContextOfTest;
+
+bool same_values(Device& device, const TensorView& view, const Guarded& of) {
+  // Through a contiguous copy: the helper's storage has no guards to read it by.
+  const auto stream = device.create_stream();
+  Guarded copy(device, view.sizes, view.dtype);
+  if (!stream || !(*stream)->copy(view, copy.view()) || !(*stream)->synchronize()) return false;
+  copy.download();
+  for (std::int64_t idx = 0; idx < view.numel(); ++idx) {
+    if (copy.at(idx) != of.at(idx)) return false;
+  }
+  return true;
+}
+
+TEST(FusedLayout, restriding_copies_once_and_not_again) {
+  Complaints complaints;
+  test::on_ranks(1, test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+    Guarded t(rank.device, Dims{8, 6, 4, 3}, DType::kF32);
+    t.fill([](std::int64_t idx) { return test::value_of(1, idx, DType::kF32); });
+    for (int dim = 0; dim < 4; ++dim) {
+      auto once = restride_for_all_gather_matmul(t.view(), dim, rank.stream);
+      if (!once) return tl::unexpected(once.error());
+      if (auto done = rank.stream.synchronize(); !done) return done;
+      EXPECT_TRUE(once->view.movedim(dim, 0).is_contiguous()) << dim;
+      EXPECT_TRUE(same_values(rank.device, once->view, t)) << dim;
+      EXPECT_EQ(once->storage.owner() == nullptr, dim == 0) << "dim " << dim << ": copied although it fits";
+      const auto again = restride_for_matmul_reduce_scatter(once->view, dim, rank.stream);
+      if (!again) return tl::unexpected(again.error());
+      EXPECT_EQ(again->storage.owner(), nullptr) << dim;
+      EXPECT_EQ(again->view.data, once->view.data) << dim;
+    }
+    return rank.stream.synchronize();
+  });
+  EXPECT_EQ(complaints.text(), "");
+}
+
+TEST(FusedLayout, bad_permutations_are_refused) {
+  Complaints complaints;
+  test::on_ranks(1, test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+    Guarded t(rank.device, Dims{2, 3}, DType::kF32);
+    for (const std::vector<int>& perm : {std::vector<int>{0}, {0, 0}, {1, 2}, {-1, 0}, {0, 1, 1}}) {
+      const auto result = make_contiguous_for_perm(t.view(), perm, rank.stream);
+      EXPECT_FALSE(result) << perm.size();
+      if (!result) {
+        EXPECT_EQ(result.error().code(), ErrorCode::kInvalidArgument);
+      }
+    }
+    EXPECT_FALSE(restride_for_all_gather_matmul(t.view(), 2, rank.stream));
+    EXPECT_FALSE(restride_for_matmul_reduce_scatter(t.view(), -1, rank.stream));
+    return {};
+  });
+  EXPECT_EQ(complaints.text(), "");
+}
+
+// The report says when an op copies for strides; on restrided operands it does not.
+TEST(FusedLayout, ops_copy_nothing_that_is_restrided) {
+  Complaints complaints;
+  test::on_ranks(1, test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+    Guarded t(rank.device, Dims{4, 6, 8}, DType::kF32);
+    Guarded b(rank.device, Dims{8, 5}, DType::kF32);
+    const std::vector<TensorView> bs = {b.view()};
+    for (const int dim : {0, 1}) {
+      for (const bool restrided : {false, true}) {
+        Restrided held{t.view(), {}};
+        if (restrided) {
+          auto made = restride_for_all_gather_matmul(t.view(), dim, rank.stream);
+          if (!made) return tl::unexpected(made.error());
+          held = *std::move(made);
+        }
+        const bool copies = !restrided && dim == 1;
+        AllGatherMatmulArgs gather{
+            .a = held.view, .b = bs, .gather_dim = dim, .gather_size = t.view().size(dim)};
+        const auto layout = output_layout(gather, 0);
+        if (!layout) return tl::unexpected(layout.error());
+        Guarded out(rank.device, *layout, DType::kF32);
+        const std::vector<TensorView> outs = {out.view()};
+        gather.out = outs;
+        const auto gathered = fused_all_gather_matmul(gather, rank.group, rank.stream);
+        if (!gathered) return tl::unexpected(gathered.error());
+        EXPECT_EQ(gathered->reason.find("copied") != std::string_view::npos, copies) << gathered->reason;
+
+        Guarded reduced(rank.device, Dims{4, 6, 5}, DType::kF32);
+        const std::vector<TensorView> as = {held.view};
+        const auto scattered = fused_matmul_reduce_scatter(
+            {.a = as, .b = bs, .scatter_dim = dim, .out = reduced.view()}, rank.group, rank.stream);
+        if (!scattered) return tl::unexpected(scattered.error());
+        EXPECT_EQ(scattered->reason.find("copied") != std::string_view::npos, copies) << scattered->reason;
+        if (auto done = rank.stream.synchronize(); !done) return done;
+      }
+    }
+    return {};
+  });
+  EXPECT_EQ(complaints.text(), "");
+}
+
+}  // namespace
+}  // namespace tandem

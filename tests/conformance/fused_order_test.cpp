@@ -1,0 +1,185 @@
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "conformance/fused_harness.hpp"
+
+// Many ops one behind the other, under skew: streams are held for random times so that ranks and streams meet in
+// every order. All ops of one problem must give the bits of the first.
+
+namespace tandem {
+namespace {
+
+using test::Complaints;
+using test::Guarded;
+using test::RankContextOfTest;
+
+constexpr std::int64_t kRows = 10;
+constexpr std::int64_t kColumns = 6;
+
+/// Operands of both ops on one rank, and outputs for each round.
+class Workbench {
+ public:
+  Workbench(Device& device, Group& group, int num_rounds, int dim) : group_(group), dim_(dim) {
+    const int world = group.size();
+    Dims gather = {kRows, kColumns};
+    gather[dim] = shard_of(gather[dim], world, group.rank()).size;
+    Dims scattered = {kRows, kColumns};
+    scattered[dim] = shard_of(scattered[dim], world, group.rank()).size;
+    a_.emplace_back(device, gather, DType::kBF16);
+    a_.emplace_back(device, Dims{kRows, 4}, DType::kBF16);
+    b_.emplace_back(device, Dims{kColumns, 8}, DType::kBF16);
+    b_.emplace_back(device, Dims{4, kColumns}, DType::kBF16);
+    for (int i = 0; i < 2; ++i) {
+      const int id = 10 * group.rank() + i;
+      a_[static_cast<std::size_t>(i)].fill(
+          [&](std::int64_t idx) { return test::value_of(id, idx, DType::kBF16); });
+      b_[static_cast<std::size_t>(i)].fill(
+          [&](std::int64_t idx) { return test::value_of(77 + i, idx, DType::kBF16); });
+      a_views_.push_back(a_[static_cast<std::size_t>(i)].view());
+      b_views_.push_back(b_[static_cast<std::size_t>(i)].view());
+    }
+    for (int round = 0; round < num_rounds; ++round) {
+      gathers_.emplace_back(device, Dims{kRows, 8}, DType::kBF16);
+      scatters_.emplace_back(device, scattered, DType::kBF16);
+    }
+    for (const Guarded& out : gathers_) gather_views_.push_back(out.view());
+  }
+
+  Result<void> gather(int round, Algorithm algorithm, Stream& stream) {
+    AllGatherMatmulArgs args{.a = a_views_[0],
+                             .b = std::span(b_views_).first(1),
+                             .gather_dim = dim_,
+                             .gather_size = dim_ == 0 ? kRows : kColumns,
+                             .out = std::span(gather_views_).subspan(static_cast<std::size_t>(round), 1),
+                             .algorithm = algorithm};
+    const auto report = fused_all_gather_matmul(args, group_, stream);
+    if (!report) return tl::unexpected(report.error());
+    return {};
+  }
+  Result<void> scatter(int round, Algorithm algorithm, Stream& stream) {
+    MatmulReduceScatterArgs args{.a = std::span(a_views_).subspan(1, 1),
+                                 .b = std::span(b_views_).subspan(1, 1),
+                                 .scatter_dim = dim_,
+                                 .out = scatters_[static_cast<std::size_t>(round)].view(),
+                                 .algorithm = algorithm};
+    const auto report = fused_matmul_reduce_scatter(args, group_, stream);
+    if (!report) return tl::unexpected(report.error());
+    return {};
+  }
+
+  void compare_rounds(Complaints& complaints) {
+    for (auto* outputs : {&gathers_, &scatters_}) {
+      const std::string name = outputs == &gathers_ ? "gather" : "scatter";
+      for (std::size_t round = 0; round < outputs->size(); ++round) {
+        (*outputs)[round].download();
+        if ((*outputs)[round].bytes() == outputs->front().bytes()) continue;
+        complaints.add(name + " of round " + std::to_string(round) + " differs on rank " +
+                       std::to_string(group_.rank()) + " of " + group_.name());
+        return;
+      }
+      if (outputs->front().view().numel() > 0 && !(outputs->front().at(0) == outputs->front().at(0))) {
+        complaints.add(name + " was not written on rank " + std::to_string(group_.rank()));
+      }
+    }
+  }
+
+ private:
+  Group& group_;
+  int dim_;
+  std::deque<Guarded> a_, b_, gathers_, scatters_;
+  std::vector<TensorView> a_views_, b_views_, gather_views_;
+};
+
+Result<void> hold_a_moment(std::mt19937& random, Device& device, Stream& stream) {
+  auto side = device.side_stream(0);
+  if (!side) return tl::unexpected(side.error());
+  Stream* streams[] = {&stream, *side};
+  return streams[random() % 2]->sleep(std::chrono::microseconds(random() % 400));
+}
+
+class FusedOrder : public testing::TestWithParam<int> {};
+
+TEST_P(FusedOrder, a_hundred_alternating_ops_under_skew) {
+  Complaints complaints;
+  test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+    std::mt19937 random(static_cast<unsigned>(rank.group.rank()));
+    for (const int dim : {0, 1}) {
+      constexpr int kRounds = 50;
+      Workbench bench(rank.device, rank.group, kRounds, dim);
+      for (int round = 0; round < kRounds; ++round) {
+        const Algorithm algorithm = round % 3 == 0 ? Algorithm::kSerial : Algorithm::kPipelined;
+        if (auto ok = hold_a_moment(random, rank.device, rank.stream); !ok) return ok;
+        if (auto ok = bench.gather(round, algorithm, rank.stream); !ok) return ok;
+        if (auto ok = hold_a_moment(random, rank.device, rank.stream); !ok) return ok;
+        if (auto ok = bench.scatter(round, algorithm, rank.stream); !ok) return ok;
+      }
+      if (auto done = rank.stream.synchronize(); !done) return done;
+      bench.compare_rounds(complaints);
+    }
+    return test::check_pads(rank, complaints);
+  });
+  EXPECT_EQ(complaints.text(), "");
+}
+
+TEST_P(FusedOrder, two_streams_of_one_group) {
+  Complaints complaints;
+  test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+    std::mt19937 random(static_cast<unsigned>(100 + rank.group.rank()));
+    auto other = rank.device.create_stream();
+    if (!other) return tl::unexpected(other.error());
+    constexpr int kRounds = 20;
+    Workbench bench(rank.device, rank.group, kRounds, 0);
+    for (int round = 0; round < kRounds; ++round) {
+      Stream& first = round % 2 == 0 ? rank.stream : **other;
+      Stream& second = round % 3 == 0 ? rank.stream : **other;
+      if (auto ok = hold_a_moment(random, rank.device, first); !ok) return ok;
+      if (auto ok = bench.gather(round, Algorithm::kPipelined, first); !ok) return ok;
+      if (auto ok = bench.scatter(round, Algorithm::kPipelined, second); !ok) return ok;
+    }
+    if (auto done = rank.stream.synchronize(); !done) return done;
+    if (auto done = (*other)->synchronize(); !done) return done;
+    bench.compare_rounds(complaints);
+    return test::check_pads(rank, complaints);
+  });
+  EXPECT_EQ(complaints.text(), "");
+}
+
+TEST_P(FusedOrder, two_overlapping_groups) {
+  if (GetParam() < 3) GTEST_SKIP() << "two groups of 2 overlap in one of 3 ranks at least";
+  Complaints complaints;
+  test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+    const int last = rank.group.size() - 1;
+    std::vector<std::unique_ptr<Group>> groups;
+    for (const auto& [name, members] : {std::pair{"low", std::vector<int>{0, 1}}, {"high", {1, last}}}) {
+      const bool is_member = rank.group.rank() == members[0] || rank.group.rank() == members[1];
+      if (!is_member) continue;
+      auto group = rank.group.subgroup(members, name);
+      if (!group) return tl::unexpected(group.error());
+      groups.push_back(*std::move(group));
+    }
+    constexpr int kRounds = 10;
+    std::deque<Workbench> benches;
+    for (const auto& group : groups) benches.emplace_back(rank.device, *group, kRounds, 0);
+    for (int round = 0; round < kRounds; ++round) {
+      for (Workbench& bench : benches) {
+        if (auto ok = bench.gather(round, Algorithm::kPipelined, rank.stream); !ok) return ok;
+        if (auto ok = bench.scatter(round, Algorithm::kPipelined, rank.stream); !ok) return ok;
+      }
+    }
+    if (auto done = rank.stream.synchronize(); !done) return done;
+    for (Workbench& bench : benches) bench.compare_rounds(complaints);
+    return {};
+  });
+  EXPECT_EQ(complaints.text(), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, FusedOrder, testing::Values(1, 2, 3, 4), testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,192 @@
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "conformance/fused_harness.hpp"
+
+// One rank calls something else than the others: kMismatch on every rank, and no byte of any output changes. Each
+// mutation is tried as the first call of the group and after three good ones, when agreement is made on the stream.
+
+namespace tandem {
+namespace {
+
+using test::Complaints;
+using test::Guarded;
+using test::RankContextOfTest;
+
+/// What one rank calls.
+struct Call {
+  bool gather = true;
+  DType dtype = DType::kF32;
+  Dims sizes = {6, 4, 8};  ///< of all of a; of the product for a scatter
+  int dim = 0;
+  std::int64_t n = 5;  ///< columns of b for a gather, k for a scatter
+  coll::ReduceOp op = coll::ReduceOp::kSum;
+  std::optional<DType> partials = {};
+  Algorithm algorithm = Algorithm::kPipelined;
+  bool bad_arguments = false;
+};
+
+/// A call's tensors; alive until the stream is done.
+struct Made {
+  std::optional<Guarded> a, b, out;
+  std::vector<TensorView> as, bs, outs;
+  std::vector<std::byte> before;
+};
+
+Result<void> issue(RankContextOfTest& rank, const Call& call, Made& made) {
+  const int world = rank.group.size();
+  const int me = rank.group.rank();
+  Dims mine = call.sizes;
+  if (call.gather) {
+    mine[call.dim] = shard_of(call.sizes[call.dim], world, me).size;
+  } else {
+    mine[mine.size() - 1] = call.n;
+  }
+  made.a.emplace(rank.device, mine, call.dtype);
+  made.b.emplace(rank.device, call.gather ? Dims{call.sizes.back(), call.n} : Dims{call.n, call.sizes.back()},
+                 call.dtype);
+  made.as = {made.a->view()};
+  made.bs = {made.b->view()};
+  if (call.bad_arguments) made.bs.clear();
+  if (call.gather) {
+    AllGatherMatmulArgs args{.a = made.as[0],
+                             .b = made.bs,
+                             .gather_dim = call.dim,
+                             .gather_size = call.sizes[call.dim],
+                             .out = {},
+                             .gathered = {}};
+    args.algorithm = call.algorithm;
+    if (!made.bs.empty()) {
+      const auto layout = output_layout(args, 0);
+      if (!layout) return tl::unexpected(layout.error());
+      made.out.emplace(rank.device, *layout, call.dtype);
+      made.outs = {made.out->view()};
+      args.out = made.outs;
+      made.before = made.out->bytes();
+    }
+    if (const auto report = fused_all_gather_matmul(args, rank.group, rank.stream); !report) {
+      return tl::unexpected(report.error());
+    }
+    return rank.stream.synchronize();
+  }
+  MatmulReduceScatterArgs args{.a = made.as,
+                               .b = made.bs,
+                               .scatter_dim = call.dim,
+                               .reduce_op = call.op,
+                               .out = {},
+                               .bias = {},
+                               .product = {},
+                               .partials = call.partials};
+  args.algorithm = call.algorithm;
+  if (!made.bs.empty()) {
+    const auto layout = output_layout(args, world, me);
+    if (!layout) return tl::unexpected(layout.error());
+    made.out.emplace(rank.device, *layout, call.dtype);
+    args.out = made.out->view();
+    made.before = made.out->bytes();
+  }
+  if (const auto report = fused_matmul_reduce_scatter(args, rank.group, rank.stream); !report) {
+    return tl::unexpected(report.error());
+  }
+  return rank.stream.synchronize();
+}
+
+struct Mutation {
+  std::string name;
+  std::function<void(Call&)> change;
+  bool agrees = false;  ///< what ranks may differ in
+};
+
+std::vector<Mutation> common_mutations() {
+  return {
+      {"bf16", [](Call& c) { c.dtype = DType::kBF16; }},
+      {"f16", [](Call& c) { c.dtype = DType::kF16; }},
+      {"last size 9", [](Call& c) { c.sizes[2] = 9; }},
+      {"last size 7", [](Call& c) { c.sizes[2] = 7; }},
+      {"last size 0", [](Call& c) { c.sizes[2] = 0; }},
+      {"dim 1", [](Call& c) { c.dim = 1; }},
+      {"dim 2", [](Call& c) { c.dim = 2; }},
+      {"first size 7", [](Call& c) { c.sizes[0] = 7; }},
+      {"first size 12", [](Call& c) { c.sizes[0] = 12; }},
+      {"first size 0", [](Call& c) { c.sizes[0] = 0; }},
+      {"second size 5", [](Call& c) { c.sizes[1] = 5; }},
+      {"2-D of as many elements",
+       [](Call& c) {
+         c.sizes = {24, 8};
+       }},
+      {"4-D of as many elements",
+       [](Call& c) {
+         c.sizes = {6, 2, 2, 8};
+       }},
+      {"serial", [](Call& c) { c.algorithm = Algorithm::kSerial; }},
+      {"auto", [](Call& c) { c.algorithm = Algorithm::kAuto; }},
+      {"native", [](Call& c) { c.algorithm = Algorithm::kNative; }},
+      {"the other op", [](Call& c) { c.gather = !c.gather; }},
+      {"bad arguments", [](Call& c) { c.bad_arguments = true; }},
+      {"b of other size", [](Call& c) { c.n = 6; }, true},
+      {"b of no columns or rows", [](Call& c) { c.n = 0; }, true},
+  };
+}
+
+std::vector<Mutation> scatter_mutations() {
+  std::vector<Mutation> all = common_mutations();
+  all.push_back({"avg", [](Call& c) { c.op = coll::ReduceOp::kAvg; }});
+  all.push_back({"bf16 with f32 partials", [](Call& c) {
+                   c.dtype = DType::kBF16;
+                   c.partials = DType::kF32;
+                 }});
+  all.push_back({"f32 partials spelled out", [](Call& c) { c.partials = DType::kF32; }, true});
+  return all;
+}
+
+void run_mutation(bool gather, const Mutation& mutation, int odd_rank, int good_calls) {
+  Complaints complaints;
+  test::on_ranks(3, test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+    const std::string who = mutation.name + " on rank " + std::to_string(odd_rank) + " after " +
+                            std::to_string(good_calls) + " calls, rank " + std::to_string(rank.group.rank());
+    Call call{.gather = gather};
+    for (int i = 0; i < good_calls; ++i) {
+      Made made;
+      if (auto ok = issue(rank, call, made); !ok) return ok;
+    }
+    if (rank.group.rank() == odd_rank) mutation.change(call);
+    Made made;
+    const auto result = issue(rank, call, made);
+    if (mutation.agrees) {
+      if (!result) complaints.add(who + ": " + result.error().to_string());
+      return {};
+    }
+    const bool refused_here =
+        rank.group.rank() == odd_rank && (call.bad_arguments || call.algorithm == Algorithm::kNative);
+    if (result) {
+      complaints.add(who + ": no error");
+    } else if (result.error().code() != ErrorCode::kMismatch && !refused_here) {
+      complaints.add(who + ": " + result.error().to_string());
+    }
+    if (made.out) {
+      made.out->download();
+      if (made.out->bytes() != made.before) complaints.add(who + ": an output byte changed");
+    }
+    return {};
+  });
+  EXPECT_EQ(complaints.text(), "");
+}
+
+class FusedMismatch : public testing::TestWithParam<bool> {};
+
+TEST_P(FusedMismatch, is_an_error_on_every_rank_before_any_output_byte_changes) {
+  int turn = 0;
+  for (const Mutation& mutation : GetParam() ? common_mutations() : scatter_mutations()) {
+    for (const int good_calls : {0, 3}) run_mutation(GetParam(), mutation, turn++ % 3, good_calls);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, FusedMismatch, testing::Bool(),
+                         [](const auto& op) { return std::string(op.param ? "gather" : "scatter"); });
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,126 @@
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <tandem/tandem.hpp>
+#include <vector>
+
+#include "conformance/fused_harness.hpp"
+#include "support/process_ranks.hpp"
+
+// A rank dies or stops at each point that a fused op passes: every other rank gets an error that names it, long before
+// anybody would call it a hang.
+
+namespace tandem::testing {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// Runs ops until one fails, and says how.
+const RankFunction kRun("fused_until_error", [](RankProcess& self) -> Result<void> {
+  auto group = self.create_group();
+  if (!group) return tl::unexpected(group.error());
+  auto device = open_device({DeviceKind::kCpu, 0}, self.config);
+  if (!device) return tl::unexpected(device.error());
+  auto stream = (*device)->create_stream();
+  if (!stream) return tl::unexpected(stream.error());
+  const bool gather = self.arguments.at(0) == "gather";
+  const Algorithm algorithm = *parse_algorithm(self.arguments.at(1));
+  const int world = self.size();
+
+  test::Guarded a(**device, Dims{gather ? 4 : 4 * world, 16}, DType::kF32);
+  test::Guarded b(**device, Dims{16, 8}, DType::kF32);
+  test::Guarded out(**device, Dims{gather ? 4 * world : 4, 8}, DType::kF32);
+  const std::vector<TensorView> as = {a.view()};
+  const std::vector<TensorView> bs = {b.view()};
+  const std::vector<TensorView> outs = {out.view()};
+  for (int round = 0; round < 6; ++round) {
+    const auto report =
+        gather ? fused_all_gather_matmul(
+                     {.a = a.view(), .b = bs, .gather_size = 4 * world, .out = outs, .algorithm = algorithm},
+                     **group, **stream)
+               : fused_matmul_reduce_scatter({.a = as, .b = bs, .out = out.view(), .algorithm = algorithm},
+                                             **group, **stream);
+    Result<void> result;
+    if (!report) {
+      result = tl::unexpected(report.error());
+    } else {
+      result = (*stream)->synchronize();
+    }
+    if (result) continue;
+    self.publish("error", result.error().to_string());
+    // Stays until the test has looked: a rank that leaves is another fault.
+    (void)self.wait_for("end");
+    return {};
+  }
+  self.publish("error", "none");
+  (void)self.wait_for("end");
+  return {};
+});
+
+struct Fault {
+  std::string op;
+  std::string algorithm;
+  std::string point;
+  std::string action;
+  int world = 2;
+};
+
+void PrintTo(const Fault& fault, std::ostream* to) {
+  *to << fault.op << " " << fault.algorithm << " " << fault.point << ":" << fault.action << " w"
+      << fault.world;
+}
+
+class FusedLostRank : public ::testing::TestWithParam<Fault> {};
+
+TEST_P(FusedLostRank, is_named_by_every_other_rank) {
+  const Fault& fault = GetParam();
+  const int victim = fault.world - 1;
+  const bool dies = fault.action == "die";
+  RankOptions options;
+  options.config.log_level = LogLevel::kOff;
+  options.config.op_timeout = milliseconds(dies ? 30'000 : 700);
+  options.config.fault = fault.point + ":" + std::to_string(victim) + ":3:" + fault.action;
+  const auto start = std::chrono::steady_clock::now();
+  ProcessRanks ranks =
+      start_process_ranks(fault.world, "fused_until_error", {fault.op, fault.algorithm}, options);
+  for (int rank = 0; rank < fault.world; ++rank) {
+    if (rank == victim) continue;
+    const auto error = ranks.published(rank, "error");
+    ASSERT_TRUE(error) << error.error().to_string();
+    EXPECT_EQ(error->find(dies ? "PeerLost: " : "Timeout: "), 0U) << "rank " << rank << ": " << *error;
+    EXPECT_NE(error->find(fmt::format("rank {}", victim)), std::string::npos)
+        << "rank " << rank << ": " << *error;
+    if (!dies) {
+      EXPECT_NE(error->find("stopped"), std::string::npos) << "rank " << rank << ": " << *error;
+    }
+  }
+  // A death is noticed by itself; nobody waits for the deadline of 30 s.
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+  ranks.announce("end");
+  if (!dies) ranks.kill(victim);
+  EXPECT_EQ(ranks.wait().first_failed, victim);
+}
+
+std::vector<Fault> all_faults() {
+  std::vector<Fault> all;
+  for (const char* op : {"gather", "scatter"}) {
+    for (const char* algorithm : {"serial", "pipelined"}) {
+      for (const char* point : {"agree", "barrier", "get"}) {
+        for (const char* action : {"die", "stop"}) {
+          for (const int world : {2, 4}) all.push_back({op, algorithm, point, action, world});
+        }
+      }
+    }
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Points, FusedLostRank, ::testing::ValuesIn(all_faults()), [](const auto& fault) {
+  const Fault& f = fault.param;
+  return f.op + "_" + f.algorithm + "_" + f.point + "_" + f.action + "_w" + std::to_string(f.world);
+});
+
+}  // namespace
+}  // namespace tandem::testing

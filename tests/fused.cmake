@@ -1,0 +1,20 @@
+add_library(test_fused_harness STATIC conformance/fused_harness.cpp)
+target_include_directories(test_fused_harness PUBLIC ${PROJECT_SOURCE_DIR}/tests)
+target_link_libraries(test_fused_harness PUBLIC tandem::fused tandem::backend PRIVATE tandem_options fmt::fmt-header-only)
+
+foreach(part IN ITEMS all_gather_matmul matmul_reduce_scatter order layout)
+  tandem_test(conformance fused_${part} SOURCES conformance/fused_${part}_test.cpp DEPENDS fused backend
+              LIBRARIES test_fused_harness GTest::gtest_main)
+endforeach()
+foreach(part IN ITEMS arguments mismatch)
+  tandem_test(error fused_${part} SOURCES error/fused_${part}_test.cpp DEPENDS fused backend
+              LIBRARIES test_fused_harness GTest::gtest_main)
+endforeach()
+tandem_test(unit fused_choose SOURCES unit/fused_choose_test.cpp DEPENDS fused LIBRARIES GTest::gtest_main)
+tandem_test(unit fused_repeat_path SOURCES unit/fused_repeat_path_test.cpp DEPENDS fused backend
+            LIBRARIES test_fused_harness GTest::gtest_main)
+# The same programs under the thread sanitizer: ranks as threads, streams under skew.
+tandem_test(race fused_order SOURCES conformance/fused_order_test.cpp DEPENDS fused backend
+            LIBRARIES test_fused_harness GTest::gtest_main)
+tandem_test(fault fused_lost_rank SOURCES fault/fused_lost_rank_test.cpp DEPENDS fused backend
+            LIBRARIES test_fused_harness tandem_test_support)

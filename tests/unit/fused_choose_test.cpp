@@ -1,0 +1,73 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "fused/choose.hpp"
+
+namespace tandem::fused {
+namespace {
+
+Workload large(std::chrono::microseconds link) {
+  return {.world = 4,
+          .cores = 4,
+          .link = link,
+          .chunk_bytes = 1 << 20,
+          .chunk_flops = 1e8,
+          .pipelined_barriers = 3,
+          .serial_barriers = 3};
+}
+
+std::string reason_of(Algorithm asked, const Workload& work, Algorithm expected) {
+  const auto choice = choose("op", asked, work, {});
+  if (!choice) return choice.error().to_string();
+  EXPECT_EQ(choice->algorithm, expected) << choice->reason;
+  return choice->reason;
+}
+
+TEST(FusedChoose, takes_what_was_asked_for) {
+  EXPECT_EQ(reason_of(Algorithm::kSerial, large({}), Algorithm::kSerial), "asked for");
+  EXPECT_EQ(reason_of(Algorithm::kPipelined, large({}), Algorithm::kPipelined), "asked for");
+}
+
+TEST(FusedChoose, puts_nothing_in_place_of_native) {
+  const auto choice = choose("op", Algorithm::kNative, large({}), {});
+  ASSERT_FALSE(choice);
+  EXPECT_EQ(choice.error().code(), ErrorCode::kUnsupported);
+  EXPECT_NE(choice.error().text().find("cpu:0"), std::string::npos) << choice.error().text();
+}
+
+TEST(FusedChoose, overlaps_a_slow_link_and_says_both_times) {
+  const std::string reason =
+      reason_of(Algorithm::kAuto, large(std::chrono::microseconds(2'000)), Algorithm::kPipelined);
+  const Prediction us = predict(large(std::chrono::microseconds(2'000)));
+  EXPECT_NE(reason.find(std::to_string(std::lround(us.serial_us))), std::string::npos) << reason;
+  EXPECT_NE(reason.find(std::to_string(std::lround(us.pipelined_us))), std::string::npos) << reason;
+}
+
+TEST(FusedChoose, is_serial_where_nothing_is_gained) {
+  EXPECT_NE(reason_of(Algorithm::kAuto, large({}), Algorithm::kSerial).find("against"), std::string::npos)
+      << "a core a rank and a free link: only overhead is left";
+  Workload one = large(std::chrono::microseconds(2'000));
+  one.world = 1;
+  EXPECT_NE(reason_of(Algorithm::kAuto, one, Algorithm::kSerial).find("one rank"), std::string::npos);
+  Workload tiny = large(std::chrono::microseconds(1));
+  tiny.chunk_bytes = 64;
+  tiny.chunk_flops = 1000;
+  EXPECT_NE(reason_of(Algorithm::kAuto, tiny, Algorithm::kSerial).find("against"), std::string::npos);
+}
+
+TEST(FusedChoose, predicts_more_for_more_of_everything) {
+  const Prediction base = predict(large(std::chrono::microseconds(100)));
+  for (int change = 0; change < 3; ++change) {
+    Workload more = large(std::chrono::microseconds(100));
+    if (change == 0) more.link *= 10;
+    if (change == 1) more.chunk_bytes *= 10;
+    if (change == 2) more.chunk_flops *= 10;
+    EXPECT_GT(predict(more).serial_us, base.serial_us) << change;
+    EXPECT_GT(predict(more).pipelined_us, base.pipelined_us) << change;
+  }
+}
+
+}  // namespace
+}  // namespace tandem::fused

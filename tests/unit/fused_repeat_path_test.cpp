@@ -1,0 +1,126 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <barrier>
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+#include "conformance/fused_harness.hpp"
+
+// Once warm, both ops allocate nothing on any thread, by either algorithm and on every dim: the counting operators
+// below see every allocation of this program.
+
+namespace {
+std::atomic<std::int64_t> num_allocations{0};
+}  // namespace
+
+// Not inlined: the compiler would see malloc() and free() where it expects new and delete.
+[[gnu::noinline]] void* operator new(std::size_t num_bytes) {
+  ++num_allocations;
+  if (void* memory = std::malloc(num_bytes)) return memory;
+  throw std::bad_alloc();
+}
+void* operator new[](std::size_t num_bytes) {
+  return operator new(num_bytes);
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+
+namespace tandem {
+namespace {
+
+using test::Complaints;
+using test::Guarded;
+using test::RankContextOfTest;
+
+struct Case {
+  bool gather;
+  int dim;
+  Algorithm algorithm;
+};
+
+class FusedRepeatPath : public testing::TestWithParam<Case> {};
+
+TEST_P(FusedRepeatPath, allocates_nothing) {
+  constexpr int kWorld = 2;
+  const Case c = GetParam();
+  Complaints complaints;
+  std::barrier<> meet(kWorld);
+  std::int64_t allocated = -1;
+  test::on_ranks(kWorld, test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+    Dims shard = {8, 6};
+    shard[c.dim] /= kWorld;
+    Guarded a(rank.device, c.gather ? shard : Dims{8, 4}, DType::kBF16);
+    Guarded b(rank.device, c.gather ? Dims{6, 5} : Dims{4, 6}, DType::kBF16);
+    Dims result = c.gather ? Dims{8, 5} : Dims{8, 6};
+    if (!c.gather) result[c.dim] /= kWorld;
+    Guarded out(rank.device, result, DType::kBF16);
+    Guarded bias(rank.device, Dims{c.gather ? 5 : 6}, DType::kBF16);
+    const std::vector<TensorView> as = {a.view(), a.view()};
+    const std::vector<TensorView> bs = {b.view(), b.view()};
+    const std::vector<TensorView> outs = {out.view()};
+    const std::vector<TensorView> biases = {bias.view()};
+    const auto once = [&]() -> Result<void> {
+      const auto report = c.gather ? fused_all_gather_matmul({.a = a.view(),
+                                                              .b = std::span(bs).first(1),
+                                                              .gather_dim = c.dim,
+                                                              .gather_size = c.dim == 0 ? 8 : 6,
+                                                              .out = outs,
+                                                              .bias = biases,
+                                                              .algorithm = c.algorithm},
+                                                             rank.group, rank.stream)
+                                   : fused_matmul_reduce_scatter({.a = as,
+                                                                  .b = bs,
+                                                                  .scatter_dim = c.dim,
+                                                                  .out = out.view(),
+                                                                  .bias = bias.view(),
+                                                                  .algorithm = c.algorithm},
+                                                                 rank.group, rank.stream);
+      if (!report) return tl::unexpected(report.error());
+      return rank.stream.synchronize();
+    };
+    Result<void> result_of_all;
+    for (int round = 0; round < 5 && result_of_all; ++round) result_of_all = once();
+    meet.arrive_and_wait();
+    const std::int64_t before = num_allocations;
+    meet.arrive_and_wait();
+    for (int round = 0; round < 10 && result_of_all; ++round) result_of_all = once();
+    meet.arrive_and_wait();
+    if (rank.group.rank() == 0) allocated = num_allocations - before;
+    meet.arrive_and_wait();
+    return result_of_all;
+  });
+  EXPECT_EQ(complaints.text(), "");
+  EXPECT_EQ(allocated, 0) << "in 10 calls on 2 ranks";
+}
+
+std::vector<Case> all_cases() {
+  std::vector<Case> all;
+  for (const bool gather : {true, false}) {
+    for (const int dim : {0, 1}) {
+      for (const Algorithm algorithm : {Algorithm::kSerial, Algorithm::kPipelined, Algorithm::kAuto}) {
+        all.push_back({gather, dim, algorithm});
+      }
+    }
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, FusedRepeatPath, testing::ValuesIn(all_cases()), [](const auto& c) {
+  return std::string(c.param.gather ? "gather" : "scatter") + "_dim" + std::to_string(c.param.dim) + "_" +
+         std::string(to_string(c.param.algorithm));
+});
+
+}  // namespace
+}  // namespace tandem
