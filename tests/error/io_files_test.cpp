@@ -14,7 +14,7 @@
 #include <tandem/io/npy.hpp>
 #include <tandem/io/safetensors.hpp>
 
-#include "io_folder.hpp"
+#include "support/io_folder.hpp"
 
 namespace tandem::io {
 namespace {

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <tandem/io/npy.hpp>
 
-#include "io_folder.hpp"
+#include "support/io_folder.hpp"
 
 namespace tandem::io {
 namespace {

@@ -94,7 +94,8 @@ TEST(Convert, ThreeStridedDimensionsAndNone) {
                       TensorView::contiguous(nullptr, {3, 0}, DType::kI8)));
 }
 
-// Just above a tie of the narrow type, by less than f32 can see: through a nearest f32 it would become the tie.
+// Just above a tie of the narrow type, by less than f32 can see: through a nearest f32 it would become the
+// tie.
 TEST(Convert, F64IsRoundedOnce) {
   const double f16_tie = 1.0 + std::ldexp(1.0, -11);
   const double bf16_tie = 1.0 + std::ldexp(1.0, -8);

@@ -63,7 +63,8 @@ TEST(Numeric, EveryPatternRoundTrips) {
   expect_every_pattern_round_trips<F8E5M2>(5, 2, true, to_f8e5m2);
 }
 
-// Around every pair of neighbours: a shade below the middle goes down, the middle to the even one, a shade above up.
+// Around every pair of neighbours: a shade below the middle goes down, the middle to the even one, a shade
+// above up.
 template <class T>
 void expect_rounds_to_nearest_even(unsigned largest_finite, T (*narrow)(float)) {
   for (unsigned bits = 0; bits < largest_finite; ++bits) {

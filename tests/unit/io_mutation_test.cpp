@@ -12,7 +12,7 @@
 #include <tandem/io/safetensors.hpp>
 #include <vector>
 
-#include "io_folder.hpp"
+#include "support/io_folder.hpp"
 
 // Damaged files: each must be read or refused, never crash, whatever the damage. Run with the address sanitizer this
 // also watches every byte that is touched.

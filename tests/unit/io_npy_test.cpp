@@ -8,7 +8,7 @@
 #include <tandem/base/convert.hpp>
 #include <tandem/io/npy.hpp>
 
-#include "io_folder.hpp"
+#include "support/io_folder.hpp"
 
 namespace tandem::io {
 namespace {

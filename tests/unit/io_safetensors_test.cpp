@@ -8,7 +8,7 @@
 #include <tandem/io/safetensors.hpp>
 #include <vector>
 
-#include "io_folder.hpp"
+#include "support/io_folder.hpp"
 
 namespace tandem::io {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "io/whole_file.hpp"
-#include "io_folder.hpp"
+#include "support/io_folder.hpp"
 
 namespace tandem::io {
 namespace {
