@@ -10,9 +10,9 @@
 
 namespace tandem::symm {
 
-/// Owner of a symmetric tensor's memory. While a tensor holds it, the handles made from the tensor stay: whether a
-/// rendezvous is a look-up or an exchange must not depend on which ranks kept their handle. A handle keeps the block
-/// but not the anchor, so there is no cycle.
+/// Owner of a symmetric tensor's memory. While a tensor holds it, the handles made from the tensor stay:
+/// whether a rendezvous is a look-up or an exchange must not depend on which ranks kept their handle. A
+/// handle keeps the block but not the anchor, so there is no cycle.
 class Anchor {
  public:
   explicit Anchor(std::shared_ptr<Block> block) : block_(std::move(block)) {}

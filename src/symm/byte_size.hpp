@@ -8,8 +8,8 @@
 
 namespace tandem::symm {
 
-/// Bytes of a contiguous tensor. Errors: kInvalidArgument, naming `who`, for a negative size, an unknown dtype or more
-/// than 2^62 bytes (sizes are user input: the product may overflow).
+/// Bytes of a contiguous tensor. Errors: kInvalidArgument, naming `who`, for a negative size, an unknown
+/// dtype or more than 2^62 bytes (sizes are user input: the product may overflow).
 [[nodiscard]] Result<std::int64_t> byte_size(const Dims& sizes, DType dtype, std::string_view who);
 
 /// The bytes [first, last) that a view can touch, whatever the signs of its strides.

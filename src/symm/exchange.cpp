@@ -36,7 +36,8 @@ std::string describe(const Record& record) {
 }  // namespace
 
 std::string describe(const Block& block, std::int64_t pad_bytes, std::int64_t offset_bytes) {
-  // The block's ordinal is left out: ranks that belong to different groups have made different numbers of blocks.
+  // The block's ordinal is left out: ranks that belong to different groups have made different numbers of
+  // blocks.
   return fmt::format("rendezvous of {} {}, {} bytes, offset {}, pad of {} bytes", to_string(block.dtype()),
                      to_string(block.sizes()), block.size_bytes(), offset_bytes, pad_bytes);
 }

@@ -44,7 +44,8 @@ static_assert(sizeof(Record) == 96, "no padding: the bytes are sent");
 /// Every rank's record. Collective.
 [[nodiscard]] Result<std::vector<Record>> exchange_records(Group& group, const Record& mine);
 
-/// The same verdict on every rank, since all have the same table. Errors: kMismatch listing every rank's values.
+/// The same verdict on every rank, since all have the same table. Errors: kMismatch listing every rank's
+/// values.
 [[nodiscard]] Result<std::vector<Record>> parse_records(const std::vector<Store::Bytes>& table);
 
 }  // namespace tandem::symm

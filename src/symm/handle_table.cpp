@@ -57,7 +57,7 @@ std::shared_ptr<Handle> HandleTable::find_covering(const void* address, const vo
   for (auto it = entries_.upper_bound(begin); it != entries_.begin();) {
     --it;
     auto handle = it->second.handle.lock();
-    if (!handle || !(handle->device().id() == device)) continue;
+    if (!handle || !(it->second.device == device)) continue;
     // Live blocks do not overlap: the nearest live one below covers the range, or none does.
     return end <= it->second.block_end ? handle : nullptr;
   }
@@ -69,8 +69,9 @@ void HandleTable::insert(const std::shared_ptr<Anchor>& anchor, const std::share
   drop_expired();
   anchor->keep(this, handle);
   const Block& block = *anchor->block();
-  entries_.emplace(start_of(block, handle->offset_bytes()),
-                   Entry{anchor, peers, handle, block.cookie(), start_of(block, block.size_bytes())});
+  entries_.emplace(
+      start_of(block, handle->offset_bytes()),
+      Entry{anchor, peers, handle, block.cookie(), start_of(block, block.size_bytes()), block.device().id()});
 }
 
 void HandleTable::drop_expired() {

@@ -12,9 +12,9 @@
 
 namespace tandem::symm {
 
-/// A group's handles by address, its workspaces and its pad size; lives in the group. Holds nothing alive but the
-/// workspaces: an expired entry is dropped at the next rendezvous, and never found (a live handle keeps its block, so
-/// an address with a live entry cannot have been recycled).
+/// A group's handles by address, its workspaces and its pad size; lives in the group. Holds nothing alive but
+/// the workspaces: an expired entry is dropped at the next rendezvous, and never found (a live handle keeps
+/// its block, so an address with a live entry cannot have been recycled).
 class HandleTable {
  public:
   explicit HandleTable(int world_size);
@@ -48,8 +48,8 @@ class HandleTable {
     std::shared_ptr<Handle> handle;
   };
   [[nodiscard]] Workspace* find_workspace(const Device& device);
-  /// Keeps the device's earlier workspace: queued work may still use it. Sizes grow geometrically, so all earlier ones
-  /// together are no larger than the last.
+  /// Keeps the device's earlier workspace: queued work may still use it. Sizes grow geometrically, so all
+  /// earlier ones together are no larger than the last.
   void replace_workspace(Workspace workspace);
 
  private:
@@ -59,6 +59,7 @@ class HandleTable {
     std::weak_ptr<Handle> handle;
     std::uint64_t cookie = 0;
     std::uintptr_t block_end = 0;
+    DeviceId device;
   };
   void drop_expired();
 

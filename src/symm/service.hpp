@@ -19,15 +19,16 @@
 
 namespace tandem::symm {
 
-/// What a rank tells the others about its block and its pad. The two cookies are random: they name the memory in the
-/// store and are checked again in the memory's own header, so that a stale key or a recycled address is never taken
-/// for it.
+/// What a rank tells the others about its block and its pad. The two cookies are random: they name the memory
+/// in the store and are checked again in the memory's own header, so that a stale key or a recycled address
+/// is never taken for it.
 struct Record;
 
 /// The blocks of a device by address. Shared by the service and its blocks: a block may outlive the device.
 class BlockIndex;
 
-/// One allocation of this rank. A leaf derives from it and unmaps in the destructor, without touching the device.
+/// One allocation of this rank. A leaf derives from it and unmaps in the destructor, without touching the
+/// device.
 class Block {
  public:
   Block(Device& device, void* data, std::int64_t num_bytes, std::uint64_t cookie)

@@ -14,7 +14,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// Runs `call` on rank 0 of two; rank 1 does nothing until rank 0 is done. Both groups must be poisoned with kTimeout.
+// Runs `call` on rank 0 of two; rank 1 does nothing until rank 0 is done. Both groups must be poisoned with
+// kTimeout.
 void expect_timeout(std::string_view piece,
                     const std::function<Result<void>(SymmRank&, symm::Handle&, milliseconds)>& call) {
   constexpr milliseconds kTimeout{300};

@@ -1,5 +1,6 @@
-// One slot, two threads, plain data: the orders of put and take are all that makes it legal. Run with `correct` the
-// thread sanitizer must be silent; with `put` or `take` that order is relaxed and it must report a data race.
+// One slot, two threads, plain data: the orders of put and take are all that makes it legal. Run with
+// `correct` the thread sanitizer must be silent; with `put` or `take` that order is relaxed and it must
+// report a data race.
 #include <atomic>
 #include <cstdint>
 #include <cstdio>

@@ -24,12 +24,12 @@ inline constexpr int kFirstUserChannel = 8;
 /// Longest wait of one signal; nothing means the group's Config::op_timeout.
 using Timeout = std::optional<std::chrono::milliseconds>;
 
-/// One symmetric block as one rank of a group sees it: every rank's data and signal pad mapped here. The handle keeps
-/// its block and the mappings alive, also after the tensor is gone.
+/// One symmetric block as one rank of a group sees it: every rank's data and signal pad mapped here. The
+/// handle keeps its block and the mappings alive, also after the tensor is gone.
 ///
 /// A pad is an array of u32 words, all zero at rest. The signal from rank s to rank d on channel c is word
-/// `W*c + s` of d's pad: put turns it 0 -> 1 (release), wait turns it 1 -> 0 (acquire). A second put waits until the
-/// first was consumed, so no signal is lost or merged and nothing needs resetting.
+/// `W*c + s` of d's pad: put turns it 0 -> 1 (release), wait turns it 1 -> 0 (acquire). A second put waits
+/// until the first was consumed, so no signal is lost or merged and nothing needs resetting.
 /// Source:  docs/design/symmetric_memory.md
 class Handle {
  public:
@@ -53,8 +53,9 @@ class Handle {
   [[nodiscard]] virtual void* const* buffer_ptrs_dev() const = 0;
   [[nodiscard]] virtual std::uint32_t* const* signal_pad_ptrs_dev() const = 0;
 
-  /// Contiguous view on rank's data, `storage_offset` elements of `dtype` from the start of the data (the handle's
-  /// own offset is not added). Errors: kInvalidArgument with requested and available bytes, or for a bad rank.
+  /// Contiguous view on rank's data, `storage_offset` elements of `dtype` from the start of the data (the
+  /// handle's own offset is not added). Errors: kInvalidArgument with requested and available bytes, or for a
+  /// bad rank.
   [[nodiscard]] Result<TensorView> get_buffer(int rank, const Dims& sizes, DType dtype,
                                               std::int64_t storage_offset = 0) const;
   /// The same on rank's pad. Empty sizes: 1-D over the whole pad.
@@ -63,9 +64,9 @@ class Handle {
   /// Like get_buffer, starting at the handle's own offset.
   [[nodiscard]] Result<TensorView> get_remote_tensor(int peer, const Dims& sizes, DType dtype) const;
 
-  // Stream-ordered. Errors now: kInvalidArgument for a rank or channel out of range (with the largest legal one), a
-  // stream of another device, a timeout <= 0; the group's error if it is poisoned. Errors at synchronize(): kTimeout,
-  // kPeerLost.
+  // Stream-ordered. Errors now: kInvalidArgument for a rank or channel out of range (with the largest legal
+  // one), a stream of another device, a timeout <= 0; the group's error if it is poisoned. Errors at
+  // synchronize(): kTimeout, kPeerLost.
   /// Signals `dst_rank`: all earlier writes of this stream are visible to whoever waits for it.
   [[nodiscard]] Result<void> put_signal(Stream& stream, int dst_rank, int channel = 0, Timeout timeout = {});
   [[nodiscard]] Result<void> wait_signal(Stream& stream, int src_rank, int channel = 0, Timeout timeout = {});
@@ -75,8 +76,8 @@ class Handle {
   /// Errors: kInvalidArgument for a non-contiguous `to`, a range beyond the peer's data, a misaligned offset.
   [[nodiscard]] Result<void> get(Stream& stream, const TensorView& to, int peer, std::int64_t offset = 0);
 
-  /// What a communication kernel of the user's needs; see kernel.hpp. Valid as long as the handle and its group. A
-  /// timeout <= 0 makes every wait of the kernel fail with kInvalidArgument.
+  /// What a communication kernel of the user's needs; see kernel.hpp. Valid as long as the handle and its
+  /// group. A timeout <= 0 makes every wait of the kernel fail with kInvalidArgument.
   [[nodiscard]] virtual KernelHandle kernel_handle(Timeout timeout = {}) const = 0;
 
  protected:

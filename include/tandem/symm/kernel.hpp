@@ -1,9 +1,9 @@
 #pragma once
 
-// For communication kernels of your own: what a handle gives to a kernel, and the three things a kernel does with it.
-// The names are the same in a CUDA kernel and in code launched on a CPU stream (tandem/cpu/launch.hpp), and so are the
-// rules, so a kernel's signalling reads the same on both. It includes <cstdint> only, so that
-// device code can include it.
+// For communication kernels of your own: what a handle gives to a kernel, and the three things a kernel does
+// with it. The names are the same in a CUDA kernel and in code launched on a CPU stream
+// (tandem/cpu/launch.hpp), and so are the rules, so a kernel's signalling reads the same on both. It includes
+// <cstdint> only, so that device code can include it.
 // Example: examples/one_shot_all_reduce.cpp.
 
 #include <cstdint>
@@ -26,9 +26,9 @@ enum class PutOrder : std::uint8_t { kRelaxed, kRelease };
 /// Whether a wait makes the sender's writes visible.
 enum class WaitOrder : std::uint8_t { kRelaxed, kAcquire };
 
-// Each returns false when the wait gave up (deadline, lost peer, poisoned group) or an argument is out of range. The
-// group is poisoned then, on every rank, with the reason: return from the kernel. A task on a CPU stream returns
-// Group::status(), or an Error of its own, so that Stream::synchronize() returns it.
+// Each returns false when the wait gave up (deadline, lost peer, poisoned group) or an argument is out of
+// range. The group is poisoned then, on every rank, with the reason: return from the kernel. A task on a CPU
+// stream returns Group::status(), or an Error of its own, so that Stream::synchronize() returns it.
 
 /// Signals `dst` on `channel`. Waits first until the last signal on this channel was consumed.
 [[nodiscard]] bool put_signal(const KernelHandle& handle, int dst, int channel,
@@ -37,8 +37,8 @@ enum class WaitOrder : std::uint8_t { kRelaxed, kAcquire };
 [[nodiscard]] bool wait_signal(const KernelHandle& handle, int src, int channel,
                                WaitOrder order = WaitOrder::kAcquire);
 /// Block `block` of every rank meets: put to all, wait for all, on channel `block`. (kRelaxed, kAcquire) at a
-/// kernel's start, (kRelease, kAcquire) in the middle, (kRelease, kRelaxed) at its end. Blocks that meet must run at the
-/// same time on all ranks; `block` is below `num_channels`. On the CPU a task is one block.
+/// kernel's start, (kRelease, kAcquire) in the middle, (kRelease, kRelaxed) at its end. Blocks that meet must
+/// run at the same time on all ranks; `block` is below `num_channels`. On the CPU a task is one block.
 [[nodiscard]] bool sync_blocks(const KernelHandle& handle, int block, PutOrder put, WaitOrder wait);
 
 }  // namespace tandem::symm

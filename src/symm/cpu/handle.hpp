@@ -7,8 +7,8 @@
 
 namespace tandem::symm::cpu {
 
-/// A handle whose signals and copies are tasks of a CPU stream. Queued tasks share `peers`: a handle may be dropped
-/// while its work is still in a queue.
+/// A handle whose signals and copies are tasks of a CPU stream. Queued tasks share `peers`: a handle may be
+/// dropped while its work is still in a queue.
 class CpuHandle final : public Handle {
  public:
   CpuHandle(std::shared_ptr<Peers> peers, std::int64_t offset_bytes)

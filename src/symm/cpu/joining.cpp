@@ -11,8 +11,8 @@
 namespace tandem::symm::cpu {
 namespace {
 
-// Group::store() keeps the keys of each group apart, and each life of a group that reuses a name. The cookie is for an
-// error's reader: it is in the memory's header too.
+// Group::store() keeps the keys of each group apart, and each life of a group that reuses a name. The cookie
+// is for an error's reader: it is in the memory's header too.
 std::string key_of(const Record& record, const char* part, std::uint64_t cookie) {
   return fmt::format("symm/{}/{}/{}/{:016x}", record.number, record.rank, part, cookie);
 }

@@ -7,8 +7,8 @@
 
 namespace tandem::symm::cpu {
 
-/// Hands this rank's segments to the others through the store and maps theirs: as open files between processes, as
-/// shared objects between threads, so that all threads use one mapping at one address.
+/// Hands this rank's segments to the others through the store and maps theirs: as open files between
+/// processes, as shared objects between threads, so that all threads use one mapping at one address.
 class CpuJoining final : public Joining {
  public:
   CpuJoining(std::shared_ptr<Segment> data, std::shared_ptr<Segment> pad)

@@ -12,8 +12,8 @@ const Peers& peers_of(const KernelHandle& handle) {
   return *static_cast<const Peers*>(handle.control);
 }
 
-// A kernel returns false and no more, so the group has to hold the reason. A wait that timed out has poisoned it
-// already; the first cause wins.
+// A kernel returns false and no more, so the group has to hold the reason. A wait that timed out has poisoned
+// it already; the first cause wins.
 bool succeeded(const KernelHandle& handle, int peer, const Result<void>& result) {
   if (!result) peers_of(handle).control->poison(result.error(), peer);
   return result.has_value();

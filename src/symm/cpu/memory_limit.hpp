@@ -12,8 +12,9 @@ struct MemoryLimit {
   std::string source;
 };
 
-/// Of the machine's available memory, the control groups' limits and the process's file size limit. Needed before
-/// fallocate(): past the first two the kernel does not refuse but kills, past the last it sends SIGXFSZ.
+/// Of the machine's available memory, the control groups' limits and the process's file size limit. Needed
+/// before fallocate(): past the first two the kernel does not refuse but kills, past the last it sends
+/// SIGXFSZ.
 [[nodiscard]] MemoryLimit memory_limit();
 
 /// The value of "MemAvailable:" in a text of the form of /proc/meminfo, in bytes; -1 if it is not there.

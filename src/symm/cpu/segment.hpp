@@ -8,7 +8,8 @@
 
 namespace tandem::symm::cpu {
 
-/// A page of header, never mapped, then the data. The header is what a receiver reads before it maps anything.
+/// A page of header, never mapped, then the data. The header is what a receiver reads before it maps
+/// anything.
 struct SegmentHeader {
   std::uint64_t magic = 0;
   std::uint32_t version = 0;
@@ -23,14 +24,15 @@ struct SegmentName {
   std::uint64_t cookie = 0;
 };
 
-/// Anonymous shared memory with inaccessible guard pages on both sides: an overrun faults in the program that made it
-/// instead of damaging somebody's signals. Sealed, so that no peer can shrink it under a reader (SIGBUS).
+/// Anonymous shared memory with inaccessible guard pages on both sides: an overrun faults in the program that
+/// made it instead of damaging somebody's signals. Sealed, so that no peer can shrink it under a reader
+/// (SIGBUS).
 class Segment {
  public:
   /// Zeroed, with all pages present. Errors: kOutOfMemory with the bytes asked for; kDriver.
   [[nodiscard]] static Result<std::shared_ptr<Segment>> create(std::int64_t num_bytes);
-  /// Maps what another process sent. Errors: kInvalidArgument, with the reason, unless `fd` is a sealed memory file
-  /// of the size and cookie of `expected`; nothing is mapped then.
+  /// Maps what another process sent. Errors: kInvalidArgument, with the reason, unless `fd` is a sealed
+  /// memory file of the size and cookie of `expected`; nothing is mapped then.
   [[nodiscard]] static Result<std::shared_ptr<Segment>> import(const UniqueFd& fd,
                                                                const SegmentName& expected);
   ~Segment();

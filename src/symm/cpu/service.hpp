@@ -18,7 +18,7 @@ class CpuBlock final : public Block {
   std::shared_ptr<Segment> segment_;
 };
 
-class CpuService final : public Service {
+class CpuService : public Service {
  public:
   explicit CpuService(Device& device) : device_(device) {}
   Result<std::shared_ptr<Block>> allocate(std::int64_t num_bytes) override;
