@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := build
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 
-.PHONY: build demo test lint bench clean packages
+.PHONY: build demo test lint format bench clean packages
 
 ## build   the library, the command-line tool and the tests, optimised, in build/release
 build: packages
@@ -23,6 +23,11 @@ test: packages
 lint:
 	tools/install_packages.sh lint
 	tools/lint.sh
+
+## format  formats all sources in place
+format:
+	tools/install_packages.sh lint
+	tools/format.sh
 
 ## bench   serial and overlapped times of the fused ops on this machine
 bench: packages

@@ -7,6 +7,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import wrap_comments
+
 TOOLS = Path(__file__).resolve().parent
 COMMANDS = ("g++", "cmake", "ninja", "ccache", "make", "pkg-config", "python3")
 LIBRARIES = ("libfmt-dev", "libspdlog-dev", "nlohmann-json3-dev", "libcli11-dev", "libexpected-dev", "libgtest-dev")
@@ -134,6 +136,31 @@ class SumUpTests(unittest.TestCase):
         self.assertEqual(code, 0)
         self.assertEqual(lines[-2:], ["1 skipped", "1 passed, 0 failed"])
         self.assertEqual(lines[0], "skipped: b: needs two hosts")
+
+
+class WrapComments(unittest.TestCase):
+    def check(self, before, after):
+        self.assertEqual(wrap_comments.wrap(before), after)
+
+    def test_short_lines_stay(self):
+        text = "// a table   of   columns\n//   - and a drawing\nint x;  // why\n"
+        self.check(text, text)
+
+    def test_goes_on_in_the_next_line(self):
+        self.check("  // " + "word " * 25 + "\n  // next\n", "  // " + ("word " * 21).strip() + "\n  // "
+                   + "word " * 4 + "next\n")
+
+    def test_entries_stay_apart(self):
+        self.check("/// Types:   " + "word " * 20 + "\n/// Order:   none\n", "/// Types:   " + ("word " * 19).strip()
+                   + "\n///          word\n/// Order:   none\n")
+
+    def test_comment_behind_code_goes_above(self):
+        self.check("  int x;  ///< " + "word " * 25 + "\n", "  /// " + ("word " * 21).strip() + "\n  /// "
+                   + ("word " * 4).strip() + "\n  int x;\n")
+
+    def test_code_and_long_words_stay(self):
+        text = "// " + "x" * 120 + '\nauto s = "' + "//x" * 40 + '";\n'
+        self.check(text, text)
 
 
 if __name__ == "__main__":

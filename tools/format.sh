@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Formats all sources in place: clang-format, and comments within the column limit.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+mapfile -t sources < <(find include src cli tests examples bench -name '*.[ch]pp')
+clang-format-14 -i "${sources[@]}"
+python3 tools/wrap_comments.py "${sources[@]}"
+clang-format-14 -i "${sources[@]}"
