@@ -150,8 +150,10 @@ TEST_P(FusedOrder, two_streams_of_one_group) {
   EXPECT_EQ(complaints.text(), "");
 }
 
-TEST_P(FusedOrder, two_overlapping_groups) {
-  if (GetParam() < 3) GTEST_SKIP() << "two groups of 2 overlap in one of 3 ranks at least";
+// Two groups of 2 overlap in one of 3 ranks at least.
+class FusedOverlappingGroups : public testing::TestWithParam<int> {};
+
+TEST_P(FusedOverlappingGroups, work_side_by_side) {
   Complaints complaints;
   test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
     const int last = rank.group.size() - 1;
@@ -179,6 +181,8 @@ TEST_P(FusedOrder, two_overlapping_groups) {
   EXPECT_EQ(complaints.text(), "");
 }
 
+INSTANTIATE_TEST_SUITE_P(Ranks, FusedOverlappingGroups, testing::Values(3, 4),
+                         testing::PrintToStringParamName());
 INSTANTIATE_TEST_SUITE_P(Ranks, FusedOrder, testing::Values(1, 2, 3, 4), testing::PrintToStringParamName());
 
 }  // namespace

@@ -65,7 +65,7 @@ TEST(FusedChoose, predicts_more_for_more_of_everything) {
     if (change == 1) more.chunk_bytes *= 10;
     if (change == 2) more.chunk_flops *= 10;
     EXPECT_GT(predict(more).serial_us, base.serial_us) << change;
-    EXPECT_GT(predict(more).pipelined_us, base.pipelined_us) << change;
+    EXPECT_GE(predict(more).pipelined_us, base.pipelined_us) << change << ": equal while the link is hidden";
   }
 }
 

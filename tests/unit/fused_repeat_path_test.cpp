@@ -1,41 +1,12 @@
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <barrier>
-#include <cstdlib>
-#include <new>
 #include <vector>
 
 #include "conformance/fused_harness.hpp"
+#include "support/allocation_count.hpp"
 
-// Once warm, both ops allocate nothing on any thread, by either algorithm and on every dim: the counting operators
-// below see every allocation of this program.
-
-namespace {
-std::atomic<std::int64_t> num_allocations{0};
-}  // namespace
-
-// Not inlined: the compiler would see malloc() and free() where it expects new and delete.
-[[gnu::noinline]] void* operator new(std::size_t num_bytes) {
-  ++num_allocations;
-  if (void* memory = std::malloc(num_bytes)) return memory;
-  throw std::bad_alloc();
-}
-void* operator new[](std::size_t num_bytes) {
-  return operator new(num_bytes);
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
+// Once warm, both ops allocate nothing on any thread, by either algorithm and on every dim.
 
 namespace tandem {
 namespace {
@@ -93,11 +64,11 @@ TEST_P(FusedRepeatPath, allocates_nothing) {
     Result<void> result_of_all;
     for (int round = 0; round < 5 && result_of_all; ++round) result_of_all = once();
     meet.arrive_and_wait();
-    const std::int64_t before = num_allocations;
+    const std::int64_t before = test::num_allocations();
     meet.arrive_and_wait();
     for (int round = 0; round < 10 && result_of_all; ++round) result_of_all = once();
     meet.arrive_and_wait();
-    if (rank.group.rank() == 0) allocated = num_allocations - before;
+    if (rank.group.rank() == 0) allocated = test::num_allocations() - before;
     meet.arrive_and_wait();
     return result_of_all;
   });
