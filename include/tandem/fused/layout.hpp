@@ -17,7 +17,8 @@ struct Restrided {
                                                          Stream& stream);
 
 /// The layout that fused_all_gather_matmul takes without a copy: gather_dim outermost, the rest in order.
-[[nodiscard]] Result<Restrided> restride_for_all_gather_matmul(const TensorView& a, int gather_dim, Stream& stream);
+[[nodiscard]] Result<Restrided> restride_for_all_gather_matmul(const TensorView& a, int gather_dim,
+                                                               Stream& stream);
 /// The same for fused_matmul_reduce_scatter.
 [[nodiscard]] Result<Restrided> restride_for_matmul_reduce_scatter(const TensorView& a, int scatter_dim,
                                                                    Stream& stream);
