@@ -240,8 +240,9 @@ void LocalStoreServer::Impl::greet(Connection& connection, const Message& hello)
     return close_as_stranger(connection);
   }
   connection.has_greeted = true;
+  // The directory goes before the last client learns that it is welcome.
+  if (connection.needs_token && --num_expected_ == 0) listener_.reset();
   reply(connection, hello, std::int64_t{0});
-  if (connection.needs_token && --num_expected_ == 0) listener_.reset();  // and its directory
 }
 
 void LocalStoreServer::Impl::serve(Connection& connection, Message request) {

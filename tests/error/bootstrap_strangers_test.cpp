@@ -75,6 +75,11 @@ class Strangers : public ::testing::Test {
   }
   /// After all that: two good clients join and work, and the directory goes.
   void TearDown() override {
+    join_two();
+    server_.reset();
+    EXPECT_EQ(oracle_.leaks(), "");
+  }
+  void join_two() {
     const auto one = open_local_store(address_, soon());
     ASSERT_TRUE(one) << one.error().to_string();
     EXPECT_TRUE(std::filesystem::exists(address_.path)) << "one of two clients is there";
@@ -83,8 +88,6 @@ class Strangers : public ::testing::Test {
     EXPECT_FALSE(std::filesystem::exists(std::filesystem::path(address_.path).parent_path()));
     ASSERT_TRUE((*one)->set("key", std::as_bytes(std::span("value", 5))));
     EXPECT_TRUE((*two)->get("key", soon()));
-    server_.reset();
-    EXPECT_EQ(oracle_.leaks(), "");
   }
   testing::LeakOracle oracle_;
   std::unique_ptr<LocalStoreServer> server_;
