@@ -1,5 +1,6 @@
 tandem_test(unit symm_segment SOURCES unit/symm_segment_test.cpp DEPENDS symm_cpu LIBRARIES GTest::gtest_main)
 tandem_test(unit symm_exchange SOURCES unit/symm_exchange_test.cpp DEPENDS symm LIBRARIES GTest::gtest_main)
+tandem_test(unit symm_capture SOURCES unit/symm_capture_test.cpp DEPENDS backend LIBRARIES GTest::gtest_main)
 foreach(part IN ITEMS memory signals)
   tandem_test(conformance symm_${part} SOURCES conformance/symm_${part}_test.cpp DEPENDS backend
               LIBRARIES GTest::gtest_main)
