@@ -6,8 +6,9 @@
 
 #include "run_ranks.hpp"
 
-// A communication kernel of one's own: every rank reads every other's buffer and adds up, in one step. It needs no
-// more of tandem than the three calls of tandem/symm/kernel.hpp; a CUDA kernel would make the same ones.
+// A communication kernel of one's own: every rank reads every other's buffer and adds up, in one step. It
+// needs no more of tandem than the three calls of tandem/symm/kernel.hpp; a CUDA kernel would make the same
+// ones.
 //
 //   ./example_one_shot_all_reduce               the ranks are threads
 //   ./example_one_shot_all_reduce --processes   the ranks are processes
@@ -22,7 +23,8 @@ constexpr std::int64_t kCount = 5000;
 constexpr int kRounds = 3;
 constexpr int kBlock = tandem::symm::kFirstUserChannel;  // the lower channels belong to tandem's own ops
 
-// Sum of all ranks' `count` floats, added in rank order: the same bits on every rank. False if the group has failed.
+// Sum of all ranks' `count` floats, added in rank order: the same bits on every rank. False if the group has
+// failed.
 bool one_shot_all_reduce(const KernelHandle& handle, float* out, std::int64_t count) {
   // Everybody's input is written, by whatever came before on their streams.
   if (!sync_blocks(handle, kBlock, PutOrder::kRelease, WaitOrder::kAcquire)) return false;
@@ -31,8 +33,8 @@ bool one_shot_all_reduce(const KernelHandle& handle, float* out, std::int64_t co
     for (int q = 0; q < handle.world_size; ++q) sum += static_cast<const float*>(handle.buffers[q])[i];
     out[i] = sum;
   }
-  // Everybody has read: from here on the inputs may be overwritten. The acquire orders the next kernel's writes
-  // after the others' reads.
+  // Everybody has read: from here on the inputs may be overwritten. The acquire orders the next kernel's
+  // writes after the others' reads.
   return sync_blocks(handle, kBlock, PutOrder::kRelease, WaitOrder::kAcquire);
 }
 

@@ -9,8 +9,8 @@
 #include <tandem/bootstrap/launcher.hpp>
 #include <tandem/bootstrap/thread_ranks.hpp>
 
-// The main() of the examples. The ranks are threads, or, with --processes, processes of this same program: then main()
-// runs in the launcher and once more in every rank.
+// The main() of the examples. The ranks are threads, or, with --processes, processes of this same program:
+// then main() runs in the launcher and once more in every rank.
 
 using RankMain = std::function<tandem::Result<void>(tandem::Group&)>;
 

@@ -5,8 +5,8 @@
 
 #include "run_ranks.hpp"
 
-// Two ranks write into each other's memory. Rank 1 fills rank 0's buffer with 42 through a pointer to it and signals;
-// then it copies 43 into it and both meet at a barrier.
+// Two ranks write into each other's memory. Rank 1 fills rank 0's buffer with 42 through a pointer to it and
+// signals; then it copies 43 into it and both meet at a barrier.
 //
 //   ./example_two_ranks               the ranks are threads
 //   ./example_two_ranks --processes   the ranks are processes
