@@ -15,8 +15,8 @@ class Group;
 
 namespace tandem::bootstrap {
 
-/// What somebody waits for: goes into errors, and into the group's control memory so that another rank's timeout
-/// can follow "waits for" to the rank at fault.
+/// What somebody waits for: goes into errors, and into the group's control memory so that another rank's
+/// timeout can follow "waits for" to the rank at fault.
 struct WaitInfo {
   const char* what = "";  ///< static text: "wait_signal", "put_signal", "barrier", "agree", "exchange"
   int peer = -1;
@@ -25,8 +25,8 @@ struct WaitInfo {
   const std::atomic<std::uint32_t>* word = nullptr;  ///< read for the "seen" of an error; may be null
 };
 
-/// What all ranks must agree on before an op touches an output. Ranks compare `hash`; `text` names the values in
-/// the error that lists every rank's.
+/// What all ranks must agree on before an op touches an output. Ranks compare `hash`; `text` names the values
+/// in the error that lists every rank's.
 struct Fingerprint {
   std::uint64_t hash = 0;
   char text[184] = {};
@@ -35,24 +35,24 @@ struct Fingerprint {
   [[nodiscard]] static Fingerprint of(std::string_view text);
 };
 
-/// The group's control memory: one shared mapping with, per rank, a doorbell, the waits in flight, the agreement
-/// slots and a "has left" flag, and one sticky error for all. See docs/design/waiting.md for the protocol and its
-/// model. Thread-safe unless noted.
+/// The group's control memory: one shared mapping with, per rank, a doorbell, the waits in flight, the
+/// agreement slots and a "has left" flag, and one sticky error for all. See docs/design/waiting.md for the
+/// protocol and its model. Thread-safe unless noted.
 class Control {
  public:
   virtual ~Control() = default;
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
 
-  /// Waits until ready() is true: spins for a while, then sleeps on the own doorbell. ready() does the acquiring
-  /// load or compare-and-swap itself and is called again after every ring.
-  /// Errors: the group's error; kPeerLost when info.peer has left; kTimeout (which poisons the group) naming the
-  /// rank at fault, who waited for whom, the signal, expected and seen, and for how long.
+  /// Waits until ready() is true: spins for a while, then sleeps on the own doorbell. ready() does the
+  /// acquiring load or compare-and-swap itself and is called again after every ring.
+  /// Errors: the group's error; kPeerLost when info.peer has left; kTimeout (which poisons the group) naming
+  /// the rank at fault, who waited for whom, the signal, expected and seen, and for how long.
   [[nodiscard]] virtual Result<void> wait(const WaitInfo& info, Deadline deadline,
                                           FunctionRef<bool()> ready) = 0;
 
-  /// After a store or compare-and-swap that `peer` may be waiting for: wakes it if it sleeps. Contains the full
-  /// fence (a seq_cst read-modify-write) that the sleeping protocol needs.
+  /// After a store or compare-and-swap that `peer` may be waiting for: wakes it if it sleeps. Contains the
+  /// full fence (a seq_cst read-modify-write) that the sleeping protocol needs.
   virtual void ring(int peer) = 0;
 
   /// Next number in the group's order of collective calls, counted on the host at the time of the call.
@@ -60,14 +60,16 @@ class Control {
 
   /// Posts this rank's fingerprint for `sequence`, waits for everybody's and compares.
   /// Errors: kMismatch on every rank, listing each rank's text and sequence number; poisons the group.
-  [[nodiscard]] virtual Result<void> agree(std::uint64_t sequence, const Fingerprint& mine, Deadline deadline) = 0;
+  [[nodiscard]] virtual Result<void> agree(std::uint64_t sequence, const Fingerprint& mine,
+                                           Deadline deadline) = 0;
 
-  /// Last sequence number whose agreement this rank has finished; for a host-side agreement that must come after
-  /// those still queued on streams.
+  /// Last sequence number whose agreement this rank has finished; for a host-side agreement that must come
+  /// after those still queued on streams.
   [[nodiscard]] virtual Result<void> wait_agreed(std::uint64_t sequence, Deadline deadline) = 0;
 
-  /// Posts "this rank refused call `sequence`: why" instead of a fingerprint: the others get kMismatch with the
-  /// text at once instead of waiting. Does not poison this rank by itself. Waits for earlier agreements first.
+  /// Posts "this rank refused call `sequence`: why" instead of a fingerprint: the others get kMismatch with
+  /// the text at once instead of waiting. Does not poison this rank by itself. Waits for earlier agreements
+  /// first.
   virtual void refuse(std::uint64_t sequence, const Error& why) = 0;
 
   [[nodiscard]] virtual Result<void> status() const = 0;

@@ -23,16 +23,17 @@ struct GroupOptions {
   Config config;
 };
 
-/// The ranks that run an op together. Every rank issues the group's ops in the same order; ops of one group never
-/// overlap each other, ops of different groups may. One host thread at a time may use a Group.
+/// The ranks that run an op together. Every rank issues the group's ops in the same order; ops of one group
+/// never overlap each other, ops of different groups may. One host thread at a time may use a Group.
 ///
-/// After a timeout, a lost peer or a mismatch the group is *poisoned*: every later call on every rank returns the
-/// first error, and only destroying it (and creating another) helps.
+/// After a timeout, a lost peer or a mismatch the group is *poisoned*: every later call on every rank returns
+/// the first error, and only destroying it (and creating another) helps.
 class Group {
  public:
   /// Collective over `size` ranks. A name may be used again after the group is destroyed.
   /// Errors: kInvalidArgument for a rank outside [0, size), size < 1, or a rank that is already taken;
-  ///         kTimeout naming the ranks that did not come; kMismatch when ranks disagree about the size or version.
+  ///         kTimeout naming the ranks that did not come; kMismatch when ranks disagree about the size or
+  ///         version.
   [[nodiscard]] static Result<std::unique_ptr<Group>> create(const GroupOptions& options);
   ~Group();
   Group(const Group&) = delete;

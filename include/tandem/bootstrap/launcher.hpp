@@ -1,9 +1,9 @@
 #pragma once
 
+#include <sys/types.h>
 #include <memory>
 #include <optional>
 #include <string>
-#include <sys/types.h>
 #include <tandem/base/config.hpp>
 #include <tandem/base/deadline.hpp>
 #include <tandem/base/error.hpp>
@@ -38,8 +38,8 @@ struct JobOutcome {
   [[nodiscard]] Result<void> status() const;
 };
 
-/// W copies of a program on this host, joined by a store that lives in the launching process. The ranks die with
-/// the launcher, and an end of the Job object ends them. No file is created; nothing is left behind.
+/// W copies of a program on this host, joined by a store that lives in the launching process. The ranks die
+/// with the launcher, and an end of the Job object ends them. No file is created; nothing is left behind.
 class Job {
  public:
   /// Errors: kInvalidArgument for ranks < 1, kDriver when a process cannot be started.

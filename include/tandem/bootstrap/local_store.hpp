@@ -27,8 +27,8 @@ class LocalStoreServer {
 
   /// One end of a new connection that needs no address: to be inherited by a child.
   [[nodiscard]] Result<UniqueFd> connect_pair();
-  /// Opens a socket in a private directory (0700) below the temporary directory. The directory is removed once
-  /// `expected_clients` have shown the token, or with the server.
+  /// Opens a socket in a private directory (0700) below the temporary directory. The directory is removed
+  /// once `expected_clients` have shown the token, or with the server.
   [[nodiscard]] Result<LocalStoreAddress> listen(int expected_clients);
   /// Number of connections refused so far.
   [[nodiscard]] std::int64_t num_refused() const;
