@@ -45,7 +45,7 @@ std::string isa_features() {
   for (std::string word; words >> word;) {
     for (const char* wanted : {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512_bf16",
                                "avx512_vnni", "amx_bf16"}) {
-      if (word == wanted) found += (found.empty() ? "" : " ") + word;
+      if (word == wanted) found += fmt::format("{}{}", found.empty() ? "" : " ", word);
     }
   }
   return found.empty() ? "none of those that kernels use; the scalar kernels run" : found;

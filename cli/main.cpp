@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -61,7 +63,7 @@ Command& parse(CLI::App& app, const std::vector<Subcommand>& subcommands, int ar
     const bool known = std::any_of(subcommands.begin(), subcommands.end(), [&](const Subcommand& subcommand) {
       return argc > 1 && subcommand.app->get_name() == argv[1];
     });
-    bad_input(fmt::format("{}; see tandem {}--help", error.what(), known ? std::string(argv[1]) + " " : ""));
+    bad_input(fmt::format("{}; see tandem {}{}--help", error.what(), known ? argv[1] : "", known ? " " : ""));
   }
   const auto chosen = std::find_if(subcommands.begin(), subcommands.end(),
                                    [](const Subcommand& subcommand) { return subcommand.app->parsed(); });

@@ -16,7 +16,10 @@ namespace tandem::cli {
       continue;
     }
     line += '\'';
-    for (const char c : word) line += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    for (const char c : word) {
+      if (c == '\'') line += "'\\'";
+      line += c;
+    }
     line += '\'';
   }
   return line;
