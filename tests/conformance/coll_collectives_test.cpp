@@ -1,4 +1,5 @@
-// The collectives on ranks that are threads: every world size, ragged and empty shards, any bits, random delays.
+// The collectives on ranks that are threads: every world size, ragged and empty shards, any bits, random
+// delays.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -162,7 +163,8 @@ TEST_P(CollCollectives, ReduceScatterSumsInRankOrder) {
 
 TEST_P(CollCollectives, RepeatedCallsOnTwoStreamsStayInOrder) {
   run([](SymmRank& rank) -> Result<void> {
-    // Each call's input is the call before's output, on the other stream: any overlap or swap breaks the chain.
+    // Each call's input is the call before's output, on the other stream: any overlap or swap breaks the
+    // chain.
     auto other = rank.device->create_stream().value();
     Stream* const streams[] = {rank.stream.get(), other.get()};
     const int world = rank.size();

@@ -1,4 +1,5 @@
-// mm against sums in f64: shapes, types, strides, bias, accumulation. Guards around every buffer; outputs start as NaN.
+// mm against sums in f64: shapes, types, strides, bias, accumulation. Guards around every buffer; outputs
+// start as NaN.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -11,7 +11,8 @@
 #include "device/cpu/processor.hpp"
 #include "gemm/cpu/tile_problem.hpp"
 
-// The promise of the tile kernel: whatever the instruction set and the blocking, the bits of the plain loop below.
+// The promise of the tile kernel: whatever the instruction set and the blocking, the bits of the plain loop
+// below.
 
 namespace tandem::gemm::cpu {
 namespace {

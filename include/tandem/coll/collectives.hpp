@@ -27,8 +27,8 @@ struct AllGatherArgs {
 
 /// Sum or mean over the ranks; rank r keeps rows shard_of(total, W, r).
 /// Shapes:  input [total, ...], output [s_r, ...]; contiguous. The output may have any strides.
-/// Types:   input and output f32, bf16 or f16, equal or one of them f32; bias as output; f32 sums in rank order 0..W-1,
-///          one rounding.
+/// Types:   input and output f32, bf16 or f16, equal or one of them f32; bias as output; f32 sums in rank
+///          order 0..W-1, one rounding.
 /// Errors:  as all_gather.
 struct ReduceScatterArgs {
   TensorView input;
@@ -39,8 +39,9 @@ struct ReduceScatterArgs {
 [[nodiscard]] Result<void> reduce_scatter(const ReduceScatterArgs& args, Group& group, Stream& stream);
 
 /// All-gather that raises a word as each piece arrives, for a consumer that already runs.
-/// Shapes:  input [rows, ...], symmetric (`input_handle`); output [W*rows, ...]; progress u32 [W*splits_per_rank],
-///          zero at the start. Word q*splits + i is set to 1 after piece i of rank q is in place.
+/// Shapes:  input [rows, ...], symmetric (`input_handle`); output [W*rows, ...]; progress u32
+///          [W*splits_per_rank], zero at the start. Word q*splits + i is set to 1 after piece i of rank q is
+///          in place.
 /// Order:   sources r+1, r+2, ..., own rank last; a barrier at the end.
 /// Errors:  kInvalidArgument for a non-contiguous input, rows*... % splits_per_rank != 0, a wrong size of
 ///          progress or output, an input that is not symmetric.
@@ -56,8 +57,8 @@ struct AllGatherWithProgressArgs {
 
 /// out = the sum (or mean) over dim 0 of `stack`, plus bias: the last step of a scatter. Local.
 /// Shapes:  stack [W, rows..., n] contiguous; out [rows..., n], any strides; bias [n].
-/// Types:   stack and out f32, bf16 or f16, equal or one of them f32; bias as out; f32 sums in the order 0..W-1, one
-///          rounding.
+/// Types:   stack and out f32, bf16 or f16, equal or one of them f32; bias as out; f32 sums in the order
+///          0..W-1, one rounding.
 struct ReduceStackArgs {
   TensorView stack;
   TensorView out;

@@ -14,7 +14,8 @@
 namespace tandem::gemm {
 
 /// out [m, n] = a [m, k] * b [k, n] (+ bias [n]), or out += a * b.
-/// Types: a and b f32, bf16 or f16, equal; out the same or f32; bias as out. f32 sums in ascending k, one rounding.
+/// Types: a and b f32, bf16 or f16, equal; out the same or f32; bias as out. f32 sums in ascending k, one
+///        rounding.
 struct Problem {
   std::int64_t m = 0;
   std::int64_t n = 0;

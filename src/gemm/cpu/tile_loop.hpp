@@ -1,15 +1,17 @@
 #pragma once
 
-// The product kernel, written once over an `Isa`: a type that names a vector and its operations. Each instruction set
-// has a file that defines its Isa and instantiates run_tile<Isa> with the compiler flags for it.
+// The product kernel, written once over an `Isa`: a type that names a vector and its operations. Each
+// instruction set has a file that defines its Isa and instantiates run_tile<Isa> with the compiler flags for
+// it.
 //
-// Every function here is a template over Isa, and calls nothing inline from outside (no std::min, no conversions of
-// numeric.hpp): the linker keeps one copy of an inline function, and it might be the one that needs AVX-512.
+// Every function here is a template over Isa, and calls nothing inline from outside (no std::min, no
+// conversions of numeric.hpp): the linker keeps one copy of an inline function, and it might be the one that
+// needs AVX-512.
 //
 // Isa: Vec, kWidth (floats in a Vec), kTileVecs (vectors across a register tile), zero, broadcast, fma, add,
-// load/store for float, BF16 and F16 (store of a narrow type rounds to nearest even), load_one/store_one, canonical
-// (every NaN becomes the same NaN: which of two NaNs an instruction returns depends on how it was encoded),
-// interleave_low/interleave_high (the lanes of the lower/upper halves, alternating).
+// load/store for float, BF16 and F16 (store of a narrow type rounds to nearest even), load_one/store_one,
+// canonical (every NaN becomes the same NaN: which of two NaNs an instruction returns depends on how it was
+// encoded), interleave_low/interleave_high (the lanes of the lower/upper halves, alternating).
 
 #include <cstdint>
 #include <tandem/base/numeric.hpp>
@@ -28,7 +30,8 @@ constexpr std::int64_t smaller(std::int64_t x, std::int64_t y) {
   return x < y ? x : y;
 }
 
-/// Turns kWidth x kWidth around its diagonal: each round interleaves a vector with the one half the block further on.
+/// Turns kWidth x kWidth around its diagonal: each round interleaves a vector with the one half the block
+/// further on.
 template <class Isa>
 void transpose(typename Isa::Vec* block) {
   constexpr int kWidth = Isa::kWidth;
@@ -161,7 +164,8 @@ void tile_of_rows(int rows, const TileArgs& args) {
   }
 }
 
-/// One panel against one row tile: the columns in pieces of a register tile, the last one as narrow as it may be.
+/// One panel against one row tile: the columns in pieces of a register tile, the last one as narrow as it may
+/// be.
 template <class Isa>
 void tile_row(int rows, std::int64_t cols, const TileArgs& args) {
   static_assert(Isa::kTileVecs == 4 || Isa::kTileVecs == 2);

@@ -38,8 +38,8 @@ struct Blocking {
   friend bool operator==(const Blocking&, const Blocking&) = default;
 };
 
-/// The blocking for this depth: a block of a, a panel of b and their sums stay in the second-level cache, and the packed
-/// panels in the third.
+/// The blocking for this depth: a block of a, a panel of b and their sums stay in the second-level cache, and
+/// the packed panels in the third.
 [[nodiscard]] Blocking choose_blocking(std::int64_t k);
 
 /// Where a kernel keeps what it packs.
