@@ -27,6 +27,7 @@ run_preset() {
   echo "== $preset: build"
   if ! tools/build.sh "$preset" "$@"; then
     failed_steps+=("build of $preset")
+    echo "<testsuite><testcase name=\"build of $preset\" status=\"fail\"/></testsuite>" >"$reports/$preset.xml"
     return
   fi
   echo "== $preset: test"

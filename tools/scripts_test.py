@@ -125,7 +125,7 @@ class SumUpTests(unittest.TestCase):
     def test_failure(self):
         self.assertEqual(self.sum_up(1, [("a", "run", ""), ("b", "fail", "")]), (1, ["1 passed, 1 failed"]))
 
-    def test_failed_build_counts(self):
+    def test_failed_step_without_a_report_counts(self):
         self.assertEqual(self.sum_up(1, [("a", "run", "")]), (1, ["1 passed, 1 failed"]))
 
     def test_nothing_ran(self):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Adds up JUnit reports of ctest: sum_up_tests.py NUM_FAILED_STEPS REPORT.xml...
 
-Prints every skipped test with its reason, then "N passed, N failed" as the last line. A step that failed without a
-failed test in a report (a build, an empty test list) counts as one failure. Exits 1 on any failure, or if nothing ran.
+Prints every skipped test with its reason, then "N passed, N failed" as the last line. Steps that failed without a failed
+test in any report (an empty test list, a crash of the runner) count as failures. Exits 1 on any failure, or if nothing ran.
 """
 import re
 import sys
