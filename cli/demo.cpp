@@ -130,8 +130,8 @@ nlohmann::json DemoRank::run(int link_delay_us) {
   phases.push_back(run_phase({"no link", 0}));
   // By default copying takes as long as 60 % of the product that hides it.
   const int peers = std::max(1, context_.size - 1);
-  const auto delay =
-      link_delay_us >= 0 ? link_delay_us : std::llround(std::max(200.0, 0.6 * serial_gather_us_ / peers));
+  const double hidden_us = std::max(200.0, 0.6 * serial_gather_us_ / peers);
+  const auto delay = link_delay_us >= 0 ? link_delay_us : std::llround(hidden_us / 100) * 100;
   if (delay > 0 && context_.size > 1) phases.push_back(run_phase({"simulated link", delay}));
   return {{"phases", phases},
           {"wrong", wrong_.count},

@@ -46,13 +46,18 @@ int complain(const Failure& failure) {
   return failure.exit_code();
 }
 
-void refuse_commands_to_come(int argc, char** argv) {
-  for (const char* name : kNotBuiltYet) {
-    if (argc > 1 && std::string_view(argv[1]) == name) {
-      not_supported(
-          fmt::format("command '{}' is not built yet: demo, run, bench, check and doctor are", name));
-    }
+void check_command_name(const std::vector<Subcommand>& subcommands, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return;
+  const std::string name = argv[1];
+  const bool known = std::any_of(subcommands.begin(), subcommands.end(), [&](const Subcommand& subcommand) {
+    return subcommand.app->get_name() == name;
+  });
+  if (known) return;
+  constexpr const char* kKnown = "demo, run, bench, check and doctor";
+  if (std::find(std::begin(kNotBuiltYet), std::end(kNotBuiltYet), name) != std::end(kNotBuiltYet)) {
+    not_supported(fmt::format("command '{}' is not built yet: {} are", name, kKnown));
   }
+  bad_input(fmt::format("unknown command '{}': there are {}; see tandem --help", name, kKnown));
 }
 
 Command& parse(CLI::App& app, const std::vector<Subcommand>& subcommands, int argc, char** argv) {
@@ -60,10 +65,9 @@ Command& parse(CLI::App& app, const std::vector<Subcommand>& subcommands, int ar
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) throw;  // --help, --version
-    const bool known = std::any_of(subcommands.begin(), subcommands.end(), [&](const Subcommand& subcommand) {
-      return argc > 1 && subcommand.app->get_name() == argv[1];
-    });
-    bad_input(fmt::format("{}; see tandem {}{}--help", error.what(), known ? argv[1] : "", known ? " " : ""));
+    const bool has_command = argc > 1 && argv[1][0] != '-';
+    bad_input(fmt::format("{}; see tandem {}{}--help", error.what(), has_command ? argv[1] : "",
+                          has_command ? " " : ""));
   }
   const auto chosen = std::find_if(subcommands.begin(), subcommands.end(),
                                    [](const Subcommand& subcommand) { return subcommand.app->parsed(); });
@@ -91,7 +95,7 @@ int run_as_rank(const RankContext& context, CLI::App& app, const std::vector<Sub
 }
 
 int run_as_launcher(CLI::App& app, const std::vector<Subcommand>& subcommands, int argc, char** argv) {
-  refuse_commands_to_come(argc, argv);
+  check_command_name(subcommands, argc, argv);
   Command& command = parse(app, subcommands, argc, argv);
   auto config = Config::from_environment();
   if (!config) bad_input(config.error().text());

@@ -115,8 +115,9 @@ Window window_of_b(const Problem& problem, int i, int rank) {
 
 Window window_of_bias(const Problem& problem, int i, int rank) {
   const std::int64_t n = problem.n[static_cast<std::size_t>(i)];
-  const bool whole = problem.op == Op::kMatmulReduceScatter && !problem.dim_is_last();
-  return {0, whole ? Shard{0, n} : shard_of(n, problem.ranks, rank)};
+  // A scatter's bias is always whole: each rank adds the columns that it keeps.
+  if (problem.op == Op::kMatmulReduceScatter) return {0, {0, n}};
+  return {0, shard_of(n, problem.ranks, rank)};
 }
 
 Window window_of_result(const Problem& problem, int i, int rank) {

@@ -75,12 +75,16 @@ int choose_dim(const RunFlags& flags, Op op) {
 // Shapes of b and bias against a.
 void check_shapes(const RunFlags& flags, const Dims& a, const std::vector<TensorView>& b,
                   const std::vector<TensorView>& bias) {
+  if (a.size() < 2) {
+    bad_input(
+        fmt::format("--a {} has sizes {}: need at least two dimensions [..., k]", flags.a, to_string(a)));
+  }
   for (std::size_t i = 0; i < b.size(); ++i) {
     if (b[i].dim() != 2) {
       bad_input(
           fmt::format("--b {} has sizes {}: need two dimensions [k, n]", flags.b[i], to_string(b[i].sizes)));
     }
-    if (!a.empty() && b[i].size(0) != a.back()) {
+    if (b[i].size(0) != a.back()) {
       bad_input(
           fmt::format("--b {} has {} rows, sizes {}, but --a {} has {} columns, sizes {}: they must be equal",
                       flags.b[i], b[i].size(0), to_string(b[i].sizes), flags.a, a.back(), to_string(a)));
