@@ -168,12 +168,20 @@ def processes():
 
 
 def ranks_of(launcher_pid):
-    """Process ids of a launcher's children."""
+    """Process ids of a launcher's ranks, in rank order."""
+    children = []
     try:
-        with open(f"/proc/{launcher_pid}/task/{launcher_pid}/children") as file:
-            return [int(word) for word in file.read().split()]
-    except OSError:
-        return []
+        for thread in os.listdir(f"/proc/{launcher_pid}/task"):
+            with open(f"/proc/{launcher_pid}/task/{thread}/children") as file:
+                children += map(int, file.read().split())
+        ranks = {}
+        for pid in children:
+            with open(f"/proc/{pid}/cmdline") as file:
+                argument = file.read().split("\0")[1]  # --tandem-rank=<fd>:<rank>:<size>
+            ranks[int(argument.split(":")[1])] = pid
+        return [ranks[rank] for rank in sorted(ranks)]
+    except (OSError, IndexError, ValueError):
+        return []  # one of them is just starting or ending
 
 
 class LeftBehind:

@@ -36,7 +36,7 @@ class LeftBehind(unittest.TestCase):
         else:
             launcher = cli_tool.start("run", "all_gather_matmul", "--a", "a.npy", "--b", "b.npy", "--out", "out.npy",
                                       "--ranks", RANKS, "--algorithm", "pipelined", cwd=self.folder, env=LONG_RUN)
-        self.addCleanup(lambda: launcher.poll() is None and launcher.kill())
+        self.addCleanup(self.stop, launcher)
         self.assertTrue(cli_tool.wait_until(lambda: len(cli_tool.ranks_of(launcher.pid)) == RANKS),
                         f"no {RANKS} ranks: {cli_tool.ranks_of(launcher.pid)}")
         time.sleep(0.5)  # into the op
@@ -44,6 +44,13 @@ class LeftBehind(unittest.TestCase):
         ranks = cli_tool.ranks_of(launcher.pid)
         self.own = {launcher.pid, *ranks}
         return launcher, ranks
+
+    @staticmethod
+    def stop(launcher):
+        """So that a failed test leaves nothing either."""
+        if launcher.returncode is None:
+            launcher.kill()
+            launcher.communicate()
 
     def nothing_is_left(self):
         gone = cli_tool.wait_until(lambda: not (cli_tool.processes() & self.own), 5)
