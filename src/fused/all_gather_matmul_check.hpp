@@ -9,8 +9,8 @@
 
 namespace tandem::fused {
 
-/// A checked fused_all_gather_matmul call as what it comes down to. The gathered dim counts in units: a unit is what
-/// one index of that dim holds, so that a travels as [gather_size, unit] whatever its shape.
+/// A checked fused_all_gather_matmul call as what it comes down to. The gathered dim counts in units: a unit
+/// is what one index of that dim holds, so that a travels as [gather_size, unit] whatever its shape.
 struct GatherProblem {
   // Equal on all ranks.
   DType dtype = DType::kF32;

@@ -20,8 +20,8 @@ struct Named {
 };
 [[nodiscard]] std::string to_string(const Named& named);
 
-/// Sizes and strides not negative, at most 2^62 bytes, memory that `device` can reach where there are elements, dtype
-/// f32, bf16 or f16 and equal to `dtype`.
+/// Sizes and strides not negative, at most 2^62 bytes, memory that `device` can reach where there are
+/// elements, dtype f32, bf16 or f16 and equal to `dtype`.
 [[nodiscard]] Result<void> check_operand(std::string_view who, const Named& named, DType dtype,
                                          const Device& device);
 
@@ -32,8 +32,8 @@ struct Named {
 /// No output may share memory with an input or another output. Strided tensors count with their holes.
 [[nodiscard]] Result<void> check_no_overlap(std::string_view who, const Named& output, const Named& other);
 
-/// Whether the sizes are >= 0 and their product times the element size stays below 2^62; zero sizes count as one,
-/// so that every product of some of them is safe too.
+/// Whether the sizes are >= 0 and their product times the element size stays below 2^62; zero sizes count as
+/// one, so that every product of some of them is safe too.
 [[nodiscard]] bool is_representable(const Dims& sizes, DType dtype);
 
 /// Row-major once `dim` is moved to the front; plain row-major if `dim` is the last.

@@ -27,7 +27,8 @@ Prediction predict(const Workload& work) {
   const int peers = work.world - 1;
 
   const double work_us = work.world * product_us + peers * copy_us;
-  // The side stream takes the odd steps; a step on a stream of its own is a link's wait, a copy and a product.
+  // The side stream takes the odd steps; a step on a stream of its own is a link's wait, a copy and a
+  // product.
   const int side_steps = work.world / 2;
   const int own_steps = peers - side_steps;
   const double step_us = link_us + (copy_us + product_us) / one_stream;

@@ -10,8 +10,8 @@
 
 namespace tandem::fused {
 
-/// What the choice of an algorithm is made from. Every rank has to choose the same, so it holds only what the ranks
-/// agree on or find alike: of a gather neither the columns of b, of a scatter not k.
+/// What the choice of an algorithm is made from. Every rank has to choose the same, so it holds only what the
+/// ranks agree on or find alike: of a gather neither the columns of b, of a scatter not k.
 struct Workload {
   int world = 1;
   int cores = 1;                     ///< that this process may use; ranks of one host share them
@@ -34,8 +34,9 @@ struct Choice {
   std::string reason;
 };
 
-/// The algorithm that runs when `asked` is asked for. kAuto takes what is predicted to be faster, serial if neither
-/// is. Errors: kUnsupported for an algorithm that this device does not have; nothing is put in its place.
+/// The algorithm that runs when `asked` is asked for. kAuto takes what is predicted to be faster, serial if
+/// neither is. Errors: kUnsupported for an algorithm that this device does not have; nothing is put in its
+/// place.
 [[nodiscard]] Result<Choice> choose(std::string_view who, Algorithm asked, const Workload& work,
                                     DeviceId device);
 

@@ -8,11 +8,12 @@
 
 namespace tandem::fused {
 
-// Gathering the last dim cuts k: each rank's slice of a gives a product of full size, and out is their sum. A sum has
-// to have one order to have the same bits on every rank, so slice q's product is added as soon as slices 0..q are
-// here, whatever order they come in and on whichever of the two streams: rank 0 adds each slice as it comes; rank
-// W-1 waits for slice 0, which comes first there; the ranks between wait longer. Adding products of their own into a
-// [W, rows, n] scratch would start earlier everywhere, for W times the memory.
+// Gathering the last dim cuts k: each rank's slice of a gives a product of full size, and out is their sum. A
+// sum has to have one order to have the same bits on every rank, so slice q's product is added as soon as
+// slices 0..q are here, whatever order they come in and on whichever of the two streams: rank 0 adds each
+// slice as it comes; rank W-1 waits for slice 0, which comes first there; the ranks between wait longer.
+// Adding products of their own into a [W, rows, n] scratch would start earlier everywhere, for W times the
+// memory.
 
 /// Makes the marks that `world` slices need, where they are not there yet.
 [[nodiscard]] Result<void> make_marks(SliceMarks& marks, int world, Device& device);

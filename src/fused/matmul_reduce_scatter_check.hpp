@@ -9,8 +9,9 @@
 
 namespace tandem::fused {
 
-/// A checked fused_matmul_reduce_scatter call as what it comes down to. The scattered dim counts in units: a unit is
-/// what one index of that dim of the product holds, so that partials travel as [total, unit] whatever their shape.
+/// A checked fused_matmul_reduce_scatter call as what it comes down to. The scattered dim counts in units: a
+/// unit is what one index of that dim of the product holds, so that partials travel as [total, unit] whatever
+/// their shape.
 struct ScatterProblem {
   // Equal on all ranks.
   DType dtype = DType::kF32;
@@ -41,12 +42,12 @@ struct ScatterProblem {
   friend bool operator==(const ScatterProblem&, const ScatterProblem&) = default;
 };
 [[nodiscard]] std::size_t hash_of(const ScatterProblem& problem);
-/// "matmul_reduce_scatter bf16 [4096, 8192] dim 0 sum w4 partials bf16": what the ranks have in common, but the
-/// algorithm.
+/// "matmul_reduce_scatter bf16 [4096, 8192] dim 0 sum w4 partials bf16": what the ranks have in common, but
+/// the algorithm.
 [[nodiscard]] std::string to_string(const ScatterProblem& problem);
 
-/// a with the scattered dim in front of its other rows (in place if the last is scattered): its rows in the order in
-/// which they are scattered.
+/// a with the scattered dim in front of its other rows (in place if the last is scattered): its rows in the
+/// order in which they are scattered.
 [[nodiscard]] TensorView front_of(const TensorView& a, int scatter_dim);
 
 /// Everything that can be wrong with the arguments on this rank, before anything is enqueued.

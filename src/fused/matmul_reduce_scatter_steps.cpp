@@ -68,8 +68,9 @@ Result<void> reduce_whole_units(const ScatterOp& op, symm::Handle* workspace) {
       workspace, op.group, op.stream);
 }
 
-/// Scattered columns: blocks [rows, n_d] one after the other, which the collective takes for [n_d, rows]; it only adds
-/// element by element. A bias goes along the columns that it cannot see, so it is added behind the collective.
+/// Scattered columns: blocks [rows, n_d] one after the other, which the collective takes for [n_d, rows]; it
+/// only adds element by element. A bias goes along the columns that it cannot see, so it is added behind the
+/// collective.
 Result<void> reduce_columns(const ScatterOp& op, symm::Handle* workspace) {
   const TensorView out = front_of_out(op);
   const Dims mine = {out.size(1), out.size(0)};

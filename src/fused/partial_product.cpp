@@ -45,8 +45,8 @@ Result<void> add_up(const ScatterOp& op, Shard part, const TensorView& sum, Stre
   return {};
 }
 
-/// args.product's elements of `part`, in the order in which `to` holds them: [part.size, rest..., n] or, by columns,
-/// [rows, part.size].
+/// args.product's elements of `part`, in the order in which `to` holds them: [part.size, rest..., n] or, by
+/// columns, [rows, part.size].
 TensorView product_part(const ScatterOp& op, Shard part) {
   const TensorView& product = *op.args.product;
   if (op.problem.scatters_last()) return product.flatten_rows().narrow(1, part.offset, part.size);

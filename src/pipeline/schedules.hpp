@@ -54,7 +54,8 @@ struct ProduceAndAllToAll {
   Producer producer;  ///< called once a destination, for this rank last
   trace::EnqueueTrace* trace = nullptr;
 };
-/// Bytes of workspace that produce_and_all_to_all needs, the same on every rank; not 0, since it needs the pads.
+/// Bytes of workspace that produce_and_all_to_all needs, the same on every rank; not 0, since it needs the
+/// pads.
 [[nodiscard]] std::int64_t scatter_workspace_bytes(const TensorView& stack, std::int64_t total);
 [[nodiscard]] Result<void> produce_and_all_to_all(const ProduceAndAllToAll& work, symm::Handle& workspace,
                                                   Stream& current);

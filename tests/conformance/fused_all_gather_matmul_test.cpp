@@ -9,8 +9,9 @@
 
 #include "conformance/fused_harness.hpp"
 
-// fused_all_gather_matmul against float64, for every algorithm x dtype x dim x number of ranks: outputs poisoned
-// before, guard bytes around every buffer, the same bits from serial and pipelined, pads at rest afterwards.
+// fused_all_gather_matmul against float64, for every algorithm x dtype x dim x number of ranks: outputs
+// poisoned before, guard bytes around every buffer, the same bits from serial and pipelined, pads at rest
+// afterwards.
 
 namespace tandem {
 namespace {

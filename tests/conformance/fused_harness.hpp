@@ -11,7 +11,8 @@
 
 namespace tandem::test {
 
-/// A tensor of the device between guard bytes, full of NaN until it is filled. The host sees it through copies only.
+/// A tensor of the device between guard bytes, full of NaN until it is filled. The host sees it through
+/// copies only.
 class Guarded {
  public:
   Guarded(Device& device, const Layout& layout, DType dtype);

@@ -9,8 +9,8 @@
 
 #include "conformance/fused_harness.hpp"
 
-// Many ops one behind the other, under skew: streams are held for random times so that ranks and streams meet in
-// every order. All ops of one problem must give the bits of the first.
+// Many ops one behind the other, under skew: streams are held for random times so that ranks and streams meet
+// in every order. All ops of one problem must give the bits of the first.
 
 namespace tandem {
 namespace {

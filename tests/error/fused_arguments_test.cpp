@@ -7,8 +7,8 @@
 
 #include "conformance/fused_harness.hpp"
 
-// Every argument that a fused op refuses, with the code and what the text has to name. One rank: nothing is enqueued,
-// so nobody waits.
+// Every argument that a fused op refuses, with the code and what the text has to name. One rank: nothing is
+// enqueued, so nobody waits.
 
 namespace tandem {
 namespace {

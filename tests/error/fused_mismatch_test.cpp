@@ -7,8 +7,9 @@
 
 #include "conformance/fused_harness.hpp"
 
-// One rank calls something else than the others: kMismatch on every rank, and no byte of any output changes. Each
-// mutation is tried as the first call of the group and after three good ones, when agreement is made on the stream.
+// One rank calls something else than the others: kMismatch on every rank, and no byte of any output changes.
+// Each mutation is tried as the first call of the group and after three good ones, when agreement is made on
+// the stream.
 
 namespace tandem {
 namespace {

@@ -9,8 +9,8 @@
 #include "conformance/fused_harness.hpp"
 #include "support/process_ranks.hpp"
 
-// A rank dies or stops at each point that a fused op passes: every other rank gets an error that names it, long before
-// anybody would call it a hang.
+// A rank dies or stops at each point that a fused op passes: every other rank gets an error that names it,
+// long before anybody would call it a hang.
 
 namespace tandem::testing {
 namespace {

@@ -91,10 +91,13 @@ TEST(SymmFault, CorruptedSignalIsATimeoutNotAPass) {
   config.fault = "put:0:2:corrupt";
   config.op_timeout = milliseconds(300);
   std::atomic<int> num_timeouts{0};
+  std::atomic<bool> is_corrupted{false};
   (void)run_symm_ranks(2, config, [&](SymmRank& rank) -> Result<void> {
     const Tensor tensor = rank.empty({4});
     const auto handle = rank.meet(tensor);
     for (int i = 0; i < 2; ++i) {
+      // The receiver looks only once the word is wrong: it could consume the signal before that.
+      while (rank.rank() == 1 && i == 1 && !is_corrupted) std::this_thread::sleep_for(milliseconds(1));
       const auto enqueued = rank.rank() == 0 ? handle->put_signal(*rank.stream, 1, 0, milliseconds(5000))
                                              : handle->wait_signal(*rank.stream, 0, 0);
       if (!enqueued) return enqueued;
@@ -105,8 +108,10 @@ TEST(SymmFault, CorruptedSignalIsATimeoutNotAPass) {
         expect_error(done, ErrorCode::kTimeout, "expected 1, seen 4294967295");
         num_timeouts.fetch_add(1);
       }
+      if (rank.rank() == 0 && i == 1) is_corrupted = true;
     }
-    while (rank.group.status()) std::this_thread::sleep_for(milliseconds(5));
+    const Deadline deadline = Deadline::after(std::chrono::seconds(30));
+    while (rank.group.status() && !deadline.expired()) std::this_thread::sleep_for(milliseconds(5));
     return {};
   });
   EXPECT_EQ(num_timeouts.load(), 1);

@@ -14,8 +14,8 @@
 
 #include "support/io_folder.hpp"
 
-// Damaged files: each must be read or refused, never crash, whatever the damage. Run with the address sanitizer this
-// also watches every byte that is touched.
+// Damaged files: each must be read or refused, never crash, whatever the damage. Run with the address
+// sanitizer this also watches every byte that is touched.
 
 namespace tandem::io {
 namespace {

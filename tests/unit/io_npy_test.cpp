@@ -134,7 +134,8 @@ TEST(Npy, ShapesRoundTrip) {
   }
 }
 
-// More elements than the writer's block, cut along the first dimension or, where one row is larger, along later ones.
+// More elements than the writer's block, cut along the first dimension or, where one row is larger, along
+// later ones.
 TEST(Npy, StridedViewsAreGathered) {
   const Folder folder;
   const Tensor rows = patterns(DType::kF32, {700, 400});

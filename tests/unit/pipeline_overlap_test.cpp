@@ -8,8 +8,9 @@
 
 #include "unit/pipeline_runs.hpp"
 
-// Proves the overlap from what was enqueued, without a clock: the traces of all ranks run in virtual time, where a
-// copy from a peer takes kLink and a chunk's product kProduct. A rank has one processor, which its two streams share.
+// Proves the overlap from what was enqueued, without a clock: the traces of all ranks run in virtual time,
+// where a copy from a peer takes kLink and a chunk's product kProduct. A rank has one processor, which its
+// two streams share.
 
 namespace tandem {
 namespace {

@@ -11,8 +11,8 @@
 
 namespace tandem::test {
 
-// A device, its streams and a handle that do nothing and write down what they are told, in the notation of the
-// enqueue traces: what a schedule really enqueues, to hold against what its trace says.
+// A device, its streams and a handle that do nothing and write down what they are told, in the notation of
+// the enqueue traces: what a schedule really enqueues, to hold against what its trace says.
 
 using CallLog = std::vector<std::string>;
 

@@ -22,22 +22,23 @@ struct AllGatherMatmulArgs {
   std::span<const TensorView> out = {};     ///< one a b, with output_layout()
   std::optional<TensorView> gathered = {};  ///< all of a, with gathered_layout(); left out: not kept
   std::span<const TensorView> bias = {};    ///< empty, or one [n_i] a b
-  /// Set if `a` is symmetric memory, in the layout that output_layout() has for out and at the same place of the block
-  /// on every rank: peers then read it in place.
+  /// Set if `a` is symmetric memory, in the layout that output_layout() has for out and at the same place of
+  /// the block on every rank: peers then read it in place.
   std::shared_ptr<symm::Handle> a_handle = {};
   Algorithm algorithm = Algorithm::kAuto;
   trace::EnqueueTrace* trace = nullptr;  ///< receives what `pipelined` enqueues
 };
 
 /// Gathers a along a dim and multiplies it with each b: out_i = all_gather(a) * b_i (+ bias_i).
-/// Shapes:  rank r holds shard_of(gather_size, W, r) of gather_dim. out_i: a's sizes with gather_size and n_i.
-/// Types:   f32, bf16 or f16, the same for all; f32 sums; one rounding. The same bits on every rank, for every W and
-///          algorithm, unless the last dim is gathered: then K-slices add in rank order.
-/// Order:   enqueued on `stream`; the host blocks only in the first call of a problem. out is ready for later work on
-///          `stream`, not for the host.
-/// Errors:  kInvalidArgument now, before anything is enqueued (the other ranks get kMismatch); kMismatch on every rank
-///          when dtype, k, gather_size, gather_dim, other sizes of a, or algorithm differ (n_i and the number of b's
-///          may); kTimeout / kPeerLost at the next Stream::synchronize().
+/// Shapes:  rank r holds shard_of(gather_size, W, r) of gather_dim. out_i: a's sizes with gather_size and
+///          n_i.
+/// Types:   f32, bf16 or f16, the same for all; f32 sums; one rounding. The same bits on every rank, for
+///          every W and algorithm, unless the last dim is gathered: then K-slices add in rank order.
+/// Order:   enqueued on `stream`; the host blocks only in the first call of a problem. out is ready for later
+///          work on `stream`, not for the host.
+/// Errors:  kInvalidArgument now, before anything is enqueued (the other ranks get kMismatch); kMismatch on
+///          every rank when dtype, k, gather_size, gather_dim, other sizes of a, or algorithm differ (n_i and
+///          the number of b's may); kTimeout / kPeerLost at the next Stream::synchronize().
 /// Source:  docs/design/schedules.md
 [[nodiscard]] Result<OpReport> fused_all_gather_matmul(const AllGatherMatmulArgs& args, Group& group,
                                                        Stream& stream);

@@ -7,8 +7,8 @@
 
 namespace tandem {
 
-/// A tensor with the values of `t` whose permutation by `perm` is contiguous: `t` itself when it already is, else
-/// `storage` (allocated here) after one copy on `stream`.
+/// A tensor with the values of `t` whose permutation by `perm` is contiguous: `t` itself when it already is,
+/// else `storage` (allocated here) after one copy on `stream`.
 struct Restrided {
   TensorView view;
   Tensor storage;  ///< empty when nothing was copied

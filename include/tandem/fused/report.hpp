@@ -7,8 +7,9 @@
 
 namespace tandem {
 
-/// How a fused op moves data: `native` is one kernel that consumes its input as it arrives, `pipelined` two streams of
-/// chunks, `serial` a collective and then a product. kAuto picks; a report says what was picked and why.
+/// How a fused op moves data: `native` is one kernel that consumes its input as it arrives, `pipelined` two
+/// streams of chunks, `serial` a collective and then a product. kAuto picks; a report says what was picked
+/// and why.
 enum class Algorithm : std::uint8_t { kAuto, kNative, kPipelined, kSerial };
 [[nodiscard]] std::string_view to_string(Algorithm algorithm);
 [[nodiscard]] std::optional<Algorithm> parse_algorithm(std::string_view name);
