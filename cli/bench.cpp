@@ -26,8 +26,8 @@ struct GemmSizes {
   std::int64_t m, n, k;
 };
 
-// One rank's slice of Llama 3 under 8-way tensor parallelism, 4096 tokens: query/key/value and gate+up for the gather,
-// attention output and down for the scatter.
+// One rank's slice of Llama 3 under 8-way tensor parallelism, 4096 tokens: query/key/value and gate+up for
+// the gather, attention output and down for the scatter.
 std::vector<GemmSizes> preset_sizes(const std::string& name, bool gathers) {
   if (name == "seed") return {{4096, 6656, 16384}};
   if (name == "llama3-8b") {

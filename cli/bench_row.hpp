@@ -28,12 +28,12 @@ struct BenchCounts {
   int iterations = 10;
 };
 
-/// In a rank: times all variants of a row, interleaved and in a new order every round, and checks every result. The
-/// JSON object holds lists of microseconds, one value an iteration.
+/// In a rank: times all variants of a row, interleaved and in a new order every round, and checks every
+/// result. The JSON object holds lists of microseconds, one value an iteration.
 [[nodiscard]] nlohmann::json measure(const BenchRow& row, const BenchCounts& counts, const Session& session);
 
-/// In the launcher: the row of figures from what the ranks measured. Keys as in docs/cli.md; null where a figure does
-/// not apply.
+/// In the launcher: the row of figures from what the ranks measured. Keys as in docs/cli.md; null where a
+/// figure does not apply.
 [[nodiscard]] nlohmann::json summarize(const BenchRow& row, const std::vector<nlohmann::json>& results);
 
 }  // namespace tandem::cli

@@ -22,7 +22,8 @@ struct Invocation {
   Interrupts& interrupts;
 };
 
-/// A subcommand. The launcher process checks everything and prints; ranks parse the same flags and do the work.
+/// A subcommand. The launcher process checks everything and prints; ranks parse the same flags and do the
+/// work.
 class Command {
  public:
   virtual ~Command() = default;

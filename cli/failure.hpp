@@ -16,8 +16,8 @@ enum ExitCode : int {
   kInterrupted = 128  ///< plus the signal's number
 };
 
-/// Ends a command: main() prints it as one line on stderr and exits with its code. The tool throws; the library
-/// never does.
+/// Ends a command: main() prints it as one line on stderr and exits with its code. The tool throws; the
+/// library never does.
 class Failure : public std::exception {
  public:
   Failure(int exit_code, Error error) : error_(std::move(error)), exit_code_(exit_code) {}

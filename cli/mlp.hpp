@@ -22,7 +22,8 @@ struct MlpSizes {
   std::int64_t intermediate = 0;
 };
 
-/// One rank's part: x by rows (sequence-parallel), gate and up by columns, down by rows (tensor-parallel); bf16.
+/// One rank's part: x by rows (sequence-parallel), gate and up by columns, down by rows (tensor-parallel);
+/// bf16.
 struct MlpWeights {
   MlpWeights(const MlpSizes& whole, int rank, int world);
 
@@ -71,11 +72,12 @@ class Mlp {
   OpReport scatter_report_;
 };
 
-/// Sampled outputs of the layer in f64, computed from the inputs. Intermediate results are rounded as the layer rounds
-/// them: gate, up and the activation to bf16; everything else is exact.
+/// Sampled outputs of the layer in f64, computed from the inputs. Intermediate results are rounded as the
+/// layer rounds them: gate, up and the activation to bf16; everything else is exact.
 class MlpReference {
  public:
-  /// Tokens [rank's first, ...) evenly spread; `shared` holds bytes_needed(): each rank adds its part of the sums.
+  /// Tokens [rank's first, ...) evenly spread; `shared` holds bytes_needed(): each rank adds its part of the
+  /// sums.
   MlpReference(const MlpWeights& weights, const Session& session, const SharedBytes& shared);
   [[nodiscard]] static std::int64_t bytes_needed(const MlpSizes& sizes, int world);
   /// Number of outputs that are sampled, over all ranks; at least 4096 where there are so many.

@@ -110,8 +110,8 @@ double MlpReference::compare(const TensorView& y, Wrong& wrong) const {
         expected.tolerance += 1.01 * u * std::abs(part[j]);  // each rank's sum travels as bf16
         squares += part[hidden + j];
       }
-      // One rounding of the result; and each activation may sit one bf16 step beside ours where f32 and f64 sums round
-      // apart: independent errors, six standard deviations.
+      // One rounding of the result; and each activation may sit one bf16 step beside ours where f32 and f64
+      // sums round apart: independent errors, six standard deviations.
       expected.tolerance += 1.01 * u * std::abs(expected.value) + 6 * 2 * u * std::sqrt(squares);
       const double got = element_as_f64(y, row * hidden + j);
       if (is_right(got, expected)) {

@@ -34,8 +34,8 @@ class WholeTensors : public OperandSource {
   void read(const Operand& operand, const Window& window, const TensorView& to) const override;
 };
 
-/// Pseudo-random global tensors, the same on every rank and for every sharding: an element is a function of the seed
-/// and of its index. Values are multiples of 2^-10 in [-1, 1) before the conversion.
+/// Pseudo-random global tensors, the same on every rank and for every sharding: an element is a function of
+/// the seed and of its index. Values are multiples of 2^-10 in [-1, 1) before the conversion.
 class GeneratedTensors : public OperandSource {
  public:
   explicit GeneratedTensors(const Problem& problem) : problem_(problem) {}

@@ -53,7 +53,8 @@ struct Window {
 /// Throws exit 2 naming what does not fit; `run`, `check` and `bench` all go through it.
 void check_problem(const Problem& problem);
 
-/// "all_gather_matmul,a=3x7x5,n=9,dtype=bf16,dim=1,ranks=3,algorithm=pipelined,seed=7": the value of --problem.
+/// "all_gather_matmul,a=3x7x5,n=9,dtype=bf16,dim=1,ranks=3,algorithm=pipelined,seed=7": the value of
+/// --problem.
 [[nodiscard]] std::string to_line(const Problem& problem);
 /// The inverse; throws exit 2.
 [[nodiscard]] Problem parse_problem(const std::string& line);

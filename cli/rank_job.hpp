@@ -9,8 +9,8 @@
 
 namespace tandem::cli {
 
-/// While one exists, ^C and SIGTERM end the ranks of the running job instead of this process at once; the command
-/// then ends with exit 130 (or 143) when it asks. Make it before other threads exist.
+/// While one exists, ^C and SIGTERM end the ranks of the running job instead of this process at once; the
+/// command then ends with exit 130 (or 143) when it asks. Make it before other threads exist.
 class Interrupts {
  public:
   Interrupts();

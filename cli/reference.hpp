@@ -13,8 +13,8 @@ namespace tandem::cli {
 /// Largest relative error of one rounding to `dtype`.
 [[nodiscard]] double unit_roundoff(DType dtype);
 
-/// One element of a result in f64, and how far the op may be from it: f32 sums, the rounding of each rank's partial
-/// (matmul_reduce_scatter) and one rounding of the result.
+/// One element of a result in f64, and how far the op may be from it: f32 sums, the rounding of each rank's
+/// partial (matmul_reduce_scatter) and one rounding of the result.
 struct Expected {
   double value = 0;
   double tolerance = 0;

@@ -35,7 +35,8 @@ class Session {
   std::unique_ptr<Stream> stream_;
 };
 
-/// Tensor in the memory of a device, between two canaries. The tool reads it by pointer, as CPU devices allow.
+/// Tensor in the memory of a device, between two canaries. The tool reads it by pointer, as CPU devices
+/// allow.
 class GuardedTensor {
  public:
   GuardedTensor() = default;

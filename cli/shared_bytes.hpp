@@ -7,8 +7,8 @@
 
 namespace tandem::cli {
 
-/// Memory that the launcher and its ranks share: where ranks put their parts of a large result. It has no name, so
-/// nothing is left behind however a process ends.
+/// Memory that the launcher and its ranks share: where ranks put their parts of a large result. It has no
+/// name, so nothing is left behind however a process ends.
 class SharedBytes {
  public:
   /// In the launcher. Throws with the bytes asked for when there is no room.

@@ -27,8 +27,8 @@ inline constexpr DimChoice kDimChoices[] = {{2, 0}, {2, 1}, {3, 0}, {3, 1}, {3, 
 enum class SizeChoice : std::uint8_t { kRagged, kTiny };
 inline constexpr SizeChoice kSizeChoices[] = {SizeChoice::kRagged, SizeChoice::kTiny};
 
-/// What else an op can do: gather with one b, or with two, biases and the gathered a; scatter by sum or mean, with or
-/// without bias.
+/// What else an op can do: gather with one b, or with two, biases and the gathered a; scatter by sum or mean,
+/// with or without bias.
 struct Extras {
   bool bias;
   bool several;  ///< two b's and the gathered a
@@ -36,7 +36,8 @@ struct Extras {
 };
 [[nodiscard]] std::vector<Extras> extras_of(Op op);
 
-/// All problems of an op for `ranks` ranks; their `algorithm` is left open: each is run with every one of the list.
+/// All problems of an op for `ranks` ranks; their `algorithm` is left open: each is run with every one of the
+/// list.
 [[nodiscard]] std::vector<Problem> problems_of(Op op, const std::vector<DType>& dtypes, int ranks);
 
 /// Number of cases of an op, as the product of its lists, and that product in words.

@@ -5,14 +5,15 @@
 
 namespace tandem::cli {
 
-/// Reads "file.npy", "file.safetensors" or "file.safetensors#name"; the tensor maps the file. Throws exit 2; `flag` is
-/// named in the text.
+/// Reads "file.npy", "file.safetensors" or "file.safetensors#name"; the tensor maps the file. Throws exit 2;
+/// `flag` is named in the text.
 [[nodiscard]] Tensor read_tensor_file(const std::string& spec, const std::string& flag);
 
 /// Throws exit 2 unless a file of this name can be written: known ending, folder there and writable.
 void check_output_file(const std::string& path);
 
-/// .npy: f32, named by nothing; .safetensors: the tensor's type under the key "out". Appears whole or not at all.
+/// .npy: f32, named by nothing; .safetensors: the tensor's type under the key "out". Appears whole or not at
+/// all.
 void write_tensor_file(const std::string& path, const TensorView& tensor);
 /// The type that write_tensor_file() stores.
 [[nodiscard]] DType stored_dtype(const std::string& path, DType dtype);
