@@ -34,50 +34,43 @@ void expect_error(const Report& report, ErrorCode code, const std::string& text,
   }
 }
 
-TEST(FusedArguments, all_gather_matmul_refuses) {
-  Complaints complaints;
-  test::on_ranks(1, test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
-    Guarded a(rank.device, Dims{4, 6, 8}, DType::kF32);
-    Guarded wide(rank.device, Dims{9, 5}, DType::kF32);
-    Guarded b(rank.device, Dims{8, 5}, DType::kF32);
-    Guarded half(rank.device, Dims{8, 5}, DType::kBF16);
-    Guarded bytes(rank.device, Dims{4, 6, 8}, DType::kU8);
-    Guarded bias(rank.device, Dims{5}, DType::kF32);
-    Guarded out(rank.device, Dims{4, 6, 5}, DType::kF32);
-    Guarded gathered(rank.device, Dims{4, 6, 8}, DType::kF32);
-    std::vector<TensorView> bs, outs, biases;
-    using Args = AllGatherMatmulArgs;
-    const auto set_b = [&](Args& args, const TensorView& view) {
-      bs = {view};
-      args.b = bs;
-    };
-    const auto set_out = [&](Args& args, const TensorView& view) {
-      outs = {view};
-      args.out = outs;
-    };
-    const auto set_bias = [&](Args& args, const TensorView& view) {
-      biases = {view};
-      args.bias = biases;
-    };
-    const std::vector<Change<Args>> changes = {
-        {"need a matrix", [&](Args& args) { args.a = bias.view(); }},
+/// Right arguments of a gather, and everything that makes them wrong.
+class GatherArguments {
+ public:
+  using Args = AllGatherMatmulArgs;
+  explicit GatherArguments(Device& device) : device_(device) {}
+
+  Args good() {
+    bs_ = {b_.view()};
+    outs_ = {out_.view()};
+    return {.a = a_.view(), .b = bs_, .gather_dim = 0, .gather_size = 4, .out = outs_, .gathered = {}};
+  }
+
+  std::vector<Change<Args>> wrong_inputs() {
+    return {
+        {"need a matrix", [&](Args& args) { args.a = bias_.view(); }},
         {"gather_dim is 3, need 0 to 2", [](Args& args) { args.gather_dim = 3; }},
         {"gather_dim is -1", [](Args& args) { args.gather_dim = -1; }},
         {"need 5 at gather_dim 0", [](Args& args) { args.gather_size = 5; }},
         {"gather_size is that of gather_dim 0", [](Args& args) { args.gather_size = -4; }},
         {"at most 2^62 bytes", [](Args& args) { args.gather_size = INT64_MAX; }},
-        {"need f32, bf16 or f16", [&](Args& args) { args.a = bytes.view(); }},
+        {"need f32, bf16 or f16", [&](Args& args) { args.a = bytes_.view(); }},
         {"has no memory", [](Args& args) { args.a.data = nullptr; }},
         {"need none below 0", [](Args& args) { args.a.strides[0] = -1; }},
         {"0 b's", [](Args& args) { args.b = {}; }},
         {"0 out's", [](Args& args) { args.out = {}; }},
-        {"b[0] has sizes [9, 5], need [8, n]", [&](Args& args) { set_b(args, wide.view()); }},
-        {"b[0] is bf16, need f32", [&](Args& args) { set_b(args, half.view()); }},
-        {"b[0] has sizes [5]", [&](Args& args) { set_b(args, bias.view()); }},
-        {"out[0] has sizes", [&](Args& args) { set_out(args, gathered.view()); }},
+        {"b[0] has sizes [9, 5], need [8, n]", [&](Args& args) { set_b(args, wide_.view()); }},
+        {"b[0] is bf16, need f32", [&](Args& args) { set_b(args, half_.view()); }},
+        {"b[0] has sizes [5]", [&](Args& args) { set_b(args, bias_.view()); }},
+    };
+  }
+
+  std::vector<Change<Args>> wrong_outputs() {
+    return {
+        {"out[0] has sizes", [&](Args& args) { set_out(args, gathered_.view()); }},
         {"has strides [30, 1, 6], need [30, 5, 1]",
          [&](Args& args) {
-           TensorView view = out.view();
+           TensorView view = out_.view();
            view.strides = {30, 1, 6};
            set_out(args, view);
          }},
@@ -86,11 +79,12 @@ TEST(FusedArguments, all_gather_matmul_refuses) {
            args.gather_dim = 1;
            args.gather_size = 6;
          }},
-        {"bias[0] has sizes [4], need [5]", [&](Args& args) { set_bias(args, bias.view().narrow(0, 0, 4)); }},
-        {"gathered has sizes", [&](Args& args) { args.gathered = out.view(); }},
+        {"bias[0] has sizes [4], need [5]",
+         [&](Args& args) { set_bias(args, bias_.view().narrow(0, 0, 4)); }},
+        {"gathered has sizes", [&](Args& args) { args.gathered = out_.view(); }},
         {"out[0] (480 bytes",
          [&](Args& args) {
-           TensorView view = out.view();
+           TensorView view = out_.view();
            view.data = args.a.data;
            set_out(args, view);
          }},
@@ -98,19 +92,48 @@ TEST(FusedArguments, all_gather_matmul_refuses) {
         {"does not exist on cpu:0", [](Args& args) { args.algorithm = Algorithm::kNative; },
          ErrorCode::kUnsupported},
     };
-    for (const auto& change : changes) {
-      bs = {b.view()};
-      outs = {out.view()};
-      Args args{.a = a.view(), .b = bs, .gather_dim = 0, .gather_size = 4, .out = outs, .gathered = {}};
-      change.make(args);
-      expect_error(fused_all_gather_matmul(args, rank.group, rank.stream), change.code, change.text,
-                   complaints);
+  }
+
+ private:
+  void set_b(Args& args, const TensorView& view) {
+    bs_ = {view};
+    args.b = bs_;
+  }
+  void set_out(Args& args, const TensorView& view) {
+    outs_ = {view};
+    args.out = outs_;
+  }
+  void set_bias(Args& args, const TensorView& view) {
+    biases_ = {view};
+    args.bias = biases_;
+  }
+
+  Device& device_;
+  Guarded a_{device_, Dims{4, 6, 8}, DType::kF32};
+  Guarded wide_{device_, Dims{9, 5}, DType::kF32};
+  Guarded b_{device_, Dims{8, 5}, DType::kF32};
+  Guarded half_{device_, Dims{8, 5}, DType::kBF16};
+  Guarded bytes_{device_, Dims{4, 6, 8}, DType::kU8};
+  Guarded bias_{device_, Dims{5}, DType::kF32};
+  Guarded out_{device_, Dims{4, 6, 5}, DType::kF32};
+  Guarded gathered_{device_, Dims{4, 6, 8}, DType::kF32};
+  std::vector<TensorView> bs_, outs_, biases_;
+};
+
+TEST(FusedArguments, all_gather_matmul_refuses) {
+  Complaints complaints;
+  test::on_ranks(1, test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+    GatherArguments arguments(rank.device);
+    for (const auto& changes : {arguments.wrong_inputs(), arguments.wrong_outputs()}) {
+      for (const auto& change : changes) {
+        AllGatherMatmulArgs args = arguments.good();
+        change.make(args);
+        expect_error(fused_all_gather_matmul(args, rank.group, rank.stream), change.code, change.text,
+                     complaints);
+      }
     }
     // The group is as good as before.
-    bs = {b.view()};
-    outs = {out.view()};
-    const Args good{.a = a.view(), .b = bs, .gather_dim = 0, .gather_size = 4, .out = outs, .gathered = {}};
-    if (const auto ran = fused_all_gather_matmul(good, rank.group, rank.stream); !ran) {
+    if (const auto ran = fused_all_gather_matmul(arguments.good(), rank.group, rank.stream); !ran) {
       return tl::unexpected(ran.error());
     }
     return rank.stream.synchronize();
@@ -144,85 +167,98 @@ TEST(FusedArguments, a_handle_has_to_cover_a) {
   EXPECT_EQ(complaints.text(), "");
 }
 
-TEST(FusedArguments, matmul_reduce_scatter_refuses) {
-  Complaints complaints;
-  test::on_ranks(1, test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
-    Guarded a(rank.device, Dims{4, 6, 8}, DType::kF32);
-    Guarded other(rank.device, Dims{4, 7, 8}, DType::kF32);
-    Guarded b(rank.device, Dims{8, 5}, DType::kF32);
-    Guarded wide(rank.device, Dims{9, 5}, DType::kF32);
-    Guarded half(rank.device, Dims{8, 5}, DType::kBF16);
-    Guarded bias(rank.device, Dims{5}, DType::kF32);
-    Guarded out(rank.device, Dims{4, 6, 5}, DType::kF32);
-    Guarded product(rank.device, Dims{4, 6, 5}, DType::kF32);
-    std::vector<TensorView> as, bs;
-    using Args = MatmulReduceScatterArgs;
-    const std::vector<Change<Args>> changes = {
+/// Right arguments of a scatter, and everything that makes them wrong.
+class ScatterArguments {
+ public:
+  using Args = MatmulReduceScatterArgs;
+  explicit ScatterArguments(Device& device) : device_(device) {}
+
+  Args good(int scatter_dim) {
+    as_ = {a_.view()};
+    bs_ = {b_.view()};
+    return {.a = as_,
+            .b = bs_,
+            .scatter_dim = scatter_dim,
+            .out = out_.view(),
+            .bias = {},
+            .product = product_.view(),
+            .partials = {}};
+  }
+
+  std::vector<Change<Args>> wrong_inputs() {
+    return {
         {"0 a's", [](Args& args) { args.a = {}; }},
         {"1 a's and 0 b's", [](Args& args) { args.b = {}; }},
         {"scatter_dim is 3, need 0 to 2", [](Args& args) { args.scatter_dim = 3; }},
         {"scatter_dim is -1", [](Args& args) { args.scatter_dim = -1; }},
         {"need a matrix",
          [&](Args& args) {
-           as = {bias.view()};
-           args.a = as;
+           as_ = {bias_.view()};
+           args.a = as_;
          }},
-        {"b[0] has sizes [9, 5], need [8, 5]",
-         [&](Args& args) {
-           bs = {wide.view()};
-           args.b = bs;
-         }},
-        {"b[0] is bf16, need f32",
-         [&](Args& args) {
-           bs = {half.view()};
-           args.b = bs;
-         }},
+        {"b[0] has sizes [9, 5], need [8, 5]", [&](Args& args) { set_b(args, wide_.view()); }},
+        {"b[0] is bf16, need f32", [&](Args& args) { set_b(args, half_.view()); }},
         {"a[1] has sizes [4, 7, 8], need those of a[0]",
          [&](Args& args) {
-           as = {a.view(), other.view()};
-           bs = {b.view(), b.view()};
-           args.a = as;
-           args.b = bs;
+           as_ = {a_.view(), other_.view()};
+           bs_ = {b_.view(), b_.view()};
+           args.a = as_;
+           args.b = bs_;
          }},
         {"reduce_op must be sum or avg", [](Args& args) { args.reduce_op = static_cast<coll::ReduceOp>(7); }},
         {"partials is bf16, need f32", [](Args& args) { args.partials = DType::kBF16; }},
-        {"out has sizes", [&](Args& args) { args.out = a.view(); }},
+    };
+  }
+
+  std::vector<Change<Args>> wrong_outputs() {
+    return {
+        {"out has sizes", [&](Args& args) { args.out = a_.view(); }},
         {"out of sizes [4, 6, 5] has strides [1, 4, 24]",
          [](Args& args) {
            args.out.strides = {1, 4, 24};
          }},
-        {"bias has sizes [3], need [5]", [&](Args& args) { args.bias = bias.view().narrow(0, 0, 3); }},
-        {"product has sizes", [&](Args& args) { args.product = a.view(); }},
+        {"bias has sizes [3], need [5]", [&](Args& args) { args.bias = bias_.view().narrow(0, 0, 3); }},
+        {"product has sizes", [&](Args& args) { args.product = a_.view(); }},
         {"product (480 bytes", [&](Args& args) { args.product = args.out; }},
         {"out (480 bytes",
          [](Args& args) { args.out.data = static_cast<std::byte*>(args.a.front().data) + 4; }},
         {"does not exist on cpu:0", [](Args& args) { args.algorithm = Algorithm::kNative; },
          ErrorCode::kUnsupported},
     };
-    for (const auto& change : changes) {
-      as = {a.view()};
-      bs = {b.view()};
-      Args args{.a = as,
-                .b = bs,
-                .scatter_dim = 0,
-                .out = out.view(),
-                .bias = {},
-                .product = product.view(),
-                .partials = {}};
-      change.make(args);
-      expect_error(fused_matmul_reduce_scatter(args, rank.group, rank.stream), change.code, change.text,
-                   complaints);
+  }
+
+ private:
+  void set_b(Args& args, const TensorView& view) {
+    bs_ = {view};
+    args.b = bs_;
+  }
+
+  Device& device_;
+  Guarded a_{device_, Dims{4, 6, 8}, DType::kF32};
+  Guarded other_{device_, Dims{4, 7, 8}, DType::kF32};
+  Guarded b_{device_, Dims{8, 5}, DType::kF32};
+  Guarded wide_{device_, Dims{9, 5}, DType::kF32};
+  Guarded half_{device_, Dims{8, 5}, DType::kBF16};
+  Guarded bias_{device_, Dims{5}, DType::kF32};
+  Guarded out_{device_, Dims{4, 6, 5}, DType::kF32};
+  Guarded product_{device_, Dims{4, 6, 5}, DType::kF32};
+  std::vector<TensorView> as_, bs_;
+};
+
+TEST(FusedArguments, matmul_reduce_scatter_refuses) {
+  Complaints complaints;
+  test::on_ranks(1, test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+    ScatterArguments arguments(rank.device);
+    for (const auto& changes : {arguments.wrong_inputs(), arguments.wrong_outputs()}) {
+      for (const auto& change : changes) {
+        MatmulReduceScatterArgs args = arguments.good(0);
+        change.make(args);
+        expect_error(fused_matmul_reduce_scatter(args, rank.group, rank.stream), change.code, change.text,
+                     complaints);
+      }
     }
-    as = {a.view()};
-    bs = {b.view()};
-    const Args good{.a = as,
-                    .b = bs,
-                    .scatter_dim = 2,
-                    .out = out.view(),
-                    .bias = {},
-                    .product = product.view(),
-                    .partials = {}};
-    if (const auto ran = fused_matmul_reduce_scatter(good, rank.group, rank.stream); !ran) {
+    // The group is as good as before.
+    if (const auto ran = fused_matmul_reduce_scatter(arguments.good(2), rank.group, rank.stream); !ran) {
       return tl::unexpected(ran.error());
     }
     return rank.stream.synchronize();
