@@ -1,9 +1,9 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 #include <tandem/base/error.hpp>
-#include <tandem/base/support.hpp>
 #include <tandem/device/stream.hpp>
 #include <tandem/gemm/mm.hpp>
 
@@ -15,7 +15,9 @@ class Implementation {
   virtual ~Implementation() = default;
   /// "cpu/tile_avx512".
   [[nodiscard]] virtual std::string_view name() const = 0;
-  [[nodiscard]] virtual Support accepts(const Problem& problem) const = 0;
+  /// Whether it can run the problem; if not, the reason goes to `why_not` unless that is null. Asked in every call
+  /// of mm(), so the refusal itself must not allocate.
+  [[nodiscard]] virtual bool accepts(const Problem& problem, std::string* why_not) const = 0;
   /// Enqueues. `args` are checked and of `problem`, which was accepted.
   [[nodiscard]] virtual Result<void> run(const Problem& problem, const MmArgs& args,
                                          Stream& stream) const = 0;

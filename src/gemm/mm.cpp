@@ -94,12 +94,12 @@ const Implementation* choose(const Problem& problem, const Device& device, std::
     if (reasons) *reasons = fmt::format("{} has no products attached", to_string(device.id()));
     return nullptr;
   }
+  std::string why_not;
   for (const Implementation* implementation : backend->implementations()) {
-    const Support support = implementation->accepts(problem);
-    if (support) return implementation;
+    if (implementation->accepts(problem, reasons ? &why_not : nullptr)) return implementation;
     if (reasons) {
       if (!reasons->empty()) *reasons += "; ";
-      *reasons += fmt::format("{}: {}", implementation->name(), support.why_not);
+      *reasons += fmt::format("{}: {}", implementation->name(), why_not);
     }
   }
   return nullptr;

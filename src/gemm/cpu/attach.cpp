@@ -70,7 +70,10 @@ class TileImplementation final : public Implementation {
       : name_("cpu/tile_" + std::string(isa.name)), kernel_(isa.kernel), usable_(usable(isa, config)) {}
 
   [[nodiscard]] std::string_view name() const override { return name_; }
-  [[nodiscard]] Support accepts(const Problem&) const override { return usable_; }
+  [[nodiscard]] bool accepts(const Problem&, std::string* why_not) const override {
+    if (!usable_ && why_not != nullptr) *why_not = usable_.why_not;
+    return usable_.ok;
+  }
 
   [[nodiscard]] Result<void> run(const Problem& problem, const MmArgs& args, Stream& stream) const override {
     return tandem::cpu::launch(
