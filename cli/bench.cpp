@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -98,9 +99,13 @@ class BenchCommand : public Command {
   [[nodiscard]] double scale() const;
   [[nodiscard]] std::vector<GemmSizes> sizes(bool gathers) const;
   [[nodiscard]] std::vector<BenchRow> rows(int ranks) const;
-  void print_heading(const Machine& machine, int ranks) const;
+  void print_heading(const Invocation& invocation, int ranks) const;
+  /// The simulated link: the flag, or what the environment says.
+  [[nodiscard]] std::chrono::microseconds link_of(const Config& config) const {
+    return flags_.link_delay_us >= 0 ? std::chrono::microseconds(flags_.link_delay_us) : config.link_delay;
+  }
   void print_row(const nlohmann::json& row) const;
-  void print_link_verdict(const nlohmann::json& row) const;
+  static void print_link_verdict(const nlohmann::json& row, std::chrono::microseconds link);
 
   BenchFlags flags_;
 };
@@ -213,15 +218,16 @@ std::vector<BenchRow> BenchCommand::rows(int ranks) const {
   return rows;
 }
 
-void BenchCommand::print_heading(const Machine& machine, int ranks) const {
+void BenchCommand::print_heading(const Invocation& invocation, int ranks) const {
+  const Machine& machine = invocation.machine;
   fmt::print("{}\n", flags_.job.heading(machine, ranks));
   fmt::print("# tandem {}{}{}, {}\n", kVersion, *kCommit ? " commit " : "", kCommit, date_utc());
   fmt::print("# {}, {} cores, Linux {}\n", machine.cpu_model, machine.usable_cores(), machine.kernel_release);
   if (!flags_.preset.empty()) {
     fmt::print("# preset {} at scale {}\n", flags_.preset, flags_.scale.empty() ? "1/8" : flags_.scale);
   }
-  if (flags_.link_delay_us >= 0)
-    fmt::print("# simulated link: {} us for each copy from a peer\n", flags_.link_delay_us);
+  if (const auto link = link_of(invocation.config); link.count() > 0)
+    fmt::print("# simulated link: {} us for each copy from a peer\n", link.count());
   fmt::print(
       "# times in us: median over {} rounds of the slowest rank; m, n, k: the product one rank computes\n",
       flags_.counts.iterations);
@@ -251,10 +257,10 @@ void BenchCommand::print_row(const nlohmann::json& row) const {
   std::fflush(stdout);
 }
 
-void BenchCommand::print_link_verdict(const nlohmann::json& row) const {
-  if (flags_.link_delay_us <= 0 || row.at("t_fused_us").is_null()) return;
+void BenchCommand::print_link_verdict(const nlohmann::json& row, std::chrono::microseconds link) {
+  if (link.count() <= 0 || row.at("t_fused_us").is_null()) return;
   const double saved = row.at("t_serial_us").get<double>() - row.at("t_fused_us").get<double>();
-  const double half = 0.5 * (row.at("world").get<int>() - 1) * flags_.link_delay_us;
+  const double half = 0.5 * (row.at("world").get<int>() - 1) * static_cast<double>(link.count());
   fmt::print("# link: saved {:.0f} us against serial; 0.5*(W-1)*d = {:.0f} us {}\n", saved, half,
              saved >= half ? "reached" : "not reached");
 }
@@ -264,7 +270,7 @@ int BenchCommand::launch(const Invocation& invocation) {
   const int ranks = flags_.job.chosen_ranks(invocation.machine, flags_.problem);
   const std::vector<BenchRow> rows = this->rows(ranks);
   const RowFile file(flags_.json);
-  print_heading(invocation.machine, ranks);
+  print_heading(invocation, ranks);
   std::vector<double> speedups;
   std::string first_wrong;
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -272,7 +278,7 @@ int BenchCommand::launch(const Invocation& invocation) {
     const auto results = run_job({ranks, invocation.arguments, tell_row}, invocation.interrupts);
     nlohmann::json row = summarize(rows[i], results);
     print_row(row);
-    print_link_verdict(row);
+    print_link_verdict(row, link_of(invocation.config));
     if (row.at("wrong") != 0) {
       const auto culprit =
           std::find_if(results.begin(), results.end(), [](const auto& r) { return r.at("wrong") != 0; });
@@ -284,7 +290,10 @@ int BenchCommand::launch(const Invocation& invocation) {
       continue;  // a wrong answer has no time
     }
     row["cpu"] = invocation.machine.cpu_model;
-    row["link_delay_us"] = std::max(0, flags_.link_delay_us);
+    row["cores"] = invocation.machine.usable_cores();
+    row["commit"] = kCommit;
+    row["command"] = fmt::format("tandem {}", fmt::join(invocation.arguments, " "));
+    row["link_delay_us"] = link_of(invocation.config).count();
     file.append(row);
     if (!row.at("speedup").is_null()) speedups.push_back(row.at("speedup"));
   }
@@ -303,7 +312,7 @@ int BenchCommand::launch(const Invocation& invocation) {
 
 nlohmann::json BenchCommand::run_rank(const RankContext& context, const Config& config) {
   Config own = config;
-  if (flags_.link_delay_us >= 0) own.link_delay = std::chrono::microseconds(flags_.link_delay_us);
+  own.link_delay = link_of(config);
   const Session session(context, own, "bench");
   const auto idx = receive(context, kRowKey).get<std::size_t>();
   return measure(rows(context.size)[idx], flags_.counts, session);

@@ -1,6 +1,9 @@
 #include <unistd.h>
+
+#include <algorithm>
 #include <charconv>
 #include <csignal>
+#include <iterator>
 #include <optional>
 #include <tandem/base/fault.hpp>
 #include <thread>
@@ -10,6 +13,20 @@
 
 namespace tandem {
 namespace {
+
+/// Where the library looks at the plan, and whether something moves there that can be corrupted.
+struct Point {
+  std::string_view name;
+  bool moves_data;
+};
+constexpr Point kPoints[] = {{"put", true},      {"get", true},    {"wait", false},
+                             {"barrier", false}, {"agree", false}, {"rendezvous", false}};
+
+bool is_known(std::string_view point, FaultAction action) {
+  return std::any_of(std::begin(kPoints), std::end(kPoints), [&](const Point& known) {
+    return known.name == point && (known.moves_data || action != FaultAction::kCorrupt);
+  });
+}
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
@@ -63,6 +80,13 @@ Result<FaultPlan> FaultPlan::parse(std::string_view text) {
           "fault '{}' is not of the form point:rank:nth:action[:ms] with action die, stop, delay (needs "
           "ms) or corrupt",
           piece);
+    }
+    if (!is_known(parts[0], *action)) {
+      return failf(
+          ErrorCode::kInvalidArgument,
+          "fault '{}': '{}' is no point where that can happen; need put, get, wait, barrier, agree or "
+          "rendezvous, and to corrupt put or get",
+          piece, parts[0]);
     }
     plan.rules_.push_back({std::string(parts[0]), *rank, *nth, *action, std::chrono::milliseconds(*delay_ms),
                            std::make_shared<std::atomic<std::int64_t>>(0)});

@@ -7,6 +7,18 @@
 namespace tandem {
 namespace {
 
+TEST(FaultPlan, RefusesWhatCanNotHappen) {
+  for (const std::string bad :
+       {"produce:0:1:die", "gett:*:*:stop", "barrier:0:1:corrupt", "agree:*:1:corrupt"}) {
+    const auto plan = FaultPlan::parse(bad);
+    ASSERT_FALSE(plan.has_value()) << bad;
+    EXPECT_EQ(plan.error().to_string(),
+              "InvalidArgument: fault '" + bad + "': '" + bad.substr(0, bad.find(':')) +
+                  "' is no point where that can happen; need put, get, wait, barrier, "
+                  "agree or rendezvous, and to corrupt put or get");
+  }
+}
+
 TEST(FaultPlan, RefusesWhatIsNotOfItsForm) {
   constexpr std::string_view kBad[] = {
       "put",                   // pieces missing

@@ -35,12 +35,12 @@ TEST(FaultPlan, HitsTheNthTimeOfItsPointAndRank) {
 }
 
 TEST(FaultPlan, StarsMatchAnyRankAndEveryTime) {
-  const FaultPlan every = plan_of("barrier:*:*:corrupt");
-  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(every.hit("barrier", rank), FaultAction::kCorrupt) << rank;
-  const FaultPlan second = plan_of("barrier:*:2:corrupt");
-  EXPECT_EQ(second.hit("barrier", 5), FaultAction::kNone);
-  EXPECT_EQ(second.hit("barrier", 0), FaultAction::kCorrupt) << "times are counted over all ranks of a `*`";
-  EXPECT_EQ(second.hit("barrier", 0), FaultAction::kNone);
+  const FaultPlan every = plan_of("get:*:*:corrupt");
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(every.hit("get", rank), FaultAction::kCorrupt) << rank;
+  const FaultPlan second = plan_of("get:*:2:corrupt");
+  EXPECT_EQ(second.hit("get", 5), FaultAction::kNone);
+  EXPECT_EQ(second.hit("get", 0), FaultAction::kCorrupt) << "times are counted over all ranks of a `*`";
+  EXPECT_EQ(second.hit("get", 0), FaultAction::kNone);
 }
 
 TEST(FaultPlan, SeveralRulesAndCopiesCountTogether) {
@@ -63,14 +63,14 @@ TEST(FaultPlan, DelaysForItsTime) {
 TEST(FaultPlan, ThreadsShareOneCount) {
   constexpr int kThreads = 4;
   constexpr int kTimes = 5000;
-  const FaultPlan plan = plan_of("produce:*:10000:corrupt");
+  const FaultPlan plan = plan_of("get:*:10000:corrupt");
   std::vector<int> found(kThreads);
   {
     std::vector<std::jthread> threads;
     for (int t = 0; t < kThreads; ++t) {
       threads.emplace_back([&, t] {
         for (int i = 0; i < kTimes; ++i)
-          found[static_cast<std::size_t>(t)] += plan.hit("produce", t) == FaultAction::kCorrupt;
+          found[static_cast<std::size_t>(t)] += plan.hit("get", t) == FaultAction::kCorrupt;
       });
     }
   }

@@ -19,8 +19,8 @@ enum class FaultAction : std::uint8_t { kNone, kDie, kStop, kDelay, kCorrupt };
 /// one branch.
 ///
 /// Form of the text: `point:rank:nth:action[:ms]`, several joined by commas. rank and nth may be `*`; nth
-/// counts from 1; action = die (SIGKILL) | stop (SIGSTOP) | delay (needs ms) | corrupt. Points: barrier, put,
-/// wait, get, publish, produce, consume, agree, reduce, rendezvous.
+/// counts from 1; action = die (SIGKILL) | stop (SIGSTOP) | delay (needs ms) | corrupt (put and get
+/// only). Points: put, get, wait, barrier, agree, rendezvous: the calls of symmetric memory of that name.
 class FaultPlan {
  public:
   FaultPlan() = default;
