@@ -13,13 +13,15 @@ namespace tandem::coll {
 
 // What every collective op does around its own work, in one place:
 //
-//   check its arguments        the op; a failure goes through refused(), so that the other ranks hear of it
-//   at once order behind the last op   ops of a group never overlap, also when they are issued on different
-//   streams
-//   agree                      on the host when this group meets the fingerprint first, else on the stream
-//   workspace                  grows only behind an agreement on the host
-//   enqueue                    the op's own steps
-//   mark the end               for the next op of the group
+//   - check its arguments: the op itself; a failure goes through refused(), so that the others hear of it at once;
+//
+//   - order behind the last op: ops of a group never overlap, also when they are issued on different streams;
+//
+//   - agree: on the host when this group meets the fingerprint first, else on the stream;
+//
+//   - workspace: grows only behind an agreement on the host;
+//
+//   - enqueue the op's own steps, and mark the end for the next op of the group.
 
 struct CollectiveCall {
   Group& group;
