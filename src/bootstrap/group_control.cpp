@@ -147,14 +147,16 @@ Result<void> GroupControl::status() const {
 void GroupControl::poison(const Error& error, int culprit) {
   ErrorRecord& record = memory_->header().error;
   std::uint32_t none = ErrorRecord::kNone;
-  if (!record.state.compare_exchange_strong(none, ErrorRecord::kWriting, std::memory_order_acq_rel)) return;
-  record.code = static_cast<std::int32_t>(error.code());
-  record.culprit = culprit;
-  record.native_code = error.native_code();
-  const std::size_t length = std::min(error.text().size(), sizeof(record.text) - 1);
-  std::memcpy(record.text, error.text().data(), length);
-  record.text[length] = '\0';
-  record.state.store(ErrorRecord::kSet, std::memory_order_release);
+  if (record.state.compare_exchange_strong(none, ErrorRecord::kWriting, std::memory_order_acq_rel)) {
+    record.code = static_cast<std::int32_t>(error.code());
+    record.culprit = culprit;
+    record.native_code = error.native_code();
+    const std::size_t length = std::min(error.text().size(), sizeof(record.text) - 1);
+    std::memcpy(record.text, error.text().data(), length);
+    record.text[length] = '\0';
+    record.state.store(ErrorRecord::kSet, std::memory_order_release);
+  }
+  // Also for an error that came second: whoever was first may have been killed before it rang.
   for (int r = 0; r < size(); ++r) memory_->rank(r).doorbell.ring_always();
 }
 

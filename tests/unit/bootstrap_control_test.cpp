@@ -153,6 +153,26 @@ TEST(Wait, WhatAPeerDidBeforeItLeftCounts) {
   EXPECT_EQ(waited.error().code(), ErrorCode::kPeerLost) << waited.error().text();
 }
 
+TEST(Wait, EndsWhenARankDiesWhileItReportsAnError) {
+  const std::vector<ProcessId> processes(3, ProcessId::self());
+  const auto memory = ControlMemory::create_for_threads({3, 1, 1}, processes);
+  ASSERT_TRUE(memory);
+  GroupControl waiting(*memory, {0, std::chrono::microseconds(5)});
+  std::thread waiter([&] {
+    const auto started = Deadline::Clock::now();
+    const WaitInfo info{.what = "wait_signal", .peer = 1};
+    const auto result = waiting.wait(info, Deadline::after(std::chrono::seconds(60)), [] { return false; });
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().code(), ErrorCode::kPeerLost);
+    EXPECT_LT(Deadline::Clock::now() - started, std::chrono::seconds(30));
+  });
+  while ((*memory)->rank(0).doorbell.sleepers == 0) std::this_thread::sleep_for(milliseconds(1));
+  std::this_thread::sleep_for(milliseconds(20));            // now it sleeps
+  (*memory)->header().error.state = ErrorRecord::kWriting;  // all that rank 2 did before it was killed
+  GroupControl(*memory, {1, std::chrono::microseconds(5)}).report_death(2);
+  waiter.join();
+}
+
 TEST(Wait, SpinsLessWhereRanksShareCores) {
   EXPECT_GT(spin_duration(2, 2, {}), spin_duration(3, 2, {}));
   EXPECT_EQ(spin_duration(2, 2, std::chrono::microseconds(7)), std::chrono::microseconds(7));
