@@ -32,8 +32,8 @@ format:
 ## bench   serial and overlapped times of the fused ops on this machine
 bench: packages
 	tools/build.sh release tandem_cli
-	build/release/bin/tandem bench all_gather_matmul
-	build/release/bin/tandem bench matmul_reduce_scatter
+	build/release/bin/tandem bench all_gather_matmul --preset llama3-8b
+	build/release/bin/tandem bench matmul_reduce_scatter --preset llama3-8b
 
 clean:
 	rm -rf build
