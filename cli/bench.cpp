@@ -134,6 +134,7 @@ void BenchCommand::define(CLI::App& app) {
   app.add_option("--config", flags_.config, "kernel config (CUDA)");
   app.add_flag("--graph", flags_.graph, "time captured replays (CUDA)");
   flags_.job.define(app);
+  problem_stands_alone(app, {"--m", "--n", "--k", "--dtype", "--algorithm", "--preset"});
 }
 
 void BenchCommand::check_flags(const Machine& machine) const {

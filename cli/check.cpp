@@ -160,6 +160,7 @@ void CheckCommand::define(CLI::App& app) {
   app.add_option("--dtype", flags_.dtypes, "element types")->delimiter(',')->capture_default_str();
   app.add_option("--algorithm", flags_.algorithms, "algorithms")->delimiter(',')->capture_default_str();
   app.add_option("--backend", flags_.backend, "auto, cpu or cuda");
+  problem_stands_alone(app, {"op", "--ranks", "--dtype", "--algorithm"});
 }
 
 SweepLists CheckCommand::lists() const {
@@ -244,6 +245,9 @@ int CheckCommand::conclude(const SweepLists& lists) const {
     throw Failure(kFailed,
                   Error(ErrorCode::kNumeric, fmt::format("check: {} of {} cases are wrong; first: {}",
                                                          sum.wrong, sum.run, wrong_lines_[0])));
+  }
+  if (sum.run == 0 && !skip_reasons_.empty()) {
+    not_supported(fmt::format("check: none of the {} cases can run here; {}", product, skip_reasons_[0]));
   }
   if (!complete) {
     throw Failure(kFailed,

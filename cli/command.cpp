@@ -39,4 +39,14 @@ std::string JobFlags::heading(const Machine& machine, int num_ranks) const {
   return fmt::format("backend {}, {}", backend_and_why(machine, backend), ranks_and_why(machine, num_ranks));
 }
 
+void problem_stands_alone(CLI::App& app, const std::vector<std::string>& flags) {
+  app.parse_complete_callback([&app, flags] {
+    if (app.count("--problem") == 0) return;
+    for (const std::string& flag : flags) {
+      if (app.count(flag) == 0) continue;
+      bad_input(fmt::format("{}: a --problem line says it already; leave out one of the two", flag));
+    }
+  });
+}
+
 }  // namespace tandem::cli

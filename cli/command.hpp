@@ -49,6 +49,9 @@ struct JobFlags {
   [[nodiscard]] std::string heading(const Machine& machine, int num_ranks) const;
 };
 
+/// Refuses --problem beside flags whose values it holds: one of the two would be ignored.
+void problem_stands_alone(CLI::App& app, const std::vector<std::string>& flags);
+
 [[nodiscard]] std::unique_ptr<Command> make_demo();
 [[nodiscard]] std::unique_ptr<Command> make_run();
 [[nodiscard]] std::unique_ptr<Command> make_bench();

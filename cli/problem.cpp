@@ -13,6 +13,7 @@ namespace {
 
 constexpr int kMostRanks = 64;
 constexpr std::int64_t kLargestSize = std::int64_t{1} << 31;
+constexpr std::int64_t kMostElements = std::int64_t{1} << 48;
 
 constexpr std::string_view kOpsToCome[] = {
     "all_gather_scaled_matmul",  "scaled_matmul_reduce_scatter",  "async_input_mm",   "matmul_4bit",
@@ -74,6 +75,19 @@ void set_field(Problem& problem, const std::string& key, const std::string& valu
         fmt::format("--problem: unknown key '{}': need a, n, dtype, dim, ranks, algorithm, reduce, bias, "
                     "gathered or seed",
                     key));
+  }
+}
+
+// Sizes are user input: their product may overflow. Every size is from 0 to kLargestSize here.
+void check_num_elements(const char* what, const Dims& sizes) {
+  if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) return;
+  std::int64_t count = 1;
+  for (const std::int64_t size : sizes) {
+    if (count > kMostElements / size) {
+      bad_input(fmt::format("{} has sizes {}: more than {} elements; use smaller tensors", what,
+                            tandem::to_string(sizes), kMostElements));
+    }
+    count *= size;
   }
 }
 
@@ -150,6 +164,12 @@ void check_problem(const Problem& problem) {
     if (size < 0 || size > kLargestSize)
       bad_input(fmt::format("B has {} columns: need 0 to {}", size, kLargestSize));
   }
+  check_num_elements("A", problem.a);
+  for (int i = 0; i < static_cast<int>(problem.n.size()); ++i) {
+    check_num_elements("B", {problem.k(), problem.n[static_cast<std::size_t>(i)]});
+    check_num_elements("the result", problem.result_sizes(i));
+  }
+  if (!gathers && problem.gathered) bad_input("matmul_reduce_scatter gathers nothing: leave out gathered=1");
   if (gathers && problem.reduce != coll::ReduceOp::kSum) {
     bad_input("all_gather_matmul reduces nothing: leave out --reduce avg");
   }

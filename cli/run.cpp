@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <set>
 #include <tandem/base/convert.hpp>
 
@@ -17,6 +18,8 @@
 
 namespace tandem::cli {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr const char* kResultKey = "run/result";
 
@@ -136,9 +139,6 @@ Inputs inputs_from_files(const RunFlags& flags, int ranks) {
 
 Inputs read_inputs(const RunFlags& flags, int ranks) {
   if (flags.problem.empty()) return inputs_from_files(flags, ranks);
-  if (!flags.op.empty() || !flags.a.empty() || !flags.b.empty() || !flags.bias.empty()) {
-    bad_input("--problem generates its inputs: leave out OP, --a, --b and --bias");
-  }
   Inputs inputs;
   inputs.problem = parse_problem(flags.problem);
   inputs.problem.ranks = ranks;
@@ -151,11 +151,14 @@ void check_outputs(const RunFlags& flags, std::size_t num_results) {
     bad_input(
         fmt::format("{} --out for {} result(s): pass one --out for each --b", flags.out.size(), num_results));
   }
-  if (std::set<std::string>(flags.out.begin(), flags.out.end()).size() != flags.out.size()) {
+  for (const std::string& path : flags.out) check_output_file(path);
+  std::set<fs::path> files;  // one file may have several names
+  std::error_code ignored;
+  for (const std::string& path : flags.out) files.insert(fs::weakly_canonical(fs::absolute(path), ignored));
+  if (files.size() != flags.out.size()) {
     bad_input(fmt::format("--out {}: the same file twice; name each result differently",
                           fmt::join(flags.out, " ")));
   }
-  for (const std::string& path : flags.out) check_output_file(path);
 }
 
 // The whole results, one after the other in shared memory; each starts on a cache line.
@@ -200,6 +203,8 @@ void RunCommand::define(CLI::App& app) {
   app.add_option("--reduce", flags_.reduce, "sum or avg (matmul_reduce_scatter)");
   app.add_option("--problem", flags_.problem, "generated inputs, as check and bench print them");
   flags_.job.define(app);
+  problem_stands_alone(app, {"op", "--a", "--b", "--bias", "--dtype", "--algorithm", "--gather-dim",
+                             "--scatter-dim", "--reduce"});
 }
 
 int RunCommand::launch(const Invocation& invocation) {

@@ -44,6 +44,14 @@ void check_output_file(const std::string& path) {
   }
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) bad_input(fmt::format("--out {}: is a folder; name a file", path));
+  std::error_code error;
+  const fs::file_status status = fs::symlink_status(path, error);
+  if (fs::is_symlink(status) && !fs::exists(path, ignored)) {
+    bad_input(fmt::format("--out {}: is a symbolic link to nothing; remove it or name a file", path));
+  }
+  if (fs::exists(status) && !fs::is_symlink(status) && !fs::is_regular_file(status)) {
+    bad_input(fmt::format("--out {}: is no regular file; name one", path));
+  }
   fs::path folder = fs::path(path).parent_path();
   if (folder.empty()) folder = ".";
   if (!fs::is_directory(folder, ignored)) {

@@ -82,9 +82,13 @@ class Reports(unittest.TestCase):
         self.assertIn(f"total: {sum(counts)} cases run, 0 skipped, of {sum(counts)}; 0 wrong", text)
 
     def test_check_counts_what_cannot_run(self):
-        text = self.succeed("check", "all_gather_matmul", "--ranks", "2", "--dtype", "f32", "--algorithm", "native")
-        self.assertIn("total: 0 cases run, 20 skipped, of 20; 0 wrong", text)
+        lists = ["check", "all_gather_matmul", "--ranks", "2", "--dtype", "f32", "--algorithm"]
+        text = self.succeed(*lists, "native,serial")
+        self.assertIn("total: 20 cases run, 20 skipped, of 40; 0 wrong", text)
         self.assertIn("skipped: --problem all_gather_matmul,", text)
+        done = cli_tool.run(*lists, "native")
+        self.assertEqual(done.returncode, 4, done.stderr)  # nothing was checked: no success
+        self.assertIn("total: 0 cases run, 20 skipped, of 20; 0 wrong", done.stdout)
 
     def test_demo_is_checked_and_explained(self):
         text = self.succeed("demo", "--scale", "1/32", "--seconds", "0.2", "--ranks", "3")

@@ -53,6 +53,8 @@ def bad_files(folder):
         "outside.safetensors": safetensors_bytes({"x": ("F32", [24], F32_24)}, offsets(0, 960)),
         "size.safetensors": safetensors_bytes({"x": ("F32", [24], F32_24)}, offsets(0, 96, (4, 7))),
         "type.safetensors": safetensors_bytes({"x": ("I16", [4, 6], b"\0" * 48)}),
+        "no_columns.npy": npy_bytes([2147483648, 0], []),
+        "no_rows.npy": npy_bytes([0, 2147483648], []),
         "text.txt": b"0.5 0.5",
     }
 
@@ -107,6 +109,10 @@ CASES = [
     ([*AG, *A, *B, "--out", "no/where/out.npy"], ["no/where", "make it"]),
     ([*AG, *A, *B, "--out", "folder.npy"], ["folder.npy", "folder"]),
     ([*AG, *A, *B, *B, *OUT, *OUT], ["out.npy", "twice"]),
+    ([*AG, *A, *B, *B, *OUT, "--out", "./out.npy"], ["out.npy", "twice"]),
+    ([*AG, *A, *B, "--out", "to_nothing.npy"], ["to_nothing.npy", "symbolic link"]),
+    ([*AG, *A, *B, "--out", "round.npy"], ["round.npy", "symbolic link"]),
+    ([*AG, *A, *B, "--out", "pipe.npy"], ["pipe.npy", "regular file"]),
     # flags
     (["run", "all_gather_matmull", *A, *B, *OUT], ["all_gather_matmull", "matmul_reduce_scatter"]),
     ([*AG, *B, *OUT], ["--a"]),
@@ -128,14 +134,23 @@ CASES = [
     ([*AG, *A, *B, *OUT, "--backend", "tpu"], ["tpu", "cpu"]),
     ([*AG, *A, *B, *OUT, "--colour"], ["--colour", "--help"]),
     (["run", "--problem", "all_gather_matmul,a=3x5,n=9", *A, *OUT], ["--problem", "--a"]),
+    (["run", "--problem", "all_gather_matmul,a=3x5,n=9", *OUT, "--algorithm", "serial"], ["--algorithm", "--problem"]),
+    (["run", "all_gather_matmul", "--problem", "all_gather_matmul,a=3x5,n=9", *OUT], ["op", "--problem"]),
+    (["run", "--problem", "all_gather_matmul,a=3x5,n=9", *OUT, "--dtype", "f16"], ["--dtype", "--problem"]),
+    (["run", "--problem", "matmul_reduce_scatter,a=3x5,n=9", *OUT, "--reduce", "avg"], ["--reduce", "--problem"]),
+    (["run", "--problem", "matmul_reduce_scatter,a=3x5,n=9,gathered=1", *OUT], ["gathers nothing", "gathered=1"]),
+    (["run", "--problem", "all_gather_matmul,a=2147483648x2147483648,n=3", *OUT], ["[2147483648, 2147483648]", "elements"]),
+    ([*AG, "--a", "no_columns.npy", "--b", "no_rows.npy", *OUT], ["[2147483648, 2147483648]", "elements"]),
     (["run", "--problem", "all_gather_matmul,a=3x5,n", *OUT], ["'n'", "key=value"]),
     (["run", "--problem", "all_gather_matmul,a=3x5,n=9,m=3", *OUT], ["'m'"]),
     (["run", "--problem", "all_gather_matmul,a=3xq,n=9", *OUT], ["'q'"]),
     (["check", "--ranks", "0"], ["--ranks", "0"]),
     (["check", "--dtype", "i32"], ["i32", "bf16"]),
     (["check", "nothing"], ["nothing"]),
+    (["check", "--problem", "all_gather_matmul,a=3x5,n=9", "--ranks", "3"], ["--ranks", "--problem"]),
     (["bench", "mm", "--m", "0", "--n", "4", "--k", "4"], ["--m 0"]),
     (["bench", "mm", "--m", "4"], ["--n"]),
+    (["bench", "--problem", "all_gather_matmul,a=3x5,n=9", "--algorithm", "native"], ["--algorithm", "--problem"]),
     (["bench", "mm", "--preset", "llama9"], ["llama9", "seed"]),
     (["bench", "mm", "--preset", "seed", "--scale", "3"], ["--scale", "3"]),
     (["bench", "mm", "--m", "4", "--n", "4", "--k", "4", "--iterations", "0"], ["--iterations", "0"]),
@@ -156,6 +171,9 @@ class BadInput(unittest.TestCase):
         for name, content in {**good_files(self.folder.name), **bad_files(self.folder.name)}.items():
             pathlib.Path(self.folder.name, name).write_bytes(content)
         os.mkdir(os.path.join(self.folder.name, "folder.npy"))
+        os.mkfifo(os.path.join(self.folder.name, "pipe.npy"))
+        os.symlink("nothing.npy", os.path.join(self.folder.name, "to_nothing.npy"))
+        os.symlink("round.npy", os.path.join(self.folder.name, "round.npy"))
 
     def refused(self, arguments, words, env=None):
         before = sorted(os.listdir(self.folder.name))

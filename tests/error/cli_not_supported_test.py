@@ -20,6 +20,7 @@ CASES = [
     (["run", "all_gather_matmul", *RUN, "--backend", "cuda"], ["cuda", "--backend cpu"]),
     (["run", "all_gather_matmul", *RUN, "--dtype", "f8e4m3"], ["f8e4m3", "--dtype"]),
     (["run", "all_gather_matmul", *RUN, "--algorithm", "native"], ["native", "cpu"]),
+    (["check", "--algorithm", "native", "--ranks", "1", "--dtype", "f32"], ["none of the 60 cases", "native"]),
     (["bench", "mm", *SIZES, "--graph"], ["--graph", "CPU"]),
     (["bench", "mm", *SIZES, "--config", "128x256"], ["128x256", "CPU"]),
     (["graph", "fuse", "g.json"], ["graph", "not built yet"]),
