@@ -10,6 +10,7 @@
 #include "fused/all_gather_matmul_steps.hpp"
 #include "fused/choose.hpp"
 #include "fused/op_memory.hpp"
+#include "pipeline/lanes.hpp"
 
 namespace tandem {
 namespace fused {
@@ -27,7 +28,7 @@ Workload workload_of(const GatherProblem& problem, const Group& group) {
 }
 
 /// The plan of this problem; decided, and put into words, when the group meets it first.
-Result<const OpPlan*> plan_of(const GatherProblem& problem, Group& group, const Device& device) {
+Result<const OpPlan*> plan_of(const GatherProblem& problem, Group& group, Device& device) {
   auto& plans = plans_of<GatherProblem>(group, "fused.gather");
   if (const OpPlan* known = plans.find(problem)) return known;
   // Any size will do: whether there are products of these types on this device.
@@ -37,6 +38,7 @@ Result<const OpPlan*> plan_of(const GatherProblem& problem, Group& group, const 
   TANDEM_ASSIGN(Choice choice, choose("fused_all_gather_matmul", problem.asked, workload_of(problem, group),
                                       problem.device));
   if (problem.copies_a) choice.reason += "; a is copied once for its strides";
+  if (choice.algorithm == Algorithm::kPipelined) pipeline::forget_lost_faults(device);
   return plans.insert(
       problem, {.algorithm = choice.algorithm,
                 .reason = std::move(choice.reason),

@@ -10,6 +10,7 @@
 #include "fused/matmul_reduce_scatter_check.hpp"
 #include "fused/matmul_reduce_scatter_steps.hpp"
 #include "fused/op_memory.hpp"
+#include "pipeline/lanes.hpp"
 
 namespace tandem {
 namespace fused {
@@ -27,7 +28,7 @@ Workload workload_of(const ScatterProblem& problem, const Group& group) {
 }
 
 /// The plan of this problem; decided, and put into words, when the group meets it first.
-Result<const OpPlan*> plan_of(const ScatterProblem& problem, Group& group, const Device& device) {
+Result<const OpPlan*> plan_of(const ScatterProblem& problem, Group& group, Device& device) {
   auto& plans = plans_of<ScatterProblem>(group, "fused.scatter");
   if (const OpPlan* known = plans.find(problem)) return known;
   // Any size will do: whether there are products of these types on this device.
@@ -43,6 +44,7 @@ Result<const OpPlan*> plan_of(const ScatterProblem& problem, Group& group, const
     choice.reason +=
         fmt::format("; {} of {} a's copied once for their strides", problem.num_copied, problem.num_products);
   }
+  if (choice.algorithm == Algorithm::kPipelined) pipeline::forget_lost_faults(device);
   return plans.insert(problem,
                       {.algorithm = choice.algorithm,
                        .reason = std::move(choice.reason),

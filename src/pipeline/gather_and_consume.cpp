@@ -164,8 +164,8 @@ std::int64_t gather_workspace_bytes(std::span<const TensorView> gathered, int wo
 
 Result<void> gather_and_consume(const GatherAndConsume& work, symm::Handle& workspace, Stream& current) {
   TANDEM_TRY(check(work, workspace));
-  TANDEM_ASSIGN(const Lanes lanes, Lanes::open(current, workspace, symm::kGatherChannel, work.trace));
-  return Gather(work, workspace, lanes).run();
+  TANDEM_ASSIGN(Lanes lanes, Lanes::open(current, workspace, symm::kGatherChannel, work.trace));
+  return lanes.finish(Gather(work, workspace, lanes).run());
 }
 
 }  // namespace tandem::pipeline

@@ -32,4 +32,14 @@ Result<void> Lanes::nap() {
   return current_.stream.sleep(kNap);
 }
 
+Result<void> Lanes::finish(Result<void> result) {
+  if (!result) static_cast<void>(join(side()));  // its own failure would say less than `result`
+  return result;
+}
+
+void forget_lost_faults(Device& device) {
+  constexpr std::chrono::milliseconds kPatience{10};  // work that is being skipped takes microseconds
+  if (auto side = device.side_stream(0)) static_cast<void>((*side)->synchronize(Deadline::after(kPatience)));
+}
+
 }  // namespace tandem::pipeline

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <tandem/base/error.hpp>
 #include <tandem/base/tensor.hpp>
+#include <tandem/device/device.hpp>
 #include <tandem/device/stream.hpp>
 #include <tandem/symm/handle.hpp>
 #include <tandem/trace/enqueue_trace.hpp>
@@ -39,6 +40,9 @@ class Lanes {
   /// A moment of nothing at the head of the caller's stream, so that the side stream's first product starts
   /// first on every rank. Only a hint: no result depends on it.
   [[nodiscard]] Result<void> nap();
+  /// The schedule's end. One that broke off still joins: the caller has only his own stream to wait for
+  /// before he lets go of memory that the side stream works on.
+  [[nodiscard]] Result<void> finish(Result<void> result);
   /// Notes a step that the schedule enqueues itself.
   void note(const trace::Step& step) {
     if (trace_ != nullptr) trace_->add(step);
@@ -58,5 +62,9 @@ class Lanes {
   int base_channel_;
   trace::EnqueueTrace* trace_;
 };
+
+/// The side stream outlives groups, and streams that join it tell its faults. The fault of a stream that
+/// ended without being asked would meet the next group: forgets it. For the first op of a kind in a group.
+void forget_lost_faults(Device& device);
 
 }  // namespace tandem::pipeline

@@ -120,8 +120,8 @@ std::int64_t scatter_workspace_bytes(const TensorView& stack, std::int64_t total
 Result<void> produce_and_all_to_all(const ProduceAndAllToAll& work, symm::Handle& workspace,
                                     Stream& current) {
   TANDEM_TRY(check(work, workspace));
-  TANDEM_ASSIGN(const Lanes lanes, Lanes::open(current, workspace, symm::kScatterChannel, work.trace));
-  return Scatter(work, workspace, lanes).run();
+  TANDEM_ASSIGN(Lanes lanes, Lanes::open(current, workspace, symm::kScatterChannel, work.trace));
+  return lanes.finish(Scatter(work, workspace, lanes).run());
 }
 
 }  // namespace tandem::pipeline

@@ -110,6 +110,51 @@ TEST(PipelineTrace, scatter_equals_the_published_traces) {
   }
 }
 
+TEST(PipelineTrace, a_gather_that_breaks_off_still_joins_the_side_stream) {
+  test::CallLog log;
+  test::RecorderDevice device(log);
+  test::RecorderStream current(device, "cur", log);
+  std::vector<float> memory(60);
+  const TensorView gathered = TensorView::contiguous(memory.data(), {20, 3}, DType::kF32);
+  const TensorView shard = gathered.narrow(0, 0, 5);
+  test::RecorderHandle workspace(0, 4, pipeline::gather_workspace_bytes(std::span(&gathered, 1), 4),
+                                 symm::kGatherChannel, device);
+  const auto consume = [&](std::span<const TensorView>, int source, Stream&) -> Result<void> {
+    if (source == 1) return tl::unexpected(Error(ErrorCode::kInternal, "enough"));
+    return {};
+  };
+  const auto result = pipeline::gather_and_consume({.shards = std::span(&shard, 1),
+                                                    .gathered = std::span(&gathered, 1),
+                                                    .keep_own = true,
+                                                    .in_place = {},
+                                                    .consumer = consume,
+                                                    .trace = nullptr},
+                                                   workspace, current);
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().text(), "enough");
+  EXPECT_EQ(log.back(), "bk>cur") << test::joined(log);
+}
+
+TEST(PipelineTrace, a_scatter_that_breaks_off_still_joins_the_side_stream) {
+  test::CallLog log;
+  test::RecorderDevice device(log);
+  test::RecorderStream current(device, "cur", log);
+  std::vector<float> memory(60);
+  const TensorView stack = TensorView::contiguous(memory.data(), {4, 5, 3}, DType::kF32);
+  test::RecorderHandle workspace(0, 4, pipeline::scatter_workspace_bytes(stack, 20), symm::kScatterChannel,
+                                 device);
+  workspace.set_slot_bytes(pipeline::aligned(5 * 3 * 4));
+  const auto produce = [&](int destination, const TensorView&, Stream&) -> Result<void> {
+    if (destination == 2) return tl::unexpected(Error(ErrorCode::kInternal, "enough"));
+    return {};
+  };
+  const auto result = pipeline::produce_and_all_to_all(
+      {.stack = stack, .total = 20, .producer = produce, .trace = nullptr}, workspace, current);
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().text(), "enough");
+  EXPECT_EQ(log.back(), "bk>cur") << test::joined(log);
+}
+
 TEST(PipelineTrace, gather_follows_the_rules_on_every_rank_and_traces_what_it_enqueues) {
   for (int world = 1; world <= 8; ++world) {
     for (int rank = 0; rank < world; ++rank) {
