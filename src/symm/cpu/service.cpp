@@ -1,7 +1,12 @@
 #include "symm/cpu/service.hpp"
 
+#include <memory>
+#include <mutex>
+#include <string_view>
 #include <tandem/cpu/launch.hpp>
+#include <utility>
 
+#include "base/format.hpp"
 #include "base/try.hpp"
 #include "symm/cpu/attach.hpp"
 #include "symm/cpu/handle.hpp"
@@ -31,13 +36,72 @@ std::shared_ptr<Handle> CpuService::make_handle(std::shared_ptr<Peers> peers, st
   return std::make_shared<CpuHandle>(std::move(peers), offset_bytes);
 }
 
+namespace {
+
+/// The group while it lives: work that is skipped may go after it.
+struct LivingGroup {
+  std::mutex mutex;
+  Group* group = nullptr;
+};
+
+/// The group's end of a LivingGroup.
+class GroupLife {
+ public:
+  explicit GroupLife(Group& group) : living_(std::make_shared<LivingGroup>()) { living_->group = &group; }
+  ~GroupLife() {
+    const std::lock_guard lock(living_->mutex);
+    living_->group = nullptr;
+  }
+  GroupLife(const GroupLife&) = delete;
+  GroupLife& operator=(const GroupLife&) = delete;
+  [[nodiscard]] static const std::shared_ptr<LivingGroup>& of(Group& group) {
+    return group.extension<GroupLife>("symm.life", [&] { return std::make_shared<GroupLife>(group); })
+        .living_;
+  }
+
+ private:
+  std::shared_ptr<LivingGroup> living_;
+};
+
+/// An agreement as a stream's task. A stream skips what is behind a fault, but the other ranks wait for this
+/// one under the number that it has taken: if it goes without having run, they hear of it.
+class QueuedAgreement {
+ public:
+  QueuedAgreement(Group& group, std::uint64_t sequence, const bootstrap::Fingerprint& fingerprint)
+      : living_(GroupLife::of(group)), sequence_(sequence), fingerprint_(fingerprint) {}
+  QueuedAgreement(QueuedAgreement&&) noexcept = default;
+  QueuedAgreement& operator=(QueuedAgreement&&) = delete;
+  ~QueuedAgreement() {
+    if (living_ == nullptr) return;
+    const std::lock_guard lock(living_->mutex);
+    Group* group = living_->group;
+    // A group that is poisoned already has told everybody.
+    if (group == nullptr || !group->status()) return;
+    const std::string_view text(fingerprint_.text);
+    group->poison(
+        Error(ErrorCode::kPeerLost, fmt::format("rank {} skipped call #{} '{}': its stream had failed",
+                                                group->rank(), sequence_, text)),
+        group->rank());
+  }
+
+  Result<void> operator()() {
+    Group& group = *std::exchange(living_, nullptr)->group;
+    group.faults().hit("agree", group.rank());
+    return bootstrap::control_of(group).agree(sequence_, fingerprint_,
+                                              Deadline::after(group.config().op_timeout));
+  }
+
+ private:
+  std::shared_ptr<LivingGroup> living_;  // null once it has run or was moved away
+  std::uint64_t sequence_;
+  bootstrap::Fingerprint fingerprint_;
+};
+
+}  // namespace
+
 Result<void> CpuService::enqueue_agreement(Stream& stream, Group& group, std::uint64_t sequence,
                                            const bootstrap::Fingerprint& fingerprint) {
-  return tandem::cpu::launch(stream, tandem::cpu::Task([&group, sequence, fingerprint]() -> Result<void> {
-                               group.faults().hit("agree", group.rank());
-                               return bootstrap::control_of(group).agree(
-                                   sequence, fingerprint, Deadline::after(group.config().op_timeout));
-                             }));
+  return tandem::cpu::launch(stream, tandem::cpu::Task(QueuedAgreement(group, sequence, fingerprint)));
 }
 
 }  // namespace cpu

@@ -1,0 +1,104 @@
+// A stream that failed, or that was given up: how far the damage goes.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <tandem/cpu/launch.hpp>
+#include <tandem/tandem.hpp>
+#include <thread>
+#include <vector>
+
+#include "conformance/fused_harness.hpp"
+
+namespace tandem {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+/// One rank's tensors of a gather.
+struct Gather {
+  Gather(Device& device, int world)
+      : a(device, Dims{4, 16}, DType::kF32),
+        b(device, Dims{16, 8}, DType::kF32),
+        out(device, Dims{4 * world, 8}, DType::kF32),
+        bs{b.view()},
+        outs{out.view()},
+        gather_size(4 * world) {}
+  Result<void> enqueue(Group& group, Stream& stream) {
+    const auto report = fused_all_gather_matmul(
+        {.a = a.view(), .b = bs, .gather_size = gather_size, .out = outs, .algorithm = Algorithm::kPipelined},
+        group, stream);
+    if (!report) return tl::unexpected(report.error());
+    return {};
+  }
+  test::Guarded a, b, out;
+  std::vector<TensorView> bs, outs;
+  std::int64_t gather_size;
+};
+
+TEST(FusedBrokenStream, TellsTheOtherRanksAtOnce) {
+  constexpr int kWorld = 3;
+  Config config;
+  config.op_timeout = milliseconds(60'000);
+  test::Complaints complaints;
+  const auto started = steady_clock::now();
+  test::on_ranks(kWorld, config, complaints, [&](test::RankContextOfTest& rank) -> Result<void> {
+    Gather gather(rank.device, kWorld);
+    // Once known, a problem is agreed on by a task of the stream.
+    if (auto done = gather.enqueue(rank.group, rank.stream); !done) return done;
+    if (auto done = rank.stream.synchronize(); !done) return done;
+    if (rank.group.rank() == 1) {
+      const auto broken = [] { return Result<void>(tl::unexpected(Error(ErrorCode::kInternal, "mine"))); };
+      if (auto done = cpu::launch(rank.stream, cpu::Task(broken)); !done) return done;
+    }
+    const auto enqueued = gather.enqueue(rank.group, rank.stream);
+    const auto result = rank.stream.synchronize();
+    if (enqueued && result) complaints.add("no error on rank " + std::to_string(rank.group.rank()));
+    const auto status = rank.group.status();
+    if (status || status.error().text().find("rank 1 skipped call #") == std::string::npos) {
+      complaints.add(status ? "the group is well" : status.error().to_string());
+    }
+    return {};
+  });
+  EXPECT_EQ(complaints.text(), "");
+  EXPECT_LT(steady_clock::now() - started, milliseconds(30'000));
+}
+
+TEST(FusedBrokenStream, DoesNotHurtANewGroupOnTheSameDevice) {
+  constexpr int kWorld = 2;
+  const auto store = make_in_process_store();
+  std::vector<std::thread> ranks;
+  for (int r = 0; r < kWorld; ++r) {
+    ranks.emplace_back([&, r] {
+      const auto device = open_device({DeviceKind::kCpu, 0}, {}).value();
+      Gather gather(*device, kWorld);
+      GroupOptions options{.rank = r, .size = kWorld, .name = "g", .store = store, .config = {}};
+      options.config.op_timeout = milliseconds(200);
+      {
+        const auto group = Group::create(options).value();
+        const auto stream = device->create_stream().value();
+        ASSERT_TRUE(gather.enqueue(*group, *stream));
+        ASSERT_TRUE(stream->synchronize());
+        if (r == 0) (void)gather.enqueue(*group, *stream);
+        while (group->status()) {
+          std::this_thread::sleep_for(milliseconds(5));
+          if (r == 1) group->poison(Error(ErrorCode::kInternal, "enough"), 1);
+        }
+        // The stream ends without having told anybody.
+      }
+      options.config = {};
+      const auto group = Group::create(options).value();
+      const auto stream = device->create_stream().value();
+      for (int i = 0; i < 3; ++i) {
+        const auto enqueued = gather.enqueue(*group, *stream);
+        ASSERT_TRUE(enqueued) << enqueued.error().to_string();
+        const auto result = stream->synchronize();
+        ASSERT_TRUE(result) << "op " << i << ": " << result.error().to_string();
+      }
+    });
+  }
+  for (auto& rank : ranks) rank.join();
+}
+
+}  // namespace
+}  // namespace tandem
