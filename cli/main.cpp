@@ -1,10 +1,14 @@
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <map>
 
 #include "command.hpp"
@@ -38,11 +42,25 @@ std::vector<Subcommand> define_commands(CLI::App& app) {
   return subcommands;
 }
 
+// A stream that the caller closed: otherwise memory or a socket gets its number and what is printed.
+void open_closed_streams() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (::fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) < 0) return;
+  }
+}
+
+void check_report_written() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+  throw Failure(kFailed,
+                Error(ErrorCode::kDriver,
+                      fmt::format("cannot write the report to stdout: {}", std::strerror(errno)), errno));
+}
+
 // One line, whatever the text holds.
 int complain(const Failure& failure) {
   std::string line = failure.error().text();
   std::replace(line.begin(), line.end(), '\n', ' ');
-  fmt::print(stderr, "tandem: {}\n", line);
+  std::fputs(fmt::format("tandem: {}\n", line).c_str(), stderr);  // not print(): it throws when it can't
   return failure.exit_code();
 }
 
@@ -100,7 +118,10 @@ int run_as_launcher(CLI::App& app, const std::vector<Subcommand>& subcommands, i
   auto config = Config::from_environment();
   if (!config) bad_input(config.error().text());
   Interrupts interrupts;
-  return command.launch({{argv + 1, argv + argc}, *std::move(config), probe_machine(), interrupts});
+  const int exit_code =
+      command.launch({{argv + 1, argv + argc}, *std::move(config), probe_machine(), interrupts});
+  check_report_written();
+  return exit_code;
 }
 
 int run(int argc, char** argv) {
@@ -119,6 +140,7 @@ int run(int argc, char** argv) {
 }  // namespace tandem::cli
 
 int main(int argc, char** argv) {
+  tandem::cli::open_closed_streams();
   try {
     return tandem::cli::run(argc, argv);
   } catch (const tandem::cli::Failure& failure) {

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -201,6 +202,21 @@ class BadInput(unittest.TestCase):
         }.items():
             with self.subTest(name):
                 self.refused([*AG, *A, *B, *OUT], [name, value], env={name: value})
+
+    def test_closed_streams_change_no_exit_code(self):
+        for closed in (">&-", "2>&-", "<&-", "<&- >&- 2>&-"):
+            for name, expected in (("one_dim.npy", 2), ("a.npy", 0)):
+                with self.subTest(f"{closed} {name}"):
+                    line = f'"$0" "$@" {closed}'
+                    done = subprocess.run(["sh", "-c", line, cli_tool.TOOL, *with_a(name)], cwd=self.folder.name,
+                                          capture_output=True, timeout=60)
+                    self.assertEqual(done.returncode, expected, done.stderr)
+
+    def test_a_report_that_cannot_be_written_is_no_success(self):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([cli_tool.TOOL, *with_a("a.npy")], cwd=self.folder.name, stdout=full,
+                                  stderr=subprocess.PIPE, text=True, timeout=60)
+        self.assertEqual((done.returncode, len(done.stderr.splitlines())), (1, 1), done.stderr)
 
     def test_the_good_files_pass(self):
         done = cli_tool.run(*AG, *A, *B, *OUT, "--bias", "bias.npy", "--ranks", "2", cwd=self.folder.name)
