@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <cstring>
 #include <new>
 
 #include "base/format.hpp"
@@ -26,8 +27,8 @@ std::size_t total_bytes(int num_ranks) {
 Result<UniqueFd> create_sealed_file(std::size_t num_bytes) {
   UniqueFd file(::memfd_create("tandem-control", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file.valid()) {
-    return fail(ErrorCode::kDriver, fmt::format("control memory: memfd_create failed with errno {}", errno),
-                errno);
+    return fail(ErrorCode::kDriver,
+                fmt::format("control memory: memfd_create failed: {}", std::strerror(errno)), errno);
   }
   int error =
       EINTR;  // posix_fallocate, unlike ftruncate, fails now instead of with SIGBUS at the first store
@@ -91,7 +92,7 @@ Result<std::shared_ptr<ControlMemory>> ControlMemory::open(UniqueFd file, const 
     return failf(ErrorCode::kInvalidArgument, "control memory: rank 0 sent a file that is refused: {}", why);
   };
   struct stat status {};
-  if (::fstat(file.get(), &status) != 0) return refuse(fmt::format("fstat failed with errno {}", errno));
+  if (::fstat(file.get(), &status) != 0) return refuse(fmt::format("fstat failed: {}", std::strerror(errno)));
   if (!S_ISREG(status.st_mode))
     return refuse(fmt::format("it is not a memory file (mode {:o})", status.st_mode));
   const auto need_bytes = total_bytes(expected.num_ranks);

@@ -83,7 +83,7 @@ Result<void> Job::Impl::start() {
   store_ = server_->local();
   wake_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_.valid())
-    return fail(ErrorCode::kDriver, fmt::format("job: eventfd failed with errno {}", errno), errno);
+    return fail(ErrorCode::kDriver, fmt::format("job: eventfd failed: {}", std::strerror(errno)), errno);
   children_.resize(static_cast<std::size_t>(options_.ranks));
   outcome_.ranks.resize(children_.size());
 

@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <string_view>
 #include <tandem/bootstrap/launcher.hpp>
 #include <tandem/bootstrap/local_store.hpp>
@@ -41,7 +42,7 @@ Result<void> check_connection(int fd) {
                  bootstrap::kRankArgument, fd);
   }
   if (::fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
-    return fail(ErrorCode::kDriver, fmt::format("job: fcntl failed with errno {}", errno), errno);
+    return fail(ErrorCode::kDriver, fmt::format("job: fcntl failed: {}", std::strerror(errno)), errno);
   }
   return {};
 }

@@ -149,7 +149,7 @@ Result<UniqueFd> connect_to(const std::string& path, Deadline deadline) {
   std::memcpy(address.sun_path, path.data(), path.size());
   UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid())
-    return fail(ErrorCode::kDriver, fmt::format("store: socket failed with errno {}", errno), errno);
+    return fail(ErrorCode::kDriver, fmt::format("store: socket failed: {}", std::strerror(errno)), errno);
   while (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
     if (errno == EINTR) continue;
     if (errno != EAGAIN) {  // EAGAIN: too many clients wait to be accepted

@@ -21,7 +21,7 @@ Result<void> transmit(int socket, const msghdr& message) {
     if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN) {
       return fail(ErrorCode::kPeerLost, "store: the other end of the connection is gone", errno);
     }
-    return fail(ErrorCode::kDriver, fmt::format("store: sendmsg failed with errno {}", errno), errno);
+    return fail(ErrorCode::kDriver, fmt::format("store: sendmsg failed: {}", std::strerror(errno)), errno);
   }
 }
 
@@ -111,7 +111,7 @@ Result<std::optional<Message>> receive_message(int socket) {
   if (count < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return std::nullopt;
     const auto code = errno == ECONNRESET ? ErrorCode::kPeerLost : ErrorCode::kDriver;
-    return fail(code, fmt::format("store: recvmsg failed with errno {}", errno), errno);
+    return fail(code, fmt::format("store: recvmsg failed: {}", std::strerror(errno)), errno);
   }
   std::vector<UniqueFd> files = take_files(message);
   if (count == 0) return fail(ErrorCode::kPeerLost, "store: the other end has closed the connection");

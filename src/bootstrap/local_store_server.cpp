@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
@@ -67,7 +68,7 @@ LocalStoreServer::Impl::Impl(std::shared_ptr<UniqueFd> wake)
 Result<std::unique_ptr<LocalStoreServer::Impl>> LocalStoreServer::Impl::create() {
   auto wake = std::make_shared<UniqueFd>(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake->valid())
-    return fail(ErrorCode::kDriver, fmt::format("store: eventfd failed with errno {}", errno), errno);
+    return fail(ErrorCode::kDriver, fmt::format("store: eventfd failed: {}", std::strerror(errno)), errno);
   std::unique_ptr<Impl> impl(new Impl(wake));
   impl->store_->on_set([wake] { ::eventfd_write(wake->get(), 1); });
   // The application's signals are for its own threads.
@@ -96,12 +97,12 @@ void LocalStoreServer::Impl::notify() {
 Result<UniqueFd> LocalStoreServer::Impl::connect_pair() {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
-    return fail(ErrorCode::kDriver, fmt::format("store: socketpair failed with errno {}", errno), errno);
+    return fail(ErrorCode::kDriver, fmt::format("store: socketpair failed: {}", std::strerror(errno)), errno);
   }
   UniqueFd ours(ends[0]);
   UniqueFd theirs(ends[1]);
   if (::fcntl(ours.get(), F_SETFL, O_NONBLOCK) != 0) {
-    return fail(ErrorCode::kDriver, fmt::format("store: fcntl failed with errno {}", errno), errno);
+    return fail(ErrorCode::kDriver, fmt::format("store: fcntl failed: {}", std::strerror(errno)), errno);
   }
   {
     const std::lock_guard lock(mutex_);

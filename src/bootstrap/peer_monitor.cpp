@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <vector>
 
 #include "base/format.hpp"
@@ -32,7 +33,8 @@ bool is_readable(int fd) {
 Result<std::shared_ptr<PeerMonitor>> PeerMonitor::create() {
   UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.valid()) {
-    return fail(ErrorCode::kDriver, fmt::format("peer monitor: eventfd failed with errno {}", errno), errno);
+    return fail(ErrorCode::kDriver, fmt::format("peer monitor: eventfd failed: {}", std::strerror(errno)),
+                errno);
   }
   std::shared_ptr<PeerMonitor> monitor(new PeerMonitor(std::move(wake)));
   // The application's signals are for its own threads.

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 
 #include "base/format.hpp"
 
@@ -44,14 +45,15 @@ Result<pid_t> start_process(const RankProgram& program) {
   arguments.push_back(nullptr);
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
-    return fail(ErrorCode::kDriver, fmt::format("job: pipe2 failed with errno {}", errno), errno);
+    return fail(ErrorCode::kDriver, fmt::format("job: pipe2 failed: {}", std::strerror(errno)), errno);
   }
   const UniqueFd read_end(ends[0]);
   UniqueFd write_end(ends[1]);
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
   if (child == 0) become(program, arguments.data(), parent, write_end.get());
-  if (child < 0) return fail(ErrorCode::kDriver, fmt::format("job: fork failed with errno {}", errno), errno);
+  if (child < 0)
+    return fail(ErrorCode::kDriver, fmt::format("job: fork failed: {}", std::strerror(errno)), errno);
   write_end.reset();
   if (const int error = read_failure(read_end.get()); error != 0) {
     while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
