@@ -1,6 +1,7 @@
 #include "symm/handle_table.hpp"
 
 #include <algorithm>
+#include <mutex>
 
 namespace tandem::symm {
 namespace {
@@ -20,7 +21,10 @@ HandleTable::HandleTable(int world_size) : pad_bytes_(default_pad_bytes(world_si
 
 HandleTable::~HandleTable() {
   for (auto& [start, entry] : entries_) {
-    if (const auto peers = entry.peers.lock()) peers->group_alive.store(false, std::memory_order_release);
+    if (const auto peers = entry.peers.lock()) {
+      peers->group_alive.store(false, std::memory_order_release);
+      const std::lock_guard in_use(peers->group_use);  // by a signal under way; every one has a deadline
+    }
     if (const auto anchor = entry.anchor.lock()) anchor->release(this);
   }
 }

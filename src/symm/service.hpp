@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <span>
 #include <string_view>
 #include <tandem/base/error.hpp>
@@ -90,6 +91,7 @@ struct Peers {
   std::vector<std::uint32_t*> pads;
   std::vector<std::shared_ptr<void>> mappings;  ///< keep `buffers` and `pads` of all ranks alive
   std::atomic<bool> group_alive{true};
+  std::shared_mutex group_use;  ///< shared by a task while it uses the group; the group's end waits for it
 };
 
 /// This rank's half of a rendezvous: its pad exists, the ranks have not met yet.

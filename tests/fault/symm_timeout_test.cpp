@@ -133,6 +133,32 @@ TEST(SymmFault, CorruptedGetIsVisible) {
   }));
 }
 
+TEST(SymmFault, GroupMayGoBeforeQueuedSignals) {
+  Config config;
+  config.op_timeout = milliseconds(200);
+  const auto store = make_in_process_store();
+  std::vector<std::thread> ranks;
+  std::atomic<bool> done{false};
+  for (int r = 0; r < 2; ++r) {
+    ranks.emplace_back([&, r] {
+      const auto device = open_device({DeviceKind::kCpu, 0}, config).value();
+      const auto stream = device->create_stream().value();
+      const Tensor tensor = symm::empty({2}, DType::kU32, *device).value();
+      {
+        const GroupOptions options{.rank = r, .size = 2, .name = "g", .store = store, .config = config};
+        const auto group = Group::create(options).value();
+        const auto handle = symm::rendezvous(tensor, *group).value();
+        for (int i = 0; r == 0 && i < 3; ++i) (void)handle->barrier(*stream);  // nobody else comes
+        while (r == 1 && !done) std::this_thread::sleep_for(milliseconds(5));
+      }
+      if (r == 1) return;
+      EXPECT_FALSE(stream->synchronize());
+      done = true;
+    });
+  }
+  for (auto& rank : ranks) rank.join();
+}
+
 TEST(SymmFault, RanksThatFailHalfWayDoNotHurtANewGroup) {
   // The old group's pads are left in any state; the new group's signals must not notice.
   for (const char* fault : {"barrier:1:2:delay:400", "wait:0:1:delay:400", "put:1:1:delay:400"}) {

@@ -1,6 +1,7 @@
 #include "symm/cpu/handle.hpp"
 
 #include <cstring>
+#include <shared_mutex>
 #include <tandem/cpu/launch.hpp>
 #include <thread>
 
@@ -14,6 +15,22 @@ namespace {
 using std::chrono::milliseconds;
 using tandem::cpu::launch;
 using tandem::cpu::Task;
+
+/// Keeps the group from ending while a task of a stream uses it.
+class GroupUse {
+ public:
+  explicit GroupUse(Peers& peers) : lock_(peers.group_use), peers_(peers) {}
+  /// Errors: kInvalidArgument if the group ended while the task was in the queue.
+  [[nodiscard]] Result<void> check() const {
+    if (peers_.group_alive.load(std::memory_order_acquire)) return {};
+    return failf(ErrorCode::kInvalidArgument,
+                 "the handle's group was destroyed while its work was in a queue");
+  }
+
+ private:
+  std::shared_lock<std::shared_mutex> lock_;
+  const Peers& peers_;
+};
 
 FaultAction fault_at(const Peers& peers, std::string_view point) {
   return peers.group->faults().hit(point, peers.rank);
@@ -41,6 +58,8 @@ Result<void> CpuHandle::check_usable(const Stream& stream) const {
 Result<void> CpuHandle::do_put_signal(Stream& stream, int dst_rank, int channel, Timeout timeout) {
   return launch(stream,
                 Task([peers = peers_, dst_rank, channel, limit = limit_of(timeout)]() -> Result<void> {
+                  const GroupUse use(*peers);
+                  TANDEM_TRY(use.check());
                   const FaultAction fault = fault_at(*peers, "put");
                   TANDEM_TRY(put(*peers, {"put_signal", dst_rank, channel, Deadline::after(limit)}));
                   if (fault == FaultAction::kCorrupt) corrupt_signal(*peers, dst_rank, channel);
@@ -51,6 +70,8 @@ Result<void> CpuHandle::do_put_signal(Stream& stream, int dst_rank, int channel,
 Result<void> CpuHandle::do_wait_signal(Stream& stream, int src_rank, int channel, Timeout timeout) {
   return launch(stream,
                 Task([peers = peers_, src_rank, channel, limit = limit_of(timeout)]() -> Result<void> {
+                  const GroupUse use(*peers);
+                  TANDEM_TRY(use.check());
                   fault_at(*peers, "wait");
                   return take(*peers, {"wait_signal", src_rank, channel, Deadline::after(limit)});
                 }));
@@ -58,6 +79,8 @@ Result<void> CpuHandle::do_wait_signal(Stream& stream, int src_rank, int channel
 
 Result<void> CpuHandle::do_barrier(Stream& stream, int channel, Timeout timeout) {
   return launch(stream, Task([peers = peers_, channel, limit = limit_of(timeout)]() -> Result<void> {
+                  const GroupUse use(*peers);
+                  TANDEM_TRY(use.check());
                   fault_at(*peers, "barrier");
                   return meet(*peers, {"barrier", -1, channel, Deadline::after(limit)});
                 }));
@@ -67,6 +90,8 @@ Result<void> CpuHandle::do_get(Stream& stream, const TensorView& from, const Ten
   const auto num_bytes = static_cast<std::size_t>(to.size_bytes());
   return launch(
       stream, Task([peers = peers_, peer, num_bytes, source = from.data, target = to.data]() -> Result<void> {
+        const GroupUse use(*peers);
+        TANDEM_TRY(use.check());
         const FaultAction fault = fault_at(*peers, "get");
         const std::chrono::microseconds delay = peers->group->config().link_delay;
         if (peer != peers->rank && delay.count() > 0) std::this_thread::sleep_for(delay);

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <string_view>
 #include <tandem/cpu/launch.hpp>
 #include <utility>
@@ -38,9 +39,9 @@ std::shared_ptr<Handle> CpuService::make_handle(std::shared_ptr<Peers> peers, st
 
 namespace {
 
-/// The group while it lives: work that is skipped may go after it.
+/// The group while it lives: queued work may outlast it. Whoever uses the group shares `mutex`.
 struct LivingGroup {
-  std::mutex mutex;
+  std::shared_mutex mutex;
   Group* group = nullptr;
 };
 
@@ -49,7 +50,7 @@ class GroupLife {
  public:
   explicit GroupLife(Group& group) : living_(std::make_shared<LivingGroup>()) { living_->group = &group; }
   ~GroupLife() {
-    const std::lock_guard lock(living_->mutex);
+    const std::lock_guard lock(living_->mutex);  // waits for an agreement under way, which has a deadline
     living_->group = nullptr;
   }
   GroupLife(const GroupLife&) = delete;
@@ -73,7 +74,7 @@ class QueuedAgreement {
   QueuedAgreement& operator=(QueuedAgreement&&) = delete;
   ~QueuedAgreement() {
     if (living_ == nullptr) return;
-    const std::lock_guard lock(living_->mutex);
+    const std::shared_lock lock(living_->mutex);
     Group* group = living_->group;
     // A group that is poisoned already has told everybody.
     if (group == nullptr || !group->status()) return;
@@ -85,7 +86,13 @@ class QueuedAgreement {
   }
 
   Result<void> operator()() {
-    Group& group = *std::exchange(living_, nullptr)->group;
+    const auto living = std::exchange(living_, nullptr);
+    const std::shared_lock lock(living->mutex);
+    if (living->group == nullptr) {
+      return failf(ErrorCode::kInvalidArgument, "the group was destroyed while its call #{} was in a queue",
+                   sequence_);
+    }
+    Group& group = *living->group;
     group.faults().hit("agree", group.rank());
     return bootstrap::control_of(group).agree(sequence_, fingerprint_,
                                               Deadline::after(group.config().op_timeout));
