@@ -35,10 +35,12 @@ Result<UniqueFd> create_sealed_file(std::size_t num_bytes) {
   while (error == EINTR) error = ::posix_fallocate(file.get(), 0, static_cast<off_t>(num_bytes));
   if (error != 0) {
     const auto code = error == ENOSPC || error == ENOMEM ? ErrorCode::kOutOfMemory : ErrorCode::kDriver;
-    return fail(code, fmt::format("control memory: cannot get {} bytes, errno {}", num_bytes, error), error);
+    return fail(code, fmt::format("control memory: cannot get {} bytes: {}", num_bytes, std::strerror(error)),
+                error);
   }
   if (::fcntl(file.get(), F_ADD_SEALS, kSeals) != 0) {
-    return fail(ErrorCode::kDriver, fmt::format("control memory: cannot seal, errno {}", errno), errno);
+    return fail(ErrorCode::kDriver, fmt::format("control memory: cannot seal: {}", std::strerror(errno)),
+                errno);
   }
   return file;
 }
@@ -56,7 +58,8 @@ Result<std::shared_ptr<ControlMemory>> ControlMemory::map(int fd, int num_ranks)
   void* const address = ::mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
   if (address == MAP_FAILED) {
     return fail(ErrorCode::kOutOfMemory,
-                fmt::format("control memory: cannot map {} bytes, errno {}", num_bytes, errno), errno);
+                fmt::format("control memory: cannot map {} bytes: {}", num_bytes, std::strerror(errno)),
+                errno);
   }
   return std::shared_ptr<ControlMemory>(new ControlMemory(address, num_ranks));
 }

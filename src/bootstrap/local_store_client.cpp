@@ -153,8 +153,8 @@ Result<UniqueFd> connect_to(const std::string& path, Deadline deadline) {
   while (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
     if (errno == EINTR) continue;
     if (errno != EAGAIN) {  // EAGAIN: too many clients wait to be accepted
-      return fail(ErrorCode::kDriver, fmt::format("store: cannot connect to '{}': errno {}", path, errno),
-                  errno);
+      return fail(ErrorCode::kDriver,
+                  fmt::format("store: cannot connect to '{}': {}", path, std::strerror(errno)), errno);
     }
     if (deadline.expired())
       return failf(ErrorCode::kTimeout, "store: '{}' does not accept connections", path);

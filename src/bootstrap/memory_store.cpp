@@ -3,6 +3,7 @@
 #include <fcntl.h>
 
 #include <cerrno>
+#include <cstring>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
@@ -24,7 +25,8 @@ Result<UniqueFd> duplicate(int fd) {
   const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
   if (copy < 0) {
     return fail(ErrorCode::kDriver,
-                fmt::format("store: cannot duplicate file descriptor {}: errno {}", fd, errno), errno);
+                fmt::format("store: cannot duplicate file descriptor {}: {}", fd, std::strerror(errno)),
+                errno);
   }
   return UniqueFd(copy);
 }

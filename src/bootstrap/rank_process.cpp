@@ -58,8 +58,8 @@ Result<pid_t> start_process(const RankProgram& program) {
   if (const int error = read_failure(read_end.get()); error != 0) {
     while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
     }
-    return fail(ErrorCode::kDriver, fmt::format("job: cannot run '{}': errno {}", program.program, error),
-                error);
+    return fail(ErrorCode::kDriver,
+                fmt::format("job: cannot run '{}': {}", program.program, std::strerror(error)), error);
   }
   return child;
 }
