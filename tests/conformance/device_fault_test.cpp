@@ -95,6 +95,22 @@ TEST_P(DeviceFaultTest, ReachesAWaiterEvenIfToldMeanwhile) {
   EXPECT_EQ(read_words(words.view()), Words({0}));
 }
 
+TEST_P(DeviceFaultTest, ReachesAWaiterEvenIfAnotherWasToldMeanwhile) {
+  const Tensor words = make_words({0});
+  const auto gate = hold(*stream_);
+  const auto other_gate = hold(*other_);
+  fail_on(*stream_, ErrorCode::kNumeric, "first fault");
+  ASSERT_TRUE(succeeds(other_->wait(*stream_)));
+  ASSERT_TRUE(succeeds(other_->stream_write_value32(words.view(), 0, 1)));
+  gate->open();
+  EXPECT_TRUE(fails(stream_->synchronize(soon()), ErrorCode::kNumeric, {"first fault"}));
+  fail_on(*stream_, ErrorCode::kNumeric, "second fault");
+  EXPECT_TRUE(fails(stream_->synchronize(soon()), ErrorCode::kNumeric, {"second fault"}));
+  other_gate->open();
+  EXPECT_TRUE(fails(other_->synchronize(soon()), ErrorCode::kNumeric, {"first fault"}));
+  EXPECT_EQ(read_words(words.view()), Words({0})) << "work on data that does not exist";
+}
+
 TEST_P(DeviceFaultTest, LeavesWaitersForEarlierWorkAlone) {
   const Tensor words = make_words({0});
   const auto event = make_event();

@@ -118,7 +118,12 @@ void WorkQueue::sleep_until_pushed(std::unique_lock<std::mutex>& lock) {
 
 void WorkQueue::note_done(std::optional<Error> error) {
   const std::uint64_t sequence = done_.load(std::memory_order_relaxed) + 1;
-  if (error && !fault_.untold) fault_ = {std::move(error), sequence, sequence, true};
+  if (error && !fault_.untold) {
+    constexpr std::size_t kMostTold = 64;
+    if (told_faults_.size() == kMostTold) told_faults_.erase(told_faults_.begin());
+    if (fault_.error) told_faults_.push_back(std::move(fault_));
+    fault_ = {std::move(error), sequence, sequence, true};
+  }
   if (fault_.untold) fault_.last = sequence;
   done_.store(sequence, std::memory_order_release);
   if (sequence >= least_awaited_) {
@@ -150,18 +155,23 @@ Result<void> WorkQueue::wait(std::uint64_t sequence, Deadline deadline) {
                  "event: the deadline passed with {} of the tasks before the mark not done",
                  sequence - done_.load());
   }
-  if (is_behind_fault(sequence)) return tl::unexpected(*fault_.error);
+  if (const Error* error = fault_before(sequence)) return tl::unexpected(*error);
   return {};
 }
 
-bool WorkQueue::is_behind_fault(std::uint64_t sequence) const {
-  return fault_.error && sequence >= fault_.first && sequence <= fault_.last;
+const Error* WorkQueue::fault_before(std::uint64_t sequence) const {
+  const auto holds = [&](const Fault& fault) {
+    return fault.error && sequence >= fault.first && sequence <= fault.last;
+  };
+  if (holds(fault_)) return &*fault_.error;
+  const auto told = std::find_if(told_faults_.begin(), told_faults_.end(), holds);
+  return told == told_faults_.end() ? nullptr : &*told->error;
 }
 
 bool WorkQueue::is_settled(std::uint64_t sequence) const {
   if (!is_done(sequence)) return false;
   const std::lock_guard lock(mutex_);
-  return !(fault_.untold && is_behind_fault(sequence));
+  return !(fault_.untold && sequence >= fault_.first);
 }
 
 Result<void> WorkQueue::synchronize(Deadline deadline) {

@@ -74,7 +74,8 @@ class WorkQueue {
   };
 
   Result<void> grow();
-  [[nodiscard]] bool is_behind_fault(std::uint64_t sequence) const;
+  /// What `sequence` is behind, told or not; null if nothing.
+  [[nodiscard]] const Error* fault_before(std::uint64_t sequence) const;
   void sleep_until_pushed(std::unique_lock<std::mutex>& lock);
   bool wait_done(std::unique_lock<std::mutex>& lock, std::uint64_t sequence, Deadline deadline);
   void note_done(std::optional<Error> error);
@@ -99,6 +100,7 @@ class WorkQueue {
 
   std::uint64_t last_skippable_ = 0;
   Fault fault_;
+  std::vector<Fault> told_faults_;  // the last few before it, for waits that were enqueued before the telling
   std::vector<Position> faulty_sources_;
 };
 
