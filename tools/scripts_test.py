@@ -106,12 +106,16 @@ class InstallPackages(unittest.TestCase):
 
 
 class SumUpTests(unittest.TestCase):
+    MARKS = {"notrun": '<skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/>',
+             "missing": '<skipped message="Unable to find executable"/>'}
+
     def sum_up(self, num_failed_steps, *reports):
         with tempfile.TemporaryDirectory() as folder:
             paths = []
             for number, cases in enumerate(reports):
-                body = "".join(f'<testcase name="{name}" status="{status}"><system-out>{output}</system-out></testcase>'
-                               for name, status, output in cases)
+                body = "".join(f'<testcase name="{name}" status="{status}">{self.MARKS.get(status, "")}'
+                               f"<system-out>{output}</system-out></testcase>" for name, status, output in cases)
+                body = body.replace('status="missing"', 'status="notrun"')
                 paths.append(Path(folder) / f"{number}.xml")
                 paths[-1].write_text(f"<testsuite>{body}</testsuite>", encoding="utf-8")
             done = subprocess.run([sys.executable, TOOLS / "sum_up_tests.py", str(num_failed_steps), *paths],
@@ -127,6 +131,9 @@ class SumUpTests(unittest.TestCase):
 
     def test_failed_step_without_a_report_counts(self):
         self.assertEqual(self.sum_up(1, [("a", "run", "")]), (1, ["1 passed, 1 failed"]))
+
+    def test_missing_program_is_a_failure(self):
+        self.assertEqual(self.sum_up(1, [("a", "run", ""), ("b", "missing", "")]), (1, ["1 passed, 1 failed"]))
 
     def test_nothing_ran(self):
         self.assertEqual(self.sum_up(0), (1, ["0 passed, 0 failed"]))
