@@ -13,7 +13,8 @@ namespace tandem::coll {
 
 // What every collective op does around its own work, in one place:
 //
-//   - check its arguments: the op itself; a failure goes through refused(), so that the others hear of it at once;
+//   - check its arguments: the op itself; a failure goes through refused(), so that the others hear of it at
+//     once;
 //
 //   - order behind the last op: ops of a group never overlap, also when they are issued on different streams;
 //

@@ -15,8 +15,8 @@ class Implementation {
   virtual ~Implementation() = default;
   /// "cpu/tile_avx512".
   [[nodiscard]] virtual std::string_view name() const = 0;
-  /// Whether it can run the problem; if not, the reason goes to `why_not` unless that is null. Asked in every call
-  /// of mm(), so the refusal itself must not allocate.
+  /// Whether it can run the problem; if not, the reason goes to `why_not` unless that is null. Asked in every
+  /// call of mm(), so the refusal itself must not allocate.
   [[nodiscard]] virtual bool accepts(const Problem& problem, std::string* why_not) const = 0;
   /// Enqueues. `args` are checked and of `problem`, which was accepted.
   [[nodiscard]] virtual Result<void> run(const Problem& problem, const MmArgs& args,
