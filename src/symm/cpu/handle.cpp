@@ -1,5 +1,6 @@
 #include "symm/cpu/handle.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <shared_mutex>
 #include <tandem/cpu/launch.hpp>
@@ -34,6 +35,17 @@ class GroupUse {
 
 FaultAction fault_at(const Peers& peers, std::string_view point) {
   return peers.group->faults().hit(point, peers.rank);
+}
+
+/// The simulated link: takes its time without a core, but not longer than the group is sound.
+Result<void> wait_for_link(const Peers& peers) {
+  const Deadline end = Deadline::after(peers.group->config().link_delay);
+  constexpr std::chrono::nanoseconds kLook = milliseconds(10);
+  while (!end.expired()) {
+    TANDEM_TRY(peers.control->status());
+    std::this_thread::sleep_for(std::min(end.remaining(), kLook));
+  }
+  return {};
 }
 
 }  // namespace
@@ -93,8 +105,7 @@ Result<void> CpuHandle::do_get(Stream& stream, const TensorView& from, const Ten
         const GroupUse use(*peers);
         TANDEM_TRY(use.check());
         const FaultAction fault = fault_at(*peers, "get");
-        const std::chrono::microseconds delay = peers->group->config().link_delay;
-        if (peer != peers->rank && delay.count() > 0) std::this_thread::sleep_for(delay);
+        if (peer != peers->rank) TANDEM_TRY(wait_for_link(*peers));
         if (num_bytes > 0) std::memcpy(target, source, num_bytes);
         if (fault == FaultAction::kCorrupt && num_bytes > 0) *static_cast<unsigned char*>(target) ^= 0x40U;
         return {};
