@@ -13,6 +13,9 @@ if setarch -R true 2>/dev/null; then
   fixed_addresses=(setarch -R)
 fi
 export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1${TSAN_OPTIONS:+:$TSAN_OPTIONS}"
+# Absurd sizes must come back as an error, as they do without the sanitizer, and a hit guard page must end the process by its
+# signal: tests ask for both.
+export ASAN_OPTIONS="allocator_may_return_null=1:handle_segv=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
 export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1${UBSAN_OPTIONS:+:$UBSAN_OPTIONS}"
 
 reports=build/test-reports

@@ -1,8 +1,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstring>
+#include <span>
 #include <stdexcept>
+#include <string>
 #include <tandem/bootstrap/thread_ranks.hpp>
 
 #include "base/format.hpp"
@@ -20,9 +21,8 @@ Config short_timeouts() {
 }
 
 Store::Bytes bytes_of(const std::string& text) {
-  Store::Bytes bytes(text.size());
-  std::memcpy(bytes.data(), text.data(), text.size());
-  return bytes;
+  const auto view = std::as_bytes(std::span(text));
+  return {view.begin(), view.end()};
 }
 
 TEST(ThreadRanks, EveryRankGetsEveryRanksBytesInRankOrder) {
