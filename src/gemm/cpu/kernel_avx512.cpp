@@ -2,12 +2,13 @@
 
 #include <immintrin.h>
 
+#include "gemm/cpu/f16c_elements.hpp"
 #include "gemm/cpu/tile_loop.hpp"
 
 namespace tandem::gemm::cpu {
 namespace {
 
-struct Avx512 {
+struct Avx512 : F16cElements<Avx512> {
   using Vec = __m512;
   static constexpr int kWidth = 16;
   static constexpr int kTileVecs = 4;  // 6 x 64: 24 sums, 4 columns and 1 row of 32 registers
@@ -36,18 +37,6 @@ struct Avx512 {
   static void store(F16* to, Vec value) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
   }
-
-  static float load_one(const float* from) { return *from; }
-  static float load_one(const BF16* from) {
-    return _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(static_cast<int>(from->bits) << 16)));
-  }
-  static float load_one(const F16* from) { return _cvtsh_ss(from->bits); }
-  static void store_one(float* to, float value) { *to = value; }
-  static void store_one(BF16* to, float value) {
-    const auto bits = static_cast<std::uint32_t>(_mm_cvtsi128_si32(_mm_castps_si128(_mm_set_ss(value))));
-    to->bits = static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
-  }
-  static void store_one(F16* to, float value) { to->bits = _cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT); }
 
   static Vec canonical(Vec value) {
     const __mmask16 is_nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
