@@ -7,8 +7,8 @@
 
 namespace tandem::gemm::cpu {
 
-/// Single elements on processors that convert f16 in hardware, for an Isa of tile_loop.hpp. A template over the Isa for
-/// the reason given there: each instruction set keeps its own copy. Needs -mf16c.
+/// Single elements on processors that convert f16 in hardware, for an Isa of tile_loop.hpp. A template over
+/// the Isa for the reason given there: each instruction set keeps its own copy. Needs -mf16c.
 template <class Isa>
 struct F16cElements {
   static float load_one(const float* from) { return *from; }
