@@ -9,6 +9,7 @@
 #include "fused/choose.hpp"
 #include "fused/matmul_reduce_scatter_check.hpp"
 #include "fused/matmul_reduce_scatter_steps.hpp"
+#include "fused/op_call.hpp"
 #include "fused/op_memory.hpp"
 #include "pipeline/lanes.hpp"
 
@@ -77,17 +78,7 @@ Result<OpReport> fused_matmul_reduce_scatter(const MatmulReduceScatterArgs& args
   if (!problem) return coll::refused(group, std::move(problem).error());
   auto ready = fused::get_ready(args, *problem, group, stream);
   if (!ready) return coll::refused(group, std::move(ready).error());
-  const auto& [plan, op] = *ready;
-
-  const coll::CollectiveCall call{.group = group,
-                                  .stream = stream,
-                                  .fingerprint = plan->fingerprint,
-                                  .workspace_bytes = fused::workspace_bytes(op, plan->algorithm)};
-  const bool serial = plan->algorithm == Algorithm::kSerial;
-  TANDEM_TRY(coll::run_collective(call, [&, &op = op](symm::Handle* workspace) {
-    return serial ? fused::enqueue_serial(op, workspace) : fused::enqueue_pipelined(op, workspace);
-  }));
-  return OpReport{plan->algorithm, plan->reason, plan->key};
+  return fused::run_op(*ready->plan, ready->op);
 }
 
 }  // namespace tandem
