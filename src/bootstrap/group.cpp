@@ -109,6 +109,10 @@ std::shared_ptr<void>& Group::extension_slot(std::string_view key) {
   return found != extensions.end() ? found->second : extensions.emplace_back(key, nullptr).second;
 }
 
+void Group::before_end(std::function<void()> step) {
+  impl_->before_end.push_back(std::move(step));
+}
+
 bootstrap::Control& bootstrap::control_of(Group& group) {
   return *group.impl().control;
 }

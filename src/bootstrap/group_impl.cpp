@@ -44,6 +44,7 @@ Result<std::unique_ptr<Group::Impl>> Group::Impl::create(const GroupOptions& opt
 }
 
 Group::Impl::~Impl() {
+  for (const auto& step : before_end) step();
   watches.clear();                                    // no news of deaths from here on
   while (!extensions.empty()) extensions.pop_back();  // they may use the control memory
   if (control) control->leave();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <list>
 #include <memory>
 #include <string>
@@ -36,6 +37,7 @@ class Group::Impl {
   std::shared_ptr<Store> store;  ///< shared_store under this life's own keys
   std::list<std::pair<std::string, std::shared_ptr<void>>>
       extensions;  ///< a list: making one may make others
+  std::vector<std::function<void()>> before_end;
 
  private:
   Impl() = default;

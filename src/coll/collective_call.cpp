@@ -16,7 +16,11 @@ namespace {
 class OpOrder {
  public:
   [[nodiscard]] static OpOrder& of(Group& group) {
-    return group.extension<OpOrder>("coll.op_order", [] { return std::make_shared<OpOrder>(); });
+    return group.extension<OpOrder>("coll.op_order", [&group] {
+      auto order = std::make_shared<OpOrder>();
+      group.before_end([order = order.get(), &group] { order->await_end(group); });
+      return order;
+    });
   }
 
   /// Later work on `stream` comes behind the group's last op, and mark_end() on it is possible.
@@ -40,6 +44,20 @@ class OpOrder {
   void learn(std::uint64_t problem, const Device& device) { known_.emplace(problem, &device); }
 
  private:
+  /// The group's memory goes after this, so its ops must have run. If that takes longer than any wait of
+  /// theirs may, the poison ends those waits.
+  void await_end(Group& group) const {
+    if (!end_) return;
+    const auto patience = group.config().op_timeout;
+    static_cast<void>(end_->synchronize(Deadline::after(patience)));
+    if (end_->is_done()) return;
+    group.poison(Error(ErrorCode::kTimeout,
+                       fmt::format("rank {} ended the group while its last op was still queued after {} ms",
+                                   group.rank(), patience.count())),
+                 group.rank());
+    static_cast<void>(end_->synchronize(Deadline::after(patience)));
+  }
+
   std::unique_ptr<Event> end_;
   const Device* device_ = nullptr;       // of end_
   const Stream* last_stream_ = nullptr;  // the one on which end_ was recorded last; compared only

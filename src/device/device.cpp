@@ -90,13 +90,4 @@ Result<void> Device::copy_to_host(const TensorView& from, void* to) {
   return do_copy_to_host(from, to);
 }
 
-Result<Stream*> Device::side_stream(int priority) {
-  const std::lock_guard lock(side_streams_mutex_);
-  std::unique_ptr<Stream>& stream = side_streams_[priority];
-  if (!stream) {
-    TANDEM_ASSIGN(stream, create_stream(priority));
-  }
-  return stream.get();
-}
-
 }  // namespace tandem

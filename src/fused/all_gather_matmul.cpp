@@ -11,7 +11,6 @@
 #include "fused/choose.hpp"
 #include "fused/op_call.hpp"
 #include "fused/op_memory.hpp"
-#include "pipeline/lanes.hpp"
 
 namespace tandem {
 namespace fused {
@@ -39,7 +38,7 @@ Result<const OpPlan*> plan_of(const GatherProblem& problem, Group& group, Device
   TANDEM_ASSIGN(Choice choice, choose("fused_all_gather_matmul", problem.asked, workload_of(problem, group),
                                       problem.device));
   if (problem.copies_a) choice.reason += "; a is copied once for its strides";
-  if (choice.algorithm == Algorithm::kPipelined) pipeline::forget_lost_faults(device);
+  if (choice.algorithm == Algorithm::kPipelined) TANDEM_TRY(open_side_stream(group, device));
   return plans.insert(
       problem, {.algorithm = choice.algorithm,
                 .reason = std::move(choice.reason),

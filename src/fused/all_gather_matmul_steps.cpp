@@ -86,7 +86,7 @@ Result<void> enqueue_pipelined(const GatherOp& op, symm::Handle* workspace) {
                                   .consumer = consume,
                                   .trace = op.args.trace};
   if (op.args.a_handle) work.in_place = {op.args.a_handle.get(), op.problem.in_place_offset};
-  TANDEM_TRY(pipeline::gather_and_consume(work, *workspace, op.stream));
+  TANDEM_TRY(pipeline::gather_and_consume(work, *workspace, stream_pair(op.group, op.stream)));
   if (op.problem.gathers_last()) TANDEM_TRY(slices.finish(op.stream));
   return {};
 }

@@ -11,7 +11,6 @@
 #include "fused/matmul_reduce_scatter_steps.hpp"
 #include "fused/op_call.hpp"
 #include "fused/op_memory.hpp"
-#include "pipeline/lanes.hpp"
 
 namespace tandem {
 namespace fused {
@@ -45,7 +44,7 @@ Result<const OpPlan*> plan_of(const ScatterProblem& problem, Group& group, Devic
     choice.reason +=
         fmt::format("; {} of {} a's copied once for their strides", problem.num_copied, problem.num_products);
   }
-  if (choice.algorithm == Algorithm::kPipelined) pipeline::forget_lost_faults(device);
+  if (choice.algorithm == Algorithm::kPipelined) TANDEM_TRY(open_side_stream(group, device));
   return plans.insert(problem,
                       {.algorithm = choice.algorithm,
                        .reason = std::move(choice.reason),

@@ -137,7 +137,7 @@ Result<void> enqueue_pipelined(const ScatterOp& op, symm::Handle* workspace) {
   };
   TANDEM_TRY(pipeline::produce_and_all_to_all(
       {.stack = op.stack, .total = problem.total(), .producer = produce, .trace = op.args.trace}, *workspace,
-      op.stream));
+      stream_pair(op.group, op.stream)));
 
   const TensorView out = front_of_out(op);
   if (out.numel() == 0) return {};

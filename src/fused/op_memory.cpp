@@ -33,8 +33,19 @@ DeviceMemory& device_memory(Group& group, DeviceId device) {
   for (const auto& memory : memories) {
     if (memory->device == device) return *memory;
   }
-  memories.push_back(std::make_unique<DeviceMemory>(DeviceMemory{device, {}, {}}));
+  memories.push_back(std::make_unique<DeviceMemory>(DeviceMemory{device, {}, {}, nullptr}));
   return *memories.back();
+}
+
+Result<void> open_side_stream(Group& group, Device& device) {
+  std::unique_ptr<Stream>& side = device_memory(group, device.id()).side;
+  if (side) return {};
+  TANDEM_ASSIGN(side, device.create_stream());
+  return {};
+}
+
+pipeline::StreamPair stream_pair(Group& group, Stream& current) {
+  return {current, *device_memory(group, current.device().id()).side};
 }
 
 }  // namespace tandem::fused

@@ -13,6 +13,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "pipeline/schedules.hpp"
+
 namespace tandem::fused {
 
 /// What is decided once a problem. The texts live as long as the group: reports point to them.
@@ -78,9 +80,15 @@ struct DeviceMemory {
   DeviceId device;
   Scratch scratch;
   SliceMarks marks;
+  std::unique_ptr<Stream> side;  ///< of the group's pipelined ops, see open_side_stream()
 };
 /// Made at first use. The fused ops share it.
 [[nodiscard]] DeviceMemory& device_memory(Group& group, DeviceId device);
+
+/// Makes the stream that pipelined ops run on beside the caller's; once a group and device.
+[[nodiscard]] Result<void> open_side_stream(Group& group, Device& device);
+/// `current` beside the stream that open_side_stream() made.
+[[nodiscard]] pipeline::StreamPair stream_pair(Group& group, Stream& current);
 
 /// The group's plans for one op; `key` names the op.
 template <class Problem>

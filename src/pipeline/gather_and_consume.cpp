@@ -162,9 +162,10 @@ std::int64_t gather_workspace_bytes(std::span<const TensorView> gathered, int wo
   return std::max(num_bytes, kSubBufferAlignment);
 }
 
-Result<void> gather_and_consume(const GatherAndConsume& work, symm::Handle& workspace, Stream& current) {
+Result<void> gather_and_consume(const GatherAndConsume& work, symm::Handle& workspace,
+                                const StreamPair& streams) {
   TANDEM_TRY(check(work, workspace));
-  TANDEM_ASSIGN(Lanes lanes, Lanes::open(current, workspace, symm::kGatherChannel, work.trace));
+  Lanes lanes(streams, workspace, symm::kGatherChannel, work.trace);
   return lanes.finish(Gather(work, workspace, lanes).run());
 }
 

@@ -3,10 +3,11 @@
 #include <cstdint>
 #include <tandem/base/error.hpp>
 #include <tandem/base/tensor.hpp>
-#include <tandem/device/device.hpp>
 #include <tandem/device/stream.hpp>
 #include <tandem/symm/handle.hpp>
 #include <tandem/trace/enqueue_trace.hpp>
+
+#include "pipeline/schedules.hpp"
 
 namespace tandem::pipeline {
 
@@ -26,8 +27,12 @@ inline constexpr std::int64_t kSubBufferAlignment = 128;
 class Lanes {
  public:
   /// `base_channel`: the first of the schedule's channels; a trace counts from it.
-  [[nodiscard]] static Result<Lanes> open(Stream& current, symm::Handle& workspace, int base_channel,
-                                          trace::EnqueueTrace* trace);
+  Lanes(const StreamPair& streams, symm::Handle& workspace, int base_channel, trace::EnqueueTrace* trace)
+      : current_{streams.current, trace::StreamRole::kCurrent},
+        side_{streams.side, trace::StreamRole::kSide},
+        workspace_(workspace),
+        base_channel_(base_channel),
+        trace_(trace) {}
 
   [[nodiscard]] const Lane& current() const { return current_; }
   [[nodiscard]] const Lane& side() const { return side_; }
@@ -49,22 +54,11 @@ class Lanes {
   }
 
  private:
-  Lanes(Stream& current, Stream& side, symm::Handle& workspace, int base_channel, trace::EnqueueTrace* trace)
-      : current_{current, trace::StreamRole::kCurrent},
-        side_{side, trace::StreamRole::kSide},
-        workspace_(workspace),
-        base_channel_(base_channel),
-        trace_(trace) {}
-
   Lane current_;
   Lane side_;
   symm::Handle& workspace_;
   int base_channel_;
   trace::EnqueueTrace* trace_;
 };
-
-/// The side stream outlives groups, and streams that join it tell its faults. The fault of a stream that
-/// ended without being asked would meet the next group: forgets it. For the first op of a kind in a group.
-void forget_lost_faults(Device& device);
 
 }  // namespace tandem::pipeline

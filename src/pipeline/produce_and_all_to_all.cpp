@@ -118,9 +118,9 @@ std::int64_t scatter_workspace_bytes(const TensorView& stack, std::int64_t total
 }
 
 Result<void> produce_and_all_to_all(const ProduceAndAllToAll& work, symm::Handle& workspace,
-                                    Stream& current) {
+                                    const StreamPair& streams) {
   TANDEM_TRY(check(work, workspace));
-  TANDEM_ASSIGN(Lanes lanes, Lanes::open(current, workspace, symm::kScatterChannel, work.trace));
+  Lanes lanes(streams, workspace, symm::kScatterChannel, work.trace);
   return lanes.finish(Scatter(work, workspace, lanes).run());
 }
 

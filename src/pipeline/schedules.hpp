@@ -23,6 +23,12 @@ using Consumer = FunctionRef<Result<void>(std::span<const TensorView> chunks, in
 /// Enqueues work on `stream` that writes the partial for rank `destination` into `to`.
 using Producer = FunctionRef<Result<void>(int destination, const TensorView& to, Stream& stream)>;
 
+/// The caller's stream, and one of the library that runs beside it and is joined to it in the end.
+struct StreamPair {
+  Stream& current;
+  Stream& side;
+};
+
 /// Most tensors that travel together in one gather.
 inline constexpr int kMaxShards = 4;
 
@@ -44,7 +50,7 @@ struct GatherAndConsume {
 /// Bytes of workspace that gather_and_consume needs, the same on every rank; not 0, since it needs the pads.
 [[nodiscard]] std::int64_t gather_workspace_bytes(std::span<const TensorView> gathered, int world);
 [[nodiscard]] Result<void> gather_and_consume(const GatherAndConsume& work, symm::Handle& workspace,
-                                              Stream& current);
+                                              const StreamPair& streams);
 
 struct ProduceAndAllToAll {
   /// [W, s_r, ...] contiguous: receives every rank's partial for this one, in rank order.
@@ -58,6 +64,6 @@ struct ProduceAndAllToAll {
 /// pads.
 [[nodiscard]] std::int64_t scatter_workspace_bytes(const TensorView& stack, std::int64_t total);
 [[nodiscard]] Result<void> produce_and_all_to_all(const ProduceAndAllToAll& work, symm::Handle& workspace,
-                                                  Stream& current);
+                                                  const StreamPair& streams);
 
 }  // namespace tandem::pipeline

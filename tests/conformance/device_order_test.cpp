@@ -244,26 +244,6 @@ TEST_P(DeviceOrderTest, PrioritiesAreKeptAndRunTheSame) {
   }
 }
 
-TEST_P(DeviceOrderTest, SideStreamsAreMadeOncePerPriority) {
-  const auto first = device_->side_stream(0);
-  const auto again = device_->side_stream(0);
-  const auto urgent = device_->side_stream(-1);
-  ASSERT_TRUE(first.has_value() && again.has_value() && urgent.has_value());
-  EXPECT_EQ(*first, *again);
-  EXPECT_NE(*first, *urgent);
-  EXPECT_EQ((*urgent)->priority(), -1);
-  EXPECT_EQ(&(*first)->device(), device_.get());
-}
-
-TEST_P(DeviceOrderTest, DeviceGoesWithWorkOnItsSideStream) {
-  const auto side = device_->side_stream();
-  ASSERT_TRUE(side.has_value());
-  ASSERT_TRUE(succeeds((*side)->sleep(milliseconds(20))));
-  stream_.reset();
-  other_.reset();
-  device_.reset();
-}
-
 TANDEM_ON_ALL_DEVICES(DeviceOrderTest);
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <deque>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -74,33 +75,33 @@ class Workbench {
   }
 
   void compare_rounds(Complaints& complaints) {
-    for (auto* outputs : {&gathers_, &scatters_}) {
-      const std::string name = outputs == &gathers_ ? "gather" : "scatter";
-      for (std::size_t round = 0; round < outputs->size(); ++round) {
-        (*outputs)[round].download();
-        if ((*outputs)[round].bytes() == outputs->front().bytes()) continue;
-        complaints.add(name + " of round " + std::to_string(round) + " differs on rank " +
-                       std::to_string(group_.rank()) + " of " + group_.name());
-        return;
-      }
-      if (outputs->front().view().numel() > 0 && !(outputs->front().at(0) == outputs->front().at(0))) {
-        complaints.add(name + " was not written on rank " + std::to_string(group_.rank()));
-      }
+    compare_gathers(complaints);
+    compare("scatter", scatters_, complaints);
+  }
+  void compare_gathers(Complaints& complaints) { compare("gather", gathers_, complaints); }
+
+ private:
+  void compare(const std::string& name, std::deque<Guarded>& outputs, Complaints& complaints) {
+    for (std::size_t round = 0; round < outputs.size(); ++round) {
+      outputs[round].download();
+      if (outputs[round].bytes() == outputs.front().bytes()) continue;
+      complaints.add(name + " of round " + std::to_string(round) + " differs on rank " +
+                     std::to_string(group_.rank()) + " of " + group_.name());
+      return;
+    }
+    if (outputs.front().view().numel() > 0 && !(outputs.front().at(0) == outputs.front().at(0))) {
+      complaints.add(name + " was not written on rank " + std::to_string(group_.rank()));
     }
   }
 
- private:
   Group& group_;
   int dim_;
   std::deque<Guarded> a_, b_, gathers_, scatters_;
   std::vector<TensorView> a_views_, b_views_, gather_views_;
 };
 
-Result<void> hold_a_moment(std::mt19937& random, Device& device, Stream& stream) {
-  auto side = device.side_stream(0);
-  if (!side) return tl::unexpected(side.error());
-  Stream* streams[] = {&stream, *side};
-  return streams[random() % 2]->sleep(std::chrono::microseconds(random() % 400));
+Result<void> hold_a_moment(std::mt19937& random, Stream& stream) {
+  return stream.sleep(std::chrono::microseconds(random() % 400));
 }
 
 class FusedOrder : public testing::TestWithParam<int> {};
@@ -114,9 +115,9 @@ TEST_P(FusedOrder, a_hundred_alternating_ops_under_skew) {
       Workbench bench(rank.device, rank.group, kRounds, dim);
       for (int round = 0; round < kRounds; ++round) {
         const Algorithm algorithm = round % 3 == 0 ? Algorithm::kSerial : Algorithm::kPipelined;
-        if (auto ok = hold_a_moment(random, rank.device, rank.stream); !ok) return ok;
+        if (auto ok = hold_a_moment(random, rank.stream); !ok) return ok;
         if (auto ok = bench.gather(round, algorithm, rank.stream); !ok) return ok;
-        if (auto ok = hold_a_moment(random, rank.device, rank.stream); !ok) return ok;
+        if (auto ok = hold_a_moment(random, rank.stream); !ok) return ok;
         if (auto ok = bench.scatter(round, algorithm, rank.stream); !ok) return ok;
       }
       if (auto done = rank.stream.synchronize(); !done) return done;
@@ -138,7 +139,7 @@ TEST_P(FusedOrder, two_streams_of_one_group) {
     for (int round = 0; round < kRounds; ++round) {
       Stream& first = round % 2 == 0 ? rank.stream : **other;
       Stream& second = round % 3 == 0 ? rank.stream : **other;
-      if (auto ok = hold_a_moment(random, rank.device, first); !ok) return ok;
+      if (auto ok = hold_a_moment(random, first); !ok) return ok;
       if (auto ok = bench.gather(round, Algorithm::kPipelined, first); !ok) return ok;
       if (auto ok = bench.scatter(round, Algorithm::kPipelined, second); !ok) return ok;
     }
@@ -176,6 +177,68 @@ TEST_P(FusedOverlappingGroups, work_side_by_side) {
     }
     if (auto done = rank.stream.synchronize(); !done) return done;
     for (Workbench& bench : benches) bench.compare_rounds(complaints);
+    return {};
+  });
+  EXPECT_EQ(complaints.text(), "");
+}
+
+std::vector<int> everybody(const Group& group) {
+  std::vector<int> ranks(static_cast<std::size_t>(group.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+// Each group has streams of its own: what one waits for never stands before the other's work.
+TEST_P(FusedOrder, two_groups_of_one_device_in_any_order) {
+  Complaints complaints;
+  test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+    constexpr int kRounds = 20;
+    std::vector<std::unique_ptr<Group>> groups;
+    std::vector<std::unique_ptr<Stream>> streams;
+    std::deque<Workbench> benches;
+    for (const char* name : {"one", "two"}) {
+      auto group = rank.group.subgroup(everybody(rank.group), name);
+      if (!group) return tl::unexpected(group.error());
+      groups.push_back(*std::move(group));
+      auto stream = rank.device.create_stream();
+      if (!stream) return tl::unexpected(stream.error());
+      streams.push_back(*std::move(stream));
+      benches.emplace_back(rank.device, *groups.back(), kRounds, 0);
+      // The first op of a problem is agreed on by the hosts, so all meet it in one order.
+      if (auto ok = benches.back().gather(0, Algorithm::kPipelined, *streams.back()); !ok) return ok;
+    }
+    for (int round = 1; round < kRounds; ++round) {
+      for (int i = 0; i < 2; ++i) {
+        const auto which = static_cast<std::size_t>((rank.group.rank() + i) % 2);
+        if (auto ok = benches[which].gather(round, Algorithm::kPipelined, *streams[which]); !ok) return ok;
+      }
+    }
+    for (std::size_t which = 0; which < 2; ++which) {
+      if (auto done = streams[which]->synchronize(); !done) return done;
+      benches[which].compare_gathers(complaints);
+    }
+    return {};
+  });
+  EXPECT_EQ(complaints.text(), "");
+}
+
+TEST_P(FusedOrder, a_group_that_ends_finishes_its_queued_ops) {
+  Complaints complaints;
+  test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+    for (const Algorithm algorithm : {Algorithm::kSerial, Algorithm::kPipelined}) {
+      auto group = rank.group.subgroup(everybody(rank.group), "brief");
+      if (!group) return tl::unexpected(group.error());
+      constexpr int kRounds = 3;
+      Workbench bench(rank.device, **group, kRounds, 0);
+      for (int round = 0; round < kRounds; ++round) {
+        if (auto ok = bench.gather(round, algorithm, rank.stream); !ok) return ok;
+        if (auto ok = bench.scatter(round, algorithm, rank.stream); !ok) return ok;
+        if (auto ok = rank.stream.sleep(std::chrono::milliseconds(10)); !ok) return ok;
+      }
+      group->reset();
+      if (auto done = rank.stream.synchronize(); !done) return done;
+      bench.compare_rounds(complaints);
+    }
     return {};
   });
   EXPECT_EQ(complaints.text(), "");

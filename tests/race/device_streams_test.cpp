@@ -64,14 +64,13 @@ TEST_F(DeviceStreams, PingPongThroughEvents) {
 TEST_F(DeviceStreams, ForkAndJoinThroughStreamWaits) {
   constexpr std::int64_t kTurns = 2000;
   const auto stream = make_stream();
-  const auto side = device_->side_stream();
-  ASSERT_TRUE(side.has_value());
+  const auto side = make_stream();
   std::int64_t sum = 0;
   for (std::int64_t i = 0; i < kTurns; ++i) {
     ASSERT_TRUE(add(*stream, &sum, 1));
-    ASSERT_TRUE((*side)->wait(*stream).has_value());
-    ASSERT_TRUE(add(**side, &sum, 1000));
-    ASSERT_TRUE(stream->wait(**side).has_value());
+    ASSERT_TRUE(side->wait(*stream).has_value());
+    ASSERT_TRUE(add(*side, &sum, 1000));
+    ASSERT_TRUE(stream->wait(*side).has_value());
   }
   ASSERT_TRUE(stream->synchronize().has_value());
   EXPECT_EQ(sum, kTurns * 1001);
@@ -200,19 +199,6 @@ TEST_F(DeviceStreams, OneEventSharedByRecordersAndWaiters) {
   stop = true;
   watcher.join();
   EXPECT_EQ(sum, 2000);
-}
-
-TEST_F(DeviceStreams, SideStreamsAreMadeByManyThreads) {
-  std::vector<std::thread> threads;
-  std::vector<Stream*> streams(4, nullptr);
-  for (std::size_t i = 0; i < streams.size(); ++i) {
-    threads.emplace_back(
-        [&, i] { streams[i] = device_->side_stream(static_cast<int>(i % 2)).value_or(nullptr); });
-  }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(streams[0], streams[2]);
-  EXPECT_EQ(streams[1], streams[3]);
-  EXPECT_NE(streams[0], streams[1]);
 }
 
 }  // namespace

@@ -65,12 +65,10 @@ class RecorderStream final : public Stream {
 class RecorderDevice final : public Device {
  public:
   explicit RecorderDevice(CallLog& log) : Device({DeviceKind::kCpu, 0}, Config{}), log_(log) {}
-  ~RecorderDevice() override { destroy_side_streams(); }
   [[nodiscard]] std::string description() const override { return "recorder"; }
   [[nodiscard]] bool is_host_accessible() const override { return true; }
-  /// The only stream that a schedule makes is its side stream.
   [[nodiscard]] Result<std::unique_ptr<Stream>> create_stream(int) override {
-    return std::make_unique<RecorderStream>(*this, "bk", log_);
+    return fail(ErrorCode::kInternal, "a schedule made a stream");
   }
   [[nodiscard]] Result<std::unique_ptr<Event>> create_event() override {
     return std::make_unique<RecorderEvent>();

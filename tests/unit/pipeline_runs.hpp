@@ -29,6 +29,7 @@ inline Recorded record_gather(int world, int rank, bool keep_own = true, bool in
   CallLog log;
   RecorderDevice device(log);
   RecorderStream current(device, "cur", log);
+  RecorderStream side(device, "bk", log);
   const std::int64_t total = 5 * world;
   std::vector<float> mine(15);
   std::vector<float> all(static_cast<std::size_t>(total * 3));
@@ -49,7 +50,7 @@ inline Recorded record_gather(int world, int rank, bool keep_own = true, bool in
                                   .consumer = consume,
                                   .trace = &recorded.trace};
   if (in_place) work.in_place = {&workspace, 0};
-  recorded.result = pipeline::gather_and_consume(work, workspace, current);
+  recorded.result = pipeline::gather_and_consume(work, workspace, {current, side});
   recorded.calls = joined(log);
   return recorded;
 }
@@ -60,6 +61,7 @@ inline Recorded record_scatter(int world, int rank) {
   CallLog log;
   RecorderDevice device(log);
   RecorderStream current(device, "cur", log);
+  RecorderStream side(device, "bk", log);
   std::vector<float> memory(static_cast<std::size_t>(world * 15));
   const TensorView stack = TensorView::contiguous(memory.data(), {world, 5, 3}, DType::kF32);
   RecorderHandle workspace(rank, world, pipeline::scatter_workspace_bytes(stack, 5 * world),
@@ -73,7 +75,7 @@ inline Recorded record_scatter(int world, int rank) {
   };
   recorded.result = pipeline::produce_and_all_to_all(
       {.stack = stack, .total = 5 * world, .producer = produce, .trace = &recorded.trace}, workspace,
-      current);
+      {current, side});
   recorded.calls = joined(log);
   return recorded;
 }

@@ -40,6 +40,7 @@ TEST(PipelineShapes, several_shards_travel_together_each_aligned) {
   test::CallLog log;
   test::RecorderDevice device(log);
   test::RecorderStream current(device, "cur", log);
+  test::RecorderStream side(device, "bk", log);
   std::vector<float> memory(64);
   // A 1-byte tensor of odd length before a 4-byte one: without padding the second would be misaligned.
   const std::vector<TensorView> gathered = {view_of(memory, {6, 5}, DType::kU8), view_of(memory, {6, 1})};
@@ -56,7 +57,7 @@ TEST(PipelineShapes, several_shards_travel_together_each_aligned) {
   };
   const auto result = pipeline::gather_and_consume(
       {.shards = shards, .gathered = gathered, .keep_own = false, .in_place = {}, .consumer = consume},
-      workspace, current);
+      workspace, {current, side});
   ASSERT_TRUE(result) << result.error().to_string();
   EXPECT_EQ(sources.size(), 3U);
 }
@@ -68,6 +69,7 @@ TEST(PipelineShapes, late_shards_are_short_or_empty) {
     test::CallLog log;
     test::RecorderDevice device(log);
     test::RecorderStream current(device, "cur", log);
+    test::RecorderStream side(device, "bk", log);
     std::vector<float> memory(256);
     const std::int64_t mine = shard_of(kTotal, kWorld, rank).size;
 
@@ -83,7 +85,7 @@ TEST(PipelineShapes, late_shards_are_short_or_empty) {
                                                 .keep_own = true,
                                                 .in_place = {},
                                                 .consumer = consume},
-                                               pieces, current);
+                                               pieces, {current, side});
     EXPECT_TRUE(result) << result.error().to_string();
 
     const TensorView stack = view_of(memory, {kWorld, mine, 3});
@@ -93,7 +95,7 @@ TEST(PipelineShapes, late_shards_are_short_or_empty) {
       return {};
     };
     result = pipeline::produce_and_all_to_all({.stack = stack, .total = kTotal, .producer = produce}, slots,
-                                              current);
+                                              {current, side});
     EXPECT_TRUE(result) << result.error().to_string();
   }
 }
@@ -102,6 +104,7 @@ TEST(PipelineShapes, what_does_not_fit_is_refused_before_anything_is_enqueued) {
   test::CallLog log;
   test::RecorderDevice device(log);
   test::RecorderStream current(device, "cur", log);
+  test::RecorderStream side(device, "bk", log);
   std::vector<float> memory(256);
   test::RecorderHandle workspace(0, 2, 256, 0, device);
   const auto consume = [](std::span<const TensorView>, int, Stream&) -> Result<void> { return {}; };
@@ -112,7 +115,7 @@ TEST(PipelineShapes, what_does_not_fit_is_refused_before_anything_is_enqueued) {
                                          .keep_own = true,
                                          .in_place = {},
                                          .consumer = consume},
-                                        workspace, current);
+                                        workspace, {current, side});
   };
   TensorView holes = view_of(memory, {2, 3});
   holes.strides = {4, 1};
@@ -123,7 +126,7 @@ TEST(PipelineShapes, what_does_not_fit_is_refused_before_anything_is_enqueued) {
       << "480 bytes in a workspace of 256";
   const auto scatter = [&](const TensorView& stack, std::int64_t total) {
     return pipeline::produce_and_all_to_all({.stack = stack, .total = total, .producer = produce}, workspace,
-                                            current);
+                                            {current, side});
   };
   EXPECT_EQ(scatter(view_of(memory, {3, 2, 3}), 4).error().code(), ErrorCode::kInternal);
   EXPECT_EQ(scatter(view_of(memory, {2, 1, 3}), 4).error().code(), ErrorCode::kInternal);

@@ -114,6 +114,7 @@ TEST(PipelineTrace, a_gather_that_breaks_off_still_joins_the_side_stream) {
   test::CallLog log;
   test::RecorderDevice device(log);
   test::RecorderStream current(device, "cur", log);
+  test::RecorderStream side(device, "bk", log);
   std::vector<float> memory(60);
   const TensorView gathered = TensorView::contiguous(memory.data(), {20, 3}, DType::kF32);
   const TensorView shard = gathered.narrow(0, 0, 5);
@@ -129,7 +130,7 @@ TEST(PipelineTrace, a_gather_that_breaks_off_still_joins_the_side_stream) {
                                                     .in_place = {},
                                                     .consumer = consume,
                                                     .trace = nullptr},
-                                                   workspace, current);
+                                                   workspace, {current, side});
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().text(), "enough");
   EXPECT_EQ(log.back(), "bk>cur") << test::joined(log);
@@ -139,6 +140,7 @@ TEST(PipelineTrace, a_scatter_that_breaks_off_still_joins_the_side_stream) {
   test::CallLog log;
   test::RecorderDevice device(log);
   test::RecorderStream current(device, "cur", log);
+  test::RecorderStream side(device, "bk", log);
   std::vector<float> memory(60);
   const TensorView stack = TensorView::contiguous(memory.data(), {4, 5, 3}, DType::kF32);
   test::RecorderHandle workspace(0, 4, pipeline::scatter_workspace_bytes(stack, 20), symm::kScatterChannel,
@@ -149,7 +151,7 @@ TEST(PipelineTrace, a_scatter_that_breaks_off_still_joins_the_side_stream) {
     return {};
   };
   const auto result = pipeline::produce_and_all_to_all(
-      {.stack = stack, .total = 20, .producer = produce, .trace = nullptr}, workspace, current);
+      {.stack = stack, .total = 20, .producer = produce, .trace = nullptr}, workspace, {current, side});
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().text(), "enough");
   EXPECT_EQ(log.back(), "bk>cur") << test::joined(log);

@@ -20,7 +20,7 @@ struct GroupOptions {
   int size = 1;
   std::string name = "world";
   std::shared_ptr<Store> store;
-  Config config;
+  Config config = {};
 };
 
 /// The ranks that run an op together. Every rank issues the group's ops in the same order; ops of one group
@@ -67,6 +67,11 @@ class Group {
     if (!slot) slot = make();
     return *static_cast<T*>(slot.get());
   }
+
+  /// `step` runs when the group ends, before any extension goes and while the other ranks can still be
+  /// reached. For work in streams that uses what lives with the group. It must not throw, and must end by
+  /// itself.
+  void before_end(std::function<void()> step);
 
   class Impl;
   [[nodiscard]] Impl& impl() const { return *impl_; }

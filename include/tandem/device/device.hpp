@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <tandem/base/config.hpp>
@@ -64,10 +63,6 @@ class Device {
   [[nodiscard]] Result<void> copy_from_host(const void* from, const TensorView& to);
   [[nodiscard]] Result<void> copy_to_host(const TensorView& from, void* to);
 
-  /// The library's own stream of this priority, made at first use; for work that runs beside the caller's
-  /// stream.
-  [[nodiscard]] Result<Stream*> side_stream(int priority = 0);
-
   /// The part of this backend that implements `Service`, or null. Service::kServiceName names it.
   template <class Service>
   [[nodiscard]] Service* service() const {
@@ -81,9 +76,6 @@ class Device {
 
  protected:
   Device(DeviceId id, const Config& config) : id_(id), config_(config) {}
-  /// Derived destructors call it first: side streams must end before what they run on.
-  void destroy_side_streams() { side_streams_.clear(); }
-
   // Arguments are checked; views are contiguous and not empty.
   virtual Result<Buffer> do_allocate(std::int64_t num_bytes) = 0;
   virtual Result<void> do_zero(void* data, std::int64_t num_bytes) = 0;
@@ -93,8 +85,6 @@ class Device {
  private:
   DeviceId id_;
   Config config_;
-  std::mutex side_streams_mutex_;
-  std::map<int, std::unique_ptr<Stream>> side_streams_;
   std::map<std::string_view, std::shared_ptr<void>> services_;
 };
 

@@ -18,7 +18,6 @@ namespace {
 class CpuDevice final : public Device {
  public:
   CpuDevice(int index, const Config& config) : Device({DeviceKind::kCpu, index}, config) {}
-  ~CpuDevice() override { destroy_side_streams(); }
 
   std::string description() const override {
     const int cores = usable_cores();
