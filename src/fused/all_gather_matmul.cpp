@@ -72,4 +72,15 @@ Result<OpReport> fused_all_gather_matmul(const AllGatherMatmulArgs& args, Group&
   return fused::run_op(*ready->plan, ready->op);
 }
 
+Result<OpReport> plan(const AllGatherMatmulArgs& args, Group& group, Stream& stream) {
+  TANDEM_TRY(group.status());
+  TANDEM_ASSIGN(const auto problem, fused::check(args, group, stream));
+  TANDEM_ASSIGN(const fused::OpPlan* plan, fused::plan_of(problem, group, stream.device()));
+  return fused::report_of(*plan);
+}
+
+Support can_run(const AllGatherMatmulArgs& args, Group& group, Stream& stream) {
+  return fused::support_of(plan(args, group, stream));
+}
+
 }  // namespace tandem

@@ -80,4 +80,15 @@ Result<OpReport> fused_matmul_reduce_scatter(const MatmulReduceScatterArgs& args
   return fused::run_op(*ready->plan, ready->op);
 }
 
+Result<OpReport> plan(const MatmulReduceScatterArgs& args, Group& group, Stream& stream) {
+  TANDEM_TRY(group.status());
+  TANDEM_ASSIGN(const auto problem, fused::check(args, group, stream));
+  TANDEM_ASSIGN(const fused::OpPlan* plan, fused::plan_of(problem, group, stream.device()));
+  return fused::report_of(*plan);
+}
+
+Support can_run(const MatmulReduceScatterArgs& args, Group& group, Stream& stream) {
+  return fused::support_of(plan(args, group, stream));
+}
+
 }  // namespace tandem

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tandem/base/error.hpp>
+#include <tandem/base/support.hpp>
 #include <tandem/fused/report.hpp>
 #include <tandem/symm/handle.hpp>
 
@@ -9,6 +10,13 @@
 #include "fused/op_memory.hpp"
 
 namespace tandem::fused {
+
+[[nodiscard]] inline OpReport report_of(const OpPlan& plan) {
+  return {plan.algorithm, plan.reason, plan.key};
+}
+[[nodiscard]] inline Support support_of(const Result<OpReport>& plan) {
+  return plan ? Support::yes() : Support::no(plan.error().text());
+}
 
 /// The last part of every fused op's road, behind its check, plan and memory: agree, enqueue by the plan's
 /// algorithm, report. `Op` has workspace_bytes(), enqueue_serial() and enqueue_pipelined().
@@ -22,7 +30,7 @@ template <class Op>
     return plan.algorithm == Algorithm::kSerial ? enqueue_serial(op, workspace)
                                                 : enqueue_pipelined(op, workspace);
   }));
-  return OpReport{plan.algorithm, plan.reason, plan.key};
+  return report_of(plan);
 }
 
 }  // namespace tandem::fused

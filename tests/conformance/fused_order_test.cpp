@@ -63,6 +63,24 @@ class Workbench {
     if (!report) return tl::unexpected(report.error());
     return {};
   }
+  /// What the first gather would run, told beforehand, is what it reports.
+  Result<void> plan_and_gather(Algorithm algorithm, Stream& stream, Complaints& complaints) {
+    const AllGatherMatmulArgs args{.a = a_views_[0],
+                                   .b = std::span(b_views_).first(1),
+                                   .gather_dim = dim_,
+                                   .gather_size = dim_ == 0 ? kRows : kColumns,
+                                   .out = std::span(gather_views_).first(1),
+                                   .algorithm = algorithm};
+    const auto planned = plan(args, group_, stream);
+    if (!planned) return tl::unexpected(planned.error());
+    if (!can_run(args, group_, stream)) complaints.add("can_run says no");
+    const auto ran = fused_all_gather_matmul(args, group_, stream);
+    if (!ran) return tl::unexpected(ran.error());
+    if (ran->algorithm != planned->algorithm || ran->reason != planned->reason || ran->key != planned->key) {
+      complaints.add("planned " + std::string(planned->reason) + ", ran " + std::string(ran->reason));
+    }
+    return {};
+  }
   Result<void> scatter(int round, Algorithm algorithm, Stream& stream) {
     MatmulReduceScatterArgs args{.a = std::span(a_views_).subspan(1, 1),
                                  .b = std::span(b_views_).subspan(1, 1),
@@ -218,6 +236,18 @@ TEST_P(FusedOrder, two_groups_of_one_device_in_any_order) {
       benches[which].compare_gathers(complaints);
     }
     return {};
+  });
+  EXPECT_EQ(complaints.text(), "");
+}
+
+TEST_P(FusedOrder, a_plan_says_what_will_run) {
+  Complaints complaints;
+  test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+    Workbench bench(rank.device, rank.group, 1, 0);
+    for (const Algorithm algorithm : {Algorithm::kAuto, Algorithm::kSerial, Algorithm::kPipelined}) {
+      if (auto ok = bench.plan_and_gather(algorithm, rank.stream, complaints); !ok) return ok;
+    }
+    return rank.stream.synchronize();
   });
   EXPECT_EQ(complaints.text(), "");
 }

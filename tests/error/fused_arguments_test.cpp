@@ -128,6 +128,8 @@ TEST(FusedArguments, all_gather_matmul_refuses) {
       for (const auto& change : changes) {
         AllGatherMatmulArgs args = arguments.good();
         change.make(args);
+        expect_error(plan(args, rank.group, rank.stream), change.code, change.text, complaints);
+        if (can_run(args, rank.group, rank.stream)) complaints.add("can_run says yes: " + change.text);
         expect_error(fused_all_gather_matmul(args, rank.group, rank.stream), change.code, change.text,
                      complaints);
       }
@@ -253,6 +255,8 @@ TEST(FusedArguments, matmul_reduce_scatter_refuses) {
       for (const auto& change : changes) {
         MatmulReduceScatterArgs args = arguments.good(0);
         change.make(args);
+        expect_error(plan(args, rank.group, rank.stream), change.code, change.text, complaints);
+        if (can_run(args, rank.group, rank.stream)) complaints.add("can_run says yes: " + change.text);
         expect_error(fused_matmul_reduce_scatter(args, rank.group, rank.stream), change.code, change.text,
                      complaints);
       }

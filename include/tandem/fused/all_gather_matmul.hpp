@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <tandem/base/error.hpp>
+#include <tandem/base/support.hpp>
 #include <tandem/base/tensor.hpp>
 #include <tandem/bootstrap/group.hpp>
 #include <tandem/device/stream.hpp>
@@ -42,6 +43,13 @@ struct AllGatherMatmulArgs {
 /// Source:  docs/design/schedules.md
 [[nodiscard]] Result<OpReport> fused_all_gather_matmul(const AllGatherMatmulArgs& args, Group& group,
                                                        Stream& stream);
+
+/// What this call would run here, and why; the decision is kept for the call itself. Local: nothing is
+/// enqueued, and no other rank hears of it. Errors: what is wrong with the arguments on this rank;
+/// kUnsupported with the reason.
+[[nodiscard]] Result<OpReport> plan(const AllGatherMatmulArgs& args, Group& group, Stream& stream);
+/// Whether plan() has an answer, and its error if not.
+[[nodiscard]] Support can_run(const AllGatherMatmulArgs& args, Group& group, Stream& stream);
 
 /// What out[i] must look like: memory order is gather-dim-major, as in PyTorch's op.
 /// Errors: kInvalidArgument when a, b[i], gather_dim and gather_size do not fit.

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <tandem/base/error.hpp>
+#include <tandem/base/support.hpp>
 #include <tandem/base/tensor.hpp>
 #include <tandem/bootstrap/group.hpp>
 #include <tandem/coll/collectives.hpp>
@@ -35,6 +36,10 @@ struct MatmulReduceScatterArgs {
 /// Source:  docs/design/schedules.md
 [[nodiscard]] Result<OpReport> fused_matmul_reduce_scatter(const MatmulReduceScatterArgs& args, Group& group,
                                                            Stream& stream);
+
+/// As for fused_all_gather_matmul.
+[[nodiscard]] Result<OpReport> plan(const MatmulReduceScatterArgs& args, Group& group, Stream& stream);
+[[nodiscard]] Support can_run(const MatmulReduceScatterArgs& args, Group& group, Stream& stream);
 
 /// What out must look like on rank `rank` of `world`. Errors: kInvalidArgument when a, b and dim do not fit.
 [[nodiscard]] Result<Layout> output_layout(const MatmulReduceScatterArgs& args, int world, int rank);
