@@ -56,7 +56,6 @@ struct BenchFlags {
   std::string config;
   BenchCounts counts;
   int link_delay_us = -1;
-  bool graph = false;
   JobFlags job;
 };
 
@@ -94,12 +93,16 @@ class BenchCommand : public Command {
   nlohmann::json run_rank(const RankContext& context, const Config& config) override;
 
  private:
-  void check_flags(const Machine& machine) const;
+  void check_flags(const JobPlace& place) const;
   [[nodiscard]] bool is_product_only() const { return flags_.op == "mm"; }
   [[nodiscard]] double scale() const;
+  /// As asked for, or what the machine can take.
+  [[nodiscard]] std::string scale_text() const {
+    return !flags_.scale.empty() ? flags_.scale : on_gpus_ ? "1" : "1/8";
+  }
   [[nodiscard]] std::vector<GemmSizes> sizes(bool gathers) const;
   [[nodiscard]] std::vector<BenchRow> rows(int ranks) const;
-  void print_heading(const Invocation& invocation, int ranks) const;
+  void print_heading(const Invocation& invocation, const JobPlace& place) const;
   /// The simulated link: the flag, or what the environment says.
   [[nodiscard]] std::chrono::microseconds link_of(const Config& config) const {
     return flags_.link_delay_us >= 0 ? std::chrono::microseconds(flags_.link_delay_us) : config.link_delay;
@@ -108,6 +111,7 @@ class BenchCommand : public Command {
   static void print_link_verdict(const nlohmann::json& row, std::chrono::microseconds link);
 
   BenchFlags flags_;
+  bool on_gpus_ = false;
 };
 
 void BenchCommand::define(CLI::App& app) {
@@ -132,16 +136,16 @@ void BenchCommand::define(CLI::App& app) {
                  "simulated link: each copy from a peer takes so long first");
   app.add_option("--json", flags_.json, "append a JSON row per line to this file")->type_name("FILE");
   app.add_option("--config", flags_.config, "kernel config (CUDA)");
-  app.add_flag("--graph", flags_.graph, "time captured replays (CUDA)");
+  app.add_flag("--graph", flags_.counts.graph, "time captured replays (CUDA)");
   flags_.job.define(app);
   problem_stands_alone(app, {"--m", "--n", "--k", "--dtype", "--algorithm", "--preset"});
 }
 
-void BenchCommand::check_flags(const Machine& machine) const {
-  flags_.job.check(machine);
-  if (flags_.graph) not_supported("--graph: CPU streams cannot be captured; leave it out");
+void BenchCommand::check_flags(const JobPlace& place) const {
+  if (flags_.counts.graph && place.placement.kind == DeviceKind::kCpu)
+    not_supported("--graph: CPU streams cannot be captured; leave it out");
   if (!flags_.config.empty())
-    not_supported(fmt::format("--config {}: CPU kernels have no configs; leave it out", flags_.config));
+    not_supported(fmt::format("--config {}: no kernel here has configs; leave it out", flags_.config));
   if (flags_.counts.iterations < 1 || flags_.counts.warmup < 0) {
     bad_input(fmt::format("--iterations {} --warmup {}: need at least 1 and 0", flags_.counts.iterations,
                           flags_.counts.warmup));
@@ -157,7 +161,7 @@ void BenchCommand::check_flags(const Machine& machine) const {
 }
 
 double BenchCommand::scale() const {
-  return parse_scale(flags_.scale.empty() ? "1/8" : flags_.scale);
+  return parse_scale(scale_text());
 }
 
 std::vector<GemmSizes> BenchCommand::sizes(bool gathers) const {
@@ -219,13 +223,14 @@ std::vector<BenchRow> BenchCommand::rows(int ranks) const {
   return rows;
 }
 
-void BenchCommand::print_heading(const Invocation& invocation, int ranks) const {
+void BenchCommand::print_heading(const Invocation& invocation, const JobPlace& place) const {
   const Machine& machine = invocation.machine;
-  fmt::print("{}\n", flags_.job.heading(machine, ranks));
+  fmt::print("{}\n", place.heading);
   fmt::print("# tandem {}{}{}, {}\n", kVersion, *kCommit ? " commit " : "", kCommit, date_utc());
+  if (on_gpus_) fmt::print("# GPUs: {}\n", fmt::join(gpu_states(), "; "));
   fmt::print("# {}, {} cores, Linux {}\n", machine.cpu_model, machine.usable_cores(), machine.kernel_release);
   if (!flags_.preset.empty()) {
-    fmt::print("# preset {} at scale {}\n", flags_.preset, flags_.scale.empty() ? "1/8" : flags_.scale);
+    fmt::print("# preset {} at scale {}\n", flags_.preset, scale_text());
   }
   if (const auto link = link_of(invocation.config); link.count() > 0)
     fmt::print("# simulated link: {} us for each copy from a peer\n", link.count());
@@ -267,17 +272,20 @@ void BenchCommand::print_link_verdict(const nlohmann::json& row, std::chrono::mi
 }
 
 int BenchCommand::launch(const Invocation& invocation) {
-  check_flags(invocation.machine);
-  const int ranks = flags_.job.chosen_ranks(invocation.machine, flags_.problem);
+  const JobPlace place = flags_.job.choose(invocation.machine, flags_.problem);
+  check_flags(place);
+  on_gpus_ = place.placement.kind == DeviceKind::kCuda;
+  const int ranks = place.ranks;
   const std::vector<BenchRow> rows = this->rows(ranks);
   const RowFile file(flags_.json);
-  print_heading(invocation, ranks);
+  print_heading(invocation, place);
   std::vector<double> speedups;
   std::string first_wrong;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto tell_row = [&](Store& store) { send_to_ranks(store, kRowKey, i); };
-    const auto results = run_job({ranks, invocation.arguments, tell_row}, invocation.interrupts);
-    nlohmann::json row = summarize(rows[i], results);
+    const auto results =
+        run_job({ranks, invocation.arguments, place.placement, tell_row}, invocation.interrupts);
+    nlohmann::json row = summarize(rows[i], flags_.counts.graph, results);
     print_row(row);
     print_link_verdict(row, link_of(invocation.config));
     if (row.at("wrong") != 0) {
@@ -289,6 +297,11 @@ int BenchCommand::launch(const Invocation& invocation) {
                         culprit->at("first_wrong").template get<std::string>());
       }
       continue;  // a wrong answer has no time
+    }
+    if (on_gpus_) {
+      row["gpu"] = invocation.machine.gpus.front();
+      row["gpu_states"] = gpu_states();
+      row["loopback"] = place.placement.loopback;
     }
     row["cpu"] = invocation.machine.cpu_model;
     row["cores"] = invocation.machine.usable_cores();
@@ -315,6 +328,7 @@ nlohmann::json BenchCommand::run_rank(const RankContext& context, const Config& 
   Config own = config;
   own.link_delay = link_of(config);
   const Session session(context, own, "bench");
+  on_gpus_ = session.placement().kind == DeviceKind::kCuda;
   const auto idx = receive(context, kRowKey).get<std::size_t>();
   return measure(rows(context.size)[idx], flags_.counts, session);
 }

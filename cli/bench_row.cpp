@@ -13,6 +13,7 @@
 #include "failure.hpp"
 #include "rank_op.hpp"
 #include "reference.hpp"
+#include "stopwatch.hpp"
 #include "timing.hpp"
 
 namespace tandem::cli {
@@ -29,7 +30,8 @@ class RowRunner {
   /// The same product in one piece a rank, as a schedule computes it, with nothing to wait for.
   void product_in_chunks();
   void communication();
-  void op(Algorithm algorithm) { report_ = op_.call(algorithm); }
+  void op(Algorithm algorithm) { op_.call(algorithm); }
+  void fused() { fused_report_ = op_.call(row_.problem.algorithm); }
 
   void poison() const { op_.poison(); }
   /// Counts wrong elements of the op's results after a run.
@@ -37,7 +39,8 @@ class RowRunner {
   /// Makes the results that are there the ones to compare with, after checking samples of them against f64.
   void accept_serial();
 
-  [[nodiscard]] const OpReport& report() const { return report_; }
+  /// Of the last fused(); a replay leaves it as it is.
+  [[nodiscard]] const OpReport& fused_report() const { return fused_report_; }
   [[nodiscard]] const Wrong& wrong() const { return wrong_; }
 
  private:
@@ -53,7 +56,7 @@ class RowRunner {
   std::vector<GuardedTensor> products_;
   GuardedTensor collected_;
   std::vector<std::vector<std::byte>> serial_bytes_;
-  OpReport report_;
+  OpReport fused_report_;
   Wrong wrong_;
 };
 
@@ -70,7 +73,8 @@ RowRunner::RowRunner(const BenchRow& row, const Session& session)
   const Dims matrix{row.m(), row.k()};
   if (problem.op == Op::kAllGatherMatmul) {
     gathered_ = GuardedTensor(session.device(), matrix, problem.dtype);
-    generate({problem.seed, matrix}, gathered_.view());
+    generate({problem.seed, matrix}, gathered_.host());
+    gathered_.upload();
     collected_ = GuardedTensor(session.device(), moved_first(problem.a, problem.dim), problem.dtype);
   } else {
     Dims sizes = problem.result_sizes(0);
@@ -117,32 +121,29 @@ void RowRunner::communication() {
 void RowRunner::check_samples() {
   for (int i = 0; i < static_cast<int>(op_.outputs().size()); ++i) {
     compare_samples(row_.problem, i, window_of_result(row_.problem, i, session_.rank()),
-                    op_.outputs()[static_cast<std::size_t>(i)].view(), kNumSamples, wrong_);
+                    op_.outputs()[static_cast<std::size_t>(i)].host(), kNumSamples, wrong_);
   }
 }
 
 void RowRunner::accept_serial() {
+  op_.download();
   check_samples();
   serial_bytes_.clear();
   for (const GuardedTensor& out : op_.outputs()) {
-    const auto* begin = out.view().data_as<const std::byte>();
-    serial_bytes_.emplace_back(begin, begin + out.view().size_bytes());
+    const auto* begin = out.host().data_as<const std::byte>();
+    serial_bytes_.emplace_back(begin, begin + out.host().size_bytes());
   }
 }
 
 void RowRunner::check() {
+  op_.download_results();
   if (!op_.guards_intact()) wrong_.add("bytes beside a tensor were overwritten");
   // Slices of k add up one after the other when the last dim is gathered: other bits than one sum.
   if (row_.problem.op == Op::kAllGatherMatmul && row_.problem.dim_is_last()) return check_samples();
-  const auto size = static_cast<std::size_t>(size_bytes(row_.problem.dtype));
   for (std::size_t i = 0; i < serial_bytes_.size(); ++i) {
-    const auto* got = op_.outputs()[i].view().data_as<const std::byte>();
-    const auto& need = serial_bytes_[i];
-    if (std::memcmp(got, need.data(), need.size()) == 0) continue;
-    for (std::size_t at = 0; at < need.size(); at += size) {
-      if (std::memcmp(got + at, need.data() + at, size) == 0) continue;
-      wrong_.add(fmt::format("result {}, element {} in memory: other bits than serial's", i, at / size));
-    }
+    compare_runs(
+        {serial_bytes_[i], op_.outputs()[i].host(), row_.problem.k(), session_.placement().has_same_bits()},
+        fmt::format("result {} of serial and of this", i), wrong_);
   }
 }
 
@@ -152,13 +153,26 @@ struct Variant {
   std::function<void()> enqueue;
 };
 
+/// Every variant runs once as it is, so that nothing is new to the ranks, and is a recording from then on.
+void record_replays(std::vector<Variant>& variants, const Session& session, std::vector<Replay>& replays) {
+  replays.reserve(variants.size());  // the variants keep pointers to them
+  for (Variant& variant : variants) {
+    session.meet("bench");
+    variant.enqueue();
+    session.finish();
+    session.meet("bench");
+    const Replay& replay = replays.emplace_back(session, variant.enqueue);
+    variant.enqueue = [&replay] { replay.run(); };
+  }
+}
+
 std::vector<Variant> variants_of(const BenchRow& row, RowRunner& runner) {
   std::vector<Variant> variants{{"gemm", false, [&] { runner.whole_product(); }}};
   if (row.product_only) return variants;
   variants.push_back({"own_mm", false, [&] { runner.product_in_chunks(); }});
   variants.push_back({"comm", false, [&] { runner.communication(); }});
   variants.push_back({"serial", true, [&] { runner.op(Algorithm::kSerial); }});
-  variants.push_back({"fused", true, [&] { runner.op(row.problem.algorithm); }});
+  variants.push_back({"fused", true, [&] { runner.fused(); }});
   return variants;
 }
 
@@ -184,50 +198,43 @@ std::int64_t BenchRow::k() const {
 
 nlohmann::json measure(const BenchRow& row, const BenchCounts& counts, const Session& session) {
   RowRunner runner(row, session);
-  const std::vector<Variant> variants = variants_of(row, runner);
+  const Stopwatch stopwatch(session);
+  std::vector<Variant> variants = variants_of(row, runner);
   if (!row.product_only) {
     runner.op(Algorithm::kSerial);
     session.finish();
     runner.accept_serial();
   }
+  std::vector<Replay> replays;
+  if (counts.graph) record_replays(variants, session, replays);
   nlohmann::json times;
   for (const Variant& variant : variants) times[variant.name] = nlohmann::json::array();
-  times["host"] = nlohmann::json::array();
+  for (const char* host : {"host", "host_serial"}) times[host] = nlohmann::json::array();
   std::mt19937 random(20);  // the same on every rank, so that all take the same order
   std::vector<std::size_t> order(variants.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::string algorithm;
-  std::string reason;
   for (int round = -counts.warmup; round < counts.iterations; ++round) {
     std::shuffle(order.begin(), order.end(), random);
     for (const std::size_t which : order) {
       const Variant& variant = variants[which];
       if (variant.is_checked) runner.poison();
-      session.meet("bench");
-      const double start = now_us();
-      variant.enqueue();
-      const double enqueued = now_us();
-      session.finish();
-      const double end = now_us();
+      const OneTime time = stopwatch.time(variant.enqueue);
       if (variant.is_checked) runner.check();
-      const bool is_fused = std::strcmp(variant.name, "fused") == 0;
-      if (is_fused) {
-        algorithm = to_string(runner.report().algorithm);
-        reason = runner.report().reason;
-      }
       if (round < 0) continue;
-      times[variant.name].push_back(end - start);
-      if (is_fused) times["host"].push_back(enqueued - start);
+      times[variant.name].push_back(time.us);
+      if (std::strcmp(variant.name, "fused") == 0) times["host"].push_back(time.host_us);
+      if (std::strcmp(variant.name, "serial") == 0) times["host_serial"].push_back(time.host_us);
     }
   }
+  const OpReport& fused = runner.fused_report();
   return {{"times", times},
-          {"algorithm", algorithm},
-          {"reason", reason},
+          {"algorithm", row.product_only ? "" : to_string(fused.algorithm)},
+          {"reason", fused.reason},
           {"wrong", runner.wrong().count},
           {"first_wrong", runner.wrong().first}};
 }
 
-nlohmann::json summarize(const BenchRow& row, const std::vector<nlohmann::json>& results) {
+nlohmann::json summarize(const BenchRow& row, bool graph, const std::vector<nlohmann::json>& results) {
   const Problem& problem = row.problem;
   const auto typical = [&](const char* variant) {
     return median(slowest_rank(results, std::string("/times/") + variant));
@@ -241,10 +248,10 @@ nlohmann::json summarize(const BenchRow& row, const std::vector<nlohmann::json>&
                       {"k", row.k()},
                       {"dtype", to_string(problem.dtype)},
                       {"world", problem.ranks},
-                      {"graph", false},
+                      {"graph", graph},
                       {"t_gemm_us", t_gemm}};
   for (const char* key : {"algorithm", "t_own_mm_us", "t_comm_us", "t_serial_us", "t_fused_us", "host_us",
-                          "ect_us", "efficiency", "ceiling", "speedup"}) {
+                          "host_serial_us", "host_serial_us", "ect_us", "efficiency", "ceiling", "speedup"}) {
     json[key] = nullptr;
   }
   json["wrong"] = 0;
@@ -263,6 +270,7 @@ nlohmann::json summarize(const BenchRow& row, const std::vector<nlohmann::json>&
   json["t_serial_us"] = t_serial;
   json["t_fused_us"] = t_fused;
   json["host_us"] = typical("host");
+  json["host_serial_us"] = typical("host_serial");
   json["tflops"] = flops / t_fused * 1e-6;
   json["ect_us"] = ect;
   if (t_serial > t_gemm) json["efficiency"] = 1 - ect / (t_serial - t_gemm);

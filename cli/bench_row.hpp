@@ -26,6 +26,7 @@ struct BenchRow {
 struct BenchCounts {
   int warmup = 2;
   int iterations = 10;
+  bool graph = false;  ///< time replays of a recording
 };
 
 /// In a rank: times all variants of a row, interleaved and in a new order every round, and checks every
@@ -34,6 +35,7 @@ struct BenchCounts {
 
 /// In the launcher: the row of figures from what the ranks measured. Keys as in docs/cli.md; null where a
 /// figure does not apply.
-[[nodiscard]] nlohmann::json summarize(const BenchRow& row, const std::vector<nlohmann::json>& results);
+[[nodiscard]] nlohmann::json summarize(const BenchRow& row, bool graph,
+                                       const std::vector<nlohmann::json>& results);
 
 }  // namespace tandem::cli

@@ -58,6 +58,7 @@ void CaseRunner::run(const Problem& problem, const std::vector<Algorithm>& algor
     op.poison();
     op.call(Algorithm::kSerial);
     session_.finish();
+    op.download();
     remember_serial(op);
   }
   Tally& tally = tallies_[std::string(to_string(problem.op))];
@@ -73,6 +74,7 @@ bool CaseRunner::run_case(RankOp& op, const Reference& reference, Problem proble
   try {
     op.call(algorithm);
     session_.finish();
+    op.download();
   } catch (const Failure& failure) {
     if (failure.error().code() == ErrorCode::kUnsupported) {
       skip_reasons_.push_back(fmt::format("--problem {}: {}", to_line(problem), failure.error().text()));
@@ -97,14 +99,14 @@ bool CaseRunner::run_case(RankOp& op, const Reference& reference, Problem proble
 void CaseRunner::compare(const RankOp& op, const Reference& reference, Wrong& wrong) const {
   for (int i = 0; i < static_cast<int>(op.outputs().size()); ++i) {
     reference.compare(i, window_of_result(op.problem(), i, session_.rank()),
-                      op.outputs()[static_cast<std::size_t>(i)].view(), wrong);
+                      op.outputs()[static_cast<std::size_t>(i)].host(), wrong);
   }
-  if (op.gathered() != nullptr) reference.compare_gathered(op.gathered()->view(), wrong);
+  if (op.gathered() != nullptr) reference.compare_gathered(op.gathered()->host(), wrong);
 }
 
 void CaseRunner::remember_serial(const RankOp& op) {
   serial_bytes_.clear();
-  for (const GuardedTensor& out : op.outputs()) serial_bytes_.push_back(bytes_of(out.view()));
+  for (const GuardedTensor& out : op.outputs()) serial_bytes_.push_back(bytes_of(out.host()));
 }
 
 void CaseRunner::compare_with_serial(const RankOp& op, Wrong& wrong) const {
@@ -112,9 +114,9 @@ void CaseRunner::compare_with_serial(const RankOp& op, Wrong& wrong) const {
   // Slices of k add up one after the other when the last dim is gathered: other bits than one sum.
   if (problem.op == Op::kAllGatherMatmul && problem.dim_is_last()) return;
   for (std::size_t i = 0; i < serial_bytes_.size(); ++i) {
-    const TensorView& view = op.outputs()[i].view();
-    if (std::memcmp(view.data, serial_bytes_[i].data(), serial_bytes_[i].size()) == 0) continue;
-    wrong.add(fmt::format("result {} has other bits than serial's", i));
+    compare_runs(
+        {serial_bytes_[i], op.outputs()[i].host(), problem.k(), session_.placement().has_same_bits()},
+        fmt::format("result {} of serial and of this", i), wrong);
   }
 }
 
@@ -133,6 +135,7 @@ struct CheckFlags {
   std::vector<std::string> algorithms{"serial", "pipelined", "auto"};
   std::vector<int> ranks{1, 2, 3, 4, 8};
   std::string backend = "auto";
+  bool loopback = false;
 };
 
 class CheckCommand : public Command {
@@ -144,7 +147,7 @@ class CheckCommand : public Command {
  private:
   [[nodiscard]] SweepLists lists() const;
   /// Adds up what the ranks of one job found; prints a line.
-  void collect(int ranks, const std::vector<nlohmann::json>& results);
+  void collect(const Placement& placement, int ranks, const std::vector<nlohmann::json>& results);
   int conclude(const SweepLists& lists) const;
 
   CheckFlags flags_;
@@ -160,6 +163,8 @@ void CheckCommand::define(CLI::App& app) {
   app.add_option("--dtype", flags_.dtypes, "element types")->delimiter(',')->capture_default_str();
   app.add_option("--algorithm", flags_.algorithms, "algorithms")->delimiter(',')->capture_default_str();
   app.add_option("--backend", flags_.backend, "auto, cpu or cuda");
+  app.add_flag("--loopback", flags_.loopback,
+               "all ranks as threads on GPU 0, also where there are enough GPUs");
   problem_stands_alone(app, {"op", "--ranks", "--dtype", "--algorithm"});
 }
 
@@ -179,20 +184,22 @@ SweepLists CheckCommand::lists() const {
 }
 
 int CheckCommand::launch(const Invocation& invocation) {
-  JobFlags job;
-  job.backend = flags_.backend;
-  job.check(invocation.machine);
+  const Machine& machine = invocation.machine;
+  const Placement first = place(machine, flags_.backend, flags_.loopback, 1);
   const SweepLists lists = this->lists();
-  fmt::print("backend {}, {} cores\n", backend_and_why(invocation.machine, flags_.backend),
-             invocation.machine.usable_cores());
+  fmt::print("backend {}, {} cores\n", backend_and_why(machine, first, flags_.backend, 1),
+             machine.usable_cores());
   std::fflush(stdout);
   for (const int ranks : lists.ranks) {
-    collect(ranks, run_job({ranks, invocation.arguments, nullptr}, invocation.interrupts));
+    const Placement placement = place(machine, flags_.backend, flags_.loopback, ranks);
+    collect(placement, ranks,
+            run_job({ranks, invocation.arguments, placement, nullptr}, invocation.interrupts));
   }
   return conclude(lists);
 }
 
-void CheckCommand::collect(int ranks, const std::vector<nlohmann::json>& results) {
+void CheckCommand::collect(const Placement& placement, int ranks,
+                           const std::vector<nlohmann::json>& results) {
   Tally sum;
   // A case counts as run when every rank ran it, and as wrong when any rank found it wrong.
   for (const auto& [op, tally] : results[0].at("tallies").items()) {
@@ -214,7 +221,8 @@ void CheckCommand::collect(int ranks, const std::vector<nlohmann::json>& results
     for (const auto& line : result.at("wrong_lines")) wrong_lines_.push_back(line);
   }
   for (const auto& line : results[0].at("skip_reasons")) skip_reasons_.push_back(line);
-  fmt::print("ranks {}: {} cases run, {} skipped, {} wrong\n", ranks, sum.run, sum.skipped, sum.wrong);
+  fmt::print("ranks {}{}: {} cases run, {} skipped, {} wrong\n", ranks,
+             placement.loopback ? " (loopback)" : "", sum.run, sum.skipped, sum.wrong);
   std::fflush(stdout);
 }
 

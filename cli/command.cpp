@@ -15,28 +15,22 @@ nlohmann::json Command::run_rank(const RankContext& context, const Config&) {
 void JobFlags::define(CLI::App& app) {
   app.add_option("--ranks", ranks, "Number of ranks (processes); default: by the machine")->type_name("W");
   app.add_option("--backend", backend, "auto, cpu or cuda")->type_name("NAME");
+  app.add_flag("--loopback", loopback, "all ranks as threads on GPU 0; also what more ranks than GPUs get");
 }
 
-void JobFlags::check(const Machine& machine) const {
-  if (backend == "cuda") {
-    not_supported(machine.has_gpu_driver
-                      ? "backend cuda: this build has no CUDA backend; use --backend cpu"
-                      : "backend cuda: no GPU driver found on this machine; use --backend cpu");
-  }
-  if (backend != "auto" && backend != "cpu") {
-    bad_input(fmt::format("--backend '{}': need auto, cpu or cuda", backend));
-  }
-}
-
-int JobFlags::chosen_ranks(const Machine& machine, const std::string& problem) const {
-  const int by_input = problem.empty() ? default_ranks(machine) : parse_problem(problem).ranks;
-  const int chosen = ranks.value_or(by_input);
-  check_ranks(chosen, "--ranks");
-  return chosen;
-}
-
-std::string JobFlags::heading(const Machine& machine, int num_ranks) const {
-  return fmt::format("backend {}, {}", backend_and_why(machine, backend), ranks_and_why(machine, num_ranks));
+JobPlace JobFlags::choose(const Machine& machine, const std::string& problem) const {
+  const bool may_use_gpus = backend != "cpu";
+  const int by_input = problem.empty() ? default_ranks(machine, may_use_gpus) : parse_problem(problem).ranks;
+  JobPlace place;
+  place.ranks = ranks.value_or(by_input);
+  check_ranks(place.ranks, "--ranks");
+  place.placement = cli::place(machine, backend, loopback, place.ranks);
+  const bool on_cpu = place.placement.kind == DeviceKind::kCpu;
+  place.heading =
+      fmt::format("backend {}, {}", backend_and_why(machine, place.placement, backend, place.ranks),
+                  on_cpu ? ranks_and_why(machine, place.ranks)
+                         : fmt::format("{} rank{}", place.ranks, place.ranks == 1 ? "" : "s"));
+  return place;
 }
 
 void problem_stands_alone(CLI::App& app, const std::vector<std::string>& flags) {

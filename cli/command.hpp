@@ -35,18 +35,23 @@ class Command {
   virtual nlohmann::json run_rank(const RankContext& context, const Config& config);
 };
 
+/// How many ranks, and where.
+struct JobPlace {
+  int ranks = 1;
+  Placement placement;
+  std::string heading;  ///< "backend cpu (...), 4 ranks (...)": the first line of every report
+};
+
 /// The flags of every command that starts ranks.
 struct JobFlags {
   std::optional<int> ranks;  ///< unset: by the machine
   std::string backend = "auto";
+  bool loopback = false;
 
   void define(CLI::App& app);
-  /// Throws for a backend that is unknown (exit 2) or not built (exit 4).
-  void check(const Machine& machine) const;
-  /// The number asked for, or that of `problem` where there is one, or by the machine. Throws exit 2.
-  [[nodiscard]] int chosen_ranks(const Machine& machine, const std::string& problem = "") const;
-  /// "backend cpu (...), 4 ranks (...)": the first line of every report.
-  [[nodiscard]] std::string heading(const Machine& machine, int num_ranks) const;
+  /// Number and place of the ranks: as asked for, or as `problem` says where there is one, or by the machine.
+  /// Throws exit 2 for a backend or a number that makes no sense, exit 4 for one that is not there.
+  [[nodiscard]] JobPlace choose(const Machine& machine, const std::string& problem = "") const;
 };
 
 /// Refuses --problem beside flags whose values it holds: one of the two would be ignored.
@@ -57,5 +62,7 @@ void problem_stands_alone(CLI::App& app, const std::vector<std::string>& flags);
 [[nodiscard]] std::unique_ptr<Command> make_bench();
 [[nodiscard]] std::unique_ptr<Command> make_check();
 [[nodiscard]] std::unique_ptr<Command> make_doctor();
+/// In a rank: the names of the GPUs, or why there are none.
+[[nodiscard]] std::unique_ptr<Command> make_list_gpus();
 
 }  // namespace tandem::cli

@@ -112,8 +112,7 @@ class DoctorCommand : public Command {
 int DoctorCommand::launch(const Invocation& invocation) {
   Findings findings;
   const Machine& machine = invocation.machine;
-  fmt::print("backend {}, {}\n", backend_and_why(machine, "auto"),
-             ranks_and_why(machine, default_ranks(machine)));
+  fmt::print("{}\n", JobFlags().choose(machine).heading);
   show_machine(machine, findings);
   std::string device;
   findings.need("cpu device", cpu_device(invocation.config, device), "streams and products");
@@ -125,8 +124,10 @@ int DoctorCommand::launch(const Invocation& invocation) {
   findings.need("two ranks", two_ranks(invocation), "starting processes that meet in a group");
   findings.say("temp folder",
                fmt::format("{} (used only by jobs that other launchers start)", temp_folder()));
-  findings.say("GPU", machine.has_gpu_driver ? "driver found, but this build has no CUDA backend"
-                                             : "no driver found (/proc/driver/nvidia/version is not there)");
+  if (machine.gpus.empty()) findings.say("GPU", machine.why_no_gpu);
+  for (std::size_t i = 0; i < machine.gpus.size(); ++i) {
+    findings.say("GPU", fmt::format("{}: {}", i, machine.gpus[i]));
+  }
   findings.say("versions",
                fmt::format("tandem {}{}{}, gcc {}, libc {}, Linux {}, CLI11 {}, fmt {}.{}.{}, json {}.{}.{}",
                            kVersion, *kCommit ? " commit " : "", kCommit, __VERSION__, gnu_get_libc_version(),
@@ -142,7 +143,7 @@ int DoctorCommand::launch(const Invocation& invocation) {
 
 Support DoctorCommand::two_ranks(const Invocation& invocation) {
   try {
-    run_job({2, invocation.arguments, nullptr}, invocation.interrupts);
+    run_job({2, invocation.arguments, {}, nullptr}, invocation.interrupts);
     return Support::yes();
   } catch (const Failure& failure) {
     if (failure.exit_code() > kInterrupted) throw;

@@ -47,7 +47,10 @@ class Failure : public std::exception {
 /// The value, or a Failure with the library's error.
 template <class T>
 T take(Result<T> result) {
-  if (!result) throw Failure(exit_code_of(result.error()), std::move(result).error());
+  if (!result) {
+    const int exit_code = exit_code_of(result.error());
+    throw Failure(exit_code, std::move(result).error());
+  }
   if constexpr (!std::is_void_v<T>) return *std::move(result);
 }
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -77,9 +78,21 @@ Machine probe_machine() {
   return machine;
 }
 
-std::string backend_and_why(const Machine& machine, const std::string& asked) {
-  if (asked == "cpu") return "cpu (asked for)";
-  return machine.has_gpu_driver ? "cpu (this build has no CUDA backend)" : "cpu (no GPU driver found)";
+std::vector<std::string> gpu_states() {
+  constexpr const char* kCommand =
+      "nvidia-smi --query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu,pstate --format=csv,noheader "
+      "2>/dev/null";
+  std::vector<std::string> states;
+  std::FILE* pipe = ::popen(kCommand, "r");
+  if (pipe == nullptr) return states;
+  char line[256];
+  while (std::fgets(line, sizeof(line), pipe) != nullptr) {
+    std::string state(line);
+    while (!state.empty() && state.back() == '\n') state.pop_back();
+    states.push_back(std::move(state));
+  }
+  ::pclose(pipe);
+  return states;
 }
 
 std::string ranks_and_why(const Machine& machine, int ranks) {
@@ -90,7 +103,9 @@ std::string ranks_and_why(const Machine& machine, int ranks) {
                      cores == 1 ? "it" : "them");
 }
 
-int default_ranks(const Machine& machine) {
+int default_ranks(const Machine& machine, bool on_gpus) {
+  const auto num_gpus = static_cast<int>(machine.gpus.size());
+  if (on_gpus && num_gpus > 0) return num_gpus > 1 ? num_gpus : 4;
   return std::clamp(machine.usable_cores(), 4, 8);
 }
 

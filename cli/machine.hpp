@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace tandem::cli {
 
@@ -14,18 +15,22 @@ struct Machine {
   std::int64_t memory_bytes = 0;  ///< what the host has, or less by the control group's limit
   std::string kernel_release;
   bool has_gpu_driver = false;
+  std::vector<std::string> gpus;  ///< names of those that can be opened, by index
 
+  std::string why_no_gpu = "no GPU driver found";  ///< where `gpus` is empty
   /// Cores that ranks can really use at once; at least 1.
   [[nodiscard]] int usable_cores() const;
 };
 
 [[nodiscard]] Machine probe_machine();
 
-/// "cpu (no GPU driver found)".
-[[nodiscard]] std::string backend_and_why(const Machine& machine, const std::string& asked);
+/// What nvidia-smi says of each GPU now: clocks, power, temperature. Empty where it is not there.
+[[nodiscard]] std::vector<std::string> gpu_states();
+
 /// "4 ranks (2 cores: ranks share them)".
 [[nodiscard]] std::string ranks_and_why(const Machine& machine, int ranks);
-/// A number of ranks that shows overlap on this machine: one a core, within [4, 8].
-[[nodiscard]] int default_ranks(const Machine& machine);
+/// A number of ranks that shows overlap on this machine: one a GPU where there are several; else one a core,
+/// within [4, 8], or 4 on one GPU.
+[[nodiscard]] int default_ranks(const Machine& machine, bool on_gpus);
 
 }  // namespace tandem::cli

@@ -23,6 +23,7 @@ struct Subcommand {
   std::unique_ptr<Command> command;
 };
 
+constexpr const char* kListGpus = "list-gpus";  // for the tool itself
 constexpr const char* kNotBuiltYet[] = {"graph", "program", "trace", "tune"};
 
 std::vector<Subcommand> define_commands(CLI::App& app) {
@@ -39,6 +40,8 @@ std::vector<Subcommand> define_commands(CLI::App& app) {
   add("bench", "Times of an op, its product and its communication", make_bench());
   add("check", "Correctness sweep over ops, types, dims, algorithms and numbers of ranks", make_check());
   add("doctor", "What this machine allows and why not", make_doctor());
+  add(kListGpus, "", make_list_gpus());
+  subcommands.back().app->group("");  // hidden
   return subcommands;
 }
 
@@ -92,24 +95,30 @@ Command& parse(CLI::App& app, const std::vector<Subcommand>& subcommands, int ar
   return *chosen->command;
 }
 
-int run_as_rank(const RankContext& context, CLI::App& app, const std::vector<Subcommand>& subcommands,
-                int argc, char** argv) {
+int run_as_rank(const RankContext& context, int argc, char** argv) {
   // The launcher answers ^C for all of them; what it blocked for itself must not stay blocked here.
   std::signal(SIGINT, SIG_IGN);
   sigset_t none;
   sigemptyset(&none);
   pthread_sigmask(SIG_SETMASK, &none, nullptr);
-  try {
-    Command& command = parse(app, subcommands, argc, argv);
-    publish_result(context, command.run_rank(context, take(Config::from_environment())));
-    return kOk;
-  } catch (const Failure& failure) {
-    report_failure(context, failure.error());
-    return failure.exit_code();
-  } catch (const std::exception& error) {
-    report_failure(context, Error(ErrorCode::kInternal, error.what()));
-    return kFailed;
-  }
+  return work_as_ranks(context, [&](const RankContext& rank) {
+    // A command of its own for each rank, also for ranks that are threads.
+    CLI::App own_app;
+    const auto own = define_commands(own_app);
+    Command& command = parse(own_app, own, argc, argv);
+    return command.run_rank(rank, take(Config::from_environment()));
+  });
+}
+
+/// Names of the GPUs, or why there are none. Asked in a process of its own: this one starts others, and the
+/// CUDA runtime does not outlive that well.
+void probe_gpus(Machine& machine, Interrupts& interrupts) {
+  if (!machine.has_gpu_driver) return;
+  JobRequest request;
+  request.arguments = {kListGpus};
+  const nlohmann::json found = run_job(request, interrupts)[0];
+  machine.gpus = found.at("names").get<std::vector<std::string>>();
+  machine.why_no_gpu = found.at("why_not").get<std::string>();
 }
 
 int run_as_launcher(CLI::App& app, const std::vector<Subcommand>& subcommands, int argc, char** argv) {
@@ -118,17 +127,19 @@ int run_as_launcher(CLI::App& app, const std::vector<Subcommand>& subcommands, i
   auto config = Config::from_environment();
   if (!config) bad_input(config.error().text());
   Interrupts interrupts;
+  Machine machine = probe_machine();
+  probe_gpus(machine, interrupts);
   const int exit_code =
-      command.launch({{argv + 1, argv + argc}, *std::move(config), probe_machine(), interrupts});
+      command.launch({{argv + 1, argv + argc}, *std::move(config), std::move(machine), interrupts});
   check_report_written();
   return exit_code;
 }
 
 int run(int argc, char** argv) {
   const auto context = take(join_job(argc, argv));
+  if (context) return run_as_rank(*context, argc, argv);
   CLI::App app("Matrix products with their communication hidden inside", "tandem");
   const auto subcommands = define_commands(app);
-  if (context) return run_as_rank(*context, app, subcommands, argc, argv);
   try {
     return run_as_launcher(app, subcommands, argc, argv);
   } catch (const CLI::ParseError& help) {

@@ -3,11 +3,11 @@
 #include <cmath>
 #include <tandem/base/numeric.hpp>
 #include <tandem/base/shard.hpp>
-#include <tandem/cpu/launch.hpp>
 #include <tandem/fused/all_gather_matmul.hpp>
 #include <tandem/fused/matmul_reduce_scatter.hpp>
 
 #include "failure.hpp"
+#include "mlp_activation.hpp"
 #include "operands.hpp"
 
 namespace tandem::cli {
@@ -49,7 +49,13 @@ std::vector<double> MlpWeights::row_of_x(std::int64_t token) const {
   return values;
 }
 
-Mlp::Mlp(const MlpWeights& weights, const Session& session) : weights_(weights), session_(session) {
+Mlp::Mlp(const MlpWeights& weights, const Session& session)
+    : sizes_(weights.sizes),
+      session_(session),
+      x_(weights.x.view()),
+      gate_weights_(weights.gate.view()),
+      up_weights_(weights.up.view()),
+      down_weights_(weights.down.view()) {
   Device& device = session.device();
   const std::int64_t columns = weights.gate.view().size(1);
   const Dims inner{weights.sizes.tokens, columns};
@@ -58,6 +64,13 @@ Mlp::Mlp(const MlpWeights& weights, const Session& session) : weights_(weights),
   activated_ = GuardedTensor(device, inner, DType::kBF16);
   y_ = GuardedTensor(device, {weights.x.view().size(0), weights.sizes.hidden}, DType::kBF16);
   for (auto& mark : marks_) mark = take(device.create_event());
+  take(prepare_activation(device));
+  if (device.is_host_accessible()) return;
+  for (TensorView* operand : {&x_, &gate_weights_, &up_weights_, &down_weights_}) {
+    copies_.push_back(take(device.allocate_tensor(operand->sizes, operand->dtype)));
+    take(device.copy_from_host(operand->data, copies_.back().view()));
+    *operand = copies_.back().view();
+  }
 }
 
 MlpTimes Mlp::forward(Algorithm algorithm) {
@@ -65,6 +78,7 @@ MlpTimes Mlp::forward(Algorithm algorithm) {
   session_.meet("demo");
   enqueue(algorithm);
   session_.finish();
+  for (const GuardedTensor* tensor : results()) tensor->download();
   MlpTimes times{};
   for (int step = 0; step < kWholeMlp; ++step) {
     const auto idx = static_cast<std::size_t>(step);
@@ -77,42 +91,28 @@ MlpTimes Mlp::forward(Algorithm algorithm) {
 void Mlp::enqueue(Algorithm algorithm) {
   Stream& stream = session_.stream();
   Group& group = session_.group();
-  const std::array<TensorView, 2> projections{weights_.gate.view(), weights_.up.view()};
+  const std::array<TensorView, 2> projections{gate_weights_, up_weights_};
   const std::array<TensorView, 2> projected{gate_.view(), up_.view()};
   AllGatherMatmulArgs gather;
-  gather.a = weights_.x.view();
+  gather.a = x_;
   gather.b = projections;
-  gather.gather_size = weights_.sizes.tokens;
+  gather.gather_size = sizes_.tokens;
   gather.out = projected;
   gather.algorithm = algorithm;
 
   MatmulReduceScatterArgs scatter;
   scatter.a = std::span(&activated_.view(), 1);
-  scatter.b = std::span(&weights_.down.view(), 1);
+  scatter.b = std::span(&down_weights_, 1);
   scatter.out = y_.view();
   scatter.algorithm = algorithm;
 
   take(stream.record(*marks_[kGatherGateUp]));
   gather_report_ = take(fused_all_gather_matmul(gather, group, stream));
   take(stream.record(*marks_[kActivation]));
-  enqueue_activation();
+  take(enqueue_activation({gate_.view(), up_.view(), activated_.view()}, stream));
   take(stream.record(*marks_[kDownScatter]));
   scatter_report_ = take(fused_matmul_reduce_scatter(scatter, group, stream));
   take(stream.record(*marks_[kWholeMlp]));
-}
-
-void Mlp::enqueue_activation() {
-  const auto* gate = gate_.view().data_as<const BF16>();
-  const auto* up = up_.view().data_as<const BF16>();
-  auto* activated = activated_.view().data_as<BF16>();
-  const std::int64_t count = activated_.view().numel();
-  take(cpu::launch(session_.stream(), cpu::Task([=]() -> Result<void> {
-                     for (std::int64_t i = 0; i < count; ++i) {
-                       const float g = to_f32(gate[i]);
-                       activated[i] = to_bf16(g / (1.0F + std::exp(-g)) * to_f32(up[i]));
-                     }
-                     return {};
-                   })));
 }
 
 }  // namespace tandem::cli

@@ -55,14 +55,18 @@ class Mlp {
 
   /// This rank's gate, up and y, in that order.
   [[nodiscard]] std::array<const GuardedTensor*, 3> results() const { return {&gate_, &up_, &y_}; }
-  [[nodiscard]] const TensorView& y() const { return y_.view(); }
+  [[nodiscard]] const TensorView& y() const { return y_.host(); }
+  /// For compare_runs(): products in one element of y, and whether algorithms agree bit by bit.
+  [[nodiscard]] std::int64_t slack_k() const { return sizes_.intermediate; }
+  [[nodiscard]] bool has_same_bits() const { return session_.placement().has_same_bits(); }
 
  private:
   void enqueue(Algorithm algorithm);
-  void enqueue_activation();
 
-  const MlpWeights& weights_;
+  MlpSizes sizes_;
   const Session& session_;
+  std::vector<Tensor> copies_;  // of the weights, where the device cannot read the host's
+  TensorView x_, gate_weights_, up_weights_, down_weights_;
   GuardedTensor gate_;
   GuardedTensor up_;
   GuardedTensor activated_;
@@ -91,7 +95,6 @@ class MlpReference {
   void add_own_part(std::int64_t token, double* sums, double* squares) const;
 
   const MlpWeights& weights_;
-  const Session& session_;
   std::vector<std::int64_t> tokens_;
   const double* parts_;
 };

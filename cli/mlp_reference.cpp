@@ -59,7 +59,6 @@ std::int64_t MlpReference::bytes_needed(const MlpSizes& sizes, int world) {
 
 MlpReference::MlpReference(const MlpWeights& weights, const Session& session, const SharedBytes& shared)
     : weights_(weights),
-      session_(session),
       tokens_(sampled_tokens(weights.sizes, weights.world)),
       parts_(static_cast<const double*>(shared.data())) {
   const std::int64_t size = part_size(weights.sizes);

@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <mutex>
+#include <tandem/backend/backend.hpp>
 #include <thread>
 
 #include "failure.hpp"
+#include "loopback_store.hpp"
 
 namespace tandem::cli {
 namespace {
@@ -22,6 +25,8 @@ sigset_t awaited_signals() {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, kStopSignal}) sigaddset(&set, signal);
   return set;
 }
+
+constexpr const char* kSizeKey = "size";
 
 std::string result_key(int rank) {
   return fmt::format("result/{}", rank);
@@ -104,17 +109,19 @@ void Interrupts::check() const {
 std::vector<nlohmann::json> run_job(const JobRequest& request, Interrupts& interrupts) {
   interrupts.check();
   LaunchOptions options;
-  options.ranks = request.ranks;
+  options.ranks = request.placement.loopback ? 1 : request.ranks;
   options.arguments = request.arguments;
   const auto job = take(Job::start(options));
   interrupts.on_signal([&] {
-    for (int rank = 0; rank < request.ranks; ++rank) ::kill(job->pid(rank), SIGKILL);
+    for (int rank = 0; rank < options.ranks; ++rank) ::kill(job->pid(rank), SIGKILL);
   });
   struct TakeBack {
     Interrupts& interrupts;
     ~TakeBack() { interrupts.on_signal(nullptr); }
   } take_back{interrupts};
 
+  send_placement(job->store(), request.placement);
+  send_to_ranks(job->store(), kSizeKey, request.ranks);
   if (request.prepare) request.prepare(job->store());
   const auto outcome = job->wait(Deadline::never());
   interrupts.check();
@@ -125,6 +132,7 @@ std::vector<nlohmann::json> run_job(const JobRequest& request, Interrupts& inter
                   Error(error.code(), fmt::format("rank {}: {}", ended.first_failed, error.to_string())));
   }
   std::vector<nlohmann::json> results;
+  results.reserve(static_cast<std::size_t>(request.ranks));
   for (int rank = 0; rank < request.ranks; ++rank) {
     results.push_back(from_bytes(take(job->store().get(result_key(rank), soon()))));
   }
@@ -141,6 +149,47 @@ void send_to_ranks(Store& store, const std::string& key, const nlohmann::json& v
 
 nlohmann::json receive(const RankContext& context, const std::string& key) {
   return from_bytes(take(context.store->get(key, soon())));
+}
+
+namespace {
+
+/// `process` is the one that the launcher knows: a failure is reported as its own.
+int work_as_rank(const RankContext& process, const RankContext& context,
+                 const std::function<nlohmann::json(const RankContext&)>& work,
+                 std::atomic<bool>& is_reported) {
+  const auto fail_with = [&](const Error& error, int exit_code) {
+    if (!is_reported.exchange(true)) report_failure(process, error);
+    return exit_code;
+  };
+  try {
+    publish_result(context, work(context));
+    return kOk;
+  } catch (const Failure& failure) {
+    return fail_with(failure.error(), failure.exit_code());
+  } catch (const std::exception& error) {
+    return fail_with(Error(ErrorCode::kInternal, error.what()), kFailed);
+  }
+}
+
+}  // namespace
+
+int work_as_ranks(const RankContext& process, const std::function<nlohmann::json(const RankContext&)>& work) {
+  std::atomic<bool> is_reported{false};
+  if (!receive_placement(process).loopback) return work_as_rank(process, process, work, is_reported);
+  const int size = receive(process, kSizeKey);
+  prepare_shared_gpu();
+  const auto store = std::make_shared<LoopbackStore>(make_in_process_store(), process.store);
+  std::vector<int> exit_codes(static_cast<std::size_t>(size), kOk);
+  std::vector<std::thread> threads;
+  threads.reserve(static_cast<std::size_t>(size));
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      exit_codes[static_cast<std::size_t>(rank)] =
+          work_as_rank(process, {rank, size, store}, work, is_reported);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return *std::max_element(exit_codes.begin(), exit_codes.end());
 }
 
 }  // namespace tandem::cli

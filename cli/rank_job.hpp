@@ -7,6 +7,8 @@
 #include <tandem/bootstrap/launcher.hpp>
 #include <vector>
 
+#include "placement.hpp"
+
 namespace tandem::cli {
 
 /// While one exists, ^C and SIGTERM end the ranks of the running job instead of this process at once; the
@@ -32,6 +34,7 @@ class Interrupts {
 struct JobRequest {
   int ranks = 1;
   std::vector<std::string> arguments;
+  Placement placement;
   /// Puts what the ranks ask for into the store.
   std::function<void(Store&)> prepare;
 };
@@ -45,5 +48,10 @@ void publish_result(const RankContext& context, const nlohmann::json& result);
 // Small values from the launcher to the ranks.
 void send_to_ranks(Store& store, const std::string& key, const nlohmann::json& value);
 [[nodiscard]] nlohmann::json receive(const RankContext& context, const std::string& key);
+
+/// What a process of a job does: `work` once, or once for each rank of a loopback job, on threads of their
+/// own. Returns the exit code; the first failure is reported to the launcher.
+[[nodiscard]] int work_as_ranks(const RankContext& process,
+                                const std::function<nlohmann::json(const RankContext&)>& work);
 
 }  // namespace tandem::cli

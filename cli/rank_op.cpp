@@ -33,7 +33,8 @@ GuardedTensor RankOp::load(const OperandSource& source, const Operand& operand, 
   Dims sizes = sizes_of(problem_, operand);
   sizes[window.dim] = window.shard.size;
   GuardedTensor shard(session_.device(), sizes, problem_.dtype);
-  source.read(operand, window, shard.view());
+  source.read(operand, window, shard.host());
+  shard.upload();
   return shard;
 }
 
@@ -89,6 +90,21 @@ OpReport RankOp::call(Algorithm algorithm) {
 void RankOp::poison() const {
   for (const GuardedTensor& out : out_) out.poison();
   if (problem_.gathered) gathered_.poison();
+}
+
+void RankOp::download() const {
+  const auto each = [](const std::vector<GuardedTensor>& tensors) {
+    for (const GuardedTensor& tensor : tensors) tensor.download();
+  };
+  a_.download();
+  each(b_);
+  each(bias_);
+  download_results();
+}
+
+void RankOp::download_results() const {
+  for (const GuardedTensor& out : out_) out.download();
+  if (problem_.gathered) gathered_.download();
 }
 
 bool RankOp::guards_intact() const {

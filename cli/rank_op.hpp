@@ -17,7 +17,7 @@ class RankOp {
   /// Allocates and reads this rank's shards.
   RankOp(const Problem& problem, const Session& session, const OperandSource& source);
 
-  /// Enqueues the op; call Session::finish() before the outputs are read.
+  /// Enqueues the op; call Session::finish() and download() before the outputs are read.
   OpReport call(Algorithm algorithm);
 
   [[nodiscard]] const Problem& problem() const { return problem_; }
@@ -27,6 +27,10 @@ class RankOp {
   /// All of a, if the problem keeps it.
   [[nodiscard]] const GuardedTensor* gathered() const { return problem_.gathered ? &gathered_ : nullptr; }
 
+  /// Brings what a finished call has written, and the canaries, to where the host sees them.
+  void download() const;
+  /// The results only: for large operands that are checked often.
+  void download_results() const;
   /// Poisons whatever the next call has to write.
   void poison() const;
   /// Whether nothing beside the tensors was written.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <tandem/base/convert.hpp>
 
 #include "failure.hpp"
@@ -151,6 +152,32 @@ void Reference::compare_gathered(const TensorView& gathered, Wrong& wrong) const
     const double got = element_as_f64(gathered, element);
     const double need = a_[static_cast<std::size_t>(element)];
     if (got != need) wrong.add(fmt::format("gathered a, element {}: got {}, need {}", element, got, need));
+  }
+}
+
+void compare_runs(const TwoRuns& runs, const std::string& what, Wrong& wrong) {
+  const auto* second = runs.second.data_as<const std::byte>();
+  if (std::memcmp(runs.first.data(), second, runs.first.size()) == 0) return;
+  const auto size = static_cast<std::size_t>(size_bytes(runs.second.dtype));
+  const auto count = static_cast<std::int64_t>(runs.first.size() / size);
+  const auto flat = [&](const std::byte* data) {
+    return TensorView::contiguous(const_cast<std::byte*>(data), {count}, runs.second.dtype);
+  };
+  const TensorView old_values = flat(runs.first.data());
+  const TensorView new_values = flat(second);
+  const double u = unit_roundoff(runs.second.dtype);
+  // Operands lie within [-1, 1), so that k products come to a few times sqrt(k), and their sums in f32 to as
+  // many roundings.
+  const double slack =
+      8 * std::ldexp(1.0, -24) * static_cast<double>(runs.k) + smallest_rounding(runs.second.dtype);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto at = static_cast<std::size_t>(i) * size;
+    if (std::memcmp(runs.first.data() + at, second + at, size) == 0) continue;
+    const double before = element_as_f64(old_values, i);
+    const double after = element_as_f64(new_values, i);
+    const double allowed = runs.same_bits ? -1 : 4 * u * std::max(std::abs(before), std::abs(after)) + slack;
+    if (std::abs(before - after) <= allowed) continue;
+    wrong.add(fmt::format("{}, element {} in memory: {} in one run, {} in another", what, i, before, after));
   }
 }
 

@@ -40,6 +40,18 @@ struct Wrong {
 void compare_samples(const Problem& problem, int i, const Window& window, const TensorView& part,
                      std::int64_t num_samples, Wrong& wrong);
 
+/// A result of two runs that should agree, in host memory; `first` has the bytes of `second`, in memory
+/// order.
+struct TwoRuns {
+  std::span<const std::byte> first;
+  TensorView second;
+  std::int64_t k = 0;  ///< products in one element
+  bool same_bits = true;
+};
+/// Adds what differs: any bit; or, where the sums may have been taken in another order, more than that
+/// explains.
+void compare_runs(const TwoRuns& runs, const std::string& what, Wrong& wrong);
+
 /// A problem's operands as a whole, in f64, for checking every element of small results.
 class Reference {
  public:

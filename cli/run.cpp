@@ -208,19 +208,20 @@ void RunCommand::define(CLI::App& app) {
 }
 
 int RunCommand::launch(const Invocation& invocation) {
-  flags_.job.check(invocation.machine);
-  const int ranks = flags_.job.chosen_ranks(invocation.machine, flags_.problem);
+  const JobPlace place = flags_.job.choose(invocation.machine, flags_.problem);
+  const int ranks = place.ranks;
   const Inputs inputs = read_inputs(flags_, ranks);
   const Problem& problem = inputs.problem;
   check_outputs(flags_, problem.n.size());
 
-  fmt::print("{}\n", flags_.job.heading(invocation.machine, ranks));
+  fmt::print("{}\n", place.heading);
   std::fflush(stdout);
   std::int64_t num_bytes = 0;
   (void)result_views(problem, nullptr, num_bytes);
   const SharedBytes shared(num_bytes);
   const auto publish = [&](Store& store) { shared.publish(store, kResultKey); };
-  const auto reports = run_job({ranks, invocation.arguments, publish}, invocation.interrupts);
+  const auto reports =
+      run_job({ranks, invocation.arguments, place.placement, publish}, invocation.interrupts);
 
   const auto results = result_views(problem, shared.data(), num_bytes);
   for (std::size_t i = 0; i < results.size(); ++i) {
@@ -265,6 +266,7 @@ nlohmann::json RunCommand::run_rank(const RankContext& context, const Config& co
   op.poison();
   const OpReport report = op.call(problem.algorithm);
   session.finish();
+  op.download();
 
   const SharedBytes shared = SharedBytes::open(*context.store, kResultKey);
   std::int64_t num_bytes = 0;
@@ -272,7 +274,7 @@ nlohmann::json RunCommand::run_rank(const RankContext& context, const Config& co
   for (int i = 0; i < static_cast<int>(results.size()); ++i) {
     const auto idx = static_cast<std::size_t>(i);
     const Window window = window_of_result(problem, i, context.rank);
-    take(convert(op.outputs()[idx].view(),
+    take(convert(op.outputs()[idx].host(),
                  results[idx].narrow(window.dim, window.shard.offset, window.shard.size)));
   }
   return {{"algorithm", to_string(report.algorithm)}, {"reason", report.reason}, {"key", report.key}};

@@ -18,7 +18,8 @@ bool all_equal(const std::byte* bytes, std::int64_t count, unsigned char expecte
 }  // namespace
 
 Session::Session(const RankContext& context, const Config& config, const std::string& name) {
-  device_ = take(open_device({DeviceKind::kCpu, 0}, config));
+  placement_ = receive_placement(context);
+  device_ = take(open_device(placement_.device_of(context.rank), config));
   group_ = take(Group::create({context.rank, context.size, name, context.store, config}));
   stream_ = take(device_->create_stream());
 }
@@ -38,26 +39,49 @@ void Session::finish() const {
   take(stream_->synchronize());
 }
 
-GuardedTensor::GuardedTensor(Device& device, const Dims& sizes, const Dims& strides, DType dtype) {
+GuardedTensor::GuardedTensor(Device& device, const Dims& sizes, const Dims& strides, DType dtype)
+    : device_(&device) {
   const std::int64_t num_bytes = numel(sizes) * tandem::size_bytes(dtype);
   buffer_ = take(device.allocate(num_bytes + 2 * kGuardBytes));
-  if (!device.is_host_accessible()) not_supported("the tool needs a device whose memory the host can read");
-  std::memset(buffer_.data(), kGuardByte, static_cast<std::size_t>(num_bytes + 2 * kGuardBytes));
+  if (!device.is_host_accessible()) {
+    image_ = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(buffer_.size_bytes()));
+  }
+  std::memset(host_block(), kGuardByte, static_cast<std::size_t>(buffer_.size_bytes()));
   view_ = {static_cast<std::byte*>(buffer_.data()) + kGuardBytes, sizes, strides, dtype, device.id()};
+  host_ = view_;
+  if (image_) {
+    host_.data = host_block() + kGuardBytes;
+    host_.device = DeviceId{};
+  }
+  upload();
+}
+
+std::byte* GuardedTensor::host_block() const {
+  return image_ ? image_.get() : static_cast<std::byte*>(buffer_.data());
+}
+
+TensorView GuardedTensor::block() const {
+  return TensorView::contiguous(buffer_.data(), {buffer_.size_bytes()}, DType::kU8, view_.device);
+}
+
+void GuardedTensor::download() const {
+  if (image_) take(device_->copy_to_host(block(), image_.get()));
+}
+
+void GuardedTensor::upload() const {
+  if (image_) take(device_->copy_from_host(image_.get(), block()));
 }
 
 void GuardedTensor::poison() const {
-  std::memset(view_.data, 0xff, static_cast<std::size_t>(view_.size_bytes()));
+  std::memset(host_.data, 0xff, static_cast<std::size_t>(host_.size_bytes()));
+  upload();
 }
 
 bool GuardedTensor::guards_intact() const {
-  const auto* begin = static_cast<const std::byte*>(buffer_.data());
+  if (device_ == nullptr) return true;
+  const std::byte* begin = host_block();
   return all_equal(begin, kGuardBytes, kGuardByte) &&
-         all_equal(begin + kGuardBytes + view_.size_bytes(), kGuardBytes, kGuardByte);
-}
-
-bool GuardedTensor::same_bytes(const GuardedTensor& other) const {
-  return std::memcmp(view_.data, other.view_.data, static_cast<std::size_t>(view_.size_bytes())) == 0;
+         all_equal(begin + buffer_.size_bytes() - kGuardBytes, kGuardBytes, kGuardByte);
 }
 
 }  // namespace tandem::cli

@@ -6,6 +6,9 @@
 #include <tandem/bootstrap/group.hpp>
 #include <tandem/bootstrap/launcher.hpp>
 #include <tandem/device/device.hpp>
+#include <vector>
+
+#include "placement.hpp"
 
 namespace tandem::cli {
 
@@ -20,6 +23,7 @@ class Session {
   [[nodiscard]] Device& device() const { return *device_; }
   [[nodiscard]] Group& group() const { return *group_; }
   [[nodiscard]] Stream& stream() const { return *stream_; }
+  [[nodiscard]] const Placement& placement() const { return placement_; }
 
   /// Blocks until every rank is here.
   void meet(std::string_view what) const;
@@ -29,14 +33,15 @@ class Session {
   void finish() const;
 
  private:
+  Placement placement_;
   // In this order: the stream ends first, then the group lets go of memory of the device.
   std::unique_ptr<Device> device_;
   std::unique_ptr<Group> group_;
   std::unique_ptr<Stream> stream_;
 };
 
-/// Tensor in the memory of a device, between two canaries. The tool reads it by pointer, as CPU devices
-/// allow.
+/// Tensor in the memory of a device, between two canaries. The tool sees it through host(): the memory itself
+/// where the host can read it, else an image that download() and upload() copy.
 class GuardedTensor {
  public:
   GuardedTensor() = default;
@@ -46,15 +51,24 @@ class GuardedTensor {
       : GuardedTensor(device, sizes, contiguous_strides(sizes), dtype) {}
 
   [[nodiscard]] const TensorView& view() const { return view_; }
+  [[nodiscard]] const TensorView& host() const { return host_; }
+  void download() const;
+  void upload() const;
+
   /// Sets every byte so that an element that is never written is seen (a NaN in every float type).
   void poison() const;
-  /// Whether nobody wrote beside the tensor.
+  /// Whether nobody wrote beside the tensor, as of the last download().
   [[nodiscard]] bool guards_intact() const;
-  [[nodiscard]] bool same_bytes(const GuardedTensor& other) const;
 
  private:
+  [[nodiscard]] std::byte* host_block() const;
+  [[nodiscard]] TensorView block() const;
+
+  Device* device_ = nullptr;
   Buffer buffer_;
+  std::unique_ptr<std::byte[]> image_;  ///< of the whole buffer; null where the host reads the memory itself
   TensorView view_;
+  TensorView host_;
 };
 
 }  // namespace tandem::cli

@@ -30,6 +30,10 @@ list(REVERSE link_order)
 list(TRANSFORM link_order PREPEND "-l" OUTPUT_VARIABLE link_flags)
 list(JOIN link_flags " " TANDEM_PC_LIBS)
 
+if(TANDEM_HAS_CUDA)
+  set(TANDEM_PC_CUDA_LIBS " -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt")
+endif()
+
 # Relative to the .pc file, so that an installed tree can be moved.
 file(RELATIVE_PATH TANDEM_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(${CMAKE_CURRENT_LIST_DIR}/tandem.pc.in ${PROJECT_BINARY_DIR}/tandem.pc @ONLY)

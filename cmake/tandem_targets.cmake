@@ -6,7 +6,9 @@ set(TANDEM_WARNINGS -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror -Wno-maybe
 # Flags that every target of the project has.
 add_library(tandem_options INTERFACE)
 target_compile_features(tandem_options INTERFACE cxx_std_20)
-target_compile_options(tandem_options INTERFACE ${TANDEM_WARNINGS})
+target_compile_options(
+  tandem_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${TANDEM_WARNINGS}>"
+                           "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings;-Xcompiler=-Wall>")
 # fmt's headers alone: src/base/fmt.cpp compiles its one copy.
 get_target_property(fmt_headers fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
 target_include_directories(tandem_options SYSTEM INTERFACE ${fmt_headers})

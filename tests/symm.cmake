@@ -1,18 +1,39 @@
 tandem_test(unit symm_segment SOURCES unit/symm_segment_test.cpp DEPENDS symm_cpu LIBRARIES GTest::gtest_main)
 tandem_test(unit symm_exchange SOURCES unit/symm_exchange_test.cpp DEPENDS symm LIBRARIES GTest::gtest_main)
 tandem_test(unit symm_capture SOURCES unit/symm_capture_test.cpp DEPENDS backend LIBRARIES GTest::gtest_main)
+
+# Kernels of a user's own, on both backends.
+add_library(test_symm_kernels STATIC support/symm_kernels.cpp)
+target_link_libraries(test_symm_kernels PUBLIC tandem::backend PRIVATE tandem_options)
+target_include_directories(test_symm_kernels PUBLIC ${PROJECT_SOURCE_DIR}/tests)
+if(TANDEM_HAS_CUDA)
+  target_sources(test_symm_kernels PRIVATE support/symm_gpu_kernels.cpp support/symm_cuda_kernels.cu)
+  target_link_libraries(test_symm_kernels PRIVATE CUDA::cudart_static)
+  target_compile_options(test_symm_kernels PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;-Xptxas=--warn-on-spills>")
+else()
+  target_sources(test_symm_kernels PRIVATE support/symm_no_gpu_kernels.cpp)
+endif()
+
 foreach(part IN ITEMS memory signals)
   tandem_test(conformance symm_${part} SOURCES conformance/symm_${part}_test.cpp DEPENDS backend
-              LIBRARIES GTest::gtest_main)
+              LIBRARIES test_symm_kernels GTest::gtest_main)
 endforeach()
 tandem_test(error symm_arguments SOURCES error/symm_arguments_test.cpp DEPENDS backend LIBRARIES GTest::gtest_main)
-tandem_test(fault symm_timeout SOURCES fault/symm_timeout_test.cpp DEPENDS backend LIBRARIES GTest::gtest_main)
+tandem_test(fault symm_timeout SOURCES fault/symm_timeout_test.cpp DEPENDS backend
+            LIBRARIES test_symm_kernels GTest::gtest_main)
 tandem_test(race symm_signals SOURCES race/symm_signals_race_test.cpp DEPENDS backend LIBRARIES GTest::gtest_main)
 
 find_package(Python3 COMPONENTS Interpreter REQUIRED)
 add_test(NAME unit.symm_signal_pad_model
          COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/models/signal_pad.py)
 set_tests_properties(unit.symm_signal_pad_model PROPERTIES LABELS unit TIMEOUT 120)
+
+# No race detector sees device code: the orders are looked up in the PTX, and in that of mutants.
+if(TANDEM_HAS_CUDA)
+  add_test(NAME unit.symm_ptx_orders COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/unit/symm_ptx_orders_test.py
+                                             ${CMAKE_CUDA_COMPILER} ${PROJECT_SOURCE_DIR})
+  set_tests_properties(unit.symm_ptx_orders PROPERTIES LABELS unit TIMEOUT 120)
+endif()
 
 # The race detector must be silent about the real orders and report each relaxed one: else its silence says nothing.
 if(TANDEM_SANITIZE MATCHES thread)

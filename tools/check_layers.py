@@ -43,7 +43,7 @@ def allowed_modules(module):
     for below in MAY_INCLUDE[module]:
         allowed |= allowed_modules(below)
     if module in ("device", "symm", "gemm", "coll"):
-        allowed.add("cpu")
+        allowed |= {"cpu", "cuda"}
     return allowed
 
 
@@ -172,7 +172,8 @@ class Checker:
         """Every .cpp is named by some CMake file: what is not built is not tested."""
         cmake_files = [*self.root.glob("*/CMakeLists.txt"), *self.root.glob("src/**/CMakeLists.txt"),
                        *self.root.glob("tests/**/*.cmake"), *self.root.glob("tests/**/CMakeLists.txt"),
-                       *self.root.glob("cli/**/CMakeLists.txt"), *self.root.glob("examples/**/CMakeLists.txt")]
+                       *self.root.glob("cli/**/CMakeLists.txt"), *self.root.glob("examples/**/CMakeLists.txt"),
+                       *self.root.glob("bench/**/CMakeLists.txt")]
         texts = {cmake: expand_foreach(re.sub(r"#[^\n]*", "", cmake.read_text(encoding="utf-8")))
                  for cmake in set(cmake_files)}
         for path in sources:

@@ -1,11 +1,20 @@
 #include <tandem/backend/backend.hpp>
 
+#include <cstdlib>
+
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "coll/cpu/attach.hpp"
 #include "device/cpu/cpu_device.hpp"
 #include "gemm/cpu/attach.hpp"
 #include "symm/cpu/attach.hpp"
+#ifdef TANDEM_HAS_CUDA
+#include "coll/cuda/attach.hpp"
+#include "device/cuda/cuda_device.hpp"
+#include "device/cuda/device_names.hpp"
+#include "gemm/cuda/attach.hpp"
+#include "symm/cuda/attach.hpp"
+#endif
 
 namespace tandem {
 
@@ -18,10 +27,41 @@ Result<std::unique_ptr<Device>> open_device(DeviceId id, const Config& config) {
       coll::attach_cpu(*device);
       return device;
     }
-    case DeviceKind::kCuda:
+    case DeviceKind::kCuda: {
+#ifdef TANDEM_HAS_CUDA
+      TANDEM_ASSIGN(auto device, cuda::make_device(id.index, config));
+      TANDEM_TRY(symm::attach_cuda(*device));
+      TANDEM_TRY(gemm::attach_cuda(*device));
+      TANDEM_TRY(coll::attach_cuda(*device));
+      return device;
+#else
       break;
+#endif
+    }
   }
   return failf(ErrorCode::kUnsupported, "{}: this build has CPU devices only", to_string(id));
+}
+
+int count_cuda_devices() {
+#ifdef TANDEM_HAS_CUDA
+  return cuda::count_devices();
+#else
+  return 0;
+#endif
+}
+
+Result<std::vector<std::string>> list_cuda_devices() {
+#ifdef TANDEM_HAS_CUDA
+  return cuda::device_names();
+#else
+  return fail(ErrorCode::kUnsupported, "this build has no CUDA backend");
+#endif
+}
+
+void prepare_shared_gpu() {
+  constexpr int kKeep = 0;
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", kKeep);
+  ::setenv("CUDA_MODULE_LOADING", "EAGER", kKeep);
 }
 
 }  // namespace tandem

@@ -61,6 +61,8 @@ Result<Config> Config::from_environment() {
     }
     config.isa = std::move(isa);
   }
+  config.cublaslt_library = variable("TANDEM_CUBLASLT_LIBRARY");
+  config.nccl_library = variable("TANDEM_NCCL_LIBRARY");
   if (auto fault = variable("TANDEM_FAULT")) {
     const auto plan = FaultPlan::parse(*fault);
     if (!plan) return failf(ErrorCode::kInvalidArgument, "TANDEM_FAULT: {}", plan.error().text());

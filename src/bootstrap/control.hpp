@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -14,6 +15,8 @@ class Group;
 }
 
 namespace tandem::bootstrap {
+
+class ControlMemory;
 
 /// What somebody waits for: goes into errors, and into the group's control memory so that another rank's
 /// timeout can follow "waits for" to the rank at fault.
@@ -63,6 +66,16 @@ class Control {
   [[nodiscard]] virtual Result<void> agree(std::uint64_t sequence, const Fingerprint& mine,
                                            Deadline deadline) = 0;
 
+  /// The first half of agree(), for a host that must not wait for the others: posts this rank's fingerprint
+  /// and returns. Once every rank has posted, the call is compared inside whatever this rank calls next of
+  /// announce, agree, wait_agreed, refuse and compare_announced. Waits only for a free slot: while another
+  /// rank is 64 calls behind.
+  /// Errors: the group's, kMismatch of an earlier call among them; kTimeout naming the ranks behind.
+  [[nodiscard]] virtual Result<void> announce(std::uint64_t sequence, const Fingerprint& mine,
+                                              Deadline deadline) = 0;
+  /// Compares the announced calls that every rank has posted by now; never waits. Errors: the group's.
+  [[nodiscard]] virtual Result<void> compare_announced() = 0;
+
   /// Last sequence number whose agreement this rank has finished; for a host-side agreement that must come
   /// after those still queued on streams.
   [[nodiscard]] virtual Result<void> wait_agreed(std::uint64_t sequence, Deadline deadline) = 0;
@@ -71,6 +84,13 @@ class Control {
   /// the text at once instead of waiting. Does not poison this rank by itself. Waits for earlier agreements
   /// first.
   virtual void refuse(std::uint64_t sequence, const Error& why) = 0;
+
+  /// For waits that a device does by itself: poison the group with the error that wait() would have returned.
+  virtual void report_timeout(const WaitInfo& info, std::chrono::nanoseconds waited) = 0;
+  virtual void report_peer_left(const WaitInfo& info) = 0;
+
+  /// The mapping, for a device that reads the group's error and who has left. Outlives the group while held.
+  [[nodiscard]] virtual const std::shared_ptr<ControlMemory>& memory() const = 0;
 
   [[nodiscard]] virtual Result<void> status() const = 0;
   /// First cause wins; wakes every sleeper on every rank.

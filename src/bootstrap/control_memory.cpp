@@ -52,6 +52,18 @@ RankArea& ControlMemory::rank(int rank) const {
   return areas[rank];
 }
 
+std::span<std::byte> ControlMemory::bytes() const {
+  return {static_cast<std::byte*>(address_), total_bytes(num_ranks_)};
+}
+
+Result<ControlMemory::Attachment> ControlMemory::attachment(FunctionRef<Result<Attachment>()> make) {
+  const std::lock_guard lock(attachment_mutex_);
+  if (attachment_ == nullptr) {
+    TANDEM_ASSIGN(attachment_, make());
+  }
+  return attachment_;
+}
+
 Result<std::shared_ptr<ControlMemory>> ControlMemory::map(int fd, int num_ranks) {
   const std::size_t num_bytes = total_bytes(num_ranks);
   const int flags = fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED;
@@ -71,6 +83,7 @@ void ControlMemory::initialise(const ControlIdentity& identity, std::span<const 
     auto* area = new (&rank(r)) RankArea;
     area->process = processes[static_cast<std::size_t>(r)];
     area->agreed = identity.first_sequence - 1;
+    area->posted = identity.first_sequence - 1;
     for (AgreementSlot& slot : area->slots) slot.sequence = identity.first_sequence - 1;
   }
 }
@@ -122,6 +135,7 @@ Result<std::shared_ptr<ControlMemory>> ControlMemory::open(UniqueFd file, const 
 }
 
 ControlMemory::~ControlMemory() {
+  attachment_.reset();
   ::munmap(address_, total_bytes(num_ranks_));
 }
 

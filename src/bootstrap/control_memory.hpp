@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <tandem/base/error.hpp>
 #include <tandem/base/unique_fd.hpp>
 
+#include "base/function_ref.hpp"
 #include "bootstrap/control.hpp"
 #include "bootstrap/doorbell.hpp"
 #include "bootstrap/process_id.hpp"
@@ -36,7 +38,8 @@ struct alignas(64) AgreementSlot {
   std::uint32_t is_refusal = 0;
   Fingerprint fingerprint;
 };
-inline constexpr std::uint64_t kNumAgreementSlots = 4;
+/// As many calls a rank may be ahead of the slowest one.
+inline constexpr std::uint64_t kNumAgreementSlots = 64;
 
 /// One piece of what a rank gives to an exchange. The owner writes round n after every rank has taken round n
 /// - 1.
@@ -54,8 +57,10 @@ struct alignas(64) RankArea {
   std::atomic<std::uint32_t> left{0};
   ProcessId process;                     ///< written before the memory is shared
   std::atomic<std::uint64_t> agreed{0};  ///< last call whose agreement this rank has finished
+  std::atomic<std::uint64_t> posted{0};  ///< last call that this rank has put into a slot
   static constexpr int kNumWaits = 8;
   std::atomic<std::int32_t> waits_for[kNumWaits] = {};  ///< peer + 1 of a thread's wait, 0 if free
+  std::atomic<std::int32_t> device_waits_for{0};  ///< the same of a kernel's long wait; stored by the device
   AgreementSlot slots[kNumAgreementSlots];
   ExchangeSlot exchange;
 };
@@ -70,7 +75,7 @@ struct ControlIdentity {
 
 struct ControlHeader {
   static constexpr std::uint64_t kMagic = 0x74616e64656d4354;
-  static constexpr std::uint32_t kVersion = 1;
+  static constexpr std::uint32_t kVersion = 2;
   std::uint64_t magic = kMagic;
   std::uint32_t version = kVersion;
   ControlIdentity identity;
@@ -98,6 +103,12 @@ class ControlMemory {
   [[nodiscard]] ControlHeader& header() const { return *static_cast<ControlHeader*>(address_); }
   [[nodiscard]] int num_ranks() const { return num_ranks_; }
   [[nodiscard]] RankArea& rank(int rank) const;
+  [[nodiscard]] std::span<std::byte> bytes() const;
+
+  /// One object of a higher layer that lives as long as this mapping and ends before it; made by whoever asks
+  /// first, since ranks that are threads share the mapping. Thread-safe.
+  using Attachment = std::shared_ptr<void>;
+  [[nodiscard]] Result<Attachment> attachment(FunctionRef<Result<Attachment>()> make);
 
  private:
   ControlMemory(void* address, int num_ranks) : address_(address), num_ranks_(num_ranks) {}
@@ -105,6 +116,8 @@ class ControlMemory {
   void initialise(const ControlIdentity& identity, std::span<const ProcessId> processes);
 
   void* address_;
+  std::mutex attachment_mutex_;
+  Attachment attachment_;
   int num_ranks_;  // not read from the shared memory: bounds must not depend on what a peer writes
 };
 

@@ -11,11 +11,15 @@ std::string GroupControl::describe_rank(int rank) const {
 }
 
 int GroupControl::waited_for_by(int rank) const {
-  for (const auto& word : memory_->rank(rank).waits_for) {
+  const auto peer_in = [&](const std::atomic<std::int32_t>& word) {
     const int peer = word.load(std::memory_order_relaxed) - 1;
-    if (peer >= 0 && peer < size() && peer != rank) return peer;
+    return peer >= 0 && peer < size() && peer != rank ? peer : -1;
+  };
+  const RankArea& area = memory_->rank(rank);
+  for (const auto& word : area.waits_for) {
+    if (const int peer = peer_in(word); peer >= 0) return peer;
   }
-  return -1;
+  return peer_in(area.device_waits_for);
 }
 
 GroupControl::Culprit GroupControl::find_culprit(int peer) const {

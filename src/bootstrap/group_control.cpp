@@ -90,18 +90,25 @@ Result<void> GroupControl::wait_slowly(const Wait& wait) {
 }
 
 Result<void> GroupControl::give_up(const Wait& wait, Look result, Deadline::Clock::time_point started) {
-  const int peer = wait.info.peer;
-  if (result == Look::kPeerLeft) {
-    poison(Error(ErrorCode::kPeerLost, fmt::format("rank {} waited in {} for {}, which has left the group",
-                                                   rank(), wait.info.what, describe_rank(peer))),
-           peer);
-  }
-  if (result == Look::kExpired) {
-    const Culprit culprit = find_culprit(peer);
-    poison(Error(ErrorCode::kTimeout, describe_timeout(wait, Deadline::Clock::now() - started, culprit)),
-           culprit.rank);
-  }
+  if (result == Look::kPeerLeft) report_peer_left(wait.info);
+  if (result == Look::kExpired) report_timeout(wait, Deadline::Clock::now() - started);
   return status();
+}
+
+void GroupControl::report_peer_left(const WaitInfo& info) {
+  poison(Error(ErrorCode::kPeerLost, fmt::format("rank {} waited in {} for {}, which has left the group",
+                                                 rank(), info.what, describe_rank(info.peer))),
+         info.peer);
+}
+
+void GroupControl::report_timeout(const Wait& wait, std::chrono::nanoseconds waited) {
+  const Culprit culprit = find_culprit(wait.info.peer);
+  poison(Error(ErrorCode::kTimeout, describe_timeout(wait, waited, culprit)), culprit.rank);
+}
+
+void GroupControl::report_timeout(const WaitInfo& info, std::chrono::nanoseconds waited) {
+  const auto never = [] { return false; };
+  report_timeout(Wait{info, Deadline::never(), never}, waited);
 }
 
 Result<void> GroupControl::wait_for_ranks(const char* what, Deadline deadline,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -38,8 +39,14 @@ class GroupControl final : public Control {
   [[nodiscard]] std::uint64_t next_sequence() override { return next_sequence_.fetch_add(1); }
   [[nodiscard]] Result<void> agree(std::uint64_t sequence, const Fingerprint& mine,
                                    Deadline deadline) override;
+  [[nodiscard]] Result<void> announce(std::uint64_t sequence, const Fingerprint& mine,
+                                      Deadline deadline) override;
+  [[nodiscard]] Result<void> compare_announced() override;
   [[nodiscard]] Result<void> wait_agreed(std::uint64_t sequence, Deadline deadline) override;
   void refuse(std::uint64_t sequence, const Error& why) override;
+  void report_timeout(const WaitInfo& info, std::chrono::nanoseconds waited) override;
+  void report_peer_left(const WaitInfo& info) override;
+  [[nodiscard]] const std::shared_ptr<ControlMemory>& memory() const override { return memory_; }
   [[nodiscard]] Result<void> status() const override;
   void poison(const Error& error, int culprit) override;
 
@@ -67,6 +74,7 @@ class GroupControl final : public Control {
   Result<void> wait_slowly(const Wait& wait);
   Look look(const Wait& wait) const;
   Look spin(const Wait& wait) const;
+  void report_timeout(const Wait& wait, std::chrono::nanoseconds waited);
   Result<void> give_up(const Wait& wait, Look look, Deadline::Clock::time_point started);
   /// Waits rank by rank until has_come(r) for all, or interrupted().
   Result<void> wait_for_ranks(const char* what, Deadline deadline, FunctionRef<bool(int)> has_come,
@@ -81,7 +89,11 @@ class GroupControl final : public Control {
 
   Result<void> post(std::uint64_t sequence, bool is_refusal, const Fingerprint& fingerprint,
                     Deadline deadline);
+  enum class Verdict { kPending, kEqual, kDifferent };
+  [[nodiscard]] Verdict compare(std::uint64_t sequence) const;
+  void compare_pending();
   void finish_agreement(std::uint64_t sequence, const Fingerprint& fingerprint);
+  [[nodiscard]] bool is_agreed(std::uint64_t sequence) const;
   Error disagreement(std::uint64_t sequence) const;
 
   Result<void> exchange_round(std::uint64_t round, Deadline deadline, std::string_view what);
@@ -93,6 +105,13 @@ class GroupControl final : public Control {
   const Options options_;
   std::atomic<std::uint64_t> next_sequence_;
   std::uint64_t exchange_round_ = 0;
+
+  /// Announced calls that are not compared yet, oldest first: a ring. Never full: a call has a free slot
+  /// before it gets in.
+  std::mutex pending_mutex_;
+  std::array<std::uint64_t, kNumAgreementSlots> pending_ = {};
+  std::uint64_t first_pending_ = 0;
+  std::atomic<std::uint64_t> num_pending_{0};  ///< changed under the mutex
 
   mutable std::mutex last_call_mutex_;  // for texts only
   std::uint64_t last_sequence_ = 0;

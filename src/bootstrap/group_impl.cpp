@@ -78,6 +78,7 @@ Result<LocalStoreAddress> Group::Impl::open_file_server() {
 
 Result<void> Group::Impl::publish_control(std::uint64_t nonce, const std::vector<Candidate>& members) {
   std::vector<bootstrap::ProcessId> processes;
+  processes.reserve(members.size());
   for (const Candidate& member : members) processes.push_back(member.process);
   const ControlIdentity identity{.num_ranks = options.size, .nonce = nonce};
   const std::string key = control_key(key_prefix(), nonce);

@@ -47,6 +47,7 @@ Result<void> run_thread_ranks(int size, const Config& config,
   FirstError first;
   const auto store = make_in_process_store();
   std::vector<std::thread> threads;
+  threads.reserve(static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
       auto group =

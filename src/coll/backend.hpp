@@ -1,11 +1,22 @@
 #pragma once
 
+#include <optional>
+#include <span>
 #include <string_view>
 #include <tandem/base/error.hpp>
 #include <tandem/coll/collectives.hpp>
 #include <tandem/device/stream.hpp>
 
 namespace tandem::coll {
+
+/// reduce_stack() over layers that lie anywhere, also in memory of peers.
+struct ReduceLayersArgs {
+  std::span<const void* const> layers;  ///< in the order of the sum; each contiguous, of out's sizes
+  DType dtype = DType::kF32;            ///< of the layers
+  TensorView out;                       ///< any strides
+  ReduceOp op = ReduceOp::kSum;
+  std::optional<TensorView> bias;  ///< as in ReduceStackArgs
+};
 
 /// The kernels of the collectives on one kind of device, a service of Device.
 class Backend {
@@ -14,6 +25,19 @@ class Backend {
   virtual ~Backend() = default;
   /// Enqueues. `args` are checked, and there is at least one element.
   [[nodiscard]] virtual Result<void> reduce_stack(const ReduceStackArgs& args, Stream& stream) = 0;
+
+  /// Most layers that reduce_layers() takes; 0 where kernels cannot read memory of peers. The same on every
+  /// rank of a group.
+  [[nodiscard]] virtual int max_layers() const { return 0; }
+  /// Enqueues. `args` are checked, and there is at least one element. The same bits as reduce_stack().
+  [[nodiscard]] virtual Result<void> reduce_layers(const ReduceLayersArgs& args, Stream& stream);
+
+  /// Enqueues a gather by a library of the vendor's; false, on every rank, where there is none for it.
+  /// Collective: may block the host at a group's first gather. `args` are checked and agreed on.
+  [[nodiscard]] virtual Result<bool> all_gather(const AllGatherArgs& args, Group& group, Stream& stream);
 };
+
+/// The backend of the stream's device, or kUnsupported naming `op`.
+[[nodiscard]] Result<Backend*> backend_of(std::string_view op, const Stream& stream);
 
 }  // namespace tandem::coll

@@ -23,18 +23,28 @@ class OpOrder {
     });
   }
 
-  /// Later work on `stream` comes behind the group's last op, and mark_end() on it is possible.
+  /// Later work on `stream` comes behind the group's last op, and mark_end() on it is possible. A recording
+  /// is ordered by the stream that it is made on, and its replays by the streams that they are launched on: a
+  /// mark from outside means nothing in it, nor one of its own outside.
   [[nodiscard]] Result<void> enter(Stream& stream) {
+    if (stream.is_capturing()) return {};
     if (end_ && last_stream_ != &stream) TANDEM_TRY(stream.wait(*end_));
     if (device_ == &stream.device()) return {};
     TANDEM_ASSIGN(end_, stream.device().create_event());
+    for (auto& milestone : milestones_) {
+      TANDEM_ASSIGN(milestone, stream.device().create_event());
+    }
     device_ = &stream.device();
     last_stream_ = nullptr;
     return {};
   }
   [[nodiscard]] Result<void> mark_end(Stream& stream) {
+    if (stream.is_capturing()) return {};
     last_stream_ = &stream;
-    return stream.record(*end_);
+    TANDEM_TRY(stream.record(*end_));
+    const int ops_to_milestone = stream.device().max_queued_ops() / 2;
+    if (++num_ops_ % ops_to_milestone != 0) return {};
+    return pass_milestone(*milestones_[num_ops_ / ops_to_milestone % 2], stream);
   }
 
   /// Whether the group has agreed on this problem on this device before.
@@ -44,6 +54,14 @@ class OpOrder {
   void learn(std::uint64_t problem, const Device& device) { known_.emplace(problem, &device); }
 
  private:
+  /// Holds the host back while it is more than two milestones ahead of the device: what is queued beyond the
+  /// driver's own limit would hold it back too, inside the driver, where no deadline reaches.
+  [[nodiscard]] Result<void> pass_milestone(Event& milestone, Stream& stream) {
+    // Whatever is wrong with that op is told by its stream.
+    static_cast<void>(milestone.synchronize(Deadline::after(stream.device().config().op_timeout)));
+    return stream.record(milestone);
+  }
+
   /// The group's memory goes after this, so its ops must have run. If that takes longer than any wait of
   /// theirs may, the poison ends those waits.
   void await_end(Group& group) const {
@@ -59,6 +77,8 @@ class OpOrder {
   }
 
   std::unique_ptr<Event> end_;
+  std::unique_ptr<Event> milestones_[2];
+  std::int64_t num_ops_ = 0;
   const Device* device_ = nullptr;       // of end_
   const Stream* last_stream_ = nullptr;  // the one on which end_ was recorded last; compared only
   std::set<std::pair<std::uint64_t, const Device*>> known_;

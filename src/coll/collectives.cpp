@@ -28,6 +28,21 @@ std::string_view view_of(const fmt::memory_buffer& text) {
 
 }  // namespace
 
+Result<Backend*> backend_of(std::string_view op, const Stream& stream) {
+  if (auto* backend = stream.device().service<Backend>()) return backend;
+  return failf(ErrorCode::kUnsupported, "{}: {} has no collectives attached", op,
+               to_string(stream.device().id()));
+}
+
+Result<void> Backend::reduce_layers(const ReduceLayersArgs&, Stream& stream) {
+  return failf(ErrorCode::kUnsupported, "reduce_scatter: kernels of {} do not read memory of peers",
+               to_string(stream.device().id()));
+}
+
+Result<bool> Backend::all_gather(const AllGatherArgs&, Group&, Stream&) {
+  return false;
+}
+
 std::string_view to_string(ReduceOp op) {
   return op == ReduceOp::kAvg ? "avg" : "sum";
 }
@@ -53,18 +68,14 @@ Result<void> reduce_scatter(const ReduceScatterArgs& args, Group& group, Stream&
       {.group = group,
        .stream = stream,
        .fingerprint = view_of(fingerprint),
-       .workspace_bytes = reduce_scatter_workspace_bytes(args.input, group.size())},
+       .workspace_bytes = reduce_scatter_workspace_bytes(args.input, group.size(), stream)},
       [&](symm::Handle* workspace) { return enqueue_reduce_scatter(args, workspace, group, stream); });
 }
 
 Result<void> reduce_stack(const ReduceStackArgs& args, Stream& stream) {
   TANDEM_TRY(check_reduce_stack(args, stream));
   if (args.out.numel() == 0) return {};
-  auto* backend = stream.device().service<Backend>();
-  if (backend == nullptr) {
-    return failf(ErrorCode::kUnsupported, "reduce_stack: {} has no collectives attached",
-                 to_string(stream.device().id()));
-  }
+  TANDEM_ASSIGN(Backend* const backend, backend_of("reduce_stack", stream));
   return backend->reduce_stack(args, stream);
 }
 

@@ -1,8 +1,10 @@
 #include "coll/steps.hpp"
 
+#include <array>
 #include <tandem/base/shard.hpp>
 
 #include "base/try.hpp"
+#include "coll/backend.hpp"
 
 namespace tandem::coll {
 namespace {
@@ -25,6 +27,57 @@ std::int64_t row_elements(const TensorView& view) {
   return count;
 }
 
+// More ranks than this get their chunks by copies.
+constexpr int kMaxLayers = 16;
+
+/// Whether the sum reads the chunks of all ranks where they lie.
+bool sums_in_place(int world, const Stream& stream) {
+  const auto* backend = stream.device().service<Backend>();
+  return backend != nullptr && world <= kMaxLayers && world <= backend->max_layers();
+}
+
+/// A rank's part of the published inputs.
+struct Chunk {
+  Dims sizes;
+  std::int64_t offset;  // elements before it in every rank's input
+};
+
+Result<void> sum_where_they_lie(const ReduceScatterArgs& args, const Chunk& chunk,
+                                const symm::Handle& workspace, Stream& stream) {
+  std::array<const void*, kMaxLayers> layers;
+  const int world = workspace.world_size();
+  for (int q = 0; q < world; ++q) {
+    TANDEM_ASSIGN(const TensorView layer,
+                  workspace.get_buffer(q, chunk.sizes, args.input.dtype, chunk.offset));
+    layers[static_cast<std::size_t>(q)] = layer.data;
+  }
+  TANDEM_ASSIGN(Backend* const backend, backend_of("reduce_scatter", stream));
+  return backend->reduce_layers({.layers = std::span(layers).first(static_cast<std::size_t>(world)),
+                                 .dtype = args.input.dtype,
+                                 .out = args.output,
+                                 .op = args.op,
+                                 .bias = args.bias},
+                                stream);
+}
+
+/// The chunks as a stack in the own workspace, behind the published input.
+Result<TensorView> get_stack(const ReduceScatterArgs& args, const Chunk& chunk, symm::Handle& workspace,
+                             Stream& stream) {
+  const DType dtype = args.input.dtype;
+  const int rank = workspace.rank();
+  const int world = workspace.world_size();
+  const std::int64_t stack_at = aligned(args.input.size_bytes()) / size_bytes(dtype);
+  Dims stack_sizes = chunk.sizes;
+  stack_sizes.insert(0, world);
+  TANDEM_ASSIGN(const TensorView stack, workspace.get_buffer(rank, stack_sizes, dtype, stack_at));
+  if (stack.numel() == 0) return stack;
+  for (int step = 1; step <= world; ++step) {
+    const int source = (rank + step) % world;
+    TANDEM_TRY(workspace.get(stream, stack.select(0, source), source, chunk.offset));
+  }
+  return stack;
+}
+
 }  // namespace
 
 // The own shard, at the start; sized for the largest.
@@ -32,15 +85,20 @@ std::int64_t all_gather_workspace_bytes(const TensorView& output, int world) {
   return shard_stride(output.size(0), world) * row_elements(output) * size_bytes(output.dtype);
 }
 
-// The whole input, and behind it the stack of all ranks' chunks for this rank.
-std::int64_t reduce_scatter_workspace_bytes(const TensorView& input, int world) {
+// The whole input, and behind it the stack of all ranks' chunks for this rank, if there is one.
+std::int64_t reduce_scatter_workspace_bytes(const TensorView& input, int world, const Stream& stream) {
   const std::int64_t row_bytes = row_elements(input) * size_bytes(input.dtype);
-  return aligned(input.size(0) * row_bytes) + world * shard_stride(input.size(0), world) * row_bytes;
+  const std::int64_t input_bytes = aligned(input.size(0) * row_bytes);
+  if (sums_in_place(world, stream)) return input_bytes;
+  return input_bytes + world * shard_stride(input.size(0), world) * row_bytes;
 }
 
 Result<void> enqueue_all_gather(const AllGatherArgs& args, symm::Handle* workspace, Group& group,
                                 Stream& stream) {
   if (args.output.numel() == 0) return {};
+  TANDEM_ASSIGN(Backend* const backend, backend_of("all_gather", stream));
+  TANDEM_ASSIGN(const bool is_done, backend->all_gather(args, group, stream));
+  if (is_done) return {};
   const int rank = group.rank();
   const int world = group.size();
   const auto part_of = [&](int q) {
@@ -63,28 +121,20 @@ Result<void> enqueue_all_gather(const AllGatherArgs& args, symm::Handle* workspa
 Result<void> enqueue_reduce_scatter(const ReduceScatterArgs& args, symm::Handle* workspace, Group& group,
                                     Stream& stream) {
   if (args.input.numel() == 0) return {};
-  const int rank = group.rank();
   const int world = group.size();
-  const DType dtype = args.input.dtype;
-  const Shard mine = shard_of(args.input.size(0), world, rank);
+  const Shard mine = shard_of(args.input.size(0), world, group.rank());
+  const Chunk chunk = {with_rows(args.input.sizes, mine.size), mine.offset * row_elements(args.input)};
   TANDEM_TRY(workspace->barrier(stream, symm::kScatterChannel));  // everybody has finished with the workspace
-  TANDEM_ASSIGN(const TensorView published, workspace->get_buffer(rank, args.input.sizes, dtype));
+  TANDEM_ASSIGN(const TensorView published,
+                workspace->get_buffer(group.rank(), args.input.sizes, args.input.dtype));
   TANDEM_TRY(stream.copy(args.input, published));
   TANDEM_TRY(workspace->barrier(stream, symm::kScatterChannel + 1));  // all inputs are published
 
-  const Dims chunk_sizes = with_rows(args.input.sizes, mine.size);
-  const std::int64_t chunk_elements = mine.size * row_elements(args.input);
-  const std::int64_t stack_at = aligned(args.input.size_bytes()) / size_bytes(dtype);
-  Dims stack_sizes = chunk_sizes;
-  stack_sizes.insert(0, world);
-  TANDEM_ASSIGN(const TensorView stack, workspace->get_buffer(rank, stack_sizes, dtype, stack_at));
-  if (chunk_elements > 0) {
-    for (int step = 1; step <= world; ++step) {
-      const int source = (rank + step) % world;
-      const std::int64_t offset = mine.offset * row_elements(args.input);
-      TANDEM_TRY(workspace->get(stream, stack.select(0, source), source, offset));
-    }
+  if (sums_in_place(world, stream)) {
+    if (mine.size > 0) TANDEM_TRY(sum_where_they_lie(args, chunk, *workspace, stream));
+    return workspace->barrier(stream, symm::kScatterChannel);  // peers may use the workspace again
   }
+  TANDEM_ASSIGN(const TensorView stack, get_stack(args, chunk, *workspace, stream));
   TANDEM_TRY(workspace->barrier(stream, symm::kScatterChannel));  // peers may use the workspace again
   return reduce_stack({.stack = stack, .out = args.output, .op = args.op, .bias = args.bias}, stream);
 }

@@ -21,14 +21,15 @@ namespace tandem::coll {
 
 /// Workspace that the steps need, the same on every rank: of the gathered output, of the whole input.
 [[nodiscard]] std::int64_t all_gather_workspace_bytes(const TensorView& output, int world);
-[[nodiscard]] std::int64_t reduce_scatter_workspace_bytes(const TensorView& input, int world);
+[[nodiscard]] std::int64_t reduce_scatter_workspace_bytes(const TensorView& input, int world,
+                                                          const Stream& stream);
 
-/// barrier, publish the own shard, barrier, get the peers' shards (r+1, r+2, ...), barrier. `workspace` may
-/// be null when it needs 0 bytes.
+/// By the vendor's library where the backend has one for this gather. Else barrier, publish the own shard,
+/// barrier, get the peers' shards (r+1, r+2, ...), barrier. `workspace` may be null when it needs 0 bytes.
 [[nodiscard]] Result<void> enqueue_all_gather(const AllGatherArgs& args, symm::Handle* workspace,
                                               Group& group, Stream& stream);
 /// barrier, publish the whole input, barrier, get every rank's chunk for this rank, barrier, sum in rank
-/// order.
+/// order. Where kernels can read memory of peers, the sum reads the chunks where they lie.
 [[nodiscard]] Result<void> enqueue_reduce_scatter(const ReduceScatterArgs& args, symm::Handle* workspace,
                                                   Group& group, Stream& stream);
 

@@ -92,4 +92,12 @@ Result<void> Stream::synchronize(Deadline deadline) {
   return do_synchronize(deadline);
 }
 
+Result<void> Stream::do_begin_capture() {
+  return failf(ErrorCode::kUnsupported, "begin_capture: {} has no graphs", to_string(device_.id()));
+}
+
+Result<std::unique_ptr<Graph>> Stream::do_end_capture() {
+  return failf(ErrorCode::kUnsupported, "end_capture: {} has no graphs", to_string(device_.id()));
+}
+
 }  // namespace tandem

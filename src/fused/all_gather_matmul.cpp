@@ -18,7 +18,8 @@ namespace {
 
 Workload workload_of(const GatherProblem& problem, const Group& group) {
   const std::int64_t chunk_elements = shard_stride(problem.total(), problem.world) * problem.unit_elements();
-  return {.world = problem.world,
+  return {.kind = problem.device.kind,
+          .world = problem.world,
           .cores = usable_cores(),
           .link = group.config().link_delay,
           .chunk_bytes = chunk_elements * size_bytes(problem.dtype),
@@ -57,6 +58,10 @@ Result<Ready> get_ready(const AllGatherMatmulArgs& args, const GatherProblem& pr
                         Stream& stream) {
   TANDEM_ASSIGN(const OpPlan* plan, plan_of(problem, group, stream.device()));
   TANDEM_ASSIGN(const GatherOp op, prepare(args, problem, group, stream));
+  if (plan->prepared_for != &stream) {
+    TANDEM_TRY(prepare_products(op, plan->algorithm));
+    plan->prepared_for = &stream;
+  }
   return Ready{plan, op};
 }
 

@@ -91,7 +91,31 @@ Result<void> enqueue_pipelined(const GatherOp& op, symm::Handle* workspace) {
   return {};
 }
 
-Result<void> multiply_rows(const GatherOp& op, const TensorView& units, Shard part, Stream& stream) {
+Result<void> prepare_products(const GatherOp& op, Algorithm algorithm) {
+  const GatherProblem& problem = op.problem;
+  const bool serial = algorithm == Algorithm::kSerial;
+  if (serial && !problem.gathers_last())
+    return multiply_rows(op, op.gathered, {0, problem.total()}, op.stream, gemm::prepare);
+  // Which of the two streams a chunk comes on depends on the rank's place; both are seen to.
+  Stream* const streams[] = {&op.stream, serial ? nullptr : &stream_pair(op.group, op.stream).side};
+  for (Stream* stream : streams) {
+    if (stream == nullptr) continue;
+    if (problem.gathers_last()) {
+      TANDEM_TRY(KSlices(op).prepare(*stream));
+      continue;
+    }
+    for (int source = 0; source < problem.world; ++source) {
+      const Shard part = problem.part_of(source);
+      TANDEM_TRY(
+          multiply_rows(op, op.gathered.narrow(0, part.offset, part.size), part, *stream, gemm::prepare));
+    }
+  }
+  if (problem.gathers_last()) return {};
+  return multiply_rows(op, op.shard, problem.part_of(op.group.rank()), op.stream, gemm::prepare);
+}
+
+Result<void> multiply_rows(const GatherOp& op, const TensorView& units, Shard part, Stream& stream,
+                           ProductStep step) {
   const GatherProblem& problem = op.problem;
   const std::int64_t rows = part.size * problem.unit_rows();
   if (rows == 0) return {};
@@ -108,7 +132,7 @@ Result<void> multiply_rows(const GatherOp& op, const TensorView& units, Shard pa
                          .bias = {},
                          .accumulate = false};
     if (!op.args.bias.empty()) product.bias = op.args.bias[idx];
-    TANDEM_TRY(gemm::mm(product, stream));
+    TANDEM_TRY(step(product, stream));
   }
   return {};
 }

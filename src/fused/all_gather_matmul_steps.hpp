@@ -33,8 +33,11 @@ struct GatherOp {
 [[nodiscard]] Result<void> enqueue_serial(const GatherOp& op, symm::Handle* workspace);
 [[nodiscard]] Result<void> enqueue_pipelined(const GatherOp& op, symm::Handle* workspace);
 
+/// Makes, before anything of the op is enqueued, what its products would make at their first run.
+[[nodiscard]] Result<void> prepare_products(const GatherOp& op, Algorithm algorithm);
+
 /// out_i rows of `part` = part's rows of a (contiguous bytes at `units`) * b_i + bias_i, for every b.
 [[nodiscard]] Result<void> multiply_rows(const GatherOp& op, const TensorView& units, Shard part,
-                                         Stream& stream);
+                                         Stream& stream, ProductStep step = gemm::mm);
 
 }  // namespace tandem::fused

@@ -7,23 +7,29 @@
 namespace tandem::fused {
 namespace {
 
-// Of one core, from docs/design/schedules.md. Only their ratio to each other and to the link matters.
-constexpr double kFlopsPerUs = 40'000;
-constexpr double kCopyBytesPerUs = 10'000;
-/// A meeting of all ranks, and what a product loses by being cut into chunks, each.
-constexpr double kBarrierUs = 20;
-constexpr double kChunkUs = 10;
+/// From docs/design/schedules.md. Only their ratio to each other and to the link matters.
+struct Rates {
+  double flops_per_us;       ///< of products
+  double copy_bytes_per_us;  ///< from a peer
+  double barrier_us;         ///< a meeting of all ranks
+  double chunk_us;           ///< what a product loses by being cut into chunks, each
+};
+constexpr Rates kCore = {.flops_per_us = 40e3, .copy_bytes_per_us = 10e3, .barrier_us = 20, .chunk_us = 10};
+constexpr Rates kHopper = {.flops_per_us = 700e6, .copy_bytes_per_us = 360e3, .barrier_us = 5, .chunk_us = 8};
 
-}  // namespace
+double to_us(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double, std::micro>(time).count();
+}
 
-Prediction predict(const Workload& work) {
+// Copies are work for the cores that multiply too; streams are threads.
+Prediction predict_on_cores(const Workload& work) {
   // What one rank has of a processor: at most one core a stream, less where ranks share the cores.
   const double cores = static_cast<double>(work.cores) / work.world;
   const double one_stream = std::min(1.0, cores);
   const double two_streams = std::min(2.0, cores);
-  const double product_us = work.chunk_flops / kFlopsPerUs;
-  const double copy_us = static_cast<double>(work.chunk_bytes) / kCopyBytesPerUs;
-  const double link_us = std::chrono::duration<double, std::micro>(work.link).count();
+  const double product_us = work.chunk_flops / kCore.flops_per_us;
+  const double copy_us = static_cast<double>(work.chunk_bytes) / kCore.copy_bytes_per_us;
+  const double link_us = to_us(work.link);
   const int peers = work.world - 1;
 
   const double work_us = work.world * product_us + peers * copy_us;
@@ -34,9 +40,27 @@ Prediction predict(const Workload& work) {
   const double step_us = link_us + (copy_us + product_us) / one_stream;
   const double longest_lane_us =
       std::max(side_steps * step_us, own_steps * step_us + product_us / one_stream);
-  return {.serial_us = peers * link_us + work_us / one_stream + work.serial_barriers * kBarrierUs,
-          .pipelined_us = std::max(longest_lane_us, work_us / two_streams) + work.world * kChunkUs +
-                          work.pipelined_barriers * kBarrierUs};
+  return {.serial_us = peers * link_us + work_us / one_stream + work.serial_barriers * kCore.barrier_us,
+          .pipelined_us = std::max(longest_lane_us, work_us / two_streams) + work.world * kCore.chunk_us +
+                          work.pipelined_barriers * kCore.barrier_us};
+}
+
+// Copy engines work beside the products, which share one processor whatever the stream.
+Prediction predict_on_gpu(const Workload& work) {
+  const double product_us = work.chunk_flops / kHopper.flops_per_us;
+  const double get_us = to_us(work.link) + static_cast<double>(work.chunk_bytes) / kHopper.copy_bytes_per_us;
+  const int peers = work.world - 1;
+  const double products_us = work.world * product_us;
+  const double gets_us = peers * get_us;
+  return {.serial_us = products_us + gets_us + work.serial_barriers * kHopper.barrier_us,
+          .pipelined_us = std::max(products_us, gets_us + product_us) + work.world * kHopper.chunk_us +
+                          work.pipelined_barriers * kHopper.barrier_us};
+}
+
+}  // namespace
+
+Prediction predict(const Workload& work) {
+  return work.kind == DeviceKind::kCuda ? predict_on_gpu(work) : predict_on_cores(work);
 }
 
 Result<Choice> choose(std::string_view who, Algorithm asked, const Workload& work, DeviceId device) {

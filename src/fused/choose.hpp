@@ -13,6 +13,7 @@ namespace tandem::fused {
 /// What the choice of an algorithm is made from. Every rank has to choose the same, so it holds only what the
 /// ranks agree on or find alike: of a gather neither the columns of b, of a scatter not k.
 struct Workload {
+  DeviceKind kind = DeviceKind::kCpu;
   int world = 1;
   int cores = 1;                     ///< that this process may use; ranks of one host share them
   std::chrono::nanoseconds link{0};  ///< time of a copy from a peer that costs no processor

@@ -35,7 +35,7 @@ Result<void> KSlices::arrived(int source, Stream& stream) {
   if (next_ > 0) TANDEM_TRY(stream.wait(*marks.summed));
   for (; next_ < op_.problem.world && marks.is_here[static_cast<std::size_t>(next_)] != 0; ++next_) {
     TANDEM_TRY(stream.wait(*marks.arrived[static_cast<std::size_t>(next_)]));
-    TANDEM_TRY(add(next_, stream));
+    TANDEM_TRY(add(next_, stream, gemm::mm));
   }
   return stream.record(*marks.summed);
 }
@@ -46,18 +46,23 @@ Result<void> KSlices::keep(int source, Stream& stream) {
   return stream.copy(slice_of(source), columns);
 }
 
-Result<void> KSlices::add(int source, Stream& stream) {
+Result<void> KSlices::prepare(Stream& stream) const {
+  for (int source = 0; source < op_.problem.world; ++source) TANDEM_TRY(add(source, stream, gemm::prepare));
+  return {};
+}
+
+Result<void> KSlices::add(int source, Stream& stream, ProductStep step) const {
   const Shard part = op_.problem.part_of(source);
   if (op_.problem.rows() == 0 || (part.size == 0 && source > 0)) return {};
   for (int i = 0; i < op_.problem.num_b; ++i) {
     const TensorView& b = op_.args.b[static_cast<std::size_t>(i)];
     if (b.size(1) == 0) continue;
-    TANDEM_TRY(gemm::mm({.a = slice_of(source),
-                         .b = b.narrow(0, part.offset, part.size),
-                         .out = sum_of(i),
-                         .bias = {},
-                         .accumulate = source > 0},
-                        stream));
+    TANDEM_TRY(step({.a = slice_of(source),
+                     .b = b.narrow(0, part.offset, part.size),
+                     .out = sum_of(i),
+                     .bias = {},
+                     .accumulate = source > 0},
+                    stream));
   }
   return {};
 }

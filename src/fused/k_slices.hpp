@@ -25,6 +25,8 @@ class KSlices {
 
   /// Slice `source` will be in place once the work on `stream` so far is done.
   [[nodiscard]] Result<void> arrived(int source, Stream& stream);
+  /// Prepares the products of all slices for `stream`.
+  [[nodiscard]] Result<void> prepare(Stream& stream) const;
   /// After all have arrived: out_i = the sum, rounded once, plus bias_i.
   [[nodiscard]] Result<void> finish(Stream& stream);
 
@@ -34,7 +36,7 @@ class KSlices {
   /// f32 [rows, n_i].
   [[nodiscard]] TensorView sum_of(int i) const;
   [[nodiscard]] Result<void> keep(int source, Stream& stream);
-  [[nodiscard]] Result<void> add(int source, Stream& stream);
+  [[nodiscard]] Result<void> add(int source, Stream& stream, ProductStep step) const;
 
   const GatherOp& op_;
   int next_ = 0;  ///< first slice that is not in the sum

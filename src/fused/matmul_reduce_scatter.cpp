@@ -18,7 +18,8 @@ namespace {
 
 Workload workload_of(const ScatterProblem& problem, const Group& group) {
   const std::int64_t chunk_elements = shard_stride(problem.total(), problem.world) * problem.unit_elements();
-  return {.world = problem.world,
+  return {.kind = problem.device.kind,
+          .world = problem.world,
           .cores = usable_cores(),
           .link = group.config().link_delay,
           .chunk_bytes = chunk_elements * size_bytes(problem.partials),
@@ -64,6 +65,10 @@ Result<Ready> get_ready(const MatmulReduceScatterArgs& args, const ScatterProble
                         Stream& stream) {
   TANDEM_ASSIGN(const OpPlan* plan, plan_of(problem, group, stream.device()));
   TANDEM_ASSIGN(const ScatterOp op, prepare(args, problem, plan->algorithm, group, stream));
+  if (plan->prepared_for != &stream) {
+    TANDEM_TRY(prepare_products(op, plan->algorithm));
+    plan->prepared_for = &stream;
+  }
   return Ready{plan, op};
 }
 

@@ -110,8 +110,25 @@ Result<ScatterOp> prepare(const MatmulReduceScatterArgs& args, const ScatterProb
 
 std::int64_t workspace_bytes(const ScatterOp& op, Algorithm algorithm) {
   if (algorithm == Algorithm::kSerial)
-    return coll::reduce_scatter_workspace_bytes(op.partials, op.problem.world);
+    return coll::reduce_scatter_workspace_bytes(op.partials, op.problem.world, op.stream);
   return pipeline::scatter_workspace_bytes(op.stack, op.problem.total());
+}
+
+Result<void> prepare_products(const ScatterOp& op, Algorithm algorithm) {
+  const ScatterProblem& problem = op.problem;
+  const bool serial = algorithm == Algorithm::kSerial;
+  if (serial && !problem.scatters_last())
+    return prepare_part(op, {0, problem.total()}, op.partials, op.sums[0], op.stream);
+  for (int rank = 0; rank < problem.world; ++rank) {
+    const Shard part = problem.part_of(rank);
+    // A partial for another rank goes to the workspace, which has not been asked for yet; it is as aligned as
+    // null.
+    const TensorView to = TensorView::contiguous(nullptr, {part.size, problem.unit_elements()},
+                                                 problem.partials, problem.device);
+    TANDEM_TRY(prepare_part(op, part, to, op.sums[0], op.stream));
+    if (!serial) TANDEM_TRY(prepare_part(op, part, to, op.sums[1], stream_pair(op.group, op.stream).side));
+  }
+  return {};
 }
 
 Result<void> enqueue_serial(const ScatterOp& op, symm::Handle* workspace) {

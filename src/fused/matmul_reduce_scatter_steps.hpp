@@ -30,6 +30,9 @@ struct ScatterOp {
                                         Algorithm algorithm, Group& group, Stream& stream);
 [[nodiscard]] std::int64_t workspace_bytes(const ScatterOp& op, Algorithm algorithm);
 
+/// Makes, before anything of the op is enqueued, what its products would make at their first run.
+[[nodiscard]] Result<void> prepare_products(const ScatterOp& op, Algorithm algorithm);
+
 /// Puts the op on its streams: the products, then a collective; or one product a rank, beside the copies.
 [[nodiscard]] Result<void> enqueue_serial(const ScatterOp& op, symm::Handle* workspace);
 [[nodiscard]] Result<void> enqueue_pipelined(const ScatterOp& op, symm::Handle* workspace);

@@ -10,6 +10,7 @@
 #include <tandem/device/device.hpp>
 #include <tandem/device/event.hpp>
 #include <tandem/fused/report.hpp>
+#include <tandem/gemm/mm.hpp>
 #include <unordered_map>
 #include <vector>
 
@@ -23,7 +24,12 @@ struct OpPlan {
   std::string reason;
   std::string key;
   std::string fingerprint;  ///< what the ranks compare
+  /// The stream whose products prepare_products() has seen to last.
+  mutable const Stream* prepared_for = nullptr;
 };
+
+/// gemm::mm, or gemm::prepare: what is done with each product of an op.
+using ProductStep = Result<void> (*)(const gemm::MmArgs& args, Stream& stream);
 
 /// Plans by problem; a look-up allocates nothing.
 template <class Problem>

@@ -29,20 +29,28 @@ TensorView left_of(const ScatterOp& op, std::size_t j) {
 }
 
 /// Adds up the products of one part into `sum` [rows of the part, columns of the part].
-Result<void> add_up(const ScatterOp& op, Shard part, const TensorView& sum, Stream& stream) {
+Result<void> add_up(const ScatterOp& op, Shard part, const TensorView& sum, Stream& stream,
+                    ProductStep step) {
   const bool by_columns = op.problem.scatters_last();
   const std::int64_t rows = op.problem.unit_rows();
   for (std::size_t j = 0; j < op.args.a.size(); ++j) {
     const TensorView left = left_of(op, j);
     const TensorView& right = op.args.b[j];
-    TANDEM_TRY(gemm::mm({.a = by_columns ? left : left.narrow(0, part.offset * rows, part.size * rows),
-                         .b = by_columns ? right.narrow(1, part.offset, part.size) : right,
-                         .out = sum,
-                         .bias = {},
-                         .accumulate = j > 0},
-                        stream));
+    TANDEM_TRY(step({.a = by_columns ? left : left.narrow(0, part.offset * rows, part.size * rows),
+                     .b = by_columns ? right.narrow(1, part.offset, part.size) : right,
+                     .out = sum,
+                     .bias = {},
+                     .accumulate = j > 0},
+                    stream));
   }
   return {};
+}
+
+/// The start of `memory` as the product of `part`.
+TensorView as_matrix(const ScatterProblem& problem, Shard part, const TensorView& memory) {
+  const Dims sizes = problem.scatters_last() ? Dims{problem.rows(), part.size}
+                                             : Dims{part.size * problem.unit_rows(), problem.n()};
+  return TensorView::contiguous(memory.data, sizes, memory.dtype, memory.device);
 }
 
 /// args.product's elements of `part`, in the order in which `to` holds them: [part.size, rest..., n] or, by
@@ -66,20 +74,24 @@ Result<void> copy_operands(const ScatterOp& op) {
 Result<void> multiply_part(const ScatterOp& op, Shard part, const TensorView& to, const TensorView& sum,
                            Stream& stream) {
   if (to.numel() == 0) return {};
-  const ScatterProblem& problem = op.problem;
-  const Dims sizes = problem.scatters_last() ? Dims{problem.rows(), part.size}
-                                             : Dims{part.size * problem.unit_rows(), problem.n()};
-  const TensorView rounded = TensorView::contiguous(to.data, sizes, to.dtype, to.device);
-  if (problem.sums_in_scratch()) {
-    const TensorView exact = TensorView::contiguous(sum.data, sizes, DType::kF32, to.device);
-    TANDEM_TRY(add_up(op, part, exact, stream));
+  const TensorView rounded = as_matrix(op.problem, part, to);
+  if (op.problem.sums_in_scratch()) {
+    const TensorView exact = as_matrix(op.problem, part, sum);
+    TANDEM_TRY(add_up(op, part, exact, stream, gemm::mm));
     TANDEM_TRY(round_to(exact, rounded, stream));
   } else {
-    TANDEM_TRY(add_up(op, part, rounded, stream));
+    TANDEM_TRY(add_up(op, part, rounded, stream, gemm::mm));
   }
   if (!op.args.product) return {};
   const TensorView kept = product_part(op, part);
   return round_to(TensorView::contiguous(to.data, kept.sizes, to.dtype, to.device), kept, stream);
+}
+
+Result<void> prepare_part(const ScatterOp& op, Shard part, const TensorView& to, const TensorView& sum,
+                          Stream& stream) {
+  if (to.numel() == 0) return {};
+  const TensorView& target = op.problem.sums_in_scratch() ? sum : to;
+  return add_up(op, part, as_matrix(op.problem, part, target), stream, gemm::prepare);
 }
 
 Result<void> round_to(const TensorView& from, const TensorView& to, Stream& stream) {

@@ -18,6 +18,10 @@ namespace tandem::fused {
 [[nodiscard]] Result<void> multiply_part(const ScatterOp& op, Shard part, const TensorView& to,
                                          const TensorView& sum, Stream& stream);
 
+/// Prepares the products of a multiply_part() of the same arguments; touches no memory.
+[[nodiscard]] Result<void> prepare_part(const ScatterOp& op, Shard part, const TensorView& to,
+                                        const TensorView& sum, Stream& stream);
+
 /// to = from, rounded where the type is narrower. Shapes equal; `from` contiguous.
 [[nodiscard]] Result<void> round_to(const TensorView& from, const TensorView& to, Stream& stream);
 

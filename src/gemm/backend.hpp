@@ -21,6 +21,10 @@ class Implementation {
   /// Enqueues. `args` are checked and of `problem`, which was accepted.
   [[nodiscard]] virtual Result<void> run(const Problem& problem, const MmArgs& args,
                                          Stream& stream) const = 0;
+  /// Makes what run() would make at its first call: see gemm::prepare(). Pointers of `like` may be null. By
+  /// default there is nothing.
+  [[nodiscard]] virtual Result<void> prepare(const Problem& problem, const MmArgs& like,
+                                             Stream& stream) const;
 };
 
 /// The products of one kind of device, a service of Device.

@@ -87,6 +87,16 @@ Result<void> check_memory(const MmArgs& args, const Device& device) {
   return {};
 }
 
+// The same for a product whose memory is not known yet.
+Result<void> check_devices(const MmArgs& like, const Device& device) {
+  for (const TensorView* view : {&like.a, &like.b, &like.out, like.bias ? &*like.bias : nullptr}) {
+    if (view == nullptr || device.can_reach(view->device)) continue;
+    return failf(ErrorCode::kInvalidArgument, "mm: prepare: {} is out of reach of {}", to_string(*view),
+                 to_string(device.id()));
+  }
+  return {};
+}
+
 // The first implementation that accepts; appends the reasons of the others to `reasons`, if given.
 const Implementation* choose(const Problem& problem, const Device& device, std::string* reasons) {
   const Backend* backend = device.service<Backend>();
@@ -106,6 +116,10 @@ const Implementation* choose(const Problem& problem, const Device& device, std::
 }
 
 }  // namespace
+
+Result<void> Implementation::prepare(const Problem&, const MmArgs&, Stream&) const {
+  return {};
+}
 
 std::string to_string(const Problem& problem) {
   return fmt::format("mm {}x{}x{} {} -> {}{}{}", problem.m, problem.n, problem.k, to_string(problem.in),
@@ -151,6 +165,13 @@ Result<void> run(const Plan& plan, const MmArgs& args, Stream& stream) {
   }
   TANDEM_TRY(check_memory(args, stream.device()));
   return static_cast<const Implementation*>(plan.leaf())->run(problem, args, stream);
+}
+
+Result<void> prepare(const MmArgs& like, Stream& stream) {
+  TANDEM_ASSIGN(const Problem problem, problem_of(like));
+  TANDEM_TRY(check_devices(like, stream.device()));
+  TANDEM_ASSIGN(const Plan chosen, plan(problem, stream.device()));
+  return static_cast<const Implementation*>(chosen.leaf())->prepare(problem, like, stream);
 }
 
 Result<void> mm(const MmArgs& args, Stream& stream) {

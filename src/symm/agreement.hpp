@@ -12,8 +12,10 @@ namespace tandem::symm {
 // Agreement: before a collective op touches an output, every rank compares what all ranks are about to run.
 // One numbered slot a rank in the group's control memory; the number also proves the order of ops.
 
-/// Takes the group's next sequence number and enqueues the comparison; work behind it on `stream` is skipped
-/// with kMismatch on every rank if the ranks differ.
+/// Takes the group's next sequence number and enqueues the comparison. If the ranks differ every rank gets
+/// kMismatch: on a CPU work behind it on `stream` is skipped; on a GPU, where neither host nor stream waits
+/// for the others, the next synchronize() says so, waits for signals end, and outputs are undefined. While a
+/// GPU's stream captures, the ranks agree at once; replays do not.
 [[nodiscard]] Result<void> agree(Stream& stream, Group& group, const bootstrap::Fingerprint& fingerprint);
 
 /// The same, blocking the host: for the first call of a problem, before memory is made for it.

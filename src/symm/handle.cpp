@@ -135,4 +135,13 @@ Result<void> Handle::get(Stream& stream, const TensorView& to, int peer, std::in
   return do_get(stream, from, to, peer);
 }
 
+Result<void> Handle::watch(Stream& stream) const {
+  TANDEM_TRY(check_usable(stream));
+  return do_watch(stream);
+}
+
+Result<void> Handle::do_watch(Stream& /*stream*/) const {
+  return {};
+}
+
 }  // namespace tandem::symm

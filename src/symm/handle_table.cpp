@@ -79,7 +79,9 @@ void HandleTable::insert(const std::shared_ptr<Anchor>& anchor, const std::share
 }
 
 void HandleTable::drop_expired() {
-  std::erase_if(entries_, [](const auto& item) { return item.second.handle.expired(); });
+  // Not those whose handle alone is gone: queued work may still hold the peers, which must hear of the
+  // group's end.
+  std::erase_if(entries_, [](const auto& item) { return item.second.peers.expired(); });
 }
 
 HandleTable::Workspace* HandleTable::find_workspace(const Device& device) {

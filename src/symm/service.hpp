@@ -116,7 +116,8 @@ class Service {
                                                               std::int64_t pad_bytes) = 0;
   [[nodiscard]] virtual std::shared_ptr<Handle> make_handle(std::shared_ptr<Peers> peers,
                                                             std::int64_t offset_bytes) = 0;
-  /// Enqueues Control::agree of the group.
+  /// Control::agree of the group in the order of the stream, or Control::announce where a stream cannot wait
+  /// for the other ranks.
   [[nodiscard]] virtual Result<void> enqueue_agreement(Stream& stream, Group& group, std::uint64_t sequence,
                                                        const bootstrap::Fingerprint& fingerprint) = 0;
   /// Whether a stream of the device records work for replay: memory must not be made or exchanged then.

@@ -1,16 +1,17 @@
-// The collectives on ranks that are threads: every world size, ragged and empty shards, any bits, random
-// delays.
+// The collectives on ranks that are threads: every backend and world size, ragged and empty shards, any bits,
+// random delays.
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <cstring>
+#include <numeric>
 #include <random>
 #include <tandem/base/convert.hpp>
 #include <tandem/base/numeric.hpp>
 #include <tandem/base/shard.hpp>
 #include <tandem/coll/collectives.hpp>
 
-#include "support/guarded_bytes.hpp"
+#include "support/device_bytes.hpp"
 #include "support/symm_rank.hpp"
 
 namespace tandem::testing {
@@ -18,14 +19,13 @@ namespace {
 
 using coll::ReduceOp;
 
-class CollCollectives : public ::testing::TestWithParam<int> {
+class CollCollectives : public ::testing::TestWithParam<RankCase> {
  protected:
   void run(const SymmProgram& program, const Config& config = {}) {
     expect_ok(run_symm_ranks(GetParam(), config, program));
   }
 };
-INSTANTIATE_TEST_SUITE_P(World, CollCollectives, ::testing::Values(1, 2, 3, 4, 8),
-                         ::testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(World, CollCollectives, ::testing::ValuesIn(rank_cases({1, 2, 3, 4, 8})), case_name);
 
 void delay_a_little(SymmRank& rank, std::mt19937& random) {
   expect_ok(rank.stream->sleep(std::chrono::microseconds(random() % 300)));
@@ -41,23 +41,24 @@ GuardedBytes input_of(int rank, const Dims& sizes, DType dtype, unsigned call) {
 Result<void> gather_and_check(SymmRank& rank, std::int64_t total, DType dtype, unsigned call) {
   constexpr std::int64_t kColumns = 5;
   const Shard mine = shard_of(total, rank.size(), rank.rank());
-  GuardedBytes input = input_of(rank.rank(), {mine.size, kColumns}, dtype, call);
-  GuardedBytes output({total, kColumns}, dtype);
+  const DeviceBytes input(*rank.device, input_of(rank.rank(), {mine.size, kColumns}, dtype, call));
+  DeviceBytes output(*rank.device, {total, kColumns}, dtype);
   const coll::AllGatherArgs args{.input = input.view({mine.size, kColumns}, dtype),
                                  .output = output.view({total, kColumns}, dtype)};
   if (auto done = coll::all_gather(args, rank.group, *rank.stream); !done) return done;
   if (auto done = rank.finish(); !done) return done;
+  output.download();
   for (int q = 0; q < rank.size(); ++q) {
     const Shard part = shard_of(total, rank.size(), q);
     GuardedBytes theirs = input_of(q, {part.size, kColumns}, dtype, call);
     const std::int64_t row_bytes = kColumns * size_bytes(dtype);
-    EXPECT_EQ(std::memcmp(output.data() + part.offset * row_bytes, theirs.data(),
+    EXPECT_EQ(std::memcmp(output.image().data() + part.offset * row_bytes, theirs.data(),
                           static_cast<std::size_t>(part.size * row_bytes)),
               0)
         << "rank " << rank.rank() << " of " << rank.size() << ", shard " << q << " of " << total << " rows "
         << to_string(dtype);
   }
-  EXPECT_TRUE(output.guards_are_whole());
+  EXPECT_TRUE(output.image().guards_are_whole());
   return {};
 }
 
@@ -105,40 +106,41 @@ struct ScatterCase {
   DType out;
   ReduceOp op;
   bool bias;
+  std::int64_t columns = 6;
 };
 
 // Bit for bit the sum in rank order, whatever the order of arrival.
 Result<void> scatter_and_check(SymmRank& rank, const ScatterCase& c, unsigned call) {
-  constexpr std::int64_t kColumns = 6;
-  const Dims sizes = {c.total, kColumns};
+  const Dims sizes = {c.total, c.columns};
   const Shard mine = shard_of(c.total, rank.size(), rank.rank());
-  GuardedBytes input = numbers_of(rank.rank(), sizes, c.in, call);
-  GuardedBytes bias = numbers_of(99, {kColumns}, c.out, call);
-  GuardedBytes output({mine.size, kColumns}, c.out);
+  const DeviceBytes input(*rank.device, numbers_of(rank.rank(), sizes, c.in, call));
+  DeviceBytes bias(*rank.device, numbers_of(99, {c.columns}, c.out, call));
+  DeviceBytes output(*rank.device, {mine.size, c.columns}, c.out);
   coll::ReduceScatterArgs args{.input = input.view(sizes, c.in),
-                               .output = output.view({mine.size, kColumns}, c.out),
+                               .output = output.view({mine.size, c.columns}, c.out),
                                .op = c.op,
                                .bias = {}};
-  if (c.bias) args.bias = bias.view({kColumns}, c.out);
+  if (c.bias) args.bias = bias.view({c.columns}, c.out);
   if (auto done = coll::reduce_scatter(args, rank.group, *rank.stream); !done) return done;
   if (auto done = rank.finish(); !done) return done;
+  output.download();
 
   std::vector<GuardedBytes> inputs;
   for (int q = 0; q < rank.size(); ++q) inputs.push_back(numbers_of(q, sizes, c.in, call));
-  GuardedBytes want({mine.size, kColumns}, c.out);
-  for (std::int64_t i = 0; i < mine.size * kColumns; ++i) {
-    float sum = as_float(inputs[0], mine.offset * kColumns + i, c.in);
+  GuardedBytes want({mine.size, c.columns}, c.out);
+  for (std::int64_t i = 0; i < mine.size * c.columns; ++i) {
+    float sum = as_float(inputs[0], mine.offset * c.columns + i, c.in);
     for (int q = 1; q < rank.size(); ++q) {
-      sum += as_float(inputs[static_cast<std::size_t>(q)], mine.offset * kColumns + i, c.in);
+      sum += as_float(inputs[static_cast<std::size_t>(q)], mine.offset * c.columns + i, c.in);
     }
     if (c.op == ReduceOp::kAvg) sum /= static_cast<float>(rank.size());
-    if (c.bias) sum += as_float(bias, i % kColumns, c.out);
+    if (c.bias) sum += as_float(bias.image(), i % c.columns, c.out);
     set_float(want, i, c.out, sum);
-    EXPECT_EQ(as_float(output, i, c.out), as_float(want, i, c.out))
+    EXPECT_EQ(as_float(output.image(), i, c.out), as_float(want, i, c.out))
         << "rank " << rank.rank() << " of " << rank.size() << ", element " << i << ", " << c.total << " rows "
         << to_string(c.in) << " -> " << to_string(c.out) << " " << to_string(c.op);
   }
-  EXPECT_TRUE(output.guards_are_whole());
+  EXPECT_TRUE(output.image().guards_are_whole());
   return {};
 }
 
@@ -161,6 +163,21 @@ TEST_P(CollCollectives, ReduceScatterSumsInRankOrder) {
   });
 }
 
+// Whole vectors of every type, by all ranks at once.
+TEST_P(CollCollectives, ReduceScatterOfWideRows) {
+  run([](SymmRank& rank) -> Result<void> {
+    unsigned call = 100;
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+      for (const bool bias : {false, true}) {
+        const ScatterCase c{
+            .total = 24, .in = dtype, .out = dtype, .op = ReduceOp::kSum, .bias = bias, .columns = 64};
+        if (auto done = scatter_and_check(rank, c, ++call); !done) return done;
+      }
+    }
+    return {};
+  });
+}
+
 TEST_P(CollCollectives, RepeatedCallsOnTwoStreamsStayInOrder) {
   run([](SymmRank& rank) -> Result<void> {
     // Each call's input is the call before's output, on the other stream: any overlap or swap breaks the
@@ -169,10 +186,11 @@ TEST_P(CollCollectives, RepeatedCallsOnTwoStreamsStayInOrder) {
     Stream* const streams[] = {rank.stream.get(), other.get()};
     const int world = rank.size();
     std::mt19937 random(static_cast<unsigned>(rank.rank()));
-    GuardedBytes shard({3}, DType::kF32);
-    GuardedBytes all({3 * world}, DType::kF32);
+    DeviceBytes shard(*rank.device, {3}, DType::kF32);
+    const DeviceBytes all(*rank.device, {3 * world}, DType::kF32);
     for (std::int64_t i = 0; i < 3; ++i)
-      set_float(shard, i, DType::kF32, static_cast<float>(3 * rank.rank() + i));
+      set_float(shard.image(), i, DType::kF32, static_cast<float>(3 * rank.rank() + i));
+    shard.upload();
     constexpr int kRounds = 20;
     for (int round = 0; round < kRounds; ++round) {
       Stream& stream = *streams[round % 2];
@@ -195,10 +213,11 @@ TEST_P(CollCollectives, RepeatedCallsOnTwoStreamsStayInOrder) {
     }
     if (auto done = rank.finish(); !done) return done;
     if (auto done = other->synchronize(); !done) return done;
+    shard.download();
     for (std::int64_t i = 0; i < 3; ++i) {
       float want = static_cast<float>(3 * rank.rank() + i);
       for (int round = 0; round < kRounds; ++round) want *= static_cast<float>(world);
-      EXPECT_EQ(as_float(shard, i, DType::kF32), want) << "rank " << rank.rank() << " of " << world;
+      EXPECT_EQ(as_float(shard.image(), i, DType::kF32), want) << "rank " << rank.rank() << " of " << world;
     }
     return {};
   });
@@ -213,9 +232,10 @@ TEST_P(CollCollectives, ProgressWordsRiseWithTheirPieces) {
     const auto handle = rank.meet(input);
     // The second row on: a piece of a symmetric tensor is symmetric too.
     const TensorView mine = input.view().narrow(0, 1, kRows);
-    for (std::int64_t i = 0; i < mine.numel(); ++i)
-      mine.data_as<float>()[i] = static_cast<float>(100 * rank.rank() + i);
-    GuardedBytes output({world * kRows, 3}, DType::kF32);
+    std::vector<float> values(static_cast<std::size_t>(mine.numel()));
+    std::iota(values.begin(), values.end(), static_cast<float>(100 * rank.rank()));
+    rank.write(mine, values);
+    DeviceBytes output(*rank.device, {world * kRows, 3}, DType::kF32);
     const Tensor progress = rank.empty({world * kSplits}, DType::kU32);
     const coll::AllGatherWithProgressArgs args{.output = output.view({world * kRows, 3}, DType::kF32),
                                                .input = mine,
@@ -226,15 +246,102 @@ TEST_P(CollCollectives, ProgressWordsRiseWithTheirPieces) {
       if (auto done = rank.stream->memset32(progress.view(), 0, 0, world * kSplits); !done) return done;
       if (auto done = coll::all_gather_with_progress(args, rank.group, *rank.stream); !done) return done;
       if (auto done = rank.finish(); !done) return done;
-      for (int word = 0; word < world * kSplits; ++word) {
-        EXPECT_EQ(progress.view().data_as<std::uint32_t>()[word], 1U) << "word " << word;
-      }
+      const std::vector<std::uint32_t> all_ones(static_cast<std::size_t>(world * kSplits), 1U);
+      EXPECT_EQ(rank.read<std::uint32_t>(progress.view()), all_ones);
+      output.download();
       for (std::int64_t i = 0; i < world * kRows * 3; ++i) {
-        EXPECT_EQ(as_float(output, i, DType::kF32),
+        EXPECT_EQ(as_float(output.image(), i, DType::kF32),
                   static_cast<float>(100 * (i / (kRows * 3)) + i % (kRows * 3)))
             << "rank " << rank.rank() << ", element " << i;
       }
-      EXPECT_TRUE(output.guards_are_whole());
+      EXPECT_TRUE(output.image().guards_are_whole());
+    }
+    return {};
+  });
+}
+
+struct StackCase {
+  std::int64_t layers;
+  Dims sizes;
+  Dims strides;  // of the output
+  DType in;
+  DType out;
+  ReduceOp op;
+  bool bias;
+};
+
+float expected_sum(const StackCase& c, const GuardedBytes& stack, const GuardedBytes& bias, std::int64_t i) {
+  float sum = as_float(stack, i, c.in);
+  for (std::int64_t layer = 1; layer < c.layers; ++layer) {
+    sum += as_float(stack, layer * numel(c.sizes) + i, c.in);
+  }
+  if (c.op == ReduceOp::kAvg) sum /= static_cast<float>(c.layers);
+  if (c.bias) sum += as_float(bias, i % c.sizes.back(), c.out);
+  return sum;
+}
+
+void reduce_and_check(SymmRank& rank, const StackCase& c, unsigned call) {
+  Dims stack_sizes = c.sizes;
+  stack_sizes.insert(0, c.layers);
+  DeviceBytes stack(*rank.device, numbers_of(0, stack_sizes, c.in, call));
+  DeviceBytes bias(*rank.device, numbers_of(1, {c.sizes.back()}, c.out, call));
+  DeviceBytes out(*rank.device, {2 * numel(c.sizes) + 1}, c.out);
+  TensorView view = out.view(c.sizes, c.out);
+  view.strides = c.strides;
+  coll::ReduceStackArgs args{.stack = stack.view(stack_sizes, c.in), .out = view, .op = c.op, .bias = {}};
+  if (c.bias) args.bias = bias.view({c.sizes.back()}, c.out);
+  expect_ok(coll::reduce_stack(args, *rank.stream));
+  expect_ok(rank.finish());
+
+  GuardedBytes want = out.image();
+  for (std::int64_t i = 0; i < numel(c.sizes); ++i) {
+    std::int64_t offset = 0;
+    std::int64_t rest = i;
+    for (int d = c.sizes.size() - 1; d >= 0; --d) {
+      offset += rest % c.sizes[d] * c.strides[d];
+      rest /= c.sizes[d];
+    }
+    set_float(want, offset, c.out, expected_sum(c, stack.image(), bias.image(), i));
+  }
+  out.download();
+  EXPECT_TRUE(out.image().guards_are_whole());
+  EXPECT_EQ(std::memcmp(out.image().data(), want.data(), static_cast<std::size_t>(want.size_bytes_held())), 0)
+      << c.layers << " layers of " << to_string(c.sizes) << " " << to_string(c.in) << " -> "
+      << to_string(c.strides) << " " << to_string(c.out) << (c.bias ? " + bias" : "");
+}
+
+class CollStack : public CollCollectives {};
+INSTANTIATE_TEST_SUITE_P(World, CollStack, ::testing::ValuesIn(rank_cases({1})), case_name);
+
+// Bit for bit, and nothing is written beside the elements.
+TEST_P(CollStack, AddsUpAnyNumberOfLayersIntoAnyStrides) {
+  struct Shape {
+    Dims sizes;
+    Dims strides;
+  };
+  const Shape shapes[] = {{{6, 16}, {16, 1}},         // one row of vectors
+                          {{7, 5}, {5, 1}},           // of single elements
+                          {{6, 16}, {24, 1}},         // rows with holes
+                          {{6, 16}, {1, 6}},          // columns
+                          {{3, 4, 8}, {8, 24, 1}},    // the first two dims swapped
+                          {{3, 4, 8}, {64, 8, 1}},    // the last two dims are one
+                          {{3, 1, 8}, {16, 999, 1}},  // a dim of one has any stride
+                          {{1}, {1}}};
+  run([&](SymmRank& rank) -> Result<void> {
+    unsigned call = 0;
+    for (const auto& [in, out] : {std::pair(DType::kF32, DType::kF32), std::pair(DType::kBF16, DType::kBF16),
+                                  std::pair(DType::kF16, DType::kF16), std::pair(DType::kBF16, DType::kF32),
+                                  std::pair(DType::kF16, DType::kF32), std::pair(DType::kF32, DType::kBF16),
+                                  std::pair(DType::kF32, DType::kF16)}) {
+      for (const Shape& shape : shapes) {
+        for (const std::int64_t layers : {1, 3, 8, 17, 40}) {
+          const bool is_odd = ++call % 2 == 1;
+          reduce_and_check(rank,
+                           {layers, shape.sizes, shape.strides, in, out,
+                            layers % 3 == 0 ? ReduceOp::kAvg : ReduceOp::kSum, is_odd},
+                           call);
+        }
+      }
     }
     return {};
   });

@@ -3,6 +3,11 @@
 #include <tandem/backend/backend.hpp>
 #include <tandem/cpu/launch.hpp>
 #include <utility>
+#ifdef TANDEM_HAS_CUDA
+#include <cuda_runtime_api.h>
+
+#include <tandem/cuda/native_stream.hpp>
+#endif
 
 namespace tandem::test {
 namespace {
@@ -24,10 +29,45 @@ DeviceBackend cpu_backend() {
           }};
 }
 
+#ifdef TANDEM_HAS_CUDA
+Result<void> hold_cuda_stream(Stream& stream, std::shared_ptr<Gate> gate) {
+  const auto native = cuda::native_stream(stream);
+  if (!native) return tl::unexpected(native.error());
+  auto shared = std::make_unique<std::shared_ptr<Gate>>(std::move(gate));
+  const cudaError_t code = cudaLaunchHostFunc(
+      *native,
+      [](void* data) {
+        const std::unique_ptr<std::shared_ptr<Gate>> own(static_cast<std::shared_ptr<Gate>*>(data));
+        (*own)->wait();
+      },
+      shared.get());
+  if (code != cudaSuccess)
+    return fail(ErrorCode::kDriver, std::string("cudaLaunchHostFunc: ") + cudaGetErrorString(code), code);
+  static_cast<void>(shared.release());  // now the host function's
+  return {};
+}
+
+DeviceBackend cuda_backend() {
+  return {"cuda",
+          [](const Config& config) {
+            return open_device({DeviceKind::kCuda, 0}, config);
+          },
+          hold_cuda_stream, nullptr};
+}
+#endif
+
+std::vector<DeviceBackend> usable_backends() {
+  std::vector<DeviceBackend> backends = {cpu_backend()};
+#ifdef TANDEM_HAS_CUDA
+  if (count_cuda_devices() > 0) backends.push_back(cuda_backend());
+#endif
+  return backends;
+}
+
 }  // namespace
 
 const std::vector<DeviceBackend>& device_backends() {
-  static const std::vector<DeviceBackend> backends = {cpu_backend()};
+  static const std::vector<DeviceBackend> backends = usable_backends();
   return backends;
 }
 

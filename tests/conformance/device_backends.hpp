@@ -36,8 +36,8 @@ struct DeviceBackend {
   Result<std::unique_ptr<Device>> (*open)(const Config& config);
   /// Enqueues work that lasts until `gate` opens.
   Result<void> (*hold)(Stream& stream, std::shared_ptr<Gate> gate);
-  /// Enqueues work that fails with `error`; null where a fault would end the device (then those tests are
-  /// skipped).
+  /// Enqueues work that fails with `error`; null where what is enqueued behind a fault runs all the same, as
+  /// on a GPU (then those tests are skipped).
   Result<void> (*fault)(Stream& stream, const Error& error);
 };
 
@@ -46,7 +46,7 @@ inline void PrintTo(const DeviceBackend& backend, std::ostream* out) {
   *out << backend.name;
 }
 
-/// All backends of this build.
+/// All backends of this build that this machine can open: the CPU's at least.
 [[nodiscard]] const std::vector<DeviceBackend>& device_backends();
 
 /// A device, two streams and the memory helpers; tests touch memory only through the device's own copies.

@@ -22,13 +22,17 @@ class DeviceOrderTest : public DeviceTest {
 };
 
 TEST_P(DeviceOrderTest, ManySmallTasksRunInOrder) {
-  // Each copy hands the value on by one word: any two out of order lose it.
+  // Each copy hands the value on by one word: any two out of order lose it. The first ones wait together;
+  // all of them would not fit into a GPU's queue.
   constexpr std::int64_t kNumTasks = 100'000;
+  constexpr std::int64_t kNumHeld = 200;
   const Tensor words = make_words(Words(kNumTasks + 1, 0));
   const auto gate = hold(*stream_);
   ASSERT_TRUE(succeeds(stream_->stream_write_value32(words.view(), 0, 7)));
-  for (std::int64_t i = 0; i < kNumTasks; ++i) ASSERT_TRUE(copies(*stream_, words.view(), i, i + 1));
-  gate->open();
+  for (std::int64_t i = 0; i < kNumTasks; ++i) {
+    if (i == kNumHeld) gate->open();
+    ASSERT_TRUE(copies(*stream_, words.view(), i, i + 1));
+  }
   ASSERT_TRUE(succeeds(stream_->synchronize(soon())));
   EXPECT_EQ(read_words(words.view()), Words(kNumTasks + 1, 7));
 }
@@ -128,12 +132,14 @@ TEST_P(DeviceOrderTest, RecordOnAnotherStreamReplacesTheMark) {
 TEST_P(DeviceOrderTest, RecordedManyTimesByBothStreams) {
   // The streams take turns; a missed wait would let a copy read a word too early.
   constexpr std::int64_t kNumTurns = 500;
+  constexpr std::int64_t kNumHeld = 50;  // a GPU's queue is short
   const Tensor words = make_words(Words(2 * kNumTurns + 1, 0));
   const auto ping = make_event();
   const auto pong = make_event();
   const auto gate = hold(*stream_);
   ASSERT_TRUE(succeeds(stream_->stream_write_value32(words.view(), 0, 11)));
   for (std::int64_t i = 0; i < kNumTurns; ++i) {
+    if (i == kNumHeld) gate->open();
     ASSERT_TRUE(copies(*stream_, words.view(), 2 * i, 2 * i + 1));
     ASSERT_TRUE(succeeds(stream_->record(*ping)));
     ASSERT_TRUE(succeeds(other_->wait(*ping)));
@@ -141,7 +147,6 @@ TEST_P(DeviceOrderTest, RecordedManyTimesByBothStreams) {
     ASSERT_TRUE(succeeds(other_->record(*pong)));
     ASSERT_TRUE(succeeds(stream_->wait(*pong)));
   }
-  gate->open();
   ASSERT_TRUE(succeeds(stream_->synchronize(soon())));
   EXPECT_EQ(read_words(words.view()), Words(2 * kNumTurns + 1, 11));
 }

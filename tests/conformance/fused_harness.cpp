@@ -159,10 +159,42 @@ std::string Complaints::text() const {
   return all;
 }
 
-void on_ranks(int world, const Config& config, Complaints& complaints,
+std::string to_string(const JobCase& job) {
+  return testing::to_string(job.ranks) + (job.vendor_products ? "_vendor" : "");
+}
+
+void PrintTo(const JobCase& job, std::ostream* out) {
+  *out << to_string(job);
+}
+
+std::string job_name(const ::testing::TestParamInfo<JobCase>& info) {
+  return to_string(info.param);
+}
+
+std::vector<JobCase> exact_cases(const std::vector<int>& sizes) {
+  std::vector<JobCase> cases;
+  for (const testing::RankCase& ranks : testing::rank_cases(sizes)) cases.push_back({ranks});
+  return cases;
+}
+
+std::vector<JobCase> all_cases(const std::vector<int>& sizes) {
+  std::vector<JobCase> cases = exact_cases(sizes);
+  for (const testing::RankCase& ranks : testing::rank_cases(sizes)) {
+    if (ranks.placement.kind == DeviceKind::kCuda) cases.push_back({ranks, true});
+  }
+  return cases;
+}
+
+Config with_own_products(Config config) {
+  config.cublaslt_library = "none";  // no such file
+  return config;
+}
+
+void on_ranks(const JobCase& job, const Config& config, Complaints& complaints,
               const std::function<Result<void>(RankContextOfTest&)>& body) {
-  const auto result = run_thread_ranks(world, config, [&](Group& group) -> Result<void> {
-    const auto device = must(open_device({DeviceKind::kCpu, 0}, config));
+  const Config used = job.vendor_products ? config : with_own_products(config);
+  const auto result = run_thread_ranks(job.ranks.size, used, [&](Group& group) -> Result<void> {
+    const auto device = must(open_device(job.ranks.placement.device_of(group.rank()), used));
     const auto stream = must(device->create_stream());
     RankContextOfTest rank{group, *device, *stream};
     return body(rank);

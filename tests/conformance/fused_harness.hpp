@@ -5,9 +5,12 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <ostream>
 #include <string>
 #include <tandem/tandem.hpp>
 #include <vector>
+
+#include "support/test_devices.hpp"
 
 namespace tandem::test {
 
@@ -63,15 +66,35 @@ class Complaints {
   std::vector<std::string> lines_;
 };
 
+/// Where the ranks of a job are, and what multiplies there; a test's parameter.
+struct JobCase {
+  testing::RankCase ranks;
+  /// On a GPU: the vendor's products, whose bits may depend on the number of rows. Otherwise tandem's own
+  /// kernel, with the same bits however the rows are split, as on a CPU.
+  bool vendor_products = false;
+
+  [[nodiscard]] bool is_on_cpu() const { return ranks.placement.kind == DeviceKind::kCpu; }
+};
+/// For the name of a test: "cpu_2", "cuda_2", "cuda_2_vendor".
+[[nodiscard]] std::string to_string(const JobCase& job);
+void PrintTo(const JobCase& job, std::ostream* out);
+[[nodiscard]] std::string job_name(const ::testing::TestParamInfo<JobCase>& info);
+/// Every size on every backend, with products of the same bits for any split of the rows.
+[[nodiscard]] std::vector<JobCase> exact_cases(const std::vector<int>& sizes);
+/// The same, and the vendor's products as well.
+[[nodiscard]] std::vector<JobCase> all_cases(const std::vector<int>& sizes);
+
 /// One rank of a job of threads, with a device and a stream.
 struct RankContextOfTest {
   Group& group;
   Device& device;
   Stream& stream;
 };
-/// Runs `body` on `world` ranks; an error of the ranks or of the set-up is a complaint.
-void on_ranks(int world, const Config& config, Complaints& complaints,
+/// Runs `body` on all ranks; an error of the ranks or of the set-up is a complaint.
+void on_ranks(const JobCase& job, const Config& config, Complaints& complaints,
               const std::function<Result<void>(RankContextOfTest&)>& body);
+/// `config` without the vendor's products.
+[[nodiscard]] Config with_own_products(Config config);
 /// Complains about words of this rank's pad of the group's workspace that are not zero: at rest they all are.
 [[nodiscard]] Result<void> check_pads(RankContextOfTest& rank, Complaints& complaints);
 /// Finite deadlines, no link delay.

@@ -12,6 +12,7 @@ namespace {
 
 using test::Complaints;
 using test::Guarded;
+using test::JobCase;
 using test::RankContextOfTest;
 
 bool same_values(Device& device, const TensorView& view, const Guarded& of) {
@@ -26,9 +27,12 @@ bool same_values(Device& device, const TensorView& view, const Guarded& of) {
   return true;
 }
 
-TEST(FusedLayout, restriding_copies_once_and_not_again) {
+class FusedLayout : public ::testing::TestWithParam<JobCase> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, FusedLayout, ::testing::ValuesIn(test::exact_cases({1})), test::job_name);
+
+TEST_P(FusedLayout, restriding_copies_once_and_not_again) {
   Complaints complaints;
-  test::on_ranks(1, test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+  test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
     Guarded t(rank.device, Dims{8, 6, 4, 3}, DType::kF32);
     t.fill([](std::int64_t idx) { return test::value_of(1, idx, DType::kF32); });
     for (int dim = 0; dim < 4; ++dim) {
@@ -48,9 +52,9 @@ TEST(FusedLayout, restriding_copies_once_and_not_again) {
   EXPECT_EQ(complaints.text(), "");
 }
 
-TEST(FusedLayout, bad_permutations_are_refused) {
+TEST_P(FusedLayout, bad_permutations_are_refused) {
   Complaints complaints;
-  test::on_ranks(1, test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+  test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
     Guarded t(rank.device, Dims{2, 3}, DType::kF32);
     for (const std::vector<int>& perm : {std::vector<int>{0}, {0, 0}, {1, 2}, {-1, 0}, {0, 1, 1}}) {
       const auto result = make_contiguous_for_perm(t.view(), perm, rank.stream);
@@ -67,9 +71,9 @@ TEST(FusedLayout, bad_permutations_are_refused) {
 }
 
 // The report says when an op copies for strides; on restrided operands it does not.
-TEST(FusedLayout, ops_copy_nothing_that_is_restrided) {
+TEST_P(FusedLayout, ops_copy_nothing_that_is_restrided) {
   Complaints complaints;
-  test::on_ranks(1, test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+  test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
     Guarded t(rank.device, Dims{4, 6, 8}, DType::kF32);
     Guarded b(rank.device, Dims{8, 5}, DType::kF32);
     const std::vector<TensorView> bs = {b.view()};

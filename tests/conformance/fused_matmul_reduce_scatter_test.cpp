@@ -9,8 +9,8 @@
 
 #include "conformance/fused_harness.hpp"
 
-// fused_matmul_reduce_scatter against float64, for every algorithm x dtype x dim x number of ranks: as
-// fused_all_gather_matmul_test.cpp.
+// fused_matmul_reduce_scatter against float64, for every backend x algorithm x dtype x dim x number of ranks:
+// as fused_all_gather_matmul_test.cpp.
 
 namespace tandem {
 namespace {
@@ -18,6 +18,7 @@ namespace {
 using coll::ReduceOp;
 using test::Complaints;
 using test::Guarded;
+using test::JobCase;
 using test::RankContextOfTest;
 using test::value_of;
 
@@ -147,7 +148,7 @@ void check_product(const Case& c, const Guarded& product, int rank, const std::s
   if (!product.guards_are_whole()) complaints.add(who + ": a guard byte of product was written");
 }
 
-Result<void> run_case(RankContextOfTest& rank, const Case& c, Complaints& complaints) {
+Result<void> run_case(RankContextOfTest& rank, const Case& c, bool same_bits, Complaints& complaints) {
   Operands in(rank, c);
   std::vector<std::byte> out_bits;
   std::vector<std::byte> product_bits;
@@ -181,6 +182,7 @@ Result<void> run_case(RankContextOfTest& rank, const Case& c, Complaints& compla
       if (product) product_bits = product->bytes();
       continue;
     }
+    if (!same_bits) continue;
     if (out_bits != out.bytes()) complaints.add(who + ": out has other bits than by serial");
     if (product && product_bits != product->bytes())
       complaints.add(who + ": product has other bits than by serial");
@@ -188,18 +190,18 @@ Result<void> run_case(RankContextOfTest& rank, const Case& c, Complaints& compla
   return {};
 }
 
-void run_all(int world, const std::vector<Case>& cases) {
+void run_all(const JobCase& job, const std::vector<Case>& cases) {
   Complaints complaints;
-  test::on_ranks(world, test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+  test::on_ranks(job, test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
     for (const Case& c : cases) {
-      if (auto ran = run_case(rank, c, complaints); !ran) return ran;
+      if (auto ran = run_case(rank, c, !job.vendor_products, complaints); !ran) return ran;
     }
     return test::check_pads(rank, complaints);
   });
   EXPECT_EQ(complaints.text(), "");
 }
 
-class MatmulReduceScatter : public testing::TestWithParam<int> {};
+class MatmulReduceScatter : public ::testing::TestWithParam<JobCase> {};
 
 TEST_P(MatmulReduceScatter, every_dtype_and_dim) {
   std::vector<Case> cases;
@@ -236,7 +238,10 @@ TEST_P(MatmulReduceScatter, lists_bias_product_partials_and_strides) {
       for (const std::vector<std::int64_t>& k :
            {std::vector<std::int64_t>{9}, std::vector<std::int64_t>{9, 1, 20}}) {
         for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg}) {
-          cases.push_back({.sizes = {11, 13, 17},
+          // Ranks agree on sizes, not on k. Hosts do not wait for each other in a problem that they know, and
+          // on one GPU a rank that loads a kernel may then wait for another's that waits for this rank.
+          const std::int64_t n = k.size() == 1 ? 17 : 18;
+          cases.push_back({.sizes = {11, 13, n},
                            .dim = dim,
                            .dtype = DType::kBF16,
                            .k = k,
@@ -252,8 +257,8 @@ TEST_P(MatmulReduceScatter, lists_bias_product_partials_and_strides) {
   run_all(GetParam(), cases);
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, MatmulReduceScatter, testing::Values(1, 2, 3, 4, 8),
-                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ranks, MatmulReduceScatter, ::testing::ValuesIn(test::all_cases({1, 2, 3, 4, 8})),
+                         test::job_name);
 
 }  // namespace
 }  // namespace tandem

@@ -1,8 +1,8 @@
-// Symmetric memory on ranks that are threads: tensors, handles and their tables, for every world size.
+// Symmetric memory on ranks that are threads: tensors, handles and their tables, for every backend and size.
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstring>
+#include <numeric>
 #include <random>
 
 #include "support/symm_rank.hpp"
@@ -12,23 +12,33 @@ namespace {
 
 using symm::Handle;
 
-class SymmMemory : public ::testing::TestWithParam<int> {
+std::vector<std::int32_t> numbers_from(std::int32_t first) {
+  std::vector<std::int32_t> numbers(256);
+  std::iota(numbers.begin(), numbers.end(), first);
+  return numbers;
+}
+
+std::vector<std::uint32_t> random_words(std::int64_t count, int seed) {
+  std::mt19937 bits(static_cast<unsigned>(seed));
+  std::vector<std::uint32_t> words(static_cast<std::size_t>(count));
+  for (std::uint32_t& word : words) word = bits();
+  return words;
+}
+
+class SymmMemory : public ::testing::TestWithParam<RankCase> {
  protected:
   void run(const SymmProgram& program, const Config& config = {}) {
     expect_ok(run_symm_ranks(GetParam(), config, program));
   }
 };
-INSTANTIATE_TEST_SUITE_P(World, SymmMemory, ::testing::Values(1, 2, 3, 4, 8),
-                         ::testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(World, SymmMemory, ::testing::ValuesIn(rank_cases({1, 2, 3, 4, 8})), case_name);
 
 TEST_P(SymmMemory, EmptyIsZeroedContiguousAndSymmetric) {
   run([](SymmRank& rank) -> Result<void> {
     const Tensor tensor = rank.empty({33, 65}, DType::kBF16);
     EXPECT_TRUE(tensor.view().is_contiguous());
     EXPECT_EQ(tensor.view().size_bytes(), 33 * 65 * 2);
-    for (std::int64_t i = 0; i < tensor.view().numel(); ++i) {
-      EXPECT_EQ(tensor.view().data_as<std::uint16_t>()[i], 0) << "element " << i;
-    }
+    EXPECT_EQ(rank.read<std::uint16_t>(tensor.view()), std::vector<std::uint16_t>(33 * 65, 0));
     const Tensor ordinary = Tensor::host({33, 65}, DType::kBF16);
     EXPECT_TRUE(symm::is_symmetric(tensor.view(), *rank.device));
     EXPECT_TRUE(symm::is_symmetric(tensor.view().narrow(0, 32, 1), *rank.device));
@@ -49,16 +59,17 @@ TEST_P(SymmMemory, EveryRankReadsEveryRank) {
     EXPECT_EQ(handle->buffer_size_bytes(), 64 * 64 * 4);
     EXPECT_EQ(handle->offset_bytes(), 0);
     EXPECT_EQ(handle->buffer_ptrs()[static_cast<std::size_t>(rank.rank())], tensor.view().data);
-    for (std::int64_t i = 0; i < 64 * 64; ++i)
-      tensor.view().data_as<float>()[i] = static_cast<float>(rank.rank() + 1);
+    rank.fill(tensor.view(), static_cast<float>(rank.rank() + 1));
     if (auto done = handle->barrier(*rank.stream); !done) return done;
     if (auto done = rank.finish(); !done) return done;
+    const auto table = TensorView::contiguous(const_cast<void**>(handle->buffer_ptrs_dev()), {rank.size()},
+                                              DType::kI64, rank.device->id());
+    const auto pointers_dev = rank.read<void*>(table);
     for (int q = 0; q < rank.size(); ++q) {
       const auto view = handle->get_buffer(q, {64, 64}, DType::kF32).value();
-      for (std::int64_t i = 0; i < view.numel(); ++i) {
-        EXPECT_EQ(view.data_as<float>()[i], static_cast<float>(q + 1)) << "rank " << q << " element " << i;
-      }
-      EXPECT_EQ(handle->buffer_ptrs_dev()[q], view.data);
+      EXPECT_EQ(rank.read<float>(view), std::vector<float>(64 * 64, static_cast<float>(q + 1)))
+          << "rank " << q;
+      EXPECT_EQ(pointers_dev[static_cast<std::size_t>(q)], view.data);
     }
     return handle->barrier(*rank.stream).and_then([&] { return rank.finish(); });
   });
@@ -124,14 +135,14 @@ TEST_P(SymmMemory, HandleOutlivesTensor) {
     std::shared_ptr<Handle> handle;
     {
       Tensor tensor = rank.empty({256}, DType::kI32);
-      for (int i = 0; i < 256; ++i) tensor.view().data_as<std::int32_t>()[i] = 1000 * rank.rank() + i;
+      rank.write(tensor.view(), numbers_from(1000 * rank.rank()));
       handle = rank.meet(tensor);
     }
     if (auto done = handle->barrier(*rank.stream); !done) return done;
     if (auto done = rank.finish(); !done) return done;
     const int next = (rank.rank() + 1) % rank.size();
     const auto view = handle->get_buffer(next, {256}, DType::kI32).value();
-    for (int i = 0; i < 256; ++i) EXPECT_EQ(view.data_as<std::int32_t>()[i], 1000 * next + i);
+    EXPECT_EQ(rank.read<std::int32_t>(view), numbers_from(1000 * next));
     EXPECT_EQ(symm::find_handle(handle->get_buffer(rank.rank(), {4}, DType::kI32).value(), rank.group),
               handle);
     return handle->barrier(*rank.stream).and_then([&] { return rank.finish(); });
@@ -142,20 +153,16 @@ TEST_P(SymmMemory, GetCopiesAnyBits) {
   run([](SymmRank& rank) -> Result<void> {
     const std::int64_t count = 4099;
     const Tensor source = rank.empty({count}, DType::kU32);
-    std::mt19937 bits(static_cast<unsigned>(rank.rank()));
-    for (std::int64_t i = 0; i < count; ++i) source.view().data_as<std::uint32_t>()[i] = bits();
+    rank.write(source.view(), random_words(count, rank.rank()));
     const auto handle = rank.meet(source);
     if (auto done = handle->barrier(*rank.stream); !done) return done;
     for (int q = 0; q < rank.size(); ++q) {
       const auto target = rank.device->allocate_tensor({count - 7}, DType::kF32).value();
       if (auto done = handle->get(*rank.stream, target.view(), q, 7); !done) return done;
       if (auto done = rank.finish(); !done) return done;
-      std::mt19937 expected(static_cast<unsigned>(q));
-      expected.discard(7);
-      for (std::int64_t i = 0; i < count - 7; ++i) {
-        EXPECT_EQ(target.view().data_as<std::uint32_t>()[i], expected())
-            << "from rank " << q << ", element " << i;
-      }
+      auto expected = random_words(count, q);
+      expected.erase(expected.begin(), expected.begin() + 7);
+      EXPECT_EQ(rank.read<std::uint32_t>(target.view()), expected) << "from rank " << q;
     }
     return handle->barrier(*rank.stream).and_then([&] { return rank.finish(); });
   });
@@ -178,14 +185,16 @@ TEST_P(SymmMemory, PairsByOrderOfCallsNotOfAllocation) {
     Tensor first = rank.empty({4}, DType::kI32);
     Tensor second = rank.empty({4}, DType::kI32);
     if (rank.rank() == 0) std::swap(first, second);
-    first.view().data_as<std::int32_t>()[0] = 1;
-    second.view().data_as<std::int32_t>()[0] = 2;
+    rank.fill<std::int32_t>(first.view(), 1);
+    rank.fill<std::int32_t>(second.view(), 2);
     const auto h1 = rank.meet(first);
     const auto h2 = rank.meet(second);
     if (auto done = h1->barrier(*rank.stream).and_then([&] { return rank.finish(); }); !done) return done;
     for (int q = 0; q < rank.size(); ++q) {
-      EXPECT_EQ(h1->get_buffer(q, {1}, DType::kI32).value().data_as<std::int32_t>()[0], 1) << "rank " << q;
-      EXPECT_EQ(h2->get_buffer(q, {1}, DType::kI32).value().data_as<std::int32_t>()[0], 2) << "rank " << q;
+      const auto one = rank.read<std::int32_t>(h1->get_buffer(q, {1}, DType::kI32).value());
+      const auto two = rank.read<std::int32_t>(h2->get_buffer(q, {1}, DType::kI32).value());
+      EXPECT_EQ(one[0], 1) << "rank " << q;
+      EXPECT_EQ(two[0], 2) << "rank " << q;
     }
     return h1->barrier(*rank.stream).and_then([&] { return rank.finish(); });
   });
@@ -197,9 +206,9 @@ TEST_P(SymmMemory, WritingAllDataLeavesThePadsAlone) {
     const auto handle = rank.meet(tensor);
     const int next = (rank.rank() + 1) % rank.size();
     const auto remote = handle->get_buffer(next, {12345}, DType::kU8).value();
-    std::memset(remote.data, 0xff, 12345);
+    rank.fill<std::uint8_t>(remote, 0xff);
     if (auto done = handle->barrier(*rank.stream).and_then([&] { return rank.finish(); }); !done) return done;
-    EXPECT_EQ(tensor.view().data_as<unsigned char>()[12344], 0xff);
+    EXPECT_EQ(rank.read<std::uint8_t>(tensor.view()), std::vector<std::uint8_t>(12345, 0xff));
     if (auto done = handle->barrier(*rank.stream, 1).and_then([&] { return rank.finish(); }); !done)
       return done;
     // All ranks have passed and nobody signals until the next rendezvous.
@@ -244,14 +253,14 @@ TEST_P(SymmMemory, WorkspaceGrowsGeometricallyAndStays) {
     EXPECT_GE(grown->buffer_size_bytes(), 2 * small->buffer_size_bytes());
     EXPECT_EQ(symm::workspace(rank.group, *rank.device, 1).value(), grown) << "never shrinks";
     // Queued work may still use the old one: it stays mapped and usable.
-    std::memset(small->buffer_ptrs()[static_cast<std::size_t>(rank.rank())], 1,
-                static_cast<std::size_t>(small->buffer_size_bytes()));
+    rank.fill<std::uint8_t>(small->get_buffer(rank.rank(), {small->buffer_size_bytes()}, DType::kU8).value(),
+                            1);
     return small->barrier(*rank.stream).and_then([&] { return rank.finish(); });
   });
 }
 
 class SymmOverlap : public SymmMemory {};
-INSTANTIATE_TEST_SUITE_P(World, SymmOverlap, ::testing::Values(3, 4, 8), ::testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(World, SymmOverlap, ::testing::ValuesIn(rank_cases({3, 4, 8})), case_name);
 
 TEST_P(SymmOverlap, GroupsOfOneTensorHavePadsOfTheirOwn) {
   run([](SymmRank& rank) -> Result<void> {
@@ -307,12 +316,13 @@ TEST_P(SymmMemory, AddressesThatComeBackAreNotOldTensors) {
     for (int i = 0; i < 50; ++i) {
       const Tensor tensor = rank.empty({1024});
       EXPECT_EQ(symm::find_handle(tensor.view(), rank.group), nullptr) << "round " << i;
-      tensor.view().data_as<float>()[0] = static_cast<float>(i);
+      rank.fill(tensor.view(), static_cast<float>(i));
       const auto handle = rank.meet(tensor);
       if (auto done = handle->barrier(*rank.stream).and_then([&] { return rank.finish(); }); !done)
         return done;
       for (int q = 0; q < rank.size(); ++q) {
-        EXPECT_EQ(handle->get_buffer(q, {1}, DType::kF32).value().data_as<float>()[0], static_cast<float>(i));
+        const auto first = handle->get_buffer(q, {1}, DType::kF32).value();
+        EXPECT_EQ(rank.read<float>(first)[0], static_cast<float>(i));
       }
       if (auto done = handle->barrier(*rank.stream).and_then([&] { return rank.finish(); }); !done)
         return done;

@@ -1,27 +1,23 @@
-// Signals and barriers on ranks that are threads, for every world size.
+// Signals and barriers on ranks that are threads, for every backend and size.
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <random>
-#include <tandem/cpu/launch.hpp>
 #include <thread>
 
+#include "support/symm_kernels.hpp"
 #include "support/symm_rank.hpp"
 
 namespace tandem::testing {
 namespace {
 
-using symm::PutOrder;
-using symm::WaitOrder;
-
-class SymmSignals : public ::testing::TestWithParam<int> {
+class SymmSignals : public ::testing::TestWithParam<RankCase> {
  protected:
   void run(const SymmProgram& program, const Config& config = {}) {
     expect_ok(run_symm_ranks(GetParam(), config, program));
   }
 };
-INSTANTIATE_TEST_SUITE_P(World, SymmSignals, ::testing::Values(1, 2, 3, 4, 8),
-                         ::testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(World, SymmSignals, ::testing::ValuesIn(rank_cases({1, 2, 3, 4, 8})), case_name);
 
 // A rendezvous of another tensor: all have come here, and nobody signals on `handle` any more.
 void pause(const SymmRank& rank) {
@@ -42,13 +38,22 @@ TEST_P(SymmSignals, EveryPairOnItsOwnChannel) {
       if (auto done = handle->put_signal(*rank.stream, next, step); !done) return done;
       if (auto done = handle->wait_signal(*rank.stream, previous, step); !done) return done;
       if (auto done = rank.finish(); !done) return done;
-      EXPECT_EQ(tensor.view().data_as<std::int32_t>()[previous], 100 * step + previous)
+      EXPECT_EQ(rank.read<std::int32_t>(tensor.view())[static_cast<std::size_t>(previous)],
+                100 * step + previous)
           << "rank " << rank.rank() << ", step " << step;
     }
     pause(rank);
     expect_pad_zero(*handle);
     return {};
   });
+}
+
+/// A GPU that ranks share sees no kernel behind some hundred others, of any stream, that wait: now and then
+/// all must be done. See Device::max_queued_ops().
+Result<void> catch_up(SymmRank& rank, int step) {
+  constexpr int kSteps = 16;
+  if (rank.device->id().kind == DeviceKind::kCpu || step % kSteps != kSteps - 1) return {};
+  return rank.finish();
 }
 
 TEST_P(SymmSignals, NoSignalIsLostOrMerged) {
@@ -62,6 +67,7 @@ TEST_P(SymmSignals, NoSignalIsLostOrMerged) {
     for (int i = 0; i < kSignals && rank.size() > 1; ++i) {
       if (auto done = handle->put_signal(*sender, next, 5); !done) return done;
       if (auto done = handle->wait_signal(*rank.stream, previous, 5); !done) return done;
+      if (auto done = catch_up(rank, i); !done) return done;
     }
     if (auto done = sender->synchronize(); !done) return done;
     if (auto done = rank.finish(); !done) return done;
@@ -73,12 +79,17 @@ TEST_P(SymmSignals, NoSignalIsLostOrMerged) {
 
 TEST_P(SymmSignals, TwoStreamsOnTwoChannels) {
   run([](SymmRank& rank) -> Result<void> {
+    constexpr std::uint32_t kRounds = 40;
     const Tensor tensor = rank.empty({2}, DType::kU32);
     const auto handle = rank.meet(tensor);
+    const std::int64_t size = rank.size();
+    // What each stream read from each rank between its two barriers: [channel, round, rank].
+    const auto seen = rank.device->allocate_tensor({2, kRounds, size}, DType::kU32).value();
     auto other = rank.device->create_stream().value();
     Stream* const streams[] = {rank.stream.get(), other.get()};
     std::mt19937 random(static_cast<unsigned>(rank.rank()));
-    for (std::uint32_t round = 1; round <= 40; ++round) {
+    for (std::uint32_t round = 1; round <= kRounds; ++round) {
+      if (auto done = catch_up(rank, static_cast<int>(round) * 8 - 1); !done) return done;
       for (int channel = 0; channel < 2; ++channel) {
         Stream& stream = *streams[channel];
         if (auto done = stream.stream_write_value32(tensor.view(), channel, round); !done) return done;
@@ -86,21 +97,21 @@ TEST_P(SymmSignals, TwoStreamsOnTwoChannels) {
           if (auto done = stream.sleep(std::chrono::microseconds(random() % 300)); !done) return done;
         }
         if (auto done = handle->barrier(stream, channel); !done) return done;
-        auto check = [handle, channel, round]() -> Result<void> {
-          for (int q = 0; q < handle->world_size(); ++q) {
-            const std::uint32_t seen = static_cast<const std::uint32_t*>(
-                handle->buffer_ptrs()[static_cast<std::size_t>(q)])[channel];
-            if (seen != round)
-              return fail(ErrorCode::kInternal, "a barrier let round " + std::to_string(seen) + " pass");
-          }
-          return {};
-        };
-        if (auto done = cpu::launch(stream, cpu::Task(check)); !done) return done;
+        const TensorView row = seen.view().select(0, channel).select(0, round - 1);
+        for (int q = 0; q < size; ++q) {
+          if (auto done = handle->get(stream, row.narrow(0, q, 1), q, channel); !done) return done;
+        }
         if (auto done = handle->barrier(stream, channel); !done) return done;
       }
     }
     if (auto done = other->synchronize(); !done) return done;
-    return rank.finish();
+    if (auto done = rank.finish(); !done) return done;
+    const auto words = rank.read<std::uint32_t>(seen.view());
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      EXPECT_EQ(words[i], i / static_cast<std::size_t>(size) % kRounds + 1)
+          << "a barrier let it pass, word " << i;
+    }
+    return {};
   });
 }
 
@@ -113,6 +124,7 @@ TEST_P(SymmSignals, PadsAreZeroAfterRandomPrograms) {
     std::mt19937 random(7);
     const auto draw = [&](int count) { return static_cast<int>(random() % static_cast<unsigned>(count)); };
     for (int i = 0; i < kSteps / (rank.size() * rank.size()); ++i) {
+      if (auto done = catch_up(rank, i); !done) return done;
       const int channel = draw(handle->num_channels());
       const int src = draw(rank.size());
       const int dst = draw(rank.size());
@@ -136,32 +148,20 @@ TEST_P(SymmSignals, PadsAreZeroAfterRandomPrograms) {
 
 TEST_P(SymmSignals, KernelsMeetBlockByBlock) {
   run([](SymmRank& rank) -> Result<void> {
-    constexpr int kRounds = 30;
     const Tensor tensor = rank.empty({1}, DType::kU32);
     const auto handle = rank.meet(tensor);
     const symm::KernelHandle kernel = handle->kernel_handle();
     EXPECT_EQ(kernel.rank, rank.rank());
     EXPECT_EQ(kernel.num_channels, handle->num_channels());
-    Group& group = rank.group;
-    auto body = [kernel, &group]() -> Result<void> {
-      auto* const mine = static_cast<std::uint32_t*>(kernel.buffers[kernel.rank]);
-      for (std::uint32_t round = 1; round <= kRounds; ++round) {
-        *mine = round;
-        if (!sync_blocks(kernel, 9, PutOrder::kRelease, WaitOrder::kAcquire)) return group.status();
-        for (int q = 0; q < kernel.world_size; ++q) {
-          const std::uint32_t seen = *static_cast<const std::uint32_t*>(kernel.buffers[q]);
-          if (seen != round)
-            return fail(ErrorCode::kInternal, "rank " + std::to_string(q) + ": " + std::to_string(seen));
-        }
-        if (!sync_blocks(kernel, 10, PutOrder::kRelease, WaitOrder::kAcquire)) return group.status();
-      }
-      const int next = (kernel.rank + 1) % kernel.world_size;
-      const int previous = (kernel.rank + kernel.world_size - 1) % kernel.world_size;
-      if (!put_signal(kernel, next, 11) || !wait_signal(kernel, previous, 11)) return group.status();
-      return {};
-    };
-    if (auto done = cpu::launch(*rank.stream, cpu::Task(body)); !done) return done;
+    const auto num_wrong = rank.device->allocate_tensor({1}, DType::kU32).value();
+    if (auto done = handle->watch(*rank.stream); !done) return done;
+    if (auto done = launch_meeting_rounds(*rank.stream, rank.group, kernel,
+                                          num_wrong.view().data_as<std::uint32_t>());
+        !done) {
+      return done;
+    }
     if (auto done = rank.finish(); !done) return done;
+    EXPECT_EQ(rank.read<std::uint32_t>(num_wrong.view())[0], 0U);
     pause(rank);
     expect_pad_zero(*handle);
     return {};

@@ -1,4 +1,5 @@
-// Symmetric memory between processes: mappings, signals, leaks, deaths, and peers that send the wrong thing.
+// Symmetric memory between processes: mappings and signals on every backend; leaks, deaths, and peers that
+// send the wrong thing.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -18,53 +19,74 @@ namespace {
 
 using std::chrono::milliseconds;
 
-Result<void> with_group(RankProcess& self, const SymmProgram& program) {
+Result<void> with_group(RankProcess& self, const SymmProgram& program, const Placement& placement = {}) {
   const auto group = self.create_group();
   if (!group) return tl::unexpected(group.error());
-  return run_as_rank(**group, program);
+  return run_as_rank(**group, program, placement);
+}
+
+constexpr Placement kOnOneGpu{DeviceKind::kCuda, false};
+constexpr Placement kOnGpusOfTheirOwn{DeviceKind::kCuda, true};
+
+/// A placement as the argument of a rank function, and back.
+std::string argument_of(const Placement& placement) {
+  if (placement.kind == DeviceKind::kCpu) return "cpu";
+  return placement.one_gpu_each ? "one GPU each" : "one GPU";
+}
+Placement placement_of(std::string_view argument) {
+  if (argument == "cpu") return {};
+  return argument == "one GPU" ? kOnOneGpu : kOnGpusOfTheirOwn;
 }
 
 // ---- data and signals ----
 
-const RankFunction kRing("symm_ring", [](RankProcess& self) -> Result<void> {
-  return with_group(self, [](SymmRank& rank) -> Result<void> {
-    constexpr std::int64_t kCount = 3000;
-    const Tensor tensor = rank.empty({kCount}, DType::kU32);
-    const auto handle = rank.meet(tensor);
-    const int next = (rank.rank() + 1) % rank.size();
-    std::mt19937 random(static_cast<unsigned>(rank.rank()));
-    for (std::uint32_t round = 1; round <= 30; ++round) {
-      // Fill the next rank's memory, then signal; the next rank checks and hands it back.
-      const auto theirs = handle->get_buffer(next, {kCount}, DType::kU32).value();
-      if (auto done = rank.stream->sleep(std::chrono::microseconds(random() % 500)); !done) return done;
-      if (auto done =
-              rank.stream->memset32(theirs, 0, 100 * round + static_cast<unsigned>(rank.rank()), kCount);
-          !done) {
-        return done;
-      }
-      if (auto done = handle->barrier(*rank.stream); !done) return done;
-      if (auto done = rank.finish(); !done) return done;
-      const int previous = (rank.rank() + rank.size() - 1) % rank.size();
-      for (std::int64_t i = 0; i < kCount; ++i) {
-        EXPECT_EQ(tensor.view().data_as<std::uint32_t>()[i], 100 * round + static_cast<unsigned>(previous));
-      }
-      if (auto done = handle->barrier(*rank.stream, 1); !done) return done;
+/// Fills the next rank's memory and signals; the next rank checks and hands it back.
+Result<void> pass_words_round(SymmRank& rank) {
+  constexpr std::int64_t kCount = 3000;
+  const Tensor tensor = rank.empty({kCount}, DType::kU32);
+  const auto handle = rank.meet(tensor);
+  const int next = (rank.rank() + 1) % rank.size();
+  const int previous = (rank.rank() + rank.size() - 1) % rank.size();
+  std::mt19937 random(static_cast<unsigned>(rank.rank()));
+  for (std::uint32_t round = 1; round <= 30; ++round) {
+    const auto theirs = handle->get_buffer(next, {kCount}, DType::kU32).value();
+    if (auto done = rank.stream->sleep(std::chrono::microseconds(random() % 500)); !done) return done;
+    if (auto done =
+            rank.stream->memset32(theirs, 0, 100 * round + static_cast<unsigned>(rank.rank()), kCount);
+        !done) {
+      return done;
     }
+    if (auto done = handle->barrier(*rank.stream); !done) return done;
     if (auto done = rank.finish(); !done) return done;
-    const Tensor pause = rank.empty({1});
-    (void)rank.meet(pause);
-    expect_pad_zero(*handle);
-    return {};
-  });
+    const std::vector<std::uint32_t> expected(kCount, 100 * round + static_cast<unsigned>(previous));
+    EXPECT_EQ(rank.read<std::uint32_t>(tensor.view()), expected);
+    if (auto done = handle->barrier(*rank.stream, 1); !done) return done;
+  }
+  if (auto done = rank.finish(); !done) return done;
+  const Tensor pause = rank.empty({1});
+  (void)rank.meet(pause);
+  expect_pad_zero(*handle);
+  return {};
+}
+
+const RankFunction kRing("symm_ring", [](RankProcess& self) -> Result<void> {
+  return with_group(self, pass_words_round, placement_of(self.arguments.at(0)));
 });
 
-class SymmProcesses : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(World, SymmProcesses, ::testing::Values(1, 2, 3, 4, 8),
-                         ::testing::PrintToStringParamName());
+// Processes on one GPU have turns on it: few ranks, or the kernels that wait use up most of the time.
+class SymmProcesses : public ::testing::TestWithParam<RankCase> {};
+INSTANTIATE_TEST_SUITE_P(World, SymmProcesses,
+                         ::testing::Values(RankCase{{}, 1}, RankCase{{}, 2}, RankCase{{}, 3}, RankCase{{}, 4},
+                                           RankCase{{}, 8}, RankCase{kOnOneGpu, 1}, RankCase{kOnOneGpu, 2},
+                                           RankCase{kOnOneGpu, 4}, RankCase{kOnGpusOfTheirOwn, 2},
+                                           RankCase{kOnGpusOfTheirOwn, 4}, RankCase{kOnGpusOfTheirOwn, 8}),
+                         case_name);
 
 TEST_P(SymmProcesses, RingOfWrites) {
+  if (const std::string reason = why_not(GetParam()); !reason.empty()) GTEST_SKIP() << reason;
   const LeakOracle oracle;
-  const JobOutcome outcome = run_process_ranks(GetParam(), "symm_ring");
+  const JobOutcome outcome =
+      run_process_ranks(GetParam().size, "symm_ring", {argument_of(GetParam().placement)});
   EXPECT_TRUE(outcome.status()) << describe(outcome);
   EXPECT_EQ(oracle.leaks(), "");
 }

@@ -14,9 +14,9 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 constexpr const char* kVariables[] = {
-    "TANDEM_LOG",     "TANDEM_OP_TIMEOUT_MS", "TANDEM_RENDEZVOUS_TIMEOUT_MS",
-    "TANDEM_SPIN_US", "TANDEM_LINK_DELAY_US", "TANDEM_ISA",
-    "TANDEM_FAULT"};
+    "TANDEM_LOG",     "TANDEM_OP_TIMEOUT_MS",    "TANDEM_RENDEZVOUS_TIMEOUT_MS",
+    "TANDEM_SPIN_US", "TANDEM_LINK_DELAY_US",    "TANDEM_ISA",
+    "TANDEM_FAULT",   "TANDEM_CUBLASLT_LIBRARY", "TANDEM_NCCL_LIBRARY"};
 
 class ConfigTest : public testing::Test {
  protected:
@@ -57,6 +57,8 @@ TEST_F(ConfigTest, DefaultsAreFiniteWithoutVariables) {
     EXPECT_EQ(config.link_delay, microseconds(0));
     EXPECT_EQ(config.isa, std::nullopt);
     EXPECT_EQ(config.fault, "");
+    EXPECT_EQ(config.cublaslt_library, std::nullopt);
+    EXPECT_EQ(config.nccl_library, std::nullopt);
   }
   ::unsetenv("TANDEM_UNRELATED");
 }
@@ -76,6 +78,8 @@ TEST_F(ConfigTest, ReadsEveryVariable) {
   EXPECT_EQ(good("TANDEM_ISA", "scalar").isa, "scalar");
   EXPECT_EQ(good("TANDEM_ISA", "avx2").isa, "avx2");
   EXPECT_EQ(good("TANDEM_ISA", "avx512").isa, "avx512");
+  EXPECT_EQ(good("TANDEM_CUBLASLT_LIBRARY", "/a/libcublasLt.so.13").cublaslt_library, "/a/libcublasLt.so.13");
+  EXPECT_EQ(good("TANDEM_NCCL_LIBRARY", "/a/libnccl.so.2").nccl_library, "/a/libnccl.so.2");
   EXPECT_EQ(good("TANDEM_FAULT", "put:0:*:delay:5,get:1:2:die").fault, "put:0:*:delay:5,get:1:2:die");
 }
 

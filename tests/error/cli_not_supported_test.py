@@ -22,7 +22,7 @@ CASES = [
     (["run", "all_gather_matmul", *RUN, "--algorithm", "native"], ["native", "cpu"]),
     (["check", "--algorithm", "native", "--ranks", "1", "--dtype", "f32"], ["none of the 60 cases", "native"]),
     (["bench", "mm", *SIZES, "--graph"], ["--graph", "CPU"]),
-    (["bench", "mm", *SIZES, "--config", "128x256"], ["128x256", "CPU"]),
+    (["bench", "mm", *SIZES, "--config", "128x256"], ["128x256", "configs"]),
     (["graph", "fuse", "g.json"], ["graph", "not built yet"]),
     (["program", "lower"], ["program", "not built yet"]),
     (["trace"], ["trace", "not built yet"]),

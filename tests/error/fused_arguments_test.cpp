@@ -7,14 +7,15 @@
 
 #include "conformance/fused_harness.hpp"
 
-// Every argument that a fused op refuses, with the code and what the text has to name. One rank: nothing is
-// enqueued, so nobody waits.
+// Every argument that a fused op refuses, with the code and what the text has to name; on every backend. One
+// rank: nothing is enqueued, so nobody waits.
 
 namespace tandem {
 namespace {
 
 using test::Complaints;
 using test::Guarded;
+using test::JobCase;
 using test::RankContextOfTest;
 
 /// What a case changes in arguments that are right, and the piece of text that the error has to have.
@@ -89,8 +90,8 @@ class GatherArguments {
            set_out(args, view);
          }},
         {"gathered (768 bytes", [&](Args& args) { args.gathered = args.a; }},
-        {"does not exist on cpu:0", [](Args& args) { args.algorithm = Algorithm::kNative; },
-         ErrorCode::kUnsupported},
+        {"does not exist on " + to_string(device_.id()),
+         [](Args& args) { args.algorithm = Algorithm::kNative; }, ErrorCode::kUnsupported},
     };
   }
 
@@ -120,9 +121,12 @@ class GatherArguments {
   std::vector<TensorView> bs_, outs_, biases_;
 };
 
-TEST(FusedArguments, all_gather_matmul_refuses) {
+class FusedArguments : public ::testing::TestWithParam<JobCase> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, FusedArguments, ::testing::ValuesIn(test::exact_cases({1})), test::job_name);
+
+TEST_P(FusedArguments, all_gather_matmul_refuses) {
   Complaints complaints;
-  test::on_ranks(1, test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+  test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
     GatherArguments arguments(rank.device);
     for (const auto& changes : {arguments.wrong_inputs(), arguments.wrong_outputs()}) {
       for (const auto& change : changes) {
@@ -143,9 +147,9 @@ TEST(FusedArguments, all_gather_matmul_refuses) {
   EXPECT_EQ(complaints.text(), "");
 }
 
-TEST(FusedArguments, a_handle_has_to_cover_a) {
+TEST_P(FusedArguments, a_handle_has_to_cover_a) {
   Complaints complaints;
-  test::on_ranks(1, test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+  test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
     auto block = symm::empty({4, 8}, DType::kF32, rank.device);
     if (!block) return tl::unexpected(block.error());
     auto handle = symm::rendezvous(*block, rank.group);
@@ -224,8 +228,8 @@ class ScatterArguments {
         {"product (480 bytes", [&](Args& args) { args.product = args.out; }},
         {"out (480 bytes",
          [](Args& args) { args.out.data = static_cast<std::byte*>(args.a.front().data) + 4; }},
-        {"does not exist on cpu:0", [](Args& args) { args.algorithm = Algorithm::kNative; },
-         ErrorCode::kUnsupported},
+        {"does not exist on " + to_string(device_.id()),
+         [](Args& args) { args.algorithm = Algorithm::kNative; }, ErrorCode::kUnsupported},
     };
   }
 
@@ -247,9 +251,9 @@ class ScatterArguments {
   std::vector<TensorView> as_, bs_;
 };
 
-TEST(FusedArguments, matmul_reduce_scatter_refuses) {
+TEST_P(FusedArguments, matmul_reduce_scatter_refuses) {
   Complaints complaints;
-  test::on_ranks(1, test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+  test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
     ScatterArguments arguments(rank.device);
     for (const auto& changes : {arguments.wrong_inputs(), arguments.wrong_outputs()}) {
       for (const auto& change : changes) {

@@ -1,11 +1,11 @@
-// Signals that do not come: the error, its text, and the group afterwards.
+// Signals that do not come: the error, its text, and the group afterwards; on every backend.
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <chrono>
-#include <tandem/cpu/launch.hpp>
 #include <thread>
 
+#include "support/symm_kernels.hpp"
 #include "support/symm_rank.hpp"
 
 namespace tandem::testing {
@@ -14,13 +14,18 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
+class SymmTimeout : public ::testing::TestWithParam<RankCase> {};
+class SymmFault : public ::testing::TestWithParam<RankCase> {};
+INSTANTIATE_TEST_SUITE_P(Two, SymmTimeout, ::testing::ValuesIn(rank_cases({2})), case_name);
+INSTANTIATE_TEST_SUITE_P(Two, SymmFault, ::testing::ValuesIn(rank_cases({2})), case_name);
+
 // Runs `call` on rank 0 of two; rank 1 does nothing until rank 0 is done. Both groups must be poisoned with
 // kTimeout.
-void expect_timeout(std::string_view piece,
+void expect_timeout(const RankCase& ranks, std::string_view piece,
                     const std::function<Result<void>(SymmRank&, symm::Handle&, milliseconds)>& call) {
   constexpr milliseconds kTimeout{300};
   std::atomic<bool> done{false};
-  expect_ok(run_symm_ranks(2, {}, [&](SymmRank& rank) -> Result<void> {
+  expect_ok(run_symm_ranks(ranks, {}, [&](SymmRank& rank) -> Result<void> {
     const Tensor tensor = rank.empty({4});
     const auto handle = rank.meet(tensor);
     if (rank.rank() == 0) {
@@ -39,14 +44,15 @@ void expect_timeout(std::string_view piece,
   }));
 }
 
-TEST(SymmTimeout, BarrierThatOneRankDoesNotReach) {
-  expect_timeout("in barrier on channel 3", [](SymmRank& rank, symm::Handle& handle, milliseconds timeout) {
-    return handle.barrier(*rank.stream, 3, timeout);
-  });
+TEST_P(SymmTimeout, BarrierThatOneRankDoesNotReach) {
+  expect_timeout(GetParam(), "in barrier on channel 3",
+                 [](SymmRank& rank, symm::Handle& handle, milliseconds timeout) {
+                   return handle.barrier(*rank.stream, 3, timeout);
+                 });
 }
 
-TEST(SymmTimeout, SecondPutWithoutAWait) {
-  expect_timeout("in put_signal on channel 1",
+TEST_P(SymmTimeout, SecondPutWithoutAWait) {
+  expect_timeout(GetParam(), "in put_signal on channel 1",
                  [](SymmRank& rank, symm::Handle& handle, milliseconds timeout) {
                    return handle.put_signal(*rank.stream, 1, 1, timeout).and_then([&] {
                      return handle.put_signal(*rank.stream, 1, 1, timeout);
@@ -54,45 +60,48 @@ TEST(SymmTimeout, SecondPutWithoutAWait) {
                  });
 }
 
-TEST(SymmTimeout, WaitWithoutAPut) {
-  expect_timeout("in wait_signal on channel 0",
+TEST_P(SymmTimeout, WaitWithoutAPut) {
+  expect_timeout(GetParam(), "in wait_signal on channel 0",
                  [](SymmRank& rank, symm::Handle& handle, milliseconds timeout) {
                    return handle.wait_signal(*rank.stream, 1, 0, timeout);
                  });
 }
 
-TEST(SymmTimeout, WaitInAKernelPoisonsTheGroup) {
-  expect_timeout(
-      "in wait_signal on channel 9", [](SymmRank& rank, symm::Handle& handle, milliseconds timeout) {
-        const symm::KernelHandle kernel = handle.kernel_handle(timeout);
-        return cpu::launch(*rank.stream, cpu::Task([kernel, &group = rank.group]() -> Result<void> {
-          return wait_signal(kernel, 1, 9) ? Result<void>{} : group.status();
-        }));
-      });
+TEST_P(SymmTimeout, WaitInAKernelPoisonsTheGroup) {
+  expect_timeout(GetParam(), "in wait_signal on channel 9",
+                 [](SymmRank& rank, symm::Handle& handle, milliseconds timeout) {
+                   expect_ok(handle.watch(*rank.stream));
+                   return launch_wait(*rank.stream, rank.group, handle.kernel_handle(timeout), 1, 9);
+                 });
 }
 
-TEST(SymmTimeout, KernelArgumentsOutOfRangePoisonTheGroup) {
-  expect_ok(run_symm_ranks(1, {}, [](SymmRank& rank) -> Result<void> {
-    const Tensor tensor = rank.empty({4});
-    const auto handle = rank.meet(tensor);
-    const symm::KernelHandle kernel = handle->kernel_handle();
-    EXPECT_FALSE(
-        sync_blocks(kernel, kernel.num_channels, symm::PutOrder::kRelease, symm::WaitOrder::kAcquire));
-    expect_error(rank.group.status(), ErrorCode::kInvalidArgument,
-                 "channel " + std::to_string(kernel.num_channels));
-    EXPECT_FALSE(put_signal(kernel, 1, 0));
-    EXPECT_FALSE(wait_signal(kernel, -1, 0));
-    return {};
-  }));
+TEST_P(SymmTimeout, KernelArgumentsOutOfRangePoisonTheGroup) {
+  enum class Wrong { kBlock, kPeer };
+  for (const Wrong wrong : {Wrong::kBlock, Wrong::kPeer}) {
+    expect_ok(run_symm_ranks({GetParam().placement, 1}, {}, [&](SymmRank& rank) -> Result<void> {
+      const Tensor tensor = rank.empty({4});
+      const auto handle = rank.meet(tensor);
+      const symm::KernelHandle kernel = handle->kernel_handle();
+      expect_ok(handle->watch(*rank.stream));
+      const std::string piece =
+          wrong == Wrong::kBlock ? "channel " + std::to_string(kernel.num_channels) : "peer -1";
+      expect_ok(wrong == Wrong::kBlock
+                    ? launch_sync_blocks(*rank.stream, rank.group, kernel, kernel.num_channels)
+                    : launch_wait(*rank.stream, rank.group, kernel, -1, 0));
+      expect_error(rank.finish(), ErrorCode::kInvalidArgument, piece);
+      expect_error(rank.group.status(), ErrorCode::kInvalidArgument, piece);
+      return {};
+    }));
+  }
 }
 
-TEST(SymmFault, CorruptedSignalIsATimeoutNotAPass) {
+TEST_P(SymmFault, CorruptedSignalIsATimeoutNotAPass) {
   Config config;
   config.fault = "put:0:2:corrupt";
   config.op_timeout = milliseconds(300);
   std::atomic<int> num_timeouts{0};
   std::atomic<bool> is_corrupted{false};
-  (void)run_symm_ranks(2, config, [&](SymmRank& rank) -> Result<void> {
+  (void)run_symm_ranks(GetParam(), config, [&](SymmRank& rank) -> Result<void> {
     const Tensor tensor = rank.empty({4});
     const auto handle = rank.meet(tensor);
     for (int i = 0; i < 2; ++i) {
@@ -117,23 +126,23 @@ TEST(SymmFault, CorruptedSignalIsATimeoutNotAPass) {
   EXPECT_EQ(num_timeouts.load(), 1);
 }
 
-TEST(SymmFault, CorruptedGetIsVisible) {
+TEST_P(SymmFault, CorruptedGetIsVisible) {
   Config config;
   config.fault = "get:0:1:corrupt";
-  expect_ok(run_symm_ranks(1, config, [](SymmRank& rank) -> Result<void> {
+  expect_ok(run_symm_ranks({GetParam().placement, 1}, config, [](SymmRank& rank) -> Result<void> {
     const Tensor source = rank.empty({4}, DType::kU32);
     const auto handle = rank.meet(source);
     const auto target = rank.device->allocate_tensor({4}, DType::kU32).value();
     for (const std::uint32_t want : {0x40U, 0U}) {
       if (auto done = handle->get(*rank.stream, target.view(), 0); !done) return done;
       if (auto done = rank.finish(); !done) return done;
-      EXPECT_EQ(target.view().data_as<std::uint32_t>()[0], want);
+      EXPECT_EQ(rank.read<std::uint32_t>(target.view())[0], want);
     }
     return {};
   }));
 }
 
-TEST(SymmFault, GroupMayGoBeforeQueuedSignals) {
+TEST_P(SymmFault, GroupMayGoBeforeQueuedSignals) {
   Config config;
   config.op_timeout = milliseconds(200);
   const auto store = make_in_process_store();
@@ -141,7 +150,7 @@ TEST(SymmFault, GroupMayGoBeforeQueuedSignals) {
   std::atomic<bool> done{false};
   for (int r = 0; r < 2; ++r) {
     ranks.emplace_back([&, r] {
-      const auto device = open_device({DeviceKind::kCpu, 0}, config).value();
+      const auto device = open_device(GetParam().placement.device_of(r), config).value();
       const auto stream = device->create_stream().value();
       const Tensor tensor = symm::empty({2}, DType::kU32, *device).value();
       {
@@ -159,7 +168,7 @@ TEST(SymmFault, GroupMayGoBeforeQueuedSignals) {
   for (auto& rank : ranks) rank.join();
 }
 
-TEST(SymmFault, RanksThatFailHalfWayDoNotHurtANewGroup) {
+TEST_P(SymmFault, RanksThatFailHalfWayDoNotHurtANewGroup) {
   // The old group's pads are left in any state; the new group's signals must not notice.
   for (const char* fault : {"barrier:1:2:delay:400", "wait:0:1:delay:400", "put:1:1:delay:400"}) {
     Config config;
@@ -170,7 +179,7 @@ TEST(SymmFault, RanksThatFailHalfWayDoNotHurtANewGroup) {
     for (int r = 0; r < 2; ++r) {
       ranks.emplace_back([&, r] {
         GroupOptions options{.rank = r, .size = 2, .name = "g", .store = store, .config = config};
-        const auto device = open_device({DeviceKind::kCpu, 0}, config).value();
+        const auto device = open_device(GetParam().placement.device_of(r), config).value();
         const auto stream = device->create_stream().value();
         const Tensor tensor = symm::empty({2}, DType::kU32, *device).value();
         {
@@ -192,7 +201,9 @@ TEST(SymmFault, RanksThatFailHalfWayDoNotHurtANewGroup) {
           expect_ok(handle->barrier(*stream));
           expect_ok(stream->synchronize());
           const auto theirs = handle->get_buffer(1 - r, {2}, DType::kU32).value();
-          EXPECT_EQ(theirs.data_as<std::uint32_t>()[1 - r], round) << fault;
+          std::uint32_t words[2] = {};
+          expect_ok(device->copy_to_host(theirs, words));
+          EXPECT_EQ(words[1 - r], round) << fault;
           expect_ok(handle->barrier(*stream));
           expect_ok(stream->synchronize());
         }

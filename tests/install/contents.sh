@@ -6,7 +6,7 @@ build=$2
 prefix=$build/install-test/prefix
 status=0
 
-if ! diff <(cd "$source/include" && find . -name '*.hpp' | sort) <(cd "$prefix/include" && find . -type f | sort); then
+if ! diff <(cd "$source/include" && find . -name '*.hpp' -o -name '*.cuh' | sort) <(cd "$prefix/include" && find . -type f | sort); then
   echo "installed headers are not include/"
   status=1
 fi

@@ -127,6 +127,37 @@ TEST(ControlRace, ExchangesAndAgreementsMayInterleave) {
   EXPECT_TRUE(result) << result.error().to_string();
 }
 
+TEST(ControlRace, AnnouncedCallsAreComparedByAnyThread) {
+  for (const int size : {2, 4}) {
+    const auto result = run_thread_ranks(size, {}, [](Group& group) -> Result<void> {
+      Control& control = control_of(group);
+      const auto deadline = Deadline::after(std::chrono::seconds(60));
+      std::atomic<bool> is_done{false};
+      Result<void> watched;
+      std::thread watcher([&] {  // as a host thread that synchronizes a stream
+        while (!is_done && watched) watched = control.compare_announced();
+      });
+      std::minstd_rand random(static_cast<unsigned>(group.rank()) + 1);
+      const auto announce_all = [&]() -> Result<void> {
+        for (int call = 0; call < 2 * kRounds; ++call) {
+          dawdle(random);
+          const auto sequence = control.next_sequence();
+          const std::string text = fmt::format("call {}", call);
+          TANDEM_TRY(call % 16 == 9 ? control.agree(sequence, Fingerprint::of(text), deadline)
+                                    : control.announce(sequence, Fingerprint::of(text), deadline));
+        }
+        return control.wait_agreed(2 * kRounds, deadline);
+      };
+      const auto announced = announce_all();
+      is_done = true;
+      watcher.join();
+      TANDEM_TRY(announced);
+      return watched;
+    });
+    EXPECT_TRUE(result) << "size " << size << ": " << result.error().to_string();
+  }
+}
+
 TEST(ControlRace, OneOfManyErrorsIsEverybodys) {
   for (int i = 0; i < 20; ++i) {
     std::vector<std::string> texts(4);

@@ -3,9 +3,11 @@
 #include <cstdio>
 #include <tandem/bootstrap/launcher.hpp>
 
+#include <tandem/backend/backend.hpp>
 #include "support/rank_main.hpp"
 
 int main(int argc, char** argv) {
+  tandem::prepare_shared_gpu();
   const auto context = tandem::join_job(argc, argv);
   if (!context) {
     std::fprintf(stderr, "%s\n", context.error().to_string().c_str());

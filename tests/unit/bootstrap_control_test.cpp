@@ -109,6 +109,191 @@ TEST(Agreement, WhenAllRefuseTheGroupGoesOn) {
   });
 }
 
+// ---- announce: agreement without waiting ----
+
+Fingerprint numbered(int call) {
+  return Fingerprint::of(fmt::format("call {}", call));
+}
+
+TEST(Announce, ReturnsBeforeTheOthersComeAndIsComparedLater) {
+  const auto controls = make_controls(2);
+  for (int call = 0; call < 10; ++call) {
+    const auto announced = controls[0]->announce(controls[0]->next_sequence(), numbered(call), soon());
+    EXPECT_TRUE(announced) << announced.error().to_string();
+  }
+  EXPECT_TRUE(controls[0]->compare_announced()) << "nobody to compare with";
+  EXPECT_EQ(controls[0]->memory()->rank(0).agreed, 0U);
+  for (int call = 0; call < 10; ++call) {
+    EXPECT_TRUE(controls[1]->announce(controls[1]->next_sequence(), numbered(call), soon()));
+  }
+  EXPECT_EQ(controls[1]->memory()->rank(1).agreed, 10U);
+  EXPECT_EQ(controls[0]->memory()->rank(0).agreed, 0U) << "rank 0 has called nothing since";
+  EXPECT_TRUE(controls[0]->compare_announced());
+  EXPECT_EQ(controls[0]->memory()->rank(0).agreed, 10U);
+  EXPECT_TRUE(controls[0]->wait_agreed(10, soon()));
+}
+
+TEST(Announce, ADifferenceIsFoundByWhoeverComesLast) {
+  const auto controls = make_controls(3);
+  for (int r = 0; r < 3; ++r) {
+    GroupControl& control = *controls[static_cast<std::size_t>(r)];
+    EXPECT_TRUE(control.announce(control.next_sequence(), numbered(1), soon()));
+    const auto second = control.announce(control.next_sequence(), numbered(r == 1 ? 3 : 2), soon());
+    EXPECT_EQ(second.has_value(), r < 2);
+  }
+  for (const auto& control : controls) {
+    const auto status = control->compare_announced();
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code(), ErrorCode::kMismatch);
+    EXPECT_EQ(status.error().text(),
+              "ranks disagree about call #2: rank 0 runs #2 'call 2'; rank 1 runs #2 'call 3'; rank 2 runs "
+              "#2 'call 2'");
+    EXPECT_FALSE(control->announce(control->next_sequence(), numbered(4), soon()));
+  }
+}
+
+TEST(Announce, ASkippedCallIsAMismatchWithBothNumbers) {
+  const auto controls = make_controls(2);
+  static_cast<void>(controls[1]->next_sequence());  // taken, but its op never ran
+  EXPECT_TRUE(controls[0]->announce(controls[0]->next_sequence(), numbered(1), soon()));
+  static_cast<void>(controls[1]->announce(controls[1]->next_sequence(), numbered(1), soon()));
+  const auto status = controls[0]->compare_announced();
+  ASSERT_FALSE(status);
+  EXPECT_NE(status.error().text().find("rank 0 runs #1 'call 1'; rank 1 runs #2 'call 1'"), std::string::npos)
+      << status.error().text();
+}
+
+TEST(Announce, ARefusalReachesWhoeverHasAnnounced) {
+  const auto controls = make_controls(3);
+  in_threads(3, [&](int r) {
+    GroupControl& control = *controls[static_cast<std::size_t>(r)];
+    EXPECT_TRUE(control.announce(control.next_sequence(), numbered(1), soon()));
+    const auto sequence = control.next_sequence();
+    if (r == 1) return control.refuse(sequence, Error(ErrorCode::kInvalidArgument, "k is -1"));
+    static_cast<void>(control.announce(sequence, numbered(2), soon()));
+    const auto agreed = control.wait_agreed(sequence, soon());
+    ASSERT_FALSE(agreed);
+    EXPECT_EQ(agreed.error().code(), ErrorCode::kMismatch);
+    EXPECT_NE(agreed.error().text().find("rank 1 refused #2: InvalidArgument: k is -1"), std::string::npos)
+        << agreed.error().text();
+  });
+}
+
+TEST(Announce, HostsRunAheadByAsManyCallsAsThereAreSlots) {
+  const auto controls = make_controls(2);
+  GroupControl& ahead = *controls[0];
+  for (std::uint64_t call = 1; call <= kNumAgreementSlots; ++call) {
+    EXPECT_TRUE(ahead.announce(ahead.next_sequence(), Fingerprint::of("op"), soon()));
+  }
+  const auto announced =
+      ahead.announce(ahead.next_sequence(), Fingerprint::of("op"), Deadline::after(milliseconds(30)));
+  ASSERT_FALSE(announced);
+  EXPECT_EQ(announced.error().code(), ErrorCode::kTimeout);
+  EXPECT_NE(announced.error().text().find("in agree"), std::string::npos) << announced.error().text();
+}
+
+/// `num_calls` calls by every rank, each with pauses of its own; chosen by `uses_agree(call)` they wait or
+/// run ahead.
+template <class UsesAgree>
+void run_skewed_calls(std::uint64_t first_sequence, int num_calls, UsesAgree uses_agree) {
+  constexpr int kRanks = 4;
+  const auto controls = make_controls(kRanks, first_sequence);
+  in_threads(kRanks, [&](int r) {
+    GroupControl& control = *controls[static_cast<std::size_t>(r)];
+    for (int call = 0; call < num_calls; ++call) {
+      if ((call / 16) % kRanks == r) std::this_thread::sleep_for(milliseconds(call % 16 == 0 ? 10 : 0));
+      const auto sequence = control.next_sequence();
+      const auto agreed = uses_agree(call) ? control.agree(sequence, numbered(call), soon())
+                                           : control.announce(sequence, numbered(call), soon());
+      ASSERT_TRUE(agreed) << agreed.error().to_string();
+    }
+    const auto agreed =
+        control.wait_agreed(first_sequence + static_cast<std::uint64_t>(num_calls) - 1, soon());
+    EXPECT_TRUE(agreed) << agreed.error().to_string();
+  });
+}
+
+TEST(Announce, TwoHundredCallsWithSkewAlsoWhereNumbersWrapAround) {
+  for (const std::uint64_t first : {std::uint64_t{1}, std::numeric_limits<std::uint64_t>::max() - 99}) {
+    run_skewed_calls(first, 200, [](int) { return false; });
+  }
+}
+
+TEST(Announce, MixesWithAgree) {
+  run_skewed_calls(1, 200, [](int call) { return call % 7 == 3 || call % 50 == 0; });
+}
+
+TEST(Announce, OneRankMayWaitForWhatAnotherAnnounces) {
+  const auto controls = make_controls(2);
+  in_threads(2, [&](int r) {
+    GroupControl& control = *controls[static_cast<std::size_t>(r)];
+    for (int call = 0; call < 300; ++call) {
+      const auto sequence = control.next_sequence();
+      const auto agreed = (call + r) % 2 == 0 ? control.agree(sequence, numbered(call), soon())
+                                              : control.announce(sequence, numbered(call), soon());
+      ASSERT_TRUE(agreed) << agreed.error().to_string();
+    }
+  });
+}
+
+TEST(Wait, AWaitOfADeviceIsReportedLikeOneOfTheHost) {
+  const auto controls = make_controls(2);
+  const std::atomic<std::uint32_t> word{7};
+  const WaitInfo info{.what = "barrier", .peer = 1, .channel = 3, .expected = 1, .word = &word};
+  controls[0]->report_timeout(info, milliseconds(250));
+  const auto status = controls[1]->status();
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code(), ErrorCode::kTimeout);
+  EXPECT_EQ(status.error().text().find(
+                "rank 0 waited 250 ms for rank 1 in barrier on channel 3: expected 1, seen 7; rank 1 (pid"),
+            0U)
+      << status.error().text();
+}
+
+TEST(Wait, TheChainGoesThroughWaitsOfDevices) {
+  const auto controls = make_controls(3);
+  controls[1]->memory()->rank(1).device_waits_for = 2 + 1;
+  controls[0]->report_timeout({.what = "barrier", .peer = 1}, milliseconds(250));
+  const auto status = controls[0]->status();
+  ASSERT_FALSE(status);
+  EXPECT_NE(status.error().text().find("; rank 2 (pid"), std::string::npos) << status.error().text();
+}
+
+TEST(Wait, ADeviceThatWaitsForALeftRankReportsThat) {
+  const auto controls = make_controls(2);
+  controls[0]->report_peer_left({.what = "wait_signal", .peer = 1});
+  const auto status = controls[1]->status();
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code(), ErrorCode::kPeerLost);
+  EXPECT_NE(status.error().text().find("has left the group"), std::string::npos) << status.error().text();
+}
+
+TEST(ControlMemory, AnAttachmentIsMadeOnceAndEndsBeforeTheMapping) {
+  struct Attached {
+    const ControlMemory* memory;
+    bool* ended;
+    ~Attached() { *ended = memory->header().magic == ControlHeader::kMagic; }
+  };
+  bool ended = false;
+  int num_made = 0;
+  {
+    const std::vector<ProcessId> processes(1, ProcessId::self());
+    const auto memory = ControlMemory::create_for_threads({1, 1, 1}, processes).value();
+    const auto make = [&]() -> Result<ControlMemory::Attachment> {
+      ++num_made;
+      if (num_made == 1) return fail(ErrorCode::kDriver, "not yet");
+      return std::shared_ptr<void>(new Attached{memory.get(), &ended},
+                                   [](void* attached) { delete static_cast<Attached*>(attached); });
+    };
+    EXPECT_FALSE(memory->attachment(make));
+    const auto one = memory->attachment(make).value().get();
+    EXPECT_EQ(memory->attachment(make).value().get(), one);
+    EXPECT_FALSE(ended);
+  }
+  EXPECT_EQ(num_made, 2);
+  EXPECT_TRUE(ended);
+}
+
 TEST(Wait, ATimeoutNamesWhoWaitedForWhatAndHowLong) {
   const auto controls = make_controls(2);
   const std::atomic<std::uint32_t> word{0};

@@ -9,7 +9,8 @@ namespace tandem::fused {
 namespace {
 
 Workload large(std::chrono::microseconds link) {
-  return {.world = 4,
+  return {.kind = DeviceKind::kCpu,
+          .world = 4,
           .cores = 4,
           .link = link,
           .chunk_bytes = 1 << 20,
@@ -55,6 +56,22 @@ TEST(FusedChoose, is_serial_where_nothing_is_gained) {
   tiny.chunk_bytes = 64;
   tiny.chunk_flops = 1000;
   EXPECT_NE(reason_of(Algorithm::kAuto, tiny, Algorithm::kSerial).find("against"), std::string::npos);
+}
+
+// One rank's rows of a Llama MLP on four GPUs: the copies cost half of what the products do.
+TEST(FusedChoose, overlaps_large_chunks_on_gpus_and_not_small_ones) {
+  Workload work{.kind = DeviceKind::kCuda,
+                .world = 4,
+                .cores = 4,
+                .link = {},
+                .chunk_bytes = 1024 * 8192 * 2,
+                .chunk_flops = 2.0 * 1024 * 8192 * 3584,
+                .pipelined_barriers = 3,
+                .serial_barriers = 3};
+  EXPECT_EQ(choose("op", Algorithm::kAuto, work, {DeviceKind::kCuda, 0})->algorithm, Algorithm::kPipelined);
+  work.chunk_bytes = 16 * 8192 * 2;
+  work.chunk_flops = 2.0 * 16 * 8192 * 3584;
+  EXPECT_EQ(choose("op", Algorithm::kAuto, work, {DeviceKind::kCuda, 0})->algorithm, Algorithm::kSerial);
 }
 
 TEST(FusedChoose, predicts_more_for_more_of_everything) {

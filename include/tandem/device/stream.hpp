@@ -7,6 +7,7 @@
 #include <tandem/base/error.hpp>
 #include <tandem/base/tensor.hpp>
 #include <tandem/device/event.hpp>
+#include <tandem/device/graph.hpp>
 
 namespace tandem {
 
@@ -57,6 +58,12 @@ class Stream {
 
   /// Whether work is being recorded for replay instead of run; allocation and rendezvous refuse then.
   [[nodiscard]] virtual bool is_capturing() const { return false; }
+  /// From here on this stream, and every stream that waits for it, records. Streams that joined the recording
+  /// must be joined back before its end. Errors: kUnsupported on a backend without graphs; kInvalidArgument
+  /// while capturing.
+  [[nodiscard]] Result<void> begin_capture() { return do_begin_capture(); }
+  /// What was recorded. Errors: kInvalidArgument when not capturing; kDriver when the recording is broken.
+  [[nodiscard]] Result<std::unique_ptr<Graph>> end_capture() { return do_end_capture(); }
 
  protected:
   Stream(Device& device, int priority) : device_(device), priority_(priority) {}
@@ -69,6 +76,8 @@ class Stream {
   virtual Result<void> do_wait(const Event& event) = 0;
   virtual Result<void> do_wait(Stream& other) = 0;
   virtual Result<void> do_synchronize(Deadline deadline) = 0;
+  virtual Result<void> do_begin_capture();
+  virtual Result<std::unique_ptr<Graph>> do_end_capture();
 
  private:
   Device& device_;

@@ -34,7 +34,9 @@ struct AllGatherMatmulArgs {
 /// Shapes:  rank r holds shard_of(gather_size, W, r) of gather_dim. out_i: a's sizes with gather_size and
 ///          n_i.
 /// Types:   f32, bf16 or f16, the same for all; f32 sums; one rounding. The same bits on every rank, for
-///          every W and algorithm, unless the last dim is gathered: then K-slices add in rank order.
+///          every W and algorithm, unless the last dim is gathered: then K-slices add in rank order. That
+///          holds on CPUs, and on GPUs as far as the vendor's product has the same bits for any number of
+///          rows.
 /// Order:   enqueued on `stream`; the host blocks only in the first call of a problem. out is ready for later
 ///          work on `stream`, not for the host.
 /// Errors:  kInvalidArgument now, before anything is enqueued (the other ranks get kMismatch); kMismatch on

@@ -30,7 +30,8 @@ struct MatmulReduceScatterArgs {
 /// Sums a_j * b_j over j and over the group, and leaves shard_of(size, W, r) of scatter_dim on rank r.
 /// Shapes:  out: a's sizes with n last, and this rank's shard of scatter_dim; contiguous.
 /// Types:   f32, bf16 or f16, the same for all. Partials are rounded to `partials`, summed in f32 in rank
-///          order 0..W-1, rounded once: the same bits in every run and for every algorithm.
+///          order 0..W-1, rounded once: the same bits in every run and for every algorithm; on GPUs, for
+///          every algorithm as far as the vendor's product has the same bits for any number of rows.
 /// Order:   as fused_all_gather_matmul.
 /// Errors:  as fused_all_gather_matmul; must agree: dtype, sizes of a but k, n, op, dim, partials, algorithm.
 /// Source:  docs/design/schedules.md

@@ -61,9 +61,18 @@ class Plan {
 /// Whether this device has an implementation, and if not, each one's reason.
 [[nodiscard]] Support can_run(const Problem& problem, const Device& device);
 [[nodiscard]] Result<Plan> plan(const Problem& problem, const Device& device);
-/// Enqueues. Order: out is ready for later work on `stream`. No allocation on the repeat path.
+/// Enqueues. Order: out is ready for later work on `stream`. No allocation on the repeat path. A graph uses
+/// the scratch memory of the stream that recorded it, so it must not run beside products of that stream.
 /// Errors:  kInvalidArgument when the arguments are not of the plan's problem.
 [[nodiscard]] Result<void> run(const Plan& plan, const MmArgs& args, Stream& stream);
+
+/// Makes now what the first run() of a product would make: picks the algorithm, loads its kernels, takes
+/// scratch memory for `stream`. A run() like it then can be captured, and waits for nothing on the host.
+/// Of `like` only types, sizes, strides and the alignment of the addresses count: no memory is read or
+/// written, and pointers may be null, which counts as aligned to 128 bytes.
+/// Order:   blocks the host, but not until earlier work on `stream` is done. A look-up if nothing is missing.
+/// Errors:  those of run(); kOutOfMemory; kUnsupported while capturing, when scratch memory is missing.
+[[nodiscard]] Result<void> prepare(const MmArgs& like, Stream& stream);
 
 /// problem_of, plan and run in one call.
 [[nodiscard]] Result<void> mm(const MmArgs& args, Stream& stream);

@@ -79,6 +79,11 @@ class Handle {
   /// What a communication kernel of the user's needs; see kernel.hpp. Valid as long as the handle and its
   /// group. A timeout <= 0 makes every wait of the kernel fail with kInvalidArgument.
   [[nodiscard]] virtual KernelHandle kernel_handle(Timeout timeout = {}) const = 0;
+  /// Before a kernel of the user's that signals is launched on `stream` of a GPU: from now on
+  /// stream.synchronize() returns what its waits give up for, and the pads stay mapped until it has run.
+  /// Nothing to do for a CPU stream, whose tasks return their errors themselves.
+  /// Errors: kInvalidArgument for a stream of another device; the group's error.
+  [[nodiscard]] Result<void> watch(Stream& stream) const;
 
  protected:
   Handle() = default;
@@ -87,6 +92,7 @@ class Handle {
   virtual Result<void> do_wait_signal(Stream& stream, int src_rank, int channel, Timeout timeout) = 0;
   virtual Result<void> do_barrier(Stream& stream, int channel, Timeout timeout) = 0;
   virtual Result<void> do_get(Stream& stream, const TensorView& from, const TensorView& to, int peer) = 0;
+  virtual Result<void> do_watch(Stream& stream) const;
 };
 
 }  // namespace tandem::symm

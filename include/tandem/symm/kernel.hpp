@@ -1,10 +1,10 @@
 #pragma once
 
 // For communication kernels of your own: what a handle gives to a kernel, and the three things a kernel does
-// with it. The names are the same in a CUDA kernel and in code launched on a CPU stream
-// (tandem/cpu/launch.hpp), and so are the rules, so a kernel's signalling reads the same on both. It includes
-// <cstdint> only, so that device code can include it.
-// Example: examples/one_shot_all_reduce.cpp.
+// with it. The names are the same in a CUDA kernel (tandem/symm/kernel_device.cuh) and in code launched on a
+// CPU stream (tandem/cpu/launch.hpp), and so are the rules, so a kernel's signalling reads the same on both.
+// It includes <cstdint> only, so that device code can include it.
+// Examples: examples/one_shot_all_reduce.cpp, examples/cuda/all_reduce_kernel.cu.
 
 #include <cstdint>
 
@@ -18,7 +18,7 @@ struct KernelHandle {
   void* const* buffers = nullptr;               ///< data by rank, from the start of the block
   std::uint32_t* const* signal_pads = nullptr;  ///< by rank
   std::int64_t timeout_ns = 0;                  ///< longest wait of one call
-  void* control = nullptr;                      ///< tandem's own: abort word, doorbells
+  void* control = nullptr;                      ///< tandem's own: how its waits end and who hears of it
 };
 
 /// Whether a put publishes this thread's earlier writes.
@@ -28,7 +28,10 @@ enum class WaitOrder : std::uint8_t { kRelaxed, kAcquire };
 
 // Each returns false when the wait gave up (deadline, lost peer, poisoned group) or an argument is out of
 // range. The group is poisoned then, on every rank, with the reason: return from the kernel. A task on a CPU
-// stream returns Group::status(), or an Error of its own, so that Stream::synchronize() returns it.
+// stream returns Group::status(), or an Error of its own, so that Stream::synchronize() returns it; on a
+// GPU's stream Handle::watch() sees to that.
+// These are the CPU's; nvcc knows no two functions that differ in where they run only.
+#ifndef __CUDACC__
 
 /// Signals `dst` on `channel`. Waits first until the last signal on this channel was consumed.
 [[nodiscard]] bool put_signal(const KernelHandle& handle, int dst, int channel,
@@ -40,5 +43,7 @@ enum class WaitOrder : std::uint8_t { kRelaxed, kAcquire };
 /// kernel's start, (kRelease, kAcquire) in the middle, (kRelease, kRelaxed) at its end. Blocks that meet must
 /// run at the same time on all ranks; `block` is below `num_channels`. On the CPU a task is one block.
 [[nodiscard]] bool sync_blocks(const KernelHandle& handle, int block, PutOrder put, WaitOrder wait);
+
+#endif
 
 }  // namespace tandem::symm

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "symm/cookie.hpp"
 #include "symm/cpu/memory_limit.hpp"
 
 namespace tandem::symm::cpu {
@@ -41,14 +41,6 @@ tl::unexpected<Error> system_error(const char* call, std::int64_t num_bytes) {
   return fail(memory ? ErrorCode::kOutOfMemory : ErrorCode::kDriver,
               fmt::format("symmetric memory of {} bytes: {}: {}", num_bytes, call, std::strerror(code)),
               code);
-}
-
-Result<std::uint64_t> random_cookie() {
-  std::uint64_t cookie = 0;
-  while (::getrandom(&cookie, sizeof(cookie), 0) != sizeof(cookie)) {
-    if (errno != EINTR) return system_error("getrandom", sizeof(cookie));
-  }
-  return cookie;
 }
 
 Result<void> fill_file(int fd, const SegmentName& name) {

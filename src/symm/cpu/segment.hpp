@@ -48,7 +48,7 @@ class Segment {
   void close_fd() { fd_.reset(); }
 
  private:
-  Segment(const SegmentName& name) : name_(name) {}
+  explicit Segment(const SegmentName& name) : name_(name) {}
   Result<void> map(int fd);
 
   SegmentName name_;

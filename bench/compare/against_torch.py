@@ -1,0 +1,275 @@
+#!/usr/bin/env python3
+"""Alternates tandem's fused ops with PyTorch's and with cuBLAS + NCCL, in one run on the same tensors.
+
+torchrun --nproc-per-node G against_torch.py --library build/cuda/bench/compare/libtandem_compare.so [--out FILE]
+
+One JSON object a shape, op and mode (eager, graph): for each variant the medians (us, slowest rank of each round) of
+every alternation, and the median over alternations of its ratio to the peers. Before a variant is timed its result is
+compared with cuBLAS + NCCL on the poisoned output; a wrong one is not timed.
+"""
+import argparse
+import ctypes
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+import torch.distributed._symmetric_memory as symm_mem
+
+
+class Matrix(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("rows", ctypes.c_int64), ("columns", ctypes.c_int64),
+                ("row_stride", ctypes.c_int64), ("column_stride", ctypes.c_int64)]
+
+    @classmethod
+    def of(cls, tensor):
+        return cls(tensor.data_ptr(), tensor.shape[0], tensor.shape[1], tensor.stride(0), tensor.stride(1))
+
+
+class Tandem:
+    """The C interface of tandem_c.h."""
+
+    def __init__(self, path, rank, world, gpu):
+        self.library = ctypes.CDLL(path)
+        for name in ("serve", "open", "all_gather_matmul", "matmul_reduce_scatter", "synchronize"):
+            getattr(self.library, "tandem_" + name).restype = ctypes.c_char_p
+        address = ctypes.create_string_buffer(4096)
+        if rank == 0:
+            self.check(self.library.tandem_serve(world, address, 4096))
+        told = [address.value]
+        dist.broadcast_object_list(told, 0)
+        self.session = ctypes.c_void_p()
+        self.check(self.library.tandem_open(rank, world, gpu, told[0], ctypes.byref(self.session)))
+
+    @staticmethod
+    def check(error):
+        if error:
+            raise RuntimeError(error.decode())
+
+    def call(self, name, a, b, out, algorithm):
+        function = getattr(self.library, "tandem_" + name)
+        arguments = (Matrix.of(a), Matrix.of(b), Matrix.of(out), algorithm.encode())
+        session = self.session
+
+        def run():
+            stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+            self.check(function(session, stream, *arguments))
+        return run
+
+    def synchronize(self):
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        self.check(self.library.tandem_synchronize(self.session, stream))
+
+    def close(self):
+        self.library.tandem_close(self.session)
+
+
+def recorded(function):
+    """The function as a replay of a graph."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            function()
+    torch.cuda.current_stream().wait_stream(stream)
+    torch.cuda.synchronize()
+    dist.barrier()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        function()
+    torch.cuda.synchronize()
+    dist.barrier()
+    return graph.replay
+
+
+class Bench:
+    def __init__(self, args):
+        self.args = args
+        self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        self.device = torch.device("cuda", torch.cuda.current_device())
+        self.flush = torch.empty(256 << 20, dtype=torch.uint8, device=self.device)
+        self.meeting = torch.zeros(1, device=self.device)
+        self.group = dist.group.WORLD.group_name
+
+    def time_round(self, calls):
+        """One time of each call, ranks started together, cold L2, in a random order that all ranks share."""
+        names = list(calls)
+        random.shuffle(names)
+        events = {}
+        for name in names:
+            self.flush.zero_()
+            torch.cuda._sleep(self.args.sleep_cycles)  # time for the host to enqueue what comes
+            dist.all_reduce(self.meeting)
+            events[name] = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+            events[name][0].record()
+            calls[name]()
+            events[name][1].record()
+        torch.cuda.synchronize()
+        return {name: start.elapsed_time(end) * 1e3 for name, (start, end) in events.items()}
+
+    def alternate(self, calls):
+        """Medians of each alternation: {name: [us, ...]}."""
+        medians = {name: [] for name in calls}
+        for _ in range(self.args.alternations):
+            rounds = [self.time_round(calls) for _ in range(self.args.rounds)]
+            times = torch.tensor([[one[name] for name in calls] for one in rounds], device=self.device)
+            dist.all_reduce(times, op=dist.ReduceOp.MAX)
+            for name, column in zip(calls, times.t().cpu().tolist()):
+                medians[name].append(statistics.median(column))
+        return medians
+
+    def host_us(self, call, count=50):
+        """Host cost of one eager call, the device kept busy meanwhile."""
+        torch.cuda.synchronize()
+        dist.barrier()
+        costs = []
+        for _ in range(count):
+            torch.cuda._sleep(self.args.sleep_cycles)
+            start = time.perf_counter()
+            call()
+            costs.append((time.perf_counter() - start) * 1e6)
+            torch.cuda.synchronize()
+        return statistics.median(costs)
+
+
+def wrong_elements(got, need, k):
+    allowed = 2 ** -7 * need.float().abs() + 2 ** -8 * k ** 0.5
+    return int((~((got.float() - need.float()).abs() <= allowed)).sum().item())
+
+
+def cases(bench, tandem, m, n, k):
+    """For each op: (name, reference call, its result, {variant: (call, result)})."""
+    world, device = bench.world, bench.device
+    bf16 = torch.bfloat16
+    torch.manual_seed(7)
+    b = torch.randn(n, k, device=device, dtype=bf16).t()
+    torch.manual_seed(100 + bench.rank)
+    a_shard = torch.randn(m // world, k, device=device, dtype=bf16)
+    gathered = torch.empty(m, k, device=device, dtype=bf16)
+    need = torch.empty(m, n, device=device, dtype=bf16)
+
+    def gather_serially():
+        dist.all_gather_into_tensor(gathered, a_shard)
+        torch.mm(gathered, b, out=need)
+    held = {}
+
+    def gather_in_torch():
+        held["gather"] = torch.ops.symm_mem.fused_all_gather_matmul(a_shard, [b], 0, bench.group)[1][0]
+    variants = {"torch decomposed": (gather_in_torch, lambda: held["gather"])}
+    for algorithm in ("serial", "pipelined"):
+        out = torch.empty(m, n, device=device, dtype=bf16)
+        variants["tandem " + algorithm] = (tandem.call("all_gather_matmul", a_shard, b, out, algorithm),
+                                           lambda out=out: out)
+    yield "all_gather_matmul", (m, n, k), k, gather_serially, need, variants
+
+    # The down projection of the same layer: its k is this one's n.
+    x = torch.randn(m, n, device=device, dtype=bf16)
+    w = torch.randn(k, n, device=device, dtype=bf16).t()
+    whole = torch.empty(m, k, device=device, dtype=bf16)
+    shard = torch.empty(m // world, k, device=device, dtype=bf16)
+
+    def scatter_serially():
+        torch.mm(x, w, out=whole)
+        dist.reduce_scatter_tensor(shard, whole)
+
+    def scatter_in_torch():
+        held["scatter"] = torch.ops.symm_mem.fused_matmul_reduce_scatter(x, w, "sum", 0, bench.group)
+    variants = {"torch decomposed": (scatter_in_torch, lambda: held["scatter"])}
+    for algorithm in ("serial", "pipelined"):
+        out = torch.empty(m // world, k, device=device, dtype=bf16)
+        variants["tandem " + algorithm] = (tandem.call("matmul_reduce_scatter", x, w, out, algorithm),
+                                           lambda out=out: out)
+    yield "matmul_reduce_scatter", (m, k, n), n * world, scatter_serially, shard, variants
+
+
+def check(bench, tandem, name, call, result, reference, need, k):
+    """Wrong elements on all ranks together, on a poisoned output."""
+    reference()
+    call()
+    tandem.synchronize()
+    result().fill_(float("nan"))
+    call()
+    tandem.synchronize()
+    torch.cuda.synchronize()
+    wrong = torch.tensor([wrong_elements(result(), need, k)], device=bench.device)
+    dist.all_reduce(wrong)
+    if bench.rank == 0 and wrong.item():
+        print(f"WRONG: {name}: {wrong.item()} elements", flush=True)
+    return wrong.item()
+
+
+def measure(bench, tandem, args, out):
+    for shape in args.shapes.split(","):
+        m, n, k = map(int, shape.split("x"))
+        for op, sizes, inner, reference, need, variants in cases(bench, tandem, m, n, k):
+            calls = {"cublas + nccl": reference}
+            wrong = {}
+            for name, (call, result) in variants.items():
+                wrong[name] = check(bench, tandem, f"{op} {sizes} {name}", call, result, reference, need, inner)
+                if wrong[name] == 0:
+                    calls[name] = call
+            host = {name: bench.host_us(call) for name, call in calls.items()}
+            for mode in args.modes.split(","):
+                timed = calls if mode == "eager" else {name: recorded(call) for name, call in calls.items()}
+                medians = bench.alternate(timed)
+                tandem.synchronize()
+                row = {"op": op, "m": sizes[0], "n": sizes[1], "k": sizes[2], "dtype": "bf16", "world": bench.world,
+                       "mode": mode, "wrong": wrong, "host_us": host, "medians_us": medians, "ratios": {}}
+                for peer in ("cublas + nccl", "torch decomposed"):
+                    for name in medians:
+                        ratios = [x / y for x, y in zip(medians[name], medians.get(peer, []))]
+                        if ratios:
+                            row["ratios"][f"{name} / {peer}"] = statistics.median(ratios)
+                if bench.rank == 0:
+                    out.append(row)
+                    print(op, sizes, mode, {name: round(statistics.median(us), 1) for name, us in medians.items()},
+                          {name: round(us, 1) for name, us in host.items()}, flush=True)
+                del timed
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--library", required=True)
+    parser.add_argument("--out", default=None, help="append JSON rows here")
+    parser.add_argument("--commit", default="")
+    parser.add_argument("--shapes", default="4096x3584x8192,2048x3584x8192,8192x3584x8192,1024x3584x8192")
+    parser.add_argument("--modes", default="eager,graph")
+    parser.add_argument("--alternations", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--sleep-cycles", type=int, default=1_000_000)
+    args = parser.parse_args()
+    local = int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(local)
+    dist.init_process_group("nccl", device_id=torch.device("cuda", local))
+    torch.cuda.set_stream(torch.cuda.Stream())  # the default one waits for all others
+    random.seed(20)
+    bench = Bench(args)
+    try:
+        symm_mem.enable_symm_mem_for_group(bench.group)
+    except Exception as error:  # newer versions enable it by themselves
+        if bench.rank == 0:
+            print("enable_symm_mem_for_group:", error)
+    tandem = Tandem(args.library, bench.rank, bench.world, local)
+    rows = []
+    measure(bench, tandem, args, rows)
+    dist.barrier()
+    tandem.close()
+    if bench.rank == 0 and args.out:
+        states = subprocess.run(["nvidia-smi", "--query-gpu=name,clocks.sm,power.draw,temperature.gpu,pstate",
+                                 "--format=csv,noheader"], capture_output=True, text=True, check=False)
+        with open(args.out, "a", encoding="utf-8") as file:
+            for row in rows:
+                row |= {"gpus": states.stdout.strip().split("\n"), "torch": torch.__version__,
+                        "nccl": ".".join(map(str, torch.cuda.nccl.version())), "commit": args.commit,
+                        "command": " ".join(sys.argv)}
+                file.write(json.dumps(row) + "\n")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+#include <tandem/base/tensor.hpp>
+#include <tandem/device/stream.hpp>
+
+namespace tandem::cli {
+
+/// activated = silu(gate) * up, bf16, contiguous, equal sizes; enqueued.
+struct Activation {
+  TensorView gate;
+  TensorView up;
+  TensorView activated;
+};
+[[nodiscard]] Result<void> enqueue_activation(const Activation& activation, Stream& stream);
+
+/// Makes what enqueue_activation() needs: a kernel that is loaded at its first launch would wait for kernels
+/// that wait for other ranks.
+[[nodiscard]] Result<void> prepare_activation(const Device& device);
+
+}  // namespace tandem::cli

@@ -1,0 +1,58 @@
+#include "coll/cuda/attach.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+
+#include "base/try.hpp"
+#include "coll/backend.hpp"
+#include "coll/cuda/layer_sum.hpp"
+#include "coll/cuda/nccl_all_gather.hpp"
+#include "device/cuda/cuda_error.hpp"
+#include "device/cuda/cuda_stream.hpp"
+
+namespace tandem::coll {
+namespace {
+
+using tandem::cuda::check_cuda;
+using tandem::cuda::CurrentDevice;
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(int num_multiprocessors) : max_blocks_(8 * num_multiprocessors) {}
+
+  [[nodiscard]] Result<void> reduce_stack(const ReduceStackArgs& args, Stream& stream) override {
+    return add_up("reduce_stack", cuda::layer_sum_of(args), stream);
+  }
+  [[nodiscard]] int max_layers() const override { return cuda::kMaxAddresses; }
+  [[nodiscard]] Result<void> reduce_layers(const ReduceLayersArgs& args, Stream& stream) override {
+    return add_up("reduce_scatter", cuda::layer_sum_of(args), stream);
+  }
+  [[nodiscard]] Result<bool> all_gather(const AllGatherArgs& args, Group& group, Stream& stream) override {
+    return cuda::nccl_all_gather(args, group, stream);
+  }
+
+ private:
+  Result<void> add_up(std::string_view op, const cuda::LayerSum& sum, Stream& stream) const {
+    TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, op));
+    const CurrentDevice current(stream.device().id().index);
+    return check_cuda(op, cuda::launch_layer_sum(sum, max_blocks_, on->native()));
+  }
+
+  int max_blocks_;
+};
+
+}  // namespace
+
+Result<void> attach_cuda(Device& device) {
+  const int gpu = device.id().index;
+  const CurrentDevice current(gpu);
+  TANDEM_TRY(check_cuda("collectives: load kernels", cuda::load_layer_sum_kernels()));
+  int num_multiprocessors = 0;
+  TANDEM_TRY(check_cuda("collectives",
+                        cudaDeviceGetAttribute(&num_multiprocessors, cudaDevAttrMultiProcessorCount, gpu)));
+  device.attach<Backend>(std::make_shared<CudaBackend>(num_multiprocessors));
+  return {};
+}
+
+}  // namespace tandem::coll

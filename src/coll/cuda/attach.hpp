@@ -1,0 +1,11 @@
+#pragma once
+
+#include <tandem/base/error.hpp>
+#include <tandem/device/device.hpp>
+
+namespace tandem::coll {
+
+/// Gives a CUDA device the kernels of the collectives, and loads them.
+[[nodiscard]] Result<void> attach_cuda(Device& device);
+
+}  // namespace tandem::coll

@@ -1,0 +1,110 @@
+#include "coll/cuda/nccl_all_gather.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+#include "coll/cuda/nccl_communicator.hpp"
+#include "device/cuda/cuda_error.hpp"
+#include "device/cuda/cuda_stream.hpp"
+
+namespace tandem::coll::cuda {
+namespace {
+
+/// Null where NCCL is not used.
+using Communicator = std::shared_ptr<NcclCommunicator>;
+
+struct OfDevice {
+  DeviceId device;
+  Communicator communicator;
+};
+using OfGroup = std::vector<OfDevice>;
+
+/// What the ranks tell each other before a communicator is made.
+struct Hello {
+  cudaUUID_t gpu = {};
+  int version = 0;  ///< of the library; 0: there is none
+};
+
+template <class T>
+Result<std::vector<T>> exchange(const T& mine, Group& group, std::string_view what) {
+  TANDEM_ASSIGN(const auto gathered, group.all_gather(std::as_bytes(std::span(&mine, 1)), what));
+  std::vector<T> all(gathered.size());
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    if (gathered[r].size() != sizeof(T)) {
+      return failf(ErrorCode::kMismatch, "{}: rank {} sent {} bytes, need {}", what, r, gathered[r].size(),
+                   sizeof(T));
+    }
+    std::memcpy(&all[r], gathered[r].data(), sizeof(T));
+  }
+  return all;
+}
+
+/// All ranks come to the same answer: the same library everywhere, and no two ranks on one GPU, which NCCL
+/// refuses.
+bool can_meet(const std::vector<Hello>& hellos) {
+  for (std::size_t r = 0; r < hellos.size(); ++r) {
+    if (hellos[r].version == 0 || hellos[r].version != hellos[0].version) return false;
+    for (std::size_t q = 0; q < r; ++q) {
+      if (std::memcmp(&hellos[q].gpu, &hellos[r].gpu, sizeof(cudaUUID_t)) == 0) return false;
+    }
+  }
+  return true;
+}
+
+/// Collective.
+Result<Communicator> meet(Group& group, int gpu) {
+  const auto api = NcclApi::load(group.config());
+  Hello hello;
+  cudaDeviceProp properties = {};
+  TANDEM_TRY(tandem::cuda::check_cuda("all_gather", cudaGetDeviceProperties(&properties, gpu)));
+  hello.gpu = properties.uuid;
+  hello.version = api ? (*api)->version : 0;
+  TANDEM_ASSIGN(const auto hellos, exchange(hello, group, "NCCL: who is where"));
+  if (!can_meet(hellos)) return nullptr;
+
+  ncclUniqueId id = {};
+  if (group.rank() == 0) TANDEM_TRY((*api)->check("id", (*api)->get_unique_id(&id)));
+  TANDEM_ASSIGN(const auto ids, exchange(id, group, "NCCL: id"));
+  auto communicator = std::make_shared<NcclCommunicator>(**api, group, gpu);
+  const auto made = communicator->init(ids[0], Deadline::after(group.config().rendezvous_timeout));
+  // One that fails for one rank is of no use to the others. They then gather without it.
+  TANDEM_ASSIGN(const auto all_made, exchange<int>(made ? 1 : 0, group, "NCCL: ready"));
+  for (const int one : all_made) {
+    if (one == 0) return nullptr;
+  }
+  return communicator;
+}
+
+/// The group's communicator on this device; null where there is none.
+Result<Communicator> communicator_of(Group& group, const Stream& stream) {
+  auto& known = group.extension<OfGroup>("coll.nccl", [] { return std::make_shared<OfGroup>(); });
+  const DeviceId device = stream.device().id();
+  for (const OfDevice& one : known) {
+    if (one.device == device) return one.communicator;
+  }
+  if (stream.is_capturing()) return nullptr;
+  TANDEM_ASSIGN(auto communicator, meet(group, device.index));
+  known.push_back({device, communicator});
+  return communicator;
+}
+
+}  // namespace
+
+Result<bool> nccl_all_gather(const AllGatherArgs& args, Group& group, Stream& stream) {
+  if (group.size() == 1 || args.output.size(0) % group.size() != 0) return false;
+  TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "all_gather"));
+  TANDEM_ASSIGN(const Communicator communicator, communicator_of(group, stream));
+  if (!communicator) return false;
+  on->add_watch(communicator);
+  TANDEM_TRY(communicator->all_gather(args.input.data, args.output.data,
+                                      static_cast<std::size_t>(args.input.size_bytes()), on->native()));
+  return true;
+}
+
+}  // namespace tandem::coll::cuda

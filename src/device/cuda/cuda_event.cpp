@@ -1,0 +1,83 @@
+#include "device/cuda/cuda_event.hpp"
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+#include "device/cuda/cuda_error.hpp"
+#include "device/cuda/cuda_stream.hpp"
+#include "device/cuda/host_wait.hpp"
+
+namespace tandem::cuda {
+
+Result<std::unique_ptr<Event>> CudaEvent::create(const Device& device) {
+  const CurrentDevice current(device.id().index);
+  std::unique_ptr<CudaEvent> event(new CudaEvent(device));
+  TANDEM_TRY(check_cuda("create_event", cudaEventCreateWithFlags(&event->native_, cudaEventDefault)));
+  return event;
+}
+
+CudaEvent::~CudaEvent() {
+  if (native_ == nullptr) return;
+  const CurrentDevice current(device_.id().index);
+  static_cast<void>(cudaEventDestroy(native_));
+}
+
+Result<void> CudaEvent::record_on(CudaStream& stream) {
+  // Stated before the record: a query of a mark in a graph would be an error.
+  mark_ = stream.is_capturing() ? Mark::kCaptured : Mark::kEnqueued;
+  const CurrentDevice current(device_.id().index);
+  TANDEM_TRY(check_cuda("record", cudaEventRecord(native_, stream.native())));
+  stream.hand_watches_to(watches_);
+  return {};
+}
+
+Result<void> CudaEvent::make_wait(CudaStream& stream) const {
+  if (mark_ == Mark::kNever) return {};  // in a stream that records, CUDA would call it an error
+  const CurrentDevice current(device_.id().index);
+  TANDEM_TRY(check_cuda("wait", cudaStreamWaitEvent(stream.native(), native_, cudaEventWaitDefault)));
+  stream.inherit_watches(watches_);
+  return {};
+}
+
+bool CudaEvent::is_done() const {
+  if (mark_ != Mark::kEnqueued) return true;
+  const CurrentDevice current(device_.id().index);
+  // A device that failed will not get there; whoever synchronizes is told.
+  return cudaEventQuery(native_) != cudaErrorNotReady;
+}
+
+Result<void> CudaEvent::synchronize(Deadline deadline) {
+  if (mark_ != Mark::kEnqueued) return {};
+  const CurrentDevice current(device_.id().index);
+  const cudaError_t code = wait_until_done(native_, watches_, deadline, device_.config());
+  if (code == cudaErrorNotReady) {
+    return failf(ErrorCode::kTimeout,
+                 "event: the deadline passed with the work before the mark on {} not done",
+                 to_string(device_.id()));
+  }
+  TANDEM_TRY(check_cuda("event", code));
+  return watches_.status();
+}
+
+Result<double> CudaEvent::elapsed_us(const Event& since) const {
+  const auto* start = dynamic_cast<const CudaEvent*>(&since);
+  if (start == nullptr)
+    return fail(ErrorCode::kInvalidArgument, "elapsed_us: `since` is an event of another backend");
+  for (const CudaEvent* event : {start, this}) {
+    const Mark mark = event->mark_;
+    if (mark == Mark::kNever)
+      return fail(ErrorCode::kInvalidArgument, "elapsed_us: an event was never recorded");
+    if (mark == Mark::kCaptured) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "elapsed_us: an event was last recorded into a graph, where it has no time");
+    }
+    if (!event->is_done()) {
+      return fail(ErrorCode::kInvalidArgument, "elapsed_us: an event is not done; synchronize it first");
+    }
+  }
+  const CurrentDevice current(device_.id().index);
+  float elapsed_ms = 0;
+  TANDEM_TRY(check_cuda("elapsed_us", cudaEventElapsedTime(&elapsed_ms, start->native_, native_)));
+  return 1e3 * static_cast<double>(elapsed_ms);
+}
+
+}  // namespace tandem::cuda

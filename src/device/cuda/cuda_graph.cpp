@@ -1,0 +1,44 @@
+#include "device/cuda/cuda_graph.hpp"
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+#include "device/cuda/cuda_error.hpp"
+#include "device/cuda/cuda_stream.hpp"
+
+namespace tandem::cuda {
+
+Result<std::unique_ptr<Graph>> CudaGraph::instantiate(cudaGraph_t recorded, CudaStream& stream) {
+  const DeviceId device = stream.device().id();
+  const CurrentDevice current(device.index);
+  std::unique_ptr<CudaGraph> graph(new CudaGraph(device, stream.watches()));
+  TANDEM_TRY(check_cuda("end_capture", cudaGraphInstantiate(&graph->native_, recorded,
+                                                            cudaGraphInstantiateFlagUseNodePriority)));
+  // Or the first launch would do it, perhaps while kernels of other ranks wait for that launch.
+  TANDEM_TRY(check_cuda("end_capture", cudaGraphUpload(graph->native_, stream.native())));
+  return graph;
+}
+
+CudaGraph::CudaGraph(DeviceId device, const Watches& watches) : device_(device) {
+  for (const auto& watch : watches) {
+    if (auto alive = watch.lock()) watches_.push_back(std::move(alive));
+  }
+}
+
+CudaGraph::~CudaGraph() {
+  if (native_ == nullptr) return;
+  const CurrentDevice current(device_.index);
+  static_cast<void>(cudaGraphExecDestroy(native_));
+}
+
+Result<void> CudaGraph::launch(Stream& stream) {
+  TANDEM_ASSIGN(CudaStream * target, cuda_stream(stream, "launch"));
+  if (!(stream.device().id() == device_)) {
+    return failf(ErrorCode::kInvalidArgument, "launch: the graph was recorded on {}, the stream is of {}",
+                 to_string(device_), to_string(stream.device().id()));
+  }
+  const CurrentDevice current(device_.index);
+  for (const auto& watch : watches_) target->add_watch(watch);
+  return check_cuda("launch", cudaGraphLaunch(native_, target->native()));
+}
+
+}  // namespace tandem::cuda

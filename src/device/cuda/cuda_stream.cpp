@@ -1,0 +1,217 @@
+#include "device/cuda/cuda_stream.hpp"
+
+#include <algorithm>
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+#include "device/copy_loops.hpp"
+#include "device/cuda/cuda_error.hpp"
+#include "device/cuda/cuda_event.hpp"
+#include "device/cuda/cuda_graph.hpp"
+#include "device/cuda/driver_api.hpp"
+#include "device/cuda/host_wait.hpp"
+#include "device/cuda/sleep_kernel.hpp"
+#include "device/cuda/strided_copy.hpp"
+#include "device/cuda/word_kernel.hpp"
+
+namespace tandem::cuda {
+
+Result<std::unique_ptr<CudaStream>> CudaStream::make(Device& device, int priority) {
+  std::unique_ptr<CudaStream> stream(new CudaStream(device, priority));
+  TANDEM_ASSIGN(stream->driver_, DriverApi::load());
+  stream->captures_ = device.service<CaptureCount>();
+  stream->internal_ = device.service<InternalStream>();
+  const CurrentDevice current(device.id().index);
+  TANDEM_TRY(check_cuda("create_stream", cudaEventCreateWithFlags(&stream->joined_, cudaEventDisableTiming)));
+  return stream;
+}
+
+Result<std::unique_ptr<Stream>> CudaStream::adopt(Device& device, cudaStream_t native) {
+  if (device.id().kind != DeviceKind::kCuda || native == nullptr || native == cudaStreamLegacy) {
+    return failf(
+        ErrorCode::kInvalidArgument,
+        "adopt_stream: stream {} on {}: need a stream of a GPU, and not the default one, which waits for all "
+        "others",
+        static_cast<const void*>(native), to_string(device.id()));
+  }
+  TANDEM_ASSIGN(auto stream, make(device, 0));
+  stream->native_ = native;
+  stream->is_adopted_ = true;
+  return stream;
+}
+
+Result<std::unique_ptr<Stream>> CudaStream::create(Device& device, int priority) {
+  TANDEM_ASSIGN(auto stream, make(device, priority));
+  const CurrentDevice current(device.id().index);
+  int least_urgent = 0;
+  int most_urgent = 0;
+  TANDEM_TRY(check_cuda("create_stream", cudaDeviceGetStreamPriorityRange(&least_urgent, &most_urgent)));
+  TANDEM_TRY(check_cuda("create_stream",
+                        cudaStreamCreateWithPriority(&stream->native_, cudaStreamNonBlocking,
+                                                     std::clamp(priority, most_urgent, least_urgent))));
+  return stream;
+}
+
+CudaStream::~CudaStream() {
+  const CurrentDevice current(device().id().index);
+  if (native_ != nullptr && !is_adopted_) {
+    if (has_own_capture_) {
+      cudaGraph_t unfinished = nullptr;
+      static_cast<void>(cudaStreamEndCapture(native_, &unfinished));
+      if (unfinished != nullptr) static_cast<void>(cudaGraphDestroy(unfinished));
+      end_own_capture();
+    }
+    // A fault that nobody asked for is not lost: its watch tells every other stream, and its group. A query
+    // would break the recording that this stream has joined.
+    if (!is_capturing()) {
+      static_cast<void>(wait_until_done(native_, watches_, Deadline::never(), device().config()));
+    }
+    static_cast<void>(cudaStreamDestroy(native_));
+  }
+  if (joined_ != nullptr) static_cast<void>(cudaEventDestroy(joined_));
+}
+
+void CudaStream::add_watch(const std::shared_ptr<StreamWatch>& watch) {
+  // A stream that others wait for, and no host thread, would keep what it has used for ever.
+  if (kept_.has_orphan() && !is_capturing() && cudaStreamQuery(native_) == cudaSuccess) {
+    kept_.let_go(kept_.mark());
+  }
+  watches_.add(watch);
+  kept_.add(watch);
+}
+
+bool CudaStream::is_capturing() const {
+  const CurrentDevice current(device().id().index);
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  return cudaStreamIsCapturing(native_, &status) == cudaSuccess && status != cudaStreamCaptureStatusNone;
+}
+
+// A copy engine takes copies one after the other. Where several ranks share it, one that waits in it for its
+// stream's kernel, which waits for a peer, would stand before the copy that this peer needs first.
+CopyBy CudaStream::copy_by() const {
+  return internal_ != nullptr && internal_->num_devices() > 1 ? CopyBy::kKernel : CopyBy::kEngine;
+}
+
+Result<void> CudaStream::do_copy(const TensorView& from, const TensorView& to) {
+  const CurrentDevice current(device().id().index);
+  return check_cuda("copy",
+                    enqueue_copy(CopyLoops::between(from, to), from.data, to.data, copy_by(), native_));
+}
+
+Result<void> CudaStream::do_write_value32(std::uint32_t* word, std::uint32_t value) {
+  const CurrentDevice current(device().id().index);
+  // The driver takes no memory that came from a pool, such as Device::allocate() gives; while recording it
+  // takes it all the same, and fails at the launch.
+  CUresult code = CUDA_ERROR_INVALID_VALUE;
+  if (!is_capturing()) {
+    // The default form comes behind a fence of the whole system: whoever sees the word, on any GPU, sees what
+    // was written before it.
+    code = driver_->stream_write_value32(native_, reinterpret_cast<CUdeviceptr>(word), value,
+                                         CU_STREAM_WRITE_VALUE_DEFAULT);
+  }
+  if (code != CUDA_ERROR_INVALID_VALUE) return driver_->check("stream_write_value32", code);
+  return check_cuda("stream_write_value32", launch_store_word(word, value, native_));
+}
+
+Result<void> CudaStream::do_memset32(std::uint32_t* words, std::uint32_t value, std::int64_t count) {
+  const CurrentDevice current(device().id().index);
+  return check_cuda("memset32", launch_fill_words(words, value, count, native_));
+}
+
+Result<void> CudaStream::do_sleep(std::chrono::nanoseconds duration) {
+  if (duration.count() == 0) return {};
+  const CurrentDevice current(device().id().index);
+  return check_cuda("sleep", launch_sleep(duration.count(), native_));
+}
+
+Result<void> CudaStream::do_record(Event& event) {
+  auto* mark = dynamic_cast<CudaEvent*>(&event);
+  if (mark == nullptr) return fail(ErrorCode::kInvalidArgument, "record: the event is not of a CUDA device");
+  return mark->record_on(*this);
+}
+
+Result<void> CudaStream::do_wait(const Event& event) {
+  const auto* mark = dynamic_cast<const CudaEvent*>(&event);
+  if (mark == nullptr) return fail(ErrorCode::kInvalidArgument, "wait: the event is not of a CUDA device");
+  return mark->make_wait(*this);
+}
+
+Result<void> CudaStream::do_wait(Stream& other) {
+  TANDEM_ASSIGN(CudaStream * source, cuda_stream(other, "wait"));
+  if (source == this) return {};
+  return source->make_wait(*this);
+}
+
+Result<void> CudaStream::make_wait(CudaStream& waiter) {
+  const CurrentDevice current(device().id().index);
+  {
+    const std::lock_guard lock(joined_mutex_);
+    TANDEM_TRY(check_cuda("wait", cudaEventRecord(joined_, native_)));
+    TANDEM_TRY(check_cuda("wait", cudaStreamWaitEvent(waiter.native_, joined_, cudaEventWaitDefault)));
+  }
+  waiter.inherit_watches(watches_);
+  return {};
+}
+
+Result<void> CudaStream::do_synchronize(Deadline deadline) {
+  if (is_capturing()) {
+    return fail(ErrorCode::kInvalidArgument,
+                "synchronize: the stream is recording a graph, there is nothing to wait for");
+  }
+  const CurrentDevice current(device().id().index);
+  const std::uint64_t enqueued = kept_.mark();
+  const cudaError_t code = wait_until_done(native_, watches_, deadline, device().config());
+  if (code == cudaErrorNotReady) {
+    return failf(ErrorCode::kTimeout, "synchronize: the deadline passed with work of a stream of {} not done",
+                 to_string(device().id()));
+  }
+  TANDEM_TRY(check_cuda("synchronize", code));
+  auto result = watches_.take_fault();
+  kept_.let_go(enqueued);
+  return result;
+}
+
+Result<void> CudaStream::do_begin_capture() {
+  if (is_capturing())
+    return fail(ErrorCode::kInvalidArgument, "begin_capture: the stream is recording already");
+  const CurrentDevice current(device().id().index);
+  // The stricter modes make calls fail that have nothing to do with the recording: those of other host
+  // threads, whose ranks run on, or this thread's allocations on the device's own stream; and they tie the
+  // recording to one host thread.
+  TANDEM_TRY(check_cuda("begin_capture", cudaStreamBeginCapture(native_, cudaStreamCaptureModeRelaxed)));
+  has_own_capture_ = true;
+  if (captures_ != nullptr) captures_->begin();
+  return {};
+}
+
+void CudaStream::end_own_capture() {
+  has_own_capture_ = false;
+  if (captures_ != nullptr) captures_->end();
+}
+
+Result<std::unique_ptr<Graph>> CudaStream::do_end_capture() {
+  if (!has_own_capture_) {
+    return failf(ErrorCode::kInvalidArgument, "end_capture: the stream is not recording{}",
+                 is_capturing() ? ", it has joined the recording of another" : "");
+  }
+  const CurrentDevice current(device().id().index);
+  cudaGraph_t recorded = nullptr;
+  const cudaError_t code = cudaStreamEndCapture(native_, &recorded);
+  end_own_capture();
+  if (code != cudaSuccess) {
+    if (recorded != nullptr) static_cast<void>(cudaGraphDestroy(recorded));
+    return tl::unexpected(cuda_error("end_capture", code));
+  }
+  auto graph = CudaGraph::instantiate(recorded, *this);
+  static_cast<void>(cudaGraphDestroy(recorded));  // the executable form has copies of all it needs
+  return graph;
+}
+
+Result<CudaStream*> cuda_stream(Stream& stream, std::string_view who) {
+  auto* own = dynamic_cast<CudaStream*>(&stream);
+  if (own == nullptr)
+    return failf(ErrorCode::kInvalidArgument, "{}: the stream is not of a CUDA device", who);
+  return own;
+}
+
+}  // namespace tandem::cuda

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <tandem/device/device.hpp>
+#include <tandem/device/stream.hpp>
+
+#include "device/cuda/capture_count.hpp"
+#include "device/cuda/internal_stream.hpp"
+#include "device/cuda/kept_watches.hpp"
+#include "device/cuda/stream_watch.hpp"
+#include "device/cuda/strided_copy.hpp"
+#include "device/cuda/watch_list.hpp"
+
+namespace tandem::cuda {
+
+struct DriverApi;
+
+/// A stream of one GPU. Its faults are those of its watches, and of the streams that it has waited for.
+class CudaStream final : public Stream {
+ public:
+  [[nodiscard]] static Result<std::unique_ptr<Stream>> create(Device& device, int priority);
+  /// Over a stream of the caller's, which stays his.
+  [[nodiscard]] static Result<std::unique_ptr<Stream>> adopt(Device& device, cudaStream_t native);
+  /// Finishes the work first; a recording under way is dropped.
+  ~CudaStream() override;
+
+  [[nodiscard]] cudaStream_t native() const { return native_; }
+  /// Before work of `watch` is enqueued: a fault of it is returned by synchronize() from now on, and it lives
+  /// at least until a synchronize() has seen that work done. Adding one twice is adding it once.
+  void add_watch(const std::shared_ptr<StreamWatch>& watch);
+  void add_watches(const Watches& watches) { watches_.add(watches); }
+  void inherit_watches(const WatchList& watches) { watches_.add(watches); }
+  void hand_watches_to(WatchList& watches) const { watches.assign(watches_); }
+  [[nodiscard]] Watches watches() const { return watches_.copy(); }
+
+  [[nodiscard]] bool is_capturing() const override;
+
+ private:
+  CudaStream(Device& device, int priority) : Stream(device, priority) {}
+  /// All but the native stream.
+  [[nodiscard]] static Result<std::unique_ptr<CudaStream>> make(Device& device, int priority);
+
+  Result<void> do_copy(const TensorView& from, const TensorView& to) override;
+  Result<void> do_write_value32(std::uint32_t* word, std::uint32_t value) override;
+  Result<void> do_memset32(std::uint32_t* words, std::uint32_t value, std::int64_t count) override;
+  Result<void> do_sleep(std::chrono::nanoseconds duration) override;
+  Result<void> do_record(Event& event) override;
+  Result<void> do_wait(const Event& event) override;
+  Result<void> do_wait(Stream& other) override;
+  Result<void> do_synchronize(Deadline deadline) override;
+  Result<void> do_begin_capture() override;
+  Result<std::unique_ptr<Graph>> do_end_capture() override;
+
+  /// The recording that began here is over.
+  void end_own_capture();
+  /// Later work of `waiter`, perhaps on another GPU, waits for all that is enqueued here.
+  Result<void> make_wait(CudaStream& waiter);
+
+  [[nodiscard]] CopyBy copy_by() const;
+
+  const DriverApi* driver_ = nullptr;
+  const InternalStream* internal_ = nullptr;
+  cudaStream_t native_ = nullptr;
+  // Recorded here for whoever waits for this stream: an event must be of its stream's GPU. A wait keeps the
+  // record it saw, so one is enough; the mutex keeps two waiters in two threads to the record of their own.
+  cudaEvent_t joined_ = nullptr;
+  std::mutex joined_mutex_;
+  CaptureCount* captures_ = nullptr;
+  bool is_adopted_ = false;
+  bool has_own_capture_ = false;  ///< begun here, not joined
+  WatchList watches_;
+  KeptWatches kept_;
+};
+
+/// `stream` as what it is, or kInvalidArgument with `who`.
+[[nodiscard]] Result<CudaStream*> cuda_stream(Stream& stream, std::string_view who);
+
+}  // namespace tandem::cuda

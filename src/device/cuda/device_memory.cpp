@@ -1,0 +1,82 @@
+#include "device/cuda/device_memory.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <tandem/base/tensor.hpp>
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+#include "device/cuda/cuda_error.hpp"
+
+namespace tandem::cuda {
+
+Result<std::shared_ptr<DeviceMemory>> DeviceMemory::create(int device) {
+  const CurrentDevice current(device);
+  std::shared_ptr<DeviceMemory> memory(new DeviceMemory(device));
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = 0;
+  TANDEM_TRY(check_cuda("open device", cudaMemGetInfo(&free_bytes, &total_bytes)));
+  memory->total_bytes_ = static_cast<std::int64_t>(total_bytes);
+
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location = {cudaMemLocationTypeDevice, device};
+  TANDEM_TRY(check_cuda("open device", cudaMemPoolCreate(&memory->pool_, &properties)));
+  // Memory stays in the pool: giving it back to the system can wait for the whole device.
+  std::uint64_t threshold = std::numeric_limits<std::uint64_t>::max();
+  TANDEM_TRY(check_cuda("open device",
+                        cudaMemPoolSetAttribute(memory->pool_, cudaMemPoolAttrReleaseThreshold, &threshold)));
+
+  TANDEM_ASSIGN(memory->stream_, InternalStream::of(device));
+  return memory;
+}
+
+DeviceMemory::~DeviceMemory() {
+  const CurrentDevice current(device_);
+  // It goes when what was enqueued is done.
+  if (pool_ != nullptr) static_cast<void>(cudaMemPoolDestroy(pool_));
+}
+
+cudaError_t DeviceMemory::finish(cudaError_t enqueued) const {
+  return enqueued == cudaSuccess ? cudaStreamSynchronize(stream_->native()) : enqueued;
+}
+
+Result<void*> DeviceMemory::allocate(std::int64_t num_bytes) {
+  const CurrentDevice current(device_);
+  void* data = nullptr;
+  // Beyond all memory the pool's own arithmetic is not to be trusted. No memory has an address too.
+  const cudaError_t code = num_bytes > total_bytes_
+                               ? cudaErrorMemoryAllocation
+                               : finish(cudaMallocFromPoolAsync(
+                                     &data, static_cast<std::size_t>(std::max<std::int64_t>(num_bytes, 1)),
+                                     pool_, stream_->native()));
+  if (code == cudaSuccess) return data;
+  return tl::unexpected(cuda_error(fmt::format("allocate: {} bytes asked for on {}", num_bytes,
+                                               to_string(DeviceId{DeviceKind::kCuda, device_})),
+                                   code));
+}
+
+void DeviceMemory::free(void* data) {
+  const CurrentDevice current(device_);
+  static_cast<void>(cudaFreeAsync(data, stream_->native()));
+}
+
+Result<void> DeviceMemory::zero(void* data, std::int64_t num_bytes) {
+  const CurrentDevice current(device_);
+  return check_cuda("zero",
+                    finish(cudaMemsetAsync(data, 0, static_cast<std::size_t>(num_bytes), stream_->native())));
+}
+
+Result<void> DeviceMemory::copy_from_host(const void* from, void* to, std::int64_t num_bytes) {
+  const CurrentDevice current(device_);
+  return check_cuda("copy_from_host", finish(cudaMemcpyAsync(to, from, static_cast<std::size_t>(num_bytes),
+                                                             cudaMemcpyHostToDevice, stream_->native())));
+}
+
+Result<void> DeviceMemory::copy_to_host(const void* from, void* to, std::int64_t num_bytes) {
+  const CurrentDevice current(device_);
+  return check_cuda("copy_to_host", finish(cudaMemcpyAsync(to, from, static_cast<std::size_t>(num_bytes),
+                                                           cudaMemcpyDeviceToHost, stream_->native())));
+}
+
+}  // namespace tandem::cuda

@@ -1,0 +1,15 @@
+#pragma once
+
+// Included by .cu files: plain data only.
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace tandem::cuda {
+
+[[nodiscard]] cudaError_t load_sleep_kernel();
+/// Keeps the stream busy for at least this long, with one thread.
+[[nodiscard]] cudaError_t launch_sleep(std::int64_t duration_ns, cudaStream_t stream);
+
+}  // namespace tandem::cuda

@@ -1,0 +1,48 @@
+#include "device/cuda/word_kernel.hpp"
+
+namespace tandem::cuda {
+namespace {
+
+// What earlier kernels and copies of the stream wrote happens before this kernel, so that a release at system
+// scope passes it on to whoever acquires the word.
+__global__ void store_word(std::uint32_t* word, std::uint32_t value) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+
+__global__ void fill_words(std::uint32_t* words, std::uint32_t value, std::int64_t count) {
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (std::int64_t i = first; i < count; i += step) {
+    words[i] = value;
+  }
+}
+
+}  // namespace
+
+cudaError_t load_word_kernels() {
+  cudaFuncAttributes attributes{};
+  const cudaError_t code = cudaFuncGetAttributes(&attributes, store_word);
+  return code == cudaSuccess ? cudaFuncGetAttributes(&attributes, fill_words) : code;
+}
+
+cudaError_t launch_fill_words(std::uint32_t* words, std::uint32_t value, std::int64_t count,
+                              cudaStream_t stream) {
+  constexpr int kThreads = 512;
+  constexpr std::int64_t kMostBlocks = 528;  // four on each of 132 multiprocessors
+  const std::int64_t blocks = (count + kThreads - 1) / kThreads;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks));
+  config.blockDim = dim3(kThreads);
+  config.stream = stream;
+  return cudaLaunchKernelEx(&config, fill_words, words, value, count);
+}
+
+cudaError_t launch_store_word(std::uint32_t* word, std::uint32_t value, cudaStream_t stream) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(1);
+  config.blockDim = dim3(1);
+  config.stream = stream;
+  return cudaLaunchKernelEx(&config, store_word, word, value);
+}
+
+}  // namespace tandem::cuda

@@ -1,0 +1,38 @@
+#include "gemm/cuda/attach.hpp"
+
+#include <array>
+#include <memory>
+
+#include "base/try.hpp"
+#include "device/cuda/cuda_error.hpp"
+#include "gemm/backend.hpp"
+#include "gemm/cuda/cublaslt.hpp"
+#include "gemm/cuda/reference.hpp"
+#include "gemm/cuda/reference_kernel.hpp"
+#include "gemm/cuda/round_kernel.hpp"
+
+namespace tandem::gemm {
+namespace {
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(const Device& device) : cublaslt_(device, reference_) {}
+  [[nodiscard]] std::span<const Implementation* const> implementations() const override { return list_; }
+
+ private:
+  cuda::Reference reference_;
+  cuda::CublasLt cublaslt_;
+  std::array<const Implementation*, 2> list_ = {&cublaslt_, &reference_};
+};
+
+}  // namespace
+
+Result<void> attach_cuda(Device& device) {
+  const tandem::cuda::CurrentDevice current(device.id().index);
+  TANDEM_TRY(tandem::cuda::check_cuda("mm: load kernels", cuda::load_reference_kernels()));
+  TANDEM_TRY(tandem::cuda::check_cuda("mm: load kernels", cuda::load_round_kernels()));
+  device.attach<Backend>(std::make_shared<CudaBackend>(device));
+  return {};
+}
+
+}  // namespace tandem::gemm

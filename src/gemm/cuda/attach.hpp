@@ -1,0 +1,12 @@
+#pragma once
+
+#include <tandem/base/error.hpp>
+#include <tandem/device/device.hpp>
+
+namespace tandem::gemm {
+
+/// Gives a CUDA device its products: cuBLASLt where it can be loaded, and a plain kernel for the rest. Loads
+/// tandem's own kernels; cuBLASLt's are loaded by prepare().
+[[nodiscard]] Result<void> attach_cuda(Device& device);
+
+}  // namespace tandem::gemm

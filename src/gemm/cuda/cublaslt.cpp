@@ -1,0 +1,121 @@
+#include "gemm/cuda/cublaslt.hpp"
+
+#include "base/try.hpp"
+#include "device/cuda/cuda_error.hpp"
+#include "device/cuda/cuda_stream.hpp"
+#include "gemm/cuda/rounding.hpp"
+
+namespace tandem::gemm::cuda {
+namespace {
+
+using tandem::cuda::check_cuda;
+using tandem::cuda::CurrentDevice;
+
+LtProblem::Matrix matrix_of(const Operand& operand) {
+  return {.is_column_major = operand.is_column_major,
+          .leading = operand.leading,
+          .alignment = operand.alignment()};
+}
+
+/// Bytes from an operand's first element to behind its last, to a multiple of 256.
+std::int64_t extent_bytes(const Operand& operand) {
+  const std::int64_t lines = operand.taken.size(operand.is_column_major ? 1 : 0);
+  return (lines * operand.leading * size_bytes(operand.taken.dtype) + 255) / 256 * 256;
+}
+
+}  // namespace
+
+CublasLt::CublasLt(const Device& device, const Implementation& fallback)
+    : fallback_(fallback), gpu_(device.id().index) {
+  if (const auto opened = open(device); !opened) usable_ = Support::no(opened.error().text());
+}
+
+Result<void> CublasLt::open(const Device& device) {
+  const CurrentDevice current(gpu_);
+  TANDEM_ASSIGN(api_, CublasLtApi::load(device.config()));
+  TANDEM_ASSIGN(handle_, shared_handle(*api_, gpu_));
+  TANDEM_ASSIGN(loading_, tandem::cuda::InternalStream::of(gpu_));
+  return {};
+}
+
+bool CublasLt::accepts(const Problem& problem, std::string* why_not) const {
+  if (!usable_) {
+    if (why_not != nullptr) *why_not = usable_.why_not;
+    return false;
+  }
+  if (problem.m > 0 && problem.n > 0 && problem.k > 0) return true;
+  if (why_not != nullptr) *why_not = "cuBLASLt takes no empty matrices";
+  return false;
+}
+
+Result<void> CublasLt::run(const Problem& problem, const MmArgs& args, Stream& stream) const {
+  TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "mm"));
+  const CurrentDevice current(gpu_);
+  Operands operands(args);
+  TANDEM_ASSIGN(LtPlan* const plan, plan_for(problem, operands));
+  if (!plan->has_algorithm()) return fallback_.run(problem, args, stream);
+
+  const std::int64_t copies_bytes = operands.scratch_bytes();
+  TANDEM_ASSIGN(std::byte* const scratch, scratch_.reserve(copies_bytes + plan->workspace_bytes(), stream));
+  operands.place(scratch);
+  TANDEM_TRY(operands.copy_in(problem.accumulate, stream));
+  TANDEM_TRY(plan->launch({.a = operands.a().taken.data,
+                           .b = operands.b().taken.data,
+                           .out = operands.out().taken.data,
+                           .workspace = scratch == nullptr ? nullptr : scratch + copies_bytes},
+                          on->native()));
+  if (!args.bias) return operands.copy_out(stream);
+  return check_cuda("mm: bias", launch_round(rounding_of(operands.out(), *args.bias), on->native()));
+}
+
+Result<void> CublasLt::prepare(const Problem& problem, const MmArgs& like, Stream& stream) const {
+  const CurrentDevice current(gpu_);
+  const Operands operands(like);
+  TANDEM_ASSIGN(LtPlan* const plan, plan_for(problem, operands));
+  if (!plan->has_algorithm()) return fallback_.prepare(problem, like, stream);
+  TANDEM_TRY(scratch_.reserve(operands.scratch_bytes() + plan->workspace_bytes(), stream));
+  if (stream.is_capturing()) return {};
+  return plan->load_once([&] { return load(*plan, operands, stream.device()); });
+}
+
+Result<LtPlan*> CublasLt::plan_for(const Problem& problem, const Operands& operands) const {
+  Problem product = problem;
+  product.bias = false;
+  product.out = operands.out().taken.dtype;
+  const LtProblem key{.problem = product,
+                      .a = matrix_of(operands.a()),
+                      .b = matrix_of(operands.b()),
+                      .out = matrix_of(operands.out())};
+  const std::lock_guard lock(plans_mutex_);
+  if (const auto found = plans_.find(key); found != plans_.end()) return found->second.get();
+  TANDEM_ASSIGN(auto plan, LtPlan::make(*api_, handle_, key));
+  return plans_.emplace(key, std::move(plan)).first->second.get();
+}
+
+// cuBLASLt loads a kernel when it first launches it, and loading one may wait for every kernel that runs: for
+// good, where one of them waits for a signal that this thread has yet to send. So the product runs once, on
+// memory that nobody looks at.
+Result<void> CublasLt::load(const LtPlan& plan, const Operands& operands, Device& device) const {
+  const Operand* const tensors[] = {&operands.a(), &operands.b(), &operands.out()};
+  std::int64_t num_bytes = 0;
+  for (const Operand* tensor : tensors) num_bytes += extent_bytes(*tensor);
+  const auto memory = device.allocate(num_bytes + plan.workspace_bytes() + 256);
+  // The kernel is then loaded by the first run.
+  if (!memory && memory.error().code() == ErrorCode::kOutOfMemory) return {};
+  TANDEM_TRY(memory);
+
+  const auto address = reinterpret_cast<std::uintptr_t>(memory->data());
+  auto* at = static_cast<std::byte*>(memory->data()) + (256 - address % 256) % 256;
+  std::byte* starts[3] = {};
+  for (int i = 0; i < 3; ++i) {
+    starts[i] = at;
+    at += extent_bytes(*tensors[i]);
+  }
+  auto done =
+      plan.launch({.a = starts[0], .b = starts[1], .out = starts[2], .workspace = at}, loading_->native());
+  // Before the memory goes, whatever came of the launch.
+  auto waited = check_cuda("mm: load", cudaStreamSynchronize(loading_->native()));
+  return done ? waited : done;
+}
+
+}  // namespace tandem::gemm::cuda

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <tandem/base/support.hpp>
+#include <tandem/device/device.hpp>
+#include <unordered_map>
+
+#include "device/cuda/internal_stream.hpp"
+#include "gemm/backend.hpp"
+#include "gemm/cuda/cublaslt_plan.hpp"
+#include "gemm/cuda/operands.hpp"
+#include "gemm/cuda/stream_scratch.hpp"
+
+namespace tandem::gemm::cuda {
+
+/// Products by cuBLASLt, and a pass of its own for a bias. Row-major and column-major operands are read in
+/// place, others are copied first. The product is made in the output where that is row-major and, if there is
+/// a bias, f32; else in scratch memory.
+class CublasLt final : public Implementation {
+ public:
+  /// `fallback` runs what cuBLASLt finds no algorithm for, and outlives this.
+  CublasLt(const Device& device, const Implementation& fallback);
+  CublasLt(const CublasLt&) = delete;
+  CublasLt& operator=(const CublasLt&) = delete;
+
+  [[nodiscard]] std::string_view name() const override { return "cuda/cublaslt"; }
+  [[nodiscard]] bool accepts(const Problem& problem, std::string* why_not) const override;
+  [[nodiscard]] Result<void> run(const Problem& problem, const MmArgs& args, Stream& stream) const override;
+  [[nodiscard]] Result<void> prepare(const Problem& problem, const MmArgs& like,
+                                     Stream& stream) const override;
+
+ private:
+  Result<void> open(const Device& device);
+  Result<LtPlan*> plan_for(const Problem& problem, const Operands& operands) const;
+  Result<void> load(const LtPlan& plan, const Operands& operands, Device& device) const;
+
+  const Implementation& fallback_;
+  int gpu_;
+  Support usable_;
+  const CublasLtApi* api_ = nullptr;
+  cublasLtHandle_t handle_ = nullptr;
+  std::shared_ptr<tandem::cuda::InternalStream> loading_;  ///< of load(), behind nobody's work
+  mutable StreamScratch scratch_;
+  mutable std::mutex plans_mutex_;
+  mutable std::unordered_map<LtProblem, std::unique_ptr<LtPlan>, HashLtProblem> plans_;
+};
+
+}  // namespace tandem::gemm::cuda

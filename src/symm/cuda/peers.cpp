@@ -1,0 +1,109 @@
+#include "symm/cuda/peers.hpp"
+
+#include <cstring>
+#include <shared_mutex>
+#include <vector>
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+#include "device/cuda/cuda_error.hpp"
+#include "symm/cuda/control_view.hpp"
+
+namespace tandem::symm::cuda {
+namespace {
+
+const char* name_of(KernelCall call) {
+  switch (call) {
+    case KernelCall::kPutSignal:
+      return "put_signal";
+    case KernelCall::kWaitSignal:
+      return "wait_signal";
+    case KernelCall::kBarrier:
+      return "barrier";
+    case KernelCall::kSyncBlocks:
+      return "sync_blocks";
+  }
+  return "a kernel";
+}
+
+}  // namespace
+
+Result<void> CudaPeers::prepare(Device& on, const bootstrap::Control& group_control) {
+  const tandem::cuda::CurrentDevice current(on.id().index);
+  TANDEM_ASSIGN(fault_, FaultRecord::take());
+  control_memory_ = group_control.memory();
+  KernelControl words;
+  words.fault = fault_.address();
+  TANDEM_TRY(view_control(*control_memory_, group_control.rank(), on.id().index, words));
+
+  const std::size_t pointers_bytes = buffers.size() * sizeof(void*);
+  std::vector<std::byte> image(sizeof(KernelControl) + 2 * pointers_bytes);
+  std::byte* const buffers_at = image.data() + sizeof(KernelControl);
+  std::memcpy(image.data(), &words, sizeof(words));
+  std::memcpy(buffers_at, buffers.data(), pointers_bytes);
+  std::memcpy(buffers_at + pointers_bytes, pads.data(), pointers_bytes);
+
+  const auto num_bytes = static_cast<std::int64_t>(image.size());
+  TANDEM_ASSIGN(tables_, on.allocate(num_bytes));
+  TANDEM_TRY(on.copy_from_host(image.data(),
+                               TensorView::contiguous(tables_.data(), {num_bytes}, DType::kU8, on.id())));
+  auto* const begin = static_cast<std::byte*>(tables_.data());
+  control_dev = reinterpret_cast<KernelControl*>(begin);
+  buffers_dev = reinterpret_cast<void* const*>(begin + sizeof(KernelControl));
+  pads_dev = reinterpret_cast<std::uint32_t* const*>(begin + sizeof(KernelControl) + pointers_bytes);
+  return {};
+}
+
+// A fault that no stream was asked for still is the group's.
+CudaPeers::~CudaPeers() {
+  static_cast<void>(CudaPeers::status());
+}
+
+Result<void> CudaPeers::status() {
+  const std::optional<KernelFault> found = fault_.read();
+  const std::shared_lock in_use(group_use);  // the group's end waits for this
+  if (control == nullptr || !group_alive.load(std::memory_order_acquire)) {
+    return found ? Result<void>(tl::unexpected(describe_alone(*found))) : Result<void>();
+  }
+  if (found && !is_reported_.exchange(true)) report(*found);
+  return control->compare_announced();
+}
+
+void CudaPeers::report(const KernelFault& found) {
+  const std::atomic<std::uint32_t> seen(found.seen);
+  const bootstrap::WaitInfo info{.what = name_of(found.call),
+                                 .peer = found.peer,
+                                 .channel = found.channel,
+                                 .expected = found.expected,
+                                 .word = &seen};
+  switch (found.reason) {
+    case GiveUpReason::kTimeout:
+      return control->report_timeout(info, std::chrono::nanoseconds(found.waited_ns));
+    case GiveUpReason::kPeerLeft:
+      return control->report_peer_left(info);
+    case GiveUpReason::kBadArgument:
+      return control->poison(describe_alone(found), rank);
+    case GiveUpReason::kPoisoned:
+    case GiveUpReason::kNone:
+      return;  // the group has its error already
+  }
+}
+
+Error CudaPeers::describe_alone(const KernelFault& found) const {
+  if (found.reason == GiveUpReason::kBadArgument) {
+    const std::int64_t num_channels = pad_bytes / (std::int64_t{4} * world_size);
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{} in a kernel on rank {}: peer {} (need 0 to {}), channel {} (need 0 to {}), "
+                             "timeout {} ns (need > 0)",
+                             name_of(found.call), rank, found.peer, world_size - 1, found.channel,
+                             num_channels - 1, found.waited_ns));
+  }
+  const bool is_timeout = found.reason == GiveUpReason::kTimeout;
+  return Error(is_timeout ? ErrorCode::kTimeout : ErrorCode::kPeerLost,
+               fmt::format("rank {} waited {} ms for rank {} in {} on channel {}: expected {}, seen {}; its "
+                           "group was destroyed meanwhile",
+                           rank, found.waited_ns / 1'000'000, found.peer, name_of(found.call), found.channel,
+                           found.expected, found.seen));
+}
+
+}  // namespace tandem::symm::cuda

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <tandem/device/device.hpp>
+#include <tandem/symm/kernel_control.hpp>
+
+#include "bootstrap/control_memory.hpp"
+#include "device/cuda/stream_watch.hpp"
+#include "symm/cuda/fault_record.hpp"
+#include "symm/service.hpp"
+
+namespace tandem::symm::cuda {
+
+/// The peers of a rendezvous, with what kernels need of it: the tables of pointers, the words that end their
+/// waits and the record that they leave. Streams hold it while their work may use it.
+struct CudaPeers final : Peers, tandem::cuda::StreamWatch {
+  CudaPeers() = default;
+  CudaPeers(const CudaPeers&) = delete;
+  CudaPeers& operator=(const CudaPeers&) = delete;
+  ~CudaPeers() override;
+
+  /// Puts the tables of `buffers` and `pads` into the memory of `on`.
+  [[nodiscard]] Result<void> prepare(Device& on, const bootstrap::Control& group_control);
+
+  /// Turns a kernel's record into the group's error, and lets the group compare the calls that its ranks have
+  /// announced.
+  [[nodiscard]] Result<void> status() override;
+
+  KernelControl* control_dev = nullptr;
+  void* const* buffers_dev = nullptr;
+  std::uint32_t* const* pads_dev = nullptr;
+
+ private:
+  void report(const KernelFault& found);
+  [[nodiscard]] Error describe_alone(const KernelFault& found) const;
+
+  std::shared_ptr<bootstrap::ControlMemory> control_memory_;  // kernels poll it also after the group's end
+  FaultRecord fault_;
+  std::atomic<bool> is_reported_{false};
+  Buffer tables_;
+};
+
+}  // namespace tandem::symm::cuda

@@ -1,0 +1,67 @@
+#include "symm/cuda/service.hpp"
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+#include "device/cuda/capture_count.hpp"
+#include "device/cuda/cuda_error.hpp"
+#include "symm/cuda/attach.hpp"
+#include "symm/cuda/handle.hpp"
+#include "symm/cuda/joining.hpp"
+#include "symm/cuda/signal_kernels.hpp"
+
+namespace tandem::symm {
+
+Result<void> attach_cuda(Device& device) {
+  TANDEM_ASSIGN(auto service, cuda::CudaService::make(device));
+  device.attach(std::move(service));
+  return {};
+}
+
+namespace cuda {
+
+using tandem::cuda::CaptureCount;
+using tandem::cuda::check_cuda;
+using tandem::cuda::CurrentDevice;
+
+Result<std::shared_ptr<Service>> CudaService::make(Device& device) {
+  auto service = std::make_shared<CudaService>(device);
+  const CurrentDevice current(service->device_idx_);
+  TANDEM_TRY(check_cuda("loading the signal kernels", load_signal_kernels()));
+  TANDEM_ASSIGN(service->internal_, tandem::cuda::InternalStream::of(service->device_idx_));
+  // Pinned memory is taken now rather than at the first rendezvous, when other ranks' kernels may be waiting.
+  TANDEM_TRY(FaultRecord::take());
+  return service;
+}
+
+Result<std::shared_ptr<Block>> CudaService::allocate(std::int64_t num_bytes) {
+  TANDEM_ASSIGN(auto segment, Segment::create(device_idx_, num_bytes, internal_->native()));
+  return std::make_shared<CudaBlock>(device_, std::move(segment));
+}
+
+Result<std::unique_ptr<Joining>> CudaService::join(std::shared_ptr<Block> block, std::int64_t pad_bytes) {
+  TANDEM_ASSIGN(auto pad, Segment::create(device_idx_, pad_bytes, internal_->native()));
+  auto data = std::static_pointer_cast<CudaBlock>(std::move(block))->segment();
+  return std::make_unique<CudaJoining>(device_, std::move(data), std::move(pad));
+}
+
+std::shared_ptr<Handle> CudaService::make_handle(std::shared_ptr<Peers> peers, std::int64_t offset_bytes) {
+  return std::make_shared<CudaHandle>(std::static_pointer_cast<CudaPeers>(std::move(peers)), offset_bytes);
+}
+
+Result<void> CudaService::enqueue_agreement(Stream& stream, Group& group, std::uint64_t sequence,
+                                            const bootstrap::Fingerprint& fingerprint) {
+  group.faults().hit("agree", group.rank());
+  bootstrap::Control& control = bootstrap::control_of(group);
+  if (stream.is_capturing()) {
+    return control.agree(sequence, fingerprint, Deadline::after(group.config().rendezvous_timeout));
+  }
+  return control.announce(sequence, fingerprint, Deadline::after(group.config().op_timeout));
+}
+
+bool CudaService::is_capturing() const {
+  const auto* captures = device_.service<CaptureCount>();
+  return captures != nullptr && captures->is_capturing();
+}
+
+}  // namespace cuda
+}  // namespace tandem::symm

@@ -1,0 +1,93 @@
+// The signals of a host program as kernels of one block: the device functions that users' kernels call, with
+// the slot's address worked out on the host. The order of memory is argued in kernel_device.cuh. What stands
+// before such a kernel in its stream has ended when it begins, and what stands behind begins after it, so the
+// release of a put and the acquire of a wait cover the whole stream; no fence is needed.
+
+#include "symm/cuda/signal_kernels.hpp"
+
+#include <tandem/symm/kernel_device.cuh>
+
+namespace tandem::symm::cuda {
+namespace {
+
+__global__ void put_signal_kernel(const KernelHandle handle, std::uint32_t* const word, const int dst,
+                                  const int channel) {
+  std::int64_t begin_ns = 0;
+  detail::put(handle, word, {KernelCall::kPutSignal, dst, channel}, PutOrder::kRelease, begin_ns);
+}
+
+__global__ void wait_signal_kernel(const KernelHandle handle, std::uint32_t* const word, const int src,
+                                   const int channel) {
+  std::int64_t begin_ns = 0;
+  detail::take(handle, word, {KernelCall::kWaitSignal, src, channel}, WaitOrder::kAcquire, begin_ns);
+}
+
+// One thread a peer. Each of its puts releases all that stands before in the stream, each of its waits holds
+// up all that stands behind, so the threads need not meet.
+__global__ void barrier_kernel(const KernelHandle handle, const int channel) {
+  detail::meet(handle, KernelCall::kBarrier, channel, static_cast<int>(threadIdx.x),
+               static_cast<int>(blockDim.x), PutOrder::kRelease, WaitOrder::kAcquire);
+}
+
+__global__ void store_word_kernel(std::uint32_t* const word, const std::uint32_t value) {
+  detail::store_release(word, value);
+}
+
+__global__ void flip_bit_kernel(std::uint8_t* const byte, const std::uint8_t bit) {
+  *byte = *byte ^ bit;
+}
+
+cudaLaunchConfig_t one_block(int num_threads, cudaStream_t stream) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(1);
+  config.blockDim = dim3(static_cast<unsigned>(num_threads));
+  config.stream = stream;
+  return config;
+}
+
+template <class Kernel>
+cudaError_t load(Kernel* kernel) {
+  cudaFuncAttributes attributes{};
+  return cudaFuncGetAttributes(&attributes, kernel);
+}
+
+}  // namespace
+
+cudaError_t load_signal_kernels() {
+  for (const cudaError_t code : {load(put_signal_kernel), load(wait_signal_kernel), load(barrier_kernel),
+                                 load(store_word_kernel), load(flip_bit_kernel)}) {
+    if (code != cudaSuccess) return code;
+  }
+  return cudaSuccess;
+}
+
+cudaError_t launch_put_signal(const KernelHandle& handle, std::uint32_t* word, int dst, int channel,
+                              cudaStream_t stream) {
+  const cudaLaunchConfig_t config = one_block(1, stream);
+  return cudaLaunchKernelEx(&config, put_signal_kernel, handle, word, dst, channel);
+}
+
+cudaError_t launch_wait_signal(const KernelHandle& handle, std::uint32_t* word, int src, int channel,
+                               cudaStream_t stream) {
+  const cudaLaunchConfig_t config = one_block(1, stream);
+  return cudaLaunchKernelEx(&config, wait_signal_kernel, handle, word, src, channel);
+}
+
+cudaError_t launch_barrier(const KernelHandle& handle, int channel, cudaStream_t stream) {
+  constexpr int kMostThreads = 1024;  // a thread may have several peers
+  const int num_peers = handle.world_size - 1;
+  const cudaLaunchConfig_t config = one_block(num_peers < kMostThreads ? num_peers : kMostThreads, stream);
+  return cudaLaunchKernelEx(&config, barrier_kernel, handle, channel);
+}
+
+cudaError_t launch_store_word(std::uint32_t* word, std::uint32_t value, cudaStream_t stream) {
+  const cudaLaunchConfig_t config = one_block(1, stream);
+  return cudaLaunchKernelEx(&config, store_word_kernel, word, value);
+}
+
+cudaError_t launch_flip_bit(std::uint8_t* byte, std::uint8_t bit, cudaStream_t stream) {
+  const cudaLaunchConfig_t config = one_block(1, stream);
+  return cudaLaunchKernelEx(&config, flip_bit_kernel, byte, bit);
+}
+
+}  // namespace tandem::symm::cuda

@@ -1,0 +1,31 @@
+#pragma once
+
+// Included by .cu files: plain data only.
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <tandem/symm/kernel.hpp>
+
+namespace tandem::symm::cuda {
+
+/// Makes the kernels present on the current device, so that no first launch has to.
+[[nodiscard]] cudaError_t load_signal_kernels();
+
+// Arguments are checked.
+
+/// `word`: the slot of this rank and `channel` in dst's pad.
+[[nodiscard]] cudaError_t launch_put_signal(const KernelHandle& handle, std::uint32_t* word, int dst,
+                                            int channel, cudaStream_t stream);
+/// `word`: the slot of src and `channel` in the own pad.
+[[nodiscard]] cudaError_t launch_wait_signal(const KernelHandle& handle, std::uint32_t* word, int src,
+                                             int channel, cudaStream_t stream);
+/// More than one rank.
+[[nodiscard]] cudaError_t launch_barrier(const KernelHandle& handle, int channel, cudaStream_t stream);
+
+// For injected faults.
+
+[[nodiscard]] cudaError_t launch_store_word(std::uint32_t* word, std::uint32_t value, cudaStream_t stream);
+[[nodiscard]] cudaError_t launch_flip_bit(std::uint8_t* byte, std::uint8_t bit, cudaStream_t stream);
+
+}  // namespace tandem::symm::cuda

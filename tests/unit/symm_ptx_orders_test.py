@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""The signal kernels' memory orders, in what nvcc makes of them: symm_ptx_orders_test.py NVCC SOURCE_ROOT
+
+No race detector sees device code, so this reads it: every compare-and-swap of a put must be a release, of a wait an
+acquire, at system scope. Then the same check on mutants, each of which it must refuse: else it proves nothing.
+"""
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+KERNELS = "src/symm/cuda/signal_kernels.cu"
+DEVICE_HEADER = "include/tandem/symm/kernel_device.cuh"
+# Name -> file, text, replacement.
+MUTANTS = {
+    "relaxed put": (DEVICE_HEADER, "atom.release.sys", "atom.relaxed.sys"),
+    "relaxed wait": (DEVICE_HEADER, "atom.acquire.sys", "atom.relaxed.sys"),
+    "put for this GPU only": (DEVICE_HEADER, "atom.release.sys", "atom.release.gpu"),
+    "wait for this GPU only": (DEVICE_HEADER, "atom.acquire.sys", "atom.acquire.gpu"),
+    "relaxed record": (DEVICE_HEADER, "st.release.sys", "st.relaxed.sys"),
+    "kernels that ask for a relaxed put": (KERNELS, "PutOrder::kRelease", "PutOrder::kRelaxed"),
+    "kernels that ask for a relaxed wait": (KERNELS, "WaitOrder::kAcquire", "WaitOrder::kRelaxed"),
+}
+
+
+def compile_to_ptx(nvcc, root):
+    command = [nvcc, "-ptx", "-arch=sm_90a", "-std=c++20", f"-I{root}/include", f"-I{root}/src", str(root / KERNELS),
+               "-o", str(root / "kernels.ptx")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"nvcc failed:\n{done.stderr}")
+    return (root / "kernels.ptx").read_text()
+
+
+def kernel_bodies(ptx):
+    """Kernel name -> its PTX."""
+    bodies = {}
+    for entry in re.split(r"^\.entry |^\.visible \.entry ", ptx, flags=re.MULTILINE)[1:]:
+        name = re.search(r"\d+([a-z_]+_kernel)E", entry.split("(")[0])
+        if name:
+            bodies[name.group(1)] = entry
+    return bodies
+
+
+def orders_of(body, instruction):
+    return set(re.findall(instruction, body))
+
+
+def faults_in(ptx):
+    bodies = kernel_bodies(ptx)
+    faults = []
+    for name, want in (("put_signal_kernel", {"release.sys"}), ("wait_signal_kernel", {"acquire.sys"}),
+                       ("barrier_kernel", {"release.sys", "acquire.sys"})):
+        if name not in bodies:
+            faults.append(f"no {name}")
+            continue
+        swaps = orders_of(bodies[name], r"\batom\.([a-z_]+\.[a-z]+)\.global\.cas\.b32")
+        if swaps != want:
+            faults.append(f"{name}: compare-and-swap {sorted(swaps)}, need {sorted(want)}")
+        polls = orders_of(bodies[name], r"\bld\.(relaxed\.[a-z]+)\.global\.u32")
+        if polls != {"relaxed.sys"}:
+            faults.append(f"{name}: polls {sorted(polls)}, need relaxed.sys")
+        records = orders_of(bodies[name], r"\bst\.([a-z]+\.[a-z]+)\.global\.u32")
+        if "release.sys" not in records:
+            faults.append(f"{name}: announces its record by {sorted(records)}, need release.sys")
+    return faults
+
+
+def copy_sources(root, to):
+    for folder in ("include/tandem/symm", "src/symm/cuda"):
+        shutil.copytree(root / folder, to / folder)
+
+
+def main(nvcc, root):
+    root = Path(root)
+    status = 0
+    for name, change in [("as it is", None), *MUTANTS.items()]:
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder)
+            copy_sources(root, copy)
+            if change:
+                path, old, replacement = change
+                text = (copy / path).read_text()
+                if old not in text:
+                    sys.exit(f"mutant '{name}': '{old}' is not in {path}")
+                (copy / path).write_text(text.replace(old, replacement))
+            faults = faults_in(compile_to_ptx(nvcc, copy))
+        as_expected = bool(faults) == (change is not None)
+        print(f"{name}: {'; '.join(faults) or 'no fault'}{'' if as_expected else '   <- WRONG'}")
+        status |= not as_expected
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
