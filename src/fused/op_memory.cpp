@@ -33,7 +33,7 @@ DeviceMemory& device_memory(Group& group, DeviceId device) {
   for (const auto& memory : memories) {
     if (memory->device == device) return *memory;
   }
-  memories.push_back(std::make_unique<DeviceMemory>(DeviceMemory{device, {}, {}, nullptr}));
+  memories.push_back(std::make_unique<DeviceMemory>(device));
   return *memories.back();
 }
 

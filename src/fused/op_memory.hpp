@@ -83,6 +83,14 @@ struct SliceMarks {
 
 /// What a group keeps for the fused ops on one device.
 struct DeviceMemory {
+  explicit DeviceMemory(DeviceId of) : device(of) {}
+  /// A fault that is left in the side stream is the group's, which has told it.
+  ~DeviceMemory() {
+    if (side) static_cast<void>(side->synchronize());
+  }
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+
   DeviceId device;
   Scratch scratch;
   SliceMarks marks;
