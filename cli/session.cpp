@@ -24,6 +24,10 @@ Session::Session(const RankContext& context, const Config& config, const std::st
   stream_ = take(device_->create_stream());
 }
 
+Session::~Session() {
+  static_cast<void>(stream_->synchronize());
+}
+
 void Session::meet(std::string_view what) const {
   take(group_->all_gather({}, what));
 }

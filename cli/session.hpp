@@ -17,6 +17,10 @@ class Session {
  public:
   /// `name` is the same on every rank; two sessions of a job may exist one after the other.
   Session(const RankContext& context, const Config& config, const std::string& name);
+  /// Asks the stream for its fault: if there is one, the error that ends this session tells of it.
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
 
   [[nodiscard]] int rank() const { return group_->rank(); }
   [[nodiscard]] int size() const { return group_->size(); }
