@@ -90,6 +90,7 @@ Result<Communicator> communicator_of(Group& group, const Stream& stream) {
   }
   if (stream.is_capturing()) return nullptr;
   TANDEM_ASSIGN(auto communicator, meet(group, device.index));
+  if (communicator) group.before_end([communicator] { communicator->end(); });
   known.push_back({device, communicator});
   return communicator;
 }
