@@ -59,6 +59,13 @@ struct BenchFlags {
   JobFlags job;
 };
 
+// Where a row is kept says nothing about how it was measured.
+std::vector<std::string> without_json(std::vector<std::string> arguments) {
+  const auto flag = std::find(arguments.begin(), arguments.end(), "--json");
+  if (flag != arguments.end()) arguments.erase(flag, std::min(flag + 2, arguments.end()));
+  return arguments;
+}
+
 /// Appends lines to a file; each line arrives whole, also when several processes append.
 class RowFile {
  public:
@@ -306,7 +313,7 @@ int BenchCommand::launch(const Invocation& invocation) {
     row["cpu"] = invocation.machine.cpu_model;
     row["cores"] = invocation.machine.usable_cores();
     row["commit"] = kCommit;
-    row["command"] = fmt::format("tandem {}", fmt::join(invocation.arguments, " "));
+    row["command"] = fmt::format("tandem {}", fmt::join(without_json(invocation.arguments), " "));
     row["link_delay_us"] = link_of(invocation.config).count();
     file.append(row);
     if (!row.at("speedup").is_null()) speedups.push_back(row.at("speedup"));

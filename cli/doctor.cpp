@@ -90,6 +90,8 @@ void show_settings(const Config& config, const Findings& findings) {
   show("TANDEM_LINK_DELAY_US", std::to_string(config.link_delay.count()),
        std::to_string(defaults.link_delay.count()));
   show("TANDEM_ISA", config.isa.value_or("best available"), "best available");
+  show("TANDEM_CUBLASLT_LIBRARY", config.cublaslt_library.value_or("searched for"), "searched for");
+  show("TANDEM_NCCL_LIBRARY", config.nccl_library.value_or("searched for"), "searched for");
   show("TANDEM_FAULT", config.fault.empty() ? "none" : config.fault, "none");
 }
 
@@ -128,6 +130,8 @@ int DoctorCommand::launch(const Invocation& invocation) {
   for (std::size_t i = 0; i < machine.gpus.size(); ++i) {
     findings.say("GPU", fmt::format("{}: {}", i, machine.gpus[i]));
   }
+  for (const std::string& line : describe_cuda_libraries(invocation.config))
+    findings.say("GPU library", line);
   findings.say("versions",
                fmt::format("tandem {}{}{}, gcc {}, libc {}, Linux {}, CLI11 {}, fmt {}.{}.{}, json {}.{}.{}",
                            kVersion, *kCommit ? " commit " : "", kCommit, __VERSION__, gnu_get_libc_version(),

@@ -14,7 +14,6 @@ import os
 import random
 import statistics
 import subprocess
-import sys
 import time
 
 import torch
@@ -266,7 +265,8 @@ def main():
             for row in rows:
                 row |= {"gpus": states.stdout.strip().split("\n"), "torch": torch.__version__,
                         "nccl": ".".join(map(str, torch.cuda.nccl.version())), "commit": args.commit,
-                        "command": " ".join(sys.argv)}
+                        "command": f"against_torch.py --shapes {args.shapes} --modes {args.modes} --alternations "
+                                   f"{args.alternations} --rounds {args.rounds}"}
                 file.write(json.dumps(row) + "\n")
     dist.destroy_process_group()
 

@@ -10,9 +10,11 @@
 #include "symm/cpu/attach.hpp"
 #ifdef TANDEM_HAS_CUDA
 #include "coll/cuda/attach.hpp"
+#include "coll/cuda/library_report.hpp"
 #include "device/cuda/cuda_device.hpp"
 #include "device/cuda/device_names.hpp"
 #include "gemm/cuda/attach.hpp"
+#include "gemm/cuda/library_report.hpp"
 #include "symm/cuda/attach.hpp"
 #endif
 
@@ -62,6 +64,17 @@ void prepare_shared_gpu() {
   constexpr int kKeep = 0;
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", kKeep);
   ::setenv("CUDA_MODULE_LOADING", "EAGER", kKeep);
+}
+
+std::vector<std::string> describe_cuda_libraries([[maybe_unused]] const Config& config) {
+  std::vector<std::string> lines;
+#ifdef TANDEM_HAS_CUDA
+  for (const auto& report : {gemm::cuda::library_report(config), coll::cuda::library_report(config)}) {
+    lines.push_back(report ? fmt::format("{} {}, {}", report->name, report->version, report->path)
+                           : report.error().text());
+  }
+#endif
+  return lines;
 }
 
 }  // namespace tandem

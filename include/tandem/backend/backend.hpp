@@ -27,4 +27,8 @@ void prepare_shared_gpu();
 /// Their names, by index. Errors: kUnsupported saying why there are none.
 [[nodiscard]] Result<std::vector<std::string>> list_cuda_devices();
 
+/// A line for each library that is loaded at run time: "cuBLASLt 13.1.0, /usr/.../libcublasLt.so.13", or why
+/// not. Loads them. Empty in a build without CUDA.
+[[nodiscard]] std::vector<std::string> describe_cuda_libraries(const Config& config);
+
 }  // namespace tandem

@@ -77,7 +77,11 @@ Result<void> NcclCommunicator::status() {
 }
 
 Result<void> NcclCommunicator::await(const char* what, Deadline deadline) {
+  // An enqueued collective is in progress for some microseconds, in which its caller waits; a meeting for
+  // longer.
+  constexpr std::chrono::microseconds kSpin{200};
   constexpr std::chrono::microseconds kPause{50};
+  const Deadline spin_end = Deadline::after(kSpin);
   for (;;) {
     ncclResult_t state = ncclSuccess;
     TANDEM_TRY(api_.check(what, api_.comm_get_async_error(comm_, &state)));
@@ -87,7 +91,7 @@ Result<void> NcclCommunicator::await(const char* what, Deadline deadline) {
       return failf(ErrorCode::kTimeout, "rank {} waited too long for the other ranks in NCCL's {}",
                    group_->rank(), what);
     }
-    std::this_thread::sleep_for(kPause);
+    if (spin_end.expired()) std::this_thread::sleep_for(kPause);
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "gemm/cuda/library_report.hpp"
 
 namespace tandem::gemm::cuda {
 namespace {

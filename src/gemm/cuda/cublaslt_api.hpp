@@ -40,7 +40,4 @@ struct CublasLtApi {
 /// never destroyed: destroying one waits for the whole GPU, where another rank's kernel may wait for us.
 [[nodiscard]] Result<cublasLtHandle_t> shared_handle(const CublasLtApi& api, int index);
 
-/// What was loaded, or why nothing was.
-[[nodiscard]] Result<LibraryReport> library_report(const Config& config);
-
 }  // namespace tandem::gemm::cuda

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <tandem/base/config.hpp>
+#include <tandem/base/error.hpp>
+
+#include "base/shared_library.hpp"
+
+namespace tandem::gemm::cuda {
+
+/// The cuBLASLt that was loaded, or why none was.
+[[nodiscard]] Result<LibraryReport> library_report(const Config& config);
+
+}  // namespace tandem::gemm::cuda
