@@ -1,12 +1,17 @@
 #!/usr/bin/env bash
 # Compiles every header alone, with g++ and with clang++: check_headers.sh [HEADER...]
-# Public headers see include/ only, as in a user's program.
+# Public headers see include/ only, as in a user's program. Those of the CUDA leaves are left out where there is no toolkit.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+toolkit=$(dirname "$(dirname "$nvcc")")/include
+[[ -e "$toolkit/cuda_runtime_api.h" ]] || toolkit=
+export toolkit
+
 check_header() {
   local compiler=$1 header=$2
-  local folders=(-Iinclude)
+  local folders=(-Iinclude ${toolkit:+-isystem "$toolkit"})
   case "$header" in
     src/*) folders+=(-Isrc) ;;
     cli/*) folders+=(-Icli) ;;
@@ -22,7 +27,9 @@ check_header() {
 export -f check_header
 
 if [[ $# -eq 0 ]]; then
-  mapfile -t headers < <(find include src cli tests examples -name '*.hpp' | sort)
+  without_toolkit=()
+  [[ -n "$toolkit" ]] || without_toolkit=(-not -path 'src/*/cuda/*')
+  mapfile -t headers < <(find include src cli tests examples -name '*.hpp' "${without_toolkit[@]}" | sort)
 else
   headers=("$@")
 fi
