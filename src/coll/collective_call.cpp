@@ -30,9 +30,9 @@ class OpOrder {
     if (stream.is_capturing()) return {};
     if (end_ && last_stream_ != &stream) TANDEM_TRY(stream.wait(*end_));
     if (device_ == &stream.device()) return {};
-    TANDEM_ASSIGN(end_, stream.device().create_event());
+    TANDEM_ASSIGN(end_, stream.device().create_mark());
     for (auto& milestone : milestones_) {
-      TANDEM_ASSIGN(milestone, stream.device().create_event());
+      TANDEM_ASSIGN(milestone, stream.device().create_mark());
     }
     device_ = &stream.device();
     last_stream_ = nullptr;

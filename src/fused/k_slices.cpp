@@ -11,11 +11,11 @@ namespace tandem::fused {
 
 Result<void> make_marks(SliceMarks& marks, int world, Device& device) {
   while (static_cast<int>(marks.arrived.size()) < world) {
-    TANDEM_ASSIGN(auto mark, device.create_event());
+    TANDEM_ASSIGN(auto mark, device.create_mark());
     marks.arrived.push_back(std::move(mark));
   }
   if (!marks.summed) {
-    TANDEM_ASSIGN(marks.summed, device.create_event());
+    TANDEM_ASSIGN(marks.summed, device.create_mark());
   }
   marks.is_here.resize(marks.arrived.size());
   return {};

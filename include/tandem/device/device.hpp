@@ -49,6 +49,9 @@ class Device {
 
   [[nodiscard]] virtual Result<std::unique_ptr<Stream>> create_stream(int priority = 0) = 0;
   [[nodiscard]] virtual Result<std::unique_ptr<Event>> create_event() = 0;
+  /// An event for order alone, whose elapsed_us() may be refused. Taking the time of a mark costs a GPU more,
+  /// and may make streams wait for each other that need not.
+  [[nodiscard]] virtual Result<std::unique_ptr<Event>> create_mark() { return create_event(); }
   /// Uninitialised, at least 64-byte aligned. Errors: kInvalidArgument if negative, kOutOfMemory with the
   /// bytes asked for.
   [[nodiscard]] Result<Buffer> allocate(std::int64_t num_bytes);

@@ -41,7 +41,12 @@ class CudaDevice final : public Device {
   Result<std::unique_ptr<Stream>> create_stream(int priority) override {
     return CudaStream::create(*this, priority);
   }
-  Result<std::unique_ptr<Event>> create_event() override { return CudaEvent::create(*this); }
+  Result<std::unique_ptr<Event>> create_event() override {
+    return CudaEvent::create(*this, cudaEventDefault);
+  }
+  Result<std::unique_ptr<Event>> create_mark() override {
+    return CudaEvent::create(*this, cudaEventDisableTiming);
+  }
   bool is_host_accessible() const override { return false; }
   // All streams of a process go through one front end of the GPU. It takes in some hundred kernels that wait
   // behind one that spins; then it stands still, and the kernel for which that one spins, in another stream,

@@ -8,10 +8,11 @@
 
 namespace tandem::cuda {
 
-Result<std::unique_ptr<Event>> CudaEvent::create(const Device& device) {
+Result<std::unique_ptr<Event>> CudaEvent::create(const Device& device, unsigned flags) {
   const CurrentDevice current(device.id().index);
   std::unique_ptr<CudaEvent> event(new CudaEvent(device));
-  TANDEM_TRY(check_cuda("create_event", cudaEventCreateWithFlags(&event->native_, cudaEventDefault)));
+  event->has_time_ = (flags & cudaEventDisableTiming) == 0;
+  TANDEM_TRY(check_cuda("create_event", cudaEventCreateWithFlags(&event->native_, flags)));
   return event;
 }
 
@@ -63,6 +64,8 @@ Result<double> CudaEvent::elapsed_us(const Event& since) const {
   if (start == nullptr)
     return fail(ErrorCode::kInvalidArgument, "elapsed_us: `since` is an event of another backend");
   for (const CudaEvent* event : {start, this}) {
+    if (!event->has_time_)
+      return fail(ErrorCode::kInvalidArgument, "elapsed_us: an event is a mark, which has no time");
     const Mark mark = event->mark_;
     if (mark == Mark::kNever)
       return fail(ErrorCode::kInvalidArgument, "elapsed_us: an event was never recorded");

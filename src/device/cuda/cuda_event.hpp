@@ -20,7 +20,7 @@ class CudaStream;
 /// counts as done for the host, and has no time.
 class CudaEvent final : public Event {
  public:
-  [[nodiscard]] static Result<std::unique_ptr<Event>> create(const Device& device);
+  [[nodiscard]] static Result<std::unique_ptr<Event>> create(const Device& device, unsigned flags);
   /// Also while the mark is enqueued and others wait for it.
   ~CudaEvent() override;
 
@@ -39,6 +39,7 @@ class CudaEvent final : public Event {
 
   const Device& device_;
   cudaEvent_t native_ = nullptr;
+  bool has_time_ = true;
   std::atomic<Mark> mark_{Mark::kNever};
   WatchList watches_;
 };
