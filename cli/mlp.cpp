@@ -30,8 +30,8 @@ float weight_scale(std::int64_t inner) {
 
 }  // namespace
 
-MlpWeights::MlpWeights(const MlpSizes& whole, int rank_, int world_)
-    : sizes(whole), rank(rank_), world(world_) {
+MlpWeights::MlpWeights(const MlpSizes& whole, int own_rank, int num_ranks)
+    : sizes(whole), rank(own_rank), world(num_ranks) {
   const Dims projection{sizes.hidden, sizes.intermediate};
   const Shard columns = shard_of(sizes.intermediate, world, rank);
   x = generated(kSeedX, {sizes.tokens, sizes.hidden}, {0, shard_of(sizes.tokens, world, rank)}, 1.0F);

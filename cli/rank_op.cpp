@@ -9,6 +9,7 @@ namespace {
 
 std::vector<TensorView> views_of(const std::vector<GuardedTensor>& tensors) {
   std::vector<TensorView> views;
+  views.reserve(tensors.size());
   for (const GuardedTensor& tensor : tensors) views.push_back(tensor.view());
   return views;
 }
