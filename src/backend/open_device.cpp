@@ -12,7 +12,6 @@
 #include "coll/cuda/attach.hpp"
 #include "coll/cuda/library_report.hpp"
 #include "device/cuda/cuda_device.hpp"
-#include "device/cuda/device_names.hpp"
 #include "gemm/cuda/attach.hpp"
 #include "gemm/cuda/library_report.hpp"
 #include "symm/cuda/attach.hpp"

@@ -48,22 +48,6 @@ Result<std::unique_ptr<Joining>> prepare(const Request& request, std::int64_t pa
   return request.service->join(request.anchor->block(), pad_bytes);
 }
 
-/// Nobody goes on before all are connected: a rank that is still at it may make calls of a driver that wait
-/// for the kernels of the others where they share a GPU, and those would wait for its signals.
-Result<std::shared_ptr<Peers>> connect(Joining& joining, Group& group, std::span<const Record> records) {
-  auto peers = joining.connect(group, records);
-  if (!peers) {
-    const Error& why = peers.error();
-    group.poison(
-        Error(why.code(), fmt::format("rank {} could not map its peers: {}", group.rank(), why.text()),
-              why.native_code()),
-        group.rank());
-    return peers;
-  }
-  TANDEM_TRY(group.all_gather({}, "rendezvous"));
-  return peers;
-}
-
 Result<std::shared_ptr<Peers>> meet(const Request& request, Group& group, HandleTable& table) {
   const Block& block = *request.anchor->block();
   const std::int64_t pad_bytes = table.pad_bytes();
@@ -74,7 +58,7 @@ Result<std::shared_ptr<Peers>> meet(const Request& request, Group& group, Handle
   const Record mine = make_record(group, table.next_number(), block, pad_bytes, request.offset_bytes,
                                   (*joining)->pad_cookie());
   TANDEM_ASSIGN(const std::vector<Record> records, exchange_records(group, mine));
-  TANDEM_ASSIGN(std::shared_ptr<Peers> peers, connect(**joining, group, records));
+  TANDEM_ASSIGN(std::shared_ptr<Peers> peers, (*joining)->connect(group, records));
   peers->group = &group;
   peers->control = &bootstrap::control_of(group);
   peers->device = &block.device();

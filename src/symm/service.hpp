@@ -99,7 +99,9 @@ class Joining {
  public:
   virtual ~Joining() = default;
   [[nodiscard]] virtual std::uint64_t pad_cookie() const = 0;
-  /// Exchanges the memory itself. Collective; `table` has been validated, in rank order.
+  /// Exchanges the memory itself. Collective; `table` has been validated, in rank order. Returns when every
+  /// rank is ready to signal: a driver's call that is left to make might wait for kernels of ranks that went
+  /// on.
   [[nodiscard]] virtual Result<std::shared_ptr<Peers>> connect(Group& group,
                                                                std::span<const Record> table) = 0;
 };

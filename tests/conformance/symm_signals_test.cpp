@@ -48,8 +48,7 @@ TEST_P(SymmSignals, EveryPairOnItsOwnChannel) {
   });
 }
 
-/// A GPU that ranks share sees no kernel behind some hundred others, of any stream, that wait: now and then
-/// all must be done. See Device::max_queued_ops().
+/// Where ranks share a GPU the queues are kept short; see Device::max_queued_ops().
 Result<void> catch_up(SymmRank& rank, int step) {
   constexpr int kSteps = 16;
   if (rank.device->id().kind == DeviceKind::kCpu || step % kSteps != kSteps - 1) return {};

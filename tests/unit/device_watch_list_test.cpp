@@ -33,7 +33,8 @@ TEST(WatchList, AddingOneTwiceIsAddingItOnce) {
   WatchList other;
   other.add(watch);
   list.add(watch);
-  list.add(Watches{watch, watch});
+  list.add(watch);
+  list.add(watch);
   list.add(other);
   list.add(list);
   EXPECT_EQ(list.copy().size(), 1U);

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The signal kernels' memory orders, in what nvcc makes of them: symm_ptx_orders_test.py NVCC SOURCE_ROOT
+"""The memory orders of kernels that signal, in what nvcc makes of them: symm_ptx_orders_test.py NVCC SOURCE_ROOT
 
 No race detector sees device code, so this reads it: every compare-and-swap of a put must be a release, of a wait an
-acquire, at system scope. Then the same check on mutants, each of which it must refuse: else it proves nothing.
+acquire, and a stream's word write a release, at system scope. Then the same check on mutants, each of which it must refuse: else it proves nothing.
 """
 import re
 import shutil
@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 KERNELS = "src/symm/cuda/signal_kernels.cu"
+WORD_KERNELS = "src/device/cuda/word_kernel.cu"
 DEVICE_HEADER = "include/tandem/symm/kernel_device.cuh"
 # Name -> file, text, replacement.
 MUTANTS = {
@@ -22,11 +23,13 @@ MUTANTS = {
     "relaxed record": (DEVICE_HEADER, "st.release.sys", "st.relaxed.sys"),
     "kernels that ask for a relaxed put": (KERNELS, "PutOrder::kRelease", "PutOrder::kRelaxed"),
     "kernels that ask for a relaxed wait": (KERNELS, "WaitOrder::kAcquire", "WaitOrder::kRelaxed"),
+    "relaxed word": (WORD_KERNELS, "st.release.sys", "st.relaxed.sys"),
+    "word for this GPU only": (WORD_KERNELS, "st.release.sys", "st.release.gpu"),
 }
 
 
-def compile_to_ptx(nvcc, root):
-    command = [nvcc, "-ptx", "-arch=sm_90a", "-std=c++20", f"-I{root}/include", f"-I{root}/src", str(root / KERNELS),
+def compile_to_ptx(nvcc, root, source):
+    command = [nvcc, "-ptx", "-arch=sm_90a", "-std=c++20", f"-I{root}/include", f"-I{root}/src", str(root / source),
                "-o", str(root / "kernels.ptx")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -38,7 +41,7 @@ def kernel_bodies(ptx):
     """Kernel name -> its PTX."""
     bodies = {}
     for entry in re.split(r"^\.entry |^\.visible \.entry ", ptx, flags=re.MULTILINE)[1:]:
-        name = re.search(r"\d+([a-z_]+_kernel)E", entry.split("(")[0])
+        name = re.search(r"\d+([a-z_]+_kernel|store_word)E", entry.split("(")[0])
         if name:
             bodies[name.group(1)] = entry
     return bodies
@@ -48,9 +51,12 @@ def orders_of(body, instruction):
     return set(re.findall(instruction, body))
 
 
-def faults_in(ptx):
-    bodies = kernel_bodies(ptx)
+def faults_in(nvcc, root):
+    bodies = kernel_bodies(compile_to_ptx(nvcc, root, KERNELS) + compile_to_ptx(nvcc, root, WORD_KERNELS))
     faults = []
+    stores = orders_of(bodies.get("store_word", ""), r"\bst\.([a-z]+\.[a-z]+)\.global\.u32")
+    if stores != {"release.sys"}:
+        faults.append(f"store_word: stores {sorted(stores)}, need release.sys")
     for name, want in (("put_signal_kernel", {"release.sys"}), ("wait_signal_kernel", {"acquire.sys"}),
                        ("barrier_kernel", {"release.sys", "acquire.sys"})):
         if name not in bodies:
@@ -69,7 +75,7 @@ def faults_in(ptx):
 
 
 def copy_sources(root, to):
-    for folder in ("include/tandem/symm", "src/symm/cuda"):
+    for folder in ("include/tandem", "src/symm/cuda", "src/device/cuda"):
         shutil.copytree(root / folder, to / folder)
 
 
@@ -86,7 +92,7 @@ def main(nvcc, root):
                 if old not in text:
                     sys.exit(f"mutant '{name}': '{old}' is not in {path}")
                 (copy / path).write_text(text.replace(old, replacement))
-            faults = faults_in(compile_to_ptx(nvcc, copy))
+            faults = faults_in(nvcc, copy)
         as_expected = bool(faults) == (change is not None)
         print(f"{name}: {'; '.join(faults) or 'no fault'}{'' if as_expected else '   <- WRONG'}")
         status |= not as_expected

@@ -7,6 +7,7 @@
 #include "base/try.hpp"
 #include "coll/backend.hpp"
 #include "coll/cuda/layer_sum.hpp"
+#include "coll/cuda/layer_sum_kernel.hpp"
 #include "coll/cuda/nccl_all_gather.hpp"
 #include "device/cuda/cuda_error.hpp"
 #include "device/cuda/cuda_stream.hpp"
@@ -16,6 +17,7 @@ namespace {
 
 using tandem::cuda::check_cuda;
 using tandem::cuda::CurrentDevice;
+using tandem::cuda::load_kernels;
 
 class CudaBackend final : public Backend {
  public:
@@ -44,10 +46,14 @@ class CudaBackend final : public Backend {
 
 }  // namespace
 
+tandem::cuda::KernelList cuda::kernels() {
+  return layer_sum_kernels();
+}
+
 Result<void> attach_cuda(Device& device) {
   const int gpu = device.id().index;
   const CurrentDevice current(gpu);
-  TANDEM_TRY(check_cuda("collectives: load kernels", cuda::load_layer_sum_kernels()));
+  TANDEM_TRY(check_cuda("collectives: load kernels", load_kernels(cuda::kernels())));
   int num_multiprocessors = 0;
   TANDEM_TRY(check_cuda("collectives",
                         cudaDeviceGetAttribute(&num_multiprocessors, cudaDevAttrMultiProcessorCount, gpu)));

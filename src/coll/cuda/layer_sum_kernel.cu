@@ -1,7 +1,6 @@
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include "coll/cuda/layer_sum_kernel.hpp"
+
+#include "device/cuda/elements.cuh"
 
 // Each thread makes kWidth neighbouring elements at a time. It loads them from up to 8 layers before it adds
 // the first: a layer may lie in a peer's memory, a few microseconds away.
@@ -13,24 +12,10 @@ namespace {
 constexpr int kBatch = 8;
 static_assert(kMaxAddresses == 2 * kBatch);
 
-__device__ float widen(float value) {
-  return value;
-}
-__device__ float widen(__half value) {
-  return __half2float(value);
-}
-__device__ float widen(__nv_bfloat16 value) {
-  return __bfloat162float(value);
-}
-__device__ void narrow(float value, float& to) {
-  to = value;
-}
-__device__ void narrow(float value, __half& to) {
-  to = __float2half_rn(value);
-}
-__device__ void narrow(float value, __nv_bfloat16& to) {
-  to = __float2bfloat16_rn(value);
-}
+using tandem::cuda::add_kernels;
+using tandem::cuda::KernelList;
+using tandem::cuda::narrow;
+using tandem::cuda::widen;
 
 /// kWidth neighbouring elements, loaded and stored as one where 16 bytes hold them.
 template <class T, int kWidth>
@@ -167,19 +152,16 @@ cudaError_t launch_layer_sum(const LayerSum& sum, int max_blocks, cudaStream_t s
                           dim3(kLayerSumThreads), arguments, 0, stream);
 }
 
-cudaError_t load_layer_sum_kernels() {
+KernelList layer_sum_kernels() {
   constexpr DType kTypes[][2] = {{DType::kF32, DType::kF32}, {DType::kBF16, DType::kBF16},
                                  {DType::kF16, DType::kF16}, {DType::kBF16, DType::kF32},
                                  {DType::kF16, DType::kF32}, {DType::kF32, DType::kBF16},
                                  {DType::kF32, DType::kF16}};
+  KernelList list;
   for (const auto& [in, out] : kTypes) {
-    for (const bool by_vectors : {false, true}) {
-      cudaFuncAttributes attributes;
-      const cudaError_t failed = cudaFuncGetAttributes(&attributes, kernel_of(in, out, by_vectors));
-      if (failed != cudaSuccess) return failed;
-    }
+    for (const bool by_vectors : {false, true}) add_kernels(list, kernel_of(in, out, by_vectors));
   }
-  return cudaSuccess;
+  return list;
 }
 
 }  // namespace tandem::coll::cuda

@@ -6,6 +6,8 @@
 #include <tandem/base/dtype.hpp>
 #include <tandem/base/shape.hpp>
 
+#include "device/cuda/kernel_list.hpp"
+
 namespace tandem::coll::cuda {
 
 /// Layers whose addresses a kernel gets one by one.
@@ -45,7 +47,6 @@ inline constexpr int kLayerSumThreads = 256;
   return static_cast<int>(16 / size_bytes(in_dtype));
 }
 
-/// Loads every form of the kernel on the current device.
-[[nodiscard]] cudaError_t load_layer_sum_kernels();
+[[nodiscard]] tandem::cuda::KernelList layer_sum_kernels();
 
 }  // namespace tandem::coll::cuda

@@ -1,7 +1,5 @@
 #include "device/cuda/copy_kernels.hpp"
 
-#include <initializer_list>
-
 namespace tandem::cuda {
 namespace {
 
@@ -141,22 +139,19 @@ cudaError_t launch_tiles(const StridedCopy& copy, cudaStream_t stream) {
   return cudaLaunchKernelEx(&config, copy_tiles_kernel<Unit>, copy, num_tiles);
 }
 
+template <class... Units>
+KernelList copy_kernels_of() {
+  KernelList list;
+  (add_kernels(list, copy_units_kernel<Units, std::uint32_t>, copy_units_kernel<Units, std::uint64_t>,
+               copy_tiles_kernel<Units>),
+   ...);
+  return list;
+}
+
 }  // namespace
 
-cudaError_t load_copy_kernels() {
-  for (const int unit_bytes : {1, 2, 4, 8, 16}) {
-    const cudaError_t code = with_unit(unit_bytes, [](auto unit) {
-      using Unit = decltype(unit);
-      cudaFuncAttributes attributes{};
-      cudaError_t loaded = cudaFuncGetAttributes(&attributes, copy_units_kernel<Unit, std::uint32_t>);
-      if (loaded != cudaSuccess) return loaded;
-      loaded = cudaFuncGetAttributes(&attributes, copy_units_kernel<Unit, std::uint64_t>);
-      if (loaded != cudaSuccess) return loaded;
-      return cudaFuncGetAttributes(&attributes, copy_tiles_kernel<Unit>);
-    });
-    if (code != cudaSuccess) return code;
-  }
-  return cudaSuccess;
+KernelList copy_kernels() {
+  return copy_kernels_of<std::uint8_t, std::uint16_t, std::uint32_t, std::uint64_t, uint4>();
 }
 
 cudaError_t launch_strided_copy(const StridedCopy& copy, cudaStream_t stream) {

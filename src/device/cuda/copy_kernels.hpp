@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "device/cuda/kernel_list.hpp"
+
 namespace tandem::cuda {
 
 /// Those of a tensor, and one more when its elements are moved in parts.
@@ -26,7 +28,7 @@ struct StridedCopy {
   std::int64_t to_strides[kMaxCopyDims] = {};
 };
 
-[[nodiscard]] cudaError_t load_copy_kernels();
+[[nodiscard]] KernelList copy_kernels();
 [[nodiscard]] cudaError_t launch_strided_copy(const StridedCopy& copy, cudaStream_t stream);
 
 }  // namespace tandem::cuda

@@ -3,8 +3,12 @@
 #include <cuda_runtime_api.h>
 
 #include <memory>
+#include <string>
 #include <tandem/base/config.hpp>
 #include <tandem/device/device.hpp>
+#include <vector>
+
+#include "device/cuda/kernel_list.hpp"
 
 namespace tandem::cuda {
 
@@ -15,5 +19,10 @@ namespace tandem::cuda {
 
 /// GPUs that make_device() would open; 0 where there is no driver.
 [[nodiscard]] int count_devices();
+/// Their names, by index; makes no context. Errors: those of make_device(0), when there are none.
+[[nodiscard]] Result<std::vector<std::string>> device_names();
+
+/// Of streams; the other leaves have lists of their own.
+[[nodiscard]] KernelList kernels();
 
 }  // namespace tandem::cuda

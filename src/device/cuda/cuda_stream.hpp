@@ -32,7 +32,6 @@ class CudaStream final : public Stream {
   /// Before work of `watch` is enqueued: a fault of it is returned by synchronize() from now on, and it lives
   /// at least until a synchronize() has seen that work done. Adding one twice is adding it once.
   void add_watch(const std::shared_ptr<StreamWatch>& watch);
-  void add_watches(const Watches& watches) { watches_.add(watches); }
   void inherit_watches(const WatchList& watches) { watches_.add(watches); }
   void hand_watches_to(WatchList& watches) const { watches.assign(watches_); }
   [[nodiscard]] Watches watches() const { return watches_.copy(); }

@@ -25,9 +25,10 @@ __global__ void sleep_kernel(const std::int64_t duration_ns) {
 
 }  // namespace
 
-cudaError_t load_sleep_kernel() {
-  cudaFuncAttributes attributes{};
-  return cudaFuncGetAttributes(&attributes, sleep_kernel);
+KernelList sleep_kernels() {
+  KernelList list;
+  add_kernels(list, sleep_kernel);
+  return list;
 }
 
 cudaError_t launch_sleep(std::int64_t duration_ns, cudaStream_t stream) {

@@ -6,9 +6,11 @@
 
 #include <cstdint>
 
+#include "device/cuda/kernel_list.hpp"
+
 namespace tandem::cuda {
 
-[[nodiscard]] cudaError_t load_sleep_kernel();
+[[nodiscard]] KernelList sleep_kernels();
 /// Keeps the stream busy for at least this long, with one thread.
 [[nodiscard]] cudaError_t launch_sleep(std::int64_t duration_ns, cudaStream_t stream);
 

@@ -30,11 +30,6 @@ void WatchList::add(const std::weak_ptr<StreamWatch>& watch) {
   add_locked(watch);
 }
 
-void WatchList::add(const Watches& watches) {
-  const std::lock_guard lock(mutex_);
-  for (const auto& watch : watches) add_locked(watch);
-}
-
 void WatchList::add(const WatchList& other) {
   if (this == &other) return;
   const std::scoped_lock lock(mutex_, other.mutex_);  // two streams may wait for each other in two threads

@@ -21,7 +21,6 @@ class WatchList {
   WatchList& operator=(const WatchList&) = delete;
 
   void add(const std::weak_ptr<StreamWatch>& watch);
-  void add(const Watches& watches);
   void add(const WatchList& other);
   /// Forgets its own first.
   void assign(const WatchList& other);

@@ -19,10 +19,10 @@ __global__ void fill_words(std::uint32_t* words, std::uint32_t value, std::int64
 
 }  // namespace
 
-cudaError_t load_word_kernels() {
-  cudaFuncAttributes attributes{};
-  const cudaError_t code = cudaFuncGetAttributes(&attributes, store_word);
-  return code == cudaSuccess ? cudaFuncGetAttributes(&attributes, fill_words) : code;
+KernelList word_kernels() {
+  KernelList list;
+  add_kernels(list, store_word, fill_words);
+  return list;
 }
 
 cudaError_t launch_fill_words(std::uint32_t* words, std::uint32_t value, std::int64_t count,

@@ -6,9 +6,11 @@
 
 #include <cstdint>
 
+#include "device/cuda/kernel_list.hpp"
+
 namespace tandem::cuda {
 
-[[nodiscard]] cudaError_t load_word_kernels();
+[[nodiscard]] KernelList word_kernels();
 /// Stores one word, visible to the whole system, behind all earlier work of the stream.
 [[nodiscard]] cudaError_t launch_store_word(std::uint32_t* word, std::uint32_t value, cudaStream_t stream);
 

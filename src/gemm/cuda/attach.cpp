@@ -27,10 +27,16 @@ class CudaBackend final : public Backend {
 
 }  // namespace
 
+tandem::cuda::KernelList cuda::kernels() {
+  tandem::cuda::KernelList list = reference_kernels();
+  const tandem::cuda::KernelList rest = round_kernels();
+  list.insert(list.end(), rest.begin(), rest.end());
+  return list;
+}
+
 Result<void> attach_cuda(Device& device) {
   const tandem::cuda::CurrentDevice current(device.id().index);
-  TANDEM_TRY(tandem::cuda::check_cuda("mm: load kernels", cuda::load_reference_kernels()));
-  TANDEM_TRY(tandem::cuda::check_cuda("mm: load kernels", cuda::load_round_kernels()));
+  TANDEM_TRY(tandem::cuda::check_cuda("mm: load kernels", tandem::cuda::load_kernels(cuda::kernels())));
   device.attach<Backend>(std::make_shared<CudaBackend>(device));
   return {};
 }

@@ -1,6 +1,6 @@
 #include "gemm/cuda/reference_kernel.hpp"
 
-#include "gemm/cuda/elements.cuh"
+#include "device/cuda/elements.cuh"
 
 // A block of 16 x 16 threads makes one tile of 64 x 64 at a time, each thread 4 rows and 4 columns 16 apart.
 // Shared memory: 16 steps of k of the tile's rows of a and columns of b, widened to f32 (8.1 KiB).
@@ -9,6 +9,11 @@
 
 namespace tandem::gemm::cuda {
 namespace {
+
+using tandem::cuda::add_kernels;
+using tandem::cuda::KernelList;
+using tandem::cuda::narrow;
+using tandem::cuda::widen;
 
 constexpr int kTile = 64;
 constexpr int kDepth = 16;
@@ -143,15 +148,13 @@ cudaError_t launch_reference(const ReferenceProduct& product, cudaStream_t strea
                           arguments, 0, stream);
 }
 
-cudaError_t load_reference_kernels() {
+KernelList reference_kernels() {
+  KernelList list;
   for (const DType in : {DType::kF32, DType::kBF16, DType::kF16}) {
-    for (const DType out : {in, DType::kF32}) {
-      cudaFuncAttributes attributes;
-      const cudaError_t failed = cudaFuncGetAttributes(&attributes, kernel_of(in, out));
-      if (failed != cudaSuccess) return failed;
-    }
+    add_kernels(list, kernel_of(in, in));
+    if (in != DType::kF32) add_kernels(list, kernel_of(in, DType::kF32));
   }
-  return cudaSuccess;
+  return list;
 }
 
 }  // namespace tandem::gemm::cuda

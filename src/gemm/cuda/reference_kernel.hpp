@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <tandem/base/dtype.hpp>
 
+#include "device/cuda/kernel_list.hpp"
 #include "gemm/cuda/strided_matrix.hpp"
 
 namespace tandem::gemm::cuda {
@@ -28,7 +29,6 @@ struct ReferenceProduct {
 /// Enqueues on `stream` of the current device.
 [[nodiscard]] cudaError_t launch_reference(const ReferenceProduct& product, cudaStream_t stream);
 
-/// Loads every form of the kernel on the current device.
-[[nodiscard]] cudaError_t load_reference_kernels();
+[[nodiscard]] tandem::cuda::KernelList reference_kernels();
 
 }  // namespace tandem::gemm::cuda

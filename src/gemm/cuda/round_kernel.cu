@@ -1,6 +1,6 @@
 #include "gemm/cuda/round_kernel.hpp"
 
-#include "gemm/cuda/elements.cuh"
+#include "device/cuda/elements.cuh"
 
 // A block is 32 threads along the columns and 8 along the rows. A thread keeps its columns, and their bias in
 // registers, and goes down the rows. It reads an element before it writes it, and nobody else does either:
@@ -9,6 +9,11 @@
 
 namespace tandem::gemm::cuda {
 namespace {
+
+using tandem::cuda::add_kernels;
+using tandem::cuda::KernelList;
+using tandem::cuda::narrow;
+using tandem::cuda::widen;
 
 constexpr int kThreadsAcross = 32;
 constexpr int kThreadsDown = 8;
@@ -81,15 +86,12 @@ cudaError_t launch_round(const Rounding& rounding, cudaStream_t stream) {
                           dim3(kThreadsAcross, kThreadsDown), arguments, 0, stream);
 }
 
-cudaError_t load_round_kernels() {
+KernelList round_kernels() {
+  KernelList list;
   for (const DType out : {DType::kF32, DType::kBF16, DType::kF16}) {
-    for (const bool by_vectors : {false, true}) {
-      cudaFuncAttributes attributes;
-      const cudaError_t failed = cudaFuncGetAttributes(&attributes, kernel_of(out, by_vectors));
-      if (failed != cudaSuccess) return failed;
-    }
+    for (const bool by_vectors : {false, true}) add_kernels(list, kernel_of(out, by_vectors));
   }
-  return cudaSuccess;
+  return list;
 }
 
 }  // namespace tandem::gemm::cuda

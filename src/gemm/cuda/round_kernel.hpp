@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <tandem/base/dtype.hpp>
 
+#include "device/cuda/kernel_list.hpp"
 #include "gemm/cuda/strided_matrix.hpp"
 
 namespace tandem::gemm::cuda {
@@ -33,7 +34,6 @@ struct Rounding {
 /// Enqueues on `stream` of the current device.
 [[nodiscard]] cudaError_t launch_round(const Rounding& rounding, cudaStream_t stream);
 
-/// Loads every form of the kernel on the current device.
-[[nodiscard]] cudaError_t load_round_kernels();
+[[nodiscard]] tandem::cuda::KernelList round_kernels();
 
 }  // namespace tandem::gemm::cuda

@@ -33,10 +33,6 @@ class GroupUse {
   const Peers& peers_;
 };
 
-FaultAction fault_at(const Peers& peers, std::string_view point) {
-  return peers.group->faults().hit(point, peers.rank);
-}
-
 /// The simulated link: takes its time without a core, but not longer than the group is sound.
 Result<void> wait_for_link(const Peers& peers) {
   const Deadline end = Deadline::after(peers.group->config().link_delay);
@@ -50,26 +46,9 @@ Result<void> wait_for_link(const Peers& peers) {
 
 }  // namespace
 
-std::chrono::milliseconds CpuHandle::limit_of(Timeout timeout) const {
-  return timeout.value_or(peers_->group->config().op_timeout);
-}
-
-Result<void> CpuHandle::check_usable(const Stream& stream) const {
-  if (!peers_->group_alive.load(std::memory_order_acquire)) {
-    return failf(ErrorCode::kInvalidArgument,
-                 "the handle's group has been destroyed: only its memory is left");
-  }
-  if (&stream.device() != &device()) {
-    return failf(ErrorCode::kInvalidArgument, "the stream belongs to {} ({}), the handle to {} ({})",
-                 to_string(stream.device().id()), static_cast<const void*>(&stream.device()),
-                 to_string(device().id()), static_cast<const void*>(&device()));
-  }
-  return peers_->group->status();
-}
-
 Result<void> CpuHandle::do_put_signal(Stream& stream, int dst_rank, int channel, Timeout timeout) {
   return launch(stream,
-                Task([peers = peers_, dst_rank, channel, limit = limit_of(timeout)]() -> Result<void> {
+                Task([peers = peers(), dst_rank, channel, limit = limit_of(timeout)]() -> Result<void> {
                   const GroupUse use(*peers);
                   TANDEM_TRY(use.check());
                   const FaultAction fault = fault_at(*peers, "put");
@@ -81,7 +60,7 @@ Result<void> CpuHandle::do_put_signal(Stream& stream, int dst_rank, int channel,
 
 Result<void> CpuHandle::do_wait_signal(Stream& stream, int src_rank, int channel, Timeout timeout) {
   return launch(stream,
-                Task([peers = peers_, src_rank, channel, limit = limit_of(timeout)]() -> Result<void> {
+                Task([peers = peers(), src_rank, channel, limit = limit_of(timeout)]() -> Result<void> {
                   const GroupUse use(*peers);
                   TANDEM_TRY(use.check());
                   fault_at(*peers, "wait");
@@ -90,7 +69,7 @@ Result<void> CpuHandle::do_wait_signal(Stream& stream, int src_rank, int channel
 }
 
 Result<void> CpuHandle::do_barrier(Stream& stream, int channel, Timeout timeout) {
-  return launch(stream, Task([peers = peers_, channel, limit = limit_of(timeout)]() -> Result<void> {
+  return launch(stream, Task([peers = peers(), channel, limit = limit_of(timeout)]() -> Result<void> {
                   const GroupUse use(*peers);
                   TANDEM_TRY(use.check());
                   fault_at(*peers, "barrier");
@@ -100,30 +79,17 @@ Result<void> CpuHandle::do_barrier(Stream& stream, int channel, Timeout timeout)
 
 Result<void> CpuHandle::do_get(Stream& stream, const TensorView& from, const TensorView& to, int peer) {
   const auto num_bytes = static_cast<std::size_t>(to.size_bytes());
-  return launch(
-      stream, Task([peers = peers_, peer, num_bytes, source = from.data, target = to.data]() -> Result<void> {
-        const GroupUse use(*peers);
-        TANDEM_TRY(use.check());
-        const FaultAction fault = fault_at(*peers, "get");
-        if (peer != peers->rank) TANDEM_TRY(wait_for_link(*peers));
-        if (num_bytes > 0) std::memcpy(target, source, num_bytes);
-        if (fault == FaultAction::kCorrupt && num_bytes > 0) *static_cast<unsigned char*>(target) ^= 0x40U;
-        return {};
-      }));
-}
-
-KernelHandle CpuHandle::kernel_handle(Timeout timeout) const {
-  KernelHandle kernel;
-  kernel.rank = rank();
-  kernel.world_size = world_size();
-  kernel.num_channels = num_channels();
-  kernel.buffers = buffer_ptrs_dev();
-  kernel.signal_pads = signal_pad_ptrs_dev();
-  if (peers_->group_alive.load(std::memory_order_acquire)) {
-    kernel.timeout_ns = std::chrono::nanoseconds(limit_of(timeout)).count();
-  }
-  kernel.control = peers_.get();
-  return kernel;
+  return launch(stream, Task([peers = peers(), peer, num_bytes, source = from.data,
+                              target = to.data]() -> Result<void> {
+                  const GroupUse use(*peers);
+                  TANDEM_TRY(use.check());
+                  const FaultAction fault = fault_at(*peers, "get");
+                  if (peer != peers->rank) TANDEM_TRY(wait_for_link(*peers));
+                  if (num_bytes > 0) std::memcpy(target, source, num_bytes);
+                  if (fault == FaultAction::kCorrupt && num_bytes > 0)
+                    *static_cast<unsigned char*>(target) ^= 0x40U;
+                  return {};
+                }));
 }
 
 }  // namespace tandem::symm::cpu

@@ -3,39 +3,26 @@
 #include <memory>
 #include <tandem/symm/handle.hpp>
 
-#include "symm/service.hpp"
+#include "symm/peers_handle.hpp"
 
 namespace tandem::symm::cpu {
 
 /// A handle whose signals and copies are tasks of a CPU stream. Queued tasks share `peers`: a handle may be
 /// dropped while its work is still in a queue.
-class CpuHandle final : public Handle {
+class CpuHandle final : public PeersHandle {
  public:
   CpuHandle(std::shared_ptr<Peers> peers, std::int64_t offset_bytes)
-      : peers_(std::move(peers)), offset_bytes_(offset_bytes) {}
+      : PeersHandle(std::move(peers), offset_bytes) {}
 
-  [[nodiscard]] int rank() const override { return peers_->rank; }
-  [[nodiscard]] int world_size() const override { return peers_->world_size; }
-  [[nodiscard]] Device& device() const override { return *peers_->device; }
-  [[nodiscard]] std::int64_t buffer_size_bytes() const override { return peers_->buffer_bytes; }
-  [[nodiscard]] std::int64_t signal_pad_size_bytes() const override { return peers_->pad_bytes; }
-  [[nodiscard]] std::int64_t offset_bytes() const override { return offset_bytes_; }
-  [[nodiscard]] std::span<void* const> buffer_ptrs() const override { return peers_->buffers; }
-  [[nodiscard]] std::span<std::uint32_t* const> signal_pad_ptrs() const override { return peers_->pads; }
-  [[nodiscard]] void* const* buffer_ptrs_dev() const override { return peers_->buffers.data(); }
-  [[nodiscard]] std::uint32_t* const* signal_pad_ptrs_dev() const override { return peers_->pads.data(); }
-  [[nodiscard]] KernelHandle kernel_handle(Timeout timeout) const override;
+  [[nodiscard]] void* const* buffer_ptrs_dev() const override { return peers()->buffers.data(); }
+  [[nodiscard]] std::uint32_t* const* signal_pad_ptrs_dev() const override { return peers()->pads.data(); }
 
  private:
-  Result<void> check_usable(const Stream& stream) const override;
   Result<void> do_put_signal(Stream& stream, int dst_rank, int channel, Timeout timeout) override;
   Result<void> do_wait_signal(Stream& stream, int src_rank, int channel, Timeout timeout) override;
   Result<void> do_barrier(Stream& stream, int channel, Timeout timeout) override;
   Result<void> do_get(Stream& stream, const TensorView& from, const TensorView& to, int peer) override;
-  [[nodiscard]] std::chrono::milliseconds limit_of(Timeout timeout) const;
-
-  std::shared_ptr<Peers> peers_;
-  std::int64_t offset_bytes_;
+  [[nodiscard]] void* control() const override { return peers().get(); }
 };
 
 }  // namespace tandem::symm::cpu

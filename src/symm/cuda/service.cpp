@@ -19,6 +19,10 @@ Result<void> attach_cuda(Device& device) {
 
 namespace cuda {
 
+tandem::cuda::KernelList kernels() {
+  return signal_kernels();
+}
+
 using tandem::cuda::CaptureCount;
 using tandem::cuda::check_cuda;
 using tandem::cuda::CurrentDevice;
@@ -26,7 +30,7 @@ using tandem::cuda::CurrentDevice;
 Result<std::shared_ptr<Service>> CudaService::make(Device& device) {
   auto service = std::make_shared<CudaService>(device);
   const CurrentDevice current(service->device_idx_);
-  TANDEM_TRY(check_cuda("loading the signal kernels", load_signal_kernels()));
+  TANDEM_TRY(check_cuda("loading the signal kernels", tandem::cuda::load_kernels(kernels())));
   TANDEM_ASSIGN(service->internal_, tandem::cuda::InternalStream::of(service->device_idx_));
   // Pinned memory is taken now rather than at the first rendezvous, when other ranks' kernels may be waiting.
   TANDEM_TRY(FaultRecord::take());

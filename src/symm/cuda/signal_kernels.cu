@@ -29,10 +29,6 @@ __global__ void barrier_kernel(const KernelHandle handle, const int channel) {
                static_cast<int>(blockDim.x), PutOrder::kRelease, WaitOrder::kAcquire);
 }
 
-__global__ void store_word_kernel(std::uint32_t* const word, const std::uint32_t value) {
-  detail::store_release(word, value);
-}
-
 __global__ void flip_bit_kernel(std::uint8_t* const byte, const std::uint8_t bit) {
   *byte = *byte ^ bit;
 }
@@ -45,20 +41,12 @@ cudaLaunchConfig_t one_block(int num_threads, cudaStream_t stream) {
   return config;
 }
 
-template <class Kernel>
-cudaError_t load(Kernel* kernel) {
-  cudaFuncAttributes attributes{};
-  return cudaFuncGetAttributes(&attributes, kernel);
-}
-
 }  // namespace
 
-cudaError_t load_signal_kernels() {
-  for (const cudaError_t code : {load(put_signal_kernel), load(wait_signal_kernel), load(barrier_kernel),
-                                 load(store_word_kernel), load(flip_bit_kernel)}) {
-    if (code != cudaSuccess) return code;
-  }
-  return cudaSuccess;
+tandem::cuda::KernelList signal_kernels() {
+  tandem::cuda::KernelList list;
+  tandem::cuda::add_kernels(list, put_signal_kernel, wait_signal_kernel, barrier_kernel, flip_bit_kernel);
+  return list;
 }
 
 cudaError_t launch_put_signal(const KernelHandle& handle, std::uint32_t* word, int dst, int channel,
@@ -78,11 +66,6 @@ cudaError_t launch_barrier(const KernelHandle& handle, int channel, cudaStream_t
   const int num_peers = handle.world_size - 1;
   const cudaLaunchConfig_t config = one_block(num_peers < kMostThreads ? num_peers : kMostThreads, stream);
   return cudaLaunchKernelEx(&config, barrier_kernel, handle, channel);
-}
-
-cudaError_t launch_store_word(std::uint32_t* word, std::uint32_t value, cudaStream_t stream) {
-  const cudaLaunchConfig_t config = one_block(1, stream);
-  return cudaLaunchKernelEx(&config, store_word_kernel, word, value);
 }
 
 cudaError_t launch_flip_bit(std::uint8_t* byte, std::uint8_t bit, cudaStream_t stream) {

@@ -7,10 +7,11 @@
 #include <cstdint>
 #include <tandem/symm/kernel.hpp>
 
+#include "device/cuda/kernel_list.hpp"
+
 namespace tandem::symm::cuda {
 
-/// Makes the kernels present on the current device, so that no first launch has to.
-[[nodiscard]] cudaError_t load_signal_kernels();
+[[nodiscard]] tandem::cuda::KernelList signal_kernels();
 
 // Arguments are checked.
 
@@ -23,9 +24,7 @@ namespace tandem::symm::cuda {
 /// More than one rank.
 [[nodiscard]] cudaError_t launch_barrier(const KernelHandle& handle, int channel, cudaStream_t stream);
 
-// For injected faults.
-
-[[nodiscard]] cudaError_t launch_store_word(std::uint32_t* word, std::uint32_t value, cudaStream_t stream);
+/// For injected faults.
 [[nodiscard]] cudaError_t launch_flip_bit(std::uint8_t* byte, std::uint8_t bit, cudaStream_t stream);
 
 }  // namespace tandem::symm::cuda

@@ -3,9 +3,9 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-namespace tandem::gemm::cuda {
+namespace tandem::cuda {
 
-// Elements of products, to f32 and back with one rounding.
+// Elements, to f32 and back with one rounding.
 
 __device__ inline float widen(float value) {
   return value;
@@ -26,4 +26,4 @@ __device__ inline void narrow(float value, __nv_bfloat16& to) {
   to = __float2bfloat16_rn(value);
 }
 
-}  // namespace tandem::gemm::cuda
+}  // namespace tandem::cuda
