@@ -130,8 +130,11 @@ int DoctorCommand::launch(const Invocation& invocation) {
   for (std::size_t i = 0; i < machine.gpus.size(); ++i) {
     findings.say("GPU", fmt::format("{}: {}", i, machine.gpus[i]));
   }
+  // No processes are made from here on: these start the CUDA runtime.
   for (const std::string& line : describe_cuda_libraries(invocation.config))
     findings.say("GPU library", line);
+  for (const std::string& line : describe_cuda_links()) findings.say("GPU link", line);
+  for (const std::string& line : describe_cuda_kernels()) findings.say("GPU kernel", line);
   findings.say("versions",
                fmt::format("tandem {}{}{}, gcc {}, libc {}, Linux {}, CLI11 {}, fmt {}.{}.{}, json {}.{}.{}",
                            kVersion, *kCommit ? " commit " : "", kCommit, __VERSION__, gnu_get_libc_version(),

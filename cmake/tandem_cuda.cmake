@@ -29,8 +29,8 @@ endif()
 # Host code sees the toolkit's headers; .cu files include neither fmt nor spdlog, which nvcc does not compile.
 function(tandem_cuda_leaf module)
   tandem_library(${module}_cuda ${ARGN})
-  target_link_libraries(tandem_${module}_cuda PRIVATE CUDA::cudart_static)
+  target_link_libraries(tandem_${module}_cuda PRIVATE CUDA::cudart_static CUDA::nvtx3)
   target_compile_options(
     tandem_${module}_cuda
-    PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;-Xptxas=--warn-on-spills>")
+    PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;-Xptxas=--warn-on-spills,--warn-on-local-memory-usage>")
 endfunction()

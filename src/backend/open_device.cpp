@@ -12,9 +12,11 @@
 #include "coll/cuda/attach.hpp"
 #include "coll/cuda/library_report.hpp"
 #include "device/cuda/cuda_device.hpp"
+#include "device/cuda/device_report.hpp"
 #include "gemm/cuda/attach.hpp"
 #include "gemm/cuda/library_report.hpp"
 #include "symm/cuda/attach.hpp"
+#include "symm/cuda/memory_passing.hpp"
 #endif
 
 namespace tandem {
@@ -57,6 +59,34 @@ Result<std::vector<std::string>> list_cuda_devices() {
 #else
   return fail(ErrorCode::kUnsupported, "this build has no CUDA backend");
 #endif
+}
+
+std::vector<std::string> describe_cuda_links() {
+  std::vector<std::string> lines;
+#ifdef TANDEM_HAS_CUDA
+  for (int gpu = 0; gpu < cuda::count_devices(); ++gpu) {
+    const auto passed = symm::cuda::try_memory_passing(gpu);
+    lines.push_back(
+        passed ? fmt::format("{}: passes memory between processes", gpu)
+               : fmt::format("{}: cannot pass memory between processes: {}", gpu, passed.error().text()));
+  }
+  for (std::string& line : cuda::describe_links()) lines.push_back(std::move(line));
+#endif
+  return lines;
+}
+
+std::vector<std::string> describe_cuda_kernels() {
+  std::vector<std::string> lines;
+#ifdef TANDEM_HAS_CUDA
+  if (cuda::count_devices() == 0) return lines;
+  for (const auto& leaf :
+       {cuda::kernels(), symm::cuda::kernels(), gemm::cuda::kernels(), coll::cuda::kernels()}) {
+    auto described = cuda::describe_kernels(leaf, 0);
+    if (!described) return {described.error().text()};
+    for (std::string& line : *described) lines.push_back(std::move(line));
+  }
+#endif
+  return lines;
 }
 
 void prepare_shared_gpu() {

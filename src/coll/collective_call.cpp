@@ -12,6 +12,8 @@
 namespace tandem::coll {
 namespace {
 
+constexpr int kOpsToMilestone = 8;
+
 /// The order of a group's ops on this rank; lives in the group.
 class OpOrder {
  public:
@@ -42,9 +44,8 @@ class OpOrder {
     if (stream.is_capturing()) return {};
     last_stream_ = &stream;
     TANDEM_TRY(stream.record(*end_));
-    const int ops_to_milestone = stream.device().max_queued_ops() / 2;
-    if (++num_ops_ % ops_to_milestone != 0) return {};
-    return pass_milestone(*milestones_[num_ops_ / ops_to_milestone % 2], stream);
+    if (++num_ops_ % kOpsToMilestone != 0) return {};
+    return pass_milestone(*milestones_[num_ops_ / kOpsToMilestone % 2], stream);
   }
 
   /// Whether the group has agreed on this problem on this device before.
@@ -88,6 +89,7 @@ class OpOrder {
 
 Result<void> run_collective(const CollectiveCall& call, EnqueueSteps enqueue) {
   TANDEM_TRY(call.group.status());
+  const Stream::Range range(call.stream, call.label.empty() ? call.fingerprint : call.label);
   Device& device = call.stream.device();
   OpOrder& order = OpOrder::of(call.group);
   if (auto entered = order.enter(call.stream); !entered)

@@ -25,7 +25,9 @@ template <class Op>
   const coll::CollectiveCall call{.group = op.group,
                                   .stream = op.stream,
                                   .fingerprint = plan.fingerprint,
-                                  .workspace_bytes = workspace_bytes(op, plan.algorithm)};
+                                  .workspace_bytes = workspace_bytes(op, plan.algorithm),
+                                  .label = plan.label};
+  if (op.args.trace != nullptr) op.args.trace->begin(plan.label);
   TANDEM_TRY(coll::run_collective(call, [&](symm::Handle* workspace) {
     return plan.algorithm == Algorithm::kSerial ? enqueue_serial(op, workspace)
                                                 : enqueue_pipelined(op, workspace);

@@ -23,6 +23,7 @@ struct OpPlan {
   Algorithm algorithm = Algorithm::kSerial;
   std::string reason;
   std::string key;
+  std::string label;        ///< for profilers and traces: "all_gather_matmul [4096,3584,8192] bf16 pipelined"
   std::string fingerprint;  ///< what the ranks compare
   /// The stream whose products prepare_products() has seen to last.
   mutable const Stream* prepared_for = nullptr;

@@ -73,10 +73,10 @@ Result<void> Scatter::run() {
   TANDEM_TRY(lanes_.barrier(current, 0));  // everybody has finished with the workspace
   TANDEM_TRY(lanes_.join(current));
   for (int step = 1; step < world(); ++step) {
-    if (step == 2) TANDEM_TRY(lanes_.nap());
+    if (step == 2 && work_.nudge) TANDEM_TRY(lanes_.nap());
     TANDEM_TRY(exchange(step));
   }
-  if (world() == 2) TANDEM_TRY(lanes_.nap());  // there was no step 2 to start with one
+  if (world() == 2 && work_.nudge) TANDEM_TRY(lanes_.nap());  // there was no step 2 to start with one
 
   lanes_.note({.kind = StepKind::kProduce, .stream = current.role, .peer = rank()});
   TANDEM_TRY(work_.producer(rank(), work_.stack.select(0, rank()), current.stream));

@@ -58,6 +58,7 @@ struct ProduceAndAllToAll {
   std::int64_t total =
       0;              ///< of dim 1 of the stack, over all ranks; the partial for d has shard_of(total, W, d)
   Producer producer;  ///< called once a destination, for this rank last
+  bool nudge = true;  ///< nap before the first product of `current`; off only to measure what that does
   trace::EnqueueTrace* trace = nullptr;
 };
 /// Bytes of workspace that produce_and_all_to_all needs, the same on every rank; not 0, since it needs the

@@ -201,12 +201,12 @@ bool is_replayed(int turn, std::size_t op) {
   return (turn + static_cast<int>(op)) % 3 != 2;
 }
 
-/// 50 replays of each op and half as many eager calls; the ops take turns.
+/// 128 replays of each op and half as many eager calls; the ops take turns.
 Result<void> replay_among_eager_calls(RankContextOfTest& rank, std::deque<GraphedOp>& ops,
                                       Complaints& complaints) {
   // Making a graph may wait for what runs on the GPU: all ranks have theirs before one is launched.
   if (auto met = rank.group.all_gather({}, "graphs are made"); !met) return tl::unexpected(met.error());
-  constexpr int kNumTurns = 75;
+  constexpr int kNumTurns = 192;
   for (int first = 0; first < kNumTurns; first += kNumSlots) {
     const int num_slots = std::min(kNumSlots, kNumTurns - first);
     for (int slot = 0; slot < num_slots; ++slot) {

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <tandem/tandem.hpp>
@@ -10,21 +11,37 @@
 #include "support/process_ranks.hpp"
 #include "support/test_devices.hpp"
 
-// A rank dies or stops at each point that a fused op passes: every other rank gets an error that names it,
-// long before anybody would call it a hang. On a GPU all processes have turns, so ops are slow there.
+// A rank dies or stops at each point that a fused op passes, or leaves a call out: every other rank gets an
+// error that names it, long before anybody would call it a hang, and can go on using its device. Where
+// processes share a GPU they have turns, so ops are slow there.
 
 namespace tandem::testing {
 namespace {
 
 using std::chrono::milliseconds;
 
-constexpr Placement kOnOneGpu{DeviceKind::kCuda};
+constexpr Placement kPlacements[] = {{}, {DeviceKind::kCuda, false}, {DeviceKind::kCuda, true}};
 
-/// Runs ops until one fails, and says how. Arguments: op, algorithm, "cpu" or "cuda".
+/// Whether new work runs on the device, and its result can be read.
+bool works(Device& device) {
+  constexpr std::int64_t kSize = 1000;
+  const auto words = device.allocate_tensor({kSize}, DType::kU32);
+  auto stream = device.create_stream();
+  if (!words || !stream || !(*stream)->memset32(words->view(), 0, 7, kSize) || !(*stream)->synchronize()) {
+    return false;
+  }
+  std::vector<std::uint32_t> seen(kSize);
+  if (!device.copy_to_host(words->view(), seen.data())) return false;
+  return std::all_of(seen.begin(), seen.end(), [](std::uint32_t word) { return word == 7; });
+}
+
+/// Runs ops until one fails, and says how. Arguments: op, algorithm, index of the placement, and the rank
+/// that leaves out its fourth call, or -1.
 const RankFunction kRun("fused_until_error", [](RankProcess& self) -> Result<void> {
   auto group = self.create_group();
   if (!group) return tl::unexpected(group.error());
-  const Placement placement = self.arguments.at(2) == "cuda" ? kOnOneGpu : Placement{};
+  const Placement placement = kPlacements[std::stoi(self.arguments.at(2))];
+  const bool leaves_one_out = std::stoi(self.arguments.at(3)) == self.rank();
   auto device = open_device(placement.device_of(self.rank()), test::with_own_products(self.config));
   if (!device) return tl::unexpected(device.error());
   auto stream = (*device)->create_stream();
@@ -40,6 +57,7 @@ const RankFunction kRun("fused_until_error", [](RankProcess& self) -> Result<voi
   const std::vector<TensorView> bs = {b.view()};
   const std::vector<TensorView> outs = {out.view()};
   for (int round = 0; round < 6; ++round) {
+    if (round == 3 && leaves_one_out) continue;
     const auto report =
         gather ? fused_all_gather_matmul(
                      {.a = a.view(), .b = bs, .gather_size = 4 * world, .out = outs, .algorithm = algorithm},
@@ -54,6 +72,7 @@ const RankFunction kRun("fused_until_error", [](RankProcess& self) -> Result<voi
     }
     if (result) continue;
     self.publish("error", result.error().to_string());
+    self.publish("device", works(**device) ? "works" : "is broken");
     // Stays until the test has looked: a rank that leaves is another fault.
     (void)self.wait_for("end");
     return {};
@@ -68,30 +87,37 @@ struct Fault {
   std::string algorithm;
   std::string point;
   std::string action;
-  RankCase ranks;
+  int placement = 0;  ///< one of kPlacements
+  int world = 2;
+
+  [[nodiscard]] RankCase ranks() const { return {kPlacements[placement], world}; }
 };
 
 void PrintTo(const Fault& fault, std::ostream* to) {
   *to << fault.op << " " << fault.algorithm << " " << fault.point << ":" << fault.action << " "
-      << to_string(fault.ranks);
+      << to_string(fault.ranks());
 }
 
 class FusedLostRank : public ::testing::TestWithParam<Fault> {};
 
 TEST_P(FusedLostRank, is_named_by_every_other_rank) {
   const Fault& fault = GetParam();
-  if (const std::string reason = why_not(fault.ranks); !reason.empty()) GTEST_SKIP() << reason;
-  const int world = fault.ranks.size;
-  const bool on_gpu = fault.ranks.placement.kind == DeviceKind::kCuda;
+  if (const std::string reason = why_not(fault.ranks()); !reason.empty()) GTEST_SKIP() << reason;
+  const int world = fault.world;
   const int victim = world - 1;
   const bool dies = fault.action == "die";
+  const bool stops = fault.action == "stop";
   RankOptions options;
   options.config.log_level = LogLevel::kOff;
-  options.config.op_timeout = milliseconds(dies ? 30'000 : on_gpu ? 2'000 : 700);
-  options.config.fault = fault.point + ":" + std::to_string(victim) + ":3:" + fault.action;
+  options.config.op_timeout = milliseconds(dies ? 30'000 : fault.placement > 0 ? 2'000 : 700);
+  if (dies || stops) {
+    options.config.fault = fault.point + ":" + std::to_string(victim) + ":3:" + fault.action;
+  }
   const auto start = std::chrono::steady_clock::now();
   ProcessRanks ranks = start_process_ranks(world, "fused_until_error",
-                                           {fault.op, fault.algorithm, on_gpu ? "cuda" : "cpu"}, options);
+                                           {fault.op, fault.algorithm, std::to_string(fault.placement),
+                                            std::to_string(dies || stops ? -1 : victim)},
+                                           options);
   for (int rank = 0; rank < world; ++rank) {
     if (rank == victim) continue;
     const auto error = ranks.published(rank, "error");
@@ -99,15 +125,17 @@ TEST_P(FusedLostRank, is_named_by_every_other_rank) {
     EXPECT_EQ(error->find(dies ? "PeerLost: " : "Timeout: "), 0U) << "rank " << rank << ": " << *error;
     EXPECT_NE(error->find(fmt::format("rank {}", victim)), std::string::npos)
         << "rank " << rank << ": " << *error;
-    if (!dies) {
+    EXPECT_EQ(ranks.published(rank, "device").value(), "works") << "rank " << rank;
+    if (stops) {
       EXPECT_NE(error->find("stopped"), std::string::npos) << "rank " << rank << ": " << *error;
     }
   }
   // A death is noticed by itself; nobody waits for the deadline of 30 s.
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
   ranks.announce("end");
-  if (!dies) ranks.kill(victim);
-  EXPECT_EQ(ranks.wait().first_failed, victim);
+  if (stops) ranks.kill(victim);
+  const JobOutcome outcome = ranks.wait();
+  EXPECT_EQ(outcome.first_failed, dies || stops ? victim : -1);
 }
 
 std::vector<Fault> all_faults() {
@@ -116,12 +144,15 @@ std::vector<Fault> all_faults() {
     for (const char* algorithm : {"serial", "pipelined"}) {
       for (const char* point : {"agree", "barrier", "get"}) {
         for (const char* action : {"die", "stop"}) {
-          for (const int world : {2, 4}) all.push_back({op, algorithm, point, action, {{}, world}});
-          // Not serial: its scatter reads its peers in a kernel, which passes no such point.
-          if (algorithm == std::string("pipelined"))
-            all.push_back({op, algorithm, point, action, {kOnOneGpu, 2}});
+          for (const int world : {2, 4}) all.push_back({op, algorithm, point, action, 0, world});
+          // Not serial: its collectives are NCCL's there, or read their peers in a kernel, and pass no such
+          // point.
+          if (algorithm != std::string("pipelined")) continue;
+          for (const int placement : {1, 2}) all.push_back({op, algorithm, point, action, placement, 2});
         }
       }
+      all.push_back({op, algorithm, "call", "skip", 0, 4});
+      for (const int placement : {1, 2}) all.push_back({op, algorithm, "call", "skip", placement, 2});
     }
   }
   return all;
@@ -129,7 +160,7 @@ std::vector<Fault> all_faults() {
 
 INSTANTIATE_TEST_SUITE_P(Points, FusedLostRank, ::testing::ValuesIn(all_faults()), [](const auto& fault) {
   const Fault& f = fault.param;
-  return f.op + "_" + f.algorithm + "_" + f.point + "_" + f.action + "_" + to_string(f.ranks);
+  return f.op + "_" + f.algorithm + "_" + f.point + "_" + f.action + "_" + to_string(f.ranks());
 });
 
 }  // namespace

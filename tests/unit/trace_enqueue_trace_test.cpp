@@ -37,6 +37,15 @@ TEST(EnqueueTrace, EveryStepHasItsForm) {
   for (const Case& c : cases) EXPECT_EQ(to_string(c.step), c.text);
 }
 
+TEST(EnqueueTrace, ANewOpForgetsTheStepsOfTheOneBefore) {
+  EnqueueTrace trace;
+  trace.begin("all_gather_matmul [4,8,16] f32 pipelined");
+  trace.add({.kind = StepKind::kPublish});
+  trace.begin("matmul_reduce_scatter [4,8,16] f32 serial");
+  EXPECT_EQ(trace.op(), "matmul_reduce_scatter [4,8,16] f32 serial");
+  EXPECT_TRUE(trace.steps().empty());
+}
+
 TEST(EnqueueTrace, JoinsItsStepsInOrderBySingleSpaces) {
   EnqueueTrace trace;
   EXPECT_EQ(trace.to_string(), "");

@@ -27,6 +27,13 @@ void prepare_shared_gpu();
 /// Their names, by index. Errors: kUnsupported saying why there are none.
 [[nodiscard]] Result<std::vector<std::string>> list_cuda_devices();
 
+// For people, as lines; empty in a build without CUDA, and on a machine without GPUs. Start the CUDA runtime.
+
+/// Each GPU and pair of GPUs: "0: passes memory between processes", "0 and 1: peer access, ...".
+[[nodiscard]] std::vector<std::string> describe_cuda_links();
+/// Each kernel of tandem on GPU 0: "symm::cuda::barrier_kernel: 40 registers, 0 bytes of local memory, ...".
+[[nodiscard]] std::vector<std::string> describe_cuda_kernels();
+
 /// A line for each library that is loaded at run time: "cuBLASLt 13.1.0, /usr/.../libcublasLt.so.13", or why
 /// not. Loads them. Empty in a build without CUDA.
 [[nodiscard]] std::vector<std::string> describe_cuda_libraries(const Config& config);

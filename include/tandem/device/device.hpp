@@ -49,17 +49,13 @@ class Device {
 
   [[nodiscard]] virtual Result<std::unique_ptr<Stream>> create_stream(int priority = 0) = 0;
   [[nodiscard]] virtual Result<std::unique_ptr<Event>> create_event() = 0;
-  /// An event for order alone, whose elapsed_us() may be refused. Taking the time of a mark costs a GPU more,
-  /// and may make streams wait for each other that need not.
+  /// An event for order alone, whose elapsed_us() may be refused; taking the time as well costs a GPU more.
   [[nodiscard]] virtual Result<std::unique_ptr<Event>> create_mark() { return create_event(); }
   /// Uninitialised, at least 64-byte aligned. Errors: kInvalidArgument if negative, kOutOfMemory with the
   /// bytes asked for.
   [[nodiscard]] Result<Buffer> allocate(std::int64_t num_bytes);
   /// Contiguous, zeroed. Errors: as above.
   [[nodiscard]] Result<Tensor> allocate_tensor(const Dims& sizes, DType dtype);
-  /// Collective ops that the host may enqueue before the first of them is done; it is held back at more. At
-  /// least 2, and even.
-  [[nodiscard]] virtual int max_queued_ops() const { return 16; }
   /// Whether the host may read this device's memory by pointer.
   [[nodiscard]] virtual bool is_host_accessible() const = 0;
   /// Whether streams of this device can work on memory of that one.

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <tandem/base/deadline.hpp>
 #include <tandem/base/error.hpp>
 #include <tandem/base/tensor.hpp>
@@ -56,6 +57,18 @@ class Stream {
   /// they skipped more since. After kTimeout nothing is.
   [[nodiscard]] Result<void> synchronize(Deadline deadline = Deadline::never());
 
+  /// While it lives, profilers show what its thread enqueues here under a label (NVTX on GPUs).
+  class Range {
+   public:
+    Range(Stream& stream, std::string_view label) : stream_(stream) { stream_.do_begin_range(label); }
+    ~Range() { stream_.do_end_range(); }
+    Range(const Range&) = delete;
+    Range& operator=(const Range&) = delete;
+
+   private:
+    Stream& stream_;
+  };
+
   /// Whether work is being recorded for replay instead of run; allocation and rendezvous refuse then.
   [[nodiscard]] virtual bool is_capturing() const { return false; }
   /// From here on this stream, and every stream that waits for it, records. Streams that joined the recording
@@ -78,6 +91,8 @@ class Stream {
   virtual Result<void> do_synchronize(Deadline deadline) = 0;
   virtual Result<void> do_begin_capture();
   virtual Result<std::unique_ptr<Graph>> do_end_capture();
+  virtual void do_begin_range(std::string_view) {}
+  virtual void do_end_range() {}
 
  private:
   Device& device_;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tandem::trace {
@@ -37,13 +38,21 @@ struct Step {
 /// What one op put on its streams, in the order of enqueueing. Pass one to an op to see it.
 class EnqueueTrace {
  public:
+  /// A new op: forgets the steps of the one before.
+  void begin(std::string_view op) {
+    op_ = op;
+    steps_.clear();
+  }
   void add(const Step& step) { steps_.push_back(step); }
-  void clear() { steps_.clear(); }
+  void clear() { begin({}); }
+  /// "all_gather_matmul [4096,3584,8192] bf16 pipelined": [M,N,K] of the whole product.
+  [[nodiscard]] const std::string& op() const { return op_; }
   [[nodiscard]] std::span<const Step> steps() const { return steps_; }
   /// All steps, joined by single spaces.
   [[nodiscard]] std::string to_string() const;
 
  private:
+  std::string op_;
   std::vector<Step> steps_;
 };
 

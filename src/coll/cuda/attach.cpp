@@ -37,7 +37,7 @@ class CudaBackend final : public Backend {
  private:
   Result<void> add_up(std::string_view op, const cuda::LayerSum& sum, Stream& stream) const {
     TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, op));
-    const CurrentDevice current(stream.device().id().index);
+    const auto turn = on->take_turn();
     return check_cuda(op, cuda::launch_layer_sum(sum, max_blocks_, on->native()));
   }
 

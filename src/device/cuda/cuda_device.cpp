@@ -48,9 +48,6 @@ class CudaDevice final : public Device {
     return CudaEvent::create(*this, cudaEventDisableTiming);
   }
   bool is_host_accessible() const override { return false; }
-  // Fewer where ranks share the GPU. Their streams have been seen to stand still, each for another's signal,
-  // with more in the queue; why is not known (docs/open_points.md). Depth alone does not do it.
-  int max_queued_ops() const override { return memory_->internal_stream()->num_devices() > 1 ? 2 : 16; }
 
  private:
   Result<Buffer> do_allocate(std::int64_t num_bytes) override {

@@ -25,7 +25,7 @@ CudaEvent::~CudaEvent() {
 Result<void> CudaEvent::record_on(CudaStream& stream) {
   // Stated before the record: a query of a mark in a graph would be an error.
   mark_ = stream.is_capturing() ? Mark::kCaptured : Mark::kEnqueued;
-  const CurrentDevice current(device_.id().index);
+  const CudaStream::Turn turn = stream.take_turn();
   TANDEM_TRY(check_cuda("record", cudaEventRecord(native_, stream.native())));
   stream.hand_watches_to(watches_);
   return {};
@@ -33,7 +33,7 @@ Result<void> CudaEvent::record_on(CudaStream& stream) {
 
 Result<void> CudaEvent::make_wait(CudaStream& stream) const {
   if (mark_ == Mark::kNever) return {};  // in a stream that records, CUDA would call it an error
-  const CurrentDevice current(device_.id().index);
+  const CudaStream::Turn turn = stream.take_turn();
   TANDEM_TRY(check_cuda("wait", cudaStreamWaitEvent(stream.native(), native_, cudaEventWaitDefault)));
   stream.inherit_watches(watches_);
   return {};

@@ -14,6 +14,7 @@ Result<std::unique_ptr<Graph>> CudaGraph::instantiate(cudaGraph_t recorded, Cuda
   TANDEM_TRY(check_cuda("end_capture", cudaGraphInstantiate(&graph->native_, recorded,
                                                             cudaGraphInstantiateFlagUseNodePriority)));
   // Or the first launch would do it, perhaps while kernels of other ranks wait for that launch.
+  const CudaStream::Turn turn = stream.take_turn();
   TANDEM_TRY(check_cuda("end_capture", cudaGraphUpload(graph->native_, stream.native())));
   return graph;
 }
@@ -36,9 +37,10 @@ Result<void> CudaGraph::launch(Stream& stream) {
     return failf(ErrorCode::kInvalidArgument, "launch: the graph was recorded on {}, the stream is of {}",
                  to_string(device_), to_string(stream.device().id()));
   }
-  const CurrentDevice current(device_.index);
   for (const auto& watch : watches_) target->add_watch(watch);
-  return check_cuda("launch", cudaGraphLaunch(native_, target->native()));
+  const CudaStream::Turn turn = target->take_turn();
+  TANDEM_TRY(check_cuda("launch", cudaGraphLaunch(native_, target->native())));
+  return target->keep_queue();
 }
 
 }  // namespace tandem::cuda

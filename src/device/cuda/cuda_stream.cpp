@@ -1,5 +1,6 @@
 #include "device/cuda/cuda_stream.hpp"
 
+#include <nvtx3/nvToolsExt.h>
 #include <algorithm>
 
 #include "base/format.hpp"
@@ -86,6 +87,16 @@ bool CudaStream::is_capturing() const {
   return cudaStreamIsCapturing(native_, &status) == cudaSuccess && status != cudaStreamCaptureStatusNone;
 }
 
+CudaStream::Turn CudaStream::take_turn() const {
+  return {CurrentDevice(device().id().index),
+          internal_ == nullptr ? InternalStream::Turn() : internal_->take_turn()};
+}
+
+Result<void> CudaStream::keep_queue() const {
+  if (internal_ == nullptr || internal_->num_devices() < 2) return {};
+  return check_cuda("keep_queue", launch_sleep(0, native_));
+}
+
 // A copy engine takes copies one after the other. Where several ranks share it, one that waits in it for its
 // stream's kernel, which waits for a peer, would stand before the copy that this peer needs first.
 CopyBy CudaStream::copy_by() const {
@@ -93,13 +104,13 @@ CopyBy CudaStream::copy_by() const {
 }
 
 Result<void> CudaStream::do_copy(const TensorView& from, const TensorView& to) {
-  const CurrentDevice current(device().id().index);
+  const Turn turn = take_turn();
   return check_cuda("copy",
                     enqueue_copy(CopyLoops::between(from, to), from.data, to.data, copy_by(), native_));
 }
 
 Result<void> CudaStream::do_write_value32(std::uint32_t* word, std::uint32_t value) {
-  const CurrentDevice current(device().id().index);
+  const Turn turn = take_turn();
   // The driver takes no memory that came from a pool, such as Device::allocate() gives; while recording it
   // takes it all the same, and fails at the launch.
   CUresult code = CUDA_ERROR_INVALID_VALUE;
@@ -114,13 +125,13 @@ Result<void> CudaStream::do_write_value32(std::uint32_t* word, std::uint32_t val
 }
 
 Result<void> CudaStream::do_memset32(std::uint32_t* words, std::uint32_t value, std::int64_t count) {
-  const CurrentDevice current(device().id().index);
+  const Turn turn = take_turn();
   return check_cuda("memset32", launch_fill_words(words, value, count, native_));
 }
 
 Result<void> CudaStream::do_sleep(std::chrono::nanoseconds duration) {
   if (duration.count() == 0) return {};
-  const CurrentDevice current(device().id().index);
+  const Turn turn = take_turn();
   return check_cuda("sleep", launch_sleep(duration.count(), native_));
 }
 
@@ -143,10 +154,13 @@ Result<void> CudaStream::do_wait(Stream& other) {
 }
 
 Result<void> CudaStream::make_wait(CudaStream& waiter) {
-  const CurrentDevice current(device().id().index);
   {
     const std::lock_guard lock(joined_mutex_);
-    TANDEM_TRY(check_cuda("wait", cudaEventRecord(joined_, native_)));
+    {
+      const Turn turn = take_turn();
+      TANDEM_TRY(check_cuda("wait", cudaEventRecord(joined_, native_)));
+    }
+    const Turn turn = waiter.take_turn();
     TANDEM_TRY(check_cuda("wait", cudaStreamWaitEvent(waiter.native_, joined_, cudaEventWaitDefault)));
   }
   waiter.inherit_watches(watches_);
@@ -205,6 +219,19 @@ Result<std::unique_ptr<Graph>> CudaStream::do_end_capture() {
   auto graph = CudaGraph::instantiate(recorded, *this);
   static_cast<void>(cudaGraphDestroy(recorded));  // the executable form has copies of all it needs
   return graph;
+}
+
+// NVTX wants an end of text, and ops allocate nothing on the repeat path.
+void CudaStream::do_begin_range(std::string_view label) {
+  char text[160];
+  const std::size_t size = std::min(label.size(), sizeof(text) - 1);
+  label.copy(text, size);
+  text[size] = 0;
+  nvtxRangePushA(text);
+}
+
+void CudaStream::do_end_range() {
+  nvtxRangePop();
 }
 
 Result<CudaStream*> cuda_stream(Stream& stream, std::string_view who) {

@@ -9,6 +9,7 @@
 #include <tandem/device/stream.hpp>
 
 #include "device/cuda/capture_count.hpp"
+#include "device/cuda/cuda_error.hpp"
 #include "device/cuda/internal_stream.hpp"
 #include "device/cuda/kept_watches.hpp"
 #include "device/cuda/stream_watch.hpp"
@@ -38,6 +39,16 @@ class CudaStream final : public Stream {
 
   [[nodiscard]] bool is_capturing() const override;
 
+  /// What every call that enqueues here holds: its thread's current GPU is the stream's, and other ranks on
+  /// that GPU keep off.
+  struct Turn {
+    CurrentDevice current;
+    InternalStream::Turn turn;
+  };
+  [[nodiscard]] Turn take_turn() const;
+  /// Behind a kernel that may wait for other ranks, in the same turn.
+  [[nodiscard]] Result<void> keep_queue() const;
+
  private:
   CudaStream(Device& device, int priority) : Stream(device, priority) {}
   /// All but the native stream.
@@ -53,6 +64,8 @@ class CudaStream final : public Stream {
   Result<void> do_synchronize(Deadline deadline) override;
   Result<void> do_begin_capture() override;
   Result<std::unique_ptr<Graph>> do_end_capture() override;
+  void do_begin_range(std::string_view label) override;
+  void do_end_range() override;
 
   /// The recording that began here is over.
   void end_own_capture();
@@ -62,7 +75,7 @@ class CudaStream final : public Stream {
   [[nodiscard]] CopyBy copy_by() const;
 
   const DriverApi* driver_ = nullptr;
-  const InternalStream* internal_ = nullptr;
+  InternalStream* internal_ = nullptr;
   cudaStream_t native_ = nullptr;
   // Recorded here for whoever waits for this stream: an event must be of its stream's GPU. A wait keeps the
   // record it saw, so one is enough; the mutex keeps two waiters in two threads to the record of their own.

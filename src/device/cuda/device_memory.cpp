@@ -37,19 +37,16 @@ DeviceMemory::~DeviceMemory() {
   if (pool_ != nullptr) static_cast<void>(cudaMemPoolDestroy(pool_));
 }
 
-cudaError_t DeviceMemory::finish(cudaError_t enqueued) const {
-  return enqueued == cudaSuccess ? cudaStreamSynchronize(stream_->native()) : enqueued;
-}
-
 Result<void*> DeviceMemory::allocate(std::int64_t num_bytes) {
   const CurrentDevice current(device_);
   void* data = nullptr;
-  // Beyond all memory the pool's own arithmetic is not to be trusted. No memory has an address too.
-  const cudaError_t code = num_bytes > total_bytes_
-                               ? cudaErrorMemoryAllocation
-                               : finish(cudaMallocFromPoolAsync(
-                                     &data, static_cast<std::size_t>(std::max<std::int64_t>(num_bytes, 1)),
-                                     pool_, stream_->native()));
+  const auto size =
+      static_cast<std::size_t>(std::max<std::int64_t>(num_bytes, 1));  // none has an address too
+  // Beyond all memory the pool's own arithmetic is not to be trusted.
+  const cudaError_t code =
+      num_bytes > total_bytes_ ? cudaErrorMemoryAllocation : stream_->run([&](cudaStream_t stream) {
+        return cudaMallocFromPoolAsync(&data, size, pool_, stream);
+      });
   if (code == cudaSuccess) return data;
   return tl::unexpected(cuda_error(fmt::format("allocate: {} bytes asked for on {}", num_bytes,
                                                to_string(DeviceId{DeviceKind::kCuda, device_})),
@@ -58,25 +55,21 @@ Result<void*> DeviceMemory::allocate(std::int64_t num_bytes) {
 
 void DeviceMemory::free(void* data) {
   const CurrentDevice current(device_);
-  static_cast<void>(cudaFreeAsync(data, stream_->native()));
+  static_cast<void>(stream_->start([&](cudaStream_t stream) { return cudaFreeAsync(data, stream); }));
 }
 
 Result<void> DeviceMemory::zero(void* data, std::int64_t num_bytes) {
   const CurrentDevice current(device_);
-  return check_cuda("zero",
-                    finish(cudaMemsetAsync(data, 0, static_cast<std::size_t>(num_bytes), stream_->native())));
+  return check_cuda("zero", stream_->run([&](cudaStream_t stream) {
+    return cudaMemsetAsync(data, 0, static_cast<std::size_t>(num_bytes), stream);
+  }));
 }
 
-Result<void> DeviceMemory::copy_from_host(const void* from, void* to, std::int64_t num_bytes) {
+Result<void> DeviceMemory::copy(const char* what, const void* from, void* to, std::int64_t num_bytes) {
   const CurrentDevice current(device_);
-  return check_cuda("copy_from_host", finish(cudaMemcpyAsync(to, from, static_cast<std::size_t>(num_bytes),
-                                                             cudaMemcpyHostToDevice, stream_->native())));
-}
-
-Result<void> DeviceMemory::copy_to_host(const void* from, void* to, std::int64_t num_bytes) {
-  const CurrentDevice current(device_);
-  return check_cuda("copy_to_host", finish(cudaMemcpyAsync(to, from, static_cast<std::size_t>(num_bytes),
-                                                           cudaMemcpyDeviceToHost, stream_->native())));
+  return check_cuda(what, stream_->run([&](cudaStream_t stream) {
+    return cudaMemcpyAsync(to, from, static_cast<std::size_t>(num_bytes), cudaMemcpyDefault, stream);
+  }));
 }
 
 }  // namespace tandem::cuda

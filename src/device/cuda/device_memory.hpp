@@ -30,14 +30,16 @@ class DeviceMemory {
 
   // Return when it is done.
   [[nodiscard]] Result<void> zero(void* data, std::int64_t num_bytes);
-  [[nodiscard]] Result<void> copy_from_host(const void* from, void* to, std::int64_t num_bytes);
-  [[nodiscard]] Result<void> copy_to_host(const void* from, void* to, std::int64_t num_bytes);
+  [[nodiscard]] Result<void> copy_from_host(const void* from, void* to, std::int64_t num_bytes) {
+    return copy("copy_from_host", from, to, num_bytes);
+  }
+  [[nodiscard]] Result<void> copy_to_host(const void* from, void* to, std::int64_t num_bytes) {
+    return copy("copy_to_host", from, to, num_bytes);
+  }
 
  private:
   explicit DeviceMemory(int device) : device_(device) {}
-
-  /// Of an operation just enqueued: its refusal, or what became of it.
-  [[nodiscard]] cudaError_t finish(cudaError_t enqueued) const;
+  [[nodiscard]] Result<void> copy(const char* what, const void* from, void* to, std::int64_t num_bytes);
 
   const int device_;
   std::int64_t total_bytes_ = 0;

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <string_view>
 #include <tandem/base/error.hpp>
 
@@ -20,7 +21,30 @@ class InternalStream {
   InternalStream(const InternalStream&) = delete;
   InternalStream& operator=(const InternalStream&) = delete;
 
-  [[nodiscard]] cudaStream_t native() const { return native_; }
+  /// Held while work is enqueued; empty where no two devices share the GPU. Streams have no hardware queues
+  /// of their own: an idle one gets any that looks empty, and so does one whose kernel runs with nothing
+  /// behind it. If that kernel waits for a signal, a second stream that is put there and then something
+  /// behind the first kernel end up stuck behind it, the sender of the signal perhaps among them (measured:
+  /// docs/design/cuda.md). So where ranks share a GPU they enqueue in turn, and a kernel that waits gets
+  /// something behind it in the same turn. Ops are made of ops, so a thread may hold it more than once.
+  using Turn = std::unique_lock<std::recursive_mutex>;
+  [[nodiscard]] Turn take_turn() { return num_devices() > 1 ? Turn(turn_) : Turn(); }
+
+  /// Has `enqueue(stream)` enqueue, and waits for it. Its refusal, or what became of the work. One thread at
+  /// a time: cuStreamSynchronize() and cuMemFreeAsync() on one stream in several threads have been seen to
+  /// lock each other out for good.
+  template <class Enqueue>
+  [[nodiscard]] cudaError_t run(Enqueue enqueue) {
+    const Turn turn(turn_);
+    const cudaError_t enqueued = enqueue(native_);
+    return enqueued == cudaSuccess ? cudaStreamSynchronize(native_) : enqueued;
+  }
+  /// Without the wait.
+  template <class Enqueue>
+  [[nodiscard]] cudaError_t start(Enqueue enqueue) {
+    const Turn turn(turn_);
+    return enqueue(native_);
+  }
 
   /// Device objects that share the GPU: one, or one a rank where ranks are threads.
   [[nodiscard]] int num_devices() const { return num_devices_.load(std::memory_order_relaxed); }
@@ -33,6 +57,7 @@ class InternalStream {
   const int gpu_;
   cudaStream_t native_ = nullptr;
   std::atomic<int> num_devices_{0};
+  std::recursive_mutex turn_;
 };
 
 }  // namespace tandem::cuda

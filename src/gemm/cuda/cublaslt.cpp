@@ -50,7 +50,7 @@ bool CublasLt::accepts(const Problem& problem, std::string* why_not) const {
 
 Result<void> CublasLt::run(const Problem& problem, const MmArgs& args, Stream& stream) const {
   TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "mm"));
-  const CurrentDevice current(gpu_);
+  const auto turn = on->take_turn();
   Operands operands(args);
   TANDEM_ASSIGN(LtPlan* const plan, plan_for(problem, operands));
   if (!plan->has_algorithm()) return fallback_.run(problem, args, stream);
@@ -111,10 +111,12 @@ Result<void> CublasLt::load(const LtPlan& plan, const Operands& operands, Device
     starts[i] = at;
     at += extent_bytes(*tensors[i]);
   }
-  auto done =
-      plan.launch({.a = starts[0], .b = starts[1], .out = starts[2], .workspace = at}, loading_->native());
-  // Before the memory goes, whatever came of the launch.
-  auto waited = check_cuda("mm: load", cudaStreamSynchronize(loading_->native()));
+  Result<void> done;
+  // Waits whatever came of the launch: the memory goes.
+  const auto waited = check_cuda("mm: load", loading_->run([&](cudaStream_t on) {
+    done = plan.launch({.a = starts[0], .b = starts[1], .out = starts[2], .workspace = at}, on);
+    return cudaSuccess;
+  }));
   return done ? waited : done;
 }
 

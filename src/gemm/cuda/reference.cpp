@@ -16,7 +16,7 @@ StridedMatrix matrix_of(const TensorView& view) {
 
 Result<void> Reference::run(const Problem& problem, const MmArgs& args, Stream& stream) const {
   TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "mm"));
-  const tandem::cuda::CurrentDevice current(stream.device().id().index);
+  const auto turn = on->take_turn();
   ReferenceProduct product{.m = problem.m,
                            .n = problem.n,
                            .k = problem.k,

@@ -11,15 +11,14 @@ namespace {
 
 using tandem::cuda::check_cuda;
 using tandem::cuda::CudaStream;
-using tandem::cuda::CurrentDevice;
 using tandem::cuda::launch_store_word;
 
 }  // namespace
 
-Result<cudaStream_t> CudaHandle::watched(Stream& stream, std::string_view who) const {
+Result<CudaStream*> CudaHandle::watched(Stream& stream, std::string_view who) const {
   TANDEM_ASSIGN(CudaStream* const own, tandem::cuda::cuda_stream(stream, who));
   own->add_watch(cuda_peers());
-  return own->native();
+  return own;
 }
 
 std::uint32_t* CudaHandle::slot(int owner, int channel, int source) const {
@@ -30,42 +29,47 @@ std::uint32_t* CudaHandle::slot(int owner, int channel, int source) const {
 // Faults are met while a call is enqueued, on the host: the work itself runs on no thread that could be
 // delayed or killed. What corrupts is enqueued behind.
 Result<void> CudaHandle::do_put_signal(Stream& stream, int dst_rank, int channel, Timeout timeout) {
-  TANDEM_ASSIGN(const cudaStream_t native, watched(stream, "put_signal"));
-  const CurrentDevice current(device().id().index);
+  TANDEM_ASSIGN(CudaStream* const own, watched(stream, "put_signal"));
   const FaultAction fault = fault_at(*peers(), "put");
   std::uint32_t* const word = slot(dst_rank, channel, rank());
-  TANDEM_TRY(
-      check_cuda("put_signal", launch_put_signal(kernel_handle(timeout), word, dst_rank, channel, native)));
-  if (fault != FaultAction::kCorrupt) return {};
-  return check_cuda("put_signal (corrupted)", launch_store_word(word, ~0U, native));
+  const auto turn = own->take_turn();
+  TANDEM_TRY(check_cuda("put_signal",
+                        launch_put_signal(kernel_handle(timeout), word, dst_rank, channel, own->native())));
+  if (fault == FaultAction::kCorrupt) {
+    TANDEM_TRY(check_cuda("put_signal (corrupted)", launch_store_word(word, ~0U, own->native())));
+  }
+  return own->keep_queue();
 }
 
 Result<void> CudaHandle::do_wait_signal(Stream& stream, int src_rank, int channel, Timeout timeout) {
-  TANDEM_ASSIGN(const cudaStream_t native, watched(stream, "wait_signal"));
-  const CurrentDevice current(device().id().index);
+  TANDEM_ASSIGN(CudaStream* const own, watched(stream, "wait_signal"));
   fault_at(*peers(), "wait");
-  return check_cuda("wait_signal", launch_wait_signal(kernel_handle(timeout), slot(rank(), channel, src_rank),
-                                                      src_rank, channel, native));
+  const auto turn = own->take_turn();
+  TANDEM_TRY(
+      check_cuda("wait_signal", launch_wait_signal(kernel_handle(timeout), slot(rank(), channel, src_rank),
+                                                   src_rank, channel, own->native())));
+  return own->keep_queue();
 }
 
 Result<void> CudaHandle::do_barrier(Stream& stream, int channel, Timeout timeout) {
-  TANDEM_ASSIGN(const cudaStream_t native, watched(stream, "barrier"));
-  const CurrentDevice current(device().id().index);
+  TANDEM_ASSIGN(CudaStream* const own, watched(stream, "barrier"));
   fault_at(*peers(), "barrier");
   if (world_size() == 1) return {};
-  return check_cuda("barrier", launch_barrier(kernel_handle(timeout), channel, native));
+  const auto turn = own->take_turn();
+  TANDEM_TRY(check_cuda("barrier", launch_barrier(kernel_handle(timeout), channel, own->native())));
+  return own->keep_queue();
 }
 
 Result<void> CudaHandle::do_get(Stream& stream, const TensorView& from, const TensorView& to, int peer) {
-  TANDEM_ASSIGN(const cudaStream_t native, watched(stream, "get"));
-  const CurrentDevice current(device().id().index);
+  TANDEM_ASSIGN(CudaStream* const own, watched(stream, "get"));
   const FaultAction fault = fault_at(*peers(), "get");
   const auto link_delay = peers()->group->config().link_delay;
   if (peer != rank() && link_delay.count() > 0) TANDEM_TRY(stream.sleep(link_delay));
   if (to.numel() == 0) return {};
   TANDEM_TRY(stream.copy(from, to));
   if (fault != FaultAction::kCorrupt) return {};
-  return check_cuda("get (corrupted)", launch_flip_bit(to.data_as<std::uint8_t>(), 0x40U, native));
+  const auto turn = own->take_turn();
+  return check_cuda("get (corrupted)", launch_flip_bit(to.data_as<std::uint8_t>(), 0x40U, own->native()));
 }
 
 Result<void> CudaHandle::do_watch(Stream& stream) const {

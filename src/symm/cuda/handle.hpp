@@ -26,7 +26,7 @@ class CudaHandle final : public PeersHandle {
   Result<void> do_get(Stream& stream, const TensorView& from, const TensorView& to, int peer) override;
   Result<void> do_watch(Stream& stream) const override;
   /// `stream` once it watches the peers.
-  Result<cudaStream_t> watched(Stream& stream, std::string_view who) const;
+  Result<tandem::cuda::CudaStream*> watched(Stream& stream, std::string_view who) const;
   [[nodiscard]] std::uint32_t* slot(int owner, int channel, int source) const;
   [[nodiscard]] void* control() const override { return cuda_peers()->control_dev; }
   [[nodiscard]] std::shared_ptr<CudaPeers> cuda_peers() const {

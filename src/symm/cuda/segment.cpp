@@ -13,6 +13,7 @@ namespace {
 using tandem::cuda::check_cuda;
 using tandem::cuda::CurrentDevice;
 using tandem::cuda::DriverApi;
+using tandem::cuda::InternalStream;
 
 CUmemAllocationProp properties_on(int device) {
   CUmemAllocationProp properties{};
@@ -35,7 +36,7 @@ Result<std::size_t> round_to_granularity(const DriverApi& driver, int device, st
 
 }  // namespace
 
-Result<std::shared_ptr<Segment>> Segment::create(int device, std::int64_t num_bytes, cudaStream_t stream) {
+Result<std::shared_ptr<Segment>> Segment::create(int device, std::int64_t num_bytes, InternalStream& stream) {
   TANDEM_ASSIGN(const DriverApi* driver, DriverApi::load());
   TANDEM_ASSIGN(const std::uint64_t cookie, random_cookie());
   const CurrentDevice current(device);
@@ -105,9 +106,10 @@ Result<void> Segment::allow_access(int device) {
   return {};
 }
 
-Result<void> Segment::zero(cudaStream_t stream) {
-  TANDEM_TRY(check_cuda("cudaMemsetAsync", cudaMemsetAsync(data(), 0, mapped_bytes_, stream)));
-  return check_cuda("zeroing symmetric memory", cudaStreamSynchronize(stream));
+Result<void> Segment::zero(InternalStream& stream) {
+  return check_cuda("zeroing symmetric memory", stream.run([&](cudaStream_t on) {
+    return cudaMemsetAsync(data(), 0, mapped_bytes_, on);
+  }));
 }
 
 Result<UniqueFd> Segment::export_file() const {

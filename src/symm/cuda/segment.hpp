@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "device/cuda/driver_api.hpp"
+#include "device/cuda/internal_stream.hpp"
 
 namespace tandem::symm::cuda {
 
@@ -24,10 +25,10 @@ struct SegmentName {
 /// the mapping between them. Whole pages of the driver's granularity (2 MiB) are taken, `num_bytes` are used.
 class Segment {
  public:
-  /// On GPU `device`; zeroed by a memset on `stream`, which has ended when this returns.
+  /// On GPU `device`; zeroed by a memset on its internal stream, which has ended when this returns.
   /// Errors: kOutOfMemory with the bytes asked for; kDriver.
   [[nodiscard]] static Result<std::shared_ptr<Segment>> create(int device, std::int64_t num_bytes,
-                                                               cudaStream_t stream);
+                                                               tandem::cuda::InternalStream& stream);
   /// Maps what another process exported, for `device`. The driver refuses a file that is no exported memory,
   /// or is smaller. Errors: kDriver.
   [[nodiscard]] static Result<std::shared_ptr<Segment>> import(int device, const UniqueFd& file,
@@ -48,7 +49,7 @@ class Segment {
   Segment(const tandem::cuda::DriverApi& driver, const SegmentName& name) : driver_(driver), name_(name) {}
   Result<void> allocate(int device);
   Result<void> map();
-  Result<void> zero(cudaStream_t stream);
+  Result<void> zero(tandem::cuda::InternalStream& stream);
 
   const tandem::cuda::DriverApi& driver_;
   SegmentName name_;

@@ -38,12 +38,12 @@ Result<std::shared_ptr<Service>> CudaService::make(Device& device) {
 }
 
 Result<std::shared_ptr<Block>> CudaService::allocate(std::int64_t num_bytes) {
-  TANDEM_ASSIGN(auto segment, Segment::create(device_idx_, num_bytes, internal_->native()));
+  TANDEM_ASSIGN(auto segment, Segment::create(device_idx_, num_bytes, *internal_));
   return std::make_shared<CudaBlock>(device_, std::move(segment));
 }
 
 Result<std::unique_ptr<Joining>> CudaService::join(std::shared_ptr<Block> block, std::int64_t pad_bytes) {
-  TANDEM_ASSIGN(auto pad, Segment::create(device_idx_, pad_bytes, internal_->native()));
+  TANDEM_ASSIGN(auto pad, Segment::create(device_idx_, pad_bytes, *internal_));
   auto data = std::static_pointer_cast<CudaBlock>(std::move(block))->segment();
   return std::make_unique<CudaJoining>(device_, std::move(data), std::move(pad));
 }
