@@ -8,6 +8,7 @@ every alternation, and the median over alternations of its ratio to the peers. B
 compared with cuBLAS + NCCL on the poisoned output; a wrong one is not timed.
 """
 import argparse
+import collections
 import ctypes
 import json
 import os
@@ -202,6 +203,18 @@ def check(bench, tandem, name, call, result, reference, need, k):
     return wrong.item()
 
 
+def device_work(tandem, call):
+    """What three calls have the GPU do, by CUPTI: {copy or kernel: number}. Copies by a copy engine are "Memcpy"."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for _ in range(3):
+            call()
+        tandem.synchronize()
+        torch.cuda.synchronize()
+    counts = collections.Counter(event.name.split("(anonymous namespace)::")[-1].split("(")[0].strip()[:80]
+                                 for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA)
+    return dict(counts.most_common())
+
+
 def measure(bench, tandem, args, out):
     for shape in args.shapes.split(","):
         m, n, k = map(int, shape.split("x"))
@@ -213,12 +226,17 @@ def measure(bench, tandem, args, out):
                 if wrong[name] == 0:
                     calls[name] = call
             host = {name: bench.host_us(call) for name, call in calls.items()}
+            work = {}
+            if args.profile:
+                work = {name: device_work(tandem, call) for name, call in calls.items() if name.startswith("tandem")}
             for mode in args.modes.split(","):
                 timed = calls if mode == "eager" else {name: recorded(call) for name, call in calls.items()}
                 medians = bench.alternate(timed)
                 tandem.synchronize()
                 row = {"op": op, "m": sizes[0], "n": sizes[1], "k": sizes[2], "dtype": "bf16", "world": bench.world,
                        "mode": mode, "wrong": wrong, "host_us": host, "medians_us": medians, "ratios": {}}
+                if work:
+                    row["device_work"] = work
                 for peer in ("cublas + nccl", "torch decomposed"):
                     for name in medians:
                         ratios = [x / y for x, y in zip(medians[name], medians.get(peer, []))]
@@ -240,6 +258,7 @@ def main():
     parser.add_argument("--modes", default="eager,graph")
     parser.add_argument("--alternations", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--profile", action="store_true", help="say what the GPUs do in three calls")
     parser.add_argument("--sleep-cycles", type=int, default=1_000_000)
     args = parser.parse_args()
     local = int(os.environ["LOCAL_RANK"])
