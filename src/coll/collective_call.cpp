@@ -12,8 +12,6 @@
 namespace tandem::coll {
 namespace {
 
-constexpr int kOpsToMilestone = 8;
-
 /// The order of a group's ops on this rank; lives in the group.
 class OpOrder {
  public:
@@ -44,8 +42,9 @@ class OpOrder {
     if (stream.is_capturing()) return {};
     last_stream_ = &stream;
     TANDEM_TRY(stream.record(*end_));
-    if (++num_ops_ % kOpsToMilestone != 0) return {};
-    return pass_milestone(*milestones_[num_ops_ / kOpsToMilestone % 2], stream);
+    const int ops_to_milestone = stream.device().max_queued_ops() / 2;
+    if (++num_ops_ % ops_to_milestone != 0) return {};
+    return pass_milestone(*milestones_[num_ops_ / ops_to_milestone % 2], stream);
   }
 
   /// Whether the group has agreed on this problem on this device before.

@@ -96,16 +96,18 @@ std::int64_t reduce_scatter_workspace_bytes(const TensorView& input, int world, 
 Result<void> enqueue_all_gather(const AllGatherArgs& args, symm::Handle* workspace, Group& group,
                                 Stream& stream) {
   if (args.output.numel() == 0) return {};
-  TANDEM_ASSIGN(Backend* const backend, backend_of("all_gather", stream));
-  TANDEM_ASSIGN(const bool is_done, backend->all_gather(args, group, stream));
-  if (is_done) return {};
   const int rank = group.rank();
   const int world = group.size();
   const auto part_of = [&](int q) {
     const Shard part = shard_of(args.output.size(0), world, q);
     return args.output.narrow(0, part.offset, part.size);
   };
-  TANDEM_TRY(workspace->barrier(stream, symm::kGatherChannel));  // everybody has finished with the workspace
+  // Everybody has finished with the workspace. And a library's collective has no deadline of its own: a rank
+  // that does not come is noticed here.
+  TANDEM_TRY(workspace->barrier(stream, symm::kGatherChannel));
+  TANDEM_ASSIGN(Backend* const backend, backend_of("all_gather", stream));
+  TANDEM_ASSIGN(const bool is_done, backend->all_gather(args, group, stream));
+  if (is_done) return {};
   TANDEM_ASSIGN(const TensorView published, workspace->get_buffer(rank, args.input.sizes, args.input.dtype));
   TANDEM_TRY(stream.copy(args.input, published));
   TANDEM_TRY(workspace->barrier(stream, symm::kGatherChannel + 1));  // all shards are published

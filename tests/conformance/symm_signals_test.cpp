@@ -48,6 +48,14 @@ TEST_P(SymmSignals, EveryPairOnItsOwnChannel) {
   });
 }
 
+/// The driver's queues are finite, and a host that fills one waits in the driver. Where ranks share a GPU it
+/// then keeps the others from enqueueing what its kernels wait for.
+Result<void> catch_up(SymmRank& rank, int step) {
+  constexpr int kSteps = 16;
+  if (rank.device->id().kind == DeviceKind::kCpu || step % kSteps != kSteps - 1) return {};
+  return rank.finish();
+}
+
 TEST_P(SymmSignals, NoSignalIsLostOrMerged) {
   run([](SymmRank& rank) -> Result<void> {
     constexpr int kSignals = 200;
@@ -59,6 +67,7 @@ TEST_P(SymmSignals, NoSignalIsLostOrMerged) {
     for (int i = 0; i < kSignals && rank.size() > 1; ++i) {
       if (auto done = handle->put_signal(*sender, next, 5); !done) return done;
       if (auto done = handle->wait_signal(*rank.stream, previous, 5); !done) return done;
+      if (auto done = catch_up(rank, i); !done) return done;
     }
     if (auto done = sender->synchronize(); !done) return done;
     if (auto done = rank.finish(); !done) return done;
@@ -80,6 +89,7 @@ TEST_P(SymmSignals, TwoStreamsOnTwoChannels) {
     Stream* const streams[] = {rank.stream.get(), other.get()};
     std::mt19937 random(static_cast<unsigned>(rank.rank()));
     for (std::uint32_t round = 1; round <= kRounds; ++round) {
+      if (auto done = catch_up(rank, static_cast<int>(round) * 8 - 1); !done) return done;
       for (int channel = 0; channel < 2; ++channel) {
         Stream& stream = *streams[channel];
         if (auto done = stream.stream_write_value32(tensor.view(), channel, round); !done) return done;
@@ -114,6 +124,7 @@ TEST_P(SymmSignals, PadsAreZeroAfterRandomPrograms) {
     std::mt19937 random(7);
     const auto draw = [&](int count) { return static_cast<int>(random() % static_cast<unsigned>(count)); };
     for (int i = 0; i < kSteps / (rank.size() * rank.size()); ++i) {
+      if (auto done = catch_up(rank, i); !done) return done;
       const int channel = draw(handle->num_channels());
       const int src = draw(rank.size());
       const int dst = draw(rank.size());

@@ -64,7 +64,7 @@ class RecorderStream final : public Stream {
 
 class RecorderDevice final : public Device {
  public:
-  explicit RecorderDevice(CallLog& log) : Device({DeviceKind::kCpu, 0}, Config{}), log_(log) {}
+  RecorderDevice() : Device({DeviceKind::kCpu, 0}, Config{}) {}
   [[nodiscard]] std::string description() const override { return "recorder"; }
   [[nodiscard]] bool is_host_accessible() const override { return true; }
   [[nodiscard]] Result<std::unique_ptr<Stream>> create_stream(int) override {
@@ -81,9 +81,6 @@ class RecorderDevice final : public Device {
   Result<void> do_zero(void*, std::int64_t) override { return {}; }
   Result<void> do_copy_from_host(const void*, const TensorView&) override { return {}; }
   Result<void> do_copy_to_host(const TensorView&, void*) override { return {}; }
-
- private:
-  CallLog& log_;
 };
 
 class RecorderHandle final : public symm::Handle {

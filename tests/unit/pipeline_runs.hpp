@@ -27,7 +27,7 @@ inline std::string joined(const CallLog& log) {
 inline Recorded record_gather(int world, int rank, bool keep_own = true, bool in_place = false) {
   Recorded recorded;
   CallLog log;
-  RecorderDevice device(log);
+  RecorderDevice device;
   RecorderStream current(device, "cur", log);
   RecorderStream side(device, "bk", log);
   const std::int64_t total = 5 * world;
@@ -59,7 +59,7 @@ inline Recorded record_gather(int world, int rank, bool keep_own = true, bool in
 inline Recorded record_scatter(int world, int rank) {
   Recorded recorded;
   CallLog log;
-  RecorderDevice device(log);
+  RecorderDevice device;
   RecorderStream current(device, "cur", log);
   RecorderStream side(device, "bk", log);
   std::vector<float> memory(static_cast<std::size_t>(world * 15));

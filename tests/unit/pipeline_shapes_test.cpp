@@ -38,7 +38,7 @@ TEST(PipelineShapes, several_shards_travel_together_each_aligned) {
   constexpr int kWorld = 3;
   constexpr int kRank = 1;
   test::CallLog log;
-  test::RecorderDevice device(log);
+  test::RecorderDevice device;
   test::RecorderStream current(device, "cur", log);
   test::RecorderStream side(device, "bk", log);
   std::vector<float> memory(64);
@@ -67,7 +67,7 @@ TEST(PipelineShapes, late_shards_are_short_or_empty) {
   constexpr std::int64_t kTotal = 5;  // 2, 2, 1, 0
   for (int rank = 0; rank < kWorld; ++rank) {
     test::CallLog log;
-    test::RecorderDevice device(log);
+    test::RecorderDevice device;
     test::RecorderStream current(device, "cur", log);
     test::RecorderStream side(device, "bk", log);
     std::vector<float> memory(256);
@@ -102,7 +102,7 @@ TEST(PipelineShapes, late_shards_are_short_or_empty) {
 
 TEST(PipelineShapes, what_does_not_fit_is_refused_before_anything_is_enqueued) {
   test::CallLog log;
-  test::RecorderDevice device(log);
+  test::RecorderDevice device;
   test::RecorderStream current(device, "cur", log);
   test::RecorderStream side(device, "bk", log);
   std::vector<float> memory(256);

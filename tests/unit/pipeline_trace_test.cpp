@@ -112,7 +112,7 @@ TEST(PipelineTrace, scatter_equals_the_published_traces) {
 
 TEST(PipelineTrace, a_gather_that_breaks_off_still_joins_the_side_stream) {
   test::CallLog log;
-  test::RecorderDevice device(log);
+  test::RecorderDevice device;
   test::RecorderStream current(device, "cur", log);
   test::RecorderStream side(device, "bk", log);
   std::vector<float> memory(60);
@@ -138,7 +138,7 @@ TEST(PipelineTrace, a_gather_that_breaks_off_still_joins_the_side_stream) {
 
 TEST(PipelineTrace, a_scatter_that_breaks_off_still_joins_the_side_stream) {
   test::CallLog log;
-  test::RecorderDevice device(log);
+  test::RecorderDevice device;
   test::RecorderStream current(device, "cur", log);
   test::RecorderStream side(device, "bk", log);
   std::vector<float> memory(60);

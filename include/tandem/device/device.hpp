@@ -56,6 +56,9 @@ class Device {
   [[nodiscard]] Result<Buffer> allocate(std::int64_t num_bytes);
   /// Contiguous, zeroed. Errors: as above.
   [[nodiscard]] Result<Tensor> allocate_tensor(const Dims& sizes, DType dtype);
+  /// Collective ops that the host may enqueue before the first of them is done; it is held back at more. At
+  /// least 2, and even.
+  [[nodiscard]] virtual int max_queued_ops() const { return 16; }
   /// Whether the host may read this device's memory by pointer.
   [[nodiscard]] virtual bool is_host_accessible() const = 0;
   /// Whether streams of this device can work on memory of that one.

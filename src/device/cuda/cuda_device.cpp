@@ -48,6 +48,9 @@ class CudaDevice final : public Device {
     return CudaEvent::create(*this, cudaEventDisableTiming);
   }
   bool is_host_accessible() const override { return false; }
+  // A host that fills the driver's queue waits in the driver. Where ranks share the GPU that is in its turn,
+  // and the others cannot enqueue what its kernels wait for.
+  int max_queued_ops() const override { return memory_->internal_stream()->num_devices() > 1 ? 2 : 16; }
 
  private:
   Result<Buffer> do_allocate(std::int64_t num_bytes) override {

@@ -65,7 +65,10 @@ Result<void> CudaPeers::status() {
   if (control == nullptr || !group_alive.load(std::memory_order_acquire)) {
     return found ? Result<void>(tl::unexpected(describe_alone(*found))) : Result<void>();
   }
-  if (found && !is_reported_.exchange(true)) report(*found);
+  // First: a rank that refuses a call says why, and then leaves, which says less.
+  auto compared = control->compare_announced();
+  if (!found || is_reported_.exchange(true)) return compared;
+  report(*found);
   return control->compare_announced();
 }
 
