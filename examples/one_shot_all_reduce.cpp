@@ -62,12 +62,11 @@ tandem::Result<void> rank_main(tandem::Group& group) {
   float* const out = output.view().data_as<float>();
 
   for (int round = 0; round < kRounds; ++round) {
-    const auto launched =
-        tandem::cpu::launch(*stream, tandem::cpu::Task([=, &group]() -> tandem::Result<void> {
-          for (std::int64_t i = 0; i < kCount; ++i)
-            in[i] = static_cast<float>((kernel.rank + 1) * (i % 7 + round));
-          return one_shot_all_reduce(kernel, out, kCount) ? tandem::Result<void>{} : group.status();
-        }));
+    auto launched = tandem::cpu::launch(*stream, tandem::cpu::Task([=, &group]() -> tandem::Result<void> {
+      for (std::int64_t i = 0; i < kCount; ++i)
+        in[i] = static_cast<float>((kernel.rank + 1) * (i % 7 + round));
+      return one_shot_all_reduce(kernel, out, kCount) ? tandem::Result<void>{} : group.status();
+    }));
     if (!launched) return launched;
     if (auto done = stream->synchronize(); !done) return done;
     if (auto done = check(out, group.size(), round); !done) return done;

@@ -15,7 +15,10 @@ tandem::Result<void> rank_main(tandem::Group& group) {
   const auto a = tandem::symm::empty({rows.size, k}, tandem::DType::kF32, *device).value();
   const auto b = device->allocate_tensor({k, columns.size}, tandem::DType::kF32).value();
   const auto out = device->allocate_tensor({m, columns.size}, tandem::DType::kF32).value();
-  for (std::int64_t i = 0; i < rows.size * k; ++i) a.view().data_as<float>()[i] = float(rows.offset + i / k);
+  for (std::int64_t i = 0; i < rows.size * k; ++i) {
+    const std::int64_t row = rows.offset + i / k;
+    a.view().data_as<float>()[i] = float(row);
+  }
   for (std::int64_t i = 0; i < k * columns.size; ++i) b.view().data_as<float>()[i] = 1.0F;
 
   tandem::AllGatherMatmulArgs args;
@@ -28,7 +31,8 @@ tandem::Result<void> rank_main(tandem::Group& group) {
   if (auto done = stream->synchronize(); !done) return done;
 
   for (std::int64_t i = 0; i < out.view().numel(); ++i) {
-    const float want = float(k * (i / columns.size));
+    const std::int64_t row = i / columns.size;
+    const float want = float(k * row);
     const float got = out.view().data_as<float>()[i];
     if (got != want) return tandem::fail(tandem::ErrorCode::kInternal, "a wrong element");
   }

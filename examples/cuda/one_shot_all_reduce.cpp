@@ -66,9 +66,9 @@ tandem::Result<void> rank_main(tandem::Group& group) {
     if (auto done = device->copy_from_host(mine.data(), input.view()); !done) return done;
     // What a wait of the kernel gives up for is returned by the stream's synchronize().
     if (auto done = handle->watch(*stream); !done) return done;
-    const auto launched = check_cuda(launch_all_reduce(
-        handle->kernel_handle(), tandem::symm::kFirstUserChannel, output.view().data_as<float>(), kCount,
-        tandem::cuda::native_stream(*stream).value()));
+    auto launched = check_cuda(launch_all_reduce(handle->kernel_handle(), tandem::symm::kFirstUserChannel,
+                                                 output.view().data_as<float>(), kCount,
+                                                 tandem::cuda::native_stream(*stream).value()));
     if (!launched) return launched;
     if (auto done = stream->synchronize(); !done) return done;
     std::vector<float> sums(kCount);
