@@ -24,7 +24,7 @@ struct Subcommand {
 };
 
 constexpr const char* kListGpus = "list-gpus";  // for the tool itself
-constexpr const char* kNotBuiltYet[] = {"graph", "program", "trace", "tune"};
+constexpr const char* kNotBuiltYet[] = {"program", "trace", "tune"};
 
 std::vector<Subcommand> define_commands(CLI::App& app) {
   app.set_version_flag("--version", fmt::format("tandem {}", kVersion));
@@ -40,6 +40,7 @@ std::vector<Subcommand> define_commands(CLI::App& app) {
   add("bench", "Times of an op, its product and its communication", make_bench());
   add("check", "Correctness sweep over ops, types, dims, algorithms and numbers of ranks", make_check());
   add("doctor", "What this machine allows and why not", make_doctor());
+  add("graph", "Captured programs: show (fuse and run are not built yet)", make_graph());
   add(kListGpus, "", make_list_gpus());
   subcommands.back().app->group("");  // hidden
   return subcommands;
@@ -74,7 +75,7 @@ void check_command_name(const std::vector<Subcommand>& subcommands, int argc, ch
     return subcommand.app->get_name() == name;
   });
   if (known) return;
-  constexpr const char* kKnown = "demo, run, bench, check and doctor";
+  constexpr const char* kKnown = "demo, run, bench, check, doctor and graph";
   if (std::find(std::begin(kNotBuiltYet), std::end(kNotBuiltYet), name) != std::end(kNotBuiltYet)) {
     not_supported(fmt::format("command '{}' is not built yet: {} are", name, kKnown));
   }

@@ -13,6 +13,7 @@ MAY_INCLUDE = {
     "base": [],
     "io": ["base"],
     "trace": ["base"],
+    "graph": ["base"],
     "bootstrap": ["base"],
     "device": ["base", "trace"],
     "cpu": ["device"],  # include/tandem/cpu: launching on CPU streams, the device module's leaf

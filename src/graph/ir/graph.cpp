@@ -1,0 +1,173 @@
+#include <tandem/graph/graph.hpp>
+
+#include <algorithm>
+#include <array>
+
+#include "base/format.hpp"
+
+namespace tandem::graph {
+namespace {
+
+/// Calls `visit` with every node among `argument`, in order of appearance.
+template <class Visit>
+void for_each_node(const Argument& argument, const Visit& visit) {
+  if (Node* const node = argument.node(); node != nullptr) visit(node);
+  if (const auto* list = argument.list(); list != nullptr) {
+    for (const Argument& one : *list) for_each_node(one, visit);
+  }
+}
+
+void put_in_place(Argument& argument, const Node* from, Node* to) {
+  if (argument.node() == from) argument.value = to;
+  if (auto* list = std::get_if<Argument::List>(&argument.value); list != nullptr) {
+    for (Argument& one : *list) put_in_place(one, from, to);
+  }
+}
+
+}  // namespace
+
+std::int64_t TensorType::numel() const {
+  std::int64_t count = 1;
+  for (const std::int64_t size : shape) count *= size;
+  return count;
+}
+
+bool TensorType::is_contiguous() const {
+  return stride == contiguous_stride(shape);
+}
+
+std::vector<std::int64_t> contiguous_stride(const std::vector<std::int64_t>& shape) {
+  std::vector<std::int64_t> stride(shape.size());
+  std::int64_t next = 1;
+  for (std::size_t d = shape.size(); d-- > 0;) {
+    stride[d] = next;
+    next *= std::max<std::int64_t>(shape[d], 1);
+  }
+  return stride;
+}
+
+std::optional<DType> dtype_of(std::string_view name) {
+  constexpr std::array<std::pair<std::string_view, DType>, kNumDTypes> kNames = {{
+      {"float32", DType::kF32},
+      {"float16", DType::kF16},
+      {"bfloat16", DType::kBF16},
+      {"float8_e4m3fn", DType::kF8E4M3},
+      {"float8_e5m2", DType::kF8E5M2},
+      {"uint8", DType::kU8},
+      {"uint32", DType::kU32},
+      {"int8", DType::kI8},
+      {"int32", DType::kI32},
+      {"int64", DType::kI64},
+      {"float64", DType::kF64},
+      {"bool", DType::kBool},
+  }};
+  for (const auto& [known, dtype] : kNames) {
+    if (known == name) return dtype;
+  }
+  return std::nullopt;
+}
+
+Node* Argument::node() const {
+  Node* const* found = std::get_if<Node*>(&value);
+  return found == nullptr ? nullptr : *found;
+}
+
+const Argument::List* Argument::list() const {
+  return std::get_if<List>(&value);
+}
+
+std::optional<std::int64_t> Argument::integer() const {
+  const auto* found = std::get_if<std::int64_t>(&value);
+  return found == nullptr ? std::nullopt : std::optional(*found);
+}
+
+const TensorType* NodeType::tensor() const {
+  return kind == Kind::kTensor && tensors[0] ? &*tensors[0] : nullptr;
+}
+
+std::vector<Node*> Node::inputs() const {
+  std::vector<Node*> found;
+  const auto note = [&](Node* node) {
+    if (std::find(found.begin(), found.end(), node) == found.end()) found.push_back(node);
+  };
+  for (const Argument& argument : arguments_) for_each_node(argument, note);
+  for (const auto& [name, argument] : named_arguments_) for_each_node(argument, note);
+  return found;
+}
+
+const Node* Graph::find(std::string_view name) const {
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : found->second;
+}
+
+Node* Graph::find(std::string_view name) {
+  return const_cast<Node*>(std::as_const(*this).find(name));
+}
+
+std::string Graph::free_name(std::string_view name) const {
+  if (find(name) == nullptr) return std::string(name);
+  for (int i = 1;; ++i) {
+    std::string candidate = fmt::format("{}_{}", name, i);
+    if (find(candidate) == nullptr) return candidate;
+  }
+}
+
+Result<Node*> Graph::insert_before(Node* place, NodeSpec spec) {
+  if (find(spec.name) != nullptr) {
+    return failf(ErrorCode::kInvalidArgument, "graph: there is a node '{}' already", spec.name);
+  }
+  Node& node = *nodes_.emplace(place == nullptr ? nodes_.end() : place->place_);
+  node.place_ = place == nullptr ? std::prev(nodes_.end()) : std::prev(place->place_);
+  node.kind_ = spec.kind;
+  node.name_ = std::move(spec.name);
+  node.target_ = std::move(spec.target);
+  node.arguments_ = std::move(spec.arguments);
+  node.named_arguments_ = std::move(spec.named_arguments);
+  node.type_ = std::move(spec.type);
+  by_name_.emplace(node.name_, &node);
+  add_uses(node);
+  return &node;
+}
+
+void Graph::add_uses(Node& node) {
+  for (Node* const input : node.inputs()) input->users_.push_back(&node);
+}
+
+void Graph::drop_uses(Node& node) {
+  for (Node* const input : node.inputs()) std::erase(input->users_, &node);
+}
+
+void Graph::replace_uses(Node& from, Node& to) {
+  const std::vector<Node*> users = from.users_;
+  for (Node* const user : users) {
+    if (user == &to) continue;
+    drop_uses(*user);
+    for (Argument& argument : user->arguments_) put_in_place(argument, &from, &to);
+    for (auto& [name, argument] : user->named_arguments_) put_in_place(argument, &from, &to);
+    add_uses(*user);
+  }
+}
+
+void Graph::set_arguments(Node& node, Argument::List arguments, NamedArguments named_arguments) {
+  drop_uses(node);
+  node.arguments_ = std::move(arguments);
+  node.named_arguments_ = std::move(named_arguments);
+  add_uses(node);
+}
+
+void Graph::move_before(Node& node, Node& place) {
+  if (&node != &place) nodes_.splice(place.place_, nodes_, node.place_);
+}
+
+Result<void> Graph::erase(Node& node) {
+  if (!node.users_.empty()) {
+    return failf(ErrorCode::kInvalidArgument, "graph: '{}' has users, '{}' first", node.name_,
+                 node.users_[0]->name());
+  }
+  drop_uses(node);
+  by_name_.erase(node.name_);
+  nodes_.erase(node.place_);
+  return {};
+}
+
+}  // namespace tandem::graph

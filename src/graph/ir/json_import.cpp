@@ -1,0 +1,258 @@
+#include <tandem/graph/json.hpp>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+#include "graph/ir/limits.hpp"
+
+namespace tandem::graph {
+namespace {
+
+using Json = nlohmann::json;
+
+// Of the schema itself: the document, its nodes, a node, its arguments.
+constexpr int kSchemaDepth = 4;
+
+/// Before the parser sees it: what is nested without end would be freed without end too.
+Result<void> check_depth(std::string_view text) {
+  int depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kSchemaDepth + 2 * kMaxListDepth) {
+        return failf(ErrorCode::kParse, "graph: byte {}: nested deeper than {} lists", i, kMaxListDepth);
+      }
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return {};
+}
+
+Result<Json> parse(std::string_view text) {
+  TANDEM_TRY(check_depth(text));
+  try {
+    return Json::parse(text);
+  } catch (const Json::exception& error) {
+    return failf(ErrorCode::kParse, "graph: {}", error.what());
+  }
+}
+
+/// `object[key]` of the wanted type. Errors: kParse "KEY is missing", "KEY is a string, need an array".
+Result<const Json*> member(const Json& object, const char* key, Json::value_t type) {
+  const auto found = object.find(key);
+  if (found == object.end()) return failf(ErrorCode::kParse, "{} is missing", key);
+  if (found->type() != type) {
+    return failf(ErrorCode::kParse, "{} is {}, need {}", key, found->type_name(), Json(type).type_name());
+  }
+  return &*found;
+}
+
+Result<std::int64_t> integer_of(const Json& value, std::string_view what) {
+  if (!value.is_number_integer()) {
+    return failf(ErrorCode::kParse, "{} is {}, need a whole number of 64 bits", what,
+                 value.is_number() ? value.dump() : value.type_name());
+  }
+  if (value.is_number_unsigned() &&
+      value.get<std::uint64_t>() > std::uint64_t{std::numeric_limits<std::int64_t>::max()}) {
+    return failf(ErrorCode::kParse, "{} is {}, need a whole number of 64 bits", what, value.dump());
+  }
+  return value.get<std::int64_t>();
+}
+
+Result<std::vector<std::int64_t>> integers_of(const Json& object, const char* key) {
+  TANDEM_ASSIGN(const Json* const list, member(object, key, Json::value_t::array));
+  std::vector<std::int64_t> integers;
+  for (const Json& one : *list) {
+    TANDEM_ASSIGN(const std::int64_t integer, integer_of(one, key));
+    integers.push_back(integer);
+  }
+  return integers;
+}
+
+Result<std::optional<TensorType>> tensor_of(const Json& value) {
+  if (value.is_null()) return std::nullopt;
+  if (!value.is_object()) {
+    return failf(ErrorCode::kParse, "out is {}, need null, a tensor or a list of these", value.type_name());
+  }
+  TensorType type;
+  TANDEM_ASSIGN(type.shape, integers_of(value, "shape"));
+  TANDEM_ASSIGN(type.stride, integers_of(value, "stride"));
+  TANDEM_ASSIGN(const Json* const dtype, member(value, "dtype", Json::value_t::string));
+  type.dtype = dtype->get<std::string>();
+  TANDEM_TRY(check_type(type));
+  return type;
+}
+
+Result<NodeType> type_of(const Json& node) {
+  const auto out = node.find("out");
+  if (out == node.end()) return fail(ErrorCode::kParse, "out is missing");
+  NodeType type;
+  if (out->is_array()) {
+    type.kind = NodeType::Kind::kList;
+    for (const Json& one : *out) {
+      TANDEM_ASSIGN(type.tensors.emplace_back(), tensor_of(one));
+    }
+    return type;
+  }
+  TANDEM_ASSIGN(auto tensor, tensor_of(*out));
+  if (!tensor) return type;
+  type.kind = NodeType::Kind::kTensor;
+  type.tensors.push_back(std::move(tensor));
+  return type;
+}
+
+/// Reads nodes into a graph, in order.
+class Importer {
+ public:
+  explicit Importer(Graph& graph) : graph_(graph) {}
+  Result<void> add(const Json& json);
+
+ private:
+  Result<Argument> argument_of(const Json& json, int depth);
+  Result<Argument> object_of(const Json& json);
+  Result<NodeSpec> spec_of(const Json& json);
+
+  Graph& graph_;
+};
+
+Result<Argument> Importer::object_of(const Json& json) {
+  if (json.size() == 1 && json.contains("node")) {
+    TANDEM_ASSIGN(const Json* const name, member(json, "node", Json::value_t::string));
+    Node* const node = graph_.find(name->get_ref<const std::string&>());
+    if (node == nullptr) {
+      return failf(ErrorCode::kParse, "an argument is '{}', which no earlier node is named",
+                   name->get_ref<const std::string&>());
+    }
+    return Argument{node};
+  }
+  if (json.size() == 1 && json.contains("repr")) {
+    TANDEM_ASSIGN(const Json* const text, member(json, "repr", Json::value_t::string));
+    return Argument{Repr{text->get<std::string>()}};
+  }
+  return failf(ErrorCode::kParse, "an argument is an object of {} keys, need just \"node\" or \"repr\"",
+               json.size());
+}
+
+Result<Argument> Importer::argument_of(const Json& json, int depth) {
+  if (depth > kMaxListDepth) return failf(ErrorCode::kParse, "lists nested deeper than {}", kMaxListDepth);
+  switch (json.type()) {
+    case Json::value_t::null:
+      return Argument{};
+    case Json::value_t::boolean:
+      return Argument{json.get<bool>()};
+    case Json::value_t::number_float:
+      return Argument{json.get<double>()};
+    case Json::value_t::string:
+      return Argument{json.get<std::string>()};
+    case Json::value_t::object:
+      return object_of(json);
+    case Json::value_t::array: {
+      Argument::List list;
+      for (const Json& one : json) {
+        TANDEM_ASSIGN(list.emplace_back(), argument_of(one, depth + 1));
+      }
+      return Argument{std::move(list)};
+    }
+    default: {
+      TANDEM_ASSIGN(const std::int64_t integer, integer_of(json, "an argument"));
+      return Argument{integer};
+    }
+  }
+}
+
+Result<NodeSpec> Importer::spec_of(const Json& json) {
+  NodeSpec spec;
+  TANDEM_ASSIGN(const Json* const op, member(json, "op", Json::value_t::string));
+  const auto& kind = op->get_ref<const std::string&>();
+  if (kind == "placeholder") {
+    spec.kind = NodeKind::kPlaceholder;
+  } else if (kind == "output") {
+    spec.kind = NodeKind::kOutput;
+  } else if (kind != "call_function") {
+    return failf(ErrorCode::kParse, "op is '{}', need placeholder, call_function or output", kind);
+  }
+  TANDEM_ASSIGN(const Json* const target, member(json, "target", Json::value_t::string));
+  spec.target = target->get<std::string>();
+  TANDEM_ASSIGN(const Json* const arguments, member(json, "args", Json::value_t::array));
+  for (const Json& one : *arguments) {
+    TANDEM_ASSIGN(spec.arguments.emplace_back(), argument_of(one, 1));
+  }
+  TANDEM_ASSIGN(const Json* const named, member(json, "kwargs", Json::value_t::object));
+  for (const auto& [name, value] : named->items()) {
+    TANDEM_ASSIGN(spec.named_arguments[name], argument_of(value, 1));
+  }
+  TANDEM_ASSIGN(spec.type, type_of(json));
+  return spec;
+}
+
+Result<void> Importer::add(const Json& json) {
+  if (!json.is_object()) return failf(ErrorCode::kParse, "is {}, need an object", json.type_name());
+  TANDEM_ASSIGN(const Json* const name, member(json, "name", Json::value_t::string));
+  auto spec = spec_of(json);
+  if (spec) {
+    spec->name = name->get<std::string>();
+    auto added = graph_.add(*std::move(spec));
+    if (added) return {};
+    spec = tl::unexpected(std::move(added).error());
+  }
+  return failf(ErrorCode::kParse, "'{}': {}", name->get_ref<const std::string&>(), spec.error().text());
+}
+
+Result<GraphHeader> header_of(const Json& json) {
+  if (!json.is_object()) return failf(ErrorCode::kParse, "is {}, need an object", json.type_name());
+  GraphHeader header;
+  const auto schema = json.find("schema");
+  if (schema == json.end() || *schema != 1) {
+    return failf(ErrorCode::kParse, "schema is {}, need 1",
+                 schema == json.end() ? "missing" : schema->dump());
+  }
+  TANDEM_ASSIGN(const Json* const source, member(json, "source", Json::value_t::string));
+  header.source = source->get<std::string>();
+  TANDEM_ASSIGN(const Json* const group, member(json, "group", Json::value_t::string));
+  header.group = group->get<std::string>();
+  if (!json.contains("world_size")) return fail(ErrorCode::kParse, "world_size is missing");
+  TANDEM_ASSIGN(const std::int64_t world_size, integer_of(json["world_size"], "world_size"));
+  if (world_size < 1 || world_size > kMaxWorldSize) {
+    return failf(ErrorCode::kParse, "world_size is {}, need 1 to {}", world_size, kMaxWorldSize);
+  }
+  header.world_size = static_cast<int>(world_size);
+  const auto fuses = json.find("pytorch_fuses");
+  if (fuses == json.end() || fuses->is_null()) return header;
+  if (!fuses->is_object()) {
+    return failf(ErrorCode::kParse, "pytorch_fuses is {}, need an object", fuses->type_name());
+  }
+  for (const auto& [op, count] : fuses->items()) {
+    TANDEM_ASSIGN(header.pytorch_fuses[op], integer_of(count, "pytorch_fuses"));
+  }
+  return header;
+}
+
+}  // namespace
+
+Result<Graph> import_json(std::string_view text) {
+  TANDEM_ASSIGN(const Json json, parse(text));
+  auto header = header_of(json);
+  if (!header) return failf(ErrorCode::kParse, "graph: {}", header.error().text());
+  Graph graph;
+  graph.header = *std::move(header);
+  const auto nodes = member(json, "nodes", Json::value_t::array);
+  if (!nodes) return failf(ErrorCode::kParse, "graph: {}", nodes.error().text());
+  Importer importer(graph);
+  for (std::size_t i = 0; i < (*nodes)->size(); ++i) {
+    if (const auto added = importer.add((**nodes)[i]); !added) {
+      return failf(ErrorCode::kParse, "graph: node {} {}", i, added.error().text());
+    }
+  }
+  return graph;
+}
+
+}  // namespace tandem::graph

@@ -1,0 +1,217 @@
+#include "graph/ir/shape_rules.hpp"
+
+#include <algorithm>
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+
+namespace tandem::graph {
+namespace {
+
+using Shape = std::vector<std::int64_t>;
+
+/// What a rule sees.
+struct Call {
+  const Node& node;
+  int world_size;
+
+  [[nodiscard]] const TensorType& input(std::size_t idx) const {
+    return *node.arguments()[idx].node()->type().tensor();
+  }
+  [[nodiscard]] std::int64_t integer(std::size_t idx, std::int64_t otherwise = 0) const {
+    return idx < node.arguments().size() ? node.arguments()[idx].integer().value_or(otherwise) : otherwise;
+  }
+  [[nodiscard]] Shape integers(std::size_t idx) const {
+    Shape found;
+    for (const Argument& one : *node.arguments()[idx].list()) found.push_back(*one.integer());
+    return found;
+  }
+};
+
+std::string listed(const Shape& shape) {
+  return fmt::format("[{}]", fmt::join(shape.begin(), shape.end(), ", "));
+}
+
+/// A dim that may count from the end, as one that does not. Errors: beyond the ends.
+Result<std::size_t> dim_of(std::int64_t dim, std::size_t num_dims) {
+  const auto count = static_cast<std::int64_t>(num_dims);
+  if (dim < -count || dim >= count) {
+    return failf(ErrorCode::kInvalidArgument, "dim {} of a tensor of {} dims", dim, num_dims);
+  }
+  return static_cast<std::size_t>(dim < 0 ? dim + count : dim);
+}
+
+Result<void> need(const Call& call, const Shape& shape) {
+  const TensorType* const made = call.node.type().tensor();
+  if (made == nullptr) return failf(ErrorCode::kInvalidArgument, "makes no tensor, need {}", listed(shape));
+  if (made->shape == shape) return {};
+  return failf(ErrorCode::kInvalidArgument, "makes {}, need {}", listed(made->shape), listed(shape));
+}
+
+Result<void> same_shape(const Call& call) {
+  return need(call, call.input(0).shape);
+}
+
+Result<void> same_type(const Call& call) {
+  TANDEM_TRY(same_shape(call));
+  if (call.node.type().tensor()->dtype == call.input(0).dtype) return {};
+  return failf(ErrorCode::kInvalidArgument, "makes {}, need {}", call.node.type().tensor()->dtype,
+               call.input(0).dtype);
+}
+
+Result<void> check_world(const Call& call, std::int64_t size) {
+  if (size >= 1 && size <= call.world_size) return {};
+  return failf(ErrorCode::kInvalidArgument, "is of {} ranks, need 1 to {}, the graph's", size,
+               call.world_size);
+}
+
+Result<void> all_gather(const Call& call) {
+  TANDEM_TRY(check_world(call, call.integer(1)));
+  Shape shape = call.input(0).shape;
+  if (shape.empty()) return fail(ErrorCode::kInvalidArgument, "gathers a scalar");
+  shape[0] *= call.integer(1);
+  return need(call, shape);
+}
+
+Result<void> reduce_scatter(const Call& call) {
+  const std::int64_t size = call.integer(2);
+  TANDEM_TRY(check_world(call, size));
+  Shape shape = call.input(0).shape;
+  if (shape.empty() || shape[0] % size != 0) {
+    return failf(ErrorCode::kInvalidArgument, "scatters {} over {} ranks", listed(shape), size);
+  }
+  shape[0] /= size;
+  return need(call, shape);
+}
+
+Result<void> split(const Call& call) {
+  const Shape& whole = call.input(0).shape;
+  TANDEM_ASSIGN(const std::size_t dim, dim_of(call.integer(2), whole.size()));
+  const std::int64_t piece = call.integer(1);
+  if (piece < 1) return failf(ErrorCode::kInvalidArgument, "splits into pieces of {}", piece);
+  const auto& made = call.node.type();
+  const auto count = static_cast<std::size_t>(std::max<std::int64_t>((whole[dim] + piece - 1) / piece, 1));
+  if (made.kind != NodeType::Kind::kList || made.tensors.size() != count) {
+    return failf(ErrorCode::kInvalidArgument, "makes {} tensors, need {}", made.tensors.size(), count);
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    Shape shape = whole;
+    shape[dim] = std::min(piece, whole[dim] - static_cast<std::int64_t>(i) * piece);
+    if (made.tensors[i] && made.tensors[i]->shape == shape) continue;
+    return failf(ErrorCode::kInvalidArgument, "piece {} is {}, need {}", i,
+                 made.tensors[i] ? listed(made.tensors[i]->shape) : "null", listed(shape));
+  }
+  return {};
+}
+
+Result<void> getitem(const Call& call) {
+  const NodeType& from = call.node.arguments()[0].node()->type();
+  const std::int64_t idx = call.integer(1);
+  if (idx < 0 || static_cast<std::size_t>(idx) >= from.tensors.size()) {
+    return failf(ErrorCode::kInvalidArgument, "takes item {} of {}", idx, from.tensors.size());
+  }
+  const auto& item = from.tensors[static_cast<std::size_t>(idx)];
+  const TensorType* const made = call.node.type().tensor();
+  if (!item && made == nullptr) return {};
+  if (item && made != nullptr && *item == *made) return {};
+  return failf(ErrorCode::kInvalidArgument, "makes another type than item {} has", idx);
+}
+
+Result<void> cat(const Call& call) {
+  const Argument::List& parts = *call.node.arguments()[0].list();
+  Shape shape = parts[0].node()->type().tensor()->shape;
+  TANDEM_ASSIGN(const std::size_t dim, dim_of(call.integer(1), shape.size()));
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    const Shape& part = parts[i].node()->type().tensor()->shape;
+    if (part.size() != shape.size()) {
+      return failf(ErrorCode::kInvalidArgument, "part {} has {} dims, need {}", i, part.size(), shape.size());
+    }
+    shape[dim] += part[dim];
+  }
+  return need(call, shape);
+}
+
+Result<void> reshape(const Call& call) {
+  const Shape& from = call.input(0).shape;
+  Shape to = call.integers(1);
+  const auto unknown = std::find(to.begin(), to.end(), -1);
+  const TensorType* const made = call.node.type().tensor();
+  if (unknown != to.end() && made != nullptr && made->shape.size() == to.size()) {
+    *unknown = made->shape[static_cast<std::size_t>(unknown - to.begin())];
+  }
+  TANDEM_TRY(need(call, to));
+  if (made->numel() == call.input(0).numel()) return {};
+  return failf(ErrorCode::kInvalidArgument, "makes {} of {}", listed(to), listed(from));
+}
+
+Result<void> permute(const Call& call) {
+  const Shape& from = call.input(0).shape;
+  const Shape order = call.integers(1);
+  if (order.size() != from.size()) {
+    return failf(ErrorCode::kInvalidArgument, "order {} for {} dims", listed(order), from.size());
+  }
+  Shape to;
+  std::vector<bool> is_taken(from.size(), false);
+  for (const std::int64_t one : order) {
+    TANDEM_ASSIGN(const std::size_t dim, dim_of(one, from.size()));
+    if (is_taken[dim])
+      return failf(ErrorCode::kInvalidArgument, "order {} has dim {} twice", listed(order), dim);
+    is_taken[dim] = true;
+    to.push_back(from[dim]);
+  }
+  return need(call, to);
+}
+
+Result<void> product(const Call& call, std::size_t left, std::size_t right) {
+  const Shape& a = call.input(left).shape;
+  const Shape& b = call.input(right).shape;
+  if (a.size() != 2 || b.size() != 2 || a[1] != b[0]) {
+    return failf(ErrorCode::kInvalidArgument, "multiplies {} by {}", listed(a), listed(b));
+  }
+  return need(call, {a[0], b[1]});
+}
+
+Result<void> mm(const Call& call) {
+  return product(call, 0, 1);
+}
+
+Result<void> addmm(const Call& call) {
+  return product(call, 1, 2);
+}
+
+using Rule = Result<void> (*)(const Call& call);
+
+struct OpRule {
+  std::string_view target;
+  Rule rule;
+};
+
+constexpr OpRule kRules[] = {
+    {"<built-in function getitem>", getitem},
+    {"_c10d_functional.all_gather_into_tensor.default", all_gather},
+    {"_c10d_functional.all_reduce.default", same_type},
+    {"_c10d_functional.reduce_scatter_tensor.default", reduce_scatter},
+    {"_c10d_functional.wait_tensor.default", same_type},
+    {"aten._scaled_mm.default", mm},
+    {"aten.addmm.default", addmm},
+    {"aten.cat.default", cat},
+    {"aten.clone.default", same_type},
+    {"aten.mm.default", mm},
+    {"aten.permute.default", permute},
+    {"aten.relu.default", same_type},
+    {"aten.reshape.default", reshape},
+    {"aten.split.Tensor", split},
+    {"aten.view.default", reshape},
+    {"prims.convert_element_type.default", same_shape},
+};
+
+}  // namespace
+
+Result<void> check_shapes(const Node& node, int world_size) {
+  const auto* const found = std::find_if(std::begin(kRules), std::end(kRules),
+                                         [&](const OpRule& one) { return one.target == node.target(); });
+  if (found == std::end(kRules)) return {};
+  return found->rule({node, world_size});
+}
+
+}  // namespace tandem::graph

@@ -1,0 +1,337 @@
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <tandem/graph/text.hpp>
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+#include "graph/ir/limits.hpp"
+#include "graph/ir/words.hpp"
+
+namespace tandem::graph {
+namespace {
+
+/// Reads tokens, between which white space is skipped.
+class Reader {
+ public:
+  explicit Reader(std::string_view text) : text_(text) {}
+
+  [[nodiscard]] bool at_end() {
+    skip_space();
+    return at_ == text_.size();
+  }
+  [[nodiscard]] char peek() { return at_end() ? '\0' : text_[at_]; }
+  [[nodiscard]] bool take(char c) {
+    if (peek() != c) return false;
+    ++at_;
+    return true;
+  }
+  Result<void> expect(char c) {
+    if (take(c)) return {};
+    return expected(std::string(1, c));
+  }
+  /// A word of letters, digits, dots and underscores; empty if there is none.
+  std::string_view word() {
+    skip_space();
+    const std::size_t begin = at_;
+    while (at_ < text_.size() && is_word_character(text_[at_])) ++at_;
+    return text_.substr(begin, at_ - begin);
+  }
+  Result<void> expect_word(std::string_view wanted) {
+    const std::size_t begin = at_;
+    if (word() == wanted) return {};
+    at_ = begin;
+    return expected(wanted);
+  }
+  /// A word, or text in quotes.
+  Result<std::string> name();
+  Result<std::string> quoted();
+  /// All up to `end`, which is stepped over.
+  Result<std::string> up_to(char end);
+  Result<std::int64_t> integer();
+  /// A whole number, or with a dot, an exponent, inf or nan a double.
+  Result<Argument> number();
+
+  [[nodiscard]] tl::unexpected<Error> expected(std::string_view what) {
+    const char found = peek();
+    return refusal(fmt::format("expected {}, found {}", what,
+                               at_end()                     ? "the end"
+                               : found < ' ' || found > '~' ? "a byte that is not ASCII"
+                                                            : fmt::format("'{}'", found)));
+  }
+  [[nodiscard]] tl::unexpected<Error> refusal(std::string_view why) const {
+    const auto line = 1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(at_), '\n');
+    return failf(ErrorCode::kParse, "graph text: line {}: {}", line, why);
+  }
+
+ private:
+  void skip_space() {
+    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t')) ++at_;
+  }
+  /// The characters of a number from here on.
+  [[nodiscard]] std::string_view digits() {
+    skip_space();
+    std::size_t end = at_;
+    while (end < text_.size() && (is_word_character(text_[end]) || text_[end] == '-' || text_[end] == '+')) {
+      ++end;
+    }
+    return text_.substr(at_, end - at_);
+  }
+
+  std::string_view text_;
+  std::size_t at_ = 0;
+};
+
+Result<std::string> Reader::quoted() {
+  if (peek() != '"') return expected("text in quotes");
+  std::size_t end = at_ + 1;
+  while (end < text_.size() && text_[end] != '"') end += text_[end] == '\\' ? 2 : 1;
+  if (end >= text_.size()) return refusal("a quote has no end");
+  const auto json = nlohmann::json::parse(text_.substr(at_, end + 1 - at_), nullptr, false);
+  if (!json.is_string()) return refusal("what stands in quotes is no JSON string");
+  at_ = end + 1;
+  return json.get<std::string>();
+}
+
+Result<std::string> Reader::name() {
+  if (peek() == '"') return quoted();
+  const std::string_view found = word();
+  if (!is_word(found)) return expected("a name");
+  return std::string(found);
+}
+
+Result<std::string> Reader::up_to(char end) {
+  const std::size_t found = text_.find(end, at_);
+  if (found == std::string_view::npos) return refusal(fmt::format("no '{}' follows", end));
+  std::string text(text_.substr(at_, found - at_));
+  if (!is_plain_repr(text)) return refusal("a repr has characters that need quotes");
+  at_ = found + 1;
+  return text;
+}
+
+Result<std::int64_t> Reader::integer() {
+  const std::string_view found = digits();
+  std::int64_t value = 0;
+  const auto [end, code] = std::from_chars(found.data(), found.data() + found.size(), value);
+  if (code != std::errc() || end != found.data() + found.size()) return expected("a whole number of 64 bits");
+  at_ += found.size();
+  return value;
+}
+
+Result<Argument> Reader::number() {
+  const std::string_view found = digits();
+  if (found.find_first_of(".einn") == std::string_view::npos) {
+    TANDEM_ASSIGN(const std::int64_t value, integer());
+    return Argument{value};
+  }
+  double value = 0;
+  const auto [end, code] = std::from_chars(found.data(), found.data() + found.size(), value);
+  if (code != std::errc() || end != found.data() + found.size()) return expected("a value");
+  at_ += found.size();
+  return Argument{value};
+}
+
+/// Reads nodes into a graph.
+class Parser {
+ public:
+  explicit Parser(std::string_view text) : reader_(text) {}
+  Result<Graph> parse();
+
+ private:
+  Result<void> header();
+  Result<void> node();
+  Result<Node*> known_node();
+  Result<NodeType> type();
+  Result<std::optional<TensorType>> tensor();
+  Result<std::vector<std::int64_t>> integers(char end);
+  Result<Argument> argument(int depth);
+  Result<Argument> list(int depth);
+  Result<void> arguments(NodeSpec& spec);
+
+  Reader reader_;
+  Graph graph_;
+};
+
+Result<void> Parser::header() {
+  TANDEM_TRY(reader_.expect_word("graph"));
+  TANDEM_TRY(reader_.expect_word("world"));
+  TANDEM_ASSIGN(const std::int64_t world_size, reader_.integer());
+  if (world_size < 1 || world_size > kMaxWorldSize) {
+    return reader_.refusal(fmt::format("world is {}, need 1 to {}", world_size, kMaxWorldSize));
+  }
+  graph_.header.world_size = static_cast<int>(world_size);
+  TANDEM_TRY(reader_.expect_word("group"));
+  TANDEM_ASSIGN(graph_.header.group, reader_.quoted());
+  TANDEM_TRY(reader_.expect_word("source"));
+  TANDEM_ASSIGN(graph_.header.source, reader_.quoted());
+  while (reader_.peek() == 'f') {
+    TANDEM_TRY(reader_.expect_word("fuses"));
+    TANDEM_ASSIGN(const std::string op, reader_.quoted());
+    TANDEM_ASSIGN(graph_.header.pytorch_fuses[op], reader_.integer());
+  }
+  return {};
+}
+
+Result<std::vector<std::int64_t>> Parser::integers(char end) {
+  std::vector<std::int64_t> found;
+  if (reader_.take(end)) return found;
+  do {
+    TANDEM_ASSIGN(found.emplace_back(), reader_.integer());
+  } while (reader_.take(','));
+  TANDEM_TRY(reader_.expect(end));
+  return found;
+}
+
+Result<std::optional<TensorType>> Parser::tensor() {
+  TANDEM_ASSIGN(std::string dtype, reader_.name());
+  if (dtype == "null") return std::nullopt;
+  TensorType type;
+  type.dtype = std::move(dtype);
+  TANDEM_TRY(reader_.expect('['));
+  TANDEM_ASSIGN(type.shape, integers(']'));
+  type.stride.assign(type.shape.size(), 0);
+  // Before sizes are multiplied.
+  if (const auto ok = check_type(type); !ok) return reader_.refusal(ok.error().text());
+  if (reader_.take('{')) {
+    TANDEM_ASSIGN(type.stride, integers('}'));
+    if (const auto ok = check_type(type); !ok) return reader_.refusal(ok.error().text());
+    return type;
+  }
+  type.stride = contiguous_stride(type.shape);
+  return type;
+}
+
+Result<NodeType> Parser::type() {
+  NodeType type;
+  if (!reader_.take('(')) {
+    TANDEM_ASSIGN(auto one, tensor());
+    if (!one) return type;
+    type.kind = NodeType::Kind::kTensor;
+    type.tensors.push_back(std::move(one));
+    return type;
+  }
+  type.kind = NodeType::Kind::kList;
+  if (reader_.take(')')) return type;
+  do {
+    TANDEM_ASSIGN(type.tensors.emplace_back(), tensor());
+  } while (reader_.take(','));
+  TANDEM_TRY(reader_.expect(')'));
+  return type;
+}
+
+Result<Node*> Parser::known_node() {
+  TANDEM_ASSIGN(const std::string name, reader_.name());
+  Node* const node = graph_.find(name);
+  if (node == nullptr) return reader_.refusal(fmt::format("no earlier node is named '{}'", name));
+  return node;
+}
+
+Result<Argument> Parser::list(int depth) {
+  if (depth > kMaxListDepth)
+    return reader_.refusal(fmt::format("lists nested deeper than {}", kMaxListDepth));
+  Argument::List list;
+  if (reader_.take(']')) return Argument{std::move(list)};
+  do {
+    TANDEM_ASSIGN(list.emplace_back(), argument(depth + 1));
+  } while (reader_.take(','));
+  TANDEM_TRY(reader_.expect(']'));
+  return Argument{std::move(list)};
+}
+
+Result<Argument> Parser::argument(int depth) {
+  switch (reader_.peek()) {
+    case '"': {
+      TANDEM_ASSIGN(std::string text, reader_.quoted());
+      return Argument{std::move(text)};
+    }
+    case '%': {
+      static_cast<void>(reader_.take('%'));
+      TANDEM_ASSIGN(Node* const node, known_node());
+      return Argument{node};
+    }
+    case '[':
+      static_cast<void>(reader_.take('['));
+      return list(depth + 1);
+    case '<': {
+      static_cast<void>(reader_.take('<'));
+      if (reader_.peek() != '"') {
+        TANDEM_ASSIGN(std::string text, reader_.up_to('>'));
+        return Argument{Repr{std::move(text)}};
+      }
+      TANDEM_ASSIGN(std::string text, reader_.quoted());
+      TANDEM_TRY(reader_.expect('>'));
+      return Argument{Repr{std::move(text)}};
+    }
+    case 't':
+      TANDEM_TRY(reader_.expect_word("true"));
+      return Argument{true};
+    case 'f':
+      TANDEM_TRY(reader_.expect_word("false"));
+      return Argument{false};
+    case 'n': {
+      if (reader_.expect_word("null")) return Argument{};
+      return reader_.number();  // nan
+    }
+    default:
+      return reader_.number();
+  }
+}
+
+/// Positional ones, then those with names.
+Result<void> Parser::arguments(NodeSpec& spec) {
+  if (reader_.take(')')) return {};
+  do {
+    Reader before = reader_;
+    const auto name = reader_.name();
+    if (name && reader_.take('=')) {
+      TANDEM_ASSIGN(auto value, argument(1));
+      if (!spec.named_arguments.emplace(*name, std::move(value)).second) {
+        return reader_.refusal(fmt::format("'{}' is given twice", *name));
+      }
+      continue;
+    }
+    reader_ = before;
+    if (!spec.named_arguments.empty()) return reader_.expected("an argument with a name");
+    TANDEM_ASSIGN(spec.arguments.emplace_back(), argument(1));
+  } while (reader_.take(','));
+  return reader_.expect(')');
+}
+
+Result<void> Parser::node() {
+  NodeSpec spec;
+  TANDEM_TRY(reader_.expect('%'));
+  TANDEM_ASSIGN(spec.name, reader_.name());
+  TANDEM_TRY(reader_.expect(':'));
+  TANDEM_ASSIGN(spec.type, type());
+  TANDEM_TRY(reader_.expect('='));
+  const bool is_quoted = reader_.peek() == '"';
+  TANDEM_ASSIGN(spec.target, reader_.name());
+  if (!is_quoted && (spec.target == "placeholder" || spec.target == "output")) {
+    spec.kind = spec.target == "output" ? NodeKind::kOutput : NodeKind::kPlaceholder;
+    if (spec.kind == NodeKind::kPlaceholder) spec.target = spec.name;
+    if (reader_.peek() == '"') {
+      TANDEM_ASSIGN(spec.target, reader_.quoted());
+    }
+  }
+  if (reader_.take('(')) {
+    TANDEM_TRY(arguments(spec));
+  } else if (spec.kind != NodeKind::kPlaceholder) {
+    return reader_.expected("(");
+  }
+  if (auto added = graph_.add(std::move(spec)); !added) return reader_.refusal(added.error().text());
+  return {};
+}
+
+Result<Graph> Parser::parse() {
+  TANDEM_TRY(header());
+  while (!reader_.at_end()) TANDEM_TRY(node());
+  return std::move(graph_);
+}
+
+}  // namespace
+
+Result<Graph> parse_text(std::string_view text) {
+  return Parser(text).parse();
+}
+
+}  // namespace tandem::graph

@@ -1,0 +1,111 @@
+#include <nlohmann/json.hpp>
+#include <tandem/graph/text.hpp>
+
+#include "base/format.hpp"
+#include "graph/ir/words.hpp"
+
+namespace tandem::graph {
+namespace {
+
+std::string in_quotes(std::string_view text) {
+  return nlohmann::json(text).dump();
+}
+
+std::string word(std::string_view text) {
+  return is_word(text) ? std::string(text) : in_quotes(text);
+}
+
+std::string number(double value) {
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";  // or it would be read as an integer
+  return text;
+}
+
+std::string text_of(const std::optional<TensorType>& type) {
+  return type ? to_text(*type) : "null";
+}
+
+std::string text_of(const NodeType& type) {
+  if (type.kind == NodeType::Kind::kNone) return "null";
+  if (type.kind == NodeType::Kind::kTensor) return text_of(type.tensors[0]);
+  std::string text;
+  for (const auto& tensor : type.tensors) text += (text.empty() ? "" : ", ") + text_of(tensor);
+  return fmt::format("({})", text);
+}
+
+std::string arguments_of(const Node& node) {
+  std::string text;
+  for (const Argument& one : node.arguments()) text += (text.empty() ? "" : ", ") + to_text(one);
+  for (const auto& [name, value] : node.named_arguments()) {
+    text += fmt::format("{}{}={}", text.empty() ? "" : ", ", word(name), to_text(value));
+  }
+  return text;
+}
+
+/// `keyword`, and the target in quotes where it is not the usual one.
+std::string keyword_of(const char* keyword, const Node& node, std::string_view usual_target) {
+  return node.target() == usual_target ? keyword : fmt::format("{} {}", keyword, in_quotes(node.target()));
+}
+
+}  // namespace
+
+std::string to_text(const Argument& argument) {
+  struct Visitor {
+    std::string operator()(std::monostate) const { return "null"; }
+    std::string operator()(bool value) const { return value ? "true" : "false"; }
+    std::string operator()(std::int64_t value) const { return std::to_string(value); }
+    std::string operator()(double value) const { return number(value); }
+    std::string operator()(const std::string& value) const { return in_quotes(value); }
+    std::string operator()(const Repr& value) const {
+      return fmt::format("<{}>", is_plain_repr(value.text) ? value.text : in_quotes(value.text));
+    }
+    std::string operator()(const Node* value) const { return fmt::format("%{}", word(value->name())); }
+    std::string operator()(const Argument::List& list) const {
+      std::string text;
+      for (const Argument& one : list) text += (text.empty() ? "" : ", ") + to_text(one);
+      return fmt::format("[{}]", text);
+    }
+  };
+  return std::visit(Visitor(), argument.value);
+}
+
+std::string to_text(const TensorType& type) {
+  std::string text =
+      fmt::format("{}[{}]", word(type.dtype), fmt::join(type.shape.begin(), type.shape.end(), ", "));
+  if (!type.is_contiguous()) {
+    text += fmt::format("{{{}}}", fmt::join(type.stride.begin(), type.stride.end(), ", "));
+  }
+  return text;
+}
+
+std::string to_text(const Node& node) {
+  std::string what;
+  switch (node.kind()) {
+    case NodeKind::kPlaceholder:
+      what = keyword_of("placeholder", node, node.name());
+      break;
+    case NodeKind::kOutput:
+      what = keyword_of("output", node, "output");
+      break;
+    case NodeKind::kCall:
+      what = node.target() == "placeholder" || node.target() == "output" ? in_quotes(node.target())
+                                                                         : word(node.target());
+      break;
+  }
+  const bool has_arguments = !node.arguments().empty() || !node.named_arguments().empty();
+  return fmt::format(
+      "%{}: {} = {}{}", word(node.name()), text_of(node.type()), what,
+      node.kind() == NodeKind::kPlaceholder && !has_arguments ? "" : fmt::format("({})", arguments_of(node)));
+}
+
+std::string to_text(const Graph& graph) {
+  const GraphHeader& header = graph.header;
+  std::string text = fmt::format("graph world {} group {} source {}\n", header.world_size,
+                                 in_quotes(header.group), in_quotes(header.source));
+  for (const auto& [op, count] : header.pytorch_fuses)
+    text += fmt::format("fuses {} {}\n", in_quotes(op), count);
+  for (const Node& node : graph.nodes()) text += to_text(node) + "\n";
+  return text;
+}
+
+}  // namespace tandem::graph

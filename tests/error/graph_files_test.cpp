@@ -1,0 +1,155 @@
+#include <gtest/gtest.h>
+
+#include <string>
+#include <tandem/graph/json.hpp>
+#include <tandem/graph/text.hpp>
+#include <tandem/graph/verify.hpp>
+
+namespace tandem::graph {
+namespace {
+
+std::string with_nodes(const std::string& nodes) {
+  return R"({"schema": 1, "source": "", "world_size": 2, "group": "0", "nodes": [)" + nodes + "]}";
+}
+
+std::string call(const std::string& arguments, const std::string& out = "null") {
+  return R"({"name": "n", "op": "call_function", "target": "my.op", "kwargs": {}, "args": )" + arguments +
+         R"(, "out": )" + out + "}";
+}
+
+struct Case {
+  const char* name;
+  std::string text;
+  std::string error;
+};
+
+std::string name_of(const ::testing::TestParamInfo<Case>& of) {
+  return of.param.name;
+}
+
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.name;
+}
+
+class GraphJsonError : public ::testing::TestWithParam<Case> {};
+
+TEST_P(GraphJsonError, NamesTheNodeAndWhatIsWrong) {
+  const auto graph = import_json(GetParam().text);
+  ASSERT_FALSE(graph);
+  EXPECT_EQ(graph.error().code(), ErrorCode::kParse);
+  EXPECT_NE(graph.error().text().find(GetParam().error), std::string::npos) << graph.error().text();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Files, GraphJsonError,
+    ::testing::Values(
+        Case{"empty", "", "graph: "}, Case{"no_json", "{\"schema\": 1,", "graph: "},
+        Case{"list", "[]", "graph: is array, need an object"},
+        Case{"schema_2", R"({"schema": 2})", "graph: schema is 2, need 1"},
+        Case{"no_ranks", R"({"schema": 1, "source": "", "group": "0", "world_size": 0, "nodes": []})",
+             "graph: world_size is 0, need 1 to 1048576"},
+        Case{"nodes_is_object", R"({"schema": 1, "source": "", "group": "0", "world_size": 1, "nodes": {}})",
+             "graph: nodes is object, need array"},
+        Case{"node_is_number", with_nodes("7"), "graph: node 0 is number, need an object"},
+        Case{"no_name", with_nodes("{}"), "graph: node 0 name is missing"},
+        Case{
+            "unknown_kind",
+            with_nodes(
+                R"({"name": "n", "op": "call_module", "target": "", "args": [], "kwargs": {}, "out": null})"),
+            "'n': op is 'call_module', need placeholder, call_function or output"},
+        Case{"later_node", with_nodes(call(R"([{"node": "n"}])")),
+             "'n': an argument is 'n', which no earlier node is named"},
+        Case{"odd_argument", with_nodes(call(R"([{"node": "a", "repr": "b"}])")),
+             "'n': an argument is an object of 2 keys"},
+        Case{"huge_number", with_nodes(call("[18446744073709551615]")),
+             "'n': an argument is 18446744073709551615, need a whole number of 64 bits"},
+        Case{"huge_shape",
+             with_nodes(call("[]",
+                             R"({"shape": [4294967296, 4294967296], "stride": [1, 1], "dtype": "bool"})")),
+             "'n': more than 2^62 elements in [4294967296, 4294967296]"},
+        Case{"negative_size", with_nodes(call("[]", R"({"shape": [-1], "stride": [1], "dtype": "bool"})")),
+             "'n': size -1 in dim 0"},
+        Case{"fewer_strides", with_nodes(call("[]", R"({"shape": [2, 2], "stride": [1], "dtype": "bool"})")),
+             "'n': 2 sizes and 1 strides"},
+        Case{"fractional_size", with_nodes(call("[]", R"({"shape": [1.5], "stride": [1], "dtype": "bool"})")),
+             "'n': shape is 1.5, need a whole number of 64 bits"},
+        Case{"deep_arguments", with_nodes(call(std::string(40, '[') + std::string(40, ']'))),
+             "'n': lists nested deeper than 32"},
+        Case{"deep_file", std::string(1'000'000, '['), "nested deeper than 32 lists"},
+        Case{"twice", with_nodes(call("[]") + "," + call("[]")),
+             "node 1 'n': graph: there is a node 'n' already"}),
+    name_of);
+
+class GraphTextError : public ::testing::TestWithParam<Case> {};
+
+TEST_P(GraphTextError, NamesTheLineAndWhatIsWrong) {
+  const auto graph =
+      parse_text("graph world 2 group \"0\" source \"\"\n%a: float32[4] = placeholder\n" + GetParam().text);
+  ASSERT_FALSE(graph);
+  EXPECT_EQ(graph.error().code(), ErrorCode::kParse);
+  EXPECT_EQ(graph.error().text(), "graph text: " + GetParam().error);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Lines, GraphTextError,
+    ::testing::Values(Case{"no_type", "%b = f()", "line 3: expected :, found '='"},
+                      Case{"open_list", "%b: null = f([1", "line 3: expected ], found the end"},
+                      Case{"unknown_node", "%b: null = f(%c)", "line 3: no earlier node is named 'c'"},
+                      Case{"twice", "%a: null = f()", "line 3: graph: there is a node 'a' already"},
+                      Case{"positional_last", "%b: null = f(x=1,\n2)",
+                           "line 4: expected an argument with a name, found '2'"},
+                      Case{"number", "%b: null = f(99999999999999999999)",
+                           "line 3: expected a whole number of 64 bits, found '9'"},
+                      Case{"no_end", "%b: null = f(\"x", "line 3: a quote has no end"},
+                      Case{"big", "%b: int8[4611686018427387904, 2] = f()",
+                           "line 3: more than 2^62 elements in [4611686018427387904, 2]"}),
+    name_of);
+
+class GraphVerifyError : public ::testing::TestWithParam<Case> {};
+
+TEST_P(GraphVerifyError, NamesTheNodeTheOpAndTheValues) {
+  const auto graph = parse_text(
+      "graph world 2 group \"0\" source \"\"\n%a: float32[4, 8] = placeholder\n%b: float32[8, 2] = "
+      "placeholder\n" +
+      GetParam().text + "\n%output: null = output()\n");
+  ASSERT_TRUE(graph) << graph.error().to_string();
+  const auto ok = verify(*graph);
+  ASSERT_FALSE(ok);
+  EXPECT_EQ(ok.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_NE(ok.error().text().find(GetParam().error), std::string::npos) << ok.error().text();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Nodes, GraphVerifyError,
+    ::testing::Values(
+        Case{"product", "%x: float32[4, 2] = aten.mm.default(%b, %a)",
+             "graph: node 2 'x' (aten.mm.default): multiplies [8, 2] by [4, 8]"},
+        Case{"product_shape", "%x: float32[2, 4] = aten.mm.default(%a, %b)", "makes [2, 4], need [4, 2]"},
+        Case{"no_argument", "%x: float32[4, 2] = aten.mm.default(%a)",
+             "argument 1 is missing, need a tensor"},
+        Case{"kind", "%x: float32[4, 2] = aten.mm.default(%a, 8)", "argument 1 is 8, need a tensor"},
+        Case{"too_many", "%x: float32[4, 2] = aten.mm.default(%a, %b, %b)",
+             "has 3 arguments, need at most 2"},
+        Case{"name", "%x: float32[4, 2] = aten.mm.default(%a, %b, alpha=2)",
+             "has an argument 'alpha', which aten.mm.default does not take"},
+        Case{"gather", "%x: float32[4, 8] = _c10d_functional.all_gather_into_tensor.default(%a, 2, \"0\")",
+             "makes [4, 8], need [8, 8]"},
+        Case{"gather_ranks",
+             "%x: float32[12, 8] = _c10d_functional.all_gather_into_tensor.default(%a, 3, \"0\")",
+             "is of 3 ranks, need 1 to 2, the graph's"},
+        Case{"scatter",
+             "%x: float32[2, 8] = _c10d_functional.reduce_scatter_tensor.default(%a, \"sum\", 0, \"0\")",
+             "is of 0 ranks"},
+        Case{"split", "%x: (float32[4, 8]) = aten.split.Tensor(%a, 2)", "makes 1 tensors, need 2"},
+        Case{"item",
+             "%x: (float32[2, 8], float32[2, 8]) = aten.split.Tensor(%a, 2)\n"
+             "%y: float32[2, 8] = \"<built-in function getitem>\"(%x, 2)",
+             "takes item 2 of 2"},
+        Case{"reshape", "%x: float32[3, 8] = aten.reshape.default(%a, [3, 8])", "makes [3, 8] of [4, 8]"},
+        Case{"permute", "%x: float32[4, 4] = aten.permute.default(%a, [0, 0])",
+             "order [0, 0] has dim 0 twice"},
+        Case{"two_outputs", "%x: null = output()", "need one output, as the last node"}),
+    name_of);
+
+}  // namespace
+}  // namespace tandem::graph

@@ -1,0 +1,91 @@
+#include <gtest/gtest.h>
+
+#include <tandem/graph/text.hpp>
+#include <tandem/graph/verify.hpp>
+
+namespace tandem::graph {
+namespace {
+
+constexpr std::string_view kText = R"(graph world 2 group "0" source ""
+%a: float32[4, 4] = placeholder
+%b: float32[4, 4] = placeholder
+%x: float32[4, 4] = aten.mm.default(%a, %a)
+%y: float32[4, 4] = aten.mm.default(%x, %b)
+%cat: float32[8, 4] = aten.cat.default([%x, %x])
+%output: (float32[4, 4], float32[8, 4]) = output([%y, %cat])
+)";
+
+Graph make() {
+  return parse_text(kText).value();
+}
+
+std::vector<std::string> names(const std::vector<Node*>& nodes) {
+  std::vector<std::string> found;
+  for (const Node* node : nodes) found.push_back(node->name());
+  return found;
+}
+
+TEST(GraphEdit, UsersAreEachOnceWhateverTheyTake) {
+  Graph graph = make();
+  EXPECT_EQ(names(graph.find("a")->users()), (std::vector<std::string>{"x"}));
+  EXPECT_EQ(names(graph.find("x")->users()), (std::vector<std::string>{"y", "cat"}));
+  EXPECT_EQ(names(graph.find("cat")->inputs()), (std::vector<std::string>{"x"}));
+}
+
+TEST(GraphEdit, AReplacedNodeHasNoUsersLeftAndCanGo) {
+  Graph graph = make();
+  Node& x = *graph.find("x");
+  const auto relu = graph.insert_before(graph.find("y"), {.kind = NodeKind::kCall,
+                                                          .name = graph.free_name("x"),
+                                                          .target = "aten.relu.default",
+                                                          .arguments = {{&x}},
+                                                          .named_arguments = {},
+                                                          .type = x.type()});
+  ASSERT_TRUE(relu) << relu.error().to_string();
+  EXPECT_EQ((*relu)->name(), "x_1");
+  graph.replace_uses(x, **relu);
+  EXPECT_EQ(names(x.users()), (std::vector<std::string>{"x_1"}));
+  EXPECT_TRUE(verify(graph));
+  EXPECT_EQ(to_text(*graph.find("cat")), "%cat: float32[8, 4] = aten.cat.default([%x_1, %x_1])");
+
+  const auto kept = graph.erase(x);
+  ASSERT_FALSE(kept);
+  EXPECT_EQ(kept.error().text(), "graph: 'x' has users, 'x_1' first");
+  graph.set_arguments(**relu, {{graph.find("a")}}, {});
+  EXPECT_TRUE(graph.erase(x));
+  EXPECT_EQ(graph.find("x"), nullptr);
+  EXPECT_TRUE(verify(graph)) << verify(graph).error().to_string();
+}
+
+TEST(GraphEdit, OrderCountsWhenANodeMoves) {
+  Graph graph = make();
+  graph.move_before(*graph.find("cat"), *graph.find("y"));
+  EXPECT_TRUE(verify(graph));
+  graph.move_before(*graph.find("cat"), *graph.find("x"));
+  const auto ok = verify(graph);
+  ASSERT_FALSE(ok);
+  EXPECT_EQ(ok.error().text(), "graph: node 2 'cat' (aten.cat.default): takes 'x', which is not before it");
+}
+
+TEST(GraphEdit, ANameIsTakenOnce) {
+  Graph graph = make();
+  const auto added = graph.add({.kind = NodeKind::kCall,
+                                .name = "a",
+                                .target = "my.op",
+                                .arguments = {},
+                                .named_arguments = {},
+                                .type = {}});
+  ASSERT_FALSE(added);
+  EXPECT_EQ(added.error().text(), "graph: there is a node 'a' already");
+}
+
+TEST(GraphEdit, AMovedGraphKeepsItsNodes) {
+  Graph graph = make();
+  const Node* const x = graph.find("x");
+  const Graph moved = std::move(graph);
+  EXPECT_EQ(moved.find("x"), x);
+  EXPECT_TRUE(verify(moved));
+}
+
+}  // namespace
+}  // namespace tandem::graph
