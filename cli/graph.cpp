@@ -1,11 +1,13 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <tandem/graph/dot.hpp>
 #include <tandem/graph/json.hpp>
+#include <tandem/graph/passes.hpp>
 #include <tandem/graph/text.hpp>
 #include <tandem/graph/verify.hpp>
 
@@ -43,6 +45,13 @@ graph::Graph read_graph(const std::string& path) {
   return program;
 }
 
+std::span<const graph::Pass> passes_up_to(std::string_view name) {
+  const auto passes = graph::all_passes();
+  const auto found =
+      std::find_if(passes.begin(), passes.end(), [&](const graph::Pass& pass) { return pass.name == name; });
+  return passes.first(static_cast<std::size_t>(found - passes.begin()) + 1);
+}
+
 class GraphCommand : public Command {
  public:
   void define(CLI::App& app) override;
@@ -52,6 +61,7 @@ class GraphCommand : public Command {
   CLI::App* show_ = nullptr;
   std::string file_;
   std::string form_ = "text";
+  std::string after_;
 };
 
 void GraphCommand::define(CLI::App& app) {
@@ -61,10 +71,15 @@ void GraphCommand::define(CLI::App& app) {
   show_->add_option("--form", form_, "text, json or dot (for Graphviz)")
       ->check(CLI::IsMember({"text", "json", "dot"}))
       ->capture_default_str();
+  std::vector<std::string> passes;
+  for (const graph::Pass& pass : graph::all_passes()) passes.emplace_back(pass.name);
+  show_->add_option("--after", after_, "show what it is after this pass, and those before it")
+      ->check(CLI::IsMember(passes));
 }
 
 int GraphCommand::launch(const Invocation&) {
-  const graph::Graph program = read_graph(file_);
+  graph::Graph program = read_graph(file_);
+  if (!after_.empty()) take(graph::run_passes(program, passes_up_to(after_)));
   const std::string text = form_ == "text"   ? graph::to_text(program)
                            : form_ == "json" ? graph::export_json(program)
                                              : graph::to_dot(program);

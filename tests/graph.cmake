@@ -1,3 +1,6 @@
 tandem_test(unit graph_edit SOURCES unit/graph_edit_test.cpp DEPENDS graph LIBRARIES GTest::gtest_main)
 tandem_test(unit graph_forms SOURCES unit/graph_forms_test.cpp DEPENDS graph LIBRARIES GTest::gtest_main)
 tandem_test(error graph_files SOURCES error/graph_files_test.cpp DEPENDS graph LIBRARIES GTest::gtest_main)
+tandem_test(golden graph_merge_collectives SOURCES golden/graph_merge_collectives_test.cpp DEPENDS graph LIBRARIES GTest::gtest_main)
+tandem_test(golden graph_fold_views SOURCES golden/graph_fold_views_test.cpp DEPENDS graph LIBRARIES GTest::gtest_main)
+tandem_test(unit graph_pipeline SOURCES unit/graph_pipeline_test.cpp DEPENDS graph LIBRARIES GTest::gtest_main)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds and runs every test this machine can run: the release build whole, the thread sanitizer on the tests that race
-# ranks as threads, the address and undefined-behaviour sanitizers on unit and error tests. The last line sums all up.
+# ranks as threads, the address and undefined-behaviour sanitizers on unit, error and golden tests. The last line sums all up.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -42,7 +42,7 @@ run_preset() {
 
 run_preset release "" all
 run_preset tsan '^race$' tests_race
-run_preset asan '^(unit|error)$' tests_unit tests_error
+run_preset asan '^(unit|error|golden)$' tests_unit tests_error tests_golden
 
 for step in "${failed_steps[@]}"; do
   echo "failed: $step"

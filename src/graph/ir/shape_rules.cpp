@@ -65,23 +65,40 @@ Result<void> check_world(const Call& call, std::int64_t size) {
                call.world_size);
 }
 
-Result<void> all_gather(const Call& call) {
-  TANDEM_TRY(check_world(call, call.integer(1)));
+Result<void> gather(const Call& call, std::int64_t dim, std::int64_t size) {
+  TANDEM_TRY(check_world(call, size));
   Shape shape = call.input(0).shape;
-  if (shape.empty()) return fail(ErrorCode::kInvalidArgument, "gathers a scalar");
-  shape[0] *= call.integer(1);
+  TANDEM_ASSIGN(const std::size_t along, dim_of(dim, shape.size()));
+  shape[along] *= size;
   return need(call, shape);
 }
 
-Result<void> reduce_scatter(const Call& call) {
-  const std::int64_t size = call.integer(2);
+Result<void> scatter(const Call& call, std::int64_t dim, std::int64_t size) {
   TANDEM_TRY(check_world(call, size));
   Shape shape = call.input(0).shape;
-  if (shape.empty() || shape[0] % size != 0) {
-    return failf(ErrorCode::kInvalidArgument, "scatters {} over {} ranks", listed(shape), size);
+  TANDEM_ASSIGN(const std::size_t along, dim_of(dim, shape.size()));
+  if (shape[along] % size != 0) {
+    return failf(ErrorCode::kInvalidArgument, "scatters dim {} of {} over {} ranks", dim, listed(shape),
+                 size);
   }
-  shape[0] /= size;
+  shape[along] /= size;
   return need(call, shape);
+}
+
+Result<void> functional_all_gather(const Call& call) {
+  return gather(call, 0, call.integer(1));
+}
+
+Result<void> functional_reduce_scatter(const Call& call) {
+  return scatter(call, 0, call.integer(2));
+}
+
+Result<void> all_gather(const Call& call) {
+  return gather(call, call.integer(1), call.integer(2));
+}
+
+Result<void> reduce_scatter(const Call& call) {
+  return scatter(call, call.integer(2), call.integer(3));
 }
 
 Result<void> split(const Call& call) {
@@ -188,9 +205,9 @@ struct OpRule {
 
 constexpr OpRule kRules[] = {
     {"<built-in function getitem>", getitem},
-    {"_c10d_functional.all_gather_into_tensor.default", all_gather},
+    {"_c10d_functional.all_gather_into_tensor.default", functional_all_gather},
     {"_c10d_functional.all_reduce.default", same_type},
-    {"_c10d_functional.reduce_scatter_tensor.default", reduce_scatter},
+    {"_c10d_functional.reduce_scatter_tensor.default", functional_reduce_scatter},
     {"_c10d_functional.wait_tensor.default", same_type},
     {"aten._scaled_mm.default", mm},
     {"aten.addmm.default", addmm},
@@ -203,6 +220,8 @@ constexpr OpRule kRules[] = {
     {"aten.split.Tensor", split},
     {"aten.view.default", reshape},
     {"prims.convert_element_type.default", same_shape},
+    {"tandem.all_gather.default", all_gather},
+    {"tandem.reduce_scatter.default", reduce_scatter},
 };
 
 }  // namespace

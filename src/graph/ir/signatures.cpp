@@ -62,6 +62,8 @@ constexpr Signature kSignatures[] = {
     {"aten.view.default", "TS", ""},
     {"aten.view.dtype", "TR", ""},
     {"prims.convert_element_type.default", "TR", ""},
+    {"tandem.all_gather.default", "TIIX", ""},
+    {"tandem.reduce_scatter.default", "TXIIX", ""},
 };
 static_assert(std::is_sorted(std::begin(kSignatures), std::end(kSignatures),
                              [](const Signature& a, const Signature& b) { return a.target < b.target; }));

@@ -1,0 +1,83 @@
+#include <tandem/graph/passes.hpp>
+
+#include "base/try.hpp"
+#include "graph/ir/ops.hpp"
+
+namespace tandem::graph {
+namespace {
+
+bool is_reshape(const Node& node) {
+  return node.is_call_of(op::kReshape) || node.is_call_of(op::kView);
+}
+
+Node* input_of(const Node& node) {
+  return node.arguments()[0].node();
+}
+
+/// Everybody who uses `node` uses `instead`; then it goes.
+Result<void> replace(Graph& graph, Node& node, Node& instead) {
+  graph.replace_uses(node, instead);
+  return graph.erase(node);
+}
+
+/// A view that nobody looks through any more.
+Result<void> erase_if_unused(Graph& graph, Node& node) {
+  return node.users().empty() ? graph.erase(node) : Result<void>();
+}
+
+/// `node` reads what `inner` reads.
+Result<void> skip(Graph& graph, Node& node, Node& inner, Argument shape_or_order) {
+  graph.set_arguments(node, {{input_of(inner)}, std::move(shape_or_order)}, {});
+  return erase_if_unused(graph, inner);
+}
+
+Result<void> fold_reshape(Graph& graph, Node& node) {
+  Node* const input = input_of(node);
+  // As an aten.reshape: of what lies under a view, a view may not be possible.
+  if (is_reshape(*input) && node.is_call_of(op::kReshape)) {
+    TANDEM_TRY(skip(graph, node, *input, node.arguments()[1]));
+  }
+  return input_of(node)->type() == node.type() ? replace(graph, node, *input_of(node)) : Result<void>();
+}
+
+/// Dims from the front.
+std::vector<std::size_t> order_of(const Node& permute) {
+  std::vector<std::size_t> order;
+  const auto num_dims = static_cast<std::int64_t>(permute.type().tensor()->shape.size());
+  for (const Argument& one : *permute.arguments()[1].list()) {
+    const std::int64_t dim = *one.integer();
+    order.push_back(static_cast<std::size_t>(dim < 0 ? dim + num_dims : dim));
+  }
+  return order;
+}
+
+Result<void> fold_permute(Graph& graph, Node& node) {
+  Node* const input = input_of(node);
+  if (input->is_call_of(op::kPermute)) {
+    const std::vector<std::size_t> inner = order_of(*input);
+    Argument::List order;
+    for (const std::size_t dim : order_of(node)) order.push_back({static_cast<std::int64_t>(inner[dim])});
+    TANDEM_TRY(skip(graph, node, *input, {std::move(order)}));
+  }
+  bool is_identity = true;
+  const std::vector<std::size_t> order = order_of(node);
+  for (std::size_t d = 0; d < order.size(); ++d) is_identity = is_identity && order[d] == d;
+  return is_identity && input_of(node)->type() == node.type() ? replace(graph, node, *input_of(node))
+                                                              : Result<void>();
+}
+
+}  // namespace
+
+Result<void> fold_views(Graph& graph) {
+  for (auto place = graph.nodes().begin(); place != graph.nodes().end();) {
+    Node& node = *place++;  // a node that is folded away takes its place with it
+    if (is_reshape(node)) {
+      TANDEM_TRY(fold_reshape(graph, node));
+    } else if (node.is_call_of(op::kPermute)) {
+      TANDEM_TRY(fold_permute(graph, node));
+    }
+  }
+  return {};
+}
+
+}  // namespace tandem::graph

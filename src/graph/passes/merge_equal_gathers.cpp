@@ -1,0 +1,28 @@
+#include <algorithm>
+#include <map>
+#include <tandem/graph/passes.hpp>
+
+#include "base/try.hpp"
+#include "graph/ir/ops.hpp"
+
+namespace tandem::graph {
+
+Result<void> merge_equal_gathers(Graph& graph) {
+  std::map<const Node*, std::vector<Node*>> seen;  // by shard
+  for (auto place = graph.nodes().begin(); place != graph.nodes().end();) {
+    Node& node = *place++;
+    if (!node.is_call_of(op::kAllGather)) continue;
+    std::vector<Node*>& earlier = seen[node.arguments()[0].node()];
+    const auto equal = std::find_if(earlier.begin(), earlier.end(),
+                                    [&](const Node* one) { return one->arguments() == node.arguments(); });
+    if (equal == earlier.end()) {
+      earlier.push_back(&node);
+      continue;
+    }
+    graph.replace_uses(node, **equal);
+    TANDEM_TRY(graph.erase(node));
+  }
+  return {};
+}
+
+}  // namespace tandem::graph
