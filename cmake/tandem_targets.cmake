@@ -1,7 +1,7 @@
 # One static library a module or leaf, one executable a test file.
 
 # gcc sees uninitialised reads in the variants of its own library, depending on what it inlined.
-set(TANDEM_WARNINGS -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror -Wno-maybe-uninitialized)
+set(TANDEM_WARNINGS -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 
 # Flags that every target of the project has.
 add_library(tandem_options INTERFACE)

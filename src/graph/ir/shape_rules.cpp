@@ -4,6 +4,7 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "graph/ir/limits.hpp"
 
 namespace tandem::graph {
 namespace {
@@ -69,6 +70,10 @@ Result<void> gather(const Call& call, std::int64_t dim, std::int64_t size) {
   TANDEM_TRY(check_world(call, size));
   Shape shape = call.input(0).shape;
   TANDEM_ASSIGN(const std::size_t along, dim_of(dim, shape.size()));
+  if (shape[along] > kMaxNumel / size) {
+    return failf(ErrorCode::kInvalidArgument, "gathers {} from {} ranks: more than 2^62", listed(shape),
+                 size);
+  }
   shape[along] *= size;
   return need(call, shape);
 }
@@ -107,7 +112,7 @@ Result<void> split(const Call& call) {
   const std::int64_t piece = call.integer(1);
   if (piece < 1) return failf(ErrorCode::kInvalidArgument, "splits into pieces of {}", piece);
   const auto& made = call.node.type();
-  const auto count = static_cast<std::size_t>(std::max<std::int64_t>((whole[dim] + piece - 1) / piece, 1));
+  const auto count = static_cast<std::size_t>(whole[dim] == 0 ? 1 : (whole[dim] - 1) / piece + 1);
   if (made.kind != NodeType::Kind::kList || made.tensors.size() != count) {
     return failf(ErrorCode::kInvalidArgument, "makes {} tensors, need {}", made.tensors.size(), count);
   }
@@ -142,6 +147,9 @@ Result<void> cat(const Call& call) {
     const Shape& part = parts[i].node()->type().tensor()->shape;
     if (part.size() != shape.size()) {
       return failf(ErrorCode::kInvalidArgument, "part {} has {} dims, need {}", i, part.size(), shape.size());
+    }
+    if (shape[dim] > kMaxNumel - part[dim]) {
+      return failf(ErrorCode::kInvalidArgument, "joins more than 2^62 along dim {}", dim);
     }
     shape[dim] += part[dim];
   }
