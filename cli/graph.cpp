@@ -52,6 +52,8 @@ std::span<const graph::Pass> passes_up_to(std::string_view name) {
   return passes.first(static_cast<std::size_t>(found - passes.begin()) + 1);
 }
 
+constexpr const char* kNotBuilt[] = {"fuse", "run"};
+
 class GraphCommand : public Command {
  public:
   void define(CLI::App& app) override;
@@ -75,6 +77,11 @@ void GraphCommand::define(CLI::App& app) {
   for (const graph::Pass& pass : graph::all_passes()) passes.emplace_back(pass.name);
   show_->add_option("--after", after_, "show what it is after this pass, and those before it")
       ->check(CLI::IsMember(passes));
+  for (const char* name : kNotBuilt) {
+    app.add_subcommand(name, "not built yet")->allow_extras()->final_callback([name] {
+      not_supported(fmt::format("graph {} is not built yet: graph show is", name));
+    });
+  }
 }
 
 int GraphCommand::launch(const Invocation&) {

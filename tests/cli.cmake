@@ -16,6 +16,7 @@ endfunction()
 
 tandem_cli_test(error bad_input)
 tandem_cli_test(error not_supported)
+tandem_cli_test(golden graph)
 tandem_cli_test(dist run)
 tandem_cli_test(dist reports)
 tandem_cli_test(fault left_behind)
