@@ -60,7 +60,6 @@ class GraphCommand : public Command {
   int launch(const Invocation& invocation) override;
 
  private:
-  CLI::App* show_ = nullptr;
   std::string file_;
   std::string form_ = "text";
   std::string after_;
@@ -68,14 +67,14 @@ class GraphCommand : public Command {
 
 void GraphCommand::define(CLI::App& app) {
   app.require_subcommand(1);
-  show_ = app.add_subcommand("show", "A captured program, checked, in another form");
-  show_->add_option("file", file_, "the program: JSON as captured, or the text form")->required();
-  show_->add_option("--form", form_, "text, json or dot (for Graphviz)")
+  CLI::App& show = *app.add_subcommand("show", "A captured program, checked, in another form");
+  show.add_option("file", file_, "the program: JSON as captured, or the text form")->required();
+  show.add_option("--form", form_, "text, json or dot (for Graphviz)")
       ->check(CLI::IsMember({"text", "json", "dot"}))
       ->capture_default_str();
   std::vector<std::string> passes;
   for (const graph::Pass& pass : graph::all_passes()) passes.emplace_back(pass.name);
-  show_->add_option("--after", after_, "show what it is after this pass, and those before it")
+  show.add_option("--after", after_, "show what it is after this pass, and those before it")
       ->check(CLI::IsMember(passes));
   for (const char* name : kNotBuilt) {
     app.add_subcommand(name, "not built yet")->allow_extras()->final_callback([name] {

@@ -64,7 +64,8 @@ Result<std::vector<std::string>> list_cuda_devices() {
 std::vector<std::string> describe_cuda_links() {
   std::vector<std::string> lines;
 #ifdef TANDEM_HAS_CUDA
-  for (int gpu = 0; gpu < cuda::count_devices(); ++gpu) {
+  const int count = cuda::count_devices();
+  for (int gpu = 0; gpu < count; ++gpu) {
     const auto passed = symm::cuda::try_memory_passing(gpu);
     lines.push_back(
         passed ? fmt::format("{}: passes memory between processes", gpu)

@@ -40,14 +40,13 @@ Result<const OpPlan*> plan_of(const GatherProblem& problem, Group& group, Device
                                       problem.device));
   if (problem.copies_a) choice.reason += "; a is copied once for its strides";
   if (choice.algorithm == Algorithm::kPipelined) TANDEM_TRY(open_side_stream(group, device));
-  auto label = fmt::format("all_gather_matmul [{},{},{}] {} {}", problem.rows(), problem.sum_n, problem.k(),
-                           to_string(problem.dtype), to_string(choice.algorithm));
   return plans.insert(
       problem, {.algorithm = choice.algorithm,
                 .reason = std::move(choice.reason),
                 .key = fmt::format("all_gather_matmul {}x{}x{} {} dim {} w{}", problem.rows(), problem.sum_n,
                                    problem.k(), to_string(problem.dtype), problem.dim, problem.world),
-                .label = std::move(label),
+                .label = fmt::format("all_gather_matmul [{},{},{}] {} {}", problem.rows(), problem.sum_n,
+                                     problem.k(), to_string(problem.dtype), to_string(choice.algorithm)),
                 .fingerprint = fmt::format("{} {}->{}", to_string(problem), to_string(problem.asked),
                                            to_string(choice.algorithm))});
 }

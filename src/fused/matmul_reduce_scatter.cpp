@@ -46,17 +46,16 @@ Result<const OpPlan*> plan_of(const ScatterProblem& problem, Group& group, Devic
         fmt::format("; {} of {} a's copied once for their strides", problem.num_copied, problem.num_products);
   }
   if (choice.algorithm == Algorithm::kPipelined) TANDEM_TRY(open_side_stream(group, device));
-  auto label = fmt::format("matmul_reduce_scatter [{},{},{}] {} {}", problem.rows(), problem.n(),
-                           problem.sum_k, to_string(problem.dtype), to_string(choice.algorithm));
-  return plans.insert(problem,
-                      {.algorithm = choice.algorithm,
-                       .reason = std::move(choice.reason),
-                       .key = fmt::format("matmul_reduce_scatter {}x{}x{} {} dim {} {} w{}", problem.rows(),
-                                          problem.n(), problem.sum_k, to_string(problem.dtype), problem.dim,
-                                          to_string(problem.reduce_op), problem.world),
-                       .label = std::move(label),
-                       .fingerprint = fmt::format("{} {}->{}", to_string(problem), to_string(problem.asked),
-                                                  to_string(choice.algorithm))});
+  return plans.insert(
+      problem, {.algorithm = choice.algorithm,
+                .reason = std::move(choice.reason),
+                .key = fmt::format("matmul_reduce_scatter {}x{}x{} {} dim {} {} w{}", problem.rows(),
+                                   problem.n(), problem.sum_k, to_string(problem.dtype), problem.dim,
+                                   to_string(problem.reduce_op), problem.world),
+                .label = fmt::format("matmul_reduce_scatter [{},{},{}] {} {}", problem.rows(), problem.n(),
+                                     problem.sum_k, to_string(problem.dtype), to_string(choice.algorithm)),
+                .fingerprint = fmt::format("{} {}->{}", to_string(problem), to_string(problem.asked),
+                                           to_string(choice.algorithm))});
 }
 
 /// A call that is ready to be enqueued: all that can fail on one rank alone has not failed.

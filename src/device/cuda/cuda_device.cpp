@@ -50,7 +50,7 @@ class CudaDevice final : public Device {
   bool is_host_accessible() const override { return false; }
   // A host that fills the driver's queue waits in the driver. Where ranks share the GPU that is in its turn,
   // and the others cannot enqueue what its kernels wait for.
-  int max_queued_ops() const override { return memory_->internal_stream()->num_devices() > 1 ? 2 : 16; }
+  int max_queued_ops() const override { return memory_->internal_stream()->is_shared() ? 2 : 16; }
 
  private:
   Result<Buffer> do_allocate(std::int64_t num_bytes) override {
@@ -146,11 +146,7 @@ Result<void> warm_up(Device& device) {
 }  // namespace
 
 KernelList kernels() {
-  KernelList list = copy_kernels();
-  for (const KernelList& some : {sleep_kernels(), word_kernels()}) {
-    list.insert(list.end(), some.begin(), some.end());
-  }
-  return list;
+  return joined({copy_kernels(), sleep_kernels(), word_kernels()});
 }
 
 Result<std::unique_ptr<Device>> make_device(int index, const Config& config) {

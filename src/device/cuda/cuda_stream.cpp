@@ -1,6 +1,7 @@
 #include "device/cuda/cuda_stream.hpp"
 
 #include <nvtx3/nvToolsExt.h>
+
 #include <algorithm>
 
 #include "base/format.hpp"
@@ -93,14 +94,14 @@ CudaStream::Turn CudaStream::take_turn() const {
 }
 
 Result<void> CudaStream::keep_queue() const {
-  if (internal_ == nullptr || internal_->num_devices() < 2) return {};
+  if (internal_ == nullptr || !internal_->is_shared()) return {};
   return check_cuda("keep_queue", launch_sleep(0, native_));
 }
 
 // A copy engine takes copies one after the other. Where several ranks share it, one that waits in it for its
 // stream's kernel, which waits for a peer, would stand before the copy that this peer needs first.
 CopyBy CudaStream::copy_by() const {
-  return internal_ != nullptr && internal_->num_devices() > 1 ? CopyBy::kKernel : CopyBy::kEngine;
+  return internal_ != nullptr && internal_->is_shared() ? CopyBy::kKernel : CopyBy::kEngine;
 }
 
 Result<void> CudaStream::do_copy(const TensorView& from, const TensorView& to) {

@@ -28,7 +28,7 @@ class InternalStream {
   /// docs/design/cuda.md). So where ranks share a GPU they enqueue in turn, and a kernel that waits gets
   /// something behind it in the same turn. Ops are made of ops, so a thread may hold it more than once.
   using Turn = std::unique_lock<std::recursive_mutex>;
-  [[nodiscard]] Turn take_turn() { return num_devices() > 1 ? Turn(turn_) : Turn(); }
+  [[nodiscard]] Turn take_turn() { return is_shared() ? Turn(turn_) : Turn(); }
 
   /// Has `enqueue(stream)` enqueue, and waits for it. Its refusal, or what became of the work. One thread at
   /// a time: cuStreamSynchronize() and cuMemFreeAsync() on one stream in several threads have been seen to
@@ -46,8 +46,8 @@ class InternalStream {
     return enqueue(native_);
   }
 
-  /// Device objects that share the GPU: one, or one a rank where ranks are threads.
-  [[nodiscard]] int num_devices() const { return num_devices_.load(std::memory_order_relaxed); }
+  /// Whether several Device objects share the GPU, as they do where ranks are threads.
+  [[nodiscard]] bool is_shared() const { return num_devices_.load(std::memory_order_relaxed) > 1; }
   void count_device() { num_devices_.fetch_add(1, std::memory_order_relaxed); }
   void forget_device() { num_devices_.fetch_sub(1, std::memory_order_relaxed); }
 

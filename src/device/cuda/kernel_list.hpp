@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <initializer_list>
 #include <vector>
 
 namespace tandem::cuda {
@@ -16,6 +17,12 @@ using KernelList = std::vector<const void*>;
 template <class... Kernels>
 void add_kernels(KernelList& list, Kernels*... kernels) {
   (list.push_back(reinterpret_cast<const void*>(kernels)), ...);
+}
+
+[[nodiscard]] inline KernelList joined(std::initializer_list<KernelList> lists) {
+  KernelList all;
+  for (const KernelList& list : lists) all.insert(all.end(), list.begin(), list.end());
+  return all;
 }
 
 /// Makes them present on the current device. The first refusal, or success.

@@ -1,6 +1,6 @@
 #pragma once
 
-// Included by .cu files: plain data only.
+// Included by .cu files.
 
 #include <cuda_runtime_api.h>
 

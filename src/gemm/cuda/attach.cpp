@@ -28,10 +28,7 @@ class CudaBackend final : public Backend {
 }  // namespace
 
 tandem::cuda::KernelList cuda::kernels() {
-  tandem::cuda::KernelList list = reference_kernels();
-  const tandem::cuda::KernelList rest = round_kernels();
-  list.insert(list.end(), rest.begin(), rest.end());
-  return list;
+  return tandem::cuda::joined({reference_kernels(), round_kernels()});
 }
 
 Result<void> attach_cuda(Device& device) {

@@ -153,10 +153,6 @@ std::string describe(const Argument& argument) {
 
 }  // namespace
 
-bool is_known_op(std::string_view target) {
-  return find_signature(target) != nullptr;
-}
-
 Result<void> check_signature(const Node& node) {
   const Signature* const signature = find_signature(node.target());
   if (signature == nullptr) return {};

@@ -17,7 +17,7 @@ using tandem::cuda::launch_store_word;
 
 Result<CudaStream*> CudaHandle::watched(Stream& stream, std::string_view who) const {
   TANDEM_ASSIGN(CudaStream* const own, tandem::cuda::cuda_stream(stream, who));
-  own->add_watch(cuda_peers());
+  own->add_watch(std::static_pointer_cast<CudaPeers>(peers()));
   return own;
 }
 

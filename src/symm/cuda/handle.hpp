@@ -16,8 +16,8 @@ class CudaHandle final : public PeersHandle {
   CudaHandle(std::shared_ptr<CudaPeers> peers, std::int64_t offset_bytes)
       : PeersHandle(std::move(peers), offset_bytes) {}
 
-  [[nodiscard]] void* const* buffer_ptrs_dev() const override { return cuda_peers()->buffers_dev; }
-  [[nodiscard]] std::uint32_t* const* signal_pad_ptrs_dev() const override { return cuda_peers()->pads_dev; }
+  [[nodiscard]] void* const* buffer_ptrs_dev() const override { return cuda_peers().buffers_dev; }
+  [[nodiscard]] std::uint32_t* const* signal_pad_ptrs_dev() const override { return cuda_peers().pads_dev; }
 
  private:
   Result<void> do_put_signal(Stream& stream, int dst_rank, int channel, Timeout timeout) override;
@@ -28,10 +28,8 @@ class CudaHandle final : public PeersHandle {
   /// `stream` once it watches the peers.
   Result<tandem::cuda::CudaStream*> watched(Stream& stream, std::string_view who) const;
   [[nodiscard]] std::uint32_t* slot(int owner, int channel, int source) const;
-  [[nodiscard]] void* control() const override { return cuda_peers()->control_dev; }
-  [[nodiscard]] std::shared_ptr<CudaPeers> cuda_peers() const {
-    return std::static_pointer_cast<CudaPeers>(peers());
-  }
+  [[nodiscard]] void* control() const override { return cuda_peers().control_dev; }
+  [[nodiscard]] const CudaPeers& cuda_peers() const { return static_cast<const CudaPeers&>(*peers()); }
 };
 
 }  // namespace tandem::symm::cuda
