@@ -100,6 +100,9 @@ INSTANTIATE_TEST_SUITE_P(
                            "line 4: expected an argument with a name, found '2'"},
                       Case{"number", "%b: null = f(99999999999999999999)",
                            "line 3: expected a whole number of 64 bits, found '9'"},
+                      Case{"infinite", "%b: null = f(inf)",
+                           "line 3: expected a whole number of 64 bits, found 'i'"},
+                      Case{"too_large", "%b: null = f(1e999)", "line 3: expected a value, found '1'"},
                       Case{"no_end", "%b: null = f(\"x", "line 3: a quote has no end"},
                       Case{"big", "%b: int8[4611686018427387904, 2] = f()",
                            "line 3: more than 2^62 elements in [4611686018427387904, 2]"}),
@@ -134,6 +137,7 @@ INSTANTIATE_TEST_SUITE_P(
              "has an argument 'alpha', which aten.mm.default does not take"},
         Case{"gather", "%x: float32[4, 8] = _c10d_functional.all_gather_into_tensor.default(%a, 2, \"0\")",
              "makes [4, 8], need [8, 8]"},
+        Case{"no_tensor", "%x: null = aten.view.dtype(%a, <torch.uint8>)", "makes no tensor, need one"},
         Case{"gather_of_too_much",
              "%h: int8[4611686018427387904] = my.op()\n"
              "%x: int8[4] = _c10d_functional.all_gather_into_tensor.default(%h, 2, \"0\")",

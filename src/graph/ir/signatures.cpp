@@ -5,6 +5,7 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "graph/ir/ops.hpp"
 
 namespace tandem::graph {
 namespace {
@@ -181,7 +182,10 @@ Result<void> check_signature(const Node& node) {
                    node.target());
     }
   }
-  return {};
+  // All but these make one tensor, and passes look at it.
+  if (node.target() == op::kSplit || node.target() == op::kGetItem || node.type().tensor() != nullptr)
+    return {};
+  return fail(ErrorCode::kInvalidArgument, "makes no tensor, need one");
 }
 
 }  // namespace tandem::graph

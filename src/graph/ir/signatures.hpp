@@ -5,8 +5,8 @@
 
 namespace tandem::graph {
 
-/// Whether the arguments of a call are as many and of the kinds that its op takes; any are right for an op
-/// that tandem does not know.
+/// Whether the arguments of a call are as many and of the kinds that its op takes, and whether it makes a
+/// tensor where its op does; anything is right for an op that tandem does not know.
 /// Errors: kInvalidArgument: "argument 1 is 8, need a tensor".
 [[nodiscard]] Result<void> check_signature(const Node& node);
 

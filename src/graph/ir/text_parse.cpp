@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <tandem/graph/text.hpp>
 
@@ -49,7 +50,7 @@ class Reader {
   /// All up to `end`, which is stepped over.
   Result<std::string> up_to(char end);
   Result<std::int64_t> integer();
-  /// A whole number, or with a dot, an exponent, inf or nan a double.
+  /// A whole number, or with a dot or an exponent a double; a finite one, since JSON has no others.
   Result<Argument> number();
 
   [[nodiscard]] tl::unexpected<Error> expected(std::string_view what) {
@@ -120,13 +121,15 @@ Result<std::int64_t> Reader::integer() {
 
 Result<Argument> Reader::number() {
   const std::string_view found = digits();
-  if (found.find_first_of(".einn") == std::string_view::npos) {
+  if (found.find_first_of(".e") == std::string_view::npos) {
     TANDEM_ASSIGN(const std::int64_t value, integer());
     return Argument{value};
   }
   double value = 0;
   const auto [end, code] = std::from_chars(found.data(), found.data() + found.size(), value);
-  if (code != std::errc() || end != found.data() + found.size()) return expected("a value");
+  if (code != std::errc() || end != found.data() + found.size() || !std::isfinite(value)) {
+    return expected("a value");
+  }
   at_ += found.size();
   return Argument{value};
 }
@@ -268,10 +271,9 @@ Result<Argument> Parser::argument(int depth) {
     case 'f':
       TANDEM_TRY(reader_.expect_word("false"));
       return Argument{false};
-    case 'n': {
-      if (reader_.expect_word("null")) return Argument{};
-      return reader_.number();  // nan
-    }
+    case 'n':
+      TANDEM_TRY(reader_.expect_word("null"));
+      return Argument{};
     default:
       return reader_.number();
   }
