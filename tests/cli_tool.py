@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tempfile
 import time
+import unittest
+import unittest.mock
 
 TOOL = None  # path of the binary: the first argument of every test program
 
@@ -15,7 +17,6 @@ TOOL = None  # path of the binary: the first argument of every test program
 def main(module):
     """Runs a test module's cases; the tool's path is taken off the command line."""
     global TOOL
-    import unittest
 
     TOOL = os.path.abspath(sys.argv.pop(1))
     unittest.main(module=module, verbosity=1)
@@ -185,23 +186,28 @@ def ranks_of(launcher_pid):
 
 
 class LeftBehind:
-    """Compares /dev/shm and the temporary folder before and after."""
+    """Compares /dev/shm and the temporary folder before and after. That folder is the test's own from here on:
+    in the usual one other tests' ranks come and go."""
 
-    def __init__(self):
+    def __init__(self, test):
+        temporary = tempfile.TemporaryDirectory(prefix="left_")
+        test.addCleanup(temporary.cleanup)
+        patch = unittest.mock.patch.dict(os.environ, TMPDIR=temporary.name)
+        patch.start()
+        test.addCleanup(patch.stop)
+        self.folders = ("/dev/shm", temporary.name)
         self.before = self.listing()
 
-    @staticmethod
-    def listing():
-        return {folder: set(os.listdir(folder)) for folder in ("/dev/shm", tempfile.gettempdir())}
+    def listing(self):
+        return {folder: set(os.listdir(folder)) for folder in self.folders}
 
     def new_names(self):
-        """New names that look like the tool's; other programs may use the folders at the same time."""
+        """New names; in /dev/shm those of any program are counted."""
         after = self.listing()
         return sorted(
             os.path.join(folder, name)
             for folder in after
             for name in after[folder] - self.before[folder]
-            if "tandem" in name or folder == "/dev/shm"
         )
 
 

@@ -10,6 +10,7 @@ namespace tandem::bootstrap {
 namespace {
 
 using Bytes = Store::Bytes;
+using namespace std::chrono_literals;
 
 std::string seat_key(const std::string& prefix, int rank) {
   return fmt::format("{}seat/{}", prefix, rank);
@@ -65,6 +66,14 @@ Result<Invitation> unpack(const Bytes& bytes) {
 
 std::string_view host_of(const Candidate& candidate) {
   return {candidate.host, ::strnlen(candidate.host, sizeof(candidate.host))};
+}
+
+/// How long a rank whose time is up waits for the word of a rank 0 that is still there.
+constexpr auto kHostGrace = 250ms;
+
+template <class T>
+bool is_timeout(const Result<T>& result) {
+  return !result && result.error().code() == ErrorCode::kTimeout;
 }
 
 Error missing_ranks(const std::vector<int>& missing, int size) {
@@ -148,7 +157,7 @@ Result<std::vector<Candidate>> Host::collect(Deadline deadline) {
   bool some_differ = false;
   for (std::size_t num_there = 1; num_there < size;) {
     auto next = next_ticket(deadline);
-    if (!next && next.error().code() == ErrorCode::kTimeout) break;
+    if (is_timeout(next)) break;
     TANDEM_TRY(next);
     if (!*next) continue;
     const Ticket& ticket = **next;
@@ -157,8 +166,7 @@ Result<std::vector<Candidate>> Host::collect(Deadline deadline) {
     if (candidate.version != self_.version || candidate.size != self_.size || candidate.rank <= 0 ||
         candidate.rank >= self_.size) {
       // It can not work out; but others that are on their way shall hear of it too.
-      if (!some_differ)
-        deadline = Deadline::earlier(deadline, Deadline::after(std::chrono::milliseconds(500)));
+      if (!some_differ) deadline = Deadline::earlier(deadline, Deadline::after(500ms));
       some_differ = true;
       ++num_there;
       continue;
@@ -228,14 +236,20 @@ Result<Invitation> ask_to_join(Store& store, const std::string& prefix, const Ca
   Bytes bytes(sizeof(self));
   std::memcpy(bytes.data(), &self, sizeof(self));
   TANDEM_TRY(store.set(ticket_key(prefix, number), bytes));
-  const auto answer = store.get(answer_key(prefix, number), deadline);
+  auto answer = store.get(answer_key(prefix, number), deadline);
+  std::vector<int> missing;
+  if (is_timeout(answer)) {
+    // Rank 0's time ends about now too. It knows who came; seats only tell who has not left yet.
+    TANDEM_ASSIGN(missing, Seat::find_empty(store, prefix, self.size));
+    const bool is_host_gone = !missing.empty() && missing.front() == 0;
+    answer = store.get(answer_key(prefix, number), Deadline::after(is_host_gone ? 0ms : kHostGrace));
+  }
   if (answer) {
     TANDEM_TRY(store.erase(answer_key(prefix, number)));
     return unpack(*answer);
   }
-  if (answer.error().code() != ErrorCode::kTimeout) return tl::unexpected(answer.error());
+  if (!is_timeout(answer)) return tl::unexpected(answer.error());
   TANDEM_TRY(store.add(gone_key(prefix, number), 1));
-  TANDEM_ASSIGN(const auto missing, Seat::find_empty(store, prefix, self.size));
   if (!missing.empty()) return tl::unexpected(missing_ranks(missing, self.size));
   return failf(ErrorCode::kTimeout, "group: rank 0 is there but did not answer rank {} in time", self.rank);
 }

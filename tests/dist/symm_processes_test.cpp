@@ -170,22 +170,19 @@ TEST(SymmProcessesFaults, KilledRankIsNamedByAllOthers) {
     auto job = start_process_ranks(world, "symm_barriers");
     for (int r = 0; r < world; ++r) ASSERT_TRUE(job.published(r, "ready"));
     const int victim = world - 1;
-    const auto start = std::chrono::steady_clock::now();
     job.kill(victim);
-    const JobOutcome outcome = job.wait();
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2))
-        << "not by the deadline of 30 s";
-    expect_survivors(outcome, victim, ErrorCode::kPeerLost, "rank " + std::to_string(victim) + " (pid");
+    // By the deadline it would be kTimeout.
+    expect_survivors(job.wait(), victim, ErrorCode::kPeerLost, "rank " + std::to_string(victim) + " (pid");
   }
 }
 
 TEST(SymmProcessesFaults, StoppedRankIsNamedByAllOthers) {
   RankOptions options;
-  options.config.op_timeout = milliseconds(400);
+  options.config.op_timeout = milliseconds(1000);
   auto job = start_process_ranks(3, "symm_barriers", {}, options);
   for (int r = 0; r < 3; ++r) ASSERT_TRUE(job.published(r, "ready"));
   job.stop(1);
-  std::this_thread::sleep_for(milliseconds(1500));
+  std::this_thread::sleep_for(milliseconds(3000));
   job.resume(1);
   expect_survivors(job.wait(), 1, ErrorCode::kTimeout, "rank 1 (pid");
 }

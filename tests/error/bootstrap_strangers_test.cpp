@@ -241,9 +241,7 @@ TEST(LocalStore, ABlockedGetDoesNotHoldUpAnotherThreadsSet) {
   ASSERT_TRUE(client);
   std::thread getter([&] { EXPECT_TRUE((*client)->get("key", soon())); });
   std::this_thread::sleep_for(milliseconds(30));
-  const auto started = std::chrono::steady_clock::now();
-  EXPECT_TRUE((*client)->set("key", {}));
-  EXPECT_LT(std::chrono::steady_clock::now() - started, milliseconds(1'000));
+  EXPECT_TRUE((*client)->set("key", {}));  // held up, it would come after the getter's time
   getter.join();
 }
 

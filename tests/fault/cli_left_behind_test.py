@@ -26,7 +26,7 @@ class LeftBehind(unittest.TestCase):
         cli_tool.write_npy(os.path.join(self.folder, "a.npy"), [16, 8], [0.5] * 128)
         cli_tool.write_npy(os.path.join(self.folder, "b.npy"), [8, 8], [0.5] * 64)
         self.target_before = sorted(os.listdir(self.folder))
-        self.left = cli_tool.LeftBehind()
+        self.left = cli_tool.LeftBehind(self)
         self.own = set()
 
     def start(self, kind):

@@ -33,7 +33,6 @@ void expect_timeout(const RankCase& ranks, std::string_view piece,
       expect_ok(call(rank, *handle, kTimeout));
       expect_error(rank.finish(), ErrorCode::kTimeout, piece);
       EXPECT_GE(steady_clock::now() - start, kTimeout);
-      EXPECT_LT(steady_clock::now() - start, 10 * kTimeout);
       done = true;
     }
     while (!done) std::this_thread::sleep_for(milliseconds(5));
