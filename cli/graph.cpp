@@ -6,6 +6,7 @@
 #include <fstream>
 #include <sstream>
 #include <tandem/graph/dot.hpp>
+#include <tandem/graph/fuse.hpp>
 #include <tandem/graph/json.hpp>
 #include <tandem/graph/passes.hpp>
 #include <tandem/graph/text.hpp>
@@ -52,7 +53,14 @@ std::span<const graph::Pass> passes_up_to(std::string_view name) {
   return passes.first(static_cast<std::size_t>(found - passes.begin()) + 1);
 }
 
-constexpr const char* kNotBuilt[] = {"fuse", "run"};
+constexpr const char* kNotBuilt[] = {"run"};
+
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) bad_input(fmt::format("{}: cannot be written", path));
+}
 
 class GraphCommand : public Command {
  public:
@@ -60,22 +68,24 @@ class GraphCommand : public Command {
   int launch(const Invocation& invocation) override;
 
  private:
+  void define_show(CLI::App& app);
+  void define_fuse(CLI::App& app);
+  [[nodiscard]] int show() const;
+  [[nodiscard]] int fuse() const;
+
+  const CLI::App* fuse_app_ = nullptr;
   std::string file_;
   std::string form_ = "text";
   std::string after_;
+  graph::FuseOptions options_;
+  std::string report_file_;
+  std::string out_file_;
 };
 
 void GraphCommand::define(CLI::App& app) {
   app.require_subcommand(1);
-  CLI::App& show = *app.add_subcommand("show", "A captured program, checked, in another form");
-  show.add_option("file", file_, "the program: JSON as captured, or the text form")->required();
-  show.add_option("--form", form_, "text, json or dot (for Graphviz)")
-      ->check(CLI::IsMember({"text", "json", "dot"}))
-      ->capture_default_str();
-  std::vector<std::string> passes;
-  for (const graph::Pass& pass : graph::all_passes()) passes.emplace_back(pass.name);
-  show.add_option("--after", after_, "show what it is after this pass, and those before it")
-      ->check(CLI::IsMember(passes));
+  define_show(*app.add_subcommand("show", "A captured program, checked, in another form"));
+  define_fuse(*app.add_subcommand("fuse", "Put fused ops into a captured program, and say what became of each collective"));
   for (const char* name : kNotBuilt) {
     app.add_subcommand(name, "not built yet")->allow_extras()->final_callback([name] {
       not_supported(fmt::format("graph {} is not built yet: graph show is", name));
@@ -83,7 +93,31 @@ void GraphCommand::define(CLI::App& app) {
   }
 }
 
+void GraphCommand::define_show(CLI::App& app) {
+  app.add_option("file", file_, "the program: JSON as captured, or the text form")->required();
+  app.add_option("--form", form_, "text, json or dot (for Graphviz)")
+      ->check(CLI::IsMember({"text", "json", "dot"}))
+      ->capture_default_str();
+  std::vector<std::string> passes;
+  for (const graph::Pass& pass : graph::all_passes()) passes.emplace_back(pass.name);
+  app.add_option("--after", after_, "show what it is after this pass, and those before it")
+      ->check(CLI::IsMember(passes));
+}
+
+void GraphCommand::define_fuse(CLI::App& app) {
+  fuse_app_ = &app;
+  app.add_option("file", file_, "the program: JSON as captured, or the text form")->required();
+  app.add_flag("--strict", options_.strict, "exit code 3 when a legal pair is left, or nothing is fused");
+  app.add_flag("--cost", options_.cost, "leave what the cost model expects to lose");
+  app.add_option("--json", report_file_, "write the report to this file");
+  app.add_option("--out", out_file_, "write the rewritten program to this file, in the schema of captured ones");
+}
+
 int GraphCommand::launch(const Invocation&) {
+  return fuse_app_->parsed() ? fuse() : show();
+}
+
+int GraphCommand::show() const {
   graph::Graph program = read_graph(file_);
   if (!after_.empty()) take(graph::run_passes(program, passes_up_to(after_)));
   const std::string text = form_ == "text"   ? graph::to_text(program)
@@ -91,6 +125,20 @@ int GraphCommand::launch(const Invocation&) {
                                              : graph::to_dot(program);
   std::fwrite(text.data(), 1, text.size(), stdout);
   return kOk;
+}
+
+int GraphCommand::fuse() const {
+  graph::Graph program = read_graph(file_);
+  graph::FuseOptions options = options_;
+  options.strict = false;  // the report is printed and written all the same
+  const graph::FuseReport report = take(graph::fuse(program, options));
+  if (!report_file_.empty()) write_file(report_file_, graph::to_json(report));
+  if (!out_file_.empty()) write_file(out_file_, graph::export_json(program));
+  fmt::print("{}", graph::to_table(report));
+  const auto text = graph::complaint(report);
+  if (!options_.strict || !text) return kOk;
+  fmt::print(stderr, "tandem: {}\n", *text);
+  return kStrict;
 }
 
 }  // namespace
