@@ -85,7 +85,8 @@ class GraphCommand : public Command {
 void GraphCommand::define(CLI::App& app) {
   app.require_subcommand(1);
   define_show(*app.add_subcommand("show", "A captured program, checked, in another form"));
-  define_fuse(*app.add_subcommand("fuse", "Put fused ops into a captured program, and say what became of each collective"));
+  define_fuse(*app.add_subcommand(
+      "fuse", "Put fused ops into a captured program, and say what became of each collective"));
   for (const char* name : kNotBuilt) {
     app.add_subcommand(name, "not built yet")->allow_extras()->final_callback([name] {
       not_supported(fmt::format("graph {} is not built yet: graph show is", name));
@@ -110,7 +111,8 @@ void GraphCommand::define_fuse(CLI::App& app) {
   app.add_flag("--strict", options_.strict, "exit code 3 when a legal pair is left, or nothing is fused");
   app.add_flag("--cost", options_.cost, "leave what the cost model expects to lose");
   app.add_option("--json", report_file_, "write the report to this file");
-  app.add_option("--out", out_file_, "write the rewritten program to this file, in the schema of captured ones");
+  app.add_option("--out", out_file_,
+                 "write the rewritten program to this file, in the schema of captured ones");
 }
 
 int GraphCommand::launch(const Invocation&) {
