@@ -37,12 +37,12 @@ constexpr std::string_view kBigJson = R"json({
       "detail": "u (aten.relu.default)",
       "bytes": 58720256,
       "saved_us": 0.0
-}
+    }
   ],
   "fused": {
-    "symm_mem.fused_all_gather_matmul.default" : 1
+    "symm_mem.fused_all_gather_matmul.default": 1
   }
-  }
+}
 )json";
 
 FuseReport report_of(std::string_view text, const FuseOptions& options = {}) {
