@@ -152,6 +152,8 @@ class Graph {
   /// "name", or the first of "name_1", "name_2", ... that is free.
   [[nodiscard]] std::string free_name(std::string_view name) const;
 
+  /// Errors: kInvalidArgument for a name that is taken.
+  [[nodiscard]] Result<void> rename(Node& node, std::string name);
   /// Everybody who uses `from` uses `to` instead, but `to` itself.
   void replace_uses(Node& from, Node& to);
   /// Gives a node other arguments.

@@ -134,6 +134,17 @@ Result<Node*> Graph::insert_before(Node* place, NodeSpec spec) {
   return &node;
 }
 
+Result<void> Graph::rename(Node& node, std::string name) {
+  if (find(name) != nullptr) {
+    return failf(ErrorCode::kInvalidArgument, "graph: there is a node '{}' already", name);
+  }
+  auto entry = by_name_.extract(node.name_);
+  node.name_ = std::move(name);
+  entry.key() = node.name_;
+  by_name_.insert(std::move(entry));
+  return {};
+}
+
 /// Between its neighbours'. Where no number is left there, all nodes get another one: that takes some 30
 /// insertions at one place.
 void Graph::set_order(Node& node) {

@@ -12,6 +12,9 @@ inline constexpr std::string_view kCat = "aten.cat.default";
 inline constexpr std::string_view kViewDType = "aten.view.dtype";
 inline constexpr std::string_view kReshape = "aten.reshape.default";
 inline constexpr std::string_view kView = "aten.view.default";
+inline constexpr std::string_view kUnsafeView = "aten._unsafe_view.default";
+inline constexpr std::string_view kSqueeze = "aten.squeeze.dim";
+inline constexpr std::string_view kUnsqueeze = "aten.unsqueeze.default";
 inline constexpr std::string_view kPermute = "aten.permute.default";
 
 inline constexpr std::string_view kClone = "aten.clone.default";

@@ -10,15 +10,27 @@
 namespace tandem::graph {
 namespace {
 
+Result<void> same_dtype(const Call& call) {
+  if (call.node.type().tensor()->dtype == call.input(0).dtype) return {};
+  return failf(ErrorCode::kInvalidArgument, "makes {}, need {}", call.node.type().tensor()->dtype,
+               call.input(0).dtype);
+}
+
 Result<void> same_shape(const Call& call) {
   return need(call, call.input(0).shape);
 }
 
+Result<void> same_numel(const Call& call) {
+  TANDEM_TRY(same_dtype(call));
+  const TensorType& made = *call.node.type().tensor();
+  if (made.numel() == call.input(0).numel()) return {};
+  return failf(ErrorCode::kInvalidArgument, "makes {} of {}", listed(made.shape),
+               listed(call.input(0).shape));
+}
+
 Result<void> same_type(const Call& call) {
   TANDEM_TRY(same_shape(call));
-  if (call.node.type().tensor()->dtype == call.input(0).dtype) return {};
-  return failf(ErrorCode::kInvalidArgument, "makes {}, need {}", call.node.type().tensor()->dtype,
-               call.input(0).dtype);
+  return same_dtype(call);
 }
 
 Result<void> check_world(const Call& call, std::int64_t size) {
@@ -29,6 +41,7 @@ Result<void> check_world(const Call& call, std::int64_t size) {
 
 Result<void> gather(const Call& call, std::int64_t dim, std::int64_t size) {
   TANDEM_TRY(check_world(call, size));
+  TANDEM_TRY(same_dtype(call));
   Shape shape = call.input(0).shape;
   TANDEM_ASSIGN(const std::size_t along, dim_of(dim, shape.size()));
   if (shape[along] > kMaxNumel / size) {
@@ -41,6 +54,7 @@ Result<void> gather(const Call& call, std::int64_t dim, std::int64_t size) {
 
 Result<void> scatter(const Call& call, std::int64_t dim, std::int64_t size) {
   TANDEM_TRY(check_world(call, size));
+  TANDEM_TRY(same_dtype(call));
   Shape shape = call.input(0).shape;
   TANDEM_ASSIGN(const std::size_t along, dim_of(dim, shape.size()));
   if (shape[along] % size != 0) {
@@ -80,9 +94,12 @@ Result<void> split(const Call& call) {
   for (std::size_t i = 0; i < count; ++i) {
     Shape shape = whole;
     shape[dim] = std::min(piece, whole[dim] - static_cast<std::int64_t>(i) * piece);
-    if (made.tensors[i] && made.tensors[i]->shape == shape) continue;
-    return failf(ErrorCode::kInvalidArgument, "piece {} is {}, need {}", i,
-                 made.tensors[i] ? listed(made.tensors[i]->shape) : "null", listed(shape));
+    const bool is_right =
+        made.tensors[i] && made.tensors[i]->shape == shape && made.tensors[i]->dtype == call.input(0).dtype;
+    if (is_right) continue;
+    return failf(ErrorCode::kInvalidArgument, "piece {} is {}, need {}{}", i,
+                 made.tensors[i] ? made.tensors[i]->dtype + listed(made.tensors[i]->shape) : "null",
+                 call.input(0).dtype, listed(shape));
   }
   return {};
 }
@@ -126,6 +143,7 @@ Result<void> reshape(const Call& call) {
     *unknown = made->shape[static_cast<std::size_t>(unknown - to.begin())];
   }
   TANDEM_TRY(need(call, to));
+  TANDEM_TRY(same_dtype(call));
   if (made->numel() == call.input(0).numel()) return {};
   return failf(ErrorCode::kInvalidArgument, "makes {} of {}", listed(to), listed(from));
 }
@@ -145,7 +163,8 @@ Result<void> permute(const Call& call) {
     is_taken[dim] = true;
     to.push_back(from[dim]);
   }
-  return need(call, to);
+  TANDEM_TRY(need(call, to));
+  return same_dtype(call);
 }
 
 Result<void> product(const Call& call, std::size_t left, std::size_t right) {
@@ -158,10 +177,16 @@ Result<void> product(const Call& call, std::size_t left, std::size_t right) {
 }
 
 Result<void> mm(const Call& call) {
+  TANDEM_TRY(same_dtype(call));
+  return product(call, 0, 1);
+}
+
+Result<void> scaled_mm(const Call& call) {
   return product(call, 0, 1);
 }
 
 Result<void> addmm(const Call& call) {
+  TANDEM_TRY(same_dtype(call));
   return product(call, 1, 2);
 }
 
@@ -176,7 +201,8 @@ constexpr OpRule kRules[] = {
     {"_c10d_functional.all_reduce.default", same_type},
     {"_c10d_functional.reduce_scatter_tensor.default", functional_reduce_scatter},
     {"_c10d_functional.wait_tensor.default", same_type},
-    {"aten._scaled_mm.default", mm},
+    {"aten._scaled_mm.default", scaled_mm},
+    {"aten._unsafe_view.default", reshape},
     {"aten.addmm.default", addmm},
     {"aten.cat.default", cat},
     {"aten.clone.default", same_type},
@@ -185,6 +211,8 @@ constexpr OpRule kRules[] = {
     {"aten.relu.default", same_type},
     {"aten.reshape.default", reshape},
     {"aten.split.Tensor", split},
+    {"aten.squeeze.dim", same_numel},
+    {"aten.unsqueeze.default", same_numel},
     {"aten.view.default", reshape},
     {"prims.convert_element_type.default", same_shape},
     {"symm_mem.fused_all_gather_matmul.default", check_fused_all_gather},

@@ -29,6 +29,7 @@ constexpr Signature kSignatures[] = {
     {"aten._scaled_dot_product_cudnn_attention.default", "TTTT?BN?B?B?", "scale "},
     {"aten._scaled_dot_product_cudnn_attention_backward.default", "TTTTTTTTT?T?T?IINB", "scale "},
     {"aten._scaled_mm.default", "TTTTT?T?R?B?", ""},
+    {"aten._unsafe_view.default", "TS", ""},
     {"aten.abs.default", "T", ""},
     {"aten.add.Scalar", "TN", "alpha "},
     {"aten.add.Tensor", "OO", "alpha "},

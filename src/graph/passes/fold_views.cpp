@@ -2,13 +2,10 @@
 
 #include "base/try.hpp"
 #include "graph/ir/ops.hpp"
+#include "graph/passes/row_local.hpp"
 
 namespace tandem::graph {
 namespace {
-
-bool is_reshape(const Node& node) {
-  return node.is_call_of(op::kReshape) || node.is_call_of(op::kView);
-}
 
 Node* input_of(const Node& node) {
   return node.arguments()[0].node();
@@ -34,7 +31,7 @@ Result<void> skip(Graph& graph, Node& node, Node& inner, Argument shape_or_order
 Result<void> fold_reshape(Graph& graph, Node& node) {
   Node* const input = input_of(node);
   // As an aten.reshape: of what lies under a view, a view may not be possible.
-  if (is_reshape(*input) && node.is_call_of(op::kReshape)) {
+  if (is_view_op(*input) && !input->is_call_of(op::kClone) && node.is_call_of(op::kReshape)) {
     TANDEM_TRY(skip(graph, node, *input, node.arguments()[1]));
   }
   return input_of(node)->type() == node.type() ? replace(graph, node, *input_of(node)) : Result<void>();
@@ -71,7 +68,7 @@ Result<void> fold_permute(Graph& graph, Node& node) {
 Result<void> fold_views(Graph& graph) {
   for (auto place = graph.nodes().begin(); place != graph.nodes().end();) {
     Node& node = *place++;  // a node that is folded away takes its place with it
-    if (is_reshape(node)) {
+    if (is_view_op(node) && !node.is_call_of(op::kClone)) {
       TANDEM_TRY(fold_reshape(graph, node));
     } else if (node.is_call_of(op::kPermute)) {
       TANDEM_TRY(fold_permute(graph, node));

@@ -44,7 +44,7 @@ class Fusing {
   [[nodiscard]] bool returns_whole() const { return needs_whole_; }
 
   Result<Node*> insert() {
-    needs_whole_ = has_users_left();
+    needs_whole_ = !fusion_.other_readers(*fusion_.gather).empty();
     NodeSpec spec{.kind = NodeKind::kCall,
                   .name = graph_.free_name(fusion_.is_scaled() ? "fused_all_gather_scaled_matmul"
                                                                : "fused_all_gather_matmul"),
@@ -73,23 +73,6 @@ class Fusing {
       spec.named_arguments["beside"] = {std::move(shards)};
     }
     return graph_.insert_before(fusion_.place, std::move(spec));
-  }
-
-  [[nodiscard]] bool has_users_left() const {
-    const auto is_fused = [&](const Node* user) {
-      for (const GatherUse& use : fusion_.uses) {
-        if (use.product.node == user) return true;
-      }
-      return false;
-    };
-    for (const Node* const user : fusion_.gather->users()) {
-      if (is_fused(user)) continue;
-      if (!is_reshape(*user)) return true;
-      for (const Node* const second : user->users()) {
-        if (!is_fused(second)) return true;
-      }
-    }
-    return false;
   }
 
   [[nodiscard]] Argument::List plain_arguments(NodeSpec& spec) const {
@@ -148,17 +131,37 @@ class Fusing {
   Result<void> take_product(Node& fused, std::int64_t item, const GatherUse& use) {
     Node& product = *use.product.node;
     TANDEM_ASSIGN(Node* const made, item_of(graph_, *fusion_.place, fused, item));
-    TANDEM_ASSIGN(Node* const instead, reshaped(graph_, *fusion_.place, *made, type_of(product).shape));
+    TANDEM_ASSIGN(Node * instead, reshaped(graph_, *fusion_.place, *made, type_of(product).shape));
+    if (use.product.addend != nullptr) {
+      TANDEM_ASSIGN(instead, added(product, *instead, *use.product.addend));
+    }
     graph_.replace_uses(product, *instead);
     return erase_unused(graph_, product);
+  }
+
+  Result<Node*> added(Node& product, Node& made, Node& addend) {
+    Node& place = Graph::is_before(product, *fusion_.place) ? *fusion_.place : product;  // behind both
+    return graph_.insert_before(&place, {.kind = NodeKind::kCall,
+                                         .name = graph_.free_name("add"),
+                                         .target = std::string(op::kAdd),
+                                         .arguments = {{&made}, {&addend}},
+                                         .named_arguments = {},
+                                         .type = product.type()});
   }
 
   /// Views of what was gathered come after the fused op, with everything else that uses it.
   Result<void> take_gathered(Node& fused, std::int64_t item, Node& gather) {
     TANDEM_ASSIGN(Node* const made, item_of(graph_, *fusion_.place, fused, item));
     graph_.replace_uses(gather, *made);
-    for (Node* const user : made->users()) {
-      if (Graph::is_before(*user, *fusion_.place)) graph_.move_before(*user, *fusion_.place);
+    std::vector<Node*> open{made};
+    while (!open.empty()) {
+      const Node* const one = open.back();
+      open.pop_back();
+      for (Node* const view : one->users()) {
+        if (!Graph::is_before(*view, *fusion_.place)) continue;
+        graph_.move_before(*view, *fusion_.place);
+        open.push_back(view);
+      }
     }
     return erase_unused(graph_, gather);
   }

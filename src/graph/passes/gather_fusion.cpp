@@ -46,19 +46,6 @@ class Planner {
   }
 
  private:
-  [[nodiscard]] bool is_chosen(const Node& node) const {
-    return std::any_of(fusion_.uses.begin(), fusion_.uses.end(),
-                       [&](const GatherUse& use) { return use.product.node == &node; });
-  }
-
-  [[nodiscard]] bool has_other_users(const Node& gather) const {
-    return std::any_of(gather.users().begin(), gather.users().end(), [&](const Node* user) {
-      if (!is_reshape(*user)) return !is_chosen(*user);
-      return std::any_of(user->users().begin(), user->users().end(),
-                         [&](const Node* second) { return !is_chosen(*second); });
-    });
-  }
-
   /// Gathers that do work of the same captured collective, or bring the scale and are needed elsewhere too.
   void find_beside() {
     const Node& gather = *fusion_.gather;
@@ -68,7 +55,8 @@ class Planner {
       if (found == nullptr || found == &gather) continue;
       Node& other = *found;
       const bool brings_scale = &other == fusion_.scale_gather();
-      if (!(brings_scale ? has_other_users(other) : shares_collective(gather, other))) continue;
+      if (!(brings_scale ? !fusion_.other_readers(other).empty() : shares_collective(gather, other)))
+        continue;
       const Collective one = as_collective(other);
       const bool runs_with =
           one.dim == collective_.dim && one.world == collective_.world && one.group == collective_.group &&
@@ -84,32 +72,20 @@ class Planner {
     return shape;
   }
 
-  void consider_place(Node& node) {
-    if (fusion_.place == nullptr || Graph::is_before(node, *fusion_.place)) fusion_.place = &node;
-  }
-
-  /// Users of what the fused op makes; views of what is gathered are moved behind it.
-  void consider_users_of(const Node& gather) {
-    for (Node* const user : gather.users()) {
-      if (is_chosen(*user)) continue;
-      if (!is_reshape(*user)) {
-        consider_place(*user);
-        continue;
-      }
-      for (Node* const second : user->users()) {
-        if (!is_chosen(*second)) consider_place(*second);
-      }
+  void consider(const std::vector<Node*>& readers) {
+    for (Node* const reader : readers) {
+      if (fusion_.place == nullptr || Graph::is_before(*reader, *fusion_.place)) fusion_.place = reader;
     }
   }
 
   /// Before the first use of anything it makes, but not beyond an op that tandem does not know.
   void place() {
-    consider_users_of(*fusion_.gather);
-    for (Node* const beside : fusion_.beside) consider_users_of(*beside);
+    consider(fusion_.other_readers(*fusion_.gather));
+    for (Node* const beside : fusion_.beside) consider(fusion_.other_readers(*beside));
     for (const GatherUse& use : fusion_.uses) {
-      for (Node* const user : use.product.node->users()) consider_place(*user);
+      consider(use.product.node->users());
     }
-    if (Node* const opaque = opaque_.first_after(*fusion_.gather); opaque != nullptr) consider_place(*opaque);
+    if (Node* const opaque = opaque_.first_after(*fusion_.gather); opaque != nullptr) consider({opaque});
     std::vector<GatherUse> kept;
     std::set<Node*> raised;
     std::vector<Node*> shards{collective_.input};
@@ -172,6 +148,26 @@ class Planner {
 };
 
 }  // namespace
+
+std::vector<Node*> GatherFusion::other_readers(const Node& gather_or_view) const {
+  std::vector<Node*> readers;
+  std::vector<const Node*> open{&gather_or_view};
+  while (!open.empty()) {
+    const Node* const one = open.back();
+    open.pop_back();
+    for (Node* const user : one->users()) {
+      const bool is_use = std::any_of(uses.begin(), uses.end(),
+                                      [&](const GatherUse& use) { return use.product.node == user; });
+      if (is_use) continue;
+      if (is_view_op(*user)) {
+        open.push_back(user);
+      } else {
+        readers.push_back(user);
+      }
+    }
+  }
+  return readers;
+}
 
 GatherPlan plan_gather(Graph& graph, Node& gather, const std::vector<std::string>& gathers,
                        const OpaqueOps& opaque, const FuseOptions& options) {

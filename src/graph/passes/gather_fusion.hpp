@@ -18,6 +18,8 @@ struct GatherFusion {
   std::vector<Node*> raised;    ///< what must be moved to before `place` first, in order
 
   [[nodiscard]] bool is_scaled() const { return uses[0].product.is_scaled(); }
+  /// Who reads what a gather makes, also through views, but `uses`.
+  [[nodiscard]] std::vector<Node*> other_readers(const Node& gather_or_view) const;
   /// Those of which `uses` take the scale, or null.
   [[nodiscard]] Node* scale_gather() const { return uses[0].scale_gather; }
 };

@@ -84,7 +84,7 @@ Ladder gather_ladder(Node& wait, const TensorType& shard, std::int64_t world) {
   ladder.nodes.push_back(cat);
   ladder.result = cat;
   ladder.dim = dim_at(*cat, 1, shard.shape.size());
-  if (!is_erased) return ladder;
+  if (!is_erased) return type_of(*cat).dtype == shard.dtype ? ladder : Ladder();
   ladder.result = only_user(*cat, op::kViewDType);
   if (ladder.result == nullptr || type_of(*ladder.result).dtype != shard.dtype) return {};
   ladder.nodes.push_back(ladder.result);
@@ -95,6 +95,34 @@ Ladder gather_ladder(Node& wait, const TensorType& shard, std::int64_t world) {
 Result<void> erase_all(Graph& graph, const std::vector<Node*>& nodes) {
   for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) TANDEM_TRY(graph.erase(**node));
   return {};
+}
+
+/// A gather of bytes that are viewed as floats afterwards gathers the floats:
+///
+///   %v = view(%a, uint8)
+///   %g = all_gather(%v, ...)       ->   %g = all_gather(%a, ...)
+///   %f = view(%g, e4m3)
+Result<void> gather_without_bytes(Graph& graph, Node& gather) {
+  Node* const bytes = gather.arguments()[0].node();
+  Node* const viewed = only_user(gather, op::kViewDType);
+  if (viewed == nullptr || !bytes->is_call_of(op::kViewDType)) return {};
+  Node* const shard = bytes->arguments()[0].node();
+  const bool has_one_type = type_of(*shard).dtype == type_of(*viewed).dtype &&
+                            type_of(*shard).shape == type_of(*bytes).shape &&
+                            type_of(*viewed).shape == type_of(gather).shape;
+  if (!has_one_type) return {};
+  Argument::List arguments = gather.arguments();
+  arguments[0] = {shard};
+  TANDEM_ASSIGN(Node* const merged, graph.insert_before(&gather, {.kind = NodeKind::kCall,
+                                                                  .name = graph.free_name("all_gather"),
+                                                                  .target = std::string(op::kAllGather),
+                                                                  .arguments = std::move(arguments),
+                                                                  .named_arguments = {},
+                                                                  .type = viewed->type(),
+                                                                  .collectives = gather.collectives()}));
+  graph.replace_uses(*viewed, *merged);
+  TANDEM_TRY(erase_all(graph, {&gather, viewed}));
+  return bytes->users().empty() ? graph.erase(*bytes) : Result<void>();
 }
 
 Result<void> merge_gather(Graph& graph, Node& gather) {
@@ -115,7 +143,8 @@ Result<void> merge_gather(Graph& graph, Node& gather) {
                                     .collectives = {gather.name()}}));
   graph.replace_uses(*ladder.result, *merged);
   TANDEM_TRY(erase_all(graph, ladder.nodes));
-  return erase_all(graph, {&gather, wait});
+  TANDEM_TRY(erase_all(graph, {&gather, wait}));
+  return gather_without_bytes(graph, *merged);
 }
 
 /// From a split along another dim to the cat that a reduce-scatter takes; `result` is what is split.
@@ -137,6 +166,7 @@ Ladder scatter_ladder(Node& cat, std::int64_t world) {
   ladder.dim = dim_at(*split, 2, num_dims);
   const std::int64_t whole = type_of(*ladder.result).shape[static_cast<std::size_t>(ladder.dim)];
   if (whole != integer_at(*split, 1, 0) * world) return {};
+  if (type_of(cat).dtype != type_of(*ladder.result).dtype) return {};
   ladder.nodes.push_back(split);
   ladder.nodes.insert(ladder.nodes.end(), parts.begin(), parts.end());
   ladder.nodes.push_back(&cat);

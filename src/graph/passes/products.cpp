@@ -1,6 +1,7 @@
 #include "graph/passes/products.hpp"
 
 #include <tandem/base/dtype.hpp>
+#include <utility>
 
 #include "graph/ir/ops.hpp"
 
@@ -20,8 +21,13 @@ bool is_one(const Argument& argument) {
 Product as_addmm(Node& node) {
   Product product{.node = &node, .a = node_at(node, 1), .b = node_at(node, 2), .bias = node_at(node, 0)};
   for (const auto& [name, factor] : node.named_arguments()) product.has_factors |= !is_one(factor);
-  const auto& bias = type_of(*product.bias).shape;
-  product.has_factors |= bias.size() != 1 || bias[0] != type_of(node).shape[1];
+  const auto& added = type_of(*product.bias).shape;
+  const auto& made = type_of(node).shape;
+  if (added == made) {
+    std::swap(product.bias, product.addend);
+  } else {
+    product.has_factors |= added.size() != 1 || added[0] != made[1];
+  }
   return product;
 }
 

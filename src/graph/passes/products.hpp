@@ -12,13 +12,14 @@ struct Product {
   Node* node = nullptr;
   Node* a = nullptr;
   Node* b = nullptr;
-  Node* bias = nullptr;     ///< or null
+  Node* bias = nullptr;     ///< a row; or null
+  Node* addend = nullptr;   ///< of the result's shape; or null
   Node* a_scale = nullptr;  ///< null: not scaled
   Node* b_scale = nullptr;
   Node* result_scale = nullptr;  ///< or null
   Argument out_dtype = {};       ///< of a scaled one
   bool fast_accum = false;
-  bool has_factors = false;  ///< addmm's alpha and beta are not 1, or its bias is no row
+  bool has_factors = false;  ///< of addmm: alpha and beta are not 1, or it adds neither row nor matrix
 
   [[nodiscard]] bool is_scaled() const { return a_scale != nullptr; }
   /// All but a and its scale.

@@ -64,13 +64,10 @@ class Restoring {
     return contiguous_type(std::move(shape), shard.dtype);
   }
 
-  /// The collective has its captured name again, where that is free.
   Result<Node*> waited(std::string_view target, std::string_view name, Argument::List arguments,
                        TensorType type) {
-    const auto& names = node_.collectives();
-    TANDEM_ASSIGN(Node* const started, insert(target, names.size() == 1 ? *names.begin() : std::string(name),
-                                              std::move(arguments), tensor(type)));
-    return insert(op::kWait, "wait_tensor", {{started}}, tensor(std::move(type)));
+    TANDEM_ASSIGN(started_, insert(target, name, std::move(arguments), tensor(type)));
+    return insert(op::kWait, "wait_tensor", {{started_}}, tensor(std::move(type)));
   }
 
   Result<std::vector<Node*>> parts_of(Node& whole, std::int64_t piece, std::size_t dim) {
@@ -112,14 +109,19 @@ class Restoring {
                   tensor(contiguous_type(std::move(shape), type_of(*parts[0]).dtype)));
   }
 
+  /// The collective has its captured name again, where that is free.
   Result<void> finish(Node& instead) {
+    const auto names = node_.collectives();
     graph_.replace_uses(node_, instead);
-    return graph_.erase(node_);
+    TANDEM_TRY(graph_.erase(node_));
+    const bool has_one_name = names.size() == 1 && graph_.find(*names.begin()) == nullptr;
+    return has_one_name ? graph_.rename(*started_, *names.begin()) : Result<void>();
   }
 
   Graph& graph_;
   Node& node_;
   Collective collective_;
+  Node* started_ = nullptr;
 };
 
 }  // namespace

@@ -45,13 +45,16 @@ bool is_cast_op(const Node& node) {
   return std::find(kCastOps.begin(), kCastOps.end(), node.target()) != kCastOps.end();
 }
 
-bool is_reshape(const Node& node) {
-  return node.is_call_of(op::kReshape) || node.is_call_of(op::kView);
+bool is_view_op(const Node& node) {
+  constexpr std::array kViews = {op::kReshape, op::kView,      op::kUnsafeView,
+                                 op::kSqueeze, op::kUnsqueeze, op::kClone};
+  return node.kind() == NodeKind::kCall &&
+         std::find(kViews.begin(), kViews.end(), node.target()) != kViews.end();
 }
 
-bool keeps_rows(const Node& reshape) {
-  const auto& from = type_of(*reshape.arguments()[0].node()).shape;
-  const auto& to = type_of(reshape).shape;
+bool keeps_rows(const Node& view) {
+  const auto& from = type_of(*view.arguments()[0].node()).shape;
+  const auto& to = type_of(view).shape;
   return !from.empty() && !to.empty() && from.back() == to.back();
 }
 
@@ -63,7 +66,7 @@ RowLocal::RowLocal(Node& gather, std::size_t gather_dim)
     open.erase(open.begin());
     if (node != &gather && !follows(*node)) continue;
     nodes_.push_back(node);
-    is_view_[node] = node == &gather || (is_reshape(*node) && is_view(*node->arguments()[0].node()));
+    is_view_[node] = node == &gather || (is_view_op(*node) && is_view(*node->arguments()[0].node()));
     for (Node* const user : node->users()) {
       if (user->kind() == NodeKind::kCall) open.insert(user);
     }
@@ -72,7 +75,7 @@ RowLocal::RowLocal(Node& gather, std::size_t gather_dim)
 
 /// All inputs that come before it and belong to the set are in it already.
 bool RowLocal::follows(const Node& node) const {
-  if (is_reshape(node)) return keeps_rows(node);
+  if (is_view_op(node)) return keeps_rows(node);
   if (is_row_maximum(node)) return has_whole_rows_;
   return is_element_wise(node);
 }

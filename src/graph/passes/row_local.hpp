@@ -42,8 +42,9 @@ class RowLocal {
 
 /// One of the element-wise ops that casts are made of.
 [[nodiscard]] bool is_cast_op(const Node& node);
-/// Whether a reshape keeps the last dim, and so each row.
-[[nodiscard]] bool keeps_rows(const Node& reshape);
-[[nodiscard]] bool is_reshape(const Node& node);
+/// Whether a node has the elements of its input, in their order: reshapes, and copies.
+[[nodiscard]] bool is_view_op(const Node& node);
+/// Whether such a one keeps the last dim, and so each row.
+[[nodiscard]] bool keeps_rows(const Node& view);
 
 }  // namespace tandem::graph

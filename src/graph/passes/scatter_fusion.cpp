@@ -101,7 +101,7 @@ class Planner {
     Node* below = &node;
     for (;;) {
       for (const Node* const other : below->users()) fusion_.returns_product |= other != user;
-      if (!is_reshape(*below)) return below;
+      if (!is_view_op(*below)) return below;
       if (!keeps_rows(*below)) {
         refuse(Reason::kReshape, below);
         return nullptr;
@@ -118,7 +118,7 @@ class Planner {
       Node* node = open.back();
       open.pop_back();
       const bool is_top = node == &sum;
-      while (!is_top && is_reshape(*node) && keeps_rows(*node) && is_used_once(*node)) {
+      while (!is_top && is_view_op(*node) && keeps_rows(*node) && is_used_once(*node)) {
         node = node->arguments()[0].node();
       }
       if (!is_top && !is_used_once(*node)) {
@@ -127,7 +127,8 @@ class Planner {
         open.push_back(node->arguments()[1].node());  // the first operand comes off the stack first
         open.push_back(node->arguments()[0].node());
       } else {
-        add_term(*node);
+        Node* const addend = add_term(*node);
+        if (addend != nullptr) open.push_back(addend);
       }
     }
   }
@@ -149,13 +150,26 @@ class Planner {
     return left != nullptr && right != nullptr && type_of(*left).dtype != type_of(*right).dtype;
   }
 
-  void add_term(Node& node) {
+  /// Returns what an addmm adds, if that is of the sum too.
+  Node* add_term(Node& node) {
     auto product = as_product(node);
     if (!product) product = as_scaled_afterwards(node);
-    if (product && product->has_factors) return refuse(Reason::kFactors, &node);
-    if (product) return fusion_.terms.push_back(*std::move(product));
+    if (!product) {
+      refuse_term(node);
+      return nullptr;
+    }
+    if (product->has_factors) {
+      refuse(Reason::kFactors, &node);
+      return nullptr;
+    }
+    Node* const addend = product->addend;
+    fusion_.terms.push_back(*std::move(product));
+    return addend;
+  }
+
+  void refuse_term(const Node& node) {
     if (node.kind() == NodeKind::kPlaceholder) return refuse(Reason::kNoProducer, &node);
-    if (is_reshape(node)) return refuse(Reason::kReshape, &node);
+    if (is_view_op(node)) return refuse(Reason::kReshape, &node);
     if (node.is_call_of(op::kAdd) && has_two_types(node)) return refuse(Reason::kMixedTypes, &node);
     const Node* const from = node.arguments().empty() ? nullptr : node.arguments()[0].node();
     const bool is_taken =

@@ -40,7 +40,7 @@ Result<void> ShardValues::make(Node& node) {
     Node* const input = argument.node();
     if (input != nullptr && local_.contains(*input)) argument.value = known(*input);
   }
-  if (is_reshape(node)) {
+  if (is_view_op(node)) {
     made_[&node] = arguments[0].node();  // rows keep their order
     return {};
   }

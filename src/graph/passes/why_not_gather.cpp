@@ -69,9 +69,9 @@ class Search {
     way.node = &user;
     if (user.is_call_of(op::kMax)) {
       way.has_maximum = true;
-    } else if (user.is_call_of(op::kPermute)) {
+    } else if (user.is_call_of(op::kPermute) && moves_last_dim(user)) {
       way.is_transposed = !way.is_transposed;
-    } else if (is_reshape(user)) {
+    } else if (is_view_op(user)) {
       if (!keeps_rows(user) && way.reshape == nullptr) way.reshape = &user;
     } else if (!is_cast(user) && way.between == nullptr) {
       way.between = &user;
@@ -80,8 +80,13 @@ class Search {
   }
 
   static bool is_cast(const Node& user) {
-    return is_cast_op(user) || user.is_call_of("aten.amax.default") || user.is_call_of(op::kClone) ||
-           user.is_call_of(op::kGetItem);
+    return is_cast_op(user) || user.is_call_of("aten.amax.default") || user.is_call_of(op::kGetItem);
+  }
+
+  static bool moves_last_dim(const Node& permute) {
+    const Argument::List& order = *permute.arguments()[1].list();
+    const auto num_dims = static_cast<std::int64_t>(order.size());
+    return !order.empty() && order.back().integer() != num_dims - 1 && order.back().integer() != -1;
   }
 
   Reason judge(const Way& way, const Product& product) {
