@@ -10,9 +10,8 @@ namespace tandem::coll {
 namespace {
 
 bool is_summable(DType dtype, const Device& device) {
-  const bool is_f8 = dtype == DType::kF8E4M3 || dtype == DType::kF8E5M2;
   return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16 ||
-         (is_f8 && device.id().kind == DeviceKind::kCpu);
+         (is_f8(dtype) && device.id().kind == DeviceKind::kCpu);
 }
 
 Result<void> check_contiguous(const char* op, const char* name, const TensorView& view) {

@@ -49,8 +49,8 @@ struct ScatterSteps {
   Stream& stream;
   const ScatterMemory& memory;
   const TensorView& out;
-  const std::optional<TensorView>& bias;     ///< added to the sum over ranks, rounded together with it
-  const std::optional<TensorView>& product;  ///< receives this rank's own sum
+  std::optional<TensorView> bias;     ///< added to the sum over ranks, rounded together with it
+  std::optional<TensorView> product;  ///< receives this rank's own sum
   MultiplyPart multiply;
   trace::EnqueueTrace* trace;
 };

@@ -12,10 +12,6 @@ namespace {
 
 constexpr std::string_view kWho = "scaled_matmul";
 
-bool is_f8(DType dtype) {
-  return dtype == DType::kF8E4M3 || dtype == DType::kF8E5M2;
-}
-
 bool is_left_out(const TensorView& scale) {
   return scale.data == nullptr && scale.dim() == 0;
 }
