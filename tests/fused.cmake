@@ -7,7 +7,7 @@ foreach(part IN ITEMS all_gather_matmul matmul_reduce_scatter all_gather_scaled_
   tandem_test(conformance fused_${part} SOURCES conformance/fused_${part}_test.cpp DEPENDS fused backend
               LIBRARIES test_fused_harness GTest::gtest_main)
 endforeach()
-foreach(part IN ITEMS arguments mismatch)
+foreach(part IN ITEMS arguments scaled_arguments mismatch)
   tandem_test(error fused_${part} SOURCES error/fused_${part}_test.cpp DEPENDS fused backend
               LIBRARIES test_fused_harness GTest::gtest_main)
 endforeach()
