@@ -68,7 +68,7 @@ class GatherArguments {
             .beside_gathered = beside_gathered_};
   }
 
-  std::vector<Change<Args>> wrong() {
+  std::vector<Change<Args>> wrong_inputs() {
     return {
         {"need a matrix", [&](Args& args) { args.a = b_scale_.view().select(0, 0); }},
         {"a is f32, need f8e4m3 or f8e5m2", [](Args& args) { args.a.dtype = DType::kF32; }},
@@ -103,6 +103,11 @@ class GatherArguments {
          [&](Args&) {
            b_scales_[0].sizes = {5, 1};
          }},
+    };
+  }
+
+  std::vector<Change<Args>> wrong_outputs() {
+    return {
         {"out[0] is i32", [&](Args&) { outs_[0].dtype = DType::kI32; }},
         {"out[0] of sizes [4, 6, 5] has strides [30, 5, 1], need [5, 20, 1]",
          [&](Args&) {
@@ -176,7 +181,7 @@ class ScatterArguments {
             .product = product_.view()};
   }
 
-  std::vector<Change<Args>> wrong() {
+  std::vector<Change<Args>> wrong_inputs() {
     return {
         {"0 a's", [](Args& args) { args.a = {}; }},
         {"a[1] has sizes [4, 5, 8], need those of a[0] but the last: [4, 6, 8]",
@@ -198,6 +203,11 @@ class ScatterArguments {
         {"result_scale[0] is f32 [1, 5]", [&](Args&) { result_scales_[0] = columns_.view(); }},
         {"reduce_op must be sum or avg", [](Args& args) { args.reduce_op = static_cast<coll::ReduceOp>(7); }},
         {"partials is f16, need bf16 as out or f32", [](Args& args) { args.partials = DType::kF16; }},
+    };
+  }
+
+  std::vector<Change<Args>> wrong_outputs() {
+    return {
         {"out is i32", [](Args& args) { args.out.dtype = DType::kI32; }},
         {"out has sizes [4, 6, 8], need [4, 6, 5]", [&](Args& args) { args.out = plain_.view(); }},
         {"product is f32, need bf16 as out", [](Args& args) { args.product->dtype = DType::kF32; }},
@@ -228,12 +238,14 @@ void expect_refusals(const JobCase& job) {
   Complaints complaints;
   test::on_ranks(job, test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
     Arguments arguments(rank.device);
-    for (const auto& change : arguments.wrong()) {
-      auto args = arguments.good();
-      change.make(args);
-      expect_error(plan(args, rank.group, rank.stream), change.code, change.text, complaints);
-      if (can_run(args, rank.group, rank.stream)) complaints.add("can_run says yes: " + change.text);
-      expect_error(run(args, rank), change.code, change.text, complaints);
+    for (const auto& changes : {arguments.wrong_inputs(), arguments.wrong_outputs()}) {
+      for (const auto& change : changes) {
+        auto args = arguments.good();
+        change.make(args);
+        expect_error(plan(args, rank.group, rank.stream), change.code, change.text, complaints);
+        if (can_run(args, rank.group, rank.stream)) complaints.add("can_run says yes: " + change.text);
+        expect_error(run(args, rank), change.code, change.text, complaints);
+      }
     }
     // The group is as good as before.
     if (const auto ran = run(arguments.good(), rank); !ran) return tl::unexpected(ran.error());
