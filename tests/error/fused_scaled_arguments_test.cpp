@@ -262,6 +262,44 @@ TEST(FusedScaledArguments, scaled_matmul_reduce_scatter_refuses) {
   expect_refusals<ScatterArguments>(test::cpu_cases({1}).front());
 }
 
+TEST(FusedScaledArguments, the_shape_of_a_scale_tells_its_mode) {
+  struct Shapes {
+    Dims a;
+    int dim;
+    std::int64_t size;
+    Dims scale;
+    ScaleMode mode;
+  };
+  const std::vector<Shapes> all = {
+      {{4, 8}, 0, 8, {1}, ScaleMode::kTensorwise},
+      {{4, 8}, 0, 8, {4, 1}, ScaleMode::kRowwiseSharded},
+      {{4, 8}, 0, 8, {8, 1}, ScaleMode::kRowwiseReplicated},
+      // One row with a scale of its own: sharded is the safe reading.
+      {{1, 8}, 0, 2, {1, 1}, ScaleMode::kRowwiseSharded},
+      {{1, 8}, 0, 2, {1}, ScaleMode::kTensorwise},
+      {{1, 1, 8}, 1, 2, {1, 1}, ScaleMode::kTensorwise},
+      {{2, 3, 8}, 1, 6, {2, 3, 1}, ScaleMode::kRowwiseSharded},
+      {{2, 3, 8}, 1, 6, {2, 6, 1}, ScaleMode::kRowwiseReplicated},
+      {{2, 3, 8}, 1, 6, {6, 1}, ScaleMode::kRowwiseSharded},
+      {{2, 3, 8}, 1, 6, {12, 1}, ScaleMode::kRowwiseReplicated},
+      {{2, 0, 8}, 1, 1, {0, 1}, ScaleMode::kRowwiseSharded},
+      {{4, 3}, 1, 6, {4, 1}, ScaleMode::kRowwiseSharded},
+      {{4, 3}, 1, 6, {4, 2}, ScaleMode::kRowwiseReplicated},
+  };
+  float scale = 1;
+  for (const Shapes& shapes : all) {
+    AllGatherScaledMatmulArgs args;
+    args.a = TensorView::contiguous(&scale, shapes.a, DType::kF8E4M3);
+    args.a_scale = TensorView::contiguous(&scale, shapes.scale, DType::kF32);
+    args.gather_dim = shapes.dim;
+    args.gather_size = shapes.size;
+    const auto mode = detect_scale_mode(args, 2);
+    ASSERT_TRUE(mode) << mode.error().to_string();
+    EXPECT_EQ(to_string(*mode), to_string(shapes.mode))
+        << to_string(shapes.scale) << " for " << to_string(shapes.a) << " dim " << shapes.dim;
+  }
+}
+
 /// What one of two ranks calls.
 struct Call {
   ScaleMode mode = ScaleMode::kTensorwise;
