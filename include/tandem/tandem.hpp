@@ -9,7 +9,10 @@
 #include <tandem/bootstrap/thread_ranks.hpp>
 #include <tandem/coll/collectives.hpp>
 #include <tandem/fused/all_gather_matmul.hpp>
+#include <tandem/fused/all_gather_scaled_matmul.hpp>
 #include <tandem/fused/layout.hpp>
 #include <tandem/fused/matmul_reduce_scatter.hpp>
+#include <tandem/fused/scaled_matmul_reduce_scatter.hpp>
 #include <tandem/gemm/mm.hpp>
+#include <tandem/gemm/scaled_mm.hpp>
 #include <tandem/symm/symmetric_memory.hpp>

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tandem/base/error.hpp>
+#include <tandem/base/support.hpp>
+#include <tandem/base/tensor.hpp>
+#include <tandem/device/device.hpp>
+#include <tandem/device/stream.hpp>
+
+namespace tandem::gemm {
+
+/// out = (sum_k a * b * a_scale(row) * b_scale(column) + bias) * result_scale (+ addend), rounded once.
+/// Shapes:  N-D as it stands: no reshape before or after. Any strides, for all of them; out's elements do not
+///          share memory.
+/// Types:   a and b f8e4m3 or f8e5m2, in any combination, or f32, bf16 or f16, equal. f32 sums in ascending
+///          k; f8 results saturate. A scale that is left out is 1.
+struct ScaledMmArgs {
+  TensorView a = {};                            ///< [..., k]
+  TensorView b = {};                            ///< [k, n]
+  TensorView a_scale = {};                      ///< f32: one element, or a's sizes with 1 last
+  TensorView b_scale = {};                      ///< f32: one element, or [1, n]
+  TensorView out = {};                          ///< [..., n], f32, bf16, f16 or f8
+  std::optional<TensorView> bias = {};          ///< [n], any of the types that out may have
+  std::optional<TensorView> result_scale = {};  ///< f32, one element
+  bool fast_accum = false;                      ///< allows less exact sums; the CPU has none
+  std::optional<TensorView> addend = {};        ///< f32, out's sizes; may be out itself
+};
+
+/// What a scaled product asks of an implementation.
+struct ScaledProblem {
+  std::int64_t m = 0;  ///< rows: the product of a's sizes but the last
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  DType a = DType::kF8E4M3;
+  DType b = DType::kF8E4M3;
+  DType out = DType::kBF16;
+  friend bool operator==(const ScaledProblem&, const ScaledProblem&) = default;
+};
+
+/// "scaled_mm 512x1024x2048 f8e4m3 * f8e4m3 -> bf16".
+[[nodiscard]] std::string to_string(const ScaledProblem& problem);
+
+/// The problem of these arguments. Errors: kInvalidArgument with the values when they do not fit together.
+[[nodiscard]] Result<ScaledProblem> problem_of(const ScaledMmArgs& args);
+
+/// Whether this device has an implementation, and if not, each one's reason. So far only CPUs have.
+[[nodiscard]] Support can_run(const ScaledProblem& problem, const Device& device);
+
+/// Enqueues.
+/// Order:   out is ready for later work on `stream`. No allocation on the repeat path.
+/// Errors:  kInvalidArgument with the values; kUnsupported, as can_run() has it.
+/// Source:  docs/design/gemm.md
+[[nodiscard]] Result<void> scaled_matmul(const ScaledMmArgs& args, Stream& stream);
+
+}  // namespace tandem::gemm
