@@ -12,6 +12,7 @@ enum ExitCode : int {
   kOk = 0,
   kFailed = 1,        ///< wrong result or failed run
   kBadInput = 2,      ///< bad arguments or files; nothing ran
+  kStrict = 3,        ///< what --strict demands does not hold
   kNotSupported = 4,  ///< correct, but not possible here or not built yet
   kInterrupted = 128  ///< plus the signal's number
 };

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
 #include <tandem/graph/dot.hpp>
+#include <tandem/graph/fuse.hpp>
 #include <tandem/graph/json.hpp>
 #include <tandem/graph/passes.hpp>
 #include <tandem/graph/text.hpp>
@@ -22,6 +24,13 @@ std::span<const graph::Pass> passes_up_to(std::string_view name) {
   return passes.first(static_cast<std::size_t>(found - passes.begin()) + 1);
 }
 
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) bad_input(fmt::format("{}: cannot be written", path));
+}
+
 class GraphCommand : public Command {
  public:
   void define(CLI::App& app) override;
@@ -31,35 +40,56 @@ class GraphCommand : public Command {
   }
 
  private:
+  void define_show(CLI::App& app);
+  void define_fuse(CLI::App& app);
   [[nodiscard]] int show() const;
+  [[nodiscard]] int fuse() const;
 
-  CLI::App* show_app_ = nullptr;
+  const CLI::App* fuse_app_ = nullptr;
+  const CLI::App* run_app_ = nullptr;
   GraphRun run_;
   std::string file_;
   std::string form_ = "text";
   std::string after_;
+  graph::FuseOptions options_;
+  std::string report_file_;
+  std::string out_file_;
 };
 
 void GraphCommand::define(CLI::App& app) {
   app.require_subcommand(1);
-  show_app_ = app.add_subcommand("show", "A captured program, checked, in another form");
-  CLI::App& show = *show_app_;
-  show.add_option("file", file_, "the program: JSON as captured, or the text form")->required();
-  show.add_option("--form", form_, "text, json or dot (for Graphviz)")
+  define_show(*app.add_subcommand("show", "A captured program, checked, in another form"));
+  define_fuse(*app.add_subcommand(
+      "fuse", "Put fused ops into a captured program, and say what became of each collective"));
+  CLI::App* const run = app.add_subcommand("run", "A captured program and its rewritten form, on CPU ranks");
+  run_.define(*run);
+  run_app_ = run;
+}
+
+void GraphCommand::define_show(CLI::App& app) {
+  app.add_option("file", file_, "the program: JSON as captured, or the text form")->required();
+  app.add_option("--form", form_, "text, json or dot (for Graphviz)")
       ->check(CLI::IsMember({"text", "json", "dot"}))
       ->capture_default_str();
   std::vector<std::string> passes;
   for (const graph::Pass& pass : graph::all_passes()) passes.emplace_back(pass.name);
-  show.add_option("--after", after_, "show what it is after this pass, and those before it")
+  app.add_option("--after", after_, "show what it is after this pass, and those before it")
       ->check(CLI::IsMember(passes));
-  run_.define(*app.add_subcommand("run", "A captured program and its rewritten form, executed on CPU ranks"));
-  app.add_subcommand("fuse", "not built yet")->allow_extras()->final_callback([] {
-    not_supported("graph fuse is not built yet: graph show and graph run are");
-  });
+}
+
+void GraphCommand::define_fuse(CLI::App& app) {
+  fuse_app_ = &app;
+  app.add_option("file", file_, "the program: JSON as captured, or the text form")->required();
+  app.add_flag("--strict", options_.strict, "exit code 3 when a legal pair is left, or nothing is fused");
+  app.add_flag("--cost", options_.cost, "leave what the cost model expects to lose");
+  app.add_option("--json", report_file_, "write the report to this file");
+  app.add_option("--out", out_file_,
+                 "write the rewritten program to this file, in the schema of captured ones");
 }
 
 int GraphCommand::launch(const Invocation& invocation) {
-  return show_app_->parsed() ? show() : run_.launch(invocation);
+  if (run_app_->parsed()) return run_.launch(invocation);
+  return fuse_app_->parsed() ? fuse() : show();
 }
 
 int GraphCommand::show() const {
@@ -70,6 +100,20 @@ int GraphCommand::show() const {
                                              : graph::to_dot(program);
   std::fwrite(text.data(), 1, text.size(), stdout);
   return kOk;
+}
+
+int GraphCommand::fuse() const {
+  graph::Graph program = read_graph(file_);
+  graph::FuseOptions options = options_;
+  options.strict = false;  // the report is printed and written all the same
+  const graph::FuseReport report = take(graph::fuse(program, options));
+  if (!report_file_.empty()) write_file(report_file_, graph::to_json(report));
+  if (!out_file_.empty()) write_file(out_file_, graph::export_json(program));
+  fmt::print("{}", graph::to_table(report));
+  const auto text = graph::complaint(report);
+  if (!options_.strict || !text) return kOk;
+  fmt::print(stderr, "tandem: {}\n", *text);
+  return kStrict;
 }
 
 }  // namespace

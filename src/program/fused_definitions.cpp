@@ -1,7 +1,7 @@
 #include "base/try.hpp"
+#include "graph/ir/ops.hpp"
 #include "program/collectives.hpp"
 #include "program/fused_nodes.hpp"
-#include "program/fused_targets.hpp"
 
 namespace tandem::program {
 namespace {
@@ -52,7 +52,8 @@ Result<Values> define_scatter(const Call& call) {
 }  // namespace
 
 Result<Values> define_fused(const Call& call) {
-  return call.node().target() == kFusedAllGatherMatmul ? define_gather(call) : define_scatter(call);
+  return call.node().target() == graph::op::kFusedAllGatherMatmul ? define_gather(call)
+                                                                  : define_scatter(call);
 }
 
 }  // namespace tandem::program

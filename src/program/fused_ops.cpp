@@ -3,8 +3,8 @@
 #include <tandem/fused/matmul_reduce_scatter.hpp>
 
 #include "base/try.hpp"
+#include "graph/ir/ops.hpp"
 #include "program/fused_nodes.hpp"
-#include "program/fused_targets.hpp"
 #include "program/ops.hpp"
 
 namespace tandem::program {
@@ -119,8 +119,8 @@ Result<Values> matmul_reduce_scatter(const Call& call) {
 }
 
 constexpr Op kOps[] = {
-    {kFusedAllGatherMatmul, all_gather_matmul},
-    {kFusedMatmulReduceScatter, matmul_reduce_scatter},
+    {graph::op::kFusedAllGatherMatmul, all_gather_matmul},
+    {graph::op::kFusedMatmulReduceScatter, matmul_reduce_scatter},
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <list>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <tandem/base/dtype.hpp>
@@ -88,6 +89,9 @@ class Node {
   [[nodiscard]] const std::vector<Node*>& users() const { return users_; }
   /// Nodes among the arguments, each once, in order of appearance.
   [[nodiscard]] std::vector<Node*> inputs() const;
+  /// Names that collectives had in the captured program whose work this node does, in alphabetical order.
+  /// Passes keep them; files do not.
+  [[nodiscard]] const std::set<std::string>& collectives() const { return collectives_; }
 
  private:
   friend class Graph;
@@ -99,7 +103,9 @@ class Node {
   NamedArguments named_arguments_;
   NodeType type_;
   std::vector<Node*> users_;
+  std::set<std::string> collectives_;
   std::list<Node>::iterator place_;
+  std::uint64_t order_ = 0;  ///< ascending along the graph
 };
 
 /// A node as add() and insert_before() take it.
@@ -110,6 +116,7 @@ struct NodeSpec {
   Argument::List arguments;
   NamedArguments named_arguments;
   NodeType type;
+  std::set<std::string> collectives;
 };
 
 /// What a file says beside its nodes.
@@ -140,6 +147,8 @@ class Graph {
   [[nodiscard]] Result<Node*> add(NodeSpec spec) { return insert_before(nullptr, std::move(spec)); }
   /// Before `place`; null: at the end.
   [[nodiscard]] Result<Node*> insert_before(Node* place, NodeSpec spec);
+  /// Whether `a` runs before `b`.
+  [[nodiscard]] static bool is_before(const Node& a, const Node& b) { return a.order_ < b.order_; }
   /// "name", or the first of "name_1", "name_2", ... that is free.
   [[nodiscard]] std::string free_name(std::string_view name) const;
 
@@ -147,6 +156,7 @@ class Graph {
   void replace_uses(Node& from, Node& to);
   /// Gives a node other arguments.
   void set_arguments(Node& node, Argument::List arguments, NamedArguments named_arguments);
+  void add_collectives(Node& node, const std::set<std::string>& names);
   /// Its place in the order becomes the one just before `place`.
   void move_before(Node& node, Node& place);
   /// Errors: kInvalidArgument for a node that has users.
@@ -155,6 +165,7 @@ class Graph {
  private:
   void add_uses(Node& node);
   void drop_uses(Node& node);
+  void set_order(Node& node);
 
   std::list<Node> nodes_;
   std::map<std::string, Node*, std::less<>> by_name_;

@@ -3,6 +3,7 @@
 #include <functional>
 #include <span>
 #include <string_view>
+#include <tandem/graph/fuse.hpp>
 #include <tandem/graph/graph.hpp>
 
 namespace tandem::graph {
@@ -10,7 +11,7 @@ namespace tandem::graph {
 /// A rewriting of a graph that leaves what it computes as it was.
 struct Pass {
   std::string_view name;  ///< "merge-collectives"
-  Result<void> (*run)(Graph& graph);
+  Result<void> (*run)(Graph& graph, const FuseOptions& options);
 };
 
 /// All passes, in the order in which they run.
@@ -20,7 +21,8 @@ struct Pass {
 /// Errors: the pass's, and verify()'s with the pass's name, which is a bug of that pass (kInternal).
 [[nodiscard]] Result<void> run_passes(
     Graph& graph, std::span<const Pass> passes,
-    const std::function<void(const Pass& pass, const Graph& graph)>& after = {});
+    const std::function<void(const Pass& pass, const Graph& graph)>& after = {},
+    const FuseOptions& options = {});
 
 /// A collective along dim 0, and the split and cat with which PyTorch moves another dim there and back,
 /// become one node that names the dim:
@@ -49,5 +51,32 @@ struct Pass {
 ///   %t = aten.permute.default(%b, [1, 2, 0])
 ///   %u = aten.permute.default(%t, [0, 2, 1])
 [[nodiscard]] Result<void> fold_views(Graph& graph);
+
+/// Casts that need one row at a time, and their scales, move to before the gather, where a product could then run
+/// while it does: fewer bytes, or, if the wide value is needed too, the narrow one beside it.
+///
+///   %g = tandem.all_gather.default(%a, 0, 2, "0")              %n = prims.convert_element_type.default(%a, <e4m3>)
+///   %c = prims.convert_element_type.default(%g, <e4m3>)   ->   %g = tandem.all_gather.default(%n, 0, 2, "0")
+///   %p = aten._scaled_mm.default(%c, %b, ...)                  %p = aten._scaled_mm.default(%g, %b, ...)
+[[nodiscard]] Result<void> narrow_gathers(Graph& graph);
+
+/// A gather and the products that take it as left operand become one op; so do gathers of its scale, and of wider
+/// values for others, that run in the same schedule:
+///
+///   %g = tandem.all_gather.default(%a, 0, 2, "0")      %f = symm_mem.fused_all_gather_matmul.default(
+///   %p = aten.mm.default(%g, %b)                  ->          %a, [%b, %c], 0, "0", return_A=false)
+///   %q = aten.mm.default(%g, %c)                       %p, %q = %f[1], %f[2]
+[[nodiscard]] Result<void> fuse_gathers(Graph& graph, const FuseOptions& options);
+
+/// A product, or a sum of products, and the scatter of it become one op:
+///
+///   %p = aten.mm.default(%a, %b)
+///   %q = aten.mm.default(%c, %d)                               %r = symm_mem.fused_matmul_reduce_scatter.default(
+///   %s = aten.add.Tensor(%p, %q)                          ->          [%a, %c], [%b, %d], "sum", 0, "0")
+///   %r = tandem.reduce_scatter.default(%s, "sum", 0, 2, "0")
+[[nodiscard]] Result<void> fuse_scatters(Graph& graph, const FuseOptions& options);
+
+/// merge_collectives() backwards, for what was not fused: PyTorch's ops again.
+[[nodiscard]] Result<void> restore_collectives(Graph& graph);
 
 }  // namespace tandem::graph

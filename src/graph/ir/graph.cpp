@@ -124,9 +124,24 @@ Result<Node*> Graph::insert_before(Node* place, NodeSpec spec) {
   node.arguments_ = std::move(spec.arguments);
   node.named_arguments_ = std::move(spec.named_arguments);
   node.type_ = std::move(spec.type);
+  node.collectives_ = std::move(spec.collectives);
+  set_order(node);
   by_name_.emplace(node.name_, &node);
   add_uses(node);
   return &node;
+}
+
+/// Between its neighbours'. Where no number is left there, all nodes get another one: that takes some 30
+/// insertions at one place.
+void Graph::set_order(Node& node) {
+  constexpr std::uint64_t kGap = std::uint64_t{1} << 32;
+  const std::uint64_t before = node.place_ == nodes_.begin() ? 0 : std::prev(node.place_)->order_;
+  const auto next = std::next(node.place_);
+  const std::uint64_t after = next == nodes_.end() ? before + 2 * kGap : next->order_;
+  node.order_ = before + (after - before) / 2;
+  if (node.order_ > before) return;
+  std::uint64_t order = 0;
+  for (Node& each : nodes_) each.order_ = order += kGap;
 }
 
 void Graph::add_uses(Node& node) {
@@ -155,8 +170,14 @@ void Graph::set_arguments(Node& node, Argument::List arguments, NamedArguments n
   add_uses(node);
 }
 
+void Graph::add_collectives(Node& node, const std::set<std::string>& names) {
+  node.collectives_.insert(names.begin(), names.end());
+}
+
 void Graph::move_before(Node& node, Node& place) {
-  if (&node != &place) nodes_.splice(place.place_, nodes_, node.place_);
+  if (&node == &place) return;
+  nodes_.splice(place.place_, nodes_, node.place_);
+  set_order(node);
 }
 
 Result<void> Graph::erase(Node& node) {

@@ -14,6 +14,19 @@ inline constexpr std::string_view kReshape = "aten.reshape.default";
 inline constexpr std::string_view kView = "aten.view.default";
 inline constexpr std::string_view kPermute = "aten.permute.default";
 
+inline constexpr std::string_view kClone = "aten.clone.default";
+inline constexpr std::string_view kFull = "aten.full.default";
+inline constexpr std::string_view kConvert = "prims.convert_element_type.default";
+inline constexpr std::string_view kAdd = "aten.add.Tensor";
+inline constexpr std::string_view kMul = "aten.mul.Tensor";
+inline constexpr std::string_view kMm = "aten.mm.default";
+inline constexpr std::string_view kAddmm = "aten.addmm.default";
+inline constexpr std::string_view kScaledMm = "aten._scaled_mm.default";
+
+/// (op, its arguments...): runs a random op with a state of its own.
+inline constexpr std::string_view kWithRngState = "graphsafe_run_with_rng_state";
+
+inline constexpr std::string_view kFunctionalAllReduce = "_c10d_functional.all_reduce.default";
 inline constexpr std::string_view kFunctionalAllGather = "_c10d_functional.all_gather_into_tensor.default";
 inline constexpr std::string_view kFunctionalReduceScatter = "_c10d_functional.reduce_scatter_tensor.default";
 inline constexpr std::string_view kWait = "_c10d_functional.wait_tensor.default";
@@ -22,5 +35,20 @@ inline constexpr std::string_view kWait = "_c10d_functional.wait_tensor.default"
 inline constexpr std::string_view kAllGather = "tandem.all_gather.default";
 /// (partial, "sum" or "avg", dim, world size, group) -> this rank's part, along `dim`, of the reduced whole.
 inline constexpr std::string_view kReduceScatter = "tandem.reduce_scatter.default";
+
+// Fused ops, by PyTorch's names. Theirs are the first arguments; a list that theirs return beside a tensor is
+// flattened. docs/design/graph.md has the whole signatures.
+
+/// (a, [b...], dim, group, bias=[b...], return_A=) -> [gathered a or null, products...]
+inline constexpr std::string_view kFusedAllGatherMatmul = "symm_mem.fused_all_gather_matmul.default";
+/// (a, [b...], a scale, [b scale...], dim, group, [bias...], [result scale...], [dtype...], [fast...], beside=[shard...],
+/// return_A=, scale_mode=) -> [gathered a or null, products..., gathered shards beside...]
+inline constexpr std::string_view kFusedAllGatherScaledMatmul =
+    "symm_mem.fused_all_gather_scaled_matmul.default";
+/// (a, b, "sum" or "avg", dim, group, return_product=) -> scattered, or [scattered, product]
+inline constexpr std::string_view kFusedMatmulReduceScatter = "symm_mem.fused_matmul_reduce_scatter.default";
+/// (a, b, a scale, b scale, "sum" or "avg", dim, dim, group, shape, bias, result scale, dtype, fast, return_product=)
+inline constexpr std::string_view kFusedScaledMatmulReduceScatter =
+    "symm_mem.fused_scaled_matmul_reduce_scatter.default";
 
 }  // namespace tandem::graph::op

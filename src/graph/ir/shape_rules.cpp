@@ -5,49 +5,10 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "graph/ir/limits.hpp"
+#include "graph/ir/shape_call.hpp"
 
 namespace tandem::graph {
 namespace {
-
-using Shape = std::vector<std::int64_t>;
-
-/// What a rule sees.
-struct Call {
-  const Node& node;
-  int world_size;
-
-  [[nodiscard]] const TensorType& input(std::size_t idx) const {
-    return *node.arguments()[idx].node()->type().tensor();
-  }
-  [[nodiscard]] std::int64_t integer(std::size_t idx, std::int64_t otherwise = 0) const {
-    return idx < node.arguments().size() ? node.arguments()[idx].integer().value_or(otherwise) : otherwise;
-  }
-  [[nodiscard]] Shape integers(std::size_t idx) const {
-    Shape found;
-    for (const Argument& one : *node.arguments()[idx].list()) found.push_back(*one.integer());
-    return found;
-  }
-};
-
-std::string listed(const Shape& shape) {
-  return fmt::format("[{}]", fmt::join(shape.begin(), shape.end(), ", "));
-}
-
-/// A dim that may count from the end, as one that does not. Errors: beyond the ends.
-Result<std::size_t> dim_of(std::int64_t dim, std::size_t num_dims) {
-  const auto count = static_cast<std::int64_t>(num_dims);
-  if (dim < -count || dim >= count) {
-    return failf(ErrorCode::kInvalidArgument, "dim {} of a tensor of {} dims", dim, num_dims);
-  }
-  return static_cast<std::size_t>(dim < 0 ? dim + count : dim);
-}
-
-Result<void> need(const Call& call, const Shape& shape) {
-  const TensorType* const made = call.node.type().tensor();
-  if (made == nullptr) return failf(ErrorCode::kInvalidArgument, "makes no tensor, need {}", listed(shape));
-  if (made->shape == shape) return {};
-  return failf(ErrorCode::kInvalidArgument, "makes {}, need {}", listed(made->shape), listed(shape));
-}
 
 Result<void> same_shape(const Call& call) {
   return need(call, call.input(0).shape);
@@ -204,11 +165,9 @@ Result<void> addmm(const Call& call) {
   return product(call, 1, 2);
 }
 
-using Rule = Result<void> (*)(const Call& call);
-
 struct OpRule {
   std::string_view target;
-  Rule rule;
+  ShapeRule rule;
 };
 
 constexpr OpRule kRules[] = {
@@ -228,6 +187,10 @@ constexpr OpRule kRules[] = {
     {"aten.split.Tensor", split},
     {"aten.view.default", reshape},
     {"prims.convert_element_type.default", same_shape},
+    {"symm_mem.fused_all_gather_matmul.default", check_fused_all_gather},
+    {"symm_mem.fused_all_gather_scaled_matmul.default", check_fused_all_gather_scaled},
+    {"symm_mem.fused_matmul_reduce_scatter.default", check_fused_reduce_scatter},
+    {"symm_mem.fused_scaled_matmul_reduce_scatter.default", check_fused_reduce_scatter_scaled},
     {"tandem.all_gather.default", all_gather},
     {"tandem.reduce_scatter.default", reduce_scatter},
 };

@@ -11,7 +11,7 @@ namespace tandem::graph {
 namespace {
 
 // Kinds of arguments, a letter each. One that may be missing or null is followed by a question mark.
-//   T tensor   L list of tensors   M node that makes several tensors   O tensor or number
+//   T tensor   L list of tensors   P one or the other   M node that makes several tensors   O tensor or number
 //   I whole number   S list of whole numbers   N number   B bool   X text   R dtype, device, ...   A anything
 struct Signature {
   std::string_view target;
@@ -25,6 +25,8 @@ constexpr Signature kSignatures[] = {
     {"_c10d_functional.all_reduce.default", "TXX", ""},
     {"_c10d_functional.reduce_scatter_tensor.default", "TXIX", ""},
     {"_c10d_functional.wait_tensor.default", "T", ""},
+    {"aten._scaled_dot_product_cudnn_attention.default", "TTTT?BN?B?B?", "scale "},
+    {"aten._scaled_dot_product_cudnn_attention_backward.default", "TTTTTTTTT?T?T?IINB", "scale "},
     {"aten._scaled_mm.default", "TTTTT?T?R?B?", ""},
     {"aten.abs.default", "T", ""},
     {"aten.add.Scalar", "TN", "alpha "},
@@ -62,7 +64,12 @@ constexpr Signature kSignatures[] = {
     {"aten.unsqueeze.default", "TI", ""},
     {"aten.view.default", "TS", ""},
     {"aten.view.dtype", "TR", ""},
+    {"graphsafe_run_with_rng_state", "RA?A?A?A?A?A?A?A?A?A?A?A?A?A?A?", "rng_state "},
     {"prims.convert_element_type.default", "TR", ""},
+    {"symm_mem.fused_all_gather_matmul.default", "TLIX", "bias return_A "},
+    {"symm_mem.fused_all_gather_scaled_matmul.default", "TLTLIXAAAA", "beside return_A scale_mode "},
+    {"symm_mem.fused_matmul_reduce_scatter.default", "PPXIX", "bias return_product "},
+    {"symm_mem.fused_scaled_matmul_reduce_scatter.default", "PPAAXIIXSAARA", "return_product "},
     {"tandem.all_gather.default", "TIIX", ""},
     {"tandem.reduce_scatter.default", "TXIIX", ""},
 };
@@ -97,6 +104,8 @@ bool is_kind(const Argument& argument, char kind) {
       return makes_tensor(argument);
     case 'L':
       return is_list_of(argument, makes_tensor) && !argument.list()->empty();
+    case 'P':
+      return makes_tensor(argument) || is_kind(argument, 'L');
     case 'M':
       return argument.node() != nullptr && argument.node()->type().kind == NodeType::Kind::kList;
     case 'O':
@@ -124,6 +133,8 @@ std::string_view words_for(char kind) {
       return "a tensor";
     case 'L':
       return "a list of tensors, not empty";
+    case 'P':
+      return "a tensor or a list of tensors, not empty";
     case 'M':
       return "a node that makes several tensors";
     case 'O':
@@ -154,6 +165,10 @@ std::string describe(const Argument& argument) {
 
 }  // namespace
 
+bool is_known_op(const Node& node) {
+  return node.kind() == NodeKind::kCall && find_signature(node.target()) != nullptr;
+}
+
 Result<void> check_signature(const Node& node) {
   const Signature* const signature = find_signature(node.target());
   if (signature == nullptr) return {};
@@ -182,9 +197,11 @@ Result<void> check_signature(const Node& node) {
                    node.target());
     }
   }
-  // All but these make one tensor, and passes look at it.
-  if (node.target() == op::kSplit || node.target() == op::kGetItem || node.type().tensor() != nullptr)
-    return {};
+  const bool may_make_several = signature->target == op::kGetItem || signature->target == op::kSplit ||
+                                signature->target.starts_with("symm_mem.") ||
+                                signature->target.find("attention") != std::string_view::npos ||
+                                signature->target == op::kWithRngState;
+  if (may_make_several || node.type().tensor() != nullptr) return {};  // passes look at the one tensor
   return fail(ErrorCode::kInvalidArgument, "makes no tensor, need one");
 }
 

@@ -10,4 +10,7 @@ namespace tandem::graph {
 /// Errors: kInvalidArgument: "argument 1 is 8, need a tensor".
 [[nodiscard]] Result<void> check_signature(const Node& node);
 
+/// Whether tandem knows the op of a call: it then computes from its arguments alone and changes none of them.
+[[nodiscard]] bool is_known_op(const Node& node);
+
 }  // namespace tandem::graph

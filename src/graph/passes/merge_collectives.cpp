@@ -111,7 +111,8 @@ Result<void> merge_gather(Graph& graph, Node& gather) {
                                     .target = std::string(op::kAllGather),
                                     .arguments = {{shard}, {ladder.dim}, {world}, gather.arguments()[2]},
                                     .named_arguments = {},
-                                    .type = ladder.result->type()}));
+                                    .type = ladder.result->type(),
+                                    .collectives = {gather.name()}}));
   graph.replace_uses(*ladder.result, *merged);
   TANDEM_TRY(erase_all(graph, ladder.nodes));
   return erase_all(graph, {&gather, wait});
@@ -169,7 +170,8 @@ Result<void> merge_scatter(Graph& graph, Node& scatter) {
                                                                                  {world},
                                                                                  scatter.arguments()[3]},
                                                                    .named_arguments = {},
-                                                                   .type = wait->type()}));
+                                                                   .type = wait->type(),
+                                                                   .collectives = {scatter.name()}}));
   graph.replace_uses(*wait, *merged);
   TANDEM_TRY(graph.erase(*wait));
   graph.replace_uses(scatter, *merged);
@@ -185,6 +187,8 @@ Result<void> merge_collectives(Graph& graph) {
   for (Node& node : graph.nodes()) {
     if (node.is_call_of(op::kFunctionalAllGather)) gathers.push_back(&node);
     if (node.is_call_of(op::kFunctionalReduceScatter)) scatters.push_back(&node);
+    const bool is_merged = node.is_call_of(op::kAllGather) || node.is_call_of(op::kReduceScatter);
+    if (is_merged && node.collectives().empty()) graph.add_collectives(node, {node.name()});
   }
   for (Node* const gather : gathers) TANDEM_TRY(merge_gather(graph, *gather));
   for (Node* const scatter : scatters) TANDEM_TRY(merge_scatter(graph, *scatter));

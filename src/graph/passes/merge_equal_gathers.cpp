@@ -19,6 +19,7 @@ Result<void> merge_equal_gathers(Graph& graph) {
       earlier.push_back(&node);
       continue;
     }
+    graph.add_collectives(**equal, node.collectives());
     graph.replace_uses(node, **equal);
     TANDEM_TRY(graph.erase(node));
   }

@@ -7,18 +7,36 @@
 
 namespace tandem::graph {
 
+namespace {
+
+/// For passes that have no choice.
+template <Result<void> (*kRun)(Graph&)>
+Result<void> always(Graph& graph, const FuseOptions& /*options*/) {
+  return kRun(graph);
+}
+
+}  // namespace
+
 std::span<const Pass> all_passes() {
-  static constexpr std::array kPasses = {Pass{"merge-collectives", merge_collectives},
-                                         Pass{"merge-equal-gathers", merge_equal_gathers},
-                                         Pass{"fold-views", fold_views}};
+  static constexpr std::array kPasses = {
+      Pass{"merge-collectives", always<merge_collectives>},
+      Pass{"merge-equal-gathers", always<merge_equal_gathers>},
+      Pass{"fold-views", always<fold_views>},
+      Pass{"narrow-gathers", always<narrow_gathers>},
+      Pass{"fuse-gathers", fuse_gathers},
+      Pass{"fuse-scatters", fuse_scatters},
+      Pass{"clean-up", always<fold_views>},
+      Pass{"restore-collectives", always<restore_collectives>},
+  };
   return kPasses;
 }
 
 Result<void> run_passes(Graph& graph, std::span<const Pass> passes,
-                        const std::function<void(const Pass& pass, const Graph& graph)>& after) {
+                        const std::function<void(const Pass& pass, const Graph& graph)>& after,
+                        const FuseOptions& options) {
   TANDEM_TRY(verify(graph));
   for (const Pass& pass : passes) {
-    TANDEM_TRY(pass.run(graph));
+    TANDEM_TRY(pass.run(graph, options));
     if (const auto ok = verify(graph); !ok) {
       return failf(ErrorCode::kInternal, "after pass {}: {}", pass.name, ok.error().text());
     }

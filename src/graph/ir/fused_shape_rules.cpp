@@ -1,0 +1,132 @@
+#include "base/try.hpp"
+#include "graph/ir/limits.hpp"
+#include "graph/ir/shape_call.hpp"
+
+namespace tandem::graph {
+namespace {
+
+/// The tensors of an argument that is one or a list of them.
+std::vector<const TensorType*> tensors_at(const Call& call, std::size_t idx) {
+  std::vector<const TensorType*> found;
+  const auto note = [&](const Argument& one) {
+    const Node* const node = one.node();
+    if (node != nullptr && node->type().tensor() != nullptr) found.push_back(node->type().tensor());
+  };
+  const Argument& argument = call.node.arguments()[idx];
+  if (argument.list() == nullptr) {
+    note(argument);
+  } else {
+    for (const Argument& one : *argument.list()) note(one);
+  }
+  return found;
+}
+
+Result<void> need_item(const Call& call, std::size_t idx, const Shape& shape) {
+  const auto& item = call.node.type().tensors[idx];
+  if (item && item->shape == shape) return {};
+  return failf(ErrorCode::kInvalidArgument, "item {} is {}, need {}", idx, item ? listed(item->shape) : "null",
+               listed(shape));
+}
+
+Result<void> need_items(const Call& call, std::size_t count) {
+  const NodeType& made = call.node.type();
+  if (made.kind == NodeType::Kind::kList && made.tensors.size() == count) return {};
+  return failf(ErrorCode::kInvalidArgument, "makes {} tensors, need {}", made.tensors.size(), count);
+}
+
+Result<void> need_product(const Shape& a, std::int64_t k, const Shape& b) {
+  if (a.size() >= 2 && b.size() == 2 && k == b[0]) return {};
+  return failf(ErrorCode::kInvalidArgument, "multiplies {} by {}", listed(a), listed(b));
+}
+
+Result<Shape> gathered(const Call& call, Shape shape, std::size_t dim) {
+  if (shape[dim] > kMaxNumel / call.world_size) {
+    return failf(ErrorCode::kInvalidArgument, "gathers {} from {} ranks: more than 2^62", listed(shape),
+                 call.world_size);
+  }
+  shape[dim] *= call.world_size;
+  return shape;
+}
+
+/// [gathered a or null, products..., gathered shards beside...]
+Result<void> check_gather(const Call& call, std::int64_t gather_dim) {
+  const Shape& a = call.input(0).shape;
+  TANDEM_ASSIGN(const std::size_t dim, dim_of(gather_dim, a.size()));
+  TANDEM_ASSIGN(const Shape whole, gathered(call, a, dim));
+  const auto b = tensors_at(call, 1);
+  const auto found = call.node.named_arguments().find("beside");
+  const Argument::List none;
+  const Argument::List& beside =
+      found != call.node.named_arguments().end() && found->second.list() != nullptr ? *found->second.list() : none;
+  TANDEM_TRY(need_items(call, 1 + b.size() + beside.size()));
+  if (call.node.type().tensors[0]) TANDEM_TRY(need_item(call, 0, whole));
+  for (std::size_t i = 0; i < b.size(); ++i) {
+    TANDEM_TRY(need_product(whole, whole.back(), b[i]->shape));
+    Shape product = whole;
+    product.back() = b[i]->shape[1];
+    TANDEM_TRY(need_item(call, 1 + i, product));
+  }
+  for (std::size_t i = 0; i < beside.size(); ++i) {
+    const Node* const shard = beside[i].node();
+    const TensorType* const type = shard == nullptr ? nullptr : shard->type().tensor();
+    if (type == nullptr || type->shape.size() != a.size()) {
+      return failf(ErrorCode::kInvalidArgument, "shard {} beside the first is no tensor of {} dims", i, a.size());
+    }
+    TANDEM_ASSIGN(const Shape all, gathered(call, type->shape, dim));
+    TANDEM_TRY(need_item(call, 1 + b.size() + i, all));
+  }
+  return {};
+}
+
+/// scattered, or [scattered, product]
+Result<void> check_scatter(const Call& call, std::int64_t scatter_dim) {
+  const auto a = tensors_at(call, 0);
+  const auto b = tensors_at(call, 1);
+  if (a.size() != b.size()) {
+    return failf(ErrorCode::kInvalidArgument, "multiplies {} tensors by {}", a.size(), b.size());
+  }
+  if (a[0]->shape.empty() || b[0]->shape.size() != 2) {
+    return failf(ErrorCode::kInvalidArgument, "multiplies {} by {}", listed(a[0]->shape), listed(b[0]->shape));
+  }
+  Shape product = a[0]->shape;
+  product.back() = b[0]->shape[1];
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    TANDEM_TRY(need_product(a[i]->shape, a[i]->shape.empty() ? 0 : a[i]->shape.back(), b[i]->shape));
+    Shape each = a[i]->shape;
+    each.back() = b[i]->shape[1];
+    if (each != product) {
+      return failf(ErrorCode::kInvalidArgument, "product {} is {}, need {}", i, listed(each), listed(product));
+    }
+  }
+  TANDEM_ASSIGN(const std::size_t dim, dim_of(scatter_dim, product.size()));
+  if (product[dim] % call.world_size != 0) {
+    return failf(ErrorCode::kInvalidArgument, "scatters dim {} of {} over {} ranks", dim, listed(product),
+                 call.world_size);
+  }
+  Shape part = product;
+  part[dim] /= call.world_size;
+  if (call.node.type().kind != NodeType::Kind::kList) return need(call, part);
+  TANDEM_TRY(need_items(call, 2));
+  TANDEM_TRY(need_item(call, 0, part));
+  return need_item(call, 1, product);
+}
+
+}  // namespace
+
+Result<void> check_fused_all_gather(const Call& call) {
+  return check_gather(call, call.integer(2));
+}
+
+Result<void> check_fused_all_gather_scaled(const Call& call) {
+  return check_gather(call, call.integer(4));
+}
+
+Result<void> check_fused_reduce_scatter(const Call& call) {
+  return check_scatter(call, call.integer(3));
+}
+
+Result<void> check_fused_reduce_scatter_scaled(const Call& call) {
+  return check_scatter(call, call.integer(5));
+}
+
+}  // namespace tandem::graph

@@ -1,0 +1,72 @@
+#include "graph/passes/edits.hpp"
+
+#include "base/try.hpp"
+#include "graph/ir/ops.hpp"
+#include "graph/ir/signatures.hpp"
+#include "graph/passes/products.hpp"
+
+namespace tandem::graph {
+
+Result<void> erase_unused(Graph& graph, Node& node) {
+  std::vector<Node*> open{&node};
+  while (!open.empty()) {
+    Node* const one = open.back();
+    open.pop_back();
+    if (!one->users().empty() || !is_known_op(*one)) continue;
+    for (Node* const input : one->inputs()) {
+      if (input->users().size() == 1) open.push_back(input);  // `one`; it can be there only once
+    }
+    TANDEM_TRY(graph.erase(*one));
+  }
+  return {};
+}
+
+Result<Node*> reshaped(Graph& graph, Node& place, Node& node, std::vector<std::int64_t> shape) {
+  if (type_of(node).shape == shape) return &node;
+  TensorType type = contiguous_type(shape, type_of(node).dtype);
+  return graph.insert_before(&place, {.name = graph.free_name("reshape"),
+                                      .target = std::string(op::kReshape),
+                                      .arguments = {{&node}, {list_of(shape)}},
+                                      .named_arguments = {},
+                                      .type = {NodeType::Kind::kTensor, {std::move(type)}},
+                                      .collectives = {}});
+}
+
+Result<Node*> item_of(Graph& graph, Node& place, Node& node, std::int64_t idx) {
+  return graph.insert_before(
+      &place, {.name = graph.free_name("getitem"),
+               .target = std::string(op::kGetItem),
+               .arguments = {{&node}, {idx}},
+               .named_arguments = {},
+               .type = {NodeType::Kind::kTensor, {node.type().tensors[static_cast<std::size_t>(idx)]}},
+               .collectives = {}});
+}
+
+std::vector<std::int64_t> with_last(std::vector<std::int64_t> leading, std::int64_t last) {
+  leading.back() = last;
+  return leading;
+}
+
+TensorType contiguous_type(std::vector<std::int64_t> shape, std::string_view dtype) {
+  std::vector<std::int64_t> stride = contiguous_stride(shape);
+  return {std::move(shape), std::move(stride), std::string(dtype)};
+}
+
+TensorType type_with_outermost(std::vector<std::int64_t> shape, std::size_t dim, std::string_view dtype) {
+  std::vector<std::int64_t> moved = shape;
+  moved.erase(moved.begin() + static_cast<std::ptrdiff_t>(dim));
+  moved.insert(moved.begin(), shape[dim]);
+  std::vector<std::int64_t> stride = contiguous_stride(moved);
+  const std::int64_t outermost = stride[0];
+  stride.erase(stride.begin());
+  stride.insert(stride.begin() + static_cast<std::ptrdiff_t>(dim), outermost);
+  return {std::move(shape), std::move(stride), std::string(dtype)};
+}
+
+Argument::List list_of(const std::vector<std::int64_t>& integers) {
+  Argument::List list;
+  for (const std::int64_t one : integers) list.push_back({one});
+  return list;
+}
+
+}  // namespace tandem::graph

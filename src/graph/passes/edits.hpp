@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <tandem/base/error.hpp>
+#include <tandem/graph/graph.hpp>
+#include <vector>
+
+namespace tandem::graph {
+
+// What passes do to a graph again and again.
+
+/// Erases a node that nobody uses, and what nobody uses then; placeholders and ops that tandem does not know stay.
+[[nodiscard]] Result<void> erase_unused(Graph& graph, Node& node);
+
+/// `node` itself, or a reshape of it before `place`. Contiguous.
+[[nodiscard]] Result<Node*> reshaped(Graph& graph, Node& place, Node& node, std::vector<std::int64_t> shape);
+
+/// Item `idx` of a node that makes several.
+[[nodiscard]] Result<Node*> item_of(Graph& graph, Node& place, Node& node, std::int64_t idx);
+
+/// `leading` sizes and a last one.
+[[nodiscard]] std::vector<std::int64_t> with_last(std::vector<std::int64_t> leading, std::int64_t last);
+
+[[nodiscard]] TensorType contiguous_type(std::vector<std::int64_t> shape, std::string_view dtype);
+/// Contiguous with `dim` outermost and the rest in order: how fused gathers lay out what they make.
+[[nodiscard]] TensorType type_with_outermost(std::vector<std::int64_t> shape, std::size_t dim,
+                                             std::string_view dtype);
+
+[[nodiscard]] Argument::List list_of(const std::vector<std::int64_t>& integers);
+
+}  // namespace tandem::graph

@@ -1,0 +1,188 @@
+#include <tandem/graph/passes.hpp>
+
+#include "base/try.hpp"
+#include "graph/ir/ops.hpp"
+#include "graph/passes/edits.hpp"
+#include "graph/passes/gather_fusion.hpp"
+#include "graph/passes/row_local.hpp"
+
+namespace tandem::graph {
+namespace {
+
+using Tensors = std::vector<std::optional<TensorType>>;
+
+Argument::List arguments_of(const std::vector<GatherUse>& uses, Node* Product::*operand) {
+  Argument::List list;
+  for (const GatherUse& use : uses) {
+    Node* const node = use.product.*operand;
+    list.push_back(node == nullptr ? Argument{} : Argument{node});
+  }
+  return list;
+}
+
+/// Builds the fused op of a plan, and takes its parts out of the graph.
+class Fusing {
+ public:
+  Fusing(Graph& graph, const GatherFusion& fusion)
+      : graph_(graph),
+        fusion_(fusion),
+        collective_(as_collective(*fusion.gather)),
+        whole_(type_of(*fusion.gather).shape) {}
+
+  Result<void> run() {
+    for (Node* const node : fusion_.raised) graph_.move_before(*node, *fusion_.place);
+    TANDEM_ASSIGN(Node* const fused, insert());
+    std::int64_t item = 1;
+    for (const GatherUse& use : fusion_.uses) TANDEM_TRY(take_product(*fused, item++, use));
+    for (Node* const beside : fusion_.beside) TANDEM_TRY(take_gathered(*fused, item++, *beside));
+    if (returns_whole()) TANDEM_TRY(take_gathered(*fused, 0, *fusion_.gather));
+    return {};
+  }
+
+ private:
+  /// Whether more than the products need what is gathered.
+  [[nodiscard]] bool returns_whole() const { return needs_whole_; }
+
+  Result<Node*> insert() {
+    needs_whole_ = has_users_left();
+    NodeSpec spec{.kind = NodeKind::kCall,
+                  .name = graph_.free_name(fusion_.is_scaled() ? "fused_all_gather_scaled_matmul"
+                                                               : "fused_all_gather_matmul"),
+                  .target = std::string(fusion_.is_scaled() ? op::kFusedAllGatherScaledMatmul
+                                                            : op::kFusedAllGatherMatmul),
+                  .arguments = {},
+                  .named_arguments = {},
+                  .type = {NodeType::Kind::kList, {}},
+                  .collectives = fusion_.gather->collectives()};
+    spec.arguments = fusion_.is_scaled() ? scaled_arguments() : plain_arguments(spec);
+    spec.named_arguments["return_A"] = {needs_whole_};
+    if (fusion_.is_scaled()) spec.named_arguments["scale_mode"] = {std::string(to_string(fusion_.uses[0].mode))};
+    const auto note_collectives = [&](const Node* gather) {
+      if (gather != nullptr) spec.collectives.insert(gather->collectives().begin(), gather->collectives().end());
+    };
+    note_collectives(fusion_.scale_gather());
+    spec.type.tensors = types();
+    if (!fusion_.beside.empty()) {
+      Argument::List shards;
+      for (Node* const beside : fusion_.beside) {
+        shards.push_back({as_collective(*beside).input});
+        note_collectives(beside);
+      }
+      spec.named_arguments["beside"] = {std::move(shards)};
+    }
+    return graph_.insert_before(fusion_.place, std::move(spec));
+  }
+
+  [[nodiscard]] bool has_users_left() const {
+    const auto is_fused = [&](const Node* user) {
+      for (const GatherUse& use : fusion_.uses) {
+        if (use.product.node == user) return true;
+      }
+      return false;
+    };
+    for (const Node* const user : fusion_.gather->users()) {
+      if (is_fused(user)) continue;
+      if (!is_reshape(*user)) return true;
+      for (const Node* const second : user->users()) {
+        if (!is_fused(second)) return true;
+      }
+    }
+    return false;
+  }
+
+  [[nodiscard]] Argument::List plain_arguments(NodeSpec& spec) const {
+    Argument::List bias = arguments_of(fusion_.uses, &Product::bias);
+    for (const Argument& one : bias) {
+      if (one.node() != nullptr) spec.named_arguments["bias"] = {bias};
+    }
+    return {{collective_.input},
+            {arguments_of(fusion_.uses, &Product::b)},
+            {static_cast<std::int64_t>(collective_.dim)},
+            collective_.group};
+  }
+
+  [[nodiscard]] Argument::List scaled_arguments() const {
+    Argument::List dtypes;
+    Argument::List fast;
+    for (const GatherUse& use : fusion_.uses) {
+      dtypes.push_back(use.product.out_dtype);
+      fast.push_back({use.product.fast_accum});
+    }
+    Node* const scale = fusion_.scale_gather() == nullptr ? fusion_.uses[0].product.a_scale
+                                                          : as_collective(*fusion_.scale_gather()).input;
+    return {{collective_.input},
+            {arguments_of(fusion_.uses, &Product::b)},
+            {scale},
+            {arguments_of(fusion_.uses, &Product::b_scale)},
+            {static_cast<std::int64_t>(collective_.dim)},
+            collective_.group,
+            {arguments_of(fusion_.uses, &Product::bias)},
+            {arguments_of(fusion_.uses, &Product::result_scale)},
+            {std::move(dtypes)},
+            {std::move(fast)}};
+  }
+
+  [[nodiscard]] TensorType gathered_type(const Node& gather) const {
+    const TensorType& type = type_of(gather);
+    const bool is_last = collective_.dim + 1 == type.shape.size();
+    return is_last ? contiguous_type(type.shape, type.dtype)
+                   : type_with_outermost(type.shape, collective_.dim, type.dtype);
+  }
+
+  [[nodiscard]] Tensors types() const {
+    Tensors types(1);
+    if (needs_whole_) types[0] = gathered_type(*fusion_.gather);
+    const bool is_last = collective_.dim + 1 == whole_.size();
+    for (const GatherUse& use : fusion_.uses) {
+      const TensorType& product = type_of(*use.product.node);
+      const auto shape = with_last(whole_, product.shape[1]);
+      types.push_back(is_last ? contiguous_type(shape, product.dtype)
+                              : type_with_outermost(shape, collective_.dim, product.dtype));
+    }
+    for (const Node* const beside : fusion_.beside) types.push_back(gathered_type(*beside));
+    return types;
+  }
+
+  Result<void> take_product(Node& fused, std::int64_t item, const GatherUse& use) {
+    Node& product = *use.product.node;
+    TANDEM_ASSIGN(Node* const made, item_of(graph_, *fusion_.place, fused, item));
+    TANDEM_ASSIGN(Node* const instead, reshaped(graph_, *fusion_.place, *made, type_of(product).shape));
+    graph_.replace_uses(product, *instead);
+    return erase_unused(graph_, product);
+  }
+
+  /// Views of what was gathered come after the fused op, with everything else that uses it.
+  Result<void> take_gathered(Node& fused, std::int64_t item, Node& gather) {
+    TANDEM_ASSIGN(Node* const made, item_of(graph_, *fusion_.place, fused, item));
+    graph_.replace_uses(gather, *made);
+    for (Node* const user : made->users()) {
+      if (Graph::is_before(*user, *fusion_.place)) graph_.move_before(*user, *fusion_.place);
+    }
+    return erase_unused(graph_, gather);
+  }
+
+  Graph& graph_;
+  const GatherFusion& fusion_;
+  Collective collective_;
+  std::vector<std::int64_t> whole_;
+  bool needs_whole_ = false;
+};
+
+}  // namespace
+
+Result<void> fuse_gathers(Graph& graph, const FuseOptions& options) {
+  std::vector<std::string> names;  // a fusion can take other gathers with it
+  for (const Node& node : graph.nodes()) {
+    if (node.is_call_of(op::kAllGather)) names.push_back(node.name());
+  }
+  const OpaqueOps opaque(graph);
+  for (const std::string& name : names) {
+    Node* const gather = graph.find(name);
+    if (gather == nullptr) continue;
+    const GatherPlan plan = plan_gather(graph, *gather, opaque, options);
+    if (plan.fusion) TANDEM_TRY(Fusing(graph, *plan.fusion).run());
+  }
+  return {};
+}
+
+}  // namespace tandem::graph

@@ -1,0 +1,129 @@
+#include <tandem/graph/passes.hpp>
+
+#include "base/try.hpp"
+#include "graph/ir/ops.hpp"
+#include "graph/passes/edits.hpp"
+#include "graph/passes/scatter_fusion.hpp"
+
+namespace tandem::graph {
+namespace {
+
+/// One argument for one product, a list for several.
+Argument one_or_list(Argument::List list) {
+  return list.size() == 1 ? std::move(list[0]) : Argument{std::move(list)};
+}
+
+Argument or_null(Node* node) {
+  return node == nullptr ? Argument{} : Argument{node};
+}
+
+/// Builds the fused op of a plan, and takes its parts out of the graph.
+class Fusing {
+ public:
+  Fusing(Graph& graph, const ScatterFusion& fusion)
+      : graph_(graph), fusion_(fusion), collective_(as_collective(*fusion.scatter)) {}
+
+  Result<void> run() {
+    TANDEM_ASSIGN(Node* const fused, insert());
+    if (!fusion_.returns_product) {
+      graph_.replace_uses(*fusion_.scatter, *fused);
+      return erase_unused(graph_, *fusion_.scatter);
+    }
+    Node& place = *fusion_.sum;
+    TANDEM_ASSIGN(Node* const scattered, item_of(graph_, place, *fused, 0));
+    TANDEM_ASSIGN(Node* const product, item_of(graph_, place, *fused, 1));
+    TANDEM_ASSIGN(Node* const instead, reshaped(graph_, place, *product, type_of(place).shape));
+    graph_.replace_uses(*fusion_.scatter, *scattered);
+    TANDEM_TRY(erase_unused(graph_, *fusion_.scatter));
+    graph_.replace_uses(place, *instead);
+    return erase_unused(graph_, place);
+  }
+
+ private:
+  /// Where the products' values are needed: before the sum, behind all operands.
+  Result<Node*> insert() {
+    const bool is_scaled = fusion_.is_scaled();
+    NodeSpec spec{
+        .kind = NodeKind::kCall,
+        .name = graph_.free_name(is_scaled ? "fused_scaled_matmul_reduce_scatter" : "fused_matmul_reduce_scatter"),
+        .target = std::string(is_scaled ? op::kFusedScaledMatmulReduceScatter : op::kFusedMatmulReduceScatter),
+        .arguments = {},
+        .named_arguments = {},
+        .type = fusion_.scatter->type(),
+        .collectives = fusion_.scatter->collectives()};
+    TANDEM_TRY(add_operands(spec));
+    const TensorType& whole = type_of(*collective_.input);
+    spec.type.tensors[0] = contiguous_type(type_of(*fusion_.scatter).shape, whole.dtype);
+    if (fusion_.returns_product) {
+      spec.named_arguments["return_product"] = {true};
+      spec.type.kind = NodeType::Kind::kList;
+      spec.type.tensors.emplace_back(contiguous_type(whole.shape, whole.dtype));
+    }
+    return graph_.insert_before(fusion_.sum, std::move(spec));
+  }
+
+  /// Left operands, and columns of scales, have the leading dims of what is scattered.
+  Result<void> add_operands(NodeSpec& spec) {
+    const auto& whole = type_of(*collective_.input).shape;
+    Argument::List a, b, a_scale, b_scale, bias, result_scale, fast;
+    bool has_bias = false;
+    for (const Product& term : fusion_.terms) {
+      TANDEM_ASSIGN(Node* const left, reshaped(graph_, *fusion_.sum, *term.a,
+                                               with_last(whole, type_of(*term.a).shape.back())));
+      Node* scale = term.a_scale;
+      if (scale != nullptr && type_of(*scale).numel() != 1) {
+        TANDEM_ASSIGN(scale, reshaped(graph_, *fusion_.sum, *scale, with_last(whole, 1)));
+      }
+      a.push_back({left});
+      b.push_back({term.b});
+      a_scale.push_back(or_null(scale));
+      b_scale.push_back(or_null(term.b_scale));
+      bias.push_back(or_null(term.bias));
+      result_scale.push_back(or_null(term.result_scale));
+      fast.push_back({term.fast_accum});
+      has_bias = has_bias || term.bias != nullptr;
+    }
+    const Argument dim{static_cast<std::int64_t>(collective_.dim)};
+    const Argument& reduce_op = fusion_.scatter->arguments()[1];
+    if (!fusion_.is_scaled()) {
+      spec.arguments = {one_or_list(std::move(a)), one_or_list(std::move(b)), reduce_op, dim, collective_.group};
+      if (has_bias) spec.named_arguments["bias"] = one_or_list(std::move(bias));
+      return {};
+    }
+    spec.arguments = {one_or_list(std::move(a)),
+                      one_or_list(std::move(b)),
+                      one_or_list(std::move(a_scale)),
+                      one_or_list(std::move(b_scale)),
+                      reduce_op,
+                      dim,
+                      dim,
+                      collective_.group,
+                      {list_of(whole)},
+                      one_or_list(std::move(bias)),
+                      one_or_list(std::move(result_scale)),
+                      {Repr{"torch." + type_of(*collective_.input).dtype}},
+                      one_or_list(std::move(fast))};
+    return {};
+  }
+
+  Graph& graph_;
+  const ScatterFusion& fusion_;
+  Collective collective_;
+};
+
+}  // namespace
+
+Result<void> fuse_scatters(Graph& graph, const FuseOptions& options) {
+  std::vector<Node*> scatters;
+  for (Node& node : graph.nodes()) {
+    if (node.is_call_of(op::kReduceScatter)) scatters.push_back(&node);
+  }
+  const OpaqueOps opaque(graph);
+  for (Node* const scatter : scatters) {
+    const ScatterPlan plan = plan_scatter(graph, *scatter, opaque, options);
+    if (plan.fusion) TANDEM_TRY(Fusing(graph, *plan.fusion).run());
+  }
+  return {};
+}
+
+}  // namespace tandem::graph

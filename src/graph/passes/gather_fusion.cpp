@@ -1,0 +1,180 @@
+#include "graph/passes/gather_fusion.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "graph/ir/ops.hpp"
+#include "graph/ir/signatures.hpp"
+#include "graph/passes/row_local.hpp"
+#include "graph/report/cost.hpp"
+
+namespace tandem::graph {
+namespace {
+
+bool is_same_scale(const GatherUse& a, const GatherUse& b) {
+  return a.product.a_scale == b.product.a_scale && a.mode == b.mode;
+}
+
+bool shares_collective(const Node& a, const Node& b) {
+  return std::any_of(a.collectives().begin(), a.collectives().end(),
+                     [&](const std::string& name) { return b.collectives().contains(name); });
+}
+
+class Planner {
+ public:
+  Planner(Graph& graph, Node& gather, const OpaqueOps& opaque)
+      : graph_(graph), opaque_(opaque), collective_(as_collective(gather)) {
+    fusion_.gather = &gather;
+  }
+
+  GatherPlan run(const FuseOptions& options) {
+    GatherMatch match = match_gather(*fusion_.gather, graph_.header);
+    if (match.uses.empty()) return {std::nullopt, match.why_not};
+    // One op takes one scale. Other products then read what it has gathered.
+    for (GatherUse& use : match.uses) {
+      if (!use.needs_narrowing() && is_same_scale(use, match.uses[0])) fusion_.uses.push_back(std::move(use));
+    }
+    if (fusion_.uses.empty()) return {std::nullopt, {Reason::kOpBetween, match.uses[0].product.a}};
+    find_beside();
+    place();
+    if (fusion_.uses.empty()) return {std::nullopt, {Reason::kOpaqueBetween, opaque_.first_after(*fusion_.gather)}};
+    if (options.cost && saved_us(work_of(fusion_, graph_.header.world_size), graph_.header.world_size) <= 0) {
+      return {std::nullopt, {Reason::kNotProfitable, nullptr}};
+    }
+    return {std::move(fusion_), {}};
+  }
+
+ private:
+  [[nodiscard]] bool is_chosen(const Node& node) const {
+    return std::any_of(fusion_.uses.begin(), fusion_.uses.end(),
+                       [&](const GatherUse& use) { return use.product.node == &node; });
+  }
+
+  [[nodiscard]] bool has_other_users(const Node& gather) const {
+    return std::any_of(gather.users().begin(), gather.users().end(), [&](const Node* user) {
+      if (!is_reshape(*user)) return !is_chosen(*user);
+      return std::any_of(user->users().begin(), user->users().end(),
+                         [&](const Node* second) { return !is_chosen(*second); });
+    });
+  }
+
+  /// Gathers that do work of the same captured collective, or bring the scale and are needed elsewhere too.
+  void find_beside() {
+    const Node& gather = *fusion_.gather;
+    if (!fusion_.is_scaled()) return;
+    for (Node& other : graph_.nodes()) {
+      if (&other == &gather || !other.is_call_of(op::kAllGather)) continue;
+      const bool brings_scale = &other == fusion_.scale_gather();
+      if (!(brings_scale ? has_other_users(other) : shares_collective(gather, other))) continue;
+      const Collective one = as_collective(other);
+      const bool runs_with = one.dim == collective_.dim && one.world == collective_.world &&
+                             one.group == collective_.group &&
+                             with_last_of(type_of(other).shape, type_of(gather).shape) == type_of(gather).shape;
+      // One that has products of its own hides behind those.
+      if (runs_with && match_gather(other, graph_.header).uses.empty()) fusion_.beside.push_back(&other);
+    }
+  }
+
+  static std::vector<std::int64_t> with_last_of(std::vector<std::int64_t> shape, const std::vector<std::int64_t>& of) {
+    if (!shape.empty() && !of.empty()) shape.back() = of.back();
+    return shape;
+  }
+
+  void consider_place(Node& node) {
+    if (fusion_.place == nullptr || Graph::is_before(node, *fusion_.place)) fusion_.place = &node;
+  }
+
+  /// Users of what the fused op makes; views of what is gathered are moved behind it.
+  void consider_users_of(const Node& gather) {
+    for (Node* const user : gather.users()) {
+      if (is_chosen(*user)) continue;
+      if (!is_reshape(*user)) {
+        consider_place(*user);
+        continue;
+      }
+      for (Node* const second : user->users()) {
+        if (!is_chosen(*second)) consider_place(*second);
+      }
+    }
+  }
+
+  /// Before the first use of anything it makes, but not beyond an op that tandem does not know.
+  void place() {
+    consider_users_of(*fusion_.gather);
+    for (Node* const beside : fusion_.beside) consider_users_of(*beside);
+    for (const GatherUse& use : fusion_.uses) {
+      for (Node* const user : use.product.node->users()) consider_place(*user);
+    }
+    if (Node* const opaque = opaque_.first_after(*fusion_.gather); opaque != nullptr) consider_place(*opaque);
+    std::vector<GatherUse> kept;
+    std::set<Node*> raised;
+    std::vector<Node*> shards{collective_.input};
+    for (Node* const beside : fusion_.beside) shards.push_back(as_collective(*beside).input);
+    if (!std::all_of(shards.begin(), shards.end(), [&](Node* shard) { return raise(*shard, raised); })) {
+      return fusion_.uses.clear();
+    }
+    for (GatherUse& use : fusion_.uses) {
+      std::set<Node*> needed = raised;
+      const std::vector<Node*> operands = operands_of(use);
+      if (!std::all_of(operands.begin(), operands.end(), [&](Node* operand) {
+            return !depends_on_beside(*operand) && raise(*operand, needed);
+          })) {
+        continue;
+      }
+      raised = std::move(needed);
+      kept.push_back(std::move(use));
+    }
+    fusion_.uses = std::move(kept);
+    fusion_.raised.assign(raised.begin(), raised.end());
+    std::sort(fusion_.raised.begin(), fusion_.raised.end(),
+              [](const Node* a, const Node* b) { return Graph::is_before(*a, *b); });
+  }
+
+  static std::vector<Node*> operands_of(const GatherUse& use) {
+    std::vector<Node*> operands = use.product.other_operands();
+    if (use.scale_gather != nullptr) {
+      operands.push_back(as_collective(*use.scale_gather).input);
+    } else if (use.product.a_scale != nullptr) {
+      operands.push_back(use.product.a_scale);
+    }
+    return operands;
+  }
+
+  [[nodiscard]] bool depends_on_beside(const Node& operand) const {
+    return std::any_of(fusion_.beside.begin(), fusion_.beside.end(),
+                       [&](const Node* beside) { return depends_on(operand, *beside); });
+  }
+
+  /// Adds what of `node` and above it does not come before the place, if all of it can be moved there.
+  bool raise(Node& node, std::set<Node*>& raised) const {
+    std::vector<Node*> open{&node};
+    while (!open.empty()) {
+      Node* const one = open.back();
+      open.pop_back();
+      if (Graph::is_before(*one, *fusion_.place) || raised.contains(one)) continue;
+      const bool is_place_opaque = opaque_.contains(*fusion_.place);
+      if (!is_known_op(*one) || is_place_opaque || opaque_.between(*fusion_.place, *one)) return false;
+      raised.insert(one);
+      for (Node* const input : one->inputs()) open.push_back(input);
+    }
+    return true;
+  }
+
+  Graph& graph_;
+  const OpaqueOps& opaque_;
+  Collective collective_;
+  GatherFusion fusion_;
+};
+
+}  // namespace
+
+GatherPlan plan_gather(Graph& graph, Node& gather, const OpaqueOps& opaque, const FuseOptions& options) {
+  return Planner(graph, gather, opaque).run(options);
+}
+
+double received_bytes(const Node& gather, std::int64_t world) {
+  const auto numel = static_cast<double>(type_of(gather).numel() / world * (world - 1));
+  return numel * static_cast<double>(element_bytes(gather));
+}
+
+}  // namespace tandem::graph

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <tandem/graph/fuse.hpp>
+#include <tandem/graph/graph.hpp>
+#include <vector>
+
+#include "graph/passes/gather_match.hpp"
+#include "graph/passes/opaque_ops.hpp"
+
+namespace tandem::graph {
+
+/// A gather with the products that one fused op computes, and what the same op gathers beside it.
+struct GatherFusion {
+  Node* gather = nullptr;
+  std::vector<GatherUse> uses;  ///< not empty; all take the same scale
+  std::vector<Node*> beside;    ///< gathers
+  Node* place = nullptr;        ///< the fused op comes before it
+  std::vector<Node*> raised;    ///< what must be moved to before `place` first, in order
+
+  [[nodiscard]] bool is_scaled() const { return uses[0].product.is_scaled(); }
+  /// Those of which `uses` take the scale, or null.
+  [[nodiscard]] Node* scale_gather() const { return uses[0].scale_gather; }
+};
+
+/// Decides what to do about a gather, and changes nothing. Where a fusion is refused, why.
+struct GatherPlan {
+  std::optional<GatherFusion> fusion;
+  Refusal why_not;
+};
+[[nodiscard]] GatherPlan plan_gather(Graph& graph, Node& gather, const OpaqueOps& opaque, const FuseOptions& options);
+
+/// Bytes that a rank receives.
+[[nodiscard]] double received_bytes(const Node& gather, std::int64_t world);
+
+}  // namespace tandem::graph

@@ -1,0 +1,132 @@
+#include "graph/passes/gather_match.hpp"
+
+#include <algorithm>
+#include <tandem/base/dtype.hpp>
+
+#include "graph/ir/ops.hpp"
+#include "graph/passes/row_local.hpp"
+#include "graph/passes/why_not_gather.hpp"
+
+namespace tandem::graph {
+namespace {
+
+bool is_number(const Node& node) {
+  return type_of(node).numel() == 1;
+}
+
+/// The gather above a value that is computed from one row by row, or null.
+Node* gather_above(Node& node) {
+  Node* above = &node;
+  while (!above->is_call_of(op::kAllGather)) {
+    if (above->kind() != NodeKind::kCall || above->arguments().empty()) return nullptr;
+    above = above->arguments()[0].node();
+    if (above == nullptr || above->type().tensor() == nullptr) return nullptr;
+  }
+  return above;
+}
+
+/// One gather, and what hangs on it.
+struct Source {
+  Node& gather;
+  Collective collective;
+  RowLocal local;
+
+  explicit Source(Node& node) : gather(node), collective(as_collective(node)), local(node, collective.dim) {}
+
+  /// Whether another gather can run in the same schedule.
+  [[nodiscard]] bool runs_with(const Source& other) const {
+    return collective.world == other.collective.world && collective.group == other.collective.group &&
+           collective.dim == other.collective.dim &&
+           leading(gather) == leading(other.gather);
+  }
+
+ private:
+  static std::vector<std::int64_t> leading(const Node& node) {
+    const auto& shape = type_of(node).shape;
+    return {shape.begin(), shape.end() - 1};
+  }
+};
+
+/// Finds how the scale of a use comes; false if it can't be taken.
+bool find_scale(const Source& source, GatherUse& use) {
+  Node& scale = *use.product.a_scale;
+  if (source.local.contains(scale)) {
+    use.mode = ScaleMode::kRowwiseSharded;
+    use.scale_gather = &source.gather;
+    use.is_scale_computed = true;
+    return true;
+  }
+  if (depends_on(scale, source.gather)) return false;
+  if (is_number(scale)) {
+    use.mode = ScaleMode::kTensorwise;
+    return true;
+  }
+  Node* const above = gather_above(scale);
+  if (above != nullptr && above != &source.gather && !type_of(*above).shape.empty() &&
+      source.collective.dim + 1 != type_of(source.gather).shape.size()) {
+    const Source other(*above);
+    if (other.local.contains(scale) && source.runs_with(other)) {
+      use.mode = ScaleMode::kRowwiseSharded;
+      use.scale_gather = above;
+      use.is_scale_computed = !other.local.is_view(scale);
+      return true;
+    }
+  }
+  use.mode = ScaleMode::kRowwiseReplicated;
+  return true;
+}
+
+bool is_type_of_products(std::string_view dtype, bool is_scaled) {
+  return is_scaled ? dtype == "float8_e4m3fn" || dtype == "float8_e5m2"
+                   : dtype == "float32" || dtype == "bfloat16" || dtype == "float16";
+}
+
+/// The use of `operand` by a product, if a fused op can make it.
+std::optional<GatherUse> find_use(const Source& source, Node& operand, Node& user) {
+  const auto product = as_product(user);
+  if (!product || product->a != &operand || product->has_factors || user.users().empty()) return std::nullopt;
+  GatherUse use{.product = *product};
+  use.is_operand_cast = !source.local.is_view(operand);
+  if (use.is_operand_cast && element_bytes(operand) >= element_bytes(source.gather)) return std::nullopt;
+  if (type_of(operand).shape.back() != type_of(source.gather).shape.back()) return std::nullopt;
+  if (!is_type_of_products(type_of(operand).dtype, product->is_scaled())) return std::nullopt;
+  for (const Node* const other : product->other_operands()) {
+    if (depends_on(*other, source.gather)) return std::nullopt;
+  }
+  if (product->is_scaled() && !find_scale(source, use)) return std::nullopt;
+  return use;
+}
+
+}  // namespace
+
+std::string_view to_string(ScaleMode mode) {
+  switch (mode) {
+    case ScaleMode::kTensorwise:
+      return "tensorwise";
+    case ScaleMode::kRowwiseSharded:
+      return "rowwise_sharded";
+    case ScaleMode::kRowwiseReplicated:
+      return "rowwise_replicated";
+    default:
+      return "none";
+  }
+}
+
+GatherMatch match_gather(Node& gather, const GraphHeader& header) {
+  const Source source(gather);
+  if (!is_of_all(source.collective, header)) return {{}, {Reason::kOtherGroup, nullptr}};
+  if (type_of(gather).shape.size() < 2) return {{}, {Reason::kNoProduct, nullptr}};
+  GatherMatch match;
+  for (Node* const node : source.local.nodes()) {
+    for (Node* const user : node->users()) {
+      if (auto use = find_use(source, *node, *user)) match.uses.push_back(*std::move(use));
+    }
+  }
+  std::sort(match.uses.begin(), match.uses.end(), [](const GatherUse& a, const GatherUse& b) {
+    return Graph::is_before(*a.product.node, *b.product.node);
+  });
+  if (match.uses.empty()) match.why_not = why_not_gather(gather, source.local);
+  return match;
+}
+
+}  // namespace tandem::graph

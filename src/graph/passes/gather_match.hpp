@@ -1,0 +1,39 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <tandem/graph/fuse.hpp>
+#include <tandem/graph/graph.hpp>
+#include <vector>
+
+#include "graph/passes/products.hpp"
+
+namespace tandem::graph {
+
+/// Why not, and which node is in the way.
+struct Refusal {
+  Reason reason = Reason::kNoProduct;
+  const Node* node = nullptr;  ///< or null
+};
+
+enum class ScaleMode : std::uint8_t { kNone, kTensorwise, kRowwiseSharded, kRowwiseReplicated };
+[[nodiscard]] std::string_view to_string(ScaleMode mode);
+
+/// A product whose left operand is gathered.
+struct GatherUse {
+  Product product;
+  ScaleMode mode = ScaleMode::kNone;
+  Node* scale_gather = nullptr;    ///< where the scale comes from a gather of its own, or of the same shard
+  bool is_operand_cast = false;    ///< the operand is cast after the gather, to a smaller type
+  bool is_scale_computed = false;  ///< the scale is computed row by row after its gather
+  [[nodiscard]] bool needs_narrowing() const { return is_operand_cast || is_scale_computed; }
+};
+
+/// The products that a fused op can compute while `gather` runs, in the order of the graph, or why there is none.
+struct GatherMatch {
+  std::vector<GatherUse> uses;
+  Refusal why_not;  ///< if there are none
+};
+[[nodiscard]] GatherMatch match_gather(Node& gather, const GraphHeader& header);
+
+}  // namespace tandem::graph

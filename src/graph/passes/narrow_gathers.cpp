@@ -1,0 +1,128 @@
+#include <algorithm>
+#include <tandem/graph/passes.hpp>
+#include <unordered_map>
+
+#include "base/try.hpp"
+#include "graph/ir/ops.hpp"
+#include "graph/passes/edits.hpp"
+#include "graph/passes/gather_match.hpp"
+#include "graph/passes/row_local.hpp"
+
+namespace tandem::graph {
+namespace {
+
+/// Moves values that are computed from a gathered tensor row by row to before the gather.
+class Narrowing {
+ public:
+  Narrowing(Graph& graph, Node& gather)
+      : graph_(graph), gather_(gather), collective_(as_collective(gather)), local_(gather, collective_.dim) {}
+
+  /// `node`, computed from the shard and gathered.
+  Result<Node*> gathered(Node& node) {
+    TANDEM_ASSIGN(Node* const shard, on_shard(node));
+    const std::int64_t last = type_of(node).shape.back();
+    TensorType type = contiguous_type(with_last(type_of(gather_).shape, last), type_of(node).dtype);
+    TANDEM_ASSIGN(Node* const whole,
+                  graph_.insert_before(&node, {.name = graph_.free_name("all_gather"),
+                                               .target = std::string(op::kAllGather),
+                                               .arguments = {{shard},
+                                                             {static_cast<std::int64_t>(collective_.dim)},
+                                                             {collective_.world},
+                                                             collective_.group},
+                                               .named_arguments = {},
+                                               .type = {NodeType::Kind::kTensor, {std::move(type)}},
+                                               .collectives = gather_.collectives()}));
+    return reshaped(graph_, node, *whole, type_of(node).shape);
+  }
+
+  /// What is used by others than casts.
+  [[nodiscard]] std::vector<Node*> results() const {
+    std::vector<Node*> found;
+    for (Node* const node : local_.nodes()) {
+      const auto& users = node->users();
+      if (std::any_of(users.begin(), users.end(), [&](const Node* user) { return !local_.contains(*user); })) {
+        found.push_back(node);
+      }
+    }
+    return found;
+  }
+
+  /// Whether gathering it moves fewer bytes than gathering what it is computed from.
+  [[nodiscard]] bool is_narrower(const Node& node) const {
+    const auto row_bytes = [](const Node& one) { return type_of(one).shape.back() * element_bytes(one); };
+    return !local_.is_view(node) && row_bytes(node) < row_bytes(gather_);
+  }
+
+ private:
+  Result<Node*> on_shard(Node& node) {
+    if (local_.is_view(node)) return collective_.input;
+    if (const auto done = on_shard_.find(&node); done != on_shard_.end()) return done->second;
+    Argument::List arguments = node.arguments();
+    for (Argument& argument : arguments) {
+      Node* const input = argument.node();
+      if (input == nullptr || !local_.contains(*input)) continue;
+      TANDEM_ASSIGN(argument.value, on_shard(*input));
+    }
+    if (is_reshape(node)) return on_shard_[&node] = arguments[0].node();  // rows keep their order
+    const auto& shard = type_of(*collective_.input).shape;
+    TensorType type = contiguous_type(with_last(shard, type_of(node).shape.back()), type_of(node).dtype);
+    if (node.arguments().size() > 1 && node.arguments()[1].list() != nullptr) {
+      arguments[1] = {list_of({-1})};  // a row's maximum: the last dim, also of other leading ones
+    }
+    TANDEM_ASSIGN(Node* const made, graph_.insert_before(&node, {.name = graph_.free_name(node.name() + "_shard"),
+                                                                 .target = node.target(),
+                                                                 .arguments = std::move(arguments),
+                                                                 .named_arguments = node.named_arguments(),
+                                                                 .type = {NodeType::Kind::kTensor, {std::move(type)}},
+                                                                 .collectives = {}}));
+    return on_shard_[&node] = made;
+  }
+
+  Graph& graph_;
+  Node& gather_;
+  Collective collective_;
+  RowLocal local_;
+  std::unordered_map<const Node*, Node*> on_shard_;
+};
+
+/// The values to gather instead: those that products take; and, if nothing else needs the whole, all that come of it.
+Result<void> narrow(Graph& graph, Node& gather, const std::vector<Node*>& wanted) {
+  Narrowing narrowing(graph, gather);
+  std::vector<Node*> targets = wanted;
+  const std::vector<Node*> results = narrowing.results();
+  const auto is_target = [&](Node* node) { return std::find(targets.begin(), targets.end(), node) != targets.end(); };
+  if (std::all_of(results.begin(), results.end(),
+                  [&](Node* node) { return is_target(node) || narrowing.is_narrower(*node); })) {
+    targets = results;
+  }
+  std::vector<Node*> instead;  // all of them first: each looks at the others as they were
+  for (Node* const target : targets) {
+    TANDEM_ASSIGN(Node* const made, narrowing.gathered(*target));
+    instead.push_back(made);
+  }
+  for (std::size_t i = 0; i < targets.size(); ++i) graph.replace_uses(*targets[i], *instead[i]);
+  for (Node* const target : targets) TANDEM_TRY(erase_unused(graph, *target));
+  return {};
+}
+
+}  // namespace
+
+Result<void> narrow_gathers(Graph& graph) {
+  std::vector<std::pair<Node*, std::vector<Node*>>> found;  // gather -> what to gather instead
+  const auto want = [&](Node* gather, Node* node) {
+    auto at = std::find_if(found.begin(), found.end(), [&](const auto& one) { return one.first == gather; });
+    if (at == found.end()) at = found.insert(found.end(), {gather, {}});
+    if (std::find(at->second.begin(), at->second.end(), node) == at->second.end()) at->second.push_back(node);
+  };
+  for (Node& node : graph.nodes()) {
+    if (!node.is_call_of(op::kAllGather)) continue;
+    for (const GatherUse& use : match_gather(node, graph.header).uses) {
+      if (use.is_operand_cast) want(&node, use.product.a);
+      if (use.is_scale_computed) want(use.scale_gather, use.product.a_scale);
+    }
+  }
+  for (const auto& [gather, wanted] : found) TANDEM_TRY(narrow(graph, *gather, wanted));
+  return {};
+}
+
+}  // namespace tandem::graph

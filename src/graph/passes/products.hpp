@@ -1,0 +1,52 @@
+#pragma once
+
+#include <optional>
+#include <tandem/graph/graph.hpp>
+#include <vector>
+
+namespace tandem::graph {
+
+/// A product of two matrices, whatever op computes it.
+struct Product {
+  Node* node = nullptr;
+  Node* a = nullptr;
+  Node* b = nullptr;
+  Node* bias = nullptr;          ///< or null
+  Node* a_scale = nullptr;       ///< null: not scaled
+  Node* b_scale = nullptr;
+  Node* result_scale = nullptr;  ///< or null
+  Argument out_dtype = {};       ///< of a scaled one
+  bool fast_accum = false;
+  bool has_factors = false;      ///< addmm's alpha and beta are not 1, or its bias is no row
+
+  [[nodiscard]] bool is_scaled() const { return a_scale != nullptr; }
+  /// All but a and its scale.
+  [[nodiscard]] std::vector<Node*> other_operands() const;
+  /// 2 m n k.
+  [[nodiscard]] double flops() const;
+};
+
+/// What mm, addmm and _scaled_mm compute.
+[[nodiscard]] std::optional<Product> as_product(Node& node);
+
+[[nodiscard]] const TensorType& type_of(const Node& node);
+/// Bytes of an element; 0 for a type that tandem does not have.
+[[nodiscard]] std::int64_t element_bytes(const Node& node);
+/// Counted from the front; `num_dims` of a tensor.
+[[nodiscard]] std::size_t dim_from_front(std::int64_t dim, std::size_t num_dims);
+
+/// A tandem.all_gather or tandem.reduce_scatter.
+struct Collective {
+  Node* input = nullptr;
+  std::size_t dim = 0;
+  std::int64_t world = 1;
+  Argument group;
+};
+[[nodiscard]] Collective as_collective(const Node& node);
+/// Whether it is of the group, and of all ranks, of the program.
+[[nodiscard]] bool is_of_all(const Collective& collective, const GraphHeader& header);
+
+/// Whether `node` is, or is computed from, `source`.
+[[nodiscard]] bool depends_on(const Node& node, const Node& source);
+
+}  // namespace tandem::graph

@@ -1,0 +1,135 @@
+#include <tandem/graph/passes.hpp>
+
+#include "base/try.hpp"
+#include "graph/ir/ops.hpp"
+#include "graph/passes/edits.hpp"
+#include "graph/passes/products.hpp"
+
+namespace tandem::graph {
+namespace {
+
+/// Writes one collective as PyTorch does, before it.
+class Restoring {
+ public:
+  Restoring(Graph& graph, Node& node) : graph_(graph), node_(node), collective_(as_collective(node)) {}
+
+  Result<void> gather() {
+    const TensorType& shard = type_of(*collective_.input);
+    TANDEM_ASSIGN(Node * whole, waited(op::kFunctionalAllGather, "all_gather_into_tensor",
+                                       {{collective_.input}, {collective_.world}, collective_.group},
+                                       stacked(shard)));
+    if (collective_.dim != 0) {
+      TANDEM_ASSIGN(std::vector<Node*> parts, parts_of(*whole, shard.shape[0], 0));
+      const bool is_erased = element_bytes(*collective_.input) == 1;  // PyTorch joins no 8-bit floats
+      if (is_erased) TANDEM_TRY(view_all(parts, "uint8"));
+      TANDEM_ASSIGN(whole, joined(parts, collective_.dim));
+      if (is_erased) {
+        TANDEM_ASSIGN(whole, viewed(*whole, shard.dtype));
+      }
+    }
+    return finish(*whole);
+  }
+
+  Result<void> scatter() {
+    Node* input = collective_.input;
+    if (collective_.dim != 0) {
+      const std::int64_t piece = type_of(node_).shape[collective_.dim];
+      TANDEM_ASSIGN(const std::vector<Node*> parts, parts_of(*input, piece, collective_.dim));
+      TANDEM_ASSIGN(input, joined(parts, 0));
+    }
+    TensorType type = contiguous_type(type_of(node_).shape, type_of(node_).dtype);
+    TANDEM_ASSIGN(Node* const part,
+                  waited(op::kFunctionalReduceScatter, "reduce_scatter_tensor",
+                         {{input}, node_.arguments()[1], {collective_.world}, collective_.group}, std::move(type)));
+    return finish(*part);
+  }
+
+ private:
+  Result<Node*> insert(std::string_view target, std::string_view name, Argument::List arguments, NodeType type) {
+    return graph_.insert_before(&node_, {.kind = NodeKind::kCall,
+                                         .name = graph_.free_name(name),
+                                         .target = std::string(target),
+                                         .arguments = std::move(arguments),
+                                         .named_arguments = {},
+                                         .type = std::move(type),
+                                         .collectives = {}});
+  }
+
+  static NodeType tensor(TensorType type) { return {NodeType::Kind::kTensor, {std::move(type)}}; }
+
+  [[nodiscard]] TensorType stacked(const TensorType& shard) const {
+    std::vector<std::int64_t> shape = shard.shape;
+    shape[0] *= collective_.world;
+    return contiguous_type(std::move(shape), shard.dtype);
+  }
+
+  /// The collective has its captured name again, where that is free.
+  Result<Node*> waited(std::string_view target, std::string_view name, Argument::List arguments, TensorType type) {
+    const auto& names = node_.collectives();
+    TANDEM_ASSIGN(Node* const started, insert(target, names.size() == 1 ? *names.begin() : std::string(name),
+                                              std::move(arguments), tensor(type)));
+    return insert(op::kWait, "wait_tensor", {{started}}, tensor(std::move(type)));
+  }
+
+  Result<std::vector<Node*>> parts_of(Node& whole, std::int64_t piece, std::size_t dim) {
+    TensorType type = type_of(whole);
+    type.shape[dim] = piece;
+    NodeType types{NodeType::Kind::kList, {}};
+    types.tensors.assign(static_cast<std::size_t>(collective_.world), type);
+    TANDEM_ASSIGN(Node* const split,
+                  insert(op::kSplit, "split", {{&whole}, {piece}, {static_cast<std::int64_t>(dim)}}, std::move(types)));
+    std::vector<Node*> parts;
+    for (std::int64_t i = 0; i < collective_.world; ++i) {
+      TANDEM_ASSIGN(Node* const part, item_of(graph_, node_, *split, i));
+      parts.push_back(part);
+    }
+    return parts;
+  }
+
+  Result<Node*> viewed(Node& node, std::string_view dtype) {
+    TensorType type = type_of(node);
+    type.dtype = dtype;
+    return insert(op::kViewDType, "view", {{&node}, {Repr{"torch." + std::string(dtype)}}}, tensor(std::move(type)));
+  }
+
+  Result<void> view_all(std::vector<Node*>& parts, std::string_view dtype) {
+    for (Node*& part : parts) {
+      TANDEM_ASSIGN(part, viewed(*part, dtype));
+    }
+    return {};
+  }
+
+  Result<Node*> joined(const std::vector<Node*>& parts, std::size_t dim) {
+    Argument::List list;
+    std::vector<std::int64_t> shape = type_of(*parts[0]).shape;
+    shape[dim] *= collective_.world;
+    for (Node* const part : parts) list.push_back({part});
+    return insert(op::kCat, "cat", {{std::move(list)}, {static_cast<std::int64_t>(dim)}},
+                  tensor(contiguous_type(std::move(shape), type_of(*parts[0]).dtype)));
+  }
+
+  Result<void> finish(Node& instead) {
+    graph_.replace_uses(node_, instead);
+    return graph_.erase(node_);
+  }
+
+  Graph& graph_;
+  Node& node_;
+  Collective collective_;
+};
+
+}  // namespace
+
+Result<void> restore_collectives(Graph& graph) {
+  for (auto place = graph.nodes().begin(); place != graph.nodes().end();) {
+    Node& node = *place++;
+    if (node.is_call_of(op::kAllGather)) {
+      TANDEM_TRY(Restoring(graph, node).gather());
+    } else if (node.is_call_of(op::kReduceScatter)) {
+      TANDEM_TRY(Restoring(graph, node).scatter());
+    }
+  }
+  return {};
+}
+
+}  // namespace tandem::graph

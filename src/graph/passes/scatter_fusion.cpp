@@ -1,0 +1,185 @@
+#include "graph/passes/scatter_fusion.hpp"
+
+#include <algorithm>
+
+#include "graph/ir/ops.hpp"
+#include "graph/passes/row_local.hpp"
+#include "graph/report/cost.hpp"
+
+namespace tandem::graph {
+namespace {
+
+bool is_one(const Node& node) {
+  if (!node.is_call_of(op::kFull)) return false;
+  const Argument& value = node.arguments()[1];
+  const auto* const number = std::get_if<double>(&value.value);
+  return value.integer() == 1 || (number != nullptr && *number == 1.0);
+}
+
+bool is_column(const Node& node, std::int64_t rows) {
+  const auto& shape = type_of(node).shape;
+  return shape.size() == 2 && shape[0] == rows && shape[1] == 1;
+}
+
+bool is_row(const Node& node, std::int64_t columns) {
+  const auto& shape = type_of(node).shape;
+  return shape.size() == 2 && shape[0] == 1 && shape[1] == columns;
+}
+
+Node* only_input(Node& node, std::size_t idx) {
+  Node* const input = node.arguments()[idx].node();
+  return input != nullptr && input->users().size() == 1 ? input : nullptr;
+}
+
+/// A product with unit scales that is then multiplied by a column and a row of scales: these are its scales.
+///
+///   %p = aten._scaled_mm.default(%a, %b, %one, %one, null, null, <torch.bfloat16>)
+///   %o = aten.mul.Tensor(%column, %row)
+///   %m = aten.mul.Tensor(%p, %o)
+///   %c = prims.convert_element_type.default(%m, <torch.bfloat16>)
+///
+/// One rounding is left of two; where the scales are powers of two both are the same.
+std::optional<Product> as_scaled_afterwards(Node& node) {
+  if (!node.is_call_of(op::kConvert)) return std::nullopt;
+  Node* const times = only_input(node, 0);
+  if (times == nullptr || !times->is_call_of(op::kMul)) return std::nullopt;
+  for (const std::size_t at : {std::size_t{0}, std::size_t{1}}) {
+    Node* const multiplied = only_input(*times, at);
+    Node* const outer = times->arguments()[1 - at].node();
+    if (multiplied == nullptr || outer == nullptr || !outer->is_call_of(op::kMul)) continue;
+    auto product = as_product(*multiplied);
+    if (!product || !product->is_scaled() || product->bias != nullptr || product->result_scale != nullptr ||
+        !is_one(*product->a_scale) || !is_one(*product->b_scale)) {
+      continue;
+    }
+    const auto& shape = type_of(*multiplied).shape;
+    for (const std::size_t first : {std::size_t{0}, std::size_t{1}}) {
+      Node* const column = outer->arguments()[first].node();
+      Node* const row = outer->arguments()[1 - first].node();
+      if (column == nullptr || row == nullptr || !is_column(*column, shape[0]) || !is_row(*row, shape[1])) continue;
+      product->node = &node;
+      product->a_scale = column;
+      product->b_scale = row;
+      product->out_dtype = node.arguments()[1];
+      return product;
+    }
+  }
+  return std::nullopt;
+}
+
+class Planner {
+ public:
+  Planner(const Graph& graph, Node& scatter) : graph_(graph), collective_(as_collective(scatter)) {
+    fusion_.scatter = &scatter;
+  }
+
+  ScatterPlan run(const OpaqueOps& opaque, const FuseOptions& options) {
+    if (!is_of_all(collective_, graph_.header)) return {std::nullopt, {Reason::kOtherGroup, nullptr}};
+    if (type_of(*collective_.input).shape.size() < 2) return {std::nullopt, {Reason::kNoProducer, nullptr}};
+    fusion_.sum = below_views(*collective_.input, fusion_.scatter);
+    if (fusion_.sum != nullptr && !refusal_) collect(*fusion_.sum);
+    if (refusal_) return {std::nullopt, *refusal_};
+    check_types();
+    if (refusal_) return {std::nullopt, *refusal_};
+    if (opaque.between(*fusion_.sum, *fusion_.scatter)) {
+      return {std::nullopt, {Reason::kOpaqueBetween, opaque.first_after(*fusion_.sum)}};
+    }
+    if (options.cost && saved_us(work_of(fusion_, graph_.header.world_size), graph_.header.world_size) <= 0) {
+      return {std::nullopt, {Reason::kNotProfitable, nullptr}};
+    }
+    return {std::move(fusion_), {}};
+  }
+
+ private:
+  void refuse(Reason reason, const Node* node) {
+    if (!refusal_) refusal_ = {reason, node};
+  }
+
+  /// What is reshaped on the way to `user`; notes whether others use what is on the way.
+  Node* below_views(Node& node, const Node* user) {
+    Node* below = &node;
+    for (;;) {
+      for (const Node* const other : below->users()) fusion_.returns_product |= other != user;
+      if (!is_reshape(*below)) return below;
+      if (!keeps_rows(*below)) {
+        refuse(Reason::kReshape, below);
+        return nullptr;
+      }
+      user = below;
+      below = below->arguments()[0].node();
+    }
+  }
+
+  /// The products whose sum a node is.
+  void collect(Node& sum) {
+    std::vector<Node*> open{&sum};
+    while (!open.empty() && !refusal_) {
+      Node* node = open.back();
+      open.pop_back();
+      const bool is_top = node == &sum;
+      while (!is_top && is_reshape(*node) && keeps_rows(*node) && is_used_once(*node)) {
+        node = node->arguments()[0].node();
+      }
+      if (!is_top && !is_used_once(*node)) {
+        refuse(node->kind() == NodeKind::kPlaceholder ? Reason::kNoProducer : Reason::kProductUsed, node);
+      } else if (is_sum(*node)) {
+        open.push_back(node->arguments()[1].node());  // the first operand comes off the stack first
+        open.push_back(node->arguments()[0].node());
+      } else {
+        add_term(*node);
+      }
+    }
+  }
+
+  static bool is_used_once(const Node& node) { return node.users().size() == 1; }
+
+  static bool is_sum(const Node& node) {
+    if (!node.is_call_of(op::kAdd) || !node.named_arguments().empty()) return false;
+    const Node* const left = node.arguments()[0].node();
+    const Node* const right = node.arguments()[1].node();
+    return left != nullptr && right != nullptr && left != right && type_of(*left).shape == type_of(node).shape &&
+           type_of(*right).shape == type_of(node).shape && type_of(*left).dtype == type_of(node).dtype &&
+           type_of(*right).dtype == type_of(node).dtype;
+  }
+
+  void add_term(Node& node) {
+    auto product = as_product(node);
+    if (!product) product = as_scaled_afterwards(node);
+    if (product && product->has_factors) return refuse(Reason::kFactors, &node);
+    if (product) return fusion_.terms.push_back(*std::move(product));
+    if (node.kind() == NodeKind::kPlaceholder) return refuse(Reason::kNoProducer, &node);
+    if (is_reshape(node)) return refuse(Reason::kReshape, &node);
+    const Node* const from = node.arguments().empty() ? nullptr : node.arguments()[0].node();
+    const bool is_taken = node.is_call_of(op::kGetItem) && from != nullptr && from->target().starts_with("symm_mem.");
+    refuse(is_taken ? Reason::kProductTaken : Reason::kOpBetween, is_taken ? from : &node);
+  }
+
+  void check_types() {
+    const std::string& dtype = type_of(*collective_.input).dtype;
+    const bool is_supported = dtype == "float32" || dtype == "bfloat16" || dtype == "float16";
+    if (!is_supported) return refuse(Reason::kUnsupportedType, fusion_.terms[0].node);
+    for (const Product& term : fusion_.terms) {
+      const bool is_mixed = type_of(*term.node).dtype != dtype || type_of(*term.node).shape[1] != columns();
+      if (is_mixed) return refuse(Reason::kMixedTypes, term.node);
+    }
+  }
+
+  [[nodiscard]] std::int64_t columns() const { return type_of(*collective_.input).shape.back(); }
+
+  const Graph& graph_;
+  Collective collective_;
+  ScatterFusion fusion_;
+  std::optional<Refusal> refusal_;
+};
+
+}  // namespace
+
+bool ScatterFusion::is_scaled() const {
+  return std::any_of(terms.begin(), terms.end(), [](const Product& term) { return term.is_scaled(); });
+}
+
+ScatterPlan plan_scatter(const Graph& graph, Node& scatter, const OpaqueOps& opaque, const FuseOptions& options) {
+  return Planner(graph, scatter).run(opaque, options);
+}
+
+}  // namespace tandem::graph

@@ -1,0 +1,125 @@
+#include "graph/passes/why_not_gather.hpp"
+
+#include <set>
+
+#include "graph/ir/ops.hpp"
+
+namespace tandem::graph {
+namespace {
+
+/// What happened to a value between the gather and where it is.
+struct Way {
+  const Node* node = nullptr;
+  const Node* between = nullptr;    ///< the first op that is neither a view nor part of a cast
+  const Node* reshape = nullptr;    ///< the first that mixes rows with columns
+  bool is_transposed = false;
+  bool has_maximum = false;         ///< of all of it
+};
+
+/// From the nearest to a fusion to the farthest.
+int rank_of(Reason reason) {
+  switch (reason) {
+    case Reason::kDependentOperand:
+      return 0;
+    case Reason::kScaleOfWhole:
+      return 1;
+    case Reason::kFactors:
+      return 2;
+    case Reason::kUnsupportedType:
+      return 3;
+    case Reason::kReshape:
+      return 4;
+    case Reason::kTransposedOperand:
+      return 5;
+    case Reason::kRightOperand:
+      return 6;
+    case Reason::kBiasOperand:
+      return 7;
+    case Reason::kOpBetween:
+      return 8;
+    default:
+      return 9;
+  }
+}
+
+class Search {
+ public:
+  Search(Node& gather, const RowLocal& local) : gather_(gather), local_(local) {}
+
+  Refusal run() {
+    std::vector<Way> open{{.node = &gather_}};
+    std::set<const Node*> seen{&gather_};
+    constexpr std::size_t kFarEnough = 500;  // nodes; what is farther away is no longer about this gather
+    while (!open.empty() && seen.size() < kFarEnough) {
+      const Way way = open.back();
+      open.pop_back();
+      for (Node* const user : way.node->users()) {
+        if (const auto product = as_product(*user)) {
+          note(judge(way, *product), way, *user);
+        } else if (user->kind() == NodeKind::kCall && seen.insert(user).second) {
+          open.push_back(beyond(way, *user));
+        }
+      }
+    }
+    return best_;
+  }
+
+ private:
+  static Way beyond(Way way, const Node& user) {
+    way.node = &user;
+    if (user.is_call_of("aten.max.default")) {
+      way.has_maximum = true;
+    } else if (user.is_call_of(op::kPermute)) {
+      way.is_transposed = !way.is_transposed;
+    } else if (is_reshape(user)) {
+      if (!keeps_rows(user) && way.reshape == nullptr) way.reshape = &user;
+    } else if (!is_cast(user) && way.between == nullptr) {
+      way.between = &user;
+    }
+    return way;
+  }
+
+  static bool is_cast(const Node& user) {
+    return is_cast_op(user) || user.is_call_of("aten.amax.default") || user.is_call_of(op::kClone) ||
+           user.is_call_of(op::kGetItem);
+  }
+
+  Reason judge(const Way& way, const Product& product) const {
+    if (way.between != nullptr) return Reason::kOpBetween;
+    if (product.a != way.node) {
+      if (product.b == way.node) return way.has_maximum ? Reason::kNoProduct : Reason::kRightOperand;
+      return product.bias == way.node ? Reason::kBiasOperand : Reason::kNoProduct;
+    }
+    if (way.has_maximum) return Reason::kScaleOfWhole;
+    if (way.is_transposed) return Reason::kTransposedOperand;
+    if (way.reshape != nullptr) return Reason::kReshape;
+    if (product.has_factors) return Reason::kFactors;
+    for (const Node* const other : product.other_operands()) {
+      if (depends_on(*other, gather_)) return Reason::kDependentOperand;
+    }
+    if (product.is_scaled() && depends_on(*product.a_scale, gather_) && !local_.contains(*product.a_scale)) {
+      return Reason::kScaleOfWhole;
+    }
+    return local_.is_view(*way.node) ? Reason::kUnsupportedType : Reason::kOpBetween;
+  }
+
+  void note(Reason reason, const Way& way, const Node& product) {
+    if (rank_of(reason) >= rank_of(best_.reason)) return;
+    const Node* const culprit = reason == Reason::kOpBetween && way.between != nullptr ? way.between
+                                : reason == Reason::kReshape                            ? way.reshape
+                                                                                        : &product;
+    best_ = {reason, culprit};
+  }
+
+  const Node& gather_;
+  const RowLocal& local_;
+  Refusal best_{Reason::kNoProduct, nullptr};
+};
+
+}  // namespace
+
+Refusal why_not_gather(Node& gather, const RowLocal& local) {
+  return Search(gather, local).run();
+}
+
+}  // namespace tandem::graph

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <tandem/graph/graph.hpp>
+
+namespace tandem::graph {
+
+struct GatherFusion;
+struct ScatterFusion;
+
+/// What a collective and the products beside it do on one rank.
+struct Work {
+  double bytes = 0;         ///< received
+  double half_flops = 0;    ///< of products of 16-bit types
+  double eighth_flops = 0;  ///< of 8-bit types
+  double full_flops = 0;    ///< of f32
+};
+[[nodiscard]] Work work_of(const GatherFusion& fusion, int world);
+[[nodiscard]] Work work_of(const ScatterFusion& fusion, int world);
+/// Of a fused op.
+[[nodiscard]] Work work_of(const Node& fused, int world);
+
+/// Microseconds that running both at once is expected to save on H200s with NVLink; negative: it costs. Cut in
+/// `world` pieces, all but one piece of the shorter of the two hides behind the longer.
+[[nodiscard]] double saved_us(const Work& work, int world);
+
+}  // namespace tandem::graph

@@ -1,0 +1,115 @@
+#include <tandem/graph/fuse.hpp>
+#include <tandem/graph/passes.hpp>
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+#include "graph/ir/ops.hpp"
+#include "graph/passes/gather_fusion.hpp"
+#include "graph/passes/scatter_fusion.hpp"
+#include "graph/report/cost.hpp"
+
+namespace tandem::graph {
+namespace {
+
+using Kind = CollectiveReport::Kind;
+
+/// All but a rank's own part of the whole; a ring all-reduce receives that twice.
+std::int64_t bytes_received(const Node& node, Kind kind, int world) {
+  constexpr double kMost = 9e18;  // sizes may be anything up to 2^62
+  const double made = static_cast<double>(type_of(node).numel()) * static_cast<double>(element_bytes(node));
+  const double parts = kind == Kind::kAllGather ? 1.0 / world : kind == Kind::kAllReduce ? 2.0 / world : 1.0;
+  return static_cast<std::int64_t>(std::min(kMost, made * parts * (world - 1)));
+}
+
+/// All collectives of the captured program, not yet judged.
+std::vector<CollectiveReport> find_collectives(const Graph& graph) {
+  std::vector<CollectiveReport> found;
+  for (const Node& node : graph.nodes()) {
+    const bool is_gather = node.is_call_of(op::kFunctionalAllGather) || node.is_call_of(op::kAllGather);
+    const bool is_scatter = node.is_call_of(op::kFunctionalReduceScatter) || node.is_call_of(op::kReduceScatter);
+    if (!is_gather && !is_scatter && !node.is_call_of(op::kFunctionalAllReduce)) continue;
+    const Kind kind = is_gather ? Kind::kAllGather : is_scatter ? Kind::kReduceScatter : Kind::kAllReduce;
+    found.push_back({.node = node.name(), .kind = kind, .bytes = bytes_received(node, kind, graph.header.world_size)});
+  }
+  return found;
+}
+
+bool is_fused(const Node& node) {
+  return node.target().starts_with("symm_mem.");
+}
+
+/// The nodes of the rewritten program by the captured collective whose work they do; fused ones if there are.
+std::map<std::string, Node*, std::less<>> nodes_by_collective(Graph& graph) {
+  std::map<std::string, Node*, std::less<>> found;
+  for (Node& node : graph.nodes()) {
+    for (const std::string& name : node.collectives()) {
+      Node*& place = found[name];
+      if (place == nullptr || is_fused(node)) place = &node;
+    }
+  }
+  return found;
+}
+
+Refusal refusal_of(Graph& graph, Node& node, const OpaqueOps& opaque, const FuseOptions& options) {
+  if (node.is_call_of(op::kAllGather)) return plan_gather(graph, node, opaque, options).why_not;
+  if (node.is_call_of(op::kReduceScatter)) return plan_scatter(graph, node, opaque, options).why_not;
+  return {Reason::kUnusualForm, nullptr};
+}
+
+/// How many captured collectives a node does the work of.
+double num_collectives(const Node& node) {
+  return static_cast<double>(std::max<std::size_t>(1, node.collectives().size()));
+}
+
+void judge(Graph& graph, std::vector<CollectiveReport>& collectives, const FuseOptions& options) {
+  const auto nodes = nodes_by_collective(graph);
+  const OpaqueOps opaque(graph);
+  for (CollectiveReport& one : collectives) {
+    const auto found = nodes.find(one.node);
+    Node* const node = found == nodes.end() ? graph.find(one.node) : found->second;
+    if (node != nullptr && is_fused(*node)) {
+      one.fused_into = node->name();
+      const int world = graph.header.world_size;
+      // Where overlap would cost, the op runs its serial road.
+      one.saved_us = std::max(0.0, saved_us(work_of(*node, world), world)) / num_collectives(*node);
+      continue;
+    }
+    Refusal why{Reason::kAllReduce, nullptr};
+    if (one.kind != Kind::kAllReduce) {
+      why = node == nullptr ? Refusal{Reason::kNoProduct, nullptr} : refusal_of(graph, *node, opaque, options);
+    }
+    one.reason = why.reason;
+    if (why.node != nullptr) one.detail = fmt::format("{} ({})", why.node->name(), why.node->target());
+  }
+}
+
+}  // namespace
+
+Result<FuseReport> fuse(Graph& graph, const FuseOptions& options) {
+  FuseReport report{.collectives = find_collectives(graph), .fused = {}};
+  const auto passes = all_passes();
+  TANDEM_TRY(run_passes(graph, passes.first(passes.size() - 1), {}, options));
+  judge(graph, report.collectives, options);
+  for (const CollectiveReport& one : report.collectives) {
+    if (one.fused_into) ++report.fused[graph.find(*one.fused_into)->target()];
+  }
+  TANDEM_TRY(run_passes(graph, passes.last(1), {}, options));  // collectives have PyTorch's form again
+  if (const auto text = complaint(report); options.strict && text) return fail(ErrorCode::kUnsupported, *text);
+  return report;
+}
+
+std::optional<std::string> complaint(const FuseReport& report) {
+  std::string reasons;
+  bool is_legal_left = false;
+  for (const CollectiveReport& one : report.collectives) {
+    if (!one.reason) continue;
+    is_legal_left = is_legal_left || leaves_legal_pair(*one.reason);
+    reasons += fmt::format("{}{} {}{}{}", reasons.empty() ? ": " : "; ", one.node, to_string(*one.reason),
+                           one.detail.empty() ? "" : " ", one.detail);
+  }
+  if (report.fused.empty()) return "graph: NOTHING WAS FUSED" + (reasons.empty() ? ": there is no collective" : reasons);
+  if (is_legal_left) return "graph: a pair that could be fused was left" + reasons;
+  return std::nullopt;
+}
+
+}  // namespace tandem::graph

@@ -1,0 +1,52 @@
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <tandem/graph/fuse.hpp>
+
+#include "base/format.hpp"
+
+namespace tandem::graph {
+
+std::string to_json(const FuseReport& report) {
+  constexpr int kSchema = 1;
+  auto collectives = nlohmann::ordered_json::array();
+  for (const CollectiveReport& one : report.collectives) {
+    nlohmann::ordered_json row;
+    row["node"] = one.node;
+    row["kind"] = to_string(one.kind);
+    row["fused_into"] = one.fused_into ? nlohmann::ordered_json(*one.fused_into) : nullptr;
+    row["reason"] = one.reason ? nlohmann::ordered_json(to_string(*one.reason)) : nullptr;
+    row["detail"] = one.detail;
+    row["bytes"] = one.bytes;
+    row["saved_us"] = std::round(one.saved_us * 10) / 10;
+    collectives.push_back(std::move(row));
+  }
+  nlohmann::ordered_json all;
+  all["schema"] = kSchema;
+  all["collectives"] = std::move(collectives);
+  all["fused"] = report.fused;
+  return all.dump(2) + "\n";
+}
+
+std::string to_table(const FuseReport& report) {
+  std::size_t width = 10;
+  for (const CollectiveReport& one : report.collectives) width = std::max(width, one.node.size());
+  std::string text = fmt::format("{:{}}  {:14}  {:>10}  {:>8}  what became of it\n", "collective", width, "kind",
+                                 "MiB", "saved us");
+  for (const CollectiveReport& one : report.collectives) {
+    const double mib = static_cast<double>(one.bytes) / (1 << 20);
+    text += fmt::format("{:{}}  {:14}  {:>10.3f}  {:>8.1f}  ", one.node, width, to_string(one.kind), mib, one.saved_us);
+    if (one.fused_into) {
+      text += fmt::format("fused into {}\n", *one.fused_into);
+    } else {
+      text += fmt::format("{}: {}{}\n", to_string(*one.reason), describe(*one.reason),
+                          one.detail.empty() ? "" : ": " + one.detail);
+    }
+  }
+  for (const auto& [op, count] : report.fused) {
+    text += fmt::format("{} {} in {}\n", count, count == 1 ? "collective" : "collectives", op);
+  }
+  if (report.fused.empty()) text += "NOTHING WAS FUSED\n";
+  return text;
+}
+
+}  // namespace tandem::graph

@@ -1,0 +1,59 @@
+#include <array>
+#include <tandem/graph/fuse.hpp>
+
+namespace tandem::graph {
+namespace {
+
+struct Entry {
+  std::string_view name;
+  std::string_view sentence;
+  bool leaves_legal_pair = false;
+};
+
+// In the order of Reason.
+constexpr std::array<Entry, kNumReasons> kEntries = {{
+    {"kNoProduct", "no product takes what is gathered"},
+    {"kRightOperand", "it is only a right operand: the gathered dim is summed, or N"},
+    {"kTransposedOperand", "it is only used transposed: the gathered dim is summed"},
+    {"kBiasOperand", "it is only a bias"},
+    {"kScaleOfWhole", "the scale is computed from all of what is gathered"},
+    {"kDependentOperand", "another operand of the product depends on what is gathered"},
+    {"kNoProducer", "no product makes what is scattered"},
+    {"kProductTaken", "its product is computed by the op that gathers the operand"},
+    {"kProductUsed", "one of several products is used elsewhere too, and would be computed twice", true},
+    {"kMixedTypes", "products of different types or widths are summed"},
+    {"kReshape", "a reshape mixes rows with columns"},
+    {"kOpBetween", "an op stands between it and the product"},
+    {"kFactors", "the bias has factors, or is no row", true},
+    {"kOtherGroup", "it is not of the program's group"},
+    {"kOpaqueBetween", "an unknown op is in the way: nothing is moved across it"},
+    {"kUnusualForm", "it is not followed by one wait"},
+    {"kUnsupportedType", "there is no product of this type"},
+    {"kAllReduce", "no fused op does the work of an all-reduce"},
+    {"kNotProfitable", "the cost model expects no gain"},
+}};
+
+const Entry& entry_of(Reason reason) {
+  return kEntries[static_cast<std::size_t>(reason)];
+}
+
+}  // namespace
+
+std::string_view to_string(Reason reason) {
+  return entry_of(reason).name;
+}
+
+std::string_view describe(Reason reason) {
+  return entry_of(reason).sentence;
+}
+
+bool leaves_legal_pair(Reason reason) {
+  return entry_of(reason).leaves_legal_pair;
+}
+
+std::string_view to_string(CollectiveReport::Kind kind) {
+  constexpr std::array<std::string_view, 3> kNames = {"all_gather", "reduce_scatter", "all_reduce"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+}  // namespace tandem::graph
