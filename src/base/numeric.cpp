@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <cmath>
+#include <array>
 #include <tandem/base/numeric.hpp>
 
 namespace tandem {
@@ -24,25 +24,32 @@ struct Format {
 constexpr Format kE4M3 = {4, 3, false};
 constexpr Format kE5M2 = {5, 2, true};
 
-float widen(std::uint32_t bits, const Format& format) {
-  const std::uint32_t sign = bits >> (format.exponent_bits + format.mantissa_bits);
+/// The bits of the f32 of this value; NaN payloads are kept: they travel through narrow() and back unchanged.
+constexpr std::uint32_t widened_bits(std::uint32_t bits, const Format& format) {
+  const std::uint32_t sign = bits >> (format.exponent_bits + format.mantissa_bits) << 31;
   const std::uint32_t exponent = (bits >> format.mantissa_bits) & format.exponent_max();
   const std::uint32_t mantissa = bits & format.mantissa_max();
-  const bool is_top = exponent == format.exponent_max();
-  float magnitude = 0.0F;
-  if (is_top && format.has_infinity) {
-    // Keep NaN payloads: they travel through narrow() and back unchanged.
-    magnitude = std::bit_cast<float>(0x7f800000U | (mantissa << (23 - format.mantissa_bits)));
-  } else if (is_top && mantissa == format.mantissa_max()) {
-    magnitude = std::bit_cast<float>(0x7fc00000U);
-  } else if (exponent == 0) {
-    magnitude = std::ldexp(static_cast<float>(mantissa), 1 - format.bias() - format.mantissa_bits);
-  } else {
-    magnitude = std::ldexp(static_cast<float>(mantissa | (1U << format.mantissa_bits)),
-                           static_cast<int>(exponent) - format.bias() - format.mantissa_bits);
+  const std::uint32_t fraction = mantissa << (23 - format.mantissa_bits);
+  const auto rebias = static_cast<std::uint32_t>(127 - format.bias());
+  if (exponent == format.exponent_max()) {
+    if (format.has_infinity) return sign | 0x7f800000U | fraction;
+    if (mantissa == format.mantissa_max()) return sign | 0x7fc00000U;
   }
-  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) | (sign << 31));
+  if (exponent != 0) return sign | ((exponent + rebias) << 23) | fraction;
+  // Subnormal: units of the last place of the smallest normal exponent.
+  const auto unit =
+      std::bit_cast<float>((1 + rebias - static_cast<std::uint32_t>(format.mantissa_bits)) << 23);
+  return sign | std::bit_cast<std::uint32_t>(static_cast<float>(mantissa) * unit);
 }
+
+using WidenTable = std::array<std::uint32_t, 256>;
+constexpr WidenTable widen_table(const Format& format) {
+  WidenTable table{};
+  for (std::uint32_t bits = 0; bits < table.size(); ++bits) table[bits] = widened_bits(bits, format);
+  return table;
+}
+constexpr WidenTable kWideE4M3 = widen_table(kE4M3);
+constexpr WidenTable kWideE5M2 = widen_table(kE5M2);
 
 std::uint32_t narrow(float value, const Format& format) {
   const auto wide = std::bit_cast<std::uint32_t>(value);
@@ -75,13 +82,13 @@ std::uint32_t narrow(float value, const Format& format) {
 }  // namespace
 
 float to_f32(F8E4M3 value) {
-  return widen(value.bits, kE4M3);
+  return std::bit_cast<float>(kWideE4M3[value.bits]);
 }
 F8E4M3 to_f8e4m3(float value) {
   return {static_cast<std::uint8_t>(narrow(value, kE4M3))};
 }
 float to_f32(F8E5M2 value) {
-  return widen(value.bits, kE5M2);
+  return std::bit_cast<float>(kWideE5M2[value.bits]);
 }
 F8E5M2 to_f8e5m2(float value) {
   return {static_cast<std::uint8_t>(narrow(value, kE5M2))};

@@ -3,83 +3,37 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "fused/argument_checks.hpp"
-#include "fused/hash.hpp"
+#include "fused/gather_arguments.hpp"
 
 namespace tandem {
 namespace {
 
 constexpr std::string_view kWho = "fused_all_gather_matmul";
 
-/// What the layouts depend on: a's shape, the dim and the size over all ranks.
-Result<Dims> gathered_sizes(const AllGatherMatmulArgs& args) {
-  const TensorView& a = args.a;
-  if (a.dim() < 2) {
-    return failf(ErrorCode::kInvalidArgument, "{}: a has sizes {}, need a matrix [..., k] of 2 dims or more",
-                 kWho, to_string(a.sizes));
-  }
-  if (args.gather_dim < 0 || args.gather_dim >= a.dim()) {
-    return failf(ErrorCode::kInvalidArgument, "{}: gather_dim is {}, need 0 to {} for a of sizes {}", kWho,
-                 args.gather_dim, a.dim() - 1, to_string(a.sizes));
-  }
-  Dims sizes = a.sizes;
-  sizes[args.gather_dim] = args.gather_size;
-  if (!fused::is_representable(sizes, a.dtype)) {
-    return failf(ErrorCode::kInvalidArgument,
-                 "{}: all of a would have sizes {}, need sizes that are not negative "
-                 "and at most 2^62 bytes: gather_size is that of gather_dim {} over all ranks",
-                 kWho, to_string(sizes), args.gather_dim);
-  }
-  return sizes;
-}
-
-/// Sizes of out[i]: a's over all ranks with b[i]'s columns.
-Result<Dims> output_sizes(const AllGatherMatmulArgs& args, const Dims& gathered, int i) {
-  const TensorView& b = args.b[static_cast<std::size_t>(i)];
-  if (b.dim() != 2 || b.size(0) != gathered.back()) {
-    return failf(ErrorCode::kInvalidArgument, "{}: b[{}] has sizes {}, need [{}, n]", kWho, i,
-                 to_string(b.sizes), gathered.back());
-  }
-  Dims sizes = gathered;
-  sizes[sizes.size() - 1] = b.size(1);
-  if (!fused::is_representable(sizes, DType::kF32)) {
-    return failf(ErrorCode::kInvalidArgument, "{}: out[{}] would have sizes {}, need at most 2^62 bytes",
-                 kWho, i, to_string(sizes));
-  }
-  return sizes;
+fused::Gathering gathering_of(const AllGatherMatmulArgs& args) {
+  return {args.a, args.gather_dim, args.gather_size};
 }
 
 }  // namespace
 
 Result<Layout> output_layout(const AllGatherMatmulArgs& args, int i) {
-  TANDEM_ASSIGN(const Dims gathered, gathered_sizes(args));
+  TANDEM_ASSIGN(const Dims gathered, fused::gathered_sizes(kWho, gathering_of(args)));
   if (i < 0 || i >= static_cast<int>(args.b.size())) {
     return failf(ErrorCode::kInvalidArgument, "{}: output {} of {} b's does not exist", kWho, i,
                  args.b.size());
   }
-  TANDEM_ASSIGN(const Dims sizes, output_sizes(args, gathered, i));
+  TANDEM_ASSIGN(const Dims sizes,
+                fused::output_sizes(kWho, args.b[static_cast<std::size_t>(i)], gathered, i));
   return fused::front_major_layout(sizes, args.gather_dim);
 }
 
 Result<Layout> gathered_layout(const AllGatherMatmulArgs& args) {
-  TANDEM_ASSIGN(const Dims sizes, gathered_sizes(args));
+  TANDEM_ASSIGN(const Dims sizes, fused::gathered_sizes(kWho, gathering_of(args)));
   return fused::front_major_layout(sizes, args.gather_dim);
 }
 
 namespace fused {
 namespace {
-
-Result<void> check_shard(const AllGatherMatmulArgs& args, const Group& group, const Device& device) {
-  TANDEM_TRY(check_operand(kWho, {"a", -1, &args.a}, args.a.dtype, device));
-  const Shard mine = shard_of(args.gather_size, group.size(), group.rank());
-  if (args.a.size(args.gather_dim) != mine.size) {
-    return failf(ErrorCode::kInvalidArgument,
-                 "{}: a has sizes {}, need {} at gather_dim {}: rank {} of {} holds "
-                 "[{}, {}) of gather_size {}",
-                 kWho, to_string(args.a.sizes), mine.size, args.gather_dim, group.rank(), group.size(),
-                 mine.offset, mine.offset + mine.size, args.gather_size);
-  }
-  return {};
-}
 
 Result<void> check_lists(const AllGatherMatmulArgs& args, const Dims& sizes, const Device& device) {
   if (args.b.empty() || args.out.size() != args.b.size() ||
@@ -92,7 +46,7 @@ Result<void> check_lists(const AllGatherMatmulArgs& args, const Dims& sizes, con
   for (int i = 0; i < static_cast<int>(args.b.size()); ++i) {
     const auto idx = static_cast<std::size_t>(i);
     TANDEM_TRY(check_operand(kWho, {"b", i, &args.b[idx]}, args.a.dtype, device));
-    TANDEM_ASSIGN(const Dims need, output_sizes(args, sizes, i));
+    TANDEM_ASSIGN(const Dims need, output_sizes(kWho, args.b[idx], sizes, i));
     TANDEM_TRY(check_layout(kWho, {"out", i, &args.out[idx]}, front_major_layout(need, args.gather_dim),
                             args.a.dtype, device));
     if (args.bias.empty()) continue;
@@ -155,8 +109,9 @@ Result<std::int64_t> place_in_handle(const AllGatherMatmulArgs& args, const Grou
 
 Result<GatherProblem> check(const AllGatherMatmulArgs& args, const Group& group, const Stream& stream) {
   const Device& device = stream.device();
-  TANDEM_ASSIGN(const Dims sizes, gathered_sizes(args));
-  TANDEM_TRY(check_shard(args, group, device));
+  TANDEM_ASSIGN(const Dims sizes, gathered_sizes(kWho, gathering_of(args)));
+  TANDEM_TRY(check_operand(kWho, {"a", -1, &args.a}, args.a.dtype, device));
+  TANDEM_TRY(check_shard(kWho, gathering_of(args), group));
   TANDEM_TRY(check_lists(args, sizes, device));
   for (int i = 0; i < static_cast<int>(args.out.size()); ++i) {
     TANDEM_TRY(check_memory_of(args, {"out", i, &args.out[static_cast<std::size_t>(i)]}));
@@ -186,43 +141,6 @@ Result<GatherProblem> check(const AllGatherMatmulArgs& args, const Group& group,
     TANDEM_ASSIGN(problem.in_place_offset, place_in_handle(args, group, stream, problem.copies_a));
   }
   return problem;
-}
-
-std::int64_t GatherProblem::rows() const {
-  std::int64_t product = 1;
-  for (int d = 0; d < sizes.size() - 1; ++d) product *= sizes[d];
-  return product;
-}
-
-std::int64_t GatherProblem::unit_rows() const {
-  std::int64_t product = gathers_last() ? 0 : 1;
-  for (int d = 0; d < sizes.size() - 1; ++d) product *= d == dim ? 1 : sizes[d];
-  return product;
-}
-
-std::int64_t GatherProblem::unit_elements() const {
-  return gathers_last() ? rows() : unit_rows() * k();
-}
-
-std::size_t hash_of(const GatherProblem& p) {
-  return Hash()
-      .add(p.dtype)
-      .add(p.sizes)
-      .add(p.dim)
-      .add(p.asked)
-      .add(p.in_place_offset)
-      .add(p.num_b)
-      .add(p.sum_n)
-      .add(p.keeps_gathered)
-      .add(p.copies_a)
-      .value();
-}
-
-std::string to_string(const GatherProblem& problem) {
-  return fmt::format(
-      "all_gather_matmul {} {} dim {} w{}{}", to_string(problem.dtype), to_string(problem.sizes), problem.dim,
-      problem.world,
-      problem.in_place_offset < 0 ? "" : fmt::format(" in place at {}", problem.in_place_offset));
 }
 
 }  // namespace fused

@@ -8,6 +8,7 @@
 #include <tandem/symm/handle.hpp>
 
 #include "fused/all_gather_matmul_check.hpp"
+#include "fused/gather_steps.hpp"
 #include "fused/op_memory.hpp"
 
 namespace tandem::fused {
@@ -19,8 +20,9 @@ struct GatherOp {
   Group& group;
   Stream& stream;
   SliceMarks& marks;
-  TensorView shard;     ///< [s_r, unit] contiguous: a, or the scratch that a is copied to
-  TensorView gathered;  ///< [total, unit] contiguous: args.gathered's memory or scratch
+  Carried a;
+  TensorView shard;     ///< a's, by carve_shard()
+  TensorView gathered;  ///< all of a, by carve_gathered()
   TensorView
       sums;  ///< f32 [rows * sum_n]: one [rows, n_i] after the other; only when the last dim is gathered
 };
@@ -30,14 +32,9 @@ struct GatherOp {
 [[nodiscard]] std::int64_t workspace_bytes(const GatherOp& op, Algorithm algorithm);
 
 /// Puts the op on its streams: a collective, then the products; or one product a chunk, beside the copies.
-[[nodiscard]] Result<void> enqueue_serial(const GatherOp& op, symm::Handle* workspace);
-[[nodiscard]] Result<void> enqueue_pipelined(const GatherOp& op, symm::Handle* workspace);
+[[nodiscard]] Result<void> enqueue(const GatherOp& op, Algorithm algorithm, symm::Handle* workspace);
 
 /// Makes, before anything of the op is enqueued, what its products would make at their first run.
 [[nodiscard]] Result<void> prepare_products(const GatherOp& op, Algorithm algorithm);
-
-/// out_i rows of `part` = part's rows of a (contiguous bytes at `units`) * b_i + bias_i, for every b.
-[[nodiscard]] Result<void> multiply_rows(const GatherOp& op, const TensorView& units, Shard part,
-                                         Stream& stream, ProductStep step = gemm::mm);
 
 }  // namespace tandem::fused

@@ -57,6 +57,11 @@ Result<void> check_operand(std::string_view who, const Named& named, DType dtype
     return failf(ErrorCode::kInvalidArgument, "{}: {} is {}, need {} as a", who, to_string(named),
                  to_string(view.dtype), to_string(dtype));
   }
+  return check_tensor(who, named, device);
+}
+
+Result<void> check_tensor(std::string_view who, const Named& named, const Device& device) {
+  const TensorView& view = *named.view;
   if (!is_representable(view.sizes, view.dtype)) {
     return failf(ErrorCode::kInvalidArgument, "{}: {} has sizes {}, need none below 0 and at most 2^62 bytes",
                  who, to_string(named), to_string(view.sizes));
@@ -74,6 +79,10 @@ Result<void> check_operand(std::string_view who, const Named& named, DType dtype
 Result<void> check_layout(std::string_view who, const Named& named, const Layout& need, DType dtype,
                           const Device& device) {
   TANDEM_TRY(check_operand(who, named, dtype, device));
+  return check_has_layout(who, named, need);
+}
+
+Result<void> check_has_layout(std::string_view who, const Named& named, const Layout& need) {
   const TensorView& view = *named.view;
   if (!(view.sizes == need.sizes)) {
     return failf(ErrorCode::kInvalidArgument, "{}: {} has sizes {}, need {}", who, to_string(named),

@@ -10,7 +10,7 @@
 
 namespace tandem::fused {
 
-// Checks that both fused ops make. `who` is the op, `name` the argument: "out[1]".
+// Checks that several fused ops make. `who` is the op, `name` the argument: "out[1]".
 
 /// A tensor argument and what it is called in errors; idx < 0: not of a list.
 struct Named {
@@ -21,11 +21,17 @@ struct Named {
 [[nodiscard]] std::string to_string(const Named& named);
 
 /// Sizes and strides not negative, at most 2^62 bytes, memory that `device` can reach where there are
-/// elements, dtype f32, bf16 or f16 and equal to `dtype`.
+/// elements.
+[[nodiscard]] Result<void> check_tensor(std::string_view who, const Named& named, const Device& device);
+
+/// check_tensor(), and dtype f32, bf16 or f16 and equal to `dtype`.
 [[nodiscard]] Result<void> check_operand(std::string_view who, const Named& named, DType dtype,
                                          const Device& device);
 
-/// check_operand(), and exactly these sizes and strides (dims of size 1 may have any stride).
+/// Exactly these sizes and strides (dims of size 1 may have any stride).
+[[nodiscard]] Result<void> check_has_layout(std::string_view who, const Named& named, const Layout& need);
+
+/// check_operand() and check_has_layout().
 [[nodiscard]] Result<void> check_layout(std::string_view who, const Named& named, const Layout& need,
                                         DType dtype, const Device& device);
 

@@ -4,6 +4,7 @@
 #include <tandem/base/support.hpp>
 #include <tandem/fused/report.hpp>
 #include <tandem/symm/handle.hpp>
+#include <utility>
 
 #include "base/try.hpp"
 #include "coll/collective_call.hpp"
@@ -18,8 +19,15 @@ namespace tandem::fused {
   return plan ? Support::yes() : Support::no(plan.error().text());
 }
 
+/// A call that is ready to be enqueued: all that can fail on one rank alone has not failed.
+template <class Op>
+struct Ready {
+  const OpPlan* plan;
+  Op op;
+};
+
 /// The last part of every fused op's road, behind its check, plan and memory: agree, enqueue by the plan's
-/// algorithm, report. `Op` has workspace_bytes(), enqueue_serial() and enqueue_pipelined().
+/// algorithm, report. `Op` has workspace_bytes() and enqueue().
 template <class Op>
 [[nodiscard]] Result<OpReport> run_op(const OpPlan& plan, const Op& op) {
   const coll::CollectiveCall call{.group = op.group,
@@ -28,11 +36,18 @@ template <class Op>
                                   .workspace_bytes = workspace_bytes(op, plan.algorithm),
                                   .label = plan.label};
   if (op.args.trace != nullptr) op.args.trace->begin(plan.label);
-  TANDEM_TRY(coll::run_collective(call, [&](symm::Handle* workspace) {
-    return plan.algorithm == Algorithm::kSerial ? enqueue_serial(op, workspace)
-                                                : enqueue_pipelined(op, workspace);
-  }));
+  TANDEM_TRY(coll::run_collective(
+      call, [&](symm::Handle* workspace) { return enqueue(op, plan.algorithm, workspace); }));
   return report_of(plan);
+}
+
+/// The road behind the check: an op that is refused here tells the other ranks, which would wait otherwise.
+template <class Problem, class GetReady>
+[[nodiscard]] Result<OpReport> run_checked(Group& group, Result<Problem> problem, GetReady get_ready) {
+  if (!problem) return coll::refused(group, std::move(problem).error());
+  auto ready = get_ready(*problem);
+  if (!ready) return coll::refused(group, std::move(ready).error());
+  return run_op(*ready->plan, ready->op);
 }
 
 }  // namespace tandem::fused

@@ -6,6 +6,7 @@
 #include <tandem/base/error.hpp>
 #include <tandem/device/stream.hpp>
 #include <tandem/gemm/mm.hpp>
+#include <tandem/gemm/scaled_mm.hpp>
 
 namespace tandem::gemm {
 
@@ -25,6 +26,10 @@ class Implementation {
   /// default there is nothing.
   [[nodiscard]] virtual Result<void> prepare(const Problem& problem, const MmArgs& like,
                                              Stream& stream) const;
+  /// accepts() and run() for scaled products; by default there are none.
+  [[nodiscard]] virtual bool accepts_scaled(const ScaledProblem& problem, std::string* why_not) const;
+  [[nodiscard]] virtual Result<void> run_scaled(const ScaledProblem& problem, const ScaledMmArgs& args,
+                                                Stream& stream) const;
 };
 
 /// The products of one kind of device, a service of Device.

@@ -4,13 +4,11 @@
 #include "base/try.hpp"
 #include "device/check_view.hpp"
 #include "gemm/backend.hpp"
+#include "gemm/choose.hpp"
+#include "gemm/operand_checks.hpp"
 
 namespace tandem::gemm {
 namespace {
-
-bool is_factor_type(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
-}
 
 Result<void> check_matrix(const char* name, const TensorView& view) {
   if (view.dim() != 2 || view.strides.size() != 2) {
@@ -23,19 +21,6 @@ Result<void> check_matrix(const char* name, const TensorView& view) {
     }
   }
   return {};
-}
-
-// Every element of out is written exactly once.
-Result<void> check_out_is_injective(const TensorView& out) {
-  const auto rows = out.size(0);
-  const auto cols = out.size(1);
-  if (rows == 0 || cols == 0) return {};
-  const bool rows_over_cols =
-      (rows == 1 || out.stride(0) > (cols - 1) * out.stride(1)) && (cols == 1 || out.stride(1) > 0);
-  const bool cols_over_rows =
-      (cols == 1 || out.stride(1) > (rows - 1) * out.stride(0)) && (rows == 1 || out.stride(0) > 0);
-  if (rows_over_cols || cols_over_rows) return {};
-  return failf(ErrorCode::kInvalidArgument, "mm: out is {}, whose elements overlap", to_string(out));
 }
 
 Result<void> check_types(const MmArgs& args) {
@@ -97,22 +82,13 @@ Result<void> check_devices(const MmArgs& like, const Device& device) {
   return {};
 }
 
-// The first implementation that accepts; appends the reasons of the others to `reasons`, if given.
-const Implementation* choose(const Problem& problem, const Device& device, std::string* reasons) {
-  const Backend* backend = device.service<Backend>();
-  if (backend == nullptr) {
-    if (reasons) *reasons = fmt::format("{} has no products attached", to_string(device.id()));
-    return nullptr;
-  }
-  std::string why_not;
-  for (const Implementation* implementation : backend->implementations()) {
-    if (implementation->accepts(problem, reasons ? &why_not : nullptr)) return implementation;
-    if (reasons) {
-      if (!reasons->empty()) *reasons += "; ";
-      *reasons += fmt::format("{}: {}", implementation->name(), why_not);
-    }
-  }
-  return nullptr;
+const Implementation* choose_for(const Problem& problem, const Device& device, std::string* reasons) {
+  return choose(
+      device,
+      [&](const Implementation& implementation, std::string* why_not) {
+        return implementation.accepts(problem, why_not);
+      },
+      reasons);
 }
 
 }  // namespace
@@ -134,7 +110,7 @@ Result<Problem> problem_of(const MmArgs& args) {
   TANDEM_TRY(check_types(args));
   TANDEM_TRY(check_sizes(args));
   TANDEM_TRY(check_bias(args));
-  TANDEM_TRY(check_out_is_injective(args.out));
+  TANDEM_TRY(check_is_injective("mm", args.out));
   return Problem{.m = args.a.size(0),
                  .n = args.b.size(1),
                  .k = args.a.size(1),
@@ -146,12 +122,12 @@ Result<Problem> problem_of(const MmArgs& args) {
 
 Support can_run(const Problem& problem, const Device& device) {
   std::string reasons;
-  if (choose(problem, device, &reasons)) return Support::yes();
+  if (choose_for(problem, device, &reasons)) return Support::yes();
   return Support::no(std::move(reasons));
 }
 
 Result<Plan> plan(const Problem& problem, const Device& device) {
-  if (const Implementation* chosen = choose(problem, device, nullptr))
+  if (const Implementation* chosen = choose_for(problem, device, nullptr))
     return Plan(problem, chosen->name(), chosen);
   return failf(ErrorCode::kUnsupported, "{} cannot run on {}: {}", to_string(problem), to_string(device.id()),
                can_run(problem, device).why_not);

@@ -30,7 +30,7 @@ struct StreamPair {
 };
 
 /// Most tensors that travel together in one gather.
-inline constexpr int kMaxShards = 4;
+inline constexpr int kMaxShards = 8;
 
 /// Symmetric memory that already holds the (only) shard, at the same place on every rank: nothing is
 /// published.

@@ -53,6 +53,10 @@ inline constexpr int kNumDTypes = 12;
          dtype == DType::kF8E4M3 || dtype == DType::kF8E5M2;
 }
 
+[[nodiscard]] constexpr bool is_f8(DType dtype) {
+  return dtype == DType::kF8E4M3 || dtype == DType::kF8E5M2;
+}
+
 /// "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "u8", "u32", "i8", "i32", "i64", "f64", "bool".
 [[nodiscard]] std::string_view to_string(DType dtype);
 

@@ -27,8 +27,8 @@ struct AllGatherArgs {
 
 /// Sum or mean over the ranks; rank r keeps rows shard_of(total, W, r).
 /// Shapes:  input [total, ...], output [s_r, ...]; contiguous. The output may have any strides.
-/// Types:   input and output f32, bf16 or f16, equal or one of them f32; bias as output; f32 sums in rank
-///          order 0..W-1, one rounding.
+/// Types:   input and output f32, bf16 or f16 (on CPUs also f8, which saturates), equal or one of them f32;
+///          bias as output; f32 sums in rank order 0..W-1, one rounding.
 /// Errors:  as all_gather.
 struct ReduceScatterArgs {
   TensorView input;
@@ -57,8 +57,7 @@ struct AllGatherWithProgressArgs {
 
 /// out = the sum (or mean) over dim 0 of `stack`, plus bias: the last step of a scatter. Local.
 /// Shapes:  stack [W, rows..., n] contiguous; out [rows..., n], any strides; bias [n].
-/// Types:   stack and out f32, bf16 or f16, equal or one of them f32; bias as out; f32 sums in the order
-///          0..W-1, one rounding.
+/// Types:   as reduce_scatter; f32 sums in the order 0..W-1, one rounding.
 struct ReduceStackArgs {
   TensorView stack;
   TensorView out;

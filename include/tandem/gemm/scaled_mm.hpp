@@ -15,12 +15,12 @@ namespace tandem::gemm {
 /// Shapes:  N-D as it stands: no reshape before or after. Any strides, for all of them; out's elements do not
 ///          share memory.
 /// Types:   a and b f8e4m3 or f8e5m2, in any combination, or f32, bf16 or f16, equal. f32 sums in ascending
-///          k; f8 results saturate. A scale without memory (`{}`) is 1.
+///          k; f8 results saturate. A scale that is left out is 1.
 struct ScaledMmArgs {
   TensorView a = {};                            ///< [..., k]
   TensorView b = {};                            ///< [k, n]
-  TensorView a_scale = {};                      ///< f32: one element, or a's sizes with 1 last; or none
-  TensorView b_scale = {};                      ///< f32: one element, or [1, n]; or none
+  TensorView a_scale = {};                      ///< f32: one element, or a's sizes with 1 last
+  TensorView b_scale = {};                      ///< f32: one element, or [1, n]
   TensorView out = {};                          ///< [..., n], f32, bf16, f16 or f8
   std::optional<TensorView> bias = {};          ///< [n], any of the types that out may have
   std::optional<TensorView> result_scale = {};  ///< f32, one element

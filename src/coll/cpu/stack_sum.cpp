@@ -18,6 +18,12 @@ float widen(BF16 value) {
 float widen(F16 value) {
   return to_f32(value);
 }
+float widen(F8E4M3 value) {
+  return to_f32(value);
+}
+float widen(F8E5M2 value) {
+  return to_f32(value);
+}
 void narrow(float value, float& to) {
   to = value;
 }
@@ -26,6 +32,12 @@ void narrow(float value, BF16& to) {
 }
 void narrow(float value, F16& to) {
   to = to_f16(value);
+}
+void narrow(float value, F8E4M3& to) {
+  to = to_f8e4m3(value);
+}
+void narrow(float value, F8E5M2& to) {
+  to = to_f8e5m2(value);
 }
 
 /// Layers 0, 1, ... in this order, the first by copy: a sum of one is that value, also -0.
@@ -61,6 +73,10 @@ void with_type(DType dtype, Function function) {
       return function(static_cast<BF16*>(nullptr));
     case DType::kF16:
       return function(static_cast<F16*>(nullptr));
+    case DType::kF8E4M3:
+      return function(static_cast<F8E4M3*>(nullptr));
+    case DType::kF8E5M2:
+      return function(static_cast<F8E5M2*>(nullptr));
     default:
       return function(static_cast<float*>(nullptr));
   }

@@ -8,6 +8,7 @@
 #include "base/try.hpp"
 #include "device/cpu/processor.hpp"
 #include "gemm/backend.hpp"
+#include "gemm/cpu/scaled_product.hpp"
 #include "gemm/cpu/scratch.hpp"
 #include "gemm/cpu/tile_problem.hpp"
 
@@ -16,13 +17,11 @@ namespace {
 
 using cpu::TileProblem;
 
-using Kernel = void (*)(const TileProblem&, const cpu::Blocking&, const cpu::Scratch&);
-
 /// An instruction set by the name that Config::isa has for it; the better, the higher the level.
 struct Isa {
   std::string_view name;
   int level;
-  Kernel kernel;
+  cpu::TileKernel kernel;
 };
 constexpr Isa kScalar = {"scalar", 0, cpu::run_tile_scalar};
 constexpr Isa kAvx2 = {"avx2", 1, cpu::run_tile_avx2};
@@ -71,8 +70,10 @@ class TileImplementation final : public Implementation {
 
   [[nodiscard]] std::string_view name() const override { return name_; }
   [[nodiscard]] bool accepts(const Problem&, std::string* why_not) const override {
-    if (!usable_ && why_not != nullptr) *why_not = usable_.why_not;
-    return usable_.ok;
+    return is_usable(why_not);
+  }
+  [[nodiscard]] bool accepts_scaled(const ScaledProblem&, std::string* why_not) const override {
+    return is_usable(why_not);
   }
 
   [[nodiscard]] Result<void> run(const Problem& problem, const MmArgs& args, Stream& stream) const override {
@@ -86,9 +87,22 @@ class TileImplementation final : public Implementation {
         }));
   }
 
+  [[nodiscard]] Result<void> run_scaled(const ScaledProblem& problem, const ScaledMmArgs& args,
+                                        Stream& stream) const override {
+    return tandem::cpu::launch(
+        stream, tandem::cpu::Task([kernel = kernel_, product = cpu::scaled_product_of(problem, args)] {
+          return cpu::run(product, kernel);
+        }));
+  }
+
  private:
+  [[nodiscard]] bool is_usable(std::string* why_not) const {
+    if (!usable_ && why_not != nullptr) *why_not = usable_.why_not;
+    return usable_.ok;
+  }
+
   std::string name_;
-  Kernel kernel_;
+  cpu::TileKernel kernel_;
   Support usable_;
 };
 

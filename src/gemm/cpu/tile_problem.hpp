@@ -55,6 +55,7 @@ struct Scratch {
 [[nodiscard]] Scratch cut_scratch(float* memory, std::int64_t k, const Blocking& blocking);
 
 /// One kernel source, compiled once for each instruction set.
+using TileKernel = void (*)(const TileProblem& problem, const Blocking& blocking, const Scratch& scratch);
 void run_tile_avx512(const TileProblem& problem, const Blocking& blocking, const Scratch& scratch);
 void run_tile_avx2(const TileProblem& problem, const Blocking& blocking, const Scratch& scratch);
 void run_tile_scalar(const TileProblem& problem, const Blocking& blocking, const Scratch& scratch);

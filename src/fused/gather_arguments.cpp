@@ -1,0 +1,54 @@
+#include "fused/gather_arguments.hpp"
+
+#include <tandem/base/shard.hpp>
+
+#include "base/format.hpp"
+#include "fused/argument_checks.hpp"
+
+namespace tandem::fused {
+
+Result<Dims> gathered_sizes(std::string_view who, const Gathering& gathering) {
+  const TensorView& a = gathering.a;
+  if (a.dim() < 2) {
+    return failf(ErrorCode::kInvalidArgument, "{}: a has sizes {}, need a matrix [..., k] of 2 dims or more",
+                 who, to_string(a.sizes));
+  }
+  if (gathering.dim < 0 || gathering.dim >= a.dim()) {
+    return failf(ErrorCode::kInvalidArgument, "{}: gather_dim is {}, need 0 to {} for a of sizes {}", who,
+                 gathering.dim, a.dim() - 1, to_string(a.sizes));
+  }
+  Dims sizes = a.sizes;
+  sizes[gathering.dim] = gathering.size;
+  if (!is_representable(sizes, a.dtype)) {
+    return failf(ErrorCode::kInvalidArgument,
+                 "{}: all of a would have sizes {}, need sizes that are not negative "
+                 "and at most 2^62 bytes: gather_size is that of gather_dim {} over all ranks",
+                 who, to_string(sizes), gathering.dim);
+  }
+  return sizes;
+}
+
+Result<void> check_shard(std::string_view who, const Gathering& gathering, const Group& group) {
+  const Shard mine = shard_of(gathering.size, group.size(), group.rank());
+  if (gathering.a.size(gathering.dim) == mine.size) return {};
+  return failf(ErrorCode::kInvalidArgument,
+               "{}: a has sizes {}, need {} at gather_dim {}: rank {} of {} holds [{}, {}) of gather_size {}",
+               who, to_string(gathering.a.sizes), mine.size, gathering.dim, group.rank(), group.size(),
+               mine.offset, mine.offset + mine.size, gathering.size);
+}
+
+Result<Dims> output_sizes(std::string_view who, const TensorView& b, const Dims& gathered, int i) {
+  if (b.dim() != 2 || b.size(0) != gathered.back()) {
+    return failf(ErrorCode::kInvalidArgument, "{}: b[{}] has sizes {}, need [{}, n]", who, i,
+                 to_string(b.sizes), gathered.back());
+  }
+  Dims sizes = gathered;
+  sizes[sizes.size() - 1] = b.size(1);
+  if (!is_representable(sizes, DType::kF32)) {
+    return failf(ErrorCode::kInvalidArgument, "{}: out[{}] would have sizes {}, need at most 2^62 bytes", who,
+                 i, to_string(sizes));
+  }
+  return sizes;
+}
+
+}  // namespace tandem::fused

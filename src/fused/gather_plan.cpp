@@ -1,0 +1,41 @@
+#include "fused/gather_plan.hpp"
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+#include "base/usable_cores.hpp"
+#include "fused/choose.hpp"
+
+namespace tandem::fused {
+namespace {
+
+Workload workload_of(const GatherProblem& problem, const GatherPlanning& planning, const Group& group) {
+  const std::int64_t chunk_elements = shard_stride(problem.total(), problem.world) * problem.unit_elements();
+  return {.kind = problem.device.kind,
+          .world = problem.world,
+          .cores = usable_cores(),
+          .link = group.config().link_delay,
+          .chunk_bytes = chunk_elements * size_bytes(problem.dtype) + planning.beside_bytes,
+          .chunk_flops = 2.0 * static_cast<double>(chunk_elements) * static_cast<double>(problem.k()),
+          .pipelined_barriers = 3,
+          .serial_barriers = 3};
+}
+
+}  // namespace
+
+Result<OpPlan> decide(const GatherProblem& problem, const GatherPlanning& planning, Group& group,
+                      Device& device) {
+  TANDEM_ASSIGN(Choice choice, choose(fmt::format("fused_{}", planning.op), problem.asked,
+                                      workload_of(problem, planning, group), problem.device));
+  if (problem.copies_a) choice.reason += "; a is copied once for its strides";
+  if (choice.algorithm == Algorithm::kPipelined) TANDEM_TRY(open_side_stream(group, device));
+  return OpPlan{.algorithm = choice.algorithm,
+                .reason = std::move(choice.reason),
+                .key = fmt::format("{} {}x{}x{} {} dim {} w{}", planning.op, problem.rows(), problem.sum_n,
+                                   problem.k(), to_string(problem.dtype), problem.dim, problem.world),
+                .label = fmt::format("{} [{},{},{}] {} {}", planning.op, problem.rows(), problem.sum_n,
+                                     problem.k(), to_string(problem.dtype), to_string(choice.algorithm)),
+                .fingerprint = fmt::format("{} {}{} {}->{}", planning.op, to_string(problem), planning.agreed,
+                                           to_string(problem.asked), to_string(choice.algorithm))};
+}
+
+}  // namespace tandem::fused

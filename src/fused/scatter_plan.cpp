@@ -1,0 +1,44 @@
+#include "fused/scatter_plan.hpp"
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+#include "base/usable_cores.hpp"
+#include "fused/choose.hpp"
+
+namespace tandem::fused {
+namespace {
+
+Workload workload_of(const ScatterProblem& problem, const Group& group) {
+  const std::int64_t chunk_elements = shard_stride(problem.total(), problem.world) * problem.unit_elements();
+  return {.kind = problem.device.kind,
+          .world = problem.world,
+          .cores = usable_cores(),
+          .link = group.config().link_delay,
+          .chunk_bytes = chunk_elements * size_bytes(problem.partials),
+          .chunk_flops = 2.0 * static_cast<double>(chunk_elements) * static_cast<double>(problem.n()),
+          .pipelined_barriers = 2 * problem.world,
+          .serial_barriers = 3};
+}
+
+}  // namespace
+
+Result<OpPlan> decide(std::string_view op, const ScatterProblem& problem, Group& group, Device& device) {
+  TANDEM_ASSIGN(Choice choice, choose(fmt::format("fused_{}", op), problem.asked, workload_of(problem, group),
+                                      problem.device));
+  if (problem.num_copied > 0) {
+    choice.reason +=
+        fmt::format("; {} of {} a's copied once for their strides", problem.num_copied, problem.num_products);
+  }
+  if (choice.algorithm == Algorithm::kPipelined) TANDEM_TRY(open_side_stream(group, device));
+  return OpPlan{
+      .algorithm = choice.algorithm,
+      .reason = std::move(choice.reason),
+      .key = fmt::format("{} {}x{}x{} {} dim {} {} w{}", op, problem.rows(), problem.n(), problem.sum_k,
+                         to_string(problem.dtype), problem.dim, to_string(problem.reduce_op), problem.world),
+      .label = fmt::format("{} [{},{},{}] {} {}", op, problem.rows(), problem.n(), problem.sum_k,
+                           to_string(problem.dtype), to_string(choice.algorithm)),
+      .fingerprint = fmt::format("{} {} {}->{}", op, to_string(problem), to_string(problem.asked),
+                                 to_string(choice.algorithm))};
+}
+
+}  // namespace tandem::fused

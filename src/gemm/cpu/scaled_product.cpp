@@ -1,0 +1,275 @@
+#include "gemm/cpu/scaled_product.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <tandem/base/convert.hpp>
+
+#include "base/try.hpp"
+#include "gemm/cpu/scratch.hpp"
+#include "gemm/operand_checks.hpp"
+
+namespace tandem::gemm::cpu {
+namespace {
+
+// Widening a block of b costs about as much as the products of 20 rows with it.
+constexpr std::int64_t kRowsAtOnce = 384;
+constexpr std::int64_t kDepthAtOnce = 1024;
+constexpr std::int64_t kColumnsAtOnce = kPanelColumns * 8;
+
+Rows rows_of(const TensorView& view) {
+  Rows rows{.data = view.data, .strides = {}, .col_stride = view.dim() == 0 ? 0 : view.strides.back()};
+  for (int d = 0; d < view.dim() - 1; ++d) rows.strides[static_cast<std::size_t>(d)] = view.stride(d);
+  return rows;
+}
+
+/// Every row the same.
+Rows one_row_of(const TensorView& view) {
+  return {.data = view.data, .strides = {}, .col_stride = 0};
+}
+
+Columns columns_of(const TensorView& view) {
+  return {.data = view.data, .stride = view.numel() == 1 ? 0 : view.strides.back()};
+}
+
+/// Drops dims of one row, and joins each dim to the one before it where all operands step through both alike.
+void merge_rows(ScaledProduct& product) {
+  const std::array<Rows*, 4> operands = {&product.a, &product.a_scale, &product.out, &product.addend};
+  std::size_t kept = 0;
+  for (std::size_t d = 0; d < static_cast<std::size_t>(product.num_row_dims); ++d) {
+    const std::int64_t size = product.row_sizes[d];
+    if (size == 1) continue;
+    const bool joins = kept > 0 && std::all_of(operands.begin(), operands.end(), [&](const Rows* rows) {
+                         return rows->strides[kept - 1] == rows->strides[d] * size;
+                       });
+    if (!joins) ++kept;
+    for (Rows* rows : operands) rows->strides[kept - 1] = rows->strides[d];
+    product.row_sizes[kept - 1] = joins ? product.row_sizes[kept - 1] * size : size;
+  }
+  if (kept == 0) product.row_sizes[kept++] = 1;
+  product.num_row_dims = static_cast<int>(kept);
+}
+
+std::int64_t num_rows(const ScaledProduct& product) {
+  std::int64_t rows = 1;
+  for (int d = 0; d < product.num_row_dims; ++d) rows *= product.row_sizes[static_cast<std::size_t>(d)];
+  return rows;
+}
+
+/// Part of a row, or of a matrix, of any type.
+TensorView row_view(const void* data, std::int64_t offset, std::int64_t count, std::int64_t stride,
+                    DType dtype) {
+  const auto* at = static_cast<const std::byte*>(data) + offset * size_bytes(dtype);
+  return {const_cast<std::byte*>(at), {count}, {stride}, dtype, {}};
+}
+
+/// One block of the result: rows [row, row + rows) and columns [col, col + cols).
+struct Block {
+  std::int64_t row;
+  std::int64_t rows;
+  std::int64_t col;
+  std::int64_t cols;
+};
+
+/// The walk over the blocks of one product, on one thread's scratch memory.
+class BlockLoop {
+ public:
+  BlockLoop(const ScaledProduct& product, TileKernel kernel)
+      : product_(product),
+        kernel_(kernel),
+        rows_(std::min(num_rows(product), kRowsAtOnce)),
+        cols_(std::min(product.n, kColumnsAtOnce)),
+        depth_(std::min(product.k, kDepthAtOnce)),
+        a_stride_(depth_ + 16),
+        blocking_(choose_blocking(depth_)),
+        reads_in_place_(is_factor_type(product.a_dtype) && product.num_row_dims == 1) {}
+
+  Result<void> run();
+
+ private:
+  Result<void> take_scratch();
+  Result<void> add_products(const Block& block, std::int64_t at, std::int64_t depth);
+  Result<void> widen(const Block& block, std::int64_t at, std::int64_t depth, TileProblem& tile);
+  Result<void> load_columns(const Block& block);
+  Result<void> finish_row(const Block& block, std::int64_t row);
+  [[nodiscard]] std::int64_t offset_of(const Rows& rows, std::int64_t row) const;
+
+  const ScaledProduct& product_;
+  TileKernel kernel_;
+  std::int64_t rows_, cols_, depth_;
+  std::int64_t
+      a_stride_;  // a power of two would put all rows of a tile into one set of the first-level cache
+  Blocking blocking_;
+  bool reads_in_place_;
+  float* a_ = nullptr;        // [rows_, a_stride_], unless a is read in place
+  float* b_ = nullptr;        // [depth_, cols_], the same
+  float* sums_ = nullptr;     // [rows_, cols_]
+  float* b_scale_ = nullptr;  // [cols_]
+  float* bias_ = nullptr;     // [cols_]
+  float* addend_ = nullptr;   // [cols_], of one row
+  Scratch scratch_;
+};
+
+Result<void> BlockLoop::take_scratch() {
+  const std::int64_t widened = reads_in_place_ ? 0 : rows_ * a_stride_ + depth_ * cols_;
+  const std::int64_t own = widened + rows_ * cols_ + 3 * cols_;
+  TANDEM_ASSIGN(float* memory, thread_scratch(own + scratch_floats(depth_, blocking_)));
+  const auto take = [&](std::int64_t count) {
+    float* const piece = memory;
+    memory += count;
+    return piece;
+  };
+  scratch_ = cut_scratch(take(scratch_floats(depth_, blocking_)), depth_, blocking_);
+  a_ = take(reads_in_place_ ? 0 : rows_ * a_stride_);
+  b_ = take(reads_in_place_ ? 0 : depth_ * cols_);
+  sums_ = take(rows_ * cols_);
+  b_scale_ = take(cols_);
+  bias_ = take(cols_);
+  addend_ = take(cols_);
+  return {};
+}
+
+Result<void> BlockLoop::run() {
+  TANDEM_TRY(take_scratch());
+  const std::int64_t all_rows = num_rows(product_);
+  for (std::int64_t col = 0; col < product_.n; col += cols_) {
+    for (std::int64_t row = 0; row < all_rows; row += rows_) {
+      const Block block{row, std::min(rows_, all_rows - row), col, std::min(cols_, product_.n - col)};
+      if (product_.k == 0) std::fill(sums_, sums_ + rows_ * cols_, 0.0F);
+      for (std::int64_t at = 0; at < product_.k; at += depth_) {
+        TANDEM_TRY(add_products(block, at, std::min(depth_, product_.k - at)));
+      }
+      TANDEM_TRY(load_columns(block));
+      for (std::int64_t i = 0; i < block.rows; ++i) TANDEM_TRY(finish_row(block, i));
+    }
+  }
+  return {};
+}
+
+Result<void> BlockLoop::add_products(const Block& block, std::int64_t at, std::int64_t depth) {
+  TileProblem tile;
+  tile.m = block.rows;
+  tile.n = block.cols;
+  tile.k = depth;
+  tile.out = {.data = sums_, .row_stride = cols_, .col_stride = 1};
+  tile.accumulate = at > 0;
+  if (reads_in_place_) {
+    const std::int64_t element = size_bytes(product_.a_dtype);
+    const std::int64_t a_offset = offset_of(product_.a, block.row) + at * product_.a.col_stride;
+    const std::int64_t b_offset = at * product_.b.row_stride + block.col * product_.b.col_stride;
+    tile.in_dtype = product_.a_dtype;
+    tile.a = {.data = static_cast<std::byte*>(product_.a.data) + a_offset * element,
+              .row_stride = product_.a.strides[0],
+              .col_stride = product_.a.col_stride};
+    tile.b = product_.b;
+    tile.b.data = static_cast<std::byte*>(product_.b.data) + b_offset * element;
+  } else {
+    TANDEM_TRY(widen(block, at, depth, tile));
+  }
+  kernel_(tile, blocking_, scratch_);
+  return {};
+}
+
+Result<void> BlockLoop::widen(const Block& block, std::int64_t at, std::int64_t depth, TileProblem& tile) {
+  for (std::int64_t i = 0; i < block.rows; ++i) {
+    const std::int64_t offset = offset_of(product_.a, block.row + i) + at * product_.a.col_stride;
+    TANDEM_TRY(convert(row_view(product_.a.data, offset, depth, product_.a.col_stride, product_.a_dtype),
+                       row_view(a_ + i * a_stride_, 0, depth, 1, DType::kF32)));
+  }
+  const Matrix& b = product_.b;
+  TensorView from = row_view(b.data, at * b.row_stride + block.col * b.col_stride, 0, 0, product_.b_dtype);
+  from.sizes = {depth, block.cols};
+  from.strides = {b.row_stride, b.col_stride};
+  TensorView to = row_view(b_, 0, 0, 0, DType::kF32);
+  to.sizes = from.sizes;
+  to.strides = {cols_, 1};
+  TANDEM_TRY(convert(from, to));
+  tile.in_dtype = DType::kF32;
+  tile.a = {.data = a_, .row_stride = a_stride_, .col_stride = 1};
+  tile.b = {.data = b_, .row_stride = cols_, .col_stride = 1};
+  return {};
+}
+
+Result<void> BlockLoop::load_columns(const Block& block) {
+  const auto load = [&](const Columns& columns, DType dtype, float* to) -> Result<void> {
+    if (columns.data == nullptr) return {};
+    return convert(row_view(columns.data, block.col * columns.stride, block.cols, columns.stride, dtype),
+                   row_view(to, 0, block.cols, 1, DType::kF32));
+  };
+  TANDEM_TRY(load(product_.b_scale, DType::kF32, b_scale_));
+  return load(product_.bias, product_.bias_dtype, bias_);
+}
+
+/// ((sum * a_scale) * b_scale + bias) * result_scale + addend, one form of NaN, one rounding.
+Result<void> BlockLoop::finish_row(const Block& block, std::int64_t row) {
+  float* const values = sums_ + row * cols_;
+  if (product_.a_scale.data != nullptr) {
+    const float scale =
+        static_cast<const float*>(product_.a_scale.data)[offset_of(product_.a_scale, block.row + row)];
+    for (std::int64_t c = 0; c < block.cols; ++c) values[c] *= scale;
+  }
+  if (product_.b_scale.data != nullptr) {
+    for (std::int64_t c = 0; c < block.cols; ++c) values[c] *= b_scale_[c];
+  }
+  if (product_.bias.data != nullptr) {
+    for (std::int64_t c = 0; c < block.cols; ++c) values[c] += bias_[c];
+  }
+  if (product_.result_scale != nullptr) {
+    for (std::int64_t c = 0; c < block.cols; ++c) values[c] *= *product_.result_scale;
+  }
+  const auto part_of = [&](const Rows& rows, DType dtype) {
+    return row_view(rows.data, offset_of(rows, block.row + row) + block.col * rows.col_stride, block.cols,
+                    rows.col_stride, dtype);
+  };
+  if (product_.addend.data != nullptr) {
+    TANDEM_TRY(
+        convert(part_of(product_.addend, DType::kF32), row_view(addend_, 0, block.cols, 1, DType::kF32)));
+    for (std::int64_t c = 0; c < block.cols; ++c) values[c] += addend_[c];
+  }
+  for (std::int64_t c = 0; c < block.cols; ++c) {
+    if (values[c] != values[c]) values[c] = std::numeric_limits<float>::quiet_NaN();
+  }
+  return convert(row_view(values, 0, block.cols, 1, DType::kF32), part_of(product_.out, product_.out_dtype));
+}
+
+std::int64_t BlockLoop::offset_of(const Rows& rows, std::int64_t row) const {
+  std::int64_t offset = 0;
+  for (int d = product_.num_row_dims - 1; d > 0; --d) {
+    const auto idx = static_cast<std::size_t>(d);
+    offset += row % product_.row_sizes[idx] * rows.strides[idx];
+    row /= product_.row_sizes[idx];
+  }
+  return offset + row * rows.strides[0];
+}
+
+}  // namespace
+
+ScaledProduct scaled_product_of(const ScaledProblem& problem, const ScaledMmArgs& args) {
+  ScaledProduct product;
+  product.n = problem.n;
+  product.k = problem.k;
+  product.num_row_dims = args.a.dim() - 1;
+  for (int d = 0; d < product.num_row_dims; ++d)
+    product.row_sizes[static_cast<std::size_t>(d)] = args.a.size(d);
+  product.a_dtype = problem.a;
+  product.b_dtype = problem.b;
+  product.out_dtype = problem.out;
+  product.a = rows_of(args.a);
+  product.a_scale = args.a_scale.numel() == 1 ? one_row_of(args.a_scale) : rows_of(args.a_scale);
+  product.out = rows_of(args.out);
+  if (args.addend) product.addend = rows_of(*args.addend);
+  product.b = {.data = args.b.data, .row_stride = args.b.stride(0), .col_stride = args.b.stride(1)};
+  product.b_scale = columns_of(args.b_scale);
+  if (args.bias) {
+    product.bias = columns_of(*args.bias);
+    product.bias_dtype = args.bias->dtype;
+  }
+  if (args.result_scale) product.result_scale = static_cast<const float*>(args.result_scale->data);
+  merge_rows(product);
+  return product;
+}
+
+Result<void> run(const ScaledProduct& product, TileKernel kernel) {
+  return BlockLoop(product, kernel).run();
+}
+
+}  // namespace tandem::gemm::cpu

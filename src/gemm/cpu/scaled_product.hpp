@@ -1,0 +1,55 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <tandem/base/dtype.hpp>
+#include <tandem/base/error.hpp>
+#include <tandem/base/shape.hpp>
+#include <tandem/gemm/scaled_mm.hpp>
+
+#include "gemm/cpu/tile_problem.hpp"
+
+namespace tandem::gemm::cpu {
+
+/// All dims of a tensor but the last.
+using RowDims = std::array<std::int64_t, kMaxDims - 1>;
+
+/// A tensor [rows..., columns] of a type known elsewhere. Units: strides in elements.
+struct Rows {
+  void* data = nullptr;  ///< null: left out
+  RowDims strides{};
+  std::int64_t col_stride = 0;
+};
+
+/// What goes along the columns, or is one value for all of them (stride 0).
+struct Columns {
+  const void* data = nullptr;  ///< null: left out
+  std::int64_t stride = 0;
+};
+
+/// A scaled product as the CPU runs it: small enough to be captured by a task.
+struct ScaledProduct {
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  int num_row_dims = 0;  ///< a's dims but the last, merged as far as every operand allows; at least one
+  DType a_dtype = DType::kF32;
+  DType b_dtype = DType::kF32;
+  DType out_dtype = DType::kF32;
+  DType bias_dtype = DType::kF32;
+  RowDims row_sizes{};
+  Rows a;
+  Rows a_scale;
+  Rows out;
+  Rows addend;
+  Matrix b;
+  Columns b_scale;
+  Columns bias;
+  const float* result_scale = nullptr;  ///< null: 1
+};
+[[nodiscard]] ScaledProduct scaled_product_of(const ScaledProblem& problem, const ScaledMmArgs& args);
+
+/// Blocks of a and b as f32 (as they are, where the kernel reads them), their products by `kernel`, and one
+/// pass over the f32 sums: scales, bias, addend, rounding. Errors: kOutOfMemory for the blocks.
+[[nodiscard]] Result<void> run(const ScaledProduct& product, TileKernel kernel);
+
+}  // namespace tandem::gemm::cpu
