@@ -61,22 +61,18 @@ Result<std::optional<HostTensor>> Call::optional_tensor(std::size_t idx) const {
   return value_of(argument(idx));
 }
 
-Result<std::vector<HostTensor>> Call::tensors(std::size_t idx) const {
-  TANDEM_ASSIGN(const Values values, optional_tensors(idx, 0));
+Result<std::vector<HostTensor>> Call::tensors_in(const graph::Argument* argument) const {
+  TANDEM_ASSIGN(const Values values, optional_tensors_in(argument, 0));
   std::vector<HostTensor> all;
   for (const auto& value : values) {
-    if (!value) return wrong(argument(idx), "tensors");
+    if (!value) return wrong(argument, "tensors");
     all.push_back(*value);
   }
-  if (all.empty()) return wrong(argument(idx), "one tensor at least");
+  if (all.empty()) return wrong(argument, "one tensor at least");
   return all;
 }
 
-Result<Values> Call::optional_tensors(std::size_t idx, std::size_t count) const {
-  return optional_tensors(argument(idx), count);
-}
-
-Result<Values> Call::optional_tensors(const graph::Argument* argument, std::size_t count) const {
+Result<Values> Call::optional_tensors_in(const graph::Argument* argument, std::size_t count) const {
   if (argument == nullptr) return Values(count);
   Values values;
   if (const auto* list = argument->list(); list != nullptr) {

@@ -62,10 +62,15 @@ class Call {
   [[nodiscard]] Result<HostTensor> tensor(std::size_t idx) const;
   [[nodiscard]] Result<std::optional<HostTensor>> optional_tensor(std::size_t idx) const;
   /// A list of tensors, or one tensor as a list of one.
-  [[nodiscard]] Result<std::vector<HostTensor>> tensors(std::size_t idx) const;
+  [[nodiscard]] Result<std::vector<HostTensor>> tensors(std::size_t idx) const {
+    return tensors_in(argument(idx));
+  }
+  [[nodiscard]] Result<std::vector<HostTensor>> tensors_in(const graph::Argument* argument) const;
   /// The same with nulls in it, `count` of them if the argument is null or left out.
-  [[nodiscard]] Result<Values> optional_tensors(std::size_t idx, std::size_t count) const;
-  [[nodiscard]] Result<Values> optional_tensors(const graph::Argument* argument, std::size_t count) const;
+  [[nodiscard]] Result<Values> optional_tensors(std::size_t idx, std::size_t count) const {
+    return optional_tensors_in(argument(idx), count);
+  }
+  [[nodiscard]] Result<Values> optional_tensors_in(const graph::Argument* argument, std::size_t count) const;
   /// All that the node in this place makes.
   [[nodiscard]] Result<Values> items(std::size_t idx) const;
   [[nodiscard]] Result<std::int64_t> integer(std::size_t idx) const;

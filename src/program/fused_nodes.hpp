@@ -1,6 +1,7 @@
 #pragma once
 
 #include <tandem/coll/collectives.hpp>
+#include <tandem/fused/all_gather_scaled_matmul.hpp>
 #include <vector>
 
 #include "program/call.hpp"
@@ -19,6 +20,18 @@ struct GatherNode {
   bool returns_gathered = false;
 };
 
+/// Scaled products of a gathered f8 tensor.
+struct ScaledGatherNode {
+  GatherNode plain;
+  ScaleMode mode = ScaleMode::kTensorwise;
+  HostTensor a_scale;
+  std::vector<HostTensor> b_scale;
+  Values result_scale;        ///< one a b, or null
+  std::vector<DType> dtypes;  ///< of the products
+  bool allows_fast_sums = false;
+  std::vector<HostTensor> beside;  ///< further shards, gathered as they are
+};
+
 /// A scattered sum of products.
 struct ScatterNode {
   std::vector<Product> products;
@@ -26,16 +39,17 @@ struct ScatterNode {
   int dim = 0;
   DType dtype = DType::kF32;
   bool returns_product = false;
+  bool allows_fast_sums = false;
 };
 
 [[nodiscard]] Result<GatherNode> read_gather(const Call& call);
+[[nodiscard]] Result<ScaledGatherNode> read_scaled_gather(const Call& call);
 [[nodiscard]] Result<ScatterNode> read_scatter(const Call& call);
+[[nodiscard]] Result<ScatterNode> read_scaled_scatter(const Call& call);
 
-/// Whether fused_ops() has the op.
-[[nodiscard]] bool is_fused(const graph::Node& node);
-
-/// What a fused node means: the collective, serial, and the products by themselves, on the same operands and
-/// with the same order of additions. Collective over the ranks, as the op is.
+/// What a node of fused_gather_ops() or fused_scatter_ops() means: the collective, serial, and the products
+/// by themselves, on the same operands and with the same order of additions. Collective over the ranks, as
+/// the op is.
 [[nodiscard]] Result<Values> define_fused(const Call& call);
 
 }  // namespace tandem::program

@@ -130,14 +130,13 @@ class Maker {
   Result<HostTensor> floating(const graph::Node& placeholder, const HostTensor& like) {
     Use use;
     follow(placeholder, use);
-    const bool is_f8 = size_bytes(like.dtype()) == 1;
     // Scales come of maxima over all ranks, unless each rank's part has its own.
     const bool is_shared = (use.is_scale || use.is_inverse) && !use.is_gathered;
     Numbers numbers(seed_, is_shared ? 0 : rank_, placeholder.name());
     const auto make = [&](double (*value)(double)) {
       return filled(like.sizes(), like.dtype(), numbers, value);
     };
-    if (is_f8) {
+    if (is_f8(like.dtype())) {
       TANDEM_ASSIGN(const double inverse, known_inverse(use));
       return f8(like, inverse, numbers);
     }

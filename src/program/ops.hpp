@@ -26,6 +26,7 @@ struct Op {
 [[nodiscard]] std::span<const Op> product_ops();
 [[nodiscard]] std::span<const Op> attention_ops();
 [[nodiscard]] std::span<const Op> collective_ops();
-[[nodiscard]] std::span<const Op> fused_ops();
+[[nodiscard]] std::span<const Op> fused_gather_ops();
+[[nodiscard]] std::span<const Op> fused_scatter_ops();
 
 }  // namespace tandem::program

@@ -9,10 +9,6 @@
 namespace tandem::program {
 namespace {
 
-bool is_f8(DType dtype) {
-  return dtype == DType::kF8E4M3 || dtype == DType::kF8E5M2;
-}
-
 /// [..., k] as [rows, k]. The products of the library take no f8 here: those are exact in f32.
 HostTensor as_matrix(const HostTensor& x) {
   const std::int64_t last = x.sizes().back();
