@@ -10,12 +10,13 @@
 namespace tandem::program {
 namespace {
 
-// A rewritten program rounds sums of products once where the program rounds each product, so that a bf16
-// value differs by a step of its type at its first place, and by a few behind norms, products and an
-// attention. In a program with f8 such a step moves some values across one of f8, by 1/16 or 1/8 of them;
-// products of many such values differ by less than that of the largest, but gradients go through several.
-constexpr double kStepsOfOutput = 8;
+// A rewritten program rounds a sum of products once where the program rounds each product, so that a value is
+// off by a step of its type, and by a few behind norms, products and an attention. With f8 such a step takes
+// some values to the next f8, 1/16 or 1/8 away, and the gradients of a block go through several casts.
+constexpr double kStepsOfOutput = 4;
 constexpr double kBoundWithF8 = 0.25;
+// Of f32: sums may run in another order.
+constexpr double kLeastStep = 0x1p-20;
 
 bool is_one_of(const graph::Node& node, std::span<const std::string_view> targets) {
   return node.kind() == graph::NodeKind::kCall &&
@@ -99,18 +100,14 @@ bool has_f8(const graph::Graph& program) {
   });
 }
 
-bool has_fewer_bits(DType dtype) {
-  return dtype != DType::kF32 && dtype != DType::kF64;
-}
-
 /// Of an output: programs keep norms and factors in f32, but compute most in their narrowest type.
 double relative_bound(const graph::Graph& program, DType dtype) {
   if (has_f8(program)) return kBoundWithF8;
-  double step = step_of(dtype);
+  double step = std::max(step_of(dtype), kLeastStep);
   for (const graph::Node& node : program.nodes()) {
     const graph::TensorType* const type = node.type().tensor();
     const auto other = type == nullptr ? std::nullopt : graph::dtype_of(type->dtype);
-    if (other && is_floating(*other) && has_fewer_bits(*other)) step = std::max(step, step_of(*other));
+    if (other) step = std::max(step, step_of(*other));
   }
   return kStepsOfOutput * step;
 }
