@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <string_view>
 #include <tandem/graph/dot.hpp>
+#include <tandem/graph/fuse.hpp>
 #include <tandem/graph/json.hpp>
-#include <tandem/graph/passes.hpp>
 #include <tandem/graph/text.hpp>
 #include <tandem/graph/verify.hpp>
 
@@ -25,7 +25,8 @@ void try_graph(tandem::graph::Graph graph) {
   check(from_json && to_text(*from_json) == text);
   check(!to_dot(graph).empty());
   if (!verify(graph)) return;
-  check(run_passes(graph, all_passes()).has_value());
+  const auto report = fuse(graph);
+  check(report && !to_json(*report).empty() && !to_table(*report).empty());
 }
 
 }  // namespace

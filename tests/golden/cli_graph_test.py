@@ -1,4 +1,4 @@
-"""tandem graph show: every form of the fuzzer's seeds, and what it says of files that are wrong."""
+"""tandem graph show and fuse: every form of the fuzzer's seeds, reports and exit codes, and what is said of wrong files."""
 
 import json
 import os
@@ -60,6 +60,56 @@ class GraphShow(unittest.TestCase):
                     self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
                     self.assertIn(words, done.stderr)
                     self.assertEqual(done.stdout, "")
+
+
+class GraphFuse(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory(prefix="cli_graph_")
+        self.addCleanup(temporary.cleanup)
+        self.folder = pathlib.Path(temporary.name)
+
+    def test_the_table_the_report_and_the_program(self):
+        report, program = self.folder / "report.json", self.folder / "program.json"
+        done = cli_tool.run("graph", "fuse", SEEDS / "scatter_bias.txt", "--strict", "--json", report, "--out", program)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("1 collective in symm_mem.fused_matmul_reduce_scatter.default", done.stdout)
+        told = json.loads(report.read_text())
+        self.assertEqual(told["schema"], 1)
+        self.assertEqual(told["fused"], {"symm_mem.fused_matmul_reduce_scatter.default": 1})
+        (row,) = told["collectives"]
+        self.assertEqual(
+            {key: row[key] for key in ("node", "kind", "fused_into", "reason", "bytes")},
+            {"node": "r", "kind": "reduce_scatter", "fused_into": "fused_matmul_reduce_scatter", "reason": None,
+             "bytes": 2 * 6 * 2},
+        )
+        self.assertIn(row["fused_into"], [node["name"] for node in json.loads(program.read_text())["nodes"]])
+        self.assertIn("palegreen", shown(program, "--form", "dot"))
+
+    def test_nothing_fused_is_said_and_strict_is_exit_3(self):
+        path = self.folder / "relu.txt"
+        path.write_text(
+            'graph world 2 group "0" source ""\n%a: float32[2, 4] = placeholder\n%b: float32[4, 4] = placeholder\n'
+            '%g: float32[4, 4] = tandem.all_gather.default(%a, 0, 2, "0")\n%u: float32[4, 4] = aten.relu.default(%g)\n'
+            "%p: float32[4, 4] = aten.mm.default(%u, %b)\n%output: (float32[4, 4]) = output([%p])\n"
+        )
+        done = cli_tool.run("graph", "fuse", path)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("NOTHING WAS FUSED", done.stdout)
+        self.assertIn("kOpBetween: an op stands between it and the product: u (aten.relu.default)", done.stdout)
+        strict = cli_tool.run("graph", "fuse", path, "--strict")
+        self.assertEqual(strict.returncode, 3, strict.stderr)
+        self.assertEqual(strict.stdout, done.stdout)
+        self.assertEqual(strict.stderr, "tandem: graph: NOTHING WAS FUSED: g kOpBetween u (aten.relu.default)\n")
+
+    def test_cost_leaves_what_does_not_pay(self):
+        done = cli_tool.run("graph", "fuse", SEEDS / "scatter_bias.txt", "--cost")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("kNotProfitable", done.stdout)
+
+    def test_a_file_that_cannot_be_written_is_exit_2(self):
+        done = cli_tool.run("graph", "fuse", SEEDS / "scatter_bias.txt", "--out", self.folder / "no" / "where.json")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("where.json", done.stderr)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <string_view>
 #include <tandem/graph/passes.hpp>
 #include <tandem/graph/text.hpp>
 
@@ -26,12 +28,15 @@ inline std::string name_of(const ::testing::TestParamInfo<Case>& of) {
 
 inline constexpr const char* kHead = "graph world 2 group \"0\" source \"\"\n";
 
-/// Runs one pass over the text and compares; the graph is verified before and after.
-inline void expect_rewritten(const Case& c, Result<void> (*run)(Graph&)) {
+/// Runs the pass of this name over the text and compares; the graph is verified before and after.
+inline void expect_rewritten(const Case& c, std::string_view name) {
   auto graph = parse_text(kHead + c.before);
   ASSERT_TRUE(graph) << graph.error().to_string();
-  const Pass pass{"the pass", run};
-  const auto done = run_passes(*graph, {&pass, 1});
+  const auto passes = all_passes();
+  const auto pass =
+      std::find_if(passes.begin(), passes.end(), [&](const Pass& one) { return one.name == name; });
+  ASSERT_NE(pass, passes.end()) << name;
+  const auto done = run_passes(*graph, {&*pass, 1});
   ASSERT_TRUE(done) << done.error().to_string();
   EXPECT_EQ(to_text(*graph), kHead + (c.after.empty() ? c.before : c.after));
 }

@@ -8,7 +8,7 @@ using golden::Case;
 class FoldViews : public ::testing::TestWithParam<Case> {};
 
 TEST_P(FoldViews, RewritesTheText) {
-  golden::expect_rewritten(GetParam(), fold_views);
+  golden::expect_rewritten(GetParam(), "fold-views");
 }
 
 const std::string kInput = "%a: float32[2, 3, 4] = placeholder\n";
@@ -55,7 +55,7 @@ INSTANTIATE_TEST_SUITE_P(
 class MergeEqualGathers : public ::testing::TestWithParam<Case> {};
 
 TEST_P(MergeEqualGathers, RewritesTheText) {
-  golden::expect_rewritten(GetParam(), merge_equal_gathers);
+  golden::expect_rewritten(GetParam(), "merge-equal-gathers");
 }
 
 const std::string kGather =

@@ -8,7 +8,7 @@ using golden::Case;
 class MergeCollectives : public ::testing::TestWithParam<Case> {};
 
 TEST_P(MergeCollectives, RewritesTheText) {
-  golden::expect_rewritten(GetParam(), merge_collectives);
+  golden::expect_rewritten(GetParam(), "merge-collectives");
 }
 
 const std::string kGather =

@@ -22,9 +22,12 @@ TEST(RunPasses, VerifiesBeforeAndAfterAndShowsEach) {
     seen += std::string(pass.name) + " " + std::to_string(now.nodes().size()) + ";";
   };
   ASSERT_TRUE(run_passes(*graph, all_passes(), see));
-  EXPECT_EQ(seen, "merge-collectives 3;merge-equal-gathers 3;fold-views 3;");
+  EXPECT_EQ(seen,
+            "merge-collectives 3;merge-equal-gathers 3;fold-views 3;narrow-gathers 3;fuse-gathers 3;"
+            "fuse-scatters 3;clean-up 3;restore-collectives 4;");
+  EXPECT_EQ(to_text(*graph), kText) << "nothing to fuse";
 
-  const Pass breaks{"breaks", [](Graph& broken) -> Result<void> {
+  const Pass breaks{"breaks", [](Graph& broken, const FuseOptions&) -> Result<void> {
                       broken.move_before(broken.nodes().back(), broken.nodes().front());
                       return {};
                     }};

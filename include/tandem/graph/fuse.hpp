@@ -21,7 +21,7 @@ enum class Reason : std::uint8_t {
   kNoProducer,         ///< no product makes what is scattered
   kProductTaken,       ///< its product is computed by the fused op that gathers the operand
   kProductUsed,        ///< one of several products is used elsewhere, and would be computed twice
-  kMixedTypes,         ///< products of different types are summed
+  kMixedTypes,         ///< tensors of different types are summed
   kReshape,            ///< a reshape on the way mixes rows with columns
   kOpBetween,          ///< an op stands between the collective and the product
   kFactors,            ///< a bias with factors, or one that is no row
@@ -55,16 +55,16 @@ struct CollectiveReport {
   std::optional<std::string> fused_into = {};  ///< a node of the rewritten program
   std::optional<Reason> reason = {};           ///< if it is not fused
   std::string detail = {};                     ///< names the node that is in the way, if one is
-  std::int64_t bytes = 0;                 ///< that a rank receives
-  double saved_us = 0.0;                  ///< expected on H200s with NVLink; 0 if it is not fused
+  std::int64_t bytes = 0;                      ///< that a rank receives
+  double saved_us = 0.0;                       ///< expected on H200s with NVLink; 0 if it is not fused
 };
 
 /// "all_gather".
 [[nodiscard]] std::string_view to_string(CollectiveReport::Kind kind);
 
 struct FuseReport {
-  std::vector<CollectiveReport> collectives;                      ///< all, in the order of the captured program
-  std::map<std::string, std::int64_t, std::less<>> fused;         ///< fused op -> how many collectives went into it
+  std::vector<CollectiveReport> collectives;               ///< all, in the order of the captured program
+  std::map<std::string, std::int64_t, std::less<>> fused;  ///< fused op -> how many collectives went into it
 };
 
 /// Runs all passes and tells what became of each collective. The graph is the rewritten program afterwards.

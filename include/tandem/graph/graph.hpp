@@ -116,7 +116,7 @@ struct NodeSpec {
   Argument::List arguments;
   NamedArguments named_arguments;
   NodeType type;
-  std::set<std::string> collectives;
+  std::set<std::string> collectives = {};
 };
 
 /// What a file says beside its nodes.

@@ -52,16 +52,17 @@ struct Pass {
 ///   %u = aten.permute.default(%t, [0, 2, 1])
 [[nodiscard]] Result<void> fold_views(Graph& graph);
 
-/// Casts that need one row at a time, and their scales, move to before the gather, where a product could then run
-/// while it does: fewer bytes, or, if the wide value is needed too, the narrow one beside it.
+/// Casts that need one row at a time, and their scales, move to before the gather, where a product could then
+/// run while it does: fewer bytes, or, if the wide value is needed too, the narrow one beside it.
 ///
-///   %g = tandem.all_gather.default(%a, 0, 2, "0")              %n = prims.convert_element_type.default(%a, <e4m3>)
-///   %c = prims.convert_element_type.default(%g, <e4m3>)   ->   %g = tandem.all_gather.default(%n, 0, 2, "0")
-///   %p = aten._scaled_mm.default(%c, %b, ...)                  %p = aten._scaled_mm.default(%g, %b, ...)
+///   %g = tandem.all_gather.default(%a, 0, 2, "0")              %n = prims.convert_element_type.default(%a,
+///   <e4m3>) %c = prims.convert_element_type.default(%g, <e4m3>)   ->   %g = tandem.all_gather.default(%n, 0,
+///   2, "0") %p = aten._scaled_mm.default(%c, %b, ...)                  %p = aten._scaled_mm.default(%g, %b,
+///   ...)
 [[nodiscard]] Result<void> narrow_gathers(Graph& graph);
 
-/// A gather and the products that take it as left operand become one op; so do gathers of its scale, and of wider
-/// values for others, that run in the same schedule:
+/// A gather and the products that take it as left operand become one op; so do gathers of its scale, and of
+/// wider values for others, that run in the same schedule:
 ///
 ///   %g = tandem.all_gather.default(%a, 0, 2, "0")      %f = symm_mem.fused_all_gather_matmul.default(
 ///   %p = aten.mm.default(%g, %b)                  ->          %a, [%b, %c], 0, "0", return_A=false)
@@ -71,9 +72,9 @@ struct Pass {
 /// A product, or a sum of products, and the scatter of it become one op:
 ///
 ///   %p = aten.mm.default(%a, %b)
-///   %q = aten.mm.default(%c, %d)                               %r = symm_mem.fused_matmul_reduce_scatter.default(
-///   %s = aten.add.Tensor(%p, %q)                          ->          [%a, %c], [%b, %d], "sum", 0, "0")
-///   %r = tandem.reduce_scatter.default(%s, "sum", 0, 2, "0")
+///   %q = aten.mm.default(%c, %d)                               %r =
+///   symm_mem.fused_matmul_reduce_scatter.default( %s = aten.add.Tensor(%p, %q)                          ->
+///   [%a, %c], [%b, %d], "sum", 0, "0") %r = tandem.reduce_scatter.default(%s, "sum", 0, 2, "0")
 [[nodiscard]] Result<void> fuse_scatters(Graph& graph, const FuseOptions& options);
 
 /// merge_collectives() backwards, for what was not fused: PyTorch's ops again.

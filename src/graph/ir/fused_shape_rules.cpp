@@ -24,8 +24,8 @@ std::vector<const TensorType*> tensors_at(const Call& call, std::size_t idx) {
 Result<void> need_item(const Call& call, std::size_t idx, const Shape& shape) {
   const auto& item = call.node.type().tensors[idx];
   if (item && item->shape == shape) return {};
-  return failf(ErrorCode::kInvalidArgument, "item {} is {}, need {}", idx, item ? listed(item->shape) : "null",
-               listed(shape));
+  return failf(ErrorCode::kInvalidArgument, "item {} is {}, need {}", idx,
+               item ? listed(item->shape) : "null", listed(shape));
 }
 
 Result<void> need_items(const Call& call, std::size_t count) {
@@ -56,8 +56,9 @@ Result<void> check_gather(const Call& call, std::int64_t gather_dim) {
   const auto b = tensors_at(call, 1);
   const auto found = call.node.named_arguments().find("beside");
   const Argument::List none;
-  const Argument::List& beside =
-      found != call.node.named_arguments().end() && found->second.list() != nullptr ? *found->second.list() : none;
+  const Argument::List& beside = found != call.node.named_arguments().end() && found->second.list() != nullptr
+                                     ? *found->second.list()
+                                     : none;
   TANDEM_TRY(need_items(call, 1 + b.size() + beside.size()));
   if (call.node.type().tensors[0]) TANDEM_TRY(need_item(call, 0, whole));
   for (std::size_t i = 0; i < b.size(); ++i) {
@@ -70,7 +71,8 @@ Result<void> check_gather(const Call& call, std::int64_t gather_dim) {
     const Node* const shard = beside[i].node();
     const TensorType* const type = shard == nullptr ? nullptr : shard->type().tensor();
     if (type == nullptr || type->shape.size() != a.size()) {
-      return failf(ErrorCode::kInvalidArgument, "shard {} beside the first is no tensor of {} dims", i, a.size());
+      return failf(ErrorCode::kInvalidArgument, "shard {} beside the first is no tensor of {} dims", i,
+                   a.size());
     }
     TANDEM_ASSIGN(const Shape all, gathered(call, type->shape, dim));
     TANDEM_TRY(need_item(call, 1 + b.size() + i, all));
@@ -86,7 +88,8 @@ Result<void> check_scatter(const Call& call, std::int64_t scatter_dim) {
     return failf(ErrorCode::kInvalidArgument, "multiplies {} tensors by {}", a.size(), b.size());
   }
   if (a[0]->shape.empty() || b[0]->shape.size() != 2) {
-    return failf(ErrorCode::kInvalidArgument, "multiplies {} by {}", listed(a[0]->shape), listed(b[0]->shape));
+    return failf(ErrorCode::kInvalidArgument, "multiplies {} by {}", listed(a[0]->shape),
+                 listed(b[0]->shape));
   }
   Shape product = a[0]->shape;
   product.back() = b[0]->shape[1];
@@ -95,7 +98,8 @@ Result<void> check_scatter(const Call& call, std::int64_t scatter_dim) {
     Shape each = a[i]->shape;
     each.back() = b[i]->shape[1];
     if (each != product) {
-      return failf(ErrorCode::kInvalidArgument, "product {} is {}, need {}", i, listed(each), listed(product));
+      return failf(ErrorCode::kInvalidArgument, "product {} is {}, need {}", i, listed(each),
+                   listed(product));
     }
   }
   TANDEM_ASSIGN(const std::size_t dim, dim_of(scatter_dim, product.size()));

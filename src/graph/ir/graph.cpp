@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <unordered_set>
+#include <utility>
 
 #include "base/format.hpp"
 
@@ -87,8 +89,9 @@ const TensorType* NodeType::tensor() const {
 
 std::vector<Node*> Node::inputs() const {
   std::vector<Node*> found;
+  std::unordered_set<const Node*> seen;  // an output takes thousands
   const auto note = [&](Node* node) {
-    if (std::find(found.begin(), found.end(), node) == found.end()) found.push_back(node);
+    if (seen.insert(node).second) found.push_back(node);
   };
   for (const Argument& argument : arguments_) for_each_node(argument, note);
   for (const auto& [name, argument] : named_arguments_) for_each_node(argument, note);
@@ -153,14 +156,14 @@ void Graph::drop_uses(Node& node) {
 }
 
 void Graph::replace_uses(Node& from, Node& to) {
-  const std::vector<Node*> users = from.users_;
-  for (Node* const user : users) {
-    if (user == &to) continue;
-    drop_uses(*user);
+  std::unordered_set<const Node*> known(to.users_.begin(), to.users_.end());
+  const bool is_used_by_to = std::erase(from.users_, &to) != 0;
+  for (Node* const user : std::exchange(from.users_, {})) {
     for (Argument& argument : user->arguments_) put_in_place(argument, &from, &to);
     for (auto& [name, argument] : user->named_arguments_) put_in_place(argument, &from, &to);
-    add_uses(*user);
+    if (known.insert(user).second) to.users_.push_back(user);
   }
+  if (is_used_by_to) from.users_.push_back(&to);
 }
 
 void Graph::set_arguments(Node& node, Argument::List arguments, NamedArguments named_arguments) {

@@ -41,13 +41,14 @@ inline constexpr std::string_view kReduceScatter = "tandem.reduce_scatter.defaul
 
 /// (a, [b...], dim, group, bias=[b...], return_A=) -> [gathered a or null, products...]
 inline constexpr std::string_view kFusedAllGatherMatmul = "symm_mem.fused_all_gather_matmul.default";
-/// (a, [b...], a scale, [b scale...], dim, group, [bias...], [result scale...], [dtype...], [fast...], beside=[shard...],
-/// return_A=, scale_mode=) -> [gathered a or null, products..., gathered shards beside...]
+/// (a, [b...], a scale, [b scale...], dim, group, [bias...], [result scale...], [dtype...], [fast...],
+/// beside=[shard...], return_A=, scale_mode=) -> [gathered a or null, products..., gathered shards beside...]
 inline constexpr std::string_view kFusedAllGatherScaledMatmul =
     "symm_mem.fused_all_gather_scaled_matmul.default";
 /// (a, b, "sum" or "avg", dim, group, return_product=) -> scattered, or [scattered, product]
 inline constexpr std::string_view kFusedMatmulReduceScatter = "symm_mem.fused_matmul_reduce_scatter.default";
-/// (a, b, a scale, b scale, "sum" or "avg", dim, dim, group, shape, bias, result scale, dtype, fast, return_product=)
+/// (a, b, a scale, b scale, "sum" or "avg", dim, dim, group, shape, bias, result scale, dtype, fast,
+/// return_product=)
 inline constexpr std::string_view kFusedScaledMatmulReduceScatter =
     "symm_mem.fused_scaled_matmul_reduce_scatter.default";
 

@@ -11,8 +11,9 @@ namespace tandem::graph {
 namespace {
 
 // Kinds of arguments, a letter each. One that may be missing or null is followed by a question mark.
-//   T tensor   L list of tensors   P one or the other   M node that makes several tensors   O tensor or number
-//   I whole number   S list of whole numbers   N number   B bool   X text   R dtype, device, ...   A anything
+//   T tensor   L list of tensors   P one or the other   M node that makes several tensors   O tensor or
+//   number I whole number   S list of whole numbers   N number   B bool   X text   R dtype, device, ...   A
+//   anything
 struct Signature {
   std::string_view target;
   std::string_view arguments;

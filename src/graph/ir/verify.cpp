@@ -1,7 +1,9 @@
 #include <tandem/graph/verify.hpp>
 
 #include <algorithm>
-#include <set>
+#include <unordered_set>
+#include <utility>
+#include <vector>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
@@ -11,27 +13,35 @@
 namespace tandem::graph {
 namespace {
 
-Result<void> check_uses(const Node& node, const std::set<const Node*>& earlier) {
+using Earlier = std::unordered_set<const Node*>;
+
+Result<void> check_inputs(const Node& node, const Earlier& earlier) {
   for (const Node* const input : node.inputs()) {
-    if (!earlier.contains(input)) {
-      return failf(ErrorCode::kInvalidArgument, "takes '{}', which is not before it", input->name());
-    }
-    const auto& users = input->users();
-    if (std::count(users.begin(), users.end(), &node) != 1) {
-      return failf(ErrorCode::kInvalidArgument, "is not among the users of '{}'", input->name());
-    }
-  }
-  for (const Node* const user : node.users()) {
-    const auto inputs = user->inputs();
-    if (std::find(inputs.begin(), inputs.end(), &node) == inputs.end()) {
-      return failf(ErrorCode::kInvalidArgument, "has the user '{}', which does not take it", user->name());
-    }
+    if (earlier.contains(input)) continue;
+    return failf(ErrorCode::kInvalidArgument, "takes '{}', which is not before it", input->name());
   }
   return {};
 }
 
-Result<void> check_node(const Node& node, const std::set<const Node*>& earlier, int world_size) {
-  TANDEM_TRY(check_uses(node, earlier));
+/// Whether users are those that take a node, for all nodes at once: some have thousands.
+Result<void> check_users(const Graph& graph) {
+  std::vector<std::pair<const Node*, const Node*>> takes;
+  std::vector<std::pair<const Node*, const Node*>> users;
+  for (const Node& node : graph.nodes()) {
+    for (const Node* const input : node.inputs()) takes.emplace_back(input, &node);
+    for (const Node* const user : node.users()) users.emplace_back(&node, user);
+  }
+  std::sort(takes.begin(), takes.end());
+  std::sort(users.begin(), users.end());
+  const auto [take, user] = std::mismatch(takes.begin(), takes.end(), users.begin(), users.end());
+  if (take == takes.end() && user == users.end()) return {};
+  const auto& [node, other] = take == takes.end() ? *user : *take;
+  return failf(ErrorCode::kInternal, "graph: '{}' and its user '{}' do not know each other", node->name(),
+               other->name());
+}
+
+Result<void> check_node(const Node& node, const Earlier& earlier, int world_size) {
+  TANDEM_TRY(check_inputs(node, earlier));
   if (node.kind() != NodeKind::kCall) return {};
   TANDEM_TRY(check_signature(node));
   return check_shapes(node, world_size);
@@ -40,7 +50,7 @@ Result<void> check_node(const Node& node, const std::set<const Node*>& earlier, 
 }  // namespace
 
 Result<void> verify(const Graph& graph) {
-  std::set<const Node*> earlier;
+  Earlier earlier;
   for (const Node& node : graph.nodes()) {
     if (const auto ok = check_node(node, earlier, graph.header.world_size); !ok) {
       return failf(ErrorCode::kInvalidArgument, "graph: node {} '{}' ({}): {}", earlier.size(), node.name(),
@@ -54,7 +64,7 @@ Result<void> verify(const Graph& graph) {
     earlier.insert(&node);
   }
   if (earlier.empty()) return fail(ErrorCode::kInvalidArgument, "graph: no nodes, need an output");
-  return {};
+  return check_users(graph);
 }
 
 }  // namespace tandem::graph

@@ -28,8 +28,7 @@ Result<Node*> reshaped(Graph& graph, Node& place, Node& node, std::vector<std::i
                                       .target = std::string(op::kReshape),
                                       .arguments = {{&node}, {list_of(shape)}},
                                       .named_arguments = {},
-                                      .type = {NodeType::Kind::kTensor, {std::move(type)}},
-                                      .collectives = {}});
+                                      .type = {NodeType::Kind::kTensor, {std::move(type)}}});
 }
 
 Result<Node*> item_of(Graph& graph, Node& place, Node& node, std::int64_t idx) {
@@ -38,8 +37,7 @@ Result<Node*> item_of(Graph& graph, Node& place, Node& node, std::int64_t idx) {
                .target = std::string(op::kGetItem),
                .arguments = {{&node}, {idx}},
                .named_arguments = {},
-               .type = {NodeType::Kind::kTensor, {node.type().tensors[static_cast<std::size_t>(idx)]}},
-               .collectives = {}});
+               .type = {NodeType::Kind::kTensor, {node.type().tensors[static_cast<std::size_t>(idx)]}}});
 }
 
 std::vector<std::int64_t> with_last(std::vector<std::int64_t> leading, std::int64_t last) {

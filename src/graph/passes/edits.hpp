@@ -10,7 +10,8 @@ namespace tandem::graph {
 
 // What passes do to a graph again and again.
 
-/// Erases a node that nobody uses, and what nobody uses then; placeholders and ops that tandem does not know stay.
+/// Erases a node that nobody uses, and what nobody uses then; placeholders and ops that tandem does not know
+/// stay.
 [[nodiscard]] Result<void> erase_unused(Graph& graph, Node& node);
 
 /// `node` itself, or a reshape of it before `place`. Contiguous.

@@ -56,9 +56,11 @@ class Fusing {
                   .collectives = fusion_.gather->collectives()};
     spec.arguments = fusion_.is_scaled() ? scaled_arguments() : plain_arguments(spec);
     spec.named_arguments["return_A"] = {needs_whole_};
-    if (fusion_.is_scaled()) spec.named_arguments["scale_mode"] = {std::string(to_string(fusion_.uses[0].mode))};
+    if (fusion_.is_scaled())
+      spec.named_arguments["scale_mode"] = {std::string(to_string(fusion_.uses[0].mode))};
     const auto note_collectives = [&](const Node* gather) {
-      if (gather != nullptr) spec.collectives.insert(gather->collectives().begin(), gather->collectives().end());
+      if (gather != nullptr)
+        spec.collectives.insert(gather->collectives().begin(), gather->collectives().end());
     };
     note_collectives(fusion_.scale_gather());
     spec.type.tensors = types();
@@ -171,15 +173,12 @@ class Fusing {
 }  // namespace
 
 Result<void> fuse_gathers(Graph& graph, const FuseOptions& options) {
-  std::vector<std::string> names;  // a fusion can take other gathers with it
-  for (const Node& node : graph.nodes()) {
-    if (node.is_call_of(op::kAllGather)) names.push_back(node.name());
-  }
+  const std::vector<std::string> names = names_of_gathers(graph);
   const OpaqueOps opaque(graph);
   for (const std::string& name : names) {
     Node* const gather = graph.find(name);
-    if (gather == nullptr) continue;
-    const GatherPlan plan = plan_gather(graph, *gather, opaque, options);
+    if (gather == nullptr) continue;  // another one took it along
+    const GatherPlan plan = plan_gather(graph, *gather, names, opaque, options);
     if (plan.fusion) TANDEM_TRY(Fusing(graph, *plan.fusion).run());
   }
   return {};

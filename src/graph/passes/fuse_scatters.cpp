@@ -43,14 +43,15 @@ class Fusing {
   /// Where the products' values are needed: before the sum, behind all operands.
   Result<Node*> insert() {
     const bool is_scaled = fusion_.is_scaled();
-    NodeSpec spec{
-        .kind = NodeKind::kCall,
-        .name = graph_.free_name(is_scaled ? "fused_scaled_matmul_reduce_scatter" : "fused_matmul_reduce_scatter"),
-        .target = std::string(is_scaled ? op::kFusedScaledMatmulReduceScatter : op::kFusedMatmulReduceScatter),
-        .arguments = {},
-        .named_arguments = {},
-        .type = fusion_.scatter->type(),
-        .collectives = fusion_.scatter->collectives()};
+    NodeSpec spec{.kind = NodeKind::kCall,
+                  .name = graph_.free_name(is_scaled ? "fused_scaled_matmul_reduce_scatter"
+                                                     : "fused_matmul_reduce_scatter"),
+                  .target = std::string(is_scaled ? op::kFusedScaledMatmulReduceScatter
+                                                  : op::kFusedMatmulReduceScatter),
+                  .arguments = {},
+                  .named_arguments = {},
+                  .type = fusion_.scatter->type(),
+                  .collectives = fusion_.scatter->collectives()};
     TANDEM_TRY(add_operands(spec));
     const TensorType& whole = type_of(*collective_.input);
     spec.type.tensors[0] = contiguous_type(type_of(*fusion_.scatter).shape, whole.dtype);
@@ -68,8 +69,8 @@ class Fusing {
     Argument::List a, b, a_scale, b_scale, bias, result_scale, fast;
     bool has_bias = false;
     for (const Product& term : fusion_.terms) {
-      TANDEM_ASSIGN(Node* const left, reshaped(graph_, *fusion_.sum, *term.a,
-                                               with_last(whole, type_of(*term.a).shape.back())));
+      TANDEM_ASSIGN(Node* const left,
+                    reshaped(graph_, *fusion_.sum, *term.a, with_last(whole, type_of(*term.a).shape.back())));
       Node* scale = term.a_scale;
       if (scale != nullptr && type_of(*scale).numel() != 1) {
         TANDEM_ASSIGN(scale, reshaped(graph_, *fusion_.sum, *scale, with_last(whole, 1)));
@@ -86,7 +87,8 @@ class Fusing {
     const Argument dim{static_cast<std::int64_t>(collective_.dim)};
     const Argument& reduce_op = fusion_.scatter->arguments()[1];
     if (!fusion_.is_scaled()) {
-      spec.arguments = {one_or_list(std::move(a)), one_or_list(std::move(b)), reduce_op, dim, collective_.group};
+      spec.arguments = {one_or_list(std::move(a)), one_or_list(std::move(b)), reduce_op, dim,
+                        collective_.group};
       if (has_bias) spec.named_arguments["bias"] = one_or_list(std::move(bias));
       return {};
     }

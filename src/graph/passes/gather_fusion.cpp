@@ -22,8 +22,8 @@ bool shares_collective(const Node& a, const Node& b) {
 
 class Planner {
  public:
-  Planner(Graph& graph, Node& gather, const OpaqueOps& opaque)
-      : graph_(graph), opaque_(opaque), collective_(as_collective(gather)) {
+  Planner(Graph& graph, Node& gather, const std::vector<std::string>& gathers, const OpaqueOps& opaque)
+      : graph_(graph), gathers_(gathers), opaque_(opaque), collective_(as_collective(gather)) {
     fusion_.gather = &gather;
   }
 
@@ -37,7 +37,8 @@ class Planner {
     if (fusion_.uses.empty()) return {std::nullopt, {Reason::kOpBetween, match.uses[0].product.a}};
     find_beside();
     place();
-    if (fusion_.uses.empty()) return {std::nullopt, {Reason::kOpaqueBetween, opaque_.first_after(*fusion_.gather)}};
+    if (fusion_.uses.empty())
+      return {std::nullopt, {Reason::kOpaqueBetween, opaque_.first_after(*fusion_.gather)}};
     if (options.cost && saved_us(work_of(fusion_, graph_.header.world_size), graph_.header.world_size) <= 0) {
       return {std::nullopt, {Reason::kNotProfitable, nullptr}};
     }
@@ -62,20 +63,23 @@ class Planner {
   void find_beside() {
     const Node& gather = *fusion_.gather;
     if (!fusion_.is_scaled()) return;
-    for (Node& other : graph_.nodes()) {
-      if (&other == &gather || !other.is_call_of(op::kAllGather)) continue;
+    for (const std::string& name : gathers_) {
+      Node* const found = graph_.find(name);
+      if (found == nullptr || found == &gather) continue;
+      Node& other = *found;
       const bool brings_scale = &other == fusion_.scale_gather();
       if (!(brings_scale ? has_other_users(other) : shares_collective(gather, other))) continue;
       const Collective one = as_collective(other);
-      const bool runs_with = one.dim == collective_.dim && one.world == collective_.world &&
-                             one.group == collective_.group &&
-                             with_last_of(type_of(other).shape, type_of(gather).shape) == type_of(gather).shape;
+      const bool runs_with =
+          one.dim == collective_.dim && one.world == collective_.world && one.group == collective_.group &&
+          with_last_of(type_of(other).shape, type_of(gather).shape) == type_of(gather).shape;
       // One that has products of its own hides behind those.
       if (runs_with && match_gather(other, graph_.header).uses.empty()) fusion_.beside.push_back(&other);
     }
   }
 
-  static std::vector<std::int64_t> with_last_of(std::vector<std::int64_t> shape, const std::vector<std::int64_t>& of) {
+  static std::vector<std::int64_t> with_last_of(std::vector<std::int64_t> shape,
+                                                const std::vector<std::int64_t>& of) {
     if (!shape.empty() && !of.empty()) shape.back() = of.back();
     return shape;
   }
@@ -142,7 +146,7 @@ class Planner {
 
   [[nodiscard]] bool depends_on_beside(const Node& operand) const {
     return std::any_of(fusion_.beside.begin(), fusion_.beside.end(),
-                       [&](const Node* beside) { return depends_on(operand, *beside); });
+                       [&](const Node* beside) { return Dependence(*beside).of(operand); });
   }
 
   /// Adds what of `node` and above it does not come before the place, if all of it can be moved there.
@@ -161,6 +165,7 @@ class Planner {
   }
 
   Graph& graph_;
+  const std::vector<std::string>& gathers_;
   const OpaqueOps& opaque_;
   Collective collective_;
   GatherFusion fusion_;
@@ -168,8 +173,17 @@ class Planner {
 
 }  // namespace
 
-GatherPlan plan_gather(Graph& graph, Node& gather, const OpaqueOps& opaque, const FuseOptions& options) {
-  return Planner(graph, gather, opaque).run(options);
+GatherPlan plan_gather(Graph& graph, Node& gather, const std::vector<std::string>& gathers,
+                       const OpaqueOps& opaque, const FuseOptions& options) {
+  return Planner(graph, gather, gathers, opaque).run(options);
+}
+
+std::vector<std::string> names_of_gathers(const Graph& graph) {
+  std::vector<std::string> names;
+  for (const Node& node : graph.nodes()) {
+    if (node.is_call_of(op::kAllGather)) names.push_back(node.name());
+  }
+  return names;
 }
 
 double received_bytes(const Node& gather, std::int64_t world) {

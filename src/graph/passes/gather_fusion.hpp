@@ -27,7 +27,11 @@ struct GatherPlan {
   std::optional<GatherFusion> fusion;
   Refusal why_not;
 };
-[[nodiscard]] GatherPlan plan_gather(Graph& graph, Node& gather, const OpaqueOps& opaque, const FuseOptions& options);
+/// `gathers`: the names of those that may go into the same op; some may be gone.
+[[nodiscard]] GatherPlan plan_gather(Graph& graph, Node& gather, const std::vector<std::string>& gathers,
+                                     const OpaqueOps& opaque, const FuseOptions& options);
+
+[[nodiscard]] std::vector<std::string> names_of_gathers(const Graph& graph);
 
 /// Bytes that a rank receives.
 [[nodiscard]] double received_bytes(const Node& gather, std::int64_t world);

@@ -30,14 +30,15 @@ struct Source {
   Node& gather;
   Collective collective;
   RowLocal local;
+  Dependence dependence;
 
-  explicit Source(Node& node) : gather(node), collective(as_collective(node)), local(node, collective.dim) {}
+  explicit Source(Node& node)
+      : gather(node), collective(as_collective(node)), local(node, collective.dim), dependence(node) {}
 
   /// Whether another gather can run in the same schedule.
   [[nodiscard]] bool runs_with(const Source& other) const {
     return collective.world == other.collective.world && collective.group == other.collective.group &&
-           collective.dim == other.collective.dim &&
-           leading(gather) == leading(other.gather);
+           collective.dim == other.collective.dim && leading(gather) == leading(other.gather);
   }
 
  private:
@@ -48,7 +49,7 @@ struct Source {
 };
 
 /// Finds how the scale of a use comes; false if it can't be taken.
-bool find_scale(const Source& source, GatherUse& use) {
+bool find_scale(Source& source, GatherUse& use) {
   Node& scale = *use.product.a_scale;
   if (source.local.contains(scale)) {
     use.mode = ScaleMode::kRowwiseSharded;
@@ -56,7 +57,7 @@ bool find_scale(const Source& source, GatherUse& use) {
     use.is_scale_computed = true;
     return true;
   }
-  if (depends_on(scale, source.gather)) return false;
+  if (source.dependence.of(scale)) return false;
   if (is_number(scale)) {
     use.mode = ScaleMode::kTensorwise;
     return true;
@@ -82,7 +83,7 @@ bool is_type_of_products(std::string_view dtype, bool is_scaled) {
 }
 
 /// The use of `operand` by a product, if a fused op can make it.
-std::optional<GatherUse> find_use(const Source& source, Node& operand, Node& user) {
+std::optional<GatherUse> find_use(Source& source, Node& operand, Node& user) {
   const auto product = as_product(user);
   if (!product || product->a != &operand || product->has_factors || user.users().empty()) return std::nullopt;
   GatherUse use{.product = *product};
@@ -91,7 +92,7 @@ std::optional<GatherUse> find_use(const Source& source, Node& operand, Node& use
   if (type_of(operand).shape.back() != type_of(source.gather).shape.back()) return std::nullopt;
   if (!is_type_of_products(type_of(operand).dtype, product->is_scaled())) return std::nullopt;
   for (const Node* const other : product->other_operands()) {
-    if (depends_on(*other, source.gather)) return std::nullopt;
+    if (source.dependence.of(*other)) return std::nullopt;
   }
   if (product->is_scaled() && !find_scale(source, use)) return std::nullopt;
   return use;
@@ -113,7 +114,7 @@ std::string_view to_string(ScaleMode mode) {
 }
 
 GatherMatch match_gather(Node& gather, const GraphHeader& header) {
-  const Source source(gather);
+  Source source(gather);
   if (!is_of_all(source.collective, header)) return {{}, {Reason::kOtherGroup, nullptr}};
   if (type_of(gather).shape.size() < 2) return {{}, {Reason::kNoProduct, nullptr}};
   GatherMatch match;

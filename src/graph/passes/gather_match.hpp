@@ -29,7 +29,8 @@ struct GatherUse {
   [[nodiscard]] bool needs_narrowing() const { return is_operand_cast || is_scale_computed; }
 };
 
-/// The products that a fused op can compute while `gather` runs, in the order of the graph, or why there is none.
+/// The products that a fused op can compute while `gather` runs, in the order of the graph, or why there is
+/// none.
 struct GatherMatch {
   std::vector<GatherUse> uses;
   Refusal why_not;  ///< if there are none

@@ -40,7 +40,8 @@ class Narrowing {
     std::vector<Node*> found;
     for (Node* const node : local_.nodes()) {
       const auto& users = node->users();
-      if (std::any_of(users.begin(), users.end(), [&](const Node* user) { return !local_.contains(*user); })) {
+      if (std::any_of(users.begin(), users.end(),
+                      [&](const Node* user) { return !local_.contains(*user); })) {
         found.push_back(node);
       }
     }
@@ -69,12 +70,12 @@ class Narrowing {
     if (node.arguments().size() > 1 && node.arguments()[1].list() != nullptr) {
       arguments[1] = {list_of({-1})};  // a row's maximum: the last dim, also of other leading ones
     }
-    TANDEM_ASSIGN(Node* const made, graph_.insert_before(&node, {.name = graph_.free_name(node.name() + "_shard"),
-                                                                 .target = node.target(),
-                                                                 .arguments = std::move(arguments),
-                                                                 .named_arguments = node.named_arguments(),
-                                                                 .type = {NodeType::Kind::kTensor, {std::move(type)}},
-                                                                 .collectives = {}}));
+    TANDEM_ASSIGN(Node* const made,
+                  graph_.insert_before(&node, {.name = graph_.free_name(node.name() + "_shard"),
+                                               .target = node.target(),
+                                               .arguments = std::move(arguments),
+                                               .named_arguments = node.named_arguments(),
+                                               .type = {NodeType::Kind::kTensor, {std::move(type)}}}));
     return on_shard_[&node] = made;
   }
 
@@ -85,12 +86,15 @@ class Narrowing {
   std::unordered_map<const Node*, Node*> on_shard_;
 };
 
-/// The values to gather instead: those that products take; and, if nothing else needs the whole, all that come of it.
+/// The values to gather instead: those that products take; and, if nothing else needs the whole, all that
+/// come of it.
 Result<void> narrow(Graph& graph, Node& gather, const std::vector<Node*>& wanted) {
   Narrowing narrowing(graph, gather);
   std::vector<Node*> targets = wanted;
   const std::vector<Node*> results = narrowing.results();
-  const auto is_target = [&](Node* node) { return std::find(targets.begin(), targets.end(), node) != targets.end(); };
+  const auto is_target = [&](Node* node) {
+    return std::find(targets.begin(), targets.end(), node) != targets.end();
+  };
   if (std::all_of(results.begin(), results.end(),
                   [&](Node* node) { return is_target(node) || narrowing.is_narrower(*node); })) {
     targets = results;

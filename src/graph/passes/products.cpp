@@ -1,6 +1,5 @@
 #include "graph/passes/products.hpp"
 
-#include <set>
 #include <tandem/base/dtype.hpp>
 
 #include "graph/ir/ops.hpp"
@@ -89,17 +88,20 @@ bool is_of_all(const Collective& collective, const GraphHeader& header) {
   return collective.world == header.world_size && group != nullptr && *group == header.group;
 }
 
-bool depends_on(const Node& node, const Node& source) {
+bool Dependence::of(const Node& node) {
   std::vector<const Node*> open{&node};
-  std::set<const Node*> seen{&node};
+  std::vector<const Node*> seen;
   while (!open.empty()) {
     const Node* const one = open.back();
     open.pop_back();
-    if (one == &source) return true;
-    if (!Graph::is_before(source, *one)) continue;  // nothing above it can depend on source
-    for (const Node* const input : one->inputs()) {
-      if (seen.insert(input).second) open.push_back(input);
+    if (one == &source_) {
+      for (const Node* const other : seen) independent_.erase(other);  // not known yet
+      return true;
     }
+    // Nothing before the source can depend on it.
+    if (Graph::is_before(*one, source_) || !independent_.insert(one).second) continue;
+    seen.push_back(one);
+    for (const Node* const input : one->inputs()) open.push_back(input);
   }
   return false;
 }

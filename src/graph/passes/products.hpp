@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <tandem/graph/graph.hpp>
+#include <unordered_set>
 #include <vector>
 
 namespace tandem::graph {
@@ -11,13 +12,13 @@ struct Product {
   Node* node = nullptr;
   Node* a = nullptr;
   Node* b = nullptr;
-  Node* bias = nullptr;          ///< or null
-  Node* a_scale = nullptr;       ///< null: not scaled
+  Node* bias = nullptr;     ///< or null
+  Node* a_scale = nullptr;  ///< null: not scaled
   Node* b_scale = nullptr;
   Node* result_scale = nullptr;  ///< or null
   Argument out_dtype = {};       ///< of a scaled one
   bool fast_accum = false;
-  bool has_factors = false;      ///< addmm's alpha and beta are not 1, or its bias is no row
+  bool has_factors = false;  ///< addmm's alpha and beta are not 1, or its bias is no row
 
   [[nodiscard]] bool is_scaled() const { return a_scale != nullptr; }
   /// All but a and its scale.
@@ -46,7 +47,16 @@ struct Collective {
 /// Whether it is of the group, and of all ranks, of the program.
 [[nodiscard]] bool is_of_all(const Collective& collective, const GraphHeader& header);
 
-/// Whether `node` is, or is computed from, `source`.
-[[nodiscard]] bool depends_on(const Node& node, const Node& source);
+/// Whether nodes are, or are computed from, one of them. Remembers what it has seen: the graph must stay as
+/// it is.
+class Dependence {
+ public:
+  explicit Dependence(const Node& source) : source_(source) {}
+  [[nodiscard]] bool of(const Node& node);
+
+ private:
+  const Node& source_;
+  std::unordered_set<const Node*> independent_;
+};
 
 }  // namespace tandem::graph

@@ -15,9 +15,9 @@ class Restoring {
 
   Result<void> gather() {
     const TensorType& shard = type_of(*collective_.input);
-    TANDEM_ASSIGN(Node * whole, waited(op::kFunctionalAllGather, "all_gather_into_tensor",
-                                       {{collective_.input}, {collective_.world}, collective_.group},
-                                       stacked(shard)));
+    TANDEM_ASSIGN(Node * whole,
+                  waited(op::kFunctionalAllGather, "all_gather_into_tensor",
+                         {{collective_.input}, {collective_.world}, collective_.group}, stacked(shard)));
     if (collective_.dim != 0) {
       TANDEM_ASSIGN(std::vector<Node*> parts, parts_of(*whole, shard.shape[0], 0));
       const bool is_erased = element_bytes(*collective_.input) == 1;  // PyTorch joins no 8-bit floats
@@ -38,21 +38,22 @@ class Restoring {
       TANDEM_ASSIGN(input, joined(parts, 0));
     }
     TensorType type = contiguous_type(type_of(node_).shape, type_of(node_).dtype);
-    TANDEM_ASSIGN(Node* const part,
-                  waited(op::kFunctionalReduceScatter, "reduce_scatter_tensor",
-                         {{input}, node_.arguments()[1], {collective_.world}, collective_.group}, std::move(type)));
+    TANDEM_ASSIGN(
+        Node* const part,
+        waited(op::kFunctionalReduceScatter, "reduce_scatter_tensor",
+               {{input}, node_.arguments()[1], {collective_.world}, collective_.group}, std::move(type)));
     return finish(*part);
   }
 
  private:
-  Result<Node*> insert(std::string_view target, std::string_view name, Argument::List arguments, NodeType type) {
+  Result<Node*> insert(std::string_view target, std::string_view name, Argument::List arguments,
+                       NodeType type) {
     return graph_.insert_before(&node_, {.kind = NodeKind::kCall,
                                          .name = graph_.free_name(name),
                                          .target = std::string(target),
                                          .arguments = std::move(arguments),
                                          .named_arguments = {},
-                                         .type = std::move(type),
-                                         .collectives = {}});
+                                         .type = std::move(type)});
   }
 
   static NodeType tensor(TensorType type) { return {NodeType::Kind::kTensor, {std::move(type)}}; }
@@ -64,7 +65,8 @@ class Restoring {
   }
 
   /// The collective has its captured name again, where that is free.
-  Result<Node*> waited(std::string_view target, std::string_view name, Argument::List arguments, TensorType type) {
+  Result<Node*> waited(std::string_view target, std::string_view name, Argument::List arguments,
+                       TensorType type) {
     const auto& names = node_.collectives();
     TANDEM_ASSIGN(Node* const started, insert(target, names.size() == 1 ? *names.begin() : std::string(name),
                                               std::move(arguments), tensor(type)));
@@ -76,8 +78,9 @@ class Restoring {
     type.shape[dim] = piece;
     NodeType types{NodeType::Kind::kList, {}};
     types.tensors.assign(static_cast<std::size_t>(collective_.world), type);
-    TANDEM_ASSIGN(Node* const split,
-                  insert(op::kSplit, "split", {{&whole}, {piece}, {static_cast<std::int64_t>(dim)}}, std::move(types)));
+    TANDEM_ASSIGN(
+        Node* const split,
+        insert(op::kSplit, "split", {{&whole}, {piece}, {static_cast<std::int64_t>(dim)}}, std::move(types)));
     std::vector<Node*> parts;
     for (std::int64_t i = 0; i < collective_.world; ++i) {
       TANDEM_ASSIGN(Node* const part, item_of(graph_, node_, *split, i));
@@ -89,7 +92,8 @@ class Restoring {
   Result<Node*> viewed(Node& node, std::string_view dtype) {
     TensorType type = type_of(node);
     type.dtype = dtype;
-    return insert(op::kViewDType, "view", {{&node}, {Repr{"torch." + std::string(dtype)}}}, tensor(std::move(type)));
+    return insert(op::kViewDType, "view", {{&node}, {Repr{"torch." + std::string(dtype)}}},
+                  tensor(std::move(type)));
   }
 
   Result<void> view_all(std::vector<Node*>& parts, std::string_view dtype) {

@@ -11,12 +11,19 @@ namespace tandem::graph {
 namespace {
 
 /// The ops of casts. Others are element-wise too, but belong to the program's work, not to how it multiplies.
-constexpr std::array<std::string_view, 13> kCastOps = {
-    "aten.abs.default",   "aten.add.Tensor",       "aten.clamp_max.default",
-    "aten.clamp_min.default", "aten.div.Tensor",   "aten.exp2.default",
-    "aten.floor.default", "aten.log2.default",     "aten.mul.Tensor",
-    "aten.pow.Tensor_Scalar", "aten.reciprocal.default", "aten.sub.Tensor",
-    "prims.convert_element_type.default"};
+constexpr std::array<std::string_view, 13> kCastOps = {"aten.abs.default",
+                                                       "aten.add.Tensor",
+                                                       "aten.clamp_max.default",
+                                                       "aten.clamp_min.default",
+                                                       "aten.div.Tensor",
+                                                       "aten.exp2.default",
+                                                       "aten.floor.default",
+                                                       "aten.log2.default",
+                                                       "aten.mul.Tensor",
+                                                       "aten.pow.Tensor_Scalar",
+                                                       "aten.reciprocal.default",
+                                                       "aten.sub.Tensor",
+                                                       "prims.convert_element_type.default"};
 
 struct InOrder {
   bool operator()(const Node* a, const Node* b) const { return Graph::is_before(*a, *b); }
@@ -83,11 +90,13 @@ bool RowLocal::fits(const Argument& argument, const Node& node) const {
   if (input == nullptr) return argument.list() == nullptr;
   const auto& made = type_of(node).shape;
   const auto& shape = type_of(*input).shape;
-  const auto rows_of = [](const std::vector<std::int64_t>& one) { return std::vector(one.begin(), one.end() - 1); };
+  const auto rows_of = [](const std::vector<std::int64_t>& one) {
+    return std::vector(one.begin(), one.end() - 1);
+  };
   if (contains(*input)) return !made.empty() && !shape.empty() && rows_of(shape) == rows_of(made);
-  const bool is_one_row =
-      std::all_of(shape.begin(), shape.empty() ? shape.end() : shape.end() - 1, [](auto size) { return size == 1; });
-  if (!is_one_row || depends_on(*input, *nodes_[0])) return false;
+  const bool is_one_row = std::all_of(shape.begin(), shape.empty() ? shape.end() : shape.end() - 1,
+                                      [](auto size) { return size == 1; });
+  if (!is_one_row || Dependence(*nodes_[0]).of(*input)) return false;
   return shape.size() <= type_of(*nodes_[0]).shape.size() &&
          (has_whole_rows_ || shape.empty() || shape.back() == 1);
 }

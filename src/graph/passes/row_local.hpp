@@ -8,7 +8,8 @@
 namespace tandem::graph {
 
 /// What is computed from a gathered tensor row by row: casts, with their scales, and views that keep rows
-/// whole. Such a value of the gathered tensor is the gathered value of the shard, with rows in the same order.
+/// whole. Such a value of the gathered tensor is the gathered value of the shard, with rows in the same
+/// order.
 ///
 ///   %g = tandem.all_gather.default(%x, ...)            the source
 ///   %m = aten.amax.default(%g, [-1], true)             a column

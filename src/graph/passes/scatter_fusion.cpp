@@ -56,7 +56,8 @@ std::optional<Product> as_scaled_afterwards(Node& node) {
     for (const std::size_t first : {std::size_t{0}, std::size_t{1}}) {
       Node* const column = outer->arguments()[first].node();
       Node* const row = outer->arguments()[1 - first].node();
-      if (column == nullptr || row == nullptr || !is_column(*column, shape[0]) || !is_row(*row, shape[1])) continue;
+      if (column == nullptr || row == nullptr || !is_column(*column, shape[0]) || !is_row(*row, shape[1]))
+        continue;
       product->node = &node;
       product->a_scale = column;
       product->b_scale = row;
@@ -137,9 +138,15 @@ class Planner {
     if (!node.is_call_of(op::kAdd) || !node.named_arguments().empty()) return false;
     const Node* const left = node.arguments()[0].node();
     const Node* const right = node.arguments()[1].node();
-    return left != nullptr && right != nullptr && left != right && type_of(*left).shape == type_of(node).shape &&
-           type_of(*right).shape == type_of(node).shape && type_of(*left).dtype == type_of(node).dtype &&
-           type_of(*right).dtype == type_of(node).dtype;
+    return left != nullptr && right != nullptr && left != right &&
+           type_of(*left).shape == type_of(node).shape && type_of(*right).shape == type_of(node).shape &&
+           type_of(*left).dtype == type_of(node).dtype && type_of(*right).dtype == type_of(node).dtype;
+  }
+
+  static bool has_two_types(const Node& sum) {
+    const Node* const left = sum.arguments()[0].node();
+    const Node* const right = sum.arguments()[1].node();
+    return left != nullptr && right != nullptr && type_of(*left).dtype != type_of(*right).dtype;
   }
 
   void add_term(Node& node) {
@@ -149,22 +156,19 @@ class Planner {
     if (product) return fusion_.terms.push_back(*std::move(product));
     if (node.kind() == NodeKind::kPlaceholder) return refuse(Reason::kNoProducer, &node);
     if (is_reshape(node)) return refuse(Reason::kReshape, &node);
+    if (node.is_call_of(op::kAdd) && has_two_types(node)) return refuse(Reason::kMixedTypes, &node);
     const Node* const from = node.arguments().empty() ? nullptr : node.arguments()[0].node();
-    const bool is_taken = node.is_call_of(op::kGetItem) && from != nullptr && from->target().starts_with("symm_mem.");
+    const bool is_taken =
+        node.is_call_of(op::kGetItem) && from != nullptr && from->target().starts_with("symm_mem.");
     refuse(is_taken ? Reason::kProductTaken : Reason::kOpBetween, is_taken ? from : &node);
   }
 
+  /// All terms have the type of what is scattered: sums are of equal types.
   void check_types() {
     const std::string& dtype = type_of(*collective_.input).dtype;
     const bool is_supported = dtype == "float32" || dtype == "bfloat16" || dtype == "float16";
-    if (!is_supported) return refuse(Reason::kUnsupportedType, fusion_.terms[0].node);
-    for (const Product& term : fusion_.terms) {
-      const bool is_mixed = type_of(*term.node).dtype != dtype || type_of(*term.node).shape[1] != columns();
-      if (is_mixed) return refuse(Reason::kMixedTypes, term.node);
-    }
+    if (!is_supported) refuse(Reason::kUnsupportedType, fusion_.terms[0].node);
   }
-
-  [[nodiscard]] std::int64_t columns() const { return type_of(*collective_.input).shape.back(); }
 
   const Graph& graph_;
   Collective collective_;
@@ -178,7 +182,8 @@ bool ScatterFusion::is_scaled() const {
   return std::any_of(terms.begin(), terms.end(), [](const Product& term) { return term.is_scaled(); });
 }
 
-ScatterPlan plan_scatter(const Graph& graph, Node& scatter, const OpaqueOps& opaque, const FuseOptions& options) {
+ScatterPlan plan_scatter(const Graph& graph, Node& scatter, const OpaqueOps& opaque,
+                         const FuseOptions& options) {
   return Planner(graph, scatter).run(opaque, options);
 }
 

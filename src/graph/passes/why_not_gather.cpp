@@ -10,10 +10,10 @@ namespace {
 /// What happened to a value between the gather and where it is.
 struct Way {
   const Node* node = nullptr;
-  const Node* between = nullptr;    ///< the first op that is neither a view nor part of a cast
-  const Node* reshape = nullptr;    ///< the first that mixes rows with columns
+  const Node* between = nullptr;  ///< the first op that is neither a view nor part of a cast
+  const Node* reshape = nullptr;  ///< the first that mixes rows with columns
   bool is_transposed = false;
-  bool has_maximum = false;         ///< of all of it
+  bool has_maximum = false;  ///< of all of it
 };
 
 /// From the nearest to a fusion to the farthest.
@@ -44,7 +44,7 @@ int rank_of(Reason reason) {
 
 class Search {
  public:
-  Search(Node& gather, const RowLocal& local) : gather_(gather), local_(local) {}
+  Search(Node& gather, const RowLocal& local) : gather_(gather), local_(local), dependence_(gather) {}
 
   Refusal run() {
     std::vector<Way> open{{.node = &gather_}};
@@ -84,7 +84,7 @@ class Search {
            user.is_call_of(op::kGetItem);
   }
 
-  Reason judge(const Way& way, const Product& product) const {
+  Reason judge(const Way& way, const Product& product) {
     if (way.between != nullptr) return Reason::kOpBetween;
     if (product.a != way.node) {
       if (product.b == way.node) return way.has_maximum ? Reason::kNoProduct : Reason::kRightOperand;
@@ -95,9 +95,9 @@ class Search {
     if (way.reshape != nullptr) return Reason::kReshape;
     if (product.has_factors) return Reason::kFactors;
     for (const Node* const other : product.other_operands()) {
-      if (depends_on(*other, gather_)) return Reason::kDependentOperand;
+      if (dependence_.of(*other)) return Reason::kDependentOperand;
     }
-    if (product.is_scaled() && depends_on(*product.a_scale, gather_) && !local_.contains(*product.a_scale)) {
+    if (product.is_scaled() && dependence_.of(*product.a_scale) && !local_.contains(*product.a_scale)) {
       return Reason::kScaleOfWhole;
     }
     return local_.is_view(*way.node) ? Reason::kUnsupportedType : Reason::kOpBetween;
@@ -106,13 +106,14 @@ class Search {
   void note(Reason reason, const Way& way, const Node& product) {
     if (rank_of(reason) >= rank_of(best_.reason)) return;
     const Node* const culprit = reason == Reason::kOpBetween && way.between != nullptr ? way.between
-                                : reason == Reason::kReshape                            ? way.reshape
-                                                                                        : &product;
+                                : reason == Reason::kReshape                           ? way.reshape
+                                                                                       : &product;
     best_ = {reason, culprit};
   }
 
   const Node& gather_;
   const RowLocal& local_;
+  Dependence dependence_;
   Refusal best_{Reason::kNoProduct, nullptr};
 };
 

@@ -46,7 +46,8 @@ double flops_of(std::int64_t numel, const Node& b) {
 Work work_of(const GatherFusion& fusion, int world) {
   Work work{.bytes = received_bytes(*fusion.gather, world)};
   for (const Node* const beside : fusion.beside) work.bytes += received_bytes(*beside, world);
-  for (const GatherUse& use : fusion.uses) add_product(work, use.product.flops(), element_bytes(*use.product.a));
+  for (const GatherUse& use : fusion.uses)
+    add_product(work, use.product.flops(), element_bytes(*use.product.a));
   return work;
 }
 

@@ -20,8 +20,8 @@ struct Work {
 /// Of a fused op.
 [[nodiscard]] Work work_of(const Node& fused, int world);
 
-/// Microseconds that running both at once is expected to save on H200s with NVLink; negative: it costs. Cut in
-/// `world` pieces, all but one piece of the shorter of the two hides behind the longer.
+/// Microseconds that running both at once is expected to save on H200s with NVLink; negative: it costs. Cut
+/// in `world` pieces, all but one piece of the shorter of the two hides behind the longer.
 [[nodiscard]] double saved_us(const Work& work, int world);
 
 }  // namespace tandem::graph

@@ -26,10 +26,12 @@ std::vector<CollectiveReport> find_collectives(const Graph& graph) {
   std::vector<CollectiveReport> found;
   for (const Node& node : graph.nodes()) {
     const bool is_gather = node.is_call_of(op::kFunctionalAllGather) || node.is_call_of(op::kAllGather);
-    const bool is_scatter = node.is_call_of(op::kFunctionalReduceScatter) || node.is_call_of(op::kReduceScatter);
+    const bool is_scatter =
+        node.is_call_of(op::kFunctionalReduceScatter) || node.is_call_of(op::kReduceScatter);
     if (!is_gather && !is_scatter && !node.is_call_of(op::kFunctionalAllReduce)) continue;
     const Kind kind = is_gather ? Kind::kAllGather : is_scatter ? Kind::kReduceScatter : Kind::kAllReduce;
-    found.push_back({.node = node.name(), .kind = kind, .bytes = bytes_received(node, kind, graph.header.world_size)});
+    found.push_back(
+        {.node = node.name(), .kind = kind, .bytes = bytes_received(node, kind, graph.header.world_size)});
   }
   return found;
 }
@@ -51,7 +53,7 @@ std::map<std::string, Node*, std::less<>> nodes_by_collective(Graph& graph) {
 }
 
 Refusal refusal_of(Graph& graph, Node& node, const OpaqueOps& opaque, const FuseOptions& options) {
-  if (node.is_call_of(op::kAllGather)) return plan_gather(graph, node, opaque, options).why_not;
+  if (node.is_call_of(op::kAllGather)) return plan_gather(graph, node, {}, opaque, options).why_not;
   if (node.is_call_of(op::kReduceScatter)) return plan_scatter(graph, node, opaque, options).why_not;
   return {Reason::kUnusualForm, nullptr};
 }
@@ -76,7 +78,8 @@ void judge(Graph& graph, std::vector<CollectiveReport>& collectives, const FuseO
     }
     Refusal why{Reason::kAllReduce, nullptr};
     if (one.kind != Kind::kAllReduce) {
-      why = node == nullptr ? Refusal{Reason::kNoProduct, nullptr} : refusal_of(graph, *node, opaque, options);
+      why =
+          node == nullptr ? Refusal{Reason::kNoProduct, nullptr} : refusal_of(graph, *node, opaque, options);
     }
     one.reason = why.reason;
     if (why.node != nullptr) one.detail = fmt::format("{} ({})", why.node->name(), why.node->target());
@@ -94,7 +97,8 @@ Result<FuseReport> fuse(Graph& graph, const FuseOptions& options) {
     if (one.fused_into) ++report.fused[graph.find(*one.fused_into)->target()];
   }
   TANDEM_TRY(run_passes(graph, passes.last(1), {}, options));  // collectives have PyTorch's form again
-  if (const auto text = complaint(report); options.strict && text) return fail(ErrorCode::kUnsupported, *text);
+  if (const auto text = complaint(report); options.strict && text)
+    return fail(ErrorCode::kUnsupported, *text);
   return report;
 }
 
@@ -107,7 +111,8 @@ std::optional<std::string> complaint(const FuseReport& report) {
     reasons += fmt::format("{}{} {}{}{}", reasons.empty() ? ": " : "; ", one.node, to_string(*one.reason),
                            one.detail.empty() ? "" : " ", one.detail);
   }
-  if (report.fused.empty()) return "graph: NOTHING WAS FUSED" + (reasons.empty() ? ": there is no collective" : reasons);
+  if (report.fused.empty())
+    return "graph: NOTHING WAS FUSED" + (reasons.empty() ? ": there is no collective" : reasons);
   if (is_legal_left) return "graph: a pair that could be fused was left" + reasons;
   return std::nullopt;
 }

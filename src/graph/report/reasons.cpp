@@ -21,7 +21,7 @@ constexpr std::array<Entry, kNumReasons> kEntries = {{
     {"kNoProducer", "no product makes what is scattered"},
     {"kProductTaken", "its product is computed by the op that gathers the operand"},
     {"kProductUsed", "one of several products is used elsewhere too, and would be computed twice", true},
-    {"kMixedTypes", "products of different types or widths are summed"},
+    {"kMixedTypes", "tensors of different types are summed"},
     {"kReshape", "a reshape mixes rows with columns"},
     {"kOpBetween", "an op stands between it and the product"},
     {"kFactors", "the bias has factors, or is no row", true},
