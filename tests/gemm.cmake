@@ -1,5 +1,7 @@
 tandem_test(unit gemm_tile SOURCES unit/gemm_tile_test.cpp DEPENDS gemm_cpu LIBRARIES GTest::gtest_main)
 tandem_test(conformance gemm_mm SOURCES conformance/gemm_mm_test.cpp DEPENDS gemm backend LIBRARIES GTest::gtest_main)
+tandem_test(conformance gemm_scaled_mm SOURCES conformance/gemm_scaled_mm_test.cpp DEPENDS gemm backend
+            LIBRARIES test_fused_harness GTest::gtest_main)
 tandem_test(error gemm_arguments SOURCES error/gemm_arguments_test.cpp DEPENDS gemm backend LIBRARIES GTest::gtest_main)
 if(TANDEM_HAS_CUDA)
   tandem_test(unit gemm_cuda_operands SOURCES unit/gemm_cuda_operands_test.cpp DEPENDS gemm_cuda

@@ -98,7 +98,7 @@ Result<ScaledGatherNode> read_scaled_gather(const Call& call) {
                           std::move(beside)};
 }
 
-// (a or [a...], b or [b...], op, dim, group, return_product=flag?)
+// (a or [a...], b or [b...], op, dim, group, bias=as a?, return_product=flag?)
 Result<ScatterNode> read_scatter(const Call& call) {
   TANDEM_ASSIGN(const auto a, call.tensors(0));
   TANDEM_ASSIGN(const auto b, call.tensors(1));
@@ -106,12 +106,13 @@ Result<ScatterNode> read_scatter(const Call& call) {
   TANDEM_ASSIGN(const auto op, reduce_op_of(name));
   TANDEM_ASSIGN(const int dim, call.dim(3, a.front()));
   TANDEM_TRY(check_group(call, 4));
+  TANDEM_ASSIGN(const Values bias, call.optional_tensors_in(call.named("bias"), a.size()));
   TANDEM_ASSIGN(const bool returns_product, call.flag_or(call.named("return_product"), false));
   if (a.size() != b.size()) {
     return failf(ErrorCode::kInvalidArgument, "has {} left and {} right operands", a.size(), b.size());
   }
   ScatterNode node{{}, op, dim, a.front().dtype(), returns_product};
-  for (std::size_t j = 0; j < a.size(); ++j) node.products.push_back({a[j], b[j]});
+  for (std::size_t j = 0; j < a.size(); ++j) node.products.push_back({.a = a[j], .b = b[j], .bias = bias[j]});
   return node;
 }
 

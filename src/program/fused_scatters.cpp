@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <tandem/fused/matmul_reduce_scatter.hpp>
 #include <tandem/fused/scaled_matmul_reduce_scatter.hpp>
 
@@ -45,8 +46,7 @@ Result<Values> allocate(const ScatterNode& node, const Group& group, Args& args)
   return values;
 }
 
-Result<Values> matmul_reduce_scatter(const Call& call) {
-  TANDEM_ASSIGN(const ScatterNode node, read_scatter(call));
+Result<Values> run_plain(const Call& call, const ScatterNode& node) {
   Group& group = call.ranks().group;
   const Operands operands(node.products);
   trace::EnqueueTrace trace;
@@ -61,8 +61,7 @@ Result<Values> matmul_reduce_scatter(const Call& call) {
   return finish(call, report, trace, [&] { return values; });
 }
 
-Result<Values> scaled_matmul_reduce_scatter(const Call& call) {
-  TANDEM_ASSIGN(const ScatterNode node, read_scaled_scatter(call));
+Result<Values> run_scaled(const Call& call, const ScatterNode& node) {
   Group& group = call.ranks().group;
   const Operands operands(node.products);
   const auto a_scale = views_of(operands.a_scale);
@@ -84,6 +83,19 @@ Result<Values> scaled_matmul_reduce_scatter(const Call& call) {
   TANDEM_ASSIGN(const Values values, allocate(node, group, args));
   TANDEM_ASSIGN(const OpReport report, fused_scaled_matmul_reduce_scatter(args, group, call.ranks().stream));
   return finish(call, report, trace, [&] { return values; });
+}
+
+Result<Values> matmul_reduce_scatter(const Call& call) {
+  TANDEM_ASSIGN(const ScatterNode node, read_scatter(call));
+  // The plain op adds a bias once, after the sum over the ranks; a node's is each rank's own.
+  const bool has_bias = std::any_of(node.products.begin(), node.products.end(),
+                                    [](const Product& product) { return product.bias.has_value(); });
+  return has_bias ? run_scaled(call, node) : run_plain(call, node);
+}
+
+Result<Values> scaled_matmul_reduce_scatter(const Call& call) {
+  TANDEM_ASSIGN(const ScatterNode node, read_scaled_scatter(call));
+  return run_scaled(call, node);
 }
 
 constexpr Op kOps[] = {

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <tandem/base/numeric.hpp>
 
 namespace tandem::test {
@@ -13,33 +15,33 @@ constexpr std::int64_t kGuardBytes = 64;
 constexpr std::byte kGuard{0x5a};
 constexpr std::byte kPoison{0xff};  // a NaN in every floating type
 
+template <class T>
+void put(std::byte* to, T bits) {
+  std::memcpy(to, &bits, sizeof bits);
+}
+template <class T>
+T get(const std::byte* from) {
+  T bits{};
+  std::memcpy(&bits, from, sizeof bits);
+  return bits;
+}
+
 void store(std::byte* to, DType dtype, double value) {
   const auto narrow = static_cast<float>(value);
-  if (dtype == DType::kF32) std::memcpy(to, &narrow, 4);
-  if (dtype == DType::kBF16) {
-    const BF16 bits = to_bf16(narrow);
-    std::memcpy(to, &bits, 2);
-  }
-  if (dtype == DType::kF16) {
-    const F16 bits = to_f16(narrow);
-    std::memcpy(to, &bits, 2);
-  }
+  if (dtype == DType::kF32) put(to, narrow);
+  if (dtype == DType::kBF16) put(to, to_bf16(narrow));
+  if (dtype == DType::kF16) put(to, to_f16(narrow));
+  if (dtype == DType::kF8E4M3) put(to, to_f8e4m3(narrow));
+  if (dtype == DType::kF8E5M2) put(to, to_f8e5m2(narrow));
 }
 
 double load(const std::byte* from, DType dtype) {
-  float value = 0;
-  if (dtype == DType::kF32) std::memcpy(&value, from, 4);
-  if (dtype == DType::kBF16) {
-    BF16 bits{};
-    std::memcpy(&bits, from, 2);
-    value = to_f32(bits);
-  }
-  if (dtype == DType::kF16) {
-    F16 bits{};
-    std::memcpy(&bits, from, 2);
-    value = to_f32(bits);
-  }
-  return value;
+  if (dtype == DType::kF32) return get<float>(from);
+  if (dtype == DType::kBF16) return to_f32(get<BF16>(from));
+  if (dtype == DType::kF16) return to_f32(get<F16>(from));
+  if (dtype == DType::kF8E4M3) return to_f32(get<F8E4M3>(from));
+  if (dtype == DType::kF8E5M2) return to_f32(get<F8E5M2>(from));
+  return 0;
 }
 
 template <class T>
@@ -129,7 +131,28 @@ double value_of(int id, std::int64_t idx, DType dtype) {
 double epsilon_of(DType dtype) {
   if (dtype == DType::kBF16) return std::ldexp(1.0, -8);
   if (dtype == DType::kF16) return std::ldexp(1.0, -11);
+  if (dtype == DType::kF8E4M3) return std::ldexp(1.0, -4);
+  if (dtype == DType::kF8E5M2) return std::ldexp(1.0, -3);
   return std::ldexp(1.0, -24);
+}
+
+double rounding_error(DType dtype, double value) {
+  // Half the smallest number above 0.
+  const double floor = dtype == DType::kF8E4M3   ? std::ldexp(1.0, -10)
+                       : dtype == DType::kF8E5M2 ? std::ldexp(1.0, -17)
+                       : dtype == DType::kF16    ? std::ldexp(1.0, -25)
+                                                 : 0.0;
+  return std::max(epsilon_of(dtype) * std::abs(value) * 1.01, floor);
+}
+
+double largest_of(DType dtype) {
+  if (dtype == DType::kF8E4M3) return 448;
+  if (dtype == DType::kF8E5M2) return 57344;
+  return std::numeric_limits<double>::infinity();
+}
+
+double scale_of(int id, std::int64_t idx) {
+  return static_cast<float>(0.75 + 0.25 * value_of(id, idx, DType::kF32));
 }
 
 std::int64_t flat_index(const Dims& sizes, const Dims& at) {
@@ -182,6 +205,12 @@ std::vector<JobCase> all_cases(const std::vector<int>& sizes) {
   for (const testing::RankCase& ranks : testing::rank_cases(sizes)) {
     if (ranks.placement.kind == DeviceKind::kCuda) cases.push_back({ranks, true});
   }
+  return cases;
+}
+
+std::vector<JobCase> cpu_cases(const std::vector<int>& sizes) {
+  std::vector<JobCase> cases;
+  for (const int size : sizes) cases.push_back({{{DeviceKind::kCpu}, size}});
   return cases;
 }
 

@@ -50,6 +50,12 @@ class Guarded {
 [[nodiscard]] double value_of(int id, std::int64_t idx, DType dtype);
 /// Half a unit in the last place of 1.
 [[nodiscard]] double epsilon_of(DType dtype);
+/// Most that one rounding to `dtype` changes a value, or one that is 1 % off it.
+[[nodiscard]] double rounding_error(DType dtype, double value);
+/// Where narrowing saturates.
+[[nodiscard]] double largest_of(DType dtype);
+/// A scale between 0.5 and 1, as f32 holds it.
+[[nodiscard]] double scale_of(int id, std::int64_t idx);
 
 /// Row-major position of `at` in `sizes`, and back.
 [[nodiscard]] std::int64_t flat_index(const Dims& sizes, const Dims& at);
@@ -83,6 +89,9 @@ void PrintTo(const JobCase& job, std::ostream* out);
 [[nodiscard]] std::vector<JobCase> exact_cases(const std::vector<int>& sizes);
 /// The same, and the vendor's products as well.
 [[nodiscard]] std::vector<JobCase> all_cases(const std::vector<int>& sizes);
+
+/// CPU ranks only: for ops that GPUs do not have.
+[[nodiscard]] std::vector<JobCase> cpu_cases(const std::vector<int>& sizes);
 
 /// One rank of a job of threads, with a device and a stream.
 struct RankContextOfTest {

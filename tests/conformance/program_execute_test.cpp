@@ -90,6 +90,8 @@ TEST(Execute, FusedOpsKeepWhatTheyAreAskedFor) {
 %s: (bfloat16[2, 4, 5], bfloat16[2, 4, 10]) = symm_mem.fused_matmul_reduce_scatter.default([%a, %a], [%c, %c], "avg", 2, "0", return_product=true)
 %s0: bfloat16[2, 4, 5] = "<built-in function getitem>"(%s, 0)
 %s1: bfloat16[2, 4, 10] = "<built-in function getitem>"(%s, 1)
+%e: bfloat16[10] = placeholder
+%y: bfloat16[2, 4, 5] = symm_mem.fused_matmul_reduce_scatter.default([%a, %a], [%c, %c], "sum", 2, "0", bias=[%e, null])
 %h: float8_e4m3fn[2, 4, 16] = placeholder
 %h_scale: float32[2, 4, 1] = placeholder
 %k: float8_e4m3fn[16, 16]{1, 16} = placeholder
@@ -102,16 +104,17 @@ TEST(Execute, FusedOpsKeepWhatTheyAreAskedFor) {
 %z: (bfloat16[2, 2, 16], bfloat16[2, 4, 16]) = symm_mem.fused_scaled_matmul_reduce_scatter.default([%h, %h], [%k, %k], [%h_scale, %h_scale], [%k_scale, %k_scale], "sum", 1, 1, "0", [2, 4, 16], [%d, null], [null, null], [<torch.bfloat16>, <torch.bfloat16>], [false, true], return_product=true)
 %z0: bfloat16[2, 2, 16] = "<built-in function getitem>"(%z, 0)
 %z1: bfloat16[2, 4, 16] = "<built-in function getitem>"(%z, 1)
-%output: null = output([%f0, %f1, %f2, %s0, %s1, %m1, %m2, %z0, %z1])
+%output: null = output([%f0, %f1, %f2, %s0, %s1, %m1, %m2, %z0, %z1, %y])
 )";
   const auto reports = execute_on_ranks(kFused, kFused, {.seed = 1, .compare = true});
   ASSERT_TRUE(reports) << reports.error().to_string();
   for (const ExecutionReport& report : *reports) {
-    ASSERT_EQ(report.fused.size(), 4U);
+    ASSERT_EQ(report.fused.size(), 5U);
     EXPECT_EQ(report.fused[0].differences.size(), 3U);
     EXPECT_EQ(report.fused[1].differences.size(), 2U);
-    EXPECT_EQ(report.fused[2].differences.size(), 2U);
+    EXPECT_EQ(report.fused[2].differences.size(), 1U);
     EXPECT_EQ(report.fused[3].differences.size(), 2U);
+    EXPECT_EQ(report.fused[4].differences.size(), 2U);
     for (const FusedOpResult& fused : report.fused) {
       for (const Difference& difference : fused.differences) {
         EXPECT_TRUE(difference.ok()) << fused.node << " " << difference.max_error << " " << difference.bound;

@@ -4,6 +4,7 @@
 #include <string>
 #include <tandem/backend/backend.hpp>
 #include <tandem/gemm/mm.hpp>
+#include <tandem/gemm/scaled_mm.hpp>
 #include <vector>
 
 #include "support/guarded_bytes.hpp"
@@ -71,6 +72,61 @@ TEST_F(GemmArguments, NameWhatDoesNotFit) {
   }
 }
 
+TEST_F(GemmArguments, OfAScaledProductNameWhatDoesNotFit) {
+  struct ScaledChange {
+    std::function<void(gemm::ScaledMmArgs&)> make;
+    std::string text;
+  };
+  const std::vector<ScaledChange> changes = {
+      {[&](auto& args) {
+         args.b = memory_.view({2, 5}, DType::kF8E4M3);
+       },
+       "a is [2, 4, 3] and b is [2, 5], need [..., k] and [k, n]"},
+      {[&](auto& args) { args.a.dtype = DType::kBF16; },
+       "a is bf16 and b is f8e5m2, need both f8, or both f32"},
+      {[&](auto& args) { args.a.strides[1] = -3; }, "need sizes and strides >= 0"},
+      {[&](auto& args) {
+         args.out = out_.view({8, 5}, DType::kBF16);
+       },
+       "out is [8, 5], need [2, 4, 5]"},
+      {[&](auto& args) { args.out.dtype = DType::kI32; }, "out is i32, need f32, bf16, f16 or f8"},
+      {[&](auto& args) {
+         args.out.strides = {20, 4, 1};
+       },
+       "whose elements overlap"},
+      {[&](auto& args) {
+         args.a_scale = memory_.view({8, 1}, DType::kF32);
+       },
+       "a_scale is f32 [8, 1], need f32 of one element or [2, 4, 1]"},
+      {[&](auto& args) { args.a_scale = memory_.view({1}, DType::kBF16); }, "a_scale is bf16 [1], need f32"},
+      {[&](auto& args) { args.b_scale = memory_.view({5}, DType::kF32); },
+       "b_scale is f32 [5], need f32 of one element or [1, 5]"},
+      {[&](auto& args) { args.b_scale.data = nullptr; },
+       "b_scale f32 [1] strides [1] on cpu:0 has no memory"},
+      {[&](auto& args) { args.bias = memory_.view({4}, DType::kF32); }, "need f32, bf16, f16 or f8 [5]"},
+      {[&](auto& args) { args.result_scale = memory_.view({2}, DType::kF32); }, "result_scale is f32 [2]"},
+      {[&](auto& args) {
+         args.addend = memory_.view({2, 4, 5}, DType::kBF16);
+       },
+       "need f32 [2, 4, 5]"},
+  };
+  for (const ScaledChange& change : changes) {
+    gemm::ScaledMmArgs args{.a = memory_.view({2, 4, 3}, DType::kF8E4M3),
+                            .b = memory_.view({3, 5}, DType::kF8E5M2),
+                            .a_scale = memory_.view({2, 4, 1}, DType::kF32),
+                            .b_scale = memory_.view({1}, DType::kF32),
+                            .out = out_.view({2, 4, 5}, DType::kBF16)};
+    change.make(args);
+    const auto result = gemm::scaled_matmul(args, *stream_);
+    ASSERT_FALSE(result) << change.text;
+    EXPECT_EQ(result.error().code(), ErrorCode::kInvalidArgument) << result.error().to_string();
+    EXPECT_NE(result.error().text().find(change.text), std::string::npos)
+        << change.text << " is not in " << result.error().text();
+    ASSERT_TRUE(stream_->synchronize());
+    EXPECT_TRUE(out_.is_untouched());
+  }
+}
+
 TEST_F(GemmArguments, AccumulatingNeedsF32) {
   gemm::MmArgs args = good();
   args.a.dtype = args.b.dtype = args.out.dtype = DType::kBF16;
@@ -106,6 +162,8 @@ TEST_F(GemmArguments, WithoutAnUsableImplementationEachSaysWhy) {
   ASSERT_FALSE(plan);
   EXPECT_EQ(plan.error().code(), ErrorCode::kUnsupported);
   EXPECT_NE(plan.error().text().find(support.why_not), std::string::npos) << plan.error().text();
+  const Support scaled = gemm::can_run(gemm::ScaledProblem{.m = 4, .n = 5, .k = 3}, *device);
+  EXPECT_EQ(scaled.why_not, support.why_not);
 }
 
 }  // namespace

@@ -1,13 +1,14 @@
 #include <gtest/gtest.h>
 
 #include <barrier>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "conformance/fused_harness.hpp"
 #include "support/allocation_count.hpp"
 
-// Once warm, both ops allocate nothing on any thread, by either algorithm and on every dim, on every backend.
+// Once warm, the ops allocate nothing on any thread, by either algorithm and on every dim, on every backend.
 // What a driver or a vendor's library takes by means of its own is not counted.
 
 namespace tandem {
@@ -20,6 +21,7 @@ using test::RankContextOfTest;
 
 struct Case {
   bool gather;
+  bool scaled;
   int dim;
   Algorithm algorithm;
   JobCase job;
@@ -28,12 +30,91 @@ struct Case {
 constexpr int kWorld = 2;
 
 std::string name_of(const Case& c) {
-  return std::string(c.gather ? "gather" : "scatter") + "_dim" + std::to_string(c.dim) + "_" +
-         std::string(to_string(c.algorithm)) + "_" + to_string(c.job);
+  return std::string(c.scaled ? "scaled_" : "") + (c.gather ? "gather" : "scatter") + "_dim" +
+         std::to_string(c.dim) + "_" + std::string(to_string(c.algorithm)) + "_" + to_string(c.job);
 }
 void PrintTo(const Case& c, std::ostream* out) {
   *out << name_of(c);
 }
+
+Dims halved(Dims sizes, int dim) {
+  sizes[dim] /= kWorld;
+  return sizes;
+}
+
+/// The tensors of a case, and the call.
+class Operands {
+ public:
+  Operands(RankContextOfTest& rank, const Case& c)
+      : case_(c),
+        a_(rank.device, c.gather ? halved({8, 6}, c.dim) : Dims{8, 4}, factor_of(c)),
+        b_(rank.device, c.gather ? Dims{6, 5} : Dims{4, 6}, factor_of(c)),
+        out_(rank.device, c.gather ? Dims{8, 5} : halved({8, 6}, c.dim), DType::kBF16),
+        bias_(rank.device, Dims{c.gather ? 5 : 6}, DType::kBF16),
+        scale_(rank.device, Dims{1}, DType::kF32) {}
+
+  Result<OpReport> call(RankContextOfTest& rank) {
+    if (case_.gather) return case_.scaled ? scaled_gather(rank) : gather(rank);
+    return case_.scaled ? scaled_scatter(rank) : scatter(rank);
+  }
+
+ private:
+  static DType factor_of(const Case& c) { return c.scaled ? DType::kF8E4M3 : DType::kBF16; }
+  [[nodiscard]] std::int64_t gather_size() const { return case_.dim == 0 ? 8 : 6; }
+
+  Result<OpReport> gather(RankContextOfTest& rank) {
+    return fused_all_gather_matmul({.a = a_.view(),
+                                    .b = std::span(bs_).first(1),
+                                    .gather_dim = case_.dim,
+                                    .gather_size = gather_size(),
+                                    .out = outs_,
+                                    .bias = biases_,
+                                    .algorithm = case_.algorithm},
+                                   rank.group, rank.stream);
+  }
+  Result<OpReport> scatter(RankContextOfTest& rank) {
+    return fused_matmul_reduce_scatter({.a = as_,
+                                        .b = bs_,
+                                        .scatter_dim = case_.dim,
+                                        .out = out_.view(),
+                                        .bias = bias_.view(),
+                                        .algorithm = case_.algorithm},
+                                       rank.group, rank.stream);
+  }
+  Result<OpReport> scaled_gather(RankContextOfTest& rank) {
+    return fused_all_gather_scaled_matmul({.a = a_.view(),
+                                           .b = std::span(bs_).first(1),
+                                           .a_scale = scale_.view(),
+                                           .b_scale = scale_views_,
+                                           .gather_dim = case_.dim,
+                                           .gather_size = gather_size(),
+                                           .out = outs_,
+                                           .bias = std::span(scaled_biases_).first(1),
+                                           .algorithm = case_.algorithm},
+                                          rank.group, rank.stream);
+  }
+  Result<OpReport> scaled_scatter(RankContextOfTest& rank) {
+    return fused_scaled_matmul_reduce_scatter({.a = as_,
+                                               .b = bs_,
+                                               .a_scale = scales_,
+                                               .b_scale = scales_,
+                                               .bias = scaled_biases_,
+                                               .scatter_dim = case_.dim,
+                                               .out = out_.view(),
+                                               .algorithm = case_.algorithm},
+                                              rank.group, rank.stream);
+  }
+
+  const Case& case_;
+  Guarded a_, b_, out_, bias_, scale_;
+  const std::vector<TensorView> as_ = {a_.view(), a_.view()};
+  const std::vector<TensorView> bs_ = {b_.view(), b_.view()};
+  const std::vector<TensorView> outs_ = {out_.view()};
+  const std::vector<TensorView> biases_ = {bias_.view()};
+  const std::vector<TensorView> scale_views_ = {scale_.view()};
+  const std::vector<std::optional<TensorView>> scales_ = {scale_.view(), scale_.view()};
+  const std::vector<std::optional<TensorView>> scaled_biases_ = {bias_.view(), bias_.view()};
+};
 
 class FusedRepeatPath : public ::testing::TestWithParam<Case> {};
 
@@ -45,34 +126,9 @@ TEST_P(FusedRepeatPath, allocates_nothing) {
   Config config = test::quick_config();
   config.isa = "scalar";  // the better kernels refuse, which must cost nothing either
   test::on_ranks(c.job, config, complaints, [&](RankContextOfTest& rank) -> Result<void> {
-    Dims shard = {8, 6};
-    shard[c.dim] /= kWorld;
-    Guarded a(rank.device, c.gather ? shard : Dims{8, 4}, DType::kBF16);
-    Guarded b(rank.device, c.gather ? Dims{6, 5} : Dims{4, 6}, DType::kBF16);
-    Dims result = c.gather ? Dims{8, 5} : Dims{8, 6};
-    if (!c.gather) result[c.dim] /= kWorld;
-    Guarded out(rank.device, result, DType::kBF16);
-    Guarded bias(rank.device, Dims{c.gather ? 5 : 6}, DType::kBF16);
-    const std::vector<TensorView> as = {a.view(), a.view()};
-    const std::vector<TensorView> bs = {b.view(), b.view()};
-    const std::vector<TensorView> outs = {out.view()};
-    const std::vector<TensorView> biases = {bias.view()};
+    Operands operands(rank, c);
     const auto once = [&]() -> Result<void> {
-      const auto report = c.gather ? fused_all_gather_matmul({.a = a.view(),
-                                                              .b = std::span(bs).first(1),
-                                                              .gather_dim = c.dim,
-                                                              .gather_size = c.dim == 0 ? 8 : 6,
-                                                              .out = outs,
-                                                              .bias = biases,
-                                                              .algorithm = c.algorithm},
-                                                             rank.group, rank.stream)
-                                   : fused_matmul_reduce_scatter({.a = as,
-                                                                  .b = bs,
-                                                                  .scatter_dim = c.dim,
-                                                                  .out = out.view(),
-                                                                  .bias = bias.view(),
-                                                                  .algorithm = c.algorithm},
-                                                                 rank.group, rank.stream);
+      const auto report = operands.call(rank);
       if (!report) return tl::unexpected(report.error());
       return rank.stream.synchronize();
     };
@@ -95,9 +151,12 @@ std::vector<Case> every_case() {
   std::vector<Case> all;
   for (const JobCase& job : test::all_cases({kWorld})) {
     for (const bool gather : {true, false}) {
-      for (const int dim : {0, 1}) {
-        for (const Algorithm algorithm : {Algorithm::kSerial, Algorithm::kPipelined, Algorithm::kAuto}) {
-          all.push_back({gather, dim, algorithm, job});
+      for (const bool scaled : {false, true}) {
+        if (scaled && !job.is_on_cpu()) continue;
+        for (const int dim : {0, 1}) {
+          for (const Algorithm algorithm : {Algorithm::kSerial, Algorithm::kPipelined, Algorithm::kAuto}) {
+            all.push_back({gather, scaled, dim, algorithm, job});
+          }
         }
       }
     }

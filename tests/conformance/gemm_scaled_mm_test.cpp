@@ -1,0 +1,266 @@
+// scaled_matmul against sums in f64 from the same bits: shapes, types, strides, scales, bias, addend. Guards
+// around every buffer; outputs start as NaN. CPUs only: GPUs have no scaled products.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tandem/gemm/scaled_mm.hpp>
+#include <vector>
+
+#include "conformance/fused_harness.hpp"
+
+namespace tandem {
+namespace {
+
+using test::Guarded;
+
+struct Case {
+  Dims a = {5, 7};  ///< [..., k]
+  std::int64_t n = 9;
+  DType a_type = DType::kF8E4M3;
+  DType b_type = DType::kF8E4M3;
+  DType out = DType::kBF16;
+  bool a_rowwise = false;
+  bool b_rowwise = false;
+  bool bias = false;
+  bool result_scale = false;
+  bool addend = false;
+  bool spread = false;      ///< no tensor is contiguous
+  bool front_last = false;  ///< the first dim of a and out is the innermost but one in memory
+  bool b_column_major = false;
+};
+
+std::string to_text(const Case& c) {
+  return fmt::format("{} {} * {} [{}] -> {}{}{}{}{}{}{}{}{}", to_string(c.a_type), to_string(c.a),
+                     to_string(c.b_type), c.n, to_string(c.out), c.a_rowwise ? " a row-wise" : "",
+                     c.b_rowwise ? " b row-wise" : "", c.bias ? " bias" : "",
+                     c.result_scale ? " result_scale" : "", c.addend ? " addend" : "",
+                     c.spread ? " spread" : "", c.front_last ? " front last" : "",
+                     c.b_column_major ? " b column-major" : "");
+}
+
+Dims with_last(Dims sizes, std::int64_t last) {
+  sizes[sizes.size() - 1] = last;
+  return sizes;
+}
+
+enum Tensor { kA, kB, kScaleOfA, kScaleOfB, kBias, kAddend };
+
+class GemmScaledMm : public ::testing::Test {
+ protected:
+  /// A tensor filled with what its id stands for.
+  Guarded& add(Tensor id, const Layout& layout, DType dtype) {
+    Guarded& tensor = tensors_.emplace_back(*device_, layout, dtype);
+    tensor.fill([&](std::int64_t idx) {
+      return id == kScaleOfA || id == kScaleOfB ? test::scale_of(id, idx) : test::value_of(id, idx, dtype);
+    });
+    tensor.download();
+    return tensor;
+  }
+  [[nodiscard]] static Layout layout_of(const Case& c, const Dims& sizes) {
+    if (!c.front_last || sizes.size() < 3) return c.spread ? test::spread_out(sizes) : test::dense(sizes);
+    Dims moved = sizes;
+    moved.insert(sizes.size() - 2, moved.erase(0));
+    Dims strides = contiguous_strides(moved);
+    strides.insert(0, strides.erase(sizes.size() - 2));
+    return {sizes, strides};
+  }
+
+  gemm::ScaledMmArgs make(const Case& c) {
+    tensors_.clear();
+    gemm::ScaledMmArgs args;
+    args.a = add(kA, layout_of(c, c.a), c.a_type).view();
+    Layout right = c.spread ? test::spread_out({c.a.back(), c.n}) : test::dense({c.a.back(), c.n});
+    if (c.b_column_major) right.strides = {1, c.a.back()};
+    args.b = add(kB, right, c.b_type).view();
+    args.a_scale =
+        add(kScaleOfA, c.a_rowwise ? layout_of(c, with_last(c.a, 1)) : test::dense({1}), DType::kF32).view();
+    args.b_scale = add(kScaleOfB, c.b_rowwise ? layout_of(c, {1, c.n}) : test::dense({}), DType::kF32).view();
+    if (c.bias) args.bias = add(kBias, layout_of(c, {c.n}), DType::kF16).view();
+    if (c.result_scale) args.result_scale = add(kScaleOfB, test::dense({1}), DType::kF32).view();
+    if (c.addend) args.addend = add(kAddend, layout_of(c, with_last(c.a, c.n)), DType::kF32).view();
+    args.out = out_.emplace(*device_, layout_of(c, with_last(c.a, c.n)), c.out).view();
+    return args;
+  }
+
+  void run(const gemm::ScaledMmArgs& args) {
+    const auto enqueued = gemm::scaled_matmul(args, *stream_);
+    ASSERT_TRUE(enqueued) << enqueued.error().to_string();
+    const auto done = stream_->synchronize();
+    ASSERT_TRUE(done) << done.error().to_string();
+    out_->download();
+  }
+
+  void check(const Case& c) {
+    SCOPED_TRACE(to_text(c));
+    run(make(c));
+    if (HasFatalFailure()) return;
+    EXPECT_TRUE(out_->guards_are_whole());
+    const std::int64_t k = c.a.back();
+    const std::vector<double> a = values(kA, numel(c.a), c.a_type);
+    const std::vector<double> b = values(kB, k * c.n, c.b_type);
+    for (std::int64_t idx = 0; idx < out_->view().numel(); ++idx) {
+      const std::int64_t row = idx / c.n;
+      const std::int64_t column = idx % c.n;
+      double sum = 0;
+      double magnitude = 0;
+      for (std::int64_t j = 0; j < k; ++j) {
+        const double term =
+            a[static_cast<std::size_t>(row * k + j)] * b[static_cast<std::size_t>(j * c.n + column)];
+        sum += term;
+        magnitude += std::abs(term);
+      }
+      sum *= test::scale_of(kScaleOfA, c.a_rowwise ? row : 0) *
+             test::scale_of(kScaleOfB, c.b_rowwise ? column : 0);
+      if (c.bias) sum += test::value_of(kBias, column, DType::kF16);
+      if (c.result_scale) sum *= test::scale_of(kScaleOfB, 0);
+      if (c.addend) sum += test::value_of(kAddend, idx, DType::kF32);
+      // f32 sums of k terms and the epilogue, then one rounding; f8 rounds by up to 1/8 of what it is given.
+      const double bound = static_cast<double>(k + 8) * std::ldexp(1.0, -24) * (magnitude + 2) * 1.13 +
+                           test::rounding_error(c.out, sum);
+      ASSERT_LE(std::abs(out_->at(idx) - sum), bound)
+          << "element " << idx << " is " << out_->at(idx) << ", need " << sum;
+    }
+  }
+
+  static std::vector<double> values(Tensor id, std::int64_t count, DType dtype) {
+    std::vector<double> all;
+    for (std::int64_t idx = 0; idx < count; ++idx) all.push_back(test::value_of(id, idx, dtype));
+    return all;
+  }
+
+  std::unique_ptr<Device> device_ = open_device({DeviceKind::kCpu, 0}, Config{}).value();
+  std::unique_ptr<Stream> stream_ = device_->create_stream().value();
+  std::deque<Guarded> tensors_;
+  std::optional<Guarded> out_;
+};
+
+TEST_F(GemmScaledMm, EveryType) {
+  for (const DType a : {DType::kF8E4M3, DType::kF8E5M2}) {
+    for (const DType b : {DType::kF8E4M3, DType::kF8E5M2}) {
+      for (const DType out : {DType::kF32, DType::kBF16, DType::kF16, DType::kF8E4M3, DType::kF8E5M2})
+        check({.a_type = a, .b_type = b, .out = out, .a_rowwise = true, .bias = true});
+    }
+  }
+  for (const DType plain : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const bool spread : {false, true})
+      check({.a = {3, 5, 7},
+             .a_type = plain,
+             .b_type = plain,
+             .b_rowwise = true,
+             .addend = true,
+             .spread = spread});
+  }
+}
+
+TEST_F(GemmScaledMm, EveryOption) {
+  for (unsigned bits = 0; bits < 256; ++bits) {
+    const auto has = [&](unsigned bit) { return (bits >> bit & 1U) != 0; };
+    check({.a = {2, 3, 4, 5},
+           .n = 6,
+           .a_rowwise = has(0),
+           .b_rowwise = has(1),
+           .bias = has(2),
+           .result_scale = has(3),
+           .addend = has(4),
+           .spread = has(5),
+           .front_last = has(6),
+           .b_column_major = has(7)});
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(GemmScaledMm, EverySmallSize) {
+  for (std::int64_t m = 0; m < 8; ++m) {
+    for (std::int64_t n = 0; n < 8; ++n) {
+      for (std::int64_t k = 0; k < 8; ++k) {
+        check(
+            {.a = {m, k}, .n = n, .a_rowwise = true, .b_rowwise = true, .bias = true, .addend = k % 2 == 0});
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+  check({.a = {9}, .n = 4, .a_rowwise = true});
+}
+
+TEST_F(GemmScaledMm, MoreThanOneBlock) {
+  for (const bool front_last : {false, true}) {
+    for (const auto& [rows, n, k] :
+         {std::tuple(401, 30, 40), std::tuple(7, 530, 40), std::tuple(7, 30, 1100)}) {
+      check({.a = {2, rows, k},
+             .n = n,
+             .a_rowwise = true,
+             .b_rowwise = true,
+             .bias = true,
+             .front_last = front_last});
+      check({.a = {2, rows, k},
+             .n = n,
+             .a_type = DType::kBF16,
+             .b_type = DType::kBF16,
+             .out = DType::kF32,
+             .addend = true,
+             .front_last = front_last});
+    }
+  }
+}
+
+// What the fused ops build on: the rows of a chunk have the bits that they have in the whole.
+TEST_F(GemmScaledMm, BitsDoNotDependOnTheSplitOfTheRows) {
+  const gemm::ScaledMmArgs args = make({.a = {400, 70}, .n = 90, .out = DType::kF32, .a_rowwise = true});
+  run(args);
+  const std::vector<std::byte> whole = out_->bytes();
+  out_->poison();
+  for (const auto& [offset, rows] : {std::pair(0, 1), std::pair(1, 199), std::pair(200, 200)}) {
+    gemm::ScaledMmArgs part = args;
+    part.a = args.a.narrow(0, offset, rows);
+    part.a_scale = args.a_scale.narrow(0, offset, rows);
+    part.out = args.out.narrow(0, offset, rows);
+    run(part);
+  }
+  EXPECT_EQ(out_->bytes(), whole);
+}
+
+TEST_F(GemmScaledMm, WithoutScalesItIsThePlainProduct) {
+  gemm::ScaledMmArgs args = make({.a = {60, 1500}, .n = 70, .a_type = DType::kBF16, .b_type = DType::kBF16});
+  args.a_scale = {};
+  args.b_scale = {};
+  run(args);
+  const std::vector<std::byte> scaled = out_->bytes();
+  out_->poison();
+  ASSERT_TRUE(gemm::mm({.a = args.a, .b = args.b, .out = args.out, .bias = {}}, *stream_));
+  ASSERT_TRUE(stream_->synchronize());
+  out_->download();
+  EXPECT_EQ(out_->bytes(), scaled);
+}
+
+TEST_F(GemmScaledMm, AddsInPlaceAndSaturates) {
+  const Case c = {.a = {4, 40}, .out = DType::kF32};
+  gemm::ScaledMmArgs args = make(c);
+  run(args);
+  std::vector<double> once;
+  for (std::int64_t i = 0; i < args.out.numel(); ++i) once.push_back(out_->at(i));
+  args.addend = args.out;
+  run(args);
+  for (std::int64_t i = 0; i < args.out.numel(); ++i)
+    EXPECT_EQ(out_->at(i), 2 * once[static_cast<std::size_t>(i)]);
+
+  args = make({.a = {4, 40}, .out = DType::kF8E4M3});
+  tensors_[2].fill([](std::int64_t) { return 1e6; });  // a's scale
+  run(args);
+  for (std::int64_t i = 0; i < args.out.numel(); ++i) {
+    EXPECT_EQ(std::abs(out_->at(i)), 448) << once[static_cast<std::size_t>(i)];
+  }
+  tensors_[2].fill([](std::int64_t) { return std::numeric_limits<double>::quiet_NaN(); });
+  run(args);
+  for (std::int64_t i = 0; i < args.out.numel(); ++i) EXPECT_TRUE(std::isnan(out_->at(i)));
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,360 @@
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "conformance/fused_harness.hpp"
+
+// Every argument that a fused op of scaled products refuses, as fused_arguments_test.cpp; ranks that do not
+// agree; and GPUs, which have no scaled products.
+
+namespace tandem {
+namespace {
+
+using test::Complaints;
+using test::Guarded;
+using test::JobCase;
+using test::RankContextOfTest;
+
+/// What a case changes in arguments that are right, and the piece of text that the error has to have.
+template <class Args>
+struct Change {
+  std::string text;
+  std::function<void(Args&)> make;
+  ErrorCode code = ErrorCode::kInvalidArgument;
+};
+
+template <class Report>
+void expect_error(const Report& report, ErrorCode code, const std::string& text, Complaints& complaints) {
+  if (report) {
+    complaints.add(fmt::format("accepted; need an error with '{}'", text));
+  } else if (report.error().code() != code || report.error().text().find(text) == std::string::npos) {
+    complaints.add(fmt::format("got '{}', need '{}'", report.error().to_string(), text));
+  }
+}
+
+Result<OpReport> run(const AllGatherScaledMatmulArgs& args, RankContextOfTest& rank) {
+  return fused_all_gather_scaled_matmul(args, rank.group, rank.stream);
+}
+Result<OpReport> run(const ScaledMatmulReduceScatterArgs& args, RankContextOfTest& rank) {
+  return fused_scaled_matmul_reduce_scatter(args, rank.group, rank.stream);
+}
+
+/// Right arguments of a gather, and everything that makes them wrong.
+class GatherArguments {
+ public:
+  using Args = AllGatherScaledMatmulArgs;
+  explicit GatherArguments(Device& device) : device_(device) {}
+
+  Args good() {
+    bs_ = {b_.view()};
+    b_scales_ = {b_scale_.view()};
+    outs_ = {out_.view()};
+    beside_ = {beside_shard_.view()};
+    beside_gathered_ = {beside_all_.view()};
+    return {.a = a_.view(),
+            .b = bs_,
+            .a_scale = rows_.view(),
+            .scale_mode = ScaleMode::kRowwiseSharded,
+            .b_scale = b_scales_,
+            .gather_dim = 1,
+            .gather_size = 6,
+            .out = outs_,
+            .beside = beside_,
+            .beside_gathered = beside_gathered_};
+  }
+
+  std::vector<Change<Args>> wrong_inputs() {
+    return {
+        {"need a matrix", [&](Args& args) { args.a = b_scale_.view().select(0, 0); }},
+        {"a is f32, need f8e4m3 or f8e5m2", [](Args& args) { args.a.dtype = DType::kF32; }},
+        {"gather_dim is 3, need 0 to 2", [](Args& args) { args.gather_dim = 3; }},
+        {"need 7 at gather_dim 1", [](Args& args) { args.gather_size = 7; }},
+        {"a_scale has sizes [4, 5, 1] and scale_mode is rowwise_sharded; a has sizes [4, 6, 8], over all "
+         "ranks "
+         "[4, 6, 8]",
+         [&](Args& args) { args.a_scale.sizes[1] = 5; }},
+        {"a_scale has sizes [4, 6, 1] and scale_mode is tensorwise",
+         [](Args& args) { args.scale_mode = ScaleMode::kTensorwise; }},
+        {"scale_mode is none", [](Args& args) { args.scale_mode = ScaleMode::kNone; }},
+        {"a_scale has sizes none and scale_mode is rowwise_sharded", [](Args& args) { args.a_scale = {}; }},
+        {"a_scale has sizes [1, 5] and scale_mode is detect",
+         [&](Args& args) {
+           args.a_scale = b_scale_.view();
+           args.scale_mode = ScaleMode::kDetect;
+         }},
+        {"a_scale is bf16 [4, 6, 1], need f32", [](Args& args) { args.a_scale.dtype = DType::kBF16; }},
+        {"0 b's, 1 out's", [](Args& args) { args.b = {}; }},
+        {"got 0 b_scales for 1 b's, need 1 with scale_mode rowwise_sharded",
+         [](Args& args) { args.b_scale = {}; }},
+        {"need 0 with scale_mode none",
+         [](Args& args) {
+           args.a_scale = {};
+           args.scale_mode = ScaleMode::kNone;
+         }},
+        {"2 bias'es", [&](Args& args) { set(args, 2, {}, {}); }},
+        {"b[0] has sizes [1, 5], need [8, n]", [&](Args&) { bs_[0].sizes[0] = 1; }},
+        {"b[0] is bf16, need f8e4m3", [&](Args&) { bs_[0].dtype = DType::kBF16; }},
+        {"b_scale[0] is f32 [5, 1], need f32 of one element or [1, 5]",
+         [&](Args&) {
+           b_scales_[0].sizes = {5, 1};
+         }},
+    };
+  }
+
+  std::vector<Change<Args>> wrong_outputs() {
+    return {
+        {"out[0] is i32", [&](Args&) { outs_[0].dtype = DType::kI32; }},
+        {"out[0] of sizes [4, 6, 5] has strides [30, 5, 1], need [5, 20, 1]",
+         [&](Args&) {
+           outs_[0].strides = {30, 5, 1};
+         }},
+        {"bias[0] has sizes [1, 5], need [5]", [&](Args& args) { set(args, 1, b_scale_.view(), {}); }},
+        {"result_scale[0] is f32 [1, 5], need f32 of one element",
+         [&](Args& args) { set(args, 1, {}, b_scale_.view()); }},
+        {"gathered is f32, need f8e4m3 as its shard", [&](Args& args) { args.gathered = rows_.view(); }},
+        {"gathered has sizes [4, 6, 1], need [4, 6, 8]",
+         [&](Args& args) {
+           args.gathered = rows_.view();
+           args.gathered->dtype = DType::kF8E4M3;
+         }},
+        {"got 1 beside and 0 beside_gathered, need as many, up to 6",
+         [](Args& args) { args.beside_gathered = {}; }},
+        {"beside[0] has sizes [4, 5, 3], need those of a but the last: [4, 6, 8]",
+         [&](Args&) { beside_[0].sizes[1] = 5; }},
+        {"beside_gathered[0] is f32, need bf16 as its shard",
+         [&](Args&) { beside_gathered_[0].dtype = DType::kF32; }},
+        {"out[0] (480 bytes", [&](Args& args) { outs_[0].data = args.a_scale.data; }},
+        {"beside_gathered[0] (144 bytes", [&](Args&) { beside_gathered_[0].data = beside_[0].data; }},
+        {"does not exist on " + to_string(device_.id()),
+         [](Args& args) { args.algorithm = Algorithm::kNative; }, ErrorCode::kUnsupported},
+    };
+  }
+
+ private:
+  void set(Args& args, std::size_t count, std::optional<TensorView> bias,
+           std::optional<TensorView> result_scale) {
+    biases_.assign(count, bias);
+    result_scales_.assign(count, result_scale);
+    args.bias = biases_;
+    args.result_scale = result_scales_;
+  }
+  static Layout front_major(std::int64_t last) { return {{4, 6, last}, {last, 4 * last, 1}}; }
+
+  Device& device_;
+  Guarded a_{device_, Dims{4, 6, 8}, DType::kF8E4M3};
+  Guarded rows_{device_, Dims{4, 6, 1}, DType::kF32};
+  Guarded b_{device_, Dims{8, 5}, DType::kF8E4M3};
+  Guarded b_scale_{device_, Dims{1, 5}, DType::kF32};
+  Guarded out_{device_, front_major(5), DType::kF32};
+  Guarded beside_shard_{device_, Dims{4, 6, 3}, DType::kBF16};
+  Guarded beside_all_{device_, front_major(3), DType::kBF16};
+  std::vector<TensorView> bs_, b_scales_, outs_, beside_, beside_gathered_;
+  std::vector<std::optional<TensorView>> biases_, result_scales_;
+};
+
+/// Right arguments of a scatter, and everything that makes them wrong.
+class ScatterArguments {
+ public:
+  using Args = ScaledMatmulReduceScatterArgs;
+  explicit ScatterArguments(Device& device) : device_(device) {}
+
+  Args good() {
+    as_ = {a_.view(), plain_.view()};
+    bs_ = {b_.view(), plain_b_.view()};
+    a_scales_ = {rows_.view(), std::nullopt};
+    b_scales_ = {columns_.view(), std::nullopt};
+    biases_ = {std::nullopt, bias_.view()};
+    result_scales_ = {std::nullopt, std::nullopt};
+    return {.a = as_,
+            .b = bs_,
+            .a_scale = a_scales_,
+            .b_scale = b_scales_,
+            .bias = biases_,
+            .result_scale = result_scales_,
+            .scatter_dim = 1,
+            .out = out_.view(),
+            .product = product_.view()};
+  }
+
+  std::vector<Change<Args>> wrong_inputs() {
+    return {
+        {"0 a's", [](Args& args) { args.a = {}; }},
+        {"a[1] has sizes [4, 5, 8], need those of a[0] but the last: [4, 6, 8]",
+         [&](Args&) { as_[1].sizes[1] = 5; }},
+        {"b[1] has sizes [8, 4], need [8, 5]", [&](Args&) { bs_[1].sizes[1] = 4; }},
+        {"scatter_dim is 3, need 0 to 2", [](Args& args) { args.scatter_dim = 3; }},
+        {"got 2 a's, 1 a_scales", [&](Args& args) { args.a_scale = args.a_scale.first(1); }},
+        {"1 result_scales", [&](Args& args) { args.result_scale = args.result_scale.first(1); }},
+        {"product 0 has b_scale only", [&](Args&) { a_scales_[0].reset(); }},
+        {"product 1 has a_scale only", [&](Args&) { a_scales_[1] = rows_.view(); }},
+        {"a[0] is bf16, need f8e4m3 or f8e5m2", [&](Args&) { as_[0].dtype = DType::kBF16; }},
+        {"b[1] is f16, need bf16 as a", [&](Args&) { bs_[1].dtype = DType::kF16; }},
+        {"a[1] is i32, need f32, bf16 or f16", [&](Args&) { as_[1].dtype = DType::kI32; }},
+        {"a_scale[0] is f32 [4, 5, 1], need f32 of one element or [4, 6, 1]",
+         [&](Args&) { a_scales_[0]->sizes[1] = 5; }},
+        {"b_scale[0] is f32 [1, 4], need f32 of one element or [1, 5]",
+         [&](Args&) { b_scales_[0]->sizes[1] = 4; }},
+        {"bias[1] has sizes [4], need [5]: all columns", [&](Args&) { biases_[1]->sizes[0] = 4; }},
+        {"result_scale[0] is f32 [1, 5]", [&](Args&) { result_scales_[0] = columns_.view(); }},
+        {"reduce_op must be sum or avg", [](Args& args) { args.reduce_op = static_cast<coll::ReduceOp>(7); }},
+        {"partials is f16, need bf16 as out or f32", [](Args& args) { args.partials = DType::kF16; }},
+    };
+  }
+
+  std::vector<Change<Args>> wrong_outputs() {
+    return {
+        {"out is i32", [](Args& args) { args.out.dtype = DType::kI32; }},
+        {"out has sizes [4, 6, 8], need [4, 6, 5]", [&](Args& args) { args.out = plain_.view(); }},
+        {"product is f32, need bf16 as out", [](Args& args) { args.product->dtype = DType::kF32; }},
+        {"product (240 bytes", [](Args& args) { args.product->data = args.out.data; }},
+        {"out (240 bytes", [&](Args& args) { args.out.data = a_scales_[0]->data; }},
+        {"does not exist on " + to_string(device_.id()),
+         [](Args& args) { args.algorithm = Algorithm::kNative; }, ErrorCode::kUnsupported},
+    };
+  }
+
+ private:
+  Device& device_;
+  Guarded a_{device_, Dims{4, 6, 8}, DType::kF8E4M3};
+  Guarded b_{device_, Dims{8, 5}, DType::kF8E5M2};
+  Guarded plain_{device_, Dims{4, 6, 8}, DType::kBF16};
+  Guarded plain_b_{device_, Dims{8, 5}, DType::kBF16};
+  Guarded rows_{device_, Dims{4, 6, 1}, DType::kF32};
+  Guarded columns_{device_, Dims{1, 5}, DType::kF32};
+  Guarded bias_{device_, Dims{5}, DType::kBF16};
+  Guarded out_{device_, Dims{4, 6, 5}, DType::kBF16};
+  Guarded product_{device_, Dims{4, 6, 5}, DType::kBF16};
+  std::vector<TensorView> as_, bs_;
+  std::vector<std::optional<TensorView>> a_scales_, b_scales_, biases_, result_scales_;
+};
+
+template <class Arguments>
+void expect_refusals(const JobCase& job) {
+  Complaints complaints;
+  test::on_ranks(job, test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+    Arguments arguments(rank.device);
+    for (const auto& changes : {arguments.wrong_inputs(), arguments.wrong_outputs()}) {
+      for (const auto& change : changes) {
+        auto args = arguments.good();
+        change.make(args);
+        expect_error(plan(args, rank.group, rank.stream), change.code, change.text, complaints);
+        if (can_run(args, rank.group, rank.stream)) complaints.add("can_run says yes: " + change.text);
+        expect_error(run(args, rank), change.code, change.text, complaints);
+      }
+    }
+    // The group is as good as before.
+    if (const auto ran = run(arguments.good(), rank); !ran) return tl::unexpected(ran.error());
+    return rank.stream.synchronize();
+  });
+  EXPECT_EQ(complaints.text(), "");
+}
+
+TEST(FusedScaledArguments, all_gather_scaled_matmul_refuses) {
+  expect_refusals<GatherArguments>(test::cpu_cases({1}).front());
+}
+
+TEST(FusedScaledArguments, scaled_matmul_reduce_scatter_refuses) {
+  expect_refusals<ScatterArguments>(test::cpu_cases({1}).front());
+}
+
+/// What one of two ranks calls.
+struct Call {
+  ScaleMode mode = ScaleMode::kTensorwise;
+  DType a = DType::kF8E4M3;
+  DType out = DType::kBF16;
+  std::int64_t n = 5;
+  std::vector<DType> beside = {DType::kBF16};
+  std::int64_t beside_last = 3;
+};
+
+Result<void> issue(RankContextOfTest& rank, const Call& call) {
+  const Dims scale = call.mode == ScaleMode::kTensorwise ? Dims{1} : Dims{2, 1};
+  Guarded a(rank.device, Dims{2, 8}, call.a);
+  Guarded b(rank.device, Dims{8, call.n}, DType::kF8E4M3);
+  Guarded a_scale(rank.device, scale, DType::kF32);
+  Guarded b_scale(rank.device, Dims{1}, DType::kF32);
+  Guarded out(rank.device, Dims{4, call.n}, call.out);
+  std::deque<Guarded> tensors;
+  std::vector<TensorView> beside, beside_gathered;
+  for (const DType dtype : call.beside) {
+    beside.push_back(tensors.emplace_back(rank.device, Dims{2, call.beside_last}, dtype).view());
+    beside_gathered.push_back(tensors.emplace_back(rank.device, Dims{4, call.beside_last}, dtype).view());
+  }
+  const std::vector<TensorView> bs = {b.view()};
+  const std::vector<TensorView> b_scales = {b_scale.view()};
+  const std::vector<TensorView> outs = {out.view()};
+  const auto report = fused_all_gather_scaled_matmul({.a = a.view(),
+                                                      .b = bs,
+                                                      .a_scale = a_scale.view(),
+                                                      .b_scale = b_scales,
+                                                      .gather_dim = 0,
+                                                      .gather_size = 4,
+                                                      .out = outs,
+                                                      .beside = beside,
+                                                      .beside_gathered = beside_gathered,
+                                                      .algorithm = Algorithm::kPipelined},
+                                                     rank.group, rank.stream);
+  const auto done = rank.stream.synchronize();
+  return report ? done : tl::unexpected(report.error());
+}
+
+TEST(FusedScaledArguments, what_ranks_have_to_agree_on) {
+  struct Mutation {
+    std::string name;
+    std::function<void(Call&)> change;
+    bool agrees = false;
+  };
+  const std::vector<Mutation> mutations = {
+      {"mode", [](Call& call) { call.mode = ScaleMode::kRowwiseSharded; }},
+      {"type of a", [](Call& call) { call.a = DType::kF8E5M2; }},
+      {"type beside", [](Call& call) { call.beside = {DType::kF16}; }},
+      {"size beside", [](Call& call) { call.beside_last = 4; }},
+      {"one more beside", [](Call& call) { call.beside.push_back(DType::kBF16); }},
+      {"none beside", [](Call& call) { call.beside.clear(); }},
+      {"type of out", [](Call& call) { call.out = DType::kF8E5M2; }, true},
+      {"columns of b", [](Call& call) { call.n = 6; }, true},
+  };
+  for (const Mutation& mutation : mutations) {
+    for (const int good_calls : {0, 3}) {
+      Complaints complaints;
+      test::on_ranks(test::cpu_cases({2}).front(), test::quick_config(), complaints,
+                     [&](RankContextOfTest& rank) -> Result<void> {
+                       Call call;
+                       for (int i = 0; i < good_calls; ++i) {
+                         if (auto ok = issue(rank, call); !ok) return ok;
+                       }
+                       if (rank.group.rank() == 1) mutation.change(call);
+                       const auto result = issue(rank, call);
+                       if (mutation.agrees) return result;
+                       expect_error(result, ErrorCode::kMismatch, "", complaints);
+                       return {};
+                     });
+      EXPECT_EQ(complaints.text(), "") << mutation.name << " after " << good_calls << " calls";
+    }
+  }
+}
+
+TEST(FusedScaledArguments, gpus_have_no_scaled_products) {
+  if (testing::num_test_gpus() == 0) GTEST_SKIP() << "needs a GPU, this machine has none";
+  Complaints complaints;
+  const JobCase gpu = {{{DeviceKind::kCuda, false}, 1}};
+  test::on_ranks(gpu, test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+    GatherArguments gather(rank.device);
+    ScatterArguments scatter(rank.device);
+    const std::string text = "has no scaled products yet";
+    expect_error(run(gather.good(), rank), ErrorCode::kUnsupported, text, complaints);
+    expect_error(run(scatter.good(), rank), ErrorCode::kUnsupported, text, complaints);
+    if (can_run(gather.good(), rank.group, rank.stream)) complaints.add("can_run says yes to a gather");
+    if (can_run(scatter.good(), rank.group, rank.stream)) complaints.add("can_run says yes to a scatter");
+    return {};
+  });
+  EXPECT_EQ(complaints.text(), "");
+}
+
+}  // namespace
+}  // namespace tandem
