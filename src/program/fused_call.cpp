@@ -1,7 +1,5 @@
 #include "program/fused_call.hpp"
 
-#include <algorithm>
-
 #include "base/try.hpp"
 
 namespace tandem::program {
@@ -19,9 +17,7 @@ std::vector<TensorView> views_of(const std::vector<HostTensor>& tensors) {
 std::vector<std::optional<TensorView>> views_of(const Values& values) {
   std::vector<std::optional<TensorView>> views;
   for (const auto& value : values) views.push_back(value ? std::optional(value->view()) : std::nullopt);
-  const bool has_any =
-      std::any_of(views.begin(), views.end(), [](const auto& view) { return view.has_value(); });
-  return has_any ? views : std::vector<std::optional<TensorView>>();
+  return views;
 }
 
 Result<Values> finish(const Call& call, const OpReport& report, const trace::EnqueueTrace& trace,

@@ -20,7 +20,6 @@ class Output {
 };
 
 [[nodiscard]] std::vector<TensorView> views_of(const std::vector<HostTensor>& tensors);
-/// Nothing where no entry has a value: the library takes one an operand, or none.
 [[nodiscard]] std::vector<std::optional<TensorView>> views_of(const Values& values);
 
 /// Waits for the op, and tells who watches.
