@@ -76,57 +76,8 @@ TEST(Execute, FindsARewritingThatIsWrong) {
   }
 }
 
-TEST(Execute, FusedOpsKeepWhatTheyAreAskedFor) {
-  // Everything that a node may ask for, also along the last dim, where ranks hold slices of k.
-  constexpr std::string_view kFused = R"(graph world 2 group "0" source ""
-%a: bfloat16[2, 4, 6] = placeholder
-%b: bfloat16[12, 5] = placeholder
-%bias: bfloat16[5] = placeholder
-%f: (bfloat16[2, 4, 12], bfloat16[2, 4, 5], bfloat16[2, 4, 5]) = symm_mem.fused_all_gather_matmul.default(%a, [%b, %b], 2, "0", bias=[%bias, null], return_A=true)
-%f0: bfloat16[2, 4, 12] = "<built-in function getitem>"(%f, 0)
-%f1: bfloat16[2, 4, 5] = "<built-in function getitem>"(%f, 1)
-%f2: bfloat16[2, 4, 5] = "<built-in function getitem>"(%f, 2)
-%c: bfloat16[6, 10] = placeholder
-%s: (bfloat16[2, 4, 5], bfloat16[2, 4, 10]) = symm_mem.fused_matmul_reduce_scatter.default([%a, %a], [%c, %c], "avg", 2, "0", return_product=true)
-%s0: bfloat16[2, 4, 5] = "<built-in function getitem>"(%s, 0)
-%s1: bfloat16[2, 4, 10] = "<built-in function getitem>"(%s, 1)
-%e: bfloat16[10] = placeholder
-%y: bfloat16[2, 4, 5] = symm_mem.fused_matmul_reduce_scatter.default([%a, %a], [%c, %c], "sum", 2, "0", bias=[%e, null])
-%h: float8_e4m3fn[2, 4, 16] = placeholder
-%h_scale: float32[2, 4, 1] = placeholder
-%k: float8_e4m3fn[16, 16]{1, 16} = placeholder
-%k_scale: float32[1, 16] = placeholder
-%n: bfloat16[2, 4, 3] = placeholder
-%m: (null, bfloat16[2, 8, 16], bfloat16[2, 8, 3]) = symm_mem.fused_all_gather_scaled_matmul.default(%h, [%k], %h_scale, [%k_scale], 1, "0", [null], [null], [<torch.bfloat16>], [false], beside=[%n], return_A=false, scale_mode="rowwise_sharded")
-%m1: bfloat16[2, 8, 16] = "<built-in function getitem>"(%m, 1)
-%m2: bfloat16[2, 8, 3] = "<built-in function getitem>"(%m, 2)
-%d: bfloat16[16] = placeholder
-%z: (bfloat16[2, 2, 16], bfloat16[2, 4, 16]) = symm_mem.fused_scaled_matmul_reduce_scatter.default([%h, %h], [%k, %k], [%h_scale, %h_scale], [%k_scale, %k_scale], "sum", 1, 1, "0", [2, 4, 16], [%d, null], [null, null], [<torch.bfloat16>, <torch.bfloat16>], [false, true], return_product=true)
-%z0: bfloat16[2, 2, 16] = "<built-in function getitem>"(%z, 0)
-%z1: bfloat16[2, 4, 16] = "<built-in function getitem>"(%z, 1)
-%output: null = output([%f0, %f1, %f2, %s0, %s1, %m1, %m2, %z0, %z1, %y])
-)";
-  const auto reports = execute_on_ranks(kFused, kFused, {.seed = 1, .compare = true});
-  ASSERT_TRUE(reports) << reports.error().to_string();
-  for (const ExecutionReport& report : *reports) {
-    ASSERT_EQ(report.fused.size(), 5U);
-    EXPECT_EQ(report.fused[0].differences.size(), 3U);
-    EXPECT_EQ(report.fused[1].differences.size(), 2U);
-    EXPECT_EQ(report.fused[2].differences.size(), 1U);
-    EXPECT_EQ(report.fused[3].differences.size(), 2U);
-    EXPECT_EQ(report.fused[4].differences.size(), 2U);
-    for (const FusedOpResult& fused : report.fused) {
-      for (const Difference& difference : fused.differences) {
-        EXPECT_TRUE(difference.ok()) << fused.node << " " << difference.max_error << " " << difference.bound;
-        EXPECT_GT(difference.largest, 0) << fused.node;
-      }
-    }
-    for (const OutputResult& output : report.outputs) EXPECT_EQ(output.fault, "") << output.node;
-  }
-}
-
 TEST(Execute, ABiasGradientIsMeasuredByWhatItAddsUp) {
-  // The sum of x - x_again is zero but for rounding, in one order of additions and not in the other.
+  // The two programs differ by a step of bf16 in what is summed, and by all of the sum.
   constexpr std::string_view kBefore = R"(graph world 1 group "0" source ""
 %a: bfloat16[64, 4] = placeholder
 %n: bfloat16[64, 4] = aten.neg.default(%a)

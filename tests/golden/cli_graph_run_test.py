@@ -36,6 +36,13 @@ class GraphRun(unittest.TestCase):
             "mlp_tp2.txt": ["fused_all_gather_matmul", "fused_matmul_reduce_scatter"],
             "mlp_f8_tp2.txt": ["fused_all_gather_scaled_matmul", "fused_scaled_matmul_reduce_scatter"],
             "attention_gradient.txt": [],
+            "fused_nodes_tp2.txt": [
+                "fused_all_gather_matmul",
+                "fused_all_gather_scaled_matmul",
+                "fused_matmul_reduce_scatter",
+                "fused_matmul_reduce_scatter",
+                "fused_scaled_matmul_reduce_scatter",
+            ],
         }
         self.assertEqual(sorted(ops), sorted(path.name for path in PROGRAMS.iterdir()))
         for program, names in ops.items():
@@ -53,6 +60,12 @@ class GraphRun(unittest.TestCase):
                     for result in rank["fused"] + rank["outputs"]:
                         for difference in result["differences"]:
                             self.assertLessEqual(difference["max_error"], difference["bound"])
+
+    def test_everything_that_a_fused_node_makes_is_compared(self):
+        report, _ = report_of("fused_nodes_tp2.txt", "--compare")
+        for rank in report["ranks"]:
+            self.assertEqual({fused["node"]: len(fused["differences"]) for fused in rank["fused"]},
+                             {"f": 3, "s": 2, "y": 1, "m": 2, "z": 2})
 
     def test_a_saved_attention_is_that_of_the_programs_own_operands(self):
         report, _ = report_of("attention_gradient.txt")
