@@ -15,19 +15,20 @@ std::span<const graph::Argument> entries(const graph::Argument& argument) {
   return {&argument, 1};
 }
 
-/// One type a product: a list, or one for all.
+/// One type a product; `otherwise` where there is none.
 Result<std::vector<DType>> dtypes_at(const Call& call, std::size_t idx, std::size_t count, DType otherwise) {
-  std::vector<DType> dtypes;
-  if (const auto* argument = call.argument(idx); argument != nullptr) {
-    for (const graph::Argument& entry : entries(*argument)) {
-      const bool is_null = std::holds_alternative<std::monostate>(entry.value);
-      TANDEM_ASSIGN(const DType dtype, call.dtype_or(is_null ? nullptr : &entry, otherwise));
-      dtypes.push_back(dtype);
-    }
+  std::vector<DType> dtypes(count, otherwise);
+  const auto* const argument = call.argument(idx);
+  if (argument == nullptr) return dtypes;
+  const auto given = entries(*argument);
+  if (given.size() != count) {
+    return failf(ErrorCode::kInvalidArgument, "has {} types for {} products", given.size(), count);
   }
-  if (dtypes.size() < 2) dtypes.resize(count, dtypes.empty() ? otherwise : dtypes.front());
-  if (dtypes.size() == count) return dtypes;
-  return failf(ErrorCode::kInvalidArgument, "has {} types for {} products", dtypes.size(), count);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (std::holds_alternative<std::monostate>(given[i].value)) continue;
+    TANDEM_ASSIGN(dtypes[i], call.dtype_or(&given[i], otherwise));
+  }
+  return dtypes;
 }
 
 /// Whether every product allows sums that are less exact.
@@ -117,7 +118,7 @@ Result<ScatterNode> read_scatter(const Call& call) {
 }
 
 // (a or [a...], b, scale of a, scale of b, op, dim, dim, group, [sizes], bias, result scale, type, fast,
-// return_product=flag?), each but the collective's a list as a is
+// return_product=flag?), all but the type and what the collective takes lists as a is
 Result<ScatterNode> read_scaled_scatter(const Call& call) {
   TANDEM_ASSIGN(const auto a, call.tensors(0));
   TANDEM_ASSIGN(const auto b, call.tensors(1));
@@ -129,13 +130,13 @@ Result<ScatterNode> read_scaled_scatter(const Call& call) {
   TANDEM_TRY(check_group(call, 7));
   TANDEM_ASSIGN(const Values bias, call.optional_tensors(9, a.size()));
   TANDEM_ASSIGN(const Values result_scale, call.optional_tensors(10, a.size()));
-  TANDEM_ASSIGN(const auto dtypes, dtypes_at(call, 11, a.size(), a.front().dtype()));
+  TANDEM_ASSIGN(const DType dtype, call.dtype_or(call.argument(11), a.front().dtype()));
   TANDEM_ASSIGN(const bool allows_fast_sums, flags_at(call, 12));
   TANDEM_ASSIGN(const bool returns_product, call.flag_or(call.named("return_product"), false));
   if (a.size() != b.size()) {
     return failf(ErrorCode::kInvalidArgument, "has {} left and {} right operands", a.size(), b.size());
   }
-  ScatterNode node{{}, op, dim, dtypes.front(), returns_product, allows_fast_sums};
+  ScatterNode node{{}, op, dim, dtype, returns_product, allows_fast_sums};
   for (std::size_t j = 0; j < a.size(); ++j) {
     node.products.push_back({a[j], b[j], a_scale[j], b_scale[j], bias[j], result_scale[j]});
   }
