@@ -82,6 +82,9 @@ void GraphCommand::define_fuse(CLI::App& app) {
   app.add_option("file", file_, "the program: JSON as captured, or the text form")->required();
   app.add_flag("--strict", options_.strict, "exit code 3 when a legal pair is left, or nothing is fused");
   app.add_flag("--cost", options_.cost, "leave what the cost model expects to lose");
+  app.add_flag(
+      "--share-maxima", options_.share_maxima,
+      "take the maximum of what is gathered from the shards' maxima, by an all-reduce of one number");
   app.add_option("--json", report_file_, "write the report to this file");
   app.add_option("--out", out_file_,
                  "write the rewritten program to this file, in the schema of captured ones");

@@ -61,14 +61,21 @@ std::string in_short(const FuseReport& report) {
   return text;
 }
 
+FuseOptions options_of(const GoldenFusion& golden) {
+  FuseOptions options;
+  options.cost = golden.name.find("kNotProfitable") != std::string::npos;
+  options.share_maxima = golden.name.find("shared_maximum") != std::string::npos;
+  return options;
+}
+
 class Fusions : public ::testing::TestWithParam<GoldenFusion> {};
 
 TEST_P(Fusions, AreThose) {
   const GoldenFusion& golden = GetParam();
   auto graph = parse_text(golden.before);
   ASSERT_TRUE(graph) << graph.error().to_string();
-  const bool asks_for_cost = golden.name.find("kNotProfitable") != std::string::npos;
-  const auto report = fuse(*graph, {.strict = false, .cost = asks_for_cost});
+  const FuseOptions options = options_of(golden);
+  const auto report = fuse(*graph, options);
   ASSERT_TRUE(report) << report.error().to_string();
   EXPECT_EQ(to_text(*graph), golden.after);
   EXPECT_EQ(in_short(*report), golden.report);
@@ -79,7 +86,7 @@ TEST_P(Fusions, AreThose) {
   ASSERT_TRUE(verify(*again));
   const std::string written = to_text(*again);
   EXPECT_EQ(written, golden.after);
-  ASSERT_TRUE(fuse(*again, {.strict = false, .cost = asks_for_cost}));
+  ASSERT_TRUE(fuse(*again, options));
   EXPECT_EQ(to_text(*again), written);
 }
 

@@ -10,8 +10,8 @@ namespace {
 constexpr std::string_view kText = R"(graph world 2 group "0" source ""
 %a: bfloat16[4, 6] = placeholder
 %g: bfloat16[8, 6] = _c10d_functional.all_gather_into_tensor.default(%a, 2, "0")
-%w: bfloat16[8, 6] = _c10d_functional.wait_tensor.default(%g)
-%output: (bfloat16[8, 6]) = output([%w])
+%wait_tensor: bfloat16[8, 6] = _c10d_functional.wait_tensor.default(%g)
+%output: (bfloat16[8, 6]) = output([%wait_tensor])
 )";
 
 TEST(RunPasses, VerifiesBeforeAndAfterAndShowsEach) {
@@ -22,9 +22,10 @@ TEST(RunPasses, VerifiesBeforeAndAfterAndShowsEach) {
     seen += std::string(pass.name) + " " + std::to_string(now.nodes().size()) + ";";
   };
   ASSERT_TRUE(run_passes(*graph, all_passes(), see));
-  EXPECT_EQ(seen,
-            "merge-collectives 3;merge-equal-gathers 3;fold-views 3;narrow-gathers 3;fuse-gathers 3;"
-            "fuse-scatters 3;clean-up 3;restore-collectives 4;");
+  EXPECT_EQ(
+      seen,
+      "merge-collectives 3;merge-equal-gathers 3;fold-views 3;share-maxima 3;narrow-gathers 3;fuse-gathers 3;"
+      "fuse-scatters 3;clean-up 3;restore-collectives 4;");
   EXPECT_EQ(to_text(*graph), kText) << "nothing to fuse";
 
   const Pass breaks{"breaks", [](Graph& broken, const FuseOptions&) -> Result<void> {

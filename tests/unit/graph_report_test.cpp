@@ -82,13 +82,13 @@ TEST(FuseReport, TheTableSaysItLoudly) {
 }
 
 TEST(FuseReport, CostKeepsWhatGains) {
-  EXPECT_EQ(report_of(kBig, {.strict = false, .cost = true}).fused.size(), 1u);
+  EXPECT_EQ(report_of(kBig, {.strict = false, .cost = true, .share_maxima = false}).fused.size(), 1u);
 }
 
 std::string strict_error(std::string_view text) {
   auto graph = parse_text(text);
   EXPECT_TRUE(graph) << graph.error().to_string();
-  const auto report = fuse(*graph, {.strict = true, .cost = false});
+  const auto report = fuse(*graph, {.strict = true, .cost = false, .share_maxima = false});
   return report ? "ok" : report.error().to_string();
 }
 

@@ -44,6 +44,9 @@ inline constexpr int kNumReasons = static_cast<int>(Reason::kNotProfitable) + 1;
 struct FuseOptions {
   bool strict = false;  ///< a legal pair that is left, or no fusion at all, is an error
   bool cost = false;    ///< leave what the cost model expects to lose
+  /// Scales that need the maximum of all that is gathered take the maximum of the shards', by an all-reduce
+  /// of one number: exact, but a collective more, and another value where there are NaNs.
+  bool share_maxima = false;
 };
 
 /// What became of one collective of the captured program.

@@ -52,6 +52,15 @@ struct Pass {
 ///   %u = aten.permute.default(%t, [0, 2, 1])
 [[nodiscard]] Result<void> fold_views(Graph& graph);
 
+/// With options.share_maxima, where a product's scale alone keeps a gather from being fused: the maximum of
+/// what is gathered becomes that of the shards' maxima, known before the gather:
+///
+///   %g = tandem.all_gather.default(%a, 0, 2, "0")          %s = aten.max.default(%a)
+///   %m = aten.max.default(%g)                         ->   %r = _c10d_functional.all_reduce.default(%s,
+///   "max", "0")
+///                                                          %m = _c10d_functional.wait_tensor.default(%r)
+[[nodiscard]] Result<void> share_maxima(Graph& graph, const FuseOptions& options);
+
 /// Casts that need one row at a time, and their scales, move to before the gather, where a product could then
 /// run while it does: fewer bytes, or, if the wide value is needed too, the narrow one beside it.
 ///

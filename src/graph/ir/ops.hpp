@@ -19,6 +19,7 @@ inline constexpr std::string_view kFull = "aten.full.default";
 inline constexpr std::string_view kConvert = "prims.convert_element_type.default";
 inline constexpr std::string_view kAdd = "aten.add.Tensor";
 inline constexpr std::string_view kMul = "aten.mul.Tensor";
+inline constexpr std::string_view kMax = "aten.max.default";
 inline constexpr std::string_view kMm = "aten.mm.default";
 inline constexpr std::string_view kAddmm = "aten.addmm.default";
 inline constexpr std::string_view kScaledMm = "aten._scaled_mm.default";

@@ -1,12 +1,11 @@
 #include <algorithm>
 #include <tandem/graph/passes.hpp>
-#include <unordered_map>
 
 #include "base/try.hpp"
 #include "graph/ir/ops.hpp"
 #include "graph/passes/edits.hpp"
 #include "graph/passes/gather_match.hpp"
-#include "graph/passes/row_local.hpp"
+#include "graph/passes/shard_values.hpp"
 
 namespace tandem::graph {
 namespace {
@@ -14,21 +13,22 @@ namespace {
 /// Moves values that are computed from a gathered tensor row by row to before the gather.
 class Narrowing {
  public:
-  Narrowing(Graph& graph, Node& gather)
-      : graph_(graph), gather_(gather), collective_(as_collective(gather)), local_(gather, collective_.dim) {}
+  Narrowing(Graph& graph, Node& gather) : graph_(graph), gather_(gather), values_(graph, gather) {}
 
   /// `node`, computed from the shard and gathered.
   Result<Node*> gathered(Node& node) {
-    TANDEM_ASSIGN(Node* const shard, on_shard(node));
+    TANDEM_ASSIGN(Node* const shard, values_.of(node));
+    const Collective& collective = values_.collective();
     const std::int64_t last = type_of(node).shape.back();
     TensorType type = contiguous_type(with_last(type_of(gather_).shape, last), type_of(node).dtype);
     TANDEM_ASSIGN(Node* const whole,
-                  graph_.insert_before(&node, {.name = graph_.free_name("all_gather"),
+                  graph_.insert_before(&node, {.kind = NodeKind::kCall,
+                                               .name = graph_.free_name("all_gather"),
                                                .target = std::string(op::kAllGather),
                                                .arguments = {{shard},
-                                                             {static_cast<std::int64_t>(collective_.dim)},
-                                                             {collective_.world},
-                                                             collective_.group},
+                                                             {static_cast<std::int64_t>(collective.dim)},
+                                                             {collective.world},
+                                                             collective.group},
                                                .named_arguments = {},
                                                .type = {NodeType::Kind::kTensor, {std::move(type)}},
                                                .collectives = gather_.collectives()}));
@@ -38,10 +38,10 @@ class Narrowing {
   /// What is used by others than casts.
   [[nodiscard]] std::vector<Node*> results() const {
     std::vector<Node*> found;
-    for (Node* const node : local_.nodes()) {
+    for (Node* const node : local().nodes()) {
       const auto& users = node->users();
       if (std::any_of(users.begin(), users.end(),
-                      [&](const Node* user) { return !local_.contains(*user); })) {
+                      [&](const Node* user) { return !local().contains(*user); })) {
         found.push_back(node);
       }
     }
@@ -51,39 +51,15 @@ class Narrowing {
   /// Whether gathering it moves fewer bytes than gathering what it is computed from.
   [[nodiscard]] bool is_narrower(const Node& node) const {
     const auto row_bytes = [](const Node& one) { return type_of(one).shape.back() * element_bytes(one); };
-    return !local_.is_view(node) && row_bytes(node) < row_bytes(gather_);
+    return !local().is_view(node) && row_bytes(node) < row_bytes(gather_);
   }
 
  private:
-  Result<Node*> on_shard(Node& node) {
-    if (local_.is_view(node)) return collective_.input;
-    if (const auto done = on_shard_.find(&node); done != on_shard_.end()) return done->second;
-    Argument::List arguments = node.arguments();
-    for (Argument& argument : arguments) {
-      Node* const input = argument.node();
-      if (input == nullptr || !local_.contains(*input)) continue;
-      TANDEM_ASSIGN(argument.value, on_shard(*input));
-    }
-    if (is_reshape(node)) return on_shard_[&node] = arguments[0].node();  // rows keep their order
-    const auto& shard = type_of(*collective_.input).shape;
-    TensorType type = contiguous_type(with_last(shard, type_of(node).shape.back()), type_of(node).dtype);
-    if (node.arguments().size() > 1 && node.arguments()[1].list() != nullptr) {
-      arguments[1] = {list_of({-1})};  // a row's maximum: the last dim, also of other leading ones
-    }
-    TANDEM_ASSIGN(Node* const made,
-                  graph_.insert_before(&node, {.name = graph_.free_name(node.name() + "_shard"),
-                                               .target = node.target(),
-                                               .arguments = std::move(arguments),
-                                               .named_arguments = node.named_arguments(),
-                                               .type = {NodeType::Kind::kTensor, {std::move(type)}}}));
-    return on_shard_[&node] = made;
-  }
+  [[nodiscard]] const RowLocal& local() const { return values_.local(); }
 
   Graph& graph_;
   Node& gather_;
-  Collective collective_;
-  RowLocal local_;
-  std::unordered_map<const Node*, Node*> on_shard_;
+  ShardValues values_;
 };
 
 /// The values to gather instead: those that products take; and, if nothing else needs the whole, all that

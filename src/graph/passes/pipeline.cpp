@@ -22,6 +22,7 @@ std::span<const Pass> all_passes() {
       Pass{"merge-collectives", always<merge_collectives>},
       Pass{"merge-equal-gathers", always<merge_equal_gathers>},
       Pass{"fold-views", always<fold_views>},
+      Pass{"share-maxima", share_maxima},
       Pass{"narrow-gathers", always<narrow_gathers>},
       Pass{"fuse-gathers", fuse_gathers},
       Pass{"fuse-scatters", fuse_scatters},

@@ -67,7 +67,7 @@ class Search {
  private:
   static Way beyond(Way way, const Node& user) {
     way.node = &user;
-    if (user.is_call_of("aten.max.default")) {
+    if (user.is_call_of(op::kMax)) {
       way.has_maximum = true;
     } else if (user.is_call_of(op::kPermute)) {
       way.is_transposed = !way.is_transposed;
