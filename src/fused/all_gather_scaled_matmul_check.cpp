@@ -40,19 +40,11 @@ Result<Dims> beside_sizes(const AllGatherScaledMatmulArgs& args, const Dims& gat
 }  // namespace
 
 Result<Layout> output_layout(const AllGatherScaledMatmulArgs& args, int i) {
-  TANDEM_ASSIGN(const Dims gathered, fused::gathered_sizes(kWho, gathering_of(args)));
-  if (i < 0 || i >= static_cast<int>(args.b.size())) {
-    return failf(ErrorCode::kInvalidArgument, "{}: output {} of {} b's does not exist", kWho, i,
-                 args.b.size());
-  }
-  TANDEM_ASSIGN(const Dims sizes,
-                fused::output_sizes(kWho, args.b[static_cast<std::size_t>(i)], gathered, i));
-  return fused::front_major_layout(sizes, args.gather_dim);
+  return fused::output_layout(kWho, gathering_of(args), args.b, i);
 }
 
 Result<Layout> gathered_layout(const AllGatherScaledMatmulArgs& args) {
-  TANDEM_ASSIGN(const Dims sizes, fused::gathered_sizes(kWho, gathering_of(args)));
-  return fused::front_major_layout(sizes, args.gather_dim);
+  return fused::gathered_layout(kWho, gathering_of(args));
 }
 
 Result<Layout> beside_layout(const AllGatherScaledMatmulArgs& args, int i) {

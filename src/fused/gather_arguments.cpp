@@ -3,6 +3,7 @@
 #include <tandem/base/shard.hpp>
 
 #include "base/format.hpp"
+#include "base/try.hpp"
 #include "fused/argument_checks.hpp"
 
 namespace tandem::fused {
@@ -49,6 +50,21 @@ Result<Dims> output_sizes(std::string_view who, const TensorView& b, const Dims&
                  i, to_string(sizes));
   }
   return sizes;
+}
+
+Result<Layout> output_layout(std::string_view who, const Gathering& gathering, std::span<const TensorView> b,
+                             int i) {
+  TANDEM_ASSIGN(const Dims gathered, gathered_sizes(who, gathering));
+  if (i < 0 || i >= static_cast<int>(b.size())) {
+    return failf(ErrorCode::kInvalidArgument, "{}: output {} of {} b's does not exist", who, i, b.size());
+  }
+  TANDEM_ASSIGN(const Dims sizes, output_sizes(who, b[static_cast<std::size_t>(i)], gathered, i));
+  return front_major_layout(sizes, gathering.dim);
+}
+
+Result<Layout> gathered_layout(std::string_view who, const Gathering& gathering) {
+  TANDEM_ASSIGN(const Dims sizes, gathered_sizes(who, gathering));
+  return front_major_layout(sizes, gathering.dim);
 }
 
 }  // namespace tandem::fused

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <tandem/base/error.hpp>
 #include <tandem/base/tensor.hpp>
 #include <tandem/bootstrap/group.hpp>
+#include <tandem/fused/report.hpp>
 
 namespace tandem::fused {
 
@@ -26,5 +28,10 @@ struct Gathering {
 /// Sizes of out[i]: `gathered` with the columns of b[i].
 [[nodiscard]] Result<Dims> output_sizes(std::string_view who, const TensorView& b, const Dims& gathered,
                                         int i);
+
+/// What out[i], and all of a, must look like: gather-dim-major.
+[[nodiscard]] Result<Layout> output_layout(std::string_view who, const Gathering& gathering,
+                                           std::span<const TensorView> b, int i);
+[[nodiscard]] Result<Layout> gathered_layout(std::string_view who, const Gathering& gathering);
 
 }  // namespace tandem::fused

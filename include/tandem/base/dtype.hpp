@@ -53,6 +53,7 @@ inline constexpr int kNumDTypes = 12;
          dtype == DType::kF8E4M3 || dtype == DType::kF8E5M2;
 }
 
+/// Whether this is one of the 8-bit floats.
 [[nodiscard]] constexpr bool is_f8(DType dtype) {
   return dtype == DType::kF8E4M3 || dtype == DType::kF8E5M2;
 }
