@@ -2,49 +2,20 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <tandem/graph/dot.hpp>
 #include <tandem/graph/fuse.hpp>
 #include <tandem/graph/json.hpp>
 #include <tandem/graph/passes.hpp>
 #include <tandem/graph/text.hpp>
-#include <tandem/graph/verify.hpp>
 
 #include "command.hpp"
 #include "failure.hpp"
+#include "graph_file.hpp"
+#include "graph_run.hpp"
 
 namespace tandem::cli {
 namespace {
-
-constexpr std::uintmax_t kMaxFileBytes = std::uintmax_t{1} << 30;
-
-std::string read_file(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) {
-    bad_input(fmt::format("{}: {}; need a graph's JSON or text", path,
-                          error ? error.message() : std::string("is no regular file")));
-  }
-  const auto num_bytes = std::filesystem::file_size(path, error);
-  if (error || num_bytes > kMaxFileBytes) {
-    bad_input(fmt::format("{}: {} bytes, need at most {}", path, num_bytes, kMaxFileBytes));
-  }
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) bad_input(fmt::format("{}: cannot be read", path));
-  return text.str();
-}
-
-/// Either form: the text form begins with its keyword.
-graph::Graph read_graph(const std::string& path) {
-  const std::string text = read_file(path);
-  auto read = text.starts_with("graph ") ? graph::parse_text(text) : graph::import_json(text);
-  graph::Graph program = take_input(std::move(read), path);
-  if (auto ok = graph::verify(program); !ok) bad_input(fmt::format("{}: {}", path, ok.error().text()));
-  return program;
-}
 
 std::span<const graph::Pass> passes_up_to(std::string_view name) {
   const auto passes = graph::all_passes();
@@ -52,8 +23,6 @@ std::span<const graph::Pass> passes_up_to(std::string_view name) {
       std::find_if(passes.begin(), passes.end(), [&](const graph::Pass& pass) { return pass.name == name; });
   return passes.first(static_cast<std::size_t>(found - passes.begin()) + 1);
 }
-
-constexpr const char* kNotBuilt[] = {"run"};
 
 void write_file(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
@@ -66,6 +35,9 @@ class GraphCommand : public Command {
  public:
   void define(CLI::App& app) override;
   int launch(const Invocation& invocation) override;
+  nlohmann::json run_rank(const RankContext& context, const Config& config) override {
+    return run_.run_rank(context, config);
+  }
 
  private:
   void define_show(CLI::App& app);
@@ -74,6 +46,8 @@ class GraphCommand : public Command {
   [[nodiscard]] int fuse() const;
 
   const CLI::App* fuse_app_ = nullptr;
+  const CLI::App* run_app_ = nullptr;
+  GraphRun run_;
   std::string file_;
   std::string form_ = "text";
   std::string after_;
@@ -87,11 +61,9 @@ void GraphCommand::define(CLI::App& app) {
   define_show(*app.add_subcommand("show", "A captured program, checked, in another form"));
   define_fuse(*app.add_subcommand(
       "fuse", "Put fused ops into a captured program, and say what became of each collective"));
-  for (const char* name : kNotBuilt) {
-    app.add_subcommand(name, "not built yet")->allow_extras()->final_callback([name] {
-      not_supported(fmt::format("graph {} is not built yet: graph show is", name));
-    });
-  }
+  CLI::App* const run = app.add_subcommand("run", "A captured program and its rewritten form, on CPU ranks");
+  run_.define(*run);
+  run_app_ = run;
 }
 
 void GraphCommand::define_show(CLI::App& app) {
@@ -118,7 +90,8 @@ void GraphCommand::define_fuse(CLI::App& app) {
                  "write the rewritten program to this file, in the schema of captured ones");
 }
 
-int GraphCommand::launch(const Invocation&) {
+int GraphCommand::launch(const Invocation& invocation) {
+  if (run_app_->parsed()) return run_.launch(invocation);
   return fuse_app_->parsed() ? fuse() : show();
 }
 

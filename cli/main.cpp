@@ -40,7 +40,7 @@ std::vector<Subcommand> define_commands(CLI::App& app) {
   add("bench", "Times of an op, its product and its communication", make_bench());
   add("check", "Correctness sweep over ops, types, dims, algorithms and numbers of ranks", make_check());
   add("doctor", "What this machine allows and why not", make_doctor());
-  add("graph", "Captured programs: show (fuse and run are not built yet)", make_graph());
+  add("graph", "Captured programs: show, fuse and run", make_graph());
   add(kListGpus, "", make_list_gpus());
   subcommands.back().app->group("");  // hidden
   return subcommands;

@@ -22,6 +22,7 @@ MAY_INCLUDE = {
     "coll": ["device", "symm"],
     "pipeline": ["gemm", "coll", "symm"],
     "fused": ["pipeline"],
+    "program": ["fused", "graph"],
     "backend": ["fused", "io"],
     "cuda": ["device"],
 }

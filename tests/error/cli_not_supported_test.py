@@ -23,7 +23,6 @@ CASES = [
     (["check", "--algorithm", "native", "--ranks", "1", "--dtype", "f32"], ["none of the 60 cases", "native"]),
     (["bench", "mm", *SIZES, "--graph"], ["--graph", "CPU"]),
     (["bench", "mm", *SIZES, "--config", "128x256"], ["128x256", "configs"]),
-    (["graph", "fuse", "g.json"], ["graph", "not built yet"]),
     (["program", "lower"], ["program", "not built yet"]),
     (["trace"], ["trace", "not built yet"]),
     (["tune"], ["tune", "not built yet"]),

@@ -1,0 +1,108 @@
+"""tandem graph run: programs written by hand, executed with and without fused ops, and what it refuses."""
+
+import json
+import os
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import cli_tool
+
+PROGRAMS = pathlib.Path(__file__).resolve().parent / "programs"
+
+
+def report_of(program, *arguments):
+    with tempfile.TemporaryDirectory(prefix="cli_graph_run_") as folder:
+        path = os.path.join(folder, "report.json")
+        done = cli_tool.run("graph", "run", PROGRAMS / program, "--json", path, *arguments)
+        assert done.returncode == 0, done.stderr
+        return json.loads(pathlib.Path(path).read_text()), done.stdout
+
+
+class GraphRun(unittest.TestCase):
+    def refuse(self, text, exit_code, words, *arguments):
+        with tempfile.TemporaryDirectory(prefix="cli_graph_run_") as folder:
+            path = os.path.join(folder, "program.txt")
+            pathlib.Path(path).write_text(text)
+            done = cli_tool.run("graph", "run", path, *arguments)
+        self.assertEqual(done.returncode, exit_code, done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        self.assertIn(words, done.stderr)
+
+    def test_each_program_compares(self):
+        ops = {
+            "mlp_tp2.txt": ["fused_all_gather_matmul", "fused_matmul_reduce_scatter"],
+            "mlp_f8_tp2.txt": ["fused_all_gather_scaled_matmul", "fused_scaled_matmul_reduce_scatter"],
+            "attention_gradient.txt": [],
+            "fused_nodes_tp2.txt": [
+                "fused_all_gather_matmul",
+                "fused_all_gather_scaled_matmul",
+                "fused_matmul_reduce_scatter",
+                "fused_matmul_reduce_scatter",
+                "fused_scaled_matmul_reduce_scatter",
+            ],
+        }
+        self.assertEqual(sorted(ops), sorted(path.name for path in PROGRAMS.iterdir()))
+        for program, names in ops.items():
+            with self.subTest(program):
+                report, text = report_of(program, "--compare", "--seed", 7)
+                self.assertIn("compared: all results are within their bounds", text)
+                self.assertEqual(len(report["ranks"]), 2)
+                for rank in report["ranks"]:
+                    ran = sorted(fused["op"] for fused in rank["fused"])
+                    self.assertEqual(ran, [f"symm_mem.{name}.default" for name in names])
+                    for fused in rank["fused"]:
+                        self.assertEqual(fused["algorithm"], "pipelined")
+                        self.assertTrue(fused["trace"])
+                        self.assertTrue(fused["differences"])
+                    for result in rank["fused"] + rank["outputs"]:
+                        for difference in result["differences"]:
+                            self.assertLessEqual(difference["max_error"], difference["bound"])
+
+    def test_everything_that_a_fused_node_makes_is_compared(self):
+        report, _ = report_of("fused_nodes_tp2.txt", "--compare")
+        for rank in report["ranks"]:
+            self.assertEqual({fused["node"]: len(fused["differences"]) for fused in rank["fused"]},
+                             {"f": 3, "s": 2, "y": 1, "m": 2, "z": 2})
+
+    def test_a_saved_attention_is_that_of_the_programs_own_operands(self):
+        report, _ = report_of("attention_gradient.txt")
+        for rank in report["ranks"]:
+            sums = [output["checksum"] for output in rank["outputs"]]
+            self.assertEqual(sums[3], sums[4])
+            self.assertEqual(sums[5], sums[6])
+
+    def test_the_seed_makes_the_inputs(self):
+        def sums_of(seed):
+            report, _ = report_of("mlp_tp2.txt", "--seed", seed)
+            return [[output["checksum"] for output in rank["outputs"]] for rank in report["ranks"]]
+
+        sums = [sums_of(seed) for seed in (1, 1, 2)]
+        self.assertEqual(sums[0], sums[1])
+        self.assertNotEqual(sums[0], sums[2])
+        self.assertNotEqual(sums[0][0], sums[0][1])
+
+    def test_refusals(self):
+        head = 'graph world 2 group "0" source ""\n%a: bfloat16[4, 4] = placeholder\n'
+        tail = "%output: null = output([%x])\n"
+        self.refuse(
+            head + "%x: bfloat16[4, 4] = my.op(%a)\n" + tail, 4, "node 'x': my.op cannot be executed"
+        )
+        attention = (PROGRAMS / "attention_gradient.txt").read_text().replace("8, 8, 0.0, true", "8, 8, 0.1, true")
+        self.refuse(attention, 4, "node 'backward': attention with dropout 0.1 cannot be executed, only with 0")
+        self.refuse(
+            (PROGRAMS / "mlp_tp2.txt").read_text(), 2, "is a program of 2 ranks; leave out --ranks", "--ranks", 3
+        )
+
+    def test_a_constant_output_fails_the_comparison(self):
+        text = (
+            'graph world 1 group "0" source ""\n%a: bfloat16[4] = placeholder\n'
+            "%x: bfloat16[4] = aten.mul.Tensor(%a, 0.0)\n%output: null = output([%x])\n"
+        )
+        self.refuse(text, 1, "output 0 'x' on rank 0 is 0 everywhere", "--compare")
+
+
+if __name__ == "__main__":
+    cli_tool.main("__main__")
