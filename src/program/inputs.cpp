@@ -56,7 +56,8 @@ const graph::Node* node_at(const graph::Node& node, std::size_t idx) {
 }
 
 void follow(const graph::Node& value, Use& use) {
-  static constexpr std::array<std::string_view, 14> kViews = {"<built-in function getitem>",
+  static constexpr std::array<std::string_view, 15> kViews = {"<built-in function getitem>",
+                                                              "aten._unsafe_view.default",
                                                               "_c10d_functional.wait_tensor.default",
                                                               "aten.cat.default",
                                                               "aten.clone.default",

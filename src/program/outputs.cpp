@@ -23,41 +23,36 @@ bool is_one_of(const graph::Node& node, std::span<const std::string_view> target
          std::find(targets.begin(), targets.end(), node.target()) != targets.end();
 }
 
-/// Where the numbers of `node` come from: behind `through`, ops of one tensor.
-const graph::Node* origin_of(const graph::Node* node, std::span<const std::string_view> through) {
-  while (node != nullptr && is_one_of(*node, through)) node = node->arguments().front().node();
-  return node;
-}
-
-constexpr std::array<std::string_view, 8> kViews = {"aten.clone.default",
+constexpr std::array<std::string_view, 9> kViews = {"_c10d_functional.wait_tensor.default",
+                                                    "aten._unsafe_view.default",
+                                                    "aten.clone.default",
                                                     "aten.permute.default",
                                                     "aten.reshape.default",
                                                     "aten.squeeze.dim",
                                                     "aten.unsqueeze.default",
                                                     "aten.view.default",
-                                                    "prims.convert_element_type.default",
-                                                    "_c10d_functional.wait_tensor.default"};
-constexpr std::array<std::string_view, 10> kViewsOfPowers = {"aten.clone.default",
-                                                             "aten.permute.default",
-                                                             "aten.reshape.default",
-                                                             "aten.squeeze.dim",
-                                                             "aten.unsqueeze.default",
-                                                             "aten.view.default",
-                                                             "prims.convert_element_type.default",
-                                                             "_c10d_functional.wait_tensor.default",
-                                                             "aten.exp2.default",
-                                                             "aten.reciprocal.default"};
+                                                    "prims.convert_element_type.default"};
+
+/// Where the numbers of `node` come from: behind views, and behind what `also` says.
+template <class Also>
+const graph::Node* origin_of(const graph::Node* node, const Also& also) {
+  while (node != nullptr && (is_one_of(*node, kViews) || also(*node)))
+    node = node->arguments().front().node();
+  return node;
+}
 
 /// The tensor of which an output is the sum over some dims, or null. A sum is as exact as what it adds up is
 /// large: gradients of a bias that cancel have no correct digit.
 const graph::Node* summed_by(const graph::Node* output) {
-  const graph::Node* const origin = origin_of(output, kViews);
+  const graph::Node* const origin = origin_of(output, [](const graph::Node&) { return false; });
   if (origin == nullptr || !origin->is_call_of("aten.sum.dim_IntList")) return nullptr;
   return origin->arguments().front().node();
 }
 
 bool may_be_constant(const graph::Node* output) {
-  const graph::Node* const origin = origin_of(output, kViewsOfPowers);
+  const graph::Node* const origin = origin_of(output, [](const graph::Node& node) {
+    return node.is_call_of("aten.exp2.default") || node.is_call_of("aten.reciprocal.default");
+  });
   return origin != nullptr &&
          (origin->kind() == graph::NodeKind::kPlaceholder || origin->is_call_of("aten.floor.default"));
 }

@@ -177,6 +177,7 @@ Result<Values> get_item(const Call& call) {
 constexpr Op kOps[] = {
     {"<built-in function getitem>", get_item},
     {"_c10d_functional.wait_tensor.default", same},
+    {"aten._unsafe_view.default", reshape},
     {"aten.cat.default", cat},
     {"aten.clone.default", same},
     {"aten.expand.default", expand},

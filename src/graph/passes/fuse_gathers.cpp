@@ -133,7 +133,8 @@ class Fusing {
     TANDEM_ASSIGN(Node* const made, item_of(graph_, *fusion_.place, fused, item));
     TANDEM_ASSIGN(Node * instead, reshaped(graph_, *fusion_.place, *made, type_of(product).shape));
     if (use.product.addend != nullptr) {
-      TANDEM_ASSIGN(instead, added(product, *instead, *use.product.addend));
+      // What it adds may itself have been a product of this op.
+      TANDEM_ASSIGN(instead, added(product, *instead, *product.arguments()[0].node()));
     }
     graph_.replace_uses(product, *instead);
     return erase_unused(graph_, product);
@@ -153,6 +154,7 @@ class Fusing {
   Result<void> take_gathered(Node& fused, std::int64_t item, Node& gather) {
     TANDEM_ASSIGN(Node* const made, item_of(graph_, *fusion_.place, fused, item));
     graph_.replace_uses(gather, *made);
+    if (!type_of(*made).is_contiguous()) TANDEM_TRY(copy_where_viewed(*made));
     std::vector<Node*> open{made};
     while (!open.empty()) {
       const Node* const one = open.back();
@@ -164,6 +166,23 @@ class Fusing {
       }
     }
     return erase_unused(graph_, gather);
+  }
+
+  /// aten.view takes no strides that it cannot keep; aten.reshape copies then.
+  Result<void> copy_where_viewed(Node& strided) {
+    const std::vector<Node*> users = strided.users();
+    for (Node* const user : users) {
+      if (!user->is_call_of(op::kView) && !user->is_call_of(op::kUnsafeView)) continue;
+      TANDEM_ASSIGN(Node* const copy, graph_.insert_before(user, {.kind = NodeKind::kCall,
+                                                                  .name = graph_.free_name("reshape"),
+                                                                  .target = std::string(op::kReshape),
+                                                                  .arguments = user->arguments(),
+                                                                  .named_arguments = {},
+                                                                  .type = user->type()}));
+      graph_.replace_uses(*user, *copy);
+      TANDEM_TRY(graph_.erase(*user));
+    }
+    return {};
   }
 
   Graph& graph_;

@@ -28,7 +28,7 @@ class Planner {
   }
 
   GatherPlan run(const FuseOptions& options) {
-    GatherMatch match = match_gather(*fusion_.gather, graph_.header);
+    GatherMatch match = match_gather(*fusion_.gather, graph_.header, opaque_);
     if (match.uses.empty()) return {std::nullopt, match.why_not};
     // One op takes one scale. Other products then read what it has gathered.
     for (GatherUse& use : match.uses) {
@@ -64,7 +64,8 @@ class Planner {
           one.dim == collective_.dim && one.world == collective_.world && one.group == collective_.group &&
           with_last_of(type_of(other).shape, type_of(gather).shape) == type_of(gather).shape;
       // One that has products of its own hides behind those.
-      if (runs_with && match_gather(other, graph_.header).uses.empty()) fusion_.beside.push_back(&other);
+      if (runs_with && match_gather(other, graph_.header, opaque_).uses.empty())
+        fusion_.beside.push_back(&other);
     }
   }
 

@@ -28,12 +28,17 @@ Node* gather_above(Node& node) {
 /// One gather, and what hangs on it.
 struct Source {
   Node& gather;
+  const OpaqueOps& opaque;
   Collective collective;
   RowLocal local;
   Dependence dependence;
 
-  explicit Source(Node& node)
-      : gather(node), collective(as_collective(node)), local(node, collective.dim), dependence(node) {}
+  Source(Node& node, const OpaqueOps& opaque_ops)
+      : gather(node),
+        opaque(opaque_ops),
+        collective(as_collective(node)),
+        local(node, collective.dim, opaque_ops),
+        dependence(node) {}
 
   /// Whether another gather can run in the same schedule.
   [[nodiscard]] bool runs_with(const Source& other) const {
@@ -65,7 +70,7 @@ bool find_scale(Source& source, GatherUse& use) {
   Node* const above = gather_above(scale);
   if (above != nullptr && above != &source.gather && !type_of(*above).shape.empty() &&
       source.collective.dim + 1 != type_of(source.gather).shape.size()) {
-    const Source other(*above);
+    const Source other(*above, source.opaque);
     if (other.local.contains(scale) && source.runs_with(other)) {
       use.mode = ScaleMode::kRowwiseSharded;
       use.scale_gather = above;
@@ -113,20 +118,21 @@ std::string_view to_string(ScaleMode mode) {
   }
 }
 
-GatherMatch match_gather(Node& gather, const GraphHeader& header) {
-  Source source(gather);
+GatherMatch match_gather(Node& gather, const GraphHeader& header, const OpaqueOps& opaque) {
+  Source source(gather, opaque);
   if (!is_of_all(source.collective, header)) return {{}, {Reason::kOtherGroup, nullptr}};
   if (type_of(gather).shape.size() < 2) return {{}, {Reason::kNoProduct, nullptr}};
   GatherMatch match;
   for (Node* const node : source.local.nodes()) {
     for (Node* const user : node->users()) {
+      if (opaque.between(gather, *user)) continue;
       if (auto use = find_use(source, *node, *user)) match.uses.push_back(*std::move(use));
     }
   }
   std::sort(match.uses.begin(), match.uses.end(), [](const GatherUse& a, const GatherUse& b) {
     return Graph::is_before(*a.product.node, *b.product.node);
   });
-  if (match.uses.empty()) match.why_not = why_not_gather(gather, source.local);
+  if (match.uses.empty()) match.why_not = why_not_gather(gather, source.local, opaque);
   return match;
 }
 

@@ -6,6 +6,7 @@
 #include <tandem/graph/graph.hpp>
 #include <vector>
 
+#include "graph/passes/opaque_ops.hpp"
 #include "graph/passes/products.hpp"
 
 namespace tandem::graph {
@@ -35,6 +36,6 @@ struct GatherMatch {
   std::vector<GatherUse> uses;
   Refusal why_not;  ///< if there are none
 };
-[[nodiscard]] GatherMatch match_gather(Node& gather, const GraphHeader& header);
+[[nodiscard]] GatherMatch match_gather(Node& gather, const GraphHeader& header, const OpaqueOps& opaque);
 
 }  // namespace tandem::graph

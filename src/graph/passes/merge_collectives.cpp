@@ -4,6 +4,7 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "graph/ir/ops.hpp"
+#include "graph/passes/opaque_ops.hpp"
 
 namespace tandem::graph {
 namespace {
@@ -184,13 +185,14 @@ Node* wait_of(const Node& scatter) {
   return wait;
 }
 
-Result<void> merge_scatter(Graph& graph, Node& scatter) {
+Result<void> merge_scatter(Graph& graph, Node& scatter, const OpaqueOps& opaque) {
   Node* const wait = wait_of(scatter);
   if (wait == nullptr) return {};
   const std::int64_t world = integer_at(scatter, 2, 1);
   Node* const input = scatter.arguments()[0].node();
   Ladder ladder = scatter_ladder(*input, world);
-  if (ladder.result == nullptr) ladder = {.nodes = {}, .result = input, .dim = 0};
+  const bool is_split_late = ladder.result != nullptr && !opaque.between(*ladder.nodes.front(), scatter);
+  if (!is_split_late) ladder = {.nodes = {}, .result = input, .dim = 0};
   TANDEM_ASSIGN(Node* const merged, graph.insert_before(&scatter, {.kind = NodeKind::kCall,
                                                                    .name = graph.free_name("reduce_scatter"),
                                                                    .target = std::string(op::kReduceScatter),
@@ -212,6 +214,7 @@ Result<void> merge_scatter(Graph& graph, Node& scatter) {
 }  // namespace
 
 Result<void> merge_collectives(Graph& graph) {
+  const OpaqueOps opaque(graph);
   std::vector<Node*> gathers;
   std::vector<Node*> scatters;
   for (Node& node : graph.nodes()) {
@@ -221,7 +224,7 @@ Result<void> merge_collectives(Graph& graph) {
     if (is_merged && node.collectives().empty()) graph.add_collectives(node, {node.name()});
   }
   for (Node* const gather : gathers) TANDEM_TRY(merge_gather(graph, *gather));
-  for (Node* const scatter : scatters) TANDEM_TRY(merge_scatter(graph, *scatter));
+  for (Node* const scatter : scatters) TANDEM_TRY(merge_scatter(graph, *scatter, opaque));
   return {};
 }
 

@@ -4,17 +4,20 @@
 
 #include "base/try.hpp"
 #include "graph/ir/ops.hpp"
+#include "graph/passes/opaque_ops.hpp"
 
 namespace tandem::graph {
 
 Result<void> merge_equal_gathers(Graph& graph) {
+  const OpaqueOps opaque(graph);
   std::map<const Node*, std::vector<Node*>> seen;  // by shard
   for (auto place = graph.nodes().begin(); place != graph.nodes().end();) {
     Node& node = *place++;
     if (!node.is_call_of(op::kAllGather)) continue;
     std::vector<Node*>& earlier = seen[node.arguments()[0].node()];
-    const auto equal = std::find_if(earlier.begin(), earlier.end(),
-                                    [&](const Node* one) { return one->arguments() == node.arguments(); });
+    const auto equal = std::find_if(earlier.begin(), earlier.end(), [&](const Node* one) {
+      return one->arguments() == node.arguments() && !opaque.between(*one, node);
+    });
     if (equal == earlier.end()) {
       earlier.push_back(&node);
       continue;

@@ -13,7 +13,8 @@ namespace {
 /// Moves values that are computed from a gathered tensor row by row to before the gather.
 class Narrowing {
  public:
-  Narrowing(Graph& graph, Node& gather) : graph_(graph), gather_(gather), values_(graph, gather) {}
+  Narrowing(Graph& graph, Node& gather, const OpaqueOps& opaque)
+      : graph_(graph), gather_(gather), values_(graph, gather, opaque) {}
 
   /// `node`, computed from the shard and gathered.
   Result<Node*> gathered(Node& node) {
@@ -64,8 +65,8 @@ class Narrowing {
 
 /// The values to gather instead: those that products take; and, if nothing else needs the whole, all that
 /// come of it.
-Result<void> narrow(Graph& graph, Node& gather, const std::vector<Node*>& wanted) {
-  Narrowing narrowing(graph, gather);
+Result<void> narrow(Graph& graph, Node& gather, const std::vector<Node*>& wanted, const OpaqueOps& opaque) {
+  Narrowing narrowing(graph, gather, opaque);
   std::vector<Node*> targets = wanted;
   const std::vector<Node*> results = narrowing.results();
   const auto is_target = [&](Node* node) {
@@ -88,6 +89,7 @@ Result<void> narrow(Graph& graph, Node& gather, const std::vector<Node*>& wanted
 }  // namespace
 
 Result<void> narrow_gathers(Graph& graph) {
+  const OpaqueOps opaque(graph);
   std::vector<std::pair<Node*, std::vector<Node*>>> found;  // gather -> what to gather instead
   const auto want = [&](Node* gather, Node* node) {
     auto at = std::find_if(found.begin(), found.end(), [&](const auto& one) { return one.first == gather; });
@@ -96,12 +98,12 @@ Result<void> narrow_gathers(Graph& graph) {
   };
   for (Node& node : graph.nodes()) {
     if (!node.is_call_of(op::kAllGather)) continue;
-    for (const GatherUse& use : match_gather(node, graph.header).uses) {
+    for (const GatherUse& use : match_gather(node, graph.header, opaque).uses) {
       if (use.is_operand_cast) want(&node, use.product.a);
       if (use.is_scale_computed) want(use.scale_gather, use.product.a_scale);
     }
   }
-  for (const auto& [gather, wanted] : found) TANDEM_TRY(narrow(graph, *gather, wanted));
+  for (const auto& [gather, wanted] : found) TANDEM_TRY(narrow(graph, *gather, wanted, opaque));
   return {};
 }
 

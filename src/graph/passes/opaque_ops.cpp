@@ -1,10 +1,21 @@
 #include "graph/passes/opaque_ops.hpp"
 
 #include <algorithm>
+#include <string_view>
 
 #include "graph/ir/signatures.hpp"
 
 namespace tandem::graph {
+namespace {
+
+/// By its name: "aten.gelu.default", but neither "aten.gelu_.default" nor "aten.gelu.out".
+bool is_functional(std::string_view target) {
+  if (!target.starts_with("aten.") && !target.starts_with("prims.")) return false;
+  const auto overload = target.rfind('.');
+  return target[overload - 1] != '_' && !target.substr(overload).starts_with(".out");
+}
+
+}  // namespace
 
 OpaqueOps::OpaqueOps(Graph& graph) {
   for (Node& node : graph.nodes()) {
@@ -13,7 +24,7 @@ OpaqueOps::OpaqueOps(Graph& graph) {
 }
 
 bool OpaqueOps::contains(const Node& node) {
-  return node.kind() == NodeKind::kCall && !is_known_op(node);
+  return node.kind() == NodeKind::kCall && !is_known_op(node) && !is_functional(node.target());
 }
 
 Node* OpaqueOps::first_after(const Node& node) const {

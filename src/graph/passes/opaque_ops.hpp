@@ -5,7 +5,8 @@
 
 namespace tandem::graph {
 
-/// The calls of ops that tandem does not know. Nothing is moved across them: they may do more than compute.
+/// The calls of ops of which tandem does not know that they only compute: neither known ones, nor PyTorch's
+/// own functional ones. Nothing is moved across them: they may change what they take, or more.
 class OpaqueOps {
  public:
   explicit OpaqueOps(Graph& graph);

@@ -19,7 +19,11 @@ bool is_one(const Argument& argument) {
 }
 
 Product as_addmm(Node& node) {
-  Product product{.node = &node, .a = node_at(node, 1), .b = node_at(node, 2), .bias = node_at(node, 0)};
+  Product product{.node = &node,
+                  .computed_at = &node,
+                  .a = node_at(node, 1),
+                  .b = node_at(node, 2),
+                  .bias = node_at(node, 0)};
   for (const auto& [name, factor] : node.named_arguments()) product.has_factors |= !is_one(factor);
   const auto& added = type_of(*product.bias).shape;
   const auto& made = type_of(node).shape;
@@ -33,6 +37,7 @@ Product as_addmm(Node& node) {
 
 Product as_scaled_mm(Node& node) {
   Product product{.node = &node,
+                  .computed_at = &node,
                   .a = node_at(node, 0),
                   .b = node_at(node, 1),
                   .bias = node_at(node, 4),
@@ -63,7 +68,8 @@ double Product::flops() const {
 }
 
 std::optional<Product> as_product(Node& node) {
-  if (node.is_call_of(op::kMm)) return Product{.node = &node, .a = node_at(node, 0), .b = node_at(node, 1)};
+  if (node.is_call_of(op::kMm))
+    return Product{.node = &node, .computed_at = &node, .a = node_at(node, 0), .b = node_at(node, 1)};
   if (node.is_call_of(op::kAddmm)) return as_addmm(node);
   if (node.is_call_of(op::kScaledMm)) return as_scaled_mm(node);
   return std::nullopt;

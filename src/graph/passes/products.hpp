@@ -10,6 +10,7 @@ namespace tandem::graph {
 /// A product of two matrices, whatever op computes it.
 struct Product {
   Node* node = nullptr;
+  Node* computed_at = nullptr;  ///< the call that multiplies: `node`, or one whose result `node` scales
   Node* a = nullptr;
   Node* b = nullptr;
   Node* bias = nullptr;     ///< a row; or null

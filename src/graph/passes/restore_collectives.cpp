@@ -15,6 +15,7 @@ class Restoring {
 
   Result<void> gather() {
     const TensorType& shard = type_of(*collective_.input);
+    if (collective_.dim != 0 && shard.shape[0] == 0) return {};  // nothing can be split into pieces of 0
     TANDEM_ASSIGN(Node * whole,
                   waited(op::kFunctionalAllGather, "all_gather_into_tensor",
                          {{collective_.input}, {collective_.world}, collective_.group}, stacked(shard)));
@@ -34,6 +35,7 @@ class Restoring {
     Node* input = collective_.input;
     if (collective_.dim != 0) {
       const std::int64_t piece = type_of(node_).shape[collective_.dim];
+      if (piece == 0) return {};
       TANDEM_ASSIGN(const std::vector<Node*> parts, parts_of(*input, piece, collective_.dim));
       TANDEM_ASSIGN(input, joined(parts, 0));
     }

@@ -58,8 +58,9 @@ bool keeps_rows(const Node& view) {
   return !from.empty() && !to.empty() && from.back() == to.back();
 }
 
-RowLocal::RowLocal(Node& gather, std::size_t gather_dim)
+RowLocal::RowLocal(Node& gather, std::size_t gather_dim, const OpaqueOps& opaque)
     : has_whole_rows_(gather_dim + 1 != type_of(gather).shape.size()) {
+  const Node* const end = opaque.first_after(gather);
   std::set<Node*, InOrder> open{&gather};
   while (!open.empty()) {
     Node* const node = *open.begin();
@@ -68,7 +69,8 @@ RowLocal::RowLocal(Node& gather, std::size_t gather_dim)
     nodes_.push_back(node);
     is_view_[node] = node == &gather || (is_view_op(*node) && is_view(*node->arguments()[0].node()));
     for (Node* const user : node->users()) {
-      if (user->kind() == NodeKind::kCall) open.insert(user);
+      const bool is_in_reach = end == nullptr || Graph::is_before(*user, *end);
+      if (user->kind() == NodeKind::kCall && is_in_reach) open.insert(user);
     }
   }
 }

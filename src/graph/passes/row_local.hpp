@@ -5,6 +5,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "graph/passes/opaque_ops.hpp"
+
 namespace tandem::graph {
 
 /// What is computed from a gathered tensor row by row: casts, with their scales, and views that keep rows
@@ -16,10 +18,11 @@ namespace tandem::graph {
 ///   %s = aten.mul.Tensor(%g, %m)                       as wide as the source
 ///   %v = aten.reshape.default(%s, [64, 128])           a view of that
 ///
-/// Where the last dim is gathered a rank has parts of rows only: there, no column comes of them.
+/// Where the last dim is gathered a rank has parts of rows only: there, no column comes of them. Behind an
+/// opaque op the shard may be another.
 class RowLocal {
  public:
-  RowLocal(Node& gather, std::size_t gather_dim);
+  RowLocal(Node& gather, std::size_t gather_dim, const OpaqueOps& opaque);
 
   [[nodiscard]] bool contains(const Node& node) const { return is_view_.contains(&node); }
   /// Whether it is the source, or a view of it.

@@ -82,8 +82,9 @@ class Planner {
     if (refusal_) return {std::nullopt, *refusal_};
     check_types();
     if (refusal_) return {std::nullopt, *refusal_};
-    if (opaque.between(*fusion_.sum, *fusion_.scatter)) {
-      return {std::nullopt, {Reason::kOpaqueBetween, opaque.first_after(*fusion_.sum)}};
+    for (const Product& term : fusion_.terms) {
+      if (!opaque.between(*term.computed_at, *fusion_.scatter)) continue;
+      return {std::nullopt, {Reason::kOpaqueBetween, opaque.first_after(*term.computed_at)}};
     }
     if (options.cost && saved_us(work_of(fusion_, graph_.header.world_size), graph_.header.world_size) <= 0) {
       return {std::nullopt, {Reason::kNotProfitable, nullptr}};

@@ -47,8 +47,10 @@ Result<void> ShardValues::make(Node& node) {
   if (arguments.size() > 1 && arguments[1].list() != nullptr) {
     arguments[1] = {list_of({-1})};  // a row's maximum: the last dim, however many there are before it
   }
-  TensorType type = contiguous_type(with_last(type_of(*collective_.input).shape, type_of(node).shape.back()),
-                                    type_of(node).dtype);
+  // As wide as the shard, or a column.
+  const std::vector<std::int64_t>& shard = type_of(*collective_.input).shape;
+  const bool is_wide = type_of(node).shape.back() == type_of(*local_.nodes()[0]).shape.back();
+  TensorType type = contiguous_type(is_wide ? shard : with_last(shard, 1), type_of(node).dtype);
   TANDEM_ASSIGN(made_[&node],
                 graph_.insert_before(&node, {.kind = NodeKind::kCall,
                                              .name = graph_.free_name(node.name() + "_shard"),

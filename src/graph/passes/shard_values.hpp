@@ -12,8 +12,8 @@ namespace tandem::graph {
 /// Computes from a gather's shard what a program computes from its result row by row.
 class ShardValues {
  public:
-  ShardValues(Graph& graph, Node& gather)
-      : graph_(graph), collective_(as_collective(gather)), local_(gather, collective_.dim) {}
+  ShardValues(Graph& graph, Node& gather, const OpaqueOps& opaque)
+      : graph_(graph), collective_(as_collective(gather)), local_(gather, collective_.dim, opaque) {}
 
   [[nodiscard]] const Collective& collective() const { return collective_; }
   [[nodiscard]] const RowLocal& local() const { return local_; }

@@ -36,13 +36,15 @@ Result<void> share(Graph& graph, ShardValues& values, Node& maximum) {
 
 Result<void> share_maxima(Graph& graph, const FuseOptions& options) {
   if (!options.share_maxima) return {};
+  const OpaqueOps opaque(graph);
   std::vector<Node*> gathers;
   for (Node& node : graph.nodes()) {
     if (!node.is_call_of(op::kAllGather)) continue;
-    if (match_gather(node, graph.header).why_not.reason == Reason::kScaleOfWhole) gathers.push_back(&node);
+    if (match_gather(node, graph.header, opaque).why_not.reason == Reason::kScaleOfWhole)
+      gathers.push_back(&node);
   }
   for (Node* const gather : gathers) {
-    ShardValues values(graph, *gather);
+    ShardValues values(graph, *gather, opaque);
     std::vector<Node*> maxima;
     for (const Node* const node : values.local().nodes()) {
       for (Node* const user : node->users()) {

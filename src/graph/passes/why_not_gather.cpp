@@ -24,6 +24,7 @@ int rank_of(Reason reason) {
     case Reason::kScaleOfWhole:
       return 1;
     case Reason::kFactors:
+    case Reason::kOpaqueBetween:
       return 2;
     case Reason::kUnsupportedType:
       return 3;
@@ -44,7 +45,8 @@ int rank_of(Reason reason) {
 
 class Search {
  public:
-  Search(Node& gather, const RowLocal& local) : gather_(gather), local_(local), dependence_(gather) {}
+  Search(Node& gather, const RowLocal& local, const OpaqueOps& opaque)
+      : gather_(gather), local_(local), opaque_(opaque), dependence_(gather) {}
 
   Refusal run() {
     std::vector<Way> open{{.node = &gather_}};
@@ -105,27 +107,30 @@ class Search {
     if (product.is_scaled() && dependence_.of(*product.a_scale) && !local_.contains(*product.a_scale)) {
       return Reason::kScaleOfWhole;
     }
+    if (opaque_.between(gather_, *product.node)) return Reason::kOpaqueBetween;
     return local_.is_view(*way.node) ? Reason::kUnsupportedType : Reason::kOpBetween;
   }
 
   void note(Reason reason, const Way& way, const Node& product) {
     if (rank_of(reason) >= rank_of(best_.reason)) return;
-    const Node* const culprit = reason == Reason::kOpBetween && way.between != nullptr ? way.between
-                                : reason == Reason::kReshape                           ? way.reshape
-                                                                                       : &product;
+    const Node* culprit = &product;
+    if (reason == Reason::kOpBetween && way.between != nullptr) culprit = way.between;
+    if (reason == Reason::kReshape) culprit = way.reshape;
+    if (reason == Reason::kOpaqueBetween) culprit = opaque_.first_after(gather_);
     best_ = {reason, culprit};
   }
 
   const Node& gather_;
   const RowLocal& local_;
+  const OpaqueOps& opaque_;
   Dependence dependence_;
   Refusal best_{Reason::kNoProduct, nullptr};
 };
 
 }  // namespace
 
-Refusal why_not_gather(Node& gather, const RowLocal& local) {
-  return Search(gather, local).run();
+Refusal why_not_gather(Node& gather, const RowLocal& local, const OpaqueOps& opaque) {
+  return Search(gather, local, opaque).run();
 }
 
 }  // namespace tandem::graph
