@@ -131,8 +131,9 @@ class Maker {
   Result<HostTensor> floating(const graph::Node& placeholder, const HostTensor& like) {
     Use use;
     follow(placeholder, use);
-    // Scales come of maxima over all ranks, unless each rank's part has its own.
-    const bool is_shared = (use.is_scale || use.is_inverse) && !use.is_gathered;
+    // Scales come of maxima over all ranks, and single numbers are the program's, unless each rank's part has
+    // its own.
+    const bool is_shared = (use.is_scale || use.is_inverse || like.numel() == 1) && !use.is_gathered;
     Numbers numbers(seed_, is_shared ? 0 : rank_, placeholder.name());
     const auto make = [&](double (*value)(double)) {
       return filled(like.sizes(), like.dtype(), numbers, value);

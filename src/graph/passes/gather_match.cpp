@@ -28,16 +28,18 @@ Node* gather_above(Node& node) {
 /// One gather, and what hangs on it.
 struct Source {
   Node& gather;
+  const GraphHeader& header;
   const OpaqueOps& opaque;
   Collective collective;
   RowLocal local;
   Dependence dependence;
 
-  Source(Node& node, const OpaqueOps& opaque_ops)
+  Source(Node& node, const GraphHeader& graph_header, const OpaqueOps& opaque_ops)
       : gather(node),
+        header(graph_header),
         opaque(opaque_ops),
         collective(as_collective(node)),
-        local(node, collective.dim, opaque_ops),
+        local(node, graph_header, opaque_ops),
         dependence(node) {}
 
   /// Whether another gather can run in the same schedule.
@@ -70,7 +72,7 @@ bool find_scale(Source& source, GatherUse& use) {
   Node* const above = gather_above(scale);
   if (above != nullptr && above != &source.gather && !type_of(*above).shape.empty() &&
       source.collective.dim + 1 != type_of(source.gather).shape.size()) {
-    const Source other(*above, source.opaque);
+    const Source other(*above, source.header, source.opaque);
     if (other.local.contains(scale) && source.runs_with(other)) {
       use.mode = ScaleMode::kRowwiseSharded;
       use.scale_gather = above;
@@ -119,7 +121,7 @@ std::string_view to_string(ScaleMode mode) {
 }
 
 GatherMatch match_gather(Node& gather, const GraphHeader& header, const OpaqueOps& opaque) {
-  Source source(gather, opaque);
+  Source source(gather, header, opaque);
   if (!is_of_all(source.collective, header)) return {{}, {Reason::kOtherGroup, nullptr}};
   if (type_of(gather).shape.size() < 2) return {{}, {Reason::kNoProduct, nullptr}};
   GatherMatch match;

@@ -6,6 +6,7 @@
 
 #include "graph/ir/ops.hpp"
 #include "graph/passes/products.hpp"
+#include "graph/passes/replicated.hpp"
 
 namespace tandem::graph {
 namespace {
@@ -58,8 +59,8 @@ bool keeps_rows(const Node& view) {
   return !from.empty() && !to.empty() && from.back() == to.back();
 }
 
-RowLocal::RowLocal(Node& gather, std::size_t gather_dim, const OpaqueOps& opaque)
-    : has_whole_rows_(gather_dim + 1 != type_of(gather).shape.size()) {
+RowLocal::RowLocal(Node& gather, const GraphHeader& header, const OpaqueOps& opaque)
+    : header_(header), has_whole_rows_(as_collective(gather).dim + 1 != type_of(gather).shape.size()) {
   const Node* const end = opaque.first_after(gather);
   std::set<Node*, InOrder> open{&gather};
   while (!open.empty()) {
@@ -89,7 +90,7 @@ bool RowLocal::is_element_wise(const Node& node) const {
                      [&](const Argument& argument) { return fits(argument, node); });
 }
 
-/// A number; a tensor of the set with the rows of the result; or one that is the same for all rows.
+/// A number; a tensor of the set with the rows of the result; or one that is the same for all rows and ranks.
 bool RowLocal::fits(const Argument& argument, const Node& node) const {
   const Node* const input = argument.node();
   if (input == nullptr) return argument.list() == nullptr;
@@ -101,7 +102,7 @@ bool RowLocal::fits(const Argument& argument, const Node& node) const {
   if (contains(*input)) return !made.empty() && !shape.empty() && rows_of(shape) == rows_of(made);
   const bool is_one_row = std::all_of(shape.begin(), shape.empty() ? shape.end() : shape.end() - 1,
                                       [](auto size) { return size == 1; });
-  if (!is_one_row || Dependence(*nodes_[0]).of(*input)) return false;
+  if (!is_one_row || Dependence(*nodes_[0]).of(*input) || !is_replicated(*input, header_)) return false;
   return shape.size() <= type_of(*nodes_[0]).shape.size() &&
          (has_whole_rows_ || shape.empty() || shape.back() == 1);
 }

@@ -22,7 +22,7 @@ namespace tandem::graph {
 /// opaque op the shard may be another.
 class RowLocal {
  public:
-  RowLocal(Node& gather, std::size_t gather_dim, const OpaqueOps& opaque);
+  RowLocal(Node& gather, const GraphHeader& header, const OpaqueOps& opaque);
 
   [[nodiscard]] bool contains(const Node& node) const { return is_view_.contains(&node); }
   /// Whether it is the source, or a view of it.
@@ -38,6 +38,7 @@ class RowLocal {
   [[nodiscard]] bool is_element_wise(const Node& node) const;
   [[nodiscard]] bool fits(const Argument& argument, const Node& node) const;
 
+  const GraphHeader& header_;
   bool has_whole_rows_;
   std::vector<Node*> nodes_;
   std::unordered_map<const Node*, bool> is_view_;

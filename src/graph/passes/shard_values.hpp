@@ -13,7 +13,7 @@ namespace tandem::graph {
 class ShardValues {
  public:
   ShardValues(Graph& graph, Node& gather, const OpaqueOps& opaque)
-      : graph_(graph), collective_(as_collective(gather)), local_(gather, collective_.dim, opaque) {}
+      : graph_(graph), collective_(as_collective(gather)), local_(gather, graph.header, opaque) {}
 
   [[nodiscard]] const Collective& collective() const { return collective_; }
   [[nodiscard]] const RowLocal& local() const { return local_; }
