@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
@@ -55,7 +56,8 @@ const graph::Node* node_at(const graph::Node& node, std::size_t idx) {
   return idx < node.arguments().size() ? node.arguments()[idx].node() : nullptr;
 }
 
-void follow(const graph::Node& value, Use& use) {
+void follow(const graph::Node& value, Use& use, std::set<const graph::Node*>& seen) {
+  if (!seen.insert(&value).second) return;
   static constexpr std::array<std::string_view, 15> kViews = {"<built-in function getitem>",
                                                               "aten._unsafe_view.default",
                                                               "_c10d_functional.wait_tensor.default",
@@ -80,7 +82,7 @@ void follow(const graph::Node& value, Use& use) {
     if (user->kind() != graph::NodeKind::kCall) continue;
     const std::string_view target = user->target();
     if (is_one_of(target, kGathers)) use.is_gathered = true;
-    if (is_one_of(target, kGathers) || is_one_of(target, kViews)) follow(*user, use);
+    if (is_one_of(target, kGathers) || is_one_of(target, kViews)) follow(*user, use, seen);
     if (target == "aten.reciprocal.default") use.is_scale = true;
     if (target == "aten.clamp_min.default" || target == "aten.log2.default") use.is_positive = true;
     if (target != kScaledMm) continue;
@@ -130,7 +132,8 @@ class Maker {
  private:
   Result<HostTensor> floating(const graph::Node& placeholder, const HostTensor& like) {
     Use use;
-    follow(placeholder, use);
+    std::set<const graph::Node*> seen;
+    follow(placeholder, use, seen);
     // Scales come of maxima over all ranks, and single numbers are the program's, unless each rank's part has
     // its own.
     const bool is_shared = (use.is_scale || use.is_inverse || like.numel() == 1) && !use.is_gathered;

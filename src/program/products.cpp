@@ -10,9 +10,14 @@ namespace tandem::program {
 namespace {
 
 /// [..., k] as [rows, k]. The products of the library take no f8 here: those are exact in f32.
+/// Also where the last dim is empty.
+std::int64_t rows_of(Dims sizes) {
+  sizes[sizes.size() - 1] = 1;
+  return numel(sizes);
+}
+
 HostTensor as_matrix(const HostTensor& x) {
-  const std::int64_t last = x.sizes().back();
-  const HostTensor flat = x.with_sizes({last == 0 ? 0 : x.numel() / last, last});
+  const HostTensor flat = x.with_sizes({rows_of(x.sizes()), x.sizes().back()});
   return is_f8(x.dtype()) ? HostTensor::copy_of(flat.view(), DType::kF32) : flat;
 }
 
@@ -113,7 +118,7 @@ constexpr Op kOps[] = {
 
 Result<HostTensor> sum_of_products(std::span<const Product> products, DType dtype, Stream& stream) {
   TANDEM_ASSIGN(const Dims sizes, sizes_of(products.front()));
-  HostTensor sum({numel(sizes) == 0 ? 0 : numel(sizes) / sizes.back(), sizes.back()}, DType::kF32);
+  HostTensor sum({rows_of(sizes), sizes.back()}, DType::kF32);
   for (std::size_t j = 0; j < products.size(); ++j) {
     const Product& product = products[j];
     TANDEM_ASSIGN(const Dims own, sizes_of(product));

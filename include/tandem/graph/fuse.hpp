@@ -19,7 +19,8 @@ enum class Reason : std::uint8_t {
   kScaleOfWhole,       ///< the product's scale is computed from all of what is gathered
   kDependentOperand,   ///< the product's other operand, too, depends on what is gathered
   kNoProducer,         ///< no product makes what is scattered
-  kProductTaken,       ///< its product is computed by the fused op that gathers the operand
+  kReduction,          ///< it reduces with neither sum nor mean
+  kProductTaken,       ///< another fused op computes its product: one that gathers, or scatters
   kProductUsed,        ///< one of several products is used elsewhere, and would be computed twice
   kMixedTypes,         ///< tensors of different types are summed
   kReshape,            ///< a reshape on the way mixes rows with columns

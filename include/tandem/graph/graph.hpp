@@ -150,7 +150,7 @@ class Graph {
   /// Whether `a` runs before `b`.
   [[nodiscard]] static bool is_before(const Node& a, const Node& b) { return a.order_ < b.order_; }
   /// "name", or the first of "name_1", "name_2", ... that is free.
-  [[nodiscard]] std::string free_name(std::string_view name) const;
+  [[nodiscard]] std::string free_name(std::string_view name);
 
   /// Errors: kInvalidArgument for a name that is taken.
   [[nodiscard]] Result<void> rename(Node& node, std::string name);
@@ -171,6 +171,7 @@ class Graph {
 
   std::list<Node> nodes_;
   std::map<std::string, Node*, std::less<>> by_name_;
+  std::map<std::string, int, std::less<>> next_of_name_;  ///< those below were taken when free_name() looked
 };
 
 }  // namespace tandem::graph

@@ -107,10 +107,10 @@ Node* Graph::find(std::string_view name) {
   return const_cast<Node*>(std::as_const(*this).find(name));
 }
 
-std::string Graph::free_name(std::string_view name) const {
+std::string Graph::free_name(std::string_view name) {
   if (find(name) == nullptr) return std::string(name);
-  for (int i = 1;; ++i) {
-    std::string candidate = fmt::format("{}_{}", name, i);
+  for (int& next = next_of_name_.try_emplace(std::string(name), 1).first->second;; ++next) {
+    std::string candidate = fmt::format("{}_{}", name, next);
     if (find(candidate) == nullptr) return candidate;
   }
 }

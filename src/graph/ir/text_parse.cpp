@@ -284,8 +284,10 @@ Result<void> Parser::arguments(NodeSpec& spec) {
   if (reader_.take(')')) return {};
   do {
     Reader before = reader_;
-    const auto name = reader_.name();
-    if (name && reader_.take('=')) {
+    constexpr std::string_view kNoNames = "%[<-0123456789";  // a refusal counts lines: not for each argument
+    const bool may_be_name = kNoNames.find(reader_.peek()) == std::string_view::npos;
+    const auto name = may_be_name ? reader_.name() : Result<std::string>();
+    if (may_be_name && name && reader_.take('=')) {
       TANDEM_ASSIGN(auto value, argument(1));
       if (!spec.named_arguments.emplace(*name, std::move(value)).second) {
         return reader_.refusal(fmt::format("'{}' is given twice", *name));

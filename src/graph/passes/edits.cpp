@@ -31,6 +31,18 @@ Result<Node*> reshaped(Graph& graph, Node& place, Node& node, std::vector<std::i
                                       .type = {NodeType::Kind::kTensor, {std::move(type)}}});
 }
 
+Result<Node*> contiguous(Graph& graph, Node& place, Node& node) {
+  const TensorType& type = type_of(node);
+  if (type.is_contiguous()) return &node;
+  return graph.insert_before(&place,
+                             {.kind = NodeKind::kCall,
+                              .name = graph.free_name("clone"),
+                              .target = std::string(op::kClone),
+                              .arguments = {{&node}},
+                              .named_arguments = {{"memory_format", {Repr{"torch.contiguous_format"}}}},
+                              .type = {NodeType::Kind::kTensor, {contiguous_type(type.shape, type.dtype)}}});
+}
+
 Result<Node*> item_of(Graph& graph, Node& place, Node& node, std::int64_t idx) {
   return graph.insert_before(
       &place, {.name = graph.free_name("getitem"),

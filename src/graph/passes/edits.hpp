@@ -17,6 +17,10 @@ namespace tandem::graph {
 /// `node` itself, or a reshape of it before `place`. Contiguous.
 [[nodiscard]] Result<Node*> reshaped(Graph& graph, Node& place, Node& node, std::vector<std::int64_t> shape);
 
+/// `node` itself, or a contiguous copy of it before `place`: views of other strides than those that a program
+/// was captured with would make its types wrong.
+[[nodiscard]] Result<Node*> contiguous(Graph& graph, Node& place, Node& node);
+
 /// Item `idx` of a node that makes several.
 [[nodiscard]] Result<Node*> item_of(Graph& graph, Node& place, Node& node, std::int64_t idx);
 

@@ -2,6 +2,8 @@
 
 #include "base/try.hpp"
 #include "graph/ir/ops.hpp"
+#include "graph/passes/edits.hpp"
+#include "graph/passes/products.hpp"
 #include "graph/passes/row_local.hpp"
 
 namespace tandem::graph {
@@ -31,10 +33,14 @@ Result<void> skip(Graph& graph, Node& node, Node& inner, Argument shape_or_order
 Result<void> fold_reshape(Graph& graph, Node& node) {
   Node* const input = input_of(node);
   // As an aten.reshape: of what lies under a view, a view may not be possible.
-  if (is_view_op(*input) && !input->is_call_of(op::kClone) && node.is_call_of(op::kReshape)) {
-    TANDEM_TRY(skip(graph, node, *input, node.arguments()[1]));
-  }
-  return input_of(node)->type() == node.type() ? replace(graph, node, *input_of(node)) : Result<void>();
+  const bool is_chain = is_view_op(*input) && !input->is_call_of(op::kClone) && node.is_call_of(op::kReshape);
+  if (is_chain) TANDEM_TRY(skip(graph, node, *input, node.arguments()[1]));
+  Node& from = *input_of(node);
+  if (from.type() == node.type()) return replace(graph, node, from);
+  const bool copies = is_chain && type_of(from).shape == type_of(node).shape && type_of(node).is_contiguous();
+  if (!copies) return {};
+  TANDEM_ASSIGN(Node* const copy, contiguous(graph, node, from));  // a reshape to its own shape keeps strides
+  return replace(graph, node, *copy);
 }
 
 /// Dims from the front.

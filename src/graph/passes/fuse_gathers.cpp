@@ -153,9 +153,9 @@ class Fusing {
   /// Views of what was gathered come after the fused op, with everything else that uses it.
   Result<void> take_gathered(Node& fused, std::int64_t item, Node& gather) {
     TANDEM_ASSIGN(Node* const made, item_of(graph_, *fusion_.place, fused, item));
-    graph_.replace_uses(gather, *made);
-    if (!type_of(*made).is_contiguous()) TANDEM_TRY(copy_where_viewed(*made));
-    std::vector<Node*> open{made};
+    TANDEM_ASSIGN(Node* const whole, contiguous(graph_, *fusion_.place, *made));
+    graph_.replace_uses(gather, *whole);
+    std::vector<Node*> open{whole};
     while (!open.empty()) {
       const Node* const one = open.back();
       open.pop_back();
@@ -166,23 +166,6 @@ class Fusing {
       }
     }
     return erase_unused(graph_, gather);
-  }
-
-  /// aten.view takes no strides that it cannot keep; aten.reshape copies then.
-  Result<void> copy_where_viewed(Node& strided) {
-    const std::vector<Node*> users = strided.users();
-    for (Node* const user : users) {
-      if (!user->is_call_of(op::kView) && !user->is_call_of(op::kUnsafeView)) continue;
-      TANDEM_ASSIGN(Node* const copy, graph_.insert_before(user, {.kind = NodeKind::kCall,
-                                                                  .name = graph_.free_name("reshape"),
-                                                                  .target = std::string(op::kReshape),
-                                                                  .arguments = user->arguments(),
-                                                                  .named_arguments = {},
-                                                                  .type = user->type()}));
-      graph_.replace_uses(*user, *copy);
-      TANDEM_TRY(graph_.erase(*user));
-    }
-    return {};
   }
 
   Graph& graph_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <unordered_set>
 
 #include "graph/ir/ops.hpp"
 #include "graph/ir/signatures.hpp"
@@ -136,7 +137,8 @@ class Planner {
       open.pop_back();
       if (Graph::is_before(*one, *fusion_.place) || raised.contains(one)) continue;
       const bool is_place_opaque = opaque_.contains(*fusion_.place);
-      if (!is_known_op(*one) || is_place_opaque || opaque_.between(*fusion_.place, *one)) return false;
+      const bool can_move = one->kind() == NodeKind::kPlaceholder || is_known_op(*one);
+      if (!can_move || is_place_opaque || opaque_.between(*fusion_.place, *one)) return false;
       raised.insert(one);
       for (Node* const input : one->inputs()) open.push_back(input);
     }
@@ -154,14 +156,14 @@ class Planner {
 
 std::vector<Node*> GatherFusion::other_readers(const Node& gather_or_view) const {
   std::vector<Node*> readers;
+  std::unordered_set<const Node*> products;
+  for (const GatherUse& use : uses) products.insert(use.product.node);
   std::vector<const Node*> open{&gather_or_view};
   while (!open.empty()) {
     const Node* const one = open.back();
     open.pop_back();
     for (Node* const user : one->users()) {
-      const bool is_use = std::any_of(uses.begin(), uses.end(),
-                                      [&](const GatherUse& use) { return use.product.node == user; });
-      if (is_use) continue;
+      if (products.contains(user)) continue;
       if (is_view_op(*user)) {
         open.push_back(user);
       } else {

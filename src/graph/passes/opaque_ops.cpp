@@ -8,11 +8,20 @@
 namespace tandem::graph {
 namespace {
 
-/// By its name: "aten.gelu.default", but neither "aten.gelu_.default" nor "aten.gelu.out".
-bool is_functional(std::string_view target) {
-  if (!target.starts_with("aten.") && !target.starts_with("prims.")) return false;
-  const auto overload = target.rfind('.');
-  return target[overload - 1] != '_' && !target.substr(overload).starts_with(".out");
+/// Whether PyTorch's conventions say so: "aten.gelu.default" computes, "aten.gelu_.default" changes its
+/// input, and "aten.gelu.out" what is given by name. Normalisations that keep statistics break the
+/// convention.
+bool is_functional(const Node& node) {
+  const std::string_view target = node.target();
+  if (!target.starts_with("aten.") || target.find("batch_norm") != std::string_view::npos ||
+      target.find("with_noise") != std::string_view::npos) {
+    return false;
+  }
+  const std::string_view name = target.substr(5, target.find('.', 5) - 5);
+  const auto& named = node.named_arguments();
+  return !name.ends_with('_') && !target.ends_with("out") &&
+         std::none_of(named.begin(), named.end(),
+                      [](const auto& one) { return one.second.node() != nullptr; });
 }
 
 }  // namespace
@@ -24,7 +33,7 @@ OpaqueOps::OpaqueOps(Graph& graph) {
 }
 
 bool OpaqueOps::contains(const Node& node) {
-  return node.kind() == NodeKind::kCall && !is_known_op(node) && !is_functional(node.target());
+  return node.kind() == NodeKind::kCall && !is_known_op(node) && !is_functional(node);
 }
 
 Node* OpaqueOps::first_after(const Node& node) const {

@@ -76,6 +76,10 @@ class Planner {
 
   ScatterPlan run(const OpaqueOps& opaque, const FuseOptions& options) {
     if (!is_of_all(collective_, graph_.header)) return {std::nullopt, {Reason::kOtherGroup, nullptr}};
+    const auto* const reduction = std::get_if<std::string>(&fusion_.scatter->arguments()[1].value);
+    if (reduction == nullptr || (*reduction != "sum" && *reduction != "avg")) {
+      return {std::nullopt, {Reason::kReduction, nullptr}};
+    }
     if (type_of(*collective_.input).shape.size() < 2) return {std::nullopt, {Reason::kNoProducer, nullptr}};
     fusion_.sum = below_views(*collective_.input, fusion_.scatter);
     if (fusion_.sum != nullptr && !refusal_) collect(*fusion_.sum);
@@ -164,6 +168,10 @@ class Planner {
       return nullptr;
     }
     Node* const addend = product->addend;
+    if (addend != nullptr && (addend == product->a || addend == product->b)) {
+      refuse(Reason::kProductUsed, addend);
+      return nullptr;
+    }
     fusion_.terms.push_back(*std::move(product));
     return addend;
   }

@@ -97,6 +97,7 @@ class Search {
       if (product.b == way.node) return way.has_maximum ? Reason::kNoProduct : Reason::kRightOperand;
       return product.bias == way.node ? Reason::kBiasOperand : Reason::kNoProduct;
     }
+    if (opaque_.between(gather_, *product.node)) return Reason::kOpaqueBetween;
     if (way.has_maximum) return Reason::kScaleOfWhole;
     if (way.is_transposed) return Reason::kTransposedOperand;
     if (way.reshape != nullptr) return Reason::kReshape;
@@ -107,7 +108,6 @@ class Search {
     if (product.is_scaled() && dependence_.of(*product.a_scale) && !local_.contains(*product.a_scale)) {
       return Reason::kScaleOfWhole;
     }
-    if (opaque_.between(gather_, *product.node)) return Reason::kOpaqueBetween;
     return local_.is_view(*way.node) ? Reason::kUnsupportedType : Reason::kOpBetween;
   }
 
