@@ -92,6 +92,7 @@ void GraphCommand::define_fuse(CLI::App& app) {
 
 int GraphCommand::launch(const Invocation& invocation) {
   if (run_app_->parsed()) return run_.launch(invocation);
+  invocation.interrupts.end_process();
   return fuse_app_->parsed() ? fuse() : show();
 }
 

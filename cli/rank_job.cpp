@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <mutex>
 #include <tandem/backend/backend.hpp>
 #include <thread>
@@ -96,6 +98,17 @@ Interrupts::~Interrupts() = default;
 
 void Interrupts::on_signal(std::function<void()> end) {
   impl_->on_signal(std::move(end));
+}
+
+void Interrupts::end_process() {
+  on_signal([this] {
+    try {
+      check();
+    } catch (const Failure& failure) {
+      fmt::print(stderr, "tandem: {}\n", failure.error().text());
+      std::_Exit(failure.exit_code());
+    }
+  });
 }
 
 void Interrupts::check() const {

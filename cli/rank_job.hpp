@@ -22,6 +22,8 @@ class Interrupts {
 
   /// `end` is called, from another thread, when a signal arrives; null takes it back.
   void on_signal(std::function<void()> end);
+  /// From here on a signal ends this process at once, with that exit code: there are no ranks to end first.
+  void end_process();
   /// Throws the Failure that a signal asks for, if one came.
   void check() const;
 

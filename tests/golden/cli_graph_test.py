@@ -5,6 +5,7 @@ import os
 import pathlib
 import sys
 import tempfile
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
@@ -100,6 +101,21 @@ class GraphFuse(unittest.TestCase):
         self.assertEqual(strict.returncode, 3, strict.stderr)
         self.assertEqual(strict.stdout, done.stdout)
         self.assertEqual(strict.stderr, "tandem: graph: NOTHING WAS FUSED: g kOpBetween u (aten.relu.default)\n")
+
+    def test_a_signal_ends_it_at_once(self):
+        path = self.folder / "long.txt"
+        nodes = [f"%x{i}: float32[4] = aten.relu.default(%{'a' if i == 0 else f'x{i - 1}'})" for i in range(150_000)]
+        path.write_text(
+            'graph world 2 group "0" source ""\n%a: float32[4] = placeholder\n' + "\n".join(nodes)
+            + f"\n%output: (float32[4]) = output([%x{len(nodes) - 1}])\n"
+        )
+        started = cli_tool.start("graph", "fuse", path)
+        time.sleep(0.3)
+        self.assertIsNone(started.poll(), "it ended before it could be interrupted")
+        started.terminate()
+        out, error = started.communicate(timeout=60)
+        self.assertEqual((started.returncode, out), (143, ""), error)
+        self.assertIn("interrupted", error)
 
     def test_cost_leaves_what_does_not_pay(self):
         done = cli_tool.run("graph", "fuse", SEEDS / "scatter_bias.txt", "--cost")
