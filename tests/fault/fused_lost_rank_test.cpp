@@ -113,7 +113,6 @@ TEST_P(FusedLostRank, is_named_by_every_other_rank) {
   if (dies || stops) {
     options.config.fault = fault.point + ":" + std::to_string(victim) + ":3:" + fault.action;
   }
-  const auto start = std::chrono::steady_clock::now();
   ProcessRanks ranks = start_process_ranks(world, "fused_until_error",
                                            {fault.op, fault.algorithm, std::to_string(fault.placement),
                                             std::to_string(dies || stops ? -1 : victim)},
@@ -122,6 +121,7 @@ TEST_P(FusedLostRank, is_named_by_every_other_rank) {
     if (rank == victim) continue;
     const auto error = ranks.published(rank, "error");
     ASSERT_TRUE(error) << error.error().to_string();
+    // A death is noticed by itself: after the deadline it would be kTimeout.
     EXPECT_EQ(error->find(dies ? "PeerLost: " : "Timeout: "), 0U) << "rank " << rank << ": " << *error;
     EXPECT_NE(error->find(fmt::format("rank {}", victim)), std::string::npos)
         << "rank " << rank << ": " << *error;
@@ -130,8 +130,6 @@ TEST_P(FusedLostRank, is_named_by_every_other_rank) {
       EXPECT_NE(error->find("stopped"), std::string::npos) << "rank " << rank << ": " << *error;
     }
   }
-  // A death is noticed by itself; nobody waits for the deadline of 30 s.
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
   ranks.announce("end");
   if (stops) ranks.kill(victim);
   const JobOutcome outcome = ranks.wait();
