@@ -1,7 +1,18 @@
 tandem_test(unit gemm_tile SOURCES unit/gemm_tile_test.cpp DEPENDS gemm_cpu LIBRARIES GTest::gtest_main)
+tandem_test(unit gemm_tile_order SOURCES unit/gemm_tile_order_test.cpp DEPENDS gemm LIBRARIES GTest::gtest_main)
+tandem_test(unit gemm_repeat_path SOURCES unit/gemm_repeat_path_test.cpp support/allocation_count.cpp
+            DEPENDS gemm backend LIBRARIES GTest::gtest_main)
 tandem_test(conformance gemm_mm SOURCES conformance/gemm_mm_test.cpp DEPENDS gemm backend LIBRARIES GTest::gtest_main)
 tandem_test(conformance gemm_scaled_mm SOURCES conformance/gemm_scaled_mm_test.cpp DEPENDS gemm backend
             LIBRARIES test_fused_harness GTest::gtest_main)
+tandem_test(conformance gemm_async_input_mm SOURCES conformance/gemm_async_input_mm_test.cpp DEPENDS gemm backend
+            LIBRARIES test_fused_harness GTest::gtest_main)
+tandem_test(conformance gemm_gather_with_progress SOURCES conformance/gemm_gather_with_progress_test.cpp
+            DEPENDS gemm coll backend LIBRARIES GTest::gtest_main)
+tandem_test(error gemm_async_input_arguments SOURCES error/gemm_async_input_arguments_test.cpp DEPENDS gemm backend
+            LIBRARIES GTest::gtest_main)
+tandem_test(race gemm_async_input SOURCES race/gemm_async_input_race_test.cpp DEPENDS gemm backend
+            LIBRARIES GTest::gtest_main)
 tandem_test(error gemm_arguments SOURCES error/gemm_arguments_test.cpp DEPENDS gemm backend LIBRARIES GTest::gtest_main)
 if(TANDEM_HAS_CUDA)
   tandem_test(unit gemm_cuda_operands SOURCES unit/gemm_cuda_operands_test.cpp DEPENDS gemm_cuda

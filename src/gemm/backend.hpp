@@ -5,6 +5,7 @@
 #include <string_view>
 #include <tandem/base/error.hpp>
 #include <tandem/device/stream.hpp>
+#include <tandem/gemm/async_input_mm.hpp>
 #include <tandem/gemm/mm.hpp>
 #include <tandem/gemm/scaled_mm.hpp>
 
@@ -30,6 +31,11 @@ class Implementation {
   [[nodiscard]] virtual bool accepts_scaled(const ScaledProblem& problem, std::string* why_not) const;
   [[nodiscard]] virtual Result<void> run_scaled(const ScaledProblem& problem, const ScaledMmArgs& args,
                                                 Stream& stream) const;
+  /// The same for products whose left operand still arrives; run_async_input() has m and n > 0.
+  [[nodiscard]] virtual bool accepts_async_input(const AsyncInputProblem& problem,
+                                                 std::string* why_not) const;
+  [[nodiscard]] virtual Result<void> run_async_input(const AsyncInputProblem& problem,
+                                                     const AsyncInputMmArgs& args, Stream& stream) const;
 };
 
 /// The products of one kind of device, a service of Device.

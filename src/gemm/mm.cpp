@@ -10,47 +10,10 @@
 namespace tandem::gemm {
 namespace {
 
-Result<void> check_matrix(const char* name, const TensorView& view) {
-  if (view.dim() != 2 || view.strides.size() != 2) {
-    return failf(ErrorCode::kInvalidArgument, "mm: {} is {}, need two dimensions", name, to_string(view));
-  }
-  for (int d = 0; d < 2; ++d) {
-    if (view.size(d) < 0 || view.stride(d) < 0) {
-      return failf(ErrorCode::kInvalidArgument, "mm: {} is {}, need sizes and strides >= 0", name,
-                   to_string(view));
-    }
-  }
-  return {};
-}
-
-Result<void> check_types(const MmArgs& args) {
-  if (!is_factor_type(args.a.dtype) || args.a.dtype != args.b.dtype) {
-    return failf(ErrorCode::kInvalidArgument, "mm: a is {} and b is {}, need both f32, both bf16 or both f16",
-                 to_string(args.a.dtype), to_string(args.b.dtype));
-  }
-  if (args.out.dtype != args.a.dtype && args.out.dtype != DType::kF32) {
-    return failf(ErrorCode::kInvalidArgument, "mm: out is {}, need {} (as a and b) or f32",
-                 to_string(args.out.dtype), to_string(args.a.dtype));
-  }
-  if (args.accumulate && args.out.dtype != DType::kF32) {
-    return failf(ErrorCode::kInvalidArgument, "mm: out is {}, accumulating needs f32",
-                 to_string(args.out.dtype));
-  }
-  return {};
-}
-
-Result<void> check_sizes(const MmArgs& args) {
-  if (args.a.size(1) != args.b.size(0)) {
-    return failf(ErrorCode::kInvalidArgument,
-                 "mm: a is {} and b is {}: {} columns of a, {} rows of b, need equal",
-                 to_string(args.a.sizes), to_string(args.b.sizes), args.a.size(1), args.b.size(0));
-  }
-  const Dims want = {args.a.size(0), args.b.size(1)};
-  if (args.out.sizes != want) {
-    return failf(ErrorCode::kInvalidArgument, "mm: out is {}, need {}", to_string(args.out.sizes),
-                 to_string(want));
-  }
-  return {};
+Result<void> check_accumulation(const MmArgs& args) {
+  if (!args.accumulate || args.out.dtype == DType::kF32) return {};
+  return failf(ErrorCode::kInvalidArgument, "mm: out is {}, accumulating needs f32",
+               to_string(args.out.dtype));
 }
 
 Result<void> check_bias(const MmArgs& args) {
@@ -104,11 +67,8 @@ std::string to_string(const Problem& problem) {
 }
 
 Result<Problem> problem_of(const MmArgs& args) {
-  TANDEM_TRY(check_matrix("a", args.a));
-  TANDEM_TRY(check_matrix("b", args.b));
-  TANDEM_TRY(check_matrix("out", args.out));
-  TANDEM_TRY(check_types(args));
-  TANDEM_TRY(check_sizes(args));
+  TANDEM_TRY(check_matrices("mm", args.a, args.b, args.out));
+  TANDEM_TRY(check_accumulation(args));
   TANDEM_TRY(check_bias(args));
   TANDEM_TRY(check_is_injective("mm", args.out));
   return Problem{.m = args.a.size(0),

@@ -6,12 +6,16 @@
 
 namespace tandem::gemm {
 
-// Checks of operands that plain and scaled products share.
+// Checks of operands that several kinds of products share.
 
 /// What mm() multiplies as it is.
 [[nodiscard]] constexpr bool is_factor_type(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
 }
+
+/// a [m, k], b [k, n], out [m, n] with strides >= 0; a and b of one factor type, out of it or f32.
+[[nodiscard]] Result<void> check_matrices(std::string_view who, const TensorView& a, const TensorView& b,
+                                          const TensorView& out);
 
 /// Every element of `out` is written exactly once: a stride reaches beyond all elements of the smaller ones.
 [[nodiscard]] Result<void> check_is_injective(std::string_view who, const TensorView& out);

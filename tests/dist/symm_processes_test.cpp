@@ -138,7 +138,9 @@ const RankFunction kCycles("symm_cycles", [](RankProcess& self) -> Result<void> 
 });
 
 TEST(SymmProcessesLeaks, TenThousandCycles) {
-  const JobOutcome outcome = run_process_ranks(2, "symm_cycles", {"10000"});
+  RankOptions options;
+  options.deadline = milliseconds(240'000);  // where other work takes the cores
+  const JobOutcome outcome = run_process_ranks(2, "symm_cycles", {"10000"}, options);
   EXPECT_TRUE(outcome.status()) << describe(outcome);
 }
 

@@ -5,11 +5,10 @@
 #include <string>
 #include <tandem/cpu/launch.hpp>
 
-#include "base/try.hpp"
 #include "device/cpu/processor.hpp"
 #include "gemm/backend.hpp"
+#include "gemm/cpu/async_input_product.hpp"
 #include "gemm/cpu/scaled_product.hpp"
-#include "gemm/cpu/scratch.hpp"
 #include "gemm/cpu/tile_problem.hpp"
 
 namespace tandem::gemm {
@@ -63,6 +62,18 @@ TileProblem tile_problem_of(const Problem& problem, const MmArgs& args) {
   return tile;
 }
 
+cpu::AsyncInputProduct async_input_product_of(const AsyncInputProblem& problem, const AsyncInputMmArgs& args,
+                                              std::chrono::nanoseconds timeout) {
+  const Problem rows{.m = problem.m, .n = problem.n, .k = problem.k, .in = problem.in, .out = problem.out};
+  const int chunks = static_cast<int>(problem.chunks);
+  return {.whole = tile_problem_of(rows, {.a = args.a, .b = args.b, .out = args.out, .bias = {}}),
+          .order = ChunkOrder(problem.m, chunks, static_cast<int>(args.a_chunk_pivot)),
+          .signals = args.a_chunk_signals.data_as<const std::uint32_t>(),
+          .num_signals = chunks,
+          .expected = args.expected,
+          .timeout = timeout};
+}
+
 class TileImplementation final : public Implementation {
  public:
   TileImplementation(const Isa& isa, const Config& config)
@@ -77,25 +88,28 @@ class TileImplementation final : public Implementation {
   }
 
   [[nodiscard]] Result<void> run(const Problem& problem, const MmArgs& args, Stream& stream) const override {
-    return tandem::cpu::launch(
-        stream,
-        tandem::cpu::Task([kernel = kernel_, tile = tile_problem_of(problem, args)]() -> Result<void> {
-          const cpu::Blocking blocking = cpu::choose_blocking(tile.k);
-          TANDEM_ASSIGN(float* memory, cpu::thread_scratch(cpu::scratch_floats(tile.k, blocking)));
-          kernel(tile, blocking, cpu::cut_scratch(memory, tile.k, blocking));
-          return {};
-        }));
+    return launch(tile_problem_of(problem, args), stream);
   }
 
   [[nodiscard]] Result<void> run_scaled(const ScaledProblem& problem, const ScaledMmArgs& args,
                                         Stream& stream) const override {
-    return tandem::cpu::launch(
-        stream, tandem::cpu::Task([kernel = kernel_, product = cpu::scaled_product_of(problem, args)] {
-          return cpu::run(product, kernel);
-        }));
+    return launch(cpu::scaled_product_of(problem, args), stream);
+  }
+
+  [[nodiscard]] bool accepts_async_input(const AsyncInputProblem&, std::string* why_not) const override {
+    return is_usable(why_not);
+  }
+  [[nodiscard]] Result<void> run_async_input(const AsyncInputProblem& problem, const AsyncInputMmArgs& args,
+                                             Stream& stream) const override {
+    return launch(async_input_product_of(problem, args, stream.device().config().op_timeout), stream);
   }
 
  private:
+  template <class Product>
+  [[nodiscard]] Result<void> launch(const Product& product, Stream& stream) const {
+    return tandem::cpu::launch(
+        stream, tandem::cpu::Task([kernel = kernel_, product] { return cpu::run(product, kernel); }));
+  }
   [[nodiscard]] bool is_usable(std::string* why_not) const {
     if (!usable_ && why_not != nullptr) *why_not = usable_.why_not;
     return usable_.ok;

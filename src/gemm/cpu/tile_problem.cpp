@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/try.hpp"
+#include "gemm/cpu/scratch.hpp"
 #include "gemm/cpu/tile_loop.hpp"
 
 namespace tandem::gemm::cpu {
@@ -35,6 +37,13 @@ Scratch cut_scratch(float* memory, std::int64_t k, const Blocking& blocking) {
   scratch.widened_a = scratch.bias + cols;
   scratch.widened_a_stride = padded_depth(blocking);
   return scratch;
+}
+
+Result<void> run(const TileProblem& problem, TileKernel kernel) {
+  const Blocking blocking = choose_blocking(problem.k);
+  TANDEM_ASSIGN(float* memory, thread_scratch(scratch_floats(problem.k, blocking)));
+  kernel(problem, blocking, cut_scratch(memory, problem.k, blocking));
+  return {};
 }
 
 }  // namespace tandem::gemm::cpu

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <tandem/base/dtype.hpp>
+#include <tandem/base/error.hpp>
 
 namespace tandem::gemm::cpu {
 
@@ -56,6 +57,8 @@ struct Scratch {
 
 /// One kernel source, compiled once for each instruction set.
 using TileKernel = void (*)(const TileProblem& problem, const Blocking& blocking, const Scratch& scratch);
+/// Runs it with scratch memory of the calling thread. Errors: kOutOfMemory.
+[[nodiscard]] Result<void> run(const TileProblem& problem, TileKernel kernel);
 void run_tile_avx512(const TileProblem& problem, const Blocking& blocking, const Scratch& scratch);
 void run_tile_avx2(const TileProblem& problem, const Blocking& blocking, const Scratch& scratch);
 void run_tile_scalar(const TileProblem& problem, const Blocking& blocking, const Scratch& scratch);

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <tandem/base/error.hpp>
+#include <tandem/base/support.hpp>
+#include <tandem/base/tensor.hpp>
+#include <tandem/device/device.hpp>
+#include <tandem/device/stream.hpp>
+
+namespace tandem::gemm {
+
+/// out = a * b, while the rows of a still arrive.
+/// Shapes:  a [m, k], b [k, n], out [m, n], a_chunk_signals [C]: chunk i of a is shard i of its m rows by the
+///          shard rule (base/shard.hpp) over C, so late chunks may be short or empty.
+/// Types:   a and b bf16, f16 or, on CPUs, f32, equal; out the same or f32; signals u32. a and out
+///          contiguous, b row-major or column-major. f32 sums, one rounding.
+struct AsyncInputMmArgs {
+  TensorView a;  ///< rows of a chunk may hold anything until its signal is there
+  TensorView b;  ///< complete
+  TensorView out;
+  TensorView a_chunk_signals;
+  std::int64_t a_chunk_pivot = 0;  ///< the chunk that is taken first
+  std::uint32_t expected = 1;      ///< a signal s is there once (int32) (s - expected) >= 0
+};
+
+/// What such a product asks of an implementation.
+struct AsyncInputProblem {
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  std::int64_t chunks = 1;
+  DType in = DType::kBF16;
+  DType out = DType::kBF16;
+  bool b_is_column_major = false;
+  friend bool operator==(const AsyncInputProblem&, const AsyncInputProblem&) = default;
+};
+
+/// "async_input_mm 512x1024x2048 in 8 chunks bf16 -> bf16".
+[[nodiscard]] std::string to_string(const AsyncInputProblem& problem);
+
+/// The problem of these arguments. Errors: kInvalidArgument with the values when they do not fit together.
+[[nodiscard]] Result<AsyncInputProblem> problem_of(const AsyncInputMmArgs& args);
+
+/// Whether this device has an implementation, and if not, each one's reason. So far only CPUs have.
+[[nodiscard]] Support can_run(const AsyncInputProblem& problem, const Device& device);
+
+/// Enqueues; never blocks the host, allocates nothing on the repeat path.
+/// Order:   chunks are taken in the order pivot, pivot + 1, ..., C - 1, 0, ..., pivot - 1: each one's signal
+///          is awaited, then the rows of out that need it are computed. No chunk is read before its signal,
+///          an empty one is not awaited, out is never read. A signal says that what its writer's stream did
+///          before is visible: write it by Stream::stream_write_value32. Signals are not reset. `a` and the
+///          signals must not be written by work that comes behind this product on the same stream.
+/// Errors:  kInvalidArgument with the values, kUnsupported as can_run() has it, now. At the next
+///          Stream::synchronize(), kTimeout with chunk, expected and seen value, when a signal has not come
+///          within Config::op_timeout of the start of its wait; out is incomplete then.
+/// Source:  docs/design/gemm.md
+[[nodiscard]] Result<void> async_input_mm(const AsyncInputMmArgs& args, Stream& stream);
+
+}  // namespace tandem::gemm

@@ -1,0 +1,131 @@
+#pragma once
+
+#include <cstdint>
+#include <tandem/gemm/chunk_order.hpp>
+
+namespace tandem::gemm {
+
+/// How a kernel cuts its output, in rows and columns of the output, in tiles, and in clusters.
+struct Tiling {
+  int tile_rows = 128;
+  int tile_columns = 256;
+  int cluster_rows = 1;     ///< tiles of a cluster, one below the other
+  int cluster_columns = 1;  ///< and beside each other
+  int group = 8;            ///< most cluster rows that are swept along all columns together
+};
+
+/// A tile of the output. Its rows lie in one chunk.
+struct Tile {
+  int chunk = 0;
+  int row = 0;  ///< in tiles, from the chunk's first row
+  int column = 0;
+  friend constexpr bool operator==(const Tile&, const Tile&) = default;
+};
+
+/// The order in which the clusters of a persistent kernel take the tiles of a product whose left operand
+/// arrives in chunks. Cluster number i of the order goes to cluster i % resident of the grid.
+///
+///   - Every tile once, and no other: there is no padding, so no index out of range for any count of tiles.
+///
+///   - Chunks in the order of ChunkOrder, strictly: all tiles of one before the first of the next. A tile
+///     lies in one chunk, so it needs one signal; the last tile row of a chunk may be short.
+///
+///   - Inside a chunk, groups of at most `group` cluster rows sweep the columns, so that what runs at one
+///     time reads few rows of a and few columns of b. Groups of a chunk are equal but for one row. Every
+///     other group sweeps backwards and finds the columns of b in the cache that the one before read last.
+class TileOrder {
+ public:
+  constexpr TileOrder() = default;
+  /// Needs accepts().
+  constexpr TileOrder(const ChunkOrder& chunks, std::int64_t columns, const Tiling& tiling)
+      : cluster_rows_(tiling.cluster_rows), cluster_columns_(tiling.cluster_columns), steps_(chunks) {
+    if (chunks.size() == 0 || columns == 0) return;
+    columns_ = clusters_of(columns, tiling.tile_columns, tiling.cluster_columns);
+    whole_ = part_of(chunks.stride(), tiling);
+    const int last = chunks.size() - 1;
+    short_ = part_of(chunks.rows_of(last).size, tiling);
+    short_step_ = chunks.step_of(last);
+    num_clusters_ = last * whole_.rows * columns_ + short_.rows * columns_;
+  }
+
+  /// Whether the order exists: every chunk has whole clusters, the columns too, and the tiles can be counted.
+  [[nodiscard]] static constexpr bool accepts(const ChunkOrder& chunks, std::int64_t columns,
+                                              const Tiling& tiling) {
+    if (chunks.size() == 0 || columns == 0) return true;
+    const std::int64_t tile_columns = tiles_of(columns, tiling.tile_columns);
+    const std::int64_t whole = tiles_of(chunks.stride(), tiling.tile_rows);
+    const std::int64_t last = tiles_of(chunks.rows_of(chunks.size() - 1).size, tiling.tile_rows);
+    constexpr std::int64_t kMost = INT32_MAX;
+    return tile_columns % tiling.cluster_columns == 0 && whole % tiling.cluster_rows == 0 &&
+           last % tiling.cluster_rows == 0 && whole <= kMost / chunks.size() &&
+           tile_columns <= kMost / (whole * chunks.size());
+  }
+
+  [[nodiscard]] constexpr int num_clusters() const { return num_clusters_; }
+
+  /// The tile of the CTA at (row, column) of cluster number `index`, 0 <= index < num_clusters().
+  [[nodiscard]] constexpr Tile tile(int index, int row = 0, int column = 0) const {
+    const int whole = whole_.rows * columns_;
+    const int before_short = short_step_ * whole;
+    const int behind_short = before_short + short_.rows * columns_;
+    // All chunks are whole but one, which may be taken at any step.
+    const bool is_behind = index >= behind_short;
+    const bool is_short = !is_behind && index >= before_short;
+    const int whole_index = is_behind ? index - behind_short : index;
+    const int whole_step = is_short ? 0 : whole_index / whole;
+    const int step = is_short ? short_step_ : is_behind ? short_step_ + 1 + whole_step : whole_step;
+    const int in_chunk = is_short ? index - before_short : whole_index - whole_step * whole;
+    const int groups_before = is_behind ? (step - 1) * whole_.groups + short_.groups : step * whole_.groups;
+    return in_part(is_short ? short_ : whole_, steps_.chunk(step), in_chunk, groups_before, row, column);
+  }
+
+ private:
+  /// A chunk in clusters: `large` groups of `height` rows, then the others of one row less.
+  struct Part {
+    int rows = 0;
+    int groups = 0;
+    int height = 0;
+    int large = 0;
+  };
+
+  static constexpr std::int64_t tiles_of(std::int64_t extent, int tile) { return (extent + tile - 1) / tile; }
+  static constexpr int clusters_of(std::int64_t extent, int tile, int cluster) {
+    return static_cast<int>(tiles_of(extent, tile) / cluster);
+  }
+  static constexpr Part part_of(std::int64_t rows, const Tiling& tiling) {
+    Part part;
+    part.rows = clusters_of(rows, tiling.tile_rows, tiling.cluster_rows);
+    part.groups = (part.rows + tiling.group - 1) / tiling.group;
+    part.height = (part.rows + part.groups - 1) / part.groups;
+    part.large = part.rows - (part.height - 1) * part.groups;
+    return part;
+  }
+
+  [[nodiscard]] constexpr Tile in_part(const Part& part, int chunk, int index, int groups_before, int row,
+                                       int column) const {
+    const int in_large = part.large * part.height * columns_;
+    const bool is_large = index < in_large;
+    const int height = is_large ? part.height : part.height - 1;
+    const int rest = is_large ? index : index - in_large;
+    const int group_in_kind = rest / (height * columns_);
+    const int in_group = rest - group_in_kind * height * columns_;
+    const int group = is_large ? group_in_kind : part.large + group_in_kind;
+    const int first_row = is_large ? group * part.height : part.large * part.height + group_in_kind * height;
+    const int sweep = in_group / height;
+    const bool is_backwards = (groups_before + group) % 2 != 0;
+    return {.chunk = chunk,
+            .row = (first_row + in_group - sweep * height) * cluster_rows_ + row,
+            .column = (is_backwards ? columns_ - 1 - sweep : sweep) * cluster_columns_ + column};
+  }
+
+  int cluster_rows_ = 1;
+  int cluster_columns_ = 1;
+  int columns_ = 0;  // in clusters
+  int num_clusters_ = 0;
+  int short_step_ = 0;
+  Part whole_;
+  Part short_;  // of the last chunk, which may be as large as the others
+  ChunkOrder steps_;
+};
+
+}  // namespace tandem::gemm

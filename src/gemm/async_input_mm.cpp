@@ -1,0 +1,110 @@
+#include <limits>
+#include <tandem/gemm/async_input_mm.hpp>
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+#include "device/check_view.hpp"
+#include "gemm/backend.hpp"
+#include "gemm/choose.hpp"
+#include "gemm/operand_checks.hpp"
+
+namespace tandem::gemm {
+namespace {
+
+constexpr std::string_view kWho = "async_input_mm";
+
+Result<void> check_strides(const AsyncInputMmArgs& args) {
+  if (!args.a.is_contiguous() || !args.out.is_contiguous()) {
+    return failf(ErrorCode::kInvalidArgument, "{}: a is {}, out {}: need both contiguous", kWho,
+                 to_string(args.a), to_string(args.out));
+  }
+  if (!args.b.is_contiguous() && !args.b.movedim(0, 1).is_contiguous()) {
+    return failf(ErrorCode::kInvalidArgument, "{}: b is {}, need it row-major or column-major without holes",
+                 kWho, to_string(args.b));
+  }
+  return {};
+}
+
+Result<void> check_signals(const AsyncInputMmArgs& args) {
+  const TensorView& signals = args.a_chunk_signals;
+  if (signals.dtype != DType::kU32 || signals.dim() != 1 || signals.size(0) < 1 ||
+      signals.size(0) > std::numeric_limits<int>::max() || !signals.is_contiguous()) {
+    return failf(ErrorCode::kInvalidArgument, "{}: a_chunk_signals is {}, need u32 [C], C >= 1, contiguous",
+                 kWho, to_string(signals));
+  }
+  if (args.a_chunk_pivot < 0 || args.a_chunk_pivot >= signals.size(0)) {
+    return failf(ErrorCode::kInvalidArgument,
+                 "{}: a_chunk_pivot is {}, need 0 to {}, as there are {} signals", kWho, args.a_chunk_pivot,
+                 signals.size(0) - 1, signals.size(0));
+  }
+  return {};
+}
+
+Result<void> check_memory(const AsyncInputMmArgs& args, const Device& device) {
+  TANDEM_TRY(check_view(kWho, "a", args.a, device));
+  TANDEM_TRY(check_view(kWho, "b", args.b, device));
+  TANDEM_TRY(check_view(kWho, "out", args.out, device));
+  return check_view(kWho, "a_chunk_signals", args.a_chunk_signals, device);
+}
+
+const Implementation* choose_for(const AsyncInputProblem& problem, const Device& device,
+                                 std::string* reasons) {
+  return choose(
+      device,
+      [&](const Implementation& implementation, std::string* why_not) {
+        return implementation.accepts_async_input(problem, why_not);
+      },
+      reasons);
+}
+
+}  // namespace
+
+bool Implementation::accepts_async_input(const AsyncInputProblem&, std::string* why_not) const {
+  if (why_not != nullptr) *why_not = "cannot take a left operand that still arrives";
+  return false;
+}
+
+Result<void> Implementation::run_async_input(const AsyncInputProblem& problem, const AsyncInputMmArgs&,
+                                             Stream&) const {
+  return failf(ErrorCode::kInternal, "{}: asked for {}, which it does not accept", name(),
+               to_string(problem));
+}
+
+std::string to_string(const AsyncInputProblem& problem) {
+  return fmt::format("{} {}x{}x{} in {} chunks {} -> {}{}", kWho, problem.m, problem.n, problem.k,
+                     problem.chunks, to_string(problem.in), to_string(problem.out),
+                     problem.b_is_column_major ? ", b column-major" : "");
+}
+
+Result<AsyncInputProblem> problem_of(const AsyncInputMmArgs& args) {
+  TANDEM_TRY(check_matrices(kWho, args.a, args.b, args.out));
+  TANDEM_TRY(check_strides(args));
+  TANDEM_TRY(check_signals(args));
+  return AsyncInputProblem{.m = args.a.size(0),
+                           .n = args.b.size(1),
+                           .k = args.a.size(1),
+                           .chunks = args.a_chunk_signals.size(0),
+                           .in = args.a.dtype,
+                           .out = args.out.dtype,
+                           .b_is_column_major = !args.b.is_contiguous()};
+}
+
+Support can_run(const AsyncInputProblem& problem, const Device& device) {
+  std::string reasons;
+  if (choose_for(problem, device, &reasons)) return Support::yes();
+  return Support::no(std::move(reasons));
+}
+
+Result<void> async_input_mm(const AsyncInputMmArgs& args, Stream& stream) {
+  TANDEM_TRY(check_memory(args, stream.device()));
+  TANDEM_ASSIGN(const AsyncInputProblem problem, problem_of(args));
+  const Implementation* implementation = choose_for(problem, stream.device(), nullptr);
+  if (implementation == nullptr) {
+    return failf(ErrorCode::kUnsupported, "{} cannot run on {}: {}", to_string(problem),
+                 to_string(stream.device().id()), can_run(problem, stream.device()).why_not);
+  }
+  if (problem.m == 0 || problem.n == 0) return {};
+  return implementation->run_async_input(problem, args, stream);
+}
+
+}  // namespace tandem::gemm

@@ -1,0 +1,114 @@
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <tandem/backend/backend.hpp>
+#include <tandem/gemm/async_input_mm.hpp>
+#include <vector>
+
+#include "support/guarded_bytes.hpp"
+
+namespace tandem::testing {
+namespace {
+
+struct Change {
+  std::function<void(gemm::AsyncInputMmArgs&)> make;
+  std::string text;
+};
+
+class GemmAsyncInputArguments : public ::testing::Test {
+ protected:
+  void expect_refused(const std::vector<Change>& changes) {
+    for (const Change& change : changes) {
+      gemm::AsyncInputMmArgs args{.a = memory_.view({8, 3}, DType::kBF16),
+                                  .b = memory_.view({3, 5}, DType::kBF16),
+                                  .out = out_.view({8, 5}, DType::kBF16),
+                                  .a_chunk_signals = memory_.view({4}, DType::kU32)};
+      change.make(args);
+      const auto result = gemm::async_input_mm(args, *stream_);
+      ASSERT_FALSE(result) << change.text;
+      EXPECT_EQ(result.error().code(), ErrorCode::kInvalidArgument) << result.error().to_string();
+      EXPECT_NE(result.error().text().find(change.text), std::string::npos)
+          << change.text << " is not in " << result.error().text();
+      ASSERT_TRUE(stream_->synchronize());
+      EXPECT_TRUE(out_.is_untouched());
+    }
+  }
+
+  GuardedBytes memory_{1024};
+  GuardedBytes out_{1024};
+  std::unique_ptr<Device> device_ = open_device({DeviceKind::kCpu, 0}, Config{}).value();
+  std::unique_ptr<Stream> stream_ = device_->create_stream().value();
+};
+
+TEST_F(GemmAsyncInputArguments, OperandsThatDoNotFit) {
+  expect_refused({
+      {[&](auto& args) { args.a = memory_.view({24}, DType::kBF16); },
+       "a is bf16 [24] strides [1] on cpu:0, need two"},
+      {[&](auto& args) {
+         args.b = memory_.view({4, 5}, DType::kBF16);
+       },
+       "3 columns of a, 4 rows of b, need equal"},
+      {[&](auto& args) { args.b.dtype = DType::kF16; }, "a is bf16 and b is f16"},
+      {[&](auto& args) { args.a.dtype = args.b.dtype = DType::kF8E4M3; }, "a is f8e4m3"},
+      {[&](auto& args) { args.out.dtype = DType::kF16; }, "out is f16, need bf16 (as a and b) or f32"},
+      {[&](auto& args) {
+         args.out = out_.view({5, 8}, DType::kBF16);
+       },
+       "out is [5, 8], need [8, 5]"},
+      {[&](auto& args) {
+         args.a.strides = {4, 1};
+       },
+       "need both contiguous"},
+      {[&](auto& args) {
+         args.out.strides = {1, 8};
+       },
+       "need both contiguous"},
+      {[&](auto& args) {
+         args.b.strides = {6, 1};
+       },
+       "b is bf16 [3, 5] strides [6, 1] on cpu:0, need it row-major"},
+      {[&](auto& args) {
+         args.b.strides = {1, 4};
+       },
+       "column-major without holes"},
+      {[&](auto& args) { args.a.strides = {1}; }, "a has 2 sizes but 1 strides"},
+      {[&](auto& args) {
+         args.b.device = {DeviceKind::kCuda, 1};
+       },
+       "b is on cuda:1"},
+  });
+}
+
+TEST_F(GemmAsyncInputArguments, SignalsThatDoNotFit) {
+  expect_refused({
+      {[&](auto& args) { args.a_chunk_signals.dtype = DType::kI32; }, "a_chunk_signals is i32"},
+      {[&](auto& args) { args.a_chunk_signals = memory_.view({0}, DType::kU32); },
+       "need u32 [C], C >= 1, contiguous"},
+      {[&](auto& args) {
+         args.a_chunk_signals = memory_.view({2, 2}, DType::kU32);
+       },
+       "need u32 [C]"},
+      {[&](auto& args) { args.a_chunk_signals.strides = {2}; }, "need u32 [C], C >= 1, contiguous"},
+      {[&](auto& args) { args.a_chunk_pivot = 4; },
+       "a_chunk_pivot is 4, need 0 to 3, as there are 4 signals"},
+      {[&](auto& args) { args.a_chunk_pivot = -1; }, "a_chunk_pivot is -1, need 0 to 3"},
+      {[&](auto& args) { args.a_chunk_signals.data = nullptr; },
+       "a_chunk_signals u32 [4] strides [1] on cpu:0 has no"},
+  });
+}
+
+TEST_F(GemmAsyncInputArguments, ADeviceThatCannotSaysWhy) {
+  Config config;
+  config.isa = "none of these";
+  const auto device = open_device({DeviceKind::kCpu, 0}, config).value();
+  const Support support =
+      gemm::can_run(gemm::AsyncInputProblem{.m = 8, .n = 5, .k = 3, .chunks = 4}, *device);
+  EXPECT_FALSE(support.ok);
+  EXPECT_NE(support.why_not.find("cpu/tile_scalar: TANDEM_ISA=none of these excludes it"), std::string::npos)
+      << support.why_not;
+}
+
+}  // namespace
+}  // namespace tandem::testing

@@ -1,0 +1,33 @@
+// What a product enqueues again and again allocates nothing.
+#include <gtest/gtest.h>
+
+#include <tandem/backend/backend.hpp>
+#include <tandem/gemm/async_input_mm.hpp>
+
+#include "support/allocation_count.hpp"
+
+namespace tandem::gemm {
+namespace {
+
+TEST(GemmRepeatPath, OfAnAsyncInputAllocatesNothing) {
+  const auto device = open_device({DeviceKind::kCpu, 0}, Config{}).value();
+  const auto stream = device->create_stream().value();
+  const Tensor a = Tensor::host({32, 16}, DType::kBF16);
+  const Tensor b = Tensor::host({16, 8}, DType::kBF16);
+  const Tensor out = Tensor::host({32, 8}, DType::kBF16);
+  const Tensor signals = Tensor::host({4}, DType::kU32);
+  const auto round = [&] {
+    const AsyncInputMmArgs args{
+        .a = a.view(), .b = b.view(), .out = out.view(), .a_chunk_signals = signals.view(), .expected = 0};
+    return async_input_mm(args, *stream).has_value() && stream->synchronize().has_value();
+  };
+  ASSERT_TRUE(round());
+  const std::int64_t before = test::num_allocations();
+  bool ok = true;
+  for (int i = 0; i < 10; ++i) ok = round() && ok;
+  EXPECT_EQ(test::num_allocations(), before);
+  EXPECT_TRUE(ok);
+}
+
+}  // namespace
+}  // namespace tandem::gemm
