@@ -7,6 +7,7 @@
 #include "fused/hash.hpp"
 #include "fused/scale_mode.hpp"
 #include "fused/scaled_arguments.hpp"
+#include "gemm/operand_checks.hpp"
 
 namespace tandem {
 namespace {
@@ -138,7 +139,7 @@ Result<void> for_each_output(const AllGatherScaledMatmulArgs& args, Use use) {
 template <class Use>
 Result<void> for_each_input(const AllGatherScaledMatmulArgs& args, Use use) {
   TANDEM_TRY(use(Named{"a", -1, &args.a}));
-  if (!is_left_out(args.a_scale)) TANDEM_TRY(use(Named{"a_scale", -1, &args.a_scale}));
+  if (!gemm::is_left_out(args.a_scale)) TANDEM_TRY(use(Named{"a_scale", -1, &args.a_scale}));
   for (int i = 0; i < static_cast<int>(args.b.size()); ++i) {
     const auto idx = static_cast<std::size_t>(i);
     TANDEM_TRY(use(Named{"b", i, &args.b[idx]}));

@@ -3,6 +3,7 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "fused/gather_arguments.hpp"
+#include "gemm/operand_checks.hpp"
 
 namespace tandem {
 namespace {
@@ -38,9 +39,9 @@ bool is_all_rows(const TensorView& scale, const Shapes& shapes) {
 bool fits(ScaleMode mode, const TensorView& scale, const Shapes& shapes) {
   switch (mode) {
     case ScaleMode::kNone:
-      return fused::is_left_out(scale);
+      return gemm::is_left_out(scale);
     case ScaleMode::kTensorwise:
-      return scale.numel() == 1 && !fused::is_left_out(scale);
+      return scale.numel() == 1 && !gemm::is_left_out(scale);
     case ScaleMode::kRowwiseSharded:
       return is_rows(scale, shapes.shard_rows) || is_flat_rows(scale, shapes.shard_rows);
     case ScaleMode::kRowwiseReplicated:
@@ -53,7 +54,7 @@ bool fits(ScaleMode mode, const TensorView& scale, const Shapes& shapes) {
 
 /// The first match of the list that the header states.
 ScaleMode detect(const TensorView& scale, const Shapes& shapes) {
-  if (fused::is_left_out(scale)) return ScaleMode::kNone;
+  if (gemm::is_left_out(scale)) return ScaleMode::kNone;
   if (is_rows(scale, shapes.shard_rows)) return ScaleMode::kRowwiseSharded;
   if (scale.numel() == 1) return ScaleMode::kTensorwise;
   if (is_all_rows(scale, shapes)) return ScaleMode::kRowwiseReplicated;
@@ -92,16 +93,12 @@ Result<ScaleMode> detect_scale_mode(const AllGatherScaledMatmulArgs& args, int w
   return failf(ErrorCode::kInvalidArgument,
                "{}: a_scale has sizes {} and scale_mode is {}; a has sizes {}, over all ranks {}: need one "
                "element (tensorwise), {} (rowwise_sharded), {} (rowwise_replicated), or no scale (none)",
-               kWho, fused::is_left_out(args.a_scale) ? "none" : to_string(args.a_scale.sizes),
+               kWho, gemm::is_left_out(args.a_scale) ? "none" : to_string(args.a_scale.sizes),
                to_string(args.scale_mode), to_string(args.a.sizes), to_string(full),
                to_string(shapes.shard_rows), to_string(shapes.full_rows));
 }
 
 namespace fused {
-
-bool is_left_out(const TensorView& scale) {
-  return scale.data == nullptr && scale.dim() == 0;
-}
 
 TensorView rowwise_scale(const AllGatherScaledMatmulArgs& args, ScaleMode mode) {
   TensorView scale = args.a_scale;

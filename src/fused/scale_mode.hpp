@@ -5,9 +5,6 @@
 
 namespace tandem::fused {
 
-/// Whether no scale is given at all.
-[[nodiscard]] bool is_left_out(const TensorView& scale);
-
 /// A row-wise a_scale that fits `mode` with a's dims: a 2-D [rows, 1] is seen as what it was before it was
 /// flattened.
 [[nodiscard]] TensorView rowwise_scale(const AllGatherScaledMatmulArgs& args, ScaleMode mode);

@@ -12,10 +12,6 @@ namespace {
 
 constexpr std::string_view kWho = "scaled_matmul";
 
-bool is_left_out(const TensorView& scale) {
-  return scale.data == nullptr && scale.dim() == 0;
-}
-
 Result<void> check_strides(std::string_view name, const TensorView& view) {
   bool is_sound = view.strides.size() == view.dim();
   for (int d = 0; is_sound && d < view.dim(); ++d) is_sound = view.size(d) >= 0 && view.stride(d) >= 0;
