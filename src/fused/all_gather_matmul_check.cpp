@@ -10,18 +10,14 @@ namespace {
 
 constexpr std::string_view kWho = "fused_all_gather_matmul";
 
-fused::Gathering gathering_of(const AllGatherMatmulArgs& args) {
-  return {args.a, args.gather_dim, args.gather_size};
-}
-
 }  // namespace
 
 Result<Layout> output_layout(const AllGatherMatmulArgs& args, int i) {
-  return fused::output_layout(kWho, gathering_of(args), args.b, i);
+  return fused::output_layout(kWho, fused::gathering_of(args), args.b, i);
 }
 
 Result<Layout> gathered_layout(const AllGatherMatmulArgs& args) {
-  return fused::gathered_layout(kWho, gathering_of(args));
+  return fused::gathered_layout(kWho, fused::gathering_of(args));
 }
 
 namespace fused {
@@ -115,20 +111,7 @@ Result<GatherProblem> check(const AllGatherMatmulArgs& args, const Group& group,
     TANDEM_TRY(check_memory_of(args, gathered));
   }
 
-  GatherProblem problem{.dtype = args.a.dtype,
-                        .sizes = sizes,
-                        .dim = args.gather_dim,
-                        .world = group.size(),
-                        .asked = args.algorithm,
-                        .in_place_offset = -1,
-                        .device = device.id(),
-                        .num_b = static_cast<int>(args.b.size()),
-                        .sum_n = 0,
-                        .keeps_gathered = args.gathered.has_value(),
-                        .copies_a = false};
-  for (const TensorView& b : args.b) problem.sum_n += b.size(1);
-  const TensorView front = problem.gathers_last() ? args.a : args.a.movedim(problem.dim, 0);
-  problem.copies_a = !front.is_contiguous();
+  GatherProblem problem = gather_problem_of(args, sizes, group, device);
   if (args.a_handle) {
     TANDEM_ASSIGN(problem.in_place_offset, place_in_handle(args, group, stream, problem.copies_a));
   }

@@ -14,10 +14,6 @@ namespace {
 
 constexpr std::string_view kWho = "fused_all_gather_scaled_matmul";
 
-fused::Gathering gathering_of(const AllGatherScaledMatmulArgs& args) {
-  return {args.a, args.gather_dim, args.gather_size};
-}
-
 /// Sizes of beside[i] over all ranks.
 Result<Dims> beside_sizes(const AllGatherScaledMatmulArgs& args, const Dims& gathered, int i) {
   const Dims& sizes = args.beside[static_cast<std::size_t>(i)].sizes;
@@ -41,15 +37,15 @@ Result<Dims> beside_sizes(const AllGatherScaledMatmulArgs& args, const Dims& gat
 }  // namespace
 
 Result<Layout> output_layout(const AllGatherScaledMatmulArgs& args, int i) {
-  return fused::output_layout(kWho, gathering_of(args), args.b, i);
+  return fused::output_layout(kWho, fused::gathering_of(args), args.b, i);
 }
 
 Result<Layout> gathered_layout(const AllGatherScaledMatmulArgs& args) {
-  return fused::gathered_layout(kWho, gathering_of(args));
+  return fused::gathered_layout(kWho, fused::gathering_of(args));
 }
 
 Result<Layout> beside_layout(const AllGatherScaledMatmulArgs& args, int i) {
-  TANDEM_ASSIGN(const Dims gathered, fused::gathered_sizes(kWho, gathering_of(args)));
+  TANDEM_ASSIGN(const Dims gathered, fused::gathered_sizes(kWho, fused::gathering_of(args)));
   if (i < 0 || i >= static_cast<int>(args.beside.size())) {
     return failf(ErrorCode::kInvalidArgument, "{}: beside[{}] of {} does not exist", kWho, i,
                  args.beside.size());
@@ -180,22 +176,9 @@ Result<ScaledGatherProblem> check(const AllGatherScaledMatmulArgs& args, const G
   TANDEM_TRY(check_wholes(args, sizes, device));
   TANDEM_TRY(check_memory(args));
 
-  ScaledGatherProblem problem{.gather = {.dtype = args.a.dtype,
-                                         .sizes = sizes,
-                                         .dim = args.gather_dim,
-                                         .world = group.size(),
-                                         .asked = args.algorithm,
-                                         .in_place_offset = -1,
-                                         .device = device.id(),
-                                         .num_b = static_cast<int>(args.b.size()),
-                                         .sum_n = 0,
-                                         .keeps_gathered = args.gathered.has_value(),
-                                         .copies_a = false},
+  ScaledGatherProblem problem{.gather = gather_problem_of(args, sizes, group, device),
                               .mode = mode,
                               .num_beside = static_cast<int>(args.beside.size())};
-  for (const TensorView& b : args.b) problem.gather.sum_n += b.size(1);
-  const TensorView front = problem.gather.gathers_last() ? args.a : args.a.movedim(args.gather_dim, 0);
-  problem.gather.copies_a = !front.is_contiguous();
   for (std::size_t i = 0; i < args.beside.size(); ++i)
     problem.beside[i] = {.dtype = args.beside[i].dtype, .last = args.beside[i].sizes.back()};
   return problem;

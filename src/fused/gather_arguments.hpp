@@ -6,7 +6,10 @@
 #include <tandem/base/error.hpp>
 #include <tandem/base/tensor.hpp>
 #include <tandem/bootstrap/group.hpp>
+#include <tandem/device/device.hpp>
 #include <tandem/fused/report.hpp>
+
+#include "fused/gather_problem.hpp"
 
 namespace tandem::fused {
 
@@ -18,6 +21,10 @@ struct Gathering {
   int dim;
   std::int64_t size;  ///< of that dim over all ranks
 };
+template <class Args>
+[[nodiscard]] Gathering gathering_of(const Args& args) {
+  return {args.a, args.gather_dim, args.gather_size};
+}
 
 /// a's sizes over all ranks: what the layouts depend on.
 [[nodiscard]] Result<Dims> gathered_sizes(std::string_view who, const Gathering& gathering);
@@ -33,5 +40,23 @@ struct Gathering {
 [[nodiscard]] Result<Layout> output_layout(std::string_view who, const Gathering& gathering,
                                            std::span<const TensorView> b, int i);
 [[nodiscard]] Result<Layout> gathered_layout(std::string_view who, const Gathering& gathering);
+
+/// What checked arguments come down to in either op, but for a handle; `sizes` are those of all of a.
+template <class Args>
+[[nodiscard]] GatherProblem gather_problem_of(const Args& args, const Dims& sizes, const Group& group,
+                                              const Device& device) {
+  GatherProblem problem{.dtype = args.a.dtype,
+                        .sizes = sizes,
+                        .dim = args.gather_dim,
+                        .world = group.size(),
+                        .asked = args.algorithm,
+                        .device = device.id(),
+                        .num_b = static_cast<int>(args.b.size()),
+                        .keeps_gathered = args.gathered.has_value()};
+  for (const TensorView& b : args.b) problem.sum_n += b.size(1);
+  const TensorView front = problem.gathers_last() ? args.a : args.a.movedim(problem.dim, 0);
+  problem.copies_a = !front.is_contiguous();
+  return problem;
+}
 
 }  // namespace tandem::fused

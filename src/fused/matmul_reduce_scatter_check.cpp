@@ -2,7 +2,6 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
-#include "fused/argument_checks.hpp"
 #include "fused/scatter_arguments.hpp"
 
 namespace tandem {
@@ -13,7 +12,7 @@ constexpr std::string_view kWho = "fused_matmul_reduce_scatter";
 }  // namespace
 
 Result<Layout> output_layout(const MatmulReduceScatterArgs& args, int world, int rank) {
-  return fused::output_layout(kWho, {args.a, args.b, args.scatter_dim}, world, rank);
+  return fused::output_layout(kWho, fused::products_of(args), world, rank);
 }
 
 namespace fused {
@@ -61,33 +60,18 @@ Result<void> check_memory_of(const MatmulReduceScatterArgs& args, const Named& o
 
 Result<ScatterProblem> check(const MatmulReduceScatterArgs& args, const Group& group, const Stream& stream) {
   const Device& device = stream.device();
-  TANDEM_ASSIGN(const Dims sizes, product_sizes(kWho, {args.a, args.b, args.scatter_dim}));
-  const Named out{"out", -1, &args.out};
-  TANDEM_TRY(check_layout(kWho, out, shard_layout(sizes, args.scatter_dim, group.size(), group.rank()),
+  TANDEM_ASSIGN(const Dims sizes, product_sizes(kWho, products_of(args)));
+  TANDEM_TRY(check_layout(kWho, {"out", -1, &args.out},
+                          shard_layout(sizes, args.scatter_dim, group.size(), group.rank()),
                           args.a.front().dtype, device));
   TANDEM_TRY(check_products(args, device));
   TANDEM_TRY(check_options(args, sizes, device));
-  TANDEM_TRY(check_memory_of(args, out));
-  if (args.product) {
-    const Named product{"product", -1, &*args.product};
-    TANDEM_TRY(check_memory_of(args, product));
-    TANDEM_TRY(check_no_overlap(kWho, product, out));
-  }
+  TANDEM_TRY(check_outputs_apart(kWho, args.out, args.product,
+                                 [&](const Named& output) { return check_memory_of(args, output); }));
 
-  ScatterProblem problem{.dtype = args.out.dtype,
-                         .partials = args.partials.value_or(args.out.dtype),
-                         .sizes = sizes,
-                         .dim = args.scatter_dim,
-                         .reduce_op = args.reduce_op,
-                         .world = group.size(),
-                         .asked = args.algorithm,
-                         .device = device.id(),
-                         .num_products = static_cast<int>(args.a.size()),
-                         .sum_k = 0,
-                         .num_copied = 0,
-                         .has_bias = args.bias.has_value()};
+  ScatterProblem problem = scatter_problem_of(args, sizes, group, device);
+  problem.has_bias = args.bias.has_value();
   for (const TensorView& a : args.a) {
-    problem.sum_k += a.sizes.back();
     if (!front_of(a, args.scatter_dim).can_flatten_rows()) ++problem.num_copied;
   }
   return problem;

@@ -82,7 +82,7 @@ std::string_view to_string(ScaleMode mode) {
 }
 
 Result<ScaleMode> detect_scale_mode(const AllGatherScaledMatmulArgs& args, int world) {
-  TANDEM_ASSIGN(const Dims full, fused::gathered_sizes(kWho, {args.a, args.gather_dim, args.gather_size}));
+  TANDEM_ASSIGN(const Dims full, fused::gathered_sizes(kWho, fused::gathering_of(args)));
   const Shapes shapes{.shard_rows = with_last(args.a.sizes, 1),
                       .full_rows = with_last(full, 1),
                       .by_slices = args.gather_dim == args.a.dim() - 1,

@@ -2,7 +2,6 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
-#include "fused/argument_checks.hpp"
 #include "fused/scaled_arguments.hpp"
 #include "fused/scatter_arguments.hpp"
 
@@ -11,14 +10,10 @@ namespace {
 
 constexpr std::string_view kWho = "fused_scaled_matmul_reduce_scatter";
 
-fused::Products products_of(const ScaledMatmulReduceScatterArgs& args) {
-  return {args.a, args.b, args.scatter_dim};
-}
-
 }  // namespace
 
 Result<Layout> output_layout(const ScaledMatmulReduceScatterArgs& args, int world, int rank) {
-  return fused::output_layout(kWho, products_of(args), world, rank);
+  return fused::output_layout(kWho, fused::products_of(args), world, rank);
 }
 
 namespace fused {
@@ -108,28 +103,10 @@ Result<ScatterProblem> check(const ScaledMatmulReduceScatterArgs& args, const Gr
   TANDEM_TRY(check_reduction(kWho, args.reduce_op, args.partials, args.out.dtype));
   for (int j = 0; j < static_cast<int>(args.a.size()); ++j)
     TANDEM_TRY(check_product(args, j, sizes.back(), device));
-  const Named out{"out", -1, &args.out};
-  TANDEM_TRY(check_memory_of(args, out));
-  if (args.product) {
-    const Named product{"product", -1, &*args.product};
-    TANDEM_TRY(check_memory_of(args, product));
-    TANDEM_TRY(check_no_overlap(kWho, product, out));
-  }
+  TANDEM_TRY(check_outputs_apart(kWho, args.out, args.product,
+                                 [&](const Named& output) { return check_memory_of(args, output); }));
 
-  ScatterProblem problem{.dtype = args.out.dtype,
-                         .partials = args.partials.value_or(args.out.dtype),
-                         .sizes = sizes,
-                         .dim = args.scatter_dim,
-                         .reduce_op = args.reduce_op,
-                         .world = group.size(),
-                         .asked = args.algorithm,
-                         .device = device.id(),
-                         .num_products = static_cast<int>(args.a.size()),
-                         .sum_k = 0,
-                         .num_copied = 0,
-                         .has_bias = false};
-  for (const TensorView& a : args.a) problem.sum_k += a.sizes.back();
-  return problem;
+  return scatter_problem_of(args, sizes, group, device);
 }
 
 }  // namespace fused

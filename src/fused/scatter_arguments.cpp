@@ -4,7 +4,6 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
-#include "fused/argument_checks.hpp"
 
 namespace tandem::fused {
 
@@ -76,6 +75,16 @@ Result<void> check_reduction(std::string_view who, coll::ReduceOp op, std::optio
                  to_string(*partials), to_string(dtype));
   }
   return {};
+}
+
+Result<void> check_outputs_apart(std::string_view who, const TensorView& out,
+                                 const std::optional<TensorView>& product, CheckInputs check_inputs) {
+  const Named named_out{"out", -1, &out};
+  TANDEM_TRY(check_inputs(named_out));
+  if (!product) return {};
+  const Named named_product{"product", -1, &*product};
+  TANDEM_TRY(check_inputs(named_product));
+  return check_no_overlap(who, named_product, named_out);
 }
 
 }  // namespace tandem::fused
