@@ -2,6 +2,7 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "base/with_last.hpp"
 #include "fused/argument_checks.hpp"
 #include "fused/gather_arguments.hpp"
 #include "fused/hash.hpp"
@@ -18,14 +19,12 @@ constexpr std::string_view kWho = "fused_all_gather_scaled_matmul";
 Result<Dims> beside_sizes(const AllGatherScaledMatmulArgs& args, const Dims& gathered, int i) {
   const Dims& sizes = args.beside[static_cast<std::size_t>(i)].sizes;
   const bool gathers_last = args.gather_dim == args.a.dim() - 1;
-  Dims need = args.a.sizes;
-  if (sizes.size() == need.size() && !gathers_last) need[need.size() - 1] = sizes.back();
-  if (!(sizes == need)) {
+  const std::int64_t last = gathers_last || sizes.empty() ? args.a.sizes.back() : sizes.back();
+  if (!(sizes == with_last(args.a.sizes, last))) {
     return failf(ErrorCode::kInvalidArgument, "{}: beside[{}] has sizes {}, need those of a{}: {}", kWho, i,
                  to_string(sizes), gathers_last ? "" : " but the last", to_string(args.a.sizes));
   }
-  Dims all = gathered;
-  if (!gathers_last) all[all.size() - 1] = sizes.back();
+  const Dims all = gathers_last ? gathered : with_last(gathered, last);
   if (!fused::is_representable(all, DType::kF64)) {
     return failf(ErrorCode::kInvalidArgument,
                  "{}: all of beside[{}] would have sizes {}, need at most 2^62 bytes", kWho, i,

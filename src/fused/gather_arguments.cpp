@@ -4,6 +4,7 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "base/with_last.hpp"
 #include "fused/argument_checks.hpp"
 
 namespace tandem::fused {
@@ -43,8 +44,7 @@ Result<Dims> output_sizes(std::string_view who, const TensorView& b, const Dims&
     return failf(ErrorCode::kInvalidArgument, "{}: b[{}] has sizes {}, need [{}, n]", who, i,
                  to_string(b.sizes), gathered.back());
   }
-  Dims sizes = gathered;
-  sizes[sizes.size() - 1] = b.size(1);
+  const Dims sizes = with_last(gathered, b.size(1));
   if (!is_representable(sizes, DType::kF32)) {
     return failf(ErrorCode::kInvalidArgument, "{}: out[{}] would have sizes {}, need at most 2^62 bytes", who,
                  i, to_string(sizes));

@@ -2,6 +2,7 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "base/with_last.hpp"
 #include "fused/gather_arguments.hpp"
 #include "gemm/operand_checks.hpp"
 
@@ -17,11 +18,6 @@ struct Shapes {
   bool by_slices;   ///< the last dim is gathered
   int world;
 };
-
-Dims with_last(Dims sizes, std::int64_t last) {
-  sizes[sizes.size() - 1] = last;
-  return sizes;
-}
 
 bool is_rows(const TensorView& scale, const Dims& rows) {
   return scale.sizes == rows;

@@ -3,6 +3,7 @@
 #include <tandem/gemm/scaled_mm.hpp>
 
 #include "base/try.hpp"
+#include "base/with_last.hpp"
 #include "fused/op_call.hpp"
 #include "fused/op_memory.hpp"
 #include "fused/scaled_arguments.hpp"
@@ -81,9 +82,7 @@ gemm::ScaledMmArgs product_of(const ScaledScatterOp& op, int j, Shard part) {
 
 /// `matrix` with the dims of a part of the product.
 TensorView as_part(const Dims& a_sizes, std::int64_t columns, const TensorView& matrix) {
-  Dims sizes = a_sizes;
-  sizes[sizes.size() - 1] = columns;
-  return TensorView::contiguous(matrix.data, sizes, matrix.dtype, matrix.device);
+  return TensorView::contiguous(matrix.data, with_last(a_sizes, columns), matrix.dtype, matrix.device);
 }
 
 /// Products are added up in f32 in the order of the list; the last one is rounded together with the sum.

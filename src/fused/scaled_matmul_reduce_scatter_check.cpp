@@ -2,6 +2,7 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "base/with_last.hpp"
 #include "fused/scaled_arguments.hpp"
 #include "fused/scatter_arguments.hpp"
 
@@ -53,9 +54,7 @@ Result<void> check_product(const ScaledMatmulReduceScatterArgs& args, int j, std
   }
   TANDEM_TRY(check_factors({"a", j, &args.a[idx]}, {"b", j, &args.b[idx]}, a_scale != nullptr, device));
   if (a_scale != nullptr) {
-    Dims rows = args.a[idx].sizes;
-    rows[rows.size() - 1] = 1;
-    TANDEM_TRY(check_scale(kWho, {"a_scale", j, a_scale}, rows, device));
+    TANDEM_TRY(check_scale(kWho, {"a_scale", j, a_scale}, with_last(args.a[idx].sizes, 1), device));
     TANDEM_TRY(check_scale(kWho, {"b_scale", j, b_scale}, {1, n}, device));
   }
   return check_epilogue(kWho, j, at(args.bias, j), at(args.result_scale, j), n, device);

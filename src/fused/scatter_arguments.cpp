@@ -4,6 +4,7 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "base/with_last.hpp"
 
 namespace tandem::fused {
 
@@ -27,13 +28,10 @@ Result<Dims> product_sizes(std::string_view who, const Products& products) {
     return failf(ErrorCode::kInvalidArgument, "{}: b[0] has sizes {}, need [{}, n]", who,
                  to_string(products.b.front().sizes), first.sizes.back());
   }
-  Dims sizes = first.sizes;
-  sizes[sizes.size() - 1] = products.b.front().size(1);
+  const Dims sizes = with_last(first.sizes, products.b.front().size(1));
   for (std::size_t j = 0; j < products.a.size(); ++j) {
     const Dims& a = products.a[j].sizes;
-    Dims need = sizes;
-    if (a.size() == need.size()) need[need.size() - 1] = a.back();
-    if (!(a == need)) {
+    if (a.size() != sizes.size() || !(a == with_last(sizes, a.back()))) {
       return failf(ErrorCode::kInvalidArgument, "{}: a[{}] has sizes {}, need those of a[0] but the last: {}",
                    who, j, to_string(a), to_string(first.sizes));
     }

@@ -2,6 +2,7 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "base/with_last.hpp"
 #include "device/check_view.hpp"
 #include "gemm/backend.hpp"
 #include "gemm/choose.hpp"
@@ -40,8 +41,7 @@ Result<void> check_sizes(const ScaledMmArgs& args) {
     return failf(ErrorCode::kInvalidArgument, "{}: a is {} and b is {}, need [..., k] and [k, n]", kWho,
                  to_string(args.a.sizes), to_string(args.b.sizes));
   }
-  Dims want = args.a.sizes;
-  want[want.size() - 1] = args.b.size(1);
+  const Dims want = with_last(args.a.sizes, args.b.size(1));
   if (args.out.sizes != want) {
     return failf(ErrorCode::kInvalidArgument, "{}: out is {}, need {}", kWho, to_string(args.out.sizes),
                  to_string(want));
@@ -58,9 +58,7 @@ Result<void> check_scale(std::string_view name, const TensorView& scale, const D
 }
 
 Result<void> check_scales(const ScaledMmArgs& args) {
-  Dims rows = args.a.sizes;
-  rows[rows.size() - 1] = 1;
-  TANDEM_TRY(check_scale("a_scale", args.a_scale, rows));
+  TANDEM_TRY(check_scale("a_scale", args.a_scale, with_last(args.a.sizes, 1)));
   TANDEM_TRY(check_scale("b_scale", args.b_scale, {1, args.b.size(1)}));
   if (args.result_scale) TANDEM_TRY(check_scale("result_scale", *args.result_scale, {1}));
   return {};

@@ -2,6 +2,7 @@
 #include <array>
 
 #include "base/try.hpp"
+#include "base/with_last.hpp"
 #include "graph/ir/ops.hpp"
 #include "program/collectives.hpp"
 #include "program/fused_nodes.hpp"
@@ -52,8 +53,7 @@ Result<Values> define_scaled_gather(const Call& call) {
   if (node.mode == ScaleMode::kRowwiseSharded) {
     TANDEM_ASSIGN(a_scale, gather(node.a_scale, plain.dim, call.ranks()));
   }
-  Dims rows = whole.sizes();
-  rows[rows.size() - 1] = 1;
+  const Dims rows = with_last(whole.sizes(), 1);
   if (a_scale.numel() == numel(rows)) a_scale = a_scale.with_sizes(rows);  // [rows, 1] is allowed too
   Values values{plain.returns_gathered ? std::optional(whole) : std::nullopt};
   for (std::size_t i = 0; i < plain.b.size(); ++i) {

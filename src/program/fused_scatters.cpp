@@ -3,6 +3,7 @@
 #include <tandem/fused/scaled_matmul_reduce_scatter.hpp>
 
 #include "base/try.hpp"
+#include "base/with_last.hpp"
 #include "graph/ir/ops.hpp"
 #include "program/fused_call.hpp"
 #include "program/fused_nodes.hpp"
@@ -39,8 +40,8 @@ Result<Values> allocate(const ScatterNode& node, const Group& group, Args& args)
   Values values = one(HostTensor(layout.sizes, node.dtype));
   args.out = values[0]->view();
   if (node.returns_product) {
-    Dims sizes = node.products.front().a.sizes();
-    sizes[sizes.size() - 1] = node.products.front().b.sizes().back();
+    const Product& product = node.products.front();
+    const Dims sizes = with_last(product.a.sizes(), product.b.sizes().back());
     args.product = values.emplace_back(HostTensor(sizes, node.dtype))->view();
   }
   return values;

@@ -4,6 +4,7 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "base/with_last.hpp"
 #include "program/ops.hpp"
 
 namespace tandem::program {
@@ -11,9 +12,8 @@ namespace {
 
 /// [..., k] as [rows, k]. The products of the library take no f8 here: those are exact in f32.
 /// Also where the last dim is empty.
-std::int64_t rows_of(Dims sizes) {
-  sizes[sizes.size() - 1] = 1;
-  return numel(sizes);
+std::int64_t rows_of(const Dims& sizes) {
+  return numel(with_last(sizes, 1));
 }
 
 HostTensor as_matrix(const HostTensor& x) {
@@ -32,9 +32,7 @@ Result<Dims> sizes_of(const Product& product) {
   if (a.size() < 2 || b.size() != 2 || a.back() != b[0]) {
     return failf(ErrorCode::kInvalidArgument, "multiplies {} by {}", to_string(a), to_string(b));
   }
-  Dims sizes = a;
-  sizes[sizes.size() - 1] = b[1];
-  return sizes;
+  return with_last(a, b[1]);
 }
 
 /// values[i] = use(values[i], factor[i]), `factor` broadcast to `sizes`.
