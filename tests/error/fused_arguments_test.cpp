@@ -1,11 +1,8 @@
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <functional>
-#include <string>
 #include <vector>
 
-#include "conformance/fused_harness.hpp"
+#include "error/fused_refusals.hpp"
 
 // Every argument that a fused op refuses, with the code and what the text has to name; on every backend. One
 // rank: nothing is enqueued, so nobody waits.
@@ -13,27 +10,12 @@
 namespace tandem {
 namespace {
 
+using test::Change;
 using test::Complaints;
+using test::expect_error;
 using test::Guarded;
 using test::JobCase;
 using test::RankContextOfTest;
-
-/// What a case changes in arguments that are right, and the piece of text that the error has to have.
-template <class Args>
-struct Change {
-  std::string text;
-  std::function<void(Args&)> make;
-  ErrorCode code = ErrorCode::kInvalidArgument;
-};
-
-template <class Report>
-void expect_error(const Report& report, ErrorCode code, const std::string& text, Complaints& complaints) {
-  if (report) {
-    complaints.add(fmt::format("accepted; need an error with '{}'", text));
-  } else if (report.error().code() != code || report.error().text().find(text) == std::string::npos) {
-    complaints.add(fmt::format("got '{}', need '{}'", report.error().to_string(), text));
-  }
-}
 
 /// Right arguments of a gather, and everything that makes them wrong.
 class GatherArguments {
@@ -125,26 +107,7 @@ class FusedArguments : public ::testing::TestWithParam<JobCase> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, FusedArguments, ::testing::ValuesIn(test::exact_cases({1})), test::job_name);
 
 TEST_P(FusedArguments, all_gather_matmul_refuses) {
-  Complaints complaints;
-  test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
-    GatherArguments arguments(rank.device);
-    for (const auto& changes : {arguments.wrong_inputs(), arguments.wrong_outputs()}) {
-      for (const auto& change : changes) {
-        AllGatherMatmulArgs args = arguments.good();
-        change.make(args);
-        expect_error(plan(args, rank.group, rank.stream), change.code, change.text, complaints);
-        if (can_run(args, rank.group, rank.stream)) complaints.add("can_run says yes: " + change.text);
-        expect_error(fused_all_gather_matmul(args, rank.group, rank.stream), change.code, change.text,
-                     complaints);
-      }
-    }
-    // The group is as good as before.
-    if (const auto ran = fused_all_gather_matmul(arguments.good(), rank.group, rank.stream); !ran) {
-      return tl::unexpected(ran.error());
-    }
-    return rank.stream.synchronize();
-  });
-  EXPECT_EQ(complaints.text(), "");
+  test::expect_refusals<GatherArguments>(GetParam(), fused_all_gather_matmul);
 }
 
 TEST_P(FusedArguments, a_handle_has_to_cover_a) {
@@ -179,12 +142,12 @@ class ScatterArguments {
   using Args = MatmulReduceScatterArgs;
   explicit ScatterArguments(Device& device) : device_(device) {}
 
-  Args good(int scatter_dim) {
+  Args good() {
     as_ = {a_.view()};
     bs_ = {b_.view()};
     return {.a = as_,
             .b = bs_,
-            .scatter_dim = scatter_dim,
+            .scatter_dim = 0,
             .out = out_.view(),
             .bias = {},
             .product = product_.view(),
@@ -252,26 +215,7 @@ class ScatterArguments {
 };
 
 TEST_P(FusedArguments, matmul_reduce_scatter_refuses) {
-  Complaints complaints;
-  test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
-    ScatterArguments arguments(rank.device);
-    for (const auto& changes : {arguments.wrong_inputs(), arguments.wrong_outputs()}) {
-      for (const auto& change : changes) {
-        MatmulReduceScatterArgs args = arguments.good(0);
-        change.make(args);
-        expect_error(plan(args, rank.group, rank.stream), change.code, change.text, complaints);
-        if (can_run(args, rank.group, rank.stream)) complaints.add("can_run says yes: " + change.text);
-        expect_error(fused_matmul_reduce_scatter(args, rank.group, rank.stream), change.code, change.text,
-                     complaints);
-      }
-    }
-    // The group is as good as before.
-    if (const auto ran = fused_matmul_reduce_scatter(arguments.good(2), rank.group, rank.stream); !ran) {
-      return tl::unexpected(ran.error());
-    }
-    return rank.stream.synchronize();
-  });
-  EXPECT_EQ(complaints.text(), "");
+  test::expect_refusals<ScatterArguments>(GetParam(), fused_matmul_reduce_scatter);
 }
 
 }  // namespace

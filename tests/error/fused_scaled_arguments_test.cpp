@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -7,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "conformance/fused_harness.hpp"
+#include "error/fused_refusals.hpp"
 
 // Every argument that a fused op of scaled products refuses, as fused_arguments_test.cpp; ranks that do not
 // agree; and GPUs, which have no scaled products.
@@ -15,34 +14,12 @@
 namespace tandem {
 namespace {
 
+using test::Change;
 using test::Complaints;
+using test::expect_error;
 using test::Guarded;
 using test::JobCase;
 using test::RankContextOfTest;
-
-/// What a case changes in arguments that are right, and the piece of text that the error has to have.
-template <class Args>
-struct Change {
-  std::string text;
-  std::function<void(Args&)> make;
-  ErrorCode code = ErrorCode::kInvalidArgument;
-};
-
-template <class Report>
-void expect_error(const Report& report, ErrorCode code, const std::string& text, Complaints& complaints) {
-  if (report) {
-    complaints.add(fmt::format("accepted; need an error with '{}'", text));
-  } else if (report.error().code() != code || report.error().text().find(text) == std::string::npos) {
-    complaints.add(fmt::format("got '{}', need '{}'", report.error().to_string(), text));
-  }
-}
-
-Result<OpReport> run(const AllGatherScaledMatmulArgs& args, RankContextOfTest& rank) {
-  return fused_all_gather_scaled_matmul(args, rank.group, rank.stream);
-}
-Result<OpReport> run(const ScaledMatmulReduceScatterArgs& args, RankContextOfTest& rank) {
-  return fused_scaled_matmul_reduce_scatter(args, rank.group, rank.stream);
-}
 
 /// Right arguments of a gather, and everything that makes them wrong.
 class GatherArguments {
@@ -233,33 +210,12 @@ class ScatterArguments {
   std::vector<std::optional<TensorView>> a_scales_, b_scales_, biases_, result_scales_;
 };
 
-template <class Arguments>
-void expect_refusals(const JobCase& job) {
-  Complaints complaints;
-  test::on_ranks(job, test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
-    Arguments arguments(rank.device);
-    for (const auto& changes : {arguments.wrong_inputs(), arguments.wrong_outputs()}) {
-      for (const auto& change : changes) {
-        auto args = arguments.good();
-        change.make(args);
-        expect_error(plan(args, rank.group, rank.stream), change.code, change.text, complaints);
-        if (can_run(args, rank.group, rank.stream)) complaints.add("can_run says yes: " + change.text);
-        expect_error(run(args, rank), change.code, change.text, complaints);
-      }
-    }
-    // The group is as good as before.
-    if (const auto ran = run(arguments.good(), rank); !ran) return tl::unexpected(ran.error());
-    return rank.stream.synchronize();
-  });
-  EXPECT_EQ(complaints.text(), "");
-}
-
 TEST(FusedScaledArguments, all_gather_scaled_matmul_refuses) {
-  expect_refusals<GatherArguments>(test::cpu_cases({1}).front());
+  test::expect_refusals<GatherArguments>(test::cpu_cases({1}).front(), fused_all_gather_scaled_matmul);
 }
 
 TEST(FusedScaledArguments, scaled_matmul_reduce_scatter_refuses) {
-  expect_refusals<ScatterArguments>(test::cpu_cases({1}).front());
+  test::expect_refusals<ScatterArguments>(test::cpu_cases({1}).front(), fused_scaled_matmul_reduce_scatter);
 }
 
 TEST(FusedScaledArguments, the_shape_of_a_scale_tells_its_mode) {
@@ -385,8 +341,10 @@ TEST(FusedScaledArguments, gpus_have_no_scaled_products) {
     GatherArguments gather(rank.device);
     ScatterArguments scatter(rank.device);
     const std::string text = "has no scaled products yet";
-    expect_error(run(gather.good(), rank), ErrorCode::kUnsupported, text, complaints);
-    expect_error(run(scatter.good(), rank), ErrorCode::kUnsupported, text, complaints);
+    expect_error(fused_all_gather_scaled_matmul(gather.good(), rank.group, rank.stream),
+                 ErrorCode::kUnsupported, text, complaints);
+    expect_error(fused_scaled_matmul_reduce_scatter(scatter.good(), rank.group, rank.stream),
+                 ErrorCode::kUnsupported, text, complaints);
     if (can_run(gather.good(), rank.group, rank.stream)) complaints.add("can_run says yes to a gather");
     if (can_run(scatter.good(), rank.group, rank.stream)) complaints.add("can_run says yes to a scatter");
     return {};
