@@ -92,9 +92,7 @@ void check_output(const Case& c, const Guarded& out, int i, const std::string& w
     double sum = 0;
     double magnitude = 0;
     for (std::int64_t j = 0; j < k; ++j) {
-      Dims from = at;
-      from[from.size() - 1] = j;
-      const double term = value_of(kA, test::flat_index(c.sizes, from), c.dtype) *
+      const double term = value_of(kA, test::flat_index(c.sizes, test::with_last(at, j)), c.dtype) *
                           value_of(kB + i, j * sizes.back() + at.back(), c.dtype);
       sum += term;
       magnitude += std::abs(term);

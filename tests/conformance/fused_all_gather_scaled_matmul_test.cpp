@@ -22,6 +22,7 @@ using test::JobCase;
 using test::RankContextOfTest;
 using test::scale_of;
 using test::value_of;
+using test::with_last;
 
 /// How the scale of a is given.
 enum class Given { kShape, kFlat, kColumnASlice };
@@ -67,11 +68,6 @@ constexpr int kB = 100;
 constexpr int kScaleOfB = 200;
 constexpr int kBias = 300;
 constexpr int kResultScale = 400;
-
-Dims with_last(Dims sizes, std::int64_t last) {
-  sizes[sizes.size() - 1] = last;
-  return sizes;
-}
 
 /// The scale of a's row `row` over all ranks, in the slice of k that rank `source` has.
 double scale_of_a(const Case& c, std::int64_t row, int source) {

@@ -117,6 +117,11 @@ Layout spread_out(const Dims& sizes) {
   return layout;
 }
 
+Dims with_last(Dims sizes, std::int64_t last) {
+  sizes[sizes.size() - 1] = last;
+  return sizes;
+}
+
 double value_of(int id, std::int64_t idx, DType dtype) {
   std::uint64_t x = static_cast<std::uint64_t>(idx) * 0x9e3779b97f4a7c15ULL +
                     static_cast<std::uint64_t>(id) * 0xbf58476d1ce4e5b9ULL;

@@ -45,6 +45,8 @@ class Guarded {
 /// Row-major strides times two in every dim: no operand is contiguous.
 [[nodiscard]] Layout spread_out(const Dims& sizes);
 [[nodiscard]] Layout dense(const Dims& sizes);
+/// `sizes` with another last one.
+[[nodiscard]] Dims with_last(Dims sizes, std::int64_t last);
 
 /// The value that element `idx` of tensor `id` has on every rank and in the reference, as `dtype` holds it.
 [[nodiscard]] double value_of(int id, std::int64_t idx, DType dtype);

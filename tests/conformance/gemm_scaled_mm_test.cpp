@@ -20,6 +20,7 @@ namespace tandem {
 namespace {
 
 using test::Guarded;
+using test::with_last;
 
 struct Case {
   Dims a = {5, 7};  ///< [..., k]
@@ -44,11 +45,6 @@ std::string to_text(const Case& c) {
                      c.result_scale ? " result_scale" : "", c.addend ? " addend" : "",
                      c.spread ? " spread" : "", c.front_last ? " front last" : "",
                      c.b_column_major ? " b column-major" : "");
-}
-
-Dims with_last(Dims sizes, std::int64_t last) {
-  sizes[sizes.size() - 1] = last;
-  return sizes;
 }
 
 enum Tensor { kA, kB, kScaleOfA, kScaleOfB, kBias, kAddend };

@@ -49,12 +49,8 @@ struct Made {
 Result<void> issue(RankContextOfTest& rank, const Call& call, Made& made) {
   const int world = rank.group.size();
   const int me = rank.group.rank();
-  Dims mine = call.sizes;
-  if (call.gather) {
-    mine[call.dim] = shard_of(call.sizes[call.dim], world, me).size;
-  } else {
-    mine[mine.size() - 1] = call.n;
-  }
+  Dims mine = call.gather ? call.sizes : test::with_last(call.sizes, call.n);
+  if (call.gather) mine[call.dim] = shard_of(call.sizes[call.dim], world, me).size;
   made.a.emplace(rank.device, mine, call.dtype);
   made.b.emplace(rank.device, call.gather ? Dims{call.sizes.back(), call.n} : Dims{call.n, call.sizes.back()},
                  call.dtype);
