@@ -187,6 +187,22 @@ std::string Complaints::text() const {
   return all;
 }
 
+void check_elements(const Guarded& got, const std::string& name, Complaints& complaints,
+                    const std::function<Expected(const Dims& at)>& need_at) {
+  const Dims& sizes = got.view().sizes;
+  for (std::int64_t idx = 0; idx < got.view().numel(); ++idx) {
+    const Dims at = position(sizes, idx);
+    const Expected need = need_at(at);
+    // What is rounded may be off itself: f8 rounds by up to 1/8 of what it is given.
+    const double bound = need.error * 1.13 + rounding_error(got.view().dtype, need.value);
+    if (std::abs(got.at(idx) - need.value) <= bound) continue;
+    complaints.add(
+        fmt::format("{} at {} is {}, need {} +- {}", name, to_string(at), got.at(idx), need.value, bound));
+    return;
+  }
+  if (!got.guards_are_whole()) complaints.add(name + ": a guard byte was written");
+}
+
 std::string to_string(const JobCase& job) {
   return testing::to_string(job.ranks) + (job.vendor_products ? "_vendor" : "");
 }

@@ -74,6 +74,16 @@ class Complaints {
   std::vector<std::string> lines_;
 };
 
+/// What an element has to be before it is rounded to its type, and how far off it may be.
+struct Expected {
+  double value = 0;
+  double error = 0;
+};
+/// Complains about the first element that is not what it has to be, rounded once, and about guard bytes that
+/// were written; `name` is the tensor's.
+void check_elements(const Guarded& got, const std::string& name, Complaints& complaints,
+                    const std::function<Expected(const Dims& at)>& need_at);
+
 /// Where the ranks of a job are, and what multiplies there; a test's parameter.
 struct JobCase {
   testing::RankCase ranks;

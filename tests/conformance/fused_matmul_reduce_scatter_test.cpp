@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "conformance/fused_harness.hpp"
+#include "conformance/fused_scatter_cases.hpp"
 
 // fused_matmul_reduce_scatter against float64, for every backend x algorithm x dtype x dim x number of ranks:
 // as fused_all_gather_matmul_test.cpp.
@@ -16,11 +16,12 @@ namespace tandem {
 namespace {
 
 using coll::ReduceOp;
-using test::Complaints;
+using test::Expected;
 using test::Guarded;
 using test::JobCase;
 using test::RankContextOfTest;
 using test::value_of;
+using test::with_last;
 
 struct Case {
   Dims sizes;  ///< of the product: [..., n]
@@ -29,17 +30,21 @@ struct Case {
   std::vector<std::int64_t> k = {6};  ///< of each product; rank r has r more
   ReduceOp op = ReduceOp::kSum;
   bool bias = false;
-  bool product = false;
+  bool keeps_product = false;
   bool spread = false;
   bool exact_partials = false;  ///< partials travel as f32
+
+  [[nodiscard]] std::string text(int world) const;
+  [[nodiscard]] Expected product_at(int rank, const Dims& at) const;
+  [[nodiscard]] double added_at(const Dims& at) const;
 };
 
-std::string to_text(const Case& c, int world) {
-  std::string text = fmt::format("matmul_reduce_scatter {} {} dim {} {} w{} k", to_string(c.dtype),
-                                 to_string(c.sizes), c.dim, to_string(c.op), world);
-  for (const auto k : c.k) text += fmt::format(" {}", k);
-  return text + (c.bias ? " bias" : "") + (c.product ? " product" : "") + (c.spread ? " spread" : "") +
-         (c.exact_partials ? " f32 partials" : "");
+std::string Case::text(int world) const {
+  std::string all = fmt::format("matmul_reduce_scatter {} {} dim {} {} w{} k", to_string(dtype),
+                                to_string(sizes), dim, to_string(op), world);
+  for (const auto each : k) all += fmt::format(" {}", each);
+  return all + (bias ? " bias" : "") + (keeps_product ? " product" : "") + (spread ? " spread" : "") +
+         (exact_partials ? " f32 partials" : "");
 }
 
 constexpr int kBias = 7;
@@ -55,8 +60,7 @@ struct Operands {
     const int r = rank.group.rank();
     for (std::size_t j = 0; j < c.k.size(); ++j) {
       const std::int64_t k = c.k[j] + r;
-      Dims left = c.sizes;
-      left[left.size() - 1] = k;
+      const Dims left = with_last(c.sizes, k);
       const Dims right = {k, c.sizes.back()};
       a.emplace_back(rank.device, c.spread ? test::spread_out(left) : test::dense(left), c.dtype);
       a.back().fill([&](std::int64_t idx) { return value_of(id_of_a(r, j), idx, c.dtype); });
@@ -82,123 +86,27 @@ struct Operands {
   MatmulReduceScatterArgs args;
 };
 
-/// The sum of one rank's products at `at`, and of the absolute values of its terms.
-struct Sum {
-  double value = 0;
+Expected Case::product_at(int rank, const Dims& at) const {
+  double sum = 0;
   double magnitude = 0;
-};
-Sum product_at(const Case& c, int rank, const Dims& at) {
-  Sum sum;
-  for (std::size_t j = 0; j < c.k.size(); ++j) {
-    const std::int64_t k = c.k[j] + rank;
-    Dims sizes = c.sizes;
-    sizes[sizes.size() - 1] = k;
-    for (std::int64_t i = 0; i < k; ++i) {
-      Dims from = at;
-      from[from.size() - 1] = i;
-      const double term = value_of(id_of_a(rank, j), test::flat_index(sizes, from), c.dtype) *
-                          value_of(id_of_b(rank, j), i * c.sizes.back() + at.back(), c.dtype);
-      sum.value += term;
-      sum.magnitude += std::abs(term);
+  for (std::size_t j = 0; j < k.size(); ++j) {
+    const Dims left = with_last(sizes, k[j] + rank);
+    for (std::int64_t i = 0; i < left.back(); ++i) {
+      const double term = value_of(id_of_a(rank, j), test::flat_index(left, with_last(at, i)), dtype) *
+                          value_of(id_of_b(rank, j), i * sizes.back() + at.back(), dtype);
+      sum += term;
+      magnitude += std::abs(term);
     }
   }
-  return sum;
+  return {sum, (magnitude + 1) * 60 * std::ldexp(1.0, -24)};
 }
 
-/// Bound: one rounding of the result, one of each partial, and f32 sums.
-void check_output(const Case& c, const Guarded& out, RankContextOfTest& rank, const std::string& who,
-                  Complaints& complaints) {
-  const int world = rank.group.size();
-  const Shard mine = shard_of(c.sizes[c.dim], world, rank.group.rank());
-  const double share = c.op == ReduceOp::kAvg ? 1.0 / world : 1.0;
-  const double partial_epsilon = test::epsilon_of(c.exact_partials ? DType::kF32 : c.dtype);
-  for (std::int64_t idx = 0; idx < out.view().numel(); ++idx) {
-    Dims at = test::position(out.view().sizes, idx);
-    at[c.dim] += mine.offset;
-    double need = 0;
-    double bound = 0;
-    for (int q = 0; q < world; ++q) {
-      const Sum part = product_at(c, q, at);
-      need += part.value * share;
-      bound +=
-          (std::abs(part.value) * partial_epsilon + (part.magnitude + 1) * 60 * std::ldexp(1.0, -24)) * share;
-    }
-    if (c.bias) need += value_of(kBias, at.back(), c.dtype);
-    bound = bound * 1.02 + test::epsilon_of(c.dtype) * (std::abs(need) + 1e-3) * 1.02 + std::ldexp(1.0, -20);
-    if (!(std::abs(out.at(idx) - need) <= bound)) {
-      complaints.add(who + ": out at " + to_string(at) + " is " + std::to_string(out.at(idx)) + ", need " +
-                     std::to_string(need) + " +- " + std::to_string(bound));
-      return;
-    }
-  }
-  if (!out.guards_are_whole()) complaints.add(who + ": a guard byte of out was written");
-}
-
-void check_product(const Case& c, const Guarded& product, int rank, const std::string& who,
-                   Complaints& complaints) {
-  for (std::int64_t idx = 0; idx < product.view().numel(); ++idx) {
-    const Sum need = product_at(c, rank, test::position(c.sizes, idx));
-    const double bound = test::epsilon_of(c.dtype) * (std::abs(need.value) + 1e-3) * 1.02 +
-                         (need.magnitude + 1) * 60 * std::ldexp(1.0, -24);
-    if (std::abs(product.at(idx) - need.value) <= bound) continue;
-    complaints.add(who + ": product at " + to_string(test::position(c.sizes, idx)) + " is " +
-                   std::to_string(product.at(idx)) + ", need " + std::to_string(need.value));
-    return;
-  }
-  if (!product.guards_are_whole()) complaints.add(who + ": a guard byte of product was written");
-}
-
-Result<void> run_case(RankContextOfTest& rank, const Case& c, bool same_bits, Complaints& complaints) {
-  Operands in(rank, c);
-  std::vector<std::byte> out_bits;
-  std::vector<std::byte> product_bits;
-  for (const Algorithm algorithm : {Algorithm::kSerial, Algorithm::kPipelined}) {
-    in.args.algorithm = algorithm;
-    const std::string who = to_text(c, rank.group.size()) + " " + std::string(to_string(algorithm)) +
-                            ", rank " + std::to_string(rank.group.rank());
-    const auto layout = output_layout(in.args, rank.group.size(), rank.group.rank());
-    if (!layout) return tl::unexpected(layout.error());
-    Guarded out(rank.device, *layout, c.dtype);
-    in.args.out = out.view();
-    std::optional<Guarded> product;
-    if (c.product) {
-      product.emplace(rank.device, c.sizes, c.dtype);
-      in.args.product = product->view();
-    }
-    const auto report = fused_matmul_reduce_scatter(in.args, rank.group, rank.stream);
-    if (!report) return tl::unexpected(Error(report.error().code(), who + ": " + report.error().text()));
-    if (report->algorithm != algorithm)
-      complaints.add(who + ": ran " + std::string(to_string(report->algorithm)));
-    if (auto done = rank.stream.synchronize(); !done) return done;
-
-    out.download();
-    check_output(c, out, rank, who, complaints);
-    if (product) {
-      product->download();
-      check_product(c, *product, rank.group.rank(), who, complaints);
-    }
-    if (algorithm == Algorithm::kSerial) {
-      out_bits = out.bytes();
-      if (product) product_bits = product->bytes();
-      continue;
-    }
-    if (!same_bits) continue;
-    if (out_bits != out.bytes()) complaints.add(who + ": out has other bits than by serial");
-    if (product && product_bits != product->bytes())
-      complaints.add(who + ": product has other bits than by serial");
-  }
-  return {};
+double Case::added_at(const Dims& at) const {
+  return bias ? value_of(kBias, at.back(), dtype) : 0;
 }
 
 void run_all(const JobCase& job, const std::vector<Case>& cases) {
-  Complaints complaints;
-  test::on_ranks(job, test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
-    for (const Case& c : cases) {
-      if (auto ran = run_case(rank, c, !job.vendor_products, complaints); !ran) return ran;
-    }
-    return test::check_pads(rank, complaints);
-  });
-  EXPECT_EQ(complaints.text(), "");
+  test::run_scatters<Operands>(job, cases, fused_matmul_reduce_scatter);
 }
 
 class MatmulReduceScatter : public ::testing::TestWithParam<JobCase> {};
@@ -225,7 +133,8 @@ TEST_P(MatmulReduceScatter, odd_and_empty_sizes) {
     for (const std::int64_t n : {0, 1, 7}) {
       cases.push_back({.sizes = {m, n}, .dim = 0, .dtype = DType::kBF16, .k = {5}, .bias = m % 2 == 0});
       cases.push_back({.sizes = {n, m}, .dim = 1, .dtype = DType::kF32, .k = {5}, .bias = m % 2 == 1});
-      cases.push_back({.sizes = {3, m, n}, .dim = 1, .dtype = DType::kF16, .k = {0}, .product = m % 3 == 0});
+      cases.push_back(
+          {.sizes = {3, m, n}, .dim = 1, .dtype = DType::kF16, .k = {0}, .keeps_product = m % 3 == 0});
     }
   }
   run_all(GetParam(), cases);
@@ -247,7 +156,7 @@ TEST_P(MatmulReduceScatter, lists_bias_product_partials_and_strides) {
                            .k = k,
                            .op = op,
                            .bias = true,
-                           .product = true,
+                           .keeps_product = true,
                            .spread = true,
                            .exact_partials = exact});
         }
