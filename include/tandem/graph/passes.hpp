@@ -55,19 +55,18 @@ struct Pass {
 /// With options.share_maxima, where a product's scale alone keeps a gather from being fused: the maximum of
 /// what is gathered becomes that of the shards' maxima, known before the gather:
 ///
-///   %g = tandem.all_gather.default(%a, 0, 2, "0")          %s = aten.max.default(%a)
-///   %m = aten.max.default(%g)                         ->   %r = _c10d_functional.all_reduce.default(%s,
-///   "max", "0")
-///                                                          %m = _c10d_functional.wait_tensor.default(%r)
+///   %g = tandem.all_gather.default(%a, 0, 2, "0")      %g = tandem.all_gather.default(%a, 0, 2, "0")
+///   %m = aten.max.default(%g)                      ->  %s = aten.max.default(%a)
+///                                                      %r = all_reduce(%s, "max", "0")
+///                                                      %m = wait_tensor(%r)
 [[nodiscard]] Result<void> share_maxima(Graph& graph, const FuseOptions& options);
 
 /// Casts that need one row at a time, and their scales, move to before the gather, where a product could then
 /// run while it does: fewer bytes, or, if the wide value is needed too, the narrow one beside it.
 ///
-///   %g = tandem.all_gather.default(%a, 0, 2, "0")              %n = prims.convert_element_type.default(%a,
-///   <e4m3>) %c = prims.convert_element_type.default(%g, <e4m3>)   ->   %g = tandem.all_gather.default(%n, 0,
-///   2, "0") %p = aten._scaled_mm.default(%c, %b, ...)                  %p = aten._scaled_mm.default(%g, %b,
-///   ...)
+///   %g = tandem.all_gather.default(%a, 0, 2, "0")      %n = convert_element_type(%a, <e4m3>)
+///   %c = convert_element_type(%g, <e4m3>)          ->  %h = tandem.all_gather.default(%n, 0, 2, "0")
+///   %p = aten._scaled_mm.default(%c, %b, ...)          %p = aten._scaled_mm.default(%h, %b, ...)
 [[nodiscard]] Result<void> narrow_gathers(Graph& graph);
 
 /// A gather and the products that take it as left operand become one op; so do gathers of its scale, and of
@@ -80,10 +79,11 @@ struct Pass {
 
 /// A product, or a sum of products, and the scatter of it become one op:
 ///
-///   %p = aten.mm.default(%a, %b)
-///   %q = aten.mm.default(%c, %d)                               %r =
-///   symm_mem.fused_matmul_reduce_scatter.default( %s = aten.add.Tensor(%p, %q)                          ->
-///   [%a, %c], [%b, %d], "sum", 0, "0") %r = tandem.reduce_scatter.default(%s, "sum", 0, 2, "0")
+///   %p = aten.mm.default(%a, %b)                       %r = symm_mem.fused_matmul_reduce_scatter.default(
+///   %q = aten.mm.default(%c, %d)                   ->         [%a, %c], [%b, %d], "sum", 0, "0")
+///   %s = aten.add.Tensor(%p, %q)
+///   %r = tandem.reduce_scatter.default(
+///          %s, "sum", 0, 2, "0")
 [[nodiscard]] Result<void> fuse_scatters(Graph& graph, const FuseOptions& options);
 
 /// merge_collectives() backwards, for what was not fused: PyTorch's ops again.
