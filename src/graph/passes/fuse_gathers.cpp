@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <tandem/graph/passes.hpp>
 
 #include "base/try.hpp"
@@ -27,7 +28,8 @@ class Fusing {
       : graph_(graph),
         fusion_(fusion),
         collective_(as_collective(*fusion.gather)),
-        whole_(type_of(*fusion.gather).shape) {}
+        whole_(type_of(*fusion.gather).shape),
+        needs_whole_(!fusion.other_readers(*fusion.gather).empty()) {}
 
   Result<void> run() {
     for (Node* const node : fusion_.raised) graph_.move_before(*node, *fusion_.place);
@@ -35,16 +37,12 @@ class Fusing {
     std::int64_t item = 1;
     for (const GatherUse& use : fusion_.uses) TANDEM_TRY(take_product(*fused, item++, use));
     for (Node* const beside : fusion_.beside) TANDEM_TRY(take_gathered(*fused, item++, *beside));
-    if (returns_whole()) TANDEM_TRY(take_gathered(*fused, 0, *fusion_.gather));
+    if (needs_whole_) TANDEM_TRY(take_gathered(*fused, 0, *fusion_.gather));
     return {};
   }
 
  private:
-  /// Whether more than the products need what is gathered.
-  [[nodiscard]] bool returns_whole() const { return needs_whole_; }
-
   Result<Node*> insert() {
-    needs_whole_ = !fusion_.other_readers(*fusion_.gather).empty();
     NodeSpec spec{.kind = NodeKind::kCall,
                   .name = graph_.free_name(fusion_.is_scaled() ? "fused_all_gather_scaled_matmul"
                                                                : "fused_all_gather_matmul"),
@@ -77,9 +75,9 @@ class Fusing {
 
   [[nodiscard]] Argument::List plain_arguments(NodeSpec& spec) const {
     Argument::List bias = arguments_of(fusion_.uses, &Product::bias);
-    for (const Argument& one : bias) {
-      if (one.node() != nullptr) spec.named_arguments["bias"] = {bias};
-    }
+    const bool has_bias =
+        std::any_of(bias.begin(), bias.end(), [](const Argument& one) { return one.node() != nullptr; });
+    if (has_bias) spec.named_arguments["bias"] = {std::move(bias)};
     return {{collective_.input},
             {arguments_of(fusion_.uses, &Product::b)},
             {static_cast<std::int64_t>(collective_.dim)},
@@ -107,24 +105,20 @@ class Fusing {
             {std::move(fast)}};
   }
 
-  [[nodiscard]] TensorType gathered_type(const Node& gather) const {
-    const TensorType& type = type_of(gather);
-    const bool is_last = collective_.dim + 1 == type.shape.size();
-    return is_last ? contiguous_type(type.shape, type.dtype)
-                   : type_with_outermost(type.shape, collective_.dim, type.dtype);
+  /// Of what the op makes for a product, or a gather: all but their last sizes are the same.
+  [[nodiscard]] TensorType made_for(const Node& node) const {
+    const TensorType& type = type_of(node);
+    const auto shape = with_last(whole_, type.shape.back());
+    const bool is_last = collective_.dim + 1 == shape.size();
+    return is_last ? contiguous_type(shape, type.dtype)
+                   : type_with_outermost(shape, collective_.dim, type.dtype);
   }
 
   [[nodiscard]] Tensors types() const {
     Tensors types(1);
-    if (needs_whole_) types[0] = gathered_type(*fusion_.gather);
-    const bool is_last = collective_.dim + 1 == whole_.size();
-    for (const GatherUse& use : fusion_.uses) {
-      const TensorType& product = type_of(*use.product.node);
-      const auto shape = with_last(whole_, product.shape[1]);
-      types.push_back(is_last ? contiguous_type(shape, product.dtype)
-                              : type_with_outermost(shape, collective_.dim, product.dtype));
-    }
-    for (const Node* const beside : fusion_.beside) types.push_back(gathered_type(*beside));
+    if (needs_whole_) types[0] = made_for(*fusion_.gather);
+    for (const GatherUse& use : fusion_.uses) types.push_back(made_for(*use.product.node));
+    for (const Node* const beside : fusion_.beside) types.push_back(made_for(*beside));
     return types;
   }
 
@@ -172,7 +166,7 @@ class Fusing {
   const GatherFusion& fusion_;
   Collective collective_;
   std::vector<std::int64_t> whole_;
-  bool needs_whole_ = false;
+  bool needs_whole_;  ///< more than the products need what is gathered
 };
 
 }  // namespace
