@@ -60,20 +60,10 @@ class Planner {
       const bool brings_scale = &other == fusion_.scale_gather();
       if (!(brings_scale ? !fusion_.other_readers(other).empty() : shares_collective(gather, other)))
         continue;
-      const Collective one = as_collective(other);
-      const bool runs_with =
-          one.dim == collective_.dim && one.world == collective_.world && one.group == collective_.group &&
-          with_last_of(type_of(other).shape, type_of(gather).shape) == type_of(gather).shape;
       // One that has products of its own hides behind those.
-      if (runs_with && match_gather(other, graph_.header, opaque_).uses.empty())
+      if (run_together(gather, other) && match_gather(other, graph_.header, opaque_).uses.empty())
         fusion_.beside.push_back(&other);
     }
-  }
-
-  static std::vector<std::int64_t> with_last_of(std::vector<std::int64_t> shape,
-                                                const std::vector<std::int64_t>& of) {
-    if (!shape.empty() && !of.empty()) shape.back() = of.back();
-    return shape;
   }
 
   void consider(const std::vector<Node*>& readers) {

@@ -4,6 +4,7 @@
 #include <tandem/base/dtype.hpp>
 
 #include "graph/ir/ops.hpp"
+#include "graph/passes/edits.hpp"
 #include "graph/passes/row_local.hpp"
 #include "graph/passes/why_not_gather.hpp"
 
@@ -33,6 +34,7 @@ struct Source {
   Collective collective;
   RowLocal local;
   Dependence dependence;
+  std::unordered_map<const Node*, RowLocal> scales = {};  ///< by the gather that brings them
 
   Source(Node& node, const GraphHeader& graph_header, const OpaqueOps& opaque_ops)
       : gather(node),
@@ -41,18 +43,6 @@ struct Source {
         collective(as_collective(node)),
         local(node, graph_header, opaque_ops),
         dependence(node) {}
-
-  /// Whether another gather can run in the same schedule.
-  [[nodiscard]] bool runs_with(const Source& other) const {
-    return collective.world == other.collective.world && collective.group == other.collective.group &&
-           collective.dim == other.collective.dim && leading(gather) == leading(other.gather);
-  }
-
- private:
-  static std::vector<std::int64_t> leading(const Node& node) {
-    const auto& shape = type_of(node).shape;
-    return {shape.begin(), shape.end() - 1};
-  }
 };
 
 /// Finds how the scale of a use comes; false if it can't be taken.
@@ -70,13 +60,14 @@ bool find_scale(Source& source, GatherUse& use) {
     return true;
   }
   Node* const above = gather_above(scale);
-  if (above != nullptr && above != &source.gather && !type_of(*above).shape.empty() &&
-      source.collective.dim + 1 != type_of(source.gather).shape.size()) {
-    const Source other(*above, source.header, source.opaque);
-    if (other.local.contains(scale) && source.runs_with(other)) {
+  const bool has_whole_rows = source.collective.dim + 1 != type_of(source.gather).shape.size();
+  if (above != nullptr && above != &source.gather && has_whole_rows && run_together(source.gather, *above)) {
+    const RowLocal& local =
+        source.scales.try_emplace(above, *above, source.header, source.opaque).first->second;
+    if (local.contains(scale)) {
       use.mode = ScaleMode::kRowwiseSharded;
       use.scale_gather = above;
-      use.is_scale_computed = !other.local.is_view(scale);
+      use.is_scale_computed = !local.is_view(scale);
       return true;
     }
   }
@@ -118,6 +109,14 @@ std::string_view to_string(ScaleMode mode) {
     default:
       return "none";
   }
+}
+
+bool run_together(const Node& a, const Node& b) {
+  const Collective one = as_collective(a);
+  const Collective other = as_collective(b);
+  const auto& shape = type_of(a).shape;
+  return one.dim == other.dim && one.world == other.world && one.group == other.group &&
+         type_of(b).shape.size() == shape.size() && with_last(type_of(b).shape, shape.back()) == shape;
 }
 
 GatherMatch match_gather(Node& gather, const GraphHeader& header, const OpaqueOps& opaque) {

@@ -20,6 +20,9 @@ struct Refusal {
 enum class ScaleMode : std::uint8_t { kNone, kTensorwise, kRowwiseSharded, kRowwiseReplicated };
 [[nodiscard]] std::string_view to_string(ScaleMode mode);
 
+/// Whether two gathers can run in one schedule: along the same dim, of sizes that are the same but the last.
+[[nodiscard]] bool run_together(const Node& a, const Node& b);
+
 /// A product whose left operand is gathered.
 struct GatherUse {
   Product product;
