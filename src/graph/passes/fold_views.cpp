@@ -43,13 +43,10 @@ Result<void> fold_reshape(Graph& graph, Node& node) {
   return replace(graph, node, *copy);
 }
 
-/// Dims from the front.
 std::vector<std::size_t> order_of(const Node& permute) {
   std::vector<std::size_t> order;
-  const auto num_dims = static_cast<std::int64_t>(permute.type().tensor()->shape.size());
   for (const Argument& one : *permute.arguments()[1].list()) {
-    const std::int64_t dim = *one.integer();
-    order.push_back(static_cast<std::size_t>(dim < 0 ? dim + num_dims : dim));
+    order.push_back(dim_from_front(*one.integer(), type_of(permute).shape.size()));
   }
   return order;
 }

@@ -5,6 +5,7 @@
 #include "base/try.hpp"
 #include "graph/ir/ops.hpp"
 #include "graph/passes/opaque_ops.hpp"
+#include "graph/passes/products.hpp"
 
 namespace tandem::graph {
 namespace {
@@ -13,14 +14,8 @@ std::int64_t integer_at(const Node& node, std::size_t idx, std::int64_t otherwis
   return idx < node.arguments().size() ? node.arguments()[idx].integer().value_or(otherwise) : otherwise;
 }
 
-/// Counted from the front.
-std::int64_t dim_at(const Node& node, std::size_t idx, std::size_t num_dims) {
-  const std::int64_t dim = integer_at(node, idx, 0);
-  return dim < 0 ? dim + static_cast<std::int64_t>(num_dims) : dim;
-}
-
-const TensorType& type_of(const Node& node) {
-  return *node.type().tensor();
+std::size_t dim_at(const Node& node, std::size_t idx, std::size_t num_dims) {
+  return dim_from_front(integer_at(node, idx, 0), num_dims);
 }
 
 /// The one user of a node, if it is a call of `target`; else null.
@@ -32,7 +27,9 @@ Node* only_user(const Node& node, std::string_view target) {
 struct Ladder {
   std::vector<Node*> nodes;
   Node* result = nullptr;
-  std::int64_t dim = 0;
+  std::size_t dim = 0;
+
+  [[nodiscard]] Argument dim_argument() const { return {static_cast<std::int64_t>(dim)}; }
 };
 
 /// `split`, the items that it makes in order, each with one user, which is returned by idx.
@@ -133,15 +130,15 @@ Result<void> merge_gather(Graph& graph, Node& gather) {
   const std::int64_t world = integer_at(gather, 1, 1);
   Ladder ladder = gather_ladder(*wait, type_of(*shard), world);
   if (ladder.result == nullptr) ladder = {.nodes = {}, .result = wait, .dim = 0};
-  TANDEM_ASSIGN(
-      Node* const merged,
-      graph.insert_before(&gather, {.kind = NodeKind::kCall,
-                                    .name = graph.free_name("all_gather"),
-                                    .target = std::string(op::kAllGather),
-                                    .arguments = {{shard}, {ladder.dim}, {world}, gather.arguments()[2]},
-                                    .named_arguments = {},
-                                    .type = ladder.result->type(),
-                                    .collectives = {gather.name()}}));
+  TANDEM_ASSIGN(Node* const merged,
+                graph.insert_before(
+                    &gather, {.kind = NodeKind::kCall,
+                              .name = graph.free_name("all_gather"),
+                              .target = std::string(op::kAllGather),
+                              .arguments = {{shard}, ladder.dim_argument(), {world}, gather.arguments()[2]},
+                              .named_arguments = {},
+                              .type = ladder.result->type(),
+                              .collectives = {gather.name()}}));
   graph.replace_uses(*ladder.result, *merged);
   TANDEM_TRY(erase_all(graph, ladder.nodes));
   TANDEM_TRY(erase_all(graph, {&gather, wait}));
@@ -165,7 +162,7 @@ Ladder scatter_ladder(Node& cat, std::int64_t world) {
   Ladder ladder;
   ladder.result = split->arguments()[0].node();
   ladder.dim = dim_at(*split, 2, num_dims);
-  const std::int64_t whole = type_of(*ladder.result).shape[static_cast<std::size_t>(ladder.dim)];
+  const std::int64_t whole = type_of(*ladder.result).shape[ladder.dim];
   if (whole != integer_at(*split, 1, 0) * world) return {};
   if (type_of(cat).dtype != type_of(*ladder.result).dtype) return {};
   ladder.nodes.push_back(split);
@@ -198,7 +195,7 @@ Result<void> merge_scatter(Graph& graph, Node& scatter, const OpaqueOps& opaque)
                                                                    .target = std::string(op::kReduceScatter),
                                                                    .arguments = {{ladder.result},
                                                                                  scatter.arguments()[1],
-                                                                                 {ladder.dim},
+                                                                                 ladder.dim_argument(),
                                                                                  {world},
                                                                                  scatter.arguments()[3]},
                                                                    .named_arguments = {},
