@@ -75,13 +75,8 @@ Result<std::vector<HostTensor>> Call::tensors_in(const graph::Argument* argument
 Result<Values> Call::optional_tensors_in(const graph::Argument* argument, std::size_t count) const {
   if (argument == nullptr) return Values(count);
   Values values;
-  if (const auto* list = argument->list(); list != nullptr) {
-    for (const graph::Argument& entry : *list) {
-      TANDEM_ASSIGN(auto value, value_of(&entry));
-      values.push_back(std::move(value));
-    }
-  } else {
-    TANDEM_ASSIGN(auto value, value_of(argument));
+  for (const graph::Argument& entry : argument->entries()) {
+    TANDEM_ASSIGN(auto value, value_of(&entry));
     values.push_back(std::move(value));
   }
   if (count != 0 && values.size() != count) return wrong(argument, fmt::format("{} entries", count));

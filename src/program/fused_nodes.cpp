@@ -9,18 +9,12 @@
 namespace tandem::program {
 namespace {
 
-/// Entries of a list, or the one that stands for it.
-std::span<const graph::Argument> entries(const graph::Argument& argument) {
-  if (const auto* list = argument.list(); list != nullptr) return *list;
-  return {&argument, 1};
-}
-
 /// One type a product; `otherwise` where there is none.
 Result<std::vector<DType>> dtypes_at(const Call& call, std::size_t idx, std::size_t count, DType otherwise) {
   std::vector<DType> dtypes(count, otherwise);
   const auto* const argument = call.argument(idx);
   if (argument == nullptr) return dtypes;
-  const auto given = entries(*argument);
+  const auto given = argument->entries();
   if (given.size() != count) {
     return failf(ErrorCode::kInvalidArgument, "has {} types for {} products", given.size(), count);
   }
@@ -35,7 +29,7 @@ Result<std::vector<DType>> dtypes_at(const Call& call, std::size_t idx, std::siz
 Result<bool> flags_at(const Call& call, std::size_t idx) {
   const auto* const argument = call.argument(idx);
   if (argument == nullptr) return false;
-  for (const graph::Argument& entry : entries(*argument)) {
+  for (const graph::Argument& entry : argument->entries()) {
     TANDEM_ASSIGN(const bool flag, call.flag_or(&entry, false));
     if (!flag) return false;
   }
@@ -45,9 +39,10 @@ Result<bool> flags_at(const Call& call, std::size_t idx) {
 Result<ScaleMode> scale_mode_of(const Call& call) {
   const auto* const argument = call.named("scale_mode");
   const auto* const text = argument == nullptr ? nullptr : std::get_if<std::string>(&argument->value);
-  if (text != nullptr && *text == "tensorwise") return ScaleMode::kTensorwise;
-  if (text != nullptr && *text == "rowwise_sharded") return ScaleMode::kRowwiseSharded;
-  if (text != nullptr && *text == "rowwise_replicated") return ScaleMode::kRowwiseReplicated;
+  for (const auto mode :
+       {ScaleMode::kTensorwise, ScaleMode::kRowwiseSharded, ScaleMode::kRowwiseReplicated}) {
+    if (text != nullptr && *text == to_string(mode)) return mode;
+  }
   return failf(ErrorCode::kInvalidArgument,
                "scale_mode is {}, need tensorwise, rowwise_sharded or rowwise_replicated",
                argument == nullptr ? "missing" : graph::to_text(*argument));

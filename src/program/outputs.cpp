@@ -108,10 +108,10 @@ double relative_bound(const graph::Graph& program, DType dtype) {
 }  // namespace
 
 std::vector<const graph::Node*> outputs_of(const graph::Graph& graph) {
-  const graph::Argument& named = graph.nodes().back().arguments().front();
-  if (named.list() == nullptr) return {named.node()};
   std::vector<const graph::Node*> outputs;
-  for (const graph::Argument& output : *named.list()) outputs.push_back(output.node());
+  for (const graph::Argument& output : graph.nodes().back().arguments().front().entries()) {
+    outputs.push_back(output.node());
+  }
   return outputs;
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <tandem/base/dtype.hpp>
@@ -53,6 +54,8 @@ struct Argument {
 
   [[nodiscard]] Node* node() const;        ///< or null
   [[nodiscard]] const List* list() const;  ///< or null
+  /// Of a list; anything else is one by itself. Many ops take a tensor or a list of such.
+  [[nodiscard]] std::span<const Argument> entries() const;
   [[nodiscard]] std::optional<std::int64_t> integer() const;
   friend bool operator==(const Argument&, const Argument&) = default;
 };

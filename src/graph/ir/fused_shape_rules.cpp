@@ -5,18 +5,11 @@
 namespace tandem::graph {
 namespace {
 
-/// The tensors of an argument that is one or a list of them.
+/// Of an argument that is one or a list of them.
 std::vector<const TensorType*> tensors_at(const Call& call, std::size_t idx) {
   std::vector<const TensorType*> found;
-  const auto note = [&](const Argument& one) {
-    const Node* const node = one.node();
-    if (node != nullptr && node->type().tensor() != nullptr) found.push_back(node->type().tensor());
-  };
-  const Argument& argument = call.node.arguments()[idx];
-  if (argument.list() == nullptr) {
-    note(argument);
-  } else {
-    for (const Argument& one : *argument.list()) note(one);
+  for (const Argument& one : call.node.arguments()[idx].entries()) {
+    found.push_back(one.node()->type().tensor());
   }
   return found;
 }

@@ -78,6 +78,10 @@ const Argument::List* Argument::list() const {
   return std::get_if<List>(&value);
 }
 
+std::span<const Argument> Argument::entries() const {
+  return list() == nullptr ? std::span(this, 1) : std::span(*list());
+}
+
 std::optional<std::int64_t> Argument::integer() const {
   const auto* found = std::get_if<std::int64_t>(&value);
   return found == nullptr ? std::nullopt : std::optional(*found);

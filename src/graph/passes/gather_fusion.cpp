@@ -177,9 +177,4 @@ std::vector<std::string> names_of_gathers(const Graph& graph) {
   return names;
 }
 
-double received_bytes(const Node& gather, std::int64_t world) {
-  const auto numel = static_cast<double>(type_of(gather).numel() / world * (world - 1));
-  return numel * static_cast<double>(element_bytes(gather));
-}
-
 }  // namespace tandem::graph

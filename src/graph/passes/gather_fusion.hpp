@@ -35,7 +35,4 @@ struct GatherPlan {
 
 [[nodiscard]] std::vector<std::string> names_of_gathers(const Graph& graph);
 
-/// Bytes that a rank receives.
-[[nodiscard]] double received_bytes(const Node& gather, std::int64_t world);
-
 }  // namespace tandem::graph

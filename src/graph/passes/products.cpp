@@ -79,8 +79,8 @@ const TensorType& type_of(const Node& node) {
   return *node.type().tensor();
 }
 
-std::int64_t element_bytes(const Node& node) {
-  const auto dtype = dtype_of(type_of(node).dtype);
+std::int64_t element_bytes(const TensorType& type) {
+  const auto dtype = dtype_of(type.dtype);
   return dtype ? size_bytes(*dtype) : 0;
 }
 

@@ -34,7 +34,10 @@ struct Product {
 
 [[nodiscard]] const TensorType& type_of(const Node& node);
 /// Bytes of an element; 0 for a type that tandem does not have.
-[[nodiscard]] std::int64_t element_bytes(const Node& node);
+[[nodiscard]] std::int64_t element_bytes(const TensorType& type);
+[[nodiscard]] inline std::int64_t element_bytes(const Node& node) {
+  return element_bytes(type_of(node));
+}
 /// Counted from the front; `num_dims` of a tensor.
 [[nodiscard]] std::size_t dim_from_front(std::int64_t dim, std::size_t num_dims);
 

@@ -8,6 +8,9 @@ namespace tandem::graph {
 struct GatherFusion;
 struct ScatterFusion;
 
+/// By a rank, of `count` tensors of which each rank has, or keeps, one of `world` parts: all but its own.
+[[nodiscard]] double received_bytes(const TensorType& type, int world, int count = 1);
+
 /// What a collective and the products beside it do on one rank.
 struct Work {
   double bytes = 0;         ///< received

@@ -13,12 +13,11 @@ namespace {
 
 using Kind = CollectiveReport::Kind;
 
-/// All but a rank's own part of the whole; a ring all-reduce receives that twice.
-std::int64_t bytes_received(const Node& node, Kind kind, int world) {
+/// A scatter makes one part of `world`; a ring all-reduce receives all other parts twice.
+std::int64_t bytes_of(const Node& node, Kind kind, int world) {
   constexpr double kMost = 9e18;  // sizes may be anything up to 2^62
-  const double made = static_cast<double>(type_of(node).numel()) * static_cast<double>(element_bytes(node));
-  const double parts = kind == Kind::kAllGather ? 1.0 / world : kind == Kind::kAllReduce ? 2.0 / world : 1.0;
-  return static_cast<std::int64_t>(std::min(kMost, made * parts * (world - 1)));
+  const int count = kind == Kind::kReduceScatter ? world : kind == Kind::kAllReduce ? 2 : 1;
+  return static_cast<std::int64_t>(std::min(kMost, received_bytes(type_of(node), world, count)));
 }
 
 /// All collectives of the captured program, not yet judged.
@@ -31,7 +30,7 @@ std::vector<CollectiveReport> find_collectives(const Graph& graph) {
     if (!is_gather && !is_scatter && !node.is_call_of(op::kFunctionalAllReduce)) continue;
     const Kind kind = is_gather ? Kind::kAllGather : is_scatter ? Kind::kReduceScatter : Kind::kAllReduce;
     found.push_back(
-        {.node = node.name(), .kind = kind, .bytes = bytes_received(node, kind, graph.header.world_size)});
+        {.node = node.name(), .kind = kind, .bytes = bytes_of(node, kind, graph.header.world_size)});
   }
   return found;
 }
