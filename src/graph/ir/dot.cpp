@@ -2,6 +2,7 @@
 #include <tandem/graph/text.hpp>
 
 #include "base/format.hpp"
+#include "graph/ir/ops.hpp"
 
 namespace tandem::graph {
 namespace {
@@ -18,11 +19,9 @@ std::string escaped(std::string_view text) {
 std::string_view colour_of(const Node& node) {
   if (node.kind() != NodeKind::kCall) return "gray90";
   const std::string& target = node.target();
-  if (target.starts_with("symm_mem.") || target.starts_with("tandem.")) return "palegreen";
+  if (op::is_fused(target) || target.starts_with("tandem.")) return "palegreen";
   if (target.starts_with("_c10d_functional.")) return "lightsalmon";
-  if (target == "aten.mm.default" || target == "aten.addmm.default" || target == "aten._scaled_mm.default") {
-    return "lightskyblue";
-  }
+  if (target == op::kMm || target == op::kAddmm || target == op::kScaledMm) return "lightskyblue";
   return "white";
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string_view>
 
 namespace tandem::graph::op {
@@ -26,6 +27,9 @@ inline constexpr std::string_view kMax = "aten.max.default";
 inline constexpr std::string_view kMm = "aten.mm.default";
 inline constexpr std::string_view kAddmm = "aten.addmm.default";
 inline constexpr std::string_view kScaledMm = "aten._scaled_mm.default";
+inline constexpr std::string_view kAttention = "aten._scaled_dot_product_cudnn_attention.default";
+inline constexpr std::string_view kAttentionBackward =
+    "aten._scaled_dot_product_cudnn_attention_backward.default";
 
 /// (op, its arguments...): runs a random op with a state of its own.
 inline constexpr std::string_view kWithRngState = "graphsafe_run_with_rng_state";
@@ -43,12 +47,18 @@ inline constexpr std::string_view kReduceScatter = "tandem.reduce_scatter.defaul
 // Fused ops, by PyTorch's names. Theirs are the first arguments; a list that theirs return beside a tensor is
 // flattened. docs/design/graph.md has the whole signatures.
 
+[[nodiscard]] constexpr bool is_fused(std::string_view target) {
+  return target.starts_with("symm_mem.");
+}
+
 /// (a, [b...], dim, group, bias=[b...], return_A=) -> [gathered a or null, products...]
 inline constexpr std::string_view kFusedAllGatherMatmul = "symm_mem.fused_all_gather_matmul.default";
 /// (a, [b...], a scale, [b scale...], dim, group, [bias...], [result scale...], [dtype...], [fast...],
 /// beside=[shard...], return_A=, scale_mode=) -> [gathered a or null, products..., gathered shards beside...]
 inline constexpr std::string_view kFusedAllGatherScaledMatmul =
     "symm_mem.fused_all_gather_scaled_matmul.default";
+/// Shards that the scaled one gathers beside the first, at most.
+inline constexpr std::size_t kMaxBeside = 6;
 /// (a, b, "sum" or "avg", dim, group, return_product=) -> scattered, or [scattered, product]
 inline constexpr std::string_view kFusedMatmulReduceScatter = "symm_mem.fused_matmul_reduce_scatter.default";
 /// (a, b, a scale, b scale, "sum" or "avg", dim, dim, group, shape, bias, result scale, dtype, fast,

@@ -11,9 +11,9 @@ namespace tandem::graph {
 namespace {
 
 // Kinds of arguments, a letter each. One that may be missing or null is followed by a question mark.
-//   T tensor   L list of tensors   P one or the other   M node that makes several tensors   O tensor or
-//   number I whole number   S list of whole numbers   N number   B bool   X text   R dtype, device, ...   A
-//   anything
+//   T tensor   L list of tensors   P one or the other   M node that makes several tensors
+//   O tensor or number   N number   I whole number   S list of whole numbers   B bool   X text
+//   R dtype, device, ...   A anything
 struct Signature {
   std::string_view target;
   std::string_view arguments;
@@ -200,7 +200,7 @@ Result<void> check_signature(const Node& node) {
     }
   }
   const bool may_make_several = signature->target == op::kGetItem || signature->target == op::kSplit ||
-                                signature->target.starts_with("symm_mem.") ||
+                                op::is_fused(signature->target) ||
                                 signature->target.find("attention") != std::string_view::npos ||
                                 signature->target == op::kWithRngState;
   if (may_make_several || node.type().tensor() != nullptr) return {};  // passes look at the one tensor

@@ -49,11 +49,10 @@ class Planner {
  private:
   /// Gathers that do work of the same captured collective, or bring the scale and are needed elsewhere too.
   void find_beside() {
-    constexpr std::size_t kMost = 6;  // that the op takes
     const Node& gather = *fusion_.gather;
     if (!fusion_.is_scaled()) return;
     for (const std::string& name : gathers_) {
-      if (fusion_.beside.size() == kMost) return;
+      if (fusion_.beside.size() == op::kMaxBeside) return;
       Node* const found = graph_.find(name);
       if (found == nullptr || found == &gather) continue;
       Node& other = *found;

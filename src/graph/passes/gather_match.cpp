@@ -75,11 +75,6 @@ bool find_scale(Source& source, GatherUse& use) {
   return true;
 }
 
-bool is_type_of_products(std::string_view dtype, bool is_scaled) {
-  return is_scaled ? dtype == "float8_e4m3fn" || dtype == "float8_e5m2"
-                   : dtype == "float32" || dtype == "bfloat16" || dtype == "float16";
-}
-
 /// The use of `operand` by a product, if a fused op can make it.
 std::optional<GatherUse> find_use(Source& source, Node& operand, Node& user) {
   const auto product = as_product(user);
@@ -88,7 +83,9 @@ std::optional<GatherUse> find_use(Source& source, Node& operand, Node& user) {
   use.is_operand_cast = !source.local.is_view(operand);
   if (use.is_operand_cast && element_bytes(operand) >= element_bytes(source.gather)) return std::nullopt;
   if (type_of(operand).shape.back() != type_of(source.gather).shape.back()) return std::nullopt;
-  if (!is_type_of_products(type_of(operand).dtype, product->is_scaled())) return std::nullopt;
+  const std::string& dtype = type_of(operand).dtype;
+  const bool is_f8 = dtype == "float8_e4m3fn" || dtype == "float8_e5m2";
+  if (!(product->is_scaled() ? is_f8 : is_product_type(dtype))) return std::nullopt;
   for (const Node* const other : product->other_operands()) {
     if (source.dependence.of(*other)) return std::nullopt;
   }

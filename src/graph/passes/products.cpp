@@ -75,6 +75,10 @@ std::optional<Product> as_product(Node& node) {
   return std::nullopt;
 }
 
+bool is_product_type(std::string_view dtype) {
+  return dtype == "float32" || dtype == "bfloat16" || dtype == "float16";
+}
+
 const TensorType& type_of(const Node& node) {
   return *node.type().tensor();
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
 #include <tandem/graph/graph.hpp>
 #include <unordered_set>
 #include <vector>
@@ -31,6 +32,9 @@ struct Product {
 
 /// What mm, addmm and _scaled_mm compute.
 [[nodiscard]] std::optional<Product> as_product(Node& node);
+
+/// Whether fused ops multiply tensors of this type without scales, and scatter them.
+[[nodiscard]] bool is_product_type(std::string_view dtype);
 
 [[nodiscard]] const TensorType& type_of(const Node& node);
 /// Bytes of an element; 0 for a type that tandem does not have.

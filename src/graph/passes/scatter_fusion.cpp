@@ -181,16 +181,14 @@ class Planner {
     if (is_view_op(node)) return refuse(Reason::kReshape, &node);
     if (node.is_call_of(op::kAdd) && has_two_types(node)) return refuse(Reason::kMixedTypes, &node);
     const Node* const from = node.arguments().empty() ? nullptr : node.arguments()[0].node();
-    const bool is_taken =
-        node.is_call_of(op::kGetItem) && from != nullptr && from->target().starts_with("symm_mem.");
+    const bool is_taken = node.is_call_of(op::kGetItem) && from != nullptr && op::is_fused(from->target());
     refuse(is_taken ? Reason::kProductTaken : Reason::kOpBetween, is_taken ? from : &node);
   }
 
   /// All terms have the type of what is scattered: sums are of equal types.
   void check_types() {
-    const std::string& dtype = type_of(*collective_.input).dtype;
-    const bool is_supported = dtype == "float32" || dtype == "bfloat16" || dtype == "float16";
-    if (!is_supported) refuse(Reason::kUnsupportedType, fusion_.terms[0].node);
+    if (is_product_type(type_of(*collective_.input).dtype)) return;
+    refuse(Reason::kUnsupportedType, fusion_.terms[0].node);
   }
 
   const Graph& graph_;

@@ -1,5 +1,7 @@
 #include "graph/passes/why_not_gather.hpp"
 
+#include <algorithm>
+#include <array>
 #include <set>
 
 #include "graph/ir/ops.hpp"
@@ -16,31 +18,17 @@ struct Way {
   bool has_maximum = false;  ///< of all of it
 };
 
-/// From the nearest to a fusion to the farthest.
-int rank_of(Reason reason) {
-  switch (reason) {
-    case Reason::kDependentOperand:
-      return 0;
-    case Reason::kScaleOfWhole:
-      return 1;
-    case Reason::kFactors:
-    case Reason::kOpaqueBetween:
-      return 2;
-    case Reason::kUnsupportedType:
-      return 3;
-    case Reason::kReshape:
-      return 4;
-    case Reason::kTransposedOperand:
-      return 5;
-    case Reason::kRightOperand:
-      return 6;
-    case Reason::kBiasOperand:
-      return 7;
-    case Reason::kOpBetween:
-      return 8;
-    default:
-      return 9;
-  }
+/// From the nearest to a fusion to the farthest; others are farther.
+constexpr std::array kNearestFirst = {
+    Reason::kDependentOperand, Reason::kScaleOfWhole, Reason::kFactors,           Reason::kOpaqueBetween,
+    Reason::kUnsupportedType,  Reason::kReshape,      Reason::kTransposedOperand, Reason::kRightOperand,
+    Reason::kBiasOperand,      Reason::kOpBetween};
+
+bool is_nearer(Reason a, Reason b) {
+  const auto place_of = [](Reason reason) {
+    return std::find(kNearestFirst.begin(), kNearestFirst.end(), reason);
+  };
+  return place_of(a) < place_of(b);
 }
 
 class Search {
@@ -112,7 +100,7 @@ class Search {
   }
 
   void note(Reason reason, const Way& way, const Node& product) {
-    if (rank_of(reason) >= rank_of(best_.reason)) return;
+    if (!is_nearer(reason, best_.reason)) return;
     const Node* culprit = &product;
     if (reason == Reason::kOpBetween && way.between != nullptr) culprit = way.between;
     if (reason == Reason::kReshape) culprit = way.reshape;

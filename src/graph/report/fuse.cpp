@@ -35,17 +35,13 @@ std::vector<CollectiveReport> find_collectives(const Graph& graph) {
   return found;
 }
 
-bool is_fused(const Node& node) {
-  return node.target().starts_with("symm_mem.");
-}
-
 /// The nodes of the rewritten program by the captured collective whose work they do; fused ones if there are.
 std::map<std::string, Node*, std::less<>> nodes_by_collective(Graph& graph) {
   std::map<std::string, Node*, std::less<>> found;
   for (Node& node : graph.nodes()) {
     for (const std::string& name : node.collectives()) {
       Node*& place = found[name];
-      if (place == nullptr || is_fused(node)) place = &node;
+      if (place == nullptr || op::is_fused(node.target())) place = &node;
     }
   }
   return found;
@@ -68,7 +64,7 @@ void judge(Graph& graph, std::vector<CollectiveReport>& collectives, const FuseO
   for (CollectiveReport& one : collectives) {
     const auto found = nodes.find(one.node);
     Node* const node = found == nodes.end() ? graph.find(one.node) : found->second;
-    if (node != nullptr && is_fused(*node)) {
+    if (node != nullptr && op::is_fused(node->target())) {
       one.fused_into = node->name();
       const int world = graph.header.world_size;
       // Where overlap would cost, the op runs its serial road.
