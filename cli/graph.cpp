@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <tandem/graph/dot.hpp>
 #include <tandem/graph/fuse.hpp>
 #include <tandem/graph/json.hpp>
@@ -22,13 +21,6 @@ std::span<const graph::Pass> passes_up_to(std::string_view name) {
   const auto found =
       std::find_if(passes.begin(), passes.end(), [&](const graph::Pass& pass) { return pass.name == name; });
   return passes.first(static_cast<std::size_t>(found - passes.begin()) + 1);
-}
-
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) bad_input(fmt::format("{}: cannot be written", path));
 }
 
 class GraphCommand : public Command {

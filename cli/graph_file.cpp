@@ -43,4 +43,11 @@ graph::Graph read_graph(const std::string& path) {
   return program;
 }
 
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) bad_input(fmt::format("{}: cannot be written", path));
+}
+
 }  // namespace tandem::cli

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <tandem/graph/passes.hpp>
 #include <tandem/program/execute.hpp>
@@ -144,13 +143,6 @@ class Report {
   std::vector<std::string> wrong_;
 };
 
-void write_json(const std::string& path, const nlohmann::json& report) {
-  std::ofstream file(path);
-  file << report.dump(1) << "\n";
-  file.flush();
-  if (!file) bad_input(fmt::format("--json {}: cannot be written", path));
-}
-
 }  // namespace
 
 void GraphRun::define(CLI::App& app) {
@@ -184,7 +176,8 @@ int GraphRun::launch(const Invocation& invocation) const {
   report.print_fused();
   report.print_outputs();
   if (!json_.empty()) {
-    write_json(json_, {{"graph", file_}, {"seed", seed_}, {"compared", compare_}, {"ranks", results}});
+    const nlohmann::json all{{"graph", file_}, {"seed", seed_}, {"compared", compare_}, {"ranks", results}};
+    write_file(json_, all.dump(1) + "\n");
   }
   if (!compare_) return kOk;
   if (!report.wrong().empty()) {
