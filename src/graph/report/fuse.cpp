@@ -85,13 +85,14 @@ void judge(Graph& graph, std::vector<CollectiveReport>& collectives, const FuseO
 
 Result<FuseReport> fuse(Graph& graph, const FuseOptions& options) {
   FuseReport report{.collectives = find_collectives(graph), .fused = {}};
-  const auto passes = all_passes();
-  TANDEM_TRY(run_passes(graph, passes.first(passes.size() - 1), {}, options));
-  judge(graph, report.collectives, options);
+  const auto passes = all_passes();  // the last gives collectives PyTorch's form again: judged before
+  const auto note = [&](const Pass& pass, const Graph& /*rewritten*/) {
+    if (&pass == &passes[passes.size() - 2]) judge(graph, report.collectives, options);
+  };
+  TANDEM_TRY(run_passes(graph, passes, note, options));
   for (const CollectiveReport& one : report.collectives) {
     if (one.fused_into) ++report.fused[graph.find(*one.fused_into)->target()];
   }
-  TANDEM_TRY(run_passes(graph, passes.last(1), {}, options));  // collectives have PyTorch's form again
   if (const auto text = complaint(report); options.strict && text)
     return fail(ErrorCode::kUnsupported, *text);
   return report;
