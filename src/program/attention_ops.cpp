@@ -5,12 +5,12 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "graph/ir/ops.hpp"
 #include "program/ops.hpp"
 
 namespace tandem::program {
 namespace {
 
-constexpr std::string_view kAttention = "aten._scaled_dot_product_cudnn_attention.default";
 constexpr std::size_t kNumAttentionResults = 9;  // output, log-sum-exp, and what random numbers need
 
 using Arguments = std::span<const graph::Argument>;
@@ -81,9 +81,9 @@ Result<Values> backward(const Call& call) {
 
 Result<void> check_with_random_state(Arguments arguments) {
   const auto* const op = arguments.empty() ? nullptr : std::get_if<graph::Repr>(&arguments.front().value);
-  if (op != nullptr && op->text == kAttention) return check_forward(arguments.subspan(1));
+  if (op != nullptr && op->text == graph::op::kAttention) return check_forward(arguments.subspan(1));
   return failf(ErrorCode::kUnsupported, "the state of a generator for {} cannot be executed, only for {}",
-               arguments.empty() ? "nothing" : graph::to_text(arguments.front()), kAttention);
+               arguments.empty() ? "nothing" : graph::to_text(arguments.front()), graph::op::kAttention);
 }
 
 /// An op with the state of a generator, which is not asked: dropout is 0.
@@ -92,9 +92,9 @@ Result<Values> with_random_state(const Call& call) {
 }
 
 constexpr Op kOps[] = {
-    {kAttention, forward, check_forward},
-    {"aten._scaled_dot_product_cudnn_attention_backward.default", backward, check_backward},
-    {"graphsafe_run_with_rng_state", with_random_state, check_with_random_state},
+    {graph::op::kAttention, forward, check_forward},
+    {graph::op::kAttentionBackward, backward, check_backward},
+    {graph::op::kWithRngState, with_random_state, check_with_random_state},
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "graph/ir/ops.hpp"
 #include "program/ops.hpp"
 
 namespace tandem::program {
@@ -93,11 +94,11 @@ Result<Values> reduce_scatter_along(const Call& call) {
 }
 
 constexpr Op kOps[] = {
-    {"_c10d_functional.all_gather_into_tensor.default", functional_all_gather},
-    {"_c10d_functional.all_reduce.default", functional_all_reduce},
-    {"_c10d_functional.reduce_scatter_tensor.default", functional_reduce_scatter},
-    {"tandem.all_gather.default", all_gather_along},
-    {"tandem.reduce_scatter.default", reduce_scatter_along},
+    {graph::op::kFunctionalAllGather, functional_all_gather},
+    {graph::op::kFunctionalAllReduce, functional_all_reduce},
+    {graph::op::kFunctionalReduceScatter, functional_reduce_scatter},
+    {graph::op::kAllGather, all_gather_along},
+    {graph::op::kReduceScatter, reduce_scatter_along},
 };
 
 }  // namespace

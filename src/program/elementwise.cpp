@@ -3,6 +3,7 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "graph/ir/ops.hpp"
 #include "program/ops.hpp"
 
 namespace tandem::program {
@@ -108,7 +109,7 @@ Result<Values> full(const Call& call) {
 constexpr Op kOps[] = {
     {"aten.abs.default", [](const Call& call) { return unary(call, [](auto x) { return std::abs(x); }); }},
     {"aten.add.Scalar", [](const Call& call) { return with_number(call, std::plus<>()); }},
-    {"aten.add.Tensor", [](const Call& call) { return binary(call, std::plus<>()); }},
+    {graph::op::kAdd, [](const Call& call) { return binary(call, std::plus<>()); }},
     // These two hand a NaN through.
     {"aten.clamp_max.default",
      [](const Call& call) {
@@ -123,9 +124,9 @@ constexpr Op kOps[] = {
     {"aten.exp2.default", [](const Call& call) { return unary(call, [](auto x) { return std::exp2(x); }); }},
     {"aten.floor.default",
      [](const Call& call) { return unary(call, [](auto x) { return std::floor(x); }); }},
-    {"aten.full.default", full},
+    {graph::op::kFull, full},
     {"aten.log2.default", [](const Call& call) { return unary(call, [](auto x) { return std::log2(x); }); }},
-    {"aten.mul.Tensor", [](const Call& call) { return binary(call, std::multiplies<>()); }},
+    {graph::op::kMul, [](const Call& call) { return binary(call, std::multiplies<>()); }},
     {"aten.neg.default", [](const Call& call) { return unary(call, std::negate<>()); }},
     {"aten.pow.Tensor_Scalar",
      [](const Call& call) {
@@ -136,7 +137,7 @@ constexpr Op kOps[] = {
     {"aten.rsqrt.default",
      [](const Call& call) { return unary(call, [](auto x) { return 1 / std::sqrt(x); }); }},
     {"aten.sub.Tensor", [](const Call& call) { return binary(call, std::minus<>()); }},
-    {"prims.convert_element_type.default", convert_element_type},
+    {graph::op::kConvert, convert_element_type},
 };
 
 }  // namespace

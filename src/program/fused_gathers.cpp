@@ -11,6 +11,8 @@
 namespace tandem::program {
 namespace {
 
+static_assert(graph::op::kMaxBeside == kMaxBeside, "passes put beside a gather what its op takes");
+
 /// Memory for all that a gather makes, in the order of the node's results.
 struct GatherOutputs {
   std::optional<Output> gathered;

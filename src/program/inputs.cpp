@@ -6,14 +6,13 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "graph/ir/ops.hpp"
+#include "graph/passes/row_local.hpp"
 #include "program/attention.hpp"
 #include "program/attention_ops.hpp"
 
 namespace tandem::program {
 namespace {
-
-constexpr std::string_view kScaledMm = "aten._scaled_mm.default";
-constexpr std::string_view kAttentionBackward = "aten._scaled_dot_product_cudnn_attention_backward.default";
 
 /// Numbers of a stream that (seed, rank, name) picks; the same on every machine.
 class Numbers {
@@ -58,34 +57,21 @@ const graph::Node* node_at(const graph::Node& node, std::size_t idx) {
 
 void follow(const graph::Node& value, Use& use, std::set<const graph::Node*>& seen) {
   if (!seen.insert(&value).second) return;
-  static constexpr std::array<std::string_view, 15> kViews = {"<built-in function getitem>",
-                                                              "aten._unsafe_view.default",
-                                                              "_c10d_functional.wait_tensor.default",
-                                                              "aten.cat.default",
-                                                              "aten.clone.default",
-                                                              "aten.expand.default",
-                                                              "aten.permute.default",
-                                                              "aten.repeat.default",
-                                                              "aten.reshape.default",
-                                                              "aten.split.Tensor",
-                                                              "aten.squeeze.dim",
-                                                              "aten.unsqueeze.default",
-                                                              "aten.view.default",
-                                                              "aten.view.dtype",
-                                                              "prims.convert_element_type.default"};
-  static constexpr std::array<std::string_view, 2> kGathers = {
-      "_c10d_functional.all_gather_into_tensor.default", "tandem.all_gather.default"};
-  const auto is_one_of = [](std::string_view target, const auto& targets) {
-    return std::find(targets.begin(), targets.end(), target) != targets.end();
-  };
+  namespace op = graph::op;
+  static constexpr std::array<std::string_view, 9> kMovers = {
+      op::kGetItem,         op::kSplit,     op::kCat,     op::kWait,
+      op::kPermute,         op::kViewDType, op::kConvert, "aten.expand.default",
+      "aten.repeat.default"};
   for (const graph::Node* user : value.users()) {
     if (user->kind() != graph::NodeKind::kCall) continue;
     const std::string_view target = user->target();
-    if (is_one_of(target, kGathers)) use.is_gathered = true;
-    if (is_one_of(target, kGathers) || is_one_of(target, kViews)) follow(*user, use, seen);
+    const bool is_gather = target == op::kFunctionalAllGather || target == op::kAllGather;
+    const bool is_mover = std::find(kMovers.begin(), kMovers.end(), target) != kMovers.end();
+    if (is_gather) use.is_gathered = true;
+    if (is_gather || is_mover || graph::is_view_op(*user)) follow(*user, use, seen);
     if (target == "aten.reciprocal.default") use.is_scale = true;
     if (target == "aten.clamp_min.default" || target == "aten.log2.default") use.is_positive = true;
-    if (target != kScaledMm) continue;
+    if (target != op::kScaledMm) continue;
     for (const std::size_t side : {0U, 1U}) {
       if (node_at(*user, side + 2) == &value) use.is_inverse = true;
       if (node_at(*user, side) == &value) use.inverses.push_back(node_at(*user, side + 2));
@@ -201,7 +187,7 @@ std::vector<SavedAttention> saved_attentions(const graph::Graph& program) {
   };
   std::vector<SavedAttention> all;
   for (const graph::Node& node : program.nodes()) {
-    if (!node.is_call_of(kAttentionBackward)) continue;
+    if (!node.is_call_of(graph::op::kAttentionBackward)) continue;
     SavedAttention saved{&node, placeholder_at(node, 4), placeholder_at(node, 5),
                          sources_of({node_at(node, 1), node_at(node, 2), node_at(node, 3)})};
     if (saved.out != nullptr || saved.logsumexp != nullptr) all.push_back(std::move(saved));

@@ -1,11 +1,12 @@
 #include "program/outputs.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 
 #include "base/format.hpp"
+#include "graph/ir/ops.hpp"
+#include "graph/passes/row_local.hpp"
 
 namespace tandem::program {
 namespace {
@@ -16,26 +17,16 @@ namespace {
 constexpr double kStepsOfOutput = 4;
 constexpr double kBoundWithF8 = 0.25;
 
-bool is_one_of(const graph::Node& node, std::span<const std::string_view> targets) {
-  return node.kind() == graph::NodeKind::kCall &&
-         std::find(targets.begin(), targets.end(), node.target()) != targets.end();
+/// Whether a node has the numbers of its input, in whatever order and type.
+bool keeps_numbers(const graph::Node& node) {
+  return graph::is_view_op(node) || node.is_call_of(graph::op::kWait) ||
+         node.is_call_of(graph::op::kPermute) || node.is_call_of(graph::op::kConvert);
 }
-
-constexpr std::array<std::string_view, 9> kViews = {"_c10d_functional.wait_tensor.default",
-                                                    "aten._unsafe_view.default",
-                                                    "aten.clone.default",
-                                                    "aten.permute.default",
-                                                    "aten.reshape.default",
-                                                    "aten.squeeze.dim",
-                                                    "aten.unsqueeze.default",
-                                                    "aten.view.default",
-                                                    "prims.convert_element_type.default"};
 
 /// Where the numbers of `node` come from: behind views, and behind what `also` says.
 template <class Also>
 const graph::Node* origin_of(const graph::Node* node, const Also& also) {
-  while (node != nullptr && (is_one_of(*node, kViews) || also(*node)))
-    node = node->arguments().front().node();
+  while (node != nullptr && (keeps_numbers(*node) || also(*node))) node = node->arguments().front().node();
   return node;
 }
 

@@ -5,6 +5,7 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "base/with_last.hpp"
+#include "graph/ir/ops.hpp"
 #include "program/ops.hpp"
 
 namespace tandem::program {
@@ -107,9 +108,9 @@ Result<Values> scaled_mm(const Call& call) {
 }
 
 constexpr Op kOps[] = {
-    {"aten._scaled_mm.default", scaled_mm},
-    {"aten.addmm.default", addmm},
-    {"aten.mm.default", mm},
+    {graph::op::kScaledMm, scaled_mm},
+    {graph::op::kAddmm, addmm},
+    {graph::op::kMm, mm},
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "graph/ir/ops.hpp"
 #include "program/ops.hpp"
 
 namespace tandem::program {
@@ -85,7 +86,7 @@ Result<Values> largest(const Call& call) {
 }
 
 constexpr Op kOps[] = {
-    {"aten.amax.default", largest}, {"aten.max.default", largest}, {"aten.mean.dim", mean},
+    {"aten.amax.default", largest}, {graph::op::kMax, largest}, {"aten.mean.dim", mean},
     {"aten.sum.dim_IntList", sum},  {"aten.sum.default", sum},
 };
 

@@ -2,6 +2,7 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "graph/ir/ops.hpp"
 #include "program/ops.hpp"
 
 namespace tandem::program {
@@ -175,20 +176,13 @@ Result<Values> get_item(const Call& call) {
 }
 
 constexpr Op kOps[] = {
-    {"<built-in function getitem>", get_item},
-    {"_c10d_functional.wait_tensor.default", same},
-    {"aten._unsafe_view.default", reshape},
-    {"aten.cat.default", cat},
-    {"aten.clone.default", same},
-    {"aten.expand.default", expand},
-    {"aten.permute.default", permute},
-    {"aten.repeat.default", repeat},
-    {"aten.reshape.default", reshape},
-    {"aten.split.Tensor", split},
-    {"aten.squeeze.dim", squeeze},
-    {"aten.unsqueeze.default", unsqueeze},
-    {"aten.view.default", reshape},
-    {"aten.view.dtype", view_dtype},
+    {graph::op::kGetItem, get_item},   {graph::op::kWait, same},
+    {graph::op::kUnsafeView, reshape}, {graph::op::kCat, cat},
+    {graph::op::kClone, same},         {"aten.expand.default", expand},
+    {graph::op::kPermute, permute},    {"aten.repeat.default", repeat},
+    {graph::op::kReshape, reshape},    {graph::op::kSplit, split},
+    {graph::op::kSqueeze, squeeze},    {graph::op::kUnsqueeze, unsqueeze},
+    {graph::op::kView, reshape},       {graph::op::kViewDType, view_dtype},
 };
 
 }  // namespace
