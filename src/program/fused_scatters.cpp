@@ -57,7 +57,7 @@ Result<Values> run_plain(const Call& call, const ScatterNode& node) {
                                .reduce_op = node.op,
                                .algorithm = Algorithm::kPipelined,
                                .trace = &trace};
-  TANDEM_ASSIGN(const Values values, allocate(node, group, args));
+  TANDEM_ASSIGN(Values values, allocate(node, group, args));
   TANDEM_ASSIGN(const OpReport report, fused_matmul_reduce_scatter(args, group, call.ranks().stream));
   return finish(call, report, trace, [&] { return values; });
 }
@@ -81,7 +81,7 @@ Result<Values> run_scaled(const Call& call, const ScatterNode& node) {
                                      .fast_accum = node.allows_fast_sums,
                                      .algorithm = Algorithm::kPipelined,
                                      .trace = &trace};
-  TANDEM_ASSIGN(const Values values, allocate(node, group, args));
+  TANDEM_ASSIGN(Values values, allocate(node, group, args));
   TANDEM_ASSIGN(const OpReport report, fused_scaled_matmul_reduce_scatter(args, group, call.ranks().stream));
   return finish(call, report, trace, [&] { return values; });
 }
