@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <numeric>
 #include <random>
 #include <tandem/coll/collectives.hpp>
 #include <tandem/gemm/mm.hpp>
 
+#include "explain.hpp"
 #include "failure.hpp"
 #include "rank_op.hpp"
 #include "reference.hpp"
@@ -36,8 +36,8 @@ class RowRunner {
   void poison() const { op_.poison(); }
   /// Counts wrong elements of the op's results after a run.
   void check();
-  /// Makes the results that are there the ones to compare with, after checking samples of them against f64.
-  void accept_serial();
+  /// Runs serial; its results are the ones to compare with, once samples of them agree with f64.
+  void start_from_serial();
 
   /// Of the last fused(); a replay leaves it as it is.
   [[nodiscard]] const OpReport& fused_report() const { return fused_report_; }
@@ -70,7 +70,8 @@ Dims moved_first(const Dims& sizes, int dim) {
 RowRunner::RowRunner(const BenchRow& row, const Session& session)
     : row_(row), session_(session), op_(row.problem, session, GeneratedTensors(row.problem)) {
   const Problem& problem = row.problem;
-  const Dims matrix{row.m(), row.k()};
+  const ProductSizes product = product_of_a_rank(problem);
+  const Dims matrix{product.m, product.k};
   if (problem.op == Op::kAllGatherMatmul) {
     gathered_ = GuardedTensor(session.device(), matrix, problem.dtype);
     generate({problem.seed, matrix}, gathered_.host());
@@ -82,7 +83,7 @@ RowRunner::RowRunner(const BenchRow& row, const Session& session)
     collected_ = GuardedTensor(session.device(), moved_first(sizes, problem.dim), problem.dtype);
   }
   for (const TensorView& b : op_.b()) {
-    products_.emplace_back(session.device(), Dims{row.m(), b.size(1)}, problem.dtype);
+    products_.emplace_back(session.device(), Dims{product.m, b.size(1)}, problem.dtype);
   }
 }
 
@@ -125,7 +126,9 @@ void RowRunner::check_samples() {
   }
 }
 
-void RowRunner::accept_serial() {
+void RowRunner::start_from_serial() {
+  op(Algorithm::kSerial);
+  session_.finish();
   op_.download();
   check_samples();
   serial_bytes_.clear();
@@ -148,7 +151,7 @@ void RowRunner::check() {
 }
 
 struct Variant {
-  const char* name;
+  std::string_view name;
   bool is_checked;
   std::function<void()> enqueue;
 };
@@ -176,40 +179,16 @@ std::vector<Variant> variants_of(const BenchRow& row, RowRunner& runner) {
   return variants;
 }
 
-}  // namespace
-
-std::int64_t BenchRow::m() const {
-  std::int64_t rows = 1;
-  for (int d = 0; d < problem.a.size() - 1; ++d) rows *= problem.a[d];
-  return rows;
-}
-
-std::int64_t BenchRow::n() const {
-  if (problem.op == Op::kMatmulReduceScatter) return problem.n[0];
-  std::int64_t columns = 0;
-  for (int i = 0; i < static_cast<int>(problem.n.size()); ++i)
-    columns += window_of_b(problem, i, 0).shard.size;
-  return columns;
-}
-
-std::int64_t BenchRow::k() const {
-  return problem.op == Op::kAllGatherMatmul ? problem.k() : window_of_b(problem, 0, 0).shard.size;
-}
-
-nlohmann::json measure(const BenchRow& row, const BenchCounts& counts, const Session& session) {
-  RowRunner runner(row, session);
+/// Times all variants, in a new order every round, and checks what they leave: a list of times by name; those
+/// that the calls kept the host under "host", then the name.
+nlohmann::json time_in_turns(const std::vector<Variant>& variants, const BenchCounts& counts,
+                             RowRunner& runner, const Session& session) {
   const Stopwatch stopwatch(session);
-  std::vector<Variant> variants = variants_of(row, runner);
-  if (!row.product_only) {
-    runner.op(Algorithm::kSerial);
-    session.finish();
-    runner.accept_serial();
-  }
-  std::vector<Replay> replays;
-  if (counts.graph) record_replays(variants, session, replays);
   nlohmann::json times;
-  for (const Variant& variant : variants) times[variant.name] = nlohmann::json::array();
-  for (const char* host : {"host", "host_serial"}) times[host] = nlohmann::json::array();
+  for (const Variant& variant : variants) {
+    times[variant.name] = nlohmann::json::array();
+    times["host"][variant.name] = nlohmann::json::array();
+  }
   std::mt19937 random(20);  // the same on every rank, so that all take the same order
   std::vector<std::size_t> order(variants.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -222,36 +201,70 @@ nlohmann::json measure(const BenchRow& row, const BenchCounts& counts, const Ses
       if (variant.is_checked) runner.check();
       if (round < 0) continue;
       times[variant.name].push_back(time.us);
-      if (std::strcmp(variant.name, "fused") == 0) times["host"].push_back(time.host_us);
-      if (std::strcmp(variant.name, "serial") == 0) times["host_serial"].push_back(time.host_us);
+      times["host"][variant.name].push_back(time.host_us);
     }
   }
-  const OpReport& fused = runner.fused_report();
+  return times;
+}
+
+}  // namespace
+
+nlohmann::json measure(const BenchRow& row, const BenchCounts& counts, const Session& session) {
+  RowRunner runner(row, session);
+  std::vector<Variant> variants = variants_of(row, runner);
+  if (!row.product_only) runner.start_from_serial();
+  std::vector<Replay> replays;
+  if (counts.graph) record_replays(variants, session, replays);
+  const nlohmann::json times = time_in_turns(variants, counts, runner, session);
   return {{"times", times},
-          {"algorithm", row.product_only ? "" : to_string(fused.algorithm)},
-          {"reason", fused.reason},
+          {"report", to_json(runner.fused_report())},
+          {"wrong", runner.wrong().count},
+          {"first_wrong", runner.wrong().first}};
+}
+
+nlohmann::json measure_algorithms(const Problem& problem, const std::vector<Algorithm>& algorithms,
+                                  const BenchCounts& counts, const Session& session) {
+  const BenchRow row{problem};
+  RowRunner runner(row, session);
+  std::vector<Variant> variants;
+  variants.reserve(algorithms.size());
+  for (const Algorithm algorithm : algorithms)
+    variants.push_back({to_string(algorithm), true, [&runner, algorithm] { runner.op(algorithm); }});
+  runner.start_from_serial();
+  const nlohmann::json times = time_in_turns(variants, counts, runner, session);
+  runner.fused();
+  session.finish();
+  const OpReport& report = runner.fused_report();
+  tune::Row measured;
+  measured.key = *report.tune_key;
+  for (const Variant& variant : variants)
+    measured.us[std::string(variant.name)] = median(times[variant.name].get<std::vector<double>>());
+  return {{"times", times},
+          {"table", tune::to_json(tune::Table{session.device().description(), {measured}})},
+          {"report", to_json(report)},
           {"wrong", runner.wrong().count},
           {"first_wrong", runner.wrong().first}};
 }
 
 nlohmann::json summarize(const BenchRow& row, bool graph, const std::vector<nlohmann::json>& results) {
   const Problem& problem = row.problem;
+  const ProductSizes product = product_of_a_rank(problem);
   const auto typical = [&](const char* variant) {
     return median(slowest_rank(results, std::string("/times/") + variant));
   };
   const double t_gemm = typical("gemm");
   const double flops =
-      2.0 * static_cast<double>(row.m()) * static_cast<double>(row.n()) * static_cast<double>(row.k());
+      2.0 * static_cast<double>(product.m) * static_cast<double>(product.n) * static_cast<double>(product.k);
   nlohmann::json json{{"op", row.op_name()},
-                      {"m", row.m()},
-                      {"n", row.n()},
-                      {"k", row.k()},
+                      {"m", product.m},
+                      {"n", product.n},
+                      {"k", product.k},
                       {"dtype", to_string(problem.dtype)},
                       {"world", problem.ranks},
                       {"graph", graph},
                       {"t_gemm_us", t_gemm}};
   for (const char* key : {"algorithm", "t_own_mm_us", "t_comm_us", "t_serial_us", "t_fused_us", "host_us",
-                          "host_serial_us", "host_serial_us", "ect_us", "efficiency", "ceiling", "speedup"}) {
+                          "host_serial_us", "ect_us", "efficiency", "ceiling", "speedup"}) {
     json[key] = nullptr;
   }
   json["wrong"] = 0;
@@ -264,13 +277,13 @@ nlohmann::json summarize(const BenchRow& row, bool graph, const std::vector<nloh
   const double ect = t_fused - t_gemm;
   std::int64_t wrong = 0;
   for (const auto& result : results) wrong += result.at("wrong").get<std::int64_t>();
-  json["algorithm"] = results[0].at("algorithm");
+  json["algorithm"] = results[0].at("report").at("algorithm");
   json["t_own_mm_us"] = typical("own_mm");
   json["t_comm_us"] = t_comm;
   json["t_serial_us"] = t_serial;
   json["t_fused_us"] = t_fused;
-  json["host_us"] = typical("host");
-  json["host_serial_us"] = typical("host_serial");
+  json["host_us"] = typical("host/fused");
+  json["host_serial_us"] = typical("host/serial");
   json["tflops"] = flops / t_fused * 1e-6;
   json["ect_us"] = ect;
   if (t_serial > t_gemm) json["efficiency"] = 1 - ect / (t_serial - t_gemm);

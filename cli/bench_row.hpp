@@ -17,10 +17,6 @@ struct BenchRow {
   [[nodiscard]] std::string op_name() const {
     return product_only ? "mm" : std::string(to_string(problem.op));
   }
-  // The product that one rank computes.
-  [[nodiscard]] std::int64_t m() const;
-  [[nodiscard]] std::int64_t n() const;
-  [[nodiscard]] std::int64_t k() const;
 };
 
 struct BenchCounts {
@@ -32,6 +28,12 @@ struct BenchCounts {
 /// In a rank: times all variants of a row, interleaved and in a new order every round, and checks every
 /// result. The JSON object holds lists of microseconds, one value an iteration.
 [[nodiscard]] nlohmann::json measure(const BenchRow& row, const BenchCounts& counts, const Session& session);
+
+/// In a rank: the same for some algorithms of an op, by their names, with the report of what `problem` asks
+/// for, and "table", this rank's medians as a tune::Table.
+[[nodiscard]] nlohmann::json measure_algorithms(const Problem& problem,
+                                                const std::vector<Algorithm>& algorithms,
+                                                const BenchCounts& counts, const Session& session);
 
 /// In the launcher: the row of figures from what the ranks measured. Keys as in docs/cli.md; null where a
 /// figure does not apply.

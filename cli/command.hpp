@@ -61,6 +61,7 @@ void problem_stands_alone(CLI::App& app, const std::vector<std::string>& flags);
 [[nodiscard]] std::unique_ptr<Command> make_run();
 [[nodiscard]] std::unique_ptr<Command> make_bench();
 [[nodiscard]] std::unique_ptr<Command> make_check();
+[[nodiscard]] std::unique_ptr<Command> make_tune();
 [[nodiscard]] std::unique_ptr<Command> make_doctor();
 [[nodiscard]] std::unique_ptr<Command> make_graph();
 /// In a rank: the names of the GPUs, or why there are none.

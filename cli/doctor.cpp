@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 #include <tandem/backend/backend.hpp>
+#include <tandem/tune/folder.hpp>
 
 #include "command.hpp"
 #include "failure.hpp"
@@ -92,7 +93,17 @@ void show_settings(const Config& config, const Findings& findings) {
   show("TANDEM_ISA", config.isa.value_or("best available"), "best available");
   show("TANDEM_CUBLASLT_LIBRARY", config.cublaslt_library.value_or("searched for"), "searched for");
   show("TANDEM_NCCL_LIBRARY", config.nccl_library.value_or("searched for"), "searched for");
+  show("TANDEM_TUNE_FOLDER", config.tune_folder.empty() ? "none" : config.tune_folder, "");
   show("TANDEM_FAULT", config.fault.empty() ? "none" : config.fault, "none");
+}
+
+void show_tables(const Config& config, const std::string& device, const Findings& findings) {
+  const tune::Tables found = tune::read_folder(config.tune_folder);
+  for (const std::string& warning : found.warnings) findings.say("tuned", warning);
+  std::size_t rows = 0;
+  for (const tune::Table& table : found.tables) rows += table.device == device ? table.rows.size() : 0;
+  findings.say("tuned", fmt::format("{} problems measured on this processor{}", rows,
+                                    rows == 0 ? "; tandem tune measures them" : ""));
 }
 
 std::string temp_folder() {
@@ -142,6 +153,7 @@ int DoctorCommand::launch(const Invocation& invocation) {
                            FMT_VERSION / 100 % 100, FMT_VERSION % 100, NLOHMANN_JSON_VERSION_MAJOR,
                            NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH));
   show_settings(invocation.config, findings);
+  show_tables(invocation.config, device, findings);
   if (!findings.first_missing().empty()) {
     not_supported(fmt::format("doctor: {}; tandem cannot run ranks here", findings.first_missing()));
   }

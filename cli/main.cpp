@@ -24,7 +24,7 @@ struct Subcommand {
 };
 
 constexpr const char* kListGpus = "list-gpus";  // for the tool itself
-constexpr const char* kNotBuiltYet[] = {"program", "trace", "tune"};
+constexpr const char* kNotBuiltYet[] = {"program", "trace"};
 
 std::vector<Subcommand> define_commands(CLI::App& app) {
   app.set_version_flag("--version", fmt::format("tandem {}", kVersion));
@@ -39,6 +39,7 @@ std::vector<Subcommand> define_commands(CLI::App& app) {
   add("run", "Your tensors through one op, sharded over ranks; the whole result in a file", make_run());
   add("bench", "Times of an op, its product and its communication", make_bench());
   add("check", "Correctness sweep over ops, types, dims, algorithms and numbers of ranks", make_check());
+  add("tune", "Measures which algorithm is fastest, for auto to look up", make_tune());
   add("doctor", "What this machine allows and why not", make_doctor());
   add("graph", "Captured programs: show, fuse and run", make_graph());
   add(kListGpus, "", make_list_gpus());
@@ -75,7 +76,7 @@ void check_command_name(const std::vector<Subcommand>& subcommands, int argc, ch
     return subcommand.app->get_name() == name;
   });
   if (known) return;
-  constexpr const char* kKnown = "demo, run, bench, check, doctor and graph";
+  constexpr const char* kKnown = "demo, run, bench, check, tune, doctor and graph";
   if (std::find(std::begin(kNotBuiltYet), std::end(kNotBuiltYet), name) != std::end(kNotBuiltYet)) {
     not_supported(fmt::format("command '{}' is not built yet: {} are", name, kKnown));
   }

@@ -99,12 +99,14 @@ void Mlp::enqueue(Algorithm algorithm) {
   gather.gather_size = sizes_.tokens;
   gather.out = projected;
   gather.algorithm = algorithm;
+  gather.plan_n = 2 * shard_stride(sizes_.intermediate, session_.size());
 
   MatmulReduceScatterArgs scatter;
   scatter.a = std::span(&activated_.view(), 1);
   scatter.b = std::span(&down_weights_, 1);
   scatter.out = y_.view();
   scatter.algorithm = algorithm;
+  scatter.plan_k = shard_stride(sizes_.intermediate, session_.size());
 
   take(stream.record(*marks_[kGatherGateUp]));
   gather_report_ = take(fused_all_gather_matmul(gather, group, stream));

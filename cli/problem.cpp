@@ -140,6 +140,19 @@ Window window_of_result(const Problem& problem, int i, int rank) {
   return {dim, shard_of(sizes[dim], problem.ranks, rank)};
 }
 
+ProductSizes product_of_a_rank(const Problem& problem) {
+  ProductSizes sizes{.m = 1, .n = 0, .k = problem.k()};
+  for (int d = 0; d < problem.a.size() - 1; ++d) sizes.m *= problem.a[d];
+  if (problem.op == Op::kMatmulReduceScatter) {
+    sizes.n = problem.n[0];
+    sizes.k = window_of_b(problem, 0, 0).shard.size;
+    return sizes;
+  }
+  for (int i = 0; i < static_cast<int>(problem.n.size()); ++i)
+    sizes.n += window_of_b(problem, i, 0).shard.size;
+  return sizes;
+}
+
 void check_problem(const Problem& problem) {
   const bool gathers = problem.op == Op::kAllGatherMatmul;
   const char* flag = gathers ? "--gather-dim" : "--scatter-dim";

@@ -50,6 +50,16 @@ struct Window {
 [[nodiscard]] Window window_of_bias(const Problem& problem, int i, int rank);
 [[nodiscard]] Window window_of_result(const Problem& problem, int i, int rank);
 
+/// m, n and k of a product.
+struct ProductSizes {
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+};
+/// The product that one rank computes (gather: whole m, local n; scatter: whole m, local k); where shards
+/// differ, rank 0's, the largest.
+[[nodiscard]] ProductSizes product_of_a_rank(const Problem& problem);
+
 /// Throws exit 2 naming what does not fit; `run`, `check` and `bench` all go through it.
 void check_problem(const Problem& problem);
 

@@ -63,6 +63,7 @@ AllGatherMatmulArgs RankOp::gather_args() const {
   args.out = out_views_;
   if (problem_.gathered && gathered_.view().data != nullptr) args.gathered = gathered_.view();
   args.bias = bias_views_;
+  args.plan_n = product_of_a_rank(problem_).n;
   return args;
 }
 
@@ -74,6 +75,7 @@ MatmulReduceScatterArgs RankOp::scatter_args() const {
   args.reduce_op = problem_.reduce;
   if (!out_views_.empty()) args.out = out_views_[0];
   if (problem_.bias) args.bias = bias_views_[0];
+  args.plan_k = product_of_a_rank(problem_).k;
   return args;
 }
 

@@ -8,6 +8,7 @@
 #include <tandem/base/convert.hpp>
 
 #include "command.hpp"
+#include "explain.hpp"
 #include "failure.hpp"
 #include "operands.hpp"
 #include "rank_op.hpp"
@@ -35,6 +36,7 @@ struct RunFlags {
   std::string problem;
   std::optional<int> gather_dim;
   std::optional<int> scatter_dim;
+  bool explain = false;
   JobFlags job;
 };
 
@@ -198,6 +200,7 @@ void RunCommand::define(CLI::App& app) {
            "FILE");
   app.add_option("--dtype", flags_.dtype, "convert inputs to f32, f16 or bf16; default: A's type");
   app.add_option("--algorithm", flags_.algorithm, "auto, native, pipelined or serial");
+  app.add_flag("--explain", flags_.explain, "show what the algorithm was chosen from");
   app.add_option("--gather-dim", flags_.gather_dim, "dimension of A that is sharded (all_gather_matmul)");
   app.add_option("--scatter-dim", flags_.scatter_dim, "dimension of the result that is scattered");
   app.add_option("--reduce", flags_.reduce, "sum or avg (matmul_reduce_scatter)");
@@ -235,6 +238,7 @@ int RunCommand::launch(const Invocation& invocation) {
 void RunCommand::print_report(const Problem& problem, const nlohmann::json& report, int ranks) const {
   fmt::print("{}: algorithm {} ({})\n", report.at("key").get<std::string>(),
              report.at("algorithm").get<std::string>(), report.at("reason").get<std::string>());
+  if (flags_.explain) print_candidates(report);
   for (int i = 0; i < static_cast<int>(flags_.out.size()); ++i) {
     const std::string& path = flags_.out[static_cast<std::size_t>(i)];
     fmt::print("wrote {}: {} {}\n", path, to_string(stored_dtype(path, problem.dtype)),
@@ -277,7 +281,7 @@ nlohmann::json RunCommand::run_rank(const RankContext& context, const Config& co
     take(convert(op.outputs()[idx].host(),
                  results[idx].narrow(window.dim, window.shard.offset, window.shard.size)));
   }
-  return {{"algorithm", to_string(report.algorithm)}, {"reason", report.reason}, {"key", report.key}};
+  return to_json(report);
 }
 
 }  // namespace

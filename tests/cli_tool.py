@@ -22,18 +22,22 @@ def main(module):
     unittest.main(module=module, verbosity=1)
 
 
+def environment_with(env):
+    """The caller's, but for his settings of tandem and what he has tuned."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("TANDEM_")}
+    return {**own, "TANDEM_TUNE_FOLDER": "", **(env or {})}
+
+
 def run(*arguments, cwd=None, env=None, timeout=120):
     """The finished process of `tandem arguments...`, with text output."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TANDEM_")}
-    environment.update(env or {})
+    environment = environment_with(env)
     return subprocess.run(
         [TOOL, *map(str, arguments)], cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout
     )
 
 
 def start(*arguments, cwd=None, env=None):
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TANDEM_")}
-    environment.update(env or {})
+    environment = environment_with(env)
     return subprocess.Popen(
         [TOOL, *map(str, arguments)],
         cwd=cwd,

@@ -14,7 +14,8 @@ MAY_INCLUDE = {
     "io": ["base"],
     "trace": ["base"],
     "graph": ["base"],
-    "bootstrap": ["base"],
+    "tune": ["io"],
+    "bootstrap": ["base", "tune"],
     "device": ["base", "trace"],
     "cpu": ["device"],  # include/tandem/cpu: launching on CPU streams, the device module's leaf
     "symm": ["device", "bootstrap"],

@@ -29,6 +29,14 @@ Result<void> read_count(const char* name, std::int64_t smallest, std::int64_t la
   return {};
 }
 
+/// The variable may be set to nothing, which says that there is no folder.
+std::string read_tune_folder() {
+  if (const char* folder = std::getenv("TANDEM_TUNE_FOLDER")) return folder;
+  if (const auto cache = variable("XDG_CACHE_HOME")) return *cache + "/tandem/tune";
+  if (const auto home = variable("HOME")) return *home + "/.cache/tandem/tune";
+  return "";
+}
+
 }  // namespace
 
 Result<Config> Config::from_environment() {
@@ -63,6 +71,7 @@ Result<Config> Config::from_environment() {
   }
   config.cublaslt_library = variable("TANDEM_CUBLASLT_LIBRARY");
   config.nccl_library = variable("TANDEM_NCCL_LIBRARY");
+  config.tune_folder = read_tune_folder();
   if (auto fault = variable("TANDEM_FAULT")) {
     const auto plan = FaultPlan::parse(*fault);
     if (!plan) return failf(ErrorCode::kInvalidArgument, "TANDEM_FAULT: {}", plan.error().text());

@@ -41,7 +41,7 @@ Group::~Group() = default;
 
 Result<std::unique_ptr<Group>> Group::create(const GroupOptions& options) {
   TANDEM_TRY(check(options));
-  TANDEM_ASSIGN(auto impl, Impl::create(options, nullptr));
+  TANDEM_ASSIGN(auto impl, Impl::create(options));
   return std::unique_ptr<Group>(new Group(std::move(impl)));
 }
 
@@ -59,6 +59,9 @@ const Config& Group::config() const {
 }
 const FaultPlan& Group::faults() const {
   return impl_->faults;
+}
+const std::vector<tune::Table>& Group::tune_tables() const {
+  return impl_->tune_tables;
 }
 Store& Group::store() const {
   return *impl_->store;
@@ -86,7 +89,7 @@ Result<std::unique_ptr<Group>> Group::subgroup(std::span<const int> ranks, std::
   // Disjoint subgroups may carry one name: the members are part of the full one.
   options.name = fmt::format("{}/{}[{}]", impl_->options.name, name, fmt::join(ranks, ","));
   TANDEM_TRY(check(options));
-  TANDEM_ASSIGN(auto impl, Impl::create(options, impl_->monitor));
+  TANDEM_ASSIGN(auto impl, Impl::create(options, impl_.get()));
   return std::unique_ptr<Group>(new Group(std::move(impl)));
 }
 

@@ -2,6 +2,10 @@
 
 #include <sys/random.h>
 
+#include <span>
+#include <tandem/base/log.hpp>
+#include <tandem/tune/folder.hpp>
+
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "base/usable_cores.hpp"
@@ -29,17 +33,18 @@ std::string control_key(const std::string& prefix, std::uint64_t nonce) {
 
 }  // namespace
 
-Result<std::unique_ptr<Group::Impl>> Group::Impl::create(const GroupOptions& options,
-                                                         std::shared_ptr<bootstrap::PeerMonitor> monitor) {
+Result<std::unique_ptr<Group::Impl>> Group::Impl::create(const GroupOptions& options, const Impl* parent) {
   std::unique_ptr<Impl> impl(new Impl);
   impl->options = options;
-  impl->monitor = std::move(monitor);
+  if (parent != nullptr) impl->monitor = parent->monitor;
   TANDEM_ASSIGN(impl->faults, FaultPlan::parse(options.config.fault));
   TANDEM_ASSIGN(impl->seat, bootstrap::Seat::take(options.store, impl->key_prefix(), options.rank));
   const auto deadline = Deadline::after(options.config.rendezvous_timeout);
   TANDEM_TRY(options.rank == 0 ? impl->found(deadline) : impl->join(deadline));
   TANDEM_TRY(impl->watch_peers());
-  TANDEM_TRY(impl->meet(deadline));
+  const bool reads_tables = parent == nullptr && options.rank == 0;
+  TANDEM_TRY(impl->meet(reads_tables ? impl->read_tune_tables() : "", deadline));
+  if (parent != nullptr) impl->tune_tables = parent->tune_tables;
   return impl;
 }
 
@@ -141,11 +146,32 @@ Result<void> Group::Impl::watch_peers() {
   return {};
 }
 
-/// All have mapped the memory and know each other; what announced it is not needed any more.
-Result<void> Group::Impl::meet(Deadline deadline) {
-  TANDEM_TRY(control->exchange({}, "join group", deadline));
+/// All have mapped the memory and know each other; what announced it is not needed any more. Rank 0's tables
+/// are everybody's.
+Result<void> Group::Impl::meet(std::string_view tables, Deadline deadline) {
+  TANDEM_ASSIGN(const auto all, control->exchange(std::as_bytes(std::span(tables)), "join group", deadline));
+  if (!all[0].empty()) {
+    const std::string_view text(reinterpret_cast<const char*>(all[0].data()), all[0].size());
+    TANDEM_ASSIGN(tune_tables, tune::parse_tables(text));
+  }
   if (options.rank != 0) return {};
   return shared_store->erase(control_key(key_prefix(), memory->header().identity.nonce));
+}
+
+/// Empty if there are none. What is wrong with a file is told, and is no reason to have no group.
+std::string Group::Impl::read_tune_tables() const {
+  // They go from rank to rank by the kilobyte.
+  constexpr std::size_t kMostBytes = 256 << 10;
+  const tune::Tables found = tune::read_folder(options.config.tune_folder);
+  for (const std::string& warning : found.warnings)
+    log(options.config.log_level, LogLevel::kWarning, warning);
+  if (found.tables.empty()) return "";
+  std::string text = tune::to_json(found.tables);
+  if (text.size() <= kMostBytes) return text;
+  log(options.config.log_level, LogLevel::kWarning,
+      fmt::format("the tables in {} are not used: {} bytes together, need at most {}",
+                  options.config.tune_folder, text.size(), kMostBytes));
+  return "";
 }
 
 }  // namespace tandem

@@ -18,9 +18,9 @@ namespace tandem {
 /// The members of a Group. Their order is the order of making; the destructor unmakes in reverse.
 class Group::Impl {
  public:
-  /// `monitor` is the parent group's, or null.
+  /// `parent` is null for a group that is no subgroup.
   [[nodiscard]] static Result<std::unique_ptr<Impl>> create(const GroupOptions& options,
-                                                            std::shared_ptr<bootstrap::PeerMonitor> monitor);
+                                                            const Impl* parent = nullptr);
   ~Impl();
 
   [[nodiscard]] std::string key_prefix() const { return "tandem/group/" + options.name + "/"; }
@@ -38,6 +38,7 @@ class Group::Impl {
   std::list<std::pair<std::string, std::shared_ptr<void>>>
       extensions;  ///< a list: making one may make others
   std::vector<std::function<void()>> before_end;
+  std::vector<tune::Table> tune_tables;
 
  private:
   Impl() = default;
@@ -48,7 +49,8 @@ class Group::Impl {
   Result<void> join(Deadline deadline);
   void use(std::shared_ptr<bootstrap::ControlMemory> mapped);
   Result<void> watch_peers();
-  Result<void> meet(Deadline deadline);
+  Result<void> meet(std::string_view tables, Deadline deadline);
+  [[nodiscard]] std::string read_tune_tables() const;
 };
 
 }  // namespace tandem

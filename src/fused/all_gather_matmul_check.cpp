@@ -98,6 +98,7 @@ Result<std::int64_t> place_in_handle(const AllGatherMatmulArgs& args, const Grou
 Result<GatherProblem> check(const AllGatherMatmulArgs& args, const Group& group, const Stream& stream) {
   const Device& device = stream.device();
   TANDEM_ASSIGN(const Dims sizes, gathered_sizes(kWho, gathering_of(args)));
+  TANDEM_TRY(check_planned(kWho, "plan_n", args.plan_n));
   TANDEM_TRY(check_operand(kWho, {"a", -1, &args.a}, args.a.dtype, device));
   TANDEM_TRY(check_shard(kWho, gathering_of(args), group));
   TANDEM_TRY(check_lists(args, sizes, device));

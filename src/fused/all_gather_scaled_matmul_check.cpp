@@ -165,6 +165,7 @@ Result<ScaledGatherProblem> check(const AllGatherScaledMatmulArgs& args, const G
                                   const Stream& stream) {
   const Device& device = stream.device();
   TANDEM_ASSIGN(const Dims sizes, gathered_sizes(kWho, gathering_of(args)));
+  TANDEM_TRY(check_planned(kWho, "plan_n", args.plan_n));
   TANDEM_TRY(check_f8(kWho, {"a", -1, &args.a}, device));
   TANDEM_TRY(check_shard(kWho, gathering_of(args), group));
   TANDEM_ASSIGN(const ScaleMode mode, detect_scale_mode(args, group.size()));

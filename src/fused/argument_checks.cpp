@@ -36,6 +36,12 @@ std::string to_string(const Named& named) {
   return named.idx < 0 ? std::string(named.name) : fmt::format("{}[{}]", named.name, named.idx);
 }
 
+Result<void> check_planned(std::string_view who, std::string_view name, std::int64_t size) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  if (size >= 0 && size <= kMost) return {};
+  return failf(ErrorCode::kInvalidArgument, "{}: {} is {}, need 0 to {}", who, name, size, kMost);
+}
+
 bool is_representable(const Dims& sizes, DType dtype) {
   constexpr std::int64_t kMostBytes = std::int64_t{1} << 62;
   std::int64_t num_bytes = size_bytes(dtype);

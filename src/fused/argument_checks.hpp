@@ -38,6 +38,9 @@ struct Named {
 /// No output may share memory with an input or another output. Strided tensors count with their holes.
 [[nodiscard]] Result<void> check_no_overlap(std::string_view who, const Named& output, const Named& other);
 
+/// A size that ranks plan with: not negative, and no more than a tensor could have.
+[[nodiscard]] Result<void> check_planned(std::string_view who, std::string_view name, std::int64_t size);
+
 /// Whether the sizes are >= 0 and their product times the element size stays below 2^62; zero sizes count as
 /// one, so that every product of some of them is safe too.
 [[nodiscard]] bool is_representable(const Dims& sizes, DType dtype);

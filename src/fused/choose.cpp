@@ -57,34 +57,81 @@ Prediction predict_on_gpu(const Workload& work) {
                           work.pipelined_barriers * kHopper.barrier_us};
 }
 
+std::vector<Candidate> candidates_of(const Workload& work, const tune::Row* measured) {
+  const Prediction us = predict(work);
+  std::vector<Candidate> all = {
+      {.algorithm = Algorithm::kSerial, .predicted_us = us.serial_us},
+      {.algorithm = Algorithm::kPipelined, .predicted_us = us.pipelined_us},
+      {.algorithm = Algorithm::kNative, .why_not = "no kernel there consumes its input as it arrives"}};
+  for (Candidate& candidate : all) {
+    if (measured == nullptr || !candidate.why_not.empty()) continue;
+    const auto found = measured->us.find(to_string(candidate.algorithm));
+    if (found != measured->us.end()) candidate.measured_us = found->second;
+  }
+  return all;
+}
+
+struct FastestTwo {
+  const Candidate* best = nullptr;
+  const Candidate* next = nullptr;  ///< null if there is no other with a time
+};
+/// The first of equals: serial comes first.
+template <class UsOf>
+FastestTwo fastest_two(const std::vector<Candidate>& candidates, UsOf us_of) {
+  FastestTwo two;
+  for (const Candidate& candidate : candidates) {
+    const std::optional<double> us = us_of(candidate);
+    if (!us || !candidate.why_not.empty()) continue;
+    if (two.best == nullptr || *us < *us_of(*two.best)) {
+      two = {&candidate, two.best};
+    } else if (two.next == nullptr || *us < *us_of(*two.next)) {
+      two.next = &candidate;
+    }
+  }
+  return two;
+}
+
 }  // namespace
 
 Prediction predict(const Workload& work) {
   return work.kind == DeviceKind::kCuda ? predict_on_gpu(work) : predict_on_cores(work);
 }
 
-Result<Choice> choose(std::string_view who, Algorithm asked, const Workload& work, DeviceId device) {
-  switch (asked) {
-    case Algorithm::kNative:
-      return failf(
-          ErrorCode::kUnsupported,
-          "{}: algorithm native does not exist on {}: no kernel there consumes its input as it arrives; ask "
-          "for auto, pipelined or serial",
-          who, to_string(device));
-    case Algorithm::kPipelined:
-    case Algorithm::kSerial:
-      return Choice{asked, "asked for"};
-    case Algorithm::kAuto:
-      break;
+Result<Choice> choose(std::string_view who, Algorithm asked, const Workload& work, const tune::Row* measured,
+                      DeviceId device) {
+  Choice choice{.algorithm = asked, .reason = "asked for", .candidates = candidates_of(work, measured)};
+  for (const Candidate& candidate : choice.candidates) {
+    if (candidate.algorithm != asked || candidate.why_not.empty()) continue;
+    return failf(ErrorCode::kUnsupported,
+                 "{}: algorithm {} does not exist on {}: {}; ask for auto, pipelined or serial", who,
+                 to_string(asked), to_string(device), candidate.why_not);
   }
-  if (work.world == 1) return Choice{Algorithm::kSerial, "one rank: there is nothing to overlap"};
-  const Prediction us = predict(work);
-  if (us.pipelined_us < us.serial_us) {
-    return Choice{Algorithm::kPipelined,
-                  fmt::format("predicted {:.0f} us against {:.0f} us serial", us.pipelined_us, us.serial_us)};
+  if (asked != Algorithm::kAuto) return choice;
+  if (work.world == 1) {
+    choice.algorithm = Algorithm::kSerial;
+    choice.reason = "one rank: there is nothing to overlap";
+    return choice;
   }
-  return Choice{Algorithm::kSerial, fmt::format("predicted {:.0f} us against {:.0f} us pipelined",
-                                                us.serial_us, us.pipelined_us)};
+  const auto us_of = [&](const Candidate& c) { return measured != nullptr ? c.measured_us : c.predicted_us; };
+  const auto [best, next] = fastest_two(choice.candidates, us_of);
+  choice.algorithm = best->algorithm;
+  choice.reason = fmt::format("{} {:.0f} us", measured != nullptr ? "measured" : "predicted", *us_of(*best));
+  if (next != nullptr)
+    choice.reason += fmt::format(" against {:.0f} us {}", *us_of(*next), to_string(next->algorithm));
+  return choice;
+}
+
+const tune::Row* find_measured(const Group& group, const Device& device, const tune::Key& key) {
+  const std::string name = device.description();
+  for (const tune::Table& table : group.tune_tables()) {
+    if (table.device == name) return table.find(key);
+  }
+  return nullptr;
+}
+
+std::string link_name(DeviceKind kind, std::chrono::nanoseconds delay) {
+  const char* const memory = kind == DeviceKind::kCpu ? "shared memory" : "peer memory";
+  return delay.count() == 0 ? memory : fmt::format("{} + {:.0f} us", memory, to_us(delay));
 }
 
 }  // namespace tandem::fused

@@ -5,20 +5,23 @@
 #include <string>
 #include <string_view>
 #include <tandem/base/error.hpp>
+#include <tandem/bootstrap/group.hpp>
 #include <tandem/device/device.hpp>
 #include <tandem/fused/report.hpp>
+#include <tandem/tune/table.hpp>
+#include <vector>
 
 namespace tandem::fused {
 
 /// What the choice of an algorithm is made from. Every rank has to choose the same, so it holds only what the
-/// ranks agree on or find alike: of a gather neither the columns of b, of a scatter not k.
+/// ranks agree on or find alike: of a gather not the columns of its own b, of a scatter not its own k.
 struct Workload {
   DeviceKind kind = DeviceKind::kCpu;
   int world = 1;
   int cores = 1;                     ///< that this process may use; ranks of one host share them
   std::chrono::nanoseconds link{0};  ///< time of a copy from a peer that costs no processor
   std::int64_t chunk_bytes = 0;      ///< one rank's shard or partial
-  double chunk_flops = 0;            ///< product of one chunk with a square b
+  double chunk_flops = 0;            ///< of one chunk's product
   int pipelined_barriers = 0;
   int serial_barriers = 0;
 };
@@ -33,12 +36,18 @@ struct Prediction {
 struct Choice {
   Algorithm algorithm = Algorithm::kSerial;
   std::string reason;
+  std::vector<Candidate> candidates;
 };
 
-/// The algorithm that runs when `asked` is asked for. kAuto takes what is predicted to be faster, serial if
-/// neither is. Errors: kUnsupported for an algorithm that this device does not have; nothing is put in its
-/// place.
+/// The algorithm that runs when `asked` is asked for. kAuto takes what was measured to be fastest, or, where
+/// nothing was (null), what is predicted to be; serial if no other is faster. Errors: kUnsupported for an
+/// algorithm that this device does not have; nothing is put in its place.
 [[nodiscard]] Result<Choice> choose(std::string_view who, Algorithm asked, const Workload& work,
-                                    DeviceId device);
+                                    const tune::Row* measured, DeviceId device);
+
+/// What was measured for `key` on a device like this one, or null.
+[[nodiscard]] const tune::Row* find_measured(const Group& group, const Device& device, const tune::Key& key);
+/// A Key's link.
+[[nodiscard]] std::string link_name(DeviceKind kind, std::chrono::nanoseconds delay);
 
 }  // namespace tandem::fused

@@ -50,6 +50,7 @@ template <class Args>
                         .dim = args.gather_dim,
                         .world = group.size(),
                         .asked = args.algorithm,
+                        .plan_n = args.plan_n,
                         .device = device.id(),
                         .num_b = static_cast<int>(args.b.size()),
                         .keeps_gathered = args.gathered.has_value()};

@@ -15,17 +15,30 @@ Workload workload_of(const GatherProblem& problem, const GatherPlanning& plannin
           .cores = usable_cores(),
           .link = group.config().link_delay,
           .chunk_bytes = chunk_elements * size_bytes(problem.dtype) + planning.beside_bytes,
-          .chunk_flops = 2.0 * static_cast<double>(chunk_elements) * static_cast<double>(problem.k()),
+          .chunk_flops = 2.0 * static_cast<double>(chunk_elements) * static_cast<double>(problem.planned_n()),
           .pipelined_barriers = 3,
           .serial_barriers = 3};
+}
+
+tune::Key key_of(const GatherProblem& problem, const GatherPlanning& planning, const Group& group) {
+  return {.op = std::string(planning.op),
+          .layout = problem.gathers_last() ? "columns" : "rows",
+          .dtype = problem.dtype,
+          .m = problem.rows(),
+          .n = problem.planned_n(),
+          .k = problem.k(),
+          .world = problem.world,
+          .link = link_name(problem.device.kind, group.config().link_delay)};
 }
 
 }  // namespace
 
 Result<OpPlan> decide(const GatherProblem& problem, const GatherPlanning& planning, Group& group,
                       Device& device) {
+  tune::Key key = key_of(problem, planning, group);
   TANDEM_ASSIGN(Choice choice, choose(fmt::format("fused_{}", planning.op), problem.asked,
-                                      workload_of(problem, planning, group), problem.device));
+                                      workload_of(problem, planning, group),
+                                      find_measured(group, device, key), problem.device));
   if (problem.copies_a) choice.reason += "; a is copied once for its strides";
   if (choice.algorithm == Algorithm::kPipelined) TANDEM_TRY(open_side_stream(group, device));
   return OpPlan{.algorithm = choice.algorithm,
@@ -35,7 +48,9 @@ Result<OpPlan> decide(const GatherProblem& problem, const GatherPlanning& planni
                 .label = fmt::format("{} [{},{},{}] {} {}", planning.op, problem.rows(), problem.sum_n,
                                      problem.k(), to_string(problem.dtype), to_string(choice.algorithm)),
                 .fingerprint = fmt::format("{} {}{} {}->{}", planning.op, to_string(problem), planning.agreed,
-                                           to_string(problem.asked), to_string(choice.algorithm))};
+                                           to_string(problem.asked), to_string(choice.algorithm)),
+                .candidates = std::move(choice.candidates),
+                .tune_key = std::move(key)};
 }
 
 }  // namespace tandem::fused

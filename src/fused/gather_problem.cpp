@@ -28,6 +28,7 @@ std::size_t hash_of(const GatherProblem& p) {
       .add(p.dim)
       .add(p.asked)
       .add(p.in_place_offset)
+      .add(p.plan_n)
       .add(p.num_b)
       .add(p.sum_n)
       .add(p.keeps_gathered)
@@ -37,7 +38,8 @@ std::size_t hash_of(const GatherProblem& p) {
 
 std::string to_string(const GatherProblem& problem) {
   return fmt::format(
-      "{} {} dim {} w{}{}", to_string(problem.dtype), to_string(problem.sizes), problem.dim, problem.world,
+      "{} {} dim {} w{}{}{}", to_string(problem.dtype), to_string(problem.sizes), problem.dim, problem.world,
+      problem.plan_n == 0 ? "" : fmt::format(" plan_n {}", problem.plan_n),
       problem.in_place_offset < 0 ? "" : fmt::format(" in place at {}", problem.in_place_offset));
 }
 

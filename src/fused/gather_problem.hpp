@@ -19,6 +19,7 @@ struct GatherProblem {
   int world = 1;
   Algorithm asked = Algorithm::kAuto;
   std::int64_t in_place_offset = -1;  ///< of a in a_handle, in elements; -1: no a_handle
+  std::int64_t plan_n = 0;            ///< as the caller says; 0: not told
   // This rank's.
   DeviceId device;
   int num_b = 0;
@@ -29,6 +30,8 @@ struct GatherProblem {
   [[nodiscard]] bool gathers_last() const { return dim == sizes.size() - 1; }
   [[nodiscard]] std::int64_t total() const { return sizes[dim]; }
   [[nodiscard]] std::int64_t k() const { return sizes.back(); }
+  /// Columns of a rank's products, as all ranks count them: a square b where nobody tells.
+  [[nodiscard]] std::int64_t planned_n() const { return plan_n > 0 ? plan_n : k(); }
   /// Rows of the gathered matrix, and those of one unit (0 if a unit is a column).
   [[nodiscard]] std::int64_t rows() const;
   [[nodiscard]] std::int64_t unit_rows() const;

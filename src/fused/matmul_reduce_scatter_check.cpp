@@ -61,6 +61,7 @@ Result<void> check_memory_of(const MatmulReduceScatterArgs& args, const Named& o
 Result<ScatterProblem> check(const MatmulReduceScatterArgs& args, const Group& group, const Stream& stream) {
   const Device& device = stream.device();
   TANDEM_ASSIGN(const Dims sizes, product_sizes(kWho, products_of(args)));
+  TANDEM_TRY(check_planned(kWho, "plan_k", args.plan_k));
   TANDEM_TRY(check_layout(kWho, {"out", -1, &args.out},
                           shard_layout(sizes, args.scatter_dim, group.size(), group.rank()),
                           args.a.front().dtype, device));

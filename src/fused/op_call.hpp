@@ -13,7 +13,7 @@
 namespace tandem::fused {
 
 [[nodiscard]] inline OpReport report_of(const OpPlan& plan) {
-  return {plan.algorithm, plan.reason, plan.key};
+  return {plan.algorithm, plan.reason, plan.key, plan.candidates, &plan.tune_key};
 }
 [[nodiscard]] inline Support support_of(const Result<OpReport>& plan) {
   return plan ? Support::yes() : Support::no(plan.error().text());

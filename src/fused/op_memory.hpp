@@ -25,6 +25,8 @@ struct OpPlan {
   std::string key;
   std::string label;        ///< for profilers and traces: "all_gather_matmul [4096,3584,8192] bf16 pipelined"
   std::string fingerprint;  ///< what the ranks compare
+  std::vector<Candidate> candidates;
+  tune::Key tune_key;
   /// The stream whose products prepare_products() has seen to last.
   mutable const Stream* prepared_for = nullptr;
 };

@@ -97,6 +97,7 @@ Result<ScatterProblem> check(const ScaledMatmulReduceScatterArgs& args, const Gr
                              const Stream& stream) {
   const Device& device = stream.device();
   TANDEM_ASSIGN(const Dims sizes, product_sizes(kWho, products_of(args)));
+  TANDEM_TRY(check_planned(kWho, "plan_k", args.plan_k));
   TANDEM_TRY(check_lengths(args));
   TANDEM_TRY(check_outputs(args, sizes, group, device));
   TANDEM_TRY(check_reduction(kWho, args.reduce_op, args.partials, args.out.dtype));

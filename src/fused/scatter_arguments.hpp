@@ -58,6 +58,7 @@ template <class Args>
                          .reduce_op = args.reduce_op,
                          .world = group.size(),
                          .asked = args.algorithm,
+                         .plan_k = args.plan_k,
                          .device = device.id(),
                          .num_products = static_cast<int>(args.a.size())};
   for (const TensorView& a : args.a) problem.sum_k += a.sizes.back();

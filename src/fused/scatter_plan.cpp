@@ -15,16 +15,29 @@ Workload workload_of(const ScatterProblem& problem, const Group& group) {
           .cores = usable_cores(),
           .link = group.config().link_delay,
           .chunk_bytes = chunk_elements * size_bytes(problem.partials),
-          .chunk_flops = 2.0 * static_cast<double>(chunk_elements) * static_cast<double>(problem.n()),
+          .chunk_flops = 2.0 * static_cast<double>(chunk_elements) * static_cast<double>(problem.planned_k()),
           .pipelined_barriers = 2 * problem.world,
           .serial_barriers = 3};
+}
+
+tune::Key key_of(std::string_view op, const ScatterProblem& problem, const Group& group) {
+  return {.op = std::string(op),
+          .layout = fmt::format("{}, {} partials", problem.scatters_last() ? "columns" : "rows",
+                                to_string(problem.partials)),
+          .dtype = problem.dtype,
+          .m = problem.rows(),
+          .n = problem.n(),
+          .k = problem.planned_k(),
+          .world = problem.world,
+          .link = link_name(problem.device.kind, group.config().link_delay)};
 }
 
 }  // namespace
 
 Result<OpPlan> decide(std::string_view op, const ScatterProblem& problem, Group& group, Device& device) {
+  tune::Key key = key_of(op, problem, group);
   TANDEM_ASSIGN(Choice choice, choose(fmt::format("fused_{}", op), problem.asked, workload_of(problem, group),
-                                      problem.device));
+                                      find_measured(group, device, key), problem.device));
   if (problem.num_copied > 0) {
     choice.reason +=
         fmt::format("; {} of {} a's copied once for their strides", problem.num_copied, problem.num_products);
@@ -38,7 +51,9 @@ Result<OpPlan> decide(std::string_view op, const ScatterProblem& problem, Group&
       .label = fmt::format("{} [{},{},{}] {} {}", op, problem.rows(), problem.n(), problem.sum_k,
                            to_string(problem.dtype), to_string(choice.algorithm)),
       .fingerprint = fmt::format("{} {} {}->{}", op, to_string(problem), to_string(problem.asked),
-                                 to_string(choice.algorithm))};
+                                 to_string(choice.algorithm)),
+      .candidates = std::move(choice.candidates),
+      .tune_key = std::move(key)};
 }
 
 }  // namespace tandem::fused

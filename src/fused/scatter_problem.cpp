@@ -33,6 +33,7 @@ std::size_t hash_of(const ScatterProblem& p) {
       .add(p.dim)
       .add(p.reduce_op)
       .add(p.asked)
+      .add(p.plan_k)
       .add(p.num_products)
       .add(p.sum_k)
       .add(p.num_copied)
@@ -41,8 +42,9 @@ std::size_t hash_of(const ScatterProblem& p) {
 }
 
 std::string to_string(const ScatterProblem& problem) {
-  return fmt::format("{} {} dim {} {} w{} partials {}", to_string(problem.dtype), to_string(problem.sizes),
-                     problem.dim, to_string(problem.reduce_op), problem.world, to_string(problem.partials));
+  return fmt::format("{} {} dim {} {} w{} partials {}{}", to_string(problem.dtype), to_string(problem.sizes),
+                     problem.dim, to_string(problem.reduce_op), problem.world, to_string(problem.partials),
+                     problem.plan_k == 0 ? "" : fmt::format(" plan_k {}", problem.plan_k));
 }
 
 }  // namespace tandem::fused

@@ -22,6 +22,7 @@ struct ScatterProblem {
   coll::ReduceOp reduce_op = coll::ReduceOp::kSum;
   int world = 1;
   Algorithm asked = Algorithm::kAuto;
+  std::int64_t plan_k = 0;  ///< as the caller says; 0: not told
   // This rank's.
   DeviceId device;
   int num_products = 0;
@@ -32,6 +33,8 @@ struct ScatterProblem {
   [[nodiscard]] bool scatters_last() const { return dim == sizes.size() - 1; }
   [[nodiscard]] std::int64_t total() const { return sizes[dim]; }
   [[nodiscard]] std::int64_t n() const { return sizes.back(); }
+  /// k of a rank's products together, as all ranks count it: a square b where nobody tells.
+  [[nodiscard]] std::int64_t planned_k() const { return plan_k > 0 ? plan_k : n(); }
   /// Rows of the product, and those of one unit (0 if a unit is a column).
   [[nodiscard]] std::int64_t rows() const;
   [[nodiscard]] std::int64_t unit_rows() const;

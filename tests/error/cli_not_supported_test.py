@@ -25,7 +25,6 @@ CASES = [
     (["bench", "mm", *SIZES, "--config", "128x256"], ["128x256", "configs"]),
     (["program", "lower"], ["program", "not built yet"]),
     (["trace"], ["trace", "not built yet"]),
-    (["tune"], ["tune", "not built yet"]),
 ]
 
 

@@ -35,6 +35,7 @@ class GatherArguments {
         {"gather_dim is 3, need 0 to 2", [](Args& args) { args.gather_dim = 3; }},
         {"gather_dim is -1", [](Args& args) { args.gather_dim = -1; }},
         {"need 5 at gather_dim 0", [](Args& args) { args.gather_size = 5; }},
+        {"plan_n is -1, need 0 to", [](Args& args) { args.plan_n = -1; }},
         {"gather_size is that of gather_dim 0", [](Args& args) { args.gather_size = -4; }},
         {"at most 2^62 bytes", [](Args& args) { args.gather_size = INT64_MAX; }},
         {"need f32, bf16 or f16", [&](Args& args) { args.a = bytes_.view(); }},
@@ -159,6 +160,7 @@ class ScatterArguments {
         {"0 a's", [](Args& args) { args.a = {}; }},
         {"1 a's and 0 b's", [](Args& args) { args.b = {}; }},
         {"scatter_dim is 3, need 0 to 2", [](Args& args) { args.scatter_dim = 3; }},
+        {"plan_k is -7, need 0 to", [](Args& args) { args.plan_k = -7; }},
         {"scatter_dim is -1", [](Args& args) { args.scatter_dim = -1; }},
         {"need a matrix",
          [&](Args& args) {

@@ -30,6 +30,7 @@ struct Call {
   coll::ReduceOp op = coll::ReduceOp::kSum;
   std::optional<DType> partials = {};
   Algorithm algorithm = Algorithm::kPipelined;
+  std::int64_t plan = 0;  ///< plan_n, plan_k
   bool bad_arguments = false;
 };
 
@@ -65,6 +66,7 @@ Result<void> issue(RankContextOfTest& rank, const Call& call, Made& made) {
                              .out = {},
                              .gathered = {}};
     args.algorithm = call.algorithm;
+    args.plan_n = call.plan;
     if (!made.bs.empty()) {
       const auto layout = output_layout(args, 0);
       if (!layout) return tl::unexpected(layout.error());
@@ -87,6 +89,7 @@ Result<void> issue(RankContextOfTest& rank, const Call& call, Made& made) {
                                .product = {},
                                .partials = call.partials};
   args.algorithm = call.algorithm;
+  args.plan_k = call.plan;
   if (!made.bs.empty()) {
     const auto layout = output_layout(args, world, me);
     if (!layout) return tl::unexpected(layout.error());
@@ -130,6 +133,7 @@ std::vector<Mutation> common_mutations() {
       {"serial", [](Call& c) { c.algorithm = Algorithm::kSerial; }},
       {"auto", [](Call& c) { c.algorithm = Algorithm::kAuto; }},
       {"native", [](Call& c) { c.algorithm = Algorithm::kNative; }},
+      {"another planned size", [](Call& c) { c.plan = 5; }},
       {"the other op", [](Call& c) { c.gather = !c.gather; }},
       {"bad arguments", [](Call& c) { c.bad_arguments = true; }},
       {"b of other size", [](Call& c) { c.n = 6; }, true},

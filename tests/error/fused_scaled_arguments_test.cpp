@@ -50,6 +50,7 @@ class GatherArguments {
         {"need a matrix", [&](Args& args) { args.a = b_scale_.view().select(0, 0); }},
         {"a is f32, need f8e4m3 or f8e5m2", [](Args& args) { args.a.dtype = DType::kF32; }},
         {"gather_dim is 3, need 0 to 2", [](Args& args) { args.gather_dim = 3; }},
+        {"plan_n is -1, need 0 to", [](Args& args) { args.plan_n = -1; }},
         {"need 7 at gather_dim 1", [](Args& args) { args.gather_size = 7; }},
         {"a_scale has sizes [4, 5, 1] and scale_mode is rowwise_sharded; a has sizes [4, 6, 8], over all "
          "ranks "
@@ -165,6 +166,7 @@ class ScatterArguments {
          [&](Args&) { as_[1].sizes[1] = 5; }},
         {"b[1] has sizes [8, 4], need [8, 5]", [&](Args&) { bs_[1].sizes[1] = 4; }},
         {"scatter_dim is 3, need 0 to 2", [](Args& args) { args.scatter_dim = 3; }},
+        {"plan_k is -7, need 0 to", [](Args& args) { args.plan_k = -7; }},
         {"got 2 a's, 1 a_scales", [&](Args& args) { args.a_scale = args.a_scale.first(1); }},
         {"1 result_scales", [&](Args& args) { args.result_scale = args.result_scale.first(1); }},
         {"product 0 has b_scale only", [&](Args&) { a_scales_[0].reset(); }},

@@ -20,7 +20,7 @@ Workload large(std::chrono::microseconds link) {
 }
 
 std::string reason_of(Algorithm asked, const Workload& work, Algorithm expected) {
-  const auto choice = choose("op", asked, work, {});
+  const auto choice = choose("op", asked, work, nullptr, {});
   if (!choice) return choice.error().to_string();
   EXPECT_EQ(choice->algorithm, expected) << choice->reason;
   return choice->reason;
@@ -32,7 +32,7 @@ TEST(FusedChoose, takes_what_was_asked_for) {
 }
 
 TEST(FusedChoose, puts_nothing_in_place_of_native) {
-  const auto choice = choose("op", Algorithm::kNative, large({}), {});
+  const auto choice = choose("op", Algorithm::kNative, large({}), nullptr, {});
   ASSERT_FALSE(choice);
   EXPECT_EQ(choice.error().code(), ErrorCode::kUnsupported);
   EXPECT_NE(choice.error().text().find("cpu:0"), std::string::npos) << choice.error().text();
@@ -68,10 +68,55 @@ TEST(FusedChoose, overlaps_large_chunks_on_gpus_and_not_small_ones) {
                 .chunk_flops = 2.0 * 1024 * 8192 * 3584,
                 .pipelined_barriers = 3,
                 .serial_barriers = 3};
-  EXPECT_EQ(choose("op", Algorithm::kAuto, work, {DeviceKind::kCuda, 0})->algorithm, Algorithm::kPipelined);
+  EXPECT_EQ(choose("op", Algorithm::kAuto, work, nullptr, {DeviceKind::kCuda, 0})->algorithm,
+            Algorithm::kPipelined);
   work.chunk_bytes = 16 * 8192 * 2;
   work.chunk_flops = 2.0 * 16 * 8192 * 3584;
-  EXPECT_EQ(choose("op", Algorithm::kAuto, work, {DeviceKind::kCuda, 0})->algorithm, Algorithm::kSerial);
+  EXPECT_EQ(choose("op", Algorithm::kAuto, work, nullptr, {DeviceKind::kCuda, 0})->algorithm,
+            Algorithm::kSerial);
+}
+
+TEST(FusedChoose, trusts_what_was_measured_more_than_the_model) {
+  const Workload slow_link = large(std::chrono::microseconds(2'000));
+  tune::Row row;
+  row.us = {{"serial", 100}, {"pipelined", 101}};
+  auto choice = choose("op", Algorithm::kAuto, slow_link, &row, {});
+  ASSERT_TRUE(choice);
+  EXPECT_EQ(choice->algorithm, Algorithm::kSerial);
+  EXPECT_EQ(choice->reason, "measured 100 us against 101 us pipelined");
+
+  row.us = {{"serial", 100}, {"pipelined", 99}};
+  choice = choose("op", Algorithm::kAuto, large({}), &row, {});
+  EXPECT_EQ(choice->algorithm, Algorithm::kPipelined);
+  EXPECT_EQ(choice->reason, "measured 99 us against 100 us serial");
+
+  row.us = {{"serial", 100}, {"pipelined", 100}};
+  EXPECT_EQ(choose("op", Algorithm::kAuto, slow_link, &row, {})->algorithm, Algorithm::kSerial)
+      << "nothing gained";
+  row.us = {{"serial", 100}};
+  EXPECT_EQ(choose("op", Algorithm::kAuto, slow_link, &row, {})->reason, "measured 100 us");
+  row.us = {{"serial", 100}, {"native", 1}};
+  EXPECT_EQ(choose("op", Algorithm::kAuto, slow_link, &row, {})->algorithm, Algorithm::kSerial)
+      << "what was fastest once does not exist here";
+  EXPECT_EQ(choose("op", Algorithm::kPipelined, slow_link, &row, {})->reason, "asked for");
+}
+
+TEST(FusedChoose, lists_every_candidate_with_what_is_known_of_it) {
+  const Workload work = large(std::chrono::microseconds(100));
+  tune::Row row;
+  row.us = {{"serial", 7}};
+  const auto choice = choose("op", Algorithm::kAuto, work, &row, {});
+  ASSERT_TRUE(choice);
+  ASSERT_EQ(choice->candidates.size(), 3U);
+  const Prediction us = predict(work);
+  EXPECT_EQ(choice->candidates[0].algorithm, Algorithm::kSerial);
+  EXPECT_EQ(choice->candidates[0].predicted_us, us.serial_us);
+  EXPECT_EQ(choice->candidates[0].measured_us, 7);
+  EXPECT_EQ(choice->candidates[1].algorithm, Algorithm::kPipelined);
+  EXPECT_EQ(choice->candidates[1].predicted_us, us.pipelined_us);
+  EXPECT_FALSE(choice->candidates[1].measured_us);
+  EXPECT_EQ(choice->candidates[2].algorithm, Algorithm::kNative);
+  EXPECT_NE(choice->candidates[2].why_not, "");
 }
 
 TEST(FusedChoose, predicts_more_for_more_of_everything) {

@@ -29,6 +29,9 @@ struct Config {
   /// from the usual folders. A product or a collective that cannot load its library goes another way.
   std::optional<std::string> cublaslt_library;
   std::optional<std::string> nccl_library;
+  /// TANDEM_TUNE_FOLDER: where `tandem tune` keeps what it measured, and `auto` looks it up; see
+  /// tune/folder.hpp. Empty: nowhere. Unset: tandem/tune under $XDG_CACHE_HOME, else under ~/.cache.
+  std::string tune_folder;
   /// TANDEM_FAULT: faults to inject, see fault.hpp.
   std::string fault;
 

@@ -11,6 +11,7 @@
 #include <tandem/base/error.hpp>
 #include <tandem/base/fault.hpp>
 #include <tandem/bootstrap/store.hpp>
+#include <tandem/tune/table.hpp>
 #include <vector>
 
 namespace tandem {
@@ -44,6 +45,9 @@ class Group {
   [[nodiscard]] const std::string& name() const;
   [[nodiscard]] const Config& config() const;
   [[nodiscard]] const FaultPlan& faults() const;
+  /// What rank 0 found in its Config::tune_folder when the group was made; a subgroup has its parent's. The
+  /// same on every rank, so that all choose alike.
+  [[nodiscard]] const std::vector<tune::Table>& tune_tables() const;
   [[nodiscard]] Store& store() const;
 
   /// A group of some of this group's ranks, in the order given; collective over those ranks only.

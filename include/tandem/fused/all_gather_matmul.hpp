@@ -27,6 +27,9 @@ struct AllGatherMatmulArgs {
   /// the block on every rank: peers then read it in place.
   std::shared_ptr<symm::Handle> a_handle = {};
   Algorithm algorithm = Algorithm::kAuto;
+  /// Columns of a rank's products together, as `auto` shall count them: the same on every rank, while n_i may
+  /// differ. 0: not told, b counts as square.
+  std::int64_t plan_n = 0;
   trace::EnqueueTrace* trace = nullptr;  ///< receives what `pipelined` enqueues
 };
 
@@ -40,8 +43,8 @@ struct AllGatherMatmulArgs {
 /// Order:   enqueued on `stream`; the host blocks only in the first call of a problem. out is ready for later
 ///          work on `stream`, not for the host.
 /// Errors:  kInvalidArgument now, before anything is enqueued (the other ranks get kMismatch); kMismatch on
-///          every rank when dtype, k, gather_size, gather_dim, other sizes of a, or algorithm differ (n_i and
-///          the number of b's may); kTimeout / kPeerLost at the next Stream::synchronize().
+///          every rank when dtype, k, gather_size, gather_dim, other sizes of a, plan_n or algorithm differ
+///          (n_i and the number of b's may); kTimeout / kPeerLost at the next Stream::synchronize().
 /// Source:  docs/design/schedules.md
 [[nodiscard]] Result<OpReport> fused_all_gather_matmul(const AllGatherMatmulArgs& args, Group& group,
                                                        Stream& stream);

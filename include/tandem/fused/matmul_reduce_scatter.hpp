@@ -24,6 +24,9 @@ struct MatmulReduceScatterArgs {
   std::optional<TensorView> product = {};  ///< [..., n] contiguous: receives this rank's own sum of a_j * b_j
   std::optional<DType> partials = {};      ///< type in which partial sums travel; default out's, or f32
   Algorithm algorithm = Algorithm::kAuto;
+  /// Sum of a rank's k_j, as `auto` shall count it: the same on every rank, while k_j may differ. 0: not
+  /// told, b counts as square.
+  std::int64_t plan_k = 0;
   trace::EnqueueTrace* trace = nullptr;  ///< receives what `pipelined` enqueues
 };
 
@@ -33,7 +36,8 @@ struct MatmulReduceScatterArgs {
 ///          order 0..W-1, rounded once: the same bits in every run and for every algorithm; on GPUs, for
 ///          every algorithm as far as the vendor's product has the same bits for any number of rows.
 /// Order:   as fused_all_gather_matmul.
-/// Errors:  as fused_all_gather_matmul; must agree: dtype, sizes of a but k, n, op, dim, partials, algorithm.
+/// Errors:  as fused_all_gather_matmul; must agree: dtype, sizes of a but k, n, op, dim, partials, plan_k,
+///          algorithm.
 /// Source:  docs/design/schedules.md
 [[nodiscard]] Result<OpReport> fused_matmul_reduce_scatter(const MatmulReduceScatterArgs& args, Group& group,
                                                            Stream& stream);

@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <tandem/base/shape.hpp>
+#include <tandem/tune/table.hpp>
 
 namespace tandem {
 
@@ -14,11 +16,21 @@ enum class Algorithm : std::uint8_t { kAuto, kNative, kPipelined, kSerial };
 [[nodiscard]] std::string_view to_string(Algorithm algorithm);
 [[nodiscard]] std::optional<Algorithm> parse_algorithm(std::string_view name);
 
-/// What ran and why. The texts live as long as the group.
+/// An algorithm that might have run. Units: us.
+struct Candidate {
+  Algorithm algorithm = Algorithm::kSerial;
+  std::string_view why_not = {};           ///< if it cannot run here; then there are no times
+  double predicted_us = 0;                 ///< by the cost model
+  std::optional<double> measured_us = {};  ///< by `tandem tune`
+};
+
+/// What ran and why. The texts and candidates live as long as the group.
 struct OpReport {
   Algorithm algorithm = Algorithm::kAuto;
-  std::string_view reason;  ///< "asked for", "predicted 812 us against 1010 us serial", ...
+  std::string_view reason;  ///< "asked for", "measured 812 us against 1010 us serial", "predicted ..."
   std::string_view key;     ///< the problem: "all_gather_matmul 4096x3584x8192 bf16 dim 0 w4"
+  std::span<const Candidate> candidates = {};
+  const tune::Key* tune_key = nullptr;  ///< under which measured times of this problem are looked up
 };
 
 /// Sizes and strides that an output must have.

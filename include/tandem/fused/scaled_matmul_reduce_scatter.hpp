@@ -32,6 +32,9 @@ struct ScaledMatmulReduceScatterArgs {
   std::optional<DType> partials = {};      ///< type in which partial sums travel; default out's, or f32
   bool fast_accum = false;                 ///< allows less exact sums; the CPU has none
   Algorithm algorithm = Algorithm::kAuto;
+  /// Sum of a rank's k_j, as `auto` shall count it: the same on every rank, while k_j may differ. 0: not
+  /// told, b counts as square.
+  std::int64_t plan_k = 0;
   trace::EnqueueTrace* trace = nullptr;  ///< receives what `pipelined` enqueues
 };
 

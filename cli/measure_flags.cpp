@@ -1,0 +1,130 @@
+#include "measure_flags.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "failure.hpp"
+#include "timing.hpp"
+#include "version.hpp"
+
+namespace tandem::cli {
+namespace {
+
+// One rank's slice of Llama 3 under 8-way tensor parallelism, 4096 tokens: query/key/value and gate+up for
+// the gather, attention output and down for the scatter.
+std::vector<ProductSizes> preset_sizes(const std::string& name, bool gathers) {
+  if (name == "seed") return {{4096, 6656, 16384}};
+  if (name == "llama3-8b") {
+    return gathers ? std::vector<ProductSizes>{{4096, 768, 4096}, {4096, 3584, 4096}}
+                   : std::vector<ProductSizes>{{4096, 4096, 512}, {4096, 4096, 1792}};
+  }
+  if (name == "llama3-70b") {
+    return gathers ? std::vector<ProductSizes>{{4096, 1280, 8192}, {4096, 7168, 8192}}
+                   : std::vector<ProductSizes>{{4096, 8192, 1024}, {4096, 8192, 3584}};
+  }
+  bad_input(fmt::format("--preset '{}': need seed, llama3-8b or llama3-70b", name));
+}
+
+}  // namespace
+
+void MeasureFlags::define(CLI::App& app) {
+  const auto add_sizes = [&](const char* name, std::vector<std::int64_t>& list, const char* text) {
+    app.add_option(name, list, text)->delimiter(',');
+  };
+  add_sizes("--m", m, "rows of the product that one rank computes (list)");
+  add_sizes("--n", n, "its columns (list)");
+  add_sizes("--k", k, "its inner size (list)");
+  app.add_option("--dtype", dtypes, "f32, bf16, f16 (list)")->delimiter(',')->capture_default_str();
+  app.add_option("--preset", preset, "seed, llama3-8b or llama3-70b");
+  app.add_option("--scale", scale, "shrinks m, n and k of a preset; default 1/8 on CPUs")->type_name("X");
+  app.add_option("--iterations", counts.iterations, "timed rounds")->capture_default_str();
+  app.add_option("--warmup", counts.warmup, "rounds before them")->capture_default_str();
+  app.add_option("--link-delay-us", link_delay_us,
+                 "simulated link: each copy from a peer takes so long first");
+  job.define(app);
+}
+
+void MeasureFlags::check() const {
+  if (counts.iterations < 1 || counts.warmup < 0) {
+    bad_input(
+        fmt::format("--iterations {} --warmup {}: need at least 1 and 0", counts.iterations, counts.warmup));
+  }
+  if (link_delay_us < -1 || link_delay_us > 10'000'000) {
+    bad_input(fmt::format("--link-delay-us {}: need 0 to 10000000", link_delay_us));
+  }
+  if (!scale.empty() && preset.empty()) bad_input("--scale shrinks a --preset; give --m --n --k as they are");
+}
+
+void MeasureFlags::print_heading(const Invocation& invocation, const JobPlace& place) const {
+  const Machine& machine = invocation.machine;
+  const bool on_gpus = place.placement.kind == DeviceKind::kCuda;
+  fmt::print("{}\n", place.heading);
+  fmt::print("# tandem {}{}{}, {}\n", kVersion, *kCommit ? " commit " : "", kCommit, date_utc());
+  if (on_gpus) fmt::print("# GPUs: {}\n", fmt::join(gpu_states(), "; "));
+  fmt::print("# {}, {} cores, Linux {}\n", machine.cpu_model, machine.usable_cores(), machine.kernel_release);
+  if (!preset.empty()) fmt::print("# preset {} at scale {}\n", preset, scale_text(on_gpus));
+  if (const auto link = link_of(invocation.config); link.count() > 0)
+    fmt::print("# simulated link: {} us for each copy from a peer\n", link.count());
+  fmt::print(
+      "# times in us: median over {} rounds of the slowest rank; m, n, k: the product one rank computes\n",
+      counts.iterations);
+}
+
+std::vector<ProductSizes> MeasureFlags::listed_sizes() const {
+  std::vector<ProductSizes> sizes;
+  for (const auto rows : m) {
+    for (const auto columns : n) {
+      for (const auto inner : k) {
+        if (std::min({rows, columns, inner}) < 1 || std::max({rows, columns, inner}) > (1 << 24)) {
+          bad_input(fmt::format("--m {} --n {} --k {}: each needs to be from 1 to {}", rows, columns, inner,
+                                1 << 24));
+        }
+        sizes.push_back({rows, columns, inner});
+      }
+    }
+  }
+  return sizes;
+}
+
+std::vector<ProductSizes> MeasureFlags::sizes(bool gathers, bool on_gpus) const {
+  if (preset.empty()) {
+    if (m.empty() || n.empty() || k.empty()) bad_input("need --m, --n and --k, or --preset");
+    return listed_sizes();
+  }
+  if (!m.empty() || !n.empty() || !k.empty())
+    bad_input("--preset already says the sizes: leave out --m, --n and --k");
+  std::vector<ProductSizes> sizes = preset_sizes(preset, gathers);
+  const double factor = parse_scale(scale_text(on_gpus));
+  const auto shrink = [&](std::int64_t& size) {
+    size = std::max<std::int64_t>(1, std::llround(static_cast<double>(size) * factor));
+  };
+  for (ProductSizes& size : sizes) {
+    shrink(size.m);
+    shrink(size.n);
+    shrink(size.k);
+  }
+  return sizes;
+}
+
+std::vector<Problem> MeasureFlags::problems(Op op, int ranks, bool on_gpus) const {
+  const bool gathers = op == Op::kAllGatherMatmul;
+  std::vector<Problem> problems;
+  for (const ProductSizes& size : sizes(gathers, on_gpus)) {
+    for (const std::string& dtype : dtypes) {
+      Problem problem;
+      problem.op = op;
+      problem.a = {size.m, gathers ? size.k : size.k * ranks};
+      problem.n = {gathers ? size.n * ranks : size.n};
+      problem.dtype = parse_product_dtype(dtype);
+      problem.ranks = ranks;
+      check_problem(problem);
+      problems.push_back(problem);
+    }
+  }
+  return problems;
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,134 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstdio>
+#include <tandem/tune/folder.hpp>
+#include <tandem/tune/table.hpp>
+
+#include "bench_row.hpp"
+#include "command.hpp"
+#include "explain.hpp"
+#include "failure.hpp"
+#include "measure_flags.hpp"
+#include "timing.hpp"
+#include "version.hpp"
+
+namespace tandem::cli {
+namespace {
+
+constexpr const char* kProblemKey = "tune/problem";
+constexpr Algorithm kCandidates[] = {Algorithm::kSerial, Algorithm::kPipelined};
+
+struct TuneFlags {
+  std::string op;
+  std::string folder;
+  bool explain = false;
+  MeasureFlags measure;
+};
+
+class TuneCommand : public Command {
+ public:
+  void define(CLI::App& app) override;
+  int launch(const Invocation& invocation) override;
+  nlohmann::json run_rank(const RankContext& context, const Config& config) override;
+
+ private:
+  [[nodiscard]] std::vector<Problem> problems(int ranks, bool on_gpus) const;
+  void print_row(const Problem& problem, const tune::Row& row) const;
+
+  TuneFlags flags_;
+};
+
+void TuneCommand::define(CLI::App& app) {
+  app.add_option("op", flags_.op, "all_gather_matmul or matmul_reduce_scatter; default: both");
+  app.add_option("--folder", flags_.folder,
+                 "where the table is; default: TANDEM_TUNE_FOLDER or the user's cache")
+      ->type_name("DIR");
+  app.add_flag("--explain", flags_.explain, "show what was predicted, and what had been measured before");
+  flags_.measure.define(app);
+}
+
+std::vector<Problem> TuneCommand::problems(int ranks, bool on_gpus) const {
+  std::vector<Problem> all;
+  for (const Op op : {Op::kAllGatherMatmul, Op::kMatmulReduceScatter}) {
+    if (!flags_.op.empty() && parse_op(flags_.op) != op) continue;
+    for (const Problem& problem : flags_.measure.problems(op, ranks, on_gpus)) all.push_back(problem);
+  }
+  return all;
+}
+
+void TuneCommand::print_row(const Problem& problem, const tune::Row& row) const {
+  const ProductSizes product = product_of_a_rank(problem);
+  const auto fastest = std::min_element(row.us.begin(), row.us.end(),
+                                        [](const auto& x, const auto& y) { return x.second < y.second; });
+  fmt::print("  {:>21} {:>6} {:>6} {:>6} {:>5} {:>3}", row.key.op, product.m, product.n, product.k,
+             to_string(problem.dtype), problem.ranks);
+  for (const Algorithm algorithm : kCandidates)
+    fmt::print(" {:>10.1f}", row.us.find(to_string(algorithm))->second);
+  fmt::print(" {:>10}\n", fastest->first);
+  std::fflush(stdout);
+}
+
+/// What the ranks measured, for the table. Throws exit 1 for a wrong result: it has no time.
+tune::Table table_of(const Problem& problem, const std::vector<nlohmann::json>& results) {
+  for (std::size_t r = 0; r < results.size(); ++r) {
+    if (results[r].at("wrong") == 0) continue;
+    throw Failure(kFailed,
+                  Error(ErrorCode::kNumeric,
+                        fmt::format("tune: wrong result: --problem {}: rank {}: {}", to_line(problem), r,
+                                    results[r].at("first_wrong").get<std::string>())));
+  }
+  tune::Table table = take(tune::parse_table(results[0].at("table").get<std::string>()));
+  for (auto& [algorithm, us] : table.rows[0].us) us = median(slowest_rank(results, "/times/" + algorithm));
+  return table;
+}
+
+int TuneCommand::launch(const Invocation& invocation) {
+  const JobPlace place = flags_.measure.job.choose(invocation.machine);
+  flags_.measure.check();
+  if (place.placement.loopback)
+    not_supported("tune: ranks that share a GPU take turns there; give each rank a GPU, or --backend cpu");
+  const std::string folder = flags_.folder.empty() ? invocation.config.tune_folder : flags_.folder;
+  if (folder.empty()) bad_input("tune: no folder for the table: give --folder, or set TANDEM_TUNE_FOLDER");
+  const std::vector<Problem> problems =
+      this->problems(place.ranks, place.placement.kind == DeviceKind::kCuda);
+  flags_.measure.print_heading(invocation, place);
+  fmt::print("# {:>21} {:>6} {:>6} {:>6} {:>5} {:>3} {:>10} {:>10} {:>10}\n", "op", "m", "n", "k", "dtype",
+             "W", "serial", "pipelined", "fastest");
+  std::string file;
+  for (std::size_t i = 0; i < problems.size(); ++i) {
+    const auto tell_problem = [&](Store& store) { send_to_ranks(store, kProblemKey, i); };
+    const auto results =
+        run_job({place.ranks, invocation.arguments, place.placement, tell_problem}, invocation.interrupts);
+    tune::Table table = table_of(problems[i], results);
+    table.rows[0].command = fmt::format("tandem {}", fmt::join(invocation.arguments, " "));
+    table.rows[0].commit = kCommit;
+    print_row(problems[i], table.rows[0]);
+    if (flags_.explain) print_candidates(results[0].at("report"));
+    // At once: what was measured stays when the rest is interrupted.
+    const tune::Written written = take(tune::add_rows(folder, table.device, table.rows));
+    if (!written.warning.empty()) fmt::print("# {}\n", written.warning);
+    file = written.file.native();
+  }
+  fmt::print("# {}: {} rows taken in\n", file, problems.size());
+  return kOk;
+}
+
+nlohmann::json TuneCommand::run_rank(const RankContext& context, const Config& config) {
+  Config own = config;
+  own.link_delay = flags_.measure.link_of(config);
+  if (!flags_.folder.empty()) own.tune_folder = flags_.folder;
+  const Session session(context, own, "tune");
+  const auto idx = receive(context, kProblemKey).get<std::size_t>();
+  const Problem problem = problems(context.size, session.placement().kind == DeviceKind::kCuda)[idx];
+  const std::vector<Algorithm> candidates(std::begin(kCandidates), std::end(kCandidates));
+  return measure_algorithms(problem, candidates, flags_.measure.counts, session);
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_tune() {
+  return std::make_unique<TuneCommand>();
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,107 @@
+"""tandem tune: what it measures is in the table, auto takes it from there, and a table that cannot be used is passed over."""
+
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import cli_tool
+
+SIZES = ["--m", 64, "--n", 24, "--k", 48, "--dtype", "f32", "--ranks", 3, "--iterations", 2, "--warmup", 1]
+PROBLEM = "all_gather_matmul,a=64x48,n=72,dtype=f32,dim=0,ranks=3,algorithm=auto,seed=7"
+
+
+class Tune(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory(prefix="cli_tune_")
+        self.addCleanup(temporary.cleanup)
+        self.folder = pathlib.Path(temporary.name)
+        self.tables = self.folder / "tables"
+        self.env = {"TANDEM_TUNE_FOLDER": str(self.tables)}
+
+    def succeed(self, *arguments, env=None):
+        done = cli_tool.run(*arguments, env=self.env if env is None else env)
+        self.assertEqual(done.returncode, 0, f"tandem {' '.join(map(str, arguments))}\n{done.stdout}{done.stderr}")
+        return done
+
+    def run_auto(self, env=None):
+        return self.succeed("run", "--problem", PROBLEM, "--out", self.folder / "o.npy", "--explain", env=env)
+
+    def change_times(self, **us):
+        """Another result of the measurement, so that it does not depend on this machine."""
+        path = next(self.tables.iterdir())
+        table = json.loads(path.read_text())
+        for row in table["rows"]:
+            row["us"] = us
+        path.write_text(json.dumps(table))
+
+    def test_rows_are_kept_and_looked_up(self):
+        text = self.succeed("tune", *SIZES).stdout
+        self.assertRegex(text.splitlines()[-1], r"^# \S+\.json: 2 rows taken in$")
+        (path,) = self.tables.iterdir()
+        table = json.loads(path.read_text())
+        self.assertEqual([row["op"] for row in table["rows"]], ["all_gather_matmul", "matmul_reduce_scatter"])
+        for row in table["rows"]:
+            self.assertEqual((row["m"], row["n"], row["k"], row["dtype"], row["world"], row["link"]),
+                             (64, 24, 48, "f32", 3, "shared memory"))
+            self.assertEqual(set(row["us"]), {"serial", "pipelined"})
+            self.assertGreater(min(row["us"].values()), 0)
+            self.assertIn("tandem tune --m 64", row["command"])
+        self.change_times(serial=500.0, pipelined=400.0)
+        text = self.run_auto().stdout
+        self.assertIn("algorithm pipelined (measured 400 us against 500 us serial)", text)
+        self.assertRegex(text, r"(?m)^#   serial +\d+\.\d us +500\.0 us$")
+        self.assertRegex(text, r"(?m)^#   native +cannot run here: ")
+        self.change_times(serial=300.0, pipelined=400.0)
+        self.assertIn("algorithm serial (measured 300 us against 400 us pipelined)", self.run_auto().stdout)
+
+    def test_without_a_table_the_model_decides_and_says_so(self):
+        text = self.run_auto().stdout
+        self.assertRegex(text, r"algorithm (serial|pipelined) \(predicted \d+ us against \d+ us")
+        self.assertRegex(text, r"(?m)^#   pipelined +\d+\.\d us +-( |$)")
+        self.assertFalse(self.tables.exists())
+
+    def test_other_links_and_sizes_have_rows_of_their_own(self):
+        self.succeed("tune", "all_gather_matmul", *SIZES, "--link-delay-us", 300)
+        self.assertIn("predicted", self.run_auto().stdout)
+        self.assertIn("measured", self.run_auto({**self.env, "TANDEM_LINK_DELAY_US": "300"}).stdout)
+        self.succeed("tune", "all_gather_matmul", *SIZES)
+        (path,) = self.tables.iterdir()
+        self.assertEqual([row["link"] for row in json.loads(path.read_text())["rows"]],
+                         ["shared memory + 300 us", "shared memory"])
+
+    def test_a_table_that_cannot_be_used_is_named_and_passed_over(self):
+        self.succeed("tune", "all_gather_matmul", *SIZES)
+        (path,) = self.tables.iterdir()
+        path.write_text(path.read_text()[:100])
+        done = self.run_auto()
+        self.assertIn("predicted", done.stdout)
+        warnings = [line for line in done.stderr.splitlines() if path.name in line]
+        self.assertEqual(len(warnings), 1, done.stderr)
+        text = self.succeed("tune", "all_gather_matmul", *SIZES).stdout
+        self.assertIn("is not used: no JSON", text)
+        self.assertIn("measured", self.run_auto().stdout)
+
+    def test_bad_flags(self):
+        for arguments, code, piece in (
+            (["tune"], 2, "need --m, --n and --k, or --preset"),
+            (["tune", "mm", *SIZES], 2, "unknown op 'mm'"),
+            (["tune", *SIZES[:-4], "--iterations", 0], 2, "need at least 1 and 0"),
+        ):
+            done = cli_tool.run(*arguments, env=self.env)
+            self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+            self.assertIn(piece, done.stderr)
+        done = cli_tool.run("tune", *SIZES, env={"TANDEM_TUNE_FOLDER": ""})
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("no folder for the table", done.stderr)
+        blocked = self.folder / "file"
+        blocked.write_text("")
+        done = cli_tool.run("tune", "all_gather_matmul", *SIZES, "--folder", blocked / "tables")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn(str(blocked), done.stderr)
+
+
+if __name__ == "__main__":
+    cli_tool.main(__name__)

@@ -1,0 +1,98 @@
+#include <gtest/gtest.h>
+
+#include <string>
+#include <tandem/tune/table.hpp>
+
+namespace tandem::tune {
+namespace {
+
+Row row_of(std::int64_t m, double serial_us) {
+  Row row;
+  row.key = {.op = "all_gather_matmul",
+             .layout = "rows",
+             .dtype = DType::kBF16,
+             .m = m,
+             .n = 3584,
+             .k = 8192,
+             .world = 4,
+             .link = "peer memory"};
+  row.us = {{"serial", serial_us}, {"pipelined", 380.25}};
+  row.command = "tandem tune \"with quotes\"";
+  row.commit = "abc";
+  return row;
+}
+
+TEST(TuneTable, BucketsArePowersOfTwoAndThreeHalvesOfThem) {
+  EXPECT_EQ(bucket_of(0), 0);
+  EXPECT_EQ(bucket_of(1), 1);
+  EXPECT_EQ(bucket_of(2), 2);
+  EXPECT_EQ(bucket_of(3), 3);
+  EXPECT_EQ(bucket_of(4), 4);
+  EXPECT_EQ(bucket_of(5), 6);
+  EXPECT_EQ(bucket_of(6), 6);
+  EXPECT_EQ(bucket_of(7), 8);
+  EXPECT_EQ(bucket_of(1025), 1536);
+  EXPECT_EQ(bucket_of(1536), 1536);
+  EXPECT_EQ(bucket_of(1537), 2048);
+  for (std::int64_t m = 1; m < 5000; ++m) {
+    EXPECT_GE(bucket_of(m), m);
+    EXPECT_EQ(bucket_of(bucket_of(m)), bucket_of(m));
+    EXPECT_LE(bucket_of(m), bucket_of(m + 1));
+  }
+}
+
+TEST(TuneTable, FindsWhatDiffersInTheBucketsOfMOnly) {
+  const Table table{.device = "d", .rows = {row_of(4096, 500)}};
+  ASSERT_NE(table.find(row_of(4096, 0).key), nullptr);
+  EXPECT_NE(table.find(row_of(3073, 0).key), nullptr);
+  EXPECT_EQ(table.find(row_of(3072, 0).key), nullptr);
+  EXPECT_EQ(table.find(row_of(4097, 0).key), nullptr);
+  const auto other = [&](auto change) {
+    Key key = row_of(4096, 0).key;
+    change(key);
+    return table.find(key);
+  };
+  EXPECT_EQ(other([](Key& key) { key.op = "matmul_reduce_scatter"; }), nullptr);
+  EXPECT_EQ(other([](Key& key) { key.layout = "columns"; }), nullptr);
+  EXPECT_EQ(other([](Key& key) { key.dtype = DType::kF16; }), nullptr);
+  EXPECT_EQ(other([](Key& key) { key.n = 3585; }), nullptr);
+  EXPECT_EQ(other([](Key& key) { key.k = 8191; }), nullptr);
+  EXPECT_EQ(other([](Key& key) { key.world = 8; }), nullptr);
+  EXPECT_EQ(other([](Key& key) { key.link = "shared memory"; }), nullptr);
+}
+
+TEST(TuneTable, ALaterRowTakesThePlaceOfOneForTheSameBucket) {
+  Table table{.device = "d", .rows = {}};
+  table.put(row_of(4096, 500));
+  table.put(row_of(4000, 400));
+  table.put(row_of(2048, 300));
+  ASSERT_EQ(table.rows.size(), 2U);
+  EXPECT_EQ(table.find(row_of(4096, 0).key)->us.at("serial"), 400);
+  EXPECT_EQ(table.find(row_of(2048, 0).key)->us.at("serial"), 300);
+}
+
+TEST(TuneTable, IsReadAsItWasWritten) {
+  const Table table{.device = "a \"device\", 2 cores", .rows = {row_of(4096, 500.5), row_of(1024, 0.25)}};
+  const auto read = parse_table(to_json(table));
+  ASSERT_TRUE(read) << read.error().to_string();
+  EXPECT_EQ(read->device, table.device);
+  ASSERT_EQ(read->rows.size(), 2U);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(read->rows[i].key, table.rows[i].key);
+    EXPECT_EQ(read->rows[i].us, table.rows[i].us);
+    EXPECT_EQ(read->rows[i].command, table.rows[i].command);
+    EXPECT_EQ(read->rows[i].commit, table.rows[i].commit);
+  }
+  const auto several = parse_tables(to_json(std::vector<Table>{table, {.device = "other", .rows = {}}}));
+  ASSERT_TRUE(several) << several.error().to_string();
+  ASSERT_EQ(several->size(), 2U);
+  EXPECT_EQ(to_json((*several)[0]), to_json(table));
+  EXPECT_EQ((*several)[1].device, "other");
+}
+
+TEST(TuneTable, AKeyReadsAsAProblem) {
+  EXPECT_EQ(to_string(row_of(4096, 0).key), "all_gather_matmul rows 4096x3584x8192 bf16 w4, peer memory");
+}
+
+}  // namespace
+}  // namespace tandem::tune
