@@ -75,20 +75,46 @@ struct FastestTwo {
   const Candidate* best = nullptr;
   const Candidate* next = nullptr;  ///< null if there is no other with a time
 };
-/// The first of equals: serial comes first.
-template <class UsOf>
-FastestTwo fastest_two(const std::vector<Candidate>& candidates, UsOf us_of) {
+/// By `cost`, nullopt for what has none; the first of equals.
+template <class Cost>
+FastestTwo fastest_two(const std::vector<Candidate>& candidates, Cost cost) {
   FastestTwo two;
   for (const Candidate& candidate : candidates) {
-    const std::optional<double> us = us_of(candidate);
+    const std::optional<double> us = cost(candidate);
     if (!us || !candidate.why_not.empty()) continue;
-    if (two.best == nullptr || *us < *us_of(*two.best)) {
+    if (two.best == nullptr || *us < *cost(*two.best)) {
       two = {&candidate, two.best};
-    } else if (two.next == nullptr || *us < *us_of(*two.next)) {
+    } else if (two.next == nullptr || *us < *cost(*two.next)) {
       two.next = &candidate;
     }
   }
   return two;
+}
+
+Choice take_predicted(Choice choice) {
+  const auto [best, next] =
+      fastest_two(choice.candidates, [](const Candidate& c) { return std::optional(c.predicted_us); });
+  choice.algorithm = best->algorithm;
+  choice.reason = fmt::format("predicted {:.0f} us against {:.0f} us {}", best->predicted_us,
+                              next->predicted_us, to_string(next->algorithm));
+  return choice;
+}
+
+Choice take_measured(Choice choice) {
+  // Whoever is to replace serial has to win by more than medians of a quiet machine scatter.
+  constexpr double kNoise = 0.02;
+  const auto [best, next] = fastest_two(choice.candidates, [](const Candidate& c) {
+    std::optional<double> us = c.measured_us;
+    if (us && c.algorithm == Algorithm::kSerial) *us *= 1 - kNoise;
+    return us;
+  });
+  choice.algorithm = best->algorithm;
+  choice.reason = fmt::format("measured {:.0f} us", *best->measured_us);
+  if (next == nullptr) return choice;
+  choice.reason += fmt::format(" against {:.0f} us {}", *next->measured_us, to_string(next->algorithm));
+  if (*best->measured_us > *next->measured_us)
+    choice.reason += fmt::format(", {:.0f} % are noise", kNoise * 100);
+  return choice;
 }
 
 }  // namespace
@@ -112,13 +138,7 @@ Result<Choice> choose(std::string_view who, Algorithm asked, const Workload& wor
     choice.reason = "one rank: there is nothing to overlap";
     return choice;
   }
-  const auto us_of = [&](const Candidate& c) { return measured != nullptr ? c.measured_us : c.predicted_us; };
-  const auto [best, next] = fastest_two(choice.candidates, us_of);
-  choice.algorithm = best->algorithm;
-  choice.reason = fmt::format("{} {:.0f} us", measured != nullptr ? "measured" : "predicted", *us_of(*best));
-  if (next != nullptr)
-    choice.reason += fmt::format(" against {:.0f} us {}", *us_of(*next), to_string(next->algorithm));
-  return choice;
+  return measured != nullptr ? take_measured(std::move(choice)) : take_predicted(std::move(choice));
 }
 
 const tune::Row* find_measured(const Group& group, const Device& device, const tune::Key& key) {

@@ -85,10 +85,15 @@ TEST(FusedChoose, trusts_what_was_measured_more_than_the_model) {
   EXPECT_EQ(choice->algorithm, Algorithm::kSerial);
   EXPECT_EQ(choice->reason, "measured 100 us against 101 us pipelined");
 
-  row.us = {{"serial", 100}, {"pipelined", 99}};
+  row.us = {{"serial", 100}, {"pipelined", 97}};
   choice = choose("op", Algorithm::kAuto, large({}), &row, {});
   EXPECT_EQ(choice->algorithm, Algorithm::kPipelined);
-  EXPECT_EQ(choice->reason, "measured 99 us against 100 us serial");
+  EXPECT_EQ(choice->reason, "measured 97 us against 100 us serial");
+
+  row.us = {{"serial", 100}, {"pipelined", 99}};
+  choice = choose("op", Algorithm::kAuto, slow_link, &row, {});
+  EXPECT_EQ(choice->algorithm, Algorithm::kSerial);
+  EXPECT_EQ(choice->reason, "measured 100 us against 99 us pipelined, 2 % are noise");
 
   row.us = {{"serial", 100}, {"pipelined", 100}};
   EXPECT_EQ(choose("op", Algorithm::kAuto, slow_link, &row, {})->algorithm, Algorithm::kSerial)
