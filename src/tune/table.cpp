@@ -16,9 +16,9 @@ constexpr int kFormat = 1;
 using nlohmann::json;
 
 bool is_same_problem(const Key& x, const Key& y) {
-  Key moved = x;
-  if (bucket_of(x.m) == bucket_of(y.m)) moved.m = y.m;
-  return moved == y;
+  // Numbers first: tables are searched row by row.
+  return x.n == y.n && x.k == y.k && x.world == y.world && x.dtype == y.dtype &&
+         bucket_of(x.m) == bucket_of(y.m) && x.op == y.op && x.layout == y.layout && x.link == y.link;
 }
 
 json to_object(const Row& row) {
