@@ -34,9 +34,8 @@ std::string chain_of(int layers) {
         "%hidden{0}: bfloat16[2048, 32] = aten.mm.default(%all{0}, %up)\n"
         "%active{0}: bfloat16[2048, 32] = aten.relu.default(%hidden{0})\n"
         "%part{0}: bfloat16[2048, 64] = aten.mm.default(%active{0}, %down)\n"
-        "%scatter{0}: bfloat16[256, 64] = _c10d_functional.reduce_scatter_tensor.default(%part{0}, \"sum\", "
-        "8, "
-        "\"0\")\n"
+        "%scatter{0}: bfloat16[256, 64] = _c10d_functional.reduce_scatter_tensor.default(%part{0}, "
+        "\"sum\", 8, \"0\")\n"
         "%x{1}: bfloat16[256, 64] = _c10d_functional.wait_tensor.default(%scatter{0})\n",
         i, i + 1);
   }

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <tandem/tune/folder.hpp>
 #include <tandem/tune/table.hpp>
@@ -93,8 +94,9 @@ int TuneCommand::launch(const Invocation& invocation) {
   const std::vector<Problem> problems =
       this->problems(place.ranks, place.placement.kind == DeviceKind::kCuda);
   flags_.measure.print_heading(invocation, place);
-  fmt::print("# {:>21} {:>6} {:>6} {:>6} {:>5} {:>3} {:>10} {:>10} {:>10}\n", "op", "m", "n", "k", "dtype",
-             "W", "serial", "pipelined", "fastest");
+  fmt::print("# {:>21} {:>6} {:>6} {:>6} {:>5} {:>3}", "op", "m", "n", "k", "dtype", "W");
+  for (const Algorithm algorithm : kCandidates) fmt::print(" {:>10}", to_string(algorithm));
+  fmt::print(" {:>10}\n", "fastest");
   std::string file;
   for (std::size_t i = 0; i < problems.size(); ++i) {
     const auto tell_problem = [&](Store& store) { send_to_ranks(store, kProblemKey, i); };

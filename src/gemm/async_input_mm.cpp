@@ -47,16 +47,6 @@ Result<void> check_memory(const AsyncInputMmArgs& args, const Device& device) {
   return check_view(kWho, "a_chunk_signals", args.a_chunk_signals, device);
 }
 
-const Implementation* choose_for(const AsyncInputProblem& problem, const Device& device,
-                                 std::string* reasons) {
-  return choose(
-      device,
-      [&](const Implementation& implementation, std::string* why_not) {
-        return implementation.accepts_async_input(problem, why_not);
-      },
-      reasons);
-}
-
 }  // namespace
 
 bool Implementation::accepts_async_input(const AsyncInputProblem&, std::string* why_not) const {
@@ -90,19 +80,14 @@ Result<AsyncInputProblem> problem_of(const AsyncInputMmArgs& args) {
 }
 
 Support can_run(const AsyncInputProblem& problem, const Device& device) {
-  std::string reasons;
-  if (choose_for(problem, device, &reasons)) return Support::yes();
-  return Support::no(std::move(reasons));
+  return support_of(problem, device, &Implementation::accepts_async_input);
 }
 
 Result<void> async_input_mm(const AsyncInputMmArgs& args, Stream& stream) {
   TANDEM_TRY(check_memory(args, stream.device()));
   TANDEM_ASSIGN(const AsyncInputProblem problem, problem_of(args));
-  const Implementation* implementation = choose_for(problem, stream.device(), nullptr);
-  if (implementation == nullptr) {
-    return failf(ErrorCode::kUnsupported, "{} cannot run on {}: {}", to_string(problem),
-                 to_string(stream.device().id()), can_run(problem, stream.device()).why_not);
-  }
+  TANDEM_ASSIGN(const Implementation* implementation,
+                chosen(problem, stream.device(), &Implementation::accepts_async_input));
   if (problem.m == 0 || problem.n == 0) return {};
   return implementation->run_async_input(problem, args, stream);
 }

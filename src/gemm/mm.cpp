@@ -45,15 +45,6 @@ Result<void> check_devices(const MmArgs& like, const Device& device) {
   return {};
 }
 
-const Implementation* choose_for(const Problem& problem, const Device& device, std::string* reasons) {
-  return choose(
-      device,
-      [&](const Implementation& implementation, std::string* why_not) {
-        return implementation.accepts(problem, why_not);
-      },
-      reasons);
-}
-
 }  // namespace
 
 Result<void> Implementation::prepare(const Problem&, const MmArgs&, Stream&) const {
@@ -81,16 +72,12 @@ Result<Problem> problem_of(const MmArgs& args) {
 }
 
 Support can_run(const Problem& problem, const Device& device) {
-  std::string reasons;
-  if (choose_for(problem, device, &reasons)) return Support::yes();
-  return Support::no(std::move(reasons));
+  return support_of(problem, device, &Implementation::accepts);
 }
 
 Result<Plan> plan(const Problem& problem, const Device& device) {
-  if (const Implementation* chosen = choose_for(problem, device, nullptr))
-    return Plan(problem, chosen->name(), chosen);
-  return failf(ErrorCode::kUnsupported, "{} cannot run on {}: {}", to_string(problem), to_string(device.id()),
-               can_run(problem, device).why_not);
+  TANDEM_ASSIGN(const Implementation* found, chosen(problem, device, &Implementation::accepts));
+  return Plan(problem, found->name(), found);
 }
 
 Result<void> run(const Plan& plan, const MmArgs& args, Stream& stream) {

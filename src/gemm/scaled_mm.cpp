@@ -95,15 +95,6 @@ Result<void> check_memory(const ScaledMmArgs& args, const Device& device) {
   return {};
 }
 
-const Implementation* choose_for(const ScaledProblem& problem, const Device& device, std::string* reasons) {
-  return choose(
-      device,
-      [&](const Implementation& implementation, std::string* why_not) {
-        return implementation.accepts_scaled(problem, why_not);
-      },
-      reasons);
-}
-
 }  // namespace
 
 bool Implementation::accepts_scaled(const ScaledProblem&, std::string* why_not) const {
@@ -141,19 +132,14 @@ Result<ScaledProblem> problem_of(const ScaledMmArgs& args) {
 }
 
 Support can_run(const ScaledProblem& problem, const Device& device) {
-  std::string reasons;
-  if (choose_for(problem, device, &reasons)) return Support::yes();
-  return Support::no(std::move(reasons));
+  return support_of(problem, device, &Implementation::accepts_scaled);
 }
 
 Result<void> scaled_matmul(const ScaledMmArgs& args, Stream& stream) {
   TANDEM_ASSIGN(const ScaledProblem problem, problem_of(args));
   TANDEM_TRY(check_memory(args, stream.device()));
-  const Implementation* implementation = choose_for(problem, stream.device(), nullptr);
-  if (implementation == nullptr) {
-    return failf(ErrorCode::kUnsupported, "{} cannot run on {}: {}", to_string(problem),
-                 to_string(stream.device().id()), can_run(problem, stream.device()).why_not);
-  }
+  TANDEM_ASSIGN(const Implementation* implementation,
+                chosen(problem, stream.device(), &Implementation::accepts_scaled));
   if (problem.m == 0 || problem.n == 0) return {};
   return implementation->run_scaled(problem, args, stream);
 }

@@ -11,12 +11,12 @@
 namespace tandem::program {
 namespace {
 
-/// [..., k] as [rows, k]. The products of the library take no f8 here: those are exact in f32.
 /// Also where the last dim is empty.
 std::int64_t rows_of(const Dims& sizes) {
   return numel(with_last(sizes, 1));
 }
 
+/// [..., k] as [rows, k]. The products of the library take no f8 here: those are exact in f32.
 HostTensor as_matrix(const HostTensor& x) {
   const HostTensor flat = x.with_sizes({rows_of(x.sizes()), x.sizes().back()});
   return is_f8(x.dtype()) ? HostTensor::copy_of(flat.view(), DType::kF32) : flat;

@@ -25,7 +25,7 @@ struct Key {
 /// "all_gather_matmul rows 4096x3584x8192 bf16 w4, shared memory".
 [[nodiscard]] std::string to_string(const Key& key);
 
-/// The times of one problem. Units: us, the largest of all ranks' medians.
+/// The times of one problem. Units: us, the median over rounds of the slowest rank.
 struct Row {
   Key key;
   std::map<std::string, double, std::less<>> us = {};  ///< by the algorithm's name; "serial" is among them

@@ -1,15 +1,11 @@
 #include "device/cpu/cpu_stream.hpp"
 
-#include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <limits>
 #include <system_error>
 #include <tandem/base/log.hpp>
 
@@ -18,6 +14,7 @@
 #include "base/usable_cores.hpp"
 #include "device/cpu/copy_plan.hpp"
 #include "device/cpu/cpu_event.hpp"
+#include "device/cpu/word_wait.hpp"
 
 namespace tandem::cpu {
 namespace {
@@ -104,9 +101,7 @@ Result<void> CpuStream::do_copy(const TensorView& from, const TensorView& to) {
 
 Result<void> CpuStream::do_write_value32(std::uint32_t* word, std::uint32_t value) {
   return enqueue(Task([word, value]() -> Result<void> {
-    std::atomic_ref(*word).store(value, std::memory_order_seq_cst);
-    // Whoever waits for the word may sleep on it, in this process or another.
-    syscall(SYS_futex, word, FUTEX_WAKE, std::numeric_limits<int>::max(), nullptr, nullptr, 0);
+    write_word(word, value);
     return {};
   }));
 }

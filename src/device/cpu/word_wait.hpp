@@ -5,6 +5,11 @@
 
 namespace tandem::cpu {
 
+// A word that one side writes and the other waits for, in one process or two.
+
+/// Writes the word, released, and wakes whoever sleeps on it.
+void write_word(std::uint32_t* word, std::uint32_t value);
+
 /// The word, acquired: what its writer did before it wrote what is read here is visible.
 [[nodiscard]] std::uint32_t acquire_word(const std::uint32_t* word);
 
@@ -13,9 +18,8 @@ namespace tandem::cpu {
   return static_cast<std::int32_t>(seen - expected) >= 0;
 }
 
-/// Sleeps on the word until it has reached `expected`; Stream::stream_write_value32 wakes it. A writer that
-/// wakes nobody is noticed within a millisecond. Returns what it saw last, acquired: not reached if the
-/// deadline came first.
+/// Sleeps on the word until it has reached `expected`. A writer that wakes nobody is noticed within a
+/// millisecond. Returns what it saw last, acquired: not reached if the deadline came first.
 [[nodiscard]] std::uint32_t await_word(const std::uint32_t* word, std::uint32_t expected, Deadline deadline);
 
 }  // namespace tandem::cpu
