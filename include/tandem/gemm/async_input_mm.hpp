@@ -1,14 +1,30 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <tandem/base/error.hpp>
 #include <tandem/base/support.hpp>
 #include <tandem/base/tensor.hpp>
 #include <tandem/device/device.hpp>
 #include <tandem/device/stream.hpp>
+#include <tandem/symm/handle.hpp>
 
 namespace tandem::gemm {
+
+/// Chunks of a left operand that are there from the start and lie elsewhere: the own shard of a gather.
+struct CompleteChunks {
+  TensorView rows;         ///< [rows of these chunks, k], contiguous
+  std::int64_t first = 0;  ///< chunks [first, first + count)
+  std::int64_t count = 0;
+};
+
+/// Who sends the other chunks: chunk i comes from rank i / chunks_per_rank of the handle's group. Its waits
+/// then end as the group's do (poison, a lost or departed peer, the group's deadline) and are reported by it.
+struct ChunkSenders {
+  const symm::Handle* handle = nullptr;  ///< in whose block a and the signals lie; outlives the product
+  std::int64_t chunks_per_rank = 1;
+};
 
 /// out = a * b, while the rows of a still arrive.
 /// Shapes:  a [m, k], b [k, n], out [m, n], a_chunk_signals [C]: chunk i of a is shard i of its m rows by the
@@ -22,6 +38,9 @@ struct AsyncInputMmArgs {
   TensorView a_chunk_signals;
   std::int64_t a_chunk_pivot = 0;  ///< the chunk that is taken first
   std::uint32_t expected = 1;      ///< a signal s is there once (int32) (s - expected) >= 0
+  /// No signal is awaited for these, and a's own memory of them is not read.
+  std::optional<CompleteChunks> complete = {};
+  std::optional<ChunkSenders> senders = {};
 };
 
 /// What such a product asks of an implementation.
