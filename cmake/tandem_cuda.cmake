@@ -26,11 +26,16 @@ if(TANDEM_HAS_CUDA)
 endif()
 
 # tandem_cuda_leaf(device SOURCES a.cpp b.cu DEPENDS device ...) -> target tandem_device_cuda, as tandem_library() makes it.
-# Host code sees the toolkit's headers; .cu files include neither fmt nor spdlog, which nvcc does not compile.
+# Host code sees the toolkit's headers; .cu files include neither fmt nor spdlog, which nvcc does not compile. A spilled
+# register is an error, but with MAY_SPILL.
 function(tandem_cuda_leaf module)
-  tandem_library(${module}_cuda ${ARGN})
+  cmake_parse_arguments(PARSE_ARGV 1 LEAF "MAY_SPILL" "" "")
+  tandem_library(${module}_cuda ${LEAF_UNPARSED_ARGUMENTS})
   target_link_libraries(tandem_${module}_cuda PRIVATE CUDA::cudart_static CUDA::nvtx3)
-  target_compile_options(
-    tandem_${module}_cuda
-    PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;-Xptxas=--warn-on-spills,--warn-on-local-memory-usage>")
+  target_compile_options(tandem_${module}_cuda PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>")
+  if(NOT LEAF_MAY_SPILL)
+    target_compile_options(
+      tandem_${module}_cuda
+      PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=--warn-on-spills,--warn-on-local-memory-usage>")
+  endif()
 endfunction()

@@ -14,6 +14,14 @@ tandem_test(error gemm_async_input_arguments SOURCES error/gemm_async_input_argu
 tandem_test(race gemm_async_input SOURCES race/gemm_async_input_race_test.cpp DEPENDS gemm backend
             LIBRARIES GTest::gtest_main)
 tandem_test(error gemm_arguments SOURCES error/gemm_arguments_test.cpp DEPENDS gemm backend LIBRARIES GTest::gtest_main)
+if(TANDEM_HAS_NATIVE)
+  tandem_test(conformance gemm_native SOURCES conformance/gemm_native_test.cpp DEPENDS gemm backend
+              LIBRARIES test_fused_harness GTest::gtest_main)
+  add_test(NAME unit.gemm_ptx_orders
+           COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/unit/gemm_ptx_orders_test.py ${CMAKE_CUDA_COMPILER}
+                   ${PROJECT_SOURCE_DIR} ${TANDEM_CUTLASS_INCLUDE})
+  set_tests_properties(unit.gemm_ptx_orders PROPERTIES LABELS unit TIMEOUT 600)
+endif()
 if(TANDEM_HAS_CUDA)
   tandem_test(unit gemm_cuda_operands SOURCES unit/gemm_cuda_operands_test.cpp DEPENDS gemm_cuda
               LIBRARIES CUDA::cudart_static GTest::gtest_main)

@@ -38,6 +38,9 @@ class Implementation {
                                                      const AsyncInputMmArgs& args, Stream& stream) const;
 };
 
+/// For an implementation that has one way only to run a problem.
+[[nodiscard]] bool has_heuristic(const Problem& problem, std::string* why_not);
+
 /// The products of one kind of device, a service of Device.
 class Backend {
  public:

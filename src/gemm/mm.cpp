@@ -62,13 +62,23 @@ Result<Problem> problem_of(const MmArgs& args) {
   TANDEM_TRY(check_accumulation(args));
   TANDEM_TRY(check_bias(args));
   TANDEM_TRY(check_is_injective("mm", args.out));
+  if (args.heuristic < 0 || args.heuristic >= kMostHeuristics) {
+    return failf(ErrorCode::kInvalidArgument, "mm: heuristic is {}, need 0 to {}", args.heuristic,
+                 kMostHeuristics - 1);
+  }
   return Problem{.m = args.a.size(0),
                  .n = args.b.size(1),
                  .k = args.a.size(1),
                  .in = args.a.dtype,
                  .out = args.out.dtype,
                  .bias = args.bias.has_value(),
-                 .accumulate = args.accumulate};
+                 .accumulate = args.accumulate,
+                 .heuristic = args.heuristic};
+}
+
+bool has_heuristic(const Problem& problem, std::string* why_not) {
+  if (problem.heuristic > 0 && why_not != nullptr) *why_not = "has no choice but one";
+  return problem.heuristic == 0;
 }
 
 Support can_run(const Problem& problem, const Device& device) {

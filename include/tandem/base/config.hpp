@@ -25,6 +25,9 @@ struct Config {
   std::chrono::microseconds link_delay{0};
   /// TANDEM_ISA = scalar | avx2 | avx512: forces the CPU kernels' instruction set.
   std::optional<std::string> isa;
+  /// TANDEM_NATIVE_KERNEL: the one native kernel that may run, by its name in `tandem doctor`; empty: the one
+  /// that is predicted to be fastest. For measurements.
+  std::string native_kernel;
   /// TANDEM_CUBLASLT_LIBRARY, TANDEM_NCCL_LIBRARY: the file to load, and no other. Unset: by soname, then
   /// from the usual folders. A product or a collective that cannot load its library goes another way.
   std::optional<std::string> cublaslt_library;

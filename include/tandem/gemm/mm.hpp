@@ -24,11 +24,15 @@ struct Problem {
   DType out = DType::kF32;
   bool bias = false;
   bool accumulate = false;  ///< needs out = f32
+  int heuristic = 0;        ///< of MmArgs
   friend bool operator==(const Problem&, const Problem&) = default;
 };
 
 /// "mm 512x1024x2048 bf16 -> f32".
 [[nodiscard]] std::string to_string(const Problem& problem);
+
+/// As many choices as a vendor library is asked for.
+inline constexpr int kMostHeuristics = 8;
 
 /// Any strides, for all of them; row-major or column-major operands are read in place, the rest packed.
 struct MmArgs {
@@ -37,6 +41,9 @@ struct MmArgs {
   TensorView out;
   std::optional<TensorView> bias;
   bool accumulate = false;
+  /// Which of a vendor library's choices for the problem runs, its best guess first; for measurements. Only
+  /// cuBLASLt has others than 0, and seldom more than kMostHeuristics.
+  int heuristic = 0;
 };
 
 /// The problem of these arguments. Errors: kInvalidArgument with the values when they do not fit together.

@@ -8,7 +8,7 @@
 namespace tandem::symm {
 
 /// In which call a kernel waits.
-enum class KernelCall : std::uint32_t { kPutSignal, kWaitSignal, kBarrier, kSyncBlocks };
+enum class KernelCall : std::uint32_t { kPutSignal, kWaitSignal, kBarrier, kSyncBlocks, kAwaitChunk };
 
 /// Why a wait gave up.
 enum class GiveUpReason : std::uint32_t { kNone, kTimeout, kPoisoned, kPeerLeft, kBadArgument };

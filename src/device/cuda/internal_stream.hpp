@@ -47,7 +47,8 @@ class InternalStream {
   }
 
   /// Whether several Device objects share the GPU, as they do where ranks are threads.
-  [[nodiscard]] bool is_shared() const { return num_devices_.load(std::memory_order_relaxed) > 1; }
+  [[nodiscard]] bool is_shared() const { return num_devices() > 1; }
+  [[nodiscard]] int num_devices() const { return num_devices_.load(std::memory_order_relaxed); }
   void count_device() { num_devices_.fetch_add(1, std::memory_order_relaxed); }
   void forget_device() { num_devices_.fetch_sub(1, std::memory_order_relaxed); }
 

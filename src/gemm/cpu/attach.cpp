@@ -80,8 +80,8 @@ class TileImplementation final : public Implementation {
       : name_("cpu/tile_" + std::string(isa.name)), kernel_(isa.kernel), usable_(usable(isa, config)) {}
 
   [[nodiscard]] std::string_view name() const override { return name_; }
-  [[nodiscard]] bool accepts(const Problem&, std::string* why_not) const override {
-    return is_usable(why_not);
+  [[nodiscard]] bool accepts(const Problem& problem, std::string* why_not) const override {
+    return has_heuristic(problem, why_not) && is_usable(why_not);
   }
   [[nodiscard]] bool accepts_scaled(const ScaledProblem&, std::string* why_not) const override {
     return is_usable(why_not);

@@ -1,5 +1,6 @@
 #include "gemm/cuda/cublaslt.hpp"
 
+#include "base/format.hpp"
 #include "base/try.hpp"
 #include "device/cuda/cuda_error.hpp"
 #include "device/cuda/cuda_stream.hpp"
@@ -15,6 +16,11 @@ LtProblem::Matrix matrix_of(const Operand& operand) {
   return {.is_column_major = operand.is_column_major,
           .leading = operand.leading,
           .alignment = operand.alignment()};
+}
+
+Result<void> no_such(const Problem& problem) {
+  return failf(ErrorCode::kUnsupported, "mm: cuBLASLt has no choice number {} for {}", problem.heuristic,
+               to_string(problem));
 }
 
 /// Bytes from an operand's first element to behind its last, to a multiple of 256.
@@ -53,7 +59,7 @@ Result<void> CublasLt::run(const Problem& problem, const MmArgs& args, Stream& s
   const auto turn = on->take_turn();
   Operands operands(args);
   TANDEM_ASSIGN(LtPlan* const plan, plan_for(problem, operands));
-  if (!plan->has_algorithm()) return fallback_.run(problem, args, stream);
+  if (!plan->has_algorithm()) return problem.heuristic > 0 ? no_such(problem) : fallback_.run(problem, args, stream);
 
   const std::int64_t copies_bytes = operands.scratch_bytes();
   TANDEM_ASSIGN(std::byte* const scratch, scratch_.reserve(copies_bytes + plan->workspace_bytes(), stream));
@@ -72,7 +78,9 @@ Result<void> CublasLt::prepare(const Problem& problem, const MmArgs& like, Strea
   const CurrentDevice current(gpu_);
   const Operands operands(like);
   TANDEM_ASSIGN(LtPlan* const plan, plan_for(problem, operands));
-  if (!plan->has_algorithm()) return fallback_.prepare(problem, like, stream);
+  if (!plan->has_algorithm()) {
+    return problem.heuristic > 0 ? no_such(problem) : fallback_.prepare(problem, like, stream);
+  }
   TANDEM_TRY(scratch_.reserve(operands.scratch_bytes() + plan->workspace_bytes(), stream));
   if (stream.is_capturing()) return {};
   return plan->load_once([&] { return load(*plan, operands, stream.device()); });

@@ -1,5 +1,7 @@
 #include "gemm/cuda/cublaslt_plan.hpp"
 
+#include <array>
+
 #include "base/format.hpp"
 #include "base/try.hpp"
 
@@ -27,7 +29,8 @@ std::size_t HashLtProblem::operator()(const LtProblem& problem) const {
   };
   const Problem& mm = problem.problem;
   for (const std::int64_t value : {mm.m, mm.n, mm.k}) add(value);
-  add(static_cast<int>(mm.in) | static_cast<int>(mm.out) << 8 | (mm.accumulate ? 1 : 0) << 16);
+  add(static_cast<int>(mm.in) | static_cast<int>(mm.out) << 8 | (mm.accumulate ? 1 : 0) << 16 |
+      mm.heuristic << 17);
   for (const LtProblem::Matrix* matrix : {&problem.a, &problem.b, &problem.out}) {
     add(matrix->leading);
     add(matrix->alignment | (matrix->is_column_major ? 1 : 0) << 16);
@@ -102,12 +105,15 @@ Result<void> LtPlan::choose() {
   TANDEM_TRY(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(problem_.out)));
   TANDEM_TRY(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(problem_.out)));
 
-  cublasLtMatmulHeuristicResult_t found = {};
+  std::array<cublasLtMatmulHeuristicResult_t, kMostHeuristics> all = {};
+  const int wanted = problem_.problem.heuristic + 1;
   int num_found = 0;
   const cublasStatus_t status = api_.get_heuristic(handle_, desc_.get(), b_.get(), a_.get(), out_.get(),
-                                                   out_.get(), created, 1, &found, &num_found);
+                                                   out_.get(), created, wanted, all.data(), &num_found);
   if (status != CUBLAS_STATUS_NOT_SUPPORTED) TANDEM_TRY(api_.check("heuristic", status));
-  has_algorithm_ = status == CUBLAS_STATUS_SUCCESS && num_found == 1 && found.state == CUBLAS_STATUS_SUCCESS;
+  const cublasLtMatmulHeuristicResult_t& found = all[static_cast<std::size_t>(wanted - 1)];
+  has_algorithm_ =
+      status == CUBLAS_STATUS_SUCCESS && num_found == wanted && found.state == CUBLAS_STATUS_SUCCESS;
   if (!has_algorithm_) return {};
   algorithm_ = found.algo;
   workspace_bytes_ = static_cast<std::int64_t>(found.workspaceSize);

@@ -43,7 +43,7 @@ struct LtPointers {
   void* workspace = nullptr;  ///< of LtPlan::workspace_bytes()
 };
 
-/// cuBLASLt's first choice for one problem, ready to be launched. The library knows column-major matrices
+/// One of cuBLASLt's choices for one problem, ready to be launched. The library knows column-major matrices
 /// only, so it is asked for the transposed product: out^T = b^T a^T.
 class LtPlan {
  public:

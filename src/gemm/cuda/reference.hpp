@@ -8,7 +8,9 @@ namespace tandem::gemm::cuda {
 class Reference final : public Implementation {
  public:
   [[nodiscard]] std::string_view name() const override { return "cuda/reference"; }
-  [[nodiscard]] bool accepts(const Problem&, std::string*) const override { return true; }
+  [[nodiscard]] bool accepts(const Problem& problem, std::string* why_not) const override {
+    return has_heuristic(problem, why_not);
+  }
   [[nodiscard]] Result<void> run(const Problem& problem, const MmArgs& args, Stream& stream) const override;
 };
 

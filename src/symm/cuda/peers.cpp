@@ -22,6 +22,8 @@ const char* name_of(KernelCall call) {
       return "barrier";
     case KernelCall::kSyncBlocks:
       return "sync_blocks";
+    case KernelCall::kAwaitChunk:
+      return "await_chunk";
   }
   return "a kernel";
 }

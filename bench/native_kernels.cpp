@@ -1,0 +1,251 @@
+// The native kernels by themselves, each on every shape it takes, beside cuBLASLt's first eight heuristics on the same
+// operands: with all of a in place, and with half of it behind signals that are there. One GPU.
+//   bench_native_kernels [ROUNDS] [MxNxK ...]   prints a JSON row for each shape; times in microseconds
+// Every output is compared bit by bit with the first kernel's, which is compared with the product's own.
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <tandem/cuda/native_stream.hpp>
+#include <tandem/tandem.hpp>
+#include <vector>
+
+#include "base/try.hpp"
+#include "device/cuda/cuda_error.hpp"
+#include "gemm/cuda/sm90/instances.hpp"
+#include "gemm/cuda/sm90/kernel_choice.hpp"
+#include "gemm/cuda/sm90/lone_waits.hpp"
+
+namespace {
+
+using namespace tandem;
+using gemm::cuda::AsyncInputKernel;
+using gemm::cuda::AsyncInputLaunch;
+using tandem::cuda::check_cuda;
+
+struct Shape {
+  std::int64_t m = 0, n = 0, k = 0;
+};
+
+/// One column of the table.
+struct Variant {
+  std::string name;
+  const AsyncInputKernel* kernel = nullptr;  ///< null: cuBLASLt
+  int heuristic = 0;
+  bool by_signals = false;
+  int clusters = 0;
+  std::vector<double> us = {};
+  std::int64_t wrong = 0;
+};
+
+class Bench {
+ public:
+  static Result<Bench> make(const Shape& shape);
+  Result<nlohmann::json> measure(int rounds);
+
+ private:
+  Result<void> run(const Variant& variant);
+  Result<double> time(const Variant& variant, int round);
+  Result<void> check(Variant& variant);
+  Result<void> fill();
+
+  Shape shape_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  cudaStream_t native_ = nullptr;
+  Tensor a_, b_, out_, flush_, signals_;
+  std::shared_ptr<gemm::cuda::LoneWaits> waits_;
+  std::unique_ptr<Event> begin_, end_;
+  std::vector<std::uint16_t> reference_;
+};
+
+constexpr int kChunks = 2;
+
+Result<void> Bench::fill() {
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal;
+  for (const Tensor* tensor : {&a_, &b_}) {
+    // A few million random numbers, repeated: what matters is that the bits toggle.
+    std::vector<std::uint16_t> values(static_cast<std::size_t>(tensor->view().numel()));
+    const std::size_t period = std::min<std::size_t>(values.size(), 3'000'017);
+    for (std::size_t i = 0; i < period; ++i) {
+      const float value = normal(random);
+      std::uint32_t bits = 0;
+      std::memcpy(&bits, &value, sizeof(bits));
+      values[i] = static_cast<std::uint16_t>((bits + 0x8000U) >> 16U);
+    }
+    for (std::size_t i = period; i < values.size(); ++i) values[i] = values[i - period];
+    TANDEM_TRY(device_->copy_from_host(values.data(), tensor->view()));
+  }
+  return stream_->memset32(signals_.view(), 0, 1, kChunks);
+}
+
+Result<Bench> Bench::make(const Shape& shape) {
+  Bench bench;
+  bench.shape_ = shape;
+  TANDEM_ASSIGN(const Config config, Config::from_environment());
+  TANDEM_ASSIGN(bench.device_, open_device({DeviceKind::kCuda, 0}, config));
+  Device& device = *bench.device_;
+  TANDEM_ASSIGN(bench.stream_, device.create_stream());
+  TANDEM_ASSIGN(bench.native_, tandem::cuda::native_stream(*bench.stream_));
+  TANDEM_ASSIGN(bench.begin_, device.create_event());
+  TANDEM_ASSIGN(bench.end_, device.create_event());
+  TANDEM_ASSIGN(bench.a_, device.allocate_tensor({shape.m, shape.k}, DType::kBF16));
+  TANDEM_ASSIGN(bench.b_, device.allocate_tensor({shape.n, shape.k}, DType::kBF16));
+  TANDEM_ASSIGN(bench.out_, device.allocate_tensor({shape.m, shape.n}, DType::kBF16));
+  TANDEM_ASSIGN(bench.flush_, device.allocate_tensor({64 << 20}, DType::kU32));
+  TANDEM_ASSIGN(bench.signals_, device.allocate_tensor({kChunks}, DType::kU32));
+  TANDEM_ASSIGN(bench.waits_, gemm::cuda::LoneWaits::make(device));
+  TANDEM_TRY(bench.fill());
+  TANDEM_TRY(bench.stream_->synchronize());
+  return bench;
+}
+
+Result<void> Bench::run(const Variant& variant) {
+  if (variant.kernel == nullptr) {
+    return gemm::mm({.a = a_.view(), .b = b_.view().movedim(0, 1), .out = out_.view(), .bias = {}, .heuristic = variant.heuristic},
+                    *stream_);
+  }
+  AsyncInputLaunch launch{.a = a_.view().data,
+                          .b = b_.view().data,
+                          .out = out_.view().data,
+                          .n = shape_.n,
+                          .k = shape_.k,
+                          .rows = shape_.m,
+                          .chunks = gemm::ChunkOrder(shape_.m, kChunks, 0),
+                          .signals = signals_.view().data_as<const std::uint32_t>(),
+                          .expected = 1,
+                          .complete = a_.view().data,
+                          .complete_rows = shape_.m,
+                          .complete_begin = 0,
+                          .complete_end = variant.by_signals ? 1 : kChunks,
+                          .waits = waits_->handle(),
+                          .num_clusters = variant.clusters};
+  return check_cuda(variant.name.c_str(), variant.kernel->launch(launch, native_));
+}
+
+Result<double> Bench::time(const Variant& variant, int round) {
+  TANDEM_TRY(stream_->memset32(flush_.view(), 0, round, flush_.view().numel()));
+  TANDEM_TRY(stream_->record(*begin_));
+  TANDEM_TRY(run(variant));
+  TANDEM_TRY(stream_->record(*end_));
+  TANDEM_TRY(stream_->synchronize());
+  return end_->elapsed_us(*begin_);
+}
+
+Result<void> Bench::check(Variant& variant) {
+  const std::int64_t count = out_.view().numel();
+  std::vector<std::uint16_t> got(static_cast<std::size_t>(count), 0xffff);
+  TANDEM_TRY(device_->copy_from_host(got.data(), out_.view()));
+  TANDEM_TRY(run(variant));
+  TANDEM_TRY(stream_->synchronize());
+  TANDEM_TRY(device_->copy_to_host(out_.view(), got.data()));
+  const bool is_first = reference_.empty();
+  if (is_first) reference_ = got;
+  // cuBLASLt adds in an order of its own: a last place of 8 bits.
+  const double tolerance = variant.kernel == nullptr || is_first ? 0.01 : 0;
+  const auto value_of = [](std::uint16_t bits) {
+    const std::uint32_t wide = std::uint32_t{bits} << 16U;
+    float value = 0;
+    std::memcpy(&value, &wide, sizeof(value));
+    return static_cast<double>(value);
+  };
+  const double scale = std::sqrt(static_cast<double>(shape_.k));
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    if (got[i] == reference_[i]) continue;
+    const double off = std::abs(value_of(got[i]) - value_of(reference_[i]));
+    if (!(off <= tolerance * (scale + std::abs(value_of(got[i]))))) ++variant.wrong;
+  }
+  return {};
+}
+
+std::vector<Variant> variants_of(const Shape& shape, std::map<std::string, double>& predicted) {
+  std::vector<Variant> all;
+  for (const AsyncInputKernel& kernel : gemm::cuda::async_input_kernels()) {
+    if (kernel.dtype != DType::kBF16 || !kernel.b_is_column_major) continue;
+    const gemm::cuda::ResidentKernel resident{
+        .kernel = &kernel, .most_clusters = 132 / (kernel.tiling.cluster_rows * kernel.tiling.cluster_columns)};
+    const double us =
+        predicted_us(resident, {.product = {.m = shape.m, .n = shape.n, .k = shape.k, .chunks = kChunks},
+                                .complete_chunks = kChunks});
+    if (us == 0) continue;
+    predicted[kernel.name] = us;
+    for (const bool by_signals : {false, true}) {
+      all.push_back({.name = std::string(kernel.name) + (by_signals ? ", signals" : ""),
+                     .kernel = &kernel,
+                     .by_signals = by_signals,
+                     .clusters = resident.most_clusters});
+    }
+  }
+  return all;
+}
+
+Result<nlohmann::json> Bench::measure(int rounds) {
+  std::map<std::string, double> predicted;
+  std::vector<Variant> variants = variants_of(shape_, predicted);
+  // The kernels come first: their bits are the reference, so that they are compared with each other exactly.
+  for (int i = 0; i < gemm::kMostHeuristics; ++i) {
+    if (Variant vendor{.name = fmt::format("cublaslt {}", i), .heuristic = i}; run(vendor)) variants.push_back(vendor);
+  }
+  for (Variant& variant : variants) TANDEM_TRY(check(variant));
+  std::mt19937 random(11);
+  for (int round = -2; round < rounds; ++round) {
+    std::shuffle(variants.begin(), variants.end(), random);
+    for (Variant& variant : variants) {
+      TANDEM_ASSIGN(const double us, time(variant, round));
+      if (round >= 0) variant.us.push_back(us);
+    }
+  }
+  nlohmann::json row = {{"m", shape_.m}, {"n", shape_.n}, {"k", shape_.k}, {"gpu", device_->description()},
+                        {"commit", TANDEM_COMMIT}, {"rounds", rounds}, {"predicted_us", predicted}};
+  for (Variant& variant : variants) {
+    std::sort(variant.us.begin(), variant.us.end());
+    row["us"][variant.name] = variant.us[variant.us.size() / 2];
+    row["wrong"][variant.name] = variant.wrong;
+  }
+  return row;
+}
+
+Result<void> measure_all(int rounds, const std::vector<Shape>& shapes) {
+  for (const Shape& shape : shapes) {
+    TANDEM_ASSIGN(Bench bench, Bench::make(shape));
+    TANDEM_ASSIGN(const nlohmann::json row, bench.measure(rounds));
+    std::printf("%s\n", row.dump().c_str());
+    std::fflush(stdout);
+  }
+  return {};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int rounds = argc > 1 ? std::atoi(argv[1]) : 30;
+  std::vector<Shape> shapes;
+  for (int i = 2; i < argc; ++i) {
+    Shape shape;
+    long long m = 0, n = 0, k = 0;
+    if (std::sscanf(argv[i], "%lldx%lldx%lld", &m, &n, &k) != 3) {
+      std::fprintf(stderr, "got '%s', need MxNxK\n", argv[i]);
+      return 2;
+    }
+    shapes.push_back({m, n, k});
+  }
+  if (shapes.empty()) {
+    shapes = {{512, 3584, 8192},  {1024, 3584, 8192}, {2048, 3584, 8192}, {4096, 3584, 8192}, {8192, 3584, 8192},
+              {512, 7168, 8192},  {1024, 7168, 8192}, {2048, 7168, 8192}, {4096, 7168, 8192}, {4096, 6656, 16384}};
+  }
+  if (const auto done = measure_all(rounds, shapes); !done) {
+    std::fprintf(stderr, "%s\n", done.error().to_string().c_str());
+    return 1;
+  }
+  return 0;
+}

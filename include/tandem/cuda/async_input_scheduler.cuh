@@ -1,0 +1,155 @@
+#pragma once
+
+// Tile schedulers of CUTLASS 4 (Hopper) for products whose left operand arrives in chunks: give one to
+// cutlass::gemm::kernel::GemmUniversal as its tile scheduler tag, with any mainloop and epilogue of
+// CUTLASS's. CUTLASS's headers come before this one. Example: examples/cuda/async_input_gemm.cu.
+//
+//   ChunkTiles             the order of gemm::TileOrder; waits for nothing
+//   PersistentAsyncInput   the same, and get_current_work() returns a tile once its chunk's signal is there
+//
+// Compile with --expt-relaxed-constexpr: the order is constexpr code for hosts.
+
+#include <cstdint>
+#include <cutlass/gemm/kernel/tile_scheduler.hpp>
+#include <tandem/cuda/chunk_signals.cuh>
+#include <tandem/gemm/tile_order.hpp>
+
+namespace tandem::cuda {
+
+/// Tile scheduler tags.
+struct ChunkTiles {};
+struct PersistentAsyncInput {};
+
+/// Takes the clusters of the order one after the other: cluster c of the grid those of number c, c + grid, ...
+/// Launch dim3(cluster rows, cluster columns * clusters), no more clusters than are resident together.
+///
+/// A work tile is (row of tiles, column of tiles, batch). Where chunks have whole tiles (`tiles_per_chunk` > 0)
+/// rows count through all of a and the batch is 0; else a chunk is a batch of its own, so that the tensor maps of
+/// a and out, of [chunk rows, columns, chunks], cut its last tile off.
+class ChunkTileScheduler : public cutlass::gemm::kernel::detail::PersistentTileSchedulerSm90 {
+  using Base = cutlass::gemm::kernel::detail::PersistentTileSchedulerSm90;
+
+ public:
+  struct Arguments : Base::Arguments {
+    gemm::TileOrder order;
+    int tiles_per_chunk;
+    int num_clusters;  ///< of the grid
+    ChunkSignals signals;
+  };
+  struct Params : Base::Params {
+    gemm::TileOrder order;
+    int tiles_per_chunk;
+    int num_clusters;
+    int cluster_columns;
+    ChunkSignals signals;
+  };
+
+  CUTLASS_HOST_DEVICE ChunkTileScheduler() {}
+  CUTLASS_DEVICE explicit ChunkTileScheduler(const Params& params)
+      : Base(params), params_(params), index_(static_cast<int>(blockIdx.y) / params.cluster_columns) {}
+
+  template <class ProblemShape, class TileShape, class ClusterShape>
+  static Params to_underlying_arguments(ProblemShape problem, TileShape tile, ClusterShape cluster,
+                                        const cutlass::KernelHardwareInfo& hardware, const Arguments& args,
+                                        void* workspace = nullptr, std::uint32_t epilogue_subtiles = 1,
+                                        std::uint32_t ktile_start_alignment = 1) {
+    Params params;
+    static_cast<Base::Params&>(params) = Base::to_underlying_arguments(
+        problem, tile, cluster, hardware, args, workspace, epilogue_subtiles, ktile_start_alignment);
+    params.order = args.order;
+    params.tiles_per_chunk = args.tiles_per_chunk;
+    params.num_clusters = args.num_clusters;
+    params.cluster_columns = static_cast<int>(cute::size<1>(cluster));
+    params.signals = args.signals;
+    return params;
+  }
+  template <class... Arguments>
+  static bool can_implement(const Arguments&...) {
+    return true;
+  }
+  template <class ProblemShape, class TileShape, class ClusterShape>
+  static dim3 get_grid_shape(const Params& params, ProblemShape, TileShape, ClusterShape cluster,
+                             cutlass::KernelHardwareInfo, const Arguments& = Arguments{}, bool = true) {
+    return dim3(cute::size<0>(cluster), cute::size<1>(cluster) * params.num_clusters, 1);
+  }
+
+  CUTLASS_DEVICE WorkTileInfo get_current_work() const {
+    if (index_ >= params_.order.num_clusters()) return WorkTileInfo::invalid_work_tile();
+    const int column = static_cast<int>(blockIdx.y) % params_.cluster_columns;
+    const gemm::Tile tile = params_.order.tile(index_, static_cast<int>(blockIdx.x), column);
+    const bool is_batch = params_.tiles_per_chunk == 0;
+    return {is_batch ? tile.row : tile.chunk * params_.tiles_per_chunk + tile.row, tile.column,
+            is_batch ? tile.chunk : 0, true};
+  }
+  CUTLASS_DEVICE void advance_to_next_work(std::uint32_t = 1) { index_ += params_.num_clusters; }
+  template <class ClusterShape>
+  CUTLASS_DEVICE WorkTileInfo initial_work_tile_info(ClusterShape) {
+    return get_current_work();
+  }
+  CUTLASS_DEVICE auto fetch_next_work(WorkTileInfo) {
+    advance_to_next_work();
+    return cute::make_tuple(get_current_work(), true);
+  }
+  template <class Pipeline, class State>
+  CUTLASS_DEVICE auto fetch_next_work(WorkTileInfo work, Pipeline&, State&) {
+    return fetch_next_work(work);
+  }
+
+ protected:
+  Params params_;
+  int index_ = 0;
+};
+
+/// Every warp that takes a tile waits for its chunk here, so nothing else of the kernel has to know of chunks.
+/// Once a wait has given up the others are skipped and the kernel ends over what is there.
+class PersistentAsyncInputScheduler : public ChunkTileScheduler {
+ public:
+  using ChunkTileScheduler::ChunkTileScheduler;
+
+  CUTLASS_DEVICE WorkTileInfo get_current_work() const {
+    const WorkTileInfo work = ChunkTileScheduler::get_current_work();
+    if (!work.is_valid()) return work;
+    const int chunk = params_.tiles_per_chunk == 0 ? work.L_idx : work.M_idx / params_.tiles_per_chunk;
+    // One lane polls for the warp; all acquire, since any may issue the loads.
+    if (chunk != awaited_ && !gave_up_ && !params_.signals.is_complete(chunk)) {
+      bool has_come = true;
+      if (cute::elect_one_sync()) has_come = await_chunk(params_.signals, chunk);
+      gave_up_ = !__all_sync(0xffffffffU, has_come);
+      if (!gave_up_) acquire_chunk(params_.signals, chunk);
+    }
+    awaited_ = chunk;
+    return work;
+  }
+  template <class ClusterShape>
+  CUTLASS_DEVICE WorkTileInfo initial_work_tile_info(ClusterShape) {
+    return get_current_work();
+  }
+  CUTLASS_DEVICE auto fetch_next_work(WorkTileInfo) {
+    advance_to_next_work();
+    return cute::make_tuple(get_current_work(), true);
+  }
+  template <class Pipeline, class State>
+  CUTLASS_DEVICE auto fetch_next_work(WorkTileInfo work, Pipeline&, State&) {
+    return fetch_next_work(work);
+  }
+
+ private:
+  mutable int awaited_ = -1;
+  mutable bool gave_up_ = false;
+};
+
+}  // namespace tandem::cuda
+
+namespace cutlass::gemm::kernel::detail {
+
+template <class TileShape, class ClusterShape, std::uint32_t kStages>
+struct TileSchedulerSelector<tandem::cuda::ChunkTiles, arch::Sm90, TileShape, ClusterShape, kStages> {
+  using Scheduler = tandem::cuda::ChunkTileScheduler;
+};
+template <class TileShape, class ClusterShape, std::uint32_t kStages>
+struct TileSchedulerSelector<tandem::cuda::PersistentAsyncInput, arch::Sm90, TileShape, ClusterShape,
+                             kStages> {
+  using Scheduler = tandem::cuda::PersistentAsyncInputScheduler;
+};
+
+}  // namespace cutlass::gemm::kernel::detail

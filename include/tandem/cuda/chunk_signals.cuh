@@ -1,0 +1,55 @@
+#pragma once
+
+// How a kernel waits for a chunk of data that another GPU, or a copy engine, sends: for kernels that consume
+// what arrives. async_input_scheduler.cuh has it done by CUTLASS's kernels.
+
+#include <cstdint>
+#include <tandem/symm/kernel_device.cuh>
+
+namespace tandem::cuda {
+
+/// One signal a chunk, and how a wait for one ends without it.
+struct ChunkSignals {
+  const std::uint32_t* words = nullptr;  ///< chunk i is there once (int32) (words[i] - expected) >= 0
+  std::uint32_t expected = 1;
+  std::int32_t complete_begin = 0;  ///< chunks [complete_begin, complete_end) are there from the start
+  std::int32_t complete_end = 0;
+  std::int32_t first_number = 0;     ///< what chunk 0 is called in errors
+  std::int32_t chunks_per_rank = 0;  ///< chunk number i comes from rank i / chunks_per_rank; 0: not told
+  symm::KernelHandle waits;          ///< whose deadline and whose control memory
+
+  [[nodiscard]] __host__ __device__ bool is_complete(int chunk) const {
+    return chunk >= complete_begin && chunk < complete_end;
+  }
+};
+
+/// What a thread does that loads from a chunk whose signal another thread of its warp has seen.
+__device__ inline void acquire_chunk(const ChunkSignals& signals, int chunk) {
+  static_cast<void>(symm::detail::load_acquire(signals.words + chunk));
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+
+/// By one thread: waits for the chunk. Afterwards what its sender's stream did before the signal is visible to
+/// this thread, also to tensor loads that it issues. False if the wait gave up; its record is left then, and
+/// Stream::synchronize() of a stream that watches returns it.
+///
+/// Memory order: the poll is relaxed and decides nothing. The acquire load behind it reads the sender's value
+/// or a later one of the same sender, so it synchronises with the release before that value: a stream write's
+/// fence, or a kernel's. Tensor loads go through another proxy than the acquire: the fence orders them behind
+/// it. A full fence instead would wait for this SM's own stores to other GPUs as well.
+__device__ inline bool await_chunk(const ChunkSignals& signals, int chunk) {
+  const std::uint32_t* const word = signals.words + chunk;
+  const int number = signals.first_number + chunk;
+  const int sender = signals.chunks_per_rank > 0 ? number / signals.chunks_per_rank : signals.waits.rank;
+  std::int64_t begin_ns = 0;
+  const bool has_come = symm::detail::wait_until(
+      signals.waits, {symm::KernelCall::kAwaitChunk, sender, number}, signals.expected, begin_ns,
+      [&](std::uint32_t& seen) {
+        seen = symm::detail::load_relaxed(word);
+        return static_cast<std::int32_t>(seen - signals.expected) >= 0;
+      });
+  if (has_come) acquire_chunk(signals, chunk);
+  return has_come;
+}
+
+}  // namespace tandem::cuda

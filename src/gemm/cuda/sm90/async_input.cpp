@@ -1,0 +1,178 @@
+#include "gemm/cuda/sm90/async_input.hpp"
+
+#include <algorithm>
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+#include "device/cuda/cuda_error.hpp"
+#include "gemm/cuda/sm90/async_input_parts.hpp"
+#include "gemm/cuda/sm90/instances.hpp"
+
+namespace tandem::gemm::cuda {
+namespace {
+
+using tandem::cuda::check_cuda;
+using tandem::cuda::CudaStream;
+using tandem::cuda::CurrentDevice;
+
+/// Tensor maps take addresses and strides of whole 16 bytes.
+constexpr std::int64_t kAlignment = 16;
+
+Result<ResidentKernel> make_resident(const AsyncInputKernel& kernel) {
+  TANDEM_TRY(check_cuda("async_input_mm: load kernels",
+                        cudaFuncSetAttribute(kernel.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                             kernel.shared_bytes)));
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim.x = static_cast<unsigned>(kernel.tiling.cluster_rows);
+  cluster.val.clusterDim.y = static_cast<unsigned>(kernel.tiling.cluster_columns);
+  cluster.val.clusterDim.z = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(cluster.val.clusterDim.x, cluster.val.clusterDim.y);
+  config.blockDim = dim3(kAsyncInputThreads);
+  config.dynamicSmemBytes = static_cast<std::size_t>(kernel.shared_bytes);
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  ResidentKernel resident{.kernel = &kernel, .most_clusters = 0};
+  TANDEM_TRY(check_cuda("async_input_mm: clusters that run at one time",
+                        cudaOccupancyMaxActiveClusters(&resident.most_clusters, kernel.kernel, &config)));
+  return resident;
+}
+
+Result<void> check_address(const char* what, const TensorView& view) {
+  if (reinterpret_cast<std::uintptr_t>(view.data) % kAlignment == 0) return {};
+  return failf(ErrorCode::kUnsupported, "async_input_mm: {} is at {}, need a multiple of {} bytes on a GPU", what,
+               view.data, kAlignment);
+}
+
+/// The chunks of `part` among the complete ones, in chunks of the part.
+void add_complete(const CompleteChunks& complete, const ChunkPart& part, std::int64_t stride, AsyncInputLaunch& launch) {
+  const std::int64_t begin = std::max<std::int64_t>(complete.first, part.first);
+  const std::int64_t end = std::min<std::int64_t>(complete.first + complete.count, part.first + part.chunks.size());
+  if (begin >= end) return;
+  const std::int64_t skipped_rows = (begin - complete.first) * stride;
+  launch.complete = complete.rows.data_as<const std::byte>() +
+                    skipped_rows * complete.rows.size(1) * size_bytes(complete.rows.dtype);
+  launch.complete_rows = complete.rows.size(0) - skipped_rows;
+  launch.complete_begin = static_cast<int>(begin - part.first);
+  launch.complete_end = static_cast<int>(end - part.first);
+}
+
+AsyncInputLaunch launch_of(const AsyncInputProblem& problem, const AsyncInputMmArgs& args, const ChunkPart& part) {
+  const std::int64_t stride = shard_stride(problem.m, static_cast<int>(problem.chunks));
+  const std::int64_t first_row = part.first * stride;
+  const std::int64_t element = size_bytes(problem.in);
+  AsyncInputLaunch launch{.a = args.a.data_as<const std::byte>() + first_row * problem.k * element,
+                          .b = args.b.data,
+                          .out = args.out.data_as<std::byte>() + first_row * problem.n * element,
+                          .n = problem.n,
+                          .k = problem.k,
+                          .rows = std::min(problem.m - first_row, part.chunks.size() * stride),
+                          .chunks = part.chunks,
+                          .signals = args.a_chunk_signals.data_as<const std::uint32_t>() + part.first,
+                          .expected = args.expected,
+                          .first_number = part.first};
+  if (args.complete) add_complete(*args.complete, part, stride, launch);
+  if (args.senders) launch.chunks_per_rank = static_cast<int>(args.senders->chunks_per_rank);
+  return launch;
+}
+
+}  // namespace
+
+AsyncInputProducts::AsyncInputProducts(const Device& device)
+    : gpu_(device.id().index), sharing_(device.service<tandem::cuda::InternalStream>()) {
+  usable_ = Support::yes();
+  if (const auto opened = open(device); !opened) usable_ = Support::no(opened.error().text());
+}
+
+Result<void> AsyncInputProducts::open(const Device& device) {
+  const CurrentDevice current(gpu_);
+  int major = 0;
+  int minor = 0;
+  TANDEM_TRY(check_cuda("async_input_mm", cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu_)));
+  TANDEM_TRY(check_cuda("async_input_mm", cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, gpu_)));
+  TANDEM_TRY(
+      check_cuda("async_input_mm", cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, gpu_)));
+  if (major != 9 || minor != 0) {
+    return failf(ErrorCode::kUnsupported, "the native kernels are for compute capability 9.0, this GPU has {}.{}",
+                 major, minor);
+  }
+  std::vector<ResidentKernel> kernels;
+  for (const AsyncInputKernel& kernel : async_input_kernels()) {
+    TANDEM_ASSIGN(const ResidentKernel resident, make_resident(kernel));
+    kernels.push_back(resident);
+  }
+  kernels_.assign(std::move(kernels), device.config().native_kernel);
+  return {};
+}
+
+bool AsyncInputProducts::accepts(const Problem&, std::string* why_not) const {
+  if (why_not != nullptr) *why_not = "has products only whose left operand still arrives";
+  return false;
+}
+
+Result<void> AsyncInputProducts::run(const Problem&, const MmArgs&, Stream&) const {
+  return fail(ErrorCode::kInternal, "cuda/sm90: asked for a plain product");
+}
+
+bool AsyncInputProducts::accepts_async_input(const AsyncInputProblem& problem, std::string* why_not) const {
+  const auto refuse = [&](std::string_view why) {
+    if (why_not != nullptr) *why_not = why;
+    return false;
+  };
+  if (!usable_) return refuse(usable_.why_not);
+  if (problem.in != problem.out) return refuse("the native kernels write out in the type of a");
+  if (problem.k == 0 || problem.k % 8 != 0 || problem.n % 8 != 0)
+    return refuse("the native kernels need k and n to be multiples of 8, and k not 0");
+  constexpr std::int64_t kMost = INT32_MAX;
+  if (problem.m > kMost || problem.n > kMost || problem.k > kMost)
+    return refuse("the native kernels count rows and columns in 31 bits");
+  return kernels_.find({.product = problem, .complete_chunks = 0}, why_not) != nullptr;
+}
+
+int AsyncInputProducts::share_of(const ResidentKernel& kernel) const {
+  if (sharing_ == nullptr || !sharing_->is_shared()) return kernel.most_clusters;
+  constexpr int kLeftForCopies = 16;
+  const int ctas = (multiprocessors_ - kLeftForCopies) / sharing_->num_devices();
+  const Tiling& tiling = kernel.kernel->tiling;
+  return std::max(1, ctas / (tiling.cluster_rows * tiling.cluster_columns));
+}
+
+Result<symm::KernelHandle> AsyncInputProducts::waits_of(const AsyncInputMmArgs& args, CudaStream& stream) const {
+  if (args.senders) {
+    TANDEM_TRY(args.senders->handle->watch(stream));
+    return args.senders->handle->kernel_handle();
+  }
+  const std::lock_guard lock(lone_waits_mutex_);
+  std::shared_ptr<LoneWaits>& waits = lone_waits_[&stream];
+  if (!waits || waits->is_spent()) TANDEM_ASSIGN(waits, LoneWaits::make(stream.device()));
+  stream.add_watch(waits);
+  return waits->handle();
+}
+
+Result<void> AsyncInputProducts::run_async_input(const AsyncInputProblem& problem, const AsyncInputMmArgs& args,
+                                                 Stream& stream) const {
+  TANDEM_ASSIGN(CudaStream* const on, tandem::cuda::cuda_stream(stream, "async_input_mm"));
+  TANDEM_TRY(check_address("a", args.a));
+  TANDEM_TRY(check_address("b", args.b));
+  TANDEM_TRY(check_address("out", args.out));
+  if (args.complete) TANDEM_TRY(check_address("complete.rows", args.complete->rows));
+  const std::int64_t complete_chunks = args.complete ? args.complete->count : 0;
+  const ResidentKernel* const chosen = kernels_.find({problem, complete_chunks}, nullptr);
+  if (chosen == nullptr) return failf(ErrorCode::kInternal, "cuda/sm90: no kernel for {}", to_string(problem));
+
+  const auto turn = on->take_turn();
+  TANDEM_ASSIGN(const symm::KernelHandle waits, waits_of(args, *on));
+  const ChunkParts parts(problem.m, static_cast<int>(problem.chunks), static_cast<int>(args.a_chunk_pivot),
+                         chosen->kernel->tiling.tile_rows);
+  for (const ChunkPart& part : parts.parts()) {
+    AsyncInputLaunch launch = launch_of(problem, args, part);
+    launch.waits = waits;
+    launch.num_clusters = share_of(*chosen);
+    TANDEM_TRY(check_cuda("async_input_mm", chosen->kernel->launch(launch, on->native())));
+    TANDEM_TRY(on->keep_queue());
+  }
+  return {};
+}
+
+}  // namespace tandem::gemm::cuda

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <tandem/base/support.hpp>
+#include <tandem/device/device.hpp>
+#include <unordered_map>
+
+#include "device/cuda/cuda_stream.hpp"
+#include "gemm/backend.hpp"
+#include "gemm/cuda/sm90/kernel_choice.hpp"
+#include "gemm/cuda/sm90/lone_waits.hpp"
+
+namespace tandem::gemm::cuda {
+
+/// Products that consume their left operand while it arrives, by the kernels of instances/. Plain products go
+/// elsewhere.
+class AsyncInputProducts final : public Implementation {
+ public:
+  explicit AsyncInputProducts(const Device& device);
+
+  [[nodiscard]] std::string_view name() const override { return "cuda/sm90"; }
+  [[nodiscard]] bool accepts(const Problem& problem, std::string* why_not) const override;
+  [[nodiscard]] Result<void> run(const Problem& problem, const MmArgs& args, Stream& stream) const override;
+  [[nodiscard]] bool accepts_async_input(const AsyncInputProblem& problem,
+                                         std::string* why_not) const override;
+  [[nodiscard]] Result<void> run_async_input(const AsyncInputProblem& problem, const AsyncInputMmArgs& args,
+                                             Stream& stream) const override;
+
+ private:
+  Result<void> open(const Device& device);
+  /// `clusters` as far as this GPU's ranks leave room for each other, and for the copies that they wait for.
+  [[nodiscard]] int share_of(const ResidentKernel& kernel) const;
+  /// What the waits of a product on `stream` look at: its group's, or the stream's own.
+  Result<symm::KernelHandle> waits_of(const AsyncInputMmArgs& args, tandem::cuda::CudaStream& stream) const;
+
+  int gpu_;
+  Support usable_;
+  KernelChoice kernels_;
+  int multiprocessors_ = 0;
+  const tandem::cuda::InternalStream* sharing_ = nullptr;
+  mutable std::mutex lone_waits_mutex_;
+  mutable std::unordered_map<const Stream*, std::shared_ptr<LoneWaits>> lone_waits_;
+};
+
+}  // namespace tandem::gemm::cuda

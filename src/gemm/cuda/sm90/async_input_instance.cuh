@@ -1,0 +1,139 @@
+#pragma once
+
+// One native kernel from CUTLASS's parts: included by the files of instances/.
+
+#include <cutlass/bfloat16.h>
+#include <cutlass/epilogue/collective/collective_builder.hpp>
+#include <cutlass/gemm/kernel/gemm_universal.hpp>
+
+#include "gemm/cuda/sm90/async_input_kernel.hpp"
+#include "gemm/cuda/sm90/async_input_mainloop.cuh"
+
+namespace tandem::gemm::cuda {
+
+template <class Kernel>
+__global__ void __launch_bounds__(Kernel::MaxThreadsPerBlock, 1)
+    async_input_product(const __grid_constant__ typename Kernel::Params params) {
+  extern __shared__ char shared[];
+  Kernel kernel;
+  kernel(params, shared);
+}
+
+template <class Element_, bool kColumnMajorB, int kColumns, int kClusterRows, int kClusterColumns>
+struct AsyncInputInstance {
+  using Element = Element_;
+  using Tile = cute::Shape<cute::_128, cute::Int<kColumns>, cute::_64>;
+  using Cluster = cute::Shape<cute::Int<kClusterRows>, cute::Int<kClusterColumns>, cute::_1>;
+  using RowMajor = cutlass::layout::RowMajor;
+  using LayoutB = cute::conditional_t<kColumnMajorB, cutlass::layout::ColumnMajor, RowMajor>;
+  using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, Cluster,
+      cutlass::epilogue::collective::EpilogueTileAuto, float, float, void, RowMajor, 8, Element, RowMajor, 8,
+      cutlass::epilogue::TmaWarpSpecializedCooperative>::CollectiveOp;
+  using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Element, RowMajor, 8, Element, LayoutB, 8, float, Tile,
+      Cluster,
+      cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(
+          sizeof(typename Epilogue::SharedStorage))>,
+      cutlass::gemm::KernelTmaWarpSpecializedCooperative>::CollectiveOp;
+  using Kernel = cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>,
+                                                      AsyncInputMainloop<Mainloop>, Epilogue, tandem::cuda::ChunkTiles>;
+  static_assert(Kernel::MaxThreadsPerBlock == kAsyncInputThreads);
+  static constexpr Tiling kTiling = {.tile_rows = 128,
+                                     .tile_columns = kColumns,
+                                     .cluster_rows = kClusterRows,
+                                     .cluster_columns = kClusterColumns,
+                                     .group = 8 / kClusterRows};
+
+  static typename Kernel::Params params_of(const AsyncInputLaunch& what);
+  static cudaError_t launch(const AsyncInputLaunch& what, cudaStream_t stream);
+};
+
+template <class E, bool kT, int kN, int kR, int kC>
+typename AsyncInputInstance<E, kT, kN, kR, kC>::Kernel::Params
+AsyncInputInstance<E, kT, kN, kR, kC>::params_of(const AsyncInputLaunch& what) {
+  const int n = static_cast<int>(what.n);
+  const int k = static_cast<int>(what.k);
+  const int stride = static_cast<int>(what.chunks.stride());
+  // Whole tiles: one matrix. Else a chunk is a batch, and they all have the same rows.
+  const bool is_whole = stride % kTiling.tile_rows == 0 || what.chunks.size() == 1;
+  const int tiles_per_chunk = is_whole ? (stride + kTiling.tile_rows - 1) / kTiling.tile_rows : 0;
+  const int rows = is_whole ? static_cast<int>(what.rows) : stride;
+  const int count = is_whole ? 1 : what.chunks.size();
+  const bool has_complete = what.complete_end > what.complete_begin;
+
+  const tandem::cuda::ChunkSignals signals{.words = what.signals,
+                                           .expected = what.expected,
+                                           .complete_begin = what.complete_begin,
+                                           .complete_end = what.complete_end,
+                                           .first_number = what.first_number,
+                                           .chunks_per_rank = what.chunks_per_rank,
+                                           .waits = what.waits};
+  typename Kernel::MainloopArguments mainloop;
+  mainloop.ptr_A = static_cast<const E*>(what.a);
+  mainloop.dA = {what.k, cute::_1{}, 0};
+  mainloop.ptr_B = static_cast<const E*>(what.b);
+  if constexpr (kT) {
+    mainloop.dB = {what.k, cute::_1{}, 0};
+  } else {
+    mainloop.dB = {cute::_1{}, what.n, 0};
+  }
+  mainloop.arriving = {static_cast<const E*>(what.a), rows, count};
+  mainloop.complete = mainloop.arriving;  // a map has to be of something
+  if (has_complete) {
+    mainloop.complete = {static_cast<const E*>(what.complete),
+                         is_whole ? static_cast<int>(what.complete_rows) : stride,
+                         is_whole ? 1 : what.complete_end - what.complete_begin};
+  }
+  mainloop.tiles_per_chunk = tiles_per_chunk;
+  mainloop.signals = signals;
+
+  typename Kernel::EpilogueArguments epilogue{};
+  epilogue.ptr_D = static_cast<E*>(what.out);
+  epilogue.dD = {what.n, cute::_1{}, std::int64_t{rows} * what.n};
+  typename Kernel::TileSchedulerArguments scheduler{};
+  scheduler.order = TileOrder(what.chunks, what.n, kTiling);
+  scheduler.tiles_per_chunk = tiles_per_chunk;
+  scheduler.num_clusters = std::min(what.num_clusters, scheduler.order.num_clusters());
+  scheduler.signals = signals;
+
+  const cutlass::KernelHardwareInfo hardware{0, scheduler.num_clusters * kR * kC, scheduler.num_clusters};
+  const auto problem = cute::make_shape(static_cast<int>(what.rows), n, k, 1);
+  return {cutlass::gemm::GemmUniversalMode::kGemm,
+          problem,
+          Kernel::CollectiveMainloop::to_underlying_arguments(problem, mainloop, nullptr),
+          Epilogue::to_underlying_arguments(cute::make_shape(rows, n, k, count), epilogue, nullptr),
+          hardware,
+          Kernel::TileScheduler::to_underlying_arguments(problem, Tile{}, Cluster{}, hardware, scheduler),
+          nullptr};
+}
+
+template <class E, bool kT, int kN, int kR, int kC>
+cudaError_t AsyncInputInstance<E, kT, kN, kR, kC>::launch(const AsyncInputLaunch& what, cudaStream_t stream) {
+  const auto params = params_of(what);
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {kR, kC, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(kR, kC * params.scheduler.num_clusters);
+  config.blockDim = Kernel::get_block_shape();
+  config.dynamicSmemBytes = Kernel::SharedStorageSize;
+  config.stream = stream;
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, async_input_product<Kernel>, params);
+}
+
+/// What an instance's file returns.
+template <class Instance>
+AsyncInputKernel async_input_kernel(const char* name, DType dtype, bool b_is_column_major) {
+  return {.name = name,
+          .dtype = dtype,
+          .b_is_column_major = b_is_column_major,
+          .tiling = Instance::kTiling,
+          .kernel = reinterpret_cast<const void*>(&async_input_product<typename Instance::Kernel>),
+          .shared_bytes = Instance::Kernel::SharedStorageSize,
+          .launch = &Instance::launch};
+}
+
+}  // namespace tandem::gemm::cuda

@@ -1,0 +1,52 @@
+#pragma once
+
+// What the native kernels offer to the host; they themselves are in instances/, one a file. Included by .cu
+// files.
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <tandem/base/dtype.hpp>
+#include <tandem/gemm/chunk_order.hpp>
+#include <tandem/gemm/tile_order.hpp>
+#include <tandem/symm/kernel.hpp>
+
+namespace tandem::gemm::cuda {
+
+/// One launch: chunks of equal rows, but for the last one if all others have whole tiles.
+struct AsyncInputLaunch {
+  const void* a = nullptr;  ///< row 0 of chunk 0
+  const void* b = nullptr;
+  void* out = nullptr;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  std::int64_t rows = 0;
+  ChunkOrder chunks;  ///< of these rows
+  const std::uint32_t* signals = nullptr;
+  std::uint32_t expected = 1;
+  // The chunks [complete_begin, complete_end), contiguous at `complete`.
+  const void* complete = nullptr;
+  std::int64_t complete_rows = 0;
+  int complete_begin = 0;
+  int complete_end = 0;
+  int first_number = 0;     ///< chunk 0's in errors
+  int chunks_per_rank = 0;  ///< 0: nobody knows the senders
+  symm::KernelHandle waits;
+  int num_clusters = 1;  ///< most that run at one time
+};
+
+/// Of a CTA: a warp group of producers, two of consumers.
+inline constexpr int kAsyncInputThreads = 384;
+
+/// One instance. Tiles of 128 rows, K in steps of 64, f32 sums, no bias.
+struct AsyncInputKernel {
+  const char* name;  ///< "bf16 128x256x64 2x1"
+  DType dtype;       ///< of a, b and out
+  bool b_is_column_major;
+  Tiling tiling;
+  const void* kernel;
+  int shared_bytes;
+  cudaError_t (*launch)(const AsyncInputLaunch& what, cudaStream_t stream);
+};
+
+}  // namespace tandem::gemm::cuda

@@ -1,0 +1,141 @@
+#pragma once
+
+// CUTLASS's mainloop of Hopper, whose loads of the left operand wait for its chunk.
+
+#include <cute/tensor.hpp>
+#include <cutlass/cutlass.h>
+#include <cutlass/gemm/collective/collective_builder.hpp>
+#include <cutlass/gemm/gemm.h>
+
+#include <tandem/cuda/async_input_scheduler.cuh>
+
+namespace tandem::gemm::cuda {
+
+/// `Base` with two sources for the left operand, and a wait before a tile's first load from the one that
+/// arrives. One thread issues all loads of a CTA, so it alone waits; a tile's first part of b is under way
+/// meanwhile.
+template <class Base>
+struct AsyncInputMainloop : Base {
+  using TmaA = typename Base::Params::TMA_A;
+  using ElementA = typename Base::ElementA;
+
+  /// The left operand as its tensor maps see it: `count` batches of `rows`.
+  struct Rows {
+    const ElementA* data;
+    int rows;
+    int count;
+  };
+  struct Arguments : Base::Arguments {
+    Rows arriving;
+    Rows complete;
+    int tiles_per_chunk;  ///< see ChunkTileScheduler
+    tandem::cuda::ChunkSignals signals;
+  };
+  struct Params : Base::Params {
+    TmaA tma_load_complete;
+    int tiles_per_chunk;
+    tandem::cuda::ChunkSignals signals;
+  };
+
+  template <class ProblemShape>
+  static Params to_underlying_arguments(const ProblemShape& problem, const Arguments& args, void* workspace) {
+    Params params;
+    static_cast<typename Base::Params&>(params) = Base::to_underlying_arguments(problem, args, workspace);
+    const int k = cute::get<2>(problem);
+    params.tma_load_a = map_of(args.arriving, k);
+    params.tma_load_complete = map_of(args.complete, k);
+    params.tiles_per_chunk = args.tiles_per_chunk;
+    params.signals = args.signals;
+    return params;
+  }
+
+  CUTLASS_DEVICE static void prefetch_tma_descriptors(const Params& params) {
+    Base::prefetch_tma_descriptors(params);
+    cute::prefetch_tma_descriptor(params.tma_load_complete.get_tma_descriptor());
+  }
+
+  template <class TensorA, class TensorB, class KTiles, class Block>
+  CUTLASS_DEVICE void load(const Params& params, typename Base::MainloopPipeline pipeline,
+                           typename Base::PipelineState state, const cute::tuple<TensorA, TensorB>& inputs,
+                           const Block& block, KTiles k_tile, int k_tiles, int, std::uint32_t cta_of_cluster,
+                           typename Base::TensorStorage& shared) {
+    using namespace cute;
+    if (!elect_one_sync()) return;
+    using Cluster = typename Base::DispatchPolicy::ClusterShape;
+    constexpr int kClusterRows = size<0>(Cluster{});
+    const int row = static_cast<int>(cta_of_cluster) % kClusterRows;
+    const int column = static_cast<int>(cta_of_cluster) / kClusterRows;
+
+    auto [m, n, unused, l] = block;
+    const tandem::cuda::ChunkSignals& signals = params.signals;
+    const int chunk = params.tiles_per_chunk == 0 ? static_cast<int>(l) : static_cast<int>(m) / params.tiles_per_chunk;
+    const bool is_complete = signals.is_complete(chunk);
+    const int batch = static_cast<int>(l) - (is_complete && params.tiles_per_chunk == 0 ? signals.complete_begin : 0);
+    const int tile = static_cast<int>(m) - (is_complete ? signals.complete_begin * params.tiles_per_chunk : 0);
+    const TmaA& tma_a = is_complete ? params.tma_load_complete : params.tma_load_a;
+
+    Tensor sA = make_tensor(make_smem_ptr(shared.smem_A.data()), typename Base::SmemLayoutA{});
+    Tensor sB = make_tensor(make_smem_ptr(shared.smem_B.data()), typename Base::SmemLayoutB{});
+    auto slice_a = params.tma_load_a.get_slice(column);
+    auto slice_b = params.tma_load_b.get_slice(row);
+    Tensor from_a = slice_a.partition_S(get<0>(inputs)(_, _, tile, _, batch));
+    Tensor from_b = slice_b.partition_S(get<1>(inputs)(_, _, n, _, 0));
+    Tensor to_a = slice_a.partition_D(sA);
+    Tensor to_b = slice_b.partition_D(sB);
+    const std::uint16_t mask_a = row_mask<Cluster>(row);
+    const std::uint16_t mask_b = column_mask<Cluster>(column);
+
+    const auto load_a = [&] {
+      copy(tma_a.with(*pipeline.producer_get_barrier(state), mask_a), from_a(_, _, _, *k_tile), to_a(_, _, _, state.index()));
+    };
+    const auto load_b = [&] {
+      copy(params.tma_load_b.with(*pipeline.producer_get_barrier(state), mask_b), from_b(_, _, _, *k_tile),
+           to_b(_, _, _, state.index()));
+    };
+
+    pipeline.producer_acquire(state);
+    load_b();
+    if (!is_complete && chunk != awaited_ && !gave_up_) {
+      gave_up_ = !tandem::cuda::await_chunk(signals, chunk);
+      awaited_ = chunk;
+    }
+    load_a();
+    CUTLASS_PRAGMA_NO_UNROLL
+    for (int i = 1; i < k_tiles; ++i) {
+      ++k_tile;
+      ++state;
+      pipeline.producer_acquire(state);
+      load_a();
+      load_b();
+    }
+  }
+
+ private:
+  static TmaA map_of(const Rows& rows, int k) {
+    using namespace cute;
+    const auto layout = make_layout(make_shape(rows.rows, k, rows.count),
+                                    typename Base::StrideA{k, Int<1>{}, std::int64_t{rows.rows} * k});
+    const auto* data = reinterpret_cast<const typename Base::InternalElementA*>(rows.data);
+    return make_tma_copy_A_sm90(typename Base::GmemTiledCopyA{}, make_tensor(data, layout),
+                                typename Base::SmemLayoutA{}(_, _, Int<0>{}), typename Base::TileShape{},
+                                typename Base::DispatchPolicy::ClusterShape{});
+  }
+  /// The CTAs of the cluster that get this CTA's part of a (those beside it), and of b (above and below).
+  template <class Cluster>
+  CUTLASS_DEVICE static std::uint16_t row_mask(int row) {
+    std::uint16_t mask = 0;
+    for (int c = 0; c < cute::size<1>(Cluster{}); ++c) mask |= std::uint16_t(1U << (row + c * cute::size<0>(Cluster{})));
+    return cute::size<1>(Cluster{}) > 1 ? mask : 0;
+  }
+  template <class Cluster>
+  CUTLASS_DEVICE static std::uint16_t column_mask(int column) {
+    std::uint16_t mask = 0;
+    for (int r = 0; r < cute::size<0>(Cluster{}); ++r) mask |= std::uint16_t(1U << (r + column * cute::size<0>(Cluster{})));
+    return cute::size<0>(Cluster{}) > 1 ? mask : 0;
+  }
+
+  int awaited_ = -1;
+  bool gave_up_ = false;
+};
+
+}  // namespace tandem::gemm::cuda

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <tandem/gemm/chunk_order.hpp>
+
+namespace tandem::gemm::cuda {
+
+/// Chunks that one launch takes, in order from `pivot` on, around.
+struct ChunkPart {
+  int first = 0;  ///< chunk of the product that is chunk 0 of this part
+  ChunkOrder chunks;
+};
+
+/// A product's chunks in at most three parts, one after the other in the product's order. A kernel cuts the
+/// last tile of a chunk off only where all its chunks have the same rows or whole tiles. So a short last chunk
+/// behind others that end inside a tile is a part of its own, and splits the others where it stands in the
+/// order.
+class ChunkParts {
+ public:
+  ChunkParts(std::int64_t rows, int chunks, int pivot, int tile_rows);
+  [[nodiscard]] std::span<const ChunkPart> parts() const { return {parts_.data(), size_}; }
+
+ private:
+  void add(int first, const ChunkOrder& chunks);
+
+  std::array<ChunkPart, 3> parts_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace tandem::gemm::cuda

@@ -1,0 +1,97 @@
+#include "gemm/cuda/sm90/kernel_choice.hpp"
+
+#include <algorithm>
+
+#include "base/format.hpp"
+#include "gemm/cuda/sm90/async_input_parts.hpp"
+
+namespace tandem::gemm::cuda {
+namespace {
+
+/// Measured on an H200: a tile of 128 x n x 8192, and a chunk on its way through a copy engine.
+struct Rates {
+  double tile_us = 14;
+  double column_us = 0.3;
+  double k = 8192;
+  double first_chunk_us = 10;
+  double chunk_us = 3;
+  double bytes_per_us = 370e3;
+};
+
+double tile_us(const Tiling& tiling, std::int64_t k) {
+  constexpr Rates kRates;
+  return (kRates.tile_us + kRates.column_us * tiling.tile_columns) * static_cast<double>(k) / kRates.k;
+}
+
+double arrival_us(const KernelProblem& problem, std::int64_t step, std::int64_t chunk_bytes) {
+  constexpr Rates kRates;
+  const std::int64_t sent = step - problem.complete_chunks + 1;
+  if (sent <= 0) return 0;
+  return kRates.first_chunk_us +
+         static_cast<double>(sent) * (kRates.chunk_us + static_cast<double>(chunk_bytes) / kRates.bytes_per_us);
+}
+
+bool accepts(const Tiling& tiling, const AsyncInputProblem& product) {
+  const ChunkParts parts(product.m, static_cast<int>(product.chunks), 0, tiling.tile_rows);
+  return std::all_of(parts.parts().begin(), parts.parts().end(), [&](const ChunkPart& part) {
+    return TileOrder::accepts(part.chunks, product.n, tiling);
+  });
+}
+
+}  // namespace
+
+double predicted_us(const ResidentKernel& kernel, const KernelProblem& problem) {
+  const AsyncInputProblem& product = problem.product;
+  const Tiling& tiling = kernel.kernel->tiling;
+  if (!accepts(tiling, product) || kernel.most_clusters < 1) return 0;
+  const ChunkOrder order(product.m, static_cast<int>(product.chunks), 0);
+  const std::int64_t chunk_bytes = order.stride() * product.k * size_bytes(product.in);
+  const std::int64_t columns = (product.n + tiling.tile_columns - 1) / tiling.tile_columns / tiling.cluster_columns;
+  std::vector<double> free_us(static_cast<std::size_t>(kernel.most_clusters), 0.0);
+  std::size_t next = 0;
+  for (int step = 0; step < order.size(); ++step) {
+    const std::int64_t rows = (order.rows_of(step).size + tiling.tile_rows - 1) / tiling.tile_rows / tiling.cluster_rows;
+    const double here_us = arrival_us(problem, step, chunk_bytes);
+    for (std::int64_t i = 0; i < rows * columns; ++i) {
+      double& free = free_us[next];
+      free = std::max(free, here_us) + tile_us(tiling, product.k);
+      next = next + 1 == free_us.size() ? 0 : next + 1;
+    }
+  }
+  return *std::max_element(free_us.begin(), free_us.end());
+}
+
+void KernelChoice::assign(std::vector<ResidentKernel> kernels, std::string_view only) {
+  kernels_ = std::move(kernels);
+  std::erase_if(kernels_, [&](const ResidentKernel& kernel) { return !only.empty() && kernel.kernel->name != only; });
+}
+
+const ResidentKernel* KernelChoice::choose(const KernelProblem& problem) const {
+  const ResidentKernel* best = nullptr;
+  double best_us = 0;
+  for (const ResidentKernel& kernel : kernels_) {
+    if (kernel.kernel->dtype != problem.product.in ||
+        kernel.kernel->b_is_column_major != problem.product.b_is_column_major)
+      continue;
+    const double us = predicted_us(kernel, problem);
+    if (us == 0 || (best != nullptr && us >= best_us)) continue;
+    best = &kernel;
+    best_us = us;
+  }
+  return best;
+}
+
+const ResidentKernel* KernelChoice::find(const KernelProblem& problem, std::string* why_not) const {
+  const AsyncInputProblem& p = problem.product;
+  const Key key = {p.m, p.n, p.k, p.chunks, problem.complete_chunks, p.in, p.b_is_column_major};
+  const std::lock_guard lock(mutex_);
+  auto found = known_.find(key);
+  if (found == known_.end()) found = known_.emplace(key, choose(problem)).first;
+  if (found->second == nullptr && why_not != nullptr) {
+    *why_not = fmt::format("no native kernel takes {} with b {}-major", to_string(p.in),
+                           p.b_is_column_major ? "column" : "row");
+  }
+  return found->second;
+}
+
+}  // namespace tandem::gemm::cuda

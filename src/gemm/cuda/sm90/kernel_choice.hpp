@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <tandem/gemm/async_input_mm.hpp>
+#include <tuple>
+#include <vector>
+
+#include "gemm/cuda/sm90/async_input_kernel.hpp"
+
+namespace tandem::gemm::cuda {
+
+/// A native kernel on this GPU.
+struct ResidentKernel {
+  const AsyncInputKernel* kernel = nullptr;
+  int most_clusters = 0;  ///< that run at one time
+};
+
+/// What decides on the kernel of a product.
+struct KernelProblem {
+  AsyncInputProblem product;
+  std::int64_t complete_chunks = 0;
+};
+
+/// Time of the product by waves of tiles, in microseconds: cluster number i starts when cluster number i - most_clusters
+/// has ended and its chunk has arrived. 0 if the kernel does not take the problem.
+/// Source:  docs/design/native_all_gather_matmul.md
+[[nodiscard]] double predicted_us(const ResidentKernel& kernel, const KernelProblem& problem);
+
+/// The kernels of a GPU, and which takes what.
+class KernelChoice {
+ public:
+  /// Once. `only`: the name of the one kernel that is used, for measurements; empty: any.
+  void assign(std::vector<ResidentKernel> kernels, std::string_view only);
+
+  /// The one that is predicted to be fastest, or null and the reason in `why_not` unless that is null. Allocates
+  /// nothing for a problem that it has met before.
+  [[nodiscard]] const ResidentKernel* find(const KernelProblem& problem, std::string* why_not) const;
+
+ private:
+  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, DType, bool>;
+  [[nodiscard]] const ResidentKernel* choose(const KernelProblem& problem) const;
+
+  std::vector<ResidentKernel> kernels_;
+  mutable std::mutex mutex_;
+  mutable std::map<Key, const ResidentKernel*> known_;
+};
+
+}  // namespace tandem::gemm::cuda

@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""The memory orders of native kernels, in what nvcc makes of them: gemm_ptx_orders_test.py NVCC SOURCE_ROOT CUTLASS
+
+Between the poll of a chunk's signal and the first tensor load of the chunk there must be an acquire load at system scope
+and then a proxy fence, or the load may read what was there before; and no kernel may touch multicast memory. First one
+whole instance, then the wait by itself, as it is and in mutants, each of which the check must refuse.
+"""
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HEADER = "include/tandem/cuda/chunk_signals.cuh"
+INSTANCE = "src/gemm/cuda/sm90/instances/bf16_t_128_1x1.cu"
+DEVICE_HEADER = "include/tandem/symm/kernel_device.cuh"
+MUTANTS = {
+    "no acquire": (HEADER, "static_cast<void>(symm::detail::load_acquire(signals.words + chunk));", ""),
+    "no proxy fence": (HEADER, 'asm volatile("fence.proxy.async.global;" ::: "memory");', ""),
+    "a fence of shared memory": (HEADER, "fence.proxy.async.global", "fence.proxy.async.shared::cta"),
+    "an acquire for this GPU only": (DEVICE_HEADER, "ld.acquire.sys", "ld.acquire.gpu"),
+    "a poll for this GPU only": (DEVICE_HEADER, "ld.relaxed.sys", "ld.relaxed.gpu"),
+    "the fence before the acquire": (
+        HEADER,
+        'static_cast<void>(symm::detail::load_acquire(signals.words + chunk));\n'
+        '  asm volatile("fence.proxy.async.global;" ::: "memory");',
+        'asm volatile("fence.proxy.async.global;" ::: "memory");\n'
+        '  static_cast<void>(symm::detail::load_acquire(signals.words + chunk));'),
+}
+# The wait in front of something that looks like a tensor load.
+PROBE = """
+#include <tandem/cuda/chunk_signals.cuh>
+__global__ void probe(tandem::cuda::ChunkSignals signals, int chunk, const void* map, unsigned shared, unsigned bar) {
+  if (!tandem::cuda::await_chunk(signals, chunk)) return;
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %2}], [%3];"
+               ::"r"(shared), "l"(map), "r"(chunk), "r"(bar) : "memory");
+}
+"""
+STEPS = {
+    "poll": r"\bld\.relaxed\.sys\.global\.u32",
+    "acquire": r"\bld\.acquire\.sys\.global\.u32",
+    "fence": r"\bfence\.proxy\.async\.global\b",
+    "load": r"\bcp\.async\.bulk\.tensor\.\dd\.shared::cluster\.global",
+}
+
+
+def compile_to_ptx(nvcc, root, source, *flags):
+    command = [nvcc, "-ptx", "-arch=sm_90a", "-std=c++20", f"-I{root}/include", f"-I{root}/src", *flags, str(source),
+               "-o", str(root / "kernels.ptx")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"nvcc failed:\n{done.stderr}")
+    return (root / "kernels.ptx").read_text()
+
+
+def faults_in(ptx):
+    """Every tensor load that follows a poll in the text has to follow an acquire and a fence as well, in this order."""
+    events = sorted((found.start(), step) for step, pattern in STEPS.items() for found in re.finditer(pattern, ptx))
+    if not any(step == "poll" for _, step in events):
+        return ["no poll at system scope"]
+    faults = []
+    if "multimem" in ptx:
+        faults.append("touches multicast memory")
+    polls = [at for at, step in events if step == "poll"]
+    behind = [step for at, step in events if at > polls[0]]
+    wanted = ["acquire", "fence", "load"]
+    position = 0
+    for step in behind:
+        if step == "load" and position < 2:
+            faults.append(f"a tensor load behind a poll without {wanted[position]}")
+            break
+        if step == wanted[position]:
+            position += 1
+        if position == len(wanted):
+            break
+    else:
+        faults.append(f"no {wanted[position]} behind the poll")
+    return faults
+
+
+def main(nvcc, root, cutlass):
+    root = Path(root)
+    status = 0
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder)
+        for part in ("include", "src"):
+            shutil.copytree(root / part, copy / part)
+        flags = [f"-I{cutlass}", "-DNDEBUG", "-DCUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED", "--expt-relaxed-constexpr",
+                 "-diag-suppress=2908"]
+        faults = faults_in(compile_to_ptx(nvcc, copy, copy / INSTANCE, *flags))
+        print(f"{INSTANCE}: {'; '.join(faults) or 'no fault'}")
+        status |= bool(faults)
+        probe = copy / "probe.cu"
+        probe.write_text(PROBE)
+        for name, change in [("as it is", None), *MUTANTS.items()]:
+            before = {}
+            if change:
+                path, old, replacement = change
+                before[path] = (copy / path).read_text()
+                if old not in before[path]:
+                    sys.exit(f"mutant '{name}': '{old}' is not in {path}")
+                (copy / path).write_text(before[path].replace(old, replacement))
+            faults = faults_in(compile_to_ptx(nvcc, copy, probe))
+            for path, text in before.items():
+                (copy / path).write_text(text)
+            as_expected = bool(faults) == (change is not None)
+            print(f"{name}: {'; '.join(faults) or 'no fault'}{'' if as_expected else '   <- WRONG'}")
+            status |= not as_expected
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
