@@ -98,11 +98,11 @@ void show_settings(const Config& config, const Findings& findings) {
   show("TANDEM_FAULT", config.fault.empty() ? "none" : config.fault, "none");
 }
 
-void show_tables(const Config& config, const std::string& device, const Findings& findings) {
-  const tune::Tables found = tune::read_folder(config.tune_folder);
-  for (const std::string& warning : found.warnings) findings.say("tuned", warning);
-  std::size_t rows = 0;
-  for (const tune::Table& table : found.tables) rows += table.device == device ? table.rows.size() : 0;
+void show_table(const Config& config, const std::string& device, const Findings& findings) {
+  // As a group reads it: what is counted here is what its ops look up.
+  const tune::Found found = tune::read_table(config.tune_folder, device);
+  if (!found.warning.empty()) findings.say("tuned", found.warning);
+  const std::size_t rows = found.table.rows.size();
   findings.say("tuned", fmt::format("{} problems measured on this processor{}", rows,
                                     rows == 0 ? "; tandem tune measures them" : ""));
 }
@@ -154,7 +154,7 @@ int DoctorCommand::launch(const Invocation& invocation) {
                            FMT_VERSION / 100 % 100, FMT_VERSION % 100, NLOHMANN_JSON_VERSION_MAJOR,
                            NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH));
   show_settings(invocation.config, findings);
-  show_tables(invocation.config, device, findings);
+  show_table(invocation.config, device, findings);
   if (!findings.first_missing().empty()) {
     not_supported(fmt::format("doctor: {}; tandem cannot run ranks here", findings.first_missing()));
   }

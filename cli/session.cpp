@@ -20,7 +20,12 @@ bool all_equal(const std::byte* bytes, std::int64_t count, unsigned char expecte
 Session::Session(const RankContext& context, const Config& config, const std::string& name) {
   placement_ = receive_placement(context);
   device_ = take(open_device(placement_.device_of(context.rank), config));
-  group_ = take(Group::create({context.rank, context.size, name, context.store, config}));
+  group_ = take(Group::create({.rank = context.rank,
+                               .size = context.size,
+                               .name = name,
+                               .store = context.store,
+                               .config = config,
+                               .device = device_->description()}));
   stream_ = take(device_->create_stream());
 }
 

@@ -93,6 +93,7 @@ int TuneCommand::launch(const Invocation& invocation) {
   if (folder.empty()) bad_input("tune: no folder for the table: give --folder, or set TANDEM_TUNE_FOLDER");
   const std::vector<Problem> problems =
       this->problems(place.ranks, place.placement.kind == DeviceKind::kCuda);
+  take(tune::prepare_folder(folder));  // before minutes are spent on what could not be kept
   flags_.measure.print_heading(invocation, place);
   fmt::print("# {:>21} {:>6} {:>6} {:>6} {:>5} {:>3}", "op", "m", "n", "k", "dtype", "W");
   for (const Algorithm algorithm : kCandidates) fmt::print(" {:>10}", to_string(algorithm));

@@ -1,6 +1,7 @@
 tandem_test(unit io_npy SOURCES unit/io_npy_test.cpp DEPENDS io LIBRARIES GTest::gtest_main)
 tandem_test(unit io_safetensors SOURCES unit/io_safetensors_test.cpp DEPENDS io LIBRARIES GTest::gtest_main)
 tandem_test(unit io_whole_file SOURCES unit/io_whole_file_test.cpp DEPENDS io LIBRARIES GTest::gtest_main)
+tandem_test(unit io_regular_file SOURCES unit/io_regular_file_test.cpp DEPENDS io LIBRARIES GTest::gtest_main)
 tandem_test(unit io_mutation SOURCES unit/io_mutation_test.cpp DEPENDS io LIBRARIES GTest::gtest_main)
 tandem_test(error io_npy SOURCES error/io_npy_test.cpp DEPENDS io LIBRARIES GTest::gtest_main)
 tandem_test(error io_safetensors SOURCES error/io_safetensors_test.cpp DEPENDS io LIBRARIES GTest::gtest_main)

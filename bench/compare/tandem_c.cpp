@@ -75,7 +75,12 @@ Result<std::unique_ptr<tandem_session>> open(int rank, int world, int gpu, const
   auto device = tandem::open_device({tandem::DeviceKind::kCuda, gpu}, *config);
   if (!device) return tl::unexpected(device.error());
   session->device = *std::move(device);
-  auto group = tandem::Group::create({rank, world, "compare", store, *config});
+  auto group = tandem::Group::create({.rank = rank,
+                                      .size = world,
+                                      .name = "compare",
+                                      .store = store,
+                                      .config = *config,
+                                      .device = session->device->description()});
   if (!group) return tl::unexpected(group.error());
   session->group = *std::move(group);
   return session;

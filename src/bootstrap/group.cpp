@@ -60,8 +60,8 @@ const Config& Group::config() const {
 const FaultPlan& Group::faults() const {
   return impl_->faults;
 }
-const std::vector<tune::Table>& Group::tune_tables() const {
-  return impl_->tune_tables;
+const tune::Table& Group::tune_table() const {
+  return impl_->tune_table;
 }
 Store& Group::store() const {
   return *impl_->store;

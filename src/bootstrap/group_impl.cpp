@@ -42,9 +42,9 @@ Result<std::unique_ptr<Group::Impl>> Group::Impl::create(const GroupOptions& opt
   const auto deadline = Deadline::after(options.config.rendezvous_timeout);
   TANDEM_TRY(options.rank == 0 ? impl->found(deadline) : impl->join(deadline));
   TANDEM_TRY(impl->watch_peers());
-  const bool reads_tables = parent == nullptr && options.rank == 0;
-  TANDEM_TRY(impl->meet(reads_tables ? impl->read_tune_tables() : "", deadline));
-  if (parent != nullptr) impl->tune_tables = parent->tune_tables;
+  const bool reads_table = parent == nullptr && options.rank == 0;
+  TANDEM_TRY(impl->meet(reads_table ? impl->read_tune_table() : "", deadline));
+  if (parent != nullptr) impl->tune_table = parent->tune_table;
   return impl;
 }
 
@@ -146,32 +146,24 @@ Result<void> Group::Impl::watch_peers() {
   return {};
 }
 
-/// All have mapped the memory and know each other; what announced it is not needed any more. Rank 0's tables
-/// are everybody's.
-Result<void> Group::Impl::meet(std::string_view tables, Deadline deadline) {
-  TANDEM_ASSIGN(const auto all, control->exchange(std::as_bytes(std::span(tables)), "join group", deadline));
+/// All have mapped the memory and know each other; what announced it is not needed any more. Rank 0's table
+/// is everybody's.
+Result<void> Group::Impl::meet(std::string_view table, Deadline deadline) {
+  TANDEM_ASSIGN(const auto all, control->exchange(std::as_bytes(std::span(table)), "join group", deadline));
   if (!all[0].empty()) {
     const std::string_view text(reinterpret_cast<const char*>(all[0].data()), all[0].size());
-    TANDEM_ASSIGN(tune_tables, tune::parse_tables(text));
+    TANDEM_ASSIGN(tune_table, tune::parse_table(text));
   }
   if (options.rank != 0) return {};
   return shared_store->erase(control_key(key_prefix(), memory->header().identity.nonce));
 }
 
-/// Empty if there are none. What is wrong with a file is told, and is no reason to have no group.
-std::string Group::Impl::read_tune_tables() const {
-  // They go from rank to rank by the kilobyte.
-  constexpr std::size_t kMostBytes = 256 << 10;
-  const tune::Tables found = tune::read_folder(options.config.tune_folder);
-  for (const std::string& warning : found.warnings)
-    log(options.config.log_level, LogLevel::kWarning, warning);
-  if (found.tables.empty()) return "";
-  std::string text = tune::to_json(found.tables);
-  if (text.size() <= kMostBytes) return text;
-  log(options.config.log_level, LogLevel::kWarning,
-      fmt::format("the tables in {} are not used: {} bytes together, need at most {}",
-                  options.config.tune_folder, text.size(), kMostBytes));
-  return "";
+/// Empty if there is none. What is wrong with the file is told, and is no reason to have no group.
+std::string Group::Impl::read_tune_table() const {
+  if (options.device.empty()) return "";
+  tune::Found found = tune::read_table(options.config.tune_folder, options.device);
+  if (!found.warning.empty()) log(options.config.log_level, LogLevel::kWarning, found.warning);
+  return found.table.rows.empty() ? "" : tune::to_message(std::move(found.table));
 }
 
 }  // namespace tandem

@@ -38,7 +38,7 @@ class Group::Impl {
   std::list<std::pair<std::string, std::shared_ptr<void>>>
       extensions;  ///< a list: making one may make others
   std::vector<std::function<void()>> before_end;
-  std::vector<tune::Table> tune_tables;
+  tune::Table tune_table;
 
  private:
   Impl() = default;
@@ -49,8 +49,8 @@ class Group::Impl {
   Result<void> join(Deadline deadline);
   void use(std::shared_ptr<bootstrap::ControlMemory> mapped);
   Result<void> watch_peers();
-  Result<void> meet(std::string_view tables, Deadline deadline);
-  [[nodiscard]] std::string read_tune_tables() const;
+  Result<void> meet(std::string_view table, Deadline deadline);
+  [[nodiscard]] std::string read_tune_table() const;
 };
 
 }  // namespace tandem

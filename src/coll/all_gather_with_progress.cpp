@@ -37,7 +37,7 @@ Result<void> check_sizes(const AllGatherWithProgressArgs& args, int world) {
     return failf(ErrorCode::kInvalidArgument, "{}: progress is {}, need u32 {}, contiguous", kOp,
                  to_string(args.progress), to_string(words));
   }
-  return {};
+  return check_words(kOp, "progress", args.progress);
 }
 
 /// Elements from the handle's start to the input.

@@ -12,4 +12,8 @@ namespace tandem {
 [[nodiscard]] Result<void> check_view(std::string_view op, std::string_view name, const TensorView& view,
                                       const Device& device);
 
+/// Whether the view `name` can hold words that one side writes and another waits for: u32, 1-D, contiguous,
+/// at a multiple of 4, without which there are no writes in one piece and nothing to sleep on.
+[[nodiscard]] Result<void> check_words(std::string_view op, std::string_view name, const TensorView& words);
+
 }  // namespace tandem

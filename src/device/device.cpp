@@ -64,6 +64,18 @@ Result<void> check_view(std::string_view op, std::string_view name, const Tensor
   return {};
 }
 
+Result<void> check_words(std::string_view op, std::string_view name, const TensorView& words) {
+  if (words.dtype != DType::kU32 || words.dim() != 1 || !words.is_contiguous()) {
+    return failf(ErrorCode::kInvalidArgument, "{}: {} are {}, need u32, 1-D and contiguous", op, name,
+                 to_string(words));
+  }
+  if (reinterpret_cast<std::uintptr_t>(words.data) % alignof(std::uint32_t) != 0) {
+    return failf(ErrorCode::kInvalidArgument, "{}: {} start at {}, need a multiple of 4", op, name,
+                 words.data);
+  }
+  return {};
+}
+
 Result<Buffer> Device::allocate(std::int64_t num_bytes) {
   if (num_bytes < 0) {
     return failf(ErrorCode::kInvalidArgument, "allocate: {} bytes asked for, need at least 0", num_bytes);

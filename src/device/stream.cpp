@@ -15,16 +15,10 @@ constexpr std::int64_t kLargestWord = std::numeric_limits<std::uint32_t>::max();
 
 /// What the ops on words have in common; `offset` alone is left to the caller, who knows how many words it
 /// means.
-Result<void> check_words(std::string_view op, const Device& device, const TensorView& words,
+Result<void> check_write(std::string_view op, const Device& device, const TensorView& words,
                          std::int64_t value) {
-  if (words.dtype != DType::kU32 || words.dim() != 1 || !words.is_contiguous()) {
-    return failf(ErrorCode::kInvalidArgument, "{}: words are {}, need u32, 1-D and contiguous", op,
-                 to_string(words));
-  }
+  TANDEM_TRY(check_words(op, "words", words));
   TANDEM_TRY(check_view(op, "words", words, device));
-  if (reinterpret_cast<std::uintptr_t>(words.data) % alignof(std::uint32_t) != 0) {
-    return failf(ErrorCode::kInvalidArgument, "{}: words start at {}, need a multiple of 4", op, words.data);
-  }
   if (value < 0 || value > kLargestWord) {
     return failf(ErrorCode::kInvalidArgument, "{}: value {} outside [0, {}]", op, value, kLargestWord);
   }
@@ -49,7 +43,7 @@ Result<void> Stream::copy(const TensorView& from, const TensorView& to) {
 }
 
 Result<void> Stream::stream_write_value32(const TensorView& words, std::int64_t offset, std::int64_t value) {
-  TANDEM_TRY(check_words("stream_write_value32", device_, words, value));
+  TANDEM_TRY(check_write("stream_write_value32", device_, words, value));
   if (offset < 0 || offset >= words.size(0)) {
     return failf(ErrorCode::kInvalidArgument, "stream_write_value32: offset {} outside [0, {})", offset,
                  words.size(0));
@@ -59,7 +53,7 @@ Result<void> Stream::stream_write_value32(const TensorView& words, std::int64_t 
 
 Result<void> Stream::memset32(const TensorView& words, std::int64_t offset, std::int64_t value,
                               std::int64_t count) {
-  TANDEM_TRY(check_words("memset32", device_, words, value));
+  TANDEM_TRY(check_write("memset32", device_, words, value));
   if (offset < 0) return failf(ErrorCode::kInvalidArgument, "memset32: offset {} is negative", offset);
   if (count < 1) return failf(ErrorCode::kInvalidArgument, "memset32: count {}, need at least 1", count);
   if (offset > words.size(0) || count > words.size(0) - offset) {

@@ -141,12 +141,8 @@ Result<Choice> choose(std::string_view who, Algorithm asked, const Workload& wor
   return measured != nullptr ? take_measured(std::move(choice)) : take_predicted(std::move(choice));
 }
 
-const tune::Row* find_measured(const Group& group, const Device& device, const tune::Key& key) {
-  const std::string name = device.description();
-  for (const tune::Table& table : group.tune_tables()) {
-    if (table.device == name) return table.find(key);
-  }
-  return nullptr;
+const tune::Row* find_measured(const Group& group, const std::optional<tune::Key>& key) {
+  return key ? group.tune_table().find(*key) : nullptr;
 }
 
 std::string link_name(DeviceKind kind, std::chrono::nanoseconds delay) {

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tandem/base/error.hpp>
@@ -45,9 +46,10 @@ struct Choice {
 [[nodiscard]] Result<Choice> choose(std::string_view who, Algorithm asked, const Workload& work,
                                     const tune::Row* measured, DeviceId device);
 
-/// What was measured for `key` on a device like this one, or null.
-[[nodiscard]] const tune::Row* find_measured(const Group& group, const Device& device, const tune::Key& key);
-/// A Key's link.
+/// What was measured for `key` on the group's device, or null; by the group's table alone, so that ranks
+/// whose devices describe themselves differently choose alike.
+[[nodiscard]] const tune::Row* find_measured(const Group& group, const std::optional<tune::Key>& key);
+/// A Key's link. It also keeps times of another kind of device apart, whatever device the group was told.
 [[nodiscard]] std::string link_name(DeviceKind kind, std::chrono::nanoseconds delay);
 
 }  // namespace tandem::fused

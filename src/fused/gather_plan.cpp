@@ -1,5 +1,7 @@
 #include "fused/gather_plan.hpp"
 
+#include <optional>
+
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "base/usable_cores.hpp"
@@ -20,25 +22,28 @@ Workload workload_of(const GatherProblem& problem, const GatherPlanning& plannin
           .serial_barriers = 3};
 }
 
-tune::Key key_of(const GatherProblem& problem, const GatherPlanning& planning, const Group& group) {
-  return {.op = std::string(planning.op),
-          .layout = problem.gathers_last() ? "columns" : "rows",
-          .dtype = problem.dtype,
-          .m = problem.rows(),
-          .n = problem.planned_n(),
-          .k = problem.k(),
-          .world = problem.world,
-          .link = link_name(problem.device.kind, group.config().link_delay)};
+/// None where nobody tells n: the square b that stands in for it may be far from every rank's.
+std::optional<tune::Key> key_of(const GatherProblem& problem, const GatherPlanning& planning,
+                                const Group& group) {
+  if (problem.plan_n == 0) return std::nullopt;
+  return tune::Key{.op = std::string(planning.op),
+                   .layout = problem.gathers_last() ? "columns" : "rows",
+                   .dtype = problem.dtype,
+                   .m = problem.rows(),
+                   .n = problem.plan_n,
+                   .k = problem.k(),
+                   .world = problem.world,
+                   .link = link_name(problem.device.kind, group.config().link_delay)};
 }
 
 }  // namespace
 
 Result<OpPlan> decide(const GatherProblem& problem, const GatherPlanning& planning, Group& group,
                       Device& device) {
-  tune::Key key = key_of(problem, planning, group);
-  TANDEM_ASSIGN(Choice choice, choose(fmt::format("fused_{}", planning.op), problem.asked,
-                                      workload_of(problem, planning, group),
-                                      find_measured(group, device, key), problem.device));
+  std::optional<tune::Key> key = key_of(problem, planning, group);
+  TANDEM_ASSIGN(Choice choice,
+                choose(fmt::format("fused_{}", planning.op), problem.asked,
+                       workload_of(problem, planning, group), find_measured(group, key), problem.device));
   if (problem.copies_a) choice.reason += "; a is copied once for its strides";
   if (choice.algorithm == Algorithm::kPipelined) TANDEM_TRY(open_side_stream(group, device));
   return OpPlan{.algorithm = choice.algorithm,

@@ -13,7 +13,11 @@
 namespace tandem::fused {
 
 [[nodiscard]] inline OpReport report_of(const OpPlan& plan) {
-  return {plan.algorithm, plan.reason, plan.key, plan.candidates, &plan.tune_key};
+  return {.algorithm = plan.algorithm,
+          .reason = plan.reason,
+          .key = plan.key,
+          .candidates = plan.candidates,
+          .tune_key = plan.tune_key ? &*plan.tune_key : nullptr};
 }
 [[nodiscard]] inline Support support_of(const Result<OpReport>& plan) {
   return plan ? Support::yes() : Support::no(plan.error().text());

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tandem/base/error.hpp>
@@ -26,7 +27,7 @@ struct OpPlan {
   std::string label;        ///< for profilers and traces: "all_gather_matmul [4096,3584,8192] bf16 pipelined"
   std::string fingerprint;  ///< what the ranks compare
   std::vector<Candidate> candidates;
-  tune::Key tune_key;
+  std::optional<tune::Key> tune_key;  ///< none without plan_n, plan_k
   /// The stream whose products prepare_products() has seen to last.
   mutable const Stream* prepared_for = nullptr;
 };

@@ -1,5 +1,7 @@
 #include "fused/scatter_plan.hpp"
 
+#include <optional>
+
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "base/usable_cores.hpp"
@@ -20,24 +22,26 @@ Workload workload_of(const ScatterProblem& problem, const Group& group) {
           .serial_barriers = 3};
 }
 
-tune::Key key_of(std::string_view op, const ScatterProblem& problem, const Group& group) {
-  return {.op = std::string(op),
-          .layout = fmt::format("{}, {} partials", problem.scatters_last() ? "columns" : "rows",
-                                to_string(problem.partials)),
-          .dtype = problem.dtype,
-          .m = problem.rows(),
-          .n = problem.n(),
-          .k = problem.planned_k(),
-          .world = problem.world,
-          .link = link_name(problem.device.kind, group.config().link_delay)};
+/// None where nobody tells k: the square b that stands in for it may be far from every rank's.
+std::optional<tune::Key> key_of(std::string_view op, const ScatterProblem& problem, const Group& group) {
+  if (problem.plan_k == 0) return std::nullopt;
+  return tune::Key{.op = std::string(op),
+                   .layout = fmt::format("{}, {} partials", problem.scatters_last() ? "columns" : "rows",
+                                         to_string(problem.partials)),
+                   .dtype = problem.dtype,
+                   .m = problem.rows(),
+                   .n = problem.n(),
+                   .k = problem.plan_k,
+                   .world = problem.world,
+                   .link = link_name(problem.device.kind, group.config().link_delay)};
 }
 
 }  // namespace
 
 Result<OpPlan> decide(std::string_view op, const ScatterProblem& problem, Group& group, Device& device) {
-  tune::Key key = key_of(op, problem, group);
+  std::optional<tune::Key> key = key_of(op, problem, group);
   TANDEM_ASSIGN(Choice choice, choose(fmt::format("fused_{}", op), problem.asked, workload_of(problem, group),
-                                      find_measured(group, device, key), problem.device));
+                                      find_measured(group, key), problem.device));
   if (problem.num_copied > 0) {
     choice.reason +=
         fmt::format("; {} of {} a's copied once for their strides", problem.num_copied, problem.num_products);

@@ -27,10 +27,10 @@ Result<void> check_strides(const AsyncInputMmArgs& args) {
 
 Result<void> check_signals(const AsyncInputMmArgs& args) {
   const TensorView& signals = args.a_chunk_signals;
-  if (signals.dtype != DType::kU32 || signals.dim() != 1 || signals.size(0) < 1 ||
-      signals.size(0) > std::numeric_limits<int>::max() || !signals.is_contiguous()) {
-    return failf(ErrorCode::kInvalidArgument, "{}: a_chunk_signals is {}, need u32 [C], C >= 1, contiguous",
-                 kWho, to_string(signals));
+  TANDEM_TRY(check_words(kWho, "a_chunk_signals", signals));
+  if (signals.size(0) < 1 || signals.size(0) > std::numeric_limits<int>::max()) {
+    return failf(ErrorCode::kInvalidArgument, "{}: {} signals, need 1 to {}", kWho, signals.size(0),
+                 std::numeric_limits<int>::max());
   }
   if (args.a_chunk_pivot < 0 || args.a_chunk_pivot >= signals.size(0)) {
     return failf(ErrorCode::kInvalidArgument,

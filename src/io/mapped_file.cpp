@@ -1,36 +1,26 @@
 #include "io/mapped_file.hpp"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <tandem/base/unique_fd.hpp>
 
+#include "base/try.hpp"
 #include "io/errors.hpp"
+#include "io/regular_file.hpp"
 
 namespace tandem::io {
 
 Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::filesystem::path& path) {
-  // O_NONBLOCK: opening a pipe that nobody writes to returns at once; it means nothing to a regular file.
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (!fd.valid()) return system_error("cannot open it", errno);
-  struct stat status {};
-  if (::fstat(fd.get(), &status) != 0) return system_error("cannot stat it", errno);
-  if (!S_ISREG(status.st_mode)) {
-    return fail(ErrorCode::kInvalidArgument,
-                "not a regular file: it has to be mapped, so copy it to one first");
-  }
-  if (status.st_size == 0) return fail(ErrorCode::kParse, "the file is empty");
-  const auto size_bytes = static_cast<std::size_t>(status.st_size);
-  void* data = ::mmap(nullptr, size_bytes, PROT_READ, MAP_PRIVATE, fd.get(), 0);
+  TANDEM_ASSIGN(const RegularFile file, open_regular(path));
+  if (file.size_bytes == 0) return fail(ErrorCode::kParse, "the file is empty");
+  void* data = ::mmap(nullptr, file.size_bytes, PROT_READ, MAP_PRIVATE, file.fd.get(), 0);
   if (data == MAP_FAILED) return system_error("cannot map it", errno);
   try {
-    return std::make_shared<const MappedFile>(data, size_bytes);
+    return std::make_shared<const MappedFile>(data, file.size_bytes);
   } catch (...) {
-    ::munmap(data, size_bytes);
+    ::munmap(data, file.size_bytes);
     throw;
   }
 }

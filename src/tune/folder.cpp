@@ -3,15 +3,15 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iterator>
+#include <system_error>
 #include <tandem/base/unique_fd.hpp>
 #include <tandem/tune/folder.hpp>
 #include <utility>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "io/regular_file.hpp"
+#include "io/utf8.hpp"
 #include "io/whole_file.hpp"
 
 namespace tandem::tune {
@@ -19,26 +19,30 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Errors: kDriver when it cannot be read, kParse when it holds no table of the device that its name says.
-Result<Table> read_file(const fs::path& path) {
-  // Far above what any table takes.
-  constexpr std::uintmax_t kMostBytes = 4 << 20;
-  std::error_code error;
-  const std::uintmax_t num_bytes = fs::file_size(path, error);
-  if (error) return failf(ErrorCode::kDriver, "{}", error.message());
-  if (num_bytes > kMostBytes)
-    return failf(ErrorCode::kParse, "{} bytes, need at most {}", num_bytes, kMostBytes);
-  std::ifstream file(path, std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (!file) return fail(ErrorCode::kDriver, "it cannot be read");
+// Some 1700 rows. Ranks hand tables on by the kilobyte, and search them row by row.
+constexpr std::size_t kMostBytes = 512 << 10;
+
+/// Errors: kDriver when it cannot be read (ENOENT: there is none), kParse when it is no table,
+///         kInvalidArgument
+/// when it is another device's, or not a file.
+Result<Table> read_file(const fs::path& path, std::string_view device) {
+  TANDEM_ASSIGN(const std::string text, io::read_small_file(path, kMostBytes));
   TANDEM_ASSIGN(Table table, parse_table(text));
-  if (file_name_of(table.device) != path.filename())
-    return failf(ErrorCode::kParse, "it is of the device '{}'", table.device);
+  if (table.device != device)
+    return failf(ErrorCode::kInvalidArgument, "it is of the device '{}'", table.device);
   return table;
+}
+
+bool is_missing(const Error& error) {
+  return error.code() == ErrorCode::kDriver && error.native_code() == ENOENT;
 }
 
 std::string warning_of(const fs::path& path, const Error& error) {
   return fmt::format("the table {} is not used: {}", path.native(), error.text());
+}
+
+tl::unexpected<Error> at(const fs::path& path, const Error& error) {
+  return fail(error.code(), fmt::format("{}: {}", path.native(), error.text()), error.native_code());
 }
 
 Result<void> write_file(const fs::path& path, const std::string& text) {
@@ -47,12 +51,45 @@ Result<void> write_file(const fs::path& path, const std::string& text) {
   return file.commit();
 }
 
+Result<void> make_folder(const fs::path& folder) {
+  if (folder.empty()) return fail(ErrorCode::kInvalidArgument, "no folder for what was measured");
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error)
+    return fail(ErrorCode::kDriver, fmt::format("{}: {}", folder.native(), error.message()), error.value());
+  return {};
+}
+
 /// Held until it goes; a process that ends lets go of it.
 Result<UniqueFd> lock(const fs::path& folder) {
   UniqueFd directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!directory.valid() || ::flock(directory.get(), LOCK_EX) != 0)
-    return fail(ErrorCode::kDriver, fmt::format("{}: {}", folder.native(), std::strerror(errno)), errno);
+  if (!directory.valid() || ::flock(directory.get(), LOCK_EX) != 0) {
+    const int number = errno;
+    return fail(ErrorCode::kDriver,
+                fmt::format("{}: {}", folder.native(), std::generic_category().message(number)), number);
+  }
   return directory;
+}
+
+Result<void> check_all(std::string_view device, const std::vector<Row>& rows) {
+  if (io::find_invalid_utf8(device))
+    return fail(ErrorCode::kInvalidArgument, "a device whose name is no UTF-8");
+  for (const Row& row : rows) {
+    if (const auto good = check(row); !good) return fail(ErrorCode::kInvalidArgument, good.error().text());
+  }
+  return {};
+}
+
+/// What the file holds before rows are added to it.
+Result<Table> read_before(Written& written, std::string_view device) {
+  auto before = read_file(written.file, device);
+  if (before) return before;
+  Table none{.device = std::string(device), .rows = {}};
+  if (is_missing(before.error())) return none;
+  // What no reader takes is replaced; what may be good is not.
+  if (before.error().code() != ErrorCode::kParse) return at(written.file, before.error());
+  written.warning = warning_of(written.file, before.error());
+  return none;
 }
 
 }  // namespace
@@ -72,42 +109,40 @@ std::string file_name_of(std::string_view device) {
   return (name.empty() ? "device" : name) + ".json";
 }
 
-Tables read_folder(const fs::path& folder) {
-  Tables all;
-  if (folder.empty()) return all;
-  std::vector<fs::path> paths;
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator();
-       entry.increment(error)) {
-    if (entry->path().extension() == ".json") paths.push_back(entry->path());
-  }
-  std::sort(paths.begin(), paths.end());
-  for (const fs::path& path : paths) {
-    if (auto table = read_file(path))
-      all.tables.push_back(*std::move(table));
-    else
-      all.warnings.push_back(warning_of(path, table.error()));
-  }
-  return all;
+Found read_table(const fs::path& folder, std::string_view device) {
+  Found found{.table = {.device = std::string(device), .rows = {}}, .warning = {}};
+  if (folder.empty()) return found;
+  const fs::path path = folder / file_name_of(device);
+  auto table = read_file(path, device);
+  if (table)
+    found.table = *std::move(table);
+  else if (!is_missing(table.error()))
+    found.warning = warning_of(path, table.error());
+  return found;
+}
+
+Result<void> prepare_folder(const fs::path& folder) {
+  TANDEM_TRY(make_folder(folder));
+  // Without commit() nothing is left of it.
+  if (const auto file = io::WholeFile::create(folder / file_name_of("")); !file)
+    return at(folder, file.error());
+  return {};
 }
 
 Result<Written> add_rows(const fs::path& folder, std::string_view device, const std::vector<Row>& rows) {
-  if (folder.empty()) return fail(ErrorCode::kInvalidArgument, "no folder for what was measured");
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) return failf(ErrorCode::kDriver, "{}: {}", folder.native(), error.message());
+  TANDEM_TRY(check_all(device, rows));
+  TANDEM_TRY(make_folder(folder));
   TANDEM_ASSIGN(const UniqueFd locked, lock(folder));
   Written written{.file = folder / file_name_of(device), .warning = {}};
-  Table table{.device = std::string(device), .rows = {}};
-  if (fs::exists(written.file, error)) {
-    if (auto before = read_file(written.file))
-      table = *std::move(before);
-    else
-      written.warning = warning_of(written.file, before.error());
-  }
+  TANDEM_ASSIGN(Table table, read_before(written, device));
   for (const Row& row : rows) table.put(row);
-  if (auto done = write_file(written.file, to_json(table)); !done)
-    return failf(done.error().code(), "{}: {}", written.file.native(), done.error().text());
+  const std::string text = to_json(table);
+  if (text.size() > kMostBytes) {
+    return failf(ErrorCode::kInvalidArgument,
+                 "{}: {} rows are {} bytes, need at most {}: remove the file, or take another folder",
+                 written.file.native(), table.rows.size(), text.size(), kMostBytes);
+  }
+  if (const auto done = write_file(written.file, text); !done) return at(written.file, done.error());
   return written;
 }
 

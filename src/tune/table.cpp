@@ -1,17 +1,22 @@
 #include <algorithm>
 #include <bit>
-#include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <tandem/tune/table.hpp>
 #include <utility>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "io/utf8.hpp"
 
 namespace tandem::tune {
 namespace {
 
 constexpr int kFormat = 1;
+// Of any row. A nanosecond and eleven days: times outside are no measurements.
+constexpr std::int64_t kMostSize = std::int64_t{1} << 40;
+constexpr double kLeastUs = 1e-3;
+constexpr double kMostUs = 1e12;
 
 using nlohmann::json;
 
@@ -21,50 +26,67 @@ bool is_same_problem(const Key& x, const Key& y) {
          bucket_of(x.m) == bucket_of(y.m) && x.op == y.op && x.layout == y.layout && x.link == y.link;
 }
 
-json to_object(const Row& row) {
-  return {{"op", row.key.op},       {"layout", row.key.layout}, {"dtype", to_string(row.key.dtype)},
-          {"m", row.key.m},         {"n", row.key.n},           {"k", row.key.k},
-          {"world", row.key.world}, {"link", row.key.link},     {"us", row.us},
-          {"command", row.command}, {"commit", row.commit}};
+/// People's own words, such as a file name in a command, may be no UTF-8, which JSON has to be.
+std::string text_of(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-Result<void> check(const Row& row) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 40;
-  const auto is_size = [](std::int64_t size) { return size >= 0 && size <= kMost; };
-  if (!is_size(row.key.m) || !is_size(row.key.n) || !is_size(row.key.k) || row.key.world < 1)
-    return failf(ErrorCode::kParse, "a row for {}", to_string(row.key));
-  if (!row.us.contains("serial"))
-    return failf(ErrorCode::kParse, "no time of serial for {}", to_string(row.key));
-  for (const auto& [algorithm, us] : row.us) {
-    if (!std::isfinite(us) || us <= 0)
-      return failf(ErrorCode::kParse, "{} us of {} for {}", us, algorithm, to_string(row.key));
+json to_object(const Row& row) {
+  json object = {{"op", row.key.op},       {"layout", row.key.layout}, {"dtype", to_string(row.key.dtype)},
+                 {"m", row.key.m},         {"n", row.key.n},           {"k", row.key.k},
+                 {"world", row.key.world}, {"link", row.key.link},     {"us", row.us}};
+  if (!row.command.empty()) object["command"] = row.command;
+  if (!row.commit.empty()) object["commit"] = row.commit;
+  return object;
+}
+
+/// Errors: kParse for what is no whole number, or one outside [0, most]; json would truncate it. Throws
+/// json::exception for what is missing.
+Result<std::int64_t> whole_number(const json& object, const char* name, std::int64_t most) {
+  const json& value = object.at(name);
+  // What is parsed without a sign is unsigned.
+  if (!value.is_number_unsigned() || value.get<std::uint64_t>() > static_cast<std::uint64_t>(most)) {
+    return failf(ErrorCode::kParse, "{} is {:.40}, need a whole number from 0 to {}", name, text_of(value),
+                 most);
   }
-  return {};
+  return value.get<std::int64_t>();
+}
+
+/// Throws json::exception for what is missing or of another type.
+Result<Key> to_key(const json& object) {
+  Key key;
+  key.op = object.at("op");
+  key.layout = object.at("layout");
+  const std::string dtype = object.at("dtype");
+  const auto known = parse_dtype(dtype);
+  if (!known) return failf(ErrorCode::kParse, "an unknown dtype '{}'", dtype);
+  key.dtype = *known;
+  TANDEM_ASSIGN(key.m, whole_number(object, "m", kMostSize));
+  TANDEM_ASSIGN(key.n, whole_number(object, "n", kMostSize));
+  TANDEM_ASSIGN(key.k, whole_number(object, "k", kMostSize));
+  TANDEM_ASSIGN(const std::int64_t world, whole_number(object, "world", std::numeric_limits<int>::max()));
+  key.world = static_cast<int>(world);
+  key.link = object.at("link");
+  return key;
 }
 
 /// Throws json::exception for what is missing or of another type.
 Result<Row> to_row(const json& object) {
   Row row;
-  row.key.op = object.at("op");
-  row.key.layout = object.at("layout");
-  const std::string dtype = object.at("dtype");
-  const auto known = parse_dtype(dtype);
-  if (!known) return failf(ErrorCode::kParse, "an unknown dtype '{}'", dtype);
-  row.key.dtype = *known;
-  row.key.m = object.at("m");
-  row.key.n = object.at("n");
-  row.key.k = object.at("k");
-  row.key.world = object.at("world");
-  row.key.link = object.at("link");
-  row.us = object.at("us").get<decltype(row.us)>();
-  row.command = object.at("command");
-  row.commit = object.at("commit");
+  TANDEM_ASSIGN(row.key, to_key(object));
+  for (const auto& [algorithm, us] : object.at("us").items()) {
+    if (!us.is_number())
+      return failf(ErrorCode::kParse, "{:.40} us of {} for {}", text_of(us), algorithm, to_string(row.key));
+    row.us[algorithm] = us.get<double>();
+  }
+  row.command = object.value("command", "");
+  row.commit = object.value("commit", "");
   TANDEM_TRY(check(row));
   return row;
 }
 
 Result<Table> to_table(const json& file) {
-  const int format = file.at("format");
+  TANDEM_ASSIGN(const std::int64_t format, whole_number(file, "format", std::numeric_limits<int>::max()));
   const std::string library = file.at("library");
   if (format != kFormat || library != TANDEM_VERSION) {
     return failf(ErrorCode::kParse, "format {} of tandem {}, need format {} of tandem {}", format, library,
@@ -79,20 +101,28 @@ Result<Table> to_table(const json& file) {
   return table;
 }
 
-/// What `read` makes of a text that is JSON; what it throws for values that are not as they should be becomes
-/// an Error.
-template <class Read>
-auto parse(std::string_view text, Read read) -> decltype(read(json())) {
-  const json value = json::parse(text, nullptr, false);
-  if (value.is_discarded()) return fail(ErrorCode::kParse, "no JSON");
-  try {
-    return read(value);
-  } catch (const json::exception& error) {
-    return fail(ErrorCode::kParse, error.what());
-  }
-}
-
 }  // namespace
+
+Result<void> check(const Row& row) {
+  const Key& key = row.key;
+  const auto is_size = [](std::int64_t size) { return size >= 0 && size <= kMostSize; };
+  if (!is_size(key.m) || !is_size(key.n) || !is_size(key.k) || key.world < 1)
+    return failf(ErrorCode::kParse, "a row for {}", to_string(key));
+  for (const std::string* text : {&key.op, &key.layout, &key.link}) {
+    if (io::find_invalid_utf8(*text))
+      return fail(ErrorCode::kParse, "an op, layout or link that is no UTF-8");
+  }
+  if (!row.us.contains("serial")) return failf(ErrorCode::kParse, "no time of serial for {}", to_string(key));
+  for (const auto& [algorithm, us] : row.us) {
+    if (io::find_invalid_utf8(algorithm))
+      return fail(ErrorCode::kParse, "the name of an algorithm that is no UTF-8");
+    // NaN is neither.
+    if (!(us >= kLeastUs && us <= kMostUs))
+      return failf(ErrorCode::kParse, "{} us of {} for {}, need {} to {}", us, algorithm, to_string(key),
+                   kLeastUs, kMostUs);
+  }
+  return {};
+}
 
 std::string to_string(const Key& key) {
   return fmt::format("{} {} {}x{}x{} {} w{}, {}", key.op, key.layout, key.m, key.n, key.k,
@@ -101,8 +131,12 @@ std::string to_string(const Key& key) {
 
 std::int64_t bucket_of(std::int64_t m) {
   if (m <= 2) return m;
-  const auto above = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(m)));
-  return m <= above / 4 * 3 ? above / 4 * 3 : above;
+  const std::uint64_t wanted = static_cast<std::uint64_t>(m);
+  const std::uint64_t above = std::bit_ceil(wanted);
+  const std::uint64_t bucket = wanted <= above / 4 * 3 ? above / 4 * 3 : above;
+  // The last one would be 2^63.
+  constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
+  return static_cast<std::int64_t>(std::min(bucket, kMost));
 }
 
 const Row* Table::find(const Key& key) const {
@@ -123,32 +157,25 @@ void Table::put(Row row) {
 std::string to_json(const Table& table) {
   // A line a row, so that people can read and compare files.
   std::string text = fmt::format("{{\"format\": {}, \"library\": \"{}\", \"device\": {},\n \"rows\": [",
-                                 kFormat, TANDEM_VERSION, json(table.device).dump());
+                                 kFormat, TANDEM_VERSION, text_of(table.device));
   for (std::size_t i = 0; i < table.rows.size(); ++i)
-    text += fmt::format("{}\n  {}", i == 0 ? "" : ",", to_object(table.rows[i]).dump());
+    text += fmt::format("{}\n  {}", i == 0 ? "" : ",", text_of(to_object(table.rows[i])));
   return text + "\n]}\n";
 }
 
-std::string to_json(const std::vector<Table>& tables) {
-  std::vector<std::string> texts;
-  texts.reserve(tables.size());
-  for (const Table& table : tables) texts.push_back(to_json(table));
-  return fmt::format("[{}]", fmt::join(texts, ","));
+std::string to_message(Table table) {
+  for (Row& row : table.rows) row.command = row.commit = {};
+  return to_json(table);
 }
 
 Result<Table> parse_table(std::string_view text) {
-  return parse(text, to_table);
-}
-
-Result<std::vector<Table>> parse_tables(std::string_view text) {
-  return parse(text, [](const json& list) -> Result<std::vector<Table>> {
-    std::vector<Table> tables;
-    for (const json& file : list) {
-      TANDEM_ASSIGN(Table table, to_table(file));
-      tables.push_back(std::move(table));
-    }
-    return tables;
-  });
+  const json value = json::parse(text, nullptr, false);
+  if (value.is_discarded()) return fail(ErrorCode::kParse, "no JSON");
+  try {
+    return to_table(value);
+  } catch (const json::exception& error) {
+    return fail(ErrorCode::kParse, error.what());
+  }
 }
 
 }  // namespace tandem::tune

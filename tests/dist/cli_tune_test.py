@@ -1,7 +1,9 @@
 """tandem tune: what it measures is in the table, auto takes it from there, and a table that cannot be used is passed over."""
 
 import json
+import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -101,6 +103,17 @@ class Tune(unittest.TestCase):
         done = cli_tool.run("tune", "all_gather_matmul", *SIZES, "--folder", blocked / "tables")
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn(str(blocked), done.stderr)
+        self.assertEqual(done.stdout, "", "it measured what could not be kept")
+
+    def test_a_folder_may_have_any_name(self):
+        tables = os.fsencode(self.folder) + b"/tables\xff"
+        command = [cli_tool.TOOL, "tune", "all_gather_matmul", *map(str, SIZES), "--folder", tables]
+        done = subprocess.run(command, env=cli_tool.environment_with({}), capture_output=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        (name,) = os.listdir(tables)
+        with open(os.path.join(tables, name), encoding="utf-8") as file:
+            (row,) = json.load(file)["rows"]
+        self.assertIn("/tables\ufffd", row["command"])
 
 
 if __name__ == "__main__":

@@ -83,14 +83,15 @@ TEST_F(GemmAsyncInputArguments, OperandsThatDoNotFit) {
 
 TEST_F(GemmAsyncInputArguments, SignalsThatDoNotFit) {
   expect_refused({
-      {[&](auto& args) { args.a_chunk_signals.dtype = DType::kI32; }, "a_chunk_signals is i32"},
-      {[&](auto& args) { args.a_chunk_signals = memory_.view({0}, DType::kU32); },
-       "need u32 [C], C >= 1, contiguous"},
+      {[&](auto& args) { args.a_chunk_signals.dtype = DType::kI32; }, "a_chunk_signals are i32 [4]"},
+      {[&](auto& args) { args.a_chunk_signals = memory_.view({0}, DType::kU32); }, "0 signals, need 1 to"},
       {[&](auto& args) {
          args.a_chunk_signals = memory_.view({2, 2}, DType::kU32);
        },
-       "need u32 [C]"},
-      {[&](auto& args) { args.a_chunk_signals.strides = {2}; }, "need u32 [C], C >= 1, contiguous"},
+       "need u32, 1-D and contiguous"},
+      {[&](auto& args) { args.a_chunk_signals.strides = {2}; }, "strides [2] on cpu:0, need u32, 1-D"},
+      {[&](auto& args) { args.a_chunk_signals.data = memory_.data() + 2; }, "a_chunk_signals start at 0x"},
+      {[&](auto& args) { args.a_chunk_signals.data = memory_.data() + 3; }, "need a multiple of 4"},
       {[&](auto& args) { args.a_chunk_pivot = 4; },
        "a_chunk_pivot is 4, need 0 to 3, as there are 4 signals"},
       {[&](auto& args) { args.a_chunk_pivot = -1; }, "a_chunk_pivot is -1, need 0 to 3"},

@@ -53,7 +53,7 @@ TEST(FileErrors, ReadingWhatIsNotThere) {
 
 TEST(FileErrors, ReadingWhatIsNotAFile) {
   const Folder folder;
-  const std::string what = "not a regular file: it has to be mapped, so copy it to one first";
+  const std::string what = "not a regular file: copy it to one first";
   expect_cannot_read(folder.path(), "InvalidArgument", what);
   expect_cannot_read("/dev/null", "InvalidArgument", what);
   // Nobody writes to this pipe: an open that waits for a writer would hang here.

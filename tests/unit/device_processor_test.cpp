@@ -1,10 +1,12 @@
 #include <gtest/gtest.h>
 #include <linux/futex.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -14,6 +16,7 @@
 #include "base/usable_cores.hpp"
 #include "device/cpu/cpu_device.hpp"
 #include "device/cpu/processor.hpp"
+#include "device/cpu/word_wait.hpp"
 
 namespace tandem::cpu {
 namespace {
@@ -66,6 +69,25 @@ TEST(Processor, WrittenWordWakesWhoSleepsOnIt) {
   sleeper.join();
   EXPECT_EQ(outcome, 1) << "nobody woke the sleeper";
   EXPECT_EQ(seen(), 5U);
+}
+
+TEST(Processor, AWordThatNobodyCanSleepOnIsAnError) {
+  // A read-only page that is no file's and never was written: nobody can ever write there, and the system
+  // refuses to sleep on it. Without the error this would poll until the deadline.
+  const auto page_bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  void* const page = mmap(nullptr, page_bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(page, MAP_FAILED);
+  const auto* word = static_cast<const std::uint32_t*>(page);
+  const auto seen = await_word(word, 1, Deadline::after(std::chrono::seconds(20)));
+  ASSERT_FALSE(seen);
+  EXPECT_EQ(seen.error().code(), ErrorCode::kDriver);
+  EXPECT_EQ(seen.error().native_code(), EFAULT);
+  EXPECT_NE(seen.error().text().find("cannot sleep on the word at 0x"), std::string::npos)
+      << seen.error().text();
+  const auto none = await_word(word, 0, Deadline::never());
+  ASSERT_TRUE(none);
+  EXPECT_EQ(*none, 0U) << "reached without a sleep";
+  munmap(page, page_bytes);
 }
 
 }  // namespace

@@ -144,6 +144,19 @@ TEST(TileOrder, NeedsWholeClusters) {
   EXPECT_TRUE(TileOrder::accepts({0, 4, 0}, 513, beside));
 }
 
+TEST(TileOrder, NeedsPositiveSizes) {
+  for (int Tiling::*const size : {&Tiling::tile_rows, &Tiling::tile_columns, &Tiling::cluster_rows,
+                                  &Tiling::cluster_columns, &Tiling::group}) {
+    for (const int value : {0, -1}) {
+      Tiling tiling;
+      tiling.*size = value;
+      EXPECT_FALSE(TileOrder::accepts({1024, 4, 0}, 256, tiling));
+      EXPECT_FALSE(TileOrder::accepts({0, 4, 0}, 0, tiling)) << "also where there are no tiles";
+    }
+  }
+  EXPECT_FALSE(TileOrder::accepts({1024, 4, 0}, -256, {}));
+}
+
 TEST(TileOrder, RefusesMoreTilesThanCanBeCounted) {
   EXPECT_FALSE(TileOrder::accepts({std::int64_t{1} << 40, 1, 0}, 1, {}));
   EXPECT_FALSE(TileOrder::accepts({std::int64_t{1} << 30, 4, 0}, std::int64_t{1} << 18, {}));

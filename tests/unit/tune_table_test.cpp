@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <tandem/tune/table.hpp>
 
@@ -39,6 +41,16 @@ TEST(TuneTable, BucketsArePowersOfTwoAndThreeHalvesOfThem) {
     EXPECT_EQ(bucket_of(bucket_of(m)), bucket_of(m));
     EXPECT_LE(bucket_of(m), bucket_of(m + 1));
   }
+}
+
+TEST(TuneTable, BucketsOfTheLargestSizesAreNumbersToo) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  constexpr std::int64_t kTop = std::int64_t{1} << 62;
+  EXPECT_EQ(bucket_of(kTop), kTop);
+  EXPECT_EQ(bucket_of(kTop + 1), kTop / 2 * 3);
+  EXPECT_EQ(bucket_of(kTop / 2 * 3), kTop / 2 * 3);
+  EXPECT_EQ(bucket_of(kTop / 2 * 3 + 1), kMost);
+  EXPECT_EQ(bucket_of(kMost), kMost);
 }
 
 TEST(TuneTable, FindsWhatDiffersInTheBucketsOfMOnly) {
@@ -83,11 +95,19 @@ TEST(TuneTable, IsReadAsItWasWritten) {
     EXPECT_EQ(read->rows[i].command, table.rows[i].command);
     EXPECT_EQ(read->rows[i].commit, table.rows[i].commit);
   }
-  const auto several = parse_tables(to_json(std::vector<Table>{table, {.device = "other", .rows = {}}}));
-  ASSERT_TRUE(several) << several.error().to_string();
-  ASSERT_EQ(several->size(), 2U);
-  EXPECT_EQ(to_json((*several)[0]), to_json(table));
-  EXPECT_EQ((*several)[1].device, "other");
+}
+
+TEST(TuneTable, AMessageLeavesOutWhatIsForPeople) {
+  const Table table{.device = "d", .rows = {row_of(4096, 500.5), row_of(1024, 0.25)}};
+  const std::string message = to_message(table);
+  EXPECT_EQ(message.find("command"), std::string::npos);
+  EXPECT_EQ(message.find("commit"), std::string::npos);
+  const auto read = parse_table(message);
+  ASSERT_TRUE(read) << read.error().to_string();
+  EXPECT_EQ(read->device, "d");
+  ASSERT_EQ(read->rows.size(), 2U);
+  EXPECT_EQ(read->rows[1].key, table.rows[1].key);
+  EXPECT_EQ(read->rows[1].us, table.rows[1].us);
 }
 
 TEST(TuneTable, AKeyReadsAsAProblem) {

@@ -22,6 +22,9 @@ struct GroupOptions {
   std::string name = "world";
   std::shared_ptr<Store> store;
   Config config = {};
+  /// What the group's ops will run on: Device::description(). Rank 0's counts, for all: under that name it
+  /// looks for measured times in Config::tune_folder. Empty: `auto` takes what is predicted.
+  std::string device = {};
 };
 
 /// The ranks that run an op together. Every rank issues the group's ops in the same order; ops of one group
@@ -45,9 +48,9 @@ class Group {
   [[nodiscard]] const std::string& name() const;
   [[nodiscard]] const Config& config() const;
   [[nodiscard]] const FaultPlan& faults() const;
-  /// What rank 0 found in its Config::tune_folder when the group was made; a subgroup has its parent's. The
-  /// same on every rank, so that all choose alike.
-  [[nodiscard]] const std::vector<tune::Table>& tune_tables() const;
+  /// What rank 0 found measured on its device when the group was made; a subgroup has its parent's. The same
+  /// on every rank, so that all choose alike.
+  [[nodiscard]] const tune::Table& tune_table() const;
   [[nodiscard]] Store& store() const;
 
   /// A group of some of this group's ranks, in the order given; collective over those ranks only.

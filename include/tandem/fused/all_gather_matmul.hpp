@@ -28,7 +28,7 @@ struct AllGatherMatmulArgs {
   std::shared_ptr<symm::Handle> a_handle = {};
   Algorithm algorithm = Algorithm::kAuto;
   /// Columns of a rank's products together, as `auto` shall count them: the same on every rank, while n_i may
-  /// differ. 0: not told, b counts as square.
+  /// differ. 0: not told; b counts as square then, and measured times do not count.
   std::int64_t plan_n = 0;
   trace::EnqueueTrace* trace = nullptr;  ///< receives what `pipelined` enqueues
 };

@@ -43,7 +43,7 @@ struct AllGatherScaledMatmulArgs {
   std::span<const TensorView> beside_gathered = {};  ///< one each, with beside_layout()
   Algorithm algorithm = Algorithm::kAuto;
   /// Columns of a rank's products together, as `auto` shall count them: the same on every rank, while n_i may
-  /// differ. 0: not told, b counts as square.
+  /// differ. 0: not told; b counts as square then, and measured times do not count.
   std::int64_t plan_n = 0;
   trace::EnqueueTrace* trace = nullptr;  ///< receives what `pipelined` enqueues
 };

@@ -25,7 +25,7 @@ struct MatmulReduceScatterArgs {
   std::optional<DType> partials = {};      ///< type in which partial sums travel; default out's, or f32
   Algorithm algorithm = Algorithm::kAuto;
   /// Sum of a rank's k_j, as `auto` shall count it: the same on every rank, while k_j may differ. 0: not
-  /// told, b counts as square.
+  /// told; b counts as square then, and measured times do not count.
   std::int64_t plan_k = 0;
   trace::EnqueueTrace* trace = nullptr;  ///< receives what `pipelined` enqueues
 };

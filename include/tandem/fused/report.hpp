@@ -19,18 +19,21 @@ enum class Algorithm : std::uint8_t { kAuto, kNative, kPipelined, kSerial };
 /// An algorithm that might have run. Units: us.
 struct Candidate {
   Algorithm algorithm = Algorithm::kSerial;
-  std::string_view why_not = {};           ///< if it cannot run here; then there are no times
+  std::string_view why_not = {};           ///< if it cannot run here; then there are no times. Static text
   double predicted_us = 0;                 ///< by the cost model
   std::optional<double> measured_us = {};  ///< by `tandem tune`
 };
 
-/// What ran and why. The texts and candidates live as long as the group.
+/// What ran and why: a view into the group's plan of the problem. Texts, candidates and key are the group's
+/// and go with it; later calls leave them as they are.
 struct OpReport {
   Algorithm algorithm = Algorithm::kAuto;
   std::string_view reason;  ///< "asked for", "measured 812 us against 1010 us serial", "predicted ..."
   std::string_view key;     ///< the problem: "all_gather_matmul 4096x3584x8192 bf16 dim 0 w4"
   std::span<const Candidate> candidates = {};
-  const tune::Key* tune_key = nullptr;  ///< under which measured times of this problem are looked up
+  /// Under which measured times of this problem are looked up; null where that is not done, as plan_n
+  /// (plan_k) was not told.
+  const tune::Key* tune_key = nullptr;
 };
 
 /// Sizes and strides that an output must have.

@@ -33,7 +33,7 @@ struct ScaledMatmulReduceScatterArgs {
   bool fast_accum = false;                 ///< allows less exact sums; the CPU has none
   Algorithm algorithm = Algorithm::kAuto;
   /// Sum of a rank's k_j, as `auto` shall count it: the same on every rank, while k_j may differ. 0: not
-  /// told, b counts as square.
+  /// told; b counts as square then, and measured times do not count.
   std::int64_t plan_k = 0;
   trace::EnqueueTrace* trace = nullptr;  ///< receives what `pipelined` enqueues
 };

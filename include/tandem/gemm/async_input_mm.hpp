@@ -35,7 +35,7 @@ struct AsyncInputMmArgs {
   TensorView a;  ///< rows of a chunk may hold anything until its signal is there
   TensorView b;  ///< complete
   TensorView out;
-  TensorView a_chunk_signals;
+  TensorView a_chunk_signals;      ///< at a multiple of 4 bytes, as all words are
   std::int64_t a_chunk_pivot = 0;  ///< the chunk that is taken first
   std::uint32_t expected = 1;      ///< a signal s is there once (int32) (s - expected) >= 0
   /// No signal is awaited for these, and a's own memory of them is not read.

@@ -48,9 +48,14 @@ class TileOrder {
     num_clusters_ = last * whole_.rows * columns_ + short_.rows * columns_;
   }
 
-  /// Whether the order exists: every chunk has whole clusters, the columns too, and the tiles can be counted.
+  /// Whether the order exists: every size of the tiling is positive, every chunk has whole clusters, the
+  /// columns too, and the tiles can be counted.
   [[nodiscard]] static constexpr bool accepts(const ChunkOrder& chunks, std::int64_t columns,
                                               const Tiling& tiling) {
+    if (tiling.tile_rows < 1 || tiling.tile_columns < 1 || tiling.cluster_rows < 1 ||
+        tiling.cluster_columns < 1 || tiling.group < 1 || columns < 0) {
+      return false;
+    }
     if (chunks.size() == 0 || columns == 0) return true;
     const std::int64_t tile_columns = tiles_of(columns, tiling.tile_columns);
     const std::int64_t whole = tiles_of(chunks.stride(), tiling.tile_rows);

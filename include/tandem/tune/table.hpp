@@ -32,6 +32,9 @@ struct Row {
   std::string command = {};                            ///< that measured it
   std::string commit = {};
 };
+/// Whether a table can hold the row. Errors: kParse, as its reader's: sizes and times out of all bounds, no
+/// time of serial, text that is no UTF-8.
+[[nodiscard]] Result<void> check(const Row& row);
 
 /// What was measured on one kind of device. Which one it is, description() of the Device says.
 struct Table {
@@ -51,8 +54,8 @@ struct Table {
 /// this library wrote it.
 [[nodiscard]] std::string to_json(const Table& table);
 [[nodiscard]] Result<Table> parse_table(std::string_view json);
-/// Several tables as one text, and back, as ranks hand them on.
-[[nodiscard]] std::string to_json(const std::vector<Table>& tables);
-[[nodiscard]] Result<std::vector<Table>> parse_tables(std::string_view json);
+/// What of a table goes from rank to rank: all but commands and commits, which are for people. The same
+/// reader.
+[[nodiscard]] std::string to_message(Table table);
 
 }  // namespace tandem::tune

@@ -100,10 +100,7 @@ Result<void> CpuStream::do_copy(const TensorView& from, const TensorView& to) {
 }
 
 Result<void> CpuStream::do_write_value32(std::uint32_t* word, std::uint32_t value) {
-  return enqueue(Task([word, value]() -> Result<void> {
-    write_word(word, value);
-    return {};
-  }));
+  return enqueue(Task([word, value] { return write_word(word, value); }));
 }
 
 Result<void> CpuStream::do_memset32(std::uint32_t* words, std::uint32_t value, std::int64_t count) {

@@ -12,8 +12,8 @@ namespace {
 // the bytes.
 
 Result<void> await_chunk(const AsyncInputProduct& product, int chunk) {
-  const std::uint32_t seen =
-      tandem::cpu::await_word(product.signals + chunk, product.expected, Deadline::after(product.timeout));
+  TANDEM_ASSIGN(const std::uint32_t seen, tandem::cpu::await_word(product.signals + chunk, product.expected,
+                                                                  Deadline::after(product.timeout)));
   if (tandem::cpu::has_reached(seen, product.expected)) return {};
   const Shard rows = product.order.rows_of(chunk);
   return failf(

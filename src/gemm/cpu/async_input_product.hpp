@@ -21,7 +21,8 @@ struct AsyncInputProduct {
 };
 
 /// Takes the chunks in order: awaits one, multiplies its rows, goes on. Chunks behind it that are there
-/// already are multiplied with it, since b is packed once a product. Errors: kTimeout, kOutOfMemory.
+/// already are multiplied with it, since b is packed once a product. Errors: kTimeout, kOutOfMemory,
+/// kDriver.
 [[nodiscard]] Result<void> run(const AsyncInputProduct& product, TileKernel kernel);
 
 }  // namespace tandem::gemm::cpu
