@@ -9,7 +9,7 @@
 #include <cutlass/gemm/collective/collective_builder.hpp>
 #include <cutlass/gemm/kernel/gemm_universal.hpp>
 
-#include <tandem/cuda/async_input_scheduler.cuh>
+#include <tandem/gemm/async_input_scheduler.cuh>
 
 namespace {
 
@@ -27,7 +27,7 @@ using Mainloop = cutlass::gemm::collective::CollectiveBuilder<
     cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(sizeof(Epilogue::SharedStorage))>,
     cutlass::gemm::KernelTmaWarpSpecializedCooperative>::CollectiveOp;
 using Kernel = cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Mainloop, Epilogue,
-                                                    tandem::cuda::PersistentAsyncInput>;
+                                                    tandem::gemm::PersistentAsyncInput>;
 
 __global__ void __launch_bounds__(Kernel::MaxThreadsPerBlock, 1)
     async_input_gemm(const __grid_constant__ Kernel::Params params) {

@@ -210,9 +210,8 @@ TEST_F(GemmNative, RandomProblems) {
 // Each by its name, on a problem of more than one wave of tiles.
 TEST_F(GemmNative, EveryKernel) {
   for (const char* kernel :
-       {"bf16 t 128x256 2x1", "bf16 t 128x224 2x1", "bf16 t 128x208 2x1", "bf16 t 128x192 2x1", "bf16 t 128x112 2x1",
-        "bf16 t 128x128 1x1", "bf16 n 128x256 2x1", "bf16 n 128x128 1x1", "f16 t 128x256 2x1", "f16 t 128x128 1x1",
-        "f16 n 128x256 2x1", "f16 n 128x128 1x1"}) {
+       {"bf16 t 128x256 2x1", "bf16 t 128x224 2x1", "bf16 t 128x208 2x1", "bf16 t 128x112 2x1", "bf16 t 128x128 1x1",
+        "bf16 n 128x256 1x1", "f16 t 128x256 1x1", "f16 n 128x256 1x1"}) {
     SCOPED_TRACE(kernel);
     Config config;
     config.native_kernel = kernel;

@@ -12,27 +12,27 @@ import sys
 import tempfile
 from pathlib import Path
 
-HEADER = "include/tandem/cuda/chunk_signals.cuh"
+HEADER = "include/tandem/symm/chunk_signals.cuh"
 INSTANCE = "src/gemm/cuda/sm90/instances/bf16_t_128_1x1.cu"
 DEVICE_HEADER = "include/tandem/symm/kernel_device.cuh"
 MUTANTS = {
-    "no acquire": (HEADER, "static_cast<void>(symm::detail::load_acquire(signals.words + chunk));", ""),
+    "no acquire": (HEADER, "static_cast<void>(detail::load_acquire(signals.words + chunk));", ""),
     "no proxy fence": (HEADER, 'asm volatile("fence.proxy.async.global;" ::: "memory");', ""),
     "a fence of shared memory": (HEADER, "fence.proxy.async.global", "fence.proxy.async.shared::cta"),
     "an acquire for this GPU only": (DEVICE_HEADER, "ld.acquire.sys", "ld.acquire.gpu"),
     "a poll for this GPU only": (DEVICE_HEADER, "ld.relaxed.sys", "ld.relaxed.gpu"),
     "the fence before the acquire": (
         HEADER,
-        'static_cast<void>(symm::detail::load_acquire(signals.words + chunk));\n'
+        'static_cast<void>(detail::load_acquire(signals.words + chunk));\n'
         '  asm volatile("fence.proxy.async.global;" ::: "memory");',
         'asm volatile("fence.proxy.async.global;" ::: "memory");\n'
-        '  static_cast<void>(symm::detail::load_acquire(signals.words + chunk));'),
+        '  static_cast<void>(detail::load_acquire(signals.words + chunk));'),
 }
 # The wait in front of something that looks like a tensor load.
 PROBE = """
-#include <tandem/cuda/chunk_signals.cuh>
-__global__ void probe(tandem::cuda::ChunkSignals signals, int chunk, const void* map, unsigned shared, unsigned bar) {
-  if (!tandem::cuda::await_chunk(signals, chunk)) return;
+#include <tandem/symm/chunk_signals.cuh>
+__global__ void probe(tandem::symm::ChunkSignals signals, int chunk, const void* map, unsigned shared, unsigned bar) {
+  if (!tandem::symm::await_chunk(signals, chunk)) return;
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %2}], [%3];"
                ::"r"(shared), "l"(map), "r"(chunk), "r"(bar) : "memory");
 }

@@ -37,7 +37,7 @@ struct AsyncInputInstance {
           sizeof(typename Epilogue::SharedStorage))>,
       cutlass::gemm::KernelTmaWarpSpecializedCooperative>::CollectiveOp;
   using Kernel = cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>,
-                                                      AsyncInputMainloop<Mainloop>, Epilogue, tandem::cuda::ChunkTiles>;
+                                                      AsyncInputMainloop<Mainloop>, Epilogue, tandem::gemm::ChunkTiles>;
   static_assert(Kernel::MaxThreadsPerBlock == kAsyncInputThreads);
   static constexpr Tiling kTiling = {.tile_rows = 128,
                                      .tile_columns = kColumns,
@@ -62,7 +62,7 @@ AsyncInputInstance<E, kT, kN, kR, kC>::params_of(const AsyncInputLaunch& what) {
   const int count = is_whole ? 1 : what.chunks.size();
   const bool has_complete = what.complete_end > what.complete_begin;
 
-  const tandem::cuda::ChunkSignals signals{.words = what.signals,
+  const tandem::symm::ChunkSignals signals{.words = what.signals,
                                            .expected = what.expected,
                                            .complete_begin = what.complete_begin,
                                            .complete_end = what.complete_end,

@@ -7,7 +7,7 @@
 #include <cutlass/gemm/collective/collective_builder.hpp>
 #include <cutlass/gemm/gemm.h>
 
-#include <tandem/cuda/async_input_scheduler.cuh>
+#include <tandem/gemm/async_input_scheduler.cuh>
 
 namespace tandem::gemm::cuda {
 
@@ -29,12 +29,12 @@ struct AsyncInputMainloop : Base {
     Rows arriving;
     Rows complete;
     int tiles_per_chunk;  ///< see ChunkTileScheduler
-    tandem::cuda::ChunkSignals signals;
+    tandem::symm::ChunkSignals signals;
   };
   struct Params : Base::Params {
     TmaA tma_load_complete;
     int tiles_per_chunk;
-    tandem::cuda::ChunkSignals signals;
+    tandem::symm::ChunkSignals signals;
   };
 
   template <class ProblemShape>
@@ -67,7 +67,7 @@ struct AsyncInputMainloop : Base {
     const int column = static_cast<int>(cta_of_cluster) / kClusterRows;
 
     auto [m, n, unused, l] = block;
-    const tandem::cuda::ChunkSignals& signals = params.signals;
+    const tandem::symm::ChunkSignals& signals = params.signals;
     const int chunk = params.tiles_per_chunk == 0 ? static_cast<int>(l) : static_cast<int>(m) / params.tiles_per_chunk;
     const bool is_complete = signals.is_complete(chunk);
     const int batch = static_cast<int>(l) - (is_complete && params.tiles_per_chunk == 0 ? signals.complete_begin : 0);
@@ -96,7 +96,7 @@ struct AsyncInputMainloop : Base {
     pipeline.producer_acquire(state);
     load_b();
     if (!is_complete && chunk != awaited_ && !gave_up_) {
-      gave_up_ = !tandem::cuda::await_chunk(signals, chunk);
+      gave_up_ = !tandem::symm::await_chunk(signals, chunk);
       awaited_ = chunk;
     }
     load_a();

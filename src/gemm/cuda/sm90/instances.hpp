@@ -19,9 +19,10 @@ namespace tandem::gemm::cuda {
 [[nodiscard]] AsyncInputKernel bf16_t_112_2x1();
 // Chunks with an odd number of tile rows, and the smallest outputs.
 [[nodiscard]] AsyncInputKernel bf16_t_128_1x1();
-// A row-major b.
-[[nodiscard]] AsyncInputKernel bf16_n_256_2x1();
-[[nodiscard]] AsyncInputKernel bf16_n_128_1x1();
+// A row-major b, and f16: one each that takes every chunk.
+[[nodiscard]] AsyncInputKernel bf16_n_256_1x1();
+[[nodiscard]] AsyncInputKernel f16_t_256_1x1();
+[[nodiscard]] AsyncInputKernel f16_n_256_1x1();
 
 /// All of them.
 [[nodiscard]] std::span<const AsyncInputKernel> async_input_kernels();

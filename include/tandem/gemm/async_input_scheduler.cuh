@@ -4,17 +4,17 @@
 // cutlass::gemm::kernel::GemmUniversal as its tile scheduler tag, with any mainloop and epilogue of
 // CUTLASS's. CUTLASS's headers come before this one. Example: examples/cuda/async_input_gemm.cu.
 //
-//   ChunkTiles             the order of gemm::TileOrder; waits for nothing
+//   ChunkTiles             the order of TileOrder; waits for nothing
 //   PersistentAsyncInput   the same, and get_current_work() returns a tile once its chunk's signal is there
 //
 // Compile with --expt-relaxed-constexpr: the order is constexpr code for hosts.
 
 #include <cstdint>
 #include <cutlass/gemm/kernel/tile_scheduler.hpp>
-#include <tandem/cuda/chunk_signals.cuh>
 #include <tandem/gemm/tile_order.hpp>
+#include <tandem/symm/chunk_signals.cuh>
 
-namespace tandem::cuda {
+namespace tandem::gemm {
 
 /// Tile scheduler tags.
 struct ChunkTiles {};
@@ -31,17 +31,17 @@ class ChunkTileScheduler : public cutlass::gemm::kernel::detail::PersistentTileS
 
  public:
   struct Arguments : Base::Arguments {
-    gemm::TileOrder order;
+    TileOrder order;
     int tiles_per_chunk;
     int num_clusters;  ///< of the grid
-    ChunkSignals signals;
+    symm::ChunkSignals signals;
   };
   struct Params : Base::Params {
-    gemm::TileOrder order;
+    TileOrder order;
     int tiles_per_chunk;
     int num_clusters;
     int cluster_columns;
-    ChunkSignals signals;
+    symm::ChunkSignals signals;
   };
 
   CUTLASS_HOST_DEVICE ChunkTileScheduler() {}
@@ -76,7 +76,7 @@ class ChunkTileScheduler : public cutlass::gemm::kernel::detail::PersistentTileS
   CUTLASS_DEVICE WorkTileInfo get_current_work() const {
     if (index_ >= params_.order.num_clusters()) return WorkTileInfo::invalid_work_tile();
     const int column = static_cast<int>(blockIdx.y) % params_.cluster_columns;
-    const gemm::Tile tile = params_.order.tile(index_, static_cast<int>(blockIdx.x), column);
+    const Tile tile = params_.order.tile(index_, static_cast<int>(blockIdx.x), column);
     const bool is_batch = params_.tiles_per_chunk == 0;
     return {is_batch ? tile.row : tile.chunk * params_.tiles_per_chunk + tile.row, tile.column,
             is_batch ? tile.chunk : 0, true};
@@ -113,9 +113,9 @@ class PersistentAsyncInputScheduler : public ChunkTileScheduler {
     // One lane polls for the warp; all acquire, since any may issue the loads.
     if (chunk != awaited_ && !gave_up_ && !params_.signals.is_complete(chunk)) {
       bool has_come = true;
-      if (cute::elect_one_sync()) has_come = await_chunk(params_.signals, chunk);
+      if (cute::elect_one_sync()) has_come = symm::await_chunk(params_.signals, chunk);
       gave_up_ = !__all_sync(0xffffffffU, has_come);
-      if (!gave_up_) acquire_chunk(params_.signals, chunk);
+      if (!gave_up_) symm::acquire_chunk(params_.signals, chunk);
     }
     awaited_ = chunk;
     return work;
@@ -138,18 +138,18 @@ class PersistentAsyncInputScheduler : public ChunkTileScheduler {
   mutable bool gave_up_ = false;
 };
 
-}  // namespace tandem::cuda
+}  // namespace tandem::gemm
 
 namespace cutlass::gemm::kernel::detail {
 
 template <class TileShape, class ClusterShape, std::uint32_t kStages>
-struct TileSchedulerSelector<tandem::cuda::ChunkTiles, arch::Sm90, TileShape, ClusterShape, kStages> {
-  using Scheduler = tandem::cuda::ChunkTileScheduler;
+struct TileSchedulerSelector<tandem::gemm::ChunkTiles, arch::Sm90, TileShape, ClusterShape, kStages> {
+  using Scheduler = tandem::gemm::ChunkTileScheduler;
 };
 template <class TileShape, class ClusterShape, std::uint32_t kStages>
-struct TileSchedulerSelector<tandem::cuda::PersistentAsyncInput, arch::Sm90, TileShape, ClusterShape,
+struct TileSchedulerSelector<tandem::gemm::PersistentAsyncInput, arch::Sm90, TileShape, ClusterShape,
                              kStages> {
-  using Scheduler = tandem::cuda::PersistentAsyncInputScheduler;
+  using Scheduler = tandem::gemm::PersistentAsyncInputScheduler;
 };
 
 }  // namespace cutlass::gemm::kernel::detail

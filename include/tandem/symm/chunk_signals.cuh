@@ -1,12 +1,12 @@
 #pragma once
 
 // How a kernel waits for a chunk of data that another GPU, or a copy engine, sends: for kernels that consume
-// what arrives. async_input_scheduler.cuh has it done by CUTLASS's kernels.
+// what arrives. tandem/gemm/async_input_scheduler.cuh has it done by CUTLASS's kernels.
 
 #include <cstdint>
 #include <tandem/symm/kernel_device.cuh>
 
-namespace tandem::cuda {
+namespace tandem::symm {
 
 /// One signal a chunk, and how a wait for one ends without it.
 struct ChunkSignals {
@@ -16,7 +16,7 @@ struct ChunkSignals {
   std::int32_t complete_end = 0;
   std::int32_t first_number = 0;     ///< what chunk 0 is called in errors
   std::int32_t chunks_per_rank = 0;  ///< chunk number i comes from rank i / chunks_per_rank; 0: not told
-  symm::KernelHandle waits;          ///< whose deadline and whose control memory
+  KernelHandle waits;          ///< whose deadline and whose control memory
 
   [[nodiscard]] __host__ __device__ bool is_complete(int chunk) const {
     return chunk >= complete_begin && chunk < complete_end;
@@ -25,7 +25,7 @@ struct ChunkSignals {
 
 /// What a thread does that loads from a chunk whose signal another thread of its warp has seen.
 __device__ inline void acquire_chunk(const ChunkSignals& signals, int chunk) {
-  static_cast<void>(symm::detail::load_acquire(signals.words + chunk));
+  static_cast<void>(detail::load_acquire(signals.words + chunk));
   asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
@@ -42,14 +42,14 @@ __device__ inline bool await_chunk(const ChunkSignals& signals, int chunk) {
   const int number = signals.first_number + chunk;
   const int sender = signals.chunks_per_rank > 0 ? number / signals.chunks_per_rank : signals.waits.rank;
   std::int64_t begin_ns = 0;
-  const bool has_come = symm::detail::wait_until(
-      signals.waits, {symm::KernelCall::kAwaitChunk, sender, number}, signals.expected, begin_ns,
+  const bool has_come = detail::wait_until(
+      signals.waits, {KernelCall::kAwaitChunk, sender, number}, signals.expected, begin_ns,
       [&](std::uint32_t& seen) {
-        seen = symm::detail::load_relaxed(word);
+        seen = detail::load_relaxed(word);
         return static_cast<std::int32_t>(seen - signals.expected) >= 0;
       });
   if (has_come) acquire_chunk(signals, chunk);
   return has_come;
 }
 
-}  // namespace tandem::cuda
+}  // namespace tandem::symm

@@ -1,7 +1,0 @@
-#include "gemm/cuda/sm90/async_input_instance.cuh"
-#include "gemm/cuda/sm90/instances.hpp"
-
-tandem::gemm::cuda::AsyncInputKernel tandem::gemm::cuda::bf16_n_128_1x1() {
-  using Instance = AsyncInputInstance<cutlass::bfloat16_t, false, 128, 1, 1>;
-  return async_input_kernel<Instance>("bf16 n 128x128 1x1", DType::kBF16, false);
-}
