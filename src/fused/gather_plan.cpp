@@ -3,7 +3,6 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "base/usable_cores.hpp"
-#include "fused/choose.hpp"
 
 namespace tandem::fused {
 namespace {
@@ -17,7 +16,8 @@ Workload workload_of(const GatherProblem& problem, const GatherPlanning& plannin
           .chunk_bytes = chunk_elements * size_bytes(problem.dtype) + planning.beside_bytes,
           .chunk_flops = 2.0 * static_cast<double>(chunk_elements) * static_cast<double>(problem.planned_n()),
           .pipelined_barriers = 3,
-          .serial_barriers = 3};
+          .serial_barriers = 3,
+          .native = planning.native};
 }
 
 tune::Key key_of(const GatherProblem& problem, const GatherPlanning& planning, const Group& group) {
@@ -40,7 +40,8 @@ Result<OpPlan> decide(const GatherProblem& problem, const GatherPlanning& planni
                                       workload_of(problem, planning, group),
                                       find_measured(group, device, key), problem.device));
   if (problem.copies_a) choice.reason += "; a is copied once for its strides";
-  if (choice.algorithm == Algorithm::kPipelined) TANDEM_TRY(open_side_stream(group, device));
+  if (choice.algorithm == Algorithm::kNative) choice.reason += planning.native_note;
+  if (choice.algorithm != Algorithm::kSerial) TANDEM_TRY(open_side_stream(group, device));
   return OpPlan{.algorithm = choice.algorithm,
                 .reason = std::move(choice.reason),
                 .key = fmt::format("{} {}x{}x{} {} dim {} w{}", planning.op, problem.rows(), problem.sum_n,
