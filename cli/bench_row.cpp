@@ -222,18 +222,19 @@ nlohmann::json measure(const BenchRow& row, const BenchCounts& counts, const Ses
           {"first_wrong", runner.wrong().first}};
 }
 
-nlohmann::json measure_algorithms(const Problem& problem, const std::vector<Algorithm>& algorithms,
-                                  const BenchCounts& counts, const Session& session) {
+nlohmann::json measure_algorithms(const Problem& problem, const BenchCounts& counts, const Session& session) {
   const BenchRow row{problem};
   RowRunner runner(row, session);
-  std::vector<Variant> variants;
-  variants.reserve(algorithms.size());
-  for (const Algorithm algorithm : algorithms)
-    variants.push_back({to_string(algorithm), true, [&runner, algorithm] { runner.op(algorithm); }});
   runner.start_from_serial();
-  const nlohmann::json times = time_in_turns(variants, counts, runner, session);
   runner.fused();
   session.finish();
+  std::vector<Variant> variants;
+  for (const Candidate& candidate : runner.fused_report().candidates) {
+    const Algorithm algorithm = candidate.algorithm;
+    if (!candidate.why_not.empty()) continue;
+    variants.push_back({to_string(algorithm), true, [&runner, algorithm] { runner.op(algorithm); }});
+  }
+  const nlohmann::json times = time_in_turns(variants, counts, runner, session);
   const OpReport& report = runner.fused_report();
   tune::Row measured;
   measured.key = *report.tune_key;

@@ -29,11 +29,10 @@ struct BenchCounts {
 /// result. The JSON object holds lists of microseconds, one value an iteration.
 [[nodiscard]] nlohmann::json measure(const BenchRow& row, const BenchCounts& counts, const Session& session);
 
-/// In a rank: the same for some algorithms of an op, by their names, with the report of what `problem` asks
-/// for, and "table", this rank's medians as a tune::Table.
-[[nodiscard]] nlohmann::json measure_algorithms(const Problem& problem,
-                                                const std::vector<Algorithm>& algorithms,
-                                                const BenchCounts& counts, const Session& session);
+/// In a rank: the same for each algorithm of an op that can run, by their names, with the report of what
+/// `problem` asks for, and "table", this rank's medians as a tune::Table.
+[[nodiscard]] nlohmann::json measure_algorithms(const Problem& problem, const BenchCounts& counts,
+                                                const Session& session);
 
 /// In the launcher: the row of figures from what the ranks measured. Keys as in docs/cli.md; null where a
 /// figure does not apply.

@@ -18,7 +18,8 @@ namespace tandem::cli {
 namespace {
 
 constexpr const char* kProblemKey = "tune/problem";
-constexpr Algorithm kCandidates[] = {Algorithm::kSerial, Algorithm::kPipelined};
+/// In the order of the columns.
+constexpr Algorithm kCandidates[] = {Algorithm::kSerial, Algorithm::kPipelined, Algorithm::kNative};
 
 struct TuneFlags {
   std::string op;
@@ -64,8 +65,10 @@ void TuneCommand::print_row(const Problem& problem, const tune::Row& row) const 
                                         [](const auto& x, const auto& y) { return x.second < y.second; });
   fmt::print("  {:>21} {:>6} {:>6} {:>6} {:>5} {:>3}", row.key.op, product.m, product.n, product.k,
              to_string(problem.dtype), problem.ranks);
-  for (const Algorithm algorithm : kCandidates)
-    fmt::print(" {:>10.1f}", row.us.find(to_string(algorithm))->second);
+  for (const Algorithm algorithm : kCandidates) {
+    const auto us = row.us.find(to_string(algorithm));
+    fmt::print(" {:>10}", us == row.us.end() ? "-" : fmt::format("{:.1f}", us->second));
+  }
   fmt::print(" {:>10}\n", fastest->first);
   std::fflush(stdout);
 }
@@ -124,8 +127,7 @@ nlohmann::json TuneCommand::run_rank(const RankContext& context, const Config& c
   const Session session(context, own, "tune");
   const auto idx = receive(context, kProblemKey).get<std::size_t>();
   const Problem problem = problems(context.size, session.placement().kind == DeviceKind::kCuda)[idx];
-  const std::vector<Algorithm> candidates(std::begin(kCandidates), std::end(kCandidates));
-  return measure_algorithms(problem, candidates, flags_.measure.counts, session);
+  return measure_algorithms(problem, flags_.measure.counts, session);
 }
 
 }  // namespace

@@ -21,3 +21,13 @@ tandem_test(fault fused_lost_rank SOURCES fault/fused_lost_rank_test.cpp DEPENDS
             LIBRARIES test_fused_harness tandem_test_support)
 tandem_test(fault fused_broken_stream SOURCES fault/fused_broken_stream_test.cpp DEPENDS fused backend
             LIBRARIES test_fused_harness GTest::gtest_main)
+# The native gather from inside: once more, and faster, than under the thread sanitizer.
+foreach(class IN ITEMS unit race)
+  tandem_test(${class} fused_native_line SOURCES race/fused_native_line_test.cpp DEPENDS fused backend
+              LIBRARIES GTest::gtest_main)
+endforeach()
+
+find_package(Python3 COMPONENTS Interpreter REQUIRED)
+add_test(NAME unit.fused_native_slots_model
+         COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/models/native_slots.py)
+set_tests_properties(unit.fused_native_slots_model PROPERTIES LABELS unit TIMEOUT 120)

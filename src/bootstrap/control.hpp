@@ -26,6 +26,7 @@ struct WaitInfo {
   int channel = -1;
   std::uint32_t expected = 0;
   const std::atomic<std::uint32_t>* word = nullptr;  ///< read for the "seen" of an error; may be null
+  int chunk = -1;  ///< of data that arrives in chunks: the one that is missing
 };
 
 /// What all ranks must agree on before an op touches an output. Ranks compare `hash`; `text` names the values
@@ -53,6 +54,11 @@ class Control {
   /// the rank at fault, who waited for whom, the signal, expected and seen, and for how long.
   [[nodiscard]] virtual Result<void> wait(const WaitInfo& info, Deadline deadline,
                                           FunctionRef<bool()> ready) = 0;
+  /// The same where whoever makes ready() true rings no doorbell, like a stream that writes a word: `nap`
+  /// sleeps between two looks in its place. It has to end by itself, soon: what ends a wait early is seen at
+  /// a look.
+  [[nodiscard]] virtual Result<void> wait(const WaitInfo& info, Deadline deadline, FunctionRef<bool()> ready,
+                                          FunctionRef<void()> nap) = 0;
 
   /// After a store or compare-and-swap that `peer` may be waiting for: wakes it if it sleeps. Contains the
   /// full fence (a seq_cst read-modify-write) that the sleeping protocol needs.

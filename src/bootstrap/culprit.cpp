@@ -10,6 +10,11 @@ std::string GroupControl::describe_rank(int rank) const {
   return fmt::format("rank {} (pid {})", rank, memory_->rank(rank).process.pid);
 }
 
+std::string GroupControl::describe_place(const WaitInfo& info) {
+  if (info.channel >= 0) return fmt::format(" on channel {}", info.channel);
+  return info.chunk >= 0 ? fmt::format(" on chunk {}", info.chunk) : "";
+}
+
 int GroupControl::waited_for_by(int rank) const {
   const auto peer_in = [&](const std::atomic<std::int32_t>& word) {
     const int peer = word.load(std::memory_order_relaxed) - 1;
@@ -51,8 +56,7 @@ std::string GroupControl::describe_timeout(const Wait& wait, std::chrono::nanose
   std::string text = fmt::format("rank {} waited {} ms", rank(),
                                  std::chrono::duration_cast<std::chrono::milliseconds>(waited).count());
   if (info.peer >= 0) text += fmt::format(" for rank {}", info.peer);
-  text += fmt::format(" in {}", info.what);
-  if (info.channel >= 0) text += fmt::format(" on channel {}", info.channel);
+  text += fmt::format(" in {}{}", info.what, describe_place(info));
   {
     const std::lock_guard lock(last_call_mutex_);
     const std::string_view call(last_call_.text);

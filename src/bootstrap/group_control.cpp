@@ -76,15 +76,28 @@ Result<void> GroupControl::wait(const WaitInfo& info, Deadline deadline, Functio
   return wait_slowly({info, deadline, ready});
 }
 
+Result<void> GroupControl::wait(const WaitInfo& info, Deadline deadline, FunctionRef<bool()> ready,
+                                FunctionRef<void()> nap) {
+  if (ready()) return {};
+  return wait_slowly({info, deadline, ready, nullptr, &nap});
+}
+
+GroupControl::Look GroupControl::sleep_and_look(const Wait& wait) const {
+  if (wait.nap != nullptr) {
+    (*wait.nap)();
+    return look(wait);
+  }
+  Sleeper sleeper(own().doorbell);
+  const Look result = look(wait);
+  if (result == Look::kPending) sleeper.sleep(wait.deadline.remaining());
+  return result;
+}
+
 Result<void> GroupControl::wait_slowly(const Wait& wait) {
   const auto started = Deadline::Clock::now();
   const WaitRecord record(own(), wait.info.peer);
   Look result = spin(wait);
-  while (result == Look::kPending) {
-    Sleeper sleeper(own().doorbell);
-    result = look(wait);
-    if (result == Look::kPending) sleeper.sleep(wait.deadline.remaining());
-  }
+  while (result == Look::kPending) result = sleep_and_look(wait);
   if (result == Look::kReady) return {};
   return give_up(wait, result, started);
 }
@@ -96,8 +109,9 @@ Result<void> GroupControl::give_up(const Wait& wait, Look result, Deadline::Cloc
 }
 
 void GroupControl::report_peer_left(const WaitInfo& info) {
-  poison(Error(ErrorCode::kPeerLost, fmt::format("rank {} waited in {} for {}, which has left the group",
-                                                 rank(), info.what, describe_rank(info.peer))),
+  poison(Error(ErrorCode::kPeerLost,
+               fmt::format("rank {} waited in {}{} for {}, which has left the group", rank(), info.what,
+                           describe_place(info), describe_rank(info.peer))),
          info.peer);
 }
 

@@ -35,6 +35,8 @@ class GroupControl final : public Control {
   [[nodiscard]] int size() const override { return memory_->num_ranks(); }
   [[nodiscard]] Result<void> wait(const WaitInfo& info, Deadline deadline,
                                   FunctionRef<bool()> ready) override;
+  [[nodiscard]] Result<void> wait(const WaitInfo& info, Deadline deadline, FunctionRef<bool()> ready,
+                                  FunctionRef<void()> nap) override;
   void ring(int peer) override;
   [[nodiscard]] std::uint64_t next_sequence() override { return next_sequence_.fetch_add(1); }
   [[nodiscard]] Result<void> agree(std::uint64_t sequence, const Fingerprint& mine,
@@ -65,6 +67,7 @@ class GroupControl final : public Control {
     Deadline deadline;
     FunctionRef<bool()> ready;
     const FunctionRef<bool(int)>* has_come = nullptr;  ///< of a wait for many ranks: who is there already
+    const FunctionRef<void()>* nap = nullptr;          ///< instead of a sleep on the own doorbell
   };
   struct Culprit {
     int rank = -1;
@@ -74,6 +77,7 @@ class GroupControl final : public Control {
   Result<void> wait_slowly(const Wait& wait);
   Look look(const Wait& wait) const;
   Look spin(const Wait& wait) const;
+  Look sleep_and_look(const Wait& wait) const;
   void report_timeout(const Wait& wait, std::chrono::nanoseconds waited);
   Result<void> give_up(const Wait& wait, Look look, Deadline::Clock::time_point started);
   /// Waits rank by rank until has_come(r) for all, or interrupted().
@@ -86,6 +90,8 @@ class GroupControl final : public Control {
   [[nodiscard]] std::string describe_timeout(const Wait& wait, std::chrono::nanoseconds waited,
                                              const Culprit& culprit) const;
   [[nodiscard]] std::string describe_rank(int rank) const;
+  /// " on channel 2", " on chunk 5".
+  [[nodiscard]] static std::string describe_place(const WaitInfo& info);
 
   Result<void> post(std::uint64_t sequence, bool is_refusal, const Fingerprint& fingerprint,
                     Deadline deadline);

@@ -4,21 +4,29 @@
 #include <tandem/gemm/mm.hpp>
 
 #include "base/try.hpp"
+#include "fused/all_gather_matmul_native.hpp"
 #include "fused/k_slices.hpp"
 
 namespace tandem::fused {
 namespace {
 
-void carve(GatherOp& op, Carver& carver) {
+void carve(GatherOp& op, Algorithm algorithm, Carver& carver) {
   const GatherProblem& problem = op.problem;
   op.shard = carve_shard(op.a, carver);
-  op.gathered = carve_gathered(op.a, carver);
+  if (algorithm != Algorithm::kNative) op.gathered = carve_gathered(op.a, carver);
   if (problem.gathers_last())
     op.sums = carver.take({problem.rows() * problem.sum_n}, DType::kF32, problem.device);
 }
 
-/// out_i's rows of what has arrived = those rows of a * b_i + bias_i, for every b.
+/// For every b.
 Result<void> multiply_rows(const GatherOp& op, const Arrived& arrived, Stream& stream, ProductStep step) {
+  return multiply_rows(op, arrived, stream, step, [](std::size_t) { return true; });
+}
+
+}  // namespace
+
+Result<void> multiply_rows(const GatherOp& op, const Arrived& arrived, Stream& stream, ProductStep step,
+                           FunctionRef<bool(std::size_t i)> takes) {
   const GatherProblem& problem = op.problem;
   const std::int64_t rows = arrived.part.size * problem.unit_rows();
   if (rows == 0) return {};
@@ -27,7 +35,7 @@ Result<void> multiply_rows(const GatherOp& op, const Arrived& arrived, Stream& s
   for (int i = 0; i < problem.num_b; ++i) {
     const auto idx = static_cast<std::size_t>(i);
     const TensorView& b = op.args.b[idx];
-    if (b.size(1) == 0) continue;
+    if (b.size(1) == 0 || !takes(idx)) continue;
     const TensorView out = TensorView::contiguous(op.args.out[idx].data, {problem.rows(), b.size(1)},
                                                   problem.dtype, units.device);
     gemm::MmArgs product{.a = left,
@@ -41,10 +49,8 @@ Result<void> multiply_rows(const GatherOp& op, const Arrived& arrived, Stream& s
   return {};
 }
 
-}  // namespace
-
-Result<GatherOp> prepare(const AllGatherMatmulArgs& args, const GatherProblem& problem, Group& group,
-                         Stream& stream) {
+Result<GatherOp> prepare(const AllGatherMatmulArgs& args, const GatherProblem& problem, Algorithm algorithm,
+                         Group& group, Stream& stream) {
   DeviceMemory& memory = device_memory(group, problem.device);
   GatherOp op{.args = args,
               .problem = problem,
@@ -56,19 +62,21 @@ Result<GatherOp> prepare(const AllGatherMatmulArgs& args, const GatherProblem& p
               .gathered = {},
               .sums = {}};
   Carver count;
-  carve(op, count);
+  carve(op, algorithm, count);
   TANDEM_TRY(memory.scratch.reserve(count.used_bytes(), stream.device()));
   Carver carver(memory.scratch.data());
-  carve(op, carver);
+  carve(op, algorithm, carver);
   if (problem.gathers_last()) TANDEM_TRY(make_marks(memory.marks, problem.world, stream.device()));
   return op;
 }
 
 std::int64_t workspace_bytes(const GatherOp& op, Algorithm algorithm) {
+  if (algorithm == Algorithm::kNative) return 0;  // its line is its own
   return gather_workspace_bytes(std::span(&op.gathered, 1), op.problem.world, algorithm);
 }
 
 Result<void> enqueue(const GatherOp& op, Algorithm algorithm, symm::Handle* workspace) {
+  if (algorithm == Algorithm::kNative) return enqueue_native(op);
   const auto multiply = [&](const Arrived& arrived, Stream& stream) {
     return multiply_rows(op, arrived, stream, gemm::mm);
   };
@@ -90,6 +98,7 @@ Result<void> enqueue(const GatherOp& op, Algorithm algorithm, symm::Handle* work
 
 Result<void> prepare_products(const GatherOp& op, Algorithm algorithm) {
   const GatherProblem& problem = op.problem;
+  if (algorithm == Algorithm::kNative) return prepare_native(op);
   const bool serial = algorithm == Algorithm::kSerial;
   if (serial && !problem.gathers_last())
     return multiply_rows(op, {{0, problem.total()}}, op.stream, gemm::prepare);

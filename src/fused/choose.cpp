@@ -40,9 +40,14 @@ Prediction predict_on_cores(const Workload& work) {
   const double step_us = link_us + (copy_us + product_us) / one_stream;
   const double longest_lane_us =
       std::max(side_steps * step_us, own_steps * step_us + product_us / one_stream);
+  // The side stream pushes, the caller's multiplies; the last chunk that comes is multiplied behind its push.
+  const double pushes_us = peers * (link_us + copy_us / one_stream);
+  const double products_us = work.world * product_us / one_stream;
+  const double longest_native_us = std::max(products_us, pushes_us + product_us / one_stream);
   return {.serial_us = peers * link_us + work_us / one_stream + work.serial_barriers * kCore.barrier_us,
           .pipelined_us = std::max(longest_lane_us, work_us / two_streams) + work.world * kCore.chunk_us +
-                          work.pipelined_barriers * kCore.barrier_us};
+                          work.pipelined_barriers * kCore.barrier_us,
+          .native_us = std::max(longest_native_us, work_us / two_streams) + work.world * kCore.chunk_us};
 }
 
 // Copy engines work beside the products, which share one processor whatever the stream.
@@ -54,15 +59,17 @@ Prediction predict_on_gpu(const Workload& work) {
   const double gets_us = peers * get_us;
   return {.serial_us = products_us + gets_us + work.serial_barriers * kHopper.barrier_us,
           .pipelined_us = std::max(products_us, gets_us + product_us) + work.world * kHopper.chunk_us +
-                          work.pipelined_barriers * kHopper.barrier_us};
+                          work.pipelined_barriers * kHopper.barrier_us,
+          .native_us = std::max(products_us, gets_us + product_us) + kHopper.chunk_us};
 }
 
 std::vector<Candidate> candidates_of(const Workload& work, const tune::Row* measured) {
   const Prediction us = predict(work);
-  std::vector<Candidate> all = {
-      {.algorithm = Algorithm::kSerial, .predicted_us = us.serial_us},
-      {.algorithm = Algorithm::kPipelined, .predicted_us = us.pipelined_us},
-      {.algorithm = Algorithm::kNative, .why_not = "no kernel there consumes its input as it arrives"}};
+  std::vector<Candidate> all = {{.algorithm = Algorithm::kSerial, .predicted_us = us.serial_us},
+                                {.algorithm = Algorithm::kPipelined, .predicted_us = us.pipelined_us},
+                                {.algorithm = Algorithm::kNative,
+                                 .why_not = work.native.why_not,
+                                 .predicted_us = work.native.ok ? us.native_us : 0}};
   for (Candidate& candidate : all) {
     if (measured == nullptr || !candidate.why_not.empty()) continue;
     const auto found = measured->us.find(to_string(candidate.algorithm));
@@ -129,7 +136,7 @@ Result<Choice> choose(std::string_view who, Algorithm asked, const Workload& wor
   for (const Candidate& candidate : choice.candidates) {
     if (candidate.algorithm != asked || candidate.why_not.empty()) continue;
     return failf(ErrorCode::kUnsupported,
-                 "{}: algorithm {} does not exist on {}: {}; ask for auto, pipelined or serial", who,
+                 "{}: algorithm {} cannot run on {}: {}; ask for auto, pipelined or serial", who,
                  to_string(asked), to_string(device), candidate.why_not);
   }
   if (asked != Algorithm::kAuto) return choice;

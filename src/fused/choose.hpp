@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <tandem/base/error.hpp>
+#include <tandem/base/support.hpp>
 #include <tandem/bootstrap/group.hpp>
 #include <tandem/device/device.hpp>
 #include <tandem/fused/report.hpp>
@@ -25,12 +26,14 @@ struct Workload {
   double chunk_flops = 0;            ///< of one chunk's product
   int pipelined_barriers = 0;
   int serial_barriers = 0;
+  Support native = Support::no("no kernel there consumes its input as it arrives");
 };
 
 /// Times that the model predicts for one op.
 struct Prediction {
   double serial_us = 0;
   double pipelined_us = 0;
+  double native_us = 0;
 };
 [[nodiscard]] Prediction predict(const Workload& work);
 

@@ -5,7 +5,6 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "base/usable_cores.hpp"
-#include "fused/choose.hpp"
 
 namespace tandem::fused {
 namespace {
@@ -19,7 +18,8 @@ Workload workload_of(const GatherProblem& problem, const GatherPlanning& plannin
           .chunk_bytes = chunk_elements * size_bytes(problem.dtype) + planning.beside_bytes,
           .chunk_flops = 2.0 * static_cast<double>(chunk_elements) * static_cast<double>(problem.planned_n()),
           .pipelined_barriers = 3,
-          .serial_barriers = 3};
+          .serial_barriers = 3,
+          .native = planning.native};
 }
 
 /// None where nobody tells n: the square b that stands in for it may be far from every rank's.
@@ -45,7 +45,8 @@ Result<OpPlan> decide(const GatherProblem& problem, const GatherPlanning& planni
                 choose(fmt::format("fused_{}", planning.op), problem.asked,
                        workload_of(problem, planning, group), find_measured(group, key), problem.device));
   if (problem.copies_a) choice.reason += "; a is copied once for its strides";
-  if (choice.algorithm == Algorithm::kPipelined) TANDEM_TRY(open_side_stream(group, device));
+  if (choice.algorithm == Algorithm::kNative) choice.reason += planning.native_note;
+  if (choice.algorithm != Algorithm::kSerial) TANDEM_TRY(open_side_stream(group, device));
   return OpPlan{.algorithm = choice.algorithm,
                 .reason = std::move(choice.reason),
                 .key = fmt::format("{} {}x{}x{} {} dim {} w{}", planning.op, problem.rows(), problem.sum_n,

@@ -33,6 +33,9 @@ std::size_t hash_of(const GatherProblem& p) {
       .add(p.sum_n)
       .add(p.keeps_gathered)
       .add(p.copies_a)
+      .add(p.has_bias)
+      .add(p.is_capturing)
+      .add(p.by_mm)
       .value();
 }
 

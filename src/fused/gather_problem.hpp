@@ -20,12 +20,16 @@ struct GatherProblem {
   Algorithm asked = Algorithm::kAuto;
   std::int64_t in_place_offset = -1;  ///< of a in a_handle, in elements; -1: no a_handle
   std::int64_t plan_n = 0;            ///< as the caller says; 0: not told
+  bool is_capturing = false;          ///< the op is recorded
   // This rank's.
   DeviceId device;
   int num_b = 0;
   std::int64_t sum_n = 0;  ///< columns of all b's together
   bool keeps_gathered = false;
   bool copies_a = false;  ///< a's strides need one copy
+  bool has_bias = false;
+  /// Bit min(i, 63): native multiplies b[i] behind its waits, by plain products.
+  std::uint64_t by_mm = 0;
 
   [[nodiscard]] bool gathers_last() const { return dim == sizes.size() - 1; }
   [[nodiscard]] std::int64_t total() const { return sizes[dim]; }

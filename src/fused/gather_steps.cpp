@@ -21,18 +21,6 @@ std::int64_t own_units(const Carried& carried) {
   return carried.by_slices ? carried.front.sizes.back() : carried.front.size(0);
 }
 
-/// Every shard in gather-dim-major order, by one copy if it is not.
-Result<void> copy_shards(const GatherSteps& steps) {
-  for (std::size_t i = 0; i < steps.carried.size(); ++i) {
-    const TensorView& front = steps.carried[i].front;
-    if (!steps.carried[i].copies) continue;
-    const TensorView to =
-        TensorView::contiguous(steps.shards[i].data, front.sizes, front.dtype, front.device);
-    TANDEM_TRY(steps.stream.copy(front, to));
-  }
-  return {};
-}
-
 /// Slices are not in the caller's order in memory: each goes to its columns by a copy of its own.
 Result<void> keep_slices(const GatherSteps& steps, int source, Stream& stream) {
   for (std::size_t i = 0; i < steps.carried.size(); ++i) {
@@ -105,6 +93,12 @@ TensorView carve_shard(const Carried& carried, Carver& carver) {
                         : TensorView::contiguous(front.data, sizes, front.dtype, front.device);
 }
 
+Result<void> copy_shard(const Carried& carried, const TensorView& shard, Stream& stream) {
+  if (!carried.copies) return {};
+  const TensorView& front = carried.front;
+  return stream.copy(front, TensorView::contiguous(shard.data, front.sizes, front.dtype, front.device));
+}
+
 TensorView carve_gathered(const Carried& carried, Carver& carver) {
   const TensorView& front = carried.front;
   const Dims sizes = {carried.total, unit_elements(carried)};
@@ -130,7 +124,8 @@ std::int64_t gather_workspace_bytes(std::span<const TensorView> gathered, int wo
 }
 
 Result<void> enqueue_gather(const GatherSteps& steps, Algorithm algorithm, symm::Handle* workspace) {
-  TANDEM_TRY(copy_shards(steps));
+  for (std::size_t i = 0; i < steps.carried.size(); ++i)
+    TANDEM_TRY(copy_shard(steps.carried[i], steps.shards[i], steps.stream));
   return algorithm == Algorithm::kSerial ? enqueue_serial(steps, workspace)
                                          : enqueue_pipelined(steps, workspace);
 }

@@ -35,6 +35,8 @@ struct Carried {
                             const std::optional<TensorView>& into);
 /// [s_r, unit] contiguous: the caller's memory, or scratch that front is copied to.
 [[nodiscard]] TensorView carve_shard(const Carried& carried, Carver& carver);
+/// Brings a shard into gather-dim-major order, by one copy if it is not.
+[[nodiscard]] Result<void> copy_shard(const Carried& carried, const TensorView& shard, Stream& stream);
 /// [total, unit] contiguous: the caller's memory, or scratch.
 [[nodiscard]] TensorView carve_gathered(const Carried& carried, Carver& carver);
 

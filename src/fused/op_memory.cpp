@@ -37,6 +37,12 @@ DeviceMemory& device_memory(Group& group, DeviceId device) {
   return *memories.back();
 }
 
+NativeLine& native_line(Group& group, DeviceId device, std::uint32_t longest) {
+  std::unique_ptr<NativeLine>& line = device_memory(group, device).native;
+  if (!line) line = std::make_unique<NativeLine>(longest);
+  return *line;
+}
+
 Result<void> open_side_stream(Group& group, Device& device) {
   std::unique_ptr<Stream>& side = device_memory(group, device.id()).side;
   if (side) return {};

@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "fused/native_line.hpp"
 #include "pipeline/schedules.hpp"
 
 namespace tandem::fused {
@@ -98,12 +99,17 @@ struct DeviceMemory {
   DeviceId device;
   Scratch scratch;
   SliceMarks marks;
-  std::unique_ptr<Stream> side;  ///< of the group's pipelined ops, see open_side_stream()
+  std::unique_ptr<NativeLine> native;  ///< see native_line()
+  std::unique_ptr<Stream> side;        ///< of the group's ops that overlap, see open_side_stream()
 };
 /// Made at first use. The fused ops share it.
 [[nodiscard]] DeviceMemory& device_memory(Group& group, DeviceId device);
 
-/// Makes the stream that pipelined ops run on beside the caller's; once a group and device.
+/// The line of the group's native gathers on a device, made at first use.
+[[nodiscard]] NativeLine& native_line(Group& group, DeviceId device,
+                                      std::uint32_t longest = NativeLine::kLongest);
+
+/// Makes the stream that ops which overlap use beside the caller's; once a group and device.
 [[nodiscard]] Result<void> open_side_stream(Group& group, Device& device);
 /// `current` beside the stream that open_side_stream() made.
 [[nodiscard]] pipeline::StreamPair stream_pair(Group& group, Stream& current);

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <limits>
+#include <tandem/base/shard.hpp>
 #include <tandem/gemm/async_input_mm.hpp>
 
 #include "base/format.hpp"
@@ -12,6 +14,11 @@ namespace tandem::gemm {
 namespace {
 
 constexpr std::string_view kWho = "async_input_mm";
+
+std::int64_t rows_of_chunks(std::int64_t rows, std::int64_t chunks, std::int64_t first, std::int64_t count) {
+  const std::int64_t stride = shard_stride(rows, static_cast<int>(chunks));
+  return std::min(rows, (first + count) * stride) - std::min(rows, first * stride);
+}
 
 Result<void> check_strides(const AsyncInputMmArgs& args) {
   if (!args.a.is_contiguous() || !args.out.is_contiguous()) {
@@ -40,10 +47,50 @@ Result<void> check_signals(const AsyncInputMmArgs& args) {
   return {};
 }
 
+Result<void> check_complete(const AsyncInputMmArgs& args) {
+  const CompleteChunks& complete = *args.complete;
+  const std::int64_t chunks = args.a_chunk_signals.size(0);
+  if (complete.first < 0 || complete.count < 1 || complete.first >= chunks ||
+      complete.count > chunks - complete.first) {
+    return failf(ErrorCode::kInvalidArgument,
+                 "{}: complete has {} chunks from chunk {}, need 1 or more inside 0 to {}", kWho,
+                 complete.count, complete.first, chunks - 1);
+  }
+  const TensorView& rows = complete.rows;
+  const std::int64_t num_rows = rows_of_chunks(args.a.size(0), chunks, complete.first, complete.count);
+  if (rows.dtype != args.a.dtype || rows.sizes != Dims{num_rows, args.a.size(1)} || !rows.is_contiguous()) {
+    return failf(ErrorCode::kInvalidArgument,
+                 "{}: complete.rows is {}, need {} [{}, {}], contiguous, for chunks {} to {} of {}", kWho,
+                 to_string(rows), to_string(args.a.dtype), num_rows, args.a.size(1), complete.first,
+                 complete.first + complete.count - 1, chunks);
+  }
+  return {};
+}
+
+Result<void> check_senders(const AsyncInputMmArgs& args, const Stream& stream) {
+  const ChunkSenders& senders = *args.senders;
+  if (senders.handle == nullptr) {
+    return failf(ErrorCode::kInvalidArgument, "{}: senders.handle is null, need that of a's block", kWho);
+  }
+  if (&senders.handle->device() != &stream.device()) {
+    return failf(ErrorCode::kInvalidArgument, "{}: senders.handle is of {}, need one of the stream's device",
+                 kWho, to_string(senders.handle->device().id()));
+  }
+  const std::int64_t chunks = args.a_chunk_signals.size(0);
+  const int world = senders.handle->world_size();
+  if (senders.chunks_per_rank < 1 || (chunks - 1) / senders.chunks_per_rank >= world) {
+    return failf(ErrorCode::kInvalidArgument,
+                 "{}: senders.chunks_per_rank is {}, need 1 or more, and {} chunks from {} ranks at most",
+                 kWho, senders.chunks_per_rank, chunks, world);
+  }
+  return {};
+}
+
 Result<void> check_memory(const AsyncInputMmArgs& args, const Device& device) {
   TANDEM_TRY(check_view(kWho, "a", args.a, device));
   TANDEM_TRY(check_view(kWho, "b", args.b, device));
   TANDEM_TRY(check_view(kWho, "out", args.out, device));
+  if (args.complete) TANDEM_TRY(check_view(kWho, "complete.rows", args.complete->rows, device));
   return check_view(kWho, "a_chunk_signals", args.a_chunk_signals, device);
 }
 
@@ -70,6 +117,7 @@ Result<AsyncInputProblem> problem_of(const AsyncInputMmArgs& args) {
   TANDEM_TRY(check_matrices(kWho, args.a, args.b, args.out));
   TANDEM_TRY(check_strides(args));
   TANDEM_TRY(check_signals(args));
+  if (args.complete) TANDEM_TRY(check_complete(args));
   return AsyncInputProblem{.m = args.a.size(0),
                            .n = args.b.size(1),
                            .k = args.a.size(1),
@@ -86,9 +134,11 @@ Support can_run(const AsyncInputProblem& problem, const Device& device) {
 Result<void> async_input_mm(const AsyncInputMmArgs& args, Stream& stream) {
   TANDEM_TRY(check_memory(args, stream.device()));
   TANDEM_ASSIGN(const AsyncInputProblem problem, problem_of(args));
+  if (args.senders) TANDEM_TRY(check_senders(args, stream));
   TANDEM_ASSIGN(const Implementation* implementation,
                 chosen(problem, stream.device(), &Implementation::accepts_async_input));
   if (problem.m == 0 || problem.n == 0) return {};
+  if (args.senders) TANDEM_TRY(args.senders->handle->watch(stream));
   return implementation->run_async_input(problem, args, stream);
 }
 

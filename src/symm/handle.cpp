@@ -63,6 +63,30 @@ Result<TensorView> view_in(const Window& window, DeviceId device) {
                                 device);
 }
 
+/// This rank's side of a copy.
+struct Local {
+  const char* who;
+  const char* name;
+  const TensorView& view;
+};
+
+/// What lies on `peer` where the local side of a copy goes to or comes from.
+Result<TensorView> opposite_of(const Handle& handle, const Local& local, int peer, std::int64_t offset) {
+  const TensorView& view = local.view;
+  TANDEM_TRY(check_rank(handle, peer, local.who));
+  if (!(view.device == handle.device().id())) {
+    return failf(ErrorCode::kInvalidArgument, "{}: {} on {}, the handle is on {}", local.who, local.name,
+                 to_string(view.device), to_string(handle.device().id()));
+  }
+  if (!view.is_contiguous()) {
+    return failf(ErrorCode::kInvalidArgument, "{}: {} {} is not contiguous", local.who, local.name,
+                 to_string(view));
+  }
+  return view_in({local.who, handle.buffer_ptrs()[static_cast<std::size_t>(peer)], handle.buffer_size_bytes(),
+                  view.sizes, view.dtype, handle.offset_bytes(), offset},
+                 handle.device().id());
+}
+
 }  // namespace
 
 int Handle::num_channels() const {
@@ -119,20 +143,15 @@ Result<void> Handle::barrier(Stream& stream, int channel, Timeout timeout) {
 }
 
 Result<void> Handle::get(Stream& stream, const TensorView& to, int peer, std::int64_t offset) {
-  TANDEM_TRY(check_rank(*this, peer, "get"));
-  if (!(to.device == device().id())) {
-    return failf(ErrorCode::kInvalidArgument, "get: destination on {}, the handle is on {}",
-                 to_string(to.device), to_string(device().id()));
-  }
-  if (!to.is_contiguous()) {
-    return failf(ErrorCode::kInvalidArgument, "get: destination {} is not contiguous", to_string(to));
-  }
-  TANDEM_ASSIGN(const TensorView from,
-                view_in({"get", buffer_ptrs()[static_cast<std::size_t>(peer)], buffer_size_bytes(), to.sizes,
-                         to.dtype, offset_bytes(), offset},
-                        device().id()));
+  TANDEM_ASSIGN(const TensorView from, opposite_of(*this, {"get", "destination", to}, peer, offset));
   TANDEM_TRY(check_usable(stream));
   return do_get(stream, from, to, peer);
+}
+
+Result<void> Handle::put(Stream& stream, const TensorView& from, int peer, std::int64_t offset) {
+  TANDEM_ASSIGN(const TensorView to, opposite_of(*this, {"put", "source", from}, peer, offset));
+  TANDEM_TRY(check_usable(stream));
+  return do_put(stream, from, to, peer);
 }
 
 Result<void> Handle::watch(Stream& stream) const {

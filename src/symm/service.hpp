@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "bootstrap/control.hpp"
+#include "symm/chunk_words.hpp"
 
 namespace tandem::symm {
 
@@ -122,6 +123,10 @@ class Service {
   /// for the other ranks.
   [[nodiscard]] virtual Result<void> enqueue_agreement(Stream& stream, Group& group, std::uint64_t sequence,
                                                        const bootstrap::Fingerprint& fingerprint) = 0;
+  /// await_chunks(); by default there are none.
+  [[nodiscard]] virtual Result<void> enqueue_chunk_waits(const Handle& handle, const AwaitedChunks& chunks,
+                                                         Stream& stream);
+  [[nodiscard]] virtual bool awaits_chunks() const { return false; }
   /// Whether a stream of the device records work for replay: memory must not be made or exchanged then.
   [[nodiscard]] virtual bool is_capturing() const = 0;
 

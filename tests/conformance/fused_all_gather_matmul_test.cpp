@@ -10,7 +10,7 @@
 #include "conformance/fused_harness.hpp"
 
 // fused_all_gather_matmul against float64, for every backend x algorithm x dtype x dim x number of ranks:
-// outputs poisoned before, guard bytes around every buffer, the same bits from serial and pipelined (unless a
+// outputs poisoned before, guard bytes around every buffer, the same bits from every algorithm (unless a
 // vendor's product adds in an order of its own), pads at rest afterwards.
 
 namespace tandem {
@@ -148,7 +148,25 @@ Result<void> move_to_symmetric(RankContextOfTest& rank, const Case& c, Operands&
   return {};
 }
 
-/// Runs one case by both algorithms on one rank and holds the results against the reference and, if
+/// Whether native has to take the case on a CPU: rows are gathered, and every rank has some.
+bool takes_native(const Case& c, int world) {
+  const bool all_have_rows =
+      numel(test::with_last(c.sizes, 1)) > 0 && shard_of(c.sizes[c.dim], world, world - 1).size > 0;
+  return c.dim < c.sizes.size() - 1 && all_have_rows;
+}
+
+/// Whether to run this call: everything but native where it is refused, with a reason, as it has to be.
+bool is_to_run(RankContextOfTest& rank, const Case& c, const AllGatherMatmulArgs& args,
+               const std::string& who, Complaints& complaints) {
+  if (args.algorithm != Algorithm::kNative) return true;
+  const Support support = can_run(args, rank.group, rank.stream);
+  const bool is_on_cpu = rank.device.id().kind == DeviceKind::kCpu;
+  if (is_on_cpu && support.ok != takes_native(c, rank.group.size()))
+    complaints.add(who + (support ? ": can run" : ": " + support.why_not));
+  return support.ok;
+}
+
+/// Runs one case by each algorithm on one rank and holds the results against the reference and, if
 /// `same_bits`, each other.
 Result<void> run_case(RankContextOfTest& rank, const Case& c, bool same_bits, Complaints& complaints) {
   Operands in(rank, c);
@@ -157,7 +175,7 @@ Result<void> run_case(RankContextOfTest& rank, const Case& c, bool same_bits, Co
     if (auto moved = move_to_symmetric(rank, c, in, block); !moved) return moved;
   }
   std::vector<std::vector<std::byte>> bits;
-  for (const Algorithm algorithm : {Algorithm::kSerial, Algorithm::kPipelined}) {
+  for (const Algorithm algorithm : {Algorithm::kSerial, Algorithm::kPipelined, Algorithm::kNative}) {
     in.args.algorithm = algorithm;
     const std::string who = to_text(c, rank.group.size()) + " " + std::string(to_string(algorithm)) +
                             ", rank " + std::to_string(rank.group.rank());
@@ -177,6 +195,7 @@ Result<void> run_case(RankContextOfTest& rank, const Case& c, bool same_bits, Co
       gathered.emplace(rank.device, *layout, c.dtype);
       in.args.gathered = gathered->view();
     }
+    if (!is_to_run(rank, c, in.args, who, complaints)) continue;
     const auto report = fused_all_gather_matmul(in.args, rank.group, rank.stream);
     if (!report) return tl::unexpected(Error(report.error().code(), who + ": " + report.error().text()));
     if (report->algorithm != algorithm)
@@ -263,6 +282,53 @@ TEST_P(AllGatherMatmul, several_b_bias_strides_and_symmetric_a) {
     }
   }
   run_all(GetParam(), cases);
+}
+
+// Shards of whole pieces of 512 rows, of a ragged last one, and of one piece; b in columns.
+TEST_P(AllGatherMatmul, shards_of_several_pieces) {
+  const int world = GetParam().ranks.size;
+  std::vector<Case> cases;
+  for (const std::int64_t missing : {0, 1, 3}) {
+    cases.push_back({.sizes = {1024 * world - missing, 8},
+                     .dim = 0,
+                     .dtype = DType::kBF16,
+                     .columns = {3, 1},
+                     .gathered = missing == 1});
+  }
+  cases.push_back({.sizes = {513 * world, 4}, .dim = 0, .dtype = DType::kF32, .columns = {2}});
+  cases.push_back({.sizes = {256 * world, 2, 4}, .dim = 0, .dtype = DType::kF16, .columns = {2}});
+  cases.push_back({.sizes = {4, 128 * world - 1, 4}, .dim = 1, .dtype = DType::kF16, .columns = {2}});
+  run_all(GetParam(), cases);
+}
+
+// What native leaves to plain products is told, and the same on the other side of it.
+TEST_P(AllGatherMatmul, native_says_what_it_does_by_mm) {
+  if (!GetParam().is_on_cpu()) GTEST_SKIP() << "a GPU has no such product yet";
+  Complaints complaints;
+  test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+    // Only rank 0 has a b with holes; the others move and await the same.
+    const bool holes = rank.group.rank() == 0;
+    const Case c{.sizes = {8 * rank.group.size(), 6}, .columns = {5, 4}, .spread = holes};
+    Operands in(rank, c);
+    in.args.algorithm = Algorithm::kNative;
+    Guarded first(rank.device, output_layout(in.args, 0).value(), c.dtype);
+    Guarded second(rank.device, output_layout(in.args, 1).value(), c.dtype);
+    const std::vector<TensorView> outs = {first.view(), second.view()};
+    in.args.out = outs;
+    const auto report = fused_all_gather_matmul(in.args, rank.group, rank.stream);
+    if (!report) return tl::unexpected(report.error());
+    const std::string need = holes ? "asked for; a is copied once for its strides; out[0] by mm: b has holes"
+                                     "; out[1] by mm: b has holes"
+                                   : "asked for";
+    if (report->reason != need) complaints.add("the reason is " + std::string(report->reason));
+    if (auto done = rank.stream.synchronize(); !done) return done;
+    first.download();
+    second.download();
+    check_output(c, first, 0, "native", complaints);
+    check_output(c, second, 1, "native", complaints);
+    return {};
+  });
+  EXPECT_EQ(complaints.text(), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, AllGatherMatmul, ::testing::ValuesIn(test::all_cases({1, 2, 3, 4, 8})),

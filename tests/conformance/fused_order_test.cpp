@@ -83,6 +83,16 @@ class Workbench {
     }
     return {};
   }
+  [[nodiscard]] bool takes_native(Stream& stream) const {
+    return can_run(AllGatherMatmulArgs{.a = a_views_[0],
+                                       .b = std::span(b_views_).first(1),
+                                       .gather_dim = dim_,
+                                       .gather_size = dim_ == 0 ? kRows : kColumns,
+                                       .out = std::span(gather_views_).first(1),
+                                       .algorithm = Algorithm::kNative},
+                   group_, stream)
+        .ok;
+  }
   Result<void> scatter(int round, Algorithm algorithm, Stream& stream) {
     MatmulReduceScatterArgs args{.a = std::span(a_views_).subspan(1, 1),
                                  .b = std::span(b_views_).subspan(1, 1),
@@ -146,8 +156,10 @@ TEST_P(FusedOrder, a_hundred_alternating_ops_under_skew) {
       Workbench bench(rank.device, rank.group, kRounds, dim);
       for (int round = 0; round < kRounds; ++round) {
         const Algorithm algorithm = round % 3 == 0 ? Algorithm::kSerial : Algorithm::kPipelined;
+        const bool by_native = round % 2 == 1 && bench.takes_native(rank.stream);
         if (auto ok = hold_a_moment(random, rank.stream); !ok) return ok;
-        if (auto ok = bench.gather(round, algorithm, rank.stream); !ok) return ok;
+        if (auto ok = bench.gather(round, by_native ? Algorithm::kNative : algorithm, rank.stream); !ok)
+          return ok;
         if (auto ok = hold_a_moment(random, rank.stream); !ok) return ok;
         if (auto ok = bench.scatter(round, algorithm, rank.stream); !ok) return ok;
         if (auto ok = keep_queue_short(round, 2, {&rank.stream}); !ok) return ok;
@@ -156,6 +168,26 @@ TEST_P(FusedOrder, a_hundred_alternating_ops_under_skew) {
       bench.compare_rounds(complaints);
     }
     return test::check_pads(rank, complaints);
+  });
+  EXPECT_EQ(complaints.text(), "");
+}
+
+TEST_P(FusedOrder, a_thousand_native_gathers_without_a_look_at_the_device) {
+  if (!GetParam().is_on_cpu()) GTEST_SKIP() << "a GPU has no such product yet";
+  Complaints complaints;
+  test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+    std::mt19937 random(static_cast<unsigned>(200 + rank.group.rank()));
+    constexpr int kRounds = 1000;
+    Workbench bench(rank.device, rank.group, kRounds, 0);
+    for (int round = 0; round < kRounds; ++round) {
+      if (random() % 8 == 0) {
+        if (auto ok = hold_a_moment(random, rank.stream); !ok) return ok;
+      }
+      if (auto ok = bench.gather(round, Algorithm::kNative, rank.stream); !ok) return ok;
+    }
+    if (auto done = rank.stream.synchronize(); !done) return done;
+    bench.compare_gathers(complaints);
+    return {};
   });
   EXPECT_EQ(complaints.text(), "");
 }
@@ -172,7 +204,9 @@ TEST_P(FusedOrder, two_streams_of_one_group) {
       Stream& first = round % 2 == 0 ? rank.stream : **other;
       Stream& second = round % 3 == 0 ? rank.stream : **other;
       if (auto ok = hold_a_moment(random, first); !ok) return ok;
-      if (auto ok = bench.gather(round, Algorithm::kPipelined, first); !ok) return ok;
+      const bool by_native = round % 4 < 2 && bench.takes_native(first);
+      if (auto ok = bench.gather(round, by_native ? Algorithm::kNative : Algorithm::kPipelined, first); !ok)
+        return ok;
       if (auto ok = bench.scatter(round, Algorithm::kPipelined, second); !ok) return ok;
       if (auto ok = keep_queue_short(round, 2, {&rank.stream, other->get()}); !ok) return ok;
     }

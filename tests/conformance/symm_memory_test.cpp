@@ -168,6 +168,32 @@ TEST_P(SymmMemory, GetCopiesAnyBits) {
   });
 }
 
+// Every rank writes its row into every other's block; a word behind it says so.
+TEST_P(SymmMemory, PutCopiesAnyBitsBeforeTheSignalBehindIt) {
+  run([](SymmRank& rank) -> Result<void> {
+    const std::int64_t count = 4099;
+    const Tensor rows = rank.empty({3 + count * rank.size()}, DType::kU32);
+    const auto handle = rank.meet(rows);
+    const auto source = rank.device->allocate_tensor({count}, DType::kU32).value();
+    rank.write(source.view(), random_words(count, rank.rank()));
+    for (int step = 0; step < rank.size(); ++step) {
+      const int peer = (rank.rank() + step) % rank.size();
+      if (auto done = handle->put(*rank.stream, source.view(), peer, 3 + count * rank.rank()); !done)
+        return done;
+      if (auto done = handle->put_signal(*rank.stream, peer, symm::kFirstUserChannel); !done) return done;
+    }
+    for (int q = 0; q < rank.size(); ++q) {
+      if (auto done = handle->wait_signal(*rank.stream, q, symm::kFirstUserChannel); !done) return done;
+    }
+    if (auto done = rank.finish(); !done) return done;
+    for (int q = 0; q < rank.size(); ++q) {
+      EXPECT_EQ(rank.read<std::uint32_t>(rows.view().narrow(0, 3 + count * q, count)), random_words(count, q))
+          << "from rank " << q;
+    }
+    return handle->barrier(*rank.stream).and_then([&] { return rank.finish(); });
+  });
+}
+
 TEST_P(SymmMemory, EmptyTensorsCanMeet) {
   run([](SymmRank& rank) -> Result<void> {
     const Tensor nothing = rank.empty({0, 16});

@@ -48,20 +48,24 @@ class Tune(unittest.TestCase):
         for row in table["rows"]:
             self.assertEqual((row["m"], row["n"], row["k"], row["dtype"], row["world"], row["link"]),
                              (64, 24, 48, "f32", 3, "shared memory"))
-            self.assertEqual(set(row["us"]), {"serial", "pipelined"})
+            native = {"native"} if row["op"] == "all_gather_matmul" else set()
+            self.assertEqual(set(row["us"]), {"serial", "pipelined"} | native)
             self.assertGreater(min(row["us"].values()), 0)
             self.assertIn("tandem tune --m 64", row["command"])
         self.change_times(serial=500.0, pipelined=400.0)
         text = self.run_auto().stdout
         self.assertIn("algorithm pipelined (measured 400 us against 500 us serial)", text)
         self.assertRegex(text, r"(?m)^#   serial +\d+\.\d us +500\.0 us$")
-        self.assertRegex(text, r"(?m)^#   native +cannot run here: ")
+        self.assertRegex(text, r"(?m)^#   native +\d+\.\d us +-( |$)")
+        scatter = self.succeed("run", "--problem", PROBLEM.replace("all_gather_matmul", "matmul_reduce_scatter"),
+                               "--out", self.folder / "o.npy", "--explain").stdout
+        self.assertRegex(scatter, r"(?m)^#   native +cannot run here: ")
         self.change_times(serial=300.0, pipelined=400.0)
         self.assertIn("algorithm serial (measured 300 us against 400 us pipelined)", self.run_auto().stdout)
 
     def test_without_a_table_the_model_decides_and_says_so(self):
         text = self.run_auto().stdout
-        self.assertRegex(text, r"algorithm (serial|pipelined) \(predicted \d+ us against \d+ us")
+        self.assertRegex(text, r"algorithm (serial|pipelined|native) \(predicted \d+ us against \d+ us")
         self.assertRegex(text, r"(?m)^#   pipelined +\d+\.\d us +-( |$)")
         self.assertFalse(self.tables.exists())
 

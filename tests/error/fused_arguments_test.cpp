@@ -73,8 +73,14 @@ class GatherArguments {
            set_out(args, view);
          }},
         {"gathered (768 bytes", [&](Args& args) { args.gathered = args.a; }},
-        {"does not exist on " + to_string(device_.id()),
-         [](Args& args) { args.algorithm = Algorithm::kNative; }, ErrorCode::kUnsupported},
+        {"native cannot run on " + to_string(device_.id()) +
+             ": it gathers rows, and here columns are gathered",
+         [](Args& args) {
+           args.gather_dim = 2;
+           args.gather_size = 8;
+           args.algorithm = Algorithm::kNative;
+         },
+         ErrorCode::kUnsupported},
     };
   }
 
@@ -193,8 +199,8 @@ class ScatterArguments {
         {"product (480 bytes", [&](Args& args) { args.product = args.out; }},
         {"out (480 bytes",
          [](Args& args) { args.out.data = static_cast<std::byte*>(args.a.front().data) + 4; }},
-        {"does not exist on " + to_string(device_.id()),
-         [](Args& args) { args.algorithm = Algorithm::kNative; }, ErrorCode::kUnsupported},
+        {"cannot run on " + to_string(device_.id()), [](Args& args) { args.algorithm = Algorithm::kNative; },
+         ErrorCode::kUnsupported},
     };
   }
 

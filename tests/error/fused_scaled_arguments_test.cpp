@@ -108,8 +108,8 @@ class GatherArguments {
          [&](Args&) { beside_gathered_[0].dtype = DType::kF32; }},
         {"out[0] (480 bytes", [&](Args& args) { outs_[0].data = args.a_scale.data; }},
         {"beside_gathered[0] (144 bytes", [&](Args&) { beside_gathered_[0].data = beside_[0].data; }},
-        {"does not exist on " + to_string(device_.id()),
-         [](Args& args) { args.algorithm = Algorithm::kNative; }, ErrorCode::kUnsupported},
+        {"cannot run on " + to_string(device_.id()), [](Args& args) { args.algorithm = Algorithm::kNative; },
+         ErrorCode::kUnsupported},
     };
   }
 
@@ -192,8 +192,8 @@ class ScatterArguments {
         {"product is f32, need bf16 as out", [](Args& args) { args.product->dtype = DType::kF32; }},
         {"product (240 bytes", [](Args& args) { args.product->data = args.out.data; }},
         {"out (240 bytes", [&](Args& args) { args.out.data = a_scales_[0]->data; }},
-        {"does not exist on " + to_string(device_.id()),
-         [](Args& args) { args.algorithm = Algorithm::kNative; }, ErrorCode::kUnsupported},
+        {"cannot run on " + to_string(device_.id()), [](Args& args) { args.algorithm = Algorithm::kNative; },
+         ErrorCode::kUnsupported},
     };
   }
 

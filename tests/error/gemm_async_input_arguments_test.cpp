@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "support/guarded_bytes.hpp"
+#include "support/symm_rank.hpp"
 
 namespace tandem::testing {
 namespace {
@@ -98,6 +99,66 @@ TEST_F(GemmAsyncInputArguments, SignalsThatDoNotFit) {
       {[&](auto& args) { args.a_chunk_signals.data = nullptr; },
        "a_chunk_signals u32 [4] strides [1] on cpu:0 has no"},
   });
+}
+
+// Chunks of 2 rows.
+TEST_F(GemmAsyncInputArguments, CompleteChunksThatDoNotFit) {
+  const auto with = [&](std::int64_t rows, std::int64_t first, std::int64_t count) {
+    return [=, this](gemm::AsyncInputMmArgs& args) {
+      args.complete = {memory_.view({rows, 3}, DType::kBF16), first, count};
+    };
+  };
+  expect_refused({
+      {with(2, -1, 1), "complete has 1 chunks from chunk -1, need 1 or more inside 0 to 3"},
+      {with(2, 0, 0), "complete has 0 chunks from chunk 0, need 1 or more"},
+      {with(4, 3, 2), "complete has 2 chunks from chunk 3, need 1 or more inside 0 to 3"},
+      {with(2, 4, 1), "from chunk 4"},
+      {with(2, 0, std::int64_t{1} << 62), "inside 0 to 3"},
+      {with(3, 1, 2), "need bf16 [4, 3], contiguous, for chunks 1 to 2 of 4"},
+      {[&](auto& args) {
+         args.complete = {memory_.view({4, 3}, DType::kF16), 1, 2};
+       },
+       "complete.rows is f16 [4, 3] strides [3, 1] on cpu:0, need bf16 [4, 3]"},
+      {[&](auto& args) {
+         args.complete = {memory_.view({4, 4}, DType::kBF16).narrow(1, 0, 3), 1, 2};
+       },
+       "strides [4, 1] on cpu:0, need bf16 [4, 3], contiguous"},
+      {[&](auto& args) {
+         args.complete = {TensorView::contiguous(nullptr, {4, 3}, DType::kBF16), 1, 2};
+       },
+       "complete.rows bf16 [4, 3] strides [3, 1] on cpu:0 has no"},
+  });
+}
+
+TEST_F(GemmAsyncInputArguments, SendersThatDoNotFit) {
+  expect_ok(run_symm_ranks(1, {}, [&](SymmRank& rank) -> Result<void> {
+    const Tensor block = rank.empty({4});
+    const auto handle = rank.meet(block);
+    expect_refused({
+        {[](auto& args) { args.senders = gemm::ChunkSenders{}; }, "senders.handle is null"},
+        {[&](auto& args) {
+           args.senders = {handle.get(), 4};
+         },
+         "senders.handle is of cpu:0, need one of the stream's device"},
+    });
+    stream_ = rank.device->create_stream().value();
+    expect_refused({
+        {[&](auto& args) {
+           args.senders = {handle.get(), 3};
+         },
+         "senders.chunks_per_rank is 3, need 1 or more, and 4 chunks from 1 ranks at most"},
+        {[&](auto& args) {
+           args.senders = {handle.get(), 0};
+         },
+         "senders.chunks_per_rank is 0"},
+        {[&](auto& args) {
+           args.senders = {handle.get(), -1};
+         },
+         "senders.chunks_per_rank is -1"},
+    });
+    stream_.reset();
+    return {};
+  }));
 }
 
 TEST_F(GemmAsyncInputArguments, ADeviceThatCannotSaysWhy) {

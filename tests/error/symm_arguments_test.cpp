@@ -35,6 +35,7 @@ TEST(SymmArguments, HandlesRefuseWithTheValues) {
       expect_error(handle->put_signal(stream, bad), kBad, text);
       expect_error(handle->wait_signal(stream, bad), kBad, text);
       expect_error(handle->get(stream, target.view(), bad), kBad, text);
+      expect_error(handle->put(stream, target.view(), bad), kBad, text);
     }
     const int most = handle->num_channels() - 1;
     const std::string need = ", need 0 to " + std::to_string(most);
@@ -88,7 +89,7 @@ TEST(SymmArguments, WindowsStayInside) {
   }));
 }
 
-TEST(SymmArguments, GetRefusesItsTarget) {
+TEST(SymmArguments, CopiesRefuseTheirLocalSide) {
   expect_ok(run_symm_ranks(1, {}, [](SymmRank& rank) -> Result<void> {
     Tensor whole = rank.empty({102}, DType::kU8);
     const Tensor odd(whole.view().narrow(0, 2, 100), whole.owner());
@@ -96,13 +97,18 @@ TEST(SymmArguments, GetRefusesItsTarget) {
     const Tensor target = Tensor::host({10, 10}, DType::kU8);
     constexpr auto kBad = ErrorCode::kInvalidArgument;
     expect_error(handle->get(*rank.stream, target.view().movedim(0, 1), 0), kBad, "not contiguous");
+    expect_error(handle->put(*rank.stream, target.view().movedim(0, 1), 0), kBad,
+                 "put: source u8 [10, 10] strides [1, 10] on cpu:0 is not contiguous");
+    expect_error(handle->put(*rank.stream, target.view(), 0, 1), kBad, "103 bytes requested, 102 available");
+    expect_error(handle->put(*rank.stream, target.view(), 0, -1), kBad, "put: negative offset -1");
     expect_error(handle->get(*rank.stream, target.view(), 0, 1), kBad, "103 bytes requested, 102 available");
     expect_error(handle->get(*rank.stream, target.view(), 0, -1), kBad, "negative offset -1");
     const Tensor floats = Tensor::host({1}, DType::kF32);
     expect_error(handle->get(*rank.stream, floats.view(), 0), kBad, "2 bytes is no multiple of the 4 bytes");
     TensorView elsewhere = target.view();
     elsewhere.device = {DeviceKind::kCuda, 3};
-    expect_error(handle->get(*rank.stream, elsewhere, 0), kBad, "cuda:3");
+    expect_error(handle->get(*rank.stream, elsewhere, 0), kBad, "destination on cuda:3");
+    expect_error(handle->put(*rank.stream, elsewhere, 0), kBad, "source on cuda:3");
     return {};
   }));
 }

@@ -138,6 +138,13 @@ TEST_P(FusedLostRank, is_named_by_every_other_rank) {
 
 std::vector<Fault> all_faults() {
   std::vector<Fault> all;
+  // On CPU ranks so far.
+  for (const char* point : {"agree", "put", "wait"}) {
+    for (const char* action : {"die", "stop"}) {
+      for (const int world : {2, 4}) all.push_back({"gather", "native", point, action, 0, world});
+    }
+  }
+  all.push_back({"gather", "native", "call", "skip", 0, 4});
   for (const char* op : {"gather", "scatter"}) {
     for (const char* algorithm : {"serial", "pipelined"}) {
       for (const char* point : {"agree", "barrier", "get"}) {

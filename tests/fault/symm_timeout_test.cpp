@@ -141,6 +141,23 @@ TEST_P(SymmFault, CorruptedGetIsVisible) {
   }));
 }
 
+TEST_P(SymmFault, CorruptedPutIsVisible) {
+  Config config;
+  config.fault = "put:0:1:corrupt";
+  expect_ok(run_symm_ranks({GetParam().placement, 1}, config, [](SymmRank& rank) -> Result<void> {
+    const Tensor target = rank.empty({4}, DType::kU32);
+    const auto handle = rank.meet(target);
+    const auto source = rank.device->allocate_tensor({4}, DType::kU32).value();
+    rank.fill<std::uint32_t>(source.view(), 0);
+    for (const std::uint32_t want : {0x40U, 0U}) {
+      if (auto done = handle->put(*rank.stream, source.view(), 0); !done) return done;
+      if (auto done = rank.finish(); !done) return done;
+      EXPECT_EQ(rank.read<std::uint32_t>(target.view())[0], want);
+    }
+    return {};
+  }));
+}
+
 TEST_P(SymmFault, GroupMayGoBeforeQueuedSignals) {
   Config config;
   config.op_timeout = milliseconds(200);

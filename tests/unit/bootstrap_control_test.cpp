@@ -251,6 +251,25 @@ TEST(Wait, AWaitOfADeviceIsReportedLikeOneOfTheHost) {
       << status.error().text();
 }
 
+// Words that streams write: no doorbell rings, and a chunk stands for the channel.
+TEST(Wait, WithoutADoorbellItNaps) {
+  const auto controls = make_controls(2);
+  std::atomic<std::uint32_t> word{0};
+  const WaitInfo info{.what = "gather", .peer = 1, .expected = 5, .word = &word, .chunk = 3};
+  int naps = 0;
+  const auto nap = [&] { word = static_cast<std::uint32_t>(++naps); };
+  const auto came = controls[0]->wait(
+      info, soon(), [&] { return word >= 5; }, nap);
+  EXPECT_TRUE(came) << came.error().to_string();
+  EXPECT_EQ(naps, 5);
+  const auto late = controls[0]->wait(
+      info, Deadline::after(std::chrono::milliseconds(1)), [] { return false; }, nap);
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code(), ErrorCode::kTimeout);
+  EXPECT_NE(late.error().text().find("for rank 1 in gather on chunk 3: expected 5, seen "), std::string::npos)
+      << late.error().text();
+}
+
 TEST(Wait, TheChainGoesThroughWaitsOfDevices) {
   const auto controls = make_controls(3);
   controls[1]->memory()->rank(1).device_waits_for = 2 + 1;

@@ -38,6 +38,30 @@ TEST(FusedChoose, puts_nothing_in_place_of_native) {
   EXPECT_NE(choice.error().text().find("cpu:0"), std::string::npos) << choice.error().text();
 }
 
+Workload with_native(Workload work) {
+  work.native = Support::yes();
+  return work;
+}
+
+TEST(FusedChoose, takes_native_where_it_can_run_and_is_predicted_to_be_first) {
+  const Workload slow = with_native(large(std::chrono::microseconds(2'000)));
+  EXPECT_EQ(reason_of(Algorithm::kNative, slow, Algorithm::kNative), "asked for");
+  const Prediction us = predict(slow);
+  ASSERT_LT(us.native_us, us.pipelined_us) << "it has the same copies and no barriers";
+  EXPECT_NE(
+      reason_of(Algorithm::kAuto, slow, Algorithm::kNative).find(std::to_string(std::lround(us.native_us))),
+      std::string::npos);
+  Workload cut_small = with_native(large({}));
+  cut_small.world = 8;  // two streams on half a core, and eight chunks to pay for
+  cut_small.chunk_bytes = 64;
+  cut_small.chunk_flops = 1000;
+  EXPECT_EQ(reason_of(Algorithm::kAuto, cut_small, Algorithm::kSerial).substr(0, 9), "predicted");
+
+  tune::Row row;
+  row.us = {{"serial", 100}, {"pipelined", 90}, {"native", 80}};
+  EXPECT_EQ(choose("op", Algorithm::kAuto, slow, &row, {})->reason, "measured 80 us against 90 us pipelined");
+}
+
 TEST(FusedChoose, overlaps_a_slow_link_and_says_both_times) {
   const std::string reason =
       reason_of(Algorithm::kAuto, large(std::chrono::microseconds(2'000)), Algorithm::kPipelined);
@@ -122,6 +146,8 @@ TEST(FusedChoose, lists_every_candidate_with_what_is_known_of_it) {
   EXPECT_FALSE(choice->candidates[1].measured_us);
   EXPECT_EQ(choice->candidates[2].algorithm, Algorithm::kNative);
   EXPECT_NE(choice->candidates[2].why_not, "");
+  EXPECT_EQ(choose("op", Algorithm::kAuto, with_native(work), &row, {})->candidates[2].predicted_us,
+            us.native_us);
 }
 
 TEST(FusedChoose, predicts_more_for_more_of_everything) {
@@ -133,6 +159,7 @@ TEST(FusedChoose, predicts_more_for_more_of_everything) {
     if (change == 2) more.chunk_flops *= 10;
     EXPECT_GT(predict(more).serial_us, base.serial_us) << change;
     EXPECT_GE(predict(more).pipelined_us, base.pipelined_us) << change << ": equal while the link is hidden";
+    EXPECT_GE(predict(more).native_us, base.native_us) << change;
   }
 }
 

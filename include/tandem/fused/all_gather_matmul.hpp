@@ -24,7 +24,7 @@ struct AllGatherMatmulArgs {
   std::optional<TensorView> gathered = {};  ///< all of a, with gathered_layout(); left out: not kept
   std::span<const TensorView> bias = {};    ///< empty, or one [n_i] a b
   /// Set if `a` is symmetric memory, in the layout that output_layout() has for out and at the same place of
-  /// the block on every rank: peers then read it in place.
+  /// the block on every rank: peers then read it in place. `native`, which pushes, does without.
   std::shared_ptr<symm::Handle> a_handle = {};
   Algorithm algorithm = Algorithm::kAuto;
   /// Columns of a rank's products together, as `auto` shall count them: the same on every rank, while n_i may

@@ -16,7 +16,7 @@ namespace tandem::gemm {
 struct CompleteChunks {
   TensorView rows;         ///< [rows of these chunks, k], contiguous
   std::int64_t first = 0;  ///< chunks [first, first + count)
-  std::int64_t count = 0;
+  std::int64_t count = 0;  ///< at least 1
 };
 
 /// Who sends the other chunks: chunk i comes from rank i / chunks_per_rank of the handle's group. Its waits
@@ -65,6 +65,7 @@ struct AsyncInputProblem {
 [[nodiscard]] Support can_run(const AsyncInputProblem& problem, const Device& device);
 
 /// Enqueues; never blocks the host, allocates nothing on the repeat path.
+/// Shapes:  complete.rows [rows of its chunks, k], contiguous, of a's type.
 /// Order:   chunks are taken in the order pivot, pivot + 1, ..., C - 1, 0, ..., pivot - 1: each one's signal
 ///          is awaited, then the rows of out that need it are computed. No chunk is read before its signal,
 ///          an empty one is not awaited, out is never read. A signal says that what its writer's stream did
@@ -72,7 +73,9 @@ struct AsyncInputProblem {
 ///          signals must not be written by work that comes behind this product on the same stream.
 /// Errors:  kInvalidArgument with the values, kUnsupported as can_run() has it, now. At the next
 ///          Stream::synchronize(), kTimeout with chunk, expected and seen value, when a signal has not come
-///          within Config::op_timeout of the start of its wait; out is incomplete then.
+///          within Config::op_timeout of the start of its wait; out is incomplete then. With `senders` the
+///          group's error instead, kTimeout or kPeerLost, which names rank, peer, chunk, expected and seen
+///          value on every rank; the group's own if it has one already.
 /// Source:  docs/design/gemm.md
 [[nodiscard]] Result<void> async_input_mm(const AsyncInputMmArgs& args, Stream& stream);
 

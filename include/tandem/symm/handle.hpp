@@ -75,6 +75,9 @@ class Handle {
   /// One-sided read of to.numel() elements that start `offset` elements after the handle's offset on `peer`.
   /// Errors: kInvalidArgument for a non-contiguous `to`, a range beyond the peer's data, a misaligned offset.
   [[nodiscard]] Result<void> get(Stream& stream, const TensorView& to, int peer, std::int64_t offset = 0);
+  /// One-sided write of `from` to the elements that start `offset` elements after the handle's offset on
+  /// `peer`. It tells nobody: a signal or a word written behind it on this stream does. Errors: as get().
+  [[nodiscard]] Result<void> put(Stream& stream, const TensorView& from, int peer, std::int64_t offset = 0);
 
   /// What a communication kernel of the user's needs; see kernel.hpp. Valid as long as the handle and its
   /// group. A timeout <= 0 makes every wait of the kernel fail with kInvalidArgument.
@@ -92,6 +95,7 @@ class Handle {
   virtual Result<void> do_wait_signal(Stream& stream, int src_rank, int channel, Timeout timeout) = 0;
   virtual Result<void> do_barrier(Stream& stream, int channel, Timeout timeout) = 0;
   virtual Result<void> do_get(Stream& stream, const TensorView& from, const TensorView& to, int peer) = 0;
+  virtual Result<void> do_put(Stream& stream, const TensorView& from, const TensorView& to, int peer) = 0;
   virtual Result<void> do_watch(Stream& stream) const;
 };
 

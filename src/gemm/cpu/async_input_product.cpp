@@ -3,6 +3,7 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "device/cpu/word_wait.hpp"
+#include "symm/cpu/chunk_wait.hpp"
 
 namespace tandem::gemm::cpu {
 namespace {
@@ -11,7 +12,20 @@ namespace {
 // is a release (stream_write_value32), every look at it here an acquire. So a look that finds the signal sees
 // the bytes.
 
+bool is_complete(const AsyncInputProduct& product, int chunk) {
+  return product.complete_first <= chunk && chunk < product.complete_end;
+}
+
+Result<void> await_sender(const AsyncInputProduct& product, int chunk) {
+  return symm::cpu::await_chunk(
+      *product.group,
+      {.words = product.signals, .chunks_per_rank = product.chunks_per_rank, .expected = product.expected},
+      chunk, "async_input_mm");
+}
+
 Result<void> await_chunk(const AsyncInputProduct& product, int chunk) {
+  if (is_complete(product, chunk)) return {};
+  if (product.group) return await_sender(product, chunk);
   TANDEM_ASSIGN(const std::uint32_t seen, tandem::cpu::await_word(product.signals + chunk, product.expected,
                                                                   Deadline::after(product.timeout)));
   if (tandem::cpu::has_reached(seen, product.expected)) return {};
@@ -25,14 +39,29 @@ Result<void> await_chunk(const AsyncInputProduct& product, int chunk) {
 }
 
 bool has_arrived(const AsyncInputProduct& product, int chunk) {
+  if (is_complete(product, chunk)) return true;
   return tandem::cpu::has_reached(tandem::cpu::acquire_word(product.signals + chunk), product.expected);
 }
 
-TileProblem rows_of(const TileProblem& whole, std::int64_t first, std::int64_t count) {
+/// Whether the chunk's rows lie right behind those of the one before.
+bool goes_on(const AsyncInputProduct& product, int last, int chunk) {
+  return chunk == last + 1 && is_complete(product, chunk) == is_complete(product, last);
+}
+
+/// The product of chunks [first, last], which are all complete or all not.
+TileProblem rows_of(const AsyncInputProduct& product, int first_chunk, int last_chunk) {
+  const TileProblem& whole = product.whole;
+  const std::int64_t first = product.order.rows_of(first_chunk).offset;
+  const Shard end = product.order.rows_of(last_chunk);
   TileProblem part = whole;
-  part.m = count;
+  part.m = end.offset + end.size - first;
   part.a.data =
       static_cast<std::byte*>(whole.a.data) + first * whole.a.row_stride * size_bytes(whole.in_dtype);
+  if (is_complete(product, first_chunk)) {
+    const std::int64_t first_complete = product.order.rows_of(product.complete_first).offset;
+    part.a.data = static_cast<std::byte*>(const_cast<void*>(product.complete)) +
+                  (first - first_complete) * whole.a.row_stride * size_bytes(whole.in_dtype);
+  }
   part.out.data =
       static_cast<std::byte*>(whole.out.data) + first * whole.out.row_stride * size_bytes(whole.out_dtype);
   return part;
@@ -46,12 +75,11 @@ Result<void> run(const AsyncInputProduct& product, TileKernel kernel) {
     const int first = order.chunk(step);
     TANDEM_TRY(await_chunk(product, first));
     int last = first;
-    for (++step; step < order.size() && order.chunk(step) == last + 1 && has_arrived(product, last + 1);
+    for (++step; step < order.size() && goes_on(product, last, order.chunk(step)) &&
+                 has_arrived(product, order.chunk(step));
          ++step)
       ++last;
-    const std::int64_t begin = order.rows_of(first).offset;
-    const Shard end = order.rows_of(last);
-    TANDEM_TRY(run(rows_of(product.whole, begin, end.offset + end.size - begin), kernel));
+    TANDEM_TRY(run(rows_of(product, first, last), kernel));
   }
   return {};
 }

@@ -2,9 +2,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <tandem/base/error.hpp>
 #include <tandem/gemm/async_input_mm.hpp>
 #include <tandem/gemm/chunk_order.hpp>
+#include <tandem/symm/kernel.hpp>
 
 #include "gemm/cpu/tile_problem.hpp"
 
@@ -17,12 +19,19 @@ struct AsyncInputProduct {
   const std::uint32_t* signals = nullptr;
   int num_signals = 0;
   std::uint32_t expected = 1;
-  std::chrono::nanoseconds timeout{};  ///< of each wait
+  std::chrono::nanoseconds timeout{};  ///< of each wait that no group watches
+  /// Chunks [complete_first, complete_end) are there, in memory of their own.
+  const void* complete = nullptr;
+  int complete_first = 0;
+  int complete_end = 0;
+  /// The group that watches the waits.
+  std::optional<symm::KernelHandle> group = {};
+  std::int64_t chunks_per_rank = 1;
 };
 
 /// Takes the chunks in order: awaits one, multiplies its rows, goes on. Chunks behind it that are there
 /// already are multiplied with it, since b is packed once a product. Errors: kTimeout, kOutOfMemory,
-/// kDriver.
+/// kDriver; those of Control::wait() where a group watches.
 [[nodiscard]] Result<void> run(const AsyncInputProduct& product, TileKernel kernel);
 
 }  // namespace tandem::gemm::cpu

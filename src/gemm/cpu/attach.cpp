@@ -66,12 +66,23 @@ cpu::AsyncInputProduct async_input_product_of(const AsyncInputProblem& problem, 
                                               std::chrono::nanoseconds timeout) {
   const Problem rows{.m = problem.m, .n = problem.n, .k = problem.k, .in = problem.in, .out = problem.out};
   const int chunks = static_cast<int>(problem.chunks);
-  return {.whole = tile_problem_of(rows, {.a = args.a, .b = args.b, .out = args.out, .bias = {}}),
-          .order = ChunkOrder(problem.m, chunks, static_cast<int>(args.a_chunk_pivot)),
-          .signals = args.a_chunk_signals.data_as<const std::uint32_t>(),
-          .num_signals = chunks,
-          .expected = args.expected,
-          .timeout = timeout};
+  cpu::AsyncInputProduct product{
+      .whole = tile_problem_of(rows, {.a = args.a, .b = args.b, .out = args.out, .bias = {}}),
+      .order = ChunkOrder(problem.m, chunks, static_cast<int>(args.a_chunk_pivot)),
+      .signals = args.a_chunk_signals.data_as<const std::uint32_t>(),
+      .num_signals = chunks,
+      .expected = args.expected,
+      .timeout = timeout};
+  if (args.complete) {
+    product.complete = args.complete->rows.data;
+    product.complete_first = static_cast<int>(args.complete->first);
+    product.complete_end = static_cast<int>(args.complete->first + args.complete->count);
+  }
+  if (args.senders) {
+    product.group = args.senders->handle->kernel_handle();
+    product.chunks_per_rank = args.senders->chunks_per_rank;
+  }
+  return product;
 }
 
 class TileImplementation final : public Implementation {

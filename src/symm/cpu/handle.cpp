@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <shared_mutex>
 #include <tandem/cpu/launch.hpp>
 #include <thread>
 
-#include "base/format.hpp"
 #include "base/try.hpp"
+#include "symm/cpu/group_use.hpp"
 #include "symm/cpu/signals.hpp"
 
 namespace tandem::symm::cpu {
@@ -16,22 +15,6 @@ namespace {
 using std::chrono::milliseconds;
 using tandem::cpu::launch;
 using tandem::cpu::Task;
-
-/// Keeps the group from ending while a task of a stream uses it.
-class GroupUse {
- public:
-  explicit GroupUse(Peers& peers) : lock_(peers.group_use), peers_(peers) {}
-  /// Errors: kInvalidArgument if the group ended while the task was in the queue.
-  [[nodiscard]] Result<void> check() const {
-    if (peers_.group_alive.load(std::memory_order_acquire)) return {};
-    return failf(ErrorCode::kInvalidArgument,
-                 "the handle's group was destroyed while its work was in a queue");
-  }
-
- private:
-  std::shared_lock<std::shared_mutex> lock_;
-  const Peers& peers_;
-};
 
 /// The simulated link: takes its time without a core, but not longer than the group is sound.
 Result<void> wait_for_link(const Peers& peers) {
@@ -44,18 +27,38 @@ Result<void> wait_for_link(const Peers& peers) {
   return {};
 }
 
+/// A copy from or to a peer. It holds what queued work needs: the handle may be gone.
+struct PeerCopy {
+  std::shared_ptr<Peers> peers;
+  const char* point;  ///< of the fault plan
+  int peer;
+  const void* source;
+  void* target;
+  std::size_t num_bytes;
+
+  Result<void> operator()() const {
+    const GroupUse use(*peers);
+    TANDEM_TRY(use.check());
+    const FaultAction fault = fault_at(*peers, point);
+    if (peer != peers->rank) TANDEM_TRY(wait_for_link(*peers));
+    if (num_bytes > 0) std::memcpy(target, source, num_bytes);
+    if (fault == FaultAction::kCorrupt && num_bytes > 0) *static_cast<unsigned char*>(target) ^= 0x40U;
+    return {};
+  }
+};
+
 }  // namespace
 
 Result<void> CpuHandle::do_put_signal(Stream& stream, int dst_rank, int channel, Timeout timeout) {
-  return launch(stream,
-                Task([peers = peers(), dst_rank, channel, limit = limit_of(timeout)]() -> Result<void> {
-                  const GroupUse use(*peers);
-                  TANDEM_TRY(use.check());
-                  const FaultAction fault = fault_at(*peers, "put");
-                  TANDEM_TRY(put(*peers, {"put_signal", dst_rank, channel, Deadline::after(limit)}));
-                  if (fault == FaultAction::kCorrupt) corrupt_signal(*peers, dst_rank, channel);
-                  return {};
-                }));
+  return launch(
+      stream, Task([peers = peers(), dst_rank, channel, limit = limit_of(timeout)]() -> Result<void> {
+        const GroupUse use(*peers);
+        TANDEM_TRY(use.check());
+        const FaultAction fault = fault_at(*peers, "put");
+        TANDEM_TRY(symm::cpu::put(*peers, {"put_signal", dst_rank, channel, Deadline::after(limit)}));
+        if (fault == FaultAction::kCorrupt) corrupt_signal(*peers, dst_rank, channel);
+        return {};
+      }));
 }
 
 Result<void> CpuHandle::do_wait_signal(Stream& stream, int src_rank, int channel, Timeout timeout) {
@@ -78,18 +81,13 @@ Result<void> CpuHandle::do_barrier(Stream& stream, int channel, Timeout timeout)
 }
 
 Result<void> CpuHandle::do_get(Stream& stream, const TensorView& from, const TensorView& to, int peer) {
-  const auto num_bytes = static_cast<std::size_t>(to.size_bytes());
-  return launch(stream, Task([peers = peers(), peer, num_bytes, source = from.data,
-                              target = to.data]() -> Result<void> {
-                  const GroupUse use(*peers);
-                  TANDEM_TRY(use.check());
-                  const FaultAction fault = fault_at(*peers, "get");
-                  if (peer != peers->rank) TANDEM_TRY(wait_for_link(*peers));
-                  if (num_bytes > 0) std::memcpy(target, source, num_bytes);
-                  if (fault == FaultAction::kCorrupt && num_bytes > 0)
-                    *static_cast<unsigned char*>(target) ^= 0x40U;
-                  return {};
-                }));
+  return launch(stream, Task(PeerCopy{peers(), "get", peer, from.data, to.data,
+                                      static_cast<std::size_t>(to.size_bytes())}));
+}
+
+Result<void> CpuHandle::do_put(Stream& stream, const TensorView& from, const TensorView& to, int peer) {
+  return launch(stream, Task(PeerCopy{peers(), "put", peer, from.data, to.data,
+                                      static_cast<std::size_t>(to.size_bytes())}));
 }
 
 }  // namespace tandem::symm::cpu

@@ -22,6 +22,7 @@ class CpuHandle final : public PeersHandle {
   Result<void> do_wait_signal(Stream& stream, int src_rank, int channel, Timeout timeout) override;
   Result<void> do_barrier(Stream& stream, int channel, Timeout timeout) override;
   Result<void> do_get(Stream& stream, const TensorView& from, const TensorView& to, int peer) override;
+  Result<void> do_put(Stream& stream, const TensorView& from, const TensorView& to, int peer) override;
   [[nodiscard]] void* control() const override { return peers().get(); }
 };
 

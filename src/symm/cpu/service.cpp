@@ -10,6 +10,7 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "symm/cpu/attach.hpp"
+#include "symm/cpu/chunk_wait.hpp"
 #include "symm/cpu/handle.hpp"
 #include "symm/cpu/joining.hpp"
 
@@ -35,6 +36,16 @@ Result<std::unique_ptr<Joining>> CpuService::join(std::shared_ptr<Block> block, 
 
 std::shared_ptr<Handle> CpuService::make_handle(std::shared_ptr<Peers> peers, std::int64_t offset_bytes) {
   return std::make_shared<CpuHandle>(std::move(peers), offset_bytes);
+}
+
+Result<void> CpuService::enqueue_chunk_waits(const Handle& handle, const AwaitedChunks& chunks,
+                                             Stream& stream) {
+  return tandem::cpu::launch(stream,
+                             tandem::cpu::Task([handle = handle.kernel_handle(), chunks]() -> Result<void> {
+                               for (std::int64_t i = 0; i < chunks.count; ++i)
+                                 TANDEM_TRY(await_chunk(handle, chunks, chunks.first + i, "await_chunks"));
+                               return {};
+                             }));
 }
 
 namespace {

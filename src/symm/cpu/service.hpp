@@ -26,6 +26,9 @@ class CpuService : public Service {
   std::shared_ptr<Handle> make_handle(std::shared_ptr<Peers> peers, std::int64_t offset_bytes) override;
   Result<void> enqueue_agreement(Stream& stream, Group& group, std::uint64_t sequence,
                                  const bootstrap::Fingerprint& fingerprint) override;
+  Result<void> enqueue_chunk_waits(const Handle& handle, const AwaitedChunks& chunks,
+                                   Stream& stream) override;
+  [[nodiscard]] bool awaits_chunks() const override { return true; }
   [[nodiscard]] bool is_capturing() const override { return false; }
 
  private:

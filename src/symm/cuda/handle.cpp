@@ -61,15 +61,24 @@ Result<void> CudaHandle::do_barrier(Stream& stream, int channel, Timeout timeout
 }
 
 Result<void> CudaHandle::do_get(Stream& stream, const TensorView& from, const TensorView& to, int peer) {
-  TANDEM_ASSIGN(CudaStream* const own, watched(stream, "get"));
-  const FaultAction fault = fault_at(*peers(), "get");
+  return copy(stream, "get", from, to, peer);
+}
+
+Result<void> CudaHandle::do_put(Stream& stream, const TensorView& from, const TensorView& to, int peer) {
+  return copy(stream, "put", from, to, peer);
+}
+
+Result<void> CudaHandle::copy(Stream& stream, std::string_view point, const TensorView& from,
+                              const TensorView& to, int peer) {
+  TANDEM_ASSIGN(CudaStream* const own, watched(stream, point));
+  const FaultAction fault = fault_at(*peers(), point);
   const auto link_delay = peers()->group->config().link_delay;
   if (peer != rank() && link_delay.count() > 0) TANDEM_TRY(stream.sleep(link_delay));
   if (to.numel() == 0) return {};
   TANDEM_TRY(stream.copy(from, to));
   if (fault != FaultAction::kCorrupt) return {};
   const auto turn = own->take_turn();
-  return check_cuda("get (corrupted)", launch_flip_bit(to.data_as<std::uint8_t>(), 0x40U, own->native()));
+  return check_cuda("copy (corrupted)", launch_flip_bit(to.data_as<std::uint8_t>(), 0x40U, own->native()));
 }
 
 Result<void> CudaHandle::do_watch(Stream& stream) const {

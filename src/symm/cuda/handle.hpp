@@ -24,7 +24,11 @@ class CudaHandle final : public PeersHandle {
   Result<void> do_wait_signal(Stream& stream, int src_rank, int channel, Timeout timeout) override;
   Result<void> do_barrier(Stream& stream, int channel, Timeout timeout) override;
   Result<void> do_get(Stream& stream, const TensorView& from, const TensorView& to, int peer) override;
+  Result<void> do_put(Stream& stream, const TensorView& from, const TensorView& to, int peer) override;
   Result<void> do_watch(Stream& stream) const override;
+  /// A copy from or to `peer`; `point` is the fault's.
+  Result<void> copy(Stream& stream, std::string_view point, const TensorView& from, const TensorView& to,
+                    int peer);
   /// `stream` once it watches the peers.
   Result<tandem::cuda::CudaStream*> watched(Stream& stream, std::string_view who) const;
   [[nodiscard]] std::uint32_t* slot(int owner, int channel, int source) const;

@@ -62,6 +62,18 @@ Result<void> CudaService::enqueue_agreement(Stream& stream, Group& group, std::u
   return control.announce(sequence, fingerprint, Deadline::after(group.config().op_timeout));
 }
 
+Result<void> CudaService::enqueue_chunk_waits(const Handle& handle, const AwaitedChunks& chunks, Stream& stream) {
+  TANDEM_ASSIGN(auto* const own, tandem::cuda::cuda_stream(stream, "await_chunks"));
+  const auto turn = own->take_turn();
+  const ChunkRange range{.words = chunks.words,
+                         .expected = chunks.expected,
+                         .first = static_cast<int>(chunks.first),
+                         .count = static_cast<int>(chunks.count),
+                         .chunks_per_rank = static_cast<int>(chunks.chunks_per_rank)};
+  TANDEM_TRY(check_cuda("await_chunks", launch_await_chunks(handle.kernel_handle(), range, own->native())));
+  return own->keep_queue();
+}
+
 bool CudaService::is_capturing() const {
   const auto* captures = device_.service<CaptureCount>();
   return captures != nullptr && captures->is_capturing();

@@ -5,6 +5,7 @@
 
 #include "symm/cuda/signal_kernels.hpp"
 
+#include <tandem/symm/chunk_signals.cuh>
 #include <tandem/symm/kernel_device.cuh>
 
 namespace tandem::symm::cuda {
@@ -29,6 +30,12 @@ __global__ void barrier_kernel(const KernelHandle handle, const int channel) {
                static_cast<int>(blockDim.x), PutOrder::kRelease, WaitOrder::kAcquire);
 }
 
+// A thread a chunk. Each acquires what it waits for, and all that stands behind begins after they have ended.
+__global__ void await_chunks_kernel(const ChunkSignals signals, const int first, const int count) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i < count) static_cast<void>(await_chunk(signals, first + i));
+}
+
 __global__ void flip_bit_kernel(std::uint8_t* const byte, const std::uint8_t bit) {
   *byte = *byte ^ bit;
 }
@@ -45,7 +52,8 @@ cudaLaunchConfig_t one_block(int num_threads, cudaStream_t stream) {
 
 tandem::cuda::KernelList signal_kernels() {
   tandem::cuda::KernelList list;
-  tandem::cuda::add_kernels(list, put_signal_kernel, wait_signal_kernel, barrier_kernel, flip_bit_kernel);
+  tandem::cuda::add_kernels(list, put_signal_kernel, wait_signal_kernel, barrier_kernel, await_chunks_kernel,
+                            flip_bit_kernel);
   return list;
 }
 
@@ -66,6 +74,19 @@ cudaError_t launch_barrier(const KernelHandle& handle, int channel, cudaStream_t
   const int num_peers = handle.world_size - 1;
   const cudaLaunchConfig_t config = one_block(num_peers < kMostThreads ? num_peers : kMostThreads, stream);
   return cudaLaunchKernelEx(&config, barrier_kernel, handle, channel);
+}
+
+cudaError_t launch_await_chunks(const KernelHandle& handle, const ChunkRange& chunks, cudaStream_t stream) {
+  constexpr int kThreads = 128;
+  ChunkSignals signals;
+  signals.words = chunks.words;
+  signals.expected = chunks.expected;
+  signals.chunks_per_rank = chunks.chunks_per_rank;
+  signals.waits = handle;
+  const int count = chunks.count;
+  cudaLaunchConfig_t config = one_block(count < kThreads ? count : kThreads, stream);
+  config.gridDim.x = static_cast<unsigned>((count + kThreads - 1) / kThreads);
+  return cudaLaunchKernelEx(&config, await_chunks_kernel, signals, chunks.first, count);
 }
 
 cudaError_t launch_flip_bit(std::uint8_t* byte, std::uint8_t bit, cudaStream_t stream) {

@@ -24,6 +24,18 @@ namespace tandem::symm::cuda {
 /// More than one rank.
 [[nodiscard]] cudaError_t launch_barrier(const KernelHandle& handle, int channel, cudaStream_t stream);
 
+/// AwaitedChunks as the kernel takes them.
+struct ChunkRange {
+  const std::uint32_t* words;
+  std::uint32_t expected;
+  int first;
+  int count;
+  int chunks_per_rank;
+};
+/// One chunk or more.
+[[nodiscard]] cudaError_t launch_await_chunks(const KernelHandle& handle, const ChunkRange& chunks,
+                                              cudaStream_t stream);
+
 /// For injected faults.
 [[nodiscard]] cudaError_t launch_flip_bit(std::uint8_t* byte, std::uint8_t bit, cudaStream_t stream);
 

@@ -1,0 +1,205 @@
+#include "fused/all_gather_matmul_native.hpp"
+
+#include <algorithm>
+#include <tandem/gemm/async_input_mm.hpp>
+#include <tandem/gemm/mm.hpp>
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+#include "fused/native_gather.hpp"
+#include "gemm/backend.hpp"
+#include "gemm/choose.hpp"
+
+namespace tandem::fused {
+namespace {
+
+gemm::AsyncInputProblem async_problem(const GatherProblem& problem, const TensorView& b) {
+  return {.m = problem.rows(),
+          .n = b.size(1),
+          .k = problem.k(),
+          .chunks = native_chunks(problem).count,
+          .in = problem.dtype,
+          .out = problem.dtype,
+          .b_is_column_major = !b.is_contiguous()};
+}
+
+constexpr auto kAccepts = &gemm::Implementation::accepts_async_input;
+
+/// Why not, but for what the device's products say; null if there is nothing. Asked in every call.
+const char* why_not_consumed(const GatherProblem& problem, const TensorView& b) {
+  if (problem.has_bias) return "no product there adds a bias while its input arrives";
+  if (!b.is_contiguous() && !b.movedim(0, 1).is_contiguous()) return "b has holes";
+  if (!native_chunks(problem).by_shard_rule) return "shards are uneven, and their units are several rows";
+  return nullptr;
+}
+
+bool is_consumed(const GatherProblem& problem, const TensorView& b, const Device& device) {
+  return why_not_consumed(problem, b) == nullptr &&
+         gemm::choose(async_problem(problem, b), device, kAccepts, nullptr) != nullptr;
+}
+
+std::uint64_t bit_of(std::size_t i) {
+  return std::uint64_t{1} << std::min<std::size_t>(i, 63);
+}
+
+bool is_by_mm(const GatherProblem& problem, std::size_t i) {
+  return (problem.by_mm & bit_of(i)) != 0;
+}
+
+/// One native call that has its slot.
+class NativeCall {
+ public:
+  NativeCall(const GatherOp& op, const NativeSlot& slot, const TensorView& slot_units)
+      : op_(op), chunks_(native_chunks(op.problem)), slot_(slot) {
+    op_.gathered = slot_units;
+  }
+
+  Result<void> push(Stream& side) const;
+  Result<void> multiply() const;
+  /// All of a, for a caller who wants to keep it.
+  Result<void> keep_gathered() const;
+
+ private:
+  [[nodiscard]] const GatherProblem& problem() const { return op_.problem; }
+  [[nodiscard]] int rank() const { return op_.group.rank(); }
+  [[nodiscard]] TensorView own_rows() const {
+    return TensorView::contiguous(op_.shard.data, {op_.shard.size(0) * problem().unit_rows(), problem().k()},
+                                  problem().dtype, problem().device);
+  }
+  /// Consumes the chunks as they come; true if there was such a product.
+  Result<bool> consume() const;
+  Result<void> consume(const gemm::AsyncInputMmArgs& shared, std::size_t i) const;
+  Result<void> multiply_behind_waits(bool waits) const;
+
+  GatherOp op_;  ///< its `gathered` is the slot
+  NativeChunks chunks_;
+  NativeSlot slot_;
+};
+
+Result<void> NativeCall::push(Stream& side) const {
+  TANDEM_TRY(side.wait(op_.stream));  // a is ready, and so is what earlier work made of it
+  const TensorView rows = own_rows();
+  return push_shard({rows, chunks_, slot_}, op_.group, side);
+}
+
+Result<void> NativeCall::multiply() const {
+  TANDEM_ASSIGN(const bool has_waited, consume());
+  return multiply_behind_waits(!has_waited);
+}
+
+Result<bool> NativeCall::consume() const {
+  TANDEM_ASSIGN(const TensorView words, slot_.words(rank()));
+  TANDEM_ASSIGN(const TensorView rows, slot_.data({problem().rows(), problem().k()}, problem().dtype));
+  const std::int64_t first = rank() * chunks_.per_rank;
+  const gemm::AsyncInputMmArgs shared{
+      .a = rows,
+      .b = {},
+      .out = {},
+      .a_chunk_signals = words,
+      .a_chunk_pivot = first,
+      .expected = slot_.epoch,
+      .complete =
+          gemm::CompleteChunks{
+              .rows = own_rows(), .first = first, .count = std::min(chunks_.per_rank, chunks_.count - first)},
+      .senders = gemm::ChunkSenders{.handle = slot_.handle, .chunks_per_rank = chunks_.per_rank}};
+  bool any = false;
+  for (std::size_t i = 0; i < op_.args.b.size(); ++i) {
+    if (op_.args.b[i].size(1) == 0 || is_by_mm(problem(), i)) continue;
+    TANDEM_TRY(consume(shared, i));
+    any = true;
+  }
+  return any;
+}
+
+Result<void> NativeCall::consume(const gemm::AsyncInputMmArgs& shared, std::size_t i) const {
+  gemm::AsyncInputMmArgs product = shared;
+  product.b = op_.args.b[i];
+  product.out = TensorView::contiguous(op_.args.out[i].data, {problem().rows(), product.b.size(1)},
+                                       problem().dtype, problem().device);
+  return gemm::async_input_mm(product, op_.stream);
+}
+
+// Also without a product to make: the peers count on it that every op awaits all of them (native_line.hpp).
+Result<void> NativeCall::multiply_behind_waits(bool waits) const {
+  const auto by_mm = [&](std::size_t i) { return is_by_mm(problem(), i); };
+  for (int step = 0; step < problem().world; ++step) {
+    const int source = (rank() + step) % problem().world;
+    if (waits) TANDEM_TRY(await_shard(slot_, chunks_, source, op_.stream));
+    TANDEM_TRY(multiply_rows(op_, {problem().part_of(source), source}, op_.stream, gemm::mm, by_mm));
+  }
+  return {};
+}
+
+Result<void> NativeCall::keep_gathered() const {
+  if (!problem().keeps_gathered) return {};
+  const TensorView all =
+      TensorView::contiguous(op_.args.gathered->data, op_.gathered.sizes, problem().dtype, problem().device);
+  const Shard own = problem().part_of(rank());
+  const std::int64_t behind = own.offset + own.size;
+  for (const Shard& part : {Shard{0, own.offset}, Shard{behind, problem().total() - behind}}) {
+    TANDEM_TRY(op_.stream.copy(op_.gathered.narrow(0, part.offset, part.size),
+                               all.narrow(0, part.offset, part.size)));
+  }
+  return op_.stream.copy(op_.shard, all.narrow(0, own.offset, own.size));
+}
+
+Result<void> enqueue_call(const NativeCall& call, Stream& side) {
+  TANDEM_TRY(call.push(side));
+  TANDEM_TRY(call.multiply());
+  return call.keep_gathered();
+}
+
+}  // namespace
+
+std::uint64_t products_by_mm(const AllGatherMatmulArgs& args, const GatherProblem& problem,
+                             const Device& device) {
+  std::uint64_t bits = 0;
+  if (problem.gathers_last() || problem.rows() == 0) return bits;
+  for (std::size_t i = 0; i < args.b.size(); ++i) {
+    const bool is_made = args.b[i].size(1) > 0 && !is_consumed(problem, args.b[i], device);
+    if (is_made) bits |= bit_of(i);
+  }
+  return bits;
+}
+
+std::string describe_by_mm(const AllGatherMatmulArgs& args, const GatherProblem& problem,
+                           const Device& device) {
+  std::string text;
+  for (std::size_t i = 0; i < args.b.size(); ++i) {
+    if (args.b[i].size(1) == 0 || !is_by_mm(problem, i)) continue;
+    const char* const why = why_not_consumed(problem, args.b[i]);
+    text +=
+        fmt::format("; out[{}] by mm: {}", i,
+                    why != nullptr ? why : gemm::can_run(async_problem(problem, args.b[i]), device).why_not);
+  }
+  return text;
+}
+
+Result<void> prepare_native(const GatherOp& op) {
+  const auto by_mm = [&](std::size_t i) { return is_by_mm(op.problem, i); };
+  // Of the slot only sizes matter here.
+  GatherOp like = op;
+  like.gathered = TensorView::contiguous(nullptr, {op.problem.total(), op.problem.unit_elements()},
+                                         op.problem.dtype, op.problem.device);
+  for (int source = 0; source < op.problem.world; ++source) {
+    TANDEM_TRY(multiply_rows(like, {op.problem.part_of(source), source}, op.stream, gemm::prepare, by_mm));
+  }
+  return {};
+}
+
+Result<void> enqueue_native(const GatherOp& op) {
+  const GatherProblem& problem = op.problem;
+  const Dims units = {problem.total(), problem.unit_elements()};
+  const NativeLine::Need need = {.data_bytes = numel(units) * size_bytes(problem.dtype),
+                                 .num_words = native_chunks(problem).count};
+  TANDEM_ASSIGN(const NativeSlot slot, native_line(op.group, problem.device).next(need, op.group, op.stream));
+  TANDEM_ASSIGN(const TensorView slot_units, slot.data(units, problem.dtype));
+  TANDEM_TRY(copy_shard(op.a, op.shard, op.stream));
+  Stream& side = stream_pair(op.group, op.stream).side;
+  const auto enqueued = enqueue_call(NativeCall(op, slot, slot_units), side);
+  // Also behind a call that broke off: the caller waits for his own stream only before memory goes.
+  const auto joined = op.stream.wait(side);
+  return enqueued ? joined : enqueued;
+}
+
+}  // namespace tandem::fused

@@ -1,0 +1,105 @@
+#include "fused/native_gather.hpp"
+
+#include <algorithm>
+#include <tandem/gemm/async_input_mm.hpp>
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+#include "symm/chunk_words.hpp"
+
+namespace tandem::fused {
+namespace {
+
+/// Rows of a copy, and of what one word guards, where a shard is a multiple of it; else a shard is one piece.
+constexpr std::int64_t kPieceRows = 512;
+/// Below this the copies of a GPU take longer to start than the products do.
+constexpr std::int64_t kFewestRowsOnGpu = 512;
+
+std::int64_t shard_rows(const GatherProblem& problem) {
+  return shard_stride(problem.total(), problem.world) * problem.unit_rows();
+}
+
+// Chunks of p rows, the last one perhaps shorter, are the shard rule's over their number C = ceil(rows / p)
+// if ceil(rows / C) = p. It is at most p, as rows <= C * p. It is p if rows > C * (p - 1): if the last chunk
+// lacks fewer than C rows. Ranks fill up to fewer than W units, so where a unit is one row and no shard is
+// empty (W <= C) it always holds; where units are thick it may not.
+NativeChunks cut(const GatherProblem& problem, std::int64_t piece_rows) {
+  NativeChunks chunks{.rows = piece_rows, .per_rank = shard_rows(problem) / piece_rows};
+  chunks.count = (problem.rows() + piece_rows - 1) / piece_rows;
+  chunks.by_shard_rule = shard_stride(problem.rows(), static_cast<int>(chunks.count)) == piece_rows;
+  return chunks;
+}
+
+Support gemm_consumes(const GatherProblem& problem, const Device& device) {
+  // Every rank asks for the same product: what differs between ranks is no reason for another algorithm.
+  return gemm::can_run(gemm::AsyncInputProblem{.m = problem.rows(),
+                                               .n = problem.planned_n(),
+                                               .k = problem.k(),
+                                               .chunks = native_chunks(problem).count,
+                                               .in = problem.dtype,
+                                               .out = problem.dtype},
+                       device);
+}
+
+/// To one peer, piece by piece; each word behind its piece.
+Result<void> push_to(int peer, const NativePush& push, int rank, Stream& side) {
+  const TensorView& shard = push.shard;
+  const NativeChunks& chunks = push.chunks;
+  TANDEM_ASSIGN(const TensorView words, push.slot.words(peer));
+  const std::int64_t slot = push.slot.data_bytes / size_bytes(shard.dtype);
+  std::int64_t chunk = rank * chunks.per_rank;
+  for (std::int64_t row = 0; row < shard.size(0); row += chunks.rows, ++chunk) {
+    const TensorView piece = shard.narrow(0, row, std::min(chunks.rows, shard.size(0) - row));
+    TANDEM_TRY(push.slot.handle->put(side, piece, peer, slot + chunk * chunks.rows * shard.size(1)));
+    TANDEM_TRY(side.stream_write_value32(words, chunk, push.slot.epoch));
+  }
+  return {};
+}
+
+}  // namespace
+
+NativeChunks native_chunks(const GatherProblem& problem) {
+  const std::int64_t whole = shard_rows(problem);
+  if (whole % kPieceRows == 0) {
+    const NativeChunks pieces = cut(problem, kPieceRows);
+    if (pieces.by_shard_rule) return pieces;
+  }
+  return cut(problem, whole);
+}
+
+Support can_run_native(const GatherProblem& problem, const Device& device) {
+  if (problem.gathers_last()) return Support::no("it gathers rows, and here columns are gathered");
+  if (problem.is_capturing) return Support::no("capture of native does not exist yet");
+  if (problem.part_of(problem.world - 1).size == 0 || problem.unit_rows() == 0) {
+    return Support::no(fmt::format("every rank has to have rows, and of {} at dim {} rank {} has none",
+                                   to_string(problem.sizes), problem.dim, problem.world - 1));
+  }
+  if (device.id().kind == DeviceKind::kCuda && problem.rows() < kFewestRowsOnGpu) {
+    return Support::no(fmt::format("{} rows, and fewer than {} are not made for a GPU yet", problem.rows(),
+                                   kFewestRowsOnGpu));
+  }
+  const Support awaits = symm::can_await_chunks(device);
+  return awaits ? gemm_consumes(problem, device) : awaits;
+}
+
+Result<void> push_shard(const NativePush& push, const Group& group, Stream& side) {
+  for (int step = 1; step < group.size(); ++step) {
+    TANDEM_TRY(push_to((group.rank() - step + group.size()) % group.size(), push, group.rank(), side));
+  }
+  return {};
+}
+
+Result<void> await_shard(const NativeSlot& slot, const NativeChunks& chunks, int source, Stream& stream) {
+  if (source == slot.handle->rank()) return {};
+  TANDEM_ASSIGN(const TensorView words, slot.words(slot.handle->rank()));
+  const std::int64_t first = source * chunks.per_rank;
+  return symm::await_chunks(*slot.handle,
+                            {.words = words.data_as<const std::uint32_t>(),
+                             .first = first,
+                             .count = std::min(chunks.per_rank, chunks.count - first),
+                             .chunks_per_rank = chunks.per_rank,
+                             .expected = slot.epoch},
+                            stream);
+}
+
+}  // namespace tandem::fused

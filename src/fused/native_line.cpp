@@ -1,0 +1,75 @@
+#include "fused/native_line.hpp"
+
+#include <algorithm>
+#include <tandem/symm/symmetric_memory.hpp>
+
+#include "base/try.hpp"
+#include "symm/agreement.hpp"
+
+namespace tandem::fused {
+namespace {
+
+constexpr std::int64_t kWordBytes = 4;
+
+std::int64_t aligned(std::int64_t num_bytes) {
+  constexpr std::int64_t kAlignment = 128;
+  return (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+/// What is too small at least doubles: the number of growths, each a meeting of all ranks, stays small.
+std::int64_t grown(std::int64_t has, std::int64_t needs) {
+  return needs <= has ? has : std::max(needs, 2 * has);
+}
+
+}  // namespace
+
+Result<TensorView> NativeSlot::data(const Dims& sizes, DType dtype) const {
+  return handle->get_buffer(handle->rank(), sizes, dtype, data_bytes / size_bytes(dtype));
+}
+
+Result<TensorView> NativeSlot::words(int rank) const {
+  return handle->get_buffer(rank, {num_words}, DType::kU32, words_bytes / kWordBytes);
+}
+
+bool NativeLine::fits(const Need& need) const {
+  return block_.handle != nullptr && need.data_bytes <= capacity_.data_bytes &&
+         need.num_words <= capacity_.num_words && last_.epoch < longest_;
+}
+
+Result<NativeSlot> NativeLine::next(const Need& need, Group& group, Stream& stream) {
+  if (!fits(need)) TANDEM_TRY(replace(need, group, stream));
+  const std::uint32_t epoch = last_.epoch + 1;
+  const std::int64_t slot = epoch % 2;
+  last_ = {.handle = block_.handle.get(),
+           .epoch = epoch,
+           .data_bytes = slot * capacity_.data_bytes,
+           .words_bytes = 2 * capacity_.data_bytes + slot * capacity_.num_words * kWordBytes,
+           .num_words = need.num_words};
+  return last_;
+}
+
+Result<void> NativeLine::replace(const Need& need, Group& group, Stream& stream) {
+  const Need capacity = {.data_bytes = aligned(grown(capacity_.data_bytes, need.data_bytes)),
+                         .num_words = grown(capacity_.num_words, need.num_words)};
+  const std::int64_t num_bytes = 2 * (capacity.data_bytes + capacity.num_words * kWordBytes);
+  auto tensor = symm::empty({num_bytes}, DType::kU8, stream.device());
+  if (!tensor) return tl::unexpected(symm::refuse(group, std::move(tensor).error()));
+  TANDEM_ASSIGN(std::shared_ptr<symm::Handle> handle, symm::rendezvous(*tensor, group));
+  if (block_.handle != nullptr) TANDEM_TRY(retire(stream));
+  block_ = {.tensor = *std::move(tensor), .handle = std::move(handle)};
+  capacity_ = capacity;
+  last_.epoch = 0;
+  return {};
+}
+
+// Ops of a group run one after the other, so a mark where the next one begins is behind all that used the
+// block.
+Result<void> NativeLine::retire(Stream& stream) {
+  std::erase_if(retired_, [](const Block& block) { return block.last_use->is_done(); });
+  TANDEM_ASSIGN(block_.last_use, stream.device().create_mark());
+  TANDEM_TRY(stream.record(*block_.last_use));
+  retired_.push_back(std::move(block_));
+  return {};
+}
+
+}  // namespace tandem::fused

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <tandem/base/error.hpp>
+#include <tandem/base/support.hpp>
+#include <tandem/device/stream.hpp>
+#include <tandem/symm/handle.hpp>
+
+namespace tandem::symm {
+
+// Words in symmetric memory that say which chunks of data have come: the sender puts a chunk, then writes its
+// word, behind it on the same stream. Word i is rank i / chunks_per_rank's.
+
+/// Some of the chunks that this rank waits for.
+struct AwaitedChunks {
+  const std::uint32_t* words = nullptr;  ///< of all chunks
+  std::int64_t first = 0;                ///< chunks [first, first + count)
+  std::int64_t count = 0;
+  std::int64_t chunks_per_rank = 1;
+  std::uint32_t expected = 0;  ///< a word w says "is here" once (int32) (w - expected) >= 0
+};
+
+/// Later work on `stream` comes behind these chunks. Each wait ends as the group's do; the group's error then
+/// names rank, peer, chunk, expected and seen value. Errors: kUnsupported where can_await_chunks() says no.
+[[nodiscard]] Result<void> await_chunks(const Handle& handle, const AwaitedChunks& chunks, Stream& stream);
+[[nodiscard]] Support can_await_chunks(const Device& device);
+
+}  // namespace tandem::symm

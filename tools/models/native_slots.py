@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""Every interleaving of a few native gathers, with their slots and words (src/fused/native_line.hpp).
+
+Each rank has two threads. The caller's runs the ops: awaits each peer's word of the op, reads the slot, ends the op once
+the side thread is done with it. The side thread starts an op's pushes when the caller's thread has come to the op, and per
+peer writes data into the peer's slot, then the peer's word. The model keeps what every slot holds and which ops were
+read; data that is overwritten before it was read, a word that is there without its data, and a state in which nothing
+can move are failures. Words are the op's number on a small circle, so that their wrap is passed too.
+
+The protocol must pass; every mutant must fail: a model that cannot fail proves nothing.
+"""
+import sys
+from collections import deque
+
+CIRCLE = 16  # words are numbers modulo this; the longest way ahead on it is half of it
+
+
+def has_reached(seen, expected):
+    return (seen - expected) % CIRCLE < CIRCLE // 2
+
+
+class Protocol:
+    def __init__(self, ranks, ops, first=1, mutant=""):
+        self.ranks, self.ops, self.first, self.mutant = ranks, ops, first, mutant
+        self.slots = 1 if mutant == "one_slot" else 2
+
+    def peers(self, rank):
+        return [(rank - step) % self.ranks for step in range(1, self.ranks)]
+
+    def start(self):
+        # Per rank: op of the caller's thread, sources read in it, next write of the side thread.
+        threads = tuple((0, 0, 0) for _ in range(self.ranks))
+        # Per receiver, slot and sender: the op whose data lies there, and whether it was read; per receiver and
+        # sender the word of each slot. A word of a block that is not used yet is zero, one behind the first.
+        data = tuple((-1, True) for _ in range(self.ranks * self.slots * self.ranks))
+        words = tuple((self.first - 1) % CIRCLE for _ in range(self.ranks * self.slots * self.ranks))
+        return threads, data, words
+
+    def place(self, receiver, op, sender):
+        return (receiver * self.slots + op % self.slots) * self.ranks + sender
+
+    def steps(self, state):
+        """What can happen next: states, or texts of failures."""
+        for rank in range(self.ranks):
+            yield from self.side_steps(state, rank)
+            yield from self.caller_steps(state, rank)
+
+    def side_steps(self, state, rank):
+        threads, data, words = state
+        op, read, done = threads[rank]
+        # Two writes a peer and op, in order; those of an op only once the caller's thread is there.
+        pushed, write = divmod(done, 2 * (self.ranks - 1))
+        ahead = 1 if self.mutant == "pushes_before_the_op" else 0
+        if pushed >= self.ops or pushed > op + ahead:
+            return
+        peer = self.peers(rank)[write // 2]
+        is_word = write % 2 == (0 if self.mutant == "word_before_data" else 1)
+        place = self.place(peer, pushed, rank)
+        after = (op, read, done + 1)
+        threads = threads[:rank] + (after,) + threads[rank + 1:]
+        if is_word:
+            yield threads, data, words[:place] + ((self.first + pushed) % CIRCLE,) + words[place + 1:]
+            return
+        if not data[place][1]:
+            yield f"rank {rank} overwrites what rank {peer} has not read of op {data[place][0]}"
+            return
+        # A rank that does not read leaves nothing unread.
+        unread = not self.is_idle(peer)
+        yield threads, data[:place] + ((pushed, not unread),) + data[place + 1:], words
+
+    def is_idle(self, rank):
+        """A rank without a product; it reads nothing, but awaits every word."""
+        return rank == 0 and self.mutant in ("idle", "idle_does_not_wait")
+
+    def caller_steps(self, state, rank):
+        threads, data, words = state
+        op, read, done = threads[rank]
+        if op >= self.ops:
+            return
+        everybody = sum(1 << peer for peer in self.peers(rank))
+        if self.is_idle(rank) and self.mutant == "idle_does_not_wait":
+            read = everybody
+        for peer in self.peers(rank):
+            place = self.place(rank, op, peer)
+            if read >> peer & 1 or not has_reached(words[place], (self.first + op) % CIRCLE):
+                continue
+            if not self.is_idle(rank) and data[place][0] != op:
+                yield f"rank {rank} reads op {data[place][0]} of rank {peer} for op {op}"
+                return
+            after = (op, read | 1 << peer, done)
+            yield (threads[:rank] + (after,) + threads[rank + 1:],
+                   data[:place] + ((data[place][0], True),) + data[place + 1:], words)
+        if read == everybody and done >= (op + 1) * 2 * (self.ranks - 1):
+            yield threads[:rank] + ((op + 1, 0, done),) + threads[rank + 1:], data, words
+
+    def explore(self):
+        """(states, None or the failure)."""
+        start = self.start()
+        seen, pending = {start}, deque([start])
+        while pending:
+            state = pending.popleft()
+            stuck = any(op < self.ops for op, _, _ in state[0])
+            for after in self.steps(state):
+                if isinstance(after, str):
+                    return len(seen), after
+                stuck = False
+                if after not in seen:
+                    seen.add(after)
+                    pending.append(after)
+            if stuck:
+                return len(seen), f"nothing can move: {state[0]}"
+        return len(seen), None
+
+
+MUTANTS = ["one_slot", "word_before_data", "idle_does_not_wait", "pushes_before_the_op"]
+SIZES = [(2, 6, 1), (2, 6, CIRCLE - 2), (3, 4, 1)]
+
+
+def main():
+    ok = True
+    for variant in ("", "idle"):
+        for ranks, ops, first in SIZES:
+            states, failure = Protocol(ranks, ops, first, variant).explore()
+            print(f"{variant or 'all multiply'}, {ranks} ranks, {ops} ops from word {first}: {states} states, "
+                  f"{failure or 'ok'}")
+            ok = ok and failure is None
+    for mutant in MUTANTS:
+        failures = [failure for size in SIZES if (failure := Protocol(*size, mutant).explore()[1])]
+        print(f"mutant {mutant}: {failures[0] if failures else 'NOT FOUND'}")
+        ok = ok and bool(failures)
+    print("native slots model:", "ok" if ok else "FAILED")
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
