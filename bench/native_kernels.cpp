@@ -115,26 +115,25 @@ Result<void> Bench::run(const Variant& variant) {
     return gemm::mm({.a = a_.view(), .b = b_.view().movedim(0, 1), .out = out_.view(), .bias = {}, .heuristic = variant.heuristic},
                     *stream_);
   }
-  AsyncInputLaunch launch{.a = a_.view().data,
-                          .b = b_.view().data,
-                          .out = out_.view().data,
-                          .n = shape_.n,
-                          .k = shape_.k,
-                          .rows = shape_.m,
-                          .chunks = gemm::ChunkOrder(shape_.m, kChunks, 0),
-                          .signals = signals_.view().data_as<const std::uint32_t>(),
-                          .expected = 1,
-                          .complete = a_.view().data,
-                          .complete_rows = shape_.m,
-                          .complete_begin = 0,
-                          .complete_end = variant.by_signals ? 1 : kChunks,
-                          .waits = waits_->handle(),
-                          .num_clusters = variant.clusters};
+  AsyncInputLaunch launch;
+  launch.a = a_.view().data;
+  launch.b = b_.view().data;
+  launch.out = out_.view().data;
+  launch.n = shape_.n;
+  launch.k = shape_.k;
+  launch.rows = shape_.m;
+  launch.chunks = gemm::ChunkOrder(shape_.m, kChunks, 0);
+  launch.signals = signals_.view().data_as<const std::uint32_t>();
+  launch.complete = a_.view().data;
+  launch.complete_rows = shape_.m;
+  launch.complete_end = variant.by_signals ? 1 : kChunks;
+  launch.waits = waits_->handle();
+  launch.num_clusters = variant.clusters;
   return check_cuda(variant.name.c_str(), variant.kernel->launch(launch, native_));
 }
 
 Result<double> Bench::time(const Variant& variant, int round) {
-  TANDEM_TRY(stream_->memset32(flush_.view(), 0, round, flush_.view().numel()));
+  TANDEM_TRY(stream_->memset32(flush_.view(), 0, round + 2, flush_.view().numel()));
   TANDEM_TRY(stream_->record(*begin_));
   TANDEM_TRY(run(variant));
   TANDEM_TRY(stream_->record(*end_));

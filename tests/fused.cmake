@@ -14,6 +14,8 @@ endforeach()
 tandem_test(unit fused_choose SOURCES unit/fused_choose_test.cpp DEPENDS fused LIBRARIES GTest::gtest_main)
 tandem_test(unit fused_repeat_path SOURCES unit/fused_repeat_path_test.cpp support/allocation_count.cpp DEPENDS fused backend
             LIBRARIES test_fused_harness GTest::gtest_main)
+tandem_test(conformance fused_native SOURCES conformance/fused_native_test.cpp DEPENDS fused backend
+            LIBRARIES test_fused_harness GTest::gtest_main)
 # The same programs under the thread sanitizer: ranks as threads, streams under skew.
 tandem_test(race fused_order SOURCES conformance/fused_order_test.cpp DEPENDS fused backend
             LIBRARIES test_fused_harness GTest::gtest_main)

@@ -78,8 +78,7 @@ Support can_run_native(const GatherProblem& problem, const Device& device) {
     return Support::no(fmt::format("{} rows, and fewer than {} are not made for a GPU yet", problem.rows(),
                                    kFewestRowsOnGpu));
   }
-  const Support awaits = symm::can_await_chunks(device);
-  return awaits ? gemm_consumes(problem, device) : awaits;
+  return gemm_consumes(problem, device);
 }
 
 Result<void> push_shard(const NativePush& push, const Group& group, Stream& side) {

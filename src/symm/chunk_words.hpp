@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <tandem/base/error.hpp>
-#include <tandem/base/support.hpp>
 #include <tandem/device/stream.hpp>
 #include <tandem/symm/handle.hpp>
 
@@ -21,8 +20,7 @@ struct AwaitedChunks {
 };
 
 /// Later work on `stream` comes behind these chunks. Each wait ends as the group's do; the group's error then
-/// names rank, peer, chunk, expected and seen value. Errors: kUnsupported where can_await_chunks() says no.
+/// names rank, peer, chunk, expected and seen value.
 [[nodiscard]] Result<void> await_chunks(const Handle& handle, const AwaitedChunks& chunks, Stream& stream);
-[[nodiscard]] Support can_await_chunks(const Device& device);
 
 }  // namespace tandem::symm

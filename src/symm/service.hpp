@@ -123,10 +123,9 @@ class Service {
   /// for the other ranks.
   [[nodiscard]] virtual Result<void> enqueue_agreement(Stream& stream, Group& group, std::uint64_t sequence,
                                                        const bootstrap::Fingerprint& fingerprint) = 0;
-  /// await_chunks(); by default there are none.
+  /// await_chunks() with one chunk or more, on a stream that watches the handle.
   [[nodiscard]] virtual Result<void> enqueue_chunk_waits(const Handle& handle, const AwaitedChunks& chunks,
-                                                         Stream& stream);
-  [[nodiscard]] virtual bool awaits_chunks() const { return false; }
+                                                         Stream& stream) = 0;
   /// Whether a stream of the device records work for replay: memory must not be made or exchanged then.
   [[nodiscard]] virtual bool is_capturing() const = 0;
 

@@ -217,12 +217,12 @@ TEST_F(GemmNative, EveryKernel) {
     config.native_kernel = kernel;
     open(config);
     const std::string_view name = kernel;
-    check({.m = 1024,
-           .n = 968,
+    check({.m = 2048,
+           .n = 2440,
            .k = 520,
-           .chunks = 2,
-           .pivot = 1,
-           .complete_first = 1,
+           .chunks = 8,
+           .pivot = 3,
+           .complete_first = 3,
            .complete_count = 1,
            .dtype = name.starts_with("bf16") ? DType::kBF16 : DType::kF16,
            .b_is_column_major = name.find(" t ") != std::string_view::npos});
@@ -251,7 +251,7 @@ TEST_F(GemmNative, AMissingChunkIsNamedAtTheDeadline) {
   config.op_timeout = milliseconds(200);
   config.log_level = LogLevel::kOff;
   open(config);
-  const Case c{.m = 1000, .pivot = 1, .expected = 7};
+  const Case c{.m = 2000, .n = 2440, .pivot = 1, .expected = 7};  // more tiles than run at one time
   Operands x(*device_, c);
   reset_signals(x, c);
   for (const int chunk : {1, 2, 0}) bring(x, c, chunk);

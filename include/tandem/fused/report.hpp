@@ -20,11 +20,7 @@ enum class Algorithm : std::uint8_t { kAuto, kNative, kPipelined, kSerial };
 /// An algorithm that might have run. Units: us.
 struct Candidate {
   Algorithm algorithm = Algorithm::kSerial;
-<<<<<<< HEAD
-  std::string_view why_not = {};           ///< if it cannot run here; then there are no times. Static text
-=======
   std::string why_not = {};                ///< if it cannot run here; then there are no times
->>>>>>> fused-native
   double predicted_us = 0;                 ///< by the cost model
   std::optional<double> measured_us = {};  ///< by `tandem tune`
 };

@@ -28,7 +28,6 @@ class CpuService : public Service {
                                  const bootstrap::Fingerprint& fingerprint) override;
   Result<void> enqueue_chunk_waits(const Handle& handle, const AwaitedChunks& chunks,
                                    Stream& stream) override;
-  [[nodiscard]] bool awaits_chunks() const override { return true; }
   [[nodiscard]] bool is_capturing() const override { return false; }
 
  private:

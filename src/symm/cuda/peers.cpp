@@ -23,7 +23,7 @@ const char* name_of(KernelCall call) {
     case KernelCall::kSyncBlocks:
       return "sync_blocks";
     case KernelCall::kAwaitChunk:
-      return "await_chunk";
+      return "async_input_mm";
   }
   return "a kernel";
 }
@@ -76,11 +76,13 @@ Result<void> CudaPeers::status() {
 
 void CudaPeers::report(const KernelFault& found) {
   const std::atomic<std::uint32_t> seen(found.seen);
+  const bool is_chunk = found.call == KernelCall::kAwaitChunk;
   const bootstrap::WaitInfo info{.what = name_of(found.call),
                                  .peer = found.peer,
-                                 .channel = found.channel,
+                                 .channel = is_chunk ? -1 : found.channel,
                                  .expected = found.expected,
-                                 .word = &seen};
+                                 .word = &seen,
+                                 .chunk = is_chunk ? found.channel : -1};
   switch (found.reason) {
     case GiveUpReason::kTimeout:
       return control->report_timeout(info, std::chrono::nanoseconds(found.waited_ns));

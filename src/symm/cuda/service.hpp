@@ -34,7 +34,6 @@ class CudaService final : public Service {
   Result<void> enqueue_agreement(Stream& stream, Group& group, std::uint64_t sequence,
                                  const bootstrap::Fingerprint& fingerprint) override;
   Result<void> enqueue_chunk_waits(const Handle& handle, const AwaitedChunks& chunks, Stream& stream) override;
-  [[nodiscard]] bool awaits_chunks() const override { return true; }
   [[nodiscard]] bool is_capturing() const override;
 
  private:

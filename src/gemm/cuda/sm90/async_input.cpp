@@ -62,18 +62,19 @@ AsyncInputLaunch launch_of(const AsyncInputProblem& problem, const AsyncInputMmA
   const std::int64_t stride = shard_stride(problem.m, static_cast<int>(problem.chunks));
   const std::int64_t first_row = part.first * stride;
   const std::int64_t element = size_bytes(problem.in);
-  AsyncInputLaunch launch{.a = args.a.data_as<const std::byte>() + first_row * problem.k * element,
-                          .b = args.b.data,
-                          .out = args.out.data_as<std::byte>() + first_row * problem.n * element,
-                          .n = problem.n,
-                          .k = problem.k,
-                          .rows = std::min(problem.m - first_row, part.chunks.size() * stride),
-                          .chunks = part.chunks,
-                          .signals = args.a_chunk_signals.data_as<const std::uint32_t>() + part.first,
-                          .expected = args.expected,
-                          .first_number = part.first};
+  AsyncInputLaunch launch;
+  launch.a = args.a.data_as<const std::byte>() + first_row * problem.k * element;
+  launch.b = args.b.data;
+  launch.out = args.out.data_as<std::byte>() + first_row * problem.n * element;
+  launch.n = problem.n;
+  launch.k = problem.k;
+  launch.rows = std::min(problem.m - first_row, part.chunks.size() * stride);
+  launch.chunks = part.chunks;
+  launch.signals = args.a_chunk_signals.data_as<const std::uint32_t>() + part.first;
+  launch.expected = args.expected;
+  launch.first_number = part.first;
   if (args.complete) add_complete(*args.complete, part, stride, launch);
-  if (args.senders) launch.chunks_per_rank = static_cast<int>(args.senders->chunks_per_rank);
+  if (args.senders) launch.chunks_per_rank = static_cast<int>(std::min(args.senders->chunks_per_rank, problem.chunks));
   return launch;
 }
 
@@ -124,28 +125,31 @@ bool AsyncInputProducts::accepts_async_input(const AsyncInputProblem& problem, s
   if (problem.in != problem.out) return refuse("the native kernels write out in the type of a");
   if (problem.k == 0 || problem.k % 8 != 0 || problem.n % 8 != 0)
     return refuse("the native kernels need k and n to be multiples of 8, and k not 0");
+  if (problem.m == 0 || problem.n == 0) return true;
   constexpr std::int64_t kMost = INT32_MAX;
   if (problem.m > kMost || problem.n > kMost || problem.k > kMost)
     return refuse("the native kernels count rows and columns in 31 bits");
   return kernels_.find({.product = problem, .complete_chunks = 0}, why_not) != nullptr;
 }
 
-int AsyncInputProducts::share_of(const ResidentKernel& kernel) const {
-  if (sharing_ == nullptr || !sharing_->is_shared()) return kernel.most_clusters;
+int AsyncInputProducts::share_of(const ResidentKernel& kernel, bool comes_by_copy_engine) const {
+  const int ranks = sharing_ == nullptr ? 1 : sharing_->num_devices();
+  if (ranks <= 1 && comes_by_copy_engine) return kernel.most_clusters;
+  // Enough for a few copies at a time; a CTA of a product leaves nothing of its multiprocessor to others.
   constexpr int kLeftForCopies = 16;
-  const int ctas = (multiprocessors_ - kLeftForCopies) / sharing_->num_devices();
+  const int ctas = (multiprocessors_ - kLeftForCopies) / ranks;
   const Tiling& tiling = kernel.kernel->tiling;
-  return std::max(1, ctas / (tiling.cluster_rows * tiling.cluster_columns));
+  return std::clamp(ctas / (tiling.cluster_rows * tiling.cluster_columns), 1, kernel.most_clusters);
 }
 
 Result<symm::KernelHandle> AsyncInputProducts::waits_of(const AsyncInputMmArgs& args, CudaStream& stream) const {
-  if (args.senders) {
-    TANDEM_TRY(args.senders->handle->watch(stream));
-    return args.senders->handle->kernel_handle();
-  }
+  if (args.senders) return args.senders->handle->kernel_handle();  // async_input_mm() has seen to the watch
+  const CurrentDevice current(gpu_);
   const std::lock_guard lock(lone_waits_mutex_);
   std::shared_ptr<LoneWaits>& waits = lone_waits_[&stream];
-  if (!waits || waits->is_spent()) TANDEM_ASSIGN(waits, LoneWaits::make(stream.device()));
+  if (!waits || waits->is_spent()) {
+    TANDEM_ASSIGN(waits, LoneWaits::make(stream.device()));
+  }
   stream.add_watch(waits);
   return waits->handle();
 }
@@ -161,14 +165,14 @@ Result<void> AsyncInputProducts::run_async_input(const AsyncInputProblem& proble
   const ResidentKernel* const chosen = kernels_.find({problem, complete_chunks}, nullptr);
   if (chosen == nullptr) return failf(ErrorCode::kInternal, "cuda/sm90: no kernel for {}", to_string(problem));
 
-  const auto turn = on->take_turn();
   TANDEM_ASSIGN(const symm::KernelHandle waits, waits_of(args, *on));
+  const auto turn = on->take_turn();
   const ChunkParts parts(problem.m, static_cast<int>(problem.chunks), static_cast<int>(args.a_chunk_pivot),
                          chosen->kernel->tiling.tile_rows);
   for (const ChunkPart& part : parts.parts()) {
     AsyncInputLaunch launch = launch_of(problem, args, part);
     launch.waits = waits;
-    launch.num_clusters = share_of(*chosen);
+    launch.num_clusters = share_of(*chosen, args.senders.has_value());
     TANDEM_TRY(check_cuda("async_input_mm", chosen->kernel->launch(launch, on->native())));
     TANDEM_TRY(on->keep_queue());
   }

@@ -44,6 +44,12 @@ double predicted_us(const ResidentKernel& kernel, const KernelProblem& problem) 
   const AsyncInputProblem& product = problem.product;
   const Tiling& tiling = kernel.kernel->tiling;
   if (!accepts(tiling, product) || kernel.most_clusters < 1) return 0;
+  constexpr std::int64_t kManyTiles = std::int64_t{1} << 16;
+  if (product.m / tiling.tile_rows * (product.n / tiling.tile_columns) > kManyTiles) {
+    // So many waves that the last one, and what arrives late, make no difference.
+    return static_cast<double>(product.m) * static_cast<double>(product.n) / tiling.tile_columns *
+           tile_us(tiling, product.k);
+  }
   const ChunkOrder order(product.m, static_cast<int>(product.chunks), 0);
   const std::int64_t chunk_bytes = order.stride() * product.k * size_bytes(product.in);
   const std::int64_t columns = (product.n + tiling.tile_columns - 1) / tiling.tile_columns / tiling.cluster_columns;

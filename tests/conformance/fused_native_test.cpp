@@ -1,0 +1,182 @@
+// Native all-gather + matmul at sizes for which a GPU has kernels, on CPUs with smaller ones: problem after problem of
+// random sizes, without a look at the device, under delays of random ranks, between ops of other algorithms. Every
+// output bit by bit what gemm::async_input_mm() makes of operands that are all there.
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <random>
+#include <tandem/gemm/async_input_mm.hpp>
+#include <thread>
+#include <vector>
+
+#include "conformance/fused_harness.hpp"
+
+namespace tandem {
+namespace {
+
+using test::Complaints;
+using test::Guarded;
+using test::RankContextOfTest;
+
+constexpr int kOps = 60;
+
+/// The sizes of a test, by what multiplies.
+struct Scale {
+  std::int64_t fewest_rows, most_rows, k;
+  std::vector<std::int64_t> columns;
+};
+Scale scale_of(DeviceKind kind) {
+  if (kind == DeviceKind::kCpu) return {.fewest_rows = 64, .most_rows = 170, .k = 24, .columns = {9, 16, 5}};
+  return {.fewest_rows = 512, .most_rows = 2300, .k = 136, .columns = {264, 512, 40}};
+}
+
+/// One op: rows [first, first + rows) of the source are what is gathered.
+struct Op {
+  std::int64_t first = 0;
+  std::int64_t rows = 0;
+  std::vector<std::size_t> b;
+  bool keeps_gathered = false;
+  Algorithm algorithm = Algorithm::kNative;
+  std::vector<Guarded> out;
+  std::unique_ptr<Guarded> gathered;
+};
+
+class Workbench {
+ public:
+  Workbench(RankContextOfTest& rank, DType dtype)
+      : rank_(rank),
+        dtype_(dtype),
+        scale_(scale_of(rank.device.id().kind)),
+        source_(rank.device, Dims{2 * scale_.most_rows, scale_.k}, dtype),
+        signal_(rank.device, Dims{1}, DType::kU32) {
+    source_.fill([&](std::int64_t idx) { return test::value_of(0, idx, dtype); });
+    for (std::size_t i = 0; i < scale_.columns.size(); ++i) {
+      // One row-major, the others column-major.
+      const std::int64_t n = scale_.columns[i];
+      const Layout layout = i == 1 ? test::dense({scale_.k, n}) : Layout{{scale_.k, n}, {1, scale_.k}};
+      b_.push_back(std::make_unique<Guarded>(rank.device, layout, dtype));
+      b_.back()->fill([&](std::int64_t idx) { return test::value_of(static_cast<int>(i) + 1, idx, dtype); });
+    }
+  }
+
+  /// The same on every rank.
+  Op make_op(std::mt19937& random) {
+    const auto below = [&](std::int64_t n) { return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n)); };
+    Op op;
+    op.rows = scale_.fewest_rows + below(scale_.most_rows - scale_.fewest_rows);
+    if (below(3) == 0) op.rows = op.rows / 512 * 512 + (op.rows < 512 ? op.rows : 0);  // whole pieces
+    op.first = below(scale_.most_rows);
+    for (std::size_t i = 0; i < b_.size(); ++i) {
+      if (below(2) == 0) op.b.push_back(i);
+    }
+    if (op.b.empty()) op.b.push_back(0);
+    op.keeps_gathered = below(4) == 0;
+    const std::int64_t other = below(5);
+    if (other == 0) op.algorithm = Algorithm::kPipelined;
+    if (other == 1) op.algorithm = Algorithm::kSerial;
+    for (const std::size_t i : op.b)
+      op.out.emplace_back(rank_.device, Dims{op.rows, scale_.columns[i]}, dtype_);
+    if (op.keeps_gathered) op.gathered = std::make_unique<Guarded>(rank_.device, Dims{op.rows, scale_.k}, dtype_);
+    return op;
+  }
+
+  Result<void> run(const Op& op) {
+    const Shard mine = shard_of(op.rows, rank_.group.size(), rank_.group.rank());
+    std::vector<TensorView> b, out;
+    for (const std::size_t i : op.b) b.push_back(b_[i]->view());
+    for (const Guarded& tensor : op.out) out.push_back(tensor.view());
+    AllGatherMatmulArgs args{.a = source_.view().narrow(0, op.first + mine.offset, mine.size),
+                             .b = b,
+                             .gather_size = op.rows,
+                             .out = out,
+                             .algorithm = op.algorithm};
+    if (op.gathered) args.gathered = op.gathered->view();
+    const auto report = fused_all_gather_matmul(args, rank_.group, rank_.stream);
+    if (!report) return tl::unexpected(report.error());
+    if (report->reason.find("by mm") != std::string_view::npos)
+      return tl::unexpected(Error(ErrorCode::kInternal, std::string(report->reason)));
+    return {};
+  }
+
+  /// Native outputs have to be the kernels' own bits; the others are checked elsewhere.
+  Result<void> compare(Op& op, const std::string& who, Complaints& complaints) {
+    const TensorView a = source_.view().narrow(0, op.first, op.rows);
+    if (op.gathered) {
+      Guarded all(rank_.device, Dims{op.rows, scale_.k}, dtype_);
+      if (auto copied = rank_.stream.copy(a, all.view()); !copied) return copied;
+      if (auto done = rank_.stream.synchronize(); !done) return done;
+      compare(*op.gathered, all, who + " gathered", complaints);
+    }
+    if (op.algorithm != Algorithm::kNative) return {};
+    for (std::size_t i = 0; i < op.b.size(); ++i) {
+      Guarded reference(rank_.device, Dims{op.rows, scale_.columns[op.b[i]]}, dtype_);
+      auto done = gemm::async_input_mm({.a = a,
+                                        .b = b_[op.b[i]]->view(),
+                                        .out = reference.view(),
+                                        .a_chunk_signals = signal_.view(),
+                                        .complete = gemm::CompleteChunks{a, 0, 1}},
+                                       rank_.stream);
+      if (!done) return done;
+      if (done = rank_.stream.synchronize(); !done) return done;
+      compare(op.out[i], reference, fmt::format("{} out[{}]", who, i), complaints);
+    }
+    return {};
+  }
+
+ private:
+  static void compare(Guarded& got, Guarded& need, const std::string& who, Complaints& complaints) {
+    got.download();
+    need.download();
+    if (got.bytes() != need.bytes()) complaints.add(who + ": other bits");
+    if (!got.guards_are_whole()) complaints.add(who + ": a guard byte was written");
+  }
+
+  RankContextOfTest& rank_;
+  DType dtype_;
+  Scale scale_;
+  Guarded source_, signal_;
+  std::vector<std::unique_ptr<Guarded>> b_;
+};
+
+Result<void> hold_a_moment(std::mt19937& own, Stream& stream) {
+  if (own() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own() % 400));
+  if (own() % 4 != 0) return {};
+  return stream.sleep(std::chrono::microseconds(own() % 300));
+}
+
+class FusedNative : public ::testing::TestWithParam<testing::RankCase> {};
+
+TEST_P(FusedNative, random_problems_one_behind_the_other) {
+  const testing::RankCase ranks = GetParam();
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    Complaints complaints;
+    Config config;
+    config.log_level = LogLevel::kOff;
+    test::on_ranks({.ranks = ranks}, config, complaints, [&](RankContextOfTest& rank) -> Result<void> {
+      Workbench bench(rank, dtype);
+      std::mt19937 same(17);
+      std::mt19937 own(static_cast<unsigned>(100 + rank.group.rank()));
+      std::vector<Op> ops;
+      for (int i = 0; i < kOps; ++i) ops.push_back(bench.make_op(same));
+      for (const Op& op : ops) {
+        if (auto ok = hold_a_moment(own, rank.stream); !ok) return ok;
+        if (auto ok = bench.run(op); !ok) return ok;
+      }
+      if (auto done = rank.stream.synchronize(); !done) return done;
+      for (std::size_t i = 0; i < ops.size(); ++i) {
+        const std::string who = fmt::format("rank {} op {} ({} rows)", rank.group.rank(), i, ops[i].rows);
+        if (auto ok = bench.compare(ops[i], who, complaints); !ok) return ok;
+      }
+      return {};
+    });
+    EXPECT_EQ(complaints.text(), "") << to_string(dtype);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, FusedNative, ::testing::ValuesIn(testing::rank_cases({1, 2, 3, 4, 8})),
+                         testing::case_name);
+
+}  // namespace
+}  // namespace tandem
