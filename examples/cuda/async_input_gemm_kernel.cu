@@ -3,6 +3,8 @@
 // A GEMM of CUTLASS, mainloop and epilogue as they come, whose left operand arrives in chunks: all that is
 // tandem's is the tile scheduler.
 
+#include <algorithm>
+
 #include <cutlass/bfloat16.h>
 #include <cutlass/cutlass.h>
 #include <cutlass/epilogue/collective/collective_builder.hpp>

@@ -54,6 +54,12 @@ def compile_to_ptx(nvcc, root, source, *flags):
     return (root / "kernels.ptx").read_text()
 
 
+def early_loads(ptx):
+    """Tensor loads before the first poll, in the text."""
+    first_poll = re.search(STEPS["poll"], ptx)
+    return len(re.findall(STEPS["load"], ptx[:first_poll.start()])) if first_poll else 0
+
+
 def faults_in(ptx):
     """Every tensor load that follows a poll in the text has to follow an acquire and a fence as well, in this order."""
     events = sorted((found.start(), step) for step, pattern in STEPS.items() for found in re.finditer(pattern, ptx))

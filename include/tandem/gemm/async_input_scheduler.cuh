@@ -81,7 +81,9 @@ class ChunkTileScheduler : public cutlass::gemm::kernel::detail::PersistentTileS
     return {is_batch ? tile.row : tile.chunk * params_.tiles_per_chunk + tile.row, tile.column,
             is_batch ? tile.chunk : 0, true};
   }
-  CUTLASS_DEVICE void advance_to_next_work(std::uint32_t = 1) { index_ += params_.num_clusters; }
+  CUTLASS_DEVICE void advance_to_next_work(std::uint32_t count = 1) {
+    index_ += params_.num_clusters * static_cast<int>(count);
+  }
   template <class ClusterShape>
   CUTLASS_DEVICE WorkTileInfo initial_work_tile_info(ClusterShape) {
     return get_current_work();

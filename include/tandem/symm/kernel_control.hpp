@@ -20,7 +20,7 @@ struct alignas(64) KernelFault {
   GiveUpReason reason = GiveUpReason::kNone;
   KernelCall call = KernelCall::kPutSignal;
   std::int32_t peer = -1;
-  std::int32_t channel = -1;
+  std::int32_t channel = -1;  ///< kAwaitChunk: the chunk
   std::uint32_t expected = 0;
   std::uint32_t seen = 0;
   std::uint32_t reserved = 0;

@@ -2,6 +2,8 @@
 
 // One native kernel from CUTLASS's parts: included by the files of instances/.
 
+#include <algorithm>
+
 #include <cutlass/bfloat16.h>
 #include <cutlass/epilogue/collective/collective_builder.hpp>
 #include <cutlass/gemm/kernel/gemm_universal.hpp>
@@ -79,7 +81,7 @@ AsyncInputInstance<E, kT, kN, kR, kC>::params_of(const AsyncInputLaunch& what) {
     mainloop.dB = {cute::_1{}, what.n, 0};
   }
   mainloop.arriving = {static_cast<const E*>(what.a), rows, count};
-  mainloop.complete = mainloop.arriving;  // a map has to be of something
+  mainloop.complete = {nullptr, 0, 0};
   if (has_complete) {
     mainloop.complete = {static_cast<const E*>(what.complete),
                          is_whole ? static_cast<int>(what.complete_rows) : stride,

@@ -40,7 +40,7 @@ inline constexpr int kAsyncInputThreads = 384;
 
 /// One instance. Tiles of 128 rows, K in steps of 64, f32 sums, no bias.
 struct AsyncInputKernel {
-  const char* name;  ///< "bf16 128x256x64 2x1"
+  const char* name;  ///< "bf16 t 128x256 2x1"
   DType dtype;       ///< of a, b and out
   bool b_is_column_major;
   Tiling tiling;

@@ -11,9 +11,16 @@
 
 namespace tandem::gemm::cuda {
 
-/// `Base` with two sources for the left operand, and a wait before a tile's first load from the one that
-/// arrives. One thread issues all loads of a CTA, so it alone waits; a tile's first part of b is under way
-/// meanwhile.
+/// `Base` with two sources for the left operand, and a wait before a tile's first load from the one that arrives.
+///
+///   warp group 0   warp 0: one thread issues all tensor loads, and so it alone waits for chunks. Warp 2 would
+///                  load what an epilogue adds; there is none. The others idle. 40 registers a thread.
+///   warp groups    each multiplies half of the tile's rows, rounds and stores them.
+///   1 and 2
+///
+/// Shared memory: the epilogue's staging, then as many stages of (a, b) tiles as fit. Signals: one word a chunk in
+/// global memory, see ChunkSignals. A tile's first part of b is on its way while its chunk is awaited. Between
+/// the CTAs of a cluster nothing changes: all of them work on one chunk, and each waits for itself.
 template <class Base>
 struct AsyncInputMainloop : Base {
   using TmaA = typename Base::Params::TMA_A;
@@ -38,12 +45,17 @@ struct AsyncInputMainloop : Base {
   };
 
   template <class ProblemShape>
-  static Params to_underlying_arguments(const ProblemShape& problem, const Arguments& args, void* workspace) {
+  static Params to_underlying_arguments(const ProblemShape& problem, const Arguments& args, void*) {
     Params params;
-    static_cast<typename Base::Params&>(params) = Base::to_underlying_arguments(problem, args, workspace);
+    const int n = cute::get<1>(problem);
     const int k = cute::get<2>(problem);
     params.tma_load_a = map_of(args.arriving, k);
-    params.tma_load_complete = map_of(args.complete, k);
+    // A map has to be of something.
+    params.tma_load_complete = args.complete.data == nullptr ? params.tma_load_a : map_of(args.complete, k);
+    params.tma_load_b = map_of_b(args, n, k);
+    params.tma_transaction_bytes = Base::TmaTransactionBytes;
+    params.tma_transaction_bytes_mk = Base::TmaTransactionBytesMK;
+    params.tma_transaction_bytes_nk = Base::TmaTransactionBytesNK;
     params.tiles_per_chunk = args.tiles_per_chunk;
     params.signals = args.signals;
     return params;
@@ -118,6 +130,14 @@ struct AsyncInputMainloop : Base {
     const auto* data = reinterpret_cast<const typename Base::InternalElementA*>(rows.data);
     return make_tma_copy_A_sm90(typename Base::GmemTiledCopyA{}, make_tensor(data, layout),
                                 typename Base::SmemLayoutA{}(_, _, Int<0>{}), typename Base::TileShape{},
+                                typename Base::DispatchPolicy::ClusterShape{});
+  }
+  static auto map_of_b(const Arguments& args, int n, int k) {
+    using namespace cute;
+    const auto* data = reinterpret_cast<const typename Base::InternalElementB*>(args.ptr_B);
+    return make_tma_copy_B_sm90(typename Base::GmemTiledCopyB{},
+                                make_tensor(data, make_layout(make_shape(n, k, 1), args.dB)),
+                                typename Base::SmemLayoutB{}(_, _, Int<0>{}), typename Base::TileShape{},
                                 typename Base::DispatchPolicy::ClusterShape{});
   }
   /// The CTAs of the cluster that get this CTA's part of a (those beside it), and of b (above and below).
