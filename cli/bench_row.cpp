@@ -6,7 +6,9 @@
 #include <functional>
 #include <numeric>
 #include <random>
+#include <limits>
 #include <tandem/coll/collectives.hpp>
+#include <tandem/gemm/async_input_mm.hpp>
 #include <tandem/gemm/mm.hpp>
 
 #include "explain.hpp"
@@ -26,9 +28,10 @@ class RowRunner {
  public:
   RowRunner(const BenchRow& row, const Session& session);
 
-  void whole_product();
-  /// The same product in one piece a rank, as a schedule computes it, with nothing to wait for.
-  void product_in_chunks();
+  /// By this choice of the vendor's; false if there are not so many.
+  bool whole_product(int heuristic = 0);
+  /// The same product as the row's algorithm computes it, with nothing to wait for.
+  void own_product();
   void communication();
   void op(Algorithm algorithm) { op_.call(algorithm); }
   void fused() { fused_report_ = op_.call(row_.problem.algorithm); }
@@ -44,9 +47,10 @@ class RowRunner {
   [[nodiscard]] const Wrong& wrong() const { return wrong_; }
 
  private:
-  void product(const TensorView& a, const TensorView& b, const TensorView& out) const {
-    take(gemm::mm({a, b, out, std::nullopt, false}, session_.stream()));
-  }
+  /// One piece a rank.
+  void product_in_chunks();
+  /// By the kernel that consumes what arrives, over operands that are all there; false if there is none for it.
+  bool native_product();
   void check_samples();
 
   const BenchRow& row_;
@@ -55,6 +59,7 @@ class RowRunner {
   GuardedTensor gathered_;
   std::vector<GuardedTensor> products_;
   GuardedTensor collected_;
+  GuardedTensor signal_;  ///< of native_product(), which awaits none
   std::vector<std::vector<std::byte>> serial_bytes_;
   OpReport fused_report_;
   Wrong wrong_;
@@ -76,6 +81,7 @@ RowRunner::RowRunner(const BenchRow& row, const Session& session)
     gathered_ = GuardedTensor(session.device(), matrix, problem.dtype);
     generate({problem.seed, matrix}, gathered_.host());
     gathered_.upload();
+    signal_ = GuardedTensor(session.device(), Dims{1}, DType::kU32);
     collected_ = GuardedTensor(session.device(), moved_first(problem.a, problem.dim), problem.dtype);
   } else {
     Dims sizes = problem.result_sizes(0);
@@ -87,10 +93,35 @@ RowRunner::RowRunner(const BenchRow& row, const Session& session)
   }
 }
 
-void RowRunner::whole_product() {
+bool RowRunner::whole_product(int heuristic) {
   const bool gathers = row_.problem.op == Op::kAllGatherMatmul;
   const TensorView a = gathers ? gathered_.view() : op_.a().flatten_rows();
-  for (std::size_t i = 0; i < products_.size(); ++i) product(a, op_.b()[i], products_[i].view());
+  for (std::size_t i = 0; i < products_.size(); ++i) {
+    const auto done = gemm::mm(
+        {.a = a, .b = op_.b()[i], .out = products_[i].view(), .bias = {}, .heuristic = heuristic}, session_.stream());
+    if (!done && done.error().code() == ErrorCode::kUnsupported && heuristic > 0) return false;
+    take(done);
+  }
+  return true;
+}
+
+void RowRunner::own_product() {
+  if (row_.problem.algorithm != Algorithm::kNative || !native_product()) product_in_chunks();
+}
+
+bool RowRunner::native_product() {
+  const gemm::CompleteChunks all{gathered_.view(), 0, 1};
+  for (std::size_t i = 0; i < products_.size(); ++i) {
+    const auto done = gemm::async_input_mm({.a = gathered_.view(),
+                                            .b = op_.b()[i],
+                                            .out = products_[i].view(),
+                                            .a_chunk_signals = signal_.view(),
+                                            .complete = all},
+                                           session_.stream());
+    if (!done && done.error().code() == ErrorCode::kUnsupported) return false;
+    take(done);
+  }
+  return true;
 }
 
 void RowRunner::product_in_chunks() {
@@ -99,8 +130,11 @@ void RowRunner::product_in_chunks() {
   for (int chunk = 0; chunk < session_.size(); ++chunk) {
     const Shard rows = shard_of(a.size(0), session_.size(), chunk);
     for (std::size_t i = 0; i < products_.size(); ++i) {
-      product(a.narrow(0, rows.offset, rows.size), op_.b()[i],
-              products_[i].view().narrow(0, rows.offset, rows.size));
+      take(gemm::mm({.a = a.narrow(0, rows.offset, rows.size),
+                     .b = op_.b()[i],
+                     .out = products_[i].view().narrow(0, rows.offset, rows.size),
+                     .bias = {}},
+                    session_.stream()));
     }
   }
 }
@@ -169,10 +203,36 @@ void record_replays(std::vector<Variant>& variants, const Session& session, std:
   }
 }
 
-std::vector<Variant> variants_of(const BenchRow& row, RowRunner& runner) {
+/// The vendor's choice that is fastest here, found by a few runs of each; -1 on CPUs, which have one. Every rank times
+/// as often as the others, whatever it finds.
+int find_best_heuristic(RowRunner& runner, const Session& session) {
+  if (session.placement().kind == DeviceKind::kCpu) return -1;
+  constexpr int kRuns = 5;
+  const Stopwatch stopwatch(session);
+  double best_us = std::numeric_limits<double>::infinity();
+  int best = 0;
+  for (int i = 0; i < gemm::kMostHeuristics; ++i) {
+    bool exists = true;
+    std::vector<double> us;
+    for (int run = 0; run <= kRuns; ++run) {
+      const double time_us = stopwatch.time([&] { exists = exists && runner.whole_product(i); }).us;
+      if (run > 0) us.push_back(time_us);
+    }
+    if (const double typical_us = median(us); exists && typical_us < best_us) {
+      best_us = typical_us;
+      best = i;
+    }
+  }
+  return best;
+}
+
+std::vector<Variant> variants_of(const BenchRow& row, RowRunner& runner, int best_heuristic) {
   std::vector<Variant> variants{{"gemm", false, [&] { runner.whole_product(); }}};
+  if (best_heuristic >= 0) {
+    variants.push_back({"gemm_best", false, [&runner, best_heuristic] { runner.whole_product(best_heuristic); }});
+  }
   if (row.product_only) return variants;
-  variants.push_back({"own_mm", false, [&] { runner.product_in_chunks(); }});
+  variants.push_back({"own_mm", false, [&] { runner.own_product(); }});
   variants.push_back({"comm", false, [&] { runner.communication(); }});
   variants.push_back({"serial", true, [&] { runner.op(Algorithm::kSerial); }});
   variants.push_back({"fused", true, [&] { runner.fused(); }});
@@ -211,7 +271,7 @@ nlohmann::json time_in_turns(const std::vector<Variant>& variants, const BenchCo
 
 nlohmann::json measure(const BenchRow& row, const BenchCounts& counts, const Session& session) {
   RowRunner runner(row, session);
-  std::vector<Variant> variants = variants_of(row, runner);
+  std::vector<Variant> variants = variants_of(row, runner, find_best_heuristic(runner, session));
   if (!row.product_only) runner.start_from_serial();
   std::vector<Replay> replays;
   if (counts.graph) record_replays(variants, session, replays);
@@ -263,7 +323,10 @@ nlohmann::json summarize(const BenchRow& row, bool graph, const std::vector<nloh
                       {"dtype", to_string(problem.dtype)},
                       {"world", problem.ranks},
                       {"graph", graph},
-                      {"t_gemm_us", t_gemm}};
+                      {"b_order", problem.b_is_column_major ? "column" : "row"},
+                      {"t_gemm_us", t_gemm},
+                      {"t_gemm_best_us", nullptr}};
+  if (results[0].at("times").contains("gemm_best")) json["t_gemm_best_us"] = typical("gemm_best");
   for (const char* key : {"algorithm", "t_own_mm_us", "t_comm_us", "t_serial_us", "t_fused_us", "host_us",
                           "host_serial_us", "ect_us", "efficiency", "ceiling", "speedup"}) {
     json[key] = nullptr;

@@ -38,6 +38,7 @@ void MeasureFlags::define(CLI::App& app) {
   add_sizes("--n", n, "its columns (list)");
   add_sizes("--k", k, "its inner size (list)");
   app.add_option("--dtype", dtypes, "f32, bf16, f16 (list)")->delimiter(',')->capture_default_str();
+  app.add_option("--b-order", b_order, "how b lies in memory: row or column (major)")->capture_default_str();
   app.add_option("--preset", preset, "seed, llama3-8b or llama3-70b");
   app.add_option("--scale", scale, "shrinks m, n and k of a preset; default 1/8 on CPUs")->type_name("X");
   app.add_option("--iterations", counts.iterations, "timed rounds")->capture_default_str();
@@ -120,6 +121,7 @@ std::vector<Problem> MeasureFlags::problems(Op op, int ranks, bool on_gpus) cons
       problem.n = {gathers ? size.n * ranks : size.n};
       problem.dtype = parse_product_dtype(dtype);
       problem.ranks = ranks;
+      problem.b_is_column_major = parse_b_order(b_order);
       check_problem(problem);
       problems.push_back(problem);
     }

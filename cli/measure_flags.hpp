@@ -19,6 +19,7 @@ struct MeasureFlags {
   std::vector<std::int64_t> n;
   std::vector<std::int64_t> k;
   std::vector<std::string> dtypes{"bf16"};
+  std::string b_order = "row";
   std::string preset;
   std::string scale;
   BenchCounts counts;

@@ -68,12 +68,14 @@ void set_field(Problem& problem, const std::string& key, const std::string& valu
     problem.bias = parse_number<int>(value, key) != 0;
   } else if (key == "gathered") {
     problem.gathered = parse_number<int>(value, key) != 0;
+  } else if (key == "b") {
+    problem.b_is_column_major = parse_b_order(value);
   } else if (key == "seed") {
     problem.seed = parse_number<std::uint64_t>(value, key);
   } else {
     bad_input(
         fmt::format("--problem: unknown key '{}': need a, n, dtype, dim, ranks, algorithm, reduce, bias, "
-                    "gathered or seed",
+                    "gathered, b or seed",
                     key));
   }
 }
@@ -197,6 +199,7 @@ std::string to_line(const Problem& problem) {
     line += fmt::format(",reduce={}", coll::to_string(problem.reduce));
   if (problem.bias) line += ",bias=1";
   if (problem.gathered) line += ",gathered=1";
+  if (problem.b_is_column_major) line += ",b=column";
   return line + fmt::format(",seed={}", problem.seed);
 }
 
@@ -240,6 +243,11 @@ coll::ReduceOp parse_reduce(const std::string& text) {
   if (text == "sum") return coll::ReduceOp::kSum;
   if (text == "avg") return coll::ReduceOp::kAvg;
   bad_input(fmt::format("reduce '{}': need sum or avg", text));
+}
+
+bool parse_b_order(const std::string& text) {
+  if (text != "row" && text != "column") bad_input(fmt::format("b order '{}': need row or column", text));
+  return text == "column";
 }
 
 void check_ranks(int ranks, const std::string& what) {

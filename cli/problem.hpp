@@ -30,6 +30,7 @@ struct Problem {
   coll::ReduceOp reduce = coll::ReduceOp::kSum;
   bool bias = false;
   bool gathered = false;  ///< also keep the gathered a
+  bool b_is_column_major = false;
   std::uint64_t seed = 1;
 
   [[nodiscard]] std::int64_t k() const { return a.back(); }
@@ -74,6 +75,8 @@ void check_problem(const Problem& problem);
 /// Types that products can have; throws exit 4 for f8, which only the scaled ops take.
 [[nodiscard]] DType parse_product_dtype(const std::string& text);
 [[nodiscard]] coll::ReduceOp parse_reduce(const std::string& text);
+/// Whether b is column-major.
+[[nodiscard]] bool parse_b_order(const std::string& text);
 /// `what` is the flag's name.
 void check_ranks(int ranks, const std::string& what);
 

@@ -33,7 +33,9 @@ RankOp::RankOp(const Problem& problem, const Session& session, const OperandSour
 GuardedTensor RankOp::load(const OperandSource& source, const Operand& operand, const Window& window) const {
   Dims sizes = sizes_of(problem_, operand);
   sizes[window.dim] = window.shard.size;
-  GuardedTensor shard(session_.device(), sizes, problem_.dtype);
+  const bool is_column_major = operand.kind == OperandKind::kB && problem_.b_is_column_major;
+  GuardedTensor shard(session_.device(), sizes,
+                      is_column_major ? Dims{1, sizes[0]} : contiguous_strides(sizes), problem_.dtype);
   source.read(operand, window, shard.host());
   shard.upload();
   return shard;

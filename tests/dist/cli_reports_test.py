@@ -12,11 +12,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import cli_tool
 
 KEYS = {
-    "op", "m", "n", "k", "dtype", "world", "algorithm", "graph", "t_gemm_us", "t_own_mm_us", "t_comm_us", "t_serial_us",
+    "op", "m", "n", "k", "dtype", "world", "algorithm", "graph", "b_order", "t_gemm_us", "t_gemm_best_us", "t_own_mm_us", "t_comm_us", "t_serial_us",
     "t_fused_us", "host_us", "tflops", "ect_us", "efficiency", "ceiling", "speedup", "wrong",
 }
 PROBLEMS = [
-    "all_gather_matmul,a=3x7x5,n=9+4,dtype=bf16,dim=1,ranks=3,algorithm=pipelined,bias=1,gathered=1,seed=7",
+    "all_gather_matmul,a=3x7x5,n=9+4,dtype=bf16,dim=1,ranks=3,algorithm=pipelined,bias=1,gathered=1,b=column,seed=7",
     "matmul_reduce_scatter,a=5x6,n=4,dtype=f16,dim=1,ranks=2,algorithm=serial,reduce=avg,seed=3",
 ]
 
