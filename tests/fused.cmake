@@ -12,6 +12,8 @@ foreach(part IN ITEMS arguments scaled_arguments mismatch)
               LIBRARIES test_fused_harness GTest::gtest_main)
 endforeach()
 tandem_test(unit fused_choose SOURCES unit/fused_choose_test.cpp DEPENDS fused LIBRARIES GTest::gtest_main)
+tandem_test(unit fused_native_chunks SOURCES unit/fused_native_chunks_test.cpp DEPENDS fused backend
+            LIBRARIES GTest::gtest_main)
 tandem_test(unit fused_repeat_path SOURCES unit/fused_repeat_path_test.cpp support/allocation_count.cpp DEPENDS fused backend
             LIBRARIES test_fused_harness GTest::gtest_main)
 tandem_test(conformance fused_native SOURCES conformance/fused_native_test.cpp DEPENDS fused backend

@@ -295,7 +295,9 @@ TEST_P(FusedOrder, a_plan_says_what_will_run) {
   Complaints complaints;
   test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
     Workbench bench(rank.device, rank.group, 1, 0);
-    for (const Algorithm algorithm : {Algorithm::kAuto, Algorithm::kSerial, Algorithm::kPipelined}) {
+    for (const Algorithm algorithm :
+         {Algorithm::kAuto, Algorithm::kSerial, Algorithm::kPipelined, Algorithm::kNative}) {
+      if (algorithm == Algorithm::kNative && !bench.takes_native(rank.stream)) continue;
       if (auto ok = bench.plan_and_gather(algorithm, rank.stream, complaints); !ok) return ok;
     }
     return rank.stream.synchronize();
@@ -306,14 +308,17 @@ TEST_P(FusedOrder, a_plan_says_what_will_run) {
 TEST_P(FusedOrder, a_group_that_ends_finishes_its_queued_ops) {
   Complaints complaints;
   test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
-    for (const Algorithm algorithm : {Algorithm::kSerial, Algorithm::kPipelined}) {
+    for (const Algorithm algorithm : {Algorithm::kSerial, Algorithm::kPipelined, Algorithm::kNative}) {
       auto group = rank.group.subgroup(everybody(rank.group), "brief");
       if (!group) return tl::unexpected(group.error());
       constexpr int kRounds = 3;
       Workbench bench(rank.device, **group, kRounds, 0);
+      const bool is_native = algorithm == Algorithm::kNative;
+      if (is_native && !bench.takes_native(rank.stream)) continue;
       for (int round = 0; round < kRounds; ++round) {
         if (auto ok = bench.gather(round, algorithm, rank.stream); !ok) return ok;
-        if (auto ok = bench.scatter(round, algorithm, rank.stream); !ok) return ok;
+        if (auto ok = bench.scatter(round, is_native ? Algorithm::kPipelined : algorithm, rank.stream); !ok)
+          return ok;
         if (auto ok = rank.stream.sleep(std::chrono::milliseconds(10)); !ok) return ok;
       }
       group->reset();

@@ -131,6 +131,10 @@ class RecorderHandle final : public symm::Handle {
     static_cast<RecorderStream&>(stream).add(fmt::format("get{}{}{}", peer, slot.empty() ? "" : ".", slot));
     return {};
   }
+  Result<void> do_put(Stream& stream, const TensorView&, const TensorView&, int peer) override {
+    static_cast<RecorderStream&>(stream).add(fmt::format("put{}", peer));
+    return {};
+  }
 
  private:
   int rank_;

@@ -20,7 +20,7 @@ enum class FaultAction : std::uint8_t { kNone, kDie, kStop, kDelay, kCorrupt };
 ///
 /// Form of the text: `point:rank:nth:action[:ms]`, several joined by commas. rank and nth may be `*`; nth
 /// counts from 1; action = die (SIGKILL) | stop (SIGSTOP) | delay (needs ms) | corrupt (put and get
-/// only). Points: put, get, wait, barrier, agree, rendezvous: the calls of symmetric memory of that name.
+/// only). Points: put (data or signal), get, wait, barrier, agree, rendezvous: calls of symmetric memory.
 class FaultPlan {
  public:
   FaultPlan() = default;
