@@ -17,6 +17,8 @@ tandem_test(error gemm_arguments SOURCES error/gemm_arguments_test.cpp DEPENDS g
 if(TANDEM_HAS_NATIVE)
   tandem_test(conformance gemm_native SOURCES conformance/gemm_native_test.cpp DEPENDS gemm backend
               LIBRARIES test_fused_harness GTest::gtest_main)
+  tandem_test(unit gemm_native_choice SOURCES unit/gemm_native_choice_test.cpp DEPENDS gemm_sm90_cuda
+              LIBRARIES CUDA::cudart_static GTest::gtest_main)
   add_test(NAME unit.gemm_ptx_orders
            COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/unit/gemm_ptx_orders_test.py ${CMAKE_CUDA_COMPILER}
                    ${PROJECT_SOURCE_DIR} ${TANDEM_CUTLASS_INCLUDE})

@@ -13,14 +13,19 @@
 namespace tandem::fused {
 namespace {
 
-gemm::AsyncInputProblem async_problem(const GatherProblem& problem, const TensorView& b) {
+gemm::AsyncInputProblem async_problem(const GatherProblem& problem, const AllGatherMatmulArgs& args,
+                                      std::size_t i) {
+  const TensorView& b = args.b[i];
+  const bool is_aligned = gemm::is_aligned_async_input(b) && gemm::is_aligned_async_input(args.out[i]) &&
+                          (problem.copies_a || gemm::is_aligned_async_input(args.a));
   return {.m = problem.rows(),
           .n = b.size(1),
           .k = problem.k(),
           .chunks = native_chunks(problem).count,
           .in = problem.dtype,
           .out = problem.dtype,
-          .b_is_column_major = !b.is_contiguous()};
+          .b_is_column_major = !b.is_contiguous(),
+          .is_aligned = is_aligned};
 }
 
 constexpr auto kAccepts = &gemm::Implementation::accepts_async_input;
@@ -33,9 +38,10 @@ const char* why_not_consumed(const GatherProblem& problem, const TensorView& b) 
   return nullptr;
 }
 
-bool is_consumed(const GatherProblem& problem, const TensorView& b, const Device& device) {
-  return why_not_consumed(problem, b) == nullptr &&
-         gemm::choose(async_problem(problem, b), device, kAccepts, nullptr) != nullptr;
+bool is_consumed(const GatherProblem& problem, const AllGatherMatmulArgs& args, std::size_t i,
+                 const Device& device) {
+  return why_not_consumed(problem, args.b[i]) == nullptr &&
+         gemm::choose(async_problem(problem, args, i), device, kAccepts, nullptr) != nullptr;
 }
 
 std::uint64_t bit_of(std::size_t i) {
@@ -156,7 +162,7 @@ std::uint64_t products_by_mm(const AllGatherMatmulArgs& args, const GatherProble
   std::uint64_t bits = 0;
   if (problem.gathers_last() || problem.rows() == 0) return bits;
   for (std::size_t i = 0; i < args.b.size(); ++i) {
-    const bool is_made = args.b[i].size(1) > 0 && !is_consumed(problem, args.b[i], device);
+    const bool is_made = args.b[i].size(1) > 0 && !is_consumed(problem, args, i, device);
     if (is_made) bits |= bit_of(i);
   }
   return bits;
@@ -170,7 +176,7 @@ std::string describe_by_mm(const AllGatherMatmulArgs& args, const GatherProblem&
     const char* const why = why_not_consumed(problem, args.b[i]);
     text +=
         fmt::format("; out[{}] by mm: {}", i,
-                    why != nullptr ? why : gemm::can_run(async_problem(problem, args.b[i]), device).why_not);
+                    why != nullptr ? why : gemm::can_run(async_problem(problem, args, i), device).why_not);
   }
   return text;
 }

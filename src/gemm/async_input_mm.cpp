@@ -124,7 +124,10 @@ Result<AsyncInputProblem> problem_of(const AsyncInputMmArgs& args) {
                            .chunks = args.a_chunk_signals.size(0),
                            .in = args.a.dtype,
                            .out = args.out.dtype,
-                           .b_is_column_major = !args.b.is_contiguous()};
+                           .b_is_column_major = !args.b.is_contiguous(),
+                           .is_aligned = is_aligned_async_input(args.a) && is_aligned_async_input(args.b) &&
+                                         is_aligned_async_input(args.out) &&
+                                         (!args.complete || is_aligned_async_input(args.complete->rows))};
 }
 
 Support can_run(const AsyncInputProblem& problem, const Device& device) {

@@ -303,7 +303,7 @@ TEST_P(AllGatherMatmul, shards_of_several_pieces) {
 
 // What native leaves to plain products is told, and the same on the other side of it.
 TEST_P(AllGatherMatmul, native_says_what_it_does_by_mm) {
-  if (!GetParam().is_on_cpu()) GTEST_SKIP() << "a GPU has no such product yet";
+  if (!GetParam().is_on_cpu()) GTEST_SKIP() << "fewer rows than a GPU's kernels are for";
   Complaints complaints;
   test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
     // Only rank 0 has a b with holes; the others move and await the same.

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <chrono>
 #include <random>
 #include <tandem/gemm/async_input_mm.hpp>
@@ -173,6 +174,45 @@ TEST_P(FusedNative, random_problems_one_behind_the_other) {
     });
     EXPECT_EQ(complaints.text(), "") << to_string(dtype);
   }
+}
+
+// All others wait for it, and say for whom and for what; what they have on their GPUs stays usable.
+TEST_P(FusedNative, a_rank_that_skips_an_op_is_named) {
+  const int world = GetParam().size;
+  if (world == 1) GTEST_SKIP() << "nobody to wait for";
+  Config config;
+  config.log_level = LogLevel::kOff;
+  config.op_timeout = std::chrono::milliseconds(600);
+  std::atomic<int> have_heard = 0;
+  Complaints complaints;
+  test::on_ranks({.ranks = GetParam()}, config, complaints, [&](RankContextOfTest& rank) -> Result<void> {
+    Workbench bench(rank, DType::kBF16);
+    std::mt19937 same(3);
+    Op op = bench.make_op(same);
+    op.algorithm = Algorithm::kNative;
+    if (auto ok = bench.run(op); !ok) return ok;
+    if (auto done = rank.stream.synchronize(); !done) return done;
+    if (rank.group.rank() == world - 1) {
+      const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      while (have_heard < world - 1 && std::chrono::steady_clock::now() < end)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return {};
+    }
+    auto done = bench.run(op);
+    if (done) done = rank.stream.synchronize();
+    ++have_heard;
+    const std::string text = done ? "nothing" : done.error().to_string();
+    const bool is_named = text.find(fmt::format("for rank {}", world - 1)) != std::string::npos;
+    const bool is_on_gpu = rank.device.id().kind == DeviceKind::kCuda;
+    if (!is_named || (is_on_gpu && text.find("chunk") == std::string::npos))
+      complaints.add(fmt::format("rank {} says: {}", rank.group.rank(), text));
+    const auto other = rank.device.create_stream();
+    if (!other) return tl::unexpected(other.error());
+    const Guarded words(rank.device, Dims{8}, DType::kU32);
+    if (auto ok = (*other)->memset32(words.view(), 0, 1, 8); !ok) return ok;
+    return (*other)->synchronize();
+  });
+  EXPECT_EQ(complaints.text(), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, FusedNative, ::testing::ValuesIn(testing::rank_cases({1, 2, 3, 4, 8})),

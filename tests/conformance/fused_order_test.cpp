@@ -173,7 +173,7 @@ TEST_P(FusedOrder, a_hundred_alternating_ops_under_skew) {
 }
 
 TEST_P(FusedOrder, a_thousand_native_gathers_without_a_look_at_the_device) {
-  if (!GetParam().is_on_cpu()) GTEST_SKIP() << "a GPU has no such product yet";
+  if (!GetParam().is_on_cpu()) GTEST_SKIP() << "fewer rows than a GPU's kernels are for";
   Complaints complaints;
   test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
     std::mt19937 random(static_cast<unsigned>(200 + rank.group.rank()));

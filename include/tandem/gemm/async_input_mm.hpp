@@ -29,7 +29,7 @@ struct ChunkSenders {
 /// out = a * b, while the rows of a still arrive.
 /// Shapes:  a [m, k], b [k, n], out [m, n], a_chunk_signals [C]: chunk i of a is shard i of its m rows by the
 ///          shard rule (base/shard.hpp) over C, so late chunks may be short or empty.
-/// Types:   a and b bf16, f16 or, on CPUs, f32, equal; out the same or f32; signals u32. a and out
+/// Types:   a and b bf16, f16 or, on CPUs, f32, equal; out the same or, on CPUs, f32; signals u32. a and out
 ///          contiguous, b row-major or column-major. f32 sums, one rounding.
 struct AsyncInputMmArgs {
   TensorView a;  ///< rows of a chunk may hold anything until its signal is there
@@ -43,6 +43,12 @@ struct AsyncInputMmArgs {
   std::optional<ChunkSenders> senders = {};
 };
 
+/// Of the addresses that a GPU's products take.
+inline constexpr std::int64_t kAsyncInputAlignment = 16;
+[[nodiscard]] inline bool is_aligned_async_input(const TensorView& operand) {
+  return reinterpret_cast<std::uintptr_t>(operand.data) % kAsyncInputAlignment == 0;
+}
+
 /// What such a product asks of an implementation.
 struct AsyncInputProblem {
   std::int64_t m = 0;
@@ -52,6 +58,7 @@ struct AsyncInputProblem {
   DType in = DType::kBF16;
   DType out = DType::kBF16;
   bool b_is_column_major = false;
+  bool is_aligned = true;  ///< a, b, out and complete.rows begin at multiples of kAsyncInputAlignment bytes
   friend bool operator==(const AsyncInputProblem&, const AsyncInputProblem&) = default;
 };
 
@@ -61,7 +68,8 @@ struct AsyncInputProblem {
 /// The problem of these arguments. Errors: kInvalidArgument with the values when they do not fit together.
 [[nodiscard]] Result<AsyncInputProblem> problem_of(const AsyncInputMmArgs& args);
 
-/// Whether this device has an implementation, and if not, each one's reason. So far only CPUs have.
+/// Whether this device has an implementation, and if not, each one's reason. CPUs take everything; GPUs (Hopper) bf16
+/// and f16, n and k that are multiples of 8, and aligned operands.
 [[nodiscard]] Support can_run(const AsyncInputProblem& problem, const Device& device);
 
 /// Enqueues; never blocks the host, allocates nothing on the repeat path.

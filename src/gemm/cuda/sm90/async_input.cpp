@@ -15,9 +15,6 @@ using tandem::cuda::check_cuda;
 using tandem::cuda::CudaStream;
 using tandem::cuda::CurrentDevice;
 
-/// Tensor maps take addresses and strides of whole 16 bytes.
-constexpr std::int64_t kAlignment = 16;
-
 Result<ResidentKernel> make_resident(const AsyncInputKernel& kernel) {
   TANDEM_TRY(check_cuda("async_input_mm: load kernels",
                         cudaFuncSetAttribute(kernel.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -37,12 +34,6 @@ Result<ResidentKernel> make_resident(const AsyncInputKernel& kernel) {
   TANDEM_TRY(check_cuda("async_input_mm: clusters that run at one time",
                         cudaOccupancyMaxActiveClusters(&resident.most_clusters, kernel.kernel, &config)));
   return resident;
-}
-
-Result<void> check_address(const char* what, const TensorView& view) {
-  if (reinterpret_cast<std::uintptr_t>(view.data) % kAlignment == 0) return {};
-  return failf(ErrorCode::kUnsupported, "async_input_mm: {} is at {}, need a multiple of {} bytes on a GPU", what,
-               view.data, kAlignment);
 }
 
 /// The chunks of `part` among the complete ones, in chunks of the part.
@@ -126,6 +117,8 @@ bool AsyncInputProducts::accepts_async_input(const AsyncInputProblem& problem, s
   if (problem.k == 0 || problem.k % 8 != 0 || problem.n % 8 != 0)
     return refuse("the native kernels need k and n to be multiples of 8, and k not 0");
   if (problem.m == 0 || problem.n == 0) return true;
+  // Tensor maps take addresses and strides of whole 16 bytes.
+  if (!problem.is_aligned) return refuse("the native kernels need operands that begin at multiples of 16 bytes");
   constexpr std::int64_t kMost = INT32_MAX;
   if (problem.m > kMost || problem.n > kMost || problem.k > kMost)
     return refuse("the native kernels count rows and columns in 31 bits");
@@ -157,10 +150,6 @@ Result<symm::KernelHandle> AsyncInputProducts::waits_of(const AsyncInputMmArgs& 
 Result<void> AsyncInputProducts::run_async_input(const AsyncInputProblem& problem, const AsyncInputMmArgs& args,
                                                  Stream& stream) const {
   TANDEM_ASSIGN(CudaStream* const on, tandem::cuda::cuda_stream(stream, "async_input_mm"));
-  TANDEM_TRY(check_address("a", args.a));
-  TANDEM_TRY(check_address("b", args.b));
-  TANDEM_TRY(check_address("out", args.out));
-  if (args.complete) TANDEM_TRY(check_address("complete.rows", args.complete->rows));
   const std::int64_t complete_chunks = args.complete ? args.complete->count : 0;
   const ResidentKernel* const chosen = kernels_.find({problem, complete_chunks}, nullptr);
   if (chosen == nullptr) return failf(ErrorCode::kInternal, "cuda/sm90: no kernel for {}", to_string(problem));

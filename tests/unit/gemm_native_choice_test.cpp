@@ -1,0 +1,100 @@
+// How a native product is cut into launches, and which kernel runs it: what needs no GPU.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "gemm/cuda/sm90/async_input_parts.hpp"
+#include "gemm/cuda/sm90/kernel_choice.hpp"
+
+namespace tandem::gemm::cuda {
+namespace {
+
+TEST(ChunkParts, TakeEveryChunkOnceInOrder) {
+  constexpr int kTileRows = 128;
+  for (std::int64_t rows = 0; rows < 900; rows += rows % 7 == 0 ? 1 : 6) {
+    for (int chunks = 1; chunks <= 9; ++chunks) {
+      for (int pivot = 0; pivot < chunks; ++pivot) {
+        SCOPED_TRACE(fmt::format("{} rows in {} chunks from {}", rows, chunks, pivot));
+        const ChunkOrder all(rows, chunks, pivot);
+        const ChunkParts parts(rows, chunks, pivot, kTileRows);
+        int step = 0;
+        for (const ChunkPart& part : parts.parts()) {
+          const ChunkOrder& order = part.chunks;
+          for (int i = 0; i < order.size(); ++i, ++step) {
+            const int chunk = part.first + order.chunk(i);
+            ASSERT_EQ(chunk, all.chunk(step));
+            // The rows that the launch counts are those of the product.
+            const Shard here = order.rows_of(order.chunk(i));
+            ASSERT_EQ(part.first * all.stride() + here.offset, all.rows_of(chunk).offset);
+            ASSERT_EQ(here.size, all.rows_of(chunk).size);
+          }
+          const std::int64_t last = order.rows_of(order.size() - 1).size;
+          EXPECT_TRUE(order.size() == 1 || order.stride() % kTileRows == 0 || last == order.stride());
+        }
+        EXPECT_EQ(step, all.size());
+      }
+    }
+  }
+}
+
+AsyncInputKernel kernel_of(const char* name, int columns, int cluster_rows) {
+  return {.name = name,
+          .dtype = DType::kBF16,
+          .b_is_column_major = true,
+          .tiling = {.tile_columns = columns, .cluster_rows = cluster_rows},
+          .kernel = nullptr,
+          .shared_bytes = 0,
+          .launch = nullptr};
+}
+
+class KernelChoiceTest : public ::testing::Test {
+ protected:
+  std::string chosen(const KernelProblem& problem, std::string_view only = "") {
+    KernelChoice choice;
+    choice.assign({{&wide_, 66}, {&middle_, 66}, {&narrow_, 66}, {&any_, 132}}, only);
+    std::string why_not;
+    const ResidentKernel* found = choice.find(problem, &why_not);
+    return found == nullptr ? why_not : found->kernel->name;
+  }
+  static KernelProblem problem(std::int64_t m, std::int64_t n, std::int64_t chunks = 2, std::int64_t complete = 2) {
+    return {.product = {.m = m, .n = n, .k = 8192, .chunks = chunks, .b_is_column_major = true},
+            .complete_chunks = complete};
+  }
+  AsyncInputKernel wide_ = kernel_of("256", 256, 2);
+  AsyncInputKernel middle_ = kernel_of("224", 224, 2);
+  AsyncInputKernel narrow_ = kernel_of("112", 112, 2);
+  AsyncInputKernel any_ = kernel_of("128 1x1", 128, 1);
+};
+
+TEST_F(KernelChoiceTest, TheWidthThatFillsItsWaves) {
+  EXPECT_EQ(chosen(problem(4096, 3584)), "224");
+  EXPECT_EQ(chosen(problem(8192, 3584)), "256");
+  EXPECT_EQ(chosen(problem(512, 3584)), "112");
+}
+
+// A first wave of the own shard alone beats one wave of wider tiles, half of which would wait.
+TEST_F(KernelChoiceTest, WhatArrivesLateCounts) {
+  EXPECT_EQ(chosen(problem(512, 7168)), "224");
+  EXPECT_EQ(chosen(problem(512, 7168, 2, 1)), "112");
+}
+
+TEST_F(KernelChoiceTest, ClustersThatDoNotDivideAChunkAreOut) {
+  EXPECT_EQ(chosen(problem(3 * 128 * 2, 3584, 2)), "128 1x1");
+}
+
+TEST_F(KernelChoiceTest, OneCanBeForced) {
+  EXPECT_EQ(chosen(problem(4096, 3584), "112"), "112");
+  EXPECT_NE(chosen(problem(4096, 3584), "113").find("no native kernel"), std::string::npos);
+}
+
+TEST_F(KernelChoiceTest, WhatNoKernelIsMadeForIsRefused) {
+  KernelProblem f16 = problem(4096, 3584);
+  f16.product.in = f16.product.out = DType::kF16;
+  EXPECT_EQ(chosen(f16), "no native kernel takes f16 with b column-major");
+  // Sizes that would take for ever to walk through.
+  EXPECT_NE(chosen(problem(std::int64_t{1} << 30, std::int64_t{1} << 20)), "");
+}
+
+}  // namespace
+}  // namespace tandem::gemm::cuda
