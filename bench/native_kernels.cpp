@@ -1,5 +1,5 @@
-// The native kernels by themselves, each on every shape it takes, beside cuBLASLt's first eight heuristics on the same
-// operands: with all of a in place, and with half of it behind signals that are there. One GPU.
+// The native kernels by themselves, each on every shape it takes, beside cuBLASLt's first eight heuristics on
+// the same operands: with all of a in place, and with half of it behind signals that are there. One GPU.
 //   bench_native_kernels [ROUNDS] [MxNxK ...]   prints a JSON row for each shape; times in microseconds
 // Every output is compared bit by bit with the first kernel's, which is compared with the product's own.
 
@@ -112,7 +112,11 @@ Result<Bench> Bench::make(const Shape& shape) {
 
 Result<void> Bench::run(const Variant& variant) {
   if (variant.kernel == nullptr) {
-    return gemm::mm({.a = a_.view(), .b = b_.view().movedim(0, 1), .out = out_.view(), .bias = {}, .heuristic = variant.heuristic},
+    return gemm::mm({.a = a_.view(),
+                     .b = b_.view().movedim(0, 1),
+                     .out = out_.view(),
+                     .bias = {},
+                     .heuristic = variant.heuristic},
                     *stream_);
   }
   AsyncInputLaunch launch;
@@ -123,6 +127,7 @@ Result<void> Bench::run(const Variant& variant) {
   launch.k = shape_.k;
   launch.rows = shape_.m;
   launch.chunks = gemm::ChunkOrder(shape_.m, kChunks, 0);
+  launch.signal_rows = static_cast<int>(launch.chunks.stride());
   launch.signals = signals_.view().data_as<const std::uint32_t>();
   launch.complete = a_.view().data;
   launch.complete_rows = shape_.m;
@@ -172,7 +177,8 @@ std::vector<Variant> variants_of(const Shape& shape, std::map<std::string, doubl
   for (const AsyncInputKernel& kernel : gemm::cuda::async_input_kernels()) {
     if (kernel.dtype != DType::kBF16 || !kernel.b_is_column_major) continue;
     const gemm::cuda::ResidentKernel resident{
-        .kernel = &kernel, .most_clusters = 132 / (kernel.tiling.cluster_rows * kernel.tiling.cluster_columns)};
+        .kernel = &kernel,
+        .most_clusters = 132 / (kernel.tiling.cluster_rows * kernel.tiling.cluster_columns)};
     const double us =
         predicted_us(resident, {.product = {.m = shape.m, .n = shape.n, .k = shape.k, .chunks = kChunks},
                                 .complete_chunks = kChunks});
@@ -193,7 +199,8 @@ Result<nlohmann::json> Bench::measure(int rounds) {
   std::vector<Variant> variants = variants_of(shape_, predicted);
   // The kernels come first: their bits are the reference, so that they are compared with each other exactly.
   for (int i = 0; i < gemm::kMostHeuristics; ++i) {
-    if (Variant vendor{.name = fmt::format("cublaslt {}", i), .heuristic = i}; run(vendor)) variants.push_back(vendor);
+    if (Variant vendor{.name = fmt::format("cublaslt {}", i), .heuristic = i}; run(vendor))
+      variants.push_back(vendor);
   }
   for (Variant& variant : variants) TANDEM_TRY(check(variant));
   std::mt19937 random(11);
@@ -204,8 +211,13 @@ Result<nlohmann::json> Bench::measure(int rounds) {
       if (round >= 0) variant.us.push_back(us);
     }
   }
-  nlohmann::json row = {{"m", shape_.m}, {"n", shape_.n}, {"k", shape_.k}, {"gpu", device_->description()},
-                        {"commit", TANDEM_COMMIT}, {"rounds", rounds}, {"predicted_us", predicted}};
+  nlohmann::json row = {{"m", shape_.m},
+                        {"n", shape_.n},
+                        {"k", shape_.k},
+                        {"gpu", device_->description()},
+                        {"commit", TANDEM_COMMIT},
+                        {"rounds", rounds},
+                        {"predicted_us", predicted}};
   for (Variant& variant : variants) {
     std::sort(variant.us.begin(), variant.us.end());
     row["us"][variant.name] = variant.us[variant.us.size() / 2];
@@ -239,8 +251,9 @@ int main(int argc, char** argv) {
     shapes.push_back({m, n, k});
   }
   if (shapes.empty()) {
-    shapes = {{512, 3584, 8192},  {1024, 3584, 8192}, {2048, 3584, 8192}, {4096, 3584, 8192}, {8192, 3584, 8192},
-              {512, 7168, 8192},  {1024, 7168, 8192}, {2048, 7168, 8192}, {4096, 7168, 8192}, {4096, 6656, 16384}};
+    shapes = {{512, 3584, 8192},  {1024, 3584, 8192}, {2048, 3584, 8192}, {4096, 3584, 8192},
+              {8192, 3584, 8192}, {512, 7168, 8192},  {1024, 7168, 8192}, {2048, 7168, 8192},
+              {4096, 7168, 8192}, {4096, 6656, 16384}};
   }
   if (const auto done = measure_all(rounds, shapes); !done) {
     std::fprintf(stderr, "%s\n", done.error().to_string().c_str());

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <random>
-#include <limits>
 #include <tandem/coll/collectives.hpp>
 #include <tandem/gemm/async_input_mm.hpp>
 #include <tandem/gemm/mm.hpp>
@@ -49,7 +49,8 @@ class RowRunner {
  private:
   /// One piece a rank.
   void product_in_chunks();
-  /// By the kernel that consumes what arrives, over operands that are all there; false if there is none for it.
+  /// By the kernel that consumes what arrives, over operands that are all there; false if there is none for
+  /// it.
   bool native_product();
   void check_samples();
 
@@ -97,8 +98,9 @@ bool RowRunner::whole_product(int heuristic) {
   const bool gathers = row_.problem.op == Op::kAllGatherMatmul;
   const TensorView a = gathers ? gathered_.view() : op_.a().flatten_rows();
   for (std::size_t i = 0; i < products_.size(); ++i) {
-    const auto done = gemm::mm(
-        {.a = a, .b = op_.b()[i], .out = products_[i].view(), .bias = {}, .heuristic = heuristic}, session_.stream());
+    const auto done =
+        gemm::mm({.a = a, .b = op_.b()[i], .out = products_[i].view(), .bias = {}, .heuristic = heuristic},
+                 session_.stream());
     if (!done && done.error().code() == ErrorCode::kUnsupported && heuristic > 0) return false;
     take(done);
   }
@@ -203,8 +205,8 @@ void record_replays(std::vector<Variant>& variants, const Session& session, std:
   }
 }
 
-/// The vendor's choice that is fastest here, found by a few runs of each; -1 on CPUs, which have one. Every rank times
-/// as often as the others, whatever it finds.
+/// The vendor's choice that is fastest here, found by a few runs of each; -1 on CPUs, which have one. Every
+/// rank times as often as the others, whatever it finds.
 int find_best_heuristic(RowRunner& runner, const Session& session) {
   if (session.placement().kind == DeviceKind::kCpu) return -1;
   constexpr int kRuns = 5;
@@ -229,7 +231,8 @@ int find_best_heuristic(RowRunner& runner, const Session& session) {
 std::vector<Variant> variants_of(const BenchRow& row, RowRunner& runner, int best_heuristic) {
   std::vector<Variant> variants{{"gemm", false, [&] { runner.whole_product(); }}};
   if (best_heuristic >= 0) {
-    variants.push_back({"gemm_best", false, [&runner, best_heuristic] { runner.whole_product(best_heuristic); }});
+    variants.push_back(
+        {"gemm_best", false, [&runner, best_heuristic] { runner.whole_product(best_heuristic); }});
   }
   if (row.product_only) return variants;
   variants.push_back({"own_mm", false, [&] { runner.own_product(); }});

@@ -1,6 +1,7 @@
-// A product of CUTLASS that consumes its left operand while it arrives, by tandem's tile scheduler. Here the chunks
-// come late, in another order and with pauses, by copies on a second stream; the result has to be, bit for bit, what the
-// same kernel makes of a left operand that is there. Then one chunk never comes, and the error names it.
+// A product of CUTLASS that consumes its left operand while it arrives, by tandem's tile scheduler. Here the
+// chunks come late, in another order and with pauses, by copies on a second stream; the result has to be, bit
+// for bit, what the same kernel makes of a left operand that is there. Then one chunk never comes, and the
+// error names it.
 
 #include <chrono>
 #include <cstdint>
@@ -87,7 +88,8 @@ Result<void> Example::bring(int missing) {
     if (chunk == missing) continue;
     if (auto done = other_->sleep(std::chrono::milliseconds(1)); !done) return done;
     const auto rows = tandem::shard_of(kM, kChunks, chunk);
-    auto copied = other_->copy(source_.view().narrow(0, rows.offset, rows.size), a_.view().narrow(0, rows.offset, rows.size));
+    auto copied = other_->copy(source_.view().narrow(0, rows.offset, rows.size),
+                               a_.view().narrow(0, rows.offset, rows.size));
     if (!copied) return copied;
     if (auto done = other_->stream_write_value32(signals_.view(), chunk, 1); !done) return done;
   }
@@ -145,7 +147,8 @@ int main() {
   }
   tandem::Config config;
   config.op_timeout = std::chrono::milliseconds(500);
-  const auto done = tandem::run_thread_ranks(1, config, [](tandem::Group& group) { return Example(group).run(); });
+  const auto done =
+      tandem::run_thread_ranks(1, config, [](tandem::Group& group) { return Example(group).run(); });
   if (!done) std::fprintf(stderr, "%s\n", done.error().to_string().c_str());
   return done ? 0 : 1;
 }

@@ -73,7 +73,8 @@ cudaError_t launch_async_input_gemm(const AsyncInputGemm& gemm, int spare, cudaS
   if (const auto code = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
       code != cudaSuccess)
     return code;
-  // A CTA fills a multiprocessor. All have to be resident: those that wait would keep the others from starting.
+  // A CTA fills a multiprocessor. All have to be resident: those that wait would keep the others from
+  // starting.
   const auto params = Kernel::to_underlying_arguments(arguments_of(gemm, multiprocessors - spare), nullptr);
   async_input_gemm<<<Kernel::get_grid_shape(params), Kernel::get_block_shape(), Kernel::SharedStorageSize,
                      stream>>>(params);

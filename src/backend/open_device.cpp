@@ -15,6 +15,7 @@
 #include "device/cuda/device_report.hpp"
 #include "gemm/cuda/attach.hpp"
 #include "gemm/cuda/library_report.hpp"
+#include "gemm/cuda/native.hpp"
 #include "symm/cuda/attach.hpp"
 #include "symm/cuda/memory_passing.hpp"
 #endif
@@ -82,7 +83,7 @@ std::vector<std::string> describe_cuda_kernels() {
   if (cuda::count_devices() == 0) return lines;
   for (const auto& leaf :
        {cuda::kernels(), symm::cuda::kernels(), gemm::cuda::kernels(), coll::cuda::kernels()}) {
-    auto described = cuda::describe_kernels(leaf, 0);
+    auto described = cuda::describe_kernels(leaf, 0, gemm::cuda::native_name_of);
     if (!described) return {described.error().text()};
     for (std::string& line : *described) lines.push_back(std::move(line));
   }

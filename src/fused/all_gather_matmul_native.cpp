@@ -22,6 +22,7 @@ gemm::AsyncInputProblem async_problem(const GatherProblem& problem, const AllGat
           .n = b.size(1),
           .k = problem.k(),
           .chunks = native_chunks(problem).count,
+          .chunks_together = native_chunks(problem).per_rank,
           .in = problem.dtype,
           .out = problem.dtype,
           .b_is_column_major = !b.is_contiguous(),
@@ -104,6 +105,7 @@ Result<bool> NativeCall::consume() const {
       .a_chunk_signals = words,
       .a_chunk_pivot = first,
       .expected = slot_.epoch,
+      .chunks_together = chunks_.per_rank,
       .complete =
           gemm::CompleteChunks{
               .rows = own_rows(), .first = first, .count = std::min(chunks_.per_rank, chunks_.count - first)},

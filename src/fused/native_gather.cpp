@@ -36,6 +36,7 @@ Support gemm_consumes(const GatherProblem& problem, const Device& device) {
                                                .n = problem.planned_n(),
                                                .k = problem.k(),
                                                .chunks = native_chunks(problem).count,
+                                               .chunks_together = native_chunks(problem).per_rank,
                                                .in = problem.dtype,
                                                .out = problem.dtype},
                        device);

@@ -44,6 +44,11 @@ Result<void> check_signals(const AsyncInputMmArgs& args) {
                  "{}: a_chunk_pivot is {}, need 0 to {}, as there are {} signals", kWho, args.a_chunk_pivot,
                  signals.size(0) - 1, signals.size(0));
   }
+  if (args.chunks_together < 1 || args.a_chunk_pivot % args.chunks_together != 0) {
+    return failf(ErrorCode::kInvalidArgument,
+                 "{}: chunks_together is {}, need 1 or more, and a_chunk_pivot, {}, a multiple of it", kWho,
+                 args.chunks_together, args.a_chunk_pivot);
+  }
   return {};
 }
 
@@ -122,6 +127,7 @@ Result<AsyncInputProblem> problem_of(const AsyncInputMmArgs& args) {
                            .n = args.b.size(1),
                            .k = args.a.size(1),
                            .chunks = args.a_chunk_signals.size(0),
+                           .chunks_together = args.chunks_together,
                            .in = args.a.dtype,
                            .out = args.out.dtype,
                            .b_is_column_major = !args.b.is_contiguous(),

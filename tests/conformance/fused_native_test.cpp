@@ -1,6 +1,6 @@
-// Native all-gather + matmul at sizes for which a GPU has kernels, on CPUs with smaller ones: problem after problem of
-// random sizes, without a look at the device, under delays of random ranks, between ops of other algorithms. Every
-// output bit by bit what gemm::async_input_mm() makes of operands that are all there.
+// Native all-gather + matmul at sizes for which a GPU has kernels, on CPUs with smaller ones: problem after
+// problem of random sizes, without a look at the device, under delays of random ranks, between ops of other
+// algorithms. Every output bit by bit what gemm::async_input_mm() makes of operands that are all there.
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
@@ -64,7 +64,9 @@ class Workbench {
 
   /// The same on every rank.
   Op make_op(std::mt19937& random) {
-    const auto below = [&](std::int64_t n) { return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n)); };
+    const auto below = [&](std::int64_t n) {
+      return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n));
+    };
     Op op;
     op.rows = scale_.fewest_rows + below(scale_.most_rows - scale_.fewest_rows);
     if (below(3) == 0) op.rows = op.rows / 512 * 512 + (op.rows < 512 ? op.rows : 0);  // whole pieces
@@ -79,7 +81,8 @@ class Workbench {
     if (other == 1) op.algorithm = Algorithm::kSerial;
     for (const std::size_t i : op.b)
       op.out.emplace_back(rank_.device, Dims{op.rows, scale_.columns[i]}, dtype_);
-    if (op.keeps_gathered) op.gathered = std::make_unique<Guarded>(rank_.device, Dims{op.rows, scale_.k}, dtype_);
+    if (op.keeps_gathered)
+      op.gathered = std::make_unique<Guarded>(rank_.device, Dims{op.rows, scale_.k}, dtype_);
     return op;
   }
 

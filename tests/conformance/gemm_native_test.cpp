@@ -1,6 +1,6 @@
-// async_input_mm by the native kernels of a GPU: any chunks, ragged ones, some complete from the start and elsewhere,
-// the others late and in any order. Bit by bit what the same kernels make of operands that are all there, which in turn
-// is compared with float64.
+// async_input_mm by the native kernels of a GPU: any chunks, ragged ones, some complete from the start and
+// elsewhere, the others late and in any order. Bit by bit what the same kernels make of operands that are all
+// there, which in turn is compared with float64.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -27,6 +27,7 @@ struct Case {
   std::int64_t k = 136;
   int chunks = 4;
   int pivot = 0;
+  int together = 1;
   int complete_first = 0;
   int complete_count = 0;
   DType dtype = DType::kBF16;
@@ -35,10 +36,10 @@ struct Case {
 
   [[nodiscard]] Shard complete_rows() const {
     const Shard begin = shard_of(m, chunks, complete_first);
-    const std::int64_t end =
-        complete_count == 0 ? begin.offset
-                            : shard_of(m, chunks, complete_first + complete_count - 1).offset +
-                                  shard_of(m, chunks, complete_first + complete_count - 1).size;
+    const std::int64_t end = complete_count == 0
+                                 ? begin.offset
+                                 : shard_of(m, chunks, complete_first + complete_count - 1).offset +
+                                       shard_of(m, chunks, complete_first + complete_count - 1).size;
     return {begin.offset, end - begin.offset};
   }
   [[nodiscard]] bool is_complete(int chunk) const {
@@ -47,9 +48,9 @@ struct Case {
 };
 
 std::string to_text(const Case& c) {
-  return fmt::format("{}x{}x{} {} in {} chunks from {}, [{}, {}) complete{}", c.m, c.n, c.k, to_string(c.dtype),
-                     c.chunks, c.pivot, c.complete_first, c.complete_first + c.complete_count,
-                     c.b_is_column_major ? ", b column-major" : "");
+  return fmt::format("{}x{}x{} {} in {} chunks from {} by {}, [{}, {}) complete{}", c.m, c.n, c.k,
+                     to_string(c.dtype), c.chunks, c.pivot, c.together, c.complete_first,
+                     c.complete_first + c.complete_count, c.b_is_column_major ? ", b column-major" : "");
 }
 
 struct Operands {
@@ -72,7 +73,8 @@ struct Operands {
                                 .out = out.view(),
                                 .a_chunk_signals = signals.view(),
                                 .a_chunk_pivot = c.pivot,
-                                .expected = c.expected};
+                                .expected = c.expected,
+                                .chunks_together = c.together};
     if (c.complete_count > 0) args.complete = {complete.view(), c.complete_first, c.complete_count};
     return args;
   }
@@ -149,7 +151,8 @@ class GemmNative : public ::testing::Test {
       const auto at = static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(c.m * c.n));
       double sum = 0;
       for (std::int64_t k = 0; k < c.k; ++k)
-        sum += test::value_of(0, at / c.n * c.k + k, c.dtype) * test::value_of(1, k * c.n + at % c.n, c.dtype);
+        sum +=
+            test::value_of(0, at / c.n * c.k + k, c.dtype) * test::value_of(1, k * c.n + at % c.n, c.dtype);
       const double bound = 1e-6 * static_cast<double>(c.k) + test::rounding_error(c.dtype, sum);
       ASSERT_NEAR(x.out.at(at), sum, bound) << at;
     }
@@ -198,6 +201,9 @@ TEST_F(GemmNative, RandomProblems) {
     c.k = 8 * (1 + static_cast<std::int64_t>(random_() % 60));
     c.chunks = 1 + static_cast<int>(random_() % 9);
     c.pivot = static_cast<int>(random_() % static_cast<unsigned>(c.chunks));
+    c.together = 1 + static_cast<int>(random_() % 4);
+    c.pivot -= c.pivot % c.together;
+    if (random_() % 2 == 0) c.m = 128 * c.chunks * (1 + static_cast<std::int64_t>(random_() % 3));
     c.complete_first = static_cast<int>(random_() % static_cast<unsigned>(c.chunks));
     c.complete_count = static_cast<int>(random_() % static_cast<unsigned>(c.chunks - c.complete_first + 1));
     c.dtype = random_() % 2 == 0 ? DType::kBF16 : DType::kF16;
@@ -207,11 +213,29 @@ TEST_F(GemmNative, RandomProblems) {
   }
 }
 
+// Tiles of several chunks in one sweep, each behind its own signal.
+TEST_F(GemmNative, ChunksTakenTogether) {
+  for (const int chunks : {4, 6, 8, 9}) {
+    for (const int together : {2, 3, 4}) {
+      for (int pivot = 0; pivot < chunks; pivot += together) {
+        for (const std::int64_t missing : {0, 1, 100}) {
+          check({.m = 256 * chunks - missing,
+                 .chunks = chunks,
+                 .pivot = pivot,
+                 .together = together,
+                 .complete_first = pivot,
+                 .complete_count = std::min(together, chunks - pivot)});
+        }
+      }
+    }
+  }
+}
+
 // Each by its name, on a problem of more than one wave of tiles.
 TEST_F(GemmNative, EveryKernel) {
   for (const char* kernel :
-       {"bf16 t 128x256 2x1", "bf16 t 128x224 2x1", "bf16 t 128x208 2x1", "bf16 t 128x112 2x1", "bf16 t 128x128 1x1",
-        "bf16 n 128x256 1x1", "f16 t 128x256 1x1", "f16 n 128x256 1x1"}) {
+       {"bf16 t 128x256 2x1", "bf16 t 128x224 2x1", "bf16 t 128x208 2x1", "bf16 t 128x112 2x1",
+        "bf16 t 128x128 1x1", "bf16 n 128x256 1x1", "f16 t 128x256 1x1", "f16 n 128x256 1x1"}) {
     SCOPED_TRACE(kernel);
     Config config;
     config.native_kernel = kernel;
@@ -221,9 +245,10 @@ TEST_F(GemmNative, EveryKernel) {
            .n = 2440,
            .k = 520,
            .chunks = 8,
-           .pivot = 3,
-           .complete_first = 3,
-           .complete_count = 1,
+           .pivot = 4,
+           .together = 2,
+           .complete_first = 4,
+           .complete_count = 2,
            .dtype = name.starts_with("bf16") ? DType::kBF16 : DType::kF16,
            .b_is_column_major = name.find(" t ") != std::string_view::npos});
   }
@@ -260,7 +285,8 @@ TEST_F(GemmNative, AMissingChunkIsNamedAtTheDeadline) {
   ASSERT_FALSE(done);
   EXPECT_EQ(done.error().code(), ErrorCode::kTimeout);
   EXPECT_NE(done.error().text().find("chunk 3"), std::string::npos) << done.error().text();
-  EXPECT_NE(done.error().text().find("its signal is 6, expected 7"), std::string::npos) << done.error().text();
+  EXPECT_NE(done.error().text().find("its signal is 6, expected 7"), std::string::npos)
+      << done.error().text();
   // The stream goes on.
   bring(x, c, 3);
   ASSERT_TRUE(gemm::async_input_mm(x.args(c), *stream_));

@@ -96,6 +96,12 @@ TEST_F(GemmAsyncInputArguments, SignalsThatDoNotFit) {
       {[&](auto& args) { args.a_chunk_pivot = 4; },
        "a_chunk_pivot is 4, need 0 to 3, as there are 4 signals"},
       {[&](auto& args) { args.a_chunk_pivot = -1; }, "a_chunk_pivot is -1, need 0 to 3"},
+      {[&](auto& args) { args.chunks_together = 0; }, "chunks_together is 0, need 1 or more"},
+      {[&](auto& args) {
+         args.a_chunk_pivot = 1;
+         args.chunks_together = 2;
+       },
+       "chunks_together is 2, need 1 or more, and a_chunk_pivot, 1, a multiple of it"},
       {[&](auto& args) { args.a_chunk_signals.data = nullptr; },
        "a_chunk_signals u32 [4] strides [1] on cpu:0 has no"},
   });

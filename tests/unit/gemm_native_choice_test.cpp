@@ -38,6 +38,25 @@ TEST(ChunkParts, TakeEveryChunkOnceInOrder) {
   }
 }
 
+TEST(ChunkParts, ChunksOfWholeTilesAreTakenTogether) {
+  for (const std::int64_t missing : {0, 1, 129, 511}) {
+    for (int ranks = 1; ranks <= 4; ++ranks) {
+      for (int pivot = 0; pivot < ranks; ++pivot) {
+        SCOPED_TRACE(fmt::format("{} ranks from {}, {} rows missing", ranks, pivot, missing));
+        const std::int64_t rows = 1024 * ranks - missing;
+        const ChunkParts parts(rows, 4 * ranks, 4 * pivot, 128, 4);
+        const bool is_even = shard_stride(rows, 4 * ranks) % 128 == 0 && shard_stride(rows, ranks) == 1024;
+        if (!is_even) continue;
+        ASSERT_EQ(parts.parts().size(), 1U);
+        EXPECT_EQ(parts.parts()[0].chunks.size(), ranks);
+        EXPECT_EQ(parts.parts()[0].chunks.chunk(0), pivot);
+      }
+    }
+  }
+  // Of chunks that end inside a tile each is its own.
+  EXPECT_EQ(ChunkParts(4 * 100, 4, 0, 128, 2).parts()[0].chunks.size(), 4);
+}
+
 AsyncInputKernel kernel_of(const char* name, int columns, int cluster_rows) {
   return {.name = name,
           .dtype = DType::kBF16,
@@ -57,7 +76,8 @@ class KernelChoiceTest : public ::testing::Test {
     const ResidentKernel* found = choice.find(problem, &why_not);
     return found == nullptr ? why_not : found->kernel->name;
   }
-  static KernelProblem problem(std::int64_t m, std::int64_t n, std::int64_t chunks = 2, std::int64_t complete = 2) {
+  static KernelProblem problem(std::int64_t m, std::int64_t n, std::int64_t chunks = 2,
+                               std::int64_t complete = 2) {
     return {.product = {.m = m, .n = n, .k = 8192, .chunks = chunks, .b_is_column_major = true},
             .complete_chunks = complete};
   }

@@ -38,6 +38,10 @@ struct AsyncInputMmArgs {
   TensorView a_chunk_signals;      ///< at a multiple of 4 bytes, as all words are
   std::int64_t a_chunk_pivot = 0;  ///< the chunk that is taken first
   std::uint32_t expected = 1;      ///< a signal s is there once (int32) (s - expected) >= 0
+  /// So many consecutive chunks, counted from chunk 0, may be taken in any order among each other; the pivot
+  /// is the first of its own. Their rows are multiplied together, which costs less memory traffic than one
+  /// after the other.
+  std::int64_t chunks_together = 1;
   /// No signal is awaited for these, and a's own memory of them is not read.
   std::optional<CompleteChunks> complete = {};
   std::optional<ChunkSenders> senders = {};
@@ -55,6 +59,7 @@ struct AsyncInputProblem {
   std::int64_t n = 0;
   std::int64_t k = 0;
   std::int64_t chunks = 1;
+  std::int64_t chunks_together = 1;
   DType in = DType::kBF16;
   DType out = DType::kBF16;
   bool b_is_column_major = false;
@@ -68,8 +73,8 @@ struct AsyncInputProblem {
 /// The problem of these arguments. Errors: kInvalidArgument with the values when they do not fit together.
 [[nodiscard]] Result<AsyncInputProblem> problem_of(const AsyncInputMmArgs& args);
 
-/// Whether this device has an implementation, and if not, each one's reason. CPUs take everything; GPUs (Hopper) bf16
-/// and f16, n and k that are multiples of 8, and aligned operands.
+/// Whether this device has an implementation, and if not, each one's reason. CPUs take everything; GPUs
+/// (Hopper) bf16 and f16, n and k that are multiples of 8, and aligned operands.
 [[nodiscard]] Support can_run(const AsyncInputProblem& problem, const Device& device);
 
 /// Enqueues; never blocks the host, allocates nothing on the repeat path.

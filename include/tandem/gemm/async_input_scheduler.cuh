@@ -20,12 +20,12 @@ namespace tandem::gemm {
 struct ChunkTiles {};
 struct PersistentAsyncInput {};
 
-/// Takes the clusters of the order one after the other: cluster c of the grid those of number c, c + grid, ...
-/// Launch dim3(cluster rows, cluster columns * clusters), no more clusters than are resident together.
+/// Takes the clusters of the order one after the other: cluster c of the grid those of number c, c + grid,
+/// ... Launch dim3(cluster rows, cluster columns * clusters), no more clusters than are resident together.
 ///
-/// A work tile is (row of tiles, column of tiles, batch). Where chunks have whole tiles (`tiles_per_chunk` > 0)
-/// rows count through all of a and the batch is 0; else a chunk is a batch of its own, so that the tensor maps of
-/// a and out, of [chunk rows, columns, chunks], cut its last tile off.
+/// A work tile is (row of tiles, column of tiles, batch). Where chunks have whole tiles (`tiles_per_chunk` >
+/// 0) rows count through all of a and the batch is 0; else a chunk is a batch of its own, so that the tensor
+/// maps of a and out, of [chunk rows, columns, chunks], cut its last tile off.
 class ChunkTileScheduler : public cutlass::gemm::kernel::detail::PersistentTileSchedulerSm90 {
   using Base = cutlass::gemm::kernel::detail::PersistentTileSchedulerSm90;
 
@@ -102,8 +102,8 @@ class ChunkTileScheduler : public cutlass::gemm::kernel::detail::PersistentTileS
   int index_ = 0;
 };
 
-/// Every warp that takes a tile waits for its chunk here, so nothing else of the kernel has to know of chunks.
-/// Once a wait has given up the others are skipped and the kernel ends over what is there.
+/// Every warp that takes a tile waits for its chunk here, so nothing else of the kernel has to know of
+/// chunks. Once a wait has given up the others are skipped and the kernel ends over what is there.
 class PersistentAsyncInputScheduler : public ChunkTileScheduler {
  public:
   using ChunkTileScheduler::ChunkTileScheduler;

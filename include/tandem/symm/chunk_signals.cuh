@@ -16,7 +16,7 @@ struct ChunkSignals {
   std::int32_t complete_end = 0;
   std::int32_t first_number = 0;     ///< what chunk 0 is called in errors
   std::int32_t chunks_per_rank = 0;  ///< chunk number i comes from rank i / chunks_per_rank; 0: not told
-  KernelHandle waits;          ///< whose deadline and whose control memory
+  KernelHandle waits;                ///< whose deadline and whose control memory
 
   [[nodiscard]] __host__ __device__ bool is_complete(int chunk) const {
     return chunk >= complete_begin && chunk < complete_end;
@@ -29,9 +29,9 @@ __device__ inline void acquire_chunk(const ChunkSignals& signals, int chunk) {
   asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
-/// By one thread: waits for the chunk. Afterwards what its sender's stream did before the signal is visible to
-/// this thread, also to tensor loads that it issues. False if the wait gave up; its record is left then, and
-/// Stream::synchronize() of a stream that watches returns it.
+/// By one thread: waits for the chunk. Afterwards what its sender's stream did before the signal is visible
+/// to this thread, also to tensor loads that it issues. False if the wait gave up; its record is left then,
+/// and Stream::synchronize() of a stream that watches returns it.
 ///
 /// Memory order: the poll is relaxed and decides nothing. The acquire load behind it reads the sender's value
 /// or a later one of the same sender, so it synchronises with the release before that value: a stream write's
@@ -42,12 +42,11 @@ __device__ inline bool await_chunk(const ChunkSignals& signals, int chunk) {
   const int number = signals.first_number + chunk;
   const int sender = signals.chunks_per_rank > 0 ? number / signals.chunks_per_rank : signals.waits.rank;
   std::int64_t begin_ns = 0;
-  const bool has_come = detail::wait_until(
-      signals.waits, {KernelCall::kAwaitChunk, sender, number}, signals.expected, begin_ns,
-      [&](std::uint32_t& seen) {
-        seen = detail::load_relaxed(word);
-        return static_cast<std::int32_t>(seen - signals.expected) >= 0;
-      });
+  const bool has_come = detail::wait_until(signals.waits, {KernelCall::kAwaitChunk, sender, number},
+                                           signals.expected, begin_ns, [&](std::uint32_t& seen) {
+                                             seen = detail::load_relaxed(word);
+                                             return static_cast<std::int32_t>(seen - signals.expected) >= 0;
+                                           });
   if (has_come) acquire_chunk(signals, chunk);
   return has_come;
 }

@@ -60,7 +60,7 @@ std::vector<std::string> describe_links() {
   return lines;
 }
 
-Result<std::vector<std::string>> describe_kernels(const KernelList& kernels, int gpu) {
+Result<std::vector<std::string>> describe_kernels(const KernelList& kernels, int gpu, NameOf name_of) {
   const CurrentDevice current(gpu);
   std::vector<std::string> lines;
   for (const void* kernel : kernels) {
@@ -68,8 +68,10 @@ Result<std::vector<std::string>> describe_kernels(const KernelList& kernels, int
     const char* name = "?";
     TANDEM_TRY(check_cuda("kernel", cudaFuncGetAttributes(&attributes, kernel)));
     TANDEM_TRY(check_cuda("kernel", cudaFuncGetName(&name, kernel)));
-    lines.push_back(fmt::format("{}: {} registers, {} bytes of local memory, {} shared", short_name(name),
-                                attributes.numRegs, attributes.localSizeBytes, attributes.sharedSizeBytes));
+    const std::string_view own_name = name_of == nullptr ? std::string_view() : name_of(kernel);
+    lines.push_back(fmt::format("{}: {} registers, {} bytes of local memory, {} shared",
+                                own_name.empty() ? short_name(name) : std::string(own_name), attributes.numRegs,
+                                attributes.localSizeBytes, attributes.sharedSizeBytes));
   }
   return lines;
 }

@@ -7,45 +7,31 @@
 #include "device/cuda/cuda_error.hpp"
 #include "gemm/backend.hpp"
 #include "gemm/cuda/cublaslt.hpp"
+#include "gemm/cuda/native.hpp"
 #include "gemm/cuda/reference.hpp"
 #include "gemm/cuda/reference_kernel.hpp"
 #include "gemm/cuda/round_kernel.hpp"
-#ifdef TANDEM_HAS_NATIVE
-#include "gemm/cuda/sm90/async_input.hpp"
-#include "gemm/cuda/sm90/instances.hpp"
-#endif
 
 namespace tandem::gemm {
 namespace {
 
 class CudaBackend final : public Backend {
  public:
-#ifdef TANDEM_HAS_NATIVE
-  explicit CudaBackend(const Device& device) : cublaslt_(device, reference_), native_(device) {}
-#else
-  explicit CudaBackend(const Device& device) : cublaslt_(device, reference_) {}
-#endif
+  explicit CudaBackend(const Device& device)
+      : cublaslt_(device, reference_), native_(cuda::make_native_products(device)) {}
   [[nodiscard]] std::span<const Implementation* const> implementations() const override { return list_; }
 
  private:
   cuda::Reference reference_;
   cuda::CublasLt cublaslt_;
-#ifdef TANDEM_HAS_NATIVE
-  cuda::AsyncInputProducts native_;
-  std::array<const Implementation*, 3> list_ = {&cublaslt_, &native_, &reference_};
-#else
-  std::array<const Implementation*, 2> list_ = {&cublaslt_, &reference_};
-#endif
+  std::unique_ptr<Implementation> native_;
+  std::array<const Implementation*, 3> list_ = {&cublaslt_, native_.get(), &reference_};
 };
 
 }  // namespace
 
 tandem::cuda::KernelList cuda::kernels() {
-  return tandem::cuda::joined({reference_kernels(), round_kernels(),
-#ifdef TANDEM_HAS_NATIVE
-                               loaded_async_input_kernels()
-#endif
-  });
+  return tandem::cuda::joined({reference_kernels(), round_kernels(), native_kernels()});
 }
 
 Result<void> attach_cuda(Device& device) {

@@ -59,7 +59,8 @@ Result<void> CublasLt::run(const Problem& problem, const MmArgs& args, Stream& s
   const auto turn = on->take_turn();
   Operands operands(args);
   TANDEM_ASSIGN(LtPlan* const plan, plan_for(problem, operands));
-  if (!plan->has_algorithm()) return problem.heuristic > 0 ? no_such(problem) : fallback_.run(problem, args, stream);
+  if (!plan->has_algorithm())
+    return problem.heuristic > 0 ? no_such(problem) : fallback_.run(problem, args, stream);
 
   const std::int64_t copies_bytes = operands.scratch_bytes();
   TANDEM_ASSIGN(std::byte* const scratch, scratch_.reserve(copies_bytes + plan->workspace_bytes(), stream));

@@ -62,7 +62,8 @@ Result<void> CudaService::enqueue_agreement(Stream& stream, Group& group, std::u
   return control.announce(sequence, fingerprint, Deadline::after(group.config().op_timeout));
 }
 
-Result<void> CudaService::enqueue_chunk_waits(const Handle& handle, const AwaitedChunks& chunks, Stream& stream) {
+Result<void> CudaService::enqueue_chunk_waits(const Handle& handle, const AwaitedChunks& chunks,
+                                              Stream& stream) {
   TANDEM_ASSIGN(auto* const own, tandem::cuda::cuda_stream(stream, "await_chunks"));
   const auto turn = own->take_turn();
   const ChunkRange range{.words = chunks.words,

@@ -33,7 +33,8 @@ class CudaService final : public Service {
   /// kernels. While `stream` captures, the ranks agree at once, on the host; replays do not agree again.
   Result<void> enqueue_agreement(Stream& stream, Group& group, std::uint64_t sequence,
                                  const bootstrap::Fingerprint& fingerprint) override;
-  Result<void> enqueue_chunk_waits(const Handle& handle, const AwaitedChunks& chunks, Stream& stream) override;
+  Result<void> enqueue_chunk_waits(const Handle& handle, const AwaitedChunks& chunks,
+                                   Stream& stream) override;
   [[nodiscard]] bool is_capturing() const override;
 
  private:

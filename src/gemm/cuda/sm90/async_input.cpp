@@ -5,6 +5,7 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "device/cuda/cuda_error.hpp"
+#include "gemm/cuda/native.hpp"
 #include "gemm/cuda/sm90/async_input_parts.hpp"
 #include "gemm/cuda/sm90/instances.hpp"
 
@@ -16,9 +17,9 @@ using tandem::cuda::CudaStream;
 using tandem::cuda::CurrentDevice;
 
 Result<ResidentKernel> make_resident(const AsyncInputKernel& kernel) {
-  TANDEM_TRY(check_cuda("async_input_mm: load kernels",
-                        cudaFuncSetAttribute(kernel.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                             kernel.shared_bytes)));
+  TANDEM_TRY(check_cuda(
+      "async_input_mm: load kernels",
+      cudaFuncSetAttribute(kernel.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kernel.shared_bytes)));
   cudaLaunchAttribute cluster{};
   cluster.id = cudaLaunchAttributeClusterDimension;
   cluster.val.clusterDim.x = static_cast<unsigned>(kernel.tiling.cluster_rows);
@@ -37,9 +38,11 @@ Result<ResidentKernel> make_resident(const AsyncInputKernel& kernel) {
 }
 
 /// The chunks of `part` among the complete ones, in chunks of the part.
-void add_complete(const CompleteChunks& complete, const ChunkPart& part, std::int64_t stride, AsyncInputLaunch& launch) {
+void add_complete(const CompleteChunks& complete, const ChunkPart& part, std::int64_t stride,
+                  AsyncInputLaunch& launch) {
+  const std::int64_t num_signals = (launch.rows + stride - 1) / stride;
   const std::int64_t begin = std::max<std::int64_t>(complete.first, part.first);
-  const std::int64_t end = std::min<std::int64_t>(complete.first + complete.count, part.first + part.chunks.size());
+  const std::int64_t end = std::min<std::int64_t>(complete.first + complete.count, part.first + num_signals);
   if (begin >= end) return;
   const std::int64_t skipped_rows = (begin - complete.first) * stride;
   launch.complete = complete.rows.data_as<const std::byte>() +
@@ -49,7 +52,8 @@ void add_complete(const CompleteChunks& complete, const ChunkPart& part, std::in
   launch.complete_end = static_cast<int>(end - part.first);
 }
 
-AsyncInputLaunch launch_of(const AsyncInputProblem& problem, const AsyncInputMmArgs& args, const ChunkPart& part) {
+AsyncInputLaunch launch_of(const AsyncInputProblem& problem, const AsyncInputMmArgs& args,
+                           const ChunkPart& part) {
   const std::int64_t stride = shard_stride(problem.m, static_cast<int>(problem.chunks));
   const std::int64_t first_row = part.first * stride;
   const std::int64_t element = size_bytes(problem.in);
@@ -59,13 +63,15 @@ AsyncInputLaunch launch_of(const AsyncInputProblem& problem, const AsyncInputMmA
   launch.out = args.out.data_as<std::byte>() + first_row * problem.n * element;
   launch.n = problem.n;
   launch.k = problem.k;
-  launch.rows = std::min(problem.m - first_row, part.chunks.size() * stride);
+  launch.rows = std::min(problem.m - first_row, part.chunks.size() * part.chunks.stride());
   launch.chunks = part.chunks;
+  launch.signal_rows = static_cast<int>(stride);
   launch.signals = args.a_chunk_signals.data_as<const std::uint32_t>() + part.first;
   launch.expected = args.expected;
   launch.first_number = part.first;
   if (args.complete) add_complete(*args.complete, part, stride, launch);
-  if (args.senders) launch.chunks_per_rank = static_cast<int>(std::min(args.senders->chunks_per_rank, problem.chunks));
+  if (args.senders)
+    launch.chunks_per_rank = static_cast<int>(std::min(args.senders->chunks_per_rank, problem.chunks));
   return launch;
 }
 
@@ -81,13 +87,15 @@ Result<void> AsyncInputProducts::open(const Device& device) {
   const CurrentDevice current(gpu_);
   int major = 0;
   int minor = 0;
-  TANDEM_TRY(check_cuda("async_input_mm", cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu_)));
-  TANDEM_TRY(check_cuda("async_input_mm", cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, gpu_)));
   TANDEM_TRY(
-      check_cuda("async_input_mm", cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, gpu_)));
+      check_cuda("async_input_mm", cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu_)));
+  TANDEM_TRY(
+      check_cuda("async_input_mm", cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, gpu_)));
+  TANDEM_TRY(check_cuda("async_input_mm",
+                        cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, gpu_)));
   if (major != 9 || minor != 0) {
-    return failf(ErrorCode::kUnsupported, "the native kernels are for compute capability 9.0, this GPU has {}.{}",
-                 major, minor);
+    return failf(ErrorCode::kUnsupported,
+                 "the native kernels are for compute capability 9.0, this GPU has {}.{}", major, minor);
   }
   std::vector<ResidentKernel> kernels;
   for (const AsyncInputKernel& kernel : async_input_kernels()) {
@@ -118,7 +126,8 @@ bool AsyncInputProducts::accepts_async_input(const AsyncInputProblem& problem, s
     return refuse("the native kernels need k and n to be multiples of 8, and k not 0");
   if (problem.m == 0 || problem.n == 0) return true;
   // Tensor maps take addresses and strides of whole 16 bytes.
-  if (!problem.is_aligned) return refuse("the native kernels need operands that begin at multiples of 16 bytes");
+  if (!problem.is_aligned)
+    return refuse("the native kernels need operands that begin at multiples of 16 bytes");
   constexpr std::int64_t kMost = INT32_MAX;
   if (problem.m > kMost || problem.n > kMost || problem.k > kMost)
     return refuse("the native kernels count rows and columns in 31 bits");
@@ -135,7 +144,8 @@ int AsyncInputProducts::share_of(const ResidentKernel& kernel, bool comes_by_cop
   return std::clamp(ctas / (tiling.cluster_rows * tiling.cluster_columns), 1, kernel.most_clusters);
 }
 
-Result<symm::KernelHandle> AsyncInputProducts::waits_of(const AsyncInputMmArgs& args, CudaStream& stream) const {
+Result<symm::KernelHandle> AsyncInputProducts::waits_of(const AsyncInputMmArgs& args,
+                                                        CudaStream& stream) const {
   if (args.senders) return args.senders->handle->kernel_handle();  // async_input_mm() has seen to the watch
   const CurrentDevice current(gpu_);
   const std::lock_guard lock(lone_waits_mutex_);
@@ -147,23 +157,41 @@ Result<symm::KernelHandle> AsyncInputProducts::waits_of(const AsyncInputMmArgs& 
   return waits->handle();
 }
 
-Result<void> AsyncInputProducts::run_async_input(const AsyncInputProblem& problem, const AsyncInputMmArgs& args,
-                                                 Stream& stream) const {
+Result<void> AsyncInputProducts::run_async_input(const AsyncInputProblem& problem,
+                                                 const AsyncInputMmArgs& args, Stream& stream) const {
   TANDEM_ASSIGN(CudaStream* const on, tandem::cuda::cuda_stream(stream, "async_input_mm"));
   const std::int64_t complete_chunks = args.complete ? args.complete->count : 0;
   const ResidentKernel* const chosen = kernels_.find({problem, complete_chunks}, nullptr);
-  if (chosen == nullptr) return failf(ErrorCode::kInternal, "cuda/sm90: no kernel for {}", to_string(problem));
+  if (chosen == nullptr)
+    return failf(ErrorCode::kInternal, "cuda/sm90: no kernel for {}", to_string(problem));
 
   TANDEM_ASSIGN(const symm::KernelHandle waits, waits_of(args, *on));
   const auto turn = on->take_turn();
   const ChunkParts parts(problem.m, static_cast<int>(problem.chunks), static_cast<int>(args.a_chunk_pivot),
-                         chosen->kernel->tiling.tile_rows);
+                         chosen->kernel->tiling.tile_rows, static_cast<int>(problem.chunks_together));
   for (const ChunkPart& part : parts.parts()) {
     AsyncInputLaunch launch = launch_of(problem, args, part);
     launch.waits = waits;
-    launch.num_clusters = share_of(*chosen, args.senders.has_value());
+    launch.num_clusters = share_of(*chosen, args.senders.has_value() || complete_chunks == problem.chunks);
     TANDEM_TRY(check_cuda("async_input_mm", chosen->kernel->launch(launch, on->native())));
     TANDEM_TRY(on->keep_queue());
+  }
+  return {};
+}
+
+std::unique_ptr<Implementation> make_native_products(const Device& device) {
+  return std::make_unique<AsyncInputProducts>(device);
+}
+
+tandem::cuda::KernelList native_kernels() {
+  tandem::cuda::KernelList kernels;
+  for (const AsyncInputKernel& one : async_input_kernels()) kernels.push_back(one.kernel);
+  return kernels;
+}
+
+std::string_view native_name_of(const void* kernel) {
+  for (const AsyncInputKernel& one : async_input_kernels()) {
+    if (one.kernel == kernel) return one.name;
   }
   return {};
 }

@@ -29,8 +29,9 @@ class AsyncInputProducts final : public Implementation {
 
  private:
   Result<void> open(const Device& device);
-  /// How many clusters of `kernel` run at one time, where other ranks on this GPU, and copies that are kernels,
-  /// need room as well. Chunks of a group's peers come by a copy engine; where others come from nobody knows.
+  /// How many clusters of `kernel` run at one time, where other ranks on this GPU, and copies that are
+  /// kernels, need room as well. Chunks of a group's peers come by a copy engine; where others come from
+  /// nobody knows.
   [[nodiscard]] int share_of(const ResidentKernel& kernel, bool comes_by_copy_engine) const;
   /// What the waits of a product on `stream` look at: its group's, or the stream's own.
   Result<symm::KernelHandle> waits_of(const AsyncInputMmArgs& args, tandem::cuda::CudaStream& stream) const;

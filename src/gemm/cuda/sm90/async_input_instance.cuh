@@ -33,19 +33,21 @@ struct AsyncInputInstance {
       cutlass::epilogue::collective::EpilogueTileAuto, float, float, void, RowMajor, 8, Element, RowMajor, 8,
       cutlass::epilogue::TmaWarpSpecializedCooperative>::CollectiveOp;
   using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
-      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Element, RowMajor, 8, Element, LayoutB, 8, float, Tile,
-      Cluster,
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Element, RowMajor, 8, Element, LayoutB, 8, float,
+      Tile, Cluster,
       cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(
           sizeof(typename Epilogue::SharedStorage))>,
       cutlass::gemm::KernelTmaWarpSpecializedCooperative>::CollectiveOp;
-  using Kernel = cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>,
-                                                      AsyncInputMainloop<Mainloop>, Epilogue, tandem::gemm::ChunkTiles>;
+  using Kernel =
+      cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, AsyncInputMainloop<Mainloop>,
+                                           Epilogue, tandem::gemm::ChunkTiles>;
   static_assert(Kernel::MaxThreadsPerBlock == kAsyncInputThreads);
+  // 16 rows of tiles swept together: with some 8 columns at one time, about a square of out.
   static constexpr Tiling kTiling = {.tile_rows = 128,
                                      .tile_columns = kColumns,
                                      .cluster_rows = kClusterRows,
                                      .cluster_columns = kClusterColumns,
-                                     .group = 8 / kClusterRows};
+                                     .group = 16 / kClusterRows};
 
   static typename Kernel::Params params_of(const AsyncInputLaunch& what);
   static cudaError_t launch(const AsyncInputLaunch& what, cudaStream_t stream);
@@ -60,6 +62,7 @@ AsyncInputInstance<E, kT, kN, kR, kC>::params_of(const AsyncInputLaunch& what) {
   // Whole tiles: one matrix. Else a chunk is a batch, and they all have the same rows.
   const bool is_whole = stride % kTiling.tile_rows == 0 || what.chunks.size() == 1;
   const int tiles_per_chunk = is_whole ? (stride + kTiling.tile_rows - 1) / kTiling.tile_rows : 0;
+  const int tiles_per_signal = is_whole ? (what.signal_rows + kTiling.tile_rows - 1) / kTiling.tile_rows : 0;
   const int rows = is_whole ? static_cast<int>(what.rows) : stride;
   const int count = is_whole ? 1 : what.chunks.size();
   const bool has_complete = what.complete_end > what.complete_begin;
@@ -87,7 +90,7 @@ AsyncInputInstance<E, kT, kN, kR, kC>::params_of(const AsyncInputLaunch& what) {
                          is_whole ? static_cast<int>(what.complete_rows) : stride,
                          is_whole ? 1 : what.complete_end - what.complete_begin};
   }
-  mainloop.tiles_per_chunk = tiles_per_chunk;
+  mainloop.tiles_per_signal = tiles_per_signal;
   mainloop.signals = signals;
 
   typename Kernel::EpilogueArguments epilogue{};

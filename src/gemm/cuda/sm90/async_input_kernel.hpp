@@ -21,16 +21,17 @@ struct AsyncInputLaunch {
   std::int64_t n = 0;
   std::int64_t k = 0;
   std::int64_t rows = 0;
-  ChunkOrder chunks;  ///< of these rows
+  ChunkOrder chunks;    ///< of these rows, as tiles are taken
+  int signal_rows = 0;  ///< rows that a signal stands for: a chunk's, or whole tiles that divide them
   const std::uint32_t* signals = nullptr;
   std::uint32_t expected = 1;
-  // The chunks [complete_begin, complete_end), contiguous at `complete`.
+  // What signals [complete_begin, complete_end) stand for, contiguous at `complete`.
   const void* complete = nullptr;
   std::int64_t complete_rows = 0;
   int complete_begin = 0;
   int complete_end = 0;
-  int first_number = 0;     ///< chunk 0's in errors
-  int chunks_per_rank = 0;  ///< 0: nobody knows the senders
+  int first_number = 0;     ///< signal 0's in errors
+  int chunks_per_rank = 0;  ///< signals of a rank; 0: nobody knows the senders
   symm::KernelHandle waits;
   int num_clusters = 1;  ///< most that run at one time
 };

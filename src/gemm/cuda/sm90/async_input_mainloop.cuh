@@ -2,25 +2,27 @@
 
 // CUTLASS's mainloop of Hopper, whose loads of the left operand wait for its chunk.
 
-#include <cute/tensor.hpp>
 #include <cutlass/cutlass.h>
-#include <cutlass/gemm/collective/collective_builder.hpp>
 #include <cutlass/gemm/gemm.h>
+#include <cute/tensor.hpp>
+#include <cutlass/gemm/collective/collective_builder.hpp>
 
 #include <tandem/gemm/async_input_scheduler.cuh>
 
 namespace tandem::gemm::cuda {
 
-/// `Base` with two sources for the left operand, and a wait before a tile's first load from the one that arrives.
+/// `Base` with two sources for the left operand, and a wait before a tile's first load from the one that
+/// arrives.
 ///
-///   warp group 0   warp 0: one thread issues all tensor loads, and so it alone waits for chunks. Warp 2 would
+///   warp group 0   warp 0: one thread issues all tensor loads, so it alone waits for chunks. Warp 2 would
 ///                  load what an epilogue adds; there is none. The others idle. 40 registers a thread.
 ///   warp groups    each multiplies half of the tile's rows, rounds and stores them.
 ///   1 and 2
 ///
-/// Shared memory: the epilogue's staging, then as many stages of (a, b) tiles as fit. Signals: one word a chunk in
-/// global memory, see ChunkSignals. A tile's first part of b is on its way while its chunk is awaited. Between
-/// the CTAs of a cluster nothing changes: all of them work on one chunk, and each waits for itself.
+/// Shared memory: the epilogue's staging, then as many stages of (a, b) tiles as fit. Signals: one word a
+/// chunk in global memory, see ChunkSignals. A tile's first part of b is on its way while its chunk is
+/// awaited. Between the CTAs of a cluster nothing changes: all of them work on one chunk, and each waits for
+/// itself.
 template <class Base>
 struct AsyncInputMainloop : Base {
   using TmaA = typename Base::Params::TMA_A;
@@ -35,12 +37,12 @@ struct AsyncInputMainloop : Base {
   struct Arguments : Base::Arguments {
     Rows arriving;
     Rows complete;
-    int tiles_per_chunk;  ///< see ChunkTileScheduler
+    int tiles_per_signal;  ///< rows of tiles; 0: a signal a batch
     tandem::symm::ChunkSignals signals;
   };
   struct Params : Base::Params {
     TmaA tma_load_complete;
-    int tiles_per_chunk;
+    int tiles_per_signal;
     tandem::symm::ChunkSignals signals;
   };
 
@@ -56,7 +58,7 @@ struct AsyncInputMainloop : Base {
     params.tma_transaction_bytes = Base::TmaTransactionBytes;
     params.tma_transaction_bytes_mk = Base::TmaTransactionBytesMK;
     params.tma_transaction_bytes_nk = Base::TmaTransactionBytesNK;
-    params.tiles_per_chunk = args.tiles_per_chunk;
+    params.tiles_per_signal = args.tiles_per_signal;
     params.signals = args.signals;
     return params;
   }
@@ -80,10 +82,13 @@ struct AsyncInputMainloop : Base {
 
     auto [m, n, unused, l] = block;
     const tandem::symm::ChunkSignals& signals = params.signals;
-    const int chunk = params.tiles_per_chunk == 0 ? static_cast<int>(l) : static_cast<int>(m) / params.tiles_per_chunk;
+    const int chunk =
+        params.tiles_per_signal == 0 ? static_cast<int>(l) : static_cast<int>(m) / params.tiles_per_signal;
     const bool is_complete = signals.is_complete(chunk);
-    const int batch = static_cast<int>(l) - (is_complete && params.tiles_per_chunk == 0 ? signals.complete_begin : 0);
-    const int tile = static_cast<int>(m) - (is_complete ? signals.complete_begin * params.tiles_per_chunk : 0);
+    const int batch =
+        static_cast<int>(l) - (is_complete && params.tiles_per_signal == 0 ? signals.complete_begin : 0);
+    const int tile =
+        static_cast<int>(m) - (is_complete ? signals.complete_begin * params.tiles_per_signal : 0);
     const TmaA& tma_a = is_complete ? params.tma_load_complete : params.tma_load_a;
 
     Tensor sA = make_tensor(make_smem_ptr(shared.smem_A.data()), typename Base::SmemLayoutA{});
@@ -98,7 +103,8 @@ struct AsyncInputMainloop : Base {
     const std::uint16_t mask_b = column_mask<Cluster>(column);
 
     const auto load_a = [&] {
-      copy(tma_a.with(*pipeline.producer_get_barrier(state), mask_a), from_a(_, _, _, *k_tile), to_a(_, _, _, state.index()));
+      copy(tma_a.with(*pipeline.producer_get_barrier(state), mask_a), from_a(_, _, _, *k_tile),
+           to_a(_, _, _, state.index()));
     };
     const auto load_b = [&] {
       copy(params.tma_load_b.with(*pipeline.producer_get_barrier(state), mask_b), from_b(_, _, _, *k_tile),
@@ -144,13 +150,15 @@ struct AsyncInputMainloop : Base {
   template <class Cluster>
   CUTLASS_DEVICE static std::uint16_t row_mask(int row) {
     std::uint16_t mask = 0;
-    for (int c = 0; c < cute::size<1>(Cluster{}); ++c) mask |= std::uint16_t(1U << (row + c * cute::size<0>(Cluster{})));
+    for (int c = 0; c < cute::size<1>(Cluster{}); ++c)
+      mask |= std::uint16_t(1U << (row + c * cute::size<0>(Cluster{})));
     return cute::size<1>(Cluster{}) > 1 ? mask : 0;
   }
   template <class Cluster>
   CUTLASS_DEVICE static std::uint16_t column_mask(int column) {
     std::uint16_t mask = 0;
-    for (int r = 0; r < cute::size<0>(Cluster{}); ++r) mask |= std::uint16_t(1U << (r + column * cute::size<0>(Cluster{})));
+    for (int r = 0; r < cute::size<0>(Cluster{}); ++r)
+      mask |= std::uint16_t(1U << (r + column * cute::size<0>(Cluster{})));
     return cute::size<0>(Cluster{}) > 1 ? mask : 0;
   }
 

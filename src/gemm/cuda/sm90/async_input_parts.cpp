@@ -2,9 +2,14 @@
 
 namespace tandem::gemm::cuda {
 
-ChunkParts::ChunkParts(std::int64_t rows, int chunks, int pivot, int tile_rows) {
+ChunkParts::ChunkParts(std::int64_t rows, int chunks, int pivot, int tile_rows, int together) {
   const ChunkOrder all(rows, chunks, pivot);
   const std::int64_t stride = all.stride();
+  if (together > 1 && stride > 0 && stride % tile_rows == 0) {
+    const int groups = (all.size() + together - 1) / together;
+    const ChunkOrder order(rows, groups, pivot < all.size() ? pivot / together : 0);
+    if (order.stride() == stride * together || groups == 1) return add(0, order);
+  }
   if (all.size() <= 1 || stride % tile_rows == 0 || rows % stride == 0) {
     add(0, all);
     return;

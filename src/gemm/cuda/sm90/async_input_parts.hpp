@@ -9,17 +9,18 @@ namespace tandem::gemm::cuda {
 
 /// Chunks that one launch takes, in order from `pivot` on, around.
 struct ChunkPart {
-  int first = 0;  ///< chunk of the product that is chunk 0 of this part
-  ChunkOrder chunks;
+  int first = 0;      ///< chunk of the product that is chunk 0 of this part
+  ChunkOrder chunks;  ///< as tiles are taken: each as many of the product's as are taken together
 };
 
 /// A product's chunks in at most three parts, one after the other in the product's order. A kernel cuts the
-/// last tile of a chunk off only where all its chunks have the same rows or whole tiles. So a short last chunk
-/// behind others that end inside a tile is a part of its own, and splits the others where it stands in the
-/// order.
+/// last tile of a chunk off only where all its chunks have the same rows or whole tiles. So a short last
+/// chunk behind others that end inside a tile is a part of its own, and splits the others where it stands in
+/// the order.
 class ChunkParts {
  public:
-  ChunkParts(std::int64_t rows, int chunks, int pivot, int tile_rows);
+  /// `together`: as AsyncInputMmArgs::chunks_together; only chunks of whole tiles are.
+  ChunkParts(std::int64_t rows, int chunks, int pivot, int tile_rows, int together = 1);
   [[nodiscard]] std::span<const ChunkPart> parts() const { return {parts_.data(), size_}; }
 
  private:

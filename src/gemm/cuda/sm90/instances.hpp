@@ -2,13 +2,12 @@
 
 #include <span>
 
-#include "device/cuda/kernel_list.hpp"
 #include "gemm/cuda/sm90/async_input_kernel.hpp"
 
 namespace tandem::gemm::cuda {
 
-// One a file of instances/: type, whether b comes column-major (t) or row-major (n), columns of a tile, cluster.
-// Each takes a compiler a minute, so each has to win somewhere; where is said behind it.
+// One a file of instances/: type, whether b comes column-major (t) or row-major (n), columns of a tile,
+// cluster. Each takes a compiler a minute, so each has to win somewhere; where is said behind it.
 // Large outputs: the fewest loads a flop.
 [[nodiscard]] AsyncInputKernel bf16_t_256_2x1();
 // 3584 and 7168 columns, and others that it divides: whole waves where 256 wastes the last one.
@@ -26,7 +25,5 @@ namespace tandem::gemm::cuda {
 
 /// All of them.
 [[nodiscard]] std::span<const AsyncInputKernel> async_input_kernels();
-/// The same, as kernels to be loaded.
-[[nodiscard]] tandem::cuda::KernelList loaded_async_input_kernels();
 
 }  // namespace tandem::gemm::cuda

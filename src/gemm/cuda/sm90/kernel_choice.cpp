@@ -23,16 +23,19 @@ double tile_us(const Tiling& tiling, std::int64_t k) {
   return (kRates.tile_us + kRates.column_us * tiling.tile_columns) * static_cast<double>(k) / kRates.k;
 }
 
+/// Of the chunk that is taken as number `step`.
 double arrival_us(const KernelProblem& problem, std::int64_t step, std::int64_t chunk_bytes) {
   constexpr Rates kRates;
   const std::int64_t sent = step - problem.complete_chunks + 1;
   if (sent <= 0) return 0;
   return kRates.first_chunk_us +
-         static_cast<double>(sent) * (kRates.chunk_us + static_cast<double>(chunk_bytes) / kRates.bytes_per_us);
+         static_cast<double>(sent) *
+             (kRates.chunk_us + static_cast<double>(chunk_bytes) / kRates.bytes_per_us);
 }
 
 bool accepts(const Tiling& tiling, const AsyncInputProblem& product) {
-  const ChunkParts parts(product.m, static_cast<int>(product.chunks), 0, tiling.tile_rows);
+  const ChunkParts parts(product.m, static_cast<int>(product.chunks), 0, tiling.tile_rows,
+                         static_cast<int>(product.chunks_together));
   return std::all_of(parts.parts().begin(), parts.parts().end(), [&](const ChunkPart& part) {
     return TileOrder::accepts(part.chunks, product.n, tiling);
   });
@@ -50,14 +53,21 @@ double predicted_us(const ResidentKernel& kernel, const KernelProblem& problem) 
     return static_cast<double>(product.m) * static_cast<double>(product.n) / tiling.tile_columns *
            tile_us(tiling, product.k);
   }
-  const ChunkOrder order(product.m, static_cast<int>(product.chunks), 0);
-  const std::int64_t chunk_bytes = order.stride() * product.k * size_bytes(product.in);
-  const std::int64_t columns = (product.n + tiling.tile_columns - 1) / tiling.tile_columns / tiling.cluster_columns;
+  const ChunkOrder signals(product.m, static_cast<int>(product.chunks), 0);
+  const ChunkParts parts(product.m, static_cast<int>(product.chunks), 0, tiling.tile_rows,
+                         static_cast<int>(product.chunks_together));
+  const bool is_one = parts.parts().size() == 1;
+  const ChunkOrder& order = is_one ? parts.parts()[0].chunks : signals;
+  const std::int64_t together = signals.stride() == 0 ? 1 : order.stride() / signals.stride();
+  const std::int64_t chunk_bytes = signals.stride() * product.k * size_bytes(product.in);
+  const std::int64_t columns =
+      (product.n + tiling.tile_columns - 1) / tiling.tile_columns / tiling.cluster_columns;
   std::vector<double> free_us(static_cast<std::size_t>(kernel.most_clusters), 0.0);
   std::size_t next = 0;
   for (int step = 0; step < order.size(); ++step) {
-    const std::int64_t rows = (order.rows_of(step).size + tiling.tile_rows - 1) / tiling.tile_rows / tiling.cluster_rows;
-    const double here_us = arrival_us(problem, step, chunk_bytes);
+    const std::int64_t rows =
+        (order.rows_of(step).size + tiling.tile_rows - 1) / tiling.tile_rows / tiling.cluster_rows;
+    const double here_us = arrival_us(problem, (step + 1) * together - 1, chunk_bytes);
     for (std::int64_t i = 0; i < rows * columns; ++i) {
       double& free = free_us[next];
       free = std::max(free, here_us) + tile_us(tiling, product.k);
@@ -69,7 +79,8 @@ double predicted_us(const ResidentKernel& kernel, const KernelProblem& problem) 
 
 void KernelChoice::assign(std::vector<ResidentKernel> kernels, std::string_view only) {
   kernels_ = std::move(kernels);
-  std::erase_if(kernels_, [&](const ResidentKernel& kernel) { return !only.empty() && kernel.kernel->name != only; });
+  std::erase_if(kernels_,
+                [&](const ResidentKernel& kernel) { return !only.empty() && kernel.kernel->name != only; });
 }
 
 const ResidentKernel* KernelChoice::choose(const KernelProblem& problem) const {
@@ -89,7 +100,8 @@ const ResidentKernel* KernelChoice::choose(const KernelProblem& problem) const {
 
 const ResidentKernel* KernelChoice::find(const KernelProblem& problem, std::string* why_not) const {
   const AsyncInputProblem& p = problem.product;
-  const Key key = {p.m, p.n, p.k, p.chunks, problem.complete_chunks, p.in, p.b_is_column_major};
+  const Key key = {
+      p.m, p.n, p.k, p.chunks, p.chunks_together, problem.complete_chunks, p.in, p.b_is_column_major};
   const std::lock_guard lock(mutex_);
   auto found = known_.find(key);
   if (found == known_.end()) found = known_.emplace(key, choose(problem)).first;

@@ -25,8 +25,8 @@ struct KernelProblem {
   std::int64_t complete_chunks = 0;
 };
 
-/// Time of the product by waves of tiles, in microseconds: cluster number i starts when cluster number i - most_clusters
-/// has ended and its chunk has arrived. 0 if the kernel does not take the problem.
+/// Time of the product by waves of tiles, in microseconds: cluster number i starts when cluster number i -
+/// most_clusters has ended and its chunk has arrived. 0 if the kernel does not take the problem.
 /// Source:  docs/design/native_all_gather_matmul.md
 [[nodiscard]] double predicted_us(const ResidentKernel& kernel, const KernelProblem& problem);
 
@@ -36,12 +36,13 @@ class KernelChoice {
   /// Once. `only`: the name of the one kernel that is used, for measurements; empty: any.
   void assign(std::vector<ResidentKernel> kernels, std::string_view only);
 
-  /// The one that is predicted to be fastest, or null and the reason in `why_not` unless that is null. Allocates
-  /// nothing for a problem that it has met before.
+  /// The one that is predicted to be fastest, or null and the reason in `why_not` unless that is null.
+  /// Allocates nothing for a problem that it has met before.
   [[nodiscard]] const ResidentKernel* find(const KernelProblem& problem, std::string* why_not) const;
 
  private:
-  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, DType, bool>;
+  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+                         DType, bool>;
   [[nodiscard]] const ResidentKernel* choose(const KernelProblem& problem) const;
 
   std::vector<ResidentKernel> kernels_;

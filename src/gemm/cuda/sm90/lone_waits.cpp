@@ -28,8 +28,8 @@ Result<std::shared_ptr<LoneWaits>> LoneWaits::make(Device& device) {
   words.control.group_error = &at->no_error;
   words.control.left = &at->no_error;
   words.control.waits_for = &at->waits_for;
-  TANDEM_TRY(device.copy_from_host(&words,
-                                   TensorView::contiguous(at, {sizeof(Words)}, DType::kU8, device.id())));
+  TANDEM_TRY(
+      device.copy_from_host(&words, TensorView::contiguous(at, {sizeof(Words)}, DType::kU8, device.id())));
   const std::chrono::nanoseconds timeout = device.config().op_timeout;
   waits->handle_.timeout_ns = timeout.count();
   waits->handle_.control = &at->control;
