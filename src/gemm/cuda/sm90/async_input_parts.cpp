@@ -8,7 +8,10 @@ ChunkParts::ChunkParts(std::int64_t rows, int chunks, int pivot, int tile_rows, 
   if (together > 1 && stride > 0 && stride % tile_rows == 0) {
     const int groups = (all.size() + together - 1) / together;
     const ChunkOrder order(rows, groups, pivot < all.size() ? pivot / together : 0);
-    if (order.stride() == stride * together || groups == 1) return add(0, order);
+    if (order.stride() == stride * together || groups == 1) {
+      add(0, order);
+      return;
+    }
   }
   if (all.size() <= 1 || stride % tile_rows == 0 || rows % stride == 0) {
     add(0, all);
