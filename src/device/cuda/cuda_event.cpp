@@ -18,7 +18,7 @@ Result<std::unique_ptr<Event>> CudaEvent::create(const Device& device, unsigned 
 
 CudaEvent::~CudaEvent() {
   if (native_ == nullptr) return;
-  const CurrentDevice current(device_.id().index);
+  const CurrentDevice current(device_.index);
   static_cast<void>(cudaEventDestroy(native_));
 }
 
@@ -41,19 +41,19 @@ Result<void> CudaEvent::make_wait(CudaStream& stream) const {
 
 bool CudaEvent::is_done() const {
   if (mark_ != Mark::kEnqueued) return true;
-  const CurrentDevice current(device_.id().index);
+  const CurrentDevice current(device_.index);
   // A device that failed will not get there; whoever synchronizes is told.
   return cudaEventQuery(native_) != cudaErrorNotReady;
 }
 
 Result<void> CudaEvent::synchronize(Deadline deadline) {
   if (mark_ != Mark::kEnqueued) return {};
-  const CurrentDevice current(device_.id().index);
-  const cudaError_t code = wait_until_done(native_, watches_, deadline, device_.config());
+  const CurrentDevice current(device_.index);
+  const cudaError_t code = wait_until_done(native_, watches_, deadline, spin_);
   if (code == cudaErrorNotReady) {
     return failf(ErrorCode::kTimeout,
                  "event: the deadline passed with the work before the mark on {} not done",
-                 to_string(device_.id()));
+                 to_string(device_));
   }
   TANDEM_TRY(check_cuda("event", code));
   return watches_.status();
@@ -77,7 +77,7 @@ Result<double> CudaEvent::elapsed_us(const Event& since) const {
       return fail(ErrorCode::kInvalidArgument, "elapsed_us: an event is not done; synchronize it first");
     }
   }
-  const CurrentDevice current(device_.id().index);
+  const CurrentDevice current(device_.index);
   float elapsed_ms = 0;
   TANDEM_TRY(check_cuda("elapsed_us", cudaEventElapsedTime(&elapsed_ms, start->native_, native_)));
   return 1e3 * static_cast<double>(elapsed_ms);

@@ -7,6 +7,7 @@
 #include <tandem/device/device.hpp>
 #include <tandem/device/event.hpp>
 
+#include "device/cuda/host_wait.hpp"
 #include "device/cuda/watch_list.hpp"
 
 namespace tandem::cuda {
@@ -35,9 +36,11 @@ class CudaEvent final : public Event {
  private:
   enum class Mark : std::uint8_t { kNever, kEnqueued, kCaptured };
 
-  explicit CudaEvent(const Device& device) : device_(device) {}
+  explicit CudaEvent(const Device& device) : device_(device.id()), spin_(device.config().spin) {}
 
-  const Device& device_;
+  // No reference to the device: a group may end after it, with the marks of its last ops.
+  const DeviceId device_;
+  const Spin spin_;
   cudaEvent_t native_ = nullptr;
   bool has_time_ = true;
   std::atomic<Mark> mark_{Mark::kNever};

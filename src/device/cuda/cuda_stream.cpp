@@ -22,7 +22,9 @@ Result<std::unique_ptr<CudaStream>> CudaStream::make(Device& device, int priorit
   std::unique_ptr<CudaStream> stream(new CudaStream(device, priority));
   TANDEM_ASSIGN(stream->driver_, DriverApi::load());
   stream->captures_ = device.service<CaptureCount>();
-  stream->internal_ = device.service<InternalStream>();
+  if (device.service<InternalStream>() != nullptr) {
+    TANDEM_ASSIGN(stream->internal_, InternalStream::of(device.id().index));
+  }
   const CurrentDevice current(device.id().index);
   TANDEM_TRY(check_cuda("create_stream", cudaEventCreateWithFlags(&stream->joined_, cudaEventDisableTiming)));
   return stream;
@@ -55,7 +57,7 @@ Result<std::unique_ptr<Stream>> CudaStream::create(Device& device, int priority)
 }
 
 CudaStream::~CudaStream() {
-  const CurrentDevice current(device().id().index);
+  const CurrentDevice current(id_.index);
   if (native_ != nullptr && !is_adopted_) {
     if (has_own_capture_) {
       cudaGraph_t unfinished = nullptr;
@@ -66,7 +68,7 @@ CudaStream::~CudaStream() {
     // A fault that nobody asked for is not lost: its watch tells every other stream, and its group. A query
     // would break the recording that this stream has joined.
     if (!is_capturing()) {
-      static_cast<void>(wait_until_done(native_, watches_, Deadline::never(), device().config()));
+      static_cast<void>(wait_until_done(native_, watches_, Deadline::never(), spin_));
     }
     static_cast<void>(cudaStreamDestroy(native_));
   }
@@ -83,13 +85,13 @@ void CudaStream::add_watch(const std::shared_ptr<StreamWatch>& watch) {
 }
 
 bool CudaStream::is_capturing() const {
-  const CurrentDevice current(device().id().index);
+  const CurrentDevice current(id_.index);
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   return cudaStreamIsCapturing(native_, &status) == cudaSuccess && status != cudaStreamCaptureStatusNone;
 }
 
 CudaStream::Turn CudaStream::take_turn() const {
-  return {CurrentDevice(device().id().index),
+  return {CurrentDevice(id_.index),
           internal_ == nullptr ? InternalStream::Turn() : internal_->take_turn()};
 }
 
@@ -173,12 +175,12 @@ Result<void> CudaStream::do_synchronize(Deadline deadline) {
     return fail(ErrorCode::kInvalidArgument,
                 "synchronize: the stream is recording a graph, there is nothing to wait for");
   }
-  const CurrentDevice current(device().id().index);
+  const CurrentDevice current(id_.index);
   const std::uint64_t enqueued = kept_.mark();
-  const cudaError_t code = wait_until_done(native_, watches_, deadline, device().config());
+  const cudaError_t code = wait_until_done(native_, watches_, deadline, spin_);
   if (code == cudaErrorNotReady) {
     return failf(ErrorCode::kTimeout, "synchronize: the deadline passed with work of a stream of {} not done",
-                 to_string(device().id()));
+                 to_string(id_));
   }
   TANDEM_TRY(check_cuda("synchronize", code));
   auto result = watches_.take_fault();
@@ -189,7 +191,7 @@ Result<void> CudaStream::do_synchronize(Deadline deadline) {
 Result<void> CudaStream::do_begin_capture() {
   if (is_capturing())
     return fail(ErrorCode::kInvalidArgument, "begin_capture: the stream is recording already");
-  const CurrentDevice current(device().id().index);
+  const CurrentDevice current(id_.index);
   // The stricter modes make calls fail that have nothing to do with the recording: those of other host
   // threads, whose ranks run on, or this thread's allocations on the device's own stream; and they tie the
   // recording to one host thread.
@@ -209,7 +211,7 @@ Result<std::unique_ptr<Graph>> CudaStream::do_end_capture() {
     return failf(ErrorCode::kInvalidArgument, "end_capture: the stream is not recording{}",
                  is_capturing() ? ", it has joined the recording of another" : "");
   }
-  const CurrentDevice current(device().id().index);
+  const CurrentDevice current(id_.index);
   cudaGraph_t recorded = nullptr;
   const cudaError_t code = cudaStreamEndCapture(native_, &recorded);
   end_own_capture();

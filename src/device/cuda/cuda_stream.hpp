@@ -10,6 +10,7 @@
 
 #include "device/cuda/capture_count.hpp"
 #include "device/cuda/cuda_error.hpp"
+#include "device/cuda/host_wait.hpp"
 #include "device/cuda/internal_stream.hpp"
 #include "device/cuda/kept_watches.hpp"
 #include "device/cuda/stream_watch.hpp"
@@ -50,7 +51,8 @@ class CudaStream final : public Stream {
   [[nodiscard]] Result<void> keep_queue() const;
 
  private:
-  CudaStream(Device& device, int priority) : Stream(device, priority) {}
+  CudaStream(Device& device, int priority)
+      : Stream(device, priority), id_(device.id()), spin_(device.config().spin) {}
   /// All but the native stream.
   [[nodiscard]] static Result<std::unique_ptr<CudaStream>> make(Device& device, int priority);
 
@@ -74,8 +76,11 @@ class CudaStream final : public Stream {
 
   [[nodiscard]] CopyBy copy_by() const;
 
+  // Nothing that ends this stream looks at its device: a group may end after it, with a stream of its own.
+  const DeviceId id_;
+  const Spin spin_;
   const DriverApi* driver_ = nullptr;
-  InternalStream* internal_ = nullptr;
+  std::shared_ptr<InternalStream> internal_;
   cudaStream_t native_ = nullptr;
   // Recorded here for whoever waits for this stream: an event must be of its stream's GPU. A wait keeps the
   // record it saw, so one is enough; the mutex keeps two waiters in two threads to the record of their own.

@@ -18,17 +18,17 @@ constexpr milliseconds kAskEvery(1);
 constexpr microseconds kNap(20);
 
 /// About the cost of a nap that is just too long. Ranks that share one core must not spin.
-nanoseconds spin_of(const Config& config) {
+nanoseconds spin_of(Spin spin) {
   static const bool has_cores = usable_cores() > 1;  // reads files
-  if (config.spin) return *config.spin;
+  if (spin) return *spin;
   return has_cores ? microseconds(100) : microseconds(0);
 }
 
 template <class Query>
-cudaError_t poll(Query query, const WatchList& watches, Deadline deadline, const Config& config) {
+cudaError_t poll(Query query, const WatchList& watches, Deadline deadline, Spin spin) {
   cudaError_t code = query();
   if (code != cudaErrorNotReady || deadline.expired()) return code;
-  const auto spin_end = Deadline::after(spin_of(config));
+  const auto spin_end = Deadline::after(spin_of(spin));
   auto next_ask = Deadline::after(kAskEvery);
   for (;;) {
     code = query();
@@ -44,13 +44,13 @@ cudaError_t poll(Query query, const WatchList& watches, Deadline deadline, const
 }  // namespace
 
 cudaError_t wait_until_done(cudaStream_t stream, const WatchList& watches, Deadline deadline,
-                            const Config& config) {
-  return poll([&] { return cudaStreamQuery(stream); }, watches, deadline, config);
+                            Spin spin) {
+  return poll([&] { return cudaStreamQuery(stream); }, watches, deadline, spin);
 }
 
 cudaError_t wait_until_done(cudaEvent_t event, const WatchList& watches, Deadline deadline,
-                            const Config& config) {
-  return poll([&] { return cudaEventQuery(event); }, watches, deadline, config);
+                            Spin spin) {
+  return poll([&] { return cudaEventQuery(event); }, watches, deadline, spin);
 }
 
 }  // namespace tandem::cuda
