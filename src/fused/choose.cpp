@@ -14,8 +14,19 @@ struct Rates {
   double barrier_us;         ///< a meeting of all ranks
   double chunk_us;           ///< what a product loses by being cut into chunks, each
 };
+/// Measured on two H200s (bench/results/h200_x2_random_shapes.json): what a gather costs before its first
+/// byte, and how much longer its bytes take than the link alone would; what a push does, and each of its
+/// pieces with its word.
+struct GatherRates {
+  double start_us = 30;
+  double slowness = 1.4;
+  double push_start_us = 30;
+  double push_slowness = 1.3;
+  double piece_us = 8;
+};
+constexpr GatherRates kHopperGather;
 constexpr Rates kCore = {.flops_per_us = 40e3, .copy_bytes_per_us = 10e3, .barrier_us = 20, .chunk_us = 10};
-constexpr Rates kHopper = {.flops_per_us = 700e6, .copy_bytes_per_us = 360e3, .barrier_us = 5, .chunk_us = 8};
+constexpr Rates kHopper = {.flops_per_us = 700e6, .copy_bytes_per_us = 360e3, .barrier_us = 8, .chunk_us = 8};
 
 double to_us(std::chrono::nanoseconds time) {
   return std::chrono::duration<double, std::micro>(time).count();
@@ -57,10 +68,13 @@ Prediction predict_on_gpu(const Workload& work) {
   const int peers = work.world - 1;
   const double products_us = work.world * product_us;
   const double gets_us = peers * get_us;
-  return {.serial_us = products_us + gets_us + work.serial_barriers * kHopper.barrier_us,
+  const double push_us =
+      peers * (kHopperGather.push_slowness * get_us + work.native_pieces * kHopperGather.piece_us);
+  return {.serial_us = products_us + kHopperGather.start_us + kHopperGather.slowness * gets_us,
           .pipelined_us = std::max(products_us, gets_us + product_us) + work.world * kHopper.chunk_us +
                           work.pipelined_barriers * kHopper.barrier_us,
-          .native_us = std::max(products_us, gets_us + product_us) + kHopper.chunk_us};
+          .native_us = std::max(work.native_slowness * products_us + kHopper.chunk_us,
+                                kHopperGather.push_start_us + push_us + work.native_tile_us)};
 }
 
 std::vector<Candidate> candidates_of(const Workload& work, const tune::Row* measured) {

@@ -5,21 +5,35 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "base/usable_cores.hpp"
+#include "fused/native_gather.hpp"
 
 namespace tandem::fused {
 namespace {
 
+// From the native kernels (docs/design/native_all_gather_matmul.md): pairs of tile rows share what they load
+// of b, and a shard with an odd number of them has none; the narrowest tile takes 48 us at k = 8192.
+void describe_native(const GatherProblem& problem, Workload& work) {
+  const NativeChunks chunks = native_chunks(problem);
+  const std::int64_t tile_rows = (chunks.rows * chunks.per_rank + 127) / 128;
+  work.native_pieces = static_cast<int>(chunks.per_rank);
+  work.native_slowness = tile_rows % 2 == 0 ? 1.0 : 1.25;
+  work.native_tile_us = 48.0 * static_cast<double>(problem.k()) / 8192;
+}
+
 Workload workload_of(const GatherProblem& problem, const GatherPlanning& planning, const Group& group) {
   const std::int64_t chunk_elements = shard_stride(problem.total(), problem.world) * problem.unit_elements();
-  return {.kind = problem.device.kind,
-          .world = problem.world,
-          .cores = usable_cores(),
-          .link = group.config().link_delay,
-          .chunk_bytes = chunk_elements * size_bytes(problem.dtype) + planning.beside_bytes,
-          .chunk_flops = 2.0 * static_cast<double>(chunk_elements) * static_cast<double>(problem.planned_n()),
-          .pipelined_barriers = 3,
-          .serial_barriers = 3,
-          .native = planning.native};
+  Workload work{
+      .kind = problem.device.kind,
+      .world = problem.world,
+      .cores = usable_cores(),
+      .link = group.config().link_delay,
+      .chunk_bytes = chunk_elements * size_bytes(problem.dtype) + planning.beside_bytes,
+      .chunk_flops = 2.0 * static_cast<double>(chunk_elements) * static_cast<double>(problem.planned_n()),
+      .pipelined_barriers = 3,
+      .serial_barriers = 3,
+      .native = planning.native};
+  if (work.kind == DeviceKind::kCuda && work.native) describe_native(problem, work);
+  return work;
 }
 
 /// None where nobody tells n: the square b that stands in for it may be far from every rank's.

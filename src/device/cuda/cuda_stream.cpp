@@ -91,8 +91,7 @@ bool CudaStream::is_capturing() const {
 }
 
 CudaStream::Turn CudaStream::take_turn() const {
-  return {CurrentDevice(id_.index),
-          internal_ == nullptr ? InternalStream::Turn() : internal_->take_turn()};
+  return {CurrentDevice(id_.index), internal_ == nullptr ? InternalStream::Turn() : internal_->take_turn()};
 }
 
 Result<void> CudaStream::keep_queue() const {

@@ -70,8 +70,8 @@ Result<std::vector<std::string>> describe_kernels(const KernelList& kernels, int
     TANDEM_TRY(check_cuda("kernel", cudaFuncGetName(&name, kernel)));
     const std::string_view own_name = name_of == nullptr ? std::string_view() : name_of(kernel);
     lines.push_back(fmt::format("{}: {} registers, {} bytes of local memory, {} shared",
-                                own_name.empty() ? short_name(name) : std::string(own_name), attributes.numRegs,
-                                attributes.localSizeBytes, attributes.sharedSizeBytes));
+                                own_name.empty() ? short_name(name) : std::string(own_name),
+                                attributes.numRegs, attributes.localSizeBytes, attributes.sharedSizeBytes));
   }
   return lines;
 }

@@ -43,13 +43,11 @@ cudaError_t poll(Query query, const WatchList& watches, Deadline deadline, Spin 
 
 }  // namespace
 
-cudaError_t wait_until_done(cudaStream_t stream, const WatchList& watches, Deadline deadline,
-                            Spin spin) {
+cudaError_t wait_until_done(cudaStream_t stream, const WatchList& watches, Deadline deadline, Spin spin) {
   return poll([&] { return cudaStreamQuery(stream); }, watches, deadline, spin);
 }
 
-cudaError_t wait_until_done(cudaEvent_t event, const WatchList& watches, Deadline deadline,
-                            Spin spin) {
+cudaError_t wait_until_done(cudaEvent_t event, const WatchList& watches, Deadline deadline, Spin spin) {
   return poll([&] { return cudaEventQuery(event); }, watches, deadline, spin);
 }
 

@@ -9,7 +9,8 @@
 
 namespace tandem::gemm::cuda {
 
-// The native kernels as the rest of the backend sees them: sm90/, or without_native.cpp in a build that has no CUTLASS.
+// The native kernels as the rest of the backend sees them: sm90/, or without_native.cpp in a build that has
+// no CUTLASS.
 
 /// Products that consume their left operand while it arrives. They say why not where there are none.
 [[nodiscard]] std::unique_ptr<Implementation> make_native_products(const Device& device);
