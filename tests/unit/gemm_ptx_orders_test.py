@@ -2,8 +2,8 @@
 """The memory orders of native kernels, in what nvcc makes of them: gemm_ptx_orders_test.py NVCC SOURCE_ROOT CUTLASS
 
 Between the poll of a chunk's signal and the first tensor load of the chunk there must be an acquire load at system scope
-and then a proxy fence, or the load may read what was there before; and no kernel may touch multicast memory. First one
-whole instance, then the wait by itself, as it is and in mutants, each of which the check must refuse.
+of the same word and then a proxy fence, or the load may read what was there before; and no kernel may touch multicast
+memory. First one whole instance, then the wait by itself, as it is and in mutants, each of which the check must refuse.
 """
 import re
 import shutil
@@ -37,12 +37,11 @@ __global__ void probe(tandem::symm::ChunkSignals signals, int chunk, const void*
                ::"r"(shared), "l"(map), "r"(chunk), "r"(bar) : "memory");
 }
 """
-STEPS = {
-    "poll": r"\bld\.relaxed\.sys\.global\.u32",
-    "acquire": r"\bld\.acquire\.sys\.global\.u32",
-    "fence": r"\bfence\.proxy\.async\.global\b",
-    "load": r"\bcp\.async\.bulk\.tensor\.\dd\.shared::cluster\.global",
-}
+POLL = re.compile(r"\bld\.relaxed\.sys\.global\.u32\s+%\w+,\s*\[(%\w+)\]")
+ACQUIRE = re.compile(r"\bld\.acquire\.sys\.global\.u32\s+%\w+,\s*\[(%\w+)\]")
+FENCE = re.compile(r"\bfence\.proxy\.async\b(?!\.shared)")
+LOAD = re.compile(r"\bcp\.async\.bulk\.tensor\.\dd\.shared::cluster\.global")
+BLOCK_END = re.compile(r"^\s*\$\w+:|\bbra\b|\bret\b")
 
 
 def compile_to_ptx(nvcc, root, source, *flags):
@@ -54,35 +53,25 @@ def compile_to_ptx(nvcc, root, source, *flags):
     return (root / "kernels.ptx").read_text()
 
 
-def early_loads(ptx):
-    """Tensor loads before the first poll, in the text."""
-    first_poll = re.search(STEPS["poll"], ptx)
-    return len(re.findall(STEPS["load"], ptx[:first_poll.start()])) if first_poll else 0
-
-
 def faults_in(ptx):
-    """Every tensor load that follows a poll in the text has to follow an acquire and a fence as well, in this order."""
-    events = sorted((found.start(), step) for step, pattern in STEPS.items() for found in re.finditer(pattern, ptx))
-    if not any(step == "poll" for _, step in events):
-        return ["no poll at system scope"]
-    faults = []
+    """A proxy fence has to stand directly behind an acquire of the polled word, in one basic block, and in front of loads."""
     if "multimem" in ptx:
-        faults.append("touches multicast memory")
-    polls = [at for at, step in events if step == "poll"]
-    behind = [step for at, step in events if at > polls[0]]
-    wanted = ["acquire", "fence", "load"]
-    position = 0
-    for step in behind:
-        if step == "load" and position < 2:
-            faults.append(f"a tensor load behind a poll without {wanted[position]}")
-            break
-        if step == wanted[position]:
-            position += 1
-        if position == len(wanted):
-            break
-    else:
-        faults.append(f"no {wanted[position]} behind the poll")
-    return faults
+        return ["touches multicast memory"]
+    polled = set(POLL.findall(ptx))
+    acquired = None
+    num_fences = 0
+    for line in ptx.splitlines():
+        if BLOCK_END.search(line):
+            acquired = None
+        elif found := ACQUIRE.search(line):
+            acquired = found.group(1)
+        elif FENCE.search(line):
+            num_fences += 1
+            if acquired not in polled:
+                return ["a proxy fence without an acquire of the polled word before it"]
+    if num_fences == 0:
+        return ["no proxy fence"]
+    return [] if LOAD.search(ptx) else ["no tensor load"]
 
 
 def main(nvcc, root, cutlass):
