@@ -40,3 +40,15 @@ if(TANDEM_HAS_CUDA)
     set(TANDEM_HAS_NATIVE ON)
   endif()
 endif()
+
+# NDEBUG: asserts in a kernel make the compiler serialise its tensor instructions. The second: without it tiles of 224 and
+# 208 columns are made of instructions for 32.
+set(TANDEM_CUTLASS_FLAGS -DNDEBUG -DCUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED --expt-relaxed-constexpr -diag-suppress=2908)
+
+# For a target with kernels made of CUTLASS's parts.
+function(tandem_use_cutlass target)
+  target_include_directories(${target} SYSTEM PRIVATE ${TANDEM_CUTLASS_INCLUDE})
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${TANDEM_CUTLASS_FLAGS}>")
+  set_target_properties(
+    ${target} PROPERTIES RULE_LAUNCH_COMPILE ${PROJECT_SOURCE_DIR}/tools/refuse_serialised_tensor_instructions.sh)
+endfunction()

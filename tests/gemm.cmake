@@ -21,7 +21,7 @@ if(TANDEM_HAS_NATIVE)
               LIBRARIES CUDA::cudart_static GTest::gtest_main)
   add_test(NAME unit.gemm_ptx_orders
            COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/unit/gemm_ptx_orders_test.py ${CMAKE_CUDA_COMPILER}
-                   ${PROJECT_SOURCE_DIR} ${TANDEM_CUTLASS_INCLUDE})
+                   ${PROJECT_SOURCE_DIR} -I${TANDEM_CUTLASS_INCLUDE} ${TANDEM_CUTLASS_FLAGS})
   set_tests_properties(unit.gemm_ptx_orders PROPERTIES LABELS unit TIMEOUT 600)
 endif()
 if(TANDEM_HAS_CUDA)

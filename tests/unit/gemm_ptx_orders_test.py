@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
-"""The memory orders of native kernels, in what nvcc makes of them: gemm_ptx_orders_test.py NVCC SOURCE_ROOT CUTLASS
+"""The memory orders of native kernels, in what nvcc makes of them: gemm_ptx_orders_test.py NVCC SOURCE_ROOT FLAG...
 
 Between the poll of a chunk's signal and the first tensor load of the chunk there must be an acquire load at system scope
 and then a proxy fence, or the load may read what was there before; and no kernel may touch multicast memory. First one
 whole instance, then the wait by itself, as it is and in mutants, each of which the check must refuse.
 """
 import re
-import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import ptx_mutants
+
+FOLDERS = ("include", "src")
 HEADER = "include/tandem/symm/chunk_signals.cuh"
 INSTANCE = "src/gemm/cuda/sm90/instances/bf16_t_128_1x1.cu"
 DEVICE_HEADER = "include/tandem/symm/kernel_device.cuh"
@@ -44,15 +46,6 @@ LOAD = re.compile(r"\bcp\.async\.bulk\.tensor\.\dd\.shared::cluster\.global")
 BLOCK_END = re.compile(r"^\s*\$\w+:|\bbra\b|\bret\b")
 
 
-def compile_to_ptx(nvcc, root, source, *flags):
-    command = [nvcc, "-ptx", "-arch=sm_90a", "-std=c++20", f"-I{root}/include", f"-I{root}/src", *flags, str(source),
-               "-o", str(root / "kernels.ptx")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"nvcc failed:\n{done.stderr}")
-    return (root / "kernels.ptx").read_text()
-
-
 def faults_in(ptx):
     """A proxy fence has to stand behind an acquire load, in one basic block, and there has to be a poll before them."""
     if "multimem" in ptx:
@@ -75,35 +68,23 @@ def faults_in(ptx):
     return [] if LOAD.search(ptx) else ["no tensor load"]
 
 
-def main(nvcc, root, cutlass):
-    root = Path(root)
-    status = 0
+def faults_in_instance(nvcc, root, flags):
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
-        for part in ("include", "src"):
-            shutil.copytree(root / part, copy / part)
-        flags = [f"-I{cutlass}", "-DNDEBUG", "-DCUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED", "--expt-relaxed-constexpr",
-                 "-diag-suppress=2908"]
-        faults = faults_in(compile_to_ptx(nvcc, copy, copy / INSTANCE, *flags))
-        print(f"{INSTANCE}: {'; '.join(faults) or 'no fault'}")
-        status |= bool(faults)
-        probe = copy / "probe.cu"
-        probe.write_text(PROBE)
-        for name, change in [("as it is", None), *MUTANTS.items()]:
-            before = {}
-            if change:
-                path, old, replacement = change
-                before[path] = (copy / path).read_text()
-                if old not in before[path]:
-                    sys.exit(f"mutant '{name}': '{old}' is not in {path}")
-                (copy / path).write_text(before[path].replace(old, replacement))
-            faults = faults_in(compile_to_ptx(nvcc, copy, probe))
-            for path, text in before.items():
-                (copy / path).write_text(text)
-            as_expected = bool(faults) == (change is not None)
-            print(f"{name}: {'; '.join(faults) or 'no fault'}{'' if as_expected else '   <- WRONG'}")
-            status |= not as_expected
-    return status
+        ptx_mutants.copy_of(root, FOLDERS, copy)
+        return faults_in(ptx_mutants.compile_to_ptx(nvcc, copy, INSTANCE, *flags))
+
+
+def faults_in_probe(nvcc, root):
+    (root / "probe.cu").write_text(PROBE)
+    return faults_in(ptx_mutants.compile_to_ptx(nvcc, root, "probe.cu"))
+
+
+def main(nvcc, root, *flags):
+    root = Path(root)
+    faults = faults_in_instance(nvcc, root, flags)
+    print(f"{INSTANCE}: {'; '.join(faults) or 'no fault'}")
+    return bool(faults) | ptx_mutants.check_mutants(root, FOLDERS, MUTANTS, lambda copy: faults_in_probe(nvcc, copy))
 
 
 if __name__ == "__main__":

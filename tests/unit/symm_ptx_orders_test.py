@@ -5,11 +5,11 @@ No race detector sees device code, so this reads it: every compare-and-swap of a
 acquire, and a stream's word write a release, at system scope. Then the same check on mutants, each of which it must refuse: else it proves nothing.
 """
 import re
-import shutil
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import ptx_mutants
 
 KERNELS = "src/symm/cuda/signal_kernels.cu"
 WORD_KERNELS = "src/device/cuda/word_kernel.cu"
@@ -28,15 +28,6 @@ MUTANTS = {
 }
 
 
-def compile_to_ptx(nvcc, root, source):
-    command = [nvcc, "-ptx", "-arch=sm_90a", "-std=c++20", f"-I{root}/include", f"-I{root}/src", str(root / source),
-               "-o", str(root / "kernels.ptx")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"nvcc failed:\n{done.stderr}")
-    return (root / "kernels.ptx").read_text()
-
-
 def kernel_bodies(ptx):
     """Kernel name -> its PTX."""
     bodies = {}
@@ -52,7 +43,7 @@ def orders_of(body, instruction):
 
 
 def faults_in(nvcc, root):
-    bodies = kernel_bodies(compile_to_ptx(nvcc, root, KERNELS) + compile_to_ptx(nvcc, root, WORD_KERNELS))
+    bodies = kernel_bodies(ptx_mutants.compile_to_ptx(nvcc, root, KERNELS) + ptx_mutants.compile_to_ptx(nvcc, root, WORD_KERNELS))
     faults = []
     stores = orders_of(bodies.get("store_word", ""), r"\bst\.([a-z]+\.[a-z]+)\.global\.u32")
     if stores != {"release.sys"}:
@@ -74,29 +65,9 @@ def faults_in(nvcc, root):
     return faults
 
 
-def copy_sources(root, to):
-    for folder in ("include/tandem", "src/symm/cuda", "src/device/cuda"):
-        shutil.copytree(root / folder, to / folder)
-
-
 def main(nvcc, root):
-    root = Path(root)
-    status = 0
-    for name, change in [("as it is", None), *MUTANTS.items()]:
-        with tempfile.TemporaryDirectory() as folder:
-            copy = Path(folder)
-            copy_sources(root, copy)
-            if change:
-                path, old, replacement = change
-                text = (copy / path).read_text()
-                if old not in text:
-                    sys.exit(f"mutant '{name}': '{old}' is not in {path}")
-                (copy / path).write_text(text.replace(old, replacement))
-            faults = faults_in(nvcc, copy)
-        as_expected = bool(faults) == (change is not None)
-        print(f"{name}: {'; '.join(faults) or 'no fault'}{'' if as_expected else '   <- WRONG'}")
-        status |= not as_expected
-    return status
+    folders = ("include/tandem", "src/symm/cuda", "src/device/cuda")
+    return ptx_mutants.check_mutants(Path(root), folders, MUTANTS, lambda copy: faults_in(nvcc, copy))
 
 
 if __name__ == "__main__":

@@ -33,12 +33,9 @@ double arrival_us(const KernelProblem& problem, std::int64_t step, std::int64_t 
              (kRates.chunk_us + static_cast<double>(chunk_bytes) / kRates.bytes_per_us);
 }
 
-bool accepts(const Tiling& tiling, const AsyncInputProblem& product) {
-  const ChunkParts parts(product.m, static_cast<int>(product.chunks), 0, tiling.tile_rows,
-                         static_cast<int>(product.chunks_together));
-  return std::all_of(parts.parts().begin(), parts.parts().end(), [&](const ChunkPart& part) {
-    return TileOrder::accepts(part.chunks, product.n, tiling);
-  });
+bool accepts(const Tiling& tiling, const ChunkParts& parts, std::int64_t columns) {
+  return std::all_of(parts.parts().begin(), parts.parts().end(),
+                     [&](const ChunkPart& part) { return TileOrder::accepts(part.chunks, columns, tiling); });
 }
 
 }  // namespace
@@ -46,7 +43,9 @@ bool accepts(const Tiling& tiling, const AsyncInputProblem& product) {
 double predicted_us(const ResidentKernel& kernel, const KernelProblem& problem) {
   const AsyncInputProblem& product = problem.product;
   const Tiling& tiling = kernel.kernel->tiling;
-  if (!accepts(tiling, product) || kernel.most_clusters < 1) return 0;
+  const ChunkParts parts(product.m, static_cast<int>(product.chunks), 0, tiling.tile_rows,
+                         static_cast<int>(product.chunks_together));
+  if (!accepts(tiling, parts, product.n) || kernel.most_clusters < 1) return 0;
   constexpr std::int64_t kManyTiles = std::int64_t{1} << 16;
   if (product.m / tiling.tile_rows * (product.n / tiling.tile_columns) > kManyTiles) {
     // So many waves that the last one, and what arrives late, make no difference.
@@ -54,8 +53,6 @@ double predicted_us(const ResidentKernel& kernel, const KernelProblem& problem) 
            tile_us(tiling, product.k);
   }
   const ChunkOrder signals(product.m, static_cast<int>(product.chunks), 0);
-  const ChunkParts parts(product.m, static_cast<int>(product.chunks), 0, tiling.tile_rows,
-                         static_cast<int>(product.chunks_together));
   const bool is_one = parts.parts().size() == 1;
   const ChunkOrder& order = is_one ? parts.parts()[0].chunks : signals;
   const std::int64_t together = signals.stride() == 0 ? 1 : order.stride() / signals.stride();

@@ -1,0 +1,41 @@
+"""What tests of memory orders share: kernels compiled to PTX as they are and in mutants, each of which the test must refuse."""
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+
+def compile_to_ptx(nvcc, root, source, *flags):
+    command = [nvcc, "-ptx", "-arch=sm_90a", "-std=c++20", f"-I{root}/include", f"-I{root}/src", *flags, str(root / source),
+               "-o", str(root / "kernels.ptx")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"nvcc failed:\n{done.stderr}")
+    return (root / "kernels.ptx").read_text()
+
+
+def copy_of(root, folders, to):
+    for folder in folders:
+        shutil.copytree(root / folder, to / folder)
+
+
+def check_mutants(root, folders, mutants, faults_in):
+    """faults_in(folder) for a copy of `folders` as they are, where it must find none, and for each mutant (name -> file,
+    text, replacement), where it must find some. Returns the exit status."""
+    status = 0
+    for name, change in [("as it is", None), *mutants.items()]:
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder)
+            copy_of(root, folders, copy)
+            if change:
+                path, old, replacement = change
+                text = (copy / path).read_text()
+                if old not in text:
+                    sys.exit(f"mutant '{name}': '{old}' is not in {path}")
+                (copy / path).write_text(text.replace(old, replacement))
+            faults = faults_in(copy)
+        as_expected = bool(faults) == (change is not None)
+        print(f"{name}: {'; '.join(faults) or 'no fault'}{'' if as_expected else '   <- WRONG'}")
+        status |= not as_expected
+    return status
