@@ -152,6 +152,7 @@ Result<void> Bench::check(Variant& variant) {
   TANDEM_TRY(device_->copy_from_host(got.data(), out_.view()));
   TANDEM_TRY(run(variant));
   TANDEM_TRY(stream_->synchronize());
+  TANDEM_TRY(waits_->status());
   TANDEM_TRY(device_->copy_to_host(out_.view(), got.data()));
   if (reference_.empty()) reference_ = got;
   // cuBLASLt adds in an order of its own: a last place of 8 bits.
@@ -173,11 +174,13 @@ Result<void> Bench::check(Variant& variant) {
 
 std::vector<Variant> variants_of(const Shape& shape, std::map<std::string, double>& predicted) {
   std::vector<Variant> all;
+  int multiprocessors = 0;
+  static_cast<void>(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
   for (const AsyncInputKernel& kernel : gemm::cuda::async_input_kernels()) {
     if (kernel.dtype != DType::kBF16 || !kernel.b_is_column_major) continue;
     const gemm::cuda::ResidentKernel resident{
         .kernel = &kernel,
-        .most_clusters = 132 / (kernel.tiling.cluster_rows * kernel.tiling.cluster_columns)};
+        .most_clusters = multiprocessors / (kernel.tiling.cluster_rows * kernel.tiling.cluster_columns)};
     const double us =
         predicted_us(resident, {.product = {.m = shape.m, .n = shape.n, .k = shape.k, .chunks = kChunks},
                                 .complete_chunks = kChunks});

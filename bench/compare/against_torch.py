@@ -137,13 +137,26 @@ class Bench:
         return statistics.median(costs)
 
 
-def wrong_elements(got, need, k):
-    allowed = 2 ** -7 * need.float().abs() + 2 ** -8 * k ** 0.5
+def wrong_elements(got, need, allowed):
     return int((~((got.float() - need.float()).abs() <= allowed)).sum().item())
 
 
+def product_bound(need, k):
+    """Two products of standard normal numbers, each rounded to bf16 once."""
+    return 2 ** -7 * need.float().abs() + 2 ** -8 * k ** 0.5
+
+
+def scatter_bound(partial, like, world):
+    """Two sums over the ranks: each partial is rounded to bf16, and so is each sum on the way, in any order. None is larger
+    than the sum of the partials' sizes."""
+    sizes = torch.empty(like.shape, device=like.device, dtype=torch.float32)
+    dist.reduce_scatter_tensor(sizes, partial.float().abs())
+    return (world + 2) * 2 ** -8 * sizes
+
+
 def cases(bench, tandem, m, n, k):
-    """For each op: (name, reference call, its result, {variant: (call, result)})."""
+    """For each op: (name, sizes, bound of errors behind a reference call, reference call, its result, {variant: (call,
+    result)})."""
     world, device = bench.world, bench.device
     bf16 = torch.bfloat16
     torch.manual_seed(7)
@@ -165,7 +178,7 @@ def cases(bench, tandem, m, n, k):
         out = torch.empty(m, n, device=device, dtype=bf16)
         variants["tandem " + algorithm] = (tandem.call("all_gather_matmul", a_shard, b, out, algorithm),
                                            lambda out=out: out)
-    yield "all_gather_matmul", (m, n, k), k, gather_serially, need, variants
+    yield "all_gather_matmul", (m, n, k), lambda: product_bound(need, k), gather_serially, need, variants
 
     # The down projection of the same layer: its k is this one's n.
     x = torch.randn(m, n, device=device, dtype=bf16)
@@ -184,10 +197,11 @@ def cases(bench, tandem, m, n, k):
         out = torch.empty(m // world, k, device=device, dtype=bf16)
         variants["tandem " + algorithm] = (tandem.call("matmul_reduce_scatter", x, w, out, algorithm),
                                            lambda out=out: out)
-    yield "matmul_reduce_scatter", (m, k, n), n * world, scatter_serially, shard, variants
+    yield ("matmul_reduce_scatter", (m, k, n), lambda: scatter_bound(whole, shard, world), scatter_serially, shard,
+           variants)
 
 
-def check(bench, tandem, name, call, result, reference, need, k):
+def check(bench, tandem, name, call, result, reference, need, bound):
     """Wrong elements on all ranks together, on a poisoned output."""
     reference()
     call()
@@ -196,7 +210,7 @@ def check(bench, tandem, name, call, result, reference, need, k):
     call()
     tandem.synchronize()
     torch.cuda.synchronize()
-    wrong = torch.tensor([wrong_elements(result(), need, k)], device=bench.device)
+    wrong = torch.tensor([wrong_elements(result(), need, bound())], device=bench.device)
     dist.all_reduce(wrong)
     if bench.rank == 0 and wrong.item():
         print(f"WRONG: {name}: {wrong.item()} elements", flush=True)
@@ -218,11 +232,11 @@ def device_work(tandem, call):
 def measure(bench, tandem, args, out):
     for shape in args.shapes.split(","):
         m, n, k = map(int, shape.split("x"))
-        for op, sizes, inner, reference, need, variants in cases(bench, tandem, m, n, k):
+        for op, sizes, bound, reference, need, variants in cases(bench, tandem, m, n, k):
             calls = {"cublas + nccl": reference}
             wrong = {}
             for name, (call, result) in variants.items():
-                wrong[name] = check(bench, tandem, f"{op} {sizes} {name}", call, result, reference, need, inner)
+                wrong[name] = check(bench, tandem, f"{op} {sizes} {name}", call, result, reference, need, bound)
                 if wrong[name] == 0:
                     calls[name] = call
             host = {name: bench.host_us(call) for name, call in calls.items()}

@@ -18,6 +18,14 @@ struct ReduceLayersArgs {
   std::optional<TensorView> bias;  ///< as in ReduceStackArgs
 };
 
+/// Layers that lie anywhere, also in memory of peers, one behind the other.
+struct GatherLayersArgs {
+  std::span<const void* const> layers;
+  int first = 0;  ///< the layer to read first
+  std::int64_t layer_bytes = 0;
+  void* out = nullptr;
+};
+
 /// The kernels of the collectives on one kind of device, a service of Device.
 class Backend {
  public:
@@ -31,6 +39,11 @@ class Backend {
   [[nodiscard]] virtual int max_layers() const { return 0; }
   /// Enqueues. `args` are checked, and there is at least one element. The same bits as reduce_stack().
   [[nodiscard]] virtual Result<void> reduce_layers(const ReduceLayersArgs& args, Stream& stream);
+
+  /// Whether kernels can do this one. Local: addresses decide too.
+  [[nodiscard]] virtual bool gathers_layers(const GatherLayersArgs& args) const;
+  /// Enqueues what gathers_layers() has accepted.
+  [[nodiscard]] virtual Result<void> gather_layers(const GatherLayersArgs& args, Stream& stream);
 
   /// Enqueues a gather by a library of the vendor's; false, on every rank, where there is none for it.
   /// Collective: may block the host at a group's first gather. `args` are checked and agreed on.

@@ -36,6 +36,34 @@ bool sums_in_place(int world, const Stream& stream) {
   return backend != nullptr && world <= kMaxLayers && world <= backend->max_layers();
 }
 
+/// Whether the shards are so small that the start of a library's collective, and of a copy each, takes longer
+/// than a kernel that reads them where they lie. The same on every rank.
+bool is_small_gather(const AllGatherArgs& args, int world, const Stream& stream) {
+  constexpr std::int64_t kMostBytes = 32 << 20;
+  return world > 1 && args.output.size(0) % world == 0 && args.output.size_bytes() <= kMostBytes &&
+         sums_in_place(world, stream);
+}
+
+/// By one kernel; false if these cannot be.
+Result<bool> gather_where_they_lie(const AllGatherArgs& args, const symm::Handle& workspace, Backend& backend,
+                                   Stream& stream) {
+  const int rank = workspace.rank();
+  const int world = workspace.world_size();
+  if (!is_small_gather(args, world, stream)) return false;
+  std::array<const void*, kMaxLayers> layers;
+  for (int q = 0; q < world; ++q) {
+    TANDEM_ASSIGN(const TensorView layer, workspace.get_buffer(q, args.input.sizes, args.input.dtype));
+    layers[static_cast<std::size_t>(q)] = q == rank ? args.input.data : layer.data;
+  }
+  const GatherLayersArgs gather = {.layers = std::span(layers).first(static_cast<std::size_t>(world)),
+                                   .first = (rank + 1) % world,
+                                   .layer_bytes = args.input.size_bytes(),
+                                   .out = args.output.data};
+  if (!backend.gathers_layers(gather)) return false;
+  TANDEM_TRY(backend.gather_layers(gather, stream));
+  return true;
+}
+
 /// A rank's part of the published inputs.
 struct Chunk {
   Dims sizes;
@@ -106,17 +134,22 @@ Result<void> enqueue_all_gather(const AllGatherArgs& args, symm::Handle* workspa
   // that does not come is noticed here.
   TANDEM_TRY(workspace->barrier(stream, symm::kGatherChannel));
   TANDEM_ASSIGN(Backend* const backend, backend_of("all_gather", stream));
-  TANDEM_ASSIGN(const bool is_done, backend->all_gather(args, group, stream));
-  if (is_done) return {};
+  if (!is_small_gather(args, world, stream)) {
+    TANDEM_ASSIGN(const bool is_done, backend->all_gather(args, group, stream));
+    if (is_done) return {};
+  }
   TANDEM_ASSIGN(const TensorView published, workspace->get_buffer(rank, args.input.sizes, args.input.dtype));
   TANDEM_TRY(stream.copy(args.input, published));
   TANDEM_TRY(workspace->barrier(stream, symm::kGatherChannel + 1));  // all shards are published
-  for (int step = 1; step < world; ++step) {
-    const int source = (rank + step) % world;
-    const TensorView part = part_of(source);
-    if (part.numel() > 0) TANDEM_TRY(workspace->get(stream, part, source));
+  TANDEM_ASSIGN(const bool is_gathered, gather_where_they_lie(args, *workspace, *backend, stream));
+  if (!is_gathered) {
+    for (int step = 1; step < world; ++step) {
+      const int source = (rank + step) % world;
+      const TensorView part = part_of(source);
+      if (part.numel() > 0) TANDEM_TRY(workspace->get(stream, part, source));
+    }
+    TANDEM_TRY(stream.copy(args.input, part_of(rank)));
   }
-  TANDEM_TRY(stream.copy(args.input, part_of(rank)));
   return workspace->barrier(stream, symm::kGatherChannel);  // peers may use the workspace again
 }
 

@@ -23,6 +23,8 @@ gemm::AsyncInputProblem async_problem(const GatherProblem& problem, const AllGat
           .k = problem.k(),
           .chunks = native_chunks(problem).count,
           .chunks_together = native_chunks(problem).per_rank,
+          .in_patches = problem.in_patches,
+          .in_order = false,
           .in = problem.dtype,
           .out = problem.dtype,
           .b_is_column_major = !b.is_contiguous(),
@@ -61,6 +63,8 @@ class NativeCall {
     op_.gathered = slot_units;
   }
 
+  /// Into the slot, if they lie so that products cannot send them. First of all.
+  Result<void> align_own_rows();
   Result<void> push(Stream& side) const;
   Result<void> multiply() const;
   /// All of a, for a caller who wants to keep it.
@@ -73,15 +77,27 @@ class NativeCall {
     return TensorView::contiguous(op_.shard.data, {op_.shard.size(0) * problem().unit_rows(), problem().k()},
                                   problem().dtype, problem().device);
   }
+  /// The product of the gathered rows, still without b and out.
+  [[nodiscard]] Result<gemm::AsyncInputMmArgs> consuming() const;
   /// Consumes the chunks as they come; true if there was such a product.
   Result<bool> consume() const;
-  Result<void> consume(const gemm::AsyncInputMmArgs& shared, std::size_t i) const;
+  /// Without a product to make: what the other ranks' products need of this one.
+  Result<void> exchange_patches() const;
   Result<void> multiply_behind_waits(bool waits) const;
 
   GatherOp op_;  ///< its `gathered` is the slot
   NativeChunks chunks_;
   NativeSlot slot_;
 };
+
+Result<void> NativeCall::align_own_rows() {
+  if (!problem().in_patches || gemm::is_aligned_async_input(op_.shard)) return {};
+  const Shard own = problem().part_of(rank());
+  const TensorView in_slot = op_.gathered.narrow(0, own.offset, own.size);
+  TANDEM_TRY(op_.stream.copy(op_.shard, in_slot));
+  op_.shard = in_slot;
+  return {};
+}
 
 Result<void> NativeCall::push(Stream& side) const {
   TANDEM_TRY(side.wait(op_.stream));  // a is ready, and so is what earlier work made of it
@@ -91,14 +107,16 @@ Result<void> NativeCall::push(Stream& side) const {
 
 Result<void> NativeCall::multiply() const {
   TANDEM_ASSIGN(const bool has_waited, consume());
-  return multiply_behind_waits(!has_waited);
+  if (has_waited || !problem().in_patches) return multiply_behind_waits(!has_waited);
+  TANDEM_TRY(exchange_patches());
+  return multiply_behind_waits(false);
 }
 
-Result<bool> NativeCall::consume() const {
+Result<gemm::AsyncInputMmArgs> NativeCall::consuming() const {
   TANDEM_ASSIGN(const TensorView words, slot_.words(rank()));
   TANDEM_ASSIGN(const TensorView rows, slot_.data({problem().rows(), problem().k()}, problem().dtype));
   const std::int64_t first = rank() * chunks_.per_rank;
-  const gemm::AsyncInputMmArgs shared{
+  gemm::AsyncInputMmArgs args{
       .a = rows,
       .b = {},
       .out = {},
@@ -106,25 +124,37 @@ Result<bool> NativeCall::consume() const {
       .a_chunk_pivot = first,
       .expected = slot_.epoch,
       .chunks_together = chunks_.per_rank,
+      .in_order = false,
       .complete =
           gemm::CompleteChunks{
               .rows = own_rows(), .first = first, .count = std::min(chunks_.per_rank, chunks_.count - first)},
       .senders = gemm::ChunkSenders{.handle = slot_.handle, .chunks_per_rank = chunks_.per_rank}};
+  if (problem().in_patches)
+    args.patches = {.rows_bytes = slot_.data_bytes, .stamps_bytes = slot_.stamps_bytes};
+  return args;
+}
+
+Result<bool> NativeCall::consume() const {
+  TANDEM_ASSIGN(gemm::AsyncInputMmArgs product, consuming());
   bool any = false;
   for (std::size_t i = 0; i < op_.args.b.size(); ++i) {
-    if (op_.args.b[i].size(1) == 0 || is_by_mm(problem(), i)) continue;
-    TANDEM_TRY(consume(shared, i));
+    const std::int64_t columns = op_.args.b[i].size(1);
+    if (columns == 0 || is_by_mm(problem(), i)) continue;
+    product.b = op_.args.b[i];
+    product.out = TensorView::contiguous(op_.args.out[i].data, {problem().rows(), columns}, problem().dtype,
+                                         problem().device);
+    TANDEM_TRY(gemm::async_input_mm(product, op_.stream));
+    if (product.patches) product.patches->sends = false;
     any = true;
   }
   return any;
 }
 
-Result<void> NativeCall::consume(const gemm::AsyncInputMmArgs& shared, std::size_t i) const {
-  gemm::AsyncInputMmArgs product = shared;
-  product.b = op_.args.b[i];
-  product.out = TensorView::contiguous(op_.args.out[i].data, {problem().rows(), product.b.size(1)},
-                                       problem().dtype, problem().device);
-  return gemm::async_input_mm(product, op_.stream);
+Result<void> NativeCall::exchange_patches() const {
+  TANDEM_ASSIGN(gemm::AsyncInputMmArgs nothing, consuming());
+  nothing.b = TensorView::contiguous(nullptr, {problem().k(), 0}, problem().dtype, problem().device);
+  nothing.out = TensorView::contiguous(nullptr, {problem().rows(), 0}, problem().dtype, problem().device);
+  return gemm::async_input_mm(nothing, op_.stream);
 }
 
 // Also without a product to make: the peers count on it that every op awaits all of them (native_line.hpp).
@@ -151,8 +181,10 @@ Result<void> NativeCall::keep_gathered() const {
   return op_.stream.copy(op_.shard, all.narrow(0, own.offset, own.size));
 }
 
-Result<void> enqueue_call(const NativeCall& call, Stream& side) {
-  TANDEM_TRY(call.push(side));
+/// `side` is null where the products send: nothing is left for it.
+Result<void> enqueue_call(NativeCall& call, Stream* side) {
+  TANDEM_TRY(call.align_own_rows());
+  if (side != nullptr) TANDEM_TRY(call.push(*side));
   TANDEM_TRY(call.multiply());
   return call.keep_gathered();
 }
@@ -198,13 +230,17 @@ Result<void> prepare_native(const GatherOp& op) {
 Result<void> enqueue_native(const GatherOp& op) {
   const GatherProblem& problem = op.problem;
   const Dims units = {problem.total(), problem.unit_elements()};
-  const NativeLine::Need need = {.data_bytes = numel(units) * size_bytes(problem.dtype),
-                                 .num_words = native_chunks(problem).count};
+  const NativeLine::Need need = {
+      .data_bytes = numel(units) * size_bytes(problem.dtype),
+      .num_words = native_chunks(problem).count,
+      .num_stamps = problem.in_patches ? gemm::num_patches(problem.rows(), problem.k()) : 0};
   TANDEM_ASSIGN(const NativeSlot slot, native_line(op.group, problem.device).next(need, op.group, op.stream));
   TANDEM_ASSIGN(const TensorView slot_units, slot.data(units, problem.dtype));
   TANDEM_TRY(copy_shard(op.a, op.shard, op.stream));
+  NativeCall call(op, slot, slot_units);
+  if (problem.in_patches) return enqueue_call(call, nullptr);
   Stream& side = stream_pair(op.group, op.stream).side;
-  const auto enqueued = enqueue_call(NativeCall(op, slot, slot_units), side);
+  const auto enqueued = enqueue_call(call, &side);
   // Also behind a call that broke off: the caller waits for his own stream only before memory goes.
   const auto joined = op.stream.wait(side);
   return enqueued ? joined : enqueued;

@@ -23,6 +23,7 @@ struct GatherRates {
   double push_start_us = 30;
   double push_slowness = 1.3;
   double piece_us = 8;
+  double first_patch_us = 10;  ///< what products wait for at their beginning if they send themselves
 };
 constexpr GatherRates kHopperGather;
 constexpr Rates kCore = {.flops_per_us = 40e3, .copy_bytes_per_us = 10e3, .barrier_us = 20, .chunk_us = 10};
@@ -70,11 +71,13 @@ Prediction predict_on_gpu(const Workload& work) {
   const double gets_us = peers * get_us;
   const double push_us =
       peers * (kHopperGather.push_slowness * get_us + work.native_pieces * kHopperGather.piece_us);
+  const double native_us = work.native_slowness * products_us + kHopper.chunk_us;
   return {.serial_us = products_us + kHopperGather.start_us + kHopperGather.slowness * gets_us,
           .pipelined_us = std::max(products_us, gets_us + product_us) + work.world * kHopper.chunk_us +
                           work.pipelined_barriers * kHopper.barrier_us,
-          .native_us = std::max(work.native_slowness * products_us + kHopper.chunk_us,
-                                kHopperGather.push_start_us + push_us + work.native_tile_us)};
+          .native_us = work.native_in_patches ? native_us + kHopperGather.first_patch_us
+                                              : std::max(native_us, kHopperGather.push_start_us + push_us +
+                                                                        work.native_tile_us)};
 }
 
 std::vector<Candidate> candidates_of(const Workload& work, const tune::Row* measured) {

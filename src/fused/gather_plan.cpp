@@ -11,12 +11,14 @@ namespace tandem::fused {
 namespace {
 
 // From the native kernels (docs/design/native_all_gather_matmul.md): pairs of tile rows share what they load
-// of b, and a shard with an odd number of them has none; the narrowest tile takes 48 us at k = 8192.
+// of b, and an odd number of them leaves one over; the narrowest tile takes 48 us at k = 8192.
 void describe_native(const GatherProblem& problem, Workload& work) {
   const NativeChunks chunks = native_chunks(problem);
-  const std::int64_t tile_rows = (chunks.rows * chunks.per_rank + 127) / 128;
+  const std::int64_t shard_rows = chunks.rows * chunks.per_rank;
+  const std::int64_t tile_rows = ((shard_rows % 128 == 0 ? problem.rows() : shard_rows) + 127) / 128;
   work.native_pieces = static_cast<int>(chunks.per_rank);
   work.native_slowness = tile_rows % 2 == 0 ? 1.0 : 1.25;
+  work.native_in_patches = problem.in_patches;
   work.native_tile_us = 48.0 * static_cast<double>(problem.k()) / 8192;
 }
 
@@ -59,7 +61,10 @@ Result<OpPlan> decide(const GatherProblem& problem, const GatherPlanning& planni
                 choose(fmt::format("fused_{}", planning.op), problem.asked,
                        workload_of(problem, planning, group), find_measured(group, key), problem.device));
   if (problem.copies_a) choice.reason += "; a is copied once for its strides";
-  if (choice.algorithm == Algorithm::kNative) choice.reason += planning.native_note;
+  if (choice.algorithm == Algorithm::kNative) {
+    if (problem.in_patches) choice.reason += "; products send the shards in patches";
+    choice.reason += planning.native_note;
+  }
   if (choice.algorithm != Algorithm::kSerial) TANDEM_TRY(open_side_stream(group, device));
   return OpPlan{.algorithm = choice.algorithm,
                 .reason = std::move(choice.reason),

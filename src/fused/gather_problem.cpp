@@ -35,15 +35,17 @@ std::size_t hash_of(const GatherProblem& p) {
       .add(p.copies_a)
       .add(p.has_bias)
       .add(p.is_capturing)
+      .add(p.in_patches)
       .add(p.by_mm)
       .value();
 }
 
 std::string to_string(const GatherProblem& problem) {
   return fmt::format(
-      "{} {} dim {} w{}{}{}", to_string(problem.dtype), to_string(problem.sizes), problem.dim, problem.world,
-      problem.plan_n == 0 ? "" : fmt::format(" plan_n {}", problem.plan_n),
-      problem.in_place_offset < 0 ? "" : fmt::format(" in place at {}", problem.in_place_offset));
+      "{} {} dim {} w{}{}{}{}", to_string(problem.dtype), to_string(problem.sizes), problem.dim,
+      problem.world, problem.plan_n == 0 ? "" : fmt::format(" plan_n {}", problem.plan_n),
+      problem.in_place_offset < 0 ? "" : fmt::format(" in place at {}", problem.in_place_offset),
+      problem.in_patches ? " in patches" : "");
 }
 
 }  // namespace tandem::fused

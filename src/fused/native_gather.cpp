@@ -1,10 +1,13 @@
 #include "fused/native_gather.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <tandem/gemm/async_input_mm.hpp>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "gemm/backend.hpp"
+#include "gemm/choose.hpp"
 #include "symm/chunk_words.hpp"
 
 namespace tandem::fused {
@@ -14,6 +17,8 @@ namespace {
 constexpr std::int64_t kPieceRows = 512;
 /// Below this the copies of a GPU take longer to start than the products do.
 constexpr std::int64_t kFewestRowsOnGpu = 512;
+/// Waves of tiles of a product up to which shards travel in patches.
+constexpr std::int64_t kMostWaves = 1;
 
 std::int64_t shard_rows(const GatherProblem& problem) {
   return shard_stride(problem.total(), problem.world) * problem.unit_rows();
@@ -30,16 +35,32 @@ NativeChunks cut(const GatherProblem& problem, std::int64_t piece_rows) {
   return chunks;
 }
 
-Support gemm_consumes(const GatherProblem& problem, const Device& device) {
-  // Every rank asks for the same product: what differs between ranks is no reason for another algorithm.
-  return gemm::can_run(gemm::AsyncInputProblem{.m = problem.rows(),
-                                               .n = problem.planned_n(),
-                                               .k = problem.k(),
-                                               .chunks = native_chunks(problem).count,
-                                               .chunks_together = native_chunks(problem).per_rank,
-                                               .in = problem.dtype,
-                                               .out = problem.dtype},
-                       device);
+/// What every rank asks for alike: what differs between ranks is no reason for another algorithm.
+gemm::AsyncInputProblem agreed_product(const GatherProblem& problem, bool in_patches) {
+  const NativeChunks chunks = native_chunks(problem);
+  return {.m = problem.rows(),
+          .n = problem.planned_n(),
+          .k = problem.k(),
+          .chunks = chunks.count,
+          .chunks_together = chunks.per_rank,
+          .in_patches = in_patches,
+          .in_order = false,
+          .in = problem.dtype,
+          .out = problem.dtype};
+}
+
+/// By sizes alone. A wave of tiles needs what it computes at one time at once. A copy engine brings the first
+/// shards too late, unless the links are what takes longest.
+bool needs_most_at_once(const GatherProblem& problem) {
+  // An H200, in products of 128 x 224 tiles; what multiprocessors send while they multiply.
+  constexpr std::int64_t kWave = 132 * 128 * 224;
+  constexpr double kFlopsPerUs = 700e6;
+  constexpr double kSentBytesPerUs = 160e3;
+  const std::int64_t size = problem.rows() * problem.planned_n();
+  const double product_us = 2.0 * static_cast<double>(size) * static_cast<double>(problem.k()) / kFlopsPerUs;
+  const double sent_bytes = static_cast<double>((problem.world - 1) * (problem.rows() / problem.world) *
+                                                problem.k() * size_bytes(problem.dtype));
+  return size <= kMostWaves * kWave && sent_bytes / kSentBytesPerUs < product_us;
 }
 
 /// To one peer, piece by piece; each word behind its piece.
@@ -79,7 +100,18 @@ Support can_run_native(const GatherProblem& problem, const Device& device) {
     return Support::no(fmt::format("{} rows, and fewer than {} are not made for a GPU yet", problem.rows(),
                                    kFewestRowsOnGpu));
   }
-  return gemm_consumes(problem, device);
+  return gemm::can_run(agreed_product(problem, false), device);
+}
+
+bool moves_in_patches(const GatherProblem& problem, const Device& device) {
+  if (device.id().kind != DeviceKind::kCuda || problem.world == 1 || problem.gathers_last() ||
+      problem.is_capturing || problem.rows() < kFewestRowsOnGpu || problem.total() % problem.world != 0) {
+    return false;
+  }
+  const std::optional<bool> asked = device.config().native_patches;
+  if (!(asked ? *asked : needs_most_at_once(problem))) return false;
+  return gemm::choose(agreed_product(problem, true), device, &gemm::Implementation::accepts_async_input,
+                      nullptr) != nullptr;
 }
 
 Result<void> push_shard(const NativePush& push, const Group& group, Stream& side) {

@@ -34,6 +34,11 @@ struct NativeChunks {
 /// they have agreed on only.
 [[nodiscard]] Support can_run_native(const GatherProblem& problem, const Device& device);
 
+/// Whether the products themselves send the shards to each other, in patches, and nobody pushes them beside
+/// the products: where most shards are needed from the start. All ranks come to the same answer, as in
+/// can_run_native().
+[[nodiscard]] bool moves_in_patches(const GatherProblem& problem, const Device& device);
+
 struct NativePush {
   const TensorView& shard;  ///< this rank's, contiguous [rows, k]
   NativeChunks chunks;

@@ -16,6 +16,16 @@ std::int64_t aligned(std::int64_t num_bytes) {
   return (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
+/// Words that end where an address of this alignment does.
+std::int64_t whole_lines(std::int64_t num_words) {
+  return aligned(num_words * kWordBytes) / kWordBytes;
+}
+
+/// Those of chunks, then stamps.
+std::int64_t all_words(const NativeLine::Need& need) {
+  return whole_lines(need.num_words) + need.num_stamps;
+}
+
 /// What is too small at least doubles: the number of growths, each a meeting of all ranks, stays small.
 std::int64_t grown(std::int64_t has, std::int64_t needs) {
   return needs <= has ? has : std::max(needs, 2 * has);
@@ -33,24 +43,26 @@ Result<TensorView> NativeSlot::words(int rank) const {
 
 bool NativeLine::fits(const Need& need) const {
   return block_.handle != nullptr && need.data_bytes <= capacity_.data_bytes &&
-         need.num_words <= capacity_.num_words && last_.epoch < longest_;
+         all_words(need) <= capacity_.num_words && last_.epoch < longest_;
 }
 
 Result<NativeSlot> NativeLine::next(const Need& need, Group& group, Stream& stream) {
   if (!fits(need)) TANDEM_TRY(replace(need, group, stream));
   const std::uint32_t epoch = last_.epoch + 1;
   const std::int64_t slot = epoch % 2;
+  const std::int64_t words_bytes = 2 * capacity_.data_bytes + slot * capacity_.num_words * kWordBytes;
   last_ = {.handle = block_.handle.get(),
            .epoch = epoch,
            .data_bytes = slot * capacity_.data_bytes,
-           .words_bytes = 2 * capacity_.data_bytes + slot * capacity_.num_words * kWordBytes,
-           .num_words = need.num_words};
+           .words_bytes = words_bytes,
+           .num_words = need.num_words,
+           .stamps_bytes = words_bytes + aligned(need.num_words * kWordBytes)};
   return last_;
 }
 
 Result<void> NativeLine::replace(const Need& need, Group& group, Stream& stream) {
   const Need capacity = {.data_bytes = aligned(grown(capacity_.data_bytes, need.data_bytes)),
-                         .num_words = grown(capacity_.num_words, need.num_words)};
+                         .num_words = whole_lines(grown(capacity_.num_words, all_words(need)))};
   const std::int64_t num_bytes = 2 * (capacity.data_bytes + capacity.num_words * kWordBytes);
   auto tensor = symm::empty({num_bytes}, DType::kU8, stream.device());
   if (!tensor) return tl::unexpected(symm::refuse(group, std::move(tensor).error()));

@@ -26,7 +26,11 @@ namespace tandem::fused {
 // tools/models/native_slots.py.
 //
 // The words need a circle with a bound: a word that the last n ops had no chunk for is n behind, and looks as
-// if it were ahead once n reaches 2^31. So a line is renewed, with a block of zeros, long before.
+// if it were ahead once n reaches 2^31. So a line is renewed, with a block of zeros, long before: while its
+// epochs are numbers that copy engines have a table of (device/cuda/number_table.hpp).
+
+// Data that comes in patches has a word a patch, its stamp, by the same rules. Words of one op may be stamps
+// of another: whoever writes one, it is the epoch.
 
 /// The memory of one op.
 struct NativeSlot {
@@ -35,6 +39,7 @@ struct NativeSlot {
   std::int64_t data_bytes = 0;   ///< from the block's start to the slot
   std::int64_t words_bytes = 0;  ///< and to the words
   std::int64_t num_words = 0;
+  std::int64_t stamps_bytes = 0;  ///< and to the stamps of patches, which are words too
 
   /// The first rows of the slot, on this rank.
   [[nodiscard]] Result<TensorView> data(const Dims& sizes, DType dtype) const;
@@ -43,11 +48,12 @@ struct NativeSlot {
 
 class NativeLine {
  public:
-  static constexpr std::uint32_t kLongest = 1U << 30;
+  static constexpr std::uint32_t kLongest = 1U << 20;
   /// What an op needs; the same on every rank.
   struct Need {
     std::int64_t data_bytes = 0;
     std::int64_t num_words = 1;
+    std::int64_t num_stamps = 0;
   };
 
   /// `longest`: how many ops a block serves.
@@ -72,8 +78,8 @@ class NativeLine {
   [[nodiscard]] Result<void> retire(Stream& stream);
 
   std::uint32_t longest_;
-  NativeSlot last_;  ///< its epoch counts the ops of the block
-  Need capacity_ = {.data_bytes = 0, .num_words = 0};
+  NativeSlot last_;                                    ///< its epoch counts the ops of the block
+  Need capacity_ = {.data_bytes = 0, .num_words = 0};  ///< stamps are among the words
   Block block_;
   std::vector<Block> retired_;
 };

@@ -9,6 +9,7 @@
 #include "gemm/backend.hpp"
 #include "gemm/choose.hpp"
 #include "gemm/operand_checks.hpp"
+#include "gemm/patch_grid.hpp"
 
 namespace tandem::gemm {
 namespace {
@@ -91,6 +92,30 @@ Result<void> check_senders(const AsyncInputMmArgs& args, const Stream& stream) {
   return {};
 }
 
+Result<void> check_patches(const AsyncInputMmArgs& args) {
+  const PatchExchange& patches = *args.patches;
+  if (!args.complete || !args.senders) {
+    return failf(ErrorCode::kInvalidArgument, "{}: patches need complete and senders, and {} missing", kWho,
+                 args.complete  ? "senders are"
+                 : args.senders ? "complete is"
+                                : "both are");
+  }
+  const symm::Handle& handle = *args.senders->handle;
+  const std::int64_t rows_end = patches.rows_bytes + args.a.size_bytes();
+  const std::int64_t stamps_end = patches.stamps_bytes + 4 * num_patches(args.a.size(0), args.a.size(1));
+  if (patches.rows_bytes < 0 || patches.stamps_bytes < 0 || patches.rows_bytes % kAsyncInputAlignment != 0 ||
+      patches.stamps_bytes % kAsyncInputAlignment != 0 ||
+      std::max(rows_end, stamps_end) > handle.buffer_size_bytes()) {
+    return failf(
+        ErrorCode::kInvalidArgument,
+        "{}: patches.rows_bytes is {} and they end at {}, stamps_bytes {} and they end at {}: need multiples "
+        "of {} inside {} bytes",
+        kWho, patches.rows_bytes, rows_end, patches.stamps_bytes, stamps_end, kAsyncInputAlignment,
+        handle.buffer_size_bytes());
+  }
+  return {};
+}
+
 Result<void> check_memory(const AsyncInputMmArgs& args, const Device& device) {
   TANDEM_TRY(check_view(kWho, "a", args.a, device));
   TANDEM_TRY(check_view(kWho, "b", args.b, device));
@@ -112,10 +137,15 @@ Result<void> Implementation::run_async_input(const AsyncInputProblem& problem, c
                to_string(problem));
 }
 
+std::int64_t num_patches(std::int64_t m, std::int64_t k) {
+  return (m / PatchGrid::kRows) * (k / PatchGrid::kColumns);
+}
+
 std::string to_string(const AsyncInputProblem& problem) {
-  return fmt::format("{} {}x{}x{} in {} chunks {} -> {}{}", kWho, problem.m, problem.n, problem.k,
+  return fmt::format("{} {}x{}x{} in {} chunks {} -> {}{}{}", kWho, problem.m, problem.n, problem.k,
                      problem.chunks, to_string(problem.in), to_string(problem.out),
-                     problem.b_is_column_major ? ", b column-major" : "");
+                     problem.b_is_column_major ? ", b column-major" : "",
+                     problem.in_patches ? ", in patches" : "");
 }
 
 Result<AsyncInputProblem> problem_of(const AsyncInputMmArgs& args) {
@@ -128,6 +158,8 @@ Result<AsyncInputProblem> problem_of(const AsyncInputMmArgs& args) {
                            .k = args.a.size(1),
                            .chunks = args.a_chunk_signals.size(0),
                            .chunks_together = args.chunks_together,
+                           .in_patches = args.patches.has_value(),
+                           .in_order = args.in_order,
                            .in = args.a.dtype,
                            .out = args.out.dtype,
                            .b_is_column_major = !args.b.is_contiguous(),
@@ -144,9 +176,10 @@ Result<void> async_input_mm(const AsyncInputMmArgs& args, Stream& stream) {
   TANDEM_TRY(check_memory(args, stream.device()));
   TANDEM_ASSIGN(const AsyncInputProblem problem, problem_of(args));
   if (args.senders) TANDEM_TRY(check_senders(args, stream));
+  if (args.patches) TANDEM_TRY(check_patches(args));
   TANDEM_ASSIGN(const Implementation* implementation,
                 chosen(problem, stream.device(), &Implementation::accepts_async_input));
-  if (problem.m == 0 || problem.n == 0) return {};
+  if (problem.m == 0 || (problem.n == 0 && !args.patches)) return {};
   if (args.senders) TANDEM_TRY(args.senders->handle->watch(stream));
   return implementation->run_async_input(problem, args, stream);
 }

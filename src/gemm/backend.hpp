@@ -31,7 +31,8 @@ class Implementation {
   [[nodiscard]] virtual bool accepts_scaled(const ScaledProblem& problem, std::string* why_not) const;
   [[nodiscard]] virtual Result<void> run_scaled(const ScaledProblem& problem, const ScaledMmArgs& args,
                                                 Stream& stream) const;
-  /// The same for products whose left operand still arrives; run_async_input() has m and n > 0.
+  /// The same for products whose left operand still arrives; run_async_input() has m > 0, and n > 0 unless
+  /// there are patches.
   [[nodiscard]] virtual bool accepts_async_input(const AsyncInputProblem& problem,
                                                  std::string* why_not) const;
   [[nodiscard]] virtual Result<void> run_async_input(const AsyncInputProblem& problem,

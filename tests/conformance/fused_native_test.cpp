@@ -30,14 +30,16 @@ struct Scale {
 };
 Scale scale_of(DeviceKind kind) {
   if (kind == DeviceKind::kCpu) return {.fewest_rows = 64, .most_rows = 170, .k = 24, .columns = {9, 16, 5}};
-  return {.fewest_rows = 512, .most_rows = 2300, .k = 136, .columns = {264, 512, 40}};
+  return {.fewest_rows = 512, .most_rows = 2300, .k = 192, .columns = {264, 512, 40}};
 }
 
 /// One op: rows [first, first + rows) of the source are what is gathered.
 struct Op {
   std::int64_t first = 0;
   std::int64_t rows = 0;
+  std::int64_t plan_n = 0;
   std::vector<std::size_t> b;
+  int idle = -1;  ///< a rank that has nothing to multiply
   bool keeps_gathered = false;
   Algorithm algorithm = Algorithm::kNative;
   std::vector<Guarded> out;
@@ -69,8 +71,18 @@ class Workbench {
     };
     Op op;
     op.rows = scale_.fewest_rows + below(scale_.most_rows - scale_.fewest_rows);
-    if (below(3) == 0) op.rows = op.rows / 512 * 512 + (op.rows < 512 ? op.rows : 0);  // whole pieces
+    const int world = rank_.group.size();
+    const std::int64_t whole_tiles = std::int64_t{128} * world;
+    const std::int64_t kind = below(3);
+    if (kind == 0) op.rows = op.rows / 512 * 512 + (op.rows < 512 ? op.rows : 0);  // whole pieces
+    if (kind == 1 && scale_.most_rows >= whole_tiles) {
+      op.rows = whole_tiles * (1 + below(scale_.most_rows / whole_tiles));
+      op.rows = std::max(op.rows, (scale_.fewest_rows + whole_tiles - 1) / whole_tiles * whole_tiles);
+    }
+    // The wider, the fewer shards are wanted at once, and so come in patches.
+    if (below(4) > 0) op.plan_n = std::int64_t{3584} << below(3);
     op.first = below(scale_.most_rows);
+    if (below(5) == 0) op.idle = static_cast<int>(below(world));
     for (std::size_t i = 0; i < b_.size(); ++i) {
       if (below(2) == 0) op.b.push_back(i);
     }
@@ -91,11 +103,16 @@ class Workbench {
     std::vector<TensorView> b, out;
     for (const std::size_t i : op.b) b.push_back(b_[i]->view());
     for (const Guarded& tensor : op.out) out.push_back(tensor.view());
+    if (op.idle == rank_.group.rank()) {
+      for (TensorView& view : b) view = view.narrow(1, 0, 0);
+      for (TensorView& view : out) view = view.narrow(1, 0, 0);
+    }
     AllGatherMatmulArgs args{.a = source_.view().narrow(0, op.first + mine.offset, mine.size),
                              .b = b,
                              .gather_size = op.rows,
                              .out = out,
-                             .algorithm = op.algorithm};
+                             .algorithm = op.algorithm,
+                             .plan_n = op.plan_n};
     if (op.gathered) args.gathered = op.gathered->view();
     const auto report = fused_all_gather_matmul(args, rank_.group, rank_.stream);
     if (!report) return tl::unexpected(report.error());
@@ -113,7 +130,7 @@ class Workbench {
       if (auto done = rank_.stream.synchronize(); !done) return done;
       compare(*op.gathered, all, who + " gathered", complaints);
     }
-    if (op.algorithm != Algorithm::kNative) return {};
+    if (op.algorithm != Algorithm::kNative || op.idle == rank_.group.rank()) return {};
     for (std::size_t i = 0; i < op.b.size(); ++i) {
       Guarded reference(rank_.device, Dims{op.rows, scale_.columns[op.b[i]]}, dtype_);
       auto done = gemm::async_input_mm({.a = a,
@@ -193,6 +210,7 @@ TEST_P(FusedNative, a_rank_that_skips_an_op_is_named) {
     std::mt19937 same(3);
     Op op = bench.make_op(same);
     op.algorithm = Algorithm::kNative;
+    op.idle = -1;
     if (auto ok = bench.run(op); !ok) return ok;
     if (auto done = rank.stream.synchronize(); !done) return done;
     if (rank.group.rank() == world - 1) {

@@ -14,9 +14,10 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 constexpr const char* kVariables[] = {
-    "TANDEM_LOG",     "TANDEM_OP_TIMEOUT_MS",    "TANDEM_RENDEZVOUS_TIMEOUT_MS",
-    "TANDEM_SPIN_US", "TANDEM_LINK_DELAY_US",    "TANDEM_ISA",
-    "TANDEM_FAULT",   "TANDEM_CUBLASLT_LIBRARY", "TANDEM_NCCL_LIBRARY"};
+    "TANDEM_LOG",           "TANDEM_OP_TIMEOUT_MS",    "TANDEM_RENDEZVOUS_TIMEOUT_MS",
+    "TANDEM_SPIN_US",       "TANDEM_LINK_DELAY_US",    "TANDEM_ISA",
+    "TANDEM_FAULT",         "TANDEM_CUBLASLT_LIBRARY", "TANDEM_NCCL_LIBRARY",
+    "TANDEM_NATIVE_PATCHES"};
 
 class ConfigTest : public testing::Test {
  protected:
@@ -75,6 +76,8 @@ TEST_F(ConfigTest, ReadsEveryVariable) {
   EXPECT_EQ(good("TANDEM_SPIN_US", "0").spin, microseconds(0));
   EXPECT_EQ(good("TANDEM_SPIN_US", "1000000").spin, std::chrono::seconds(1));
   EXPECT_EQ(good("TANDEM_LINK_DELAY_US", "60000000").link_delay, std::chrono::minutes(1));
+  EXPECT_EQ(good("TANDEM_NATIVE_PATCHES", "0").native_patches, false);
+  EXPECT_EQ(good("TANDEM_NATIVE_PATCHES", "1").native_patches, true);
   EXPECT_EQ(good("TANDEM_ISA", "scalar").isa, "scalar");
   EXPECT_EQ(good("TANDEM_ISA", "avx2").isa, "avx2");
   EXPECT_EQ(good("TANDEM_ISA", "avx512").isa, "avx512");
@@ -94,6 +97,7 @@ TEST_F(ConfigTest, RefusesBadCounts) {
       {"TANDEM_RENDEZVOUS_TIMEOUT_MS", "a whole number from 1 to 86400000", {"0", "86400001"}},
       {"TANDEM_SPIN_US", "a whole number from 0 to 1000000", {"1000001"}},
       {"TANDEM_LINK_DELAY_US", "a whole number from 0 to 60000000", {"60000001"}},
+      {"TANDEM_NATIVE_PATCHES", "a whole number from 0 to 1", {"2"}},
   };
   for (const Count& count : counts) {
     for (const char* value : {"-1", "abc", "1ms", " 1", "1 ", "1.5", "0x10", "99999999999999999999", "inf"}) {

@@ -167,6 +167,49 @@ TEST_F(GemmAsyncInputArguments, SendersThatDoNotFit) {
   }));
 }
 
+TEST_F(GemmAsyncInputArguments, PatchesThatDoNotFit) {
+  const auto complete = [&] { return gemm::CompleteChunks{memory_.view({2, 3}, DType::kBF16), 0, 1}; };
+  const auto with_patches = [&](auto& args, const gemm::PatchExchange& patches) {
+    args.complete = complete();
+    args.patches = patches;
+  };
+  expect_refused({
+      {[&](auto& args) { args.patches = gemm::PatchExchange{}; },
+       "patches need complete and senders, and both are missing"},
+      {[&](auto& args) { with_patches(args, {}); },
+       "patches need complete and senders, and senders are missing"},
+  });
+  expect_ok(run_symm_ranks(2, {}, [&](SymmRank& rank) -> Result<void> {
+    const Tensor block = rank.empty({4096});
+    const auto handle = rank.meet(block);
+    if (rank.group.rank() != 0) return {};
+    stream_ = rank.device->create_stream().value();
+    const auto from_peers = [&](auto& args, const gemm::PatchExchange& patches) {
+      with_patches(args, patches);
+      args.senders = {handle.get(), 2};
+    };
+    expect_refused({
+        {[&](auto& args) {
+           args.senders = {handle.get(), 2};
+           args.patches = gemm::PatchExchange{};
+         },
+         "patches need complete and senders, and complete is missing"},
+        {[&](auto& args) { from_peers(args, {.rows_bytes = 1 << 30}); }, "patches.rows_bytes is 1073741824"},
+        {[&](auto& args) { from_peers(args, {.rows_bytes = 8}); }, "need multiples of 16 inside"},
+        {[&](auto& args) { from_peers(args, {.stamps_bytes = -16}); }, "stamps_bytes -16"},
+    });
+    stream_.reset();
+    return {};
+  }));
+}
+
+TEST_F(GemmAsyncInputArguments, ProductsOnCpusSendNothing) {
+  const Support support = gemm::can_run(
+      gemm::AsyncInputProblem{.m = 256, .n = 8, .k = 64, .chunks = 2, .in_patches = true}, *device_);
+  EXPECT_FALSE(support.ok);
+  EXPECT_NE(support.why_not.find("products on CPUs send nothing"), std::string::npos) << support.why_not;
+}
+
 TEST_F(GemmAsyncInputArguments, ADeviceThatCannotSaysWhy) {
   Config config;
   config.isa = "none of these";

@@ -67,6 +67,13 @@ TEST(FusedNativeChunks, of_thick_units_say_when_they_are_not) {
   EXPECT_GT(num_other, 0);
 }
 
+TEST(FusedNativeChunks, ranks_on_cpus_send_no_patches) {
+  Config config;
+  config.native_patches = true;
+  const auto device = open_device({DeviceKind::kCpu, 0}, config).value();
+  EXPECT_FALSE(moves_in_patches(problem_of({1024, 8192}, 0, 4), *device));
+}
+
 TEST(FusedNativeChunks, refusals_say_why) {
   const auto device = open_device({DeviceKind::kCpu, 0}, Config{}).value();
   const auto why_not = [&](const GatherProblem& problem) { return can_run_native(problem, *device).why_not; };

@@ -17,7 +17,7 @@ TEST(ChunkParts, TakeEveryChunkOnceInOrder) {
       for (int pivot = 0; pivot < chunks; ++pivot) {
         SCOPED_TRACE(fmt::format("{} rows in {} chunks from {}", rows, chunks, pivot));
         const ChunkOrder all(rows, chunks, pivot);
-        const ChunkParts parts(rows, chunks, pivot, kTileRows);
+        const ChunkParts parts(rows, chunks, pivot, {.tile_rows = kTileRows});
         int step = 0;
         for (const ChunkPart& part : parts.parts()) {
           const ChunkOrder& order = part.chunks;
@@ -44,7 +44,7 @@ TEST(ChunkParts, ChunksOfWholeTilesAreTakenTogether) {
       for (int pivot = 0; pivot < ranks; ++pivot) {
         SCOPED_TRACE(fmt::format("{} ranks from {}, {} rows missing", ranks, pivot, missing));
         const std::int64_t rows = 1024 * ranks - missing;
-        const ChunkParts parts(rows, 4 * ranks, 4 * pivot, 128, 4);
+        const ChunkParts parts(rows, 4 * ranks, 4 * pivot, {.together = 4});
         const bool is_even = shard_stride(rows, 4 * ranks) % 128 == 0 && shard_stride(rows, ranks) == 1024;
         if (!is_even) continue;
         ASSERT_EQ(parts.parts().size(), 1U);
@@ -54,7 +54,24 @@ TEST(ChunkParts, ChunksOfWholeTilesAreTakenTogether) {
     }
   }
   // Of chunks that end inside a tile each is its own.
-  EXPECT_EQ(ChunkParts(4 * 100, 4, 0, 128, 2).parts()[0].chunks.size(), 4);
+  EXPECT_EQ(ChunkParts(4 * 100, 4, 0, {.together = 2}).parts()[0].chunks.size(), 4);
+}
+
+TEST(ChunkParts, OutOfOrderPairsReachIntoTheNextShard) {
+  const ChunkCut pairs{.cluster_rows = 2, .together = 1, .in_order = false};
+  for (int pivot = 0; pivot < 4; ++pivot) {
+    const ChunkParts parts(4 * 3 * 128, 4, pivot, pairs);
+    ASSERT_EQ(parts.parts().size(), 1U);
+    EXPECT_EQ(parts.parts()[0].chunks.size(), 1);
+    EXPECT_EQ(parts.parts()[0].start.row, 3 * pivot);
+    EXPECT_EQ(parts.parts()[0].start.group, 3);
+  }
+  // Where shards are whole pairs they stay apart, and so they do where all tile rows together are not.
+  EXPECT_EQ(ChunkParts(4 * 256, 4, 1, pairs).parts()[0].chunks.size(), 4);
+  EXPECT_EQ(ChunkParts(3 * 128, 3, 1, pairs).parts()[0].chunks.size(), 3);
+  ChunkCut in_order = pairs;
+  in_order.in_order = true;
+  EXPECT_EQ(ChunkParts(4 * 128, 4, 1, in_order).parts()[0].chunks.size(), 4);
 }
 
 AsyncInputKernel kernel_of(const char* name, int columns, int cluster_rows) {
@@ -101,6 +118,20 @@ TEST_F(KernelChoiceTest, WhatArrivesLateCounts) {
 
 TEST_F(KernelChoiceTest, ClustersThatDoNotDivideAChunkAreOut) {
   EXPECT_EQ(chosen(problem(3 * 128 * 2, 3584, 2)), "128 1x1");
+}
+
+TEST_F(KernelChoiceTest, UnlessTheyMayReachIntoTheNext) {
+  KernelProblem odd = problem(4 * 128, 3584, 4, 1);
+  EXPECT_EQ(chosen(odd), "128 1x1");
+  odd.product.in_order = false;
+  EXPECT_EQ(chosen(odd), "112");
+}
+
+// One wave of wide tiles that all begin at once beats two of narrow ones.
+TEST_F(KernelChoiceTest, WhatComesInPatchesIsThereSoon) {
+  KernelProblem in_patches = problem(512, 7168, 2, 1);
+  in_patches.product.in_patches = true;
+  EXPECT_EQ(chosen(in_patches), "224");
 }
 
 TEST_F(KernelChoiceTest, OneCanBeForced) {

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """The memory orders of native kernels, in what nvcc makes of them: gemm_ptx_orders_test.py NVCC SOURCE_ROOT FLAG...
 
-Between the poll of a chunk's signal and the first tensor load of the chunk there must be an acquire load at system scope
-and then a proxy fence, or the load may read what was there before; and no kernel may touch multicast memory. First one
-whole instance, then the wait by itself, as it is and in mutants, each of which the check must refuse.
+Between the poll of a chunk's signal, or of patches' stamps, and the first tensor load of what it stands for there must be
+an acquire load at system scope and then a proxy fence, or the load may read what was there before; between the stores of
+patches and their stamps a meeting of the warp and a fence at system scope; and no kernel may touch multicast memory.
+First one whole instance, then the waits and the push by themselves, as they are and in mutants, each of which the check
+must refuse.
 """
 import re
 import sys
@@ -16,6 +18,7 @@ import ptx_mutants
 FOLDERS = ("include", "src")
 HEADER = "include/tandem/symm/chunk_signals.cuh"
 INSTANCE = "src/gemm/cuda/sm90/instances/bf16_t_128_1x1.cu"
+PATCHES = "src/gemm/cuda/sm90/patch_exchange.cuh"
 DEVICE_HEADER = "include/tandem/symm/kernel_device.cuh"
 MUTANTS = {
     "no acquire": (HEADER, "static_cast<void>(detail::load_acquire(signals.words + chunk));", ""),
@@ -30,6 +33,25 @@ MUTANTS = {
         'asm volatile("fence.proxy.async.global;" ::: "memory");\n'
         '  static_cast<void>(detail::load_acquire(signals.words + chunk));'),
 }
+ANNOUNCE = "st.release.cta.shared"
+PATCH_MUTANTS = {
+    "no acquire of stamps": (PATCHES, "ld.acquire.sys.global.v4", "ld.relaxed.sys.global.v4"),
+    "a look for this GPU only": (PATCHES, "ld.relaxed.sys.global.v4", "ld.relaxed.gpu.global.v4"),
+    "stamps are acquired for this GPU only": (PATCHES, "ld.acquire.sys.global.v4", "ld.acquire.gpu.global.v4"),
+    "lanes do not meet behind the acquire": (PATCHES, "      __syncwarp();\n      return min(step", "      return min(step"),
+    "an announcement that releases nothing": (PATCHES, ANNOUNCE, "st.relaxed.cta.shared"),
+    "no acquire of the announcement": (PATCHES, "ld.acquire.cta.shared", "ld.relaxed.cta.shared"),
+    "no proxy fence before the load": (PATCHES, 'asm volatile("fence.proxy.async.global;" ::: "memory");', ""),
+    "no fence before stamps": (PATCHES, 'asm volatile("fence.acq_rel.sys;" ::: "memory");', ""),
+    "a fence for this GPU only": (PATCHES, "fence.acq_rel.sys", "fence.acq_rel.gpu"),
+    "stamps for this GPU only": (DEVICE_HEADER, "st.relaxed.sys", "st.relaxed.gpu"),
+    "lanes do not meet before the fence": (PATCHES, "stage);\n    __syncwarp();\n    if (lane < push.peers)",
+                                           "stage);\n    if (lane < push.peers)"),
+    "the fence before the stores": (PATCHES, '    asm volatile("cp.async.wait_group 0;" ::: "memory");',
+                                    "    if (lane < push.peers) stamp_patches(push, first, end, block);\n"
+                                    '    asm volatile("cp.async.wait_group 0;" ::: "memory");'),
+    "stores before the loads are over": (PATCHES, 'asm volatile("cp.async.wait_group 0;" ::: "memory");', ""),
+}
 # The wait in front of something that looks like a tensor load.
 PROBE = """
 #include <tandem/symm/chunk_signals.cuh>
@@ -39,11 +61,32 @@ __global__ void probe(tandem::symm::ChunkSignals signals, int chunk, const void*
                ::"r"(shared), "l"(map), "r"(chunk), "r"(bar) : "memory");
 }
 """
+PATCH_PROBE = """
+#include "gemm/cuda/sm90/patch_exchange.cuh"
+using namespace tandem::gemm::cuda;
+__global__ void push_probe(const __grid_constant__ PatchPush push) {
+  __shared__ PatchStage stage;
+  begin_patches(push, 0, stage);
+  push_patches(push, 0, 1, stage);
+}
+__global__ void announce_probe(tandem::symm::ChunkSignals signals, PatchSignals patches, int tile) {
+  __shared__ unsigned announced;
+  bool gave_up = false;
+  announce_patches(signals, patches, tile, {announced, 0}, gave_up);
+}
+__global__ void load_probe(const void* map, unsigned shared, unsigned bar) {
+  __shared__ unsigned announced;
+  const unsigned step = await_announced(announced, 0);
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %2}], [%3];"
+               ::"r"(shared), "l"(map), "r"(step), "r"(bar) : "memory");
+}
+"""
 POLL = re.compile(r"\bld\.relaxed\.sys\.global\.u32")
 ACQUIRE = re.compile(r"\bld\.acquire\.sys\.global\.u32")
+ANNOUNCED = re.compile(r"\bld\.acquire\.cta\.shared\.u32")
 FENCE = re.compile(r"\bfence\.proxy\.async\b(?!\.shared)")
 LOAD = re.compile(r"\bcp\.async\.bulk\.tensor\.\dd\.shared::cluster\.global")
-BLOCK_END = re.compile(r"^\s*\$\w+:|\bbra\b|\bret\b")
+BLOCK_END = re.compile(r"^\s*(?:\$\w+:|bra\b|ret\b)")  # behind a branch that is not taken nothing is undone
 
 
 def faults_in(ptx):
@@ -57,7 +100,7 @@ def faults_in(ptx):
     for line in ptx.splitlines():
         if BLOCK_END.search(line):
             is_acquired = False
-        elif ACQUIRE.search(line):
+        elif ACQUIRE.search(line) or ANNOUNCED.search(line):
             is_acquired = True
         elif FENCE.search(line):
             num_fences += 1
@@ -80,11 +123,51 @@ def faults_in_probe(nvcc, root):
     return faults_in(ptx_mutants.compile_to_ptx(nvcc, root, "probe.cu"))
 
 
+def faults_in_push(ptx):
+    """What stands before the first stamp: stores of patches, then the warp's meeting, then the fence."""
+    stamp = re.search(r"\bst\.relaxed\.sys\.global\.u32", ptx)
+    if not stamp:
+        return ["no stamp at system scope"]
+    data = [found.end() for found in re.finditer(r"\bst\.(?:global\.)?v4", ptx)]
+    if not data or max(data) > stamp.start():
+        return ["data is stored behind a stamp"]
+    if not 0 <= ptx.find("cp.async.wait_group") < min(data):
+        return ["data is stored before it is loaded"]
+    between = ptx[max(data):stamp.start()]
+    meeting, fence = (between.find(text) for text in ("bar.warp.sync", "fence.acq_rel.sys"))
+    return [] if 0 <= meeting < fence else ["no meeting and fence between data and stamps"]
+
+
+def missing_in_order(ptx, what, *patterns):
+    """Each pattern has to stand behind the one before, and nothing else of its kind further on matters."""
+    at = 0
+    for pattern in patterns:
+        found = re.compile(pattern).search(ptx, at)
+        if not found:
+            return [f"{what}: no {pattern} in its place"]
+        at = found.end()
+    return []
+
+
+def faults_in_patches(nvcc, root):
+    (root / "probe.cu").write_text(PATCH_PROBE)
+    ptx = ptx_mutants.compile_to_ptx(nvcc, root, "probe.cu", "--expt-relaxed-constexpr")
+    kernels = {name: text for text in ptx.split(".entry")[1:] for name in ("push_probe", "announce_probe", "load_probe")
+               if name in text.split("(")[0]}
+    return (faults_in_push(kernels["push_probe"])
+            + missing_in_order(kernels["announce_probe"], "announcement", r"ld\.relaxed\.sys\.global\.v4", r"ld\.acquire\.sys\.global\.v4",
+                               r"bar\.warp\.sync", r"st\.release\.cta\.shared")
+            + missing_in_order(kernels["load_probe"], "load", r"ld\.acquire\.cta\.shared", FENCE.pattern, LOAD.pattern))
+
+
 def main(nvcc, root, *flags):
     root = Path(root)
     faults = faults_in_instance(nvcc, root, flags)
     print(f"{INSTANCE}: {'; '.join(faults) or 'no fault'}")
-    return bool(faults) | ptx_mutants.check_mutants(root, FOLDERS, MUTANTS, lambda copy: faults_in_probe(nvcc, copy))
+    status = bool(faults)
+    status |= ptx_mutants.check_mutants(root, FOLDERS, MUTANTS, lambda copy: faults_in_probe(nvcc, copy))
+    status |= ptx_mutants.check_mutants(root, FOLDERS, PATCH_MUTANTS, lambda copy: faults_in_patches(nvcc, copy))
+    return status
 
 
 if __name__ == "__main__":

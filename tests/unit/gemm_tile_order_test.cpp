@@ -163,6 +163,34 @@ TEST(TileOrder, RefusesMoreTilesThanCanBeCounted) {
   EXPECT_FALSE(TileOrder::accepts({128, 1, 0}, std::int64_t{1} << 62, {}));
 }
 
+// A single chunk from a row in its middle on: every tile once, and the rows of a cluster one behind the
+// other, around.
+TEST(TileOrder, MayStartInTheMiddleOfAChunk) {
+  for (const int rows : {2, 4, 6, 12, 20}) {
+    for (int first = 0; first < rows; ++first) {
+      for (const int group : {0, 1, 3, 5}) {
+        SCOPED_TRACE(::testing::Message() << rows << " rows from " << first << ", groups of " << group);
+        const Tiling tiling{.tile_rows = 128, .tile_columns = 256, .cluster_rows = 2, .group = 4};
+        const TileOrder order(ChunkOrder(rows * 128, 1, 0), 3 * 256, tiling, {.row = first, .group = group});
+        std::set<std::pair<int, int>> seen;
+        for (int i = 0; i < order.num_clusters(); ++i) {
+          const Tile upper = order.tile(i, 0);
+          const Tile lower = order.tile(i, 1);
+          ASSERT_EQ(lower.row, (upper.row + 1) % rows);
+          ASSERT_EQ(lower.column, upper.column);
+          ASSERT_EQ((upper.row - first + rows) % rows % 2, 0);
+          for (const Tile& tile : {upper, lower}) {
+            ASSERT_TRUE(tile.row >= 0 && tile.row < rows);
+            ASSERT_TRUE(seen.emplace(tile.row, tile.column).second);
+          }
+        }
+        EXPECT_EQ(seen.size(), static_cast<std::size_t>(rows * 3));
+        EXPECT_EQ(order.tile(0).row, first);
+      }
+    }
+  }
+}
+
 TEST(TileOrder, SweepsGroupsOfRowsForthAndBack) {
   const Tiling tiling{.tile_rows = 128, .tile_columns = 256, .cluster_rows = 2, .group = 4};
   const TileOrder order(ChunkOrder(10 * 256, 2, 1), 3 * 256, tiling);

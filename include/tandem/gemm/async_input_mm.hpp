@@ -26,6 +26,18 @@ struct ChunkSenders {
   std::int64_t chunks_per_rank = 1;
 };
 
+/// A product that sends while it multiplies: complete.rows, this rank's whole shard, in small patches to all
+/// other ranks, which multiply them at the same time; what their products send to it is awaited patch by
+/// patch, by a stamp each, and signals are not looked at. For outputs so small that what arrives is needed
+/// from the start.
+struct PatchExchange {
+  std::int64_t rows_bytes = 0;    ///< from the start of the senders' block to a, the same on every rank
+  std::int64_t stamps_bytes = 0;  ///< and to the stamps: u32, num_patches(m, k) of them, compared as signals
+  bool sends = true;              ///< not if an earlier product has sent these rows
+};
+/// Patches of m rows of k 16-bit elements.
+[[nodiscard]] std::int64_t num_patches(std::int64_t m, std::int64_t k);
+
 /// out = a * b, while the rows of a still arrive.
 /// Shapes:  a [m, k], b [k, n], out [m, n], a_chunk_signals [C]: chunk i of a is shard i of its m rows by the
 ///          shard rule (base/shard.hpp) over C, so late chunks may be short or empty.
@@ -42,9 +54,12 @@ struct AsyncInputMmArgs {
   /// is the first of its own. Their rows are multiplied together, which costs less memory traffic than one
   /// after the other.
   std::int64_t chunks_together = 1;
+  /// False: a few rows of a chunk may be multiplied ahead of their turn, where that makes larger pieces.
+  bool in_order = true;
   /// No signal is awaited for these, and a's own memory of them is not read.
   std::optional<CompleteChunks> complete = {};
   std::optional<ChunkSenders> senders = {};
+  std::optional<PatchExchange> patches = {};  ///< needs `complete` and `senders`, and GPUs
 };
 
 /// Of the addresses that a GPU's products take.
@@ -60,6 +75,8 @@ struct AsyncInputProblem {
   std::int64_t k = 0;
   std::int64_t chunks = 1;
   std::int64_t chunks_together = 1;
+  bool in_patches = false;
+  bool in_order = true;
   DType in = DType::kBF16;
   DType out = DType::kBF16;
   bool b_is_column_major = false;

@@ -14,6 +14,12 @@ struct Tiling {
   int group = 8;            ///< most cluster rows that are swept along all columns together
 };
 
+/// Where the order begins in a single chunk.
+struct TileStart {
+  int row = 0;    ///< of tiles; those before it come last
+  int group = 0;  ///< rows of tiles of a group, if not 0 and fewer than the tiling's
+};
+
 /// A tile of the output. Its rows lie in one chunk.
 struct Tile {
   int chunk = 0;
@@ -30,6 +36,9 @@ struct Tile {
 ///   - Chunks in the order of ChunkOrder, strictly: all tiles of one before the first of the next. A tile
 ///     lies in one chunk, so it needs one signal; the last tile row of a chunk may be short.
 ///
+///   - A single chunk may be taken from a row of tiles in its middle on; the tiles of a cluster then lie in
+///     rows one behind the other, the first behind the last.
+///
 ///   - Inside a chunk, groups of at most `group` cluster rows sweep the columns, so that what runs at one
 ///     time reads few rows of a and few columns of b. Groups of a chunk are equal but for one row. Every
 ///     other group sweeps backwards and finds the columns of b in the cache that the one before read last.
@@ -37,9 +46,14 @@ class TileOrder {
  public:
   constexpr TileOrder() = default;
   /// Needs accepts().
-  constexpr TileOrder(const ChunkOrder& chunks, std::int64_t columns, const Tiling& tiling)
+  constexpr TileOrder(const ChunkOrder& chunks, std::int64_t columns, Tiling tiling, TileStart start = {})
       : cluster_rows_(tiling.cluster_rows), cluster_columns_(tiling.cluster_columns), steps_(chunks) {
     if (chunks.size() == 0 || columns == 0) return;
+    if (chunks.size() == 1) first_row_ = start.row;
+    if (start.group > 0) {
+      const int group = (start.group + tiling.cluster_rows - 1) / tiling.cluster_rows;
+      tiling.group = group < tiling.group ? group : tiling.group;
+    }
     columns_ = clusters_of(columns, tiling.tile_columns, tiling.cluster_columns);
     whole_ = part_of(chunks.stride(), tiling);
     const int last = chunks.size() - 1;
@@ -118,8 +132,10 @@ class TileOrder {
     const int first_row = is_large ? group * part.height : part.large * part.height + group_in_kind * height;
     const int sweep = in_group / height;
     const bool is_backwards = (groups_before + group) % 2 != 0;
+    const int tile_rows = part.rows * cluster_rows_;
+    const int tile_row = first_row_ + (first_row + in_group - sweep * height) * cluster_rows_ + row;
     return {.chunk = chunk,
-            .row = (first_row + in_group - sweep * height) * cluster_rows_ + row,
+            .row = first_row_ == 0 || tile_row < tile_rows ? tile_row : tile_row - tile_rows,
             .column = (is_backwards ? columns_ - 1 - sweep : sweep) * cluster_columns_ + column};
   }
 
@@ -128,6 +144,7 @@ class TileOrder {
   int columns_ = 0;  // in clusters
   int num_clusters_ = 0;
   int short_step_ = 0;
+  int first_row_ = 0;
   Part whole_;
   Part short_;  // of the last chunk, which may be as large as the others
   ChunkOrder steps_;

@@ -2,10 +2,13 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 
 #include "base/try.hpp"
 #include "coll/backend.hpp"
+#include "coll/cuda/gather_kernel.hpp"
 #include "coll/cuda/layer_sum.hpp"
 #include "coll/cuda/layer_sum_kernel.hpp"
 #include "coll/cuda/nccl_all_gather.hpp"
@@ -30,6 +33,25 @@ class CudaBackend final : public Backend {
   [[nodiscard]] Result<void> reduce_layers(const ReduceLayersArgs& args, Stream& stream) override {
     return add_up("reduce_scatter", cuda::layer_sum_of(args), stream);
   }
+  [[nodiscard]] bool gathers_layers(const GatherLayersArgs& args) const override {
+    const auto is_aligned = [](const void* address) {
+      return reinterpret_cast<std::uintptr_t>(address) % cuda::kGatherVector == 0;
+    };
+    return args.layers.size() <= static_cast<std::size_t>(cuda::kMaxAddresses) &&
+           args.layer_bytes % cuda::kGatherVector == 0 && is_aligned(args.out) &&
+           std::all_of(args.layers.begin(), args.layers.end(), is_aligned);
+  }
+  [[nodiscard]] Result<void> gather_layers(const GatherLayersArgs& args, Stream& stream) override {
+    cuda::LayerGather gather;
+    std::copy(args.layers.begin(), args.layers.end(), gather.layers);
+    gather.num_layers = static_cast<int>(args.layers.size());
+    gather.first = args.first;
+    gather.layer_bytes = args.layer_bytes;
+    gather.out = args.out;
+    TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "all_gather"));
+    const auto turn = on->take_turn();
+    return check_cuda("all_gather", cuda::launch_layer_gather(gather, max_blocks_, on->native()));
+  }
   [[nodiscard]] Result<bool> all_gather(const AllGatherArgs& args, Group& group, Stream& stream) override {
     return cuda::nccl_all_gather(args, group, stream);
   }
@@ -47,7 +69,9 @@ class CudaBackend final : public Backend {
 }  // namespace
 
 tandem::cuda::KernelList cuda::kernels() {
-  return layer_sum_kernels();
+  tandem::cuda::KernelList kernels = layer_sum_kernels();
+  for (const auto& kernel : gather_kernels()) kernels.push_back(kernel);
+  return kernels;
 }
 
 Result<void> attach_cuda(Device& device) {

@@ -12,6 +12,7 @@
 #include "device/cuda/cuda_graph.hpp"
 #include "device/cuda/driver_api.hpp"
 #include "device/cuda/host_wait.hpp"
+#include "device/cuda/number_table.hpp"
 #include "device/cuda/sleep_kernel.hpp"
 #include "device/cuda/strided_copy.hpp"
 #include "device/cuda/word_kernel.hpp"
@@ -22,6 +23,7 @@ Result<std::unique_ptr<CudaStream>> CudaStream::make(Device& device, int priorit
   std::unique_ptr<CudaStream> stream(new CudaStream(device, priority));
   TANDEM_ASSIGN(stream->driver_, DriverApi::load());
   stream->captures_ = device.service<CaptureCount>();
+  TANDEM_ASSIGN(stream->numbers_, NumberTable::of(device.id().index));
   if (device.service<InternalStream>() != nullptr) {
     TANDEM_ASSIGN(stream->internal_, InternalStream::of(device.id().index));
   }
@@ -111,10 +113,20 @@ Result<void> CudaStream::do_copy(const TensorView& from, const TensorView& to) {
                     enqueue_copy(CopyLoops::between(from, to), from.data, to.data, copy_by(), native_));
 }
 
+namespace {
+
+bool is_on_another_gpu(const void* address, int gpu) {
+  cudaPointerAttributes found{};
+  return cudaPointerGetAttributes(&found, address) == cudaSuccess && found.type == cudaMemoryTypeDevice &&
+         found.device != gpu;
+}
+
+}  // namespace
+
 Result<void> CudaStream::do_write_value32(std::uint32_t* word, std::uint32_t value) {
   const Turn turn = take_turn();
-  // The driver takes no memory that came from a pool, such as Device::allocate() gives; while recording it
-  // takes it all the same, and fails at the launch.
+  // The driver takes no memory that came from a pool, such as Device::allocate() gives, nor what was mapped
+  // from a peer; while recording it takes it all the same, and fails at the launch.
   CUresult code = CUDA_ERROR_INVALID_VALUE;
   if (!is_capturing()) {
     // The default form comes behind a fence of the whole system: whoever sees the word, on any GPU, sees what
@@ -123,6 +135,13 @@ Result<void> CudaStream::do_write_value32(std::uint32_t* word, std::uint32_t val
                                          CU_STREAM_WRITE_VALUE_DEFAULT);
   }
   if (code != CUDA_ERROR_INVALID_VALUE) return driver_->check("stream_write_value32", code);
+  if (value < NumberTable::kSize && copy_by() == CopyBy::kEngine && is_on_another_gpu(word, id_.index)) {
+    // Behind what stands before it in the stream, which has been completed when this copy begins. A kernel
+    // that stored the word would have to find room beside whatever fills the GPU, and a fence of the system
+    // before it (a stream write to memory of this GPU, then a copy of that) takes 80 us while kernels poll.
+    return check_cuda("stream_write_value32", cudaMemcpyAsync(word, numbers_ + value, sizeof(*word),
+                                                              cudaMemcpyDeviceToDevice, native_));
+  }
   return check_cuda("stream_write_value32", launch_store_word(word, value, native_));
 }
 

@@ -87,6 +87,7 @@ class CudaStream final : public Stream {
   cudaEvent_t joined_ = nullptr;
   std::mutex joined_mutex_;
   CaptureCount* captures_ = nullptr;
+  const std::uint32_t* numbers_ = nullptr;  ///< the NumberTable of the GPU
   bool is_adopted_ = false;
   bool has_own_capture_ = false;  ///< begun here, not joined
   WatchList watches_;

@@ -107,7 +107,12 @@ class TileImplementation final : public Implementation {
     return launch(cpu::scaled_product_of(problem, args), stream);
   }
 
-  [[nodiscard]] bool accepts_async_input(const AsyncInputProblem&, std::string* why_not) const override {
+  [[nodiscard]] bool accepts_async_input(const AsyncInputProblem& problem,
+                                         std::string* why_not) const override {
+    if (problem.in_patches) {
+      if (why_not != nullptr) *why_not = "products on CPUs send nothing";
+      return false;
+    }
     return is_usable(why_not);
   }
   [[nodiscard]] Result<void> run_async_input(const AsyncInputProblem& problem, const AsyncInputMmArgs& args,

@@ -72,7 +72,44 @@ AsyncInputLaunch launch_of(const AsyncInputProblem& problem, const AsyncInputMmA
   if (args.complete) add_complete(*args.complete, part, stride, launch);
   if (args.senders)
     launch.chunks_per_rank = static_cast<int>(std::min(args.senders->chunks_per_rank, problem.chunks));
+  launch.start = part.start;
   return launch;
+}
+
+bool exchanges_patches(const AsyncInputProblem& problem) {
+  return problem.m % problem.chunks == 0 && PatchGrid::accepts(problem.m / problem.chunks, problem.k) &&
+         PatchGrid::accepts(problem.m, problem.k);
+}
+
+/// Of a warp, to all peers. A fence takes as long for one patch as for these.
+constexpr int kBytesBehindFence = 6 << 10;
+
+PatchSignals patch_signals(const AsyncInputProblem& problem, const AsyncInputMmArgs& args) {
+  const symm::Handle& handle = *args.senders->handle;
+  const auto rank = static_cast<std::size_t>(handle.rank());
+  const auto* const block = static_cast<const std::byte*>(handle.buffer_ptrs()[rank]);
+  return {.stamps = reinterpret_cast<const std::uint32_t*>(block + args.patches->stamps_bytes),
+          .k_steps = static_cast<int>(problem.k / PatchGrid::kColumns),
+          .tiles_per_chunk = static_cast<int>(problem.m / problem.chunks / PatchGrid::kTileRows)};
+}
+
+PatchPush patch_push(const AsyncInputProblem& problem, const AsyncInputMmArgs& args) {
+  const PatchExchange& exchange = *args.patches;
+  const TensorView& rows = args.complete->rows;
+  const std::int64_t first_row = args.complete->first * (problem.m / problem.chunks);
+  PatchPush push;
+  push.handle = args.senders->handle->kernel_handle();
+  if (!exchange.sends) return push;
+  push.grid = {.tiles = static_cast<int>(rows.size(0) / PatchGrid::kTileRows),
+               .k_steps = static_cast<int>(problem.k / PatchGrid::kColumns)};
+  push.peers = push.handle.world_size - 1;
+  push.rows = rows.data_as<const std::byte>();
+  push.rows_bytes = exchange.rows_bytes + first_row * problem.k * size_bytes(problem.in);
+  const auto first_tile = static_cast<int>(first_row / PatchGrid::kTileRows);
+  push.stamps_bytes = exchange.stamps_bytes + 4 * PatchGrid::stamp(first_tile, push.grid.k_steps, 0, 0);
+  push.stamp = args.expected;
+  push.together = std::clamp(kBytesBehindFence / (PatchGrid::kBytes * push.peers), 1, kMostPatchesTogether);
+  return push;
 }
 
 }  // namespace
@@ -124,6 +161,8 @@ bool AsyncInputProducts::accepts_async_input(const AsyncInputProblem& problem, s
   if (problem.in != problem.out) return refuse("the native kernels write out in the type of a");
   if (problem.k == 0 || problem.k % 8 != 0 || problem.n % 8 != 0)
     return refuse("the native kernels need k and n to be multiples of 8, and k not 0");
+  if (problem.in_patches && !exchanges_patches(problem))
+    return refuse("patches need shards of whole tiles of 128 rows, and k a multiple of 64");
   if (problem.m == 0 || problem.n == 0) return true;
   // Tensor maps take addresses and strides of whole 16 bytes.
   if (!problem.is_aligned)
@@ -160,6 +199,7 @@ Result<symm::KernelHandle> AsyncInputProducts::waits_of(const AsyncInputMmArgs& 
 Result<void> AsyncInputProducts::run_async_input(const AsyncInputProblem& problem,
                                                  const AsyncInputMmArgs& args, Stream& stream) const {
   TANDEM_ASSIGN(CudaStream* const on, tandem::cuda::cuda_stream(stream, "async_input_mm"));
+  if (problem.n == 0) return exchange(problem, args, *on);
   const std::int64_t complete_chunks = args.complete ? args.complete->count : 0;
   const ResidentKernel* const chosen = kernels_.find({problem, complete_chunks}, nullptr);
   if (chosen == nullptr)
@@ -168,15 +208,36 @@ Result<void> AsyncInputProducts::run_async_input(const AsyncInputProblem& proble
   TANDEM_ASSIGN(const symm::KernelHandle waits, waits_of(args, *on));
   const auto turn = on->take_turn();
   const ChunkParts parts(problem.m, static_cast<int>(problem.chunks), static_cast<int>(args.a_chunk_pivot),
-                         chosen->kernel->tiling.tile_rows, static_cast<int>(problem.chunks_together));
+                         cut_of(chosen->kernel->tiling, problem));
   for (const ChunkPart& part : parts.parts()) {
     AsyncInputLaunch launch = launch_of(problem, args, part);
     launch.waits = waits;
     launch.num_clusters = share_of(*chosen, args.senders.has_value() || complete_chunks == problem.chunks);
+    if (args.patches) {
+      // All of a rank's rows are whole tiles, so this is the only part.
+      launch.patches = patch_signals(problem, args);
+      launch.push = patch_push(problem, args);
+    }
     TANDEM_TRY(check_cuda("async_input_mm", chosen->kernel->launch(launch, on->native())));
     TANDEM_TRY(on->keep_queue());
   }
   return {};
+}
+
+Result<void> AsyncInputProducts::exchange(const AsyncInputProblem& problem, const AsyncInputMmArgs& args,
+                                          CudaStream& stream) const {
+  const auto turn = stream.take_turn();
+  const PatchSignals patches = patch_signals(problem, args);
+  const PatchExchangeLaunch launch{
+      .push = patch_push(problem, args),
+      .patches = patches,
+      .expected = args.expected,
+      .chunks_per_rank = static_cast<int>(args.senders->chunks_per_rank),
+      .tiles = static_cast<int>(problem.m / PatchGrid::kTileRows),
+      .own_begin = static_cast<int>(args.complete->first) * patches.tiles_per_chunk,
+      .own_end = static_cast<int>(args.complete->first + args.complete->count) * patches.tiles_per_chunk};
+  TANDEM_TRY(check_cuda("async_input_mm", launch_exchange_patches(launch, stream.native())));
+  return stream.keep_queue();
 }
 
 std::unique_ptr<Implementation> make_native_products(const Device& device) {
@@ -186,6 +247,7 @@ std::unique_ptr<Implementation> make_native_products(const Device& device) {
 tandem::cuda::KernelList native_kernels() {
   tandem::cuda::KernelList kernels;
   for (const AsyncInputKernel& one : async_input_kernels()) kernels.push_back(one.kernel);
+  kernels.push_back(exchange_patches_kernel());
   return kernels;
 }
 

@@ -13,12 +13,46 @@
 
 namespace tandem::gemm::cuda {
 
+/// By a warp: tells the thread that loads which patches of this CTA's tiles have come. Once a wait has given
+/// up the others are skipped, and the kernel ends over what is there.
+template <class Kernel>
+__device__ void announce_arrivals(const typename Kernel::Params& params, std::uint32_t& announced) {
+  const auto& mainloop = params.mainloop;
+  typename Kernel::TileScheduler scheduler(params.scheduler);
+  auto work = scheduler.initial_work_tile_info(typename Kernel::ClusterShape{});
+  std::uint32_t before = 0;
+  bool gave_up = false;
+  while (work.is_valid()) {
+    if (!mainloop.signals.is_complete(work.M_idx / mainloop.tiles_per_signal)) {
+      announce_patches(mainloop.signals, mainloop.patches, work.M_idx, {announced, before}, gave_up);
+      before += static_cast<std::uint32_t>(mainloop.patches.k_steps);
+    }
+    work = cute::get<0>(scheduler.fetch_next_work(work));
+  }
+}
+
+/// Warps 1 and 2 of CUTLASS's cooperative kernel return from it at once, as its epilogue loads nothing: then
+/// one pushes patches, and the other looks for those that come. All CTAs are resident, so nobody waits for
+/// one that has yet to start.
 template <class Kernel>
 __global__ void __launch_bounds__(Kernel::MaxThreadsPerBlock, 1)
-    async_input_product(const __grid_constant__ typename Kernel::Params params) {
+    async_input_product(const __grid_constant__ typename Kernel::Params params,
+                        const __grid_constant__ PatchPush push) {
   extern __shared__ char shared[];
+  auto& mainloop = reinterpret_cast<typename Kernel::SharedStorage*>(shared)->tensors.mainloop;
+  const int warp = cutlass::canonical_warp_idx_sync();
+  const auto cta = static_cast<int>(blockIdx.y * gridDim.x + blockIdx.x);
+  const bool pushes = warp == 1 && push.peers > 0;
+  if (pushes) begin_patches(push, cta, mainloop.stage);
+  const bool has_patches = params.mainloop.patches.stamps != nullptr;
+  if (has_patches) {
+    if (threadIdx.x == 0) mainloop.announced = 0;
+    __syncthreads();
+  }
   Kernel kernel;
   kernel(params, shared);
+  if (pushes) push_patches(push, cta, static_cast<int>(gridDim.x * gridDim.y), mainloop.stage);
+  if (warp == 2 && has_patches) announce_arrivals<Kernel>(params, mainloop.announced);
 }
 
 template <class Element_, bool kColumnMajorB, int kColumns, int kClusterRows, int kClusterColumns>
@@ -92,12 +126,13 @@ AsyncInputInstance<E, kT, kN, kR, kC>::params_of(const AsyncInputLaunch& what) {
   }
   mainloop.tiles_per_signal = tiles_per_signal;
   mainloop.signals = signals;
+  mainloop.patches = what.patches;
 
   typename Kernel::EpilogueArguments epilogue{};
   epilogue.ptr_D = static_cast<E*>(what.out);
   epilogue.dD = {what.n, cute::_1{}, std::int64_t{rows} * what.n};
   typename Kernel::TileSchedulerArguments scheduler{};
-  scheduler.order = TileOrder(what.chunks, what.n, kTiling);
+  scheduler.order = TileOrder(what.chunks, what.n, kTiling, what.start);
   scheduler.tiles_per_chunk = tiles_per_chunk;
   scheduler.num_clusters = std::min(what.num_clusters, scheduler.order.num_clusters());
   scheduler.signals = signals;
@@ -107,7 +142,11 @@ AsyncInputInstance<E, kT, kN, kR, kC>::params_of(const AsyncInputLaunch& what) {
   return {cutlass::gemm::GemmUniversalMode::kGemm,
           problem,
           Kernel::CollectiveMainloop::to_underlying_arguments(problem, mainloop, nullptr),
-          Epilogue::to_underlying_arguments(cute::make_shape(rows, n, k, count), epilogue, nullptr),
+          remembered({what.out, {rows, n, count}},
+                     [&] {
+                       return Epilogue::to_underlying_arguments(cute::make_shape(rows, n, k, count), epilogue,
+                                                                nullptr);
+                     }),
           hardware,
           Kernel::TileScheduler::to_underlying_arguments(problem, Tile{}, Cluster{}, hardware, scheduler),
           nullptr};
@@ -126,7 +165,7 @@ cudaError_t AsyncInputInstance<E, kT, kN, kR, kC>::launch(const AsyncInputLaunch
   config.stream = stream;
   config.attrs = &cluster;
   config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, async_input_product<Kernel>, params);
+  return cudaLaunchKernelEx(&config, async_input_product<Kernel>, params, what.push);
 }
 
 /// What an instance's file returns.

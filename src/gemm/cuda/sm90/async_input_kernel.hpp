@@ -11,6 +11,8 @@
 #include <tandem/gemm/tile_order.hpp>
 #include <tandem/symm/kernel.hpp>
 
+#include "gemm/cuda/sm90/patch_exchange.hpp"
+
 namespace tandem::gemm::cuda {
 
 /// One launch: chunks of equal rows, but for the last one if all others have whole tiles.
@@ -21,7 +23,8 @@ struct AsyncInputLaunch {
   std::int64_t n = 0;
   std::int64_t k = 0;
   std::int64_t rows = 0;
-  ChunkOrder chunks;    ///< of these rows, as tiles are taken
+  ChunkOrder chunks;  ///< of these rows, as tiles are taken
+  TileStart start;
   int signal_rows = 0;  ///< rows that a signal stands for: a chunk's, or whole tiles that divide them
   const std::uint32_t* signals = nullptr;
   std::uint32_t expected = 1;
@@ -33,6 +36,8 @@ struct AsyncInputLaunch {
   int first_number = 0;     ///< signal 0's in errors
   int chunks_per_rank = 0;  ///< signals of a rank; 0: nobody knows the senders
   symm::KernelHandle waits;
+  PatchSignals patches;  ///< of chunks that arrive in patches, if any; their signals are not looked at
+  PatchPush push;        ///< what the kernel sends, if anything
   int num_clusters = 1;  ///< most that run at one time
 };
 

@@ -2,6 +2,9 @@
 
 // CUTLASS's mainloop of Hopper, whose loads of the left operand wait for its chunk.
 
+#include <array>
+#include <optional>
+
 #include <cutlass/cutlass.h>
 #include <cutlass/gemm/gemm.h>
 #include <cute/tensor.hpp>
@@ -9,20 +12,49 @@
 
 #include <tandem/gemm/async_input_scheduler.cuh>
 
+#include "gemm/cuda/sm90/patch_exchange.cuh"
+
 namespace tandem::gemm::cuda {
+
+/// What a tensor map is made of, besides what its kernel fixes. It says nothing of what the memory holds.
+struct MapKey {
+  const void* data = nullptr;
+  std::int64_t sizes[3] = {};
+  friend bool operator==(const MapKey&, const MapKey&) = default;
+};
+
+/// make(), or what it returned for this key: maps take the host longer to make than all else of a launch.
+/// Each `Make` has a few of its own, and each thread.
+template <class Make>
+const auto& remembered(const MapKey& key, Make make) {
+  constexpr std::size_t kMost = 8;
+  struct Known {
+    MapKey key;
+    std::optional<decltype(make())> map;
+  };
+  thread_local std::array<Known, kMost> known;
+  thread_local std::size_t oldest = 0;
+  for (const Known& one : known) {
+    if (one.map && one.key == key) return *one.map;
+  }
+  Known& replaced = known[oldest];
+  oldest = (oldest + 1) % kMost;
+  replaced.key = key;
+  replaced.map.emplace(make());
+  return *replaced.map;
+}
 
 /// `Base` with two sources for the left operand, and a wait before a tile's first load from the one that
 /// arrives.
 ///
-///   warp group 0   warp 0: one thread issues all tensor loads, so it alone waits for chunks. Warp 2 would
-///                  load what an epilogue adds; there is none. The others idle. 40 registers a thread.
+///   warp group 0   warp 0: one thread issues all tensor loads, so it alone waits for chunks, and for the
+///                  patches that another warp announces: see patch_exchange.cuh. 40 registers a thread.
 ///   warp groups    each multiplies half of the tile's rows, rounds and stores them.
 ///   1 and 2
 ///
 /// Shared memory: the epilogue's staging, then as many stages of (a, b) tiles as fit. Signals: one word a
-/// chunk in global memory, see ChunkSignals. A tile's first part of b is on its way while its chunk is
-/// awaited. Between the CTAs of a cluster nothing changes: all of them work on one chunk, and each waits for
-/// itself.
+/// chunk in global memory, see ChunkSignals, or one a patch. A tile's first part of b is on its way while its
+/// chunk is awaited. Between the CTAs of a cluster nothing changes: each waits for itself.
 template <class Base>
 struct AsyncInputMainloop : Base {
   using TmaA = typename Base::Params::TMA_A;
@@ -34,16 +66,23 @@ struct AsyncInputMainloop : Base {
     int rows;
     int count;
   };
+  /// `announced` is what the warp that looks at signals tells the thread that loads.
+  struct TensorStorage : Base::TensorStorage {
+    PatchStage stage;
+    alignas(16) std::uint32_t announced;
+  };
   struct Arguments : Base::Arguments {
     Rows arriving;
     Rows complete;
     int tiles_per_signal;  ///< rows of tiles; 0: a signal a batch
     tandem::symm::ChunkSignals signals;
+    PatchSignals patches;
   };
   struct Params : Base::Params {
     TmaA tma_load_complete;
     int tiles_per_signal;
     tandem::symm::ChunkSignals signals;
+    PatchSignals patches;
   };
 
   template <class ProblemShape>
@@ -60,6 +99,7 @@ struct AsyncInputMainloop : Base {
     params.tma_transaction_bytes_nk = Base::TmaTransactionBytesNK;
     params.tiles_per_signal = args.tiles_per_signal;
     params.signals = args.signals;
+    params.patches = args.patches;
     return params;
   }
 
@@ -72,7 +112,7 @@ struct AsyncInputMainloop : Base {
   CUTLASS_DEVICE void load(const Params& params, typename Base::MainloopPipeline pipeline,
                            typename Base::PipelineState state, const cute::tuple<TensorA, TensorB>& inputs,
                            const Block& block, KTiles k_tile, int k_tiles, int, std::uint32_t cta_of_cluster,
-                           typename Base::TensorStorage& shared) {
+                           TensorStorage& shared) {
     using namespace cute;
     if (!elect_one_sync()) return;
     using Cluster = typename Base::DispatchPolicy::ClusterShape;
@@ -85,6 +125,7 @@ struct AsyncInputMainloop : Base {
     const int chunk =
         params.tiles_per_signal == 0 ? static_cast<int>(l) : static_cast<int>(m) / params.tiles_per_signal;
     const bool is_complete = signals.is_complete(chunk);
+    const bool in_patches = !is_complete && params.patches.stamps != nullptr;
     const int batch =
         static_cast<int>(l) - (is_complete && params.tiles_per_signal == 0 ? signals.complete_begin : 0);
     const int tile =
@@ -111,40 +152,49 @@ struct AsyncInputMainloop : Base {
            to_b(_, _, _, state.index()));
     };
 
-    pipeline.producer_acquire(state);
-    load_b();
-    if (!is_complete && chunk != awaited_ && !gave_up_) {
-      gave_up_ = !tandem::symm::await_chunk(signals, chunk);
-      awaited_ = chunk;
-    }
-    load_a();
+    // Steps of this tile that may be loaded.
+    int arrived = is_complete || (!in_patches && chunk == awaited_) ? k_tiles : 0;
     CUTLASS_PRAGMA_NO_UNROLL
-    for (int i = 1; i < k_tiles; ++i) {
+    for (int i = 0; i < k_tiles; ++i) {
+      pipeline.producer_acquire(state);
+      load_b();
+      if (i >= arrived) {
+        if (in_patches) {
+          arrived = static_cast<int>(await_announced(shared.announced, before_ + i) - before_);
+        } else {
+          if (!gave_up_) gave_up_ = !tandem::symm::await_chunk(signals, chunk);
+          awaited_ = chunk;
+          arrived = k_tiles;
+        }
+      }
+      load_a();
       ++k_tile;
       ++state;
-      pipeline.producer_acquire(state);
-      load_a();
-      load_b();
     }
+    if (in_patches) before_ += static_cast<std::uint32_t>(k_tiles);
   }
 
  private:
   static TmaA map_of(const Rows& rows, int k) {
     using namespace cute;
-    const auto layout = make_layout(make_shape(rows.rows, k, rows.count),
-                                    typename Base::StrideA{k, Int<1>{}, std::int64_t{rows.rows} * k});
-    const auto* data = reinterpret_cast<const typename Base::InternalElementA*>(rows.data);
-    return make_tma_copy_A_sm90(typename Base::GmemTiledCopyA{}, make_tensor(data, layout),
-                                typename Base::SmemLayoutA{}(_, _, Int<0>{}), typename Base::TileShape{},
-                                typename Base::DispatchPolicy::ClusterShape{});
+    return remembered({rows.data, {rows.rows, k, rows.count}}, [&] {
+      const auto layout = make_layout(make_shape(rows.rows, k, rows.count),
+                                      typename Base::StrideA{k, Int<1>{}, std::int64_t{rows.rows} * k});
+      const auto* data = reinterpret_cast<const typename Base::InternalElementA*>(rows.data);
+      return make_tma_copy_A_sm90(typename Base::GmemTiledCopyA{}, make_tensor(data, layout),
+                                  typename Base::SmemLayoutA{}(_, _, Int<0>{}), typename Base::TileShape{},
+                                  typename Base::DispatchPolicy::ClusterShape{});
+    });
   }
   static auto map_of_b(const Arguments& args, int n, int k) {
     using namespace cute;
-    const auto* data = reinterpret_cast<const typename Base::InternalElementB*>(args.ptr_B);
-    return make_tma_copy_B_sm90(typename Base::GmemTiledCopyB{},
-                                make_tensor(data, make_layout(make_shape(n, k, 1), args.dB)),
-                                typename Base::SmemLayoutB{}(_, _, Int<0>{}), typename Base::TileShape{},
-                                typename Base::DispatchPolicy::ClusterShape{});
+    return remembered({args.ptr_B, {n, k, 1}}, [&] {
+      const auto* data = reinterpret_cast<const typename Base::InternalElementB*>(args.ptr_B);
+      return make_tma_copy_B_sm90(typename Base::GmemTiledCopyB{},
+                                  make_tensor(data, make_layout(make_shape(n, k, 1), args.dB)),
+                                  typename Base::SmemLayoutB{}(_, _, Int<0>{}), typename Base::TileShape{},
+                                  typename Base::DispatchPolicy::ClusterShape{});
+    });
   }
   /// The CTAs of the cluster that get this CTA's part of a (those beside it), and of b (above and below).
   template <class Cluster>
@@ -164,6 +214,7 @@ struct AsyncInputMainloop : Base {
 
   int awaited_ = -1;
   bool gave_up_ = false;
+  std::uint32_t before_ = 0;  ///< announced steps of the tiles before
 };
 
 }  // namespace tandem::gemm::cuda

@@ -2,9 +2,27 @@
 
 namespace tandem::gemm::cuda {
 
-ChunkParts::ChunkParts(std::int64_t rows, int chunks, int pivot, int tile_rows, int together) {
+namespace {
+
+/// Whether shards end inside a cluster, and all rows together do not.
+bool is_cut_by_shards(std::int64_t rows, std::int64_t shard_tiles, const ChunkCut& cut) {
+  return shard_tiles % cut.cluster_rows != 0 &&
+         (rows + cut.tile_rows - 1) / cut.tile_rows % cut.cluster_rows == 0;
+}
+
+}  // namespace
+
+ChunkParts::ChunkParts(std::int64_t rows, int chunks, int pivot, const ChunkCut& cut) {
+  const auto& [tile_rows, cluster_rows, together, in_order] = cut;
   const ChunkOrder all(rows, chunks, pivot);
   const std::int64_t stride = all.stride();
+  if (!in_order && stride > 0 && stride % tile_rows == 0 &&
+      is_cut_by_shards(rows, stride / tile_rows * together, cut)) {
+    add(0, ChunkOrder(rows, 1, 0));
+    parts_[0].start = {.row = static_cast<int>(all.chunk(0) * stride / tile_rows),
+                       .group = static_cast<int>(stride / tile_rows * together)};
+    return;
+  }
   if (together > 1 && stride > 0 && stride % tile_rows == 0) {
     const int groups = (all.size() + together - 1) / together;
     const ChunkOrder order(rows, groups, pivot < all.size() ? pivot / together : 0);
@@ -26,7 +44,7 @@ ChunkParts::ChunkParts(std::int64_t rows, int chunks, int pivot, int tile_rows, 
 }
 
 void ChunkParts::add(int first, const ChunkOrder& chunks) {
-  if (chunks.size() > 0) parts_[size_++] = {first, chunks};
+  if (chunks.size() > 0) parts_[size_++] = {.first = first, .chunks = chunks, .start = {}};
 }
 
 }  // namespace tandem::gemm::cuda

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/format.hpp"
-#include "gemm/cuda/sm90/async_input_parts.hpp"
 
 namespace tandem::gemm::cuda {
 namespace {
@@ -16,6 +15,7 @@ struct Rates {
   double first_chunk_us = 10;
   double chunk_us = 3;
   double bytes_per_us = 370e3;
+  double first_patch_us = 8;  ///< what comes in patches keeps pace with the product from there on
 };
 
 double tile_us(const Tiling& tiling, std::int64_t k) {
@@ -26,8 +26,9 @@ double tile_us(const Tiling& tiling, std::int64_t k) {
 /// Of the chunk that is taken as number `step`.
 double arrival_us(const KernelProblem& problem, std::int64_t step, std::int64_t chunk_bytes) {
   constexpr Rates kRates;
+  if (step < problem.complete_chunks) return 0;
+  if (problem.product.in_patches) return kRates.first_patch_us;
   const std::int64_t sent = step - problem.complete_chunks + 1;
-  if (sent <= 0) return 0;
   return kRates.first_chunk_us +
          static_cast<double>(sent) *
              (kRates.chunk_us + static_cast<double>(chunk_bytes) / kRates.bytes_per_us);
@@ -38,13 +39,28 @@ bool accepts(const Tiling& tiling, const ChunkParts& parts, std::int64_t columns
                      [&](const ChunkPart& part) { return TileOrder::accepts(part.chunks, columns, tiling); });
 }
 
+/// The chunks, or groups of them, that are taken one after the other.
+ChunkOrder steps_of(const AsyncInputProblem& product, std::span<const ChunkPart> parts) {
+  const ChunkOrder signals(product.m, static_cast<int>(product.chunks), 0);
+  if (parts.size() != 1) return signals;
+  if (parts[0].start.group == 0) return parts[0].chunks;
+  const std::int64_t stride = signals.stride() * product.chunks_together;
+  return ChunkOrder(product.m, static_cast<int>((product.m + stride - 1) / stride), 0);
+}
+
 }  // namespace
+
+ChunkCut cut_of(const Tiling& tiling, const AsyncInputProblem& product) {
+  return {.tile_rows = tiling.tile_rows,
+          .cluster_rows = tiling.cluster_rows,
+          .together = static_cast<int>(product.chunks_together),
+          .in_order = product.in_order};
+}
 
 double predicted_us(const ResidentKernel& kernel, const KernelProblem& problem) {
   const AsyncInputProblem& product = problem.product;
   const Tiling& tiling = kernel.kernel->tiling;
-  const ChunkParts parts(product.m, static_cast<int>(product.chunks), 0, tiling.tile_rows,
-                         static_cast<int>(product.chunks_together));
+  const ChunkParts parts(product.m, static_cast<int>(product.chunks), 0, cut_of(tiling, product));
   if (!accepts(tiling, parts, product.n) || kernel.most_clusters < 1) return 0;
   constexpr std::int64_t kManyTiles = std::int64_t{1} << 16;
   if (product.m / tiling.tile_rows * (product.n / tiling.tile_columns) > kManyTiles) {
@@ -53,17 +69,19 @@ double predicted_us(const ResidentKernel& kernel, const KernelProblem& problem) 
            tile_us(tiling, product.k);
   }
   const ChunkOrder signals(product.m, static_cast<int>(product.chunks), 0);
-  const bool is_one = parts.parts().size() == 1;
-  const ChunkOrder& order = is_one ? parts.parts()[0].chunks : signals;
+  const ChunkOrder order = steps_of(product, parts.parts());
   const std::int64_t together = signals.stride() == 0 ? 1 : order.stride() / signals.stride();
   const std::int64_t chunk_bytes = signals.stride() * product.k * size_bytes(product.in);
   const std::int64_t columns =
       (product.n + tiling.tile_columns - 1) / tiling.tile_columns / tiling.cluster_columns;
   std::vector<double> free_us(static_cast<std::size_t>(kernel.most_clusters), 0.0);
   std::size_t next = 0;
+  std::int64_t tile_rows = 0;  // up to this step
+  std::int64_t taken = 0;      // in rows of clusters
   for (int step = 0; step < order.size(); ++step) {
-    const std::int64_t rows =
-        (order.rows_of(step).size + tiling.tile_rows - 1) / tiling.tile_rows / tiling.cluster_rows;
+    tile_rows += (order.rows_of(step).size + tiling.tile_rows - 1) / tiling.tile_rows;
+    const std::int64_t rows = (tile_rows + tiling.cluster_rows - 1) / tiling.cluster_rows - taken;
+    taken += rows;
     const double here_us = arrival_us(problem, (step + 1) * together - 1, chunk_bytes);
     for (std::int64_t i = 0; i < rows * columns; ++i) {
       double& free = free_us[next];
@@ -98,7 +116,8 @@ const ResidentKernel* KernelChoice::choose(const KernelProblem& problem) const {
 const ResidentKernel* KernelChoice::find(const KernelProblem& problem, std::string* why_not) const {
   const AsyncInputProblem& p = problem.product;
   const Key key = {
-      p.m, p.n, p.k, p.chunks, p.chunks_together, problem.complete_chunks, p.in, p.b_is_column_major};
+      p.m,          p.n,        p.k,  p.chunks,           p.chunks_together, problem.complete_chunks,
+      p.in_patches, p.in_order, p.in, p.b_is_column_major};
   const std::lock_guard lock(mutex_);
   auto found = known_.find(key);
   if (found == known_.end()) found = known_.emplace(key, choose(problem)).first;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gemm/cuda/sm90/async_input_kernel.hpp"
+#include "gemm/cuda/sm90/async_input_parts.hpp"
 
 namespace tandem::gemm::cuda {
 
@@ -24,6 +25,9 @@ struct KernelProblem {
   AsyncInputProblem product;
   std::int64_t complete_chunks = 0;
 };
+
+/// How a kernel's launches cut the chunks of a product.
+[[nodiscard]] ChunkCut cut_of(const Tiling& tiling, const AsyncInputProblem& product);
 
 /// Time of the product by waves of tiles, in microseconds: cluster number i starts when cluster number i -
 /// most_clusters has ended and its chunk has arrived. 0 if the kernel does not take the problem.
@@ -42,7 +46,7 @@ class KernelChoice {
 
  private:
   using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                         DType, bool>;
+                         bool, bool, DType, bool>;
   [[nodiscard]] const ResidentKernel* choose(const KernelProblem& problem) const;
 
   std::vector<ResidentKernel> kernels_;

@@ -1,0 +1,246 @@
+// Native all-gather + matmul without rest: ops of many sizes one behind the other, under delays of random
+// ranks and between ops of other algorithms, shards pushed by copy engines and sent by products in turns.
+// Every output is compared bit by bit with the product of the same kernels over operands that are all there.
+// One GPU a rank.
+//   bench_native_stress [RANKS [OPS [SEED]]]   prints a JSON row
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <tandem/tandem.hpp>
+#include <thread>
+#include <vector>
+
+#include "base/try.hpp"
+
+namespace {
+
+using namespace tandem;
+
+constexpr int kProblems = 32;
+constexpr int kUnlooked = 500;  ///< ops that are enqueued before anybody looks at the GPU
+
+/// All ranks know all of a, so that each can make the whole product alone.
+struct Problem {
+  std::int64_t m = 0, n = 0, k = 0, plan_n = 0;
+  Algorithm algorithm = Algorithm::kNative;
+  Tensor a, b;
+  std::vector<std::byte> expected;
+};
+
+class Stress {
+ public:
+  static Result<Stress> make(const RankContext& context, unsigned seed);
+  /// `ops` ops; returns the number of wrong outputs.
+  Result<int> run(int ops);
+  [[nodiscard]] Device& device() const { return *device_; }
+  [[nodiscard]] int ops_in_patches() const { return ops_in_patches_; }
+  [[nodiscard]] int native_ops() const { return native_ops_; }
+
+ private:
+  Result<Problem> make_problem(std::mt19937& random);
+  Result<void> enqueue(Problem& problem, const TensorView& out);
+  Result<void> hold_a_moment();
+  Result<int> count_wrong(std::span<const int> ops);
+  [[nodiscard]] TensorView out_of(std::size_t i, const Problem& problem) const {
+    return TensorView::contiguous(
+        static_cast<std::byte*>(outs_.view().data) + static_cast<std::int64_t>(i) * most_out_bytes_,
+        {problem.m, problem.n}, DType::kBF16, device_->id());
+  }
+
+  int rank_ = 0;
+  int world_ = 1;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Group> group_;
+  std::unique_ptr<Stream> stream_;
+  std::mt19937 same_, own_;
+  std::vector<Problem> problems_;
+  std::int64_t most_out_bytes_ = 0;
+  Tensor outs_, signal_;
+  int ops_in_patches_ = 0;
+  int native_ops_ = 0;
+};
+
+Result<Stress> Stress::make(const RankContext& context, unsigned seed) {
+  Stress stress;
+  TANDEM_ASSIGN(const Config config, Config::from_environment());
+  stress.rank_ = context.rank;
+  stress.world_ = context.size;
+  TANDEM_ASSIGN(stress.device_, open_device({DeviceKind::kCuda, context.rank}, config));
+  TANDEM_ASSIGN(stress.group_, Group::create({context.rank, context.size, "world", context.store, config}));
+  TANDEM_ASSIGN(stress.stream_, stress.device_->create_stream());
+  TANDEM_ASSIGN(stress.signal_, stress.device_->allocate_tensor({1}, DType::kU32));
+  stress.same_.seed(seed);
+  stress.own_.seed(seed + 1 + static_cast<unsigned>(context.rank));
+  for (int i = 0; i < kProblems; ++i) {
+    TANDEM_ASSIGN(Problem problem, stress.make_problem(stress.same_));
+    stress.problems_.push_back(std::move(problem));
+  }
+  for (const Problem& problem : stress.problems_)
+    stress.most_out_bytes_ = std::max<std::int64_t>(stress.most_out_bytes_, problem.m * problem.n * 2);
+  TANDEM_ASSIGN(stress.outs_,
+                stress.device_->allocate_tensor({kUnlooked * stress.most_out_bytes_ / 4}, DType::kU32));
+  return stress;
+}
+
+Result<Problem> Stress::make_problem(std::mt19937& random) {
+  const auto below = [&](std::int64_t n) {
+    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n));
+  };
+  Problem problem;
+  const std::int64_t tiles = std::int64_t{128} * world_;
+  const bool whole_tiles = below(3) > 0;
+  problem.m = whole_tiles ? tiles * (1 + below(4)) : 512 + below(1500);
+  problem.m = std::max<std::int64_t>(problem.m, whole_tiles ? (511 / tiles + 1) * tiles : 512);
+  problem.k = whole_tiles ? 64 * (1 + below(16)) : 8 * (8 + below(100));
+  problem.n = 8 * (1 + below(100));
+  // What decides on how the shards travel.
+  if (below(2) == 0) problem.plan_n = std::int64_t{3584} << below(3);
+  if (below(8) == 0) problem.algorithm = below(2) == 0 ? Algorithm::kPipelined : Algorithm::kSerial;
+  TANDEM_ASSIGN(problem.a, device_->allocate_tensor({problem.m, problem.k}, DType::kBF16));
+  TANDEM_ASSIGN(problem.b, device_->allocate_tensor({problem.n, problem.k}, DType::kBF16));
+  for (const Tensor* tensor : {&problem.a, &problem.b}) {
+    // bf16 from -2 to 2 with bits that toggle.
+    std::vector<std::uint16_t> bits(static_cast<std::size_t>(tensor->view().numel()));
+    for (std::uint16_t& one : bits) one = static_cast<std::uint16_t>((random() & 0x80ffU) | 0x3f00U);
+    TANDEM_TRY(device_->copy_from_host(bits.data(), tensor->view()));
+  }
+  if (problem.algorithm != Algorithm::kNative) return problem;
+  TANDEM_ASSIGN(const Tensor out, device_->allocate_tensor({problem.m, problem.n}, DType::kBF16));
+  TANDEM_TRY(gemm::async_input_mm({.a = problem.a.view(),
+                                   .b = problem.b.view().movedim(0, 1),
+                                   .out = out.view(),
+                                   .a_chunk_signals = signal_.view(),
+                                   .complete = gemm::CompleteChunks{problem.a.view(), 0, 1}},
+                                  *stream_));
+  TANDEM_TRY(stream_->synchronize());
+  problem.expected.resize(static_cast<std::size_t>(out.view().size_bytes()));
+  TANDEM_TRY(device_->copy_to_host(out.view(), problem.expected.data()));
+  return problem;
+}
+
+Result<void> Stress::enqueue(Problem& problem, const TensorView& out) {
+  const Shard mine = shard_of(problem.m, world_, rank_);
+  const TensorView b[] = {problem.b.view().movedim(0, 1)};
+  const TensorView outs[] = {out};
+  const AllGatherMatmulArgs args{.a = problem.a.view().narrow(0, mine.offset, mine.size),
+                                 .b = b,
+                                 .gather_size = problem.m,
+                                 .out = outs,
+                                 .algorithm = problem.algorithm,
+                                 .plan_n = problem.plan_n};
+  TANDEM_ASSIGN(const OpReport report, fused_all_gather_matmul(args, *group_, *stream_));
+  native_ops_ += report.algorithm == Algorithm::kNative ? 1 : 0;
+  ops_in_patches_ +=
+      report.algorithm == Algorithm::kNative && report.reason.find("in patches") != std::string_view::npos
+          ? 1
+          : 0;
+  return {};
+}
+
+Result<void> Stress::hold_a_moment() {
+  if (own_() % 32 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own_() % 300));
+  if (own_() % 8 != 0) return {};
+  return stream_->sleep(std::chrono::microseconds(own_() % 200));
+}
+
+Result<int> Stress::count_wrong(std::span<const int> ops) {
+  int wrong = 0;
+  std::vector<std::byte> got;
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    const Problem& problem = problems_[static_cast<std::size_t>(ops[i])];
+    if (problem.algorithm != Algorithm::kNative) continue;
+    got.resize(problem.expected.size());
+    TANDEM_TRY(device_->copy_to_host(out_of(i, problem), got.data()));
+    if (got != problem.expected) ++wrong;
+  }
+  return wrong;
+}
+
+Result<int> Stress::run(int ops) {
+  int wrong = 0;
+  for (int done = 0; done < ops; done += kUnlooked) {
+    TANDEM_TRY(stream_->memset32(outs_.view(), 0, 0xffffffffU, outs_.view().numel()));
+    std::vector<int> batch(static_cast<std::size_t>(std::min(kUnlooked, ops - done)));
+    for (int& op : batch) op = static_cast<int>(same_() % kProblems);
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      Problem& problem = problems_[static_cast<std::size_t>(batch[i])];
+      TANDEM_TRY(hold_a_moment());
+      TANDEM_TRY(enqueue(problem, out_of(i, problem)));
+    }
+    TANDEM_TRY(stream_->synchronize());
+    TANDEM_ASSIGN(const int here, count_wrong(batch));
+    wrong += here;
+  }
+  return wrong;
+}
+
+/// Rank 0 prints.
+Result<void> run_rank(const RankContext& context, int ops, unsigned seed) {
+  TANDEM_ASSIGN(Stress stress, Stress::make(context, seed));
+  TANDEM_ASSIGN(const int wrong, stress.run(ops));
+  TANDEM_TRY(
+      context.store->set("wrong/" + std::to_string(context.rank), std::as_bytes(std::span(&wrong, 1))));
+  if (context.rank != 0) return {};
+  int all_wrong = 0;
+  for (int r = 0; r < context.size; ++r) {
+    TANDEM_ASSIGN(const auto bytes, context.store->get("wrong/" + std::to_string(r),
+                                                       Deadline::after(std::chrono::seconds(60))));
+    int theirs = 0;
+    std::memcpy(&theirs, bytes.data(), sizeof(theirs));
+    all_wrong += theirs;
+  }
+  const nlohmann::json row{
+      {"what", "native all-gather + matmul under delays, outputs of all ranks bit by bit"},
+      {"world", context.size},
+      {"ops", ops},
+      {"native_ops", stress.native_ops()},
+      {"ops_in_patches", stress.ops_in_patches()},
+      {"ops_between_looks", kUnlooked},
+      {"wrong", all_wrong},
+      {"machine", stress.device().description()},
+      {"commit", TANDEM_COMMIT},
+      {"command", "bench_native_stress " + std::to_string(context.size) + " " + std::to_string(ops) + " " +
+                      std::to_string(seed)}};
+  std::printf("%s\n", row.dump().c_str());
+  return {};
+}
+
+int fail_with(const Error& error) {
+  std::fprintf(stderr, "bench_native_stress: %s\n", error.to_string().c_str());
+  return 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto context = join_job(argc, argv);
+  if (!context) return fail_with(context.error());
+  const auto argument = [&](int i, int otherwise) { return argc > i ? std::atoi(argv[i]) : otherwise; };
+  const int ranks = argument(1, 2);
+  const int ops = argument(2, 10'000);
+  if (*context) {
+    const auto ran = run_rank(**context, ops, static_cast<unsigned>(argument(3, 1)));
+    if (ran) return 0;
+    report_failure(**context, ran.error());
+    return 1;
+  }
+  if (ranks < 2 || ops < 1) {
+    std::fprintf(stderr, "bench_native_stress [RANKS >= 2 [OPS >= 1 [SEED]]]\n");
+    return 2;
+  }
+  LaunchOptions options;
+  options.ranks = ranks;
+  options.arguments = std::vector<std::string>(argv + 1, argv + argc);
+  auto job = Job::start(options);
+  if (!job) return fail_with(job.error());
+  const auto outcome = (*job)->wait(Deadline::after(std::chrono::minutes(30)));
+  if (!outcome) return fail_with(outcome.error());
+  if (const auto status = outcome->status(); !status) return fail_with(status.error());
+  return 0;
+}

@@ -1,0 +1,43 @@
+#include "gemm/cuda/sm90/patch_exchange.cuh"
+
+namespace tandem::gemm::cuda {
+namespace {
+
+constexpr int kCtas = 32;  // of one warp: see push_patches()
+
+// First it sends, so nobody waits for a rank that waits.
+__global__ void __launch_bounds__(32) exchange_patches(const __grid_constant__ PatchExchangeLaunch what) {
+  const auto warp = static_cast<int>(blockIdx.x);
+  __shared__ PatchStage stage;
+  if (what.push.peers > 0) {
+    begin_patches(what.push, warp, stage);
+    push_patches(what.push, warp, kCtas, stage);
+  }
+
+  symm::ChunkSignals signals;
+  signals.expected = what.expected;
+  signals.chunks_per_rank = what.chunks_per_rank;
+  signals.waits = what.push.handle;
+  bool gave_up = false;
+  for (int tile = warp; tile < what.tiles; tile += kCtas) {
+    if (tile >= what.own_begin && tile < what.own_end) continue;
+    for (int step = 0; step < what.patches.k_steps;)
+      step = await_patches(signals, what.patches, tile, step, gave_up);
+  }
+}
+
+}  // namespace
+
+cudaError_t launch_exchange_patches(const PatchExchangeLaunch& what, cudaStream_t stream) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(kCtas);
+  config.blockDim = dim3(32);
+  config.stream = stream;
+  return cudaLaunchKernelEx(&config, exchange_patches, what);
+}
+
+const void* exchange_patches_kernel() {
+  return reinterpret_cast<const void*>(&exchange_patches);
+}
+
+}  // namespace tandem::gemm::cuda

@@ -1,0 +1,229 @@
+#pragma once
+
+// A shard on its way from inside a kernel that multiplies: one of a CTA's idle warps copies patches to the
+// peers, another looks for those that come from them. See gemm/patch_grid.hpp.
+
+#include <tandem/symm/chunk_signals.cuh>
+
+#include "gemm/cuda/sm90/patch_exchange.hpp"
+
+namespace tandem::gemm::cuda {
+
+inline constexpr unsigned kWholeWarp = 0xffffffffU;
+
+// A warp's share of a patch: vectors of 16 bytes.
+inline constexpr int kVectorsOfPatch = PatchGrid::kColumns * 2 / 16;
+inline constexpr int kRowsAtOnce = 32 / kVectorsOfPatch;
+inline constexpr int kTimes = PatchGrid::kRows / kRowsAtOnce;
+
+__device__ inline std::int64_t row_bytes(const PatchGrid& grid) {
+  return std::int64_t{grid.k_steps} * PatchGrid::kColumns * 2;
+}
+
+/// Where a patch begins for this lane, from its shard's first byte: vector `lane % 8` of row `lane / 8`.
+__device__ inline std::int64_t lane_offset(const PatchGrid& grid, int index) {
+  const PatchGrid::Patch patch = grid.patch(index);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int row = patch.tile * PatchGrid::kTileRows + patch.part * PatchGrid::kRows + lane / kVectorsOfPatch;
+  return row * row_bytes(grid) + (patch.k_step * kVectorsOfPatch + lane % kVectorsOfPatch) * 16;
+}
+
+/// A warp's patches on their way: a round of them in shared memory, each lane's own vectors side by side.
+struct alignas(16) PatchStage {
+  std::byte data[kMostPatchesTogether * PatchGrid::kBytes];
+};
+
+/// Begins to load patches [first, end) into the stage. Loads take as long as a fence where a product uses the
+/// memory too, so those of the next round are under way during the fence of this one.
+__device__ inline void load_patches(const PatchPush& push, int first, int end, PatchStage& stage) {
+  const auto lane_stage =
+      static_cast<std::uint32_t>(__cvta_generic_to_shared(stage.data)) + threadIdx.x % 32 * 16;
+  for (int index = first; index < end; ++index) {
+    const std::int64_t at = lane_offset(push.grid, index);
+    const std::uint32_t to = lane_stage + (index - first) * PatchGrid::kBytes;
+#pragma unroll
+    for (int i = 0; i < kTimes; ++i) {
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + i * 32 * 16),
+                   "l"(__cvta_generic_to_global(push.rows + at + i * kRowsAtOnce * row_bytes(push.grid)))
+                   : "memory");
+    }
+  }
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/// Stores patch `index`, which is number `number` of the stage, to every peer. Lane i has peer number i's
+/// block in `block`. A lane stores what it has loaded itself.
+__device__ inline void store_patch(const PatchPush& push, int index, int number, std::uint64_t block,
+                                   const PatchStage& stage) {
+  const std::int64_t at = lane_offset(push.grid, index);
+  const std::int64_t stride = kRowsAtOnce * row_bytes(push.grid);
+  const auto* const from =
+      reinterpret_cast<const uint4*>(stage.data + number * PatchGrid::kBytes) + threadIdx.x % 32;
+  uint4 values[kTimes];
+#pragma unroll
+  for (int i = 0; i < kTimes; ++i) values[i] = from[i * 32];
+#pragma unroll 1
+  for (int peer = 0; peer < push.peers; ++peer) {
+    const std::uint64_t to = __shfl_sync(kWholeWarp, block, peer) + push.rows_bytes + at;
+#pragma unroll
+    for (int i = 0; i < kTimes; ++i) *reinterpret_cast<uint4*>(to + i * stride) = values[i];
+  }
+}
+
+/// By the lane of one peer, whose stamps of this rank begin at `stamps`.
+__device__ inline void stamp_patches(const PatchPush& push, int first, int end, std::uint64_t stamps) {
+  asm volatile("fence.acq_rel.sys;" ::: "memory");
+#pragma unroll 1
+  for (int index = first; index < end; ++index) {
+    const PatchGrid::Patch patch = push.grid.patch(index);
+    const std::int64_t stamp = PatchGrid::stamp(patch.tile, push.grid.k_steps, patch.k_step, patch.part);
+    symm::detail::store_relaxed(reinterpret_cast<std::uint32_t*>(stamps) + stamp, push.stamp);
+  }
+}
+
+/// The first round of push_patches(), as early as can be.
+__device__ inline void begin_patches(const PatchPush& push, int warp, PatchStage& stage) {
+  const int first = warp * push.together;
+  load_patches(push, first, min(first + push.together, push.grid.size()), stage);
+}
+
+/// By warp number `warp` of `count` that push together, behind begin_patches(); it waits for nobody. One of
+/// them a multiprocessor: a fence waits for all its stores, and two warps that store while the other's fence
+/// is under way hold each other up without end (measured: ten times the time).
+///
+/// Memory order: all lanes store, then __syncwarp(), then a lane of each peer has a fence of the system's
+/// scope and stores the stamps. The fence is cumulative, so whoever acquires a stamp sees what all lanes
+/// stored before. It takes as long as the stores take to the peer and back, 3 to 6 us, which paces the stores
+/// too.
+__device__ inline void push_patches(const PatchPush& push, int warp, int count, PatchStage& stage) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  std::uint64_t block = 0;
+  if (lane < push.peers) {
+    const int peer = push.handle.rank - 1 - lane;
+    block =
+        reinterpret_cast<std::uint64_t>(push.handle.buffers[peer < 0 ? peer + push.handle.world_size : peer]);
+  }
+  const int size = push.grid.size();
+  const int stride = count * push.together;
+  for (int first = warp * push.together; first < size; first += stride) {
+    const int end = min(first + push.together, size);
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+#pragma unroll 1
+    for (int index = first; index < end; ++index) store_patch(push, index, index - first, block, stage);
+    load_patches(push, first + stride, min(first + stride + push.together, size), stage);
+    __syncwarp();
+    if (lane < push.peers) stamp_patches(push, first, end, block + push.stamps_bytes);
+    __syncwarp();
+  }
+}
+
+__device__ inline uint4 load_relaxed(const uint4* words) {
+  uint4 value;
+  asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(__cvta_generic_to_global(words))
+               : "memory");
+  return value;
+}
+
+__device__ inline void acquire(const uint4* words) {
+  [[maybe_unused]] uint4 value;
+  asm volatile("ld.acquire.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(__cvta_generic_to_global(words))
+               : "memory");
+}
+
+/// By a whole warp: waits until `step` of a tile has come, and returns the first step behind it that has not,
+/// as far as one look goes; all steps if the wait gave up, and `gave_up` is set on every lane then.
+///
+/// Memory order: the look is relaxed and decides nothing. Then each lane acquires the stamps that it has
+/// looked at, and __syncwarp() hands on what they acquired: behind this function every lane sees these steps'
+/// patches. Looks come seldom: the fences of the warp that pushes wait for them too.
+__device__ inline int await_patches(const symm::ChunkSignals& signals, const PatchSignals& patches, int tile,
+                                    int step, bool& gave_up) {
+  constexpr int kWordsOfLane = 4;
+  constexpr int kLanesOfStep = PatchGrid::kOfStep / kWordsOfLane;
+  constexpr int kFirstLooks = 256;
+  constexpr unsigned kNapNs = 100;
+  if (gave_up) return patches.k_steps;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const bool is_any = step + lane / kLanesOfStep < patches.k_steps;
+  const std::uint32_t* const words =
+      patches.stamps + PatchGrid::stamp(tile, patches.k_steps, step, is_any ? lane * kWordsOfLane : 0);
+  const auto is_missing = [&](std::uint32_t word) { return !signals.has_come(word); };
+  for (int look = 0;; ++look) {
+    const uint4 seen = load_relaxed(reinterpret_cast<const uint4*>(words));
+    const bool misses = is_missing(seen.x) || is_missing(seen.y) || is_missing(seen.z) || is_missing(seen.w);
+    const unsigned missing = __ballot_sync(kWholeWarp, misses);
+    const int first = missing == 0 ? 32 : __ffs(static_cast<int>(missing)) - 1;
+    if (first >= kLanesOfStep) {
+      acquire(reinterpret_cast<const uint4*>(words));
+      __syncwarp();
+      return min(step + first / kLanesOfStep, patches.k_steps);
+    }
+    if (look < kFirstLooks) {
+      __nanosleep(kNapNs);
+      continue;
+    }
+    // It takes long: look around too, at a word that is missing.
+    bool has_come = true;
+    if (lane == first) {
+      const int idx = is_missing(seen.x) ? 0 : is_missing(seen.y) ? 1 : is_missing(seen.z) ? 2 : 3;
+      const int chunk = signals.first_number + tile / patches.tiles_per_chunk;
+      std::int64_t begin_ns = 0;
+      has_come = symm::detail::wait_until(
+          signals.waits, {symm::KernelCall::kAwaitChunk, chunk / signals.chunks_per_rank, chunk},
+          signals.expected, begin_ns, [&](std::uint32_t& word) {
+            word = symm::detail::load_relaxed(words + idx);
+            return !is_missing(word);
+          });
+    }
+    gave_up = !__all_sync(kWholeWarp, has_come);
+    if (gave_up) return patches.k_steps;
+  }
+}
+
+/// How many steps, over all of a CTA's tiles that come in patches, one after the other, have come: one warp
+/// looks at the stamps, which takes about as long as a few steps of the product, and tells the thread that
+/// loads by this word of shared memory. Zero before either begins.
+struct Announcement {
+  std::uint32_t& word;
+  std::uint32_t steps;
+};
+
+__device__ inline void announce(const Announcement& what) {
+  const auto word = static_cast<std::uint32_t>(__cvta_generic_to_shared(&what.word));
+  asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(word), "r"(what.steps) : "memory");
+}
+
+/// By the warp that looks: a tile, behind the steps of `before`.
+__device__ inline void announce_patches(const symm::ChunkSignals& signals, const PatchSignals& patches,
+                                        int tile, const Announcement& before, bool& gave_up) {
+  for (int step = 0; step < patches.k_steps;) {
+    step = await_patches(signals, patches, tile, step, gave_up);
+    if (threadIdx.x % 32 == 0) announce({before.word, before.steps + static_cast<std::uint32_t>(step)});
+  }
+}
+
+/// By the thread that loads: waits until more than `steps` have been announced, and returns how many. What
+/// they stand for is visible to its tensor loads.
+///
+/// Memory order: what the announcing warp acquired from the sender happens before its release, this acquire
+/// and the proxy fence behind it. The wait ends, since that of the announcing warp does.
+__device__ inline std::uint32_t await_announced(std::uint32_t& announced, std::uint32_t steps) {
+  const auto word = static_cast<std::uint32_t>(__cvta_generic_to_shared(&announced));
+  std::uint32_t now = 0;
+  const auto is_there = [&] { return static_cast<std::int32_t>(now - steps) > 0; };
+  // Not in the loop: an acquire has the caches forget what they hold, and everybody's loads wait for that.
+  for (;;) {
+    asm volatile("ld.relaxed.cta.shared.u32 %0, [%1];" : "=r"(now) : "r"(word) : "memory");
+    if (is_there()) break;
+    __nanosleep(20);
+  }
+  asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(now) : "r"(word) : "memory");
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+  return now;
+}
+
+}  // namespace tandem::gemm::cuda

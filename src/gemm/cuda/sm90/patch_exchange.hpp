@@ -1,0 +1,52 @@
+#pragma once
+
+// What a kernel is told of the patches that it sends and receives. Included by .cu files.
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <tandem/symm/kernel.hpp>
+
+#include "gemm/patch_grid.hpp"
+
+namespace tandem::gemm::cuda {
+
+/// Behind one fence of a warp, see PatchPush::together.
+inline constexpr int kMostPatchesTogether = 2;
+
+/// Sends the own shard to all other ranks, first to the one before this one, which multiplies it first.
+struct PatchPush {
+  PatchGrid grid;
+  int peers = 0;                    ///< all others, or none if nothing is to be sent
+  const std::byte* rows = nullptr;  ///< the own shard
+  std::int64_t rows_bytes = 0;      ///< from the start of a peer's block to its rows there
+  std::int64_t stamps_bytes = 0;    ///< and to their stamps
+  std::uint32_t stamp = 0;
+  int together = 1;  ///< patches that a warp sends behind one fence
+  symm::KernelHandle handle;
+};
+
+/// What arrives in patches, if anything: all chunks but those that are complete.
+struct PatchSignals {
+  const std::uint32_t* stamps = nullptr;  ///< of all rows; null: nothing does
+  int k_steps = 0;
+  int tiles_per_chunk = 1;
+};
+
+/// For a rank that multiplies nothing: sends, and waits for all that is sent to it.
+struct PatchExchangeLaunch {
+  PatchPush push;
+  PatchSignals patches;
+  std::uint32_t expected = 1;
+  int chunks_per_rank = 1;
+  int tiles = 0;      ///< rows of tiles of all ranks
+  int own_begin = 0;  ///< those of this one
+  int own_end = 0;
+};
+[[nodiscard]] cudaError_t launch_exchange_patches(const PatchExchangeLaunch& what, cudaStream_t stream);
+
+/// That kernel.
+[[nodiscard]] const void* exchange_patches_kernel();
+
+}  // namespace tandem::gemm::cuda

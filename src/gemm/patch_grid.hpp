@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+
+namespace tandem::gemm {
+
+/// How rows of 16-bit elements are cut that a kernel sends to its peers while it multiplies: into patches
+/// that one warp copies at a time, each with a stamp of its own at the receiver. A tile's step in k, 128 rows
+/// and 64 columns, is eight patches, whose stamps lie side by side. Runs on hosts and, compiled with
+/// --expt-relaxed-constexpr, in kernels.
+struct PatchGrid {
+  static constexpr int kRows = 16;
+  static constexpr int kColumns = 64;
+  static constexpr int kBytes = kRows * kColumns * 2;
+  static constexpr int kTileRows = 128;
+  static constexpr int kOfStep = kTileRows / kRows;
+
+  int tiles = 0;    ///< rows of tiles of the sender's shard
+  int k_steps = 0;  ///< steps of kColumns
+
+  struct Patch {
+    int tile = 0;
+    int k_step = 0;
+    int part = 0;  ///< of the tile's rows
+    friend constexpr bool operator==(const Patch&, const Patch&) = default;
+  };
+  [[nodiscard]] constexpr int size() const { return tiles * k_steps * kOfStep; }
+  /// In the order in which they are sent: what every receiver needs first first, so step by step in k.
+  [[nodiscard]] constexpr Patch patch(int index) const {
+    const int of_step = tiles * kOfStep;
+    const int in_step = index % of_step;
+    return {.tile = in_step / kOfStep, .k_step = index / of_step, .part = in_step % kOfStep};
+  }
+  /// Where a patch's stamp lies among those of all rows; `tile` counts through all rows.
+  [[nodiscard]] static constexpr std::int64_t stamp(int tile, int k_steps, int k_step, int part) {
+    return (std::int64_t{tile} * k_steps + k_step) * kOfStep + part;
+  }
+
+  /// Whether rows and columns are whole patches and tiles.
+  [[nodiscard]] static constexpr bool accepts(std::int64_t shard_rows, std::int64_t k) {
+    constexpr std::int64_t kMost = std::int64_t{1} << 26;  // stamps, and any index into them, in 31 bits
+    return shard_rows > 0 && shard_rows % kTileRows == 0 && k > 0 && k % kColumns == 0 &&
+           shard_rows / kRows <= kMost / (k / kColumns);
+  }
+};
+
+}  // namespace tandem::gemm
