@@ -14,14 +14,14 @@ struct Rates {
   double barrier_us;         ///< a meeting of all ranks
   double chunk_us;           ///< what a product loses by being cut into chunks, each
 };
-/// Measured on two H200s (bench/results/h200_x2_random_shapes.json): what a gather costs before its first
-/// byte, and how much longer its bytes take than the link alone would; what a push does, and each of its
-/// pieces with its word.
+/// Measured on two and four H200s (bench/results/h200_x2_random_shapes.json, h200_x4_auto_shapes.json): what
+/// a gather costs before its first byte, and how much longer its bytes take than the link alone would; what a
+/// push does, how long a peer's first word is under way, and each further piece with its word.
 struct GatherRates {
   double start_us = 30;
   double slowness = 1.4;
-  double push_start_us = 30;
-  double push_slowness = 1.3;
+  double push_start_us = 10;
+  double peer_us = 30;
   double piece_us = 8;
   double first_patch_us = 10;  ///< what products wait for at their beginning if they send themselves
 };
@@ -70,7 +70,7 @@ Prediction predict_on_gpu(const Workload& work) {
   const double products_us = work.world * product_us;
   const double gets_us = peers * get_us;
   const double push_us =
-      peers * (kHopperGather.push_slowness * get_us + work.native_pieces * kHopperGather.piece_us);
+      peers * (get_us + kHopperGather.peer_us + (work.native_pieces - 1) * kHopperGather.piece_us);
   const double native_us = work.native_slowness * products_us + kHopper.chunk_us;
   return {.serial_us = products_us + kHopperGather.start_us + kHopperGather.slowness * gets_us,
           .pipelined_us = std::max(products_us, gets_us + product_us) + work.world * kHopper.chunk_us +

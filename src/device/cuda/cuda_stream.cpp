@@ -137,8 +137,7 @@ Result<void> CudaStream::do_write_value32(std::uint32_t* word, std::uint32_t val
   if (code != CUDA_ERROR_INVALID_VALUE) return driver_->check("stream_write_value32", code);
   if (value < NumberTable::kSize && copy_by() == CopyBy::kEngine && is_on_another_gpu(word, id_.index)) {
     // Behind what stands before it in the stream, which has been completed when this copy begins. A kernel
-    // that stored the word would have to find room beside whatever fills the GPU, and a fence of the system
-    // before it (a stream write to memory of this GPU, then a copy of that) takes 80 us while kernels poll.
+    // that stored the word would have to find room beside whatever fills the GPU.
     return check_cuda("stream_write_value32", cudaMemcpyAsync(word, numbers_ + value, sizeof(*word),
                                                               cudaMemcpyDeviceToDevice, native_));
   }
