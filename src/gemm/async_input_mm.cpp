@@ -101,6 +101,16 @@ Result<void> check_patches(const AsyncInputMmArgs& args) {
                                 : "both are");
   }
   const symm::Handle& handle = *args.senders->handle;
+  const std::int64_t per_rank = args.senders->chunks_per_rank;
+  const std::int64_t chunks = args.a_chunk_signals.size(0);
+  if (chunks != handle.world_size() * per_rank || args.complete->first != handle.rank() * per_rank ||
+      args.complete->count != per_rank) {
+    return failf(ErrorCode::kInvalidArgument,
+                 "{}: complete has chunks [{}, {}) of {}: patches need rank {}'s whole shard, [{}, {}) of {}",
+                 kWho, args.complete->first, args.complete->first + args.complete->count, chunks,
+                 handle.rank(), handle.rank() * per_rank, (handle.rank() + 1) * per_rank,
+                 handle.world_size() * per_rank);
+  }
   const std::int64_t rows_end = patches.rows_bytes + args.a.size_bytes();
   const std::int64_t stamps_end = patches.stamps_bytes + 4 * num_patches(args.a.size(0), args.a.size(1));
   if (patches.rows_bytes < 0 || patches.stamps_bytes < 0 || patches.rows_bytes % kAsyncInputAlignment != 0 ||

@@ -168,7 +168,7 @@ TEST_F(GemmAsyncInputArguments, SendersThatDoNotFit) {
 }
 
 TEST_F(GemmAsyncInputArguments, PatchesThatDoNotFit) {
-  const auto complete = [&] { return gemm::CompleteChunks{memory_.view({2, 3}, DType::kBF16), 0, 1}; };
+  const auto complete = [&] { return gemm::CompleteChunks{memory_.view({4, 3}, DType::kBF16), 0, 2}; };
   const auto with_patches = [&](auto& args, const gemm::PatchExchange& patches) {
     args.complete = complete();
     args.patches = patches;
@@ -194,6 +194,11 @@ TEST_F(GemmAsyncInputArguments, PatchesThatDoNotFit) {
            args.patches = gemm::PatchExchange{};
          },
          "patches need complete and senders, and complete is missing"},
+        {[&](auto& args) {
+           from_peers(args, {});
+           args.complete = gemm::CompleteChunks{memory_.view({2, 3}, DType::kBF16), 0, 1};
+         },
+         "complete has chunks [0, 1) of 4: patches need rank 0's whole shard, [0, 2) of 4"},
         {[&](auto& args) { from_peers(args, {.rows_bytes = 1 << 30}); }, "patches.rows_bytes is 1073741824"},
         {[&](auto& args) { from_peers(args, {.rows_bytes = 8}); }, "need multiples of 16 inside"},
         {[&](auto& args) { from_peers(args, {.stamps_bytes = -16}); }, "stamps_bytes -16"},
