@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/try.hpp"
+#include "launched_ranks.hpp"
 
 namespace {
 
@@ -211,36 +212,18 @@ Result<void> run_rank(const RankContext& context, int ops, unsigned seed) {
   return {};
 }
 
-int fail_with(const Error& error) {
-  std::fprintf(stderr, "bench_native_stress: %s\n", error.to_string().c_str());
-  return 1;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto context = join_job(argc, argv);
-  if (!context) return fail_with(context.error());
   const auto argument = [&](int i, int otherwise) { return argc > i ? std::atoi(argv[i]) : otherwise; };
   const int ranks = argument(1, 2);
   const int ops = argument(2, 10'000);
-  if (*context) {
-    const auto ran = run_rank(**context, ops, static_cast<unsigned>(argument(3, 1)));
-    if (ran) return 0;
-    report_failure(**context, ran.error());
-    return 1;
-  }
-  if (ranks < 2 || ops < 1) {
-    std::fprintf(stderr, "bench_native_stress [RANKS >= 2 [OPS >= 1 [SEED]]]\n");
-    return 2;
-  }
-  LaunchOptions options;
-  options.ranks = ranks;
-  options.arguments = std::vector<std::string>(argv + 1, argv + argc);
-  auto job = Job::start(options);
-  if (!job) return fail_with(job.error());
-  const auto outcome = (*job)->wait(Deadline::after(std::chrono::minutes(30)));
-  if (!outcome) return fail_with(outcome.error());
-  if (const auto status = outcome->status(); !status) return fail_with(status.error());
-  return 0;
+  const auto seed = static_cast<unsigned>(argument(3, 1));
+  const bool is_fine = ranks >= 2 && ops >= 1;
+  return bench::run_launched(
+      {.program = "bench_native_stress",
+       .ranks = ranks,
+       .longest = std::chrono::minutes(30),
+       .refusal = is_fine ? nullptr : "bench_native_stress [RANKS >= 2 [OPS >= 1 [SEED]]]"},
+      argc, argv, [&](const RankContext& context) { return run_rank(context, ops, seed); });
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/try.hpp"
+#include "launched_ranks.hpp"
 #include "pipeline/schedules.hpp"
 
 namespace {
@@ -155,37 +156,18 @@ Result<void> run_rank(const RankContext& context, const Shape& shape, int calls)
   return {};
 }
 
-int fail_with(const Error& error) {
-  std::fprintf(stderr, "bench_nudge: %s\n", error.to_string().c_str());
-  return 1;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto context = join_job(argc, argv);
-  if (!context) return fail_with(context.error());
   const auto argument = [&](int i, int otherwise) { return argc > i ? std::atoi(argv[i]) : otherwise; };
   const int ranks = argument(1, 2);
   const int calls = argument(2, 400);
   const Shape shape{argument(3, 4096), argument(4, 4096), argument(5, 14336)};
-  if (*context) {
-    const auto ran = run_rank(**context, shape, calls);
-    if (ran) return 0;
-    report_failure(**context, ran.error());
-    return 1;
-  }
-  if (ranks < 2 || calls < 1 || shape.m % ranks != 0 || shape.k % ranks != 0) {
-    std::fprintf(stderr, "bench_nudge [RANKS >= 2 [CALLS >= 1 [M N K]]], M and K multiples of RANKS\n");
-    return 2;
-  }
-  LaunchOptions options;
-  options.ranks = ranks;
-  options.arguments = std::vector<std::string>(argv + 1, argv + argc);
-  auto job = Job::start(options);
-  if (!job) return fail_with(job.error());
-  const auto outcome = (*job)->wait(Deadline::after(std::chrono::minutes(5)));
-  if (!outcome) return fail_with(outcome.error());
-  if (const auto status = outcome->status(); !status) return fail_with(status.error());
-  return 0;
+  const bool is_fine = ranks >= 2 && calls >= 1 && shape.m % ranks == 0 && shape.k % ranks == 0;
+  return bench::run_launched(
+      {.program = "bench_nudge",
+       .ranks = ranks,
+       .refusal =
+           is_fine ? nullptr : "bench_nudge [RANKS >= 2 [CALLS >= 1 [M N K]]], M and K multiples of RANKS"},
+      argc, argv, [&](const RankContext& context) { return run_rank(context, shape, calls); });
 }
