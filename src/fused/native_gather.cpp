@@ -104,8 +104,9 @@ Support can_run_native(const GatherProblem& problem, const Device& device) {
 }
 
 bool moves_in_patches(const GatherProblem& problem, const Device& device) {
-  if (device.id().kind != DeviceKind::kCuda || problem.world == 1 || problem.gathers_last() ||
-      problem.is_capturing || problem.rows() < kFewestRowsOnGpu || problem.total() % problem.world != 0) {
+  if (device.id().kind != DeviceKind::kCuda || problem.world == 1 || problem.world > gemm::kMostPatchRanks ||
+      problem.gathers_last() || problem.is_capturing || problem.rows() < kFewestRowsOnGpu ||
+      problem.total() % problem.world != 0) {
     return false;
   }
   const std::optional<bool> asked = device.config().native_patches;

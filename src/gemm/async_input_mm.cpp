@@ -101,6 +101,10 @@ Result<void> check_patches(const AsyncInputMmArgs& args) {
                                 : "both are");
   }
   const symm::Handle& handle = *args.senders->handle;
+  if (handle.world_size() > kMostPatchRanks) {
+    return failf(ErrorCode::kInvalidArgument, "{}: {} ranks, and at most {} exchange patches", kWho,
+                 handle.world_size(), kMostPatchRanks);
+  }
   const std::int64_t per_rank = args.senders->chunks_per_rank;
   const std::int64_t chunks = args.a_chunk_signals.size(0);
   if (chunks != handle.world_size() * per_rank || args.complete->first != handle.rank() * per_rank ||

@@ -35,6 +35,8 @@ struct PatchExchange {
   std::int64_t stamps_bytes = 0;  ///< and to the stamps: u32, num_patches(m, k) of them, compared as signals
   bool sends = true;              ///< not if an earlier product has sent these rows
 };
+/// Ranks that can exchange patches: each other one has a lane of the warp that sends.
+inline constexpr int kMostPatchRanks = 33;
 /// Patches of m rows of k 16-bit elements.
 [[nodiscard]] std::int64_t num_patches(std::int64_t m, std::int64_t k);
 
