@@ -102,6 +102,7 @@ Result<Problem> Stress::make_problem(std::mt19937& random) {
   problem.n = 8 * (1 + below(100));
   // What decides on how the shards travel.
   if (below(2) == 0) problem.plan_n = std::int64_t{3584} << below(3);
+  if (whole_tiles && problem.m <= 1024) problem.plan_n = 3584;
   if (below(8) == 0) problem.algorithm = below(2) == 0 ? Algorithm::kPipelined : Algorithm::kSerial;
   TANDEM_ASSIGN(problem.a, device_->allocate_tensor({problem.m, problem.k}, DType::kBF16));
   TANDEM_ASSIGN(problem.b, device_->allocate_tensor({problem.n, problem.k}, DType::kBF16));

@@ -61,8 +61,9 @@ Result<OpPlan> decide(const GatherProblem& problem, const GatherPlanning& planni
                 choose(fmt::format("fused_{}", planning.op), problem.asked,
                        workload_of(problem, planning, group), find_measured(group, key), problem.device));
   if (problem.copies_a) choice.reason += "; a is copied once for its strides";
+  const bool in_patches = choice.algorithm == Algorithm::kNative && problem.in_patches;
   if (choice.algorithm == Algorithm::kNative) {
-    if (problem.in_patches) choice.reason += "; products send the shards in patches";
+    if (in_patches) choice.reason += "; products send the shards in patches";
     choice.reason += planning.native_note;
   }
   if (choice.algorithm != Algorithm::kSerial) TANDEM_TRY(open_side_stream(group, device));
@@ -72,8 +73,9 @@ Result<OpPlan> decide(const GatherProblem& problem, const GatherPlanning& planni
                                    problem.k(), to_string(problem.dtype), problem.dim, problem.world),
                 .label = fmt::format("{} [{},{},{}] {} {}", planning.op, problem.rows(), problem.sum_n,
                                      problem.k(), to_string(problem.dtype), to_string(choice.algorithm)),
-                .fingerprint = fmt::format("{} {}{} {}->{}", planning.op, to_string(problem), planning.agreed,
-                                           to_string(problem.asked), to_string(choice.algorithm)),
+                .fingerprint = fmt::format("{} {}{} {}->{}{}", planning.op, to_string(problem),
+                                           planning.agreed, to_string(problem.asked),
+                                           to_string(choice.algorithm), in_patches ? " in patches" : ""),
                 .candidates = std::move(choice.candidates),
                 .tune_key = std::move(key)};
 }

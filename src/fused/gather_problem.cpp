@@ -42,10 +42,9 @@ std::size_t hash_of(const GatherProblem& p) {
 
 std::string to_string(const GatherProblem& problem) {
   return fmt::format(
-      "{} {} dim {} w{}{}{}{}", to_string(problem.dtype), to_string(problem.sizes), problem.dim,
-      problem.world, problem.plan_n == 0 ? "" : fmt::format(" plan_n {}", problem.plan_n),
-      problem.in_place_offset < 0 ? "" : fmt::format(" in place at {}", problem.in_place_offset),
-      problem.in_patches ? " in patches" : "");
+      "{} {} dim {} w{}{}{}", to_string(problem.dtype), to_string(problem.sizes), problem.dim, problem.world,
+      problem.plan_n == 0 ? "" : fmt::format(" plan_n {}", problem.plan_n),
+      problem.in_place_offset < 0 ? "" : fmt::format(" in place at {}", problem.in_place_offset));
 }
 
 }  // namespace tandem::fused

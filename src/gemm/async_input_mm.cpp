@@ -115,6 +115,14 @@ Result<void> check_patches(const AsyncInputMmArgs& args) {
                  handle.rank(), handle.rank() * per_rank, (handle.rank() + 1) * per_rank,
                  handle.world_size() * per_rank);
   }
+  const void* const block = handle.buffer_ptrs()[static_cast<std::size_t>(handle.rank())];
+  const std::int64_t a_bytes = args.a.data_as<const std::byte>() - static_cast<const std::byte*>(block);
+  if (a_bytes != patches.rows_bytes) {
+    return failf(ErrorCode::kInvalidArgument,
+                 "{}: a lies {} bytes behind the start of the senders' block, and patches.rows_bytes is {}: "
+                 "need equal",
+                 kWho, a_bytes, patches.rows_bytes);
+  }
   const std::int64_t rows_end = patches.rows_bytes + args.a.size_bytes();
   const std::int64_t stamps_end = patches.stamps_bytes + 4 * num_patches(args.a.size(0), args.a.size(1));
   if (patches.rows_bytes < 0 || patches.stamps_bytes < 0 || patches.rows_bytes % kAsyncInputAlignment != 0 ||

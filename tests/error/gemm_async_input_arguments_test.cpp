@@ -199,9 +199,23 @@ TEST_F(GemmAsyncInputArguments, PatchesThatDoNotFit) {
            args.complete = gemm::CompleteChunks{memory_.view({2, 3}, DType::kBF16), 0, 1};
          },
          "complete has chunks [0, 1) of 4: patches need rank 0's whole shard, [0, 2) of 4"},
-        {[&](auto& args) { from_peers(args, {.rows_bytes = 1 << 30}); }, "patches.rows_bytes is 1073741824"},
-        {[&](auto& args) { from_peers(args, {.rows_bytes = 8}); }, "need multiples of 16 inside"},
-        {[&](auto& args) { from_peers(args, {.stamps_bytes = -16}); }, "stamps_bytes -16"},
+        {[&](auto& args) { from_peers(args, {}); },
+         "behind the start of the senders' block, and patches.rows_bytes is 0"},
+        {[&](auto& args) {
+           from_peers(args, {.rows_bytes = 8});
+           args.a.data = static_cast<std::byte*>(handle->buffer_ptrs()[0]) + 8;
+         },
+         "patches.rows_bytes is 8 and they end at 56"},
+        {[&](auto& args) {
+           from_peers(args, {.stamps_bytes = -16});
+           args.a.data = handle->buffer_ptrs()[0];
+         },
+         "stamps_bytes -16"},
+        {[&](auto& args) {
+           from_peers(args, {.stamps_bytes = 1 << 30});
+           args.a.data = handle->buffer_ptrs()[0];
+         },
+         "stamps_bytes 1073741824"},
     });
     stream_.reset();
     return {};

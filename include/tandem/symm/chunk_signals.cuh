@@ -32,14 +32,15 @@ __device__ inline void acquire_chunk(const ChunkSignals& signals, int chunk) {
   asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
-/// By one thread: waits for the chunk's signal. Afterwards what its sender's stream did before the signal is
-/// visible to this thread, but for tensor loads: see await_chunk(). False if the wait gave up; its record is
-/// left then, and Stream::synchronize() of a stream that watches returns it.
+/// By one thread: waits for the chunk. Afterwards what its sender's stream did before the signal is visible
+/// to this thread, also to tensor loads that it issues. False if the wait gave up; its record is left then,
+/// and Stream::synchronize() of a stream that watches returns it.
 ///
 /// Memory order: the poll is relaxed and decides nothing. The acquire load behind it reads the sender's value
 /// or a later one of the same sender, so it synchronises with the release before that value: a stream write's
-/// fence, or a kernel's. A full fence instead would wait for this SM's own stores to other GPUs as well.
-__device__ inline bool await_chunk_signal(const ChunkSignals& signals, int chunk) {
+/// fence, or a kernel's. Tensor loads go through another proxy than the acquire: the fence orders them behind
+/// it. A full fence instead would wait for this SM's own stores to other GPUs as well.
+__device__ inline bool await_chunk(const ChunkSignals& signals, int chunk) {
   const std::uint32_t* const word = signals.words + chunk;
   const int number = signals.first_number + chunk;
   const int sender = signals.chunks_per_rank > 0 ? number / signals.chunks_per_rank : signals.waits.rank;
@@ -49,14 +50,6 @@ __device__ inline bool await_chunk_signal(const ChunkSignals& signals, int chunk
                                              seen = detail::load_relaxed(word);
                                              return signals.has_come(seen);
                                            });
-  if (has_come) static_cast<void>(detail::load_acquire(word));
-  return has_come;
-}
-
-/// The same, and tensor loads that this thread issues afterwards see it too: they go through another proxy
-/// than the acquire, and a fence orders them behind it.
-__device__ inline bool await_chunk(const ChunkSignals& signals, int chunk) {
-  const bool has_come = await_chunk_signal(signals, chunk);
   if (has_come) acquire_chunk(signals, chunk);
   return has_come;
 }

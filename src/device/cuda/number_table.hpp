@@ -10,7 +10,7 @@ namespace tandem::cuda {
 /// peers' memory is.
 class NumberTable {
  public:
-  static constexpr std::uint32_t kSize = 1U << 20;
+  static constexpr std::uint32_t kSize = (1U << 20) + 1;
   /// Of this GPU, one a process. Made at the first call, which waits for the GPU to fill it; never given
   /// back, since that would wait for every kernel of the GPU.
   [[nodiscard]] static Result<const std::uint32_t*> of(int gpu);

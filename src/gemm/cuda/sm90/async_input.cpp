@@ -99,7 +99,7 @@ PatchPush patch_push(const AsyncInputProblem& problem, const AsyncInputMmArgs& a
   const std::int64_t first_row = args.complete->first * (problem.m / problem.chunks);
   PatchPush push;
   push.handle = args.senders->handle->kernel_handle();
-  if (!exchange.sends) return push;
+  if (!exchange.sends || push.handle.world_size == 1) return push;
   push.grid = {.tiles = static_cast<int>(rows.size(0) / PatchGrid::kTileRows),
                .k_steps = static_cast<int>(problem.k / PatchGrid::kColumns)};
   push.peers = push.handle.world_size - 1;
@@ -163,13 +163,14 @@ bool AsyncInputProducts::accepts_async_input(const AsyncInputProblem& problem, s
     return refuse("the native kernels need k and n to be multiples of 8, and k not 0");
   if (problem.in_patches && !exchanges_patches(problem))
     return refuse("patches need shards of whole tiles of 128 rows, and k a multiple of 64");
-  if (problem.m == 0 || problem.n == 0) return true;
+  if (problem.m == 0 || (problem.n == 0 && !problem.in_patches)) return true;
   // Tensor maps take addresses and strides of whole 16 bytes.
   if (!problem.is_aligned)
     return refuse("the native kernels need operands that begin at multiples of 16 bytes");
   constexpr std::int64_t kMost = INT32_MAX;
   if (problem.m > kMost || problem.n > kMost || problem.k > kMost)
     return refuse("the native kernels count rows and columns in 31 bits");
+  if (problem.n == 0) return true;
   return kernels_.find({.product = problem, .complete_chunks = 0}, why_not) != nullptr;
 }
 

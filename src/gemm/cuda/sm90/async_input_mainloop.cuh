@@ -3,6 +3,7 @@
 // CUTLASS's mainloop of Hopper, whose loads of the left operand wait for its chunk.
 
 #include <array>
+#include <memory>
 #include <optional>
 
 #include <cutlass/cutlass.h>
@@ -26,19 +27,24 @@ struct MapKey {
 /// make(), or what it returned for this key: maps take the host longer to make than all else of a launch.
 /// Each `Make` has a few of its own, and each thread.
 template <class Make>
-const auto& remembered(const MapKey& key, Make make) {
+auto remembered(const MapKey& key, Make make) {
   constexpr std::size_t kMost = 8;
   struct Known {
     MapKey key;
     std::optional<decltype(make())> map;
   };
-  thread_local std::array<Known, kMost> known;
-  thread_local std::size_t oldest = 0;
-  for (const Known& one : known) {
+  struct All {
+    std::array<Known, kMost> known;
+    std::size_t oldest = 0;
+  };
+  // Not in the thread's own storage: every thread of a process would carry it.
+  thread_local std::unique_ptr<All> all;
+  if (!all) all = std::make_unique<All>();
+  for (const Known& one : all->known) {
     if (one.map && one.key == key) return *one.map;
   }
-  Known& replaced = known[oldest];
-  oldest = (oldest + 1) % kMost;
+  Known& replaced = all->known[all->oldest];
+  all->oldest = (all->oldest + 1) % kMost;
   replaced.key = key;
   replaced.map.emplace(make());
   return *replaced.map;
