@@ -40,10 +40,8 @@ class Backend {
   /// Enqueues. `args` are checked, and there is at least one element. The same bits as reduce_stack().
   [[nodiscard]] virtual Result<void> reduce_layers(const ReduceLayersArgs& args, Stream& stream);
 
-  /// Whether kernels can do this one. Local: addresses decide too.
-  [[nodiscard]] virtual bool gathers_layers(const GatherLayersArgs& args) const;
-  /// Enqueues what gathers_layers() has accepted.
-  [[nodiscard]] virtual Result<void> gather_layers(const GatherLayersArgs& args, Stream& stream);
+  /// Enqueues; false where kernels cannot do this one. Local: addresses decide too.
+  [[nodiscard]] virtual Result<bool> gather_layers(const GatherLayersArgs& args, Stream& stream);
 
   /// Enqueues a gather by a library of the vendor's; false, on every rank, where there is none for it.
   /// Collective: may block the host at a group's first gather. `args` are checked and agreed on.

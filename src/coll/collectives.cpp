@@ -39,13 +39,8 @@ Result<void> Backend::reduce_layers(const ReduceLayersArgs&, Stream& stream) {
                to_string(stream.device().id()));
 }
 
-bool Backend::gathers_layers(const GatherLayersArgs&) const {
+Result<bool> Backend::gather_layers(const GatherLayersArgs&, Stream&) {
   return false;
-}
-
-Result<void> Backend::gather_layers(const GatherLayersArgs&, Stream& stream) {
-  return failf(ErrorCode::kInternal, "{}: asked for a gather by a kernel, which it has not",
-               to_string(stream.device().id()));
 }
 
 Result<bool> Backend::all_gather(const AllGatherArgs&, Group&, Stream&) {

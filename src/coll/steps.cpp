@@ -30,8 +30,8 @@ std::int64_t row_elements(const TensorView& view) {
 // More ranks than this get their chunks by copies.
 constexpr int kMaxLayers = 16;
 
-/// Whether the sum reads the chunks of all ranks where they lie.
-bool sums_in_place(int world, const Stream& stream) {
+/// Whether a kernel reads the chunks of all ranks where they lie.
+bool reads_peers(int world, const Stream& stream) {
   const auto* backend = stream.device().service<Backend>();
   return backend != nullptr && world <= kMaxLayers && world <= backend->max_layers();
 }
@@ -41,7 +41,7 @@ bool sums_in_place(int world, const Stream& stream) {
 bool is_small_gather(const AllGatherArgs& args, int world, const Stream& stream) {
   constexpr std::int64_t kMostBytes = 32 << 20;
   return world > 1 && args.output.size(0) % world == 0 && args.output.size_bytes() <= kMostBytes &&
-         sums_in_place(world, stream);
+         reads_peers(world, stream);
 }
 
 /// By one kernel; false if these cannot be.
@@ -49,7 +49,6 @@ Result<bool> gather_where_they_lie(const AllGatherArgs& args, const symm::Handle
                                    Stream& stream) {
   const int rank = workspace.rank();
   const int world = workspace.world_size();
-  if (!is_small_gather(args, world, stream)) return false;
   std::array<const void*, kMaxLayers> layers;
   for (int q = 0; q < world; ++q) {
     TANDEM_ASSIGN(const TensorView layer, workspace.get_buffer(q, args.input.sizes, args.input.dtype));
@@ -59,9 +58,7 @@ Result<bool> gather_where_they_lie(const AllGatherArgs& args, const symm::Handle
                                    .first = (rank + 1) % world,
                                    .layer_bytes = args.input.size_bytes(),
                                    .out = args.output.data};
-  if (!backend.gathers_layers(gather)) return false;
-  TANDEM_TRY(backend.gather_layers(gather, stream));
-  return true;
+  return backend.gather_layers(gather, stream);
 }
 
 /// A rank's part of the published inputs.
@@ -117,7 +114,7 @@ std::int64_t all_gather_workspace_bytes(const TensorView& output, int world) {
 std::int64_t reduce_scatter_workspace_bytes(const TensorView& input, int world, const Stream& stream) {
   const std::int64_t row_bytes = row_elements(input) * size_bytes(input.dtype);
   const std::int64_t input_bytes = aligned(input.size(0) * row_bytes);
-  if (sums_in_place(world, stream)) return input_bytes;
+  if (reads_peers(world, stream)) return input_bytes;
   return input_bytes + world * shard_stride(input.size(0), world) * row_bytes;
 }
 
@@ -134,14 +131,18 @@ Result<void> enqueue_all_gather(const AllGatherArgs& args, symm::Handle* workspa
   // that does not come is noticed here.
   TANDEM_TRY(workspace->barrier(stream, symm::kGatherChannel));
   TANDEM_ASSIGN(Backend* const backend, backend_of("all_gather", stream));
-  if (!is_small_gather(args, world, stream)) {
+  const bool is_small = is_small_gather(args, world, stream);
+  if (!is_small) {
     TANDEM_ASSIGN(const bool is_done, backend->all_gather(args, group, stream));
     if (is_done) return {};
   }
   TANDEM_ASSIGN(const TensorView published, workspace->get_buffer(rank, args.input.sizes, args.input.dtype));
   TANDEM_TRY(stream.copy(args.input, published));
   TANDEM_TRY(workspace->barrier(stream, symm::kGatherChannel + 1));  // all shards are published
-  TANDEM_ASSIGN(const bool is_gathered, gather_where_they_lie(args, *workspace, *backend, stream));
+  bool is_gathered = false;
+  if (is_small) {
+    TANDEM_ASSIGN(is_gathered, gather_where_they_lie(args, *workspace, *backend, stream));
+  }
   if (!is_gathered) {
     for (int step = 1; step < world; ++step) {
       const int source = (rank + step) % world;
@@ -165,7 +166,7 @@ Result<void> enqueue_reduce_scatter(const ReduceScatterArgs& args, symm::Handle*
   TANDEM_TRY(stream.copy(args.input, published));
   TANDEM_TRY(workspace->barrier(stream, symm::kScatterChannel + 1));  // all inputs are published
 
-  if (sums_in_place(world, stream)) {
+  if (reads_peers(world, stream)) {
     if (mine.size > 0) TANDEM_TRY(sum_where_they_lie(args, chunk, *workspace, stream));
     return workspace->barrier(stream, symm::kScatterChannel);  // peers may use the workspace again
   }

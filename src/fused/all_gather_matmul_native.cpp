@@ -13,22 +13,16 @@
 namespace tandem::fused {
 namespace {
 
+/// Of b number i of this rank.
 gemm::AsyncInputProblem async_problem(const GatherProblem& problem, const AllGatherMatmulArgs& args,
                                       std::size_t i) {
   const TensorView& b = args.b[i];
-  const bool is_aligned = gemm::is_aligned_async_input(b) && gemm::is_aligned_async_input(args.out[i]) &&
-                          (problem.copies_a || gemm::is_aligned_async_input(args.a));
-  return {.m = problem.rows(),
-          .n = b.size(1),
-          .k = problem.k(),
-          .chunks = native_chunks(problem).count,
-          .chunks_together = native_chunks(problem).per_rank,
-          .in_patches = problem.in_patches,
-          .in_order = false,
-          .in = problem.dtype,
-          .out = problem.dtype,
-          .b_is_column_major = !b.is_contiguous(),
-          .is_aligned = is_aligned};
+  gemm::AsyncInputProblem product = agreed_product(problem, problem.in_patches);
+  product.n = b.size(1);
+  product.b_is_column_major = !b.is_contiguous();
+  product.is_aligned = gemm::is_aligned_async_input(b) && gemm::is_aligned_async_input(args.out[i]) &&
+                       (problem.copies_a || gemm::is_aligned_async_input(args.a));
+  return product;
 }
 
 constexpr auto kAccepts = &gemm::Implementation::accepts_async_input;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <tandem/gemm/async_input_mm.hpp>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
@@ -17,8 +16,6 @@ namespace {
 constexpr std::int64_t kPieceRows = 512;
 /// Below this the copies of a GPU take longer to start than the products do.
 constexpr std::int64_t kFewestRowsOnGpu = 512;
-/// Waves of tiles of a product up to which shards travel in patches.
-constexpr std::int64_t kMostWaves = 1;
 
 std::int64_t shard_rows(const GatherProblem& problem) {
   return shard_stride(problem.total(), problem.world) * problem.unit_rows();
@@ -35,20 +32,6 @@ NativeChunks cut(const GatherProblem& problem, std::int64_t piece_rows) {
   return chunks;
 }
 
-/// What every rank asks for alike: what differs between ranks is no reason for another algorithm.
-gemm::AsyncInputProblem agreed_product(const GatherProblem& problem, bool in_patches) {
-  const NativeChunks chunks = native_chunks(problem);
-  return {.m = problem.rows(),
-          .n = problem.planned_n(),
-          .k = problem.k(),
-          .chunks = chunks.count,
-          .chunks_together = chunks.per_rank,
-          .in_patches = in_patches,
-          .in_order = false,
-          .in = problem.dtype,
-          .out = problem.dtype};
-}
-
 /// By sizes alone. A wave of tiles needs what it computes at one time at once. A copy engine brings the first
 /// shards too late, unless the links are what takes longest.
 bool needs_most_at_once(const GatherProblem& problem) {
@@ -60,7 +43,7 @@ bool needs_most_at_once(const GatherProblem& problem) {
   const double product_us = 2.0 * static_cast<double>(size) * static_cast<double>(problem.k()) / kFlopsPerUs;
   const double sent_bytes = static_cast<double>((problem.world - 1) * (problem.rows() / problem.world) *
                                                 problem.k() * size_bytes(problem.dtype));
-  return size <= kMostWaves * kWave && sent_bytes / kSentBytesPerUs < product_us;
+  return size <= kWave && sent_bytes / kSentBytesPerUs < product_us;
 }
 
 /// To one peer, piece by piece; each word behind its piece.
@@ -87,6 +70,19 @@ NativeChunks native_chunks(const GatherProblem& problem) {
     if (pieces.by_shard_rule) return pieces;
   }
   return cut(problem, whole);
+}
+
+gemm::AsyncInputProblem agreed_product(const GatherProblem& problem, bool in_patches) {
+  const NativeChunks chunks = native_chunks(problem);
+  return {.m = problem.rows(),
+          .n = problem.planned_n(),
+          .k = problem.k(),
+          .chunks = chunks.count,
+          .chunks_together = chunks.per_rank,
+          .in_patches = in_patches,
+          .in_order = false,
+          .in = problem.dtype,
+          .out = problem.dtype};
 }
 
 Support can_run_native(const GatherProblem& problem, const Device& device) {

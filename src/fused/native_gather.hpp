@@ -8,6 +8,7 @@
 #include <tandem/bootstrap/group.hpp>
 #include <tandem/device/device.hpp>
 #include <tandem/device/stream.hpp>
+#include <tandem/gemm/async_input_mm.hpp>
 
 #include "fused/gather_problem.hpp"
 #include "fused/native_line.hpp"
@@ -29,6 +30,10 @@ struct NativeChunks {
 };
 /// Of a problem that can_run_native() accepts.
 [[nodiscard]] NativeChunks native_chunks(const GatherProblem& problem);
+
+/// The product that all ranks ask for alike, of the planned columns: what differs between ranks is no reason
+/// for another algorithm.
+[[nodiscard]] gemm::AsyncInputProblem agreed_product(const GatherProblem& problem, bool in_patches);
 
 /// Whether the problem can be gathered natively at all. All ranks come to the same answer: it looks at what
 /// they have agreed on only.

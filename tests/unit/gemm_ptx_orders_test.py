@@ -33,13 +33,12 @@ MUTANTS = {
         'asm volatile("fence.proxy.async.global;" ::: "memory");\n'
         '  static_cast<void>(detail::load_acquire(signals.words + chunk));'),
 }
-ANNOUNCE = "st.release.cta.shared"
 PATCH_MUTANTS = {
     "no acquire of stamps": (PATCHES, "ld.acquire.sys.global.v4", "ld.relaxed.sys.global.v4"),
     "a look for this GPU only": (PATCHES, "ld.relaxed.sys.global.v4", "ld.relaxed.gpu.global.v4"),
     "stamps are acquired for this GPU only": (PATCHES, "ld.acquire.sys.global.v4", "ld.acquire.gpu.global.v4"),
     "lanes do not meet behind the acquire": (PATCHES, "      __syncwarp();\n      return min(step", "      return min(step"),
-    "an announcement that releases nothing": (PATCHES, ANNOUNCE, "st.relaxed.cta.shared"),
+    "an announcement that releases nothing": (PATCHES, "st.release.cta.shared", "st.relaxed.cta.shared"),
     "no acquire of the announcement": (PATCHES, "ld.acquire.cta.shared", "ld.relaxed.cta.shared"),
     "no proxy fence before the load": (PATCHES, 'asm volatile("fence.proxy.async.global;" ::: "memory");', ""),
     "no fence before stamps": (PATCHES, 'asm volatile("fence.acq_rel.sys;" ::: "memory");', ""),
@@ -86,7 +85,7 @@ ACQUIRE = re.compile(r"\bld\.acquire\.sys\.global\.u32")
 ANNOUNCED = re.compile(r"\bld\.acquire\.cta\.shared\.u32")
 FENCE = re.compile(r"\bfence\.proxy\.async\b(?!\.shared)")
 LOAD = re.compile(r"\bcp\.async\.bulk\.tensor\.\dd\.shared::cluster\.global")
-BLOCK_END = re.compile(r"^\s*(?:\$\w+:|bra\b|ret\b)")  # behind a branch that is not taken nothing is undone
+BLOCK_END = re.compile(r"^\s*\$\w+:|\bbra\b|\bret\b")
 
 
 def faults_in(ptx):

@@ -22,6 +22,16 @@ using tandem::cuda::check_cuda;
 using tandem::cuda::CurrentDevice;
 using tandem::cuda::load_kernels;
 
+/// What the kernel of a gather needs.
+bool is_whole_vectors(const GatherLayersArgs& args) {
+  const auto is_aligned = [](const void* address) {
+    return reinterpret_cast<std::uintptr_t>(address) % cuda::kGatherVector == 0;
+  };
+  return args.layers.size() <= static_cast<std::size_t>(cuda::kMaxAddresses) &&
+         args.layer_bytes % cuda::kGatherVector == 0 && is_aligned(args.out) &&
+         std::all_of(args.layers.begin(), args.layers.end(), is_aligned);
+}
+
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(int num_multiprocessors) : max_blocks_(8 * num_multiprocessors) {}
@@ -33,15 +43,8 @@ class CudaBackend final : public Backend {
   [[nodiscard]] Result<void> reduce_layers(const ReduceLayersArgs& args, Stream& stream) override {
     return add_up("reduce_scatter", cuda::layer_sum_of(args), stream);
   }
-  [[nodiscard]] bool gathers_layers(const GatherLayersArgs& args) const override {
-    const auto is_aligned = [](const void* address) {
-      return reinterpret_cast<std::uintptr_t>(address) % cuda::kGatherVector == 0;
-    };
-    return args.layers.size() <= static_cast<std::size_t>(cuda::kMaxAddresses) &&
-           args.layer_bytes % cuda::kGatherVector == 0 && is_aligned(args.out) &&
-           std::all_of(args.layers.begin(), args.layers.end(), is_aligned);
-  }
-  [[nodiscard]] Result<void> gather_layers(const GatherLayersArgs& args, Stream& stream) override {
+  [[nodiscard]] Result<bool> gather_layers(const GatherLayersArgs& args, Stream& stream) override {
+    if (!is_whole_vectors(args)) return false;
     cuda::LayerGather gather;
     std::copy(args.layers.begin(), args.layers.end(), gather.layers);
     gather.num_layers = static_cast<int>(args.layers.size());
@@ -50,7 +53,8 @@ class CudaBackend final : public Backend {
     gather.out = args.out;
     TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "all_gather"));
     const auto turn = on->take_turn();
-    return check_cuda("all_gather", cuda::launch_layer_gather(gather, max_blocks_, on->native()));
+    TANDEM_TRY(check_cuda("all_gather", cuda::launch_layer_gather(gather, max_blocks_, on->native())));
+    return true;
   }
   [[nodiscard]] Result<bool> all_gather(const AllGatherArgs& args, Group& group, Stream& stream) override {
     return cuda::nccl_all_gather(args, group, stream);
