@@ -93,10 +93,7 @@ void show_settings(const Config& config, const Findings& findings) {
   show("TANDEM_ISA", config.isa.value_or("best available"), "best available");
   show("TANDEM_NATIVE_KERNEL", config.native_kernel.empty() ? "predicted" : config.native_kernel,
        "predicted");
-  show("TANDEM_NATIVE_PATCHES",
-       !config.native_patches   ? "predicted"
-       : *config.native_patches ? "1"
-                                : "0",
+  show("TANDEM_NATIVE_PATCHES", config.native_patches ? std::to_string(*config.native_patches) : "predicted",
        "predicted");
   show("TANDEM_CUBLASLT_LIBRARY", config.cublaslt_library.value_or("searched for"), "searched for");
   show("TANDEM_NCCL_LIBRARY", config.nccl_library.value_or("searched for"), "searched for");

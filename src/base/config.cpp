@@ -70,7 +70,8 @@ Result<Config> Config::from_environment() {
     config.isa = std::move(isa);
   }
   config.native_kernel = variable("TANDEM_NATIVE_KERNEL").value_or("");
-  TANDEM_TRY(read_count("TANDEM_NATIVE_PATCHES", 0, 1, [&](auto v) { config.native_patches = v == 1; }));
+  TANDEM_TRY(read_count("TANDEM_NATIVE_PATCHES", 0, 32,
+                        [&](auto v) { config.native_patches = static_cast<int>(v); }));
   config.cublaslt_library = variable("TANDEM_CUBLASLT_LIBRARY");
   config.nccl_library = variable("TANDEM_NCCL_LIBRARY");
   config.tune_folder = read_tune_folder();

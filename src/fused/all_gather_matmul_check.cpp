@@ -117,7 +117,7 @@ Result<GatherProblem> check(const AllGatherMatmulArgs& args, const Group& group,
   GatherProblem problem = gather_problem_of(args, sizes, group, device);
   problem.is_capturing = stream.is_capturing();
   problem.has_bias = !args.bias.empty();
-  problem.in_patches = moves_in_patches(problem, device);
+  problem.patch_peers = patch_peers(problem, device);
   problem.by_mm = products_by_mm(args, problem, device);
   if (args.a_handle) {
     TANDEM_ASSIGN(problem.in_place_offset, place_in_handle(args, group, stream, problem.copies_a));

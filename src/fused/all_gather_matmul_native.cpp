@@ -17,7 +17,7 @@ namespace {
 gemm::AsyncInputProblem async_problem(const GatherProblem& problem, const AllGatherMatmulArgs& args,
                                       std::size_t i) {
   const TensorView& b = args.b[i];
-  gemm::AsyncInputProblem product = agreed_product(problem, problem.in_patches);
+  gemm::AsyncInputProblem product = agreed_product(problem, problem.patch_peers);
   product.n = b.size(1);
   product.b_is_column_major = !b.is_contiguous();
   product.is_aligned = gemm::is_aligned_async_input(b) && gemm::is_aligned_async_input(args.out[i]) &&
@@ -75,7 +75,7 @@ class NativeCall {
   [[nodiscard]] Result<gemm::AsyncInputMmArgs> consuming() const;
   /// Consumes the chunks as they come; true if there was such a product.
   Result<bool> consume() const;
-  /// Without a product to make: what the other ranks' products need of this one.
+  /// Without a product to make: what the other ranks' products need of this one, and a wait for theirs.
   Result<void> exchange_patches() const;
   Result<void> multiply_behind_waits(bool waits) const;
 
@@ -85,7 +85,7 @@ class NativeCall {
 };
 
 Result<void> NativeCall::align_own_rows() {
-  if (!problem().in_patches || gemm::is_aligned_async_input(op_.shard)) return {};
+  if (problem().patch_peers == 0 || gemm::is_aligned_async_input(op_.shard)) return {};
   const Shard own = problem().part_of(rank());
   const TensorView in_slot = op_.gathered.narrow(0, own.offset, own.size);
   TANDEM_TRY(op_.stream.copy(op_.shard, in_slot));
@@ -96,14 +96,13 @@ Result<void> NativeCall::align_own_rows() {
 Result<void> NativeCall::push(Stream& side) const {
   TANDEM_TRY(side.wait(op_.stream));  // a is ready, and so is what earlier work made of it
   const TensorView rows = own_rows();
-  return push_shard({rows, chunks_, slot_}, op_.group, side);
+  return push_shard({rows, chunks_, slot_, problem().patch_peers}, op_.group, side);
 }
 
 Result<void> NativeCall::multiply() const {
   TANDEM_ASSIGN(const bool has_waited, consume());
-  if (has_waited || !problem().in_patches) return multiply_behind_waits(!has_waited);
-  TANDEM_TRY(exchange_patches());
-  return multiply_behind_waits(false);
+  if (!has_waited && problem().patch_peers > 0) TANDEM_TRY(exchange_patches());
+  return multiply_behind_waits(!has_waited);
 }
 
 Result<gemm::AsyncInputMmArgs> NativeCall::consuming() const {
@@ -123,8 +122,10 @@ Result<gemm::AsyncInputMmArgs> NativeCall::consuming() const {
           gemm::CompleteChunks{
               .rows = own_rows(), .first = first, .count = std::min(chunks_.per_rank, chunks_.count - first)},
       .senders = gemm::ChunkSenders{.handle = slot_.handle, .chunks_per_rank = chunks_.per_rank}};
-  if (problem().in_patches)
-    args.patches = {.rows_bytes = slot_.data_bytes, .stamps_bytes = slot_.stamps_bytes};
+  if (problem().patch_peers > 0) {
+    args.patches = {
+        .peers = problem().patch_peers, .rows_bytes = slot_.data_bytes, .stamps_bytes = slot_.stamps_bytes};
+  }
   return args;
 }
 
@@ -156,7 +157,7 @@ Result<void> NativeCall::multiply_behind_waits(bool waits) const {
   const auto by_mm = [&](std::size_t i) { return is_by_mm(problem(), i); };
   for (int step = 0; step < problem().world; ++step) {
     const int source = (rank() + step) % problem().world;
-    if (waits) TANDEM_TRY(await_shard(slot_, chunks_, source, op_.stream));
+    if (waits && step > problem().patch_peers) TANDEM_TRY(await_shard(slot_, chunks_, source, op_.stream));
     TANDEM_TRY(multiply_rows(op_, {problem().part_of(source), source}, op_.stream, gemm::mm, by_mm));
   }
   return {};
@@ -175,7 +176,7 @@ Result<void> NativeCall::keep_gathered() const {
   return op_.stream.copy(op_.shard, all.narrow(0, own.offset, own.size));
 }
 
-/// `side` is null where the products send: nothing is left for it.
+/// `side` is null where the products send everything: nothing is left for it.
 Result<void> enqueue_call(NativeCall& call, Stream* side) {
   TANDEM_TRY(call.align_own_rows());
   if (side != nullptr) TANDEM_TRY(call.push(*side));
@@ -227,12 +228,12 @@ Result<void> enqueue_native(const GatherOp& op) {
   const NativeLine::Need need = {
       .data_bytes = numel(units) * size_bytes(problem.dtype),
       .num_words = native_chunks(problem).count,
-      .num_stamps = problem.in_patches ? gemm::num_patches(problem.rows(), problem.k()) : 0};
+      .num_stamps = problem.patch_peers > 0 ? gemm::num_patches(problem.rows(), problem.k()) : 0};
   TANDEM_ASSIGN(const NativeSlot slot, native_line(op.group, problem.device).next(need, op.group, op.stream));
   TANDEM_ASSIGN(const TensorView slot_units, slot.data(units, problem.dtype));
   TANDEM_TRY(copy_shard(op.a, op.shard, op.stream));
   NativeCall call(op, slot, slot_units);
-  if (problem.in_patches) return enqueue_call(call, nullptr);
+  if (problem.patch_peers == problem.world - 1) return enqueue_call(call, nullptr);
   Stream& side = stream_pair(op.group, op.stream).side;
   const auto enqueued = enqueue_call(call, &side);
   // Also behind a call that broke off: the caller waits for his own stream only before memory goes.

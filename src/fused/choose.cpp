@@ -21,8 +21,7 @@ struct GatherRates {
   double start_us = 30;
   double slowness = 1.4;
   double push_start_us = 10;
-  double peer_us = 30;
-  double piece_us = 8;
+  double piece_us = 5;
   double first_patch_us = 10;  ///< what products wait for at their beginning if they send themselves
 };
 constexpr GatherRates kHopperGather;
@@ -69,15 +68,17 @@ Prediction predict_on_gpu(const Workload& work) {
   const int peers = work.world - 1;
   const double products_us = work.world * product_us;
   const double gets_us = peers * get_us;
+  // Each piece, and the word behind it.
   const double push_us =
-      peers * (get_us + kHopperGather.peer_us + (work.native_pieces - 1) * kHopperGather.piece_us);
-  const double native_us = work.native_slowness * products_us + kHopper.chunk_us;
+      (peers - work.native_patch_peers) * (get_us + work.native_pieces * kHopperGather.piece_us);
+  const double native_us = work.native_slowness * products_us + kHopper.chunk_us +
+                           (work.native_patch_peers > 0 ? kHopperGather.first_patch_us : 0);
   return {.serial_us = products_us + kHopperGather.start_us + kHopperGather.slowness * gets_us,
           .pipelined_us = std::max(products_us, gets_us + product_us) + work.world * kHopper.chunk_us +
                           work.pipelined_barriers * kHopper.barrier_us,
-          .native_us = work.native_in_patches ? native_us + kHopperGather.first_patch_us
-                                              : std::max(native_us, kHopperGather.push_start_us + push_us +
-                                                                        work.native_tile_us)};
+          .native_us = push_us == 0 ? native_us
+                                    : std::max(native_us,
+                                               kHopperGather.push_start_us + push_us + work.native_tile_us)};
 }
 
 std::vector<Candidate> candidates_of(const Workload& work, const tune::Row* measured) {

@@ -28,10 +28,10 @@ struct Workload {
   int serial_barriers = 0;
   Support native = Support::no("no kernel there consumes its input as it arrives");
   // On a GPU:
-  int native_pieces = 1;           ///< copies a chunk
-  double native_slowness = 1;      ///< of its products, as a multiple of the vendor's time
-  double native_tile_us = 0;       ///< what is left to do once the last piece has come
-  bool native_in_patches = false;  ///< its products send the shards
+  int native_pieces = 1;       ///< copies a chunk
+  double native_slowness = 1;  ///< of its products, as a multiple of the vendor's time
+  double native_tile_us = 0;   ///< what is left to do once the last piece has come
+  int native_patch_peers = 0;  ///< to so many its products send the shards
 };
 
 /// Times that the model predicts for one op.

@@ -18,7 +18,7 @@ void describe_native(const GatherProblem& problem, Workload& work) {
   const std::int64_t tile_rows = ((shard_rows % 128 == 0 ? problem.rows() : shard_rows) + 127) / 128;
   work.native_pieces = static_cast<int>(chunks.per_rank);
   work.native_slowness = tile_rows % 2 == 0 ? 1.0 : 1.25;
-  work.native_in_patches = problem.in_patches;
+  work.native_patch_peers = problem.patch_peers;
   work.native_tile_us = 48.0 * static_cast<double>(problem.k()) / 8192;
 }
 
@@ -61,23 +61,25 @@ Result<OpPlan> decide(const GatherProblem& problem, const GatherPlanning& planni
                 choose(fmt::format("fused_{}", planning.op), problem.asked,
                        workload_of(problem, planning, group), find_measured(group, key), problem.device));
   if (problem.copies_a) choice.reason += "; a is copied once for its strides";
-  const bool in_patches = choice.algorithm == Algorithm::kNative && problem.in_patches;
+  const int patch_peers = choice.algorithm == Algorithm::kNative ? problem.patch_peers : 0;
   if (choice.algorithm == Algorithm::kNative) {
-    if (in_patches) choice.reason += "; products send the shards in patches";
+    if (patch_peers > 0)
+      choice.reason += fmt::format("; products send the shards in patches to {} ranks", patch_peers);
     choice.reason += planning.native_note;
   }
   if (choice.algorithm != Algorithm::kSerial) TANDEM_TRY(open_side_stream(group, device));
-  return OpPlan{.algorithm = choice.algorithm,
-                .reason = std::move(choice.reason),
-                .key = fmt::format("{} {}x{}x{} {} dim {} w{}", planning.op, problem.rows(), problem.sum_n,
-                                   problem.k(), to_string(problem.dtype), problem.dim, problem.world),
-                .label = fmt::format("{} [{},{},{}] {} {}", planning.op, problem.rows(), problem.sum_n,
-                                     problem.k(), to_string(problem.dtype), to_string(choice.algorithm)),
-                .fingerprint = fmt::format("{} {}{} {}->{}{}", planning.op, to_string(problem),
-                                           planning.agreed, to_string(problem.asked),
-                                           to_string(choice.algorithm), in_patches ? " in patches" : ""),
-                .candidates = std::move(choice.candidates),
-                .tune_key = std::move(key)};
+  return OpPlan{
+      .algorithm = choice.algorithm,
+      .reason = std::move(choice.reason),
+      .key = fmt::format("{} {}x{}x{} {} dim {} w{}", planning.op, problem.rows(), problem.sum_n, problem.k(),
+                         to_string(problem.dtype), problem.dim, problem.world),
+      .label = fmt::format("{} [{},{},{}] {} {}", planning.op, problem.rows(), problem.sum_n, problem.k(),
+                           to_string(problem.dtype), to_string(choice.algorithm)),
+      .fingerprint = fmt::format("{} {}{} {}->{}{}", planning.op, to_string(problem), planning.agreed,
+                                 to_string(problem.asked), to_string(choice.algorithm),
+                                 patch_peers > 0 ? fmt::format(" in patches to {}", patch_peers) : ""),
+      .candidates = std::move(choice.candidates),
+      .tune_key = std::move(key)};
 }
 
 }  // namespace tandem::fused

@@ -35,7 +35,7 @@ std::size_t hash_of(const GatherProblem& p) {
       .add(p.copies_a)
       .add(p.has_bias)
       .add(p.is_capturing)
-      .add(p.in_patches)
+      .add(p.patch_peers)
       .add(p.by_mm)
       .value();
 }

@@ -21,7 +21,7 @@ struct GatherProblem {
   std::int64_t in_place_offset = -1;  ///< of a in a_handle, in elements; -1: no a_handle
   std::int64_t plan_n = 0;            ///< as the caller says; 0: not told
   bool is_capturing = false;          ///< the op is recorded
-  bool in_patches = false;            ///< natively the products send the shards
+  int patch_peers = 0;                ///< to so many ranks native products send the shards themselves
   // This rank's.
   DeviceId device;
   int num_b = 0;

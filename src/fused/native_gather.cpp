@@ -1,6 +1,7 @@
 #include "fused/native_gather.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "base/format.hpp"
@@ -32,18 +33,23 @@ NativeChunks cut(const GatherProblem& problem, std::int64_t piece_rows) {
   return chunks;
 }
 
-/// By sizes alone. A wave of tiles needs what it computes at one time at once. A copy engine brings the first
-/// shards too late, unless the links are what takes longest.
-bool needs_most_at_once(const GatherProblem& problem) {
+/// By sizes alone: how many of the other shards the first wave of tiles needs. A copy engine would bring them
+/// too late, unless the links are what takes longest.
+int peers_needed_at_once(const GatherProblem& problem) {
   // An H200, in products of 128 x 224 tiles; what multiprocessors send while they multiply.
-  constexpr std::int64_t kWave = 132 * 128 * 224;
+  constexpr double kWave = 132 * 128 * 224;
   constexpr double kFlopsPerUs = 700e6;
   constexpr double kSentBytesPerUs = 160e3;
-  const std::int64_t size = problem.rows() * problem.planned_n();
-  const double product_us = 2.0 * static_cast<double>(size) * static_cast<double>(problem.k()) / kFlopsPerUs;
-  const double sent_bytes = static_cast<double>((problem.world - 1) * (problem.rows() / problem.world) *
-                                                problem.k() * size_bytes(problem.dtype));
-  return size <= kWave && sent_bytes / kSentBytesPerUs < product_us;
+  const auto shard_size =
+      static_cast<double>(problem.rows() / problem.world) * static_cast<double>(problem.planned_n());
+  if (shard_size == 0) return 0;
+  const double shards_of_wave = std::min<double>(problem.world, std::round(kWave / shard_size));
+  const auto peers = std::max(0, static_cast<int>(shards_of_wave) - 1);
+  const double wave_us =
+      2.0 * std::min(kWave, problem.world * shard_size) * static_cast<double>(problem.k()) / kFlopsPerUs;
+  const double sent_bytes =
+      static_cast<double>(peers * (problem.rows() / problem.world) * problem.k() * size_bytes(problem.dtype));
+  return sent_bytes / kSentBytesPerUs < wave_us ? peers : 0;
 }
 
 /// To one peer, piece by piece; each word behind its piece.
@@ -72,14 +78,14 @@ NativeChunks native_chunks(const GatherProblem& problem) {
   return cut(problem, whole);
 }
 
-gemm::AsyncInputProblem agreed_product(const GatherProblem& problem, bool in_patches) {
+gemm::AsyncInputProblem agreed_product(const GatherProblem& problem, int patch_peers) {
   const NativeChunks chunks = native_chunks(problem);
   return {.m = problem.rows(),
           .n = problem.planned_n(),
           .k = problem.k(),
           .chunks = chunks.count,
           .chunks_together = chunks.per_rank,
-          .in_patches = in_patches,
+          .patch_chunks = patch_peers * chunks.per_rank,
           .in_order = false,
           .in = problem.dtype,
           .out = problem.dtype};
@@ -96,23 +102,26 @@ Support can_run_native(const GatherProblem& problem, const Device& device) {
     return Support::no(fmt::format("{} rows, and fewer than {} are not made for a GPU yet", problem.rows(),
                                    kFewestRowsOnGpu));
   }
-  return gemm::can_run(agreed_product(problem, false), device);
+  return gemm::can_run(agreed_product(problem, 0), device);
 }
 
-bool moves_in_patches(const GatherProblem& problem, const Device& device) {
+int patch_peers(const GatherProblem& problem, const Device& device) {
   if (device.id().kind != DeviceKind::kCuda || problem.world == 1 || problem.world > gemm::kMostPatchRanks ||
       problem.gathers_last() || problem.is_capturing || problem.rows() < kFewestRowsOnGpu ||
       problem.total() % problem.world != 0) {
-    return false;
+    return 0;
   }
-  const std::optional<bool> asked = device.config().native_patches;
-  if (!(asked ? *asked : needs_most_at_once(problem))) return false;
-  return gemm::choose(agreed_product(problem, true), device, &gemm::Implementation::accepts_async_input,
-                      nullptr) != nullptr;
+  const std::optional<int> asked = device.config().native_patches;
+  const int peers = std::min(asked ? *asked : peers_needed_at_once(problem), problem.world - 1);
+  const auto sends = [&] {
+    return gemm::choose(agreed_product(problem, peers), device, &gemm::Implementation::accepts_async_input,
+                        nullptr) != nullptr;
+  };
+  return peers > 0 && sends() ? peers : 0;
 }
 
 Result<void> push_shard(const NativePush& push, const Group& group, Stream& side) {
-  for (int step = 1; step < group.size(); ++step) {
+  for (int step = 1 + push.patch_peers; step < group.size(); ++step) {
     TANDEM_TRY(push_to((group.rank() - step + group.size()) % group.size(), push, group.rank(), side));
   }
   return {};

@@ -33,21 +33,22 @@ struct NativeChunks {
 
 /// The product that all ranks ask for alike, of the planned columns: what differs between ranks is no reason
 /// for another algorithm.
-[[nodiscard]] gemm::AsyncInputProblem agreed_product(const GatherProblem& problem, bool in_patches);
+[[nodiscard]] gemm::AsyncInputProblem agreed_product(const GatherProblem& problem, int patch_peers);
 
 /// Whether the problem can be gathered natively at all. All ranks come to the same answer: it looks at what
 /// they have agreed on only.
 [[nodiscard]] Support can_run_native(const GatherProblem& problem, const Device& device);
 
-/// Whether the products themselves send the shards to each other, in patches, and nobody pushes them beside
-/// the products: where most shards are needed from the start. All ranks come to the same answer, as in
+/// To how many ranks before this one the products themselves send its shard, in patches: those that need it
+/// from the start. Nobody pushes it to them beside the products. All ranks come to the same answer, as in
 /// can_run_native().
-[[nodiscard]] bool moves_in_patches(const GatherProblem& problem, const Device& device);
+[[nodiscard]] int patch_peers(const GatherProblem& problem, const Device& device);
 
 struct NativePush {
   const TensorView& shard;  ///< this rank's, contiguous [rows, k]
   NativeChunks chunks;
   NativeSlot slot;
+  int patch_peers = 0;  ///< to whom the products send
 };
 /// Pushes to one peer after the other, who needs the shard first first.
 [[nodiscard]] Result<void> push_shard(const NativePush& push, const Group& group, Stream& side);

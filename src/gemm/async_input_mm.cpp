@@ -105,6 +105,10 @@ Result<void> check_patches(const AsyncInputMmArgs& args) {
     return failf(ErrorCode::kInvalidArgument, "{}: {} ranks, and at most {} exchange patches", kWho,
                  handle.world_size(), kMostPatchRanks);
   }
+  if (patches.peers < 1 || patches.peers >= handle.world_size()) {
+    return failf(ErrorCode::kInvalidArgument, "{}: patches.peers is {}, need 1 to {}, all other ranks", kWho,
+                 patches.peers, handle.world_size() - 1);
+  }
   const std::int64_t per_rank = args.senders->chunks_per_rank;
   const std::int64_t chunks = args.a_chunk_signals.size(0);
   if (chunks != handle.world_size() * per_rank || args.complete->first != handle.rank() * per_rank ||
@@ -138,6 +142,10 @@ Result<void> check_patches(const AsyncInputMmArgs& args) {
   return {};
 }
 
+std::int64_t patch_chunks_of(const AsyncInputMmArgs& args) {
+  return args.patches && args.senders ? args.patches->peers * args.senders->chunks_per_rank : 0;
+}
+
 Result<void> check_memory(const AsyncInputMmArgs& args, const Device& device) {
   TANDEM_TRY(check_view(kWho, "a", args.a, device));
   TANDEM_TRY(check_view(kWho, "b", args.b, device));
@@ -167,7 +175,7 @@ std::string to_string(const AsyncInputProblem& problem) {
   return fmt::format("{} {}x{}x{} in {} chunks {} -> {}{}{}", kWho, problem.m, problem.n, problem.k,
                      problem.chunks, to_string(problem.in), to_string(problem.out),
                      problem.b_is_column_major ? ", b column-major" : "",
-                     problem.in_patches ? ", in patches" : "");
+                     problem.patch_chunks == 0 ? "" : fmt::format(", {} in patches", problem.patch_chunks));
 }
 
 Result<AsyncInputProblem> problem_of(const AsyncInputMmArgs& args) {
@@ -180,7 +188,7 @@ Result<AsyncInputProblem> problem_of(const AsyncInputMmArgs& args) {
                            .k = args.a.size(1),
                            .chunks = args.a_chunk_signals.size(0),
                            .chunks_together = args.chunks_together,
-                           .in_patches = args.patches.has_value(),
+                           .patch_chunks = patch_chunks_of(args),
                            .in_order = args.in_order,
                            .in = args.a.dtype,
                            .out = args.out.dtype,

@@ -76,8 +76,8 @@ TEST_F(ConfigTest, ReadsEveryVariable) {
   EXPECT_EQ(good("TANDEM_SPIN_US", "0").spin, microseconds(0));
   EXPECT_EQ(good("TANDEM_SPIN_US", "1000000").spin, std::chrono::seconds(1));
   EXPECT_EQ(good("TANDEM_LINK_DELAY_US", "60000000").link_delay, std::chrono::minutes(1));
-  EXPECT_EQ(good("TANDEM_NATIVE_PATCHES", "0").native_patches, false);
-  EXPECT_EQ(good("TANDEM_NATIVE_PATCHES", "1").native_patches, true);
+  EXPECT_EQ(good("TANDEM_NATIVE_PATCHES", "0").native_patches, 0);
+  EXPECT_EQ(good("TANDEM_NATIVE_PATCHES", "32").native_patches, 32);
   EXPECT_EQ(good("TANDEM_ISA", "scalar").isa, "scalar");
   EXPECT_EQ(good("TANDEM_ISA", "avx2").isa, "avx2");
   EXPECT_EQ(good("TANDEM_ISA", "avx512").isa, "avx512");
@@ -97,7 +97,7 @@ TEST_F(ConfigTest, RefusesBadCounts) {
       {"TANDEM_RENDEZVOUS_TIMEOUT_MS", "a whole number from 1 to 86400000", {"0", "86400001"}},
       {"TANDEM_SPIN_US", "a whole number from 0 to 1000000", {"1000001"}},
       {"TANDEM_LINK_DELAY_US", "a whole number from 0 to 60000000", {"60000001"}},
-      {"TANDEM_NATIVE_PATCHES", "a whole number from 0 to 1", {"2"}},
+      {"TANDEM_NATIVE_PATCHES", "a whole number from 0 to 32", {"33"}},
   };
   for (const Count& count : counts) {
     for (const char* value : {"-1", "abc", "1ms", " 1", "1 ", "1.5", "0x10", "99999999999999999999", "inf"}) {

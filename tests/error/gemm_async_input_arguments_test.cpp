@@ -195,24 +195,26 @@ TEST_F(GemmAsyncInputArguments, PatchesThatDoNotFit) {
          },
          "patches need complete and senders, and complete is missing"},
         {[&](auto& args) {
-           from_peers(args, {});
+           from_peers(args, {.peers = 1});
            args.complete = gemm::CompleteChunks{memory_.view({2, 3}, DType::kBF16), 0, 1};
          },
          "complete has chunks [0, 1) of 4: patches need rank 0's whole shard, [0, 2) of 4"},
-        {[&](auto& args) { from_peers(args, {}); },
+        {[&](auto& args) { from_peers(args, {}); }, "patches.peers is 0, need 1 to 1"},
+        {[&](auto& args) { from_peers(args, {.peers = 2}); }, "patches.peers is 2, need 1 to 1"},
+        {[&](auto& args) { from_peers(args, {.peers = 1}); },
          "behind the start of the senders' block, and patches.rows_bytes is 0"},
         {[&](auto& args) {
-           from_peers(args, {.rows_bytes = 8});
+           from_peers(args, {.peers = 1, .rows_bytes = 8});
            args.a.data = static_cast<std::byte*>(handle->buffer_ptrs()[0]) + 8;
          },
          "patches.rows_bytes is 8 and they end at 56"},
         {[&](auto& args) {
-           from_peers(args, {.stamps_bytes = -16});
+           from_peers(args, {.peers = 1, .stamps_bytes = -16});
            args.a.data = handle->buffer_ptrs()[0];
          },
          "stamps_bytes -16"},
         {[&](auto& args) {
-           from_peers(args, {.stamps_bytes = 1 << 30});
+           from_peers(args, {.peers = 1, .stamps_bytes = 1 << 30});
            args.a.data = handle->buffer_ptrs()[0];
          },
          "stamps_bytes 1073741824"},
@@ -224,7 +226,7 @@ TEST_F(GemmAsyncInputArguments, PatchesThatDoNotFit) {
 
 TEST_F(GemmAsyncInputArguments, ProductsOnCpusSendNothing) {
   const Support support = gemm::can_run(
-      gemm::AsyncInputProblem{.m = 256, .n = 8, .k = 64, .chunks = 2, .in_patches = true}, *device_);
+      gemm::AsyncInputProblem{.m = 256, .n = 8, .k = 64, .chunks = 2, .patch_chunks = 1}, *device_);
   EXPECT_FALSE(support.ok);
   EXPECT_NE(support.why_not.find("products on CPUs send nothing"), std::string::npos) << support.why_not;
 }

@@ -69,9 +69,9 @@ TEST(FusedNativeChunks, of_thick_units_say_when_they_are_not) {
 
 TEST(FusedNativeChunks, ranks_on_cpus_send_no_patches) {
   Config config;
-  config.native_patches = true;
+  config.native_patches = 3;
   const auto device = open_device({DeviceKind::kCpu, 0}, config).value();
-  EXPECT_FALSE(moves_in_patches(problem_of({1024, 8192}, 0, 4), *device));
+  EXPECT_EQ(patch_peers(problem_of({1024, 8192}, 0, 4), *device), 0);
 }
 
 TEST(FusedNativeChunks, refusals_say_why) {

@@ -130,7 +130,7 @@ TEST_F(KernelChoiceTest, UnlessTheyMayReachIntoTheNext) {
 // One wave of wide tiles that all begin at once beats two of narrow ones.
 TEST_F(KernelChoiceTest, WhatComesInPatchesIsThereSoon) {
   KernelProblem in_patches = problem(512, 7168, 2, 1);
-  in_patches.product.in_patches = true;
+  in_patches.product.patch_chunks = 1;
   EXPECT_EQ(chosen(in_patches), "224");
 }
 

@@ -28,9 +28,10 @@ struct Config {
   /// TANDEM_NATIVE_KERNEL: the one native kernel that may run, by its name in `tandem doctor`; empty: the one
   /// that is predicted to be fastest. For measurements.
   std::string native_kernel;
-  /// TANDEM_NATIVE_PATCHES = 0 | 1: whether the shards of a native all-gather travel in patches from inside
-  /// the products, where that is possible; the same on every rank. Unset: by a model. For measurements.
-  std::optional<bool> native_patches;
+  /// TANDEM_NATIVE_PATCHES = 0 to 32: to how many ranks, of those there are, the shards of a native
+  /// all-gather travel in patches from inside the products, where that is possible; the same on every rank.
+  /// Unset: by a model. For measurements.
+  std::optional<int> native_patches;
   /// TANDEM_CUBLASLT_LIBRARY, TANDEM_NCCL_LIBRARY: the file to load, and no other. Unset: by soname, then
   /// from the usual folders. A product or a collective that cannot load its library goes another way.
   std::optional<std::string> cublaslt_library;

@@ -26,11 +26,12 @@ struct ChunkSenders {
   std::int64_t chunks_per_rank = 1;
 };
 
-/// A product that sends while it multiplies: complete.rows, this rank's whole shard, in small patches to all
-/// other ranks, which multiply them at the same time; what their products send to it is awaited patch by
-/// patch, by a stamp each, and signals are not looked at. For outputs so small that what arrives is needed
-/// from the start.
+/// A product that sends while it multiplies: complete.rows, this rank's whole shard, in small patches to the
+/// `peers` ranks before this one, which multiply them at the same time. What the products of as many ranks
+/// behind this one send to it is awaited patch by patch, by a stamp each, and their chunks' signals are not
+/// looked at. For what outputs need so early that a copy would come too late.
 struct PatchExchange {
+  int peers = 0;                  ///< 1 to all other ranks, the same on every rank
   std::int64_t rows_bytes = 0;    ///< from the start of the senders' block to a, the same on every rank
   std::int64_t stamps_bytes = 0;  ///< and to the stamps: u32, num_patches(m, k) of them, compared as signals
   bool sends = true;              ///< not if an earlier product has sent these rows
@@ -61,7 +62,7 @@ struct AsyncInputMmArgs {
   /// No signal is awaited for these, and a's own memory of them is not read.
   std::optional<CompleteChunks> complete = {};
   std::optional<ChunkSenders> senders = {};
-  std::optional<PatchExchange> patches = {};  ///< needs `complete` and `senders`, and GPUs
+  std::optional<PatchExchange> patches = {};  ///< needs `complete`, `senders` and GPUs
 };
 
 /// Of the addresses that a GPU's products take.
@@ -77,7 +78,7 @@ struct AsyncInputProblem {
   std::int64_t k = 0;
   std::int64_t chunks = 1;
   std::int64_t chunks_together = 1;
-  bool in_patches = false;
+  std::int64_t patch_chunks = 0;  ///< behind the complete ones, that come in patches
   bool in_order = true;
   DType in = DType::kBF16;
   DType out = DType::kBF16;

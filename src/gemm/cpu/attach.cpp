@@ -109,7 +109,7 @@ class TileImplementation final : public Implementation {
 
   [[nodiscard]] bool accepts_async_input(const AsyncInputProblem& problem,
                                          std::string* why_not) const override {
-    if (problem.in_patches) {
+    if (problem.patch_chunks > 0) {
       if (why_not != nullptr) *why_not = "products on CPUs send nothing";
       return false;
     }

@@ -81,8 +81,10 @@ bool exchanges_patches(const AsyncInputProblem& problem) {
          PatchGrid::accepts(problem.m, problem.k);
 }
 
-/// Of a warp, to all peers. A fence takes as long for one patch as for these.
-constexpr int kBytesBehindFence = 6 << 10;
+/// Of a warp, to all peers: what a fence takes pays for less, and twice as much stays in loads' way.
+constexpr int kBytesBehindFence = 12 << 10;
+/// Of all multiprocessors, to all peers. More queues up on its way, and what products load stands behind it.
+constexpr std::int64_t kSentBytesPerUs = 220'000;
 
 PatchSignals patch_signals(const AsyncInputProblem& problem, const AsyncInputMmArgs& args) {
   const symm::Handle& handle = *args.senders->handle;
@@ -90,7 +92,10 @@ PatchSignals patch_signals(const AsyncInputProblem& problem, const AsyncInputMmA
   const auto* const block = static_cast<const std::byte*>(handle.buffer_ptrs()[rank]);
   return {.stamps = reinterpret_cast<const std::uint32_t*>(block + args.patches->stamps_bytes),
           .k_steps = static_cast<int>(problem.k / PatchGrid::kColumns),
-          .tiles_per_chunk = static_cast<int>(problem.m / problem.chunks / PatchGrid::kTileRows)};
+          .tiles_per_chunk = static_cast<int>(problem.m / problem.chunks / PatchGrid::kTileRows),
+          .first = static_cast<int>((args.complete->first + args.complete->count) % problem.chunks),
+          .count = static_cast<int>(problem.patch_chunks),
+          .chunks = static_cast<int>(problem.chunks)};
 }
 
 PatchPush patch_push(const AsyncInputProblem& problem, const AsyncInputMmArgs& args) {
@@ -99,16 +104,18 @@ PatchPush patch_push(const AsyncInputProblem& problem, const AsyncInputMmArgs& a
   const std::int64_t first_row = args.complete->first * (problem.m / problem.chunks);
   PatchPush push;
   push.handle = args.senders->handle->kernel_handle();
-  if (!exchange.sends || push.handle.world_size == 1) return push;
+  if (!exchange.sends || exchange.peers == 0) return push;
   push.grid = {.tiles = static_cast<int>(rows.size(0) / PatchGrid::kTileRows),
                .k_steps = static_cast<int>(problem.k / PatchGrid::kColumns)};
-  push.peers = push.handle.world_size - 1;
+  push.peers = exchange.peers;
   push.rows = rows.data_as<const std::byte>();
   push.rows_bytes = exchange.rows_bytes + first_row * problem.k * size_bytes(problem.in);
   const auto first_tile = static_cast<int>(first_row / PatchGrid::kTileRows);
   push.stamps_bytes = exchange.stamps_bytes + 4 * PatchGrid::stamp(first_tile, push.grid.k_steps, 0, 0);
   push.stamp = args.expected;
-  push.together = std::clamp(kBytesBehindFence / (PatchGrid::kBytes * push.peers), 1, kMostPatchesTogether);
+  const int patch_bytes = PatchGrid::kBytes * push.peers;
+  push.together = std::clamp(kBytesBehindFence / patch_bytes, 1, kMostPatchesTogether);
+  push.interval_ps = std::int64_t{1'000'000} * patch_bytes / kSentBytesPerUs;
   return push;
 }
 
@@ -161,9 +168,9 @@ bool AsyncInputProducts::accepts_async_input(const AsyncInputProblem& problem, s
   if (problem.in != problem.out) return refuse("the native kernels write out in the type of a");
   if (problem.k == 0 || problem.k % 8 != 0 || problem.n % 8 != 0)
     return refuse("the native kernels need k and n to be multiples of 8, and k not 0");
-  if (problem.in_patches && !exchanges_patches(problem))
+  if (problem.patch_chunks > 0 && !exchanges_patches(problem))
     return refuse("patches need shards of whole tiles of 128 rows, and k a multiple of 64");
-  if (problem.m == 0 || (problem.n == 0 && !problem.in_patches)) return true;
+  if (problem.m == 0 || (problem.n == 0 && problem.patch_chunks == 0)) return true;
   // Tensor maps take addresses and strides of whole 16 bytes.
   if (!problem.is_aligned)
     return refuse("the native kernels need operands that begin at multiples of 16 bytes");
@@ -228,15 +235,11 @@ Result<void> AsyncInputProducts::run_async_input(const AsyncInputProblem& proble
 Result<void> AsyncInputProducts::exchange(const AsyncInputProblem& problem, const AsyncInputMmArgs& args,
                                           CudaStream& stream) const {
   const auto turn = stream.take_turn();
-  const PatchSignals patches = patch_signals(problem, args);
-  const PatchExchangeLaunch launch{
-      .push = patch_push(problem, args),
-      .patches = patches,
-      .expected = args.expected,
-      .chunks_per_rank = static_cast<int>(args.senders->chunks_per_rank),
-      .tiles = static_cast<int>(problem.m / PatchGrid::kTileRows),
-      .own_begin = static_cast<int>(args.complete->first) * patches.tiles_per_chunk,
-      .own_end = static_cast<int>(args.complete->first + args.complete->count) * patches.tiles_per_chunk};
+  const PatchExchangeLaunch launch{.push = patch_push(problem, args),
+                                   .patches = patch_signals(problem, args),
+                                   .expected = args.expected,
+                                   .chunks_per_rank = static_cast<int>(args.senders->chunks_per_rank),
+                                   .tiles = static_cast<int>(problem.m / PatchGrid::kTileRows)};
   TANDEM_TRY(check_cuda("async_input_mm", launch_exchange_patches(launch, stream.native())));
   return stream.keep_queue();
 }

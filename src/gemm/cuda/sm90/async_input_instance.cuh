@@ -23,7 +23,7 @@ __device__ void announce_arrivals(const typename Kernel::Params& params, std::ui
   std::uint32_t before = 0;
   bool gave_up = false;
   while (work.is_valid()) {
-    if (!mainloop.signals.is_complete(work.M_idx / mainloop.tiles_per_signal)) {
+    if (mainloop.patches.has(work.M_idx / mainloop.tiles_per_signal)) {
       announce_patches(mainloop.signals, mainloop.patches, work.M_idx, {announced, before}, gave_up);
       before += static_cast<std::uint32_t>(mainloop.patches.k_steps);
     }
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(Kernel::MaxThreadsPerBlock, 1)
   const auto cta = static_cast<int>(blockIdx.y * gridDim.x + blockIdx.x);
   const bool pushes = warp == 1 && push.peers > 0;
   if (pushes) begin_patches(push, cta, mainloop.stage);
-  const bool has_patches = params.mainloop.patches.stamps != nullptr;
+  const bool has_patches = params.mainloop.patches.count > 0;
   if (has_patches) {
     if (threadIdx.x == 0) mainloop.announced = 0;
     __syncthreads();
@@ -76,6 +76,7 @@ struct AsyncInputInstance {
       cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, AsyncInputMainloop<Mainloop>,
                                            Epilogue, tandem::gemm::ChunkTiles>;
   static_assert(Kernel::MaxThreadsPerBlock == kAsyncInputThreads);
+  static_assert(Kernel::SharedStorageSize <= cutlass::gemm::collective::detail::sm90_smem_capacity_bytes);
   // 16 rows of tiles swept together: with some 8 columns at one time, about a square of out.
   static constexpr Tiling kTiling = {.tile_rows = 128,
                                      .tile_columns = kColumns,

@@ -131,7 +131,7 @@ struct AsyncInputMainloop : Base {
     const int chunk =
         params.tiles_per_signal == 0 ? static_cast<int>(l) : static_cast<int>(m) / params.tiles_per_signal;
     const bool is_complete = signals.is_complete(chunk);
-    const bool in_patches = !is_complete && params.patches.stamps != nullptr;
+    const bool in_patches = params.patches.has(chunk);
     const int batch =
         static_cast<int>(l) - (is_complete && params.tiles_per_signal == 0 ? signals.complete_begin : 0);
     const int tile =

@@ -27,8 +27,8 @@ double tile_us(const Tiling& tiling, std::int64_t k) {
 double arrival_us(const KernelProblem& problem, std::int64_t step, std::int64_t chunk_bytes) {
   constexpr Rates kRates;
   if (step < problem.complete_chunks) return 0;
-  if (problem.product.in_patches) return kRates.first_patch_us;
-  const std::int64_t sent = step - problem.complete_chunks + 1;
+  const std::int64_t sent = step - problem.complete_chunks - problem.product.patch_chunks + 1;
+  if (sent <= 0) return kRates.first_patch_us;
   return kRates.first_chunk_us +
          static_cast<double>(sent) *
              (kRates.chunk_us + static_cast<double>(chunk_bytes) / kRates.bytes_per_us);
@@ -115,9 +115,16 @@ const ResidentKernel* KernelChoice::choose(const KernelProblem& problem) const {
 
 const ResidentKernel* KernelChoice::find(const KernelProblem& problem, std::string* why_not) const {
   const AsyncInputProblem& p = problem.product;
-  const Key key = {
-      p.m,          p.n,        p.k,  p.chunks,           p.chunks_together, problem.complete_chunks,
-      p.in_patches, p.in_order, p.in, p.b_is_column_major};
+  const Key key = {p.m,
+                   p.n,
+                   p.k,
+                   p.chunks,
+                   p.chunks_together,
+                   problem.complete_chunks,
+                   p.patch_chunks,
+                   p.in_order,
+                   p.in,
+                   p.b_is_column_major};
   const std::lock_guard lock(mutex_);
   auto found = known_.find(key);
   if (found == known_.end()) found = known_.emplace(key, choose(problem)).first;

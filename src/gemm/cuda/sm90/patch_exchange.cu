@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(32) exchange_patches(const __grid_constant__ P
   signals.waits = what.push.handle;
   bool gave_up = false;
   for (int tile = warp; tile < what.tiles; tile += kCtas) {
-    if (tile >= what.own_begin && tile < what.own_end) continue;
+    if (!what.patches.has(tile / what.patches.tiles_per_chunk)) continue;
     for (int step = 0; step < what.patches.k_steps;)
       step = await_patches(signals, what.patches, tile, step, gave_up);
   }

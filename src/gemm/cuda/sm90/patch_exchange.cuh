@@ -93,8 +93,10 @@ __device__ inline void begin_patches(const PatchPush& push, int warp, PatchStage
 ///
 /// Memory order: all lanes store, then __syncwarp(), then a lane of each peer has a fence of the system's
 /// scope and stores the stamps. The fence is cumulative, so whoever acquires a stamp sees what all lanes
-/// stored before. It takes as long as the stores take to the peer and back, 3 to 6 us, which paces the stores
-/// too.
+/// stored before. It takes as long as the stores take to the peer and back, 3 to 6 us.
+///
+/// Patches are paced in the order in which they are needed: if all multiprocessors sent at one time as fast
+/// as they can, what their products load would stand behind what they send.
 __device__ inline void push_patches(const PatchPush& push, int warp, int count, PatchStage& stage) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   std::uint64_t block = 0;
@@ -105,9 +107,12 @@ __device__ inline void push_patches(const PatchPush& push, int warp, int count, 
   }
   const int size = push.grid.size();
   const int stride = count * push.together;
+  const std::int64_t begin_ns = symm::detail::global_time_ns();
   for (int first = warp * push.together; first < size; first += stride) {
     const int end = min(first + push.together, size);
     asm volatile("cp.async.wait_group 0;" ::: "memory");
+    const std::int64_t due_ns = begin_ns + first * push.interval_ps / 1000;
+    while (symm::detail::global_time_ns() < due_ns) __nanosleep(64);
 #pragma unroll 1
     for (int index = first; index < end; ++index) store_patch(push, index, index - first, block, stage);
     load_patches(push, first + stride, min(first + stride + push.together, size), stage);

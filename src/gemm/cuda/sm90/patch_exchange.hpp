@@ -13,36 +13,42 @@
 namespace tandem::gemm::cuda {
 
 /// Behind one fence of a warp, see PatchPush::together.
-inline constexpr int kMostPatchesTogether = 2;
+inline constexpr int kMostPatchesTogether = 4;
 
-/// Sends the own shard to all other ranks, first to the one before this one, which multiplies it first.
+/// Sends the own shard to the ranks before this one, which multiply it first.
 struct PatchPush {
   PatchGrid grid;
-  int peers = 0;                    ///< all others, or none if nothing is to be sent
+  int peers = 0;                    ///< to so many
   const std::byte* rows = nullptr;  ///< the own shard
   std::int64_t rows_bytes = 0;      ///< from the start of a peer's block to its rows there
   std::int64_t stamps_bytes = 0;    ///< and to their stamps
   std::uint32_t stamp = 0;
-  int together = 1;  ///< patches that a warp sends behind one fence
+  int together = 1;              ///< patches that a warp sends behind one fence
+  std::int64_t interval_ps = 0;  ///< no patch is sent earlier than its number times this, in picoseconds
   symm::KernelHandle handle;
 };
 
-/// What arrives in patches, if anything: all chunks but those that are complete.
+/// What arrives in patches, if anything: `count` of the `chunks` from the first on, round the end.
 struct PatchSignals {
-  const std::uint32_t* stamps = nullptr;  ///< of all rows; null: nothing does
+  const std::uint32_t* stamps = nullptr;  ///< of all rows
   int k_steps = 0;
   int tiles_per_chunk = 1;
+  int first = 0;
+  int count = 0;
+  int chunks = 1;
+
+  [[nodiscard]] constexpr bool has(int chunk) const {
+    return (chunk < first ? chunk + chunks : chunk) - first < count;
+  }
 };
 
-/// For a rank that multiplies nothing: sends, and waits for all that is sent to it.
+/// For a rank that multiplies nothing: sends, and waits for what is sent to it in patches.
 struct PatchExchangeLaunch {
   PatchPush push;
   PatchSignals patches;
   std::uint32_t expected = 1;
   int chunks_per_rank = 1;
-  int tiles = 0;      ///< rows of tiles of all ranks
-  int own_begin = 0;  ///< those of this one
-  int own_end = 0;
+  int tiles = 0;  ///< rows of tiles of all ranks
 };
 [[nodiscard]] cudaError_t launch_exchange_patches(const PatchExchangeLaunch& what, cudaStream_t stream);
 
