@@ -220,15 +220,16 @@ Result<void> run_rank(const RankContext& context, int ops, unsigned seed) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto argument = [&](int i, int otherwise) { return argc > i ? std::atoi(argv[i]) : otherwise; };
-  const int ranks = argument(1, 2);
-  const int ops = argument(2, 10'000);
-  const auto seed = static_cast<unsigned>(argument(3, 1));
-  const bool is_fine = ranks >= 2 && ops >= 1;
-  return bench::run_launched(
-      {.program = "bench_native_stress",
-       .ranks = ranks,
-       .longest = std::chrono::minutes(30),
-       .refusal = is_fine ? nullptr : "bench_native_stress [RANKS >= 2 [OPS >= 1 [SEED]]]"},
-      argc, argv, [&](const RankContext& context) { return run_rank(context, ops, seed); });
+  return bench::run_launched(argc, argv, [](const bench::Numbers& numbers) {
+    const int ranks = numbers.at(0, 2);
+    const int ops = numbers.at(1, 10'000);
+    const auto seed = static_cast<unsigned>(numbers.at(2, 1));
+    const bool is_fine = ranks >= 2 && ops >= 1;
+    return bench::LaunchedRanks{
+        .program = "bench_native_stress",
+        .ranks = ranks,
+        .longest = std::chrono::minutes(30),
+        .refusal = is_fine ? nullptr : "bench_native_stress [RANKS >= 2 [OPS >= 1 [SEED]]]",
+        .run_rank = [=](const RankContext& context) { return run_rank(context, ops, seed); }};
+  });
 }

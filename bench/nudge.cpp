@@ -159,15 +159,16 @@ Result<void> run_rank(const RankContext& context, const Shape& shape, int calls)
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto argument = [&](int i, int otherwise) { return argc > i ? std::atoi(argv[i]) : otherwise; };
-  const int ranks = argument(1, 2);
-  const int calls = argument(2, 400);
-  const Shape shape{argument(3, 4096), argument(4, 4096), argument(5, 14336)};
-  const bool is_fine = ranks >= 2 && calls >= 1 && shape.m % ranks == 0 && shape.k % ranks == 0;
-  return bench::run_launched(
-      {.program = "bench_nudge",
-       .ranks = ranks,
-       .refusal =
-           is_fine ? nullptr : "bench_nudge [RANKS >= 2 [CALLS >= 1 [M N K]]], M and K multiples of RANKS"},
-      argc, argv, [&](const RankContext& context) { return run_rank(context, shape, calls); });
+  return bench::run_launched(argc, argv, [](const bench::Numbers& numbers) {
+    const int ranks = numbers.at(0, 2);
+    const int calls = numbers.at(1, 400);
+    const Shape shape{numbers.at(2, 4096), numbers.at(3, 4096), numbers.at(4, 14336)};
+    const bool is_fine = ranks >= 2 && calls >= 1 && shape.m % ranks == 0 && shape.k % ranks == 0;
+    return bench::LaunchedRanks{
+        .program = "bench_nudge",
+        .ranks = ranks,
+        .refusal =
+            is_fine ? nullptr : "bench_nudge [RANKS >= 2 [CALLS >= 1 [M N K]]], M and K multiples of RANKS",
+        .run_rank = [=](const RankContext& context) { return run_rank(context, shape, calls); }};
+  });
 }
