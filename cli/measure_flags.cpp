@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <random>
 
 #include "failure.hpp"
 #include "timing.hpp"
@@ -13,10 +15,34 @@
 namespace tandem::cli {
 namespace {
 
+constexpr std::string_view kRandom = "random:";
+
+/// Sizes of random:N, the same in every run: each spread evenly over its powers of two.
+std::vector<ProductSizes> random_sizes(const std::string& name) {
+  const std::string digits = name.substr(kRandom.size());
+  int count = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), count);
+  if (error != std::errc() || end != digits.data() + digits.size() || count < 1 || count > 1000)
+    bad_input(fmt::format("--preset '{}': need random:1 to random:1000", name));
+  std::mt19937 random(1);
+  const auto between = [&](std::int64_t least, double doublings) {
+    const double fraction = static_cast<double>(random()) / static_cast<double>(std::mt19937::max());
+    return std::llround(static_cast<double>(least) * std::exp2(doublings * fraction) / 64) * 64;
+  };
+  std::vector<ProductSizes> sizes;
+  for (int i = 0; i < count; ++i) {
+    const std::int64_t m = between(512, 4.5);
+    const std::int64_t n = between(512, 4);
+    sizes.push_back({m, n, between(1024, 3.5)});
+  }
+  return sizes;
+}
+
 // One rank's slice of Llama 3 under 8-way tensor parallelism, 4096 tokens: query/key/value and gate+up for
 // the gather, attention output and down for the scatter.
 std::vector<ProductSizes> preset_sizes(const std::string& name, bool gathers) {
   if (name == "seed") return {{4096, 6656, 16384}};
+  if (name.starts_with(kRandom)) return random_sizes(name);
   if (name == "llama3-8b") {
     return gathers ? std::vector<ProductSizes>{{4096, 768, 4096}, {4096, 3584, 4096}}
                    : std::vector<ProductSizes>{{4096, 4096, 512}, {4096, 4096, 1792}};
@@ -25,7 +51,7 @@ std::vector<ProductSizes> preset_sizes(const std::string& name, bool gathers) {
     return gathers ? std::vector<ProductSizes>{{4096, 1280, 8192}, {4096, 7168, 8192}}
                    : std::vector<ProductSizes>{{4096, 8192, 1024}, {4096, 8192, 3584}};
   }
-  bad_input(fmt::format("--preset '{}': need seed, llama3-8b or llama3-70b", name));
+  bad_input(fmt::format("--preset '{}': need seed, llama3-8b, llama3-70b or random:N", name));
 }
 
 }  // namespace
@@ -39,7 +65,7 @@ void MeasureFlags::define(CLI::App& app) {
   add_sizes("--k", k, "its inner size (list)");
   app.add_option("--dtype", dtypes, "f32, bf16, f16 (list)")->delimiter(',')->capture_default_str();
   app.add_option("--b-order", b_order, "how b lies in memory: row or column (major)")->capture_default_str();
-  app.add_option("--preset", preset, "seed, llama3-8b or llama3-70b");
+  app.add_option("--preset", preset, "seed, llama3-8b, llama3-70b, or random:N for N random ones");
   app.add_option("--scale", scale, "shrinks m, n and k of a preset; default 1/8 on CPUs")->type_name("X");
   app.add_option("--iterations", counts.iterations, "timed rounds")->capture_default_str();
   app.add_option("--warmup", counts.warmup, "rounds before them")->capture_default_str();

@@ -20,8 +20,8 @@ struct Rates {
 struct GatherRates {
   double start_us = 30;
   double slowness = 1.4;
-  double push_start_us = 10;
-  double piece_us = 5;
+  double push_start_us = 4;
+  double piece_us = 4.2;
   double first_patch_us = 10;  ///< what products wait for at their beginning if they send themselves
 };
 constexpr GatherRates kHopperGather;

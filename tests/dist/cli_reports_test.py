@@ -57,6 +57,14 @@ class Reports(unittest.TestCase):
         rows = [line.split() for line in text.splitlines() if line.startswith("  ")]
         self.assertEqual([row[1:4] for row in rows], [["64", "64", "8"], ["64", "64", "28"]])
 
+    def test_bench_draws_the_same_random_sizes_every_time(self):
+        draw = lambda count: [line.split()[1:4] for line in self.succeed(
+            "bench", "all_gather_matmul", "--preset", f"random:{count}", "--scale", "1/64", "--ranks", 2, "--algorithm",
+            "serial", "--iterations", 1, "--warmup", 0).splitlines() if line.startswith("  ")]
+        three = draw(3)
+        self.assertEqual(len({tuple(sizes) for sizes in three}), 3)
+        self.assertEqual(draw(2), three[:2])
+
     def test_a_link_shows_the_overlap(self):
         """With a simulated link the saved time is said; that it reaches the bound is the fused tests' affair."""
         text = self.succeed("bench", "all_gather_matmul", "--m", 64, "--n", 32, "--k", 32, "--ranks", 3, "--algorithm",

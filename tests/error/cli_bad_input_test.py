@@ -153,6 +153,8 @@ CASES = [
     (["bench", "mm", "--m", "4"], ["--n"]),
     (["bench", "--problem", "all_gather_matmul,a=3x5,n=9", "--algorithm", "native"], ["--algorithm", "--problem"]),
     (["bench", "mm", "--preset", "llama9"], ["llama9", "seed"]),
+    (["bench", "mm", "--preset", "random:0"], ["random:0", "random:1 to random:1000"]),
+    (["bench", "mm", "--preset", "random:2x"], ["random:2x"]),
     (["bench", "mm", "--preset", "seed", "--scale", "3"], ["--scale", "3"]),
     (["bench", "mm", "--m", "4", "--n", "4", "--k", "4", "--iterations", "0"], ["--iterations", "0"]),
     (["bench", "mm", "--m", "4", "--n", "4", "--k", "4", "--json", "no/where.json"], ["no/where.json"]),

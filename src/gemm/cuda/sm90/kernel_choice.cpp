@@ -12,8 +12,8 @@ struct Rates {
   double tile_us = 14;
   double column_us = 0.3;
   double k = 8192;
-  double first_chunk_us = 10;
-  double chunk_us = 3;
+  double first_chunk_us = 4;
+  double chunk_us = 4.2;
   double bytes_per_us = 370e3;
   double first_patch_us = 8;  ///< what comes in patches keeps pace with the product from there on
 };
