@@ -22,8 +22,8 @@ namespace tandem::fused {
 /// prepare_products() of the products behind the waits.
 [[nodiscard]] Result<void> prepare_native(const GatherOp& op);
 
-/// Puts the op on its streams: pushes to the peers on the side stream, and products that consume what the
-/// peers push on the caller's.
+/// Puts the op on its streams: pushes to peers on the side stream, and products that send to the other ones
+/// and consume what comes on the caller's.
 [[nodiscard]] Result<void> enqueue_native(const GatherOp& op);
 
 }  // namespace tandem::fused

@@ -14,9 +14,9 @@ struct Rates {
   double barrier_us;         ///< a meeting of all ranks
   double chunk_us;           ///< what a product loses by being cut into chunks, each
 };
-/// Measured on two and four H200s (bench/results/h200_x2_random_shapes.json, h200_x4_auto_shapes.json): what
-/// a gather costs before its first byte, and how much longer its bytes take than the link alone would; what a
-/// push does, how long a peer's first word is under way, and each further piece with its word.
+/// Measured on H200s: what a gather costs before its first byte, and how much longer its bytes take than the
+/// link alone would (bench/results/h200_x2_random_shapes.json); when a push starts, and what each piece takes
+/// beside its bytes, with its word.
 struct GatherRates {
   double start_us = 30;
   double slowness = 1.4;

@@ -64,7 +64,8 @@ Result<OpPlan> decide(const GatherProblem& problem, const GatherPlanning& planni
   const int patch_peers = choice.algorithm == Algorithm::kNative ? problem.patch_peers : 0;
   if (choice.algorithm == Algorithm::kNative) {
     if (patch_peers > 0)
-      choice.reason += fmt::format("; products send the shards in patches to {} ranks", patch_peers);
+      choice.reason += fmt::format("; products send the shards in patches to {} of {} ranks", patch_peers,
+                                   problem.world - 1);
     choice.reason += planning.native_note;
   }
   if (choice.algorithm != Algorithm::kSerial) TANDEM_TRY(open_side_stream(group, device));

@@ -33,23 +33,23 @@ NativeChunks cut(const GatherProblem& problem, std::int64_t piece_rows) {
   return chunks;
 }
 
-/// By sizes alone: how many of the other shards the first wave of tiles needs. A copy engine would bring them
-/// too late, unless the links are what takes longest.
+/// By sizes alone: how many of the other shards the first wave of tiles needs, as far as they can be sent
+/// while it runs. A copy engine would bring them too late.
 int peers_needed_at_once(const GatherProblem& problem) {
-  // An H200, in products of 128 x 224 tiles; what multiprocessors send while they multiply.
+  // An H200, in products of 128 x 224 tiles; what its multiprocessors send while they multiply, with what is
+  // lost at the beginning.
   constexpr double kWave = 132 * 128 * 224;
   constexpr double kFlopsPerUs = 700e6;
   constexpr double kSentBytesPerUs = 160e3;
-  const auto shard_size =
-      static_cast<double>(problem.rows() / problem.world) * static_cast<double>(problem.planned_n());
-  if (shard_size == 0) return 0;
-  const double shards_of_wave = std::min<double>(problem.world, std::round(kWave / shard_size));
-  const auto peers = std::max(0, static_cast<int>(shards_of_wave) - 1);
-  const double wave_us =
-      2.0 * std::min(kWave, problem.world * shard_size) * static_cast<double>(problem.k()) / kFlopsPerUs;
-  const double sent_bytes =
-      static_cast<double>(peers * (problem.rows() / problem.world) * problem.k() * size_bytes(problem.dtype));
-  return sent_bytes / kSentBytesPerUs < wave_us ? peers : 0;
+  const std::int64_t shard_rows = problem.rows() / problem.world;
+  const auto shard_size = static_cast<double>(shard_rows) * static_cast<double>(problem.planned_n());
+  const auto shard_bytes = static_cast<double>(shard_rows * problem.k() * size_bytes(problem.dtype));
+  if (shard_size == 0 || shard_bytes == 0) return 0;
+  const double wave = std::min(kWave, problem.world * shard_size);
+  const double wave_us = 2.0 * wave * static_cast<double>(problem.k()) / kFlopsPerUs;
+  const double needed = std::round(wave / shard_size) - 1;
+  return static_cast<int>(
+      std::max(0.0, std::min(needed, std::floor(kSentBytesPerUs * wave_us / shard_bytes))));
 }
 
 /// To one peer, piece by piece; each word behind its piece.

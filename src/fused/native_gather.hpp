@@ -16,7 +16,8 @@
 namespace tandem::fused {
 
 // The moving half of the native gather: each rank pushes its shard, in pieces, into a slot of every other
-// rank, and writes a word behind each piece. See docs/design/native_all_gather_matmul.md.
+// rank that its products do not send it to, and writes a word behind each piece. See
+// docs/design/native_all_gather_matmul.md.
 
 /// How the gathered rows are cut into chunks: each shard into as many as the others, all of them `rows` rows
 /// but the last one of all.

@@ -20,9 +20,9 @@ namespace tandem::fused {
 //
 // Why two slots suffice. Rank r sends data of e+2, into the slot of e, after its own op e+1 is over. In that
 // op it awaited a word of e+1 of every other rank p. p wrote that word after its own op e was over: the
-// copies of a rank start behind what came before them on the caller's stream. So p has read the slot of e
-// before anybody writes it again. This needs every rank to await every other one in every op; that is why
-// ranks without rows are refused, and a rank without columns waits all the same. Model:
+// copies of a rank, and the products that send, start behind what came before them on the caller's stream. So
+// p has read the slot of e before anybody writes it again. This needs every rank to await every other one in
+// every op; that is why ranks without rows are refused, and a rank without columns waits all the same. Model:
 // tools/models/native_slots.py.
 //
 // The words need a circle with a bound: a word that the last n ops had no chunk for is n behind, and looks as

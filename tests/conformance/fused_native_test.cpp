@@ -167,14 +167,12 @@ Result<void> hold_a_moment(std::mt19937& own, Stream& stream) {
   return stream.sleep(std::chrono::microseconds(own() % 300));
 }
 
-class FusedNative : public ::testing::TestWithParam<testing::RankCase> {};
-
-TEST_P(FusedNative, random_problems_one_behind_the_other) {
-  const testing::RankCase ranks = GetParam();
+void run_random_problems(const testing::RankCase& ranks, const std::optional<int>& native_patches) {
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
     Complaints complaints;
     Config config;
     config.log_level = LogLevel::kOff;
+    config.native_patches = native_patches;
     test::on_ranks({.ranks = ranks}, config, complaints, [&](RankContextOfTest& rank) -> Result<void> {
       Workbench bench(rank, dtype);
       std::mt19937 same(17);
@@ -194,6 +192,19 @@ TEST_P(FusedNative, random_problems_one_behind_the_other) {
     });
     EXPECT_EQ(complaints.text(), "") << to_string(dtype);
   }
+}
+
+class FusedNative : public ::testing::TestWithParam<testing::RankCase> {};
+
+TEST_P(FusedNative, random_problems_one_behind_the_other) {
+  run_random_problems(GetParam(), {});
+}
+
+// The others get theirs by copies beside the products that send.
+TEST_P(FusedNative, sent_in_patches_to_one_rank) {
+  if (GetParam().size == 1 || GetParam().placement.kind == DeviceKind::kCpu)
+    GTEST_SKIP() << "nothing is sent in patches";
+  run_random_problems(GetParam(), 1);
 }
 
 // All others wait for it, and say for whom and for what; what they have on their GPUs stays usable.

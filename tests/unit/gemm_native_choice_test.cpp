@@ -6,6 +6,7 @@
 
 #include "gemm/cuda/sm90/async_input_parts.hpp"
 #include "gemm/cuda/sm90/kernel_choice.hpp"
+#include "gemm/cuda/sm90/patch_exchange.hpp"
 
 namespace tandem::gemm::cuda {
 namespace {
@@ -132,6 +133,20 @@ TEST_F(KernelChoiceTest, WhatComesInPatchesIsThereSoon) {
   KernelProblem in_patches = problem(512, 7168, 2, 1);
   in_patches.product.patch_chunks = 1;
   EXPECT_EQ(chosen(in_patches), "224");
+}
+
+// Two chunks a rank, four ranks.
+TEST(PatchSignals, GoRoundTheEnd) {
+  const auto those_of = [](const PatchSignals& patches) {
+    std::vector<int> those;
+    for (int chunk = 0; chunk < patches.chunks; ++chunk) {
+      if (patches.has(chunk)) those.push_back(chunk);
+    }
+    return those;
+  };
+  EXPECT_EQ(those_of({.first = 0, .count = 2, .chunks = 8}), (std::vector{0, 1})) << "of rank 3";
+  EXPECT_EQ(those_of({.first = 6, .count = 4, .chunks = 8}), (std::vector{0, 1, 6, 7})) << "of rank 2";
+  EXPECT_EQ(those_of({.first = 4, .count = 0, .chunks = 8}), std::vector<int>());
 }
 
 TEST_F(KernelChoiceTest, OneCanBeForced) {

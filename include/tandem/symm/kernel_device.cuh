@@ -147,9 +147,12 @@ __device__ inline bool wait_until(const KernelHandle& handle, const WaitSite& si
   constexpr std::int64_t kNsPerLook = 1'000'000;
   std::uint32_t seen = 0;
   if (try_once(seen)) return true;
-  if (begin_ns == 0) begin_ns = global_time_ns();
+  std::int64_t now_ns = global_time_ns();
+  if (begin_ns == 0) begin_ns = now_ns;
   KernelControl& control = control_of(handle);
-  std::int64_t next_look_ns = begin_ns + min(kNsPerLook, handle.timeout_ns);
+  const std::int64_t end_ns = begin_ns + handle.timeout_ns;
+  // The first look comes before the last: it tells for whom this waits.
+  std::int64_t next_look_ns = now_ns + min(kNsPerLook, handle.timeout_ns / 4);
   bool is_told = false;
   for (;;) {
 #pragma unroll 1
@@ -158,13 +161,13 @@ __device__ inline bool wait_until(const KernelHandle& handle, const WaitSite& si
       if (is_told) store_relaxed(control.waits_for, 0U);
       return true;
     }
-    const std::int64_t now_ns = global_time_ns();
-    if (now_ns < next_look_ns) continue;
     if (load_relaxed(&control.has_given_up) != 0U) return false;
+    now_ns = global_time_ns();
+    if (now_ns < min(next_look_ns, end_ns)) continue;
     const std::int64_t waited_ns = now_ns - begin_ns;
     const GiveUpReason reason = look_around(handle, site.peer, waited_ns);
     if (reason == GiveUpReason::kNone) {
-      next_look_ns = min(now_ns + kNsPerLook, begin_ns + handle.timeout_ns);
+      next_look_ns = now_ns + kNsPerLook;
       if (!is_told) store_relaxed(control.waits_for, static_cast<std::uint32_t>(site.peer + 1));
       is_told = true;
       continue;
