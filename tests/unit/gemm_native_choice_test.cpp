@@ -135,6 +135,24 @@ TEST_F(KernelChoiceTest, WhatComesInPatchesIsThereSoon) {
   EXPECT_EQ(chosen(in_patches), "224");
 }
 
+// What was chosen for one number of chunks in patches says nothing of another.
+TEST_F(KernelChoiceTest, HowManyComeInPatchesIsRemembered) {
+  KernelChoice choice;
+  choice.assign({{&wide_, 66}, {&middle_, 66}, {&narrow_, 66}, {&any_, 132}}, "");
+  int num_other = 0;
+  for (std::int64_t n = 1024; n <= 8192; n += 512) {
+    KernelProblem some = problem(1024, n, 4, 1);
+    some.product.patch_chunks = 1;
+    KernelProblem all = problem(1024, n, 4, 1);
+    all.product.patch_chunks = 3;
+    num_other += chosen(some) == chosen(all) ? 0 : 1;
+    for (const KernelProblem& one : {some, all}) {
+      EXPECT_EQ(choice.find(one, nullptr)->kernel->name, chosen(one)) << n << " columns";
+    }
+  }
+  EXPECT_GT(num_other, 0);
+}
+
 // Two chunks a rank, four ranks.
 TEST(PatchSignals, GoRoundTheEnd) {
   const auto those_of = [](const PatchSignals& patches) {

@@ -114,23 +114,13 @@ const ResidentKernel* KernelChoice::choose(const KernelProblem& problem) const {
 }
 
 const ResidentKernel* KernelChoice::find(const KernelProblem& problem, std::string* why_not) const {
-  const AsyncInputProblem& p = problem.product;
-  const Key key = {p.m,
-                   p.n,
-                   p.k,
-                   p.chunks,
-                   p.chunks_together,
-                   problem.complete_chunks,
-                   p.patch_chunks,
-                   p.in_order,
-                   p.in,
-                   p.b_is_column_major};
+  const Key key = key_of(problem);
   const std::lock_guard lock(mutex_);
   auto found = known_.find(key);
   if (found == known_.end()) found = known_.emplace(key, choose(problem)).first;
   if (found->second == nullptr && why_not != nullptr) {
-    *why_not = fmt::format("no native kernel takes {} with b {}-major", to_string(p.in),
-                           p.b_is_column_major ? "column" : "row");
+    *why_not = fmt::format("no native kernel takes {} with b {}-major", to_string(problem.product.in),
+                           problem.product.b_is_column_major ? "column" : "row");
   }
   return found->second;
 }

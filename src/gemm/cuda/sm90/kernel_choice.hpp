@@ -26,6 +26,21 @@ struct KernelProblem {
   std::int64_t complete_chunks = 0;
 };
 
+/// What a choice is remembered by: all that it hangs on.
+[[nodiscard]] inline auto key_of(const KernelProblem& problem) {
+  const AsyncInputProblem& p = problem.product;
+  return std::tuple{p.m,
+                    p.n,
+                    p.k,
+                    p.chunks,
+                    p.chunks_together,
+                    problem.complete_chunks,
+                    p.patch_chunks,
+                    p.in_order,
+                    p.in,
+                    p.b_is_column_major};
+}
+
 /// How a kernel's launches cut the chunks of a product.
 [[nodiscard]] ChunkCut cut_of(const Tiling& tiling, const AsyncInputProblem& product);
 
@@ -45,8 +60,7 @@ class KernelChoice {
   [[nodiscard]] const ResidentKernel* find(const KernelProblem& problem, std::string* why_not) const;
 
  private:
-  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                         bool, bool, DType, bool>;
+  using Key = decltype(key_of({}));
   [[nodiscard]] const ResidentKernel* choose(const KernelProblem& problem) const;
 
   std::vector<ResidentKernel> kernels_;
