@@ -61,13 +61,13 @@ Result<OpPlan> decide(const GatherProblem& problem, const GatherPlanning& planni
                 choose(fmt::format("fused_{}", planning.op), problem.asked,
                        workload_of(problem, planning, group), find_measured(group, key), problem.device));
   if (problem.copies_a) choice.reason += "; a is copied once for its strides";
-  const int patch_peers = choice.algorithm == Algorithm::kNative ? problem.patch_peers : 0;
-  if (choice.algorithm == Algorithm::kNative) {
-    if (patch_peers > 0)
-      choice.reason += fmt::format("; products send the shards in patches to {} of {} ranks", patch_peers,
-                                   problem.world - 1);
-    choice.reason += planning.native_note;
+  const bool is_native = choice.algorithm == Algorithm::kNative;
+  const int patch_peers = is_native ? problem.patch_peers : 0;
+  if (patch_peers > 0) {
+    choice.reason += fmt::format("; products send the shards in patches to {} of {} ranks", patch_peers,
+                                 problem.world - 1);
   }
+  if (is_native) choice.reason += planning.native_note;
   if (choice.algorithm != Algorithm::kSerial) TANDEM_TRY(open_side_stream(group, device));
   return OpPlan{
       .algorithm = choice.algorithm,

@@ -136,10 +136,10 @@ __device__ inline GiveUpReason look_around(const KernelHandle& handle, int peer,
 
 /// Calls try_once(seen) until it is true. False when it gave up: the deadline has passed, the group is
 /// poisoned, `site.peer` has left it, or another wait of this rank has given up. The deadline counts from
-/// `begin_ns`, which the first of several waits of one call sets. Looks at all that once a millisecond: the
-/// words are in host memory, and copy engines, whose commands lie there too, come to a standstill while a
-/// GPU's kernels read them all the time (measured: 15 us become 100 to 600). A wait that lasts tells the host
-/// for whom, until it succeeds: the rank that gave up first is not the one at fault.
+/// `begin_ns`, which the first of several waits of one call sets. Whether another has given up, the GPU's own
+/// memory tells; group and peer are looked at once a millisecond: their words are in host memory, and copy
+/// engines, whose commands lie there too, come late while kernels read it all the time. A wait that lasts
+/// tells the host for whom, until it succeeds: the rank that gave up first is not the one at fault.
 template <class Try>
 __device__ inline bool wait_until(const KernelHandle& handle, const WaitSite& site, std::uint32_t expected,
                                   std::int64_t& begin_ns, Try try_once) {

@@ -89,11 +89,11 @@ __device__ inline void begin_patches(const PatchPush& push, int warp, PatchStage
 
 /// By warp number `warp` of `count` that push together, behind begin_patches(); it waits for nobody. One of
 /// them a multiprocessor: a fence waits for all its stores, and two warps that store while the other's fence
-/// is under way hold each other up without end (measured: ten times the time).
+/// is under way hold each other up without end.
 ///
 /// Memory order: all lanes store, then __syncwarp(), then a lane of each peer has a fence of the system's
 /// scope and stores the stamps. The fence is cumulative, so whoever acquires a stamp sees what all lanes
-/// stored before. It takes as long as the stores take to the peer and back, 3 to 6 us.
+/// stored before. It takes as long as the stores take to the peer and back.
 ///
 /// Patches are paced in the order in which they are needed: if all multiprocessors sent at one time as fast
 /// as they can, what their products load would stand behind what they send.
