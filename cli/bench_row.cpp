@@ -217,7 +217,7 @@ int find_best_heuristic(RowRunner& runner, const Session& session) {
     bool exists = true;
     std::vector<double> us;
     for (int run = 0; run <= kRuns; ++run) {
-      const double time_us = stopwatch.time([&] { exists = exists && runner.whole_product(i); }).us;
+      const double time_us = stopwatch.time_us([&] { exists = exists && runner.whole_product(i); });
       if (run > 0) us.push_back(time_us);
     }
     if (const double typical_us = median(us); exists && typical_us < best_us) {
@@ -242,16 +242,11 @@ std::vector<Variant> variants_of(const BenchRow& row, RowRunner& runner, int bes
   return variants;
 }
 
-/// Times all variants, in a new order every round, and checks what they leave: a list of times by name; those
-/// that the calls kept the host under "host", then the name.
+/// Times all variants, in a new order every round, and checks what they leave: a list of times by name.
 nlohmann::json time_in_turns(const std::vector<Variant>& variants, const BenchCounts& counts,
-                             RowRunner& runner, const Session& session) {
-  const Stopwatch stopwatch(session);
+                             RowRunner& runner, const Stopwatch& stopwatch) {
   nlohmann::json times;
-  for (const Variant& variant : variants) {
-    times[variant.name] = nlohmann::json::array();
-    times["host"][variant.name] = nlohmann::json::array();
-  }
+  for (const Variant& variant : variants) times[variant.name] = nlohmann::json::array();
   std::mt19937 random(20);  // the same on every rank, so that all take the same order
   std::vector<std::size_t> order(variants.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -260,11 +255,22 @@ nlohmann::json time_in_turns(const std::vector<Variant>& variants, const BenchCo
     for (const std::size_t which : order) {
       const Variant& variant = variants[which];
       if (variant.is_checked) runner.poison();
-      const OneTime time = stopwatch.time(variant.enqueue);
+      const double us = stopwatch.time_us(variant.enqueue);
       if (variant.is_checked) runner.check();
-      if (round < 0) continue;
-      times[variant.name].push_back(time.us);
-      times["host"][variant.name].push_back(time.host_us);
+      if (round >= 0) times[variant.name].push_back(us);
+    }
+  }
+  return times;
+}
+
+/// How long calls of the op keep the host: a list by name, empty on CPUs.
+nlohmann::json time_host(const std::vector<Variant>& variants, const Stopwatch& stopwatch) {
+  constexpr int kBursts = 5;
+  nlohmann::json times;
+  for (const Variant& variant : variants) {
+    times[variant.name] = nlohmann::json::array();
+    for (int burst = 0; variant.is_checked && burst < kBursts; ++burst) {
+      if (const auto us = stopwatch.host_us(variant.enqueue)) times[variant.name].push_back(*us);
     }
   }
   return times;
@@ -278,7 +284,9 @@ nlohmann::json measure(const BenchRow& row, const BenchCounts& counts, const Ses
   if (!row.product_only) runner.start_from_serial();
   std::vector<Replay> replays;
   if (counts.graph) record_replays(variants, session, replays);
-  const nlohmann::json times = time_in_turns(variants, counts, runner, session);
+  const Stopwatch stopwatch(session);
+  nlohmann::json times = time_in_turns(variants, counts, runner, stopwatch);
+  times["host"] = time_host(variants, stopwatch);
   return {{"times", times},
           {"report", to_json(runner.fused_report())},
           {"wrong", runner.wrong().count},
@@ -297,7 +305,7 @@ nlohmann::json measure_algorithms(const Problem& problem, const BenchCounts& cou
     if (!candidate.why_not.empty()) continue;
     variants.push_back({to_string(algorithm), true, [&runner, algorithm] { runner.op(algorithm); }});
   }
-  const nlohmann::json times = time_in_turns(variants, counts, runner, session);
+  const nlohmann::json times = time_in_turns(variants, counts, runner, Stopwatch(session));
   const OpReport& report = runner.fused_report();
   tune::Row measured;
   measured.key = *report.tune_key;
@@ -349,8 +357,10 @@ nlohmann::json summarize(const BenchRow& row, bool graph, const std::vector<nloh
   json["t_comm_us"] = t_comm;
   json["t_serial_us"] = t_serial;
   json["t_fused_us"] = t_fused;
-  json["host_us"] = typical("host/fused");
-  json["host_serial_us"] = typical("host/serial");
+  if (!results[0].at("times").at("host").at("fused").empty()) {
+    json["host_us"] = typical("host/fused");
+    json["host_serial_us"] = typical("host/serial");
+  }
   json["tflops"] = flops / t_fused * 1e-6;
   json["ect_us"] = ect;
   if (t_serial > t_gemm) json["efficiency"] = 1 - ect / (t_serial - t_gemm);

@@ -17,29 +17,42 @@ Stopwatch::Stopwatch(const Session& session) : session_(session) {
   end_ = take(session.device().create_event());
 }
 
-OneTime Stopwatch::time(const std::function<void()>& enqueue) const {
-  session_.meet("bench");
-  if (!meeting_) return time_on_host(enqueue);
+void Stopwatch::pause() const {
   constexpr std::chrono::microseconds kTimeToEnqueue{500};
-  Stream& stream = session_.stream();
-  take(stream.memset32(larger_than_cache_.view(), 0, 1, larger_than_cache_.view().numel()));
-  take(stream.sleep(kTimeToEnqueue));
-  take(meeting_->barrier(stream, symm::kFirstUserChannel));
-  take(stream.record(*start_));
-  const double begin = now_us();
-  enqueue();
-  const double enqueued = now_us();
-  take(stream.record(*end_));
-  session_.finish();
-  return {take(end_->elapsed_us(*start_)), enqueued - begin};
+  take(session_.stream().sleep(kTimeToEnqueue));
+  take(meeting_->barrier(session_.stream(), symm::kFirstUserChannel));
 }
 
-OneTime Stopwatch::time_on_host(const std::function<void()>& enqueue) const {
+double Stopwatch::time_us(const std::function<void()>& enqueue) const {
+  session_.meet("bench");
+  if (!meeting_) return time_on_host_us(enqueue);
+  Stream& stream = session_.stream();
+  take(stream.memset32(larger_than_cache_.view(), 0, 1, larger_than_cache_.view().numel()));
+  pause();
+  take(stream.record(*start_));
+  enqueue();
+  take(stream.record(*end_));
+  session_.finish();
+  return take(end_->elapsed_us(*start_));
+}
+
+double Stopwatch::time_on_host_us(const std::function<void()>& enqueue) const {
   const double begin = now_us();
   enqueue();
+  session_.finish();
+  return now_us() - begin;
+}
+
+std::optional<double> Stopwatch::host_us(const std::function<void()>& enqueue) const {
+  if (!meeting_) return std::nullopt;
+  constexpr int kCalls = 8;  // few enough that no queue of the driver fills
+  session_.meet("bench");
+  pause();
+  const double begin = now_us();
+  for (int i = 0; i < kCalls; ++i) enqueue();
   const double enqueued = now_us();
   session_.finish();
-  return {now_us() - begin, enqueued - begin};
+  return (enqueued - begin) / kCalls;
 }
 
 Replay::Replay(const Session& session, const std::function<void()>& enqueue) : session_(session) {

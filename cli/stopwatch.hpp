@@ -2,16 +2,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <tandem/symm/handle.hpp>
 
 #include "session.hpp"
 
 namespace tandem::cli {
-
-struct OneTime {
-  double us = 0;       ///< of the work
-  double host_us = 0;  ///< of enqueueing it
-};
 
 /// Times work that all ranks run together, on one rank. The host's clock on CPUs; on GPUs events on the
 /// stream, behind a cold L2, a pause in which the host enqueues, and a barrier on the device, so that neither
@@ -19,11 +15,16 @@ struct OneTime {
 class Stopwatch {
  public:
   explicit Stopwatch(const Session& session);
-  /// Blocks until the work is done.
-  [[nodiscard]] OneTime time(const std::function<void()>& enqueue) const;
+  /// Of one call's work. Blocks until that is done.
+  [[nodiscard]] double time_us(const std::function<void()>& enqueue) const;
+  /// How long a call keeps the host that makes one behind the other while the GPU has work; null on CPUs,
+  /// whose cores do the work as well.
+  [[nodiscard]] std::optional<double> host_us(const std::function<void()>& enqueue) const;
 
  private:
-  [[nodiscard]] OneTime time_on_host(const std::function<void()>& enqueue) const;
+  [[nodiscard]] double time_on_host_us(const std::function<void()>& enqueue) const;
+  /// All ranks' streams begin what comes behind it together, and hosts have time to enqueue that.
+  void pause() const;
 
   const Session& session_;
   Tensor larger_than_cache_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/format.hpp"
+#include "fused/hopper_rates.hpp"
 
 namespace tandem::fused {
 namespace {
@@ -26,7 +27,10 @@ struct GatherRates {
 };
 constexpr GatherRates kHopperGather;
 constexpr Rates kCore = {.flops_per_us = 40e3, .copy_bytes_per_us = 10e3, .barrier_us = 20, .chunk_us = 10};
-constexpr Rates kHopper = {.flops_per_us = 700e6, .copy_bytes_per_us = 360e3, .barrier_us = 8, .chunk_us = 8};
+constexpr Rates kHopper = {.flops_per_us = kHopperFlopsPerUs,
+                           .copy_bytes_per_us = kHopperCopyBytesPerUs,
+                           .barrier_us = 8,
+                           .chunk_us = 8};
 
 double to_us(std::chrono::nanoseconds time) {
   return std::chrono::duration<double, std::micro>(time).count();

@@ -6,6 +6,7 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "fused/hopper_rates.hpp"
 #include "gemm/backend.hpp"
 #include "gemm/choose.hpp"
 #include "symm/chunk_words.hpp"
@@ -13,7 +14,7 @@
 namespace tandem::fused {
 namespace {
 
-/// Rows of a copy, and of what one word guards, where a shard is a multiple of it; else a shard is one piece.
+/// Rows of a copy, and of what one word guards, where a shard travels in pieces.
 constexpr std::int64_t kPieceRows = 512;
 /// Below this the copies of a GPU take longer to start than the products do.
 constexpr std::int64_t kFewestRowsOnGpu = 512;
@@ -33,20 +34,30 @@ NativeChunks cut(const GatherProblem& problem, std::int64_t piece_rows) {
   return chunks;
 }
 
+/// By sizes alone: whether a copy engine brings a whole shard while the one before it is multiplied, with
+/// time to spare. Pieces would only keep the host longer: each is two calls of the driver's for each peer.
+bool comes_whole_in_time(const GatherProblem& problem) {
+  if (problem.device.kind != DeviceKind::kCuda || problem.plan_n == 0) return false;
+  constexpr double kSpare = 1.25;
+  // Of an element of a, which the rows cancel down to.
+  const double multiplied_us = 2.0 * static_cast<double>(problem.plan_n) / kHopperFlopsPerUs;
+  const double copied_us = static_cast<double>(size_bytes(problem.dtype)) / kHopperCopyBytesPerUs;
+  return multiplied_us > kSpare * copied_us;
+}
+
 /// By sizes alone: how many of the other shards the first wave of tiles needs, as far as they can be sent
 /// while it runs. A copy engine would bring them too late.
 int peers_needed_at_once(const GatherProblem& problem) {
   // An H200, in products of 128 x 224 tiles; what its multiprocessors send while they multiply, with what is
   // lost at the beginning.
   constexpr double kWave = 132 * 128 * 224;
-  constexpr double kFlopsPerUs = 700e6;
   constexpr double kSentBytesPerUs = 160e3;
   const std::int64_t shard_rows = problem.rows() / problem.world;
   const auto shard_size = static_cast<double>(shard_rows) * static_cast<double>(problem.planned_n());
   const auto shard_bytes = static_cast<double>(shard_rows * problem.k() * size_bytes(problem.dtype));
   if (shard_size == 0 || shard_bytes == 0) return 0;
   const double wave = std::min(kWave, problem.world * shard_size);
-  const double wave_us = 2.0 * wave * static_cast<double>(problem.k()) / kFlopsPerUs;
+  const double wave_us = 2.0 * wave * static_cast<double>(problem.k()) / kHopperFlopsPerUs;
   const double needed = std::round(wave / shard_size) - 1;
   return static_cast<int>(
       std::max(0.0, std::min(needed, std::floor(kSentBytesPerUs * wave_us / shard_bytes))));
@@ -71,7 +82,7 @@ Result<void> push_to(int peer, const NativePush& push, int rank, Stream& side) {
 
 NativeChunks native_chunks(const GatherProblem& problem) {
   const std::int64_t whole = shard_rows(problem);
-  if (whole % kPieceRows == 0) {
+  if (whole % kPieceRows == 0 && !comes_whole_in_time(problem)) {
     const NativeChunks pieces = cut(problem, kPieceRows);
     if (pieces.by_shard_rule) return pieces;
   }

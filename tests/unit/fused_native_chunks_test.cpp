@@ -51,6 +51,20 @@ TEST(FusedNativeChunks, of_rows_are_those_of_the_shard_rule_whatever_their_numbe
   }
 }
 
+TEST(FusedNativeChunks, of_a_gpu_are_whole_shards_where_the_product_takes_longer_than_the_copy) {
+  GatherProblem problem = problem_of({4 * 2048, 8192}, 0, 4);
+  const auto pieces = [&](DeviceKind kind, std::int64_t n) {
+    problem.device.kind = kind;
+    problem.plan_n = n;
+    check_chunks(problem);
+    return native_chunks(problem).per_rank;
+  };
+  EXPECT_EQ(pieces(DeviceKind::kCuda, 3584), 1);
+  EXPECT_EQ(pieces(DeviceKind::kCuda, 2048), 4);
+  EXPECT_EQ(pieces(DeviceKind::kCuda, 0), 4) << "nobody tells how wide products are";
+  EXPECT_EQ(pieces(DeviceKind::kCpu, 3584), 4);
+}
+
 TEST(FusedNativeChunks, of_thick_units_say_when_they_are_not) {
   int num_other = 0;
   for (const int world : {1, 2, 3, 4, 8}) {

@@ -3,6 +3,7 @@
 #include <nvtx3/nvToolsExt.h>
 
 #include <algorithm>
+#include <array>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
@@ -115,27 +116,39 @@ Result<void> CudaStream::do_copy(const TensorView& from, const TensorView& to) {
 
 namespace {
 
-bool is_on_another_gpu(const void* address, int gpu) {
-  cudaPointerAttributes found{};
-  return cudaPointerGetAttributes(&found, address) == cudaSuccess && found.type == cudaMemoryTypeDevice &&
-         found.device != gpu;
+struct WordPlace {
+  bool is_pooled = false;
+  bool is_on_another_gpu = false;
+};
+
+WordPlace place_of(const void* word, int gpu, const DriverApi& driver) {
+  CUmemorytype type{};
+  int word_gpu = gpu;
+  CUmemoryPool pool = nullptr;
+  std::array names = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                      CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE};
+  std::array<void*, names.size()> values = {&type, &word_gpu, &pool};
+  const CUresult code = driver.pointer_get_attributes(names.size(), names.data(), values.data(),
+                                                      reinterpret_cast<CUdeviceptr>(word));
+  if (code != CUDA_SUCCESS || type != CU_MEMORYTYPE_DEVICE) return {};
+  return {.is_pooled = pool != nullptr, .is_on_another_gpu = word_gpu != gpu};
 }
 
 }  // namespace
 
 Result<void> CudaStream::do_write_value32(std::uint32_t* word, std::uint32_t value) {
   const Turn turn = take_turn();
+  const WordPlace place = place_of(word, id_.index, *driver_);
   // The driver takes no memory that came from a pool, such as Device::allocate() gives, nor what was mapped
-  // from a peer; while recording it takes it all the same, and fails at the launch.
-  CUresult code = CUDA_ERROR_INVALID_VALUE;
-  if (!is_capturing()) {
+  // from a peer, and perhaps other kinds; while recording it takes them all the same, and fails at the launch.
+  if (!place.is_pooled && !place.is_on_another_gpu && !is_capturing()) {
     // The default form comes behind a fence of the whole system: whoever sees the word, on any GPU, sees what
     // was written before it.
-    code = driver_->stream_write_value32(native_, reinterpret_cast<CUdeviceptr>(word), value,
-                                         CU_STREAM_WRITE_VALUE_DEFAULT);
+    const CUresult code = driver_->stream_write_value32(native_, reinterpret_cast<CUdeviceptr>(word), value,
+                                                        CU_STREAM_WRITE_VALUE_DEFAULT);
+    if (code != CUDA_ERROR_INVALID_VALUE) return driver_->check("stream_write_value32", code);
   }
-  if (code != CUDA_ERROR_INVALID_VALUE) return driver_->check("stream_write_value32", code);
-  if (value < NumberTable::kSize && copy_by() == CopyBy::kEngine && is_on_another_gpu(word, id_.index)) {
+  if (place.is_on_another_gpu && value < NumberTable::kSize && copy_by() == CopyBy::kEngine) {
     // Behind what stands before it in the stream, which has been completed when this copy begins. A kernel
     // that stored the word would have to find room beside whatever fills the GPU.
     return check_cuda("stream_write_value32", cudaMemcpyAsync(word, numbers_ + value, sizeof(*word),

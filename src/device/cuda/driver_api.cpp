@@ -31,6 +31,7 @@ struct Loaded {
     look_up("cuGetErrorName", api.get_error_name, missing);
     look_up("cuGetErrorString", api.get_error_string, missing);
     look_up("cuCtxGetCurrent", api.ctx_get_current, missing);
+    look_up("cuPointerGetAttributes", api.pointer_get_attributes, missing);
     look_up("cuStreamWriteValue32", api.stream_write_value32, missing);
     look_up("cuMemGetAllocationGranularity", api.mem_get_allocation_granularity, missing);
     look_up("cuMemCreate", api.mem_create, missing);

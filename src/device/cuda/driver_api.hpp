@@ -13,6 +13,7 @@ struct DriverApi {
   decltype(&cuGetErrorName) get_error_name = nullptr;
   decltype(&cuGetErrorString) get_error_string = nullptr;
   decltype(&cuCtxGetCurrent) ctx_get_current = nullptr;
+  decltype(&cuPointerGetAttributes) pointer_get_attributes = nullptr;
   decltype(&cuStreamWriteValue32) stream_write_value32 = nullptr;
   decltype(&cuMemGetAllocationGranularity) mem_get_allocation_granularity = nullptr;
   decltype(&cuMemCreate) mem_create = nullptr;
