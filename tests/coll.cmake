@@ -5,9 +5,14 @@ tandem_test(race coll_collectives SOURCES race/coll_collectives_race_test.cpp DE
             LIBRARIES GTest::gtest_main)
 tandem_test(dist coll_processes SOURCES dist/coll_processes_test.cpp DEPENDS coll backend LIBRARIES tandem_test_support
             TIMEOUT 300)
-tandem_test(unit coll_sum_in_place SOURCES unit/coll_sum_in_place_test.cpp DEPENDS coll_cpu backend
+tandem_test(unit coll_where_they_lie SOURCES unit/coll_where_they_lie_test.cpp DEPENDS coll_cpu backend
             LIBRARIES GTest::gtest_main)
+find_package(Python3 COMPONENTS Interpreter REQUIRED)
 if(TANDEM_HAS_CUDA)
   tandem_test(unit coll_cuda_layer_sum SOURCES unit/coll_cuda_layer_sum_test.cpp DEPENDS coll_cuda
               LIBRARIES CUDA::cudart_static GTest::gtest_main)
+  # No race detector sees device code: the orders are looked up in the PTX, and in that of mutants.
+  add_test(NAME unit.coll_ptx_orders COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/unit/coll_ptx_orders_test.py
+                                             ${CMAKE_CUDA_COMPILER} ${PROJECT_SOURCE_DIR})
+  set_tests_properties(unit.coll_ptx_orders PROPERTIES LABELS unit TIMEOUT 300)
 endif()

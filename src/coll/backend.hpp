@@ -1,11 +1,13 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <tandem/base/error.hpp>
 #include <tandem/coll/collectives.hpp>
 #include <tandem/device/stream.hpp>
+#include <tandem/symm/handle.hpp>
 
 namespace tandem::coll {
 
@@ -26,6 +28,13 @@ struct GatherLayersArgs {
   void* out = nullptr;
 };
 
+/// What a barrier() behind a kernel would be, at the kernel's own end.
+struct RanksMeet {
+  symm::Handle& workspace;
+  Group& group;
+  int channel = 0;
+};
+
 /// The kernels of the collectives on one kind of device, a service of Device.
 class Backend {
  public:
@@ -37,11 +46,17 @@ class Backend {
   /// Most layers that reduce_layers() takes; 0 where kernels cannot read memory of peers. The same on every
   /// rank of a group.
   [[nodiscard]] virtual int max_layers() const { return 0; }
-  /// Enqueues. `args` are checked, and there is at least one element. The same bits as reduce_stack().
-  [[nodiscard]] virtual Result<void> reduce_layers(const ReduceLayersArgs& args, Stream& stream);
+  /// Enqueues, with the meeting. `args` are checked, and there is at least one element. The same bits as
+  /// reduce_stack().
+  [[nodiscard]] virtual Result<void> reduce_layers(const ReduceLayersArgs& args, const RanksMeet& meet,
+                                                   Stream& stream);
 
-  /// Enqueues; false where kernels cannot do this one. Local: addresses decide too.
-  [[nodiscard]] virtual Result<bool> gather_layers(const GatherLayersArgs& args, Stream& stream);
+  /// Whether kernels gather layers of this size, at addresses that are multiples of 16 bytes. The same on
+  /// every rank of a group.
+  [[nodiscard]] virtual bool gathers_layers(std::int64_t /*layer_bytes*/) const { return false; }
+  /// Enqueues, with the meeting; false, and nothing is enqueued, where this rank's addresses do not fit.
+  [[nodiscard]] virtual Result<bool> gather_layers(const GatherLayersArgs& args, const RanksMeet& meet,
+                                                   Stream& stream);
 
   /// Enqueues a gather by a library of the vendor's; false, on every rank, where there is none for it.
   /// Collective: may block the host at a group's first gather. `args` are checked and agreed on.

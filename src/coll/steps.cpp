@@ -36,29 +36,63 @@ bool reads_peers(int world, const Stream& stream) {
   return backend != nullptr && world <= kMaxLayers && world <= backend->max_layers();
 }
 
-/// Whether the shards are so small that the start of a library's collective, and of a copy each, takes longer
-/// than a kernel that reads them where they lie. The same on every rank.
-bool is_small_gather(const AllGatherArgs& args, int world, const Stream& stream) {
-  constexpr std::int64_t kMostBytes = 32 << 20;
-  return world > 1 && args.output.size(0) % world == 0 && args.output.size_bytes() <= kMostBytes &&
-         reads_peers(world, stream);
+/// Whether kernels gather the shards where they lie. The same on every rank.
+bool is_gathered_by_kernels(const AllGatherArgs& args, int world, const Backend& backend,
+                            const Stream& stream) {
+  return world > 1 && args.output.size(0) % world == 0 && reads_peers(world, stream) &&
+         backend.gathers_layers(args.output.size_bytes() / world);
 }
 
-/// By one kernel; false if these cannot be.
-Result<bool> gather_where_they_lie(const AllGatherArgs& args, const symm::Handle& workspace, Backend& backend,
+/// The own shard into the own workspace; then all ranks meet.
+Result<void> publish(const AllGatherArgs& args, bool by_kernel, const RanksMeet& meet, Backend& backend,
+                     Stream& stream) {
+  TANDEM_ASSIGN(const TensorView published,
+                meet.workspace.get_buffer(meet.workspace.rank(), args.input.sizes, args.input.dtype));
+  if (by_kernel) {
+    const void* const own = args.input.data;
+    TANDEM_ASSIGN(const bool is_done, backend.gather_layers({.layers = std::span(&own, 1),
+                                                             .first = 0,
+                                                             .layer_bytes = args.input.size_bytes(),
+                                                             .out = published.data},
+                                                            meet, stream));
+    if (is_done) return {};
+  }
+  TANDEM_TRY(stream.copy(args.input, published));
+  return meet.workspace.barrier(stream, meet.channel);
+}
+
+/// All shards by one kernel, then all ranks meet; false if they cannot be.
+Result<bool> gather_where_they_lie(const AllGatherArgs& args, const RanksMeet& meet, Backend& backend,
                                    Stream& stream) {
-  const int rank = workspace.rank();
-  const int world = workspace.world_size();
+  const int rank = meet.workspace.rank();
+  const int world = meet.workspace.world_size();
   std::array<const void*, kMaxLayers> layers;
   for (int q = 0; q < world; ++q) {
-    TANDEM_ASSIGN(const TensorView layer, workspace.get_buffer(q, args.input.sizes, args.input.dtype));
+    TANDEM_ASSIGN(const TensorView layer, meet.workspace.get_buffer(q, args.input.sizes, args.input.dtype));
     layers[static_cast<std::size_t>(q)] = q == rank ? args.input.data : layer.data;
   }
-  const GatherLayersArgs gather = {.layers = std::span(layers).first(static_cast<std::size_t>(world)),
-                                   .first = (rank + 1) % world,
-                                   .layer_bytes = args.input.size_bytes(),
-                                   .out = args.output.data};
-  return backend.gather_layers(gather, stream);
+  return backend.gather_layers({.layers = std::span(layers).first(static_cast<std::size_t>(world)),
+                                .first = (rank + 1) % world,
+                                .layer_bytes = args.input.size_bytes(),
+                                .out = args.output.data},
+                               meet, stream);
+}
+
+/// All shards by copies, then all ranks meet.
+Result<void> get_shards(const AllGatherArgs& args, const RanksMeet& meet, Stream& stream) {
+  const int rank = meet.workspace.rank();
+  const int world = meet.workspace.world_size();
+  const auto part_of = [&](int q) {
+    const Shard part = shard_of(args.output.size(0), world, q);
+    return args.output.narrow(0, part.offset, part.size);
+  };
+  for (int step = 1; step < world; ++step) {
+    const int source = (rank + step) % world;
+    const TensorView part = part_of(source);
+    if (part.numel() > 0) TANDEM_TRY(meet.workspace.get(stream, part, source));
+  }
+  TANDEM_TRY(stream.copy(args.input, part_of(rank)));
+  return meet.workspace.barrier(stream, meet.channel);
 }
 
 /// A rank's part of the published inputs.
@@ -67,13 +101,14 @@ struct Chunk {
   std::int64_t offset;  // elements before it in every rank's input
 };
 
-Result<void> sum_where_they_lie(const ReduceScatterArgs& args, const Chunk& chunk,
-                                const symm::Handle& workspace, Stream& stream) {
+/// By one kernel; then all ranks meet.
+Result<void> sum_where_they_lie(const ReduceScatterArgs& args, const Chunk& chunk, const RanksMeet& meet,
+                                Stream& stream) {
   std::array<const void*, kMaxLayers> layers;
-  const int world = workspace.world_size();
+  const int world = meet.workspace.world_size();
   for (int q = 0; q < world; ++q) {
     TANDEM_ASSIGN(const TensorView layer,
-                  workspace.get_buffer(q, chunk.sizes, args.input.dtype, chunk.offset));
+                  meet.workspace.get_buffer(q, chunk.sizes, args.input.dtype, chunk.offset));
     layers[static_cast<std::size_t>(q)] = layer.data;
   }
   TANDEM_ASSIGN(Backend* const backend, backend_of("reduce_scatter", stream));
@@ -82,7 +117,7 @@ Result<void> sum_where_they_lie(const ReduceScatterArgs& args, const Chunk& chun
                                  .out = args.output,
                                  .op = args.op,
                                  .bias = args.bias},
-                                stream);
+                                meet, stream);
 }
 
 /// The chunks as a stack in the own workspace, behind the published input.
@@ -121,37 +156,25 @@ std::int64_t reduce_scatter_workspace_bytes(const TensorView& input, int world, 
 Result<void> enqueue_all_gather(const AllGatherArgs& args, symm::Handle* workspace, Group& group,
                                 Stream& stream) {
   if (args.output.numel() == 0) return {};
-  const int rank = group.rank();
-  const int world = group.size();
-  const auto part_of = [&](int q) {
-    const Shard part = shard_of(args.output.size(0), world, q);
-    return args.output.narrow(0, part.offset, part.size);
-  };
-  // Everybody has finished with the workspace. And a library's collective has no deadline of its own: a rank
-  // that does not come is noticed here.
-  TANDEM_TRY(workspace->barrier(stream, symm::kGatherChannel));
   TANDEM_ASSIGN(Backend* const backend, backend_of("all_gather", stream));
-  const bool is_small = is_small_gather(args, world, stream);
-  if (!is_small) {
+  const bool by_kernels = is_gathered_by_kernels(args, group.size(), *backend, stream);
+  if (!by_kernels) {
+    // A library's collective has no deadline of its own: a rank that does not come is noticed here.
+    TANDEM_TRY(workspace->barrier(stream, symm::kGatherChannel));
     TANDEM_ASSIGN(const bool is_done, backend->all_gather(args, group, stream));
     if (is_done) return {};
   }
-  TANDEM_ASSIGN(const TensorView published, workspace->get_buffer(rank, args.input.sizes, args.input.dtype));
-  TANDEM_TRY(stream.copy(args.input, published));
-  TANDEM_TRY(workspace->barrier(stream, symm::kGatherChannel + 1));  // all shards are published
-  bool is_gathered = false;
-  if (is_small) {
-    TANDEM_ASSIGN(is_gathered, gather_where_they_lie(args, *workspace, *backend, stream));
+  TANDEM_TRY(publish(args, by_kernels, {*workspace, group, symm::kGatherChannel + 1}, *backend, stream));
+  const RanksMeet all_have_read = {*workspace, group, symm::kGatherChannel};
+  if (by_kernels) {
+    TANDEM_ASSIGN(const bool is_done, gather_where_they_lie(args, all_have_read, *backend, stream));
+    if (is_done) return {};
   }
-  if (!is_gathered) {
-    for (int step = 1; step < world; ++step) {
-      const int source = (rank + step) % world;
-      const TensorView part = part_of(source);
-      if (part.numel() > 0) TANDEM_TRY(workspace->get(stream, part, source));
-    }
-    TANDEM_TRY(stream.copy(args.input, part_of(rank)));
-  }
-  return workspace->barrier(stream, symm::kGatherChannel);  // peers may use the workspace again
+  return get_shards(args, all_have_read, stream);
+}
+
+Result<TensorView> scatter_input(const symm::Handle& workspace, const Dims& sizes, DType dtype) {
+  return workspace.get_buffer(workspace.rank(), sizes, dtype);
 }
 
 Result<void> enqueue_reduce_scatter(const ReduceScatterArgs& args, symm::Handle* workspace, Group& group,
@@ -160,15 +183,12 @@ Result<void> enqueue_reduce_scatter(const ReduceScatterArgs& args, symm::Handle*
   const int world = group.size();
   const Shard mine = shard_of(args.input.size(0), world, group.rank());
   const Chunk chunk = {with_rows(args.input.sizes, mine.size), mine.offset * row_elements(args.input)};
-  TANDEM_TRY(workspace->barrier(stream, symm::kScatterChannel));  // everybody has finished with the workspace
-  TANDEM_ASSIGN(const TensorView published,
-                workspace->get_buffer(group.rank(), args.input.sizes, args.input.dtype));
-  TANDEM_TRY(stream.copy(args.input, published));
+  TANDEM_ASSIGN(const TensorView published, scatter_input(*workspace, args.input.sizes, args.input.dtype));
+  if (args.input.data != published.data) TANDEM_TRY(stream.copy(args.input, published));
   TANDEM_TRY(workspace->barrier(stream, symm::kScatterChannel + 1));  // all inputs are published
-
   if (reads_peers(world, stream)) {
-    if (mine.size > 0) TANDEM_TRY(sum_where_they_lie(args, chunk, *workspace, stream));
-    return workspace->barrier(stream, symm::kScatterChannel);  // peers may use the workspace again
+    if (mine.size == 0) return workspace->barrier(stream, symm::kScatterChannel);
+    return sum_where_they_lie(args, chunk, {*workspace, group, symm::kScatterChannel}, stream);
   }
   TANDEM_ASSIGN(const TensorView stack, get_stack(args, chunk, *workspace, stream));
   TANDEM_TRY(workspace->barrier(stream, symm::kScatterChannel));  // peers may use the workspace again

@@ -15,12 +15,12 @@ struct Rates {
   double barrier_us;         ///< a meeting of all ranks
   double chunk_us;           ///< what a product loses by being cut into chunks, each
 };
-/// Measured on H200s: what a gather costs before its first byte, and how much longer its bytes take than the
-/// link alone would (bench/results/h200_x2_random_shapes.json); when a push starts, and what each piece takes
-/// beside its bytes, with its word (held against h200_x2_auto_shapes.json).
+/// Measured on H200s: what a collective costs before its first byte, and how much longer its bytes take than
+/// the link alone would (bench/results/h200_x2_serial_and_pipelined.json); when a push starts, and what each
+/// piece takes beside its bytes, with its word (held against h200_x2_auto_shapes.json).
 struct GatherRates {
-  double start_us = 30;
-  double slowness = 1.4;
+  double start_us = 18;
+  double slowness = 1.35;
   double push_start_us = 4;
   double piece_us = 4.2;
   double first_patch_us = 10;  ///< what products wait for at their beginning if they send themselves

@@ -31,8 +31,8 @@ Workload workload_of(const GatherProblem& problem, const GatherPlanning& plannin
       .link = group.config().link_delay,
       .chunk_bytes = chunk_elements * size_bytes(problem.dtype) + planning.beside_bytes,
       .chunk_flops = 2.0 * static_cast<double>(chunk_elements) * static_cast<double>(problem.planned_n()),
-      .pipelined_barriers = 3,
-      .serial_barriers = 3,
+      .pipelined_barriers = 2,
+      .serial_barriers = 2,
       .native = planning.native};
   if (work.kind == DeviceKind::kCuda && work.native) describe_native(problem, work);
   return work;

@@ -1,5 +1,6 @@
 #include "fused/scatter_plan.hpp"
 
+#include <algorithm>
 #include <optional>
 
 #include "base/format.hpp"
@@ -18,8 +19,8 @@ Workload workload_of(const ScatterProblem& problem, const Group& group) {
           .link = group.config().link_delay,
           .chunk_bytes = chunk_elements * size_bytes(problem.partials),
           .chunk_flops = 2.0 * static_cast<double>(chunk_elements) * static_cast<double>(problem.planned_k()),
-          .pipelined_barriers = 2 * problem.world,
-          .serial_barriers = 3};
+          .pipelined_barriers = std::max(2 * problem.world - 3, problem.world),
+          .serial_barriers = 2};
 }
 
 /// None where nobody tells k: the square b that stands in for it may be far from every rank's.

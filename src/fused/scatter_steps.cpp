@@ -46,8 +46,8 @@ Result<void> make_partial(const ScatterSteps& steps, Shard part, const TensorVie
   return round_to(TensorView::contiguous(to.data, kept.sizes, to.dtype, to.device), kept, stream);
 }
 
-Result<void> reduce_whole_units(const ScatterSteps& steps, symm::Handle* workspace) {
-  const TensorView& partials = steps.memory.partials;
+Result<void> reduce_whole_units(const ScatterSteps& steps, const TensorView& partials,
+                                symm::Handle* workspace) {
   const TensorView out = front_of_out(steps);
   Dims all = out.sizes;
   all[0] = steps.problem.total();
@@ -62,14 +62,14 @@ Result<void> reduce_whole_units(const ScatterSteps& steps, symm::Handle* workspa
 /// Scattered columns: blocks [rows, n_d] one after the other, which the collective takes for [n_d, rows]; it
 /// only adds element by element. A bias goes along the columns that it cannot see, so it is added behind the
 /// collective.
-Result<void> reduce_columns(const ScatterSteps& steps, symm::Handle* workspace) {
+Result<void> reduce_columns(const ScatterSteps& steps, const TensorView& partials, symm::Handle* workspace) {
   const TensorView out = front_of_out(steps);
   const Dims mine = {out.size(1), out.size(0)};
   TensorView sum = TensorView::contiguous(out.data, mine, out.dtype, out.device);
   if (steps.bias) sum = TensorView::contiguous(steps.memory.reduced.data, mine, DType::kF32, out.device);
   TANDEM_TRY(coll::enqueue_reduce_scatter(
-      {.input = steps.memory.partials, .output = sum, .op = steps.problem.reduce_op, .bias = {}}, workspace,
-      steps.group, steps.stream));
+      {.input = partials, .output = sum, .op = steps.problem.reduce_op, .bias = {}}, workspace, steps.group,
+      steps.stream));
   if (!steps.bias || out.numel() == 0) return {};
   const TensorView stack =
       TensorView::contiguous(sum.data, {1, out.size(0), out.size(1)}, DType::kF32, out.device);
@@ -79,17 +79,20 @@ Result<void> reduce_columns(const ScatterSteps& steps, symm::Handle* workspace) 
 
 Result<void> enqueue_serial(const ScatterSteps& steps, symm::Handle* workspace) {
   const ScatterProblem& problem = steps.problem;
-  const TensorView& partials = steps.memory.partials;
+  TensorView partials = steps.memory.partials;
+  if (partials.numel() > 0) {
+    TANDEM_ASSIGN(partials, coll::scatter_input(*workspace, partials.sizes, partials.dtype));
+  }
   const TensorView& sum = steps.memory.sums[0];
   if (!problem.scatters_last()) {
     TANDEM_TRY(make_partial(steps, {0, problem.total()}, partials, sum, steps.stream));
-    return reduce_whole_units(steps, workspace);
+    return reduce_whole_units(steps, partials, workspace);
   }
   for (int rank = 0; rank < problem.world; ++rank) {
     const Shard part = problem.part_of(rank);
     TANDEM_TRY(make_partial(steps, part, partials.narrow(0, part.offset, part.size), sum, steps.stream));
   }
-  return reduce_columns(steps, workspace);
+  return reduce_columns(steps, partials, workspace);
 }
 
 Result<void> enqueue_pipelined(const ScatterSteps& steps, symm::Handle* workspace) {
@@ -124,7 +127,7 @@ ScatterMemory carve_scatter(const ScatterProblem& problem, Algorithm algorithm, 
 
   ScatterMemory memory;
   if (serial) {
-    memory.partials = carver.take({problem.total(), unit}, problem.partials, device);
+    memory.partials = TensorView::contiguous(nullptr, {problem.total(), unit}, problem.partials, device);
   } else {
     memory.stack = carver.take({problem.world, mine, unit}, problem.partials, device);
   }

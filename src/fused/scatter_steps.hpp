@@ -21,7 +21,7 @@ namespace tandem::fused {
 
 /// The scratch memory of a scatter.
 struct ScatterMemory {
-  TensorView partials;  ///< serial: [total, unit], the partials for all ranks
+  TensorView partials;  ///< serial: [total, unit], the partials for all ranks; made in the workspace
   TensorView stack;     ///< pipelined: [W, s_r, unit], all ranks' partials for this one
   TensorView sums[2];   ///< f32: where products are summed, one a stream
   TensorView reduced;   ///< serial with bias on scattered columns: f32 [s_r * unit]

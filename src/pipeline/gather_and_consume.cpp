@@ -83,8 +83,6 @@ class Gather {
 
 Result<void> Gather::run() {
   const Lane& current = lanes_.current();
-  TANDEM_TRY(lanes_.barrier(current, 0));  // everybody has finished with the workspace
-  TANDEM_TRY(lanes_.join(current));
   if (!work_.in_place) TANDEM_TRY(publish(current));
   TANDEM_TRY(lanes_.barrier(current, 1));  // all shards are published
   TANDEM_TRY(lanes_.join(current));

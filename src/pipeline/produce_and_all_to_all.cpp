@@ -70,7 +70,6 @@ class Scatter {
 
 Result<void> Scatter::run() {
   const Lane& current = lanes_.current();
-  TANDEM_TRY(lanes_.barrier(current, 0));  // everybody has finished with the workspace
   TANDEM_TRY(lanes_.join(current));
   for (int step = 1; step < world(); ++step) {
     if (step == 2 && work_.nudge) TANDEM_TRY(lanes_.nap());
@@ -93,6 +92,7 @@ Result<void> Scatter::exchange(int step) {
   TANDEM_TRY(produce(lane, (rank() + step) % world(), slot));
   TANDEM_TRY(lanes_.barrier(lane, channel));  // the slot is filled on every rank
   TANDEM_TRY(get(lane, (rank() - step + world()) % world(), slot));
+  if (step + 2 >= world()) return {};    // the last barrier will do
   return lanes_.barrier(lane, channel);  // everybody has read; step s+2 may overwrite it
 }
 

@@ -11,6 +11,7 @@
 #include "coll/cuda/gather_kernel.hpp"
 #include "coll/cuda/layer_sum.hpp"
 #include "coll/cuda/layer_sum_kernel.hpp"
+#include "coll/cuda/meeting.hpp"
 #include "coll/cuda/nccl_all_gather.hpp"
 #include "device/cuda/cuda_error.hpp"
 #include "device/cuda/cuda_stream.hpp"
@@ -22,14 +23,12 @@ using tandem::cuda::check_cuda;
 using tandem::cuda::CurrentDevice;
 using tandem::cuda::load_kernels;
 
-/// What the kernel of a gather needs.
-bool is_whole_vectors(const GatherLayersArgs& args) {
+/// What the kernel of a gather needs beside sizes.
+bool is_aligned(const GatherLayersArgs& args) {
   const auto is_aligned = [](const void* address) {
     return reinterpret_cast<std::uintptr_t>(address) % cuda::kGatherVector == 0;
   };
-  return args.layers.size() <= static_cast<std::size_t>(cuda::kMaxAddresses) &&
-         args.layer_bytes % cuda::kGatherVector == 0 && is_aligned(args.out) &&
-         std::all_of(args.layers.begin(), args.layers.end(), is_aligned);
+  return is_aligned(args.out) && std::all_of(args.layers.begin(), args.layers.end(), is_aligned);
 }
 
 class CudaBackend final : public Backend {
@@ -37,14 +36,21 @@ class CudaBackend final : public Backend {
   explicit CudaBackend(int num_multiprocessors) : max_blocks_(8 * num_multiprocessors) {}
 
   [[nodiscard]] Result<void> reduce_stack(const ReduceStackArgs& args, Stream& stream) override {
-    return add_up("reduce_stack", cuda::layer_sum_of(args), stream);
+    return add_up("reduce_stack", cuda::layer_sum_of(args), {}, stream);
   }
   [[nodiscard]] int max_layers() const override { return cuda::kMaxAddresses; }
-  [[nodiscard]] Result<void> reduce_layers(const ReduceLayersArgs& args, Stream& stream) override {
-    return add_up("reduce_scatter", cuda::layer_sum_of(args), stream);
+  [[nodiscard]] Result<void> reduce_layers(const ReduceLayersArgs& args, const RanksMeet& meet,
+                                           Stream& stream) override {
+    TANDEM_ASSIGN(const cuda::Meeting meeting, cuda::meeting_of(meet, stream));
+    return add_up("reduce_scatter", cuda::layer_sum_of(args), meeting, stream);
   }
-  [[nodiscard]] Result<bool> gather_layers(const GatherLayersArgs& args, Stream& stream) override {
-    if (!is_whole_vectors(args)) return false;
+  [[nodiscard]] bool gathers_layers(std::int64_t layer_bytes) const override {
+    return layer_bytes > 0 && layer_bytes % cuda::kGatherVector == 0;
+  }
+  [[nodiscard]] Result<bool> gather_layers(const GatherLayersArgs& args, const RanksMeet& meet,
+                                           Stream& stream) override {
+    if (!is_aligned(args)) return false;
+    TANDEM_ASSIGN(const cuda::Meeting meeting, cuda::meeting_of(meet, stream));
     cuda::LayerGather gather;
     std::copy(args.layers.begin(), args.layers.end(), gather.layers);
     gather.num_layers = static_cast<int>(args.layers.size());
@@ -53,7 +59,9 @@ class CudaBackend final : public Backend {
     gather.out = args.out;
     TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "all_gather"));
     const auto turn = on->take_turn();
-    TANDEM_TRY(check_cuda("all_gather", cuda::launch_layer_gather(gather, max_blocks_, on->native())));
+    TANDEM_TRY(
+        check_cuda("all_gather", cuda::launch_layer_gather(gather, meeting, max_blocks_, on->native())));
+    TANDEM_TRY(on->keep_queue());
     return true;
   }
   [[nodiscard]] Result<bool> all_gather(const AllGatherArgs& args, Group& group, Stream& stream) override {
@@ -61,10 +69,12 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  Result<void> add_up(std::string_view op, const cuda::LayerSum& sum, Stream& stream) const {
+  Result<void> add_up(std::string_view op, const cuda::LayerSum& sum, const cuda::Meeting& meeting,
+                      Stream& stream) const {
     TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, op));
     const auto turn = on->take_turn();
-    return check_cuda(op, cuda::launch_layer_sum(sum, max_blocks_, on->native()));
+    TANDEM_TRY(check_cuda(op, cuda::launch_layer_sum(sum, meeting, max_blocks_, on->native())));
+    return meeting.num_done == nullptr ? Result<void>() : on->keep_queue();
   }
 
   int max_blocks_;

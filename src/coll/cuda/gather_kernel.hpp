@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "coll/cuda/layer_sum_kernel.hpp"
+#include "coll/cuda/meeting.hpp"
 #include "device/cuda/kernel_list.hpp"
 
 namespace tandem::coll::cuda {
@@ -21,7 +22,8 @@ struct LayerGather {
 inline constexpr std::int64_t kGatherVector = 16;
 
 /// Enqueues on `stream` of the current device.
-[[nodiscard]] cudaError_t launch_layer_gather(const LayerGather& gather, int max_blocks, cudaStream_t stream);
+[[nodiscard]] cudaError_t launch_layer_gather(const LayerGather& gather, const Meeting& meeting,
+                                              int max_blocks, cudaStream_t stream);
 
 [[nodiscard]] tandem::cuda::KernelList gather_kernels();
 

@@ -1,5 +1,6 @@
 #include "coll/cuda/layer_sum_kernel.hpp"
 
+#include "coll/cuda/meeting.cuh"
 #include "device/cuda/elements.cuh"
 
 // Each thread makes kWidth neighbouring elements at a time. It loads them from up to 8 layers before it adds
@@ -95,7 +96,8 @@ __device__ std::int64_t offset_in_out(const LayerSum& sum, std::int64_t at) {
 }
 
 template <class In, class Out, int kWidth>
-__global__ void __launch_bounds__(kLayerSumThreads) layer_sum_kernel(const __grid_constant__ LayerSum sum) {
+__global__ void __launch_bounds__(kLayerSumThreads)
+    layer_sum_kernel(const __grid_constant__ LayerSum sum, const __grid_constant__ Meeting meeting) {
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kLayerSumThreads * kWidth;
   std::int64_t at = (static_cast<std::int64_t>(blockIdx.x) * kLayerSumThreads + threadIdx.x) * kWidth;
   for (; at < sum.num_elements; at += step) {
@@ -112,9 +114,10 @@ __global__ void __launch_bounds__(kLayerSumThreads) layer_sum_kernel(const __gri
     }
     store(sums, static_cast<Out*>(sum.out) + offset_in_out(sum, at));
   }
+  meet_behind(meeting);
 }
 
-using Kernel = void (*)(LayerSum);
+using Kernel = void (*)(LayerSum, Meeting);
 
 template <class In, class Out>
 Kernel kernel_of(bool by_vectors) {
@@ -140,14 +143,15 @@ Kernel kernel_of(DType in, DType out, bool by_vectors) {
 
 }  // namespace
 
-cudaError_t launch_layer_sum(const LayerSum& sum, int max_blocks, cudaStream_t stream) {
+cudaError_t launch_layer_sum(const LayerSum& sum, const Meeting& meeting, int max_blocks,
+                             cudaStream_t stream) {
   const std::int64_t width = sum.by_vectors ? vector_elements(sum.in_dtype) : 1;
   const std::int64_t block_elements = kLayerSumThreads * width;
   const std::int64_t num_blocks = (sum.num_elements + block_elements - 1) / block_elements;
   if (num_blocks == 0) return cudaSuccess;
   const auto grid = static_cast<unsigned>(num_blocks < max_blocks ? num_blocks : max_blocks);
   // Not <<<>>>: cudaGetLastError() would also return what an earlier query of this thread left.
-  void* arguments[] = {const_cast<LayerSum*>(&sum)};
+  void* arguments[] = {const_cast<LayerSum*>(&sum), const_cast<Meeting*>(&meeting)};
   return cudaLaunchKernel(kernel_of(sum.in_dtype, sum.out_dtype, sum.by_vectors), dim3(grid),
                           dim3(kLayerSumThreads), arguments, 0, stream);
 }

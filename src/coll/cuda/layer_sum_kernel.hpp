@@ -6,6 +6,7 @@
 #include <tandem/base/dtype.hpp>
 #include <tandem/base/shape.hpp>
 
+#include "coll/cuda/meeting.hpp"
 #include "device/cuda/kernel_list.hpp"
 
 namespace tandem::coll::cuda {
@@ -39,7 +40,8 @@ struct LayerSum {
 };
 
 /// Enqueues on `stream` of the current device, in at most `max_blocks` blocks of kLayerSumThreads.
-[[nodiscard]] cudaError_t launch_layer_sum(const LayerSum& sum, int max_blocks, cudaStream_t stream);
+[[nodiscard]] cudaError_t launch_layer_sum(const LayerSum& sum, const Meeting& meeting, int max_blocks,
+                                           cudaStream_t stream);
 inline constexpr int kLayerSumThreads = 256;
 
 /// Elements of a vector of `in_dtype`.

@@ -140,7 +140,8 @@ Result<void> CudaStream::do_write_value32(std::uint32_t* word, std::uint32_t val
   const Turn turn = take_turn();
   const WordPlace place = place_of(word, id_.index, *driver_);
   // The driver takes no memory that came from a pool, such as Device::allocate() gives, nor what was mapped
-  // from a peer, and perhaps other kinds; while recording it takes them all the same, and fails at the launch.
+  // from a peer, and perhaps other kinds; while recording it takes them all the same, and fails at the
+  // launch.
   if (!place.is_pooled && !place.is_on_another_gpu && !is_capturing()) {
     // The default form comes behind a fence of the whole system: whoever sees the word, on any GPU, sees what
     // was written before it.

@@ -33,8 +33,13 @@ Result<std::shared_ptr<DeviceMemory>> DeviceMemory::create(int device) {
 
 DeviceMemory::~DeviceMemory() {
   const CurrentDevice current(device_);
-  // It goes when what was enqueued is done.
-  if (pool_ != nullptr) static_cast<void>(cudaMemPoolDestroy(pool_));
+  if (pool_ == nullptr) return;
+  // In turn, and behind what was freed: cuStreamSynchronize() of another thread, which looks at what this
+  // stream has freed, has been seen to crash in the driver.
+  static_cast<void>(stream_->start([&](cudaStream_t stream) {
+    static_cast<void>(cudaStreamSynchronize(stream));
+    return cudaMemPoolDestroy(pool_);
+  }));
 }
 
 Result<void*> DeviceMemory::allocate(std::int64_t num_bytes) {

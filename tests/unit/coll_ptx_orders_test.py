@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""The meeting behind a collective's kernel, in what nvcc makes of it: coll_ptx_orders_test.py NVCC SOURCE_ROOT
+
+No race detector sees device code, so this reads it: behind the last access to data come the block's barrier, a fence, the atomic
+that counts blocks, a fence, a barrier, and then compare-and-swaps that release and acquire at system scope. And no load may go
+through a cache that no acquire reaches. Then the same check on mutants, each of which it must refuse: else it proves nothing.
+"""
+import re
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import ptx_mutants
+
+GATHER = "src/coll/cuda/gather_kernel.cu"
+SUM = "src/coll/cuda/layer_sum_kernel.cu"
+MEETING = "src/coll/cuda/meeting.cuh"
+BEHIND_DATA = ["barrier", "fence", "count", "fence", "barrier", "put", "take"]
+# Name -> file, text, replacement.
+MUTANTS = {
+    "blocks that count before their threads are done": (MEETING, "__shared__ bool is_last;\n  __syncthreads();", "__shared__ bool is_last;"),
+    "no fence before the count": (MEETING, "{\n    __threadfence();\n", "{\n"),
+    "no fence behind the count": (MEETING, "*meeting.num_done = 0;\n    __threadfence();", "*meeting.num_done = 0;"),
+    "threads that put before the last block is known": (MEETING, "  }\n  __syncthreads();\n  if (!is_last)", "  }\n  if (!is_last)"),
+    "relaxed put": (MEETING, "PutOrder::kRelease", "PutOrder::kRelaxed"),
+    "relaxed take": (MEETING, "WaitOrder::kAcquire", "WaitOrder::kRelaxed"),
+    "no meeting": (GATHER, "  meet_behind(meeting);\n", ""),
+    "data read as if nobody wrote it": (GATHER, "values[i] = from[first + i * kThreads]", "values[i] = __ldg(from + first + i * kThreads)"),
+}
+# The same header, in more kernels that take longer to compile.
+SUM_MUTANTS = {
+    "a sum that begins with its meeting": (SUM, "  const std::int64_t step = static_cast",
+                                           "  meet_behind(meeting);\n  const std::int64_t step = static_cast"),
+}
+INSTRUCTIONS = {
+    "data": r"st\.global\.(?:v[24]\.)?[ubf](?:8|16|32|64)\s+\[%rd\d+(?:\+\d+)?\], (?:\{|%r|%f|%rs)",
+    "barrier": r"bar\.sync",
+    "fence": r"membar\.gl|fence\.(?:sc|acq_rel)\.gpu",
+    "count": r"atom\.global\.add\.u32",
+    "put": r"atom\.release\.sys\.global\.cas",
+    "take": r"atom\.acquire\.sys\.global\.cas",
+    "relaxed": r"atom\.relaxed\.sys\.global\.cas",
+    "stale": r"ld\.global\.nc",
+}
+
+
+def steps_of(body):
+    """What the kernel does that matters, in order, repetitions left out."""
+    steps = []
+    for line in body.splitlines():
+        for name, pattern in INSTRUCTIONS.items():
+            if re.search(pattern, line) and (not steps or steps[-1] != name):
+                steps.append(name)
+    return steps
+
+
+def fault_of(body):
+    steps = steps_of(body)
+    if "stale" in steps:
+        return "reads data by ld.global.nc"
+    if "count" not in steps:
+        return "no meeting"
+    at = steps.index("count") - BEHIND_DATA.index("count")
+    # The count's reset is a store too, and what a wait leaves for the host.
+    behind = [step for step in steps[max(at, 0):] if step != "data"]
+    need = len(BEHIND_DATA)
+    if at < 1 or behind[:need] != BEHIND_DATA or set(behind[need:]) - {"put", "take"}:
+        return f"{' '.join(steps)}, need data, then {' '.join(BEHIND_DATA)}"
+    return "" if steps[at - 1] == "data" else f"{' '.join(steps)}: the meeting is not behind the data"
+
+
+def faults_in(nvcc, root, source, kernel):
+    ptx = ptx_mutants.compile_to_ptx(nvcc, root, source, "--expt-relaxed-constexpr")
+    bodies = [body for body in re.split(r"^\.entry |^\.visible \.entry ", ptx, flags=re.MULTILINE)[1:] if kernel in body.split("(")[0]]
+    faults = [fault for fault in map(fault_of, bodies) if fault]
+    return [f"{len(faults)} of {len(bodies)} {kernel}: {faults[0]}"] if faults else [] if bodies else [f"no {kernel}"]
+
+
+def main(nvcc, root):
+    folders = ("include/tandem", "src/coll", "src/device/cuda", "src/base")
+    status = 0
+    for source, kernel, mutants in ((GATHER, "gather_layers", MUTANTS), (SUM, "layer_sum_kernel", SUM_MUTANTS)):
+        status |= ptx_mutants.check_mutants(Path(root), folders, mutants, lambda copy: faults_in(nvcc, copy, source, kernel))
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
