@@ -11,13 +11,19 @@ namespace tandem::fused {
 namespace {
 
 // From the native kernels (docs/design/native_all_gather_matmul.md): pairs of tile rows share what they load
-// of b, and an odd number of them leaves one over; the narrowest tile takes 48 us at k = 8192.
+// of b, and an odd number of them leaves one over; a shard's last tile may be short; the narrowest tile takes
+// 48 us at k = 8192.
 void describe_native(const GatherProblem& problem, Workload& work) {
   const NativeChunks chunks = native_chunks(problem);
   const std::int64_t shard_rows = chunks.rows * chunks.per_rank;
-  const std::int64_t tile_rows = ((shard_rows % 128 == 0 ? problem.rows() : shard_rows) + 127) / 128;
+  const std::int64_t shard_tiles = (shard_rows + 127) / 128;
+  const bool are_equal = problem.rows() % shard_rows == 0;
+  const std::int64_t tile_rows = are_equal               ? shard_tiles * problem.world
+                                 : shard_rows % 128 == 0 ? (problem.rows() + 127) / 128
+                                                         : shard_tiles;
   work.native_pieces = static_cast<int>(chunks.per_rank);
-  work.native_slowness = tile_rows % 2 == 0 ? 1.0 : 1.25;
+  work.native_slowness = (tile_rows % 2 == 0 ? 1.0 : 1.25) * static_cast<double>(shard_tiles * 128) /
+                         static_cast<double>(shard_rows);
   work.native_patch_peers = problem.patch_peers;
   work.native_tile_us = 48.0 * static_cast<double>(problem.k()) / 8192;
 }

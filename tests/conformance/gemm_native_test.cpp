@@ -33,6 +33,7 @@ struct Case {
   DType dtype = DType::kBF16;
   bool b_is_column_major = true;
   std::uint32_t expected = 1;
+  bool in_order = true;
 
   [[nodiscard]] Shard complete_rows() const {
     const Shard begin = shard_of(m, chunks, complete_first);
@@ -48,9 +49,10 @@ struct Case {
 };
 
 std::string to_text(const Case& c) {
-  return fmt::format("{}x{}x{} {} in {} chunks from {} by {}, [{}, {}) complete{}", c.m, c.n, c.k,
+  return fmt::format("{}x{}x{} {} in {} chunks from {} by {}, [{}, {}) complete{}{}", c.m, c.n, c.k,
                      to_string(c.dtype), c.chunks, c.pivot, c.together, c.complete_first,
-                     c.complete_first + c.complete_count, c.b_is_column_major ? ", b column-major" : "");
+                     c.complete_first + c.complete_count, c.b_is_column_major ? ", b column-major" : "",
+                     c.in_order ? "" : ", in any order");
 }
 
 struct Operands {
@@ -74,7 +76,8 @@ struct Operands {
                                 .a_chunk_signals = signals.view(),
                                 .a_chunk_pivot = c.pivot,
                                 .expected = c.expected,
-                                .chunks_together = c.together};
+                                .chunks_together = c.together,
+                                .in_order = c.in_order};
     if (c.complete_count > 0) args.complete = {complete.view(), c.complete_first, c.complete_count};
     return args;
   }
@@ -209,6 +212,7 @@ TEST_F(GemmNative, RandomProblems) {
     c.dtype = random_() % 2 == 0 ? DType::kBF16 : DType::kF16;
     c.b_is_column_major = random_() % 2 == 0;
     c.expected = static_cast<std::uint32_t>(random_());
+    c.in_order = random_() % 2 == 0;
     check(c);
   }
 }
@@ -225,6 +229,31 @@ TEST_F(GemmNative, ChunksTakenTogether) {
                  .together = together,
                  .complete_first = pivot,
                  .complete_count = std::min(together, chunks - pivot)});
+        }
+      }
+    }
+  }
+}
+
+// Chunks of an odd number of rows of tiles, the last of which may be short: pairs reach into the next chunk.
+TEST_F(GemmNative, PairsOfTwoChunks) {
+  for (const char* kernel : {"bf16 t 128x256 2x1", "bf16 t 128x112 2x1"}) {
+    SCOPED_TRACE(kernel);
+    Config config;
+    config.native_kernel = kernel;
+    open(config);
+    for (const int chunks : {2, 4, 6, 8}) {
+      for (const std::int64_t rows : {120, 128, 300, 330, 383, 384, 600}) {
+        // The plain product that this is compared with needs pairs as well.
+        if ((rows * chunks + 127) / 128 % 2 != 0) continue;
+        for (int pivot = 0; pivot < chunks; ++pivot) {
+          check({.m = rows * chunks,
+                 .n = 520,
+                 .chunks = chunks,
+                 .pivot = pivot,
+                 .complete_first = pivot,
+                 .complete_count = 1,
+                 .in_order = false});
         }
       }
     }

@@ -75,6 +75,32 @@ TEST(ChunkParts, OutOfOrderPairsReachIntoTheNextShard) {
   EXPECT_EQ(ChunkParts(4 * 128, 4, 1, in_order).parts()[0].chunks.size(), 4);
 }
 
+TEST(ChunkParts, SoTheyDoWhereShardsEndInsideATile) {
+  const ChunkCut pairs{.cluster_rows = 2, .together = 1, .in_order = false};
+  constexpr std::int64_t kShard = 2 * 128 + 5;  // three rows of tiles, the last one short
+  for (int pivot = 0; pivot < 4; ++pivot) {
+    const ChunkParts parts(4 * kShard, 4, pivot, pairs);
+    ASSERT_EQ(parts.parts().size(), 1U);
+    const ChunkPart& all = parts.parts()[0];
+    EXPECT_EQ(all.chunks.size(), 1);
+    EXPECT_EQ(all.chunks.stride(), 4 * 3 * 128) << "in whole tiles";
+    EXPECT_EQ(all.start.row, 3 * pivot);
+    EXPECT_EQ(all.start.group, 3);
+    // Each row of tiles of each shard once, from the pivot's first one on.
+    const TileOrder order(all.chunks, 128, {.tile_columns = 128, .cluster_rows = 2}, all.start);
+    ASSERT_EQ(order.num_clusters(), 6);
+    for (int cluster = 0; cluster < 6; ++cluster) {
+      for (int row = 0; row < 2; ++row) {
+        EXPECT_EQ(order.tile(cluster, row).row, (3 * pivot + 2 * cluster + row) % 12);
+      }
+    }
+  }
+  EXPECT_EQ(ChunkParts(3 * kShard, 3, 1, pairs).parts()[0].chunks.size(), 3)
+      << "an odd number of rows of tiles";
+  EXPECT_EQ(ChunkParts(4 * (kShard + 128), 4, 1, pairs).parts()[0].chunks.size(), 4) << "whole pairs";
+  EXPECT_EQ(ChunkParts(4 * kShard - 1, 4, 1, pairs).parts().size(), 3U) << "the last one is shorter";
+}
+
 AsyncInputKernel kernel_of(const char* name, int columns, int cluster_rows) {
   return {.name = name,
           .dtype = DType::kBF16,

@@ -25,7 +25,8 @@ struct PersistentAsyncInput {};
 ///
 /// A work tile is (row of tiles, column of tiles, batch). Where chunks have whole tiles (`tiles_per_chunk` >
 /// 0) rows count through all of a and the batch is 0; else a chunk is a batch of its own, so that the tensor
-/// maps of a and out, of [chunk rows, columns, chunks], cut its last tile off.
+/// maps of a and out, of [chunk rows, columns, chunks], cut its last tile off. Batches may also be taken as
+/// one chunk of `tiles_per_batch` rows of tiles each: then a cluster may lie in two of them.
 class ChunkTileScheduler : public cutlass::gemm::kernel::detail::PersistentTileSchedulerSm90 {
   using Base = cutlass::gemm::kernel::detail::PersistentTileSchedulerSm90;
 
@@ -33,12 +34,14 @@ class ChunkTileScheduler : public cutlass::gemm::kernel::detail::PersistentTileS
   struct Arguments : Base::Arguments {
     TileOrder order;
     int tiles_per_chunk;
-    int num_clusters;  ///< of the grid
+    int tiles_per_batch;  ///< > 0: of a single chunk of batches; `tiles_per_chunk` is 0 then
+    int num_clusters;     ///< of the grid
     symm::ChunkSignals signals;
   };
   struct Params : Base::Params {
     TileOrder order;
     int tiles_per_chunk;
+    int tiles_per_batch;
     int num_clusters;
     int cluster_columns;
     symm::ChunkSignals signals;
@@ -58,6 +61,7 @@ class ChunkTileScheduler : public cutlass::gemm::kernel::detail::PersistentTileS
         problem, tile, cluster, hardware, args, workspace, epilogue_subtiles, ktile_start_alignment);
     params.order = args.order;
     params.tiles_per_chunk = args.tiles_per_chunk;
+    params.tiles_per_batch = args.tiles_per_batch;
     params.num_clusters = args.num_clusters;
     params.cluster_columns = static_cast<int>(cute::size<1>(cluster));
     params.signals = args.signals;
@@ -77,6 +81,9 @@ class ChunkTileScheduler : public cutlass::gemm::kernel::detail::PersistentTileS
     if (index_ >= params_.order.num_clusters()) return WorkTileInfo::invalid_work_tile();
     const int column = static_cast<int>(blockIdx.y) % params_.cluster_columns;
     const Tile tile = params_.order.tile(index_, static_cast<int>(blockIdx.x), column);
+    if (params_.tiles_per_batch > 0) {
+      return {tile.row % params_.tiles_per_batch, tile.column, tile.row / params_.tiles_per_batch, true};
+    }
     const bool is_batch = params_.tiles_per_chunk == 0;
     return {is_batch ? tile.row : tile.chunk * params_.tiles_per_chunk + tile.row, tile.column,
             is_batch ? tile.chunk : 0, true};

@@ -93,13 +93,15 @@ typename AsyncInputInstance<E, kT, kN, kR, kC>::Kernel::Params
 AsyncInputInstance<E, kT, kN, kR, kC>::params_of(const AsyncInputLaunch& what) {
   const int n = static_cast<int>(what.n);
   const int k = static_cast<int>(what.k);
-  const int stride = static_cast<int>(what.chunks.stride());
-  // Whole tiles: one matrix. Else a chunk is a batch, and they all have the same rows.
-  const bool is_whole = stride % kTiling.tile_rows == 0 || what.chunks.size() == 1;
-  const int tiles_per_chunk = is_whole ? (stride + kTiling.tile_rows - 1) / kTiling.tile_rows : 0;
-  const int tiles_per_signal = is_whole ? (what.signal_rows + kTiling.tile_rows - 1) / kTiling.tile_rows : 0;
-  const int rows = is_whole ? static_cast<int>(what.rows) : stride;
-  const int count = is_whole ? 1 : what.chunks.size();
+  const auto tiles_of = [](std::int64_t rows) {
+    return static_cast<int>((rows + kTiling.tile_rows - 1) / kTiling.tile_rows);
+  };
+  // What signals stand for ends with a tile, or there is but one: one matrix. Else a batch each, and they all
+  // have the same rows.
+  const bool is_whole = what.signal_rows % kTiling.tile_rows == 0 || what.rows <= what.signal_rows;
+  const int tiles_per_signal = tiles_of(what.signal_rows);
+  const int rows = is_whole ? static_cast<int>(what.rows) : what.signal_rows;
+  const int count = is_whole ? 1 : static_cast<int>(what.rows / what.signal_rows);
   const bool has_complete = what.complete_end > what.complete_begin;
 
   const tandem::symm::ChunkSignals signals{.words = what.signals,
@@ -122,10 +124,10 @@ AsyncInputInstance<E, kT, kN, kR, kC>::params_of(const AsyncInputLaunch& what) {
   mainloop.complete = {nullptr, 0, 0};
   if (has_complete) {
     mainloop.complete = {static_cast<const E*>(what.complete),
-                         is_whole ? static_cast<int>(what.complete_rows) : stride,
+                         is_whole ? static_cast<int>(what.complete_rows) : what.signal_rows,
                          is_whole ? 1 : what.complete_end - what.complete_begin};
   }
-  mainloop.tiles_per_signal = tiles_per_signal;
+  mainloop.tiles_per_signal = is_whole ? tiles_per_signal : 0;
   mainloop.signals = signals;
   mainloop.patches = what.patches;
 
@@ -134,7 +136,8 @@ AsyncInputInstance<E, kT, kN, kR, kC>::params_of(const AsyncInputLaunch& what) {
   epilogue.dD = {what.n, cute::_1{}, std::int64_t{rows} * what.n};
   typename Kernel::TileSchedulerArguments scheduler{};
   scheduler.order = TileOrder(what.chunks, what.n, kTiling, what.start);
-  scheduler.tiles_per_chunk = tiles_per_chunk;
+  scheduler.tiles_per_chunk = is_whole ? tiles_of(what.chunks.stride()) : 0;
+  scheduler.tiles_per_batch = is_whole || what.chunks.size() > 1 ? 0 : tiles_per_signal;
   scheduler.num_clusters = std::min(what.num_clusters, scheduler.order.num_clusters());
   scheduler.signals = signals;
 

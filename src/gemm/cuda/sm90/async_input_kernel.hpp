@@ -25,7 +25,7 @@ struct AsyncInputLaunch {
   std::int64_t rows = 0;
   ChunkOrder chunks;  ///< of these rows, as tiles are taken
   TileStart start;
-  int signal_rows = 0;  ///< rows that a signal stands for: a chunk's, or whole tiles that divide them
+  int signal_rows = 0;  ///< rows that a signal stands for: whole tiles, or of chunks that all have as many
   const std::uint32_t* signals = nullptr;
   std::uint32_t expected = 1;
   // What signals [complete_begin, complete_end) stand for, contiguous at `complete`.

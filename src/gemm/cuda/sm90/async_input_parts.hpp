@@ -10,8 +10,10 @@ namespace tandem::gemm::cuda {
 
 /// Chunks that one launch takes, in order from `pivot` on, around.
 struct ChunkPart {
-  int first = 0;      ///< chunk of the product that is chunk 0 of this part
-  ChunkOrder chunks;  ///< as tiles are taken: each as many of the product's as are taken together
+  int first = 0;  ///< chunk of the product that is chunk 0 of this part
+  /// As tiles are taken: each as many of the product's as are taken together. A single one may have more rows
+  /// than the product, if its chunks end inside tiles.
+  ChunkOrder chunks;
   TileStart start;
 };
 
@@ -27,7 +29,7 @@ struct ChunkCut {
 /// last tile of a chunk off only where all its chunks have the same rows or whole tiles. So a short last
 /// chunk behind others that end inside a tile is a part of its own, and splits the others where it stands in
 /// the order. Where chunks are not kept in order and end inside a cluster, all rows are one chunk that is
-/// taken from the pivot's on.
+/// taken from the pivot's on; equal chunks that end inside a tile count as whole tiles there.
 class ChunkParts {
  public:
   ChunkParts(std::int64_t rows, int chunks, int pivot, const ChunkCut& cut);
@@ -35,6 +37,8 @@ class ChunkParts {
 
  private:
   void add(int first, const ChunkOrder& chunks);
+  /// All chunks, of `chunk_tiles` rows of tiles each, as one of `rows`.
+  void add_as_one(const ChunkOrder& all, std::int64_t rows, std::int64_t chunk_tiles, int together);
 
   std::array<ChunkPart, 3> parts_;
   std::size_t size_ = 0;
