@@ -206,5 +206,19 @@ TEST_F(KernelChoiceTest, WhatNoKernelIsMadeForIsRefused) {
   EXPECT_NE(chosen(problem(std::int64_t{1} << 30, std::int64_t{1} << 20)), "");
 }
 
+TEST(Senders, OnlySendWhereTheyAreEnough) {
+  PatchPush push;
+  push.grid = {.tiles = 2, .k_steps = 128};  // 256 rows of 8192
+  EXPECT_EQ(senders_among(4, push, 80), 0) << "to nobody";
+  push.peers = 3;
+  EXPECT_EQ(senders_among(4, push, 80), 4);
+  EXPECT_EQ(senders_among(2, push, 80), 0);
+  EXPECT_EQ(senders_among(0, push, 80), 0);
+  EXPECT_EQ(senders_among(4, push, 40), 0);
+  EXPECT_EQ(senders_among(100, push, 40), 16);
+  push.peers = 1;
+  EXPECT_EQ(senders_among(4, push, 40), 4);
+}
+
 }  // namespace
 }  // namespace tandem::gemm::cuda

@@ -3,7 +3,7 @@
 
 Between the poll of a chunk's signal, or of patches' stamps, and the first tensor load of what it stands for there must be
 an acquire load at system scope and then a proxy fence, or the load may read what was there before; between the stores of
-patches and their stamps a meeting of the warp and a fence at system scope; and no kernel may touch multicast memory.
+patches and their stamps a meeting of the warp, or of the CTA, and a fence at system scope; and no kernel may touch multicast memory.
 First one whole instance, then the waits and the push by themselves, as they are and in mutants, each of which the check
 must refuse.
 """
@@ -49,6 +49,7 @@ PATCH_MUTANTS = {
     "the fence before the stores": (PATCHES, '    asm volatile("cp.async.wait_group 0;" ::: "memory");',
                                     "    if (lane < push.peers) stamp_patches(push, first, end, block);\n"
                                     '    asm volatile("cp.async.wait_group 0;" ::: "memory");'),
+    "warps do not meet before the fence": (PATCHES, "stage);\n    __syncthreads();\n    if (warp == 0)", "stage);\n    if (warp == 0)"),
     "stores before the loads are over": (PATCHES, 'asm volatile("cp.async.wait_group 0;" ::: "memory");', ""),
 }
 # The wait in front of something that looks like a tensor load.
@@ -67,6 +68,10 @@ __global__ void push_probe(const __grid_constant__ PatchPush push) {
   __shared__ PatchStage stage;
   begin_patches(push, 0, stage);
   push_patches(push, 0, 1, stage);
+}
+__global__ void send_probe(const __grid_constant__ PatchPush push) {
+  extern __shared__ char shared[];
+  send_patches(push, 0, *reinterpret_cast<SenderStages*>(shared));
 }
 __global__ void announce_probe(tandem::symm::ChunkSignals signals, PatchSignals patches, int tile) {
   __shared__ unsigned announced;
@@ -122,8 +127,8 @@ def faults_in_probe(nvcc, root):
     return faults_in(ptx_mutants.compile_to_ptx(nvcc, root, "probe.cu"))
 
 
-def faults_in_push(ptx):
-    """What stands before the first stamp: stores of patches, then the warp's meeting, then the fence."""
+def faults_in_push(ptx, meeting_of):
+    """What stands before the first stamp: stores of patches, then the meeting of those that store, then the fence."""
     stamp = re.search(r"\bst\.relaxed\.sys\.global\.u32", ptx)
     if not stamp:
         return ["no stamp at system scope"]
@@ -133,7 +138,7 @@ def faults_in_push(ptx):
     if not 0 <= ptx.find("cp.async.wait_group") < min(data):
         return ["data is stored before it is loaded"]
     between = ptx[max(data):stamp.start()]
-    meeting, fence = (between.find(text) for text in ("bar.warp.sync", "fence.acq_rel.sys"))
+    meeting, fence = (between.find(text) for text in (meeting_of, "fence.acq_rel.sys"))
     return [] if 0 <= meeting < fence else ["no meeting and fence between data and stamps"]
 
 
@@ -151,9 +156,10 @@ def missing_in_order(ptx, what, *patterns):
 def faults_in_patches(nvcc, root):
     (root / "probe.cu").write_text(PATCH_PROBE)
     ptx = ptx_mutants.compile_to_ptx(nvcc, root, "probe.cu", "--expt-relaxed-constexpr")
-    kernels = {name: text for text in ptx.split(".entry")[1:] for name in ("push_probe", "announce_probe", "load_probe")
+    kernels = {name: text for text in ptx.split(".entry")[1:] for name in ("push_probe", "send_probe", "announce_probe", "load_probe")
                if name in text.split("(")[0]}
-    return (faults_in_push(kernels["push_probe"])
+    return (faults_in_push(kernels["push_probe"], "bar.warp.sync")
+            + faults_in_push(kernels["send_probe"], "bar.sync")
             + missing_in_order(kernels["announce_probe"], "announcement", r"ld\.relaxed\.sys\.global\.v4", r"ld\.acquire\.sys\.global\.v4",
                                r"bar\.warp\.sync", r"st\.release\.cta\.shared")
             + missing_in_order(kernels["load_probe"], "load", r"ld\.acquire\.cta\.shared", FENCE.pattern, LOAD.pattern))

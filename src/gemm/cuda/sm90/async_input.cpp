@@ -225,6 +225,7 @@ Result<void> AsyncInputProducts::run_async_input(const AsyncInputProblem& proble
       // All of a rank's rows are whole tiles, so this is the only part.
       launch.patches = patch_signals(problem, args);
       launch.push = patch_push(problem, args);
+      launch.wave_us = tile_us(chosen->kernel->tiling, problem.k);
     }
     TANDEM_TRY(check_cuda("async_input_mm", chosen->kernel->launch(launch, on->native())));
     TANDEM_TRY(on->keep_queue());

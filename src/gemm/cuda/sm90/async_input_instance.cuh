@@ -32,8 +32,8 @@ __device__ void announce_arrivals(const typename Kernel::Params& params, std::ui
 }
 
 /// Warps 1 and 2 of CUTLASS's cooperative kernel return from it at once, as its epilogue loads nothing: then
-/// one pushes patches, and the other looks for those that come. All CTAs are resident, so nobody waits for
-/// one that has yet to start.
+/// one pushes patches, if no CTAs behind those that multiply do nothing else, and the other looks for those
+/// that come. All CTAs are resident, so nobody waits for one that has yet to start.
 template <class Kernel>
 __global__ void __launch_bounds__(Kernel::MaxThreadsPerBlock, 1)
     async_input_product(const __grid_constant__ typename Kernel::Params params,
@@ -42,7 +42,12 @@ __global__ void __launch_bounds__(Kernel::MaxThreadsPerBlock, 1)
   auto& mainloop = reinterpret_cast<typename Kernel::SharedStorage*>(shared)->tensors.mainloop;
   const int warp = cutlass::canonical_warp_idx_sync();
   const auto cta = static_cast<int>(blockIdx.y * gridDim.x + blockIdx.x);
-  const bool pushes = warp == 1 && push.peers > 0;
+  const int multiplying = static_cast<int>(gridDim.x * gridDim.y) - push.senders;
+  if (cta >= multiplying) {
+    send_patches(push, cta - multiplying, *reinterpret_cast<SenderStages*>(shared));
+    return;
+  }
+  const bool pushes = warp == 1 && push.peers > 0 && push.senders == 0;
   if (pushes) begin_patches(push, cta, mainloop.stage);
   const bool has_patches = params.mainloop.patches.count > 0;
   if (has_patches) {
@@ -75,7 +80,8 @@ struct AsyncInputInstance {
   using Kernel =
       cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, AsyncInputMainloop<Mainloop>,
                                            Epilogue, tandem::gemm::ChunkTiles>;
-  static_assert(Kernel::MaxThreadsPerBlock == kAsyncInputThreads);
+  static_assert(Kernel::MaxThreadsPerBlock == kAsyncInputThreads && kAsyncInputThreads == 32 * kSenderWarps);
+  static_assert(sizeof(SenderStages) <= Kernel::SharedStorageSize);
   static_assert(Kernel::SharedStorageSize <= cutlass::gemm::collective::detail::sm90_smem_capacity_bytes);
   // 16 rows of tiles swept together: with some 8 columns at one time, about a square of out.
   static constexpr Tiling kTiling = {.tile_rows = 128,
@@ -85,6 +91,8 @@ struct AsyncInputInstance {
                                      .group = 16 / kClusterRows};
 
   static typename Kernel::Params params_of(const AsyncInputLaunch& what);
+  /// CTAs that the waves of tiles do not need, if they are enough to send all patches.
+  static int senders_of(const AsyncInputLaunch& what, const TileOrder& order);
   static cudaError_t launch(const AsyncInputLaunch& what, cudaStream_t stream);
 };
 
@@ -138,7 +146,8 @@ AsyncInputInstance<E, kT, kN, kR, kC>::params_of(const AsyncInputLaunch& what) {
   scheduler.order = TileOrder(what.chunks, what.n, kTiling, what.start);
   scheduler.tiles_per_chunk = is_whole ? tiles_of(what.chunks.stride()) : 0;
   scheduler.tiles_per_batch = is_whole || what.chunks.size() > 1 ? 0 : tiles_per_signal;
-  scheduler.num_clusters = std::min(what.num_clusters, scheduler.order.num_clusters());
+  scheduler.num_clusters = std::min(what.num_clusters - senders_of(what, scheduler.order) / (kR * kC),
+                                    scheduler.order.num_clusters());
   scheduler.signals = signals;
 
   const cutlass::KernelHardwareInfo hardware{0, scheduler.num_clusters * kR * kC, scheduler.num_clusters};
@@ -157,19 +166,30 @@ AsyncInputInstance<E, kT, kN, kR, kC>::params_of(const AsyncInputLaunch& what) {
 }
 
 template <class E, bool kT, int kN, int kR, int kC>
+int AsyncInputInstance<E, kT, kN, kR, kC>::senders_of(const AsyncInputLaunch& what, const TileOrder& order) {
+  constexpr int kCluster = kR * kC;
+  if (order.num_clusters() == 0) return 0;
+  const int waves = (order.num_clusters() + what.num_clusters - 1) / what.num_clusters;
+  const int busy = (order.num_clusters() + waves - 1) / waves;
+  return senders_among((what.num_clusters - busy) * kCluster, what.push, what.wave_us) / kCluster * kCluster;
+}
+
+template <class E, bool kT, int kN, int kR, int kC>
 cudaError_t AsyncInputInstance<E, kT, kN, kR, kC>::launch(const AsyncInputLaunch& what, cudaStream_t stream) {
   const auto params = params_of(what);
+  PatchPush push = what.push;
+  push.senders = senders_of(what, params.scheduler.order);
   cudaLaunchAttribute cluster{};
   cluster.id = cudaLaunchAttributeClusterDimension;
   cluster.val.clusterDim = {kR, kC, 1};
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(kR, kC * params.scheduler.num_clusters);
+  config.gridDim = dim3(kR, kC * params.scheduler.num_clusters + push.senders / kR);
   config.blockDim = Kernel::get_block_shape();
   config.dynamicSmemBytes = Kernel::SharedStorageSize;
   config.stream = stream;
   config.attrs = &cluster;
   config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, async_input_product<Kernel>, params, what.push);
+  return cudaLaunchKernelEx(&config, async_input_product<Kernel>, params, push);
 }
 
 /// What an instance's file returns.

@@ -39,6 +39,7 @@ struct AsyncInputLaunch {
   PatchSignals patches;  ///< of chunks that arrive in patches, if any; their signals are not looked at
   PatchPush push;        ///< what the kernel sends, if anything
   int num_clusters = 1;  ///< most that run at one time
+  double wave_us = 0;    ///< what a tile takes, about
 };
 
 /// Of a CTA: a warp group of producers, two of consumers.

@@ -18,11 +18,6 @@ struct Rates {
   double first_patch_us = 8;  ///< what comes in patches keeps pace with the product from there on
 };
 
-double tile_us(const Tiling& tiling, std::int64_t k) {
-  constexpr Rates kRates;
-  return (kRates.tile_us + kRates.column_us * tiling.tile_columns) * static_cast<double>(k) / kRates.k;
-}
-
 /// Of the chunk that is taken as number `step`.
 double arrival_us(const KernelProblem& problem, std::int64_t step, std::int64_t chunk_bytes) {
   constexpr Rates kRates;
@@ -55,6 +50,11 @@ ChunkCut cut_of(const Tiling& tiling, const AsyncInputProblem& product) {
           .cluster_rows = tiling.cluster_rows,
           .together = static_cast<int>(product.chunks_together),
           .in_order = product.in_order};
+}
+
+double tile_us(const Tiling& tiling, std::int64_t k) {
+  constexpr Rates kRates;
+  return (kRates.tile_us + kRates.column_us * tiling.tile_columns) * static_cast<double>(k) / kRates.k;
 }
 
 double predicted_us(const ResidentKernel& kernel, const KernelProblem& problem) {

@@ -44,6 +44,9 @@ struct KernelProblem {
 /// How a kernel's launches cut the chunks of a product.
 [[nodiscard]] ChunkCut cut_of(const Tiling& tiling, const AsyncInputProblem& product);
 
+/// What a tile takes, about, as the model of predicted_us() has it.
+[[nodiscard]] double tile_us(const Tiling& tiling, std::int64_t k);
+
 /// Time of the product by waves of tiles, in microseconds: cluster number i starts when cluster number i -
 /// most_clusters has ended and its chunk has arrived. 0 if the kernel does not take the problem.
 /// Source:  docs/design/native_all_gather_matmul.md

@@ -36,6 +36,19 @@ cudaError_t launch_exchange_patches(const PatchExchangeLaunch& what, cudaStream_
   return cudaLaunchKernelEx(&config, exchange_patches, what);
 }
 
+int senders_among(int idle, const PatchPush& push, double wave_us) {
+  // Measured on H200s: what a round takes beside its stores, and how fast a multiprocessor stores to peers.
+  constexpr double kRoundUs = 3;
+  constexpr double kBytesPerUs = 60e3;
+  constexpr int kMost = 16;
+  if (push.peers == 0 || idle == 0) return 0;
+  const double round_bytes = 1.0 * kSenderWarps * kPatchesOfSender * PatchGrid::kBytes * push.peers;
+  const double bytes = 1.0 * push.grid.size() * PatchGrid::kBytes * push.peers;
+  const int senders = idle < kMost ? idle : kMost;
+  const double round_us = kRoundUs + round_bytes / kBytesPerUs;
+  return bytes / round_bytes / senders * round_us <= wave_us ? senders : 0;
+}
+
 const void* exchange_patches_kernel() {
   return reinterpret_cast<const void*>(&exchange_patches);
 }

@@ -35,9 +35,8 @@ struct alignas(16) PatchStage {
 
 /// Begins to load patches [first, end) into the stage. Loads take as long as a fence where a product uses the
 /// memory too, so those of the next round are under way during the fence of this one.
-__device__ inline void load_patches(const PatchPush& push, int first, int end, PatchStage& stage) {
-  const auto lane_stage =
-      static_cast<std::uint32_t>(__cvta_generic_to_shared(stage.data)) + threadIdx.x % 32 * 16;
+__device__ inline void load_patches(const PatchPush& push, int first, int end, std::byte* stage) {
+  const auto lane_stage = static_cast<std::uint32_t>(__cvta_generic_to_shared(stage)) + threadIdx.x % 32 * 16;
   for (int index = first; index < end; ++index) {
     const std::int64_t at = lane_offset(push.grid, index);
     const std::uint32_t to = lane_stage + (index - first) * PatchGrid::kBytes;
@@ -54,11 +53,11 @@ __device__ inline void load_patches(const PatchPush& push, int first, int end, P
 /// Stores patch `index`, which is number `number` of the stage, to every peer. Lane i has peer number i's
 /// block in `block`. A lane stores what it has loaded itself.
 __device__ inline void store_patch(const PatchPush& push, int index, int number, std::uint64_t block,
-                                   const PatchStage& stage) {
+                                   const std::byte* stage) {
   const std::int64_t at = lane_offset(push.grid, index);
   const std::int64_t stride = kRowsAtOnce * row_bytes(push.grid);
   const auto* const from =
-      reinterpret_cast<const uint4*>(stage.data + number * PatchGrid::kBytes) + threadIdx.x % 32;
+      reinterpret_cast<const uint4*>(stage + number * PatchGrid::kBytes) + threadIdx.x % 32;
   uint4 values[kTimes];
 #pragma unroll
   for (int i = 0; i < kTimes; ++i) values[i] = from[i * 32];
@@ -70,21 +69,31 @@ __device__ inline void store_patch(const PatchPush& push, int index, int number,
   }
 }
 
-/// By the lane of one peer, whose stamps of this rank begin at `stamps`.
-__device__ inline void stamp_patches(const PatchPush& push, int first, int end, std::uint64_t stamps) {
+/// The memory of peer number i, which is i + 1 ranks before this one.
+__device__ inline std::uint64_t block_of(const PatchPush& push, int i) {
+  const int peer = push.handle.rank - 1 - i;
+  return reinterpret_cast<std::uint64_t>(
+      push.handle.buffers[peer < 0 ? peer + push.handle.world_size : peer]);
+}
+
+__device__ inline void stamp_patch(const PatchPush& push, int index, std::uint64_t block) {
+  const PatchGrid::Patch patch = push.grid.patch(index);
+  const std::int64_t stamp = PatchGrid::stamp(patch.tile, push.grid.k_steps, patch.k_step, patch.part);
+  symm::detail::store_relaxed(reinterpret_cast<std::uint32_t*>(block + push.stamps_bytes) + stamp,
+                              push.stamp);
+}
+
+/// By the lane of one peer, whose memory is `block`.
+__device__ inline void stamp_patches(const PatchPush& push, int first, int end, std::uint64_t block) {
   asm volatile("fence.acq_rel.sys;" ::: "memory");
 #pragma unroll 1
-  for (int index = first; index < end; ++index) {
-    const PatchGrid::Patch patch = push.grid.patch(index);
-    const std::int64_t stamp = PatchGrid::stamp(patch.tile, push.grid.k_steps, patch.k_step, patch.part);
-    symm::detail::store_relaxed(reinterpret_cast<std::uint32_t*>(stamps) + stamp, push.stamp);
-  }
+  for (int index = first; index < end; ++index) stamp_patch(push, index, block);
 }
 
 /// The first round of push_patches(), as early as can be.
 __device__ inline void begin_patches(const PatchPush& push, int warp, PatchStage& stage) {
   const int first = warp * push.together;
-  load_patches(push, first, min(first + push.together, push.grid.size()), stage);
+  load_patches(push, first, min(first + push.together, push.grid.size()), stage.data);
 }
 
 /// By warp number `warp` of `count` that push together, behind begin_patches(); it waits for nobody. One of
@@ -99,12 +108,7 @@ __device__ inline void begin_patches(const PatchPush& push, int warp, PatchStage
 /// as they can, what their products load would stand behind what they send.
 __device__ inline void push_patches(const PatchPush& push, int warp, int count, PatchStage& stage) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  std::uint64_t block = 0;
-  if (lane < push.peers) {
-    const int peer = push.handle.rank - 1 - lane;
-    block =
-        reinterpret_cast<std::uint64_t>(push.handle.buffers[peer < 0 ? peer + push.handle.world_size : peer]);
-  }
+  const std::uint64_t block = lane < push.peers ? block_of(push, lane) : 0;
   const int size = push.grid.size();
   const int stride = count * push.together;
   const std::int64_t begin_ns = symm::detail::global_time_ns();
@@ -114,11 +118,57 @@ __device__ inline void push_patches(const PatchPush& push, int warp, int count, 
     const std::int64_t due_ns = begin_ns + first * push.interval_ps / 1000;
     while (symm::detail::global_time_ns() < due_ns) __nanosleep(64);
 #pragma unroll 1
-    for (int index = first; index < end; ++index) store_patch(push, index, index - first, block, stage);
-    load_patches(push, first + stride, min(first + stride + push.together, size), stage);
+    for (int index = first; index < end; ++index) store_patch(push, index, index - first, block, stage.data);
+    load_patches(push, first + stride, min(first + stride + push.together, size), stage.data);
     __syncwarp();
-    if (lane < push.peers) stamp_patches(push, first, end, block + push.stamps_bytes);
+    if (lane < push.peers) stamp_patches(push, first, end, block);
     __syncwarp();
+  }
+}
+
+/// Shared memory of a CTA that multiplies nothing.
+struct alignas(16) SenderStages {
+  std::byte data[kSenderWarps][kPatchesOfSender * PatchGrid::kBytes];
+};
+
+/// By all warps of a CTA that multiplies nothing, number `sender` of push.senders.
+///
+/// Memory order: as in push_patches(), with a __syncthreads() in place of the __syncwarp(): all warps store,
+/// and then the lanes of one have a fence each and store the stamps. The others load meanwhile, and store
+/// again when those are done.
+__device__ inline void send_patches(const PatchPush& push, int sender, SenderStages& stages) {
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const std::uint64_t block = lane < push.peers ? block_of(push, lane) : 0;
+  std::byte* const stage = stages.data[warp];
+  const int size = push.grid.size();
+  // The first round is short: what is needed first is there soon.
+  int of_warp = 1;
+  int first = sender * kSenderWarps;
+  int next_round = push.senders * kSenderWarps;
+  const auto begin_of_warp = [&] { return min(first + warp * of_warp, size); };
+  const auto end_of_warp = [&] { return min(first + (warp + 1) * of_warp, size); };
+  load_patches(push, begin_of_warp(), end_of_warp(), stage);
+  while (first < size) {
+    const int begin = begin_of_warp();
+    const int end = end_of_warp();
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+#pragma unroll 1
+    for (int index = begin; index < end; ++index) store_patch(push, index, index - begin, block, stage);
+    const int sent_begin = first;
+    const int sent_end = min(first + kSenderWarps * of_warp, size);
+    of_warp = kPatchesOfSender;
+    first = next_round + sender * kSenderWarps * of_warp;
+    next_round += push.senders * kSenderWarps * of_warp;
+    load_patches(push, begin_of_warp(), end_of_warp(), stage);
+    __syncthreads();
+    if (warp == 0) {
+      asm volatile("fence.acq_rel.sys;" ::: "memory");
+      for (int i = lane; i < (sent_end - sent_begin) * push.peers; i += 32) {
+        stamp_patch(push, sent_begin + i / push.peers, block_of(push, i % push.peers));
+      }
+    }
+    __syncthreads();
   }
 }
 

@@ -15,6 +15,10 @@ namespace tandem::gemm::cuda {
 /// Behind one fence of a warp, see PatchPush::together.
 inline constexpr int kMostPatchesTogether = 4;
 
+/// Of a CTA that only sends, and behind one fence of it.
+inline constexpr int kSenderWarps = 12;
+inline constexpr int kPatchesOfSender = 8;
+
 /// Sends the own shard to the ranks before this one, which multiply it first.
 struct PatchPush {
   PatchGrid grid;
@@ -23,10 +27,15 @@ struct PatchPush {
   std::int64_t rows_bytes = 0;      ///< from the start of a peer's block to its rows there
   std::int64_t stamps_bytes = 0;    ///< and to their stamps
   std::uint32_t stamp = 0;
+  int senders = 0;               ///< CTAs that only send; 0: every CTA does, beside its tiles
   int together = 1;              ///< patches that a warp sends behind one fence
   std::int64_t interval_ps = 0;  ///< no patch is sent earlier than its number times this, in picoseconds
   symm::KernelHandle handle;
 };
+
+/// How many of `idle` CTAs send all patches while the others multiply; 0 where they would take longer than
+/// `wave_us`, which all of them are needed in.
+[[nodiscard]] int senders_among(int idle, const PatchPush& push, double wave_us);
 
 /// What arrives in patches, if anything: `count` of the `chunks` from the first on, round the end.
 struct PatchSignals {
