@@ -211,13 +211,13 @@ TEST(Senders, OnlySendWhereTheyAreEnough) {
   push.grid = {.tiles = 2, .k_steps = 128};  // 256 rows of 8192
   EXPECT_EQ(senders_among(4, push, 80), 0) << "to nobody";
   push.peers = 3;
-  EXPECT_EQ(senders_among(4, push, 80), 4);
-  EXPECT_EQ(senders_among(2, push, 80), 0);
+  EXPECT_EQ(senders_among(4, push, 80), 0);
+  EXPECT_EQ(senders_among(8, push, 80), 8);
   EXPECT_EQ(senders_among(0, push, 80), 0);
-  EXPECT_EQ(senders_among(4, push, 40), 0);
   EXPECT_EQ(senders_among(100, push, 40), 16);
   push.peers = 1;
-  EXPECT_EQ(senders_among(4, push, 40), 4);
+  EXPECT_EQ(senders_among(4, push, 80), 4);
+  EXPECT_EQ(senders_among(2, push, 80), 0);
 }
 
 }  // namespace

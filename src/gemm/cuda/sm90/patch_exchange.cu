@@ -39,7 +39,7 @@ cudaError_t launch_exchange_patches(const PatchExchangeLaunch& what, cudaStream_
 int senders_among(int idle, const PatchPush& push, double wave_us) {
   // Measured on H200s: what a round takes beside its stores, and how fast a multiprocessor stores to peers.
   constexpr double kRoundUs = 3;
-  constexpr double kBytesPerUs = 60e3;
+  constexpr double kBytesPerUs = 30e3;
   constexpr int kMost = 16;
   if (push.peers == 0 || idle == 0) return 0;
   const double round_bytes = 1.0 * kSenderWarps * kPatchesOfSender * PatchGrid::kBytes * push.peers;
