@@ -16,11 +16,11 @@ struct Rates {
   double chunk_us;           ///< what a product loses by being cut into chunks, each
 };
 /// Measured on H200s: what a collective costs before its first byte, and how much longer its bytes take than
-/// the link alone would (bench/results/h200_x2_serial_and_pipelined.json); when a push starts, and what each
+/// the link alone would (t_comm_us in bench/results/h200_x4_native.json); when a push starts, and what each
 /// piece takes beside its bytes, with its word (held against h200_x2_auto_shapes.json).
 struct GatherRates {
   double start_us = 18;
-  double slowness = 1.35;
+  double slowness = 1.25;
   double push_start_us = 4;
   double piece_us = 4.2;
   double first_patch_us = 10;  ///< what products wait for at their beginning if they send themselves

@@ -45,9 +45,10 @@ bool comes_whole_in_time(const GatherProblem& problem) {
   return multiplied_us > kSpare * copied_us;
 }
 
-/// By sizes alone: how many of the other shards the first wave of tiles needs, as far as they can be sent
-/// while it runs. A copy engine would bring them too late.
-int peers_needed_at_once(const GatherProblem& problem) {
+/// By sizes alone: whether the first wave of tiles needs all other shards, and they can be sent while it
+/// runs. A copy engine would bring them too late. Where it needs some of them, copies are faster all the same
+/// (bench/results/h200_x4_native_in_both_ways.json).
+bool needs_all_at_once(const GatherProblem& problem) {
   // An H200, in products of 128 x 224 tiles; what its multiprocessors send while they multiply, with what is
   // lost at the beginning.
   constexpr double kWave = 132 * 128 * 224;
@@ -55,12 +56,11 @@ int peers_needed_at_once(const GatherProblem& problem) {
   const std::int64_t shard_rows = problem.rows() / problem.world;
   const auto shard_size = static_cast<double>(shard_rows) * static_cast<double>(problem.planned_n());
   const auto shard_bytes = static_cast<double>(shard_rows * problem.k() * size_bytes(problem.dtype));
-  if (shard_size == 0 || shard_bytes == 0) return 0;
+  if (shard_size == 0 || shard_bytes == 0) return false;
   const double wave = std::min(kWave, problem.world * shard_size);
   const double wave_us = 2.0 * wave * static_cast<double>(problem.k()) / kHopperFlopsPerUs;
-  const double needed = std::round(wave / shard_size) - 1;
-  return static_cast<int>(
-      std::max(0.0, std::min(needed, std::floor(kSentBytesPerUs * wave_us / shard_bytes))));
+  return std::round(wave / shard_size) >= problem.world &&
+         (problem.world - 1) * shard_bytes <= kSentBytesPerUs * wave_us;
 }
 
 /// To one peer, piece by piece; each word behind its piece.
@@ -123,7 +123,8 @@ int patch_peers(const GatherProblem& problem, const Device& device) {
     return 0;
   }
   const std::optional<int> asked = device.config().native_patches;
-  const int peers = std::min(asked ? *asked : peers_needed_at_once(problem), problem.world - 1);
+  const int others = problem.world - 1;
+  const int peers = asked ? std::min(*asked, others) : needs_all_at_once(problem) ? others : 0;
   const auto sends = [&] {
     return gemm::choose(agreed_product(problem, peers), device, &gemm::Implementation::accepts_async_input,
                         nullptr) != nullptr;

@@ -40,8 +40,9 @@ struct NativeChunks {
 /// they have agreed on only.
 [[nodiscard]] Support can_run_native(const GatherProblem& problem, const Device& device);
 
-/// To how many ranks before this one the products themselves send its shard, in patches: those that need it
-/// from the start. Nobody pushes it to them beside the products. All ranks come to the same answer, as in
+/// To how many ranks before this one the products themselves send its shard, in patches: to all, where one
+/// wave of tiles is all of a product, to none elsewhere, or as Config::native_patches says. Nobody pushes it
+/// to them beside the products. All ranks come to the same answer, as in
 /// can_run_native().
 [[nodiscard]] int patch_peers(const GatherProblem& problem, const Device& device);
 

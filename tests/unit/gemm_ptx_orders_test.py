@@ -44,8 +44,8 @@ PATCH_MUTANTS = {
     "no fence before stamps": (PATCHES, 'asm volatile("fence.acq_rel.sys;" ::: "memory");', ""),
     "a fence for this GPU only": (PATCHES, "fence.acq_rel.sys", "fence.acq_rel.gpu"),
     "stamps for this GPU only": (DEVICE_HEADER, "st.relaxed.sys", "st.relaxed.gpu"),
-    "lanes do not meet before the fence": (PATCHES, "stage);\n    __syncwarp();\n    if (lane < push.peers)",
-                                           "stage);\n    if (lane < push.peers)"),
+    "lanes do not meet before the fence": (PATCHES, "stage.data);\n    __syncwarp();\n    if (lane < push.peers)",
+                                           "stage.data);\n    if (lane < push.peers)"),
     "the fence before the stores": (PATCHES, '    asm volatile("cp.async.wait_group 0;" ::: "memory");',
                                     "    if (lane < push.peers) stamp_patches(push, first, end, block);\n"
                                     '    asm volatile("cp.async.wait_group 0;" ::: "memory");'),
