@@ -28,7 +28,7 @@ struct GatherLayersArgs {
   void* out = nullptr;
 };
 
-/// What a barrier() behind a kernel would be, at the kernel's own end.
+/// A barrier() beside a kernel: at the kernel's own end, or before a library's.
 struct RanksMeet {
   symm::Handle& workspace;
   Group& group;
@@ -58,9 +58,11 @@ class Backend {
   [[nodiscard]] virtual Result<bool> gather_layers(const GatherLayersArgs& args, const RanksMeet& meet,
                                                    Stream& stream);
 
-  /// Enqueues a gather by a library of the vendor's; false, on every rank, where there is none for it.
-  /// Collective: may block the host at a group's first gather. `args` are checked and agreed on.
-  [[nodiscard]] virtual Result<bool> all_gather(const AllGatherArgs& args, Group& group, Stream& stream);
+  /// Enqueues a gather by a library of the vendor's, which has no deadline of its own: the ranks meet before
+  /// it. False, on every rank, and nothing is enqueued, where there is none for it. Collective: may block the
+  /// host at a group's first gather. `args` are checked and agreed on.
+  [[nodiscard]] virtual Result<bool> all_gather(const AllGatherArgs& args, const RanksMeet& meet,
+                                                Stream& stream);
 };
 
 /// The backend of the stream's device, or kUnsupported naming `op`.

@@ -43,7 +43,7 @@ Result<bool> Backend::gather_layers(const GatherLayersArgs&, const RanksMeet&, S
   return false;
 }
 
-Result<bool> Backend::all_gather(const AllGatherArgs&, Group&, Stream&) {
+Result<bool> Backend::all_gather(const AllGatherArgs&, const RanksMeet&, Stream&) {
   return false;
 }
 

@@ -158,14 +158,12 @@ Result<void> enqueue_all_gather(const AllGatherArgs& args, symm::Handle* workspa
   if (args.output.numel() == 0) return {};
   TANDEM_ASSIGN(Backend* const backend, backend_of("all_gather", stream));
   const bool by_kernels = is_gathered_by_kernels(args, group.size(), *backend, stream);
+  const RanksMeet all_have_read = {*workspace, group, symm::kGatherChannel};
   if (!by_kernels) {
-    // A library's collective has no deadline of its own: a rank that does not come is noticed here.
-    TANDEM_TRY(workspace->barrier(stream, symm::kGatherChannel));
-    TANDEM_ASSIGN(const bool is_done, backend->all_gather(args, group, stream));
+    TANDEM_ASSIGN(const bool is_done, backend->all_gather(args, all_have_read, stream));
     if (is_done) return {};
   }
   TANDEM_TRY(publish(args, by_kernels, {*workspace, group, symm::kGatherChannel + 1}, *backend, stream));
-  const RanksMeet all_have_read = {*workspace, group, symm::kGatherChannel};
   if (by_kernels) {
     TANDEM_ASSIGN(const bool is_done, gather_where_they_lie(args, all_have_read, *backend, stream));
     if (is_done) return {};

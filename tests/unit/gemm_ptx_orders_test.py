@@ -49,6 +49,8 @@ PATCH_MUTANTS = {
     "the fence before the stores": (PATCHES, '    asm volatile("cp.async.wait_group 0;" ::: "memory");',
                                     "    if (lane < push.peers) stamp_patches(push, first, end, block);\n"
                                     '    asm volatile("cp.async.wait_group 0;" ::: "memory");'),
+    "no fence before a sender's stamps": (PATCHES, 'if (warp == 0) {\n      asm volatile("fence.acq_rel.sys;" ::: "memory");',
+                                          "if (warp == 0) {"),
     "warps do not meet before the fence": (PATCHES, "stage);\n    __syncthreads();\n    if (warp == 0)", "stage);\n    if (warp == 0)"),
     "stores before the loads are over": (PATCHES, 'asm volatile("cp.async.wait_group 0;" ::: "memory");', ""),
 }

@@ -41,7 +41,8 @@ class CudaBackend final : public Backend {
   [[nodiscard]] int max_layers() const override { return cuda::kMaxAddresses; }
   [[nodiscard]] Result<void> reduce_layers(const ReduceLayersArgs& args, const RanksMeet& meet,
                                            Stream& stream) override {
-    TANDEM_ASSIGN(const cuda::Meeting meeting, cuda::meeting_of(meet, stream));
+    TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "reduce_scatter"));
+    TANDEM_ASSIGN(const cuda::Meeting meeting, cuda::meeting_of(meet, *on));
     return add_up("reduce_scatter", cuda::layer_sum_of(args), meeting, stream);
   }
   [[nodiscard]] bool gathers_layers(std::int64_t layer_bytes) const override {
@@ -50,22 +51,23 @@ class CudaBackend final : public Backend {
   [[nodiscard]] Result<bool> gather_layers(const GatherLayersArgs& args, const RanksMeet& meet,
                                            Stream& stream) override {
     if (!is_aligned(args)) return false;
-    TANDEM_ASSIGN(const cuda::Meeting meeting, cuda::meeting_of(meet, stream));
+    TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "all_gather"));
+    TANDEM_ASSIGN(const cuda::Meeting meeting, cuda::meeting_of(meet, *on));
     cuda::LayerGather gather;
     std::copy(args.layers.begin(), args.layers.end(), gather.layers);
     gather.num_layers = static_cast<int>(args.layers.size());
     gather.first = args.first;
     gather.layer_bytes = args.layer_bytes;
     gather.out = args.out;
-    TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "all_gather"));
     const auto turn = on->take_turn();
     TANDEM_TRY(
         check_cuda("all_gather", cuda::launch_layer_gather(gather, meeting, max_blocks_, on->native())));
     TANDEM_TRY(on->keep_queue());
     return true;
   }
-  [[nodiscard]] Result<bool> all_gather(const AllGatherArgs& args, Group& group, Stream& stream) override {
-    return cuda::nccl_all_gather(args, group, stream);
+  [[nodiscard]] Result<bool> all_gather(const AllGatherArgs& args, const RanksMeet& meet,
+                                        Stream& stream) override {
+    return cuda::nccl_all_gather(args, meet, stream);
   }
 
  private:

@@ -6,36 +6,51 @@
 #include <vector>
 
 #include "base/try.hpp"
+#include "device/cuda/cuda_stream.hpp"
+#include "device/cuda/stream_watch.hpp"
 
 namespace tandem::coll::cuda {
 namespace {
 
+/// One a group and device. Kernels may still run when the group has ended, so streams keep it as they keep
+/// what kernels wait for.
+class BlockCount final : public tandem::cuda::StreamWatch {
+ public:
+  explicit BlockCount(Buffer word) : word_(std::move(word)) {}
+  [[nodiscard]] std::uint32_t* word() const { return static_cast<std::uint32_t*>(word_.data()); }
+  [[nodiscard]] Result<void> status() override { return {}; }
+
+ private:
+  Buffer word_;
+};
+
 struct OfDevice {
   DeviceId device;
-  Buffer num_done;
+  std::shared_ptr<BlockCount> count;
 };
 using OfGroup = std::vector<OfDevice>;
 
-Result<std::uint32_t*> num_done_of(Group& group, Device& device) {
+Result<std::shared_ptr<BlockCount>> count_of(Group& group, Device& device) {
   auto& known = group.extension<OfGroup>("coll.meeting", [] { return std::make_shared<OfGroup>(); });
   for (const OfDevice& one : known) {
-    if (one.device == device.id()) return static_cast<std::uint32_t*>(one.num_done.data());
+    if (one.device == device.id()) return one.count;
   }
   const std::uint32_t zero = 0;
-  TANDEM_ASSIGN(Buffer num_done, device.allocate(sizeof(zero)));
+  TANDEM_ASSIGN(Buffer word, device.allocate(sizeof(zero)));
   TANDEM_TRY(
-      device.copy_from_host(&zero, TensorView::contiguous(num_done.data(), {1}, DType::kU32, device.id())));
-  known.push_back({device.id(), std::move(num_done)});
-  return static_cast<std::uint32_t*>(known.back().num_done.data());
+      device.copy_from_host(&zero, TensorView::contiguous(word.data(), {1}, DType::kU32, device.id())));
+  known.push_back({device.id(), std::make_shared<BlockCount>(std::move(word))});
+  return known.back().count;
 }
 
 }  // namespace
 
-Result<Meeting> meeting_of(const RanksMeet& meet, Stream& stream) {
+Result<Meeting> meeting_of(const RanksMeet& meet, tandem::cuda::CudaStream& stream) {
   if (meet.workspace.world_size() == 1) return Meeting();
-  TANDEM_ASSIGN(std::uint32_t* const num_done, num_done_of(meet.group, stream.device()));
+  TANDEM_ASSIGN(const std::shared_ptr<BlockCount> count, count_of(meet.group, stream.device()));
   TANDEM_TRY(meet.workspace.watch(stream));
-  return Meeting{.ranks = meet.workspace.kernel_handle(), .channel = meet.channel, .num_done = num_done};
+  stream.add_watch(count);
+  return Meeting{.ranks = meet.workspace.kernel_handle(), .channel = meet.channel, .num_done = count->word()};
 }
 
 }  // namespace tandem::coll::cuda

@@ -2,10 +2,13 @@
 
 #include <cstdint>
 #include <tandem/base/error.hpp>
-#include <tandem/device/stream.hpp>
 #include <tandem/symm/kernel.hpp>
 
 #include "coll/backend.hpp"
+
+namespace tandem::cuda {
+class CudaStream;
+}
 
 namespace tandem::coll::cuda {
 
@@ -19,6 +22,6 @@ struct Meeting {
 };
 
 /// From now on `stream` tells what the meeting's waits give up for.
-[[nodiscard]] Result<Meeting> meeting_of(const RanksMeet& meet, Stream& stream);
+[[nodiscard]] Result<Meeting> meeting_of(const RanksMeet& meet, tandem::cuda::CudaStream& stream);
 
 }  // namespace tandem::coll::cuda

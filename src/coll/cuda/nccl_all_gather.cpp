@@ -97,11 +97,13 @@ Result<Communicator> communicator_of(Group& group, const Stream& stream) {
 
 }  // namespace
 
-Result<bool> nccl_all_gather(const AllGatherArgs& args, Group& group, Stream& stream) {
+Result<bool> nccl_all_gather(const AllGatherArgs& args, const RanksMeet& meet, Stream& stream) {
+  Group& group = meet.group;
   if (group.size() == 1 || args.output.size(0) % group.size() != 0) return false;
   TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "all_gather"));
   TANDEM_ASSIGN(const Communicator communicator, communicator_of(group, stream));
   if (!communicator) return false;
+  TANDEM_TRY(meet.workspace.barrier(stream, meet.channel));
   on->add_watch(communicator);
   TANDEM_TRY(communicator->all_gather(args.input.data, args.output.data,
                                       static_cast<std::size_t>(args.input.size_bytes()), on->native()));

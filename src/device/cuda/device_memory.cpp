@@ -18,6 +18,7 @@ Result<std::shared_ptr<DeviceMemory>> DeviceMemory::create(int device) {
   TANDEM_TRY(check_cuda("open device", cudaMemGetInfo(&free_bytes, &total_bytes)));
   memory->total_bytes_ = static_cast<std::int64_t>(total_bytes);
 
+  TANDEM_ASSIGN(memory->stream_, InternalStream::of(device));
   cudaMemPoolProps properties{};
   properties.allocType = cudaMemAllocationTypePinned;
   properties.location = {cudaMemLocationTypeDevice, device};
@@ -26,8 +27,6 @@ Result<std::shared_ptr<DeviceMemory>> DeviceMemory::create(int device) {
   std::uint64_t threshold = std::numeric_limits<std::uint64_t>::max();
   TANDEM_TRY(check_cuda("open device",
                         cudaMemPoolSetAttribute(memory->pool_, cudaMemPoolAttrReleaseThreshold, &threshold)));
-
-  TANDEM_ASSIGN(memory->stream_, InternalStream::of(device));
   return memory;
 }
 
