@@ -1,4 +1,5 @@
 """What tests of memory orders share: kernels compiled to PTX as they are and in mutants, each of which the test must refuse."""
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,11 @@ def compile_to_ptx(nvcc, root, source, *flags):
     if done.returncode != 0:
         sys.exit(f"nvcc failed:\n{done.stderr}")
     return (root / "kernels.ptx").read_text()
+
+
+def entries_of(ptx):
+    """The PTX of each kernel, from its name on."""
+    return re.split(r"^\.entry |^\.visible \.entry ", ptx, flags=re.MULTILINE)[1:]
 
 
 def copy_of(root, folders, to):

@@ -71,7 +71,7 @@ def fault_of(body):
 
 def faults_in(nvcc, root, source, kernel):
     ptx = ptx_mutants.compile_to_ptx(nvcc, root, source, "--expt-relaxed-constexpr")
-    bodies = [body for body in re.split(r"^\.entry |^\.visible \.entry ", ptx, flags=re.MULTILINE)[1:] if kernel in body.split("(")[0]]
+    bodies = [body for body in ptx_mutants.entries_of(ptx) if kernel in body.split("(")[0]]
     faults = [fault for fault in map(fault_of, bodies) if fault]
     return [f"{len(faults)} of {len(bodies)} {kernel}: {faults[0]}"] if faults else [] if bodies else [f"no {kernel}"]
 

@@ -32,10 +32,8 @@ class LayersBackend final : public coll::Backend {
   [[nodiscard]] Result<void> reduce_layers(const coll::ReduceLayersArgs& args, const coll::RanksMeet& meet,
                                            Stream& stream) override {
     ++num_sums_;
-    const auto work = std::make_shared<Work>();
-    work->layers.assign(args.layers.begin(), args.layers.end());
-    work->out = args.out;
-    return launch_and_meet([work] { work->run(); }, meet, stream);
+    const std::vector<const void*> layers(args.layers.begin(), args.layers.end());
+    return launch_and_meet([layers, out = args.out] { add_up(layers, out); }, meet, stream);
   }
   [[nodiscard]] bool gathers_layers(std::int64_t layer_bytes) const override { return layer_bytes % 16 == 0; }
   [[nodiscard]] Result<bool> gather_layers(const coll::GatherLayersArgs& args, const coll::RanksMeet& meet,
@@ -65,22 +63,19 @@ class LayersBackend final : public coll::Backend {
                                     }));
     return done ? meet.workspace.barrier(stream, meet.channel) : done;
   }
-  struct Work {
-    std::vector<const void*> layers;
-    TensorView out;
-    void run() const {
-      std::vector<float> stack;
-      for (const void* layer : layers) {
-        const auto* values = static_cast<const float*>(layer);
-        stack.insert(stack.end(), values, values + out.numel());
-      }
-      coll::cpu::StackSum sum;
-      sum.stack = stack.data();
-      sum.num_layers = static_cast<std::int64_t>(layers.size());
-      sum.out = out;
-      coll::cpu::add_up(sum);
+  static void add_up(const std::vector<const void*>& layers, const TensorView& out) {
+    std::vector<float> stack;
+    for (const void* layer : layers) {
+      const auto* values = static_cast<const float*>(layer);
+      stack.insert(stack.end(), values, values + out.numel());
     }
-  };
+    coll::cpu::StackSum sum;
+    sum.stack = stack.data();
+    sum.num_layers = static_cast<std::int64_t>(layers.size());
+    sum.out = out;
+    coll::cpu::add_up(sum);
+  }
+
   bool gathers_;
   int num_sums_ = 0;
   int num_gathers_ = 0;

@@ -158,7 +158,7 @@ def missing_in_order(ptx, what, *patterns):
 def faults_in_patches(nvcc, root):
     (root / "probe.cu").write_text(PATCH_PROBE)
     ptx = ptx_mutants.compile_to_ptx(nvcc, root, "probe.cu", "--expt-relaxed-constexpr")
-    kernels = {name: text for text in ptx.split(".entry")[1:] for name in ("push_probe", "send_probe", "announce_probe", "load_probe")
+    kernels = {name: text for text in ptx_mutants.entries_of(ptx) for name in ("push_probe", "send_probe", "announce_probe", "load_probe")
                if name in text.split("(")[0]}
     return (faults_in_push(kernels["push_probe"], "bar.warp.sync")
             + faults_in_push(kernels["send_probe"], "bar.sync")

@@ -31,7 +31,7 @@ MUTANTS = {
 def kernel_bodies(ptx):
     """Kernel name -> its PTX."""
     bodies = {}
-    for entry in re.split(r"^\.entry |^\.visible \.entry ", ptx, flags=re.MULTILINE)[1:]:
+    for entry in ptx_mutants.entries_of(ptx):
         name = re.search(r"\d+([a-z_]+_kernel|store_word)E", entry.split("(")[0])
         if name:
             bodies[name.group(1)] = entry

@@ -24,7 +24,7 @@ using tandem::cuda::CurrentDevice;
 using tandem::cuda::load_kernels;
 
 /// What the kernel of a gather needs beside sizes.
-bool is_aligned(const GatherLayersArgs& args) {
+bool fits_vectors(const GatherLayersArgs& args) {
   const auto is_aligned = [](const void* address) {
     return reinterpret_cast<std::uintptr_t>(address) % cuda::kGatherVector == 0;
   };
@@ -36,21 +36,22 @@ class CudaBackend final : public Backend {
   explicit CudaBackend(int num_multiprocessors) : max_blocks_(8 * num_multiprocessors) {}
 
   [[nodiscard]] Result<void> reduce_stack(const ReduceStackArgs& args, Stream& stream) override {
-    return add_up("reduce_stack", cuda::layer_sum_of(args), {}, stream);
+    TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "reduce_stack"));
+    return add_up("reduce_stack", cuda::layer_sum_of(args), {}, *on);
   }
   [[nodiscard]] int max_layers() const override { return cuda::kMaxAddresses; }
   [[nodiscard]] Result<void> reduce_layers(const ReduceLayersArgs& args, const RanksMeet& meet,
                                            Stream& stream) override {
     TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "reduce_scatter"));
     TANDEM_ASSIGN(const cuda::Meeting meeting, cuda::meeting_of(meet, *on));
-    return add_up("reduce_scatter", cuda::layer_sum_of(args), meeting, stream);
+    return add_up("reduce_scatter", cuda::layer_sum_of(args), meeting, *on);
   }
   [[nodiscard]] bool gathers_layers(std::int64_t layer_bytes) const override {
     return layer_bytes > 0 && layer_bytes % cuda::kGatherVector == 0;
   }
   [[nodiscard]] Result<bool> gather_layers(const GatherLayersArgs& args, const RanksMeet& meet,
                                            Stream& stream) override {
-    if (!is_aligned(args)) return false;
+    if (!fits_vectors(args)) return false;
     TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "all_gather"));
     TANDEM_ASSIGN(const cuda::Meeting meeting, cuda::meeting_of(meet, *on));
     cuda::LayerGather gather;
@@ -72,11 +73,10 @@ class CudaBackend final : public Backend {
 
  private:
   Result<void> add_up(std::string_view op, const cuda::LayerSum& sum, const cuda::Meeting& meeting,
-                      Stream& stream) const {
-    TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, op));
-    const auto turn = on->take_turn();
-    TANDEM_TRY(check_cuda(op, cuda::launch_layer_sum(sum, meeting, max_blocks_, on->native())));
-    return meeting.num_done == nullptr ? Result<void>() : on->keep_queue();
+                      tandem::cuda::CudaStream& stream) const {
+    const auto turn = stream.take_turn();
+    TANDEM_TRY(check_cuda(op, cuda::launch_layer_sum(sum, meeting, max_blocks_, stream.native())));
+    return meeting.num_done == nullptr ? Result<void>() : stream.keep_queue();
   }
 
   int max_blocks_;

@@ -8,25 +8,22 @@ std::int64_t tiles_of(std::int64_t rows, const ChunkCut& cut) {
   return (rows + cut.tile_rows - 1) / cut.tile_rows;
 }
 
-/// Whether shards end inside a cluster, and all tiles together do not.
-bool is_cut_by_shards(std::int64_t tiles, std::int64_t shard_tiles, const ChunkCut& cut) {
-  return shard_tiles % cut.cluster_rows != 0 && tiles % cut.cluster_rows == 0;
-}
-
 }  // namespace
 
 ChunkParts::ChunkParts(std::int64_t rows, int chunks, int pivot, const ChunkCut& cut) {
   const auto& [tile_rows, cluster_rows, together, in_order] = cut;
   const ChunkOrder all(rows, chunks, pivot);
   const std::int64_t stride = all.stride();
-  if (!in_order && stride > 0 && stride % tile_rows == 0 &&
-      is_cut_by_shards(tiles_of(rows, cut), stride / tile_rows * together, cut)) {
-    add_as_one(all, rows, stride / tile_rows, together);
-    return;
-  }
-  if (!in_order && together == 1 && stride > 0 && stride % tile_rows != 0 && rows % stride == 0 &&
-      is_cut_by_shards(tiles_of(stride, cut) * all.size(), tiles_of(stride, cut), cut)) {
-    add_as_one(all, tiles_of(stride, cut) * all.size() * tile_rows, tiles_of(stride, cut), 1);
+  // Where shards end inside a cluster, and all tiles together do not.
+  const bool ends_with_tile = stride % tile_rows == 0;
+  const std::int64_t chunk_tiles = tiles_of(stride, cut);
+  const std::int64_t all_tiles = ends_with_tile ? tiles_of(rows, cut) : chunk_tiles * all.size();
+  const bool counts_in_tiles = ends_with_tile || (together == 1 && rows % stride == 0);
+  if (!in_order && stride > 0 && counts_in_tiles && chunk_tiles * together % cluster_rows != 0 &&
+      all_tiles % cluster_rows == 0) {
+    add(0, ChunkOrder(ends_with_tile ? rows : all_tiles * tile_rows, 1, 0));
+    parts_[0].start = {.row = static_cast<int>(all.chunk(0) * chunk_tiles),
+                       .group = static_cast<int>(chunk_tiles * together)};
     return;
   }
   if (together > 1 && stride > 0 && stride % tile_rows == 0) {
@@ -47,13 +44,6 @@ ChunkParts::ChunkParts(std::int64_t rows, int chunks, int pivot, const ChunkCut&
   add(last, ChunkOrder(all.rows_of(last).size, 1, 0));
   const int behind = last - before;
   if (behind > 0) add(0, ChunkOrder(behind * stride, behind, 0));
-}
-
-void ChunkParts::add_as_one(const ChunkOrder& all, std::int64_t rows, std::int64_t chunk_tiles,
-                            int together) {
-  add(0, ChunkOrder(rows, 1, 0));
-  parts_[0].start = {.row = static_cast<int>(all.chunk(0) * chunk_tiles),
-                     .group = static_cast<int>(chunk_tiles * together)};
 }
 
 void ChunkParts::add(int first, const ChunkOrder& chunks) {

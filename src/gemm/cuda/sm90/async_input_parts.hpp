@@ -37,8 +37,6 @@ class ChunkParts {
 
  private:
   void add(int first, const ChunkOrder& chunks);
-  /// All chunks, of `chunk_tiles` rows of tiles each, as one of `rows`.
-  void add_as_one(const ChunkOrder& all, std::int64_t rows, std::int64_t chunk_tiles, int together);
 
   std::array<ChunkPart, 3> parts_;
   std::size_t size_ = 0;
