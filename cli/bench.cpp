@@ -94,6 +94,8 @@ void BenchCommand::define(CLI::App& app) {
   app.add_option("--json", flags_.json, "append a JSON row per line to this file")->type_name("FILE");
   app.add_option("--config", flags_.config, "kernel config (CUDA)");
   app.add_flag("--graph", flags_.measure.counts.graph, "time captured replays (CUDA)");
+  app.add_option("--load-ms", flags_.measure.counts.load_ms,
+                 "products before each timed call, so that a GPU's clocks are those under load (CUDA)");
   app.add_flag("--explain", flags_.explain, "show the candidates behind each row");
   flags_.measure.define(app);
   problem_stands_alone(app, {"--m", "--n", "--k", "--dtype", "--algorithm", "--preset"});
@@ -102,6 +104,10 @@ void BenchCommand::define(CLI::App& app) {
 void BenchCommand::check_flags(const JobPlace& place) const {
   if (flags_.measure.counts.graph && place.placement.kind == DeviceKind::kCpu)
     not_supported("--graph: CPU streams cannot be captured; leave it out");
+  if (const int load_ms = flags_.measure.counts.load_ms; load_ms < 0 || load_ms > 1000)
+    bad_input(fmt::format("--load-ms {}: need 0 to 1000", load_ms));
+  if (flags_.measure.counts.load_ms > 0 && place.placement.kind == DeviceKind::kCpu)
+    not_supported("--load-ms: only for GPUs, whose clocks follow their load; leave it out");
   if (!flags_.config.empty())
     not_supported(fmt::format("--config {}: no kernel here has configs; leave it out", flags_.config));
   if (flags_.problem.empty() == flags_.op.empty()) {
@@ -178,7 +184,7 @@ int BenchCommand::launch(const Invocation& invocation) {
     const auto tell_row = [&](Store& store) { send_to_ranks(store, kRowKey, i); };
     const auto results =
         run_job({ranks, invocation.arguments, place.placement, tell_row}, invocation.interrupts);
-    nlohmann::json row = summarize(rows[i], flags_.measure.counts.graph, results);
+    nlohmann::json row = summarize(rows[i], flags_.measure.counts, results);
     print_row(row);
     if (flags_.explain && !is_product_only()) print_candidates(results[0].at("report"));
     print_link_verdict(row, flags_.measure.link_of(invocation.config));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <limits>
 #include <numeric>
@@ -284,7 +285,8 @@ nlohmann::json measure(const BenchRow& row, const BenchCounts& counts, const Ses
   if (!row.product_only) runner.start_from_serial();
   std::vector<Replay> replays;
   if (counts.graph) record_replays(variants, session, replays);
-  const Stopwatch stopwatch(session);
+  Stopwatch stopwatch(session);
+  stopwatch.load_before([&] { runner.whole_product(); }, std::chrono::milliseconds(counts.load_ms));
   nlohmann::json times = time_in_turns(variants, counts, runner, stopwatch);
   times["host"] = time_host(variants, stopwatch);
   return {{"times", times},
@@ -318,7 +320,8 @@ nlohmann::json measure_algorithms(const Problem& problem, const BenchCounts& cou
           {"first_wrong", runner.wrong().first}};
 }
 
-nlohmann::json summarize(const BenchRow& row, bool graph, const std::vector<nlohmann::json>& results) {
+nlohmann::json summarize(const BenchRow& row, const BenchCounts& counts,
+                         const std::vector<nlohmann::json>& results) {
   const Problem& problem = row.problem;
   const ProductSizes product = product_of_a_rank(problem);
   const auto typical = [&](const char* variant) {
@@ -333,7 +336,8 @@ nlohmann::json summarize(const BenchRow& row, bool graph, const std::vector<nloh
                       {"k", product.k},
                       {"dtype", to_string(problem.dtype)},
                       {"world", problem.ranks},
-                      {"graph", graph},
+                      {"graph", counts.graph},
+                      {"load_ms", counts.load_ms},
                       {"b_order", problem.b_is_column_major ? "column" : "row"},
                       {"t_gemm_us", t_gemm},
                       {"t_gemm_best_us", nullptr}};

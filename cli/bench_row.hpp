@@ -23,6 +23,7 @@ struct BenchCounts {
   int warmup = 2;
   int iterations = 10;
   bool graph = false;  ///< time replays of a recording
+  int load_ms = 0;     ///< products that a GPU works on before each timed call
 };
 
 /// In a rank: times all variants of a row, interleaved and in a new order every round, and checks every
@@ -36,7 +37,7 @@ struct BenchCounts {
 
 /// In the launcher: the row of figures from what the ranks measured. Keys as in docs/cli.md; null where a
 /// figure does not apply.
-[[nodiscard]] nlohmann::json summarize(const BenchRow& row, bool graph,
+[[nodiscard]] nlohmann::json summarize(const BenchRow& row, const BenchCounts& counts,
                                        const std::vector<nlohmann::json>& results);
 
 }  // namespace tandem::cli

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -15,10 +16,13 @@ namespace tandem::cli {
 class Stopwatch {
  public:
   explicit Stopwatch(const Session& session);
+  /// From now on the GPU works on `products` for about `time` before each time_us(), so that its clocks and
+  /// power are those under load. No effect on CPUs.
+  void load_before(std::function<void()> products, std::chrono::microseconds time);
   /// Of one call's work. Blocks until that is done.
   [[nodiscard]] double time_us(const std::function<void()>& enqueue) const;
-  /// How long a call keeps the host that makes one behind the other while the GPU has work; null on CPUs,
-  /// whose cores do the work as well.
+  /// How long a call keeps the host that makes one behind the other while the GPU has work, the median of a
+  /// burst behind its first calls; null on CPUs, whose cores do the work as well.
   [[nodiscard]] std::optional<double> host_us(const std::function<void()>& enqueue) const;
 
  private:
@@ -27,6 +31,8 @@ class Stopwatch {
   void pause() const;
 
   const Session& session_;
+  std::function<void()> load_;
+  int num_loads_ = 0;
   Tensor larger_than_cache_;
   std::shared_ptr<symm::Handle> meeting_;
   std::unique_ptr<Event> start_;

@@ -123,18 +123,24 @@ class Bench:
                 medians[name].append(statistics.median(column))
         return medians
 
-    def host_us(self, call, count=50):
-        """Host cost of one eager call, the device kept busy meanwhile."""
-        torch.cuda.synchronize()
-        dist.barrier()
+    def host_us(self, call, bursts=5, first=8, count=16):
+        """Host cost of an eager call behind others, as `tandem bench` measures it: of each burst the median behind its first
+        calls, and of those the median, on the slowest rank."""
         costs = []
-        for _ in range(count):
-            torch.cuda._sleep(self.args.sleep_cycles)
-            start = time.perf_counter()
-            call()
-            costs.append((time.perf_counter() - start) * 1e6)
+        for _ in range(bursts):
             torch.cuda.synchronize()
-        return statistics.median(costs)
+            dist.barrier()
+            torch.cuda._sleep(self.args.sleep_cycles)
+            burst = []
+            for _ in range(first + count):
+                start = time.perf_counter()
+                call()
+                burst.append((time.perf_counter() - start) * 1e6)
+            costs.append(statistics.median(burst[first:]))
+        torch.cuda.synchronize()
+        slowest = torch.tensor([statistics.median(costs)], device=self.device)
+        dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+        return slowest.item()
 
 
 def wrong_elements(got, need, allowed):
@@ -248,7 +254,7 @@ def measure(bench, tandem, args, out):
                 medians = bench.alternate(timed)
                 tandem.synchronize()
                 row = {"op": op, "m": sizes[0], "n": sizes[1], "k": sizes[2], "dtype": "bf16", "world": bench.world,
-                       "mode": mode, "wrong": wrong, "host_us": host, "medians_us": medians, "ratios": {}}
+                       "mode": mode, "wrong": wrong, "host_us_in_bursts": host, "medians_us": medians, "ratios": {}}
                 if work:
                     row["device_work"] = work
                 for peer in ("cublas + nccl", "torch decomposed"):
