@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""install_packages.sh against a made-up Debian, and the summing up of test reports."""
+"""install_packages.sh against a made-up Debian, memcheck.py with a made-up checker, and the summing up of test reports."""
 import os
 import subprocess
 import sys
@@ -42,6 +42,28 @@ class Debian:
         done = subprocess.run(["/bin/bash", TOOLS / "install_packages.sh", *arguments], capture_output=True, text=True,
                               check=False, stdin=subprocess.DEVNULL, env={"PATH": str(self.folder)})
         return done.returncode, done.stdout + done.stderr, self.log.read_text(encoding="utf-8").splitlines()
+
+
+class Memcheck(unittest.TestCase):
+    def run_with(self, body):
+        with tempfile.TemporaryDirectory() as folder:
+            checker = Path(folder) / "checker"
+            checker.write_text(f"#!/bin/bash\n{body}\n", encoding="utf-8")
+            checker.chmod(0o755)
+            done = subprocess.run([sys.executable, TOOLS / "memcheck.py", "--tandem", "tandem", "--sanitizer", checker, "--cases",
+                                   "3", "--timeout", "2"], capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout
+
+    def test_only_clean_cases_pass(self):
+        ran = 'echo "total: 1 cases run, 0 skipped, of 1; 0 wrong"; '
+        code, text = self.run_with(ran + 'echo "ERROR SUMMARY: 0 errors"')
+        self.assertEqual((code, text), (0, "memcheck: 3 of 3 cases clean, 0 not begun\n"))
+        for body in (ran + 'echo "ERROR SUMMARY: 2 errors"', ran, 'echo "ERROR SUMMARY: 0 errors"',
+                     ran + 'echo "ERROR SUMMARY: 0 errors"; exit 1', ran + 'echo "ERROR SUMMARY: 0 errors"; [[ $1 == --version ]] || exec sleep 60'):
+            code, text = self.run_with(body)
+            self.assertEqual(code, 1, body)
+            self.assertIn("memcheck: 0 of 3 cases clean", text)
+            self.assertIn('"problem": "all_gather_matmul,', text)
 
 
 class InstallPackages(unittest.TestCase):

@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Runs the fused ops under NVIDIA's memory checker, all ranks as threads on one GPU: a process a case, several at a time.
+
+    tools/memcheck.py --tandem build/release/bin/tandem [--out rows.json]
+
+Each case is a problem of `tandem check`, which also compares its result; a case passes if that is right and the checker
+has seen no error. Prints the cases that do not, appends one JSON row to --out, and exits with 1 if there is one.
+A process a case, since ranks that share a GPU under the checker come to a deadline after some dozens of calls.
+"""
+import argparse
+import concurrent.futures
+import itertools
+import json
+import re
+import subprocess
+import sys
+import time
+
+# Rows that end inside a tile, a chunk of them and a few columns more; whole tiles, which travel in patches; fewer rows than
+# ranks. Sizes are of the whole op: m x k and n.
+SIZES = {"ragged": (600, 264, 136), "tiles": (1024, 512, 448), "few": (3, 72, 40)}
+
+
+def all_gathers():
+    for ranks, algorithm, size in itertools.product((2, 3, 4, 8), ("serial", "pipelined", "native"), SIZES):
+        m, k, n = SIZES[size]
+        for dtype, extra in (("bf16", "b=column"), ("f16", "gathered=1"), ("f32", "bias=1")):
+            if algorithm == "native" and (dtype == "f32" or size == "few" or "bias" in extra or m % ranks):
+                continue  # no such product
+            yield f"all_gather_matmul,a={m}x{k},n={n},dtype={dtype},dim=0,ranks={ranks},algorithm={algorithm},{extra},seed=5"
+        if algorithm != "native":
+            yield f"all_gather_matmul,a={m}x{k},n={n},dtype=bf16,dim=1,ranks={ranks},algorithm={algorithm},seed=6"
+
+
+def reduce_scatters():
+    for ranks, algorithm, size in itertools.product((2, 3, 4, 8), ("serial", "pipelined"), SIZES):
+        m, k, n = SIZES[size]
+        for dtype, dim, reduce in (("bf16", 0, "sum"), ("f16", 1, "avg"), ("f32", 0, "avg")):
+            yield (f"matmul_reduce_scatter,a={m}x{k},n={n},dtype={dtype},dim={dim},ranks={ranks},algorithm={algorithm},"
+                   f"reduce={reduce},seed=7")
+
+
+def chosen(cases, count):
+    """`count` of them, spread evenly: neighbours differ in one thing only."""
+    cases = list(cases)
+    return [cases[i * len(cases) // count] for i in range(min(count, len(cases)))]
+
+
+def run(args, problem):
+    command = [args.sanitizer, "--tool", "memcheck", args.tandem, "check", "--backend", "cuda", "--loopback", "--problem", problem]
+    begin = time.monotonic()
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=args.timeout, check=False)
+        text, code = done.stdout + done.stderr, done.returncode
+    except subprocess.TimeoutExpired as late:
+        text, code = (late.stdout or b"").decode(errors="replace"), -1
+    summary = re.search(r"ERROR SUMMARY: (\d+) error", text)
+    ran = re.search(r"total: (\d+) cases run", text)
+    return {"problem": problem, "code": code, "errors": int(summary.group(1)) if summary else None,
+            "ran": int(ran.group(1)) if ran else 0, "seconds": round(time.monotonic() - begin, 1), "text": text}
+
+
+def said(*command):
+    """The last line that a command prints; "" if there is no such command."""
+    try:
+        lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1] if lines else ""
+
+
+def is_clean(row):
+    return row["code"] == 0 and row["errors"] == 0 and row["ran"] == 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tandem", required=True)
+    parser.add_argument("--sanitizer", default="compute-sanitizer")
+    parser.add_argument("--cases", type=int, default=10_000, help="so many of them, spread evenly")
+    parser.add_argument("--at-a-time", type=int, default=8)
+    parser.add_argument("--timeout", type=float, default=120, help="seconds a case")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="no case begins later than that")
+    parser.add_argument("--commit", default="")
+    parser.add_argument("--out", help="append a JSON row here")
+    args = parser.parse_args()
+    problems = chosen(itertools.chain(all_gathers(), reduce_scatters()), args.cases)
+    end = time.monotonic() + args.seconds
+    with concurrent.futures.ThreadPoolExecutor(args.at_a_time) as pool:
+        done = pool.map(lambda problem: run(args, problem) if time.monotonic() < end else None, problems)
+        rows = [row for row in done if row]
+    for row in rows:
+        text = row.pop("text")
+        if not is_clean(row):
+            print(json.dumps(row), *text.splitlines()[-15:], sep="\n", flush=True)
+    total = {"tool": "memcheck", "gpu": said("nvidia-smi", "--query-gpu=name", "--format=csv,noheader"),
+             "sanitizer": said(args.sanitizer, "--version"), "commit": args.commit, "command": " ".join(sys.argv),
+             "of": len(problems), "cases": len(rows), "clean": sum(map(is_clean, rows)), "rows": rows}
+    print(f"memcheck: {total['clean']} of {total['cases']} cases clean, {len(problems) - len(rows)} not begun")
+    if args.out:
+        with open(args.out, "a", encoding="utf-8") as out:
+            out.write(json.dumps(total) + "\n")
+    return 0 if rows and total["clean"] == total["cases"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
