@@ -117,8 +117,8 @@ class KernelChoiceTest : public ::testing::Test {
     KernelChoice choice;
     choice.assign({{&wide_, 66}, {&middle_, 66}, {&narrow_, 66}, {&any_, 132}}, only);
     std::string why_not;
-    const ResidentKernel* found = choice.find(problem, &why_not);
-    return found == nullptr ? why_not : found->kernel->name;
+    const KernelPlan* found = choice.find(problem, &why_not);
+    return found == nullptr ? why_not : found->name();
   }
   static KernelProblem problem(std::int64_t m, std::int64_t n, std::int64_t chunks = 2,
                                std::int64_t complete = 2) {
@@ -141,6 +141,18 @@ TEST_F(KernelChoiceTest, TheWidthThatFillsItsWaves) {
 TEST_F(KernelChoiceTest, WhatArrivesLateCounts) {
   EXPECT_EQ(chosen(problem(512, 7168)), "224");
   EXPECT_EQ(chosen(problem(512, 7168, 2, 1)), "112");
+}
+
+// Two waves of narrow tiles over the own shard and the next, then one of wide tiles over the other two, which
+// have come by then: on four ranks narrow tiles alone take longer, and wide ones alone wait.
+TEST_F(KernelChoiceTest, NarrowTilesFirstWhereWideOnesWouldWait) {
+  EXPECT_EQ(chosen(problem(2048, 3584, 4, 1)), "112 + 224");
+  EXPECT_EQ(chosen(problem(2048, 3584, 4, 4)), "224") << "all is there";
+  EXPECT_EQ(chosen(problem(4096, 3584, 4, 1)), "224") << "a shard is a wave of wide tiles";
+  EXPECT_EQ(chosen(problem(2048, 3584, 4, 1), "112"), "112");
+  KernelProblem in_patches = problem(2048, 3584, 4, 1);
+  in_patches.product.patch_chunks = 3;
+  EXPECT_EQ(chosen(in_patches).find('+'), std::string::npos) << "the launch that sends is the only one";
 }
 
 TEST_F(KernelChoiceTest, ClustersThatDoNotDivideAChunkAreOut) {
@@ -173,7 +185,7 @@ TEST_F(KernelChoiceTest, HowManyComeInPatchesIsRemembered) {
     all.product.patch_chunks = 3;
     num_other += chosen(some) == chosen(all) ? 0 : 1;
     for (const KernelProblem& one : {some, all}) {
-      EXPECT_EQ(choice.find(one, nullptr)->kernel->name, chosen(one)) << n << " columns";
+      EXPECT_EQ(choice.find(one, nullptr)->name(), chosen(one)) << n << " columns";
     }
   }
   EXPECT_GT(num_other, 0);

@@ -84,6 +84,17 @@ void check(const Case& c) {
     ASSERT_GE(now, step) << "cluster " << i;
     step = now;
   }
+  // Cut at any step, the parts one behind the other are the whole, and each has the chunks of its steps.
+  const int cut = chunks.size() / 2;
+  const TileOrder front = order.of_steps(0, cut);
+  const TileOrder back = order.of_steps(cut, chunks.size());
+  ASSERT_EQ(front.num_clusters() + back.num_clusters(), order.num_clusters());
+  for (int i = 0; i < order.num_clusters(); ++i) {
+    const bool is_front = i < front.num_clusters();
+    const Tile tile = is_front ? front.tile(i) : back.tile(i - front.num_clusters());
+    ASSERT_EQ(tile, order.tile(i));
+    ASSERT_EQ(chunks.step_of(tile.chunk) < cut, is_front);
+  }
   std::size_t tiles = 0;
   for (int s = 0; s < chunks.size(); ++s) {
     const std::int64_t rows = chunks.rows_of(chunks.chunk(s)).size;

@@ -82,8 +82,18 @@ class TileOrder {
 
   [[nodiscard]] constexpr int num_clusters() const { return num_clusters_; }
 
+  /// The part of a whole order that is steps [first, end) of its chunks' order, 0 <= first <= end; steps that
+  /// do not exist have no clusters.
+  [[nodiscard]] constexpr TileOrder of_steps(int first, int end) const {
+    TileOrder part = *this;
+    part.begin_ = clusters_before(first);
+    part.num_clusters_ = clusters_before(end) - part.begin_;
+    return part;
+  }
+
   /// The tile of the CTA at (row, column) of cluster number `index`, 0 <= index < num_clusters().
   [[nodiscard]] constexpr Tile tile(int index, int row = 0, int column = 0) const {
+    index += begin_;
     const int whole = whole_.rows * columns_;
     const int before_short = short_step_ * whole;
     const int behind_short = before_short + short_.rows * columns_;
@@ -107,6 +117,12 @@ class TileOrder {
     int large = 0;
   };
 
+  [[nodiscard]] constexpr int clusters_before(int step) const {
+    const int most = steps_.size();
+    const int steps = step < most ? step : most;
+    const int whole = whole_.rows * columns_;
+    return steps > short_step_ ? (steps - 1) * whole + short_.rows * columns_ : steps * whole;
+  }
   static constexpr std::int64_t tiles_of(std::int64_t extent, int tile) { return (extent + tile - 1) / tile; }
   static constexpr int clusters_of(std::int64_t extent, int tile, int cluster) {
     return static_cast<int>(tiles_of(extent, tile) / cluster);
@@ -142,6 +158,7 @@ class TileOrder {
   int cluster_rows_ = 1;
   int cluster_columns_ = 1;
   int columns_ = 0;  // in clusters
+  int begin_ = 0;    // cluster of the whole order that is number 0 of this one
   int num_clusters_ = 0;
   int short_step_ = 0;
   int first_row_ = 0;
