@@ -181,9 +181,9 @@ std::vector<Variant> variants_of(const Shape& shape, std::map<std::string, doubl
     const gemm::cuda::ResidentKernel resident{
         .kernel = &kernel,
         .most_clusters = multiprocessors / (kernel.tiling.cluster_rows * kernel.tiling.cluster_columns)};
-    const double us = gemm::cuda::predicted_us(
-        {.first = &resident}, {.product = {.m = shape.m, .n = shape.n, .k = shape.k, .chunks = kChunks},
-                               .complete_chunks = kChunks});
+    const double us =
+        predicted_us(resident, {.product = {.m = shape.m, .n = shape.n, .k = shape.k, .chunks = kChunks},
+                                .complete_chunks = kChunks});
     if (us == 0) continue;
     predicted[kernel.name] = us;
     for (const bool by_signals : {false, true}) {

@@ -94,8 +94,10 @@ void BenchCommand::define(CLI::App& app) {
   app.add_option("--json", flags_.json, "append a JSON row per line to this file")->type_name("FILE");
   app.add_option("--config", flags_.config, "kernel config (CUDA)");
   app.add_flag("--graph", flags_.measure.counts.graph, "time captured replays (CUDA)");
+  app.add_flag("--alternatives", flags_.measure.counts.alternatives,
+               "time the algorithms that do not run as well, in the same rounds");
   app.add_option("--load-ms", flags_.measure.counts.load_ms,
-                 "products before each timed call, so that a GPU's clocks are those under load (CUDA)");
+                 "work before each timed call, so that a GPU's clocks are those under load (CUDA)");
   app.add_flag("--explain", flags_.explain, "show the candidates behind each row");
   flags_.measure.define(app);
   problem_stands_alone(app, {"--m", "--n", "--k", "--dtype", "--algorithm", "--preset"});

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <numeric>
@@ -206,12 +206,26 @@ void record_replays(std::vector<Variant>& variants, const Session& session, std:
   }
 }
 
+/// One variant for each algorithm that could run in the place of the chosen one. All have to have run once.
+void add_alternatives(RowRunner& runner, const Session& session, std::vector<Variant>& variants) {
+  runner.fused();
+  session.finish();
+  for (const Candidate& candidate : runner.fused_report().candidates) {
+    const Algorithm algorithm = candidate.algorithm;
+    if (!candidate.why_not.empty() || algorithm == Algorithm::kSerial ||
+        algorithm == runner.fused_report().algorithm)
+      continue;
+    runner.op(algorithm);
+    session.finish();
+    variants.push_back({to_string(algorithm), true, [&runner, algorithm] { runner.op(algorithm); }});
+  }
+}
+
 /// The vendor's choice that is fastest here, found by a few runs of each; -1 on CPUs, which have one. Every
 /// rank times as often as the others, whatever it finds.
-int find_best_heuristic(RowRunner& runner, const Session& session) {
+int find_best_heuristic(RowRunner& runner, const Session& session, const Stopwatch& stopwatch) {
   if (session.placement().kind == DeviceKind::kCpu) return -1;
   constexpr int kRuns = 5;
-  const Stopwatch stopwatch(session);
   double best_us = std::numeric_limits<double>::infinity();
   int best = 0;
   for (int i = 0; i < gemm::kMostHeuristics; ++i) {
@@ -241,6 +255,17 @@ std::vector<Variant> variants_of(const BenchRow& row, RowRunner& runner, int bes
   variants.push_back({"serial", true, [&] { runner.op(Algorithm::kSerial); }});
   variants.push_back({"fused", true, [&] { runner.fused(); }});
   return variants;
+}
+
+double flops_of(const ProductSizes& product) {
+  return 2.0 * static_cast<double>(product.m) * static_cast<double>(product.n) *
+         static_cast<double>(product.k);
+}
+
+/// Serial ops that keep a GPU busy for about so long; every rank does as many.
+int num_loads(const Problem& problem, int load_ms) {
+  constexpr double kFlopsPerMs = 500e9;  // an H200's, with what it waits for
+  return static_cast<int>(std::ceil(load_ms * kFlopsPerMs / flops_of(product_of_a_rank(problem))));
 }
 
 /// Times all variants, in a new order every round, and checks what they leave: a list of times by name.
@@ -281,12 +306,13 @@ nlohmann::json time_host(const std::vector<Variant>& variants, const Stopwatch& 
 
 nlohmann::json measure(const BenchRow& row, const BenchCounts& counts, const Session& session) {
   RowRunner runner(row, session);
-  std::vector<Variant> variants = variants_of(row, runner, find_best_heuristic(runner, session));
+  Stopwatch stopwatch(session);
+  stopwatch.load_before([&] { runner.op(Algorithm::kSerial); }, num_loads(row.problem, counts.load_ms));
+  std::vector<Variant> variants = variants_of(row, runner, find_best_heuristic(runner, session, stopwatch));
   if (!row.product_only) runner.start_from_serial();
+  if (!row.product_only && counts.alternatives) add_alternatives(runner, session, variants);
   std::vector<Replay> replays;
   if (counts.graph) record_replays(variants, session, replays);
-  Stopwatch stopwatch(session);
-  stopwatch.load_before([&] { runner.whole_product(); }, std::chrono::milliseconds(counts.load_ms));
   nlohmann::json times = time_in_turns(variants, counts, runner, stopwatch);
   times["host"] = time_host(variants, stopwatch);
   return {{"times", times},
@@ -328,8 +354,7 @@ nlohmann::json summarize(const BenchRow& row, const BenchCounts& counts,
     return median(slowest_rank(results, std::string("/times/") + variant));
   };
   const double t_gemm = typical("gemm");
-  const double flops =
-      2.0 * static_cast<double>(product.m) * static_cast<double>(product.n) * static_cast<double>(product.k);
+  const double flops = flops_of(product);
   nlohmann::json json{{"op", row.op_name()},
                       {"m", product.m},
                       {"n", product.n},
@@ -364,6 +389,14 @@ nlohmann::json summarize(const BenchRow& row, const BenchCounts& counts,
   if (!results[0].at("times").at("host").at("fused").empty()) {
     json["host_us"] = typical("host/fused");
     json["host_serial_us"] = typical("host/serial");
+  }
+  if (counts.alternatives) {
+    const nlohmann::json& times = results[0].at("times");
+    for (const char* name : {"serial", "pipelined", "native"}) {
+      const bool is_chosen = json["algorithm"] == name;
+      if (is_chosen || times.contains(name))
+        json["t_algorithms_us"][name] = is_chosen ? t_fused : typical(name);
+    }
   }
   json["tflops"] = flops / t_fused * 1e-6;
   json["ect_us"] = ect;

@@ -22,8 +22,9 @@ struct BenchRow {
 struct BenchCounts {
   int warmup = 2;
   int iterations = 10;
-  bool graph = false;  ///< time replays of a recording
-  int load_ms = 0;     ///< products that a GPU works on before each timed call
+  bool graph = false;         ///< time replays of a recording
+  bool alternatives = false;  ///< time the other algorithms too
+  int load_ms = 0;            ///< of work for a GPU before each timed call
 };
 
 /// In a rank: times all variants of a row, interleaved and in a new order every round, and checks every

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -16,9 +15,9 @@ namespace tandem::cli {
 class Stopwatch {
  public:
   explicit Stopwatch(const Session& session);
-  /// From now on the GPU works on `products` for about `time` before each time_us(), so that its clocks and
-  /// power are those under load. No effect on CPUs.
-  void load_before(std::function<void()> products, std::chrono::microseconds time);
+  /// From now on `work` is done so many times before each time_us(), so that a GPU's clocks, power and links
+  /// are those under load. No effect on CPUs.
+  void load_before(std::function<void()> work, int times);
   /// Of one call's work. Blocks until that is done.
   [[nodiscard]] double time_us(const std::function<void()>& enqueue) const;
   /// How long a call keeps the host that makes one behind the other while the GPU has work, the median of a

@@ -18,7 +18,7 @@ import time
 
 # Rows that end inside a tile, a chunk of them and a few columns more; whole tiles, which travel in patches; fewer rows than
 # ranks. Sizes are of the whole op: m x k and n.
-SIZES = {"ragged": (600, 264, 136), "tiles": (1024, 512, 448), "few": (3, 72, 40)}
+SIZES = {"ragged": (600, 264, 576), "tiles": (1024, 512, 448), "few": (3, 72, 320)}
 
 
 def all_gathers():

@@ -16,21 +16,17 @@ struct Rates {
   double chunk_us;           ///< what a product loses by being cut into chunks, each
 };
 /// Measured on H200s: what a collective costs before its first byte, and how much longer its bytes take than
-/// the link alone would (t_comm_us in bench/results/h200_x4_native.json); when a push starts, and what each
-/// piece takes beside its bytes, with its word (held against h200_x2_auto_shapes.json).
+/// the link alone would (t_comm_us in bench/results/h200_x4_native.json).
 struct GatherRates {
   double start_us = 18;
   double slowness = 1.25;
-  double push_start_us = 4;
-  double piece_us = 4.2;
-  double first_patch_us = 10;  ///< what products wait for at their beginning if they send themselves
 };
 constexpr GatherRates kHopperGather;
 constexpr Rates kCore = {.flops_per_us = 40e3, .copy_bytes_per_us = 10e3, .barrier_us = 20, .chunk_us = 10};
 constexpr Rates kHopper = {.flops_per_us = kHopperFlopsPerUs,
                            .copy_bytes_per_us = kHopperCopyBytesPerUs,
-                           .barrier_us = 8,
-                           .chunk_us = 8};
+                           .barrier_us = 6,
+                           .chunk_us = 4};
 
 double to_us(std::chrono::nanoseconds time) {
   return std::chrono::duration<double, std::micro>(time).count();
@@ -67,22 +63,16 @@ Prediction predict_on_cores(const Workload& work) {
 
 // Copy engines work beside the products, which share one processor whatever the stream.
 Prediction predict_on_gpu(const Workload& work) {
-  const double product_us = work.chunk_flops / kHopper.flops_per_us;
+  const double chunk_us = work.chunk_product_us.value_or(work.chunk_flops / kHopper.flops_per_us);
+  const double product_us = work.product_us.value_or(work.world * chunk_us);
   const double get_us = to_us(work.link) + static_cast<double>(work.chunk_bytes) / kHopper.copy_bytes_per_us;
-  const int peers = work.world - 1;
-  const double products_us = work.world * product_us;
-  const double gets_us = peers * get_us;
-  // Each piece, and the word behind it.
-  const double push_us =
-      (peers - work.native_patch_peers) * (get_us + work.native_pieces * kHopperGather.piece_us);
-  const double native_us = work.native_slowness * products_us + kHopper.chunk_us +
-                           (work.native_patch_peers > 0 ? kHopperGather.first_patch_us : 0);
-  return {.serial_us = products_us + kHopperGather.start_us + kHopperGather.slowness * gets_us,
-          .pipelined_us = std::max(products_us, gets_us + product_us) + work.world * kHopper.chunk_us +
-                          work.pipelined_barriers * kHopper.barrier_us,
-          .native_us = push_us == 0 ? native_us
-                                    : std::max(native_us,
-                                               kHopperGather.push_start_us + push_us + work.native_tile_us)};
+  const double gets_us = kHopperGather.start_us + kHopperGather.slowness * (work.world - 1) * get_us;
+  const double cut_us = work.world * kHopper.chunk_us + work.pipelined_barriers * kHopper.barrier_us;
+  // The last chunk is multiplied behind its copy; what is lost by cutting is lost while nothing is waited
+  // for.
+  return {.serial_us = product_us + gets_us,
+          .pipelined_us = std::max(work.world * chunk_us + cut_us, gets_us + chunk_us + kHopper.barrier_us),
+          .native_us = work.native_us.value_or(std::max(product_us, gets_us + chunk_us))};
 }
 
 std::vector<Candidate> candidates_of(const Workload& work, const tune::Row* measured) {

@@ -27,11 +27,11 @@ struct Workload {
   int pipelined_barriers = 0;
   int serial_barriers = 0;
   Support native = Support::no("no kernel there consumes its input as it arrives");
-  // On a GPU:
-  int native_pieces = 1;       ///< copies a chunk
-  double native_slowness = 1;  ///< of its products, as a multiple of the vendor's time
-  double native_tile_us = 0;   ///< what is left to do once the last piece has come
-  int native_patch_peers = 0;  ///< to so many its products send the shards
+  // On a GPU, by the models of products there; nullopt: by their flops.
+  std::optional<double> product_us = std::nullopt;        ///< of all chunks at once
+  std::optional<double> chunk_product_us = std::nullopt;  ///< of one
+  std::optional<double> native_us =
+      std::nullopt;  ///< of the product that consumes its input, with what it waits for
 };
 
 /// Times that the model predicts for one op.

@@ -6,29 +6,29 @@
 #include "base/try.hpp"
 #include "base/usable_cores.hpp"
 #include "fused/native_gather.hpp"
+#include "gemm/predict.hpp"
 
 namespace tandem::fused {
 namespace {
 
-// From the native kernels (docs/design/native_all_gather_matmul.md): pairs of tile rows share what they load
-// of b, and an odd number of them leaves one over; a shard's last tile may be short; the narrowest tile takes
-// 48 us at k = 8192.
-void describe_native(const GatherProblem& problem, Workload& work) {
-  const NativeChunks chunks = native_chunks(problem);
-  const std::int64_t shard_rows = chunks.rows * chunks.per_rank;
-  const std::int64_t shard_tiles = (shard_rows + 127) / 128;
-  const bool are_equal = problem.rows() % shard_rows == 0;
-  const std::int64_t tile_rows = are_equal               ? shard_tiles * problem.world
-                                 : shard_rows % 128 == 0 ? (problem.rows() + 127) / 128
-                                                         : shard_tiles;
-  work.native_pieces = static_cast<int>(chunks.per_rank);
-  work.native_slowness = (tile_rows % 2 == 0 ? 1.0 : 1.25) * static_cast<double>(shard_tiles * 128) /
-                         static_cast<double>(shard_rows);
-  work.native_patch_peers = problem.patch_peers;
-  work.native_tile_us = 48.0 * static_cast<double>(problem.k()) / 8192;
+/// As if every b were column-major, which is each rank's own affair.
+void predict_products(const GatherProblem& problem, const Device& device, Workload& work) {
+  gemm::Problem product{.m = problem.rows(),
+                        .n = problem.planned_n(),
+                        .k = problem.k(),
+                        .in = problem.dtype,
+                        .out = problem.dtype};
+  work.product_us = gemm::predicted_us(product, device);
+  product.m = shard_stride(problem.total(), problem.world) * problem.unit_rows();
+  work.chunk_product_us = gemm::predicted_us(product, device);
+  if (!work.native) return;
+  gemm::AsyncInputProblem native = agreed_product(problem, problem.patch_peers);
+  native.b_is_column_major = true;
+  work.native_us = gemm::predicted_us(native, native_chunks(problem).per_rank, device);
 }
 
-Workload workload_of(const GatherProblem& problem, const GatherPlanning& planning, const Group& group) {
+Workload workload_of(const GatherProblem& problem, const GatherPlanning& planning, const Group& group,
+                     const Device& device) {
   const std::int64_t chunk_elements = shard_stride(problem.total(), problem.world) * problem.unit_elements();
   Workload work{
       .kind = problem.device.kind,
@@ -40,7 +40,7 @@ Workload workload_of(const GatherProblem& problem, const GatherPlanning& plannin
       .pipelined_barriers = 2,
       .serial_barriers = 2,
       .native = planning.native};
-  if (work.kind == DeviceKind::kCuda && work.native) describe_native(problem, work);
+  if (!problem.gathers_last()) predict_products(problem, device, work);
   return work;
 }
 
@@ -63,9 +63,9 @@ std::optional<tune::Key> key_of(const GatherProblem& problem, const GatherPlanni
 Result<OpPlan> decide(const GatherProblem& problem, const GatherPlanning& planning, Group& group,
                       Device& device) {
   std::optional<tune::Key> key = key_of(problem, planning, group);
-  TANDEM_ASSIGN(Choice choice,
-                choose(fmt::format("fused_{}", planning.op), problem.asked,
-                       workload_of(problem, planning, group), find_measured(group, key), problem.device));
+  TANDEM_ASSIGN(Choice choice, choose(fmt::format("fused_{}", planning.op), problem.asked,
+                                      workload_of(problem, planning, group, device),
+                                      find_measured(group, key), problem.device));
   if (problem.copies_a) choice.reason += "; a is copied once for its strides";
   const bool is_native = choice.algorithm == Algorithm::kNative;
   const int patch_peers = is_native ? problem.patch_peers : 0;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,6 +39,10 @@ class Implementation {
                                                  std::string* why_not) const;
   [[nodiscard]] virtual Result<void> run_async_input(const AsyncInputProblem& problem,
                                                      const AsyncInputMmArgs& args, Stream& stream) const;
+  /// See predict.hpp; of problems that were accepted. By default there is no model.
+  [[nodiscard]] virtual std::optional<double> predicted_us(const Problem& problem) const;
+  [[nodiscard]] virtual std::optional<double> predicted_async_input_us(const AsyncInputProblem& problem,
+                                                                       std::int64_t complete_chunks) const;
 };
 
 /// For an implementation that has one way only to run a problem.

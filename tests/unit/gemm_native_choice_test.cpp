@@ -65,7 +65,7 @@ TEST(ChunkParts, OutOfOrderPairsReachIntoTheNextShard) {
     ASSERT_EQ(parts.parts().size(), 1U);
     EXPECT_EQ(parts.parts()[0].chunks.size(), 1);
     EXPECT_EQ(parts.parts()[0].start.row, 3 * pivot);
-    EXPECT_EQ(parts.parts()[0].start.group, 3);
+    EXPECT_EQ(parts.parts()[0].start.section, 3);
   }
   // Where shards are whole pairs they stay apart, and so they do where all tile rows together are not.
   EXPECT_EQ(ChunkParts(4 * 256, 4, 1, pairs).parts()[0].chunks.size(), 4);
@@ -85,7 +85,7 @@ TEST(ChunkParts, SoTheyDoWhereShardsEndInsideATile) {
     EXPECT_EQ(all.chunks.size(), 1);
     EXPECT_EQ(all.chunks.stride(), 4 * 3 * 128) << "in whole tiles";
     EXPECT_EQ(all.start.row, 3 * pivot);
-    EXPECT_EQ(all.start.group, 3);
+    EXPECT_EQ(all.start.section, 3);
     // Each row of tiles of each shard once, from the pivot's first one on.
     const TileOrder order(all.chunks, 128, {.tile_columns = 128, .cluster_rows = 2}, all.start);
     ASSERT_EQ(order.num_clusters(), 6);
@@ -117,8 +117,8 @@ class KernelChoiceTest : public ::testing::Test {
     KernelChoice choice;
     choice.assign({{&wide_, 66}, {&middle_, 66}, {&narrow_, 66}, {&any_, 132}}, only);
     std::string why_not;
-    const KernelPlan* found = choice.find(problem, &why_not);
-    return found == nullptr ? why_not : found->name();
+    const ResidentKernel* found = choice.find(problem, &why_not);
+    return found == nullptr ? why_not : found->kernel->name;
   }
   static KernelProblem problem(std::int64_t m, std::int64_t n, std::int64_t chunks = 2,
                                std::int64_t complete = 2) {
@@ -141,18 +141,6 @@ TEST_F(KernelChoiceTest, TheWidthThatFillsItsWaves) {
 TEST_F(KernelChoiceTest, WhatArrivesLateCounts) {
   EXPECT_EQ(chosen(problem(512, 7168)), "224");
   EXPECT_EQ(chosen(problem(512, 7168, 2, 1)), "112");
-}
-
-// Two waves of narrow tiles over the own shard and the next, then one of wide tiles over the other two, which
-// have come by then: on four ranks narrow tiles alone take longer, and wide ones alone wait.
-TEST_F(KernelChoiceTest, NarrowTilesFirstWhereWideOnesWouldWait) {
-  EXPECT_EQ(chosen(problem(2048, 3584, 4, 1)), "112 + 224");
-  EXPECT_EQ(chosen(problem(2048, 3584, 4, 4)), "224") << "all is there";
-  EXPECT_EQ(chosen(problem(4096, 3584, 4, 1)), "224") << "a shard is a wave of wide tiles";
-  EXPECT_EQ(chosen(problem(2048, 3584, 4, 1), "112"), "112");
-  KernelProblem in_patches = problem(2048, 3584, 4, 1);
-  in_patches.product.patch_chunks = 3;
-  EXPECT_EQ(chosen(in_patches).find('+'), std::string::npos) << "the launch that sends is the only one";
 }
 
 TEST_F(KernelChoiceTest, ClustersThatDoNotDivideAChunkAreOut) {
@@ -185,7 +173,7 @@ TEST_F(KernelChoiceTest, HowManyComeInPatchesIsRemembered) {
     all.product.patch_chunks = 3;
     num_other += chosen(some) == chosen(all) ? 0 : 1;
     for (const KernelProblem& one : {some, all}) {
-      EXPECT_EQ(choice.find(one, nullptr)->name(), chosen(one)) << n << " columns";
+      EXPECT_EQ(choice.find(one, nullptr)->kernel->name, chosen(one)) << n << " columns";
     }
   }
   EXPECT_GT(num_other, 0);

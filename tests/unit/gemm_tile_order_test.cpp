@@ -84,17 +84,6 @@ void check(const Case& c) {
     ASSERT_GE(now, step) << "cluster " << i;
     step = now;
   }
-  // Cut at any step, the parts one behind the other are the whole, and each has the chunks of its steps.
-  const int cut = chunks.size() / 2;
-  const TileOrder front = order.of_steps(0, cut);
-  const TileOrder back = order.of_steps(cut, chunks.size());
-  ASSERT_EQ(front.num_clusters() + back.num_clusters(), order.num_clusters());
-  for (int i = 0; i < order.num_clusters(); ++i) {
-    const bool is_front = i < front.num_clusters();
-    const Tile tile = is_front ? front.tile(i) : back.tile(i - front.num_clusters());
-    ASSERT_EQ(tile, order.tile(i));
-    ASSERT_EQ(chunks.step_of(tile.chunk) < cut, is_front);
-  }
   std::size_t tiles = 0;
   for (int s = 0; s < chunks.size(); ++s) {
     const std::int64_t rows = chunks.rows_of(chunks.chunk(s)).size;
@@ -174,22 +163,27 @@ TEST(TileOrder, RefusesMoreTilesThanCanBeCounted) {
   EXPECT_FALSE(TileOrder::accepts({128, 1, 0}, std::int64_t{1} << 62, {}));
 }
 
-// A single chunk from a row in its middle on: every tile once, and the rows of a cluster one behind the
-// other, around.
+// A single chunk from a row in its middle on: every tile once, the rows of a cluster one behind the other,
+// around, and no cluster before one that ends in an earlier section.
 TEST(TileOrder, MayStartInTheMiddleOfAChunk) {
   for (const int rows : {2, 4, 6, 12, 20}) {
     for (int first = 0; first < rows; ++first) {
-      for (const int group : {0, 1, 3, 5}) {
-        SCOPED_TRACE(::testing::Message() << rows << " rows from " << first << ", groups of " << group);
+      for (const int section : {0, 1, 3, 5}) {
+        SCOPED_TRACE(::testing::Message() << rows << " rows from " << first << ", sections of " << section);
         const Tiling tiling{.tile_rows = 128, .tile_columns = 256, .cluster_rows = 2, .group = 4};
-        const TileOrder order(ChunkOrder(rows * 128, 1, 0), 3 * 256, tiling, {.row = first, .group = group});
+        const TileOrder order(ChunkOrder(rows * 128, 1, 0), 3 * 256, tiling,
+                              {.row = first, .section = section});
         std::set<std::pair<int, int>> seen;
+        int last_section = 0;
         for (int i = 0; i < order.num_clusters(); ++i) {
           const Tile upper = order.tile(i, 0);
           const Tile lower = order.tile(i, 1);
           ASSERT_EQ(lower.row, (upper.row + 1) % rows);
           ASSERT_EQ(lower.column, upper.column);
           ASSERT_EQ((upper.row - first + rows) % rows % 2, 0);
+          const int ends_in = section == 0 ? 0 : (lower.row - first + rows) % rows / section;
+          ASSERT_GE(ends_in, last_section);
+          last_section = ends_in;
           for (const Tile& tile : {upper, lower}) {
             ASSERT_TRUE(tile.row >= 0 && tile.row < rows);
             ASSERT_TRUE(seen.emplace(tile.row, tile.column).second);

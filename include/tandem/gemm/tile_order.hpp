@@ -16,8 +16,8 @@ struct Tiling {
 
 /// Where the order begins in a single chunk.
 struct TileStart {
-  int row = 0;    ///< of tiles; those before it come last
-  int group = 0;  ///< rows of tiles of a group, if not 0 and fewer than the tiling's
+  int row = 0;      ///< of tiles; those before it come last
+  int section = 0;  ///< rows of tiles that arrive together, from `row` on; 0: all of them do
 };
 
 /// A tile of the output. Its rows lie in one chunk.
@@ -37,11 +37,13 @@ struct Tile {
 ///     lies in one chunk, so it needs one signal; the last tile row of a chunk may be short.
 ///
 ///   - A single chunk may be taken from a row of tiles in its middle on; the tiles of a cluster then lie in
-///     rows one behind the other, the first behind the last.
+///     rows one behind the other, the first behind the last. It may have sections, which are taken strictly
+///     one after the other; a cluster that lies in two of them is of the later one.
 ///
-///   - Inside a chunk, groups of at most `group` cluster rows sweep the columns, so that what runs at one
-///     time reads few rows of a and few columns of b. Groups of a chunk are equal but for one row. Every
-///     other group sweeps backwards and finds the columns of b in the cache that the one before read last.
+///   - Inside a chunk, or a section, groups of at most `group` cluster rows sweep the columns, so that what
+///     runs at one time reads few rows of a and few columns of b. Groups of a chunk are equal but for one
+///     row. Every other group sweeps backwards and finds the columns of b in the cache that the one before
+///     read last.
 class TileOrder {
  public:
   constexpr TileOrder() = default;
@@ -49,17 +51,16 @@ class TileOrder {
   constexpr TileOrder(const ChunkOrder& chunks, std::int64_t columns, Tiling tiling, TileStart start = {})
       : cluster_rows_(tiling.cluster_rows), cluster_columns_(tiling.cluster_columns), steps_(chunks) {
     if (chunks.size() == 0 || columns == 0) return;
-    if (chunks.size() == 1) first_row_ = start.row;
-    if (start.group > 0) {
-      const int group = (start.group + tiling.cluster_rows - 1) / tiling.cluster_rows;
-      tiling.group = group < tiling.group ? group : tiling.group;
-    }
+    group_ = tiling.group;
     columns_ = clusters_of(columns, tiling.tile_columns, tiling.cluster_columns);
     whole_ = part_of(chunks.stride(), tiling);
     const int last = chunks.size() - 1;
     short_ = part_of(chunks.rows_of(last).size, tiling);
     short_step_ = chunks.step_of(last);
     num_clusters_ = last * whole_.rows * columns_ + short_.rows * columns_;
+    if (chunks.size() > 1) return;
+    start_ = start;
+    if (start.row > 0 && start.section == 0) start_.section = short_.rows * cluster_rows_;
   }
 
   /// Whether the order exists: every size of the tiling is positive, every chunk has whole clusters, the
@@ -82,18 +83,9 @@ class TileOrder {
 
   [[nodiscard]] constexpr int num_clusters() const { return num_clusters_; }
 
-  /// The part of a whole order that is steps [first, end) of its chunks' order, 0 <= first <= end; steps that
-  /// do not exist have no clusters.
-  [[nodiscard]] constexpr TileOrder of_steps(int first, int end) const {
-    TileOrder part = *this;
-    part.begin_ = clusters_before(first);
-    part.num_clusters_ = clusters_before(end) - part.begin_;
-    return part;
-  }
-
   /// The tile of the CTA at (row, column) of cluster number `index`, 0 <= index < num_clusters().
   [[nodiscard]] constexpr Tile tile(int index, int row = 0, int column = 0) const {
-    index += begin_;
+    if (start_.section > 0) return in_section(index, row, column);
     const int whole = whole_.rows * columns_;
     const int before_short = short_step_ * whole;
     const int behind_short = before_short + short_.rows * columns_;
@@ -117,23 +109,34 @@ class TileOrder {
     int large = 0;
   };
 
-  [[nodiscard]] constexpr int clusters_before(int step) const {
-    const int most = steps_.size();
-    const int steps = step < most ? step : most;
-    const int whole = whole_.rows * columns_;
-    return steps > short_step_ ? (steps - 1) * whole + short_.rows * columns_ : steps * whole;
-  }
   static constexpr std::int64_t tiles_of(std::int64_t extent, int tile) { return (extent + tile - 1) / tile; }
   static constexpr int clusters_of(std::int64_t extent, int tile, int cluster) {
     return static_cast<int>(tiles_of(extent, tile) / cluster);
   }
   static constexpr Part part_of(std::int64_t rows, const Tiling& tiling) {
+    return in_groups(clusters_of(rows, tiling.tile_rows, tiling.cluster_rows), tiling.group);
+  }
+  static constexpr Part in_groups(int rows, int group) {
     Part part;
-    part.rows = clusters_of(rows, tiling.tile_rows, tiling.cluster_rows);
-    part.groups = (part.rows + tiling.group - 1) / tiling.group;
-    part.height = (part.rows + part.groups - 1) / part.groups;
-    part.large = part.rows - (part.height - 1) * part.groups;
+    part.rows = rows;
+    part.groups = (rows + group - 1) / group;
+    part.height = (rows + part.groups - 1) / part.groups;
+    part.large = rows - (part.height - 1) * part.groups;
     return part;
+  }
+
+  /// Section number s has the rows of clusters that end in its rows of tiles: up to (s + 1) * section /
+  /// cluster rows.
+  [[nodiscard]] constexpr Tile in_section(int index, int row, int column) const {
+    const int section = ((index / columns_ + 1) * cluster_rows_ - 1) / start_.section;
+    const int begin = section * start_.section / cluster_rows_;
+    const int behind = (section + 1) * start_.section / cluster_rows_;
+    const Part part = in_groups((behind < short_.rows ? behind : short_.rows) - begin, group_);
+    Tile tile = in_part(part, 0, index - begin * columns_, section * part.groups, row, column);
+    const int tile_rows = short_.rows * cluster_rows_;
+    tile.row += begin * cluster_rows_ + start_.row;
+    if (tile.row >= tile_rows) tile.row -= tile_rows;
+    return tile;
   }
 
   [[nodiscard]] constexpr Tile in_part(const Part& part, int chunk, int index, int groups_before, int row,
@@ -148,10 +151,8 @@ class TileOrder {
     const int first_row = is_large ? group * part.height : part.large * part.height + group_in_kind * height;
     const int sweep = in_group / height;
     const bool is_backwards = (groups_before + group) % 2 != 0;
-    const int tile_rows = part.rows * cluster_rows_;
-    const int tile_row = first_row_ + (first_row + in_group - sweep * height) * cluster_rows_ + row;
     return {.chunk = chunk,
-            .row = first_row_ == 0 || tile_row < tile_rows ? tile_row : tile_row - tile_rows,
+            .row = (first_row + in_group - sweep * height) * cluster_rows_ + row,
             .column = (is_backwards ? columns_ - 1 - sweep : sweep) * cluster_columns_ + column};
   }
 
@@ -161,7 +162,8 @@ class TileOrder {
   int begin_ = 0;    // cluster of the whole order that is number 0 of this one
   int num_clusters_ = 0;
   int short_step_ = 0;
-  int first_row_ = 0;
+  int group_ = 1;
+  TileStart start_;
   Part whole_;
   Part short_;  // of the last chunk, which may be as large as the others
   ChunkOrder steps_;

@@ -5,6 +5,7 @@
 #include "device/cuda/cuda_error.hpp"
 #include "device/cuda/cuda_stream.hpp"
 #include "gemm/cuda/rounding.hpp"
+#include "gemm/cuda/vendor_model.hpp"
 
 namespace tandem::gemm::cuda {
 namespace {
@@ -127,6 +128,11 @@ Result<void> CublasLt::load(const LtPlan& plan, const Operands& operands, Device
     return cudaSuccess;
   }));
   return done ? waited : done;
+}
+
+std::optional<double> CublasLt::predicted_us(const Problem& problem) const {
+  if (size_bytes(problem.in) != 2) return std::nullopt;
+  return vendor_us(problem.m, problem.n, problem.k);
 }
 
 }  // namespace tandem::gemm::cuda

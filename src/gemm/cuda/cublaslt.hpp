@@ -29,6 +29,7 @@ class CublasLt final : public Implementation {
   [[nodiscard]] Result<void> run(const Problem& problem, const MmArgs& args, Stream& stream) const override;
   [[nodiscard]] Result<void> prepare(const Problem& problem, const MmArgs& like,
                                      Stream& stream) const override;
+  [[nodiscard]] std::optional<double> predicted_us(const Problem& problem) const override;
 
  private:
   Result<void> open(const Device& device);

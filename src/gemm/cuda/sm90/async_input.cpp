@@ -209,35 +209,28 @@ Result<void> AsyncInputProducts::run_async_input(const AsyncInputProblem& proble
   TANDEM_ASSIGN(CudaStream* const on, tandem::cuda::cuda_stream(stream, "async_input_mm"));
   if (problem.n == 0) return exchange(problem, args, *on);
   const std::int64_t complete_chunks = args.complete ? args.complete->count : 0;
-  const KernelPlan* const plan = kernels_.find({problem, complete_chunks}, nullptr);
-  if (plan == nullptr) return failf(ErrorCode::kInternal, "cuda/sm90: no kernel for {}", to_string(problem));
+  const ResidentKernel* const chosen = kernels_.find({problem, complete_chunks}, nullptr);
+  if (chosen == nullptr)
+    return failf(ErrorCode::kInternal, "cuda/sm90: no kernel for {}", to_string(problem));
 
   TANDEM_ASSIGN(const symm::KernelHandle waits, waits_of(args, *on));
-  const bool by_copy_engine = args.senders.has_value() || complete_chunks == problem.chunks;
-  const auto launch = [&](const ResidentKernel& kernel, int first_step, int end_step) -> Result<void> {
-    const ChunkParts parts(problem.m, static_cast<int>(problem.chunks), static_cast<int>(args.a_chunk_pivot),
-                           cut_of(kernel.kernel->tiling, problem));
-    for (const ChunkPart& part : parts.parts()) {
-      AsyncInputLaunch what = launch_of(problem, args, part);
-      what.waits = waits;
-      what.first_step = first_step;
-      what.end_step = end_step;
-      what.num_clusters = share_of(kernel, by_copy_engine);
-      if (args.patches) {
-        // All of a rank's rows are whole tiles, so this is the only part.
-        what.patches = patch_signals(problem, args);
-        what.push = patch_push(problem, args);
-        what.wave_us = tile_us(kernel.kernel->tiling, problem.k);
-      }
-      TANDEM_TRY(check_cuda("async_input_mm", kernel.kernel->launch(what, on->native())));
-      TANDEM_TRY(on->keep_queue());
-    }
-    return {};
-  };
   const auto turn = on->take_turn();
-  if (plan->rest == nullptr) return launch(*plan->first, 0, INT32_MAX);
-  TANDEM_TRY(launch(*plan->first, 0, plan->first_steps));
-  return launch(*plan->rest, plan->first_steps, INT32_MAX);
+  const ChunkParts parts(problem.m, static_cast<int>(problem.chunks), static_cast<int>(args.a_chunk_pivot),
+                         cut_of(chosen->kernel->tiling, problem));
+  for (const ChunkPart& part : parts.parts()) {
+    AsyncInputLaunch launch = launch_of(problem, args, part);
+    launch.waits = waits;
+    launch.num_clusters = share_of(*chosen, args.senders.has_value() || complete_chunks == problem.chunks);
+    if (args.patches) {
+      // All of a rank's rows are whole tiles, so this is the only part.
+      launch.patches = patch_signals(problem, args);
+      launch.push = patch_push(problem, args);
+      launch.wave_us = tile_us(chosen->kernel->tiling, problem.k);
+    }
+    TANDEM_TRY(check_cuda("async_input_mm", chosen->kernel->launch(launch, on->native())));
+    TANDEM_TRY(on->keep_queue());
+  }
+  return {};
 }
 
 Result<void> AsyncInputProducts::exchange(const AsyncInputProblem& problem, const AsyncInputMmArgs& args,
@@ -250,6 +243,14 @@ Result<void> AsyncInputProducts::exchange(const AsyncInputProblem& problem, cons
                                    .tiles = static_cast<int>(problem.m / PatchGrid::kTileRows)};
   TANDEM_TRY(check_cuda("async_input_mm", launch_exchange_patches(launch, stream.native())));
   return stream.keep_queue();
+}
+
+std::optional<double> AsyncInputProducts::predicted_async_input_us(const AsyncInputProblem& problem,
+                                                                   std::int64_t complete_chunks) const {
+  const KernelProblem asked{problem, complete_chunks};
+  const ResidentKernel* const kernel = kernels_.find(asked, nullptr);
+  if (kernel == nullptr) return std::nullopt;
+  return cuda::predicted_us(*kernel, asked);
 }
 
 std::unique_ptr<Implementation> make_native_products(const Device& device) {

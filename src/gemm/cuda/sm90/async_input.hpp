@@ -26,6 +26,8 @@ class AsyncInputProducts final : public Implementation {
                                          std::string* why_not) const override;
   [[nodiscard]] Result<void> run_async_input(const AsyncInputProblem& problem, const AsyncInputMmArgs& args,
                                              Stream& stream) const override;
+  [[nodiscard]] std::optional<double> predicted_async_input_us(const AsyncInputProblem& problem,
+                                                               std::int64_t complete_chunks) const override;
 
  private:
   Result<void> open(const Device& device);

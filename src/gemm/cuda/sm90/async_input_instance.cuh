@@ -143,8 +143,7 @@ AsyncInputInstance<E, kT, kN, kR, kC>::params_of(const AsyncInputLaunch& what) {
   epilogue.ptr_D = static_cast<E*>(what.out);
   epilogue.dD = {what.n, cute::_1{}, std::int64_t{rows} * what.n};
   typename Kernel::TileSchedulerArguments scheduler{};
-  scheduler.order =
-      TileOrder(what.chunks, what.n, kTiling, what.start).of_steps(what.first_step, what.end_step);
+  scheduler.order = TileOrder(what.chunks, what.n, kTiling, what.start);
   scheduler.tiles_per_chunk = is_whole ? tiles_of(what.chunks.stride()) : 0;
   scheduler.tiles_per_batch = is_whole || what.chunks.size() > 1 ? 0 : tiles_per_signal;
   scheduler.num_clusters = std::min(what.num_clusters - senders_of(what, scheduler.order) / (kR * kC),

@@ -25,9 +25,6 @@ struct AsyncInputLaunch {
   std::int64_t rows = 0;
   ChunkOrder chunks;  ///< of these rows, as tiles are taken
   TileStart start;
-  // Of the chunks' order the launch takes these steps; others are another launch's.
-  int first_step = 0;
-  int end_step = INT32_MAX;
   int signal_rows = 0;  ///< rows that a signal stands for: whole tiles, or of chunks that all have as many
   const std::uint32_t* signals = nullptr;
   std::uint32_t expected = 1;

@@ -23,7 +23,7 @@ ChunkParts::ChunkParts(std::int64_t rows, int chunks, int pivot, const ChunkCut&
       all_tiles % cluster_rows == 0) {
     add(0, ChunkOrder(ends_with_tile ? rows : all_tiles * tile_rows, 1, 0));
     parts_[0].start = {.row = static_cast<int>(all.chunk(0) * chunk_tiles),
-                       .group = static_cast<int>(chunk_tiles * together)};
+                       .section = static_cast<int>(chunk_tiles * together)};
     return;
   }
   if (together > 1 && stride > 0 && stride % tile_rows == 0) {

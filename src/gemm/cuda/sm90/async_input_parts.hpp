@@ -29,7 +29,7 @@ struct ChunkCut {
 /// last tile of a chunk off only where all its chunks have the same rows or whole tiles. So a short last
 /// chunk behind others that end inside a tile is a part of its own, and splits the others where it stands in
 /// the order. Where chunks are not kept in order and end inside a cluster, all rows are one chunk that is
-/// taken from the pivot's on; equal chunks that end inside a tile count as whole tiles there.
+/// taken from the pivot's on, in sections; equal chunks that end inside a tile count as whole tiles there.
 class ChunkParts {
  public:
   ChunkParts(std::int64_t rows, int chunks, int pivot, const ChunkCut& cut);

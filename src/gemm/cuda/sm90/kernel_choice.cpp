@@ -9,9 +9,11 @@ namespace {
 
 /// Measured on an H200: a tile of 128 x n x 8192, and a chunk on its way through a copy engine.
 struct Rates {
-  double tile_us = 14;
-  double column_us = 0.3;
+  double begin_us = 4;  ///< and end of a tile, whatever k
+  double tile_us = 4.5;
+  double column_us = 0.308;
   double k = 8192;
+  double unpaired = 1.15;  ///< so much longer takes a tile whose b no other CTA loads
   double first_chunk_us = 4;
   double chunk_us = 4.2;
   double bytes_per_us = 370e3;
@@ -38,7 +40,7 @@ bool accepts(const Tiling& tiling, const ChunkParts& parts, std::int64_t columns
 ChunkOrder steps_of(const AsyncInputProblem& product, std::span<const ChunkPart> parts) {
   const ChunkOrder signals(product.m, static_cast<int>(product.chunks), 0);
   if (parts.size() != 1) return signals;
-  if (parts[0].start.group == 0) return parts[0].chunks;
+  if (parts[0].start.section == 0) return parts[0].chunks;
   const std::int64_t stride = signals.stride() * product.chunks_together;
   return ChunkOrder(product.m, static_cast<int>((product.m + stride - 1) / stride), 0);
 }
@@ -54,98 +56,47 @@ ChunkCut cut_of(const Tiling& tiling, const AsyncInputProblem& product) {
 
 double tile_us(const Tiling& tiling, std::int64_t k) {
   constexpr Rates kRates;
-  return (kRates.tile_us + kRates.column_us * tiling.tile_columns) * static_cast<double>(k) / kRates.k;
+  const bool is_alone = tiling.cluster_rows * tiling.cluster_columns == 1;
+  const double deep_us = kRates.tile_us + kRates.column_us * tiling.tile_columns;
+  return kRates.begin_us + (is_alone ? kRates.unpaired : 1) * deep_us * static_cast<double>(k) / kRates.k;
 }
 
-namespace {
-
-/// The clusters of a GPU that takes waves of tiles: when each is free.
-class Waves {
- public:
-  Waves(const ResidentKernel& kernel, std::int64_t k, double begin_us)
-      : tile_us_(tile_us(kernel.kernel->tiling, k)),
-        free_us_(static_cast<std::size_t>(kernel.most_clusters), begin_us) {}
-  void take(std::int64_t tiles, double here_us) {
-    for (std::int64_t i = 0; i < tiles; ++i) {
-      double& free = free_us_[next_];
-      free = std::max(free, here_us) + tile_us_;
-      next_ = next_ + 1 == free_us_.size() ? 0 : next_ + 1;
-    }
-  }
-  [[nodiscard]] double end_us() const { return *std::max_element(free_us_.begin(), free_us_.end()); }
-
- private:
-  double tile_us_;
-  std::vector<double> free_us_;
-  std::size_t next_ = 0;
-};
-
-/// The same chunks in the same order for both kernels, each in whole clusters.
-bool can_cut(const KernelPlan& plan, const AsyncInputProblem& product) {
-  if (product.patch_chunks > 0) return false;  // the launch that sends is all there is
-  for (const ResidentKernel* kernel : {plan.first, plan.rest}) {
-    const ChunkParts parts(product.m, static_cast<int>(product.chunks), 0,
-                           cut_of(kernel->kernel->tiling, product));
-    if (parts.parts().size() != 1 || parts.parts()[0].start.group != 0) return false;
-    if (plan.first_steps < 1 || plan.first_steps >= parts.parts()[0].chunks.size()) return false;
-  }
-  return true;
-}
-
-/// Of a kernel behind another.
-constexpr double kNextLaunchUs = 2;
-/// Products of more tiles have so many waves that the last one, and what arrives late, make no difference.
-constexpr std::int64_t kManyTiles = std::int64_t{1} << 16;
-
-std::int64_t tiles_of(const AsyncInputProblem& product, const Tiling& tiling) {
-  return product.m / tiling.tile_rows * (product.n / tiling.tile_columns);
-}
-
-}  // namespace
-
-std::string KernelPlan::name() const {
-  if (rest == nullptr) return first->kernel->name;
-  return fmt::format("{} + {}", first->kernel->name, rest->kernel->name);
-}
-
-double predicted_us(const KernelPlan& plan, const KernelProblem& problem) {
+double predicted_us(const ResidentKernel& kernel, const KernelProblem& problem) {
   const AsyncInputProblem& product = problem.product;
-  if (plan.rest != nullptr && !can_cut(plan, product)) return 0;
-  for (const ResidentKernel* kernel : {plan.first, plan.rest}) {
-    if (kernel == nullptr) continue;
-    const ChunkParts parts(product.m, static_cast<int>(product.chunks), 0,
-                           cut_of(kernel->kernel->tiling, product));
-    if (!accepts(kernel->kernel->tiling, parts, product.n) || kernel->most_clusters < 1) return 0;
-  }
-  const ResidentKernel* kernel = plan.first;
-  if (const Tiling& tiling = kernel->kernel->tiling; tiles_of(product, tiling) > kManyTiles) {
+  const Tiling& tiling = kernel.kernel->tiling;
+  const ChunkParts parts(product.m, static_cast<int>(product.chunks), 0, cut_of(tiling, product));
+  if (!accepts(tiling, parts, product.n) || kernel.most_clusters < 1) return 0;
+  constexpr std::int64_t kManyTiles = std::int64_t{1} << 16;
+  if (product.m / tiling.tile_rows * (product.n / tiling.tile_columns) > kManyTiles) {
+    // So many waves that the last one, and what arrives late, make no difference.
     return static_cast<double>(product.m) * static_cast<double>(product.n) / tiling.tile_columns *
            tile_us(tiling, product.k);
   }
-  const ChunkParts parts(product.m, static_cast<int>(product.chunks), 0,
-                         cut_of(kernel->kernel->tiling, product));
   const ChunkOrder signals(product.m, static_cast<int>(product.chunks), 0);
   const ChunkOrder order = steps_of(product, parts.parts());
   const std::int64_t together = signals.stride() == 0 ? 1 : order.stride() / signals.stride();
   const std::int64_t chunk_bytes = signals.stride() * product.k * size_bytes(product.in);
-  Waves waves(*kernel, product.k, 0);
+  const std::int64_t columns =
+      (product.n + tiling.tile_columns - 1) / tiling.tile_columns / tiling.cluster_columns;
+  std::vector<double> free_us(static_cast<std::size_t>(kernel.most_clusters), 0.0);
+  std::size_t next = 0;
   std::int64_t tile_rows = 0;  // up to this step
   std::int64_t taken = 0;      // in rows of clusters
   for (int step = 0; step < order.size(); ++step) {
-    if (plan.rest != nullptr && step == plan.first_steps) {
-      kernel = plan.rest;
-      waves = Waves(*kernel, product.k, waves.end_us() + kNextLaunchUs);
-      tile_rows = taken = 0;
-    }
-    const Tiling& tiling = kernel->kernel->tiling;
-    const std::int64_t columns =
-        (product.n + tiling.tile_columns - 1) / tiling.tile_columns / tiling.cluster_columns;
     tile_rows += (order.rows_of(step).size + tiling.tile_rows - 1) / tiling.tile_rows;
-    const std::int64_t rows = (tile_rows + tiling.cluster_rows - 1) / tiling.cluster_rows - taken;
+    // A cluster that lies in two steps is of the later one.
+    const bool is_last = step + 1 == order.size();
+    const std::int64_t rows =
+        (tile_rows + (is_last ? tiling.cluster_rows - 1 : 0)) / tiling.cluster_rows - taken;
     taken += rows;
-    waves.take(rows * columns, arrival_us(problem, (step + 1) * together - 1, chunk_bytes));
+    const double here_us = arrival_us(problem, (step + 1) * together - 1, chunk_bytes);
+    for (std::int64_t i = 0; i < rows * columns; ++i) {
+      double& free = free_us[next];
+      free = std::max(free, here_us) + tile_us(tiling, product.k);
+      next = next + 1 == free_us.size() ? 0 : next + 1;
+    }
   }
-  return waves.end_us();
+  return *std::max_element(free_us.begin(), free_us.end());
 }
 
 void KernelChoice::assign(std::vector<ResidentKernel> kernels, std::string_view only) {
@@ -154,55 +105,31 @@ void KernelChoice::assign(std::vector<ResidentKernel> kernels, std::string_view 
                 [&](const ResidentKernel& kernel) { return !only.empty() && kernel.kernel->name != only; });
 }
 
-std::vector<const ResidentKernel*> KernelChoice::those_for(const AsyncInputProblem& product) const {
-  std::vector<const ResidentKernel*> those;
-  for (const ResidentKernel& kernel : kernels_) {
-    if (kernel.kernel->dtype == product.in && kernel.kernel->b_is_column_major == product.b_is_column_major)
-      those.push_back(&kernel);
-  }
-  return those;
-}
-
-KernelPlan KernelChoice::choose(const KernelProblem& problem) const {
-  const std::vector<const ResidentKernel*> those = those_for(problem.product);
-  KernelPlan best;
+const ResidentKernel* KernelChoice::choose(const KernelProblem& problem) const {
+  const ResidentKernel* best = nullptr;
   double best_us = 0;
-  const auto consider = [&](const KernelPlan& plan, double handicap) {
-    const double us = predicted_us(plan, problem) * handicap;
-    if (us == 0 || (best.first != nullptr && us >= best_us)) return;
-    best = plan;
+  for (const ResidentKernel& kernel : kernels_) {
+    if (kernel.kernel->dtype != problem.product.in ||
+        kernel.kernel->b_is_column_major != problem.product.b_is_column_major)
+      continue;
+    const double us = predicted_us(kernel, problem);
+    if (us == 0 || (best != nullptr && us >= best_us)) continue;
+    best = &kernel;
     best_us = us;
-  };
-  for (const ResidentKernel* kernel : those) consider({.first = kernel}, 1);
-  // Two launches have to be worth it: tails of waves are where the model is least sure.
-  constexpr double kHandicap = 1.02;
-  constexpr std::int64_t kFewTiles = 4096;
-  const std::int64_t chunks =
-      problem.product.chunks / std::max<std::int64_t>(problem.product.chunks_together, 1);
-  if (best.first == nullptr || problem.complete_chunks == problem.product.chunks || chunks > 8 ||
-      tiles_of(problem.product, best.first->kernel->tiling) > kFewTiles) {
-    return best;
-  }
-  for (const ResidentKernel* first : those) {
-    for (const ResidentKernel* rest : those) {
-      for (int steps = 1; first != rest && steps < chunks; ++steps)
-        consider({.first = first, .rest = rest, .first_steps = steps}, kHandicap);
-    }
   }
   return best;
 }
 
-const KernelPlan* KernelChoice::find(const KernelProblem& problem, std::string* why_not) const {
+const ResidentKernel* KernelChoice::find(const KernelProblem& problem, std::string* why_not) const {
   const Key key = key_of(problem);
   const std::lock_guard lock(mutex_);
   auto found = known_.find(key);
   if (found == known_.end()) found = known_.emplace(key, choose(problem)).first;
-  if (found->second.first != nullptr) return &found->second;
-  if (why_not != nullptr) {
+  if (found->second == nullptr && why_not != nullptr) {
     *why_not = fmt::format("no native kernel takes {} with b {}-major", to_string(problem.product.in),
                            problem.product.b_is_column_major ? "column" : "row");
   }
-  return nullptr;
+  return found->second;
 }
 
 }  // namespace tandem::gemm::cuda

@@ -47,22 +47,10 @@ struct KernelProblem {
 /// What a tile takes, about, as the model of predicted_us() has it.
 [[nodiscard]] double tile_us(const Tiling& tiling, std::int64_t k);
 
-/// Which kernels run a product: `first` all of it, or the first steps of the chunks' order, and `rest`, in a
-/// launch of its own, the others. So a first wave can be the own shard in narrow tiles, none of which waits,
-/// and what comes later has wide ones, which take less time in all.
-struct KernelPlan {
-  const ResidentKernel* first = nullptr;
-  const ResidentKernel* rest = nullptr;  ///< null: `first` runs all of it
-  int first_steps = 0;                   ///< of `first`, if there is a rest
-
-  [[nodiscard]] std::string name() const;  ///< "bf16 t 128x112 2x1", or two of them with a "+" between
-};
-
 /// Time of the product by waves of tiles, in microseconds: cluster number i starts when cluster number i -
-/// most_clusters has ended and its chunk has arrived; the rest starts when the first is over. 0 if a kernel
-/// does not take the problem, or the problem cannot be cut there.
+/// most_clusters has ended and its chunk has arrived. 0 if the kernel does not take the problem.
 /// Source:  docs/design/native_all_gather_matmul.md
-[[nodiscard]] double predicted_us(const KernelPlan& plan, const KernelProblem& problem);
+[[nodiscard]] double predicted_us(const ResidentKernel& kernel, const KernelProblem& problem);
 
 /// The kernels of a GPU, and which takes what.
 class KernelChoice {
@@ -70,18 +58,17 @@ class KernelChoice {
   /// Once. `only`: the name of the one kernel that is used, for measurements; empty: any.
   void assign(std::vector<ResidentKernel> kernels, std::string_view only);
 
-  /// What is predicted to be fastest, or null and the reason in `why_not` unless that is null. Allocates
-  /// nothing for a problem that it has met before.
-  [[nodiscard]] const KernelPlan* find(const KernelProblem& problem, std::string* why_not) const;
+  /// The one that is predicted to be fastest, or null and the reason in `why_not` unless that is null.
+  /// Allocates nothing for a problem that it has met before.
+  [[nodiscard]] const ResidentKernel* find(const KernelProblem& problem, std::string* why_not) const;
 
  private:
   using Key = decltype(key_of({}));
-  [[nodiscard]] KernelPlan choose(const KernelProblem& problem) const;
-  [[nodiscard]] std::vector<const ResidentKernel*> those_for(const AsyncInputProblem& product) const;
+  [[nodiscard]] const ResidentKernel* choose(const KernelProblem& problem) const;
 
   std::vector<ResidentKernel> kernels_;
   mutable std::mutex mutex_;
-  mutable std::map<Key, KernelPlan> known_;  ///< a plan without kernels: none takes it
+  mutable std::map<Key, const ResidentKernel*> known_;
 };
 
 }  // namespace tandem::gemm::cuda
