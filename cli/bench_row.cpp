@@ -262,10 +262,11 @@ double flops_of(const ProductSizes& product) {
          static_cast<double>(product.k);
 }
 
-/// Serial ops that keep a GPU busy for about so long; every rank does as many.
+/// Serial ops that keep a GPU busy for about so long; every rank does as many. At least one: links that have
+/// been idle while results were looked at take 0.1 ms to wake.
 int num_loads(const Problem& problem, int load_ms) {
   constexpr double kFlopsPerMs = 500e9;  // an H200's, with what it waits for
-  return static_cast<int>(std::ceil(load_ms * kFlopsPerMs / flops_of(product_of_a_rank(problem))));
+  return 1 + static_cast<int>(std::ceil(load_ms * kFlopsPerMs / flops_of(product_of_a_rank(problem))));
 }
 
 /// Times all variants, in a new order every round, and checks what they leave: a list of times by name.
@@ -333,7 +334,9 @@ nlohmann::json measure_algorithms(const Problem& problem, const BenchCounts& cou
     if (!candidate.why_not.empty()) continue;
     variants.push_back({to_string(algorithm), true, [&runner, algorithm] { runner.op(algorithm); }});
   }
-  const nlohmann::json times = time_in_turns(variants, counts, runner, Stopwatch(session));
+  Stopwatch stopwatch(session);
+  stopwatch.load_before([&] { runner.op(Algorithm::kSerial); }, num_loads(problem, counts.load_ms));
+  const nlohmann::json times = time_in_turns(variants, counts, runner, stopwatch);
   const OpReport& report = runner.fused_report();
   tune::Row measured;
   measured.key = *report.tune_key;

@@ -28,4 +28,6 @@ endif()
 if(TANDEM_HAS_CUDA)
   tandem_test(unit gemm_cuda_operands SOURCES unit/gemm_cuda_operands_test.cpp DEPENDS gemm_cuda
               LIBRARIES CUDA::cudart_static GTest::gtest_main)
+  tandem_test(unit gemm_vendor_model SOURCES unit/gemm_vendor_model_test.cpp DEPENDS gemm_cuda
+              LIBRARIES CUDA::cudart_static GTest::gtest_main)
 endif()

@@ -25,8 +25,8 @@ constexpr GatherRates kHopperGather;
 constexpr Rates kCore = {.flops_per_us = 40e3, .copy_bytes_per_us = 10e3, .barrier_us = 20, .chunk_us = 10};
 constexpr Rates kHopper = {.flops_per_us = kHopperFlopsPerUs,
                            .copy_bytes_per_us = kHopperCopyBytesPerUs,
-                           .barrier_us = 6,
-                           .chunk_us = 4};
+                           .barrier_us = 8,
+                           .chunk_us = 6};
 
 double to_us(std::chrono::nanoseconds time) {
   return std::chrono::duration<double, std::micro>(time).count();

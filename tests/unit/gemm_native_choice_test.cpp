@@ -206,6 +206,16 @@ TEST_F(KernelChoiceTest, WhatNoKernelIsMadeForIsRefused) {
   EXPECT_NE(chosen(problem(std::int64_t{1} << 30, std::int64_t{1} << 20)), "");
 }
 
+// 17 rows of tiles a rank, 7 columns: 8 pairs of rows are the own shard's, all at once, and 9 wait for the other
+// one, also all at once. A pair that lay across the shards and came first would leave a third wave.
+TEST_F(KernelChoiceTest, APairAcrossShardsWaitsWithTheLaterOne) {
+  KernelProblem odd = problem(2 * 17 * 128, 7 * 224, 2, 1);
+  odd.product.in_order = false;
+  const double arrival_us = 8.2 + 17 * 128 * 8192 * 2 / 370e3;
+  ASSERT_GT(arrival_us, tile_us(middle_.tiling, odd.product.k));
+  EXPECT_NEAR(predicted_us({&middle_, 66}, odd), arrival_us + tile_us(middle_.tiling, odd.product.k), 1);
+}
+
 TEST(Senders, OnlySendWhereTheyAreEnough) {
   PatchPush push;
   push.grid = {.tiles = 2, .k_steps = 128};  // 256 rows of 8192
