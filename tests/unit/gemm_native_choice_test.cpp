@@ -206,8 +206,8 @@ TEST_F(KernelChoiceTest, WhatNoKernelIsMadeForIsRefused) {
   EXPECT_NE(chosen(problem(std::int64_t{1} << 30, std::int64_t{1} << 20)), "");
 }
 
-// 17 rows of tiles a rank, 7 columns: 8 pairs of rows are the own shard's, all at once, and 9 wait for the other
-// one, also all at once. A pair that lay across the shards and came first would leave a third wave.
+// 17 rows of tiles a rank, 7 columns: 8 pairs of rows are the own shard's, all at once, and 9 wait for the
+// other one, also all at once. A pair that lay across the shards and came first would leave a third wave.
 TEST_F(KernelChoiceTest, APairAcrossShardsWaitsWithTheLaterOne) {
   KernelProblem odd = problem(2 * 17 * 128, 7 * 224, 2, 1);
   odd.product.in_order = false;
