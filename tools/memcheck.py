@@ -78,6 +78,7 @@ def main():
     parser.add_argument("--tandem", required=True)
     parser.add_argument("--sanitizer", default="compute-sanitizer")
     parser.add_argument("--cases", type=int, default=10_000, help="so many of them, spread evenly")
+    parser.add_argument("--part", default="0/1", metavar="I/N", help="every Nth of these, from the Ith on: a GPU's share")
     parser.add_argument("--at-a-time", type=int, default=8)
     parser.add_argument("--timeout", type=float, default=120, help="seconds a case")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no case begins later than that")
@@ -85,6 +86,8 @@ def main():
     parser.add_argument("--out", help="append a JSON row here")
     args = parser.parse_args()
     problems = chosen(itertools.chain(all_gathers(), reduce_scatters()), args.cases)
+    part, parts = map(int, args.part.split("/"))
+    problems = problems[part::parts]
     end = time.monotonic() + args.seconds
     with concurrent.futures.ThreadPoolExecutor(args.at_a_time) as pool:
         done = pool.map(lambda problem: run(args, problem) if time.monotonic() < end else None, problems)
