@@ -11,6 +11,7 @@ import argparse
 import concurrent.futures
 import itertools
 import json
+import os
 import re
 import subprocess
 import sys
@@ -49,8 +50,9 @@ def chosen(cases, count):
 def run(args, problem):
     command = [args.sanitizer, "--tool", "memcheck", args.tandem, "check", "--backend", "cuda", "--loopback", "--problem", problem]
     begin = time.monotonic()
+    patient = {**os.environ, "TANDEM_OP_TIMEOUT_MS": str(int(args.timeout * 1000))}  # kernels take long to be made ready
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=args.timeout, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=args.timeout, check=False, env=patient)
         text, code = done.stdout + done.stderr, done.returncode
     except subprocess.TimeoutExpired as late:
         text, code = (late.stdout or b"").decode(errors="replace"), -1

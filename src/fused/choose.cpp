@@ -15,11 +15,13 @@ struct Rates {
   double barrier_us;         ///< a meeting of all ranks
   double chunk_us;           ///< what a product loses by being cut into chunks, each
 };
-/// Measured on H200s: what a collective costs before its first byte, and how much longer its bytes take than
-/// the link alone would (t_comm_us in bench/results/h200_x4_native.json).
+/// Measured on H200s, in front of a product (bench/results/h200_x2_random_preset.json): what a collective
+/// costs before its first byte, and how much longer its bytes take than the link alone would; what copies by
+/// engines cost beside their bytes, with the words and the meetings around them.
 struct GatherRates {
-  double start_us = 18;
+  double start_us = 14;
   double slowness = 1.25;
+  double engines_us = 34;
 };
 constexpr GatherRates kHopperGather;
 constexpr Rates kCore = {.flops_per_us = 40e3, .copy_bytes_per_us = 10e3, .barrier_us = 20, .chunk_us = 10};
@@ -66,13 +68,15 @@ Prediction predict_on_gpu(const Workload& work) {
   const double chunk_us = work.chunk_product_us.value_or(work.chunk_flops / kHopper.flops_per_us);
   const double product_us = work.product_us.value_or(work.world * chunk_us);
   const double get_us = to_us(work.link) + static_cast<double>(work.chunk_bytes) / kHopper.copy_bytes_per_us;
-  const double gets_us = kHopperGather.start_us + kHopperGather.slowness * (work.world - 1) * get_us;
+  const double gets_us = (work.world - 1) * get_us;
+  const double collective_us = kHopperGather.start_us + kHopperGather.slowness * gets_us;
   const double cut_us = work.world * kHopper.chunk_us + work.pipelined_barriers * kHopper.barrier_us;
   // The last chunk is multiplied behind its copy; what is lost by cutting is lost while nothing is waited
   // for.
-  return {.serial_us = product_us + gets_us,
-          .pipelined_us = std::max(work.world * chunk_us + cut_us, gets_us + chunk_us + kHopper.barrier_us),
-          .native_us = work.native_us.value_or(std::max(product_us, gets_us + chunk_us))};
+  return {
+      .serial_us = product_us + collective_us,
+      .pipelined_us = std::max(work.world * chunk_us + cut_us, gets_us + chunk_us + kHopperGather.engines_us),
+      .native_us = work.native_us.value_or(std::max(product_us, gets_us + chunk_us))};
 }
 
 std::vector<Candidate> candidates_of(const Workload& work, const tune::Row* measured) {

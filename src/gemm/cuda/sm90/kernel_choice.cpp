@@ -9,6 +9,7 @@ namespace {
 
 /// Measured on an H200: a tile of 128 x n x 8192, and a chunk on its way through a copy engine.
 struct Rates {
+  double launch_us = 3;
   double begin_us = 4;  ///< and end of a tile, whatever k
   double tile_us = 4.5;
   double column_us = 0.308;
@@ -96,7 +97,8 @@ double predicted_us(const ResidentKernel& kernel, const KernelProblem& problem) 
       next = next + 1 == free_us.size() ? 0 : next + 1;
     }
   }
-  return *std::max_element(free_us.begin(), free_us.end());
+  constexpr Rates kRates;
+  return kRates.launch_us + *std::max_element(free_us.begin(), free_us.end());
 }
 
 void KernelChoice::assign(std::vector<ResidentKernel> kernels, std::string_view only) {
