@@ -7,20 +7,32 @@
 #include "base/try.hpp"
 #include "base/usable_cores.hpp"
 #include "fused/choose.hpp"
+#include "gemm/predict.hpp"
 
 namespace tandem::fused {
 namespace {
 
-Workload workload_of(const ScatterProblem& problem, const Group& group) {
+Workload workload_of(const ScatterProblem& problem, const Group& group, const Device& device) {
   const std::int64_t chunk_elements = shard_stride(problem.total(), problem.world) * problem.unit_elements();
-  return {.kind = problem.device.kind,
-          .world = problem.world,
-          .cores = usable_cores(),
-          .link = group.config().link_delay,
-          .chunk_bytes = chunk_elements * size_bytes(problem.partials),
-          .chunk_flops = 2.0 * static_cast<double>(chunk_elements) * static_cast<double>(problem.planned_k()),
-          .pipelined_barriers = std::max(2 * problem.world - 3, problem.world),
-          .serial_barriers = 2};
+  Workload work{
+      .kind = problem.device.kind,
+      .world = problem.world,
+      .cores = usable_cores(),
+      .link = group.config().link_delay,
+      .chunk_bytes = chunk_elements * size_bytes(problem.partials),
+      .chunk_flops = 2.0 * static_cast<double>(chunk_elements) * static_cast<double>(problem.planned_k()),
+      .pipelined_barriers = std::max(2 * problem.world - 3, problem.world),
+      .serial_barriers = 2};
+  if (problem.scatters_last()) return work;
+  gemm::Problem product{.m = problem.rows(),
+                        .n = problem.n(),
+                        .k = problem.planned_k(),
+                        .in = problem.dtype,
+                        .out = problem.partials};
+  work.product_us = gemm::predicted_us(product, device);
+  product.m = shard_stride(problem.total(), problem.world) * problem.unit_rows();
+  work.chunk_product_us = gemm::predicted_us(product, device);
+  return work;
 }
 
 /// None where nobody tells k: the square b that stands in for it may be far from every rank's.
@@ -41,8 +53,9 @@ std::optional<tune::Key> key_of(std::string_view op, const ScatterProblem& probl
 
 Result<OpPlan> decide(std::string_view op, const ScatterProblem& problem, Group& group, Device& device) {
   std::optional<tune::Key> key = key_of(op, problem, group);
-  TANDEM_ASSIGN(Choice choice, choose(fmt::format("fused_{}", op), problem.asked, workload_of(problem, group),
-                                      find_measured(group, key), problem.device));
+  TANDEM_ASSIGN(Choice choice,
+                choose(fmt::format("fused_{}", op), problem.asked, workload_of(problem, group, device),
+                       find_measured(group, key), problem.device));
   if (problem.num_copied > 0) {
     choice.reason +=
         fmt::format("; {} of {} a's copied once for their strides", problem.num_copied, problem.num_products);
