@@ -95,7 +95,7 @@ void BenchCommand::define(CLI::App& app) {
   app.add_option("--config", flags_.config, "kernel config (CUDA)");
   app.add_flag("--graph", flags_.measure.counts.graph, "time captured replays (CUDA)");
   app.add_flag("--alternatives", flags_.measure.counts.alternatives,
-               "time the algorithms that do not run as well, in the same rounds");
+               "time the other algorithms too, in the same rounds");
   app.add_option("--load-ms", flags_.measure.counts.load_ms,
                  "work before each timed call, so that a GPU's clocks are those under load (CUDA)");
   app.add_flag("--explain", flags_.explain, "show the candidates behind each row");
@@ -106,6 +106,8 @@ void BenchCommand::define(CLI::App& app) {
 void BenchCommand::check_flags(const JobPlace& place) const {
   if (flags_.measure.counts.graph && place.placement.kind == DeviceKind::kCpu)
     not_supported("--graph: CPU streams cannot be captured; leave it out");
+  if (flags_.measure.counts.graph && flags_.measure.counts.alternatives)
+    not_supported("--graph --alternatives: not all of them can be recorded; leave one out");
   if (const int load_ms = flags_.measure.counts.load_ms; load_ms < 0 || load_ms > 1000)
     bad_input(fmt::format("--load-ms {}: need 0 to 1000", load_ms));
   if (flags_.measure.counts.load_ms > 0 && place.placement.kind == DeviceKind::kCpu)

@@ -34,6 +34,11 @@ class RowRunner {
   /// The same product as the row's algorithm computes it, with nothing to wait for.
   void own_product();
   void communication();
+  /// What a serial op does, into memory that no result is looked for in.
+  void load() {
+    communication();
+    whole_product();
+  }
   void op(Algorithm algorithm) { op_.call(algorithm); }
   void fused() { fused_report_ = op_.call(row_.problem.algorithm); }
 
@@ -263,11 +268,14 @@ double flops_of(const ProductSizes& product) {
          static_cast<double>(product.k);
 }
 
-/// Serial ops that keep a GPU busy for about so long; every rank does as many. At least one: links that have
-/// been idle while results were looked at take 0.1 ms to wake.
+/// How many times a collective and a product keep a GPU busy for about so long; every rank finds the same. At
+/// least one: links that have been idle while results were looked at take 0.1 ms to wake.
 int num_loads(const Problem& problem, int load_ms) {
-  constexpr double kFlopsPerMs = 500e9;  // an H200's, with what it waits for
-  return 1 + static_cast<int>(std::ceil(load_ms * kFlopsPerMs / flops_of(product_of_a_rank(problem))));
+  // Of an H200, with what it waits for.
+  constexpr double kFlopsPerUs = 500e6;
+  constexpr double kShortestUs = 30;
+  const double us = std::max(kShortestUs, flops_of(product_of_a_rank(problem)) / kFlopsPerUs);
+  return 1 + static_cast<int>(std::ceil(1000 * load_ms / us));
 }
 
 /// Times all variants, in a new order every round, and checks what they leave: a list of times by name.
@@ -311,7 +319,7 @@ nlohmann::json time_host(const std::vector<Variant>& variants, const Stopwatch& 
 nlohmann::json measure(const BenchRow& row, const BenchCounts& counts, const Session& session) {
   RowRunner runner(row, session);
   Stopwatch stopwatch(session);
-  stopwatch.load_before([&] { runner.op(Algorithm::kSerial); }, num_loads(row.problem, counts.load_ms));
+  stopwatch.load_before([&] { runner.load(); }, num_loads(row.problem, counts.load_ms));
   std::vector<Variant> variants = variants_of(row, runner, find_best_heuristic(runner, session, stopwatch));
   if (!row.product_only) runner.start_from_serial();
   if (!row.product_only && counts.alternatives) add_alternatives(runner, session, variants);
@@ -338,7 +346,7 @@ nlohmann::json measure_algorithms(const Problem& problem, const BenchCounts& cou
     variants.push_back({to_string(algorithm), true, [&runner, algorithm] { runner.op(algorithm); }});
   }
   Stopwatch stopwatch(session);
-  stopwatch.load_before([&] { runner.op(Algorithm::kSerial); }, num_loads(problem, counts.load_ms));
+  stopwatch.load_before([&] { runner.load(); }, num_loads(problem, counts.load_ms));
   const nlohmann::json times = time_in_turns(variants, counts, runner, stopwatch);
   const OpReport& report = runner.fused_report();
   tune::Row measured;

@@ -18,12 +18,12 @@ struct Rates {
 /// Measured on H200s, in front of a product (bench/results/h200_x2_random_preset.json): what a collective
 /// costs before its first byte, and how much longer its bytes take than the link alone would; what copies by
 /// engines cost beside their bytes, with the words and the meetings around them.
-struct GatherRates {
+struct CollectiveRates {
   double start_us = 14;
   double slowness = 1.25;
   double engines_us = 34;
 };
-constexpr GatherRates kHopperGather;
+constexpr CollectiveRates kHopperCollective;
 constexpr Rates kCore = {.flops_per_us = 40e3, .copy_bytes_per_us = 10e3, .barrier_us = 20, .chunk_us = 10};
 constexpr Rates kHopper = {.flops_per_us = kHopperFlopsPerUs,
                            .copy_bytes_per_us = kHopperCopyBytesPerUs,
@@ -69,14 +69,18 @@ Prediction predict_on_gpu(const Workload& work) {
   const double product_us = work.product_us.value_or(work.world * chunk_us);
   const double get_us = to_us(work.link) + static_cast<double>(work.chunk_bytes) / kHopper.copy_bytes_per_us;
   const double gets_us = (work.world - 1) * get_us;
-  const double collective_us = kHopperGather.start_us + kHopperGather.slowness * gets_us;
-  const double cut_us = work.world * kHopper.chunk_us + work.pipelined_barriers * kHopper.barrier_us;
+  const double collective_us = kHopperCollective.start_us + kHopperCollective.slowness * gets_us;
+  const double meetings_us = work.pipelined_barriers * kHopper.barrier_us;
+  const double cut_us = work.world * kHopper.chunk_us + meetings_us;
   // The last chunk is multiplied behind its copy; what is lost by cutting is lost while nothing is waited
   // for.
-  return {
-      .serial_us = product_us + collective_us,
-      .pipelined_us = std::max(work.world * chunk_us + cut_us, gets_us + chunk_us + kHopperGather.engines_us),
-      .native_us = work.native_us.value_or(std::max(product_us, gets_us + chunk_us))};
+  const double pipelined_us =
+      std::max(work.world * chunk_us + cut_us,
+               gets_us + chunk_us + std::max(kHopperCollective.engines_us, meetings_us));
+  // The model of the native product knows the links as they are, not a simulated one.
+  double native_us = work.native_us.value_or(product_us);
+  if (!work.native_us || work.link.count() > 0) native_us = std::max(native_us, gets_us + chunk_us);
+  return {.serial_us = product_us + collective_us, .pipelined_us = pipelined_us, .native_us = native_us};
 }
 
 std::vector<Candidate> candidates_of(const Workload& work, const tune::Row* measured) {

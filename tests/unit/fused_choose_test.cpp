@@ -100,6 +100,15 @@ TEST(FusedChoose, overlaps_large_chunks_on_gpus_and_not_small_ones) {
             Algorithm::kSerial);
 }
 
+TEST(FusedChoose, native_pays_for_a_simulated_link_on_gpus) {
+  Workload work{
+      .kind = DeviceKind::kCuda, .world = 4, .link = {}, .chunk_bytes = 1 << 20, .chunk_flops = 1e9};
+  work.native_us = 50;
+  EXPECT_EQ(predict(work).native_us, 50);
+  work.link = std::chrono::microseconds(1000);
+  EXPECT_GT(predict(work).native_us, 3000);
+}
+
 TEST(FusedChoose, trusts_what_was_measured_more_than_the_model) {
   const Workload slow_link = large(std::chrono::microseconds(2'000));
   tune::Row row;

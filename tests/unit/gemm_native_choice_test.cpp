@@ -216,6 +216,14 @@ TEST_F(KernelChoiceTest, APairAcrossShardsWaitsWithTheLaterOne) {
   EXPECT_NEAR(predicted_us({&middle_, 66}, odd), arrival_us + tile_us(middle_.tiling, odd.product.k), 1);
 }
 
+// From some size on waves are not walked through one by one: the time goes on as it was.
+TEST_F(KernelChoiceTest, ManyTilesTakeTheirTime) {
+  const ResidentKernel wide{&wide_, 66};
+  const double few_us = predicted_us(wide, problem(65'536, 32'512, 2, 1));
+  const double many_us = predicted_us(wide, problem(65'536, 33'024, 2, 1));
+  EXPECT_NEAR(many_us / few_us, 33'024.0 / 32'512, 0.01);
+}
+
 TEST(Senders, OnlySendWhereTheyAreEnough) {
   PatchPush push;
   push.grid = {.tiles = 2, .k_steps = 128};  // 256 rows of 8192

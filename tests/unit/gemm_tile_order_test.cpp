@@ -196,6 +196,24 @@ TEST(TileOrder, MayStartInTheMiddleOfAChunk) {
   }
 }
 
+// 17 rows of tiles a section: its 8 or 9 rows of pairs are two groups each, swept in turns.
+TEST(TileOrder, SweepsGroupsOfSectionsForthAndBack) {
+  const Tiling tiling{.tile_rows = 128, .tile_columns = 256, .cluster_rows = 2, .group = 8};
+  const TileOrder order(ChunkOrder(4 * 17 * 128, 1, 0), 3 * 256, tiling, {.row = 17, .section = 17});
+  std::vector<int> columns;
+  for (int i = 0; i < order.num_clusters(); ++i) {
+    const int column = order.tile(i).column;
+    if (columns.empty() || columns.back() != column) columns.push_back(column);
+  }
+  // Neighbouring sweeps share a column, so each group adds two to the list.
+  std::vector<int> want = {0};
+  for (int group = 0; group < 8; ++group) {
+    want.push_back(1);
+    want.push_back(group % 2 == 0 ? 2 : 0);
+  }
+  EXPECT_EQ(columns, want);
+}
+
 TEST(TileOrder, SweepsGroupsOfRowsForthAndBack) {
   const Tiling tiling{.tile_rows = 128, .tile_columns = 256, .cluster_rows = 2, .group = 4};
   const TileOrder order(ChunkOrder(10 * 256, 2, 1), 3 * 256, tiling);

@@ -51,7 +51,6 @@ class TileOrder {
   constexpr TileOrder(const ChunkOrder& chunks, std::int64_t columns, Tiling tiling, TileStart start = {})
       : cluster_rows_(tiling.cluster_rows), cluster_columns_(tiling.cluster_columns), steps_(chunks) {
     if (chunks.size() == 0 || columns == 0) return;
-    group_ = tiling.group;
     columns_ = clusters_of(columns, tiling.tile_columns, tiling.cluster_columns);
     whole_ = part_of(chunks.stride(), tiling);
     const int last = chunks.size() - 1;
@@ -61,6 +60,8 @@ class TileOrder {
     if (chunks.size() > 1) return;
     start_ = start;
     if (start.row > 0 && start.section == 0) start_.section = short_.rows * cluster_rows_;
+    const int rows = (start_.section + cluster_rows_ - 1) / cluster_rows_;
+    section_groups_ = (rows + tiling.group - 1) / tiling.group;
   }
 
   /// Whether the order exists: every size of the tiling is positive, every chunk has whole clusters, the
@@ -114,14 +115,15 @@ class TileOrder {
     return static_cast<int>(tiles_of(extent, tile) / cluster);
   }
   static constexpr Part part_of(std::int64_t rows, const Tiling& tiling) {
-    return in_groups(clusters_of(rows, tiling.tile_rows, tiling.cluster_rows), tiling.group);
+    const int height = clusters_of(rows, tiling.tile_rows, tiling.cluster_rows);
+    return in_groups(height, (height + tiling.group - 1) / tiling.group);
   }
-  static constexpr Part in_groups(int rows, int group) {
+  static constexpr Part in_groups(int rows, int groups) {
     Part part;
     part.rows = rows;
-    part.groups = (rows + group - 1) / group;
-    part.height = (rows + part.groups - 1) / part.groups;
-    part.large = rows - (part.height - 1) * part.groups;
+    part.groups = groups;
+    part.height = (rows + groups - 1) / groups;
+    part.large = rows - (part.height - 1) * groups;
     return part;
   }
 
@@ -131,7 +133,7 @@ class TileOrder {
     const int section = ((index / columns_ + 1) * cluster_rows_ - 1) / start_.section;
     const int begin = section * start_.section / cluster_rows_;
     const int behind = (section + 1) * start_.section / cluster_rows_;
-    const Part part = in_groups((behind < short_.rows ? behind : short_.rows) - begin, group_);
+    const Part part = in_groups((behind < short_.rows ? behind : short_.rows) - begin, section_groups_);
     Tile tile = in_part(part, 0, index - begin * columns_, section * part.groups, row, column);
     const int tile_rows = short_.rows * cluster_rows_;
     tile.row += begin * cluster_rows_ + start_.row;
@@ -159,10 +161,9 @@ class TileOrder {
   int cluster_rows_ = 1;
   int cluster_columns_ = 1;
   int columns_ = 0;  // in clusters
-  int begin_ = 0;    // cluster of the whole order that is number 0 of this one
   int num_clusters_ = 0;
   int short_step_ = 0;
-  int group_ = 1;
+  int section_groups_ = 1;  // of every section, so that sweeps alternate
   TileStart start_;
   Part whole_;
   Part short_;  // of the last chunk, which may be as large as the others

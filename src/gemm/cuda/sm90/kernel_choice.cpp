@@ -1,6 +1,7 @@
 #include "gemm/cuda/sm90/kernel_choice.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/format.hpp"
 
@@ -67,18 +68,23 @@ double predicted_us(const ResidentKernel& kernel, const KernelProblem& problem) 
   const Tiling& tiling = kernel.kernel->tiling;
   const ChunkParts parts(product.m, static_cast<int>(product.chunks), 0, cut_of(tiling, product));
   if (!accepts(tiling, parts, product.n) || kernel.most_clusters < 1) return 0;
-  constexpr std::int64_t kManyTiles = std::int64_t{1} << 16;
-  if (product.m / tiling.tile_rows * (product.n / tiling.tile_columns) > kManyTiles) {
-    // So many waves that the last one, and what arrives late, make no difference.
-    return static_cast<double>(product.m) * static_cast<double>(product.n) / tiling.tile_columns *
-           tile_us(tiling, product.k);
-  }
   const ChunkOrder signals(product.m, static_cast<int>(product.chunks), 0);
   const ChunkOrder order = steps_of(product, parts.parts());
   const std::int64_t together = signals.stride() == 0 ? 1 : order.stride() / signals.stride();
   const std::int64_t chunk_bytes = signals.stride() * product.k * size_bytes(product.in);
   const std::int64_t columns =
       (product.n + tiling.tile_columns - 1) / tiling.tile_columns / tiling.cluster_columns;
+  constexpr Rates kRates;
+  constexpr double kManyTiles = 1 << 16;
+  const double tiles = std::ceil(static_cast<double>(product.m) / tiling.tile_rows) *
+                       std::ceil(static_cast<double>(product.n) / tiling.tile_columns);
+  if (tiles > kManyTiles) {
+    // So many waves that the last one, and what comes in between, make no difference.
+    const int at_once = kernel.most_clusters * tiling.cluster_rows * tiling.cluster_columns;
+    const double arrived_us =
+        arrival_us(problem, product.chunks - 1, chunk_bytes) + tile_us(tiling, product.k);
+    return kRates.launch_us + std::max(tiles / at_once * tile_us(tiling, product.k), arrived_us);
+  }
   std::vector<double> free_us(static_cast<std::size_t>(kernel.most_clusters), 0.0);
   std::size_t next = 0;
   std::int64_t tile_rows = 0;  // up to this step
@@ -97,7 +103,6 @@ double predicted_us(const ResidentKernel& kernel, const KernelProblem& problem) 
       next = next + 1 == free_us.size() ? 0 : next + 1;
     }
   }
-  constexpr Rates kRates;
   return kRates.launch_us + *std::max_element(free_us.begin(), free_us.end());
 }
 
