@@ -137,6 +137,11 @@ TEST_F(KernelChoiceTest, TheWidthThatFillsItsWaves) {
   EXPECT_EQ(chosen(problem(512, 3584)), "112");
 }
 
+// On four GPUs 224 columns are predicted to take 623 us and took 635, 256 columns 626 and 622.
+TEST_F(KernelChoiceTest, TheWiderOneOfTwoThatAreAlike) {
+  EXPECT_EQ(chosen(problem(8192, 3584, 4, 1)), "256");
+}
+
 // A first wave of the own shard alone beats one wave of wider tiles, half of which would wait.
 TEST_F(KernelChoiceTest, WhatArrivesLateCounts) {
   EXPECT_EQ(chosen(problem(512, 7168)), "224");

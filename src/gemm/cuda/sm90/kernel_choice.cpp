@@ -113,6 +113,8 @@ void KernelChoice::assign(std::vector<ResidentKernel> kernels, std::string_view 
 }
 
 const ResidentKernel* KernelChoice::choose(const KernelProblem& problem) const {
+  // The widest comes first: narrower tiles load more, and lose more to what arrives meanwhile.
+  constexpr double kWorthIt = 0.99;
   const ResidentKernel* best = nullptr;
   double best_us = 0;
   for (const ResidentKernel& kernel : kernels_) {
@@ -120,7 +122,7 @@ const ResidentKernel* KernelChoice::choose(const KernelProblem& problem) const {
         kernel.kernel->b_is_column_major != problem.product.b_is_column_major)
       continue;
     const double us = predicted_us(kernel, problem);
-    if (us == 0 || (best != nullptr && us >= best_us)) continue;
+    if (us == 0 || (best != nullptr && us >= kWorthIt * best_us)) continue;
     best = &kernel;
     best_us = us;
   }
