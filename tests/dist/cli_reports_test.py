@@ -50,6 +50,19 @@ class Reports(unittest.TestCase):
         self.assertAlmostEqual(fused["tflops"], 2e-6 * 33 * 16 * 24 / fused["t_fused_us"], places=9)
         self.assertEqual((rows[-1]["op"], rows[-1]["t_fused_us"]), ("mm", None))
 
+    def test_bench_times_the_other_algorithms_too(self):
+        with tempfile.TemporaryDirectory(prefix="cli_bench_") as folder:
+            path = os.path.join(folder, "rows.json")
+            for op in ("all_gather_matmul", "matmul_reduce_scatter"):
+                self.succeed("bench", op, "--m", 64, "--n", 16, "--k", 24, "--ranks", 2, "--iterations", 2, "--alternatives",
+                             "--json", path)
+            gather, scatter = [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
+        self.assertEqual(set(gather["t_algorithms_us"]), {"serial", "pipelined", "native"})
+        self.assertEqual(set(scatter["t_algorithms_us"]), {"serial", "pipelined"})
+        for row in (gather, scatter):
+            self.assertEqual(row["t_algorithms_us"][row["algorithm"]], row["t_fused_us"])
+            self.assertTrue(all(us > 0 for us in row["t_algorithms_us"].values()))
+
     def test_bench_names_preset_and_scale(self):
         text = self.succeed("bench", "matmul_reduce_scatter", "--preset", "llama3-8b", "--scale", "1/64", "--ranks", 2,
                             "--iterations", 1, "--warmup", 0)

@@ -23,6 +23,7 @@ CASES = [
     (["check", "matmul_reduce_scatter", "--algorithm", "native", "--ranks", "1", "--dtype", "f32"],
      ["none of the 40 cases", "native"]),
     (["bench", "mm", *SIZES, "--graph"], ["--graph", "CPU"]),
+    (["bench", "mm", *SIZES, "--load-ms", "50"], ["--load-ms", "GPUs"]),
     (["bench", "mm", *SIZES, "--config", "128x256"], ["128x256", "configs"]),
     (["program", "lower"], ["program", "not built yet"]),
     (["trace"], ["trace", "not built yet"]),
