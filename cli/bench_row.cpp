@@ -269,13 +269,20 @@ double flops_of(const ProductSizes& product) {
 }
 
 /// How many times a collective and a product keep a GPU busy for about so long; every rank finds the same. At
-/// least one: links that have been idle while results were looked at take 0.1 ms to wake.
+/// least one: links that have been idle while results were looked at take time to wake.
 int num_loads(const Problem& problem, int load_ms) {
   // Of an H200, with what it waits for.
   constexpr double kFlopsPerUs = 500e6;
   constexpr double kShortestUs = 30;
   const double us = std::max(kShortestUs, flops_of(product_of_a_rank(problem)) / kFlopsPerUs);
   return 1 + static_cast<int>(std::ceil(1000 * load_ms / us));
+}
+
+Stopwatch stopwatch_for(RowRunner& runner, const Problem& problem, const BenchCounts& counts,
+                        const Session& session) {
+  Stopwatch stopwatch(session);
+  stopwatch.load_before([&runner] { runner.load(); }, num_loads(problem, counts.load_ms));
+  return stopwatch;
 }
 
 /// Times all variants, in a new order every round, and checks what they leave: a list of times by name.
@@ -307,7 +314,8 @@ nlohmann::json time_host(const std::vector<Variant>& variants, const Stopwatch& 
   nlohmann::json times;
   for (const Variant& variant : variants) {
     times[variant.name] = nlohmann::json::array();
-    for (int burst = 0; variant.is_checked && burst < kBursts; ++burst) {
+    const bool is_told = variant.name == "serial" || variant.name == "fused";
+    for (int burst = 0; is_told && burst < kBursts; ++burst) {
       if (const auto us = stopwatch.host_us(variant.enqueue)) times[variant.name].push_back(*us);
     }
   }
@@ -318,8 +326,7 @@ nlohmann::json time_host(const std::vector<Variant>& variants, const Stopwatch& 
 
 nlohmann::json measure(const BenchRow& row, const BenchCounts& counts, const Session& session) {
   RowRunner runner(row, session);
-  Stopwatch stopwatch(session);
-  stopwatch.load_before([&] { runner.load(); }, num_loads(row.problem, counts.load_ms));
+  const Stopwatch stopwatch = stopwatch_for(runner, row.problem, counts, session);
   std::vector<Variant> variants = variants_of(row, runner, find_best_heuristic(runner, session, stopwatch));
   if (!row.product_only) runner.start_from_serial();
   if (!row.product_only && counts.alternatives) add_alternatives(runner, session, variants);
@@ -345,8 +352,7 @@ nlohmann::json measure_algorithms(const Problem& problem, const BenchCounts& cou
     if (!candidate.why_not.empty()) continue;
     variants.push_back({to_string(algorithm), true, [&runner, algorithm] { runner.op(algorithm); }});
   }
-  Stopwatch stopwatch(session);
-  stopwatch.load_before([&] { runner.load(); }, num_loads(problem, counts.load_ms));
+  const Stopwatch stopwatch = stopwatch_for(runner, problem, counts, session);
   const nlohmann::json times = time_in_turns(variants, counts, runner, stopwatch);
   const OpReport& report = runner.fused_report();
   tune::Row measured;

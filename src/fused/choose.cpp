@@ -4,6 +4,7 @@
 
 #include "base/format.hpp"
 #include "fused/hopper_rates.hpp"
+#include "gemm/predict.hpp"
 
 namespace tandem::fused {
 namespace {
@@ -145,6 +146,14 @@ Choice take_measured(Choice choice) {
 }
 
 }  // namespace
+
+void predict_products(const gemm::Problem& whole, std::int64_t chunk_rows, const Device& device,
+                      Workload& work) {
+  work.product_us = gemm::predicted_us(whole, device);
+  gemm::Problem chunk = whole;
+  chunk.m = chunk_rows;
+  work.chunk_product_us = gemm::predicted_us(chunk, device);
+}
 
 Prediction predict(const Workload& work) {
   return work.kind == DeviceKind::kCuda ? predict_on_gpu(work) : predict_on_cores(work);

@@ -10,6 +10,7 @@
 #include <tandem/bootstrap/group.hpp>
 #include <tandem/device/device.hpp>
 #include <tandem/fused/report.hpp>
+#include <tandem/gemm/mm.hpp>
 #include <tandem/tune/table.hpp>
 #include <vector>
 
@@ -27,12 +28,16 @@ struct Workload {
   int pipelined_barriers = 0;
   int serial_barriers = 0;
   Support native = Support::no("no kernel there consumes its input as it arrives");
-  // On a GPU, by the models of products there; nullopt: by their flops.
-  std::optional<double> product_us = std::nullopt;        ///< of all chunks at once
-  std::optional<double> chunk_product_us = std::nullopt;  ///< of one
-  std::optional<double> native_us =
-      std::nullopt;  ///< of the product that consumes its input, with what it waits for
+  // On a GPU, by the models of products there; nullopt: by their flops. Of all chunks at once, of one, and of
+  // the product that consumes its input, with what it waits for.
+  std::optional<double> product_us = {};
+  std::optional<double> chunk_product_us = {};
+  std::optional<double> native_us = {};
 };
+
+/// Asks the device's models what `whole` takes, and one of its chunks of so many rows.
+void predict_products(const gemm::Problem& whole, std::int64_t chunk_rows, const Device& device,
+                      Workload& work);
 
 /// Times that the model predicts for one op.
 struct Prediction {

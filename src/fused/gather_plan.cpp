@@ -12,15 +12,13 @@ namespace tandem::fused {
 namespace {
 
 /// As if every b were column-major, which is each rank's own affair.
-void predict_products(const GatherProblem& problem, const Device& device, Workload& work) {
-  gemm::Problem product{.m = problem.rows(),
-                        .n = problem.planned_n(),
-                        .k = problem.k(),
-                        .in = problem.dtype,
-                        .out = problem.dtype};
-  work.product_us = gemm::predicted_us(product, device);
-  product.m = shard_stride(problem.total(), problem.world) * problem.unit_rows();
-  work.chunk_product_us = gemm::predicted_us(product, device);
+void predict_on(const Device& device, const GatherProblem& problem, Workload& work) {
+  predict_products({.m = problem.rows(),
+                    .n = problem.planned_n(),
+                    .k = problem.k(),
+                    .in = problem.dtype,
+                    .out = problem.dtype},
+                   shard_stride(problem.total(), problem.world) * problem.unit_rows(), device, work);
   if (!work.native) return;
   gemm::AsyncInputProblem native = agreed_product(problem, problem.patch_peers);
   native.b_is_column_major = true;
@@ -40,7 +38,7 @@ Workload workload_of(const GatherProblem& problem, const GatherPlanning& plannin
       .pipelined_barriers = 2,
       .serial_barriers = 2,
       .native = planning.native};
-  if (!problem.gathers_last()) predict_products(problem, device, work);
+  if (!problem.gathers_last()) predict_on(device, problem, work);
   return work;
 }
 

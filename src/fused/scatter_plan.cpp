@@ -7,7 +7,6 @@
 #include "base/try.hpp"
 #include "base/usable_cores.hpp"
 #include "fused/choose.hpp"
-#include "gemm/predict.hpp"
 
 namespace tandem::fused {
 namespace {
@@ -24,14 +23,12 @@ Workload workload_of(const ScatterProblem& problem, const Group& group, const De
       .pipelined_barriers = std::max(2 * problem.world - 3, problem.world),
       .serial_barriers = 2};
   if (problem.scatters_last()) return work;
-  gemm::Problem product{.m = problem.rows(),
-                        .n = problem.n(),
-                        .k = problem.planned_k(),
-                        .in = problem.dtype,
-                        .out = problem.partials};
-  work.product_us = gemm::predicted_us(product, device);
-  product.m = shard_stride(problem.total(), problem.world) * problem.unit_rows();
-  work.chunk_product_us = gemm::predicted_us(product, device);
+  predict_products({.m = problem.rows(),
+                    .n = problem.n(),
+                    .k = problem.planned_k(),
+                    .in = problem.dtype,
+                    .out = problem.partials},
+                   shard_stride(problem.total(), problem.world) * problem.unit_rows(), device, work);
   return work;
 }
 
