@@ -11,8 +11,12 @@ find_package(Python3 COMPONENTS Interpreter REQUIRED)
 if(TANDEM_HAS_CUDA)
   tandem_test(unit coll_cuda_layer_sum SOURCES unit/coll_cuda_layer_sum_test.cpp DEPENDS coll_cuda
               LIBRARIES CUDA::cudart_static GTest::gtest_main)
+  tandem_test(unit coll_cuda_mailboxes SOURCES unit/coll_cuda_mailboxes_test.cpp DEPENDS coll_cuda
+              LIBRARIES CUDA::cudart_static GTest::gtest_main)
   # No race detector sees device code: the orders are looked up in the PTX, and in that of mutants.
-  add_test(NAME unit.coll_ptx_orders COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/unit/coll_ptx_orders_test.py
-                                             ${CMAKE_CUDA_COMPILER} ${PROJECT_SOURCE_DIR})
-  set_tests_properties(unit.coll_ptx_orders PROPERTIES LABELS unit TIMEOUT 300)
+  foreach(name coll_ptx_orders coll_ptx_exchanges)
+    add_test(NAME unit.${name} COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/unit/${name}_test.py
+                                       ${CMAKE_CUDA_COMPILER} ${PROJECT_SOURCE_DIR})
+    set_tests_properties(unit.${name} PROPERTIES LABELS unit TIMEOUT 300)
+  endforeach()
 endif()

@@ -3,9 +3,10 @@
 
     tools/memcheck.py --tandem build/release/bin/tandem [--out rows.json]
 
-Each case is a problem of `tandem check`, which also compares its result; a case passes if that is right and the checker
-has seen no error. Prints the cases that do not, appends one JSON row to --out, and exits with 1 if there is one.
-A process a case, since ranks that share a GPU under the checker come to a deadline after some dozens of calls.
+Each case is a sweep of `tandem check`, or one problem of it where a sweep has no sizes that are large enough; their results
+are compared too. A case passes if they are right and the checker has seen no error. Prints the cases that do not, appends one
+JSON row to --out, and exits with 1 if there is one. Many processes, since ranks that share a GPU under the checker come to a
+deadline after some dozens of calls.
 """
 import argparse
 import concurrent.futures
@@ -18,38 +19,35 @@ import subprocess
 import sys
 import time
 
-# Rows that end inside a tile, a chunk of them and a few columns more; whole tiles, which travel in patches; fewer rows than
-# ranks. Sizes are of the whole op: m x k and n.
-SIZES = {"ragged": (600, 264, 576), "tiles": (1024, 512, 448), "few": (3, 72, 320)}
+RANKS = (2, 3, 4, 8)
+# Of the whole op, m x k and n. Rows that end inside a tile, a chunk of them and a few columns more; whole tiles, which travel
+# in patches; shards of more than what ranks push into each other's boxes.
+RAGGED, TILES, LARGE = (600, 264, 576), (1024, 512, 448), (2048, 1040, 320)
 
 
-def all_gathers():
-    for ranks, algorithm, size in itertools.product((2, 3, 4, 8), ("serial", "pipelined", "native"), SIZES):
-        m, k, n = SIZES[size]
-        for dtype, extra in (("bf16", "b=column"), ("f16", "gathered=1"), ("f32", "bias=1")):
-            if algorithm == "native" and (dtype == "f32" or size == "few"):
-                continue  # no such product
+def sweeps():
+    for op, ranks, dtype, algorithm in itertools.product(("all_gather_matmul", "matmul_reduce_scatter"), RANKS, ("bf16", "f16", "f32"),
+                                                         ("serial", "pipelined")):
+        yield [op, "--ranks", str(ranks), "--dtype", dtype, "--algorithm", algorithm]
+
+
+def problems():
+    for ranks, algorithm in itertools.product(RANKS, ("serial", "pipelined", "native")):
+        shapes = (RAGGED, TILES) if algorithm == "native" else (LARGE,)
+        for (m, k, n), (dtype, extra) in itertools.product(shapes, (("bf16", "b=column"), ("f16", "gathered=1"))):
             yield f"all_gather_matmul,a={m}x{k},n={n},dtype={dtype},dim=0,ranks={ranks},algorithm={algorithm},{extra},seed=5"
         if algorithm != "native":
-            yield f"all_gather_matmul,a={m}x{k},n={n},dtype=bf16,dim=1,ranks={ranks},algorithm={algorithm},seed=6"
-
-
-def reduce_scatters():
-    for ranks, algorithm, size in itertools.product((2, 3, 4, 8), ("serial", "pipelined"), SIZES):
-        m, k, n = SIZES[size]
-        for dtype, dim, reduce in (("bf16", 0, "sum"), ("f16", 1, "avg"), ("f32", 0, "avg")):
-            yield (f"matmul_reduce_scatter,a={m}x{k},n={n},dtype={dtype},dim={dim},ranks={ranks},algorithm={algorithm},"
-                   f"reduce={reduce},seed=7")
+            m, k, n = LARGE
+            yield f"matmul_reduce_scatter,a={m}x{k},n={n},dtype=bf16,dim=0,ranks={ranks},algorithm={algorithm},reduce=avg,seed=7"
 
 
 def chosen(cases, count):
     """`count` of them, spread evenly: neighbours differ in one thing only."""
-    cases = list(cases)
     return [cases[i * len(cases) // count] for i in range(min(count, len(cases)))]
 
 
-def run(args, problem):
-    command = [args.sanitizer, "--tool", "memcheck", args.tandem, "check", "--backend", "cuda", "--loopback", "--problem", problem]
+def run(args, case):
+    command = [args.sanitizer, "--tool", "memcheck", args.tandem, "check", "--backend", "cuda", "--loopback", *case]
     begin = time.monotonic()
     # Kernels take long to be made ready; but tandem is to say itself who waited for whom.
     patient = {**os.environ, "TANDEM_OP_TIMEOUT_MS": str(int(args.timeout * 700))}
@@ -62,7 +60,7 @@ def run(args, problem):
             text, code = process.communicate()[0], -1
     summary = re.search(r"ERROR SUMMARY: (\d+) error", text)
     ran = re.search(r"total: (\d+) cases run", text)
-    return {"problem": problem, "code": code, "errors": int(summary.group(1)) if summary else None,
+    return {"check": " ".join(case), "code": code, "errors": int(summary.group(1)) if summary else None,
             "ran": int(ran.group(1)) if ran else 0, "seconds": round(time.monotonic() - begin, 1), "text": text}
 
 
@@ -76,7 +74,7 @@ def said(*command):
 
 
 def is_clean(row):
-    return row["code"] == 0 and row["errors"] == 0 and row["ran"] == 1
+    return row["code"] == 0 and row["errors"] == 0 and row["ran"] > 0
 
 
 def main():
@@ -91,12 +89,12 @@ def main():
     parser.add_argument("--commit", default="")
     parser.add_argument("--out", help="append a JSON row here")
     args = parser.parse_args()
-    problems = chosen(itertools.chain(all_gathers(), reduce_scatters()), args.cases)
+    cases = chosen([*sweeps(), *(["--problem", problem] for problem in problems())], args.cases)
     part, parts = map(int, args.part.split("/"))
-    problems = problems[part::parts]
+    cases = cases[part::parts]
     end = time.monotonic() + args.seconds
     with concurrent.futures.ThreadPoolExecutor(args.at_a_time) as pool:
-        done = pool.map(lambda problem: run(args, problem) if time.monotonic() < end else None, problems)
+        done = pool.map(lambda case: run(args, case) if time.monotonic() < end else None, cases)
         rows = [row for row in done if row]
     for row in rows:
         text = row.pop("text")
@@ -104,8 +102,9 @@ def main():
             print(json.dumps(row), *text.splitlines()[-15:], sep="\n", flush=True)
     total = {"tool": "memcheck", "gpu": said("nvidia-smi", "--query-gpu=name", "--format=csv,noheader"),
              "sanitizer": said(args.sanitizer, "--version"), "commit": args.commit, "command": " ".join(sys.argv),
-             "of": len(problems), "cases": len(rows), "clean": sum(map(is_clean, rows)), "rows": rows}
-    print(f"memcheck: {total['clean']} of {total['cases']} cases clean, {len(problems) - len(rows)} not begun")
+             "of": len(cases), "cases": len(rows), "clean": sum(map(is_clean, rows)),
+             "calls": sum(row["ran"] for row in rows), "rows": rows}
+    print(f"memcheck: {total['clean']} of {total['cases']} cases clean, {total['calls']} calls, {len(cases) - len(rows)} not begun")
     if args.out:
         with open(args.out, "a", encoding="utf-8") as out:
             out.write(json.dumps(total) + "\n")

@@ -11,24 +11,18 @@
 
 namespace tandem::coll {
 
-/// reduce_stack() over layers that lie anywhere, also in memory of peers.
+/// reduce_stack() over layers that lie anywhere, also in memory of peers, and may be empty.
 struct ReduceLayersArgs {
   std::span<const void* const> layers;  ///< in the order of the sum; each contiguous, of out's sizes
   DType dtype = DType::kF32;            ///< of the layers
   TensorView out;                       ///< any strides
   ReduceOp op = ReduceOp::kSum;
   std::optional<TensorView> bias;  ///< as in ReduceStackArgs
+  std::int64_t largest_bytes = 0;  ///< of a layer of the rank that has the largest; the same on every rank
 };
 
-/// Layers that lie anywhere, also in memory of peers, one behind the other.
-struct GatherLayersArgs {
-  std::span<const void* const> layers;
-  int first = 0;  ///< the layer to read first
-  std::int64_t layer_bytes = 0;
-  void* out = nullptr;
-};
-
-/// A barrier() beside a kernel: at the kernel's own end, or before a library's.
+/// A barrier() beside a kernel: at the kernel's own end, or before a library's. Where the ranks meet before a
+/// kernel too, that is on `channel` + 1.
 struct RanksMeet {
   symm::Handle& workspace;
   Group& group;
@@ -46,23 +40,19 @@ class Backend {
   /// Most layers that reduce_layers() takes; 0 where kernels cannot read memory of peers. The same on every
   /// rank of a group.
   [[nodiscard]] virtual int max_layers() const { return 0; }
-  /// Enqueues, with the meeting. `args` are checked, and there is at least one element. The same bits as
-  /// reduce_stack().
+  /// Enqueues, with the meeting, and one before it: all layers are made then. `args` are checked. The same
+  /// bits as reduce_stack().
   [[nodiscard]] virtual Result<void> reduce_layers(const ReduceLayersArgs& args, const RanksMeet& meet,
                                                    Stream& stream);
 
-  /// Whether kernels gather layers of this size, at addresses that are multiples of 16 bytes. The same on
-  /// every rank of a group.
-  [[nodiscard]] virtual bool gathers_layers(std::int64_t /*layer_bytes*/) const { return false; }
-  /// Enqueues, with the meeting; false, and nothing is enqueued, where this rank's addresses do not fit.
-  [[nodiscard]] virtual Result<bool> gather_layers(const GatherLayersArgs& args, const RanksMeet& meet,
-                                                   Stream& stream);
-
-  /// Enqueues a gather by a library of the vendor's, which has no deadline of its own: the ranks meet before
-  /// it. False, on every rank, and nothing is enqueued, where there is none for it. Collective: may block the
-  /// host at a group's first gather. `args` are checked and agreed on.
+  // Whole collectives, where the backend has a way of its own. False, on every rank, and nothing is enqueued,
+  // where it has none for this one. Collective: may block the host at a group's first call. `args` are
+  // checked and agreed on, and there is at least one element.
+  /// `meet`: the ranks meet there, at the end or before a library that has no deadline of its own.
   [[nodiscard]] virtual Result<bool> all_gather(const AllGatherArgs& args, const RanksMeet& meet,
                                                 Stream& stream);
+  [[nodiscard]] virtual Result<bool> reduce_scatter(const ReduceScatterArgs& args, Group& group,
+                                                    Stream& stream);
 };
 
 /// The backend of the stream's device, or kUnsupported naming `op`.

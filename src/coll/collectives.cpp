@@ -39,11 +39,11 @@ Result<void> Backend::reduce_layers(const ReduceLayersArgs&, const RanksMeet&, S
                to_string(stream.device().id()));
 }
 
-Result<bool> Backend::gather_layers(const GatherLayersArgs&, const RanksMeet&, Stream&) {
+Result<bool> Backend::all_gather(const AllGatherArgs&, const RanksMeet&, Stream&) {
   return false;
 }
 
-Result<bool> Backend::all_gather(const AllGatherArgs&, const RanksMeet&, Stream&) {
+Result<bool> Backend::reduce_scatter(const ReduceScatterArgs&, Group&, Stream&) {
   return false;
 }
 

@@ -36,48 +36,6 @@ bool reads_peers(int world, const Stream& stream) {
   return backend != nullptr && world <= kMaxLayers && world <= backend->max_layers();
 }
 
-/// Whether kernels gather the shards where they lie. The same on every rank.
-bool is_gathered_by_kernels(const AllGatherArgs& args, int world, const Backend& backend,
-                            const Stream& stream) {
-  return world > 1 && args.output.size(0) % world == 0 && reads_peers(world, stream) &&
-         backend.gathers_layers(args.output.size_bytes() / world);
-}
-
-/// The own shard into the own workspace; then all ranks meet.
-Result<void> publish(const AllGatherArgs& args, bool by_kernel, const RanksMeet& meet, Backend& backend,
-                     Stream& stream) {
-  TANDEM_ASSIGN(const TensorView published,
-                meet.workspace.get_buffer(meet.workspace.rank(), args.input.sizes, args.input.dtype));
-  if (by_kernel) {
-    const void* const own = args.input.data;
-    TANDEM_ASSIGN(const bool is_done, backend.gather_layers({.layers = std::span(&own, 1),
-                                                             .first = 0,
-                                                             .layer_bytes = args.input.size_bytes(),
-                                                             .out = published.data},
-                                                            meet, stream));
-    if (is_done) return {};
-  }
-  TANDEM_TRY(stream.copy(args.input, published));
-  return meet.workspace.barrier(stream, meet.channel);
-}
-
-/// All shards by one kernel, then all ranks meet; false if they cannot be.
-Result<bool> gather_where_they_lie(const AllGatherArgs& args, const RanksMeet& meet, Backend& backend,
-                                   Stream& stream) {
-  const int rank = meet.workspace.rank();
-  const int world = meet.workspace.world_size();
-  std::array<const void*, kMaxLayers> layers;
-  for (int q = 0; q < world; ++q) {
-    TANDEM_ASSIGN(const TensorView layer, meet.workspace.get_buffer(q, args.input.sizes, args.input.dtype));
-    layers[static_cast<std::size_t>(q)] = q == rank ? args.input.data : layer.data;
-  }
-  return backend.gather_layers({.layers = std::span(layers).first(static_cast<std::size_t>(world)),
-                                .first = (rank + 1) % world,
-                                .layer_bytes = args.input.size_bytes(),
-                                .out = args.output.data},
-                               meet, stream);
-}
-
 /// All shards by copies, then all ranks meet.
 Result<void> get_shards(const AllGatherArgs& args, const RanksMeet& meet, Stream& stream) {
   const int rank = meet.workspace.rank();
@@ -101,7 +59,7 @@ struct Chunk {
   std::int64_t offset;  // elements before it in every rank's input
 };
 
-/// By one kernel; then all ranks meet.
+/// By one kernel, between two meetings of all ranks.
 Result<void> sum_where_they_lie(const ReduceScatterArgs& args, const Chunk& chunk, const RanksMeet& meet,
                                 Stream& stream) {
   std::array<const void*, kMaxLayers> layers;
@@ -116,7 +74,9 @@ Result<void> sum_where_they_lie(const ReduceScatterArgs& args, const Chunk& chun
                                  .dtype = args.input.dtype,
                                  .out = args.output,
                                  .op = args.op,
-                                 .bias = args.bias},
+                                 .bias = args.bias,
+                                 .largest_bytes = shard_stride(args.input.size(0), world) *
+                                                  row_elements(args.input) * size_bytes(args.input.dtype)},
                                 meet, stream);
 }
 
@@ -157,17 +117,13 @@ Result<void> enqueue_all_gather(const AllGatherArgs& args, symm::Handle* workspa
                                 Stream& stream) {
   if (args.output.numel() == 0) return {};
   TANDEM_ASSIGN(Backend* const backend, backend_of("all_gather", stream));
-  const bool by_kernels = is_gathered_by_kernels(args, group.size(), *backend, stream);
   const RanksMeet all_have_read = {*workspace, group, symm::kGatherChannel};
-  if (!by_kernels) {
-    TANDEM_ASSIGN(const bool is_done, backend->all_gather(args, all_have_read, stream));
-    if (is_done) return {};
-  }
-  TANDEM_TRY(publish(args, by_kernels, {*workspace, group, symm::kGatherChannel + 1}, *backend, stream));
-  if (by_kernels) {
-    TANDEM_ASSIGN(const bool is_done, gather_where_they_lie(args, all_have_read, *backend, stream));
-    if (is_done) return {};
-  }
+  TANDEM_ASSIGN(const bool is_done, backend->all_gather(args, all_have_read, stream));
+  if (is_done) return {};
+  TANDEM_ASSIGN(const TensorView published,
+                workspace->get_buffer(group.rank(), args.input.sizes, args.input.dtype));
+  TANDEM_TRY(stream.copy(args.input, published));
+  TANDEM_TRY(workspace->barrier(stream, symm::kGatherChannel + 1));  // all are published
   return get_shards(args, all_have_read, stream);
 }
 
@@ -178,16 +134,18 @@ Result<TensorView> scatter_input(const symm::Handle& workspace, const Dims& size
 Result<void> enqueue_reduce_scatter(const ReduceScatterArgs& args, symm::Handle* workspace, Group& group,
                                     Stream& stream) {
   if (args.input.numel() == 0) return {};
+  TANDEM_ASSIGN(Backend* const backend, backend_of("reduce_scatter", stream));
+  TANDEM_ASSIGN(const bool is_done, backend->reduce_scatter(args, group, stream));
+  if (is_done) return {};
   const int world = group.size();
   const Shard mine = shard_of(args.input.size(0), world, group.rank());
   const Chunk chunk = {with_rows(args.input.sizes, mine.size), mine.offset * row_elements(args.input)};
   TANDEM_ASSIGN(const TensorView published, scatter_input(*workspace, args.input.sizes, args.input.dtype));
   if (args.input.data != published.data) TANDEM_TRY(stream.copy(args.input, published));
-  TANDEM_TRY(workspace->barrier(stream, symm::kScatterChannel + 1));  // all inputs are published
   if (reads_peers(world, stream)) {
-    if (mine.size == 0) return workspace->barrier(stream, symm::kScatterChannel);
     return sum_where_they_lie(args, chunk, {*workspace, group, symm::kScatterChannel}, stream);
   }
+  TANDEM_TRY(workspace->barrier(stream, symm::kScatterChannel + 1));  // all inputs are published
   TANDEM_ASSIGN(const TensorView stack, get_stack(args, chunk, *workspace, stream));
   TANDEM_TRY(workspace->barrier(stream, symm::kScatterChannel));  // peers may use the workspace again
   return reduce_stack({.stack = stack, .out = args.output, .op = args.op, .bias = args.bias}, stream);

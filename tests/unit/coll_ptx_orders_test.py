@@ -25,12 +25,11 @@ MUTANTS = {
     "relaxed put": (MEETING, "PutOrder::kRelease", "PutOrder::kRelaxed"),
     "relaxed take": (MEETING, "WaitOrder::kAcquire", "WaitOrder::kRelaxed"),
     "no meeting": (GATHER, "  meet_behind(meeting);\n", ""),
-    "data read as if nobody wrote it": (GATHER, "values[i] = from[first + i * kThreads]", "values[i] = __ldg(from + first + i * kThreads)"),
+    "data read as if nobody wrote it": (GATHER, "values[i] = vectors[first + i * kThreads]", "values[i] = __ldg(vectors + first + i * kThreads)"),
 }
 # The same header, in more kernels that take longer to compile.
 SUM_MUTANTS = {
-    "a sum that begins with its meeting": (SUM, "  const std::int64_t step = static_cast",
-                                           "  meet_behind(meeting);\n  const std::int64_t step = static_cast"),
+    "a sum that begins with its meeting": (SUM, "  if (meetings.before.num_pieces == 0", "  meet_behind(meetings.behind);\n  if (meetings.before.num_pieces == 0"),
 }
 INSTRUCTIONS = {
     "data": r"st\.global\.(?:v[24]\.)?[ubf](?:8|16|32|64)\s+\[%rd\d+(?:\+\d+)?\], (?:\{|%r|%f|%rs)",

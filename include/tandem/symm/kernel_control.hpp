@@ -8,7 +8,14 @@
 namespace tandem::symm {
 
 /// In which call a kernel waits.
-enum class KernelCall : std::uint32_t { kPutSignal, kWaitSignal, kBarrier, kSyncBlocks, kAwaitChunk };
+enum class KernelCall : std::uint32_t {
+  kPutSignal,
+  kWaitSignal,
+  kBarrier,
+  kSyncBlocks,
+  kAwaitChunk,
+  kExchange
+};
 
 /// Why a wait gave up.
 enum class GiveUpReason : std::uint32_t { kNone, kTimeout, kPoisoned, kPeerLeft, kBadArgument };
@@ -20,7 +27,7 @@ struct alignas(64) KernelFault {
   GiveUpReason reason = GiveUpReason::kNone;
   KernelCall call = KernelCall::kPutSignal;
   std::int32_t peer = -1;
-  std::int32_t channel = -1;  ///< kAwaitChunk: the chunk
+  std::int32_t channel = -1;  ///< kAwaitChunk: the chunk; kExchange: the piece
   std::uint32_t expected = 0;
   std::uint32_t seen = 0;
   std::uint32_t reserved = 0;

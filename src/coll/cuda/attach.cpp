@@ -2,17 +2,19 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
-#include <cstdint>
 #include <memory>
 
 #include "base/try.hpp"
 #include "coll/backend.hpp"
+#include "coll/cuda/exchange_kernels.hpp"
+#include "coll/cuda/exchanges.hpp"
 #include "coll/cuda/gather_kernel.hpp"
 #include "coll/cuda/layer_sum.hpp"
 #include "coll/cuda/layer_sum_kernel.hpp"
+#include "coll/cuda/mailboxes.hpp"
 #include "coll/cuda/meeting.hpp"
 #include "coll/cuda/nccl_all_gather.hpp"
+#include "coll/cuda/published_gather.hpp"
 #include "device/cuda/cuda_error.hpp"
 #include "device/cuda/cuda_stream.hpp"
 
@@ -23,71 +25,50 @@ using tandem::cuda::check_cuda;
 using tandem::cuda::CurrentDevice;
 using tandem::cuda::load_kernels;
 
-/// What the kernel of a gather needs beside sizes.
-bool fits_vectors(const GatherLayersArgs& args) {
-  const auto is_aligned = [](const void* address) {
-    return reinterpret_cast<std::uintptr_t>(address) % cuda::kGatherVector == 0;
-  };
-  return is_aligned(args.out) && std::all_of(args.layers.begin(), args.layers.end(), is_aligned);
-}
-
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(int num_multiprocessors) : max_blocks_(8 * num_multiprocessors) {}
 
   [[nodiscard]] Result<void> reduce_stack(const ReduceStackArgs& args, Stream& stream) override {
     TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "reduce_stack"));
-    return add_up("reduce_stack", cuda::layer_sum_of(args), {}, *on);
+    const auto turn = on->take_turn();
+    return check_cuda("reduce_stack",
+                      cuda::launch_layer_sum(cuda::layer_sum_of(args), max_blocks_, on->native()));
   }
   [[nodiscard]] int max_layers() const override { return cuda::kMaxAddresses; }
   [[nodiscard]] Result<void> reduce_layers(const ReduceLayersArgs& args, const RanksMeet& meet,
                                            Stream& stream) override {
     TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "reduce_scatter"));
-    TANDEM_ASSIGN(const cuda::Meeting meeting, cuda::meeting_of(meet, *on));
-    return add_up("reduce_scatter", cuda::layer_sum_of(args), meeting, *on);
-  }
-  [[nodiscard]] bool gathers_layers(std::int64_t layer_bytes) const override {
-    return layer_bytes > 0 && layer_bytes % cuda::kGatherVector == 0;
-  }
-  [[nodiscard]] Result<bool> gather_layers(const GatherLayersArgs& args, const RanksMeet& meet,
-                                           Stream& stream) override {
-    if (!fits_vectors(args)) return false;
-    TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "all_gather"));
-    TANDEM_ASSIGN(const cuda::Meeting meeting, cuda::meeting_of(meet, *on));
-    cuda::LayerGather gather;
-    std::copy(args.layers.begin(), args.layers.end(), gather.layers);
-    gather.num_layers = static_cast<int>(args.layers.size());
-    gather.first = args.first;
-    gather.layer_bytes = args.layer_bytes;
-    gather.out = args.out;
+    TANDEM_ASSIGN(const auto boxes, cuda::mailboxes_of(meet.group, *on));
+    if (!boxes) TANDEM_TRY(meet.workspace.barrier(stream, meet.channel + 1));
+    TANDEM_ASSIGN(const cuda::Meeting behind, cuda::meeting_of(meet, *on));
+    const cuda::SumMeetings meetings = {.before = boxes.value_or(cuda::Mailboxes()), .behind = behind};
     const auto turn = on->take_turn();
-    TANDEM_TRY(
-        check_cuda("all_gather", cuda::launch_layer_gather(gather, meeting, max_blocks_, on->native())));
-    TANDEM_TRY(on->keep_queue());
-    return true;
+    TANDEM_TRY(check_cuda("reduce_scatter", cuda::launch_layer_sum(cuda::layer_sum_of(args), meetings,
+                                                                   args.largest_bytes, on->native())));
+    return on->keep_queue();
+  }
+  [[nodiscard]] Result<bool> reduce_scatter(const ReduceScatterArgs& args, Group& group,
+                                            Stream& stream) override {
+    return cuda::exchange_sum(args, group, stream);
   }
   [[nodiscard]] Result<bool> all_gather(const AllGatherArgs& args, const RanksMeet& meet,
                                         Stream& stream) override {
-    return cuda::nccl_all_gather(args, meet, stream);
+    for (const auto way : {cuda::exchange_gather, cuda::published_gather, cuda::nccl_all_gather}) {
+      TANDEM_ASSIGN(const bool is_done, way(args, meet, stream));
+      if (is_done) return true;
+    }
+    return false;
   }
 
  private:
-  Result<void> add_up(std::string_view op, const cuda::LayerSum& sum, const cuda::Meeting& meeting,
-                      tandem::cuda::CudaStream& stream) const {
-    const auto turn = stream.take_turn();
-    TANDEM_TRY(check_cuda(op, cuda::launch_layer_sum(sum, meeting, max_blocks_, stream.native())));
-    return meeting.num_done == nullptr ? Result<void>() : stream.keep_queue();
-  }
-
   int max_blocks_;
 };
 
 }  // namespace
 
 tandem::cuda::KernelList cuda::kernels() {
-  tandem::cuda::KernelList kernels = layer_sum_kernels();
-  for (const auto& kernel : gather_kernels()) kernels.push_back(kernel);
-  return kernels;
+  return tandem::cuda::joined({layer_sum_kernels(), gather_kernels(), exchange_kernels()});
 }
 
 Result<void> attach_cuda(Device& device) {

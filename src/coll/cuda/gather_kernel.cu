@@ -1,36 +1,63 @@
 #include "coll/cuda/gather_kernel.hpp"
 
+#include "coll/cuda/mailboxes.cuh"
 #include "coll/cuda/meeting.cuh"
+#include "coll/cuda/vectors.hpp"
 
-// A block takes pieces of the layers in turns, so that all links are used at all times. A thread has several
-// loads under way before it stores the first: a layer may lie in a peer's memory, a few microseconds away.
-// Host checks: attach.cpp (sizes and addresses).
+// A block publishes its pieces of the own shard, meets the same block of every other rank, and reads their
+// pieces, from all ranks in turns, so that all links are in use. A thread has several loads under way before
+// it stores the first: a peer's memory is a few microseconds away.
+// Host checks: published_gather.cpp (sizes and addresses).
 
 namespace tandem::coll::cuda {
 namespace {
 
 constexpr int kThreads = 256;
 constexpr int kLoads = 8;
+constexpr std::int64_t kPieceBytes = kThreads * kLoads * kVectorBytes;
 
-__global__ void __launch_bounds__(kThreads)
-    gather_layers(const __grid_constant__ LayerGather gather, const __grid_constant__ Meeting meeting) {
-  const std::int64_t vectors = gather.layer_bytes / kGatherVector;
-  constexpr std::int64_t kPiece = kThreads * kLoads;
-  const std::int64_t pieces = (vectors + kPiece - 1) / kPiece * gather.num_layers;
-  for (std::int64_t piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
-    const auto turn = static_cast<int>(piece % gather.num_layers) + gather.first;
-    const int layer = turn < gather.num_layers ? turn : turn - gather.num_layers;
-    const auto* const from = static_cast<const uint4*>(gather.layers[layer]);
-    uint4* const to = static_cast<uint4*>(gather.out) + layer * vectors;
-    const std::int64_t first = piece / gather.num_layers * kPiece + threadIdx.x;
-    uint4 values[kLoads];
+/// By all threads: store(i, vector) for the vectors of a piece.
+template <class Vector, class Store>
+__device__ void read_piece(const void* from, std::int64_t begin, std::int64_t end, Store store) {
+  constexpr auto kBytes = static_cast<std::int64_t>(sizeof(Vector));
+  const auto* const vectors = static_cast<const Vector*>(from);
+  const std::int64_t last = end / kBytes;
+  for (std::int64_t first = begin / kBytes + threadIdx.x; first < last; first += kThreads * kLoads) {
+    Vector values[kLoads];
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
-      if (first + i * kThreads < vectors) values[i] = from[first + i * kThreads];
+      if (first + i * kThreads < last) values[i] = vectors[first + i * kThreads];
     }
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
-      if (first + i * kThreads < vectors) to[first + i * kThreads] = values[i];
+      if (first + i * kThreads < last) store(first + i * kThreads, values[i]);
+    }
+  }
+}
+
+template <class Vector>
+__global__ void __launch_bounds__(kThreads)
+    gather_layers(const __grid_constant__ LayerGather gather, const __grid_constant__ Mailboxes boxes,
+                  const __grid_constant__ Meeting meeting) {
+  const Exchange exchange(boxes);
+  const int rank = boxes.ranks.rank;
+  const int world = boxes.ranks.world_size;
+  const std::int64_t size = gather.shard_bytes;
+  // The own shard is copied to the output last in its turn, while the links bring the others.
+  const auto from = [&](int q) { return q == rank ? gather.shard : gather.published[q]; };
+  const auto copy = [&](const void* source, void* to, std::int64_t at) {
+    read_piece<Vector>(source, at, min(at + kPieceBytes, size),
+                       [&](std::int64_t i, const Vector& value) { static_cast<Vector*>(to)[i] = value; });
+  };
+  const std::int64_t first = blockIdx.x * kPieceBytes;
+  const std::int64_t stride = gridDim.x * kPieceBytes;
+  for (std::int64_t at = first; at < size; at += stride) copy(gather.shard, gather.published[rank], at);
+  if (exchange.meet()) {
+    for (std::int64_t at = first; at < size; at += stride) {
+      for (int step = 1; step <= world; ++step) {
+        const int q = (rank + step) % world;
+        copy(from(q), static_cast<std::byte*>(gather.out) + q * size, at);
+      }
     }
   }
   meet_behind(meeting);
@@ -38,21 +65,21 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-cudaError_t launch_layer_gather(const LayerGather& gather, const Meeting& meeting, int max_blocks,
+cudaError_t launch_layer_gather(const LayerGather& gather, const Mailboxes& boxes, const Meeting& meeting,
                                 cudaStream_t stream) {
-  constexpr std::int64_t kPieceBytes = kThreads * kLoads * kGatherVector;
-  const std::int64_t pieces = (gather.layer_bytes + kPieceBytes - 1) / kPieceBytes * gather.num_layers;
+  const std::int64_t pieces = (gather.shard_bytes + kPieceBytes - 1) / kPieceBytes;
   if (pieces == 0) return cudaSuccess;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(pieces < max_blocks ? pieces : max_blocks));
+  config.gridDim = dim3(static_cast<unsigned>(pieces < boxes.num_pieces ? pieces : boxes.num_pieces));
   config.blockDim = dim3(kThreads);
   config.stream = stream;
-  return cudaLaunchKernelEx(&config, gather_layers, gather, meeting);
+  return cudaLaunchKernelEx(&config, gather.by_vectors ? gather_layers<uint4> : gather_layers<unsigned char>,
+                            gather, boxes, meeting);
 }
 
 tandem::cuda::KernelList gather_kernels() {
   tandem::cuda::KernelList list;
-  tandem::cuda::add_kernels(list, gather_layers);
+  tandem::cuda::add_kernels(list, gather_layers<uint4>, gather_layers<unsigned char>);
   return list;
 }
 

@@ -5,25 +5,26 @@
 #include <cstdint>
 
 #include "coll/cuda/layer_sum_kernel.hpp"
+#include "coll/cuda/mailboxes.hpp"
 #include "coll/cuda/meeting.hpp"
 #include "device/cuda/kernel_list.hpp"
 
 namespace tandem::coll::cuda {
 
-/// out = the layers, one behind the other. All of whole vectors of kGatherVector bytes, at addresses that are
-/// multiples of it.
+/// out = all ranks' shards, one behind the other, read where their ranks publish them.
 struct LayerGather {
-  const void* layers[kMaxAddresses] = {};
-  int num_layers = 0;
-  int first = 0;  ///< the layer that is read first; ranks begin with different ones
-  std::int64_t layer_bytes = 0;
+  const void* shard = nullptr;  ///< the own one
+  void* published[kMaxAddresses] = {};
   void* out = nullptr;
+  std::int64_t shard_bytes = 0;  ///< whole vectors of kVectorBytes
+  /// Whether the own shard and out are at multiples of kVectorBytes: a rank's own affair.
+  bool by_vectors = false;
 };
-inline constexpr std::int64_t kGatherVector = 16;
 
-/// Enqueues on `stream` of the current device.
-[[nodiscard]] cudaError_t launch_layer_gather(const LayerGather& gather, const Meeting& meeting,
-                                              int max_blocks, cudaStream_t stream);
+/// Enqueues on `stream` of the current device. Blocks meet the same blocks of other ranks once they have
+/// published, without using the boxes, and all ranks meet at the end.
+[[nodiscard]] cudaError_t launch_layer_gather(const LayerGather& gather, const Mailboxes& boxes,
+                                              const Meeting& meeting, cudaStream_t stream);
 
 [[nodiscard]] tandem::cuda::KernelList gather_kernels();
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "coll/cuda/vectors.hpp"
+
 namespace tandem::coll::cuda {
 namespace {
 
@@ -24,10 +26,6 @@ void set_out(const TensorView& view, LayerSum& sum) {
   }
   if (count == 0) sum.sizes[0] = sum.strides[0] = 1;
   sum.num_dims = std::max(count, 1);
-}
-
-bool is_aligned(const void* address, std::int64_t num_bytes) {
-  return reinterpret_cast<std::uintptr_t>(address) % static_cast<std::uintptr_t>(num_bytes) == 0;
 }
 
 bool fits_vectors(const LayerSum& sum) {

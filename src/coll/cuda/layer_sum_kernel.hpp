@@ -6,13 +6,12 @@
 #include <tandem/base/dtype.hpp>
 #include <tandem/base/shape.hpp>
 
+#include "coll/cuda/addresses.hpp"
+#include "coll/cuda/mailboxes.hpp"
 #include "coll/cuda/meeting.hpp"
 #include "device/cuda/kernel_list.hpp"
 
 namespace tandem::coll::cuda {
-
-/// Layers whose addresses a kernel gets one by one.
-inline constexpr int kMaxAddresses = 16;
 
 /// out = the sum of the layers in the order 0, 1, ..., divided by `divisor`, plus the bias, rounded once; f32
 /// in between. The bits of the CPU's sum, NaN payloads aside.
@@ -40,9 +39,18 @@ struct LayerSum {
 };
 
 /// Enqueues on `stream` of the current device, in at most `max_blocks` blocks of kLayerSumThreads.
-[[nodiscard]] cudaError_t launch_layer_sum(const LayerSum& sum, const Meeting& meeting, int max_blocks,
-                                           cudaStream_t stream);
-inline constexpr int kLayerSumThreads = 256;
+[[nodiscard]] cudaError_t launch_layer_sum(const LayerSum& sum, int max_blocks, cudaStream_t stream);
+
+/// The same where ranks meet. Blocks meet the same blocks of other ranks first, without using the boxes, so
+/// all ranks have as many, whatever they sum: `largest_bytes` is the size of the largest rank's layer. All
+/// ranks meet at the end.
+struct SumMeetings {
+  Mailboxes before;  ///< of no pieces: the ranks have met already
+  Meeting behind;
+};
+[[nodiscard]] cudaError_t launch_layer_sum(const LayerSum& sum, const SumMeetings& meetings,
+                                           std::int64_t largest_bytes, cudaStream_t stream);
+inline constexpr int kLayerSumThreads = 512;
 
 /// Elements of a vector of `in_dtype`.
 [[nodiscard]] constexpr int vector_elements(DType in_dtype) {

@@ -2,13 +2,12 @@
 
 #include <cuda_runtime_api.h>
 
-#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "base/format.hpp"
 #include "base/try.hpp"
+#include "coll/cuda/gpus_of_ranks.hpp"
 #include "coll/cuda/nccl_communicator.hpp"
 #include "device/cuda/cuda_error.hpp"
 #include "device/cuda/cuda_stream.hpp"
@@ -31,39 +30,22 @@ struct Hello {
   int version = 0;  ///< of the library; 0: there is none
 };
 
-template <class T>
-Result<std::vector<T>> exchange(const T& mine, Group& group, std::string_view what) {
-  TANDEM_ASSIGN(const auto gathered, group.all_gather(std::as_bytes(std::span(&mine, 1)), what));
-  std::vector<T> all(gathered.size());
-  for (std::size_t r = 0; r < all.size(); ++r) {
-    if (gathered[r].size() != sizeof(T)) {
-      return failf(ErrorCode::kMismatch, "{}: rank {} sent {} bytes, need {}", what, r, gathered[r].size(),
-                   sizeof(T));
-    }
-    std::memcpy(&all[r], gathered[r].data(), sizeof(T));
-  }
-  return all;
-}
-
 /// All ranks come to the same answer: the same library everywhere, and no two ranks on one GPU, which NCCL
 /// refuses.
 bool can_meet(const std::vector<Hello>& hellos) {
-  for (std::size_t r = 0; r < hellos.size(); ++r) {
-    if (hellos[r].version == 0 || hellos[r].version != hellos[0].version) return false;
-    for (std::size_t q = 0; q < r; ++q) {
-      if (std::memcmp(&hellos[q].gpu, &hellos[r].gpu, sizeof(cudaUUID_t)) == 0) return false;
-    }
+  std::vector<cudaUUID_t> gpus;
+  for (const Hello& hello : hellos) {
+    if (hello.version == 0 || hello.version != hellos[0].version) return false;
+    gpus.push_back(hello.gpu);
   }
-  return true;
+  return has_each_its_own(gpus);
 }
 
 /// Collective.
 Result<Communicator> meet(Group& group, int gpu) {
   const auto api = NcclApi::load(group.config());
   Hello hello;
-  cudaDeviceProp properties = {};
-  TANDEM_TRY(tandem::cuda::check_cuda("all_gather", cudaGetDeviceProperties(&properties, gpu)));
-  hello.gpu = properties.uuid;
+  TANDEM_ASSIGN(hello.gpu, name_of_gpu(gpu));
   hello.version = api ? (*api)->version : 0;
   TANDEM_ASSIGN(const auto hellos, exchange(hello, group, "NCCL: who is where"));
   if (!can_meet(hellos)) return nullptr;

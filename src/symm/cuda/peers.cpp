@@ -24,6 +24,8 @@ const char* name_of(KernelCall call) {
       return "sync_blocks";
     case KernelCall::kAwaitChunk:
       return "async_input_mm";
+    case KernelCall::kExchange:
+      return "an exchange of small pieces";
   }
   return "a kernel";
 }
@@ -76,7 +78,7 @@ Result<void> CudaPeers::status() {
 
 void CudaPeers::report(const KernelFault& found) {
   const std::atomic<std::uint32_t> seen(found.seen);
-  const bool is_chunk = found.call == KernelCall::kAwaitChunk;
+  const bool is_chunk = found.call == KernelCall::kAwaitChunk || found.call == KernelCall::kExchange;
   const bootstrap::WaitInfo info{.what = name_of(found.call),
                                  .peer = found.peer,
                                  .channel = is_chunk ? -1 : found.channel,

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <optional>
+#include <tandem/base/error.hpp>
+#include <tandem/bootstrap/group.hpp>
+#include <tandem/symm/kernel.hpp>
+
+#include "coll/cuda/addresses.hpp"
+
+namespace tandem::cuda {
+class CudaStream;
+}
+
+namespace tandem::coll::cuda {
+
+// Where ranks push small shards and chunks for each other: one symmetric block a group, with a box for each
+// block of threads, sender and slot. Block b of a kernel exchanges its piece with block b of every other
+// rank's kernel and with nobody else. Its exchange number e (its epoch, from 1) uses slot e % 2, and what a
+// sender pushed is there once the sender's word for this block has reached e on the circle of u32. Nothing is
+// reset and no barrier keeps a sender from a box that is still read.
+//
+// Why two slots suffice: block b of rank r pushes e+2, into the boxes of e, after its kernel of e+1 is over,
+// in which it awaited e+1 of every other rank p. p's word of e+1 came after its kernel of e was over, since
+// kernels of one group follow each other; so p has read the boxes of e. Whatever the sizes: a box is one
+// block's, and its epoch counts the exchanges of that block. Model: tools/models/native_slots.py.
+
+/// What a kernel is told; mailboxes.cuh uses it.
+struct Mailboxes {
+  static constexpr std::int64_t kBoxBytes = 32 * 1024;
+  static constexpr int kMostPieces = 64;
+  static constexpr std::int64_t kMostBytes = kMostPieces * kBoxBytes;
+
+  symm::KernelHandle ranks;               ///< whose deadline and whose control memory
+  std::byte* blocks[kMaxAddresses] = {};  ///< by rank
+  int num_pieces = 0;                     ///< blocks of threads that have boxes; the same on every rank
+
+  /// From the start of a rank's block: a word for each piece, its last epoch there, which is that rank's own.
+  [[nodiscard]] __host__ __device__ constexpr std::int64_t epoch_at(int piece) const {
+    return 4 * std::int64_t{piece};
+  }
+  /// A word for each slot, piece and sender: the epoch of what lies in the box.
+  [[nodiscard]] __host__ __device__ constexpr std::int64_t word_at(std::uint32_t slot, int piece,
+                                                                   int sender) const {
+    return 4 * ((std::int64_t{slot} * num_pieces + piece) * ranks.world_size + sender + num_pieces);
+  }
+  /// A box for each slot, sender and piece.
+  [[nodiscard]] __host__ __device__ constexpr std::int64_t box_at(std::uint32_t slot, int piece,
+                                                                  int sender) const {
+    return words_bytes() +
+           ((std::int64_t{slot} * ranks.world_size + sender) * num_pieces + piece) * kBoxBytes;
+  }
+  [[nodiscard]] __host__ __device__ constexpr std::int64_t words_bytes() const {
+    constexpr std::int64_t kAlignment = 128;
+    return (word_at(2, 0, 0) + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  [[nodiscard]] __host__ __device__ constexpr std::int64_t size_bytes() const { return box_at(2, 0, 0); }
+  /// Of a shard or chunk.
+  [[nodiscard]] __host__ __device__ constexpr std::int64_t max_bytes() const {
+    return num_pieces * kBoxBytes;
+  }
+};
+
+/// How so many bytes are cut into pieces, one a block of threads.
+struct Pieces {
+  int count = 0;
+  std::int64_t bytes = 0;  ///< of each but the last; whole vectors of 16 bytes
+};
+[[nodiscard]] Pieces cut_into_pieces(std::int64_t num_bytes, int max_pieces);
+
+/// The group's mailboxes on the stream's GPU, which are made at the first call: collective then. Nothing
+/// where there are none: one rank, more than kMaxAddresses, or the first call while a graph is recorded,
+/// which is no time to make memory. From now on `stream` tells what waits for a piece give up for.
+[[nodiscard]] Result<std::optional<Mailboxes>> mailboxes_of(Group& group, tandem::cuda::CudaStream& stream);
+
+}  // namespace tandem::coll::cuda

@@ -1,0 +1,59 @@
+// Where boxes and words of small exchanges lie, and how bytes are cut into pieces. Needs no GPU.
+#include "coll/cuda/mailboxes.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace tandem::coll::cuda {
+namespace {
+
+TEST(CollCudaMailboxes, NoTwoThingsShareMemory) {
+  for (const int world : {2, 3, 16}) {
+    for (const int num_pieces : {1, 8, 64}) {
+      Mailboxes boxes;
+      boxes.ranks.world_size = world;
+      boxes.num_pieces = num_pieces;
+      std::vector<std::pair<std::int64_t, std::int64_t>> ranges;  // begin, end
+      const auto add = [&](std::int64_t begin, std::int64_t size) {
+        EXPECT_EQ(begin % std::min<std::int64_t>(size, 16), 0);
+        ranges.emplace_back(begin, begin + size);
+      };
+      for (int piece = 0; piece < num_pieces; ++piece) {
+        add(boxes.epoch_at(piece), 4);
+        for (const std::uint32_t slot : {0U, 1U}) {
+          for (int sender = 0; sender < world; ++sender) {
+            add(boxes.word_at(slot, piece, sender), 4);
+            add(boxes.box_at(slot, piece, sender), Mailboxes::kBoxBytes);
+          }
+        }
+      }
+      std::sort(ranges.begin(), ranges.end());
+      EXPECT_GE(ranges.front().first, 0);
+      EXPECT_LE(ranges.back().second, boxes.size_bytes());
+      for (std::size_t i = 1; i < ranges.size(); ++i) EXPECT_LE(ranges[i - 1].second, ranges[i].first);
+    }
+  }
+}
+
+TEST(CollCudaMailboxes, PiecesAreAllBytesOnceAndFitIntoBoxes) {
+  for (const int max_pieces : {1, 8, 64}) {
+    const std::int64_t most = max_pieces * Mailboxes::kBoxBytes;
+    for (const std::int64_t num_bytes :
+         {std::int64_t{0}, std::int64_t{1}, std::int64_t{15}, std::int64_t{4096}, std::int64_t{4097},
+          std::int64_t{100'003}, most - 1, most}) {
+      if (num_bytes > most) continue;
+      const Pieces pieces = cut_into_pieces(num_bytes, max_pieces);
+      EXPECT_LE(pieces.count, max_pieces);
+      EXPECT_LE(pieces.bytes, Mailboxes::kBoxBytes);
+      EXPECT_EQ(pieces.bytes % 16, 0) << "boxes are whole vectors";
+      EXPECT_GE(pieces.count * pieces.bytes, num_bytes);
+      EXPECT_TRUE(num_bytes == 0 || (pieces.count - 1) * pieces.bytes < num_bytes) << "no piece is empty";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem::coll::cuda

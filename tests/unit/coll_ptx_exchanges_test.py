@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""The exchange of small pieces, in what nvcc makes of its kernels: coll_ptx_exchanges_test.py NVCC SOURCE_ROOT
+
+No race detector sees device code, so this reads it: pushes, the block's barrier, a store that releases at system scope, polls, a
+load of what was polled that acquires at system scope, a barrier that also tells of failures, and only then loads of boxes and
+stores of results; no load through a cache that no acquire reaches. Then the same check on mutants, each of which it must refuse:
+else it proves nothing.
+"""
+import re
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import ptx_mutants
+
+KERNELS = "src/coll/cuda/exchange_kernels.cu"
+GATHER = "src/coll/cuda/gather_kernel.cu"
+SUM = "src/coll/cuda/layer_sum_kernel.cu"
+HEADER = "src/coll/cuda/mailboxes.cuh"
+# Name -> file, text, replacement.
+MUTANTS = {
+    "a relaxed word": (HEADER, "store_release(word(", "store_relaxed(word("),
+    "a word before all threads have pushed": (HEADER, "    __syncthreads();\n    if (step < world)", "    if (step < world)"),
+    "a wait that does not acquire": (HEADER, "    static_cast<void>(symm::detail::load_acquire(from));\n", ""),
+    "threads that do not wait for those that wait": (HEADER, "__syncthreads_and(ok ? 1 : 0) != 0", "ok"),
+    "no meeting": (KERNELS, "  if (!exchange.meet()) return;\n", ""),
+    "shards read before they are published": (GATHER, "if (exchange.meet()) {", "{"),
+    "a sum that does not wait": (SUM, "meetings.before.num_pieces == 0 || Exchange(meetings.before).meet()", "true"),
+    "a box read as if nobody wrote it": (KERNELS, "out_of(piece)[i] = box[i]", "out_of(piece)[i] = __ldg(box + i)"),
+}
+INSTRUCTIONS = {
+    "store": r"st\.global\.(?:v[24]\.)?[ubf](?:8|16|32|64)\s",
+    "load": r"ld\.global\.(?:v[24]\.)?[ubf](?:8|16|32|64)\s",
+    "stale": r"ld\.global\.nc",
+    "barrier": r"bar\.sync",
+    "vote": r"bar\.red",
+    "release": r"st\.release\.sys",
+}
+
+
+def steps_of(body):
+    """What the kernel does that matters, in order, repetitions left out."""
+    steps = []
+    for line in body.splitlines():
+        for name, pattern in INSTRUCTIONS.items():
+            if re.search(pattern, line) and (not steps or steps[-1] != name):
+                steps.append(name)
+    return steps
+
+
+def fault_of(body):
+    # What a sum reads of its peers was made before the kernel: nothing is pushed.
+    before = ["barrier"] if "layer_sum_kernel" in body.split("(")[0] else ["store", "barrier"]
+    steps = steps_of(body)
+    if "stale" in steps:
+        return "reads data by ld.global.nc"
+    if "release" not in steps or "vote" not in steps:
+        return f"{' '.join(steps)}: no meeting"
+    release, vote = steps.index("release"), steps.index("vote")
+    if steps[release - len(before):release] != before:
+        return f"{' '.join(steps)}: no barrier between the pushes and the release"
+    polled = set(re.findall(r"ld\.relaxed\.sys\.global\.u32\s+%r\d+, (\[[^\]]+\])", body))
+    acquired = set(re.findall(r"ld\.acquire\.sys\.global\.u32\s+%r\d+, (\[[^\]]+\])", body))
+    if not polled & acquired:
+        return f"polls {sorted(polled)} and acquires {sorted(acquired)}"
+    # The block's epoch is one more store before the vote.
+    if vote < release or steps[vote + 1:vote + 3] != ["load", "store"]:
+        return f"{' '.join(steps)}: boxes are not read behind the vote"
+    return ""
+
+
+def faults_in(nvcc, root):
+    ptx = "".join(ptx_mutants.compile_to_ptx(nvcc, root, source) for source in (KERNELS, GATHER, SUM))
+    bodies = [body for body in ptx_mutants.entries_of(ptx) if re.search("exchanged_|gather_layers|layer_sum", body.split("(")[0])]
+    faults = [fault for fault in map(fault_of, bodies) if fault]
+    return [f"{len(faults)} of {len(bodies)}: {faults[0]}"] if faults else [] if bodies else ["no kernel"]
+
+
+def main(nvcc, root):
+    folders = ("include/tandem", "src/coll", "src/device/cuda", "src/base")
+    return ptx_mutants.check_mutants(Path(root), folders, MUTANTS, lambda copy: faults_in(nvcc, copy))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
