@@ -22,7 +22,7 @@ import time
 RANKS = (2, 3, 4, 8)
 # Of the whole op, m x k and n. Rows that end inside a tile, a chunk of them and a few columns more; whole tiles, which travel
 # in patches; shards of more than what ranks push into each other's boxes.
-RAGGED, TILES, LARGE = (600, 264, 576), (1024, 512, 448), (2048, 1040, 320)
+RAGGED, TILES, LARGE = (600, 264, 576), (1024, 512, 1344), (2048, 1040, 320)
 
 
 def sweeps():
@@ -43,7 +43,8 @@ def problems():
 
 def chosen(cases, count):
     """`count` of them, spread evenly: neighbours differ in one thing only."""
-    return [cases[i * len(cases) // count] for i in range(min(count, len(cases)))]
+    count = min(count, len(cases))
+    return [cases[i * len(cases) // count] for i in range(count)]
 
 
 def run(args, case):
@@ -82,14 +83,15 @@ def main():
     parser.add_argument("--tandem", required=True)
     parser.add_argument("--sanitizer", default="compute-sanitizer")
     parser.add_argument("--cases", type=int, default=10_000, help="so many of them, spread evenly")
+    parser.add_argument("--from", dest="first", type=int, default=0, help="number of the first case, to go on where a run has ended")
     parser.add_argument("--part", default="0/1", metavar="I/N", help="every Nth of these, from the Ith on: a GPU's share")
-    parser.add_argument("--at-a-time", type=int, default=8)
-    parser.add_argument("--timeout", type=float, default=120, help="seconds a case")
+    parser.add_argument("--at-a-time", type=int, default=3, help="on one GPU; more do not get more done")
+    parser.add_argument("--timeout", type=float, default=200, help="seconds a case")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no case begins later than that")
     parser.add_argument("--commit", default="")
     parser.add_argument("--out", help="append a JSON row here")
     args = parser.parse_args()
-    cases = chosen([*sweeps(), *(["--problem", problem] for problem in problems())], args.cases)
+    cases = chosen([*(["--problem", problem] for problem in problems()), *sweeps()], args.cases)[args.first:]
     part, parts = map(int, args.part.split("/"))
     cases = cases[part::parts]
     end = time.monotonic() + args.seconds
