@@ -21,6 +21,16 @@ def entries_of(ptx):
     return re.split(r"^\.entry |^\.visible \.entry ", ptx, flags=re.MULTILINE)[1:]
 
 
+def steps_of(body, instructions):
+    """What a kernel does of these (name -> pattern), in order, repetitions left out."""
+    steps = []
+    for line in body.splitlines():
+        for name, pattern in instructions.items():
+            if re.search(pattern, line) and (not steps or steps[-1] != name):
+                steps.append(name)
+    return steps
+
+
 def copy_of(root, folders, to):
     for folder in folders:
         shutil.copytree(root / folder, to / folder)

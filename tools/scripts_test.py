@@ -45,25 +45,42 @@ class Debian:
 
 
 class Memcheck(unittest.TestCase):
-    def run_with(self, body):
+    def run_with(self, body, *arguments):
         with tempfile.TemporaryDirectory() as folder:
             checker = Path(folder) / "checker"
             checker.write_text(f"#!/bin/bash\n{body}\n", encoding="utf-8")
             checker.chmod(0o755)
-            done = subprocess.run([sys.executable, TOOLS / "memcheck.py", "--tandem", "tandem", "--sanitizer", checker, "--cases",
-                                   "3", "--timeout", "2"], capture_output=True, text=True, check=False)
+            done = subprocess.run([sys.executable, TOOLS / "memcheck.py", "--tandem", "tandem", "--sanitizer", checker,
+                                   "--timeout", "2", *arguments], capture_output=True, text=True, check=False)
         return done.returncode, done.stdout
+
+    def test_all_cases_run_once_spread_or_from_one_on(self):
+        with tempfile.TemporaryDirectory() as folder:
+            log = Path(folder) / "log"
+
+            def cases(*arguments):
+                log.write_text("", encoding="utf-8")
+                self.run_with(f'[[ $1 == --version ]] || echo "$*" >>{log}', *arguments)
+                return log.read_text(encoding="utf-8").splitlines()
+
+            every = cases()
+            self.assertGreater(len(every), 50)
+            self.assertEqual(len(set(every)), len(every))
+            self.assertEqual(len(set(cases("--cases", "10"))), 10)
+            self.assertEqual(len(set(cases("--from", "5"))), len(every) - 5)
+            parts = [case for part in range(3) for case in cases("--part", f"{part}/3")]
+            self.assertEqual(sorted(parts), sorted(every))
 
     def test_only_clean_cases_pass(self):
         ran = 'echo "total: 1 cases run, 0 skipped, of 1; 0 wrong"; '
-        code, text = self.run_with(ran + 'echo "ERROR SUMMARY: 0 errors"')
-        self.assertEqual((code, text), (0, "memcheck: 3 of 3 cases clean, 0 not begun\n"))
+        code, text = self.run_with(ran + 'echo "ERROR SUMMARY: 0 errors"', "--cases", "3")
+        self.assertEqual((code, text), (0, "memcheck: 3 of 3 cases clean, 3 calls, 0 not begun\n"))
         for body in (ran + 'echo "ERROR SUMMARY: 2 errors"', ran, 'echo "ERROR SUMMARY: 0 errors"',
                      ran + 'echo "ERROR SUMMARY: 0 errors"; exit 1', ran + 'echo "ERROR SUMMARY: 0 errors"; [[ $1 == --version ]] || exec sleep 60'):
-            code, text = self.run_with(body)
+            code, text = self.run_with(body, "--cases", "3")
             self.assertEqual(code, 1, body)
             self.assertIn("memcheck: 0 of 3 cases clean", text)
-            self.assertIn('"problem": "all_gather_matmul,', text)
+            self.assertIn('"check": "', text)
 
 
 class InstallPackages(unittest.TestCase):

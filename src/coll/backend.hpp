@@ -21,8 +21,8 @@ struct ReduceLayersArgs {
   std::int64_t largest_bytes = 0;  ///< of a layer of the rank that has the largest; the same on every rank
 };
 
-/// A barrier() beside a kernel: at the kernel's own end, or before a library's. Where the ranks meet before a
-/// kernel too, that is on `channel` + 1.
+/// A barrier() beside a kernel: at the kernel's own end, or before a library's. `channel` + 1 is for a
+/// meeting before a kernel, where that takes a barrier of its own.
 struct RanksMeet {
   symm::Handle& workspace;
   Group& group;

@@ -84,6 +84,13 @@ class OpOrder {
   std::set<std::pair<std::uint64_t, const Device*>> known_;
 };
 
+/// What one rank records and another runs is not one problem; and what is met while it is recorded makes no
+/// memory, so that it is another one when it is run.
+bootstrap::Fingerprint fingerprint_of(const CollectiveCall& call) {
+  if (!call.stream.is_capturing()) return bootstrap::Fingerprint::of(call.fingerprint);
+  return bootstrap::Fingerprint::of(fmt::format("{}, recorded", call.fingerprint));
+}
+
 }  // namespace
 
 Result<void> run_collective(const CollectiveCall& call, EnqueueSteps enqueue) {
@@ -94,7 +101,7 @@ Result<void> run_collective(const CollectiveCall& call, EnqueueSteps enqueue) {
   if (auto entered = order.enter(call.stream); !entered)
     return refused(call.group, std::move(entered).error());
 
-  const auto fingerprint = bootstrap::Fingerprint::of(call.fingerprint);
+  const auto fingerprint = fingerprint_of(call);
   const bool is_known = order.knows(fingerprint.hash, device);
   TANDEM_TRY(is_known ? symm::agree(call.stream, call.group, fingerprint)
                       : symm::agree_now(call.group, fingerprint));

@@ -24,18 +24,18 @@ namespace tandem::coll {
 [[nodiscard]] std::int64_t reduce_scatter_workspace_bytes(const TensorView& input, int world,
                                                           const Stream& stream);
 
-// An op after which peers may still read a rank's workspace does not exist: each ends with a barrier. So none
-// begins with one.
+// An op after which peers may still read a rank's workspace does not exist: each whose peers do ends with a
+// barrier. So none begins with one.
 
-/// By the vendor's library where the backend has one for this gather. Else publish the own shard, barrier,
-/// get the peers' shards (r+1, r+2, ...), barrier. `workspace` may be null when it needs 0 bytes.
+/// In the backend's own way where it has one for this gather. Else publish the own shard, barrier, get the
+/// peers' shards (r+1, r+2, ...), barrier. `workspace` may be null when it needs 0 bytes.
 [[nodiscard]] Result<void> enqueue_all_gather(const AllGatherArgs& args, symm::Handle* workspace,
                                               Group& group, Stream& stream);
 /// Where a scatter's input lies once it is published. An op may make it there.
 [[nodiscard]] Result<TensorView> scatter_input(const symm::Handle& workspace, const Dims& sizes, DType dtype);
-/// Publish the whole input unless it is scatter_input(), barrier, get every rank's chunk for this rank,
-/// barrier, sum in rank order. Where kernels can read memory of peers, the sum reads the chunks where they
-/// lie, and the last barrier comes behind it.
+/// In the backend's own way where it has one for this scatter. Else publish the whole input unless it is
+/// scatter_input(), barrier, get every rank's chunk for this rank, barrier, sum in rank order. Where kernels
+/// can read memory of peers, the sum reads the chunks where they lie, and the last barrier comes behind it.
 [[nodiscard]] Result<void> enqueue_reduce_scatter(const ReduceScatterArgs& args, symm::Handle* workspace,
                                                   Group& group, Stream& stream);
 

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "coll/cuda/gpus_of_ranks.hpp"
+
 namespace tandem::coll::cuda {
 namespace {
 
@@ -53,6 +55,23 @@ TEST(CollCudaMailboxes, PiecesAreAllBytesOnceAndFitIntoBoxes) {
       EXPECT_TRUE(num_bytes == 0 || (pieces.count - 1) * pieces.bytes < num_bytes) << "no piece is empty";
     }
   }
+}
+
+Place place_on(char gpu, int num_multiprocessors) {
+  Place place{.gpu = {}, .num_multiprocessors = num_multiprocessors};
+  place.gpu.bytes[0] = gpu;
+  return place;
+}
+
+// Blocks that wait leave half of the multiprocessors to a product that they wait for.
+TEST(CollCudaMailboxes, RanksThatShareAGpuLeaveRoom) {
+  EXPECT_EQ(num_pieces_for(std::vector<Place>{place_on(1, 132), place_on(2, 132)}), Mailboxes::kMostPieces);
+  EXPECT_EQ(num_pieces_for(std::vector<Place>(2, place_on(1, 132))), 8);
+  EXPECT_EQ(num_pieces_for(std::vector<Place>(8, place_on(1, 132))), 8);
+  EXPECT_EQ(num_pieces_for(std::vector<Place>(16, place_on(1, 132))), 4);
+  EXPECT_EQ(num_pieces_for(std::vector<Place>(16, place_on(1, 20))), 1);
+  EXPECT_EQ(num_pieces_for(std::vector<Place>{place_on(1, 132), place_on(2, 30), place_on(2, 30)}), 7)
+      << "the same on every rank";
 }
 
 }  // namespace

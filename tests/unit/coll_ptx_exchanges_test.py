@@ -22,9 +22,12 @@ MUTANTS = {
     "a relaxed word": (HEADER, "store_release(word(", "store_relaxed(word("),
     "a word before all threads have pushed": (HEADER, "    __syncthreads();\n    if (step < world)", "    if (step < world)"),
     "a wait that does not acquire": (HEADER, "    static_cast<void>(symm::detail::load_acquire(from));\n", ""),
+    "a wait that acquires before it has seen": (HEADER, "    const bool has_come =",
+                                                "    static_cast<void>(symm::detail::load_acquire(from));\n    const bool has_come ="),
+    "an epoch that stays": (HEADER, "    if (threadIdx.x == 0) *epoch() = epoch_;\n", ""),
     "threads that do not wait for those that wait": (HEADER, "__syncthreads_and(ok ? 1 : 0) != 0", "ok"),
     "no meeting": (KERNELS, "  if (!exchange.meet()) return;\n", ""),
-    "shards read before they are published": (GATHER, "if (exchange.meet()) {", "{"),
+    "shards read before they are published": (GATHER, "ok = exchange.meet()", "ok = true"),
     "a sum that does not wait": (SUM, "meetings.before.num_pieces == 0 || Exchange(meetings.before).meet()", "true"),
     "a box read as if nobody wrote it": (KERNELS, "out_of(piece)[i] = box[i]", "out_of(piece)[i] = __ldg(box + i)"),
 }
@@ -38,20 +41,10 @@ INSTRUCTIONS = {
 }
 
 
-def steps_of(body):
-    """What the kernel does that matters, in order, repetitions left out."""
-    steps = []
-    for line in body.splitlines():
-        for name, pattern in INSTRUCTIONS.items():
-            if re.search(pattern, line) and (not steps or steps[-1] != name):
-                steps.append(name)
-    return steps
-
-
 def fault_of(body):
     # What a sum reads of its peers was made before the kernel: nothing is pushed.
     before = ["barrier"] if "layer_sum_kernel" in body.split("(")[0] else ["store", "barrier"]
-    steps = steps_of(body)
+    steps = ptx_mutants.steps_of(body, INSTRUCTIONS)
     if "stale" in steps:
         return "reads data by ld.global.nc"
     if "release" not in steps or "vote" not in steps:
@@ -59,11 +52,12 @@ def fault_of(body):
     release, vote = steps.index("release"), steps.index("vote")
     if steps[release - len(before):release] != before:
         return f"{' '.join(steps)}: no barrier between the pushes and the release"
-    polled = set(re.findall(r"ld\.relaxed\.sys\.global\.u32\s+%r\d+, (\[[^\]]+\])", body))
-    acquired = set(re.findall(r"ld\.acquire\.sys\.global\.u32\s+%r\d+, (\[[^\]]+\])", body))
-    if not polled & acquired:
-        return f"polls {sorted(polled)} and acquires {sorted(acquired)}"
-    # The block's epoch is one more store before the vote.
+    polls, acquires = (list(re.finditer(rf"ld\.{order}\.sys\.global\.u32\s+%r\d+, (\[[^\]]+\])", body)) for order in ("relaxed", "acquire"))
+    behind = [acquire for acquire in acquires if any(poll[1] == acquire[1] for poll in polls)]
+    if len(behind) != 1 or behind[0].start() < min(poll.start() for poll in polls if poll[1] == behind[0][1]):
+        return f"polls {sorted({poll[1] for poll in polls})} and acquires {[acquire[1] for acquire in acquires]}"
+    if "store" not in steps[release:vote]:
+        return f"{' '.join(steps)}: the epoch is not counted"
     if vote < release or steps[vote + 1:vote + 3] != ["load", "store"]:
         return f"{' '.join(steps)}: boxes are not read behind the vote"
     return ""
@@ -71,7 +65,7 @@ def fault_of(body):
 
 def faults_in(nvcc, root):
     ptx = "".join(ptx_mutants.compile_to_ptx(nvcc, root, source) for source in (KERNELS, GATHER, SUM))
-    bodies = [body for body in ptx_mutants.entries_of(ptx) if re.search("exchanged_|gather_layers|layer_sum", body.split("(")[0])]
+    bodies = [body for body in ptx_mutants.entries_of(ptx) if re.search("exchanged_|gather_published|layer_sum", body.split("(")[0])]
     faults = [fault for fault in map(fault_of, bodies) if fault]
     return [f"{len(faults)} of {len(bodies)}: {faults[0]}"] if faults else [] if bodies else ["no kernel"]
 

@@ -18,18 +18,18 @@ MEETING = "src/coll/cuda/meeting.cuh"
 BEHIND_DATA = ["barrier", "fence", "count", "fence", "barrier", "put", "take"]
 # Name -> file, text, replacement.
 MUTANTS = {
-    "blocks that count before their threads are done": (MEETING, "__shared__ bool is_last;\n  __syncthreads();", "__shared__ bool is_last;"),
+    "blocks that count before their threads are done": (MEETING, "__shared__ bool all_ok;\n  __syncthreads();", "__shared__ bool all_ok;"),
     "no fence before the count": (MEETING, "{\n    __threadfence();\n", "{\n"),
     "no fence behind the count": (MEETING, "*meeting.num_done = 0;\n    __threadfence();", "*meeting.num_done = 0;"),
-    "threads that put before the last block is known": (MEETING, "  }\n  __syncthreads();\n  if (!is_last)", "  }\n  if (!is_last)"),
+    "threads that put before the last block is known": (MEETING, "  }\n  __syncthreads();\n  if (!is_last ||", "  }\n  if (!is_last ||"),
     "relaxed put": (MEETING, "PutOrder::kRelease", "PutOrder::kRelaxed"),
     "relaxed take": (MEETING, "WaitOrder::kAcquire", "WaitOrder::kRelaxed"),
-    "no meeting": (GATHER, "  meet_behind(meeting);\n", ""),
+    "no meeting": (GATHER, "  meet_behind(meeting, ok);\n", ""),
     "data read as if nobody wrote it": (GATHER, "values[i] = vectors[first + i * kThreads]", "values[i] = __ldg(vectors + first + i * kThreads)"),
 }
 # The same header, in more kernels that take longer to compile.
 SUM_MUTANTS = {
-    "a sum that begins with its meeting": (SUM, "  if (meetings.before.num_pieces == 0", "  meet_behind(meetings.behind);\n  if (meetings.before.num_pieces == 0"),
+    "a sum that begins with its meeting": (SUM, "  const bool ok = meetings", "  meet_behind(meetings.behind, true);\n  const bool ok = meetings"),
 }
 INSTRUCTIONS = {
     "data": r"st\.global\.(?:v[24]\.)?[ubf](?:8|16|32|64)\s+\[%rd\d+(?:\+\d+)?\], (?:\{|%r|%f|%rs)",
@@ -43,18 +43,8 @@ INSTRUCTIONS = {
 }
 
 
-def steps_of(body):
-    """What the kernel does that matters, in order, repetitions left out."""
-    steps = []
-    for line in body.splitlines():
-        for name, pattern in INSTRUCTIONS.items():
-            if re.search(pattern, line) and (not steps or steps[-1] != name):
-                steps.append(name)
-    return steps
-
-
 def fault_of(body):
-    steps = steps_of(body)
+    steps = ptx_mutants.steps_of(body, INSTRUCTIONS)
     if "stale" in steps:
         return "reads data by ld.global.nc"
     if "count" not in steps:
@@ -78,7 +68,7 @@ def faults_in(nvcc, root, source, kernel):
 def main(nvcc, root):
     folders = ("include/tandem", "src/coll", "src/device/cuda", "src/base")
     status = 0
-    for source, kernel, mutants in ((GATHER, "gather_layers", MUTANTS), (SUM, "layer_sum_kernel", SUM_MUTANTS)):
+    for source, kernel, mutants in ((GATHER, "gather_published", MUTANTS), (SUM, "layer_sum_kernel", SUM_MUTANTS)):
         status |= ptx_mutants.check_mutants(Path(root), folders, mutants, lambda copy: faults_in(nvcc, copy, source, kernel))
     return status
 

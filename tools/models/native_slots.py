@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Every interleaving of a few native gathers, with their slots and words (src/fused/native_line.hpp).
+"""Every interleaving of a few native gathers, with their slots and words (src/fused/native_line.hpp); and of exchanges, whose
+mailboxes are such slots, of each block of threads (src/coll/cuda/mailboxes.hpp).
 
 Each rank has two threads. The caller's runs the ops: awaits each peer's word of the op, reads the slot, ends the op once
 the side thread is done with it. The side thread starts an op's pushes when the caller's thread has come to the op, and per

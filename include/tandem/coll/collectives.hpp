@@ -16,7 +16,7 @@ enum class ReduceOp : std::uint8_t { kSum, kAvg };
 
 /// Every rank's rows, one after the other.
 /// Shapes:  input [s_r, ...], output [total, ...]; s_r by the shard rule over `total` rows; both contiguous.
-/// Types:   any; equal.
+/// Types:   any; equal. The input may be its own place in the output; no other overlap.
 /// Order:   enqueued on `stream`, returns at once (blocks the host only while the workspace grows).
 /// Errors:  kInvalidArgument now; kMismatch, kTimeout, kPeerLost at the next Stream::synchronize().
 struct AllGatherArgs {
@@ -28,7 +28,8 @@ struct AllGatherArgs {
 /// Sum or mean over the ranks; rank r keeps rows shard_of(total, W, r).
 /// Shapes:  input [total, ...], output [s_r, ...]; contiguous. The output may have any strides.
 /// Types:   input and output f32, bf16 or f16 (on CPUs also f8, which saturates), equal or one of them f32;
-///          bias as output; f32 sums in rank order 0..W-1, one rounding.
+///          bias as output; f32 sums in rank order 0..W-1, one rounding. The output may be the own rows of
+///          the input, if the types are equal; no other overlap.
 /// Errors:  as all_gather.
 struct ReduceScatterArgs {
   TensorView input;

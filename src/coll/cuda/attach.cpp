@@ -44,8 +44,9 @@ class CudaBackend final : public Backend {
     TANDEM_ASSIGN(const cuda::Meeting behind, cuda::meeting_of(meet, *on));
     const cuda::SumMeetings meetings = {.before = boxes.value_or(cuda::Mailboxes()), .behind = behind};
     const auto turn = on->take_turn();
-    TANDEM_TRY(check_cuda("reduce_scatter", cuda::launch_layer_sum(cuda::layer_sum_of(args), meetings,
-                                                                   args.largest_bytes, on->native())));
+    TANDEM_TRY(
+        check_cuda("reduce_scatter", cuda::launch_layer_sum(cuda::layer_sum_of(args), meetings,
+                                                            args.largest_bytes, max_blocks_, on->native())));
     return on->keep_queue();
   }
   [[nodiscard]] Result<bool> reduce_scatter(const ReduceScatterArgs& args, Group& group,

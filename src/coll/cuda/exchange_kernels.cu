@@ -10,6 +10,7 @@ namespace tandem::coll::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+static_assert(kMaxAddresses <= kThreads, "a thread meets a peer");
 
 /// What block number blockIdx.x has of a part.
 __device__ Part piece_of(const Part& part, std::int64_t piece_bytes) {

@@ -37,8 +37,8 @@ __device__ void read_piece(const void* from, std::int64_t begin, std::int64_t en
 
 template <class Vector>
 __global__ void __launch_bounds__(kThreads)
-    gather_layers(const __grid_constant__ LayerGather gather, const __grid_constant__ Mailboxes boxes,
-                  const __grid_constant__ Meeting meeting) {
+    gather_published(const __grid_constant__ PublishedGather gather, const __grid_constant__ Mailboxes boxes,
+                     const __grid_constant__ Meeting meeting) {
   const Exchange exchange(boxes);
   const int rank = boxes.ranks.rank;
   const int world = boxes.ranks.world_size;
@@ -52,7 +52,8 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t first = blockIdx.x * kPieceBytes;
   const std::int64_t stride = gridDim.x * kPieceBytes;
   for (std::int64_t at = first; at < size; at += stride) copy(gather.shard, gather.published[rank], at);
-  if (exchange.meet()) {
+  const bool ok = exchange.meet();
+  if (ok) {
     for (std::int64_t at = first; at < size; at += stride) {
       for (int step = 1; step <= world; ++step) {
         const int q = (rank + step) % world;
@@ -60,26 +61,27 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
   }
-  meet_behind(meeting);
+  meet_behind(meeting, ok);
 }
 
 }  // namespace
 
-cudaError_t launch_layer_gather(const LayerGather& gather, const Mailboxes& boxes, const Meeting& meeting,
-                                cudaStream_t stream) {
+cudaError_t launch_published_gather(const PublishedGather& gather, const Mailboxes& boxes,
+                                    const Meeting& meeting, cudaStream_t stream) {
   const std::int64_t pieces = (gather.shard_bytes + kPieceBytes - 1) / kPieceBytes;
   if (pieces == 0) return cudaSuccess;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(pieces < boxes.num_pieces ? pieces : boxes.num_pieces));
   config.blockDim = dim3(kThreads);
   config.stream = stream;
-  return cudaLaunchKernelEx(&config, gather.by_vectors ? gather_layers<uint4> : gather_layers<unsigned char>,
+  return cudaLaunchKernelEx(&config,
+                            gather.by_vectors ? gather_published<uint4> : gather_published<unsigned char>,
                             gather, boxes, meeting);
 }
 
 tandem::cuda::KernelList gather_kernels() {
   tandem::cuda::KernelList list;
-  tandem::cuda::add_kernels(list, gather_layers<uint4>, gather_layers<unsigned char>);
+  tandem::cuda::add_kernels(list, gather_published<uint4>, gather_published<unsigned char>);
   return list;
 }
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "coll/cuda/layer_sum_kernel.hpp"
+#include "coll/cuda/addresses.hpp"
 #include "coll/cuda/mailboxes.hpp"
 #include "coll/cuda/meeting.hpp"
 #include "device/cuda/kernel_list.hpp"
@@ -12,7 +12,7 @@
 namespace tandem::coll::cuda {
 
 /// out = all ranks' shards, one behind the other, read where their ranks publish them.
-struct LayerGather {
+struct PublishedGather {
   const void* shard = nullptr;  ///< the own one
   void* published[kMaxAddresses] = {};
   void* out = nullptr;
@@ -23,8 +23,8 @@ struct LayerGather {
 
 /// Enqueues on `stream` of the current device. Blocks meet the same blocks of other ranks once they have
 /// published, without using the boxes, and all ranks meet at the end.
-[[nodiscard]] cudaError_t launch_layer_gather(const LayerGather& gather, const Mailboxes& boxes,
-                                              const Meeting& meeting, cudaStream_t stream);
+[[nodiscard]] cudaError_t launch_published_gather(const PublishedGather& gather, const Mailboxes& boxes,
+                                                  const Meeting& meeting, cudaStream_t stream);
 
 [[nodiscard]] tandem::cuda::KernelList gather_kernels();
 

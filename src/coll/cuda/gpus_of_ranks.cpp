@@ -1,23 +1,26 @@
 #include "coll/cuda/gpus_of_ranks.hpp"
 
+#include <algorithm>
+
 #include "device/cuda/cuda_error.hpp"
 
 namespace tandem::coll::cuda {
 
-Result<cudaUUID_t> name_of_gpu(int gpu) {
+Result<Place> place_of(int gpu) {
   cudaDeviceProp properties = {};
-  TANDEM_TRY(
-      tandem::cuda::check_cuda("collectives: the GPU's name", cudaGetDeviceProperties(&properties, gpu)));
-  return properties.uuid;
+  TANDEM_TRY(tandem::cuda::check_cuda("collectives: which GPU", cudaGetDeviceProperties(&properties, gpu)));
+  return Place{properties.uuid, properties.multiProcessorCount};
 }
 
-bool has_each_its_own(std::span<const cudaUUID_t> gpus) {
-  for (std::size_t r = 0; r < gpus.size(); ++r) {
-    for (std::size_t q = 0; q < r; ++q) {
-      if (std::memcmp(&gpus[q], &gpus[r], sizeof(cudaUUID_t)) == 0) return false;
-    }
-  }
-  return true;
+int num_ranks_on(const Place& place, std::span<const Place> places) {
+  return static_cast<int>(std::count_if(places.begin(), places.end(), [&](const Place& other) {
+    return std::memcmp(&place.gpu, &other.gpu, sizeof(cudaUUID_t)) == 0;
+  }));
+}
+
+bool has_each_its_own(std::span<const Place> places) {
+  return std::all_of(places.begin(), places.end(),
+                     [&](const Place& place) { return num_ranks_on(place, places) == 1; });
 }
 
 }  // namespace tandem::coll::cuda

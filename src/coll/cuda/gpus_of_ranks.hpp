@@ -16,7 +16,7 @@ namespace tandem::coll::cuda {
 
 /// What every rank says, by rank. Collective.
 template <class T>
-Result<std::vector<T>> exchange(const T& mine, Group& group, std::string_view what) {
+Result<std::vector<T>> told_by_all(const T& mine, Group& group, std::string_view what) {
   TANDEM_ASSIGN(const auto gathered, group.all_gather(std::as_bytes(std::span(&mine, 1)), what));
   std::vector<T> all(gathered.size());
   for (std::size_t r = 0; r < all.size(); ++r) {
@@ -29,10 +29,17 @@ Result<std::vector<T>> exchange(const T& mine, Group& group, std::string_view wh
   return all;
 }
 
-/// The name of GPU number `gpu` of this process, in all processes the same.
-[[nodiscard]] Result<cudaUUID_t> name_of_gpu(int gpu);
+/// A rank's GPU, in all processes the same.
+struct Place {
+  cudaUUID_t gpu = {};
+  int num_multiprocessors = 0;
+};
+/// Of GPU number `gpu` of this process.
+[[nodiscard]] Result<Place> place_of(int gpu);
 
-/// Of the GPUs of all ranks, whether no two are one.
-[[nodiscard]] bool has_each_its_own(std::span<const cudaUUID_t> gpus);
+/// How many of the ranks, whose places these are, have that GPU.
+[[nodiscard]] int num_ranks_on(const Place& place, std::span<const Place> places);
+/// Whether no two ranks share a GPU.
+[[nodiscard]] bool has_each_its_own(std::span<const Place> places);
 
 }  // namespace tandem::coll::cuda

@@ -45,8 +45,9 @@ __device__ void add_up(const LayerSum& sum) {
 template <class In, class Out, int kWidth>
 __global__ void __launch_bounds__(kLayerSumThreads, 1)
     layer_sum_kernel(const __grid_constant__ LayerSum sum, const __grid_constant__ SumMeetings meetings) {
-  if (meetings.before.num_pieces == 0 || Exchange(meetings.before).meet()) add_up<In, Out, kWidth>(sum);
-  meet_behind(meetings.behind);
+  const bool ok = meetings.before.num_pieces == 0 || Exchange(meetings.before).meet();
+  if (ok) add_up<In, Out, kWidth>(sum);
+  meet_behind(meetings.behind, ok);
 }
 
 using Kernel = void (*)(LayerSum, SumMeetings);
@@ -81,9 +82,9 @@ cudaError_t launch_layer_sum(const LayerSum& sum, int max_blocks, cudaStream_t s
 }
 
 cudaError_t launch_layer_sum(const LayerSum& sum, const SumMeetings& meetings, std::int64_t largest_bytes,
-                             cudaStream_t stream) {
+                             int max_blocks, cudaStream_t stream) {
   const std::int64_t wanted = blocks_for((largest_bytes + kVectorBytes - 1) / kVectorBytes);
-  const int most = meetings.before.num_pieces > 0 ? meetings.before.num_pieces : Mailboxes::kMostPieces;
+  const int most = meetings.before.num_pieces > 0 ? meetings.before.num_pieces : max_blocks;
   return launch(sum, meetings, std::min<std::int64_t>(wanted, most), stream);
 }
 

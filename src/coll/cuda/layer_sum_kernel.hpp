@@ -42,14 +42,14 @@ struct LayerSum {
 [[nodiscard]] cudaError_t launch_layer_sum(const LayerSum& sum, int max_blocks, cudaStream_t stream);
 
 /// The same where ranks meet. Blocks meet the same blocks of other ranks first, without using the boxes, so
-/// all ranks have as many, whatever they sum: `largest_bytes` is the size of the largest rank's layer. All
-/// ranks meet at the end.
+/// all ranks have as many, whatever they sum: `largest_bytes` is the size of the largest rank's layer. Where
+/// the ranks have met already, in at most `max_blocks`. All ranks meet at the end.
 struct SumMeetings {
   Mailboxes before;  ///< of no pieces: the ranks have met already
   Meeting behind;
 };
 [[nodiscard]] cudaError_t launch_layer_sum(const LayerSum& sum, const SumMeetings& meetings,
-                                           std::int64_t largest_bytes, cudaStream_t stream);
+                                           std::int64_t largest_bytes, int max_blocks, cudaStream_t stream);
 inline constexpr int kLayerSumThreads = 512;
 
 /// Elements of a vector of `in_dtype`.

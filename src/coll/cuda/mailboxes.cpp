@@ -10,44 +10,56 @@
 #include "coll/cuda/gpus_of_ranks.hpp"
 #include "coll/cuda/vectors.hpp"
 #include "device/cuda/cuda_stream.hpp"
-#include "symm/agreement.hpp"
 
 namespace tandem::coll::cuda {
 namespace {
 
 struct OfDevice {
   DeviceId device;
-  Tensor tensor;
-  std::shared_ptr<symm::Handle> handle;
-  Mailboxes boxes;
+  Tensor tensor = {};
+  std::shared_ptr<symm::Handle> handle = {};
+  Mailboxes boxes = {};
 };
 using OfGroup = std::vector<OfDevice>;
 
-/// All blocks of a kernel wait at once. Where ranks share a GPU, those of all of them have to leave room for
-/// the product that one of them still waits for.
-Result<int> num_pieces_of(Group& group, int gpu) {
-  constexpr int kOnSharedGpu = 8;
-  TANDEM_ASSIGN(const cudaUUID_t name, name_of_gpu(gpu));
-  TANDEM_ASSIGN(const auto names, exchange(name, group, "mailboxes: who is where"));
-  return has_each_its_own(names) ? Mailboxes::kMostPieces : kOnSharedGpu;
+/// Whether all ranks have succeeded. Collective.
+Result<bool> all_have(bool mine, Group& group) {
+  TANDEM_ASSIGN(const auto all, told_by_all<int>(mine ? 1 : 0, group, "mailboxes: memory"));
+  return std::all_of(all.begin(), all.end(), [](int one) { return one != 0; });
 }
 
-/// Collective.
+/// Collective. Without a handle where a rank has no memory for them, or no time to make it: then the group
+/// goes without.
 Result<OfDevice> make(Group& group, Device& device) {
-  Mailboxes boxes;
-  boxes.ranks.world_size = group.size();
-  TANDEM_ASSIGN(boxes.num_pieces, num_pieces_of(group, device.id().index));
-  auto tensor = symm::empty({boxes.size_bytes()}, DType::kU8, device);
-  if (!tensor) return tl::unexpected(symm::refuse(group, std::move(tensor).error()));
-  TANDEM_ASSIGN(std::shared_ptr<symm::Handle> handle, symm::rendezvous(*tensor, group));
-  boxes.ranks = handle->kernel_handle();
-  const auto blocks = handle->buffer_ptrs();
-  std::transform(blocks.begin(), blocks.end(), boxes.blocks,
+  OfDevice made{.device = device.id()};
+  TANDEM_ASSIGN(const Place place, place_of(device.id().index));
+  TANDEM_ASSIGN(const auto places, told_by_all(place, group, "mailboxes: who is where"));
+  made.boxes.ranks.world_size = group.size();
+  made.boxes.num_pieces = num_pieces_for(places);
+  auto tensor = symm::empty({made.boxes.size_bytes()}, DType::kU8, device);
+  TANDEM_ASSIGN(const bool is_complete, all_have(tensor.has_value(), group));
+  if (!is_complete) return made;
+  TANDEM_ASSIGN(made.handle, symm::rendezvous(*tensor, group));
+  made.tensor = *std::move(tensor);
+  made.boxes.ranks = made.handle->kernel_handle();
+  const auto blocks = made.handle->buffer_ptrs();
+  std::transform(blocks.begin(), blocks.end(), made.boxes.blocks,
                  [](void* block) { return static_cast<std::byte*>(block); });
-  return OfDevice{device.id(), *std::move(tensor), std::move(handle), boxes};
+  return made;
 }
 
 }  // namespace
+
+int num_pieces_for(std::span<const Place> places) {
+  constexpr int kMostOnSharedGpu = 8;
+  int pieces = Mailboxes::kMostPieces;
+  for (const Place& place : places) {
+    const int sharers = num_ranks_on(place, places);
+    if (sharers == 1) continue;
+    pieces = std::min(pieces, std::clamp(place.num_multiprocessors / (2 * sharers), 1, kMostOnSharedGpu));
+  }
+  return pieces;
+}
 
 Pieces cut_into_pieces(std::int64_t num_bytes, int max_pieces) {
   constexpr std::int64_t kFewestBytes = 4096;  // a vector a thread
@@ -71,6 +83,7 @@ Result<std::optional<Mailboxes>> mailboxes_of(Group& group, tandem::cuda::CudaSt
     known.push_back(std::move(made));
     found = known.end() - 1;
   }
+  if (!found->handle) return std::nullopt;
   TANDEM_TRY(found->handle->watch(stream));
   return found->boxes;
 }

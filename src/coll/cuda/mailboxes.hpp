@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <tandem/base/error.hpp>
 #include <tandem/bootstrap/group.hpp>
 #include <tandem/symm/kernel.hpp>
@@ -15,6 +16,8 @@ class CudaStream;
 }
 
 namespace tandem::coll::cuda {
+
+struct Place;
 
 // Where ranks push small shards and chunks for each other: one symmetric block a group, with a box for each
 // block of threads, sender and slot. Block b of a kernel exchanges its piece with block b of every other
@@ -63,6 +66,11 @@ struct Mailboxes {
   }
 };
 
+/// How many pieces there are at most. All blocks of a kernel wait at once: where ranks share a GPU, those of
+/// all of them, one a multiprocessor, leave half of them for the product that one of the ranks still waits
+/// for.
+[[nodiscard]] int num_pieces_for(std::span<const Place> places);
+
 /// How so many bytes are cut into pieces, one a block of threads.
 struct Pieces {
   int count = 0;
@@ -71,8 +79,9 @@ struct Pieces {
 [[nodiscard]] Pieces cut_into_pieces(std::int64_t num_bytes, int max_pieces);
 
 /// The group's mailboxes on the stream's GPU, which are made at the first call: collective then. Nothing
-/// where there are none: one rank, more than kMaxAddresses, or the first call while a graph is recorded,
-/// which is no time to make memory. From now on `stream` tells what waits for a piece give up for.
+/// where there are none: one rank, more than kMaxAddresses, a rank without memory for them, or the first call
+/// while a graph is recorded, which is no time to make memory. From now on `stream` tells what waits for a
+/// piece give up for.
 [[nodiscard]] Result<std::optional<Mailboxes>> mailboxes_of(Group& group, tandem::cuda::CudaStream& stream);
 
 }  // namespace tandem::coll::cuda

@@ -10,6 +10,7 @@
 // their meeting, and theirs before the next kernel of this stream.
 //
 // A wait that gives up leaves its record (kernel_device.cuh), and the kernel ends: the count is zero again.
+// Nor does a rank meet one of whose blocks has given up before: it would tell its peers that it has read.
 
 #include <tandem/symm/kernel_device.cuh>
 
@@ -17,19 +18,23 @@
 
 namespace tandem::coll::cuda {
 
-/// By all threads of all blocks, last.
-__device__ inline void meet_behind(const Meeting& meeting) {
+/// By all threads of all blocks, last. `ok`: whether this block has done its work; the same for its threads.
+__device__ inline void meet_behind(const Meeting& meeting, bool ok) {
   if (meeting.num_done == nullptr) return;
+  constexpr unsigned kOneFailed = 1U << 16;  // beside the count of blocks, of which there are fewer
   __shared__ bool is_last;
+  __shared__ bool all_ok;
   __syncthreads();
   if (threadIdx.x == 0) {
     __threadfence();
-    is_last = atomicAdd(meeting.num_done, 1U) == gridDim.x - 1;
+    const unsigned before = atomicAdd(meeting.num_done, ok ? 1U : 1U + kOneFailed);
+    is_last = before % kOneFailed == gridDim.x - 1;
+    all_ok = ok && before < kOneFailed;
     if (is_last) *meeting.num_done = 0;
     __threadfence();
   }
   __syncthreads();
-  if (!is_last) return;
+  if (!is_last || !all_ok) return;
   static_cast<void>(symm::detail::meet(meeting.ranks, symm::KernelCall::kBarrier, meeting.channel,
                                        static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x),
                                        symm::PutOrder::kRelease, symm::WaitOrder::kAcquire));

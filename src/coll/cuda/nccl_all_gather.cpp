@@ -26,37 +26,37 @@ using OfGroup = std::vector<OfDevice>;
 
 /// What the ranks tell each other before a communicator is made.
 struct Hello {
-  cudaUUID_t gpu = {};
+  Place place;
   int version = 0;  ///< of the library; 0: there is none
 };
 
 /// All ranks come to the same answer: the same library everywhere, and no two ranks on one GPU, which NCCL
 /// refuses.
 bool can_meet(const std::vector<Hello>& hellos) {
-  std::vector<cudaUUID_t> gpus;
+  std::vector<Place> places;
   for (const Hello& hello : hellos) {
     if (hello.version == 0 || hello.version != hellos[0].version) return false;
-    gpus.push_back(hello.gpu);
+    places.push_back(hello.place);
   }
-  return has_each_its_own(gpus);
+  return has_each_its_own(places);
 }
 
 /// Collective.
 Result<Communicator> meet(Group& group, int gpu) {
   const auto api = NcclApi::load(group.config());
   Hello hello;
-  TANDEM_ASSIGN(hello.gpu, name_of_gpu(gpu));
+  TANDEM_ASSIGN(hello.place, place_of(gpu));
   hello.version = api ? (*api)->version : 0;
-  TANDEM_ASSIGN(const auto hellos, exchange(hello, group, "NCCL: who is where"));
+  TANDEM_ASSIGN(const auto hellos, told_by_all(hello, group, "NCCL: who is where"));
   if (!can_meet(hellos)) return nullptr;
 
   ncclUniqueId id = {};
   if (group.rank() == 0) TANDEM_TRY((*api)->check("id", (*api)->get_unique_id(&id)));
-  TANDEM_ASSIGN(const auto ids, exchange(id, group, "NCCL: id"));
+  TANDEM_ASSIGN(const auto ids, told_by_all(id, group, "NCCL: id"));
   auto communicator = std::make_shared<NcclCommunicator>(**api, group, gpu);
   const auto made = communicator->init(ids[0], Deadline::after(group.config().rendezvous_timeout));
   // One that fails for one rank is of no use to the others. They then gather without it.
-  TANDEM_ASSIGN(const auto all_made, exchange<int>(made ? 1 : 0, group, "NCCL: ready"));
+  TANDEM_ASSIGN(const auto all_made, told_by_all<int>(made ? 1 : 0, group, "NCCL: ready"));
   for (const int one : all_made) {
     if (one == 0) return nullptr;
   }

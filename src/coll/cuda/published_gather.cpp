@@ -20,10 +20,10 @@ Result<bool> published_gather(const AllGatherArgs& args, const RanksMeet& meet, 
   TANDEM_ASSIGN(const std::optional<Mailboxes> boxes, mailboxes_of(meet.group, *on));
   if (!boxes) return false;
   TANDEM_ASSIGN(const Meeting meeting, meeting_of(meet, *on));
-  LayerGather gather{.shard = args.input.data,
-                     .out = args.output.data,
-                     .shard_bytes = shard_bytes,
-                     .by_vectors = is_aligned(args.input.data) && is_aligned(args.output.data)};
+  PublishedGather gather{.shard = args.input.data,
+                         .out = args.output.data,
+                         .shard_bytes = shard_bytes,
+                         .by_vectors = is_aligned(args.input.data) && is_aligned(args.output.data)};
   for (int q = 0; q < world; ++q) {
     TANDEM_ASSIGN(const TensorView published,
                   meet.workspace.get_buffer(q, args.input.sizes, args.input.dtype));
@@ -31,7 +31,7 @@ Result<bool> published_gather(const AllGatherArgs& args, const RanksMeet& meet, 
   }
   const auto turn = on->take_turn();
   TANDEM_TRY(
-      tandem::cuda::check_cuda("all_gather", launch_layer_gather(gather, *boxes, meeting, on->native())));
+      tandem::cuda::check_cuda("all_gather", launch_published_gather(gather, *boxes, meeting, on->native())));
   TANDEM_TRY(on->keep_queue());
   return true;
 }

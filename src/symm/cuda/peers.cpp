@@ -25,9 +25,13 @@ const char* name_of(KernelCall call) {
     case KernelCall::kAwaitChunk:
       return "async_input_mm";
     case KernelCall::kExchange:
-      return "an exchange of small pieces";
+      return "a collective";
   }
   return "a kernel";
+}
+
+bool names_a_chunk(KernelCall call) {
+  return call == KernelCall::kAwaitChunk || call == KernelCall::kExchange;
 }
 
 }  // namespace
@@ -78,7 +82,7 @@ Result<void> CudaPeers::status() {
 
 void CudaPeers::report(const KernelFault& found) {
   const std::atomic<std::uint32_t> seen(found.seen);
-  const bool is_chunk = found.call == KernelCall::kAwaitChunk || found.call == KernelCall::kExchange;
+  const bool is_chunk = names_a_chunk(found.call);
   const bootstrap::WaitInfo info{.what = name_of(found.call),
                                  .peer = found.peer,
                                  .channel = is_chunk ? -1 : found.channel,
@@ -109,10 +113,11 @@ Error CudaPeers::describe_alone(const KernelFault& found) const {
   }
   const bool is_timeout = found.reason == GiveUpReason::kTimeout;
   return Error(is_timeout ? ErrorCode::kTimeout : ErrorCode::kPeerLost,
-               fmt::format("rank {} waited {} ms for rank {} in {} on channel {}: expected {}, seen {}; its "
+               fmt::format("rank {} waited {} ms for rank {} in {} on {} {}: expected {}, seen {}; its "
                            "group was destroyed meanwhile",
-                           rank, found.waited_ns / 1'000'000, found.peer, name_of(found.call), found.channel,
-                           found.expected, found.seen));
+                           rank, found.waited_ns / 1'000'000, found.peer, name_of(found.call),
+                           names_a_chunk(found.call) ? "chunk" : "channel", found.channel, found.expected,
+                           found.seen));
 }
 
 }  // namespace tandem::symm::cuda
