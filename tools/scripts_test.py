@@ -76,11 +76,12 @@ class Memcheck(unittest.TestCase):
         code, text = self.run_with(ran + 'echo "ERROR SUMMARY: 0 errors"', "--cases", "3")
         self.assertEqual((code, text), (0, "memcheck: 3 of 3 cases clean, 3 calls, 0 not begun\n"))
         for body in (ran + 'echo "ERROR SUMMARY: 2 errors"', ran, 'echo "ERROR SUMMARY: 0 errors"',
-                     ran + 'echo "ERROR SUMMARY: 0 errors"; exit 1', ran + 'echo "ERROR SUMMARY: 0 errors"; [[ $1 == --version ]] || exec sleep 60'):
+                     ran + 'echo "ERROR SUMMARY: 0 errors"; exit 1',
+                     'echo "total: 1 cases run, 1 skipped, of 2; 0 wrong"; echo "ERROR SUMMARY: 0 errors"', ran + 'echo "ERROR SUMMARY: 0 errors"; [[ $1 == --version ]] || exec sleep 60'):
             code, text = self.run_with(body, "--cases", "3")
             self.assertEqual(code, 1, body)
             self.assertIn("memcheck: 0 of 3 cases clean", text)
-            self.assertIn('"check": "', text)
+            self.assertIn('"check": "--problem all_gather_matmul,', text)
 
 
 class InstallPackages(unittest.TestCase):
