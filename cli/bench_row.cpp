@@ -387,8 +387,8 @@ nlohmann::json summarize(const BenchRow& row, const BenchCounts& counts,
                       {"t_gemm_us", t_gemm},
                       {"t_gemm_best_us", nullptr}};
   if (results[0].at("times").contains("gemm_best")) json["t_gemm_best_us"] = typical("gemm_best");
-  for (const char* key : {"algorithm", "t_own_mm_us", "t_comm_us", "t_serial_us", "t_fused_us", "host_us",
-                          "host_serial_us", "ect_us", "efficiency", "ceiling", "speedup"}) {
+  for (const char* key : {"algorithm", "as_graph", "t_own_mm_us", "t_comm_us", "t_serial_us", "t_fused_us",
+                          "host_us", "host_serial_us", "ect_us", "efficiency", "ceiling", "speedup"}) {
     json[key] = nullptr;
   }
   json["wrong"] = 0;
@@ -401,7 +401,7 @@ nlohmann::json summarize(const BenchRow& row, const BenchCounts& counts,
   const double ect = t_fused - t_gemm;
   std::int64_t wrong = 0;
   for (const auto& result : results) wrong += result.at("wrong").get<std::int64_t>();
-  json["algorithm"] = results[0].at("report").at("algorithm");
+  for (const char* key : {"algorithm", "as_graph"}) json[key] = results[0].at("report").at(key);
   json["t_own_mm_us"] = typical("own_mm");
   json["t_comm_us"] = t_comm;
   json["t_serial_us"] = t_serial;

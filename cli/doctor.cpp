@@ -91,6 +91,7 @@ void show_settings(const Config& config, const Findings& findings) {
   show("TANDEM_LINK_DELAY_US", std::to_string(config.link_delay.count()),
        std::to_string(defaults.link_delay.count()));
   show("TANDEM_ISA", config.isa.value_or("best available"), "best available");
+  show("TANDEM_RECORD_AFTER", std::to_string(config.record_after), std::to_string(defaults.record_after));
   show("TANDEM_NATIVE_KERNEL", config.native_kernel.empty() ? "predicted" : config.native_kernel,
        "predicted");
   show("TANDEM_NATIVE_PATCHES", config.native_patches ? std::to_string(*config.native_patches) : "predicted",

@@ -19,6 +19,7 @@ nlohmann::json to_json(const OpReport& report) {
   return {{"algorithm", to_string(report.algorithm)},
           {"reason", report.reason},
           {"key", report.key},
+          {"as_graph", report.as_graph},
           {"candidates", candidates}};
 }
 
@@ -37,7 +38,9 @@ void print_candidates(const nlohmann::json& report) {
     const bool runs = name == report.at("algorithm").get<std::string>();
     fmt::print("#   {:<10} {:>14} {:>14}{}\n", name, us(candidate.at("predicted_us")),
                us(candidate.at("measured_us")),
-               runs ? fmt::format("  runs: {}", report.at("reason").get<std::string>()) : "");
+               runs ? fmt::format("  runs{}: {}", report.at("as_graph").get<bool>() ? " as a graph" : "",
+                                  report.at("reason").get<std::string>())
+                    : "");
   }
 }
 

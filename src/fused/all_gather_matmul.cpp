@@ -49,9 +49,10 @@ Result<Ready<GatherOp>> get_ready(const AllGatherMatmulArgs& args, const GatherP
 
 Result<OpReport> fused_all_gather_matmul(const AllGatherMatmulArgs& args, Group& group, Stream& stream) {
   TANDEM_TRY(group.status());
-  return fused::run_checked(
-      group, fused::check(args, group, stream),
-      [&](const fused::GatherProblem& problem) { return fused::get_ready(args, problem, group, stream); });
+  return fused::run_checked(group, stream, fused::check(args, group, stream),
+                            [&](const fused::GatherProblem& problem, Stream& on) {
+                              return fused::get_ready(args, problem, group, on);
+                            });
 }
 
 Result<OpReport> plan(const AllGatherMatmulArgs& args, Group& group, Stream& stream) {

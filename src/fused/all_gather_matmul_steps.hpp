@@ -9,6 +9,7 @@
 
 #include "base/function_ref.hpp"
 #include "fused/all_gather_matmul_check.hpp"
+#include "fused/call_key.hpp"
 #include "fused/gather_steps.hpp"
 #include "fused/op_memory.hpp"
 
@@ -31,6 +32,9 @@ struct GatherOp {
 [[nodiscard]] Result<GatherOp> prepare(const AllGatherMatmulArgs& args, const GatherProblem& problem,
                                        Algorithm algorithm, Group& group, Stream& stream);
 [[nodiscard]] std::int64_t workspace_bytes(const GatherOp& op, Algorithm algorithm);
+
+/// For calls that come again: what enqueue() depends on besides the plan, the workspace and the streams.
+void add_to_key(const GatherOp& op, CallKey& key);
 
 /// Puts the op on its streams: a collective, then the products; or one product a chunk, beside the copies.
 [[nodiscard]] Result<void> enqueue(const GatherOp& op, Algorithm algorithm, symm::Handle* workspace);

@@ -42,9 +42,9 @@ Result<Ready<ScaledGatherOp>> get_ready(const AllGatherScaledMatmulArgs& args,
 Result<OpReport> fused_all_gather_scaled_matmul(const AllGatherScaledMatmulArgs& args, Group& group,
                                                 Stream& stream) {
   TANDEM_TRY(group.status());
-  return fused::run_checked(group, fused::check(args, group, stream),
-                            [&](const fused::ScaledGatherProblem& problem) {
-                              return fused::get_ready(args, problem, group, stream);
+  return fused::run_checked(group, stream, fused::check(args, group, stream),
+                            [&](const fused::ScaledGatherProblem& problem, Stream& on) {
+                              return fused::get_ready(args, problem, group, on);
                             });
 }
 

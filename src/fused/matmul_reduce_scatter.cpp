@@ -45,9 +45,10 @@ Result<Ready<MatmulScatterOp>> get_ready(const MatmulReduceScatterArgs& args, co
 Result<OpReport> fused_matmul_reduce_scatter(const MatmulReduceScatterArgs& args, Group& group,
                                              Stream& stream) {
   TANDEM_TRY(group.status());
-  return fused::run_checked(
-      group, fused::check(args, group, stream),
-      [&](const fused::ScatterProblem& problem) { return fused::get_ready(args, problem, group, stream); });
+  return fused::run_checked(group, stream, fused::check(args, group, stream),
+                            [&](const fused::ScatterProblem& problem, Stream& on) {
+                              return fused::get_ready(args, problem, group, on);
+                            });
 }
 
 Result<OpReport> plan(const MatmulReduceScatterArgs& args, Group& group, Stream& stream) {

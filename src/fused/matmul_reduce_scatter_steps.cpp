@@ -58,6 +58,14 @@ Result<void> prepare_products(const MatmulScatterOp& op, Algorithm algorithm) {
   return {};
 }
 
+void add_to_key(const MatmulScatterOp& op, CallKey& key) {
+  const MatmulReduceScatterArgs& args = op.args;
+  key.add(args.a).add(args.b).add(args.out).add(args.bias).add(args.product);
+  const ScatterMemory& memory = op.memory;
+  key.add(op.copies.data).add(memory.stack.data).add(memory.sums[0].data).add(memory.sums[1].data);
+  key.add(memory.reduced.data);
+}
+
 Result<void> enqueue(const MatmulScatterOp& op, Algorithm algorithm, symm::Handle* workspace) {
   TANDEM_TRY(copy_operands(op));
   const auto multiply = [&](const Partial& partial, Stream& stream) {

@@ -8,6 +8,7 @@
 #include <tandem/fused/matmul_reduce_scatter.hpp>
 #include <tandem/symm/handle.hpp>
 
+#include "fused/call_key.hpp"
 #include "fused/matmul_reduce_scatter_check.hpp"
 #include "fused/op_memory.hpp"
 #include "fused/scatter_steps.hpp"
@@ -31,6 +32,9 @@ struct MatmulScatterOp {
 
 /// Makes, before anything of the op is enqueued, what its products would make at their first run.
 [[nodiscard]] Result<void> prepare_products(const MatmulScatterOp& op, Algorithm algorithm);
+
+/// For calls that come again: what enqueue() depends on besides the plan, the workspace and the streams.
+void add_to_key(const MatmulScatterOp& op, CallKey& key);
 
 /// Puts the op on its streams: the products, then a collective; or one product a rank, beside the copies.
 [[nodiscard]] Result<void> enqueue(const MatmulScatterOp& op, Algorithm algorithm, symm::Handle* workspace);

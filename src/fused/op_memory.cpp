@@ -51,7 +51,8 @@ Result<void> open_side_stream(Group& group, Device& device) {
 }
 
 pipeline::StreamPair stream_pair(Group& group, Stream& current) {
-  return {current, *device_memory(group, current.device().id()).side};
+  DeviceMemory& memory = device_memory(group, current.device().id());
+  return {current, &current == memory.recording.get() ? *memory.recording_side : *memory.side};
 }
 
 }  // namespace tandem::fused

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "fused/native_line.hpp"
+#include "fused/replays.hpp"
 #include "pipeline/schedules.hpp"
 
 namespace tandem::fused {
@@ -101,6 +102,9 @@ struct DeviceMemory {
   SliceMarks marks;
   std::unique_ptr<NativeLine> native;  ///< see native_line()
   std::unique_ptr<Stream> side;        ///< of the group's ops that overlap, see open_side_stream()
+  Replays replays;
+  std::unique_ptr<Stream> recording;       ///< nothing runs on it, see recording_stream()
+  std::unique_ptr<Stream> recording_side;  ///< beside it
 };
 /// Made at first use. The fused ops share it.
 [[nodiscard]] DeviceMemory& device_memory(Group& group, DeviceId device);
@@ -111,7 +115,7 @@ struct DeviceMemory {
 
 /// Makes the stream that ops which overlap use beside the caller's; once a group and device.
 [[nodiscard]] Result<void> open_side_stream(Group& group, Device& device);
-/// `current` beside the stream that open_side_stream() made.
+/// `current` beside the stream that open_side_stream() made, or that belongs to recording_stream().
 [[nodiscard]] pipeline::StreamPair stream_pair(Group& group, Stream& current);
 
 /// The group's plans for one op; `key` names the op.

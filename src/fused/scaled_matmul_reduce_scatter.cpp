@@ -122,9 +122,10 @@ Result<void> enqueue(const ScaledScatterOp& op, Algorithm algorithm, symm::Handl
 Result<OpReport> fused_scaled_matmul_reduce_scatter(const ScaledMatmulReduceScatterArgs& args, Group& group,
                                                     Stream& stream) {
   TANDEM_TRY(group.status());
-  return fused::run_checked(
-      group, fused::check(args, group, stream),
-      [&](const fused::ScatterProblem& problem) { return fused::get_ready(args, problem, group, stream); });
+  return fused::run_checked(group, stream, fused::check(args, group, stream),
+                            [&](const fused::ScatterProblem& problem, Stream& on) {
+                              return fused::get_ready(args, problem, group, on);
+                            });
 }
 
 Result<OpReport> plan(const ScaledMatmulReduceScatterArgs& args, Group& group, Stream& stream) {

@@ -12,7 +12,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import cli_tool
 
 KEYS = {
-    "op", "m", "n", "k", "dtype", "world", "algorithm", "graph", "b_order", "t_gemm_us", "t_gemm_best_us", "t_own_mm_us", "t_comm_us", "t_serial_us",
+    "op", "m", "n", "k", "dtype", "world", "algorithm", "as_graph", "graph", "b_order", "t_gemm_us", "t_gemm_best_us", "t_own_mm_us", "t_comm_us", "t_serial_us",
     "t_fused_us", "host_us", "tflops", "ect_us", "efficiency", "ceiling", "speedup", "wrong",
 }
 PROBLEMS = [

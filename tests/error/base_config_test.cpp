@@ -13,11 +13,17 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-constexpr const char* kVariables[] = {
-    "TANDEM_LOG",           "TANDEM_OP_TIMEOUT_MS",    "TANDEM_RENDEZVOUS_TIMEOUT_MS",
-    "TANDEM_SPIN_US",       "TANDEM_LINK_DELAY_US",    "TANDEM_ISA",
-    "TANDEM_FAULT",         "TANDEM_CUBLASLT_LIBRARY", "TANDEM_NCCL_LIBRARY",
-    "TANDEM_NATIVE_PATCHES"};
+constexpr const char* kVariables[] = {"TANDEM_LOG",
+                                      "TANDEM_OP_TIMEOUT_MS",
+                                      "TANDEM_RENDEZVOUS_TIMEOUT_MS",
+                                      "TANDEM_SPIN_US",
+                                      "TANDEM_LINK_DELAY_US",
+                                      "TANDEM_ISA",
+                                      "TANDEM_FAULT",
+                                      "TANDEM_CUBLASLT_LIBRARY",
+                                      "TANDEM_NCCL_LIBRARY",
+                                      "TANDEM_NATIVE_PATCHES",
+                                      "TANDEM_RECORD_AFTER"};
 
 class ConfigTest : public testing::Test {
  protected:
@@ -58,6 +64,7 @@ TEST_F(ConfigTest, DefaultsAreFiniteWithoutVariables) {
     EXPECT_EQ(config.link_delay, microseconds(0));
     EXPECT_EQ(config.isa, std::nullopt);
     EXPECT_EQ(config.fault, "");
+    EXPECT_EQ(config.record_after, 3);
     EXPECT_EQ(config.cublaslt_library, std::nullopt);
     EXPECT_EQ(config.nccl_library, std::nullopt);
   }
@@ -78,6 +85,8 @@ TEST_F(ConfigTest, ReadsEveryVariable) {
   EXPECT_EQ(good("TANDEM_LINK_DELAY_US", "60000000").link_delay, std::chrono::minutes(1));
   EXPECT_EQ(good("TANDEM_NATIVE_PATCHES", "0").native_patches, 0);
   EXPECT_EQ(good("TANDEM_NATIVE_PATCHES", "32").native_patches, 32);
+  EXPECT_EQ(good("TANDEM_RECORD_AFTER", "0").record_after, 0);
+  EXPECT_EQ(good("TANDEM_RECORD_AFTER", "1000000").record_after, 1'000'000);
   EXPECT_EQ(good("TANDEM_ISA", "scalar").isa, "scalar");
   EXPECT_EQ(good("TANDEM_ISA", "avx2").isa, "avx2");
   EXPECT_EQ(good("TANDEM_ISA", "avx512").isa, "avx512");
@@ -97,6 +106,7 @@ TEST_F(ConfigTest, RefusesBadCounts) {
       {"TANDEM_RENDEZVOUS_TIMEOUT_MS", "a whole number from 1 to 86400000", {"0", "86400001"}},
       {"TANDEM_SPIN_US", "a whole number from 0 to 1000000", {"1000001"}},
       {"TANDEM_LINK_DELAY_US", "a whole number from 0 to 60000000", {"60000001"}},
+      {"TANDEM_RECORD_AFTER", "a whole number from 0 to 1000000", {"1000001"}},
       {"TANDEM_NATIVE_PATCHES", "a whole number from 0 to 32", {"33"}},
   };
   for (const Count& count : counts) {

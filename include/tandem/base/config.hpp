@@ -25,6 +25,10 @@ struct Config {
   std::chrono::microseconds link_delay{0};
   /// TANDEM_ISA = scalar | avx2 | avx512: forces the CPU kernels' instruction set.
   std::optional<std::string> isa;
+  /// TANDEM_RECORD_AFTER = 0 to 1000000: when an op has been called so often with the same tensors, its steps
+  /// are recorded, where that is of use, and launched as one graph from then on. 0: never, so that profilers
+  /// see the steps one by one.
+  int record_after = 3;
   /// TANDEM_NATIVE_KERNEL: the one native kernel that may run, by its name in `tandem doctor`; empty: the one
   /// that is predicted to be fastest. For measurements.
   std::string native_kernel;

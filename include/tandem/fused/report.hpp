@@ -35,6 +35,8 @@ struct OpReport {
   /// Under which measured times of this problem are looked up; null where that is not done, as plan_n
   /// (plan_k) was not told.
   const tune::Key* tune_key = nullptr;
+  /// Launched as a recording of an earlier call with the same tensors; see Config::record_after.
+  bool as_graph = false;
 };
 
 /// Sizes and strides that an output must have.

@@ -12,6 +12,7 @@
 #include "device/cuda/copy_kernels.hpp"
 #include "device/cuda/cuda_error.hpp"
 #include "device/cuda/cuda_event.hpp"
+#include "device/cuda/cuda_recorder.hpp"
 #include "device/cuda/cuda_stream.hpp"
 #include "device/cuda/device_memory.hpp"
 #include "device/cuda/driver_api.hpp"
@@ -33,6 +34,7 @@ class CudaDevice final : public Device {
         description_(std::move(description)) {
     attach(std::make_shared<CaptureCount>());
     attach(memory_->internal_stream());
+    attach(make_recorder(memory_->internal_stream()));
     memory_->internal_stream()->count_device();
   }
   ~CudaDevice() override { memory_->internal_stream()->forget_device(); }

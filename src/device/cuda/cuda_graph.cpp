@@ -1,5 +1,7 @@
 #include "device/cuda/cuda_graph.hpp"
 
+#include <utility>
+
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "device/cuda/cuda_error.hpp"
@@ -7,10 +9,11 @@
 
 namespace tandem::cuda {
 
-Result<std::unique_ptr<Graph>> CudaGraph::instantiate(cudaGraph_t recorded, CudaStream& stream) {
+Result<std::unique_ptr<Graph>> CudaGraph::instantiate(cudaGraph_t recorded, CudaStream& stream,
+                                                      bool keeps_memory) {
   const DeviceId device = stream.device().id();
   const CurrentDevice current(device.index);
-  std::unique_ptr<CudaGraph> graph(new CudaGraph(device, stream.watches()));
+  std::unique_ptr<CudaGraph> graph(new CudaGraph(device, stream.watches(), keeps_memory));
   TANDEM_TRY(check_cuda("end_capture", cudaGraphInstantiate(&graph->native_, recorded,
                                                             cudaGraphInstantiateFlagUseNodePriority)));
   // Or the first launch would do it, perhaps while kernels of other ranks wait for that launch.
@@ -19,9 +22,11 @@ Result<std::unique_ptr<Graph>> CudaGraph::instantiate(cudaGraph_t recorded, Cuda
   return graph;
 }
 
-CudaGraph::CudaGraph(DeviceId device, const Watches& watches) : device_(device) {
-  for (const auto& watch : watches) {
-    if (auto alive = watch.lock()) watches_.push_back(std::move(alive));
+CudaGraph::CudaGraph(DeviceId device, Watches watches, bool keeps_memory)
+    : device_(device), watches_(std::move(watches)) {
+  if (!keeps_memory) return;
+  for (const auto& watch : watches_) {
+    if (auto alive = watch.lock()) kept_.push_back(std::move(alive));
   }
 }
 
@@ -37,7 +42,9 @@ Result<void> CudaGraph::launch(Stream& stream) {
     return failf(ErrorCode::kInvalidArgument, "launch: the graph was recorded on {}, the stream is of {}",
                  to_string(device_), to_string(stream.device().id()));
   }
-  for (const auto& watch : watches_) target->add_watch(watch);
+  for (const auto& watch : watches_) {
+    if (const auto alive = watch.lock()) target->add_watch(alive);
+  }
   const CudaStream::Turn turn = target->take_turn();
   TANDEM_TRY(check_cuda("launch", cudaGraphLaunch(native_, target->native())));
   return target->keep_queue();

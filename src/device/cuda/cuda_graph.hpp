@@ -16,19 +16,21 @@ class CudaStream;
 /// A recording of streams of one GPU, ready to be launched. Launches of one graph never overlap.
 class CudaGraph final : public Graph {
  public:
-  /// `recorded` stays the caller's. The streams' priorities are kept. `stream` is the one that recorded; its
-  /// watches come along, and what the first launch needs is brought to the device on it.
-  [[nodiscard]] static Result<std::unique_ptr<Graph>> instantiate(cudaGraph_t recorded, CudaStream& stream);
+  /// `recorded` stays the caller's. The streams' priorities are kept. `stream` is the one that recorded; what
+  /// the first launch needs is brought to the device on it. Its watches come along; `keeps_memory`: and stay.
+  [[nodiscard]] static Result<std::unique_ptr<Graph>> instantiate(cudaGraph_t recorded, CudaStream& stream,
+                                                                  bool keeps_memory);
   /// Launches under way go on; the driver frees the graph when they are done.
   ~CudaGraph() override;
 
   [[nodiscard]] Result<void> launch(Stream& stream) override;
 
  private:
-  CudaGraph(DeviceId device, const Watches& watches);
+  CudaGraph(DeviceId device, Watches watches, bool keeps_memory);
 
   DeviceId device_;
-  std::vector<std::shared_ptr<StreamWatch>> watches_;  ///< kept alive: each launch uses their memory
+  Watches watches_;
+  std::vector<std::shared_ptr<StreamWatch>> kept_;  ///< each launch uses their memory
   cudaGraphExec_t native_ = nullptr;
 };
 

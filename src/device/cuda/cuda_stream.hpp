@@ -39,6 +39,9 @@ class CudaStream final : public Stream {
   [[nodiscard]] Watches watches() const { return watches_.copy(); }
 
   [[nodiscard]] bool is_capturing() const override;
+  /// Whether what is recorded here is launched by the library, when a call comes again; see Recorder.
+  [[nodiscard]] bool is_recorded_by_library() const { return is_recorded_by_library_; }
+  void set_recorded_by_library(bool is) { is_recorded_by_library_ = is; }
 
   /// What every call that enqueues here holds: its thread's current GPU is the stream's, and other ranks on
   /// that GPU keep off.
@@ -90,6 +93,7 @@ class CudaStream final : public Stream {
   const std::uint32_t* numbers_ = nullptr;  ///< the NumberTable of the GPU
   bool is_adopted_ = false;
   bool has_own_capture_ = false;  ///< begun here, not joined
+  bool is_recorded_by_library_ = false;
   WatchList watches_;
   KeptWatches kept_;
 };

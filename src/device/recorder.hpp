@@ -1,0 +1,30 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <tandem/base/error.hpp>
+#include <tandem/device/graph.hpp>
+#include <tandem/device/stream.hpp>
+
+#include "base/function_ref.hpp"
+
+namespace tandem {
+
+/// Records work that is expected again: a service of devices on which launching a graph costs the host, and
+/// the device, less than the calls one by one.
+class Recorder {
+ public:
+  static constexpr std::string_view kServiceName = "recorder";
+  virtual ~Recorder() = default;
+
+  /// Not while ranks share the device; see Loopback in docs/design/cuda.md.
+  [[nodiscard]] virtual bool is_usable() const = 0;
+  /// Runs `steps`, which enqueues on `on`, an idle stream that is used for nothing else, and on streams that
+  /// wait for it and are joined back to it: all that becomes the graph. The graph keeps no symmetric
+  /// memory between launches; who launches it knows that it is there. Unlike a recording of the caller's it
+  /// keeps nobody from making memory meanwhile. Errors: that of `steps`; kDriver.
+  [[nodiscard]] virtual Result<std::unique_ptr<Graph>> record(Stream& on,
+                                                              FunctionRef<Result<void>()> steps) = 0;
+};
+
+}  // namespace tandem

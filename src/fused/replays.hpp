@@ -1,0 +1,58 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <tandem/device/graph.hpp>
+#include <tandem/symm/handle.hpp>
+#include <vector>
+
+#include "fused/call_key.hpp"
+
+namespace tandem::fused {
+
+// An op is up to some fifteen calls of the driver. A model calls it with the same tensors over and over;
+// the group then records what the call enqueues, once, and launches it as one graph from then on. Whether a
+// rank does is nobody else's business: the work is the same. See docs/adr/0018.
+
+/// A call that came before.
+struct Replay {
+  CallKey key;
+  std::uint64_t hash = 0;
+  int num_calls = 0;            ///< since it was met, or had to be met anew
+  std::uint64_t last_call = 0;  ///< by the clock of its Replays
+  std::unique_ptr<Graph> graph;
+  bool is_refused = false;                  ///< it could not be recorded
+  const symm::Handle* workspace = nullptr;  ///< a group keeps its earlier ones too
+  /// The caller's: once it is gone the graph is void, whatever has its address then.
+  std::weak_ptr<symm::Handle> in_place;
+};
+
+/// A group's calls on one device, as many as there is room for.
+class Replays {
+ public:
+  /// One that has its graph keeps its place for at least so many calls without being called.
+  static constexpr std::uint64_t kKeptCalls = 8192;
+
+  /// The key of the call at hand, to be filled in.
+  [[nodiscard]] CallKey& new_key();
+  /// Notes one more call with the key. Null if all its places are taken. Valid until the next note_call().
+  /// Allocates nothing for a call that it knows.
+  [[nodiscard]] Replay* note_call();
+
+ private:
+  static constexpr std::size_t kNumSets = 128;
+  static constexpr std::size_t kWays = 8;
+
+  [[nodiscard]] Replay* place_for(std::vector<Replay>& set);
+
+  CallKey key_;
+  std::uint64_t clock_ = 0;
+  std::array<std::vector<Replay>, kNumSets> sets_;  ///< by the key's hash
+};
+
+/// Whether it has a graph that works with just this memory; one that does not is void, and goes.
+[[nodiscard]] bool can_launch(Replay& replay, const symm::Handle* workspace, const symm::Handle* in_place);
+
+}  // namespace tandem::fused
