@@ -3,6 +3,7 @@
 #include <array>
 #include <tandem/base/shard.hpp>
 
+#include "base/row_bytes.hpp"
 #include "base/try.hpp"
 #include "coll/backend.hpp"
 
@@ -19,12 +20,6 @@ std::int64_t aligned(std::int64_t num_bytes) {
 Dims with_rows(Dims sizes, std::int64_t rows) {
   sizes[0] = rows;
   return sizes;
-}
-
-std::int64_t row_elements(const TensorView& view) {
-  std::int64_t count = 1;
-  for (int d = 1; d < view.dim(); ++d) count *= view.size(d);
-  return count;
 }
 
 // More ranks than this get their chunks by copies.
@@ -75,8 +70,7 @@ Result<void> sum_where_they_lie(const ReduceScatterArgs& args, const Chunk& chun
                                  .out = args.output,
                                  .op = args.op,
                                  .bias = args.bias,
-                                 .largest_bytes = shard_stride(args.input.size(0), world) *
-                                                  row_elements(args.input) * size_bytes(args.input.dtype)},
+                                 .largest_bytes = largest_part_bytes(args.input, world)},
                                 meet, stream);
 }
 
@@ -102,15 +96,14 @@ Result<TensorView> get_stack(const ReduceScatterArgs& args, const Chunk& chunk, 
 
 // The own shard, at the start; sized for the largest.
 std::int64_t all_gather_workspace_bytes(const TensorView& output, int world) {
-  return shard_stride(output.size(0), world) * row_elements(output) * size_bytes(output.dtype);
+  return largest_part_bytes(output, world);
 }
 
 // The whole input, and behind it the stack of all ranks' chunks for this rank, if there is one.
 std::int64_t reduce_scatter_workspace_bytes(const TensorView& input, int world, const Stream& stream) {
-  const std::int64_t row_bytes = row_elements(input) * size_bytes(input.dtype);
-  const std::int64_t input_bytes = aligned(input.size(0) * row_bytes);
+  const std::int64_t input_bytes = aligned(input.size_bytes());
   if (reads_peers(world, stream)) return input_bytes;
-  return input_bytes + world * shard_stride(input.size(0), world) * row_bytes;
+  return input_bytes + world * largest_part_bytes(input, world);
 }
 
 Result<void> enqueue_all_gather(const AllGatherArgs& args, symm::Handle* workspace, Group& group,
@@ -139,7 +132,8 @@ Result<void> enqueue_reduce_scatter(const ReduceScatterArgs& args, symm::Handle*
   if (is_done) return {};
   const int world = group.size();
   const Shard mine = shard_of(args.input.size(0), world, group.rank());
-  const Chunk chunk = {with_rows(args.input.sizes, mine.size), mine.offset * row_elements(args.input)};
+  const Chunk chunk = {with_rows(args.input.sizes, mine.size),
+                       mine.offset * row_bytes(args.input) / size_bytes(args.input.dtype)};
   TANDEM_ASSIGN(const TensorView published, scatter_input(*workspace, args.input.sizes, args.input.dtype));
   if (args.input.data != published.data) TANDEM_TRY(stream.copy(args.input, published));
   if (reads_peers(world, stream)) {

@@ -17,13 +17,19 @@ class Recorder {
   static constexpr std::string_view kServiceName = "recorder";
   virtual ~Recorder() = default;
 
-  /// Not while ranks share the device; see Loopback in docs/design/cuda.md.
+  /// Not while ranks that are threads share the device; see Loopback in docs/design/cuda.md.
   [[nodiscard]] virtual bool is_usable() const = 0;
-  /// Runs `steps`, which enqueues on `on`, an idle stream that is used for nothing else, and on streams that
-  /// wait for it and are joined back to it: all that becomes the graph. The graph keeps no symmetric
-  /// memory between launches; who launches it knows that it is there. Unlike a recording of the caller's it
-  /// keeps nobody from making memory meanwhile. Errors: that of `steps`; kDriver.
-  [[nodiscard]] virtual Result<std::unique_ptr<Graph>> record(Stream& on,
+
+  /// Two idle streams that are used for nothing else.
+  struct Streams {
+    Stream& first;
+    Stream& side;
+  };
+  /// Runs `steps`, which enqueues on `first`, and on `side` between a wait for `first` and the joining back
+  /// to it: all that becomes the graph. It keeps no symmetric memory between launches; who launches it knows
+  /// that it is there. It runs with the priority of the stream that it is launched on. Unlike a recording of
+  /// the caller's it keeps nobody from making memory meanwhile. Errors: that of `steps`; kDriver.
+  [[nodiscard]] virtual Result<std::unique_ptr<Graph>> record(const Streams& on,
                                                               FunctionRef<Result<void>()> steps) = 0;
 };
 

@@ -37,10 +37,7 @@ Result<Ready<GatherOp>> get_ready(const AllGatherMatmulArgs& args, const GatherP
                                   Stream& stream) {
   TANDEM_ASSIGN(const OpPlan* plan, plan_of(args, problem, group, stream.device()));
   TANDEM_ASSIGN(const GatherOp op, prepare(args, problem, plan->algorithm, group, stream));
-  if (plan->prepared_for != &stream) {
-    TANDEM_TRY(prepare_products(op, plan->algorithm));
-    plan->prepared_for = &stream;
-  }
+  TANDEM_TRY(prepare_once(*plan, op));
   return Ready<GatherOp>{plan, op};
 }
 

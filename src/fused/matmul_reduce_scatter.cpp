@@ -32,10 +32,7 @@ Result<Ready<MatmulScatterOp>> get_ready(const MatmulReduceScatterArgs& args, co
                                          Group& group, Stream& stream) {
   TANDEM_ASSIGN(const OpPlan* plan, plan_of(problem, group, stream.device()));
   TANDEM_ASSIGN(const MatmulScatterOp op, prepare(args, problem, plan->algorithm, group, stream));
-  if (plan->prepared_for != &stream) {
-    TANDEM_TRY(prepare_products(op, plan->algorithm));
-    plan->prepared_for = &stream;
-  }
+  TANDEM_TRY(prepare_once(*plan, op));
   return Ready<MatmulScatterOp>{plan, op};
 }
 

@@ -32,6 +32,18 @@ struct Ready {
   Op op;
 };
 
+/// Makes, before anything of the op is enqueued, what its products would make at their first run on a stream.
+/// Calls take turns between the caller's and the one that recordings are made on.
+template <class Op>
+[[nodiscard]] Result<void> prepare_once(const OpPlan& plan, const Op& op) {
+  auto& [last, before] = plan.prepared_for;
+  if (last == &op.stream || before == &op.stream) return {};
+  TANDEM_TRY(prepare_products(op, plan.algorithm));
+  before = last;
+  last = &op.stream;
+  return {};
+}
+
 /// An op that may be launched as a recording of an earlier call: add_to_key() adds all that it enqueues
 /// depends on besides its plan and the workspace.
 template <class Op>

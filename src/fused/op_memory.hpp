@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -30,8 +31,9 @@ struct OpPlan {
   std::string fingerprint;  ///< what the ranks compare
   std::vector<Candidate> candidates;
   std::optional<tune::Key> tune_key;  ///< none without plan_n, plan_k
-  /// The stream whose products prepare_products() has seen to last.
-  mutable const Stream* prepared_for = nullptr;
+  /// The streams whose products prepare_once() has seen to last.
+  mutable std::array<const Stream*, 2> prepared_for = {};
+  mutable bool is_recordable = true;  ///< no call of it was refused as a recording
 };
 
 /// gemm::mm, or gemm::prepare: what is done with each product of an op.
@@ -103,8 +105,10 @@ struct DeviceMemory {
   std::unique_ptr<NativeLine> native;  ///< see native_line()
   std::unique_ptr<Stream> side;        ///< of the group's ops that overlap, see open_side_stream()
   Replays replays;
-  std::unique_ptr<Stream> recording;       ///< nothing runs on it, see recording_stream()
-  std::unique_ptr<Stream> recording_side;  ///< beside it
+  /// Where recordings are made, and no op runs; see recording_stream().
+  std::unique_ptr<Stream> recording;
+  std::unique_ptr<Stream> recording_side;
+  const Device* recorded_on = nullptr;  ///< compared only
 };
 /// Made at first use. The fused ops share it.
 [[nodiscard]] DeviceMemory& device_memory(Group& group, DeviceId device);

@@ -11,18 +11,26 @@ namespace tandem::fused {
 
 Replays* replays_for(const OpPlan& plan, Group& group, const Stream& stream, bool is_traced) {
   const Config& config = group.config();
-  if (plan.algorithm == Algorithm::kNative || is_traced || config.record_after == 0) return nullptr;
+  if (plan.algorithm == Algorithm::kNative || !plan.is_recordable || is_traced || config.record_after == 0)
+    return nullptr;
   if (config.link_delay.count() > 0 || !config.fault.empty()) return nullptr;
-  const Recorder* const recorder = stream.device().service<Recorder>();
+  const Device& device = stream.device();
+  const Recorder* const recorder = device.service<Recorder>();
   if (recorder == nullptr || !recorder->is_usable() || stream.is_capturing()) return nullptr;
-  return &device_memory(group, stream.device().id()).replays;
+  DeviceMemory& memory = device_memory(group, device.id());
+  if (memory.recorded_on != &device) {  // opened anew: the memory of its products is another
+    memory.replays = Replays();
+    memory.recording.reset();
+    memory.recorded_on = &device;
+  }
+  return &memory.replays;
 }
 
 Result<Stream*> recording_stream(Group& group, Device& device) {
   DeviceMemory& memory = device_memory(group, device.id());
-  if (!memory.recording_side) {
-    TANDEM_ASSIGN(memory.recording, device.create_stream());
+  if (!memory.recording) {
     TANDEM_ASSIGN(memory.recording_side, device.create_stream());
+    TANDEM_ASSIGN(memory.recording, device.create_stream());
   }
   return memory.recording.get();
 }
@@ -30,20 +38,18 @@ Result<Stream*> recording_stream(Group& group, Device& device) {
 Result<std::unique_ptr<Graph>> record(const OpPlan& plan, Group& group, Stream& on,
                                       FunctionRef<Result<void>()> steps) {
   const auto begin = std::chrono::steady_clock::now();
-  auto graph = on.device().service<Recorder>()->record(on, steps);
-  // They have nothing to do, but were told to keep what the steps use. What the group failed in before is the
-  // caller's stream's to tell.
-  const Deadline deadline = Deadline::after(group.config().op_timeout);
-  static_cast<void>(on.synchronize(deadline));
-  static_cast<void>(stream_pair(group, on).side.synchronize(deadline));
+  auto graph = on.device().service<Recorder>()->record({on, stream_pair(group, on).side}, steps);
   const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
-  log(group.config().log_level, LogLevel::kDebug,
-      fmt::format("{} recorded in {:.0f} us", plan.label, took.count()));
+  if (graph) {
+    log(group.config().log_level, LogLevel::kDebug,
+        fmt::format("{} recorded in {:.0f} us", plan.label, took.count()));
+  }
   return graph;
 }
 
 void give_up_recording(Replay& replay, const Group& group, const OpPlan& plan, const Error& why) {
   replay.is_refused = true;
+  if (why.code() == ErrorCode::kUnsupported) plan.is_recordable = false;
   log(group.config().log_level, LogLevel::kInfo,
       fmt::format("{} is not recorded, its steps are enqueued one by one: {}", plan.label, why.text()));
 }

@@ -23,7 +23,7 @@ namespace tandem::fused {
 [[nodiscard]] Result<std::unique_ptr<Graph>> record(const OpPlan& plan, Group& group, Stream& on,
                                                     FunctionRef<Result<void>()> steps);
 
-/// Calls with its key go on step by step.
+/// Calls with its key go on step by step; all calls of the plan if it is nothing that can be recorded.
 void give_up_recording(Replay& replay, const Group& group, const OpPlan& plan, const Error& why);
 
 }  // namespace tandem::fused

@@ -20,7 +20,7 @@ namespace tandem::fused {
 struct Replay {
   CallKey key;
   std::uint64_t hash = 0;
-  int num_calls = 0;            ///< since it was met, or had to be met anew
+  std::int64_t num_calls = 0;   ///< since it was met, or had to be met anew
   std::uint64_t last_call = 0;  ///< by the clock of its Replays
   std::unique_ptr<Graph> graph;
   bool is_refused = false;                  ///< it could not be recorded

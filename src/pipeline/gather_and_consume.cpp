@@ -3,6 +3,7 @@
 #include <tandem/base/shard.hpp>
 
 #include "base/format.hpp"
+#include "base/row_bytes.hpp"
 #include "base/try.hpp"
 #include "pipeline/lanes.hpp"
 #include "pipeline/schedules.hpp"
@@ -12,14 +13,8 @@ namespace {
 
 using trace::StepKind;
 
-std::int64_t row_bytes(const TensorView& gathered) {
-  std::int64_t num_bytes = size_bytes(gathered.dtype);
-  for (int d = 1; d < gathered.dim(); ++d) num_bytes *= gathered.size(d);
-  return num_bytes;
-}
-
 std::int64_t slot_bytes(const TensorView& gathered, int world) {
-  return aligned(shard_stride(gathered.size(0), world) * row_bytes(gathered));
+  return aligned(largest_part_bytes(gathered, world));
 }
 
 /// The fused op has checked the user's arguments; what fails here is its own mistake.

@@ -2,10 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,9 +11,9 @@
 
 #include "conformance/fused_harness.hpp"
 
-// Both fused ops recorded into graphs, by the caller and by the library itself: replays among eager calls, on
-// one stream and with one workspace, while the inputs change in the buffers of the recording. Every result
-// against float64. A backend without graphs is skipped.
+// Both fused ops recorded into graphs: replays among eager calls, on one stream and with one workspace, while
+// the inputs change in the buffers of the recording. Every result against float64. A backend without graphs
+// is skipped.
 
 namespace tandem {
 namespace {
@@ -106,11 +104,8 @@ class GraphedOp {
                             ? fused_all_gather_matmul(gather_args(), rank_.group, rank_.stream)
                             : fused_matmul_reduce_scatter(scatter_args(), rank_.group, rank_.stream);
     if (!report) return tl::unexpected(report.error());
-    was_graph_ = report->as_graph;
     return {};
   }
-  /// Whether the library launched the last call as a graph of its own.
-  [[nodiscard]] bool was_graph() const { return was_graph_; }
 
   /// Behind an eager call, since no memory is made while a stream records.
   Result<void> record() {
@@ -199,7 +194,6 @@ class GraphedOp {
   std::deque<Guarded> inputs_, results_;
   std::vector<TensorView> as_, bs_, outs_;
   std::unique_ptr<Graph> graph_;
-  bool was_graph_ = false;
 };
 
 /// Every third call of an op is eager, each op's at another time.
@@ -280,153 +274,6 @@ TEST_P(FusedGraph, replays_outlive_the_growth_of_memory) {
       if (auto done = large.call().and_then([&] { return rank.stream.synchronize(); }); !done) return done;
     }
     if (auto done = replay_among_eager_calls(rank, ops, complaints); !done) return done;
-    return test::check_pads(rank, complaints);
-  });
-  EXPECT_EQ(complaints.text(), "");
-}
-
-/// Calls each op `num_calls` times with the same tensors, and complains where a call was not launched as it
-/// has to be.
-Result<void> call_again_and_again(RankContextOfTest& rank, std::deque<GraphedOp>& ops, int num_calls,
-                                  const std::function<bool(int call)>& is_graph, Complaints& complaints) {
-  for (int call = 0; call < num_calls; ++call) {
-    const int slot = call % kNumSlots;
-    for (GraphedOp& op : ops) op.fill_slot(slot, call);
-    for (GraphedOp& op : ops) {
-      if (auto done = op.enqueue(slot, false); !done) return done;
-      if (op.was_graph() == is_graph(call)) continue;
-      complaints.add(fmt::format("rank {}: call {} is launched {}", rank.group.rank(), call,
-                                 op.was_graph() ? "as a graph" : "step by step"));
-    }
-    if (auto done = rank.stream.synchronize(); !done) return done;
-    for (GraphedOp& op : ops) op.check(slot, call, op.was_graph(), complaints);
-  }
-  return {};
-}
-
-/// Where ranks share a GPU the library makes no graphs of its own.
-bool makes_graphs(const JobCase& job) {
-  return job.ranks.placement.one_gpu_each || job.ranks.size == 1;
-}
-
-TEST_P(FusedGraph, calls_that_come_again_are_launched_as_graphs) {
-  constexpr int kRecordAfter = 2;
-  Config config = test::quick_config();
-  config.record_after = kRecordAfter;
-  Complaints complaints;
-  test::on_ranks(GetParam(), config, complaints, [&](RankContextOfTest& rank) -> Result<void> {
-    const auto is_graph = [&](int call) { return makes_graphs(GetParam()) && call >= kRecordAfter; };
-    std::deque<GraphedOp> ops;
-    for (const bool gathers : {true, false}) {
-      for (const int dim : {0, 1}) {
-        for (const Algorithm algorithm : {Algorithm::kSerial, Algorithm::kPipelined})
-          ops.emplace_back(rank, Problem{.gathers = gathers, .algorithm = algorithm, .dim = dim});
-      }
-    }
-    // A graph works with the memory of its recording: what has grown since needs a new one.
-    for (const std::int64_t rows : {4096, 16384}) {
-      for (const bool gathers : {true, false}) {
-        GraphedOp large(rank, {.gathers = gathers, .m = rows});
-        if (auto done = large.call().and_then([&] { return rank.stream.synchronize(); }); !done) return done;
-      }
-      if (auto done = call_again_and_again(rank, ops, 12, is_graph, complaints); !done) return done;
-    }
-    return test::check_pads(rank, complaints);
-  });
-  EXPECT_EQ(complaints.text(), "");
-}
-
-TEST_P(FusedGraph, no_graphs_where_none_are_wanted) {
-  const auto run = [&](const Config& config, Algorithm algorithm) {
-    Complaints complaints;
-    test::on_ranks(GetParam(), config, complaints, [&](RankContextOfTest& rank) -> Result<void> {
-      std::deque<GraphedOp> ops;
-      for (const bool gathers : {true, false})
-        ops.emplace_back(rank, Problem{.gathers = gathers, .algorithm = algorithm});
-      return call_again_and_again(
-          rank, ops, 6, [](int) { return false; }, complaints);
-    });
-    EXPECT_EQ(complaints.text(), "");
-  };
-  Config never = test::quick_config();
-  never.record_after = 0;
-  Config delayed = test::quick_config();
-  delayed.link_delay = std::chrono::microseconds(10);
-  for (const Algorithm algorithm : {Algorithm::kSerial, Algorithm::kPipelined}) {
-    run(never, algorithm);
-    run(delayed, algorithm);
-  }
-}
-
-/// a [rows, k] of this rank in symmetric memory, which peers read where it is.
-class InPlace {
- public:
-  static Result<InPlace> make(RankContextOfTest& rank, std::int64_t rows, std::int64_t k, int id) {
-    auto block = symm::empty({rows, k}, kType, rank.device);
-    if (!block) return tl::unexpected(block.error());
-    auto handle = symm::rendezvous(*block, rank.group);
-    if (!handle) return tl::unexpected(handle.error());
-    Guarded filled(rank.device, Dims{rows, k}, kType);
-    const std::int64_t first = rank.group.rank() * rows * k;
-    filled.fill([&](std::int64_t idx) { return value_of(id, first + idx, kType); });
-    if (auto done = rank.stream.copy(filled.view(), block->view()); !done)
-      return tl::unexpected(done.error());
-    if (auto done = rank.stream.synchronize(); !done) return tl::unexpected(done.error());
-    return InPlace{*std::move(block), *std::move(handle)};
-  }
-  Tensor block;
-  std::shared_ptr<symm::Handle> handle;
-};
-
-// New memory may have the address of old memory, and its handle that of the old handle: a graph that was made
-// with the old ones must not be taken for one of the new.
-TEST_P(FusedGraph, a_graph_goes_with_the_memory_that_it_reads_in_place) {
-  constexpr std::int64_t kRows = 64;
-  constexpr std::int64_t kDepth = 32;
-  constexpr std::int64_t kColumns = 24;
-  Config config = test::quick_config();
-  config.record_after = 1;
-  Complaints complaints;
-  test::on_ranks(GetParam(), config, complaints, [&](RankContextOfTest& rank) -> Result<void> {
-    const int world = rank.group.size();
-    Guarded b(rank.device, Dims{kDepth, kColumns}, kType);
-    b.fill([](std::int64_t idx) { return value_of(1, idx, kType); });
-    Guarded out(rank.device, Dims{world * kRows, kColumns}, kType);
-    const std::vector<TensorView> bs = {b.view()};
-    const std::vector<TensorView> outs = {out.view()};
-    for (int id = 10; id < 16; ++id) {
-      auto in_place = InPlace::make(rank, kRows, kDepth, id);
-      if (!in_place) return tl::unexpected(in_place.error());
-      for (int call = 0; call < 3; ++call) {
-        out.poison();
-        const auto report = fused_all_gather_matmul({.a = in_place->block.view(),
-                                                     .b = bs,
-                                                     .gather_dim = 0,
-                                                     .gather_size = world * kRows,
-                                                     .out = outs,
-                                                     .a_handle = in_place->handle,
-                                                     .algorithm = Algorithm::kPipelined},
-                                                    rank.group, rank.stream);
-        if (!report) return tl::unexpected(report.error());
-        if (report->as_graph != (makes_graphs(GetParam()) && call >= config.record_after)) {
-          complaints.add(fmt::format("rank {}, memory {}: call {} is launched {}", rank.group.rank(), id,
-                                     call, report->as_graph ? "as a graph" : "step by step"));
-        }
-        if (auto done = rank.stream.synchronize(); !done) return done;
-        out.download();
-        test::check_elements(
-            out, fmt::format("out with memory {}, call {}", id, call), complaints, [&](const Dims& at) {
-              test::Expected need;
-              for (std::int64_t j = 0; j < kDepth; ++j) {
-                const double term =
-                    value_of(id, at[0] * kDepth + j, kType) * value_of(1, j * kColumns + at[1], kType);
-                need.value += term;
-                need.error += std::abs(term) * static_cast<double>(kDepth + 8) * std::ldexp(1.0, -24);
-              }
-              return need;
-            });
-      }
-    }
     return test::check_pads(rank, complaints);
   });
   EXPECT_EQ(complaints.text(), "");

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <string>
 #include <tandem/tandem.hpp>
 #include <vector>
@@ -11,9 +12,9 @@
 #include "support/process_ranks.hpp"
 #include "support/test_devices.hpp"
 
-// A rank dies or stops at each point that a fused op passes, or leaves a call out: every other rank gets an
-// error that names it, long before anybody would call it a hang, and can go on using its device. Where
-// processes share a GPU they have turns, so ops are slow there.
+// A rank dies or stops at each point that a fused op passes, or between calls, or leaves a call out: every
+// other rank gets an error that names it, long before anybody would call it a hang, and can go on using its
+// device. Where processes share a GPU they have turns, so ops are slow there.
 
 namespace tandem::testing {
 namespace {
@@ -35,13 +36,17 @@ bool works(Device& device) {
   return std::all_of(seen.begin(), seen.end(), [](std::uint32_t word) { return word == 7; });
 }
 
-/// Runs ops until one fails, and says how. Arguments: op, algorithm, index of the placement, and the rank
-/// that leaves out its fourth call, or -1.
+/// The call that a rank leaves out, or dies or stops at. On GPUs of their own the others launch it as a
+/// graph.
+constexpr int kFaultyCall = 3;
+
+/// Runs ops until one fails, and says how. Arguments: op, algorithm, index of the placement, a rank, and what
+/// becomes of it at its fourth call: "skip", "die", "stop" or nothing.
 const RankFunction kRun("fused_until_error", [](RankProcess& self) -> Result<void> {
   auto group = self.create_group();
   if (!group) return tl::unexpected(group.error());
   const Placement placement = kPlacements[std::stoi(self.arguments.at(2))];
-  const bool leaves_one_out = std::stoi(self.arguments.at(3)) == self.rank();
+  const std::string fate = std::stoi(self.arguments.at(3)) == self.rank() ? self.arguments.at(4) : "";
   auto device = open_device(placement.device_of(self.rank()), test::with_own_products(self.config));
   if (!device) return tl::unexpected(device.error());
   auto stream = (*device)->create_stream();
@@ -57,7 +62,11 @@ const RankFunction kRun("fused_until_error", [](RankProcess& self) -> Result<voi
   const std::vector<TensorView> bs = {b.view()};
   const std::vector<TensorView> outs = {out.view()};
   for (int round = 0; round < 6; ++round) {
-    if (round == 3 && leaves_one_out) continue;
+    if (round == kFaultyCall) {
+      if (fate == "skip") continue;
+      if (fate == "die") ::raise(SIGKILL);
+      if (fate == "stop") ::raise(SIGSTOP);
+    }
     const auto report =
         gather ? fused_all_gather_matmul(
                      {.a = a.view(), .b = bs, .gather_size = 4 * world, .out = outs, .algorithm = algorithm},
@@ -68,6 +77,7 @@ const RankFunction kRun("fused_until_error", [](RankProcess& self) -> Result<voi
     if (!report) {
       result = tl::unexpected(report.error());
     } else {
+      if (round == kFaultyCall) self.publish("launched", report->as_graph ? "as a graph" : "step by step");
       result = (*stream)->synchronize();
     }
     if (result) continue;
@@ -110,12 +120,13 @@ TEST_P(FusedLostRank, is_named_by_every_other_rank) {
   RankOptions options;
   options.config.log_level = LogLevel::kOff;
   options.config.op_timeout = milliseconds(dies ? 30'000 : fault.placement > 0 ? 2'000 : 700);
-  if (dies || stops) {
+  const bool is_between_calls = fault.point == "call";
+  if (!is_between_calls) {
     options.config.fault = fault.point + ":" + std::to_string(victim) + ":3:" + fault.action;
   }
   ProcessRanks ranks = start_process_ranks(world, "fused_until_error",
                                            {fault.op, fault.algorithm, std::to_string(fault.placement),
-                                            std::to_string(dies || stops ? -1 : victim)},
+                                            std::to_string(victim), is_between_calls ? fault.action : ""},
                                            options);
   for (int rank = 0; rank < world; ++rank) {
     if (rank == victim) continue;
@@ -126,6 +137,9 @@ TEST_P(FusedLostRank, is_named_by_every_other_rank) {
     EXPECT_NE(error->find(fmt::format("rank {}", victim)), std::string::npos)
         << "rank " << rank << ": " << *error;
     EXPECT_EQ(ranks.published(rank, "device").value(), "works") << "rank " << rank;
+    if (is_between_calls && !dies && kPlacements[fault.placement].one_gpu_each) {
+      EXPECT_EQ(ranks.published(rank, "launched").value(), "as a graph") << "rank " << rank;
+    }
     if (stops) {
       EXPECT_NE(error->find("stopped"), std::string::npos) << "rank " << rank << ": " << *error;
     }
@@ -157,7 +171,9 @@ std::vector<Fault> all_faults() {
         }
       }
       all.push_back({op, algorithm, "call", "skip", 0, 4});
-      for (const int placement : {1, 2}) all.push_back({op, algorithm, "call", "skip", placement, 2});
+      for (const char* action : {"skip", "die", "stop"}) {
+        for (const int placement : {1, 2}) all.push_back({op, algorithm, "call", action, placement, 2});
+      }
     }
   }
   return all;

@@ -6,6 +6,7 @@
 #include <span>
 #include <tandem/base/shard.hpp>
 
+#include "base/row_bytes.hpp"
 #include "base/try.hpp"
 #include "coll/backend.hpp"
 #include "coll/cuda/exchange_kernels.hpp"
@@ -23,11 +24,11 @@ using tandem::cuda::CudaStream;
 
 /// The ranks' parts of `whole`, by rows.
 void cut(const TensorView& whole, std::span<Part> parts) {
-  const std::int64_t row_bytes = whole.size_bytes() / whole.size(0);
+  const std::int64_t one_row = row_bytes(whole);
   const auto world = static_cast<int>(parts.size());
   for (int q = 0; q < world; ++q) {
     const Shard rows = shard_of(whole.size(0), world, q);
-    parts[static_cast<std::size_t>(q)] = {rows.offset * row_bytes, rows.size * row_bytes};
+    parts[static_cast<std::size_t>(q)] = {rows.offset * one_row, rows.size * one_row};
   }
 }
 
@@ -44,7 +45,7 @@ struct Way {
 };
 Result<std::optional<Way>> way_for(const TensorView& whole, Group& group, CudaStream& stream) {
   const int world = group.size();
-  const std::int64_t largest = whole.size_bytes() / whole.size(0) * shard_stride(whole.size(0), world);
+  const std::int64_t largest = largest_part_bytes(whole, world);
   if (world == 1 || largest > Mailboxes::kMostBytes) return std::nullopt;
   TANDEM_ASSIGN(const std::optional<Mailboxes> boxes, mailboxes_of(group, stream));
   if (!boxes || largest > boxes->max_bytes()) return std::nullopt;

@@ -30,12 +30,12 @@ void set_out(const TensorView& view, LayerSum& sum) {
 
 bool fits_vectors(const LayerSum& sum) {
   const std::int64_t width = vector_elements(sum.in_dtype);
-  const std::int64_t out_bytes = std::min<std::int64_t>(width * size_bytes(sum.out_dtype), 16);
+  const std::int64_t out_bytes = std::min<std::int64_t>(width * size_bytes(sum.out_dtype), kVectorBytes);
   const int last = sum.num_dims - 1;
   bool fits = sum.sizes[last] % width == 0 && sum.strides[last] == 1 && is_aligned(sum.out, out_bytes);
   for (int d = 0; d < last; ++d) fits = fits && sum.strides[d] % width == 0;
   for (int r = 0; r < std::min(sum.num_layers, kMaxAddresses); ++r) {
-    fits = fits && is_aligned(sum.layers[r], 16);
+    fits = fits && is_aligned(sum.layers[r]);
   }
   if (sum.bias == nullptr) return fits;
   return fits && sum.bias_stride == 1 && sum.bias_size % width == 0 && is_aligned(sum.bias, out_bytes);

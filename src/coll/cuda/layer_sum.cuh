@@ -110,7 +110,7 @@ __device__ void finish(const LayerSum& sum, std::int64_t at, float (&sums)[kWidt
 template <class F>
 auto with_types(DType in, DType out, bool by_vectors, F f) {
   const auto of = [&]<class In, class Out>(Types<In, Out, 1> single) {
-    return by_vectors ? f(Types<In, Out, 16 / static_cast<int>(sizeof(In))>()) : f(single);
+    return by_vectors ? f(Types<In, Out, static_cast<int>(kVectorBytes / sizeof(In))>()) : f(single);
   };
   switch (in) {
     case DType::kBF16:

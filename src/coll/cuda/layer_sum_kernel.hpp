@@ -9,6 +9,7 @@
 #include "coll/cuda/addresses.hpp"
 #include "coll/cuda/mailboxes.hpp"
 #include "coll/cuda/meeting.hpp"
+#include "coll/cuda/vectors.hpp"
 #include "device/cuda/kernel_list.hpp"
 
 namespace tandem::coll::cuda {
@@ -54,7 +55,7 @@ inline constexpr int kLayerSumThreads = 512;
 
 /// Elements of a vector of `in_dtype`.
 [[nodiscard]] constexpr int vector_elements(DType in_dtype) {
-  return static_cast<int>(16 / size_bytes(in_dtype));
+  return static_cast<int>(kVectorBytes / size_bytes(in_dtype));
 }
 
 [[nodiscard]] tandem::cuda::KernelList layer_sum_kernels();

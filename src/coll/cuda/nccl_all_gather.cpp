@@ -83,11 +83,11 @@ Result<bool> nccl_all_gather(const AllGatherArgs& args, const RanksMeet& meet, S
   Group& group = meet.group;
   if (group.size() == 1 || args.output.size(0) % group.size() != 0) return false;
   TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "all_gather"));
+  TANDEM_ASSIGN(const Communicator communicator, communicator_of(group, stream));
+  if (!communicator) return false;
   // A communicator that a graph knows of ends only after it, and a group keeps such graphs to its end.
   if (on->is_recorded_by_library())
     return fail(ErrorCode::kUnsupported, "all_gather: by NCCL, which is called anew every time");
-  TANDEM_ASSIGN(const Communicator communicator, communicator_of(group, stream));
-  if (!communicator) return false;
   TANDEM_TRY(meet.workspace.barrier(stream, meet.channel));
   on->add_watch(communicator);
   TANDEM_TRY(communicator->all_gather(args.input.data, args.output.data,

@@ -9,22 +9,21 @@
 
 namespace tandem::cuda {
 
-Result<std::unique_ptr<Graph>> CudaGraph::instantiate(cudaGraph_t recorded, CudaStream& stream,
-                                                      bool keeps_memory) {
+Result<std::unique_ptr<Graph>> CudaGraph::instantiate(cudaGraph_t recorded, CudaStream& stream, Of whose) {
   const DeviceId device = stream.device().id();
   const CurrentDevice current(device.index);
-  std::unique_ptr<CudaGraph> graph(new CudaGraph(device, stream.watches(), keeps_memory));
-  TANDEM_TRY(check_cuda("end_capture", cudaGraphInstantiate(&graph->native_, recorded,
-                                                            cudaGraphInstantiateFlagUseNodePriority)));
+  std::unique_ptr<CudaGraph> graph(new CudaGraph(device, stream.watches(), whose));
+  const unsigned flags = whose == Of::kCaller ? cudaGraphInstantiateFlagUseNodePriority : 0;
+  TANDEM_TRY(check_cuda("instantiate graph", cudaGraphInstantiate(&graph->native_, recorded, flags)));
   // Or the first launch would do it, perhaps while kernels of other ranks wait for that launch.
   const CudaStream::Turn turn = stream.take_turn();
-  TANDEM_TRY(check_cuda("end_capture", cudaGraphUpload(graph->native_, stream.native())));
+  TANDEM_TRY(check_cuda("upload graph", cudaGraphUpload(graph->native_, stream.native())));
   return graph;
 }
 
-CudaGraph::CudaGraph(DeviceId device, Watches watches, bool keeps_memory)
+CudaGraph::CudaGraph(DeviceId device, Watches watches, Of whose)
     : device_(device), watches_(std::move(watches)) {
-  if (!keeps_memory) return;
+  if (whose == Of::kLibrary) return;
   for (const auto& watch : watches_) {
     if (auto alive = watch.lock()) kept_.push_back(std::move(alive));
   }

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <memory>
 #include <tandem/base/tensor.hpp>
 #include <tandem/device/graph.hpp>
@@ -16,17 +17,20 @@ class CudaStream;
 /// A recording of streams of one GPU, ready to be launched. Launches of one graph never overlap.
 class CudaGraph final : public Graph {
  public:
-  /// `recorded` stays the caller's. The streams' priorities are kept. `stream` is the one that recorded; what
-  /// the first launch needs is brought to the device on it. Its watches come along; `keeps_memory`: and stay.
+  /// Whose recording it is. The caller's keeps what it works with alive, and the priorities of its streams;
+  /// the library's keeps nothing, and has the priority of the stream that it is launched on.
+  enum class Of : std::uint8_t { kCaller, kLibrary };
+  /// `recorded` stays the caller's. `stream` is the one that recorded: its watches come along, and what the
+  /// first launch needs is brought to the device on it.
   [[nodiscard]] static Result<std::unique_ptr<Graph>> instantiate(cudaGraph_t recorded, CudaStream& stream,
-                                                                  bool keeps_memory);
+                                                                  Of whose);
   /// Launches under way go on; the driver frees the graph when they are done.
   ~CudaGraph() override;
 
   [[nodiscard]] Result<void> launch(Stream& stream) override;
 
  private:
-  CudaGraph(DeviceId device, Watches watches, bool keeps_memory);
+  CudaGraph(DeviceId device, Watches watches, Of whose);
 
   DeviceId device_;
   Watches watches_;

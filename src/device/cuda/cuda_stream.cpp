@@ -250,7 +250,7 @@ Result<std::unique_ptr<Graph>> CudaStream::do_end_capture() {
     if (recorded != nullptr) static_cast<void>(cudaGraphDestroy(recorded));
     return tl::unexpected(cuda_error("end_capture", code));
   }
-  auto graph = CudaGraph::instantiate(recorded, *this, true);
+  auto graph = CudaGraph::instantiate(recorded, *this, CudaGraph::Of::kCaller);
   static_cast<void>(cudaGraphDestroy(recorded));  // the executable form has copies of all it needs
   return graph;
 }

@@ -37,6 +37,8 @@ class CudaStream final : public Stream {
   void inherit_watches(const WatchList& watches) { watches_.add(watches); }
   void hand_watches_to(WatchList& watches) const { watches.assign(watches_); }
   [[nodiscard]] Watches watches() const { return watches_.copy(); }
+  /// For a stream that has nothing to do, whose faults nobody asks for.
+  void forget_watches() { watches_.clear(); }
 
   [[nodiscard]] bool is_capturing() const override;
   /// Whether what is recorded here is launched by the library, when a call comes again; see Recorder.

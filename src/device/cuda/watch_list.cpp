@@ -42,6 +42,11 @@ void WatchList::assign(const WatchList& other) {
   places_ = other.places_;
 }
 
+void WatchList::clear() {
+  const std::lock_guard lock(mutex_);
+  places_.clear();
+}
+
 Watches WatchList::copy() const {
   const std::lock_guard lock(mutex_);
   return places_;

@@ -22,6 +22,7 @@ class WatchList {
 
   void add(const std::weak_ptr<StreamWatch>& watch);
   void add(const WatchList& other);
+  void clear();
   /// Forgets its own first.
   void assign(const WatchList& other);
   [[nodiscard]] Watches copy() const;
