@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "conformance/fused_graph_problem.hpp"
 #include "conformance/fused_harness.hpp"
 
 // Both fused ops recorded into graphs: replays among eager calls, on one stream and with one workspace, while
@@ -21,27 +22,15 @@ namespace {
 using test::Complaints;
 using test::Guarded;
 using test::JobCase;
+using test::Problem;
 using test::RankContextOfTest;
+using test::to_text;
 using test::value_of;
 
 constexpr DType kType = DType::kBF16;
 /// Calls of an op between two waits of the host. Two ops take turns, and the ranks of one GPU share its
 /// launch queue: a host that finds it full waits for kernels that wait for other hosts.
 constexpr int kNumSlots = 6;
-
-struct Problem {
-  bool gathers = true;
-  Algorithm algorithm = Algorithm::kPipelined;
-  int dim = 0;
-  std::int64_t m = 10;
-  std::int64_t k = 32;
-  std::int64_t n = 24;
-};
-
-std::string to_text(const Problem& p) {
-  return fmt::format("{} {} {}x{}x{} dim {}", p.gathers ? "gather" : "scatter", to_string(p.algorithm), p.m,
-                     p.n, p.k, p.dim);
-}
 
 // a changes with every call. In a scatter every rank has an a and a b of its own.
 double a_at(const Problem& p, int turn, int rank, std::int64_t row, std::int64_t j) {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "conformance/fused_graph_problem.hpp"
 #include "conformance/fused_harness.hpp"
 
 // Calls that come again, which the library records and launches as graphs of its own: that it does, when it
@@ -25,24 +26,12 @@ using test::Complaints;
 using test::Expected;
 using test::Guarded;
 using test::JobCase;
+using test::Problem;
 using test::RankContextOfTest;
+using test::to_text;
 using test::value_of;
 
 constexpr DType kType = DType::kBF16;
-
-struct Problem {
-  bool gathers = true;
-  Algorithm algorithm = Algorithm::kPipelined;
-  int dim = 0;
-  std::int64_t m = 10;
-  std::int64_t k = 32;
-  std::int64_t n = 24;
-};
-
-std::string to_text(const Problem& p) {
-  return fmt::format("{} {} {}x{}x{} dim {}", p.gathers ? "gather" : "scatter", to_string(p.algorithm), p.m,
-                     p.n, p.k, p.dim);
-}
 
 /// Both ops, both algorithms, both kinds of dims.
 std::vector<Problem> small_problems() {
