@@ -47,6 +47,13 @@ def chosen(cases, count):
     return [cases[i * len(cases) // count] for i in range(count)]
 
 
+def unknown_first(cases, path):
+    """Cases that are clean in the rows of a file come last."""
+    with open(path, encoding="utf-8") as file:
+        clean = {row["check"] for line in file for row in json.loads(line)["rows"] if is_clean(row)}
+    return sorted(cases, key=lambda case: " ".join(case) in clean)
+
+
 def run(args, case):
     command = [args.sanitizer, "--tool", "memcheck", args.tandem, "check", "--backend", "cuda", "--loopback", *case]
     begin = time.monotonic()
@@ -83,7 +90,7 @@ def main():
     parser.add_argument("--tandem", required=True)
     parser.add_argument("--sanitizer", default="compute-sanitizer")
     parser.add_argument("--cases", type=int, default=10_000, help="so many of them, spread evenly")
-    parser.add_argument("--from", dest="first", type=int, default=0, help="number of the first case, to go on where a run has ended")
+    parser.add_argument("--known", metavar="FILE", help="an earlier --out: what was clean there comes last")
     parser.add_argument("--part", default="0/1", metavar="I/N", help="every Nth of these, from the Ith on: a GPU's share")
     parser.add_argument("--at-a-time", type=int, default=3, help="on one GPU; more do not get more done")
     parser.add_argument("--timeout", type=float, default=200, help="seconds a case")
@@ -91,7 +98,9 @@ def main():
     parser.add_argument("--commit", default="")
     parser.add_argument("--out", help="append a JSON row here")
     args = parser.parse_args()
-    cases = chosen([*(["--problem", problem] for problem in problems()), *sweeps()], args.cases)[args.first:]
+    cases = chosen([*(["--problem", problem] for problem in problems()), *sweeps()], args.cases)
+    if args.known:
+        cases = unknown_first(cases, args.known)
     part, parts = map(int, args.part.split("/"))
     cases = cases[part::parts]
     end = time.monotonic() + args.seconds

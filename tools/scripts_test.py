@@ -54,7 +54,7 @@ class Memcheck(unittest.TestCase):
                                    "--timeout", "2", *arguments], capture_output=True, text=True, check=False)
         return done.returncode, done.stdout
 
-    def test_all_cases_run_once_spread_or_from_one_on(self):
+    def test_all_cases_run_once_or_spread(self):
         with tempfile.TemporaryDirectory() as folder:
             log = Path(folder) / "log"
 
@@ -67,9 +67,18 @@ class Memcheck(unittest.TestCase):
             self.assertGreater(len(every), 50)
             self.assertEqual(len(set(every)), len(every))
             self.assertEqual(len(set(cases("--cases", "10"))), 10)
-            self.assertEqual(len(set(cases("--from", "5"))), len(every) - 5)
             parts = [case for part in range(3) for case in cases("--part", f"{part}/3")]
             self.assertEqual(sorted(parts), sorted(every))
+
+    def test_what_is_known_to_be_clean_comes_last(self):
+        clean = 'echo "total: 1 cases run, 0 skipped, of 1; 0 wrong"; echo "ERROR SUMMARY: 0 errors"'
+        with tempfile.TemporaryDirectory() as folder:
+            log, rows = Path(folder) / "log", Path(folder) / "rows"
+            self.run_with(f'[[ "$*" != *serial* ]] || {{ {clean}; }}', "--out", rows)
+            self.run_with(f'[[ $1 == --version ]] || echo "$*" >>{log}', "--known", rows, "--at-a-time", "1")
+            are_known = ["serial" in case for case in log.read_text(encoding="utf-8").splitlines()]
+        self.assertEqual(are_known, sorted(are_known))
+        self.assertEqual(set(are_known), {False, True})
 
     def test_only_clean_cases_pass(self):
         ran = 'echo "total: 1 cases run, 0 skipped, of 1; 0 wrong"; '
