@@ -1,6 +1,5 @@
 #pragma once
 
-#include <memory>
 #include <tandem/base/error.hpp>
 #include <tandem/base/support.hpp>
 #include <tandem/fused/report.hpp>
@@ -44,49 +43,6 @@ template <class Op>
   return {};
 }
 
-/// An op that may be launched as a recording of an earlier call: add_to_key() adds all that it enqueues
-/// depends on besides its plan and the workspace.
-template <class Op>
-concept Repeatable = requires(const Op& op, CallKey& key) {
-  add_to_key(op, key);
-};
-
-/// This call among those that came before, or null where it shall not be recorded.
-template <class Op>
-[[nodiscard]] Replay* note_call(const OpPlan& plan, const Op& op) {
-  if constexpr (Repeatable<Op>) {
-    Replays* const replays = replays_for(plan, op.group, op.stream, op.args.trace != nullptr);
-    if (replays == nullptr) return nullptr;
-    add_to_key(op, replays->new_key().add(&plan));
-    return replays->note_call();
-  }
-  return nullptr;
-}
-
-/// The memory of peers that the op reads where it is, if any.
-template <class Op>
-[[nodiscard]] std::shared_ptr<symm::Handle> in_place_of(const Op& op) {
-  if constexpr (requires { op.args.a_handle; }) {
-    return op.args.a_handle;
-  } else {
-    return nullptr;
-  }
-}
-
-/// Behind a call that was enqueued step by step, so that no peer waits meanwhile. `get_ready` makes the same
-/// call ready on another stream.
-template <class GetReady>
-[[nodiscard]] Result<void> record_call(Replay& replay, Group& group, Device& device, symm::Handle* workspace,
-                                       GetReady get_ready) {
-  TANDEM_ASSIGN(Stream* const on, recording_stream(group, device));
-  TANDEM_ASSIGN(const auto again, get_ready(*on));
-  TANDEM_ASSIGN(replay.graph, record(*again.plan, group, *on,
-                                     [&] { return enqueue(again.op, again.plan->algorithm, workspace); }));
-  replay.workspace = workspace;
-  replay.in_place = in_place_of(again.op);
-  return {};
-}
-
 /// The last part of every fused op's road, behind its check, plan and memory: agree, enqueue by the plan's
 /// algorithm, report. `Op` has workspace_bytes() and enqueue(). `get_ready(stream)`: the same call again.
 template <class Op, class GetReady>
@@ -97,22 +53,12 @@ template <class Op, class GetReady>
                                   .workspace_bytes = workspace_bytes(op, plan.algorithm),
                                   .label = plan.label};
   if (op.args.trace != nullptr) op.args.trace->begin(plan.label);
+  RepeatedCall<Op> repeated(plan, op);
+  TANDEM_TRY(coll::run_collective(
+      call, [&](symm::Handle* workspace) { return repeated.enqueue_or_launch(workspace); }));
+  repeated.record_if_due(get_ready);
   OpReport report = report_of(plan);
-  Replay* const replay = note_call(plan, op);
-  symm::Handle* used = nullptr;
-  TANDEM_TRY(coll::run_collective(call, [&](symm::Handle* workspace) -> Result<void> {
-    used = workspace;
-    const auto in_place = in_place_of(op);
-    if (replay == nullptr || !can_launch(*replay, workspace, in_place.get()))
-      return enqueue(op, plan.algorithm, workspace);
-    report.as_graph = true;
-    return replay->graph->launch(op.stream);
-  }));
-  const bool is_due = replay != nullptr && !report.as_graph && !replay->is_refused &&
-                      replay->num_calls >= op.group.config().record_after;
-  if (!is_due) return report;
-  if (const auto done = record_call(*replay, op.group, op.stream.device(), used, get_ready); !done)
-    give_up_recording(*replay, op.group, plan, done.error());
+  report.as_graph = repeated.is_graph();
   return report;
 }
 

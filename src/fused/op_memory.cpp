@@ -52,7 +52,8 @@ Result<void> open_side_stream(Group& group, Device& device) {
 
 pipeline::StreamPair stream_pair(Group& group, Stream& current) {
   DeviceMemory& memory = device_memory(group, current.device().id());
-  return {current, &current == memory.recording.get() ? *memory.recording_side : *memory.side};
+  const RecordedCalls& recorded = memory.recorded;
+  return {current, &current == recorded.stream.get() ? *recorded.side : *memory.side};
 }
 
 }  // namespace tandem::fused

@@ -89,6 +89,14 @@ struct SliceMarks {
   std::unique_ptr<Event> summed;
 };
 
+/// Calls that may come again, and two streams on which they are recorded and no op runs.
+struct RecordedCalls {
+  const Device* device = nullptr;  ///< compared only
+  Replays replays = {};
+  std::unique_ptr<Stream> stream = {};
+  std::unique_ptr<Stream> side = {};
+};
+
 /// What a group keeps for the fused ops on one device.
 struct DeviceMemory {
   explicit DeviceMemory(DeviceId of) : device(of) {}
@@ -104,11 +112,7 @@ struct DeviceMemory {
   SliceMarks marks;
   std::unique_ptr<NativeLine> native;  ///< see native_line()
   std::unique_ptr<Stream> side;        ///< of the group's ops that overlap, see open_side_stream()
-  Replays replays;
-  /// Where recordings are made, and no op runs; see recording_stream().
-  std::unique_ptr<Stream> recording;
-  std::unique_ptr<Stream> recording_side;
-  const Device* recorded_on = nullptr;  ///< compared only
+  RecordedCalls recorded;
 };
 /// Made at first use. The fused ops share it.
 [[nodiscard]] DeviceMemory& device_memory(Group& group, DeviceId device);

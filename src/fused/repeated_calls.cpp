@@ -17,22 +17,19 @@ Replays* replays_for(const OpPlan& plan, Group& group, const Stream& stream, boo
   const Device& device = stream.device();
   const Recorder* const recorder = device.service<Recorder>();
   if (recorder == nullptr || !recorder->is_usable() || stream.is_capturing()) return nullptr;
-  DeviceMemory& memory = device_memory(group, device.id());
-  if (memory.recorded_on != &device) {  // opened anew: the memory of its products is another
-    memory.replays = Replays();
-    memory.recording.reset();
-    memory.recorded_on = &device;
-  }
-  return &memory.replays;
+  RecordedCalls& recorded = device_memory(group, device.id()).recorded;
+  // Where the device has been opened anew, the memory of its products is another.
+  if (recorded.device != &device) recorded = {.device = &device};
+  return &recorded.replays;
 }
 
 Result<Stream*> recording_stream(Group& group, Device& device) {
-  DeviceMemory& memory = device_memory(group, device.id());
-  if (!memory.recording) {
-    TANDEM_ASSIGN(memory.recording_side, device.create_stream());
-    TANDEM_ASSIGN(memory.recording, device.create_stream());
+  RecordedCalls& recorded = device_memory(group, device.id()).recorded;
+  if (!recorded.stream) {
+    TANDEM_ASSIGN(recorded.side, device.create_stream());
+    TANDEM_ASSIGN(recorded.stream, device.create_stream());
   }
-  return memory.recording.get();
+  return recorded.stream.get();
 }
 
 Result<std::unique_ptr<Graph>> record(const OpPlan& plan, Group& group, Stream& on,
