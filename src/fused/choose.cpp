@@ -20,7 +20,7 @@ struct Rates {
 /// costs before its first byte, and how much longer its bytes take than the link alone would; what copies by
 /// engines cost beside their bytes, with the words and the meetings around them.
 struct CollectiveRates {
-  double start_us = 14;
+  double start_us = 7;
   double slowness = 1.25;
   double engines_us = 34;
 };
