@@ -54,18 +54,23 @@ def unknown_first(cases, path):
     return sorted(cases, key=lambda case: " ".join(case) in clean)
 
 
-def run(args, case):
-    command = [args.sanitizer, "--tool", "memcheck", args.tandem, "check", "--backend", "cuda", "--loopback", *case]
+def run(args, case, end):
+    """What came of a case; None if there was no time for it before `end`."""
     begin = time.monotonic()
+    if begin >= end:
+        return None
+    command = [args.sanitizer, "--tool", "memcheck", args.tandem, "check", "--backend", "cuda", "--loopback", *case]
     # Kernels take long to be made ready; but tandem is to say itself who waited for whom.
     patient = {**os.environ, "TANDEM_OP_TIMEOUT_MS": str(int(args.timeout * 700))}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=patient,
                           start_new_session=True) as process:
         try:
-            text, code = process.communicate(timeout=args.timeout)[0], process.returncode
+            text, code = process.communicate(timeout=min(args.timeout, end - begin))[0], process.returncode
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)  # the checker and what it checks
             text, code = process.communicate()[0], -1
+            if time.monotonic() >= end:
+                return None
     summary = re.search(r"ERROR SUMMARY: (\d+) error", text)
     ran = re.search(r"total: (\d+) cases run, 0 skipped, of \1; 0 wrong", text)  # all of them
     return {"check": " ".join(case), "code": code, "errors": int(summary.group(1)) if summary else None,
@@ -94,7 +99,7 @@ def main():
     parser.add_argument("--part", default="0/1", metavar="I/N", help="every Nth of these, from the Ith on: a GPU's share")
     parser.add_argument("--at-a-time", type=int, default=3, help="on one GPU; more do not get more done")
     parser.add_argument("--timeout", type=float, default=200, help="seconds a case")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="no case begins later than that")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="all is over by then: what has not ended counts as not run")
     parser.add_argument("--commit", default="")
     parser.add_argument("--out", help="append a JSON row here")
     args = parser.parse_args()
@@ -105,8 +110,7 @@ def main():
     cases = cases[part::parts]
     end = time.monotonic() + args.seconds
     with concurrent.futures.ThreadPoolExecutor(args.at_a_time) as pool:
-        done = pool.map(lambda case: run(args, case) if time.monotonic() < end else None, cases)
-        rows = [row for row in done if row]
+        rows = [row for row in pool.map(lambda case: run(args, case, end), cases) if row]
     for row in rows:
         text = row.pop("text")
         if not is_clean(row):
@@ -115,7 +119,7 @@ def main():
              "sanitizer": said(args.sanitizer, "--version"), "commit": args.commit, "command": " ".join(sys.argv),
              "of": len(cases), "cases": len(rows), "clean": sum(map(is_clean, rows)),
              "calls": sum(row["ran"] for row in rows), "rows": rows}
-    print(f"memcheck: {total['clean']} of {total['cases']} cases clean, {total['calls']} calls, {len(cases) - len(rows)} not begun")
+    print(f"memcheck: {total['clean']} of {total['cases']} cases clean, {total['calls']} calls, {len(cases) - len(rows)} not run")
     if args.out:
         with open(args.out, "a", encoding="utf-8") as out:
             out.write(json.dumps(total) + "\n")

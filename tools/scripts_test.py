@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """install_packages.sh against a made-up Debian, memcheck.py with a made-up checker, and the summing up of test reports."""
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -80,10 +81,18 @@ class Memcheck(unittest.TestCase):
         self.assertEqual(are_known, sorted(are_known))
         self.assertEqual(set(are_known), {False, True})
 
+    def test_what_does_not_end_in_time_is_not_run(self):
+        endless = 'echo "total: 1 cases run, 0 skipped, of 1; 0 wrong"; echo "ERROR SUMMARY: 0 errors"; [[ "$*" != *native* ]] || exec sleep 60'
+        _, text = self.run_with(endless, "--seconds", "1", "--timeout", "60", "--cases", "10")
+        ran = re.fullmatch(r"memcheck: (\d+) of \1 cases clean, \1 calls, (\d+) not run\n", text)
+        self.assertTrue(ran, text)
+        self.assertEqual(int(ran.group(1)) + int(ran.group(2)), 10)
+        self.assertGreater(int(ran.group(2)), 0)
+
     def test_only_clean_cases_pass(self):
         ran = 'echo "total: 1 cases run, 0 skipped, of 1; 0 wrong"; '
         code, text = self.run_with(ran + 'echo "ERROR SUMMARY: 0 errors"', "--cases", "3")
-        self.assertEqual((code, text), (0, "memcheck: 3 of 3 cases clean, 3 calls, 0 not begun\n"))
+        self.assertEqual((code, text), (0, "memcheck: 3 of 3 cases clean, 3 calls, 0 not run\n"))
         for body in (ran + 'echo "ERROR SUMMARY: 2 errors"', ran, 'echo "ERROR SUMMARY: 0 errors"',
                      ran + 'echo "ERROR SUMMARY: 0 errors"; exit 1',
                      'echo "total: 1 cases run, 1 skipped, of 2; 0 wrong"; echo "ERROR SUMMARY: 0 errors"', ran + 'echo "ERROR SUMMARY: 0 errors"; [[ $1 == --version ]] || exec sleep 60'):
