@@ -36,7 +36,9 @@ tandem::cuda::KernelList cuda::kernels() {
 
 Result<void> attach_cuda(Device& device) {
   const tandem::cuda::CurrentDevice current(device.id().index);
-  TANDEM_TRY(tandem::cuda::check_cuda("mm: load kernels", tandem::cuda::load_kernels(cuda::kernels())));
+  // The native ones load those that may run.
+  const auto plain = tandem::cuda::joined({cuda::reference_kernels(), cuda::round_kernels()});
+  TANDEM_TRY(tandem::cuda::check_cuda("mm: load kernels", tandem::cuda::load_kernels(plain)));
   device.attach<Backend>(std::make_shared<CudaBackend>(device));
   return {};
 }

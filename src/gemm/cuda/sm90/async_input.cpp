@@ -143,10 +143,13 @@ Result<void> AsyncInputProducts::open(const Device& device) {
   }
   std::vector<ResidentKernel> kernels;
   for (const AsyncInputKernel& kernel : async_input_kernels()) {
+    if (!may_run(kernel, device.config().native_kernel)) continue;
     TANDEM_ASSIGN(const ResidentKernel resident, make_resident(kernel));
     kernels.push_back(resident);
   }
-  kernels_.assign(std::move(kernels), device.config().native_kernel);
+  kernels_.assign(std::move(kernels));
+  TANDEM_TRY(
+      check_cuda("async_input_mm: load kernels", tandem::cuda::load_kernels({exchange_patches_kernel()})));
   return {};
 }
 

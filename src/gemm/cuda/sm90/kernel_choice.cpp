@@ -106,12 +106,6 @@ double predicted_us(const ResidentKernel& kernel, const KernelProblem& problem) 
   return kRates.launch_us + *std::max_element(free_us.begin(), free_us.end());
 }
 
-void KernelChoice::assign(std::vector<ResidentKernel> kernels, std::string_view only) {
-  kernels_ = std::move(kernels);
-  std::erase_if(kernels_,
-                [&](const ResidentKernel& kernel) { return !only.empty() && kernel.kernel->name != only; });
-}
-
 const ResidentKernel* KernelChoice::choose(const KernelProblem& problem) const {
   // The widest comes first: narrower tiles load more, and lose more to what arrives meanwhile.
   constexpr double kWorthIt = 0.99;

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <tandem/gemm/async_input_mm.hpp>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "gemm/cuda/sm90/async_input_kernel.hpp"
@@ -52,11 +53,16 @@ struct KernelProblem {
 /// Source:  docs/design/native_all_gather_matmul.md
 [[nodiscard]] double predicted_us(const ResidentKernel& kernel, const KernelProblem& problem);
 
+/// `only`: the name of the one kernel that may run, for measurements; empty: any.
+[[nodiscard]] inline bool may_run(const AsyncInputKernel& kernel, std::string_view only) {
+  return only.empty() || kernel.name == only;
+}
+
 /// The kernels of a GPU, and which takes what.
 class KernelChoice {
  public:
-  /// Once. `only`: the name of the one kernel that is used, for measurements; empty: any.
-  void assign(std::vector<ResidentKernel> kernels, std::string_view only);
+  /// Once.
+  void assign(std::vector<ResidentKernel> kernels) { kernels_ = std::move(kernels); }
 
   /// The one that is predicted to be fastest, or null and the reason in `why_not` unless that is null.
   /// Allocates nothing for a problem that it has met before.
