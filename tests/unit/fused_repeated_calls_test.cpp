@@ -75,7 +75,7 @@ class Gather {
                                     .trace = trace},
                                    rank_.group, rank_.stream);
   }
-  /// Whether each of so many calls was launched as a graph: "..gg".
+  /// Whether each of so many calls was launched as a graph: "..gg". Waits for them.
   std::string calls(int num_calls, Algorithm algorithm = Algorithm::kPipelined,
                     trace::EnqueueTrace* trace = nullptr) {
     std::string launched;
@@ -84,7 +84,8 @@ class Gather {
       if (!report) return launched + ": " + report.error().to_string();
       launched += report->as_graph ? 'g' : '.';
     }
-    return launched;
+    const auto done = rank_.stream.synchronize();  // the tensors may go
+    return done ? launched : launched + ": " + done.error().to_string();
   }
 
  private:
