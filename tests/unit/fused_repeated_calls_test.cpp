@@ -79,12 +79,17 @@ class Gather {
   std::string calls(int num_calls, Algorithm algorithm = Algorithm::kPipelined,
                     trace::EnqueueTrace* trace = nullptr) {
     std::string launched;
-    for (int i = 0; i < num_calls; ++i) {
+    Result<void> done;
+    for (int i = 0; i < num_calls && done; ++i) {
       const auto report = call(algorithm, trace);
-      if (!report) return launched + ": " + report.error().to_string();
-      launched += report->as_graph ? 'g' : '.';
+      if (report) {
+        launched += report->as_graph ? 'g' : '.';
+      } else {
+        done = tl::unexpected(report.error());
+      }
     }
-    const auto done = rank_.stream.synchronize();  // the tensors may go
+    const auto waited = rank_.stream.synchronize();  // the tensors may go
+    if (done) done = waited;
     return done ? launched : launched + ": " + done.error().to_string();
   }
 
