@@ -23,11 +23,11 @@ class OpOrder {
     });
   }
 
-  /// Later work on `stream` comes behind the group's last op, and mark_end() on it is possible. A recording
-  /// is ordered by the stream that it is made on, and its replays by the streams that they are launched on: a
-  /// mark from outside means nothing in it, nor one of its own outside.
+  // Not in a recording: it is ordered by the stream that it is made on, and its replays by the streams that
+  // they are launched on. A mark from outside means nothing in it, nor one of its own outside.
+
+  /// Later work on `stream` comes behind the group's last op, and mark_end() on it is possible.
   [[nodiscard]] Result<void> enter(Stream& stream) {
-    if (stream.is_capturing()) return {};
     if (end_ && last_stream_ != &stream) TANDEM_TRY(stream.wait(*end_));
     if (device_ == &stream.device()) return {};
     TANDEM_ASSIGN(end_, stream.device().create_mark());
@@ -39,7 +39,6 @@ class OpOrder {
     return {};
   }
   [[nodiscard]] Result<void> mark_end(Stream& stream) {
-    if (stream.is_capturing()) return {};
     last_stream_ = &stream;
     TANDEM_TRY(stream.record(*end_));
     const int ops_to_milestone = stream.device().max_queued_ops() / 2;
@@ -86,8 +85,8 @@ class OpOrder {
 
 /// What one rank records and another runs is not one problem; and what is met while it is recorded makes no
 /// memory, so that it is another one when it is run.
-bootstrap::Fingerprint fingerprint_of(const CollectiveCall& call) {
-  if (!call.stream.is_capturing()) return bootstrap::Fingerprint::of(call.fingerprint);
+bootstrap::Fingerprint fingerprint_of(const CollectiveCall& call, bool is_recorded) {
+  if (!is_recorded) return bootstrap::Fingerprint::of(call.fingerprint);
   return bootstrap::Fingerprint::of(fmt::format("{}, recorded", call.fingerprint));
 }
 
@@ -98,10 +97,11 @@ Result<void> run_collective(const CollectiveCall& call, EnqueueSteps enqueue) {
   const Stream::Range range(call.stream, call.label.empty() ? call.fingerprint : call.label);
   Device& device = call.stream.device();
   OpOrder& order = OpOrder::of(call.group);
-  if (auto entered = order.enter(call.stream); !entered)
+  const bool is_recorded = call.stream.is_capturing();  // asks the driver, so once
+  if (auto entered = is_recorded ? Result<void>() : order.enter(call.stream); !entered)
     return refused(call.group, std::move(entered).error());
 
-  const auto fingerprint = fingerprint_of(call);
+  const auto fingerprint = fingerprint_of(call, is_recorded);
   const bool is_known = order.knows(fingerprint.hash, device);
   TANDEM_TRY(is_known ? symm::agree(call.stream, call.group, fingerprint)
                       : symm::agree_now(call.group, fingerprint));
@@ -112,7 +112,7 @@ Result<void> run_collective(const CollectiveCall& call, EnqueueSteps enqueue) {
   if (!is_known) order.learn(fingerprint.hash, device);
 
   auto enqueued = enqueue(workspace.get());
-  if (enqueued) enqueued = order.mark_end(call.stream);
+  if (enqueued && !is_recorded) enqueued = order.mark_end(call.stream);
   if (enqueued) return {};
   const Error& why = enqueued.error();
   call.group.poison(

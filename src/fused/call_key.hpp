@@ -43,9 +43,7 @@ class CallKey {
   [[nodiscard]] std::uint64_t hash() const {
     Hash hash;
     for (const std::int64_t word : words_) hash.add(word);
-    // Addresses differ in their middle bits, and those reach no lower ones.
-    const std::uint64_t value = hash.value();
-    return (value ^ value >> 32) * 0x9e3779b97f4a7c15ULL >> 20;
+    return hash.value();
   }
   friend bool operator==(const CallKey&, const CallKey&) = default;
 

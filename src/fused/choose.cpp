@@ -16,9 +16,10 @@ struct Rates {
   double barrier_us;         ///< a meeting of all ranks
   double chunk_us;           ///< what a product loses by being cut into chunks, each
 };
-/// Measured on H200s, in front of a product (bench/results/h200_x2_random_preset.json): what a collective
-/// costs before its first byte, and how much longer its bytes take than the link alone would; what copies by
-/// engines cost beside their bytes, with the words and the meetings around them.
+/// Measured on H200s, in front of a product: what a collective costs before its first byte
+/// (bench/results/h200_x2_native.json, rows with as_graph), and how much longer its bytes take than the link
+/// alone would; what copies by engines cost beside their bytes, with the words and the meetings around them
+/// (h200_x2_random_preset.json).
 struct CollectiveRates {
   double start_us = 7;
   double slowness = 1.25;

@@ -2,6 +2,7 @@
 #include <tandem/base/shard.hpp>
 
 #include "base/format.hpp"
+#include "base/row_bytes.hpp"
 #include "base/try.hpp"
 #include "pipeline/lanes.hpp"
 #include "pipeline/schedules.hpp"
@@ -11,16 +12,9 @@ namespace {
 
 using trace::StepKind;
 
-/// Bytes of one index of the scattered dim.
-std::int64_t unit_bytes(const TensorView& stack) {
-  std::int64_t num_bytes = size_bytes(stack.dtype);
-  for (int d = 2; d < stack.dim(); ++d) num_bytes *= stack.size(d);
-  return num_bytes;
-}
-
 /// Two of these make the workspace: for the partials of odd and of even steps.
 std::int64_t slot_bytes(const TensorView& stack, std::int64_t total) {
-  return aligned(shard_stride(total, static_cast<int>(stack.size(0))) * unit_bytes(stack));
+  return aligned(shard_stride(total, static_cast<int>(stack.size(0))) * row_bytes(stack.select(0, 0)));
 }
 
 /// The fused op has checked the user's arguments; what fails here is its own mistake.

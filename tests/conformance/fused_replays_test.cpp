@@ -144,9 +144,6 @@ class Op {
     put(kKept, test::dense({problem_.m, problem_.n}));
   }
 
-  [[nodiscard]] Guarded& at(Place place, const Choice& choice) {
-    return tensors_[place][static_cast<std::size_t>(choice[place])];
-  }
   /// Sets the views that the arguments consist of, of the tensors that there are.
   void select(const Choice& choice) {
     for (int place = 0; place < kNumPlaces; ++place) {
@@ -228,10 +225,7 @@ class Op {
       if (place == kKept) return {input(kA0, choice[kA0], 0, at[0], at[1]), 0};
       return multiplied(choice, place - kOut0, at[0], at[1]);
     }
-    if (place == kKept) {
-      Expected own_sum = partial(choice, rank_.group.rank(), at[0], at[1]);
-      return own_sum;
-    }
+    if (place == kKept) return partial(choice, rank_.group.rank(), at[0], at[1]);
     Dims all = at;
     all[problem_.dim] += own().offset;
     return scattered(choice, all[0], all[1]);

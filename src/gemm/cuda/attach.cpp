@@ -28,17 +28,20 @@ class CudaBackend final : public Backend {
   std::array<const Implementation*, 3> list_ = {&cublaslt_, native_.get(), &reference_};
 };
 
+tandem::cuda::KernelList plain_kernels() {
+  return tandem::cuda::joined({cuda::reference_kernels(), cuda::round_kernels()});
+}
+
 }  // namespace
 
 tandem::cuda::KernelList cuda::kernels() {
-  return tandem::cuda::joined({reference_kernels(), round_kernels(), native_kernels()});
+  return tandem::cuda::joined({plain_kernels(), native_kernels()});
 }
 
 Result<void> attach_cuda(Device& device) {
   const tandem::cuda::CurrentDevice current(device.id().index);
   // The native ones load those that may run.
-  const auto plain = tandem::cuda::joined({cuda::reference_kernels(), cuda::round_kernels()});
-  TANDEM_TRY(tandem::cuda::check_cuda("mm: load kernels", tandem::cuda::load_kernels(plain)));
+  TANDEM_TRY(tandem::cuda::check_cuda("mm: load kernels", tandem::cuda::load_kernels(plain_kernels())));
   device.attach<Backend>(std::make_shared<CudaBackend>(device));
   return {};
 }
