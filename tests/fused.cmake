@@ -16,6 +16,8 @@ tandem_test(unit fused_native_chunks SOURCES unit/fused_native_chunks_test.cpp D
             LIBRARIES GTest::gtest_main)
 tandem_test(unit fused_repeated_calls SOURCES unit/fused_repeated_calls_test.cpp DEPENDS fused backend
             LIBRARIES test_fused_harness GTest::gtest_main)
+tandem_test(unit fused_prepared_products SOURCES unit/fused_prepared_products_test.cpp DEPENDS fused backend
+            LIBRARIES test_fused_harness GTest::gtest_main)
 tandem_test(unit fused_repeat_path SOURCES unit/fused_repeat_path_test.cpp support/allocation_count.cpp DEPENDS fused backend
             LIBRARIES test_fused_harness GTest::gtest_main)
 tandem_test(unit fused_replays SOURCES unit/fused_replays_test.cpp support/allocation_count.cpp DEPENDS fused

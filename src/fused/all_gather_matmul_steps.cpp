@@ -75,12 +75,6 @@ std::int64_t workspace_bytes(const GatherOp& op, Algorithm algorithm) {
   return gather_workspace_bytes(std::span(&op.gathered, 1), op.problem.world, algorithm);
 }
 
-void add_to_key(const GatherOp& op, CallKey& key) {
-  const AllGatherMatmulArgs& args = op.args;
-  key.add(args.a).add(args.b).add(args.out).add(args.gathered).add(args.bias).add(args.a_handle.get());
-  key.add(op.shard.data).add(op.gathered.data).add(op.sums.data);
-}
-
 Result<void> enqueue(const GatherOp& op, Algorithm algorithm, symm::Handle* workspace) {
   if (algorithm == Algorithm::kNative) return enqueue_native(op);
   const auto multiply = [&](const Arrived& arrived, Stream& stream) {

@@ -9,7 +9,6 @@
 
 #include "base/function_ref.hpp"
 #include "fused/all_gather_matmul_check.hpp"
-#include "fused/call_key.hpp"
 #include "fused/gather_steps.hpp"
 #include "fused/op_memory.hpp"
 
@@ -34,7 +33,12 @@ struct GatherOp {
 [[nodiscard]] std::int64_t workspace_bytes(const GatherOp& op, Algorithm algorithm);
 
 /// For calls that come again: what enqueue() depends on besides the plan, the workspace and the streams.
-void add_to_key(const GatherOp& op, CallKey& key);
+template <class Key>
+void add_to_key(const GatherOp& op, Key& key) {
+  const AllGatherMatmulArgs& args = op.args;
+  key.add(args.a).add(args.b).add(args.out).add(args.gathered).add(args.bias).add(args.a_handle.get());
+  key.add(op.shard.data).add(op.gathered.data).add(op.sums.data);
+}
 
 /// Puts the op on its streams: a collective, then the products; or one product a chunk, beside the copies.
 [[nodiscard]] Result<void> enqueue(const GatherOp& op, Algorithm algorithm, symm::Handle* workspace);

@@ -2,6 +2,7 @@
 
 #include <tandem/device/device.hpp>
 
+#include "base/alignment.hpp"
 #include "base/try.hpp"
 #include "fused/partial_product.hpp"
 
@@ -16,6 +17,20 @@ void carve(MatmulScatterOp& op, Algorithm algorithm, Carver& carver) {
   }
   op.copies = carver.take({copied}, problem.dtype, problem.device);
   op.memory = carve_scatter(problem, algorithm, op.group.rank(), carver);
+}
+
+/// A place like the one of the partial for `rank`: the workspace has not been asked for yet. In it the
+/// partials of `serial` lie one after the other; of those of `pipelined` each has a slot, but the own one.
+TensorView like_partial_for(const MatmulScatterOp& op, Algorithm algorithm, int rank) {
+  if (algorithm == Algorithm::kPipelined && rank == op.group.rank()) return op.memory.stack.select(0, rank);
+  const ScatterProblem& problem = op.problem;
+  const Shard part = problem.part_of(rank);
+  std::uintptr_t place = kMostAlignment;
+  if (algorithm == Algorithm::kSerial)
+    place +=
+        static_cast<std::uintptr_t>(part.offset * problem.unit_elements() * size_bytes(problem.partials));
+  return TensorView::contiguous(reinterpret_cast<void*>(place), {part.size, problem.unit_elements()},
+                                problem.partials, problem.device);
 }
 
 }  // namespace
@@ -48,22 +63,11 @@ Result<void> prepare_products(const MatmulScatterOp& op, Algorithm algorithm) {
     return prepare_part({0, problem.total()}, op.memory.partials, sums[0], op.stream);
   for (int rank = 0; rank < problem.world; ++rank) {
     const Shard part = problem.part_of(rank);
-    // A partial for another rank goes to the workspace, which has not been asked for yet; it is as aligned as
-    // null.
-    const TensorView to = TensorView::contiguous(nullptr, {part.size, problem.unit_elements()},
-                                                 problem.partials, problem.device);
+    const TensorView to = like_partial_for(op, algorithm, rank);
     TANDEM_TRY(prepare_part(part, to, sums[0], op.stream));
     if (!serial) TANDEM_TRY(prepare_part(part, to, sums[1], stream_pair(op.group, op.stream).side));
   }
   return {};
-}
-
-void add_to_key(const MatmulScatterOp& op, CallKey& key) {
-  const MatmulReduceScatterArgs& args = op.args;
-  key.add(args.a).add(args.b).add(args.out).add(args.bias).add(args.product);
-  const ScatterMemory& memory = op.memory;
-  key.add(op.copies.data).add(memory.stack.data).add(memory.sums[0].data).add(memory.sums[1].data);
-  key.add(memory.reduced.data);
 }
 
 Result<void> enqueue(const MatmulScatterOp& op, Algorithm algorithm, symm::Handle* workspace) {

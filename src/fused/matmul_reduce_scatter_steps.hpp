@@ -8,7 +8,6 @@
 #include <tandem/fused/matmul_reduce_scatter.hpp>
 #include <tandem/symm/handle.hpp>
 
-#include "fused/call_key.hpp"
 #include "fused/matmul_reduce_scatter_check.hpp"
 #include "fused/op_memory.hpp"
 #include "fused/scatter_steps.hpp"
@@ -34,7 +33,14 @@ struct MatmulScatterOp {
 [[nodiscard]] Result<void> prepare_products(const MatmulScatterOp& op, Algorithm algorithm);
 
 /// For calls that come again: what enqueue() depends on besides the plan, the workspace and the streams.
-void add_to_key(const MatmulScatterOp& op, CallKey& key);
+template <class Key>
+void add_to_key(const MatmulScatterOp& op, Key& key) {
+  const MatmulReduceScatterArgs& args = op.args;
+  key.add(args.a).add(args.b).add(args.out).add(args.bias).add(args.product);
+  const ScatterMemory& memory = op.memory;
+  key.add(op.copies.data).add(memory.stack.data).add(memory.sums[0].data).add(memory.sums[1].data);
+  key.add(memory.reduced.data);
+}
 
 /// Puts the op on its streams: the products, then a collective; or one product a rank, beside the copies.
 [[nodiscard]] Result<void> enqueue(const MatmulScatterOp& op, Algorithm algorithm, symm::Handle* workspace);

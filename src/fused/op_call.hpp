@@ -8,6 +8,7 @@
 
 #include "base/try.hpp"
 #include "coll/collective_call.hpp"
+#include "fused/call_key.hpp"
 #include "fused/op_memory.hpp"
 #include "fused/repeated_calls.hpp"
 
@@ -31,15 +32,19 @@ struct Ready {
   Op op;
 };
 
-/// Makes, before anything of the op is enqueued, what its products would make at their first run on a stream.
-/// Calls take turns between the caller's and the one that recordings are made on.
+/// Makes, before anything of the op is enqueued, what its products would make at their first run on a stream,
+/// and with tensors that lie and are aligned as these. Two kinds of calls may take turns: such as those on
+/// the caller's stream and on the one that recordings are made on.
 template <class Op>
 [[nodiscard]] Result<void> prepare_once(const OpPlan& plan, const Op& op) {
-  auto& [last, before] = plan.prepared_for;
-  if (last == &op.stream || before == &op.stream) return {};
+  LayoutKey layout;
+  add_to_key(op, layout);
+  const PreparedProducts here{&op.stream, layout.hash()};
+  auto& [last, before] = plan.prepared;
+  if (last == here || before == here) return {};
   TANDEM_TRY(prepare_products(op, plan.algorithm));
   before = last;
-  last = &op.stream;
+  last = here;
   return {};
 }
 

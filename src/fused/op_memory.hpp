@@ -22,6 +22,13 @@
 
 namespace tandem::fused {
 
+/// Products of a plan that prepare_once() has seen to.
+struct PreparedProducts {
+  const Stream* stream = nullptr;
+  std::uint64_t layout = 0;  ///< LayoutKey's, of the call
+  friend bool operator==(const PreparedProducts&, const PreparedProducts&) = default;
+};
+
 /// What is decided once a problem. The texts live as long as the group: reports point to them.
 struct OpPlan {
   Algorithm algorithm = Algorithm::kSerial;
@@ -30,10 +37,9 @@ struct OpPlan {
   std::string label;        ///< for profilers and traces: "all_gather_matmul [4096,3584,8192] bf16 pipelined"
   std::string fingerprint;  ///< what the ranks compare
   std::vector<Candidate> candidates;
-  std::optional<tune::Key> tune_key;  ///< none without plan_n, plan_k
-  /// The streams whose products prepare_once() has seen to last.
-  mutable std::array<const Stream*, 2> prepared_for = {};
-  mutable bool is_recordable = true;  ///< no call of it was refused as a recording
+  std::optional<tune::Key> tune_key;                      ///< none without plan_n, plan_k
+  mutable std::array<PreparedProducts, 2> prepared = {};  ///< the last first
+  mutable bool is_recordable = true;                      ///< no call of it was refused as a recording
 };
 
 /// gemm::mm, or gemm::prepare: what is done with each product of an op.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/alignment.hpp"
 #include "base/try.hpp"
 
 namespace tandem::gemm::cuda {
@@ -57,9 +58,7 @@ std::int64_t Operand::scratch_bytes() const {
 }
 
 int Operand::alignment() const {
-  constexpr std::uintptr_t kMost = 128;
-  const auto address = is_copy ? kMost : reinterpret_cast<std::uintptr_t>(taken.data) | kMost;
-  return static_cast<int>(address & (~address + 1));
+  return alignment_of(is_copy ? nullptr : taken.data);
 }
 
 Operands::Operands(const MmArgs& args)
