@@ -1,28 +1,19 @@
 # Sets TANDEM_HAS_NATIVE and TANDEM_CUTLASS_INCLUDE: the headers of CUTLASS, which the native Hopper kernels are made of.
 # They come from NVIDIA's wheel on PyPI, by checksum; a folder of one's own goes into TANDEM_CUTLASS_INCLUDE. Where there
 # are none the library is built without native kernels, and says so whenever they are asked for.
+include(${CMAKE_CURRENT_LIST_DIR}/tandem_wheel.cmake)
 set(TANDEM_CUTLASS_INCLUDE "" CACHE PATH "Folder with the cutlass/ and cute/ headers of CUTLASS 4.2; empty: fetched")
 
-set(cutlass_wheel nvidia_cutlass-4.2.0.0-py3-none-any.whl)
 set(cutlass_sha256 f9599ada45c7bcb6bf53f7d3f0a7d154183e53451c01bfa59eecd37dd4a693f6)
 set(cutlass_url https://files.pythonhosted.org/packages/21/6b/e86fc2fd536dd4b8bd2209aa31d7002610c501b0802337787eac9c9b328c/nvidia_cutlass-4.2.0.0-py3-none-any.whl)
 set(cutlass_folder ${CMAKE_BINARY_DIR}/cutlass)
 
 function(tandem_fetch_cutlass)
-  set(wheel ${cutlass_folder}/${cutlass_wheel})
-  if(NOT EXISTS ${wheel})
-    file(DOWNLOAD ${cutlass_url} ${wheel}.part STATUS status TIMEOUT 300)
-    list(GET status 0 code)
-    if(code EQUAL 0)
-      file(SHA256 ${wheel}.part got)
-    endif()
-    if(NOT code EQUAL 0 OR NOT got STREQUAL cutlass_sha256)
-      file(REMOVE ${wheel}.part)
-      message(WARNING "CUTLASS could not be fetched from ${cutlass_url} (${status} ${got}): built without native "
-                      "kernels. Set TANDEM_CUTLASS_INCLUDE to a folder that has its headers.")
-      return()
-    endif()
-    file(RENAME ${wheel}.part ${wheel})
+  tandem_fetch_wheel(${cutlass_url} ${cutlass_sha256} ${cutlass_folder} wheel)
+  if(NOT wheel)
+    message(WARNING "CUTLASS: ${wheel_why}: built without native kernels. Set TANDEM_CUTLASS_INCLUDE to a folder that has "
+                    "its headers.")
+    return()
   endif()
   set(headers ${cutlass_folder}/cutlass_library/source/include)
   if(NOT EXISTS ${headers}/cutlass/cutlass.h)

@@ -24,6 +24,11 @@ if(TANDEM_HAS_NATIVE)
            COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/unit/gemm_ptx_orders_test.py ${CMAKE_CUDA_COMPILER}
                    ${PROJECT_SOURCE_DIR} -I${TANDEM_CUTLASS_INCLUDE} ${TANDEM_CUTLASS_FLAGS})
   set_tests_properties(unit.gemm_ptx_orders PROPERTIES LABELS unit TIMEOUT 600)
+  include(${PROJECT_SOURCE_DIR}/cmake/tandem_disassembler.cmake)
+  add_test(NAME unit.gemm_sass_registers
+           COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/unit/gemm_sass_registers_test.py
+                   "${TANDEM_CUOBJDUMP}" $<TARGET_FILE:tandem_gemm_sm90_cuda>)
+  set_tests_properties(unit.gemm_sass_registers PROPERTIES LABELS unit TIMEOUT 120 SKIP_RETURN_CODE 77)
 endif()
 if(TANDEM_HAS_CUDA)
   tandem_test(unit gemm_cuda_operands SOURCES unit/gemm_cuda_operands_test.cpp DEPENDS gemm_cuda
