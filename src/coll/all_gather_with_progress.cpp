@@ -43,7 +43,7 @@ Result<void> check_sizes(const AllGatherWithProgressArgs& args, int world) {
 /// Elements from the handle's start to the input.
 Result<std::int64_t> offset_in_block(const AllGatherWithProgressArgs& args, const Group& group) {
   const symm::Handle* handle = args.input_handle.get();
-  if (handle == nullptr || handle->rank() != group.rank() || handle->world_size() != group.size()) {
+  if (handle == nullptr || !handle->is_of(group)) {
     return failf(ErrorCode::kInvalidArgument,
                  "{}: input_handle is {}; need the input's handle in this group, from symm::rendezvous()",
                  kOp, handle == nullptr ? "null" : "another group's");

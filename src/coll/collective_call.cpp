@@ -28,18 +28,18 @@ class OpOrder {
 
   /// Later work on `stream` comes behind the group's last op, and mark_end() on it is possible.
   [[nodiscard]] Result<void> enter(Stream& stream) {
-    if (end_ && last_stream_ != &stream) TANDEM_TRY(stream.wait(*end_));
+    if (end_ && last_stream_ != stream.id()) TANDEM_TRY(stream.wait(*end_));
     if (device_ == &stream.device()) return {};
     TANDEM_ASSIGN(end_, stream.device().create_mark());
     for (auto& milestone : milestones_) {
       TANDEM_ASSIGN(milestone, stream.device().create_mark());
     }
     device_ = &stream.device();
-    last_stream_ = nullptr;
+    last_stream_ = 0;
     return {};
   }
   [[nodiscard]] Result<void> mark_end(Stream& stream) {
-    last_stream_ = &stream;
+    last_stream_ = stream.id();
     TANDEM_TRY(stream.record(*end_));
     const int ops_to_milestone = stream.device().max_queued_ops() / 2;
     if (++num_ops_ % ops_to_milestone != 0) return {};
@@ -78,8 +78,8 @@ class OpOrder {
   std::unique_ptr<Event> end_;
   std::unique_ptr<Event> milestones_[2];
   std::int64_t num_ops_ = 0;
-  const Device* device_ = nullptr;       // of end_
-  const Stream* last_stream_ = nullptr;  // the one on which end_ was recorded last; compared only
+  const Device* device_ = nullptr;  // of end_
+  std::uint64_t last_stream_ = 0;   // the one on which end_ was recorded last, by its id
   std::set<std::pair<std::uint64_t, const Device*>> known_;
 };
 

@@ -1,6 +1,7 @@
 #include <tandem/device/device.hpp>
 #include <tandem/device/stream.hpp>
 
+#include <atomic>
 #include <limits>
 #include <string_view>
 
@@ -25,7 +26,14 @@ Result<void> check_write(std::string_view op, const Device& device, const Tensor
   return {};
 }
 
+std::uint64_t next_id() {
+  static std::atomic<std::uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
 }  // namespace
+
+Stream::Stream(Device& device, int priority) : device_(device), priority_(priority), id_(next_id()) {}
 
 Result<void> Stream::copy(const TensorView& from, const TensorView& to) {
   if (from.dtype != to.dtype) {

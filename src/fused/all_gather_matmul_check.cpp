@@ -67,11 +67,11 @@ Result<std::int64_t> place_in_handle(const AllGatherMatmulArgs& args, const Grou
                                      const Stream& stream, bool copies_a) {
   const symm::Handle& handle = *args.a_handle;
   const std::int64_t element = size_bytes(args.a.dtype);
-  if (handle.world_size() != group.size() || handle.rank() != group.rank() ||
-      &handle.device() != &stream.device()) {
+  if (!handle.is_of(group) || &handle.device() != &stream.device()) {
     return failf(ErrorCode::kInvalidArgument,
-                 "{}: a_handle is of rank {} of {} on {}, need rank {} of {} on {}", kWho, handle.rank(),
-                 handle.world_size(), tandem::to_string(handle.device().id()), group.rank(), group.size(),
+                 "{}: a_handle is of rank {} of {} on {}{}, need rank {} of {} on {}", kWho, handle.rank(),
+                 handle.world_size(), tandem::to_string(handle.device().id()),
+                 handle.is_of(group) ? "" : " in another group", group.rank(), group.size(),
                  tandem::to_string(stream.device().id()));
   }
   if (copies_a) {

@@ -4,6 +4,7 @@
 #include <tandem/gemm/async_input_mm.hpp>
 #include <tandem/gemm/mm.hpp>
 
+#include "base/alignment.hpp"
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "fused/native_gather.hpp"
@@ -84,10 +85,18 @@ class NativeCall {
   NativeSlot slot_;
 };
 
+/// Whether the own shard goes into the slot because products cannot send it from where it is.
+bool needs_alignment(const GatherOp& op) {
+  return op.problem.patch_peers > 0 && !gemm::is_aligned_async_input(op.shard);
+}
+TensorView own_part(const GatherOp& op) {
+  const Shard own = op.problem.part_of(op.group.rank());
+  return op.gathered.narrow(0, own.offset, own.size);
+}
+
 Result<void> NativeCall::align_own_rows() {
-  if (problem().patch_peers == 0 || gemm::is_aligned_async_input(op_.shard)) return {};
-  const Shard own = problem().part_of(rank());
-  const TensorView in_slot = op_.gathered.narrow(0, own.offset, own.size);
+  if (!needs_alignment(op_)) return {};
+  const TensorView in_slot = own_part(op_);
   TANDEM_TRY(op_.stream.copy(op_.shard, in_slot));
   op_.shard = in_slot;
   return {};
@@ -212,10 +221,12 @@ std::string describe_by_mm(const AllGatherMatmulArgs& args, const GatherProblem&
 
 Result<void> prepare_native(const GatherOp& op) {
   const auto by_mm = [&](std::size_t i) { return is_by_mm(op.problem, i); };
-  // Of the slot only sizes matter here.
+  // Of the slot only sizes and alignments matter here.
   GatherOp like = op;
-  like.gathered = TensorView::contiguous(nullptr, {op.problem.total(), op.problem.unit_elements()},
-                                         op.problem.dtype, op.problem.device);
+  like.gathered = TensorView::contiguous(reinterpret_cast<void*>(kMostAlignment),
+                                         {op.problem.total(), op.problem.unit_elements()}, op.problem.dtype,
+                                         op.problem.device);
+  if (needs_alignment(op)) like.shard = own_part(like);
   for (int source = 0; source < op.problem.world; ++source) {
     TANDEM_TRY(multiply_rows(like, {op.problem.part_of(source), source}, op.stream, gemm::prepare, by_mm));
   }

@@ -39,10 +39,11 @@ template <class Op>
 [[nodiscard]] Result<void> prepare_once(const OpPlan& plan, const Op& op) {
   LayoutKey layout;
   add_to_key(op, layout);
-  const PreparedProducts here{&op.stream, layout.hash()};
+  const PreparedProducts here{op.stream.id(), layout.hash()};
   auto& [last, before] = plan.prepared;
   if (last == here || before == here) return {};
   TANDEM_TRY(prepare_products(op, plan.algorithm));
+  if (op.stream.is_capturing()) return {};  // not all can be made in a recording
   before = last;
   last = here;
   return {};

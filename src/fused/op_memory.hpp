@@ -24,7 +24,7 @@ namespace tandem::fused {
 
 /// Products of a plan that prepare_once() has seen to.
 struct PreparedProducts {
-  const Stream* stream = nullptr;
+  std::uint64_t stream = 0;  ///< its id
   std::uint64_t layout = 0;  ///< LayoutKey's, of the call
   friend bool operator==(const PreparedProducts&, const PreparedProducts&) = default;
 };

@@ -15,6 +15,9 @@ class PeersHandle : public Handle {
   [[nodiscard]] int rank() const final { return peers_->rank; }
   [[nodiscard]] int world_size() const final { return peers_->world_size; }
   [[nodiscard]] Device& device() const final { return *peers_->device; }
+  [[nodiscard]] bool is_of(const Group& group) const final {
+    return peers_->group_alive.load(std::memory_order_acquire) && peers_->group == &group;
+  }
   [[nodiscard]] std::int64_t buffer_size_bytes() const final { return peers_->buffer_bytes; }
   [[nodiscard]] std::int64_t signal_pad_size_bytes() const final { return peers_->pad_bytes; }
   [[nodiscard]] std::int64_t offset_bytes() const final { return offset_bytes_; }

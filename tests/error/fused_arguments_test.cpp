@@ -143,6 +143,36 @@ TEST_P(FusedArguments, a_handle_has_to_cover_a) {
   EXPECT_EQ(complaints.text(), "");
 }
 
+// The same rank of as many, on the same device: only who its peers are is different.
+TEST_P(FusedArguments, a_handle_has_to_be_of_the_group) {
+  Complaints complaints;
+  test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+    auto block = symm::empty({4, 8}, DType::kF32, rank.device);
+    if (!block) return tl::unexpected(block.error());
+    Guarded b(rank.device, Dims{8, 5}, DType::kF32);
+    Guarded out(rank.device, Dims{4, 5}, DType::kF32);
+    const std::vector<TensorView> bs = {b.view()};
+    const std::vector<TensorView> outs = {out.view()};
+    AllGatherMatmulArgs args{
+        .a = block->view(), .b = bs, .gather_dim = 0, .gather_size = 4, .out = outs, .gathered = {}};
+    const auto expect_refusal = [&] {
+      expect_error(fused_all_gather_matmul(args, rank.group, rank.stream), ErrorCode::kInvalidArgument,
+                   "in another group", complaints);
+    };
+    const auto in_another = [&](Group& other) -> Result<void> {
+      auto handle = symm::rendezvous(*block, other);
+      if (!handle) return tl::unexpected(handle.error());
+      args.a_handle = *std::move(handle);
+      expect_refusal();
+      return {};
+    };
+    if (auto ran = run_thread_ranks(1, test::quick_config(), in_another); !ran) return ran;
+    expect_refusal();  // the other group is gone
+    return {};
+  });
+  EXPECT_EQ(complaints.text(), "");
+}
+
 /// Right arguments of a scatter, and everything that makes them wrong.
 class ScatterArguments {
  public:

@@ -97,6 +97,7 @@ class RecorderHandle final : public symm::Handle {
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int world_size() const override { return static_cast<int>(buffers_.size()); }
   [[nodiscard]] Device& device() const override { return device_; }
+  [[nodiscard]] bool is_of(const Group&) const override { return true; }
   [[nodiscard]] std::int64_t buffer_size_bytes() const override { return num_bytes_; }
   [[nodiscard]] std::int64_t signal_pad_size_bytes() const override { return 4096; }
   [[nodiscard]] std::int64_t offset_bytes() const override { return 0; }

@@ -24,6 +24,8 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
 
   [[nodiscard]] Device& device() const { return device_; }
+  /// A number of its own, which no other stream of the process ever has; never 0.
+  [[nodiscard]] std::uint64_t id() const { return id_; }
   /// Lower is more urgent, as in CUDA; 0 is the default.
   [[nodiscard]] int priority() const { return priority_; }
 
@@ -79,7 +81,7 @@ class Stream {
   [[nodiscard]] Result<std::unique_ptr<Graph>> end_capture() { return do_end_capture(); }
 
  protected:
-  Stream(Device& device, int priority) : device_(device), priority_(priority) {}
+  Stream(Device& device, int priority);
 
   virtual Result<void> do_copy(const TensorView& from, const TensorView& to) = 0;
   virtual Result<void> do_write_value32(std::uint32_t* word, std::uint32_t value) = 0;
@@ -97,6 +99,7 @@ class Stream {
  private:
   Device& device_;
   int priority_;
+  std::uint64_t id_;
 };
 
 }  // namespace tandem

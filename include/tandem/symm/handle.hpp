@@ -40,6 +40,8 @@ class Handle {
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int world_size() const = 0;
   [[nodiscard]] virtual Device& device() const = 0;
+  /// Whether the ranks met in this group, and not in another one or one that is gone.
+  [[nodiscard]] virtual bool is_of(const Group& group) const = 0;
   /// Usable data bytes; the same on every rank.
   [[nodiscard]] virtual std::int64_t buffer_size_bytes() const = 0;
   [[nodiscard]] virtual std::int64_t signal_pad_size_bytes() const = 0;

@@ -1,5 +1,7 @@
 #include "gemm/cuda/cublaslt.hpp"
 
+#include <algorithm>
+
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "device/cuda/cuda_error.hpp"
@@ -64,7 +66,7 @@ Result<void> CublasLt::run(const Problem& problem, const MmArgs& args, Stream& s
     return problem.heuristic > 0 ? no_such(problem) : fallback_.run(problem, args, stream);
 
   const std::int64_t copies_bytes = operands.scratch_bytes();
-  TANDEM_ASSIGN(std::byte* const scratch, scratch_.reserve(copies_bytes + plan->workspace_bytes(), stream));
+  TANDEM_ASSIGN(std::byte* const scratch, scratch_.reserve(copies_bytes + plan->workspace_bytes(), *on));
   operands.place(scratch);
   TANDEM_TRY(operands.copy_in(problem.accumulate, stream));
   TANDEM_TRY(plan->launch({.a = operands.a().taken.data,
@@ -83,7 +85,12 @@ Result<void> CublasLt::prepare(const Problem& problem, const MmArgs& like, Strea
   if (!plan->has_algorithm()) {
     return problem.heuristic > 0 ? no_such(problem) : fallback_.prepare(problem, like, stream);
   }
-  TANDEM_TRY(scratch_.reserve(operands.scratch_bytes() + plan->workspace_bytes(), stream));
+  TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "mm: prepare"));
+  {
+    // Memory is made in the turn, and run() asks for scratch memory in it too: one order for both locks.
+    const auto turn = on->take_turn();
+    TANDEM_TRY(scratch_.reserve(operands.scratch_bytes() + plan->workspace_bytes(), *on));
+  }
   if (stream.is_capturing()) return {};
   return plan->load_once([&] { return load(*plan, operands, stream.device()); });
 }
@@ -104,27 +111,21 @@ Result<LtPlan*> CublasLt::plan_for(const Problem& problem, const Operands& opera
 
 // cuBLASLt loads a kernel when it first launches it, and loading one may wait for every kernel that runs: for
 // good, where one of them waits for a signal that this thread has yet to send. So the product runs once, on
-// memory that nobody looks at.
+// memory that nobody looks at: all three matrices are the same.
 Result<void> CublasLt::load(const LtPlan& plan, const Operands& operands, Device& device) const {
-  const Operand* const tensors[] = {&operands.a(), &operands.b(), &operands.out()};
-  std::int64_t num_bytes = 0;
-  for (const Operand* tensor : tensors) num_bytes += extent_bytes(*tensor);
-  const auto memory = device.allocate(num_bytes + plan.workspace_bytes() + 256);
+  const std::int64_t matrix_bytes =
+      std::max({extent_bytes(operands.a()), extent_bytes(operands.b()), extent_bytes(operands.out())});
+  const auto memory = device.allocate(matrix_bytes + plan.workspace_bytes() + 256);
   // The kernel is then loaded by the first run.
   if (!memory && memory.error().code() == ErrorCode::kOutOfMemory) return {};
   TANDEM_TRY(memory);
 
   const auto address = reinterpret_cast<std::uintptr_t>(memory->data());
-  auto* at = static_cast<std::byte*>(memory->data()) + (256 - address % 256) % 256;
-  std::byte* starts[3] = {};
-  for (int i = 0; i < 3; ++i) {
-    starts[i] = at;
-    at += extent_bytes(*tensors[i]);
-  }
+  auto* const matrix = static_cast<std::byte*>(memory->data()) + (256 - address % 256) % 256;
   Result<void> done;
   // Waits whatever came of the launch: the memory goes.
   const auto waited = check_cuda("mm: load", loading_->run([&](cudaStream_t on) {
-    done = plan.launch({.a = starts[0], .b = starts[1], .out = starts[2], .workspace = at}, on);
+    done = plan.launch({.a = matrix, .b = matrix, .out = matrix, .workspace = matrix + matrix_bytes}, on);
     return cudaSuccess;
   }));
   return done ? waited : done;

@@ -17,10 +17,10 @@ std::byte* start_of(const Buffer& block) {
 
 }  // namespace
 
-Result<std::byte*> StreamScratch::reserve(std::int64_t num_bytes, Stream& stream) {
+Result<std::byte*> StreamScratch::reserve(std::int64_t num_bytes, tandem::cuda::CudaStream& stream) {
   if (num_bytes == 0) return nullptr;
   const std::lock_guard lock(mutex_);
-  std::vector<Buffer>& blocks = blocks_[&stream];
+  std::vector<Buffer>& blocks = blocks_[stream.native()];
   const std::int64_t has_bytes = blocks.empty() ? 0 : blocks.back().size_bytes() - kAlignment;
   if (num_bytes > has_bytes) {
     if (stream.is_capturing()) {

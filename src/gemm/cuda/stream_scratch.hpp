@@ -1,28 +1,32 @@
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
 #include <tandem/base/error.hpp>
 #include <tandem/device/device.hpp>
-#include <tandem/device/stream.hpp>
 #include <vector>
+
+#include "device/cuda/cuda_stream.hpp"
 
 namespace tandem::gemm::cuda {
 
-/// Memory that a product uses while it runs, one block a stream: products of different streams run at once.
+/// Memory that a product uses while it runs, one block a stream of CUDA's, however many streams of tandem's
+/// adopt it: products of different streams run at once.
 /// It grows and never shrinks; an outgrown block stays, because products that are still queued, and graphs,
 /// use it.
 class StreamScratch {
  public:
   /// At least `num_bytes`, aligned to 256 bytes; null for 0. Allocates nothing when the stream had as much
   /// before. Errors: kUnsupported while capturing, when it would have to grow; kOutOfMemory.
-  [[nodiscard]] Result<std::byte*> reserve(std::int64_t num_bytes, Stream& stream);
+  [[nodiscard]] Result<std::byte*> reserve(std::int64_t num_bytes, tandem::cuda::CudaStream& stream);
 
  private:
   std::mutex mutex_;
-  std::map<const Stream*, std::vector<Buffer>> blocks_;
+  std::map<cudaStream_t, std::vector<Buffer>> blocks_;
 };
 
 }  // namespace tandem::gemm::cuda
