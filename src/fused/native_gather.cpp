@@ -63,6 +63,16 @@ bool needs_all_at_once(const GatherProblem& problem) {
          (problem.world - 1) * shard_bytes <= kSentBytesPerUs * wave_us;
 }
 
+/// In either memory order of b, which is each rank's own affair. Allocates nothing.
+bool is_taken(gemm::AsyncInputProblem product, const Device& device) {
+  for (const bool by_columns : {false, true}) {
+    product.b_is_column_major = by_columns;
+    if (gemm::choose(product, device, &gemm::Implementation::accepts_async_input, nullptr) != nullptr)
+      return true;
+  }
+  return false;
+}
+
 /// To one peer, piece by piece; each word behind its piece.
 Result<void> push_to(int peer, const NativePush& push, int rank, Stream& side) {
   const TensorView& shard = push.shard;
@@ -113,6 +123,7 @@ Support can_run_native(const GatherProblem& problem, const Device& device) {
     return Support::no(fmt::format("{} rows, and fewer than {} are not made for a GPU yet", problem.rows(),
                                    kFewestRowsOnGpu));
   }
+  if (is_taken(agreed_product(problem, 0), device)) return Support::yes();
   return gemm::can_run(agreed_product(problem, 0), device);
 }
 
@@ -125,11 +136,7 @@ int patch_peers(const GatherProblem& problem, const Device& device) {
   const std::optional<int> asked = device.config().native_patches;
   const int others = problem.world - 1;
   const int peers = asked ? std::min(*asked, others) : needs_all_at_once(problem) ? others : 0;
-  const auto sends = [&] {
-    return gemm::choose(agreed_product(problem, peers), device, &gemm::Implementation::accepts_async_input,
-                        nullptr) != nullptr;
-  };
-  return peers > 0 && sends() ? peers : 0;
+  return peers > 0 && is_taken(agreed_product(problem, peers), device) ? peers : 0;
 }
 
 Result<void> push_shard(const NativePush& push, const Group& group, Stream& side) {

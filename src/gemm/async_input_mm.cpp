@@ -199,6 +199,11 @@ Result<AsyncInputProblem> problem_of(const AsyncInputMmArgs& args) {
 }
 
 Support can_run(const AsyncInputProblem& problem, const Device& device) {
+  constexpr std::int64_t kMostChunks = std::numeric_limits<int>::max();
+  if (problem.chunks < 1 || problem.chunks > kMostChunks || problem.chunks_together < 1) {
+    return Support::no(fmt::format("{} chunks, {} of them together: need 1 to {}, and 1 or more",
+                                   problem.chunks, problem.chunks_together, kMostChunks));
+  }
   return support_of(problem, device, &Implementation::accepts_async_input);
 }
 

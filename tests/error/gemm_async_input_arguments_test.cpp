@@ -231,6 +231,17 @@ TEST_F(GemmAsyncInputArguments, ProductsOnCpusSendNothing) {
   EXPECT_NE(support.why_not.find("products on CPUs send nothing"), std::string::npos) << support.why_not;
 }
 
+TEST_F(GemmAsyncInputArguments, ChunksThatCannotBeCounted) {
+  for (const std::int64_t chunks : {std::int64_t{0}, std::int64_t{-4}, std::int64_t{1} << 40}) {
+    const Support support =
+        gemm::can_run(gemm::AsyncInputProblem{.m = 8, .n = 5, .k = 3, .chunks = chunks}, *device_);
+    EXPECT_FALSE(support);
+    EXPECT_NE(support.why_not.find(std::to_string(chunks) + " chunks"), std::string::npos) << support.why_not;
+  }
+  EXPECT_FALSE(
+      gemm::can_run(gemm::AsyncInputProblem{.m = 8, .n = 5, .k = 3, .chunks_together = 0}, *device_));
+}
+
 TEST_F(GemmAsyncInputArguments, ADeviceThatCannotSaysWhy) {
   Config config;
   config.isa = "none of these";

@@ -150,6 +150,24 @@ TEST_F(KernelChoiceTest, WhatArrivesLateCounts) {
   EXPECT_EQ(chosen(problem(512, 7168, 2, 1)), "112");
 }
 
+TEST_F(KernelChoiceTest, MoreChunksTogetherThanThereAreIsAll) {
+  for (const bool in_order : {true, false}) {
+    for (const std::int64_t m : {512, 3 * 128 * 4, 4 * 100}) {
+      KernelProblem all = problem(m, 3584, 4, 1);
+      all.product.in_order = in_order;
+      all.product.chunks_together = 4;
+      const ResidentKernel kernel{&narrow_, 66};
+      const double us = predicted_us(kernel, all);
+      for (const std::int64_t together : {std::int64_t{5}, std::int64_t{INT32_MAX}, std::int64_t{1} << 40}) {
+        SCOPED_TRACE(fmt::format("{} of 4 chunks of {} rows", together, m));
+        KernelProblem more = all;
+        more.product.chunks_together = together;
+        EXPECT_EQ(predicted_us(kernel, more), us);
+      }
+    }
+  }
+}
+
 TEST_F(KernelChoiceTest, ClustersThatDoNotDivideAChunkAreOut) {
   EXPECT_EQ(chosen(problem(3 * 128 * 2, 3584, 2)), "128 1x1");
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -53,9 +54,9 @@ struct AsyncInputMmArgs {
   TensorView a_chunk_signals;      ///< at a multiple of 4 bytes, as all words are
   std::int64_t a_chunk_pivot = 0;  ///< the chunk that is taken first
   std::uint32_t expected = 1;      ///< a signal s is there once (int32) (s - expected) >= 0
-  /// So many consecutive chunks, counted from chunk 0, may be taken in any order among each other; the pivot
-  /// is the first of its own. Their rows are multiplied together, which costs less memory traffic than one
-  /// after the other.
+  /// So many consecutive chunks, or all if there are fewer, counted from chunk 0, may be taken in any order
+  /// among each other; the pivot is the first of its own. Their rows are multiplied together, which costs
+  /// less memory traffic than one after the other.
   std::int64_t chunks_together = 1;
   /// False: a few rows of a chunk may be multiplied ahead of their turn, where that makes larger pieces.
   bool in_order = true;
@@ -84,6 +85,8 @@ struct AsyncInputProblem {
   DType out = DType::kBF16;
   bool b_is_column_major = false;
   bool is_aligned = true;  ///< a, b, out and complete.rows begin at multiples of kAsyncInputAlignment bytes
+  /// At most all of them.
+  [[nodiscard]] std::int64_t together() const { return std::min(chunks_together, chunks); }
   friend bool operator==(const AsyncInputProblem&, const AsyncInputProblem&) = default;
 };
 

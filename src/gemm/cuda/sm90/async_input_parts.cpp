@@ -27,7 +27,7 @@ ChunkParts::ChunkParts(std::int64_t rows, int chunks, int pivot, const ChunkCut&
     return;
   }
   if (together > 1 && stride > 0 && stride % tile_rows == 0) {
-    const int groups = (all.size() + together - 1) / together;
+    const int groups = (all.size() - 1) / together + 1;
     const ChunkOrder order(rows, groups, pivot < all.size() ? pivot / together : 0);
     if (order.stride() == stride * together || groups == 1) {
       add(0, order);

@@ -43,7 +43,7 @@ ChunkOrder steps_of(const AsyncInputProblem& product, std::span<const ChunkPart>
   const ChunkOrder signals(product.m, static_cast<int>(product.chunks), 0);
   if (parts.size() != 1) return signals;
   if (parts[0].start.section == 0) return parts[0].chunks;
-  const std::int64_t stride = signals.stride() * product.chunks_together;
+  const std::int64_t stride = signals.stride() * product.together();
   return ChunkOrder(product.m, static_cast<int>((product.m + stride - 1) / stride), 0);
 }
 
@@ -52,7 +52,7 @@ ChunkOrder steps_of(const AsyncInputProblem& product, std::span<const ChunkPart>
 ChunkCut cut_of(const Tiling& tiling, const AsyncInputProblem& product) {
   return {.tile_rows = tiling.tile_rows,
           .cluster_rows = tiling.cluster_rows,
-          .together = static_cast<int>(product.chunks_together),
+          .together = static_cast<int>(product.together()),
           .in_order = product.in_order};
 }
 
