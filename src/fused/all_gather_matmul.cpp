@@ -16,10 +16,10 @@ namespace fused {
 namespace {
 
 /// The plan of this problem; decided, and put into words, when the group meets it first.
-Result<const OpPlan*> plan_of(const AllGatherMatmulArgs& args, const GatherProblem& problem, Group& group,
-                              Device& device) {
+Result<OpPlan*> plan_of(const AllGatherMatmulArgs& args, const GatherProblem& problem, Group& group,
+                        Device& device) {
   auto& plans = plans_of<GatherProblem>(group, "fused.gather");
-  if (const OpPlan* known = plans.find(problem)) return known;
+  if (OpPlan* known = plans.find(problem)) return known;
   // Any size will do: whether there are products of these types on this device.
   TANDEM_TRY(gemm::plan(
       {.m = problem.rows(), .n = problem.sum_n, .k = problem.k(), .in = problem.dtype, .out = problem.dtype},
@@ -35,7 +35,7 @@ Result<const OpPlan*> plan_of(const AllGatherMatmulArgs& args, const GatherProbl
 
 Result<Ready<GatherOp>> get_ready(const AllGatherMatmulArgs& args, const GatherProblem& problem, Group& group,
                                   Stream& stream) {
-  TANDEM_ASSIGN(const OpPlan* plan, plan_of(args, problem, group, stream.device()));
+  TANDEM_ASSIGN(OpPlan * plan, plan_of(args, problem, group, stream.device()));
   TANDEM_ASSIGN(const GatherOp op, prepare(args, problem, plan->algorithm, group, stream));
   TANDEM_TRY(prepare_once(*plan, op));
   return Ready<GatherOp>{plan, op};

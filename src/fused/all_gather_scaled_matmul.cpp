@@ -15,9 +15,9 @@ namespace fused {
 namespace {
 
 /// The plan of this problem; decided, and put into words, when the group meets it first.
-Result<const OpPlan*> plan_of(const ScaledGatherProblem& problem, Group& group, Device& device) {
+Result<OpPlan*> plan_of(const ScaledGatherProblem& problem, Group& group, Device& device) {
   auto& plans = plans_of<ScaledGatherProblem>(group, "fused.scaled_gather");
-  if (const OpPlan* known = plans.find(problem)) return known;
+  if (OpPlan* known = plans.find(problem)) return known;
   const GatherProblem& gather = problem.gather;
   // Any sizes and types will do: whether there are scaled products on this device.
   TANDEM_TRY(check_runs({.m = gather.rows(), .n = gather.sum_n, .k = gather.k(), .a = gather.dtype}, device));
@@ -31,7 +31,7 @@ Result<const OpPlan*> plan_of(const ScaledGatherProblem& problem, Group& group, 
 
 Result<Ready<ScaledGatherOp>> get_ready(const AllGatherScaledMatmulArgs& args,
                                         const ScaledGatherProblem& problem, Group& group, Stream& stream) {
-  TANDEM_ASSIGN(const OpPlan* plan, plan_of(problem, group, stream.device()));
+  TANDEM_ASSIGN(OpPlan * plan, plan_of(problem, group, stream.device()));
   TANDEM_ASSIGN(const ScaledGatherOp op, prepare(args, problem, group, stream));
   return Ready<ScaledGatherOp>{plan, op};
 }

@@ -14,9 +14,9 @@ namespace fused {
 namespace {
 
 /// The plan of this problem; decided, and put into words, when the group meets it first.
-Result<const OpPlan*> plan_of(const ScatterProblem& problem, Group& group, Device& device) {
+Result<OpPlan*> plan_of(const ScatterProblem& problem, Group& group, Device& device) {
   auto& plans = plans_of<ScatterProblem>(group, "fused.scatter");
-  if (const OpPlan* known = plans.find(problem)) return known;
+  if (OpPlan* known = plans.find(problem)) return known;
   // Any size will do: whether there are products of these types on this device.
   TANDEM_TRY(gemm::plan({.m = problem.rows(),
                          .n = problem.n(),
@@ -30,7 +30,7 @@ Result<const OpPlan*> plan_of(const ScatterProblem& problem, Group& group, Devic
 
 Result<Ready<MatmulScatterOp>> get_ready(const MatmulReduceScatterArgs& args, const ScatterProblem& problem,
                                          Group& group, Stream& stream) {
-  TANDEM_ASSIGN(const OpPlan* plan, plan_of(problem, group, stream.device()));
+  TANDEM_ASSIGN(OpPlan * plan, plan_of(problem, group, stream.device()));
   TANDEM_ASSIGN(const MatmulScatterOp op, prepare(args, problem, plan->algorithm, group, stream));
   TANDEM_TRY(prepare_once(*plan, op));
   return Ready<MatmulScatterOp>{plan, op};

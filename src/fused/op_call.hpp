@@ -28,7 +28,7 @@ namespace tandem::fused {
 /// A call that is ready to be enqueued: all that can fail on one rank alone has not failed.
 template <class Op>
 struct Ready {
-  const OpPlan* plan;
+  OpPlan* plan;
   Op op;
 };
 
@@ -36,7 +36,7 @@ struct Ready {
 /// and with tensors that lie and are aligned as these. Two kinds of calls may take turns: such as those on
 /// the caller's stream and on the one that recordings are made on.
 template <class Op>
-[[nodiscard]] Result<void> prepare_once(const OpPlan& plan, const Op& op) {
+[[nodiscard]] Result<void> prepare_once(OpPlan& plan, const Op& op) {
   LayoutKey layout;
   add_to_key(op, layout);
   const PreparedProducts here{op.stream.id(), layout.hash()};
@@ -52,7 +52,7 @@ template <class Op>
 /// The last part of every fused op's road, behind its check, plan and memory: agree, enqueue by the plan's
 /// algorithm, report. `Op` has workspace_bytes() and enqueue(). `get_ready(stream)`: the same call again.
 template <class Op, class GetReady>
-[[nodiscard]] Result<OpReport> run_op(const OpPlan& plan, const Op& op, GetReady get_ready) {
+[[nodiscard]] Result<OpReport> run_op(OpPlan& plan, const Op& op, GetReady get_ready) {
   const coll::CollectiveCall call{.group = op.group,
                                   .stream = op.stream,
                                   .fingerprint = plan.fingerprint,

@@ -29,7 +29,8 @@ struct PreparedProducts {
   friend bool operator==(const PreparedProducts&, const PreparedProducts&) = default;
 };
 
-/// What is decided once a problem. The texts live as long as the group: reports point to them.
+/// What is decided once a problem, and what has become of its calls. The texts live as long as the group:
+/// reports point to them.
 struct OpPlan {
   Algorithm algorithm = Algorithm::kSerial;
   std::string reason;
@@ -37,9 +38,9 @@ struct OpPlan {
   std::string label;        ///< for profilers and traces: "all_gather_matmul [4096,3584,8192] bf16 pipelined"
   std::string fingerprint;  ///< what the ranks compare
   std::vector<Candidate> candidates;
-  std::optional<tune::Key> tune_key;                      ///< none without plan_n, plan_k
-  mutable std::array<PreparedProducts, 2> prepared = {};  ///< the last first
-  mutable bool is_recordable = true;                      ///< no call of it was refused as a recording
+  std::optional<tune::Key> tune_key;              ///< none without plan_n, plan_k
+  std::array<PreparedProducts, 2> prepared = {};  ///< the last first
+  bool is_recordable = true;                      ///< no call of it was refused as a recording
 };
 
 /// gemm::mm, or gemm::prepare: what is done with each product of an op.
@@ -49,11 +50,11 @@ using ProductStep = Result<void> (*)(const gemm::MmArgs& args, Stream& stream);
 template <class Problem>
 class PlanCache {
  public:
-  [[nodiscard]] const OpPlan* find(const Problem& problem) const {
+  [[nodiscard]] OpPlan* find(const Problem& problem) {
     const auto found = plans_.find(problem);
     return found == plans_.end() ? nullptr : &found->second;
   }
-  const OpPlan* insert(const Problem& problem, OpPlan plan) {
+  OpPlan* insert(const Problem& problem, OpPlan plan) {
     return &plans_.insert_or_assign(problem, std::move(plan)).first->second;
   }
 

@@ -44,7 +44,7 @@ Result<std::unique_ptr<Graph>> record(const OpPlan& plan, Group& group, Stream& 
   return graph;
 }
 
-void give_up_recording(Replay& replay, const Group& group, const OpPlan& plan, const Error& why) {
+void give_up_recording(Replay& replay, const Group& group, OpPlan& plan, const Error& why) {
   replay.is_refused = true;
   if (why.code() == ErrorCode::kUnsupported) plan.is_recordable = false;
   log(group.config().log_level, LogLevel::kInfo,

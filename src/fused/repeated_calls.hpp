@@ -28,7 +28,7 @@ namespace tandem::fused {
                                                     FunctionRef<Result<void>()> steps);
 
 /// Calls with its key go on step by step; all calls of the plan if it is nothing that can be recorded.
-void give_up_recording(Replay& replay, const Group& group, const OpPlan& plan, const Error& why);
+void give_up_recording(Replay& replay, const Group& group, OpPlan& plan, const Error& why);
 
 /// An op that may be launched as a recording of an earlier call: add_to_key() adds all that its steps depend
 /// on besides its plan and the workspace.
@@ -42,7 +42,7 @@ concept Repeatable = requires(const Op& op, CallKey& key) {
 template <class Op>
 class RepeatedCall {
  public:
-  RepeatedCall(const OpPlan& plan, const Op& op) : plan_(plan), op_(op), replay_(note()) {}
+  RepeatedCall(OpPlan& plan, const Op& op) : plan_(plan), op_(op), replay_(note()) {}
 
   [[nodiscard]] Result<void> enqueue_or_launch(symm::Handle* workspace) {
     workspace_ = workspace;
@@ -88,7 +88,7 @@ class RepeatedCall {
     return record(plan_, op_.group, *on, [&] { return enqueue(again.op, plan_.algorithm, workspace_); });
   }
 
-  const OpPlan& plan_;
+  OpPlan& plan_;
   const Op& op_;
   Replay* replay_;
   symm::Handle* workspace_ = nullptr;  ///< that the call has

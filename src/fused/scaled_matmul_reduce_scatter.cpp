@@ -26,9 +26,9 @@ struct ScaledScatterOp {
 };
 
 /// The plan of this problem; decided, and put into words, when the group meets it first.
-Result<const OpPlan*> plan_of(const ScatterProblem& problem, Group& group, Device& device) {
+Result<OpPlan*> plan_of(const ScatterProblem& problem, Group& group, Device& device) {
   auto& plans = plans_of<ScatterProblem>(group, "fused.scaled_scatter");
-  if (const OpPlan* known = plans.find(problem)) return known;
+  if (OpPlan* known = plans.find(problem)) return known;
   // Any sizes and types will do: whether there are scaled products on this device.
   TANDEM_TRY(check_runs({.m = problem.rows(), .n = problem.n(), .k = problem.sum_k, .out = problem.partials},
                         device));
@@ -38,7 +38,7 @@ Result<const OpPlan*> plan_of(const ScatterProblem& problem, Group& group, Devic
 
 Result<Ready<ScaledScatterOp>> get_ready(const ScaledMatmulReduceScatterArgs& args,
                                          const ScatterProblem& problem, Group& group, Stream& stream) {
-  TANDEM_ASSIGN(const OpPlan* plan, plan_of(problem, group, stream.device()));
+  TANDEM_ASSIGN(OpPlan * plan, plan_of(problem, group, stream.device()));
   ScaledScatterOp op{.args = args, .problem = problem, .group = group, .stream = stream};
   Scratch& scratch = device_memory(group, problem.device).scratch;
   Carver count;
