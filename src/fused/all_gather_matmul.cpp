@@ -35,7 +35,7 @@ Result<OpPlan*> plan_of(const AllGatherMatmulArgs& args, const GatherProblem& pr
 
 Result<Ready<GatherOp>> get_ready(const AllGatherMatmulArgs& args, const GatherProblem& problem, Group& group,
                                   Stream& stream) {
-  TANDEM_ASSIGN(OpPlan * plan, plan_of(args, problem, group, stream.device()));
+  TANDEM_ASSIGN(auto* const plan, plan_of(args, problem, group, stream.device()));
   TANDEM_ASSIGN(const GatherOp op, prepare(args, problem, plan->algorithm, group, stream));
   TANDEM_TRY(prepare_once(*plan, op));
   return Ready<GatherOp>{plan, op};

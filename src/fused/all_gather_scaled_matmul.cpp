@@ -31,7 +31,7 @@ Result<OpPlan*> plan_of(const ScaledGatherProblem& problem, Group& group, Device
 
 Result<Ready<ScaledGatherOp>> get_ready(const AllGatherScaledMatmulArgs& args,
                                         const ScaledGatherProblem& problem, Group& group, Stream& stream) {
-  TANDEM_ASSIGN(OpPlan * plan, plan_of(problem, group, stream.device()));
+  TANDEM_ASSIGN(auto* const plan, plan_of(problem, group, stream.device()));
   TANDEM_ASSIGN(const ScaledGatherOp op, prepare(args, problem, group, stream));
   return Ready<ScaledGatherOp>{plan, op};
 }

@@ -30,7 +30,7 @@ Result<OpPlan*> plan_of(const ScatterProblem& problem, Group& group, Device& dev
 
 Result<Ready<MatmulScatterOp>> get_ready(const MatmulReduceScatterArgs& args, const ScatterProblem& problem,
                                          Group& group, Stream& stream) {
-  TANDEM_ASSIGN(OpPlan * plan, plan_of(problem, group, stream.device()));
+  TANDEM_ASSIGN(auto* const plan, plan_of(problem, group, stream.device()));
   TANDEM_ASSIGN(const MatmulScatterOp op, prepare(args, problem, plan->algorithm, group, stream));
   TANDEM_TRY(prepare_once(*plan, op));
   return Ready<MatmulScatterOp>{plan, op};

@@ -123,8 +123,8 @@ Support can_run_native(const GatherProblem& problem, const Device& device) {
     return Support::no(fmt::format("{} rows, and fewer than {} are not made for a GPU yet", problem.rows(),
                                    kFewestRowsOnGpu));
   }
-  if (is_taken(agreed_product(problem, 0), device)) return Support::yes();
-  return gemm::can_run(agreed_product(problem, 0), device);
+  const gemm::AsyncInputProblem product = agreed_product(problem, 0);
+  return is_taken(product, device) ? Support::yes() : gemm::can_run(product, device);
 }
 
 int patch_peers(const GatherProblem& problem, const Device& device) {

@@ -38,7 +38,7 @@ Result<OpPlan*> plan_of(const ScatterProblem& problem, Group& group, Device& dev
 
 Result<Ready<ScaledScatterOp>> get_ready(const ScaledMatmulReduceScatterArgs& args,
                                          const ScatterProblem& problem, Group& group, Stream& stream) {
-  TANDEM_ASSIGN(OpPlan * plan, plan_of(problem, group, stream.device()));
+  TANDEM_ASSIGN(auto* const plan, plan_of(problem, group, stream.device()));
   ScaledScatterOp op{.args = args, .problem = problem, .group = group, .stream = stream};
   Scratch& scratch = device_memory(group, problem.device).scratch;
   Carver count;

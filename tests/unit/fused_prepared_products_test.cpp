@@ -25,7 +25,8 @@ using test::Complaints;
 using test::Guarded;
 using test::RankContextOfTest;
 
-/// Strides where they count, and the alignment of the address.
+/// Strides where they count, and the alignment of the address: worked out here, since calls are told apart by
+/// alignment_of().
 std::string look_of(const TensorView& view) {
   constexpr std::uintptr_t kMost = 128;
   const auto address = reinterpret_cast<std::uintptr_t>(view.data) | kMost;

@@ -115,13 +115,12 @@ Result<LtPlan*> CublasLt::plan_for(const Problem& problem, const Operands& opera
 Result<void> CublasLt::load(const LtPlan& plan, const Operands& operands, Device& device) const {
   const std::int64_t matrix_bytes =
       std::max({extent_bytes(operands.a()), extent_bytes(operands.b()), extent_bytes(operands.out())});
-  const auto memory = device.allocate(matrix_bytes + plan.workspace_bytes() + 256);
+  const auto memory = device.allocate(matrix_bytes + plan.workspace_bytes() + kScratchAlignment);
   // The kernel is then loaded by the first run.
   if (!memory && memory.error().code() == ErrorCode::kOutOfMemory) return {};
   TANDEM_TRY(memory);
 
-  const auto address = reinterpret_cast<std::uintptr_t>(memory->data());
-  auto* const matrix = static_cast<std::byte*>(memory->data()) + (256 - address % 256) % 256;
+  std::byte* const matrix = aligned_start(*memory);
   Result<void> done;
   // Waits whatever came of the launch: the memory goes.
   const auto waited = check_cuda("mm: load", loading_->run([&](cudaStream_t on) {

@@ -6,22 +6,18 @@
 #include "base/try.hpp"
 
 namespace tandem::gemm::cuda {
-namespace {
 
-constexpr std::int64_t kAlignment = 256;
-
-std::byte* start_of(const Buffer& block) {
-  const auto address = reinterpret_cast<std::uintptr_t>(block.data());
-  return static_cast<std::byte*>(block.data()) + (kAlignment - address % kAlignment) % kAlignment;
+std::byte* aligned_start(const Buffer& block) {
+  const auto address = reinterpret_cast<std::intptr_t>(block.data());
+  return static_cast<std::byte*>(block.data()) +
+         (kScratchAlignment - address % kScratchAlignment) % kScratchAlignment;
 }
-
-}  // namespace
 
 Result<std::byte*> StreamScratch::reserve(std::int64_t num_bytes, tandem::cuda::CudaStream& stream) {
   if (num_bytes == 0) return nullptr;
   const std::lock_guard lock(mutex_);
   std::vector<Buffer>& blocks = blocks_[stream.native()];
-  const std::int64_t has_bytes = blocks.empty() ? 0 : blocks.back().size_bytes() - kAlignment;
+  const std::int64_t has_bytes = blocks.empty() ? 0 : blocks.back().size_bytes() - kScratchAlignment;
   if (num_bytes > has_bytes) {
     if (stream.is_capturing()) {
       return failf(ErrorCode::kUnsupported,
@@ -31,10 +27,10 @@ Result<std::byte*> StreamScratch::reserve(std::int64_t num_bytes, tandem::cuda::
     }
     // At least twice as much as before: all outgrown blocks together stay smaller than the one in use.
     const std::int64_t wanted = std::max(num_bytes, 2 * has_bytes);
-    TANDEM_ASSIGN(Buffer block, stream.device().allocate(wanted + kAlignment));
+    TANDEM_ASSIGN(Buffer block, stream.device().allocate(wanted + kScratchAlignment));
     blocks.push_back(std::move(block));
   }
-  return start_of(blocks.back());
+  return aligned_start(blocks.back());
 }
 
 }  // namespace tandem::gemm::cuda

@@ -14,6 +14,10 @@
 
 namespace tandem::gemm::cuda {
 
+inline constexpr std::int64_t kScratchAlignment = 256;
+/// The first place of a block at a multiple of that; what is wanted of it has to leave room for as much.
+[[nodiscard]] std::byte* aligned_start(const Buffer& block);
+
 /// Memory that a product uses while it runs, one block a stream of CUDA's, however many streams of tandem's
 /// adopt it: products of different streams run at once.
 /// It grows and never shrinks; an outgrown block stays, because products that are still queued, and graphs,
