@@ -27,6 +27,7 @@ struct WaitInfo {
   std::uint32_t expected = 0;
   const std::atomic<std::uint32_t>* word = nullptr;  ///< read for the "seen" of an error; may be null
   int chunk = -1;  ///< of data that arrives in chunks: the one that is missing
+  int rank = -1;   ///< who waits; -1: this rank
 };
 
 /// What all ranks must agree on before an op touches an output. Ranks compare `hash`; `text` names the values
@@ -91,7 +92,8 @@ class Control {
   /// first.
   virtual void refuse(std::uint64_t sequence, const Error& why) = 0;
 
-  /// For waits that a device does by itself: poison the group with the error that wait() would have returned.
+  /// For waits that a device does by itself, this rank's or another's: poison the group with the error that
+  /// wait() would have returned.
   virtual void report_timeout(const WaitInfo& info, std::chrono::nanoseconds waited) = 0;
   virtual void report_peer_left(const WaitInfo& info) = 0;
 

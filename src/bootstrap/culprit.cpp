@@ -27,7 +27,12 @@ int GroupControl::waited_for_by(int rank) const {
   return peer_in(area.device_waits_for);
 }
 
-GroupControl::Culprit GroupControl::find_culprit(int peer) const {
+int GroupControl::waiter_of(const WaitInfo& info) const {
+  return info.rank >= 0 ? info.rank : rank();
+}
+
+GroupControl::Culprit GroupControl::find_culprit(const WaitInfo& info) const {
+  const int peer = info.peer;
   const ProcessId& self = own().process;
   for (int r = 0; r < size(); ++r) {
     const ProcessId& process = memory_->rank(r).process;
@@ -43,8 +48,8 @@ GroupControl::Culprit GroupControl::find_culprit(int peer) const {
   for (int steps = 0; steps < size(); ++steps) {
     const int next = waited_for_by(current);
     if (next < 0) return {current, fmt::format("{} waits for nobody", describe_rank(current))};
-    if (next == rank())
-      return {current, fmt::format("{} waits for rank {}: a circle", describe_rank(current), rank())};
+    if (next == waiter_of(info))
+      return {current, fmt::format("{} waits for rank {}: a circle", describe_rank(current), next)};
     current = next;
   }
   return {peer, fmt::format("{} is in a circle of waits", describe_rank(peer))};
@@ -53,11 +58,11 @@ GroupControl::Culprit GroupControl::find_culprit(int peer) const {
 std::string GroupControl::describe_timeout(const Wait& wait, std::chrono::nanoseconds waited,
                                            const Culprit& culprit) const {
   const WaitInfo& info = wait.info;
-  std::string text = fmt::format("rank {} waited {} ms", rank(),
+  std::string text = fmt::format("rank {} waited {} ms", waiter_of(info),
                                  std::chrono::duration_cast<std::chrono::milliseconds>(waited).count());
   if (info.peer >= 0) text += fmt::format(" for rank {}", info.peer);
   text += fmt::format(" in {}{}", info.what, describe_place(info));
-  {
+  if (waiter_of(info) == rank()) {
     const std::lock_guard lock(last_call_mutex_);
     const std::string_view call(last_call_.text);
     if (!call.empty()) text += fmt::format(" after call #{} '{}'", last_sequence_, call);

@@ -110,13 +110,13 @@ Result<void> GroupControl::give_up(const Wait& wait, Look result, Deadline::Cloc
 
 void GroupControl::report_peer_left(const WaitInfo& info) {
   poison(Error(ErrorCode::kPeerLost,
-               fmt::format("rank {} waited in {}{} for {}, which has left the group", rank(), info.what,
-                           describe_place(info), describe_rank(info.peer))),
+               fmt::format("rank {} waited in {}{} for {}, which has left the group", waiter_of(info),
+                           info.what, describe_place(info), describe_rank(info.peer))),
          info.peer);
 }
 
 void GroupControl::report_timeout(const Wait& wait, std::chrono::nanoseconds waited) {
-  const Culprit culprit = find_culprit(wait.info.peer);
+  const Culprit culprit = find_culprit(wait.info);
   poison(Error(ErrorCode::kTimeout, describe_timeout(wait, waited, culprit)), culprit.rank);
 }
 

@@ -85,7 +85,8 @@ class GroupControl final : public Control {
                               FunctionRef<bool()> interrupted);
   void ring_everybody();
 
-  [[nodiscard]] Culprit find_culprit(int peer) const;
+  [[nodiscard]] int waiter_of(const WaitInfo& info) const;
+  [[nodiscard]] Culprit find_culprit(const WaitInfo& info) const;
   [[nodiscard]] int waited_for_by(int rank) const;
   [[nodiscard]] std::string describe_timeout(const Wait& wait, std::chrono::nanoseconds waited,
                                              const Culprit& culprit) const;

@@ -109,11 +109,22 @@ __device__ inline std::uint32_t* slot_at(std::uint32_t* pad, int world_size, int
   return pad + static_cast<std::int64_t>(world_size) * channel + source;
 }
 
-/// Leaves a record, if nobody has before.
+/// Whether a wait of this rank has given up. Its record comes before all that the caller does then.
+__device__ inline bool has_given_up(const KernelControl& control) {
+  if (load_relaxed(control.has_given_up) != KernelControl::kTold) return false;
+  return load_acquire(control.has_given_up) == KernelControl::kTold;
+}
+
+/// Leaves a record, if nobody has before. It is there when this returns: peers who are late find signals of
+/// ops that this rank goes on to, and have to find it too.
 __device__ inline void give_up(KernelControl& control, const WaitSite& site, GiveUpReason reason,
                                std::uint32_t expected, std::uint32_t seen, std::int64_t waited_ns) {
   // Only kernels of this GPU come here, so its own atomics are enough; those on host memory would not be.
-  if (atomicExch(&control.has_given_up, 1U) != 0U) return;
+  if (atomicCAS(control.has_given_up, KernelControl::kWaits, KernelControl::kTelling) != KernelControl::kWaits) {
+    while (!has_given_up(control)) {
+    }
+    return;
+  }
   KernelFault& fault = *control.fault;
   fault.reason = reason;
   fault.call = site.call;
@@ -123,6 +134,7 @@ __device__ inline void give_up(KernelControl& control, const WaitSite& site, Giv
   fault.seen = seen;
   fault.waited_ns = waited_ns;
   store_release(&fault.state, KernelFault::kSet);
+  store_release(control.has_given_up, KernelControl::kTold);
 }
 
 __device__ inline GiveUpReason look_around(const KernelHandle& handle, int peer, std::int64_t waited_ns) {
@@ -161,7 +173,7 @@ __device__ inline bool wait_until(const KernelHandle& handle, const WaitSite& si
       if (is_told) store_relaxed(control.waits_for, 0U);
       return true;
     }
-    if (load_relaxed(&control.has_given_up) != 0U) return false;
+    if (has_given_up(control)) return false;
     now_ns = global_time_ns();
     if (now_ns < min(next_look_ns, end_ns)) continue;
     const std::int64_t waited_ns = now_ns - begin_ns;

@@ -51,15 +51,15 @@ Result<void> view_control(ControlMemory& memory, int rank, int device, KernelCon
   void* base = nullptr;
   TANDEM_TRY(check_cuda("cudaHostGetDevicePointer of the control memory",
                         cudaHostGetDevicePointer(&base, bytes.data(), 0)));
-  const auto on_device = [&](const auto& word) {
-    static_assert(sizeof(word) == sizeof(std::uint32_t));
-    const std::ptrdiff_t offset = reinterpret_cast<const std::byte*>(&word) - bytes.data();
+  const auto on_device = [&](const auto& place) {
+    const std::ptrdiff_t offset = reinterpret_cast<const std::byte*>(&place) - bytes.data();
     return reinterpret_cast<std::uint32_t*>(static_cast<std::byte*>(base) + offset);
   };
   control.group_error = on_device(memory.header().error.state);
   control.left = on_device(memory.rank(0).left);
   control.left_stride_bytes = sizeof(bootstrap::RankArea);
   control.waits_for = on_device(memory.rank(rank).device_waits_for);
+  control.fault = reinterpret_cast<KernelFault*>(on_device(memory.rank(rank).device_record));
   return {};
 }
 

@@ -56,7 +56,7 @@ Result<std::shared_ptr<Peers>> CudaJoining::connect(Group& group, std::span<cons
     peers->mappings.push_back(std::move(data));
     peers->mappings.push_back(std::move(pad));
   }
-  if (auto ready = peers->prepare(device_, bootstrap::control_of(group)); !ready) {
+  if (auto ready = peers->prepare(device_, group); !ready) {
     return hand_over.give_up(mine, Part::kPad, ready.error());
   }
   TANDEM_TRY(hand_over.finish());

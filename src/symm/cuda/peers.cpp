@@ -1,7 +1,10 @@
 #include "symm/cuda/peers.hpp"
 
+#include <atomic>
 #include <cstring>
+#include <map>
 #include <shared_mutex>
+#include <utility>
 #include <vector>
 
 #include "base/format.hpp"
@@ -34,15 +37,29 @@ bool names_a_chunk(KernelCall call) {
   return call == KernelCall::kAwaitChunk || call == KernelCall::kExchange;
 }
 
+static_assert(sizeof(KernelFault) == sizeof(bootstrap::RankArea::device_record));
+
+/// Whether a wait of this rank has given up on the GPU: a word of its memory, the group's.
+Result<std::shared_ptr<Tensor>> give_up_word(Group& group, Device& device) {
+  using Words = std::map<int, std::shared_ptr<Tensor>>;
+  auto& words = group.extension<Words>("symm.cuda.give_up", [] { return std::make_shared<Words>(); });
+  std::shared_ptr<Tensor>& word = words[device.id().index];
+  if (word == nullptr) {
+    TANDEM_ASSIGN(Tensor made, device.allocate_tensor({1}, DType::kU32));
+    word = std::make_shared<Tensor>(std::move(made));
+  }
+  return word;
+}
+
 }  // namespace
 
-Result<void> CudaPeers::prepare(Device& on, const bootstrap::Control& group_control) {
+Result<void> CudaPeers::prepare(Device& on, Group& of) {
   const tandem::cuda::CurrentDevice current(on.id().index);
-  TANDEM_ASSIGN(fault_, FaultRecord::take());
-  control_memory_ = group_control.memory();
+  TANDEM_ASSIGN(has_given_up_, give_up_word(of, on));
+  control_memory_ = bootstrap::control_of(of).memory();
   KernelControl words;
-  words.fault = fault_.address();
-  TANDEM_TRY(view_control(*control_memory_, group_control.rank(), on.id().index, words));
+  words.has_given_up = has_given_up_->view().data_as<std::uint32_t>();
+  TANDEM_TRY(view_control(*control_memory_, of.rank(), on.id().index, words));
 
   const std::size_t pointers_bytes = buffers.size() * sizeof(void*);
   std::vector<std::byte> image(sizeof(KernelControl) + 2 * pointers_bytes);
@@ -68,19 +85,31 @@ CudaPeers::~CudaPeers() {
 }
 
 Result<void> CudaPeers::status() {
-  const std::optional<KernelFault> found = fault_.read();
   const std::shared_lock in_use(group_use);  // the group's end waits for this
   if (control == nullptr || !group_alive.load(std::memory_order_acquire)) {
-    return found ? Result<void>(tl::unexpected(describe_alone(*found))) : Result<void>();
+    const auto found = record_of(rank);
+    return found ? Result<void>(tl::unexpected(describe_alone(rank, *found))) : Result<void>();
   }
   // First: a rank that refuses a call says why, and then leaves, which says less.
-  auto compared = control->compare_announced();
-  if (!found || is_reported_.exchange(true)) return compared;
-  report(*found);
-  return control->compare_announced();
+  TANDEM_TRY(control->compare_announced());
+  // Also of others: what this rank's kernels have read since may be of later ops.
+  for (int r = 0; r < world_size; ++r) {
+    const auto found = record_of((rank + r) % world_size);
+    if (!found) continue;
+    report((rank + r) % world_size, *found);
+    return control->compare_announced();
+  }
+  return {};
 }
 
-void CudaPeers::report(const KernelFault& found) {
+std::optional<KernelFault> CudaPeers::record_of(int of_rank) const {
+  if (control_memory_ == nullptr) return std::nullopt;
+  auto& record = *reinterpret_cast<KernelFault*>(control_memory_->rank(of_rank).device_record);
+  if (std::atomic_ref(record.state).load(std::memory_order_acquire) != KernelFault::kSet) return std::nullopt;
+  return record;
+}
+
+void CudaPeers::report(int of_rank, const KernelFault& found) {
   const std::atomic<std::uint32_t> seen(found.seen);
   const bool is_chunk = names_a_chunk(found.call);
   const bootstrap::WaitInfo info{.what = name_of(found.call),
@@ -88,34 +117,35 @@ void CudaPeers::report(const KernelFault& found) {
                                  .channel = is_chunk ? -1 : found.channel,
                                  .expected = found.expected,
                                  .word = &seen,
-                                 .chunk = is_chunk ? found.channel : -1};
+                                 .chunk = is_chunk ? found.channel : -1,
+                                 .rank = of_rank};
   switch (found.reason) {
     case GiveUpReason::kTimeout:
       return control->report_timeout(info, std::chrono::nanoseconds(found.waited_ns));
     case GiveUpReason::kPeerLeft:
       return control->report_peer_left(info);
     case GiveUpReason::kBadArgument:
-      return control->poison(describe_alone(found), rank);
+      return control->poison(describe_alone(of_rank, found), of_rank);
     case GiveUpReason::kPoisoned:
     case GiveUpReason::kNone:
       return;  // the group has its error already
   }
 }
 
-Error CudaPeers::describe_alone(const KernelFault& found) const {
+Error CudaPeers::describe_alone(int of_rank, const KernelFault& found) const {
   if (found.reason == GiveUpReason::kBadArgument) {
     const std::int64_t num_channels = pad_bytes / (std::int64_t{4} * world_size);
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("{} in a kernel on rank {}: peer {} (need 0 to {}), channel {} (need 0 to {}), "
                              "timeout {} ns (need > 0)",
-                             name_of(found.call), rank, found.peer, world_size - 1, found.channel,
+                             name_of(found.call), of_rank, found.peer, world_size - 1, found.channel,
                              num_channels - 1, found.waited_ns));
   }
   const bool is_timeout = found.reason == GiveUpReason::kTimeout;
   return Error(is_timeout ? ErrorCode::kTimeout : ErrorCode::kPeerLost,
                fmt::format("rank {} waited {} ms for rank {} in {} on {} {}: expected {}, seen {}; its "
                            "group was destroyed meanwhile",
-                           rank, found.waited_ns / 1'000'000, found.peer, name_of(found.call),
+                           of_rank, found.waited_ns / 1'000'000, found.peer, name_of(found.call),
                            names_a_chunk(found.call) ? "chunk" : "channel", found.channel, found.expected,
                            found.seen));
 }

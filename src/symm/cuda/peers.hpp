@@ -2,12 +2,12 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <tandem/device/device.hpp>
 #include <tandem/symm/kernel_control.hpp>
 
 #include "bootstrap/control_memory.hpp"
 #include "device/cuda/stream_watch.hpp"
-#include "symm/cuda/fault_record.hpp"
 #include "symm/service.hpp"
 
 namespace tandem::symm::cuda {
@@ -21,10 +21,10 @@ struct CudaPeers final : Peers, tandem::cuda::StreamWatch {
   ~CudaPeers() override;
 
   /// Puts the tables of `buffers` and `pads` into the memory of `on`.
-  [[nodiscard]] Result<void> prepare(Device& on, const bootstrap::Control& group_control);
+  [[nodiscard]] Result<void> prepare(Device& on, Group& of);
 
-  /// Turns a kernel's record into the group's error, and lets the group compare the calls that its ranks have
-  /// announced.
+  /// Turns the record of a kernel, of whatever rank, into the group's error, and lets the group compare the
+  /// calls that its ranks have announced.
   [[nodiscard]] Result<void> status() override;
 
   KernelControl* control_dev = nullptr;
@@ -32,12 +32,13 @@ struct CudaPeers final : Peers, tandem::cuda::StreamWatch {
   std::uint32_t* const* pads_dev = nullptr;
 
  private:
-  void report(const KernelFault& found);
-  [[nodiscard]] Error describe_alone(const KernelFault& found) const;
+  /// What a wait of the rank's kernels has left, if any.
+  [[nodiscard]] std::optional<KernelFault> record_of(int of_rank) const;
+  void report(int of_rank, const KernelFault& found);
+  [[nodiscard]] Error describe_alone(int of_rank, const KernelFault& found) const;
 
   std::shared_ptr<bootstrap::ControlMemory> control_memory_;  // kernels poll it also after the group's end
-  FaultRecord fault_;
-  std::atomic<bool> is_reported_{false};
+  std::shared_ptr<Tensor> has_given_up_;  // the rank's word, which its other rendezvous have too
   Buffer tables_;
 };
 

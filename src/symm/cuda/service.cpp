@@ -5,6 +5,7 @@
 #include "device/cuda/capture_count.hpp"
 #include "device/cuda/cuda_error.hpp"
 #include "symm/cuda/attach.hpp"
+#include "symm/cuda/fault_record.hpp"
 #include "symm/cuda/handle.hpp"
 #include "symm/cuda/joining.hpp"
 #include "symm/cuda/signal_kernels.hpp"

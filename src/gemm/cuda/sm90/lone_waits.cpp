@@ -14,6 +14,7 @@ struct Words {
   symm::KernelControl control;
   std::uint32_t no_error = 0;
   std::uint32_t waits_for = 0;
+  std::uint32_t has_given_up = symm::KernelControl::kWaits;
 };
 
 }  // namespace
@@ -28,6 +29,7 @@ Result<std::shared_ptr<LoneWaits>> LoneWaits::make(Device& device) {
   words.control.group_error = &at->no_error;
   words.control.left = &at->no_error;
   words.control.waits_for = &at->waits_for;
+  words.control.has_given_up = &at->has_given_up;
   TANDEM_TRY(
       device.copy_from_host(&words, TensorView::contiguous(at, {sizeof(Words)}, DType::kU8, device.id())));
   const std::chrono::nanoseconds timeout = device.config().op_timeout;
