@@ -61,7 +61,8 @@ struct alignas(64) RankArea {
   static constexpr int kNumWaits = 8;
   std::atomic<std::int32_t> waits_for[kNumWaits] = {};  ///< peer + 1 of a thread's wait, 0 if free
   std::atomic<std::int32_t> device_waits_for{0};  ///< the same of a kernel's long wait; stored by the device
-  /// What the first wait of a kernel that gave up has left, for every rank to see; of the device that wrote it.
+  /// What the first wait of a kernel that gave up has left, for every rank to see; of the device that wrote
+  /// it.
   alignas(64) std::byte device_record[64] = {};
   AgreementSlot slots[kNumAgreementSlots];
   ExchangeSlot exchange;

@@ -20,8 +20,8 @@ enum class KernelCall : std::uint32_t {
 /// Why a wait gave up.
 enum class GiveUpReason : std::uint32_t { kNone, kTimeout, kPoisoned, kPeerLeft, kBadArgument };
 
-/// What the first wait of a rank that gave up has left, never reset: in the rank's part of the group's control
-/// memory, so that every rank hears of it; of waits without a group in host memory of their own.
+/// What the first wait of a rank that gave up has left, never reset: in the rank's part of the group's
+/// control memory, so that every rank hears of it; of waits without a group in host memory of their own.
 struct alignas(64) KernelFault {
   static constexpr std::uint32_t kEmpty = 0, kSet = 1;
   std::uint32_t state = kEmpty;  ///< written last, release at system scope; read first, acquire
@@ -37,9 +37,9 @@ struct alignas(64) KernelFault {
 
 /// KernelHandle::control of a GPU's handle; in the memory of that GPU.
 struct KernelControl {
-  /// In the memory of that GPU, one a rank for all its rendezvous: kWaits -> kTelling by whoever gives up first
-  /// and writes `fault`, -> kTold behind that. Later waits of this rank then give up at once instead of waiting
-  /// out a deadline each, and whatever the rank sends after that comes behind the record.
+  /// In the memory of that GPU, one a rank for all its rendezvous: kWaits -> kTelling by whoever gives up
+  /// first and writes `fault`, -> kTold behind that. Later waits of this rank then give up at once instead of
+  /// waiting out a deadline each, and whatever the rank sends after that comes behind the record.
   std::uint32_t* has_given_up = nullptr;
   static constexpr std::uint32_t kWaits = 0, kTelling = 1, kTold = 2;
   // In the group's control memory, which all its ranks share.

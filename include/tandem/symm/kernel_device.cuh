@@ -120,7 +120,8 @@ __device__ inline bool has_given_up(const KernelControl& control) {
 __device__ inline void give_up(KernelControl& control, const WaitSite& site, GiveUpReason reason,
                                std::uint32_t expected, std::uint32_t seen, std::int64_t waited_ns) {
   // Only kernels of this GPU come here, so its own atomics are enough; those on host memory would not be.
-  if (atomicCAS(control.has_given_up, KernelControl::kWaits, KernelControl::kTelling) != KernelControl::kWaits) {
+  if (atomicCAS(control.has_given_up, KernelControl::kWaits, KernelControl::kTelling) !=
+      KernelControl::kWaits) {
     while (!has_given_up(control)) {
     }
     return;

@@ -1,0 +1,100 @@
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "conformance/fused_harness.hpp"
+
+// A rank that is later than the others' deadline. They have given up by then, and what their hosts queued
+// behind that op has run: signals and data of later ops are there for the late rank to find. Nobody else
+// looks at its stream first, so it has to hear of it by itself.
+
+namespace tandem {
+namespace {
+
+using test::Complaints;
+using test::Guarded;
+using test::JobCase;
+using test::RankContextOfTest;
+
+constexpr auto kDeadline = std::chrono::milliseconds(250);
+
+class Gather {
+ public:
+  explicit Gather(RankContextOfTest& rank)
+      : rank_(rank),
+        a_(rank.device, Dims{kRows, kK}, DType::kBF16),
+        b_(rank.device, Dims{kK, kN}, DType::kBF16),
+        out_(rank.device, Dims{kRows * rank.group.size(), kN}, DType::kBF16) {}
+
+  Result<void> call(Algorithm algorithm) {
+    const std::vector<TensorView> bs = {b_.view()};
+    const std::vector<TensorView> outs = {out_.view()};
+    const auto report = fused_all_gather_matmul({.a = a_.view(),
+                                                 .b = bs,
+                                                 .gather_dim = 0,
+                                                 .gather_size = kRows * rank_.group.size(),
+                                                 .out = outs,
+                                                 .algorithm = algorithm},
+                                                rank_.group, rank_.stream);
+    if (!report) return tl::unexpected(report.error());
+    return {};
+  }
+
+ private:
+  static constexpr std::int64_t kRows = 256;
+  static constexpr std::int64_t kK = 128;
+  static constexpr std::int64_t kN = 64;
+
+  RankContextOfTest& rank_;
+  Guarded a_, b_, out_;
+};
+
+class FusedLateRank : public ::testing::TestWithParam<JobCase> {
+ protected:
+  /// Three calls that the last rank enqueues when the others have given up.
+  static Result<void> be_late(RankContextOfTest& rank, Algorithm algorithm, Complaints& complaints) {
+    Gather gather(rank);
+    if (auto done = gather.call(algorithm).and_then([&] { return rank.stream.synchronize(); }); !done)
+      return done;
+    if (auto met = rank.group.all_gather({}, "all know the op"); !met) return tl::unexpected(met.error());
+    const bool is_late = rank.group.rank() == rank.group.size() - 1;
+    if (is_late) std::this_thread::sleep_for(2 * kDeadline);
+    Result<void> done;
+    for (int i = 0; i < 3 && done; ++i) done = gather.call(algorithm);
+    // The late rank looks first.
+    if (!is_late) std::this_thread::sleep_for(5 * kDeadline);
+    const auto waited = rank.stream.synchronize();
+    if (done) done = waited;
+    const std::string who = "rank " + std::to_string(rank.group.rank());
+    const std::string late = "for rank " + std::to_string(rank.group.size() - 1) + " in";
+    if (done) {
+      complaints.add(who + " heard of nothing");
+    } else if (done.error().code() != ErrorCode::kTimeout ||
+               done.error().text().find(late) == std::string::npos) {
+      complaints.add(who + ": " + done.error().to_string());
+    }
+    return {};
+  }
+};
+
+TEST_P(FusedLateRank, hears_of_those_that_gave_up) {
+  for (const Algorithm algorithm : {Algorithm::kSerial, Algorithm::kPipelined, Algorithm::kNative}) {
+    SCOPED_TRACE(to_string(algorithm));
+    Config config = test::quick_config();
+    config.op_timeout = kDeadline;
+    Complaints complaints;
+    test::on_ranks(GetParam(), config, complaints, [&](RankContextOfTest& rank) -> Result<void> {
+      return be_late(rank, algorithm, complaints);
+    });
+    EXPECT_EQ(complaints.text(), "");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, FusedLateRank, ::testing::ValuesIn(test::exact_cases({2, 3})),
+                         test::job_name);
+
+}  // namespace
+}  // namespace tandem
