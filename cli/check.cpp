@@ -24,20 +24,24 @@ struct Tally {
 /// One rank's share of a sweep: runs cases and compares them with f64 and with `serial`.
 class CaseRunner {
  public:
-  explicit CaseRunner(const Session& session) : session_(session) {}
+  /// In step: see CheckFlags.
+  CaseRunner(const Session& session, bool is_in_step) : session_(session), is_in_step_(is_in_step) {}
 
   /// Runs a problem with each algorithm.
   void run(const Problem& problem, const std::vector<Algorithm>& algorithms);
   [[nodiscard]] nlohmann::json result() const;
 
  private:
-  /// Poisons, runs and compares one case; false when it cannot run here.
+  /// Poisons the outputs, calls and waits for them.
+  void call(RankOp& op, Algorithm algorithm) const;
+  /// Runs and compares one case; false when it cannot run here.
   bool run_case(RankOp& op, const Reference& reference, Problem problem, Algorithm algorithm);
   void compare(const RankOp& op, const Reference& reference, Wrong& wrong) const;
   void compare_with_serial(const RankOp& op, Wrong& wrong) const;
   void remember_serial(const RankOp& op);
 
   const Session& session_;
+  const bool is_in_step_;
   std::map<std::string, Tally> tallies_;
   std::vector<std::vector<std::byte>> serial_bytes_;
   std::vector<std::string> wrong_lines_;
@@ -55,10 +59,7 @@ void CaseRunner::run(const Problem& problem, const std::vector<Algorithm>& algor
   RankOp op(problem, session_, source);
   serial_bytes_.clear();
   if (std::find(algorithms.begin(), algorithms.end(), Algorithm::kSerial) == algorithms.end()) {
-    op.poison();
-    op.call(Algorithm::kSerial);
-    session_.finish();
-    op.download();
+    call(op, Algorithm::kSerial);
     remember_serial(op);
   }
   Tally& tally = tallies_[std::string(to_string(problem.op))];
@@ -68,13 +69,19 @@ void CaseRunner::run(const Problem& problem, const std::vector<Algorithm>& algor
   }
 }
 
+void CaseRunner::call(RankOp& op, Algorithm algorithm) const {
+  op.poison();
+  if (is_in_step_) session_.meet("every rank is about to call");
+  op.call(algorithm);
+  if (is_in_step_) session_.meet("every rank has called");
+  session_.finish();
+  op.download();
+}
+
 bool CaseRunner::run_case(RankOp& op, const Reference& reference, Problem problem, Algorithm algorithm) {
   problem.algorithm = algorithm;
-  op.poison();
   try {
-    op.call(algorithm);
-    session_.finish();
-    op.download();
+    call(op, algorithm);
   } catch (const Failure& failure) {
     if (failure.error().code() == ErrorCode::kUnsupported) {
       skip_reasons_.push_back(fmt::format("--problem {}: {}", to_line(problem), failure.error().text()));
@@ -136,6 +143,7 @@ struct CheckFlags {
   std::vector<int> ranks{1, 2, 3, 4, 8};
   std::string backend = "auto";
   bool loopback = false;
+  bool is_in_step = false;  ///< ranks meet on the host before each call, and again behind it
 };
 
 class CheckCommand : public Command {
@@ -165,6 +173,9 @@ void CheckCommand::define(CLI::App& app) {
   app.add_option("--backend", flags_.backend, "auto, cpu or cuda");
   app.add_flag("--loopback", flags_.loopback,
                "all ranks as threads on GPU 0, also where there are enough GPUs");
+  app.add_flag("--in-step", flags_.is_in_step,
+               "no rank waits for its GPU before all have enqueued a call: for checkers that hold up every "
+               "launch while one thread asks the driver");
   problem_stands_alone(app, {"op", "--ranks", "--dtype", "--algorithm"});
 }
 
@@ -268,7 +279,7 @@ int CheckCommand::conclude(const SweepLists& lists) const {
 
 nlohmann::json CheckCommand::run_rank(const RankContext& context, const Config& config) {
   const Session session(context, config, "check");
-  CaseRunner runner(session);
+  CaseRunner runner(session, flags_.is_in_step);
   const SweepLists lists = this->lists();
   if (!flags_.problem.empty()) {
     runner.run(parse_problem(flags_.problem), lists.algorithms);

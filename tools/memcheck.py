@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Runs the fused ops under NVIDIA's memory checker, all ranks as threads on one GPU: a process a case, several at a time.
+"""Runs the fused ops under NVIDIA's memory checker, all ranks as threads on one GPU, several processes at a time.
 
     tools/memcheck.py --tandem build/release/bin/tandem [--out rows.json]
 
-Each case is a sweep of `tandem check`, or one problem of it where a sweep has no sizes that are large enough; their results
-are compared too. A case passes if they are right and the checker has seen no error. Prints the cases that do not, appends one
-JSON row to --out, and exits with 1 if there is one. Many processes, since ranks that share a GPU under the checker come to a
-deadline after some dozens of calls.
+Each case is a process: a sweep of `tandem check`, or one problem of it where a sweep has no sizes that are large enough; their
+results are compared too. A case passes if they are right and the checker has seen no error. Prints the cases that do not,
+appends one JSON row to --out, and exits with 1 if there is one. The ranks go in step: where a thread asks the driver whether
+its stream is done, the checker waits for all that runs on the GPU, and no other thread can launch what that waits for.
 """
 import argparse
 import concurrent.futures
@@ -26,9 +26,10 @@ RAGGED, TILES, LARGE = (600, 264, 576), (1024, 512, 1344), (2048, 1040, 640)
 
 
 def sweeps():
-    for op, ranks, dtype, algorithm in itertools.product(("all_gather_matmul", "matmul_reduce_scatter"), RANKS,
-                                                         ("bf16", "f16", "f32"), ("serial", "pipelined")):
-        yield [op, "--ranks", str(ranks), "--dtype", dtype, "--algorithm", algorithm]
+    ranks = ",".join(map(str, RANKS))
+    for op, dtype, algorithm in itertools.product(("all_gather_matmul", "matmul_reduce_scatter"), ("bf16", "f16", "f32"),
+                                                  ("serial", "pipelined")):
+        yield [op, "--ranks", ranks, "--dtype", dtype, "--algorithm", algorithm]
 
 
 def problems():
@@ -59,7 +60,8 @@ def run(args, case, end):
     begin = time.monotonic()
     if begin >= end:
         return None
-    command = [args.sanitizer, "--tool", "memcheck", args.tandem, "check", "--backend", "cuda", "--loopback", *case]
+    command = [args.sanitizer, "--tool", "memcheck", args.tandem, "check", "--backend", "cuda", "--loopback", "--in-step",
+               *case]
     # Kernels take long to be made ready; but tandem is to say itself who waited for whom.
     environment = {**os.environ, "TANDEM_OP_TIMEOUT_MS": str(int(args.timeout * 700))}
     if "native" not in " ".join(case):

@@ -97,10 +97,12 @@ class Reports(unittest.TestCase):
                 self.assertEqual(shown, problem)
 
     def test_check_counts_the_product_of_its_lists(self):
-        text = self.succeed("check", "--ranks", "1,3", "--dtype", "bf16", "--algorithm", "serial,pipelined")
-        counts = [int(n) for n in re.findall(r"= (\d+): ", text)]
-        self.assertEqual(counts, [1 * 5 * 2 * 2 * 2 * 2, 1 * 5 * 2 * 4 * 2 * 2])
-        self.assertIn(f"total: {sum(counts)} cases run, 0 skipped, of {sum(counts)}; 0 wrong", text)
+        lists = ["--ranks", "1,3", "--dtype", "bf16", "--algorithm", "serial,pipelined"]
+        for flags in ([], ["--in-step"]):
+            text = self.succeed("check", *lists, *flags)
+            counts = [int(n) for n in re.findall(r"= (\d+): ", text)]
+            self.assertEqual(counts, [1 * 5 * 2 * 2 * 2 * 2, 1 * 5 * 2 * 4 * 2 * 2])
+            self.assertIn(f"total: {sum(counts)} cases run, 0 skipped, of {sum(counts)}; 0 wrong", text)
 
     def test_check_counts_what_cannot_run(self):
         lists = ["check", "all_gather_matmul", "--ranks", "2", "--dtype", "f32", "--algorithm"]

@@ -1,5 +1,6 @@
 """A planted wrong chunk is found by every command that checks; a failing rank's error is the command's."""
 
+import itertools
 import pathlib
 import sys
 import unittest
@@ -37,10 +38,11 @@ class Planted(unittest.TestCase):
         self.assertNotIn("speedup over serial", done.stdout)
 
     def test_a_killed_rank_is_named(self):
-        for fault in ("get:2:4:die", "barrier:1:3:die"):
-            with self.subTest(fault):
+        check_in_step = ["check", "--ranks", "4", "--dtype", "f32", "--in-step"]
+        for command, fault in itertools.product((DEMO, check_in_step), ("get:2:4:die", "barrier:1:3:die")):
+            with self.subTest(command=command[0], fault=fault):
                 rank = fault.split(":")[1]
-                self.fails(DEMO, fault, [f"rank {rank}"])
+                self.fails(command, fault, [f"rank {rank}"])
 
     def test_a_stopped_rank_is_named(self):
         self.fails(DEMO, "get:2:4:stop", ["rank 2", "stopped"], {"TANDEM_OP_TIMEOUT_MS": "500",
