@@ -13,6 +13,8 @@ if(TANDEM_HAS_CUDA)
               LIBRARIES CUDA::cudart_static GTest::gtest_main)
   tandem_test(unit coll_cuda_mailboxes SOURCES unit/coll_cuda_mailboxes_test.cpp DEPENDS coll_cuda
               LIBRARIES CUDA::cudart_static GTest::gtest_main)
+  tandem_test(unit coll_collective_model SOURCES unit/coll_collective_model_test.cpp DEPENDS coll_cuda
+              LIBRARIES CUDA::cudart_static GTest::gtest_main)
   # No race detector sees device code: the orders are looked up in the PTX, and in that of mutants.
   foreach(name coll_ptx_orders coll_ptx_exchanges)
     add_test(NAME unit.${name} COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/unit/${name}_test.py

@@ -9,6 +9,8 @@
 #include <tandem/device/stream.hpp>
 #include <tandem/symm/handle.hpp>
 
+#include "coll/predict.hpp"
+
 namespace tandem::coll {
 
 /// reduce_stack() over layers that lie anywhere, also in memory of peers, and may be empty.
@@ -36,6 +38,10 @@ class Backend {
   virtual ~Backend() = default;
   /// Enqueues. `args` are checked, and there is at least one element.
   [[nodiscard]] virtual Result<void> reduce_stack(const ReduceStackArgs& args, Stream& stream) = 0;
+
+  /// See predict.hpp. By default there is no model.
+  [[nodiscard]] virtual std::optional<double> predicted_us(Collective collective, std::int64_t part_bytes,
+                                                           int world) const;
 
   /// Most layers that reduce_layers() takes; 0 where kernels cannot read memory of peers. The same on every
   /// rank of a group.

@@ -16,21 +16,19 @@ struct Rates {
   double barrier_us;         ///< a meeting of all ranks
   double chunk_us;           ///< what a product loses by being cut into chunks, each
 };
-/// Measured on H200s, in front of a product: what a collective costs before its first byte
-/// (bench/results/h200_x2_native.json, rows with as_graph), and how much longer its bytes take than the link
-/// alone would; what copies by engines cost beside their bytes, with the words and the meetings around them
-/// (h200_x2_random_preset.json).
-struct CollectiveRates {
-  double start_us = 7;
-  double slowness = 1.25;
-  double engines_us = 34;
-};
-constexpr CollectiveRates kHopperCollective;
 constexpr Rates kCore = {.flops_per_us = 40e3, .copy_bytes_per_us = 10e3, .barrier_us = 20, .chunk_us = 10};
 constexpr Rates kHopper = {.flops_per_us = kHopperFlopsPerUs,
                            .copy_bytes_per_us = kHopperCopyBytesPerUs,
-                           .barrier_us = 8,
-                           .chunk_us = 6};
+                           .barrier_us = 10,
+                           .chunk_us = 2};
+/// Measured on H200s: what copies by engines cost beside their bytes, with the words and the meetings around
+/// them, and how much longer than kHopper has it their bytes take where nothing hides them
+/// (bench/results/h200_x2_random_preset.json).
+struct EngineRates {
+  double start_us = 28;
+  double slowness = 1.1;
+};
+constexpr EngineRates kHopperEngines;
 
 double to_us(std::chrono::nanoseconds time) {
   return std::chrono::duration<double, std::micro>(time).count();
@@ -69,16 +67,18 @@ Prediction predict_on_cores(const Workload& work) {
 Prediction predict_on_gpu(const Workload& work) {
   const double chunk_us = work.chunk_product_us.value_or(work.chunk_flops / kHopper.flops_per_us);
   const double product_us = work.product_us.value_or(work.world * chunk_us);
-  const double get_us = to_us(work.link) + static_cast<double>(work.chunk_bytes) / kHopper.copy_bytes_per_us;
-  const double gets_us = (work.world - 1) * get_us;
-  const double collective_us = kHopperCollective.start_us + kHopperCollective.slowness * gets_us;
+  const int peers = work.world - 1;
+  const double links_us = peers * to_us(work.link);
+  const double bytes_us = peers * static_cast<double>(work.chunk_bytes) / kHopper.copy_bytes_per_us;
+  const double gets_us = links_us + bytes_us;
+  const double collective_us = links_us + work.collective_us.value_or(bytes_us);
   const double meetings_us = work.pipelined_barriers * kHopper.barrier_us;
   const double cut_us = work.world * kHopper.chunk_us + meetings_us;
   // The last chunk is multiplied behind its copy; what is lost by cutting is lost while nothing is waited
   // for.
   const double pipelined_us =
       std::max(work.world * chunk_us + cut_us,
-               gets_us + chunk_us + std::max(kHopperCollective.engines_us, meetings_us));
+               kHopperEngines.slowness * gets_us + chunk_us + std::max(kHopperEngines.start_us, meetings_us));
   // The model of the native product knows the links as they are, not a simulated one.
   double native_us = work.native_us.value_or(product_us);
   if (!work.native_us || work.link.count() > 0) native_us = std::max(native_us, gets_us + chunk_us);

@@ -33,6 +33,7 @@ struct Workload {
   std::optional<double> product_us = {};
   std::optional<double> chunk_product_us = {};
   std::optional<double> native_us = {};
+  std::optional<double> collective_us = {};  ///< of serial, by the device's model; nullopt: by its bytes
 };
 
 /// Asks the device's models what `whole` takes, and one of its chunks of so many rows.

@@ -5,6 +5,7 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "base/usable_cores.hpp"
+#include "coll/predict.hpp"
 #include "fused/native_gather.hpp"
 #include "gemm/predict.hpp"
 
@@ -38,6 +39,7 @@ Workload workload_of(const GatherProblem& problem, const GatherPlanning& plannin
       .pipelined_barriers = 2,
       .serial_barriers = 2,
       .native = planning.native};
+  work.collective_us = coll::predicted_us(coll::Collective::kAllGather, work.chunk_bytes, work.world, device);
   if (!problem.gathers_last()) predict_on(device, problem, work);
   return work;
 }

@@ -6,6 +6,7 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "base/usable_cores.hpp"
+#include "coll/predict.hpp"
 #include "fused/choose.hpp"
 
 namespace tandem::fused {
@@ -22,6 +23,8 @@ Workload workload_of(const ScatterProblem& problem, const Group& group, const De
       .chunk_flops = 2.0 * static_cast<double>(chunk_elements) * static_cast<double>(problem.planned_k()),
       .pipelined_barriers = std::max(2 * problem.world - 3, problem.world),
       .serial_barriers = 2};
+  work.collective_us =
+      coll::predicted_us(coll::Collective::kReduceScatter, work.chunk_bytes, work.world, device);
   if (problem.scatters_last()) return work;
   predict_products({.m = problem.rows(),
                     .n = problem.n(),

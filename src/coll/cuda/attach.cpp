@@ -6,6 +6,7 @@
 
 #include "base/try.hpp"
 #include "coll/backend.hpp"
+#include "coll/cuda/collective_model.hpp"
 #include "coll/cuda/exchange_kernels.hpp"
 #include "coll/cuda/exchanges.hpp"
 #include "coll/cuda/gather_kernel.hpp"
@@ -34,6 +35,10 @@ class CudaBackend final : public Backend {
     const auto turn = on->take_turn();
     return check_cuda("reduce_stack",
                       cuda::launch_layer_sum(cuda::layer_sum_of(args), max_blocks_, on->native()));
+  }
+  [[nodiscard]] std::optional<double> predicted_us(Collective collective, std::int64_t part_bytes,
+                                                   int world) const override {
+    return cuda::collective_us(collective, part_bytes, world);
   }
   [[nodiscard]] int max_layers() const override { return cuda::kMaxAddresses; }
   [[nodiscard]] Result<void> reduce_layers(const ReduceLayersArgs& args, const RanksMeet& meet,

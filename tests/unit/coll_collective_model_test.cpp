@@ -1,0 +1,47 @@
+#include <gtest/gtest.h>
+
+#include "coll/cuda/collective_model.hpp"
+
+namespace tandem::coll::cuda {
+namespace {
+
+constexpr auto kGather = Collective::kAllGather;
+constexpr auto kScatter = Collective::kReduceScatter;
+
+// What serial took longer than its product on H200s: bench/results/h200_x2_native.json,
+// h200_x2_random_preset.json, h200_x4_native.json.
+TEST(CollectiveModel, IsNearWhatWasMeasured) {
+  struct Measured {
+    Collective collective;
+    int world;
+    std::int64_t rows, columns;  // of 16 bits: of a rank's part
+    double us;
+  };
+  for (const auto& [collective, world, rows, columns, us] :
+       {Measured{kGather, 2, 288, 1536, 9.0}, Measured{kGather, 2, 576, 1792, 13.3},
+        Measured{kGather, 2, 352, 3584, 19.2}, Measured{kGather, 2, 2112, 1728, 35.4},
+        Measured{kGather, 2, 3936, 8960, 264.4}, Measured{kGather, 4, 16, 8192, 9.7},
+        Measured{kGather, 4, 128, 8192, 29.9}, Measured{kGather, 4, 1024, 8192, 177.1},
+        Measured{kGather, 4, 4096, 8192, 659.2}, Measured{kScatter, 2, 32, 8192, 7.8},
+        Measured{kScatter, 2, 512, 8192, 36.5}, Measured{kScatter, 2, 2048, 8192, 113.7},
+        Measured{kScatter, 4, 128, 8192, 33.6}, Measured{kScatter, 4, 1024, 8192, 170.8}}) {
+    EXPECT_NEAR(collective_us(collective, 2 * rows * columns, world) / us, 1, 0.2)
+        << world << " ranks, " << rows << " x " << columns;
+  }
+}
+
+TEST(CollectiveModel, TakesLongerForMore) {
+  for (const Collective collective : {kGather, kScatter}) {
+    EXPECT_EQ(collective_us(collective, 1 << 20, 1), 0) << "one rank has all there is";
+    for (int shift = 10; shift < 28; ++shift) {
+      const std::int64_t bytes = std::int64_t{1} << shift;
+      const double us = collective_us(collective, bytes, 2);
+      EXPECT_GT(us, 0);
+      EXPECT_GT(collective_us(collective, 2 * bytes, 2), us);
+      EXPECT_GT(collective_us(collective, bytes, 3), us);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem::coll::cuda
