@@ -77,8 +77,8 @@ Prediction predict_on_gpu(const Workload& work) {
   // The last chunk is multiplied behind its copy; what is lost by cutting is lost while nothing is waited
   // for.
   const double pipelined_us =
-      std::max(work.world * chunk_us + cut_us,
-               kHopperEngines.slowness * gets_us + chunk_us + std::max(kHopperEngines.start_us, meetings_us));
+      std::max(work.world * chunk_us + cut_us, links_us + kHopperEngines.slowness * bytes_us + chunk_us +
+                                                   std::max(kHopperEngines.start_us, meetings_us));
   // The model of the native product knows the links as they are, not a simulated one.
   double native_us = work.native_us.value_or(product_us);
   if (!work.native_us || work.link.count() > 0) native_us = std::max(native_us, gets_us + chunk_us);

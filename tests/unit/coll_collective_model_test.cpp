@@ -33,12 +33,14 @@ TEST(CollectiveModel, IsNearWhatWasMeasured) {
 TEST(CollectiveModel, TakesLongerForMore) {
   for (const Collective collective : {kGather, kScatter}) {
     EXPECT_EQ(collective_us(collective, 1 << 20, 1), 0) << "one rank has all there is";
-    for (int shift = 10; shift < 28; ++shift) {
-      const std::int64_t bytes = std::int64_t{1} << shift;
-      const double us = collective_us(collective, bytes, 2);
-      EXPECT_GT(us, 0);
-      EXPECT_GT(collective_us(collective, 2 * bytes, 2), us);
-      EXPECT_GT(collective_us(collective, bytes, 3), us);
+    for (std::int64_t bytes = 1024; bytes < 1 << 28; bytes += 16 + bytes / 100) {
+      for (const int world : {2, 3, 4, 8}) {
+        const double us = collective_us(collective, bytes, world);
+        EXPECT_GT(us, 0);
+        EXPECT_GE(collective_us(collective, bytes + 16, world), us) << bytes << ", " << world << " ranks";
+        EXPECT_GT(collective_us(collective, 2 * bytes, world), us);
+        EXPECT_GT(collective_us(collective, bytes, world + 1), us);
+      }
     }
   }
 }

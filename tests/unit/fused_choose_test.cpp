@@ -100,6 +100,20 @@ TEST(FusedChoose, overlaps_large_chunks_on_gpus_and_not_small_ones) {
             Algorithm::kSerial);
 }
 
+TEST(FusedChoose, overlaps_a_slow_link_on_gpus) {
+  Workload work{
+      .kind = DeviceKind::kCuda, .world = 2, .link = {}, .chunk_bytes = 1 << 24, .pipelined_barriers = 2};
+  work.product_us = 200;
+  work.chunk_product_us = 100;
+  work.collective_us = 70;
+  for (const int us : {0, 100, 2000, 20000}) {
+    work.link = std::chrono::microseconds(us);
+    EXPECT_EQ(choose("op", Algorithm::kAuto, work, nullptr, {DeviceKind::kCuda, 0})->algorithm,
+              Algorithm::kPipelined)
+        << us;
+  }
+}
+
 TEST(FusedChoose, native_pays_for_a_simulated_link_on_gpus) {
   Workload work{
       .kind = DeviceKind::kCuda, .world = 4, .link = {}, .chunk_bytes = 1 << 20, .chunk_flops = 1e9};
