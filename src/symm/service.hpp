@@ -79,6 +79,8 @@ class BlockIndex {
 /// Every rank's block and pad of one rendezvous, mapped here. What handles (one for each offset) share.
 struct Peers {
   virtual ~Peers() = default;
+  /// The last look at the group, which ends.
+  virtual void see_group_end() {}
 
   Group* group = nullptr;  ///< valid while group_alive
   Device* device = nullptr;

@@ -19,7 +19,10 @@ class PlannedWatch final : public StreamWatch {
     return fail(ErrorCode::kPeerLost, text);
   }
 
+  [[nodiscard]] const void* source() const override { return group != nullptr ? group : this; }
+
   std::string text;
+  const void* group = nullptr;
   int num_asked = 0;
 };
 
@@ -57,6 +60,24 @@ TEST(WatchList, TellsTheFirstFaultOnceAndThenTheNext) {
   EXPECT_EQ(text_of(list.take_fault()), "ok");
   list.add(watches[1]);
   EXPECT_EQ(text_of(list.take_fault()), "first") << "work enqueued since";
+}
+
+TEST(WatchList, TellsAFaultOfOneSourceOnce) {
+  const int group = 0;
+  const int other_group = 0;
+  std::vector<std::shared_ptr<PlannedWatch>> watches;
+  WatchList list;
+  for (const void* of : {&group, &other_group, &group}) {
+    watches.push_back(std::make_shared<PlannedWatch>());
+    watches.back()->group = of;
+    watches.back()->text = of == &group ? "lost" : "other";
+    list.add(watches.back());
+  }
+  EXPECT_EQ(text_of(list.take_fault()), "lost");
+  EXPECT_EQ(text_of(list.take_fault()), "other") << "another group's is another fault";
+  EXPECT_EQ(text_of(list.take_fault()), "ok");
+  list.add(watches[2]);
+  EXPECT_EQ(text_of(list.take_fault()), "lost") << "work enqueued since";
 }
 
 TEST(WatchList, WatchesThatAreGoneLeaveTheirPlaceToOthers) {

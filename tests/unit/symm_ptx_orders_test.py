@@ -2,7 +2,8 @@
 """The memory orders of kernels that signal, in what nvcc makes of them: symm_ptx_orders_test.py NVCC SOURCE_ROOT
 
 No race detector sees device code, so this reads it: every compare-and-swap of a put must be a release, of a wait an
-acquire, and a stream's word write a release, at system scope. Then the same check on mutants, each of which it must refuse: else it proves nothing.
+acquire, and a stream's word write a release, at system scope; who gives up stores its record and then the word that tells the
+rank's other waits, both released, and whoever finds that word, or loses the race to write it, acquires it. Then the same check on mutants, each of which it must refuse: else it proves nothing.
 """
 import re
 import sys
@@ -20,7 +21,10 @@ MUTANTS = {
     "relaxed wait": (DEVICE_HEADER, "atom.acquire.sys", "atom.relaxed.sys"),
     "put for this GPU only": (DEVICE_HEADER, "atom.release.sys", "atom.release.gpu"),
     "wait for this GPU only": (DEVICE_HEADER, "atom.acquire.sys", "atom.acquire.gpu"),
-    "relaxed record": (DEVICE_HEADER, "st.release.sys", "st.relaxed.sys"),
+    "relaxed record": (DEVICE_HEADER, "store_release(&fault.state", "store_relaxed(&fault.state"),
+    "relaxed word of who gave up": (DEVICE_HEADER, "store_release(control.has_given_up", "store_relaxed(control.has_given_up"),
+    "who gave up seen relaxed": (DEVICE_HEADER, "return load_acquire(control.has_given_up)", "return load_relaxed(control.has_given_up)"),
+    "give-ups that do not await the first": (DEVICE_HEADER, "while (!has_given_up(control)) {\n    }", ""),
     "kernels that ask for a relaxed put": (KERNELS, "PutOrder::kRelease", "PutOrder::kRelaxed"),
     "kernels that ask for a relaxed wait": (KERNELS, "WaitOrder::kAcquire", "WaitOrder::kRelaxed"),
     "relaxed word": (WORD_KERNELS, "st.release.sys", "st.relaxed.sys"),
@@ -59,9 +63,12 @@ def faults_in(nvcc, root):
         polls = orders_of(bodies[name], r"\bld\.(relaxed\.[a-z]+)\.global\.u32")
         if polls != {"relaxed.sys"}:
             faults.append(f"{name}: polls {sorted(polls)}, need relaxed.sys")
-        records = orders_of(bodies[name], r"\bst\.([a-z]+\.[a-z]+)\.global\.u32")
-        if "release.sys" not in records:
-            faults.append(f"{name}: announces its record by {sorted(records)}, need release.sys")
+        # Of each place that gives up: the claim; the record's state and the word; the word by the loop, by who lost the claim,
+        # and the word of who has left.
+        claims, told, seen = (len(re.findall(instruction, bodies[name]))
+                              for instruction in (r"\batom\.cas\.b32", r"\bst\.release\.sys", r"\bld\.acquire\.sys"))
+        if claims == 0 or told != 2 * claims or seen != 3 * claims:
+            faults.append(f"{name}: {claims} claims to give up, {told} releases, {seen} acquires: need one or more, twice and three times that")
     return faults
 
 

@@ -28,8 +28,8 @@ struct alignas(64) KernelFault {
   GiveUpReason reason = GiveUpReason::kNone;
   KernelCall call = KernelCall::kPutSignal;
   std::int32_t peer = -1;
-  std::int32_t channel = -1;  ///< kAwaitChunk: the chunk; kExchange: the piece
-  std::uint32_t expected = 0;
+  std::int32_t channel = -1;   ///< kAwaitChunk: the chunk; kExchange: the piece
+  std::uint32_t expected = 0;  ///< kBadArgument: how many channels there are
   std::uint32_t seen = 0;
   std::uint32_t reserved = 0;
   std::int64_t waited_ns = 0;

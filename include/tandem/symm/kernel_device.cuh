@@ -225,7 +225,8 @@ __device__ inline bool check(const KernelHandle& handle, const WaitSite& site) {
       site.channel < handle.num_channels && handle.timeout_ns > 0) {
     return true;
   }
-  give_up(control_of(handle), site, GiveUpReason::kBadArgument, 0, 0, handle.timeout_ns);
+  give_up(control_of(handle), site, GiveUpReason::kBadArgument,
+          static_cast<std::uint32_t>(handle.num_channels), 0, handle.timeout_ns);
   return false;
 }
 

@@ -14,6 +14,8 @@ class StreamWatch {
   /// Ok, or what went wrong so far. Called about every millisecond while a host thread waits for a stream,
   /// and once after; from any host thread.
   [[nodiscard]] virtual Result<void> status() = 0;
+  /// What its faults come from: who was told of a fault of one watch was told for all that have the same.
+  [[nodiscard]] virtual const void* source() const { return this; }
 };
 
 }  // namespace tandem::cuda

@@ -82,9 +82,11 @@ Result<void> WatchList::take_fault() {
     if (!watch) continue;
     auto result = watch->status();
     if (result) continue;
+    std::vector<std::shared_ptr<StreamWatch>> looked_at;  // the last to hold one lets it go without the lock
     const std::lock_guard lock(mutex_);
     for (auto& place : places_) {
-      if (are_same(place, watch)) place.reset();
+      looked_at.push_back(place.lock());
+      if (looked_at.back() && looked_at.back()->source() == watch->source()) place.reset();
     }
     return result;
   }

@@ -31,7 +31,7 @@ class WatchList {
   void ask_all() const;
   /// Ok, or the error of the first watch that has one.
   [[nodiscard]] Result<void> status() const;
-  /// The same, and forgets that watch: it was told.
+  /// The same, and forgets that watch, and those of the same source: they were told.
   [[nodiscard]] Result<void> take_fault();
 
  private:

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 #include <shared_mutex>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -37,7 +38,8 @@ bool names_a_chunk(KernelCall call) {
   return call == KernelCall::kAwaitChunk || call == KernelCall::kExchange;
 }
 
-static_assert(sizeof(KernelFault) == sizeof(bootstrap::RankArea::device_record));
+static_assert(sizeof(KernelFault) == sizeof(bootstrap::RankArea::device_record) &&
+              alignof(KernelFault) <= 64 && std::is_trivially_copyable_v<KernelFault>);
 
 /// Whether a wait of this rank has given up on the GPU: a word of its memory, the group's.
 Result<std::shared_ptr<Tensor>> give_up_word(Group& group, Device& device) {
@@ -87,6 +89,7 @@ CudaPeers::~CudaPeers() {
 Result<void> CudaPeers::status() {
   const std::shared_lock in_use(group_use);  // the group's end waits for this
   if (control == nullptr || !group_alive.load(std::memory_order_acquire)) {
+    if (!at_end_) return at_end_;
     const auto found = record_of(rank);
     return found ? Result<void>(tl::unexpected(describe_alone(rank, *found))) : Result<void>();
   }
@@ -94,9 +97,10 @@ Result<void> CudaPeers::status() {
   TANDEM_TRY(control->compare_announced());
   // Also of others: what this rank's kernels have read since may be of later ops.
   for (int r = 0; r < world_size; ++r) {
-    const auto found = record_of((rank + r) % world_size);
-    if (!found) continue;
-    report((rank + r) % world_size, *found);
+    const int of_rank = (rank + r) % world_size;
+    const auto found = record_of(of_rank);
+    if (!found || is_misuse_behind_end(of_rank, *found)) continue;
+    report(of_rank, *found);
     return control->compare_announced();
   }
   return {};
@@ -106,7 +110,16 @@ std::optional<KernelFault> CudaPeers::record_of(int of_rank) const {
   if (control_memory_ == nullptr) return std::nullopt;
   auto& record = *reinterpret_cast<KernelFault*>(control_memory_->rank(of_rank).device_record);
   if (std::atomic_ref(record.state).load(std::memory_order_acquire) != KernelFault::kSet) return std::nullopt;
-  return record;
+  KernelFault found = record;
+  // Another process wrote it.
+  if (found.reason != GiveUpReason::kBadArgument && (found.peer < 0 || found.peer >= world_size))
+    found.peer = -1;
+  return found;
+}
+
+bool CudaPeers::is_misuse_behind_end(int of_rank, const KernelFault& found) const {
+  return found.reason == GiveUpReason::kBadArgument && found.waited_ns <= 0 &&
+         control_memory_->rank(of_rank).left.load(std::memory_order_acquire) != 0;
 }
 
 void CudaPeers::report(int of_rank, const KernelFault& found) {
@@ -120,10 +133,11 @@ void CudaPeers::report(int of_rank, const KernelFault& found) {
                                  .chunk = is_chunk ? found.channel : -1,
                                  .rank = of_rank};
   switch (found.reason) {
+    case GiveUpReason::kPeerLeft:
+      if (found.peer >= 0) return control->report_peer_left(info);
+      [[fallthrough]];
     case GiveUpReason::kTimeout:
       return control->report_timeout(info, std::chrono::nanoseconds(found.waited_ns));
-    case GiveUpReason::kPeerLeft:
-      return control->report_peer_left(info);
     case GiveUpReason::kBadArgument:
       return control->poison(describe_alone(of_rank, found), of_rank);
     case GiveUpReason::kPoisoned:
@@ -134,12 +148,11 @@ void CudaPeers::report(int of_rank, const KernelFault& found) {
 
 Error CudaPeers::describe_alone(int of_rank, const KernelFault& found) const {
   if (found.reason == GiveUpReason::kBadArgument) {
-    const std::int64_t num_channels = pad_bytes / (std::int64_t{4} * world_size);
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("{} in a kernel on rank {}: peer {} (need 0 to {}), channel {} (need 0 to {}), "
                              "timeout {} ns (need > 0)",
                              name_of(found.call), of_rank, found.peer, world_size - 1, found.channel,
-                             num_channels - 1, found.waited_ns));
+                             static_cast<std::int64_t>(found.expected) - 1, found.waited_ns));
   }
   const bool is_timeout = found.reason == GiveUpReason::kTimeout;
   return Error(is_timeout ? ErrorCode::kTimeout : ErrorCode::kPeerLost,

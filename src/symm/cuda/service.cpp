@@ -33,7 +33,7 @@ Result<std::shared_ptr<Service>> CudaService::make(Device& device) {
   const CurrentDevice current(service->device_idx_);
   TANDEM_TRY(check_cuda("loading the signal kernels", tandem::cuda::load_kernels(kernels())));
   TANDEM_ASSIGN(service->internal_, tandem::cuda::InternalStream::of(service->device_idx_));
-  // Pinned memory is taken now rather than at the first rendezvous, when other ranks' kernels may be waiting.
+  // Pinned memory is taken now rather than at the first wait without a group, when kernels may be waiting.
   TANDEM_TRY(FaultRecord::take());
   return service;
 }
