@@ -22,7 +22,7 @@ HandleTable::HandleTable(int world_size) : pad_bytes_(default_pad_bytes(world_si
 HandleTable::~HandleTable() {
   for (auto& [start, entry] : entries_) {
     if (const auto peers = entry.peers.lock()) {
-      peers->see_group_end();
+      if (peers->group_alive.load(std::memory_order_relaxed)) peers->see_group_end();  // once, of all offsets
       peers->group_alive.store(false, std::memory_order_release);
       const std::lock_guard in_use(peers->group_use);  // by a signal under way; every one has a deadline
     }

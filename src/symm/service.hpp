@@ -79,7 +79,7 @@ class BlockIndex {
 /// Every rank's block and pad of one rendezvous, mapped here. What handles (one for each offset) share.
 struct Peers {
   virtual ~Peers() = default;
-  /// The last look at the group, which ends.
+  /// The last look at the group, which ends: once, before group_alive turns false.
   virtual void see_group_end() {}
 
   Group* group = nullptr;  ///< valid while group_alive

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "coll/cuda/collective_model.hpp"
+#include "coll/cuda/mailboxes.hpp"
 
 namespace tandem::coll::cuda {
 namespace {
@@ -31,9 +32,11 @@ TEST(CollectiveModel, IsNearWhatWasMeasured) {
 }
 
 TEST(CollectiveModel, TakesLongerForMore) {
+  constexpr std::int64_t kMost = Mailboxes::kMostBytes;
   for (const Collective collective : {kGather, kScatter}) {
     EXPECT_EQ(collective_us(collective, 1 << 20, 1), 0) << "one rank has all there is";
-    for (std::int64_t bytes = 1024; bytes < 1 << 28; bytes += 16 + bytes / 100) {
+    for (const std::int64_t bytes :
+         {std::int64_t{1024}, kMost / 2, kMost - 16, kMost, kMost + 16, 2 * kMost, 64 * kMost}) {
       for (const int world : {2, 3, 4, 8}) {
         const double us = collective_us(collective, bytes, world);
         EXPECT_GT(us, 0);

@@ -15,6 +15,8 @@ import ptx_mutants
 KERNELS = "src/symm/cuda/signal_kernels.cu"
 WORD_KERNELS = "src/device/cuda/word_kernel.cu"
 DEVICE_HEADER = "include/tandem/symm/kernel_device.cuh"
+RECORD = "store_release(&fault.state, KernelFault::kSet);"
+WORD = "store_release(control.has_given_up, KernelControl::kTold);"
 # Name -> file, text, replacement.
 MUTANTS = {
     "relaxed put": (DEVICE_HEADER, "atom.release.sys", "atom.relaxed.sys"),
@@ -22,6 +24,7 @@ MUTANTS = {
     "put for this GPU only": (DEVICE_HEADER, "atom.release.sys", "atom.release.gpu"),
     "wait for this GPU only": (DEVICE_HEADER, "atom.acquire.sys", "atom.acquire.gpu"),
     "relaxed record": (DEVICE_HEADER, "store_release(&fault.state", "store_relaxed(&fault.state"),
+    "word of who gave up before the record": (DEVICE_HEADER, RECORD + "\n  " + WORD, WORD + "\n  " + RECORD),
     "relaxed word of who gave up": (DEVICE_HEADER, "store_release(control.has_given_up", "store_relaxed(control.has_given_up"),
     "who gave up seen relaxed": (DEVICE_HEADER, "return load_acquire(control.has_given_up)", "return load_relaxed(control.has_given_up)"),
     "give-ups that do not await the first": (DEVICE_HEADER, "while (!has_given_up(control)) {\n    }", ""),
@@ -46,6 +49,18 @@ def orders_of(body, instruction):
     return set(re.findall(instruction, body))
 
 
+def released_values(body):
+    """What a kernel's release stores write, in order, where it is a constant."""
+    constants = {}
+    values = []
+    for line in body.splitlines():
+        if move := re.search(r"\bmov\.[bu]32\s+(%r\d+), (\d+);", line):
+            constants[move.group(1)] = move.group(2)
+        if store := re.search(r"\bst\.release\.sys\.global\.u32 \[[^]]*\], (\S+);", line):
+            values.append(constants.get(store.group(1), store.group(1)))
+    return values
+
+
 def faults_in(nvcc, root):
     bodies = kernel_bodies(ptx_mutants.compile_to_ptx(nvcc, root, KERNELS) + ptx_mutants.compile_to_ptx(nvcc, root, WORD_KERNELS))
     faults = []
@@ -63,12 +78,13 @@ def faults_in(nvcc, root):
         polls = orders_of(bodies[name], r"\bld\.(relaxed\.[a-z]+)\.global\.u32")
         if polls != {"relaxed.sys"}:
             faults.append(f"{name}: polls {sorted(polls)}, need relaxed.sys")
-        # Of each place that gives up: the claim; the record's state and the word; the word by the loop, by who lost the claim,
-        # and the word of who has left.
-        claims, told, seen = (len(re.findall(instruction, bodies[name]))
-                              for instruction in (r"\batom\.cas\.b32", r"\bst\.release\.sys", r"\bld\.acquire\.sys"))
-        if claims == 0 or told != 2 * claims or seen != 3 * claims:
-            faults.append(f"{name}: {claims} claims to give up, {told} releases, {seen} acquires: need one or more, twice and three times that")
+        # Of each place that gives up: the claim; the record's state, 1, then the word, 2; the word seen by the loop and by who
+        # lost the claim, and the word of who has left.
+        claims, seen = (len(re.findall(instruction, bodies[name])) for instruction in (r"\batom\.cas\.b32", r"\bld\.acquire\.sys"))
+        told = released_values(bodies[name])
+        if claims == 0 or told != claims * ["1", "2"] or seen != 3 * claims:
+            faults.append(f"{name}: {claims} claims to give up, releases {told}, {seen} acquires: need one or more claims, for each 1 then 2, "
+                          "and three acquires")
     return faults
 
 

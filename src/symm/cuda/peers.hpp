@@ -41,7 +41,7 @@ struct CudaPeers final : Peers, tandem::cuda::StreamWatch {
   void report(int of_rank, const KernelFault& found);
   [[nodiscard]] Error describe_alone(int of_rank, const KernelFault& found) const;
 
-  Result<void> at_end_;                                       // of the group
+  Result<void> at_end_;  // of the group; written before group_alive turns false, read behind that
   std::shared_ptr<bootstrap::ControlMemory> control_memory_;  // kernels poll it also after the group's end
   std::shared_ptr<Tensor> has_given_up_;  // the rank's word, which its other rendezvous have too
   Buffer tables_;
