@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <memory>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -23,11 +25,12 @@ constexpr auto kDeadline = std::chrono::milliseconds(250);
 
 class Gather {
  public:
-  explicit Gather(RankContextOfTest& rank)
+  Gather(RankContextOfTest& rank, Group& group)
       : rank_(rank),
+        group_(group),
         a_(rank.device, Dims{kRows, kK}, DType::kBF16),
         b_(rank.device, Dims{kK, kN}, DType::kBF16),
-        out_(rank.device, Dims{kRows * rank.group.size(), kN}, DType::kBF16) {}
+        out_(rank.device, Dims{kRows * group.size(), kN}, DType::kBF16) {}
 
   Result<void> call(Algorithm algorithm) {
     const std::vector<TensorView> bs = {b_.view()};
@@ -35,10 +38,10 @@ class Gather {
     const auto report = fused_all_gather_matmul({.a = a_.view(),
                                                  .b = bs,
                                                  .gather_dim = 0,
-                                                 .gather_size = kRows * rank_.group.size(),
+                                                 .gather_size = kRows * group_.size(),
                                                  .out = outs,
                                                  .algorithm = algorithm},
-                                                rank_.group, rank_.stream);
+                                                group_, rank_.stream);
     if (!report) return tl::unexpected(report.error());
     return {};
   }
@@ -49,14 +52,22 @@ class Gather {
   static constexpr std::int64_t kN = 64;
 
   RankContextOfTest& rank_;
+  Group& group_;
   Guarded a_, b_, out_;
 };
 
 class FusedLateRank : public ::testing::TestWithParam<JobCase> {
  protected:
-  /// Three calls that the last rank enqueues when the others have given up.
-  static Result<void> be_late(RankContextOfTest& rank, Algorithm algorithm, Complaints& complaints) {
-    Gather gather(rank);
+  enum class First { kLook, kEndGroup };
+
+  /// Three calls that the last rank enqueues when the others have given up. What it does first then.
+  static Result<void> be_late(RankContextOfTest& rank, Algorithm algorithm, First first,
+                              Complaints& complaints) {
+    std::vector<int> all(static_cast<std::size_t>(rank.group.size()));
+    std::iota(all.begin(), all.end(), 0);
+    auto group = rank.group.subgroup(all, "late");
+    if (!group) return tl::unexpected(group.error());
+    Gather gather(rank, **group);
     if (auto done = gather.call(algorithm).and_then([&] { return rank.stream.synchronize(); }); !done)
       return done;
     if (auto met = rank.group.all_gather({}, "all know the op"); !met) return tl::unexpected(met.error());
@@ -64,8 +75,9 @@ class FusedLateRank : public ::testing::TestWithParam<JobCase> {
     if (is_late) std::this_thread::sleep_for(2 * kDeadline);
     Result<void> done;
     for (int i = 0; i < 3 && done; ++i) done = gather.call(algorithm);
-    // The late rank looks first.
+    // The late rank is the first to look.
     if (!is_late) std::this_thread::sleep_for(5 * kDeadline);
+    if (is_late && first == First::kEndGroup) group->reset();
     const auto waited = rank.stream.synchronize();
     if (done) done = waited;
     const std::string who = "rank " + std::to_string(rank.group.rank());
@@ -78,19 +90,27 @@ class FusedLateRank : public ::testing::TestWithParam<JobCase> {
     }
     return {};
   }
+
+  static void check(First first) {
+    for (const Algorithm algorithm : {Algorithm::kSerial, Algorithm::kPipelined, Algorithm::kNative}) {
+      SCOPED_TRACE(to_string(algorithm));
+      Config config = test::quick_config();
+      config.op_timeout = kDeadline;
+      Complaints complaints;
+      test::on_ranks(GetParam(), config, complaints, [&](RankContextOfTest& rank) -> Result<void> {
+        return be_late(rank, algorithm, first, complaints);
+      });
+      EXPECT_EQ(complaints.text(), "");
+    }
+  }
 };
 
 TEST_P(FusedLateRank, hears_of_those_that_gave_up) {
-  for (const Algorithm algorithm : {Algorithm::kSerial, Algorithm::kPipelined, Algorithm::kNative}) {
-    SCOPED_TRACE(to_string(algorithm));
-    Config config = test::quick_config();
-    config.op_timeout = kDeadline;
-    Complaints complaints;
-    test::on_ranks(GetParam(), config, complaints, [&](RankContextOfTest& rank) -> Result<void> {
-      return be_late(rank, algorithm, complaints);
-    });
-    EXPECT_EQ(complaints.text(), "");
-  }
+  check(First::kLook);
+}
+
+TEST_P(FusedLateRank, hears_of_them_when_it_has_ended_the_group) {
+  check(First::kEndGroup);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, FusedLateRank, ::testing::ValuesIn(test::exact_cases({2, 3})),
