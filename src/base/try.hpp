@@ -5,13 +5,14 @@
 
 // The library's only macros: give up early on an Error without an exception.
 
-/// Evaluates a Result and returns its Error from the calling function, if it holds one.
-#define TANDEM_TRY(expression)                                     \
-  do {                                                             \
-    auto&& tandem_try_result = (expression);                       \
-    if (!tandem_try_result) {                                      \
-      return tl::unexpected(std::move(tandem_try_result).error()); \
-    }                                                              \
+/// Evaluates a Result and returns its Error from the calling function, if it holds one: a copy of it, if the
+/// Result has a name.
+#define TANDEM_TRY(expression)                                                                     \
+  do {                                                                                             \
+    auto&& tandem_try_result = (expression);                                                       \
+    if (!tandem_try_result) {                                                                      \
+      return tl::unexpected(std::forward<decltype(tandem_try_result)>(tandem_try_result).error()); \
+    }                                                                                              \
   } while (false)
 
 #define TANDEM_CONCAT_INNER(x, y) x##y

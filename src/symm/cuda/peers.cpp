@@ -89,7 +89,7 @@ CudaPeers::~CudaPeers() {
 Result<void> CudaPeers::status() {
   const std::shared_lock in_use(group_use);  // the group's end waits for this
   if (control == nullptr || !group_alive.load(std::memory_order_acquire)) {
-    if (!at_end_) return at_end_;
+    TANDEM_TRY(at_end_);
     const auto found = record_of(rank);
     return found ? Result<void>(tl::unexpected(describe_alone(rank, *found))) : Result<void>();
   }
