@@ -23,6 +23,7 @@ MUTANTS = {
     "relaxed wait": (DEVICE_HEADER, "atom.acquire.sys", "atom.relaxed.sys"),
     "put for this GPU only": (DEVICE_HEADER, "atom.release.sys", "atom.release.gpu"),
     "wait for this GPU only": (DEVICE_HEADER, "atom.acquire.sys", "atom.acquire.gpu"),
+    "relaxed stores": (DEVICE_HEADER, "st.release.sys", "st.relaxed.sys"),
     "relaxed record": (DEVICE_HEADER, "store_release(&fault.state", "store_relaxed(&fault.state"),
     "word of who gave up before the record": (DEVICE_HEADER, RECORD + "\n  " + WORD, WORD + "\n  " + RECORD),
     "relaxed word of who gave up": (DEVICE_HEADER, "store_release(control.has_given_up", "store_relaxed(control.has_given_up"),
