@@ -19,40 +19,41 @@ FOLDERS = ("include", "src")
 HEADER = "include/tandem/symm/chunk_signals.cuh"
 INSTANCE = "src/gemm/cuda/sm90/instances/bf16_t_128_1x1.cu"
 PATCHES = "src/gemm/cuda/sm90/patch_exchange.cuh"
-DEVICE_HEADER = "include/tandem/symm/kernel_device.cuh"
+WORDS = "include/tandem/cuda/device_words.cuh"
+PATCH_WORDS = "src/gemm/cuda/sm90/patch_words.cuh"
 MUTANTS = {
     "no acquire": (HEADER, "static_cast<void>(detail::load_acquire(signals.words + chunk));", ""),
-    "no proxy fence": (HEADER, 'asm volatile("fence.proxy.async.global;" ::: "memory");', ""),
-    "a fence of shared memory": (HEADER, "fence.proxy.async.global", "fence.proxy.async.shared::cta"),
-    "an acquire for this GPU only": (DEVICE_HEADER, "ld.acquire.sys", "ld.acquire.gpu"),
-    "a poll for this GPU only": (DEVICE_HEADER, "ld.relaxed.sys", "ld.relaxed.gpu"),
+    "no proxy fence": (HEADER, "tandem::cuda::fence_tensor_loads();", ""),
+    "a fence of shared memory": (WORDS, "fence.proxy.async.global", "fence.proxy.async.shared::cta"),
+    "an acquire for this GPU only": (WORDS, "ld.acquire.sys", "ld.acquire.gpu"),
+    "a poll for this GPU only": (WORDS, "ld.relaxed.sys", "ld.relaxed.gpu"),
     "the fence before the acquire": (
         HEADER,
         'static_cast<void>(detail::load_acquire(signals.words + chunk));\n'
-        '  asm volatile("fence.proxy.async.global;" ::: "memory");',
-        'asm volatile("fence.proxy.async.global;" ::: "memory");\n'
+        '  tandem::cuda::fence_tensor_loads();',
+        'tandem::cuda::fence_tensor_loads();\n'
         '  static_cast<void>(detail::load_acquire(signals.words + chunk));'),
 }
 PATCH_MUTANTS = {
-    "no acquire of stamps": (PATCHES, "ld.acquire.sys.global.v4", "ld.relaxed.sys.global.v4"),
-    "a look for this GPU only": (PATCHES, "ld.relaxed.sys.global.v4", "ld.relaxed.gpu.global.v4"),
-    "stamps are acquired for this GPU only": (PATCHES, "ld.acquire.sys.global.v4", "ld.acquire.gpu.global.v4"),
+    "no acquire of stamps": (PATCH_WORDS, "ld.acquire.sys.global.v4", "ld.relaxed.sys.global.v4"),
+    "a look for this GPU only": (PATCH_WORDS, "ld.relaxed.sys.global.v4", "ld.relaxed.gpu.global.v4"),
+    "stamps are acquired for this GPU only": (PATCH_WORDS, "ld.acquire.sys.global.v4", "ld.acquire.gpu.global.v4"),
     "lanes do not meet behind the acquire": (PATCHES, "      __syncwarp();\n      return min(step", "      return min(step"),
-    "an announcement that releases nothing": (PATCHES, "st.release.cta.shared", "st.relaxed.cta.shared"),
-    "no acquire of the announcement": (PATCHES, "ld.acquire.cta.shared", "ld.relaxed.cta.shared"),
-    "no proxy fence before the load": (PATCHES, 'asm volatile("fence.proxy.async.global;" ::: "memory");', ""),
-    "no fence before stamps": (PATCHES, 'asm volatile("fence.acq_rel.sys;" ::: "memory");', ""),
-    "a fence for this GPU only": (PATCHES, "fence.acq_rel.sys", "fence.acq_rel.gpu"),
-    "stamps for this GPU only": (DEVICE_HEADER, "st.relaxed.sys", "st.relaxed.gpu"),
+    "an announcement that releases nothing": (PATCH_WORDS, "st.release.cta.shared", "st.relaxed.cta.shared"),
+    "no acquire of the announcement": (PATCH_WORDS, "ld.acquire.cta.shared", "ld.relaxed.cta.shared"),
+    "no proxy fence before the load": (PATCHES, "tandem::cuda::fence_tensor_loads();", ""),
+    "no fence before stamps": (PATCHES, "fence_system();", ""),
+    "a fence for this GPU only": (PATCH_WORDS, "fence.acq_rel.sys", "fence.acq_rel.gpu"),
+    "stamps for this GPU only": (WORDS, "st.relaxed.sys", "st.relaxed.gpu"),
     "lanes do not meet before the fence": (PATCHES, "stage.data);\n    __syncwarp();\n    if (lane < push.peers)",
                                            "stage.data);\n    if (lane < push.peers)"),
-    "the fence before the stores": (PATCHES, '    asm volatile("cp.async.wait_group 0;" ::: "memory");',
+    "the fence before the stores": (PATCHES, '    await_loads();',
                                     "    if (lane < push.peers) stamp_patches(push, first, end, block);\n"
-                                    '    asm volatile("cp.async.wait_group 0;" ::: "memory");'),
-    "no fence before a sender's stamps": (PATCHES, 'if (warp == 0) {\n      asm volatile("fence.acq_rel.sys;" ::: "memory");',
+                                    '    await_loads();'),
+    "no fence before a sender's stamps": (PATCHES, 'if (warp == 0) {\n      fence_system();',
                                           "if (warp == 0) {"),
     "warps do not meet before the fence": (PATCHES, "stage);\n    __syncthreads();\n    if (warp == 0)", "stage);\n    if (warp == 0)"),
-    "stores before the loads are over": (PATCHES, 'asm volatile("cp.async.wait_group 0;" ::: "memory");', ""),
+    "stores before the loads are over": (PATCHES, 'await_loads();', ""),
 }
 # The wait in front of something that looks like a tensor load.
 PROBE = """

@@ -14,16 +14,17 @@ import ptx_mutants
 
 KERNELS = "src/symm/cuda/signal_kernels.cu"
 WORD_KERNELS = "src/device/cuda/word_kernel.cu"
+WORDS = "include/tandem/cuda/device_words.cuh"
 DEVICE_HEADER = "include/tandem/symm/kernel_device.cuh"
 RECORD = "store_release(&fault.state, KernelFault::kSet);"
 WORD = "store_release(control.has_given_up, KernelControl::kTold);"
 # Name -> file, text, replacement.
 MUTANTS = {
-    "relaxed put": (DEVICE_HEADER, "atom.release.sys", "atom.relaxed.sys"),
-    "relaxed wait": (DEVICE_HEADER, "atom.acquire.sys", "atom.relaxed.sys"),
-    "put for this GPU only": (DEVICE_HEADER, "atom.release.sys", "atom.release.gpu"),
-    "wait for this GPU only": (DEVICE_HEADER, "atom.acquire.sys", "atom.acquire.gpu"),
-    "relaxed stores": (DEVICE_HEADER, "st.release.sys", "st.relaxed.sys"),
+    "relaxed put": (WORDS, "atom.release.sys", "atom.relaxed.sys"),
+    "relaxed wait": (WORDS, "atom.acquire.sys", "atom.relaxed.sys"),
+    "put for this GPU only": (WORDS, "atom.release.sys", "atom.release.gpu"),
+    "wait for this GPU only": (WORDS, "atom.acquire.sys", "atom.acquire.gpu"),
+    "relaxed stores": (WORDS, "st.release.sys", "st.relaxed.sys"),
     "relaxed record": (DEVICE_HEADER, "store_release(&fault.state", "store_relaxed(&fault.state"),
     "word of who gave up before the record": (DEVICE_HEADER, RECORD + "\n  " + WORD, WORD + "\n  " + RECORD),
     "relaxed word of who gave up": (DEVICE_HEADER, "store_release(control.has_given_up", "store_relaxed(control.has_given_up"),
@@ -31,8 +32,8 @@ MUTANTS = {
     "give-ups that do not await the first": (DEVICE_HEADER, "while (!has_given_up(control)) {\n    }", ""),
     "kernels that ask for a relaxed put": (KERNELS, "PutOrder::kRelease", "PutOrder::kRelaxed"),
     "kernels that ask for a relaxed wait": (KERNELS, "WaitOrder::kAcquire", "WaitOrder::kRelaxed"),
-    "relaxed word": (WORD_KERNELS, "st.release.sys", "st.relaxed.sys"),
-    "word for this GPU only": (WORD_KERNELS, "st.release.sys", "st.release.gpu"),
+    "relaxed word": (WORD_KERNELS, "store_release(word", "store_relaxed(word"),
+    "word for this GPU only": (WORDS, "st.release.sys", "st.release.gpu"),
 }
 
 

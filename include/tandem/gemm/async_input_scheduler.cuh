@@ -23,10 +23,9 @@ struct PersistentAsyncInput {};
 /// Takes the clusters of the order one after the other: cluster c of the grid those of number c, c + grid,
 /// ... Launch dim3(cluster rows, cluster columns * clusters), no more clusters than are resident together.
 ///
-/// A work tile is (row of tiles, column of tiles, batch). Where chunks have whole tiles (`tiles_per_chunk` >
-/// 0) rows count through all of a and the batch is 0; else a chunk is a batch of its own, so that the tensor
-/// maps of a and out, of [chunk rows, columns, chunks], cut its last tile off. Batches may also be taken as
-/// one chunk of `tiles_per_batch` rows of tiles each: then a cluster may lie in two of them.
+/// A work tile is (row of tiles, column of tiles, batch): see place_of(). The tensor maps of a and out, of
+/// [chunk rows, columns, chunks], cut the last tile of a batch off. A cluster may lie in two batches where
+/// they are taken as one chunk.
 class ChunkTileScheduler : public cutlass::gemm::kernel::detail::PersistentTileSchedulerSm90 {
   using Base = cutlass::gemm::kernel::detail::PersistentTileSchedulerSm90;
 
@@ -80,13 +79,9 @@ class ChunkTileScheduler : public cutlass::gemm::kernel::detail::PersistentTileS
   CUTLASS_DEVICE WorkTileInfo get_current_work() const {
     if (index_ >= params_.order.num_clusters()) return WorkTileInfo::invalid_work_tile();
     const int column = static_cast<int>(blockIdx.y) % params_.cluster_columns;
-    const Tile tile = params_.order.tile(index_, static_cast<int>(blockIdx.x), column);
-    if (params_.tiles_per_batch > 0) {
-      return {tile.row % params_.tiles_per_batch, tile.column, tile.row / params_.tiles_per_batch, true};
-    }
-    const bool is_batch = params_.tiles_per_chunk == 0;
-    return {is_batch ? tile.row : tile.chunk * params_.tiles_per_chunk + tile.row, tile.column,
-            is_batch ? tile.chunk : 0, true};
+    const TilePlace place = place_of(params_.order.tile(index_, static_cast<int>(blockIdx.x), column),
+                                     params_.tiles_per_chunk, params_.tiles_per_batch);
+    return {place.row, place.column, place.batch, true};
   }
   CUTLASS_DEVICE void advance_to_next_work(std::uint32_t count = 1) {
     index_ += params_.num_clusters * static_cast<int>(count);

@@ -28,6 +28,22 @@ struct Tile {
   friend constexpr bool operator==(const Tile&, const Tile&) = default;
 };
 
+/// Where a tile lies in tensors of [rows, columns, batches], in tiles.
+struct TilePlace {
+  int row = 0;
+  int column = 0;
+  int batch = 0;
+};
+
+/// Where chunks have whole tiles (`tiles_per_chunk` > 0) rows count through all of them and there is one
+/// batch; else a chunk is a batch of its own; or batches of `tiles_per_batch` > 0 rows of tiles each are
+/// taken as one chunk.
+[[nodiscard]] constexpr TilePlace place_of(const Tile& tile, int tiles_per_chunk, int tiles_per_batch) {
+  if (tiles_per_batch > 0) return {tile.row % tiles_per_batch, tile.column, tile.row / tiles_per_batch};
+  if (tiles_per_chunk > 0) return {tile.chunk * tiles_per_chunk + tile.row, tile.column, 0};
+  return {tile.row, tile.column, tile.chunk};
+}
+
 /// The order in which the clusters of a persistent kernel take the tiles of a product whose left operand
 /// arrives in chunks. Cluster number i of the order goes to cluster i % resident of the grid.
 ///

@@ -29,7 +29,7 @@ struct ChunkSignals {
 /// What a thread does that loads from a chunk whose signal another thread of its warp has seen.
 __device__ inline void acquire_chunk(const ChunkSignals& signals, int chunk) {
   static_cast<void>(detail::load_acquire(signals.words + chunk));
-  asm volatile("fence.proxy.async.global;" ::: "memory");
+  tandem::cuda::fence_tensor_loads();
 }
 
 /// By one thread: waits for the chunk. Afterwards what its sender's stream did before the signal is visible

@@ -31,7 +31,7 @@ enum class WaitOrder : std::uint8_t { kRelaxed, kAcquire };
 // stream returns Group::status(), or an Error of its own, so that Stream::synchronize() returns it; on a
 // GPU's stream Handle::watch() sees to that.
 // These are the CPU's; nvcc knows no two functions that differ in where they run only.
-#ifndef __CUDACC__
+#if !defined(__CUDACC__) && !defined(TANDEM_SIMULATED_GPU)
 
 /// Signals `dst` on `channel`. Waits first until the last signal on this channel was consumed.
 [[nodiscard]] bool put_signal(const KernelHandle& handle, int dst, int channel,

@@ -20,11 +20,12 @@
 // nothing. Data of other ranks must not be read through `const __restrict__` pointers or __ldg(): those loads
 // may be served from a cache that no acquire reaches.
 
-#ifndef __CUDACC__
+#if !defined(__CUDACC__) && !defined(TANDEM_SIMULATED_GPU)
 #error "kernel_device.cuh is for device code: compile it with nvcc"
 #endif
 
 #include <cstdint>
+#include <tandem/cuda/device_words.cuh>
 #include <tandem/symm/kernel.hpp>
 #include <tandem/symm/kernel_control.hpp>
 
@@ -32,67 +33,14 @@ namespace tandem::symm {
 
 namespace detail {
 
-__device__ inline std::int64_t global_time_ns() {
-  std::int64_t time_ns = 0;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time_ns));
-  return time_ns;
-}
-
-__device__ inline std::uint32_t load_relaxed(const std::uint32_t* word) {
-  std::uint32_t value = 0;
-  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];"
-               : "=r"(value)
-               : "l"(__cvta_generic_to_global(word))
-               : "memory");
-  return value;
-}
-
-__device__ inline std::uint32_t load_acquire(const std::uint32_t* word) {
-  std::uint32_t value = 0;
-  asm volatile("ld.acquire.sys.global.u32 %0, [%1];"
-               : "=r"(value)
-               : "l"(__cvta_generic_to_global(word))
-               : "memory");
-  return value;
-}
-
-__device__ inline void store_relaxed(std::uint32_t* word, std::uint32_t value) {
-  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(word)), "r"(value)
-               : "memory");
-}
-
-__device__ inline void store_release(std::uint32_t* word, std::uint32_t value) {
-  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(word)), "r"(value)
-               : "memory");
-}
-
-// The three compare-and-swaps of a slot; each returns what it found.
-__device__ inline std::uint32_t swap_release(std::uint32_t* word, std::uint32_t from, std::uint32_t to) {
-  std::uint32_t seen = 0;
-  asm volatile("atom.release.sys.global.cas.b32 %0, [%1], %2, %3;"
-               : "=r"(seen)
-               : "l"(__cvta_generic_to_global(word)), "r"(from), "r"(to)
-               : "memory");
-  return seen;
-}
-
-__device__ inline std::uint32_t swap_acquire(std::uint32_t* word, std::uint32_t from, std::uint32_t to) {
-  std::uint32_t seen = 0;
-  asm volatile("atom.acquire.sys.global.cas.b32 %0, [%1], %2, %3;"
-               : "=r"(seen)
-               : "l"(__cvta_generic_to_global(word)), "r"(from), "r"(to)
-               : "memory");
-  return seen;
-}
-
-__device__ inline std::uint32_t swap_relaxed(std::uint32_t* word, std::uint32_t from, std::uint32_t to) {
-  std::uint32_t seen = 0;
-  asm volatile("atom.relaxed.sys.global.cas.b32 %0, [%1], %2, %3;"
-               : "=r"(seen)
-               : "l"(__cvta_generic_to_global(word)), "r"(from), "r"(to)
-               : "memory");
-  return seen;
-}
+using tandem::cuda::global_time_ns;
+using tandem::cuda::load_acquire;
+using tandem::cuda::load_relaxed;
+using tandem::cuda::store_relaxed;
+using tandem::cuda::store_release;
+using tandem::cuda::swap_acquire;
+using tandem::cuda::swap_relaxed;
+using tandem::cuda::swap_release;
 
 /// One wait, for the host's error text.
 struct WaitSite {
@@ -253,6 +201,9 @@ __device__ inline bool meet(const KernelHandle& handle, KernelCall call, int cha
 
 }  // namespace detail
 
+// Other functions than those of the same names for hosts, also where both are in one program.
+inline namespace device_code {
+
 /// By one thread.
 __device__ inline bool put_signal(const KernelHandle& handle, int dst, int channel,
                                   PutOrder order = PutOrder::kRelease) {
@@ -283,5 +234,7 @@ __device__ inline bool sync_blocks(const KernelHandle& handle, int block, PutOrd
   const bool ok = detail::meet(handle, KernelCall::kSyncBlocks, block, thread, num_threads, put, wait);
   return __syncthreads_and(ok ? 1 : 0) != 0;
 }
+
+}  // namespace device_code
 
 }  // namespace tandem::symm

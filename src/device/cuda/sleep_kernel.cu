@@ -1,13 +1,9 @@
 #include "device/cuda/sleep_kernel.hpp"
 
+#include <tandem/cuda/device_words.cuh>
+
 namespace tandem::cuda {
 namespace {
-
-__device__ std::int64_t global_time_ns() {
-  std::int64_t time = 0;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
-  return time;
-}
 
 __global__ void sleep_kernel(const std::int64_t duration_ns) {
   // The timer moves in ticks of up to a microsecond: counting begins with one, or the first would be short.

@@ -1,12 +1,14 @@
 #include "device/cuda/word_kernel.hpp"
 
+#include <tandem/cuda/device_words.cuh>
+
 namespace tandem::cuda {
 namespace {
 
 // What earlier kernels and copies of the stream wrote happens before this kernel, so that a release at system
 // scope passes it on to whoever acquires the word.
 __global__ void store_word(std::uint32_t* word, std::uint32_t value) {
-  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+  store_release(word, value);
 }
 
 __global__ void fill_words(std::uint32_t* words, std::uint32_t value, std::int64_t count) {

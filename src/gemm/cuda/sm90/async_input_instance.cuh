@@ -2,14 +2,14 @@
 
 // One native kernel from CUTLASS's parts: included by the files of instances/.
 
-#include <algorithm>
-
 #include <cutlass/bfloat16.h>
 #include <cutlass/epilogue/collective/collective_builder.hpp>
 #include <cutlass/gemm/kernel/gemm_universal.hpp>
 
 #include "gemm/cuda/sm90/async_input_kernel.hpp"
 #include "gemm/cuda/sm90/async_input_mainloop.cuh"
+#include "gemm/cuda/sm90/async_input_signals.cuh"
+#include "gemm/cuda/sm90/product_grid.hpp"
 
 namespace tandem::gemm::cuda {
 
@@ -83,42 +83,18 @@ struct AsyncInputInstance {
   static_assert(Kernel::MaxThreadsPerBlock == kAsyncInputThreads && kAsyncInputThreads == 32 * kSenderWarps);
   static_assert(sizeof(SenderStages) <= Kernel::SharedStorageSize);
   static_assert(Kernel::SharedStorageSize <= cutlass::gemm::collective::detail::sm90_smem_capacity_bytes);
-  // 16 rows of tiles swept together: with some 8 columns at one time, about a square of out.
-  static constexpr Tiling kTiling = {.tile_rows = 128,
-                                     .tile_columns = kColumns,
-                                     .cluster_rows = kClusterRows,
-                                     .cluster_columns = kClusterColumns,
-                                     .group = 16 / kClusterRows};
+  static constexpr Tiling kTiling = async_input_tiling(kColumns, kClusterRows, kClusterColumns);
 
-  static typename Kernel::Params params_of(const AsyncInputLaunch& what);
-  /// CTAs that the waves of tiles do not need, if they are enough to send all patches.
-  static int senders_of(const AsyncInputLaunch& what, const TileOrder& order);
+  static typename Kernel::Params params_of(const AsyncInputLaunch& what, const ProductGrid& grid);
   static cudaError_t launch(const AsyncInputLaunch& what, cudaStream_t stream);
 };
 
 template <class E, bool kT, int kN, int kR, int kC>
 typename AsyncInputInstance<E, kT, kN, kR, kC>::Kernel::Params
-AsyncInputInstance<E, kT, kN, kR, kC>::params_of(const AsyncInputLaunch& what) {
+AsyncInputInstance<E, kT, kN, kR, kC>::params_of(const AsyncInputLaunch& what, const ProductGrid& grid) {
   const int n = static_cast<int>(what.n);
   const int k = static_cast<int>(what.k);
-  const auto tiles_of = [](std::int64_t rows) {
-    return static_cast<int>((rows + kTiling.tile_rows - 1) / kTiling.tile_rows);
-  };
-  // What signals stand for ends with a tile, or there is but one: one matrix. Else a batch each, and they all
-  // have the same rows.
-  const bool is_whole = what.signal_rows % kTiling.tile_rows == 0 || what.rows <= what.signal_rows;
-  const int tiles_per_signal = tiles_of(what.signal_rows);
-  const int rows = is_whole ? static_cast<int>(what.rows) : what.signal_rows;
-  const int count = is_whole ? 1 : static_cast<int>(what.rows / what.signal_rows);
-  const bool has_complete = what.complete_end > what.complete_begin;
-
-  const tandem::symm::ChunkSignals signals{.words = what.signals,
-                                           .expected = what.expected,
-                                           .complete_begin = what.complete_begin,
-                                           .complete_end = what.complete_end,
-                                           .first_number = what.first_number,
-                                           .chunks_per_rank = what.chunks_per_rank,
-                                           .waits = what.waits};
+  const tandem::symm::ChunkSignals signals = signals_of(what);
   typename Kernel::MainloopArguments mainloop;
   mainloop.ptr_A = static_cast<const E*>(what.a);
   mainloop.dA = {what.k, cute::_1{}, 0};
@@ -128,37 +104,33 @@ AsyncInputInstance<E, kT, kN, kR, kC>::params_of(const AsyncInputLaunch& what) {
   } else {
     mainloop.dB = {cute::_1{}, what.n, 0};
   }
-  mainloop.arriving = {static_cast<const E*>(what.a), rows, count};
+  mainloop.arriving = {static_cast<const E*>(what.a), grid.batch_rows, grid.batches};
   mainloop.complete = {nullptr, 0, 0};
-  if (has_complete) {
-    mainloop.complete = {static_cast<const E*>(what.complete),
-                         is_whole ? static_cast<int>(what.complete_rows) : what.signal_rows,
-                         is_whole ? 1 : what.complete_end - what.complete_begin};
-  }
-  mainloop.tiles_per_signal = is_whole ? tiles_per_signal : 0;
+  if (grid.complete_batches > 0)
+    mainloop.complete = {static_cast<const E*>(what.complete), grid.complete_rows, grid.complete_batches};
+  mainloop.tiles_per_signal = grid.tiles_per_signal;
   mainloop.signals = signals;
   mainloop.patches = what.patches;
 
   typename Kernel::EpilogueArguments epilogue{};
   epilogue.ptr_D = static_cast<E*>(what.out);
-  epilogue.dD = {what.n, cute::_1{}, std::int64_t{rows} * what.n};
+  epilogue.dD = {what.n, cute::_1{}, std::int64_t{grid.batch_rows} * what.n};
   typename Kernel::TileSchedulerArguments scheduler{};
-  scheduler.order = TileOrder(what.chunks, what.n, kTiling, what.start);
-  scheduler.tiles_per_chunk = is_whole ? tiles_of(what.chunks.stride()) : 0;
-  scheduler.tiles_per_batch = is_whole || what.chunks.size() > 1 ? 0 : tiles_per_signal;
-  scheduler.num_clusters = std::min(what.num_clusters - senders_of(what, scheduler.order) / (kR * kC),
-                                    scheduler.order.num_clusters());
+  scheduler.order = grid.order;
+  scheduler.tiles_per_chunk = grid.tiles_per_chunk;
+  scheduler.tiles_per_batch = grid.tiles_per_batch;
+  scheduler.num_clusters = grid.num_clusters;
   scheduler.signals = signals;
 
-  const cutlass::KernelHardwareInfo hardware{0, scheduler.num_clusters * kR * kC, scheduler.num_clusters};
+  const cutlass::KernelHardwareInfo hardware{0, grid.num_clusters * kR * kC, grid.num_clusters};
   const auto problem = cute::make_shape(static_cast<int>(what.rows), n, k, 1);
   return {cutlass::gemm::GemmUniversalMode::kGemm,
           problem,
           Kernel::CollectiveMainloop::to_underlying_arguments(problem, mainloop, nullptr),
-          remembered({what.out, {rows, n, count}},
+          remembered({what.out, {grid.batch_rows, n, grid.batches}},
                      [&] {
-                       return Epilogue::to_underlying_arguments(cute::make_shape(rows, n, k, count), epilogue,
-                                                                nullptr);
+                       return Epilogue::to_underlying_arguments(
+                           cute::make_shape(grid.batch_rows, n, k, grid.batches), epilogue, nullptr);
                      }),
           hardware,
           Kernel::TileScheduler::to_underlying_arguments(problem, Tile{}, Cluster{}, hardware, scheduler),
@@ -166,24 +138,16 @@ AsyncInputInstance<E, kT, kN, kR, kC>::params_of(const AsyncInputLaunch& what) {
 }
 
 template <class E, bool kT, int kN, int kR, int kC>
-int AsyncInputInstance<E, kT, kN, kR, kC>::senders_of(const AsyncInputLaunch& what, const TileOrder& order) {
-  constexpr int kCluster = kR * kC;
-  if (order.num_clusters() == 0) return 0;
-  const int waves = (order.num_clusters() + what.num_clusters - 1) / what.num_clusters;
-  const int busy = (order.num_clusters() + waves - 1) / waves;
-  return senders_among((what.num_clusters - busy) * kCluster, what.push, what.wave_us) / kCluster * kCluster;
-}
-
-template <class E, bool kT, int kN, int kR, int kC>
 cudaError_t AsyncInputInstance<E, kT, kN, kR, kC>::launch(const AsyncInputLaunch& what, cudaStream_t stream) {
-  const auto params = params_of(what);
+  const ProductGrid grid = product_grid(what, kTiling);
+  const auto params = params_of(what, grid);
   PatchPush push = what.push;
-  push.senders = senders_of(what, params.scheduler.order);
+  push.senders = grid.senders;
   cudaLaunchAttribute cluster{};
   cluster.id = cudaLaunchAttributeClusterDimension;
   cluster.val.clusterDim = {kR, kC, 1};
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(kR, kC * params.scheduler.num_clusters + push.senders / kR);
+  config.gridDim = dim3(kR, kC * grid.num_clusters + grid.senders / kR);
   config.blockDim = Kernel::get_block_shape();
   config.dynamicSmemBytes = Kernel::SharedStorageSize;
   config.stream = stream;

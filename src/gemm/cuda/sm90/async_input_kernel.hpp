@@ -45,6 +45,15 @@ struct AsyncInputLaunch {
 /// Of a CTA: a warp group of producers, two of consumers.
 inline constexpr int kAsyncInputThreads = 384;
 
+/// 16 rows of tiles swept together: with some 8 columns at one time, about a square of out.
+[[nodiscard]] constexpr Tiling async_input_tiling(int columns, int cluster_rows, int cluster_columns) {
+  return {.tile_rows = 128,
+          .tile_columns = columns,
+          .cluster_rows = cluster_rows,
+          .cluster_columns = cluster_columns,
+          .group = 16 / cluster_rows};
+}
+
 /// One instance. Tiles of 128 rows, K in steps of 64, f32 sums, no bias.
 struct AsyncInputKernel {
   const char* name;  ///< "bf16 t 128x256 2x1"

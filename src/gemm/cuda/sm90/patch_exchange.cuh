@@ -6,6 +6,7 @@
 #include <tandem/symm/chunk_signals.cuh>
 
 #include "gemm/cuda/sm90/patch_exchange.hpp"
+#include "gemm/cuda/sm90/patch_words.cuh"
 
 namespace tandem::gemm::cuda {
 
@@ -36,18 +37,16 @@ struct alignas(16) PatchStage {
 /// Begins to load patches [first, end) into the stage. Loads take as long as a fence where a product uses the
 /// memory too, so those of the next round are under way during the fence of this one.
 __device__ inline void load_patches(const PatchPush& push, int first, int end, std::byte* stage) {
-  const auto lane_stage = static_cast<std::uint32_t>(__cvta_generic_to_shared(stage)) + threadIdx.x % 32 * 16;
+  const SharedAddress lane_stage = shared_address(stage) + threadIdx.x % 32 * 16;
   for (int index = first; index < end; ++index) {
     const std::int64_t at = lane_offset(push.grid, index);
-    const std::uint32_t to = lane_stage + (index - first) * PatchGrid::kBytes;
+    const SharedAddress to = lane_stage + (index - first) * PatchGrid::kBytes;
 #pragma unroll
     for (int i = 0; i < kTimes; ++i) {
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + i * 32 * 16),
-                   "l"(__cvta_generic_to_global(push.rows + at + i * kRowsAtOnce * row_bytes(push.grid)))
-                   : "memory");
+      begin_load(to + i * 32 * 16, push.rows + at + i * kRowsAtOnce * row_bytes(push.grid));
     }
   }
-  asm volatile("cp.async.commit_group;" ::: "memory");
+  end_loads();
 }
 
 /// Stores patch `index`, which is number `number` of the stage, to every peer. Lane i has peer number i's
@@ -85,7 +84,7 @@ __device__ inline void stamp_patch(const PatchPush& push, int index, std::uint64
 
 /// By the lane of one peer, whose memory is `block`.
 __device__ inline void stamp_patches(const PatchPush& push, int first, int end, std::uint64_t block) {
-  asm volatile("fence.acq_rel.sys;" ::: "memory");
+  fence_system();
 #pragma unroll 1
   for (int index = first; index < end; ++index) stamp_patch(push, index, block);
 }
@@ -114,7 +113,7 @@ __device__ inline void push_patches(const PatchPush& push, int warp, int count, 
   const std::int64_t begin_ns = symm::detail::global_time_ns();
   for (int first = warp * push.together; first < size; first += stride) {
     const int end = min(first + push.together, size);
-    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    await_loads();
     const std::int64_t due_ns = begin_ns + first * push.interval_ps / 1000;
     while (symm::detail::global_time_ns() < due_ns) __nanosleep(64);
 #pragma unroll 1
@@ -152,7 +151,7 @@ __device__ inline void send_patches(const PatchPush& push, int sender, SenderSta
   while (first < size) {
     const int begin = begin_of_warp();
     const int end = end_of_warp();
-    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    await_loads();
 #pragma unroll 1
     for (int index = begin; index < end; ++index) store_patch(push, index, index - begin, block, stage);
     const int sent_begin = first;
@@ -163,30 +162,13 @@ __device__ inline void send_patches(const PatchPush& push, int sender, SenderSta
     load_patches(push, begin_of_warp(), end_of_warp(), stage);
     __syncthreads();
     if (warp == 0) {
-      asm volatile("fence.acq_rel.sys;" ::: "memory");
+      fence_system();
       for (int i = lane; i < (sent_end - sent_begin) * push.peers; i += 32) {
         stamp_patch(push, sent_begin + i / push.peers, block_of(push, i % push.peers));
       }
     }
     __syncthreads();
   }
-}
-
-__device__ inline uint4 load_relaxed(const uint4* words) {
-  uint4 value;
-  asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "l"(__cvta_generic_to_global(words))
-               : "memory");
-  return value;
-}
-
-__device__ inline void acquire(const uint4* words) {
-  [[maybe_unused]] uint4 value;
-  asm volatile("ld.acquire.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "l"(__cvta_generic_to_global(words))
-               : "memory");
 }
 
 /// By a whole warp: waits until `step` of a tile has come, and returns the first step behind it that has not,
@@ -213,7 +195,7 @@ __device__ inline int await_patches(const symm::ChunkSignals& signals, const Pat
     const unsigned missing = __ballot_sync(kWholeWarp, misses);
     const int first = missing == 0 ? 32 : __ffs(static_cast<int>(missing)) - 1;
     if (first >= kLanesOfStep) {
-      acquire(reinterpret_cast<const uint4*>(words));
+      load_acquire(reinterpret_cast<const uint4*>(words));
       __syncwarp();
       return min(step + first / kLanesOfStep, patches.k_steps);
     }
@@ -248,8 +230,7 @@ struct Announcement {
 };
 
 __device__ inline void announce(const Announcement& what) {
-  const auto word = static_cast<std::uint32_t>(__cvta_generic_to_shared(&what.word));
-  asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(word), "r"(what.steps) : "memory");
+  store_release(shared_address(&what.word), what.steps);
 }
 
 /// By the warp that looks: a tile, behind the steps of `before`.
@@ -267,17 +248,17 @@ __device__ inline void announce_patches(const symm::ChunkSignals& signals, const
 /// Memory order: what the announcing warp acquired from the sender happens before its release, this acquire
 /// and the proxy fence behind it. The wait ends, since that of the announcing warp does.
 __device__ inline std::uint32_t await_announced(std::uint32_t& announced, std::uint32_t steps) {
-  const auto word = static_cast<std::uint32_t>(__cvta_generic_to_shared(&announced));
+  const SharedAddress word = shared_address(&announced);
   std::uint32_t now = 0;
   const auto is_there = [&] { return static_cast<std::int32_t>(now - steps) > 0; };
   // Not in the loop: an acquire has the caches forget what they hold, and everybody's loads wait for that.
   for (;;) {
-    asm volatile("ld.relaxed.cta.shared.u32 %0, [%1];" : "=r"(now) : "r"(word) : "memory");
+    now = load_relaxed(word);
     if (is_there()) break;
     __nanosleep(20);
   }
-  asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(now) : "r"(word) : "memory");
-  asm volatile("fence.proxy.async.global;" ::: "memory");
+  now = load_acquire(word);
+  tandem::cuda::fence_tensor_loads();
   return now;
 }
 
