@@ -1,17 +1,28 @@
-# Sets TANDEM_HAS_CUDA, and how CUDA sources are compiled. Hopper only.
+# Sets TANDEM_HAS_CUDA, whether there are CUDA leaves, and TANDEM_CUDART, the runtime that they are linked to. Either
+# TANDEM_HAS_NVCC: kernels are compiled for GPUs, Hopper only. Or TANDEM_SIMULATES_GPUS, by TANDEM_CUDA=SIMULATED where there
+# are the toolkit's headers: they are compiled for the host, and the runtime's GPUs are host threads (tests/simulated_gpu).
 include(CheckLanguage)
 
 set(TANDEM_HAS_CUDA OFF)
+set(TANDEM_HAS_NVCC OFF)
+set(TANDEM_SIMULATES_GPUS OFF CACHE INTERNAL "")
 if(TANDEM_CUDA STREQUAL "AUTO" AND NOT TANDEM_SANITIZE)
   find_program(TANDEM_NVCC nvcc PATHS /usr/local/cuda/bin ENV CUDA_HOME PATH_SUFFIXES bin)
   if(TANDEM_NVCC)
+    set(TANDEM_HAS_NVCC ON)
+  endif()
+elseif(TANDEM_CUDA STREQUAL "SIMULATED")
+  find_package(CUDAToolkit 13 QUIET)
+  if(CUDAToolkit_FOUND)
     set(TANDEM_HAS_CUDA ON)
+    set(TANDEM_SIMULATES_GPUS ON CACHE INTERNAL "")
+    set(TANDEM_CUDART tandem_simulated_gpu)
   endif()
 elseif(TANDEM_CUDA AND NOT TANDEM_CUDA STREQUAL "AUTO")
-  set(TANDEM_HAS_CUDA ON)
+  set(TANDEM_HAS_NVCC ON)
 endif()
 
-if(TANDEM_HAS_CUDA)
+if(TANDEM_HAS_NVCC)
   if(TANDEM_NVCC AND NOT CMAKE_CUDA_COMPILER)
     set(CMAKE_CUDA_COMPILER ${TANDEM_NVCC})
   endif()
@@ -23,7 +34,26 @@ if(TANDEM_HAS_CUDA)
   endif()
   enable_language(CUDA)
   find_package(CUDAToolkit 13 REQUIRED)
+  set(TANDEM_HAS_CUDA ON)
+  set(TANDEM_CUDART CUDA::cudart_static)
 endif()
+
+# tandem_use_cuda(target [flags of nvcc]): for a target with .cu files, or that calls the runtime. In the folder that lists
+# its sources.
+function(tandem_use_cuda target)
+  target_link_libraries(${target} PRIVATE ${TANDEM_CUDART})
+  if(TANDEM_HAS_NVCC)
+    target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;${ARGN}>")
+    return()
+  endif()
+  get_target_property(kernels ${target} SOURCES)
+  list(FILTER kernels INCLUDE REGEX "\\.cu$")
+  set(folder ${PROJECT_SOURCE_DIR}/tests/simulated_gpu)
+  set_source_files_properties(
+    ${kernels} PROPERTIES LANGUAGE CXX
+                          COMPILE_OPTIONS "-x;c++;-include;${folder}/device_code.hpp;-Wno-unknown-pragmas;-Wno-uninitialized;-fno-strict-aliasing;-O3")
+  target_include_directories(${target} BEFORE PRIVATE ${folder}/include)
+endfunction()
 
 # tandem_cuda_leaf(device SOURCES a.cpp b.cu DEPENDS device ...) -> target tandem_device_cuda, as tandem_library() makes it.
 # Host code sees the toolkit's headers; .cu files include neither fmt nor spdlog, which nvcc does not compile. A spilled
@@ -31,11 +61,9 @@ endif()
 function(tandem_cuda_leaf module)
   cmake_parse_arguments(PARSE_ARGV 1 LEAF "MAY_SPILL" "" "")
   tandem_library(${module}_cuda ${LEAF_UNPARSED_ARGUMENTS})
-  target_link_libraries(tandem_${module}_cuda PRIVATE CUDA::cudart_static CUDA::nvtx3)
-  target_compile_options(tandem_${module}_cuda PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>")
+  target_link_libraries(tandem_${module}_cuda PRIVATE CUDA::nvtx3)
   if(NOT LEAF_MAY_SPILL)
-    target_compile_options(
-      tandem_${module}_cuda
-      PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=--warn-on-spills,--warn-on-local-memory-usage>")
+    set(refuse_spills -Xptxas=--warn-on-spills,--warn-on-local-memory-usage)
   endif()
+  tandem_use_cuda(tandem_${module}_cuda ${refuse_spills})
 endfunction()

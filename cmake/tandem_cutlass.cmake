@@ -23,7 +23,9 @@ function(tandem_fetch_cutlass)
 endfunction()
 
 set(TANDEM_HAS_NATIVE OFF)
-if(TANDEM_HAS_CUDA)
+if(TANDEM_SIMULATES_GPUS)
+  set(TANDEM_HAS_NATIVE ON)  # the simulated GPU's own
+elseif(TANDEM_HAS_NVCC)
   if(NOT TANDEM_CUTLASS_INCLUDE)
     tandem_fetch_cutlass()
   endif()

@@ -10,12 +10,14 @@ tandem_test(unit coll_where_they_lie SOURCES unit/coll_where_they_lie_test.cpp D
 find_package(Python3 COMPONENTS Interpreter REQUIRED)
 if(TANDEM_HAS_CUDA)
   tandem_test(unit coll_cuda_layer_sum SOURCES unit/coll_cuda_layer_sum_test.cpp DEPENDS coll_cuda
-              LIBRARIES CUDA::cudart_static GTest::gtest_main)
+              LIBRARIES ${TANDEM_CUDART} GTest::gtest_main)
   tandem_test(unit coll_cuda_mailboxes SOURCES unit/coll_cuda_mailboxes_test.cpp DEPENDS coll_cuda
-              LIBRARIES CUDA::cudart_static GTest::gtest_main)
+              LIBRARIES ${TANDEM_CUDART} GTest::gtest_main)
   tandem_test(unit coll_collective_model SOURCES unit/coll_collective_model_test.cpp DEPENDS coll_cuda
-              LIBRARIES CUDA::cudart_static GTest::gtest_main)
-  # No race detector sees device code: the orders are looked up in the PTX, and in that of mutants.
+              LIBRARIES ${TANDEM_CUDART} GTest::gtest_main)
+endif()
+# No race detector sees device code: the orders are looked up in the PTX, and in that of mutants.
+if(TANDEM_HAS_NVCC)
   foreach(name coll_ptx_orders coll_ptx_exchanges)
     add_test(NAME unit.${name} COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/unit/${name}_test.py
                                        ${CMAKE_CUDA_COMPILER} ${PROJECT_SOURCE_DIR})

@@ -3,7 +3,7 @@ target_include_directories(test_device_backends PUBLIC ${PROJECT_SOURCE_DIR}/tes
 target_link_libraries(test_device_backends PUBLIC tandem::backend GTest::gtest PRIVATE tandem_options)
 if(TANDEM_HAS_CUDA)
   target_compile_definitions(test_device_backends PRIVATE TANDEM_HAS_CUDA)
-  target_link_libraries(test_device_backends PRIVATE CUDA::cudart_static)
+  target_link_libraries(test_device_backends PRIVATE ${TANDEM_CUDART})
 endif()
 
 foreach(part IN ITEMS order fault copy words memory graph)
@@ -24,5 +24,5 @@ if(TANDEM_HAS_CUDA)
   tandem_test(unit device_watch_list SOURCES unit/device_watch_list_test.cpp DEPENDS device_cuda
               LIBRARIES GTest::gtest_main)
   tandem_test(unit device_strided_copy SOURCES unit/device_strided_copy_test.cpp DEPENDS device_cpu device_cuda
-              LIBRARIES CUDA::cudart_static GTest::gtest_main)
+              LIBRARIES ${TANDEM_CUDART} GTest::gtest_main)
 endif()

@@ -19,7 +19,9 @@ if(TANDEM_HAS_NATIVE)
   tandem_test(conformance gemm_native SOURCES conformance/gemm_native_test.cpp DEPENDS gemm backend
               LIBRARIES test_fused_harness GTest::gtest_main)
   tandem_test(unit gemm_native_choice SOURCES unit/gemm_native_choice_test.cpp DEPENDS gemm_sm90_cuda
-              LIBRARIES CUDA::cudart_static GTest::gtest_main)
+              LIBRARIES ${TANDEM_CUDART} GTest::gtest_main)
+endif()
+if(TANDEM_HAS_NATIVE AND TANDEM_HAS_NVCC)
   add_test(NAME unit.gemm_ptx_orders
            COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/unit/gemm_ptx_orders_test.py ${CMAKE_CUDA_COMPILER}
                    ${PROJECT_SOURCE_DIR} -I${TANDEM_CUTLASS_INCLUDE} ${TANDEM_CUTLASS_FLAGS})
@@ -32,7 +34,7 @@ if(TANDEM_HAS_NATIVE)
 endif()
 if(TANDEM_HAS_CUDA)
   tandem_test(unit gemm_cuda_operands SOURCES unit/gemm_cuda_operands_test.cpp DEPENDS gemm_cuda
-              LIBRARIES CUDA::cudart_static GTest::gtest_main)
+              LIBRARIES ${TANDEM_CUDART} GTest::gtest_main)
   tandem_test(unit gemm_vendor_model SOURCES unit/gemm_vendor_model_test.cpp DEPENDS gemm_cuda
-              LIBRARIES CUDA::cudart_static GTest::gtest_main)
+              LIBRARIES ${TANDEM_CUDART} GTest::gtest_main)
 endif()

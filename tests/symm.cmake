@@ -8,8 +8,7 @@ target_link_libraries(test_symm_kernels PUBLIC tandem::backend PRIVATE tandem_op
 target_include_directories(test_symm_kernels PUBLIC ${PROJECT_SOURCE_DIR}/tests)
 if(TANDEM_HAS_CUDA)
   target_sources(test_symm_kernels PRIVATE support/symm_gpu_kernels.cpp support/symm_cuda_kernels.cu)
-  target_link_libraries(test_symm_kernels PRIVATE CUDA::cudart_static)
-  target_compile_options(test_symm_kernels PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;-Xptxas=--warn-on-spills>")
+  tandem_use_cuda(test_symm_kernels -Xptxas=--warn-on-spills)
 else()
   target_sources(test_symm_kernels PRIVATE support/symm_no_gpu_kernels.cpp)
 endif()
@@ -29,7 +28,7 @@ add_test(NAME unit.symm_signal_pad_model
 set_tests_properties(unit.symm_signal_pad_model PROPERTIES LABELS unit TIMEOUT 120)
 
 # No race detector sees device code: the orders are looked up in the PTX, and in that of mutants.
-if(TANDEM_HAS_CUDA)
+if(TANDEM_HAS_NVCC)
   add_test(NAME unit.symm_ptx_orders COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/unit/symm_ptx_orders_test.py
                                              ${CMAKE_CUDA_COMPILER} ${PROJECT_SOURCE_DIR})
   set_tests_properties(unit.symm_ptx_orders PROPERTIES LABELS unit TIMEOUT 120)

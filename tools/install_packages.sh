@@ -6,7 +6,8 @@ set -euo pipefail
 
 # "command:package" where the command will do, however it was installed; ":package" where it is headers.
 build_needs=(g++:g++ cmake:cmake ninja:ninja-build ccache:ccache make:make pkg-config:pkg-config python3:python3
-  :libfmt-dev :libspdlog-dev :nlohmann-json3-dev :libcli11-dev :libexpected-dev :libgtest-dev)
+  :libfmt-dev :libspdlog-dev :nlohmann-json3-dev :libcli11-dev :libexpected-dev :libgtest-dev
+  :libboost-context-dev)
 # The formatter and the linter are pinned: their opinions differ from version to version.
 lint_needs=(clang++-14:clang-14 clang-format-14:clang-format-14 clang-tidy-14:clang-tidy-14)
 

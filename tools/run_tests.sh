@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds and runs every test this machine can run: the release build whole, the thread sanitizer on the tests that race
-# ranks as threads, the address and undefined-behaviour sanitizers on unit, error and golden tests. The last line sums all up.
+# ranks as threads, the address and undefined-behaviour sanitizers on unit, error and golden tests and, where there is a CUDA
+# toolkit, on simulated GPUs (docs/design/simulated_gpu.md). The last line sums all up.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -16,6 +17,7 @@ export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1${TSAN_OPTIONS:+:$TS
 # Absurd sizes must come back as an error, as they do without the sanitizer, and a hit guard page must end the process by its
 # signal: tests ask for both.
 export ASAN_OPTIONS="allocator_may_return_null=1:handle_segv=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
+export LSAN_OPTIONS="suppressions=$PWD/tests/leaks_of_others.txt:print_suppressions=0${LSAN_OPTIONS:+:$LSAN_OPTIONS}"
 export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1${UBSAN_OPTIONS:+:$UBSAN_OPTIONS}"
 
 reports=build/test-reports
@@ -23,26 +25,40 @@ rm -rf "$reports"
 mkdir -p "$reports"
 failed_steps=()
 
-# run_preset PRESET LABELS TARGET... : LABELS is a regular expression, empty for all tests.
-run_preset() {
-  local preset=$1 labels=$2
-  shift 2
-  echo "== $preset: build"
-  if ! tools/build.sh "$preset" "$@"; then
-    failed_steps+=("build of $preset")
-    echo "<testsuite><testcase name=\"build of $preset\" status=\"fail\"/></testsuite>" >"$reports/$preset.xml"
-    return
-  fi
-  echo "== $preset: test"
-  local wrapper=()
-  [[ "$preset" == release ]] || wrapper=("${fixed_addresses[@]}")
-  "${wrapper[@]}" ctest --test-dir "build/$preset" ${labels:+-L "$labels"} --parallel 2 --output-on-failure \
-    --no-tests=error --output-junit "$PWD/$reports/$preset.xml" </dev/null || failed_steps+=("tests of $preset")
+# build_preset PRESET TARGET... : whether it succeeded.
+build_preset() {
+  echo "== $1: build"
+  tools/build.sh "$@" && return
+  failed_steps+=("build of $1")
+  echo "<testsuite><testcase name=\"build of $1\" status=\"fail\"/></testsuite>" >"$reports/$1.xml"
+  return 1
 }
 
-run_preset release "" all
-run_preset tsan '^race$' tests_race
-run_preset asan '^(unit|error|golden)$' tests_unit tests_error tests_golden
+# test_preset PRESET NAME FILTER... : with filters of ctest, reported as NAME.
+test_preset() {
+  local preset=$1 name=$2
+  shift 2
+  echo "== $name: test"
+  local wrapper=()
+  [[ "$preset" == release ]] || wrapper=("${fixed_addresses[@]}")
+  "${wrapper[@]}" ctest --test-dir "build/$preset" "$@" --parallel 2 --output-on-failure \
+    --no-tests=error --output-junit "$PWD/$reports/$name.xml" </dev/null || failed_steps+=("tests of $name")
+}
+
+build_preset release all && test_preset release release
+build_preset tsan tests_race && test_preset tsan tsan -L '^race$'
+
+export SIMULATED_GPUS=2
+# One rank on each, and where that is another road both on one GPU; without what takes half a minute each.
+on_gpus='/cuda( |$)|cuda_each_2( |$)|^conformance.GemmNative|(CollCollectives|FusedLateRank|SymmFault).*/cuda_2( |$)'
+too_long='keep_their_place|goes_with_the_memory_that_grows|sent_in_patches|PairsOfTwoChunks|GemmNative.RandomProblems'
+if build_preset asan tests_unit tests_error tests_golden tests_conformance tests_fault; then
+  # The simulated runtime allocates where the product must not.
+  test_preset asan asan -L '^(unit|error|golden)$' -E 'RepeatPath.*cuda'
+  if grep -q '^TANDEM_SIMULATES_GPUS:INTERNAL=ON' build/asan/CMakeCache.txt; then
+    test_preset asan simulated -L '^(conformance|fault)$' -R "$on_gpus" -E "$too_long"
+  fi
+fi
 
 for step in "${failed_steps[@]}"; do
   echo "failed: $step"

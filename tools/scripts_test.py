@@ -12,7 +12,8 @@ import wrap_comments
 
 TOOLS = Path(__file__).resolve().parent
 COMMANDS = ("g++", "cmake", "ninja", "ccache", "make", "pkg-config", "python3")
-LIBRARIES = ("libfmt-dev", "libspdlog-dev", "nlohmann-json3-dev", "libcli11-dev", "libexpected-dev", "libgtest-dev")
+LIBRARIES = ("libfmt-dev", "libspdlog-dev", "nlohmann-json3-dev", "libcli11-dev", "libexpected-dev", "libgtest-dev",
+             "libboost-context-dev")
 
 
 class Debian:

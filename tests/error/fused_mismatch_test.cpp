@@ -162,6 +162,8 @@ void run_mutation(const JobCase& job, bool gather, const Mutation& mutation, int
       Made made;
       if (auto ok = issue(rank, call, made); !ok) return ok;
     }
+    // All ranks are through: a refusal ends every wait of the group, also one whose signal is on its way.
+    if (auto met = rank.group.all_gather({}, "good calls are over"); !met) return tl::unexpected(met.error());
     if (rank.group.rank() == odd_rank) mutation.change(call);
     Made made;
     const auto result = issue(rank, call, made);

@@ -1,0 +1,96 @@
+#include "gpu.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <latch>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace tandem::simulated {
+
+int num_gpus() {
+  constexpr int kDefault = 4;
+  constexpr int kMost = 64;
+  const char* const asked = std::getenv("SIMULATED_GPUS");
+  return asked == nullptr ? kDefault : std::clamp(std::atoi(asked), 0, kMost);
+}
+
+Gpu& Gpu::of(int index) {
+  // Never destroyed: threads of streams may run until the process is gone.
+  static std::mutex mutex;
+  static auto& gpus = *new std::map<int, std::unique_ptr<Gpu>>;
+  const std::lock_guard lock(mutex);
+  auto& gpu = gpus[index];
+  if (!gpu) gpu = std::make_unique<Gpu>();
+  return *gpu;
+}
+
+void Gpu::run(const Launch& launch) {
+  const dim3& size = launch.grid;
+  const std::size_t count = std::size_t{size.x} * size.y * size.z;
+  std::latch left(static_cast<std::ptrdiff_t>(count));
+  {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto number = static_cast<unsigned>(i);
+      const uint3 index = {number % size.x, number / size.x % size.y, number / size.x / size.y};
+      blocks_.emplace_back([&launch, &left, index] {
+        run_block(launch, index);
+        left.count_down();
+      });
+    }
+    constexpr int kMost = kMultiprocessors * kBlocksOfMultiprocessor;
+    for (auto missing = static_cast<int>(blocks_.size()) - num_idle_; missing > 0 && num_workers_ < kMost;
+         --missing)
+      add_worker();
+  }
+  has_work_.notify_all();
+  left.wait();
+}
+
+void Gpu::add_worker() {
+  ++num_workers_;
+  std::thread([this] { work(); }).detach();
+}
+
+void Gpu::work() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    ++num_idle_;
+    has_work_.wait(lock, [this] { return !blocks_.empty(); });
+    --num_idle_;
+    const auto block = std::move(blocks_.front());
+    blocks_.pop_front();
+    lock.unlock();
+    block();
+    lock.lock();
+  }
+}
+
+MemoryMap& MemoryMap::instance() {
+  static auto& map = *new MemoryMap;
+  return map;
+}
+
+void MemoryMap::add(const void* begin, const MemoryRange& range) {
+  const std::lock_guard lock(mutex_);
+  ranges_[reinterpret_cast<std::uintptr_t>(begin)] = range;
+}
+
+void MemoryMap::remove(const void* begin) {
+  const std::lock_guard lock(mutex_);
+  ranges_.erase(reinterpret_cast<std::uintptr_t>(begin));
+}
+
+std::optional<MemoryRange> MemoryMap::find(const void* address) {
+  const std::lock_guard lock(mutex_);
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  auto next = ranges_.upper_bound(at);
+  if (next == ranges_.begin()) return std::nullopt;
+  const auto& [begin, range] = *--next;
+  if (at >= begin + range.size) return std::nullopt;
+  return range;
+}
+
+}  // namespace tandem::simulated

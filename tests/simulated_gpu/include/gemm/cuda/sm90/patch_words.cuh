@@ -1,0 +1,54 @@
+#pragma once
+
+// The twin of gemm/cuda/sm90/patch_words.cuh for the simulated GPU: found before it.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <tandem/cuda/device_words.cuh>
+
+namespace tandem::gemm::cuda {
+
+using SharedAddress = std::uintptr_t;
+
+inline SharedAddress shared_address(void* place) {
+  return reinterpret_cast<SharedAddress>(place);
+}
+
+inline void begin_load(SharedAddress to, const std::byte* from) {
+  std::memcpy(reinterpret_cast<void*>(to), from, 16);
+}
+
+inline void end_loads() {}
+
+inline void await_loads() {}
+
+inline void fence_system() {
+  __atomic_thread_fence(__ATOMIC_ACQ_REL);
+}
+
+inline uint4 load_relaxed(const uint4* words) {
+  simulated::pause();
+  return {__atomic_load_n(&words->x, __ATOMIC_RELAXED), __atomic_load_n(&words->y, __ATOMIC_RELAXED),
+          __atomic_load_n(&words->z, __ATOMIC_RELAXED), __atomic_load_n(&words->w, __ATOMIC_RELAXED)};
+}
+
+inline void load_acquire(const uint4* words) {
+  for (const unsigned* word : {&words->x, &words->y, &words->z, &words->w})
+    static_cast<void>(__atomic_load_n(word, __ATOMIC_ACQUIRE));
+}
+
+inline void store_release(SharedAddress word, std::uint32_t value) {
+  __atomic_store_n(reinterpret_cast<std::uint32_t*>(word), value, __ATOMIC_RELEASE);
+}
+
+inline std::uint32_t load_relaxed(SharedAddress word) {
+  simulated::pause();
+  return __atomic_load_n(reinterpret_cast<const std::uint32_t*>(word), __ATOMIC_RELAXED);
+}
+
+inline std::uint32_t load_acquire(SharedAddress word) {
+  return __atomic_load_n(reinterpret_cast<const std::uint32_t*>(word), __ATOMIC_ACQUIRE);
+}
+
+}  // namespace tandem::gemm::cuda

@@ -1,0 +1,217 @@
+// The native products of simulated GPUs: the same launches, tiles, waits and patches as the kernels of
+// src/gemm/cuda/sm90/instances, whose tensor instructions no host has. Thread 0 of a CTA loads and
+// multiplies; warps 1 and 2 exchange patches, as there.
+
+#include <array>
+
+#include "device/cuda/elements.cuh"
+#include "gemm/cuda/sm90/async_input_signals.cuh"
+#include "gemm/cuda/sm90/instances.hpp"
+#include "gemm/cuda/sm90/patch_exchange.cuh"
+#include "gemm/cuda/sm90/product_grid.hpp"
+
+namespace tandem::gemm::cuda {
+namespace {
+
+constexpr int kMostColumns = 256;
+constexpr int kDepth = PatchGrid::kColumns;  // of a step of k
+
+struct Product {
+  AsyncInputLaunch launch;
+  ProductGrid grid;
+  Tiling tiling;
+  bool b_is_column_major = false;
+};
+
+/// The rows of a tile, of a or of out: those inside its batch.
+struct TileRows {
+  std::int64_t first = 0;  ///< of the tensor
+  int count = 0;
+};
+TileRows rows_of(int tile, int batch, int batch_rows) {
+  const int first = tile * PatchGrid::kTileRows;
+  return {std::int64_t{batch} * batch_rows + first, min(PatchGrid::kTileRows, batch_rows - first)};
+}
+
+/// Where a tile's rows of a are.
+template <class E>
+struct Source {
+  const E* rows;
+  int count;
+  int chunk;
+  bool is_complete;
+};
+template <class E>
+Source<E> source_of(const Product& product, const TilePlace& place) {
+  const auto& [launch, grid, tiling, unused] = product;
+  const symm::ChunkSignals signals = signals_of(launch);
+  const int per_signal = grid.tiles_per_signal;
+  const int chunk = per_signal == 0 ? place.batch : place.row / per_signal;
+  const bool is_complete = signals.is_complete(chunk);
+  const int before = is_complete ? signals.complete_begin : 0;
+  const int tile = per_signal == 0 ? place.row : place.row - before * per_signal;
+  const int batch = per_signal == 0 ? place.batch - before : place.batch;
+  const TileRows rows = rows_of(tile, batch, is_complete ? grid.complete_rows : grid.batch_rows);
+  return {static_cast<const E*>(is_complete ? launch.complete : launch.a) + rows.first * launch.k, rows.count,
+          chunk, is_complete};
+}
+
+using Sums = float[PatchGrid::kTileRows][kMostColumns];
+
+/// Adds the part of [k, k_end) to the sums of a tile. Most of the time goes here, and sanitizers would make
+/// it several times as long.
+template <class E>
+__attribute__((no_sanitize_address, no_sanitize_undefined)) void multiply(const Product& product,
+                                                                          const Source<E>& a,
+                                                                          int first_column, int columns,
+                                                                          std::int64_t k, std::int64_t k_end,
+                                                                          Sums& sums) {
+  const auto* const b = static_cast<const E*>(product.launch.b);
+  const std::int64_t n = product.launch.n;
+  const std::int64_t depth = product.launch.k;
+  __shared__ float b_step[kDepth][kMostColumns];
+  for (std::int64_t i = k; i < k_end; ++i) {
+    for (int c = 0; c < columns; ++c) {
+      const std::int64_t column = first_column + c;
+      b_step[i - k][c] =
+          tandem::cuda::widen(product.b_is_column_major ? b[column * depth + i] : b[i * n + column]);
+    }
+  }
+  for (int r = 0; r < a.count; ++r) {
+    for (std::int64_t i = k; i < k_end; ++i) {
+      const float value = tandem::cuda::widen(a.rows[r * depth + i]);
+      for (int c = 0; c < columns; ++c) sums[r][c] += value * b_step[i - k][c];
+    }
+  }
+}
+
+/// Calls work(place) for the tiles of this CTA, in their order.
+template <class Work>
+void for_tiles(const Product& product, Work work) {
+  const int cluster_columns = product.tiling.cluster_columns;
+  const auto [row, y, unused] = blockIdx;
+  for (int i = static_cast<int>(y) / cluster_columns; i < product.grid.order.num_clusters();
+       i += product.grid.num_clusters) {
+    const Tile tile =
+        product.grid.order.tile(i, static_cast<int>(row), static_cast<int>(y) % cluster_columns);
+    work(place_of(tile, product.grid.tiles_per_chunk, product.grid.tiles_per_batch));
+  }
+}
+
+/// By thread 0.
+template <class E>
+void multiply_tiles(const Product& product, std::uint32_t& announced) {
+  const AsyncInputLaunch& launch = product.launch;
+  const symm::ChunkSignals signals = signals_of(launch);
+  __shared__ Sums sums;
+  std::uint32_t before = 0;
+  bool gave_up = false;
+  for_tiles(product, [&](const TilePlace& place) {
+    const auto a = source_of<E>(product, place);
+    const bool in_patches = !a.is_complete && launch.patches.has(a.chunk);
+    const int first_column = place.column * product.tiling.tile_columns;
+    const int columns = min(product.tiling.tile_columns, static_cast<int>(launch.n) - first_column);
+    for (auto& row : sums) std::fill(std::begin(row), std::end(row), 0.0F);
+    if (!a.is_complete && !in_patches && !gave_up) gave_up = !symm::await_chunk(signals, a.chunk);
+    std::uint32_t step = 0;
+    for (std::int64_t k = 0; k < launch.k; k += kDepth, ++step) {
+      if (in_patches) static_cast<void>(await_announced(announced, before + step));
+      multiply(product, a, first_column, columns, k, min(k + kDepth, launch.k), sums);
+    }
+    if (in_patches) before += step;
+    const TileRows to = rows_of(place.row, place.batch, product.grid.batch_rows);
+    auto* const out = static_cast<E*>(launch.out) + to.first * launch.n + first_column;
+    for (int r = 0; r < to.count; ++r) {
+      for (int c = 0; c < columns; ++c) tandem::cuda::narrow(sums[r][c], out[r * launch.n + c]);
+    }
+  });
+}
+
+/// By warp 2.
+void announce_arrivals(const Product& product, std::uint32_t& announced) {
+  const AsyncInputLaunch& launch = product.launch;
+  const symm::ChunkSignals signals = signals_of(launch);
+  std::uint32_t before = 0;
+  bool gave_up = false;
+  for_tiles(product, [&](const TilePlace& place) {
+    if (!launch.patches.has(place.row / product.grid.tiles_per_signal)) return;
+    announce_patches(signals, launch.patches, place.row, {announced, before}, gave_up);
+    before += static_cast<std::uint32_t>(launch.patches.k_steps);
+  });
+}
+
+template <class E>
+__global__ void native_product(const Product product, const PatchPush push) {
+  __shared__ SenderStages senders;
+  __shared__ PatchStage stage;
+  __shared__ std::uint32_t announced;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const auto cta = static_cast<int>(blockIdx.y * gridDim.x + blockIdx.x);
+  const int multiplying = static_cast<int>(gridDim.x * gridDim.y) - push.senders;
+  if (cta >= multiplying) {
+    send_patches(push, cta - multiplying, senders);
+    return;
+  }
+  const bool pushes = warp == 1 && push.peers > 0 && push.senders == 0;
+  const bool has_patches = product.launch.patches.count > 0;
+  if (pushes) begin_patches(push, cta, stage);
+  if (threadIdx.x == 0) announced = 0;
+  __syncthreads();
+  if (threadIdx.x == 0) multiply_tiles<E>(product, announced);
+  if (pushes) push_patches(push, cta, multiplying, stage);
+  if (warp == 2 && has_patches) announce_arrivals(product, announced);
+}
+
+template <class E, bool kColumnMajorB, int kColumns, int kClusterRows>
+cudaError_t launch(const AsyncInputLaunch& what, cudaStream_t stream) {
+  const Tiling tiling = async_input_tiling(kColumns, kClusterRows, 1);
+  const Product product = {what, product_grid(what, tiling), tiling, kColumnMajorB};
+  PatchPush push = what.push;
+  push.senders = product.grid.senders;
+  cudaLaunchConfig_t config{};
+  config.gridDim =
+      dim3(kClusterRows, static_cast<unsigned>(product.grid.num_clusters + push.senders / kClusterRows));
+  config.blockDim = dim3(kAsyncInputThreads);
+  config.stream = stream;
+  return cudaLaunchKernelEx(&config, native_product<E>, product, push);
+}
+
+template <class E, bool kColumnMajorB, int kColumns, int kClusterRows>
+AsyncInputKernel instance(const char* name, DType dtype) {
+  return {.name = name,
+          .dtype = dtype,
+          .b_is_column_major = kColumnMajorB,
+          .tiling = async_input_tiling(kColumns, kClusterRows, 1),
+          .kernel = reinterpret_cast<const void*>(&launch<E, kColumnMajorB, kColumns, kClusterRows>),
+          .shared_bytes = 0,
+          .launch = &launch<E, kColumnMajorB, kColumns, kClusterRows>};
+}
+
+}  // namespace
+
+AsyncInputKernel bf16_t_256_2x1() {
+  return instance<__nv_bfloat16, true, 256, 2>("bf16 t 128x256 2x1", DType::kBF16);
+}
+AsyncInputKernel bf16_t_224_2x1() {
+  return instance<__nv_bfloat16, true, 224, 2>("bf16 t 128x224 2x1", DType::kBF16);
+}
+AsyncInputKernel bf16_t_208_2x1() {
+  return instance<__nv_bfloat16, true, 208, 2>("bf16 t 128x208 2x1", DType::kBF16);
+}
+AsyncInputKernel bf16_t_112_2x1() {
+  return instance<__nv_bfloat16, true, 112, 2>("bf16 t 128x112 2x1", DType::kBF16);
+}
+AsyncInputKernel bf16_t_128_1x1() {
+  return instance<__nv_bfloat16, true, 128, 1>("bf16 t 128x128 1x1", DType::kBF16);
+}
+AsyncInputKernel bf16_n_256_1x1() {
+  return instance<__nv_bfloat16, false, 256, 1>("bf16 n 128x256 1x1", DType::kBF16);
+}
+AsyncInputKernel f16_t_256_1x1() {
+  return instance<__half, true, 256, 1>("f16 t 128x256 1x1", DType::kF16);
+}
+AsyncInputKernel f16_n_256_1x1() {
+  return instance<__half, false, 256, 1>("f16 n 128x256 1x1", DType::kF16);
+}
+
+}  // namespace tandem::gemm::cuda
