@@ -22,10 +22,13 @@ int launch_silu_mul(const void* gate, const void* up, void* activated, std::int6
                     CUstream_st* stream) {
   constexpr int kThreads = 256;
   constexpr int kBlocks = 1056;  // eight on each of 132 multiprocessors
-  silu_mul<<<kBlocks, kThreads, 0, stream>>>(static_cast<const __nv_bfloat16*>(gate),
-                                             static_cast<const __nv_bfloat16*>(up),
-                                             static_cast<__nv_bfloat16*>(activated), count);
-  return cudaGetLastError();
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(kBlocks);
+  config.blockDim = dim3(kThreads);
+  config.stream = stream;
+  return cudaLaunchKernelEx(&config, silu_mul, static_cast<const __nv_bfloat16*>(gate),
+                            static_cast<const __nv_bfloat16*>(up), static_cast<__nv_bfloat16*>(activated),
+                            count);
 }
 
 int load_silu_mul() {

@@ -1,6 +1,6 @@
 # The installed package as a stranger meets it: staged once below the build folder, moved, then built against in both
 # ways. Only for the build that is installed, not for the sanitizers'.
-if(TANDEM_SANITIZE OR NOT TANDEM_BUILD_CLI)
+if(TANDEM_SANITIZE OR TANDEM_SIMULATES_GPUS OR NOT TANDEM_BUILD_CLI)
   return()
 endif()
 

@@ -6,6 +6,8 @@
 #include <boost/context/fiber.hpp>
 #include <chrono>
 #include <cstddef>
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <new>
 #include <thread>
@@ -34,11 +36,22 @@ class StackPool {
     free_.pop_back();
     return stack;
   }
-  void give_back(const context::stack_context& stack) { free_.push_back(stack); }
+  void give_back(const context::stack_context& stack) {
+    if (last_word(stack) != kUntouched) {
+      std::fputs("simulated GPU: a thread of a kernel has overrun its stack\n", stderr);
+      std::abort();
+    }
+    free_.push_back(stack);
+  }
 
  private:
   static constexpr std::size_t kStackBytes = 64 << 10;
   static constexpr std::size_t kStacksAtOnce = 64;
+  static constexpr std::uint64_t kUntouched = 0x57ac4e9d57ac4e9d;
+
+  static std::uint64_t& last_word(const context::stack_context& stack) {
+    return *reinterpret_cast<std::uint64_t*>(static_cast<std::byte*>(stack.sp) - stack.size);
+  }
 
   void add_stacks() {
     void* const stacks = ::mmap(nullptr, kStacksAtOnce * kStackBytes, PROT_READ | PROT_WRITE,
@@ -48,6 +61,7 @@ class StackPool {
       context::stack_context stack;
       stack.size = kStackBytes;
       stack.sp = static_cast<std::byte*>(stacks) + i * kStackBytes;  // they grow downwards
+      last_word(stack) = kUntouched;
       free_.push_back(stack);
     }
   }

@@ -8,8 +8,16 @@
 #include <vector>
 
 namespace tandem::simulated {
+namespace {
+
+/// NVIDIA's libraries, which have a runtime of their own, must not find a GPU: streams and memory here are
+/// none of theirs.
+const int hidden_from_libraries = ::setenv("CUDA_VISIBLE_DEVICES", "", 1);
+
+}  // namespace
 
 int num_gpus() {
+  static_cast<void>(hidden_from_libraries);
   constexpr int kDefault = 4;
   constexpr int kMost = 64;
   const char* const asked = std::getenv("SIMULATED_GPUS");

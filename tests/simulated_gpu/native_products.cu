@@ -9,6 +9,7 @@
 #include "gemm/cuda/sm90/instances.hpp"
 #include "gemm/cuda/sm90/patch_exchange.cuh"
 #include "gemm/cuda/sm90/product_grid.hpp"
+#include "gpu.hpp"
 
 namespace tandem::gemm::cuda {
 namespace {
@@ -173,6 +174,9 @@ cudaError_t launch(const AsyncInputLaunch& what, cudaStream_t stream) {
       dim3(kClusterRows, static_cast<unsigned>(product.grid.num_clusters + push.senders / kClusterRows));
   config.blockDim = dim3(kAsyncInputThreads);
   config.stream = stream;
+  // All CTAs have to be resident, and each fills a multiprocessor.
+  if (config.gridDim.x * config.gridDim.y > static_cast<unsigned>(simulated::kMultiprocessors))
+    return cudaErrorCooperativeLaunchTooLarge;
   return cudaLaunchKernelEx(&config, native_product<E>, product, push);
 }
 

@@ -29,10 +29,30 @@ bool is_joined(const Capture& capture) {
     if (!is_before[i]) continue;
     for (const int before : nodes[i].behind) is_before[static_cast<std::size_t>(before)] = true;
   }
-  return std::all_of(capture.joined.begin(), capture.joined.end(), [&](const CUstream_st* stream) {
-    return std::all_of(stream->last_nodes.begin(), stream->last_nodes.end(),
+  const auto are_before = [&](const std::vector<int>& last_nodes) {
+    return std::all_of(last_nodes.begin(), last_nodes.end(),
                        [&](int last) { return is_before[static_cast<std::size_t>(last)]; });
-  });
+  };
+  return are_before(capture.left_nodes) &&
+         std::all_of(capture.joined.begin(), capture.joined.end(),
+                     [&](const CUstream_st* stream) { return are_before(stream->last_nodes); });
+}
+
+void end(Capture& capture) {
+  for (CUstream_st* joined : capture.joined) joined->capture = nullptr;
+  capture.is_over = true;
+}
+
+/// A stream's GPU has to be the thread's current one where the driver asks for that.
+bool is_current(int gpu) {
+  int current = -1;
+  return cudaGetDevice(&current) == cudaSuccess && current == gpu;
+}
+
+/// Breaks the recording that the stream is in, if it is.
+cudaError_t refused(const CUstream_st& stream, cudaError_t code) {
+  if (stream.capture) stream.capture->is_broken = true;
+  return status(code);
 }
 
 void add_nodes(std::vector<int>& nodes, const std::vector<int>& more) {
@@ -52,9 +72,12 @@ cudaError_t status(cudaError_t code) {
 
 cudaError_t enqueue_launch(Launch launch, cudaStream_t stream) {
   constexpr unsigned kMostThreads = 1024;
+  constexpr unsigned kMostBlocks = 65535;  // in y and z
   const auto count = [](const dim3& size) { return std::size_t{size.x} * size.y * size.z; };
-  if (count(launch.grid) == 0 || count(launch.block) == 0 || count(launch.block) > kMostThreads)
+  if (count(launch.grid) == 0 || count(launch.block) == 0 || count(launch.block) > kMostThreads ||
+      launch.grid.y > kMostBlocks || launch.grid.z > kMostBlocks)
     return status(cudaErrorInvalidConfiguration);
+  if (!is_current(stream->gpu)) return status(cudaErrorInvalidResourceHandle);
   stream->enqueue([launch = std::move(launch), gpu = stream->gpu] { Gpu::of(gpu).run(launch); });
   return cudaSuccess;
 }
@@ -94,31 +117,32 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  if (const auto capture = stream->capture) {
+    std::erase(capture->joined, stream);
+    add_nodes(capture->left_nodes, stream->last_nodes);
+    if (capture->origin == stream) end(*capture);
+  }
   stream->queue->close();
   delete stream;
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  if (stream->capture) {
-    stream->capture->is_broken = true;
-    return status(cudaErrorStreamCaptureUnsupported);
-  }
-  return stream->queue->is_empty() ? cudaSuccess : cudaErrorNotReady;
+  if (stream->capture) return refused(*stream, cudaErrorStreamCaptureUnsupported);
+  return stream->queue->is_empty() ? cudaSuccess : status(cudaErrorNotReady);
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  if (stream->capture) {
-    stream->capture->is_broken = true;
-    return status(cudaErrorStreamCaptureUnsupported);
-  }
+  if (stream->capture) return refused(*stream, cudaErrorStreamCaptureUnsupported);
   stream->queue->wait_until_empty();
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   if (event->capture) {
-    if (stream->capture && stream->capture != event->capture) return status(cudaErrorStreamCaptureMerge);
+    if (event->capture->is_over) return refused(*stream, cudaErrorCapturedEvent);
+    if (stream->capture && stream->capture != event->capture)
+      return refused(*stream, cudaErrorStreamCaptureMerge);
     if (!stream->capture) {
       stream->capture = event->capture;
       stream->capture->joined.push_back(stream);
@@ -127,8 +151,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     add_nodes(stream->last_nodes, event->nodes);
     return cudaSuccess;
   }
+  if (stream->capture) return refused(*stream, cudaErrorStreamCaptureIsolation);
   if (!event->mark) return cudaSuccess;
-  if (stream->capture) return status(cudaErrorStreamCaptureIsolation);
   stream->enqueue([mark = event->mark] { mark->wait(); });
   return cudaSuccess;
 }
@@ -154,7 +178,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   if (!capture) return status(cudaErrorIllegalState);
   if (capture->origin != stream) return status(cudaErrorStreamCaptureUnmatched);
   const bool is_complete = is_joined(*capture);
-  for (CUstream_st* joined : capture->joined) joined->capture = nullptr;
+  end(*capture);
   stream->capture = nullptr;
   if (capture->is_broken) return status(cudaErrorStreamCaptureInvalidated);
   if (!is_complete) return status(cudaErrorStreamCaptureUnjoined);
@@ -163,7 +187,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
-  *exec = new CUgraphExec_st{std::make_shared<const CUgraph_st>(*graph)};
+  *exec = new CUgraphExec_st{.graph = std::make_shared<const CUgraph_st>(*graph)};
   return cudaSuccess;
 }
 
@@ -172,7 +196,11 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) {
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
-  stream->enqueue([graph = exec->graph] { tandem::simulated::run_graph(*graph); });
+  // One after the other, also on different streams.
+  stream->enqueue([graph = exec->graph, running = exec->running] {
+    const std::lock_guard lock(*running);
+    tandem::simulated::run_graph(*graph);
+  });
   return cudaSuccess;
 }
 
@@ -188,7 +216,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   *event = new CUevent_st;
-  return cudaSuccess;
+  return cudaGetDevice(&(*event)->gpu);
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -197,6 +225,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (event->gpu != stream->gpu) return status(cudaErrorInvalidResourceHandle);
   event->capture = stream->capture;
   event->nodes = stream->last_nodes;
   if (stream->capture) return cudaSuccess;
@@ -206,13 +235,16 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  if (event->capture) return status(cudaErrorCapturedEvent);
-  return !event->mark || event->mark->is_passed() ? cudaSuccess : cudaErrorNotReady;
+  if (event->capture) {
+    event->capture->is_broken = true;
+    return status(cudaErrorCapturedEvent);
+  }
+  return !event->mark || event->mark->is_passed() ? cudaSuccess : status(cudaErrorNotReady);
 }
 
 cudaError_t cudaEventElapsedTime(float* elapsed_ms, cudaEvent_t begin, cudaEvent_t end) {
   if (!begin->mark || !end->mark) return status(cudaErrorInvalidResourceHandle);
-  if (!begin->mark->is_passed() || !end->mark->is_passed()) return cudaErrorNotReady;
+  if (!begin->mark->is_passed() || !end->mark->is_passed()) return status(cudaErrorNotReady);
   *elapsed_ms = std::chrono::duration<float, std::milli>(end->mark->time() - begin->mark->time()).count();
   return cudaSuccess;
 }

@@ -65,6 +65,7 @@ struct CUgraph_st {
 
 struct CUgraphExec_st {
   std::shared_ptr<const CUgraph_st> graph;
+  std::shared_ptr<std::mutex> running = std::make_shared<std::mutex>();
 };
 
 namespace tandem::simulated {
@@ -73,7 +74,9 @@ struct Capture {
   CUstream_st* origin = nullptr;
   std::shared_ptr<CUgraph_st> graph = std::make_shared<CUgraph_st>();
   std::vector<CUstream_st*> joined;
+  std::vector<int> left_nodes;  ///< the last ones of streams that have joined and are gone
   bool is_broken = false;
+  bool is_over = false;
 };
 
 /// Runs a graph once: streams of the recording side by side, each in its order.
@@ -92,6 +95,7 @@ struct CUstream_st {
 };
 
 struct CUevent_st {
+  int gpu = 0;
   std::shared_ptr<tandem::simulated::Mark> mark;  ///< null: never recorded
   std::shared_ptr<tandem::simulated::Capture> capture;
   std::vector<int> nodes;  ///< of the capture

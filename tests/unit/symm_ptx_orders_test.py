@@ -24,7 +24,7 @@ MUTANTS = {
     "relaxed wait": (WORDS, "atom.acquire.sys", "atom.relaxed.sys"),
     "put for this GPU only": (WORDS, "atom.release.sys", "atom.release.gpu"),
     "wait for this GPU only": (WORDS, "atom.acquire.sys", "atom.acquire.gpu"),
-    "relaxed stores": (WORDS, "st.release.sys", "st.relaxed.sys"),
+    "relaxed stores": (DEVICE_HEADER, "store_release(", "store_relaxed("),
     "relaxed record": (DEVICE_HEADER, "store_release(&fault.state", "store_relaxed(&fault.state"),
     "word of who gave up before the record": (DEVICE_HEADER, RECORD + "\n  " + WORD, WORD + "\n  " + RECORD),
     "relaxed word of who gave up": (DEVICE_HEADER, "store_release(control.has_given_up", "store_relaxed(control.has_given_up"),
@@ -33,7 +33,8 @@ MUTANTS = {
     "kernels that ask for a relaxed put": (KERNELS, "PutOrder::kRelease", "PutOrder::kRelaxed"),
     "kernels that ask for a relaxed wait": (KERNELS, "WaitOrder::kAcquire", "WaitOrder::kRelaxed"),
     "relaxed word": (WORD_KERNELS, "store_release(word", "store_relaxed(word"),
-    "word for this GPU only": (WORDS, "st.release.sys", "st.release.gpu"),
+    "word for this GPU only": (WORD_KERNELS, "store_release(word, value);",
+                               'asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");'),
 }
 
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Words of memory that several GPUs, and the host, read and write while kernels run: the only places where a
-// kernel says in which order. Each is one instruction of PTX, of the scope of the whole system.
+// Words that several GPUs, and the host, read and write while kernels run: an instruction of PTX each, named
+// after its order, where C++ has none. Loads, stores and swaps are of the scope of the whole system.
 
 #include <cstdint>
 
