@@ -26,8 +26,8 @@ namespace context = boost::context;
 
 constexpr int kWarpSize = 32;
 
-/// Stacks of fibers, kept for the next ones of this host thread, which lives as long as the process. Pages
-/// that no thread of a kernel has touched take no memory.
+/// Stacks of fibers, kept for the next ones of this host thread, which lives as long as the process. The last
+/// word of each tells whether a thread of a kernel came that far; pages between, untouched, take no memory.
 class StackPool {
  public:
   context::stack_context allocate() {
@@ -117,7 +117,7 @@ class Block {
   Block(const Launch& launch, uint3 index)
       : launch_(launch),
         index_(index),
-        num_threads_(static_cast<int>(launch.block.x * launch.block.y * launch.block.z)),
+        num_threads_(static_cast<int>(count_of(launch.block))),
         warps_(static_cast<std::size_t>((num_threads_ + kWarpSize - 1) / kWarpSize)) {
     meeting_.expect(num_threads_);
     for (int first = 0; first < num_threads_; first += kWarpSize)
@@ -204,10 +204,8 @@ void Block::start_fiber() {
 void Block::run_threads(Fiber& fiber) {
   while (next_thread_ < num_threads_) {
     const int thread = next_thread_++;
-    const dim3& size = launch_.block;
-    const auto number = static_cast<unsigned>(thread);
     fiber.thread = thread;
-    fiber.index = {number % size.x, number / size.x % size.y, number / size.x / size.y};
+    fiber.index = place_in(launch_.block, static_cast<unsigned>(thread));
     threadIdx = fiber.index;
     launch_.body();
     meeting_.leave();

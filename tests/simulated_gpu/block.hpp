@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 
@@ -13,6 +14,14 @@ extern thread_local dim3 blockDim;
 extern thread_local dim3 gridDim;
 
 namespace tandem::simulated {
+
+/// How many blocks, or threads, an extent has, and which place number `number` is.
+[[nodiscard]] inline std::size_t count_of(const dim3& extent) {
+  return std::size_t{extent.x} * extent.y * extent.z;
+}
+[[nodiscard]] inline uint3 place_in(const dim3& extent, unsigned number) {
+  return {number % extent.x, number / extent.x % extent.y, number / extent.x / extent.y};
+}
 
 /// A launch of a kernel: `body` is the kernel with its arguments, called once a thread.
 struct Launch {

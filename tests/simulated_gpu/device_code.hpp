@@ -4,7 +4,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <bit>
 #include <chrono>
 #include <cmath>
@@ -80,10 +79,6 @@ inline float __uint_as_float(unsigned bits) {
 template <class A, class B>
 constexpr std::common_type_t<A, B> min(A a, B b) {
   return a < b ? std::common_type_t<A, B>(a) : std::common_type_t<A, B>(b);
-}
-template <class A, class B>
-constexpr std::common_type_t<A, B> max(A a, B b) {
-  return a < b ? std::common_type_t<A, B>(b) : std::common_type_t<A, B>(a);
 }
 
 // Launches, and what else the runtime has templates for.

@@ -35,14 +35,12 @@ Gpu& Gpu::of(int index) {
 }
 
 void Gpu::run(const Launch& launch) {
-  const dim3& size = launch.grid;
-  const std::size_t count = std::size_t{size.x} * size.y * size.z;
+  const std::size_t count = count_of(launch.grid);
   std::latch left(static_cast<std::ptrdiff_t>(count));
   {
     const std::lock_guard lock(mutex_);
     for (std::size_t i = 0; i < count; ++i) {
-      const auto number = static_cast<unsigned>(i);
-      const uint3 index = {number % size.x, number / size.x % size.y, number / size.x / size.y};
+      const uint3 index = place_in(launch.grid, static_cast<unsigned>(i));
       blocks_.emplace_back([&launch, &left, index] {
         run_block(launch, index);
         left.count_down();

@@ -21,8 +21,8 @@ inline constexpr int kBlocksOfMultiprocessor = 4;
 inline constexpr std::size_t kMemoryBytes = std::size_t{8} << 30;
 
 /// The multiprocessors of a GPU: blocks of kernels begin in the order in which they were launched, and no
-/// more at one time than a GPU has room for. So kernels that wait keep others from starting, as they do on
-/// a GPU.
+/// more at one time than there is room for. So kernels that wait keep others from starting, as they do on a
+/// GPU.
 class Gpu {
  public:
   /// Of this process, for good.

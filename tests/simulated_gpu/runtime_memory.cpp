@@ -2,7 +2,6 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <limits>
 
 #include "gpu.hpp"
 #include "last_error.hpp"
@@ -156,11 +155,6 @@ cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
 cudaError_t cudaHostAlloc(void** data, std::size_t size, unsigned) {
   *data = allocate(size);
   return *data == nullptr ? status(cudaErrorMemoryAllocation) : cudaSuccess;
-}
-
-cudaError_t cudaFreeHost(void* data) {
-  std::free(data);
-  return cudaSuccess;
 }
 
 // GPUs see the host's memory where the host does.

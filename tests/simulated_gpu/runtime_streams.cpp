@@ -73,8 +73,7 @@ cudaError_t status(cudaError_t code) {
 cudaError_t enqueue_launch(Launch launch, cudaStream_t stream) {
   constexpr unsigned kMostThreads = 1024;
   constexpr unsigned kMostBlocks = 65535;  // in y and z
-  const auto count = [](const dim3& size) { return std::size_t{size.x} * size.y * size.z; };
-  if (count(launch.grid) == 0 || count(launch.block) == 0 || count(launch.block) > kMostThreads ||
+  if (count_of(launch.grid) == 0 || count_of(launch.block) == 0 || count_of(launch.block) > kMostThreads ||
       launch.grid.y > kMostBlocks || launch.grid.z > kMostBlocks)
     return status(cudaErrorInvalidConfiguration);
   if (!is_current(stream->gpu)) return status(cudaErrorInvalidResourceHandle);
@@ -269,8 +268,9 @@ cudaError_t cudaFuncGetName(const char** name, const void*) {
 }
 
 cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, const void*, const cudaLaunchConfig_t* config) {
-  const dim3& grid = config->gridDim;  // of one cluster
-  *clusters = tandem::simulated::kMultiprocessors / static_cast<int>(grid.x * grid.y * grid.z);
+  // The grid asked for is of one cluster.
+  *clusters =
+      tandem::simulated::kMultiprocessors / static_cast<int>(tandem::simulated::count_of(config->gridDim));
   return cudaSuccess;
 }
 

@@ -1,21 +1,30 @@
-// The native products of simulated GPUs: the same launches, tiles, waits and patches as the kernels of
-// src/gemm/cuda/sm90/instances, whose tensor instructions no host has. Thread 0 of a CTA loads and
-// multiplies; warps 1 and 2 exchange patches, as there.
+#pragma once
 
-#include <array>
+// The twin of gemm/cuda/sm90/async_input_instance.cuh for the simulated GPU, found before it by the files of
+// instances/: the same launches, tiles, waits and patches, and a loop in place of tensor instructions, which
+// no host has. Thread 0 of a CTA loads and multiplies; warps 1 and 2 exchange patches, as there.
+
+#include <algorithm>
+#include <iterator>
 
 #include "device/cuda/elements.cuh"
 #include "gemm/cuda/sm90/async_input_signals.cuh"
-#include "gemm/cuda/sm90/instances.hpp"
 #include "gemm/cuda/sm90/patch_exchange.cuh"
 #include "gemm/cuda/sm90/product_grid.hpp"
-#include "gpu.hpp"
+
+namespace cutlass {
+
+using bfloat16_t = __nv_bfloat16;
+using half_t = __half;
+
+}  // namespace cutlass
 
 namespace tandem::gemm::cuda {
-namespace {
 
-constexpr int kMostColumns = 256;
-constexpr int kDepth = PatchGrid::kColumns;  // of a step of k
+namespace in_loops {
+
+inline constexpr int kMostColumns = 256;
+inline constexpr int kDepth = PatchGrid::kColumns;  // of a step of k
 
 struct Product {
   AsyncInputLaunch launch;
@@ -29,7 +38,7 @@ struct TileRows {
   std::int64_t first = 0;  ///< of the tensor
   int count = 0;
 };
-TileRows rows_of(int tile, int batch, int batch_rows) {
+inline TileRows rows_of(int tile, int batch, int batch_rows) {
   const int first = tile * PatchGrid::kTileRows;
   return {std::int64_t{batch} * batch_rows + first, min(PatchGrid::kTileRows, batch_rows - first)};
 }
@@ -45,7 +54,7 @@ struct Source {
 template <class E>
 Source<E> source_of(const Product& product, const TilePlace& place) {
   const auto& [launch, grid, tiling, unused] = product;
-  const symm::ChunkSignals signals = signals_of(launch);
+  const tandem::symm::ChunkSignals signals = signals_of(launch);
   const int per_signal = grid.tiles_per_signal;
   const int chunk = per_signal == 0 ? place.batch : place.row / per_signal;
   const bool is_complete = signals.is_complete(chunk);
@@ -103,7 +112,7 @@ void for_tiles(const Product& product, Work work) {
 template <class E>
 void multiply_tiles(const Product& product, std::uint32_t& announced) {
   const AsyncInputLaunch& launch = product.launch;
-  const symm::ChunkSignals signals = signals_of(launch);
+  const tandem::symm::ChunkSignals signals = signals_of(launch);
   __shared__ Sums sums;
   std::uint32_t before = 0;
   bool gave_up = false;
@@ -113,7 +122,7 @@ void multiply_tiles(const Product& product, std::uint32_t& announced) {
     const int first_column = place.column * product.tiling.tile_columns;
     const int columns = min(product.tiling.tile_columns, static_cast<int>(launch.n) - first_column);
     for (auto& row : sums) std::fill(std::begin(row), std::end(row), 0.0F);
-    if (!a.is_complete && !in_patches && !gave_up) gave_up = !symm::await_chunk(signals, a.chunk);
+    if (!a.is_complete && !in_patches && !gave_up) gave_up = !tandem::symm::await_chunk(signals, a.chunk);
     std::uint32_t step = 0;
     for (std::int64_t k = 0; k < launch.k; k += kDepth, ++step) {
       if (in_patches) static_cast<void>(await_announced(announced, before + step));
@@ -129,9 +138,9 @@ void multiply_tiles(const Product& product, std::uint32_t& announced) {
 }
 
 /// By warp 2.
-void announce_arrivals(const Product& product, std::uint32_t& announced) {
+inline void announce_arrivals(const Product& product, std::uint32_t& announced) {
   const AsyncInputLaunch& launch = product.launch;
-  const symm::ChunkSignals signals = signals_of(launch);
+  const tandem::symm::ChunkSignals signals = signals_of(launch);
   std::uint32_t before = 0;
   bool gave_up = false;
   for_tiles(product, [&](const TilePlace& place) {
@@ -163,59 +172,41 @@ __global__ void native_product(const Product product, const PatchPush push) {
   if (warp == 2 && has_patches) announce_arrivals(product, announced);
 }
 
-template <class E, bool kColumnMajorB, int kColumns, int kClusterRows>
-cudaError_t launch(const AsyncInputLaunch& what, cudaStream_t stream) {
-  const Tiling tiling = async_input_tiling(kColumns, kClusterRows, 1);
-  const Product product = {what, product_grid(what, tiling), tiling, kColumnMajorB};
-  PatchPush push = what.push;
-  push.senders = product.grid.senders;
-  cudaLaunchConfig_t config{};
-  config.gridDim =
-      dim3(kClusterRows, static_cast<unsigned>(product.grid.num_clusters + push.senders / kClusterRows));
-  config.blockDim = dim3(kAsyncInputThreads);
-  config.stream = stream;
-  // All CTAs have to be resident, and each fills a multiprocessor.
-  if (config.gridDim.x * config.gridDim.y > static_cast<unsigned>(simulated::kMultiprocessors))
-    return cudaErrorCooperativeLaunchTooLarge;
-  return cudaLaunchKernelEx(&config, native_product<E>, product, push);
-}
+}  // namespace in_loops
 
-template <class E, bool kColumnMajorB, int kColumns, int kClusterRows>
-AsyncInputKernel instance(const char* name, DType dtype) {
+template <class E, bool kColumnMajorB, int kColumns, int kClusterRows, int kClusterColumns>
+struct AsyncInputInstance {
+  using Element = E;
+  static constexpr Tiling kTiling = async_input_tiling(kColumns, kClusterRows, kClusterColumns);
+
+  static cudaError_t launch(const AsyncInputLaunch& what, cudaStream_t stream) {
+    const in_loops::Product product = {what, product_grid(what, kTiling), kTiling, kColumnMajorB};
+    PatchPush push = what.push;
+    push.senders = product.grid.senders;
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(kClusterRows, static_cast<unsigned>(kClusterColumns * product.grid.num_clusters +
+                                                              push.senders / kClusterRows));
+    config.blockDim = dim3(kAsyncInputThreads);
+    config.stream = stream;
+    // All CTAs have to be resident, and each fills a multiprocessor.
+    int multiprocessors = 0;
+    static_cast<void>(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
+    if (config.gridDim.x * config.gridDim.y > static_cast<unsigned>(multiprocessors))
+      return cudaErrorCooperativeLaunchTooLarge;
+    return cudaLaunchKernelEx(&config, in_loops::native_product<E>, product, push);
+  }
+};
+
+/// What an instance's file returns.
+template <class Instance>
+AsyncInputKernel async_input_kernel(const char* name, DType dtype, bool b_is_column_major) {
   return {.name = name,
           .dtype = dtype,
-          .b_is_column_major = kColumnMajorB,
-          .tiling = async_input_tiling(kColumns, kClusterRows, 1),
-          .kernel = reinterpret_cast<const void*>(&launch<E, kColumnMajorB, kColumns, kClusterRows>),
+          .b_is_column_major = b_is_column_major,
+          .tiling = Instance::kTiling,
+          .kernel = reinterpret_cast<const void*>(&Instance::launch),
           .shared_bytes = 0,
-          .launch = &launch<E, kColumnMajorB, kColumns, kClusterRows>};
-}
-
-}  // namespace
-
-AsyncInputKernel bf16_t_256_2x1() {
-  return instance<__nv_bfloat16, true, 256, 2>("bf16 t 128x256 2x1", DType::kBF16);
-}
-AsyncInputKernel bf16_t_224_2x1() {
-  return instance<__nv_bfloat16, true, 224, 2>("bf16 t 128x224 2x1", DType::kBF16);
-}
-AsyncInputKernel bf16_t_208_2x1() {
-  return instance<__nv_bfloat16, true, 208, 2>("bf16 t 128x208 2x1", DType::kBF16);
-}
-AsyncInputKernel bf16_t_112_2x1() {
-  return instance<__nv_bfloat16, true, 112, 2>("bf16 t 128x112 2x1", DType::kBF16);
-}
-AsyncInputKernel bf16_t_128_1x1() {
-  return instance<__nv_bfloat16, true, 128, 1>("bf16 t 128x128 1x1", DType::kBF16);
-}
-AsyncInputKernel bf16_n_256_1x1() {
-  return instance<__nv_bfloat16, false, 256, 1>("bf16 n 128x256 1x1", DType::kBF16);
-}
-AsyncInputKernel f16_t_256_1x1() {
-  return instance<__half, true, 256, 1>("f16 t 128x256 1x1", DType::kF16);
-}
-AsyncInputKernel f16_n_256_1x1() {
-  return instance<__half, false, 256, 1>("f16 n 128x256 1x1", DType::kF16);
+          .launch = &Instance::launch};
 }
 
 }  // namespace tandem::gemm::cuda
