@@ -42,7 +42,7 @@ class ChunkTileScheduler : public cutlass::gemm::kernel::detail::PersistentTileS
     int tiles_per_chunk;
     int tiles_per_batch;
     int num_clusters;
-    int cluster_columns;
+    Divisor cluster_columns;
     symm::ChunkSignals signals;
   };
 
@@ -62,7 +62,7 @@ class ChunkTileScheduler : public cutlass::gemm::kernel::detail::PersistentTileS
     params.tiles_per_chunk = args.tiles_per_chunk;
     params.tiles_per_batch = args.tiles_per_batch;
     params.num_clusters = args.num_clusters;
-    params.cluster_columns = static_cast<int>(cute::size<1>(cluster));
+    params.cluster_columns = Divisor(static_cast<int>(cute::size<1>(cluster)));
     params.signals = args.signals;
     return params;
   }

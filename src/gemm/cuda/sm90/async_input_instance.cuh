@@ -23,7 +23,7 @@ __device__ void announce_arrivals(const typename Kernel::Params& params, std::ui
   std::uint32_t before = 0;
   bool gave_up = false;
   while (work.is_valid()) {
-    if (mainloop.patches.has(work.M_idx / mainloop.tiles_per_signal)) {
+    if (mainloop.patches.has(work.M_idx / mainloop.by_signal)) {
       announce_patches(mainloop.signals, mainloop.patches, work.M_idx, {announced, before}, gave_up);
       before += static_cast<std::uint32_t>(mainloop.patches.k_steps);
     }

@@ -87,6 +87,7 @@ struct AsyncInputMainloop : Base {
   struct Params : Base::Params {
     TmaA tma_load_complete;
     int tiles_per_signal;
+    Divisor by_signal;  ///< the same, where it is not 0
     tandem::symm::ChunkSignals signals;
     PatchSignals patches;
   };
@@ -104,6 +105,7 @@ struct AsyncInputMainloop : Base {
     params.tma_transaction_bytes_mk = Base::TmaTransactionBytesMK;
     params.tma_transaction_bytes_nk = Base::TmaTransactionBytesNK;
     params.tiles_per_signal = args.tiles_per_signal;
+    if (args.tiles_per_signal > 0) params.by_signal = Divisor(args.tiles_per_signal);
     params.signals = args.signals;
     params.patches = args.patches;
     return params;
@@ -129,7 +131,7 @@ struct AsyncInputMainloop : Base {
     auto [m, n, unused, l] = block;
     const tandem::symm::ChunkSignals& signals = params.signals;
     const int chunk =
-        params.tiles_per_signal == 0 ? static_cast<int>(l) : static_cast<int>(m) / params.tiles_per_signal;
+        params.tiles_per_signal == 0 ? static_cast<int>(l) : static_cast<int>(m) / params.by_signal;
     const bool is_complete = signals.is_complete(chunk);
     const bool in_patches = params.patches.has(chunk);
     const int batch =
