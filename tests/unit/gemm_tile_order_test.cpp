@@ -104,6 +104,17 @@ const std::vector<Tiling>& tilings() {
   return all;
 }
 
+TEST(TileOrder, CountsAsManyTilesAsItAccepts) {
+  const ChunkOrder chunks(1, 1, 0);
+  constexpr Tiling kSmallest{1, 1, 1, 1, 8};
+  ASSERT_TRUE(TileOrder::accepts(chunks, INT32_MAX, kSmallest));
+  for (const TileStart start : {TileStart{}, TileStart{0, 1}}) {
+    const TileOrder order(chunks, INT32_MAX, kSmallest, start);
+    ASSERT_EQ(order.num_clusters(), INT32_MAX);
+    for (const int index : {0, 1, INT32_MAX - 1}) EXPECT_EQ(order.tile(index), (Tile{0, 0, index}));
+  }
+}
+
 TEST(TileOrder, HoldsEachTileOnceInTheOrderOfChunks) {
   // In units of half tiles, so that chunks end inside tiles too.
   for (std::int64_t rows = 0; rows <= 26; ++rows) {

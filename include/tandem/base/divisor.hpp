@@ -18,7 +18,8 @@ class Divisor {
     // Rounded up, it is less than 2^bits / divisor too large: not enough for a dividend below 2^31 to reach
     // the next quotient (Granlund and Montgomery, Division by invariant integers, 1994).
     shift_ = kDividendBits + bits;
-    multiplier_ = static_cast<std::uint32_t>(((std::uint64_t{1} << shift_) + divisor - 1) / divisor);
+    const auto by = static_cast<std::uint64_t>(divisor);
+    multiplier_ = static_cast<std::uint32_t>(((std::uint64_t{1} << shift_) + by - 1) / by);
   }
 
   [[nodiscard]] constexpr int value() const { return divisor_; }

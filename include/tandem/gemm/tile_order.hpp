@@ -172,9 +172,11 @@ class TileOrder {
     const int rows = start.section / cluster_rows_;
     section_groups_ =
         (rows * cluster_rows_.value() < start.section ? rows + group : rows + group - 1) / group;
-    small_section_ = in_groups(rows, section_groups_);
-    large_section_ = in_groups(rows + 1, section_groups_);
     num_sections_ = (short_.rows * cluster_rows_.value() - 1) / section_ + 1;
+    if (num_sections_ > 1) {
+      small_section_ = in_groups(rows, section_groups_);
+      large_section_ = in_groups(rows + 1, section_groups_);
+    }
     last_section_ = in_groups(short_.rows - begin_of(num_sections_ - 1), section_groups_);
   }
   [[nodiscard]] constexpr int begin_of(int section) const {
