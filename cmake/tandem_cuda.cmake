@@ -57,13 +57,9 @@ endfunction()
 
 # tandem_cuda_leaf(device SOURCES a.cpp b.cu DEPENDS device ...) -> target tandem_device_cuda, as tandem_library() makes it.
 # Host code sees the toolkit's headers; .cu files include neither fmt nor spdlog, which nvcc does not compile. A spilled
-# register is an error, but with MAY_SPILL.
+# register is an error.
 function(tandem_cuda_leaf module)
-  cmake_parse_arguments(PARSE_ARGV 1 LEAF "MAY_SPILL" "" "")
-  tandem_library(${module}_cuda ${LEAF_UNPARSED_ARGUMENTS})
+  tandem_library(${module}_cuda ${ARGN})
   target_link_libraries(tandem_${module}_cuda PRIVATE CUDA::nvtx3)
-  if(NOT LEAF_MAY_SPILL)
-    set(refuse_spills -Xptxas=--warn-on-spills,--warn-on-local-memory-usage)
-  endif()
-  tandem_use_cuda(tandem_${module}_cuda ${refuse_spills})
+  tandem_use_cuda(tandem_${module}_cuda -Xptxas=--warn-on-spills,--warn-on-local-memory-usage)
 endfunction()

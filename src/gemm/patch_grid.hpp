@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <tandem/base/divisor.hpp>
 
 namespace tandem::gemm {
 
@@ -15,8 +16,11 @@ struct PatchGrid {
   static constexpr int kTileRows = 128;
   static constexpr int kOfStep = kTileRows / kRows;
 
-  int tiles = 0;    ///< rows of tiles of the sender's shard
-  int k_steps = 0;  ///< steps of kColumns
+  constexpr PatchGrid() = default;
+  /// Of `tiles` rows of tiles of the sender's shard, and `k_steps` of kColumns; 1 or more of both.
+  constexpr PatchGrid(int tiles, int k_steps) : tiles_(tiles), k_steps_(k_steps), of_step_(tiles * kOfStep) {}
+
+  [[nodiscard]] constexpr int k_steps() const { return k_steps_; }
 
   struct Patch {
     int tile = 0;
@@ -24,12 +28,14 @@ struct PatchGrid {
     int part = 0;  ///< of the tile's rows
     friend constexpr bool operator==(const Patch&, const Patch&) = default;
   };
-  [[nodiscard]] constexpr int size() const { return tiles * k_steps * kOfStep; }
+  [[nodiscard]] constexpr int size() const { return tiles_ * k_steps_ * kOfStep; }
   /// In the order in which they are sent: what every receiver needs first first, so step by step in k.
   [[nodiscard]] constexpr Patch patch(int index) const {
-    const int of_step = tiles * kOfStep;
-    const int in_step = index % of_step;
-    return {.tile = in_step / kOfStep, .k_step = index / of_step, .part = in_step % kOfStep};
+    const int k_step = index / of_step_;
+    const auto in_step = static_cast<unsigned>(index - k_step * of_step_.value());
+    return {.tile = static_cast<int>(in_step / kOfStep),
+            .k_step = k_step,
+            .part = static_cast<int>(in_step % kOfStep)};
   }
   /// Where a patch's stamp lies among those of all rows; `tile` counts through all rows.
   [[nodiscard]] static constexpr std::int64_t stamp(int tile, int k_steps, int k_step, int part) {
@@ -42,6 +48,11 @@ struct PatchGrid {
     return shard_rows > 0 && shard_rows % kTileRows == 0 && k > 0 && k % kColumns == 0 &&
            shard_rows / kRows <= kMost / (k / kColumns);
   }
+
+ private:
+  int tiles_ = 0;
+  int k_steps_ = 0;
+  Divisor of_step_;  // patches of all tiles
 };
 
 }  // namespace tandem::gemm

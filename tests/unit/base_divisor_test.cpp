@@ -44,6 +44,17 @@ TEST(Divisor, IsExactForRandomNumbers) {
   }
 }
 
+template <class Dividend>
+constexpr bool kIsDivided = requires(Dividend dividend, Divisor by) {
+  dividend / by;
+  dividend % by;
+};
+
+TEST(Divisor, TakesNoOtherTypeThanInt) {
+  static_assert(kIsDivided<int> && kIsDivided<const int&>);
+  static_assert(!kIsDivided<std::int64_t> && !kIsDivided<unsigned> && !kIsDivided<std::size_t>);
+}
+
 TEST(Divisor, IsOneUnlessSaidOtherwise) {
   constexpr Divisor kOne;
   static_assert(17 / kOne == 17 && 17 % kOne == 0);

@@ -251,7 +251,7 @@ TEST_F(KernelChoiceTest, ManyTilesTakeTheirTime) {
 
 TEST(Senders, OnlySendWhereTheyAreEnough) {
   PatchPush push;
-  push.grid = {.tiles = 2, .k_steps = 128};  // 256 rows of 8192
+  push.grid = PatchGrid(2, 128);  // 256 rows of 8192
   EXPECT_EQ(senders_among(4, push, 80), 0) << "to nobody";
   push.peers = 3;
   EXPECT_EQ(senders_among(4, push, 80), 0);

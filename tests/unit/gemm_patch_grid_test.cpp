@@ -12,7 +12,7 @@ namespace {
 TEST(PatchGrid, HoldsEveryPatchOnceStepByStepInK) {
   for (const int tiles : {1, 2, 5}) {
     for (const int k_steps : {1, 3, 128}) {
-      const PatchGrid grid{.tiles = tiles, .k_steps = k_steps};
+      const PatchGrid grid(tiles, k_steps);
       std::set<std::tuple<int, int, int>> seen;
       std::set<std::int64_t> stamps;
       int last_step = 0;

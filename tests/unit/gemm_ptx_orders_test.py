@@ -17,7 +17,7 @@ import ptx_mutants
 
 FOLDERS = ("include", "src")
 HEADER = "include/tandem/symm/chunk_signals.cuh"
-INSTANCE = "src/gemm/cuda/sm90/instances/bf16_t_128_1x1.cu"
+INSTANCE = "src/gemm/cuda/sm90/instances/bf16_t_112_2x1.cu"
 PATCHES = "src/gemm/cuda/sm90/patch_exchange.cuh"
 WORDS = "include/tandem/cuda/device_words.cuh"
 PATCH_WORDS = "src/gemm/cuda/sm90/patch_words.cuh"
@@ -39,6 +39,7 @@ PATCH_MUTANTS = {
     "a look for this GPU only": (PATCH_WORDS, "ld.relaxed.sys.global.v4", "ld.relaxed.gpu.global.v4"),
     "stamps are acquired for this GPU only": (PATCH_WORDS, "ld.acquire.sys.global.v4", "ld.acquire.gpu.global.v4"),
     "lanes do not meet behind the acquire": (PATCHES, "      __syncwarp();\n      return min(step", "      return min(step"),
+    "no fence behind the word's first value": (PATCHES, "announce({announced, 0});\n  __threadfence_block();", "announce({announced, 0});"),
     "an announcement that releases nothing": (PATCH_WORDS, "st.release.cta.shared", "st.relaxed.cta.shared"),
     "no acquire of the announcement": (PATCH_WORDS, "ld.acquire.cta.shared", "ld.relaxed.cta.shared"),
     "no proxy fence before the load": (PATCHES, "tandem::cuda::fence_tensor_loads();", ""),
@@ -69,7 +70,6 @@ PATCH_PROBE = """
 using namespace tandem::gemm::cuda;
 __global__ void push_probe(const __grid_constant__ PatchPush push) {
   __shared__ PatchStage stage;
-  begin_patches(push, 0, stage);
   push_patches(push, 0, 1, stage);
 }
 __global__ void send_probe(const __grid_constant__ PatchPush push) {
@@ -81,9 +81,14 @@ __global__ void announce_probe(tandem::symm::ChunkSignals signals, PatchSignals 
   bool gave_up = false;
   announce_patches(signals, patches, tile, {announced, 0}, gave_up);
 }
+__global__ void begin_probe() {
+  __shared__ unsigned announced;
+  begin_announcing(announced);
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
 __global__ void load_probe(const void* map, unsigned shared, unsigned bar) {
   __shared__ unsigned announced;
-  const unsigned step = await_announced(announced, 0);
+  const unsigned step = await_announced(announced, 0, [] { return false; });
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %2}], [%3];"
                ::"r"(shared), "l"(map), "r"(step), "r"(bar) : "memory");
 }
@@ -159,10 +164,12 @@ def missing_in_order(ptx, what, *patterns):
 def faults_in_patches(nvcc, root):
     (root / "probe.cu").write_text(PATCH_PROBE)
     ptx = ptx_mutants.compile_to_ptx(nvcc, root, "probe.cu", "--expt-relaxed-constexpr")
-    kernels = {name: text for text in ptx_mutants.entries_of(ptx) for name in ("push_probe", "send_probe", "announce_probe", "load_probe")
+    kernels = {name: text for text in ptx_mutants.entries_of(ptx) for name in ("push_probe", "send_probe", "begin_probe", "announce_probe", "load_probe")
                if name in text.split("(")[0]}
     return (faults_in_push(kernels["push_probe"], "bar.warp.sync")
             + faults_in_push(kernels["send_probe"], "bar.sync")
+            + missing_in_order(kernels["begin_probe"], "first announcement", r"st\.release\.cta\.shared",
+                               r"(membar|fence\.\w+)\.cta", r"barrier\.cluster\.arrive")
             + missing_in_order(kernels["announce_probe"], "announcement", r"ld\.relaxed\.sys\.global\.v4", r"ld\.acquire\.sys\.global\.v4",
                                r"bar\.warp\.sync", r"st\.release\.cta\.shared")
             + missing_in_order(kernels["load_probe"], "load", r"ld\.acquire\.cta\.shared", FENCE.pattern, LOAD.pattern))

@@ -32,6 +32,11 @@ class Divisor {
   friend constexpr int operator%(int dividend, const Divisor& by) {
     return dividend - dividend / by * by.divisor_;
   }
+  // Only int: what is wider, or unsigned, would be cut off silently.
+  template <class Dividend>
+  friend constexpr int operator/(Dividend, const Divisor&) = delete;
+  template <class Dividend>
+  friend constexpr int operator%(Dividend, const Divisor&) = delete;
   /// `a` if `first`, else `b`; field by field, so that kernels keep them in registers.
   [[nodiscard]] static constexpr Divisor pick(bool first, const Divisor& a, const Divisor& b) {
     Divisor picked;

@@ -1,11 +1,9 @@
 #pragma once
 
-// Tile schedulers of CUTLASS 4 (Hopper) for products whose left operand arrives in chunks: give one to
-// cutlass::gemm::kernel::GemmUniversal as its tile scheduler tag, with any mainloop and epilogue of
-// CUTLASS's. CUTLASS's headers come before this one. Example: examples/cuda/async_input_gemm.cu.
-//
-//   ChunkTiles             the order of TileOrder; waits for nothing
-//   PersistentAsyncInput   the same, and get_current_work() returns a tile once its chunk's signal is there
+// The tile scheduler of CUTLASS 4 (Hopper) for products whose left operand arrives in chunks: give
+// PersistentAsyncInput to cutlass::gemm::kernel::GemmUniversal as its tile scheduler tag, with any mainloop
+// and epilogue of CUTLASS's; a tile is returned to them once its chunk's signal is there. CUTLASS's headers
+// come before this one. Example: examples/cuda/async_input_gemm.cu.
 //
 // Compile with --expt-relaxed-constexpr: the order is constexpr code for hosts.
 
@@ -16,11 +14,11 @@
 
 namespace tandem::gemm {
 
-/// Tile scheduler tags.
-struct ChunkTiles {};
+/// The tile scheduler's tag.
 struct PersistentAsyncInput {};
 
-/// Takes the clusters of the order one after the other: cluster c of the grid those of number c, c + grid,
+/// The order alone, without waits, for kernels that wait elsewhere. Takes the clusters of the order one after
+/// the other: cluster c of the grid those of number c, c + grid,
 /// ... Launch dim3(cluster rows, cluster columns * clusters), no more clusters than are resident together.
 ///
 /// A work tile is (row of tiles, column of tiles, batch): see place_of(). The tensor maps of a and out, of
@@ -86,18 +84,6 @@ class ChunkTileScheduler : public cutlass::gemm::kernel::detail::PersistentTileS
   CUTLASS_DEVICE void advance_to_next_work(std::uint32_t count = 1) {
     index_ += params_.num_clusters * static_cast<int>(count);
   }
-  template <class ClusterShape>
-  CUTLASS_DEVICE WorkTileInfo initial_work_tile_info(ClusterShape) {
-    return get_current_work();
-  }
-  CUTLASS_DEVICE auto fetch_next_work(WorkTileInfo) {
-    advance_to_next_work();
-    return cute::make_tuple(get_current_work(), true);
-  }
-  template <class Pipeline, class State>
-  CUTLASS_DEVICE auto fetch_next_work(WorkTileInfo work, Pipeline&, State&) {
-    return fetch_next_work(work);
-  }
 
  protected:
   Params params_;
@@ -146,10 +132,6 @@ class PersistentAsyncInputScheduler : public ChunkTileScheduler {
 
 namespace cutlass::gemm::kernel::detail {
 
-template <class TileShape, class ClusterShape, std::uint32_t kStages>
-struct TileSchedulerSelector<tandem::gemm::ChunkTiles, arch::Sm90, TileShape, ClusterShape, kStages> {
-  using Scheduler = tandem::gemm::ChunkTileScheduler;
-};
 template <class TileShape, class ClusterShape, std::uint32_t kStages>
 struct TileSchedulerSelector<tandem::gemm::PersistentAsyncInput, arch::Sm90, TileShape, ClusterShape,
                              kStages> {

@@ -170,8 +170,8 @@ class TileOrder {
     start_row_ = start.row;
     section_ = Divisor(start.section);
     const int rows = start.section / cluster_rows_;
-    section_groups_ =
-        (rows * cluster_rows_.value() < start.section ? rows + group : rows + group - 1) / group;
+    const int most_rows = (start.section + cluster_rows_.value() - 1) / cluster_rows_;
+    section_groups_ = (most_rows + group - 1) / group;
     num_sections_ = (short_.rows * cluster_rows_.value() - 1) / section_ + 1;
     if (num_sections_ > 1) {
       small_section_ = in_groups(rows, section_groups_);

@@ -105,13 +105,13 @@ PatchPush patch_push(const AsyncInputProblem& problem, const AsyncInputMmArgs& a
   PatchPush push;
   push.handle = args.senders->handle->kernel_handle();
   if (!exchange.sends || exchange.peers == 0) return push;
-  push.grid = {.tiles = static_cast<int>(rows.size(0) / PatchGrid::kTileRows),
-               .k_steps = static_cast<int>(problem.k / PatchGrid::kColumns)};
+  push.grid = PatchGrid(static_cast<int>(rows.size(0) / PatchGrid::kTileRows),
+                        static_cast<int>(problem.k / PatchGrid::kColumns));
   push.peers = exchange.peers;
   push.rows = rows.data_as<const std::byte>();
   push.rows_bytes = exchange.rows_bytes + first_row * problem.k * size_bytes(problem.in);
   const auto first_tile = static_cast<int>(first_row / PatchGrid::kTileRows);
-  push.stamps_bytes = exchange.stamps_bytes + 4 * PatchGrid::stamp(first_tile, push.grid.k_steps, 0, 0);
+  push.stamps_bytes = exchange.stamps_bytes + 4 * PatchGrid::stamp(first_tile, push.grid.k_steps(), 0, 0);
   push.stamp = args.expected;
   const int patch_bytes = PatchGrid::kBytes * push.peers;
   push.together = std::clamp(kBytesBehindFence / patch_bytes, 1, kMostPatchesTogether);

@@ -11,7 +11,8 @@
 #include <cute/tensor.hpp>
 #include <cutlass/gemm/collective/collective_builder.hpp>
 
-#include <tandem/gemm/async_input_scheduler.cuh>
+#include <tandem/base/divisor.hpp>
+#include <tandem/symm/chunk_signals.cuh>
 
 #include "gemm/cuda/sm90/patch_exchange.cuh"
 
@@ -51,16 +52,8 @@ auto remembered(const MapKey& key, Make make) {
 }
 
 /// `Base` with two sources for the left operand, and a wait before a tile's first load from the one that
-/// arrives.
-///
-///   warp group 0   warp 0: one thread issues all tensor loads, so it alone waits for chunks, and for the
-///                  patches that another warp announces: see patch_exchange.cuh. 40 registers a thread.
-///   warp groups    each multiplies half of the tile's rows, rounds and stores them.
-///   1 and 2
-///
-/// Shared memory: the epilogue's staging, then as many stages of (a, b) tiles as fit. Signals: one word a
-/// chunk in global memory, see ChunkSignals, or one a patch. A tile's first part of b is on its way while its
-/// chunk is awaited. Between the CTAs of a cluster nothing changes: each waits for itself.
+/// arrives: load() and its parameters are its own, see AsyncInputProduct. Signals: one word a chunk in global
+/// memory, see ChunkSignals, or one a patch. Each CTA of a cluster waits for itself.
 template <class Base>
 struct AsyncInputMainloop : Base {
   using TmaA = typename Base::Params::TMA_A;
@@ -71,11 +64,6 @@ struct AsyncInputMainloop : Base {
     const ElementA* data;
     int rows;
     int count;
-  };
-  /// `announced` is what the warp that looks at signals tells the thread that loads.
-  struct TensorStorage : Base::TensorStorage {
-    PatchStage stage;
-    alignas(16) std::uint32_t announced;
   };
   struct Arguments : Base::Arguments {
     Rows arriving;
@@ -93,7 +81,7 @@ struct AsyncInputMainloop : Base {
   };
 
   template <class ProblemShape>
-  static Params to_underlying_arguments(const ProblemShape& problem, const Arguments& args, void*) {
+  static Params to_underlying_arguments(const ProblemShape& problem, const Arguments& args) {
     Params params;
     const int n = cute::get<1>(problem);
     const int k = cute::get<2>(problem);
@@ -101,9 +89,6 @@ struct AsyncInputMainloop : Base {
     // A map has to be of something.
     params.tma_load_complete = args.complete.data == nullptr ? params.tma_load_a : map_of(args.complete, k);
     params.tma_load_b = map_of_b(args, n, k);
-    params.tma_transaction_bytes = Base::TmaTransactionBytes;
-    params.tma_transaction_bytes_mk = Base::TmaTransactionBytesMK;
-    params.tma_transaction_bytes_nk = Base::TmaTransactionBytesNK;
     params.tiles_per_signal = args.tiles_per_signal;
     if (args.tiles_per_signal > 0) params.by_signal = Divisor(args.tiles_per_signal);
     params.signals = args.signals;
@@ -116,28 +101,27 @@ struct AsyncInputMainloop : Base {
     cute::prefetch_tma_descriptor(params.tma_load_complete.get_tma_descriptor());
   }
 
-  template <class TensorA, class TensorB, class KTiles, class Block>
-  CUTLASS_DEVICE void load(const Params& params, typename Base::MainloopPipeline pipeline,
-                           typename Base::PipelineState state, const cute::tuple<TensorA, TensorB>& inputs,
-                           const Block& block, KTiles k_tile, int k_tiles, int, std::uint32_t cta_of_cluster,
-                           TensorStorage& shared) {
+  /// By one thread: a tile's steps of k, from `state` on. `is_free(state)` looks whether a stage can be
+  /// acquired without a wait.
+  template <class IsFree, class TensorA, class TensorB, class WorkTile>
+  CUTLASS_DEVICE void load(const Params& params, typename Base::MainloopPipeline& pipeline, IsFree is_free,
+                           typename Base::PipelineState& state, const cute::tuple<TensorA, TensorB>& inputs,
+                           const WorkTile& work, int k_steps, typename Base::TensorStorage& shared,
+                           std::uint32_t& announced) {
     using namespace cute;
-    if (!elect_one_sync()) return;
     using Cluster = typename Base::DispatchPolicy::ClusterShape;
     constexpr int kClusterRows = size<0>(Cluster{});
-    const int row = static_cast<int>(cta_of_cluster) % kClusterRows;
-    const int column = static_cast<int>(cta_of_cluster) / kClusterRows;
+    constexpr int kStages = Base::DispatchPolicy::Stages;
+    const auto cta_of_cluster = static_cast<int>(block_rank_in_cluster());
+    const int row = cta_of_cluster % kClusterRows;
+    const int column = cta_of_cluster / kClusterRows;
 
-    auto [m, n, unused, l] = block;
     const tandem::symm::ChunkSignals& signals = params.signals;
-    const int chunk =
-        params.tiles_per_signal == 0 ? static_cast<int>(l) : static_cast<int>(m) / params.by_signal;
+    const int chunk = params.tiles_per_signal == 0 ? work.L_idx : work.M_idx / params.by_signal;
     const bool is_complete = signals.is_complete(chunk);
     const bool in_patches = params.patches.has(chunk);
-    const int batch =
-        static_cast<int>(l) - (is_complete && params.tiles_per_signal == 0 ? signals.complete_begin : 0);
-    const int tile =
-        static_cast<int>(m) - (is_complete ? signals.complete_begin * params.tiles_per_signal : 0);
+    const int batch = work.L_idx - (is_complete && params.tiles_per_signal == 0 ? signals.complete_begin : 0);
+    const int tile = work.M_idx - (is_complete ? signals.complete_begin * params.tiles_per_signal : 0);
     const TmaA& tma_a = is_complete ? params.tma_load_complete : params.tma_load_a;
 
     Tensor sA = make_tensor(make_smem_ptr(shared.smem_A.data()), typename Base::SmemLayoutA{});
@@ -145,41 +129,48 @@ struct AsyncInputMainloop : Base {
     auto slice_a = params.tma_load_a.get_slice(column);
     auto slice_b = params.tma_load_b.get_slice(row);
     Tensor from_a = slice_a.partition_S(get<0>(inputs)(_, _, tile, _, batch));
-    Tensor from_b = slice_b.partition_S(get<1>(inputs)(_, _, n, _, 0));
+    Tensor from_b = slice_b.partition_S(get<1>(inputs)(_, _, work.N_idx, _, 0));
     Tensor to_a = slice_a.partition_D(sA);
     Tensor to_b = slice_b.partition_D(sB);
     const std::uint16_t mask_a = row_mask<Cluster>(row);
     const std::uint16_t mask_b = column_mask<Cluster>(column);
 
-    const auto load_a = [&] {
-      copy(tma_a.with(*pipeline.producer_get_barrier(state), mask_a), from_a(_, _, _, *k_tile),
-           to_a(_, _, _, state.index()));
-    };
+    // b has a step of its own: before a is awaited, it goes into the stages that are free.
+    int b_step = 0;
+    auto b_state = state;
     const auto load_b = [&] {
-      copy(params.tma_load_b.with(*pipeline.producer_get_barrier(state), mask_b), from_b(_, _, _, *k_tile),
-           to_b(_, _, _, state.index()));
+      pipeline.producer_acquire(b_state);
+      copy(params.tma_load_b.with(*pipeline.producer_get_barrier(b_state), mask_b), from_b(_, _, _, b_step),
+           to_b(_, _, _, b_state.index()));
+      ++b_step;
+      ++b_state;
     };
 
     // Steps of this tile that may be loaded.
-    int arrived = is_complete || (!in_patches && chunk == awaited_) ? k_tiles : 0;
+    int arrived = is_complete || (!in_patches && chunk == awaited_) ? k_steps : 0;
     CUTLASS_PRAGMA_NO_UNROLL
-    for (int i = 0; i < k_tiles; ++i) {
-      pipeline.producer_acquire(state);
-      load_b();
+    for (int i = 0; i < k_steps; ++i) {
+      if (b_step == i) load_b();
       if (i >= arrived) {
+        const auto load_b_ahead = [&] {
+          const bool can = b_step < min(i + kStages, k_steps) && is_free(b_state);
+          if (can) load_b();
+          return can;
+        };
         if (in_patches) {
-          arrived = static_cast<int>(await_announced(shared.announced, before_ + i) - before_);
+          arrived = static_cast<int>(await_announced(announced, before_ + i, load_b_ahead) - before_);
         } else {
+          while (load_b_ahead()) continue;
           if (!gave_up_) gave_up_ = !tandem::symm::await_chunk(signals, chunk);
           awaited_ = chunk;
-          arrived = k_tiles;
+          arrived = k_steps;
         }
       }
-      load_a();
-      ++k_tile;
+      copy(tma_a.with(*pipeline.producer_get_barrier(state), mask_a), from_a(_, _, _, i),
+           to_a(_, _, _, state.index()));
       ++state;
     }
-    if (in_patches) before_ += static_cast<std::uint32_t>(k_tiles);
+    if (in_patches) before_ += static_cast<std::uint32_t>(k_steps);
   }
 
  private:

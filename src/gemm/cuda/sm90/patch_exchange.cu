@@ -9,10 +9,7 @@ constexpr int kCtas = 32;  // of one warp: see push_patches()
 __global__ void __launch_bounds__(32) exchange_patches(const __grid_constant__ PatchExchangeLaunch what) {
   const auto warp = static_cast<int>(blockIdx.x);
   __shared__ PatchStage stage;
-  if (what.push.peers > 0) {
-    begin_patches(what.push, warp, stage);
-    push_patches(what.push, warp, kCtas, stage);
-  }
+  if (what.push.peers > 0) push_patches(what.push, warp, kCtas, stage);
 
   symm::ChunkSignals signals;
   signals.expected = what.expected;

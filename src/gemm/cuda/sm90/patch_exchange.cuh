@@ -1,7 +1,7 @@
 #pragma once
 
-// A shard on its way from inside a kernel that multiplies: one of a CTA's idle warps copies patches to the
-// peers, another looks for those that come from them. See gemm/patch_grid.hpp.
+// A shard on its way from inside a kernel that multiplies: a warp of each CTA copies patches to the peers,
+// another looks for those that come from them. See gemm/patch_grid.hpp.
 
 #include <tandem/symm/chunk_signals.cuh>
 
@@ -18,15 +18,16 @@ inline constexpr int kRowsAtOnce = 32 / kVectorsOfPatch;
 inline constexpr int kTimes = PatchGrid::kRows / kRowsAtOnce;
 
 __device__ inline std::int64_t row_bytes(const PatchGrid& grid) {
-  return std::int64_t{grid.k_steps} * PatchGrid::kColumns * 2;
+  return std::int64_t{grid.k_steps()} * PatchGrid::kColumns * 2;
 }
 
 /// Where a patch begins for this lane, from its shard's first byte: vector `lane % 8` of row `lane / 8`.
 __device__ inline std::int64_t lane_offset(const PatchGrid& grid, int index) {
   const PatchGrid::Patch patch = grid.patch(index);
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int row = patch.tile * PatchGrid::kTileRows + patch.part * PatchGrid::kRows + lane / kVectorsOfPatch;
-  return row * row_bytes(grid) + (patch.k_step * kVectorsOfPatch + lane % kVectorsOfPatch) * 16;
+  const auto row_of_lane = static_cast<int>(threadIdx.x % 32 / kVectorsOfPatch);
+  const auto vector_of_lane = static_cast<int>(threadIdx.x % kVectorsOfPatch);
+  const int row = patch.tile * PatchGrid::kTileRows + patch.part * PatchGrid::kRows + row_of_lane;
+  return row * row_bytes(grid) + (patch.k_step * kVectorsOfPatch + vector_of_lane) * 16;
 }
 
 /// A warp's patches on their way: a round of them in shared memory, each lane's own vectors side by side.
@@ -38,6 +39,7 @@ struct alignas(16) PatchStage {
 /// memory too, so those of the next round are under way during the fence of this one.
 __device__ inline void load_patches(const PatchPush& push, int first, int end, std::byte* stage) {
   const SharedAddress lane_stage = shared_address(stage) + threadIdx.x % 32 * 16;
+#pragma unroll 1
   for (int index = first; index < end; ++index) {
     const std::int64_t at = lane_offset(push.grid, index);
     const SharedAddress to = lane_stage + (index - first) * PatchGrid::kBytes;
@@ -77,7 +79,7 @@ __device__ inline std::uint64_t block_of(const PatchPush& push, int i) {
 
 __device__ inline void stamp_patch(const PatchPush& push, int index, std::uint64_t block) {
   const PatchGrid::Patch patch = push.grid.patch(index);
-  const std::int64_t stamp = PatchGrid::stamp(patch.tile, push.grid.k_steps, patch.k_step, patch.part);
+  const std::int64_t stamp = PatchGrid::stamp(patch.tile, push.grid.k_steps(), patch.k_step, patch.part);
   symm::detail::store_relaxed(reinterpret_cast<std::uint32_t*>(block + push.stamps_bytes) + stamp,
                               push.stamp);
 }
@@ -89,14 +91,8 @@ __device__ inline void stamp_patches(const PatchPush& push, int first, int end, 
   for (int index = first; index < end; ++index) stamp_patch(push, index, block);
 }
 
-/// The first round of push_patches(), as early as can be.
-__device__ inline void begin_patches(const PatchPush& push, int warp, PatchStage& stage) {
-  const int first = warp * push.together;
-  load_patches(push, first, min(first + push.together, push.grid.size()), stage.data);
-}
-
-/// By warp number `warp` of `count` that push together, behind begin_patches(); it waits for nobody. One of
-/// them a multiprocessor: a fence waits for all its stores, and two warps that store while the other's fence
+/// By warp number `warp` of `count` that push together; it waits for nobody. One of them a
+/// multiprocessor: a fence waits for all its stores, and two warps that store while the other's fence
 /// is under way hold each other up without end.
 ///
 /// Memory order: all lanes store, then __syncwarp(), then a lane of each peer has a fence of the system's
@@ -106,9 +102,10 @@ __device__ inline void begin_patches(const PatchPush& push, int warp, PatchStage
 /// Patches are paced in the order in which they are needed: if all multiprocessors sent at one time as fast
 /// as they can, what their products load would stand behind what they send.
 __device__ inline void push_patches(const PatchPush& push, int warp, int count, PatchStage& stage) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const std::uint64_t block = lane < push.peers ? block_of(push, lane) : 0;
   const int size = push.grid.size();
+  load_patches(push, warp * push.together, min((warp + 1) * push.together, size), stage.data);
+  const auto lane = static_cast<int>(threadIdx.x % 32);
+  const std::uint64_t block = lane < push.peers ? block_of(push, lane) : 0;
   const int stride = count * push.together;
   const std::int64_t begin_ns = symm::detail::global_time_ns();
   for (int first = warp * push.together; first < size; first += stride) {
@@ -136,8 +133,8 @@ struct alignas(16) SenderStages {
 /// and then the lanes of one have a fence each and store the stamps. The others load meanwhile, and store
 /// again when those are done.
 __device__ inline void send_patches(const PatchPush& push, int sender, SenderStages& stages) {
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  const int lane = static_cast<int>(threadIdx.x % 32);
   const std::uint64_t block = lane < push.peers ? block_of(push, lane) : 0;
   std::byte* const stage = stages.data[warp];
   const int size = push.grid.size();
@@ -184,7 +181,7 @@ __device__ inline int await_patches(const symm::ChunkSignals& signals, const Pat
   constexpr int kFirstLooks = 256;
   constexpr unsigned kNapNs = 100;
   if (gave_up) return patches.k_steps;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int lane = static_cast<int>(threadIdx.x % 32);
   const bool is_any = step + lane / kLanesOfStep < patches.k_steps;
   const std::uint32_t* const words =
       patches.stamps + PatchGrid::stamp(tile, patches.k_steps, step, is_any ? lane * kWordsOfLane : 0);
@@ -242,12 +239,20 @@ __device__ inline void announce_patches(const symm::ChunkSignals& signals, const
   }
 }
 
+/// By a warp, before it meets the thread that loads: nothing has come yet.
+__device__ inline void begin_announcing(std::uint32_t& announced) {
+  announce({announced, 0});
+  __threadfence_block();
+}
+
 /// By the thread that loads: waits until more than `steps` have been announced, and returns how many. What
-/// they stand for is visible to its tensor loads.
+/// they stand for is visible to its tensor loads. Until then it calls meanwhile(), which returns whether it
+/// found something to do.
 ///
 /// Memory order: what the announcing warp acquired from the sender happens before its release, this acquire
 /// and the proxy fence behind it. The wait ends, since that of the announcing warp does.
-__device__ inline std::uint32_t await_announced(std::uint32_t& announced, std::uint32_t steps) {
+template <class Meanwhile>
+__device__ std::uint32_t await_announced(std::uint32_t& announced, std::uint32_t steps, Meanwhile meanwhile) {
   const SharedAddress word = shared_address(&announced);
   std::uint32_t now = 0;
   const auto is_there = [&] { return static_cast<std::int32_t>(now - steps) > 0; };
@@ -255,7 +260,7 @@ __device__ inline std::uint32_t await_announced(std::uint32_t& announced, std::u
   for (;;) {
     now = load_relaxed(word);
     if (is_there()) break;
-    __nanosleep(20);
+    if (!meanwhile()) __nanosleep(20);
   }
   now = load_acquire(word);
   tandem::cuda::fence_tensor_loads();

@@ -125,7 +125,7 @@ void multiply_tiles(const Product& product, std::uint32_t& announced) {
     if (!a.is_complete && !in_patches && !gave_up) gave_up = !tandem::symm::await_chunk(signals, a.chunk);
     std::uint32_t step = 0;
     for (std::int64_t k = 0; k < launch.k; k += kDepth, ++step) {
-      if (in_patches) static_cast<void>(await_announced(announced, before + step));
+      if (in_patches) static_cast<void>(await_announced(announced, before + step, [] { return false; }));
       multiply(product, a, first_column, columns, k, min(k + kDepth, launch.k), sums);
     }
     if (in_patches) before += step;
@@ -164,7 +164,6 @@ __global__ void native_product(const Product product, const PatchPush push) {
   }
   const bool pushes = warp == 1 && push.peers > 0 && push.senders == 0;
   const bool has_patches = product.launch.patches.count > 0;
-  if (pushes) begin_patches(push, cta, stage);
   if (threadIdx.x == 0) announced = 0;
   __syncthreads();
   if (threadIdx.x == 0) multiply_tiles<E>(product, announced);

@@ -1,0 +1,232 @@
+#pragma once
+
+// What the warps of a native kernel do, with CUTLASS's mainloop and epilogue.
+
+#include <cutlass/arch/barrier.h>
+#include <cutlass/arch/reg_reconfig.h>
+
+#include <cstdint>
+#include <tandem/gemm/async_input_scheduler.cuh>
+
+#include "gemm/cuda/sm90/async_input_mainloop.cuh"
+
+namespace tandem::gemm::cuda {
+
+/// Where the threads of a cluster meet once: all arrive, and wait before they use what others have set up.
+/// One warp of a CTA uses nothing: it waits at its end, when there is nothing to wait for, since who arrives
+/// has to. For a cluster of one CTA the instructions of clusters become a wait of all threads, for which
+/// nobody may be late: there it is a barrier of the CTA, of all `kThreads` but that warp's.
+template <int kCtas, int kThreads>
+struct ClusterMeeting {
+  __device__ static void arrive() {
+    if constexpr (kCtas > 1) cute::cluster_arrive_relaxed();
+  }
+  /// Behind arrive().
+  __device__ static void wait() {
+    if constexpr (kCtas > 1) {
+      cute::cluster_wait();
+    } else {
+      cutlass::arch::NamedBarrier::sync(kThreads, kBarrier);
+    }
+  }
+  /// In place of wait(), by the warp that uses nothing.
+  __device__ static void leave() {
+    if constexpr (kCtas > 1) cute::cluster_wait();
+  }
+
+ private:
+  static constexpr std::uint32_t kBarrier = 0;  ///< of those that CUTLASS leaves to others
+};
+
+/// A native kernel's CTA:
+///
+///   warp group 0   40 registers a thread
+///     kLoader      one thread issues all tensor loads, so it alone waits for chunks, and for the patches
+///                  that another warp announces
+///     kPusher      pushes patches of the own shard, if no CTAs do nothing else: see patch_exchange.cuh
+///     kLooker      looks for patches that come, and announces them
+///     kPreparer    sets up the barriers between those that load and those that multiply
+///   warp groups    232 registers a thread; each multiplies half of the tile's rows, rounds and stores them
+///   1 and 2
+///
+/// Shared memory: as many stages of (a, b) tiles as fit beside the epilogue's staging.
+///
+/// CUTLASS's cooperative kernel does the same in an order in which everybody waits until all is set up. Until
+/// a kernel's first loads and stores are on their way it does hardly more than fetch instructions, each of
+/// which runs once: so who loads or pushes runs as few as can be, and others run theirs meanwhile.
+///
+/// Memory order: the thread that sets barriers up fences them, and the warp that announces sets its word to
+/// zero and has a fence, before they arrive at the meeting. Whoever uses what another warp has set up
+/// waits there, which acquires. Towards its end a CTA waits until the others of its cluster have read what it
+/// sent into their memory.
+///
+/// All CTAs are resident, so nobody waits for one that has yet to start.
+template <class Mainloop_, class Epilogue_>
+struct AsyncInputProduct {
+  using Mainloop = Mainloop_;
+  using Epilogue = Epilogue_;
+  using Tile = typename Mainloop::TileShape;
+  using Cluster = typename Mainloop::DispatchPolicy::ClusterShape;
+  using TiledMma = typename Mainloop::TiledMma;
+  using Pipeline = typename Mainloop::MainloopPipeline;
+  using Scheduler = ChunkTileScheduler;
+
+  struct Params {
+    cute::Shape<int, int, int, int> problem;  ///< rows, columns, k, 1
+    int k_steps;
+    typename Mainloop::Params mainloop;
+    typename Epilogue::Params epilogue;
+    typename Scheduler::Params scheduler;
+    PatchPush push;
+  };
+  /// Swizzles repeat after 1 KiB, and the first stage begins with one.
+  struct alignas(1024) Shared {
+    typename Mainloop::TensorStorage tensors;
+    typename Epilogue::TensorStorage epilogue;
+    alignas(16) PatchStage stage;
+    alignas(16) typename Mainloop::PipelineStorage pipeline;
+    alignas(16) typename Epilogue::PipelineStorage epilogue_pipeline;  ///< not used: it loads nothing
+    std::uint32_t announced;
+  };
+
+  static constexpr int kLoadRegisters = 40;
+  static constexpr int kMultiplyRegisters = 232;
+  static constexpr int kMultiplyThreads = static_cast<int>(cute::size(TiledMma{}));
+  static constexpr int kGroupThreads = cutlass::NumThreadsPerWarpGroup;
+  static constexpr int kThreads = kGroupThreads + kMultiplyThreads;
+  static constexpr int kTileRows = static_cast<int>(cute::size<0>(Tile{}));
+  static constexpr int kSumsOfThread = kTileRows * static_cast<int>(cute::size<1>(Tile{})) / kMultiplyThreads;
+  static_assert(kMultiplyThreads == 2 * kGroupThreads && kTileRows == 128 && kSumsOfThread < 208,
+                "two groups, each of half of the rows, whose sums leave registers for all else");
+  static_assert(cute::is_void_v<typename Epilogue::ElementC>, "an epilogue that loads needs a warp for that");
+
+  using Meeting = ClusterMeeting<static_cast<int>(cute::size(Cluster{})), kThreads - 32>;
+
+  enum Warp { kLoader = 0, kPusher = 1, kLooker = 2, kPreparer = 3, kWarpsOfGroup = 4 };
+
+  /// By all threads of a CTA that multiplies, number `cta` of `num_ctas`.
+  __device__ static void run(const Params& params, Shared& shared, int cta, int num_ctas) {
+    const int warp = cutlass::canonical_warp_idx_sync();
+    if (warp >= kWarpsOfGroup) {
+      multiply(params, shared);
+      return;
+    }
+    cutlass::arch::warpgroup_reg_dealloc<kLoadRegisters>();
+    if (warp == kLoader) {
+      load(params, shared);
+      return;
+    }
+    const bool looks = warp == kLooker && params.mainloop.patches.count > 0;
+    if (warp == kPreparer) prepare(params, shared);
+    if (looks) begin_announcing(shared.announced);
+    Meeting::arrive();
+    if (warp == kPusher) {
+      if (params.push.peers > 0 && params.push.senders == 0)
+        push_patches(params.push, cta, num_ctas, shared.stage);
+      Meeting::leave();
+      return;
+    }
+    Meeting::wait();
+    if (looks) look(params, shared.announced);
+  }
+
+ private:
+  using Role = typename Pipeline::ThreadCategory;
+
+  __device__ static typename Pipeline::Params pipeline_params(Role role) {
+    typename Pipeline::Params params;
+    params.transaction_bytes = Mainloop::TmaTransactionBytes;
+    params.role = role;
+    params.is_leader = role == Role::Producer;
+    params.num_consumers = kMultiplyThreads;
+    params.num_producers = Mainloop::NumProducerThreadEvents;
+    params.initializing_warp = kPreparer;
+    return params;
+  }
+
+  __device__ static void prepare(const Params& params, Shared& shared) {
+    Pipeline::init_barriers(shared.pipeline, pipeline_params(Role::Producer), Cluster{});
+    if (threadIdx.x % 32 == 0) {
+      Mainloop::prefetch_tma_descriptors(params.mainloop);
+      Epilogue::prefetch_tma_descriptors(params.epilogue);
+    }
+  }
+
+  __device__ static void load(const Params& params, Shared& shared) {
+    Meeting::arrive();
+    Pipeline pipeline(shared.pipeline, pipeline_params(Role::Producer), Cluster{}, cute::false_type{},
+                      cute::false_type{});
+    Scheduler scheduler(params.scheduler);
+    auto work = scheduler.get_current_work();
+    Meeting::wait();
+    if (!cute::elect_one_sync()) return;
+    Mainloop mainloop;
+    auto state = cutlass::make_producer_start_state<Pipeline>();
+    const auto inputs = mainloop.load_init(params.problem, params.mainloop);
+    const auto is_free = [&](const auto& at) {
+      return shared.pipeline.empty_barrier_[at.index()].test_wait(at.phase());
+    };
+    while (work.is_valid()) {
+      mainloop.load(params.mainloop, pipeline, is_free, state, inputs, work, params.k_steps, shared.tensors,
+                    shared.announced);
+      scheduler.advance_to_next_work();
+      work = scheduler.get_current_work();
+    }
+    // Until the cluster's CTAs have read what this one has sent them.
+    pipeline.producer_tail(state);
+  }
+
+  __device__ static void multiply(const Params& params, Shared& shared) {
+    Meeting::arrive();
+    cutlass::arch::warpgroup_reg_alloc<kMultiplyRegisters>();
+    const int thread = static_cast<int>(threadIdx.x) - kGroupThreads;
+    Pipeline pipeline(shared.pipeline, pipeline_params(Role::Consumer), Cluster{}, cute::false_type{},
+                      cute::true_type{});
+    Mainloop mainloop;
+    Epilogue epilogue(params.epilogue, shared.epilogue);
+    // It loads nothing.
+    typename Epilogue::LoadPipeline loads(shared.epilogue_pipeline, {}, cute::false_type{});
+    typename Epilogue::LoadPipelineState load_state;
+    typename Epilogue::StorePipeline::Params store_params;
+    store_params.always_wait = true;
+    typename Epilogue::StorePipeline stores(store_params);
+    auto store_state = cutlass::make_producer_start_state<typename Epilogue::StorePipeline>();
+    typename Mainloop::PipelineState state;
+    TiledMma tiled_mma;
+    Scheduler scheduler(params.scheduler);
+    auto work = scheduler.get_current_work();
+    Meeting::wait();
+    while (work.is_valid()) {
+      auto sums = cute::partition_fragment_C(tiled_mma, cute::take<0, 2>(Tile{}));
+      mainloop.mma(pipeline, state, sums, params.k_steps, thread, shared.tensors, params.mainloop);
+      mainloop.mma_tail(pipeline, state, params.k_steps);
+      state.advance(params.k_steps);
+      const auto place = cute::make_coord(work.M_idx, work.N_idx, cute::_, work.L_idx);
+      const auto [loaded, stored] = epilogue.store(loads, load_state, stores, store_state, params.problem,
+                                                   Tile{}, place, sums, tiled_mma, thread, shared.epilogue);
+      load_state = loaded;
+      store_state = stored;
+      scheduler.advance_to_next_work();
+      work = scheduler.get_current_work();
+    }
+    epilogue.store_tail(loads, load_state, stores, store_state);
+  }
+
+  /// Tells the thread that loads which patches of this CTA's tiles have come. Once a wait has given up the
+  /// others are skipped, and the kernel ends over what is there.
+  __device__ static void look(const Params& params, std::uint32_t& announced) {
+    const auto& mainloop = params.mainloop;
+    Scheduler scheduler(params.scheduler);
+    std::uint32_t before = 0;
+    bool gave_up = false;
+    for (auto work = scheduler.get_current_work(); work.is_valid(); work = scheduler.get_current_work()) {
+      if (mainloop.patches.has(work.M_idx / mainloop.by_signal)) {
+        announce_patches(mainloop.signals, mainloop.patches, work.M_idx, {announced, before}, gave_up);
+        before += static_cast<std::uint32_t>(mainloop.patches.k_steps);
+      }
+      scheduler.advance_to_next_work();
+    }
+  }
+};
+
+}  // namespace tandem::gemm::cuda
