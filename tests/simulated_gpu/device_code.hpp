@@ -59,6 +59,9 @@ inline int __ffs(int bits) {
 inline void __threadfence() {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
+inline void __threadfence_block() {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
 inline void __nanosleep(unsigned duration_ns) {
   ::tandem::simulated::pause();
   if (duration_ns > 1000) std::this_thread::sleep_for(std::chrono::nanoseconds(duration_ns));

@@ -164,7 +164,7 @@ __global__ void native_product(const Product product, const PatchPush push) {
   }
   const bool pushes = warp == 1 && push.peers > 0 && push.senders == 0;
   const bool has_patches = product.launch.patches.count > 0;
-  if (threadIdx.x == 0) announced = 0;
+  if (threadIdx.x == 0) begin_announcing(announced);
   __syncthreads();
   if (threadIdx.x == 0) multiply_tiles<E>(product, announced);
   if (pushes) push_patches(push, cta, multiplying, stage);
