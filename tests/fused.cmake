@@ -31,6 +31,8 @@ tandem_test(fault fused_lost_rank SOURCES fault/fused_lost_rank_test.cpp DEPENDS
             LIBRARIES test_fused_harness tandem_test_support)
 tandem_test(fault fused_late_rank SOURCES fault/fused_late_rank_test.cpp DEPENDS fused backend
             LIBRARIES test_fused_harness GTest::gtest_main)
+tandem_test(fault fused_queued_at_end SOURCES fault/fused_queued_at_end_test.cpp DEPENDS fused backend
+            LIBRARIES test_fused_harness GTest::gtest_main)
 tandem_test(fault fused_broken_stream SOURCES fault/fused_broken_stream_test.cpp DEPENDS fused backend
             LIBRARIES test_fused_harness GTest::gtest_main)
 # The native gather from inside: once more, and faster, than under the thread sanitizer.

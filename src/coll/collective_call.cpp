@@ -4,9 +4,11 @@
 #include <set>
 #include <tandem/symm/symmetric_memory.hpp>
 #include <utility>
+#include <vector>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "coll/left_memory.hpp"
 #include "symm/agreement.hpp"
 
 namespace tandem::coll {
@@ -52,6 +54,12 @@ class OpOrder {
   }
   void learn(std::uint64_t problem, const Device& device) { known_.emplace(problem, &device); }
 
+  void keep(const std::shared_ptr<void>& memory) {
+    if (!kept_.empty() && kept_.back().lock() == memory) return;
+    std::erase_if(kept_, [&](const auto& one) { return one.expired() || one.lock() == memory; });
+    kept_.push_back(memory);
+  }
+
  private:
   /// Holds the host back while it is more than two milestones ahead of the device: what is queued beyond the
   /// driver's own limit would hold it back too, inside the driver, where no deadline reaches.
@@ -62,8 +70,11 @@ class OpOrder {
   }
 
   /// The group's memory goes after this, so its ops must have run. If that takes longer than any wait of
-  /// theirs may, the poison ends those waits.
-  void await_end(Group& group) const {
+  /// theirs may, the poison ends those waits. What then still takes as long, work of the user's before them
+  /// or a device that others use, is not waited for, and what they use stays.
+  void await_end(Group& group) {
+    LeftMemory& left = LeftMemory::of_process();
+    left.free_unused();
     if (!end_) return;
     const auto patience = group.config().op_timeout;
     static_cast<void>(end_->synchronize(Deadline::after(patience)));
@@ -73,6 +84,15 @@ class OpOrder {
                                    group.rank(), patience.count())),
                  group.rank());
     static_cast<void>(end_->synchronize(Deadline::after(patience)));
+    if (!end_->is_done()) left.add(std::move(end_), alive());
+  }
+
+  [[nodiscard]] std::vector<std::shared_ptr<void>> alive() const {
+    std::vector<std::shared_ptr<void>> all;
+    for (const auto& one : kept_) {
+      if (auto memory = one.lock()) all.push_back(std::move(memory));
+    }
+    return all;
   }
 
   std::unique_ptr<Event> end_;
@@ -81,6 +101,7 @@ class OpOrder {
   const Device* device_ = nullptr;  // of end_
   std::uint64_t last_stream_ = 0;   // the one on which end_ was recorded last, by its id
   std::set<std::pair<std::uint64_t, const Device*>> known_;
+  std::vector<std::weak_ptr<void>> kept_;
 };
 
 /// What one rank records and another runs is not one problem; and what is met while it is recorded makes no
@@ -105,14 +126,16 @@ Result<void> run_collective(const CollectiveCall& call, EnqueueSteps enqueue) {
   const bool is_known = order.knows(fingerprint.hash, device);
   TANDEM_TRY(is_known ? symm::agree(call.stream, call.group, fingerprint)
                       : symm::agree_now(call.group, fingerprint));
-  std::shared_ptr<symm::Handle> workspace;  // the group keeps it for what is enqueued
+  std::shared_ptr<symm::Handle> workspace;
   if (call.workspace_bytes > 0) {
     TANDEM_ASSIGN(workspace, symm::workspace(call.group, device, call.workspace_bytes));
+    order.keep(workspace);
   }
   if (!is_known) order.learn(fingerprint.hash, device);
 
   auto enqueued = enqueue(workspace.get());
-  if (enqueued && !is_recorded) enqueued = order.mark_end(call.stream);
+  // Also behind steps that broke off: the first of them are queued.
+  if (auto marked = is_recorded ? Result<void>() : order.mark_end(call.stream); enqueued) enqueued = marked;
   if (enqueued) return {};
   const Error& why = enqueued.error();
   call.group.poison(
@@ -121,6 +144,10 @@ Result<void> run_collective(const CollectiveCall& call, EnqueueSteps enqueue) {
             why.native_code()),
       call.group.rank());
   return call.group.status();
+}
+
+void keep_for_ops(Group& group, const std::shared_ptr<void>& memory) {
+  OpOrder::of(group).keep(memory);
 }
 
 tl::unexpected<Error> refused(Group& group, Error why) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string_view>
 #include <tandem/base/error.hpp>
 #include <tandem/bootstrap/group.hpp>
@@ -43,6 +44,10 @@ using EnqueueSteps = FunctionRef<Result<void>(symm::Handle* workspace)>;
 ///          Stream::synchronize(); those of symm::workspace() and of `enqueue`; the group's if it is
 ///          poisoned.
 [[nodiscard]] Result<void> run_collective(const CollectiveCall& call, EnqueueSteps enqueue);
+
+/// The group's ops use this memory, which the caller owns as long as the group lives. Where they are still
+/// queued when the group ends, and it has waited long enough, the memory stays until they have run.
+void keep_for_ops(Group& group, const std::shared_ptr<void>& memory);
 
 /// For an op whose arguments were refused here: tells the other ranks, which would wait otherwise.
 /// `if (auto ok = check(args); !ok) return refused(group, std::move(ok).error());`

@@ -63,7 +63,7 @@ Result<GatherOp> prepare(const AllGatherMatmulArgs& args, const GatherProblem& p
               .sums = {}};
   Carver count;
   carve(op, algorithm, count);
-  TANDEM_TRY(memory.scratch.reserve(count.used_bytes(), stream.device()));
+  TANDEM_TRY(memory.scratch.reserve(count.used_bytes(), group, stream.device()));
   Carver carver(memory.scratch.data());
   carve(op, algorithm, carver);
   if (problem.gathers_last()) TANDEM_TRY(make_marks(memory.marks, problem.world, stream.device()));

@@ -121,7 +121,7 @@ Result<ScaledGatherOp> prepare(const AllGatherScaledMatmulArgs& args, const Scal
   }
   Carver count;
   carve(op, count);
-  TANDEM_TRY(memory.scratch.reserve(count.used_bytes(), stream.device()));
+  TANDEM_TRY(memory.scratch.reserve(count.used_bytes(), group, stream.device()));
   Carver carver(memory.scratch.data());
   carve(op, carver);
   if (problem.gather.gathers_last())

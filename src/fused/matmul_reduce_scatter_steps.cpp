@@ -42,7 +42,7 @@ Result<MatmulScatterOp> prepare(const MatmulReduceScatterArgs& args, const Scatt
       .args = args, .problem = problem, .group = group, .stream = stream, .copies = {}, .memory = {}};
   Carver count;
   carve(op, algorithm, count);
-  TANDEM_TRY(scratch.reserve(count.used_bytes(), stream.device()));
+  TANDEM_TRY(scratch.reserve(count.used_bytes(), group, stream.device()));
   Carver carver(scratch.data());
   carve(op, algorithm, carver);
   return op;

@@ -4,6 +4,7 @@
 #include <tandem/symm/symmetric_memory.hpp>
 
 #include "base/try.hpp"
+#include "coll/collective_call.hpp"
 #include "symm/agreement.hpp"
 
 namespace tandem::fused {
@@ -68,6 +69,7 @@ Result<void> NativeLine::replace(const Need& need, Group& group, Stream& stream)
   if (!tensor) return tl::unexpected(symm::refuse(group, std::move(tensor).error()));
   TANDEM_ASSIGN(std::shared_ptr<symm::Handle> handle, symm::rendezvous(*tensor, group));
   if (block_.handle != nullptr) TANDEM_TRY(retire(stream));
+  coll::keep_for_ops(group, handle);
   block_ = {.tensor = *std::move(tensor), .handle = std::move(handle)};
   capacity_ = capacity;
   last_.epoch = 0;

@@ -3,14 +3,16 @@
 #include <algorithm>
 
 #include "base/try.hpp"
+#include "coll/collective_call.hpp"
 
 namespace tandem::fused {
 
-Result<void> Scratch::reserve(std::int64_t num_bytes, Device& device) {
+Result<void> Scratch::reserve(std::int64_t num_bytes, Group& group, Device& device) {
   const std::int64_t has_bytes = blocks_.empty() ? 0 : blocks_.back().size_bytes();
   if (num_bytes <= has_bytes) return {};
   // At least twice as much as before: all outgrown blocks together stay smaller than the one in use.
   TANDEM_ASSIGN(Buffer block, device.allocate(std::max(num_bytes, 2 * has_bytes)));
+  coll::keep_for_ops(group, block.owner());
   blocks_.push_back(std::move(block));
   return {};
 }

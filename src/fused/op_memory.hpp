@@ -69,7 +69,7 @@ class PlanCache {
 /// grows and never shrinks; an outgrown block stays, because ops that are still queued use it.
 class Scratch {
  public:
-  [[nodiscard]] Result<void> reserve(std::int64_t num_bytes, Device& device);
+  [[nodiscard]] Result<void> reserve(std::int64_t num_bytes, Group& group, Device& device);
   [[nodiscard]] std::byte* data() const;
 
  private:

@@ -43,7 +43,7 @@ Result<Ready<ScaledScatterOp>> get_ready(const ScaledMatmulReduceScatterArgs& ar
   Scratch& scratch = device_memory(group, problem.device).scratch;
   Carver count;
   op.memory = carve_scatter(problem, plan->algorithm, group.rank(), count);
-  TANDEM_TRY(scratch.reserve(count.used_bytes(), stream.device()));
+  TANDEM_TRY(scratch.reserve(count.used_bytes(), group, stream.device()));
   Carver carver(scratch.data());
   op.memory = carve_scatter(problem, plan->algorithm, group.rank(), carver);
   return Ready<ScaledScatterOp>{plan, op};

@@ -60,7 +60,8 @@ class FusedLateRank : public ::testing::TestWithParam<JobCase> {
  protected:
   enum class First { kLook, kEndGroup };
 
-  /// Three calls that the last rank enqueues when the others have given up. What it does first then.
+  /// Three calls that the last rank enqueues when the others have given up. It is the first to look, and
+  /// what it does before that is `first`.
   static Result<void> be_late(RankContextOfTest& rank, Algorithm algorithm, First first,
                               Complaints& complaints) {
     std::vector<int> all(static_cast<std::size_t>(rank.group.size()));
@@ -72,13 +73,24 @@ class FusedLateRank : public ::testing::TestWithParam<JobCase> {
       return done;
     if (auto met = rank.group.all_gather({}, "all know the op"); !met) return tl::unexpected(met.error());
     const bool is_late = rank.group.rank() == rank.group.size() - 1;
-    if (is_late) std::this_thread::sleep_for(2 * kDeadline);
     Result<void> done;
-    for (int i = 0; i < 3 && done; ++i) done = gather.call(algorithm);
-    // The late rank is the first to look.
-    if (!is_late) std::this_thread::sleep_for(5 * kDeadline);
-    if (is_late && first == First::kEndGroup) group->reset();
-    const auto waited = rank.stream.synchronize();
+    const auto enqueue = [&] {
+      for (int i = 0; i < 3 && done; ++i) done = gather.call(algorithm);
+    };
+    if (!is_late) enqueue();
+    if (auto met = rank.group.all_gather({}, "the others have enqueued"); !met)
+      return tl::unexpected(met.error());
+    Result<void> waited;
+    const auto look = [&] { waited = rank.stream.synchronize(); };
+    if (is_late) {
+      std::this_thread::sleep_for(2 * kDeadline);
+      enqueue();
+      if (first == First::kEndGroup) group->reset();
+      look();
+    }
+    if (auto met = rank.group.all_gather({}, "the late rank has looked"); !met)
+      return tl::unexpected(met.error());
+    if (!is_late) look();
     if (done) done = waited;
     const std::string who = "rank " + std::to_string(rank.group.rank());
     const std::string late = "for rank " + std::to_string(rank.group.size() - 1) + " in";
