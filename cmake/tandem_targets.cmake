@@ -13,7 +13,7 @@ target_compile_options(
 get_target_property(fmt_headers fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
 target_include_directories(tandem_options SYSTEM INTERFACE ${fmt_headers})
 if(TANDEM_SANITIZE)
-  target_compile_options(tandem_options INTERFACE -fsanitize=${TANDEM_SANITIZE} -fno-omit-frame-pointer -O1 -g1)
+  target_compile_options(tandem_options INTERFACE -fsanitize=${TANDEM_SANITIZE} -fno-omit-frame-pointer -Og -g1)
   target_link_options(tandem_options INTERFACE -fsanitize=${TANDEM_SANITIZE})
 endif()
 
