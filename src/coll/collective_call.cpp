@@ -19,6 +19,7 @@ class OpOrder {
  public:
   [[nodiscard]] static OpOrder& of(Group& group) {
     return group.extension<OpOrder>("coll.op_order", [&group] {
+      LeftMemory::of_process().free_unused();
       auto order = std::make_shared<OpOrder>();
       group.before_end([order = order.get(), &group] { order->await_end(group); });
       return order;
@@ -32,10 +33,13 @@ class OpOrder {
   [[nodiscard]] Result<void> enter(Stream& stream) {
     if (end_ && last_stream_ != stream.id()) TANDEM_TRY(stream.wait(*end_));
     if (device_ == &stream.device()) return {};
-    TANDEM_ASSIGN(end_, stream.device().create_mark());
+    TANDEM_ASSIGN(std::unique_ptr<Event> end, stream.device().create_mark());
     for (auto& milestone : milestones_) {
       TANDEM_ASSIGN(milestone, stream.device().create_mark());
     }
+    // Behind what another device still does for the group, also if this op comes to nothing.
+    TANDEM_TRY(stream.record(*end));
+    end_ = std::move(end);
     device_ = &stream.device();
     last_stream_ = 0;
     return {};
@@ -134,8 +138,7 @@ Result<void> run_collective(const CollectiveCall& call, EnqueueSteps enqueue) {
   if (!is_known) order.learn(fingerprint.hash, device);
 
   auto enqueued = enqueue(workspace.get());
-  // Also behind steps that broke off: the first of them are queued.
-  if (auto marked = is_recorded ? Result<void>() : order.mark_end(call.stream); enqueued) enqueued = marked;
+  if (enqueued && !is_recorded) enqueued = order.mark_end(call.stream);
   if (enqueued) return {};
   const Error& why = enqueued.error();
   call.group.poison(
@@ -143,6 +146,8 @@ Result<void> run_collective(const CollectiveCall& call, EnqueueSteps enqueue) {
             fmt::format("rank {} could not enqueue {}: {}", call.group.rank(), call.fingerprint, why.text()),
             why.native_code()),
       call.group.rank());
+  // The steps before the one that failed are queued.
+  if (!is_recorded) static_cast<void>(order.mark_end(call.stream));
   return call.group.status();
 }
 

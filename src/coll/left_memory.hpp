@@ -7,8 +7,8 @@
 
 namespace tandem::coll {
 
-/// Memory of groups that ended while ops of theirs were still queued. It goes once those have run: whichever
-/// group ends next looks. Every function may be called from any thread.
+/// Memory of groups that ended while ops of theirs were still queued. It goes once those have run: the
+/// next group that begins or ends looks. Every function may be called from any thread.
 class LeftMemory {
  public:
   [[nodiscard]] static LeftMemory& of_process();

@@ -62,6 +62,7 @@ class FusedQueuedAtEnd : public ::testing::TestWithParam<JobCase> {
     Tensors tensors(rank.device, rank.group.size());
     if (auto done = rank.stream.sleep(10 * kPatience); !done) return done;
     if (auto done = gather(tensors, algorithm, **group, rank.stream); !done) return done;
+    if (auto met = rank.group.all_gather({}, "all have enqueued"); !met) return tl::unexpected(met.error());
     group->reset();
     // As much as was used, and more.
     std::deque<Guarded> others;

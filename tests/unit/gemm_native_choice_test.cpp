@@ -154,7 +154,7 @@ TEST_F(KernelChoiceTest, NarrowTilesThatAreCutOffAreSlow) {
   cut.product.m = 1344;
   EXPECT_EQ(chosen(cut), "224");
   const ResidentKernel narrow{&narrow_, 66};
-  EXPECT_NEAR(predicted_us(narrow, cut) / predicted_us(narrow, whole), 77.2 / 62.7, 0.02);
+  EXPECT_NEAR(predicted_us(narrow, cut, CutTiles::kAreSlow) / predicted_us(narrow, whole), 77.2 / 62.7, 0.02);
 }
 
 // Nine rows of clusters are a group of five and one of four, which sweep the columns one after the other.
@@ -162,13 +162,14 @@ TEST_F(KernelChoiceTest, OnlyTheLastRowOfAChunkIsCutOff) {
   KernelProblem cut = problem(9 * 256 - 64, 112, 1, 1);
   const ResidentKernel narrow{&narrow_, 4};
   const double tile = tile_us(narrow_.tiling, cut.product.k);
-  EXPECT_NEAR(predicted_us(narrow, cut), 3 + 3.15 * tile, 1e-9);
-  EXPECT_NEAR(predicted_us({&narrow_, 9}, cut), 3 + 1.15 * tile, 1e-9);
+  EXPECT_NEAR(predicted_us(narrow, cut), 3 + 3 * tile, 1e-9);
+  EXPECT_NEAR(predicted_us(narrow, cut, CutTiles::kAreSlow), 3 + 3.15 * tile, 1e-9);
+  EXPECT_NEAR(predicted_us({&narrow_, 9}, cut, CutTiles::kAreSlow), 3 + 1.15 * tile, 1e-9);
   cut.product.n = 224;  // clusters number 13 and 17 are cut off, not 8
-  EXPECT_NEAR(predicted_us({&narrow_, 9}, cut), 3 + 2.15 * tile, 1e-9);
+  EXPECT_NEAR(predicted_us({&narrow_, 9}, cut, CutTiles::kAreSlow), 3 + 2.15 * tile, 1e-9);
   cut.product.n = 112;
   cut.product.m = 9 * 256 + 192;  // ten rows
-  EXPECT_NEAR(predicted_us({&narrow_, 9}, cut), 3 + 2.15 * tile, 1e-9);
+  EXPECT_NEAR(predicted_us({&narrow_, 9}, cut, CutTiles::kAreSlow), 3 + 2.15 * tile, 1e-9);
 }
 
 // A first wave of the own shard alone beats one wave of wider tiles, half of which would wait.

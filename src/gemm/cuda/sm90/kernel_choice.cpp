@@ -45,7 +45,8 @@ double cut_factor(const Tiling& tiling, std::int64_t rows) {
 }
 
 /// Whether cluster number `i` of a chunk is in its last row of them. Groups of rows sweep the columns, and
-/// those of a row less come last.
+/// those of a row less come last. In sections about: there a cluster may hold the end of one shard and the
+/// beginning of the next.
 bool is_in_last_row(std::int64_t i, std::int64_t rows, std::int64_t columns, int group) {
   const std::int64_t last_group = rows / ((rows + group - 1) / group);
   const std::int64_t in_group = i - (rows - last_group) * columns;
@@ -82,7 +83,7 @@ double tile_us(const Tiling& tiling, std::int64_t k) {
   return kRates.begin_us + (is_alone ? kRates.unpaired : 1) * deep_us * static_cast<double>(k) / kRates.k;
 }
 
-double predicted_us(const ResidentKernel& kernel, const KernelProblem& problem) {
+double predicted_us(const ResidentKernel& kernel, const KernelProblem& problem, CutTiles cut_tiles) {
   const AsyncInputProblem& product = problem.product;
   const Tiling& tiling = kernel.kernel->tiling;
   const ChunkParts parts(product.m, static_cast<int>(product.chunks), 0, cut_of(tiling, product));
@@ -116,7 +117,8 @@ double predicted_us(const ResidentKernel& kernel, const KernelProblem& problem) 
         (tile_rows + (is_last ? tiling.cluster_rows - 1 : 0)) / tiling.cluster_rows - taken;
     taken += rows;
     const double here_us = arrival_us(problem, (step + 1) * together - 1, chunk_bytes);
-    const double last_us = cut_factor(tiling, order.rows_of(step).size) * tile_us(tiling, product.k);
+    const double cut = cut_tiles == CutTiles::kAreSlow ? cut_factor(tiling, order.rows_of(step).size) : 1;
+    const double last_us = cut * tile_us(tiling, product.k);
     for (std::int64_t i = 0; i < rows * columns; ++i) {
       double& free = free_us[next];
       const bool is_last_row = is_in_last_row(i, rows, columns, tiling.group);
@@ -136,7 +138,7 @@ const ResidentKernel* KernelChoice::choose(const KernelProblem& problem) const {
     if (kernel.kernel->dtype != problem.product.in ||
         kernel.kernel->b_is_column_major != problem.product.b_is_column_major)
       continue;
-    const double us = predicted_us(kernel, problem);
+    const double us = predicted_us(kernel, problem, CutTiles::kAreSlow);
     if (us == 0 || (best != nullptr && us >= kWorthIt * best_us)) continue;
     best = &kernel;
     best_us = us;
