@@ -144,34 +144,6 @@ TEST_F(KernelChoiceTest, TheWiderOneOfTwoThatAreAlike) {
   EXPECT_EQ(chosen(problem(8192, 3584, 4, 1)), "256");
 }
 
-// The same tiles in three waves; the last row of a chunk lacks 96 rows of 128. One H200 took 63 and 77 us in
-// 112 columns, 74 and 73 in 224.
-TEST_F(KernelChoiceTest, NarrowTilesThatAreCutOffAreSlow) {
-  KernelProblem whole = problem(1536, 3392);
-  whole.product.k = 3648;
-  EXPECT_EQ(chosen(whole), "112");
-  KernelProblem cut = whole;
-  cut.product.m = 1344;
-  EXPECT_EQ(chosen(cut), "224");
-  const ResidentKernel narrow{&narrow_, 66};
-  EXPECT_NEAR(predicted_us(narrow, cut, CutTiles::kAreSlow) / predicted_us(narrow, whole), 77.2 / 62.7, 0.02);
-}
-
-// Nine rows of clusters are a group of five and one of four, which sweep the columns one after the other.
-TEST_F(KernelChoiceTest, OnlyTheLastRowOfAChunkIsCutOff) {
-  KernelProblem cut = problem(9 * 256 - 64, 112, 1, 1);
-  const ResidentKernel narrow{&narrow_, 4};
-  const double tile = tile_us(narrow_.tiling, cut.product.k);
-  EXPECT_NEAR(predicted_us(narrow, cut), 3 + 3 * tile, 1e-9);
-  EXPECT_NEAR(predicted_us(narrow, cut, CutTiles::kAreSlow), 3 + 3.15 * tile, 1e-9);
-  EXPECT_NEAR(predicted_us({&narrow_, 9}, cut, CutTiles::kAreSlow), 3 + 1.15 * tile, 1e-9);
-  cut.product.n = 224;  // clusters number 13 and 17 are cut off, not 8
-  EXPECT_NEAR(predicted_us({&narrow_, 9}, cut, CutTiles::kAreSlow), 3 + 2.15 * tile, 1e-9);
-  cut.product.n = 112;
-  cut.product.m = 9 * 256 + 192;  // ten rows
-  EXPECT_NEAR(predicted_us({&narrow_, 9}, cut, CutTiles::kAreSlow), 3 + 2.15 * tile, 1e-9);
-}
-
 // A first wave of the own shard alone beats one wave of wider tiles, half of which would wait.
 TEST_F(KernelChoiceTest, WhatArrivesLateCounts) {
   EXPECT_EQ(chosen(problem(512, 7168)), "224");

@@ -15,6 +15,7 @@
 #include <tandem/symm/chunk_signals.cuh>
 
 #include "gemm/cuda/sm90/patch_exchange.cuh"
+#include "gemm/cuda/sm90/row_strips.cuh"
 
 namespace tandem::gemm::cuda {
 
@@ -58,6 +59,7 @@ template <class Base>
 struct AsyncInputMainloop : Base {
   using TmaA = typename Base::Params::TMA_A;
   using ElementA = typename Base::ElementA;
+  using Strips = RowStrips<Base>;
 
   /// The left operand as its tensor maps see it: `count` batches of `rows`.
   struct Rows {
@@ -74,6 +76,8 @@ struct AsyncInputMainloop : Base {
   };
   struct Params : Base::Params {
     TmaA tma_load_complete;
+    Strips strips;
+    Strips complete_strips;
     int tiles_per_signal;
     Divisor by_signal;  ///< the same, where it is not 0
     tandem::symm::ChunkSignals signals;
@@ -88,6 +92,8 @@ struct AsyncInputMainloop : Base {
     params.tma_load_a = map_of(args.arriving, k);
     // A map has to be of something.
     params.tma_load_complete = args.complete.data == nullptr ? params.tma_load_a : map_of(args.complete, k);
+    params.strips = strips_of(args.arriving, k);
+    params.complete_strips = args.complete.data == nullptr ? params.strips : strips_of(args.complete, k);
     params.tma_load_b = map_of_b(args, n, k);
     params.tiles_per_signal = args.tiles_per_signal;
     if (args.tiles_per_signal > 0) params.by_signal = Divisor(args.tiles_per_signal);
@@ -123,6 +129,8 @@ struct AsyncInputMainloop : Base {
     const int batch = work.L_idx - (is_complete && params.tiles_per_signal == 0 ? signals.complete_begin : 0);
     const int tile = work.M_idx - (is_complete ? signals.complete_begin * params.tiles_per_signal : 0);
     const TmaA& tma_a = is_complete ? params.tma_load_complete : params.tma_load_a;
+    const Strips& strips = is_complete ? params.complete_strips : params.strips;
+    const int num_strips = strips.count_in(tile);
 
     Tensor sA = make_tensor(make_smem_ptr(shared.smem_A.data()), typename Base::SmemLayoutA{});
     Tensor sB = make_tensor(make_smem_ptr(shared.smem_B.data()), typename Base::SmemLayoutB{});
@@ -166,8 +174,12 @@ struct AsyncInputMainloop : Base {
           arrived = k_steps;
         }
       }
-      copy(tma_a.with(*pipeline.producer_get_barrier(state), mask_a), from_a(_, _, _, i),
-           to_a(_, _, _, state.index()));
+      auto& full = *pipeline.producer_get_barrier(state);
+      if (num_strips == Strips::kOfTile) {
+        copy(tma_a.with(full, mask_a), from_a(_, _, _, i), to_a(_, _, _, state.index()));
+      } else {
+        strips.load({tile, i, batch}, num_strips, full, sA(_, _, state.index()));
+      }
       ++state;
     }
     if (in_patches) before_ += static_cast<std::uint32_t>(k_steps);
@@ -183,6 +195,13 @@ struct AsyncInputMainloop : Base {
       return make_tma_copy_A_sm90(typename Base::GmemTiledCopyA{}, make_tensor(data, layout),
                                   typename Base::SmemLayoutA{}(_, _, Int<0>{}), typename Base::TileShape{},
                                   typename Base::DispatchPolicy::ClusterShape{});
+    });
+  }
+  static Strips strips_of(const Rows& rows, int k) {
+    if (rows.rows % Strips::kTileRows == 0) return {};
+    return remembered({rows.data, {rows.rows, k, rows.count}}, [&] {
+      const auto* data = reinterpret_cast<const typename Base::InternalElementA*>(rows.data);
+      return Strips::make(data, rows.rows, k, rows.count);
     });
   }
   static auto map_of_b(const Arguments& args, int n, int k) {

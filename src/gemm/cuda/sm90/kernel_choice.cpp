@@ -16,7 +16,6 @@ struct Rates {
   double column_us = 0.308;
   double k = 8192;
   double unpaired = 1.15;  ///< so much longer takes a tile whose b no other CTA loads
-  double missing = 0.3;    ///< and a narrow one for the share of its rows that a chunk lacks
   double first_chunk_us = 4;
   double chunk_us = 4.2;
   double bytes_per_us = 370e3;
@@ -32,25 +31,6 @@ double arrival_us(const KernelProblem& problem, std::int64_t step, std::int64_t 
   return kRates.first_chunk_us +
          static_cast<double>(sent) *
              (kRates.chunk_us + static_cast<double>(chunk_bytes) / kRates.bytes_per_us);
-}
-
-/// How much longer a cluster takes with the last tile of a chunk's `rows`: boxes that end outside of a matrix
-/// are slower to load, which tells where loads bound a step of k.
-double cut_factor(const Tiling& tiling, std::int64_t rows) {
-  constexpr Rates kRates;
-  constexpr int kNarrow = 128;
-  const std::int64_t cut = rows % tiling.tile_rows;
-  if (cut == 0 || tiling.tile_columns > kNarrow) return 1;
-  return 1 + kRates.missing * static_cast<double>(tiling.tile_rows - cut) / tiling.tile_rows;
-}
-
-/// Whether cluster number `i` of a chunk is in its last row of them. Groups of rows sweep the columns, and
-/// those of a row less come last. In sections about: there a cluster may hold the end of one shard and the
-/// beginning of the next.
-bool is_in_last_row(std::int64_t i, std::int64_t rows, std::int64_t columns, int group) {
-  const std::int64_t last_group = rows / ((rows + group - 1) / group);
-  const std::int64_t in_group = i - (rows - last_group) * columns;
-  return in_group >= 0 && in_group % last_group == last_group - 1;
 }
 
 bool accepts(const Tiling& tiling, const ChunkParts& parts, std::int64_t columns) {
@@ -83,7 +63,7 @@ double tile_us(const Tiling& tiling, std::int64_t k) {
   return kRates.begin_us + (is_alone ? kRates.unpaired : 1) * deep_us * static_cast<double>(k) / kRates.k;
 }
 
-double predicted_us(const ResidentKernel& kernel, const KernelProblem& problem, CutTiles cut_tiles) {
+double predicted_us(const ResidentKernel& kernel, const KernelProblem& problem) {
   const AsyncInputProblem& product = problem.product;
   const Tiling& tiling = kernel.kernel->tiling;
   const ChunkParts parts(product.m, static_cast<int>(product.chunks), 0, cut_of(tiling, product));
@@ -117,12 +97,9 @@ double predicted_us(const ResidentKernel& kernel, const KernelProblem& problem, 
         (tile_rows + (is_last ? tiling.cluster_rows - 1 : 0)) / tiling.cluster_rows - taken;
     taken += rows;
     const double here_us = arrival_us(problem, (step + 1) * together - 1, chunk_bytes);
-    const double cut = cut_tiles == CutTiles::kAreSlow ? cut_factor(tiling, order.rows_of(step).size) : 1;
-    const double last_us = cut * tile_us(tiling, product.k);
     for (std::int64_t i = 0; i < rows * columns; ++i) {
       double& free = free_us[next];
-      const bool is_last_row = is_in_last_row(i, rows, columns, tiling.group);
-      free = std::max(free, here_us) + (is_last_row ? last_us : tile_us(tiling, product.k));
+      free = std::max(free, here_us) + tile_us(tiling, product.k);
       next = next + 1 == free_us.size() ? 0 : next + 1;
     }
   }
@@ -138,7 +115,7 @@ const ResidentKernel* KernelChoice::choose(const KernelProblem& problem) const {
     if (kernel.kernel->dtype != problem.product.in ||
         kernel.kernel->b_is_column_major != problem.product.b_is_column_major)
       continue;
-    const double us = predicted_us(kernel, problem, CutTiles::kAreSlow);
+    const double us = predicted_us(kernel, problem);
     if (us == 0 || (best != nullptr && us >= kWorthIt * best_us)) continue;
     best = &kernel;
     best_us = us;

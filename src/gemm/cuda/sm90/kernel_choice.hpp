@@ -48,16 +48,10 @@ struct KernelProblem {
 /// What a tile takes, about, as the model of predicted_us() has it.
 [[nodiscard]] double tile_us(const Tiling& tiling, std::int64_t k);
 
-/// Narrow tiles that end outside of their chunk are slower than whole ones. A choice between kernels counts
-/// that; the time that is compared with other algorithms' does not, since it is closer to what was measured
-/// without.
-enum class CutTiles : std::uint8_t { kAsWhole, kAreSlow };
-
 /// Time of the product by waves of tiles, in microseconds: cluster number i starts when cluster number i -
 /// most_clusters has ended and its chunk has arrived. 0 if the kernel does not take the problem.
 /// Source:  docs/design/native_all_gather_matmul.md
-[[nodiscard]] double predicted_us(const ResidentKernel& kernel, const KernelProblem& problem,
-                                  CutTiles cut_tiles = CutTiles::kAsWhole);
+[[nodiscard]] double predicted_us(const ResidentKernel& kernel, const KernelProblem& problem);
 
 /// `only`: the name of the one kernel that may run, for measurements; empty: any.
 [[nodiscard]] inline bool may_run(const AsyncInputKernel& kernel, std::string_view only) {
