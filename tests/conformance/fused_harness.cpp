@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <tandem/base/numeric.hpp>
 
 namespace tandem::test {
@@ -250,6 +251,27 @@ void on_ranks(const JobCase& job, const Config& config, Complaints& complaints,
     return body(rank);
   });
   if (!result) complaints.add(result.error().to_string());
+}
+
+Result<std::unique_ptr<Group>> subgroup_of_all(Group& group, std::string_view name) {
+  std::vector<int> ranks(static_cast<std::size_t>(group.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return group.subgroup(ranks, name);
+}
+
+Result<void> gather_and_multiply(const Guarded& a, const Guarded& b, const Guarded& out, Algorithm algorithm,
+                                 Group& group, Stream& stream) {
+  const std::vector<TensorView> bs = {b.view()};
+  const std::vector<TensorView> outs = {out.view()};
+  const auto report = fused_all_gather_matmul({.a = a.view(),
+                                               .b = bs,
+                                               .gather_dim = 0,
+                                               .gather_size = a.view().size(0) * group.size(),
+                                               .out = outs,
+                                               .algorithm = algorithm},
+                                              group, stream);
+  if (!report) return tl::unexpected(report.error());
+  return {};
 }
 
 Result<void> check_pads(RankContextOfTest& rank, Complaints& complaints) {

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <ostream>
 #include <string>
+#include <string_view>
 #include <tandem/tandem.hpp>
 #include <vector>
 
@@ -114,6 +115,11 @@ struct RankContextOfTest {
 /// Runs `body` on all ranks; an error of the ranks or of the set-up is a complaint.
 void on_ranks(const JobCase& job, const Config& config, Complaints& complaints,
               const std::function<Result<void>(RankContextOfTest&)>& body);
+/// A group of all ranks of `group`, which a test can end.
+[[nodiscard]] Result<std::unique_ptr<Group>> subgroup_of_all(Group& group, std::string_view name);
+/// Enqueues the product of one b and all ranks' rows of a.
+[[nodiscard]] Result<void> gather_and_multiply(const Guarded& a, const Guarded& b, const Guarded& out,
+                                               Algorithm algorithm, Group& group, Stream& stream);
 /// `config` without the vendor's products.
 [[nodiscard]] Config with_own_products(Config config);
 /// Complains about words of this rank's pad of the group's workspace that are not zero: at rest they all are.

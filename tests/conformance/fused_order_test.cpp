@@ -4,7 +4,6 @@
 #include <deque>
 #include <initializer_list>
 #include <memory>
-#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -250,12 +249,6 @@ TEST_P(FusedOverlappingGroups, work_side_by_side) {
   EXPECT_EQ(complaints.text(), "");
 }
 
-std::vector<int> everybody(const Group& group) {
-  std::vector<int> ranks(static_cast<std::size_t>(group.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
 // Each group has streams of its own: what one waits for never stands before the other's work.
 TEST_P(FusedOrder, two_groups_of_one_device_in_any_order) {
   Complaints complaints;
@@ -265,7 +258,7 @@ TEST_P(FusedOrder, two_groups_of_one_device_in_any_order) {
     std::vector<std::unique_ptr<Stream>> streams;
     std::deque<Workbench> benches;
     for (const char* name : {"one", "two"}) {
-      auto group = rank.group.subgroup(everybody(rank.group), name);
+      auto group = test::subgroup_of_all(rank.group, name);
       if (!group) return tl::unexpected(group.error());
       groups.push_back(*std::move(group));
       auto stream = rank.device.create_stream();
@@ -309,7 +302,7 @@ TEST_P(FusedOrder, a_group_that_ends_finishes_its_queued_ops) {
   Complaints complaints;
   test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
     for (const Algorithm algorithm : {Algorithm::kSerial, Algorithm::kPipelined, Algorithm::kNative}) {
-      auto group = rank.group.subgroup(everybody(rank.group), "brief");
+      auto group = test::subgroup_of_all(rank.group, "brief");
       if (!group) return tl::unexpected(group.error());
       constexpr int kRounds = 3;
       Workbench bench(rank.device, **group, kRounds, 0);

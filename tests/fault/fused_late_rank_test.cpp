@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -23,37 +22,16 @@ using test::RankContextOfTest;
 
 constexpr auto kDeadline = std::chrono::milliseconds(250);
 
-class Gather {
- public:
-  Gather(RankContextOfTest& rank, Group& group)
-      : rank_(rank),
-        group_(group),
-        a_(rank.device, Dims{kRows, kK}, DType::kBF16),
-        b_(rank.device, Dims{kK, kN}, DType::kBF16),
-        out_(rank.device, Dims{kRows * group.size(), kN}, DType::kBF16) {}
+struct Gather {
+  Gather(Device& device, int world)
+      : a(device, Dims{kRows, kK}, DType::kBF16),
+        b(device, Dims{kK, kN}, DType::kBF16),
+        out(device, Dims{kRows * world, kN}, DType::kBF16) {}
 
-  Result<void> call(Algorithm algorithm) {
-    const std::vector<TensorView> bs = {b_.view()};
-    const std::vector<TensorView> outs = {out_.view()};
-    const auto report = fused_all_gather_matmul({.a = a_.view(),
-                                                 .b = bs,
-                                                 .gather_dim = 0,
-                                                 .gather_size = kRows * group_.size(),
-                                                 .out = outs,
-                                                 .algorithm = algorithm},
-                                                group_, rank_.stream);
-    if (!report) return tl::unexpected(report.error());
-    return {};
-  }
-
- private:
   static constexpr std::int64_t kRows = 256;
   static constexpr std::int64_t kK = 128;
   static constexpr std::int64_t kN = 64;
-
-  RankContextOfTest& rank_;
-  Group& group_;
-  Guarded a_, b_, out_;
+  Guarded a, b, out;
 };
 
 class FusedLateRank : public ::testing::TestWithParam<JobCase> {
@@ -64,18 +42,18 @@ class FusedLateRank : public ::testing::TestWithParam<JobCase> {
   /// what it does before that is `first`.
   static Result<void> be_late(RankContextOfTest& rank, Algorithm algorithm, First first,
                               Complaints& complaints) {
-    std::vector<int> all(static_cast<std::size_t>(rank.group.size()));
-    std::iota(all.begin(), all.end(), 0);
-    auto group = rank.group.subgroup(all, "late");
+    auto group = test::subgroup_of_all(rank.group, "late");
     if (!group) return tl::unexpected(group.error());
-    Gather gather(rank, **group);
-    if (auto done = gather.call(algorithm).and_then([&] { return rank.stream.synchronize(); }); !done)
-      return done;
+    const Gather gather(rank.device, rank.group.size());
+    const auto call = [&] {
+      return test::gather_and_multiply(gather.a, gather.b, gather.out, algorithm, **group, rank.stream);
+    };
+    if (auto done = call().and_then([&] { return rank.stream.synchronize(); }); !done) return done;
     if (auto met = rank.group.all_gather({}, "all know the op"); !met) return tl::unexpected(met.error());
     const bool is_late = rank.group.rank() == rank.group.size() - 1;
     Result<void> done;
     const auto enqueue = [&] {
-      for (int i = 0; i < 3 && done; ++i) done = gather.call(algorithm);
+      for (int i = 0; i < 3 && done; ++i) done = call();
     };
     if (!is_late) enqueue();
     if (auto met = rank.group.all_gather({}, "the others have enqueued"); !met)

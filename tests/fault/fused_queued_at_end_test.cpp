@@ -3,7 +3,6 @@
 #include <chrono>
 #include <deque>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -40,28 +39,15 @@ class FusedQueuedAtEnd : public ::testing::TestWithParam<JobCase> {
     Guarded a, b, out;
   };
 
-  static Result<void> gather(Tensors& tensors, Algorithm algorithm, Group& group, Stream& stream) {
-    const std::vector<TensorView> bs = {tensors.b.view()};
-    const std::vector<TensorView> outs = {tensors.out.view()};
-    const auto report = fused_all_gather_matmul({.a = tensors.a.view(),
-                                                 .b = bs,
-                                                 .gather_dim = 0,
-                                                 .gather_size = kRows * group.size(),
-                                                 .out = outs,
-                                                 .algorithm = algorithm},
-                                                group, stream);
-    if (!report) return tl::unexpected(report.error());
-    return {};
-  }
-
   static Result<void> end_early(RankContextOfTest& rank, Algorithm algorithm, Complaints& complaints) {
-    std::vector<int> all(static_cast<std::size_t>(rank.group.size()));
-    std::iota(all.begin(), all.end(), 0);
-    auto group = rank.group.subgroup(all, "short");
+    auto group = test::subgroup_of_all(rank.group, "short");
     if (!group) return tl::unexpected(group.error());
     Tensors tensors(rank.device, rank.group.size());
     if (auto done = rank.stream.sleep(10 * kPatience); !done) return done;
-    if (auto done = gather(tensors, algorithm, **group, rank.stream); !done) return done;
+    if (auto done =
+            test::gather_and_multiply(tensors.a, tensors.b, tensors.out, algorithm, **group, rank.stream);
+        !done)
+      return done;
     if (auto met = rank.group.all_gather({}, "all have enqueued"); !met) return tl::unexpected(met.error());
     group->reset();
     // As much as was used, and more.
