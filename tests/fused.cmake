@@ -3,7 +3,7 @@ target_include_directories(test_fused_harness PUBLIC ${PROJECT_SOURCE_DIR}/tests
 target_link_libraries(test_fused_harness PUBLIC tandem::fused tandem::backend GTest::gtest PRIVATE tandem_options)
 
 foreach(part IN ITEMS all_gather_matmul matmul_reduce_scatter all_gather_scaled_matmul scaled_matmul_reduce_scatter order
-        layout graph replays measured_choice)
+        layout graph replays measured_choice native_recorded)
   tandem_test(conformance fused_${part} SOURCES conformance/fused_${part}_test.cpp DEPENDS fused backend
               LIBRARIES test_fused_harness GTest::gtest_main)
 endforeach()

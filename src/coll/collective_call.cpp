@@ -1,5 +1,6 @@
 #include "coll/collective_call.hpp"
 
+#include <algorithm>
 #include <memory>
 #include <set>
 #include <tandem/symm/symmetric_memory.hpp>
@@ -131,8 +132,11 @@ Result<void> run_collective(const CollectiveCall& call, EnqueueSteps enqueue) {
   TANDEM_TRY(is_known ? symm::agree(call.stream, call.group, fingerprint)
                       : symm::agree_now(call.group, fingerprint));
   std::shared_ptr<symm::Handle> workspace;
-  if (call.workspace_bytes > 0) {
-    TANDEM_ASSIGN(workspace, symm::workspace(call.group, device, call.workspace_bytes));
+  // Once it is there it stays, so a known problem's recordings have theirs.
+  const std::int64_t needed_bytes =
+      is_known ? call.workspace_bytes : std::max(call.workspace_bytes, call.recorded_workspace_bytes);
+  if (needed_bytes > 0) {
+    TANDEM_ASSIGN(workspace, symm::workspace(call.group, device, needed_bytes));
     order.keep(workspace);
   }
   if (!is_known) order.learn(fingerprint.hash, device);

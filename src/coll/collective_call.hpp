@@ -31,7 +31,10 @@ struct CollectiveCall {
   /// Everything that ranks must have in common, as text: op, dtype, sizes. It must decide workspace_bytes.
   std::string_view fingerprint;
   std::int64_t workspace_bytes = 0;  ///< 0: none needed
-  std::string_view label = {};       ///< for profilers; the fingerprint if it is empty
+  /// What a recording of this call needs, if it is more, since none can be made then. The fingerprint decides
+  /// it too.
+  std::int64_t recorded_workspace_bytes = 0;
+  std::string_view label = {};  ///< for profilers; the fingerprint if it is empty
 };
 
 /// Enqueues the op's own steps. `workspace` is null where none was asked for. Runs once, before

@@ -1,7 +1,9 @@
 #include <tandem/fused/all_gather_matmul.hpp>
 
+#include <tandem/base/log.hpp>
 #include <tandem/gemm/mm.hpp>
 
+#include "base/format.hpp"
 #include "base/try.hpp"
 #include "fused/all_gather_matmul_check.hpp"
 #include "fused/all_gather_matmul_native.hpp"
@@ -33,11 +35,34 @@ Result<OpPlan*> plan_of(const AllGatherMatmulArgs& args, const GatherProblem& pr
   return plans.insert(problem, std::move(plan));
 }
 
+/// Native is not recorded yet, so a recording of an `auto` call runs another algorithm, for which nothing can
+/// be made then: it is made with the first eager call. The workspace is every rank's affair; where this rank
+/// alone cannot make its part, the eager call runs all the same, and a recording says what it lacks.
+Result<void> prepare_recording(OpPlan& eager, const GatherOp& op) {
+  Device& device = op.stream.device();
+  const GatherProblem problem = as_recorded(op.args, op.problem, device);
+  TANDEM_ASSIGN(OpPlan* const plan, plan_of(op.args, problem, op.group, device));
+  const TensorView gathered = TensorView::contiguous(nullptr, {problem.total(), problem.unit_elements()},
+                                                     problem.dtype, problem.device);
+  eager.recorded_workspace_bytes =
+      gather_workspace_bytes(std::span(&gathered, 1), problem.world, plan->algorithm);
+  const auto recorded = prepare(op.args, problem, plan->algorithm, op.group, op.stream);
+  const auto prepared = recorded.and_then([&](const GatherOp& that) { return prepare_once(*plan, that); });
+  if (prepared) return {};
+  log(op.group.config().log_level, LogLevel::kInfo,
+      fmt::format("{} cannot be recorded: {}", eager.label, prepared.error().text()));
+  return {};
+}
+
 Result<Ready<GatherOp>> get_ready(const AllGatherMatmulArgs& args, const GatherProblem& problem, Group& group,
                                   Stream& stream) {
   TANDEM_ASSIGN(auto* const plan, plan_of(args, problem, group, stream.device()));
   TANDEM_ASSIGN(const GatherOp op, prepare(args, problem, plan->algorithm, group, stream));
-  TANDEM_TRY(prepare_once(*plan, op));
+  TANDEM_ASSIGN(const bool is_first, prepare_once(*plan, op));
+  const bool is_recorded_otherwise = plan->algorithm == Algorithm::kNative &&
+                                     problem.asked == Algorithm::kAuto &&
+                                     problem.device.kind == DeviceKind::kCuda;
+  if (is_first && is_recorded_otherwise) TANDEM_TRY(prepare_recording(*plan, op));
   return Ready<GatherOp>{plan, op};
 }
 

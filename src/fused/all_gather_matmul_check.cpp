@@ -95,7 +95,20 @@ Result<std::int64_t> place_in_handle(const AllGatherMatmulArgs& args, const Grou
   return from_offset / element;
 }
 
+/// What native would make of the problem on this rank.
+void ask_native(const AllGatherMatmulArgs& args, const Device& device, GatherProblem& problem) {
+  problem.patch_peers = patch_peers(problem, device);
+  problem.by_mm = products_by_mm(args, problem, device);
+}
+
 }  // namespace
+
+GatherProblem as_recorded(const AllGatherMatmulArgs& args, const GatherProblem& eager, const Device& device) {
+  GatherProblem problem = eager;
+  problem.is_capturing = true;
+  ask_native(args, device, problem);
+  return problem;
+}
 
 Result<GatherProblem> check(const AllGatherMatmulArgs& args, const Group& group, const Stream& stream) {
   const Device& device = stream.device();
@@ -117,8 +130,7 @@ Result<GatherProblem> check(const AllGatherMatmulArgs& args, const Group& group,
   GatherProblem problem = gather_problem_of(args, sizes, group, device);
   problem.is_capturing = stream.is_capturing();
   problem.has_bias = !args.bias.empty();
-  problem.patch_peers = patch_peers(problem, device);
-  problem.by_mm = products_by_mm(args, problem, device);
+  ask_native(args, device, problem);
   if (args.a_handle) {
     TANDEM_ASSIGN(problem.in_place_offset, place_in_handle(args, group, stream, problem.copies_a));
   }

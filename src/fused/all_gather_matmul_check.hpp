@@ -13,4 +13,8 @@ namespace tandem::fused {
 [[nodiscard]] Result<GatherProblem> check(const AllGatherMatmulArgs& args, const Group& group,
                                           const Stream& stream);
 
+/// What check() returns for the same call while its stream records.
+[[nodiscard]] GatherProblem as_recorded(const AllGatherMatmulArgs& args, const GatherProblem& eager,
+                                        const Device& device);
+
 }  // namespace tandem::fused

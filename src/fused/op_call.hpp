@@ -34,19 +34,19 @@ struct Ready {
 
 /// Makes, before anything of the op is enqueued, what its products would make at their first run on a stream,
 /// and with tensors that lie and are aligned as these. Two kinds of calls may take turns: such as those on
-/// the caller's stream and on the one that recordings are made on.
+/// the caller's stream and on the one that recordings are made on. False if that has been done.
 template <class Op>
-[[nodiscard]] Result<void> prepare_once(OpPlan& plan, const Op& op) {
+[[nodiscard]] Result<bool> prepare_once(OpPlan& plan, const Op& op) {
   LayoutKey layout;
   add_to_key(op, layout);
   const PreparedProducts here{op.stream.id(), layout.hash()};
   auto& [last, before] = plan.prepared;
-  if (last == here || before == here) return {};
+  if (last == here || before == here) return false;
   TANDEM_TRY(prepare_products(op, plan.algorithm));
-  if (op.stream.is_capturing()) return {};  // not all can be made in a recording
+  if (op.stream.is_capturing()) return true;  // not all can be made in a recording
   before = last;
   last = here;
-  return {};
+  return true;
 }
 
 /// The last part of every fused op's road, behind its check, plan and memory: agree, enqueue by the plan's
@@ -57,6 +57,7 @@ template <class Op, class GetReady>
                                   .stream = op.stream,
                                   .fingerprint = plan.fingerprint,
                                   .workspace_bytes = workspace_bytes(op, plan.algorithm),
+                                  .recorded_workspace_bytes = plan.recorded_workspace_bytes,
                                   .label = plan.label};
   if (op.args.trace != nullptr) op.args.trace->begin(plan.label);
   RepeatedCall<Op> repeated(plan, op);

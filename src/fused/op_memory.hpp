@@ -41,6 +41,8 @@ struct OpPlan {
   std::optional<tune::Key> tune_key;              ///< none without plan_n, plan_k
   std::array<PreparedProducts, 2> prepared = {};  ///< the last first
   bool is_recordable = true;                      ///< no call of it was refused as a recording
+  /// Of workspace, that a recording of its calls needs where it runs another algorithm.
+  std::int64_t recorded_workspace_bytes = 0;
 };
 
 /// gemm::mm, or gemm::prepare: what is done with each product of an op.

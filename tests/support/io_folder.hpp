@@ -17,7 +17,7 @@ namespace tandem::tests {
 class Folder {
  public:
   Folder() {
-    std::string pattern = testing::TempDir() + "tandem-io-XXXXXX";
+    std::string pattern = ::testing::TempDir() + "tandem-io-XXXXXX";
     if (::mkdtemp(pattern.data()) == nullptr) ADD_FAILURE() << "cannot make a folder like " << pattern;
     path_ = pattern;
   }

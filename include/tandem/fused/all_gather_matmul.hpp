@@ -41,7 +41,8 @@ struct AllGatherMatmulArgs {
 ///          holds on CPUs, and on GPUs as far as the vendor's product has the same bits for any number of
 ///          rows.
 /// Order:   enqueued on `stream`; the host blocks only in the first call of a problem. out is ready for later
-///          work on `stream`, not for the host.
+///          work on `stream`, not for the host. In a recording of the caller's: behind an eager call with the
+///          same tensors on the same stream, which makes the memory and products that cannot be made then.
 /// Errors:  kInvalidArgument now, before anything is enqueued (the other ranks get kMismatch); kMismatch on
 ///          every rank when dtype, k, gather_size, gather_dim, other sizes of a, plan_n or algorithm differ
 ///          (n_i and the number of b's may); kTimeout / kPeerLost at the next Stream::synchronize().
