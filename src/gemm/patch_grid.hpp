@@ -55,4 +55,58 @@ struct PatchGrid {
   Divisor of_step_;  // patches of all tiles
 };
 
+/// In which order warps send patches: in rounds of a few that go to the same peers, each warp every so many
+/// rounds. All patches go to the peers that need them at one time before any goes to the next ones.
+struct PatchRounds {
+  int patches = 0;
+  int peers = 0;
+  int at_once = 1;   ///< peers that get a round
+  int together = 1;  ///< patches of a round
+  int of_turn = 0;   ///< rounds until all patches have gone to the same peers
+
+  constexpr PatchRounds() = default;
+  constexpr PatchRounds(int num_patches, int num_peers, int peers_at_once, int patches_together)
+      : patches(num_patches),
+        peers(num_peers),
+        at_once(peers_at_once),
+        together(patches_together),
+        of_turn((num_patches + patches_together - 1) / patches_together) {}
+};
+
+/// One of them.
+class PatchRound {
+ public:
+  /// Number `number` of all.
+  constexpr PatchRound(const PatchRounds& rounds, int number) : in_turn_(number) { settle(rounds); }
+  constexpr void advance(const PatchRounds& rounds, int by) {
+    in_turn_ += by;
+    settle(rounds);
+  }
+
+  [[nodiscard]] constexpr bool is_over(const PatchRounds& rounds) const { return peer_ >= rounds.peers; }
+  /// Patches [first, end), none once all is over.
+  [[nodiscard]] constexpr int first(const PatchRounds& rounds) const {
+    return is_over(rounds) ? rounds.patches : in_turn_ * rounds.together;
+  }
+  [[nodiscard]] constexpr int end(const PatchRounds& rounds) const {
+    const int behind = first(rounds) + rounds.together;
+    return behind < rounds.patches ? behind : rounds.patches;
+  }
+  /// Peers [peer, end_peer).
+  [[nodiscard]] constexpr int peer() const { return peer_; }
+  [[nodiscard]] constexpr int end_peer(const PatchRounds& rounds) const {
+    const int behind = peer_ + rounds.at_once;
+    return behind < rounds.peers ? behind : rounds.peers;
+  }
+
+ private:
+  constexpr void settle(const PatchRounds& rounds) {
+    for (; in_turn_ >= rounds.of_turn && peer_ < rounds.peers; in_turn_ -= rounds.of_turn)
+      peer_ += rounds.at_once;
+  }
+
+  int in_turn_;
+  int peer_ = 0;
+};
+
 }  // namespace tandem::gemm

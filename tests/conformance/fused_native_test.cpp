@@ -207,6 +207,13 @@ TEST_P(FusedNative, sent_in_patches_to_one_rank) {
   run_random_problems(GetParam(), 1);
 }
 
+// One rank behind the other where products take more than a wave.
+TEST_P(FusedNative, sent_in_patches_to_every_rank) {
+  if (GetParam().size <= 2 || GetParam().placement.kind == DeviceKind::kCpu)
+    GTEST_SKIP() << "nothing is sent in patches, or to one rank only";
+  run_random_problems(GetParam(), GetParam().size - 1);
+}
+
 // All others wait for it, and say for whom and for what; what they have on their GPUs stays usable.
 TEST_P(FusedNative, a_rank_that_skips_an_op_is_named) {
   const int world = GetParam().size;

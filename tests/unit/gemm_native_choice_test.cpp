@@ -249,6 +249,30 @@ TEST_F(KernelChoiceTest, ManyTilesTakeTheirTime) {
   EXPECT_NEAR(many_us / few_us, 33'024.0 / 32'512, 0.01);
 }
 
+// 3584 columns in tiles of 224, 66 clusters at one time.
+TEST(PeersAtOnce, AreThoseThatMultiplyTheShardInTheirFirstWave) {
+  EXPECT_EQ(peers_at_once(3, 66, 16), 3) << "1024 rows of four ranks";
+  EXPECT_EQ(peers_at_once(3, 66, 32), 1) << "2048 rows: the own shard and one more";
+  EXPECT_EQ(peers_at_once(3, 66, 64), 1) << "4096 rows: the own shard";
+  EXPECT_EQ(peers_at_once(7, 66, 16), 3) << "2048 rows of eight ranks";
+  EXPECT_EQ(peers_at_once(1, 66, 112), 1);
+  EXPECT_EQ(peers_at_once(3, 66, 0), 3) << "less than a cluster";
+}
+
+TEST(PeersAtOnce, DecideWhatAFenceStandsBehindAndThePace) {
+  PatchPush push;
+  push.grid = PatchGrid(4, 128);  // 512 rows of 8192: 4096 patches
+  push.peers = 3;
+  send_rounds(push, 3);
+  EXPECT_EQ(push.rounds.together, 2);
+  EXPECT_EQ(push.rounds.of_turn, 2048);
+  EXPECT_EQ(push.round_ps, std::int64_t{1'000'000} * 2 * 3 * 2048 / 220'000);
+  send_rounds(push, 1);
+  EXPECT_EQ(push.rounds.together, 4);
+  EXPECT_EQ(push.rounds.of_turn, 1024);
+  EXPECT_EQ(push.round_ps, std::int64_t{1'000'000} * 4 * 2048 / 220'000);
+}
+
 TEST(Senders, OnlySendWhereTheyAreEnough) {
   PatchPush push;
   push.grid = PatchGrid(2, 128);  // 256 rows of 8192

@@ -46,8 +46,8 @@ PATCH_MUTANTS = {
     "no fence before stamps": (PATCHES, "fence_system();", ""),
     "a fence for this GPU only": (PATCH_WORDS, "fence.acq_rel.sys", "fence.acq_rel.gpu"),
     "stamps for this GPU only": (WORDS, "st.relaxed.sys", "st.relaxed.gpu"),
-    "lanes do not meet before the fence": (PATCHES, "stage.data);\n    __syncwarp();\n    if (lane < push.peers)",
-                                           "stage.data);\n    if (lane < push.peers)"),
+    "lanes do not meet before the fence": (PATCHES, "stage.data);\n    __syncwarp();\n    if (lane >= peers",
+                                           "stage.data);\n    if (lane >= peers"),
     "the fence before the stores": (PATCHES, '    await_loads();',
                                     "    if (lane < push.peers) stamp_patches(push, first, end, block);\n"
                                     '    await_loads();'),

@@ -81,11 +81,6 @@ bool exchanges_patches(const AsyncInputProblem& problem) {
          PatchGrid::accepts(problem.m, problem.k);
 }
 
-/// Of a warp, to all peers: what a fence takes pays for less, and twice as much stays in loads' way.
-constexpr int kBytesBehindFence = 12 << 10;
-/// Of all multiprocessors, to all peers. More queues up on its way, and what products load stands behind it.
-constexpr std::int64_t kSentBytesPerUs = 220'000;
-
 PatchSignals patch_signals(const AsyncInputProblem& problem, const AsyncInputMmArgs& args) {
   const symm::Handle& handle = *args.senders->handle;
   const auto rank = static_cast<std::size_t>(handle.rank());
@@ -113,9 +108,7 @@ PatchPush patch_push(const AsyncInputProblem& problem, const AsyncInputMmArgs& a
   const auto first_tile = static_cast<int>(first_row / PatchGrid::kTileRows);
   push.stamps_bytes = exchange.stamps_bytes + 4 * PatchGrid::stamp(first_tile, push.grid.k_steps(), 0, 0);
   push.stamp = args.expected;
-  const int patch_bytes = PatchGrid::kBytes * push.peers;
-  push.together = std::clamp(kBytesBehindFence / patch_bytes, 1, kMostPatchesTogether);
-  push.interval_ps = std::int64_t{1'000'000} * patch_bytes / kSentBytesPerUs;
+  send_rounds(push, push.peers);
   return push;
 }
 

@@ -87,8 +87,6 @@ AsyncInputInstance<E, kT, kN, kR, kC>::params_of(const AsyncInputLaunch& what, c
 
   const cutlass::KernelHardwareInfo hardware{0, grid.num_clusters * kR * kC, grid.num_clusters};
   const auto problem = cute::make_shape(static_cast<int>(what.rows), n, k, 1);
-  PatchPush push = what.push;
-  push.senders = grid.senders;
   return {problem,
           cute::ceil_div(k, static_cast<int>(cute::size<2>(Tile{}))),
           Product::Mainloop::to_underlying_arguments(problem, mainloop),
@@ -98,7 +96,7 @@ AsyncInputInstance<E, kT, kN, kR, kC>::params_of(const AsyncInputLaunch& what, c
                            cute::make_shape(grid.batch_rows, n, k, grid.batches), epilogue, nullptr);
                      }),
           ChunkTileScheduler::to_underlying_arguments(problem, Tile{}, Cluster{}, hardware, scheduler),
-          push};
+          grid.push};
 }
 
 template <class E, bool kT, int kN, int kR, int kC>
@@ -109,7 +107,7 @@ cudaError_t AsyncInputInstance<E, kT, kN, kR, kC>::launch(const AsyncInputLaunch
   cluster.id = cudaLaunchAttributeClusterDimension;
   cluster.val.clusterDim = {kR, kC, 1};
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(kR, kC * grid.num_clusters + grid.senders / kR);
+  config.gridDim = dim3(kR, kC * grid.num_clusters + grid.push.senders / kR);
   config.blockDim = dim3(Product::kThreads);
   config.dynamicSmemBytes = sizeof(typename Product::Shared);
   config.stream = stream;

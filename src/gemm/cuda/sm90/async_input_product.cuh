@@ -26,7 +26,8 @@ struct ClusterMeeting {
     if constexpr (kCtas > 1) {
       cute::cluster_wait();
     } else {
-      cutlass::arch::NamedBarrier::sync(kThreads, kBarrier);
+      // Warps come from different places, which the form that is not aligned allows beyond doubt.
+      cutlass::arch::NamedBarrier(kThreads, kBarrier).arrive_and_wait_unaligned();
     }
   }
   /// In place of wait(), by the warp that uses nothing.

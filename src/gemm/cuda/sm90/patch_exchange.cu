@@ -1,5 +1,7 @@
 #include "gemm/cuda/sm90/patch_exchange.cuh"
 
+#include <algorithm>
+
 namespace tandem::gemm::cuda {
 namespace {
 
@@ -31,6 +33,22 @@ cudaError_t launch_exchange_patches(const PatchExchangeLaunch& what, cudaStream_
   config.blockDim = dim3(32);
   config.stream = stream;
   return cudaLaunchKernelEx(&config, exchange_patches, what);
+}
+
+void send_rounds(PatchPush& push, int at_once) {
+  // Of a warp: what a fence takes pays for less, and twice as much stays in loads' way.
+  constexpr int kBytesBehindFence = 12 << 10;
+  // Of all multiprocessors. More queues up on its way, and what products load stands behind it.
+  constexpr std::int64_t kSentBytesPerUs = 220'000;
+  const int patch_bytes = PatchGrid::kBytes * at_once;
+  const int together = std::clamp(kBytesBehindFence / patch_bytes, 1, kMostPatchesTogether);
+  push.rounds = PatchRounds(push.grid.size(), push.peers, at_once, together);
+  push.round_ps = std::int64_t{1'000'000} * together * patch_bytes / kSentBytesPerUs;
+}
+
+int peers_at_once(int peers, int wave, int shard) {
+  const int shards = (wave + shard / 2) / std::max(shard, 1);
+  return std::clamp(shards - 1, 1, peers);  // one of them is the own
 }
 
 int senders_among(int idle, const PatchPush& push, double wave_us) {

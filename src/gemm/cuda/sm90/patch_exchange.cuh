@@ -51,10 +51,16 @@ __device__ inline void load_patches(const PatchPush& push, int first, int end, s
   end_loads();
 }
 
-/// Stores patch `index`, which is number `number` of the stage, to every peer. Lane i has peer number i's
-/// block in `block`. A lane stores what it has loaded itself.
-__device__ inline void store_patch(const PatchPush& push, int index, int number, std::uint64_t block,
-                                   const std::byte* stage) {
+/// Peers [begin, end), as a patch goes to them.
+struct PatchPeers {
+  int begin;
+  int end;
+};
+
+/// Stores patch `index`, which is number `number` of the stage, to `peers`. Lane i has peer number i's block
+/// in `block`. A lane stores what it has loaded itself.
+__device__ inline void store_patch(const PatchPush& push, int index, int number, PatchPeers peers,
+                                   std::uint64_t block, const std::byte* stage) {
   const std::int64_t at = lane_offset(push.grid, index);
   const std::int64_t stride = kRowsAtOnce * row_bytes(push.grid);
   const auto* const from =
@@ -63,7 +69,7 @@ __device__ inline void store_patch(const PatchPush& push, int index, int number,
 #pragma unroll
   for (int i = 0; i < kTimes; ++i) values[i] = from[i * 32];
 #pragma unroll 1
-  for (int peer = 0; peer < push.peers; ++peer) {
+  for (int peer = peers.begin; peer < peers.end; ++peer) {
     const std::uint64_t to = __shfl_sync(kWholeWarp, block, peer) + push.rows_bytes + at;
 #pragma unroll
     for (int i = 0; i < kTimes; ++i) *reinterpret_cast<uint4*>(to + i * stride) = values[i];
@@ -100,24 +106,29 @@ __device__ inline void stamp_patches(const PatchPush& push, int first, int end, 
 /// stored before. It takes as long as the stores take to the peer and back.
 ///
 /// Patches are paced in the order in which they are needed: if all multiprocessors sent at one time as fast
-/// as they can, what their products load would stand behind what they send.
+/// as they can, what their products load would stand behind what they send. Where a product has more than one
+/// wave of tiles, that is also an order of the peers: whoever multiplies the shard in a later wave gets it
+/// behind those that do in the first.
 __device__ inline void push_patches(const PatchPush& push, int warp, int count, PatchStage& stage) {
-  const int size = push.grid.size();
-  load_patches(push, warp * push.together, min((warp + 1) * push.together, size), stage.data);
+  PatchRound round(push.rounds, warp);
+  load_patches(push, round.first(push.rounds), round.end(push.rounds), stage.data);
   const auto lane = static_cast<int>(threadIdx.x % 32);
   const std::uint64_t block = lane < push.peers ? block_of(push, lane) : 0;
-  const int stride = count * push.together;
   const std::int64_t begin_ns = symm::detail::global_time_ns();
-  for (int first = warp * push.together; first < size; first += stride) {
-    const int end = min(first + push.together, size);
+  for (std::int64_t number = warp; !round.is_over(push.rounds); number += count) {
+    const int first = round.first(push.rounds);
+    const int end = round.end(push.rounds);
+    const PatchPeers peers{round.peer(), round.end_peer(push.rounds)};
     await_loads();
-    const std::int64_t due_ns = begin_ns + first * push.interval_ps / 1000;
+    const std::int64_t due_ns = begin_ns + number * push.round_ps / 1000;
     while (symm::detail::global_time_ns() < due_ns) __nanosleep(64);
 #pragma unroll 1
-    for (int index = first; index < end; ++index) store_patch(push, index, index - first, block, stage.data);
-    load_patches(push, first + stride, min(first + stride + push.together, size), stage.data);
+    for (int index = first; index < end; ++index)
+      store_patch(push, index, index - first, peers, block, stage.data);
+    round.advance(push.rounds, count);
+    load_patches(push, round.first(push.rounds), round.end(push.rounds), stage.data);
     __syncwarp();
-    if (lane < push.peers) stamp_patches(push, first, end, block);
+    if (lane >= peers.begin && lane < peers.end) stamp_patches(push, first, end, block);
     __syncwarp();
   }
 }
@@ -150,7 +161,8 @@ __device__ inline void send_patches(const PatchPush& push, int sender, SenderSta
     const int end = end_of_warp();
     await_loads();
 #pragma unroll 1
-    for (int index = begin; index < end; ++index) store_patch(push, index, index - begin, block, stage);
+    for (int index = begin; index < end; ++index)
+      store_patch(push, index, index - begin, {0, push.peers}, block, stage);
     const int sent_begin = first;
     const int sent_end = min(first + kSenderWarps * of_warp, size);
     of_warp = kPatchesOfSender;

@@ -12,7 +12,7 @@
 
 namespace tandem::gemm::cuda {
 
-/// Behind one fence of a warp, see PatchPush::together.
+/// Behind one fence of a warp, see send_rounds().
 inline constexpr int kMostPatchesTogether = 4;
 
 /// Of a CTA that only sends, and behind one fence of it.
@@ -27,11 +27,18 @@ struct PatchPush {
   std::int64_t rows_bytes = 0;      ///< from the start of a peer's block to its rows there
   std::int64_t stamps_bytes = 0;    ///< and to their stamps
   std::uint32_t stamp = 0;
-  int senders = 0;               ///< CTAs that only send; 0: every CTA does, beside its tiles
-  int together = 1;              ///< patches that a warp sends behind one fence
-  std::int64_t interval_ps = 0;  ///< no patch is sent earlier than its number times this, in picoseconds
+  int senders = 0;  ///< CTAs that only send; 0: every CTA does, beside its tiles
+  PatchRounds rounds;
+  std::int64_t round_ps = 0;  ///< no round is sent earlier than its number times this, in picoseconds
   symm::KernelHandle handle;
 };
+
+/// Fills in how a warp of each CTA sends: to `at_once` peers at a time.
+void send_rounds(PatchPush& push, int at_once);
+
+/// To how many of `peers` patches go at one time: to those that multiply the shard in their first wave of
+/// tiles. `wave`: clusters of tiles that run at one time; `shard`: clusters of a rank's rows.
+[[nodiscard]] int peers_at_once(int peers, int wave, int shard);
 
 /// How many of `idle` CTAs send all patches while the others multiply; 0 where they would take longer than
 /// `wave_us`, which all of them are needed in.

@@ -13,6 +13,17 @@ int senders_of(const AsyncInputLaunch& what, const TileOrder& order, int cluster
   return senders_among((what.num_clusters - busy) * cluster, what.push, what.wave_us) / cluster * cluster;
 }
 
+/// The launch's, as `senders` CTAs send it that the waves of tiles do not need, or all beside their tiles.
+PatchPush push_of(const AsyncInputLaunch& what, const TileOrder& order, int senders) {
+  PatchPush push = what.push;
+  push.senders = senders;
+  const int clusters = order.num_clusters();
+  if (push.peers == 0 || senders > 0 || clusters <= what.num_clusters) return push;
+  const int shards = static_cast<int>((what.rows + what.complete_rows - 1) / what.complete_rows);
+  send_rounds(push, peers_at_once(push.peers, what.num_clusters, clusters / shards));
+  return push;
+}
+
 }  // namespace
 
 ProductGrid product_grid(const AsyncInputLaunch& what, const Tiling& tiling) {
@@ -32,8 +43,9 @@ ProductGrid product_grid(const AsyncInputLaunch& what, const Tiling& tiling) {
   grid.order = TileOrder(what.chunks, what.n, tiling, what.start);
   grid.tiles_per_chunk = is_whole ? tiles_of(what.chunks.stride()) : 0;
   grid.tiles_per_batch = is_whole || what.chunks.size() > 1 ? 0 : tiles_of(what.signal_rows);
-  grid.senders = senders_of(what, grid.order, cluster);
-  grid.num_clusters = std::min(what.num_clusters - grid.senders / cluster, grid.order.num_clusters());
+  const int senders = senders_of(what, grid.order, cluster);
+  grid.push = push_of(what, grid.order, senders);
+  grid.num_clusters = std::min(what.num_clusters - senders / cluster, grid.order.num_clusters());
   return grid;
 }
 

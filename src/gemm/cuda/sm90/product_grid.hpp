@@ -19,7 +19,7 @@ struct ProductGrid {
   int tiles_per_chunk = 0;  ///< these two as ChunkTileScheduler has them
   int tiles_per_batch = 0;
   int num_clusters = 0;  ///< that multiply
-  int senders = 0;       ///< CTAs behind them that only send: those that the waves of tiles do not need
+  PatchPush push;        ///< the launch's, sent by CTAs behind those that multiply, or beside their tiles
 };
 [[nodiscard]] ProductGrid product_grid(const AsyncInputLaunch& what, const Tiling& tiling);
 

@@ -180,8 +180,7 @@ struct AsyncInputInstance {
 
   static cudaError_t launch(const AsyncInputLaunch& what, cudaStream_t stream) {
     const in_loops::Product product = {what, product_grid(what, kTiling), kTiling, kColumnMajorB};
-    PatchPush push = what.push;
-    push.senders = product.grid.senders;
+    const PatchPush& push = product.grid.push;
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(kClusterRows, static_cast<unsigned>(kClusterColumns * product.grid.num_clusters +
                                                               push.senders / kClusterRows));
