@@ -37,9 +37,9 @@ struct CollectiveCall {
   std::string_view label = {};  ///< for profilers; the fingerprint if it is empty
 };
 
-/// Enqueues the op's own steps. `workspace` is null where none was asked for. Runs once, before
-/// run_collective() returns. From here on the other ranks wait for this one, so an error returned here
-/// poisons the group.
+/// Enqueues the op's own steps. `workspace` is null where none was asked for, also for a recording. Runs
+/// once, before run_collective() returns. From here on the other ranks wait for this one, so an error
+/// returned here poisons the group.
 using EnqueueSteps = FunctionRef<Result<void>(symm::Handle* workspace)>;
 
 /// Runs one collective op: everything above but the check. Allocates nothing for a fingerprint that the group

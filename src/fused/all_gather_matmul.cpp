@@ -1,5 +1,6 @@
 #include <tandem/fused/all_gather_matmul.hpp>
 
+#include <algorithm>
 #include <tandem/base/log.hpp>
 #include <tandem/gemm/mm.hpp>
 
@@ -36,7 +37,7 @@ Result<OpPlan*> plan_of(const AllGatherMatmulArgs& args, const GatherProblem& pr
 }
 
 /// Native is not recorded yet, so a recording of an `auto` call runs another algorithm, for which nothing can
-/// be made then: it is made with the first eager call. The workspace is every rank's affair; where this rank
+/// be made then: it is made with the first eager calls. The workspace is every rank's affair; where this rank
 /// alone cannot make its part, the eager call runs all the same, and a recording says what it lacks.
 Result<void> prepare_recording(OpPlan& eager, const GatherOp& op) {
   Device& device = op.stream.device();
@@ -44,8 +45,11 @@ Result<void> prepare_recording(OpPlan& eager, const GatherOp& op) {
   TANDEM_ASSIGN(OpPlan* const plan, plan_of(op.args, problem, op.group, device));
   const TensorView gathered = TensorView::contiguous(nullptr, {problem.total(), problem.unit_elements()},
                                                      problem.dtype, problem.device);
-  eager.recorded_workspace_bytes =
-      gather_workspace_bytes(std::span(&gathered, 1), problem.world, plan->algorithm);
+  for (const Algorithm algorithm : {Algorithm::kSerial, Algorithm::kPipelined}) {
+    eager.recorded_workspace_bytes =
+        std::max(eager.recorded_workspace_bytes,
+                 gather_workspace_bytes(std::span(&gathered, 1), problem.world, algorithm));
+  }
   const auto recorded = prepare(op.args, problem, plan->algorithm, op.group, op.stream);
   const auto prepared = recorded.and_then([&](const GatherOp& that) { return prepare_once(*plan, that); });
   if (prepared) return {};
@@ -54,15 +58,22 @@ Result<void> prepare_recording(OpPlan& eager, const GatherOp& op) {
   return {};
 }
 
+bool is_recorded_otherwise(const OpPlan& plan, const GatherProblem& problem) {
+  return plan.algorithm == Algorithm::kNative && problem.asked == Algorithm::kAuto &&
+         problem.device.kind == DeviceKind::kCuda;
+}
+
 Result<Ready<GatherOp>> get_ready(const AllGatherMatmulArgs& args, const GatherProblem& problem, Group& group,
                                   Stream& stream) {
   TANDEM_ASSIGN(auto* const plan, plan_of(args, problem, group, stream.device()));
   TANDEM_ASSIGN(const GatherOp op, prepare(args, problem, plan->algorithm, group, stream));
-  TANDEM_ASSIGN(const bool is_first, prepare_once(*plan, op));
-  const bool is_recorded_otherwise = plan->algorithm == Algorithm::kNative &&
-                                     problem.asked == Algorithm::kAuto &&
-                                     problem.device.kind == DeviceKind::kCuda;
-  if (is_first && is_recorded_otherwise) TANDEM_TRY(prepare_recording(*plan, op));
+  TANDEM_ASSIGN(const bool is_new, prepare_once(*plan, op));
+  // Streams and tensors that take turns for ever are not those of a recording.
+  constexpr int kMostPreparations = 8;
+  if (is_new && is_recorded_otherwise(*plan, problem) && plan->recordings_prepared < kMostPreparations) {
+    ++plan->recordings_prepared;
+    TANDEM_TRY(prepare_recording(*plan, op));
+  }
   return Ready<GatherOp>{plan, op};
 }
 

@@ -43,6 +43,7 @@ struct OpPlan {
   bool is_recordable = true;                      ///< no call of it was refused as a recording
   /// Of workspace, that a recording of its calls needs where it runs another algorithm.
   std::int64_t recorded_workspace_bytes = 0;
+  int recordings_prepared = 0;  ///< times that what such a recording needs was made
 };
 
 /// gemm::mm, or gemm::prepare: what is done with each product of an op.

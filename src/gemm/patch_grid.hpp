@@ -56,7 +56,7 @@ struct PatchGrid {
 };
 
 /// In which order warps send patches: in rounds of a few that go to the same peers, each warp every so many
-/// rounds. All patches go to the peers that need them at one time before any goes to the next ones.
+/// rounds. All patches go to the first `at_once` peers before any goes to as many others.
 struct PatchRounds {
   int patches = 0;
   int peers = 0;

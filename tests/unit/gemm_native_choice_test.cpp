@@ -7,6 +7,7 @@
 #include "gemm/cuda/sm90/async_input_parts.hpp"
 #include "gemm/cuda/sm90/kernel_choice.hpp"
 #include "gemm/cuda/sm90/patch_exchange.hpp"
+#include "gemm/cuda/sm90/product_grid.hpp"
 
 namespace tandem::gemm::cuda {
 namespace {
@@ -271,6 +272,38 @@ TEST(PeersAtOnce, DecideWhatAFenceStandsBehindAndThePace) {
   EXPECT_EQ(push.rounds.together, 4);
   EXPECT_EQ(push.rounds.of_turn, 1024);
   EXPECT_EQ(push.round_ps, std::int64_t{1'000'000} * 4 * 2048 / 220'000);
+}
+
+/// The first rank of `ranks` with `rows` of 8192 and 3584 columns, as 66 pairs of `columns` columns multiply.
+ProductGrid grid_of(std::int64_t rows, int ranks, int columns, int peers) {
+  AsyncInputLaunch launch;
+  launch.n = 3584;
+  launch.k = 8192;
+  launch.rows = rows;
+  launch.chunks = ChunkOrder(rows, ranks, 0);
+  launch.signal_rows = static_cast<int>(rows / ranks);
+  launch.complete = &launch;
+  launch.complete_rows = rows / ranks;
+  launch.complete_end = 1;
+  launch.num_clusters = 66;
+  launch.wave_us = 80;
+  launch.push.grid = PatchGrid(static_cast<int>(rows / ranks / PatchGrid::kTileRows), 128);
+  launch.push.peers = peers;
+  if (peers > 0) send_rounds(launch.push, peers);
+  return product_grid(launch, async_input_tiling(columns, 2, 1));
+}
+
+TEST(ProductGrid, SendsToAllPeersWithinAWaveAndOneAfterTheOtherBeyond) {
+  EXPECT_EQ(grid_of(1024, 4, 224, 3).push.rounds.at_once, 3);
+  EXPECT_EQ(grid_of(1024, 4, 112, 3).push.rounds.at_once, 1) << "two waves: the own shard and one more";
+  EXPECT_EQ(grid_of(2048, 4, 224, 3).push.rounds.at_once, 1);
+  EXPECT_EQ(grid_of(2048, 4, 224, 3).push.rounds.together, 4);
+  EXPECT_EQ(grid_of(4096, 4, 224, 3).push.rounds.at_once, 1);
+  EXPECT_EQ(grid_of(2048, 8, 224, 7).push.rounds.at_once, 3);
+  EXPECT_EQ(grid_of(2048, 4, 224, 0).push.peers, 0);
+  const ProductGrid sent_by_others = grid_of(512, 2, 224, 1);
+  EXPECT_GT(sent_by_others.push.senders, 0);
+  EXPECT_EQ(sent_by_others.push.rounds.at_once, 1);
 }
 
 TEST(Senders, OnlySendWhereTheyAreEnough) {

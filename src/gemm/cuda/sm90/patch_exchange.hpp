@@ -37,7 +37,8 @@ struct PatchPush {
 void send_rounds(PatchPush& push, int at_once);
 
 /// To how many of `peers` patches go at one time: to those that multiply the shard in their first wave of
-/// tiles. `wave`: clusters of tiles that run at one time; `shard`: clusters of a rank's rows.
+/// tiles. (Later waves have room for one peer more, whose own shard is done.) `wave`: clusters of tiles that
+/// run at one time; `shard`: clusters of a rank's rows.
 [[nodiscard]] int peers_at_once(int peers, int wave, int shard);
 
 /// How many of `idle` CTAs send all patches while the others multiply; 0 where they would take longer than
