@@ -45,11 +45,12 @@ Result<void> prepare_recording(OpPlan& eager, const GatherOp& op) {
   TANDEM_ASSIGN(OpPlan* const plan, plan_of(op.args, problem, op.group, device));
   const TensorView gathered = TensorView::contiguous(nullptr, {problem.total(), problem.unit_elements()},
                                                      problem.dtype, problem.device);
-  for (const Algorithm algorithm : {Algorithm::kSerial, Algorithm::kPipelined}) {
-    eager.recorded_workspace_bytes =
-        std::max(eager.recorded_workspace_bytes,
-                 gather_workspace_bytes(std::span(&gathered, 1), problem.world, algorithm));
-  }
+  const auto workspace_of = [&](Algorithm algorithm) {
+    return gather_workspace_bytes(std::span(&gathered, 1), problem.world, algorithm);
+  };
+  // By sizes alone, whatever this rank alone would record.
+  eager.recorded_workspace_bytes =
+      std::max(workspace_of(Algorithm::kSerial), workspace_of(Algorithm::kPipelined));
   const auto recorded = prepare(op.args, problem, plan->algorithm, op.group, op.stream);
   const auto prepared = recorded.and_then([&](const GatherOp& that) { return prepare_once(*plan, that); });
   if (prepared) return {};
@@ -58,6 +59,7 @@ Result<void> prepare_recording(OpPlan& eager, const GatherOp& op) {
   return {};
 }
 
+/// Whether a recording of such a call runs another algorithm than the call itself.
 bool is_recorded_otherwise(const OpPlan& plan, const GatherProblem& problem) {
   return plan.algorithm == Algorithm::kNative && problem.asked == Algorithm::kAuto &&
          problem.device.kind == DeviceKind::kCuda;

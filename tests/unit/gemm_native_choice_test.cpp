@@ -282,7 +282,6 @@ ProductGrid grid_of(std::int64_t rows, int ranks, int columns, int peers) {
   launch.rows = rows;
   launch.chunks = ChunkOrder(rows, ranks, 0);
   launch.signal_rows = static_cast<int>(rows / ranks);
-  launch.complete = &launch;
   launch.complete_rows = rows / ranks;
   launch.complete_end = 1;
   launch.num_clusters = 66;
