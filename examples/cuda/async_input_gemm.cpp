@@ -48,7 +48,6 @@ class Example {
   Result<void> bring(int missing);
   Result<void> start();
 
-  tandem::Group& group_;
   std::unique_ptr<tandem::Device> device_;
   std::unique_ptr<tandem::Stream> stream_, other_;
   tandem::Tensor source_, a_, b_, out_, signals_;
@@ -56,8 +55,7 @@ class Example {
 };
 
 Example::Example(tandem::Group& group)
-    : group_(group),
-      device_(tandem::open_device({tandem::DeviceKind::kCuda, 0}, group.config()).value()),
+    : device_(tandem::open_device({tandem::DeviceKind::kCuda, 0}, group.config()).value()),
       stream_(device_->create_stream().value()),
       other_(device_->create_stream().value()),
       source_(device_->allocate_tensor({kM, kK}, DType::kBF16).value()),

@@ -10,12 +10,14 @@ Output::Output(const Layout& layout, DType dtype) : memory_(layout.sizes, dtype)
 
 std::vector<TensorView> views_of(const std::vector<HostTensor>& tensors) {
   std::vector<TensorView> views;
+  views.reserve(tensors.size());
   for (const HostTensor& tensor : tensors) views.push_back(tensor.view());
   return views;
 }
 
 std::vector<std::optional<TensorView>> views_of(const Values& values) {
   std::vector<std::optional<TensorView>> views;
+  views.reserve(values.size());
   for (const auto& value : values) views.push_back(value ? std::optional(value->view()) : std::nullopt);
   return views;
 }

@@ -21,7 +21,7 @@ Result<void> erase_unused(Graph& graph, Node& node) {
   return {};
 }
 
-Result<Node*> reshaped(Graph& graph, Node& place, Node& node, std::vector<std::int64_t> shape) {
+Result<Node*> reshaped(Graph& graph, Node& place, Node& node, const std::vector<std::int64_t>& shape) {
   if (type_of(node).shape == shape) return &node;
   TensorType type = contiguous_type(shape, type_of(node).dtype);
   return graph.insert_before(&place, {.name = graph.free_name("reshape"),

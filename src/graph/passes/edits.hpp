@@ -15,7 +15,8 @@ namespace tandem::graph {
 [[nodiscard]] Result<void> erase_unused(Graph& graph, Node& node);
 
 /// `node` itself, or a reshape of it before `place`. Contiguous.
-[[nodiscard]] Result<Node*> reshaped(Graph& graph, Node& place, Node& node, std::vector<std::int64_t> shape);
+[[nodiscard]] Result<Node*> reshaped(Graph& graph, Node& place, Node& node,
+                                     const std::vector<std::int64_t>& shape);
 
 /// `node` itself, or a contiguous copy of it before `place`: views of other strides than those that a program
 /// was captured with would make its types wrong.
