@@ -45,24 +45,6 @@ bool comes_whole_in_time(const GatherProblem& problem) {
   return multiplied_us > kSpare * copied_us;
 }
 
-/// By sizes alone: whether the first wave of tiles needs all other shards, and they can be sent while it
-/// runs. A copy engine would bring them too late. Where it needs some of them, copies are faster all the same
-/// (bench/results/h200_x4_native_in_both_ways.json).
-bool needs_all_at_once(const GatherProblem& problem) {
-  // An H200, in products of 128 x 224 tiles; what its multiprocessors send while they multiply, with what is
-  // lost at the beginning.
-  constexpr double kWave = 132 * 128 * 224;
-  constexpr double kSentBytesPerUs = 160e3;
-  const std::int64_t shard_rows = problem.rows() / problem.world;
-  const auto shard_size = static_cast<double>(shard_rows) * static_cast<double>(problem.planned_n());
-  const auto shard_bytes = static_cast<double>(shard_rows * problem.k() * size_bytes(problem.dtype));
-  if (shard_size == 0 || shard_bytes == 0) return false;
-  const double wave = std::min(kWave, problem.world * shard_size);
-  const double wave_us = 2.0 * wave * static_cast<double>(problem.k()) / kHopperFlopsPerUs;
-  return std::round(wave / shard_size) >= problem.world &&
-         (problem.world - 1) * shard_bytes <= kSentBytesPerUs * wave_us;
-}
-
 /// In either memory order of b, which is each rank's own affair. Allocates nothing.
 bool is_taken(gemm::AsyncInputProblem product, const Device& device) {
   for (const bool by_columns : {false, true}) {
@@ -127,6 +109,32 @@ Support can_run_native(const GatherProblem& problem, const Device& device) {
   return is_taken(product, device) ? Support::yes() : gemm::can_run(product, device);
 }
 
+bool patches_keep_pace(const GatherProblem& problem) {
+  // An H200, in products of 128 x 224 tiles; what its multiprocessors send while they multiply, with what is
+  // lost at the beginning, and later.
+  constexpr double kWave = 132 * 128 * 224;
+  constexpr double kFirstBytesPerUs = 160e3;
+  constexpr double kSentBytesPerUs = 200e3;
+  // Of a shard: less of the next one in the first wave makes no difference, and less in a wave before its own.
+  constexpr double kMuch = 0.2;
+  constexpr double kLittle = 0.1;
+  const std::int64_t shard_rows = problem.rows() / problem.world;
+  const auto shard_size = static_cast<double>(shard_rows) * static_cast<double>(problem.planned_n());
+  const auto shard_bytes = static_cast<double>(shard_rows * problem.k() * size_bytes(problem.dtype));
+  if (shard_size == 0 || shard_bytes == 0) return false;
+  const double shards = std::min(kWave / shard_size, static_cast<double>(problem.world));  // of a wave
+  const double wave_us = 2.0 * shards * shard_size * static_cast<double>(problem.k()) / kHopperFlopsPerUs;
+  const int at_once = std::max(static_cast<int>(std::round(shards)) - 1, 1);  // one of them is the own
+  if (shards < 1 + kMuch || at_once * shard_bytes > kFirstBytesPerUs * wave_us) return false;
+  // The next ones begin to come when those before have been sent.
+  for (int shard = 1 + at_once; shard < problem.world; ++shard) {
+    const int sent = (shard - 1) / at_once * at_once;
+    const double begin_us = wave_us * std::floor(shard / shards + kLittle);
+    if (sent * shard_bytes > kSentBytesPerUs * begin_us) return false;
+  }
+  return true;
+}
+
 int patch_peers(const GatherProblem& problem, const Device& device) {
   if (device.id().kind != DeviceKind::kCuda || problem.world == 1 || problem.world > gemm::kMostPatchRanks ||
       problem.gathers_last() || problem.is_capturing || problem.rows() < kFewestRowsOnGpu ||
@@ -135,7 +143,7 @@ int patch_peers(const GatherProblem& problem, const Device& device) {
   }
   const std::optional<int> asked = device.config().native_patches;
   const int others = problem.world - 1;
-  const int peers = asked ? std::min(*asked, others) : needs_all_at_once(problem) ? others : 0;
+  const int peers = asked ? std::min(*asked, others) : patches_keep_pace(problem) ? others : 0;
   return peers > 0 && is_taken(agreed_product(problem, peers), device) ? peers : 0;
 }
 

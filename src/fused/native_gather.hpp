@@ -40,10 +40,14 @@ struct NativeChunks {
 /// they have agreed on only.
 [[nodiscard]] Support can_run_native(const GatherProblem& problem, const Device& device);
 
-/// To how many ranks before this one the products themselves send its shard, in patches: to all, where one
-/// wave of tiles is all of a product, to none elsewhere, or as Config::native_patches says. Nobody pushes it
-/// to them beside the products. All ranks come to the same answer, as in
-/// can_run_native().
+/// By sizes alone, of shards of equal rows: whether the first wave of tiles needs more than the own shard,
+/// which a copy engine would bring too late, and products that send their shards themselves, in patches, keep
+/// pace with what multiplies them.
+[[nodiscard]] bool patches_keep_pace(const GatherProblem& problem);
+
+/// To how many ranks before this one the products themselves send its shard, in patches: to all where
+/// patches_keep_pace(), to none elsewhere, or as Config::native_patches says. Nobody pushes it to them beside
+/// the products. All ranks come to the same answer, as in can_run_native().
 [[nodiscard]] int patch_peers(const GatherProblem& problem, const Device& device);
 
 struct NativePush {

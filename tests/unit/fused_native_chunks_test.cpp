@@ -81,6 +81,25 @@ TEST(FusedNativeChunks, of_thick_units_say_when_they_are_not) {
   EXPECT_GT(num_other, 0);
 }
 
+// Of 8192 columns of a, on H200s.
+TEST(FusedNativeChunks, patches_keep_pace_where_waves_leave_time_for_them) {
+  const auto keep_pace = [](std::int64_t rows, std::int64_t n, int world) {
+    GatherProblem problem = problem_of({rows, 8192}, 0, world);
+    problem.plan_n = n;
+    return patches_keep_pace(problem);
+  };
+  EXPECT_TRUE(keep_pace(512, 3584, 4));
+  EXPECT_TRUE(keep_pace(1024, 3584, 4));
+  EXPECT_TRUE(keep_pace(2048, 3584, 4)) << "the own shard and the next one, then two others";
+  EXPECT_TRUE(keep_pace(1024, 7168, 4));
+  EXPECT_TRUE(keep_pace(3072, 3584, 4)) << "a third of the next shard";
+  EXPECT_FALSE(keep_pace(4096, 3584, 4)) << "the first wave is the own shard";
+  EXPECT_FALSE(keep_pace(2048, 1792, 4)) << "one wave, too short for three shards";
+  EXPECT_TRUE(keep_pace(512, 7168, 2));
+  EXPECT_FALSE(keep_pace(1024, 7168, 2));
+  EXPECT_FALSE(keep_pace(2048, 3584, 8)) << "the last shard would come long behind the first wave";
+}
+
 TEST(FusedNativeChunks, ranks_on_cpus_send_no_patches) {
   Config config;
   config.native_patches = 3;

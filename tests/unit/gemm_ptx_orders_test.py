@@ -46,8 +46,8 @@ PATCH_MUTANTS = {
     "no fence before stamps": (PATCHES, "fence_system();", ""),
     "a fence for this GPU only": (PATCH_WORDS, "fence.acq_rel.sys", "fence.acq_rel.gpu"),
     "stamps for this GPU only": (WORDS, "st.relaxed.sys", "st.relaxed.gpu"),
-    "lanes do not meet before the fence": (PATCHES, "stage.data);\n    __syncwarp();\n    if (lane >= peers",
-                                           "stage.data);\n    if (lane >= peers"),
+    "lanes do not meet before the fence": (PATCHES, "stage);\n    __syncwarp();\n    if (lane >= peers",
+                                           "stage);\n    if (lane >= peers"),
     "the fence before the stores": (PATCHES, '    await_loads();',
                                     "    if (lane < push.peers) stamp_patches(push, first, end, block);\n"
                                     '    await_loads();'),
@@ -69,8 +69,8 @@ PATCH_PROBE = """
 #include "gemm/cuda/sm90/patch_exchange.cuh"
 using namespace tandem::gemm::cuda;
 __global__ void push_probe(const __grid_constant__ PatchPush push) {
-  __shared__ PatchStage stage;
-  push_patches(push, 0, 1, stage);
+  __shared__ PatchStage<kMostPatchesTogether> stage;
+  push_patches(push, 0, 1, stage.data);
 }
 __global__ void send_probe(const __grid_constant__ PatchPush push) {
   extern __shared__ char shared[];

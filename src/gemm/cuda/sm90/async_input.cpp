@@ -108,7 +108,6 @@ PatchPush patch_push(const AsyncInputProblem& problem, const AsyncInputMmArgs& a
   const auto first_tile = static_cast<int>(first_row / PatchGrid::kTileRows);
   push.stamps_bytes = exchange.stamps_bytes + 4 * PatchGrid::stamp(first_tile, push.grid.k_steps(), 0, 0);
   push.stamp = args.expected;
-  send_rounds(push, push.peers);
   return push;
 }
 
@@ -232,7 +231,9 @@ Result<void> AsyncInputProducts::run_async_input(const AsyncInputProblem& proble
 Result<void> AsyncInputProducts::exchange(const AsyncInputProblem& problem, const AsyncInputMmArgs& args,
                                           CudaStream& stream) const {
   const auto turn = stream.take_turn();
-  const PatchExchangeLaunch launch{.push = patch_push(problem, args),
+  PatchPush push = patch_push(problem, args);
+  if (push.peers > 0) send_rounds(push, push.peers, kMostPatchesTogether);
+  const PatchExchangeLaunch launch{.push = push,
                                    .patches = patch_signals(problem, args),
                                    .expected = args.expected,
                                    .chunks_per_rank = static_cast<int>(args.senders->chunks_per_rank),

@@ -101,7 +101,7 @@ AsyncInputInstance<E, kT, kN, kR, kC>::params_of(const AsyncInputLaunch& what, c
 
 template <class E, bool kT, int kN, int kR, int kC>
 cudaError_t AsyncInputInstance<E, kT, kN, kR, kC>::launch(const AsyncInputLaunch& what, cudaStream_t stream) {
-  const ProductGrid grid = product_grid(what, kTiling);
+  const ProductGrid grid = product_grid(what, kTiling, Product::kStagedPatches);
   const auto params = params_of(what, grid);
   cudaLaunchAttribute cluster{};
   cluster.id = cudaLaunchAttributeClusterDimension;

@@ -5,6 +5,7 @@
 #include <cutlass/arch/barrier.h>
 #include <cutlass/arch/reg_reconfig.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <tandem/gemm/async_input_scheduler.cuh>
 
@@ -81,14 +82,20 @@ struct AsyncInputProduct {
     PatchPush push;
   };
   /// Swizzles repeat after 1 KiB, and the first stage begins with one.
-  struct alignas(1024) Shared {
+  struct alignas(1024) Tiles {
     typename Mainloop::TensorStorage tensors;
     typename Epilogue::TensorStorage epilogue;
-    alignas(16) PatchStage stage;
     alignas(16) typename Mainloop::PipelineStorage pipeline;
     alignas(16) typename Epilogue::PipelineStorage epilogue_pipeline;  ///< not used: it loads nothing
     std::uint32_t announced;
   };
+  static constexpr int kStagedPatches = std::min<int>(
+      kMostPatchesTogether,
+      (cutlass::gemm::collective::detail::sm90_smem_capacity_bytes - sizeof(Tiles)) / PatchGrid::kBytes);
+  struct Shared : Tiles {
+    PatchStage<kStagedPatches> stage;
+  };
+  static_assert(kStagedPatches >= 4, "with fewer behind a fence the fences set the pace");
 
   static constexpr int kLoadRegisters = 40;
   static constexpr int kMultiplyRegisters = 232;
@@ -123,7 +130,7 @@ struct AsyncInputProduct {
     Meeting::arrive();
     if (warp == kPusher) {
       if (params.push.peers > 0 && params.push.senders == 0)
-        push_patches(params.push, cta, num_ctas, shared.stage);
+        push_patches(params.push, cta, num_ctas, shared.stage.data);
       Meeting::leave();
       return;
     }

@@ -20,14 +20,35 @@ struct Rates {
   double chunk_us = 4.2;
   double bytes_per_us = 370e3;
   double first_patch_us = 8;  ///< what comes in patches keeps pace with the product from there on
+  double patch_bytes_per_us = 220e3;
 };
 
+/// How many chunks are on their way in patches at one time; those behind them come when they are there.
+std::int64_t patches_at_once(const ResidentKernel& kernel, const KernelProblem& problem,
+                             std::int64_t columns) {
+  const std::int64_t of_rank = std::max<std::int64_t>(problem.complete_chunks, 1);
+  const auto peers = static_cast<int>(problem.product.patch_chunks / of_rank);
+  if (peers == 0) return 1;
+  const Tiling& tiling = kernel.kernel->tiling;
+  const std::int64_t rows =
+      (problem.product.m / tiling.tile_rows + tiling.cluster_rows - 1) / tiling.cluster_rows;
+  const std::int64_t clusters = rows * columns;
+  if (clusters <= kernel.most_clusters) return peers * of_rank;
+  const auto shard = static_cast<int>(clusters * of_rank / problem.product.chunks);
+  return peers_at_once(peers, kernel.most_clusters, shard) * of_rank;
+}
+
 /// Of the chunk that is taken as number `step`.
-double arrival_us(const KernelProblem& problem, std::int64_t step, std::int64_t chunk_bytes) {
+double arrival_us(const KernelProblem& problem, std::int64_t step, std::int64_t chunk_bytes,
+                  std::int64_t patches_at_once) {
   constexpr Rates kRates;
   if (step < problem.complete_chunks) return 0;
-  const std::int64_t sent = step - problem.complete_chunks - problem.product.patch_chunks + 1;
-  if (sent <= 0) return kRates.first_patch_us;
+  const std::int64_t arriving = step - problem.complete_chunks;
+  const std::int64_t sent = arriving - problem.product.patch_chunks + 1;
+  if (sent <= 0) {
+    const std::int64_t before = arriving / patches_at_once * patches_at_once;
+    return kRates.first_patch_us + static_cast<double>(before * chunk_bytes) / kRates.patch_bytes_per_us;
+  }
   return kRates.first_chunk_us +
          static_cast<double>(sent) *
              (kRates.chunk_us + static_cast<double>(chunk_bytes) / kRates.bytes_per_us);
@@ -74,16 +95,17 @@ double predicted_us(const ResidentKernel& kernel, const KernelProblem& problem) 
   const std::int64_t chunk_bytes = signals.stride() * product.k * size_bytes(product.in);
   const std::int64_t columns =
       (product.n + tiling.tile_columns - 1) / tiling.tile_columns / tiling.cluster_columns;
+  const std::int64_t at_once = patches_at_once(kernel, problem, columns);
   constexpr Rates kRates;
   constexpr double kManyTiles = 1 << 16;
   const double tiles = std::ceil(static_cast<double>(product.m) / tiling.tile_rows) *
                        std::ceil(static_cast<double>(product.n) / tiling.tile_columns);
   if (tiles > kManyTiles) {
     // So many waves that the last one, and what comes in between, make no difference.
-    const int at_once = kernel.most_clusters * tiling.cluster_rows * tiling.cluster_columns;
+    const int ctas = kernel.most_clusters * tiling.cluster_rows * tiling.cluster_columns;
     const double arrived_us =
-        arrival_us(problem, product.chunks - 1, chunk_bytes) + tile_us(tiling, product.k);
-    return kRates.launch_us + std::max(tiles / at_once * tile_us(tiling, product.k), arrived_us);
+        arrival_us(problem, product.chunks - 1, chunk_bytes, at_once) + tile_us(tiling, product.k);
+    return kRates.launch_us + std::max(tiles / ctas * tile_us(tiling, product.k), arrived_us);
   }
   std::vector<double> free_us(static_cast<std::size_t>(kernel.most_clusters), 0.0);
   std::size_t next = 0;
@@ -96,7 +118,7 @@ double predicted_us(const ResidentKernel& kernel, const KernelProblem& problem) 
     const std::int64_t rows =
         (tile_rows + (is_last ? tiling.cluster_rows - 1 : 0)) / tiling.cluster_rows - taken;
     taken += rows;
-    const double here_us = arrival_us(problem, (step + 1) * together - 1, chunk_bytes);
+    const double here_us = arrival_us(problem, (step + 1) * together - 1, chunk_bytes, at_once);
     for (std::int64_t i = 0; i < rows * columns; ++i) {
       double& free = free_us[next];
       free = std::max(free, here_us) + tile_us(tiling, product.k);

@@ -10,8 +10,8 @@ constexpr int kCtas = 32;  // of one warp: see push_patches()
 // First it sends, so nobody waits for a rank that waits.
 __global__ void __launch_bounds__(32) exchange_patches(const __grid_constant__ PatchExchangeLaunch what) {
   const auto warp = static_cast<int>(blockIdx.x);
-  __shared__ PatchStage stage;
-  if (what.push.peers > 0) push_patches(what.push, warp, kCtas, stage);
+  __shared__ PatchStage<kMostPatchesTogether> stage;
+  if (what.push.peers > 0) push_patches(what.push, warp, kCtas, stage.data);
 
   symm::ChunkSignals signals;
   signals.expected = what.expected;
@@ -35,13 +35,13 @@ cudaError_t launch_exchange_patches(const PatchExchangeLaunch& what, cudaStream_
   return cudaLaunchKernelEx(&config, exchange_patches, what);
 }
 
-void send_rounds(PatchPush& push, int at_once) {
-  // Of a warp: what a fence takes pays for less, and twice as much stays in loads' way.
+void send_rounds(PatchPush& push, int at_once, int most_together) {
+  // Of a warp: with less the time of its fences sets the pace, and twice as much stays in loads' way.
   constexpr int kBytesBehindFence = 12 << 10;
   // Of all multiprocessors. More queues up on its way, and what products load stands behind it.
   constexpr std::int64_t kSentBytesPerUs = 220'000;
   const int patch_bytes = PatchGrid::kBytes * at_once;
-  const int together = std::clamp(kBytesBehindFence / patch_bytes, 1, kMostPatchesTogether);
+  const int together = std::clamp(kBytesBehindFence / patch_bytes, 1, most_together);
   push.rounds = PatchRounds(push.grid.size(), push.peers, at_once, together);
   push.round_ps = std::int64_t{1'000'000} * together * patch_bytes / kSentBytesPerUs;
 }

@@ -31,8 +31,9 @@ __device__ inline std::int64_t lane_offset(const PatchGrid& grid, int index) {
 }
 
 /// A warp's patches on their way: a round of them in shared memory, each lane's own vectors side by side.
+template <int kPatches>
 struct alignas(16) PatchStage {
-  std::byte data[kMostPatchesTogether * PatchGrid::kBytes];
+  std::byte data[kPatches * PatchGrid::kBytes];
 };
 
 /// Begins to load patches [first, end) into the stage. Loads take as long as a fence where a product uses the
@@ -97,7 +98,7 @@ __device__ inline void stamp_patches(const PatchPush& push, int first, int end, 
   for (int index = first; index < end; ++index) stamp_patch(push, index, block);
 }
 
-/// By warp number `warp` of `count` that push together; it waits for nobody. One of them a
+/// By warp number `warp` of `count` that push together, with a stage for a round; it waits for nobody. One of them a
 /// multiprocessor: a fence waits for all its stores, and two warps that store while the other's fence
 /// is under way hold each other up without end.
 ///
@@ -109,9 +110,9 @@ __device__ inline void stamp_patches(const PatchPush& push, int first, int end, 
 /// as they can, what their products load would stand behind what they send. Where a product has more than one
 /// wave of tiles, that is also an order of the peers: whoever multiplies the shard in a later wave gets it
 /// behind those that do in the first.
-__device__ inline void push_patches(const PatchPush& push, int warp, int count, PatchStage& stage) {
+__device__ inline void push_patches(const PatchPush& push, int warp, int count, std::byte* stage) {
   PatchRound round(push.rounds, warp);
-  load_patches(push, round.first(push.rounds), round.end(push.rounds), stage.data);
+  load_patches(push, round.first(push.rounds), round.end(push.rounds), stage);
   const auto lane = static_cast<int>(threadIdx.x % 32);
   const std::uint64_t block = lane < push.peers ? block_of(push, lane) : 0;
   const std::int64_t begin_ns = symm::detail::global_time_ns();
@@ -124,9 +125,9 @@ __device__ inline void push_patches(const PatchPush& push, int warp, int count, 
     while (symm::detail::global_time_ns() < due_ns) __nanosleep(64);
 #pragma unroll 1
     for (int index = first; index < end; ++index)
-      store_patch(push, index, index - first, peers, block, stage.data);
+      store_patch(push, index, index - first, peers, block, stage);
     round.advance(push.rounds, count);
-    load_patches(push, round.first(push.rounds), round.end(push.rounds), stage.data);
+    load_patches(push, round.first(push.rounds), round.end(push.rounds), stage);
     __syncwarp();
     if (lane >= peers.begin && lane < peers.end) stamp_patches(push, first, end, block);
     __syncwarp();

@@ -12,8 +12,8 @@
 
 namespace tandem::gemm::cuda {
 
-/// Behind one fence of a warp, see send_rounds().
-inline constexpr int kMostPatchesTogether = 4;
+/// Behind one fence of a warp, see send_rounds(). A kernel whose tiles leave no room for them takes fewer.
+inline constexpr int kMostPatchesTogether = 6;
 
 /// Of a CTA that only sends, and behind one fence of it.
 inline constexpr int kSenderWarps = 12;
@@ -33,8 +33,9 @@ struct PatchPush {
   symm::KernelHandle handle;
 };
 
-/// Fills in how a warp of each CTA sends: to `at_once` peers at a time.
-void send_rounds(PatchPush& push, int at_once);
+/// Fills in how a warp of each CTA sends: to `at_once` peers at a time, and at most `most_together` patches
+/// behind a fence.
+void send_rounds(PatchPush& push, int at_once, int most_together);
 
 /// To how many of `peers` patches go at one time: to those that multiply the shard in their first wave of
 /// tiles. (Later waves have room for one peer more, whose own shard is done.) `wave`: clusters of tiles that

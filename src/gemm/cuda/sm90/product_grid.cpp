@@ -14,19 +14,22 @@ int senders_of(const AsyncInputLaunch& what, const TileOrder& order, int cluster
 }
 
 /// The launch's, as `senders` CTAs send it that the waves of tiles do not need, or all beside their tiles.
-PatchPush push_of(const AsyncInputLaunch& what, const TileOrder& order, int senders) {
+PatchPush push_of(const AsyncInputLaunch& what, const TileOrder& order, int senders, int most_together) {
   PatchPush push = what.push;
   push.senders = senders;
+  if (push.peers == 0 || senders > 0) return push;
   const int clusters = order.num_clusters();
-  if (push.peers == 0 || senders > 0 || clusters <= what.num_clusters) return push;
   const int shards = static_cast<int>((what.rows + what.complete_rows - 1) / what.complete_rows);
-  send_rounds(push, peers_at_once(push.peers, what.num_clusters, clusters / shards));
+  const bool is_one_wave = clusters <= what.num_clusters;
+  const int at_once =
+      is_one_wave ? push.peers : peers_at_once(push.peers, what.num_clusters, clusters / shards);
+  send_rounds(push, at_once, most_together);
   return push;
 }
 
 }  // namespace
 
-ProductGrid product_grid(const AsyncInputLaunch& what, const Tiling& tiling) {
+ProductGrid product_grid(const AsyncInputLaunch& what, const Tiling& tiling, int most_together) {
   const auto tiles_of = [&](std::int64_t rows) {
     return static_cast<int>((rows + tiling.tile_rows - 1) / tiling.tile_rows);
   };
@@ -44,7 +47,7 @@ ProductGrid product_grid(const AsyncInputLaunch& what, const Tiling& tiling) {
   grid.tiles_per_chunk = is_whole ? tiles_of(what.chunks.stride()) : 0;
   grid.tiles_per_batch = is_whole || what.chunks.size() > 1 ? 0 : tiles_of(what.signal_rows);
   const int senders = senders_of(what, grid.order, cluster);
-  grid.push = push_of(what, grid.order, senders);
+  grid.push = push_of(what, grid.order, senders, most_together);
   grid.num_clusters = std::min(what.num_clusters - senders / cluster, grid.order.num_clusters());
   return grid;
 }

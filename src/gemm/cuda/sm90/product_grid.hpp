@@ -21,6 +21,7 @@ struct ProductGrid {
   int num_clusters = 0;  ///< that multiply
   PatchPush push;        ///< the launch's, sent by CTAs behind those that multiply, or beside their tiles
 };
-[[nodiscard]] ProductGrid product_grid(const AsyncInputLaunch& what, const Tiling& tiling);
+/// `most_together`: patches that the kernel has room for, see send_rounds().
+[[nodiscard]] ProductGrid product_grid(const AsyncInputLaunch& what, const Tiling& tiling, int most_together);
 
 }  // namespace tandem::gemm::cuda

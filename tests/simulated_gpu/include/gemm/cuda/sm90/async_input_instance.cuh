@@ -153,7 +153,7 @@ inline void announce_arrivals(const Product& product, std::uint32_t& announced) 
 template <class E>
 __global__ void native_product(const Product product, const PatchPush push) {
   __shared__ SenderStages senders;
-  __shared__ PatchStage stage;
+  __shared__ PatchStage<kMostPatchesTogether> stage;
   __shared__ std::uint32_t announced;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const auto cta = static_cast<int>(blockIdx.y * gridDim.x + blockIdx.x);
@@ -167,7 +167,7 @@ __global__ void native_product(const Product product, const PatchPush push) {
   if (threadIdx.x == 0) begin_announcing(announced);
   __syncthreads();
   if (threadIdx.x == 0) multiply_tiles<E>(product, announced);
-  if (pushes) push_patches(push, cta, multiplying, stage);
+  if (pushes) push_patches(push, cta, multiplying, stage.data);
   if (warp == 2 && has_patches) announce_arrivals(product, announced);
 }
 
@@ -179,7 +179,7 @@ struct AsyncInputInstance {
   static constexpr Tiling kTiling = async_input_tiling(kColumns, kClusterRows, kClusterColumns);
 
   static cudaError_t launch(const AsyncInputLaunch& what, cudaStream_t stream) {
-    const in_loops::Product product = {what, product_grid(what, kTiling), kTiling, kColumnMajorB};
+    const in_loops::Product product = {what, product_grid(what, kTiling, kMostPatchesTogether), kTiling, kColumnMajorB};
     const PatchPush& push = product.grid.push;
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(kClusterRows, static_cast<unsigned>(kClusterColumns * product.grid.num_clusters +
