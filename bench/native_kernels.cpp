@@ -7,10 +7,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -20,6 +18,7 @@
 #include <vector>
 
 #include "base/try.hpp"
+#include "bf16_values.hpp"
 #include "device/cuda/cuda_error.hpp"
 #include "gemm/cuda/sm90/instances.hpp"
 #include "gemm/cuda/sm90/kernel_choice.hpp"
@@ -71,19 +70,9 @@ class Bench {
 constexpr int kChunks = 2;
 
 Result<void> Bench::fill() {
-  std::mt19937 random(7);
-  std::normal_distribution<float> normal;
+  unsigned seed = 7;
   for (const Tensor* tensor : {&a_, &b_}) {
-    // A few million random numbers, repeated: what matters is that the bits toggle.
-    std::vector<std::uint16_t> values(static_cast<std::size_t>(tensor->view().numel()));
-    const std::size_t period = std::min<std::size_t>(values.size(), 3'000'017);
-    for (std::size_t i = 0; i < period; ++i) {
-      const float value = normal(random);
-      std::uint32_t bits = 0;
-      std::memcpy(&bits, &value, sizeof(bits));
-      values[i] = static_cast<std::uint16_t>((bits + 0x8000U) >> 16U);
-    }
-    for (std::size_t i = period; i < values.size(); ++i) values[i] = values[i - period];
+    const auto values = bench::random_bf16(tensor->view().numel(), seed++);
     TANDEM_TRY(device_->copy_from_host(values.data(), tensor->view()));
   }
   return stream_->memset32(signals_.view(), 0, 1, kChunks);
@@ -156,19 +145,7 @@ Result<void> Bench::check(Variant& variant) {
   TANDEM_TRY(device_->copy_to_host(out_.view(), got.data()));
   if (reference_.empty()) reference_ = got;
   // cuBLASLt adds in an order of its own: a last place of 8 bits.
-  const double tolerance = variant.kernel == nullptr ? 0.01 : 0;
-  const auto value_of = [](std::uint16_t bits) {
-    const std::uint32_t wide = std::uint32_t{bits} << 16U;
-    float value = 0;
-    std::memcpy(&value, &wide, sizeof(value));
-    return static_cast<double>(value);
-  };
-  const double scale = std::sqrt(static_cast<double>(shape_.k));
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    if (got[i] == reference_[i]) continue;
-    const double off = std::abs(value_of(got[i]) - value_of(reference_[i]));
-    if (!(off <= tolerance * (scale + std::abs(value_of(got[i]))))) ++variant.wrong;
-  }
+  variant.wrong = bench::count_wrong(got, reference_, shape_.k, variant.kernel == nullptr ? 0.01 : 0);
   return {};
 }
 

@@ -115,9 +115,11 @@ bool patches_keep_pace(const GatherProblem& problem) {
   constexpr double kWave = 132 * 128 * 224;
   constexpr double kFirstBytesPerUs = 160e3;
   constexpr double kSentBytesPerUs = 200e3;
-  // Of a shard: less of the next one in the first wave makes no difference, and less in a wave before its own.
+  // Of a shard: less of the next one in the first wave makes no difference, nor does less before its wave.
   constexpr double kMuch = 0.2;
   constexpr double kLittle = 0.1;
+  // Of the last wave: where more of it is empty narrower tiles are faster, whose first wave is the own shard.
+  constexpr double kEmpty = 0.1;
   const std::int64_t shard_rows = problem.rows() / problem.world;
   const auto shard_size = static_cast<double>(shard_rows) * static_cast<double>(problem.planned_n());
   const auto shard_bytes = static_cast<double>(shard_rows * problem.k() * size_bytes(problem.dtype));
@@ -126,6 +128,9 @@ bool patches_keep_pace(const GatherProblem& problem) {
   const double wave_us = 2.0 * shards * shard_size * static_cast<double>(problem.k()) / kHopperFlopsPerUs;
   const int at_once = std::max(static_cast<int>(std::round(shards)) - 1, 1);  // one of them is the own
   if (shards < 1 + kMuch || at_once * shard_bytes > kFirstBytesPerUs * wave_us) return false;
+  if (std::round(shards) >= problem.world) return true;
+  const double waves = problem.world / shards;
+  if (std::ceil(waves) > (1 + kEmpty) * waves) return false;
   // The next ones begin to come when those before have been sent.
   for (int shard = 1 + at_once; shard < problem.world; ++shard) {
     const int sent = (shard - 1) / at_once * at_once;

@@ -96,7 +96,10 @@ TEST(FusedNativeChunks, patches_keep_pace_where_waves_leave_time_for_them) {
   EXPECT_FALSE(keep_pace(4096, 3584, 4)) << "the first wave is the own shard";
   EXPECT_FALSE(keep_pace(2048, 1792, 4)) << "one wave, too short for three shards";
   EXPECT_TRUE(keep_pace(512, 7168, 2));
+  EXPECT_TRUE(keep_pace(1024, 4480, 2)) << "nearly all of both shards";
   EXPECT_FALSE(keep_pace(1024, 7168, 2));
+  EXPECT_FALSE(keep_pace(1536, 3584, 2)) << "two waves, the second one half empty";
+  EXPECT_FALSE(keep_pace(2048, 2688, 4)) << "the same";
   EXPECT_FALSE(keep_pace(2048, 3584, 8)) << "the last shard would come long behind the first wave";
 }
 

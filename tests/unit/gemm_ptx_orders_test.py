@@ -49,7 +49,7 @@ PATCH_MUTANTS = {
     "lanes do not meet before the fence": (PATCHES, "stage);\n    __syncwarp();\n    if (lane >= peers",
                                            "stage);\n    if (lane >= peers"),
     "the fence before the stores": (PATCHES, '    await_loads();',
-                                    "    if (lane < push.peers) stamp_patches(push, first, end, block);\n"
+                                    "    if (lane < push.peers) stamp_patches(push, first, end, lane);\n"
                                     '    await_loads();'),
     "no fence before a sender's stamps": (PATCHES, 'if (warp == 0) {\n      fence_system();',
                                           "if (warp == 0) {"),

@@ -93,20 +93,28 @@ PatchSignals patch_signals(const AsyncInputProblem& problem, const AsyncInputMmA
           .chunks = static_cast<int>(problem.chunks)};
 }
 
+static_assert(kMostPatchPeers == kMostPatchRanks - 1);
+
 PatchPush patch_push(const AsyncInputProblem& problem, const AsyncInputMmArgs& args) {
   const PatchExchange& exchange = *args.patches;
   const TensorView& rows = args.complete->rows;
   const std::int64_t first_row = args.complete->first * (problem.m / problem.chunks);
   PatchPush push;
-  push.handle = args.senders->handle->kernel_handle();
   if (!exchange.sends || exchange.peers == 0) return push;
   push.grid = PatchGrid(static_cast<int>(rows.size(0) / PatchGrid::kTileRows),
                         static_cast<int>(problem.k / PatchGrid::kColumns));
-  push.peers = exchange.peers;
   push.rows = rows.data_as<const std::byte>();
-  push.rows_bytes = exchange.rows_bytes + first_row * problem.k * size_bytes(problem.in);
   const auto first_tile = static_cast<int>(first_row / PatchGrid::kTileRows);
-  push.stamps_bytes = exchange.stamps_bytes + 4 * PatchGrid::stamp(first_tile, push.grid.k_steps(), 0, 0);
+  const std::int64_t rows_bytes = exchange.rows_bytes + first_row * problem.k * size_bytes(problem.in);
+  const std::int64_t first_stamp = PatchGrid::stamp(first_tile, push.grid.k_steps(), 0, 0);
+  const symm::Handle& handle = *args.senders->handle;
+  for (push.peers = 0; push.peers < exchange.peers; ++push.peers) {
+    const int peer = (handle.rank() - 1 - push.peers + handle.world_size()) % handle.world_size();
+    auto* const block = static_cast<std::byte*>(handle.buffer_ptrs()[static_cast<std::size_t>(peer)]);
+    push.to[push.peers] = {
+        .rows = block + rows_bytes,
+        .stamps = reinterpret_cast<std::uint32_t*>(block + exchange.stamps_bytes) + first_stamp};
+  }
   push.stamp = args.expected;
   return push;
 }
@@ -237,7 +245,8 @@ Result<void> AsyncInputProducts::exchange(const AsyncInputProblem& problem, cons
                                    .patches = patch_signals(problem, args),
                                    .expected = args.expected,
                                    .chunks_per_rank = static_cast<int>(args.senders->chunks_per_rank),
-                                   .tiles = static_cast<int>(problem.m / PatchGrid::kTileRows)};
+                                   .tiles = static_cast<int>(problem.m / PatchGrid::kTileRows),
+                                   .waits = args.senders->handle->kernel_handle()};
   TANDEM_TRY(check_cuda("async_input_mm", launch_exchange_patches(launch, stream.native())));
   return stream.keep_queue();
 }

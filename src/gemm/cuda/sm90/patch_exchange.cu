@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(32) exchange_patches(const __grid_constant__ P
   symm::ChunkSignals signals;
   signals.expected = what.expected;
   signals.chunks_per_rank = what.chunks_per_rank;
-  signals.waits = what.push.handle;
+  signals.waits = what.waits;
   bool gave_up = false;
   for (int tile = warp; tile < what.tiles; tile += kCtas) {
     if (!what.patches.has(tile / what.patches.tiles_per_chunk)) continue;

@@ -58,10 +58,10 @@ struct PatchPeers {
   int end;
 };
 
-/// Stores patch `index`, which is number `number` of the stage, to `peers`. Lane i has peer number i's block
-/// in `block`. A lane stores what it has loaded itself.
+/// Stores patch `index`, which is number `number` of the stage, to `peers`. A lane stores what it has loaded
+/// itself.
 __device__ inline void store_patch(const PatchPush& push, int index, int number, PatchPeers peers,
-                                   std::uint64_t block, const std::byte* stage) {
+                                   const std::byte* stage) {
   const std::int64_t at = lane_offset(push.grid, index);
   const std::int64_t stride = kRowsAtOnce * row_bytes(push.grid);
   const auto* const from =
@@ -71,35 +71,27 @@ __device__ inline void store_patch(const PatchPush& push, int index, int number,
   for (int i = 0; i < kTimes; ++i) values[i] = from[i * 32];
 #pragma unroll 1
   for (int peer = peers.begin; peer < peers.end; ++peer) {
-    const std::uint64_t to = __shfl_sync(kWholeWarp, block, peer) + push.rows_bytes + at;
+    std::byte* const to = push.to[peer].rows + at;
 #pragma unroll
     for (int i = 0; i < kTimes; ++i) *reinterpret_cast<uint4*>(to + i * stride) = values[i];
   }
 }
 
-/// The memory of peer number i, which is i + 1 ranks before this one.
-__device__ inline std::uint64_t block_of(const PatchPush& push, int i) {
-  const int peer = push.handle.rank - 1 - i;
-  return reinterpret_cast<std::uint64_t>(
-      push.handle.buffers[peer < 0 ? peer + push.handle.world_size : peer]);
-}
-
-__device__ inline void stamp_patch(const PatchPush& push, int index, std::uint64_t block) {
+__device__ inline void stamp_patch(const PatchPush& push, int index, int peer) {
   const PatchGrid::Patch patch = push.grid.patch(index);
   const std::int64_t stamp = PatchGrid::stamp(patch.tile, push.grid.k_steps(), patch.k_step, patch.part);
-  symm::detail::store_relaxed(reinterpret_cast<std::uint32_t*>(block + push.stamps_bytes) + stamp,
-                              push.stamp);
+  symm::detail::store_relaxed(push.to[peer].stamps + stamp, push.stamp);
 }
 
-/// By the lane of one peer, whose memory is `block`.
-__device__ inline void stamp_patches(const PatchPush& push, int first, int end, std::uint64_t block) {
+/// By the lane of one peer.
+__device__ inline void stamp_patches(const PatchPush& push, int first, int end, int peer) {
   fence_system();
 #pragma unroll 1
-  for (int index = first; index < end; ++index) stamp_patch(push, index, block);
+  for (int index = first; index < end; ++index) stamp_patch(push, index, peer);
 }
 
-/// By warp number `warp` of `count` that push together, with a stage for a round; it waits for nobody. One of them a
-/// multiprocessor: a fence waits for all its stores, and two warps that store while the other's fence
+/// By warp number `warp` of `count` that push together, with a stage for a round; it waits for nobody. One of
+/// them a multiprocessor: a fence waits for all its stores, and two warps that store while the other's fence
 /// is under way hold each other up without end.
 ///
 /// Memory order: all lanes store, then __syncwarp(), then a lane of each peer has a fence of the system's
@@ -114,7 +106,6 @@ __device__ inline void push_patches(const PatchPush& push, int warp, int count, 
   PatchRound round(push.rounds, warp);
   load_patches(push, round.first(push.rounds), round.end(push.rounds), stage);
   const auto lane = static_cast<int>(threadIdx.x % 32);
-  const std::uint64_t block = lane < push.peers ? block_of(push, lane) : 0;
   const std::int64_t begin_ns = symm::detail::global_time_ns();
   for (std::int64_t number = warp; !round.is_over(push.rounds); number += count) {
     const int first = round.first(push.rounds);
@@ -124,12 +115,11 @@ __device__ inline void push_patches(const PatchPush& push, int warp, int count, 
     const std::int64_t due_ns = begin_ns + number * push.round_ps / 1000;
     while (symm::detail::global_time_ns() < due_ns) __nanosleep(64);
 #pragma unroll 1
-    for (int index = first; index < end; ++index)
-      store_patch(push, index, index - first, peers, block, stage);
+    for (int index = first; index < end; ++index) store_patch(push, index, index - first, peers, stage);
     round.advance(push.rounds, count);
     load_patches(push, round.first(push.rounds), round.end(push.rounds), stage);
     __syncwarp();
-    if (lane >= peers.begin && lane < peers.end) stamp_patches(push, first, end, block);
+    if (lane >= peers.begin && lane < peers.end) stamp_patches(push, first, end, lane);
     __syncwarp();
   }
 }
@@ -147,7 +137,6 @@ struct alignas(16) SenderStages {
 __device__ inline void send_patches(const PatchPush& push, int sender, SenderStages& stages) {
   const int warp = static_cast<int>(threadIdx.x / 32);
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const std::uint64_t block = lane < push.peers ? block_of(push, lane) : 0;
   std::byte* const stage = stages.data[warp];
   const int size = push.grid.size();
   // The first round is short: what is needed first is there soon.
@@ -163,7 +152,7 @@ __device__ inline void send_patches(const PatchPush& push, int sender, SenderSta
     await_loads();
 #pragma unroll 1
     for (int index = begin; index < end; ++index)
-      store_patch(push, index, index - begin, {0, push.peers}, block, stage);
+      store_patch(push, index, index - begin, {0, push.peers}, stage);
     const int sent_begin = first;
     const int sent_end = min(first + kSenderWarps * of_warp, size);
     of_warp = kPatchesOfSender;
@@ -174,7 +163,7 @@ __device__ inline void send_patches(const PatchPush& push, int sender, SenderSta
     if (warp == 0) {
       fence_system();
       for (int i = lane; i < (sent_end - sent_begin) * push.peers; i += 32) {
-        stamp_patch(push, sent_begin + i / push.peers, block_of(push, i % push.peers));
+        stamp_patch(push, sent_begin + i / push.peers, i % push.peers);
       }
     }
     __syncthreads();

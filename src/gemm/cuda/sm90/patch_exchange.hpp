@@ -19,18 +19,23 @@ inline constexpr int kMostPatchesTogether = 6;
 inline constexpr int kSenderWarps = 12;
 inline constexpr int kPatchesOfSender = 8;
 
+/// Where a peer gets the shard: a lane of the warp that sends stamps for each.
+struct PatchTarget {
+  std::byte* rows = nullptr;
+  std::uint32_t* stamps = nullptr;  ///< of these rows
+};
+inline constexpr int kMostPatchPeers = 32;
+
 /// Sends the own shard to the ranks before this one, which multiply it first.
 struct PatchPush {
   PatchGrid grid;
-  int peers = 0;                    ///< to so many
+  int peers = 0;  ///< to so many, of which number i is i + 1 ranks before this one
+  PatchTarget to[kMostPatchPeers];
   const std::byte* rows = nullptr;  ///< the own shard
-  std::int64_t rows_bytes = 0;      ///< from the start of a peer's block to its rows there
-  std::int64_t stamps_bytes = 0;    ///< and to their stamps
   std::uint32_t stamp = 0;
   int senders = 0;  ///< CTAs that only send; 0: every CTA does, beside its tiles
   PatchRounds rounds;
   std::int64_t round_ps = 0;  ///< no round is sent earlier than its number times this, in picoseconds
-  symm::KernelHandle handle;
 };
 
 /// Fills in how a warp of each CTA sends: to `at_once` peers at a time, and at most `most_together` patches
@@ -67,6 +72,7 @@ struct PatchExchangeLaunch {
   std::uint32_t expected = 1;
   int chunks_per_rank = 1;
   int tiles = 0;  ///< rows of tiles of all ranks
+  symm::KernelHandle waits;
 };
 [[nodiscard]] cudaError_t launch_exchange_patches(const PatchExchangeLaunch& what, cudaStream_t stream);
 

@@ -179,7 +179,8 @@ struct AsyncInputInstance {
   static constexpr Tiling kTiling = async_input_tiling(kColumns, kClusterRows, kClusterColumns);
 
   static cudaError_t launch(const AsyncInputLaunch& what, cudaStream_t stream) {
-    const in_loops::Product product = {what, product_grid(what, kTiling, kMostPatchesTogether), kTiling, kColumnMajorB};
+    const ProductGrid grid = product_grid(what, kTiling, kMostPatchesTogether);
+    const in_loops::Product product = {what, grid, kTiling, kColumnMajorB};
     const PatchPush& push = product.grid.push;
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(kClusterRows, static_cast<unsigned>(kClusterColumns * product.grid.num_clusters +
