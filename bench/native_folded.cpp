@@ -62,6 +62,9 @@ class Bench {
  private:
   Result<void> fill();
   [[nodiscard]] std::vector<Variant> variants() const;
+  [[nodiscard]] gemm::AsyncInputProblem product() const {
+    return {.m = shape_.m, .n = shape_.n, .k = shape_.k, .chunks = kRanks, .in_order = false};
+  }
   [[nodiscard]] int most_clusters(const AsyncInputKernel& kernel) const;
   [[nodiscard]] std::byte* block(int rank) const {
     return static_cast<std::byte*>(handle_->buffer_ptrs()[static_cast<std::size_t>(rank)]);
@@ -185,7 +188,10 @@ Result<void> Bench::run(const Variant& variant) {
   launch.n = shape_.n;
   launch.k = shape_.k;
   launch.rows = shape_.m;
-  launch.chunks = gemm::ChunkOrder(shape_.m, kRanks, 0);
+  const gemm::cuda::ChunkParts parts(shape_.m, kRanks, 0,
+                                     gemm::cuda::cut_of(variant.kernel->tiling, product()));
+  launch.chunks = parts.parts()[0].chunks;  // the only part, of whole tiles
+  launch.start = parts.parts()[0].start;
   launch.signal_rows = static_cast<int>(shape_.shard_rows());
   launch.signals = reinterpret_cast<const std::uint32_t*>(block(rank_) + words_bytes());
   launch.expected = epoch_;
@@ -235,8 +241,7 @@ std::vector<Variant> Bench::variants() const {
   for (const AsyncInputKernel& kernel : gemm::cuda::async_input_kernels()) {
     if (kernel.dtype != DType::kBF16 || !kernel.b_is_column_major) continue;
     const gemm::cuda::ResidentKernel resident{.kernel = &kernel, .most_clusters = most_clusters(kernel)};
-    const gemm::AsyncInputProblem product{.m = shape_.m, .n = shape_.n, .k = shape_.k, .chunks = kRanks};
-    if (predicted_us(resident, {.product = product, .complete_chunks = kRanks}) == 0) continue;
+    if (predicted_us(resident, {.product = product(), .complete_chunks = kRanks}) == 0) continue;
     for (const auto& [way, name] : ways)
       all.push_back({.name = std::string(kernel.name) + name, .kernel = &kernel, .way = way});
   }
