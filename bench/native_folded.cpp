@@ -6,6 +6,7 @@
 // first eight heuristics. Outputs are compared bit by bit with the first kernel's that has all of a.
 
 #include <cuda_runtime_api.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -276,13 +277,15 @@ Result<nlohmann::json> Bench::measure(int rounds) {
       if (round >= 0) variant.us.push_back(us);
     }
   }
-  nlohmann::json row = {{"what", "native kernels of one of four ranks, folded onto two GPUs"},
-                        {"m", shape_.m},
-                        {"n", shape_.n},
-                        {"k", shape_.k},
-                        {"gpu", device_->description()},
-                        {"commit", TANDEM_COMMIT},
-                        {"rounds", rounds}};
+  nlohmann::json row = {
+      {"what", "native kernels of one of four ranks, folded onto two GPUs"},
+      {"m", shape_.m},
+      {"n", shape_.n},
+      {"k", shape_.k},
+      {"gpu", device_->description()},
+      {"commit", TANDEM_COMMIT},
+      {"command", fmt::format("bench_native_folded {} {}x{}x{}", rounds, shape_.m, shape_.n, shape_.k)},
+      {"rounds", rounds}};
   for (Variant& variant : all) {
     TANDEM_TRY(take_slower(variant));
     std::sort(variant.us.begin(), variant.us.end());
