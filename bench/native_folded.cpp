@@ -317,7 +317,7 @@ int main(int argc, char** argv) {
       long long m = 0, n = 0, k = 0;
       const bool is_read = std::sscanf(numbers.texts()[i].c_str(), "%lldx%lldx%lld", &m, &n, &k) == 3;
       const std::int64_t rows = m / kRanks;
-      is_fine = is_fine && is_read && m % kRanks == 0 && n > 0 && PatchGrid::accepts(rows, k) &&
+      is_fine = is_fine && is_read && m % kRanks == 0 && n > 0 && n % 8 == 0 && PatchGrid::accepts(rows, k) &&
                 PatchGrid::accepts(m, k);
       shapes.push_back({m, n, k});
     }
@@ -327,7 +327,8 @@ int main(int argc, char** argv) {
         .program = "bench_native_folded",
         .ranks = 2,
         .refusal =
-            is_fine ? nullptr : "bench_native_folded [ROUNDS >= 1 [MxNxK ...]], M a multiple of 512, K of 64",
+            is_fine ? nullptr
+                    : "bench_native_folded [ROUNDS >= 1 [MxNxK ...]], M a multiple of 512, N of 8, K of 64",
         .run_rank = [=](const RankContext& context) { return run_rank(context, numbers.at(0, 15), shapes); }};
   });
 }

@@ -114,7 +114,7 @@ bool patches_keep_pace(const GatherProblem& problem) {
   // lost at the beginning, and later.
   constexpr double kWave = 132 * 128 * 224;
   constexpr double kFirstBytesPerUs = 160e3;
-  constexpr double kSentBytesPerUs = 200e3;
+  constexpr double kLaterBytesPerUs = 200e3;
   // Of a shard: less of the next one in the first wave makes no difference, nor does less before its wave.
   constexpr double kMuch = 0.2;
   constexpr double kLittle = 0.1;
@@ -135,7 +135,7 @@ bool patches_keep_pace(const GatherProblem& problem) {
   for (int shard = 1 + at_once; shard < problem.world; ++shard) {
     const int sent = (shard - 1) / at_once * at_once;
     const double begin_us = wave_us * std::floor(shard / shards + kLittle);
-    if (sent * shard_bytes > kSentBytesPerUs * begin_us) return false;
+    if (sent * shard_bytes > kLaterBytesPerUs * begin_us) return false;
   }
   return true;
 }

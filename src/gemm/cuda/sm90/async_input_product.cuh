@@ -51,7 +51,8 @@ struct ClusterMeeting {
 ///   warp groups    232 registers a thread; each multiplies half of the tile's rows, rounds and stores them
 ///   1 and 2
 ///
-/// Shared memory: as many stages of (a, b) tiles as fit beside the epilogue's staging.
+/// Shared memory: as many stages of (a, b) tiles as fit beside the epilogue's staging; patches on their way
+/// out get of the rest what they have use for.
 ///
 /// CUTLASS's cooperative kernel does the same in an order in which everybody waits until all is set up. Until
 /// a kernel's first loads and stores are on their way it does hardly more than fetch instructions, each of
@@ -95,7 +96,7 @@ struct AsyncInputProduct {
   struct Shared : Tiles {
     PatchStage<kStagedPatches> stage;
   };
-  static_assert(kStagedPatches >= 4, "with fewer behind a fence the fences set the pace");
+  static_assert(kStagedPatches >= 4, "with few behind a fence the fences set the pace");
 
   static constexpr int kLoadRegisters = 40;
   static constexpr int kMultiplyRegisters = 232;

@@ -20,7 +20,6 @@ struct Rates {
   double chunk_us = 4.2;
   double bytes_per_us = 370e3;
   double first_patch_us = 8;  ///< what comes in patches keeps pace with the product from there on
-  double patch_bytes_per_us = 220e3;
 };
 
 /// How many chunks are on their way in patches at one time; those behind them come when they are there.
@@ -47,7 +46,8 @@ double arrival_us(const KernelProblem& problem, std::int64_t step, std::int64_t 
   const std::int64_t sent = arriving - problem.product.patch_chunks + 1;
   if (sent <= 0) {
     const std::int64_t before = arriving / patches_at_once * patches_at_once;
-    return kRates.first_patch_us + static_cast<double>(before * chunk_bytes) / kRates.patch_bytes_per_us;
+    return kRates.first_patch_us +
+           static_cast<double>(before * chunk_bytes) / static_cast<double>(kSentBytesPerUs);
   }
   return kRates.first_chunk_us +
          static_cast<double>(sent) *

@@ -38,8 +38,6 @@ cudaError_t launch_exchange_patches(const PatchExchangeLaunch& what, cudaStream_
 void send_rounds(PatchPush& push, int at_once, int most_together) {
   // Of a warp: with less the time of its fences sets the pace, and twice as much stays in loads' way.
   constexpr int kBytesBehindFence = 12 << 10;
-  // Of all multiprocessors. More queues up on its way, and what products load stands behind it.
-  constexpr std::int64_t kSentBytesPerUs = 220'000;
   const int patch_bytes = PatchGrid::kBytes * at_once;
   const int together = std::clamp(kBytesBehindFence / patch_bytes, 1, most_together);
   push.rounds = PatchRounds(push.grid.size(), push.peers, at_once, together);

@@ -15,16 +15,20 @@ namespace tandem::gemm::cuda {
 /// Behind one fence of a warp, see send_rounds(). A kernel whose tiles leave no room for them takes fewer.
 inline constexpr int kMostPatchesTogether = 6;
 
+/// What all multiprocessors of an H200 send together while they multiply. More queues up on its way, and what
+/// products load stands behind it.
+inline constexpr std::int64_t kSentBytesPerUs = 220'000;
+
 /// Of a CTA that only sends, and behind one fence of it.
 inline constexpr int kSenderWarps = 12;
 inline constexpr int kPatchesOfSender = 8;
 
-/// Where a peer gets the shard: a lane of the warp that sends stamps for each.
+/// Where a peer gets the shard.
 struct PatchTarget {
   std::byte* rows = nullptr;
   std::uint32_t* stamps = nullptr;  ///< of these rows
 };
-inline constexpr int kMostPatchPeers = 32;
+inline constexpr int kMostPatchPeers = 32;  ///< a lane of the warp that sends stamps for each
 
 /// Sends the own shard to the ranks before this one, which multiply it first.
 struct PatchPush {
