@@ -295,6 +295,7 @@ TEST(PeersAtOnce, DecideWhatAFenceStandsBehindAndThePace) {
   send_rounds(push, 1, 4);
   EXPECT_EQ(push.rounds.together, 4) << "no more than there is room for";
   EXPECT_EQ(push.rounds.of_turn, 1024);
+  EXPECT_EQ(push.round_ps, std::int64_t{1'000'000} * 4 * 2048 / 220'000);
 }
 
 /// The first rank of `ranks` with `rows` of 8192 and 3584 columns, as 66 pairs of `columns` columns multiply.
@@ -324,6 +325,7 @@ TEST(ProductGrid, SendsToAllPeersWithinAWaveAndOneAfterTheOtherBeyond) {
   EXPECT_EQ(grid_of(2048, 4, 224, 0).push.peers, 0);
   const ProductGrid sent_by_others = grid_of(512, 2, 224, 1);
   EXPECT_GT(sent_by_others.push.senders, 0);
+  EXPECT_EQ(sent_by_others.push.rounds.at_once, 1);
 }
 
 TEST(Senders, OnlySendWhereTheyAreEnough) {
