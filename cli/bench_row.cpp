@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -29,8 +30,10 @@ class RowRunner {
  public:
   RowRunner(const BenchRow& row, const Session& session);
 
-  /// By this choice of the vendor's; false if there are not so many.
-  bool whole_product(int heuristic = 0);
+  /// Has whole_product() by this choice of the vendor's loaded; false if there are not so many. Before any
+  /// rank has work that waits for another: on a GPU that ranks share, loading may wait for that work.
+  [[nodiscard]] bool load_product(int heuristic) const;
+  void whole_product(int heuristic = 0);
   /// The same product as the row's algorithm computes it, with nothing to wait for.
   void own_product();
   void communication();
@@ -55,8 +58,11 @@ class RowRunner {
   [[nodiscard]] const Wrong& wrong() const { return wrong_; }
 
  private:
-  /// One piece a rank.
-  void product_in_chunks();
+  /// The product of all rows and the i-th b.
+  [[nodiscard]] gemm::MmArgs product(std::size_t i, int heuristic) const;
+  /// One piece a rank, done by `step`: gemm::mm or gemm::prepare.
+  template <class Step>
+  void product_in_chunks(Step step) const;
   /// By the kernel that consumes what arrives, over operands that are all there; false if there is none for
   /// it.
   bool native_product();
@@ -100,23 +106,35 @@ RowRunner::RowRunner(const BenchRow& row, const Session& session)
   for (const TensorView& b : op_.b()) {
     products_.emplace_back(session.device(), Dims{product.m, b.size(1)}, problem.dtype);
   }
+  static_cast<void>(load_product(0));
+  if (!row.product_only) product_in_chunks(gemm::prepare);
+  session.meet("bench");
 }
 
-bool RowRunner::whole_product(int heuristic) {
+gemm::MmArgs RowRunner::product(std::size_t i, int heuristic) const {
   const bool gathers = row_.problem.op == Op::kAllGatherMatmul;
-  const TensorView a = gathers ? gathered_.view() : op_.a().flatten_rows();
+  return {.a = gathers ? gathered_.view() : op_.a().flatten_rows(),
+          .b = op_.b()[i],
+          .out = products_[i].view(),
+          .bias = {},
+          .heuristic = heuristic};
+}
+
+bool RowRunner::load_product(int heuristic) const {
   for (std::size_t i = 0; i < products_.size(); ++i) {
-    const auto done =
-        gemm::mm({.a = a, .b = op_.b()[i], .out = products_[i].view(), .bias = {}, .heuristic = heuristic},
-                 session_.stream());
-    if (!done && done.error().code() == ErrorCode::kUnsupported && heuristic > 0) return false;
-    take(done);
+    const auto loaded = gemm::prepare(product(i, heuristic), session_.stream());
+    if (!loaded && loaded.error().code() == ErrorCode::kUnsupported && heuristic > 0) return false;
+    take(loaded);
   }
   return true;
 }
 
+void RowRunner::whole_product(int heuristic) {
+  for (std::size_t i = 0; i < products_.size(); ++i) take(gemm::mm(product(i, heuristic), session_.stream()));
+}
+
 void RowRunner::own_product() {
-  if (row_.problem.algorithm != Algorithm::kNative || !native_product()) product_in_chunks();
+  if (row_.problem.algorithm != Algorithm::kNative || !native_product()) product_in_chunks(gemm::mm);
 }
 
 bool RowRunner::native_product() {
@@ -134,17 +152,15 @@ bool RowRunner::native_product() {
   return true;
 }
 
-void RowRunner::product_in_chunks() {
-  const bool gathers = row_.problem.op == Op::kAllGatherMatmul;
-  const TensorView a = gathers ? gathered_.view() : op_.a().flatten_rows();
+template <class Step>
+void RowRunner::product_in_chunks(Step step) const {
   for (int chunk = 0; chunk < session_.size(); ++chunk) {
-    const Shard rows = shard_of(a.size(0), session_.size(), chunk);
     for (std::size_t i = 0; i < products_.size(); ++i) {
-      take(gemm::mm({.a = a.narrow(0, rows.offset, rows.size),
-                     .b = op_.b()[i],
-                     .out = products_[i].view().narrow(0, rows.offset, rows.size),
-                     .bias = {}},
-                    session_.stream()));
+      gemm::MmArgs piece = product(i, 0);
+      const Shard rows = shard_of(piece.a.size(0), session_.size(), chunk);
+      piece.a = piece.a.narrow(0, rows.offset, rows.size);
+      piece.out = piece.out.narrow(0, rows.offset, rows.size);
+      take(step(piece, session_.stream()));
     }
   }
 }
@@ -232,16 +248,20 @@ void add_alternatives(RowRunner& runner, const Session& session, std::vector<Var
 int find_best_heuristic(RowRunner& runner, const Session& session, const Stopwatch& stopwatch) {
   if (session.placement().kind == DeviceKind::kCpu) return -1;
   constexpr int kRuns = 5;
+  std::array<bool, gemm::kMostHeuristics> exists{};
+  for (int i = 0; i < gemm::kMostHeuristics; ++i) exists[i] = runner.load_product(i);
+  session.meet("bench");
   double best_us = std::numeric_limits<double>::infinity();
   int best = 0;
   for (int i = 0; i < gemm::kMostHeuristics; ++i) {
-    bool exists = true;
     std::vector<double> us;
     for (int run = 0; run <= kRuns; ++run) {
-      const double time_us = stopwatch.time_us([&] { exists = exists && runner.whole_product(i); });
+      const double time_us = stopwatch.time_us([&] {
+        if (exists[i]) runner.whole_product(i);
+      });
       if (run > 0) us.push_back(time_us);
     }
-    if (const double typical_us = median(us); exists && typical_us < best_us) {
+    if (const double typical_us = median(us); exists[i] && typical_us < best_us) {
       best_us = typical_us;
       best = i;
     }
