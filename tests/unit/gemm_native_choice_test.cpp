@@ -272,12 +272,13 @@ TEST_F(KernelChoiceTest, ManyTilesTakeTheirTime) {
 
 // 3584 columns in tiles of 224, 66 clusters at one time.
 TEST(PeersAtOnce, AreThoseThatMultiplyTheShardInTheirFirstWave) {
-  EXPECT_EQ(peers_at_once(3, 66, 16), 3) << "1024 rows of four ranks";
-  EXPECT_EQ(peers_at_once(3, 66, 32), 1) << "2048 rows: the own shard and one more";
-  EXPECT_EQ(peers_at_once(3, 66, 64), 1) << "4096 rows: the own shard";
-  EXPECT_EQ(peers_at_once(7, 66, 16), 3) << "2048 rows of eight ranks";
-  EXPECT_EQ(peers_at_once(1, 66, 112), 1);
-  EXPECT_EQ(peers_at_once(3, 66, 0), 3) << "less than a cluster";
+  EXPECT_EQ(peers_at_once(3, 66, 64, 4), 3) << "1024 rows of four ranks: all in one wave";
+  EXPECT_EQ(peers_at_once(3, 66, 128, 4), 1) << "2048 rows: the own shard and one more";
+  EXPECT_EQ(peers_at_once(3, 66, 256, 4), 1) << "4096 rows: the own shard";
+  EXPECT_EQ(peers_at_once(7, 66, 128, 8), 3) << "2048 rows of eight ranks";
+  EXPECT_EQ(peers_at_once(1, 66, 224, 2), 1);
+  EXPECT_EQ(peers_at_once(3, 66, 0, 4), 3) << "no tiles";
+  EXPECT_EQ(peers_at_once(7, 2, 4, 8), 1) << "two shards to a cluster";
 }
 
 TEST(PeersAtOnce, DecideWhatAFenceStandsBehindAndThePace) {

@@ -31,10 +31,8 @@ std::int64_t patches_at_once(const ResidentKernel& kernel, const KernelProblem& 
   const Tiling& tiling = kernel.kernel->tiling;
   const std::int64_t rows =
       (problem.product.m / tiling.tile_rows + tiling.cluster_rows - 1) / tiling.cluster_rows;
-  const std::int64_t clusters = rows * columns;
-  if (clusters <= kernel.most_clusters) return peers * of_rank;
-  const auto shard = static_cast<int>(clusters * of_rank / problem.product.chunks);
-  return peers_at_once(peers, kernel.most_clusters, shard) * of_rank;
+  const auto shards = static_cast<int>(problem.product.chunks / of_rank);
+  return peers_at_once(peers, kernel.most_clusters, rows * columns, shards) * of_rank;
 }
 
 /// Of the chunk that is taken as number `step`.

@@ -44,9 +44,11 @@ void send_rounds(PatchPush& push, int at_once, int most_together) {
   push.round_ps = std::int64_t{1'000'000} * together * patch_bytes / kSentBytesPerUs;
 }
 
-int peers_at_once(int peers, int wave, int shard) {
-  const int shards = (wave + shard / 2) / std::max(shard, 1);
-  return std::clamp(shards - 1, 1, peers);  // one of them is the own
+int peers_at_once(int peers, int wave, std::int64_t clusters, int shards) {
+  if (clusters <= wave) return peers;
+  const std::int64_t of_shard = std::max<std::int64_t>(clusters / shards, 1);
+  const std::int64_t of_wave = (wave + of_shard / 2) / of_shard;
+  return static_cast<int>(std::clamp<std::int64_t>(of_wave - 1, 1, peers));  // one of them is the own
 }
 
 int senders_among(int idle, const PatchPush& push, double wave_us) {

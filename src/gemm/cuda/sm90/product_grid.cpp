@@ -18,12 +18,9 @@ PatchPush push_of(const AsyncInputLaunch& what, const TileOrder& order, int send
   PatchPush push = what.push;
   push.senders = senders;
   if (push.peers == 0 || senders > 0) return push;
-  const int clusters = order.num_clusters();
-  const int shards = static_cast<int>((what.rows + what.complete_rows - 1) / what.complete_rows);
-  const bool is_one_wave = clusters <= what.num_clusters;
-  const int at_once =
-      is_one_wave ? push.peers : peers_at_once(push.peers, what.num_clusters, clusters / shards);
-  send_rounds(push, at_once, most_together);
+  const auto shards = static_cast<int>((what.rows + what.complete_rows - 1) / what.complete_rows);
+  send_rounds(push, peers_at_once(push.peers, what.num_clusters, order.num_clusters(), shards),
+              most_together);
   return push;
 }
 
