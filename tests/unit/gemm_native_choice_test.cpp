@@ -112,6 +112,8 @@ AsyncInputKernel kernel_of(const char* name, int columns, int cluster_rows) {
           .launch = nullptr};
 }
 
+constexpr double kLaunchUs = 2.3;
+
 class KernelChoiceTest : public ::testing::Test {
  protected:
   std::string chosen(const KernelProblem& problem, std::string_view only = "") {
@@ -204,7 +206,7 @@ TEST_F(KernelChoiceTest, PatchesOfALaterWaveComeBehindThoseOfTheFirst) {
   const double tile = tile_us(middle_.tiling, in_patches.product.k);
   const double last_us = 8 + 6 * 256.0 * 8192 * 2 / 220e3;
   ASSERT_GT(last_us, 8 + tile);
-  EXPECT_NEAR(predicted_us({&middle_, 66}, in_patches), 3 + last_us + tile, 0.1);
+  EXPECT_NEAR(predicted_us({&middle_, 66}, in_patches), kLaunchUs + last_us + tile, 0.1);
 }
 
 // What was chosen for one number of chunks in patches says nothing of another.
@@ -257,7 +259,7 @@ TEST_F(KernelChoiceTest, WhatNoKernelIsMadeForIsRefused) {
 TEST_F(KernelChoiceTest, APairAcrossShardsWaitsWithTheLaterOne) {
   KernelProblem odd = problem(2 * 17 * 128, 7 * 224, 2, 1);
   odd.product.in_order = false;
-  const double arrival_us = 3 + 8.2 + 17 * 128 * 8192 * 2 / 370e3;
+  const double arrival_us = kLaunchUs + 8.2 + 17 * 128 * 8192 * 2 / 370e3;
   ASSERT_GT(arrival_us, tile_us(middle_.tiling, odd.product.k));
   EXPECT_NEAR(predicted_us({&middle_, 66}, odd), arrival_us + tile_us(middle_.tiling, odd.product.k), 1);
 }
