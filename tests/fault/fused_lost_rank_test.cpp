@@ -40,14 +40,17 @@ bool works(Device& device) {
 /// graph.
 constexpr int kFaultyCall = 3;
 
-/// Runs ops until one fails, and says how. Arguments: op, algorithm, index of the placement, a rank, and what
-/// becomes of it at its fourth call: "skip", "die", "stop" or nothing.
+/// Runs ops until one fails, and says how. Arguments: op, algorithm, index of the placement, a rank, what
+/// becomes of it at its fourth call: "skip", "die", "stop" or nothing; and 1 where native products send the
+/// shards, 0 where the copy engine does.
 const RankFunction kRun("fused_until_error", [](RankProcess& self) -> Result<void> {
   auto group = self.create_group();
   if (!group) return tl::unexpected(group.error());
   const Placement placement = kPlacements[std::stoi(self.arguments.at(2))];
   const std::string fate = std::stoi(self.arguments.at(3)) == self.rank() ? self.arguments.at(4) : "";
-  auto device = open_device(placement.device_of(self.rank()), test::with_own_products(self.config));
+  Config config = test::with_own_products(self.config);
+  config.native_patches = std::stoi(self.arguments.at(5));
+  auto device = open_device(placement.device_of(self.rank()), config);
   if (!device) return tl::unexpected(device.error());
   auto stream = (*device)->create_stream();
   if (!stream) return tl::unexpected(stream.error());
@@ -55,9 +58,15 @@ const RankFunction kRun("fused_until_error", [](RankProcess& self) -> Result<voi
   const Algorithm algorithm = *parse_algorithm(self.arguments.at(1));
   const int world = self.size();
 
-  test::Guarded a(**device, Dims{gather ? 4 : 4 * world, 16}, DType::kF32);
-  test::Guarded b(**device, Dims{16, 8}, DType::kF32);
-  test::Guarded out(**device, Dims{gather ? 4 * world : 4, 8}, DType::kF32);
+  // What kernels take that GPUs have for it.
+  const bool native_on_gpus = algorithm == Algorithm::kNative && placement.kind == DeviceKind::kCuda;
+  const DType dtype = native_on_gpus ? DType::kBF16 : DType::kF32;
+  const std::int64_t rows = native_on_gpus ? 512 : 4;
+  const std::int64_t k = native_on_gpus ? 128 : 16;
+  const std::int64_t n = native_on_gpus ? 256 : 8;
+  test::Guarded a(**device, Dims{gather ? rows : rows * world, k}, dtype);
+  test::Guarded b(**device, Dims{k, n}, dtype);
+  test::Guarded out(**device, Dims{gather ? rows * world : rows, n}, dtype);
   const std::vector<TensorView> as = {a.view()};
   const std::vector<TensorView> bs = {b.view()};
   const std::vector<TensorView> outs = {out.view()};
@@ -68,16 +77,21 @@ const RankFunction kRun("fused_until_error", [](RankProcess& self) -> Result<voi
       if (fate == "stop") ::raise(SIGSTOP);
     }
     const auto report =
-        gather ? fused_all_gather_matmul(
-                     {.a = a.view(), .b = bs, .gather_size = 4 * world, .out = outs, .algorithm = algorithm},
-                     **group, **stream)
-               : fused_matmul_reduce_scatter({.a = as, .b = bs, .out = out.view(), .algorithm = algorithm},
-                                             **group, **stream);
+        gather
+            ? fused_all_gather_matmul(
+                  {.a = a.view(), .b = bs, .gather_size = rows * world, .out = outs, .algorithm = algorithm},
+                  **group, **stream)
+            : fused_matmul_reduce_scatter({.a = as, .b = bs, .out = out.view(), .algorithm = algorithm},
+                                          **group, **stream);
     Result<void> result;
     if (!report) {
       result = tl::unexpected(report.error());
     } else {
-      if (round == kFaultyCall) self.publish("launched", report->as_graph ? "as a graph" : "step by step");
+      if (round == kFaultyCall) {
+        self.publish("launched", report->as_graph ? "as a graph" : "step by step");
+        const bool sends = report->reason.find("in patches") != std::string::npos;
+        self.publish("sent", sends ? "in patches" : "by copies");
+      }
       result = (*stream)->synchronize();
     }
     if (result) continue;
@@ -99,13 +113,14 @@ struct Fault {
   std::string action;
   int placement = 0;  ///< one of kPlacements
   int world = 2;
+  bool in_patches = false;
 
   [[nodiscard]] RankCase ranks() const { return {kPlacements[placement], world}; }
 };
 
 void PrintTo(const Fault& fault, std::ostream* to) {
   *to << fault.op << " " << fault.algorithm << " " << fault.point << ":" << fault.action << " "
-      << to_string(fault.ranks());
+      << to_string(fault.ranks()) << (fault.in_patches ? " in patches" : "");
 }
 
 class FusedLostRank : public ::testing::TestWithParam<Fault> {};
@@ -124,10 +139,11 @@ TEST_P(FusedLostRank, is_named_by_every_other_rank) {
   if (!is_between_calls) {
     options.config.fault = fault.point + ":" + std::to_string(victim) + ":3:" + fault.action;
   }
-  ProcessRanks ranks = start_process_ranks(world, "fused_until_error",
-                                           {fault.op, fault.algorithm, std::to_string(fault.placement),
-                                            std::to_string(victim), is_between_calls ? fault.action : ""},
-                                           options);
+  ProcessRanks ranks =
+      start_process_ranks(world, "fused_until_error",
+                          {fault.op, fault.algorithm, std::to_string(fault.placement), std::to_string(victim),
+                           is_between_calls ? fault.action : "", fault.in_patches ? "1" : "0"},
+                          options);
   for (int rank = 0; rank < world; ++rank) {
     if (rank == victim) continue;
     const auto error = ranks.published(rank, "error");
@@ -137,7 +153,9 @@ TEST_P(FusedLostRank, is_named_by_every_other_rank) {
     EXPECT_NE(error->find(fmt::format("rank {}", victim)), std::string::npos)
         << "rank " << rank << ": " << *error;
     EXPECT_EQ(ranks.published(rank, "device").value(), "works") << "rank " << rank;
-    if (is_between_calls && !dies && kPlacements[fault.placement].one_gpu_each) {
+    if (fault.algorithm == "native" && is_between_calls && !dies) {
+      EXPECT_EQ(ranks.published(rank, "sent").value(), fault.in_patches ? "in patches" : "by copies");
+    } else if (is_between_calls && !dies && kPlacements[fault.placement].one_gpu_each) {
       EXPECT_EQ(ranks.published(rank, "launched").value(), "as a graph") << "rank " << rank;
     }
     if (stops) {
@@ -152,13 +170,22 @@ TEST_P(FusedLostRank, is_named_by_every_other_rank) {
 
 std::vector<Fault> all_faults() {
   std::vector<Fault> all;
-  // On CPU ranks so far.
   for (const char* point : {"agree", "put", "wait"}) {
     for (const char* action : {"die", "stop"}) {
       for (const int world : {2, 4}) all.push_back({"gather", "native", point, action, 0, world});
     }
   }
   all.push_back({"gather", "native", "call", "skip", 0, 4});
+  for (const int placement : {1, 2}) {
+    for (const char* action : {"die", "stop"}) {
+      for (const char* point : {"agree", "put"})
+        all.push_back({"gather", "native", point, action, placement, 2});
+    }
+    for (const char* action : {"skip", "die", "stop"}) {
+      for (const bool in_patches : {false, true})
+        all.push_back({"gather", "native", "call", action, placement, 2, in_patches});
+    }
+  }
   for (const char* op : {"gather", "scatter"}) {
     for (const char* algorithm : {"serial", "pipelined"}) {
       for (const char* point : {"agree", "barrier", "get"}) {
@@ -181,7 +208,8 @@ std::vector<Fault> all_faults() {
 
 INSTANTIATE_TEST_SUITE_P(Points, FusedLostRank, ::testing::ValuesIn(all_faults()), [](const auto& fault) {
   const Fault& f = fault.param;
-  return f.op + "_" + f.algorithm + "_" + f.point + "_" + f.action + "_" + to_string(f.ranks());
+  return f.op + "_" + f.algorithm + "_" + f.point + "_" + f.action + "_" + to_string(f.ranks()) +
+         (f.in_patches ? "_patches" : "");
 });
 
 }  // namespace
