@@ -12,7 +12,6 @@
 #include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <string>
 #include <tandem/cuda/native_stream.hpp>
 #include <tandem/tandem.hpp>
@@ -21,15 +20,15 @@
 #include "base/try.hpp"
 #include "bf16_values.hpp"
 #include "device/cuda/cuda_error.hpp"
-#include "gemm/cuda/sm90/instances.hpp"
-#include "gemm/cuda/sm90/kernel_choice.hpp"
 #include "launched_ranks.hpp"
+#include "product_table.hpp"
 
 namespace {
 
 using namespace tandem;
+using bench::Variant;
+using bench::Way;
 using gemm::PatchGrid;
-using gemm::cuda::AsyncInputKernel;
 using gemm::cuda::AsyncInputLaunch;
 
 constexpr int kRanks = 4;  ///< that are played
@@ -43,18 +42,6 @@ struct Shape {
   [[nodiscard]] std::int64_t num_stamps() const { return gemm::num_patches(shard_rows(), k); }
 };
 
-enum class Way { kThere, kCopies, kPatches };
-
-/// One column of the table.
-struct Variant {
-  std::string name;
-  const AsyncInputKernel* kernel = nullptr;  ///< null: cuBLASLt
-  int heuristic = 0;
-  Way way = Way::kThere;
-  std::vector<double> us = {};
-  std::int64_t wrong = 0;
-};
-
 class Bench {
  public:
   static Result<Bench> make(const RankContext& context, const Shape& shape, const Config& config);
@@ -62,11 +49,9 @@ class Bench {
 
  private:
   Result<void> fill();
-  [[nodiscard]] std::vector<Variant> variants() const;
   [[nodiscard]] gemm::AsyncInputProblem product() const {
     return {.m = shape_.m, .n = shape_.n, .k = shape_.k, .chunks = kRanks, .in_order = false};
   }
-  [[nodiscard]] int most_clusters(const AsyncInputKernel& kernel) const;
   [[nodiscard]] std::byte* block(int rank) const {
     return static_cast<std::byte*>(handle_->buffer_ptrs()[static_cast<std::size_t>(rank)]);
   }
@@ -129,12 +114,6 @@ Result<Bench> Bench::make(const RankContext& context, const Shape& shape, const 
   TANDEM_TRY(bench.handle_->watch(*bench.stream_));
   TANDEM_TRY(bench.fill());
   return bench;
-}
-
-int Bench::most_clusters(const AsyncInputKernel& kernel) const {
-  int multiprocessors = 0;
-  static_cast<void>(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, rank_));
-  return multiprocessors / (kernel.tiling.cluster_rows * kernel.tiling.cluster_columns);
 }
 
 /// What copy engines do of an op, one shard behind the other.
@@ -200,7 +179,7 @@ Result<void> Bench::run(const Variant& variant) {
   launch.complete_rows = is_there ? shape_.m : shape_.shard_rows();
   launch.complete_end = is_there ? kRanks : 1;
   launch.waits = handle_->kernel_handle();
-  launch.num_clusters = most_clusters(*variant.kernel);
+  launch.num_clusters = bench::resident_on(rank_, *variant.kernel).most_clusters;
   launch.wave_us = gemm::cuda::tile_us(variant.kernel->tiling, shape_.k);
   if (variant.way == Way::kPatches) send_in_patches(launch);
   TANDEM_ASSIGN(const cudaStream_t native, tandem::cuda::native_stream(*stream_));
@@ -235,20 +214,6 @@ Result<void> Bench::check(Variant& variant) {
   return {};
 }
 
-std::vector<Variant> Bench::variants() const {
-  std::vector<Variant> all;
-  const std::pair<Way, const char*> ways[] = {
-      {Way::kThere, ""}, {Way::kCopies, ", copies"}, {Way::kPatches, ", patches"}};
-  for (const AsyncInputKernel& kernel : gemm::cuda::async_input_kernels()) {
-    if (kernel.dtype != DType::kBF16 || !kernel.b_is_column_major) continue;
-    const gemm::cuda::ResidentKernel resident{.kernel = &kernel, .most_clusters = most_clusters(kernel)};
-    if (predicted_us(resident, {.product = product(), .complete_chunks = kRanks}) == 0) continue;
-    for (const auto& [way, name] : ways)
-      all.push_back({.name = std::string(kernel.name) + name, .kernel = &kernel, .way = way});
-  }
-  return all;
-}
-
 Result<void> Bench::take_slower(Variant& variant) const {
   variant.us.push_back(static_cast<double>(variant.wrong));
   TANDEM_ASSIGN(const auto both, group_->all_gather(std::as_bytes(std::span(variant.us)), variant.name));
@@ -262,21 +227,12 @@ Result<void> Bench::take_slower(Variant& variant) const {
 }
 
 Result<nlohmann::json> Bench::measure(int rounds) {
-  std::vector<Variant> all = variants();
-  // The kernels come first: their bits are the reference, so that they are compared with each other exactly.
-  for (int i = 0; i < gemm::kMostHeuristics; ++i) {
-    if (Variant vendor{.name = "cublaslt " + std::to_string(i), .heuristic = i}; run(vendor))
-      all.push_back(vendor);
-  }
+  constexpr Way kWays[] = {Way::kThere, Way::kCopies, Way::kPatches};
+  std::vector<Variant> all = bench::variants_of(
+      product(), rank_, kWays, [&](const Variant& vendor) { return run(vendor).has_value(); });
   for (Variant& variant : all) TANDEM_TRY(check(variant));
-  std::mt19937 random(11);
-  for (int round = -kWarmup; round < rounds; ++round) {
-    std::shuffle(all.begin(), all.end(), random);
-    for (Variant& variant : all) {
-      TANDEM_ASSIGN(const double us, time(variant, round));
-      if (round >= 0) variant.us.push_back(us);
-    }
-  }
+  TANDEM_TRY(bench::time_in_turns(all, kWarmup, rounds,
+                                  [&](const Variant& variant, int round) { return time(variant, round); }));
   nlohmann::json row = {
       {"what", "native kernels of one of four ranks, folded onto two GPUs"},
       {"m", shape_.m},
@@ -286,12 +242,8 @@ Result<nlohmann::json> Bench::measure(int rounds) {
       {"commit", TANDEM_COMMIT},
       {"command", fmt::format("bench_native_folded {} {}x{}x{}", rounds, shape_.m, shape_.n, shape_.k)},
       {"rounds", rounds}};
-  for (Variant& variant : all) {
-    TANDEM_TRY(take_slower(variant));
-    std::sort(variant.us.begin(), variant.us.end());
-    row["us"][variant.name] = variant.us[variant.us.size() / 2];
-    row["wrong"][variant.name] = variant.wrong;
-  }
+  for (Variant& variant : all) TANDEM_TRY(take_slower(variant));
+  bench::put_medians(all, row);
   return row;
 }
 

@@ -6,12 +6,9 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <string>
 #include <tandem/cuda/native_stream.hpp>
 #include <tandem/tandem.hpp>
@@ -20,30 +17,19 @@
 #include "base/try.hpp"
 #include "bf16_values.hpp"
 #include "device/cuda/cuda_error.hpp"
-#include "gemm/cuda/sm90/instances.hpp"
-#include "gemm/cuda/sm90/kernel_choice.hpp"
 #include "gemm/cuda/sm90/lone_waits.hpp"
+#include "product_table.hpp"
 
 namespace {
 
 using namespace tandem;
-using gemm::cuda::AsyncInputKernel;
+using bench::Variant;
+using bench::Way;
 using gemm::cuda::AsyncInputLaunch;
 using tandem::cuda::check_cuda;
 
 struct Shape {
   std::int64_t m = 0, n = 0, k = 0;
-};
-
-/// One column of the table.
-struct Variant {
-  std::string name;
-  const AsyncInputKernel* kernel = nullptr;  ///< null: cuBLASLt
-  int heuristic = 0;
-  bool by_signals = false;
-  int clusters = 0;
-  std::vector<double> us = {};
-  std::int64_t wrong = 0;
 };
 
 class Bench {
@@ -68,6 +54,7 @@ class Bench {
 };
 
 constexpr int kChunks = 2;
+constexpr int kWarmup = 2;
 
 Result<void> Bench::fill() {
   unsigned seed = 7;
@@ -120,14 +107,14 @@ Result<void> Bench::run(const Variant& variant) {
   launch.signals = signals_.view().data_as<const std::uint32_t>();
   launch.complete = a_.view().data;
   launch.complete_rows = shape_.m;
-  launch.complete_end = variant.by_signals ? 1 : kChunks;
+  launch.complete_end = variant.way == Way::kSignals ? 1 : kChunks;
   launch.waits = waits_->handle();
-  launch.num_clusters = variant.clusters;
+  launch.num_clusters = bench::resident_on(0, *variant.kernel).most_clusters;
   return check_cuda(variant.name.c_str(), variant.kernel->launch(launch, native_));
 }
 
 Result<double> Bench::time(const Variant& variant, int round) {
-  TANDEM_TRY(stream_->memset32(flush_.view(), 0, round + 2, flush_.view().numel()));
+  TANDEM_TRY(stream_->memset32(flush_.view(), 0, round + kWarmup, flush_.view().numel()));
   TANDEM_TRY(stream_->record(*begin_));
   TANDEM_TRY(run(variant));
   TANDEM_TRY(stream_->record(*end_));
@@ -149,59 +136,24 @@ Result<void> Bench::check(Variant& variant) {
   return {};
 }
 
-std::vector<Variant> variants_of(const Shape& shape, std::map<std::string, double>& predicted) {
-  std::vector<Variant> all;
-  int multiprocessors = 0;
-  static_cast<void>(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
-  for (const AsyncInputKernel& kernel : gemm::cuda::async_input_kernels()) {
-    if (kernel.dtype != DType::kBF16 || !kernel.b_is_column_major) continue;
-    const gemm::cuda::ResidentKernel resident{
-        .kernel = &kernel,
-        .most_clusters = multiprocessors / (kernel.tiling.cluster_rows * kernel.tiling.cluster_columns)};
-    const double us =
-        predicted_us(resident, {.product = {.m = shape.m, .n = shape.n, .k = shape.k, .chunks = kChunks},
-                                .complete_chunks = kChunks});
-    if (us == 0) continue;
-    predicted[kernel.name] = us;
-    for (const bool by_signals : {false, true}) {
-      all.push_back({.name = std::string(kernel.name) + (by_signals ? ", signals" : ""),
-                     .kernel = &kernel,
-                     .by_signals = by_signals,
-                     .clusters = resident.most_clusters});
-    }
-  }
-  return all;
-}
-
 Result<nlohmann::json> Bench::measure(int rounds) {
-  std::map<std::string, double> predicted;
-  std::vector<Variant> variants = variants_of(shape_, predicted);
-  // The kernels come first: their bits are the reference, so that they are compared with each other exactly.
-  for (int i = 0; i < gemm::kMostHeuristics; ++i) {
-    if (Variant vendor{.name = fmt::format("cublaslt {}", i), .heuristic = i}; run(vendor))
-      variants.push_back(vendor);
-  }
-  for (Variant& variant : variants) TANDEM_TRY(check(variant));
-  std::mt19937 random(11);
-  for (int round = -2; round < rounds; ++round) {
-    std::shuffle(variants.begin(), variants.end(), random);
-    for (Variant& variant : variants) {
-      TANDEM_ASSIGN(const double us, time(variant, round));
-      if (round >= 0) variant.us.push_back(us);
-    }
-  }
-  nlohmann::json row = {{"m", shape_.m},
-                        {"n", shape_.n},
-                        {"k", shape_.k},
-                        {"gpu", device_->description()},
-                        {"commit", TANDEM_COMMIT},
-                        {"rounds", rounds},
-                        {"predicted_us", predicted}};
-  for (Variant& variant : variants) {
-    std::sort(variant.us.begin(), variant.us.end());
-    row["us"][variant.name] = variant.us[variant.us.size() / 2];
-    row["wrong"][variant.name] = variant.wrong;
-  }
+  const gemm::AsyncInputProblem product{.m = shape_.m, .n = shape_.n, .k = shape_.k, .chunks = kChunks};
+  constexpr Way kWays[] = {Way::kThere, Way::kSignals};
+  std::vector<Variant> all =
+      bench::variants_of(product, 0, kWays, [&](const Variant& vendor) { return run(vendor).has_value(); });
+  for (Variant& variant : all) TANDEM_TRY(check(variant));
+  TANDEM_TRY(bench::time_in_turns(all, kWarmup, rounds,
+                                  [&](const Variant& variant, int round) { return time(variant, round); }));
+  nlohmann::json row = {
+      {"m", shape_.m},
+      {"n", shape_.n},
+      {"k", shape_.k},
+      {"gpu", device_->description()},
+      {"commit", TANDEM_COMMIT},
+      {"command", fmt::format("bench_native_kernels {} {}x{}x{}", rounds, shape_.m, shape_.n, shape_.k)},
+      {"rounds", rounds}};
+  for (const auto& [kernel, us] : bench::kernels_for(product, 0)) row["predicted_us"][kernel->name] = us;
+  bench::put_medians(all, row);
   return row;
 }
 
