@@ -77,7 +77,8 @@ class Plan {
 /// scratch memory for `stream`. A run() like it then can be captured, and waits for nothing on the host.
 /// Of `like` only types, sizes, strides and the alignment of the addresses count: no memory is read or
 /// written, and pointers may be null, which counts as aligned to 128 bytes.
-/// Order:   blocks the host, but not until earlier work on `stream` is done. A look-up if nothing is missing.
+/// Order:   blocks the host, but not until earlier work on `stream` is done, unless ranks share a GPU. A
+///          look-up if nothing is missing.
 /// Errors:  those of run(); kOutOfMemory; kUnsupported while capturing, when scratch memory is missing.
 [[nodiscard]] Result<void> prepare(const MmArgs& like, Stream& stream);
 

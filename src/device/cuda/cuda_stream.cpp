@@ -102,6 +102,13 @@ Result<void> CudaStream::keep_queue() const {
   return check_cuda("keep_queue", launch_sleep(0, native_));
 }
 
+// What came before tells its faults by itself.
+void CudaStream::settle_before_load() const {
+  if (internal_ == nullptr || !internal_->is_shared() || is_capturing()) return;
+  const CurrentDevice current(id_.index);
+  static_cast<void>(wait_until_done(native_, watches_, Deadline::after(device().config().op_timeout), spin_));
+}
+
 // A copy engine takes copies one after the other. Where several ranks share it, one that waits in it for its
 // stream's kernel, which waits for a peer, would stand before the copy that this peer needs first.
 CopyBy CudaStream::copy_by() const {

@@ -54,6 +54,10 @@ class CudaStream final : public Stream {
   [[nodiscard]] Turn take_turn() const;
   /// Behind a kernel that may wait for other ranks, in the same turn.
   [[nodiscard]] Result<void> keep_queue() const;
+  /// Before kernels are loaded, and not in a turn. Loading may wait for whatever runs on the GPU, and keep
+  /// other threads from enqueuing meanwhile. Where ranks share the GPU, one of this stream's kernels may wait
+  /// for what another rank has yet to enqueue: so this waits, for as long as an op may, until it is done.
+  void settle_before_load() const;
 
  private:
   CudaStream(Device& device, int priority)

@@ -5,7 +5,6 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "device/cuda/cuda_error.hpp"
-#include "device/cuda/cuda_stream.hpp"
 #include "gemm/cuda/rounding.hpp"
 #include "gemm/cuda/vendor_model.hpp"
 
@@ -59,9 +58,9 @@ bool CublasLt::accepts(const Problem& problem, std::string* why_not) const {
 
 Result<void> CublasLt::run(const Problem& problem, const MmArgs& args, Stream& stream) const {
   TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "mm"));
-  const auto turn = on->take_turn();
   Operands operands(args);
-  TANDEM_ASSIGN(LtPlan* const plan, plan_for(problem, operands));
+  TANDEM_ASSIGN(LtPlan* const plan, plan_for(problem, operands, *on));
+  const auto turn = on->take_turn();
   if (!plan->has_algorithm())
     return problem.heuristic > 0 ? no_such(problem) : fallback_.run(problem, args, stream);
 
@@ -80,12 +79,12 @@ Result<void> CublasLt::run(const Problem& problem, const MmArgs& args, Stream& s
 
 Result<void> CublasLt::prepare(const Problem& problem, const MmArgs& like, Stream& stream) const {
   const CurrentDevice current(gpu_);
+  TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "mm: prepare"));
   const Operands operands(like);
-  TANDEM_ASSIGN(LtPlan* const plan, plan_for(problem, operands));
+  TANDEM_ASSIGN(LtPlan* const plan, plan_for(problem, operands, *on));
   if (!plan->has_algorithm()) {
     return problem.heuristic > 0 ? no_such(problem) : fallback_.prepare(problem, like, stream);
   }
-  TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "mm: prepare"));
   {
     // Memory is made in the turn, and run() asks for scratch memory in it too: one order for both locks.
     const auto turn = on->take_turn();
@@ -95,7 +94,8 @@ Result<void> CublasLt::prepare(const Problem& problem, const MmArgs& like, Strea
   return plan->load_once([&] { return load(*plan, operands, stream.device()); });
 }
 
-Result<LtPlan*> CublasLt::plan_for(const Problem& problem, const Operands& operands) const {
+Result<LtPlan*> CublasLt::plan_for(const Problem& problem, const Operands& operands,
+                                   const tandem::cuda::CudaStream& stream) const {
   Problem product = problem;
   product.bias = false;
   product.out = operands.out().taken.dtype;
@@ -103,8 +103,19 @@ Result<LtPlan*> CublasLt::plan_for(const Problem& problem, const Operands& opera
                       .a = matrix_of(operands.a()),
                       .b = matrix_of(operands.b()),
                       .out = matrix_of(operands.out())};
+  const auto find = [&]() -> LtPlan* {
+    const auto found = plans_.find(key);
+    return found == plans_.end() ? nullptr : found->second.get();
+  };
+  {
+    const std::lock_guard lock(plans_mutex_);
+    if (LtPlan* const known = find()) return known;
+  }
+  // cuBLASLt loads kernels while it chooses one.
+  stream.settle_before_load();
+  const CurrentDevice current(gpu_);
   const std::lock_guard lock(plans_mutex_);
-  if (const auto found = plans_.find(key); found != plans_.end()) return found->second.get();
+  if (LtPlan* const known = find()) return known;
   TANDEM_ASSIGN(auto plan, LtPlan::make(*api_, handle_, key));
   return plans_.emplace(key, std::move(plan)).first->second.get();
 }

@@ -6,6 +6,7 @@
 #include <tandem/device/device.hpp>
 #include <unordered_map>
 
+#include "device/cuda/cuda_stream.hpp"
 #include "device/cuda/internal_stream.hpp"
 #include "gemm/backend.hpp"
 #include "gemm/cuda/cublaslt_plan.hpp"
@@ -33,7 +34,9 @@ class CublasLt final : public Implementation {
 
  private:
   Result<void> open(const Device& device);
-  Result<LtPlan*> plan_for(const Problem& problem, const Operands& operands) const;
+  /// Not in a turn of the stream's.
+  Result<LtPlan*> plan_for(const Problem& problem, const Operands& operands,
+                           const tandem::cuda::CudaStream& stream) const;
   Result<void> load(const LtPlan& plan, const Operands& operands, Device& device) const;
 
   const Implementation& fallback_;
