@@ -203,9 +203,11 @@ void RowRunner::check() {
   // Slices of k add up one after the other when the last dim is gathered: other bits than one sum.
   if (row_.problem.op == Op::kAllGatherMatmul && row_.problem.dim_is_last()) return check_samples();
   for (std::size_t i = 0; i < serial_bytes_.size(); ++i) {
-    compare_runs(
-        {serial_bytes_[i], op_.outputs()[i].host(), row_.problem.k(), session_.placement().has_same_bits()},
-        fmt::format("result {} of serial and of this", i), wrong_);
+    compare_with_serial(row_.problem, static_cast<int>(i),
+                        {.first = serial_bytes_[i],
+                         .second = op_.outputs()[i].host(),
+                         .same_bits = session_.placement().has_same_bits()},
+                        wrong_);
   }
 }
 

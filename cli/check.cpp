@@ -121,9 +121,11 @@ void CaseRunner::compare_with_serial(const RankOp& op, Wrong& wrong) const {
   // Slices of k add up one after the other when the last dim is gathered: other bits than one sum.
   if (problem.op == Op::kAllGatherMatmul && problem.dim_is_last()) return;
   for (std::size_t i = 0; i < serial_bytes_.size(); ++i) {
-    compare_runs(
-        {serial_bytes_[i], op.outputs()[i].host(), problem.k(), session_.placement().has_same_bits()},
-        fmt::format("result {} of serial and of this", i), wrong);
+    cli::compare_with_serial(problem, static_cast<int>(i),
+                             {.first = serial_bytes_[i],
+                              .second = op.outputs()[i].host(),
+                              .same_bits = session_.placement().has_same_bits()},
+                             wrong);
   }
 }
 

@@ -59,6 +59,8 @@ class Mlp {
   /// For compare_runs(): products in one element of y, and whether algorithms agree bit by bit.
   [[nodiscard]] std::int64_t slack_k() const { return sizes_.intermediate; }
   [[nodiscard]] bool has_same_bits() const { return session_.placement().has_same_bits(); }
+  /// For compare_runs(), of results()[i].
+  [[nodiscard]] static double slack_of_result(std::size_t i);
 
  private:
   void enqueue(Algorithm algorithm);

@@ -168,8 +168,8 @@ void compare_runs(const TwoRuns& runs, const std::string& what, Wrong& wrong) {
   const double u = unit_roundoff(runs.second.dtype);
   // Operands lie within [-1, 1), so that k products come to a few times sqrt(k), and their sums in f32 to as
   // many roundings.
-  const double slack =
-      8 * std::ldexp(1.0, -24) * static_cast<double>(runs.k) + smallest_rounding(runs.second.dtype);
+  const double slack = 8 * std::ldexp(1.0, -24) * static_cast<double>(runs.k) +
+                       smallest_rounding(runs.second.dtype) + runs.slack;
   for (std::int64_t i = 0; i < count; ++i) {
     const auto at = static_cast<std::size_t>(i) * size;
     if (std::memcmp(runs.first.data() + at, second + at, size) == 0) continue;
@@ -179,6 +179,17 @@ void compare_runs(const TwoRuns& runs, const std::string& what, Wrong& wrong) {
     if (std::abs(before - after) <= allowed) continue;
     wrong.add(fmt::format("{}, element {} in memory: {} in one run, {} in another", what, i, before, after));
   }
+}
+
+void compare_with_serial(const Problem& problem, int i, const TwoRuns& runs, Wrong& wrong) {
+  TwoRuns both = runs;
+  both.k = problem.k();
+  if (problem.op == Op::kMatmulReduceScatter) {
+    // Each rank's part is rounded to the result's type on its way, and in another order to the number beside:
+    // off by 2 u of itself. A product has a standard deviation of 1/3; six times that of all parts together.
+    both.slack = 6 * 2 * unit_roundoff(problem.dtype) * std::sqrt(static_cast<double>(both.k)) / 3;
+  }
+  compare_runs(both, fmt::format("result {} of serial and of this", i), wrong);
 }
 
 }  // namespace tandem::cli

@@ -47,10 +47,13 @@ struct TwoRuns {
   TensorView second;
   std::int64_t k = 0;  ///< products in one element
   bool same_bits = true;
+  double slack = 0;  ///< if not: what an element may be off besides its own rounding and that of f32 sums
 };
 /// Adds what differs: any bit; or, where the sums may have been taken in another order, more than that
 /// explains.
 void compare_runs(const TwoRuns& runs, const std::string& what, Wrong& wrong);
+/// The same of a problem's result for b[i], a serial run's bytes and another's.
+void compare_with_serial(const Problem& problem, int i, const TwoRuns& runs, Wrong& wrong);
 
 /// A problem's operands as a whole, in f64, for checking every element of small results.
 class Reference {
