@@ -73,8 +73,8 @@ Mlp::Mlp(const MlpWeights& weights, const Session& session)
   }
 }
 
-// y has a standard deviation of about 1. Its parts, each rounded to bf16, may be off by 2 u of themselves, and
-// so may the activations it is summed from: both come to 2 u of y, six times that.
+// y has a standard deviation of about 1. Its parts, each rounded to bf16, may be off by 2 u of themselves,
+// and so may the activations it is summed from: both come to 2 u of y, six times that.
 double Mlp::slack_of_result(std::size_t i) {
   constexpr std::size_t kY = 2;
   return i == kY ? 2 * 6 * 2 * unit_roundoff(DType::kBF16) : 0;

@@ -36,6 +36,19 @@ bool works(Device& device) {
   return std::all_of(seen.begin(), seen.end(), [](std::uint32_t word) { return word == 7; });
 }
 
+struct Sizes {
+  DType dtype;
+  std::int64_t rows;  ///< of a rank's a, or of its part of the result
+  std::int64_t k, n;
+};
+
+/// The smallest that the kernels take, where GPUs have kernels of their own for it.
+Sizes sizes_of(Algorithm algorithm, const Placement& placement) {
+  if (algorithm == Algorithm::kNative && placement.kind == DeviceKind::kCuda)
+    return {DType::kBF16, 512, 128, 256};
+  return {DType::kF32, 4, 16, 8};
+}
+
 /// The call that a rank leaves out, or dies or stops at. On GPUs of their own the others launch it as a
 /// graph.
 constexpr int kFaultyCall = 3;
@@ -58,12 +71,7 @@ const RankFunction kRun("fused_until_error", [](RankProcess& self) -> Result<voi
   const Algorithm algorithm = *parse_algorithm(self.arguments.at(1));
   const int world = self.size();
 
-  // What kernels take that GPUs have for it.
-  const bool native_on_gpus = algorithm == Algorithm::kNative && placement.kind == DeviceKind::kCuda;
-  const DType dtype = native_on_gpus ? DType::kBF16 : DType::kF32;
-  const std::int64_t rows = native_on_gpus ? 512 : 4;
-  const std::int64_t k = native_on_gpus ? 128 : 16;
-  const std::int64_t n = native_on_gpus ? 256 : 8;
+  const auto [dtype, rows, k, n] = sizes_of(algorithm, placement);
   test::Guarded a(**device, Dims{gather ? rows : rows * world, k}, dtype);
   test::Guarded b(**device, Dims{k, n}, dtype);
   test::Guarded out(**device, Dims{gather ? rows * world : rows, n}, dtype);
