@@ -173,7 +173,6 @@ int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 30;
   std::vector<Shape> shapes;
   for (int i = 2; i < argc; ++i) {
-    Shape shape;
     long long m = 0, n = 0, k = 0;
     if (std::sscanf(argv[i], "%lldx%lldx%lld", &m, &n, &k) != 3) {
       std::fprintf(stderr, "got '%s', need MxNxK\n", argv[i]);
