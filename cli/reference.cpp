@@ -188,6 +188,7 @@ void compare_with_serial(const Problem& problem, int i, const TwoRuns& runs, Wro
     // Each rank's part is rounded to the result's type on its way, and in another order to the number beside:
     // off by 2 u of itself. A product has a standard deviation of 1/3; six times that of all parts together.
     both.slack = 6 * 2 * unit_roundoff(problem.dtype) * std::sqrt(static_cast<double>(both.k)) / 3;
+    if (problem.reduce == coll::ReduceOp::kAvg) both.slack /= problem.ranks;
   }
   compare_runs(both, fmt::format("result {} of serial and of this", i), wrong);
 }

@@ -50,7 +50,7 @@ Sizes sizes_of(Algorithm algorithm, const Placement& placement) {
 }
 
 /// The call that a rank leaves out, or dies or stops at. On GPUs of their own the others launch it as a
-/// graph.
+/// graph, unless it is native.
 constexpr int kFaultyCall = 3;
 
 /// Runs ops until one fails, and says how. Arguments: op, algorithm, index of the placement, a rank, what

@@ -70,6 +70,8 @@ class Plan {
 [[nodiscard]] Result<Plan> plan(const Problem& problem, const Device& device);
 /// Enqueues. Order: out is ready for later work on `stream`. No allocation on the repeat path. A graph uses
 /// the scratch memory of the stream that recorded it, so it must not run beside products of that stream.
+/// Where several devices share a GPU, a product that was not prepared waits on the host for earlier work on
+/// `stream`.
 /// Errors:  kInvalidArgument when the arguments are not of the plan's problem.
 [[nodiscard]] Result<void> run(const Plan& plan, const MmArgs& args, Stream& stream);
 

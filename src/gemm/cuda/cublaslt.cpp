@@ -91,7 +91,10 @@ Result<void> CublasLt::prepare(const Problem& problem, const MmArgs& like, Strea
     TANDEM_TRY(scratch_.reserve(operands.scratch_bytes() + plan->workspace_bytes(), *on));
   }
   if (stream.is_capturing()) return {};
-  return plan->load_once([&] { return load(*plan, operands, stream.device()); });
+  return plan->load_once([&] {
+    on->settle_before_load();
+    return load(*plan, operands, stream.device());
+  });
 }
 
 Result<LtPlan*> CublasLt::plan_for(const Problem& problem, const Operands& operands,
