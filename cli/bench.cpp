@@ -1,20 +1,13 @@
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <tandem/base/unique_fd.hpp>
 
 #include "bench_row.hpp"
 #include "command.hpp"
 #include "explain.hpp"
 #include "failure.hpp"
 #include "measure_flags.hpp"
+#include "row_file.hpp"
 #include "timing.hpp"
 #include "version.hpp"
 
@@ -31,40 +24,6 @@ struct BenchFlags {
   std::string config;
   bool explain = false;
   MeasureFlags measure;
-};
-
-// Where a row is kept says nothing about how it was measured.
-std::vector<std::string> without_json(std::vector<std::string> arguments) {
-  const auto flag = std::find(arguments.begin(), arguments.end(), "--json");
-  if (flag != arguments.end()) arguments.erase(flag, std::min(flag + 2, arguments.end()));
-  return arguments;
-}
-
-/// Appends lines to a file; each line arrives whole, also when several processes append.
-class RowFile {
- public:
-  explicit RowFile(const std::string& path) : path_(path) {
-    if (path.empty()) return;
-    fd_ = UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-    if (!fd_.valid())
-      bad_input(fmt::format("--json {}: {}; name a file that can be written", path, std::strerror(errno)));
-  }
-  void append(const nlohmann::json& row) const {
-    if (!fd_.valid()) return;
-    const std::string line = row.dump() + "\n";
-    ::flock(fd_.get(), LOCK_EX);
-    const ssize_t written = ::write(fd_.get(), line.data(), line.size());
-    ::flock(fd_.get(), LOCK_UN);
-    if (written == static_cast<ssize_t>(line.size())) return;
-    throw Failure(kFailed, Error(ErrorCode::kDriver,
-                                 fmt::format("--json {}: wrote {} of {} bytes: {}", path_, written,
-                                             line.size(), std::strerror(errno)),
-                                 errno));
-  }
-
- private:
-  std::string path_;
-  UniqueFd fd_;
 };
 
 class BenchCommand : public Command {
@@ -141,10 +100,11 @@ std::vector<BenchRow> BenchCommand::rows(int ranks) const {
 void BenchCommand::print_heading(const Invocation& invocation, const JobPlace& place) const {
   flags_.measure.print_heading(invocation, place);
   fmt::print(
-      "# {:>21} {:>6} {:>6} {:>6} {:>5} {:>3} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} {:>9} {:>6} {:>7} "
+      "# {:>21} {:>6} {:>6} {:>6} {:>5} {:>6} {:>3} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} {:>9} {:>6} "
+      "{:>7} "
       "{:>7} {:>5}\n",
-      "op", "m", "n", "k", "dtype", "W", "algorithm", "t_gemm", "t_own_mm", "t_comm", "t_serial", "t_fused",
-      "TFLOP/s", "ECT", "E", "ceiling", "speedup", "wrong");
+      "op", "m", "n", "k", "dtype", "b", "W", "algorithm", "t_gemm", "t_own_mm", "t_comm", "t_serial",
+      "t_fused", "TFLOP/s", "ECT", "E", "ceiling", "speedup", "wrong");
   std::fflush(stdout);
 }
 
@@ -155,14 +115,15 @@ void BenchCommand::print_row(const nlohmann::json& row) const {
   };
   const std::string algorithm = row.at("algorithm").is_null() ? "-" : row.at("algorithm").get<std::string>();
   fmt::print(
-      "  {:>21} {:>6} {:>6} {:>6} {:>5} {:>3} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} {:>9} {:>6} {:>7} "
+      "  {:>21} {:>6} {:>6} {:>6} {:>5} {:>6} {:>3} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} {:>9} {:>6} "
+      "{:>7} "
       "{:>7} {:>5}\n",
       row.at("op").get<std::string>(), row.at("m").get<std::int64_t>(), row.at("n").get<std::int64_t>(),
-      row.at("k").get<std::int64_t>(), row.at("dtype").get<std::string>(), row.at("world").get<int>(),
-      algorithm, figure("t_gemm_us", 1), figure("t_own_mm_us", 1), figure("t_comm_us", 1),
-      figure("t_serial_us", 1), figure("t_fused_us", 1), figure("tflops", 3), figure("ect_us", 1),
-      figure("efficiency", 2), figure("ceiling", 2), figure("speedup", 2),
-      row.at("wrong").get<std::int64_t>());
+      row.at("k").get<std::int64_t>(), row.at("dtype").get<std::string>(),
+      row.at("b_order").get<std::string>(), row.at("world").get<int>(), algorithm, figure("t_gemm_us", 1),
+      figure("t_own_mm_us", 1), figure("t_comm_us", 1), figure("t_serial_us", 1), figure("t_fused_us", 1),
+      figure("tflops", 3), figure("ect_us", 1), figure("efficiency", 2), figure("ceiling", 2),
+      figure("speedup", 2), row.at("wrong").get<std::int64_t>());
   std::fflush(stdout);
 }
 
@@ -202,15 +163,7 @@ int BenchCommand::launch(const Invocation& invocation) {
       }
       continue;  // a wrong answer has no time
     }
-    if (on_gpus_) {
-      row["gpu"] = invocation.machine.gpus.front();
-      row["gpu_states"] = gpu_states();
-      row["loopback"] = place.placement.loopback;
-    }
-    row["cpu"] = invocation.machine.cpu_model;
-    row["cores"] = invocation.machine.usable_cores();
-    row["commit"] = kCommit;
-    row["command"] = fmt::format("tandem {}", fmt::join(without_json(invocation.arguments), " "));
+    add_circumstances(row, invocation, place);
     row["link_delay_us"] = flags_.measure.link_of(invocation.config).count();
     file.append(row);
     if (!row.at("speedup").is_null()) speedups.push_back(row.at("speedup"));

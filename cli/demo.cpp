@@ -1,9 +1,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <optional>
+#include <string_view>
 #include <tandem/gemm/mm.hpp>
 
 #include "command.hpp"
@@ -11,7 +14,9 @@
 #include "mlp.hpp"
 #include "operands.hpp"
 #include "problem.hpp"
+#include "row_file.hpp"
 #include "timing.hpp"
+#include "version.hpp"
 
 namespace tandem::cli {
 namespace {
@@ -68,6 +73,7 @@ double measure_speed(const Config& config) {
 /// What the launcher decides and the ranks follow.
 struct DemoPlan {
   MlpSizes sizes;
+  int slices = 1;  ///< into which the whole layer's intermediate dimension is cut; each rank has one
   double seconds = 15;
   std::string scale;
   std::string why;
@@ -77,7 +83,9 @@ struct DemoFlags {
   std::string preset = "llama3-8b";
   std::string scale;
   double seconds = 15;
+  int slices = 0;
   int link_delay_us = -1;
+  std::string json;
   JobFlags job;
 };
 
@@ -87,8 +95,8 @@ struct Phase {
   std::int64_t link_delay_us;
 };
 
-/// The two algorithms that a phase compares.
-constexpr Algorithm kCompared[] = {Algorithm::kSerial, Algorithm::kPipelined};
+/// What a phase times, in turns.
+constexpr const char* kVariants[] = {"serial", "overlapped", "products"};
 
 /// One rank's demo: all phases on the same weights, every run compared with the first serial one.
 class DemoRank {
@@ -98,16 +106,19 @@ class DemoRank {
 
  private:
   nlohmann::json run_phase(const Phase& phase);
-  MlpTimes run_once(Mlp& mlp, Algorithm algorithm, const Phase& phase);
+  MlpTimes run_once(Mlp& mlp, const char* variant, const Phase& phase);
+  /// How each op overlaps here: as `auto` would run it, or where that stays serial, as `pipelined`.
+  MlpAlgorithms choose_overlap(Mlp& mlp, const Phase& phase, nlohmann::json& result);
   /// Samples against f64; what is right becomes the bits that every later run must have.
   void accept_first(const Mlp& mlp, const Session& session);
-  void compare_bits(const Mlp& mlp, Algorithm algorithm, const Phase& phase);
+  void compare_bits(const Mlp& mlp, const char* variant, const Phase& phase);
   void say(const std::string& text) const;
 
   DemoPlan plan_;
   const RankContext& context_;
   Config config_;
   MlpWeights weights_;
+  MlpAlgorithms overlapped_;
   std::vector<std::vector<std::byte>> first_bits_;
   Wrong wrong_;
   double worst_error_ = 0;
@@ -127,11 +138,11 @@ void DemoRank::say(const std::string& text) const {
 nlohmann::json DemoRank::run(int link_delay_us) {
   nlohmann::json phases = nlohmann::json::array();
   say("weights made");
-  phases.push_back(run_phase({"no link", 0}));
+  const bool on_gpus = receive_placement(context_).kind == DeviceKind::kCuda;
+  phases.push_back(run_phase({on_gpus ? "as it is" : "no link", 0}));
   // By default copying takes as long as 60 % of the product that hides it, where there is no link to show.
   const int peers = std::max(1, context_.size - 1);
-  const bool has_link = receive_placement(context_).kind == DeviceKind::kCuda;
-  const double hidden_us = has_link ? 0 : std::max(200.0, 0.6 * serial_gather_us_ / peers);
+  const double hidden_us = on_gpus ? 0 : std::max(200.0, 0.6 * serial_gather_us_ / peers);
   const auto delay = link_delay_us >= 0 ? link_delay_us : std::llround(hidden_us / 100) * 100;
   if (delay > 0 && context_.size > 1) phases.push_back(run_phase({"simulated link", delay}));
   return {{"phases", phases},
@@ -147,28 +158,27 @@ nlohmann::json DemoRank::run_phase(const Phase& phase) {
   const Session session(context_, config, fmt::format("demo {}", phase.name));
   Mlp mlp(weights_, session);
   // The first pass of each is warm-up, and checked like all others.
-  run_once(mlp, Algorithm::kSerial, phase);
+  run_once(mlp, "serial", phase);
   if (phase.link_delay_us == 0) accept_first(mlp, session);
-  double round_us = run_once(mlp, Algorithm::kSerial, phase)[kWholeMlp];
-  round_us += run_once(mlp, Algorithm::kPipelined, phase)[kWholeMlp];
-  run_once(mlp, Algorithm::kAuto, phase);
   nlohmann::json result{{"link_delay_us", phase.link_delay_us},
                         {"link", session.placement().link_in_words()},
-                        {"auto", nlohmann::json::array()}};
-  for (const OpReport& report : {mlp.gather_report(), mlp.scatter_report()}) {
-    result["auto"].push_back({{"algorithm", to_string(report.algorithm)}, {"reason", report.reason}});
-  }
+                        {"has_link", phase.link_delay_us > 0 || session.placement().has_link()}};
+  overlapped_ = choose_overlap(mlp, phase, result);
+  double round_us = run_once(mlp, "serial", phase)[kWholeMlp];
+  round_us += run_once(mlp, "overlapped", phase)[kWholeMlp];
+  round_us += run_once(mlp, "products", phase)[kWholeMlp];
 
   const std::vector<double> all = session.exchange(round_us, "demo rounds");
   const double slowest_us = *std::max_element(all.begin(), all.end());
   const auto rounds = static_cast<int>(std::clamp(plan_.seconds / 2 * 1e6 / slowest_us - 2.0, 3.0, 15.0));
-  say(fmt::format("{}: {} rounds of serial and overlapped", phase.name, rounds));
-  for (int round = 0; round < rounds; ++round) {
-    for (int turn = 0; turn < 2; ++turn) {
-      const Algorithm algorithm = kCompared[(round + turn) % 2];
-      const MlpTimes times = run_once(mlp, algorithm, phase);
+  say(fmt::format("{}: {} rounds of serial, overlapped, and products alone", phase.name, rounds));
+  constexpr std::size_t kNumVariants = std::size(kVariants);
+  for (std::size_t round = 0; round < static_cast<std::size_t>(rounds); ++round) {
+    for (std::size_t turn = 0; turn < kNumVariants; ++turn) {
+      const char* variant = kVariants[(round + turn) % kNumVariants];
+      const MlpTimes times = run_once(mlp, variant, phase);
       for (std::size_t step = 0; step < times.size(); ++step) {
-        result["times"][std::string(to_string(algorithm))][step].push_back(times[step]);
+        result["times"][variant][step].push_back(times[step]);
       }
     }
   }
@@ -179,9 +189,26 @@ nlohmann::json DemoRank::run_phase(const Phase& phase) {
   return result;
 }
 
-MlpTimes DemoRank::run_once(Mlp& mlp, Algorithm algorithm, const Phase& phase) {
-  const MlpTimes times = mlp.forward(algorithm);
-  if (!first_bits_.empty()) compare_bits(mlp, algorithm, phase);
+MlpAlgorithms DemoRank::choose_overlap(Mlp& mlp, const Phase& phase, nlohmann::json& result) {
+  mlp.forward({Algorithm::kAuto, Algorithm::kAuto});
+  compare_bits(mlp, "auto", phase);
+  const auto choose = [&](const OpReport& report) {
+    const bool overlaps = report.algorithm != Algorithm::kSerial;
+    const Algorithm taken = overlaps ? report.algorithm : Algorithm::kPipelined;
+    result["ops"].push_back({{"overlapped_by", to_string(taken)},
+                             {"auto", to_string(report.algorithm)},
+                             {"reason", report.reason}});
+    return taken;
+  };
+  const Algorithm gather = choose(mlp.gather_report());
+  return {gather, choose(mlp.scatter_report())};
+}
+
+MlpTimes DemoRank::run_once(Mlp& mlp, const char* variant, const Phase& phase) {
+  if (std::string_view(variant) == "products") return mlp.products_alone();
+  const bool overlaps = std::string_view(variant) == "overlapped";
+  const MlpTimes times = mlp.forward(overlaps ? overlapped_ : kSerialMlp);
+  if (!first_bits_.empty()) compare_bits(mlp, variant, phase);
   return times;
 }
 
@@ -196,14 +223,14 @@ void DemoRank::accept_first(const Mlp& mlp, const Session& session) {
   }
 }
 
-void DemoRank::compare_bits(const Mlp& mlp, Algorithm algorithm, const Phase& phase) {
+void DemoRank::compare_bits(const Mlp& mlp, const char* variant, const Phase& phase) {
   constexpr const char* kNames[] = {"gate", "up", "y"};
   for (std::size_t i = 0; i < first_bits_.size(); ++i) {
     const GuardedTensor& tensor = *mlp.results()[i];
     num_compared_ += tensor.view().numel();
     if (!tensor.guards_intact()) wrong_.add(fmt::format("bytes beside {} were overwritten", kNames[i]));
-    const std::string what = fmt::format("{} on rank {} in the first serial run and in a {} run ({})",
-                                         kNames[i], context_.rank, to_string(algorithm), phase.name);
+    const std::string what = fmt::format("{} on rank {} in the first serial run and in an {} run ({})",
+                                         kNames[i], context_.rank, variant, phase.name);
     compare_runs({.first = first_bits_[i],
                   .second = tensor.host(),
                   .k = mlp.slack_k(),
@@ -211,6 +238,60 @@ void DemoRank::compare_bits(const Mlp& mlp, Algorithm algorithm, const Phase& ph
                   .slack = Mlp::slack_of_result(i)},
                  what, wrong_);
   }
+}
+
+/// What a phase measured, over all ranks: the median of the slowest rank of each round.
+class PhaseTimes {
+ public:
+  PhaseTimes(const std::vector<nlohmann::json>& results, std::size_t phase) {
+    for (std::size_t v = 0; v < std::size(kVariants); ++v) {
+      for (std::size_t step = 0; step < kNumMlpSteps; ++step) {
+        us_[v][step] =
+            median(slowest_rank(results, fmt::format("/phases/{}/times/{}/{}", phase, kVariants[v], step)));
+      }
+    }
+  }
+  [[nodiscard]] double serial_us(int step) const { return us_[0][static_cast<std::size_t>(step)]; }
+  [[nodiscard]] double overlapped_us(int step) const { return us_[1][static_cast<std::size_t>(step)]; }
+  /// The step without its communication.
+  [[nodiscard]] double products_us(int step) const { return us_[2][static_cast<std::size_t>(step)]; }
+  [[nodiscard]] double speedup(int step) const { return serial_us(step) / overlapped_us(step); }
+  /// The part of what serial takes beyond the products that overlapped does not: 1 hides all of it. Null
+  /// where serial is no slower than the products, so that nothing is to be hidden.
+  [[nodiscard]] std::optional<double> hidden(int step) const {
+    const double shown_us = serial_us(step) - products_us(step);
+    if (shown_us <= 0.01 * serial_us(step)) return std::nullopt;
+    return 1 - (overlapped_us(step) - products_us(step)) / shown_us;
+  }
+
+ private:
+  std::array<std::array<double, kNumMlpSteps>, std::size(kVariants)> us_;
+};
+
+constexpr const char* kSteps[] = {"all-gather + gate, up", "silu(gate) * up", "down + reduce-scatter",
+                                  "whole MLP"};
+
+/// "native", or "pipelined; auto stays serial: predicted ...".
+std::string overlap_in_words(const nlohmann::json& op) {
+  const auto by = op.at("overlapped_by").get<std::string>();
+  const auto chosen = op.at("auto").get<std::string>();
+  const auto reason = op.at("reason").get<std::string>();
+  return by == chosen ? fmt::format("{} (auto: {})", by, reason)
+                      : fmt::format("{} (auto stays {}: {})", by, chosen, reason);
+}
+
+nlohmann::json row_of_phase(const nlohmann::json& phase, const PhaseTimes& times) {
+  nlohmann::json row{{"link_delay_us", phase.at("link_delay_us")}, {"ops", phase.at("ops")}};
+  for (int step = 0; step < kNumMlpSteps; ++step) {
+    nlohmann::json figures{{"t_serial_us", times.serial_us(step)},
+                           {"t_overlapped_us", times.overlapped_us(step)},
+                           {"t_products_us", times.products_us(step)},
+                           {"speedup", times.speedup(step)},
+                           {"hidden", nullptr}};
+    if (const auto hidden = times.hidden(step)) figures["hidden"] = *hidden;
+    row["steps"][kSteps[step]] = figures;
+  }
+  return row;
 }
 
 class DemoCommand : public Command {
@@ -221,7 +302,7 @@ class DemoCommand : public Command {
 
  private:
   [[nodiscard]] DemoPlan plan(const Invocation& invocation, const JobPlace& place) const;
-  void print_phase(const std::vector<nlohmann::json>& results, std::size_t idx) const;
+  void print_phase(const nlohmann::json& phase, const PhaseTimes& times) const;
   static void conclude(const std::vector<nlohmann::json>& results, std::int64_t num_samples,
                        const Placement& placement);
   DemoFlags flags_;
@@ -231,7 +312,10 @@ void DemoCommand::define(CLI::App& app) {
   app.add_option("--preset", flags_.preset, "llama3-8b or llama3-70b")->capture_default_str();
   app.add_option("--scale", flags_.scale,
                  "shrinks every dimension, such as 1/4; default: what fits --seconds");
+  app.add_option("--slices", flags_.slices,
+                 "each rank has one of so many slices of the layer; default: one a rank, on GPUs at least 8");
   app.add_option("--seconds", flags_.seconds, "about how long to measure")->capture_default_str();
+  app.add_option("--json", flags_.json, "append a JSON row per table to this file")->type_name("FILE");
   app.add_option("--link-delay-us", flags_.link_delay_us,
                  "simulated link: each copy from a peer takes so long first; 0 leaves that table out");
   flags_.job.define(app);
@@ -239,27 +323,38 @@ void DemoCommand::define(CLI::App& app) {
 
 DemoPlan DemoCommand::plan(const Invocation& invocation, const JobPlace& place) const {
   const Preset& preset = find_preset(flags_.preset);
+  const bool on_gpus = place.placement.kind == DeviceKind::kCuda;
   DemoPlan plan;
   plan.seconds = flags_.seconds;
+  // Models of this size are cut for 8 GPUs. On fewer, larger slices would show products and little of what
+  // joins them.
+  constexpr int kSlicesOfGpus = 8;
+  plan.slices = flags_.slices > 0 ? flags_.slices
+                : on_gpus         ? std::max(place.ranks, kSlicesOfGpus)
+                                  : place.ranks;
+  MlpSizes whole = preset.sizes;
+  whole.intermediate = std::max<std::int64_t>(1, whole.intermediate * place.ranks / plan.slices);
+  const auto shrink_to = [&](const std::string& scale) {
+    plan.scale = scale;
+    plan.sizes = scaled(whole, parse_scale(scale));
+  };
   if (!flags_.scale.empty()) {
-    plan.scale = flags_.scale;
-    plan.sizes = scaled(preset.sizes, parse_scale(flags_.scale));
+    shrink_to(flags_.scale);
     plan.why = "asked for";
     return plan;
   }
-  if (place.placement.kind == DeviceKind::kCuda) {
-    plan.scale = "1";
-    plan.sizes = preset.sizes;
+  if (on_gpus) {
+    shrink_to("1");
     plan.why = "GPUs take it whole";
     return plan;
   }
   const int cores = std::min(place.ranks, invocation.machine.usable_cores());
   const double speed = measure_speed(invocation.config) * cores;
   for (const char* scale : {"1", "1/2", "1/4", "1/8", "1/16", "1/32"}) {
-    plan.scale = scale;
-    plan.sizes = scaled(preset.sizes, parse_scale(scale));
-    // Both phases: three passes to warm up and at least three rounds of two; the rest is making and checking.
-    constexpr int kFewestPasses = 2 * (4 + 3 * 2);
+    shrink_to(scale);
+    // Both phases: five passes to warm up and at least three rounds of three; the rest is making and
+    // checking.
+    constexpr int kFewestPasses = 2 * (5 + 3 * 3);
     const double bytes = 6.0 * static_cast<double>(plan.sizes.hidden * plan.sizes.intermediate) +
                          8.0 * static_cast<double>(plan.sizes.tokens * plan.sizes.intermediate);
     if (kFewestPasses * flops_of(plan.sizes) / speed <= flags_.seconds &&
@@ -278,10 +373,14 @@ int DemoCommand::launch(const Invocation& invocation) {
   if (!(flags_.seconds > 0 && flags_.seconds <= 3600)) {
     bad_input(fmt::format("--seconds {}: need a number above 0 and up to 3600", flags_.seconds));
   }
+  if (flags_.slices != 0 && (flags_.slices < ranks || flags_.slices > 1024)) {
+    bad_input(fmt::format("--slices {}: need {}, the number of ranks, to 1024", flags_.slices, ranks));
+  }
   if (flags_.link_delay_us < -1 || flags_.link_delay_us > 1'000'000) {
     bad_input(fmt::format("--link-delay-us {}: need 0 to 1000000", flags_.link_delay_us));
   }
   const Preset& preset = find_preset(flags_.preset);
+  const RowFile file(flags_.json);
   const DemoPlan plan = this->plan(invocation, place);
   const MlpSizes& sizes = plan.sizes;
   fmt::print("{}\n", place.heading);
@@ -289,6 +388,11 @@ int DemoCommand::launch(const Invocation& invocation) {
              preset.title, plan.scale, plan.why, sizes.tokens, sizes.hidden, sizes.intermediate,
              flops_of(sizes) * 1e-9);
   fmt::print("x is split by tokens; all-gather + gate and up -> silu(gate) * up -> down + reduce-scatter\n");
+  fmt::print("weights as models store them, [outputs, inputs]: the b of a product is column-major{}\n",
+             plan.slices == ranks
+                 ? ""
+                 : fmt::format("; each rank has one of {} slices of them, so {} of {} run here", plan.slices,
+                               ranks, plan.slices));
   std::fflush(stdout);
 
   const SharedBytes parts(MlpReference::bytes_needed(sizes, ranks));
@@ -299,37 +403,51 @@ int DemoCommand::launch(const Invocation& invocation) {
   };
   const auto results =
       run_job({ranks, invocation.arguments, place.placement, prepare}, invocation.interrupts);
-  for (std::size_t i = 0; i < results[0].at("phases").size(); ++i) print_phase(results, i);
+  for (std::size_t i = 0; i < results[0].at("phases").size(); ++i)
+    print_phase(results[0].at("phases")[i], PhaseTimes(results, i));
   conclude(results, MlpReference::num_samples(sizes, ranks), place.placement);
+  for (std::size_t i = 0; i < results[0].at("phases").size(); ++i) {
+    nlohmann::json row = row_of_phase(results[0].at("phases")[i], PhaseTimes(results, i));
+    row.update({{"op", "demo"},
+                {"model", preset.title},
+                {"scale", plan.scale},
+                {"tokens", sizes.tokens},
+                {"hidden", sizes.hidden},
+                {"intermediate", sizes.intermediate},
+                {"dtype", "bf16"},
+                {"slices", plan.slices},
+                {"b_order", "column"},
+                {"world", ranks}});
+    add_circumstances(row, invocation, place);
+    file.append(row);
+  }
   return kOk;
 }
 
-void DemoCommand::print_phase(const std::vector<nlohmann::json>& results, std::size_t idx) const {
-  const auto& phase = results[0].at("phases")[idx];
+void DemoCommand::print_phase(const nlohmann::json& phase, const PhaseTimes& times) const {
   const auto delay_us = phase.at("link_delay_us").get<std::int64_t>();
-  const auto& picks = phase.at("auto");
-  const auto pick = [&](int step) -> std::string {
-    if (step != kGatherGateUp && step != kDownScatter) return "";
-    const auto& report = picks[step == kGatherGateUp ? 0 : 1];
-    return fmt::format("{} ({})", report.at("algorithm").get<std::string>(),
-                       report.at("reason").get<std::string>());
-  };
-  constexpr const char* kSteps[] = {"all-gather + gate, up", "silu(gate) * up", "down + reduce-scatter",
-                                    "whole MLP"};
   fmt::print("\n{}\n", delay_us == 0
                            ? phase.at("link").get<std::string>()
                            : fmt::format("simulated link: {} us before each copy from a peer", delay_us));
-  fmt::print("  {:<22} {:>10} {:>14} {:>8}  {}\n", "step", "serial ms", "overlapped ms", "speedup",
-             "auto picks");
+  fmt::print("  {:<22} {:>10} {:>14} {:>8} {:>17} {:>7}  {}\n", "step", "serial ms", "overlapped ms",
+             "speedup", "product alone ms", "hidden", "overlapped by");
+  const bool shows_link = phase.at("has_link").get<bool>();
   for (int step = 0; step < kNumMlpSteps; ++step) {
-    const auto typical = [&](const char* algorithm) {
-      return median(slowest_rank(results, fmt::format("/phases/{}/times/{}/{}", idx, algorithm, step)));
-    };
-    const double serial = typical("serial");
-    const double overlapped = typical("pipelined");
-    fmt::print("  {:<22} {:>10.2f} {:>14.2f} {:>7.2f}x  {}\n", kSteps[step], serial * 1e-3, overlapped * 1e-3,
-               serial / overlapped, pick(step));
+    const bool is_op = step == kGatherGateUp || step == kDownScatter;
+    const auto hidden = times.hidden(step);
+    fmt::print("  {:<22} {:>10.2f} {:>14.2f} {:>7.2f}x {:>17.2f} {:>7}  {}\n", kSteps[step],
+               times.serial_us(step) * 1e-3, times.overlapped_us(step) * 1e-3, times.speedup(step),
+               times.products_us(step) * 1e-3,
+               shows_link && step != kActivation && hidden ? fmt::format("{:.0f} %", 100 * *hidden) : "-",
+               is_op ? overlap_in_words(phase.at("ops")[step == kGatherGateUp ? 0 : 1]) : "");
   }
+  const auto hidden = times.hidden(kWholeMlp);
+  if (!shows_link || !hidden) return;
+  fmt::print(
+      "  hidden: {:.0f} % of the communication; serial shows {:.2f} ms of it beside the products, "
+      "overlapped {:.2f} ms\n",
+      100 * *hidden, (times.serial_us(kWholeMlp) - times.products_us(kWholeMlp)) * 1e-3,
+      (times.overlapped_us(kWholeMlp) - times.products_us(kWholeMlp)) * 1e-3);
 }
 
 void DemoCommand::conclude(const std::vector<nlohmann::json>& results, std::int64_t num_samples,

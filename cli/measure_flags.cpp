@@ -64,7 +64,11 @@ void MeasureFlags::define(CLI::App& app) {
   add_sizes("--n", n, "its columns (list)");
   add_sizes("--k", k, "its inner size (list)");
   app.add_option("--dtype", dtypes, "f32, bf16, f16 (list)")->delimiter(',')->capture_default_str();
-  app.add_option("--b-order", b_order, "how b lies in memory: row or column (major)")->capture_default_str();
+  app.add_option(
+         "--b-order", b_orders,
+         "how b lies in memory: row or column (major; list); default: column with --preset, as models "
+         "store weights, else row")
+      ->delimiter(',');
   app.add_option("--preset", preset, "seed, llama3-8b, llama3-70b, or random:N for N random ones");
   app.add_option("--scale", scale, "shrinks m, n and k of a preset; default 1/8 on CPUs")->type_name("X");
   app.add_option("--iterations", counts.iterations, "timed rounds")->capture_default_str();
@@ -138,18 +142,22 @@ std::vector<ProductSizes> MeasureFlags::sizes(bool gathers, bool on_gpus) const 
 
 std::vector<Problem> MeasureFlags::problems(Op op, int ranks, bool on_gpus) const {
   const bool gathers = op == Op::kAllGatherMatmul;
+  const std::vector<std::string> orders =
+      !b_orders.empty() ? b_orders : std::vector<std::string>{preset.empty() ? "row" : "column"};
   std::vector<Problem> problems;
   for (const ProductSizes& size : sizes(gathers, on_gpus)) {
     for (const std::string& dtype : dtypes) {
-      Problem problem;
-      problem.op = op;
-      problem.a = {size.m, gathers ? size.k : size.k * ranks};
-      problem.n = {gathers ? size.n * ranks : size.n};
-      problem.dtype = parse_product_dtype(dtype);
-      problem.ranks = ranks;
-      problem.b_is_column_major = parse_b_order(b_order);
-      check_problem(problem);
-      problems.push_back(problem);
+      for (const std::string& order : orders) {
+        Problem problem;
+        problem.op = op;
+        problem.a = {size.m, gathers ? size.k : size.k * ranks};
+        problem.n = {gathers ? size.n * ranks : size.n};
+        problem.dtype = parse_product_dtype(dtype);
+        problem.ranks = ranks;
+        problem.b_is_column_major = parse_b_order(order);
+        check_problem(problem);
+        problems.push_back(problem);
+      }
     }
   }
   return problems;

@@ -19,7 +19,7 @@ struct MeasureFlags {
   std::vector<std::int64_t> n;
   std::vector<std::int64_t> k;
   std::vector<std::string> dtypes{"bf16"};
-  std::string b_order = "row";
+  std::vector<std::string> b_orders;  ///< empty: column with a preset, as models store weights; else row
   std::string preset;
   std::string scale;
   BenchCounts counts;

@@ -12,6 +12,7 @@
 #include "reference.hpp"
 #include "session.hpp"
 #include "shared_bytes.hpp"
+#include "stopwatch.hpp"
 
 namespace tandem::cli {
 
@@ -22,8 +23,9 @@ struct MlpSizes {
   std::int64_t intermediate = 0;
 };
 
-/// One rank's part: x by rows (sequence-parallel), gate and up by columns, down by rows (tensor-parallel);
-/// bf16.
+/// One rank's part, bf16: x by rows (sequence-parallel), gate and up by outputs, down by inputs
+/// (tensor-parallel). Weights are stored as models store them, [outputs, inputs]; products read them
+/// transposed, so that their b is column-major.
 struct MlpWeights {
   MlpWeights(const MlpSizes& whole, int rank, int world);
 
@@ -31,9 +33,9 @@ struct MlpWeights {
   int rank;
   int world;
   Tensor x;     ///< [tokens of this rank, hidden]
-  Tensor gate;  ///< [hidden, intermediate of this rank]
-  Tensor up;    ///< [hidden, intermediate of this rank]
-  Tensor down;  ///< [intermediate of this rank, hidden]
+  Tensor gate;  ///< [intermediate of this rank, hidden]
+  Tensor up;    ///< [intermediate of this rank, hidden]
+  Tensor down;  ///< [hidden, intermediate of this rank]
 
   /// Rows of the whole x.
   [[nodiscard]] std::vector<double> row_of_x(std::int64_t token) const;
@@ -43,19 +45,38 @@ struct MlpWeights {
 enum MlpStep : int { kGatherGateUp, kActivation, kDownScatter, kWholeMlp, kNumMlpSteps };
 using MlpTimes = std::array<double, kNumMlpSteps>;
 
+/// How a pass moves its data.
+struct MlpAlgorithms {
+  Algorithm gather = Algorithm::kSerial;
+  Algorithm scatter = Algorithm::kSerial;
+};
+constexpr MlpAlgorithms kSerialMlp{};
+
+/// What a pass leaves on one rank.
+struct MlpOutputs {
+  GuardedTensor gate;
+  GuardedTensor up;
+  GuardedTensor activated;
+  GuardedTensor y;
+};
+
 /// The layer on one rank of a session: gather x while multiplying, activate, multiply and scatter.
 class Mlp {
  public:
   Mlp(const MlpWeights& weights, const Session& session);
 
   /// One pass with every output poisoned before; blocks. Microseconds of each step.
-  MlpTimes forward(Algorithm algorithm);
+  MlpTimes forward(const MlpAlgorithms& by);
+  /// The pass without its communication: each product alone, over operands that are all there.
+  MlpTimes products_alone();
   [[nodiscard]] const OpReport& gather_report() const { return gather_report_; }
   [[nodiscard]] const OpReport& scatter_report() const { return scatter_report_; }
 
   /// This rank's gate, up and y, in that order.
-  [[nodiscard]] std::array<const GuardedTensor*, 3> results() const { return {&gate_, &up_, &y_}; }
-  [[nodiscard]] const TensorView& y() const { return y_.host(); }
+  [[nodiscard]] std::array<const GuardedTensor*, 3> results() const {
+    return {&out_.gate, &out_.up, &out_.y};
+  }
+  [[nodiscard]] const TensorView& y() const { return out_.y.host(); }
   /// For compare_runs(): products in one element of y, and whether algorithms agree bit by bit.
   [[nodiscard]] std::int64_t slack_k() const { return sizes_.intermediate; }
   [[nodiscard]] bool has_same_bits() const { return session_.placement().has_same_bits(); }
@@ -63,16 +84,19 @@ class Mlp {
   [[nodiscard]] static double slack_of_result(std::size_t i);
 
  private:
-  void enqueue(Algorithm algorithm);
+  void enqueue(const MlpAlgorithms& by, const MlpOutputs& out);
+  void enqueue_products();
+  [[nodiscard]] MlpTimes finish();
 
   MlpSizes sizes_;
   const Session& session_;
+  Stopwatch stopwatch_;
   std::vector<Tensor> copies_;  // of the weights, where the device cannot read the host's
   TensorView x_, gate_weights_, up_weights_, down_weights_;
-  GuardedTensor gate_;
-  GuardedTensor up_;
-  GuardedTensor activated_;
-  GuardedTensor y_;
+  MlpOutputs out_;
+  MlpOutputs unchecked_;  // of passes that nobody looks at
+  Tensor gathered_;       // of products_alone(): all of x
+  Tensor unscattered_;    // of products_alone(): this rank's part of every row of y
   std::array<std::unique_ptr<Event>, kNumMlpSteps> marks_;  // before each step but the last, and after all
   OpReport gather_report_;
   OpReport scatter_report_;

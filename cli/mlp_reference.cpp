@@ -12,16 +12,12 @@
 namespace tandem::cli {
 namespace {
 
-// sums[j] += x[k] * w[k, j] over all k.
-std::vector<double> times_matrix(const std::vector<double>& x, const TensorView& w) {
-  const std::int64_t columns = w.size(1);
-  std::vector<double> sums(static_cast<std::size_t>(columns));
-  for (std::int64_t k = 0; k < w.size(0); ++k) {
-    const BF16* row = w.data_as<const BF16>() + k * columns;
-    const double factor = x[static_cast<std::size_t>(k)];
-    for (std::int64_t j = 0; j < columns; ++j) sums[static_cast<std::size_t>(j)] += factor * to_f32(row[j]);
-  }
-  return sums;
+/// The sum over k of x[k] * weights[row, k], for a weight [rows, k].
+double times_row(const std::vector<double>& x, const TensorView& weights, std::int64_t row) {
+  const BF16* values = weights.data_as<const BF16>() + row * weights.size(1);
+  double sum = 0;
+  for (std::size_t k = 0; k < x.size(); ++k) sum += x[k] * to_f32(values[k]);
+  return sum;
 }
 
 double rounded(double value) {
@@ -73,17 +69,19 @@ MlpReference::MlpReference(const MlpWeights& weights, const Session& session, co
 
 void MlpReference::add_own_part(std::int64_t token, double* sums, double* squares) const {
   const std::vector<double> x = weights_.row_of_x(token);
-  const std::vector<double> gate = times_matrix(x, weights_.gate.view());
-  const std::vector<double> up = times_matrix(x, weights_.up.view());
-  const TensorView& down = weights_.down.view();
-  const std::int64_t hidden = weights_.sizes.hidden;
-  std::fill(sums, sums + 2 * hidden, 0.0);
-  for (std::size_t i = 0; i < gate.size(); ++i) {
-    const double g = rounded(gate[i]);
-    const double activated = rounded(g / (1 + std::exp(-g)) * rounded(up[i]));
-    const BF16* row = down.data_as<const BF16>() + static_cast<std::int64_t>(i) * hidden;
-    for (std::int64_t j = 0; j < hidden; ++j) {
-      const double product = activated * to_f32(row[j]);
+  const std::int64_t inner = weights_.gate.view().size(0);
+  std::vector<double> activated(static_cast<std::size_t>(inner));
+  for (std::int64_t i = 0; i < inner; ++i) {
+    const double g = rounded(times_row(x, weights_.gate.view(), i));
+    const double up = rounded(times_row(x, weights_.up.view(), i));
+    activated[static_cast<std::size_t>(i)] = rounded(g / (1 + std::exp(-g)) * up);
+  }
+  const auto* down = weights_.down.view().data_as<const BF16>();
+  for (std::int64_t j = 0; j < weights_.sizes.hidden; ++j) {
+    sums[j] = 0;
+    squares[j] = 0;
+    for (std::int64_t i = 0; i < inner; ++i) {
+      const double product = activated[static_cast<std::size_t>(i)] * to_f32(down[j * inner + i]);
       sums[j] += product;
       squares[j] += product * product;
     }

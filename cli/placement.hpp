@@ -23,6 +23,8 @@ struct Placement {
   /// Whether an element of a product has the same bits however many rows are computed at once: true of
   /// tandem's own kernels, not of a vendor's library.
   [[nodiscard]] bool has_same_bits() const { return kind == DeviceKind::kCpu; }
+  /// Whether what ranks send each other takes a way of its own.
+  [[nodiscard]] bool has_link() const { return kind == DeviceKind::kCuda && !loopback; }
   /// "no link: copies run inside the ranks' own cores".
   [[nodiscard]] std::string link_in_words() const {
     if (kind == DeviceKind::kCpu) return "no link: copies run inside the ranks' own cores";

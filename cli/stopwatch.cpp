@@ -30,13 +30,18 @@ void Stopwatch::load_before(std::function<void()> work, int times) {
   num_loads_ = times;
 }
 
-double Stopwatch::time_us(const std::function<void()>& enqueue) const {
+void Stopwatch::stand_ready() const {
   session_.meet("bench");
-  if (!meeting_) return time_on_host_us(enqueue);
+  if (!meeting_) return;
   for (int i = 0; i < num_loads_; ++i) load_();
-  Stream& stream = session_.stream();
-  take(stream.memset32(larger_than_cache_.view(), 0, 1, larger_than_cache_.view().numel()));
+  take(session_.stream().memset32(larger_than_cache_.view(), 0, 1, larger_than_cache_.view().numel()));
   pause();
+}
+
+double Stopwatch::time_us(const std::function<void()>& enqueue) const {
+  stand_ready();
+  if (!meeting_) return time_on_host_us(enqueue);
+  Stream& stream = session_.stream();
   take(stream.record(*start_));
   enqueue();
   take(stream.record(*end_));

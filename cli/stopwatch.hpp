@@ -15,9 +15,12 @@ namespace tandem::cli {
 class Stopwatch {
  public:
   explicit Stopwatch(const Session& session);
-  /// From now on `work` is done so many times before each time_us(), so that a GPU's clocks, power and links
+  /// From now on `work` is done so many times before each timed call, so that a GPU's clocks, power and links
   /// are those under load. No effect on CPUs.
   void load_before(std::function<void()> work, int times);
+  /// What comes before every timed call: the ranks meet, and on GPUs the load, a cold L2 and a pause. For
+  /// callers who set marks of their own in what they enqueue behind it.
+  void stand_ready() const;
   /// Of one call's work. Blocks until that is done.
   [[nodiscard]] double time_us(const std::function<void()>& enqueue) const;
   /// How long a call keeps the host that makes one behind the other while the GPU has work, the median of a

@@ -80,6 +80,19 @@ class Reports(unittest.TestCase):
         rows = [line.split() for line in text.splitlines() if line.startswith("  ")]
         self.assertEqual([row[1:4] for row in rows], [["64", "64", "8"], ["64", "64", "28"]])
 
+    def test_bench_takes_the_order_that_models_have(self):
+        """A preset is a model's, whose weights make b column-major; sizes of one's own are row-major; a list has both."""
+        def orders(*flags):
+            text = self.succeed("bench", "all_gather_matmul", *flags, "--algorithm", "serial", "--ranks", 2, "--iterations", 1,
+                                "--warmup", 0)
+            return [line.split()[5] for line in text.splitlines() if line.startswith("  ")]
+        sizes = ["--m", 8, "--n", 8, "--k", 8]
+        preset = ["--preset", "seed", "--scale", "1/512"]
+        self.assertEqual(orders(*preset), ["column"])
+        self.assertEqual(orders(*sizes), ["row"])
+        self.assertEqual(orders(*preset, "--b-order", "row,column"), ["row", "column"])
+        self.assertEqual(orders(*sizes, "--b-order", "column,row"), ["column", "row"])
+
     def test_bench_draws_the_same_random_sizes_every_time(self):
         draw = lambda count: [line.split()[1:4] for line in self.succeed(
             "bench", "all_gather_matmul", "--preset", f"random:{count}", "--scale", "1/64", "--ranks", 2, "--algorithm",
@@ -134,7 +147,29 @@ class Reports(unittest.TestCase):
         self.assertGreaterEqual(samples, 4096)
         self.assertEqual(len(re.findall(r"^  whole MLP ", text, re.MULTILINE)), 2)
         self.assertIn("simulated link: ", text)
+        self.assertIn("weights as models store them, [outputs, inputs]: the b of a product is column-major\n", text)
+        self.assertRegex(text, r"\n  hidden: -?\d+ % of the communication; serial shows ")
         self.assertIn("all equal", text)
+
+    def test_demo_appends_json_rows(self):
+        with tempfile.TemporaryDirectory(prefix="cli_demo_") as folder:
+            path = os.path.join(folder, "rows.json")
+            flags = ["--scale", "1/64", "--seconds", "0.1", "--ranks", 2, "--slices", 8, "--link-delay-us", 500]
+            text = self.succeed("demo", *flags, "--json", path)
+            rows = [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
+        self.assertIn("each rank has one of 8 slices of them, so 2 of 8 run here", text)
+        self.assertEqual([row["link_delay_us"] for row in rows], [0, 500])
+        for row in rows:
+            self.assertEqual((row["op"], row["tokens"], row["hidden"], row["intermediate"], row["slices"], row["world"]),
+                             ("demo", 64, 64, 14336 * 2 // 8 // 64, 8, 2))
+            self.assertEqual([op["overlapped_by"] in ("native", "pipelined") for op in row["ops"]], [True, True])
+            for step in row["steps"].values():
+                self.assertAlmostEqual(step["speedup"], step["t_serial_us"] / step["t_overlapped_us"], places=9)
+            whole = row["steps"]["whole MLP"]
+            if whole["hidden"] is not None:
+                shown = whole["t_serial_us"] - whole["t_products_us"]
+                self.assertAlmostEqual(whole["hidden"], 1 - (whole["t_overlapped_us"] - whole["t_products_us"]) / shown, places=9)
+            self.assertEqual(row["command"], "tandem demo " + " ".join(map(str, flags)))
 
     def test_doctor_finds_what_this_machine_allows(self):
         text = self.succeed("doctor")

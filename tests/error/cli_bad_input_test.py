@@ -161,6 +161,8 @@ CASES = [
     (["bench"], ["op"]),
     (["demo", "--scale", "2"], ["--scale", "2"]),
     (["demo", "--preset", "llama9"], ["llama9"]),
+    (["demo", "--slices", "2", "--ranks", "4"], ["--slices 2", "4, the number of ranks"]),
+    (["demo", "--json", "/nowhere/rows.json"], ["--json /nowhere/rows.json", "No such file"]),
     (["demo", "--seconds", "0"], ["--seconds", "0"]),
     (["sing"], ["sing"]),
     ([], ["--help"]),

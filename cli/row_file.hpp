@@ -1,0 +1,28 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <tandem/base/unique_fd.hpp>
+
+#include "command.hpp"
+
+namespace tandem::cli {
+
+/// A file of measured rows, one JSON object a line. Each line arrives whole, also when several processes
+/// append.
+class RowFile {
+ public:
+  /// An empty path keeps nothing. Throws exit 2 for a file that cannot be written.
+  explicit RowFile(const std::string& path);
+  /// Throws exit 1 when the line was not written whole.
+  void append(const nlohmann::json& row) const;
+
+ private:
+  std::string path_;
+  UniqueFd fd_;
+};
+
+/// Adds where a row was measured, by which source and by which command; the command without --json.
+void add_circumstances(nlohmann::json& row, const Invocation& invocation, const JobPlace& place);
+
+}  // namespace tandem::cli
