@@ -1,18 +1,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <chrono>
 #include <cmath>
-#include <cstring>
-#include <optional>
-#include <string_view>
 #include <tandem/gemm/mm.hpp>
 
 #include "command.hpp"
+#include "demo_rank.hpp"
 #include "failure.hpp"
 #include "mlp.hpp"
-#include "operands.hpp"
 #include "problem.hpp"
 #include "row_file.hpp"
 #include "timing.hpp"
@@ -22,7 +17,6 @@ namespace tandem::cli {
 namespace {
 
 constexpr const char* kPlanKey = "demo/plan";
-constexpr const char* kPartsKey = "demo/parts";
 
 struct Preset {
   const char* name;
@@ -70,15 +64,6 @@ double measure_speed(const Config& config) {
   return 2.0 * kSize * kSize * kSize / best_us * 1e6;
 }
 
-/// What the launcher decides and the ranks follow.
-struct DemoPlan {
-  MlpSizes sizes;
-  int slices = 1;  ///< into which the whole layer's intermediate dimension is cut; each rank has one
-  double seconds = 15;
-  std::string scale;
-  std::string why;
-};
-
 struct DemoFlags {
   std::string preset = "llama3-8b";
   std::string scale;
@@ -87,185 +72,6 @@ struct DemoFlags {
   int link_delay_us = -1;
   std::string json;
   JobFlags job;
-};
-
-/// One table: both algorithms with or without a simulated link.
-struct Phase {
-  const char* name;
-  std::int64_t link_delay_us;
-};
-
-/// What a phase times, in turns.
-constexpr const char* kVariants[] = {"serial", "overlapped", "products"};
-
-/// One rank's demo: all phases on the same weights, every run compared with the first serial one.
-class DemoRank {
- public:
-  DemoRank(const DemoPlan& plan, const RankContext& context, const Config& config);
-  nlohmann::json run(int link_delay_us);
-
- private:
-  nlohmann::json run_phase(const Phase& phase);
-  MlpTimes run_once(Mlp& mlp, const char* variant, const Phase& phase);
-  /// How each op overlaps here: as `auto` would run it, or where that stays serial, as `pipelined`.
-  MlpAlgorithms choose_overlap(Mlp& mlp, const Phase& phase, nlohmann::json& result);
-  /// Samples against f64; what is right becomes the bits that every later run must have.
-  void accept_first(const Mlp& mlp, const Session& session);
-  void compare_bits(const Mlp& mlp, const char* variant, const Phase& phase);
-  void say(const std::string& text) const;
-
-  DemoPlan plan_;
-  const RankContext& context_;
-  Config config_;
-  MlpWeights weights_;
-  MlpAlgorithms overlapped_;
-  std::vector<std::vector<std::byte>> first_bits_;
-  Wrong wrong_;
-  double worst_error_ = 0;
-  std::int64_t num_compared_ = 0;
-  double serial_gather_us_ = 0;
-};
-
-DemoRank::DemoRank(const DemoPlan& plan, const RankContext& context, const Config& config)
-    : plan_(plan), context_(context), config_(config), weights_(plan.sizes, context.rank, context.size) {}
-
-void DemoRank::say(const std::string& text) const {
-  if (context_.rank != 0) return;
-  fmt::print("  {}\n", text);
-  std::fflush(stdout);
-}
-
-nlohmann::json DemoRank::run(int link_delay_us) {
-  nlohmann::json phases = nlohmann::json::array();
-  say("weights made");
-  const bool on_gpus = receive_placement(context_).kind == DeviceKind::kCuda;
-  phases.push_back(run_phase({on_gpus ? "as it is" : "no link", 0}));
-  // By default copying takes as long as 60 % of the product that hides it, where there is no link to show.
-  const int peers = std::max(1, context_.size - 1);
-  const double hidden_us = on_gpus ? 0 : std::max(200.0, 0.6 * serial_gather_us_ / peers);
-  const auto delay = link_delay_us >= 0 ? link_delay_us : std::llround(hidden_us / 100) * 100;
-  if (delay > 0 && context_.size > 1) phases.push_back(run_phase({"simulated link", delay}));
-  return {{"phases", phases},
-          {"wrong", wrong_.count},
-          {"first_wrong", wrong_.first},
-          {"worst_error", worst_error_},
-          {"num_compared", num_compared_}};
-}
-
-nlohmann::json DemoRank::run_phase(const Phase& phase) {
-  Config config = config_;
-  config.link_delay = std::chrono::microseconds(phase.link_delay_us);
-  const Session session(context_, config, fmt::format("demo {}", phase.name));
-  Mlp mlp(weights_, session);
-  // The first pass of each is warm-up, and checked like all others.
-  run_once(mlp, "serial", phase);
-  if (phase.link_delay_us == 0) accept_first(mlp, session);
-  nlohmann::json result{{"link_delay_us", phase.link_delay_us},
-                        {"link", session.placement().link_in_words()},
-                        {"has_link", phase.link_delay_us > 0 || session.placement().has_link()}};
-  overlapped_ = choose_overlap(mlp, phase, result);
-  double round_us = run_once(mlp, "serial", phase)[kWholeMlp];
-  round_us += run_once(mlp, "overlapped", phase)[kWholeMlp];
-  round_us += run_once(mlp, "products", phase)[kWholeMlp];
-
-  const std::vector<double> all = session.exchange(round_us, "demo rounds");
-  const double slowest_us = *std::max_element(all.begin(), all.end());
-  const auto rounds = static_cast<int>(std::clamp(plan_.seconds / 2 * 1e6 / slowest_us - 2.0, 3.0, 15.0));
-  say(fmt::format("{}: {} rounds of serial, overlapped, and products alone", phase.name, rounds));
-  constexpr std::size_t kNumVariants = std::size(kVariants);
-  for (std::size_t round = 0; round < static_cast<std::size_t>(rounds); ++round) {
-    for (std::size_t turn = 0; turn < kNumVariants; ++turn) {
-      const char* variant = kVariants[(round + turn) % kNumVariants];
-      const MlpTimes times = run_once(mlp, variant, phase);
-      for (std::size_t step = 0; step < times.size(); ++step) {
-        result["times"][variant][step].push_back(times[step]);
-      }
-    }
-  }
-  if (phase.link_delay_us == 0) {
-    const double own = median(result["times"]["serial"][kGatherGateUp].get<std::vector<double>>());
-    serial_gather_us_ = session.exchange(own, "demo link")[0];
-  }
-  return result;
-}
-
-MlpAlgorithms DemoRank::choose_overlap(Mlp& mlp, const Phase& phase, nlohmann::json& result) {
-  mlp.forward({Algorithm::kAuto, Algorithm::kAuto});
-  compare_bits(mlp, "auto", phase);
-  const auto choose = [&](const OpReport& report) {
-    const bool overlaps = report.algorithm != Algorithm::kSerial;
-    const Algorithm taken = overlaps ? report.algorithm : Algorithm::kPipelined;
-    result["ops"].push_back({{"overlapped_by", to_string(taken)},
-                             {"auto", to_string(report.algorithm)},
-                             {"reason", report.reason}});
-    return taken;
-  };
-  const Algorithm gather = choose(mlp.gather_report());
-  return {gather, choose(mlp.scatter_report())};
-}
-
-MlpTimes DemoRank::run_once(Mlp& mlp, const char* variant, const Phase& phase) {
-  if (std::string_view(variant) == "products") return mlp.products_alone();
-  const bool overlaps = std::string_view(variant) == "overlapped";
-  const MlpTimes times = mlp.forward(overlaps ? overlapped_ : kSerialMlp);
-  if (!first_bits_.empty()) compare_bits(mlp, variant, phase);
-  return times;
-}
-
-void DemoRank::accept_first(const Mlp& mlp, const Session& session) {
-  const SharedBytes shared = SharedBytes::open(*context_.store, kPartsKey);
-  const MlpReference reference(weights_, session, shared);
-  worst_error_ = reference.compare(mlp.y(), wrong_);
-  say("samples of the outputs compared with float64");
-  for (const GuardedTensor* tensor : mlp.results()) {
-    const auto* begin = tensor->host().data_as<const std::byte>();
-    first_bits_.emplace_back(begin, begin + tensor->host().size_bytes());
-  }
-}
-
-void DemoRank::compare_bits(const Mlp& mlp, const char* variant, const Phase& phase) {
-  constexpr const char* kNames[] = {"gate", "up", "y"};
-  for (std::size_t i = 0; i < first_bits_.size(); ++i) {
-    const GuardedTensor& tensor = *mlp.results()[i];
-    num_compared_ += tensor.view().numel();
-    if (!tensor.guards_intact()) wrong_.add(fmt::format("bytes beside {} were overwritten", kNames[i]));
-    const std::string what = fmt::format("{} on rank {} in the first serial run and in an {} run ({})",
-                                         kNames[i], context_.rank, variant, phase.name);
-    compare_runs({.first = first_bits_[i],
-                  .second = tensor.host(),
-                  .k = mlp.slack_k(),
-                  .same_bits = mlp.has_same_bits(),
-                  .slack = Mlp::slack_of_result(i)},
-                 what, wrong_);
-  }
-}
-
-/// What a phase measured, over all ranks: the median of the slowest rank of each round.
-class PhaseTimes {
- public:
-  PhaseTimes(const std::vector<nlohmann::json>& results, std::size_t phase) {
-    for (std::size_t v = 0; v < std::size(kVariants); ++v) {
-      for (std::size_t step = 0; step < kNumMlpSteps; ++step) {
-        us_[v][step] =
-            median(slowest_rank(results, fmt::format("/phases/{}/times/{}/{}", phase, kVariants[v], step)));
-      }
-    }
-  }
-  [[nodiscard]] double serial_us(int step) const { return us_[0][static_cast<std::size_t>(step)]; }
-  [[nodiscard]] double overlapped_us(int step) const { return us_[1][static_cast<std::size_t>(step)]; }
-  /// The step without its communication.
-  [[nodiscard]] double products_us(int step) const { return us_[2][static_cast<std::size_t>(step)]; }
-  [[nodiscard]] double speedup(int step) const { return serial_us(step) / overlapped_us(step); }
-  /// The part of what serial takes beyond the products that overlapped does not: 1 hides all of it. Null
-  /// where serial is no slower than the products, so that nothing is to be hidden.
-  [[nodiscard]] std::optional<double> hidden(int step) const {
-    const double shown_us = serial_us(step) - products_us(step);
-    if (shown_us <= 0.01 * serial_us(step)) return std::nullopt;
-    return 1 - (overlapped_us(step) - products_us(step)) / shown_us;
-  }
-
- private:
-  std::array<std::array<double, kNumMlpSteps>, std::size(kVariants)> us_;
 };
 
 constexpr const char* kSteps[] = {"all-gather + gate, up", "silu(gate) * up", "down + reduce-scatter",
@@ -280,7 +86,7 @@ std::string overlap_in_words(const nlohmann::json& op) {
                       : fmt::format("{} (auto stays {}: {})", by, chosen, reason);
 }
 
-nlohmann::json row_of_phase(const nlohmann::json& phase, const PhaseTimes& times) {
+nlohmann::json row_of_phase(const nlohmann::json& phase, const DemoTimes& times) {
   nlohmann::json row{{"link_delay_us", phase.at("link_delay_us")}, {"ops", phase.at("ops")}};
   for (int step = 0; step < kNumMlpSteps; ++step) {
     nlohmann::json figures{{"t_serial_us", times.serial_us(step)},
@@ -302,7 +108,7 @@ class DemoCommand : public Command {
 
  private:
   [[nodiscard]] DemoPlan plan(const Invocation& invocation, const JobPlace& place) const;
-  void print_phase(const nlohmann::json& phase, const PhaseTimes& times) const;
+  void print_phase(const nlohmann::json& phase, const DemoTimes& times) const;
   static void conclude(const std::vector<nlohmann::json>& results, std::int64_t num_samples,
                        const Placement& placement);
   DemoFlags flags_;
@@ -399,15 +205,15 @@ int DemoCommand::launch(const Invocation& invocation) {
   const auto prepare = [&](Store& store) {
     send_to_ranks(store, kPlanKey,
                   {{"sizes", {sizes.tokens, sizes.hidden, sizes.intermediate}}, {"seconds", plan.seconds}});
-    parts.publish(store, kPartsKey);
+    parts.publish(store, kDemoPartsKey);
   };
   const auto results =
       run_job({ranks, invocation.arguments, place.placement, prepare}, invocation.interrupts);
   for (std::size_t i = 0; i < results[0].at("phases").size(); ++i)
-    print_phase(results[0].at("phases")[i], PhaseTimes(results, i));
+    print_phase(results[0].at("phases")[i], DemoTimes(results, i));
   conclude(results, MlpReference::num_samples(sizes, ranks), place.placement);
   for (std::size_t i = 0; i < results[0].at("phases").size(); ++i) {
-    nlohmann::json row = row_of_phase(results[0].at("phases")[i], PhaseTimes(results, i));
+    nlohmann::json row = row_of_phase(results[0].at("phases")[i], DemoTimes(results, i));
     row.update({{"op", "demo"},
                 {"model", preset.title},
                 {"scale", plan.scale},
@@ -424,7 +230,7 @@ int DemoCommand::launch(const Invocation& invocation) {
   return kOk;
 }
 
-void DemoCommand::print_phase(const nlohmann::json& phase, const PhaseTimes& times) const {
+void DemoCommand::print_phase(const nlohmann::json& phase, const DemoTimes& times) const {
   const auto delay_us = phase.at("link_delay_us").get<std::int64_t>();
   fmt::print("\n{}\n", delay_us == 0
                            ? phase.at("link").get<std::string>()
