@@ -12,6 +12,8 @@ import re
 import sys
 from pathlib import Path
 
+NO_GPU = 100  # CUDA_ERROR_NO_DEVICE
+
 
 def why_no_gpu():
     """Asks the driver as the tool does. None where it finds a GPU."""
@@ -23,7 +25,7 @@ def why_no_gpu():
             status = driver.cuDeviceGetCount(ctypes.byref(num_gpus))
     except (OSError, AttributeError):
         return "no GPU driver here"
-    if status != 0:
+    if status not in (0, NO_GPU):
         return f"the GPU driver here does not start (CUDA error {status})"
     return None if num_gpus.value > 0 else "no GPU here"
 
