@@ -1,4 +1,6 @@
 # The front door. Each target installs what it needs (or says which line installs it), then builds.
+# CUDA=1 builds the CUDA part, CUDA=0 leaves it out: make demo CUDA=1. Else build and test have it where there is a CUDA
+# compiler, demo and bench where a GPU can run it.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
@@ -12,7 +14,7 @@ build: packages
 
 ## demo    builds the tool and runs the main job on whatever this machine has
 demo: packages
-	tools/build.sh release tandem_cli
+	tools/build.sh --to-run-here release tandem_cli
 	build/release/bin/tandem demo
 
 ## test    builds and runs every test this machine can run
@@ -31,7 +33,7 @@ format:
 
 ## bench   serial and overlapped times of the fused ops on this machine
 bench: packages
-	tools/build.sh release tandem_cli
+	tools/build.sh --to-run-here release tandem_cli
 	build/release/bin/tandem bench all_gather_matmul --preset llama3-8b
 	build/release/bin/tandem bench matmul_reduce_scatter --preset llama3-8b
 

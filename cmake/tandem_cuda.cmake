@@ -1,25 +1,49 @@
 # Sets TANDEM_HAS_CUDA, whether there are CUDA leaves, and TANDEM_CUDART, the runtime that they are linked to. Either
 # TANDEM_HAS_NVCC: kernels are compiled for GPUs, Hopper only. Or TANDEM_SIMULATES_GPUS, by TANDEM_CUDA=SIMULATED where there
 # are the toolkit's headers: they are compiled for the host, and the runtime's GPUs are host threads (tests/simulated_gpu).
-include(CheckLanguage)
+# TANDEM_CUDA=AUTO: where there is a CUDA compiler and no sanitizer; inside another project, where that project has
+# enabled the language CUDA: kernels take minutes to compile.
+
+# What keeps TANDEM_CUDA=AUTO from compiling kernels; empty where nothing does.
+function(tandem_why_no_kernels result)
+  get_property(languages GLOBAL PROPERTY ENABLED_LANGUAGES)
+  set(why "")
+  if(TANDEM_SANITIZE)
+    set(why "kernels know no sanitizer")
+  elseif(NOT PROJECT_IS_TOP_LEVEL AND NOT "CUDA" IN_LIST languages)
+    set(why "${CMAKE_PROJECT_NAME} has not enabled the language CUDA, nor set TANDEM_CUDA=ON")
+  elseif(NOT TANDEM_NVCC AND NOT CMAKE_CUDA_COMPILER)
+    set(why "no CUDA compiler here")
+  else()
+    find_package(CUDAToolkit QUIET)
+    if(NOT CUDAToolkit_FOUND OR CUDAToolkit_VERSION VERSION_LESS 13)
+      set(why "the CUDA toolkit here is ${CUDAToolkit_VERSION}, and 13 is needed")
+    endif()
+  endif()
+  set(${result} ${why} PARENT_SCOPE)
+endfunction()
 
 set(TANDEM_HAS_CUDA OFF)
 set(TANDEM_HAS_NVCC OFF)
 set(TANDEM_SIMULATES_GPUS OFF CACHE INTERNAL "")
-if(TANDEM_CUDA STREQUAL "AUTO" AND NOT TANDEM_SANITIZE)
-  find_program(TANDEM_NVCC nvcc PATHS /usr/local/cuda/bin ENV CUDA_HOME PATH_SUFFIXES bin)
-  if(TANDEM_NVCC)
-    set(TANDEM_HAS_NVCC ON)
-  endif()
-elseif(TANDEM_CUDA STREQUAL "SIMULATED")
+set(why_no_cuda "TANDEM_CUDA=${TANDEM_CUDA}")
+if(TANDEM_CUDA STREQUAL "SIMULATED")
   find_package(CUDAToolkit 13 QUIET)
   if(CUDAToolkit_FOUND)
     set(TANDEM_HAS_CUDA ON)
     set(TANDEM_SIMULATES_GPUS ON CACHE INTERNAL "")
     set(TANDEM_CUDART tandem_simulated_gpu)
   endif()
-elseif(TANDEM_CUDA AND NOT TANDEM_CUDA STREQUAL "AUTO")
+elseif(TANDEM_CUDA)
+  find_program(TANDEM_NVCC nvcc PATHS /usr/local/cuda/bin ENV CUDA_HOME PATH_SUFFIXES bin)
   set(TANDEM_HAS_NVCC ON)
+  if(TANDEM_CUDA STREQUAL "AUTO")
+    tandem_why_no_kernels(why_no_cuda)
+    if(why_no_cuda)
+      set(TANDEM_HAS_NVCC OFF)
+      message(STATUS "tandem without CUDA: ${why_no_cuda}")
+    endif()
+  endif()
 endif()
 
 if(TANDEM_HAS_NVCC)
@@ -37,6 +61,10 @@ if(TANDEM_HAS_NVCC)
   set(TANDEM_HAS_CUDA ON)
   set(TANDEM_CUDART CUDA::cudart_static)
 endif()
+if(TANDEM_HAS_CUDA)
+  set(why_no_cuda "")
+endif()
+set(TANDEM_WHY_NO_CUDA "${why_no_cuda}" CACHE INTERNAL "")  # for tools/build.sh
 
 # tandem_use_cuda(target [flags of nvcc]): for a target with .cu files, or that calls the runtime. In the folder that lists
 # its sources.

@@ -6,7 +6,7 @@ set(TANDEM_CUTLASS_INCLUDE "" CACHE PATH "Folder with the cutlass/ and cute/ hea
 
 set(cutlass_sha256 f9599ada45c7bcb6bf53f7d3f0a7d154183e53451c01bfa59eecd37dd4a693f6)
 set(cutlass_url https://files.pythonhosted.org/packages/21/6b/e86fc2fd536dd4b8bd2209aa31d7002610c501b0802337787eac9c9b328c/nvidia_cutlass-4.2.0.0-py3-none-any.whl)
-set(cutlass_folder ${CMAKE_BINARY_DIR}/cutlass)
+set(cutlass_folder ${PROJECT_BINARY_DIR}/cutlass)
 
 function(tandem_fetch_cutlass)
   tandem_fetch_wheel(${cutlass_url} ${cutlass_sha256} ${cutlass_folder} wheel)

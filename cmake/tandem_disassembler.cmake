@@ -1,7 +1,7 @@
 # Sets TANDEM_CUOBJDUMP: the toolkit's cuobjdump if it has one, beside the nvdisasm that it needs, else those of NVIDIA's
 # wheels on PyPI, by checksum; nothing where there is none, and a test that looks at machine code is skipped.
 include(${CMAKE_CURRENT_LIST_DIR}/tandem_wheel.cmake)
-set(disassembler_folder ${CMAKE_BINARY_DIR}/disassembler)
+set(disassembler_folder ${PROJECT_BINARY_DIR}/disassembler)
 set(disassembler_bin ${disassembler_folder}/nvidia/cu13/bin)
 set(disassembler_site https://files.pythonhosted.org/packages)
 set(cuobjdump_url ${disassembler_site}/07/70/2cea1817edfd186883b357cffa78dd47757ba33e4eef3bd0141a4f4b4109/nvidia_cuda_cuobjdump-13.5.37-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl)

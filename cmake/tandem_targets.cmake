@@ -1,17 +1,29 @@
 # One static library a module or leaf, one executable a test file.
 
 # gcc sees uninitialised reads in the variants of its own library, depending on what it inlined.
-set(TANDEM_WARNINGS -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+set(warnings_are_errors -Werror)
+set(cuda_warnings_are_errors -Werror=all-warnings)
+if(NOT TANDEM_WARNINGS_AS_ERRORS)
+  # Also where another project makes them errors in all of its build.
+  set(CMAKE_COMPILE_WARNING_AS_ERROR OFF)
+  set(warnings_are_errors -Wno-error)
+  set(cuda_warnings_are_errors)
+endif()
+set(TANDEM_WARNINGS -Wall -Wextra -Wshadow -Wnon-virtual-dtor ${warnings_are_errors}
+                    $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 
 # Flags that every target of the project has.
 add_library(tandem_options INTERFACE)
 target_compile_features(tandem_options INTERFACE cxx_std_20)
 target_compile_options(
   tandem_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${TANDEM_WARNINGS}>"
-                           "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings;-Xcompiler=-Wall>")
-# fmt's headers alone: src/base/fmt.cpp compiles its one copy.
-get_target_property(fmt_headers fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
-target_include_directories(tandem_options SYSTEM INTERFACE ${fmt_headers})
+                           "$<$<COMPILE_LANGUAGE:CUDA>:${cuda_warnings_are_errors};-Xcompiler=-Wall>")
+if(TANDEM_COMPILES_FMT)
+  get_target_property(fmt_headers fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
+  target_include_directories(tandem_options SYSTEM INTERFACE ${fmt_headers})
+else()
+  target_link_libraries(tandem_options INTERFACE fmt::fmt)
+endif()
 if(TANDEM_SANITIZE)
   target_compile_options(tandem_options INTERFACE -fsanitize=${TANDEM_SANITIZE} -fno-omit-frame-pointer -Og -g1)
   target_link_options(tandem_options INTERFACE -fsanitize=${TANDEM_SANITIZE})

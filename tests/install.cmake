@@ -1,6 +1,6 @@
 # The installed package as a stranger meets it: staged once below the build folder, moved, then built against in both
-# ways. Only for the build that is installed, not for the sanitizers'.
-if(TANDEM_SANITIZE OR TANDEM_SIMULATES_GPUS OR NOT TANDEM_BUILD_CLI)
+# ways; and tandem as a part of another project. Only for the build that is installed, not for the sanitizers'.
+if(TANDEM_SANITIZE OR TANDEM_SIMULATES_GPUS OR NOT TANDEM_BUILD_CLI OR NOT TANDEM_INSTALL)
   return()
 endif()
 
@@ -19,3 +19,5 @@ foreach(name IN ITEMS cmake_package pkg_config contents needed_libraries)
   tandem_install_test(${name})
   set_tests_properties(install.${name} PROPERTIES FIXTURES_REQUIRED installed_package)
 endforeach()
+tandem_install_test(subproject)
+set_tests_properties(install.subproject PROPERTIES TIMEOUT 1200)  # minutes without ccache

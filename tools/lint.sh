@@ -24,7 +24,7 @@ check_tidy() {
   # File by file: what a unity build puts together has no flags of its own.
   cmake --preset release -B build/lint -DCMAKE_UNITY_BUILD=OFF >/dev/null
   local without_toolkit=()
-  grep -q '^TANDEM_NVCC:FILEPATH=.*nvcc$' build/lint/CMakeCache.txt || without_toolkit=(-not -path '*/cuda/*')
+  grep -q '^TANDEM_WHY_NO_CUDA:INTERNAL=$' build/lint/CMakeCache.txt || without_toolkit=(-not -path '*/cuda/*')
   find src cli examples -name '*.cpp' "${without_toolkit[@]}" -print0 |
     xargs -0 -n 1 -P "$jobs" clang-tidy-14 --quiet -p build/lint --extra-arg=-Wno-unknown-warning-option 2> >(grep -v 'warnings\? generated\|^$' >&2)
 }

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""install_packages.sh against a made-up Debian, memcheck.py with a made-up checker, and the summing up of test reports."""
+"""install_packages.sh against a made-up Debian, build.sh with made-up CMake and GPU drivers, memcheck.py with a made-up
+checker, and the summing up of test reports."""
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -162,6 +164,106 @@ class InstallPackages(unittest.TestCase):
 
     def test_unknown_need(self):
         self.assertEqual(Debian(self.folder.name).run("everything")[0], 2)
+
+
+class Build(unittest.TestCase):
+    """build.sh in a tree of its own, with a cmake that writes what it was told into the cache, and a driver with GPUs or
+    without."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.tree = Path(folder.name)
+        (self.tree / "tools").mkdir()
+        (self.tree / "commands").mkdir()
+        for name in ("build.sh", "choose_cuda.py", "disable_broken_ccache.sh"):
+            shutil.copy(TOOLS / name, self.tree / "tools")
+        self.write("tools/num_jobs.sh", "echo 1")
+        # What AUTO comes to is what the file `auto` says.
+        self.write("commands/cmake", """
+            echo "$*" >>log
+            [[ $1 == --preset ]] || exit 0
+            mkdir -p build/$2
+            case "$*" in
+              *TANDEM_CUDA=OFF*) why=TANDEM_CUDA=OFF ;;
+              *TANDEM_CUDA=ON*) why= ;;
+              *) why=$(cat auto 2>/dev/null || true) ;;
+            esac
+            echo "TANDEM_WHY_NO_CUDA:INTERNAL=$why" >build/$2/CMakeCache.txt""")
+        self.use_driver(init=100, num_gpus=0)
+
+    def write(self, name, body):
+        path = self.tree / name
+        path.write_text(f"#!/bin/bash\n{body}\n", encoding="utf-8")
+        path.chmod(0o755)
+
+    def use_driver(self, init, num_gpus):
+        code = f"int cuInit(unsigned) {{ return {init}; }} int cuDeviceGetCount(int* n) {{ *n = {num_gpus}; return 0; }}"
+        if num_gpus is None:
+            code = "int nothing;"
+        subprocess.run(["g++", "-shared", "-fPIC", "-o", self.tree / "libcuda.so.1", "-xc++", "-"], check=True, text=True,
+                       input=f'extern "C" {{ {code} }}')
+
+    def build(self, *arguments, cuda=None):
+        """(exit code, what cmake was told to make of TANDEM_CUDA, the last line)."""
+        (self.tree / "log").unlink(missing_ok=True)
+        environment = {"PATH": f"{self.tree / 'commands'}:/usr/bin:/bin", "LD_LIBRARY_PATH": str(self.tree)}
+        if cuda is not None:
+            environment["CUDA"] = cuda
+        done = subprocess.run(["/bin/bash", self.tree / "tools" / "build.sh", *arguments], text=True, check=False,
+                              capture_output=True, env=environment)
+        log = self.tree / "log"
+        told = re.findall("TANDEM_CUDA=([A-Z]+)", log.read_text(encoding="utf-8")) if log.exists() else []
+        return done.returncode, told, (done.stdout + done.stderr).rpartition("\n")[0].rpartition("\n")[2]
+
+    def demo(self, cuda=None):
+        return self.build("--to-run-here", "release", "tandem_cli", cuda=cuda)
+
+    def test_demo_without_a_gpu(self):
+        for init, num_gpus, why in ((0, None, "no GPU driver here"), (100, 0, "no GPU here"), (0, 0, "no GPU here"),
+                                    (999, 1, "the GPU driver here does not start (CUDA error 999)")):
+            self.use_driver(init, num_gpus)
+            self.assertEqual(self.demo(),
+                             (0, ["OFF"], f"build/release: built without CUDA ({why}; CUDA=1 builds it)"))
+
+    def test_demo_with_a_gpu(self):
+        self.use_driver(init=0, num_gpus=1)
+        self.assertEqual(self.demo(), (0, ["AUTO"], "build/release: built with CUDA (a GPU is here)"))
+        (self.tree / "auto").write_text("no CUDA compiler here", encoding="utf-8")
+        self.assertEqual(self.demo(), (0, ["AUTO"], "build/release: built without CUDA (no CUDA compiler here)"))
+
+    def test_caller_decides(self):
+        for num_gpus in (0, 1):
+            self.use_driver(init=0, num_gpus=num_gpus)
+            for build in (self.demo, lambda cuda: self.build("release", cuda=cuda)):
+                self.assertEqual(build(cuda="1"), (0, ["ON"], "build/release: built with CUDA (CUDA=1)"))
+                self.assertEqual(build(cuda="0"), (0, ["OFF"], "build/release: built without CUDA (CUDA=0)"))
+
+    def test_demo_keeps_a_tool_with_cuda(self):
+        self.assertEqual(self.build("release"), (0, ["AUTO"], "build/release: built with CUDA"))
+        self.assertEqual(self.demo()[1], ["OFF"])  # there was no tool
+        self.assertEqual(self.build("release")[1], ["AUTO"])
+        tool = self.tree / "build" / "release" / "bin" / "tandem"
+        tool.parent.mkdir()
+        tool.write_bytes(b"\x7fELF.text")
+        self.assertEqual(self.demo()[1], ["OFF"])  # one without kernels: the build was stopped before the new one
+        tool.write_bytes(b"\x7fELF.text\0.nv_fatbin\0")
+        for _ in range(2):
+            code, told, line = self.demo()
+            self.assertEqual((code, told), (0, ["AUTO"]))
+            self.assertRegex(line, r"built with CUDA \(.*, but it was built already; CUDA=0 builds without\)")
+        self.assertEqual(self.demo(cuda="0")[1], ["OFF"])
+
+    def test_presets_that_have_their_own(self):
+        for preset in ("asan", "tsan", "cuda"):
+            self.assertEqual(self.build(preset, cuda="0")[:2], (0, []), preset)
+
+    def test_what_cuda_may_be(self):
+        code, told, line = self.demo(cuda="yes")
+        self.assertEqual((code, told), (1, []))
+        self.assertIn("CUDA='yes': need 1", line)
+        for no_answer in ("", "/usr/local/cuda"):
+            self.assertEqual(self.demo(cuda=no_answer)[1], ["OFF"])
 
 
 class SumUpTests(unittest.TestCase):
