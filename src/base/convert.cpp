@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "base/format.hpp"
+#include "base/overlap.hpp"
+#include "base/try.hpp"
 
 namespace tandem {
 namespace {
@@ -192,7 +194,8 @@ Result<void> convert(const TensorView& from, const TensorView& to) {
     return failf(ErrorCode::kInvalidArgument, "convert: needs host memory, got {} and {}",
                  to_string(from.device), to_string(to.device));
   }
-  if (from.numel() == 0) return {};
+  TANDEM_ASSIGN(const bool differs, check_copy("convert", {"from", -1, &from}, {"to", -1, &to}));
+  if (!differs || from.numel() == 0) return {};
   if (from.is_contiguous() && to.is_contiguous()) {
     convert_rows(as_one_row(from), as_one_row(to));
   } else {
