@@ -177,16 +177,34 @@ bool share_memory(const TensorView& x, const ByteRange& range_x, const TensorVie
   return totals.contain((range_y.end - range_x.begin) / unit - 1);
 }
 
-std::string described(const Named& named, const ByteRange& range) {
-  return fmt::format("{} ({} bytes at {:#x}, {})", to_string(named), range.end - range.begin, range.begin,
+/// Of a view that is not empty, and whose range is known.
+bool repeats(const TensorView& view) {
+  if (view.is_contiguous() || is_nested(view)) return false;
+  for (int d = 0; d < view.dim(); ++d) {
+    if (repeats_from(view, d)) return true;
+  }
+  return false;
+}
+
+std::string described(const Named& named) {
+  const auto range = range_of(*named.view);
+  return fmt::format("{} ({} bytes at {:#x}, {})", to_string(named), range->end - range->begin, range->begin,
                      to_string(*named.view));
 }
 
-/// Errors: kInvalidArgument.
-Result<ByteRange> checked_range(std::string_view who, const Named& named) {
-  if (const auto range = range_of(*named.view)) return *range;
+// What refusals say, apart from the checks, which are short then.
+
+tl::unexpected<Error> beyond_all_memory(std::string_view who, const Named& named) {
   return failf(ErrorCode::kInvalidArgument, "{}: {} is {}, which reaches over more than 2^61 bytes", who,
                to_string(named), to_string(*named.view));
+}
+
+tl::unexpected<Error> overlapping(std::string_view who, const Named& output, const Named& other) {
+  for (const Named* named : {&output, &other}) {
+    if (!range_of(*named->view)) return beyond_all_memory(who, *named);
+  }
+  return failf(ErrorCode::kInvalidArgument, "{}: {} is written and overlaps {}, need memory of its own", who,
+               described(output), described(other));
 }
 
 }  // namespace
@@ -211,31 +229,20 @@ bool share_memory(const TensorView& x, const TensorView& y) {
 }
 
 bool shares_memory_with_itself(const TensorView& view) {
-  if (is_empty(view)) return false;
-  if (!range_of(view)) return true;
-  if (is_nested(view)) return false;
-  for (int d = 0; d < view.dim(); ++d) {
-    if (repeats_from(view, d)) return true;
-  }
-  return false;
+  return !is_empty(view) && (!range_of(view) || repeats(view));
 }
 
 Result<void> check_writable(std::string_view who, const Named& output) {
-  if (is_empty(*output.view)) return {};
-  TANDEM_ASSIGN(const ByteRange range, checked_range(who, output));
   if (!shares_memory_with_itself(*output.view)) return {};
+  if (!range_of(*output.view)) return beyond_all_memory(who, output);
   return failf(ErrorCode::kInvalidArgument,
                "{}: {} is written and its elements overlap, need memory of its own for each", who,
-               described(output, range));
+               described(output));
 }
 
 Result<void> check_apart(std::string_view who, const Named& output, const Named& other) {
-  if (is_empty(*output.view) || is_empty(*other.view)) return {};
-  TANDEM_ASSIGN(const ByteRange written, checked_range(who, output));
-  TANDEM_ASSIGN(const ByteRange range, checked_range(who, other));
-  if (!share_memory(*output.view, written, *other.view, range)) return {};
-  return failf(ErrorCode::kInvalidArgument, "{}: {} is written and overlaps {}, need memory of its own", who,
-               described(output, written), described(other, range));
+  if (!share_memory(*output.view, *other.view)) return {};
+  return overlapping(who, output, other);
 }
 
 Result<bool> check_copy(std::string_view who, const Named& from, const Named& to) {

@@ -7,10 +7,11 @@
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
-#include <map>
 #include <set>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -272,14 +273,22 @@ std::string name_of(const ::testing::TestParamInfo<CallCase>& info) {
          to_string(std::get<1>(info.param));
 }
 
-/// Every call, or those that other ranks take part in.
-std::vector<int> calls_that(bool need_other_ranks) {
+std::vector<int> calls_that(const std::function<bool(const WritingCall&)>& fit) {
   std::vector<int> found;
   const auto calls = writing_calls(1);
   for (std::size_t i = 0; i < calls.size(); ++i) {
-    if (!need_other_ranks || calls[i].needs == Needs::kOtherRanks) found.push_back(static_cast<int>(i));
+    if (fit(calls[i])) found.push_back(static_cast<int>(i));
   }
   return found;
+}
+bool is_any(const WritingCall&) {
+  return true;
+}
+bool is_collective(const WritingCall& call) {
+  return call.needs == Needs::kOtherRanks;
+}
+bool is_collective_in_place(const WritingCall& call) {
+  return is_collective(call) && !call.in_place.empty();
 }
 
 class BackendOverlap : public ::testing::TestWithParam<CallCase> {
@@ -292,7 +301,7 @@ class BackendOverlap : public ::testing::TestWithParam<CallCase> {
 
 class BackendOverlapOfAnyCall : public BackendOverlap {};
 INSTANTIATE_TEST_SUITE_P(Calls, BackendOverlapOfAnyCall,
-                         ::testing::Combine(::testing::ValuesIn(calls_that(false)),
+                         ::testing::Combine(::testing::ValuesIn(calls_that(is_any)),
                                             ::testing::ValuesIn(rank_cases({1}))),
                          name_of);
 
@@ -319,7 +328,7 @@ TEST_P(BackendOverlapOfAnyCall, IsRefusedAndNothingElseIs) {
 
 class BackendOverlapOfACollective : public BackendOverlap {};
 INSTANTIATE_TEST_SUITE_P(Calls, BackendOverlapOfACollective,
-                         ::testing::Combine(::testing::ValuesIn(calls_that(true)),
+                         ::testing::Combine(::testing::ValuesIn(calls_that(is_collective)),
                                             ::testing::ValuesIn(rank_cases({2}))),
                          name_of);
 
@@ -347,8 +356,13 @@ TEST_P(BackendOverlapOfACollective, OnOneRankReachesTheOthers) {
   }));
 }
 
-TEST_P(BackendOverlapOfACollective, MayBeTheRanksOwnPart) {
-  if (call().in_place.empty()) GTEST_SKIP() << "has no form in place";
+class BackendOverlapInPlace : public BackendOverlap {};
+INSTANTIATE_TEST_SUITE_P(Calls, BackendOverlapInPlace,
+                         ::testing::Combine(::testing::ValuesIn(calls_that(is_collective_in_place)),
+                                            ::testing::ValuesIn(rank_cases({2}))),
+                         name_of);
+
+TEST_P(BackendOverlapInPlace, IsTakenForTheRanksOwnPart) {
   expect_ok(run_symm_ranks(ranks(), {}, [&](SymmRank& rank) -> Result<void> {
     const WritingCall tested = call();
     Site site(rank, tested);
