@@ -1,6 +1,7 @@
 tandem_test(unit base_divisor SOURCES unit/base_divisor_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
 tandem_test(unit base_numeric SOURCES unit/base_numeric_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
 tandem_test(unit base_convert SOURCES unit/base_convert_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
+tandem_test(unit base_overlap SOURCES unit/base_overlap_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
 tandem_test(unit base_tensor SOURCES unit/base_tensor_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
 tandem_test(unit base_names SOURCES unit/base_names_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
 tandem_test(unit base_try SOURCES unit/base_try_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)

@@ -6,7 +6,10 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/convert_elements.hpp"
 #include "base/format.hpp"
+#include "base/overlap.hpp"
+#include "base/try.hpp"
 
 namespace tandem {
 namespace {
@@ -192,13 +195,18 @@ Result<void> convert(const TensorView& from, const TensorView& to) {
     return failf(ErrorCode::kInvalidArgument, "convert: needs host memory, got {} and {}",
                  to_string(from.device), to_string(to.device));
   }
-  if (from.numel() == 0) return {};
+  TANDEM_ASSIGN(const bool differs, check_copy("convert", {"from", -1, &from}, {"to", -1, &to}));
+  if (differs) convert_elements(from, to);
+  return {};
+}
+
+void convert_elements(const TensorView& from, const TensorView& to) {
+  if (from.numel() == 0) return;
   if (from.is_contiguous() && to.is_contiguous()) {
     convert_rows(as_one_row(from), as_one_row(to));
   } else {
     convert_rows(from, to);
   }
-  return {};
 }
 
 double element_as_f64(const TensorView& view, std::int64_t idx) {

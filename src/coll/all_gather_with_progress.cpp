@@ -1,6 +1,7 @@
 #include <tandem/coll/collectives.hpp>
 
 #include "base/format.hpp"
+#include "base/overlap.hpp"
 #include "base/try.hpp"
 #include "coll/collective_call.hpp"
 #include "device/check_view.hpp"
@@ -40,6 +41,17 @@ Result<void> check_sizes(const AllGatherWithProgressArgs& args, int world) {
   return check_words(kOp, "progress", args.progress);
 }
 
+Result<void> check_apart_in(const AllGatherWithProgressArgs& args, const Group& group) {
+  const Named output{"output", -1, &args.output};
+  const Named input{"input", -1, &args.input};
+  const Named progress{"progress", -1, &args.progress};
+  TANDEM_TRY(check_apart(kOp, progress, output));
+  TANDEM_TRY(check_apart(kOp, progress, input));
+  const std::int64_t rows = args.input.size(0);
+  if (is_same_memory(args.input, args.output.narrow(0, group.rank() * rows, rows))) return {};
+  return check_apart(kOp, output, input);
+}
+
 /// Elements from the handle's start to the input.
 Result<std::int64_t> offset_in_block(const AllGatherWithProgressArgs& args, const Group& group) {
   const symm::Handle* handle = args.input_handle.get();
@@ -69,6 +81,7 @@ Result<std::int64_t> check(const AllGatherWithProgressArgs& args, const Group& g
   TANDEM_TRY(check_view(kOp, "output", args.output, stream.device()));
   TANDEM_TRY(check_view(kOp, "progress", args.progress, stream.device()));
   TANDEM_TRY(check_sizes(args, group.size()));
+  TANDEM_TRY(check_apart_in(args, group));
   return offset_in_block(args, group);
 }
 

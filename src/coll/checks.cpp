@@ -1,6 +1,7 @@
 #include <tandem/base/shard.hpp>
 
 #include "base/format.hpp"
+#include "base/overlap.hpp"
 #include "base/try.hpp"
 #include "coll/checks.hpp"
 #include "coll/steps.hpp"
@@ -44,7 +45,10 @@ Result<void> check_all_gather(const AllGatherArgs& args, const Group& group, con
                  to_string(args.output.sizes));
   }
   TANDEM_TRY(check_contiguous(kOp, "input", args.input));
-  return check_contiguous(kOp, "output", args.output);
+  TANDEM_TRY(check_contiguous(kOp, "output", args.output));
+  const Shard mine = shard_of(args.output.size(0), group.size(), group.rank());
+  if (is_same_memory(args.input, args.output.narrow(0, mine.offset, mine.size))) return {};
+  return check_apart(kOp, {"output", -1, &args.output}, {"input", -1, &args.input});
 }
 
 Result<void> check_reduce_scatter(const ReduceScatterArgs& args, const Group& group, const Stream& stream) {
@@ -55,19 +59,22 @@ Result<void> check_reduce_scatter(const ReduceScatterArgs& args, const Group& gr
                  to_string(args.input), kMaxDims - 1);
   }
   Dims want = args.input.sizes;
-  want[0] = shard_of(args.input.size(0), group.size(), group.rank()).size;
+  const Shard mine = shard_of(args.input.size(0), group.size(), group.rank());
+  want[0] = mine.size;
   if (args.output.sizes != want) {
     return failf(ErrorCode::kInvalidArgument, "{}: output is {} on rank {} of {}, need {} for an input of {}",
                  kOp, to_string(args.output.sizes), group.rank(), group.size(), to_string(want),
                  to_string(args.input.sizes));
   }
   TANDEM_TRY(check_contiguous(kOp, "input", args.input));
-  return check_sum({.op_name = kOp,
-                    .in_dtype = args.input.dtype,
-                    .out = args.output,
-                    .op = args.op,
-                    .bias = args.bias ? &*args.bias : nullptr},
-                   stream);
+  TANDEM_TRY(check_sum({.op_name = kOp,
+                        .in_dtype = args.input.dtype,
+                        .out = args.output,
+                        .op = args.op,
+                        .bias = args.bias ? &*args.bias : nullptr},
+                       stream));
+  if (is_same_memory(args.output, args.input.narrow(0, mine.offset, mine.size))) return {};
+  return check_apart(kOp, {"output", -1, &args.output}, {"input", -1, &args.input});
 }
 
 Result<void> check_reduce_stack(const ReduceStackArgs& args, const Stream& stream) {
@@ -81,12 +88,13 @@ Result<void> check_reduce_stack(const ReduceStackArgs& args, const Stream& strea
   want.erase(0);
   TANDEM_TRY(check_sizes(kOp, "out", args.out, want));
   TANDEM_TRY(check_contiguous(kOp, "stack", args.stack));
-  return check_sum({.op_name = kOp,
-                    .in_dtype = args.stack.dtype,
-                    .out = args.out,
-                    .op = args.op,
-                    .bias = args.bias ? &*args.bias : nullptr},
-                   stream);
+  TANDEM_TRY(check_sum({.op_name = kOp,
+                        .in_dtype = args.stack.dtype,
+                        .out = args.out,
+                        .op = args.op,
+                        .bias = args.bias ? &*args.bias : nullptr},
+                       stream));
+  return check_apart(kOp, {"output", -1, &args.out}, {"stack", -1, &args.stack});
 }
 
 Result<void> check_sum(const SumCheck& sum, const Stream& stream) {
@@ -104,6 +112,8 @@ Result<void> check_sum(const SumCheck& sum, const Stream& stream) {
     return failf(ErrorCode::kInvalidArgument, "{}: op is {}, need sum or avg", sum.op_name,
                  static_cast<int>(sum.op));
   }
+  const Named out{"output", -1, &sum.out};
+  TANDEM_TRY(check_writable(sum.op_name, out));
   if (sum.bias == nullptr) return {};
   TANDEM_TRY(check_view(sum.op_name, "bias", *sum.bias, stream.device()));
   if (sum.out.dim() < 1 || sum.bias->dtype != sum.out.dtype ||
@@ -111,7 +121,7 @@ Result<void> check_sum(const SumCheck& sum, const Stream& stream) {
     return failf(ErrorCode::kInvalidArgument, "{}: bias is {}, need {} along the last dim of output {}",
                  sum.op_name, to_string(*sum.bias), to_string(sum.out.dtype), to_string(sum.out.sizes));
   }
-  return {};
+  return check_apart(sum.op_name, out, {"bias", -1, sum.bias});
 }
 
 }  // namespace tandem::coll

@@ -1,6 +1,7 @@
 #include <tandem/device/device.hpp>
 
 #include "base/format.hpp"
+#include "base/overlap.hpp"
 #include "base/try.hpp"
 #include "device/check_view.hpp"
 
@@ -19,6 +20,11 @@ Result<void> check_host_copy(std::string_view op, const TensorView& view, const 
                  view.size_bytes());
   }
   return {};
+}
+
+/// The host's side of such a copy.
+TensorView host_view(const void* host, const TensorView& like) {
+  return TensorView::contiguous(const_cast<void*>(host), like.sizes, like.dtype);
 }
 
 /// Errors: kInvalidArgument for a negative size, kOutOfMemory for more bytes than can be counted.
@@ -92,13 +98,17 @@ Result<Tensor> Device::allocate_tensor(const Dims& sizes, DType dtype) {
 
 Result<void> Device::copy_from_host(const void* from, const TensorView& to) {
   TANDEM_TRY(check_host_copy("copy_from_host", to, from, *this));
-  if (to.numel() == 0) return {};
+  const TensorView source = host_view(from, to);
+  TANDEM_ASSIGN(const bool differs, check_copy("copy_from_host", {"from", -1, &source}, {"to", -1, &to}));
+  if (!differs || to.numel() == 0) return {};
   return do_copy_from_host(from, to);
 }
 
 Result<void> Device::copy_to_host(const TensorView& from, void* to) {
   TANDEM_TRY(check_host_copy("copy_to_host", from, to, *this));
-  if (from.numel() == 0) return {};
+  const TensorView target = host_view(to, from);
+  TANDEM_ASSIGN(const bool differs, check_copy("copy_to_host", {"from", -1, &from}, {"to", -1, &target}));
+  if (!differs || from.numel() == 0) return {};
   return do_copy_to_host(from, to);
 }
 

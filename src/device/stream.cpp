@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/format.hpp"
+#include "base/overlap.hpp"
 #include "base/try.hpp"
 #include "device/check_view.hpp"
 
@@ -46,7 +47,8 @@ Result<void> Stream::copy(const TensorView& from, const TensorView& to) {
   }
   TANDEM_TRY(check_view("copy", "from", from, device_));
   TANDEM_TRY(check_view("copy", "to", to, device_));
-  if (from.numel() == 0) return {};
+  TANDEM_ASSIGN(const bool differs, check_copy("copy", {"from", -1, &from}, {"to", -1, &to}));
+  if (!differs || from.numel() == 0) return {};
   return do_copy(from, to);
 }
 

@@ -50,14 +50,13 @@ Result<void> check_lists(const AllGatherMatmulArgs& args, const Dims& sizes, con
 }
 
 Result<void> check_memory_of(const AllGatherMatmulArgs& args, const Named& output) {
-  TANDEM_TRY(check_no_overlap(kWho, output, {"a", -1, &args.a}));
+  TANDEM_TRY(check_apart(kWho, output, {"a", -1, &args.a}));
   for (int i = 0; i < static_cast<int>(args.b.size()); ++i) {
     const auto idx = static_cast<std::size_t>(i);
-    TANDEM_TRY(check_no_overlap(kWho, output, {"b", i, &args.b[idx]}));
-    if (!args.bias.empty()) TANDEM_TRY(check_no_overlap(kWho, output, {"bias", i, &args.bias[idx]}));
+    TANDEM_TRY(check_apart(kWho, output, {"b", i, &args.b[idx]}));
+    if (!args.bias.empty()) TANDEM_TRY(check_apart(kWho, output, {"bias", i, &args.bias[idx]}));
     // Pairs of outputs once: the later one is `output`.
-    if (i < output.idx || output.idx < 0)
-      TANDEM_TRY(check_no_overlap(kWho, output, {"out", i, &args.out[idx]}));
+    if (i < output.idx || output.idx < 0) TANDEM_TRY(check_apart(kWho, output, {"out", i, &args.out[idx]}));
   }
   return {};
 }

@@ -9,19 +9,6 @@
 namespace tandem::fused {
 namespace {
 
-/// The bytes from the first to the last element.
-struct Extent {
-  const std::byte* begin;
-  const std::byte* end;
-};
-
-Extent extent_of(const TensorView& view) {
-  std::int64_t last = 0;
-  for (int d = 0; d < view.dim(); ++d) last += (view.size(d) - 1) * view.stride(d);
-  const auto* data = view.data_as<const std::byte>();
-  return {data, data + (last + 1) * size_bytes(view.dtype)};
-}
-
 bool has_strides(const TensorView& view, const Dims& strides) {
   if (view.numel() == 0) return true;
   for (int d = 0; d < view.dim(); ++d) {
@@ -31,10 +18,6 @@ bool has_strides(const TensorView& view, const Dims& strides) {
 }
 
 }  // namespace
-
-std::string to_string(const Named& named) {
-  return named.idx < 0 ? std::string(named.name) : fmt::format("{}[{}]", named.name, named.idx);
-}
 
 Result<void> check_planned(std::string_view who, std::string_view name, std::int64_t size) {
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
@@ -99,18 +82,6 @@ Result<void> check_has_layout(std::string_view who, const Named& named, const La
                  to_string(named), to_string(view.sizes), to_string(view.strides), to_string(need.strides));
   }
   return {};
-}
-
-Result<void> check_no_overlap(std::string_view who, const Named& output, const Named& other) {
-  if (output.view->numel() == 0 || other.view->numel() == 0) return {};
-  const Extent written = extent_of(*output.view);
-  const Extent extent = extent_of(*other.view);
-  if (written.begin >= extent.end || extent.begin >= written.end) return {};
-  return failf(ErrorCode::kInvalidArgument,
-               "{}: {} ({} bytes at {}) overlaps {} ({} bytes at {}), need memory of its "
-               "own",
-               who, to_string(output), written.end - written.begin, fmt::ptr(written.begin), to_string(other),
-               extent.end - extent.begin, fmt::ptr(extent.begin));
 }
 
 Layout front_major_layout(const Dims& sizes, int dim) {

@@ -8,17 +8,11 @@
 #include <tandem/device/device.hpp>
 #include <tandem/fused/report.hpp>
 
+#include "base/overlap.hpp"
+
 namespace tandem::fused {
 
 // Checks that several fused ops make. `who` is the op, `name` the argument: "out[1]".
-
-/// A tensor argument and what it is called in errors; idx < 0: not of a list.
-struct Named {
-  std::string_view name;
-  int idx = -1;
-  const TensorView* view = nullptr;
-};
-[[nodiscard]] std::string to_string(const Named& named);
 
 /// Sizes and strides not negative, at most 2^62 bytes, memory that `device` can reach where there are
 /// elements.
@@ -34,9 +28,6 @@ struct Named {
 /// check_operand() and check_has_layout().
 [[nodiscard]] Result<void> check_layout(std::string_view who, const Named& named, const Layout& need,
                                         DType dtype, const Device& device);
-
-/// No output may share memory with an input or another output. Strided tensors count with their holes.
-[[nodiscard]] Result<void> check_no_overlap(std::string_view who, const Named& output, const Named& other);
 
 /// A size that ranks plan with: not negative, and no more than a tensor could have.
 [[nodiscard]] Result<void> check_planned(std::string_view who, std::string_view name, std::int64_t size);

@@ -49,10 +49,10 @@ Result<void> check_options(const MatmulReduceScatterArgs& args, const Dims& size
 Result<void> check_memory_of(const MatmulReduceScatterArgs& args, const Named& output) {
   for (int j = 0; j < static_cast<int>(args.a.size()); ++j) {
     const auto idx = static_cast<std::size_t>(j);
-    TANDEM_TRY(check_no_overlap(kWho, output, {"a", j, &args.a[idx]}));
-    TANDEM_TRY(check_no_overlap(kWho, output, {"b", j, &args.b[idx]}));
+    TANDEM_TRY(check_apart(kWho, output, {"a", j, &args.a[idx]}));
+    TANDEM_TRY(check_apart(kWho, output, {"b", j, &args.b[idx]}));
   }
-  if (args.bias) TANDEM_TRY(check_no_overlap(kWho, output, {"bias", -1, &*args.bias}));
+  if (args.bias) TANDEM_TRY(check_apart(kWho, output, {"bias", -1, &*args.bias}));
   return {};
 }
 

@@ -85,7 +85,7 @@ Result<void> check_memory_of(const ScaledMatmulReduceScatterArgs& args, const Na
                             {"bias", j, at(args.bias, j)},
                             {"result_scale", j, at(args.result_scale, j)}};
     for (const Named& input : inputs) {
-      if (input.view != nullptr) TANDEM_TRY(check_no_overlap(kWho, output, input));
+      if (input.view != nullptr) TANDEM_TRY(check_apart(kWho, output, input));
     }
   }
   return {};

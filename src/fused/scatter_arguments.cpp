@@ -82,7 +82,7 @@ Result<void> check_outputs_apart(std::string_view who, const TensorView& out,
   if (!product) return {};
   const Named named_product{"product", -1, &*product};
   TANDEM_TRY(check_inputs(named_product));
-  return check_no_overlap(who, named_product, named_out);
+  return check_apart(who, named_product, named_out);
 }
 
 }  // namespace tandem::fused

@@ -4,6 +4,7 @@
 #include <tandem/gemm/async_input_mm.hpp>
 
 #include "base/format.hpp"
+#include "base/overlap.hpp"
 #include "base/try.hpp"
 #include "device/check_view.hpp"
 #include "gemm/backend.hpp"
@@ -154,6 +155,29 @@ Result<void> check_memory(const AsyncInputMmArgs& args, const Device& device) {
   return check_view(kWho, "a_chunk_signals", args.a_chunk_signals, device);
 }
 
+Result<void> check_out_apart(const AsyncInputMmArgs& args) {
+  const Named out{"out", -1, &args.out};
+  TANDEM_TRY(check_apart(kWho, out, {"a", -1, &args.a}));
+  TANDEM_TRY(check_apart(kWho, out, {"b", -1, &args.b}));
+  if (args.complete) TANDEM_TRY(check_apart(kWho, out, {"complete.rows", -1, &args.complete->rows}));
+  return check_apart(kWho, out, {"a_chunk_signals", -1, &args.a_chunk_signals});
+}
+
+/// Peers write this rank's stamps while the product runs.
+Result<void> check_stamps_apart(const AsyncInputMmArgs& args) {
+  const symm::Handle& handle = *args.senders->handle;
+  auto* const block = static_cast<std::byte*>(handle.buffer_ptrs()[static_cast<std::size_t>(handle.rank())]);
+  const TensorView words =
+      TensorView::contiguous(block + args.patches->stamps_bytes,
+                             {num_patches(args.a.size(0), args.a.size(1))}, DType::kU32, args.a.device);
+  const Named stamps{"patches' stamps", -1, &words};
+  TANDEM_TRY(check_apart(kWho, stamps, {"a", -1, &args.a}));
+  TANDEM_TRY(check_apart(kWho, stamps, {"b", -1, &args.b}));
+  TANDEM_TRY(check_apart(kWho, stamps, {"out", -1, &args.out}));
+  TANDEM_TRY(check_apart(kWho, stamps, {"complete.rows", -1, &args.complete->rows}));
+  return check_apart(kWho, stamps, {"a_chunk_signals", -1, &args.a_chunk_signals});
+}
+
 }  // namespace
 
 bool Implementation::accepts_async_input(const AsyncInputProblem&, std::string* why_not) const {
@@ -210,8 +234,12 @@ Support can_run(const AsyncInputProblem& problem, const Device& device) {
 Result<void> async_input_mm(const AsyncInputMmArgs& args, Stream& stream) {
   TANDEM_TRY(check_memory(args, stream.device()));
   TANDEM_ASSIGN(const AsyncInputProblem problem, problem_of(args));
+  TANDEM_TRY(check_out_apart(args));
   if (args.senders) TANDEM_TRY(check_senders(args, stream));
-  if (args.patches) TANDEM_TRY(check_patches(args));
+  if (args.patches) {
+    TANDEM_TRY(check_patches(args));
+    TANDEM_TRY(check_stamps_apart(args));
+  }
   TANDEM_ASSIGN(const Implementation* implementation,
                 chosen(problem, stream.device(), &Implementation::accepts_async_input));
   if (problem.m == 0 || (problem.n == 0 && !args.patches)) return {};

@@ -1,6 +1,7 @@
 #include <tandem/gemm/mm.hpp>
 
 #include "base/format.hpp"
+#include "base/overlap.hpp"
 #include "base/try.hpp"
 #include "device/check_view.hpp"
 #include "gemm/backend.hpp"
@@ -31,8 +32,12 @@ Result<void> check_memory(const MmArgs& args, const Device& device) {
   TANDEM_TRY(check_view("mm", "a", args.a, device));
   TANDEM_TRY(check_view("mm", "b", args.b, device));
   TANDEM_TRY(check_view("mm", "out", args.out, device));
-  if (args.bias) TANDEM_TRY(check_view("mm", "bias", *args.bias, device));
-  return {};
+  const Named out{"out", -1, &args.out};
+  TANDEM_TRY(check_apart("mm", out, {"a", -1, &args.a}));
+  TANDEM_TRY(check_apart("mm", out, {"b", -1, &args.b}));
+  if (!args.bias) return {};
+  TANDEM_TRY(check_view("mm", "bias", *args.bias, device));
+  return check_apart("mm", out, {"bias", -1, &*args.bias});
 }
 
 // The same for a product whose memory is not known yet.
@@ -61,7 +66,7 @@ Result<Problem> problem_of(const MmArgs& args) {
   TANDEM_TRY(check_matrices("mm", args.a, args.b, args.out));
   TANDEM_TRY(check_accumulation(args));
   TANDEM_TRY(check_bias(args));
-  TANDEM_TRY(check_is_injective("mm", args.out));
+  TANDEM_TRY(check_writable("mm", {"out", -1, &args.out}));
   if (args.heuristic < 0 || args.heuristic >= kMostHeuristics) {
     return failf(ErrorCode::kInvalidArgument, "mm: heuristic is {}, need 0 to {}", args.heuristic,
                  kMostHeuristics - 1);

@@ -22,7 +22,4 @@ namespace tandem::gemm {
 [[nodiscard]] Result<void> check_matrices(std::string_view who, const TensorView& a, const TensorView& b,
                                           const TensorView& out);
 
-/// Every element of `out` is written exactly once: a stride reaches beyond all elements of the smaller ones.
-[[nodiscard]] Result<void> check_is_injective(std::string_view who, const TensorView& out);
-
 }  // namespace tandem::gemm

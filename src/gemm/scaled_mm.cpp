@@ -1,6 +1,7 @@
 #include <tandem/gemm/scaled_mm.hpp>
 
 #include "base/format.hpp"
+#include "base/overlap.hpp"
 #include "base/try.hpp"
 #include "base/with_last.hpp"
 #include "device/check_view.hpp"
@@ -84,14 +85,23 @@ Result<void> check_added(const ScaledMmArgs& args) {
 }
 
 Result<void> check_memory(const ScaledMmArgs& args, const Device& device) {
-  TANDEM_TRY(check_view(kWho, "a", args.a, device));
-  TANDEM_TRY(check_view(kWho, "b", args.b, device));
-  TANDEM_TRY(check_view(kWho, "out", args.out, device));
-  if (!is_left_out(args.a_scale)) TANDEM_TRY(check_view(kWho, "a_scale", args.a_scale, device));
-  if (!is_left_out(args.b_scale)) TANDEM_TRY(check_view(kWho, "b_scale", args.b_scale, device));
-  if (args.bias) TANDEM_TRY(check_view(kWho, "bias", *args.bias, device));
-  if (args.result_scale) TANDEM_TRY(check_view(kWho, "result_scale", *args.result_scale, device));
-  if (args.addend) TANDEM_TRY(check_view(kWho, "addend", *args.addend, device));
+  const Named out{"out", -1, &args.out};
+  TANDEM_TRY(check_view(kWho, out.name, args.out, device));
+  const Named inputs[] = {{"a", -1, &args.a},
+                          {"b", -1, &args.b},
+                          {"a_scale", -1, is_left_out(args.a_scale) ? nullptr : &args.a_scale},
+                          {"b_scale", -1, is_left_out(args.b_scale) ? nullptr : &args.b_scale},
+                          {"bias", -1, args.bias ? &*args.bias : nullptr},
+                          {"result_scale", -1, args.result_scale ? &*args.result_scale : nullptr},
+                          {"addend", -1, args.addend ? &*args.addend : nullptr}};
+  for (const Named& input : inputs) {
+    if (input.view == nullptr) continue;
+    TANDEM_TRY(check_view(kWho, input.name, *input.view, device));
+    // A row of the addend is read before that row of out is written.
+    const bool is_in_place =
+        args.addend && input.view == &*args.addend && is_same_memory(*input.view, args.out);
+    if (!is_in_place) TANDEM_TRY(check_apart(kWho, out, input));
+  }
   return {};
 }
 
@@ -120,7 +130,7 @@ Result<ScaledProblem> problem_of(const ScaledMmArgs& args) {
   TANDEM_TRY(check_sizes(args));
   TANDEM_TRY(check_scales(args));
   TANDEM_TRY(check_added(args));
-  TANDEM_TRY(check_is_injective(kWho, args.out));
+  TANDEM_TRY(check_writable(kWho, {"out", -1, &args.out}));
   ScaledProblem problem{.m = 1,
                         .n = args.b.size(1),
                         .k = args.b.size(0),

@@ -2,6 +2,7 @@
 #include <tandem/symm/handle.hpp>
 
 #include "base/format.hpp"
+#include "base/overlap.hpp"
 #include "base/try.hpp"
 #include "symm/byte_size.hpp"
 
@@ -144,13 +145,18 @@ Result<void> Handle::barrier(Stream& stream, int channel, Timeout timeout) {
 
 Result<void> Handle::get(Stream& stream, const TensorView& to, int peer, std::int64_t offset) {
   TANDEM_ASSIGN(const TensorView from, opposite_of(*this, {"get", "destination", to}, peer, offset));
+  TANDEM_ASSIGN(const bool differs,
+                check_copy("get", {"the peer's memory", -1, &from}, {"destination", -1, &to}));
   TANDEM_TRY(check_usable(stream));
+  if (!differs) return {};
   return do_get(stream, from, to, peer);
 }
 
 Result<void> Handle::put(Stream& stream, const TensorView& from, int peer, std::int64_t offset) {
   TANDEM_ASSIGN(const TensorView to, opposite_of(*this, {"put", "source", from}, peer, offset));
+  TANDEM_ASSIGN(const bool differs, check_copy("put", {"source", -1, &from}, {"the peer's memory", -1, &to}));
   TANDEM_TRY(check_usable(stream));
+  if (!differs) return {};
   return do_put(stream, from, to, peer);
 }
 

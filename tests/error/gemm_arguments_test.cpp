@@ -47,8 +47,8 @@ TEST_F(GemmArguments, NameWhatDoesNotFit) {
          args.out = out_.view({5, 4}, DType::kF32);
        },
        {"out is [5, 4]", "need [4, 5]"}},
-      {[&](auto& args) { args.out.strides[0] = 4; }, {"out is", "overlap"}},
-      {[&](auto& args) { args.out.strides[1] = 0; }, {"out is", "overlap"}},
+      {[&](auto& args) { args.out.strides[0] = 4; }, {"out (", "its elements overlap"}},
+      {[&](auto& args) { args.out.strides[1] = 0; }, {"out (", "its elements overlap"}},
       {[&](auto& args) { args.bias = memory_.view({4}, DType::kF32); }, {"bias is", "need f32 [5]"}},
       {[&](auto& args) { args.bias = memory_.view({5}, DType::kF16); }, {"bias is f16", "need f32"}},
       {[&](auto& args) { args.b.data = nullptr; }, {"b", "no memory"}},
@@ -93,7 +93,7 @@ TEST_F(GemmArguments, OfAScaledProductNameWhatDoesNotFit) {
       {[&](auto& args) {
          args.out.strides = {20, 4, 1};
        },
-       "whose elements overlap"},
+       "is written and its elements overlap"},
       {[&](auto& args) {
          args.a_scale = memory_.view({8, 1}, DType::kF32);
        },

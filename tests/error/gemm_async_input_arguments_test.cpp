@@ -224,6 +224,41 @@ TEST_F(GemmAsyncInputArguments, PatchesThatDoNotFit) {
   }));
 }
 
+TEST_F(GemmAsyncInputArguments, StampsThatOverlap) {
+  expect_ok(run_symm_ranks(2, {}, [&](SymmRank& rank) -> Result<void> {
+    const Tensor block = rank.empty({4096});
+    const auto handle = rank.meet(block);
+    if (rank.group.rank() != 0) return {};
+    stream_ = rank.device->create_stream().value();
+    // Two patches, so two stamps; a lies at the start of the block, the other operands behind it.
+    const auto at = [&](std::int64_t num_bytes, const Dims& sizes) {
+      return TensorView::contiguous(static_cast<std::byte*>(handle->buffer_ptrs()[0]) + num_bytes, sizes,
+                                    DType::kBF16);
+    };
+    const auto with_stamps_at = [&](auto& args, std::int64_t num_bytes) {
+      args.a = at(0, {32, 64});
+      args.b = at(4096, {64, 5});
+      args.out = at(5120, {32, 5});
+      args.complete = gemm::CompleteChunks{at(6144, {16, 64}), 0, 2};
+      args.senders = {handle.get(), 2};
+      args.patches = gemm::PatchExchange{.peers = 1, .stamps_bytes = num_bytes};
+    };
+    expect_refused({
+        {[&](auto& args) { with_stamps_at(args, 4080); }, "is written and overlaps a (4096 bytes at"},
+        {[&](auto& args) { with_stamps_at(args, 4096); }, "is written and overlaps b (640 bytes at"},
+        {[&](auto& args) { with_stamps_at(args, 5120); }, "is written and overlaps out (320 bytes at"},
+        {[&](auto& args) { with_stamps_at(args, 6144); }, "overlaps complete.rows (2048 bytes at"},
+        {[&](auto& args) {
+           with_stamps_at(args, 8192);
+           args.a_chunk_signals = TensorView::contiguous(at(8196, {1}).data, {4}, DType::kU32);
+         },
+         "patches' stamps (8 bytes at"},
+    });
+    stream_.reset();
+    return {};
+  }));
+}
+
 TEST_F(GemmAsyncInputArguments, ProductsOnCpusSendNothing) {
   const Support support = gemm::can_run(
       gemm::AsyncInputProblem{.m = 256, .n = 8, .k = 64, .chunks = 2, .patch_chunks = 1}, *device_);

@@ -9,8 +9,9 @@ namespace tandem {
 /// Copies host elements, converting the type by value. To a float: rounded once, to nearest even; f8
 /// saturates. To an integer: towards zero; out of range saturates, NaN is 0. To bool: whether it is not 0
 /// (NaN is not).
-/// Shapes:  equal; any strides; the memories do not overlap.
-/// Errors:  kInvalidArgument on different shapes or memory that is not the host's.
+/// Shapes:  equal; any strides.
+/// Memory:  `to` may be `from`, element for element and of its type: then nothing is done. No other overlap.
+/// Errors:  kInvalidArgument on different shapes, memory that is not the host's, or overlap (tensor.hpp).
 [[nodiscard]] Result<void> convert(const TensorView& from, const TensorView& to);
 
 /// One element as f64, for checks. `idx` counts in row-major order over the sizes.

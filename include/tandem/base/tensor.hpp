@@ -22,7 +22,11 @@ struct DeviceId {
 [[nodiscard]] std::string to_string(DeviceId id);
 
 /// A strided window on somebody else's memory: a value, free to copy. It does not keep the memory alive.
-/// Units: strides in elements.
+/// Units:   strides in elements.
+/// Memory:  no call writes to a view whose elements share memory (stride 0, say), nor to one that shares a
+///          byte with another argument, unless the call's own "Memory:" allows that. Only elements count, so
+///          column blocks of one matrix are apart. An input may share memory with itself and other inputs.
+/// Errors:  kInvalidArgument, before anything is enqueued, with both arguments and the bytes they reach over.
 struct TensorView {
   void* data = nullptr;
   Dims sizes;

@@ -16,7 +16,8 @@ enum class ReduceOp : std::uint8_t { kSum, kAvg };
 
 /// Every rank's rows, one after the other.
 /// Shapes:  input [s_r, ...], output [total, ...]; s_r by the shard rule over `total` rows; both contiguous.
-/// Types:   any; equal. The input may be its own place in the output; no other overlap.
+/// Types:   any; equal.
+/// Memory:  the input may be its own place in the output; no other overlap.
 /// Order:   enqueued on `stream`, returns at once (blocks the host only while the workspace grows).
 /// Errors:  kInvalidArgument now; kMismatch, kTimeout, kPeerLost at the next Stream::synchronize().
 struct AllGatherArgs {
@@ -28,8 +29,9 @@ struct AllGatherArgs {
 /// Sum or mean over the ranks; rank r keeps rows shard_of(total, W, r).
 /// Shapes:  input [total, ...], output [s_r, ...]; contiguous. The output may have any strides.
 /// Types:   input and output f32, bf16 or f16 (on CPUs also f8, which saturates), equal or one of them f32;
-///          bias as output; f32 sums in rank order 0..W-1, one rounding. The output may be the own rows of
-///          the input, if the types are equal; no other overlap.
+///          bias as output; f32 sums in rank order 0..W-1, one rounding.
+/// Memory:  the output may be the own rows of the input, element for element and of its type; no other
+///          overlap.
 /// Errors:  as all_gather.
 struct ReduceScatterArgs {
   TensorView input;
@@ -43,9 +45,10 @@ struct ReduceScatterArgs {
 /// Shapes:  input [rows, ...], symmetric (`input_handle`); output [W*rows, ...]; progress u32
 ///          [W*splits_per_rank], zero at the start. Word q*splits + i is set to 1 after piece i of rank q is
 ///          in place.
+/// Memory:  the input may be its own place in the output; no other overlap, progress included.
 /// Order:   sources r+1, r+2, ..., own rank last; a barrier at the end.
 /// Errors:  kInvalidArgument for a non-contiguous input, rows*... % splits_per_rank != 0, a wrong size of
-///          progress or output, an input that is not symmetric.
+///          progress or output, an input that is not symmetric, overlap.
 struct AllGatherWithProgressArgs {
   TensorView output;
   TensorView input;
@@ -59,6 +62,8 @@ struct AllGatherWithProgressArgs {
 /// out = the sum (or mean) over dim 0 of `stack`, plus bias: the last step of a scatter. Local.
 /// Shapes:  stack [W, rows..., n] contiguous; out [rows..., n], any strides; bias [n].
 /// Types:   as reduce_scatter; f32 sums in the order 0..W-1, one rounding.
+/// Memory:  out overlaps neither stack nor bias.
+/// Errors:  kInvalidArgument now.
 struct ReduceStackArgs {
   TensorView stack;
   TensorView out;

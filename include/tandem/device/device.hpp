@@ -64,7 +64,8 @@ class Device {
   /// Whether streams of this device can work on memory of that one.
   [[nodiscard]] virtual bool can_reach(DeviceId id) const { return id == id_; }
   /// Host-blocking copies of a whole tensor between host memory and memory this device can reach.
-  /// Errors: kInvalidArgument for a tensor that is not contiguous, or out of reach.
+  /// Memory: the target may be the source itself: then nothing is done. No other overlap.
+  /// Errors: kInvalidArgument for a tensor that is not contiguous, out of reach, or overlap.
   [[nodiscard]] Result<void> copy_from_host(const void* from, const TensorView& to);
   [[nodiscard]] Result<void> copy_to_host(const TensorView& from, void* to);
 

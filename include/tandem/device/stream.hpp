@@ -30,16 +30,18 @@ class Stream {
   [[nodiscard]] int priority() const { return priority_; }
 
   /// Copies elements. Shapes: equal, any strides. Types: equal. Contiguous copies go by copy engine.
-  /// Errors: kInvalidArgument for different shapes, types or memory this device cannot reach.
+  /// Memory: `to` may be `from`, element for element: then nothing is done. No other overlap.
+  /// Errors: kInvalidArgument for different shapes, types, memory this device cannot reach, or overlap.
   [[nodiscard]] Result<void> copy(const TensorView& from, const TensorView& to);
 
   /// Writes one word once everything earlier in this stream is done and visible to the whole system.
   /// Shapes: words [n], u32, contiguous, on this device, symmetric or not. Units: offset in words.
+  /// Memory: contiguous words never overlap.
   /// Errors: kInvalidArgument for another type or shape, offset outside [0, n), value outside [0, 2^32).
   [[nodiscard]] Result<void> stream_write_value32(const TensorView& words, std::int64_t offset,
                                                   std::int64_t value);
 
-  /// Sets words [offset, offset + count). Errors as above, and for count < 1.
+  /// Sets words [offset, offset + count). Memory: as above. Errors: as above, and for count < 1.
   [[nodiscard]] Result<void> memset32(const TensorView& words, std::int64_t offset, std::int64_t value,
                                       std::int64_t count = 1);
 

@@ -56,6 +56,7 @@ inline constexpr int kMaxBeside = 6;
 /// Types:   f32 sums and one rounding to out_i; f8 saturates. The same bits on every rank, for every W and
 ///          algorithm, unless the last dim is gathered: then each slice's product takes the slice's scales,
 ///          and products add in f32 in rank order.
+/// Memory:  as fused_all_gather_matmul, and so does each beside_gathered.
 /// Order:   as fused_all_gather_matmul.
 /// Errors:  as fused_all_gather_matmul; must agree too: scale_mode as found, types and last sizes of beside.
 ///          kUnsupported on CUDA devices, which have no scaled products yet.

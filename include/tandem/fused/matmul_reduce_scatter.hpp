@@ -35,6 +35,7 @@ struct MatmulReduceScatterArgs {
 /// Types:   f32, bf16 or f16, the same for all. Partials are rounded to `partials`, summed in f32 in rank
 ///          order 0..W-1, rounded once: the same bits in every run and for every algorithm; on GPUs, for
 ///          every algorithm as far as the vendor's product has the same bits for any number of rows.
+/// Memory:  out and product overlap nothing: no input, and not each other.
 /// Order:   as fused_all_gather_matmul.
 /// Errors:  as fused_all_gather_matmul; must agree: dtype, sizes of a but k, n, op, dim, partials, plan_k,
 ///          algorithm.

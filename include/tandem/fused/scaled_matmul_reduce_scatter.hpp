@@ -44,6 +44,7 @@ struct ScaledMatmulReduceScatterArgs {
 /// Types:   a_j and b_j as gemm::scaled_matmul() takes them. Products add in f32 in list order; partials are
 ///          rounded to `partials`, summed in f32 in rank order 0..W-1, rounded once (f8 saturates): the same
 ///          bits in every run and for every algorithm.
+/// Memory:  as fused_matmul_reduce_scatter.
 /// Order:   as fused_all_gather_matmul.
 /// Errors:  as fused_all_gather_matmul; must agree: out's dtype, sizes of a but k, n, op, dim, partials,
 ///          algorithm. kUnsupported on CUDA devices, which have no scaled products yet.

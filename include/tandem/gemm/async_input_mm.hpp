@@ -102,6 +102,7 @@ struct AsyncInputProblem {
 
 /// Enqueues; never blocks the host, allocates nothing on the repeat path.
 /// Shapes:  complete.rows [rows of its chunks, k], contiguous, of a's type.
+/// Memory:  out overlaps none of the others; nor do the patches' stamps, which peers write.
 /// Order:   chunks are taken in the order pivot, pivot + 1, ..., C - 1, 0, ..., pivot - 1: each one's signal
 ///          is awaited, then the rows of out that need it are computed. No chunk is read before its signal,
 ///          an empty one is not awaited, out is never read. A signal says that what its writer's stream did

@@ -35,6 +35,7 @@ struct Problem {
 inline constexpr int kMostHeuristics = 8;
 
 /// Any strides, for all of them; row-major or column-major operands are read in place, the rest packed.
+/// Memory:  out overlaps none of the others.
 struct MmArgs {
   TensorView a;
   TensorView b;
@@ -72,7 +73,7 @@ class Plan {
 /// the scratch memory of the stream that recorded it, so it must not run beside products of that stream.
 /// Where several devices share a GPU, a product that was not prepared waits on the host for earlier work on
 /// `stream`.
-/// Errors:  kInvalidArgument when the arguments are not of the plan's problem.
+/// Errors:  kInvalidArgument when the arguments are not of the plan's problem, or out overlaps.
 [[nodiscard]] Result<void> run(const Plan& plan, const MmArgs& args, Stream& stream);
 
 /// Makes now what the first run() of a product would make: picks the algorithm, loads its kernels, takes
@@ -84,7 +85,7 @@ class Plan {
 /// Errors:  those of run(); kOutOfMemory; kUnsupported while capturing, when scratch memory is missing.
 [[nodiscard]] Result<void> prepare(const MmArgs& like, Stream& stream);
 
-/// problem_of, plan and run in one call.
+/// problem_of, plan and run in one call. Memory, order and errors: theirs.
 [[nodiscard]] Result<void> mm(const MmArgs& args, Stream& stream);
 
 }  // namespace tandem::gemm

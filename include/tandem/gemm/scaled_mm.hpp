@@ -12,10 +12,10 @@
 namespace tandem::gemm {
 
 /// out = (sum_k a * b * a_scale(row) * b_scale(column) + bias) * result_scale (+ addend), rounded once.
-/// Shapes:  N-D as it stands: no reshape before or after. Any strides, for all of them; out's elements do not
-///          share memory.
+/// Shapes:  N-D as it stands: no reshape before or after. Any strides, for all of them.
 /// Types:   a and b f8e4m3 or f8e5m2, in any combination, or f32, bf16 or f16, equal. f32 sums in ascending
 ///          k; f8 results saturate. A scale that is left out is 1.
+/// Memory:  out may be the addend, element for element; it overlaps none of the others.
 struct ScaledMmArgs {
   TensorView a = {};                            ///< [..., k]
   TensorView b = {};                            ///< [k, n]
@@ -25,7 +25,7 @@ struct ScaledMmArgs {
   std::optional<TensorView> bias = {};          ///< [n], any of the types that out may have
   std::optional<TensorView> result_scale = {};  ///< f32, one element
   bool fast_accum = false;                      ///< allows less exact sums; the CPU has none
-  std::optional<TensorView> addend = {};        ///< f32, out's sizes; may be out itself
+  std::optional<TensorView> addend = {};        ///< f32, out's sizes
 };
 
 /// What a scaled product asks of an implementation.
@@ -50,7 +50,7 @@ struct ScaledProblem {
 
 /// Enqueues.
 /// Order:   out is ready for later work on `stream`. No allocation on the repeat path.
-/// Errors:  kInvalidArgument with the values; kUnsupported, as can_run() has it.
+/// Errors:  kInvalidArgument with the values, kUnsupported as can_run() has it, now.
 /// Source:  docs/design/gemm.md
 [[nodiscard]] Result<void> scaled_matmul(const ScaledMmArgs& args, Stream& stream);
 

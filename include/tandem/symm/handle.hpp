@@ -75,10 +75,13 @@ class Handle {
   /// Nobody passes before all have arrived; writes before it are visible after it, on every rank.
   [[nodiscard]] Result<void> barrier(Stream& stream, int channel = 0, Timeout timeout = {});
   /// One-sided read of to.numel() elements that start `offset` elements after the handle's offset on `peer`.
-  /// Errors: kInvalidArgument for a non-contiguous `to`, a range beyond the peer's data, a misaligned offset.
+  /// Memory: `to` may be those elements themselves: then nothing is done. No other overlap.
+  /// Errors: kInvalidArgument for a non-contiguous `to`, a range beyond the peer's data, a misaligned offset,
+  /// overlap.
   [[nodiscard]] Result<void> get(Stream& stream, const TensorView& to, int peer, std::int64_t offset = 0);
   /// One-sided write of `from` to the elements that start `offset` elements after the handle's offset on
-  /// `peer`. It tells nobody: a signal or a word written behind it on this stream does. Errors: as get().
+  /// `peer`. It tells nobody: a signal or a word written behind it on this stream does. Memory and errors: as
+  /// get().
   [[nodiscard]] Result<void> put(Stream& stream, const TensorView& from, int peer, std::int64_t offset = 0);
 
   /// What a communication kernel of the user's needs; see kernel.hpp. Valid as long as the handle and its

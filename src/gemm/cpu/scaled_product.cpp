@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <limits>
-#include <tandem/base/convert.hpp>
 
+#include "base/convert_elements.hpp"
 #include "base/try.hpp"
 #include "gemm/cpu/scratch.hpp"
 #include "gemm/operand_checks.hpp"
@@ -87,10 +87,10 @@ class BlockLoop {
 
  private:
   Result<void> take_scratch();
-  Result<void> add_products(const Block& block, std::int64_t at, std::int64_t depth);
-  Result<void> widen(const Block& block, std::int64_t at, std::int64_t depth, TileProblem& tile);
-  Result<void> load_columns(const Block& block);
-  Result<void> finish_row(const Block& block, std::int64_t row);
+  void add_products(const Block& block, std::int64_t at, std::int64_t depth);
+  void widen(const Block& block, std::int64_t at, std::int64_t depth, TileProblem& tile);
+  void load_columns(const Block& block);
+  void finish_row(const Block& block, std::int64_t row);
   [[nodiscard]] std::int64_t offset_of(const Rows& rows, std::int64_t row) const;
 
   const ScaledProduct& product_;
@@ -136,16 +136,16 @@ Result<void> BlockLoop::run() {
       const Block block{row, std::min(rows_, all_rows - row), col, std::min(cols_, product_.n - col)};
       if (product_.k == 0) std::fill(sums_, sums_ + rows_ * cols_, 0.0F);
       for (std::int64_t at = 0; at < product_.k; at += depth_) {
-        TANDEM_TRY(add_products(block, at, std::min(depth_, product_.k - at)));
+        add_products(block, at, std::min(depth_, product_.k - at));
       }
-      TANDEM_TRY(load_columns(block));
-      for (std::int64_t i = 0; i < block.rows; ++i) TANDEM_TRY(finish_row(block, i));
+      load_columns(block);
+      for (std::int64_t i = 0; i < block.rows; ++i) finish_row(block, i);
     }
   }
   return {};
 }
 
-Result<void> BlockLoop::add_products(const Block& block, std::int64_t at, std::int64_t depth) {
+void BlockLoop::add_products(const Block& block, std::int64_t at, std::int64_t depth) {
   TileProblem tile;
   tile.m = block.rows;
   tile.n = block.cols;
@@ -163,17 +163,16 @@ Result<void> BlockLoop::add_products(const Block& block, std::int64_t at, std::i
     tile.b = product_.b;
     tile.b.data = static_cast<std::byte*>(product_.b.data) + b_offset * element;
   } else {
-    TANDEM_TRY(widen(block, at, depth, tile));
+    widen(block, at, depth, tile);
   }
   kernel_(tile, blocking_, scratch_);
-  return {};
 }
 
-Result<void> BlockLoop::widen(const Block& block, std::int64_t at, std::int64_t depth, TileProblem& tile) {
+void BlockLoop::widen(const Block& block, std::int64_t at, std::int64_t depth, TileProblem& tile) {
   for (std::int64_t i = 0; i < block.rows; ++i) {
     const std::int64_t offset = offset_of(product_.a, block.row + i) + at * product_.a.col_stride;
-    TANDEM_TRY(convert(row_view(product_.a.data, offset, depth, product_.a.col_stride, product_.a_dtype),
-                       row_view(a_ + i * a_stride_, 0, depth, 1, DType::kF32)));
+    convert_elements(row_view(product_.a.data, offset, depth, product_.a.col_stride, product_.a_dtype),
+                     row_view(a_ + i * a_stride_, 0, depth, 1, DType::kF32));
   }
   const Matrix& b = product_.b;
   TensorView from = row_view(b.data, at * b.row_stride + block.col * b.col_stride, 0, 0, product_.b_dtype);
@@ -182,25 +181,24 @@ Result<void> BlockLoop::widen(const Block& block, std::int64_t at, std::int64_t 
   TensorView to = row_view(b_, 0, 0, 0, DType::kF32);
   to.sizes = from.sizes;
   to.strides = {cols_, 1};
-  TANDEM_TRY(convert(from, to));
+  convert_elements(from, to);
   tile.in_dtype = DType::kF32;
   tile.a = {.data = a_, .row_stride = a_stride_, .col_stride = 1};
   tile.b = {.data = b_, .row_stride = cols_, .col_stride = 1};
-  return {};
 }
 
-Result<void> BlockLoop::load_columns(const Block& block) {
-  const auto load = [&](const Columns& columns, DType dtype, float* to) -> Result<void> {
-    if (columns.data == nullptr) return {};
-    return convert(row_view(columns.data, block.col * columns.stride, block.cols, columns.stride, dtype),
-                   row_view(to, 0, block.cols, 1, DType::kF32));
+void BlockLoop::load_columns(const Block& block) {
+  const auto load = [&](const Columns& columns, DType dtype, float* to) {
+    if (columns.data == nullptr) return;
+    convert_elements(row_view(columns.data, block.col * columns.stride, block.cols, columns.stride, dtype),
+                     row_view(to, 0, block.cols, 1, DType::kF32));
   };
-  TANDEM_TRY(load(product_.b_scale, DType::kF32, b_scale_));
-  return load(product_.bias, product_.bias_dtype, bias_);
+  load(product_.b_scale, DType::kF32, b_scale_);
+  load(product_.bias, product_.bias_dtype, bias_);
 }
 
 /// ((sum * a_scale) * b_scale + bias) * result_scale + addend, one form of NaN, one rounding.
-Result<void> BlockLoop::finish_row(const Block& block, std::int64_t row) {
+void BlockLoop::finish_row(const Block& block, std::int64_t row) {
   float* const values = sums_ + row * cols_;
   if (product_.a_scale.data != nullptr) {
     const float scale =
@@ -221,14 +219,14 @@ Result<void> BlockLoop::finish_row(const Block& block, std::int64_t row) {
                     rows.col_stride, dtype);
   };
   if (product_.addend.data != nullptr) {
-    TANDEM_TRY(
-        convert(part_of(product_.addend, DType::kF32), row_view(addend_, 0, block.cols, 1, DType::kF32)));
+    convert_elements(part_of(product_.addend, DType::kF32), row_view(addend_, 0, block.cols, 1, DType::kF32));
     for (std::int64_t c = 0; c < block.cols; ++c) values[c] += addend_[c];
   }
   for (std::int64_t c = 0; c < block.cols; ++c) {
     if (values[c] != values[c]) values[c] = std::numeric_limits<float>::quiet_NaN();
   }
-  return convert(row_view(values, 0, block.cols, 1, DType::kF32), part_of(product_.out, product_.out_dtype));
+  convert_elements(row_view(values, 0, block.cols, 1, DType::kF32),
+                   part_of(product_.out, product_.out_dtype));
 }
 
 std::int64_t BlockLoop::offset_of(const Rows& rows, std::int64_t row) const {
