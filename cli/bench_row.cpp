@@ -55,6 +55,9 @@ class RowRunner {
 
   /// Of the last fused(); a replay leaves it as it is.
   [[nodiscard]] const OpReport& fused_report() const { return fused_report_; }
+  /// The same for the launcher, with predictions also where the row's algorithm was asked for and nobody has
+  /// asked the model yet.
+  [[nodiscard]] nlohmann::json report() const;
   [[nodiscard]] const Wrong& wrong() const { return wrong_; }
 
  private:
@@ -177,6 +180,14 @@ void RowRunner::communication() {
       products_[0].view().data, moved_first(problem.result_sizes(0), problem.dim), problem.dtype, device);
   take(coll::reduce_scatter({whole, collected_.view(), problem.reduce, std::nullopt}, session_.group(),
                             session_.stream()));
+}
+
+nlohmann::json RowRunner::report() const {
+  nlohmann::json report = to_json(fused_report_);
+  const auto candidates = fused_report_.candidates;
+  if (!candidates.empty() && !candidates[0].predicted_us)
+    report["candidates"] = to_json(op_.plan(Algorithm::kAuto))["candidates"];
+  return report;
 }
 
 void RowRunner::check_samples() {
@@ -357,7 +368,7 @@ nlohmann::json measure(const BenchRow& row, const BenchCounts& counts, const Ses
   nlohmann::json times = time_in_turns(variants, counts, runner, stopwatch);
   times["host"] = time_host(variants, stopwatch);
   return {{"times", times},
-          {"report", to_json(runner.fused_report())},
+          {"report", runner.report()},
           {"wrong", runner.wrong().count},
           {"first_wrong", runner.wrong().first}};
 }
@@ -409,8 +420,9 @@ nlohmann::json summarize(const BenchRow& row, const BenchCounts& counts,
                       {"t_gemm_us", t_gemm},
                       {"t_gemm_best_us", nullptr}};
   if (results[0].at("times").contains("gemm_best")) json["t_gemm_best_us"] = typical("gemm_best");
-  for (const char* key : {"algorithm", "as_graph", "t_own_mm_us", "t_comm_us", "t_serial_us", "t_fused_us",
-                          "host_us", "host_serial_us", "ect_us", "efficiency", "ceiling", "speedup"}) {
+  for (const char* key :
+       {"algorithm", "as_graph", "t_own_mm_us", "t_comm_us", "t_serial_us", "t_fused_us", "predicted_us",
+        "predicted_serial_us", "host_us", "host_serial_us", "ect_us", "efficiency", "ceiling", "speedup"}) {
     json[key] = nullptr;
   }
   json["wrong"] = 0;
@@ -428,6 +440,10 @@ nlohmann::json summarize(const BenchRow& row, const BenchCounts& counts,
   json["t_comm_us"] = t_comm;
   json["t_serial_us"] = t_serial;
   json["t_fused_us"] = t_fused;
+  for (const auto& candidate : results[0].at("report").at("candidates")) {
+    if (candidate.at("algorithm") == json["algorithm"]) json["predicted_us"] = candidate.at("predicted_us");
+    if (candidate.at("algorithm") == "serial") json["predicted_serial_us"] = candidate.at("predicted_us");
+  }
   if (!results[0].at("times").at("host").at("fused").empty()) {
     json["host_us"] = typical("host/fused");
     json["host_serial_us"] = typical("host/serial");

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <tandem/base/time_text.hpp>
 #include <tandem/gemm/mm.hpp>
 
 #include "command.hpp"
@@ -316,19 +317,18 @@ void DemoCommand::print_phase(const std::vector<nlohmann::json>& results, std::s
   };
   constexpr const char* kSteps[] = {"all-gather + gate, up", "silu(gate) * up", "down + reduce-scatter",
                                     "whole MLP"};
-  fmt::print("\n{}\n", delay_us == 0
-                           ? phase.at("link").get<std::string>()
-                           : fmt::format("simulated link: {} us before each copy from a peer", delay_us));
-  fmt::print("  {:<22} {:>10} {:>14} {:>8}  {}\n", "step", "serial ms", "overlapped ms", "speedup",
-             "auto picks");
+  fmt::print("\n{}\n", delay_us == 0 ? phase.at("link").get<std::string>()
+                                     : fmt::format("simulated link: {} before each copy from a peer",
+                                                   time_text(static_cast<double>(delay_us))));
+  fmt::print("  {:<22} {:>10} {:>14} {:>8}  {}\n", "step", "serial", "overlapped", "speedup", "auto picks");
   for (int step = 0; step < kNumMlpSteps; ++step) {
     const auto typical = [&](const char* algorithm) {
       return median(slowest_rank(results, fmt::format("/phases/{}/times/{}/{}", idx, algorithm, step)));
     };
     const double serial = typical("serial");
     const double overlapped = typical("pipelined");
-    fmt::print("  {:<22} {:>10.2f} {:>14.2f} {:>7.2f}x  {}\n", kSteps[step], serial * 1e-3, overlapped * 1e-3,
-               serial / overlapped, pick(step));
+    fmt::print("  {:<22} {:>10} {:>14} {:>7.2f}x  {}\n", kSteps[step], time_text(serial),
+               time_text(overlapped), serial / overlapped, pick(step));
   }
 }
 
