@@ -394,10 +394,29 @@ nlohmann::json measure_algorithms(const Problem& problem, const BenchCounts& cou
     measured.us[std::string(variant.name)] = median(times[variant.name].get<std::vector<double>>());
   return {{"times", times},
           {"table", tune::to_json(tune::Table{session.device().description(), {measured}})},
-          {"report", to_json(report)},
+          {"report", runner.report()},
           {"wrong", runner.wrong().count},
           {"first_wrong", runner.wrong().first}};
 }
+
+namespace {
+
+/// Of serial, and of the algorithm that ran.
+void add_predictions(const nlohmann::json& report, nlohmann::json& row) {
+  for (const auto& candidate : report.at("candidates")) {
+    if (candidate.at("algorithm") == row["algorithm"]) row["predicted_us"] = candidate.at("predicted_us");
+    if (candidate.at("algorithm") == "serial") row["predicted_serial_us"] = candidate.at("predicted_us");
+  }
+}
+
+/// On all ranks together.
+std::int64_t count_wrong(const std::vector<nlohmann::json>& results) {
+  std::int64_t wrong = 0;
+  for (const auto& result : results) wrong += result.at("wrong").get<std::int64_t>();
+  return wrong;
+}
+
+}  // namespace
 
 nlohmann::json summarize(const BenchRow& row, const BenchCounts& counts,
                          const std::vector<nlohmann::json>& results) {
@@ -433,23 +452,18 @@ nlohmann::json summarize(const BenchRow& row, const BenchCounts& counts,
   const double t_serial = typical("serial");
   const double t_fused = typical("fused");
   const double ect = t_fused - t_gemm;
-  std::int64_t wrong = 0;
-  for (const auto& result : results) wrong += result.at("wrong").get<std::int64_t>();
   for (const char* key : {"algorithm", "as_graph"}) json[key] = results[0].at("report").at(key);
   json["t_own_mm_us"] = typical("own_mm");
   json["t_comm_us"] = t_comm;
   json["t_serial_us"] = t_serial;
   json["t_fused_us"] = t_fused;
-  for (const auto& candidate : results[0].at("report").at("candidates")) {
-    if (candidate.at("algorithm") == json["algorithm"]) json["predicted_us"] = candidate.at("predicted_us");
-    if (candidate.at("algorithm") == "serial") json["predicted_serial_us"] = candidate.at("predicted_us");
-  }
-  if (!results[0].at("times").at("host").at("fused").empty()) {
+  add_predictions(results[0].at("report"), json);
+  const nlohmann::json& times = results[0].at("times");
+  if (!times.at("host").at("fused").empty()) {
     json["host_us"] = typical("host/fused");
     json["host_serial_us"] = typical("host/serial");
   }
   if (counts.alternatives) {
-    const nlohmann::json& times = results[0].at("times");
     for (const char* name : {"serial", "pipelined", "native"}) {
       const bool is_chosen = json["algorithm"] == name;
       if (is_chosen || times.contains(name))
@@ -461,7 +475,7 @@ nlohmann::json summarize(const BenchRow& row, const BenchCounts& counts,
   if (t_serial > t_gemm) json["efficiency"] = 1 - ect / (t_serial - t_gemm);
   json["ceiling"] = std::max(t_gemm, t_comm) / t_fused;
   json["speedup"] = t_serial / t_fused;
-  json["wrong"] = wrong;
+  json["wrong"] = count_wrong(results);
   return json;
 }
 

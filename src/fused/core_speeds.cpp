@@ -9,7 +9,7 @@
 #include "base/try.hpp"
 #include "base/usable_cores.hpp"
 #include "bootstrap/group_rates.hpp"
-#include "fused/measure_cores.hpp"
+#include "fused/core_meter.hpp"
 
 namespace tandem::fused {
 namespace {
@@ -27,7 +27,15 @@ Result<CoreRates> find_rates(const std::vector<CoreRate>& needed, const Group& g
   std::copy_if(needed.begin(), needed.end(), std::back_inserter(missing),
                [&](CoreRate rate) { return !rates.knows(rate); });
   if (missing.empty()) return rates;
-  TANDEM_ASSIGN(const CoreRates measured, measure_cores(missing, busy_cores, device));
+  const auto* const meter = device.service<CoreMeter>();
+  if (meter == nullptr) {
+    return failf(
+        ErrorCode::kUnsupported,
+        "auto: {} has nothing that measures its cores; open it by open_device(), set TANDEM_RATES, or ask "
+        "for an algorithm by name",
+        to_string(device.id()));
+  }
+  TANDEM_ASSIGN(const CoreRates measured, meter->measure(missing, busy_cores, device));
   log(config.log_level, LogLevel::kDebug,
       fmt::format("measured {} of a core, {} at once: {}", name, busy_cores, to_string(measured)));
   if (!config.tune_folder.empty()) {
