@@ -11,6 +11,7 @@
 #include <tandem/base/unique_fd.hpp>
 
 #include "base/function_ref.hpp"
+#include "base/usable_cores.hpp"
 #include "bootstrap/control.hpp"
 #include "bootstrap/doorbell.hpp"
 #include "bootstrap/process_id.hpp"
@@ -57,6 +58,8 @@ struct alignas(64) RankArea {
   Doorbell doorbell;
   std::atomic<std::uint32_t> left{0};
   ProcessId process;                     ///< written before the memory is shared
+  CoreSet cores;                         ///< that the rank may run on; by the rank before it joins
+  std::int32_t granted_cores = 0;        ///< see usable_cores.hpp; as above
   std::atomic<std::uint64_t> agreed{0};  ///< last call whose agreement this rank has finished
   std::atomic<std::uint64_t> posted{0};  ///< last call that this rank has put into a slot
   static constexpr int kNumWaits = 8;

@@ -126,6 +126,8 @@ Result<void> Group::Impl::join(Deadline deadline) {
 void Group::Impl::use(std::shared_ptr<ControlMemory> mapped) {
   memory = std::move(mapped);
   options.config.core_rates = memory->header().rates.given;
+  memory->rank(options.rank).cores = own_cores();
+  memory->rank(options.rank).granted_cores = granted_cores();
   const auto spin = bootstrap::spin_duration(options.size, usable_cores(), options.config.spin);
   control = std::make_unique<GroupControl>(
       memory, GroupControl::Options{options.rank, spin, options.config.op_timeout});

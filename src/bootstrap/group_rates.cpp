@@ -7,6 +7,7 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "base/usable_cores.hpp"
 
 namespace tandem::bootstrap {
 namespace {
@@ -65,6 +66,17 @@ bool knows_all(const CoreRates& rates, std::span<const CoreRate> needed) {
 void give_rates(ControlMemory& memory, const CoreRates& rates) {
   memory.header().rates.given = rates;
   publish(memory.header().rates, rates);
+}
+
+int cores_of(Group& group) {
+  const ControlMemory& memory = *control_of(group).memory();
+  CoreSet all;
+  for (int r = 0; r < group.size(); ++r) {
+    const CoreSet& one = memory.rank(r).cores;
+    for (std::size_t i = 0; i < all.words.size(); ++i) all.words[i] |= one.words[i];
+  }
+  const int cores = all.count() > 0 ? all.count() : usable_cores();
+  return std::max(1, std::min(cores, memory.rank(0).granted_cores));
 }
 
 CoreRates known_rates(Group& group) {

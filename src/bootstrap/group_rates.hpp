@@ -16,6 +16,10 @@ namespace tandem::bootstrap {
 /// In memory that no other rank has yet: the speeds that rank 0's configuration gives.
 void give_rates(ControlMemory& memory, const CoreRates& rates);
 
+/// Cores that the ranks may run on together, within what rank 0's control groups grant it; the same on all
+/// ranks. Ranks that are bound to cores of their own do not share them.
+[[nodiscard]] int cores_of(Group& group);
+
 /// The group's speeds as far as they are known.
 [[nodiscard]] CoreRates known_rates(Group& group);
 

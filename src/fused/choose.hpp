@@ -30,7 +30,7 @@ struct CoreSpeeds {
 struct Workload {
   DeviceKind kind = DeviceKind::kCpu;
   int world = 1;
-  int cores = 1;                     ///< that this process may use; ranks of one host share them
+  int cores = 1;                     ///< that the ranks may run on together
   std::chrono::nanoseconds link{0};  ///< time of a copy from a peer that costs no processor
   std::int64_t chunk_bytes = 0;      ///< one rank's shard or partial
   double chunk_flops = 0;            ///< of one chunk's product

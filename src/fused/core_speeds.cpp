@@ -15,10 +15,10 @@ namespace tandem::fused {
 namespace {
 
 /// From the folder of what was measured, or by measuring what is missing there, which is kept.
-Result<CoreRates> find_rates(const std::vector<CoreRate>& needed, const Group& group, Device& device) {
+Result<CoreRates> find_rates(const std::vector<CoreRate>& needed, Group& group, Device& device) {
   const Config& config = group.config();
   const std::string name = device.description();
-  const int busy_cores = std::min(group.size(), usable_cores());
+  const int busy_cores = std::min({group.size(), bootstrap::cores_of(group), usable_cores()});
   const tune::FoundRates found = tune::read_rates(config.tune_folder, name, busy_cores);
   if (!found.warning.empty()) log(config.log_level, LogLevel::kWarning, found.warning);
   CoreRates rates = config.core_rates;

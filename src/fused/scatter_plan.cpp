@@ -5,7 +5,7 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
-#include "base/usable_cores.hpp"
+#include "bootstrap/group_rates.hpp"
 #include "coll/predict.hpp"
 #include "fused/choose.hpp"
 #include "fused/core_speeds.hpp"
@@ -25,7 +25,7 @@ Result<Workload> workload_of(std::string_view op, const ScatterProblem& problem,
   Workload work{
       .kind = problem.device.kind,
       .world = problem.world,
-      .cores = usable_cores(),
+      .cores = bootstrap::cores_of(group),
       .link = group.config().link_delay,
       .chunk_bytes = chunk_elements * size_bytes(problem.partials),
       .chunk_flops = 2.0 * static_cast<double>(chunk_elements) * static_cast<double>(problem.planned_k()),

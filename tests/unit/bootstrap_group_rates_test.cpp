@@ -1,14 +1,18 @@
 // What a group's ranks predict with: the same on all, whoever finds it out, and no rank waits for another to
 // come.
 #include <gtest/gtest.h>
+#include <sched.h>
 
+#include <algorithm>
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <tandem/bootstrap/group.hpp>
 #include <thread>
 #include <vector>
 
+#include "base/usable_cores.hpp"
 #include "bootstrap/group_rates.hpp"
 
 namespace tandem::bootstrap {
@@ -21,11 +25,14 @@ CoreRates rates_of(const std::string& text) {
 }
 
 /// `rates`: of each rank's configuration, as TANDEM_RATES has them; "": none.
-void on_ranks(const std::vector<std::string>& rates, const std::function<void(Group&)>& body) {
+void on_ranks(
+    const std::vector<std::string>& rates, const std::function<void(Group&)>& body,
+    const std::function<void(int)>& before = [](int) {}) {
   const auto store = make_in_process_store();
   std::vector<std::thread> ranks;
   for (int r = 0; r < static_cast<int>(rates.size()); ++r) {
     ranks.emplace_back([&, r] {
+      before(r);
       Config config;
       const std::string& text = rates[static_cast<std::size_t>(r)];
       if (!text.empty()) config.core_rates = rates_of(text);
@@ -99,6 +106,25 @@ TEST(GroupRates, ThatAreGivenAreRankZerosAndAreNotMeasured) {
     ASSERT_TRUE(pair) << pair.error().to_string();
     EXPECT_EQ(known_rates(**pair), rates_of("mm=10,copy=5")) << "a subgroup has its parent's";
   });
+}
+
+// As under a launcher that binds each rank to a core: the ranks do not share one.
+TEST(GroupRates, AreSharedByTheCoresOfAllRanks) {
+  const CoreSet whole = own_cores();
+  std::vector<int> cores;
+  for (int c = 0; c < 1024; ++c) {
+    if (whole.words[static_cast<std::size_t>(c / 64)] >> (c % 64) & 1U) cores.push_back(c);
+  }
+  if (cores.size() < 2) GTEST_SKIP() << "one core";
+  on_ranks(
+      {"", "", ""}, [](Group& group) { EXPECT_EQ(cores_of(group), std::min(2, granted_cores())); },
+      [&](int rank) {
+        cpu_set_t one;
+        CPU_ZERO(&one);
+        CPU_SET(cores[static_cast<std::size_t>(rank % 2)], &one);
+        ASSERT_EQ(::sched_setaffinity(0, sizeof(one), &one), 0);
+      });
+  on_ranks({"", ""}, [](Group& group) { EXPECT_EQ(cores_of(group), usable_cores()); });
 }
 
 TEST(GroupRates, ThatCannotBeMeasuredAreAnError) {

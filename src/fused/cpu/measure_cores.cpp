@@ -23,7 +23,8 @@ constexpr double kFewestRounds = 5;
 constexpr double kMostRounds = 8;
 constexpr double kEnoughUs = 6000;
 
-/// Not the processor time of a thread: a virtual machine takes what its host has stolen off that, now or later.
+/// Not the processor time of a thread: a virtual machine takes off that what its host has stolen,
+/// now or later.
 double now_us() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return std::chrono::duration<double, std::micro>(now).count();
@@ -151,8 +152,8 @@ Result<void> furnish_for(const Products& products, Workers& workers, Device& dev
                   {{1}, DType::kF32}});
 }
 
-/// What a row takes of k, and packing for k, from few = slices * (packing + few rows) and many = packing + many
-/// rows.
+/// What a row takes of k, and packing for k, from few = slices * (packing + few rows) and many = packing +
+/// many rows.
 void set_product_rates(const Products& products, const std::array<double, 2>& us, CoreRates& rates) {
   // A disturbed `few` must not make rows cheap: packing costs less than what a quarter of the rows does.
   constexpr double kMostOfPacking = 0.25;
