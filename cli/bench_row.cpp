@@ -42,6 +42,8 @@ class RowRunner {
     communication();
     whole_product();
   }
+  /// Has cores measured while no rank does anything else, so that every report has predictions.
+  void learn_speeds() const;
   void op(Algorithm algorithm) { op_.call(algorithm); }
   void fused() { fused_report_ = op_.call(row_.problem.algorithm); }
 
@@ -55,9 +57,6 @@ class RowRunner {
 
   /// Of the last fused(); a replay leaves it as it is.
   [[nodiscard]] const OpReport& fused_report() const { return fused_report_; }
-  /// The same for the launcher, with predictions also where the row's algorithm was asked for and nobody has
-  /// asked the model yet.
-  [[nodiscard]] nlohmann::json report() const;
   [[nodiscard]] const Wrong& wrong() const { return wrong_; }
 
  private:
@@ -182,12 +181,10 @@ void RowRunner::communication() {
                             session_.stream()));
 }
 
-nlohmann::json RowRunner::report() const {
-  nlohmann::json report = to_json(fused_report_);
-  const auto candidates = fused_report_.candidates;
-  if (!candidates.empty() && !candidates[0].predicted_us)
-    report["candidates"] = to_json(op_.plan(Algorithm::kAuto))["candidates"];
-  return report;
+void RowRunner::learn_speeds() const {
+  if (row_.product_only || session_.placement().kind != DeviceKind::kCpu) return;
+  session_.meet("bench");
+  static_cast<void>(op_.plan(Algorithm::kAuto));
 }
 
 void RowRunner::check_samples() {
@@ -359,6 +356,7 @@ nlohmann::json time_host(const std::vector<Variant>& variants, const Stopwatch& 
 
 nlohmann::json measure(const BenchRow& row, const BenchCounts& counts, const Session& session) {
   RowRunner runner(row, session);
+  runner.learn_speeds();
   const Stopwatch stopwatch = stopwatch_for(runner, row.problem, counts, session);
   std::vector<Variant> variants = variants_of(row, runner, find_best_heuristic(runner, session, stopwatch));
   if (!row.product_only) runner.start_from_serial();
@@ -368,7 +366,7 @@ nlohmann::json measure(const BenchRow& row, const BenchCounts& counts, const Ses
   nlohmann::json times = time_in_turns(variants, counts, runner, stopwatch);
   times["host"] = time_host(variants, stopwatch);
   return {{"times", times},
-          {"report", runner.report()},
+          {"report", to_json(runner.fused_report())},
           {"wrong", runner.wrong().count},
           {"first_wrong", runner.wrong().first}};
 }
@@ -376,6 +374,7 @@ nlohmann::json measure(const BenchRow& row, const BenchCounts& counts, const Ses
 nlohmann::json measure_algorithms(const Problem& problem, const BenchCounts& counts, const Session& session) {
   const BenchRow row{problem};
   RowRunner runner(row, session);
+  runner.learn_speeds();
   runner.start_from_serial();
   runner.fused();
   session.finish();
@@ -394,7 +393,7 @@ nlohmann::json measure_algorithms(const Problem& problem, const BenchCounts& cou
     measured.us[std::string(variant.name)] = median(times[variant.name].get<std::vector<double>>());
   return {{"times", times},
           {"table", tune::to_json(tune::Table{session.device().description(), {measured}})},
-          {"report", runner.report()},
+          {"report", to_json(runner.fused_report())},
           {"wrong", runner.wrong().count},
           {"first_wrong", runner.wrong().first}};
 }

@@ -1,7 +1,11 @@
 #include "fused/core_speeds.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <string>
 #include <tandem/base/log.hpp>
+#include <tandem/base/time_text.hpp>
 #include <tandem/tune/rates.hpp>
 #include <vector>
 
@@ -35,9 +39,12 @@ Result<CoreRates> find_rates(const std::vector<CoreRate>& needed, Group& group, 
         "for an algorithm by name",
         to_string(device.id()));
   }
+  const auto begin = std::chrono::steady_clock::now();
   TANDEM_ASSIGN(const CoreRates measured, meter->measure(missing, busy_cores, device));
+  const std::string took = time_text(std::chrono::steady_clock::now() - begin);
   log(config.log_level, LogLevel::kDebug,
-      fmt::format("measured {} of a core, {} at once: {}", name, busy_cores, to_string(measured)));
+      fmt::format("measured a core of {}, {} at once, in {}: {}", name, busy_cores, took,
+                  to_string(measured)));
   if (!config.tune_folder.empty()) {
     // Where nothing can be kept every group measures again.
     const auto kept = tune::add_rates(config.tune_folder, name, busy_cores, measured);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
+#include <ctime>
 #include <limits>
 #include <memory>
 #include <tandem/coll/collectives.hpp>
@@ -19,22 +19,22 @@
 namespace tandem::fused {
 namespace {
 
-constexpr double kFewestRounds = 5;
-constexpr double kMostRounds = 8;
-constexpr double kEnoughUs = 6000;
+constexpr double kFewestRounds = 4;
+constexpr double kMostRounds = 16;
+constexpr double kEnoughUs = 7000;
 
-/// Not the processor time of a thread: a virtual machine takes off that what its host has stolen,
-/// now or later.
-double now_us() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration<double, std::micro>(now).count();
+/// What this thread has worked: waiting for a core that it shares with another thread does not count.
+double thread_us() {
+  std::timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) * 1e-3;
 }
 
 /// A stream that keeps a core busy, with memory of its own.
 struct Worker {
   std::unique_ptr<Stream> stream;
   std::vector<Tensor> tensors;
-  /// When its thread began each piece of work, and when it was done with the last one.
+  /// What its thread has worked before each piece of work, and behind the last one.
   std::vector<double> marks;
 
   std::int64_t num_calls = 0;
@@ -66,7 +66,7 @@ Result<void> furnish(Workers& workers, Device& device, const std::vector<std::pa
 
 Result<void> enqueue_mark(Worker& worker, std::size_t idx) {
   return cpu::launch(*worker.stream, cpu::Task([mark = &worker.marks[idx]]() -> Result<void> {
-    *mark = now_us();
+    *mark = thread_us();
     return {};
   }));
 }
@@ -85,8 +85,8 @@ Result<void> do_rounds(Workers& workers, std::size_t rounds, std::size_t num_pie
   return {};
 }
 
-/// The least that a piece of work took, the mean over the workers: whatever else a core does only adds to it,
-/// and pieces are shorter than the turns in which programs share a core.
+/// The least that a piece of work took, the mean over the workers: what others leave in a core's caches only
+/// adds to it.
 /// The last round does not count: a worker may be alone in it.
 double least_us(const Workers& workers, std::size_t num_pieces, std::size_t piece) {
   constexpr double kClockStoodStill = 1e-3;
@@ -127,7 +127,7 @@ struct Products {
 /// 384 rows, block by block, so more than these make a difference there.
 Products products_of(DType dtype) {
   if (size_bytes(dtype) == 1) return {.dtype = dtype, .few = 96, .many = 96 + 384, .n = 256, .k_few = 512};
-  return {.dtype = dtype, .few = 6, .many = 288, .n = 512, .k_few = 2048};
+  return {.dtype = dtype, .few = 6, .many = 96, .n = 512, .k_few = 1024};
 }
 
 /// All workers read one b, each its parts in turn, so that none is where a core has just read it.
@@ -155,13 +155,13 @@ Result<void> furnish_for(const Products& products, Workers& workers, Device& dev
 /// What a row takes of k, and packing for k, from few = slices * (packing + few rows) and many = packing +
 /// many rows.
 void set_product_rates(const Products& products, const std::array<double, 2>& us, CoreRates& rates) {
-  // A disturbed `few` must not make rows cheap: packing costs less than what a quarter of the rows does.
-  constexpr double kMostOfPacking = 0.25;
+  // A disturbed `few` must not make rows cheap: packing never costs what so many rows do.
+  constexpr double kMostRowsOfPacking = 64;
   const double few_us = us[0] / static_cast<double>(products.num_slices());
   const auto few_rows = static_cast<double>(products.few);
   const auto many_rows = static_cast<double>(products.many);
   const double row_us = std::clamp((us[1] - few_us) / (many_rows - few_rows),
-                                   us[1] / many_rows / (1 + kMostOfPacking), us[1] / many_rows);
+                                   us[1] / (many_rows + kMostRowsOfPacking), us[1] / many_rows);
   const double packing_us = std::max(few_us - few_rows * row_us, few_us * 0.01);
   const auto b_elements = static_cast<double>(products.n * products.k);
   rates.set(mm_rate_of(products.dtype), 2 * b_elements / row_us);
