@@ -20,8 +20,8 @@ namespace tandem::fused {
 namespace {
 
 constexpr double kFewestRounds = 4;
-constexpr double kMostRounds = 16;
-constexpr double kEnoughUs = 7000;
+constexpr double kMostRounds = 8;
+constexpr double kEnoughUs = 4000;
 
 /// What this thread has worked: waiting for a core that it shares with another thread does not count.
 double thread_us() {
@@ -177,7 +177,7 @@ Result<void> measure_products(DType dtype, Workers& workers, Device& device, Cor
   const auto enqueue = [&](Worker& worker, std::size_t piece) {
     return multiply(products, b_in_use, piece == 0, worker);
   };
-  TANDEM_TRY(do_rounds(workers, 3, 1, enqueue));
+  TANDEM_TRY(do_rounds(workers, 2, 1, enqueue));
   if (least_us(workers, 1, 0) > kSlowUs) {
     products = {.dtype = dtype, .few = 6, .many = 48, .n = 128, .k_few = 512};
     b_in_use = b.view().narrow(0, 0, products.k_few).narrow(1, 0, products.n);
