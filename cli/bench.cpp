@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tandem/base/time_text.hpp>
 
 #include "bench_row.hpp"
 #include "command.hpp"
@@ -25,6 +26,14 @@ struct BenchFlags {
   bool explain = false;
   MeasureFlags measure;
 };
+
+/// What the algorithms of a row took, by their names.
+nlohmann::json times_here(const nlohmann::json& row) {
+  nlohmann::json times = row.value("t_algorithms_us", nlohmann::json::object());
+  times["serial"] = row.at("t_serial_us");
+  times[row.at("algorithm").get<std::string>()] = row.at("t_fused_us");
+  return times;
+}
 
 class BenchCommand : public Command {
  public:
@@ -109,6 +118,9 @@ void BenchCommand::print_heading(const Invocation& invocation, const JobPlace& p
 }
 
 void BenchCommand::print_row(const nlohmann::json& row) const {
+  const auto time = [&](const char* key) {
+    return row.at(key).is_null() ? std::string("-") : time_text(row.at(key).get<double>());
+  };
   const auto figure = [&](const char* key, int digits) {
     return row.at(key).is_null() ? std::string("-")
                                  : fmt::format("{:.{}f}", row.at(key).get<double>(), digits);
@@ -120,10 +132,10 @@ void BenchCommand::print_row(const nlohmann::json& row) const {
       "{:>7} {:>5}\n",
       row.at("op").get<std::string>(), row.at("m").get<std::int64_t>(), row.at("n").get<std::int64_t>(),
       row.at("k").get<std::int64_t>(), row.at("dtype").get<std::string>(),
-      row.at("b_order").get<std::string>(), row.at("world").get<int>(), algorithm, figure("t_gemm_us", 1),
-      figure("t_own_mm_us", 1), figure("t_comm_us", 1), figure("t_serial_us", 1), figure("t_fused_us", 1),
-      figure("tflops", 3), figure("ect_us", 1), figure("efficiency", 2), figure("ceiling", 2),
-      figure("speedup", 2), row.at("wrong").get<std::int64_t>());
+      row.at("b_order").get<std::string>(), row.at("world").get<int>(), algorithm, time("t_gemm_us"),
+      time("t_own_mm_us"), time("t_comm_us"), time("t_serial_us"), time("t_fused_us"), figure("tflops", 3),
+      time("ect_us"), figure("efficiency", 2), figure("ceiling", 2), figure("speedup", 2),
+      row.at("wrong").get<std::int64_t>());
   std::fflush(stdout);
 }
 
@@ -131,7 +143,7 @@ void BenchCommand::print_link_verdict(const nlohmann::json& row, std::chrono::mi
   if (link.count() <= 0 || row.at("t_fused_us").is_null()) return;
   const double saved = row.at("t_serial_us").get<double>() - row.at("t_fused_us").get<double>();
   const double half = 0.5 * (row.at("world").get<int>() - 1) * static_cast<double>(link.count());
-  fmt::print("# link: saved {:.0f} us against serial; 0.5*(W-1)*d = {:.0f} us {}\n", saved, half,
+  fmt::print("# link: saved {} against serial; 0.5*(W-1)*d = {} {}\n", time_text(saved), time_text(half),
              saved >= half ? "reached" : "not reached");
 }
 
@@ -151,7 +163,7 @@ int BenchCommand::launch(const Invocation& invocation) {
         run_job({ranks, invocation.arguments, place.placement, tell_row}, invocation.interrupts);
     nlohmann::json row = summarize(rows[i], flags_.measure.counts, results);
     print_row(row);
-    if (flags_.explain && !is_product_only()) print_candidates(results[0].at("report"));
+    if (flags_.explain && !is_product_only()) print_candidates(results[0].at("report"), times_here(row));
     print_link_verdict(row, flags_.measure.link_of(invocation.config));
     if (row.at("wrong") != 0) {
       const auto culprit =

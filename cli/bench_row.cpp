@@ -42,6 +42,8 @@ class RowRunner {
     communication();
     whole_product();
   }
+  /// Has cores measured while no rank does anything else, so that every report has predictions.
+  void learn_speeds() const;
   void op(Algorithm algorithm) { op_.call(algorithm); }
   void fused() { fused_report_ = op_.call(row_.problem.algorithm); }
 
@@ -177,6 +179,12 @@ void RowRunner::communication() {
       products_[0].view().data, moved_first(problem.result_sizes(0), problem.dim), problem.dtype, device);
   take(coll::reduce_scatter({whole, collected_.view(), problem.reduce, std::nullopt}, session_.group(),
                             session_.stream()));
+}
+
+void RowRunner::learn_speeds() const {
+  if (row_.product_only || session_.placement().kind != DeviceKind::kCpu) return;
+  session_.meet("bench");
+  static_cast<void>(op_.plan(Algorithm::kAuto));
 }
 
 void RowRunner::check_samples() {
@@ -348,6 +356,7 @@ nlohmann::json time_host(const std::vector<Variant>& variants, const Stopwatch& 
 
 nlohmann::json measure(const BenchRow& row, const BenchCounts& counts, const Session& session) {
   RowRunner runner(row, session);
+  runner.learn_speeds();
   const Stopwatch stopwatch = stopwatch_for(runner, row.problem, counts, session);
   std::vector<Variant> variants = variants_of(row, runner, find_best_heuristic(runner, session, stopwatch));
   if (!row.product_only) runner.start_from_serial();
@@ -365,6 +374,7 @@ nlohmann::json measure(const BenchRow& row, const BenchCounts& counts, const Ses
 nlohmann::json measure_algorithms(const Problem& problem, const BenchCounts& counts, const Session& session) {
   const BenchRow row{problem};
   RowRunner runner(row, session);
+  runner.learn_speeds();
   runner.start_from_serial();
   runner.fused();
   session.finish();
@@ -383,10 +393,29 @@ nlohmann::json measure_algorithms(const Problem& problem, const BenchCounts& cou
     measured.us[std::string(variant.name)] = median(times[variant.name].get<std::vector<double>>());
   return {{"times", times},
           {"table", tune::to_json(tune::Table{session.device().description(), {measured}})},
-          {"report", to_json(report)},
+          {"report", to_json(runner.fused_report())},
           {"wrong", runner.wrong().count},
           {"first_wrong", runner.wrong().first}};
 }
+
+namespace {
+
+/// Of serial, and of the algorithm that ran.
+void add_predictions(const nlohmann::json& report, nlohmann::json& row) {
+  for (const auto& candidate : report.at("candidates")) {
+    if (candidate.at("algorithm") == row["algorithm"]) row["predicted_us"] = candidate.at("predicted_us");
+    if (candidate.at("algorithm") == "serial") row["predicted_serial_us"] = candidate.at("predicted_us");
+  }
+}
+
+/// On all ranks together.
+std::int64_t count_wrong(const std::vector<nlohmann::json>& results) {
+  std::int64_t wrong = 0;
+  for (const auto& result : results) wrong += result.at("wrong").get<std::int64_t>();
+  return wrong;
+}
+
+}  // namespace
 
 nlohmann::json summarize(const BenchRow& row, const BenchCounts& counts,
                          const std::vector<nlohmann::json>& results) {
@@ -409,8 +438,9 @@ nlohmann::json summarize(const BenchRow& row, const BenchCounts& counts,
                       {"t_gemm_us", t_gemm},
                       {"t_gemm_best_us", nullptr}};
   if (results[0].at("times").contains("gemm_best")) json["t_gemm_best_us"] = typical("gemm_best");
-  for (const char* key : {"algorithm", "as_graph", "t_own_mm_us", "t_comm_us", "t_serial_us", "t_fused_us",
-                          "host_us", "host_serial_us", "ect_us", "efficiency", "ceiling", "speedup"}) {
+  for (const char* key :
+       {"algorithm", "as_graph", "t_own_mm_us", "t_comm_us", "t_serial_us", "t_fused_us", "predicted_us",
+        "predicted_serial_us", "host_us", "host_serial_us", "ect_us", "efficiency", "ceiling", "speedup"}) {
     json[key] = nullptr;
   }
   json["wrong"] = 0;
@@ -421,19 +451,18 @@ nlohmann::json summarize(const BenchRow& row, const BenchCounts& counts,
   const double t_serial = typical("serial");
   const double t_fused = typical("fused");
   const double ect = t_fused - t_gemm;
-  std::int64_t wrong = 0;
-  for (const auto& result : results) wrong += result.at("wrong").get<std::int64_t>();
   for (const char* key : {"algorithm", "as_graph"}) json[key] = results[0].at("report").at(key);
   json["t_own_mm_us"] = typical("own_mm");
   json["t_comm_us"] = t_comm;
   json["t_serial_us"] = t_serial;
   json["t_fused_us"] = t_fused;
-  if (!results[0].at("times").at("host").at("fused").empty()) {
+  add_predictions(results[0].at("report"), json);
+  const nlohmann::json& times = results[0].at("times");
+  if (!times.at("host").at("fused").empty()) {
     json["host_us"] = typical("host/fused");
     json["host_serial_us"] = typical("host/serial");
   }
   if (counts.alternatives) {
-    const nlohmann::json& times = results[0].at("times");
     for (const char* name : {"serial", "pipelined", "native"}) {
       const bool is_chosen = json["algorithm"] == name;
       if (is_chosen || times.contains(name))
@@ -445,7 +474,7 @@ nlohmann::json summarize(const BenchRow& row, const BenchCounts& counts,
   if (t_serial > t_gemm) json["efficiency"] = 1 - ect / (t_serial - t_gemm);
   json["ceiling"] = std::max(t_gemm, t_comm) / t_fused;
   json["speedup"] = t_serial / t_fused;
-  json["wrong"] = wrong;
+  json["wrong"] = count_wrong(results);
   return json;
 }
 

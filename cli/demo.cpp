@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tandem/base/time_text.hpp>
 #include <tandem/gemm/mm.hpp>
 
 #include "command.hpp"
@@ -232,28 +233,27 @@ int DemoCommand::launch(const Invocation& invocation) {
 
 void DemoCommand::print_phase(const nlohmann::json& phase, const DemoTimes& times) const {
   const auto delay_us = phase.at("link_delay_us").get<std::int64_t>();
-  fmt::print("\n{}\n", delay_us == 0
-                           ? phase.at("link").get<std::string>()
-                           : fmt::format("simulated link: {} us before each copy from a peer", delay_us));
-  fmt::print("  {:<22} {:>10} {:>14} {:>8} {:>17} {:>7}  {}\n", "step", "serial ms", "overlapped ms",
-             "speedup", "product alone ms", "hidden", "overlapped by");
+  fmt::print("\n{}\n", delay_us == 0 ? phase.at("link").get<std::string>()
+                                     : fmt::format("simulated link: {} before each copy from a peer",
+                                                   time_text(static_cast<double>(delay_us))));
+  fmt::print("  {:<22} {:>9} {:>10} {:>8} {:>13} {:>7}  {}\n", "step", "serial", "overlapped", "speedup",
+             "product alone", "hidden", "overlapped by");
   const bool shows_link = phase.at("has_link").get<bool>();
   for (int step = 0; step < kNumMlpSteps; ++step) {
     const bool is_op = step == kGatherGateUp || step == kDownScatter;
     const auto hidden = times.hidden(step);
-    fmt::print("  {:<22} {:>10.2f} {:>14.2f} {:>7.2f}x {:>17.2f} {:>7}  {}\n", kSteps[step],
-               times.serial_us(step) * 1e-3, times.overlapped_us(step) * 1e-3, times.speedup(step),
-               times.products_us(step) * 1e-3,
+    fmt::print("  {:<22} {:>9} {:>10} {:>7.2f}x {:>13} {:>7}  {}\n", kSteps[step],
+               time_text(times.serial_us(step)), time_text(times.overlapped_us(step)), times.speedup(step),
+               time_text(times.products_us(step)),
                shows_link && step != kActivation && hidden ? fmt::format("{:.0f} %", 100 * *hidden) : "-",
                is_op ? overlap_in_words(phase.at("ops")[step == kGatherGateUp ? 0 : 1]) : "");
   }
   const auto hidden = times.hidden(kWholeMlp);
   if (!shows_link || !hidden) return;
   fmt::print(
-      "  hidden: {:.0f} % of the communication; serial shows {:.2f} ms of it beside the products, "
-      "overlapped {:.2f} ms\n",
-      100 * *hidden, (times.serial_us(kWholeMlp) - times.products_us(kWholeMlp)) * 1e-3,
-      (times.overlapped_us(kWholeMlp) - times.products_us(kWholeMlp)) * 1e-3);
+      "  hidden: {:.0f} % of the communication; serial shows {} of it beside the products, overlapped {}\n",
+      100 * *hidden, time_text(times.serial_us(kWholeMlp) - times.products_us(kWholeMlp)),
+      time_text(times.overlapped_us(kWholeMlp) - times.products_us(kWholeMlp)));
 }
 
 void DemoCommand::conclude(const std::vector<nlohmann::json>& results, std::int64_t num_samples,

@@ -8,6 +8,7 @@
 #include <sstream>
 #include <tandem/backend/backend.hpp>
 #include <tandem/tune/folder.hpp>
+#include <tandem/tune/rates.hpp>
 
 #include "command.hpp"
 #include "failure.hpp"
@@ -99,7 +100,18 @@ void show_settings(const Config& config, const Findings& findings) {
   show("TANDEM_CUBLASLT_LIBRARY", config.cublaslt_library.value_or("searched for"), "searched for");
   show("TANDEM_NCCL_LIBRARY", config.nccl_library.value_or("searched for"), "searched for");
   show("TANDEM_TUNE_FOLDER", config.tune_folder.empty() ? "none" : config.tune_folder, "");
+  const std::string rates = to_string(config.core_rates);
+  show("TANDEM_RATES", rates.empty() ? "measured" : rates, "measured");
   show("TANDEM_FAULT", config.fault.empty() ? "none" : config.fault, "none");
+}
+
+/// As a group of at least so many ranks looks them up.
+void show_speeds(const Config& config, const std::string& device, int cores, const Findings& findings) {
+  const tune::FoundRates found = tune::read_rates(config.tune_folder, device, cores);
+  if (!found.warning.empty()) findings.say("speeds", found.warning);
+  const std::string kept = to_string(found.rates);
+  findings.say("speeds", fmt::format("of a core, in GFLOP/s, G elements/s and GB/s: {}",
+                                     kept.empty() ? "none kept; ops that ask auto measure them" : kept));
 }
 
 void show_table(const Config& config, const std::string& device, const Findings& findings) {
@@ -158,6 +170,7 @@ int DoctorCommand::launch(const Invocation& invocation) {
                            FMT_VERSION / 100 % 100, FMT_VERSION % 100, NLOHMANN_JSON_VERSION_MAJOR,
                            NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH));
   show_settings(invocation.config, findings);
+  show_speeds(invocation.config, device, machine.usable_cores(), findings);
   show_table(invocation.config, device, findings);
   if (!findings.first_missing().empty()) {
     not_supported(fmt::format("doctor: {}; tandem cannot run ranks here", findings.first_missing()));

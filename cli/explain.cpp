@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <tandem/base/time_text.hpp>
 
 namespace tandem::cli {
 
@@ -11,8 +12,9 @@ nlohmann::json to_json(const OpReport& report) {
   for (const Candidate& candidate : report.candidates) {
     nlohmann::json one{{"algorithm", to_string(candidate.algorithm)},
                        {"why_not", candidate.why_not},
-                       {"predicted_us", candidate.predicted_us},
+                       {"predicted_us", nullptr},
                        {"measured_us", nullptr}};
+    if (candidate.predicted_us) one["predicted_us"] = *candidate.predicted_us;
     if (candidate.measured_us) one["measured_us"] = *candidate.measured_us;
     candidates.push_back(std::move(one));
   }
@@ -23,11 +25,15 @@ nlohmann::json to_json(const OpReport& report) {
           {"candidates", candidates}};
 }
 
-void print_candidates(const nlohmann::json& report) {
-  const auto us = [](const nlohmann::json& time) {
-    return time.is_null() ? std::string("-") : fmt::format("{:.1f} us", time.get<double>());
+void print_candidates(const nlohmann::json& report, const nlohmann::json& here) {
+  const auto text = [](const nlohmann::json& us) {
+    return us.is_null() ? std::string("-") : time_text(us.get<double>());
   };
-  fmt::print("#   {:<10} {:>14} {:>14}\n", "candidate", "predicted", "measured");
+  const auto here_text = [&](const std::string& name) {
+    return here.empty() ? "" : fmt::format(" {:>10}", text(here.value(name, nlohmann::json())));
+  };
+  fmt::print("#   {:<10} {:>10} {:>10}{}\n", "candidate", "predicted", "tuned",
+             here.empty() ? "" : fmt::format(" {:>10}", "here"));
   for (const auto& candidate : report.at("candidates")) {
     const auto name = candidate.at("algorithm").get<std::string>();
     const auto why_not = candidate.at("why_not").get<std::string>();
@@ -36,8 +42,8 @@ void print_candidates(const nlohmann::json& report) {
       continue;
     }
     const bool runs = name == report.at("algorithm").get<std::string>();
-    fmt::print("#   {:<10} {:>14} {:>14}{}\n", name, us(candidate.at("predicted_us")),
-               us(candidate.at("measured_us")),
+    fmt::print("#   {:<10} {:>10} {:>10}{}{}\n", name, text(candidate.at("predicted_us")),
+               text(candidate.at("measured_us")), here_text(name),
                runs ? fmt::format("  runs{}: {}", report.at("as_graph").get<bool>() ? " as a graph" : "",
                                   report.at("reason").get<std::string>())
                     : "");

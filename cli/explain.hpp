@@ -8,8 +8,8 @@ namespace tandem::cli {
 /// In a rank: a report for the launcher: algorithm, reason, key and candidates.
 [[nodiscard]] nlohmann::json to_json(const OpReport& report);
 
-/// In the launcher: a table of the candidates of such a report, with their predicted and measured times, and
-/// why that one runs.
-void print_candidates(const nlohmann::json& report);
+/// In the launcher: a table of the candidates of such a report, with their times as predicted and as tuned,
+/// and why that one runs. `here`, if it has any: what they took in this run, in us by the algorithm's name.
+void print_candidates(const nlohmann::json& report, const nlohmann::json& here = nullptr);
 
 }  // namespace tandem::cli

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 #include <random>
+#include <tandem/base/time_text.hpp>
 
 #include "failure.hpp"
 #include "timing.hpp"
@@ -98,10 +99,9 @@ void MeasureFlags::print_heading(const Invocation& invocation, const JobPlace& p
   fmt::print("# {}, {} cores, Linux {}\n", machine.cpu_model, machine.usable_cores(), machine.kernel_release);
   if (!preset.empty()) fmt::print("# preset {} at scale {}\n", preset, scale_text(on_gpus));
   if (const auto link = link_of(invocation.config); link.count() > 0)
-    fmt::print("# simulated link: {} us for each copy from a peer\n", link.count());
-  fmt::print(
-      "# times in us: median over {} rounds of the slowest rank; m, n, k: the product one rank computes\n",
-      counts.iterations);
+    fmt::print("# simulated link: {} for each copy from a peer\n", time_text(link));
+  fmt::print("# times: median over {} rounds of the slowest rank; m, n, k: the product one rank computes\n",
+             counts.iterations);
 }
 
 std::vector<ProductSizes> MeasureFlags::listed_sizes() const {

@@ -92,6 +92,17 @@ OpReport RankOp::call(Algorithm algorithm) {
   return take(fused_matmul_reduce_scatter(args, session_.group(), session_.stream()));
 }
 
+OpReport RankOp::plan(Algorithm algorithm) const {
+  if (problem_.op == Op::kAllGatherMatmul) {
+    AllGatherMatmulArgs args = gather_args();
+    args.algorithm = algorithm;
+    return take(tandem::plan(args, session_.group(), session_.stream()));
+  }
+  MatmulReduceScatterArgs args = scatter_args();
+  args.algorithm = algorithm;
+  return take(tandem::plan(args, session_.group(), session_.stream()));
+}
+
 void RankOp::poison() const {
   for (const GuardedTensor& out : out_) out.poison();
   if (problem_.gathered) gathered_.poison();

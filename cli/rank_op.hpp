@@ -19,6 +19,8 @@ class RankOp {
 
   /// Enqueues the op; call Session::finish() and download() before the outputs are read.
   OpReport call(Algorithm algorithm);
+  /// What call() would report, without doing it.
+  [[nodiscard]] OpReport plan(Algorithm algorithm) const;
 
   [[nodiscard]] const Problem& problem() const { return problem_; }
   [[nodiscard]] const TensorView& a() const { return a_.view(); }

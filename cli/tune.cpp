@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <tandem/base/time_text.hpp>
 #include <tandem/tune/folder.hpp>
 #include <tandem/tune/table.hpp>
 
@@ -67,7 +68,7 @@ void TuneCommand::print_row(const Problem& problem, const tune::Row& row) const 
              to_string(problem.dtype), problem.b_is_column_major ? "column" : "row", problem.ranks);
   for (const Algorithm algorithm : kCandidates) {
     const auto us = row.us.find(to_string(algorithm));
-    fmt::print(" {:>10}", us == row.us.end() ? "-" : fmt::format("{:.1f}", us->second));
+    fmt::print(" {:>10}", us == row.us.end() ? "-" : time_text(us->second));
   }
   fmt::print(" {:>10}\n", fastest->first);
   std::fflush(stdout);

@@ -4,6 +4,7 @@ tandem_test(unit base_convert SOURCES unit/base_convert_test.cpp DEPENDS base LI
 tandem_test(unit base_overlap SOURCES unit/base_overlap_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
 tandem_test(unit base_tensor SOURCES unit/base_tensor_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
 tandem_test(unit base_names SOURCES unit/base_names_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
+tandem_test(unit base_time_text SOURCES unit/base_time_text_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
 tandem_test(unit base_try SOURCES unit/base_try_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
 tandem_test(unit base_fault SOURCES unit/base_fault_test.cpp DEPENDS base LIBRARIES GTest::gtest_main Threads::Threads)
 tandem_test(unit base_shared_library SOURCES unit/base_shared_library_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)

@@ -2,6 +2,8 @@ add_subdirectory(${CMAKE_CURRENT_LIST_DIR}/support ${CMAKE_CURRENT_BINARY_DIR}/s
 
 tandem_test(unit bootstrap_thread_ranks SOURCES unit/bootstrap_thread_ranks_test.cpp DEPENDS bootstrap
             LIBRARIES GTest::gtest_main)
+tandem_test(unit bootstrap_group_rates SOURCES unit/bootstrap_group_rates_test.cpp DEPENDS bootstrap
+            LIBRARIES GTest::gtest_main)
 tandem_test(unit bootstrap_control SOURCES unit/bootstrap_control_test.cpp DEPENDS bootstrap
             LIBRARIES GTest::gtest_main)
 tandem_test(race bootstrap_control SOURCES race/bootstrap_control_test.cpp DEPENDS bootstrap

@@ -12,6 +12,8 @@ foreach(part IN ITEMS arguments scaled_arguments mismatch)
               LIBRARIES test_fused_harness GTest::gtest_main)
 endforeach()
 tandem_test(unit fused_choose SOURCES unit/fused_choose_test.cpp DEPENDS fused LIBRARIES GTest::gtest_main)
+tandem_test(unit fused_core_speeds SOURCES unit/fused_core_speeds_test.cpp DEPENDS fused backend
+            LIBRARIES GTest::gtest_main)
 tandem_test(unit fused_native_chunks SOURCES unit/fused_native_chunks_test.cpp DEPENDS fused backend
             LIBRARIES GTest::gtest_main)
 tandem_test(unit fused_repeated_calls SOURCES unit/fused_repeated_calls_test.cpp DEPENDS fused backend

@@ -6,6 +6,7 @@
 #include "base/try.hpp"
 #include "coll/cpu/attach.hpp"
 #include "device/cpu/cpu_device.hpp"
+#include "fused/cpu/attach.hpp"
 #include "gemm/cpu/attach.hpp"
 #include "symm/cpu/attach.hpp"
 #ifdef TANDEM_HAS_CUDA
@@ -29,6 +30,7 @@ Result<std::unique_ptr<Device>> open_device(DeviceId id, const Config& config) {
       symm::attach_cpu(*device);
       gemm::attach_cpu(*device);
       coll::attach_cpu(*device);
+      fused::attach_cpu(*device);
       return device;
     }
     case DeviceKind::kCuda: {

@@ -77,6 +77,11 @@ Result<Config> Config::from_environment() {
   config.cublaslt_library = variable("TANDEM_CUBLASLT_LIBRARY");
   config.nccl_library = variable("TANDEM_NCCL_LIBRARY");
   config.tune_folder = read_tune_folder();
+  if (const auto rates = variable("TANDEM_RATES")) {
+    auto parsed = parse_core_rates(*rates);
+    if (!parsed) return failf(ErrorCode::kInvalidArgument, "TANDEM_RATES: {}", parsed.error().text());
+    config.core_rates = *parsed;
+  }
   if (auto fault = variable("TANDEM_FAULT")) {
     const auto plan = FaultPlan::parse(*fault);
     if (!plan) return failf(ErrorCode::kInvalidArgument, "TANDEM_FAULT: {}", plan.error().text());

@@ -3,7 +3,9 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <limits>
 #include <string>
@@ -13,10 +15,8 @@ namespace tandem {
 namespace {
 
 int cores_by_affinity() {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0) return CPU_COUNT(&allowed);
-  return static_cast<int>(std::thread::hardware_concurrency());  // more than 1024 processors
+  const int allowed = own_cores().count();
+  return allowed > 0 ? allowed : static_cast<int>(std::thread::hardware_concurrency());
 }
 
 /// "50000 100000" is half a core, "max 100000" no limit.
@@ -48,10 +48,29 @@ double cores_by_cgroup() {
 
 }  // namespace
 
+int CoreSet::count() const {
+  int count = 0;
+  for (const std::uint64_t word : words) count += std::popcount(word);
+  return count;
+}
+
+CoreSet own_cores() {
+  CoreSet set;
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  static_assert(sizeof(allowed) == sizeof(set.words));
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0)
+    std::memcpy(set.words.data(), &allowed, sizeof(allowed));
+  return set;
+}
+
+int granted_cores() {
+  constexpr double kMost = std::numeric_limits<int>::max();
+  return static_cast<int>(std::min(std::ceil(cores_by_cgroup()), kMost));
+}
+
 int usable_cores() {
-  const int cores = cores_by_affinity();
-  const double granted = std::ceil(cores_by_cgroup());
-  return std::max(1, granted < cores ? static_cast<int>(granted) : cores);
+  return std::max(1, std::min(cores_by_affinity(), granted_cores()));
 }
 
 }  // namespace tandem

@@ -6,10 +6,12 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <tandem/base/core_rates.hpp>
 #include <tandem/base/error.hpp>
 #include <tandem/base/unique_fd.hpp>
 
 #include "base/function_ref.hpp"
+#include "base/usable_cores.hpp"
 #include "bootstrap/control.hpp"
 #include "bootstrap/doorbell.hpp"
 #include "bootstrap/process_id.hpp"
@@ -56,6 +58,8 @@ struct alignas(64) RankArea {
   Doorbell doorbell;
   std::atomic<std::uint32_t> left{0};
   ProcessId process;                     ///< written before the memory is shared
+  CoreSet cores;                         ///< that the rank may run on; by the rank before it joins
+  std::int32_t granted_cores = 0;        ///< see usable_cores.hpp; as above
   std::atomic<std::uint64_t> agreed{0};  ///< last call whose agreement this rank has finished
   std::atomic<std::uint64_t> posted{0};  ///< last call that this rank has put into a slot
   static constexpr int kNumWaits = 8;
@@ -76,13 +80,22 @@ struct ControlIdentity {
   std::uint64_t first_sequence = 1;  ///< number of the first call; tests start near the wrap-around
 };
 
+/// The speeds of a core that all ranks predict with: see group_rates.hpp. A word is 0 until it is known, and
+/// never changes then.
+struct RateBoard {
+  CoreRates given;  ///< by rank 0's configuration; written before the memory is shared
+  std::atomic<std::uint32_t> is_measuring{0};             ///< 1 while a rank finds out what is missing
+  std::atomic<std::uint64_t> per_us[kNumCoreRates] = {};  ///< bits of doubles
+};
+
 struct ControlHeader {
   static constexpr std::uint64_t kMagic = 0x74616e64656d4354;
-  static constexpr std::uint32_t kVersion = 3;
+  static constexpr std::uint32_t kVersion = 4;
   std::uint64_t magic = kMagic;
   std::uint32_t version = kVersion;
   ControlIdentity identity;
   ErrorRecord error;
+  RateBoard rates;
 };
 
 /// Owns one mapping of a group's control memory.

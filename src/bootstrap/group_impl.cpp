@@ -9,6 +9,7 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "base/usable_cores.hpp"
+#include "bootstrap/group_rates.hpp"
 #include "bootstrap/group_store.hpp"
 
 namespace tandem {
@@ -90,10 +91,12 @@ Result<void> Group::Impl::publish_control(std::uint64_t nonce, const std::vector
   std::shared_ptr<ControlMemory> made;
   if (shared_store->carries_objects()) {
     TANDEM_ASSIGN(made, ControlMemory::create_for_threads(identity, processes));
+    bootstrap::give_rates(*made, options.config.core_rates);
     TANDEM_TRY(shared_store->set_object(key, made));
   } else {
     UniqueFd file;
     TANDEM_ASSIGN(made, ControlMemory::create_for_processes(identity, processes, file));
+    bootstrap::give_rates(*made, options.config.core_rates);
     TANDEM_TRY(shared_store->set_file(key, file.get()));
   }
   use(std::move(made));
@@ -122,6 +125,9 @@ Result<void> Group::Impl::join(Deadline deadline) {
 
 void Group::Impl::use(std::shared_ptr<ControlMemory> mapped) {
   memory = std::move(mapped);
+  options.config.core_rates = memory->header().rates.given;
+  memory->rank(options.rank).cores = own_cores();
+  memory->rank(options.rank).granted_cores = granted_cores();
   const auto spin = bootstrap::spin_duration(options.size, usable_cores(), options.config.spin);
   control = std::make_unique<GroupControl>(
       memory, GroupControl::Options{options.rank, spin, options.config.op_timeout});

@@ -1,6 +1,8 @@
 #include "fused/choose.hpp"
 
 #include <algorithm>
+#include <tandem/base/time_text.hpp>
+#include <vector>
 
 #include "base/format.hpp"
 #include "fused/hopper_rates.hpp"
@@ -9,18 +11,19 @@
 namespace tandem::fused {
 namespace {
 
-/// From docs/design/schedules.md. Only their ratio to each other and to the link matters.
-struct Rates {
-  double flops_per_us;       ///< of products
-  double copy_bytes_per_us;  ///< from a peer
-  double barrier_us;         ///< a meeting of all ranks
-  double chunk_us;           ///< what a product loses by being cut into chunks, each
+/// Of a core, what the library does not measure: from docs/design/schedules.md.
+constexpr double kCoreBarrierUs = 20;  ///< a meeting of all ranks
+constexpr double kCoreChunkUs = 10;  ///< what a product loses by being cut into chunks, each, beside packing
+/// Predictions for cores are no better than this: algorithms that differ by less count as equal.
+constexpr double kCoreNoise = 0.02;
+
+struct HopperRates {
+  double flops_per_us = kHopperFlopsPerUs;           ///< of products
+  double copy_bytes_per_us = kHopperCopyBytesPerUs;  ///< from a peer
+  double barrier_us = 10;                            ///< a meeting of all ranks
+  double chunk_us = 2;                               ///< what a product loses by being cut into chunks, each
 };
-constexpr Rates kCore = {.flops_per_us = 40e3, .copy_bytes_per_us = 10e3, .barrier_us = 20, .chunk_us = 10};
-constexpr Rates kHopper = {.flops_per_us = kHopperFlopsPerUs,
-                           .copy_bytes_per_us = kHopperCopyBytesPerUs,
-                           .barrier_us = 10,
-                           .chunk_us = 2};
+constexpr HopperRates kHopper;
 /// Measured on H200s: what copies by engines cost beside their bytes, with the words and the meetings around
 /// them, and how much longer than kHopper has it their bytes take where nothing hides them
 /// (bench/results/h200_x2_random_preset.json).
@@ -35,32 +38,38 @@ double to_us(std::chrono::nanoseconds time) {
 }
 
 // Copies are work for the cores that multiply too; streams are threads.
-Prediction predict_on_cores(const Workload& work) {
+Prediction predict_on_cores(const Workload& work, const CoreSpeeds& core) {
   // What one rank has of a processor: at most one core a stream, less where ranks share the cores.
   const double cores = static_cast<double>(work.cores) / work.world;
   const double one_stream = std::min(1.0, cores);
   const double two_streams = std::min(2.0, cores);
-  const double product_us = work.chunk_flops / kCore.flops_per_us;
-  const double copy_us = static_cast<double>(work.chunk_bytes) / kCore.copy_bytes_per_us;
+  const double flops_us = work.chunk_flops / core.flops_per_us;
+  const double product_us = flops_us + work.chunk_b_elements / core.packed_per_us;  // of a chunk
+  const auto chunk_bytes = static_cast<double>(work.chunk_bytes);
+  const double copy_us = chunk_bytes / core.copy_bytes_per_us;
+  const double sum_us = work.sums ? work.world * chunk_bytes / core.sum_bytes_per_us : 0;
   const double link_us = to_us(work.link);
   const int peers = work.world - 1;
 
-  const double work_us = work.world * product_us + peers * copy_us;
+  const double serial_us =
+      work.world * flops_us + work.b_elements / core.packed_per_us + work.serial_copies * copy_us + sum_us;
+  const double work_us = work.world * product_us + peers * copy_us + sum_us;
   // The side stream takes the odd steps; a step on a stream of its own is a link's wait, a copy and a
   // product.
   const int side_steps = work.world / 2;
   const int own_steps = peers - side_steps;
   const double step_us = link_us + (copy_us + product_us) / one_stream;
   const double longest_lane_us =
-      std::max(side_steps * step_us, own_steps * step_us + product_us / one_stream);
+      std::max(side_steps * step_us, own_steps * step_us + product_us / one_stream) + sum_us / one_stream;
   // The side stream pushes, the caller's multiplies; the last chunk that comes is multiplied behind its push.
   const double pushes_us = peers * (link_us + copy_us / one_stream);
   const double products_us = work.world * product_us / one_stream;
   const double longest_native_us = std::max(products_us, pushes_us + product_us / one_stream);
-  return {.serial_us = peers * link_us + work_us / one_stream + work.serial_barriers * kCore.barrier_us,
-          .pipelined_us = std::max(longest_lane_us, work_us / two_streams) + work.world * kCore.chunk_us +
-                          work.pipelined_barriers * kCore.barrier_us,
-          .native_us = std::max(longest_native_us, work_us / two_streams) + work.world * kCore.chunk_us};
+  const double cut_us = work.world * kCoreChunkUs;
+  return {.serial_us = peers * link_us + serial_us / one_stream + work.serial_barriers * kCoreBarrierUs,
+          .pipelined_us = std::max(longest_lane_us, work_us / two_streams) + cut_us +
+                          work.pipelined_barriers * kCoreBarrierUs,
+          .native_us = std::max(longest_native_us, work_us / two_streams) + cut_us};
 }
 
 // Copy engines work beside the products, which share one processor whatever the stream.
@@ -86,64 +95,73 @@ Prediction predict_on_gpu(const Workload& work) {
 }
 
 std::vector<Candidate> candidates_of(const Workload& work, const tune::Row* measured) {
-  const Prediction us = predict(work);
-  std::vector<Candidate> all = {{.algorithm = Algorithm::kSerial, .predicted_us = us.serial_us},
-                                {.algorithm = Algorithm::kPipelined, .predicted_us = us.pipelined_us},
-                                {.algorithm = Algorithm::kNative,
-                                 .why_not = work.native.why_not,
-                                 .predicted_us = work.native.ok ? us.native_us : 0}};
+  std::vector<Candidate> all = {{.algorithm = Algorithm::kSerial},
+                                {.algorithm = Algorithm::kPipelined},
+                                {.algorithm = Algorithm::kNative, .why_not = work.native.why_not}};
+  const std::optional<Prediction> us = predict(work);
   for (Candidate& candidate : all) {
-    if (measured == nullptr || !candidate.why_not.empty()) continue;
+    if (!candidate.why_not.empty()) continue;
+    if (us) {
+      candidate.predicted_us = candidate.algorithm == Algorithm::kSerial      ? us->serial_us
+                               : candidate.algorithm == Algorithm::kPipelined ? us->pipelined_us
+                                                                              : us->native_us;
+    }
+    if (measured == nullptr) continue;
     const auto found = measured->us.find(to_string(candidate.algorithm));
     if (found != measured->us.end()) candidate.measured_us = found->second;
   }
   return all;
 }
 
-struct FastestTwo {
-  const Candidate* best = nullptr;
-  const Candidate* next = nullptr;  ///< null if there is no other with a time
-};
-/// By `cost`, nullopt for what has none; the first of equals.
-template <class Cost>
-FastestTwo fastest_two(const std::vector<Candidate>& candidates, Cost cost) {
-  FastestTwo two;
+/// The candidates that have a time, the fastest first; of equals the one that comes first.
+std::vector<const Candidate*> by_time(const std::vector<Candidate>& candidates,
+                                      std::optional<double> Candidate::*us) {
+  std::vector<const Candidate*> timed;
   for (const Candidate& candidate : candidates) {
-    const std::optional<double> us = cost(candidate);
-    if (!us || !candidate.why_not.empty()) continue;
-    if (two.best == nullptr || *us < *cost(*two.best)) {
-      two = {&candidate, two.best};
-    } else if (two.next == nullptr || *us < *cost(*two.next)) {
-      two.next = &candidate;
-    }
+    if (candidate.*us) timed.push_back(&candidate);
   }
-  return two;
+  std::stable_sort(timed.begin(), timed.end(),
+                   [us](const Candidate* x, const Candidate* y) { return *(x->*us) < *(y->*us); });
+  return timed;
 }
 
-Choice take_predicted(Choice choice) {
-  const auto [best, next] =
-      fastest_two(choice.candidates, [](const Candidate& c) { return std::optional(c.predicted_us); });
-  choice.algorithm = best->algorithm;
-  choice.reason = fmt::format("predicted {:.0f} us against {:.0f} us {}", best->predicted_us,
-                              next->predicted_us, to_string(next->algorithm));
+/// Takes the fastest; but serial, unless another one takes less by more than `noise`. Says what all take.
+Choice take_fastest(Choice choice, std::optional<double> Candidate::*us, std::string_view how, double noise) {
+  const auto timed = by_time(choice.candidates, us);
+  const auto cost = [&](const Candidate* c) {
+    return *(c->*us) * (c->algorithm == Algorithm::kSerial ? 1 - noise : 1);
+  };
+  const Candidate* const taken = *std::min_element(
+      timed.begin(), timed.end(), [&](const auto* x, const auto* y) { return cost(x) < cost(y); });
+  const double taken_us = *(taken->*us);
+  const double margin = taken->algorithm == Algorithm::kSerial ? noise : 0;
+  choice.algorithm = taken->algorithm;
+  choice.reason = fmt::format("{} {}", how, time_text(taken_us));
+  const char* separator = "; ";
+  bool is_close = false;
+  for (const Candidate* other : timed) {
+    if (other == taken) continue;
+    const double other_us = *(other->*us);
+    choice.reason += fmt::format("{}{} {}", separator, to_string(other->algorithm), time_text(other_us));
+    separator = ", ";
+    is_close = is_close || other_us <= taken_us * (1 + margin);
+  }
+  if (is_close && margin > 0)
+    choice.reason += fmt::format("; within {:.0f} % serial is kept", margin * 100);
+  else if (is_close)
+    choice.reason += fmt::format("; of equals {} comes first", to_string(choice.algorithm));
   return choice;
+}
+
+Choice take_predicted(Choice choice, DeviceKind kind) {
+  return take_fastest(std::move(choice), &Candidate::predicted_us, "predicted",
+                      kind == DeviceKind::kCpu ? kCoreNoise : 0);
 }
 
 Choice take_measured(Choice choice) {
   // Whoever is to replace serial has to win by more than medians of a quiet machine scatter.
   constexpr double kNoise = 0.02;
-  const auto [best, next] = fastest_two(choice.candidates, [](const Candidate& c) {
-    std::optional<double> us = c.measured_us;
-    if (us && c.algorithm == Algorithm::kSerial) *us *= 1 - kNoise;
-    return us;
-  });
-  choice.algorithm = best->algorithm;
-  choice.reason = fmt::format("measured {:.0f} us", *best->measured_us);
-  if (next == nullptr) return choice;
-  choice.reason += fmt::format(" against {:.0f} us {}", *next->measured_us, to_string(next->algorithm));
-  if (*best->measured_us > *next->measured_us)
-    choice.reason += fmt::format(", {:.0f} % are noise", kNoise * 100);
-  return choice;
+  return take_fastest(std::move(choice), &Candidate::measured_us, "measured", kNoise);
 }
 
 }  // namespace
@@ -156,8 +174,10 @@ void predict_products(const gemm::Problem& whole, std::int64_t chunk_rows, const
   work.chunk_product_us = gemm::predicted_us(chunk, device);
 }
 
-Prediction predict(const Workload& work) {
-  return work.kind == DeviceKind::kCuda ? predict_on_gpu(work) : predict_on_cores(work);
+std::optional<Prediction> predict(const Workload& work) {
+  if (work.kind == DeviceKind::kCuda) return predict_on_gpu(work);
+  if (!work.core) return std::nullopt;
+  return predict_on_cores(work, *work.core);
 }
 
 Result<Choice> choose(std::string_view who, Algorithm asked, const Workload& work, const tune::Row* measured,
@@ -175,7 +195,8 @@ Result<Choice> choose(std::string_view who, Algorithm asked, const Workload& wor
     choice.reason = "one rank: there is nothing to overlap";
     return choice;
   }
-  return measured != nullptr ? take_measured(std::move(choice)) : take_predicted(std::move(choice));
+  return measured != nullptr ? take_measured(std::move(choice))
+                             : take_predicted(std::move(choice), work.kind);
 }
 
 const tune::Row* find_measured(const Group& group, const std::optional<tune::Key>& key) {

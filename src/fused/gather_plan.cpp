@@ -4,8 +4,9 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
-#include "base/usable_cores.hpp"
+#include "bootstrap/group_rates.hpp"
 #include "coll/predict.hpp"
+#include "fused/core_speeds.hpp"
 #include "fused/native_gather.hpp"
 #include "gemm/predict.hpp"
 
@@ -26,19 +27,26 @@ void predict_on(const Device& device, const GatherProblem& problem, Workload& wo
   work.native_us = gemm::predicted_us(native, native_chunks(problem).per_rank, device);
 }
 
-Workload workload_of(const GatherProblem& problem, const GatherPlanning& planning, const Group& group,
-                     const Device& device) {
+Result<Workload> workload_of(const GatherProblem& problem, const GatherPlanning& planning, Group& group,
+                             Device& device) {
   const std::int64_t chunk_elements = shard_stride(problem.total(), problem.world) * problem.unit_elements();
+  const double b_elements = static_cast<double>(problem.k()) * static_cast<double>(problem.planned_n());
   Workload work{
       .kind = problem.device.kind,
       .world = problem.world,
-      .cores = usable_cores(),
+      .cores = bootstrap::cores_of(group),
       .link = group.config().link_delay,
       .chunk_bytes = chunk_elements * size_bytes(problem.dtype) + planning.beside_bytes,
       .chunk_flops = 2.0 * static_cast<double>(chunk_elements) * static_cast<double>(problem.planned_n()),
+      .b_elements = b_elements,
+      .chunk_b_elements = problem.gathers_last() ? b_elements / problem.world : b_elements,
+      .serial_copies = problem.world + 1,  // into the workspace, and all into one place
       .pipelined_barriers = 2,
       .serial_barriers = 2,
       .native = planning.native};
+  TANDEM_ASSIGN(work.core,
+                core_speeds({.product = mm_rate_of(problem.dtype), .packing = pack_rate_of(problem.dtype)},
+                            problem.asked, group, device));
   work.collective_us = coll::predicted_us(coll::Collective::kAllGather, work.chunk_bytes, work.world, device);
   if (!problem.gathers_last()) predict_on(device, problem, work);
   return work;
@@ -63,8 +71,8 @@ std::optional<tune::Key> key_of(const GatherProblem& problem, const GatherPlanni
 Result<OpPlan> decide(const GatherProblem& problem, const GatherPlanning& planning, Group& group,
                       Device& device) {
   std::optional<tune::Key> key = key_of(problem, planning, group);
-  TANDEM_ASSIGN(Choice choice, choose(fmt::format("fused_{}", planning.op), problem.asked,
-                                      workload_of(problem, planning, group, device),
+  TANDEM_ASSIGN(const Workload work, workload_of(problem, planning, group, device));
+  TANDEM_ASSIGN(Choice choice, choose(fmt::format("fused_{}", planning.op), problem.asked, work,
                                       find_measured(group, key), problem.device));
   if (problem.copies_a) choice.reason += "; a is copied once for its strides";
   const bool is_native = choice.algorithm == Algorithm::kNative;

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <tandem/base/log.hpp>
+#include <tandem/base/time_text.hpp>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
@@ -36,10 +37,10 @@ Result<std::unique_ptr<Graph>> record(const OpPlan& plan, Group& group, Stream& 
                                       FunctionRef<Result<void>()> steps) {
   const auto begin = std::chrono::steady_clock::now();
   auto graph = on.device().service<Recorder>()->record({on, stream_pair(group, on).side}, steps);
-  const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+  const auto took = std::chrono::steady_clock::now() - begin;
   if (graph) {
     log(group.config().log_level, LogLevel::kDebug,
-        fmt::format("{} recorded in {:.0f} us", plan.label, took.count()));
+        fmt::format("{} recorded in {}", plan.label, time_text(took)));
   }
   return graph;
 }

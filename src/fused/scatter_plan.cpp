@@ -5,24 +5,41 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
-#include "base/usable_cores.hpp"
+#include "bootstrap/group_rates.hpp"
 #include "coll/predict.hpp"
 #include "fused/choose.hpp"
+#include "fused/core_speeds.hpp"
 
 namespace tandem::fused {
 namespace {
 
-Workload workload_of(const ScatterProblem& problem, const Group& group, const Device& device) {
+/// Scaled ops multiply f8, whatever they give out.
+DType factor_type(std::string_view op, const ScatterProblem& problem) {
+  return op.starts_with("scaled") ? DType::kF8E4M3 : problem.dtype;
+}
+
+Result<Workload> workload_of(std::string_view op, const ScatterProblem& problem, Group& group,
+                             Device& device) {
   const std::int64_t chunk_elements = shard_stride(problem.total(), problem.world) * problem.unit_elements();
+  const double b_elements = static_cast<double>(problem.n()) * static_cast<double>(problem.planned_k());
   Workload work{
       .kind = problem.device.kind,
       .world = problem.world,
-      .cores = usable_cores(),
+      .cores = bootstrap::cores_of(group),
       .link = group.config().link_delay,
       .chunk_bytes = chunk_elements * size_bytes(problem.partials),
       .chunk_flops = 2.0 * static_cast<double>(chunk_elements) * static_cast<double>(problem.planned_k()),
+      .b_elements = b_elements,
+      .chunk_b_elements = problem.scatters_last() ? b_elements / problem.world : b_elements,
+      .serial_copies = problem.world,  // from all ranks, the own part too
+      .sums = true,
       .pipelined_barriers = std::max(2 * problem.world - 3, problem.world),
       .serial_barriers = 2};
+  const DType factors = factor_type(op, problem);
+  TANDEM_ASSIGN(work.core, core_speeds({.product = mm_rate_of(factors),
+                                        .packing = pack_rate_of(factors),
+                                        .sum = sum_rate_of(problem.partials)},
+                                       problem.asked, group, device));
   work.collective_us =
       coll::predicted_us(coll::Collective::kReduceScatter, work.chunk_bytes, work.world, device);
   if (problem.scatters_last()) return work;
@@ -53,9 +70,9 @@ std::optional<tune::Key> key_of(std::string_view op, const ScatterProblem& probl
 
 Result<OpPlan> decide(std::string_view op, const ScatterProblem& problem, Group& group, Device& device) {
   std::optional<tune::Key> key = key_of(op, problem, group);
-  TANDEM_ASSIGN(Choice choice,
-                choose(fmt::format("fused_{}", op), problem.asked, workload_of(problem, group, device),
-                       find_measured(group, key), problem.device));
+  TANDEM_ASSIGN(const Workload work, workload_of(op, problem, group, device));
+  TANDEM_ASSIGN(Choice choice, choose(fmt::format("fused_{}", op), problem.asked, work,
+                                      find_measured(group, key), problem.device));
   if (problem.num_copied > 0) {
     choice.reason +=
         fmt::format("; {} of {} a's copied once for their strides", problem.num_copied, problem.num_products);

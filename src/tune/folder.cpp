@@ -1,10 +1,4 @@
-#include <fcntl.h>
-#include <sys/file.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <system_error>
-#include <tandem/base/unique_fd.hpp>
 #include <tandem/tune/folder.hpp>
 #include <utility>
 
@@ -13,6 +7,7 @@
 #include "io/regular_file.hpp"
 #include "io/utf8.hpp"
 #include "io/whole_file.hpp"
+#include "tune/device_file.hpp"
 
 namespace tandem::tune {
 namespace {
@@ -33,44 +28,6 @@ Result<Table> read_file(const fs::path& path, std::string_view device) {
   return table;
 }
 
-bool is_missing(const Error& error) {
-  return error.code() == ErrorCode::kDriver && error.native_code() == ENOENT;
-}
-
-std::string warning_of(const fs::path& path, const Error& error) {
-  return fmt::format("the table {} is not used: {}", path.native(), error.text());
-}
-
-tl::unexpected<Error> at(const fs::path& path, const Error& error) {
-  return fail(error.code(), fmt::format("{}: {}", path.native(), error.text()), error.native_code());
-}
-
-Result<void> write_file(const fs::path& path, const std::string& text) {
-  TANDEM_ASSIGN(auto file, io::WholeFile::create(path));
-  TANDEM_TRY(file.write(text.data(), text.size()));
-  return file.commit();
-}
-
-Result<void> make_folder(const fs::path& folder) {
-  if (folder.empty()) return fail(ErrorCode::kInvalidArgument, "no folder for what was measured");
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error)
-    return fail(ErrorCode::kDriver, fmt::format("{}: {}", folder.native(), error.message()), error.value());
-  return {};
-}
-
-/// Held until it goes; a process that ends lets go of it.
-Result<UniqueFd> lock(const fs::path& folder) {
-  UniqueFd directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!directory.valid() || ::flock(directory.get(), LOCK_EX) != 0) {
-    const int number = errno;
-    return fail(ErrorCode::kDriver,
-                fmt::format("{}: {}", folder.native(), std::generic_category().message(number)), number);
-  }
-  return directory;
-}
-
 Result<void> check_all(std::string_view device, const std::vector<Row>& rows) {
   if (io::find_invalid_utf8(device))
     return fail(ErrorCode::kInvalidArgument, "a device whose name is no UTF-8");
@@ -88,7 +45,7 @@ Result<Table> read_before(Written& written, std::string_view device) {
   if (is_missing(before.error())) return none;
   // What no reader takes is replaced; what may be good is not.
   if (before.error().code() != ErrorCode::kParse) return at(written.file, before.error());
-  written.warning = warning_of(written.file, before.error());
+  written.warning = warning_of("table", written.file, before.error());
   return none;
 }
 
@@ -117,7 +74,7 @@ Found read_table(const fs::path& folder, std::string_view device) {
   if (table)
     found.table = *std::move(table);
   else if (!is_missing(table.error()))
-    found.warning = warning_of(path, table.error());
+    found.warning = warning_of("table", path, table.error());
   return found;
 }
 
@@ -142,7 +99,7 @@ Result<Written> add_rows(const fs::path& folder, std::string_view device, const 
                  "{}: {} rows are {} bytes, need at most {}: remove the file, or take another folder",
                  written.file.native(), table.rows.size(), text.size(), kMostBytes);
   }
-  if (const auto done = write_file(written.file, text); !done) return at(written.file, done.error());
+  TANDEM_TRY(write_file(written.file, text));
   return written;
 }
 

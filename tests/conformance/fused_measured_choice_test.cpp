@@ -114,7 +114,7 @@ TEST(FusedMeasuredChoice, IsTheSameOnRanksWithOtherInstructionSets) {
     for (const auto& report : {gathered, scattered}) {
       ASSERT_TRUE(report) << report.error().to_string();
       EXPECT_EQ(report->algorithm, Algorithm::kPipelined);
-      EXPECT_EQ(report->reason, "measured 50 us against 100 us serial");
+      EXPECT_EQ(report->reason, "measured 50.0 us; serial 100 us");
     }
     const auto done = rank.stream->synchronize();
     ASSERT_TRUE(done) << done.error().to_string();

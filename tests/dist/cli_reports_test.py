@@ -13,7 +13,7 @@ import cli_tool
 
 KEYS = {
     "op", "m", "n", "k", "dtype", "world", "algorithm", "as_graph", "graph", "b_order", "t_gemm_us", "t_gemm_best_us", "t_own_mm_us", "t_comm_us", "t_serial_us",
-    "t_fused_us", "host_us", "tflops", "ect_us", "efficiency", "ceiling", "speedup", "wrong",
+    "t_fused_us", "predicted_us", "predicted_serial_us", "host_us", "tflops", "ect_us", "efficiency", "ceiling", "speedup", "wrong",
 }
 PROBLEMS = [
     "all_gather_matmul,a=3x7x5,n=9+4,dtype=bf16,dim=1,ranks=3,algorithm=pipelined,bias=1,gathered=1,b=column,seed=7",
@@ -48,7 +48,18 @@ class Reports(unittest.TestCase):
         self.assertAlmostEqual(fused["speedup"], fused["t_serial_us"] / fused["t_fused_us"], places=9)
         self.assertAlmostEqual(fused["ect_us"], fused["t_fused_us"] - fused["t_gemm_us"], places=6)
         self.assertAlmostEqual(fused["tflops"], 2e-6 * 33 * 16 * 24 / fused["t_fused_us"], places=9)
-        self.assertEqual((rows[-1]["op"], rows[-1]["t_fused_us"]), ("mm", None))
+        self.assertEqual((rows[-1]["op"], rows[-1]["t_fused_us"], rows[-1]["predicted_us"]), ("mm", None, None))
+        for row in rows[:-1]:
+            self.assertGreater(min(row["predicted_us"], row["predicted_serial_us"]), 0)
+
+    def test_bench_shows_predictions_beside_what_it_measures(self):
+        text = self.succeed("bench", "all_gather_matmul", "--m", 64, "--n", 16, "--k", 24, "--ranks", 2, "--algorithm", "pipelined",
+                            "--iterations", 2, "--explain")
+        time = r"\d+(?:\.\d+)? (?:us|ms|s)"
+        self.assertRegex(text, r"(?m)^# +candidate +predicted +tuned +here$")
+        self.assertRegex(text, rf"(?m)^# +serial +{time} +- +{time}$")
+        self.assertRegex(text, rf"(?m)^# +pipelined +{time} +- +{time}  runs: asked for$")
+        self.assertRegex(text, rf"(?m)^# +native +{time} +- +-$")
 
     def test_bench_times_the_other_algorithms_too(self):
         with tempfile.TemporaryDirectory(prefix="cli_bench_") as folder:
@@ -105,7 +116,7 @@ class Reports(unittest.TestCase):
         """With a simulated link the saved time is said; that it reaches the bound is the fused tests' affair."""
         text = self.succeed("bench", "all_gather_matmul", "--m", 64, "--n", 32, "--k", 32, "--ranks", 3, "--algorithm",
                             "pipelined", "--link-delay-us", 3000, "--iterations", 2, "--warmup", 1)
-        self.assertRegex(text, r"# link: saved -?\d+ us against serial; 0\.5\*\(W-1\)\*d = 3000 us (not )?reached")
+        self.assertRegex(text, r"# link: saved -?[\d.]+ (us|ms) against serial; 0\.5\*\(W-1\)\*d = 3\.00 ms (not )?reached")
 
     def test_problem_lines_are_accepted_by_all_three(self):
         with tempfile.TemporaryDirectory(prefix="cli_problem_") as folder:
@@ -146,7 +157,9 @@ class Reports(unittest.TestCase):
         samples = int(re.search(r"checked: (\d+) sampled outputs", text).group(1))
         self.assertGreaterEqual(samples, 4096)
         self.assertEqual(len(re.findall(r"^  whole MLP ", text, re.MULTILINE)), 2)
-        self.assertIn("simulated link: ", text)
+        self.assertRegex(text, r"simulated link: \d+(\.\d+)? (us|ms|s) before each copy")
+        self.assertRegex(text, r"(?m)^  whole MLP +[\d.]+ (us|ms|s) +[\d.]+ (us|ms|s) +\d+\.\d\dx")
+        self.assertRegex(text, r"auto( stays serial)?: (predicted|measured) [\d.]+ (us|ms|s); ")
         self.assertIn("weights as models store them, [outputs, inputs]: the b of a product is column-major\n", text)
         self.assertRegex(text, r"\n  hidden: -?\d+ % of the communication; serial shows ")
         self.assertIn("all equal", text)

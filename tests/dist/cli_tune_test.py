@@ -12,6 +12,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import cli_tool
 
 SIZES = ["--m", 64, "--n", 24, "--k", 48, "--dtype", "f32", "--ranks", 3, "--iterations", 2, "--warmup", 1]
+TIME = r"\d+(?:\.\d+)? (?:us|ms|s)"
 PROBLEM = "all_gather_matmul,a=64x48,n=72,dtype=f32,dim=0,ranks=3,algorithm=auto,seed=7"
 
 
@@ -33,7 +34,7 @@ class Tune(unittest.TestCase):
 
     def change_times(self, **us):
         """Another result of the measurement, so that it does not depend on this machine."""
-        path = next(self.tables.iterdir())
+        path = next(self.tables.glob("*.json"))
         table = json.loads(path.read_text())
         for row in table["rows"]:
             row["us"] = us
@@ -42,7 +43,7 @@ class Tune(unittest.TestCase):
     def test_rows_are_kept_and_looked_up(self):
         text = self.succeed("tune", *SIZES).stdout
         self.assertRegex(text.splitlines()[-1], r"^# \S+\.json: 2 rows taken in$")
-        (path,) = self.tables.iterdir()
+        (path,) = self.tables.glob("*.json")
         table = json.loads(path.read_text())
         self.assertEqual([row["op"] for row in table["rows"]], ["all_gather_matmul", "matmul_reduce_scatter"])
         for row in table["rows"]:
@@ -54,33 +55,57 @@ class Tune(unittest.TestCase):
             self.assertIn("tandem tune --m 64", row["command"])
         self.change_times(serial=500.0, pipelined=400.0)
         text = self.run_auto().stdout
-        self.assertIn("algorithm pipelined (measured 400 us against 500 us serial)", text)
-        self.assertRegex(text, r"(?m)^#   serial +\d+\.\d us +500\.0 us$")
-        self.assertRegex(text, r"(?m)^#   native +\d+\.\d us +-( |$)")
+        self.assertIn("algorithm pipelined (measured 400 us; serial 500 us)", text)
+        self.assertRegex(text, rf"(?m)^#   serial +{TIME} +500 us$")
+        self.assertRegex(text, rf"(?m)^#   native +{TIME} +-( |$)")
         scatter = self.succeed("run", "--problem", PROBLEM.replace("all_gather_matmul", "matmul_reduce_scatter"),
                                "--out", self.folder / "o.npy", "--explain").stdout
         self.assertRegex(scatter, r"(?m)^#   native +cannot run here: ")
         self.change_times(serial=300.0, pipelined=400.0)
-        self.assertIn("algorithm serial (measured 300 us against 400 us pipelined)", self.run_auto().stdout)
+        self.assertIn("algorithm serial (measured 300 us; pipelined 400 us)", self.run_auto().stdout)
 
     def test_without_a_table_the_model_decides_and_says_so(self):
         text = self.run_auto().stdout
-        self.assertRegex(text, r"algorithm (serial|pipelined|native) \(predicted \d+ us against \d+ us")
-        self.assertRegex(text, r"(?m)^#   pipelined +\d+\.\d us +-( |$)")
+        self.assertRegex(text, rf"algorithm (serial|pipelined|native) \(predicted {TIME}; \w+ {TIME}, \w+ {TIME}")
+        self.assertRegex(text, rf"(?m)^#   pipelined +{TIME} +-( |$)")
+        self.assertEqual(list(self.tables.glob("*.json")), [])
+
+    def test_speeds_are_measured_once(self):
+        self.run_auto()
+        (path,) = (self.tables / "rates").iterdir()
+        text = path.read_text()
+        self.assertIn("mm_f32", text)
+        self.run_auto()
+        self.assertEqual(path.read_text(), text)
+        path.write_text(text[:60])
+        done = self.run_auto()
+        warnings = [line for line in done.stderr.splitlines() if path.name in line]
+        self.assertEqual(len(warnings), 1, done.stderr)
+        self.assertIn("mm_f32", path.read_text())
+
+    def test_speeds_may_be_given(self):
+        given = {"TANDEM_RATES": "mm=0.001,pack=1,copy=1,sum=1", "TANDEM_TUNE_FOLDER": str(self.tables)}
+        first = self.run_auto(given).stdout
+        self.assertRegex(first, r"\(predicted \d+(\.\d+)? ms; ")  # 442 kflops at one a microsecond
+        self.assertEqual(self.run_auto(given).stdout, first)
         self.assertFalse(self.tables.exists())
+        done = cli_tool.run("run", "--problem", PROBLEM, "--out", self.folder / "o.npy", env={"TANDEM_RATES": "mm=fast"})
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("TANDEM_RATES: 'mm=fast': need name=speed", done.stderr)
+        self.assertIn("TANDEM_RATES = copy=6\n", cli_tool.run("doctor", env={"TANDEM_RATES": "copy=6"}).stdout)
 
     def test_other_links_and_sizes_have_rows_of_their_own(self):
         self.succeed("tune", "all_gather_matmul", *SIZES, "--link-delay-us", 300)
         self.assertIn("predicted", self.run_auto().stdout)
         self.assertIn("measured", self.run_auto({**self.env, "TANDEM_LINK_DELAY_US": "300"}).stdout)
         self.succeed("tune", "all_gather_matmul", *SIZES)
-        (path,) = self.tables.iterdir()
+        (path,) = self.tables.glob("*.json")
         self.assertEqual([row["link"] for row in json.loads(path.read_text())["rows"]],
                          ["shared memory + 300 us", "shared memory"])
 
     def test_a_table_that_cannot_be_used_is_named_and_passed_over(self):
         self.succeed("tune", "all_gather_matmul", *SIZES)
-        (path,) = self.tables.iterdir()
+        (path,) = self.tables.glob("*.json")
         path.write_text(path.read_text()[:100])
         done = self.run_auto()
         self.assertIn("predicted", done.stdout)
@@ -114,7 +139,7 @@ class Tune(unittest.TestCase):
         command = [cli_tool.TOOL, "tune", "all_gather_matmul", *map(str, SIZES), "--folder", tables]
         done = subprocess.run(command, env=cli_tool.environment_with({}), capture_output=True, timeout=120)
         self.assertEqual(done.returncode, 0, done.stderr)
-        (name,) = os.listdir(tables)
+        (name,) = set(os.listdir(tables)) - {b"rates"}
         with open(os.path.join(tables, name), encoding="utf-8") as file:
             (row,) = json.load(file)["rows"]
         self.assertIn("/tables\ufffd", row["command"])

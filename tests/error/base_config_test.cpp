@@ -23,7 +23,8 @@ constexpr const char* kVariables[] = {"TANDEM_LOG",
                                       "TANDEM_CUBLASLT_LIBRARY",
                                       "TANDEM_NCCL_LIBRARY",
                                       "TANDEM_NATIVE_PATCHES",
-                                      "TANDEM_RECORD_AFTER"};
+                                      "TANDEM_RECORD_AFTER",
+                                      "TANDEM_RATES"};
 
 class ConfigTest : public testing::Test {
  protected:
@@ -123,6 +124,36 @@ TEST_F(ConfigTest, RefusesUnknownNames) {
   }
   for (const char* value : {"AVX2", "sse", "avx512f"}) {
     expect_refused("TANDEM_ISA", value, "scalar, avx2 or avx512");
+  }
+}
+
+TEST_F(ConfigTest, ReadsSpeeds) {
+  const CoreRates rates = good("TANDEM_RATES", "mm=190,pack=2.5,mm_f32=1e2,copy=6").core_rates;
+  EXPECT_EQ(rates[CoreRate::kMmBF16], 190e3);
+  EXPECT_EQ(rates[CoreRate::kMmScaled], 190e3);
+  EXPECT_EQ(rates[CoreRate::kMmF32], 100e3) << "what comes later counts";
+  EXPECT_EQ(rates[CoreRate::kPackF16], 2.5e3);
+  EXPECT_EQ(rates[CoreRate::kCopy], 6e3);
+  EXPECT_FALSE(rates.knows(CoreRate::kSumF32));
+  const std::string all = to_string(rates);
+  EXPECT_EQ(good("TANDEM_RATES", all.c_str()).core_rates, rates) << all;
+  EXPECT_EQ(good("TANDEM_RATES", "").core_rates, CoreRates());
+}
+
+TEST_F(ConfigTest, RefusesBadSpeeds) {
+  for (const char* value :
+       {"fast", "mm", "mm=", "=5", "mm=0", "mm=-1", "mm=nan", "mm=inf", "mm=1e7", "mm=1e-4", "mm=5x", "mm= 5",
+        "mm_f64=5", "mm_=5", "copy=5,", ",copy=5", "copy=5;mm=5", "MM=5"}) {
+    const auto config = with("TANDEM_RATES", value);
+    ASSERT_FALSE(config.has_value()) << value;
+    EXPECT_EQ(config.error().code(), ErrorCode::kInvalidArgument);
+    const std::string& text = config.error().text();
+    EXPECT_EQ(text.rfind("TANDEM_RATES: '", 0), 0U) << text;
+    EXPECT_NE(
+        text.find(
+            "need name=speed, with a speed from 0.001 to 1000000 and a name out of mm, pack, sum, mm_f32"),
+        std::string::npos)
+        << text;
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tandem/base/core_rates.hpp>
 #include <tandem/base/error.hpp>
 
 namespace tandem {
@@ -43,6 +44,9 @@ struct Config {
   /// TANDEM_TUNE_FOLDER: where `tandem tune` keeps what it measured, and `auto` looks it up; see
   /// tune/folder.hpp. Empty: nowhere. Unset: tandem/tune under $XDG_CACHE_HOME, else under ~/.cache.
   std::string tune_folder;
+  /// TANDEM_RATES: speeds of a core that `auto` predicts with on CPUs, as parse_core_rates() reads them;
+  /// those of rank 0 count for a group. What is not named is measured, at the first op that asks `auto`.
+  CoreRates core_rates;
   /// TANDEM_FAULT: faults to inject, see fault.hpp.
   std::string fault;
 

@@ -20,8 +20,10 @@ enum class Algorithm : std::uint8_t { kAuto, kNative, kPipelined, kSerial };
 /// An algorithm that might have run. Units: us.
 struct Candidate {
   Algorithm algorithm = Algorithm::kSerial;
-  std::string why_not = {};                ///< if it cannot run here; then there are no times
-  double predicted_us = 0;                 ///< by the cost model
+  std::string why_not = {};  ///< if it cannot run here; then there are no times
+  /// By the cost model. Null on CPUs until an op of the group has asked `auto`, which has their speeds
+  /// measured (see Config::core_rates), and for a group of one.
+  std::optional<double> predicted_us = {};
   std::optional<double> measured_us = {};  ///< by `tandem tune`
 };
 
@@ -29,7 +31,7 @@ struct Candidate {
 /// and go with it; later calls leave them as they are.
 struct OpReport {
   Algorithm algorithm = Algorithm::kAuto;
-  std::string_view reason;  ///< "asked for", "measured 812 us against 1010 us serial", "predicted ..."
+  std::string_view reason;  ///< "asked for", "measured 812 us; serial 1.01 ms", "predicted ..."
   std::string_view key;     ///< the problem: "all_gather_matmul 4096x3584x8192 bf16 dim 0 w4"
   std::span<const Candidate> candidates = {};
   /// Under which measured times of this problem are looked up; null where that is not done, as plan_n

@@ -1,5 +1,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <tandem/base/time_text.hpp>
 #include <tandem/graph/fuse.hpp>
 
 #include "base/format.hpp"
@@ -30,12 +31,12 @@ std::string to_json(const FuseReport& report) {
 std::string to_table(const FuseReport& report) {
   std::size_t width = 10;
   for (const CollectiveReport& one : report.collectives) width = std::max(width, one.node.size());
-  std::string text = fmt::format("{:{}}  {:14}  {:>10}  {:>8}  what became of it\n", "collective", width,
-                                 "kind", "MiB", "saved us");
+  std::string text = fmt::format("{:{}}  {:14}  {:>10}  {:>9}  what became of it\n", "collective", width,
+                                 "kind", "MiB", "saved");
   for (const CollectiveReport& one : report.collectives) {
     const double mib = static_cast<double>(one.bytes) / (1 << 20);
-    text += fmt::format("{:{}}  {:14}  {:>10.3f}  {:>8.1f}  ", one.node, width, to_string(one.kind), mib,
-                        one.saved_us);
+    text += fmt::format("{:{}}  {:14}  {:>10.3f}  {:>9}  ", one.node, width, to_string(one.kind), mib,
+                        time_text(one.saved_us));
     if (one.fused_into) {
       text += fmt::format("fused into {}\n", *one.fused_into);
     } else {

@@ -1,0 +1,59 @@
+#include "tune/device_file.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+#include "io/whole_file.hpp"
+
+namespace tandem::tune {
+
+namespace fs = std::filesystem;
+
+bool is_missing(const Error& error) {
+  return error.code() == ErrorCode::kDriver && error.native_code() == ENOENT;
+}
+
+std::string warning_of(std::string_view what, const fs::path& path, const Error& error) {
+  return fmt::format("the {} {} is not used: {}", what, path.native(), error.text());
+}
+
+tl::unexpected<Error> at(const fs::path& path, const Error& error) {
+  return fail(error.code(), fmt::format("{}: {}", path.native(), error.text()), error.native_code());
+}
+
+Result<void> write_file(const fs::path& path, const std::string& text) {
+  const auto write = [&]() -> Result<void> {
+    TANDEM_ASSIGN(auto file, io::WholeFile::create(path));
+    TANDEM_TRY(file.write(text.data(), text.size()));
+    return file.commit();
+  };
+  if (const auto done = write(); !done) return at(path, done.error());
+  return {};
+}
+
+Result<void> make_folder(const fs::path& folder) {
+  if (folder.empty()) return fail(ErrorCode::kInvalidArgument, "no folder for what was measured");
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error)
+    return fail(ErrorCode::kDriver, fmt::format("{}: {}", folder.native(), error.message()), error.value());
+  return {};
+}
+
+Result<UniqueFd> lock(const fs::path& folder) {
+  UniqueFd directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory.valid() || ::flock(directory.get(), LOCK_EX) != 0) {
+    const int number = errno;
+    return fail(ErrorCode::kDriver,
+                fmt::format("{}: {}", folder.native(), std::generic_category().message(number)), number);
+  }
+  return directory;
+}
+
+}  // namespace tandem::tune

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <tandem/base/error.hpp>
+#include <tandem/base/unique_fd.hpp>
+
+// Files of what was measured on a device, in a folder that programs share.
+
+namespace tandem::tune {
+
+/// Whether a file could not be read because there is none.
+[[nodiscard]] bool is_missing(const Error& error);
+/// "the table /a/b.json is not used: no JSON".
+[[nodiscard]] std::string warning_of(std::string_view what, const std::filesystem::path& path,
+                                     const Error& error);
+/// The same error with the path in front of its text.
+[[nodiscard]] tl::unexpected<Error> at(const std::filesystem::path& path, const Error& error);
+
+/// The file appears or changes as a whole. Errors: kDriver with the path.
+[[nodiscard]] Result<void> write_file(const std::filesystem::path& path, const std::string& text);
+/// Errors: kInvalidArgument for an empty name; kDriver with the path.
+[[nodiscard]] Result<void> make_folder(const std::filesystem::path& folder);
+/// Held until it goes; a process that ends lets go of it. Errors: kDriver with the path.
+[[nodiscard]] Result<UniqueFd> lock(const std::filesystem::path& folder);
+
+}  // namespace tandem::tune
