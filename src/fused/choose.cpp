@@ -12,7 +12,7 @@ namespace tandem::fused {
 namespace {
 
 /// Of a core, what the library does not measure: from docs/design/schedules.md.
-constexpr double kCoreBarrierUs = 20;  ///< a meeting of all ranks
+constexpr double kCoreBarrierUs = 20;  ///< a meeting of all ranks, of which each has a core
 constexpr double kCoreChunkUs = 10;  ///< what a product loses by being cut into chunks, each, beside packing
 /// Predictions for cores are no better than this: algorithms that differ by less count as equal.
 constexpr double kCoreNoise = 0.02;
@@ -62,14 +62,16 @@ Prediction predict_on_cores(const Workload& work, const CoreSpeeds& core) {
   const double longest_lane_us =
       std::max(side_steps * step_us, own_steps * step_us + product_us / one_stream) + sum_us / one_stream;
   // The side stream pushes, the caller's multiplies; the last chunk that comes is multiplied behind its push.
+  // Ranks that await each other's shards meet once.
   const double pushes_us = peers * (link_us + copy_us / one_stream);
   const double products_us = work.world * product_us / one_stream;
   const double longest_native_us = std::max(products_us, pushes_us + product_us / one_stream);
   const double cut_us = work.world * kCoreChunkUs;
-  return {.serial_us = peers * link_us + serial_us / one_stream + work.serial_barriers * kCoreBarrierUs,
+  const double barrier_us = kCoreBarrierUs * std::max(1.0, 1 / cores);  // the ranks of a core go one by one
+  return {.serial_us = peers * link_us + serial_us / one_stream + work.serial_barriers * barrier_us,
           .pipelined_us = std::max(longest_lane_us, work_us / two_streams) + cut_us +
-                          work.pipelined_barriers * kCoreBarrierUs,
-          .native_us = std::max(longest_native_us, work_us / two_streams) + cut_us};
+                          work.pipelined_barriers * barrier_us,
+          .native_us = std::max(longest_native_us, work_us / two_streams) + cut_us + barrier_us};
 }
 
 // Copy engines work beside the products, which share one processor whatever the stream.

@@ -222,10 +222,10 @@ TEST(FusedChoose, predicts_serial_by_what_a_rank_does) {
                 .serial_copies = 5,
                 .serial_barriers = 2,
                 .core = kCore};
-  // Products 4 * 100, packing 5, copies 5 * 2, twice; links 3 * 7; barriers 2 * 20.
-  EXPECT_DOUBLE_EQ(prediction_of(work).serial_us, 2 * (400 + 5 + 10) + 21 + 40);
+  // Products 4 * 100, packing 5, copies 5 * 2, twice; links 3 * 7; barriers 2 * 20, twice.
+  EXPECT_DOUBLE_EQ(prediction_of(work).serial_us, 2 * (400 + 5 + 10) + 21 + 80);
   work.sums = true;  // 4 * 4
-  EXPECT_DOUBLE_EQ(prediction_of(work).serial_us, 2 * (400 + 5 + 10 + 16) + 21 + 40);
+  EXPECT_DOUBLE_EQ(prediction_of(work).serial_us, 2 * (400 + 5 + 10 + 16) + 21 + 80);
   work.cores = 16;
   EXPECT_DOUBLE_EQ(prediction_of(work).serial_us, 400 + 5 + 10 + 16 + 21 + 40) << "a stream has one core";
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <ctime>
-#include <limits>
 #include <memory>
 #include <tandem/coll/collectives.hpp>
 #include <tandem/cpu/launch.hpp>
@@ -19,9 +18,10 @@
 namespace tandem::fused {
 namespace {
 
-constexpr double kFewestRounds = 4;
+constexpr double kFewestRounds = 3;
 constexpr double kMostRounds = 8;
-constexpr double kEnoughUs = 4000;
+constexpr double kEnoughUs = 4000;         ///< of products of a type
+constexpr double kEnoughUsOfBytes = 1500;  ///< of copies, and of sums of a type
 
 /// What this thread has worked: waiting for a core that it shares with another thread does not count.
 double thread_us() {
@@ -85,29 +85,31 @@ Result<void> do_rounds(Workers& workers, std::size_t rounds, std::size_t num_pie
   return {};
 }
 
-/// The least that a piece of work took, the mean over the workers: what others leave in a core's caches only
-/// adds to it.
-/// The last round does not count: a worker may be alone in it.
-double least_us(const Workers& workers, std::size_t num_pieces, std::size_t piece) {
+/// What a piece of work took, the mean over the workers: of a worker's rounds the lower quartile, as threads
+/// that share its core leave other data in the caches. The last round does not count: a worker may be alone
+/// in it.
+double typical_us(const Workers& workers, std::size_t num_pieces, std::size_t piece) {
   constexpr double kClockStoodStill = 1e-3;
   double sum = 0;
   for (const Worker& worker : workers) {
-    double least = std::numeric_limits<double>::infinity();
+    std::vector<double> us;
     for (std::size_t at = piece; at + num_pieces < worker.marks.size() - 1; at += num_pieces)
-      least = std::min(least, worker.marks[at + 1] - worker.marks[at]);
-    sum += std::max(least, kClockStoodStill);
+      us.push_back(worker.marks[at + 1] - worker.marks[at]);
+    std::sort(us.begin(), us.end());
+    sum += std::max(us[us.size() / 4], kClockStoodStill);
   }
   return sum / static_cast<double>(workers.size());
 }
 
 /// One round to warm up, in which threads allocate their scratch memory, and then as many as fit.
-Result<std::array<double, 2>> time_pieces(Workers& workers, std::size_t num_pieces, Enqueue enqueue) {
+Result<std::array<double, 2>> time_pieces(Workers& workers, std::size_t num_pieces, double enough_us,
+                                          Enqueue enqueue) {
   TANDEM_TRY(do_rounds(workers, 1, num_pieces, enqueue));
   const double round_us = workers[0].marks.back() - workers[0].marks.front();
-  const double fitting = std::clamp(kEnoughUs / std::max(round_us, 1.0), kFewestRounds, kMostRounds);
+  const double fitting = std::clamp(enough_us / std::max(round_us, 1.0), kFewestRounds, kMostRounds);
   TANDEM_TRY(do_rounds(workers, static_cast<std::size_t>(fitting), num_pieces, enqueue));
-  return std::array<double, 2>{least_us(workers, num_pieces, 0),
-                               num_pieces > 1 ? least_us(workers, num_pieces, 1) : 0};
+  return std::array<double, 2>{typical_us(workers, num_pieces, 0),
+                               num_pieces > 1 ? typical_us(workers, num_pieces, 1) : 0};
 }
 
 /// What to multiply: few rows by all of b [k_few, n], and many rows by [k, n] of it.
@@ -178,38 +180,47 @@ Result<void> measure_products(DType dtype, Workers& workers, Device& device, Cor
     return multiply(products, b_in_use, piece == 0, worker);
   };
   TANDEM_TRY(do_rounds(workers, 2, 1, enqueue));
-  if (least_us(workers, 1, 0) > kSlowUs) {
+  if (typical_us(workers, 1, 0) > kSlowUs) {
     products = {.dtype = dtype, .few = 6, .many = 48, .n = 128, .k_few = 512};
     b_in_use = b.view().narrow(0, 0, products.k_few).narrow(1, 0, products.n);
     TANDEM_TRY(furnish_for(products, workers, device));
   }
-  TANDEM_ASSIGN(const auto us, time_pieces(workers, 2, enqueue));
+  TANDEM_ASSIGN(const auto us, time_pieces(workers, 2, kEnoughUs, enqueue));
   set_product_rates(products, us, rates);
   return {};
 }
 
-/// More than the second-level caches hold, as shards are.
+/// What all workers read was written by another core, as by a peer, and does not fit into second-level
+/// caches, as shards do not.
 Result<void> measure_copies(Workers& workers, Device& device, CoreRates& rates) {
-  constexpr std::int64_t kBytes = std::int64_t{2} << 20;
-  TANDEM_TRY(furnish(workers, device, {{{kBytes}, DType::kU8}, {{kBytes}, DType::kU8}}));
-  const auto enqueue = [](Worker& worker, std::size_t) {
-    return worker.stream->copy(worker.view(0), worker.view(1));
+  constexpr std::int64_t kBytes = std::int64_t{4} << 20;
+  TANDEM_ASSIGN(const Tensor source, device.allocate_tensor({kBytes}, DType::kU8));
+  std::vector<Buffer> targets;  // their pages are touched first by those who copy
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    TANDEM_ASSIGN(Buffer target, device.allocate(kBytes));
+    targets.push_back(std::move(target));
+  }
+  const auto enqueue = [&](Worker& worker, std::size_t) {
+    const auto idx = static_cast<std::size_t>(&worker - workers.data());
+    return worker.stream->copy(source.view(),
+                               TensorView::contiguous(targets[idx].data(), {kBytes}, DType::kU8));
   };
-  TANDEM_ASSIGN(const auto us, time_pieces(workers, 1, enqueue));
+  TANDEM_ASSIGN(const auto us, time_pieces(workers, 1, kEnoughUsOfBytes, enqueue));
   rates.set(CoreRate::kCopy, static_cast<double>(kBytes) / us[0]);
   return {};
 }
 
 Result<void> measure_sums(DType dtype, Workers& workers, Device& device, CoreRates& rates) {
   constexpr std::int64_t kLayers = 4;
-  constexpr std::int64_t kElements = 64 << 10;
-  TANDEM_TRY(furnish(workers, device, {{{kLayers, kElements}, dtype}, {{kElements}, dtype}}));
-  const auto enqueue = [](Worker& worker, std::size_t) {
+  constexpr std::int64_t kElements = 256 << 10;
+  TANDEM_ASSIGN(const Tensor stack, device.allocate_tensor({kLayers, kElements}, dtype));
+  TANDEM_TRY(furnish(workers, device, {{{kElements}, dtype}}));
+  const auto enqueue = [&](Worker& worker, std::size_t) {
     return coll::reduce_stack(
-        {.stack = worker.view(0), .out = worker.view(1), .op = coll::ReduceOp::kSum, .bias = {}},
+        {.stack = stack.view(), .out = worker.view(0), .op = coll::ReduceOp::kSum, .bias = {}},
         *worker.stream);
   };
-  TANDEM_ASSIGN(const auto us, time_pieces(workers, 1, enqueue));
+  TANDEM_ASSIGN(const auto us, time_pieces(workers, 1, kEnoughUsOfBytes, enqueue));
   rates.set(sum_rate_of(dtype), static_cast<double>(kLayers * kElements * size_bytes(dtype)) / us[0]);
   return {};
 }
