@@ -89,19 +89,22 @@ struct Checkpoint::Impl {
     const auto name_of = [&](std::size_t idx) { return map.name(idx); };
     TANDEM_ASSIGN(const std::size_t entry, choose_name({map.size(), name_of}, wanted));
     const std::string_view name = map.name(entry);
-    if (has_index) TANDEM_TRY(check_file_name(map.file(entry)));
-    return read_from(map.file(entry), name).map_error([&](const Error& error) {
-      return Error(error.code(),
-                   fmt::format("tensor '{}' in '{}': {}", printable_name(name),
-                               printable_name(map.file(entry)), error.text()),
+    if (!has_index) return read_from(file, name);
+    const std::string_view from = map.file(entry);
+    TANDEM_TRY(check_file_name(from));
+    return read_from(folder / from, name).map_error([&](const Error& error) {
+      return Error(error.code(), fmt::format("in '{}': {}", printable_name(from), error.text()),
                    error.native_code());
     });
   }
 
-  [[nodiscard]] Result<Tensor> read_from(std::string_view from, std::string_view name) const {
-    const auto open = SafetensorsFile::open(folder / from);
+  [[nodiscard]] Result<Tensor> read_from(const fs::path& from, std::string_view name) const {
+    const auto open = SafetensorsFile::open(from);
     if (!open && open.error().native_code() == ENOENT) {
-      return fail(ErrorCode::kDriver, "the file is not there: put it beside the index", ENOENT);
+      return fail(ErrorCode::kDriver,
+                  fmt::format("tensor '{}' is in it, but the file is not there: put it beside the index",
+                              printable_name(name)),
+                  ENOENT);
     }
     if (!open) return tl::unexpected(open.error());
     const SafetensorsHeader& header = open->header;
@@ -109,7 +112,7 @@ struct Checkpoint::Impl {
       if (header.name(i) == name) return open->tensor(i);
     }
     const auto name_of = [&](std::size_t idx) { return header.name(idx); };
-    return failf(ErrorCode::kParse, "the file does not hold it, but {}",
+    return failf(ErrorCode::kParse, "no tensor '{}', there is {}", printable_name(name),
                  header.size() == 0 ? "no tensor" : list_names({header.size(), name_of}, name));
   }
 };

@@ -223,7 +223,9 @@ Result<NpyHeader> parse_npy_header(std::span<const std::byte> bytes) {
   if (static_cast<std::size_t>(*needed) != present) {
     return failf(ErrorCode::kParse, "byte {}: {} {} needs {} bytes, {} follow: the file is {}",
                  header.data_offset, to_string(*dict.dtype), to_string(*dict.sizes), *needed, present,
-                 static_cast<std::size_t>(*needed) > present ? "cut off" : "longer than its header says");
+                 static_cast<std::size_t>(*needed) > present
+                     ? "cut off"
+                     : "longer than its header says: save each array in a file of its own");
   }
   header.shape.strides = *dict.fortran_order ? fortran_strides(*dict.sizes) : contiguous_strides(*dict.sizes);
   return header;

@@ -233,20 +233,25 @@ Result<SafetensorsHeader> SafetensorsHeader::parse(std::span<const std::byte> by
   header.records_.reserve(length / kFewestBytesPerTensor);
   const std::uint64_t data_bytes = file.size() - header.data_offset_;
   TANDEM_TRY(Parser(header, data_bytes).parse());
-  header.keep_last_of_each_name();
-  TANDEM_TRY(header.check_sizes(data_bytes));
-  TANDEM_TRY(header.check_ranges(data_bytes));
-  return header;
+  const std::string repeated = header.keep_last_of_each_name();
+  Result<void> checked = header.check_sizes(data_bytes);
+  if (checked) checked = header.check_ranges(data_bytes);
+  if (checked) return header;
+  return failf(ErrorCode::kParse, "{}{}", checked.error().text(),
+               repeated.empty() ? "" : fmt::format("; {} comes twice: the last one counts", repeated));
 }
 
-void SafetensorsHeader::keep_last_of_each_name() {
+std::string SafetensorsHeader::keep_last_of_each_name() {
   std::sort(records_.begin(), records_.end(), [&](const Record& x, const Record& y) {
     return std::pair(name_of(x), y.sizes_at) < std::pair(name_of(y), x.sizes_at);
   });
-  const auto end = std::unique(records_.begin(), records_.end(),
-                               [&](const Record& x, const Record& y) { return name_of(x) == name_of(y); });
-  records_.erase(end, records_.end());
+  const auto have_same_name = [&](const Record& x, const Record& y) { return name_of(x) == name_of(y); };
+  const auto twice = std::adjacent_find(records_.begin(), records_.end(), have_same_name);
+  std::string repeated;
+  if (twice != records_.end()) repeated = fmt::format("'{}'", printable_name(name_of(*twice)));
+  records_.erase(std::unique(twice, records_.end(), have_same_name), records_.end());
   sort_as_in_text();
+  return repeated;
 }
 
 void SafetensorsHeader::sort_as_in_text() {
@@ -285,7 +290,7 @@ Result<void> SafetensorsHeader::check_sizes(std::uint64_t data_bytes) const {
 
 Result<void> SafetensorsHeader::check_ranges(std::uint64_t data_bytes) {
   std::sort(records_.begin(), records_.end(), [](const Record& x, const Record& y) {
-    return std::tie(x.begin, x.end) < std::tie(y.begin, y.end);
+    return std::tie(x.begin, x.end, x.sizes_at) < std::tie(y.begin, y.end, y.sizes_at);
   });
   std::uint64_t covered = 0;
   const Record* previous = nullptr;

@@ -45,7 +45,8 @@ class SafetensorsHeader {
   [[nodiscard]] std::string type_name(const Record& record) const;
   /// "U8 [2, 3]".
   [[nodiscard]] std::string type_and_sizes(const Record& record) const;
-  void keep_last_of_each_name();
+  /// Returns a name that came more than once, in quotes, or nothing.
+  std::string keep_last_of_each_name();
   void sort_as_in_text();
   [[nodiscard]] Result<void> check_sizes(std::uint64_t data_bytes) const;
   [[nodiscard]] Result<void> check_ranges(std::uint64_t data_bytes);
