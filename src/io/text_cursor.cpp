@@ -100,7 +100,8 @@ Result<std::string_view> TextCursor::quoted(char quote) {
 
 tl::unexpected<Error> TextCursor::expected(std::string_view what) {
   const std::size_t next = offset();
-  if (at_end()) return failf(ErrorCode::kParse, "byte {}: expected {}, found the end of the text", next, what);
+  if (at_end())
+    return failf(ErrorCode::kParse, "byte {}: expected {}, found the end of the text", next, what);
   return failf(ErrorCode::kParse, "byte {}: expected {}, found '{}'", next, what,
                printable(text_.substr(at_, 20)));
 }

@@ -64,6 +64,7 @@ Result<WeightMap> WeightMap::parse(std::string_view text) {
 WeightMap WeightMap::of_file(std::string_view file, const SafetensorsHeader& header) {
   WeightMap map;
   map.texts_ = file;
+  map.entries_.reserve(header.size());
   for (std::size_t i = 0; i < header.size(); ++i) {
     const std::string_view name = header.name(i);
     map.entries_.push_back({static_cast<std::uint32_t>(map.texts_.size()),

@@ -9,18 +9,18 @@
 
 namespace tandem::io {
 
-/// The tensors of a model by their names, whichever of its .safetensors files they stand in. A tensor's file is
-/// opened when the tensor is read: files of tensors that nobody asks for may be missing.
+/// The tensors of a model by their names, whichever of its .safetensors files they stand in. A tensor's file
+/// is opened when the tensor is read: files of tensors that nobody asks for may be missing.
 class Checkpoint {
  public:
   /// `path` is one of
-  ///   an index (a name that ends in .json, such as model.safetensors.index.json): its "weight_map" says which
-  ///     file of the same folder, or of a folder in it, holds which tensor;
+  ///   an index (a name that ends in .json, such as model.safetensors.index.json): its "weight_map" says
+  ///     which file of the same folder, or of a folder in it, holds which tensor;
   ///   a folder: the one *.safetensors.index.json in it, or, where there is none, the one *.safetensors;
   ///   any other file, which is then a .safetensors file itself.
-  /// Errors:  kParse with the offset and the values for an index that is damaged, larger than 100,000,000 bytes
-  ///          or names a tensor twice; kInvalidArgument for a folder with none or several, which are listed;
-  ///          as read_safetensors() for a file; kDriver when the system refuses; kOutOfMemory.
+  /// Errors:  kParse with the offset and the values for an index that is damaged, larger than 100,000,000
+  ///          bytes or names a tensor twice; kInvalidArgument for a folder with none or several, which are
+  ///          listed; as read_safetensors() for a file; kDriver when the system refuses; kOutOfMemory.
   /// Source:  docs/design/file_formats.md
   [[nodiscard]] static Result<Checkpoint> open(const std::filesystem::path& path);
 
