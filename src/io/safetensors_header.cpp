@@ -95,8 +95,7 @@ Result<Range> parse_range(TextCursor& cursor) {
 /// Fills a header from its text; the form of the text is fixed, so nothing nests deeper than it may.
 class SafetensorsHeader::Parser {
  public:
-  Parser(SafetensorsHeader& header, std::uint64_t data_bytes)
-      : header_(header), cursor_(header.text_, kLengthBytes), data_bytes_(data_bytes) {}
+  explicit Parser(SafetensorsHeader& header) : header_(header), cursor_(header.text_, kLengthBytes) {}
 
   Result<void> parse() {
     if (const auto invalid = find_invalid_utf8(header_.text_)) {
@@ -172,7 +171,7 @@ class SafetensorsHeader::Parser {
     const bool is_repeated = (key == "dtype" && fields.type_at) || (key == "shape" && fields.sizes_at) ||
                              (key == "data_offsets" && fields.range);
     if (is_repeated) return key_start.expected("no key twice");
-    const Result<void> result = parse_field(key, fields);
+    Result<void> result = parse_field(key, fields);
     header_.names_.resize(key_at);
     return result;
   }
@@ -203,7 +202,6 @@ class SafetensorsHeader::Parser {
 
   SafetensorsHeader& header_;
   TextCursor cursor_;
-  std::uint64_t data_bytes_;
   bool has_metadata_ = false;
 };
 
@@ -232,7 +230,7 @@ Result<SafetensorsHeader> SafetensorsHeader::parse(std::span<const std::byte> by
   header.names_.reserve(length);
   header.records_.reserve(length / kFewestBytesPerTensor);
   const std::uint64_t data_bytes = file.size() - header.data_offset_;
-  TANDEM_TRY(Parser(header, data_bytes).parse());
+  TANDEM_TRY(Parser(header).parse());
   const std::string repeated = header.keep_last_of_each_name();
   Result<void> checked = header.check_sizes(data_bytes);
   if (checked) checked = header.check_ranges(data_bytes);

@@ -184,8 +184,8 @@ TEST(SafetensorsErrors, Ranges) {
       {one("U8", "[4294967296,4294967296,0]", "[0,0]"),
        "Parse: tensor 'x': U8 [4294967296, 4294967296, 0] needs more "
        "than 2^64 - 1 bits, data_offsets [0, 0] hold 0"},
-      {one("F4", "[15]", "[0,8]"),
-       "Parse: tensor 'x': F4 [15] needs 60 bits, no whole bytes, data_offsets [0, 8] hold 8"},
+      {one("F4", "[17]", "[0,8]"),
+       "Parse: tensor 'x': F4 [17] needs 68 bits, no whole bytes, data_offsets [0, 8] hold 8"},
       {one("F6_E2M3", "[8]", "[0,8]"),
        "Parse: tensor 'x': F6_E2M3 [8] needs 6 bytes, data_offsets [0, 8] hold 8"},
       {one("U16", "[8]", "[0,8]"), "Parse: tensor 'x': U16 [8] needs 16 bytes, data_offsets [0, 8] hold 8"},
