@@ -27,7 +27,10 @@ void WholeTensors::read(const Operand& operand, const Window& window, const Tens
   const TensorView& whole = operand.kind == OperandKind::kA   ? a
                             : operand.kind == OperandKind::kB ? b[idx]
                                                               : bias[idx];
-  take(convert(whole.narrow(window.dim, window.shard.offset, window.shard.size), to));
+  const TensorView part = whole.narrow(window.dim, window.shard.offset, window.shard.size);
+  // A column-major file is read in its order, not a whole column apart from one element to the next.
+  const bool is_column_major = part.dim() == 2 && part.stride(0) == 1;
+  take(is_column_major ? convert(part.movedim(0, 1), to.movedim(0, 1)) : convert(part, to));
 }
 
 Dims sizes_of(const Problem& problem, const Operand& operand) {

@@ -36,6 +36,7 @@ struct RunFlags {
   std::string problem;
   std::optional<int> gather_dim;
   std::optional<int> scatter_dim;
+  bool transpose_b = false;
   bool explain = false;
   JobFlags job;
 };
@@ -77,31 +78,49 @@ int choose_dim(const RunFlags& flags, Op op) {
   return (gathers ? flags.gather_dim : flags.scatter_dim).value_or(0);
 }
 
-// Shapes of b and bias against a.
-void check_shapes(const RunFlags& flags, const Dims& a, const std::vector<TensorView>& b,
+// Sizes in the files of b against a.
+void check_b(const RunFlags& flags, const Dims& a, const std::vector<Dims>& b) {
+  const int k_dim = flags.transpose_b ? 1 : 0;
+  const auto fits = [&](const Dims& sizes, int dim) { return sizes.size() == 2 && sizes[dim] == a.back(); };
+  const auto fits_other_way = [&](const Dims& sizes) { return fits(sizes, 1 - k_dim); };
+  const char* other_way = flags.transpose_b ? "without" : "with";
+  for (std::size_t i = 0; i < b.size(); ++i) {
+    if (fits(b[i], k_dim)) continue;
+    const std::string file = fmt::format("--b {} has sizes {}", flags.b[i], to_string(b[i]));
+    if (b[i].size() != 2) {
+      bad_input(fmt::format("{}: need two dimensions {}", file,
+                            flags.transpose_b ? "[n, k], as --transpose-b says" : "[k, n]"));
+    }
+    std::string remedy;
+    if (std::all_of(b.begin(), b.end(), fits_other_way)) {
+      remedy = flags.transpose_b ? "; it fits as it is: leave out --transpose-b"
+                                 : "; it fits as [n, k]: pass --transpose-b";
+    } else if (fits_other_way(b[i])) {
+      remedy =
+          fmt::format("; it fits {} --transpose-b, but not every --b does: run it on its own", other_way);
+    }
+    bad_input(fmt::format("{}{}, {} rows, but --a {} has {} columns, sizes {}: they must be equal{}", file,
+                          flags.transpose_b ? ", which is transposed" : "", b[i][k_dim], flags.a, a.back(),
+                          to_string(a), remedy));
+  }
+}
+
+// Sizes of the files against each other.
+void check_shapes(const RunFlags& flags, const Dims& a, const std::vector<Dims>& b,
                   const std::vector<TensorView>& bias) {
   if (a.size() < 2) {
     bad_input(
         fmt::format("--a {} has sizes {}: need at least two dimensions [..., k]", flags.a, to_string(a)));
   }
-  for (std::size_t i = 0; i < b.size(); ++i) {
-    if (b[i].dim() != 2) {
-      bad_input(
-          fmt::format("--b {} has sizes {}: need two dimensions [k, n]", flags.b[i], to_string(b[i].sizes)));
-    }
-    if (b[i].size(0) != a.back()) {
-      bad_input(
-          fmt::format("--b {} has {} rows, sizes {}, but --a {} has {} columns, sizes {}: they must be equal",
-                      flags.b[i], b[i].size(0), to_string(b[i].sizes), flags.a, a.back(), to_string(a)));
-    }
-  }
+  check_b(flags, a, b);
   if (!bias.empty() && bias.size() != b.size()) {
     bad_input(fmt::format("{} --bias for {} --b: pass one for each or none", bias.size(), b.size()));
   }
   for (std::size_t i = 0; i < bias.size(); ++i) {
-    if (bias[i].sizes == Dims{b[i].size(1)}) continue;
+    const std::int64_t n = b[i][flags.transpose_b ? 0 : 1];
+    if (bias[i].sizes == Dims{n}) continue;
     bad_input(fmt::format("--bias {} has sizes {}: need [{}], the columns of --b {}", flags.bias[i],
-                          to_string(bias[i].sizes), b[i].size(1), flags.b[i]));
+                          to_string(bias[i].sizes), n, flags.b[i]));
   }
 }
 
@@ -130,7 +149,13 @@ Inputs inputs_from_files(const RunFlags& flags, int ranks) {
     source->bias.push_back(read(file, "--bias"));
     check_type(flags, "--bias", file, source->bias.back().dtype, source->a.dtype);
   }
-  check_shapes(flags, source->a.sizes, source->b, source->bias);
+  std::vector<Dims> sizes_of_b;
+  for (const TensorView& b : source->b) sizes_of_b.push_back(b.sizes);
+  check_shapes(flags, source->a.sizes, sizes_of_b, source->bias);
+  if (flags.transpose_b) {
+    for (TensorView& b : source->b) b = b.movedim(0, 1);
+    problem.b_is_column_major = true;
+  }
   problem.a = source->a.sizes;
   for (const TensorView& b : source->b) problem.n.push_back(b.size(1));
   problem.bias = !flags.bias.empty();
@@ -189,15 +214,17 @@ class RunCommand : public Command {
 
 void RunCommand::define(CLI::App& app) {
   app.add_option("op", flags_.op, "all_gather_matmul or matmul_reduce_scatter");
-  app.add_option("--a", flags_.a, "A [..., k]: a .npy or .safetensors file")->type_name("FILE[#NAME]");
+  app.add_option("--a", flags_.a, "A [..., k]: a .npy file, or a tensor of a .safetensors file or model")
+      ->type_name("PATH[#NAME]");
   const auto add_list = [&](const char* name, std::vector<std::string>& list, const char* text,
                             const char* type) {
     app.add_option(name, list, text)->type_name(type)->allow_extra_args(false);
   };
-  add_list("--b", flags_.b, "B [k, n]; may be given several times, each with its --out", "FILE[#NAME]");
-  add_list("--bias", flags_.bias, "added to the result [n]; as many as --b", "FILE[#NAME]");
+  add_list("--b", flags_.b, "B [k, n]; may be given several times, each with its --out", "PATH[#NAME]");
+  add_list("--bias", flags_.bias, "added to the result [n]; as many as --b", "PATH[#NAME]");
   add_list("--out", flags_.out, "where A*B goes: .npy (f32) or .safetensors (keeps the type, key 'out')",
            "FILE");
+  app.add_flag("--transpose-b", flags_.transpose_b, "every B is stored as [n, k], as models do");
   app.add_option("--dtype", flags_.dtype, "convert inputs to f32, f16 or bf16; default: A's type");
   app.add_option("--algorithm", flags_.algorithm, "auto, native, pipelined or serial");
   app.add_flag("--explain", flags_.explain, "show what the algorithm was chosen from");
@@ -206,8 +233,8 @@ void RunCommand::define(CLI::App& app) {
   app.add_option("--reduce", flags_.reduce, "sum or avg (matmul_reduce_scatter)");
   app.add_option("--problem", flags_.problem, "generated inputs, as check and bench print them");
   flags_.job.define(app);
-  problem_stands_alone(app, {"op", "--a", "--b", "--bias", "--dtype", "--algorithm", "--gather-dim",
-                             "--scatter-dim", "--reduce"});
+  problem_stands_alone(app, {"op", "--a", "--b", "--bias", "--transpose-b", "--dtype", "--algorithm",
+                             "--gather-dim", "--scatter-dim", "--reduce"});
 }
 
 int RunCommand::launch(const Invocation& invocation) {
@@ -249,6 +276,7 @@ void RunCommand::print_report(const Problem& problem, const nlohmann::json& repo
   if (flags_.problem.empty()) {
     add({flags_.op, "--a", flags_.a});
     for (const std::string& file : flags_.b) add({"--b", file});
+    if (flags_.transpose_b) add({"--transpose-b"});
     for (const std::string& file : flags_.bias) add({"--bias", file});
     add({problem.op == Op::kAllGatherMatmul ? "--gather-dim" : "--scatter-dim", std::to_string(problem.dim)});
     if (problem.op == Op::kMatmulReduceScatter)

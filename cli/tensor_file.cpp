@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <tandem/base/convert.hpp>
+#include <tandem/io/checkpoint.hpp>
 #include <tandem/io/npy.hpp>
 #include <tandem/io/safetensors.hpp>
 
@@ -21,21 +24,56 @@ bool is_npy(const fs::path& path) {
 bool is_safetensors(const fs::path& path) {
   return path.extension() == ".safetensors";
 }
+bool is_index(const fs::path& path) {
+  return path.extension() == ".json";
+}
+
+struct Spec {
+  std::string path;
+  std::string name;
+};
+
+/// Cuts "path#name" in two; either may have a '#' in it. docs/cli.md states the rule.
+std::optional<Spec> split(const std::string& spec) {
+  const auto is_folder = [](const std::string& path) {
+    std::error_code ignored;
+    return fs::is_directory(path, ignored);
+  };
+  std::optional<std::string> file, folder, missing;
+  for (std::size_t at = 0; at != std::string::npos;) {
+    at = spec.find('#', at + 1);
+    const std::string path = spec.substr(0, at);
+    if (is_folder(path)) {
+      folder = path;
+      continue;
+    }
+    if (!is_npy(path) && !is_safetensors(path) && !is_index(path)) continue;
+    std::error_code ignored;
+    std::optional<std::string>& first = fs::exists(path, ignored) ? file : missing;
+    if (!first) first = path;
+  }
+  const auto& path = file ? file : folder ? folder : missing;
+  if (!path) return std::nullopt;
+  return Spec{*path, spec.substr(std::min(path->size() + 1, spec.size()))};
+}
 
 }  // namespace
 
 Tensor read_tensor_file(const std::string& spec, const std::string& flag) {
-  const std::size_t hash = spec.rfind('#');
-  const fs::path path = spec.substr(0, hash);
-  const std::string name = hash == std::string::npos ? "" : spec.substr(hash + 1);
-  if (is_npy(path)) {
-    if (!name.empty()) {
-      bad_input(fmt::format("{} {}: a .npy file holds one tensor; leave out '#{}'", flag, spec, name));
-    }
-    return take_input(io::read_npy(path), flag);
+  const auto found = split(spec);
+  if (!found) {
+    bad_input(
+        fmt::format("{} {}: need a file whose name ends in .npy, .safetensors or .safetensors.index.json, "
+                    "or a folder with a model",
+                    flag, spec));
   }
-  if (is_safetensors(path)) return take_input(io::read_safetensors(path, name), flag);
-  bad_input(fmt::format("{} {}: need a file whose name ends in .npy or .safetensors", flag, spec));
+  const auto& [path, name] = *found;
+  if (is_npy(path) && !name.empty()) {
+    bad_input(fmt::format("{} {}: a .npy file holds one tensor; leave out '#{}'", flag, spec, name));
+  }
+  if (is_npy(path)) return take_input(io::read_npy(path), flag);
+  const io::Checkpoint tensors = take_input(io::Checkpoint::open(path), flag);
+  return take_input(tensors.read(name), flag);
 }
 
 void check_output_file(const std::string& path) {

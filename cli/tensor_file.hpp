@@ -5,8 +5,8 @@
 
 namespace tandem::cli {
 
-/// Reads "file.npy", "file.safetensors" or "file.safetensors#name"; the tensor maps the file. Throws exit 2;
-/// `flag` is named in the text.
+/// Reads "file.npy" or, of a model in .safetensors files, "path#name"; the path is that of a file, an index
+/// or a folder (io::Checkpoint). The tensor maps the file. Throws exit 2; `flag` is named in the text.
 [[nodiscard]] Tensor read_tensor_file(const std::string& spec, const std::string& flag);
 
 /// Throws exit 2 unless a file of this name can be written: known ending, folder there and writable.

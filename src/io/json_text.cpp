@@ -64,6 +64,26 @@ Result<void> parse_json_text(TextCursor& cursor, std::string* decoded) {
   return {};
 }
 
+Result<void> skip_json_value(TextCursor& cursor, int num_levels) {
+  const char first = cursor.peek();
+  if (first == '"') return parse_json_text(cursor, nullptr);
+  if (first != '{' && first != '[') {
+    if (cursor.take("null") || cursor.take("true") || cursor.take("false")) return {};
+    return cursor.skip_number();
+  }
+  if (num_levels == kMostJsonLevels) {
+    return cursor.expected(fmt::format("at most {} objects and lists in each other", kMostJsonLevels));
+  }
+  if (first == '[') {
+    return parse_json_list(cursor, "[", "]", [&] { return skip_json_value(cursor, num_levels + 1); });
+  }
+  return parse_json_list(cursor, "{", "}", [&]() -> Result<void> {
+    TANDEM_TRY(parse_json_text(cursor, nullptr));
+    TANDEM_TRY(cursor.expect(":"));
+    return skip_json_value(cursor, num_levels + 1);
+  });
+}
+
 std::string json_text(std::string_view text) {
   std::string quoted = "\"";
   for (const char c : text) {

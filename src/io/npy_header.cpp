@@ -1,6 +1,7 @@
 #include "io/npy_header.hpp"
 
 #include <bit>
+#include <cstring>
 #include <optional>
 #include <string_view>
 
@@ -71,10 +72,48 @@ Result<std::string_view> parse_text(TextCursor& cursor) {
   return text;
 }
 
+/// What makes an array of another type one of a type that is read: Python that runs as it stands.
+std::string_view remedy_for(std::string_view descr) {
+  const std::string_view kind = descr.substr(descr.empty() || !std::strchr("<>|=", descr[0]) ? 0 : 1);
+  // Types of ml_dtypes: np.save drops their names, and np.load takes '<f1' for damage.
+  if (kind == "V2") {
+    return "bf16 of ml_dtypes is stored as this: save np.load(file).view(ml_dtypes.bfloat16)"
+           ".astype(np.float32), or a .safetensors file";
+  }
+  if (kind == "V1") {
+    return "f8 of ml_dtypes is stored as this: save np.load(file).view(ml_dtypes.float8_e4m3fn)"
+           ".astype(np.float32), or with the type that it has; or a .safetensors file";
+  }
+  if (kind == "f1") {
+    return "float8_e5m2 of ml_dtypes is stored as this, which np.load refuses: save array.astype(np.float32) "
+           "instead of array, or a .safetensors file";
+  }
+  switch (kind.empty() ? '\0' : kind[0]) {
+    case 'V':
+      return "bytes without a type: save np.load(file).view(np.float32), or with the type that they have";
+    case 'c':
+      return "complex numbers: save np.load(file).real and .imag, each as np.float32";
+    case 'O':
+      return "Python objects: save np.array(objects, np.float32) where they are made";
+    case 'f':
+    case 'i':
+    case 'u':
+    case 'b':
+    case 'U':
+    case 'S':
+    case 'M':
+    case 'm':
+      return "save np.load(file).astype(np.float32)";
+    default:
+      return "save the array as np.float32";
+  }
+}
+
 Result<DType> parse_descr(TextCursor& cursor) {
   const std::size_t offset = cursor.offset();
   if (cursor.peek() == '[' || cursor.peek() == '(') {
-    return failf(ErrorCode::kUnsupported, "byte {}: elements of several fields; save each field on its own",
+    return failf(ErrorCode::kUnsupported,
+                 "byte {}: elements of several fields: save each on its own, as np.load(file)['field']",
                  offset);
   }
   TANDEM_ASSIGN(const std::string_view name, parse_text(cursor));
@@ -83,9 +122,8 @@ Result<DType> parse_descr(TextCursor& cursor) {
     if (type.name == name) return type.dtype;
     known += fmt::format(" {}", type.name);
   }
-  const bool is_big_endian = !name.empty() && name[0] == '>';
-  return failf(ErrorCode::kUnsupported, "byte {}: element type '{}'{}, need one of{}; convert with astype()",
-               offset, printable(name), is_big_endian ? " (big-endian)" : "", known);
+  return failf(ErrorCode::kUnsupported, "byte {}: element type '{}', need one of{}; {}", offset,
+               printable(name), known, remedy_for(name));
 }
 
 Result<bool> parse_bool(TextCursor& cursor) {
@@ -185,7 +223,9 @@ Result<NpyHeader> parse_npy_header(std::span<const std::byte> bytes) {
   if (static_cast<std::size_t>(*needed) != present) {
     return failf(ErrorCode::kParse, "byte {}: {} {} needs {} bytes, {} follow: the file is {}",
                  header.data_offset, to_string(*dict.dtype), to_string(*dict.sizes), *needed, present,
-                 static_cast<std::size_t>(*needed) > present ? "cut off" : "longer than its header says");
+                 static_cast<std::size_t>(*needed) > present
+                     ? "cut off"
+                     : "longer than its header says: save each array in a file of its own");
   }
   header.shape.strides = *dict.fortran_order ? fortran_strides(*dict.sizes) : contiguous_strides(*dict.sizes);
   return header;

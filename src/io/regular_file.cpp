@@ -20,6 +20,8 @@ Result<RegularFile> open_regular(const std::filesystem::path& path) {
   if (!fd.valid()) return system_error("cannot open it", errno);
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0) return system_error("cannot stat it", errno);
+  if (S_ISDIR(status.st_mode))
+    return fail(ErrorCode::kInvalidArgument, "a folder, not a regular file: name a file in it");
   if (!S_ISREG(status.st_mode))
     return fail(ErrorCode::kInvalidArgument, "not a regular file: copy it to one first");
   return RegularFile{std::move(fd), static_cast<std::size_t>(status.st_size)};

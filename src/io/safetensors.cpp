@@ -6,7 +6,7 @@
 #include "base/try.hpp"
 #include "io/element_writer.hpp"
 #include "io/errors.hpp"
-#include "io/mapped_file.hpp"
+#include "io/safetensors_file.hpp"
 #include "io/safetensors_header.hpp"
 #include "io/text_cursor.hpp"
 #include "io/utf8.hpp"
@@ -15,60 +15,23 @@
 namespace tandem::io {
 namespace {
 
-struct OpenFile {
-  std::shared_ptr<const MappedFile> file;
-  SafetensorsHeader header;
-
-  [[nodiscard]] static Result<OpenFile> open(const std::filesystem::path& path) {
-    TANDEM_ASSIGN(auto file, MappedFile::open(path));
-    TANDEM_ASSIGN(auto header, SafetensorsHeader::parse(file->bytes()));
-    return OpenFile{std::move(file), std::move(header)};
-  }
-  [[nodiscard]] Tensor tensor(std::size_t idx) const {
-    return tensor_in(file, header.offset(idx), header.shape(idx));
-  }
-};
-
-/// "'a', 'b' and 7 more".
-std::string list_names(const SafetensorsHeader& header) {
-  constexpr std::size_t kMostNames = 8;
-  std::string list;
-  for (std::size_t i = 0; i < std::min(header.size(), kMostNames); ++i) {
-    list += fmt::format("{}'{}'", i > 0 ? ", " : "", printable(header.name(i)));
-  }
-  return header.size() > kMostNames ? list + fmt::format(" and {} more", header.size() - kMostNames) : list;
-}
-
-Result<std::size_t> find(const SafetensorsHeader& header, std::string_view name) {
-  if (header.size() == 0) return fail(ErrorCode::kInvalidArgument, "the file holds no tensor");
-  if (name.empty() && header.size() == 1) return 0;
-  for (std::size_t i = 0; i < header.size(); ++i) {
-    if (header.name(i) == name) return i;
-  }
-  if (name.empty()) {
-    return failf(ErrorCode::kInvalidArgument, "the file holds {} tensors, name one of {}", header.size(),
-                 list_names(header));
-  }
-  return failf(ErrorCode::kInvalidArgument, "no tensor '{}', there is {}", printable(name),
-               list_names(header));
-}
-
 Result<void> check_tensors(const std::vector<NamedView>& tensors) {
   std::vector<std::string_view> names;
   for (const NamedView& tensor : tensors) {
     if (tensor.name == kMetadataKey || find_invalid_utf8(tensor.name)) {
       return failf(ErrorCode::kInvalidArgument, "tensor name '{}': need UTF-8 and not '{}'",
-                   printable(tensor.name), kMetadataKey);
+                   printable_name(tensor.name), kMetadataKey);
     }
     if (auto checked = check_writable(tensor.view); !checked) {
-      return failf(checked.error().code(), "tensor '{}': {}", printable(tensor.name), checked.error().text());
+      return failf(checked.error().code(), "tensor '{}': {}", printable_name(tensor.name),
+                   checked.error().text());
     }
     names.emplace_back(tensor.name);
   }
   std::sort(names.begin(), names.end());
   const auto twice = std::adjacent_find(names.begin(), names.end());
   if (twice == names.end()) return {};
-  return failf(ErrorCode::kInvalidArgument, "two tensors have the name '{}'", printable(*twice));
+  return failf(ErrorCode::kInvalidArgument, "two tensors have the name '{}'", printable_name(*twice));
 }
 
 /// The order of the tensors in the data: wide elements first, so that each is aligned without holes.
@@ -104,11 +67,16 @@ Result<std::string> make_header(const std::vector<NamedView>& tensors,
 
 Result<std::vector<NamedTensor>> read_safetensors(const std::filesystem::path& path) {
   return at_edge("read_safetensors", path, [&]() -> Result<std::vector<NamedTensor>> {
-    TANDEM_ASSIGN(const OpenFile open, OpenFile::open(path));
+    TANDEM_ASSIGN(const auto open, SafetensorsFile::open(path));
     std::vector<NamedTensor> tensors;
     tensors.reserve(open.header.size());
     for (std::size_t i = 0; i < open.header.size(); ++i) {
-      tensors.push_back({std::string(open.header.name(i)), open.tensor(i)});
+      auto tensor = open.tensor(i);
+      if (!tensor) {
+        return failf(tensor.error().code(), "{}; tensors can be read by name, without this one",
+                     tensor.error().text());
+      }
+      tensors.push_back({std::string(open.header.name(i)), *std::move(tensor)});
     }
     return tensors;
   });
@@ -116,8 +84,9 @@ Result<std::vector<NamedTensor>> read_safetensors(const std::filesystem::path& p
 
 Result<Tensor> read_safetensors(const std::filesystem::path& path, std::string_view name) {
   return at_edge("read_safetensors", path, [&]() -> Result<Tensor> {
-    TANDEM_ASSIGN(const OpenFile open, OpenFile::open(path));
-    TANDEM_ASSIGN(const std::size_t idx, find(open.header, name));
+    TANDEM_ASSIGN(const auto open, SafetensorsFile::open(path));
+    const auto name_of = [&](std::size_t idx) { return open.header.name(idx); };
+    TANDEM_ASSIGN(const std::size_t idx, choose_name({open.header.size(), name_of}, name));
     return open.tensor(idx);
   });
 }

@@ -6,14 +6,13 @@
 
 namespace tandem::io {
 
-std::string printable(std::string_view text) {
-  constexpr std::size_t kMostChars = 64;
+std::string printable(std::string_view text, std::size_t most_chars) {
   std::string shown;
-  for (const char c : text.substr(0, kMostChars)) {
+  for (const char c : text.substr(0, most_chars)) {
     const bool is_plain = c >= ' ' && c <= '~' && c != '\\';
     shown += is_plain ? std::string(1, c) : fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
   }
-  return text.size() > kMostChars ? shown + "..." : shown;
+  return text.size() > most_chars ? shown + "..." : shown;
 }
 
 std::size_t TextCursor::offset() {
@@ -36,17 +35,55 @@ Result<void> TextCursor::expect(std::string_view token) {
   return expected(fmt::format("'{}'", token));
 }
 
-Result<std::int64_t> TextCursor::count() {
+template <class Number>
+Result<Number> TextCursor::whole_number(std::string_view limit) {
   const char first = peek();
   if (first < '0' || first > '9') return expected("a whole number of 0 or more");
-  std::int64_t value = 0;
+  Number value = 0;
   const char* begin = text_.data() + at_;
   const auto [end, error] = std::from_chars(begin, text_.data() + text_.size(), value);
   const std::string_view digits(begin, static_cast<std::size_t>(end - begin));
-  if (error != std::errc()) return expected("a number below 2^63");
+  if (error != std::errc()) return expected(fmt::format("a number below {}", limit));
   if (first == '0' && digits.size() > 1) return expected("a number without leading zeros");
   at_ += digits.size();
   return value;
+}
+
+Result<std::int64_t> TextCursor::count() {
+  return whole_number<std::int64_t>("2^63");
+}
+
+Result<std::uint64_t> TextCursor::large_count() {
+  return whole_number<std::uint64_t>("2^64");
+}
+
+bool TextCursor::skip_digits() {
+  const std::size_t begin = at_;
+  while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9') ++at_;
+  return at_ > begin;
+}
+
+Result<void> TextCursor::skip_number() {
+  TextCursor start = *this;
+  const auto next_is = [&](std::string_view chars) {
+    return at_ < text_.size() && chars.find(text_[at_]) != std::string_view::npos;
+  };
+  (void)peek();
+  if (next_is("-")) ++at_;
+  const bool has_leading_zero = next_is("0");
+  const std::size_t begin = at_;
+  bool is_number = skip_digits() && !(has_leading_zero && at_ > begin + 1);
+  if (is_number && next_is(".")) {
+    ++at_;
+    is_number = skip_digits();
+  }
+  if (is_number && next_is("eE")) {
+    ++at_;
+    if (next_is("+-")) ++at_;
+    is_number = skip_digits();
+  }
+  if (!is_number) return start.expected("a value");
+  return {};
 }
 
 Result<std::string_view> TextCursor::quoted(char quote) {
@@ -63,7 +100,8 @@ Result<std::string_view> TextCursor::quoted(char quote) {
 
 tl::unexpected<Error> TextCursor::expected(std::string_view what) {
   const std::size_t next = offset();
-  if (at_end()) return failf(ErrorCode::kParse, "byte {}: expected {}, found the header's end", next, what);
+  if (at_end())
+    return failf(ErrorCode::kParse, "byte {}: expected {}, found the end of the text", next, what);
   return failf(ErrorCode::kParse, "byte {}: expected {}, found '{}'", next, what,
                printable(text_.substr(at_, 20)));
 }

@@ -54,7 +54,7 @@ TEST(FileErrors, ReadingWhatIsNotThere) {
 TEST(FileErrors, ReadingWhatIsNotAFile) {
   const Folder folder;
   const std::string what = "not a regular file: copy it to one first";
-  expect_cannot_read(folder.path(), "InvalidArgument", what);
+  expect_cannot_read(folder.path(), "InvalidArgument", "a folder, not a regular file: name a file in it");
   expect_cannot_read("/dev/null", "InvalidArgument", what);
   // Nobody writes to this pipe: an open that waits for a writer would hang here.
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);

@@ -64,11 +64,11 @@ TEST(NpyErrors, Preamble) {
 
 TEST(NpyErrors, Dictionary) {
   expect_errors({
-      {npy_dict(""), "Parse: byte 10: expected '{', found the header's end"},
+      {npy_dict(""), "Parse: byte 10: expected '{', found the end of the text"},
       {npy_dict("  ["), "Parse: byte 12: expected '{', found '['"},
-      {npy_dict("{"), "Parse: byte 11: expected a text in '...', found the header's end"},
+      {npy_dict("{"), "Parse: byte 11: expected a text in '...', found the end of the text"},
       {npy_dict("{'descr' '<f4'}"), "Parse: byte 19: expected ':', found ''<f4'}'"},
-      {npy_dict("{'descr"), "Parse: byte 17: expected the closing ', found the header's end"},
+      {npy_dict("{'descr"), "Parse: byte 17: expected the closing ', found the end of the text"},
       {npy_dict("{'de\\x73cr': '<f4'}"),
        "Parse: byte 11: expected a text without escapes, found ''de\\x5cx73cr': '<f4'}'"},
       {npy_dict("{'de\nscr': '<f4'}"),
@@ -81,11 +81,11 @@ TEST(NpyErrors, Dictionary) {
       {npy_dict("{'descr': '<f4', 'fortran_order': 0, 'shape': (6,)}"),
        "Parse: byte 44: expected True or False, found '0, 'shape': (6,)}'"},
       {npy_dict("{'fortran_order': False, 'shape': (6,)}"),
-       "Parse: byte 49: expected the key 'descr', found the header's end"},
+       "Parse: byte 49: expected the key 'descr', found the end of the text"},
       {npy_dict("{'descr': '<f4', 'shape': (6,)}"),
-       "Parse: byte 41: expected the key 'fortran_order', found the header's end"},
+       "Parse: byte 41: expected the key 'fortran_order', found the end of the text"},
       {npy_dict("{'descr': '<f4', 'fortran_order': False}"),
-       "Parse: byte 50: expected the key 'shape', found the header's end"},
+       "Parse: byte 50: expected the key 'shape', found the end of the text"},
       {npy_dict("{'descr': '<f4', 'fortran_order': False, 'shape': (6,)} x"),
        "Parse: byte 66: expected nothing behind the header's '}', found 'x'"},
   });
@@ -124,11 +124,13 @@ TEST(NpyErrors, Size) {
       {npy_file(dict, kData.substr(1)),
        "Parse: byte 68: f32 [2, 3] needs 24 bytes, 23 follow: the file is cut off"},
       {npy_file(dict, kData + "x"),
-       "Parse: byte 68: f32 [2, 3] needs 24 bytes, 25 follow: the file is longer than its header says"},
+       "Parse: byte 68: f32 [2, 3] needs 24 bytes, 25 follow: the file is longer than its header says: "
+       "save each array in a file of its own"},
       {npy_file("{'descr': '<f8', 'fortran_order': False, 'shape': ()}", ""),
        "Parse: byte 63: f64 [] needs 8 bytes, 0 follow: the file is cut off"},
       {npy_file("{'descr': '<f8', 'fortran_order': False, 'shape': (0,)}", "x"),
-       "Parse: byte 65: f64 [0] needs 0 bytes, 1 follow: the file is longer than its header says"},
+       "Parse: byte 65: f64 [0] needs 0 bytes, 1 follow: the file is longer than its header says: "
+       "save each array in a file of its own"},
   });
 }
 
@@ -136,17 +138,48 @@ TEST(NpyErrors, Types) {
   const auto descr = [](std::string_view name) {
     return npy_dict("{'descr': " + std::string(name) + ", 'fortran_order': False, 'shape': (6,)}");
   };
-  const std::string need = ", need one of <f2 <f4 <f8 |u1 |i1 <u4 <i4 <i8 |b1; convert with astype()";
+  const auto refused = [&](const std::string& name, const std::string& remedy) {
+    return Case{descr("'" + name + "'"), "Unsupported: byte 20: element type '" + name +
+                                             "', need one of <f2 <f4 <f8 |u1 |i1 <u4 <i4 <i8 |b1; " + remedy};
+  };
+  const std::string cast = "save np.load(file).astype(np.float32)";
+  const std::string view = " of ml_dtypes is stored as this: save np.load(file).view(ml_dtypes.";
+  const std::string bf16 = "bf16" + view + "bfloat16).astype(np.float32), or a .safetensors file";
+  const std::string f8 =
+      "f8" + view + "float8_e4m3fn).astype(np.float32), or with the type that it has; or a .safetensors file";
+  const std::string bytes =
+      "bytes without a type: save np.load(file).view(np.float32), or with the type that they have";
+  const std::string other = "save the array as np.float32";
   expect_errors({
-      {descr("'>f4'"), "Unsupported: byte 20: element type '>f4' (big-endian)" + need},
-      {descr("'<u2'"), "Unsupported: byte 20: element type '<u2'" + need},
-      {descr("'<c8'"), "Unsupported: byte 20: element type '<c8'" + need},
-      {descr("'|O'"), "Unsupported: byte 20: element type '|O'" + need},
-      {descr("'<U7'"), "Unsupported: byte 20: element type '<U7'" + need},
-      {descr("''"), "Unsupported: byte 20: element type ''" + need},
-      {descr("'<f4\xc2\x9b[2J'"), "Unsupported: byte 20: element type '<f4\\xc2\\x9b[2J'" + need},
+      refused(">f4", cast),
+      refused("<u2", cast),
+      refused("|b2", cast),
+      refused("<f16", cast),
+      refused("<U7", cast),
+      refused("|S3", cast),
+      refused("<M8[s]", cast),
+      refused("<m8[s]", cast),
+      refused("<V2", bf16),
+      refused("|V2", bf16),
+      refused("V2", bf16),
+      refused("<V1", f8),
+      refused("|V1", f8),
+      refused("|V4", bytes),
+      refused("|V22", bytes),
+      refused("<f1",
+              "float8_e5m2 of ml_dtypes is stored as this, which np.load refuses: save "
+              "array.astype(np.float32) instead of array, or a .safetensors file"),
+      refused("<c8", "complex numbers: save np.load(file).real and .imag, each as np.float32"),
+      refused("|O", "Python objects: save np.array(objects, np.float32) where they are made"),
+      refused("", other),
+      refused("<", other),
+      refused("<W4", other),
+      {descr("'<f4\xc2\x9b[2J'"),
+       "Unsupported: byte 20: element type '<f4\\xc2\\x9b[2J', need one of <f2 <f4 <f8 |u1 |i1 <u4 <i4 <i8 "
+       "|b1; " +
+           cast},
       {descr("[('a', '<f4')]"),
-       "Unsupported: byte 20: elements of several fields; save each field on its own"},
+       "Unsupported: byte 20: elements of several fields: save each on its own, as np.load(file)['field']"},
       {descr("5"), "Parse: byte 20: expected a text in '...', found '5, 'fortran_order': '"},
   });
 }

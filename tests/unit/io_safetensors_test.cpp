@@ -178,5 +178,62 @@ TEST(Safetensors, NamesAreDecoded) {
   EXPECT_EQ(tensors[0].name, "A/\"\\\b\f\n\r\t\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80");
 }
 
+// Forms that the original reader takes, found by comparing with it; each holds a U8 [2] "x" with the values 1
+// and 2, and maybe others.
+TEST(Safetensors, ReadsWhatTheOriginalReaderReads) {
+  const Folder folder;
+  const std::string x = R"("x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]})";
+  const auto with = [](const std::string& fields) {
+    return R"({"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2],)" + fields + "}}";
+  };
+  const std::string deep = std::string(125, '[') + std::string(125, ']');
+  const std::string headers[] = {
+      R"({"__metadata__":null,)" + x + "}",
+      R"({"__metadata__":{},)" + x + "}",
+      "{" + x + R"(,"\u005f_metadata__":{"a":"b","a":"c"}})",
+      "{" + x + R"(,"__metadata_":{"dtype":"U8","shape":[0],"data_offsets":[2,2]}})",
+      with(R"("crc":17)"),
+      with(R"("crc":-0.5e+3,"crc":null,"":true,"dtype ":{"a":[1,{"b":"\n"}],"a":false})"),
+      with(R"("crc":123456789012345678901234567890)"),
+      with("\"crc\":" + deep),
+      R"({"x":{"d\u0074ype":"\u00558","shap\u0065":[2],"data_offsets":[0,2]}})",
+      R"({"x":["U8",[2],[0,2]]})",
+      R"({"x":{"dtype":{"U8":null},"shape":[2],"data_offsets":[0,2]}})",
+      // The last of a name counts, the others are not judged.
+      R"({"x":{"dtype":"F64","shape":[9],"data_offsets":[7,3]},)" + x + "}",
+      R"({"y":{"dtype":"U8","shape":[0],"data_offsets":[2,2]},)" + x + "," + x + "}",
+      // Empty tensors at every edge.
+      R"({"a":{"dtype":"F4","shape":[0],"data_offsets":[0,0]},)" + x +
+          R"(,"b":{"dtype":"C64","shape":[3,0],"data_offsets":[2,2]}})",
+      R"({"a":{"dtype":"U8","shape":[0,1099511627776,1099511627776],"data_offsets":[0,0]},)" + x + "}",
+      R"({"a":{"dtype":"U8","shape":[18446744073709551615,0],"data_offsets":[2,2]},)" + x + "}",
+      // White space anywhere that JSON has it.
+      " \r\n\t{ " + x + "\n} \r\n\t",
+  };
+  for (const std::string& header : headers) {
+    SCOPED_TRACE(header.substr(0, 200));
+    write_bytes(folder / "x.safetensors", safetensors_file(header, "\1\2"));
+    const auto tensor = read_safetensors(folder / "x.safetensors", "x");
+    ASSERT_TRUE(tensor.has_value()) << tensor.error().to_string();
+    EXPECT_EQ(to_string(tensor->view()), "u8 [2] strides [1] on cpu:0");
+    EXPECT_EQ(element_as_f64(tensor->view(), 0), 1);
+    EXPECT_EQ(element_as_f64(tensor->view(), 1), 2);
+  }
+}
+
+TEST(Safetensors, TheLastOfANameIsTheTensor) {
+  const Folder folder;
+  write_bytes(folder / "x.safetensors",
+              safetensors_file(R"({"x":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
+                               R"("y":{"dtype":"U8","shape":[0],"data_offsets":[4,4]},)"
+                               R"("x":{"dtype":"I32","shape":[],"data_offsets":[0,4]}})",
+                               std::string("\7\0\0\0", 4)));
+  const auto tensors = read_good(folder / "x.safetensors");
+  ASSERT_EQ(tensors.size(), 2U);
+  EXPECT_EQ(tensors[0].name, "y");
+  EXPECT_EQ(tensors[1].name, "x");
+  EXPECT_EQ(element_as_f64(tensors[1].tensor.view(), 0), 7);
+}
+
 }  // namespace
 }  // namespace tandem::io

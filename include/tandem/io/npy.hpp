@@ -10,7 +10,8 @@ namespace tandem::io {
 /// file may be replaced meanwhile, but not shortened in place: touching what is gone raises SIGBUS.
 /// Types:   <f2 <f4 <f8 |u1 |i1 <u4 <i4 <i8 |b1.
 /// Shapes:  up to kMaxDims dimensions; C order, or Fortran order as a strided view. Versions 1.0 to 3.0.
-/// Errors:  kParse with the offset and the values; kUnsupported for another type or more dimensions;
+/// Errors:  kParse with the offset and the values; kUnsupported for another type, with the line of Python
+///          that converts it (numpy stores bf16 and f8 of ml_dtypes without their names), or more dimensions;
 ///          kInvalidArgument for what is not a regular file; kDriver when the system refuses; kOutOfMemory.
 /// Source:  docs/design/file_formats.md
 [[nodiscard]] Result<Tensor> read_npy(const std::filesystem::path& path);
