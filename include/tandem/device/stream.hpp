@@ -17,8 +17,16 @@ class Device;
 /// A queue of work on one device, done in order. Every call checks its arguments now, enqueues and returns; a
 /// fault met while the work runs is returned by synchronize(), and what was queued behind it is skipped. One
 /// host thread at a time may enqueue.
+///
+/// Queued work uses its tensors when it runs, not when it is enqueued. Memory of Device::allocate(),
+/// Device::allocate_tensor() and symm::empty() stays until what was queued when its last owner went has run,
+/// and so does what handles and events are made of: they may go at any time, also on the way out with an
+/// error. Other memory does not: that of Tensor::host(), of files, and the caller's own behind a TensorView.
+/// synchronize() every stream that uses it before it goes. A Graph keeps no tensor's memory between launches.
 class Stream {
  public:
+  /// Waits until all that is queued has run, however it ends; every wait in it has a deadline of its own. A
+  /// stream that adopts one of the caller's (tandem/cuda/native_stream.hpp) does not wait.
   virtual ~Stream() = default;
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;

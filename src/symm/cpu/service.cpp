@@ -9,6 +9,7 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "device/cpu/cpu_frees.hpp"
 #include "symm/cpu/attach.hpp"
 #include "symm/cpu/chunk_wait.hpp"
 #include "symm/cpu/handle.hpp"
@@ -25,7 +26,12 @@ namespace cpu {
 
 Result<std::shared_ptr<Block>> CpuService::allocate(std::int64_t num_bytes) {
   TANDEM_ASSIGN(std::shared_ptr<Segment> segment, Segment::create(num_bytes));
-  return std::make_shared<CpuBlock>(device_, std::move(segment));
+  auto block = std::make_unique<CpuBlock>(device_, std::move(segment));
+  auto* const frees = device_.service<tandem::cpu::CpuFrees>();
+  if (frees == nullptr) return block;
+  return std::shared_ptr<Block>(block.release(), [frees = frees->shared_from_this()](Block* freed) {
+    frees->free({freed, [](void* object) { delete static_cast<Block*>(object); }});
+  });
 }
 
 Result<std::unique_ptr<Joining>> CpuService::join(std::shared_ptr<Block> block, std::int64_t pad_bytes) {
