@@ -163,8 +163,7 @@ Result<void> Group::Impl::meet(std::string_view table, Deadline deadline) {
 /// What a rank has forgotten decides where the ranks meet on the host, so all have to forget alike.
 Result<void> Group::Impl::take_max_plans_of_rank_0(Deadline deadline) {
   const int mine = options.config.max_plans;
-  TANDEM_ASSIGN(const auto all,
-                control->exchange(std::as_bytes(std::span(&mine, 1)), "max_plans", deadline));
+  TANDEM_ASSIGN(const auto all, control->exchange(std::as_bytes(std::span(&mine, 1)), "max_plans", deadline));
   std::memcpy(&options.config.max_plans, all[0].data(), sizeof(mine));
   return {};
 }

@@ -24,17 +24,18 @@ class DeferredFrees : public std::enable_shared_from_this<DeferredFrees<Queue>> 
  public:
   static constexpr std::string_view kServiceName = "device.deferred_frees";
 
-  /// How to free something: `free(object)`, which must not throw.
+  /// How to free something: `free(object, owner.get())`, which must not throw.
   struct Memory {
     void* object = nullptr;
-    void (*free)(void* object) = nullptr;
+    void (*free)(void* object, void* owner) = nullptr;
+    std::shared_ptr<void> owner = {};  ///< of what it is a piece of, if that has to stay
   };
 
   DeferredFrees() = default;
   DeferredFrees(const DeferredFrees&) = delete;
   DeferredFrees& operator=(const DeferredFrees&) = delete;
   ~DeferredFrees() {
-    for (const Waiting& one : waiting_) one.memory.free(one.memory.object);
+    for (const Waiting& one : waiting_) free_now(one.memory);
   }
 
   void add_queue(Queue queue) {
@@ -53,13 +54,13 @@ class DeferredFrees : public std::enable_shared_from_this<DeferredFrees<Queue>> 
 
   /// Frees it now if no stream has work queued, else later. Called by deleters: where there is no memory to
   /// note it down, it is never freed.
-  void free(Memory memory) noexcept {
-    if (!defer(memory)) memory.free(memory.object);
+  void free(const Memory& memory) noexcept {
+    if (!defer(memory)) free_now(memory);
     free_unused();
   }
   /// Frees what waited for work that has run since.
   void free_unused() noexcept {
-    while (const std::optional<Memory> unused = take_unused()) unused->free(unused->object);
+    while (const std::optional<Memory> unused = take_unused()) free_now(*unused);
   }
   /// Pieces of memory that wait.
   [[nodiscard]] std::size_t num_waiting() const {
@@ -74,6 +75,7 @@ class DeferredFrees : public std::enable_shared_from_this<DeferredFrees<Queue>> 
     std::vector<Mark> behind;
   };
 
+  static void free_now(const Memory& memory) { memory.free(memory.object, memory.owner.get()); }
   bool defer(const Memory& memory) noexcept {
     try {
       const std::lock_guard lock(mutex_);
@@ -94,7 +96,7 @@ class DeferredFrees : public std::enable_shared_from_this<DeferredFrees<Queue>> 
     std::vector<Mark>& behind = waiting_.front().behind;
     while (!behind.empty() && is_done(behind.back())) behind.pop_back();
     if (!behind.empty()) return std::nullopt;
-    const Memory memory = waiting_.front().memory;
+    Memory memory = std::move(waiting_.front().memory);
     waiting_.pop_front();
     return memory;
   }

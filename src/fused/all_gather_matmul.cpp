@@ -20,7 +20,7 @@ namespace {
 
 /// The plan of this problem; decided, and put into words, when the group meets it first.
 Result<SharedPlan> plan_of(const AllGatherMatmulArgs& args, const GatherProblem& problem, Group& group,
-                        Device& device) {
+                           Device& device) {
   auto& plans = plans_of<GatherProblem>(group, "fused.gather");
   if (SharedPlan known = plans.find(problem)) return known;
   // Any size will do: whether there are products of these types on this device.

@@ -53,8 +53,8 @@ class Device {
   [[nodiscard]] virtual Result<std::unique_ptr<Event>> create_event() = 0;
   /// An event for order alone, whose elapsed_us() may be refused; taking the time as well costs a GPU more.
   [[nodiscard]] virtual Result<std::unique_ptr<Event>> create_mark() { return create_event(); }
-  /// Uninitialised, at least 64-byte aligned; see Buffer for when it is freed. Errors: kInvalidArgument if negative, kOutOfMemory with the
-  /// bytes asked for.
+  /// Uninitialised, at least 64-byte aligned; see Buffer for when it is freed. Errors: kInvalidArgument if
+  /// negative, kOutOfMemory with the bytes asked for.
   [[nodiscard]] Result<Buffer> allocate(std::int64_t num_bytes);
   /// Contiguous, zeroed. Errors: as above.
   [[nodiscard]] Result<Tensor> allocate_tensor(const Dims& sizes, DType dtype);

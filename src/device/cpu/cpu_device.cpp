@@ -51,7 +51,7 @@ class CpuDevice final : public Device {
     if (data == nullptr) return out_of_memory();
     try {
       return Buffer(data, num_bytes, std::shared_ptr<void>(data, [frees = frees_](void* freed) {
-                      frees->free({freed, std::free});
+                      frees->free({freed, [](void* object, void*) { std::free(object); }});
                     }));
     } catch (const std::bad_alloc&) {  // of the owner; it has freed the data
       return out_of_memory();

@@ -26,12 +26,8 @@ namespace cpu {
 
 Result<std::shared_ptr<Block>> CpuService::allocate(std::int64_t num_bytes) {
   TANDEM_ASSIGN(std::shared_ptr<Segment> segment, Segment::create(num_bytes));
-  auto block = std::make_unique<CpuBlock>(device_, std::move(segment));
-  auto* const frees = device_.service<tandem::cpu::CpuFrees>();
-  if (frees == nullptr) return block;
-  return std::shared_ptr<Block>(block.release(), [frees = frees->shared_from_this()](Block* freed) {
-    frees->free({freed, [](void* object) { delete static_cast<Block*>(object); }});
-  });
+  return freed_behind_work(std::make_unique<CpuBlock>(device_, std::move(segment)),
+                           device_.service<tandem::cpu::CpuFrees>());
 }
 
 Result<std::unique_ptr<Joining>> CpuService::join(std::shared_ptr<Block> block, std::int64_t pad_bytes) {
