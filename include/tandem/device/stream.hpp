@@ -19,10 +19,10 @@ class Device;
 /// host thread at a time may enqueue.
 ///
 /// Queued work uses its tensors when it runs, not when it is enqueued. Memory of Device::allocate(),
-/// Device::allocate_tensor() and symm::empty() stays until what was queued when its last owner went has run,
-/// and so does what handles and events are made of: they may go at any time, also on the way out with an
-/// error. Other memory does not: that of Tensor::host(), of files, and the caller's own behind a TensorView.
-/// synchronize() every stream that uses it before it goes. A Graph keeps no tensor's memory between launches.
+/// Device::allocate_tensor() and symm::empty() stays until what was queued when its last owner went has run, as
+/// do signals and copies of handles that went, and events: an early return with an error is safe. What does
+/// not stay is Tensor::host(), tensors of files, the caller's memory behind a TensorView, and handles whose
+/// KernelHandle or ChunkSenders is in use: synchronize() first. A Graph keeps no memory between its launches.
 class Stream {
  public:
   /// Waits until all that is queued has run, however it ends; every wait in it has a deadline of its own. A

@@ -241,16 +241,26 @@ Result<void> CudaStream::do_begin_capture() {
   // The stricter modes make calls fail that have nothing to do with the recording: those of other host
   // threads, whose ranks run on, or this thread's allocations on the device's own stream; and they tie the
   // recording to one host thread.
-  before_capture_ = make_mark(native_);
+  set_before_capture(make_mark(native_));
   TANDEM_TRY(check_cuda("begin_capture", cudaStreamBeginCapture(native_, cudaStreamCaptureModeRelaxed)));
   has_own_capture_ = true;
   if (captures_ != nullptr) captures_->begin();
   return {};
 }
 
+std::optional<StreamMark> CudaStream::before_capture() const {
+  const std::lock_guard lock(before_capture_mutex_);
+  return before_capture_;
+}
+
+void CudaStream::set_before_capture(std::optional<StreamMark> mark) {
+  const std::lock_guard lock(before_capture_mutex_);
+  before_capture_ = std::move(mark);
+}
+
 void CudaStream::end_own_capture() {
   has_own_capture_ = false;
-  before_capture_.reset();
+  set_before_capture(std::nullopt);
   if (captures_ != nullptr) captures_->end();
 }
 
