@@ -93,7 +93,7 @@ TEST_F(DeferredFreesTest, frees_in_order_and_with_the_next_free) {
   EXPECT_EQ(frees_->num_waiting(), 2U);
   first_->done = 2;
   give_back(4);
-  EXPECT_EQ(freed(), Numbers({4, 2, 3}));
+  EXPECT_EQ(freed(), Numbers({1, 4, 2, 3}));
 }
 
 TEST_F(DeferredFreesTest, a_stream_that_is_gone_still_has_what_was_queued_on_it) {

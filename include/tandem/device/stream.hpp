@@ -19,9 +19,9 @@ class Device;
 /// host thread at a time may enqueue.
 ///
 /// Queued work uses its tensors when it runs, not when it is enqueued. Memory of Device::allocate(),
-/// Device::allocate_tensor() and symm::empty() stays until what was queued when its last owner went has run, as
-/// do signals and copies of handles that went, and events: an early return with an error is safe. What does
-/// not stay is Tensor::host(), tensors of files, the caller's memory behind a TensorView, and handles whose
+/// Device::allocate_tensor() and symm::empty() stays until what was queued when its last owner went has run;
+/// so do signals and copies of handles that went, and events: an early return with an error is safe. What
+/// does not is Tensor::host(), tensors of files, the caller's memory behind a TensorView, and handles whose
 /// KernelHandle or ChunkSenders is in use: synchronize() first. A Graph keeps no memory between its launches.
 class Stream {
  public:
