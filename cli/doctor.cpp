@@ -93,6 +93,7 @@ void show_settings(const Config& config, const Findings& findings) {
        std::to_string(defaults.link_delay.count()));
   show("TANDEM_ISA", config.isa.value_or("best available"), "best available");
   show("TANDEM_RECORD_AFTER", std::to_string(config.record_after), std::to_string(defaults.record_after));
+  show("TANDEM_MAX_PLANS", std::to_string(config.max_plans), std::to_string(defaults.max_plans));
   show("TANDEM_NATIVE_KERNEL", config.native_kernel.empty() ? "predicted" : config.native_kernel,
        "predicted");
   show("TANDEM_NATIVE_PATCHES", config.native_patches ? std::to_string(*config.native_patches) : "predicted",

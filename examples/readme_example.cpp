@@ -9,7 +9,9 @@ tandem::Result<void> rank_main(tandem::Group& group) {
   const tandem::Shard rows = tandem::shard_of(m, group.size(), group.rank());
   const tandem::Shard columns = tandem::shard_of(n, group.size(), group.rank());
 
-  // value() throws when the call failed; a program of yours may ask each Result instead.
+  // value() throws when the call failed; a program of yours may ask each Result instead. It may return at any
+  // point: memory of the device stays until what is queued has run. Memory of your own, behind a TensorView,
+  // does not: synchronize the stream before it goes.
   auto device = tandem::open_device({tandem::DeviceKind::kCpu, 0}, group.config()).value();
   auto stream = device->create_stream().value();
   const auto a = tandem::symm::empty({rows.size, k}, tandem::DType::kF32, *device).value();

@@ -1,3 +1,4 @@
+tandem_test(unit base_lru_cache SOURCES unit/base_lru_cache_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
 tandem_test(unit base_divisor SOURCES unit/base_divisor_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
 tandem_test(unit base_numeric SOURCES unit/base_numeric_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
 tandem_test(unit base_convert SOURCES unit/base_convert_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)

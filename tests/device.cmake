@@ -6,7 +6,7 @@ if(TANDEM_HAS_CUDA)
   target_link_libraries(test_device_backends PRIVATE ${TANDEM_CUDART})
 endif()
 
-foreach(part IN ITEMS order fault copy words memory graph)
+foreach(part IN ITEMS order fault copy words memory lifetime graph)
   tandem_test(conformance device_${part} SOURCES conformance/device_${part}_test.cpp DEPENDS backend
               LIBRARIES test_device_backends GTest::gtest_main)
 endforeach()
@@ -14,6 +14,7 @@ foreach(part IN ITEMS arguments cpu)
   tandem_test(error device_${part} SOURCES error/device_${part}_test.cpp DEPENDS backend
               LIBRARIES test_device_backends GTest::gtest_main)
 endforeach()
+tandem_test(unit device_deferred_frees SOURCES unit/device_deferred_frees_test.cpp DEPENDS device LIBRARIES GTest::gtest_main)
 foreach(part IN ITEMS copy_plan processor)
   tandem_test(unit device_${part} SOURCES unit/device_${part}_test.cpp DEPENDS device_cpu LIBRARIES GTest::gtest_main)
 endforeach()

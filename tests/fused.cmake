@@ -20,6 +20,8 @@ tandem_test(unit fused_repeated_calls SOURCES unit/fused_repeated_calls_test.cpp
             LIBRARIES test_fused_harness GTest::gtest_main)
 tandem_test(unit fused_prepared_products SOURCES unit/fused_prepared_products_test.cpp DEPENDS fused backend
             LIBRARIES test_fused_harness GTest::gtest_main)
+tandem_test(unit fused_max_plans SOURCES unit/fused_max_plans_test.cpp DEPENDS fused backend
+            LIBRARIES test_fused_harness GTest::gtest_main)
 tandem_test(unit fused_repeat_path SOURCES unit/fused_repeat_path_test.cpp support/allocation_count.cpp DEPENDS fused backend
             LIBRARIES test_fused_harness GTest::gtest_main)
 tandem_test(unit fused_replays SOURCES unit/fused_replays_test.cpp support/allocation_count.cpp DEPENDS fused
@@ -34,6 +36,8 @@ tandem_test(fault fused_lost_rank SOURCES fault/fused_lost_rank_test.cpp DEPENDS
 tandem_test(fault fused_late_rank SOURCES fault/fused_late_rank_test.cpp DEPENDS fused backend
             LIBRARIES test_fused_harness GTest::gtest_main)
 tandem_test(fault fused_queued_at_end SOURCES fault/fused_queued_at_end_test.cpp DEPENDS fused backend
+            LIBRARIES test_fused_harness GTest::gtest_main)
+tandem_test(fault fused_early_return SOURCES fault/fused_early_return_test.cpp DEPENDS fused backend
             LIBRARIES test_fused_harness GTest::gtest_main)
 tandem_test(fault fused_broken_stream SOURCES fault/fused_broken_stream_test.cpp DEPENDS fused backend
             LIBRARIES test_fused_harness GTest::gtest_main)

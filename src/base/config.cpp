@@ -71,6 +71,8 @@ Result<Config> Config::from_environment() {
   }
   TANDEM_TRY(read_count("TANDEM_RECORD_AFTER", 0, 1'000'000,
                         [&](auto v) { config.record_after = static_cast<int>(v); }));
+  TANDEM_TRY(
+      read_count("TANDEM_MAX_PLANS", 1, 1'000'000, [&](auto v) { config.max_plans = static_cast<int>(v); }));
   config.native_kernel = variable("TANDEM_NATIVE_KERNEL").value_or("");
   TANDEM_TRY(read_count("TANDEM_NATIVE_PATCHES", 0, 32,
                         [&](auto v) { config.native_patches = static_cast<int>(v); }));

@@ -30,6 +30,10 @@ Result<void> check(const GroupOptions& options) {
                  "group '{}': rendezvous timeout {} ms, op timeout {} ms, need both > 0", options.name,
                  options.config.rendezvous_timeout.count(), options.config.op_timeout.count());
   }
+  if (options.config.max_plans < 1) {
+    return failf(ErrorCode::kInvalidArgument, "group '{}': max_plans {}, need at least 1", options.name,
+                 options.config.max_plans);
+  }
   return {};
 }
 

@@ -2,6 +2,7 @@
 
 #include <sys/random.h>
 
+#include <cstring>
 #include <span>
 #include <tandem/base/log.hpp>
 #include <tandem/tune/folder.hpp>
@@ -46,6 +47,7 @@ Result<std::unique_ptr<Group::Impl>> Group::Impl::create(const GroupOptions& opt
   const bool reads_table = parent == nullptr && options.rank == 0;
   TANDEM_TRY(impl->meet(reads_table ? impl->read_tune_table() : "", deadline));
   if (parent != nullptr) impl->tune_table = parent->tune_table;
+  if (parent == nullptr) TANDEM_TRY(impl->take_max_plans_of_rank_0(deadline));
   return impl;
 }
 
@@ -162,6 +164,14 @@ Result<void> Group::Impl::meet(std::string_view table, Deadline deadline) {
   }
   if (options.rank != 0) return {};
   return shared_store->erase(control_key(key_prefix(), memory->header().identity.nonce));
+}
+
+/// What a rank has forgotten decides where the ranks meet on the host, so all have to forget alike.
+Result<void> Group::Impl::take_max_plans_of_rank_0(Deadline deadline) {
+  const int mine = options.config.max_plans;
+  TANDEM_ASSIGN(const auto all, control->exchange(std::as_bytes(std::span(&mine, 1)), "max_plans", deadline));
+  std::memcpy(&options.config.max_plans, all[0].data(), sizeof(mine));
+  return {};
 }
 
 /// Empty if there is none. What is wrong with the file is told, and is no reason to have no group.

@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <memory>
-#include <set>
 #include <tandem/symm/symmetric_memory.hpp>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/format.hpp"
+#include "base/lru_cache.hpp"
 #include "base/try.hpp"
 #include "coll/left_memory.hpp"
 #include "symm/agreement.hpp"
@@ -18,10 +19,11 @@ namespace {
 /// The order of a group's ops on this rank; lives in the group.
 class OpOrder {
  public:
+  explicit OpOrder(std::size_t max_problems) : known_(max_problems) {}
   [[nodiscard]] static OpOrder& of(Group& group) {
     return group.extension<OpOrder>("coll.op_order", [&group] {
       LeftMemory::of_process().free_unused();
-      auto order = std::make_shared<OpOrder>();
+      auto order = std::make_shared<OpOrder>(static_cast<std::size_t>(group.config().max_plans));
       group.before_end([order = order.get(), &group] { order->await_end(group); });
       return order;
     });
@@ -53,11 +55,12 @@ class OpOrder {
     return pass_milestone(*milestones_[num_ops_ / ops_to_milestone % 2], stream);
   }
 
-  /// Whether the group has agreed on this problem on this device before.
-  [[nodiscard]] bool knows(std::uint64_t problem, const Device& device) const {
-    return known_.contains({problem, &device});
+  /// Whether the group has agreed on this problem on this device before, and remembers it. All ranks come to
+  /// the same answer: it follows from the order of the group's ops alone.
+  [[nodiscard]] bool knows(std::uint64_t problem, const Device& device) {
+    return known_.find({problem, &device}) != nullptr;
   }
-  void learn(std::uint64_t problem, const Device& device) { known_.emplace(problem, &device); }
+  void learn(std::uint64_t problem, const Device& device) { known_.insert({problem, &device}, {}); }
 
   void keep(const std::shared_ptr<void>& memory) {
     if (!kept_.empty() && kept_.back().lock() == memory) return;
@@ -66,6 +69,12 @@ class OpOrder {
   }
 
  private:
+  /// A problem, by its fingerprint's hash, on a device, which is compared only.
+  using Known = std::pair<std::uint64_t, const Device*>;
+  struct HashKnown {
+    std::size_t operator()(const Known& known) const { return known.first; }
+  };
+
   /// Holds the host back while it is more than two milestones ahead of the device: what is queued beyond the
   /// driver's own limit would hold it back too, inside the driver, where no deadline reaches.
   [[nodiscard]] Result<void> pass_milestone(Event& milestone, Stream& stream) {
@@ -105,7 +114,7 @@ class OpOrder {
   std::int64_t num_ops_ = 0;
   const Device* device_ = nullptr;  // of end_
   std::uint64_t last_stream_ = 0;   // the one on which end_ was recorded last, by its id
-  std::set<std::pair<std::uint64_t, const Device*>> known_;
+  LruCache<Known, std::monostate, HashKnown> known_;
   std::vector<std::weak_ptr<void>> kept_;
 };
 

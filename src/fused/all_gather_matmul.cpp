@@ -19,10 +19,10 @@ namespace fused {
 namespace {
 
 /// The plan of this problem; decided, and put into words, when the group meets it first.
-Result<OpPlan*> plan_of(const AllGatherMatmulArgs& args, const GatherProblem& problem, Group& group,
-                        Device& device) {
+Result<SharedPlan> plan_of(const AllGatherMatmulArgs& args, const GatherProblem& problem, Group& group,
+                           Device& device) {
   auto& plans = plans_of<GatherProblem>(group, "fused.gather");
-  if (OpPlan* known = plans.find(problem)) return known;
+  if (SharedPlan known = plans.find(problem)) return known;
   // Any size will do: whether there are products of these types on this device.
   TANDEM_TRY(gemm::plan(
       {.m = problem.rows(), .n = problem.sum_n, .k = problem.k(), .in = problem.dtype, .out = problem.dtype},
@@ -42,7 +42,7 @@ Result<OpPlan*> plan_of(const AllGatherMatmulArgs& args, const GatherProblem& pr
 Result<void> prepare_recording(OpPlan& eager, const GatherOp& op) {
   Device& device = op.stream.device();
   const GatherProblem problem = as_recorded(op.args, op.problem, device);
-  TANDEM_ASSIGN(OpPlan* const plan, plan_of(op.args, problem, op.group, device));
+  TANDEM_ASSIGN(const SharedPlan plan, plan_of(op.args, problem, op.group, device));
   const TensorView gathered = TensorView::contiguous(nullptr, {problem.total(), problem.unit_elements()},
                                                      problem.dtype, problem.device);
   const auto workspace_of = [&](Algorithm algorithm) {
@@ -67,7 +67,7 @@ bool is_recorded_otherwise(const OpPlan& plan, const GatherProblem& problem) {
 
 Result<Ready<GatherOp>> get_ready(const AllGatherMatmulArgs& args, const GatherProblem& problem, Group& group,
                                   Stream& stream) {
-  TANDEM_ASSIGN(auto* const plan, plan_of(args, problem, group, stream.device()));
+  TANDEM_ASSIGN(const SharedPlan plan, plan_of(args, problem, group, stream.device()));
   TANDEM_ASSIGN(const GatherOp op, prepare(args, problem, plan->algorithm, group, stream));
   TANDEM_ASSIGN(const bool is_new, prepare_once(*plan, op));
   // Streams and tensors that take turns for ever are not those of a recording.
@@ -93,8 +93,8 @@ Result<OpReport> fused_all_gather_matmul(const AllGatherMatmulArgs& args, Group&
 Result<OpReport> plan(const AllGatherMatmulArgs& args, Group& group, Stream& stream) {
   TANDEM_TRY(group.status());
   TANDEM_ASSIGN(const auto problem, fused::check(args, group, stream));
-  TANDEM_ASSIGN(const fused::OpPlan* plan, fused::plan_of(args, problem, group, stream.device()));
-  return fused::report_of(*plan);
+  TANDEM_ASSIGN(const fused::SharedPlan plan, fused::plan_of(args, problem, group, stream.device()));
+  return fused::report_of(plan);
 }
 
 Support can_run(const AllGatherMatmulArgs& args, Group& group, Stream& stream) {

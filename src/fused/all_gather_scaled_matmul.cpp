@@ -15,9 +15,9 @@ namespace fused {
 namespace {
 
 /// The plan of this problem; decided, and put into words, when the group meets it first.
-Result<OpPlan*> plan_of(const ScaledGatherProblem& problem, Group& group, Device& device) {
+Result<SharedPlan> plan_of(const ScaledGatherProblem& problem, Group& group, Device& device) {
   auto& plans = plans_of<ScaledGatherProblem>(group, "fused.scaled_gather");
-  if (OpPlan* known = plans.find(problem)) return known;
+  if (SharedPlan known = plans.find(problem)) return known;
   const GatherProblem& gather = problem.gather;
   // Any sizes and types will do: whether there are scaled products on this device.
   TANDEM_TRY(check_runs({.m = gather.rows(), .n = gather.sum_n, .k = gather.k(), .a = gather.dtype}, device));
@@ -31,7 +31,7 @@ Result<OpPlan*> plan_of(const ScaledGatherProblem& problem, Group& group, Device
 
 Result<Ready<ScaledGatherOp>> get_ready(const AllGatherScaledMatmulArgs& args,
                                         const ScaledGatherProblem& problem, Group& group, Stream& stream) {
-  TANDEM_ASSIGN(auto* const plan, plan_of(problem, group, stream.device()));
+  TANDEM_ASSIGN(const SharedPlan plan, plan_of(problem, group, stream.device()));
   TANDEM_ASSIGN(const ScaledGatherOp op, prepare(args, problem, group, stream));
   return Ready<ScaledGatherOp>{plan, op};
 }
@@ -51,8 +51,8 @@ Result<OpReport> fused_all_gather_scaled_matmul(const AllGatherScaledMatmulArgs&
 Result<OpReport> plan(const AllGatherScaledMatmulArgs& args, Group& group, Stream& stream) {
   TANDEM_TRY(group.status());
   TANDEM_ASSIGN(const auto problem, fused::check(args, group, stream));
-  TANDEM_ASSIGN(const fused::OpPlan* plan, fused::plan_of(problem, group, stream.device()));
-  return fused::report_of(*plan);
+  TANDEM_ASSIGN(const fused::SharedPlan plan, fused::plan_of(problem, group, stream.device()));
+  return fused::report_of(plan);
 }
 
 Support can_run(const AllGatherScaledMatmulArgs& args, Group& group, Stream& stream) {

@@ -1,11 +1,11 @@
 #include "fused/all_gather_scaled_matmul_check.hpp"
 
 #include "base/format.hpp"
+#include "base/hash.hpp"
 #include "base/try.hpp"
 #include "base/with_last.hpp"
 #include "fused/argument_checks.hpp"
 #include "fused/gather_arguments.hpp"
-#include "fused/hash.hpp"
 #include "fused/scale_mode.hpp"
 #include "fused/scaled_arguments.hpp"
 #include "gemm/operand_checks.hpp"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/alignment.hpp"
-#include "fused/hash.hpp"
+#include "base/hash.hpp"
 
 namespace tandem::fused {
 

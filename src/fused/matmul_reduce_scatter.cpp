@@ -14,9 +14,9 @@ namespace fused {
 namespace {
 
 /// The plan of this problem; decided, and put into words, when the group meets it first.
-Result<OpPlan*> plan_of(const ScatterProblem& problem, Group& group, Device& device) {
+Result<SharedPlan> plan_of(const ScatterProblem& problem, Group& group, Device& device) {
   auto& plans = plans_of<ScatterProblem>(group, "fused.scatter");
-  if (OpPlan* known = plans.find(problem)) return known;
+  if (SharedPlan known = plans.find(problem)) return known;
   // Any size will do: whether there are products of these types on this device.
   TANDEM_TRY(gemm::plan({.m = problem.rows(),
                          .n = problem.n(),
@@ -30,7 +30,7 @@ Result<OpPlan*> plan_of(const ScatterProblem& problem, Group& group, Device& dev
 
 Result<Ready<MatmulScatterOp>> get_ready(const MatmulReduceScatterArgs& args, const ScatterProblem& problem,
                                          Group& group, Stream& stream) {
-  TANDEM_ASSIGN(auto* const plan, plan_of(problem, group, stream.device()));
+  TANDEM_ASSIGN(const SharedPlan plan, plan_of(problem, group, stream.device()));
   TANDEM_ASSIGN(const MatmulScatterOp op, prepare(args, problem, plan->algorithm, group, stream));
   TANDEM_TRY(prepare_once(*plan, op));
   return Ready<MatmulScatterOp>{plan, op};
@@ -51,8 +51,8 @@ Result<OpReport> fused_matmul_reduce_scatter(const MatmulReduceScatterArgs& args
 Result<OpReport> plan(const MatmulReduceScatterArgs& args, Group& group, Stream& stream) {
   TANDEM_TRY(group.status());
   TANDEM_ASSIGN(const auto problem, fused::check(args, group, stream));
-  TANDEM_ASSIGN(const fused::OpPlan* plan, fused::plan_of(problem, group, stream.device()));
-  return fused::report_of(*plan);
+  TANDEM_ASSIGN(const fused::SharedPlan plan, fused::plan_of(problem, group, stream.device()));
+  return fused::report_of(plan);
 }
 
 Support can_run(const MatmulReduceScatterArgs& args, Group& group, Stream& stream) {

@@ -14,12 +14,13 @@
 
 namespace tandem::fused {
 
-[[nodiscard]] inline OpReport report_of(const OpPlan& plan) {
-  return {.algorithm = plan.algorithm,
-          .reason = plan.reason,
-          .key = plan.key,
-          .candidates = plan.candidates,
-          .tune_key = plan.tune_key ? &*plan.tune_key : nullptr};
+[[nodiscard]] inline OpReport report_of(const SharedPlan& plan) {
+  return {.algorithm = plan->algorithm,
+          .reason = plan->reason,
+          .key = plan->key,
+          .candidates = plan->candidates,
+          .tune_key = plan->tune_key ? &*plan->tune_key : nullptr,
+          .plan = plan};
 }
 [[nodiscard]] inline Support support_of(const Result<OpReport>& plan) {
   return plan ? Support::yes() : Support::no(plan.error().text());
@@ -28,7 +29,7 @@ namespace tandem::fused {
 /// A call that is ready to be enqueued: all that can fail on one rank alone has not failed.
 template <class Op>
 struct Ready {
-  OpPlan* plan;
+  SharedPlan plan;
   Op op;
 };
 
@@ -52,7 +53,8 @@ template <class Op>
 /// The last part of every fused op's road, behind its check, plan and memory: agree, enqueue by the plan's
 /// algorithm, report. `Op` has workspace_bytes() and enqueue(). `get_ready(stream)`: the same call again.
 template <class Op, class GetReady>
-[[nodiscard]] Result<OpReport> run_op(OpPlan& plan, const Op& op, GetReady get_ready) {
+[[nodiscard]] Result<OpReport> run_op(const SharedPlan& shared_plan, const Op& op, GetReady get_ready) {
+  OpPlan& plan = *shared_plan;
   const coll::CollectiveCall call{.group = op.group,
                                   .stream = op.stream,
                                   .fingerprint = plan.fingerprint,
@@ -64,7 +66,7 @@ template <class Op, class GetReady>
   TANDEM_TRY(coll::run_collective(
       call, [&](symm::Handle* workspace) { return repeated.enqueue_or_launch(workspace); }));
   repeated.record_if_due(get_ready);
-  OpReport report = report_of(plan);
+  OpReport report = report_of(shared_plan);
   report.as_graph = repeated.is_graph();
   return report;
 }
@@ -77,7 +79,7 @@ template <class Problem, class GetReady>
   if (!problem) return coll::refused(group, std::move(problem).error());
   auto ready = get_ready(*problem, stream);
   if (!ready) return coll::refused(group, std::move(ready).error());
-  return run_op(*ready->plan, ready->op, [&](Stream& on) { return get_ready(*problem, on); });
+  return run_op(ready->plan, ready->op, [&](Stream& on) { return get_ready(*problem, on); });
 }
 
 }  // namespace tandem::fused

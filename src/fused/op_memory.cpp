@@ -1,11 +1,17 @@
 #include "fused/op_memory.hpp"
 
 #include <algorithm>
+#include <atomic>
 
 #include "base/try.hpp"
 #include "coll/collective_call.hpp"
 
 namespace tandem::fused {
+
+std::uint64_t next_plan_id() {
+  static std::atomic<std::uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
 
 Result<void> Scratch::reserve(std::int64_t num_bytes, Group& group, Device& device) {
   const std::int64_t has_bytes = blocks_.empty() ? 0 : blocks_.back().size_bytes();

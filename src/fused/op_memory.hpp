@@ -13,14 +13,16 @@
 #include <tandem/device/event.hpp>
 #include <tandem/fused/report.hpp>
 #include <tandem/gemm/mm.hpp>
-#include <unordered_map>
 #include <vector>
 
+#include "base/lru_cache.hpp"
 #include "fused/native_line.hpp"
 #include "fused/replays.hpp"
 #include "pipeline/schedules.hpp"
 
 namespace tandem::fused {
+
+[[nodiscard]] std::uint64_t next_plan_id();
 
 /// Products of a plan that prepare_once() has seen to.
 struct PreparedProducts {
@@ -29,9 +31,12 @@ struct PreparedProducts {
   friend bool operator==(const PreparedProducts&, const PreparedProducts&) = default;
 };
 
-/// What is decided once a problem, and what has become of its calls. The texts live as long as the group:
-/// reports point to them.
+/// What is decided once a problem, and what has become of its calls. Reports point to the texts and share the
+/// plan: a group forgets it when others take its place.
 struct OpPlan {
+  /// A number of its own, which no other plan of the process ever has: recordings of a plan's calls are found
+  /// by it, and by no other plan that has its address later.
+  std::uint64_t id = next_plan_id();
   Algorithm algorithm = Algorithm::kSerial;
   std::string reason;
   std::string key;
@@ -49,23 +54,29 @@ struct OpPlan {
 /// gemm::mm, or gemm::prepare: what is done with each product of an op.
 using ProductStep = Result<void> (*)(const gemm::MmArgs& args, Stream& stream);
 
-/// Plans by problem; a look-up allocates nothing.
+/// A plan in use, which stays though its group forgets it.
+using SharedPlan = std::shared_ptr<OpPlan>;
+
+/// Plans by problem, of those that were used last; a look-up allocates nothing.
 template <class Problem>
 class PlanCache {
  public:
-  [[nodiscard]] OpPlan* find(const Problem& problem) {
-    const auto found = plans_.find(problem);
-    return found == plans_.end() ? nullptr : &found->second;
+  explicit PlanCache(const Group& group) : plans_(static_cast<std::size_t>(group.config().max_plans)) {}
+  /// Null if there is none.
+  [[nodiscard]] SharedPlan find(const Problem& problem) {
+    const SharedPlan* const found = plans_.find(problem);
+    return found == nullptr ? nullptr : *found;
   }
-  OpPlan* insert(const Problem& problem, OpPlan plan) {
-    return &plans_.insert_or_assign(problem, std::move(plan)).first->second;
+  SharedPlan insert(const Problem& problem, OpPlan plan) {
+    return plans_.insert(problem, std::make_shared<OpPlan>(std::move(plan)));
   }
+  [[nodiscard]] std::size_t size() const { return plans_.size(); }
 
  private:
   struct HashProblem {
     std::size_t operator()(const Problem& problem) const { return hash_of(problem); }
   };
-  std::unordered_map<Problem, OpPlan, HashProblem> plans_;
+  LruCache<Problem, SharedPlan, HashProblem> plans_;
 };
 
 /// Scratch memory of a group's ops on one device. Ops of a group run one after the other, so all share it. It
@@ -139,7 +150,8 @@ struct DeviceMemory {
 /// The group's plans for one op; `key` names the op.
 template <class Problem>
 [[nodiscard]] PlanCache<Problem>& plans_of(Group& group, std::string_view key) {
-  return group.extension<PlanCache<Problem>>(key, [] { return std::make_shared<PlanCache<Problem>>(); });
+  return group.extension<PlanCache<Problem>>(
+      key, [&group] { return std::make_shared<PlanCache<Problem>>(group); });
 }
 
 }  // namespace tandem::fused

@@ -71,7 +71,7 @@ class RepeatedCall {
     if constexpr (Repeatable<Op>) {
       Replays* const replays = replays_for(plan_, op_.group, op_.stream, op_.args.trace != nullptr);
       if (replays == nullptr) return nullptr;
-      add_to_key(op_, replays->new_key().add(&plan_));
+      add_to_key(op_, replays->new_key().add(static_cast<std::int64_t>(plan_.id)));
       return replays->note_call();
     }
     return nullptr;

@@ -26,9 +26,9 @@ struct ScaledScatterOp {
 };
 
 /// The plan of this problem; decided, and put into words, when the group meets it first.
-Result<OpPlan*> plan_of(const ScatterProblem& problem, Group& group, Device& device) {
+Result<SharedPlan> plan_of(const ScatterProblem& problem, Group& group, Device& device) {
   auto& plans = plans_of<ScatterProblem>(group, "fused.scaled_scatter");
-  if (OpPlan* known = plans.find(problem)) return known;
+  if (SharedPlan known = plans.find(problem)) return known;
   // Any sizes and types will do: whether there are scaled products on this device.
   TANDEM_TRY(check_runs({.m = problem.rows(), .n = problem.n(), .k = problem.sum_k, .out = problem.partials},
                         device));
@@ -38,7 +38,7 @@ Result<OpPlan*> plan_of(const ScatterProblem& problem, Group& group, Device& dev
 
 Result<Ready<ScaledScatterOp>> get_ready(const ScaledMatmulReduceScatterArgs& args,
                                          const ScatterProblem& problem, Group& group, Stream& stream) {
-  TANDEM_ASSIGN(auto* const plan, plan_of(problem, group, stream.device()));
+  TANDEM_ASSIGN(const SharedPlan plan, plan_of(problem, group, stream.device()));
   ScaledScatterOp op{.args = args, .problem = problem, .group = group, .stream = stream};
   Scratch& scratch = device_memory(group, problem.device).scratch;
   Carver count;
@@ -131,8 +131,8 @@ Result<OpReport> fused_scaled_matmul_reduce_scatter(const ScaledMatmulReduceScat
 Result<OpReport> plan(const ScaledMatmulReduceScatterArgs& args, Group& group, Stream& stream) {
   TANDEM_TRY(group.status());
   TANDEM_ASSIGN(const auto problem, fused::check(args, group, stream));
-  TANDEM_ASSIGN(const fused::OpPlan* plan, fused::plan_of(problem, group, stream.device()));
-  return fused::report_of(*plan);
+  TANDEM_ASSIGN(const fused::SharedPlan plan, fused::plan_of(problem, group, stream.device()));
+  return fused::report_of(plan);
 }
 
 Support can_run(const ScaledMatmulReduceScatterArgs& args, Group& group, Stream& stream) {

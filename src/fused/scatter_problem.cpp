@@ -1,7 +1,7 @@
 #include "fused/scatter_problem.hpp"
 
 #include "base/format.hpp"
-#include "fused/hash.hpp"
+#include "base/hash.hpp"
 
 namespace tandem::fused {
 

@@ -137,6 +137,15 @@ class Service {
   std::shared_ptr<BlockIndex> index_ = std::make_shared<BlockIndex>();
 };
 
+/// The block is freed by `frees`, its device's DeferredFrees.
+template <class Frees>
+[[nodiscard]] std::shared_ptr<Block> freed_behind_work(std::unique_ptr<Block> block, Frees* frees) {
+  return {block.release(), [frees = frees->shared_from_this()](Block* freed) {
+            frees->free(
+                {.object = freed, .free = [](void* object, void*) { delete static_cast<Block*>(object); }});
+          }};
+}
+
 /// The service of `device`, or kUnsupported.
 [[nodiscard]] Result<Service*> service_of(const Device& device);
 

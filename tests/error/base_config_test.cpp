@@ -24,7 +24,8 @@ constexpr const char* kVariables[] = {"TANDEM_LOG",
                                       "TANDEM_NCCL_LIBRARY",
                                       "TANDEM_NATIVE_PATCHES",
                                       "TANDEM_RECORD_AFTER",
-                                      "TANDEM_RATES"};
+                                      "TANDEM_RATES",
+                                      "TANDEM_MAX_PLANS"};
 
 class ConfigTest : public testing::Test {
  protected:
@@ -66,6 +67,7 @@ TEST_F(ConfigTest, DefaultsAreFiniteWithoutVariables) {
     EXPECT_EQ(config.isa, std::nullopt);
     EXPECT_EQ(config.fault, "");
     EXPECT_EQ(config.record_after, 3);
+    EXPECT_EQ(config.max_plans, 4096);
     EXPECT_EQ(config.cublaslt_library, std::nullopt);
     EXPECT_EQ(config.nccl_library, std::nullopt);
   }
@@ -88,6 +90,8 @@ TEST_F(ConfigTest, ReadsEveryVariable) {
   EXPECT_EQ(good("TANDEM_NATIVE_PATCHES", "32").native_patches, 32);
   EXPECT_EQ(good("TANDEM_RECORD_AFTER", "0").record_after, 0);
   EXPECT_EQ(good("TANDEM_RECORD_AFTER", "1000000").record_after, 1'000'000);
+  EXPECT_EQ(good("TANDEM_MAX_PLANS", "1").max_plans, 1);
+  EXPECT_EQ(good("TANDEM_MAX_PLANS", "1000000").max_plans, 1'000'000);
   EXPECT_EQ(good("TANDEM_ISA", "scalar").isa, "scalar");
   EXPECT_EQ(good("TANDEM_ISA", "avx2").isa, "avx2");
   EXPECT_EQ(good("TANDEM_ISA", "avx512").isa, "avx512");
@@ -108,6 +112,7 @@ TEST_F(ConfigTest, RefusesBadCounts) {
       {"TANDEM_SPIN_US", "a whole number from 0 to 1000000", {"1000001"}},
       {"TANDEM_LINK_DELAY_US", "a whole number from 0 to 60000000", {"60000001"}},
       {"TANDEM_RECORD_AFTER", "a whole number from 0 to 1000000", {"1000001"}},
+      {"TANDEM_MAX_PLANS", "a whole number from 1 to 1000000", {"0", "1000001"}},
       {"TANDEM_NATIVE_PATCHES", "a whole number from 0 to 32", {"33"}},
   };
   for (const Count& count : counts) {

@@ -129,6 +129,22 @@ TEST_F(FusedRepeatedCalls, AreGraphsBehindTheThird) {
   }
 }
 
+// A plan that is forgotten leaves its address to another.
+TEST_F(FusedRepeatedCalls, NoneIsLaunchedAsTheGraphOfAForgottenPlan) {
+  Config config = test::quick_config();
+  config.max_plans = 1;
+  run(config, [&](RankContextOfTest& rank) {
+    Gather gather(rank);
+    EXPECT_EQ(gather.calls(4, Algorithm::kSerial), "...g");
+    for (int i = 0; i < 20; ++i) {
+      EXPECT_EQ(gather.calls(1, Algorithm::kPipelined), ".");
+      EXPECT_EQ(gather.calls(1, Algorithm::kSerial), ".");
+      EXPECT_EQ(gather.calls(1, Algorithm::kAuto), ".");
+    }
+    EXPECT_EQ(gather.calls(4, Algorithm::kSerial), "...g");
+  });
+}
+
 TEST_F(FusedRepeatedCalls, AlgorithmsHaveGraphsOfTheirOwn) {
   run(test::quick_config(), [&](RankContextOfTest& rank) {
     Gather gather(rank);

@@ -30,6 +30,11 @@ struct Config {
   /// are recorded, where that is of use, and launched as one graph from then on. 0: never, so that profilers
   /// see the steps one by one.
   int record_after = 3;
+  /// TANDEM_MAX_PLANS = 1 to 1000000: so many problems (op, sizes, types) a group remembers, of each fused op
+  /// and of all its ops together; a device as many of its own. Where there is no room for another, the one
+  /// goes that was used longest ago; one that comes again is planned anew. Rank 0's counts for the whole
+  /// group.
+  int max_plans = 4096;
   /// TANDEM_NATIVE_KERNEL: the one native kernel that may run, by its name in `tandem doctor`; empty: the one
   /// that is predicted to be fastest. For measurements.
   std::string native_kernel;

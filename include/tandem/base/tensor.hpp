@@ -21,7 +21,9 @@ struct DeviceId {
 /// "cpu:0", "cuda:3".
 [[nodiscard]] std::string to_string(DeviceId id);
 
-/// A strided window on somebody else's memory: a value, free to copy. It does not keep the memory alive.
+/// A strided window on somebody else's memory: a value, free to copy. It does not keep the memory alive. An
+/// op that was enqueued with it reads and writes the memory until a Stream::synchronize() behind it; what has
+/// to be there until then, and what the library keeps, stands at Stream.
 /// Units:   strides in elements.
 /// Memory:  no call writes to a view whose elements share memory (stride 0, say), nor to one that shares a
 ///          byte with another argument, unless the call's own "Memory:" allows that. Only elements count, so
@@ -78,7 +80,8 @@ class Tensor {
   Tensor(const Tensor&) = delete;
   Tensor& operator=(const Tensor&) = delete;
 
-  /// Zeroed, contiguous, 64-byte aligned host memory.
+  /// Zeroed, contiguous, 64-byte aligned host memory of no device: freed with the tensor, though work that
+  /// uses it may be queued. Device::allocate_tensor() gives memory that stays so long.
   [[nodiscard]] static Tensor host(const Dims& sizes, DType dtype);
 
   [[nodiscard]] const TensorView& view() const& { return view_; }

@@ -14,7 +14,8 @@ namespace tandem::cuda {
 [[nodiscard]] Result<CUstream_st*> native_stream(Stream& stream);
 
 /// A tandem stream over one of the caller's, which must outlive it; destroying it leaves the caller's as it
-/// is. The null stream is not taken: it waits for every other stream, and would for those that wait for it.
+/// is, and does not wait for it: synchronize() before memory goes that its queued work uses. The null stream
+/// is not taken: it waits for every other stream, and would for those that wait for it.
 /// Errors: kInvalidArgument for the null stream or a device of another backend.
 [[nodiscard]] Result<std::unique_ptr<Stream>> adopt_stream(Device& device, CUstream_st* native);
 

@@ -14,7 +14,8 @@
 
 namespace tandem {
 
-/// Memory of one device; freed with its last owner. Move-only.
+/// Memory of one device. Once its last owner is gone it is freed: behind the work that the device's streams
+/// have queued then, without waiting for it. Move-only.
 class Buffer {
  public:
   Buffer() = default;
@@ -33,7 +34,8 @@ class Buffer {
   std::shared_ptr<void> owner_;
 };
 
-/// One processor with memory and streams: a GPU, or the cores of this host. Must outlive what it makes.
+/// One processor with memory and streams: a GPU, or the cores of this host. Must outlive the streams that it
+/// makes; memory may go later.
 /// The parts of a backend that live in higher modules (symmetric memory, products, collectives) are attached
 /// as *services*, by open_device() in tandem/backend/backend.hpp.
 class Device {
@@ -51,8 +53,8 @@ class Device {
   [[nodiscard]] virtual Result<std::unique_ptr<Event>> create_event() = 0;
   /// An event for order alone, whose elapsed_us() may be refused; taking the time as well costs a GPU more.
   [[nodiscard]] virtual Result<std::unique_ptr<Event>> create_mark() { return create_event(); }
-  /// Uninitialised, at least 64-byte aligned. Errors: kInvalidArgument if negative, kOutOfMemory with the
-  /// bytes asked for.
+  /// Uninitialised, at least 64-byte aligned; see Buffer for when it is freed. Errors: kInvalidArgument if
+  /// negative, kOutOfMemory with the bytes asked for.
   [[nodiscard]] Result<Buffer> allocate(std::int64_t num_bytes);
   /// Contiguous, zeroed. Errors: as above.
   [[nodiscard]] Result<Tensor> allocate_tensor(const Dims& sizes, DType dtype);

@@ -17,8 +17,16 @@ class Device;
 /// A queue of work on one device, done in order. Every call checks its arguments now, enqueues and returns; a
 /// fault met while the work runs is returned by synchronize(), and what was queued behind it is skipped. One
 /// host thread at a time may enqueue.
+///
+/// Queued work uses its tensors when it runs, not when it is enqueued. Memory of Device::allocate(),
+/// Device::allocate_tensor() and symm::empty() stays until what was queued when its last owner went has run;
+/// so do signals and copies of handles that went, and events: an early return with an error is safe. What
+/// does not is Tensor::host(), tensors of files, the caller's memory behind a TensorView, and handles whose
+/// KernelHandle or ChunkSenders is in use: synchronize() first. A Graph keeps no memory between its launches.
 class Stream {
  public:
+  /// Waits until all that is queued has run, however it ends; every wait in it has a deadline of its own. A
+  /// stream that adopts one of the caller's (tandem/cuda/native_stream.hpp) does not wait.
   virtual ~Stream() = default;
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -27,8 +28,9 @@ struct Candidate {
   std::optional<double> measured_us = {};  ///< by `tandem tune`
 };
 
-/// What ran and why: a view into the group's plan of the problem. Texts, candidates and key are the group's
-/// and go with it; later calls leave them as they are.
+/// What ran and why: a view into the plan of the problem, which the report keeps. Texts, candidates and key
+/// are there as long as the report or a copy of it, also behind the group's end; whoever keeps them longer
+/// copies them. Later calls leave them as they are.
 struct OpReport {
   Algorithm algorithm = Algorithm::kAuto;
   std::string_view reason;  ///< "asked for", "measured 812 us; serial 1.01 ms", "predicted ..."
@@ -39,6 +41,8 @@ struct OpReport {
   const tune::Key* tune_key = nullptr;
   /// Launched as a recording of an earlier call with the same tensors; see Config::record_after.
   bool as_graph = false;
+  /// Keeps what the members above point to.
+  std::shared_ptr<const void> plan = {};
 };
 
 /// Sizes and strides that an output must have.

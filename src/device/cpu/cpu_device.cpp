@@ -9,6 +9,7 @@
 #include "base/format.hpp"
 #include "base/usable_cores.hpp"
 #include "device/cpu/cpu_event.hpp"
+#include "device/cpu/cpu_frees.hpp"
 #include "device/cpu/cpu_stream.hpp"
 #include "device/cpu/processor.hpp"
 
@@ -17,7 +18,12 @@ namespace {
 
 class CpuDevice final : public Device {
  public:
-  CpuDevice(int index, const Config& config) : Device({DeviceKind::kCpu, index}, config) {}
+  CpuDevice(int index, const Config& config) : Device({DeviceKind::kCpu, index}, config) { attach(frees_); }
+  /// Finishes the work of its streams first, as they do themselves.
+  ~CpuDevice() override {
+    for (const auto& queue : frees_->queues())
+      static_cast<void>(queue->wait(queue->last_pushed(), Deadline::never()));
+  }
 
   std::string description() const override {
     const int cores = usable_cores();
@@ -25,7 +31,7 @@ class CpuDevice final : public Device {
                        config().isa.value_or(std::string(best_isa())));
   }
   Result<std::unique_ptr<Stream>> create_stream(int priority) override {
-    return CpuStream::create(*this, priority);
+    return CpuStream::create(*this, priority, frees_);
   }
   Result<std::unique_ptr<Event>> create_event() override { return std::make_unique<CpuEvent>(); }
   bool is_host_accessible() const override { return true; }
@@ -44,7 +50,9 @@ class CpuDevice final : public Device {
     void* data = std::aligned_alloc(kAlignment, rounded);
     if (data == nullptr) return out_of_memory();
     try {
-      return Buffer(data, num_bytes, std::shared_ptr<void>(data, std::free));
+      return Buffer(data, num_bytes, std::shared_ptr<void>(data, [frees = frees_](void* freed) {
+                      frees->free({freed, [](void* object, void*) { std::free(object); }});
+                    }));
     } catch (const std::bad_alloc&) {  // of the owner; it has freed the data
       return out_of_memory();
     }
@@ -61,6 +69,8 @@ class CpuDevice final : public Device {
     std::memcpy(to, from.data, static_cast<std::size_t>(from.size_bytes()));
     return {};
   }
+
+  const std::shared_ptr<CpuFrees> frees_ = std::make_shared<CpuFrees>();
 };
 
 }  // namespace

@@ -24,8 +24,7 @@ Result<void> CpuEvent::record_on(CpuStream& stream) {
 }
 
 bool CpuEvent::is_done() const {
-  const Position mark = position();
-  return !mark.queue || mark.queue->is_done(mark.sequence);
+  return cpu::is_done(position());
 }
 
 Result<void> CpuEvent::synchronize(Deadline deadline) {

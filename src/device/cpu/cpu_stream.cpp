@@ -56,11 +56,16 @@ void sleep_for(std::chrono::nanoseconds duration) {
 
 }  // namespace
 
-CpuStream::CpuStream(Device& device, int priority)
-    : Stream(device, priority), queue_(std::make_shared<WorkQueue>(spin_of(device.config()))) {}
+CpuStream::CpuStream(Device& device, int priority, std::shared_ptr<CpuFrees> frees)
+    : Stream(device, priority),
+      queue_(std::make_shared<WorkQueue>(spin_of(device.config()))),
+      frees_(std::move(frees)) {
+  frees_->add_queue(queue_);
+}
 
-Result<std::unique_ptr<Stream>> CpuStream::create(Device& device, int priority) {
-  std::unique_ptr<CpuStream> stream(new CpuStream(device, priority));
+Result<std::unique_ptr<Stream>> CpuStream::create(Device& device, int priority,
+                                                  std::shared_ptr<CpuFrees> frees) {
+  std::unique_ptr<CpuStream> stream(new CpuStream(device, priority, std::move(frees)));
   try {
     const SignalsBlocked blocked;
     stream->worker_ = std::thread([queue = stream->queue_, threshold = device.config().log_level] {
@@ -80,6 +85,8 @@ Result<std::unique_ptr<Stream>> CpuStream::create(Device& device, int priority) 
 CpuStream::~CpuStream() {
   queue_->close();
   if (worker_.joinable()) worker_.join();
+  frees_->remove_queue(queue_);
+  frees_->free_unused();
 }
 
 Result<void> CpuStream::enqueue(Task&& task) {
@@ -154,7 +161,9 @@ Result<void> CpuStream::do_synchronize(Deadline deadline) {
     return fail(ErrorCode::kInvalidArgument,
                 "synchronize: called by a task of the same stream, it would wait for itself");
   }
-  return queue_->synchronize(deadline);
+  auto done = queue_->synchronize(deadline);
+  frees_->free_unused();
+  return done;
 }
 
 Result<void> launch(Stream& stream, Task task) {

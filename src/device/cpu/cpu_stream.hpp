@@ -7,15 +7,17 @@
 #include <tandem/device/stream.hpp>
 #include <thread>
 
+#include "device/cpu/cpu_frees.hpp"
 #include "device/cpu/work_queue.hpp"
 
 namespace tandem::cpu {
 
-/// A queue and the one thread that works it off. Destruction finishes the work first.
+/// A queue and the one thread that works it off. Destruction finishes the work first, and looks at no device.
 class CpuStream final : public Stream {
  public:
   /// Errors: kDriver when the system has no thread left, kOutOfMemory.
-  [[nodiscard]] static Result<std::unique_ptr<Stream>> create(Device& device, int priority);
+  [[nodiscard]] static Result<std::unique_ptr<Stream>> create(Device& device, int priority,
+                                                              std::shared_ptr<CpuFrees> frees);
   ~CpuStream() override;
 
   [[nodiscard]] Result<void> enqueue(Task&& task);
@@ -25,7 +27,7 @@ class CpuStream final : public Stream {
   [[nodiscard]] Result<Position> enqueue_mark(Task&& task);
 
  private:
-  CpuStream(Device& device, int priority);
+  CpuStream(Device& device, int priority, std::shared_ptr<CpuFrees> frees);
 
   Result<void> do_copy(const TensorView& from, const TensorView& to) override;
   Result<void> do_write_value32(std::uint32_t* word, std::uint32_t value) override;
@@ -38,6 +40,7 @@ class CpuStream final : public Stream {
   Result<void> join(const Position& position);
 
   std::shared_ptr<WorkQueue> queue_;
+  std::shared_ptr<CpuFrees> frees_;
   std::thread worker_;
 };
 

@@ -40,6 +40,16 @@ std::optional<Error> run_task(Task& task) {
 
 }  // namespace
 
+bool is_done(const Position& position) {
+  return !position.queue || position.queue->is_done(position.sequence);
+}
+
+std::optional<Position> queued_on(const std::shared_ptr<WorkQueue>& queue) {
+  const std::uint64_t last = queue->last_pushed();
+  if (queue->is_done(last)) return std::nullopt;
+  return Position{queue, last};
+}
+
 Result<std::uint64_t> WorkQueue::push(Task&& task, BehindFault behind_fault) {
   std::uint64_t sequence = 0;
   bool wake = false;

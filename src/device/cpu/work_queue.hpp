@@ -24,6 +24,11 @@ struct Position {
   std::uint64_t sequence = 0;
 };
 
+/// Whether all of it is done.
+[[nodiscard]] bool is_done(const Position& position);
+/// All that is queued, if anything is.
+[[nodiscard]] std::optional<Position> queued_on(const std::shared_ptr<WorkQueue>& queue);
+
 /// The tasks of one stream and how far it is. Tasks are numbered from 1; one thread runs them, any may push
 /// and wait. Shared by the stream, its events and whoever waits for them, and never owns a thread.
 ///

@@ -12,6 +12,7 @@
 #include "device/cuda/copy_kernels.hpp"
 #include "device/cuda/cuda_error.hpp"
 #include "device/cuda/cuda_event.hpp"
+#include "device/cuda/cuda_frees.hpp"
 #include "device/cuda/cuda_recorder.hpp"
 #include "device/cuda/cuda_stream.hpp"
 #include "device/cuda/device_memory.hpp"
@@ -32,6 +33,7 @@ class CudaDevice final : public Device {
       : Device({DeviceKind::kCuda, index}, config),
         memory_(std::move(memory)),
         description_(std::move(description)) {
+    attach(frees_);
     attach(std::make_shared<CaptureCount>());
     attach(memory_->internal_stream());
     attach(make_recorder(memory_->internal_stream()));
@@ -59,7 +61,9 @@ class CudaDevice final : public Device {
     TANDEM_ASSIGN(void* const data, memory_->allocate(num_bytes));
     try {
       return Buffer(data, num_bytes,
-                    std::shared_ptr<void>(data, [memory = memory_](void* freed) { memory->free(freed); }));
+                    std::shared_ptr<void>(data, [memory = memory_, frees = frees_](void* freed) {
+                      frees->free({.object = freed, .free = free_in, .owner = memory});
+                    }));
     } catch (const std::bad_alloc&) {  // of the owner; it has freed the data
       return failf(ErrorCode::kOutOfMemory, "allocate: no host memory for the owner of {} bytes on {}",
                    num_bytes, to_string(id()));
@@ -76,6 +80,9 @@ class CudaDevice final : public Device {
     return memory_->copy_to_host(from.data, to, from.size_bytes());
   }
 
+  static void free_in(void* freed, void* memory) { static_cast<DeviceMemory*>(memory)->free(freed); }
+
+  const std::shared_ptr<CudaFrees> frees_ = std::make_shared<CudaFrees>();
   std::shared_ptr<DeviceMemory> memory_;
   std::string description_;
 };

@@ -28,6 +28,7 @@ Result<std::unique_ptr<CudaStream>> CudaStream::make(Device& device, int priorit
   if (device.service<InternalStream>() != nullptr) {
     TANDEM_ASSIGN(stream->internal_, InternalStream::of(device.id().index));
   }
+  if (auto* const frees = device.service<CudaFrees>()) stream->frees_ = frees->shared_from_this();
   const CurrentDevice current(device.id().index);
   TANDEM_TRY(check_cuda("create_stream", cudaEventCreateWithFlags(&stream->joined_, cudaEventDisableTiming)));
   return stream;
@@ -44,6 +45,7 @@ Result<std::unique_ptr<Stream>> CudaStream::adopt(Device& device, cudaStream_t n
   TANDEM_ASSIGN(auto stream, make(device, 0));
   stream->native_ = native;
   stream->is_adopted_ = true;
+  if (stream->frees_) stream->frees_->add_queue(stream.get());
   return stream;
 }
 
@@ -56,6 +58,7 @@ Result<std::unique_ptr<Stream>> CudaStream::create(Device& device, int priority)
   TANDEM_TRY(check_cuda("create_stream",
                         cudaStreamCreateWithPriority(&stream->native_, cudaStreamNonBlocking,
                                                      std::clamp(priority, most_urgent, least_urgent))));
+  if (stream->frees_) stream->frees_->add_queue(stream.get());
   return stream;
 }
 
@@ -73,8 +76,12 @@ CudaStream::~CudaStream() {
     if (!is_capturing()) {
       static_cast<void>(wait_until_done(native_, watches_, Deadline::never(), spin_));
     }
-    static_cast<void>(cudaStreamDestroy(native_));
   }
+  if (frees_) {
+    frees_->remove_queue(this);
+    frees_->free_unused();
+  }
+  if (native_ != nullptr && !is_adopted_) static_cast<void>(cudaStreamDestroy(native_));
   if (joined_ != nullptr) static_cast<void>(cudaEventDestroy(joined_));
 }
 
@@ -223,6 +230,7 @@ Result<void> CudaStream::do_synchronize(Deadline deadline) {
   TANDEM_TRY(check_cuda("synchronize", code));
   auto result = watches_.take_fault();
   kept_.let_go(enqueued);
+  if (frees_) frees_->free_unused();
   return result;
 }
 
@@ -233,14 +241,26 @@ Result<void> CudaStream::do_begin_capture() {
   // The stricter modes make calls fail that have nothing to do with the recording: those of other host
   // threads, whose ranks run on, or this thread's allocations on the device's own stream; and they tie the
   // recording to one host thread.
+  set_before_capture(make_mark(native_));
   TANDEM_TRY(check_cuda("begin_capture", cudaStreamBeginCapture(native_, cudaStreamCaptureModeRelaxed)));
   has_own_capture_ = true;
   if (captures_ != nullptr) captures_->begin();
   return {};
 }
 
+std::optional<StreamMark> CudaStream::before_capture() const {
+  const std::lock_guard lock(before_capture_mutex_);
+  return before_capture_;
+}
+
+void CudaStream::set_before_capture(std::optional<StreamMark> mark) {
+  const std::lock_guard lock(before_capture_mutex_);
+  before_capture_ = std::move(mark);
+}
+
 void CudaStream::end_own_capture() {
   has_own_capture_ = false;
+  set_before_capture(std::nullopt);
   if (captures_ != nullptr) captures_->end();
 }
 

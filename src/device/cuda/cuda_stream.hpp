@@ -4,12 +4,14 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string_view>
 #include <tandem/device/device.hpp>
 #include <tandem/device/stream.hpp>
 
 #include "device/cuda/capture_count.hpp"
 #include "device/cuda/cuda_error.hpp"
+#include "device/cuda/cuda_frees.hpp"
 #include "device/cuda/host_wait.hpp"
 #include "device/cuda/internal_stream.hpp"
 #include "device/cuda/kept_watches.hpp"
@@ -31,6 +33,9 @@ class CudaStream final : public Stream {
   ~CudaStream() override;
 
   [[nodiscard]] cudaStream_t native() const { return native_; }
+  [[nodiscard]] int device_idx() const { return id_.index; }
+  /// What was queued when the recording began that is under way here, if it began here. From any thread.
+  [[nodiscard]] std::optional<StreamMark> before_capture() const;
   /// Before work of `watch` is enqueued: a fault of it is returned by synchronize() from now on, and it lives
   /// at least until a synchronize() has seen that work done. Adding one twice is adding it once.
   void add_watch(const std::shared_ptr<StreamWatch>& watch);
@@ -78,6 +83,7 @@ class CudaStream final : public Stream {
   void do_begin_range(std::string_view label) override;
   void do_end_range() override;
 
+  void set_before_capture(std::optional<StreamMark> mark);
   /// The recording that began here is over.
   void end_own_capture();
   /// Later work of `waiter`, perhaps on another GPU, waits for all that is enqueued here.
@@ -100,6 +106,9 @@ class CudaStream final : public Stream {
   bool is_adopted_ = false;
   bool has_own_capture_ = false;  ///< begun here, not joined
   bool is_recorded_by_library_ = false;
+  std::optional<StreamMark> before_capture_;
+  mutable std::mutex before_capture_mutex_;
+  std::shared_ptr<CudaFrees> frees_;
   WatchList watches_;
   KeptWatches kept_;
 };

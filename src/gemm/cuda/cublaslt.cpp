@@ -34,7 +34,9 @@ std::int64_t extent_bytes(const Operand& operand) {
 }  // namespace
 
 CublasLt::CublasLt(const Device& device, const Implementation& fallback)
-    : fallback_(fallback), gpu_(device.id().index) {
+    : fallback_(fallback),
+      gpu_(device.id().index),
+      plans_(static_cast<std::size_t>(device.config().max_plans)) {
   if (const auto opened = open(device); !opened) usable_ = Support::no(opened.error().text());
 }
 
@@ -59,7 +61,7 @@ bool CublasLt::accepts(const Problem& problem, std::string* why_not) const {
 Result<void> CublasLt::run(const Problem& problem, const MmArgs& args, Stream& stream) const {
   TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "mm"));
   Operands operands(args);
-  TANDEM_ASSIGN(LtPlan* const plan, plan_for(problem, operands, *on));
+  TANDEM_ASSIGN(const std::shared_ptr<LtPlan> plan, plan_for(problem, operands, *on));
   const auto turn = on->take_turn();
   if (!plan->has_algorithm())
     return problem.heuristic > 0 ? no_such(problem) : fallback_.run(problem, args, stream);
@@ -81,7 +83,7 @@ Result<void> CublasLt::prepare(const Problem& problem, const MmArgs& like, Strea
   const CurrentDevice current(gpu_);
   TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "mm: prepare"));
   const Operands operands(like);
-  TANDEM_ASSIGN(LtPlan* const plan, plan_for(problem, operands, *on));
+  TANDEM_ASSIGN(const std::shared_ptr<LtPlan> plan, plan_for(problem, operands, *on));
   if (!plan->has_algorithm()) {
     return problem.heuristic > 0 ? no_such(problem) : fallback_.prepare(problem, like, stream);
   }
@@ -97,8 +99,8 @@ Result<void> CublasLt::prepare(const Problem& problem, const MmArgs& like, Strea
   });
 }
 
-Result<LtPlan*> CublasLt::plan_for(const Problem& problem, const Operands& operands,
-                                   const tandem::cuda::CudaStream& stream) const {
+Result<std::shared_ptr<LtPlan>> CublasLt::plan_for(const Problem& problem, const Operands& operands,
+                                                   const tandem::cuda::CudaStream& stream) const {
   Problem product = problem;
   product.bias = false;
   product.out = operands.out().taken.dtype;
@@ -106,21 +108,21 @@ Result<LtPlan*> CublasLt::plan_for(const Problem& problem, const Operands& opera
                       .a = matrix_of(operands.a()),
                       .b = matrix_of(operands.b()),
                       .out = matrix_of(operands.out())};
-  const auto find = [&]() -> LtPlan* {
-    const auto found = plans_.find(key);
-    return found == plans_.end() ? nullptr : found->second.get();
+  const auto find = [&]() -> std::shared_ptr<LtPlan> {
+    const auto* const found = plans_.find(key);
+    return found == nullptr ? nullptr : *found;
   };
   {
     const std::lock_guard lock(plans_mutex_);
-    if (LtPlan* const known = find()) return known;
+    if (auto known = find()) return known;
   }
   // cuBLASLt loads kernels while it chooses one.
   stream.settle_before_load();
   const CurrentDevice current(gpu_);
   const std::lock_guard lock(plans_mutex_);
-  if (LtPlan* const known = find()) return known;
+  if (auto known = find()) return known;
   TANDEM_ASSIGN(auto plan, LtPlan::make(*api_, handle_, key));
-  return plans_.emplace(key, std::move(plan)).first->second.get();
+  return plans_.insert(key, std::move(plan));
 }
 
 // cuBLASLt loads a kernel when it first launches it, and loading one may wait for every kernel that runs: for

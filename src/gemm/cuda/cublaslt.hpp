@@ -4,8 +4,8 @@
 #include <mutex>
 #include <tandem/base/support.hpp>
 #include <tandem/device/device.hpp>
-#include <unordered_map>
 
+#include "base/lru_cache.hpp"
 #include "device/cuda/cuda_stream.hpp"
 #include "device/cuda/internal_stream.hpp"
 #include "gemm/backend.hpp"
@@ -35,8 +35,8 @@ class CublasLt final : public Implementation {
  private:
   Result<void> open(const Device& device);
   /// Not in a turn of the stream's.
-  Result<LtPlan*> plan_for(const Problem& problem, const Operands& operands,
-                           const tandem::cuda::CudaStream& stream) const;
+  Result<std::shared_ptr<LtPlan>> plan_for(const Problem& problem, const Operands& operands,
+                                           const tandem::cuda::CudaStream& stream) const;
   Result<void> load(const LtPlan& plan, const Operands& operands, Device& device) const;
 
   const Implementation& fallback_;
@@ -47,7 +47,7 @@ class CublasLt final : public Implementation {
   std::shared_ptr<tandem::cuda::InternalStream> loading_;  ///< of load(), behind nobody's work
   mutable StreamScratch scratch_;
   mutable std::mutex plans_mutex_;
-  mutable std::unordered_map<LtProblem, std::unique_ptr<LtPlan>, HashLtProblem> plans_;
+  mutable LruCache<LtProblem, std::shared_ptr<LtPlan>, HashLtProblem> plans_;
 };
 
 }  // namespace tandem::gemm::cuda

@@ -9,6 +9,7 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "device/cpu/cpu_frees.hpp"
 #include "symm/cpu/attach.hpp"
 #include "symm/cpu/chunk_wait.hpp"
 #include "symm/cpu/handle.hpp"
@@ -25,7 +26,8 @@ namespace cpu {
 
 Result<std::shared_ptr<Block>> CpuService::allocate(std::int64_t num_bytes) {
   TANDEM_ASSIGN(std::shared_ptr<Segment> segment, Segment::create(num_bytes));
-  return std::make_shared<CpuBlock>(device_, std::move(segment));
+  return freed_behind_work(std::make_unique<CpuBlock>(device_, std::move(segment)),
+                           device_.service<tandem::cpu::CpuFrees>());
 }
 
 Result<std::unique_ptr<Joining>> CpuService::join(std::shared_ptr<Block> block, std::int64_t pad_bytes) {

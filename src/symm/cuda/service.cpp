@@ -4,6 +4,7 @@
 #include "base/try.hpp"
 #include "device/cuda/capture_count.hpp"
 #include "device/cuda/cuda_error.hpp"
+#include "device/cuda/cuda_frees.hpp"
 #include "symm/cuda/attach.hpp"
 #include "symm/cuda/fault_record.hpp"
 #include "symm/cuda/handle.hpp"
@@ -40,7 +41,8 @@ Result<std::shared_ptr<Service>> CudaService::make(Device& device) {
 
 Result<std::shared_ptr<Block>> CudaService::allocate(std::int64_t num_bytes) {
   TANDEM_ASSIGN(auto segment, Segment::create(device_idx_, num_bytes, *internal_));
-  return std::make_shared<CudaBlock>(device_, std::move(segment));
+  return freed_behind_work(std::make_unique<CudaBlock>(device_, std::move(segment)),
+                           device_.service<tandem::cuda::CudaFrees>());
 }
 
 Result<std::unique_ptr<Joining>> CudaService::join(std::shared_ptr<Block> block, std::int64_t pad_bytes) {

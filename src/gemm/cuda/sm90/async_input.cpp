@@ -122,7 +122,10 @@ PatchPush patch_push(const AsyncInputProblem& problem, const AsyncInputMmArgs& a
 }  // namespace
 
 AsyncInputProducts::AsyncInputProducts(const Device& device)
-    : gpu_(device.id().index), sharing_(device.service<tandem::cuda::InternalStream>()) {
+    : gpu_(device.id().index),
+      kernels_(static_cast<std::size_t>(device.config().max_plans)),
+      sharing_(device.service<tandem::cuda::InternalStream>()),
+      lone_waits_(static_cast<std::size_t>(device.config().max_plans)) {
   usable_ = Support::yes();
   if (const auto opened = open(device); !opened) usable_ = Support::no(opened.error().text());
 }
@@ -199,12 +202,13 @@ Result<symm::KernelHandle> AsyncInputProducts::waits_of(const AsyncInputMmArgs& 
   if (args.senders) return args.senders->handle->kernel_handle();  // async_input_mm() has seen to the watch
   const CurrentDevice current(gpu_);
   const std::lock_guard lock(lone_waits_mutex_);
-  std::shared_ptr<LoneWaits>& waits = lone_waits_[&stream];
-  if (!waits || waits->is_spent()) {
-    TANDEM_ASSIGN(waits, LoneWaits::make(stream.device()));
+  std::shared_ptr<LoneWaits>* waits = lone_waits_.find(stream.id());
+  if (waits == nullptr || (*waits)->is_spent()) {
+    TANDEM_ASSIGN(auto made, LoneWaits::make(stream.device()));
+    waits = &lone_waits_.insert(stream.id(), std::move(made));
   }
-  stream.add_watch(waits);
-  return waits->handle();
+  stream.add_watch(*waits);
+  return (*waits)->handle();
 }
 
 Result<void> AsyncInputProducts::run_async_input(const AsyncInputProblem& problem,

@@ -4,8 +4,8 @@
 #include <mutex>
 #include <tandem/base/support.hpp>
 #include <tandem/device/device.hpp>
-#include <unordered_map>
 
+#include "base/lru_cache.hpp"
 #include "device/cuda/cuda_stream.hpp"
 #include "gemm/backend.hpp"
 #include "gemm/cuda/sm90/kernel_choice.hpp"
@@ -47,7 +47,7 @@ class AsyncInputProducts final : public Implementation {
   int multiprocessors_ = 0;
   const tandem::cuda::InternalStream* sharing_ = nullptr;
   mutable std::mutex lone_waits_mutex_;
-  mutable std::unordered_map<const Stream*, std::shared_ptr<LoneWaits>> lone_waits_;
+  mutable LruCache<std::uint64_t, std::shared_ptr<LoneWaits>> lone_waits_;  ///< by the stream's id
 };
 
 }  // namespace tandem::gemm::cuda

@@ -146,13 +146,13 @@ const ResidentKernel* KernelChoice::choose(const KernelProblem& problem) const {
 const ResidentKernel* KernelChoice::find(const KernelProblem& problem, std::string* why_not) const {
   const Key key = key_of(problem);
   const std::lock_guard lock(mutex_);
-  auto found = known_.find(key);
-  if (found == known_.end()) found = known_.emplace(key, choose(problem)).first;
-  if (found->second == nullptr && why_not != nullptr) {
+  const auto* const known = known_.find(key);
+  const ResidentKernel* const found = known != nullptr ? *known : known_.insert(key, choose(problem));
+  if (found == nullptr && why_not != nullptr) {
     *why_not = fmt::format("no native kernel takes {} with b {}-major", to_string(problem.product.in),
                            problem.product.b_is_column_major ? "column" : "row");
   }
-  return found->second;
+  return found;
 }
 
 }  // namespace tandem::gemm::cuda

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -10,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/hash.hpp"
+#include "base/lru_cache.hpp"
 #include "gemm/cuda/sm90/async_input_kernel.hpp"
 #include "gemm/cuda/sm90/async_input_parts.hpp"
 
@@ -61,11 +62,13 @@ struct KernelProblem {
 /// The kernels of a GPU, and which takes what.
 class KernelChoice {
  public:
+  /// Remembers its choices for so many problems.
+  explicit KernelChoice(std::size_t max_problems = 4096) : known_(max_problems) {}
   /// Once.
   void assign(std::vector<ResidentKernel> kernels) { kernels_ = std::move(kernels); }
 
   /// The one that is predicted to be fastest, or null and the reason in `why_not` unless that is null.
-  /// Allocates nothing for a problem that it has met before.
+  /// Allocates nothing for a problem that it remembers.
   [[nodiscard]] const ResidentKernel* find(const KernelProblem& problem, std::string* why_not) const;
 
  private:
@@ -74,7 +77,14 @@ class KernelChoice {
 
   std::vector<ResidentKernel> kernels_;
   mutable std::mutex mutex_;
-  mutable std::map<Key, const ResidentKernel*> known_;
+  struct HashKey {
+    std::size_t operator()(const Key& key) const {
+      Hash hash;
+      std::apply([&](const auto&... parts) { (hash.add(parts), ...); }, key);
+      return hash.value();
+    }
+  };
+  mutable LruCache<Key, const ResidentKernel*, HashKey> known_;
 };
 
 }  // namespace tandem::gemm::cuda

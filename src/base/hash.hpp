@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <tandem/base/shape.hpp>
 
-namespace tandem::fused {
+namespace tandem {
 
-/// FNV-1a over 64-bit words: finds a problem's plan and a call that came before, nothing else.
+/// FNV-1a over 64-bit words: for look-ups of problems and calls, nothing else.
 class Hash {
  public:
   template <class T>
@@ -25,4 +25,4 @@ class Hash {
   std::uint64_t value_ = 0xcbf29ce484222325ULL;
 };
 
-}  // namespace tandem::fused
+}  // namespace tandem
