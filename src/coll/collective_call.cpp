@@ -11,6 +11,7 @@
 #include "base/try.hpp"
 #include "coll/left_memory.hpp"
 #include "symm/agreement.hpp"
+#include "symm/op_workspace.hpp"
 
 namespace tandem::coll {
 namespace {
@@ -116,6 +117,29 @@ bootstrap::Fingerprint fingerprint_of(const CollectiveCall& call, bool is_record
   return bootstrap::Fingerprint::of(fmt::format("{}, recorded", call.fingerprint));
 }
 
+/// Agrees on the call. Returns the workspace, null where none is needed.
+Result<std::shared_ptr<symm::Handle>> agree(const CollectiveCall& call,
+                                            const bootstrap::Fingerprint& fingerprint, bool is_known) {
+  Device& device = call.stream.device();
+  // Once it is there it stays, so a known problem's recordings have theirs.
+  const std::int64_t needed_bytes =
+      is_known ? call.workspace_bytes : std::max(call.workspace_bytes, call.recorded_workspace_bytes);
+  TANDEM_ASSIGN(const bool can_place, symm::can_place(device));
+  if (!is_known && !can_place) {
+    TANDEM_TRY(symm::agree_now(call.group, fingerprint));
+    if (needed_bytes == 0) return nullptr;
+    return symm::workspace(call.group, device, needed_bytes);
+  }
+  auto larger = symm::place_workspace(call.group, device, needed_bytes);
+  if (!larger) return refused(call.group, std::move(larger).error());
+  // The others may come later to a new problem than to one that all have prepared.
+  const Config& config = call.group.config();
+  TANDEM_TRY(symm::agree(call.stream, call.group, fingerprint,
+                         is_known ? config.op_timeout : config.rendezvous_timeout));
+  if (needed_bytes == 0) return nullptr;
+  return symm::connect_workspace(call.group, call.stream, *std::move(larger));
+}
+
 }  // namespace
 
 Result<void> run_collective(const CollectiveCall& call, EnqueueSteps enqueue) {
@@ -129,16 +153,8 @@ Result<void> run_collective(const CollectiveCall& call, EnqueueSteps enqueue) {
 
   const auto fingerprint = fingerprint_of(call, is_recorded);
   const bool is_known = order.knows(fingerprint.hash, device);
-  TANDEM_TRY(is_known ? symm::agree(call.stream, call.group, fingerprint)
-                      : symm::agree_now(call.group, fingerprint));
-  std::shared_ptr<symm::Handle> workspace;
-  // Once it is there it stays, so a known problem's recordings have theirs.
-  const std::int64_t needed_bytes =
-      is_known ? call.workspace_bytes : std::max(call.workspace_bytes, call.recorded_workspace_bytes);
-  if (needed_bytes > 0) {
-    TANDEM_ASSIGN(workspace, symm::workspace(call.group, device, needed_bytes));
-    order.keep(workspace);
-  }
+  TANDEM_ASSIGN(const std::shared_ptr<symm::Handle> workspace, agree(call, fingerprint, is_known));
+  if (workspace) order.keep(workspace);
   if (!is_known) order.learn(fingerprint.hash, device);
 
   auto enqueued = enqueue(workspace.get());
