@@ -57,7 +57,7 @@ void sleep_for(std::chrono::nanoseconds duration) {
 }  // namespace
 
 CpuStream::CpuStream(Device& device, int priority)
-    : Stream(device, priority), queue_(std::make_shared<WorkQueue>(spin_of(device.config()))) {}
+    : Stream(device, priority), queue_(std::make_shared<WorkQueue>(spin_of(device.config()), id())) {}
 
 Result<std::unique_ptr<Stream>> CpuStream::create(Device& device, int priority) {
   std::unique_ptr<CpuStream> stream(new CpuStream(device, priority));

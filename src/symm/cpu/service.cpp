@@ -134,6 +134,7 @@ class QueuedAgreement {
 Result<void> CpuService::enqueue_agreement(Stream& stream, Group& group, std::uint64_t sequence,
                                            const bootstrap::Fingerprint& fingerprint,
                                            std::chrono::milliseconds patience) {
+  bootstrap::control_of(group).note_queued(sequence, executor_of_stream(stream.id()));
   return tandem::cpu::launch(stream,
                              tandem::cpu::Task(QueuedAgreement(group, sequence, fingerprint, patience)));
 }
