@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/executor.hpp"
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "coll/left_memory.hpp"
@@ -51,7 +52,7 @@ class OpOrder {
     TANDEM_TRY(stream.record(*end_));
     const int ops_to_milestone = stream.device().max_queued_ops() / 2;
     if (++num_ops_ % ops_to_milestone != 0) return {};
-    return pass_milestone(*milestones_[num_ops_ / ops_to_milestone % 2], stream);
+    return pass_milestone(num_ops_ / ops_to_milestone % 2, stream);
   }
 
   /// Whether the group has agreed on this problem on this device before.
@@ -67,11 +68,18 @@ class OpOrder {
   }
 
  private:
-  /// Holds the host back while it is more than two milestones ahead of the device: what is queued beyond the
-  /// driver's own limit would hold it back too, inside the driver, where no deadline reaches.
-  [[nodiscard]] Result<void> pass_milestone(Event& milestone, Stream& stream) {
-    // Whatever is wrong with that op is told by its stream.
-    static_cast<void>(milestone.synchronize(Deadline::after(stream.device().config().op_timeout)));
+  /// Holds the host back while it is more than two milestones ahead of the device: a queue takes memory, and what
+  /// is queued beyond a driver's own limit would hold the host back too, inside the driver, where no deadline
+  /// reaches.
+  [[nodiscard]] Result<void> pass_milestone(std::int64_t which, Stream& stream) {
+    Event& milestone = *milestones_[which];
+    if (!milestone.is_done()) {
+      // Other ranks' hosts may be held back too, by ops of other groups: a circle that is found.
+      const WaitsForExecutor waits(executor_of_stream(milestone_streams_[which]));
+      // Whatever is wrong with that op is told by its stream.
+      static_cast<void>(milestone.synchronize(Deadline::after(stream.device().config().op_timeout)));
+    }
+    milestone_streams_[which] = stream.id();
     return stream.record(milestone);
   }
 
@@ -103,6 +111,7 @@ class OpOrder {
 
   std::unique_ptr<Event> end_;
   std::unique_ptr<Event> milestones_[2];
+  std::uint64_t milestone_streams_[2] = {};  // on which they were recorded last, by their ids
   std::int64_t num_ops_ = 0;
   const Device* device_ = nullptr;  // of end_
   std::uint64_t last_stream_ = 0;   // the one on which end_ was recorded last, by its id

@@ -135,6 +135,21 @@ TEST(CircleOfWaitsOnStreams, OneStreamForBothGroups) {
   }));
 }
 
+// A host is held back that is too many calls ahead.
+TEST(CircleOfWaitsOnStreams, MoreCallsOfOneGroupThanMayBeQueued) {
+  expect_ok(run_symm_ranks(2, patient(), [](SymmRank& rank) -> Result<void> {
+    auto second = twin_of(rank.group, "second");
+    if (!second) return tl::unexpected(second.error());
+    Group* const groups[] = {&rank.group, second->get()};
+    MixedCall call(MixedOp::kGather, 1, rank.group);
+    Result<void> result;
+    for (int i = 0; i < 3 * rank.device->max_queued_ops() && result; ++i)
+      result = call.enqueue(*groups[rank.rank()], *rank.stream);
+    expect_circle(result, {"in group 'world', call #", "in group 'world/second[0,1]', call #"});
+    return {};
+  }));
+}
+
 // Each rank has a thread for each group; one of them is late on either rank, so that both ranks wait for each
 // other in different groups. Nobody waits in a circle: the late threads come.
 TEST(NoCircleOfWaits, WhereEveryGroupHasAThread) {

@@ -70,6 +70,26 @@ TEST_P(RingOfGroups, WhereNoTwoPeersBeginWithTheSame) {
   expect_ok(run_symm_ranks(3, impatient(), [](SymmRank& rank) { return call_round_a_ring(rank, GetParam()); }));
 }
 
+// Far more calls of one group than ranks may be apart, before the first of the other.
+TEST(TwoGroupsInBursts, InOppositeOrders) {
+  expect_ok(run_symm_ranks(2, impatient(), [](SymmRank& rank) -> Result<void> {
+    auto second = twin_of(rank.group, "second");
+    if (!second) return tl::unexpected(second.error());
+    MixedGroup groups[] = {{&rank.group, rank.device->create_stream().value()},
+                           {second->get(), rank.device->create_stream().value()}};
+    for (const int i : {rank.rank(), 1 - rank.rank()}) {
+      for (std::int64_t rows = 1; rows <= 200; ++rows) {
+        if (auto done = groups[i].call(rows % 2 == 0 ? MixedOp::kGather : MixedOp::kScatter, rows); !done)
+          return done;
+      }
+    }
+    for (MixedGroup& each : groups) {
+      if (auto done = each.finish(); !done) return done;
+    }
+    return {};
+  }));
+}
+
 // Rank 1's second group calls something else: that group's error on every rank, before a byte of its outputs
 // changes; the other group goes on.
 TEST_P(TwoGroups, AMismatchInOneLeavesTheOther) {

@@ -40,7 +40,7 @@ struct AllGatherMatmulArgs {
 ///          every W and algorithm, unless the last dim is gathered: then K-slices add in rank order. That
 ///          holds on CPUs, and on GPUs as far as the vendor's product has the same bits for any number of
 ///          rows.
-/// Order:   enqueued on `stream`; the host blocks only in the first call of a problem. out is ready for later
+/// Order:   enqueued on `stream`; on a GPU the host waits for the others in the first call of a problem. out is ready for later
 ///          work on `stream`, not for the host. In a recording of the caller's: behind an eager call with the
 ///          same tensors on the same stream, which makes the memory and products that cannot be made then;
 ///          on a GPU an `auto` call that takes native makes those of what a recording would run, too.
