@@ -32,7 +32,8 @@ std::string GroupControl::describe_wait(const WaitInfo& info) const {
   const AgreementSlot& slot = own().slots[info.sequence % kNumAgreementSlots];
   if (info.actor == WaitInfo::Actor::kCall)
     text += fmt::format(", call #{} '{}'", info.sequence, text_of(slot.fingerprint.text));
-  if (info.actor == WaitInfo::Actor::kHost) text += fmt::format(", exchange '{}'", text_of(own().exchange.what));
+  if (info.actor == WaitInfo::Actor::kHost)
+    text += fmt::format(", exchange '{}'", text_of(own().exchange.what));
   return text;
 }
 
@@ -55,7 +56,8 @@ int GroupControl::waited_for_by(int rank) const {
 
 std::string GroupControl::describe_idle(int rank) const {
   const std::string elsewhere = WaitCircles::first_wait_of(memory_->rank(rank));
-  return elsewhere.empty() ? fmt::format("{} waits for nobody in this group", describe_rank(rank)) : elsewhere;
+  return elsewhere.empty() ? fmt::format("{} waits for nobody in this group", describe_rank(rank))
+                           : elsewhere;
 }
 
 int GroupControl::waiter_of(const WaitInfo& info) const {

@@ -228,7 +228,8 @@ void GroupControl::write_error(const Error& error, int culprit, std::span<const 
     record.code = static_cast<std::int32_t>(error.code());
     record.culprit = culprit;
     record.native_code = error.native_code();
-    std::copy_n(circle.begin(), std::min<std::size_t>(circle.size(), ErrorRecord::kMostGroups), record.circle);
+    std::copy_n(circle.begin(), std::min<std::size_t>(circle.size(), ErrorRecord::kMostGroups),
+                record.circle);
     const std::size_t length = std::min(error.text().size(), sizeof(record.text) - 1);
     std::memcpy(record.text, error.text().data(), length);
     record.text[length] = '\0';

@@ -153,7 +153,8 @@ void WaitCircles::report(const Path& path, std::size_t num_steps) const {
     groups.push_back(path[i].group);
   }
   text +=
-      ". Use these groups in the same order on all ranks, or use one host thread and one stream for each group";
+      ". Use these groups in the same order on all ranks, or use one host thread and one stream for each "
+      "group";
   const Error error(ErrorCode::kMismatch, std::move(text));
   for (GroupControl* control : controls_) {
     if (std::count(groups.begin(), groups.end(), control->nonce()) > 0) control->poison_circle(error, groups);

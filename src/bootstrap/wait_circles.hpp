@@ -18,17 +18,17 @@ class GroupControl;
 /// waits in group B for rank 0. One a process; knows the process's ends of all groups.
 ///
 /// A thread that waits long in a group follows who waits for whom: to its peer, to who has to act there (the
-/// host thread that used the group last, or the stream that the awaited call is queued on), to whom that waits
-/// for. Each process follows its own part and publishes it in the control memories of its groups
+/// host thread that used the group last, or the stream that the awaited call is queued on), to whom that
+/// waits for. Each process follows its own part and publishes it in the control memories of its groups
 /// (RankArea::host_blocked, call_blocked), for the peers that wait there. A thread that finds itself again
 /// waits in a circle, and poisons the groups in it with one error.
 ///
-/// Why that is no false alarm. A step carries the numbers of its waits, and the count of looks (`beat`) of the
-/// process that wrote it. The finder counts a circle when it sees its own step come round a second time, with a
-/// beat behind the first sight. Then every wait was seen before the first sight and once more after it, under
-/// the same number: at the first sight all of them waited at once. What remains is a rank that would have let
-/// another thread act; so a circle has to last a while, kPatience, and only the thread that used a group last
-/// counts as the one that has to act.
+/// Why that is no false alarm. A step carries the numbers of its waits, and the count of looks (`beat`) of
+/// the process that wrote it. The finder counts a circle when it sees its own step come round a second time,
+/// with a beat behind the first sight. Then every wait was seen before the first sight and once more after
+/// it, under the same number: at the first sight all of them waited at once. What remains is a rank that
+/// would have let another thread act; so a circle has to last a while, kPatience, and only the thread that
+/// used a group last counts as the one that has to act.
 class WaitCircles {
  public:
   static constexpr std::chrono::milliseconds kFirstLook{50};
@@ -64,7 +64,8 @@ class WaitCircles {
     std::uint64_t first_beat_ = 0;
   };
 
-  /// The group's error may be a circle of waits: then it is that of this process's other groups in the circle.
+  /// The group's error may be a circle of waits: then it is that of this process's other groups in the
+  /// circle.
   void pass_on(const GroupControl& control);
 
   /// Where the rank's host waits, for people; empty if it does not wait in any group.

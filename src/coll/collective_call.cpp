@@ -68,9 +68,9 @@ class OpOrder {
   }
 
  private:
-  /// Holds the host back while it is more than two milestones ahead of the device: a queue takes memory, and what
-  /// is queued beyond a driver's own limit would hold the host back too, inside the driver, where no deadline
-  /// reaches.
+  /// Holds the host back while it is more than two milestones ahead of the device: a queue takes memory, and
+  /// what is queued beyond a driver's own limit would hold the host back too, inside the driver, where no
+  /// deadline reaches.
   [[nodiscard]] Result<void> pass_milestone(std::int64_t which, Stream& stream) {
     Event& milestone = *milestones_[which];
     if (!milestone.is_done()) {

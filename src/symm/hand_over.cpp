@@ -33,8 +33,7 @@ void HandOver::restart_deadline() {
 }
 
 Result<HandOver::Object> HandOver::share(std::string_view name, FunctionRef<Result<Object>()> make) {
-  const std::string& key =
-      keys_.emplace_back(fmt::format("symm/{}/{}", table_.front().number, name));
+  const std::string& key = keys_.emplace_back(fmt::format("symm/{}/{}", table_.front().number, name));
   constexpr auto kNoTime = std::chrono::nanoseconds(0);
   if (auto found = store_.get_object(key, Deadline::after(kNoTime))) return found;
   TANDEM_ASSIGN(Object made, make());

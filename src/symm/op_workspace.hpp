@@ -13,8 +13,8 @@
 
 namespace tandem::symm {
 
-// The workspace of a group's ops where no host waits for another: what can fail on one rank alone comes before
-// the ops' agreement, and the ranks meet behind it, in their streams.
+// The workspace of a group's ops where no host waits for another: what can fail on one rank alone comes
+// before the ops' agreement, and the ranks meet behind it, in their streams.
 
 /// A workspace of at least `min_bytes`, as symm::workspace(), if the present one is smaller. Local.
 /// Errors: those of symm::empty(); kUnsupported while capturing.

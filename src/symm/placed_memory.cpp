@@ -44,8 +44,9 @@ Result<bool> can_place(const Device& device) {
 }
 
 Result<void> await_connected(Group& group, const Peers& peers) {
-  return bootstrap::control_of(group).wait({.what = "workspace"}, Deadline::after(group.config().rendezvous_timeout),
-                                           [&] { return peers.is_connected.load(std::memory_order_acquire); });
+  return bootstrap::control_of(group).wait(
+      {.what = "workspace"}, Deadline::after(group.config().rendezvous_timeout),
+      [&] { return peers.is_connected.load(std::memory_order_acquire); });
 }
 
 }  // namespace tandem::symm

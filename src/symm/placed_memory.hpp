@@ -13,9 +13,9 @@
 
 namespace tandem::symm {
 
-/// Symmetric memory that a group's ops work in, made while the group runs. On a CPU its addresses, those of the
-/// other ranks' memory too, are known before the ranks have met, and they meet in their streams: no host waits
-/// for another one's, which may be at an op of another group. On a GPU the hosts meet in a rendezvous.
+/// Symmetric memory that a group's ops work in, made while the group runs. On a CPU its addresses, those of
+/// the other ranks' memory too, are known before the ranks have met, and they meet in their streams: no host
+/// waits for another one's, which may be at an op of another group. On a GPU the hosts meet in a rendezvous.
 class PlacedMemory {
  public:
   /// This rank's bytes, zeroed. Local. The group's ranks make the same sizes in the same order.

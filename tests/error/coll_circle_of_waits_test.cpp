@@ -1,5 +1,5 @@
-// Hosts that wait for each other in different groups: found at once, and told on every rank with the groups and
-// the calls. Hosts that wait in different groups and form no circle are left alone.
+// Hosts that wait for each other in different groups: found at once, and told on every rank with the groups
+// and the calls. Hosts that wait in different groups and form no circle are left alone.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -164,16 +164,17 @@ TEST(NoCircleOfWaits, WhereEveryGroupHasAThread) {
         if (i != rank.rank()) std::this_thread::sleep_for(milliseconds(900));
         if (results[i]) results[i] = kind.meet(*groups[i], *rank.device);
       };
-      std::thread other(run, 1);
-      run(0);
+      // Made by the thread that uses the one, on either rank.
+      std::thread other(run, 1 - rank.rank());
+      run(rank.rank());
       other.join();
       return results[0] ? results[1] : results[0];
     }));
   }
 }
 
-// Rank 1's stream is busy; its host waits in the other group for rank 0's, which waits for that stream's call.
-// The call is queued, so it comes.
+// Rank 1's stream is busy; its host waits in the other group for rank 0's, which waits for that stream's
+// call. The call is queued, so it comes.
 TEST(NoCircleOfWaits, WhereTheCallIsQueuedBehindOtherWork) {
   expect_ok(run_symm_ranks(2, patient(), [](SymmRank& rank) -> Result<void> {
     auto second = twin_of(rank.group, "second");
@@ -207,7 +208,8 @@ TEST(LateRank, ThatWaitsInAnotherGroupIsSaidToDoSo) {
     if (rank.rank() == 0) {
       const auto met = exchange(*pairs[0], *rank.device);
       expect_error(met, ErrorCode::kTimeout, "rank 0 waited");
-      expect_error(met, ErrorCode::kTimeout, "waits for rank 1 in group 'world/pair[1,2]', exchange 'news of all'");
+      expect_error(met, ErrorCode::kTimeout,
+                   "waits for rank 1 in group 'world/pair[1,2]', exchange 'news of all'");
     } else if (rank.rank() == 1) {
       std::this_thread::sleep_for(milliseconds(300));
       expect_error(exchange(*pairs[1], *rank.device), ErrorCode::kTimeout, "waits for nobody in this group");

@@ -38,9 +38,8 @@ class TwoGroups : public ::testing::TestWithParam<Case> {};
 INSTANTIATE_TEST_SUITE_P(Of, TwoGroups, ::testing::ValuesIn(cases()), name_of);
 
 TEST_P(TwoGroups, InOppositeOrdersWhileShapesGrow) {
-  expect_ok(run_symm_ranks(GetParam().world, impatient(), [](SymmRank& rank) {
-    return call_in_opposite_orders(rank, GetParam().op, 12);
-  }));
+  expect_ok(run_symm_ranks(GetParam().world, impatient(),
+                           [](SymmRank& rank) { return call_in_opposite_orders(rank, GetParam().op, 12); }));
 }
 
 // One host thread a group.
@@ -67,7 +66,8 @@ class RingOfGroups : public ::testing::TestWithParam<MixedOp> {};
 INSTANTIATE_TEST_SUITE_P(Of, RingOfGroups, ::testing::ValuesIn(kMixedOps), name_of_op);
 
 TEST_P(RingOfGroups, WhereNoTwoPeersBeginWithTheSame) {
-  expect_ok(run_symm_ranks(3, impatient(), [](SymmRank& rank) { return call_round_a_ring(rank, GetParam()); }));
+  expect_ok(
+      run_symm_ranks(3, impatient(), [](SymmRank& rank) { return call_round_a_ring(rank, GetParam()); }));
 }
 
 // Far more calls of one group than ranks may be apart, before the first of the other.

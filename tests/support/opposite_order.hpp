@@ -18,8 +18,8 @@
 
 namespace tandem::testing {
 
-/// Ops of groups over the same ranks, which hosts call in different orders. Every call is of a problem that its
-/// group has not met: shapes grow from call to call.
+/// Ops of groups over the same ranks, which hosts call in different orders. Every call is of a problem that
+/// its group has not met: shapes grow from call to call.
 enum class MixedOp { kGather, kScatter, kGatherMatmul, kNativeGatherMatmul, kMatmulScatter };
 
 inline const std::array kMixedOps = {MixedOp::kGather, MixedOp::kScatter, MixedOp::kGatherMatmul,
@@ -59,14 +59,16 @@ class MixedCall {
     const TensorView weights = weights_.view({kColumns, kColumns}, DType::kF32);
     const TensorView out = out_.view({is_gather() ? all_ : rows_, kColumns}, DType::kF32);
     switch (op_) {
-      case MixedOp::kGather: return coll::all_gather({in, out}, group, stream);
+      case MixedOp::kGather:
+        return coll::all_gather({in, out}, group, stream);
       case MixedOp::kScatter:
         return coll::reduce_scatter({.input = in, .output = out, .bias = {}}, group, stream);
       case MixedOp::kMatmulScatter:
         return without_report(fused_matmul_reduce_scatter(
             {.a = std::span(&in, 1), .b = std::span(&weights, 1), .out = out}, group, stream));
       case MixedOp::kGatherMatmul:
-      case MixedOp::kNativeGatherMatmul: break;
+      case MixedOp::kNativeGatherMatmul:
+        break;
     }
     const bool is_native = op_ == MixedOp::kNativeGatherMatmul;
     return without_report(
@@ -94,9 +96,7 @@ class MixedCall {
   }
 
  private:
-  [[nodiscard]] bool is_gather() const {
-    return op_ != MixedOp::kScatter && op_ != MixedOp::kMatmulScatter;
-  }
+  [[nodiscard]] bool is_gather() const { return op_ != MixedOp::kScatter && op_ != MixedOp::kMatmulScatter; }
   static void set_all(GuardedBytes& bytes, std::int64_t count, float value) {
     for (std::int64_t i = 0; i < count; ++i) reinterpret_cast<float*>(bytes.data())[i] = value;
   }

@@ -17,7 +17,8 @@ enum class ReduceOp : std::uint8_t { kSum, kAvg };
 /// Every rank's rows, one after the other.
 /// Shapes:  input [s_r, ...], output [total, ...]; s_r by the shard rule over `total` rows; both contiguous.
 /// Types:   any; equal. The input may be its own place in the output; no other overlap.
-/// Order:   enqueued on `stream`, returns at once; on a GPU the host waits for the others in the first call of a problem.
+/// Order:   enqueued on `stream`, returns at once; on a GPU the host waits for the others in the first call
+///          of a problem.
 /// Errors:  kInvalidArgument now; kMismatch, kTimeout, kPeerLost at the next Stream::synchronize().
 struct AllGatherArgs {
   TensorView input;

@@ -31,10 +31,11 @@ Result<std::shared_ptr<PlacedPeers>> PlacedPeers::make(Group& group, std::vector
   const Record& mine = peers->records_[static_cast<std::size_t>(group.rank())];
   const auto make_space = [&] { return reserve(peers->records_); };
   // Ranks that ask for other sizes will disagree: each has its own addresses until then.
-  TANDEM_ASSIGN(auto space, peers->hand_over_->carries_files()
-                                ? make_space()
-                                : peers->hand_over_->share(
-                                      fmt::format("space/{}/{}", mine.block_bytes, mine.pad_bytes), make_space));
+  TANDEM_ASSIGN(auto space,
+                peers->hand_over_->carries_files()
+                    ? make_space()
+                    : peers->hand_over_->share(fmt::format("space/{}/{}", mine.block_bytes, mine.pad_bytes),
+                                               make_space));
   peers->space_ = std::static_pointer_cast<Space>(std::move(space));
   for (Pair& pair : *peers->space_) {
     peers->buffers.push_back(pair.data->data());

@@ -15,7 +15,8 @@ namespace tandem::symm::cpu {
 /// themselves; each fills its own.
 class PlacedPeers final : public Peers {
  public:
-  /// Reserves all, fills this rank's own and offers it. Errors: as Segment::create(); nothing is offered then.
+  /// Reserves all, fills this rank's own and offers it. Errors: as Segment::create(); nothing is offered
+  /// then.
   [[nodiscard]] static Result<std::shared_ptr<PlacedPeers>> make(Group& group, std::vector<Record> records);
 
   [[nodiscard]] const std::shared_ptr<Segment>& own_data() const { return own_->data; }

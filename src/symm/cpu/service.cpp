@@ -41,10 +41,8 @@ Result<Placed> CpuService::place(Group& group, std::vector<Record> records) {
 }
 
 Result<void> CpuService::enqueue_connect(Stream& stream, std::shared_ptr<Peers> peers) {
-  return tandem::cpu::launch(
-      stream, tandem::cpu::Task([peers = std::static_pointer_cast<PlacedPeers>(std::move(peers))] {
-        return peers->connect();
-      }));
+  return tandem::cpu::launch(stream, tandem::cpu::Task([peers = std::static_pointer_cast<PlacedPeers>(
+                                                            std::move(peers))] { return peers->connect(); }));
 }
 
 std::shared_ptr<Handle> CpuService::make_handle(std::shared_ptr<Peers> peers, std::int64_t offset_bytes) {
