@@ -121,13 +121,19 @@ GroupControl::Look GroupControl::sleep_and_look(const Wait& wait, std::chrono::n
 }
 
 GroupControl::Look GroupControl::wait_and_look_for_circles(const Wait& wait) {
-  // Most waits end within the first sleep, and cost nothing.
-  Look result = sleep_and_look(wait, WaitCircles::kFirstLook);
+  // Rings for other waits of this rank end a sleep too.
+  const auto sleep_for = [&](std::chrono::milliseconds duration) {
+    const auto end = Deadline::after(duration);
+    Look result = Look::kPending;
+    while (result == Look::kPending && !end.expired()) result = sleep_and_look(wait, end.remaining());
+    return result;
+  };
+  Look result = sleep_for(WaitCircles::kFirstLook);  // most waits end here, and cost nothing
   if (result != Look::kPending) return result;
   WaitCircles::Watch watch(*this, wait.info);
   while (result == Look::kPending) {
     watch.look();
-    result = sleep_and_look(wait, WaitCircles::kBetweenLooks);
+    result = sleep_for(WaitCircles::kBetweenLooks);
   }
   return result;
 }
