@@ -3,6 +3,14 @@ tandem_test(conformance coll_collectives SOURCES conformance/coll_collectives_te
 tandem_test(error coll_arguments SOURCES error/coll_arguments_test.cpp DEPENDS coll backend LIBRARIES GTest::gtest_main)
 tandem_test(race coll_collectives SOURCES race/coll_collectives_race_test.cpp DEPENDS coll backend
             LIBRARIES GTest::gtest_main)
+tandem_test(race coll_two_groups SOURCES race/coll_two_groups_race_test.cpp DEPENDS fused backend
+            LIBRARIES GTest::gtest_main)
+tandem_test(dist coll_two_groups SOURCES dist/coll_two_groups_test.cpp DEPENDS fused backend
+            LIBRARIES tandem_test_support TIMEOUT 300)
+foreach(class IN ITEMS error race)
+  tandem_test(${class} coll_circle_of_waits SOURCES error/coll_circle_of_waits_test.cpp DEPENDS fused backend
+              LIBRARIES tandem_test_support)
+endforeach()
 tandem_test(dist coll_processes SOURCES dist/coll_processes_test.cpp DEPENDS coll backend LIBRARIES tandem_test_support
             TIMEOUT 300)
 tandem_test(unit coll_where_they_lie SOURCES unit/coll_where_they_lie_test.cpp DEPENDS coll_cpu backend

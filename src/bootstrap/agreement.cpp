@@ -75,7 +75,7 @@ Result<void> GroupControl::post(std::uint64_t sequence, bool is_refusal, const F
     compare_pending();
     return is_reached(memory_->rank(r).agreed.load(std::memory_order_acquire), sequence - kNumAgreementSlots);
   };
-  TANDEM_TRY(wait_for_ranks("agree", deadline, slot_is_free, [] { return false; }));
+  TANDEM_TRY(wait_for_ranks({.what = "agree"}, deadline, slot_is_free, [] { return false; }));
   AgreementSlot& slot = own().slots[sequence % kNumAgreementSlots];
   slot.is_refusal = is_refusal ? 1 : 0;
   slot.fingerprint = fingerprint;
@@ -157,7 +157,8 @@ Result<void> GroupControl::agree(std::uint64_t sequence, const Fingerprint& mine
     compare_pending();
     return is_agreed(sequence);
   };
-  TANDEM_TRY(wait_for_ranks("agree", deadline, has_come, is_done));
+  const WaitInfo info{.what = "agree", .actor = WaitInfo::Actor::kCall, .sequence = sequence};
+  TANDEM_TRY(wait_for_ranks(info, deadline, has_come, is_done));
   return wait_agreed(sequence, deadline);
 }
 
@@ -179,7 +180,7 @@ Error GroupControl::disagreement(std::uint64_t sequence) const {
 }
 
 Result<void> GroupControl::wait_agreed(std::uint64_t sequence, Deadline deadline) {
-  const WaitInfo info{.what = "agree"};
+  const WaitInfo info{.what = "agree", .actor = WaitInfo::Actor::kOwnCall, .sequence = sequence};
   return wait(info, deadline, [&] {
     compare_pending();
     return is_agreed(sequence);

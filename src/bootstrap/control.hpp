@@ -8,6 +8,7 @@
 #include <tandem/base/deadline.hpp>
 #include <tandem/base/error.hpp>
 
+#include "base/executor.hpp"
 #include "base/function_ref.hpp"
 
 namespace tandem {
@@ -28,6 +29,11 @@ struct WaitInfo {
   const std::atomic<std::uint32_t>* word = nullptr;  ///< read for the "seen" of an error; may be null
   int chunk = -1;  ///< of data that arrives in chunks: the one that is missing
   int rank = -1;   ///< who waits; -1: this rank
+  /// Who has to act for the wait to end: the peer's host, whoever runs the peer's call `sequence`, or whoever
+  /// runs this rank's own calls up to it. A circle of such waits is found (wait_circles.hpp).
+  enum class Actor : std::uint8_t { kUnknown, kHost, kCall, kOwnCall };
+  Actor actor = Actor::kUnknown;
+  std::uint64_t sequence = 0;
 };
 
 /// What all ranks must agree on before an op touches an output. Ranks compare `hash`; `text` names the values
@@ -67,6 +73,8 @@ class Control {
 
   /// Next number in the group's order of collective calls, counted on the host at the time of the call.
   [[nodiscard]] virtual std::uint64_t next_sequence() = 0;
+  /// Says that the agreement on call `sequence` is queued on a stream, which has a thread of its own.
+  virtual void note_queued(std::uint64_t sequence, ExecutorKey stream) = 0;
 
   /// Posts this rank's fingerprint for `sequence`, waits for everybody's and compares.
   /// Errors: kMismatch on every rank, listing each rank's text and sequence number; poisons the group.

@@ -84,6 +84,7 @@ void ControlMemory::initialise(const ControlIdentity& identity, std::span<const 
     area->process = processes[static_cast<std::size_t>(r)];
     area->agreed = identity.first_sequence - 1;
     area->posted = identity.first_sequence - 1;
+    area->issued = identity.first_sequence - 1;
     for (AgreementSlot& slot : area->slots) slot.sequence = identity.first_sequence - 1;
   }
 }

@@ -29,7 +29,18 @@ struct ErrorRecord {
   std::int32_t code = 0;
   std::int32_t culprit = -1;
   std::int64_t native_code = 0;
-  char text[4064] = {};
+  static constexpr int kMostGroups = 8;
+  std::uint64_t circle[kMostGroups] = {};  ///< the groups, by nonce, of a circle of waits that is the error
+  char text[4000] = {};
+};
+
+/// What keeps those from acting that a rank's peers wait for: who waits for whom from there on, as far as the
+/// rank knows. See wait_circles.hpp. Written by one thread at a time; `version` is odd while it is written.
+/// The payload is words, since readers read while it changes, and look at `version` again.
+struct BlockedRecord {
+  static constexpr std::size_t kNumWords = 385;
+  std::atomic<std::uint64_t> version{0};
+  std::atomic<std::uint64_t> words[kNumWords] = {};
 };
 
 /// What one rank says about one call. A slot is reused for `sequence + kNumAgreementSlots` only after every
@@ -62,6 +73,7 @@ struct alignas(64) RankArea {
   std::int32_t granted_cores = 0;        ///< see usable_cores.hpp; as above
   std::atomic<std::uint64_t> agreed{0};  ///< last call whose agreement this rank has finished
   std::atomic<std::uint64_t> posted{0};  ///< last call that this rank has put into a slot
+  std::atomic<std::uint64_t> issued{0};  ///< last call whose number this rank's host has taken
   static constexpr int kNumWaits = 8;
   std::atomic<std::int32_t> waits_for[kNumWaits] = {};  ///< peer + 1 of a thread's wait, 0 if free
   std::atomic<std::int32_t> device_waits_for{0};  ///< the same of a kernel's long wait; stored by the device
@@ -70,6 +82,8 @@ struct alignas(64) RankArea {
   alignas(64) std::byte device_record[64] = {};
   AgreementSlot slots[kNumAgreementSlots];
   ExchangeSlot exchange;
+  BlockedRecord host_blocked;  ///< of the host thread that uses the group
+  BlockedRecord call_blocked;  ///< of who runs the call behind `posted`, if that is issued
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "the words are shared by processes");
 

@@ -1,13 +1,40 @@
 // Who is at fault when a wait times out, and the texts that say so.
+#include <cstring>
 #include <string_view>
 
 #include "base/format.hpp"
 #include "bootstrap/group_control.hpp"
+#include "bootstrap/wait_circles.hpp"
 
 namespace tandem::bootstrap {
+namespace {
+
+/// Text that ends at a zero, or with the array.
+template <std::size_t kSize>
+std::string_view text_of(const char (&text)[kSize]) {
+  return {text, ::strnlen(text, kSize)};
+}
+
+}  // namespace
 
 std::string GroupControl::describe_rank(int rank) const {
   return fmt::format("rank {} (pid {})", rank, memory_->rank(rank).process.pid);
+}
+
+std::string GroupControl::describe_wait(const WaitInfo& info) const {
+  std::string text = describe_rank(rank());
+  if (info.actor == WaitInfo::Actor::kOwnCall) {
+    text += fmt::format(" waits for its own calls up to #{}", info.sequence);
+  } else {
+    text += fmt::format(" waits for rank {}", info.peer);
+  }
+  text += fmt::format(" in group '{}'", options_.name);
+  const AgreementSlot& slot = own().slots[info.sequence % kNumAgreementSlots];
+  if (info.actor == WaitInfo::Actor::kCall)
+    text += fmt::format(", call #{} '{}'", info.sequence, text_of(slot.fingerprint.text));
+  if (info.actor == WaitInfo::Actor::kHost)
+    text += fmt::format(", exchange '{}'", text_of(own().exchange.what));
+  return text;
 }
 
 std::string GroupControl::describe_place(const WaitInfo& info) {
@@ -25,6 +52,12 @@ int GroupControl::waited_for_by(int rank) const {
     if (const int peer = peer_in(word); peer >= 0) return peer;
   }
   return peer_in(area.device_waits_for);
+}
+
+std::string GroupControl::describe_idle(int rank) const {
+  const std::string elsewhere = WaitCircles::first_wait_of(memory_->rank(rank));
+  return elsewhere.empty() ? fmt::format("{} waits for nobody in this group", describe_rank(rank))
+                           : elsewhere;
 }
 
 int GroupControl::waiter_of(const WaitInfo& info) const {
@@ -47,7 +80,7 @@ GroupControl::Culprit GroupControl::find_culprit(const WaitInfo& info) const {
   int current = peer;
   for (int steps = 0; steps < size(); ++steps) {
     const int next = waited_for_by(current);
-    if (next < 0) return {current, fmt::format("{} waits for nobody", describe_rank(current))};
+    if (next < 0) return {current, describe_idle(current)};
     if (next == waiter_of(info))
       return {current, fmt::format("{} waits for rank {}: a circle", describe_rank(current), next)};
     current = next;

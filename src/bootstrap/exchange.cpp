@@ -10,6 +10,7 @@
 namespace tandem::bootstrap {
 namespace {
 
+const WaitInfo kExchange{.what = "exchange", .actor = WaitInfo::Actor::kHost};
 constexpr std::size_t kLongestBytes = std::size_t{64} << 20;
 
 std::string_view what_of(const ExchangeSlot& slot) {
@@ -25,7 +26,7 @@ Result<void> GroupControl::exchange_round(std::uint64_t round, Deadline deadline
     return static_cast<std::int64_t>(memory_->rank(r).exchange.posted.load(std::memory_order_acquire) -
                                      round) >= 0;
   };
-  TANDEM_TRY(wait_for_ranks("exchange", deadline, has_come, [] { return false; }));
+  TANDEM_TRY(wait_for_ranks(kExchange, deadline, has_come, [] { return false; }));
   return check_same_exchange(what);
 }
 
@@ -49,6 +50,7 @@ Result<void> GroupControl::check_same_exchange(std::string_view what) {
 Result<std::vector<Store::Bytes>> GroupControl::exchange(std::span<const std::byte> mine,
                                                          std::string_view what, Deadline deadline) {
   TANDEM_TRY(status());
+  host_.store(this_executor(), std::memory_order_relaxed);
   if (mine.size() > kLongestBytes) {
     return failf(ErrorCode::kInvalidArgument, "all_gather '{}': {} bytes, at most {}", what, mine.size(),
                  kLongestBytes);
@@ -61,7 +63,7 @@ Result<std::vector<Store::Bytes>> GroupControl::exchange(std::span<const std::by
       return static_cast<std::int64_t>(memory_->rank(r).exchange.taken.load(std::memory_order_acquire) -
                                        before) >= 0;
     };
-    TANDEM_TRY(wait_for_ranks("exchange", deadline, all_have_taken, [] { return false; }));
+    TANDEM_TRY(wait_for_ranks(kExchange, deadline, all_have_taken, [] { return false; }));
     slot.total_bytes = mine.size();
     std::memset(slot.what, 0, sizeof(slot.what));
     std::memcpy(slot.what, what.data(), std::min(what.size(), sizeof(slot.what)));

@@ -6,6 +6,7 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "bootstrap/wait_circles.hpp"
 
 namespace tandem::bootstrap {
 namespace {
@@ -44,7 +45,33 @@ GroupControl::GroupControl(std::shared_ptr<ControlMemory> memory, const Options&
     : memory_(std::move(memory)),
       options_(options),
       next_sequence_(memory_->header().identity.first_sequence),
-      last_sequence_(memory_->header().identity.first_sequence - 1) {}
+      host_(this_executor()),
+      last_sequence_(memory_->header().identity.first_sequence - 1) {
+  WaitCircles::of_process().add(*this);
+}
+
+GroupControl::~GroupControl() {
+  WaitCircles::of_process().remove(*this);
+}
+
+std::uint64_t GroupControl::next_sequence() {
+  host_.store(this_executor(), std::memory_order_relaxed);
+  const std::uint64_t sequence = next_sequence_.fetch_add(1);
+  own().issued.store(sequence, std::memory_order_release);
+  return sequence;
+}
+
+void GroupControl::note_queued(std::uint64_t sequence, ExecutorKey stream) {
+  const std::lock_guard lock(queued_mutex_);
+  queued_[sequence % kNumAgreementSlots] = {sequence, stream};
+}
+
+ExecutorKey GroupControl::runner_of_next_call() const {
+  const std::uint64_t next = own().posted.load(std::memory_order_acquire) + 1;
+  const std::lock_guard lock(queued_mutex_);
+  const Queued& queued = queued_[next % kNumAgreementSlots];
+  return queued.sequence == next ? queued.stream : 0;
+}
 
 // ---- waiting ----
 
@@ -82,14 +109,32 @@ Result<void> GroupControl::wait(const WaitInfo& info, Deadline deadline, Functio
   return wait_slowly({info, deadline, ready, nullptr, &nap});
 }
 
-GroupControl::Look GroupControl::sleep_and_look(const Wait& wait) const {
+GroupControl::Look GroupControl::sleep_and_look(const Wait& wait, std::chrono::nanoseconds longest) const {
   if (wait.nap != nullptr) {
     (*wait.nap)();
     return look(wait);
   }
   Sleeper sleeper(own().doorbell);
   const Look result = look(wait);
-  if (result == Look::kPending) sleeper.sleep(wait.deadline.remaining());
+  if (result == Look::kPending) sleeper.sleep(std::min(wait.deadline.remaining(), longest));
+  return result;
+}
+
+GroupControl::Look GroupControl::wait_and_look_for_circles(const Wait& wait) {
+  // Rings for other waits of this rank end a sleep too.
+  const auto sleep_for = [&](std::chrono::milliseconds duration) {
+    const auto end = Deadline::after(duration);
+    Look result = Look::kPending;
+    while (result == Look::kPending && !end.expired()) result = sleep_and_look(wait, end.remaining());
+    return result;
+  };
+  Look result = sleep_for(WaitCircles::kFirstLook);  // most waits end here, and cost nothing
+  if (result != Look::kPending) return result;
+  WaitCircles::Watch watch(*this, wait.info);
+  while (result == Look::kPending) {
+    watch.look();
+    result = sleep_for(WaitCircles::kBetweenLooks);
+  }
   return result;
 }
 
@@ -97,12 +142,15 @@ Result<void> GroupControl::wait_slowly(const Wait& wait) {
   const auto started = Deadline::Clock::now();
   const WaitRecord record(own(), wait.info.peer);
   Look result = spin(wait);
-  while (result == Look::kPending) result = sleep_and_look(wait);
+  if (result == Look::kPending && wait.info.actor != WaitInfo::Actor::kUnknown)
+    result = wait_and_look_for_circles(wait);
+  while (result == Look::kPending) result = sleep_and_look(wait, std::chrono::nanoseconds::max());
   if (result == Look::kReady) return {};
   return give_up(wait, result, started);
 }
 
 Result<void> GroupControl::give_up(const Wait& wait, Look result, Deadline::Clock::time_point started) {
+  if (result == Look::kPoisoned) WaitCircles::of_process().pass_on(*this);
   if (result == Look::kPeerLeft) report_peer_left(wait.info);
   if (result == Look::kExpired) report_timeout(wait, Deadline::Clock::now() - started);
   return status();
@@ -125,12 +173,12 @@ void GroupControl::report_timeout(const WaitInfo& info, std::chrono::nanoseconds
   report_timeout(Wait{info, Deadline::never(), never}, waited);
 }
 
-Result<void> GroupControl::wait_for_ranks(const char* what, Deadline deadline,
-                                          FunctionRef<bool(int)> has_come, FunctionRef<bool()> interrupted) {
+Result<void> GroupControl::wait_for_ranks(WaitInfo info, Deadline deadline, FunctionRef<bool(int)> has_come,
+                                          FunctionRef<bool()> interrupted) {
   for (int r = 0; r < size(); ++r) {
     const auto ready = [&] { return has_come(r) || interrupted(); };
     if (ready()) continue;
-    const WaitInfo info{.what = what, .peer = r};
+    info.peer = r;
     TANDEM_TRY(wait_slowly({info, deadline, ready, &has_come}));
   }
   return {};
@@ -166,12 +214,28 @@ Result<void> GroupControl::status() const {
 }
 
 void GroupControl::poison(const Error& error, int culprit) {
+  write_error(error, culprit, {});
+}
+
+void GroupControl::poison_circle(const Error& error, std::span<const std::uint64_t> circle) {
+  write_error(error, -1, circle);
+}
+
+std::span<const std::uint64_t> GroupControl::circle() const {
+  const ErrorRecord& record = memory_->header().error;
+  if (record.state.load(std::memory_order_acquire) != ErrorRecord::kSet || record.circle[0] == 0) return {};
+  return record.circle;
+}
+
+void GroupControl::write_error(const Error& error, int culprit, std::span<const std::uint64_t> circle) {
   ErrorRecord& record = memory_->header().error;
   std::uint32_t none = ErrorRecord::kNone;
   if (record.state.compare_exchange_strong(none, ErrorRecord::kWriting, std::memory_order_acq_rel)) {
     record.code = static_cast<std::int32_t>(error.code());
     record.culprit = culprit;
     record.native_code = error.native_code();
+    std::copy_n(circle.begin(), std::min<std::size_t>(circle.size(), ErrorRecord::kMostGroups),
+                record.circle);
     const std::size_t length = std::min(error.text().size(), sizeof(record.text) - 1);
     std::memcpy(record.text, error.text().data(), length);
     record.text[length] = '\0';

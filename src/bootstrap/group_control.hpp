@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <tandem/bootstrap/store.hpp>
 #include <vector>
@@ -27,9 +28,11 @@ class GroupControl final : public Control {
     int rank = 0;
     std::chrono::nanoseconds spin{0};
     std::chrono::milliseconds refuse_timeout{30'000};
+    std::string name = "world";  ///< of the group, for texts
   };
 
   GroupControl(std::shared_ptr<ControlMemory> memory, const Options& options);
+  ~GroupControl() override;
 
   [[nodiscard]] int rank() const override { return options_.rank; }
   [[nodiscard]] int size() const override { return memory_->num_ranks(); }
@@ -38,7 +41,8 @@ class GroupControl final : public Control {
   [[nodiscard]] Result<void> wait(const WaitInfo& info, Deadline deadline, FunctionRef<bool()> ready,
                                   FunctionRef<void()> nap) override;
   void ring(int peer) override;
-  [[nodiscard]] std::uint64_t next_sequence() override { return next_sequence_.fetch_add(1); }
+  [[nodiscard]] std::uint64_t next_sequence() override;
+  void note_queued(std::uint64_t sequence, ExecutorKey stream) override;
   [[nodiscard]] Result<void> agree(std::uint64_t sequence, const Fingerprint& mine,
                                    Deadline deadline) override;
   [[nodiscard]] Result<void> announce(std::uint64_t sequence, const Fingerprint& mine,
@@ -60,6 +64,23 @@ class GroupControl final : public Control {
   /// For the monitor: the process of `rank` has ended. Nothing to report if it had left before.
   void report_death(int rank);
 
+  // For WaitCircles.
+
+  [[nodiscard]] const std::string& name() const { return options_.name; }
+  [[nodiscard]] std::uint64_t nonce() const { return memory_->header().identity.nonce; }
+  [[nodiscard]] RankArea& area(int rank) const { return memory_->rank(rank); }
+  /// The host thread that used the group last, or made it.
+  [[nodiscard]] ExecutorKey host() const { return host_.load(std::memory_order_relaxed); }
+  /// The stream that the first call behind `posted` is queued on; 0 if none is, or it is not known.
+  [[nodiscard]] ExecutorKey runner_of_next_call() const;
+  [[nodiscard]] std::string describe_rank(int rank) const;
+  /// What this rank waits for, for people.
+  [[nodiscard]] std::string describe_wait(const WaitInfo& info) const;
+  /// As poison(); whoever waited for one of the groups `circle` poisons those that it is in.
+  void poison_circle(const Error& error, std::span<const std::uint64_t> circle);
+  /// The groups of the circle that is the group's error, zeros behind them; empty if it is another error.
+  [[nodiscard]] std::span<const std::uint64_t> circle() const;
+
  private:
   enum class Look { kReady, kPoisoned, kPeerLeft, kExpired, kPending };
   struct Wait {
@@ -77,20 +98,23 @@ class GroupControl final : public Control {
   Result<void> wait_slowly(const Wait& wait);
   Look look(const Wait& wait) const;
   Look spin(const Wait& wait) const;
-  Look sleep_and_look(const Wait& wait) const;
+  Look sleep_and_look(const Wait& wait, std::chrono::nanoseconds longest) const;
+  Look wait_and_look_for_circles(const Wait& wait);
   void report_timeout(const Wait& wait, std::chrono::nanoseconds waited);
   Result<void> give_up(const Wait& wait, Look look, Deadline::Clock::time_point started);
-  /// Waits rank by rank until has_come(r) for all, or interrupted().
-  Result<void> wait_for_ranks(const char* what, Deadline deadline, FunctionRef<bool(int)> has_come,
+  /// Waits rank by rank until has_come(r) for all, or interrupted(). `info` but for its peer.
+  Result<void> wait_for_ranks(WaitInfo info, Deadline deadline, FunctionRef<bool(int)> has_come,
                               FunctionRef<bool()> interrupted);
   void ring_everybody();
 
+  void write_error(const Error& error, int culprit, std::span<const std::uint64_t> circle);
   [[nodiscard]] int waiter_of(const WaitInfo& info) const;
   [[nodiscard]] Culprit find_culprit(const WaitInfo& info) const;
   [[nodiscard]] int waited_for_by(int rank) const;
+  /// Of a rank that waits for nobody in this group: where its host waits, if it is in another group.
+  [[nodiscard]] std::string describe_idle(int rank) const;
   [[nodiscard]] std::string describe_timeout(const Wait& wait, std::chrono::nanoseconds waited,
                                              const Culprit& culprit) const;
-  [[nodiscard]] std::string describe_rank(int rank) const;
   /// " on channel 2", " on chunk 5".
   [[nodiscard]] static std::string describe_place(const WaitInfo& info);
 
@@ -111,6 +135,13 @@ class GroupControl final : public Control {
   const std::shared_ptr<ControlMemory> memory_;
   const Options options_;
   std::atomic<std::uint64_t> next_sequence_;
+  std::atomic<ExecutorKey> host_;
+  struct Queued {
+    std::uint64_t sequence = 0;
+    ExecutorKey stream = 0;
+  };
+  mutable std::mutex queued_mutex_;
+  std::array<Queued, kNumAgreementSlots> queued_ = {};  ///< the last ones
   std::uint64_t exchange_round_ = 0;
 
   /// Announced calls that are not compared yet, oldest first: a ring. Never full: a call has a free slot

@@ -132,7 +132,7 @@ void Group::Impl::use(std::shared_ptr<ControlMemory> mapped) {
   memory->rank(options.rank).granted_cores = granted_cores();
   const auto spin = bootstrap::spin_duration(options.size, usable_cores(), options.config.spin);
   control = std::make_unique<GroupControl>(
-      memory, GroupControl::Options{options.rank, spin, options.config.op_timeout});
+      memory, GroupControl::Options{options.rank, spin, options.config.op_timeout, options.name});
   const std::string prefix = fmt::format("{}{:x}/", key_prefix(), memory->header().identity.nonce);
   store = std::make_shared<bootstrap::GroupStore>(shared_store, prefix,
                                                   [raw = control.get()] { return raw->status(); });

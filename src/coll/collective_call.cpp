@@ -7,11 +7,13 @@
 #include <variant>
 #include <vector>
 
+#include "base/executor.hpp"
 #include "base/format.hpp"
 #include "base/lru_cache.hpp"
 #include "base/try.hpp"
 #include "coll/left_memory.hpp"
 #include "symm/agreement.hpp"
+#include "symm/op_workspace.hpp"
 
 namespace tandem::coll {
 namespace {
@@ -52,7 +54,7 @@ class OpOrder {
     TANDEM_TRY(stream.record(*end_));
     const int ops_to_milestone = stream.device().max_queued_ops() / 2;
     if (++num_ops_ % ops_to_milestone != 0) return {};
-    return pass_milestone(*milestones_[num_ops_ / ops_to_milestone % 2], stream);
+    return pass_milestone(num_ops_ / ops_to_milestone % 2, stream);
   }
 
   /// Whether the group has agreed on this problem on this device before, and remembers it. All ranks come to
@@ -75,11 +77,18 @@ class OpOrder {
     std::size_t operator()(const Known& known) const { return known.first; }
   };
 
-  /// Holds the host back while it is more than two milestones ahead of the device: what is queued beyond the
-  /// driver's own limit would hold it back too, inside the driver, where no deadline reaches.
-  [[nodiscard]] Result<void> pass_milestone(Event& milestone, Stream& stream) {
-    // Whatever is wrong with that op is told by its stream.
-    static_cast<void>(milestone.synchronize(Deadline::after(stream.device().config().op_timeout)));
+  /// Holds the host back while it is more than two milestones ahead of the device: a queue takes memory, and
+  /// what is queued beyond a driver's own limit would hold the host back too, inside the driver, where no
+  /// deadline reaches.
+  [[nodiscard]] Result<void> pass_milestone(std::int64_t which, Stream& stream) {
+    Event& milestone = *milestones_[which];
+    if (!milestone.is_done()) {
+      // Other ranks' hosts may be held back too, by ops of other groups: a circle that is found.
+      const WaitsForExecutor waits(executor_of_stream(milestone_streams_[which]));
+      // Whatever is wrong with that op is told by its stream.
+      static_cast<void>(milestone.synchronize(Deadline::after(stream.device().config().op_timeout)));
+    }
+    milestone_streams_[which] = stream.id();
     return stream.record(milestone);
   }
 
@@ -111,6 +120,7 @@ class OpOrder {
 
   std::unique_ptr<Event> end_;
   std::unique_ptr<Event> milestones_[2];
+  std::uint64_t milestone_streams_[2] = {};  // on which they were recorded last, by their ids
   std::int64_t num_ops_ = 0;
   const Device* device_ = nullptr;  // of end_
   std::uint64_t last_stream_ = 0;   // the one on which end_ was recorded last, by its id
@@ -123,6 +133,29 @@ class OpOrder {
 bootstrap::Fingerprint fingerprint_of(const CollectiveCall& call, bool is_recorded) {
   if (!is_recorded) return bootstrap::Fingerprint::of(call.fingerprint);
   return bootstrap::Fingerprint::of(fmt::format("{}, recorded", call.fingerprint));
+}
+
+/// Agrees on the call. Returns the workspace, null where none is needed.
+Result<std::shared_ptr<symm::Handle>> agree(const CollectiveCall& call,
+                                            const bootstrap::Fingerprint& fingerprint, bool is_known) {
+  Device& device = call.stream.device();
+  // Once it is there it stays, so a known problem's recordings have theirs.
+  const std::int64_t needed_bytes =
+      is_known ? call.workspace_bytes : std::max(call.workspace_bytes, call.recorded_workspace_bytes);
+  TANDEM_ASSIGN(const bool can_place, symm::can_place(device));
+  if (!is_known && !can_place) {
+    TANDEM_TRY(symm::agree_now(call.group, fingerprint));
+    if (needed_bytes == 0) return nullptr;
+    return symm::workspace(call.group, device, needed_bytes);
+  }
+  auto larger = symm::place_workspace(call.group, device, needed_bytes);
+  if (!larger) return refused(call.group, std::move(larger).error());
+  // The others may come later to a new problem than to one that all have prepared.
+  const Config& config = call.group.config();
+  TANDEM_TRY(symm::agree(call.stream, call.group, fingerprint,
+                         is_known ? config.op_timeout : config.rendezvous_timeout));
+  if (needed_bytes == 0) return nullptr;
+  return symm::connect_workspace(call.group, call.stream, *std::move(larger));
 }
 
 }  // namespace
@@ -138,16 +171,8 @@ Result<void> run_collective(const CollectiveCall& call, EnqueueSteps enqueue) {
 
   const auto fingerprint = fingerprint_of(call, is_recorded);
   const bool is_known = order.knows(fingerprint.hash, device);
-  TANDEM_TRY(is_known ? symm::agree(call.stream, call.group, fingerprint)
-                      : symm::agree_now(call.group, fingerprint));
-  std::shared_ptr<symm::Handle> workspace;
-  // Once it is there it stays, so a known problem's recordings have theirs.
-  const std::int64_t needed_bytes =
-      is_known ? call.workspace_bytes : std::max(call.workspace_bytes, call.recorded_workspace_bytes);
-  if (needed_bytes > 0) {
-    TANDEM_ASSIGN(workspace, symm::workspace(call.group, device, needed_bytes));
-    order.keep(workspace);
-  }
+  TANDEM_ASSIGN(const std::shared_ptr<symm::Handle> workspace, agree(call, fingerprint, is_known));
+  if (workspace) order.keep(workspace);
   if (!is_known) order.learn(fingerprint.hash, device);
 
   auto enqueued = enqueue(workspace.get());

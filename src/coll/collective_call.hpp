@@ -19,9 +19,10 @@ namespace tandem::coll {
 //
 //   - order behind the last op: ops of a group never overlap, also when they are issued on different streams;
 //
-//   - agree: on the host when this group meets the fingerprint first, else on the stream;
+//   - agree: on the stream; on a GPU on the host when this group meets the fingerprint first;
 //
-//   - workspace: grows only behind an agreement on the host;
+//   - workspace: this rank's part of a larger one is made before the agreement, which it may have to refuse,
+//     and the ranks meet behind it, on the stream; on a GPU all of that behind an agreement on the host;
 //
 //   - enqueue the op's own steps, and mark the end for the next op of the group.
 

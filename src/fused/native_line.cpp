@@ -6,6 +6,7 @@
 #include "base/try.hpp"
 #include "coll/collective_call.hpp"
 #include "symm/agreement.hpp"
+#include "symm/placed_memory.hpp"
 
 namespace tandem::fused {
 namespace {
@@ -27,7 +28,7 @@ std::int64_t all_words(const NativeLine::Need& need) {
   return whole_lines(need.num_words) + need.num_stamps;
 }
 
-/// What is too small at least doubles: the number of growths, each a meeting of all ranks, stays small.
+/// What is too small at least doubles: the number of growths stays small.
 std::int64_t grown(std::int64_t has, std::int64_t needs) {
   return needs <= has ? has : std::max(needs, 2 * has);
 }
@@ -65,12 +66,12 @@ Result<void> NativeLine::replace(const Need& need, Group& group, Stream& stream)
   const Need capacity = {.data_bytes = aligned(grown(capacity_.data_bytes, need.data_bytes)),
                          .num_words = whole_lines(grown(capacity_.num_words, all_words(need)))};
   const std::int64_t num_bytes = 2 * (capacity.data_bytes + capacity.num_words * kWordBytes);
-  auto tensor = symm::empty({num_bytes}, DType::kU8, stream.device());
-  if (!tensor) return tl::unexpected(symm::refuse(group, std::move(tensor).error()));
-  TANDEM_ASSIGN(std::shared_ptr<symm::Handle> handle, symm::rendezvous(*tensor, group));
+  auto memory = symm::PlacedMemory::make(group, stream.device(), num_bytes);
+  if (!memory) return tl::unexpected(symm::refuse(group, std::move(memory).error()));
+  TANDEM_ASSIGN(std::shared_ptr<symm::Handle> handle, memory->connect(group, stream));
   if (block_.handle != nullptr) TANDEM_TRY(retire(stream));
   coll::keep_for_ops(group, handle);
-  block_ = {.tensor = *std::move(tensor), .handle = std::move(handle)};
+  block_ = {.tensor = (*std::move(memory)).take_tensor(), .handle = std::move(handle)};
   capacity_ = capacity;
   last_.epoch = 0;
   return {};

@@ -5,11 +5,13 @@
 
 namespace tandem::symm {
 
-Result<void> agree(Stream& stream, Group& group, const bootstrap::Fingerprint& fingerprint) {
+Result<void> agree(Stream& stream, Group& group, const bootstrap::Fingerprint& fingerprint,
+                   std::chrono::milliseconds patience) {
   TANDEM_TRY(group.status());
   TANDEM_ASSIGN(Service * service, service_of(stream.device()));
   // Last: a number that is taken and not agreed on would hold up the other ranks.
-  return service->enqueue_agreement(stream, group, bootstrap::control_of(group).next_sequence(), fingerprint);
+  return service->enqueue_agreement(stream, group, bootstrap::control_of(group).next_sequence(), fingerprint,
+                                    patience);
 }
 
 Result<void> agree_now(Group& group, const bootstrap::Fingerprint& fingerprint) {

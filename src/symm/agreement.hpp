@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cstdint>
+#include <chrono>
 #include <tandem/base/error.hpp>
 #include <tandem/bootstrap/group.hpp>
 #include <tandem/device/stream.hpp>
@@ -16,9 +16,11 @@ namespace tandem::symm {
 /// kMismatch: on a CPU work behind it on `stream` is skipped; on a GPU, where neither host nor stream waits
 /// for the others, the next synchronize() says so, waits for signals end, and outputs are undefined. While a
 /// GPU's stream captures, the ranks agree at once; replays do not.
-[[nodiscard]] Result<void> agree(Stream& stream, Group& group, const bootstrap::Fingerprint& fingerprint);
+/// `patience`: how long the stream waits for the other ranks.
+[[nodiscard]] Result<void> agree(Stream& stream, Group& group, const bootstrap::Fingerprint& fingerprint,
+                                 std::chrono::milliseconds patience);
 
-/// The same, blocking the host: for the first call of a problem, before memory is made for it.
+/// The same, blocking the host: before what ranks can only do together.
 [[nodiscard]] Result<void> agree_now(Group& group, const bootstrap::Fingerprint& fingerprint);
 
 /// This rank's arguments were refused: tells the others at once, which wait for it otherwise. Returns `why`.

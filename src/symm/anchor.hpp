@@ -38,4 +38,8 @@ class Anchor {
   std::vector<Kept> kept_;
 };
 
+/// The tensor that owns `block`, all of it.
+[[nodiscard]] Tensor make_tensor(const Service& service, std::shared_ptr<Block> block, const Dims& sizes,
+                                 DType dtype);
+
 }  // namespace tandem::symm

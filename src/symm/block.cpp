@@ -5,6 +5,7 @@
 #include "base/try.hpp"
 #include "symm/anchor.hpp"
 #include "symm/byte_size.hpp"
+#include "symm/exchange.hpp"
 #include "symm/service.hpp"
 
 namespace tandem::symm {
@@ -48,6 +49,17 @@ std::int64_t BlockIndex::size() const {
   return static_cast<std::int64_t>(end_by_begin_.size());
 }
 
+void Peers::belong_to(Group& its_group, std::shared_ptr<Block> own_block, std::int64_t num_pad_bytes) {
+  group = &its_group;
+  control = &bootstrap::control_of(its_group);
+  device = &own_block->device();
+  rank = its_group.rank();
+  world_size = its_group.size();
+  buffer_bytes = own_block->size_bytes();
+  pad_bytes = num_pad_bytes;
+  block = std::move(own_block);
+}
+
 Result<Service*> service_of(const Device& device) {
   Service* service = device.service<Service>();
   if (service == nullptr) {
@@ -56,6 +68,14 @@ Result<Service*> service_of(const Device& device) {
                  to_string(device.id()));
   }
   return service;
+}
+
+Result<Placed> Service::place(Group& /*group*/, std::vector<Record> /*records*/) {
+  return fail(ErrorCode::kInternal, "symmetric memory: this device cannot place memory");
+}
+
+Result<void> Service::enqueue_connect(Stream& /*stream*/, std::shared_ptr<Peers> /*peers*/) {
+  return fail(ErrorCode::kInternal, "symmetric memory: this device cannot place memory");
 }
 
 Result<std::int64_t> byte_size(const Dims& sizes, DType dtype, std::string_view who) {
@@ -91,8 +111,12 @@ Result<Tensor> empty(const Dims& sizes, DType dtype, Device& device) {
                  to_string(device.id()));
   }
   TANDEM_ASSIGN(std::shared_ptr<Block> block, service->allocate(num_bytes));
-  BlockIndex::add(service->index(), *block, sizes, dtype);
-  const TensorView view = TensorView::contiguous(block->data(), sizes, dtype, device.id());
+  return make_tensor(*service, std::move(block), sizes, dtype);
+}
+
+Tensor make_tensor(const Service& service, std::shared_ptr<Block> block, const Dims& sizes, DType dtype) {
+  BlockIndex::add(service.index(), *block, sizes, dtype);
+  const TensorView view = TensorView::contiguous(block->data(), sizes, dtype, block->device().id());
   return Tensor(view, Anchor::make(std::move(block)));
 }
 

@@ -6,9 +6,18 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "bootstrap/control_memory.hpp"
 
 namespace tandem::symm {
 namespace {
+
+// Any word gives another; distinct ones give distinct ones (splitmix64).
+std::uint64_t mix(std::uint64_t word) {
+  word += 0x9e3779b97f4a7c15;
+  word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9;
+  word = (word ^ (word >> 27)) * 0x94d049bb133111eb;
+  return word ^ (word >> 31);
+}
 
 // FNV-1a over the sizes.
 std::uint64_t hash_of(const Dims& sizes) {
@@ -58,6 +67,28 @@ Record make_record(const Group& group, std::uint64_t number, const Block& block,
   record.block_cookie = block.cookie();
   record.pad_cookie = pad_cookie;
   return record;
+}
+
+std::vector<Record> placed_records(Group& group, std::uint64_t number, std::int64_t num_bytes,
+                                   std::int64_t pad_bytes) {
+  constexpr std::uint64_t kPlaced = std::uint64_t{1} << 63;  // apart from those of rendezvous
+  const auto& memory = *bootstrap::control_of(group).memory();
+  // The nonce names this life of the group, so memory of an earlier one is never taken for it.
+  const std::uint64_t base = mix(memory.header().identity.nonce ^ mix(kPlaced | number));
+  std::vector<Record> records(static_cast<std::size_t>(group.size()));
+  for (int r = 0; r < group.size(); ++r) {
+    Record& record = records[static_cast<std::size_t>(r)];
+    record.rank = r;
+    record.world_size = group.size();
+    record.pid = memory.rank(r).process.pid;
+    record.number = kPlaced | number;
+    record.block_bytes = num_bytes;
+    record.pad_bytes = pad_bytes;
+    record.dtype = static_cast<std::uint32_t>(DType::kU8);
+    record.block_cookie = mix(base ^ static_cast<std::uint64_t>(2 * r));
+    record.pad_cookie = mix(base ^ static_cast<std::uint64_t>(2 * r + 1));
+  }
+  return records;
 }
 
 Result<std::vector<Record>> exchange_records(Group& group, const Record& mine) {

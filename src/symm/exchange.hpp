@@ -41,6 +41,11 @@ static_assert(sizeof(Record) == 96, "no padding: the bytes are sent");
 /// "f32 [64, 64], 16384 bytes at 0, block #2, pad of 9216 bytes": what ranks must agree on, for people.
 [[nodiscard]] std::string describe(const Block& block, std::int64_t pad_bytes, std::int64_t offset_bytes);
 
+/// The records of placed memory (placed_memory.hpp), which no rank has to send: everything in them follows
+/// from the group's life and from `number`, which counts them.
+[[nodiscard]] std::vector<Record> placed_records(Group& group, std::uint64_t number, std::int64_t num_bytes,
+                                                 std::int64_t pad_bytes);
+
 /// Every rank's record. Collective.
 [[nodiscard]] Result<std::vector<Record>> exchange_records(Group& group, const Record& mine);
 

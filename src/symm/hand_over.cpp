@@ -28,6 +28,19 @@ HandOver::~HandOver() {
   for (const std::string& key : keys_) (void)store_.erase(key);  // a store that is gone has forgotten it
 }
 
+void HandOver::restart_deadline() {
+  deadline_ = Deadline::after(group_.config().rendezvous_timeout);
+}
+
+Result<HandOver::Object> HandOver::share(std::string_view name, FunctionRef<Result<Object>()> make) {
+  const std::string& key = keys_.emplace_back(fmt::format("symm/{}/{}", table_.front().number, name));
+  constexpr auto kNoTime = std::chrono::nanoseconds(0);
+  if (auto found = store_.get_object(key, Deadline::after(kNoTime))) return found;
+  TANDEM_ASSIGN(Object made, make());
+  if (store_.set_object(key, made)) return made;
+  return store_.get_object(key, Deadline::after(kNoTime));  // another thread was first
+}
+
 Result<void> HandOver::give(Part part, const Object& memory, int file) {
   if (group_.size() == 1) return {};
   const Record& mine = table_[static_cast<std::size_t>(group_.rank())];

@@ -3,6 +3,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <tandem/base/deadline.hpp>
 #include <tandem/base/error.hpp>
 #include <tandem/base/unique_fd.hpp>
@@ -32,6 +33,10 @@ class HandOver {
   HandOver(const HandOver&) = delete;
   HandOver& operator=(const HandOver&) = delete;
 
+  /// The deadline of take() counts from here, and not from the making of this object.
+  void restart_deadline();
+  /// Between threads: what the first of them makes, for all. `name` tells apart what a rank alone asks for.
+  [[nodiscard]] Result<Object> share(std::string_view name, FunctionRef<Result<Object>()> make);
   /// Whether give() needs a file.
   [[nodiscard]] bool carries_files() const { return !store_.carries_objects(); }
   /// `file`: a file that gives access to `memory`; not needed any more when this returns.

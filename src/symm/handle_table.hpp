@@ -39,6 +39,9 @@ class HandleTable {
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(entries_.size()); }
 
   [[nodiscard]] std::uint64_t next_number() { return num_exchanges_++; }
+  /// How many placed memories the group has had (placed_memory.hpp).
+  [[nodiscard]] std::uint64_t num_placed() const { return num_placed_; }
+  void count_placed() { ++num_placed_; }
   [[nodiscard]] std::int64_t pad_bytes() const { return pad_bytes_; }
   void set_pad_bytes(std::int64_t num_bytes) { pad_bytes_ = num_bytes; }
 
@@ -67,6 +70,7 @@ class HandleTable {
   std::vector<Workspace> workspaces_;
   std::vector<Workspace> retired_workspaces_;
   std::uint64_t num_exchanges_ = 0;
+  std::uint64_t num_placed_ = 0;
   std::int64_t pad_bytes_ = 0;
 };
 

@@ -59,14 +59,7 @@ Result<std::shared_ptr<Peers>> meet(const Request& request, Group& group, Handle
                                   (*joining)->pad_cookie());
   TANDEM_ASSIGN(const std::vector<Record> records, exchange_records(group, mine));
   TANDEM_ASSIGN(std::shared_ptr<Peers> peers, (*joining)->connect(group, records));
-  peers->group = &group;
-  peers->control = &bootstrap::control_of(group);
-  peers->device = &block.device();
-  peers->block = request.anchor->block();
-  peers->rank = group.rank();
-  peers->world_size = group.size();
-  peers->buffer_bytes = block.size_bytes();
-  peers->pad_bytes = pad_bytes;
+  peers->belong_to(group, request.anchor->block(), pad_bytes);
   return peers;
 }
 

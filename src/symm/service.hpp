@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -79,6 +80,8 @@ class BlockIndex {
 /// Every rank's block and pad of one rendezvous, mapped here. What handles (one for each offset) share.
 struct Peers {
   virtual ~Peers() = default;
+  /// Says whose memory this is, once it is known where that lies.
+  void belong_to(Group& its_group, std::shared_ptr<Block> own_block, std::int64_t num_pad_bytes);
   /// The last look at the group, which ends: once, before group_alive turns false.
   virtual void see_group_end() {}
 
@@ -93,6 +96,8 @@ struct Peers {
   std::vector<void*> buffers;
   std::vector<std::uint32_t*> pads;
   std::vector<std::shared_ptr<void>> mappings;  ///< keep `buffers` and `pads` of all ranks alive
+  /// Whether the others' memory is there, for the hosts; streams know it by their order.
+  std::atomic<bool> is_connected{true};
   std::atomic<bool> group_alive{true};
   std::shared_mutex group_use;  ///< shared by a task while it uses the group; the group's end waits for it
 };
@@ -109,6 +114,12 @@ class Joining {
                                                                std::span<const Record> table) = 0;
 };
 
+/// One rank's memory and pad, and the addresses at which all ranks' will lie in this process.
+struct Placed {
+  std::shared_ptr<Block> block;
+  std::shared_ptr<Peers> peers;  ///< complete but for the memory of the others
+};
+
 /// The part of symmetric memory that differs between backends; one object a device, attached by the leaf.
 class Service {
  public:
@@ -119,12 +130,21 @@ class Service {
   [[nodiscard]] virtual Result<std::shared_ptr<Block>> allocate(std::int64_t num_bytes) = 0;
   [[nodiscard]] virtual Result<std::unique_ptr<Joining>> join(std::shared_ptr<Block> block,
                                                               std::int64_t pad_bytes) = 0;
+  /// Whether the ranks can meet in their streams, by place() and enqueue_connect(). Where they cannot, the
+  /// hosts agree before memory is exchanged or a new problem's kernels are loaded.
+  [[nodiscard]] virtual bool can_place() const { return false; }
+  /// Makes this rank's memory and offers it to the others. Local. `records`: those of placed_records().
+  [[nodiscard]] virtual Result<Placed> place(Group& group, std::vector<Record> records);
+  /// In the order of `stream`: waits until all ranks have placed theirs, and puts it where `peers` says. An
+  /// error of that work is the group's.
+  [[nodiscard]] virtual Result<void> enqueue_connect(Stream& stream, std::shared_ptr<Peers> peers);
   [[nodiscard]] virtual std::shared_ptr<Handle> make_handle(std::shared_ptr<Peers> peers,
                                                             std::int64_t offset_bytes) = 0;
   /// Control::agree of the group in the order of the stream, or Control::announce where a stream cannot wait
-  /// for the other ranks.
+  /// for the other ranks. `patience`: how long it waits there.
   [[nodiscard]] virtual Result<void> enqueue_agreement(Stream& stream, Group& group, std::uint64_t sequence,
-                                                       const bootstrap::Fingerprint& fingerprint) = 0;
+                                                       const bootstrap::Fingerprint& fingerprint,
+                                                       std::chrono::milliseconds patience) = 0;
   /// await_chunks() with one chunk or more, on a stream that watches the handle.
   [[nodiscard]] virtual Result<void> enqueue_chunk_waits(const Handle& handle, const AwaitedChunks& chunks,
                                                          Stream& stream) = 0;

@@ -4,7 +4,9 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "symm/agreement.hpp"
+#include "symm/anchor.hpp"
 #include "symm/handle_table.hpp"
+#include "symm/op_workspace.hpp"
 #include "symm/service.hpp"
 
 namespace tandem::symm {
@@ -12,8 +14,8 @@ namespace {
 
 constexpr std::int64_t kSmallestWorkspaceBytes = 64 * 1024;
 
-// Doubling keeps the number of growths, each a collective call, logarithmic.
-Result<Tensor> make_larger(Device& device, std::int64_t old_bytes, std::int64_t min_bytes) {
+// Doubling keeps the number of growths logarithmic.
+Result<std::int64_t> grown_bytes(const Device& device, std::int64_t old_bytes, std::int64_t min_bytes) {
   TANDEM_ASSIGN(const Service* service, service_of(device));
   if (service->is_capturing()) {
     return failf(ErrorCode::kUnsupported,
@@ -22,8 +24,15 @@ Result<Tensor> make_larger(Device& device, std::int64_t old_bytes, std::int64_t 
                  "bytes before the capture",
                  min_bytes, old_bytes, to_string(device.id()), min_bytes);
   }
-  const std::int64_t num_bytes = std::max({min_bytes, 2 * old_bytes, kSmallestWorkspaceBytes});
-  return empty({num_bytes}, DType::kU8, device);
+  return std::max({min_bytes, 2 * old_bytes, kSmallestWorkspaceBytes});
+}
+
+std::int64_t bytes_of(const HandleTable::Workspace* workspace) {
+  return workspace == nullptr ? 0 : workspace->handle->buffer_size_bytes();
+}
+
+bool is_enough(const HandleTable::Workspace* workspace, std::int64_t min_bytes) {
+  return workspace != nullptr && min_bytes <= bytes_of(workspace);
 }
 
 }  // namespace
@@ -37,13 +46,35 @@ Result<std::shared_ptr<Handle>> workspace(Group& group, Device& device, std::int
   }
   HandleTable& table = HandleTable::of(group);
   const HandleTable::Workspace* present = table.find_workspace(device);
-  const std::int64_t old_bytes = present == nullptr ? 0 : present->handle->buffer_size_bytes();
-  if (present != nullptr && min_bytes <= old_bytes) return present->handle;
-
-  auto tensor = make_larger(device, old_bytes, min_bytes);
+  if (is_enough(present, min_bytes)) {
+    const auto peers = table.find_peers(*Anchor::of(present->tensor)->block());
+    TANDEM_TRY(await_connected(group, *peers));  // an op's stream may still have to
+    return present->handle;
+  }
+  const auto make_larger = [&]() -> Result<Tensor> {
+    TANDEM_ASSIGN(const std::int64_t num_bytes, grown_bytes(device, bytes_of(present), min_bytes));
+    return empty({num_bytes}, DType::kU8, device);
+  };
+  auto tensor = make_larger();
   if (!tensor) return tl::unexpected(refuse(group, std::move(tensor).error()));
   TANDEM_ASSIGN(std::shared_ptr<Handle> handle, rendezvous(*tensor, group));
   table.replace_workspace({&device, *std::move(tensor), handle});
+  return handle;
+}
+
+Result<std::optional<PlacedMemory>> place_workspace(Group& group, Device& device, std::int64_t min_bytes) {
+  const HandleTable::Workspace* present = HandleTable::of(group).find_workspace(device);
+  if (min_bytes == 0 || is_enough(present, min_bytes)) return std::nullopt;
+  TANDEM_ASSIGN(const std::int64_t num_bytes, grown_bytes(device, bytes_of(present), min_bytes));
+  return PlacedMemory::make(group, device, num_bytes);
+}
+
+Result<std::shared_ptr<Handle>> connect_workspace(Group& group, Stream& stream,
+                                                  std::optional<PlacedMemory> larger) {
+  HandleTable& table = HandleTable::of(group);
+  if (!larger) return table.find_workspace(stream.device())->handle;
+  TANDEM_ASSIGN(std::shared_ptr<Handle> handle, larger->connect(group, stream));
+  table.replace_workspace({&stream.device(), std::move(*larger).take_tensor(), handle});
   return handle;
 }
 

@@ -18,7 +18,8 @@ enum class ReduceOp : std::uint8_t { kSum, kAvg };
 /// Shapes:  input [s_r, ...], output [total, ...]; s_r by the shard rule over `total` rows; both contiguous.
 /// Types:   any; equal.
 /// Memory:  the input may be its own place in the output; no other overlap.
-/// Order:   enqueued on `stream`, returns at once (blocks the host only while the workspace grows).
+/// Order:   enqueued on `stream`, returns at once; on a GPU the host waits for the others in the first call
+///          of a problem.
 /// Errors:  kInvalidArgument now; kMismatch, kTimeout, kPeerLost at the next Stream::synchronize().
 struct AllGatherArgs {
   TensorView input;

@@ -41,10 +41,11 @@ struct AllGatherMatmulArgs {
 ///          holds on CPUs, and on GPUs as far as the vendor's product has the same bits for any number of
 ///          rows.
 /// Memory:  each out and gathered overlap nothing: no input, and not each other.
-/// Order:   enqueued on `stream`; the host blocks only in the first call of a problem. out is ready for later
-///          work on `stream`, not for the host. In a recording of the caller's: behind an eager call with the
-///          same tensors on the same stream, which makes the memory and products that cannot be made then;
-///          on a GPU an `auto` call that takes native makes those of what a recording would run, too.
+/// Order:   enqueued on `stream`; on a GPU the host waits for the others in the first call of a problem. out
+///          is ready for later work on `stream`, not for the host. In a recording of the caller's: behind an
+///          eager call with the same tensors on the same stream, which makes the memory and products that
+///          cannot be made then; on a GPU an `auto` call that takes native makes those of what a recording
+///          would run, too.
 /// Errors:  kInvalidArgument now, before anything is enqueued (the other ranks get kMismatch); kMismatch on
 ///          every rank when dtype, k, gather_size, gather_dim, other sizes of a, plan_n or algorithm differ
 ///          (n_i and the number of b's may); kTimeout / kPeerLost at the next Stream::synchronize().

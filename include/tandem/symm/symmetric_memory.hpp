@@ -30,8 +30,8 @@ namespace tandem::symm {
 [[nodiscard]] std::shared_ptr<Handle> find_handle(const TensorView& view, Group& group);
 
 /// The group's scratch memory on this device, at least `min_bytes` on every rank. Grows geometrically, never
-/// shrinks; collective and host-blocking when it grows, else a look-up. All ranks ask for the same size in
-/// the same order.
+/// shrinks; collective and host-blocking when it grows, else a look-up (which waits for this rank's streams
+/// where an op has just made it grow). All ranks ask for the same size in the same order.
 /// Errors:  kUnsupported while capturing, with the size to ask for beforehand; as rendezvous().
 [[nodiscard]] Result<std::shared_ptr<Handle>> workspace(Group& group, Device& device, std::int64_t min_bytes);
 

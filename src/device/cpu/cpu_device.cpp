@@ -34,6 +34,8 @@ class CpuDevice final : public Device {
     return CpuStream::create(*this, priority, frees_);
   }
   Result<std::unique_ptr<Event>> create_event() override { return std::make_unique<CpuEvent>(); }
+  /// No driver limits the queue; this bounds its memory.
+  int max_queued_ops() const override { return 1024; }
   bool is_host_accessible() const override { return true; }
   bool can_reach(DeviceId id) const override { return id.kind == DeviceKind::kCpu; }
 

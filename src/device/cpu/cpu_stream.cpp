@@ -58,7 +58,7 @@ void sleep_for(std::chrono::nanoseconds duration) {
 
 CpuStream::CpuStream(Device& device, int priority, std::shared_ptr<CpuFrees> frees)
     : Stream(device, priority),
-      queue_(std::make_shared<WorkQueue>(spin_of(device.config()))),
+      queue_(std::make_shared<WorkQueue>(spin_of(device.config()), id())),
       frees_(std::move(frees)) {
   frees_->add_queue(queue_);
 }

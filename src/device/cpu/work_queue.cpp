@@ -4,6 +4,7 @@
 #include <exception>
 #include <new>
 
+#include "base/executor.hpp"
 #include "base/format.hpp"
 
 namespace tandem::cpu {
@@ -88,6 +89,7 @@ Result<void> WorkQueue::grow() {
 }
 
 std::optional<Error> WorkQueue::run() {
+  const RunsStream runs(stream_id_);
   std::unique_lock lock(mutex_);
   for (;;) {
     if (ring_size_ == 0) {
@@ -143,10 +145,14 @@ void WorkQueue::note_done(std::optional<Error> error) {
 }
 
 bool WorkQueue::wait_done(std::unique_lock<std::mutex>& lock, std::uint64_t sequence, Deadline deadline) {
+  // Who waits without a deadline does nothing else until then.
+  const bool is_endless = deadline.at() == Deadline::Clock::time_point::max();
+  std::optional<WaitsForExecutor> waits;
   while (!is_done(sequence)) {
+    if (is_endless && !waits) waits.emplace(executor_of_stream(stream_id_));
     // Waking everybody for every task would slow the worker down: it does so at the least number awaited.
     least_awaited_ = std::min(least_awaited_, sequence);
-    if (deadline.at() == Deadline::Clock::time_point::max()) {
+    if (is_endless) {
       progressed_.wait(lock);
     } else if (deadline.expired()) {
       return false;

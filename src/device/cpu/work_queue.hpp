@@ -41,7 +41,8 @@ class WorkQueue {
   /// keeps the memory that others still work on from being freed too early.
   enum class BehindFault : std::uint8_t { kSkip, kRun };
 
-  explicit WorkQueue(std::chrono::nanoseconds spin) : spin_(spin) {}
+  explicit WorkQueue(std::chrono::nanoseconds spin, std::uint64_t stream_id = 0)
+      : spin_(spin), stream_id_(stream_id) {}
 
   /// Returns the task's number. Errors: kOutOfMemory when the ring cannot grow.
   [[nodiscard]] Result<std::uint64_t> push(Task&& task, BehindFault behind_fault);
@@ -88,6 +89,7 @@ class WorkQueue {
   void forget_fault_up_to(std::uint64_t sequence, std::vector<Position>& sources);
 
   const std::chrono::nanoseconds spin_;
+  const std::uint64_t stream_id_;
   mutable std::mutex mutex_;
   std::condition_variable pushed_or_closed_;
   std::condition_variable progressed_;

@@ -90,44 +90,69 @@ Result<void> check_file(int fd, const SegmentName& expected) {
   return {};
 }
 
+Result<void> check_available(std::int64_t num_bytes) {
+  const MemoryLimit limit = memory_limit();
+  if (num_bytes <= limit.available_bytes - 2 * page_bytes()) return {};
+  return failf(ErrorCode::kOutOfMemory, "symmetric memory: {} bytes asked for, {} available by {}", num_bytes,
+               limit.available_bytes, limit.source);
+}
+
 }  // namespace
 
 Result<std::shared_ptr<Segment>> Segment::create(std::int64_t num_bytes) {
-  const MemoryLimit limit = memory_limit();
-  if (num_bytes > limit.available_bytes - 2 * page_bytes()) {
-    return failf(ErrorCode::kOutOfMemory, "symmetric memory: {} bytes asked for, {} available by {}",
-                 num_bytes, limit.available_bytes, limit.source);
-  }
+  TANDEM_TRY(check_available(num_bytes));  // before addresses are asked for: its error names the limit
   TANDEM_ASSIGN(const std::uint64_t cookie, random_cookie());
-  std::shared_ptr<Segment> segment(new Segment(SegmentName{num_bytes, cookie}));
-  segment->fd_ = UniqueFd(::memfd_create("tandem", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!segment->fd_.valid()) return system_error("memfd_create", num_bytes);
-  TANDEM_TRY(fill_file(segment->fd_.get(), segment->name_));
-  TANDEM_TRY(segment->map(segment->fd_.get()));
+  TANDEM_ASSIGN(std::shared_ptr<Segment> segment, reserve(num_bytes));
+  TANDEM_TRY(segment->fill(cookie));
   return segment;
 }
 
 Result<std::shared_ptr<Segment>> Segment::import(const UniqueFd& fd, const SegmentName& expected) {
   TANDEM_TRY(check_file(fd.get(), expected));
-  std::shared_ptr<Segment> segment(new Segment(expected));
+  TANDEM_ASSIGN(std::shared_ptr<Segment> segment, reserve(expected.num_bytes));
+  segment->name_ = expected;
   TANDEM_TRY(segment->map(fd.get()));
   return segment;
 }
 
-Result<void> Segment::map(int fd) {
-  const std::int64_t data_bytes = round_to_pages(name_.num_bytes);
-  region_bytes_ = data_bytes + 2 * page_bytes();
+Result<std::shared_ptr<Segment>> Segment::reserve(std::int64_t num_bytes) {
+  std::shared_ptr<Segment> segment(new Segment(SegmentName{num_bytes, 0}));
+  TANDEM_TRY(segment->reserve_addresses());
+  return segment;
+}
+
+Result<void> Segment::fill(std::uint64_t cookie) {
+  TANDEM_TRY(check_available(name_.num_bytes));
+  name_.cookie = cookie;
+  fd_ = UniqueFd(::memfd_create("tandem", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd_.valid()) return system_error("memfd_create", name_.num_bytes);
+  TANDEM_TRY(fill_file(fd_.get(), name_));
+  return map(fd_.get());
+}
+
+Result<void> Segment::attach(const UniqueFd& fd, std::uint64_t cookie) {
+  TANDEM_TRY(check_file(fd.get(), {name_.num_bytes, cookie}));
+  name_.cookie = cookie;
+  return map(fd.get());
+}
+
+Result<void> Segment::reserve_addresses() {
+  region_bytes_ = round_to_pages(name_.num_bytes) + 2 * page_bytes();
   void* region = ::mmap(nullptr, static_cast<std::size_t>(region_bytes_), PROT_NONE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (region == MAP_FAILED) return system_error("mmap", name_.num_bytes);
   region_ = region;
-  void* data = static_cast<std::byte*>(region) + page_bytes();
+  data_ = static_cast<std::byte*>(region) + page_bytes();
+  return {};
+}
+
+Result<void> Segment::map(int fd) {
   // Populated now: a first touch costs a fault a page, in the middle of an op.
-  if (::mmap(data, static_cast<std::size_t>(data_bytes), PROT_READ | PROT_WRITE,
-             MAP_SHARED | MAP_FIXED | MAP_POPULATE, fd, page_bytes()) == MAP_FAILED) {
+  const auto num_bytes = static_cast<std::size_t>(round_to_pages(name_.num_bytes));
+  if (::mmap(data_, num_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE, fd,
+             page_bytes()) == MAP_FAILED) {
     return system_error("mmap", name_.num_bytes);
   }
-  data_ = data;
   return {};
 }
 

@@ -31,6 +31,12 @@ class Segment {
  public:
   /// Zeroed, with all pages present. Errors: kOutOfMemory with the bytes asked for; kDriver.
   [[nodiscard]] static Result<std::shared_ptr<Segment>> create(std::int64_t num_bytes);
+  /// Addresses without memory: touching them faults until fill() or attach() has put some there.
+  [[nodiscard]] static Result<std::shared_ptr<Segment>> reserve(std::int64_t num_bytes);
+  /// New memory at the reserved addresses, as from create().
+  [[nodiscard]] Result<void> fill(std::uint64_t cookie);
+  /// What another process sent, at the reserved addresses; as import().
+  [[nodiscard]] Result<void> attach(const UniqueFd& fd, std::uint64_t cookie);
   /// Maps what another process sent. Errors: kInvalidArgument, with the reason, unless `fd` is a sealed
   /// memory file of the size and cookie of `expected`; nothing is mapped then.
   [[nodiscard]] static Result<std::shared_ptr<Segment>> import(const UniqueFd& fd,
@@ -49,6 +55,7 @@ class Segment {
 
  private:
   explicit Segment(const SegmentName& name) : name_(name) {}
+  Result<void> reserve_addresses();
   Result<void> map(int fd);
 
   SegmentName name_;

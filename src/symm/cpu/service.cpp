@@ -14,6 +14,7 @@
 #include "symm/cpu/chunk_wait.hpp"
 #include "symm/cpu/handle.hpp"
 #include "symm/cpu/joining.hpp"
+#include "symm/cpu/placed_peers.hpp"
 
 namespace tandem::symm {
 
@@ -34,6 +35,16 @@ Result<std::unique_ptr<Joining>> CpuService::join(std::shared_ptr<Block> block, 
   TANDEM_ASSIGN(std::shared_ptr<Segment> pad, Segment::create(pad_bytes));
   auto data = std::static_pointer_cast<CpuBlock>(std::move(block))->segment();
   return std::make_unique<CpuJoining>(std::move(data), std::move(pad));
+}
+
+Result<Placed> CpuService::place(Group& group, std::vector<Record> records) {
+  TANDEM_ASSIGN(std::shared_ptr<PlacedPeers> peers, PlacedPeers::make(group, std::move(records)));
+  return Placed{std::make_shared<CpuBlock>(device_, peers->own_data()), peers};
+}
+
+Result<void> CpuService::enqueue_connect(Stream& stream, std::shared_ptr<Peers> peers) {
+  return tandem::cpu::launch(stream, tandem::cpu::Task([peers = std::static_pointer_cast<PlacedPeers>(
+                                                            std::move(peers))] { return peers->connect(); }));
 }
 
 std::shared_ptr<Handle> CpuService::make_handle(std::shared_ptr<Peers> peers, std::int64_t offset_bytes) {
@@ -81,8 +92,9 @@ class GroupLife {
 /// one under the number that it has taken: if it goes without having run, they hear of it.
 class QueuedAgreement {
  public:
-  QueuedAgreement(Group& group, std::uint64_t sequence, const bootstrap::Fingerprint& fingerprint)
-      : living_(GroupLife::of(group)), sequence_(sequence), fingerprint_(fingerprint) {}
+  QueuedAgreement(Group& group, std::uint64_t sequence, const bootstrap::Fingerprint& fingerprint,
+                  std::chrono::milliseconds patience)
+      : living_(GroupLife::of(group)), sequence_(sequence), fingerprint_(fingerprint), patience_(patience) {}
   QueuedAgreement(QueuedAgreement&&) noexcept = default;
   QueuedAgreement& operator=(QueuedAgreement&&) = delete;
   ~QueuedAgreement() {
@@ -107,21 +119,24 @@ class QueuedAgreement {
     }
     Group& group = *living->group;
     group.faults().hit("agree", group.rank());
-    return bootstrap::control_of(group).agree(sequence_, fingerprint_,
-                                              Deadline::after(group.config().op_timeout));
+    return bootstrap::control_of(group).agree(sequence_, fingerprint_, Deadline::after(patience_));
   }
 
  private:
   std::shared_ptr<LivingGroup> living_;  // null once it has run or was moved away
   std::uint64_t sequence_;
   bootstrap::Fingerprint fingerprint_;
+  std::chrono::milliseconds patience_;
 };
 
 }  // namespace
 
 Result<void> CpuService::enqueue_agreement(Stream& stream, Group& group, std::uint64_t sequence,
-                                           const bootstrap::Fingerprint& fingerprint) {
-  return tandem::cpu::launch(stream, tandem::cpu::Task(QueuedAgreement(group, sequence, fingerprint)));
+                                           const bootstrap::Fingerprint& fingerprint,
+                                           std::chrono::milliseconds patience) {
+  bootstrap::control_of(group).note_queued(sequence, executor_of_stream(stream.id()));
+  return tandem::cpu::launch(stream,
+                             tandem::cpu::Task(QueuedAgreement(group, sequence, fingerprint, patience)));
 }
 
 }  // namespace cpu

@@ -23,9 +23,13 @@ class CpuService : public Service {
   explicit CpuService(Device& device) : device_(device) {}
   Result<std::shared_ptr<Block>> allocate(std::int64_t num_bytes) override;
   Result<std::unique_ptr<Joining>> join(std::shared_ptr<Block> block, std::int64_t pad_bytes) override;
+  [[nodiscard]] bool can_place() const override { return true; }
+  Result<Placed> place(Group& group, std::vector<Record> records) override;
+  Result<void> enqueue_connect(Stream& stream, std::shared_ptr<Peers> peers) override;
   std::shared_ptr<Handle> make_handle(std::shared_ptr<Peers> peers, std::int64_t offset_bytes) override;
   Result<void> enqueue_agreement(Stream& stream, Group& group, std::uint64_t sequence,
-                                 const bootstrap::Fingerprint& fingerprint) override;
+                                 const bootstrap::Fingerprint& fingerprint,
+                                 std::chrono::milliseconds patience) override;
   Result<void> enqueue_chunk_waits(const Handle& handle, const AwaitedChunks& chunks,
                                    Stream& stream) override;
   [[nodiscard]] bool is_capturing() const override { return false; }

@@ -56,13 +56,14 @@ std::shared_ptr<Handle> CudaService::make_handle(std::shared_ptr<Peers> peers, s
 }
 
 Result<void> CudaService::enqueue_agreement(Stream& stream, Group& group, std::uint64_t sequence,
-                                            const bootstrap::Fingerprint& fingerprint) {
+                                            const bootstrap::Fingerprint& fingerprint,
+                                            std::chrono::milliseconds patience) {
   group.faults().hit("agree", group.rank());
   bootstrap::Control& control = bootstrap::control_of(group);
   if (stream.is_capturing()) {
     return control.agree(sequence, fingerprint, Deadline::after(group.config().rendezvous_timeout));
   }
-  return control.announce(sequence, fingerprint, Deadline::after(group.config().op_timeout));
+  return control.announce(sequence, fingerprint, Deadline::after(patience));
 }
 
 Result<void> CudaService::enqueue_chunk_waits(const Handle& handle, const AwaitedChunks& chunks,

@@ -32,7 +32,8 @@ class CudaService final : public Service {
   /// found while a host synchronizes, or at its next call; it poisons the group, which ends the waits of the
   /// kernels. While `stream` captures, the ranks agree at once, on the host; replays do not agree again.
   Result<void> enqueue_agreement(Stream& stream, Group& group, std::uint64_t sequence,
-                                 const bootstrap::Fingerprint& fingerprint) override;
+                                 const bootstrap::Fingerprint& fingerprint,
+                                 std::chrono::milliseconds patience) override;
   Result<void> enqueue_chunk_waits(const Handle& handle, const AwaitedChunks& chunks,
                                    Stream& stream) override;
   [[nodiscard]] bool is_capturing() const override;
