@@ -83,9 +83,14 @@ MlpAlgorithms DemoRank::choose_overlap(Mlp& mlp, const DemoPhase& phase, nlohman
   const auto choose = [&](const OpReport& report) {
     const bool overlaps = report.algorithm != Algorithm::kSerial;
     const Algorithm taken = overlaps ? report.algorithm : Algorithm::kPipelined;
-    result["ops"].push_back({{"overlapped_by", to_string(taken)},
-                             {"auto", to_string(report.algorithm)},
-                             {"reason", report.reason}});
+    nlohmann::json& op = result["ops"].emplace_back();
+    op = {{"overlapped_by", to_string(taken)},
+          {"auto", to_string(report.algorithm)},
+          {"reason", report.reason}};
+    for (const Candidate& candidate : report.candidates) {
+      if (candidate.algorithm == Algorithm::kSerial && candidate.predicted_us)
+        op["predicted_serial_us"] = *candidate.predicted_us;
+    }
     return taken;
   };
   const Algorithm gather = choose(mlp.gather_report());

@@ -176,6 +176,7 @@ class Reports(unittest.TestCase):
             self.assertEqual((row["op"], row["tokens"], row["hidden"], row["intermediate"], row["slices"], row["world"]),
                              ("demo", 64, 64, 14336 * 2 // 8 // 64, 8, 2))
             self.assertEqual([op["overlapped_by"] in ("native", "pipelined") for op in row["ops"]], [True, True])
+            self.assertEqual([op["predicted_serial_us"] > 0 for op in row["ops"]], [True, True])
             for step in row["steps"].values():
                 self.assertAlmostEqual(step["speedup"], step["t_serial_us"] / step["t_overlapped_us"], places=9)
             whole = row["steps"]["whole MLP"]
