@@ -162,7 +162,7 @@ CASES = [
     (["demo", "--scale", "2"], ["--scale", "2"]),
     (["demo", "--preset", "llama9"], ["llama9"]),
     (["demo", "--slices", "2", "--ranks", "4"], ["--slices 2", "4, the number of ranks"]),
-    (["demo", "--json", "/nowhere/rows.json"], ["--json /nowhere/rows.json", "No such file"]),
+    (["demo", "--json", "/dev/null/rows.json"], ["--json /dev/null/rows.json", "Not a directory"]),
     (["demo", "--seconds", "0"], ["--seconds", "0"]),
     (["sing"], ["sing"]),
     ([], ["--help"]),
