@@ -135,9 +135,15 @@ void DemoRank::compare_bits(const Mlp& mlp, const char* variant, const DemoPhase
 
 DemoTimes::DemoTimes(const std::vector<nlohmann::json>& results, std::size_t phase) {
   for (std::size_t v = 0; v < std::size(kDemoVariants); ++v) {
-    for (std::size_t step = 0; step < kNumMlpSteps; ++step) {
-      us_[v][step] =
-          median(slowest_rank(results, fmt::format("/phases/{}/times/{}/{}", phase, kDemoVariants[v], step)));
+    const auto ends_of = [&](std::size_t step) {
+      return slowest_rank(results, fmt::format("/phases/{}/times/{}/{}", phase, kDemoVariants[v], step));
+    };
+    us_[v][kWholeMlp] = median(ends_of(kWholeMlp));
+    for (std::size_t step = 0; step < kWholeMlp; ++step) {
+      std::vector<double> us = ends_of(step);
+      const std::vector<double> starts = step == 0 ? std::vector<double>(us.size()) : ends_of(step - 1);
+      for (std::size_t i = 0; i < us.size(); ++i) us[i] -= starts[i];
+      us_[v][step] = median(us);
     }
   }
 }

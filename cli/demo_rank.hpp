@@ -64,7 +64,8 @@ class DemoRank {
   double serial_gather_us_ = 0;
 };
 
-/// What a phase measured, over all ranks: the median of the slowest rank of each round.
+/// What a phase measured: the median over the rounds. A step lasts from the end of the step before it on the
+/// last rank to its own end on the last rank, so that no wait for a late rank is counted twice.
 class DemoTimes {
  public:
   DemoTimes(const std::vector<nlohmann::json>& results, std::size_t phase);

@@ -117,9 +117,9 @@ MlpTimes Mlp::finish() {
   MlpTimes times{};
   for (int step = 0; step < kWholeMlp; ++step) {
     const auto idx = static_cast<std::size_t>(step);
-    times[idx] = take(marks_[idx + 1]->elapsed_us(*marks_[idx]));
+    times[idx] = take(marks_[idx + 1]->elapsed_us(*marks_[0]));
   }
-  times[kWholeMlp] = take(marks_[kWholeMlp]->elapsed_us(*marks_[0]));
+  times[kWholeMlp] = times[kWholeMlp - 1];
   return times;
 }
 

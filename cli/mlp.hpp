@@ -41,7 +41,7 @@ struct MlpWeights {
   [[nodiscard]] std::vector<double> row_of_x(std::int64_t token) const;
 };
 
-/// The steps that are timed.
+/// The steps that are timed, and all of them.
 enum MlpStep : int { kGatherGateUp, kActivation, kDownScatter, kWholeMlp, kNumMlpSteps };
 using MlpTimes = std::array<double, kNumMlpSteps>;
 
@@ -65,7 +65,8 @@ class Mlp {
  public:
   Mlp(const MlpWeights& weights, const Session& session);
 
-  /// One pass with every output poisoned before; blocks. Microseconds of each step.
+  /// One pass with every output poisoned before; blocks. For each step, microseconds from the start of the pass
+  /// to the step's end on this rank.
   MlpTimes forward(const MlpAlgorithms& by);
   /// The pass without its communication: each product alone, over operands that are all there.
   MlpTimes products_alone();
