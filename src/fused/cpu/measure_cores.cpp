@@ -4,6 +4,7 @@
 #include <array>
 #include <ctime>
 #include <memory>
+#include <numeric>
 #include <tandem/coll/collectives.hpp>
 #include <tandem/cpu/launch.hpp>
 #include <tandem/gemm/mm.hpp>
@@ -85,20 +86,23 @@ Result<void> do_rounds(Workers& workers, std::size_t rounds, std::size_t num_pie
   return {};
 }
 
-/// What a piece of work took, the mean over the workers: of a worker's rounds the lower quartile, as threads
-/// that share its core leave other data in the caches. The last round does not count: a worker may be alone
-/// in it.
+/// What a piece of work took on the slower half of the workers, their mean: an op lasts until its last rank is
+/// done, and cores are not alike where some of them are two threads of one. Of a worker's rounds the lower
+/// quartile, as threads that share its core leave other data in the caches. The last round does not count: a
+/// worker may be alone in it.
 double typical_us(const Workers& workers, std::size_t num_pieces, std::size_t piece) {
   constexpr double kClockStoodStill = 1e-3;
-  double sum = 0;
+  std::vector<double> of_workers;
   for (const Worker& worker : workers) {
     std::vector<double> us;
     for (std::size_t at = piece; at + num_pieces < worker.marks.size() - 1; at += num_pieces)
       us.push_back(worker.marks[at + 1] - worker.marks[at]);
     std::sort(us.begin(), us.end());
-    sum += std::max(us[us.size() / 4], kClockStoodStill);
+    of_workers.push_back(std::max(us[us.size() / 4], kClockStoodStill));
   }
-  return sum / static_cast<double>(workers.size());
+  std::sort(of_workers.begin(), of_workers.end());
+  const auto slower = of_workers.begin() + static_cast<std::ptrdiff_t>(of_workers.size() / 2);
+  return std::accumulate(slower, of_workers.end(), 0.0) / static_cast<double>(of_workers.end() - slower);
 }
 
 /// One round to warm up, in which threads allocate their scratch memory, and then as many as fit.
