@@ -68,7 +68,7 @@ double measure_speed(const Config& config) {
 struct DemoFlags {
   std::string preset = "llama3-8b";
   std::string scale;
-  double seconds = 15;
+  double seconds = 20;
   int slices = 0;
   int link_delay_us = -1;
   std::string json;

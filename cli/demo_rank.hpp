@@ -22,7 +22,7 @@ constexpr const char* kDemoPartsKey = "demo/parts";
 struct DemoPlan {
   MlpSizes sizes;
   int slices = 1;  ///< into which the whole layer's intermediate dimension is cut; each rank has one
-  double seconds = 15;
+  double seconds = 20;
   std::string scale;
   std::string why;
 };
