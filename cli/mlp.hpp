@@ -65,8 +65,8 @@ class Mlp {
  public:
   Mlp(const MlpWeights& weights, const Session& session);
 
-  /// One pass with every output poisoned before; blocks. For each step, microseconds from the start of the pass
-  /// to the step's end on this rank.
+  /// One pass with every output poisoned before; blocks. For each step, microseconds from the start of the
+  /// pass to the step's end on this rank.
   MlpTimes forward(const MlpAlgorithms& by);
   /// The pass without its communication: each product alone, over operands that are all there.
   MlpTimes products_alone();

@@ -86,8 +86,8 @@ Result<void> do_rounds(Workers& workers, std::size_t rounds, std::size_t num_pie
   return {};
 }
 
-/// What a piece of work took on the slower half of the workers, their mean: an op lasts until its last rank is
-/// done, and cores are not alike where some of them are two threads of one. Of a worker's rounds the lower
+/// What a piece of work took, the mean over the slower half of the workers: an op lasts until its last rank
+/// is done, and cores are not alike where some of them are two threads of one. Of a worker's rounds the lower
 /// quartile, as threads that share its core leave other data in the caches. The last round does not count: a
 /// worker may be alone in it.
 double typical_us(const Workers& workers, std::size_t num_pieces, std::size_t piece) {
