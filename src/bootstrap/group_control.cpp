@@ -63,13 +63,13 @@ std::uint64_t GroupControl::next_sequence() {
 
 void GroupControl::note_queued(std::uint64_t sequence, ExecutorKey stream) {
   const std::lock_guard lock(queued_mutex_);
-  queued_[sequence % kNumAgreementSlots] = {sequence, stream};
+  queued_[sequence % kMostQueued] = {sequence, stream};
 }
 
 ExecutorKey GroupControl::runner_of_next_call() const {
   const std::uint64_t next = own().posted.load(std::memory_order_acquire) + 1;
   const std::lock_guard lock(queued_mutex_);
-  const Queued& queued = queued_[next % kNumAgreementSlots];
+  const Queued& queued = queued_[next % kMostQueued];
   return queued.sequence == next ? queued.stream : 0;
 }
 

@@ -140,8 +140,10 @@ class GroupControl final : public Control {
     std::uint64_t sequence = 0;
     ExecutorKey stream = 0;
   };
+  /// More than a host may be ahead of its streams (Device::max_queued_ops()).
+  static constexpr std::size_t kMostQueued = 2048;
   mutable std::mutex queued_mutex_;
-  std::array<Queued, kNumAgreementSlots> queued_ = {};  ///< the last ones
+  std::array<Queued, kMostQueued> queued_ = {};  ///< the last ones
   std::uint64_t exchange_round_ = 0;
 
   /// Announced calls that are not compared yet, oldest first: a ring. Never full: a call has a free slot

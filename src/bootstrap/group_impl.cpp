@@ -125,6 +125,11 @@ Result<void> Group::Impl::join(Deadline deadline) {
   return {};
 }
 
+/// What may come before a call in its stream: an op, or the agreement on a new problem.
+std::chrono::milliseconds longest_wait_of(const Config& config) {
+  return std::max(config.op_timeout, config.rendezvous_timeout);
+}
+
 void Group::Impl::use(std::shared_ptr<ControlMemory> mapped) {
   memory = std::move(mapped);
   options.config.core_rates = memory->header().rates.given;
@@ -132,7 +137,7 @@ void Group::Impl::use(std::shared_ptr<ControlMemory> mapped) {
   memory->rank(options.rank).granted_cores = granted_cores();
   const auto spin = bootstrap::spin_duration(options.size, usable_cores(), options.config.spin);
   control = std::make_unique<GroupControl>(
-      memory, GroupControl::Options{options.rank, spin, options.config.op_timeout, options.name});
+      memory, GroupControl::Options{options.rank, spin, longest_wait_of(options.config), options.name});
   const std::string prefix = fmt::format("{}{:x}/", key_prefix(), memory->header().identity.nonce);
   store = std::make_shared<bootstrap::GroupStore>(shared_store, prefix,
                                                   [raw = control.get()] { return raw->status(); });

@@ -99,7 +99,7 @@ class OpOrder {
     LeftMemory& left = LeftMemory::of_process();
     left.free_unused();
     if (!end_) return;
-    const auto patience = group.config().op_timeout;
+    const auto patience = std::max(group.config().op_timeout, group.config().rendezvous_timeout);
     static_cast<void>(end_->synchronize(Deadline::after(patience)));
     if (end_->is_done()) return;
     group.poison(Error(ErrorCode::kTimeout,

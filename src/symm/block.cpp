@@ -28,25 +28,26 @@ void BlockIndex::add(const std::shared_ptr<BlockIndex>& index, Block& block, con
   const std::lock_guard lock(index->mutex_);
   block.ordinal_ = index->num_added_++;
   const std::uintptr_t begin = address_of(block.data());
-  index->end_by_begin_[begin] = begin + static_cast<std::uintptr_t>(block.size_bytes());
+  index->by_begin_[begin] = {begin + static_cast<std::uintptr_t>(block.size_bytes()), block.ordinal_};
 }
 
 void BlockIndex::remove(const Block& block) {
   const std::lock_guard lock(mutex_);
-  end_by_begin_.erase(address_of(block.data()));
+  const auto found = by_begin_.find(address_of(block.data()));
+  if (found != by_begin_.end() && found->second.ordinal == block.ordinal_) by_begin_.erase(found);
 }
 
 bool BlockIndex::contains(const void* first, const void* last) const {
   const std::lock_guard lock(mutex_);
-  auto after = end_by_begin_.upper_bound(address_of(first));
-  if (after == end_by_begin_.begin()) return false;
-  const auto [begin, end] = *std::prev(after);
-  return address_of(first) >= begin && address_of(last) <= end;
+  auto after = by_begin_.upper_bound(address_of(first));
+  if (after == by_begin_.begin()) return false;
+  const auto& [begin, known] = *std::prev(after);
+  return address_of(first) >= begin && address_of(last) <= known.end;
 }
 
 std::int64_t BlockIndex::size() const {
   const std::lock_guard lock(mutex_);
-  return static_cast<std::int64_t>(end_by_begin_.size());
+  return static_cast<std::int64_t>(by_begin_.size());
 }
 
 void Peers::belong_to(Group& its_group, std::shared_ptr<Block> own_block, std::int64_t num_pad_bytes) {

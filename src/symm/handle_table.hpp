@@ -13,8 +13,8 @@
 namespace tandem::symm {
 
 /// A group's handles by address, its workspaces and its pad size; lives in the group. Holds nothing alive but
-/// the workspaces: an expired entry is dropped at the next rendezvous, and never found (a live handle keeps
-/// its block, so an address with a live entry cannot have been recycled).
+/// the workspaces: an expired entry is dropped at the next rendezvous or growth, and never found (a live
+/// handle keeps its block, so an address with a live entry cannot have been recycled).
 class HandleTable {
  public:
   explicit HandleTable(int world_size);

@@ -28,6 +28,7 @@ Result<PlacedMemory> PlacedMemory::make(Group& group, Device& device, std::int64
 
 Result<std::shared_ptr<Handle>> PlacedMemory::connect(Group& group, Stream& stream) const {
   if (!peers_) return rendezvous(tensor_, group);
+  peers_->connected_by = executor_of_stream(stream.id());
   TANDEM_ASSIGN(Service * service, service_of(stream.device()));
   if (auto enqueued = service->enqueue_connect(stream, peers_); !enqueued) {
     group.poison(enqueued.error(), group.rank());  // the others' streams wait for this one
@@ -44,6 +45,7 @@ Result<bool> can_place(const Device& device) {
 }
 
 Result<void> await_connected(Group& group, const Peers& peers) {
+  const WaitsForExecutor waits(peers.connected_by);  // which may wait for a host in a circle
   return bootstrap::control_of(group).wait(
       {.what = "workspace"}, Deadline::after(group.config().rendezvous_timeout),
       [&] { return peers.is_connected.load(std::memory_order_acquire); });

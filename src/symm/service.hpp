@@ -17,6 +17,7 @@
 #include <tandem/symm/handle.hpp>
 #include <vector>
 
+#include "base/executor.hpp"
 #include "bootstrap/control.hpp"
 #include "symm/chunk_words.hpp"
 
@@ -73,7 +74,11 @@ class BlockIndex {
 
  private:
   mutable std::mutex mutex_;
-  std::map<std::uintptr_t, std::uintptr_t> end_by_begin_;
+  struct Known {
+    std::uintptr_t end = 0;
+    std::int64_t ordinal = 0;  ///< of the block that is there; an older one may go after its memory
+  };
+  std::map<std::uintptr_t, Known> by_begin_;
   std::int64_t num_added_ = 0;
 };
 
@@ -98,6 +103,7 @@ struct Peers {
   std::vector<std::shared_ptr<void>> mappings;  ///< keep `buffers` and `pads` of all ranks alive
   /// Whether the others' memory is there, for the hosts; streams know it by their order.
   std::atomic<bool> is_connected{true};
+  ExecutorKey connected_by = 0;  ///< the stream whose work makes it so
   std::atomic<bool> group_alive{true};
   std::shared_mutex group_use;  ///< shared by a task while it uses the group; the group's end waits for it
 };

@@ -164,6 +164,12 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   return cudaSuccess;
 }
 
+// All recordings are relaxed.
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  *mode = cudaStreamCaptureModeRelaxed;
+  return cudaSuccess;
+}
+
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* answer) {
   *answer = !stream->capture             ? cudaStreamCaptureStatusNone
             : stream->capture->is_broken ? cudaStreamCaptureStatusInvalidated

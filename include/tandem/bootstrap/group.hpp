@@ -31,13 +31,13 @@ struct GroupOptions {
 /// never overlap each other, ops of different groups may. One host thread at a time may use a Group.
 ///
 /// Ranks may issue ops of different groups in different orders if each group has a stream of its own. On CPUs
-/// an op never waits on the host for another rank. The host does wait in create(), subgroup(), all_gather(),
-/// symm::rendezvous(), symm::workspace() when it grows, Stream::synchronize(), and on GPUs in a group's first
-/// call of a problem: call these in the same order on all ranks, or use one host thread for each group. Hosts
-/// and CPU streams that wait for each other in a circle get kMismatch after about 0.3 s, on every rank in it;
-/// the text names the groups and the calls. The thread that used a group last counts as the one that has to
-/// act for it: a thread that takes a group over from one that waits in another group must come sooner than
-/// that.
+/// an op does not wait on the host for another rank's call; a refused one waits for the group's earlier ops.
+/// The host does wait in create(), subgroup(), all_gather(), symm::rendezvous(), symm::workspace(),
+/// Stream::synchronize(), and on GPUs in a group's first call of a problem: call these in the same order on
+/// all ranks, or use one host thread for each group. Hosts and CPU streams that wait for each other in a
+/// circle get kMismatch after about 0.3 s, on every rank in it; the text names the groups and the calls. The
+/// thread that used a group last counts as the one that has to act for it: a thread that takes a group over
+/// from one that waits in another group must come sooner than that.
 ///
 /// After a timeout, a lost peer or a mismatch the group is *poisoned*: every later call on every rank returns
 /// the first error, and only destroying it (and creating another) helps.

@@ -49,6 +49,7 @@ class CpuDevice final : public Device {
       return out_of_memory();
     }
     const std::size_t rounded = (static_cast<std::size_t>(num_bytes) + kAlignment) / kAlignment * kAlignment;
+    frees_->free_unused();
     void* data = std::aligned_alloc(kAlignment, rounded);
     if (data == nullptr) return out_of_memory();
     try {

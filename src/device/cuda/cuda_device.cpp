@@ -58,6 +58,7 @@ class CudaDevice final : public Device {
 
  private:
   Result<Buffer> do_allocate(std::int64_t num_bytes) override {
+    frees_->free_unused();
     TANDEM_ASSIGN(void* const data, memory_->allocate(num_bytes));
     try {
       return Buffer(data, num_bytes,

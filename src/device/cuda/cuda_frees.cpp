@@ -5,9 +5,27 @@
 
 namespace tandem::cuda {
 
+namespace {
+
+/// Queries and events of this thread are allowed, and leave alone what another thread records in the
+/// strictest mode.
+class CaptureModeRelaxed {
+ public:
+  CaptureModeRelaxed() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+  ~CaptureModeRelaxed() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+  CaptureModeRelaxed(const CaptureModeRelaxed&) = delete;
+  CaptureModeRelaxed& operator=(const CaptureModeRelaxed&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+}  // namespace
+
 // A device that failed runs nothing more: then, too, there is nothing to wait for.
 
 bool is_done(const StreamMark& mark) {
+  const CaptureModeRelaxed relaxed;
   return cudaEventQuery(mark.event.get()) != cudaErrorNotReady;
 }
 
@@ -17,6 +35,7 @@ std::optional<StreamMark> queued_on(const CudaStream* stream) {
 }
 
 std::optional<StreamMark> make_mark(cudaStream_t stream) {
+  const CaptureModeRelaxed relaxed;
   if (cudaStreamQuery(stream) != cudaErrorNotReady) return std::nullopt;
   cudaEvent_t event = nullptr;
   if (cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaSuccess) {

@@ -34,9 +34,7 @@ std::int64_t extent_bytes(const Operand& operand) {
 }  // namespace
 
 CublasLt::CublasLt(const Device& device, const Implementation& fallback)
-    : fallback_(fallback),
-      gpu_(device.id().index),
-      plans_(static_cast<std::size_t>(device.config().max_plans)) {
+    : fallback_(fallback), gpu_(device.id().index), plans_(max_products(device)) {
   if (const auto opened = open(device); !opened) usable_ = Support::no(opened.error().text());
 }
 

@@ -10,6 +10,7 @@
 #include "device/cuda/internal_stream.hpp"
 #include "gemm/backend.hpp"
 #include "gemm/cuda/cublaslt_plan.hpp"
+#include "gemm/cuda/max_products.hpp"
 #include "gemm/cuda/operands.hpp"
 #include "gemm/cuda/stream_scratch.hpp"
 

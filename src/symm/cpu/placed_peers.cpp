@@ -75,6 +75,8 @@ Result<void> PlacedPeers::connect() {
   const GroupUse use(*this);
   TANDEM_TRY(use.check());
   if (world_size == 1) return {};
+  if (!hand_over_)
+    return fail(ErrorCode::kInvalidArgument, "workspace: its group ended before this rank could use it");
   hand_over_->restart_deadline();
   for (const Record& record : records_) {
     if (record.rank != rank) TANDEM_TRY(take(record));

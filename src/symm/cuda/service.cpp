@@ -40,6 +40,7 @@ Result<std::shared_ptr<Service>> CudaService::make(Device& device) {
 }
 
 Result<std::shared_ptr<Block>> CudaService::allocate(std::int64_t num_bytes) {
+  device_.service<tandem::cuda::CudaFrees>()->free_unused();
   TANDEM_ASSIGN(auto segment, Segment::create(device_idx_, num_bytes, *internal_));
   return freed_behind_work(std::make_unique<CudaBlock>(device_, std::move(segment)),
                            device_.service<tandem::cuda::CudaFrees>());

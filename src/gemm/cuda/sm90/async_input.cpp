@@ -5,6 +5,7 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "device/cuda/cuda_error.hpp"
+#include "gemm/cuda/max_products.hpp"
 #include "gemm/cuda/native.hpp"
 #include "gemm/cuda/sm90/async_input_parts.hpp"
 #include "gemm/cuda/sm90/instances.hpp"
@@ -119,13 +120,16 @@ PatchPush patch_push(const AsyncInputProblem& problem, const AsyncInputMmArgs& a
   return push;
 }
 
+/// Streams on which products wait without a group that are remembered: memory of a GPU is kept for each.
+constexpr std::size_t kMostLoneStreams = 64;
+
 }  // namespace
 
 AsyncInputProducts::AsyncInputProducts(const Device& device)
     : gpu_(device.id().index),
-      kernels_(static_cast<std::size_t>(device.config().max_plans)),
+      kernels_(max_products(device)),
       sharing_(device.service<tandem::cuda::InternalStream>()),
-      lone_waits_(static_cast<std::size_t>(device.config().max_plans)) {
+      lone_waits_(kMostLoneStreams) {
   usable_ = Support::yes();
   if (const auto opened = open(device); !opened) usable_ = Support::no(opened.error().text());
 }
