@@ -87,9 +87,8 @@ Result<void> do_rounds(Workers& workers, std::size_t rounds, std::size_t num_pie
 }
 
 /// What a piece of work took, the mean over the slower half of the workers: an op lasts until its last rank
-/// is done, and cores are not alike where some of them are two threads of one. Of a worker's rounds the lower
-/// quartile, as threads that share its core leave other data in the caches. The last round does not count: a
-/// worker may be alone in it.
+/// is done, and cores are not alike where some of them are two threads of one. Of a worker's rounds the median:
+/// in the fastest ones others had not begun. The last round does not count: a worker may be alone in it.
 double typical_us(const Workers& workers, std::size_t num_pieces, std::size_t piece) {
   constexpr double kClockStoodStill = 1e-3;
   std::vector<double> of_workers;
@@ -98,7 +97,7 @@ double typical_us(const Workers& workers, std::size_t num_pieces, std::size_t pi
     for (std::size_t at = piece; at + num_pieces < worker.marks.size() - 1; at += num_pieces)
       us.push_back(worker.marks[at + 1] - worker.marks[at]);
     std::sort(us.begin(), us.end());
-    of_workers.push_back(std::max(us[us.size() / 4], kClockStoodStill));
+    of_workers.push_back(std::max(us[us.size() / 2], kClockStoodStill));
   }
   std::sort(of_workers.begin(), of_workers.end());
   const auto slower = of_workers.begin() + static_cast<std::ptrdiff_t>(of_workers.size() / 2);
