@@ -87,8 +87,9 @@ Result<void> do_rounds(Workers& workers, std::size_t rounds, std::size_t num_pie
 }
 
 /// What a piece of work took, the mean over the slower half of the workers: an op lasts until its last rank
-/// is done, and cores are not alike where some of them are two threads of one. Of a worker's rounds the median:
-/// in the fastest ones others had not begun. The last round does not count: a worker may be alone in it.
+/// is done, and cores are not alike where some of them are two threads of one. Of a worker's rounds the
+/// median: in the fastest ones others had not begun. The last round does not count: a worker may be alone in
+/// it.
 double typical_us(const Workers& workers, std::size_t num_pieces, std::size_t piece) {
   constexpr double kClockStoodStill = 1e-3;
   std::vector<double> of_workers;
