@@ -68,7 +68,7 @@ void BenchCommand::define(CLI::App& app) {
                  "work before each timed call, so that a GPU's clocks are those under load (CUDA)");
   app.add_flag("--explain", flags_.explain, "show the candidates behind each row");
   flags_.measure.define(app);
-  problem_stands_alone(app, {"--m", "--n", "--k", "--dtype", "--algorithm", "--preset"});
+  problem_stands_alone(app, {"--m", "--n", "--k", "--dtype", "--algorithm", "--preset", "--b-order"});
 }
 
 void BenchCommand::check_flags(const JobPlace& place) const {

@@ -122,7 +122,7 @@ void DemoRank::compare_bits(const Mlp& mlp, const char* variant, const DemoPhase
     const GuardedTensor& tensor = *mlp.results()[i];
     num_compared_ += tensor.view().numel();
     if (!tensor.guards_intact()) wrong_.add(fmt::format("bytes beside {} were overwritten", kNames[i]));
-    const std::string what = fmt::format("{} on rank {} in the first serial run and in an {} run ({})",
+    const std::string what = fmt::format("{} on rank {} in the first serial run and in a later one ({}, {})",
                                          kNames[i], context_.rank, variant, phase.name);
     compare_runs({.first = first_bits_[i],
                   .second = tensor.host(),

@@ -75,7 +75,7 @@ class DemoTimes {
   [[nodiscard]] double products_us(int step) const { return us_[2][static_cast<std::size_t>(step)]; }
   [[nodiscard]] double speedup(int step) const { return serial_us(step) / overlapped_us(step); }
   /// The part of what serial takes beyond the products that overlapped does not: 1 hides all of it. Null
-  /// where serial is no slower than the products, so that nothing is to be hidden.
+  /// where that is at most 1 % of serial: nothing is to be hidden.
   [[nodiscard]] std::optional<double> hidden(int step) const;
 
  private:

@@ -93,6 +93,8 @@ int TuneCommand::launch(const Invocation& invocation) {
   flags_.measure.check();
   if (place.placement.loopback)
     not_supported("tune: ranks that share a GPU take turns there; give each rank a GPU, or --backend cpu");
+  if (flags_.measure.b_orders.size() > 1)
+    bad_input("tune --b-order: a table keeps times of one order of b: name one");
   const std::string folder = flags_.folder.empty() ? invocation.config.tune_folder : flags_.folder;
   if (folder.empty()) bad_input("tune: no folder for the table: give --folder, or set TANDEM_TUNE_FOLDER");
   const std::vector<Problem> problems =

@@ -15,7 +15,7 @@ class CoreMeter {
   virtual ~CoreMeter() = default;
   /// What one core does while `busy_cores` of them do the same, by the library's own products, copies and
   /// sums, in about 6 ms a type of products and 3 for copies and for sums; where a core is slow, as with
-  /// scalar kernels, in some 50 a type. The time that threads work counts, the lower quartile of several
+  /// scalar kernels, in some 50 a type. The time that threads work counts, the median of several
   /// rounds: other programs, and ranks that share the cores, show little. A packing or a product speed comes
   /// with the other. Blocks. Errors: those of the device's memory, streams and products.
   [[nodiscard]] virtual Result<CoreRates> measure(std::span<const CoreRate> wanted, int busy_cores,

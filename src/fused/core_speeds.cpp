@@ -56,13 +56,13 @@ Result<CoreRates> find_rates(const std::vector<CoreRate>& needed, Group& group, 
 
 }  // namespace
 
-Result<std::optional<CoreSpeeds>> core_speeds(const CoreWork& work, Algorithm asked, Group& group,
+Result<std::optional<CoreSpeeds>> core_speeds(const CoreWork& work, bool may_measure, Group& group,
                                               Device& device) {
   if (device.id().kind != DeviceKind::kCpu || group.size() == 1) return std::nullopt;
   std::vector<CoreRate> needed = {work.product, work.packing, CoreRate::kCopy};
   if (work.sum) needed.push_back(*work.sum);
   CoreRates rates = bootstrap::known_rates(group);
-  if (asked == Algorithm::kAuto) {
+  if (may_measure) {
     TANDEM_ASSIGN(rates,
                   bootstrap::agreed_rates(group, needed, [&] { return find_rates(needed, group, device); }));
   } else if (!std::all_of(needed.begin(), needed.end(), [&](CoreRate rate) { return rates.knows(rate); })) {

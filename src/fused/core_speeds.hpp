@@ -19,10 +19,11 @@ struct CoreWork {
   std::optional<CoreRate> sum = {};
 };
 
-/// The speeds that all ranks of the group predict with; nullopt on GPUs, and where an algorithm was asked for
-/// and nobody has asked `auto` yet: only `auto` has what nobody gave or kept measured, in some milliseconds.
+/// The speeds that all ranks of the group predict with; nullopt on GPUs, and where they are not known and
+/// `may_measure` is false. If it is true, as for an `auto` without tuned times, what nobody gave or kept is
+/// measured, in some milliseconds.
 /// Errors: those of the device's memory, streams and products.
-[[nodiscard]] Result<std::optional<CoreSpeeds>> core_speeds(const CoreWork& work, Algorithm asked,
+[[nodiscard]] Result<std::optional<CoreSpeeds>> core_speeds(const CoreWork& work, bool may_measure,
                                                             Group& group, Device& device);
 
 }  // namespace tandem::fused

@@ -28,7 +28,7 @@ void predict_on(const Device& device, const GatherProblem& problem, Workload& wo
 }
 
 Result<Workload> workload_of(const GatherProblem& problem, const GatherPlanning& planning, Group& group,
-                             Device& device) {
+                             Device& device, bool may_measure) {
   const std::int64_t chunk_elements = shard_stride(problem.total(), problem.world) * problem.unit_elements();
   const double b_elements = static_cast<double>(problem.k()) * static_cast<double>(problem.planned_n());
   Workload work{
@@ -46,7 +46,7 @@ Result<Workload> workload_of(const GatherProblem& problem, const GatherPlanning&
       .native = planning.native};
   TANDEM_ASSIGN(work.core,
                 core_speeds({.product = mm_rate_of(problem.dtype), .packing = pack_rate_of(problem.dtype)},
-                            problem.asked, group, device));
+                            may_measure, group, device));
   work.collective_us = coll::predicted_us(coll::Collective::kAllGather, work.chunk_bytes, work.world, device);
   if (!problem.gathers_last()) predict_on(device, problem, work);
   return work;
@@ -71,9 +71,11 @@ std::optional<tune::Key> key_of(const GatherProblem& problem, const GatherPlanni
 Result<OpPlan> decide(const GatherProblem& problem, const GatherPlanning& planning, Group& group,
                       Device& device) {
   std::optional<tune::Key> key = key_of(problem, planning, group);
-  TANDEM_ASSIGN(const Workload work, workload_of(problem, planning, group, device));
-  TANDEM_ASSIGN(Choice choice, choose(fmt::format("fused_{}", planning.op), problem.asked, work,
-                                      find_measured(group, key), problem.device));
+  const tune::Row* const measured = find_measured(group, key);
+  const bool predicts = problem.asked == Algorithm::kAuto && measured == nullptr;
+  TANDEM_ASSIGN(const Workload work, workload_of(problem, planning, group, device, predicts));
+  TANDEM_ASSIGN(Choice choice,
+                choose(fmt::format("fused_{}", planning.op), problem.asked, work, measured, problem.device));
   if (problem.copies_a) choice.reason += "; a is copied once for its strides";
   const bool is_native = choice.algorithm == Algorithm::kNative;
   const int patch_peers = is_native ? problem.patch_peers : 0;

@@ -18,8 +18,8 @@ DType factor_type(std::string_view op, const ScatterProblem& problem) {
   return op.starts_with("scaled") ? DType::kF8E4M3 : problem.dtype;
 }
 
-Result<Workload> workload_of(std::string_view op, const ScatterProblem& problem, Group& group,
-                             Device& device) {
+Result<Workload> workload_of(std::string_view op, const ScatterProblem& problem, Group& group, Device& device,
+                             bool may_measure) {
   const std::int64_t chunk_elements = shard_stride(problem.total(), problem.world) * problem.unit_elements();
   const double b_elements = static_cast<double>(problem.n()) * static_cast<double>(problem.planned_k());
   Workload work{
@@ -39,7 +39,7 @@ Result<Workload> workload_of(std::string_view op, const ScatterProblem& problem,
   TANDEM_ASSIGN(work.core, core_speeds({.product = mm_rate_of(factors),
                                         .packing = pack_rate_of(factors),
                                         .sum = sum_rate_of(problem.partials)},
-                                       problem.asked, group, device));
+                                       may_measure, group, device));
   work.collective_us =
       coll::predicted_us(coll::Collective::kReduceScatter, work.chunk_bytes, work.world, device);
   if (problem.scatters_last()) return work;
@@ -70,9 +70,11 @@ std::optional<tune::Key> key_of(std::string_view op, const ScatterProblem& probl
 
 Result<OpPlan> decide(std::string_view op, const ScatterProblem& problem, Group& group, Device& device) {
   std::optional<tune::Key> key = key_of(op, problem, group);
-  TANDEM_ASSIGN(const Workload work, workload_of(op, problem, group, device));
-  TANDEM_ASSIGN(Choice choice, choose(fmt::format("fused_{}", op), problem.asked, work,
-                                      find_measured(group, key), problem.device));
+  const tune::Row* const measured = find_measured(group, key);
+  const bool predicts = problem.asked == Algorithm::kAuto && measured == nullptr;
+  TANDEM_ASSIGN(const Workload work, workload_of(op, problem, group, device, predicts));
+  TANDEM_ASSIGN(Choice choice,
+                choose(fmt::format("fused_{}", op), problem.asked, work, measured, problem.device));
   if (problem.num_copied > 0) {
     choice.reason +=
         fmt::format("; {} of {} a's copied once for their strides", problem.num_copied, problem.num_products);

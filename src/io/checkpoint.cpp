@@ -20,15 +20,18 @@ namespace fs = std::filesystem;
 constexpr std::string_view kEnding = ".safetensors";
 constexpr std::string_view kIndexEnding = ".safetensors.index.json";
 
-/// Names of a folder's files with this ending, sorted; of more than ten, any ten.
+constexpr std::size_t kMostFiles = 10;  ///< that an error names
+
+/// Names of a folder's files with this ending, sorted; of more than kMostFiles, any of them.
 Result<std::vector<std::string>> files_ending_in(const fs::path& folder, std::string_view ending) {
-  constexpr std::size_t kMostFiles = 10;
   std::vector<std::string> names;
   std::error_code error;
   fs::directory_iterator next(folder, error);
   for (; !error && next != fs::directory_iterator() && names.size() < kMostFiles; next.increment(error)) {
     const std::string& path = next->path().native();
-    if (path.ends_with(ending)) names.push_back(next->path().filename().native());
+    std::error_code unknown;
+    if (path.ends_with(ending) && !next->is_directory(unknown))
+      names.push_back(next->path().filename().native());
   }
   if (error) return system_error("cannot list the folder", error.value());
   std::sort(names.begin(), names.end());
@@ -44,6 +47,7 @@ Result<fs::path> only_file_of(const fs::path& folder) {
     std::string list;
     for (const std::string& name : names)
       list += fmt::format("{}'{}'", list.empty() ? "" : ", ", printable_name(name));
+    if (names.size() == kMostFiles) list += " and maybe more";
     return failf(ErrorCode::kInvalidArgument, "the folder holds several: name one of {}", list);
   }
   return failf(ErrorCode::kInvalidArgument, "the folder holds no *{} and no *{}", kIndexEnding, kEnding);

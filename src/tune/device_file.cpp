@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
+#include <tandem/base/deadline.hpp>
+#include <thread>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
@@ -46,14 +48,28 @@ Result<void> make_folder(const fs::path& folder) {
   return {};
 }
 
-Result<UniqueFd> lock(const fs::path& folder) {
+Result<UniqueFd> lock(const fs::path& folder, std::chrono::milliseconds patience) {
+  constexpr std::chrono::milliseconds kPause{5};
   UniqueFd directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!directory.valid() || ::flock(directory.get(), LOCK_EX) != 0) {
+  const auto deadline = Deadline::after(patience);
+  while (!directory.valid() || ::flock(directory.get(), LOCK_EX | LOCK_NB) != 0) {
     const int number = errno;
-    return fail(ErrorCode::kDriver,
-                fmt::format("{}: {}", folder.native(), std::generic_category().message(number)), number);
+    if (!directory.valid() || (number != EWOULDBLOCK && number != EINTR)) {
+      return fail(ErrorCode::kDriver,
+                  fmt::format("{}: {}", folder.native(), std::generic_category().message(number)), number);
+    }
+    if (deadline.expired()) {
+      return fail(ErrorCode::kTimeout, fmt::format("{}: another program has had the folder locked for {} ms",
+                                                   folder.native(), patience.count()));
+    }
+    std::this_thread::sleep_for(kPause);
   }
   return directory;
+}
+
+std::string shown(const nlohmann::json& value) {
+  if (value.is_structured()) return "an object or a list";
+  return fmt::format("{:.40}", value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 }  // namespace tandem::tune

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <chrono>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <tandem/base/error.hpp>
@@ -23,6 +25,10 @@ namespace tandem::tune {
 /// Errors: kInvalidArgument for an empty name; kDriver with the path.
 [[nodiscard]] Result<void> make_folder(const std::filesystem::path& folder);
 /// Held until it goes; a process that ends lets go of it. Errors: kDriver with the path.
-[[nodiscard]] Result<UniqueFd> lock(const std::filesystem::path& folder);
+/// Errors: kTimeout where another program still has the lock after `patience`.
+[[nodiscard]] Result<UniqueFd> lock(const std::filesystem::path& folder, std::chrono::milliseconds patience);
+
+/// What a file says, for an error text. What has parts is not printed: it may be as deep as the file is long.
+[[nodiscard]] std::string shown(const nlohmann::json& value);
 
 }  // namespace tandem::tune

@@ -89,7 +89,8 @@ Result<void> prepare_folder(const fs::path& folder) {
 Result<Written> add_rows(const fs::path& folder, std::string_view device, const std::vector<Row>& rows) {
   TANDEM_TRY(check_all(device, rows));
   TANDEM_TRY(make_folder(folder));
-  TANDEM_ASSIGN(const UniqueFd locked, lock(folder));
+  constexpr std::chrono::seconds kPatience{10};
+  TANDEM_ASSIGN(const UniqueFd locked, lock(folder, kPatience));
   Written written{.file = folder / file_name_of(device), .warning = {}};
   TANDEM_ASSIGN(Table table, read_before(written, device));
   for (const Row& row : rows) table.put(row);

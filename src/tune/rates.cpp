@@ -33,7 +33,7 @@ fs::path file_of(const fs::path& folder, std::string_view device) {
 Result<void> read_row(const json& object, Rows& rows) {
   const json& cores = object.at(kBusyCores);
   if (!cores.is_number_unsigned() || cores < 1 || cores > kMostCores)
-    return failf(ErrorCode::kParse, "{} is {:.40}, need 1 to {}", kBusyCores, cores.dump(), kMostCores);
+    return failf(ErrorCode::kParse, "{} is {}, need 1 to {}", kBusyCores, shown(cores), kMostCores);
   CoreRates& rates = rows[cores.get<int>()];
   for (const auto& [name, value] : object.items()) {
     if (name == kBusyCores) continue;
@@ -41,7 +41,7 @@ Result<void> read_row(const json& object, Rows& rows) {
     if (!rate) return failf(ErrorCode::kParse, "an unknown speed '{:.40}'", name);
     const double speed = value.is_number() ? value.get<double>() : 0;
     if (!(speed >= kLeastCoreRate && speed <= kMostCoreRate)) {
-      return failf(ErrorCode::kParse, "{} is {:.40}, need {} to {}", name, value.dump(), kLeastCoreRate,
+      return failf(ErrorCode::kParse, "{} is {}, need {} to {}", name, shown(value), kLeastCoreRate,
                    kMostCoreRate);
     }
     rates.set(*rate, speed * kPerUs);
@@ -55,11 +55,11 @@ Result<Rows> parse(const std::string& text, std::string_view device) {
   Rows rows;
   try {
     if (file.at("format") != kFormat || file.at("library") != TANDEM_VERSION) {
-      return failf(ErrorCode::kParse, "format {:.40} of tandem {:.40}, need format {} of tandem {}",
-                   file.at("format").dump(), file.at("library").dump(), kFormat, TANDEM_VERSION);
+      return failf(ErrorCode::kParse, "format {} of tandem {}, need format {} of tandem {}",
+                   shown(file.at("format")), shown(file.at("library")), kFormat, TANDEM_VERSION);
     }
     if (file.at("device") != device)
-      return failf(ErrorCode::kInvalidArgument, "it is of the device {}", file.at("device").dump());
+      return failf(ErrorCode::kInvalidArgument, "it is of the device {}", shown(file.at("device")));
     for (const json& row : file.at("rates")) TANDEM_TRY(read_row(row, rows));
   } catch (const json::exception& error) {
     return fail(ErrorCode::kParse, error.what());
@@ -106,7 +106,9 @@ Result<void> add_rates(const fs::path& folder, std::string_view device, int busy
     return fail(ErrorCode::kInvalidArgument, "a device whose name is no UTF-8");
   const fs::path path = file_of(folder, device);
   TANDEM_TRY(make_folder(path.parent_path()));
-  TANDEM_ASSIGN(const UniqueFd locked, lock(path.parent_path()));
+  // Ops wait for this.
+  constexpr std::chrono::milliseconds kPatience{200};
+  TANDEM_ASSIGN(const UniqueFd locked, lock(path.parent_path(), kPatience));
   auto rows = read_file(path, device);
   // What no reader takes is replaced; what may be good is not.
   if (!rows && rows.error().code() != ErrorCode::kParse && !is_missing(rows.error()))

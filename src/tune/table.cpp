@@ -8,6 +8,7 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "io/utf8.hpp"
+#include "tune/device_file.hpp"
 
 namespace tandem::tune {
 namespace {
@@ -46,8 +47,7 @@ Result<std::int64_t> whole_number(const json& object, const char* name, std::int
   const json& value = object.at(name);
   // What is parsed without a sign is unsigned.
   if (!value.is_number_unsigned() || value.get<std::uint64_t>() > static_cast<std::uint64_t>(most)) {
-    return failf(ErrorCode::kParse, "{} is {:.40}, need a whole number from 0 to {}", name, text_of(value),
-                 most);
+    return failf(ErrorCode::kParse, "{} is {}, need a whole number from 0 to {}", name, shown(value), most);
   }
   return value.get<std::int64_t>();
 }
@@ -76,7 +76,7 @@ Result<Row> to_row(const json& object) {
   TANDEM_ASSIGN(row.key, to_key(object));
   for (const auto& [algorithm, us] : object.at("us").items()) {
     if (!us.is_number())
-      return failf(ErrorCode::kParse, "{:.40} us of {} for {}", text_of(us), algorithm, to_string(row.key));
+      return failf(ErrorCode::kParse, "{} us of {} for {}", shown(us), algorithm, to_string(row.key));
     row.us[algorithm] = us.get<double>();
   }
   row.command = object.value("command", "");

@@ -56,8 +56,8 @@ class Tune(unittest.TestCase):
         self.change_times(serial=500.0, pipelined=400.0)
         text = self.run_auto().stdout
         self.assertIn("algorithm pipelined (measured 400 us; serial 500 us)", text)
-        self.assertRegex(text, rf"(?m)^#   serial +{TIME} +500 us$")
-        self.assertRegex(text, rf"(?m)^#   native +{TIME} +-( |$)")
+        self.assertRegex(text, r"(?m)^#   serial +- +500 us$")
+        self.assertRegex(text, r"(?m)^#   native +- +-( |$)")
         scatter = self.succeed("run", "--problem", PROBLEM.replace("all_gather_matmul", "matmul_reduce_scatter"),
                                "--out", self.folder / "o.npy", "--explain").stdout
         self.assertRegex(scatter, r"(?m)^#   native +cannot run here: ")

@@ -152,6 +152,8 @@ CASES = [
     (["bench", "mm", "--m", "0", "--n", "4", "--k", "4"], ["--m 0"]),
     (["bench", "mm", "--m", "4"], ["--n"]),
     (["bench", "--problem", "all_gather_matmul,a=3x5,n=9", "--algorithm", "native"], ["--algorithm", "--problem"]),
+    (["bench", "--problem", "all_gather_matmul,a=3x5,n=9", "--b-order", "column"], ["--b-order", "--problem"]),
+    (["tune", "--m", "8", "--n", "8", "--k", "8", "--b-order", "row,column"], ["--b-order", "name one"]),
     (["bench", "mm", "--preset", "llama9"], ["llama9", "seed"]),
     (["bench", "mm", "--preset", "random:0"], ["random:0", "random:1 to random:1000"]),
     (["bench", "mm", "--preset", "random:2x"], ["random:2x"]),

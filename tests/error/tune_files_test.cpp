@@ -129,6 +129,12 @@ TEST_F(TuneFiles, OfNumbersThatAreNoneAreNamed) {
   for (const char* value : {"2.5", "4294967298", "-2"}) whole("\"world\":2", "world", value);
   EXPECT_NE(refused("\"format\": 1", "\"format\": 1.5").find("format is 1.5"), std::string::npos);
   EXPECT_NE(refused(":10.0", ":true").find("true us of serial"), std::string::npos);
+  // As deep as a file is long: nobody walks down there for a text.
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  EXPECT_NE(refused("\"m\":64", std::string("\"m\":") + deep).find("m is an object or a list, need"),
+            std::string::npos);
+  EXPECT_NE(refused(":10.0", std::string(":") + deep).find("an object or a list us of serial"),
+            std::string::npos);
   for (const char* us : {"0", "1e-4", "1e13", "1e308"})
     EXPECT_NE(refused(":10.0", std::string(":") + us).find("us of serial for"), std::string::npos) << us;
 }

@@ -1,9 +1,12 @@
 // Files of speeds: what is put in comes out; what cannot be used is passed over with a line that says why.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include <filesystem>
 #include <string>
+#include <tandem/base/unique_fd.hpp>
 #include <tandem/tune/folder.hpp>
 #include <tandem/tune/rates.hpp>
 #include <thread>
@@ -18,6 +21,11 @@ namespace fs = std::filesystem;
 
 CoreRates rates_of(const std::string& text) {
   return parse_core_rates(text).value();
+}
+
+/// A list in a list, and so on.
+std::string nested(std::size_t depth) {
+  return std::string(depth, '[') + std::string(depth, ']');
 }
 
 class TuneRates : public ::testing::Test {
@@ -55,6 +63,21 @@ TEST_F(TuneRates, AreKeptByDeviceAndBusyCores) {
   EXPECT_EQ(tune::read_rates(folder_.path() / "none", "d", 2).warning, "");
 }
 
+TEST_F(TuneRates, WaitForNoOtherProgramForLong) {
+  ASSERT_TRUE(tune::add_rates(folder_.path(), "d", 2, rates_of("copy=6")));
+  const UniqueFd folder(::open(file().parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  ASSERT_EQ(::flock(folder.get(), LOCK_EX), 0);
+  const auto added = tune::add_rates(folder_.path(), "d", 2, rates_of("copy=7"));
+  ASSERT_FALSE(added);
+  EXPECT_EQ(added.error().code(), ErrorCode::kTimeout);
+  EXPECT_NE(added.error().text().find(file().parent_path().native() + ": another program has had the folder"),
+            std::string::npos)
+      << added.error().text();
+  EXPECT_EQ(read(2), rates_of("copy=6"));
+  ASSERT_EQ(::flock(folder.get(), LOCK_UN), 0);
+  EXPECT_TRUE(tune::add_rates(folder_.path(), "d", 2, rates_of("copy=7")));
+}
+
 TEST_F(TuneRates, ThatCannotBeUsedAreNamed) {
   ASSERT_TRUE(tune::add_rates(folder_.path(), "d", 2, rates_of("copy=6")));
   const std::string good = tests::read_bytes(file());
@@ -64,6 +87,7 @@ TEST_F(TuneRates, ThatCannotBeUsedAreNamed) {
     EXPECT_NE(at, std::string::npos) << from << " in " << text;
     return text.replace(at, from.size(), to);
   };
+  const std::string deep = nested(30'000);
   const struct {
     std::string text;
     const char* piece;
@@ -81,6 +105,9 @@ TEST_F(TuneRates, ThatCannotBeUsedAreNamed) {
                 {changed("\"busy_cores\":2", "\"busy_cores\":0"), "busy_cores is 0, need 1 to"},
                 {changed("\"busy_cores\":2", "\"busy_cores\":2.5"), "busy_cores is 2.5, need 1 to"},
                 {changed("\"busy_cores\"", "\"cores\""), "busy_cores"},
+                {changed("1", deep), "format an object or a list of"},
+                {changed("6.0", deep), "copy is an object or a list, need"},
+                {changed("2", deep), "busy_cores is an object or a list"},
                 {std::string((64 << 10) + 1, ' '), "need at most 65536"}};
   for (const auto& file : kFiles) {
     const std::string warning = warning_for(file.text);

@@ -158,6 +158,12 @@ Result<void> furnish_for(const Products& products, Workers& workers, Device& dev
                   {{1}, DType::kF32}});
 }
 
+/// Within what a file of speeds may say: clocks that stand still give any number.
+void keep(CoreRate rate, double per_us, CoreRates& rates) {
+  constexpr double kPerUs = 1e3;
+  rates.set(rate, std::clamp(per_us, kLeastCoreRate * kPerUs, kMostCoreRate * kPerUs));
+}
+
 /// What a row takes of k, and packing for k, from few = slices * (packing + few rows) and many = packing +
 /// many rows.
 void set_product_rates(const Products& products, const std::array<double, 2>& us, CoreRates& rates) {
@@ -170,8 +176,8 @@ void set_product_rates(const Products& products, const std::array<double, 2>& us
                                    us[1] / (many_rows + kMostRowsOfPacking), us[1] / many_rows);
   const double packing_us = std::max(few_us - few_rows * row_us, few_us * 0.01);
   const auto b_elements = static_cast<double>(products.n * products.k);
-  rates.set(mm_rate_of(products.dtype), 2 * b_elements / row_us);
-  rates.set(pack_rate_of(products.dtype), b_elements / packing_us);
+  keep(mm_rate_of(products.dtype), 2 * b_elements / row_us, rates);
+  keep(pack_rate_of(products.dtype), b_elements / packing_us, rates);
 }
 
 Result<void> measure_products(DType dtype, Workers& workers, Device& device, CoreRates& rates) {
@@ -210,7 +216,7 @@ Result<void> measure_copies(Workers& workers, Device& device, CoreRates& rates) 
                                TensorView::contiguous(targets[idx].data(), {kBytes}, DType::kU8));
   };
   TANDEM_ASSIGN(const auto us, time_pieces(workers, 1, kEnoughUsOfBytes, enqueue));
-  rates.set(CoreRate::kCopy, static_cast<double>(kBytes) / us[0]);
+  keep(CoreRate::kCopy, static_cast<double>(kBytes) / us[0], rates);
   return {};
 }
 
@@ -225,7 +231,7 @@ Result<void> measure_sums(DType dtype, Workers& workers, Device& device, CoreRat
         *worker.stream);
   };
   TANDEM_ASSIGN(const auto us, time_pieces(workers, 1, kEnoughUsOfBytes, enqueue));
-  rates.set(sum_rate_of(dtype), static_cast<double>(kLayers * kElements * size_bytes(dtype)) / us[0]);
+  keep(sum_rate_of(dtype), static_cast<double>(kLayers * kElements * size_bytes(dtype)) / us[0], rates);
   return {};
 }
 
