@@ -71,6 +71,7 @@ Result<Service*> service_of(const Device& device) {
   return service;
 }
 
+// NOLINTBEGIN(performance-unnecessary-value-param): those who place memory keep what they get.
 Result<Placed> Service::place(Group& /*group*/, std::vector<Record> /*records*/) {
   return fail(ErrorCode::kInternal, "symmetric memory: this device cannot place memory");
 }
@@ -78,6 +79,7 @@ Result<Placed> Service::place(Group& /*group*/, std::vector<Record> /*records*/)
 Result<void> Service::enqueue_connect(Stream& /*stream*/, std::shared_ptr<Peers> /*peers*/) {
   return fail(ErrorCode::kInternal, "symmetric memory: this device cannot place memory");
 }
+// NOLINTEND(performance-unnecessary-value-param)
 
 Result<std::int64_t> byte_size(const Dims& sizes, DType dtype, std::string_view who) {
   constexpr std::int64_t kMostBytes = std::int64_t{1} << 62;
