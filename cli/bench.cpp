@@ -35,6 +35,24 @@ nlohmann::json times_here(const nlohmann::json& row) {
   return times;
 }
 
+struct Column {
+  const char* name;
+  int width;
+};
+constexpr Column kColumns[] = {{"op", 21},     {"m", 6},        {"n", 6},      {"k", 6},
+                               {"dtype", 5},   {"b", 6},        {"W", 3},      {"algorithm", 9},
+                               {"t_gemm", 9},  {"t_own_mm", 9}, {"t_comm", 9}, {"t_serial", 9},
+                               {"t_fused", 9}, {"TFLOP/s", 8},  {"ECT", 9},    {"E", 6},
+                               {"ceiling", 7}, {"speedup", 7},  {"wrong", 5}};
+
+/// A line of the table: a cell for each of kColumns.
+void print_line(char mark, const std::vector<std::string>& cells) {
+  std::string line(1, mark);
+  for (std::size_t i = 0; i < cells.size(); ++i) line += fmt::format(" {:>{}}", cells[i], kColumns[i].width);
+  fmt::print("{}\n", line);
+  std::fflush(stdout);
+}
+
 class BenchCommand : public Command {
  public:
   void define(CLI::App& app) override;
@@ -108,16 +126,16 @@ std::vector<BenchRow> BenchCommand::rows(int ranks) const {
 
 void BenchCommand::print_heading(const Invocation& invocation, const JobPlace& place) const {
   flags_.measure.print_heading(invocation, place);
-  fmt::print(
-      "# {:>21} {:>6} {:>6} {:>6} {:>5} {:>6} {:>3} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} {:>9} {:>6} "
-      "{:>7} "
-      "{:>7} {:>5}\n",
-      "op", "m", "n", "k", "dtype", "b", "W", "algorithm", "t_gemm", "t_own_mm", "t_comm", "t_serial",
-      "t_fused", "TFLOP/s", "ECT", "E", "ceiling", "speedup", "wrong");
-  std::fflush(stdout);
+  std::vector<std::string> names;
+  for (const Column& column : kColumns) names.emplace_back(column.name);
+  print_line('#', names);
 }
 
 void BenchCommand::print_row(const nlohmann::json& row) const {
+  const auto text = [&](const char* key) {
+    return row.at(key).is_null() ? std::string("-") : row.at(key).get<std::string>();
+  };
+  const auto count = [&](const char* key) { return std::to_string(row.at(key).get<std::int64_t>()); };
   const auto time = [&](const char* key) {
     return row.at(key).is_null() ? std::string("-") : time_text(row.at(key).get<double>());
   };
@@ -125,18 +143,11 @@ void BenchCommand::print_row(const nlohmann::json& row) const {
     return row.at(key).is_null() ? std::string("-")
                                  : fmt::format("{:.{}f}", row.at(key).get<double>(), digits);
   };
-  const std::string algorithm = row.at("algorithm").is_null() ? "-" : row.at("algorithm").get<std::string>();
-  fmt::print(
-      "  {:>21} {:>6} {:>6} {:>6} {:>5} {:>6} {:>3} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} {:>9} {:>6} "
-      "{:>7} "
-      "{:>7} {:>5}\n",
-      row.at("op").get<std::string>(), row.at("m").get<std::int64_t>(), row.at("n").get<std::int64_t>(),
-      row.at("k").get<std::int64_t>(), row.at("dtype").get<std::string>(),
-      row.at("b_order").get<std::string>(), row.at("world").get<int>(), algorithm, time("t_gemm_us"),
-      time("t_own_mm_us"), time("t_comm_us"), time("t_serial_us"), time("t_fused_us"), figure("tflops", 3),
-      time("ect_us"), figure("efficiency", 2), figure("ceiling", 2), figure("speedup", 2),
-      row.at("wrong").get<std::int64_t>());
-  std::fflush(stdout);
+  print_line(
+      ' ', {text("op"), count("m"), count("n"), count("k"), text("dtype"), text("b_order"), count("world"),
+            text("algorithm"), time("t_gemm_us"), time("t_own_mm_us"), time("t_comm_us"), time("t_serial_us"),
+            time("t_fused_us"), figure("tflops", 3), time("ect_us"), figure("efficiency", 2),
+            figure("ceiling", 2), figure("speedup", 2), count("wrong")});
 }
 
 void BenchCommand::print_link_verdict(const nlohmann::json& row, std::chrono::microseconds link) {

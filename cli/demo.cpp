@@ -210,11 +210,15 @@ int DemoCommand::launch(const Invocation& invocation) {
   };
   const auto results =
       run_job({ranks, invocation.arguments, place.placement, prepare}, invocation.interrupts);
-  for (std::size_t i = 0; i < results[0].at("phases").size(); ++i)
-    print_phase(results[0].at("phases")[i], DemoTimes(results, i));
+  const nlohmann::json& phases = results[0].at("phases");
+  std::vector<nlohmann::json> rows;
+  for (std::size_t i = 0; i < phases.size(); ++i) {
+    const DemoTimes times(results, i);
+    print_phase(phases[i], times);
+    rows.push_back(row_of_phase(phases[i], times));
+  }
   conclude(results, MlpReference::num_samples(sizes, ranks), place.placement);
-  for (std::size_t i = 0; i < results[0].at("phases").size(); ++i) {
-    nlohmann::json row = row_of_phase(results[0].at("phases")[i], DemoTimes(results, i));
+  for (nlohmann::json& row : rows) {
     row.update({{"op", "demo"},
                 {"model", preset.title},
                 {"scale", plan.scale},

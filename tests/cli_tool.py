@@ -215,6 +215,27 @@ class LeftBehind:
         )
 
 
+def expected_product(left, columns, dtype, ranks, scatters, bias=None, average=False):
+    """[(value, tolerance)] in row-major order of a product of values of dtype, left by rows of k and the right factor by its
+    columns, of k each, on so many ranks."""
+    k = len(columns[0])
+    u, u32, chunk = UNIT_ROUNDOFF[dtype], 2.0**-24, -(-k // ranks)
+    results = []
+    for row in range(len(left) // k):
+        for i, column in enumerate(columns):
+            terms = [x * y for x, y in zip(left[row * k : (row + 1) * k], column)]
+            value = sum(terms)
+            tolerance = (k + ranks + 4) * u32 * (sum(map(abs, terms)) + 1)
+            if scatters:
+                tolerance += 1.01 * u * sum(abs(sum(terms[r * chunk : (r + 1) * chunk])) for r in range(ranks))
+            if average:
+                value, tolerance = value / ranks, tolerance / ranks
+            if bias is not None:
+                value += bias[i]
+            results.append((value, tolerance + 1.01 * u * abs(value) + 2.0**-25))
+    return results
+
+
 def wait_until(condition, seconds=20.0):
     """Whether `condition()` became true in time."""
     end = time.monotonic() + seconds

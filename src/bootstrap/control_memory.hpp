@@ -108,6 +108,9 @@ struct ControlHeader {
   std::uint64_t magic = kMagic;
   std::uint32_t version = kVersion;
   ControlIdentity identity;
+  /// Rank 0's, written before the memory is shared: what a rank has forgotten decides where the ranks meet on
+  /// the host, so all have to forget alike.
+  std::int32_t max_plans = 0;
   ErrorRecord error;
   RateBoard rates;
 };

@@ -2,7 +2,6 @@
 
 #include <sys/random.h>
 
-#include <cstring>
 #include <span>
 #include <tandem/base/log.hpp>
 #include <tandem/tune/folder.hpp>
@@ -47,7 +46,6 @@ Result<std::unique_ptr<Group::Impl>> Group::Impl::create(const GroupOptions& opt
   const bool reads_table = parent == nullptr && options.rank == 0;
   TANDEM_TRY(impl->meet(reads_table ? impl->read_tune_table() : "", deadline));
   if (parent != nullptr) impl->tune_table = parent->tune_table;
-  if (parent == nullptr) TANDEM_TRY(impl->take_max_plans_of_rank_0(deadline));
   return impl;
 }
 
@@ -90,15 +88,19 @@ Result<void> Group::Impl::publish_control(std::uint64_t nonce, const std::vector
   for (const Candidate& member : members) processes.push_back(member.process);
   const ControlIdentity identity{.num_ranks = options.size, .nonce = nonce};
   const std::string key = control_key(key_prefix(), nonce);
+  const auto write_settings = [&](ControlMemory& of_all) {
+    of_all.header().max_plans = options.config.max_plans;
+    bootstrap::give_rates(of_all, options.config.core_rates);
+  };
   std::shared_ptr<ControlMemory> made;
   if (shared_store->carries_objects()) {
     TANDEM_ASSIGN(made, ControlMemory::create_for_threads(identity, processes));
-    bootstrap::give_rates(*made, options.config.core_rates);
+    write_settings(*made);
     TANDEM_TRY(shared_store->set_object(key, made));
   } else {
     UniqueFd file;
     TANDEM_ASSIGN(made, ControlMemory::create_for_processes(identity, processes, file));
-    bootstrap::give_rates(*made, options.config.core_rates);
+    write_settings(*made);
     TANDEM_TRY(shared_store->set_file(key, file.get()));
   }
   use(std::move(made));
@@ -132,6 +134,7 @@ std::chrono::milliseconds longest_wait_of(const Config& config) {
 
 void Group::Impl::use(std::shared_ptr<ControlMemory> mapped) {
   memory = std::move(mapped);
+  options.config.max_plans = memory->header().max_plans;
   options.config.core_rates = memory->header().rates.given;
   memory->rank(options.rank).cores = own_cores();
   memory->rank(options.rank).granted_cores = granted_cores();
@@ -169,14 +172,6 @@ Result<void> Group::Impl::meet(std::string_view table, Deadline deadline) {
   }
   if (options.rank != 0) return {};
   return shared_store->erase(control_key(key_prefix(), memory->header().identity.nonce));
-}
-
-/// What a rank has forgotten decides where the ranks meet on the host, so all have to forget alike.
-Result<void> Group::Impl::take_max_plans_of_rank_0(Deadline deadline) {
-  const int mine = options.config.max_plans;
-  TANDEM_ASSIGN(const auto all, control->exchange(std::as_bytes(std::span(&mine, 1)), "max_plans", deadline));
-  std::memcpy(&options.config.max_plans, all[0].data(), sizeof(mine));
-  return {};
 }
 
 /// Empty if there is none. What is wrong with the file is told, and is no reason to have no group.

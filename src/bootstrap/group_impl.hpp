@@ -50,7 +50,6 @@ class Group::Impl {
   void use(std::shared_ptr<bootstrap::ControlMemory> mapped);
   Result<void> watch_peers();
   Result<void> meet(std::string_view table, Deadline deadline);
-  Result<void> take_max_plans_of_rank_0(Deadline deadline);
   [[nodiscard]] std::string read_tune_table() const;
 };
 

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "base/format.hpp"
+#include "base/hash.hpp"
 #include "bootstrap/group_control.hpp"
 
 namespace tandem::bootstrap {
@@ -19,7 +20,7 @@ std::uint64_t next_number() {
 }
 
 std::uint64_t mixed(std::uint64_t hash, std::uint64_t word) {
-  return (hash ^ word) * 0x100000001b3;  // FNV-1a, by words
+  return Hash().add(hash).add(word).value();
 }
 
 }  // namespace

@@ -67,6 +67,14 @@ Result<UniqueFd> lock(const fs::path& folder, std::chrono::milliseconds patience
   return directory;
 }
 
+std::string file_head(int format, std::string_view device, std::string_view rows_key) {
+  // A device's name may be no UTF-8, which JSON has to be.
+  const std::string name =
+      nlohmann::json(device).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return fmt::format("{{\"format\": {}, \"library\": \"{}\", \"device\": {},\n \"{}\": [", format,
+                     TANDEM_VERSION, name, rows_key);
+}
+
 std::string shown(const nlohmann::json& value) {
   if (value.is_structured()) return "an object or a list";
   return fmt::format("{:.40}", value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));

@@ -28,6 +28,9 @@ namespace tandem::tune {
 /// Errors: kTimeout where another program still has the lock after `patience`.
 [[nodiscard]] Result<UniqueFd> lock(const std::filesystem::path& folder, std::chrono::milliseconds patience);
 
+/// The beginning of a file's text, up to its list of rows: those who read it look at all three first.
+[[nodiscard]] std::string file_head(int format, std::string_view device, std::string_view rows_key);
+
 /// What a file says, for an error text. What has parts is not printed: it may be as deep as the file is long.
 [[nodiscard]] std::string shown(const nlohmann::json& value);
 

@@ -73,8 +73,7 @@ Result<Rows> read_file(const fs::path& path, std::string_view device) {
 }
 
 std::string to_text(std::string_view device, const Rows& rows) {
-  std::string text = fmt::format("{{\"format\": {}, \"library\": \"{}\", \"device\": {},\n \"rates\": [",
-                                 kFormat, TANDEM_VERSION, json(device).dump());
+  std::string text = file_head(kFormat, device, "rates");
   bool is_first = true;
   for (const auto& [busy_cores, rates] : rows) {
     json row = {{kBusyCores, busy_cores}};

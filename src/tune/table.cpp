@@ -156,8 +156,7 @@ void Table::put(Row row) {
 
 std::string to_json(const Table& table) {
   // A line a row, so that people can read and compare files.
-  std::string text = fmt::format("{{\"format\": {}, \"library\": \"{}\", \"device\": {},\n \"rows\": [",
-                                 kFormat, TANDEM_VERSION, text_of(table.device));
+  std::string text = file_head(kFormat, table.device, "rows");
   for (std::size_t i = 0; i < table.rows.size(); ++i)
     text += fmt::format("{}\n  {}", i == 0 ? "" : ",", text_of(to_object(table.rows[i])));
   return text + "\n]}\n";

@@ -12,7 +12,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import cli_tool
-from cli_tool import UNIT_ROUNDOFF, packed, product, pseudo_random, rounded, safetensors_bytes
+from cli_tool import packed, product, pseudo_random, rounded, safetensors_bytes
 
 KINDS = {"f32": "F32", "f16": "F16", "bf16": "BF16"}
 GUIDE = pathlib.Path(__file__).resolve().parents[2] / "docs/guide/checkpoint.md"
@@ -28,25 +28,12 @@ def random_tensor(dtype, sizes, seed):
     return dtype, list(sizes), [rounded(x, dtype) for x in pseudo_random(product(sizes), seed)]
 
 
-def multiplied(a, b, dtype, ranks, scatters, bias=None, average=False):
+def multiplied(a, b, dtype, ranks, scatters, bias=None):
     """[(value, tolerance)] of a [..., k] times the transposed b [n, k], in row-major order; inputs rounded to dtype."""
-    k, n = a[1][-1], b[1][0]
+    k = a[1][-1]
     left, right = ([rounded(x, dtype) for x in tensor[2]] for tensor in (a, b))
-    u, u32, chunk = UNIT_ROUNDOFF[dtype], 2.0**-24, -(-k // ranks)
-    results = []
-    for row in range(len(left) // k):
-        for column in range(n):
-            terms = [x * y for x, y in zip(left[row * k : (row + 1) * k], right[column * k : (column + 1) * k])]
-            value = sum(terms)
-            tolerance = (k + ranks + 4) * u32 * (sum(map(abs, terms)) + 1)
-            if scatters:
-                tolerance += 1.01 * u * sum(abs(sum(terms[r * chunk : (r + 1) * chunk])) for r in range(ranks))
-            if average:
-                value, tolerance = value / ranks, tolerance / ranks
-            if bias is not None:
-                value += bias[column]
-            results.append((value, tolerance + 1.01 * u * abs(value) + 2.0**-25))
-    return results
+    columns = [right[i : i + k] for i in range(0, len(right), k)]
+    return cli_tool.expected_product(left, columns, dtype, ranks, scatters, bias)
 
 
 class InFolder(unittest.TestCase):

@@ -41,23 +41,8 @@ class Case:
 
     def expected(self, ranks, scatters, average=False, bias=None):
         """[(value, tolerance)] in row-major order."""
-        u, u32 = UNIT_ROUNDOFF[self.dtype], 2.0**-24
-        chunk = -(-self.k // ranks)
-        results = []
-        for row in range(len(self.a) // self.k):
-            for column in range(self.n):
-                terms = [self.a[row * self.k + i] * self.b[i * self.n + column] for i in range(self.k)]
-                partials = [sum(terms[r * chunk : (r + 1) * chunk]) for r in range(ranks)]
-                value = sum(terms)
-                tolerance = (self.k + ranks + 4) * u32 * (sum(map(abs, terms)) + 1)
-                if scatters:
-                    tolerance += 1.01 * u * sum(map(abs, partials))
-                if average:
-                    value, tolerance = value / ranks, tolerance / ranks
-                if bias is not None:
-                    value += bias[column]
-                results.append((value, tolerance + 1.01 * u * abs(value) + 2.0**-25))
-        return results
+        columns = [self.b[i :: self.n] for i in range(self.n)]
+        return cli_tool.expected_product(self.a, columns, self.dtype, ranks, scatters, bias, average)
 
 
 class Run(unittest.TestCase):

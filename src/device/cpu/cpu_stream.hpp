@@ -7,7 +7,6 @@
 #include <tandem/device/stream.hpp>
 #include <thread>
 
-#include "device/cpu/cpu_frees.hpp"
 #include "device/cpu/work_queue.hpp"
 
 namespace tandem::cpu {

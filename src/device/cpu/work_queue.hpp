@@ -13,6 +13,8 @@
 #include <tandem/cpu/launch.hpp>
 #include <vector>
 
+#include "device/deferred_frees.hpp"
+
 namespace tandem::cpu {
 
 class WorkQueue;
@@ -110,5 +112,8 @@ class WorkQueue {
   std::vector<Fault> told_faults_;  // the last few before it, for waits that were enqueued before the telling
   std::vector<Position> faulty_sources_;
 };
+
+/// Of a CPU device: a service of its own, for the leaves that have memory of their own.
+using CpuFrees = DeferredFrees<std::shared_ptr<WorkQueue>>;
 
 }  // namespace tandem::cpu

@@ -9,7 +9,7 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
-#include "device/cpu/cpu_frees.hpp"
+#include "device/cpu/work_queue.hpp"
 #include "symm/cpu/attach.hpp"
 #include "symm/cpu/chunk_wait.hpp"
 #include "symm/cpu/handle.hpp"
