@@ -1,9 +1,10 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <tandem/base/tensor.hpp>
-#include <tandem/bootstrap/group.hpp>
 #include <tandem/device/stream.hpp>
 #include <tandem/symm/handle.hpp>
 #include <vector>
@@ -29,10 +30,14 @@ class Bindings {
   explicit Bindings(const Program& program);
 
   /// Tensors of the call. A root that is not bound, or bound to null, is absent.
-  void bind(RootId root, const TensorView& view) { at(root).view = view; }
-  void bind_absent(RootId root) { at(root).view = absent(); }
-  /// A tensor of scratch memory whose sizes the call knows; its memory comes with bind_scratch().
-  void bind_sizes(RootId root, const Dims& sizes, DType dtype, DeviceId device);
+  void bind(RootId root, const TensorView& view) { at(root) = {.view = view}; }
+  void bind_absent(RootId root) { at(root) = {}; }
+  /// One element, which every part of the root is.
+  void bind_for_every_part(RootId root, const TensorView& element);
+  /// A tensor of a scratch root whose sizes the call knows, so many bytes behind the root's begin. Behind
+  /// bind_scratch().
+  void bind_in_scratch(RootId root, std::int64_t offset_bytes, const Dims& sizes, DType dtype,
+                       DeviceId device);
   /// Symmetric memory of the caller's: `offset` in elements of `view` from the handle's own offset.
   void bind_in_place(RootId root, const TensorView& view, symm::Handle* handle, std::int64_t offset);
   void bind_lane(Lane lane, Stream& stream) { lanes_[static_cast<std::size_t>(lane)] = &stream; }
@@ -42,13 +47,17 @@ class Bindings {
   void bind_workspace(const Program& program, symm::Handle* workspace, DeviceId device);
   /// Stands in for a workspace that is not there yet: roots are aligned like it, and nobody reads them.
   void bind_workspace_like(const Program& program, DeviceId device);
-  void bind_inbox(const BoundInbox& inbox) { inbox_ = inbox; }
+  /// Everything that the program has in this slot.
+  void bind_inbox(const Program& program, const BoundInbox& inbox, DeviceId device);
+  /// As bind_workspace_like().
+  void bind_inbox_like(const Program& program, DeviceId device);
 
   // What a runner reads.
   struct Bound {
     TensorView view = absent();
     symm::Handle* handle = nullptr;  ///< of memory that peers reach
-    std::int64_t offset_bytes = 0;   ///< from the handle's own offset
+    std::int64_t offset_bytes = 0;   ///< from the handle's own offset, or of scratch memory
+    bool is_every_part = false;
   };
   [[nodiscard]] const Bound& root(RootId id) const { return roots_[static_cast<std::size_t>(id)]; }
   [[nodiscard]] bool is_absent(const Operand& operand) const;
@@ -66,6 +75,8 @@ class Bindings {
 
   std::vector<Bound> roots_;
   std::array<Stream*, kMaxLanes> lanes_ = {};
+  bool is_scratch_bound_ = false;
+  bool is_workspace_bound_ = false;
   std::byte* scratch_ = nullptr;
   symm::Handle* workspace_ = nullptr;
   const void* workspace_memory_ = nullptr;
