@@ -1,4 +1,4 @@
-#include "fused/cacheds.hpp"
+#include "fused/call/graph_cache.hpp"
 
 #include <algorithm>
 

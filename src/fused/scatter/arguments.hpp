@@ -60,7 +60,8 @@ template <class Args>
                          .asked = args.algorithm,
                          .plan_k = args.plan_k,
                          .device = device.id(),
-                         .num_products = static_cast<int>(args.a.size())};
+                         .num_products = static_cast<int>(args.a.size()),
+                         .keeps_product = args.product.has_value()};
   for (const TensorView& a : args.a) problem.sum_k += a.sizes.back();
   return problem;
 }

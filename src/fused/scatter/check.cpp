@@ -1,8 +1,9 @@
-#include "fused/matmul_reduce_scatter_check.hpp"
+#include <algorithm>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "fused/scatter/arguments.hpp"
+#include "fused/scatter/call.hpp"
 
 namespace tandem {
 namespace {
@@ -72,8 +73,14 @@ Result<ScatterProblem> check(const MatmulReduceScatterArgs& args, const Group& g
 
   ScatterProblem problem = scatter_problem_of(args, sizes, group, device);
   problem.has_bias = args.bias.has_value();
-  for (const TensorView& a : args.a) {
-    if (!front_of(a, args.scatter_dim).can_flatten_rows()) ++problem.num_copied;
+  for (std::size_t j = 0; j < args.a.size(); ++j) {
+    const TensorView& a = args.a[j];
+    if (front_of(a, args.scatter_dim).can_flatten_rows()) continue;
+    ++problem.num_copied;
+    problem.copied |= std::uint64_t{1} << std::min<std::size_t>(j, 63);
+  }
+  for (std::size_t j = 0; j < args.a.size(); ++j) {
+    if (problem.is_copied(static_cast<int>(j))) problem.copied_k += args.a[j].sizes.back();
   }
   return problem;
 }

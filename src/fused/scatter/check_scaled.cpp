@@ -1,10 +1,9 @@
-#include "fused/scaled_matmul_reduce_scatter_check.hpp"
-
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "base/with_last.hpp"
 #include "fused/call/scaled_checks.hpp"
 #include "fused/scatter/arguments.hpp"
+#include "fused/scatter/call.hpp"
 
 namespace tandem {
 namespace {
@@ -106,7 +105,9 @@ Result<ScatterProblem> check(const ScaledMatmulReduceScatterArgs& args, const Gr
   TANDEM_TRY(check_outputs_apart(kWho, args.out, args.product,
                                  [&](const Named& output) { return check_memory_of(args, output); }));
 
-  return scatter_problem_of(args, sizes, group, device);
+  ScatterProblem problem = scatter_problem_of(args, sizes, group, device);
+  problem.is_scaled = true;
+  return problem;
 }
 
 }  // namespace fused

@@ -1,17 +1,25 @@
 #pragma once
 
-#include <string_view>
+#include <memory>
 #include <tandem/base/error.hpp>
 #include <tandem/bootstrap/group.hpp>
 #include <tandem/device/device.hpp>
+#include <tandem/device/stream.hpp>
 
-#include "fused/call/group_memory.hpp"
-#include "fused/scatter/problem.hpp"
+#include "fused/call/run_call.hpp"
+#include "fused/scatter/builder.hpp"
 
 namespace tandem::fused {
 
-/// Decides on the algorithm and puts it into words. `op`: "matmul_reduce_scatter".
-[[nodiscard]] Result<OpPlan> decide(std::string_view op, const ScatterProblem& problem, Group& group,
-                                    Device& device);
+struct ScatterPlan : OpPlan {
+  ScatterRoots roots;
+};
+/// The plan of this problem; decided, and put into words, when the group meets it first.
+[[nodiscard]] Result<std::shared_ptr<ScatterPlan>> plan_of(const ScatterProblem& problem, Group& group,
+                                                           Device& device);
+
+/// Both scatter ops behind their checks.
+[[nodiscard]] Result<OpReport> scatter(const ScatterCall& call, const ScatterProblem& problem, Group& group,
+                                       Stream& stream);
 
 }  // namespace tandem::fused

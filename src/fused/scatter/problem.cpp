@@ -25,6 +25,17 @@ std::int64_t ScatterProblem::unit_elements() const {
   return scatters_last() ? rows() : unit_rows() * n();
 }
 
+Dims ScatterProblem::sizes_of(std::int64_t units) const {
+  Dims part = sizes;
+  if (scatters_last()) {
+    part[dim] = units;
+    return part;
+  }
+  part.insert(0, part.erase(dim));
+  part[0] = units;
+  return part;
+}
+
 std::size_t hash_of(const ScatterProblem& p) {
   return Hash()
       .add(p.dtype)
@@ -37,7 +48,11 @@ std::size_t hash_of(const ScatterProblem& p) {
       .add(p.num_products)
       .add(p.sum_k)
       .add(p.num_copied)
+      .add(p.copied_k)
+      .add(p.copied)
       .add(p.has_bias)
+      .add(p.keeps_product)
+      .add(p.is_scaled)
       .value();
 }
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <tandem/base/shard.hpp>
 #include <tandem/base/tensor.hpp>
 #include <tandem/coll/collectives.hpp>
@@ -22,13 +23,17 @@ struct ScatterProblem {
   coll::ReduceOp reduce_op = coll::ReduceOp::kSum;
   int world = 1;
   Algorithm asked = Algorithm::kAuto;
+  bool is_scaled = false;   ///< by fused_scaled_matmul_reduce_scatter()
   std::int64_t plan_k = 0;  ///< as the caller says; 0: not told
   // This rank's.
   DeviceId device;
   int num_products = 0;
   std::int64_t sum_k = 0;  ///< of all products
   int num_copied = 0;      ///< a's whose strides need one copy
+  std::int64_t copied_k = 0;  ///< of those a's
+  std::uint64_t copied = 0;   ///< bit min(j, 63): a_j is copied
   bool has_bias = false;   ///< one that is added to the sum over ranks
+  bool keeps_product = false;
 
   [[nodiscard]] bool scatters_last() const { return dim == sizes.size() - 1; }
   [[nodiscard]] std::int64_t total() const { return sizes[dim]; }
@@ -42,6 +47,14 @@ struct ScatterProblem {
   [[nodiscard]] Shard part_of(int rank) const { return shard_of(total(), world, rank); }
   /// Whether products are first summed in f32 scratch and then rounded to `partials`.
   [[nodiscard]] bool sums_in_scratch() const { return num_products > 1 && partials != DType::kF32; }
+
+  [[nodiscard]] bool is_copied(int j) const { return (copied >> (j < 63 ? j : 63) & 1U) != 0; }
+  /// "matmul_reduce_scatter".
+  [[nodiscard]] std::string_view op() const {
+    return is_scaled ? "scaled_matmul_reduce_scatter" : "matmul_reduce_scatter";
+  }
+  /// Of so many units of the product, the scattered dim in front unless that is the last.
+  [[nodiscard]] Dims sizes_of(std::int64_t units) const;
 
   friend bool operator==(const ScatterProblem&, const ScatterProblem&) = default;
 };
