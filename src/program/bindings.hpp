@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <tandem/base/tensor.hpp>
+#include <tandem/bootstrap/group.hpp>
 #include <tandem/device/stream.hpp>
 #include <tandem/symm/handle.hpp>
 #include <vector>
@@ -40,6 +41,8 @@ class Bindings {
                        DeviceId device);
   /// Symmetric memory of the caller's: `offset` in elements of `view` from the handle's own offset.
   void bind_in_place(RootId root, const TensorView& view, symm::Handle* handle, std::int64_t offset);
+  /// Whose ranks meet in collectives; programs without any need none.
+  void bind_group(Group& group) { group_ = &group; }
   void bind_lane(Lane lane, Stream& stream) { lanes_[static_cast<std::size_t>(lane)] = &stream; }
   /// Everything that the program has in scratch memory, which begins at `base`.
   void bind_scratch(const Program& program, std::byte* base, DeviceId device);
@@ -63,6 +66,7 @@ class Bindings {
   [[nodiscard]] bool is_absent(const Operand& operand) const;
   [[nodiscard]] TensorView view(const Operand& operand) const;
   [[nodiscard]] Stream& lane(Lane lane) const { return *lanes_[static_cast<std::size_t>(lane)]; }
+  [[nodiscard]] Group& group() const { return *group_; }
   [[nodiscard]] symm::Handle* workspace() const { return workspace_; }
   [[nodiscard]] const BoundInbox& inbox() const { return inbox_; }
   [[nodiscard]] std::span<const Bound> roots() const { return roots_; }
@@ -74,6 +78,7 @@ class Bindings {
   [[nodiscard]] Bound& at(RootId id) { return roots_[static_cast<std::size_t>(id)]; }
 
   std::vector<Bound> roots_;
+  Group* group_ = nullptr;
   std::array<Stream*, kMaxLanes> lanes_ = {};
   bool is_scratch_bound_ = false;
   bool is_workspace_bound_ = false;

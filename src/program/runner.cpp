@@ -1,53 +1,66 @@
 #include "program/runner.hpp"
 
-#include <tandem/gemm/async_input_mm.hpp>
-#include <tandem/gemm/mm.hpp>
-#include <tandem/gemm/scaled_mm.hpp>
-
+#include <array>
 #include <chrono>
+#include <optional>
 
 #include "base/try.hpp"
 #include "coll/steps.hpp"
+#include "gemm/product.hpp"
 #include "symm/chunk_words.hpp"
 
 namespace tandem::program {
 namespace {
+
+/// The operands of a product as one call binds them. Those that are absent are null.
+class BoundProduct {
+ public:
+  BoundProduct(const Product& product, const Bindings& bindings)
+      : a_(bindings.view(product.a)), out_(bindings.view(product.out)) {
+    args_ = {.a = &a_,
+             .b = add(product.b, bindings),
+             .out = &out_,
+             .bias = add(product.bias, bindings),
+             .a_scale = add(product.a_scale, bindings),
+             .b_scale = add(product.b_scale, bindings),
+             .result_scale = add(product.result_scale, bindings),
+             .addend = add(product.addend, bindings),
+             .accumulate = product.accumulate,
+             .fast_accum = product.fast_accum};
+    if (product.scaled) return;
+    a_ = a_.flatten_rows();
+    out_ = out_.flatten_rows();
+  }
+  BoundProduct(const BoundProduct&) = delete;
+  BoundProduct& operator=(const BoundProduct&) = delete;
+
+  [[nodiscard]] const gemm::ProductArgs& args() const { return args_; }
+  [[nodiscard]] bool is_empty() const { return out_.numel() == 0; }
+
+ private:
+  const TensorView* add(const Operand& operand, const Bindings& bindings) {
+    if (bindings.is_absent(operand)) return nullptr;
+    TensorView& view = others_[num_others_++];
+    view = bindings.view(operand);
+    return &view;
+  }
+
+  TensorView a_;
+  TensorView out_;
+  std::array<TensorView, 6> others_;
+  std::size_t num_others_ = 0;
+  gemm::ProductArgs args_;
+};
 
 std::optional<TensorView> optional_view(const Bindings& bindings, const Operand& operand) {
   if (bindings.is_absent(operand)) return std::nullopt;
   return bindings.view(operand);
 }
 
-/// The view, or one without memory where the operand is absent.
-TensorView view_or_none(const Bindings& bindings, const Operand& operand) {
-  return bindings.is_absent(operand) ? TensorView{} : bindings.view(operand);
-}
-
-gemm::MmArgs plain_product(const Product& product, const Bindings& bindings) {
-  return {.a = bindings.view(product.a).flatten_rows(),
-          .b = bindings.view(product.b),
-          .out = bindings.view(product.out).flatten_rows(),
-          .bias = optional_view(bindings, product.bias),
-          .accumulate = product.accumulate};
-}
-
-gemm::ScaledMmArgs scaled_product(const Product& product, const Bindings& bindings) {
-  return {.a = bindings.view(product.a),
-          .b = bindings.view(product.b),
-          .a_scale = view_or_none(bindings, product.a_scale),
-          .b_scale = view_or_none(bindings, product.b_scale),
-          .out = bindings.view(product.out),
-          .bias = optional_view(bindings, product.bias),
-          .result_scale = optional_view(bindings, product.result_scale),
-          .fast_accum = product.fast_accum,
-          .addend = optional_view(bindings, product.addend)};
-}
-
 /// One program with the bindings of one call.
 class Run {
  public:
-  Run(const Program& program, const Bindings& bindings, Group& group)
-      : program_(program), bindings_(bindings), group_(group) {}
+  Run(const Program& program, const Bindings& bindings) : program_(program), bindings_(bindings) {}
 
   Result<void> enqueue(const Step& step) const;
   /// Whatever broke off, nothing is left running when the caller's lane is done.
@@ -74,7 +87,6 @@ class Run {
 
   const Program& program_;
   const Bindings& bindings_;
-  Group& group_;
 };
 
 Result<void> Run::enqueue(const Step& step) const {
@@ -105,7 +117,7 @@ Result<void> Run::enqueue(const Step& step) const {
       return cast(step, stream);
     case StepKind::kAllGather:
       return coll::enqueue_all_gather({.input = view(step.from), .output = view(step.to)},
-                                      bindings_.workspace(), group_, stream);
+                                      bindings_.workspace(), bindings_.group(), stream);
     case StepKind::kReduceScatter:
       return reduce_scatter(step, stream);
   }
@@ -119,9 +131,8 @@ void Run::join_all() const {
 
 Result<void> Run::multiply(const Product& product, Stream& stream) const {
   if (product.arrival) return multiply_arriving(product, stream);
-  if (view(product.out).numel() == 0) return {};
-  if (product.scaled) return gemm::scaled_matmul(scaled_product(product, bindings_), stream);
-  return gemm::mm(plain_product(product, bindings_), stream);
+  const BoundProduct bound(product, bindings_);
+  return bound.is_empty() ? Result<void>() : gemm::run(bound.args(), stream);
 }
 
 Result<void> Run::multiply_arriving(const Product& product, Stream& stream) const {
@@ -130,14 +141,15 @@ Result<void> Run::multiply_arriving(const Product& product, Stream& stream) cons
   // Without an output it only exchanges pieces; with an empty one there is nothing to do.
   if (!product.out.is_absent() && view(product.out).numel() == 0) return {};
   const TensorView a = view(product.a).flatten_rows();
-  const TensorView nothing = TensorView::contiguous(nullptr, {a.size(1), 0}, a.dtype, a.device);
-  const TensorView no_out = TensorView::contiguous(nullptr, {a.size(0), 0}, a.dtype, a.device);
-  gemm::AsyncInputMmArgs args{
-      .a = a,
-      .b = product.b.is_absent() ? nothing : view(product.b),
-      .out = product.out.is_absent() ? no_out : view(product.out).flatten_rows(),
-      .a_chunk_signals = view(arrival.words),
-      .a_chunk_pivot = arrival.first_own,
+  const TensorView b = product.b.is_absent()
+                           ? TensorView::contiguous(nullptr, {a.size(1), 0}, a.dtype, a.device)
+                           : view(product.b);
+  const TensorView out = product.out.is_absent()
+                             ? TensorView::contiguous(nullptr, {a.size(0), 0}, a.dtype, a.device)
+                             : view(product.out).flatten_rows();
+  gemm::Arrival comes{
+      .signals = view(arrival.words),
+      .pivot = arrival.first_own,
       .expected = inbox.epoch,
       .chunks_together = program_.chunks_per_rank,
       .in_order = false,
@@ -146,12 +158,12 @@ Result<void> Run::multiply_arriving(const Product& product, Stream& stream) cons
                                        .count = arrival.num_own},
       .senders = gemm::ChunkSenders{.handle = inbox.handle, .chunks_per_rank = program_.chunks_per_rank}};
   if (arrival.piece_peers > 0) {
-    args.patches = {.peers = arrival.piece_peers,
-                    .rows_bytes = inbox.data_bytes,
-                    .stamps_bytes = inbox.flags_bytes,
-                    .sends = arrival.sends};
+    comes.patches = {.peers = arrival.piece_peers,
+                     .rows_bytes = inbox.data_bytes,
+                     .stamps_bytes = inbox.flags_bytes,
+                     .sends = arrival.sends};
   }
-  return gemm::async_input_mm(args, stream);
+  return gemm::run({.a = &a, .b = &b, .out = &out, .arrival = &comes}, stream);
 }
 
 Result<void> Run::write_word(const Step& step, Stream& stream) const {
@@ -203,13 +215,13 @@ Result<void> Run::reduce_scatter(const Step& step, Stream& stream) const {
                                        .output = view(step.to),
                                        .op = step.reduce_op,
                                        .bias = optional_view(bindings_, step.bias)},
-                                      bindings_.workspace(), group_, stream);
+                                      bindings_.workspace(), bindings_.group(), stream);
 }
 
 }  // namespace
 
-Result<void> run(const Program& program, const Bindings& bindings, Group& group) {
-  const Run run(program, bindings, group);
+Result<void> run(const Program& program, const Bindings& bindings) {
+  const Run run(program, bindings);
   for (const Step& step : program.steps) {
     if (auto enqueued = run.enqueue(step); !enqueued) {
       run.join_all();
@@ -223,8 +235,9 @@ Result<void> prepare(const Program& program, const Bindings& bindings) {
   for (const Step& step : program.steps) {
     if (step.kind != StepKind::kProduct) continue;
     const Product& product = program.products[static_cast<std::size_t>(step.product)];
-    if (product.arrival || product.scaled || bindings.view(product.out).numel() == 0) continue;
-    TANDEM_TRY(gemm::prepare(plain_product(product, bindings), bindings.lane(step.lane)));
+    if (product.arrival) continue;
+    const BoundProduct bound(product, bindings);
+    if (!bound.is_empty()) TANDEM_TRY(gemm::prepare(bound.args(), bindings.lane(step.lane)));
   }
   return {};
 }

@@ -80,7 +80,7 @@ Result<void> enqueue(OpPlan& plan, Group& group, Stream& stream, symm::Handle* w
                               .flags_bytes = slot.stamps_bytes},
                              plan.device);
   }
-  return program::run(program, plan.bindings, group);
+  return program::run(program, plan.bindings);
 }
 
 /// Records the program of a call that has run, on lanes of its own.
@@ -142,6 +142,7 @@ Result<bool> make_ready(OpPlan& plan, const PlannedCall& call, Stream& stream) {
   const program::Program& program = plan.program;
   Scratch& scratch = device_memory(call.group, plan.device).scratch;
   TANDEM_TRY(scratch.reserve(program.memory.scratch_bytes, call.group, stream.device()));
+  plan.bindings.bind_group(call.group);
   plan.bindings.bind_lane(program::kCurrent, stream);
   for (int lane = 1; lane < program.num_lanes; ++lane)
     plan.bindings.bind_lane(static_cast<program::Lane>(lane), side_lane(lane, call.group, stream));
