@@ -44,9 +44,8 @@ struct OpPlan {
   program::Bindings bindings;  ///< of the last call
   std::array<PreparedProducts, 2> prepared = {};  ///< the last first
   bool is_recordable = true;                      ///< no call of it was refused as a recording
-  /// Of workspace, that a recording of its calls needs where it runs another algorithm.
+  /// Of workspace, that a recording of its calls needs.
   std::int64_t recorded_workspace_bytes = 0;
-  int recordings_prepared = 0;  ///< times that what such a recording needs was made
 };
 
 /// A plan in use, which stays though its group forgets it.

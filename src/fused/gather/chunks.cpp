@@ -80,7 +80,6 @@ gemm::AsyncInputProblem agreed_product(const GatherProblem& problem, int patch_p
 Support can_run_native(const GatherProblem& problem, const Device& device) {
   if (problem.is_scaled) return Support::no("no kernel there consumes its input as it arrives");
   if (problem.gathers_last()) return Support::no("it gathers rows, and here columns are gathered");
-  if (problem.is_capturing) return Support::no("capture of native does not exist yet");
   if (problem.part_of(problem.world - 1).size == 0 || problem.unit_rows() == 0) {
     return Support::no(fmt::format("every rank has to have rows, and of {} at dim {} rank {} has none",
                                    to_string(problem.sizes), problem.dim, problem.world - 1));
@@ -126,7 +125,7 @@ bool patches_keep_pace(const GatherProblem& problem) {
 
 int patch_peers(const GatherProblem& problem, const Device& device) {
   if (device.id().kind != DeviceKind::kCuda || problem.world == 1 || problem.world > gemm::kMostPatchRanks ||
-      problem.is_scaled || problem.gathers_last() || problem.is_capturing || problem.rows() < kFewestRowsOnGpu ||
+      problem.is_scaled || problem.gathers_last() || problem.rows() < kFewestRowsOnGpu ||
       problem.total() % problem.world != 0) {
     return 0;
   }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <tandem/base/log.hpp>
 #include <tandem/gemm/mm.hpp>
 #include <vector>
 
@@ -137,6 +136,11 @@ Result<GatherPlan> make_plan(const GatherCall& call, const GatherProblem& proble
   plan.bindings = program::Bindings(built.program);
   plan.program = std::move(built.program);
   plan.roots = std::move(built.roots);
+  // A recording can make no memory, so the calls before it do.
+  GatherProblem recorded = problem;
+  recorded.is_capturing = true;
+  plan.recorded_workspace_bytes =
+      algorithm.build(recorded, group.rank(), device).program.memory.workspace_bytes;
   return plan;
 }
 
@@ -150,58 +154,18 @@ Result<std::shared_ptr<GatherPlan>> plan_of(const GatherCall& call, const Gather
   return plans.insert(problem, std::move(plan));
 }
 
-namespace {
-
-/// Native is not recorded yet, so a recording of an `auto` call runs another algorithm, for which nothing can
-/// be made then: it is made with the first eager calls. The workspace is every rank's affair; where this rank
-/// alone cannot make its part, the eager call runs all the same, and a recording says what it lacks.
-Result<void> prepare_recording(const GatherCall& call, const GatherProblem& eager_problem, GatherPlan& eager,
-                               Group& group, Stream& stream) {
-  // Streams and tensors that take turns for ever are not those of a recording.
-  constexpr int kMostPreparations = 8;
-  const bool runs_otherwise = eager.algorithm == Algorithm::kNative &&
-                              eager_problem.asked == Algorithm::kAuto &&
-                              eager_problem.device.kind == DeviceKind::kCuda;
-  if (!runs_otherwise || eager.recordings_prepared >= kMostPreparations) return {};
-  ++eager.recordings_prepared;
-  GatherProblem problem = eager_problem;
-  problem.is_capturing = true;
-  ask_native(call, stream.device(), problem);
-  TANDEM_ASSIGN(const auto recorded, plan_of(call, problem, group, stream.device()));
-  // By sizes alone, whatever this rank alone would record.
-  for (const GatherAlgorithm& algorithm : gather_algorithms()) {
-    if (!algorithm.can_run(problem, stream.device())) continue;
-    const auto needs = algorithm.build(problem, group.rank(), stream.device()).program.memory;
-    eager.recorded_workspace_bytes = std::max(eager.recorded_workspace_bytes, needs.workspace_bytes);
-  }
-  const auto bind_tensors = [&](program::Bindings& bindings) {
-    bind(call, problem, recorded->roots, bindings);
-  };
-  const auto prepared = make_ready(
-      *recorded, {.plan = recorded, .group = group, .stream = stream, .bind = bind_tensors}, stream);
-  if (prepared) return {};
-  log(group.config().log_level, LogLevel::kInfo,
-      fmt::format("{} cannot be recorded: {}", eager.label, prepared.error().text()));
-  return {};
-}
-
-}  // namespace
-
 Result<OpReport> gather(const GatherCall& call, const GatherProblem& problem, Group& group, Stream& stream) {
   auto plan = plan_of(call, problem, group, stream.device());
   if (!plan) return coll::refused(group, std::move(plan).error());
   const auto bind_tensors = [&](program::Bindings& bindings) {
     bind(call, problem, (*plan)->roots, bindings);
   };
-  const auto make_recording = [&] { return prepare_recording(call, problem, **plan, group, stream); };
-  const FunctionRef<Result<void>()> when_new = make_recording;
   return run_call({.plan = *plan,
                    .group = group,
                    .stream = stream,
                    .bind = bind_tensors,
                    .in_place = call.a_handle,
-                   .trace = call.trace,
-                   .when_new = &when_new});
+                   .trace = call.trace});
 }
 
 }  // namespace tandem::fused
