@@ -43,7 +43,7 @@ struct OpPlan {
   std::string label;        ///< for profilers and traces: "all_gather_matmul [4096,3584,8192] bf16 pipelined"
   std::string fingerprint;  ///< what the ranks compare
   std::vector<Candidate> candidates;
-  std::optional<tune::Key> tune_key;              ///< none without plan_n, plan_k
+  std::optional<cost::Key> tune_key;              ///< none without plan_n, plan_k
   std::array<PreparedProducts, 2> prepared = {};  ///< the last first
   bool is_recordable = true;                      ///< no call of it was refused as a recording
   /// Of workspace, that a recording of its calls needs where it runs another algorithm.

@@ -6,7 +6,7 @@
 #include <array>
 #include <memory>
 #include <string>
-#include <tandem/tune/folder.hpp>
+#include <tandem/cost/folder.hpp>
 #include <vector>
 
 #include "conformance/fused_harness.hpp"
@@ -83,7 +83,7 @@ struct Size {
 /// A group of all ranks that knows a table by which native is the fastest, and then what shall be recorded.
 Result<std::unique_ptr<Group>> group_with_table(RankContextOfTest& rank, const std::vector<Size>& sizes,
                                                 const tests::Folder& folder) {
-  std::vector<tune::Row> rows;
+  std::vector<cost::Row> rows;
   for (const Size& size : sizes) {
     const auto report = plan(Call(rank, size.m).args(), rank.group, rank.stream);
     if (!report) return tl::unexpected(report.error());
@@ -91,7 +91,7 @@ Result<std::unique_ptr<Group>> group_with_table(RankContextOfTest& rank, const s
     rows.back().us[std::string(to_string(size.recorded))] = 60;
   }
   if (rank.group.rank() == 0) {
-    if (auto added = tune::add_rows(folder.path(), rank.device.description(), rows); !added)
+    if (auto added = cost::add_rows(folder.path(), rank.device.description(), rows); !added)
       return tl::unexpected(added.error());
   }
   if (auto met = rank.group.all_gather({}, "there is a table"); !met) return tl::unexpected(met.error());

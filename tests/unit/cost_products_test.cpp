@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
-#include "gemm/cuda/vendor_model.hpp"
+#include "cost/products.hpp"
 
-namespace tandem::gemm::cuda {
+namespace tandem::cost {
 namespace {
 
 // cuBLASLt's first choice on H200s: bench/results/h200_x4_native.json, h200_x2_random_preset.json.
@@ -30,4 +30,4 @@ TEST(VendorModel, TakesLongerForMore) {
 }
 
 }  // namespace
-}  // namespace tandem::gemm::cuda
+}  // namespace tandem::cost

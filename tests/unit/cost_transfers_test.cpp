@@ -1,13 +1,14 @@
 #include <gtest/gtest.h>
 
-#include "coll/cuda/collective_model.hpp"
-#include "coll/cuda/mailboxes.hpp"
+#include "cost/transfers.hpp"
 
-namespace tandem::coll::cuda {
+namespace tandem::cost {
 namespace {
 
 constexpr auto kGather = Collective::kAllGather;
 constexpr auto kScatter = Collective::kReduceScatter;
+/// What coll/cuda/mailboxes.hpp has room for.
+constexpr std::int64_t kMost = 2 << 20;
 
 // What serial took longer than its product on H200s: bench/results/h200_x2_native.json,
 // h200_x2_random_preset.json, h200_x4_native.json.
@@ -26,27 +27,27 @@ TEST(CollectiveModel, IsNearWhatWasMeasured) {
         Measured{kGather, 4, 4096, 8192, 659.2}, Measured{kScatter, 2, 32, 8192, 7.8},
         Measured{kScatter, 2, 512, 8192, 36.5}, Measured{kScatter, 2, 2048, 8192, 113.7},
         Measured{kScatter, 4, 128, 8192, 33.6}, Measured{kScatter, 4, 1024, 8192, 170.8}}) {
-    EXPECT_NEAR(collective_us(collective, 2 * rows * columns, world) / us, 1, 0.2)
+    EXPECT_NEAR(collective_us(collective, 2 * rows * columns, world, kMost) / us, 1, 0.2)
         << world << " ranks, " << rows << " x " << columns;
   }
 }
 
 TEST(CollectiveModel, TakesLongerForMore) {
-  constexpr std::int64_t kMost = Mailboxes::kMostBytes;
   for (const Collective collective : {kGather, kScatter}) {
-    EXPECT_EQ(collective_us(collective, 1 << 20, 1), 0) << "one rank has all there is";
+    EXPECT_EQ(collective_us(collective, 1 << 20, 1, kMost), 0) << "one rank has all there is";
     for (const std::int64_t bytes :
          {std::int64_t{1024}, kMost / 2, kMost - 16, kMost, kMost + 16, 2 * kMost, 64 * kMost}) {
       for (const int world : {2, 3, 4, 8}) {
-        const double us = collective_us(collective, bytes, world);
+        const double us = collective_us(collective, bytes, world, kMost);
         EXPECT_GT(us, 0);
-        EXPECT_GE(collective_us(collective, bytes + 16, world), us) << bytes << ", " << world << " ranks";
-        EXPECT_GT(collective_us(collective, 2 * bytes, world), us);
-        EXPECT_GT(collective_us(collective, bytes, world + 1), us);
+        EXPECT_GE(collective_us(collective, bytes + 16, world, kMost), us)
+            << bytes << ", " << world << " ranks";
+        EXPECT_GT(collective_us(collective, 2 * bytes, world, kMost), us);
+        EXPECT_GT(collective_us(collective, bytes, world + 1, kMost), us);
       }
     }
   }
 }
 
 }  // namespace
-}  // namespace tandem::coll::cuda
+}  // namespace tandem::cost
