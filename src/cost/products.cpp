@@ -41,22 +41,22 @@ class Clusters {
 
 double product_us(double flops, std::int64_t element_bytes, const GpuRates& gpu) {
   if (element_bytes == 1) return flops / gpu.eighth_flops_per_us;
-  return flops / (element_bytes == 2 ? gpu.report_flops_per_us : gpu.full_flops_per_us);
+  return flops / (element_bytes == 2 ? gpu.half_flops_per_us : gpu.full_flops_per_us);
 }
 
 double vendor_us(std::int64_t m, std::int64_t n, std::int64_t k, const GpuRates& gpu) {
-  const TileRates& rates = gpu.vendor;
   double best_us = std::numeric_limits<double>::infinity();
   for (const TileSize& tile : kVendorTiles) {
-    const double column_us = rates.column_us * static_cast<double>(tile.rows) / 128;
+    const double column_us = gpu.column_us * static_cast<double>(tile.rows) / 128;
     const double deep_us =
-        (rates.tile_us + column_us * static_cast<double>(tile.columns)) * static_cast<double>(k) / kTileDepth;
+        (gpu.tile_us + column_us * static_cast<double>(tile.columns)) * static_cast<double>(k) / kTileDepth;
     for (const std::int64_t cut : {1, 2, 4}) {
       const std::int64_t waves =
           parts(parts(m, tile.rows) * parts(n, tile.columns) * cut, gpu.multiprocessors);
-      const double us = rates.launch_us +
-                        static_cast<double>(waves) * (rates.begin_us + deep_us / static_cast<double>(cut)) +
-                        (cut > 1 ? gpu.vendor_split_us : 0);
+      const double us =
+          gpu.vendor.launch_us +
+          static_cast<double>(waves) * (gpu.vendor.begin_us + deep_us / static_cast<double>(cut)) +
+          (cut > 1 ? gpu.vendor_split_us : 0);
       best_us = std::min(best_us, us);
     }
   }
@@ -64,9 +64,8 @@ double vendor_us(std::int64_t m, std::int64_t n, std::int64_t k, const GpuRates&
 }
 
 double native_tile_us(std::int64_t columns, std::int64_t k, bool is_paired, const GpuRates& gpu) {
-  const TileRates& rates = gpu.native;
-  const double deep_us = rates.tile_us + rates.column_us * static_cast<double>(columns);
-  return rates.begin_us +
+  const double deep_us = gpu.tile_us + gpu.column_us * static_cast<double>(columns);
+  return gpu.native.begin_us +
          (is_paired ? 1 : gpu.native_unpaired) * deep_us * static_cast<double>(k) / kTileDepth;
 }
 
@@ -79,9 +78,9 @@ double arrival_us(const Arrival& arrival, std::int64_t step, const GpuRates& gpu
     return gpu.first_patch_us +
            static_cast<double>(before * arrival.chunk_bytes) / static_cast<double>(gpu.patch_bytes_per_us);
   }
-  return gpu.first_chunk_us +
+  return gpu.push_start_us +
          static_cast<double>(copied) *
-             (gpu.chunk_us + static_cast<double>(arrival.chunk_bytes) / gpu.chunk_bytes_per_us);
+             (gpu.push_us + static_cast<double>(arrival.chunk_bytes) / gpu.link_bytes_per_us);
 }
 
 double native_us(const NativeWaves& waves, const GpuRates& gpu) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cost/products.hpp"
+
 namespace tandem::cost {
 namespace {
 
@@ -48,11 +50,12 @@ Prediction predict_on_cores(const Workload& work, const CoreSpeeds& core) {
 
 // Copy engines work beside the products, which share one processor whatever the stream.
 Prediction predict_on_gpu(const Workload& work, const GpuRates& gpu) {
-  const double chunk_us = work.chunk_product_us.value_or(work.chunk_flops / gpu.half_flops_per_us);
-  const double product_us = work.product_us.value_or(work.world * chunk_us);
+  const double chunk_us =
+      work.chunk_product_us.value_or(product_us(work.chunk_flops, work.element_bytes, gpu));
+  const double whole_us = work.product_us.value_or(work.world * chunk_us);
   const int peers = work.world - 1;
   const double links_us = peers * to_us(work.link);
-  const double bytes_us = peers * static_cast<double>(work.chunk_bytes) / gpu.copy_bytes_per_us;
+  const double bytes_us = peers * static_cast<double>(work.chunk_bytes) / gpu.link_bytes_per_us;
   const double gets_us = links_us + bytes_us;
   const double collective_us = links_us + work.collective_us.value_or(bytes_us);
   const double meetings_us = work.pipelined_barriers * gpu.barrier_us;
@@ -61,11 +64,11 @@ Prediction predict_on_gpu(const Workload& work, const GpuRates& gpu) {
   // for.
   const double pipelined_us =
       std::max(work.world * chunk_us + cut_us,
-               links_us + gpu.copy_slowness * bytes_us + chunk_us + std::max(gpu.copy_start_us, meetings_us));
+               links_us + gpu.pull_slowness * bytes_us + chunk_us + std::max(gpu.pull_start_us, meetings_us));
   // The model of the native product knows the links as they are, not a simulated one.
-  double native_us = work.native_us.value_or(product_us);
+  double native_us = work.native_us.value_or(whole_us);
   if (!work.native_us || work.link.count() > 0) native_us = std::max(native_us, gets_us + chunk_us);
-  return {.serial_us = product_us + collective_us, .pipelined_us = pipelined_us, .native_us = native_us};
+  return {.serial_us = whole_us + collective_us, .pipelined_us = pipelined_us, .native_us = native_us};
 }
 
 }  // namespace
@@ -77,7 +80,7 @@ std::optional<Prediction> predict(const Workload& work, const GpuRates& gpu) {
 }
 
 double overlap_saves_us(double received_bytes, double product_us, int world, const GpuRates& gpu) {
-  const double moving_us = received_bytes / gpu.copy_bytes_per_us;
+  const double moving_us = received_bytes / gpu.link_bytes_per_us;
   return std::min(moving_us, product_us) * (world - 1) / world - gpu.cut_us * world;
 }
 

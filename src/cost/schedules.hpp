@@ -30,6 +30,7 @@ struct Workload {
   std::chrono::nanoseconds link{0};  ///< time of a copy from a peer that costs no processor
   std::int64_t chunk_bytes = 0;      ///< one rank's shard or partial
   double chunk_flops = 0;            ///< of one chunk's product
+  std::int64_t element_bytes = 2;    ///< of the factors
   double b_elements = 0;             ///< of the right operand, which serial packs once
   double chunk_b_elements = 0;       ///< what the product of a chunk packs of it
   int serial_copies = 0;             ///< chunks that a rank copies in serial's collective

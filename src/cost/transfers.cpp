@@ -6,8 +6,8 @@
 namespace tandem::cost {
 namespace {
 
-double us_by(const CollectiveRates& rates, std::int64_t part_bytes, int peers, const GpuRates& gpu) {
-  const double link_us = peers * static_cast<double>(part_bytes) / gpu.copy_bytes_per_us;
+double us_by(const CollectiveTimes& rates, std::int64_t part_bytes, int peers, const GpuRates& gpu) {
+  const double link_us = peers * static_cast<double>(part_bytes) / gpu.link_bytes_per_us;
   return rates.start_us + (rates.slowness + rates.slowness_of_a_peer / peers) * link_us;
 }
 
@@ -20,14 +20,14 @@ double collective_us(Collective collective, std::int64_t part_bytes, int world, 
   const double us = us_by(gpu.by_mailboxes, std::min(part_bytes, mailbox_bytes), peers, gpu);
   if (part_bytes <= mailbox_bytes) return us;
   // No less than what mailboxes hold.
-  const CollectiveRates& rates = collective == Collective::kAllGather ? gpu.gather : gpu.sum;
+  const CollectiveTimes& rates = collective == Collective::kAllGather ? gpu.gather : gpu.sum;
   return std::max(us, us_by(rates, part_bytes, peers, gpu));
 }
 
 bool copies_keep_pace(std::int64_t n, std::int64_t element_bytes, const GpuRates& gpu) {
   constexpr double kSpare = 1.25;
   const double multiplied_us = 2.0 * static_cast<double>(n) / gpu.half_flops_per_us;  // of an element
-  const double copied_us = static_cast<double>(element_bytes) / gpu.copy_bytes_per_us;
+  const double copied_us = static_cast<double>(element_bytes) / gpu.link_bytes_per_us;
   return multiplied_us > kSpare * copied_us;
 }
 

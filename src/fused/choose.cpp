@@ -84,6 +84,7 @@ Choice take_measured(Choice choice) {
 
 void predict_products(const gemm::Problem& whole, std::int64_t chunk_rows, const Device& device,
                       Workload& work) {
+  work.element_bytes = size_bytes(whole.in);
   work.product_us = gemm::predicted_us(whole, device);
   gemm::Problem chunk = whole;
   chunk.m = chunk_rows;

@@ -49,5 +49,41 @@ TEST(CollectiveModel, TakesLongerForMore) {
   }
 }
 
+TEST(CollectiveModel, GoesWithTheLink) {
+  GpuRates slow = kH200;
+  slow.link_bytes_per_us /= 2;
+  const double us = collective_us(kGather, 64 * kMost, 4, kMost);
+  const double start_us = kH200.gather.start_us;
+  EXPECT_DOUBLE_EQ(collective_us(kGather, 64 * kMost, 4, kMost, slow) - start_us, 2 * (us - start_us));
+}
+
+TEST(KeepPace, CopiesDoWhereProductsAreWide) {
+  EXPECT_TRUE(copies_keep_pace(3584, 2));
+  EXPECT_FALSE(copies_keep_pace(2048, 2));
+  EXPECT_FALSE(copies_keep_pace(3584, 4)) << "twice the bytes";
+  GpuRates slow = kH200;
+  slow.link_bytes_per_us /= 2;
+  EXPECT_FALSE(copies_keep_pace(3584, 2, slow));
+}
+
+TEST(KeepPace, PatchesDoWhereWavesLeaveTimeForThem) {
+  const SentShards in_a_wave{.world = 4, .rows = 256, .n = 3584, .k = 8192};
+  const SentShards in_two{.world = 4, .rows = 512, .n = 3584, .k = 8192};
+  EXPECT_TRUE(patches_keep_pace(in_a_wave));
+  EXPECT_TRUE(patches_keep_pace(in_two));
+  GpuRates slow_at_first = kH200;
+  slow_at_first.first_wave_bytes_per_us /= 2;
+  EXPECT_FALSE(patches_keep_pace(in_a_wave, slow_at_first));
+  GpuRates slow_later = kH200;
+  slow_later.later_wave_bytes_per_us /= 2;
+  EXPECT_TRUE(patches_keep_pace(in_a_wave, slow_later)) << "there is one wave";
+  EXPECT_FALSE(patches_keep_pace(in_two, slow_later));
+  for (const SentShards& empty : {SentShards{.world = 4, .rows = 0, .n = 3584, .k = 8192},
+                                  SentShards{.world = 4, .rows = 256, .n = 0, .k = 8192},
+                                  SentShards{.world = 4, .rows = 256, .n = 3584, .k = 0}}) {
+    EXPECT_FALSE(patches_keep_pace(empty));
+  }
+}
+
 }  // namespace
 }  // namespace tandem::cost
