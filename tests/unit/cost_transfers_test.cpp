@@ -7,7 +7,7 @@ namespace {
 
 constexpr auto kGather = Collective::kAllGather;
 constexpr auto kScatter = Collective::kReduceScatter;
-/// What coll/cuda/mailboxes.hpp has room for.
+/// What mailboxes had room for when the results below were measured.
 constexpr std::int64_t kMost = 2 << 20;
 
 // What serial took longer than its product on H200s: bench/results/h200_x2_native.json,
