@@ -387,12 +387,12 @@ nlohmann::json measure_algorithms(const Problem& problem, const BenchCounts& cou
   const Stopwatch stopwatch = stopwatch_for(runner, problem, counts, session);
   const nlohmann::json times = time_in_turns(variants, counts, runner, stopwatch);
   const OpReport& report = runner.fused_report();
-  tune::Row measured;
+  cost::Row measured;
   measured.key = *report.tune_key;
   for (const Variant& variant : variants)
     measured.us[std::string(variant.name)] = median(times[variant.name].get<std::vector<double>>());
   return {{"times", times},
-          {"table", tune::to_json(tune::Table{session.device().description(), {measured}})},
+          {"table", cost::to_json(cost::Table{session.device().description(), {measured}})},
           {"report", to_json(runner.fused_report())},
           {"wrong", runner.wrong().count},
           {"first_wrong", runner.wrong().first}};

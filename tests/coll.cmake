@@ -22,8 +22,6 @@ if(TANDEM_HAS_CUDA)
               LIBRARIES ${TANDEM_CUDART} GTest::gtest_main)
   tandem_test(unit coll_cuda_mailboxes SOURCES unit/coll_cuda_mailboxes_test.cpp DEPENDS coll_cuda
               LIBRARIES ${TANDEM_CUDART} GTest::gtest_main)
-  tandem_test(unit coll_collective_model SOURCES unit/coll_collective_model_test.cpp DEPENDS coll_cuda
-              LIBRARIES ${TANDEM_CUDART} GTest::gtest_main)
 endif()
 # No race detector sees device code: the orders are looked up in the PTX, and in that of mutants.
 if(TANDEM_HAS_NVCC)

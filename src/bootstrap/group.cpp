@@ -64,7 +64,7 @@ const Config& Group::config() const {
 const FaultPlan& Group::faults() const {
   return impl_->faults;
 }
-const tune::Table& Group::tune_table() const {
+const cost::Table& Group::tune_table() const {
   return impl_->tune_table;
 }
 Store& Group::store() const {

@@ -38,7 +38,7 @@ class Group::Impl {
   std::list<std::pair<std::string, std::shared_ptr<void>>>
       extensions;  ///< a list: making one may make others
   std::vector<std::function<void()>> before_end;
-  tune::Table tune_table;
+  cost::Table tune_table;
 
  private:
   Impl() = default;

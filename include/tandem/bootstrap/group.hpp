@@ -11,7 +11,7 @@
 #include <tandem/base/error.hpp>
 #include <tandem/base/fault.hpp>
 #include <tandem/bootstrap/store.hpp>
-#include <tandem/tune/table.hpp>
+#include <tandem/cost/table.hpp>
 #include <vector>
 
 namespace tandem {
@@ -59,7 +59,7 @@ class Group {
   [[nodiscard]] const FaultPlan& faults() const;
   /// What rank 0 found measured on its device when the group was made; a subgroup has its parent's. The same
   /// on every rank, so that all choose alike.
-  [[nodiscard]] const tune::Table& tune_table() const;
+  [[nodiscard]] const cost::Table& tune_table() const;
   [[nodiscard]] Store& store() const;
 
   /// A group of some of this group's ranks, in the order given; collective over those ranks only.

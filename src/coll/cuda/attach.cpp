@@ -6,7 +6,6 @@
 
 #include "base/try.hpp"
 #include "coll/backend.hpp"
-#include "coll/cuda/collective_model.hpp"
 #include "coll/cuda/exchange_kernels.hpp"
 #include "coll/cuda/exchanges.hpp"
 #include "coll/cuda/gather_kernel.hpp"
@@ -16,6 +15,7 @@
 #include "coll/cuda/meeting.hpp"
 #include "coll/cuda/nccl_all_gather.hpp"
 #include "coll/cuda/published_gather.hpp"
+#include "cost/transfers.hpp"
 #include "device/cuda/cuda_error.hpp"
 #include "device/cuda/cuda_stream.hpp"
 
@@ -38,7 +38,7 @@ class CudaBackend final : public Backend {
   }
   [[nodiscard]] std::optional<double> predicted_us(Collective collective, std::int64_t part_bytes,
                                                    int world) const override {
-    return cuda::collective_us(collective, part_bytes, world);
+    return cost::collective_us(collective, part_bytes, world, cuda::Mailboxes::kMostBytes);
   }
   [[nodiscard]] int max_layers() const override { return cuda::kMaxAddresses; }
   [[nodiscard]] Result<void> reduce_layers(const ReduceLayersArgs& args, const RanksMeet& meet,

@@ -38,7 +38,7 @@ struct OpPlan {
   std::string label;        ///< for profilers and traces: "all_gather_matmul [4096,3584,8192] bf16 pipelined"
   std::string fingerprint;  ///< what the ranks compare
   std::vector<Candidate> candidates;
-  std::optional<tune::Key> tune_key;  ///< none without plan_n, plan_k
+  std::optional<cost::Key> tune_key;  ///< none without plan_n, plan_k
   DeviceId device;
   program::Program program;    ///< what runs
   program::Bindings bindings;  ///< of the last call

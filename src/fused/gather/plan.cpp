@@ -29,7 +29,7 @@ void predict_on(const Device& device, const GatherProblem& problem, Workload& wo
                     .in = problem.dtype,
                     .out = problem.dtype},
                    shard_stride(problem.total(), problem.world) * problem.unit_rows(), device, work);
-  if (!work.native) return;
+  if (!can_run_native(problem, device)) return;
   gemm::AsyncInputProblem native = agreed_product(problem, patch_peers(problem, device));
   native.b_is_column_major = true;
   work.native_us = gemm::predicted_us(native, native_chunks(problem).per_rank, device);
@@ -45,12 +45,12 @@ Result<Workload> workload_of(const GatherProblem& problem, Group& group, Device&
       .link = group.config().link_delay,
       .chunk_bytes = chunk_elements * size_bytes(problem.dtype) + problem.beside_bytes(),
       .chunk_flops = 2.0 * static_cast<double>(chunk_elements) * static_cast<double>(problem.planned_n()),
+      .element_bytes = size_bytes(problem.dtype),
       .b_elements = b_elements,
       .chunk_b_elements = problem.gathers_last() ? b_elements / problem.world : b_elements,
       .serial_copies = problem.world + 1,  // into the workspace, and all into one place
       .pipelined_barriers = 2,
-      .serial_barriers = 2,
-      .native = can_run_native(problem, device)};
+      .serial_barriers = 2};
   TANDEM_ASSIGN(work.core,
                 core_speeds({.product = mm_rate_of(problem.dtype), .packing = pack_rate_of(problem.dtype)},
                             may_measure, group, device));
@@ -60,9 +60,9 @@ Result<Workload> workload_of(const GatherProblem& problem, Group& group, Device&
 }
 
 /// None where nobody tells n: the square b that stands in for it may be far from every rank's.
-std::optional<tune::Key> key_of(const GatherProblem& problem, const Group& group) {
+std::optional<cost::Key> key_of(const GatherProblem& problem, const Group& group) {
   if (problem.plan_n == 0) return std::nullopt;
-  return tune::Key{.op = std::string(problem.op()),
+  return cost::Key{.op = std::string(problem.op()),
                    .layout = problem.gathers_last() ? "columns" : "rows",
                    .dtype = problem.dtype,
                    .m = problem.rows(),
@@ -107,12 +107,20 @@ Result<void> verify_all([[maybe_unused]] const GatherProblem& problem,
 Result<GatherPlan> make_plan(const GatherCall& call, const GatherProblem& problem, Group& group,
                              Device& device) {
   TANDEM_TRY(check_products_run(problem, device));
-  std::optional<tune::Key> key = key_of(problem, group);
-  const tune::Row* const measured = find_measured(group, key);
+  std::optional<cost::Key> key = key_of(problem, group);
+  const cost::Row* const measured = find_measured(group, key);
   const bool predicts = problem.asked == Algorithm::kAuto && measured == nullptr;
   TANDEM_ASSIGN(const Workload work, workload_of(problem, group, device, predicts));
-  TANDEM_ASSIGN(Choice choice, choose(fmt::format("fused_{}", problem.op()), problem.asked, work, measured,
-                                      problem.device));
+  const std::string who = fmt::format("fused_{}", problem.op());
+  std::vector<Candidate> candidates;
+  for (const GatherAlgorithm& one : gather_algorithms())
+    candidates.push_back(candidate_of(one, problem, device, predict(work), measured));
+  TANDEM_ASSIGN(Choice choice, choose({.who = who,
+                                       .algorithm = problem.asked,
+                                       .world = problem.world,
+                                       .device = problem.device,
+                                       .is_measured = measured != nullptr},
+                                      std::move(candidates)));
   const GatherAlgorithm& algorithm = algorithm_of(choice.algorithm);
   const GatherAlgorithm::Notes notes = algorithm.notes(problem, call, device);
   if (problem.copies_a()) choice.reason += "; a is copied once for its strides";

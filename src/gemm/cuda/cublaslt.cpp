@@ -4,9 +4,9 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "cost/products.hpp"
 #include "device/cuda/cuda_error.hpp"
 #include "gemm/cuda/rounding.hpp"
-#include "gemm/cuda/vendor_model.hpp"
 
 namespace tandem::gemm::cuda {
 namespace {
@@ -146,7 +146,7 @@ Result<void> CublasLt::load(const LtPlan& plan, const Operands& operands, Device
 
 std::optional<double> CublasLt::predicted_us(const Problem& problem) const {
   if (size_bytes(problem.in) != 2) return std::nullopt;
-  return vendor_us(problem.m, problem.n, problem.k);
+  return cost::vendor_us(problem.m, problem.n, problem.k);
 }
 
 }  // namespace tandem::gemm::cuda

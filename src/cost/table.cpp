@@ -2,15 +2,15 @@
 #include <bit>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <tandem/tune/table.hpp>
+#include <tandem/cost/table.hpp>
 #include <utility>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "cost/device_file.hpp"
 #include "io/utf8.hpp"
-#include "tune/device_file.hpp"
 
-namespace tandem::tune {
+namespace tandem::cost {
 namespace {
 
 constexpr int kFormat = 1;
@@ -177,4 +177,4 @@ Result<Table> parse_table(std::string_view text) {
   }
 }
 
-}  // namespace tandem::tune
+}  // namespace tandem::cost

@@ -6,7 +6,7 @@
 #include <tandem/base/core_rates.hpp>
 #include <tandem/base/error.hpp>
 
-namespace tandem::tune {
+namespace tandem::cost {
 
 // Speeds of a core that were measured on a device, in the folder of its tables: rates/<device>.json, one row
 // for each number of cores that were busy at once. A file that cannot be used (see folder.hpp) counts as if
@@ -26,4 +26,4 @@ struct FoundRates {
 [[nodiscard]] Result<void> add_rates(const std::filesystem::path& folder, std::string_view device,
                                      int busy_cores, const CoreRates& rates);
 
-}  // namespace tandem::tune
+}  // namespace tandem::cost

@@ -1,4 +1,4 @@
-#include "tune/device_file.hpp"
+#include "cost/device_file.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -13,7 +13,7 @@
 #include "base/try.hpp"
 #include "io/whole_file.hpp"
 
-namespace tandem::tune {
+namespace tandem::cost {
 
 namespace fs = std::filesystem;
 
@@ -80,4 +80,4 @@ std::string shown(const nlohmann::json& value) {
   return fmt::format("{:.40}", value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
-}  // namespace tandem::tune
+}  // namespace tandem::cost

@@ -4,10 +4,10 @@
 #include <string>
 #include <string_view>
 #include <tandem/base/error.hpp>
-#include <tandem/tune/table.hpp>
+#include <tandem/cost/table.hpp>
 #include <vector>
 
-namespace tandem::tune {
+namespace tandem::cost {
 
 // A folder holds one file a device, of at most 512 KiB, which appears and changes as a whole. A file that
 // cannot be used (written by another version, for another device than its name says, too large, or no table
@@ -39,4 +39,4 @@ struct Written {
 [[nodiscard]] Result<Written> add_rows(const std::filesystem::path& folder, std::string_view device,
                                        const std::vector<Row>& rows);
 
-}  // namespace tandem::tune
+}  // namespace tandem::cost

@@ -10,7 +10,7 @@
 
 // Files of what was measured on a device, in a folder that programs share.
 
-namespace tandem::tune {
+namespace tandem::cost {
 
 /// Whether a file could not be read because there is none.
 [[nodiscard]] bool is_missing(const Error& error);
@@ -34,4 +34,4 @@ namespace tandem::tune {
 /// What a file says, for an error text. What has parts is not printed: it may be as deep as the file is long.
 [[nodiscard]] std::string shown(const nlohmann::json& value);
 
-}  // namespace tandem::tune
+}  // namespace tandem::cost

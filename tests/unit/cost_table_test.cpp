@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <limits>
 #include <string>
-#include <tandem/tune/table.hpp>
+#include <tandem/cost/table.hpp>
 
-namespace tandem::tune {
+namespace tandem::cost {
 namespace {
 
 Row row_of(std::int64_t m, double serial_us) {
@@ -24,7 +24,7 @@ Row row_of(std::int64_t m, double serial_us) {
   return row;
 }
 
-TEST(TuneTable, BucketsArePowersOfTwoAndThreeHalvesOfThem) {
+TEST(CostTable, BucketsArePowersOfTwoAndThreeHalvesOfThem) {
   EXPECT_EQ(bucket_of(0), 0);
   EXPECT_EQ(bucket_of(1), 1);
   EXPECT_EQ(bucket_of(2), 2);
@@ -43,7 +43,7 @@ TEST(TuneTable, BucketsArePowersOfTwoAndThreeHalvesOfThem) {
   }
 }
 
-TEST(TuneTable, BucketsOfTheLargestSizesAreNumbersToo) {
+TEST(CostTable, BucketsOfTheLargestSizesAreNumbersToo) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   constexpr std::int64_t kTop = std::int64_t{1} << 62;
   EXPECT_EQ(bucket_of(kTop), kTop);
@@ -53,7 +53,7 @@ TEST(TuneTable, BucketsOfTheLargestSizesAreNumbersToo) {
   EXPECT_EQ(bucket_of(kMost), kMost);
 }
 
-TEST(TuneTable, FindsWhatDiffersInTheBucketsOfMOnly) {
+TEST(CostTable, FindsWhatDiffersInTheBucketsOfMOnly) {
   const Table table{.device = "d", .rows = {row_of(4096, 500)}};
   ASSERT_NE(table.find(row_of(4096, 0).key), nullptr);
   EXPECT_NE(table.find(row_of(3073, 0).key), nullptr);
@@ -73,7 +73,7 @@ TEST(TuneTable, FindsWhatDiffersInTheBucketsOfMOnly) {
   EXPECT_EQ(other([](Key& key) { key.link = "shared memory"; }), nullptr);
 }
 
-TEST(TuneTable, ALaterRowTakesThePlaceOfOneForTheSameBucket) {
+TEST(CostTable, ALaterRowTakesThePlaceOfOneForTheSameBucket) {
   Table table{.device = "d", .rows = {}};
   table.put(row_of(4096, 500));
   table.put(row_of(4000, 400));
@@ -83,7 +83,7 @@ TEST(TuneTable, ALaterRowTakesThePlaceOfOneForTheSameBucket) {
   EXPECT_EQ(table.find(row_of(2048, 0).key)->us.at("serial"), 300);
 }
 
-TEST(TuneTable, IsReadAsItWasWritten) {
+TEST(CostTable, IsReadAsItWasWritten) {
   const Table table{.device = "a \"device\", 2 cores", .rows = {row_of(4096, 500.5), row_of(1024, 0.25)}};
   const auto read = parse_table(to_json(table));
   ASSERT_TRUE(read) << read.error().to_string();
@@ -97,7 +97,7 @@ TEST(TuneTable, IsReadAsItWasWritten) {
   }
 }
 
-TEST(TuneTable, AMessageLeavesOutWhatIsForPeople) {
+TEST(CostTable, AMessageLeavesOutWhatIsForPeople) {
   const Table table{.device = "d", .rows = {row_of(4096, 500.5), row_of(1024, 0.25)}};
   const std::string message = to_message(table);
   EXPECT_EQ(message.find("command"), std::string::npos);
@@ -110,9 +110,9 @@ TEST(TuneTable, AMessageLeavesOutWhatIsForPeople) {
   EXPECT_EQ(read->rows[1].us, table.rows[1].us);
 }
 
-TEST(TuneTable, AKeyReadsAsAProblem) {
+TEST(CostTable, AKeyReadsAsAProblem) {
   EXPECT_EQ(to_string(row_of(4096, 0).key), "all_gather_matmul rows 4096x3584x8192 bf16 w4, peer memory");
 }
 
 }  // namespace
-}  // namespace tandem::tune
+}  // namespace tandem::cost

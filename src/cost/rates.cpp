@@ -1,15 +1,15 @@
 #include <map>
 #include <nlohmann/json.hpp>
-#include <tandem/tune/folder.hpp>
-#include <tandem/tune/rates.hpp>
+#include <tandem/cost/folder.hpp>
+#include <tandem/cost/rates.hpp>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "cost/device_file.hpp"
 #include "io/regular_file.hpp"
 #include "io/utf8.hpp"
-#include "tune/device_file.hpp"
 
-namespace tandem::tune {
+namespace tandem::cost {
 namespace {
 
 namespace fs = std::filesystem;
@@ -119,4 +119,4 @@ Result<void> add_rates(const fs::path& folder, std::string_view device, int busy
   return write_file(path, to_text(device, *rows));
 }
 
-}  // namespace tandem::tune
+}  // namespace tandem::cost

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <string>
 #include <tandem/bootstrap/group.hpp>
-#include <tandem/tune/folder.hpp>
+#include <tandem/cost/folder.hpp>
 #include <thread>
 #include <vector>
 
@@ -19,8 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-tune::Row row_of(std::int64_t m, double serial_us) {
-  tune::Row row;
+cost::Row row_of(std::int64_t m, double serial_us) {
+  cost::Row row;
   row.key = {.op = "all_gather_matmul",
              .layout = "rows",
              .dtype = DType::kF32,
@@ -33,16 +33,16 @@ tune::Row row_of(std::int64_t m, double serial_us) {
   return row;
 }
 
-class TuneFiles : public ::testing::Test {
+class CostFiles : public ::testing::Test {
  protected:
-  [[nodiscard]] std::vector<tune::Row> rows_of(const std::string& device = "d") const {
-    return tune::read_table(folder_.path(), device).table.rows;
+  [[nodiscard]] std::vector<cost::Row> rows_of(const std::string& device = "d") const {
+    return cost::read_table(folder_.path(), device).table.rows;
   }
   /// The warning about a file with this text.
   std::string warning_for(const std::string& text, const std::string& device = "d") {
-    const fs::path path = folder_.path() / tune::file_name_of(device);
+    const fs::path path = folder_.path() / cost::file_name_of(device);
     tests::write_bytes(path, text);
-    const tune::Found found = tune::read_table(folder_.path(), device);
+    const cost::Found found = cost::read_table(folder_.path(), device);
     EXPECT_TRUE(found.table.rows.empty()) << text.substr(0, 1000);
     EXPECT_EQ(found.table.device, device);
     fs::remove(path);
@@ -50,9 +50,9 @@ class TuneFiles : public ::testing::Test {
     return found.warning;
   }
   /// The error of rows that are not taken in; nothing may have been written.
-  std::string refusal_of(const std::vector<tune::Row>& rows, const std::string& device = "d") {
+  std::string refusal_of(const std::vector<cost::Row>& rows, const std::string& device = "d") {
     const auto before = folder_.names();
-    const auto written = tune::add_rows(folder_.path(), device, rows);
+    const auto written = cost::add_rows(folder_.path(), device, rows);
     EXPECT_EQ(folder_.names(), before);
     if (written) return "taken";
     EXPECT_EQ(written.error().code(), ErrorCode::kInvalidArgument);
@@ -61,34 +61,34 @@ class TuneFiles : public ::testing::Test {
   tests::Folder folder_;
 };
 
-TEST_F(TuneFiles, AreWrittenAndRead) {
+TEST_F(CostFiles, AreWrittenAndRead) {
   const fs::path folder = folder_.path() / "a" / "b";
   const std::string device = "CPU @ 2.8GHz, 2 cores";
-  const auto written = tune::add_rows(folder, device, {row_of(64, 10)});
+  const auto written = cost::add_rows(folder, device, {row_of(64, 10)});
   ASSERT_TRUE(written) << written.error().to_string();
   EXPECT_EQ(written->file.filename(), "cpu_2_8ghz_2_cores.json");
   EXPECT_EQ(written->warning, "");
-  ASSERT_TRUE(tune::add_rows(folder, device, {row_of(64, 20), row_of(128, 30)}));
-  ASSERT_TRUE(tune::add_rows(folder, "another", {row_of(64, 1)}));
-  const tune::Found found = tune::read_table(folder, device);
+  ASSERT_TRUE(cost::add_rows(folder, device, {row_of(64, 20), row_of(128, 30)}));
+  ASSERT_TRUE(cost::add_rows(folder, "another", {row_of(64, 1)}));
+  const cost::Found found = cost::read_table(folder, device);
   EXPECT_EQ(found.warning, "");
   EXPECT_EQ(found.table.device, device);
   ASSERT_EQ(found.table.rows.size(), 2U);
   EXPECT_EQ(found.table.rows[0].us.at("serial"), 20);
 }
 
-TEST_F(TuneFiles, NoFolderIsNoTable) {
+TEST_F(CostFiles, NoFolderIsNoTable) {
   for (const fs::path& folder : {fs::path(), folder_.path() / "none", folder_.path()}) {
-    const tune::Found found = tune::read_table(folder, "d");
+    const cost::Found found = cost::read_table(folder, "d");
     EXPECT_TRUE(found.table.rows.empty());
     EXPECT_EQ(found.warning, "") << folder;
   }
-  for (const auto& error : {tune::add_rows("", "d", {}).error(), tune::prepare_folder("").error()})
+  for (const auto& error : {cost::add_rows("", "d", {}).error(), cost::prepare_folder("").error()})
     EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
 }
 
-TEST_F(TuneFiles, ThatCannotBeUsedAreNamed) {
-  const std::string good = tune::to_json(tune::Table{.device = "d", .rows = {row_of(64, 10)}});
+TEST_F(CostFiles, ThatCannotBeUsedAreNamed) {
+  const std::string good = cost::to_json(cost::Table{.device = "d", .rows = {row_of(64, 10)}});
   const auto changed = [&](const std::string& from, const std::string& to) {
     std::string text = good;
     const auto at = text.find(from);
@@ -113,8 +113,8 @@ TEST_F(TuneFiles, ThatCannotBeUsedAreNamed) {
   EXPECT_NE(warning_for(good, "D").find("it is of the device 'd'"), std::string::npos);
 }
 
-TEST_F(TuneFiles, OfNumbersThatAreNoneAreNamed) {
-  const std::string good = tune::to_json(tune::Table{.device = "d", .rows = {row_of(64, 10)}});
+TEST_F(CostFiles, OfNumbersThatAreNoneAreNamed) {
+  const std::string good = cost::to_json(cost::Table{.device = "d", .rows = {row_of(64, 10)}});
   const auto refused = [&](const std::string& from, const std::string& to) {
     std::string text = good;
     return warning_for(text.replace(text.find(from), from.size(), to));
@@ -139,13 +139,13 @@ TEST_F(TuneFiles, OfNumbersThatAreNoneAreNamed) {
     EXPECT_NE(refused(":10.0", std::string(":") + us).find("us of serial for"), std::string::npos) << us;
 }
 
-TEST_F(TuneFiles, ThatCannotBeReadAreNamed) {
+TEST_F(CostFiles, ThatCannotBeReadAreNamed) {
   const fs::path path = folder_.path() / "d.json";
-  const auto warning = [&] { return tune::read_table(folder_.path(), "d").warning; };
+  const auto warning = [&] { return cost::read_table(folder_.path(), "d").warning; };
   // A regular file whose reads fail, as those of a broken disk: nothing is mapped at address 0.
   fs::create_symlink("/proc/self/mem", path);
   EXPECT_NE(warning().find("cannot read it: Input/output error"), std::string::npos) << warning();
-  const auto written = tune::add_rows(folder_.path(), "d", {row_of(64, 10)});
+  const auto written = cost::add_rows(folder_.path(), "d", {row_of(64, 10)});
   ASSERT_FALSE(written) << "it may hold a table";
   EXPECT_EQ(written.error().code(), ErrorCode::kDriver);
   fs::remove(path);
@@ -156,16 +156,16 @@ TEST_F(TuneFiles, ThatCannotBeReadAreNamed) {
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
   EXPECT_NE(warning().find("not a regular file"), std::string::npos) << warning();
   tests::write_bytes(folder_.path() / "file", "");
-  EXPECT_NE(tune::read_table(folder_.path() / "file", "d").warning.find("Not a directory"),
+  EXPECT_NE(cost::read_table(folder_.path() / "file", "d").warning.find("Not a directory"),
             std::string::npos);
 }
 
-TEST_F(TuneFiles, ThatAreTooLargeAreNeitherReadNorWritten) {
+TEST_F(CostFiles, ThatAreTooLargeAreNeitherReadNorWritten) {
   constexpr std::size_t kMostBytes = 512 << 10;
   EXPECT_NE(warning_for(std::string(kMostBytes + 1, ' ')).find("524289 bytes, need at most 524288"),
             std::string::npos);
   EXPECT_NE(warning_for(std::string(kMostBytes, ' ')).find("no JSON"), std::string::npos) << "it was parsed";
-  std::vector<tune::Row> rows;
+  std::vector<cost::Row> rows;
   for (int n = 1; n < 4000; ++n) {
     rows.push_back(row_of(64, 10));
     rows.back().key.n = n;
@@ -173,74 +173,74 @@ TEST_F(TuneFiles, ThatAreTooLargeAreNeitherReadNorWritten) {
   const std::string text = refusal_of(rows);
   EXPECT_NE(text.find("3999 rows are"), std::string::npos) << text;
   EXPECT_NE(text.find("need at most 524288"), std::string::npos) << text;
-  ASSERT_TRUE(tune::add_rows(folder_.path(), "d", {row_of(64, 10)}));
+  ASSERT_TRUE(cost::add_rows(folder_.path(), "d", {row_of(64, 10)}));
   EXPECT_NE(refusal_of(rows).find("need at most"), std::string::npos);
   EXPECT_EQ(rows_of().size(), 1U) << "what was there stays";
 }
 
-TEST_F(TuneFiles, TakeNoRowThatTheirReaderWouldRefuse) {
+TEST_F(CostFiles, TakeNoRowThatTheirReaderWouldRefuse) {
   const auto refused = [&](auto change) {
-    tune::Row row = row_of(64, 10);
+    cost::Row row = row_of(64, 10);
     change(row);
     return refusal_of({row_of(32, 10), row});
   };
-  EXPECT_NE(refused([](tune::Row& row) { row.key.m = -1; }).find("a row for"), std::string::npos);
-  EXPECT_NE(refused([](tune::Row& row) { row.key.k = (std::int64_t{1} << 40) + 1; }).find("a row for"),
+  EXPECT_NE(refused([](cost::Row& row) { row.key.m = -1; }).find("a row for"), std::string::npos);
+  EXPECT_NE(refused([](cost::Row& row) { row.key.k = (std::int64_t{1} << 40) + 1; }).find("a row for"),
             std::string::npos);
-  EXPECT_NE(refused([](tune::Row& row) { row.key.world = 0; }).find("a row for"), std::string::npos);
-  EXPECT_NE(refused([](tune::Row& row) { row.us.erase("serial"); }).find("no time of serial"),
+  EXPECT_NE(refused([](cost::Row& row) { row.key.world = 0; }).find("a row for"), std::string::npos);
+  EXPECT_NE(refused([](cost::Row& row) { row.us.erase("serial"); }).find("no time of serial"),
             std::string::npos);
-  EXPECT_NE(refused([](tune::Row& row) { row.us["serial"] = std::nan(""); }).find("nan us of serial"),
+  EXPECT_NE(refused([](cost::Row& row) { row.us["serial"] = std::nan(""); }).find("nan us of serial"),
             std::string::npos);
-  EXPECT_NE(refused([](tune::Row& row) { row.us["serial"] = 1e13; }).find("us of serial"), std::string::npos);
-  EXPECT_NE(refused([](tune::Row& row) { row.us["\xff"] = 1; }).find("no UTF-8"), std::string::npos);
-  EXPECT_NE(refused([](tune::Row& row) { row.key.link = "\xff"; }).find("no UTF-8"), std::string::npos);
+  EXPECT_NE(refused([](cost::Row& row) { row.us["serial"] = 1e13; }).find("us of serial"), std::string::npos);
+  EXPECT_NE(refused([](cost::Row& row) { row.us["\xff"] = 1; }).find("no UTF-8"), std::string::npos);
+  EXPECT_NE(refused([](cost::Row& row) { row.key.link = "\xff"; }).find("no UTF-8"), std::string::npos);
   EXPECT_NE(refusal_of({row_of(64, 10)}, "\xff").find("no UTF-8"), std::string::npos);
 }
 
-TEST_F(TuneFiles, KeepCommandsOfAnyBytes) {
-  tune::Row row = row_of(64, 10);
+TEST_F(CostFiles, KeepCommandsOfAnyBytes) {
+  cost::Row row = row_of(64, 10);
   row.command = "tandem tune --folder \xff";
-  ASSERT_TRUE(tune::add_rows(folder_.path(), "d", {row}));
+  ASSERT_TRUE(cost::add_rows(folder_.path(), "d", {row}));
   EXPECT_EQ(rows_of().at(0).command, "tandem tune --folder \xef\xbf\xbd");
 }
 
-TEST_F(TuneFiles, OfAnotherDeviceOfTheSameNameStay) {
-  ASSERT_TRUE(tune::add_rows(folder_.path(), "CPU, 2 cores", {row_of(64, 10)}));
+TEST_F(CostFiles, OfAnotherDeviceOfTheSameNameStay) {
+  ASSERT_TRUE(cost::add_rows(folder_.path(), "CPU, 2 cores", {row_of(64, 10)}));
   EXPECT_NE(refusal_of({row_of(64, 20)}, "cpu 2 cores").find("it is of the device 'CPU, 2 cores'"),
             std::string::npos);
   EXPECT_EQ(rows_of("CPU, 2 cores").at(0).us.at("serial"), 10);
 }
 
-TEST_F(TuneFiles, NeedAFolderThatCanBeWritten) {
+TEST_F(CostFiles, NeedAFolderThatCanBeWritten) {
   const fs::path folder = folder_.path() / "a" / "b";
-  ASSERT_TRUE(tune::prepare_folder(folder));
+  ASSERT_TRUE(cost::prepare_folder(folder));
   EXPECT_TRUE(fs::is_empty(folder));
-  ASSERT_TRUE(tune::add_rows(folder, "d", {row_of(64, 10)}));
-  ASSERT_TRUE(tune::prepare_folder(folder)) << "of a folder in use";
+  ASSERT_TRUE(cost::add_rows(folder, "d", {row_of(64, 10)}));
+  ASSERT_TRUE(cost::prepare_folder(folder)) << "of a folder in use";
   tests::write_bytes(folder_.path() / "file", "");
   for (const fs::path& blocked : {folder_.path() / "file" / "tables", fs::path("/proc/tables")}) {
-    const auto prepared = tune::prepare_folder(blocked);
+    const auto prepared = cost::prepare_folder(blocked);
     ASSERT_FALSE(prepared) << blocked;
     EXPECT_EQ(prepared.error().code(), ErrorCode::kDriver);
     EXPECT_NE(prepared.error().text().find(blocked.native()), std::string::npos) << prepared.error().text();
   }
 }
 
-TEST_F(TuneFiles, ABadFileIsReplacedAndSaidSo) {
+TEST_F(CostFiles, ABadFileIsReplacedAndSaidSo) {
   tests::write_bytes(folder_.path() / "d.json", "not a table");
-  const auto written = tune::add_rows(folder_.path(), "d", {row_of(64, 10)});
+  const auto written = cost::add_rows(folder_.path(), "d", {row_of(64, 10)});
   ASSERT_TRUE(written);
   EXPECT_NE(written->warning.find("no JSON"), std::string::npos) << written->warning;
   EXPECT_EQ(rows_of().size(), 1U);
 }
 
-TEST_F(TuneFiles, WritersAtOnceLoseNoRow) {
+TEST_F(CostFiles, WritersAtOnceLoseNoRow) {
   std::vector<std::thread> writers;
   for (int w = 0; w < 4; ++w) {
     writers.emplace_back([&, w] {
       for (int i = 0; i < 5; ++i)
-        EXPECT_TRUE(tune::add_rows(folder_.path(), "d", {row_of(std::int64_t{1} << (5 * w + i), 10)}));
+        EXPECT_TRUE(cost::add_rows(folder_.path(), "d", {row_of(std::int64_t{1} << (5 * w + i), 10)}));
     });
   }
   for (auto& writer : writers) writer.join();
@@ -252,10 +252,10 @@ TEST_F(TuneFiles, WritersAtOnceLoseNoRow) {
 
 // Ranks that see different folders, as on several hosts, or call their devices differently, choose by rank
 // 0's.
-TEST_F(TuneFiles, OfRankZeroCountForAGroup) {
-  tune::Row row = row_of(64, 10);
+TEST_F(CostFiles, OfRankZeroCountForAGroup) {
+  cost::Row row = row_of(64, 10);
   row.command = "tandem tune";
-  ASSERT_TRUE(tune::add_rows(folder_.path(), "device 0", {row}));
+  ASSERT_TRUE(cost::add_rows(folder_.path(), "device 0", {row}));
   const auto store = make_in_process_store();
   std::vector<std::thread> ranks;
   for (int r = 0; r < 3; ++r) {
@@ -269,7 +269,7 @@ TEST_F(TuneFiles, OfRankZeroCountForAGroup) {
                                         .config = config,
                                         .device = "device " + std::to_string(r)});
       ASSERT_TRUE(group) << group.error().to_string();
-      const tune::Table& table = (*group)->tune_table();
+      const cost::Table& table = (*group)->tune_table();
       EXPECT_EQ(table.device, "device 0");
       ASSERT_EQ(table.rows.size(), 1U);
       EXPECT_EQ(table.rows[0].us.at("serial"), 10);
@@ -284,8 +284,8 @@ TEST_F(TuneFiles, OfRankZeroCountForAGroup) {
   for (auto& rank : ranks) rank.join();
 }
 
-TEST_F(TuneFiles, OfNoDeviceAreNotLookedAt) {
-  ASSERT_TRUE(tune::add_rows(folder_.path(), "", {row_of(64, 10)}));
+TEST_F(CostFiles, OfNoDeviceAreNotLookedAt) {
+  ASSERT_TRUE(cost::add_rows(folder_.path(), "", {row_of(64, 10)}));
   Config config;
   config.tune_folder = folder_.path().native();
   const auto group = Group::create({.name = "g", .store = make_in_process_store(), .config = config});

@@ -1,15 +1,15 @@
 #include <algorithm>
-#include <tandem/tune/folder.hpp>
+#include <tandem/cost/folder.hpp>
 #include <utility>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "cost/device_file.hpp"
 #include "io/regular_file.hpp"
 #include "io/utf8.hpp"
 #include "io/whole_file.hpp"
-#include "tune/device_file.hpp"
 
-namespace tandem::tune {
+namespace tandem::cost {
 namespace {
 
 namespace fs = std::filesystem;
@@ -104,4 +104,4 @@ Result<Written> add_rows(const fs::path& folder, std::string_view device, const 
   return written;
 }
 
-}  // namespace tandem::tune
+}  // namespace tandem::cost

@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <string>
 #include <tandem/base/unique_fd.hpp>
-#include <tandem/tune/folder.hpp>
-#include <tandem/tune/rates.hpp>
+#include <tandem/cost/folder.hpp>
+#include <tandem/cost/rates.hpp>
 #include <thread>
 #include <vector>
 
@@ -28,13 +28,13 @@ std::string nested(std::size_t depth) {
   return std::string(depth, '[') + std::string(depth, ']');
 }
 
-class TuneRates : public ::testing::Test {
+class CostRates : public ::testing::Test {
  protected:
   [[nodiscard]] fs::path file(const std::string& device = "d") const {
-    return folder_.path() / "rates" / tune::file_name_of(device);
+    return folder_.path() / "rates" / cost::file_name_of(device);
   }
   [[nodiscard]] CoreRates read(int busy_cores, const std::string& device = "d") const {
-    const tune::FoundRates found = tune::read_rates(folder_.path(), device, busy_cores);
+    const cost::FoundRates found = cost::read_rates(folder_.path(), device, busy_cores);
     EXPECT_EQ(found.warning, "");
     return found.rates;
   }
@@ -42,7 +42,7 @@ class TuneRates : public ::testing::Test {
   [[nodiscard]] std::string warning_for(const std::string& text) const {
     fs::create_directories(file().parent_path());
     tests::write_bytes(file(), text);
-    const tune::FoundRates found = tune::read_rates(folder_.path(), "d", 2);
+    const cost::FoundRates found = cost::read_rates(folder_.path(), "d", 2);
     EXPECT_EQ(found.rates, CoreRates()) << text;
     EXPECT_NE(found.warning.find(file().native()), std::string::npos) << found.warning;
     return found.warning;
@@ -50,24 +50,24 @@ class TuneRates : public ::testing::Test {
   tests::Folder folder_;
 };
 
-TEST_F(TuneRates, AreKeptByDeviceAndBusyCores) {
-  ASSERT_TRUE(tune::add_rates(folder_.path(), "d", 2, rates_of("mm=190,copy=6")));
-  ASSERT_TRUE(tune::add_rates(folder_.path(), "d", 1, rates_of("mm=200")));
-  ASSERT_TRUE(tune::add_rates(folder_.path(), "e", 2, rates_of("mm=10")));
-  ASSERT_TRUE(tune::add_rates(folder_.path(), "d", 2, rates_of("mm_f32=95,sum=3")));
+TEST_F(CostRates, AreKeptByDeviceAndBusyCores) {
+  ASSERT_TRUE(cost::add_rates(folder_.path(), "d", 2, rates_of("mm=190,copy=6")));
+  ASSERT_TRUE(cost::add_rates(folder_.path(), "d", 1, rates_of("mm=200")));
+  ASSERT_TRUE(cost::add_rates(folder_.path(), "e", 2, rates_of("mm=10")));
+  ASSERT_TRUE(cost::add_rates(folder_.path(), "d", 2, rates_of("mm_f32=95,sum=3")));
   EXPECT_EQ(read(2), rates_of("mm=190,copy=6,mm_f32=95,sum=3")) << "what comes later counts, the rest stays";
   EXPECT_EQ(read(1), rates_of("mm=200"));
   EXPECT_EQ(read(2, "e"), rates_of("mm=10"));
   EXPECT_EQ(read(3), CoreRates());
-  EXPECT_EQ(tune::read_rates("", "d", 2).rates, CoreRates());
-  EXPECT_EQ(tune::read_rates(folder_.path() / "none", "d", 2).warning, "");
+  EXPECT_EQ(cost::read_rates("", "d", 2).rates, CoreRates());
+  EXPECT_EQ(cost::read_rates(folder_.path() / "none", "d", 2).warning, "");
 }
 
-TEST_F(TuneRates, WaitForNoOtherProgramForLong) {
-  ASSERT_TRUE(tune::add_rates(folder_.path(), "d", 2, rates_of("copy=6")));
+TEST_F(CostRates, WaitForNoOtherProgramForLong) {
+  ASSERT_TRUE(cost::add_rates(folder_.path(), "d", 2, rates_of("copy=6")));
   const UniqueFd folder(::open(file().parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   ASSERT_EQ(::flock(folder.get(), LOCK_EX), 0);
-  const auto added = tune::add_rates(folder_.path(), "d", 2, rates_of("copy=7"));
+  const auto added = cost::add_rates(folder_.path(), "d", 2, rates_of("copy=7"));
   ASSERT_FALSE(added);
   EXPECT_EQ(added.error().code(), ErrorCode::kTimeout);
   EXPECT_NE(added.error().text().find(file().parent_path().native() + ": another program has had the folder"),
@@ -75,11 +75,11 @@ TEST_F(TuneRates, WaitForNoOtherProgramForLong) {
       << added.error().text();
   EXPECT_EQ(read(2), rates_of("copy=6"));
   ASSERT_EQ(::flock(folder.get(), LOCK_UN), 0);
-  EXPECT_TRUE(tune::add_rates(folder_.path(), "d", 2, rates_of("copy=7")));
+  EXPECT_TRUE(cost::add_rates(folder_.path(), "d", 2, rates_of("copy=7")));
 }
 
-TEST_F(TuneRates, ThatCannotBeUsedAreNamed) {
-  ASSERT_TRUE(tune::add_rates(folder_.path(), "d", 2, rates_of("copy=6")));
+TEST_F(CostRates, ThatCannotBeUsedAreNamed) {
+  ASSERT_TRUE(cost::add_rates(folder_.path(), "d", 2, rates_of("copy=6")));
   const std::string good = tests::read_bytes(file());
   const auto changed = [&](const std::string& from, const std::string& to) {
     std::string text = good;
@@ -113,13 +113,13 @@ TEST_F(TuneRates, ThatCannotBeUsedAreNamed) {
     const std::string warning = warning_for(file.text);
     EXPECT_NE(warning.find(file.piece), std::string::npos) << warning;
   }
-  ASSERT_TRUE(tune::add_rates(folder_.path(), "d", 2, rates_of("copy=7"))) << "too large: replaced";
+  ASSERT_TRUE(cost::add_rates(folder_.path(), "d", 2, rates_of("copy=7"))) << "too large: replaced";
   EXPECT_EQ(read(2), rates_of("copy=7"));
 }
 
-TEST_F(TuneRates, OfAnotherDeviceOfTheSameNameStay) {
-  ASSERT_TRUE(tune::add_rates(folder_.path(), "CPU, 2 cores", 2, rates_of("copy=6")));
-  const auto added = tune::add_rates(folder_.path(), "cpu 2 cores", 2, rates_of("copy=7"));
+TEST_F(CostRates, OfAnotherDeviceOfTheSameNameStay) {
+  ASSERT_TRUE(cost::add_rates(folder_.path(), "CPU, 2 cores", 2, rates_of("copy=6")));
+  const auto added = cost::add_rates(folder_.path(), "cpu 2 cores", 2, rates_of("copy=7"));
   ASSERT_FALSE(added);
   EXPECT_EQ(added.error().code(), ErrorCode::kInvalidArgument);
   EXPECT_NE(added.error().text().find("it is of the device \"CPU, 2 cores\""), std::string::npos)
@@ -127,24 +127,24 @@ TEST_F(TuneRates, OfAnotherDeviceOfTheSameNameStay) {
   EXPECT_EQ(read(2, "CPU, 2 cores"), rates_of("copy=6"));
 }
 
-TEST_F(TuneRates, NeedAFolderThatCanBeWritten) {
+TEST_F(CostRates, NeedAFolderThatCanBeWritten) {
   tests::write_bytes(folder_.path() / "file", "");
   for (const fs::path& blocked : {folder_.path() / "file" / "tables", fs::path("/proc/tables")}) {
-    const auto added = tune::add_rates(blocked, "d", 2, rates_of("copy=6"));
+    const auto added = cost::add_rates(blocked, "d", 2, rates_of("copy=6"));
     ASSERT_FALSE(added) << blocked;
     EXPECT_EQ(added.error().code(), ErrorCode::kDriver);
     EXPECT_NE(added.error().text().find(blocked.native()), std::string::npos) << added.error().text();
   }
-  for (const auto& added : {tune::add_rates("", "d", 2, {}), tune::add_rates(folder_.path(), "\xff", 2, {})})
+  for (const auto& added : {cost::add_rates("", "d", 2, {}), cost::add_rates(folder_.path(), "\xff", 2, {})})
     EXPECT_EQ(added.error().code(), ErrorCode::kInvalidArgument);
 }
 
-TEST_F(TuneRates, WritersAtOnceLoseNothing) {
+TEST_F(CostRates, WritersAtOnceLoseNothing) {
   std::vector<std::thread> writers;
   for (int w = 1; w <= 4; ++w) {
     writers.emplace_back([&, w] {
       for (const char* text : {"mm=190", "copy=6", "sum=3"})
-        EXPECT_TRUE(tune::add_rates(folder_.path(), "d", w, rates_of(text)));
+        EXPECT_TRUE(cost::add_rates(folder_.path(), "d", w, rates_of(text)));
     });
   }
   for (auto& writer : writers) writer.join();

@@ -8,7 +8,7 @@
 #include <tandem/base/error.hpp>
 #include <vector>
 
-namespace tandem::tune {
+namespace tandem::cost {
 
 /// What times were measured for: all that decides which algorithm is best, and that all ranks know alike.
 struct Key {
@@ -58,4 +58,4 @@ struct Table {
 /// reader.
 [[nodiscard]] std::string to_message(Table table);
 
-}  // namespace tandem::tune
+}  // namespace tandem::cost
