@@ -10,10 +10,10 @@
 #include "coll/cuda/exchange_kernels.hpp"
 #include "coll/cuda/exchanges.hpp"
 #include "coll/cuda/gather_kernel.hpp"
+#include "coll/cuda/grid_barrier.hpp"
 #include "coll/cuda/layer_sum.hpp"
 #include "coll/cuda/layer_sum_kernel.hpp"
 #include "coll/cuda/mailboxes.hpp"
-#include "coll/cuda/meeting.hpp"
 #include "coll/cuda/nccl_all_gather.hpp"
 #include "coll/cuda/published_gather.hpp"
 #include "device/cuda/cuda_error.hpp"
@@ -41,16 +41,16 @@ class CudaBackend final : public Backend {
     return cuda::collective_us(collective, part_bytes, world);
   }
   [[nodiscard]] int max_layers() const override { return cuda::kMaxAddresses; }
-  [[nodiscard]] Result<void> reduce_layers(const ReduceLayersArgs& args, const RanksMeet& meet,
+  [[nodiscard]] Result<void> reduce_layers(const ReduceLayersArgs& args, const EndBarrier& end,
                                            Stream& stream) override {
     TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "reduce_scatter"));
-    TANDEM_ASSIGN(const auto boxes, cuda::mailboxes_of(meet.group, *on));
-    if (!boxes) TANDEM_TRY(meet.workspace.barrier(stream, meet.channel + 1));
-    TANDEM_ASSIGN(const cuda::Meeting behind, cuda::meeting_of(meet, *on));
-    const cuda::SumMeetings meetings = {.before = boxes.value_or(cuda::Mailboxes()), .behind = behind};
+    TANDEM_ASSIGN(const auto boxes, cuda::mailboxes_of(end.group, *on));
+    if (!boxes) TANDEM_TRY(end.workspace.barrier(stream, end.channel + 1));
+    TANDEM_ASSIGN(const cuda::GridBarrier at_end, cuda::grid_barrier_of(end, *on));
+    const cuda::SumBarriers barriers = {.before = boxes.value_or(cuda::Mailboxes()), .at_end = at_end};
     const auto turn = on->take_turn();
     TANDEM_TRY(
-        check_cuda("reduce_scatter", cuda::launch_layer_sum(cuda::layer_sum_of(args), meetings,
+        check_cuda("reduce_scatter", cuda::launch_layer_sum(cuda::layer_sum_of(args), barriers,
                                                             args.largest_bytes, max_blocks_, on->native())));
     return on->keep_queue();
   }
@@ -58,10 +58,10 @@ class CudaBackend final : public Backend {
                                             Stream& stream) override {
     return cuda::exchange_sum(args, group, stream);
   }
-  [[nodiscard]] Result<bool> all_gather(const AllGatherArgs& args, const RanksMeet& meet,
+  [[nodiscard]] Result<bool> all_gather(const AllGatherArgs& args, const EndBarrier& end,
                                         Stream& stream) override {
     for (const auto way : {cuda::exchange_gather, cuda::published_gather, cuda::nccl_all_gather}) {
-      TANDEM_ASSIGN(const bool is_done, way(args, meet, stream));
+      TANDEM_ASSIGN(const bool is_done, way(args, end, stream));
       if (is_done) return true;
     }
     return false;

@@ -54,12 +54,12 @@ Result<std::optional<Way>> way_for(const TensorView& whole, Group& group, CudaSt
 
 }  // namespace
 
-Result<bool> exchange_gather(const AllGatherArgs& args, const RanksMeet& meet, Stream& stream) {
+Result<bool> exchange_gather(const AllGatherArgs& args, const EndBarrier& end, Stream& stream) {
   TANDEM_ASSIGN(CudaStream* const on, tandem::cuda::cuda_stream(stream, "all_gather"));
-  TANDEM_ASSIGN(const std::optional<Way> way, way_for(args.output, meet.group, *on));
+  TANDEM_ASSIGN(const std::optional<Way> way, way_for(args.output, end.group, *on));
   if (!way) return false;
   ExchangedGather gather{.shard = args.input.data, .out = args.output.data};
-  const std::span parts = std::span(gather.parts).first(static_cast<std::size_t>(meet.group.size()));
+  const std::span parts = std::span(gather.parts).first(static_cast<std::size_t>(end.group.size()));
   cut(args.output, parts);
   gather.by_vectors = are_vectors(parts) && is_aligned(gather.shard) && is_aligned(gather.out);
   const auto turn = on->take_turn();
