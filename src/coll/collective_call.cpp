@@ -23,7 +23,7 @@ class OpOrder {
  public:
   explicit OpOrder(std::size_t max_problems) : known_(max_problems) {}
   [[nodiscard]] static OpOrder& of(Group& group) {
-    return group.extension<OpOrder>("coll.op_order", [&group] {
+    return group.extension<OpOrder>([&group] {
       OrphanedMemory::of_process().free_unused();
       auto order = std::make_shared<OpOrder>(static_cast<std::size_t>(group.config().max_plans));
       group.before_end([order = order.get(), &group] { order->await_end(group); });

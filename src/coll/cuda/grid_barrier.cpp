@@ -24,15 +24,15 @@ class BlockCount final : public tandem::cuda::StreamWatch {
   Buffer word_;
 };
 
-struct OfDevice {
+struct CountOfDevice {
   DeviceId device;
   std::shared_ptr<BlockCount> count;
 };
-using OfGroup = std::vector<OfDevice>;
+using CountsOfGroup = std::vector<CountOfDevice>;
 
 Result<std::shared_ptr<BlockCount>> count_of(Group& group, Device& device) {
-  auto& known = group.extension<OfGroup>("coll.grid_barrier", [] { return std::make_shared<OfGroup>(); });
-  for (const OfDevice& one : known) {
+  auto& known = group.extension<CountsOfGroup>([] { return std::make_shared<CountsOfGroup>(); });
+  for (const CountOfDevice& one : known) {
     if (one.device == device.id()) return one.count;
   }
   const std::uint32_t zero = 0;

@@ -18,11 +18,11 @@ namespace {
 /// Null where NCCL is not used.
 using Communicator = std::shared_ptr<NcclCommunicator>;
 
-struct OfDevice {
+struct CommunicatorOfDevice {
   DeviceId device;
   Communicator communicator;
 };
-using OfGroup = std::vector<OfDevice>;
+using CommunicatorsOfGroup = std::vector<CommunicatorOfDevice>;
 
 /// What the ranks tell each other before a communicator is made.
 struct Hello {
@@ -65,9 +65,10 @@ Result<Communicator> connect(Group& group, int gpu) {
 
 /// The group's communicator on this device; null where there is none.
 Result<Communicator> communicator_of(Group& group, const Stream& stream) {
-  auto& known = group.extension<OfGroup>("coll.nccl", [] { return std::make_shared<OfGroup>(); });
+  auto& known =
+      group.extension<CommunicatorsOfGroup>([] { return std::make_shared<CommunicatorsOfGroup>(); });
   const DeviceId device = stream.device().id();
-  for (const OfDevice& one : known) {
+  for (const CommunicatorOfDevice& one : known) {
     if (one.device == device) return one.communicator;
   }
   if (stream.is_capturing()) return nullptr;
