@@ -25,6 +25,7 @@ namespace {
 using tandem::cuda::check_cuda;
 using tandem::cuda::CurrentDevice;
 using tandem::cuda::load_kernels;
+using tandem::cuda::Waits;
 
 class CudaBackend final : public Backend {
  public:
@@ -32,9 +33,9 @@ class CudaBackend final : public Backend {
 
   [[nodiscard]] Result<void> reduce_stack(const ReduceStackArgs& args, Stream& stream) override {
     TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "reduce_stack"));
-    const auto turn = on->take_turn();
-    return check_cuda("reduce_stack",
-                      cuda::launch_layer_sum(cuda::layer_sum_of(args), max_blocks_, on->native()));
+    return on->enqueue("reduce_stack", Waits::kForNobody, [&](cudaStream_t native) {
+      return cuda::launch_layer_sum(cuda::layer_sum_of(args), max_blocks_, native);
+    });
   }
   [[nodiscard]] std::optional<double> predicted_us(Collective collective, std::int64_t part_bytes,
                                                    int world) const override {
@@ -48,11 +49,10 @@ class CudaBackend final : public Backend {
     if (!boxes) TANDEM_TRY(end.workspace.barrier(stream, end.channel + 1));
     TANDEM_ASSIGN(const cuda::GridBarrier at_end, cuda::grid_barrier_of(end, *on));
     const cuda::SumBarriers barriers = {.before = boxes.value_or(cuda::Mailboxes()), .at_end = at_end};
-    const auto turn = on->take_turn();
-    TANDEM_TRY(
-        check_cuda("reduce_scatter", cuda::launch_layer_sum(cuda::layer_sum_of(args), barriers,
-                                                            args.largest_bytes, max_blocks_, on->native())));
-    return on->keep_queue();
+    return on->enqueue("reduce_scatter", Waits::kForPeers, [&](cudaStream_t native) {
+      return cuda::launch_layer_sum(cuda::layer_sum_of(args), barriers, args.largest_bytes, max_blocks_,
+                                    native);
+    });
   }
   [[nodiscard]] Result<bool> reduce_scatter(const ReduceScatterArgs& args, Group& group,
                                             Stream& stream) override {

@@ -10,7 +10,8 @@
 // their barrier, and theirs before the next kernel of this stream.
 //
 // A wait that gives up leaves its record (kernel_device.cuh), and the kernel ends: the count is zero again.
-// Nor does a rank come to it one of whose blocks has given up before: it would tell its peers that it has read.
+// Nor does a rank come to it one of whose blocks has given up before: it would tell its peers that it has
+// read.
 
 #include <tandem/symm/kernel_device.cuh>
 

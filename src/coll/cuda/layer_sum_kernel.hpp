@@ -42,9 +42,9 @@ struct LayerSum {
 /// Enqueues on `stream` of the current device, in at most `max_blocks` blocks of kLayerSumThreads.
 [[nodiscard]] cudaError_t launch_layer_sum(const LayerSum& sum, int max_blocks, cudaStream_t stream);
 
-/// The same between two barriers. Blocks first await the same blocks of other ranks, without using the boxes, so
-/// all ranks have as many, whatever they sum: `largest_bytes` is the size of the largest rank's layer. Where
-/// the ranks have passed a barrier already, in at most `max_blocks`. All ranks have one at the end.
+/// The same between two barriers. Blocks first await the same blocks of other ranks, without using the boxes,
+/// so all ranks have as many, whatever they sum: `largest_bytes` is the size of the largest rank's layer.
+/// Where the ranks have passed a barrier already, in at most `max_blocks`. All ranks have one at the end.
 struct SumBarriers {
   Mailboxes before;  ///< of no pieces: the ranks have passed a barrier already
   GridBarrier at_end;

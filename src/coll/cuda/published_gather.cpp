@@ -7,7 +7,6 @@
 #include "coll/cuda/grid_barrier.hpp"
 #include "coll/cuda/mailboxes.hpp"
 #include "coll/cuda/vectors.hpp"
-#include "device/cuda/cuda_error.hpp"
 #include "device/cuda/cuda_stream.hpp"
 
 namespace tandem::coll::cuda {
@@ -29,10 +28,9 @@ Result<bool> published_gather(const AllGatherArgs& args, const EndBarrier& end, 
                   end.workspace.get_buffer(q, args.input.sizes, args.input.dtype));
     gather.published[q] = published.data;
   }
-  const auto turn = on->take_turn();
-  TANDEM_TRY(
-      tandem::cuda::check_cuda("all_gather", launch_published_gather(gather, *boxes, at_end, on->native())));
-  TANDEM_TRY(on->keep_queue());
+  TANDEM_TRY(on->enqueue("all_gather", tandem::cuda::Waits::kForPeers, [&](cudaStream_t native) {
+    return launch_published_gather(gather, *boxes, at_end, native);
+  }));
   return true;
 }
 
