@@ -66,7 +66,7 @@ class RowRunner {
   template <class Step>
   void product_in_chunks(Step step) const;
   /// By the kernel that consumes what arrives, over operands that are all there; false if there is none for
-  /// it.
+  /// it, or nothing arrives before a product.
   bool native_product();
   void check_samples();
 
@@ -140,6 +140,7 @@ void RowRunner::own_product() {
 }
 
 bool RowRunner::native_product() {
+  if (row_.problem.op != Op::kAllGatherMatmul) return false;
   const gemm::CompleteChunks all{gathered_.view(), 0, 1};
   for (std::size_t i = 0; i < products_.size(); ++i) {
     const auto done = gemm::async_input_mm({.a = gathered_.view(),

@@ -1,5 +1,5 @@
 // What ops work in that were still queued when their group ended.
-#include "coll/left_memory.hpp"
+#include "coll/orphaned_memory.hpp"
 
 #include <gtest/gtest.h>
 
@@ -22,43 +22,43 @@ class MarkOfTest final : public Event {
   const bool& is_done_;
 };
 
-TEST(CollLeftMemory, GoesOnceItsLastUseIsDone) {
-  LeftMemory left;
+TEST(CollOrphanedMemory, GoesOnceItsLastUseIsDone) {
+  OrphanedMemory orphans;
   bool first_is_done = false;
   bool second_is_done = false;
   auto first = std::make_shared<int>();
   auto of_both = std::make_shared<int>();
   const std::weak_ptr<int> first_memory = first;
   const std::weak_ptr<int> memory_of_both = of_both;
-  left.add(std::make_unique<MarkOfTest>(first_is_done), {std::move(first), of_both});
-  left.add(std::make_unique<MarkOfTest>(second_is_done), {std::move(of_both)});
-  left.free_unused();
+  orphans.add(std::make_unique<MarkOfTest>(first_is_done), {std::move(first), of_both});
+  orphans.add(std::make_unique<MarkOfTest>(second_is_done), {std::move(of_both)});
+  orphans.free_unused();
   EXPECT_FALSE(first_memory.expired());
   EXPECT_FALSE(memory_of_both.expired());
   first_is_done = true;
   EXPECT_FALSE(first_memory.expired()) << "only free_unused() looks";
-  left.free_unused();
+  orphans.free_unused();
   EXPECT_TRUE(first_memory.expired());
   EXPECT_FALSE(memory_of_both.expired());
   second_is_done = true;
-  left.free_unused();
+  orphans.free_unused();
   EXPECT_TRUE(memory_of_both.expired());
 }
 
 // Memory may hold groups that leave memory of their own.
-TEST(CollLeftMemory, MayBeLeftWhileOtherMemoryGoes) {
-  LeftMemory left;
+TEST(CollOrphanedMemory, MayBeLeftWhileOtherMemoryGoes) {
+  OrphanedMemory orphans;
   const bool is_done = true;
   std::weak_ptr<int> inner_memory;
   const auto leave_more = [&](const int*) {
     auto inner = std::make_shared<int>();
     inner_memory = inner;
-    left.add(std::make_unique<MarkOfTest>(is_done), {std::move(inner)});
+    orphans.add(std::make_unique<MarkOfTest>(is_done), {std::move(inner)});
   };
-  left.add(std::make_unique<MarkOfTest>(is_done), {std::shared_ptr<int>(nullptr, leave_more)});
-  left.free_unused();
+  orphans.add(std::make_unique<MarkOfTest>(is_done), {std::shared_ptr<int>(nullptr, leave_more)});
+  orphans.free_unused();
   EXPECT_FALSE(inner_memory.expired());
-  left.free_unused();
+  orphans.free_unused();
   EXPECT_TRUE(inner_memory.expired());
 }
 

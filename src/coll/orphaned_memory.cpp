@@ -1,4 +1,4 @@
-#include "coll/left_memory.hpp"
+#include "coll/orphaned_memory.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -6,22 +6,22 @@
 
 namespace tandem::coll {
 
-LeftMemory& LeftMemory::of_process() {
+OrphanedMemory& OrphanedMemory::of_process() {
   // Never destroyed: at the process's end work may still be queued, and drivers may be gone.
-  static auto* const all = new LeftMemory;
+  static auto* const all = new OrphanedMemory;
   return *all;
 }
 
-void LeftMemory::add(std::unique_ptr<Event> last_use, std::vector<std::shared_ptr<void>> memory) {
+void OrphanedMemory::add(std::unique_ptr<Event> last_use, std::vector<std::shared_ptr<void>> memory) {
   const std::lock_guard lock(mutex_);
   all_.push_back({std::move(last_use), std::move(memory)});
 }
 
-void LeftMemory::free_unused() {
-  std::vector<Left> unused;  // goes outside the lock
+void OrphanedMemory::free_unused() {
+  std::vector<Orphans> unused;  // goes outside the lock
   const std::lock_guard lock(mutex_);
   const auto used =
-      std::partition(all_.begin(), all_.end(), [](const Left& left) { return left.last_use->is_done(); });
+      std::partition(all_.begin(), all_.end(), [](const Orphans& one) { return one.last_use->is_done(); });
   unused.assign(std::make_move_iterator(all_.begin()), std::make_move_iterator(used));
   all_.erase(all_.begin(), used);
 }

@@ -1,4 +1,4 @@
-#include "coll/cuda/meeting.hpp"
+#include "coll/cuda/grid_barrier.hpp"
 
 #include <memory>
 #include <tandem/device/device.hpp>
@@ -24,15 +24,15 @@ class BlockCount final : public tandem::cuda::StreamWatch {
   Buffer word_;
 };
 
-struct OfDevice {
+struct CountOfDevice {
   DeviceId device;
   std::shared_ptr<BlockCount> count;
 };
-using OfGroup = std::vector<OfDevice>;
+using CountsOfGroup = std::vector<CountOfDevice>;
 
 Result<std::shared_ptr<BlockCount>> count_of(Group& group, Device& device) {
-  auto& known = group.extension<OfGroup>("coll.meeting", [] { return std::make_shared<OfGroup>(); });
-  for (const OfDevice& one : known) {
+  auto& known = group.extension<CountsOfGroup>([] { return std::make_shared<CountsOfGroup>(); });
+  for (const CountOfDevice& one : known) {
     if (one.device == device.id()) return one.count;
   }
   const std::uint32_t zero = 0;
@@ -45,12 +45,13 @@ Result<std::shared_ptr<BlockCount>> count_of(Group& group, Device& device) {
 
 }  // namespace
 
-Result<Meeting> meeting_of(const RanksMeet& meet, tandem::cuda::CudaStream& stream) {
-  if (meet.workspace.world_size() == 1) return Meeting();
-  TANDEM_ASSIGN(const std::shared_ptr<BlockCount> count, count_of(meet.group, stream.device()));
-  TANDEM_TRY(meet.workspace.watch(stream));
+Result<GridBarrier> grid_barrier_of(const EndBarrier& end, tandem::cuda::CudaStream& stream) {
+  if (end.workspace.world_size() == 1) return GridBarrier();
+  TANDEM_ASSIGN(const std::shared_ptr<BlockCount> count, count_of(end.group, stream.device()));
+  TANDEM_TRY(end.workspace.watch(stream));
   stream.add_watch(count);
-  return Meeting{.ranks = meet.workspace.kernel_handle(), .channel = meet.channel, .num_done = count->word()};
+  return GridBarrier{
+      .ranks = end.workspace.kernel_handle(), .channel = end.channel, .num_done = count->word()};
 }
 
 }  // namespace tandem::coll::cuda
