@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """What the texts promise is there: check_docs.py [ROOT]
 
-Every relative link in a Markdown file leads to a file, the C++ block of README.md is examples/readme_example.cpp (which
-is compiled and run), and docs/README.md links every page below docs/. Prose ends its lines at 120 columns and its
-sentences at 30 words. One line a fault; exits 1 if there is any.
+Every relative link in a Markdown file leads to a file, and to a heading of it if it names one. The C++ block of
+README.md is examples/readme_example.cpp (which is compiled and run), and docs/README.md links every page below docs/.
+Prose ends its lines at 120 columns and its sentences at 30 words. One line a fault; exits 1 if there is any.
 """
 import re
 import sys
@@ -27,9 +27,17 @@ def without_code(text):
 def links_of(page):
     """Files that a page links to."""
     for target in LINK.findall(without_code(page.read_text(encoding="utf-8"))):
-        if re.match(r"[a-z]+:|#", target):
+        if re.match(r"[a-z]+:", target):
             continue
-        yield target, (page.parent / target.split("#")[0]).resolve()
+        name = target.split("#")[0]
+        yield target, (page.parent / name if name else page).resolve()
+
+
+def anchors_of(page):
+    """The anchors of a page's headings, as hosts of Markdown make them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    for heading in re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE):
+        yield re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
 
 
 def check_links(root, pages):
@@ -37,6 +45,8 @@ def check_links(root, pages):
         for target, file in links_of(page):
             if not file.exists():
                 yield f"{page.relative_to(root)}: the link {target} leads nowhere"
+            elif "#" in target and file.suffix == ".md" and target.split("#")[1] not in anchors_of(file):
+                yield f"{page.relative_to(root)}: the link {target} leads to no heading"
 
 
 def check_index(root):

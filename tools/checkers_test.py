@@ -197,6 +197,12 @@ class Docs(CheckerTest):
     def test_link(self):
         self.refuse({**self.pages, "docs/design/a.md": "[b](b.md)\n"}, "b.md leads nowhere")
 
+    def test_heading(self):
+        page = "# `a`: what, it is\n[b](#a-what-it-is) [c](../../README.md)\n"
+        self.accept({**self.pages, "docs/design/a.md": page})
+        self.refuse({**self.pages, "docs/design/a.md": page.replace("# `a`", "# `b`")}, "#a-what-it-is leads to no heading")
+        self.refuse({**self.pages, "docs/README.md": "[a](design/a.md#b)\n"}, "design/a.md#b leads to no heading")
+
     def test_index(self):
         self.refuse({**self.pages, "docs/design/b.md": "\n"}, "not linked from docs/README.md")
 
@@ -213,7 +219,7 @@ class Docs(CheckerTest):
             self.refuse({**self.pages, "docs/design/a.md": prose}, "a.md:", "columns, may have 120")
 
     def test_columns_where_nothing_can_be_cut(self):
-        link = f"[a](a.md#{'x' * 120})\n"
+        link = f"[a](https://{'x' * 120})\n"
         for text in (f"```\n{'x ' * 80}\n```\n", f"| {'x ' * 80} |\n", f"# {'x ' * 80}\n", "* " + link, f"`{'x ' * 80}`\n"):
             self.accept({**self.pages, "docs/design/a.md": text})
 
