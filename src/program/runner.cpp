@@ -82,7 +82,6 @@ class Run {
   [[nodiscard]] std::uint32_t word_value() const {
     return program_.word_value.value_or(bindings_.inbox().epoch);
   }
-  Result<void> reset(const Step& step, Stream& stream) const;
   Result<void> write_word(const Step& step, Stream& stream) const;
   Result<void> await_words(const Step& step, Stream& stream) const;
   Result<void> sum(const Step& step, Stream& stream) const;
@@ -104,7 +103,7 @@ Result<void> Run::enqueue(const Step& step) const {
     case StepKind::kPut:
       return handle_of(step.to).put(stream, view(step.from), step.peer, offset_of(step.to));
     case StepKind::kReset:
-      return reset(step, stream);
+      return symm::reset_words(view(step.to), stream);
     case StepKind::kWriteWord:
       return write_word(step, stream);
     case StepKind::kAwait:
@@ -170,11 +169,6 @@ Result<void> Run::multiply_arriving(const Product& product, Stream& stream) cons
                      .sends = arrival.sends};
   }
   return gemm::run({.a = &a, .b = &b, .out = &out, .arrival = &comes}, stream);
-}
-
-Result<void> Run::reset(const Step& step, Stream& stream) const {
-  const TensorView words = view(step.to);
-  return words.numel() == 0 ? Result<void>() : stream.memset32(words, 0, 0, words.numel());
 }
 
 Result<void> Run::write_word(const Step& step, Stream& stream) const {

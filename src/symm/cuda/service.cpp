@@ -81,6 +81,13 @@ Result<void> CudaService::enqueue_chunk_waits(const Handle& handle, const Awaite
   });
 }
 
+Result<void> CudaService::enqueue_word_reset(const TensorView& words, Stream& stream) {
+  TANDEM_ASSIGN(auto* const own, tandem::cuda::cuda_stream(stream, "reset_words"));
+  return own->enqueue("reset_words", Waits::kForNobody, [&](cudaStream_t on) {
+    return launch_reset_words(words.data_as<std::uint32_t>(), words.numel(), on);
+  });
+}
+
 bool CudaService::is_capturing() const {
   const auto* captures = device_.service<CaptureCount>();
   return captures != nullptr && captures->is_capturing();
