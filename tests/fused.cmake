@@ -1,6 +1,6 @@
 add_library(test_fused_harness STATIC conformance/fused_harness.cpp)
 target_include_directories(test_fused_harness PUBLIC ${PROJECT_SOURCE_DIR}/tests)
-target_link_libraries(test_fused_harness PUBLIC tandem::fused tandem::backend GTest::gtest PRIVATE tandem_options)
+target_link_libraries(test_fused_harness PUBLIC tandem_harness tandem::fused tandem::backend GTest::gtest PRIVATE tandem_options)
 
 tandem_test(conformance fused
             SOURCES conformance/fused_all_gather_matmul_test.cpp conformance/fused_all_gather_scaled_matmul_test.cpp

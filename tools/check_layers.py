@@ -27,8 +27,9 @@ MAY_INCLUDE = {
     "backend": ["fused", "io"],
     "cuda": ["device"],
 }
-# Modules that see public headers only, and all of them; but see check_include().
-OUTSIDE = ("cli", "examples", "tests", "bench")
+# Outside the library: what is there sees public headers only, and all of them; but see check_quoted().
+OUTSIDE = ("harness", "cli", "examples", "tests", "bench")
+MAY_INCLUDE_HARNESS = ("harness", "cli", "tests", "bench")
 INTERNAL_TEST_CLASSES = ("unit", "race", "simulated_gpu")
 EXTENSIONS = {".hpp", ".cpp", ".cu", ".cuh"}
 BANNED_WORDS = {"fast", "new", "v2", "utils", "misc", "common", "helper", "helpers", "util"}
@@ -64,7 +65,7 @@ def expand_foreach(cmake):
 
 
 def source_files(root):
-    for top in ("include", "src", "cli", "tests", "examples", "bench"):
+    for top in ("include", "src", *OUTSIDE):
         for path in sorted((root / top).rglob("*")):
             if path.suffix in EXTENSIONS and path.is_file():
                 yield path.relative_to(root)
@@ -129,6 +130,11 @@ class Checker:
                 self.fault(path, line, f'"{target}": module {first} is not in the table of levels')
             else:
                 self.check_module(path, line, module, module_of(target.split("/")), target)
+        elif first == "harness":
+            if not (self.root / target).is_file():
+                self.fault(path, line, f'"{target}" does not exist')
+            elif module not in MAY_INCLUDE_HARNESS:
+                self.fault(path, line, f'"{target}": {module} may not include harness')
         elif any((self.root / folder / (target + suffix)).is_file()
                  for folder in (module, path.parent) for suffix in ("", ".in")):
             return

@@ -24,7 +24,8 @@ CLEAN_TREE = {
     "tests/dist/op_test.cpp": "#include <tandem/tandem.hpp>\n",
     "tests/testing/ranks.hpp": HEADER,
     "tests/fused.cmake": "SOURCES unit/op_test.cpp\nSOURCES dist/op_test.cpp\n",
-    "cli/main.cpp": "#include <tandem/tandem.hpp>\n",
+    "harness/problem.hpp": HEADER + "#include <tandem/tandem.hpp>\n",
+    "cli/main.cpp": '#include <tandem/tandem.hpp>\n#include "harness/problem.hpp"\n',
     "cli/CMakeLists.txt": "add_executable(tandem_cli main.cpp)\n",
 }
 
@@ -110,6 +111,15 @@ class Layers(CheckerTest):
     def test_outside_sees_public_headers_only(self):
         for place in ("cli", "examples", "tests/dist", "tests/testing"):
             self.refuse({f"{place}/x.hpp": HEADER + '#include "base/format.hpp"\n'}, "public headers only")
+
+    def test_harness_is_for_tools_and_tests(self):
+        use = HEADER + '#include "harness/problem.hpp"\n'
+        for place in ("harness", "cli", "bench", "tests/conformance"):
+            self.accept({f"{place}/x.hpp": use})
+        self.refuse({"examples/x.hpp": use}, "examples may not include harness")
+        self.refuse({"src/fused/x.hpp": use}, "does not exist in src/")
+        self.refuse({"cli/x.hpp": HEADER + '#include "harness/nowhere.hpp"\n'}, "does not exist")
+        self.refuse({"harness/x.hpp": HEADER + '#include "base/format.hpp"\n'}, "public headers only")
 
     def test_private_library_in_public_header(self):
         for header in ("fmt/format.h", "nlohmann/json.hpp"):

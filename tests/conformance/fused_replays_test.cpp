@@ -14,6 +14,7 @@
 
 #include "conformance/fused_graph_problem.hpp"
 #include "conformance/fused_harness.hpp"
+#include "harness/reference.hpp"
 
 // Calls that come again, which the library records and launches as graphs of its own: that it does, when it
 // has to and when it must not, and that every call works with just the tensors that it names. Every result
@@ -203,7 +204,7 @@ class Op {
     for (int rank = 0; rank < rank_.group.size(); ++rank) {
       const Expected part = partial(choice, rank, row, column);
       sum.value += part.value;
-      sum.error += part.error + test::rounding_error(kType, part.value);  // it travels rounded
+      sum.error += part.error + harness::rounding_error(kType, part.value);  // it travels rounded
     }
     return sum;
   }
