@@ -1,0 +1,11 @@
+if(NOT TARGET tandem_program_host)
+  return()
+endif()
+tandem_test(golden program_host SOURCES golden/program_host_test.cpp DEPENDS program_host
+            LIBRARIES GTest::gtest_main)
+target_compile_definitions(test_golden_program_host
+                           PRIVATE TANDEM_HOST_PROGRAMS="${CMAKE_CURRENT_LIST_DIR}/golden/host_programs")
+tandem_test(error program_host SOURCES error/program_host_test.cpp DEPENDS program_host
+            LIBRARIES GTest::gtest_main)
+tandem_test(unit program_host SOURCES unit/program_host_test.cpp DEPENDS program_host
+            LIBRARIES GTest::gtest_main)
