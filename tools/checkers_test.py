@@ -75,6 +75,16 @@ class Layers(CheckerTest):
         self.refuse({"src/base/x.hpp": HEADER + '#include "fused/y.hpp"\n', "src/fused/y.hpp": HEADER},
                     "base may not include fused")
 
+    def test_folder_with_a_level_of_its_own(self):
+        self.accept({"src/graph/interpreter/x.hpp": HEADER + "#include <tandem/fused/op.hpp>\n#include <tandem/graph/g.hpp>\n",
+                     "include/tandem/graph/g.hpp": HEADER})
+        self.refuse({"src/graph/ir/x.hpp": HEADER + '#include "graph/interpreter/y.hpp"\n',
+                     "src/graph/interpreter/y.hpp": HEADER}, "graph may not include graph/interpreter")
+        self.refuse({"include/tandem/graph/x.hpp": HEADER + "#include <tandem/graph/interpreter/y.hpp>\n",
+                     "include/tandem/graph/interpreter/y.hpp": HEADER}, "graph may not include graph/interpreter")
+        self.refuse({"src/fused/x.hpp": HEADER + "#include <tandem/graph/interpreter/y.hpp>\n",
+                     "include/tandem/graph/interpreter/y.hpp": HEADER}, "fused may not include graph/interpreter")
+
     def test_commented_include_does_not_count(self):
         self.accept({"src/base/x.hpp": HEADER + "// #include <tandem/fused/op.hpp>\n"})
 
