@@ -9,3 +9,7 @@ tandem_test(error program_host SOURCES error/program_host_test.cpp DEPENDS progr
             LIBRARIES GTest::gtest_main)
 tandem_test(unit program_host SOURCES unit/program_host_test.cpp DEPENDS program_host
             LIBRARIES GTest::gtest_main)
+tandem_test(unit program_host_unroll SOURCES unit/program_host_unroll_test.cpp DEPENDS program_host
+            LIBRARIES GTest::gtest_main)
+tandem_test(conformance program_host_run SOURCES conformance/program_host_run_test.cpp DEPENDS program_host backend
+            LIBRARIES GTest::gtest_main TIMEOUT 300)

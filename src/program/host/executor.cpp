@@ -35,8 +35,8 @@ Result<void> check_group(const HostProgram::Container& container, const Group& g
                group.size(), mesh.to_string());
 }
 
-Result<Unrolled> unroll_for(const HostProgram::Container& container, std::span<const TensorView> like, int rank,
-                            int num_streams) {
+Result<Unrolled> unroll_for(const HostProgram::Container& container, std::span<const TensorView> like,
+                            int rank, int num_streams) {
   std::vector<Dims> sizes;
   for (const TensorView& view : like) sizes.push_back(view.sizes);
   TANDEM_ASSIGN(const ScalarValues extents, bind_extents(container, sizes));
@@ -50,20 +50,23 @@ Result<Unrolled> unroll_for(const HostProgram::Container& container, std::span<c
     return failf(ErrorCode::kInvalidArgument, "host program: got {} streams, need 1 to {}", num_streams,
                  kMostStreams);
   }
-  TANDEM_ASSIGN(const std::int64_t iterations, container.at(container.product.a).axis(0).extent().evaluate(extents));
+  TANDEM_ASSIGN(const std::int64_t iterations,
+                container.at(container.product.a).axis(0).extent().evaluate(extents));
   const auto most = std::max<std::int64_t>(iterations, 1);
   return unroll(container, extents, rank, static_cast<int>(std::min<std::int64_t>(num_streams, most)));
 }
 
 TensorView matrix_view(const TensorView& view, const Unrolled::Input& input) {
   if (!input.is_transposed) return TensorView::contiguous(view.data, input.matrix, view.dtype, view.device);
-  return TensorView::contiguous(view.data, {input.matrix[1], input.matrix[0]}, view.dtype, view.device).movedim(0, 1);
+  return TensorView::contiguous(view.data, {input.matrix[1], input.matrix[0]}, view.dtype, view.device)
+      .movedim(0, 1);
 }
 
 }  // namespace
 
 struct Executor::Impl {
-  Impl(Unrolled of_rank, Group& of_group, Device& on) : unrolled(std::move(of_rank)), group(of_group), device(on) {}
+  Impl(Unrolled of_rank, Group& of_group, Device& on)
+      : unrolled(std::move(of_rank)), group(of_group), device(on) {}
 
   Unrolled unrolled;
   Group& group;
@@ -92,9 +95,8 @@ Result<void> Executor::Impl::make_local(std::span<const TensorView> like) {
     workers.push_back(std::move(worker));
   }
   TANDEM_ASSIGN(memory->scratch, device.allocate(program.memory.scratch_bytes));
-  if (program.world > 1) {
-    const std::int64_t num_bytes = std::max(program.memory.workspace_bytes, kRootAlignment);
-    TANDEM_ASSIGN(memory->symmetric, symm::empty({num_bytes}, DType::kU8, device));
+  if (program.memory.workspace_bytes > 0) {
+    TANDEM_ASSIGN(memory->symmetric, symm::empty({program.memory.workspace_bytes}, DType::kU8, device));
   }
   bindings = Bindings(program);
   for (int i = 1; i < program.num_lanes; ++i) {
@@ -106,16 +108,17 @@ Result<void> Executor::Impl::make_local(std::span<const TensorView> like) {
 
 Result<void> Executor::Impl::connect() {
   const Program& program = unrolled.program;
-  if (program.world > 1) {
+  if (program.memory.workspace_bytes > 0) {
     TANDEM_ASSIGN(memory->handle, symm::rendezvous(memory->symmetric, group));
     const int channels = memory->handle->num_channels() - program.base_channel;
     if (channels < program.num_lanes) {
       // The same on every rank: all pads of a group are of one size.
-      return failf(ErrorCode::kUnsupported,
-                   "host program: got {} streams, but a pad of {} bytes has {} channels from {} on: take at most "
-                   "{} streams, or call symm::set_signal_pad_size() before",
-                   program.num_lanes - 1, memory->handle->signal_pad_size_bytes(), channels, program.base_channel,
-                   channels - 1);
+      return failf(
+          ErrorCode::kUnsupported,
+          "host program: got {} streams, but a pad of {} bytes has {} channels from {} on: take at most "
+          "{} streams, or call symm::set_signal_pad_size() before",
+          program.num_lanes - 1, memory->handle->signal_pad_size_bytes(), channels, program.base_channel,
+          channels - 1);
     }
     coll::keep_for_ops(group, memory);
   }
@@ -126,7 +129,8 @@ Result<void> Executor::Impl::connect() {
 Result<void> Executor::Impl::check(std::span<const TensorView> inputs, const TensorView& out,
                                    const Stream& stream) const {
   if (&stream.device() != &device) {
-    return failf(ErrorCode::kInvalidArgument, "host program: got a stream of {}, need one of the device of create(), {}",
+    return failf(ErrorCode::kInvalidArgument,
+                 "host program: got a stream of {}, need one of the device of create(), {}",
                  tandem::to_string(stream.device().id()), tandem::to_string(device.id()));
   }
   if (inputs.size() != input_sizes.size()) {
@@ -137,8 +141,8 @@ Result<void> Executor::Impl::check(std::span<const TensorView> inputs, const Ten
                              const Dims& sizes) -> Result<void> {
     const bool fits = view.sizes == sizes && view.dtype == dtype && view.is_contiguous();
     if (fits && (view.numel() == 0 || device.can_reach(view.device))) return {};
-    return failf(ErrorCode::kInvalidArgument, "host program: {} {} is {}, need {} {}, contiguous, on {}", name, idx,
-                 tandem::to_string(view), tandem::to_string(dtype), tandem::to_string(sizes),
+    return failf(ErrorCode::kInvalidArgument, "host program: {} {} is {}, need {} {}, contiguous, on {}",
+                 name, idx, tandem::to_string(view), tandem::to_string(dtype), tandem::to_string(sizes),
                  tandem::to_string(device.id()));
   };
   TANDEM_TRY(check_one("output", 0, out, unrolled.out_sizes));
@@ -161,8 +165,9 @@ void Executor::Impl::bind(std::span<const TensorView> inputs, const TensorView& 
 Executor::Executor(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Executor::~Executor() = default;
 
-Result<std::unique_ptr<Executor>> Executor::create(const HostProgram& program, std::span<const TensorView> like,
-                                                   Group& group, Device& device, int num_streams) {
+Result<std::unique_ptr<Executor>> Executor::create(const HostProgram& program,
+                                                   std::span<const TensorView> like, Group& group,
+                                                   Device& device, int num_streams) {
   TANDEM_TRY(group.status());
   const HostProgram::Container& container = program.container();
   const auto make = [&]() -> Result<std::unique_ptr<Impl>> {
@@ -188,7 +193,8 @@ Result<std::unique_ptr<Executor>> Executor::create(const HostProgram& program, s
 }
 
 Result<void> Executor::run(std::span<const TensorView> inputs, const TensorView& out, Stream& stream) {
-  if (auto ok = impl_->check(inputs, out, stream); !ok) return coll::refused(impl_->group, std::move(ok).error());
+  if (auto ok = impl_->check(inputs, out, stream); !ok)
+    return coll::refused(impl_->group, std::move(ok).error());
   impl_->bind(inputs, out);
   impl_->bindings.bind_lane(kCurrent, stream);
   return coll::run_collective(

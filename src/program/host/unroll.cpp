@@ -23,7 +23,9 @@ struct Rows {
   std::int64_t first = 0;
   std::int64_t count = 0;
   [[nodiscard]] Operand operand() const { return part_of(root, 0, first, count); }
-  [[nodiscard]] Rows part(std::int64_t skipped, std::int64_t size) const { return {root, first + skipped, size}; }
+  [[nodiscard]] Rows part(std::int64_t skipped, std::int64_t size) const {
+    return {root, first + skipped, size};
+  }
 };
 
 /// Sizes of what one rank stores of a tensor.
@@ -105,7 +107,9 @@ class Unroller {
  private:
   [[nodiscard]] const DeviceMesh& mesh() const { return container_.at(container_.product.a).device_mesh(); }
   [[nodiscard]] int num_ranks() const { return mesh().size(); }
-  [[nodiscard]] int rank_at(std::int64_t place) const { return mesh().devices()[static_cast<std::size_t>(place)]; }
+  [[nodiscard]] int rank_at(std::int64_t place) const {
+    return mesh().devices()[static_cast<std::size_t>(place)];
+  }
   Result<void> walk(const Nodes& nodes) {
     for (const Node& node : nodes) TANDEM_TRY(std::visit(*this, node));
     return {};
@@ -136,11 +140,11 @@ class Unroller {
   Lane lane_ = kCurrent;
   bool communicates_ = false;
   int num_products_ = 0;
-  std::map<int, RootId> roots_;       ///< by tensor
-  std::vector<Dims> matrices_;        ///< by root
-  std::map<int, Select> slices_;      ///< by tensor: the select that made it last
+  std::map<int, RootId> roots_;         ///< by tensor
+  std::vector<Dims> matrices_;          ///< by root
+  std::map<int, Select> slices_;        ///< by tensor: the select that made it last
   std::map<RootId, RootId> published_;  ///< by a root that peers do not reach: its copy that they do
-  std::vector<RootId> stacks_;        ///< by lane: as many matrices of [rows, columns] as there are ranks
+  std::vector<RootId> stacks_;          ///< by lane: as many matrices of [rows, columns] as there are ranks
   std::optional<std::vector<P2PCommunication>> coalesced_;
   std::set<int> posted_;
   Unrolled result_;
@@ -171,7 +175,8 @@ Result<void> Unroller::add_root(int tensor, Space space) {
   if (space == Space::kWorkspace) {
     roots_[tensor] = in_workspace(name, matrix, symbolic.dtype());
   } else {
-    roots_[tensor] = space == Space::kScratch ? builder_.scratch(name, matrix, symbolic.dtype()) : builder_.caller(name);
+    roots_[tensor] =
+        space == Space::kScratch ? builder_.scratch(name, matrix, symbolic.dtype()) : builder_.caller(name);
     matrices_.push_back(matrix);
   }
   return {};
@@ -200,7 +205,8 @@ Result<Rows> Unroller::rows_of(int tensor, std::int64_t place) const {
   if (slice == slices_.end()) {
     const auto root = roots_.find(tensor);
     if (root == roots_.end()) {
-      return failf(ErrorCode::kInternal, "unroll: {} is used before it is allocated", container_.at(tensor).to_string());
+      return failf(ErrorCode::kInternal, "unroll: {} is used before it is allocated",
+                   container_.at(tensor).to_string());
     }
     return Rows{root->second, 0, matrix_of(root->second)[0]};
   }
@@ -220,8 +226,8 @@ Result<Rows> Unroller::rows_of(int tensor, std::int64_t place) const {
   TANDEM_ASSIGN(std::int64_t index, select.index.evaluate(there));
   if (size == 1) index = 0;
   if (before != 1 || index < 0 || index >= size) {
-    return failf(ErrorCode::kInternal, "unroll: element {} of axis {} of {} is no run of rows", index, select.axis,
-                 container_.at(select.in).to_string());
+    return failf(ErrorCode::kInternal, "unroll: element {} of axis {} of {} is no run of rows", index,
+                 select.axis, container_.at(select.in).to_string());
   }
   return whole.part(index * (whole.count / size), whole.count / size);
 }
@@ -232,7 +238,8 @@ Rows Unroller::publish(const Rows& own) {
   const auto found = published_.find(own.root);
   if (found == published_.end()) {
     const std::string name = "published " + builder_.root(own.root).name;
-    published_[own.root] = in_workspace(name, matrix_of(own.root), container_.at(container_.product.a).dtype());
+    published_[own.root] =
+        in_workspace(name, matrix_of(own.root), container_.at(container_.product.a).dtype());
   }
   const Rows there{published_[own.root], own.first, own.count};
   builder_.copy(lane_, own.operand(), there.operand());
@@ -294,7 +301,8 @@ Result<void> Unroller::operator()(const StartCoalescing&) {
 
 Result<void> Unroller::operator()(const P2PCommunication& node) {
   if (!coalesced_) {
-    return failf(ErrorCode::kInternal, "unroll: P2PCommunication {} stands outside StartCoalescing", node.number);
+    return failf(ErrorCode::kInternal, "unroll: P2PCommunication {} stands outside StartCoalescing",
+                 node.number);
   }
   coalesced_->push_back(node);
   return {};
@@ -325,7 +333,8 @@ Result<void> Unroller::receive(const P2PCommunication& node) {
     builder_.get(lane_, rank_at(peer), from.operand(), to.operand());
     return {};
   }
-  return failf(ErrorCode::kInternal, "unroll: P2PCommunication {} receives {} rows that place {} of the mesh does not send",
+  return failf(ErrorCode::kInternal,
+               "unroll: P2PCommunication {} receives {} rows that place {} of the mesh does not send",
                node.number, to.count, peer);
 }
 
@@ -340,8 +349,8 @@ Result<void> Unroller::operator()(const Multiply& node) {
   TANDEM_ASSIGN(const Rows out, rows_of(node.out));
   constexpr int kMostProducts = std::numeric_limits<std::int16_t>::max();
   if (++num_products_ > kMostProducts) {
-    return failf(ErrorCode::kUnsupported, "unroll: more than {} products: make axis 0 of {} shorter", kMostProducts,
-                 container_.at(container_.product.a).to_string());
+    return failf(ErrorCode::kUnsupported, "unroll: more than {} products: make axis 0 of {} shorter",
+                 kMostProducts, container_.at(container_.product.a).to_string());
   }
   Product product{.a = a.operand(), .b = all_of(roots_.at(node.b)), .out = out.operand()};
   if (node.bias >= 0) product.bias = all_of(roots_.at(node.bias));
@@ -357,7 +366,8 @@ Result<void> Unroller::operator()(const Set& node) {
 }
 
 Result<void> Unroller::operator()(const std::shared_ptr<const ForLoop>& loop) {
-  TANDEM_ASSIGN(const std::int64_t extent, container_.at(loop->tensor).axis(loop->axis).extent().evaluate(values_));
+  TANDEM_ASSIGN(const std::int64_t extent,
+                container_.at(loop->tensor).axis(loop->axis).extent().evaluate(values_));
   for (std::int64_t i = 0; i < extent; ++i) {
     values_.insert_or_assign(loop->index, i);
     TANDEM_TRY(walk(loop->body));
@@ -394,7 +404,11 @@ Result<Unrolled> Unroller::unroll(int num_streams) {
   if (lane_ != kCurrent) {
     return failf(ErrorCode::kInternal, "unroll: lane {} is current at the end, not the caller's", lane_);
   }
-  if (communicates_) builder_.barrier(kCurrent, 0);  // peers may write what was read here
+  if (communicates_) {
+    builder_.barrier(kCurrent, 0);  // peers may write what was read here
+    std::int64_t& num_bytes = builder_.memory().workspace_bytes;
+    num_bytes = std::max(num_bytes, kRootAlignment);  // barriers need the pads
+  }
   result_.program = builder_.take();
   return std::move(result_);
 }
@@ -405,8 +419,9 @@ Result<void> check_equal(const SymbolicTensor& x, int axis_of_x, const SymbolicT
   TANDEM_ASSIGN(const std::int64_t of_x, x.axis(axis_of_x).extent().evaluate(values));
   TANDEM_ASSIGN(const std::int64_t of_y, y.axis(axis_of_y).extent().evaluate(values));
   if (of_x == of_y) return {};
-  return failf(ErrorCode::kInvalidArgument, "host program: axis {} of {} is {}, axis {} of {} is {}: need them equal",
-               axis_of_x, x.to_string(), of_x, axis_of_y, y.to_string(), of_y);
+  return failf(ErrorCode::kInvalidArgument,
+               "host program: axis {} of {} is {}, axis {} of {} is {}: need them equal", axis_of_x,
+               x.to_string(), of_x, axis_of_y, y.to_string(), of_y);
 }
 
 Result<void> check_product(const Container& container, const ScalarValues& values) {
@@ -426,8 +441,9 @@ Result<void> check_mesh(const Container& container, const ScalarValues& values) 
       if (!tensor.axis(axis).is_sharded()) continue;
       TANDEM_ASSIGN(const std::int64_t extent, tensor.axis(axis).extent().evaluate(values));
       if (extent == devices) continue;
-      return failf(ErrorCode::kInvalidArgument, "host program: axis {} of {} is {}, need {}, a part for each device",
-                   axis, tensor.to_string(), extent, devices);
+      return failf(ErrorCode::kInvalidArgument,
+                   "host program: axis {} of {} is {}, need {}, a part for each device", axis,
+                   tensor.to_string(), extent, devices);
     }
   }
   return {};
@@ -437,8 +453,9 @@ Result<void> check_mesh(const Container& container, const ScalarValues& values) 
 Result<void> bind_extent(const SymbolicTensor& tensor, int axis, std::int64_t size, ScalarValues& values) {
   const IterDomain& domain = tensor.axis(axis);
   if (domain.is_sharded() && size != 1) {
-    return failf(ErrorCode::kInvalidArgument, "host program: axis {} of {} is sharded, need size 1 on a rank, got {}",
-                 axis, tensor.to_string(), size);
+    return failf(ErrorCode::kInvalidArgument,
+                 "host program: axis {} of {} is sharded, need size 1 on a rank, got {}", axis,
+                 tensor.to_string(), size);
   }
   const std::int64_t extent = domain.is_sharded() ? tensor.device_mesh().size() : size;
   const auto known = domain.extent().evaluate(values);
@@ -447,8 +464,8 @@ Result<void> bind_extent(const SymbolicTensor& tensor, int axis, std::int64_t si
     return {};
   }
   if (*known == extent) return {};
-  return failf(ErrorCode::kInvalidArgument, "host program: axis {} of {} is {}, need {}", axis, tensor.to_string(),
-               extent, *known);
+  return failf(ErrorCode::kInvalidArgument, "host program: axis {} of {} is {}, need {}", axis,
+               tensor.to_string(), extent, *known);
 }
 
 }  // namespace
@@ -476,9 +493,10 @@ Result<ScalarValues> bind_extents(const Container& container, std::span<const Di
 
 Result<Unrolled> unroll(const Container& container, const ScalarValues& extents, int rank, int num_streams) {
   if (!container.workers_wait) {
-    return fail(ErrorCode::kInvalidArgument,
-                "host program: its streams do not wait for the caller's, and may read inputs that are not written "
-                "yet: lower it with workers_wait");
+    return fail(
+        ErrorCode::kInvalidArgument,
+        "host program: its streams do not wait for the caller's, and may read inputs that are not written "
+        "yet: lower it with workers_wait");
   }
   if (num_streams < 1 || num_streams >= kMaxLanes) {
     return failf(ErrorCode::kInvalidArgument, "host program: got {} streams, need 1 to {}", num_streams,

@@ -29,8 +29,9 @@ class Executor {
   ///          lowered without workers_wait; kUnsupported where the pad has too few channels, or S is too
   ///          large; those of symm::rendezvous(), Device::allocate() and gemm::prepare().
   [[nodiscard]] static Result<std::unique_ptr<Executor>> create(const HostProgram& program,
-                                                                std::span<const TensorView> like, Group& group,
-                                                                Device& device, int num_streams = kDefaultStreams);
+                                                                std::span<const TensorView> like,
+                                                                Group& group, Device& device,
+                                                                int num_streams = kDefaultStreams);
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
