@@ -13,3 +13,5 @@ tandem_test(unit program_host_unroll SOURCES unit/program_host_unroll_test.cpp D
             LIBRARIES GTest::gtest_main)
 tandem_test(conformance program_host_run SOURCES conformance/program_host_run_test.cpp DEPENDS program_host backend
             LIBRARIES GTest::gtest_main TIMEOUT 300)
+tandem_test(error program_host_run SOURCES error/program_host_run_test.cpp DEPENDS program_host backend
+            LIBRARIES GTest::gtest_main)

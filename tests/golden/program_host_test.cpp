@@ -34,8 +34,8 @@ std::string lowered(const Fusion& fusion, const LowerOptions& options = {}) {
 /// The text with the numbers of values in the order in which they come: those of tensors, axes, symbols,
 /// communications and stream objects each on their own. Everything else stays.
 std::string renumbered(const std::string& text) {
-  const std::regex number(
-      R"((\bT)(\d+)(?=_)|([irb](?:S|Stream|deviceIdx\.x))(\d+)(?=\{)|(\bi)(\d+)\b|(Communication )(\d+)|(\bStream )(\d+))");
+  const std::regex number(R"((\bT)(\d+)(?=_)|([irb](?:S|Stream|deviceIdx\.x))(\d+)(?=\{)|(\bi)(\d+)\b)"
+                          R"(|(Communication )(\d+)|(\bStream )(\d+))");
   std::map<std::string, std::map<std::string, int>> seen;
   std::string result;
   auto from = text.cbegin();

@@ -35,25 +35,33 @@ Result<void> check_group(const HostProgram::Container& container, const Group& g
                group.size(), mesh.to_string());
 }
 
-Result<Unrolled> unroll_for(const HostProgram::Container& container, std::span<const TensorView> like,
-                            int rank, int num_streams) {
+Result<Unrolled> unroll_for(const HostProgram::Container& container, std::span<const Dims> inputs, int rank,
+                            int num_streams) {
+  TANDEM_ASSIGN(const ScalarValues extents, bind_extents(container, inputs));
+  if (num_streams < 1 || num_streams > kMostStreams) {
+    return failf(ErrorCode::kInvalidArgument, "host program: got {} streams, need 1 to {}", num_streams,
+                 kMostStreams);
+  }
+  const Scalar& length = container.at(container.product.a).axis(0).extent();
+  TANDEM_ASSIGN(const std::int64_t iterations, length.evaluate(extents));
+  const auto most = std::max<std::int64_t>(iterations, 1);
+  return unroll(container, extents, rank, static_cast<int>(std::min<std::int64_t>(num_streams, most)));
+}
+
+std::vector<Dims> sizes_of(std::span<const TensorView> views) {
   std::vector<Dims> sizes;
-  for (const TensorView& view : like) sizes.push_back(view.sizes);
-  TANDEM_ASSIGN(const ScalarValues extents, bind_extents(container, sizes));
+  for (const TensorView& view : views) sizes.push_back(view.sizes);
+  return sizes;
+}
+
+Result<void> check_types(const HostProgram::Container& container, std::span<const TensorView> like) {
   for (std::size_t i = 0; i < like.size(); ++i) {
     const SymbolicTensor& tensor = container.at(container.inputs[i]);
     if (like[i].dtype == tensor.dtype()) continue;
     return failf(ErrorCode::kInvalidArgument, "host program: input {} is {}, need {}: {}", i,
                  tandem::to_string(like[i]), tandem::to_string(tensor.dtype()), tensor.to_string());
   }
-  if (num_streams < 1 || num_streams > kMostStreams) {
-    return failf(ErrorCode::kInvalidArgument, "host program: got {} streams, need 1 to {}", num_streams,
-                 kMostStreams);
-  }
-  TANDEM_ASSIGN(const std::int64_t iterations,
-                container.at(container.product.a).axis(0).extent().evaluate(extents));
-  const auto most = std::max<std::int64_t>(iterations, 1);
-  return unroll(container, extents, rank, static_cast<int>(std::min<std::int64_t>(num_streams, most)));
+  return {};
 }
 
 TensorView matrix_view(const TensorView& view, const Unrolled::Input& input) {
@@ -63,6 +71,12 @@ TensorView matrix_view(const TensorView& view, const Unrolled::Input& input) {
 }
 
 }  // namespace
+
+Result<std::string> unrolled_text(const HostProgram& program, std::span<const Dims> inputs, int rank,
+                                  int num_streams) {
+  TANDEM_ASSIGN(const Unrolled unrolled, unroll_for(program.container(), inputs, rank, num_streams));
+  return unrolled.program.to_string();
+}
 
 struct Executor::Impl {
   Impl(Unrolled of_rank, Group& of_group, Device& on)
@@ -88,7 +102,7 @@ struct Executor::Impl {
 /// Everything that one rank can be refused on its own.
 Result<void> Executor::Impl::make_local(std::span<const TensorView> like) {
   const Program& program = unrolled.program;
-  for (const TensorView& view : like) input_sizes.push_back(view.sizes);
+  input_sizes = sizes_of(like);
   dtype = like.front().dtype;
   for (int i = 1; i < program.num_lanes; ++i) {
     TANDEM_ASSIGN(auto worker, device.create_stream());
@@ -172,7 +186,8 @@ Result<std::unique_ptr<Executor>> Executor::create(const HostProgram& program,
   const HostProgram::Container& container = program.container();
   const auto make = [&]() -> Result<std::unique_ptr<Impl>> {
     TANDEM_TRY(check_group(container, group));
-    TANDEM_ASSIGN(Unrolled unrolled, unroll_for(container, like, group.rank(), num_streams));
+    TANDEM_ASSIGN(Unrolled unrolled, unroll_for(container, sizes_of(like), group.rank(), num_streams));
+    TANDEM_TRY(check_types(container, like));
     auto made = std::make_unique<Impl>(std::move(unrolled), group, device);
     TANDEM_TRY(made->make_local(like));
     return made;

@@ -9,8 +9,8 @@
 namespace tandem::program::host {
 
 /// A host program for one rank, with sizes and a number of streams: a flat program, and who binds its roots.
-/// Every root is a matrix, as products take it: rows are all axes but the last. Stream j of the host program is
-/// lane 1 + j, and its barriers are on channel 1 + j; the last barrier is on the caller's lane, on channel 0.
+/// Every root is a matrix, as products take it: rows are all axes but the last. Stream j of the host program
+/// is lane 1 + j, and its barriers are on channel 1 + j; the last barrier is on the caller's lane, channel 0.
 struct Unrolled {
   struct Input {
     RootId root = kNone;

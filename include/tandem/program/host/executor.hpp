@@ -15,8 +15,14 @@ namespace tandem::program::host {
 inline constexpr int kDefaultStreams = 4;
 inline constexpr int kMostStreams = 15;
 
-/// A host program for tensors of certain sizes, on the ranks of a group: unrolled, with its streams and memory.
-/// Streams are kept between runs, and one run never blocks the host for another rank or for a stream.
+/// What one rank enqueues for tensors of these sizes, one line a step, behind one a tensor. Lane 0 is the
+/// caller's stream, lane 1 + j number j of the program's. `inputs`: sizes on one rank.
+/// Errors:  as Executor::create() where it looks at the program, the sizes and num_streams.
+[[nodiscard]] Result<std::string> unrolled_text(const HostProgram& program, std::span<const Dims> inputs,
+                                                int rank, int num_streams = kDefaultStreams);
+
+/// A host program for tensors of certain sizes on the ranks of a group: unrolled, with its streams and memory.
+/// Streams are kept between runs. No run blocks the host for another rank or for one of its streams.
 class Executor {
  public:
   /// Collective, blocks the host: the ranks exchange the memory that peers read.

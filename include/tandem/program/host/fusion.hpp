@@ -12,8 +12,8 @@
 
 namespace tandem::program::host {
 
-// A distributed matmul as it is stated: symbolic tensors, how they are sharded over a mesh of devices, and the
-// ops between them. lower.hpp makes a host program of it.
+// A distributed matmul as it is stated: symbolic tensors, how they are sharded over a mesh of devices, and
+// the ops between them. lower.hpp makes a host program of it.
 //
 //   Fusion fusion;
 //   SymbolicTensor* a = fusion.make_contig_tensor(4);  // [S, DIDx(D), M/(S*D), K]

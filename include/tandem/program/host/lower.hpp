@@ -20,8 +20,8 @@ struct LowerOptions {
   bool single_select = false;
   /// Shards travel from rank to rank and each is multiplied as it comes: a ring instead of an Allgather.
   bool point_to_point = false;
-  /// Of point_to_point: rank r takes the shards r, r+1, ... from their owners, instead of r, r-1, ... from its
-  /// neighbour.
+  /// Of point_to_point: rank r takes the shards r, r+1, ... from their owners, instead of r, r-1, ... from
+  /// its neighbour.
   bool offset_by_rank = false;
 
   /// Gets the printed program where `device` is 0; nothing where it is empty.
@@ -37,7 +37,7 @@ class HostProgram {
   struct Container;
   explicit HostProgram(std::shared_ptr<const Container> container) : container_(std::move(container)) {}
 
-  /// "%HostIrContainer { (T0_g_float[...], ...) -> (T2_g_float[...]) :\n  GetCurrentStream into Stream 0 ...".
+  /// "%HostIrContainer { (T0_g_float[...], ...) -> (T2_g_float[...]) :\n  GetCurrentStream into Stream 0...".
   [[nodiscard]] std::string to_string() const;
   [[nodiscard]] const Container& container() const { return *container_; }
 
@@ -46,8 +46,8 @@ class HostProgram {
 };
 
 /// Whether the rule applies, and if not, why. It does for
-///   - matmul(a [S, DIDx(D), m, K], b [K, N]) and linear(a, weight [N, K], bias [N]), with b, bias and out not
-///     sharded: a gather;
+///   - matmul(a [S, DIDx(D), m, K], b [K, N]) and linear(a, weight [N, K], bias [N]), with b, bias and out
+///     not sharded: a gather;
 ///   - sum(matmul(a [S, DIDx(D), D, m, k], b [DIDx(D), 1, k, N]), {1}), with DIDx on axis 2 of the sum: a
 ///     scatter.
 /// Axis 0 of a is Serial, axis 0 of out Stream or Serial; all have the same mesh.
