@@ -72,7 +72,7 @@ Result<void> reduce_scatter(const ReduceScatterArgs& args, Group& group, Stream&
       {.group = group,
        .stream = stream,
        .fingerprint = view_of(fingerprint),
-       .workspace_bytes = reduce_scatter_workspace_bytes(args.input, group.size(), stream)},
+       .workspace_bytes = reduce_scatter_workspace_bytes(args.input, group.size(), stream.device())},
       [&](symm::Handle* workspace) { return enqueue_reduce_scatter(args, workspace, group, stream); });
 }
 

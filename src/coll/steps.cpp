@@ -26,8 +26,8 @@ Dims with_rows(Dims sizes, std::int64_t rows) {
 constexpr int kMaxLayers = 16;
 
 /// Whether a kernel reads the chunks of all ranks where they lie.
-bool reads_peers(int world, const Stream& stream) {
-  const auto* backend = stream.device().service<Backend>();
+bool reads_peers(int world, const Device& device) {
+  const auto* backend = device.service<Backend>();
   return backend != nullptr && world <= kMaxLayers && world <= backend->max_layers();
 }
 
@@ -100,9 +100,9 @@ std::int64_t all_gather_workspace_bytes(const TensorView& output, int world) {
 }
 
 // The whole input, and behind it the stack of all ranks' chunks for this rank, if there is one.
-std::int64_t reduce_scatter_workspace_bytes(const TensorView& input, int world, const Stream& stream) {
+std::int64_t reduce_scatter_workspace_bytes(const TensorView& input, int world, const Device& device) {
   const std::int64_t input_bytes = aligned(input.size_bytes());
-  if (reads_peers(world, stream)) return input_bytes;
+  if (reads_peers(world, device)) return input_bytes;
   return input_bytes + world * largest_part_bytes(input, world);
 }
 
@@ -136,7 +136,7 @@ Result<void> enqueue_reduce_scatter(const ReduceScatterArgs& args, symm::Handle*
                        mine.offset * row_bytes(args.input) / size_bytes(args.input.dtype)};
   TANDEM_ASSIGN(const TensorView published, scatter_input(*workspace, args.input.sizes, args.input.dtype));
   if (args.input.data != published.data) TANDEM_TRY(stream.copy(args.input, published));
-  if (reads_peers(world, stream)) {
+  if (reads_peers(world, stream.device())) {
     return sum_where_they_lie(args, chunk, {*workspace, group, symm::kScatterChannel}, stream);
   }
   TANDEM_TRY(workspace->barrier(stream, symm::kScatterChannel + 1));  // all inputs are published

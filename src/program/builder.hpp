@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -25,6 +27,7 @@ class Builder {
   }
   [[nodiscard]] int rank() const { return program_.rank; }
   [[nodiscard]] int world() const { return program_.world; }
+  [[nodiscard]] int num_lanes() const { return program_.num_lanes; }
   [[nodiscard]] MemoryNeeds& memory() { return program_.memory; }
   [[nodiscard]] const Root& root(RootId id) const { return program_.roots[static_cast<std::size_t>(id)]; }
 
@@ -59,6 +62,9 @@ class Builder {
   void all_gather(Lane lane, const Operand& from, const Operand& to);
   void reduce_scatter(Lane lane, const Operand& from, const Operand& to, coll::ReduceOp op,
                       const Operand& bias = {});
+
+  /// Chunk i of the inbox comes from rank i / chunks_per_rank.
+  void set_chunks_per_rank(std::int64_t chunks_per_rank) { program_.chunks_per_rank = chunks_per_rank; }
 
   [[nodiscard]] Program take() { return std::move(program_); }
 

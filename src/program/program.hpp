@@ -27,7 +27,10 @@ enum class Space : std::uint8_t {
   kScratch,    ///< the group's scratch memory on this device, at Root::offset_bytes
   kWorkspace,  ///< this rank's part of the group's workspace, at Root::offset_bytes; peers have theirs there
   kInPlace,    ///< symmetric memory of the caller's; bound by its op
-  kInbox,      ///< this rank's slot of the group's inbox; bound when the slot is known
+  // This rank's slot of the group's inbox, at Root::offset_bytes; bound when the slot is known.
+  kInbox,       ///< its data
+  kInboxWords,  ///< one word a chunk
+  kInboxFlags,  ///< one word a piece
 };
 
 /// A tensor that steps refer to.
@@ -67,7 +70,6 @@ struct Arrival {
   Operand own;
   std::int64_t first_own = 0;
   std::int64_t num_own = 1;
-  std::int64_t chunks_per_rank = 1;
   // Ranks to which this rank's products send `own` in pieces, and the flags of pieces that come.
   int piece_peers = 0;
   RootId flags = kNone;
@@ -139,14 +141,17 @@ struct Program {
   int world = 1;
   int num_lanes = 1;
   int base_channel = 0;  ///< the first of the schedule's channels
+  /// Of the inbox: chunk i comes from rank i / chunks_per_rank.
+  std::int64_t chunks_per_rank = 1;
   std::vector<Root> roots = {};
   std::vector<Product> products = {};
   std::vector<Step> steps = {};
   MemoryNeeds memory = {};
 
   /// One line a step, behind one a root:
-  ///   bk: get gathered[512:1024] <- published of rank 1
+  ///   bk: get published of rank 1 -> gathered[512:1024]
   [[nodiscard]] std::string to_string() const;
+  [[nodiscard]] std::string to_string(const Step& step) const;
   /// The steps that have labels, joins, barriers and naps, in the notation of docs/design/schedules.md.
   [[nodiscard]] std::vector<trace::Step> traced() const;
 };

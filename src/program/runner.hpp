@@ -1,7 +1,6 @@
 #pragma once
 
 #include <tandem/base/error.hpp>
-#include <tandem/bootstrap/group.hpp>
 
 #include "program/bindings.hpp"
 #include "program/program.hpp"
@@ -12,7 +11,7 @@ namespace tandem::program {
 /// before. Allocates nothing after the first call. A program that breaks off still joins its lanes to the
 /// caller's: that is the one a caller waits for before memory goes.
 /// Errors: the first step's that cannot be enqueued.
-[[nodiscard]] Result<void> run(const Program& program, const Bindings& bindings, Group& group);
+[[nodiscard]] Result<void> run(const Program& program, const Bindings& bindings);
 
 /// Makes, before any step is enqueued, what the products make at their first run: kernels are loaded, scratch
 /// memory is taken. Of the bound tensors only sizes, strides and alignment count.

@@ -45,6 +45,11 @@ struct OpReport {
   std::shared_ptr<const void> plan = {};
 };
 
+/// The program that ran, or that would run: a line for each tensor that it refers to, then a line for each
+/// step, with the stream that it is enqueued on. Empty for a report of no op.
+/// Source:  docs/design/programs.md
+[[nodiscard]] std::string program_text(const OpReport& report);
+
 /// Sizes and strides that an output must have.
 struct Layout {
   Dims sizes;
