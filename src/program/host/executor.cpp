@@ -214,7 +214,7 @@ Result<void> Executor::run(std::span<const TensorView> inputs, const TensorView&
   impl_->bindings.bind_lane(kCurrent, stream);
   return coll::run_collective(
       {.group = impl_->group, .stream = stream, .fingerprint = impl_->fingerprint, .label = "host program"},
-      [&](symm::Handle*) { return program::run(impl_->unrolled.program, impl_->bindings, impl_->group); });
+      [&](symm::Handle*) { return program::run(impl_->unrolled.program, impl_->bindings); });
 }
 
 const Dims& Executor::out_sizes() const {

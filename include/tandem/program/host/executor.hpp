@@ -21,8 +21,8 @@ inline constexpr int kMostStreams = 15;
 [[nodiscard]] Result<std::string> unrolled_text(const HostProgram& program, std::span<const Dims> inputs,
                                                 int rank, int num_streams = kDefaultStreams);
 
-/// A host program for tensors of certain sizes on the ranks of a group: unrolled, with its streams and memory.
-/// Streams are kept between runs. No run blocks the host for another rank or for one of its streams.
+/// A host program for tensors of certain sizes on the ranks of a group: unrolled, with its streams and its
+/// memory. Streams are kept between runs. No run blocks the host for another rank or for one of its streams.
 class Executor {
  public:
   /// Collective, blocks the host: the ranks exchange the memory that peers read.
