@@ -15,3 +15,5 @@ tandem_test(conformance program_host_run SOURCES conformance/program_host_run_te
             LIBRARIES GTest::gtest_main TIMEOUT 300)
 tandem_test(error program_host_run SOURCES error/program_host_run_test.cpp DEPENDS program_host backend
             LIBRARIES GTest::gtest_main)
+tandem_test(race program_host SOURCES race/program_host_race_test.cpp DEPENDS program_host backend
+            LIBRARIES GTest::gtest_main)

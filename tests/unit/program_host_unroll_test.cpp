@@ -78,6 +78,20 @@ TEST(UnrolledHostProgram, IsSeenToRaceWithoutItsJoins) {
   EXPECT_FALSE(verify(broken));
 }
 
+// Two lanes of a channel are at different iterations, and a barrier does not know of which.
+TEST(UnrolledHostProgram, IsSeenToGoWrongWhereLanesShareAChannel) {
+  auto ranks = unrolled(stated_matmul(2), {.workers_wait = true}, {{4, 1, 3, 8}, {8, 5}}, 2, 4);
+  ASSERT_TRUE(ranks);
+  ASSERT_TRUE(verify(*ranks));
+  for (Program& program : *ranks) {
+    for (Step& step : program.steps) {
+      if (step.kind == StepKind::kBarrier && step.lane != kCurrent)
+        step.channel = static_cast<std::int16_t>(step.lane % 2);
+    }
+  }
+  EXPECT_FALSE(verify(*ranks));
+}
+
 TEST(UnrolledHostProgram, MultipliesTheOwnShardFirstInARing) {
   const auto first_products = [](const LowerOptions& options) {
     const auto ranks = unrolled(stated_matmul(4), options, {{1, 1, 3, 8}, {8, 5}}, 4, 1);
