@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <tandem/base/convert.hpp>
 #include <tandem/program/host/executor.hpp>
 #include <tandem/program/host/lower.hpp>
 
@@ -339,6 +340,7 @@ nlohmann::json ProgramCommand::run_rank(const RankContext& context, const Config
 
   const std::vector<GuardedTensor> tensors = make_inputs(flags_, sizes, session);
   std::vector<TensorView> inputs;
+  inputs.reserve(tensors.size());
   for (const GuardedTensor& tensor : tensors) inputs.push_back(tensor.view());
   const auto executor =
       take(host::Executor::create(program, inputs, session.group(), session.device(), flags_.num_streams));

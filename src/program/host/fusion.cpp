@@ -156,6 +156,7 @@ Result<void> Fusion::status() const {
 SymbolicTensor* Fusion::make_contig_tensor(int num_dims, DType dtype) {
   if (num_dims < 1) return refuse(fmt::format("make_contig_tensor: got {} axes, need at least 1", num_dims));
   std::vector<IterDomain> axes;
+  axes.reserve(static_cast<std::size_t>(num_dims));
   for (int i = 0; i < num_dims; ++i) axes.push_back(symbolic_axis());
   return add(dtype, std::move(axes));
 }

@@ -64,7 +64,7 @@ bool is(const SymbolicTensor& tensor, int axis, ParallelType type) {
   return axis < tensor.dim() && tensor.axis(axis).parallel_type() == type;
 }
 
-/// All axes but `apart`, and any number of those behind the last one, are Serial.
+/// Whether all axes but those in `apart` are Serial.
 bool others_are_serial(const SymbolicTensor& tensor, std::initializer_list<int> apart) {
   for (int i = 0; i < tensor.dim(); ++i) {
     if (std::find(apart.begin(), apart.end(), i) != apart.end()) continue;
@@ -179,7 +179,6 @@ class Emitter {
     container_->product = parts.product;
     container_->result = parts.out->id();
     container_->workers_wait = options.workers_wait;
-    // Numbers of communications continue those of symbols, as all are nodes of one program.
     worker_ = {Scalar::named(index_) % Scalar::named(std::string(kNumberOfStreams))};
   }
 
@@ -271,7 +270,7 @@ class Emitter {
   const LowerOptions& options_;
   std::shared_ptr<HostProgram::Container> container_ = std::make_shared<HostProgram::Container>();
   int num_axes_;
-  int next_symbol_;
+  int next_symbol_;  ///< communications count on from the symbols
   std::string index_;
   StreamRef caller_;
   StreamRef worker_;

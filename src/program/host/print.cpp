@@ -73,7 +73,7 @@ class Printer {
   [[nodiscard]] std::string name(int id) const { return container_.at(id).to_string(); }
   template <class... Args>
   void line(fmt::format_string<Args...> format, Args&&... args) {
-    text_.append(static_cast<std::size_t>(2 * depth_), ' ');
+    text_.append(2 * static_cast<std::size_t>(depth_), ' ');
     text_ += fmt::format(format, std::forward<Args>(args)...);
     text_ += '\n';
   }
@@ -97,6 +97,7 @@ Scalar allocated_size(const SymbolicTensor& tensor) {
 std::string HostProgram::to_string() const {
   const auto names = [&](const std::vector<int>& ids) {
     std::vector<std::string> all;
+    all.reserve(ids.size());
     for (const int id : ids) all.push_back(container_->at(id).to_string());
     return fmt::format("({})", fmt::join(all, ", "));
   };

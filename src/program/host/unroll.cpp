@@ -388,7 +388,7 @@ Result<void> Unroller::add_inputs() {
     input.is_transposed = container_.product.kind == OpKind::kLinear && id == container_.product.b;
     if (input.is_transposed) input.matrix = {input.matrix[1], input.matrix[0]};
     if (container_.at(id).dim() == 1) input.matrix = {input.matrix[1]};
-    result_.inputs.push_back(std::move(input));
+    result_.inputs.push_back(input);
   }
   return {};
 }
