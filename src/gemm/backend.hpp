@@ -51,7 +51,6 @@ class Implementation {
 /// The products of one kind of device, a service of Device.
 class Backend {
  public:
-  static constexpr std::string_view kServiceName = "gemm";
   virtual ~Backend() = default;
   /// Best first, reference last. The first that accepts a problem runs it.
   [[nodiscard]] virtual std::span<const Implementation* const> implementations() const = 0;

@@ -163,6 +163,9 @@ Result<bool> Simulation::advance(int thread) {
     step_on(thread);
     TANDEM_TRY(touch(thread, step));
     if (step.kind == StepKind::kWriteWord) words_[{step.peer, step.to.first}] = clock(thread);
+    // What was written before the reset is lost.
+    if (step.kind == StepKind::kReset)
+      std::erase_if(words_, [&](const auto& word) { return word.first.first == rank_of(thread); });
   }
   queue(thread).pop_front();
   return true;
@@ -175,7 +178,7 @@ Result<bool> Simulation::advance_product(int thread, Entry& entry) {
   const Product& product = own.products[static_cast<std::size_t>(entry.step->product)];
   if (product.arrival) {
     const Arrival& arrival = *product.arrival;
-    const std::int64_t num_words = own.memory.inbox_words;
+    const std::int64_t num_words = numel(own.roots[static_cast<std::size_t>(arrival.words.root)].sizes);
     if (!entry.has_started) {
       step_on(thread);
       TANDEM_TRY(use(thread, *entry.step, arrival.own, false));
@@ -318,6 +321,7 @@ Result<void> Simulation::touch(int thread, const Step& step) {
       TANDEM_TRY(use(thread, step, step.from, false));
       return use_at(thread, step, step.peer, step.to, step.from, true);
     case StepKind::kWriteWord:
+      return use_at(thread, step, step.peer, step.to, step.to, true);
     case StepKind::kBarrier:
       return {};
     default:

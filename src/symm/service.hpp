@@ -8,7 +8,6 @@
 #include <mutex>
 #include <shared_mutex>
 #include <span>
-#include <string_view>
 #include <tandem/base/error.hpp>
 #include <tandem/base/tensor.hpp>
 #include <tandem/bootstrap/group.hpp>
@@ -129,7 +128,6 @@ struct Placed {
 /// The part of symmetric memory that differs between backends; one object a device, attached by the leaf.
 class Service {
  public:
-  static constexpr std::string_view kServiceName = "symm";
   virtual ~Service() = default;
 
   /// Zeroed, all pages present.

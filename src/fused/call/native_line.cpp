@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tandem/symm/symmetric_memory.hpp>
 
+#include "base/alignment.hpp"
 #include "base/try.hpp"
 #include "coll/collective_call.hpp"
 #include "symm/agreement.hpp"
@@ -12,15 +13,12 @@ namespace tandem::fused {
 namespace {
 
 constexpr std::int64_t kWordBytes = 4;
-
-std::int64_t aligned(std::int64_t num_bytes) {
-  constexpr std::int64_t kAlignment = 128;
-  return (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
+/// Of slots, and of words and stamps in a slot.
+constexpr std::int64_t kAlignment = 128;
 
 /// Words that end where an address of this alignment does.
 std::int64_t whole_lines(std::int64_t num_words) {
-  return aligned(num_words * kWordBytes) / kWordBytes;
+  return aligned(num_words * kWordBytes, kAlignment) / kWordBytes;
 }
 
 /// Those of chunks, then stamps.
@@ -58,12 +56,12 @@ Result<NativeSlot> NativeLine::next(const Need& need, Group& group, Stream& stre
            .data_bytes = slot * capacity_.data_bytes,
            .words_bytes = words_bytes,
            .num_words = need.num_words,
-           .stamps_bytes = words_bytes + aligned(need.num_words * kWordBytes)};
+           .stamps_bytes = words_bytes + aligned(need.num_words * kWordBytes, kAlignment)};
   return last_;
 }
 
 Result<void> NativeLine::replace(const Need& need, Group& group, Stream& stream) {
-  const Need capacity = {.data_bytes = aligned(grown(capacity_.data_bytes, need.data_bytes)),
+  const Need capacity = {.data_bytes = aligned(grown(capacity_.data_bytes, need.data_bytes), kAlignment),
                          .num_words = whole_lines(grown(capacity_.num_words, all_words(need)))};
   const std::int64_t num_bytes = 2 * (capacity.data_bytes + capacity.num_words * kWordBytes);
   auto memory = symm::PlacedMemory::make(group, stream.device(), num_bytes);

@@ -51,6 +51,7 @@ class NativeGather {
  public:
   NativeGather(const GatherProblem& problem, int rank)
       : problem_(problem),
+        counts_(!problem.is_capturing),
         chunks_(native_chunks(problem)),
         gather_(problem, Algorithm::kNative, rank, pushes(problem) ? 2 : 1) {
     add_roots();
@@ -77,35 +78,53 @@ class NativeGather {
   void keep_gathered();
 
   const GatherProblem& problem_;
+  bool counts_;  ///< epochs of the inbox; else the words are reset first
   NativeChunks chunks_;
   GatherBuilder gather_;
   RootId slot_rows_ = program::kNone;
   RootId own_rows_ = program::kNone;
   RootId words_ = program::kNone;
   RootId flags_ = program::kNone;
+  RootId all_words_ = program::kNone;  ///< that are reset
 };
 
+// A call that is recorded does the same every time it is replayed, so it cannot count epochs: its shards arrive
+// in the workspace, and its words are zero before a barrier and one behind it. Eager calls save that barrier.
+// Both read no workspace of a peer's and let nobody write into theirs behind their end, so neither needs a
+// barrier there.
 void NativeGather::add_roots() {
   const Travelling& a = gather_.tensors().front();
   const std::int64_t element = size_bytes(problem_.dtype);
   const std::int64_t unit_rows = problem_.unit_rows();
+  const std::int64_t data_bytes = numel(a.sizes) * element;
+  const std::int64_t num_flags = problem_.patch_peers > 0 ? gemm::num_patches(problem_.rows(), problem_.k()) : 0;
   program::MemoryNeeds& needs = steps().memory();
-  needs.inbox_bytes = numel(a.sizes) * element;
-  needs.inbox_words = chunks_.count;
-  if (problem_.patch_peers > 0) needs.inbox_flags = gemm::num_patches(problem_.rows(), problem_.k());
+  std::int64_t words_at = 0;
+  std::int64_t flags_at = 0;
+  if (counts_) {
+    needs.inbox_bytes = data_bytes;
+    needs.inbox_words = chunks_.count;
+    needs.inbox_flags = num_flags;
+  } else {
+    words_at = program::aligned_to_root(data_bytes);
+    flags_at = words_at + program::aligned_to_root(chunks_.count * size_bytes(DType::kU32));
+    needs.workspace_bytes = flags_at + num_flags * size_bytes(DType::kU32);
+    all_words_ = steps().at(Space::kWorkspace, words_at, "words and flags",
+                            {(needs.workspace_bytes - words_at) / size_bytes(DType::kU32)}, DType::kU32);
+    steps().set_word_value(1);
+  }
   steps().set_chunks_per_rank(chunks_.per_rank);
 
-  const RootId slot = steps().at(Space::kInbox, 0, "inbox", a.sizes, problem_.dtype);
-  gather_.roots().travels.front().gathered = slot;
-  slot_rows_ =
-      steps().at(Space::kInbox, 0, "inbox rows", {problem_.rows(), problem_.k()}, problem_.dtype);
-  words_ = steps().at(Space::kInboxWords, 0, "words", {chunks_.count}, DType::kU32);
-  if (needs.inbox_flags > 0) flags_ = steps().at(Space::kInboxFlags, 0, "flags", {needs.inbox_flags}, DType::kU32);
+  const Space data = counts_ ? Space::kInbox : Space::kWorkspace;
+  gather_.roots().travels.front().gathered = steps().at(data, 0, "inbox", a.sizes, problem_.dtype);
+  slot_rows_ = steps().at(data, 0, "inbox rows", {problem_.rows(), problem_.k()}, problem_.dtype);
+  words_ = steps().at(counts_ ? Space::kInboxWords : data, words_at, "words", {chunks_.count}, DType::kU32);
+  if (num_flags > 0)
+    flags_ = steps().at(counts_ ? Space::kInboxFlags : data, flags_at, "flags", {num_flags}, DType::kU32);
   const Dims rows = {own().size * unit_rows, problem_.k()};
-  own_rows_ = problem_.aligns_own
-                  ? steps().at(Space::kInbox, own().offset * unit_rows * problem_.k() * element,
-                               "own rows of the inbox", rows, problem_.dtype)
-                  : gather_.add_flat(0, rows);
+  own_rows_ = problem_.aligns_own ? steps().at(data, own().offset * unit_rows * problem_.k() * element,
+                                               "own rows of the inbox", rows, problem_.dtype)
+                                  : gather_.add_flat(0, rows);
 }
 
 GatherProgram NativeGather::build() {
@@ -115,8 +134,13 @@ GatherProgram NativeGather::build() {
     steps().copy(kCurrent, gather_.own_shard(0), in_slot);
     gather_.move_own(in_slot);
   }
+  const bool resets = !counts_ && problem_.world > 1;
+  const bool products_send = problem_.patch_peers > 0;
+  if (resets) steps().reset(kCurrent, all_of(all_words_));
+  if (resets && products_send) steps().barrier(kCurrent, 1);  // all words are reset
   if (pushes(problem_)) {
     steps().join(kCurrent, kSide);  // a is ready, and so is what earlier work made of it
+    if (resets && !products_send) steps().barrier(kSide, 1);
     // Pushes to one peer at a time, in the order in which they will read the shard.
     for (int step = 1 + problem_.patch_peers; step < problem_.world; ++step)
       push_to((rank() - step + problem_.world) % problem_.world);

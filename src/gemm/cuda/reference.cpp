@@ -1,7 +1,6 @@
 #include "gemm/cuda/reference.hpp"
 
 #include "base/try.hpp"
-#include "device/cuda/cuda_error.hpp"
 #include "device/cuda/cuda_stream.hpp"
 #include "gemm/cuda/reference_kernel.hpp"
 
@@ -16,7 +15,6 @@ StridedMatrix matrix_of(const TensorView& view) {
 
 Result<void> Reference::run(const Problem& problem, const MmArgs& args, Stream& stream) const {
   TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "mm"));
-  const auto turn = on->take_turn();
   ReferenceProduct product{.m = problem.m,
                            .n = problem.n,
                            .k = problem.k,
@@ -32,7 +30,8 @@ Result<void> Reference::run(const Problem& problem, const MmArgs& args, Stream& 
     product.bias = args.bias->data;
     product.bias_stride = args.bias->stride(0);
   }
-  return tandem::cuda::check_cuda("mm", launch_reference(product, on->native()));
+  return on->enqueue("mm", tandem::cuda::Waits::kForNobody,
+                     [&](cudaStream_t native) { return launch_reference(product, native); });
 }
 
 }  // namespace tandem::gemm::cuda

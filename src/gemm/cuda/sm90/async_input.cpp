@@ -16,6 +16,7 @@ namespace {
 using tandem::cuda::check_cuda;
 using tandem::cuda::CudaStream;
 using tandem::cuda::CurrentDevice;
+using tandem::cuda::Waits;
 
 Result<ResidentKernel> make_resident(const AsyncInputKernel& kernel) {
   TANDEM_TRY(check_cuda(
@@ -128,7 +129,7 @@ constexpr std::size_t kMostLoneStreams = 64;
 AsyncInputProducts::AsyncInputProducts(const Device& device)
     : gpu_(device.id().index),
       kernels_(max_products(device)),
-      sharing_(device.service<tandem::cuda::InternalStream>()),
+      sharing_(device.service<tandem::cuda::SharedGpu>()),
       lone_waits_(kMostLoneStreams) {
   usable_ = Support::yes();
   if (const auto opened = open(device); !opened) usable_ = Support::no(opened.error().text());
@@ -225,28 +226,27 @@ Result<void> AsyncInputProducts::run_async_input(const AsyncInputProblem& proble
     return failf(ErrorCode::kInternal, "cuda/sm90: no kernel for {}", to_string(problem));
 
   TANDEM_ASSIGN(const symm::KernelHandle waits, waits_of(args, *on));
-  const auto turn = on->take_turn();
   const ChunkParts parts(problem.m, static_cast<int>(problem.chunks), static_cast<int>(args.a_chunk_pivot),
                          cut_of(chosen->kernel->tiling, problem));
-  for (const ChunkPart& part : parts.parts()) {
-    AsyncInputLaunch launch = launch_of(problem, args, part);
-    launch.waits = waits;
-    launch.num_clusters = share_of(*chosen, args.senders.has_value() || complete_chunks == problem.chunks);
-    if (args.patches) {
-      // All of a rank's rows are whole tiles, so this is the only part.
-      launch.patches = patch_signals(problem, args);
-      launch.push = patch_push(problem, args);
-      launch.wave_us = tile_us(chosen->kernel->tiling, problem.k);
+  return on->enqueue("async_input_mm", Waits::kForPeers, [&](cudaStream_t native) {
+    for (const ChunkPart& part : parts.parts()) {
+      AsyncInputLaunch launch = launch_of(problem, args, part);
+      launch.waits = waits;
+      launch.num_clusters = share_of(*chosen, args.senders.has_value() || complete_chunks == problem.chunks);
+      if (args.patches) {
+        // All of a rank's rows are whole tiles, so this is the only part.
+        launch.patches = patch_signals(problem, args);
+        launch.push = patch_push(problem, args);
+        launch.wave_us = tile_us(chosen->kernel->tiling, problem.k);
+      }
+      if (const cudaError_t code = chosen->kernel->launch(launch, native); code != cudaSuccess) return code;
     }
-    TANDEM_TRY(check_cuda("async_input_mm", chosen->kernel->launch(launch, on->native())));
-    TANDEM_TRY(on->keep_queue());
-  }
-  return {};
+    return cudaSuccess;
+  });
 }
 
 Result<void> AsyncInputProducts::exchange(const AsyncInputProblem& problem, const AsyncInputMmArgs& args,
                                           CudaStream& stream) const {
-  const auto turn = stream.take_turn();
   PatchPush push = patch_push(problem, args);
   if (push.peers > 0) send_rounds(push, push.peers, kMostPatchesTogether);
   const PatchExchangeLaunch launch{.push = push,
@@ -255,8 +255,8 @@ Result<void> AsyncInputProducts::exchange(const AsyncInputProblem& problem, cons
                                    .chunks_per_rank = static_cast<int>(args.senders->chunks_per_rank),
                                    .tiles = static_cast<int>(problem.m / PatchGrid::kTileRows),
                                    .waits = args.senders->handle->kernel_handle()};
-  TANDEM_TRY(check_cuda("async_input_mm", launch_exchange_patches(launch, stream.native())));
-  return stream.keep_queue();
+  return stream.enqueue("async_input_mm", Waits::kForPeers,
+                        [&](cudaStream_t on) { return launch_exchange_patches(launch, on); });
 }
 
 std::optional<double> AsyncInputProducts::predicted_async_input_us(const AsyncInputProblem& problem,
