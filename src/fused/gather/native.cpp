@@ -188,7 +188,7 @@ void NativeGather::consume() {
   }
 }
 
-// Also without a product to make: the peers count on it that every op awaits all of them (native_line.hpp).
+// Also without a product to make: the peers count on it that every op awaits all of them (symm/inbox.hpp).
 void NativeGather::multiply_the_rest() {
   const bool waits = problem_.first_consumed < 0;
   for (int step = 0; step < problem_.world; ++step) {
