@@ -1,32 +1,27 @@
 #include "fused/all_gather_matmul_native.hpp"
 
 #include <algorithm>
-#include <tandem/gemm/async_input_mm.hpp>
 #include <tandem/gemm/mm.hpp>
 
 #include "base/alignment.hpp"
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "fused/native_gather.hpp"
-#include "gemm/backend.hpp"
-#include "gemm/choose.hpp"
+#include "gemm/product.hpp"
 
 namespace tandem::fused {
 namespace {
 
 /// Of b number i of this rank.
-gemm::AsyncInputProblem async_problem(const GatherProblem& problem, const AllGatherMatmulArgs& args,
-                                      std::size_t i) {
+gemm::Product async_product(const GatherProblem& problem, const AllGatherMatmulArgs& args, std::size_t i) {
   const TensorView& b = args.b[i];
-  gemm::AsyncInputProblem product = agreed_product(problem, problem.patch_peers);
+  gemm::Product product = agreed_product(problem, problem.patch_peers);
   product.n = b.size(1);
   product.b_is_column_major = !b.is_contiguous();
   product.is_aligned = gemm::is_aligned_async_input(b) && gemm::is_aligned_async_input(args.out[i]) &&
                        (problem.copies_a || gemm::is_aligned_async_input(args.a));
   return product;
 }
-
-constexpr auto kAccepts = &gemm::Implementation::accepts_async_input;
 
 /// Why not, but for what the device's products say; null if there is nothing. Asked in every call.
 const char* why_not_consumed(const GatherProblem& problem, const TensorView& b) {
@@ -39,7 +34,7 @@ const char* why_not_consumed(const GatherProblem& problem, const TensorView& b) 
 bool is_consumed(const GatherProblem& problem, const AllGatherMatmulArgs& args, std::size_t i,
                  const Device& device) {
   return why_not_consumed(problem, args.b[i]) == nullptr &&
-         gemm::choose(async_problem(problem, args, i), device, kAccepts, nullptr) != nullptr;
+         gemm::choose(async_product(problem, args, i), device) != nullptr;
 }
 
 std::uint64_t bit_of(std::size_t i) {
@@ -72,8 +67,11 @@ class NativeCall {
     return TensorView::contiguous(op_.shard.data, {op_.shard.size(0) * problem().unit_rows(), problem().k()},
                                   problem().dtype, problem().device);
   }
-  /// The product of the gathered rows, still without b and out.
-  [[nodiscard]] Result<gemm::AsyncInputMmArgs> consuming() const;
+  [[nodiscard]] Result<TensorView> gathered_rows() const {
+    return slot_.data({problem().rows(), problem().k()}, problem().dtype);
+  }
+  /// Of the gathered rows.
+  [[nodiscard]] Result<gemm::Arrival> arrival() const;
   /// Consumes the chunks as they come; true if there was such a product.
   Result<bool> consume() const;
   /// Without a product to make: what the other ranks' products need of this one, and a wait for theirs.
@@ -114,16 +112,12 @@ Result<void> NativeCall::multiply() const {
   return multiply_behind_waits(!has_waited);
 }
 
-Result<gemm::AsyncInputMmArgs> NativeCall::consuming() const {
+Result<gemm::Arrival> NativeCall::arrival() const {
   TANDEM_ASSIGN(const TensorView words, slot_.words(rank()));
-  TANDEM_ASSIGN(const TensorView rows, slot_.data({problem().rows(), problem().k()}, problem().dtype));
   const std::int64_t first = rank() * chunks_.per_rank;
-  gemm::AsyncInputMmArgs args{
-      .a = rows,
-      .b = {},
-      .out = {},
-      .a_chunk_signals = words,
-      .a_chunk_pivot = first,
+  gemm::Arrival arrival{
+      .signals = words,
+      .pivot = first,
       .expected = slot_.epoch,
       .chunks_together = chunks_.per_rank,
       .in_order = false,
@@ -132,33 +126,35 @@ Result<gemm::AsyncInputMmArgs> NativeCall::consuming() const {
               .rows = own_rows(), .first = first, .count = std::min(chunks_.per_rank, chunks_.count - first)},
       .senders = gemm::ChunkSenders{.handle = slot_.handle, .chunks_per_rank = chunks_.per_rank}};
   if (problem().patch_peers > 0) {
-    args.patches = {
+    arrival.patches = {
         .peers = problem().patch_peers, .rows_bytes = slot_.data_bytes, .stamps_bytes = slot_.stamps_bytes};
   }
-  return args;
+  return arrival;
 }
 
 Result<bool> NativeCall::consume() const {
-  TANDEM_ASSIGN(gemm::AsyncInputMmArgs product, consuming());
+  TANDEM_ASSIGN(const TensorView rows, gathered_rows());
+  TANDEM_ASSIGN(gemm::Arrival chunks, arrival());
   bool any = false;
   for (std::size_t i = 0; i < op_.args.b.size(); ++i) {
     const std::int64_t columns = op_.args.b[i].size(1);
     if (columns == 0 || is_by_mm(problem(), i)) continue;
-    product.b = op_.args.b[i];
-    product.out = TensorView::contiguous(op_.args.out[i].data, {problem().rows(), columns}, problem().dtype,
-                                         problem().device);
-    TANDEM_TRY(gemm::async_input_mm(product, op_.stream));
-    if (product.patches) product.patches->sends = false;
+    const TensorView out = TensorView::contiguous(op_.args.out[i].data, {problem().rows(), columns},
+                                                  problem().dtype, problem().device);
+    TANDEM_TRY(gemm::run({.a = &rows, .b = &op_.args.b[i], .out = &out, .arrival = &chunks}, op_.stream));
+    if (chunks.patches) chunks.patches->sends = false;
     any = true;
   }
   return any;
 }
 
 Result<void> NativeCall::exchange_patches() const {
-  TANDEM_ASSIGN(gemm::AsyncInputMmArgs nothing, consuming());
-  nothing.b = TensorView::contiguous(nullptr, {problem().k(), 0}, problem().dtype, problem().device);
-  nothing.out = TensorView::contiguous(nullptr, {problem().rows(), 0}, problem().dtype, problem().device);
-  return gemm::async_input_mm(nothing, op_.stream);
+  TANDEM_ASSIGN(const TensorView rows, gathered_rows());
+  TANDEM_ASSIGN(const gemm::Arrival chunks, arrival());
+  const TensorView b = TensorView::contiguous(nullptr, {problem().k(), 0}, problem().dtype, problem().device);
+  const TensorView out =
+      TensorView::contiguous(nullptr, {problem().rows(), 0}, problem().dtype, problem().device);
+  return gemm::run({.a = &rows, .b = &b, .out = &out, .arrival = &chunks}, op_.stream);
 }
 
 // Also without a product to make: the peers count on it that every op awaits all of them (native_line.hpp).
@@ -214,7 +210,7 @@ std::string describe_by_mm(const AllGatherMatmulArgs& args, const GatherProblem&
     const char* const why = why_not_consumed(problem, args.b[i]);
     text +=
         fmt::format("; out[{}] by mm: {}", i,
-                    why != nullptr ? why : gemm::can_run(async_problem(problem, args, i), device).why_not);
+                    why != nullptr ? why : gemm::can_run(async_product(problem, args, i), device).why_not);
   }
   return text;
 }

@@ -8,7 +8,7 @@
 #include "coll/predict.hpp"
 #include "fused/core_speeds.hpp"
 #include "fused/native_gather.hpp"
-#include "gemm/predict.hpp"
+#include "gemm/product.hpp"
 
 namespace tandem::fused {
 namespace {
@@ -22,9 +22,9 @@ void predict_on(const Device& device, const GatherProblem& problem, Workload& wo
                     .out = problem.dtype},
                    shard_stride(problem.total(), problem.world) * problem.unit_rows(), device, work);
   if (!work.native) return;
-  gemm::AsyncInputProblem native = agreed_product(problem, problem.patch_peers);
+  gemm::Product native = agreed_product(problem, problem.patch_peers);
   native.b_is_column_major = true;
-  work.native_us = gemm::predicted_us(native, native_chunks(problem).per_rank, device);
+  work.native_us = gemm::predicted_us(native, device);
 }
 
 Result<Workload> workload_of(const GatherProblem& problem, const GatherPlanning& planning, Group& group,
