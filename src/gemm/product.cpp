@@ -106,7 +106,9 @@ Result<const Implementation*> chosen(const Product& product, const Device& devic
 
 Result<void> run(const Front& front, const ProductArgs& args, Stream& stream) {
   TANDEM_TRY(check_views(front.who, args, stream.device()));
-  TANDEM_ASSIGN(const Product product, front.product_of(args));
+  const Result<Product> checked = front.product_of(args);
+  TANDEM_TRY(checked);
+  const Product& product = *checked;
   TANDEM_TRY(check_out_apart(front.who, args));
   if (args.arrival != nullptr) TANDEM_TRY(check_senders_and_patches(args, stream));
   TANDEM_ASSIGN(const Implementation* const implementation, chosen(product, stream.device()));
