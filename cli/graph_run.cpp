@@ -4,8 +4,8 @@
 
 #include <cmath>
 #include <limits>
+#include <tandem/graph/interpreter/execute.hpp>
 #include <tandem/graph/passes.hpp>
-#include <tandem/program/execute.hpp>
 
 #include "failure.hpp"
 #include "graph_file.hpp"
@@ -14,7 +14,7 @@
 namespace tandem::cli {
 namespace {
 
-using program::Difference;
+using graph::interpreter::Difference;
 
 /// What all passes make of the program in the file.
 graph::Graph read_rewritten(const std::string& path) {
@@ -38,7 +38,7 @@ Difference difference_of(const nlohmann::json& json) {
           json.at("bound").get<double>(), json.at("largest").get<double>()};
 }
 
-nlohmann::json to_json(const program::FusedOpResult& fused) {
+nlohmann::json to_json(const graph::interpreter::FusedOpResult& fused) {
   nlohmann::json json{{"node", fused.node},
                       {"op", fused.target},
                       {"key", fused.key},
@@ -50,7 +50,7 @@ nlohmann::json to_json(const program::FusedOpResult& fused) {
   return json;
 }
 
-nlohmann::json to_json(const program::OutputResult& output) {
+nlohmann::json to_json(const graph::interpreter::OutputResult& output) {
   nlohmann::json json{{"node", output.node},
                       {"type", output.type},
                       {"checksum", fmt::format("{:016x}", output.checksum)},
@@ -164,9 +164,9 @@ int GraphRun::launch(const Invocation& invocation) const {
     bad_input(fmt::format("--ranks {}: {} is a program of {} ranks; leave out --ranks", ranks, file_,
                           program.header.world_size));
   }
-  take(program::check_executable(program));
+  take(graph::interpreter::check_executable(program));
   const graph::Graph rewritten = read_rewritten(file_);
-  take(program::check_executable(rewritten));
+  take(graph::interpreter::check_executable(rewritten));
   fmt::print("{}: {} nodes, {} after passes; backend cpu, {} ranks, seed {}\n", file_, program.nodes().size(),
              rewritten.nodes().size(), ranks, seed_);
   std::fflush(stdout);
@@ -193,8 +193,8 @@ nlohmann::json GraphRun::run_rank(const RankContext& context, const Config& conf
   const graph::Graph program = read_graph(file_);
   const graph::Graph rewritten = read_rewritten(file_);
   const Session session(context, config, "graph run");
-  const auto report = take(program::execute(program, rewritten, {.seed = seed_, .compare = compare_},
-                                            session.group(), session.stream()));
+  const auto report = take(graph::interpreter::execute(
+      program, rewritten, {.seed = seed_, .compare = compare_}, session.group(), session.stream()));
   nlohmann::json json{{"fused", nlohmann::json::array()}, {"outputs", nlohmann::json::array()}};
   for (const auto& fused : report.fused) json["fused"].push_back(to_json(fused));
   for (const auto& output : report.outputs) json["outputs"].push_back(to_json(output));

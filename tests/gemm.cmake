@@ -36,6 +36,4 @@ endif()
 if(TANDEM_HAS_CUDA)
   tandem_test(unit gemm_cuda_operands SOURCES unit/gemm_cuda_operands_test.cpp DEPENDS gemm_cuda
               LIBRARIES ${TANDEM_CUDART} GTest::gtest_main)
-  tandem_test(unit gemm_vendor_model SOURCES unit/gemm_vendor_model_test.cpp DEPENDS gemm_cuda
-              LIBRARIES ${TANDEM_CUDART} GTest::gtest_main)
 endif()

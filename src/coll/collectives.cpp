@@ -34,12 +34,12 @@ Result<Backend*> backend_of(std::string_view op, const Stream& stream) {
                to_string(stream.device().id()));
 }
 
-Result<void> Backend::reduce_layers(const ReduceLayersArgs&, const RanksMeet&, Stream& stream) {
+Result<void> Backend::reduce_layers(const ReduceLayersArgs&, const EndBarrier&, Stream& stream) {
   return failf(ErrorCode::kUnsupported, "reduce_scatter: kernels of {} do not read memory of peers",
                to_string(stream.device().id()));
 }
 
-Result<bool> Backend::all_gather(const AllGatherArgs&, const RanksMeet&, Stream&) {
+Result<bool> Backend::all_gather(const AllGatherArgs&, const EndBarrier&, Stream&) {
   return false;
 }
 
@@ -72,7 +72,7 @@ Result<void> reduce_scatter(const ReduceScatterArgs& args, Group& group, Stream&
       {.group = group,
        .stream = stream,
        .fingerprint = view_of(fingerprint),
-       .workspace_bytes = reduce_scatter_workspace_bytes(args.input, group.size(), stream)},
+       .workspace_bytes = reduce_scatter_workspace_bytes(args.input, group.size(), stream.device())},
       [&](symm::Handle* workspace) { return enqueue_reduce_scatter(args, workspace, group, stream); });
 }
 

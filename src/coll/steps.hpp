@@ -22,7 +22,7 @@ namespace tandem::coll {
 /// Workspace that the steps need, the same on every rank: of the gathered output, of the whole input.
 [[nodiscard]] std::int64_t all_gather_workspace_bytes(const TensorView& output, int world);
 [[nodiscard]] std::int64_t reduce_scatter_workspace_bytes(const TensorView& input, int world,
-                                                          const Stream& stream);
+                                                          const Device& device);
 
 // An op after which peers may still read a rank's workspace does not exist: each whose peers do ends with a
 // barrier. So none begins with one.

@@ -55,7 +55,6 @@ inline bool refuse(std::string* why_not, std::string_view reason) {
 /// The products of one kind of device, a service of Device.
 class Backend {
  public:
-  static constexpr std::string_view kServiceName = "gemm";
   virtual ~Backend() = default;
   /// Best first, reference last. The first that accepts a product runs it.
   [[nodiscard]] virtual std::span<const Implementation* const> implementations() const = 0;

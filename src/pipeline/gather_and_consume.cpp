@@ -2,6 +2,7 @@
 #include <array>
 #include <tandem/base/shard.hpp>
 
+#include "base/alignment.hpp"
 #include "base/format.hpp"
 #include "base/row_bytes.hpp"
 #include "base/try.hpp"
@@ -14,7 +15,7 @@ namespace {
 using trace::StepKind;
 
 std::int64_t slot_bytes(const TensorView& gathered, int world) {
-  return aligned(largest_part_bytes(gathered, world));
+  return aligned(largest_part_bytes(gathered, world), kSubBufferAlignment);
 }
 
 /// The fused op has checked the user's arguments; what fails here is its own mistake.

@@ -19,9 +19,6 @@ struct Lane {
 
 /// Sub-buffers of a workspace start at multiples of this.
 inline constexpr std::int64_t kSubBufferAlignment = 128;
-[[nodiscard]] constexpr std::int64_t aligned(std::int64_t num_bytes) {
-  return (num_bytes + kSubBufferAlignment - 1) / kSubBufferAlignment * kSubBufferAlignment;
-}
 
 /// The two streams of one op and the steps that both schedules have: enqueued and traced in one place.
 class Lanes {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <tandem/base/shard.hpp>
 
+#include "base/alignment.hpp"
 #include "base/format.hpp"
 #include "base/row_bytes.hpp"
 #include "base/try.hpp"
@@ -14,7 +15,9 @@ using trace::StepKind;
 
 /// Two of these make the workspace: for the partials of odd and of even steps.
 std::int64_t slot_bytes(const TensorView& stack, std::int64_t total) {
-  return aligned(shard_stride(total, static_cast<int>(stack.size(0))) * row_bytes(stack.select(0, 0)));
+  const std::int64_t num_bytes =
+      shard_stride(total, static_cast<int>(stack.size(0))) * row_bytes(stack.select(0, 0));
+  return aligned(num_bytes, kSubBufferAlignment);
 }
 
 /// The fused op has checked the user's arguments; what fails here is its own mistake.

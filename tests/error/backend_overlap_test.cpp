@@ -408,7 +408,7 @@ const std::set<std::string> kWriteNothing = {
     "gemm/scaled_mm.hpp: problem_of", "io/npy.hpp: write_npy", "symm/symmetric_memory.hpp: rendezvous",
     // Tensors that they make themselves.
     "fused/layout.hpp: make_contiguous_for_perm", "fused/layout.hpp: restride_for_all_gather_matmul",
-    "fused/layout.hpp: restride_for_matmul_reduce_scatter", "program/execute.hpp: execute",
+    "fused/layout.hpp: restride_for_matmul_reduce_scatter", "graph/interpreter/execute.hpp: execute",
     // Signals.
     "device/stream.hpp: wait", "symm/handle.hpp: barrier", "symm/handle.hpp: check_usable",
     "symm/handle.hpp: put_signal", "symm/handle.hpp: wait_signal", "symm/handle.hpp: watch",

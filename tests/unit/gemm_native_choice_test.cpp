@@ -264,7 +264,7 @@ TEST_F(KernelChoiceTest, WhatNoKernelIsMadeForIsRefused) {
 TEST_F(KernelChoiceTest, APairAcrossShardsWaitsWithTheLaterOne) {
   Product odd = product(2 * 17 * 128, 7 * 224, 2, 1);
   odd.arrival->in_order = false;
-  const double arrival_us = kLaunchUs + 8.2 + 17 * 128 * 8192 * 2 / 370e3;
+  const double arrival_us = kLaunchUs + 8.2 + 17 * 128 * 8192 * 2 / 360e3;
   ASSERT_GT(arrival_us, tile_us(middle_.tiling, odd.k));
   EXPECT_NEAR(predicted_us({&middle_, 66}, odd), arrival_us + tile_us(middle_.tiling, odd.k), 1);
 }

@@ -4,6 +4,7 @@
 #include <tandem/base/shard.hpp>
 #include <tandem/trace/enqueue_trace.hpp>
 
+#include "base/alignment.hpp"
 #include "pipeline/lanes.hpp"
 #include "pipeline/schedules.hpp"
 #include "unit/pipeline_recorder.hpp"
@@ -66,7 +67,7 @@ inline Recorded record_scatter(int world, int rank) {
   const TensorView stack = TensorView::contiguous(memory.data(), {world, 5, 3}, DType::kF32);
   RecorderHandle workspace(rank, world, pipeline::scatter_workspace_bytes(stack, 5 * world),
                            symm::kScatterChannel, device);
-  workspace.set_slot_bytes(pipeline::aligned(5 * 3 * 4));
+  workspace.set_slot_bytes(aligned(5 * 3 * 4, pipeline::kSubBufferAlignment));
   const auto produce = [&](int destination, const TensorView& to, Stream& stream) -> Result<void> {
     const bool own = to.data == stack.select(0, rank).data;
     static_cast<RecorderStream&>(stream).add(

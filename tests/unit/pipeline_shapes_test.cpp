@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/alignment.hpp"
 #include "unit/pipeline_runs.hpp"
 
 // What the schedules do with memory: where sub-buffers lie, late shards, and what they refuse.
@@ -30,7 +31,7 @@ TEST(PipelineShapes, workspaces_are_sized_for_the_largest_shard_and_aligned) {
   // The same on every rank, also on one whose own part is empty.
   for (const std::int64_t mine : {40, 20, 0}) {
     EXPECT_EQ(pipeline::scatter_workspace_bytes(view_of(memory, {3, mine, 1}), 100),
-              2 * pipeline::aligned(34 * 4));
+              2 * aligned(34 * 4, pipeline::kSubBufferAlignment));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/alignment.hpp"
 #include "unit/pipeline_runs.hpp"
 
 namespace tandem {
@@ -143,7 +144,7 @@ TEST(PipelineTrace, a_scatter_that_breaks_off_still_joins_the_side_stream) {
   const TensorView stack = TensorView::contiguous(memory.data(), {4, 5, 3}, DType::kF32);
   test::RecorderHandle workspace(0, 4, pipeline::scatter_workspace_bytes(stack, 20), symm::kScatterChannel,
                                  device);
-  workspace.set_slot_bytes(pipeline::aligned(5 * 3 * 4));
+  workspace.set_slot_bytes(aligned(5 * 3 * 4, pipeline::kSubBufferAlignment));
   const auto produce = [&](int destination, const TensorView&, Stream&) -> Result<void> {
     if (destination == 2) return tl::unexpected(Error(ErrorCode::kInternal, "enough"));
     return {};

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 #include <tandem/base/shape.hpp>
-#include <tandem/tune/table.hpp>
+#include <tandem/cost/table.hpp>
 
 namespace tandem {
 
@@ -38,12 +38,17 @@ struct OpReport {
   std::span<const Candidate> candidates = {};
   /// Under which measured times of this problem are looked up; null where that is not done, as plan_n
   /// (plan_k) was not told.
-  const tune::Key* tune_key = nullptr;
+  const cost::Key* tune_key = nullptr;
   /// Launched as a recording of an earlier call with the same tensors; see Config::record_after.
   bool as_graph = false;
   /// Keeps what the members above point to.
   std::shared_ptr<const void> plan = {};
 };
+
+/// The program that ran, or that would run: a line for each tensor that it refers to, then a line for each
+/// step, with the stream that it is enqueued on. Empty for a report of no op.
+/// Source:  docs/design/programs.md
+[[nodiscard]] std::string program_text(const OpReport& report);
 
 /// Sizes and strides that an output must have.
 struct Layout {

@@ -14,7 +14,7 @@
 
 #include "base/function_ref.hpp"
 #include "base/try.hpp"
-#include "fused/core_meter.hpp"
+#include "fused/call/core_meter.hpp"
 
 namespace tandem::fused {
 namespace {

@@ -4,15 +4,16 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "cost/products.hpp"
 #include "device/cuda/cuda_error.hpp"
 #include "gemm/cuda/rounding.hpp"
-#include "gemm/cuda/vendor_model.hpp"
 
 namespace tandem::gemm::cuda {
 namespace {
 
 using tandem::cuda::check_cuda;
 using tandem::cuda::CurrentDevice;
+using tandem::cuda::Waits;
 
 LtProblem::Matrix matrix_of(const Operand& operand) {
   return {.is_column_major = operand.is_column_major,
@@ -57,21 +58,22 @@ Result<void> CublasLt::run(const Product& product, const ProductArgs& args, Stre
   TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "mm"));
   Operands operands(args);
   TANDEM_ASSIGN(const std::shared_ptr<LtPlan> plan, plan_for(product, operands, *on));
-  const auto turn = on->take_turn();
   if (!plan->has_algorithm())
     return product.heuristic > 0 ? no_such(product) : fallback_.run(product, args, stream);
 
   const std::int64_t copies_bytes = operands.scratch_bytes();
   TANDEM_ASSIGN(std::byte* const scratch, scratch_.reserve(copies_bytes + plan->workspace_bytes(), *on));
   operands.place(scratch);
-  TANDEM_TRY(operands.copy_in(args.accumulate, stream));
-  TANDEM_TRY(plan->launch({.a = operands.a().taken.data,
-                           .b = operands.b().taken.data,
-                           .out = operands.out().taken.data,
-                           .workspace = scratch == nullptr ? nullptr : scratch + copies_bytes},
-                          on->native()));
-  if (args.bias == nullptr) return operands.copy_out(stream);
-  return check_cuda("mm: bias", launch_round(rounding_of(operands.out(), *args.bias), on->native()));
+  return on->enqueue("mm", Waits::kForNobody, [&](cudaStream_t native) -> Result<void> {
+    TANDEM_TRY(operands.copy_in(args.accumulate, stream));
+    TANDEM_TRY(plan->launch({.a = operands.a().taken.data,
+                             .b = operands.b().taken.data,
+                             .out = operands.out().taken.data,
+                             .workspace = scratch == nullptr ? nullptr : scratch + copies_bytes},
+                            native));
+    if (args.bias == nullptr) return operands.copy_out(stream);
+    return check_cuda("mm: bias", launch_round(rounding_of(operands.out(), *args.bias), native));
+  });
 }
 
 Result<void> CublasLt::prepare(const Product& product, const ProductArgs& like, Stream& stream) const {
@@ -82,11 +84,7 @@ Result<void> CublasLt::prepare(const Product& product, const ProductArgs& like, 
   if (!plan->has_algorithm()) {
     return product.heuristic > 0 ? no_such(product) : fallback_.prepare(product, like, stream);
   }
-  {
-    // Memory is made in the turn, and run() asks for scratch memory in it too: one order for both locks.
-    const auto turn = on->take_turn();
-    TANDEM_TRY(scratch_.reserve(operands.scratch_bytes() + plan->workspace_bytes(), *on));
-  }
+  TANDEM_TRY(scratch_.reserve(operands.scratch_bytes() + plan->workspace_bytes(), *on));
   if (stream.is_capturing()) return {};
   return plan->load_once([&] {
     on->settle_before_load();
@@ -143,7 +141,7 @@ Result<void> CublasLt::load(const LtPlan& plan, const Operands& operands, Device
 
 std::optional<double> CublasLt::predicted_us(const Product& product) const {
   if (size_bytes(product.a) != 2) return std::nullopt;
-  return vendor_us(product.m, product.n, product.k);
+  return cost::vendor_us(product.m, product.n, product.k);
 }
 
 }  // namespace tandem::gemm::cuda

@@ -36,7 +36,7 @@ class CublasLt final : public Implementation {
 
  private:
   Result<void> open(const Device& device);
-  /// Not in a turn of the stream's.
+  /// Not in enqueue() of the stream.
   Result<std::shared_ptr<LtPlan>> plan_for(const Product& product, const Operands& operands,
                                            const tandem::cuda::CudaStream& stream) const;
   Result<void> load(const LtPlan& plan, const Operands& operands, Device& device) const;

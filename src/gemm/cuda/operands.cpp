@@ -8,11 +8,8 @@
 namespace tandem::gemm::cuda {
 namespace {
 
-constexpr std::int64_t kAlignment = 256;
-
-std::int64_t aligned(std::int64_t num_bytes) {
-  return (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
+/// Of copies of operands in scratch memory.
+constexpr std::int64_t kCopyAlignment = 256;
 
 /// Elements from row to row if the view is row-major without overlap; 0 if it is not.
 std::int64_t leading_of_rows(const TensorView& view) {
@@ -54,7 +51,7 @@ Operand out_of(const ProductArgs& args) {
 }  // namespace
 
 std::int64_t Operand::scratch_bytes() const {
-  return is_copy ? aligned(taken.size_bytes()) : 0;
+  return is_copy ? aligned(taken.size_bytes(), kCopyAlignment) : 0;
 }
 
 int Operand::alignment() const {

@@ -1,7 +1,6 @@
 #include "gemm/cuda/reference.hpp"
 
 #include "base/try.hpp"
-#include "device/cuda/cuda_error.hpp"
 #include "device/cuda/cuda_stream.hpp"
 #include "gemm/cuda/reference_kernel.hpp"
 
@@ -16,7 +15,6 @@ StridedMatrix matrix_of(const TensorView& view) {
 
 Result<void> Reference::run(const Product& product, const ProductArgs& args, Stream& stream) const {
   TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "mm"));
-  const auto turn = on->take_turn();
   ReferenceProduct plain{.m = product.m,
                          .n = product.n,
                          .k = product.k,
@@ -32,7 +30,8 @@ Result<void> Reference::run(const Product& product, const ProductArgs& args, Str
     plain.bias = args.bias->data;
     plain.bias_stride = args.bias->stride(0);
   }
-  return tandem::cuda::check_cuda("mm", launch_reference(plain, on->native()));
+  return on->enqueue("mm", tandem::cuda::Waits::kForNobody,
+                     [&](cudaStream_t native) { return launch_reference(plain, native); });
 }
 
 }  // namespace tandem::gemm::cuda

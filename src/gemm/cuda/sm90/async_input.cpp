@@ -16,6 +16,7 @@ namespace {
 using tandem::cuda::check_cuda;
 using tandem::cuda::CudaStream;
 using tandem::cuda::CurrentDevice;
+using tandem::cuda::Waits;
 
 Result<ResidentKernel> make_resident(const AsyncInputKernel& kernel) {
   TANDEM_TRY(check_cuda(
@@ -132,7 +133,7 @@ constexpr std::size_t kMostLoneStreams = 64;
 AsyncInputProducts::AsyncInputProducts(const Device& device)
     : gpu_(device.id().index),
       kernels_(max_products(device)),
-      sharing_(device.service<tandem::cuda::InternalStream>()),
+      sharing_(device.service<tandem::cuda::SharedGpu>()),
       lone_waits_(kMostLoneStreams) {
   usable_ = Support::yes();
   if (const auto opened = open(device); !opened) usable_ = Support::no(opened.error().text());
@@ -226,28 +227,27 @@ Result<void> AsyncInputProducts::run(const Product& product, const ProductArgs& 
   const Arrival& arrival = *args.arrival;
   const Chunks& chunks = *product.arrival;
   TANDEM_ASSIGN(const symm::KernelHandle waits, waits_of(arrival, *on));
-  const auto turn = on->take_turn();
   const ChunkParts parts(product.m, static_cast<int>(chunks.count), static_cast<int>(arrival.pivot),
                          cut_of(chosen->kernel->tiling, product));
-  for (const ChunkPart& part : parts.parts()) {
-    AsyncInputLaunch launch = launch_of(product, args, part);
-    launch.waits = waits;
-    launch.num_clusters = share_of(*chosen, arrival.senders.has_value() || chunks.complete == chunks.count);
-    if (arrival.patches) {
-      // All of a rank's rows are whole tiles, so this is the only part.
-      launch.patches = patch_signals(product, arrival);
-      launch.push = patch_push(product, arrival);
-      launch.wave_us = tile_us(chosen->kernel->tiling, product.k);
+  return on->enqueue("async_input_mm", Waits::kForPeers, [&](cudaStream_t native) {
+    for (const ChunkPart& part : parts.parts()) {
+      AsyncInputLaunch launch = launch_of(product, args, part);
+      launch.waits = waits;
+      launch.num_clusters = share_of(*chosen, arrival.senders.has_value() || chunks.complete == chunks.count);
+      if (arrival.patches) {
+        // All of a rank's rows are whole tiles, so this is the only part.
+        launch.patches = patch_signals(product, arrival);
+        launch.push = patch_push(product, arrival);
+        launch.wave_us = tile_us(chosen->kernel->tiling, product.k);
+      }
+      if (const cudaError_t code = chosen->kernel->launch(launch, native); code != cudaSuccess) return code;
     }
-    TANDEM_TRY(check_cuda("async_input_mm", chosen->kernel->launch(launch, on->native())));
-    TANDEM_TRY(on->keep_queue());
-  }
-  return {};
+    return cudaSuccess;
+  });
 }
 
 Result<void> AsyncInputProducts::exchange(const Product& product, const Arrival& arrival,
                                           CudaStream& stream) const {
-  const auto turn = stream.take_turn();
   PatchPush push = patch_push(product, arrival);
   if (push.peers > 0) send_rounds(push, push.peers, kMostPatchesTogether);
   const PatchExchangeLaunch launch{.push = push,
@@ -256,8 +256,8 @@ Result<void> AsyncInputProducts::exchange(const Product& product, const Arrival&
                                    .chunks_per_rank = static_cast<int>(arrival.senders->chunks_per_rank),
                                    .tiles = static_cast<int>(product.m / PatchGrid::kTileRows),
                                    .waits = arrival.senders->handle->kernel_handle()};
-  TANDEM_TRY(check_cuda("async_input_mm", launch_exchange_patches(launch, stream.native())));
-  return stream.keep_queue();
+  return stream.enqueue("async_input_mm", Waits::kForPeers,
+                        [&](cudaStream_t on) { return launch_exchange_patches(launch, on); });
 }
 
 std::optional<double> AsyncInputProducts::predicted_us(const Product& product) const {

@@ -43,7 +43,7 @@ class AsyncInputProducts final : public Implementation {
   Support usable_;
   KernelChoice kernels_;
   int multiprocessors_ = 0;
-  const tandem::cuda::InternalStream* sharing_ = nullptr;
+  const tandem::cuda::SharedGpu* sharing_ = nullptr;
   mutable std::mutex lone_waits_mutex_;
   mutable LruCache<std::uint64_t, std::shared_ptr<LoneWaits>> lone_waits_;  ///< by the stream's id
 };

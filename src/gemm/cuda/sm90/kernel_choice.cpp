@@ -1,26 +1,12 @@
 #include "gemm/cuda/sm90/kernel_choice.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/format.hpp"
+#include "cost/products.hpp"
 
 namespace tandem::gemm::cuda {
 namespace {
-
-/// Measured on an H200: a tile of 128 x n x 8192, and a chunk on its way through a copy engine.
-struct Rates {
-  double launch_us = 2.3;
-  double begin_us = 4;  ///< and end of a tile, whatever k
-  double tile_us = 4.5;
-  double column_us = 0.308;
-  double k = 8192;
-  double unpaired = 1.15;  ///< so much longer takes a tile whose b no other CTA loads
-  double first_chunk_us = 4;
-  double chunk_us = 4.2;
-  double bytes_per_us = 370e3;
-  double first_patch_us = 8;  ///< what comes in patches keeps pace with the product from there on
-};
 
 /// How many chunks are on their way in patches at one time; those behind them come when they are there.
 std::int64_t patches_at_once(const ResidentKernel& kernel, const Product& product, std::int64_t columns) {
@@ -32,23 +18,6 @@ std::int64_t patches_at_once(const ResidentKernel& kernel, const Product& produc
   const std::int64_t rows = (product.m / tiling.tile_rows + tiling.cluster_rows - 1) / tiling.cluster_rows;
   const auto shards = static_cast<int>(chunks.count / of_rank);
   return peers_at_once(peers, kernel.most_clusters, rows * columns, shards) * of_rank;
-}
-
-/// Of the chunk that is taken as number `step`.
-double arrival_us(const Chunks& chunks, std::int64_t step, std::int64_t chunk_bytes,
-                  std::int64_t patches_at_once) {
-  constexpr Rates kRates;
-  if (step < chunks.complete) return 0;
-  const std::int64_t arriving = step - chunks.complete;
-  const std::int64_t sent = arriving - chunks.patched + 1;
-  if (sent <= 0) {
-    const std::int64_t before = arriving / patches_at_once * patches_at_once;
-    return kRates.first_patch_us +
-           static_cast<double>(before * chunk_bytes) / static_cast<double>(kSentBytesPerUs);
-  }
-  return kRates.first_chunk_us +
-         static_cast<double>(sent) *
-             (kRates.chunk_us + static_cast<double>(chunk_bytes) / kRates.bytes_per_us);
 }
 
 bool accepts(const Tiling& tiling, const ChunkParts& parts, std::int64_t columns) {
@@ -75,10 +44,7 @@ ChunkCut cut_of(const Tiling& tiling, const Product& product) {
 }
 
 double tile_us(const Tiling& tiling, std::int64_t k) {
-  constexpr Rates kRates;
-  const bool is_alone = tiling.cluster_rows * tiling.cluster_columns == 1;
-  const double deep_us = kRates.tile_us + kRates.column_us * tiling.tile_columns;
-  return kRates.begin_us + (is_alone ? kRates.unpaired : 1) * deep_us * static_cast<double>(k) / kRates.k;
+  return cost::native_tile_us(tiling.tile_columns, k, tiling.cluster_rows * tiling.cluster_columns > 1);
 }
 
 double predicted_us(const ResidentKernel& kernel, const Product& product) {
@@ -88,41 +54,23 @@ double predicted_us(const ResidentKernel& kernel, const Product& product) {
   if (!accepts(tiling, parts, product.n) || kernel.most_clusters < 1) return 0;
   const ChunkOrder signals(product.m, static_cast<int>(product.arrival->count), 0);
   const ChunkOrder order = steps_of(product, parts.parts());
-  const std::int64_t together = signals.stride() == 0 ? 1 : order.stride() / signals.stride();
-  const std::int64_t chunk_bytes = signals.stride() * product.k * size_bytes(product.a);
   const std::int64_t columns =
       (product.n + tiling.tile_columns - 1) / tiling.tile_columns / tiling.cluster_columns;
-  const std::int64_t at_once = patches_at_once(kernel, product, columns);
-  constexpr Rates kRates;
-  constexpr double kManyTiles = 1 << 16;
-  const double tiles = std::ceil(static_cast<double>(product.m) / tiling.tile_rows) *
-                       std::ceil(static_cast<double>(product.n) / tiling.tile_columns);
-  if (tiles > kManyTiles) {
-    // So many waves that the last one, and what comes in between, make no difference.
-    const int ctas = kernel.most_clusters * tiling.cluster_rows * tiling.cluster_columns;
-    const double arrived_us =
-        arrival_us(chunks, chunks.count - 1, chunk_bytes, at_once) + tile_us(tiling, product.k);
-    return kRates.launch_us + std::max(tiles / ctas * tile_us(tiling, product.k), arrived_us);
-  }
-  std::vector<double> free_us(static_cast<std::size_t>(kernel.most_clusters), 0.0);
-  std::size_t next = 0;
-  std::int64_t tile_rows = 0;  // up to this step
-  std::int64_t taken = 0;      // in rows of clusters
-  for (int step = 0; step < order.size(); ++step) {
-    tile_rows += (order.rows_of(step).size + tiling.tile_rows - 1) / tiling.tile_rows;
-    // A cluster that lies in two steps is of the later one.
-    const bool is_last = step + 1 == order.size();
-    const std::int64_t rows =
-        (tile_rows + (is_last ? tiling.cluster_rows - 1 : 0)) / tiling.cluster_rows - taken;
-    taken += rows;
-    const double here_us = arrival_us(chunks, (step + 1) * together - 1, chunk_bytes, at_once);
-    for (std::int64_t i = 0; i < rows * columns; ++i) {
-      double& free = free_us[next];
-      free = std::max(free, here_us) + tile_us(tiling, product.k);
-      next = next + 1 == free_us.size() ? 0 : next + 1;
-    }
-  }
-  return kRates.launch_us + *std::max_element(free_us.begin(), free_us.end());
+  return cost::native_us({.m = product.m,
+                          .n = product.n,
+                          .k = product.k,
+                          .tile_rows = tiling.tile_rows,
+                          .tile_columns = tiling.tile_columns,
+                          .cluster_rows = tiling.cluster_rows,
+                          .cluster_columns = tiling.cluster_columns,
+                          .clusters_at_once = kernel.most_clusters,
+                          .chunks = chunks.count,
+                          .step_rows = order.stride(),
+                          .step_chunks = signals.stride() == 0 ? 1 : order.stride() / signals.stride(),
+                          .arrival = {.chunk_bytes = signals.stride() * product.k * size_bytes(product.a),
+                                      .complete = chunks.complete,
+                                      .in_patches = chunks.patched,
+                                      .patches_at_once = patches_at_once(kernel, product, columns)}});
 }
 
 const ResidentKernel* KernelChoice::choose(const Product& product) const {

@@ -1,0 +1,70 @@
+#include "fused/call/group_memory.hpp"
+
+#include <algorithm>
+
+#include "base/try.hpp"
+#include "coll/collective_call.hpp"
+
+namespace tandem::fused {
+
+Result<void> Scratch::reserve(std::int64_t num_bytes, Group& group, Device& device) {
+  const std::int64_t has_bytes = blocks_.empty() ? 0 : blocks_.back().size_bytes();
+  if (num_bytes <= has_bytes) return {};
+  // At least twice as much as before: all outgrown blocks together stay smaller than the one in use.
+  TANDEM_ASSIGN(Buffer block, device.allocate(std::max(num_bytes, 2 * has_bytes)));
+  coll::keep_for_ops(group, block.owner());
+  blocks_.push_back(std::move(block));
+  return {};
+}
+
+std::byte* Scratch::data() const {
+  return blocks_.empty() ? nullptr : static_cast<std::byte*>(blocks_.back().data());
+}
+
+DeviceMemory& device_memory(Group& group, DeviceId device) {
+  using Memories = std::vector<std::unique_ptr<DeviceMemory>>;
+  auto& memories = group.extension<Memories>("fused.memory", [] { return std::make_shared<Memories>(); });
+  for (const auto& memory : memories) {
+    if (memory->device == device) return *memory;
+  }
+  memories.push_back(std::make_unique<DeviceMemory>(device));
+  return *memories.back();
+}
+
+NativeLine& native_line(Group& group, DeviceId device, std::uint32_t longest) {
+  std::unique_ptr<NativeLine>& line = device_memory(group, device).native;
+  if (!line) line = std::make_unique<NativeLine>(longest);
+  return *line;
+}
+
+namespace {
+
+Result<void> add_streams(std::vector<std::unique_ptr<Stream>>& lanes, int count, Device& device) {
+  while (static_cast<int>(lanes.size()) < count) {
+    TANDEM_ASSIGN(auto lane, device.create_stream());
+    lanes.push_back(std::move(lane));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> open_lanes(int num_lanes, Group& group, Device& device) {
+  return add_streams(device_memory(group, device.id()).side_lanes, num_lanes - 1, device);
+}
+
+Result<Stream*> open_recording_lanes(int num_lanes, Group& group, Device& device) {
+  auto& lanes = device_memory(group, device.id()).recorded.lanes;
+  TANDEM_TRY(add_streams(lanes, num_lanes, device));
+  return lanes.front().get();
+}
+
+Stream& side_lane(int lane, Group& group, const Stream& current) {
+  DeviceMemory& memory = device_memory(group, current.device().id());
+  const auto& recording = memory.recorded.lanes;
+  const auto idx = static_cast<std::size_t>(lane);
+  const bool is_recording = !recording.empty() && recording.front().get() == &current;
+  return is_recording ? *recording[idx] : *memory.side_lanes[idx - 1];
+}
+
+}  // namespace tandem::fused

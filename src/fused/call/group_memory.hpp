@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <tandem/base/error.hpp>
+#include <tandem/bootstrap/group.hpp>
+#include <tandem/device/device.hpp>
+#include <tandem/device/stream.hpp>
+#include <vector>
+
+#include "fused/call/graph_cache.hpp"
+#include "fused/call/native_line.hpp"
+
+namespace tandem::fused {
+
+/// Scratch memory of a group's ops on one device. Ops of a group run one after the other, so all share it. It
+/// grows and never shrinks; an outgrown block stays, because ops that are still queued use it.
+class Scratch {
+ public:
+  [[nodiscard]] Result<void> reserve(std::int64_t num_bytes, Group& group, Device& device);
+  [[nodiscard]] std::byte* data() const;
+
+ private:
+  std::vector<Buffer> blocks_;
+};
+
+/// Calls that may come again, and the lanes on which they are recorded and no op runs.
+struct RecordedCalls {
+  const Device* device = nullptr;  ///< compared only
+  GraphCache graphs = {};
+  std::vector<std::unique_ptr<Stream>> lanes = {};
+};
+
+/// What a group keeps for the fused ops on one device.
+struct DeviceMemory {
+  explicit DeviceMemory(DeviceId of) : device(of) {}
+  /// A fault that is left in a side lane is the group's, which has told it.
+  ~DeviceMemory() {
+    for (const auto& lane : side_lanes) static_cast<void>(lane->synchronize());
+  }
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+
+  DeviceId device;
+  Scratch scratch;
+  std::unique_ptr<NativeLine> native;  ///< see native_line()
+  std::vector<std::unique_ptr<Stream>> side_lanes;  ///< of the group's ops that overlap: lanes 1, 2, ...
+  RecordedCalls recorded;
+};
+/// Made at first use. The fused ops share it.
+[[nodiscard]] DeviceMemory& device_memory(Group& group, DeviceId device);
+
+/// The line of the group's native gathers on a device, made at first use.
+[[nodiscard]] NativeLine& native_line(Group& group, DeviceId device,
+                                      std::uint32_t longest = NativeLine::kLongest);
+
+/// Makes the streams that programs of so many lanes use beside the caller's, where they are missing.
+[[nodiscard]] Result<void> open_lanes(int num_lanes, Group& group, Device& device);
+/// As many lanes to record on, the first in place of the caller's.
+[[nodiscard]] Result<Stream*> open_recording_lanes(int num_lanes, Group& group, Device& device);
+/// Lane `lane` > 0 of a program whose lane 0 is `current`: the group's own, or recording ones.
+[[nodiscard]] Stream& side_lane(int lane, Group& group, const Stream& current);
+
+}  // namespace tandem::fused

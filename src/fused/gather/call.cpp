@@ -1,0 +1,61 @@
+#include "fused/gather/call.hpp"
+
+#include "fused/gather/scale_mode.hpp"
+
+namespace tandem::fused {
+namespace {
+
+TensorView with_dim_in_front(const TensorView& view, const GatherProblem& problem) {
+  return problem.gathers_last() ? view : view.movedim(problem.dim, 0);
+}
+
+/// Which of `beside` travelling tensor i is; negative: none of them.
+int beside_index(const GatherProblem& problem, int i) {
+  return i - (num_travelling(problem) - problem.num_beside);
+}
+
+}  // namespace
+
+GatherCall GatherCall::of(const AllGatherMatmulArgs& args) {
+  return {.a = args.a,
+          .b = args.b,
+          .out = args.out,
+          .gathered = args.gathered,
+          .bias = args.bias,
+          .a_handle = args.a_handle,
+          .trace = args.trace};
+}
+
+GatherCall GatherCall::of(const AllGatherScaledMatmulArgs& args, ScaleMode mode) {
+  GatherCall call{.a = args.a,
+                  .b = args.b,
+                  .b_scale = args.b_scale,
+                  .out = args.out,
+                  .gathered = args.gathered,
+                  .bias = args.bias,
+                  .result_scale = args.result_scale,
+                  .beside = args.beside,
+                  .beside_gathered = args.beside_gathered,
+                  .fast_accum = args.fast_accum,
+                  .trace = args.trace};
+  if (mode == ScaleMode::kTensorwise) call.a_scale = args.a_scale;
+  if (mode == ScaleMode::kRowwiseSharded || mode == ScaleMode::kRowwiseReplicated)
+    call.a_scale = rowwise_scale(args, mode);
+  return call;
+}
+
+TensorView GatherCall::front(const GatherProblem& problem, int i) const {
+  if (i == 0) return with_dim_in_front(a, problem);
+  const int beside_idx = beside_index(problem, i);
+  return with_dim_in_front(beside_idx < 0 ? *a_scale : beside[static_cast<std::size_t>(beside_idx)], problem);
+}
+
+std::optional<TensorView> GatherCall::whole(const GatherProblem& problem, int i) const {
+  if (i == 0 && !gathered) return std::nullopt;
+  if (i == 0) return with_dim_in_front(*gathered, problem);
+  const int beside_idx = beside_index(problem, i);
+  if (beside_idx < 0) return std::nullopt;
+  return with_dim_in_front(beside_gathered[static_cast<std::size_t>(beside_idx)], problem);
+}
+
+}  // namespace tandem::fused

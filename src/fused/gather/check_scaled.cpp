@@ -1,0 +1,186 @@
+#include "base/format.hpp"
+#include "base/try.hpp"
+#include "base/with_last.hpp"
+#include "fused/call/checks.hpp"
+#include "fused/gather/arguments.hpp"
+#include "fused/gather/call.hpp"
+#include "fused/gather/scale_mode.hpp"
+#include "fused/call/scaled_checks.hpp"
+#include "gemm/operand_checks.hpp"
+
+namespace tandem {
+namespace {
+
+constexpr std::string_view kWho = "fused_all_gather_scaled_matmul";
+
+/// Sizes of beside[i] over all ranks.
+Result<Dims> beside_sizes(const AllGatherScaledMatmulArgs& args, const Dims& gathered, int i) {
+  const Dims& sizes = args.beside[static_cast<std::size_t>(i)].sizes;
+  const bool gathers_last = args.gather_dim == args.a.dim() - 1;
+  const std::int64_t last = gathers_last || sizes.empty() ? args.a.sizes.back() : sizes.back();
+  if (!(sizes == with_last(args.a.sizes, last))) {
+    return failf(ErrorCode::kInvalidArgument, "{}: beside[{}] has sizes {}, need those of a{}: {}", kWho, i,
+                 to_string(sizes), gathers_last ? "" : " but the last", to_string(args.a.sizes));
+  }
+  const Dims all = gathers_last ? gathered : with_last(gathered, last);
+  if (!fused::is_representable(all, DType::kF64)) {
+    return failf(ErrorCode::kInvalidArgument,
+                 "{}: all of beside[{}] would have sizes {}, need at most 2^62 bytes", kWho, i,
+                 to_string(all));
+  }
+  return all;
+}
+
+}  // namespace
+
+Result<Layout> output_layout(const AllGatherScaledMatmulArgs& args, int i) {
+  return fused::output_layout(kWho, fused::gathering_of(args), args.b, i);
+}
+
+Result<Layout> gathered_layout(const AllGatherScaledMatmulArgs& args) {
+  return fused::gathered_layout(kWho, fused::gathering_of(args));
+}
+
+Result<Layout> beside_layout(const AllGatherScaledMatmulArgs& args, int i) {
+  TANDEM_ASSIGN(const Dims gathered, fused::gathered_sizes(kWho, fused::gathering_of(args)));
+  if (i < 0 || i >= static_cast<int>(args.beside.size())) {
+    return failf(ErrorCode::kInvalidArgument, "{}: beside[{}] of {} does not exist", kWho, i,
+                 args.beside.size());
+  }
+  TANDEM_ASSIGN(const Dims sizes, beside_sizes(args, gathered, i));
+  return fused::front_major_layout(sizes, args.gather_dim);
+}
+
+namespace fused {
+namespace {
+
+Result<void> check_lengths(const AllGatherScaledMatmulArgs& args, ScaleMode mode) {
+  const std::size_t num_b = args.b.size();
+  const auto fits = [&](OptionalList list) { return list.empty() || list.size() == num_b; };
+  if (num_b == 0 || args.out.size() != num_b || !fits(args.bias) || !fits(args.result_scale)) {
+    return failf(
+        ErrorCode::kInvalidArgument,
+        "{}: got {} b's, {} out's, {} bias'es and {} result_scales, need one out a b, and none of the "
+        "others or one a b",
+        kWho, num_b, args.out.size(), args.bias.size(), args.result_scale.size());
+  }
+  const std::size_t need = mode == ScaleMode::kNone ? 0 : num_b;
+  if (args.b_scale.size() != need) {
+    return failf(ErrorCode::kInvalidArgument, "{}: got {} b_scales for {} b's, need {} with scale_mode {}",
+                 kWho, args.b_scale.size(), num_b, need, tandem::to_string(mode));
+  }
+  if (args.beside.size() > kMaxBeside || args.beside_gathered.size() != args.beside.size()) {
+    return failf(ErrorCode::kInvalidArgument,
+                 "{}: got {} beside and {} beside_gathered, need as many, up to {}", kWho, args.beside.size(),
+                 args.beside_gathered.size(), kMaxBeside);
+  }
+  return {};
+}
+
+Result<void> check_products(const AllGatherScaledMatmulArgs& args, const Dims& sizes, const Device& device) {
+  for (int i = 0; i < static_cast<int>(args.b.size()); ++i) {
+    const auto idx = static_cast<std::size_t>(i);
+    TANDEM_TRY(check_f8(kWho, {"b", i, &args.b[idx]}, device));
+    TANDEM_ASSIGN(const Dims need, output_sizes(kWho, args.b[idx], sizes, i));
+    const Named out{"out", i, &args.out[idx]};
+    TANDEM_TRY(check_out_type(kWho, out, device));
+    TANDEM_TRY(check_has_layout(kWho, out, front_major_layout(need, args.gather_dim)));
+    if (!args.b_scale.empty())
+      TANDEM_TRY(check_scale(kWho, {"b_scale", i, &args.b_scale[idx]}, {1, need.back()}, device));
+    TANDEM_TRY(check_epilogue(kWho, i, at(args.bias, i), at(args.result_scale, i), need.back(), device));
+  }
+  return {};
+}
+
+/// A whole that is gathered: its type is the shard's.
+Result<void> check_whole(const Named& named, const TensorView& shard, const Layout& need,
+                         const Device& device) {
+  if (named.view->dtype != shard.dtype) {
+    return failf(ErrorCode::kInvalidArgument, "{}: {} is {}, need {} as its shard", kWho, to_string(named),
+                 to_string(named.view->dtype), to_string(shard.dtype));
+  }
+  TANDEM_TRY(check_tensor(kWho, named, device));
+  return check_has_layout(kWho, named, need);
+}
+
+Result<void> check_wholes(const AllGatherScaledMatmulArgs& args, const Dims& sizes, const Device& device) {
+  if (args.gathered) {
+    TANDEM_TRY(check_whole({"gathered", -1, &*args.gathered}, args.a,
+                           front_major_layout(sizes, args.gather_dim), device));
+  }
+  for (int i = 0; i < static_cast<int>(args.beside.size()); ++i) {
+    const auto idx = static_cast<std::size_t>(i);
+    TANDEM_TRY(check_tensor(kWho, {"beside", i, &args.beside[idx]}, device));
+    TANDEM_ASSIGN(const Dims all, beside_sizes(args, sizes, i));
+    TANDEM_TRY(check_whole({"beside_gathered", i, &args.beside_gathered[idx]}, args.beside[idx],
+                           front_major_layout(all, args.gather_dim), device));
+  }
+  return {};
+}
+
+/// Calls `use` with each tensor that is written, until it fails.
+template <class Use>
+Result<void> for_each_output(const AllGatherScaledMatmulArgs& args, Use use) {
+  for (int i = 0; i < static_cast<int>(args.out.size()); ++i)
+    TANDEM_TRY(use(Named{"out", i, &args.out[static_cast<std::size_t>(i)]}));
+  for (int i = 0; i < static_cast<int>(args.beside_gathered.size()); ++i)
+    TANDEM_TRY(use(Named{"beside_gathered", i, &args.beside_gathered[static_cast<std::size_t>(i)]}));
+  return args.gathered ? use(Named{"gathered", -1, &*args.gathered}) : Result<void>();
+}
+
+/// The same for tensors that are read.
+template <class Use>
+Result<void> for_each_input(const AllGatherScaledMatmulArgs& args, Use use) {
+  TANDEM_TRY(use(Named{"a", -1, &args.a}));
+  if (!gemm::is_left_out(args.a_scale)) TANDEM_TRY(use(Named{"a_scale", -1, &args.a_scale}));
+  for (int i = 0; i < static_cast<int>(args.b.size()); ++i) {
+    const auto idx = static_cast<std::size_t>(i);
+    TANDEM_TRY(use(Named{"b", i, &args.b[idx]}));
+    if (!args.b_scale.empty()) TANDEM_TRY(use(Named{"b_scale", i, &args.b_scale[idx]}));
+    if (const TensorView* bias = at(args.bias, i)) TANDEM_TRY(use(Named{"bias", i, bias}));
+    if (const TensorView* scale = at(args.result_scale, i)) TANDEM_TRY(use(Named{"result_scale", i, scale}));
+  }
+  for (int i = 0; i < static_cast<int>(args.beside.size()); ++i)
+    TANDEM_TRY(use(Named{"beside", i, &args.beside[static_cast<std::size_t>(i)]}));
+  return {};
+}
+
+Result<void> check_memory(const AllGatherScaledMatmulArgs& args) {
+  return for_each_output(args, [&](const Named& output) -> Result<void> {
+    TANDEM_TRY(for_each_input(args, [&](const Named& input) { return check_apart(kWho, output, input); }));
+    bool is_earlier = true;  // each pair of outputs once
+    return for_each_output(args, [&](const Named& other) -> Result<void> {
+      is_earlier = is_earlier && other.view != output.view;
+      return is_earlier ? check_apart(kWho, output, other) : Result<void>();
+    });
+  });
+}
+
+}  // namespace
+
+Result<GatherProblem> check(const AllGatherScaledMatmulArgs& args, const Group& group, const Stream& stream) {
+  const Device& device = stream.device();
+  TANDEM_ASSIGN(const Dims sizes, gathered_sizes(kWho, gathering_of(args)));
+  TANDEM_TRY(check_planned(kWho, "plan_n", args.plan_n));
+  TANDEM_TRY(check_f8(kWho, {"a", -1, &args.a}, device));
+  TANDEM_TRY(check_shard(kWho, gathering_of(args), group));
+  TANDEM_ASSIGN(const ScaleMode mode, detect_scale_mode(args, group.size()));
+  if (mode != ScaleMode::kNone)
+    TANDEM_TRY(check_scale(kWho, {"a_scale", -1, &args.a_scale}, args.a_scale.sizes, device));
+  TANDEM_TRY(check_lengths(args, mode));
+  TANDEM_TRY(check_products(args, sizes, device));
+  TANDEM_TRY(check_wholes(args, sizes, device));
+  TANDEM_TRY(check_memory(args));
+
+  GatherProblem problem = gather_problem_of(args, sizes, group, device);
+  problem.is_scaled = true;
+  problem.scale_mode = mode;
+  problem.num_beside = static_cast<int>(args.beside.size());
+  for (std::size_t i = 0; i < args.beside.size(); ++i)
+    problem.beside[i] = {.dtype = args.beside[i].dtype, .last = args.beside[i].sizes.back()};
+  find_copies(GatherCall::of(args, mode), problem);
+  return problem;
+}
+
+}  // namespace fused
+}  // namespace tandem

@@ -1,0 +1,109 @@
+#include "fused/gather/chunks.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/format.hpp"
+#include "cost/transfers.hpp"
+
+namespace tandem::fused {
+namespace {
+
+/// Rows of a copy, and of what one word guards, where a shard travels in pieces.
+constexpr std::int64_t kPieceRows = 512;
+/// Below this the copies of a GPU take longer to start than the products do.
+constexpr std::int64_t kFewestRowsOnGpu = 512;
+
+std::int64_t shard_rows(const GatherProblem& problem) {
+  return shard_stride(problem.total(), problem.world) * problem.unit_rows();
+}
+
+// Chunks of p rows, the last one perhaps shorter, are the shard rule's over their number C = ceil(rows / p)
+// if ceil(rows / C) = p. It is at most p, as rows <= C * p. It is p if rows > C * (p - 1): if the last chunk
+// lacks fewer than C rows. Ranks fill up to fewer than W units, so where a unit is one row and no shard is
+// empty (W <= C) it always holds; where units are thick it may not.
+NativeChunks cut(const GatherProblem& problem, std::int64_t piece_rows) {
+  NativeChunks chunks{.rows = piece_rows, .per_rank = shard_rows(problem) / piece_rows};
+  chunks.count = (problem.rows() + piece_rows - 1) / piece_rows;
+  chunks.by_shard_rule = shard_stride(problem.rows(), static_cast<int>(chunks.count)) == piece_rows;
+  return chunks;
+}
+
+/// By sizes alone: whether a copy engine brings a whole shard in time. Pieces would only keep the host
+/// longer: each is two calls of the driver's for each peer.
+bool comes_whole_in_time(const GatherProblem& problem) {
+  return problem.device.kind == DeviceKind::kCuda && problem.plan_n > 0 &&
+         cost::copies_keep_pace(problem.plan_n, size_bytes(problem.dtype));
+}
+
+/// In either memory order of b, which is each rank's own affair. Allocates nothing.
+bool is_taken(gemm::Product product, const Device& device) {
+  for (const bool by_columns : {false, true}) {
+    product.b_is_column_major = by_columns;
+    if (gemm::choose(product, device) != nullptr) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+NativeChunks native_chunks(const GatherProblem& problem) {
+  const std::int64_t whole = shard_rows(problem);
+  if (whole % kPieceRows == 0 && !comes_whole_in_time(problem)) {
+    const NativeChunks pieces = cut(problem, kPieceRows);
+    if (pieces.by_shard_rule) return pieces;
+  }
+  return cut(problem, whole);
+}
+
+gemm::Product agreed_product(const GatherProblem& problem, int patch_peers) {
+  const NativeChunks chunks = native_chunks(problem);
+  return {.m = problem.rows(),
+          .n = problem.planned_n(),
+          .k = problem.k(),
+          .a = problem.dtype,
+          .b = problem.dtype,
+          .out = problem.dtype,
+          .arrival = gemm::Chunks{.count = chunks.count,
+                                  .together = chunks.per_rank,
+                                  .complete = chunks.per_rank,
+                                  .patched = patch_peers * chunks.per_rank,
+                                  .in_order = false}};
+}
+
+Support can_run_native(const GatherProblem& problem, const Device& device) {
+  if (problem.is_scaled) return Support::no("no kernel there consumes its input as it arrives");
+  if (problem.gathers_last()) return Support::no("it gathers rows, and here columns are gathered");
+  if (problem.part_of(problem.world - 1).size == 0 || problem.unit_rows() == 0) {
+    return Support::no(fmt::format("every rank has to have rows, and of {} at dim {} rank {} has none",
+                                   to_string(problem.sizes), problem.dim, problem.world - 1));
+  }
+  if (device.id().kind == DeviceKind::kCuda && problem.rows() < kFewestRowsOnGpu) {
+    return Support::no(fmt::format("{} rows, and fewer than {} are not made for a GPU yet", problem.rows(),
+                                   kFewestRowsOnGpu));
+  }
+  const gemm::Product product = agreed_product(problem, 0);
+  return is_taken(product, device) ? Support::yes() : gemm::can_run(product, device);
+}
+
+bool patches_keep_pace(const GatherProblem& problem) {
+  return cost::patches_keep_pace({.world = problem.world,
+                                  .rows = problem.rows() / problem.world,
+                                  .n = problem.planned_n(),
+                                  .k = problem.k(),
+                                  .element_bytes = size_bytes(problem.dtype)});
+}
+
+int patch_peers(const GatherProblem& problem, const Device& device) {
+  if (device.id().kind != DeviceKind::kCuda || problem.world == 1 || problem.world > gemm::kMostPatchRanks ||
+      problem.is_scaled || problem.gathers_last() || problem.rows() < kFewestRowsOnGpu ||
+      problem.total() % problem.world != 0) {
+    return 0;
+  }
+  const std::optional<int> asked = device.config().native_patches;
+  const int others = problem.world - 1;
+  const int peers = asked ? std::min(*asked, others) : patches_keep_pace(problem) ? others : 0;
+  return peers > 0 && is_taken(agreed_product(problem, peers), device) ? peers : 0;
+}
+
+}  // namespace tandem::fused

@@ -1,0 +1,252 @@
+#include <algorithm>
+
+#include "base/format.hpp"
+#include "fused/gather/algorithms.hpp"
+#include "fused/gather/chunks.hpp"
+
+namespace tandem::fused {
+
+using program::all_of;
+using program::kCurrent;
+using program::kSide;
+using program::Operand;
+using program::part_of;
+using program::RootId;
+using program::Space;
+
+namespace {
+
+/// Of b number i of this rank.
+gemm::Product async_product(const GatherProblem& problem, const GatherCall& call, int i) {
+  const auto idx = static_cast<std::size_t>(i);
+  const TensorView& b = call.b[idx];
+  gemm::Product product = agreed_product(problem, problem.patch_peers);
+  product.n = b.size(1);
+  product.b_is_column_major = !b.is_contiguous();
+  product.is_aligned = gemm::is_aligned_async_input(b) && gemm::is_aligned_async_input(call.out[idx]) &&
+                       (problem.copies_a() || gemm::is_aligned_async_input(call.a));
+  return product;
+}
+
+/// Why not, but for what the device's products say; null if there is nothing. Asked in every call.
+const char* why_not_consumed(const GatherProblem& problem, const TensorView& b) {
+  if (problem.has_bias) return "no product there adds a bias while its input arrives";
+  if (!b.is_contiguous() && !b.movedim(0, 1).is_contiguous()) return "b has holes";
+  if (!native_chunks(problem).by_shard_rule) return "shards are uneven, and their units are several rows";
+  return nullptr;
+}
+
+bool is_consumed(const GatherProblem& problem, const GatherCall& call, int i, const Device& device) {
+  return why_not_consumed(problem, call.b[static_cast<std::size_t>(i)]) == nullptr &&
+         gemm::choose(async_product(problem, call, i), device) != nullptr;
+}
+
+/// A native gather while it is written down.
+class NativeGather {
+ public:
+  NativeGather(const GatherProblem& problem, int rank)
+      : problem_(problem),
+        counts_(!problem.is_capturing),
+        chunks_(native_chunks(problem)),
+        gather_(problem, Algorithm::kNative, rank, pushes(problem) ? 2 : 1) {
+    add_roots();
+  }
+
+  GatherProgram build();
+
+ private:
+  /// Whether there is a peer that the products do not send the shard to.
+  static bool pushes(const GatherProblem& problem) { return problem.patch_peers < problem.world - 1; }
+  [[nodiscard]] int rank() const { return gather_.rank(); }
+  [[nodiscard]] program::Builder& steps() { return gather_.steps(); }
+  [[nodiscard]] Shard own() const { return problem_.part_of(rank()); }
+  /// Chunks of one rank.
+  [[nodiscard]] Operand words_of(int source) const {
+    const std::int64_t first = source * chunks_.per_rank;
+    return part_of(words_, 0, first, std::min(chunks_.per_rank, chunks_.count - first));
+  }
+
+  void add_roots();
+  void push_to(int peer);
+  void consume();
+  void multiply_the_rest();
+  void keep_gathered();
+
+  const GatherProblem& problem_;
+  bool counts_;  ///< epochs of the inbox; else the words are reset first
+  NativeChunks chunks_;
+  GatherBuilder gather_;
+  RootId slot_rows_ = program::kNone;
+  RootId own_rows_ = program::kNone;
+  RootId words_ = program::kNone;
+  RootId flags_ = program::kNone;
+  RootId all_words_ = program::kNone;  ///< that are reset
+};
+
+// A call that is recorded does the same every time it is replayed, so it cannot count epochs: its shards arrive
+// in the workspace, and its words are zero before a barrier and one behind it. Eager calls save that barrier.
+// Both read no workspace of a peer's and let nobody write into theirs behind their end, so neither needs a
+// barrier there.
+void NativeGather::add_roots() {
+  const Travelling& a = gather_.tensors().front();
+  const std::int64_t element = size_bytes(problem_.dtype);
+  const std::int64_t unit_rows = problem_.unit_rows();
+  const std::int64_t data_bytes = numel(a.sizes) * element;
+  const std::int64_t num_flags =
+      problem_.patch_peers > 0 ? gemm::num_patches(problem_.rows(), problem_.k()) : 0;
+  program::MemoryNeeds& needs = steps().memory();
+  std::int64_t words_at = 0;
+  std::int64_t flags_at = 0;
+  if (counts_) {
+    needs.inbox_bytes = data_bytes;
+    needs.inbox_words = chunks_.count;
+    needs.inbox_flags = num_flags;
+  } else {
+    words_at = program::aligned_to_root(data_bytes);
+    flags_at = words_at + program::aligned_to_root(chunks_.count * size_bytes(DType::kU32));
+    needs.workspace_bytes = flags_at + num_flags * size_bytes(DType::kU32);
+    all_words_ = steps().at(Space::kWorkspace, words_at, "words and flags",
+                            {(needs.workspace_bytes - words_at) / size_bytes(DType::kU32)}, DType::kU32);
+    steps().set_word_value(1);
+  }
+  steps().set_chunks_per_rank(chunks_.per_rank);
+
+  const Space data = counts_ ? Space::kInbox : Space::kWorkspace;
+  gather_.roots().travels.front().gathered = steps().at(data, 0, "inbox", a.sizes, problem_.dtype);
+  slot_rows_ = steps().at(data, 0, "inbox rows", {problem_.rows(), problem_.k()}, problem_.dtype);
+  words_ = steps().at(counts_ ? Space::kInboxWords : data, words_at, "words", {chunks_.count}, DType::kU32);
+  if (num_flags > 0)
+    flags_ = steps().at(counts_ ? Space::kInboxFlags : data, flags_at, "flags", {num_flags}, DType::kU32);
+  const Dims rows = {own().size * unit_rows, problem_.k()};
+  own_rows_ = problem_.aligns_own ? steps().at(data, own().offset * unit_rows * problem_.k() * element,
+                                               "own rows of the inbox", rows, problem_.dtype)
+                                  : gather_.add_flat(0, rows);
+}
+
+GatherProgram NativeGather::build() {
+  gather_.copy_shards();
+  if (problem_.aligns_own) {
+    const Operand in_slot = part_of(gather_.travel(0).gathered, 0, own().offset, own().size);
+    steps().copy(kCurrent, gather_.own_shard(0), in_slot);
+    gather_.move_own(in_slot);
+  }
+  const bool resets = !counts_ && problem_.world > 1;
+  const bool products_send = problem_.patch_peers > 0;
+  if (resets) steps().reset(kCurrent, all_of(all_words_));
+  if (resets && products_send) steps().barrier(kCurrent, 1);  // all words are reset
+  if (pushes(problem_)) {
+    steps().join(kCurrent, kSide);  // a is ready, and so is what earlier work made of it
+    if (resets && !products_send) steps().barrier(kSide, 1);
+    // Pushes to one peer at a time, in the order in which they will read the shard.
+    for (int step = 1 + problem_.patch_peers; step < problem_.world; ++step)
+      push_to((rank() - step + problem_.world) % problem_.world);
+  }
+  consume();
+  multiply_the_rest();
+  if (problem_.keeps_gathered) keep_gathered();
+  if (pushes(problem_)) steps().join(kSide, kCurrent);
+  return {gather_.take(), gather_.roots()};
+}
+
+/// Piece by piece; each word behind its piece.
+void NativeGather::push_to(int peer) {
+  const std::int64_t num_rows = own().size * problem_.unit_rows();
+  std::int64_t chunk = rank() * chunks_.per_rank;
+  for (std::int64_t row = 0; row < num_rows; row += chunks_.rows, ++chunk) {
+    const std::int64_t rows = std::min(chunks_.rows, num_rows - row);
+    steps().put(kSide, peer, part_of(own_rows_, 0, row, rows),
+                part_of(slot_rows_, 0, chunk * chunks_.rows, rows));
+    steps().write_word(kSide, peer, part_of(words_, 0, chunk, 1));
+  }
+}
+
+/// Products that consume the chunks as they come; or, where there is none to make, what the other ranks'
+/// products need of this one's, and a wait for theirs.
+void NativeGather::consume() {
+  const Operand own_words = words_of(rank());
+  program::Product product{.a = all_of(slot_rows_), .b = {}, .out = {}};
+  product.arrival = program::Arrival{.words = all_of(words_),
+                                     .own = all_of(own_rows_),
+                                     .first_own = own_words.first,
+                                     .num_own = own_words.size,
+                                     .piece_peers = problem_.patch_peers,
+                                     .flags = flags_};
+  if (problem_.first_consumed < 0) {
+    if (problem_.patch_peers > 0) steps().product(kCurrent, product);
+    return;
+  }
+  for (int i = problem_.first_consumed; i < problem_.num_b; ++i) {
+    if (problem_.is_by_mm(i)) continue;
+    product.b = all_of(gather_.roots().per_b[static_cast<std::size_t>(i)].b);
+    product.out = all_of(gather_.roots().per_b[static_cast<std::size_t>(i)].out);
+    steps().product(kCurrent, product);
+    product.arrival->sends = false;
+  }
+}
+
+// Also without a product to make: the peers count on it that every op awaits all of them (native_line.hpp).
+void NativeGather::multiply_the_rest() {
+  const bool waits = problem_.first_consumed < 0;
+  for (int step = 0; step < problem_.world; ++step) {
+    const int source = (rank() + step) % problem_.world;
+    if (waits && step > problem_.patch_peers) steps().await(kCurrent, source, words_of(source));
+    gather_.multiply(kCurrent, gather_.from(source), {}, [this](int i) { return problem_.is_by_mm(i); });
+  }
+}
+
+/// All of a, for a caller who wants to keep it.
+void NativeGather::keep_gathered() {
+  const GatherRoots::Travel& a = gather_.travel(0);
+  const std::int64_t behind = own().offset + own().size;
+  for (const Shard& part : {Shard{0, own().offset}, Shard{behind, problem_.total() - behind}}) {
+    if (part.size == 0) continue;
+    steps().copy(kCurrent, part_of(a.gathered, 0, part.offset, part.size),
+                 part_of(a.whole, 0, part.offset, part.size));
+  }
+  gather_.keep_own(kCurrent, {});
+}
+
+}  // namespace
+
+/// Each rank pushes its shard into the inbox of every other one, or its products send it, and products consume
+/// what comes. See docs/design/native_all_gather_matmul.md.
+GatherProgram build_native_gather(const GatherProblem& problem, int rank, const Device&) {
+  return NativeGather(problem, rank).build();
+}
+
+void ask_native(const GatherCall& call, const Device& device, GatherProblem& problem) {
+  if (problem.asked == Algorithm::kSerial || problem.asked == Algorithm::kPipelined) return;
+  problem.patch_peers = patch_peers(problem, device);
+  problem.aligns_own =
+      problem.patch_peers > 0 && !problem.copies_a() && !gemm::is_aligned_async_input(call.a);
+  if (problem.gathers_last() || problem.rows() == 0) return;
+  for (int i = 0; i < problem.num_b; ++i) {
+    const bool is_made = call.b[static_cast<std::size_t>(i)].size(1) > 0;
+    if (is_made && !is_consumed(problem, call, i, device))
+      problem.by_mm |= std::uint64_t{1} << std::min(i, 63);
+  }
+  for (int i = 0; i < problem.num_b && problem.first_consumed < 0; ++i) {
+    if (call.b[static_cast<std::size_t>(i)].size(1) > 0 && !problem.is_by_mm(i)) problem.first_consumed = i;
+  }
+}
+
+GatherAlgorithm::Notes native_gather_notes(const GatherProblem& problem, const GatherCall& call,
+                                           const Device& device) {
+  GatherAlgorithm::Notes notes;
+  if (problem.patch_peers > 0) {
+    notes.reason = fmt::format("; products send the shards in patches to {} of {} ranks", problem.patch_peers,
+                               problem.world - 1);
+    notes.agreed = fmt::format(" in patches to {}", problem.patch_peers);
+  }
+  for (int i = 0; i < problem.num_b; ++i) {
+    const TensorView& b = call.b[static_cast<std::size_t>(i)];
+    if (b.size(1) == 0 || !problem.is_by_mm(i)) continue;
+    const char* const why = why_not_consumed(problem, b);
+    notes.reason +=
+        fmt::format("; out[{}] by mm: {}", i,
+                    why != nullptr ? why : gemm::can_run(async_product(problem, call, i), device).why_not);
+  }
+  return notes;
+}
+
+}  // namespace tandem::fused

@@ -1,0 +1,179 @@
+#include "fused/gather/plan.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <tandem/gemm/mm.hpp>
+#include <vector>
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+#include "bootstrap/group_rates.hpp"
+#include "coll/collective_call.hpp"
+#include "coll/predict.hpp"
+#include "fused/call/core_speeds.hpp"
+#include "fused/call/group_memory.hpp"
+#include "fused/call/scaled_checks.hpp"
+#include "fused/gather/algorithms.hpp"
+#include "fused/gather/chunks.hpp"
+#include "gemm/product.hpp"
+#include "program/verify.hpp"
+
+namespace tandem::fused {
+namespace {
+
+/// As if every b were column-major, which is each rank's own affair.
+void predict_on(const Device& device, const GatherProblem& problem, Workload& work) {
+  predict_products({.m = problem.rows(),
+                    .n = problem.planned_n(),
+                    .k = problem.k(),
+                    .in = problem.dtype,
+                    .out = problem.dtype},
+                   shard_stride(problem.total(), problem.world) * problem.unit_rows(), device, work);
+  if (!can_run_native(problem, device)) return;
+  gemm::Product native = agreed_product(problem, patch_peers(problem, device));
+  native.b_is_column_major = true;
+  work.native_us = gemm::predicted_us(native, device);
+}
+
+Result<Workload> workload_of(const GatherProblem& problem, Group& group, Device& device, bool may_measure) {
+  const std::int64_t chunk_elements = shard_stride(problem.total(), problem.world) * problem.unit_elements();
+  const double b_elements = static_cast<double>(problem.k()) * static_cast<double>(problem.planned_n());
+  Workload work{
+      .kind = problem.device.kind,
+      .world = problem.world,
+      .cores = bootstrap::cores_of(group),
+      .link = group.config().link_delay,
+      .chunk_bytes = chunk_elements * size_bytes(problem.dtype) + problem.beside_bytes(),
+      .chunk_flops = 2.0 * static_cast<double>(chunk_elements) * static_cast<double>(problem.planned_n()),
+      .element_bytes = size_bytes(problem.dtype),
+      .b_elements = b_elements,
+      .chunk_b_elements = problem.gathers_last() ? b_elements / problem.world : b_elements,
+      .serial_copies = problem.world + 1,  // into the workspace, and all into one place
+      .pipelined_barriers = 2,
+      .serial_barriers = 2};
+  TANDEM_ASSIGN(work.core,
+                core_speeds({.product = mm_rate_of(problem.dtype), .packing = pack_rate_of(problem.dtype)},
+                            may_measure, group, device));
+  work.collective_us = coll::predicted_us(coll::Collective::kAllGather, work.chunk_bytes, work.world, device);
+  if (!problem.gathers_last()) predict_on(device, problem, work);
+  return work;
+}
+
+/// None where nobody tells n: the square b that stands in for it may be far from every rank's.
+std::optional<cost::Key> key_of(const GatherProblem& problem, const Group& group) {
+  if (problem.plan_n == 0) return std::nullopt;
+  return cost::Key{.op = std::string(problem.op()),
+                   .layout = problem.gathers_last() ? "columns" : "rows",
+                   .dtype = problem.dtype,
+                   .m = problem.rows(),
+                   .n = problem.plan_n,
+                   .k = problem.k(),
+                   .world = problem.world,
+                   .link = link_name(problem.device.kind, group.config().link_delay)};
+}
+
+/// Whether there are products of these types on this device; any sizes will do.
+Result<void> check_products_run(const GatherProblem& problem, Device& device) {
+  if (problem.is_scaled) {
+    return check_runs({.m = problem.rows(), .n = problem.sum_n, .k = problem.k(), .a = problem.dtype},
+                      device);
+  }
+  const auto plan = gemm::plan(
+      {.m = problem.rows(), .n = problem.sum_n, .k = problem.k(), .in = problem.dtype, .out = problem.dtype},
+      device);
+  return plan ? Result<void>() : tl::unexpected(plan.error());
+}
+
+const GatherAlgorithm& algorithm_of(Algorithm name) {
+  const auto all = gather_algorithms();
+  return *std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.name == name; });
+}
+
+/// Every rank's program is run in the mind, where that is not too much for a build that checks.
+Result<void> verify_all([[maybe_unused]] const GatherProblem& problem,
+                        [[maybe_unused]] const GatherAlgorithm& algorithm,
+                        [[maybe_unused]] const Device& device) {
+#ifndef NDEBUG
+  std::vector<program::Program> ranks;
+  for (int rank = 0; rank < problem.world; ++rank)
+    ranks.push_back(algorithm.build(problem, rank, device).program);
+  return program::verify(ranks);
+#else
+  return {};
+#endif
+}
+
+/// Decides on the algorithm, puts it into words, and builds its program.
+Result<GatherPlan> make_plan(const GatherCall& call, const GatherProblem& problem, Group& group,
+                             Device& device) {
+  TANDEM_TRY(check_products_run(problem, device));
+  std::optional<cost::Key> key = key_of(problem, group);
+  const cost::Row* const measured = find_measured(group, key);
+  const bool predicts = problem.asked == Algorithm::kAuto && measured == nullptr;
+  TANDEM_ASSIGN(const Workload work, workload_of(problem, group, device, predicts));
+  const std::string who = fmt::format("fused_{}", problem.op());
+  std::vector<Candidate> candidates;
+  for (const GatherAlgorithm& one : gather_algorithms())
+    candidates.push_back(candidate_of(one, problem, device, predict(work), measured));
+  TANDEM_ASSIGN(Choice choice, choose({.who = who,
+                                       .algorithm = problem.asked,
+                                       .world = problem.world,
+                                       .device = problem.device,
+                                       .is_measured = measured != nullptr},
+                                      std::move(candidates)));
+  const GatherAlgorithm& algorithm = algorithm_of(choice.algorithm);
+  const GatherAlgorithm::Notes notes = algorithm.notes(problem, call, device);
+  if (problem.copies_a()) choice.reason += "; a is copied once for its strides";
+  choice.reason += notes.reason;
+  TANDEM_TRY(verify_all(problem, algorithm, device));
+  GatherProgram built = algorithm.build(problem, group.rank(), device);
+  TANDEM_TRY(open_lanes(built.program.num_lanes, group, device));
+
+  GatherPlan plan;
+  plan.algorithm = choice.algorithm;
+  plan.reason = std::move(choice.reason);
+  plan.key = fmt::format("{} {}x{}x{} {} dim {} w{}", problem.op(), problem.rows(), problem.sum_n,
+                         problem.k(), to_string(problem.dtype), problem.dim, problem.world);
+  plan.label = fmt::format("{} [{},{},{}] {} {}", problem.op(), problem.rows(), problem.sum_n, problem.k(),
+                           to_string(problem.dtype), to_string(choice.algorithm));
+  plan.fingerprint = fmt::format("{} {} {}->{}{}", problem.op(), to_string(problem), to_string(problem.asked),
+                                 to_string(choice.algorithm), notes.agreed);
+  plan.candidates = std::move(choice.candidates);
+  plan.tune_key = std::move(key);
+  plan.device = problem.device;
+  plan.bindings = program::Bindings(built.program);
+  plan.program = std::move(built.program);
+  plan.roots = std::move(built.roots);
+  // A recording can make no memory, so the calls before it do.
+  GatherProblem recorded = problem;
+  recorded.is_capturing = true;
+  plan.recorded_workspace_bytes =
+      algorithm.build(recorded, group.rank(), device).program.memory.workspace_bytes;
+  return plan;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<GatherPlan>> plan_of(const GatherCall& call, const GatherProblem& problem,
+                                            Group& group, Device& device) {
+  auto& plans = plans_of<GatherProblem, GatherPlan>(group, "fused.gather");
+  if (auto known = plans.find(problem)) return known;
+  TANDEM_ASSIGN(GatherPlan plan, make_plan(call, problem, group, device));
+  return plans.insert(problem, std::move(plan));
+}
+
+Result<OpReport> gather(const GatherCall& call, const GatherProblem& problem, Group& group, Stream& stream) {
+  auto plan = plan_of(call, problem, group, stream.device());
+  if (!plan) return coll::refused(group, std::move(plan).error());
+  const auto bind_tensors = [&](program::Bindings& bindings) {
+    bind(call, problem, (*plan)->roots, bindings);
+  };
+  return run_call({.plan = *plan,
+                   .group = group,
+                   .stream = stream,
+                   .bind = bind_tensors,
+                   .in_place = call.a_handle,
+                   .trace = call.trace});
+}
+
+}  // namespace tandem::fused

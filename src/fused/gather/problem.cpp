@@ -1,0 +1,114 @@
+#include "fused/gather/problem.hpp"
+
+#include "base/format.hpp"
+#include "base/hash.hpp"
+#include "base/with_last.hpp"
+
+namespace tandem::fused {
+namespace {
+
+bool has_sharded_scale(const GatherProblem& problem) {
+  return problem.scale_mode == ScaleMode::kRowwiseSharded;
+}
+
+/// What ranks have in common besides a: " scale tensorwise beside bf16 4".
+std::string scaled_text(const GatherProblem& problem) {
+  std::string text = fmt::format(" scale {} beside", tandem::to_string(problem.scale_mode));
+  for (int i = 0; i < problem.num_beside; ++i) {
+    const auto& one = problem.beside[static_cast<std::size_t>(i)];
+    text += fmt::format(" {}", to_string(one.dtype));
+    if (!problem.gathers_last()) text += fmt::format(" {}", one.last);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::int64_t GatherProblem::rows() const {
+  std::int64_t product = 1;
+  for (int d = 0; d < sizes.size() - 1; ++d) product *= sizes[d];
+  return product;
+}
+
+std::int64_t GatherProblem::unit_rows() const {
+  std::int64_t product = gathers_last() ? 0 : 1;
+  for (int d = 0; d < sizes.size() - 1; ++d) product *= d == dim ? 1 : sizes[d];
+  return product;
+}
+
+std::int64_t GatherProblem::unit_elements() const {
+  return gathers_last() ? rows() : unit_rows() * k();
+}
+
+std::int64_t GatherProblem::beside_bytes() const {
+  std::int64_t num_bytes = 0;
+  for (int i = 1; i < num_travelling(*this); ++i) num_bytes += travelling(*this, i).part_bytes(world);
+  return num_bytes;
+}
+
+std::size_t hash_of(const GatherProblem& p) {
+  Hash hash;
+  hash.add(p.dtype).add(p.sizes).add(p.dim).add(p.asked).add(p.is_scaled).add(p.scale_mode);
+  hash.add(p.num_beside).add(p.in_place_offset).add(p.plan_n).add(p.is_capturing).add(p.patch_peers);
+  hash.add(p.num_b).add(p.sum_n).add(p.keeps_gathered).add(p.copied).add(p.has_bias).add(p.by_mm);
+  hash.add(p.first_consumed).add(p.aligns_own);
+  for (const GatherProblem::Beside& one : p.beside) hash.add(one.dtype).add(one.last);
+  return hash.value();
+}
+
+std::string to_string(const GatherProblem& problem) {
+  return fmt::format(
+      "{} {} dim {} w{}{}{}{}", to_string(problem.dtype), to_string(problem.sizes), problem.dim,
+      problem.world, problem.plan_n == 0 ? "" : fmt::format(" plan_n {}", problem.plan_n),
+      problem.in_place_offset < 0 ? "" : fmt::format(" in place at {}", problem.in_place_offset),
+      problem.is_scaled ? scaled_text(problem) : "");
+}
+
+std::int64_t Travelling::unit_elements() const {
+  std::int64_t product = 1;
+  for (int d = 0; d < sizes.size(); ++d) {
+    if (d != (by_slices ? sizes.size() - 1 : 0)) product *= sizes[d];
+  }
+  return product;
+}
+
+Dims Travelling::sizes_of(std::int64_t units) const {
+  Dims part = sizes;
+  part[by_slices ? part.size() - 1 : 0] = units;
+  return part;
+}
+
+int num_travelling(const GatherProblem& problem) {
+  return 1 + (has_sharded_scale(problem) ? 1 : 0) + problem.num_beside;
+}
+
+Travelling travelling(const GatherProblem& problem, int i) {
+  const bool by_slices = problem.gathers_last();
+  Travelling tensor{.name = "a",
+                    .dtype = problem.dtype,
+                    .sizes = problem.sizes,
+                    .total = problem.total(),
+                    .by_slices = by_slices,
+                    .is_kept = problem.keeps_gathered,
+                    .is_copied = (problem.copied >> i & 1U) != 0};
+  if (!by_slices) tensor.sizes.insert(0, tensor.sizes.erase(problem.dim));
+  if (i == 0) return tensor;
+  const int first_beside = has_sharded_scale(problem) ? 2 : 1;
+  if (i < first_beside) {
+    tensor.name = "a_scale";
+    tensor.dtype = DType::kF32;
+    tensor.is_kept = false;
+    // Of the slices of a gathered last dim, each has one column of scales.
+    if (by_slices) tensor.total = problem.world;
+    tensor.sizes = with_last(tensor.sizes, by_slices ? problem.world : 1);
+    return tensor;
+  }
+  const auto& beside = problem.beside[static_cast<std::size_t>(i - first_beside)];
+  tensor.name = fmt::format("beside{}", i - first_beside);
+  tensor.dtype = beside.dtype;
+  tensor.is_kept = true;
+  if (!by_slices) tensor.sizes = with_last(tensor.sizes, beside.last);
+  return tensor;
+}
+
+}  // namespace tandem::fused

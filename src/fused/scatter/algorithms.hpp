@@ -1,0 +1,34 @@
+#pragma once
+
+#include <span>
+#include <tandem/base/support.hpp>
+#include <tandem/device/device.hpp>
+
+#include "fused/call/choose.hpp"
+#include "fused/scatter/builder.hpp"
+#include "fused/scatter/problem.hpp"
+
+namespace tandem::fused {
+
+struct ScatterProgram {
+  program::Program program;
+  ScatterRoots roots;
+};
+
+/// One way to run a scatter. All that is known of an algorithm stands in one of these.
+struct ScatterAlgorithm {
+  Algorithm name;
+  /// The same on every rank: it looks at what they have agreed on only.
+  Support (*can_run)(const ScatterProblem& problem, const Device& device);
+  double Prediction::*predicted_us;
+  ScatterProgram (*build)(const ScatterProblem& problem, int rank, const Device& device);
+};
+[[nodiscard]] std::span<const ScatterAlgorithm> scatter_algorithms();
+
+// Each in the file of its name.
+[[nodiscard]] ScatterProgram build_serial_scatter(const ScatterProblem& problem, int rank,
+                                                  const Device& device);
+[[nodiscard]] ScatterProgram build_pipelined_scatter(const ScatterProblem& problem, int rank,
+                                                     const Device& device);
+
+}  // namespace tandem::fused

@@ -1,0 +1,153 @@
+#include "fused/scatter/builder.hpp"
+
+#include "base/format.hpp"
+#include "fused/scatter/arguments.hpp"
+
+namespace tandem::fused {
+
+using program::all_of;
+using program::kNone;
+using program::Lane;
+using program::Operand;
+using program::part_of;
+using program::RootId;
+
+ScatterBuilder::ScatterBuilder(const ScatterProblem& problem, Algorithm algorithm, int rank, int num_lanes)
+    : problem_(problem),
+      builder_(fmt::format("{} {}", problem.op(), to_string(algorithm)), rank, problem.world, num_lanes,
+               symm::kScatterChannel) {
+  const std::int64_t copies_bytes = problem.rows() * problem.copied_k * size_bytes(problem.dtype);
+  const std::int64_t copies_at = problem.num_copied > 0 ? builder_.reserve_scratch(copies_bytes) : 0;
+  for (int j = 0; j < problem.num_products; ++j) {
+    ScatterRoots::PerProduct& one = roots_.products.emplace_back();
+    one.front = one.a = builder_.caller(fmt::format("a{}", j));
+    if (problem.is_copied(j))
+      one.a = builder_.bound_scratch(fmt::format("a{} in order", j), copies_at, copies_bytes);
+    one.b = builder_.caller(fmt::format("b{}", j));
+    if (!problem.is_scaled) continue;
+    one.a_scale = builder_.caller(fmt::format("a_scale{}", j));
+    one.b_scale = builder_.caller(fmt::format("b_scale{}", j));
+    one.bias = builder_.caller(fmt::format("bias{}", j));
+    one.result_scale = builder_.caller(fmt::format("result_scale{}", j));
+  }
+  roots_.out = builder_.caller("out");
+  if (problem.has_bias) roots_.bias = builder_.caller("bias");
+  if (problem.keeps_product) roots_.product = builder_.caller("product");
+}
+
+void ScatterBuilder::add_sums(Lane lane, std::int64_t most_units) {
+  if (!problem_.sums_in_scratch()) return;
+  sums_at_[lane] =
+      builder_.reserve_scratch(most_units * problem_.unit_elements() * size_bytes(DType::kF32));
+}
+
+void ScatterBuilder::copy_operands() {
+  for (const ScatterRoots::PerProduct& one : roots_.products) {
+    if (one.a != one.front) builder_.copy(program::kCurrent, all_of(one.front), all_of(one.a));
+  }
+}
+
+Operand ScatterBuilder::rows_of(RootId root, Shard part) const {
+  if (root == kNone || problem_.scatters_last()) return all_of(root);
+  return part_of(root, 0, part.offset, part.size);
+}
+
+Operand ScatterBuilder::columns_of(RootId root, int dim, Shard part) const {
+  if (root == kNone || !problem_.scatters_last()) return all_of(root);
+  return part_of(root, dim, part.offset, part.size);
+}
+
+/// (a_j * b_j * scales + bias_j) * result_scale_j for one part, but where it goes.
+program::Product ScatterBuilder::product(int j, Shard part) const {
+  const ScatterRoots::PerProduct& one = roots_.products[static_cast<std::size_t>(j)];
+  return {.a = rows_of(one.a, part),
+          .b = columns_of(one.b, 1, part),
+          .out = {},
+          .bias = columns_of(one.bias, 0, part),
+          .a_scale = rows_of(one.a_scale, part),
+          .b_scale = columns_of(one.b_scale, 1, part),
+          .result_scale = all_of(one.result_scale),
+          .scaled = problem_.is_scaled};
+}
+
+void ScatterBuilder::make_partial(Lane lane, Shard part, const Operand& to, program::Builder::Label label,
+                                  int peer, int slot) {
+  Operand sum = to;
+  if (problem_.sums_in_scratch()) {
+    sum = all_of(builder_.at(program::Space::kScratch, sums_at_[lane],
+                             fmt::format("sum of [{}:{}]", part.offset, part.offset + part.size),
+                             problem_.sizes_of(part.size), DType::kF32));
+  }
+  for (int j = 0; j < problem_.num_products; ++j) {
+    program::Product one = product(j, part);
+    // Scaled products are rounded together with the sum; plain ones are added to it, and it is rounded then.
+    const bool rounds = problem_.is_scaled && j == problem_.num_products - 1;
+    one.out = rounds ? to : sum;
+    if (problem_.is_scaled && j > 0) one.addend = sum;
+    one.accumulate = !problem_.is_scaled && j > 0;
+    builder_.product(lane, std::move(one), label, peer, slot);
+    label.reset();
+  }
+  if (!problem_.is_scaled && problem_.sums_in_scratch()) builder_.cast(lane, sum, to);
+  if (!problem_.keeps_product) return;
+  const int dim = problem_.scatters_last() ? problem_.dim : 0;
+  builder_.cast(lane, to, part_of(roots_.product, dim, part.offset, part.size));
+}
+
+Operand ScatterBuilder::own_bias() const {
+  return columns_of(roots_.bias, 0, own());
+}
+
+namespace {
+
+void bind_scale(program::Bindings& bindings, RootId root, const TensorView* scale, const ScatterProblem& problem,
+                bool is_of_rows) {
+  if (root == kNone) return;
+  if (scale == nullptr) return bindings.bind_absent(root);
+  if (scale->numel() == 1) return bindings.bind_for_every_part(root, *scale);
+  bindings.bind(root, is_of_rows ? front_of(*scale, problem.dim) : *scale);
+}
+
+void bind_or_not(program::Bindings& bindings, RootId root, const TensorView* view) {
+  if (root == kNone) return;
+  if (view == nullptr) return bindings.bind_absent(root);
+  bindings.bind(root, *view);
+}
+
+void bind_out(const ScatterCall& call, const ScatterProblem& problem, const ScatterRoots& roots,
+              program::Bindings& bindings) {
+  const TensorView& out = call.out;
+  bindings.bind(roots.out, problem.scatters_last() ? out.flatten_rows() : out.movedim(problem.dim, 0));
+  if (roots.out_units != kNone) {
+    const TensorView matrix = out.flatten_rows();
+    bindings.bind(roots.out_units, TensorView::contiguous(out.data, {matrix.size(1), matrix.size(0)},
+                                                          out.dtype, out.device));
+  }
+  if (roots.bias != kNone) bindings.bind(roots.bias, *call.bias);
+  if (roots.product != kNone) bindings.bind(roots.product, front_of(*call.product, problem.dim));
+}
+
+}  // namespace
+
+void bind(const ScatterCall& call, const ScatterProblem& problem, const ScatterRoots& roots,
+          program::Bindings& bindings) {
+  std::int64_t copies_at = 0;
+  for (int j = 0; j < problem.num_products; ++j) {
+    const auto idx = static_cast<std::size_t>(j);
+    const ScatterRoots::PerProduct& one = roots.products[idx];
+    const TensorView front = front_of(call.a[idx], problem.dim);
+    bindings.bind(one.front, front);
+    if (one.a != one.front) {
+      bindings.bind_in_scratch(one.a, copies_at, front.sizes, front.dtype, problem.device);
+      copies_at += front.size_bytes();
+    }
+    bindings.bind(one.b, call.b[idx]);
+    bind_scale(bindings, one.a_scale, call.a_scale.at(j), problem, true);
+    bind_scale(bindings, one.b_scale, call.b_scale.at(j), problem, false);
+    bind_or_not(bindings, one.bias, call.product_bias.at(j));
+    bind_or_not(bindings, one.result_scale, call.result_scale.at(j));
+  }
+  bind_out(call, problem, roots, bindings);
+}
+
+}  // namespace tandem::fused

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <optional>
+#include <span>
+#include <tandem/base/error.hpp>
+#include <tandem/base/tensor.hpp>
+#include <tandem/bootstrap/group.hpp>
+#include <tandem/device/stream.hpp>
+#include <tandem/fused/matmul_reduce_scatter.hpp>
+#include <tandem/fused/scaled_matmul_reduce_scatter.hpp>
+#include <tandem/trace/enqueue_trace.hpp>
+
+#include "fused/call/optional_views.hpp"
+#include "fused/scatter/problem.hpp"
+
+namespace tandem::fused {
+
+/// The arguments of either scatter op, whichever was called. Their names are the public ones.
+struct ScatterCall {
+  std::span<const TensorView> a;
+  std::span<const TensorView> b;
+  OptionalViews a_scale = {};
+  OptionalViews b_scale = {};
+  OptionalViews product_bias = {};  ///< of each product
+  OptionalViews result_scale = {};
+  TensorView out;
+  std::optional<TensorView> bias = {};  ///< of the sum over ranks
+  std::optional<TensorView> product = {};
+  bool fast_accum = false;
+  trace::EnqueueTrace* trace = nullptr;
+
+  [[nodiscard]] static ScatterCall of(const MatmulReduceScatterArgs& args) {
+    return {.a = args.a,
+            .b = args.b,
+            .out = args.out,
+            .bias = args.bias,
+            .product = args.product,
+            .trace = args.trace};
+  }
+  [[nodiscard]] static ScatterCall of(const ScaledMatmulReduceScatterArgs& args) {
+    return {.a = args.a,
+            .b = args.b,
+            .a_scale = args.a_scale,
+            .b_scale = args.b_scale,
+            .product_bias = args.bias,
+            .result_scale = args.result_scale,
+            .out = args.out,
+            .product = args.product,
+            .fast_accum = args.fast_accum,
+            .trace = args.trace};
+  }
+};
+
+/// Everything that can be wrong with the arguments on this rank, before anything is enqueued.
+[[nodiscard]] Result<ScatterProblem> check(const MatmulReduceScatterArgs& args, const Group& group,
+                                           const Stream& stream);
+[[nodiscard]] Result<ScatterProblem> check(const ScaledMatmulReduceScatterArgs& args, const Group& group,
+                                           const Stream& stream);
+
+}  // namespace tandem::fused

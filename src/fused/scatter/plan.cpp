@@ -1,0 +1,175 @@
+#include "fused/scatter/plan.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <tandem/gemm/mm.hpp>
+#include <vector>
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+#include "bootstrap/group_rates.hpp"
+#include "coll/collective_call.hpp"
+#include "coll/predict.hpp"
+#include "fused/call/choose.hpp"
+#include "fused/call/core_speeds.hpp"
+#include "fused/call/group_memory.hpp"
+#include "fused/call/scaled_checks.hpp"
+#include "fused/scatter/algorithms.hpp"
+#include "program/verify.hpp"
+
+namespace tandem::fused {
+namespace {
+
+/// Scaled ops multiply f8, whatever they give out.
+DType factor_type(const ScatterProblem& problem) {
+  return problem.is_scaled ? DType::kF8E4M3 : problem.dtype;
+}
+
+Result<Workload> workload_of(const ScatterProblem& problem, Group& group, Device& device, bool may_measure) {
+  const std::int64_t chunk_elements = shard_stride(problem.total(), problem.world) * problem.unit_elements();
+  const double b_elements = static_cast<double>(problem.n()) * static_cast<double>(problem.planned_k());
+  Workload work{
+      .kind = problem.device.kind,
+      .world = problem.world,
+      .cores = bootstrap::cores_of(group),
+      .link = group.config().link_delay,
+      .chunk_bytes = chunk_elements * size_bytes(problem.partials),
+      .chunk_flops = 2.0 * static_cast<double>(chunk_elements) * static_cast<double>(problem.planned_k()),
+      .element_bytes = size_bytes(problem.dtype),
+      .b_elements = b_elements,
+      .chunk_b_elements = problem.scatters_last() ? b_elements / problem.world : b_elements,
+      .serial_copies = problem.world,  // from all ranks, the own part too
+      .sums = true,
+      .pipelined_barriers = std::max(2 * problem.world - 3, problem.world),
+      .serial_barriers = 2};
+  const DType factors = factor_type(problem);
+  TANDEM_ASSIGN(work.core, core_speeds({.product = mm_rate_of(factors),
+                                        .packing = pack_rate_of(factors),
+                                        .sum = sum_rate_of(problem.partials)},
+                                       may_measure, group, device));
+  work.collective_us =
+      coll::predicted_us(coll::Collective::kReduceScatter, work.chunk_bytes, work.world, device);
+  if (problem.scatters_last()) return work;
+  predict_products({.m = problem.rows(),
+                    .n = problem.n(),
+                    .k = problem.planned_k(),
+                    .in = problem.dtype,
+                    .out = problem.partials},
+                   shard_stride(problem.total(), problem.world) * problem.unit_rows(), device, work);
+  return work;
+}
+
+/// None where nobody tells k: the square b that stands in for it may be far from every rank's.
+std::optional<cost::Key> key_of(const ScatterProblem& problem, const Group& group) {
+  if (problem.plan_k == 0) return std::nullopt;
+  return cost::Key{.op = std::string(problem.op()),
+                   .layout = fmt::format("{}, {} partials", problem.scatters_last() ? "columns" : "rows",
+                                         to_string(problem.partials)),
+                   .dtype = problem.dtype,
+                   .m = problem.rows(),
+                   .n = problem.n(),
+                   .k = problem.plan_k,
+                   .world = problem.world,
+                   .link = link_name(problem.device.kind, group.config().link_delay)};
+}
+
+/// Whether there are products of these types on this device; any sizes will do.
+Result<void> check_products_run(const ScatterProblem& problem, Device& device) {
+  if (problem.is_scaled) {
+    return check_runs(
+        {.m = problem.rows(), .n = problem.n(), .k = problem.sum_k, .out = problem.partials}, device);
+  }
+  const auto plan = gemm::plan({.m = problem.rows(),
+                                .n = problem.n(),
+                                .k = problem.sum_k,
+                                .in = problem.dtype,
+                                .out = problem.partials},
+                               device);
+  return plan ? Result<void>() : tl::unexpected(plan.error());
+}
+
+const ScatterAlgorithm& algorithm_of(Algorithm name) {
+  const auto all = scatter_algorithms();
+  return *std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.name == name; });
+}
+
+/// Every rank's program is run in the mind, in builds that check.
+Result<void> verify_all([[maybe_unused]] const ScatterProblem& problem,
+                        [[maybe_unused]] const ScatterAlgorithm& algorithm,
+                        [[maybe_unused]] const Device& device) {
+#ifndef NDEBUG
+  std::vector<program::Program> ranks;
+  for (int rank = 0; rank < problem.world; ++rank)
+    ranks.push_back(algorithm.build(problem, rank, device).program);
+  return program::verify(ranks);
+#else
+  return {};
+#endif
+}
+
+/// Decides on the algorithm, puts it into words, and builds its program.
+Result<ScatterPlan> make_plan(const ScatterProblem& problem, Group& group, Device& device) {
+  TANDEM_TRY(check_products_run(problem, device));
+  std::optional<cost::Key> key = key_of(problem, group);
+  const cost::Row* const measured = find_measured(group, key);
+  const bool predicts = problem.asked == Algorithm::kAuto && measured == nullptr;
+  TANDEM_ASSIGN(const Workload work, workload_of(problem, group, device, predicts));
+  const std::string who = fmt::format("fused_{}", problem.op());
+  std::vector<Candidate> candidates;
+  for (const ScatterAlgorithm& one : scatter_algorithms())
+    candidates.push_back(candidate_of(one, problem, device, predict(work), measured));
+  TANDEM_ASSIGN(Choice choice, choose({.who = who,
+                                       .algorithm = problem.asked,
+                                       .world = problem.world,
+                                       .device = problem.device,
+                                       .is_measured = measured != nullptr},
+                                      std::move(candidates)));
+  const ScatterAlgorithm& algorithm = algorithm_of(choice.algorithm);
+  if (problem.num_copied > 0) {
+    choice.reason +=
+        fmt::format("; {} of {} a's copied once for their strides", problem.num_copied, problem.num_products);
+  }
+  TANDEM_TRY(verify_all(problem, algorithm, device));
+  ScatterProgram built = algorithm.build(problem, group.rank(), device);
+  TANDEM_TRY(open_lanes(built.program.num_lanes, group, device));
+
+  ScatterPlan plan;
+  plan.algorithm = choice.algorithm;
+  plan.reason = std::move(choice.reason);
+  plan.key = fmt::format("{} {}x{}x{} {} dim {} {} w{}", problem.op(), problem.rows(), problem.n(),
+                         problem.sum_k, to_string(problem.dtype), problem.dim, to_string(problem.reduce_op),
+                         problem.world);
+  plan.label = fmt::format("{} [{},{},{}] {} {}", problem.op(), problem.rows(), problem.n(), problem.sum_k,
+                           to_string(problem.dtype), to_string(choice.algorithm));
+  plan.fingerprint = fmt::format("{} {} {}->{}", problem.op(), to_string(problem), to_string(problem.asked),
+                                 to_string(choice.algorithm));
+  plan.candidates = std::move(choice.candidates);
+  plan.tune_key = std::move(key);
+  plan.device = problem.device;
+  plan.bindings = program::Bindings(built.program);
+  plan.program = std::move(built.program);
+  plan.roots = std::move(built.roots);
+  return plan;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<ScatterPlan>> plan_of(const ScatterProblem& problem, Group& group, Device& device) {
+  auto& plans = plans_of<ScatterProblem, ScatterPlan>(group, "fused.scatter");
+  if (auto known = plans.find(problem)) return known;
+  TANDEM_ASSIGN(ScatterPlan plan, make_plan(problem, group, device));
+  return plans.insert(problem, std::move(plan));
+}
+
+Result<OpReport> scatter(const ScatterCall& call, const ScatterProblem& problem, Group& group,
+                         Stream& stream) {
+  auto plan = plan_of(problem, group, stream.device());
+  if (!plan) return coll::refused(group, std::move(plan).error());
+  const auto bind_tensors = [&](program::Bindings& bindings) {
+    bind(call, problem, (*plan)->roots, bindings);
+  };
+  return run_call(
+      {.plan = *plan, .group = group, .stream = stream, .bind = bind_tensors, .trace = call.trace});
+}
+
+}  // namespace tandem::fused

@@ -1,0 +1,65 @@
+#include "fused/scatter/problem.hpp"
+
+#include "base/format.hpp"
+#include "base/hash.hpp"
+
+namespace tandem::fused {
+
+TensorView front_of(const TensorView& a, int scatter_dim) {
+  return scatter_dim == a.dim() - 1 ? a : a.movedim(scatter_dim, 0);
+}
+
+std::int64_t ScatterProblem::rows() const {
+  std::int64_t product = 1;
+  for (int d = 0; d < sizes.size() - 1; ++d) product *= sizes[d];
+  return product;
+}
+
+std::int64_t ScatterProblem::unit_rows() const {
+  std::int64_t product = scatters_last() ? 0 : 1;
+  for (int d = 0; d < sizes.size() - 1; ++d) product *= d == dim ? 1 : sizes[d];
+  return product;
+}
+
+std::int64_t ScatterProblem::unit_elements() const {
+  return scatters_last() ? rows() : unit_rows() * n();
+}
+
+Dims ScatterProblem::sizes_of(std::int64_t units) const {
+  Dims part = sizes;
+  if (scatters_last()) {
+    part[dim] = units;
+    return part;
+  }
+  part.insert(0, part.erase(dim));
+  part[0] = units;
+  return part;
+}
+
+std::size_t hash_of(const ScatterProblem& p) {
+  return Hash()
+      .add(p.dtype)
+      .add(p.partials)
+      .add(p.sizes)
+      .add(p.dim)
+      .add(p.reduce_op)
+      .add(p.asked)
+      .add(p.plan_k)
+      .add(p.num_products)
+      .add(p.sum_k)
+      .add(p.num_copied)
+      .add(p.copied_k)
+      .add(p.copied)
+      .add(p.has_bias)
+      .add(p.keeps_product)
+      .add(p.is_scaled)
+      .value();
+}
+
+std::string to_string(const ScatterProblem& problem) {
+  return fmt::format("{} {} dim {} {} w{} partials {}{}", to_string(problem.dtype), to_string(problem.sizes),
+                     problem.dim, to_string(problem.reduce_op), problem.world, to_string(problem.partials),
+                     problem.plan_k == 0 ? "" : fmt::format(" plan_k {}", problem.plan_k));
+}
+
+}  // namespace tandem::fused

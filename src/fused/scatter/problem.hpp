@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <tandem/base/shard.hpp>
+#include <tandem/base/tensor.hpp>
+#include <tandem/coll/collectives.hpp>
+#include <tandem/fused/report.hpp>
+
+namespace tandem::fused {
+
+/// A checked call of a scatter op as what it comes down to. The scattered dim counts in units: a
+/// unit is what one index of that dim of the product holds, so that partials travel as [total, unit] whatever
+/// their shape.
+struct ScatterProblem {
+  // Equal on all ranks.
+  DType dtype = DType::kF32;  ///< of out
+  DType partials = DType::kF32;
+  Dims sizes;  ///< of the product before the scatter: [..., n]
+  int dim = 0;
+  coll::ReduceOp reduce_op = coll::ReduceOp::kSum;
+  int world = 1;
+  Algorithm asked = Algorithm::kAuto;
+  bool is_scaled = false;   ///< by fused_scaled_matmul_reduce_scatter()
+  std::int64_t plan_k = 0;  ///< as the caller says; 0: not told
+  // This rank's.
+  DeviceId device;
+  int num_products = 0;
+  std::int64_t sum_k = 0;  ///< of all products
+  int num_copied = 0;      ///< a's whose strides need one copy
+  std::int64_t copied_k = 0;  ///< of those a's
+  std::uint64_t copied = 0;   ///< bit min(j, 63): a_j is copied
+  bool has_bias = false;   ///< one that is added to the sum over ranks
+  bool keeps_product = false;
+
+  [[nodiscard]] bool scatters_last() const { return dim == sizes.size() - 1; }
+  [[nodiscard]] std::int64_t total() const { return sizes[dim]; }
+  [[nodiscard]] std::int64_t n() const { return sizes.back(); }
+  /// k of a rank's products together, as all ranks count it: a square b where nobody tells.
+  [[nodiscard]] std::int64_t planned_k() const { return plan_k > 0 ? plan_k : n(); }
+  /// Rows of the product, and those of one unit (0 if a unit is a column).
+  [[nodiscard]] std::int64_t rows() const;
+  [[nodiscard]] std::int64_t unit_rows() const;
+  [[nodiscard]] std::int64_t unit_elements() const;
+  [[nodiscard]] Shard part_of(int rank) const { return shard_of(total(), world, rank); }
+  /// Whether products are first summed in f32 scratch and then rounded to `partials`.
+  [[nodiscard]] bool sums_in_scratch() const { return num_products > 1 && partials != DType::kF32; }
+
+  [[nodiscard]] bool is_copied(int j) const { return (copied >> (j < 63 ? j : 63) & 1U) != 0; }
+  /// "matmul_reduce_scatter".
+  [[nodiscard]] std::string_view op() const {
+    return is_scaled ? "scaled_matmul_reduce_scatter" : "matmul_reduce_scatter";
+  }
+  /// Of so many units of the product, the scattered dim in front unless that is the last.
+  [[nodiscard]] Dims sizes_of(std::int64_t units) const;
+
+  friend bool operator==(const ScatterProblem&, const ScatterProblem&) = default;
+};
+[[nodiscard]] std::size_t hash_of(const ScatterProblem& problem);
+/// "bf16 [4096, 8192] dim 0 sum w4 partials bf16": what the ranks have in common, but the op and the
+/// algorithm.
+[[nodiscard]] std::string to_string(const ScatterProblem& problem);
+
+/// a with the scattered dim in front of its other rows (in place if the last is scattered): its rows in the
+/// order in which they are scattered.
+[[nodiscard]] TensorView front_of(const TensorView& a, int scatter_dim);
+
+}  // namespace tandem::fused

@@ -1,0 +1,160 @@
+#include "graph/interpreter/call.hpp"
+
+#include <tandem/graph/text.hpp>
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+
+namespace tandem::graph::interpreter {
+namespace {
+
+bool is_null(const graph::Argument* argument) {
+  return argument == nullptr || std::holds_alternative<std::monostate>(argument->value);
+}
+
+tl::unexpected<Error> wrong(const graph::Argument* argument, std::string_view need) {
+  return failf(ErrorCode::kInvalidArgument, "an argument is {}, need {}",
+               argument == nullptr ? "missing" : graph::to_text(*argument), need);
+}
+
+}  // namespace
+
+std::optional<double> number_of(const graph::Argument& argument) {
+  if (const auto* real = std::get_if<double>(&argument.value)) return *real;
+  if (const auto* whole = std::get_if<std::int64_t>(&argument.value)) return static_cast<double>(*whole);
+  if (const auto* flag = std::get_if<bool>(&argument.value)) return *flag ? 1.0 : 0.0;
+  return std::nullopt;
+}
+
+Result<Dims> to_dims(std::span<const std::int64_t> shape) {
+  if (shape.size() > kMaxDims) {
+    return failf(ErrorCode::kUnsupported, "a tensor has {} dims, at most {} can be executed", shape.size(),
+                 kMaxDims);
+  }
+  return Dims(shape);
+}
+
+const graph::Argument* Call::argument(std::size_t idx) const {
+  return idx < arguments_.size() && !is_null(&arguments_[idx]) ? &arguments_[idx] : nullptr;
+}
+
+const graph::Argument* Call::named(std::string_view name) const {
+  const auto found = node_.named_arguments().find(name);
+  return found == node_.named_arguments().end() || is_null(&found->second) ? nullptr : &found->second;
+}
+
+Result<std::optional<HostTensor>> Call::value_of(const graph::Argument* argument) const {
+  if (is_null(argument)) return std::nullopt;
+  if (argument->node() == nullptr) return wrong(argument, "a tensor");
+  const auto found = values_.find(argument->node());
+  if (found == values_.end() || found->second.size() != 1) return wrong(argument, "one tensor");
+  return found->second.front();
+}
+
+Result<HostTensor> Call::tensor(std::size_t idx) const {
+  TANDEM_ASSIGN(auto value, optional_tensor(idx));
+  if (!value) return wrong(argument(idx), "a tensor");
+  return *std::move(value);
+}
+
+Result<std::optional<HostTensor>> Call::optional_tensor(std::size_t idx) const {
+  return value_of(argument(idx));
+}
+
+Result<std::vector<HostTensor>> Call::tensors_in(const graph::Argument* argument) const {
+  TANDEM_ASSIGN(const Values values, optional_tensors_in(argument, 0));
+  std::vector<HostTensor> all;
+  for (const auto& value : values) {
+    if (!value) return wrong(argument, "tensors");
+    all.push_back(*value);
+  }
+  if (all.empty()) return wrong(argument, "one tensor at least");
+  return all;
+}
+
+Result<Values> Call::optional_tensors_in(const graph::Argument* argument, std::size_t count) const {
+  if (argument == nullptr) return Values(count);
+  Values values;
+  for (const graph::Argument& entry : argument->entries()) {
+    TANDEM_ASSIGN(auto value, value_of(&entry));
+    values.push_back(std::move(value));
+  }
+  if (count != 0 && values.size() != count) return wrong(argument, fmt::format("{} entries", count));
+  return values;
+}
+
+Result<Values> Call::items(std::size_t idx) const {
+  const auto* const found = argument(idx);
+  const auto values = found == nullptr ? values_.end() : values_.find(found->node());
+  if (values == values_.end()) return wrong(found, "a node that makes several tensors");
+  return values->second;
+}
+
+Result<std::int64_t> Call::integer(std::size_t idx) const {
+  const auto* const found = argument(idx);
+  if (found == nullptr || !found->integer()) return wrong(found, "a whole number");
+  return *found->integer();
+}
+
+Result<std::int64_t> Call::integer_or(std::size_t idx, std::int64_t otherwise) const {
+  return argument(idx) == nullptr ? Result<std::int64_t>(otherwise) : integer(idx);
+}
+
+Result<int> Call::dim(std::size_t idx, const HostTensor& tensor, int otherwise) const {
+  TANDEM_ASSIGN(std::int64_t dim, integer_or(idx, otherwise));
+  const int num_dims = tensor.sizes().size();
+  if (dim < 0) dim += num_dims;
+  if (dim < 0 || dim >= num_dims)
+    return wrong(argument(idx), fmt::format("a dim of {}", to_string(tensor.sizes())));
+  return static_cast<int>(dim);
+}
+
+Result<std::vector<std::int64_t>> Call::integers(std::size_t idx) const {
+  const auto* const found = argument(idx);
+  if (found == nullptr || found->list() == nullptr) return wrong(found, "a list of whole numbers");
+  std::vector<std::int64_t> all;
+  for (const graph::Argument& entry : *found->list()) {
+    if (!entry.integer()) return wrong(&entry, "a whole number");
+    all.push_back(*entry.integer());
+  }
+  return all;
+}
+
+Result<double> Call::number(std::size_t idx) const {
+  const auto* const found = argument(idx);
+  const auto value = found == nullptr ? std::nullopt : number_of(*found);
+  if (!value) return wrong(found, "a number");
+  return *value;
+}
+
+Result<bool> Call::flag_or(const graph::Argument* argument, bool otherwise) const {
+  if (argument == nullptr) return otherwise;
+  if (!std::holds_alternative<bool>(argument->value)) return wrong(argument, "true or false");
+  return std::get<bool>(argument->value);
+}
+
+Result<std::string_view> Call::text(std::size_t idx) const {
+  const auto* const found = argument(idx);
+  if (found == nullptr || !std::holds_alternative<std::string>(found->value)) return wrong(found, "text");
+  return std::get<std::string>(found->value);
+}
+
+Result<DType> Call::dtype_or(const graph::Argument* argument, DType otherwise) const {
+  if (argument == nullptr) return otherwise;
+  constexpr std::string_view kPrefix = "torch.";
+  const auto* const repr = std::get_if<graph::Repr>(&argument->value);
+  const bool is_torch = repr != nullptr && repr->text.starts_with(kPrefix);
+  const auto dtype =
+      is_torch ? graph::dtype_of(std::string_view(repr->text).substr(kPrefix.size())) : std::nullopt;
+  if (!dtype) return wrong(argument, "a type that tandem has");
+  return *dtype;
+}
+
+Result<void> Call::named_is(std::string_view name, double need) const {
+  const auto* const found = named(name);
+  if (found == nullptr || number_of(*found) == need) return {};
+  return failf(ErrorCode::kUnsupported, "{} is {}, can only be executed with {}", name,
+               graph::to_text(*found), need);
+}
+
+}  // namespace tandem::graph::interpreter

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <tandem/coll/collectives.hpp>
+
+#include "graph/interpreter/call.hpp"
+
+namespace tandem::graph::interpreter {
+
+// Serial collectives along any dim: every rank blocks until its result is there.
+
+/// The shards of all ranks along `dim`, each as large as this rank's.
+[[nodiscard]] Result<HostTensor> gather(const HostTensor& shard, int dim, const Ranks& ranks);
+/// This rank's part, along `dim`, of the sum or mean over the ranks: f32 sums in rank order, one rounding.
+/// Errors:  kInvalidArgument where the ranks do not divide the dim.
+[[nodiscard]] Result<HostTensor> reduce_scatter(const HostTensor& partial, int dim, coll::ReduceOp op,
+                                                const Ranks& ranks);
+
+/// "sum" or "avg". Errors: kUnsupported for another.
+[[nodiscard]] Result<coll::ReduceOp> reduce_op_of(std::string_view name);
+/// Refuses a collective of other ranks than those that run the program.
+[[nodiscard]] Result<void> check_group(const Call& call, std::size_t group);
+
+}  // namespace tandem::graph::interpreter

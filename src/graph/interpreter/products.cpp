@@ -1,0 +1,146 @@
+#include "graph/interpreter/products.hpp"
+
+#include <tandem/gemm/mm.hpp>
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+#include "base/with_last.hpp"
+#include "graph/interpreter/ops.hpp"
+#include "graph/ir/ops.hpp"
+
+namespace tandem::graph::interpreter {
+namespace {
+
+/// Also where the last dim is empty.
+std::int64_t rows_of(const Dims& sizes) {
+  return numel(with_last(sizes, 1));
+}
+
+/// [..., k] as [rows, k]. The products of the library take no f8 here: those are exact in f32.
+HostTensor as_matrix(const HostTensor& x) {
+  const HostTensor flat = x.with_sizes({rows_of(x.sizes()), x.sizes().back()});
+  return is_f8(x.dtype()) ? HostTensor::copy_of(flat.view(), DType::kF32) : flat;
+}
+
+Result<void> multiply(const gemm::MmArgs& args, Stream& stream) {
+  TANDEM_TRY(gemm::mm(args, stream));
+  return stream.synchronize();
+}
+
+Result<Dims> sizes_of(const Product& product) {
+  const Dims& a = product.a.sizes();
+  const Dims& b = product.b.sizes();
+  if (a.size() < 2 || b.size() != 2 || a.back() != b[0]) {
+    return failf(ErrorCode::kInvalidArgument, "multiplies {} by {}", to_string(a), to_string(b));
+  }
+  return with_last(a, b[1]);
+}
+
+/// values[i] = use(values[i], factor[i]), `factor` broadcast to `sizes`.
+template <class Use>
+Result<void> apply(const std::optional<HostTensor>& factor, const Dims& sizes, std::vector<float>& values,
+                   const Use& use) {
+  if (!factor) return {};
+  // One element may have more dims than the product.
+  const HostTensor scalar_or_more = factor->numel() == 1 ? factor->with_sizes({}) : *factor;
+  TANDEM_ASSIGN(const Dims wide, broadcast_sizes(scalar_or_more.sizes(), sizes));
+  if (!(wide == sizes)) {
+    return failf(ErrorCode::kInvalidArgument, "a scale or bias has sizes {}, for a product of {}",
+                 to_string(factor->sizes()), to_string(sizes));
+  }
+  const auto factors = elements<float>(broadcast(scalar_or_more.view(), sizes));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = use(values[i], factors[i]);
+  return {};
+}
+
+/// One product with all that _scaled_mm does to it, in f32.
+Result<std::vector<float>> exact_product(const Product& product, Stream& stream) {
+  TANDEM_ASSIGN(const Dims sizes, sizes_of(product));
+  const HostTensor a = as_matrix(product.a);
+  const HostTensor b = as_matrix(product.b);
+  HostTensor sum({a.sizes()[0], b.sizes()[1]}, DType::kF32);
+  TANDEM_TRY(multiply({.a = a.view(), .b = b.view(), .out = sum.view(), .bias = {}}, stream));
+  std::vector<float> values = elements<float>(sum.view());
+  TANDEM_TRY(apply(product.a_scale, sizes, values, std::multiplies<>()));
+  TANDEM_TRY(apply(product.b_scale, sizes, values, std::multiplies<>()));
+  TANDEM_TRY(apply(product.bias, sizes, values, std::plus<>()));
+  TANDEM_TRY(apply(product.result_scale, sizes, values, std::multiplies<>()));
+  return values;
+}
+
+bool is_plain(const Product& product) {
+  return !product.a_scale && !product.b_scale && !product.bias && !product.result_scale;
+}
+
+Result<Values> mm(const Call& call) {
+  TANDEM_ASSIGN(HostTensor a, call.tensor(0));
+  TANDEM_ASSIGN(HostTensor b, call.tensor(1));
+  const DType dtype = a.dtype();
+  const Product product{std::move(a), std::move(b)};
+  TANDEM_ASSIGN(HostTensor out, sum_of_products(std::span(&product, 1), dtype, call.ranks().stream));
+  return one(std::move(out));
+}
+
+Result<Values> addmm(const Call& call) {
+  TANDEM_ASSIGN(HostTensor bias, call.tensor(0));
+  TANDEM_ASSIGN(HostTensor a, call.tensor(1));
+  TANDEM_ASSIGN(HostTensor b, call.tensor(2));
+  TANDEM_TRY(call.named_is("alpha", 1));
+  TANDEM_TRY(call.named_is("beta", 1));
+  const DType dtype = a.dtype();
+  const Product product{.a = std::move(a), .b = std::move(b), .bias = std::move(bias)};
+  TANDEM_ASSIGN(HostTensor out, sum_of_products(std::span(&product, 1), dtype, call.ranks().stream));
+  return one(std::move(out));
+}
+
+Result<Values> scaled_mm(const Call& call) {
+  TANDEM_ASSIGN(HostTensor a, call.tensor(0));
+  TANDEM_ASSIGN(HostTensor b, call.tensor(1));
+  TANDEM_ASSIGN(HostTensor a_scale, call.tensor(2));
+  TANDEM_ASSIGN(HostTensor b_scale, call.tensor(3));
+  TANDEM_ASSIGN(auto bias, call.optional_tensor(4));
+  TANDEM_ASSIGN(auto result_scale, call.optional_tensor(5));
+  TANDEM_ASSIGN(const DType dtype, call.dtype_or(call.argument(6), a.dtype()));
+  const Product product{std::move(a),       std::move(b),    std::move(a_scale),
+                        std::move(b_scale), std::move(bias), std::move(result_scale)};
+  TANDEM_ASSIGN(HostTensor out, sum_of_products(std::span(&product, 1), dtype, call.ranks().stream));
+  return one(std::move(out));
+}
+
+constexpr Op kOps[] = {
+    {graph::op::kScaledMm, scaled_mm},
+    {graph::op::kAddmm, addmm},
+    {graph::op::kMm, mm},
+};
+
+}  // namespace
+
+Result<HostTensor> sum_of_products(std::span<const Product> products, DType dtype, Stream& stream) {
+  TANDEM_ASSIGN(const Dims sizes, sizes_of(products.front()));
+  HostTensor sum({rows_of(sizes), sizes.back()}, DType::kF32);
+  for (std::size_t j = 0; j < products.size(); ++j) {
+    const Product& product = products[j];
+    TANDEM_ASSIGN(const Dims own, sizes_of(product));
+    if (!(own == sizes)) {
+      return failf(ErrorCode::kInvalidArgument, "adds products of {} and {}", to_string(sizes),
+                   to_string(own));
+    }
+    if (is_plain(product)) {  // goes on with the sum, as the library's accumulating products do
+      const HostTensor a = as_matrix(product.a);
+      const HostTensor b = as_matrix(product.b);
+      TANDEM_TRY(multiply({.a = a.view(), .b = b.view(), .out = sum.view(), .bias = {}, .accumulate = j > 0},
+                          stream));
+      continue;
+    }
+    TANDEM_ASSIGN(const auto values, exact_product(product, stream));
+    float* const total = sum.view().data_as<float>();
+    for (std::size_t i = 0; i < values.size(); ++i) total[i] += values[i];
+  }
+  return HostTensor::copy_of(sum.with_sizes(sizes).view(), dtype);
+}
+
+std::span<const Op> product_ops() {
+  return kOps;
+}
+
+}  // namespace tandem::graph::interpreter

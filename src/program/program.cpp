@@ -1,0 +1,152 @@
+#include "program/program.hpp"
+
+#include <string_view>
+
+#include "base/format.hpp"
+
+namespace tandem::program {
+namespace {
+
+std::string_view name_of(Space space) {
+  switch (space) {
+    case Space::kCaller:
+      return "caller";
+    case Space::kScratch:
+      return "scratch";
+    case Space::kWorkspace:
+      return "workspace";
+    case Space::kInPlace:
+      return "in place";
+    case Space::kInbox:
+      return "inbox";
+    case Space::kInboxWords:
+      return "inbox words";
+    case Space::kInboxFlags:
+      return "inbox flags";
+  }
+  return "?";
+}
+
+/// The text form of one program.
+class Printer {
+ public:
+  explicit Printer(const Program& program) : program_(program) {}
+
+  std::string text() {
+    text_ = fmt::format("{}: rank {} of {}, {} lane{}\n", program_.name, program_.rank, program_.world,
+                        program_.num_lanes, program_.num_lanes == 1 ? "" : "s");
+    for (const Root& root : program_.roots) print(root);
+    for (const Step& step : program_.steps) text_ += "  " + of(step) + "\n";
+    return std::move(text_);
+  }
+  [[nodiscard]] std::string of(const Step& step) const;
+
+ private:
+  void print(const Root& root) {
+    text_ += fmt::format("  {}: {}", root.name, name_of(root.space));
+    if (root.space != Space::kCaller && root.space != Space::kInPlace)
+      text_ += fmt::format(" at {}", root.offset_bytes);
+    if (!root.sizes.empty())
+      text_ += fmt::format(", {} {}", to_string(root.dtype), tandem::to_string(root.sizes));
+    text_ += "\n";
+  }
+  [[nodiscard]] std::string of(const Operand& operand) const {
+    const std::string& name = program_.roots[static_cast<std::size_t>(operand.root)].name;
+    if (operand.dim < 0) return name;
+    const std::string range = fmt::format("{}:{}", operand.first, operand.first + operand.size);
+    return operand.dim == 0 ? fmt::format("{}[{}]", name, range)
+                            : fmt::format("{}[dim {}, {}]", name, operand.dim, range);
+  }
+  [[nodiscard]] std::string plus(const char* text, const Operand& operand) const {
+    return operand.is_absent() ? std::string() : text + of(operand);
+  }
+  [[nodiscard]] std::string of(const Product& product) const;
+
+  const Program& program_;
+  std::string text_;
+};
+
+std::string Printer::of(const Product& product) const {
+  std::string text =
+      fmt::format("{} {} {} * {}{}{}{}{}{}", product.out.is_absent() ? "nothing" : of(product.out),
+                  product.accumulate ? "+=" : "=", of(product.a),
+                  product.b.is_absent() ? "nothing" : of(product.b), plus(" * ", product.a_scale),
+                  plus(" * ", product.b_scale), plus(" + ", product.bias), plus(" * ", product.result_scale),
+                  plus(" + ", product.addend));
+  if (!product.arrival) return text;
+  const Arrival& arrival = *product.arrival;
+  text += fmt::format(", as {} says, own chunks [{}:{}] in {}", of(arrival.words), arrival.first_own,
+                      arrival.first_own + arrival.num_own, of(arrival.own));
+  if (arrival.piece_peers > 0) {
+    text += fmt::format(", {} pieces to the {} ranks before", arrival.sends ? "sends" : "has sent",
+                        arrival.piece_peers);
+  }
+  return text;
+}
+
+std::string Printer::of(const Step& step) const {
+  const std::string lane = lane_name(step.lane, program_.num_lanes);
+  switch (step.kind) {
+    case StepKind::kCopy:
+      return fmt::format("{}: copy {} -> {}", lane, of(step.from), of(step.to));
+    case StepKind::kGet:
+      return fmt::format("{}: get {} of rank {} -> {}", lane, of(step.from), step.peer, of(step.to));
+    case StepKind::kPut:
+      return fmt::format("{}: put {} -> {} of rank {}", lane, of(step.from), of(step.to), step.peer);
+    case StepKind::kReset:
+      return fmt::format("{}: reset {}", lane, of(step.to));
+    case StepKind::kWriteWord:
+      return fmt::format("{}: write {} of rank {}", lane, of(step.to), step.peer);
+    case StepKind::kAwait:
+      return fmt::format("{}: await {} from rank {}", lane, of(step.from), step.peer);
+    case StepKind::kBarrier:
+      return fmt::format("{}: barrier {}", lane, step.channel);
+    case StepKind::kJoin:
+      return fmt::format("{} > {}", lane, lane_name(step.other, program_.num_lanes));
+    case StepKind::kNap:
+      return fmt::format("{}: nap", lane);
+    case StepKind::kProduct:
+      return fmt::format("{}: {}", lane, of(program_.products[static_cast<std::size_t>(step.product)]));
+    case StepKind::kSum:
+      return fmt::format("{}: {} = {} of {}{}", lane, of(step.to), coll::to_string(step.reduce_op),
+                         of(step.from), plus(" + ", step.bias));
+    case StepKind::kCast:
+      return fmt::format("{}: {} = {}{}, rounded", lane, of(step.to), of(step.from), plus(" + ", step.bias));
+    case StepKind::kAllGather:
+      return fmt::format("{}: all_gather {} -> {}", lane, of(step.from), of(step.to));
+    case StepKind::kReduceScatter:
+      return fmt::format("{}: reduce_scatter {} of {} -> {}{}", lane, coll::to_string(step.reduce_op),
+                         of(step.from), of(step.to), plus(" + ", step.bias));
+  }
+  return "?";
+}
+
+}  // namespace
+
+std::string lane_name(Lane lane, int num_lanes) {
+  if (lane == kCurrent) return "cur";
+  return num_lanes <= 2 ? "bk" : fmt::format("s{}", lane);
+}
+
+std::string Program::to_string() const {
+  return Printer(*this).text();
+}
+
+std::string Program::to_string(const Step& step) const {
+  return Printer(*this).of(step);
+}
+
+std::vector<trace::Step> Program::traced() const {
+  std::vector<trace::Step> traced;
+  for (const Step& step : steps) {
+    if (!step.label) continue;
+    traced.push_back({.kind = *step.label,
+                      .stream = step.lane == kCurrent ? trace::StreamRole::kCurrent : trace::StreamRole::kSide,
+                      .peer = step.peer,
+                      .channel = step.channel,
+                      .slot = step.slot});
+  }
+  return traced;
+}
+
+}  // namespace tandem::program

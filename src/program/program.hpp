@@ -1,0 +1,166 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tandem/base/tensor.hpp>
+#include <tandem/coll/collectives.hpp>
+#include <tandem/trace/enqueue_trace.hpp>
+#include <vector>
+
+namespace tandem::program {
+
+// A fused call is a small program: a flat list of steps on numbered lanes over numbered roots. It is built
+// once a problem, by one function per direction and algorithm. It holds no pointer and never changes.
+// Bindings (bindings.hpp) hold the tensors, memory and streams of one call. The runner (runner.hpp) is the
+// only code that enqueues. What to_string() prints is what runs.
+
+/// A stream of a program. Lane 0 is the caller's; a fused op has one more, a host program as many as it says.
+using Lane = std::int8_t;
+inline constexpr Lane kCurrent = 0;
+inline constexpr Lane kSide = 1;
+inline constexpr int kMaxLanes = 16;
+
+/// Who owns the memory of a root, and so who binds it.
+enum class Space : std::uint8_t {
+  kCaller,     ///< a tensor of the call; bound by its op
+  kScratch,    ///< the group's scratch memory on this device, at Root::offset_bytes
+  kWorkspace,  ///< this rank's part of the group's workspace, at Root::offset_bytes; peers have theirs there
+  kInPlace,    ///< symmetric memory of the caller's; bound by its op
+  // This rank's slot of the group's inbox, at Root::offset_bytes; bound when the slot is known.
+  kInbox,       ///< its data
+  kInboxWords,  ///< one word a chunk
+  kInboxFlags,  ///< one word a piece
+};
+
+/// A tensor that steps refer to.
+struct Root {
+  std::string name;  ///< "a", "gathered", "partial for 2"
+  Space space = Space::kCaller;
+  /// Of scratch and workspace: where it lies in them. Roots may share memory.
+  std::int64_t offset_bytes = 0;
+  /// Of scratch and workspace: contiguous. Others have the sizes that the call binds.
+  Dims sizes = {};
+  DType dtype = DType::kF32;
+  /// Of scratch roots whose sizes the call binds: at most so many bytes from offset_bytes.
+  std::int64_t most_bytes = 0;
+};
+using RootId = std::int16_t;
+inline constexpr RootId kNone = -1;
+
+/// Elements [first, first + size) of dimension `dim` of a root; all of it if dim is negative.
+struct Operand {
+  RootId root = kNone;
+  std::int8_t dim = -1;
+  std::int64_t first = 0;
+  std::int64_t size = 0;
+
+  [[nodiscard]] bool is_absent() const { return root == kNone; }
+  friend bool operator==(const Operand&, const Operand&) = default;
+};
+[[nodiscard]] inline Operand all_of(RootId root) { return {.root = root}; }
+[[nodiscard]] inline Operand part_of(RootId root, int dim, std::int64_t first, std::int64_t size) {
+  return {.root = root, .dim = static_cast<std::int8_t>(dim), .first = first, .size = size};
+}
+
+/// Chunks of a product's left operand that still arrive.
+struct Arrival {
+  Operand words;  ///< one a chunk
+  /// The chunks of this rank are complete from the start and lie in `own`.
+  Operand own;
+  std::int64_t first_own = 0;
+  std::int64_t num_own = 1;
+  // Ranks to which this rank's products send `own` in pieces, and the flags of pieces that come.
+  int piece_peers = 0;
+  RootId flags = kNone;
+  bool sends = true;  ///< not if an earlier product has sent the pieces
+};
+
+/// out = a * b, with everything that gemm::mm(), gemm::scaled_matmul() or gemm::async_input_mm() adds to it.
+/// Operands whose root the call leaves unbound are absent.
+struct Product {
+  Operand a;
+  Operand b;
+  Operand out;
+  Operand bias = {};
+  Operand a_scale = {};
+  Operand b_scale = {};
+  Operand result_scale = {};
+  Operand addend = {};
+  bool accumulate = false;  ///< out += a * b
+  bool scaled = false;      ///< by gemm::scaled_matmul(), also where no scale is bound
+  bool fast_accum = false;
+  std::optional<Arrival> arrival = {};
+};
+
+enum class StepKind : std::uint8_t {
+  kCopy,           ///< to = from
+  kGet,            ///< to = the elements of `peer` that start where `from` does on this rank
+  kPut,            ///< the elements of `peer` that start where `to` does on this rank = from
+  kReset,          ///< words `to` = 0
+  kWriteWord,      ///< word `to` of `peer` = the word value
+  kAwait,          ///< words `from`, which `peer` writes, have reached the word value
+  kBarrier,        ///< of all ranks, on `channel`
+  kJoin,           ///< lane `other` waits for all that is on `lane` so far
+  kNap,            ///< a moment of nothing, so that other lanes start first; no result depends on it
+  kProduct,        ///< products[product]
+  kSum,            ///< to = the sum over dim 0 of `from`, in its order, plus bias, rounded once
+  kCast,           ///< to = from (plus bias), rounded where the type is narrower
+  kAllGather,      ///< to = every rank's `from`: a collective
+  kReduceScatter,  ///< to = this rank's rows of the sum of every rank's `from`, plus bias: a collective
+};
+
+struct Step {
+  StepKind kind;
+  Lane lane = kCurrent;
+  Lane other = kCurrent;
+  std::int16_t peer = -1;
+  std::int16_t channel = -1;  ///< counted from Program::base_channel
+  std::int16_t product = -1;
+  Operand from = {};
+  Operand to = {};
+  Operand bias = {};
+  coll::ReduceOp reduce_op = coll::ReduceOp::kSum;
+  std::int16_t slot = -1;  ///< of the workspace, for the trace
+  /// What the step, and the ones behind it without a label, are called in a trace; see EnqueueTrace.
+  std::optional<trace::StepKind> label = {};
+};
+
+/// What the call has to reserve. Every rank needs the same workspace and inbox.
+struct MemoryNeeds {
+  std::int64_t scratch_bytes = 0;
+  std::int64_t workspace_bytes = 0;
+  std::int64_t inbox_bytes = 0;  ///< of data
+  std::int64_t inbox_words = 0;
+  std::int64_t inbox_flags = 0;  ///< of pieces that products send
+  [[nodiscard]] bool uses_inbox() const { return inbox_words > 0; }
+};
+
+struct Program {
+  std::string name;  ///< "all_gather_matmul pipelined"
+  int rank = 0;
+  int world = 1;
+  int num_lanes = 1;
+  int base_channel = 0;  ///< the first of the schedule's channels
+  /// Of words: chunk i comes from rank i / chunks_per_rank.
+  std::int64_t chunks_per_rank = 1;
+  /// What words are set to when their chunk is there: the epoch of the inbox, which every call counts, or,
+  /// where a recorded call is to do the same every time, this.
+  std::optional<std::uint32_t> word_value = {};
+  std::vector<Root> roots = {};
+  std::vector<Product> products = {};
+  std::vector<Step> steps = {};
+  MemoryNeeds memory = {};
+
+  /// One line a step, behind one a root:
+  ///   bk: get published of rank 1 -> gathered[512:1024]
+  [[nodiscard]] std::string to_string() const;
+  [[nodiscard]] std::string to_string(const Step& step) const;
+  /// The steps that have labels, joins, barriers and naps, in the notation of docs/design/schedules.md.
+  [[nodiscard]] std::vector<trace::Step> traced() const;
+};
+
+/// "cur", "bk", "s2".
+[[nodiscard]] std::string lane_name(Lane lane, int num_lanes);
+
+}  // namespace tandem::program

@@ -1,0 +1,250 @@
+#include "program/runner.hpp"
+
+#include <array>
+#include <chrono>
+#include <optional>
+
+#include "base/try.hpp"
+#include "coll/steps.hpp"
+#include "gemm/product.hpp"
+#include "symm/chunk_words.hpp"
+
+namespace tandem::program {
+namespace {
+
+/// The operands of a product as one call binds them. Those that are absent are null.
+class BoundProduct {
+ public:
+  BoundProduct(const Product& product, const Bindings& bindings)
+      : a_(bindings.view(product.a)), out_(bindings.view(product.out)) {
+    args_ = {.a = &a_,
+             .b = add(product.b, bindings),
+             .out = &out_,
+             .bias = add(product.bias, bindings),
+             .a_scale = add(product.a_scale, bindings),
+             .b_scale = add(product.b_scale, bindings),
+             .result_scale = add(product.result_scale, bindings),
+             .addend = add(product.addend, bindings),
+             .accumulate = product.accumulate,
+             .fast_accum = product.fast_accum};
+    if (product.scaled) return;
+    a_ = a_.flatten_rows();
+    out_ = out_.flatten_rows();
+  }
+  BoundProduct(const BoundProduct&) = delete;
+  BoundProduct& operator=(const BoundProduct&) = delete;
+
+  [[nodiscard]] const gemm::ProductArgs& args() const { return args_; }
+  [[nodiscard]] bool is_empty() const { return out_.numel() == 0; }
+
+ private:
+  const TensorView* add(const Operand& operand, const Bindings& bindings) {
+    if (bindings.is_absent(operand)) return nullptr;
+    TensorView& view = others_[num_others_++];
+    view = bindings.view(operand);
+    return &view;
+  }
+
+  TensorView a_;
+  TensorView out_;
+  std::array<TensorView, 6> others_;
+  std::size_t num_others_ = 0;
+  gemm::ProductArgs args_;
+};
+
+std::optional<TensorView> optional_view(const Bindings& bindings, const Operand& operand) {
+  if (bindings.is_absent(operand)) return std::nullopt;
+  return bindings.view(operand);
+}
+
+/// One program with the bindings of one call.
+class Run {
+ public:
+  Run(const Program& program, const Bindings& bindings) : program_(program), bindings_(bindings) {}
+
+  Result<void> enqueue(const Step& step) const;
+  /// Whatever broke off, nothing is left running when the caller's lane is done.
+  void join_all() const;
+
+ private:
+  [[nodiscard]] TensorView view(const Operand& operand) const { return bindings_.view(operand); }
+  /// Of the operand's first element, from the handle's own offset, in elements.
+  [[nodiscard]] std::int64_t offset_of(const Operand& operand) const {
+    const Bindings::Bound& bound = bindings_.root(operand.root);
+    const std::int64_t first = operand.dim < 0 ? 0 : operand.first * bound.view.stride(operand.dim);
+    return bound.offset_bytes / size_bytes(bound.view.dtype) + first;
+  }
+  [[nodiscard]] symm::Handle& handle_of(const Operand& operand) const {
+    return *bindings_.root(operand.root).handle;
+  }
+  Result<void> multiply(const Product& product, Stream& stream) const;
+  Result<void> multiply_arriving(const Product& product, Stream& stream) const;
+  [[nodiscard]] std::uint32_t word_value() const {
+    return program_.word_value.value_or(bindings_.inbox().epoch);
+  }
+  Result<void> write_word(const Step& step, Stream& stream) const;
+  Result<void> await_words(const Step& step, Stream& stream) const;
+  Result<void> sum(const Step& step, Stream& stream) const;
+  Result<void> cast(const Step& step, Stream& stream) const;
+  Result<void> reduce_scatter(const Step& step, Stream& stream) const;
+
+  const Program& program_;
+  const Bindings& bindings_;
+};
+
+Result<void> Run::enqueue(const Step& step) const {
+  constexpr std::chrono::nanoseconds kNap{100};
+  Stream& stream = bindings_.lane(step.lane);
+  switch (step.kind) {
+    case StepKind::kCopy:
+      return stream.copy(view(step.from), view(step.to));
+    case StepKind::kGet:
+      return handle_of(step.from).get(stream, view(step.to), step.peer, offset_of(step.from));
+    case StepKind::kPut:
+      return handle_of(step.to).put(stream, view(step.from), step.peer, offset_of(step.to));
+    case StepKind::kReset:
+      return symm::reset_words(view(step.to), stream);
+    case StepKind::kWriteWord:
+      return write_word(step, stream);
+    case StepKind::kAwait:
+      return await_words(step, stream);
+    case StepKind::kBarrier:
+      return bindings_.workspace()->barrier(stream, program_.base_channel + step.channel);
+    case StepKind::kJoin:
+      return bindings_.lane(step.other).wait(stream);
+    case StepKind::kNap:
+      return stream.sleep(kNap);
+    case StepKind::kProduct:
+      return multiply(program_.products[static_cast<std::size_t>(step.product)], stream);
+    case StepKind::kSum:
+      return sum(step, stream);
+    case StepKind::kCast:
+      return cast(step, stream);
+    case StepKind::kAllGather:
+      return coll::enqueue_all_gather({.input = view(step.from), .output = view(step.to)},
+                                      bindings_.workspace(), bindings_.group(), stream);
+    case StepKind::kReduceScatter:
+      return reduce_scatter(step, stream);
+  }
+  return {};
+}
+
+void Run::join_all() const {
+  for (Lane lane = 1; lane < program_.num_lanes; ++lane)
+    static_cast<void>(bindings_.lane(kCurrent).wait(bindings_.lane(lane)));
+}
+
+Result<void> Run::multiply(const Product& product, Stream& stream) const {
+  if (product.arrival) return multiply_arriving(product, stream);
+  const BoundProduct bound(product, bindings_);
+  return bound.is_empty() ? Result<void>() : gemm::run(bound.args(), stream);
+}
+
+Result<void> Run::multiply_arriving(const Product& product, Stream& stream) const {
+  const Arrival& arrival = *product.arrival;
+  // Without an output it only exchanges pieces; with an empty one there is nothing to do.
+  if (!product.out.is_absent() && view(product.out).numel() == 0) return {};
+  const TensorView a = view(product.a).flatten_rows();
+  const TensorView b = product.b.is_absent()
+                           ? TensorView::contiguous(nullptr, {a.size(1), 0}, a.dtype, a.device)
+                           : view(product.b);
+  const TensorView out = product.out.is_absent()
+                             ? TensorView::contiguous(nullptr, {a.size(0), 0}, a.dtype, a.device)
+                             : view(product.out).flatten_rows();
+  gemm::Arrival comes{
+      .signals = view(arrival.words),
+      .pivot = arrival.first_own,
+      .expected = word_value(),
+      .chunks_together = program_.chunks_per_rank,
+      .in_order = false,
+      .complete = gemm::CompleteChunks{.rows = view(arrival.own).flatten_rows(),
+                                       .first = arrival.first_own,
+                                       .count = arrival.num_own},
+      .senders = gemm::ChunkSenders{.handle = bindings_.root(arrival.words.root).handle,
+                                    .chunks_per_rank = program_.chunks_per_rank}};
+  if (arrival.piece_peers > 0) {
+    comes.patches = {.peers = arrival.piece_peers,
+                     .rows_bytes = bindings_.root(product.a.root).offset_bytes,
+                     .stamps_bytes = bindings_.root(arrival.flags).offset_bytes,
+                     .sends = arrival.sends};
+  }
+  return gemm::run({.a = &a, .b = &b, .out = &out, .arrival = &comes}, stream);
+}
+
+Result<void> Run::write_word(const Step& step, Stream& stream) const {
+  const Bindings::Bound& words = bindings_.root(step.to.root);
+  TANDEM_ASSIGN(const TensorView of_peer,
+                words.handle->get_buffer(step.peer, words.view.sizes, words.view.dtype,
+                                         words.offset_bytes / size_bytes(words.view.dtype)));
+  return stream.stream_write_value32(of_peer, step.to.first, word_value());
+}
+
+Result<void> Run::await_words(const Step& step, Stream& stream) const {
+  const Bindings::Bound& words = bindings_.root(step.from.root);
+  return symm::await_chunks(*words.handle,
+                            {.words = words.view.data_as<const std::uint32_t>(),
+                             .first = step.from.first,
+                             .count = step.from.size,
+                             .chunks_per_rank = program_.chunks_per_rank,
+                             .expected = word_value()},
+                            stream);
+}
+
+Result<void> Run::sum(const Step& step, Stream& stream) const {
+  const TensorView out = view(step.to);
+  if (out.numel() == 0) return {};
+  return coll::reduce_stack({.stack = view(step.from),
+                             .out = out,
+                             .op = step.reduce_op,
+                             .bias = optional_view(bindings_, step.bias)},
+                            stream);
+}
+
+Result<void> Run::cast(const Step& step, Stream& stream) const {
+  TensorView from = view(step.from);
+  TensorView to = view(step.to);
+  if (to.numel() == 0) return {};
+  const std::optional<TensorView> bias = optional_view(bindings_, step.bias);
+  if (from.dtype == to.dtype && !bias) return stream.copy(from, to);
+  if (from.can_flatten_rows() && to.can_flatten_rows()) {
+    from = from.flatten_rows();
+    to = to.flatten_rows();
+  }
+  from.sizes.insert(0, 1);
+  from.strides.insert(0, from.numel());
+  return coll::reduce_stack({.stack = from, .out = to, .op = coll::ReduceOp::kSum, .bias = bias}, stream);
+}
+
+Result<void> Run::reduce_scatter(const Step& step, Stream& stream) const {
+  return coll::enqueue_reduce_scatter({.input = view(step.from),
+                                       .output = view(step.to),
+                                       .op = step.reduce_op,
+                                       .bias = optional_view(bindings_, step.bias)},
+                                      bindings_.workspace(), bindings_.group(), stream);
+}
+
+}  // namespace
+
+Result<void> run(const Program& program, const Bindings& bindings) {
+  const Run run(program, bindings);
+  for (const Step& step : program.steps) {
+    if (auto enqueued = run.enqueue(step); !enqueued) {
+      run.join_all();
+      return enqueued;
+    }
+  }
+  return {};
+}
+
+Result<void> prepare(const Program& program, const Bindings& bindings) {
+  for (const Step& step : program.steps) {
+    if (step.kind != StepKind::kProduct) continue;
+    const Product& product = program.products[static_cast<std::size_t>(step.product)];
+    if (product.arrival) continue;
+    const BoundProduct bound(product, bindings);
+    if (!bound.is_empty()) TANDEM_TRY(gemm::prepare(bound.args(), bindings.lane(step.lane)));
+  }
+  return {};
+}
+
+}  // namespace tandem::program
