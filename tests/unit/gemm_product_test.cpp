@@ -216,10 +216,11 @@ TEST_F(GemmProduct, OnCpusSaysWhyNot) {
 /// Notes what it is asked to do.
 class NotedProduct final : public gemm::Implementation {
  public:
-  explicit NotedProduct(bool takes_it) : takes_it_(takes_it) {}
-  std::string_view name() const override { return takes_it_ ? "second" : "first"; }
-  bool accepts(const Product&, std::string* why_not) const override {
-    return takes_it_ || gemm::refuse(why_not, "it never does");
+  using Accepts = bool (*)(const Product& product, std::string* why_not);
+  NotedProduct(std::string_view name, Accepts takes) : name_(name), takes_(takes) {}
+  std::string_view name() const override { return name_; }
+  bool accepts(const Product& product, std::string* why_not) const override {
+    return takes_(product, why_not);
   }
   Result<void> prepare(const Product& product, const ProductArgs&, Stream&) const override {
     prepared.push_back(to_string(product));
@@ -235,20 +236,27 @@ class NotedProduct final : public gemm::Implementation {
   mutable std::vector<std::string> run_products;
 
  private:
-  bool takes_it_;
+  std::string_view name_;
+  Accepts takes_;
 };
 class NotedProducts final : public gemm::Backend {
  public:
   std::span<const gemm::Implementation* const> implementations() const override { return list_; }
-  NotedProduct first{false};
-  NotedProduct second{true};
+  explicit NotedProducts(NotedProduct::Accepts takes) : second("second", takes) {}
+  NotedProduct first{
+      "first", [](const Product&, std::string* why_not) { return gemm::refuse(why_not, "it never does"); }};
+  NotedProduct second;
 
  private:
   std::array<const gemm::Implementation*, 2> list_ = {&first, &second};
 };
 
+bool takes_all(const Product&, std::string*) {
+  return true;
+}
+
 TEST_F(GemmProduct, GoesToTheFirstThatAcceptsAndIsPreparedWithoutMemory) {
-  const auto noted = std::make_shared<NotedProducts>();
+  const auto noted = std::make_shared<NotedProducts>(takes_all);
   device_->attach<gemm::Backend>(noted);
   const auto nowhere = [](const Dims& sizes, DType dtype) {
     return TensorView::contiguous(nullptr, sizes, dtype);
@@ -272,8 +280,28 @@ TEST_F(GemmProduct, GoesToTheFirstThatAcceptsAndIsPreparedWithoutMemory) {
   EXPECT_EQ(gemm::predicted_us(Product{.m = 6}, *device_), 3);
 }
 
+TEST_F(GemmProduct, WithoutScalesRunsWhereverMmDoes) {
+  const auto noted = std::make_shared<NotedProducts>(gemm::is_for_mm);
+  device_->attach<gemm::Backend>(noted);
+  const Tensor all = Tensor::host({8, 8}, DType::kBF16);
+  const Tensor out = Tensor::host({8, 8}, DType::kBF16);
+  const Tensor scale = Tensor::host({1}, DType::kF32);
+  gemm::ScaledMmArgs args{.a = all.view(), .b = all.view(), .out = out.view()};
+  expect_ok(gemm::scaled_matmul(args, *stream_));
+  EXPECT_EQ(noted->second.run_products, std::vector<std::string>{"mm 8x8x8 bf16 -> bf16"});
+  args.b_scale = scale.view();
+  const auto refused = gemm::scaled_matmul(args, *stream_);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::kUnsupported);
+  EXPECT_EQ(refused.error().text(),
+            "scaled_mm 8x8x8 bf16 * bf16 -> bf16 cannot run on cpu:0: first: it never does; second: has no "
+            "scaled products yet");
+  const Support support = gemm::can_run(gemm::ScaledProblem{.m = 8, .n = 8, .k = 8}, *device_);
+  EXPECT_EQ(support.why_not, "first: it never does; second: has no scaled products yet");
+}
+
 TEST_F(GemmProduct, ThatIsEmptyEnqueuesNothing) {
-  const auto noted = std::make_shared<NotedProducts>();
+  const auto noted = std::make_shared<NotedProducts>(takes_all);
   device_->attach<gemm::Backend>(noted);
   const Tensor a = Tensor::host({4, 8}, DType::kF32);
   const Tensor b = Tensor::host({8, 0}, DType::kF32);
