@@ -1,0 +1,7 @@
+if(NOT TARGET tandem_program)
+  return()
+endif()
+# Of the programs that the fused ops build.
+foreach(part IN ITEMS trace overlap)
+  tandem_test(unit program_${part} SOURCES unit/program_${part}_test.cpp DEPENDS fused LIBRARIES GTest::gtest_main)
+endforeach()
