@@ -2,6 +2,6 @@ if(NOT TARGET tandem_program)
   return()
 endif()
 # Of the programs that the fused ops build.
-foreach(part IN ITEMS trace overlap)
+foreach(part IN ITEMS trace overlap verify)
   tandem_test(unit program_${part} SOURCES unit/program_${part}_test.cpp DEPENDS fused LIBRARIES GTest::gtest_main)
 endforeach()

@@ -75,6 +75,11 @@ Memory memory_of(const Region& region) {
   return {region.rank, region.space, region.slot, region.root};
 }
 
+/// A product without b only sends pieces, and waits for those that come.
+bool multiplies(const Product& product) {
+  return !product.b.is_absent();
+}
+
 /// One entry of a lane's queue. A join is two: its mark on one lane, the wait for it on another.
 struct Entry {
   enum class Kind { kStep, kMark, kWait, kEnd } kind = Kind::kStep;
@@ -174,6 +179,23 @@ Result<void> check_roots(const Program& program) {
   return {};
 }
 
+/// Whether the caller's lane has waited for all lanes in the end, itself or by others.
+Result<void> check_joined(const Program& program) {
+  const auto lanes = static_cast<std::size_t>(program.num_lanes);
+  std::vector<Clock> known(lanes, Clock(lanes, 0));
+  for (const Step& step : program.steps) {
+    const auto lane = static_cast<std::size_t>(step.lane);
+    if (step.kind == StepKind::kJoin) merge(known[static_cast<std::size_t>(step.other)], known[lane]);
+    else ++known[lane][lane];
+  }
+  for (std::size_t lane = 1; lane < lanes; ++lane) {
+    if (known[kCurrent][lane] == known[lane][lane]) continue;
+    return tl::unexpected(wrong(program, fmt::format("lane {} is not joined to the caller's in the end",
+                                                     lane_name(static_cast<Lane>(lane), program.num_lanes))));
+  }
+  return {};
+}
+
 /// The steps of one lane that all ranks take together.
 std::vector<std::string> meetings(const Program& program, Lane lane) {
   std::vector<std::string> all;
@@ -250,7 +272,7 @@ class Simulation {
   Result<bool> advance_product(int thread, Entry& entry, const Product& product);
   Result<bool> advance_together(int thread, const Step& step);
   Result<void> start_sending(int thread, const Entry& entry, const Product& product);
-  Result<void> end(int thread, int round);
+  Result<void> end(int thread);
 
   // Words and pieces; of round e they have reached e.
   struct Written {
@@ -260,7 +282,7 @@ class Simulation {
   using Word = std::tuple<int, int, std::int64_t>;   // rank, slot, word
   using Pieces = std::tuple<int, int, int>;          // receiver, slot, sender
   [[nodiscard]] bool have_come(int thread, int round, const Product& product) const;
-  void meet_all(int thread, int round, const Product& product);
+  Result<void> meet_all(int thread, const Entry& entry, const Product& product);
   [[nodiscard]] bool are_written(int rank, int round, std::int64_t first, std::int64_t count) const;
   void read_words(int thread, int round, std::int64_t first, std::int64_t count);
   [[nodiscard]] Shard words_from(int source) const {
@@ -316,7 +338,7 @@ void Simulation::enqueue(int rank, int round) {
     queue(thread_of(rank, step.lane)).push_back({.kind = Entry::Kind::kMark, .step = &step, .mark = mark});
     queue(thread_of(rank, step.other)).push_back({.kind = Entry::Kind::kWait, .step = &step, .mark = mark});
   }
-  queue(thread_of(rank, kCurrent)).push_back({.kind = Entry::Kind::kEnd, .round = round});
+  queue(thread_of(rank, kCurrent)).push_back({.kind = Entry::Kind::kEnd});
 }
 
 Result<void> Simulation::run() {
@@ -339,7 +361,7 @@ Result<void> Simulation::run() {
 Result<bool> Simulation::advance(int thread) {
   Entry& entry = queue(thread).front();
   if (entry.kind == Entry::Kind::kEnd) {
-    TANDEM_TRY(end(thread, entry.round));
+    TANDEM_TRY(end(thread));
   } else if (entry.kind == Entry::Kind::kMark) {
     marks_[entry.mark] = clock(thread);
   } else if (entry.kind == Entry::Kind::kWait) {
@@ -372,9 +394,9 @@ Result<bool> Simulation::advance_product(int thread, Entry& entry, const Product
     if (!entry.has_started) TANDEM_TRY(start_sending(thread, entry, product));
     entry.has_started = true;
     if (!have_come(thread, entry.round, product)) return false;
-    meet_all(thread, entry.round, product);
   }
   step_on(thread);
+  if (product.arrival) TANDEM_TRY(meet_all(thread, entry, product));
   TANDEM_TRY(use_product(thread, *entry.step, entry.round, product));
   queue(thread).pop_front();
   return true;
@@ -412,7 +434,7 @@ bool Simulation::have_come(int thread, int round, const Product& product) const 
     if (source == rank) continue;
     if (!comes_in_pieces(rank, source, product)) {
       const Shard words = words_from(source);
-      if (!are_written(rank, round, words.offset, words.size)) return false;
+      if (multiplies(product) && !are_written(rank, round, words.offset, words.size)) return false;
       continue;
     }
     const auto pieces = pieces_.find({rank, round % 2, source});
@@ -421,17 +443,32 @@ bool Simulation::have_come(int thread, int round, const Product& product) const 
   return true;
 }
 
-void Simulation::meet_all(int thread, int round, const Product& product) {
+/// Each chunk is read as soon as its own word has come.
+Result<void> Simulation::meet_all(int thread, const Entry& entry, const Product& product) {
   const int rank = rank_of(thread);
+  const Clock before = clock(thread);
+  Clock behind = before;
+  const auto read = [&](const Clock& sent, std::int64_t first, std::int64_t last) -> Result<void> {
+    merge(clock(thread), sent);
+    merge(behind, sent);
+    if (multiplies(product))
+      TANDEM_TRY(use(thread, *entry.step, entry.round, rows_of_chunks(program(rank), product, first, last), false));
+    clock(thread) = before;
+    return {};
+  };
   for (int source = 0; source < world(); ++source) {
     if (source == rank) continue;
+    const Shard words = words_from(source);
+    const std::int64_t last = words.offset + words.size;
     if (comes_in_pieces(rank, source, product)) {
-      merge(clock(thread), pieces_.at({rank, round % 2, source}).clock);
-    } else {
-      const Shard words = words_from(source);
-      read_words(thread, round, words.offset, words.size);
+      TANDEM_TRY(read(pieces_.at({rank, entry.round % 2, source}).clock, words.offset, last));
+      continue;
     }
+    for (std::int64_t word = words.offset; multiplies(product) && word < last; ++word)
+      TANDEM_TRY(read(words_.at({rank, entry.round % 2, word}).clock, word, word + 1));
   }
+  clock(thread) = behind;
+  return {};
 }
 
 /// Barriers, and collectives, which are barriers with work between: all ranks stand before it, or nobody
@@ -463,16 +500,8 @@ Result<bool> Simulation::advance_together(int thread, const Step& step) {
 }
 
 /// Whatever comes behind the call on the caller's lane may write all of this rank's memory but the inbox.
-Result<void> Simulation::end(int thread, int round) {
+Result<void> Simulation::end(int thread) {
   const int rank = rank_of(thread);
-  for (Lane lane = 1; lane < lanes_; ++lane) {
-    const int other = thread_of(rank, lane);
-    const bool has_more = std::any_of(queue(other).begin(), queue(other).end(), [&](const Entry& entry) {
-      return entry.kind == Entry::Kind::kStep && entry.round <= round;
-    });
-    if (!has_more && knows(thread, other, now(other))) continue;
-    return fault("lane {} of rank {} is not joined to the caller's in the end", lane_name(lane, lanes_), rank);
-  }
   for (auto& [memory, all] : accesses_) {
     if (std::get<0>(memory) != rank || is_inbox(std::get<1>(memory))) continue;
     for (const Access& before : all) {
@@ -599,15 +628,8 @@ Result<void> Simulation::use_channel(int thread, const Step& step) {
 }
 
 Result<void> Simulation::use_product(int thread, const Step& step, int round, const Product& product) {
-  if (product.arrival) {
-    const Program& own = program(rank_of(thread));
-    const std::int64_t behind = product.arrival->first_own + product.arrival->num_own;
-    TANDEM_TRY(use(thread, step, round, rows_of_chunks(own, product, 0, product.arrival->first_own), false));
-    TANDEM_TRY(use(thread, step, round, rows_of_chunks(own, product, behind, own.memory.inbox_words), false));
-    TANDEM_TRY(use(thread, step, round, product.arrival->own, false));
-  } else {
-    TANDEM_TRY(use(thread, step, round, product.a, false));
-  }
+  if (!multiplies(product)) return {};
+  TANDEM_TRY(use(thread, step, round, product.arrival ? product.arrival->own : product.a, false));
   for (const Operand* const read : {&product.b, &product.bias, &product.a_scale, &product.b_scale,
                                     &product.result_scale, &product.addend})
     TANDEM_TRY(use(thread, step, round, *read, false));
@@ -659,6 +681,7 @@ Result<void> verify(std::span<const Program> ranks) {
     }
     TANDEM_TRY(check_roots(program));
     TANDEM_TRY(check_steps(program));
+    TANDEM_TRY(check_joined(program));
     TANDEM_TRY(check_alike(ranks.front(), program));
   }
   if (ranks.empty()) return {};
