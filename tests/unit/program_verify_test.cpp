@@ -1,5 +1,3 @@
-#include "program/verify.hpp"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "program/verify.hpp"
 #include "unit/program_problems.hpp"
 #include "unit/program_runs.hpp"
 
@@ -387,6 +386,51 @@ TEST(ProgramMutants, data_that_does_not_come) {
                  program::Space::kCaller;
         },
         {kNotWritten});
+  }
+}
+
+// What does not fit is refused before anything runs.
+TEST(ProgramMutants, a_program_that_is_wrong_by_itself) {
+  fused::GatherProblem problem = test::small_gather(3);
+  problem.copied = 1;
+  const Programs programs = programs_of(&fused::build_pipelined_gather, problem);
+  ASSERT_TRUE(program::verify(programs));
+  const auto get = find(programs, 1, of_kind(StepKind::kGet)).front();
+  const auto product = find(programs, 1, of_kind(StepKind::kProduct)).front();
+  const auto publish = find(programs, 1, of_kind(StepKind::kCopy))[1];
+  struct Fault {
+    std::function<void(Programs& all, program::Program& own)> make;
+    std::string_view said;
+  };
+  const Fault faults[] = {
+      {[](Programs&, program::Program& own) { own.memory.scratch_bytes = 16; }, "are reserved"},
+      {[](Programs& all, program::Program&) {
+         for (program::Program& one : all) one.memory.workspace_bytes = 16;
+       },
+       "ends at byte 60, and 16 are reserved"},
+      {[](Programs&, program::Program& own) { own.memory.workspace_bytes += 128; }, "not those of rank 0"},
+      {[](Programs&, program::Program& own) { own.base_channel += 2; }, "not those of rank 0"},
+      {[](Programs& all, program::Program&) { std::swap(all[0], all[2]); }, "program 0 of 3"},
+      {[](Programs& all, program::Program&) { all.pop_back(); }, "program 0 of 2, for 3 ranks"},
+      {[](Programs&, program::Program& own) { own.num_lanes = 17; }, "17 lanes, up to 16"},
+      {[&](Programs&, program::Program& own) { own.steps[get].lane = 2; }, "a step on lane 2 of 2"},
+      {[&](Programs&, program::Program& own) { own.steps[get].peer = 3; }, "a step for rank 3 of 3"},
+      {[&](Programs&, program::Program& own) { own.steps[product].product = 99; },
+       "a product that does not exist"},
+      {[&](Programs&, program::Program& own) { own.steps[publish].to = program::part_of(99, 0, 0, 1); },
+       "beyond its tensors"},
+      {[&](Programs&, program::Program& own) {
+         own.steps[publish].to = program::part_of(own.steps[publish].to.root, 0, 4, 2);
+       },
+       "beyond its tensors"},
+      {[&](Programs&, program::Program& own) {
+         own.steps[publish].to = program::part_of(own.steps[publish].to.root, 0, 0, 4);
+       },
+       "takes 15 elements to 12"}};
+  for (const Fault& fault : faults) {
+    Programs mutant = programs;
+    fault.make(mutant, mutant[1]);
+    expect_caught(mutant, {fault.said}, std::string(fault.said));
   }
 }
 
