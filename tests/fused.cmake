@@ -16,6 +16,8 @@ tandem_test(unit fused_core_speeds SOURCES unit/fused_core_speeds_test.cpp DEPEN
             LIBRARIES GTest::gtest_main)
 tandem_test(unit fused_native_chunks SOURCES unit/fused_native_chunks_test.cpp DEPENDS fused backend
             LIBRARIES GTest::gtest_main)
+tandem_test(unit fused_another_algorithm SOURCES unit/fused_another_algorithm_test.cpp DEPENDS fused backend
+            LIBRARIES test_fused_harness GTest::gtest_main)
 tandem_test(unit fused_repeated_calls SOURCES unit/fused_repeated_calls_test.cpp DEPENDS fused backend
             LIBRARIES test_fused_harness GTest::gtest_main)
 tandem_test(unit fused_prepared_products SOURCES unit/fused_prepared_products_test.cpp DEPENDS fused backend
@@ -24,7 +26,7 @@ tandem_test(unit fused_max_plans SOURCES unit/fused_max_plans_test.cpp DEPENDS f
             LIBRARIES test_fused_harness GTest::gtest_main)
 tandem_test(unit fused_repeat_path SOURCES unit/fused_repeat_path_test.cpp support/allocation_count.cpp DEPENDS fused backend
             LIBRARIES test_fused_harness GTest::gtest_main)
-tandem_test(unit fused_replays SOURCES unit/fused_replays_test.cpp support/allocation_count.cpp DEPENDS fused
+tandem_test(unit fused_graph_cache SOURCES unit/fused_graph_cache_test.cpp support/allocation_count.cpp DEPENDS fused
             LIBRARIES GTest::gtest_main)
 tandem_test(conformance fused_native SOURCES conformance/fused_native_test.cpp DEPENDS fused backend
             LIBRARIES test_fused_harness GTest::gtest_main)

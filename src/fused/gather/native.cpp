@@ -109,7 +109,7 @@ void NativeGather::add_roots() {
                             {(needs.workspace_bytes - words_at) / size_bytes(DType::kU32)}, DType::kU32);
     steps().set_word_value(1);
   }
-  steps().set_chunks_per_rank(chunks_.per_rank);
+  steps().set_chunks(chunks_.count, chunks_.per_rank);
 
   const Space data = counts_ ? Space::kInbox : Space::kWorkspace;
   gather_.roots().travels.front().gathered = steps().at(data, 0, "inbox", a.sizes, problem_.dtype);

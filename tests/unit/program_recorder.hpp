@@ -2,17 +2,25 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <tandem/device/device.hpp>
 #include <tandem/symm/handle.hpp>
+#include <utility>
 #include <vector>
+
+#include "coll/backend.hpp"
+#include "gemm/backend.hpp"
 
 namespace tandem::test {
 
-// A device, its streams and a handle that do nothing and write down what they are told, in the notation of
-// the enqueue traces: what a schedule really enqueues, to hold against what its trace says.
+// A device, its streams, products and sums and a handle that do nothing and write down what they are told, in
+// the notation of the enqueue traces: what a program really enqueues, to hold against what its trace says.
 
 using CallLog = std::vector<std::string>;
 
@@ -62,13 +70,63 @@ class RecorderStream final : public Stream {
   const std::byte* end_ = nullptr;
 };
 
+/// What a product is called, or why it cannot be enqueued; `a` and `out` are its operands.
+using NameProduct = std::function<Result<std::string>(const TensorView& a, const TensorView& out)>;
+
+class RecorderProduct final : public gemm::Implementation {
+ public:
+  explicit RecorderProduct(NameProduct name) : name_(std::move(name)) {}
+  [[nodiscard]] std::string_view name() const override { return "recorder"; }
+  bool accepts(const gemm::Problem&, std::string*) const override { return true; }
+  bool accepts_scaled(const gemm::ScaledProblem&, std::string*) const override { return true; }
+  Result<void> run(const gemm::Problem&, const gemm::MmArgs& args, Stream& stream) const override {
+    return note(args.a, args.out, stream);
+  }
+  Result<void> run_scaled(const gemm::ScaledProblem&, const gemm::ScaledMmArgs& args,
+                          Stream& stream) const override {
+    return note(args.a, args.out, stream);
+  }
+
+ private:
+  Result<void> note(const TensorView& a, const TensorView& out, Stream& stream) const {
+    const auto name = name_(a, out);
+    if (!name) return tl::unexpected(name.error());
+    static_cast<RecorderStream&>(stream).add(*name);
+    return {};
+  }
+  NameProduct name_;
+};
+
+class RecorderProducts final : public gemm::Backend {
+ public:
+  explicit RecorderProducts(NameProduct name) : product_(std::move(name)), all_{&product_} {}
+  [[nodiscard]] std::span<const gemm::Implementation* const> implementations() const override { return all_; }
+
+ private:
+  RecorderProduct product_;
+  std::array<const gemm::Implementation*, 1> all_;
+};
+
+class RecorderSums final : public coll::Backend {
+ public:
+  Result<void> reduce_stack(const coll::ReduceStackArgs&, Stream& stream) override {
+    static_cast<RecorderStream&>(stream).add("sum");
+    return {};
+  }
+};
+
 class RecorderDevice final : public Device {
  public:
   RecorderDevice() : Device({DeviceKind::kCpu, 0}, Config{}) {}
+  /// With products and sums.
+  explicit RecorderDevice(NameProduct name) : RecorderDevice() {
+    attach<gemm::Backend>(std::make_shared<RecorderProducts>(std::move(name)));
+    attach<coll::Backend>(std::make_shared<RecorderSums>());
+  }
   [[nodiscard]] std::string description() const override { return "recorder"; }
   [[nodiscard]] bool is_host_accessible() const override { return true; }
   [[nodiscard]] Result<std::unique_ptr<Stream>> create_stream(int) override {
-    return fail(ErrorCode::kInternal, "a schedule made a stream");
+    return fail(ErrorCode::kInternal, "a program made a stream");
   }
   [[nodiscard]] Result<std::unique_ptr<Event>> create_event() override {
     return std::make_unique<RecorderEvent>();
@@ -76,7 +134,7 @@ class RecorderDevice final : public Device {
 
  protected:
   Result<Buffer> do_allocate(std::int64_t) override {
-    return fail(ErrorCode::kInternal, "a schedule allocated");
+    return fail(ErrorCode::kInternal, "a program allocated");
   }
   Result<void> do_zero(void*, std::int64_t) override { return {}; }
   Result<void> do_copy_from_host(const void*, const TensorView&) override { return {}; }
@@ -106,7 +164,7 @@ class RecorderHandle final : public symm::Handle {
   [[nodiscard]] void* const* buffer_ptrs_dev() const override { return buffers_.data(); }
   [[nodiscard]] std::uint32_t* const* signal_pad_ptrs_dev() const override { return pads_.data(); }
   [[nodiscard]] symm::KernelHandle kernel_handle(symm::Timeout) const override { return {}; }
-  /// The second slot's first byte, for schedules that have two.
+  /// The second slot's first byte, for programs that have two.
   void set_slot_bytes(std::int64_t num_bytes) { slot_bytes_ = num_bytes; }
   [[nodiscard]] const std::byte* own() const {
     return static_cast<const std::byte*>(buffers_[static_cast<std::size_t>(rank_)]);

@@ -5,8 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "base/alignment.hpp"
-#include "unit/pipeline_runs.hpp"
+#include "unit/program_runs.hpp"
 
 namespace tandem {
 namespace {
@@ -62,7 +61,7 @@ std::string reference_scatter(int world, int rank) {
   return all.on(false, fmt::format("make{}->out", rank)).raw("bk>cur").on(false, "B0").text();
 }
 
-/// The handle and the streams cannot tell the own copy's target: "cur:own" for "cur:own->out1".
+/// The streams cannot tell the own copy's target: "cur:own" for "cur:own->out1".
 std::string as_calls(std::string trace) {
   for (auto at = trace.find("own->out"); at != std::string::npos; at = trace.find("own->out", at + 1)) {
     trace.erase(at + 3, trace.find(' ', at) - at - 3);
@@ -70,7 +69,7 @@ std::string as_calls(std::string trace) {
   return trace;
 }
 
-TEST(PipelineTrace, gather_equals_the_published_traces) {
+TEST(ProgramTrace, gather_equals_the_published_traces) {
   const std::map<std::pair<int, int>, std::string> published = {
       {{1, 0}, "cur:mv cur:B1 cur>bk cur:use0(own) bk:own->out0 bk>cur cur:B0"},
       {{2, 0}, "cur:mv cur:B1 cur>bk cur:use0(own) bk:get1 bk:use1 cur:own->out0 bk>cur cur:B0"},
@@ -90,7 +89,7 @@ TEST(PipelineTrace, gather_equals_the_published_traces) {
   }
 }
 
-TEST(PipelineTrace, scatter_equals_the_published_traces) {
+TEST(ProgramTrace, scatter_equals_the_published_traces) {
   const std::map<std::pair<int, int>, std::string> published = {
       {{1, 0}, "cur>bk cur:make0->out bk>cur cur:B0"},
       {{2, 0}, "cur>bk bk:make1->P0 bk:B1 bk:get1.P0 cur:nap cur:make0->out bk>cur cur:B0"},
@@ -109,54 +108,21 @@ TEST(PipelineTrace, scatter_equals_the_published_traces) {
   }
 }
 
-TEST(PipelineTrace, a_gather_that_breaks_off_still_joins_the_side_stream) {
-  test::CallLog log;
-  test::RecorderDevice device;
-  test::RecorderStream current(device, "cur", log);
-  test::RecorderStream side(device, "bk", log);
-  std::vector<float> memory(60);
-  const TensorView gathered = TensorView::contiguous(memory.data(), {20, 3}, DType::kF32);
-  const TensorView shard = gathered.narrow(0, 0, 5);
-  test::RecorderHandle workspace(0, 4, pipeline::gather_workspace_bytes(std::span(&gathered, 1), 4),
-                                 symm::kGatherChannel, device);
-  const auto consume = [&](std::span<const TensorView>, int source, Stream&) -> Result<void> {
-    if (source == 1) return tl::unexpected(Error(ErrorCode::kInternal, "enough"));
-    return {};
-  };
-  const auto result = pipeline::gather_and_consume({.shards = std::span(&shard, 1),
-                                                    .gathered = std::span(&gathered, 1),
-                                                    .keep_own = true,
-                                                    .in_place = {},
-                                                    .consumer = consume,
-                                                    .trace = nullptr},
-                                                   workspace, {current, side});
-  ASSERT_FALSE(result);
-  EXPECT_EQ(result.error().text(), "enough");
-  EXPECT_EQ(log.back(), "bk>cur") << test::joined(log);
+TEST(ProgramTrace, a_gather_that_breaks_off_still_joins_the_side_lane) {
+  const Recorded recorded = record_gather(4, 0, true, false, 1);
+  ASSERT_FALSE(recorded.result);
+  EXPECT_EQ(recorded.result.error().text(), "enough");
+  EXPECT_EQ(recorded.calls, "cur:mv cur:B1 cur>bk cur:use0(own) bk:get1 bk>cur");
 }
 
-TEST(PipelineTrace, a_scatter_that_breaks_off_still_joins_the_side_stream) {
-  test::CallLog log;
-  test::RecorderDevice device;
-  test::RecorderStream current(device, "cur", log);
-  test::RecorderStream side(device, "bk", log);
-  std::vector<float> memory(60);
-  const TensorView stack = TensorView::contiguous(memory.data(), {4, 5, 3}, DType::kF32);
-  test::RecorderHandle workspace(0, 4, pipeline::scatter_workspace_bytes(stack, 20), symm::kScatterChannel,
-                                 device);
-  workspace.set_slot_bytes(aligned(5 * 3 * 4, pipeline::kSubBufferAlignment));
-  const auto produce = [&](int destination, const TensorView&, Stream&) -> Result<void> {
-    if (destination == 2) return tl::unexpected(Error(ErrorCode::kInternal, "enough"));
-    return {};
-  };
-  const auto result = pipeline::produce_and_all_to_all(
-      {.stack = stack, .total = 20, .producer = produce, .trace = nullptr}, workspace, {current, side});
-  ASSERT_FALSE(result);
-  EXPECT_EQ(result.error().text(), "enough");
-  EXPECT_EQ(log.back(), "bk>cur") << test::joined(log);
+TEST(ProgramTrace, a_scatter_that_breaks_off_still_joins_the_side_lane) {
+  const Recorded recorded = record_scatter(4, 0, 2);
+  ASSERT_FALSE(recorded.result);
+  EXPECT_EQ(recorded.result.error().text(), "enough");
+  EXPECT_EQ(recorded.calls, "cur>bk bk:make1->P0 bk:B1 bk:get3.P0 bk:B1 cur:nap bk>cur");
 }
 
-TEST(PipelineTrace, gather_follows_the_rules_on_every_rank_and_traces_what_it_enqueues) {
+TEST(ProgramTrace, gather_follows_the_rules_on_every_rank_and_traces_what_it_enqueues) {
   for (int world = 1; world <= 8; ++world) {
     for (int rank = 0; rank < world; ++rank) {
       for (const bool keep_own : {true, false}) {
@@ -172,19 +138,19 @@ TEST(PipelineTrace, gather_follows_the_rules_on_every_rank_and_traces_what_it_en
   }
 }
 
-TEST(PipelineTrace, scatter_follows_the_rules_on_every_rank_and_traces_what_it_enqueues) {
+TEST(ProgramTrace, scatter_follows_the_rules_on_every_rank_and_traces_what_it_enqueues) {
   for (int world = 1; world <= 8; ++world) {
     for (int rank = 0; rank < world; ++rank) {
       const Recorded recorded = record_scatter(world, rank);
       const std::string expected = reference_scatter(world, rank);
       ASSERT_TRUE(recorded.result) << recorded.result.error().to_string();
       EXPECT_EQ(recorded.trace.to_string(), expected) << "rank " << rank << " of " << world;
-      EXPECT_EQ(recorded.calls, expected) << "rank " << rank << " of " << world;
+      EXPECT_EQ(recorded.calls, expected + " cur:sum") << "rank " << rank << " of " << world;
     }
   }
 }
 
-TEST(PipelineTrace, barriers_are_equal_on_all_ranks_and_no_two_ranks_read_one_source_in_a_step) {
+TEST(ProgramTrace, barriers_are_equal_on_all_ranks_and_no_two_ranks_read_one_source_in_a_step) {
   for (int world = 1; world <= 8; ++world) {
     for (const bool gather : {true, false}) {
       std::vector<std::vector<int>> sources;   // by step

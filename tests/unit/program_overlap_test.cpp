@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "unit/pipeline_runs.hpp"
+#include "unit/program_runs.hpp"
 
 // Proves the overlap from what was enqueued, without a clock: the traces of all ranks run in virtual time,
 // where a copy from a peer takes kLink and a chunk's product kProduct. A rank has one processor, which its
@@ -167,9 +167,9 @@ double serial_makespan(int world) {
   return (world - 1) * kLink + world * kProduct;
 }
 
-class PipelineOverlap : public testing::TestWithParam<bool> {};
+class ProgramOverlap : public testing::TestWithParam<bool> {};
 
-TEST_P(PipelineOverlap, hides_at_least_half_of_the_link) {
+TEST_P(ProgramOverlap, hides_at_least_half_of_the_link) {
   for (const int world : {2, 3, 4, 8}) {
     const double pipelined = Machine(traces_of(GetParam(), world)).makespan();
     const double saved = serial_makespan(world) - pipelined;
@@ -179,7 +179,7 @@ TEST_P(PipelineOverlap, hides_at_least_half_of_the_link) {
   }
 }
 
-TEST_P(PipelineOverlap, hides_nothing_on_one_stream) {
+TEST_P(ProgramOverlap, hides_nothing_on_one_stream) {
   for (const int world : {2, 3, 4, 8}) {
     Traces traces = traces_of(GetParam(), world);
     for (auto& trace : traces) {
@@ -190,7 +190,7 @@ TEST_P(PipelineOverlap, hides_nothing_on_one_stream) {
   }
 }
 
-TEST_P(PipelineOverlap, runs_to_its_end_and_not_when_a_barrier_is_missing_on_one_rank) {
+TEST_P(ProgramOverlap, runs_to_its_end_and_not_when_a_barrier_is_missing_on_one_rank) {
   for (const int world : {2, 3, 4, 8}) {
     Traces traces = traces_of(GetParam(), world);
     EXPECT_LT(Machine(traces).makespan(), std::numeric_limits<double>::infinity());
@@ -204,7 +204,7 @@ TEST_P(PipelineOverlap, runs_to_its_end_and_not_when_a_barrier_is_missing_on_one
 }
 
 // What the nap is for: where nothing orders the two streams' first products, the wrong one may come first.
-TEST(PipelineOverlapNap, makes_the_side_stream_start_first) {
+TEST(ProgramOverlapNap, makes_the_side_stream_start_first) {
   Traces traces = traces_of(false, 2);
   EXPECT_LT(Machine(traces).makespan(), serial_makespan(2));
   for (auto& trace : traces) {
@@ -213,7 +213,7 @@ TEST(PipelineOverlapNap, makes_the_side_stream_start_first) {
   EXPECT_EQ(Machine(traces).makespan(), serial_makespan(2));
 }
 
-INSTANTIATE_TEST_SUITE_P(Schedules, PipelineOverlap, testing::Bool(), [](const auto& schedule) {
+INSTANTIATE_TEST_SUITE_P(Schedules, ProgramOverlap, testing::Bool(), [](const auto& schedule) {
   return std::string(schedule.param ? "gather" : "scatter");
 });
 
