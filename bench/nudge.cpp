@@ -1,5 +1,5 @@
-// What the nap of produce_and_all_to_all is for: with and without it, on how many calls do two ranks begin
-// with different products, and how long does the call take? GPUs, one a rank.
+// What the nap of the pipelined scatter is for: with and without it, on how many calls do two ranks begin with
+// different products, and how long does the call take? GPUs, one a rank.
 //   bench_nudge [RANKS [CALLS [M N K]]]   prints a JSON row for each; times in microseconds
 
 #include <algorithm>
@@ -13,8 +13,9 @@
 #include <vector>
 
 #include "base/try.hpp"
+#include "fused/scatter/algorithms.hpp"
 #include "launched_ranks.hpp"
-#include "pipeline/schedules.hpp"
+#include "program/runner.hpp"
 
 namespace {
 
@@ -40,19 +41,39 @@ class Bench {
  private:
   Result<Seen> call(bool nudge);
 
-  int world_ = 1;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Group> group_;
   std::unique_ptr<Stream> stream_, side_;
-  Tensor a_, b_, stack_;
+  Tensor a_, b_, out_;
+  Buffer scratch_;
   std::shared_ptr<symm::Handle> workspace_;
+  /// The program, with its nap and without: up to its first product, to the one for this rank, and the rest.
+  using Parts = std::array<program::Program, 3>;
+  std::array<Parts, 2> parts_;
+  program::Bindings bindings_;
   std::unique_ptr<Event> begin_, end_, own_done_, first_other_done_;
 };
+
+/// The program cut behind its first and its last product.
+std::array<program::Program, 3> parts_of(const program::Program& whole, bool nudge) {
+  std::array<program::Program, 3> parts;
+  for (program::Program& part : parts) {
+    part = whole;
+    part.steps.clear();
+  }
+  std::size_t num_products = 0;
+  for (const program::Step& step : whole.steps) {
+    if (step.kind == program::StepKind::kNap && !nudge) continue;
+    const bool is_behind_all = num_products == whole.products.size();
+    parts[is_behind_all ? 2 : num_products == 0 ? 0 : 1].steps.push_back(step);
+    if (step.kind == program::StepKind::kProduct) ++num_products;
+  }
+  return parts;
+}
 
 Result<Bench> Bench::make(const RankContext& context, const Shape& shape) {
   Bench bench;
   TANDEM_ASSIGN(const Config config, Config::from_environment());
-  bench.world_ = context.size;
   TANDEM_ASSIGN(bench.device_, open_device({DeviceKind::kCuda, context.rank}, config));
   Device& device = *bench.device_;
   TANDEM_ASSIGN(bench.group_, Group::create({context.rank, context.size, "world", context.store, config}));
@@ -62,30 +83,42 @@ Result<Bench> Bench::make(const RankContext& context, const Shape& shape) {
     TANDEM_ASSIGN(*event, device.create_event());
   }
   const std::int64_t rows = shape.m / context.size;
-  TANDEM_ASSIGN(bench.a_, device.allocate_tensor({rows, shape.k / context.size}, DType::kBF16));
-  TANDEM_ASSIGN(bench.b_, device.allocate_tensor({shape.k / context.size, shape.n}, DType::kBF16));
-  TANDEM_ASSIGN(bench.stack_, device.allocate_tensor({context.size, rows, shape.n}, DType::kBF16));
-  TANDEM_ASSIGN(bench.workspace_,
-                symm::workspace(*bench.group_, device,
-                                pipeline::scatter_workspace_bytes(bench.stack_.view(), rows * context.size)));
+  const std::int64_t k = shape.k / context.size;
+  TANDEM_ASSIGN(bench.a_, device.allocate_tensor({shape.m, k}, DType::kBF16));
+  TANDEM_ASSIGN(bench.b_, device.allocate_tensor({k, shape.n}, DType::kBF16));
+  TANDEM_ASSIGN(bench.out_, device.allocate_tensor({rows, shape.n}, DType::kBF16));
+  const fused::ScatterProblem problem{.dtype = DType::kBF16,
+                                      .partials = DType::kBF16,
+                                      .sizes = {shape.m, shape.n},
+                                      .world = context.size,
+                                      .device = device.id(),
+                                      .num_products = 1,
+                                      .sum_k = k};
+  const auto built = fused::build_pipelined_scatter(problem, context.rank, device);
+  const program::Program& whole = built.program;
+  for (const bool nudge : {false, true}) bench.parts_[nudge] = parts_of(whole, nudge);
+  TANDEM_ASSIGN(bench.workspace_, symm::workspace(*bench.group_, device, whole.memory.workspace_bytes));
+  TANDEM_ASSIGN(bench.scratch_, device.allocate(whole.memory.scratch_bytes));
+  bench.bindings_ = program::Bindings(whole);
+  bench.bindings_.bind_lane(program::kCurrent, *bench.stream_);
+  bench.bindings_.bind_lane(program::kSide, *bench.side_);
+  bench.bindings_.bind_scratch(whole, static_cast<std::byte*>(bench.scratch_.data()), device.id());
+  bench.bindings_.bind_workspace(whole, bench.workspace_.get(), device.id());
+  const TensorView a = bench.a_.view(), b = bench.b_.view();
+  bind({.a = {&a, 1}, .b = {&b, 1}, .out = bench.out_.view()}, problem, built.roots, bench.bindings_);
+  TANDEM_TRY(program::prepare(whole, bench.bindings_));
   return bench;
 }
 
 Result<Seen> Bench::call(bool nudge) {
-  const int rank = workspace_->rank();
-  bool is_first_other = true;
-  const auto produce = [&](int destination, const TensorView& to, Stream& stream) -> Result<void> {
-    TANDEM_TRY(gemm::mm({.a = a_.view(), .b = b_.view(), .out = to, .bias = {}}, stream));
-    if (destination == rank) return stream.record(*own_done_);
-    if (!is_first_other) return {};
-    is_first_other = false;
-    return stream.record(*first_other_done_);
-  };
+  const auto& [first_product, to_the_own, rest] = parts_[nudge];
   TANDEM_TRY(workspace_->barrier(*stream_, symm::kFirstUserChannel));
   TANDEM_TRY(stream_->record(*begin_));
-  TANDEM_TRY(pipeline::produce_and_all_to_all(
-      {.stack = stack_.view(), .total = stack_.view().size(1) * world_, .producer = produce, .nudge = nudge},
-      *workspace_, {*stream_, *side_}));
+  TANDEM_TRY(program::run(first_product, bindings_));
+  TANDEM_TRY(side_->record(*first_other_done_));
+  TANDEM_TRY(program::run(to_the_own, bindings_));
+  TANDEM_TRY(stream_->record(*own_done_));
+  TANDEM_TRY(program::run(rest, bindings_));
   TANDEM_TRY(stream_->record(*end_));
   TANDEM_TRY(stream_->synchronize());
   TANDEM_ASSIGN(const double us, end_->elapsed_us(*begin_));
@@ -135,7 +168,7 @@ Result<void> run_rank(const RankContext& context, const Shape& shape, int calls)
                                       [&](int ranks) { return ranks != 0 && ranks != context.size; });
     const auto all_own = std::count(own_first.begin(), own_first.end(), context.size);
     const nlohmann::json row{
-        {"what", "produce_and_all_to_all, time of the slowest rank; order of the first two products"},
+        {"what", "pipelined scatter, time of the slowest rank; order of the first two products"},
         {"nudge", nudge},
         {"world", context.size},
         {"m", shape.m},

@@ -14,11 +14,11 @@ tandem_test(error fused
             SOURCES error/fused_arguments_test.cpp error/fused_mismatch_test.cpp error/fused_scaled_arguments_test.cpp
             DEPENDS fused backend LIBRARIES test_fused_harness)
 tandem_test(unit fused
-            SOURCES unit/fused_choose_test.cpp unit/fused_core_speeds_test.cpp unit/fused_max_plans_test.cpp
-                    unit/fused_native_chunks_test.cpp unit/fused_prepared_products_test.cpp
+            SOURCES unit/fused_another_algorithm_test.cpp unit/fused_choose_test.cpp unit/fused_core_speeds_test.cpp
+                    unit/fused_max_plans_test.cpp unit/fused_native_chunks_test.cpp unit/fused_prepared_products_test.cpp
                     unit/fused_repeated_calls_test.cpp race/fused_native_line_test.cpp
             DEPENDS fused backend LIBRARIES test_fused_harness)
-tandem_test(unit repeat_path SOURCES unit/fused_repeat_path_test.cpp unit/fused_replays_test.cpp DEPENDS fused backend
+tandem_test(unit repeat_path SOURCES unit/fused_graph_cache_test.cpp unit/fused_repeat_path_test.cpp DEPENDS fused backend
             LIBRARIES test_fused_harness)
 # Ranks as threads, streams under skew and the native gather from inside, under the thread sanitizer.
 tandem_test(race fused SOURCES conformance/fused_order_test.cpp race/fused_native_line_test.cpp DEPENDS fused backend

@@ -1,6 +1,7 @@
 tandem_test(unit gemm
-            SOURCES unit/gemm_patch_grid_test.cpp unit/gemm_tile_order_test.cpp unit/gemm_tile_test.cpp
-            DEPENDS gemm gemm_cpu)
+            SOURCES unit/gemm_patch_grid_test.cpp unit/gemm_product_test.cpp unit/gemm_tile_order_test.cpp
+                    unit/gemm_tile_test.cpp
+            DEPENDS gemm gemm_cpu backend)
 if(TANDEM_HAS_CUDA)
   tandem_test(unit gemm SOURCES unit/gemm_cuda_operands_test.cpp DEPENDS gemm_cuda LIBRARIES ${TANDEM_CUDART})
 endif()

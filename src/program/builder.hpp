@@ -66,8 +66,11 @@ class Builder {
 
   /// See Program::word_value.
   void set_word_value(std::uint32_t value) { program_.word_value = value; }
-  /// Chunk i comes from rank i / chunks_per_rank.
-  void set_chunks_per_rank(std::int64_t chunks_per_rank) { program_.chunks_per_rank = chunks_per_rank; }
+  /// Chunk i comes from rank i / per_rank.
+  void set_chunks(std::int64_t count, std::int64_t per_rank) {
+    program_.num_chunks = count;
+    program_.chunks_per_rank = per_rank;
+  }
 
   [[nodiscard]] Program take() { return std::move(program_); }
 

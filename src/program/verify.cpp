@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
+#include <tandem/base/shard.hpp>
+#include <tuple>
 #include <utility>
 
 #include "base/format.hpp"
@@ -19,19 +22,40 @@ void merge(Clock& into, const Clock& other) {
   for (std::size_t i = 0; i < into.size(); ++i) into[i] = std::max(into[i], other[i]);
 }
 
+bool is_inbox(Space space) {
+  return space == Space::kInbox || space == Space::kInboxWords || space == Space::kInboxFlags;
+}
+
+/// Of the caller's: their sizes and places are not known.
+bool is_callers(Space space) {
+  return space == Space::kCaller || space == Space::kInPlace;
+}
+
+bool is_together(const Step& step) {
+  return step.kind == StepKind::kBarrier || step.kind == StepKind::kAllGather ||
+         step.kind == StepKind::kReduceScatter;
+}
+
+std::int64_t row_bytes(const Root& root) {
+  return contiguous_strides(root.sizes)[0] * static_cast<std::int64_t>(size_bytes(root.dtype));
+}
+
 /// A stretch of memory of one rank: bytes of scratch, workspace or inbox, or indices of one dimension of a
 /// tensor of the caller's.
 struct Region {
   int rank = 0;
   Space space = Space::kCaller;
+  int slot = 0;         ///< of the inbox
   RootId root = kNone;  ///< of the caller's tensors, which are apart
   int dim = -1;         ///< of the range; -1: everything
   std::int64_t first = 0;
   std::int64_t last = 0;
+  bool is_exact = true;  ///< no smaller range would do
+
+  [[nodiscard]] bool is_empty() const { return dim >= 0 && first >= last; }
 };
 
 bool overlap(const Region& x, const Region& y) {
-  if (x.rank != y.rank || x.space != y.space || x.root != y.root) return false;
   if (x.dim < 0 || y.dim < 0 || x.dim != y.dim) return true;
   return x.first < y.last && y.first < x.last;
 }
@@ -40,25 +64,189 @@ struct Access {
   Region region;
   bool writes = false;
   int thread = 0;
-  int time = 0;  ///< of the thread's own clock
+  int time = 0;   ///< of the thread's own clock
+  int round = 0;  ///< of the thread's program
   const Step* step = nullptr;
 };
+
+/// Everything that overlaps lies in one of these; see Region.
+using Memory = std::tuple<int, Space, int, RootId>;
+Memory memory_of(const Region& region) {
+  return {region.rank, region.space, region.slot, region.root};
+}
+
+/// A product without b only sends pieces, and waits for those that come.
+bool multiplies(const Product& product) {
+  return !product.b.is_absent();
+}
 
 /// One entry of a lane's queue. A join is two: its mark on one lane, the wait for it on another.
 struct Entry {
-  enum class Kind { kStep, kMark, kWait } kind = Kind::kStep;
+  enum class Kind { kStep, kMark, kWait, kEnd } kind = Kind::kStep;
   const Step* step = nullptr;
   int mark = -1;
+  int round = 0;
   bool has_started = false;  ///< a product that sends has sent
 };
 
+// ---- What is wrong with a program as it stands.
+
+Error wrong(const Program& program, const std::string& what) {
+  return Error(ErrorCode::kInternal, fmt::format("{}: rank {}: {}", program.name, program.rank, what));
+}
+
+/// Bytes that the program reserves of this space.
+std::int64_t reserved_bytes(const MemoryNeeds& needs, Space space) {
+  constexpr std::int64_t kWordBytes = 4;
+  switch (space) {
+    case Space::kScratch:
+      return needs.scratch_bytes;
+    case Space::kWorkspace:
+      return needs.workspace_bytes;
+    case Space::kInbox:
+      return needs.inbox_bytes;
+    case Space::kInboxWords:
+      return needs.inbox_words * kWordBytes;
+    case Space::kInboxFlags:
+      return needs.inbox_flags * kWordBytes;
+    case Space::kCaller:
+    case Space::kInPlace:
+      break;
+  }
+  return 0;
+}
+
+bool is_inside(const Program& program, const Operand& operand) {
+  if (operand.is_absent()) return true;
+  if (operand.root < 0 || operand.root >= static_cast<int>(program.roots.size())) return false;
+  const Root& root = program.roots[static_cast<std::size_t>(operand.root)];
+  if (operand.dim < 0) return true;
+  if (operand.first < 0 || operand.size < 0) return false;
+  if (root.sizes.empty()) return true;
+  return operand.dim < root.sizes.size() && operand.first + operand.size <= root.sizes[operand.dim];
+}
+
+/// Elements of a part of a root that has sizes.
+std::optional<std::int64_t> num_elements(const Program& program, const Operand& operand) {
+  Dims sizes = program.roots[static_cast<std::size_t>(operand.root)].sizes;
+  if (sizes.empty()) return std::nullopt;
+  if (operand.dim >= 0) sizes[operand.dim] = operand.size;
+  return numel(sizes);
+}
+
+Result<void> check_operands(const Program& program, const Step& step) {
+  bool is_fine = is_inside(program, step.from) && is_inside(program, step.to) && is_inside(program, step.bias);
+  if (step.kind == StepKind::kProduct) {
+    is_fine = step.product >= 0 && step.product < static_cast<int>(program.products.size());
+    if (!is_fine) return tl::unexpected(wrong(program, "a step multiplies a product that does not exist"));
+    const Product& product = program.products[static_cast<std::size_t>(step.product)];
+    for (const Operand* const one :
+         {&product.a, &product.b, &product.out, &product.bias, &product.a_scale, &product.b_scale,
+          &product.result_scale, &product.addend})
+      is_fine = is_fine && is_inside(program, *one);
+  }
+  if (!is_fine) return tl::unexpected(wrong(program, "a step reaches beyond its tensors"));
+  if (step.kind != StepKind::kCopy && step.kind != StepKind::kPut) return {};
+  const auto from = num_elements(program, step.from);
+  const auto to = num_elements(program, step.to);
+  if (!from || !to || *from == *to) return {};
+  return tl::unexpected(wrong(
+      program, fmt::format("'{}' takes {} elements to {}", program.to_string(step), *from, *to)));
+}
+
+Result<void> check_steps(const Program& program) {
+  for (const Step& step : program.steps) {
+    if (step.lane < 0 || step.lane >= program.num_lanes || step.other < 0 || step.other >= program.num_lanes)
+      return tl::unexpected(wrong(program, fmt::format("a step on lane {} of {}, or for lane {}", step.lane,
+                                                       program.num_lanes, step.other)));
+    const bool has_peer = step.kind == StepKind::kGet || step.kind == StepKind::kPut ||
+                          step.kind == StepKind::kWriteWord || step.kind == StepKind::kAwait;
+    if (has_peer && (step.peer < 0 || step.peer >= program.world))
+      return tl::unexpected(wrong(program, fmt::format("a step for rank {} of {}", step.peer, program.world)));
+    TANDEM_TRY(check_operands(program, step));
+  }
+  return {};
+}
+
+Result<void> check_roots(const Program& program) {
+  for (const Root& root : program.roots) {
+    if (is_callers(root.space)) continue;
+    const std::int64_t reserved = reserved_bytes(program.memory, root.space);
+    if (root.offset_bytes >= 0 && root.offset_bytes + root.most_bytes <= reserved) continue;
+    return tl::unexpected(wrong(program, fmt::format("'{}' ends at byte {}, and {} are reserved", root.name,
+                                                     root.offset_bytes + root.most_bytes, reserved)));
+  }
+  return {};
+}
+
+/// Whether the caller's lane has waited for all lanes in the end, itself or by others.
+Result<void> check_joined(const Program& program) {
+  const auto lanes = static_cast<std::size_t>(program.num_lanes);
+  std::vector<Clock> known(lanes, Clock(lanes, 0));
+  for (const Step& step : program.steps) {
+    const auto lane = static_cast<std::size_t>(step.lane);
+    if (step.kind == StepKind::kJoin) merge(known[static_cast<std::size_t>(step.other)], known[lane]);
+    else ++known[lane][lane];
+  }
+  for (std::size_t lane = 1; lane < lanes; ++lane) {
+    if (known[kCurrent][lane] == known[lane][lane]) continue;
+    return tl::unexpected(wrong(program, fmt::format("lane {} is not joined to the caller's in the end",
+                                                     lane_name(static_cast<Lane>(lane), program.num_lanes))));
+  }
+  return {};
+}
+
+/// The steps of one lane that all ranks take together.
+std::vector<std::string> meetings(const Program& program, Lane lane) {
+  std::vector<std::string> all;
+  for (const Step& step : program.steps) {
+    if (step.lane != lane || !is_together(step)) continue;
+    all.push_back(step.kind == StepKind::kBarrier      ? fmt::format("barrier {}", step.channel)
+                  : step.kind == StepKind::kAllGather ? "all_gather"
+                                                       : "reduce_scatter");
+  }
+  return all;
+}
+
+/// What all ranks must have in common.
+Result<void> check_alike(const Program& first, const Program& program) {
+  const MemoryNeeds& x = first.memory;
+  const MemoryNeeds& y = program.memory;
+  const bool alike = program.num_lanes == first.num_lanes && program.base_channel == first.base_channel &&
+                     program.chunks_per_rank == first.chunks_per_rank &&
+                     x.workspace_bytes == y.workspace_bytes && x.inbox_bytes == y.inbox_bytes &&
+                     x.inbox_words == y.inbox_words && x.inbox_flags == y.inbox_flags;
+  if (!alike) {
+    return tl::unexpected(
+        wrong(program, "its lanes, channels, chunks, workspace or inbox are not those of rank 0"));
+  }
+  for (Lane lane = 0; lane < first.num_lanes; ++lane) {
+    const auto need = meetings(first, lane);
+    const auto got = meetings(program, lane);
+    if (got == need) continue;
+    const auto at = static_cast<std::size_t>(
+        std::mismatch(got.begin(), got.end(), need.begin(), need.end()).first - got.begin());
+    return tl::unexpected(wrong(
+        program, fmt::format("lane {} meets the other ranks in {}, and in rank 0's program in {}",
+                             lane_name(lane, first.num_lanes), at < got.size() ? got[at] : "nothing more",
+                             at < need.size() ? need[at] : "nothing more")));
+  }
+  return {};
+}
+
+// ---- What goes wrong when all ranks run.
+
 class Simulation {
  public:
-  explicit Simulation(std::span<const Program> ranks) : ranks_(ranks), lanes_(ranks.front().num_lanes) {
+  Simulation(std::span<const Program> ranks, int num_rounds)
+      : ranks_(ranks), lanes_(ranks.front().num_lanes), begins_(ranks.size(), 1) {
     const auto threads = ranks.size() * static_cast<std::size_t>(lanes_);
     queues_.resize(threads);
     clocks_.assign(threads, Clock(threads, 0));
-    for (std::size_t rank = 0; rank < ranks.size(); ++rank) enqueue(static_cast<int>(rank));
+    for (int rank = 0; rank < static_cast<int>(ranks.size()); ++rank) {
+      step_on(thread_of(rank, kCurrent));  // what the caller did before
+      for (int round = 0; round < num_rounds; ++round) enqueue(rank, round);
+    }
   }
 
   Result<void> run();
@@ -67,52 +255,100 @@ class Simulation {
   [[nodiscard]] int thread_of(int rank, Lane lane) const { return rank * lanes_ + lane; }
   [[nodiscard]] int rank_of(int thread) const { return thread / lanes_; }
   [[nodiscard]] Lane lane_of(int thread) const { return static_cast<Lane>(thread % lanes_); }
+  [[nodiscard]] int world() const { return static_cast<int>(ranks_.size()); }
   [[nodiscard]] const Program& program(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
   std::deque<Entry>& queue(int thread) { return queues_[static_cast<std::size_t>(thread)]; }
   Clock& clock(int thread) { return clocks_[static_cast<std::size_t>(thread)]; }
-
-  void enqueue(int rank);
-  /// Takes the first entry of a lane if it can go on.
-  Result<bool> advance(int thread);
-  Result<bool> advance_product(int thread, Entry& entry);
-  Result<bool> advance_together(int thread, const Step& step);
-  [[nodiscard]] bool are_written(int rank, std::int64_t first, std::int64_t count) const;
-  void read_words(int thread, std::int64_t first, std::int64_t count);
+  /// Whether what `other` did at `time` is over for `thread`.
+  [[nodiscard]] bool knows(int thread, int other, int time) const {
+    return clocks_[static_cast<std::size_t>(thread)][static_cast<std::size_t>(other)] >= time;
+  }
+  [[nodiscard]] int now(int thread) { return clock(thread)[static_cast<std::size_t>(thread)]; }
   void step_on(int thread) { ++clock(thread)[static_cast<std::size_t>(thread)]; }
 
-  Result<void> touch(int thread, const Step& step);
-  Result<void> access(int thread, const Step& step, const Region& region, bool writes);
-  Result<void> use(int thread, const Step& step, const Operand& operand, bool writes);
-  Result<void> use_at(int thread, const Step& step, int rank, const Operand& start, const Operand& like,
+  void enqueue(int rank, int round);
+  /// Takes the first entry of a lane if it can go on.
+  Result<bool> advance(int thread);
+  Result<bool> advance_product(int thread, Entry& entry, const Product& product);
+  Result<bool> advance_together(int thread, const Step& step);
+  Result<void> start_sending(int thread, const Entry& entry, const Product& product);
+  Result<void> end(int thread);
+
+  // Words and pieces. Those that count epochs have two slots and have reached e in round e; others are reset.
+  struct Written {
+    int round = -1;
+    Clock clock;
+  };
+  [[nodiscard]] bool counts_epochs() const { return !ranks_.front().word_value.has_value(); }
+  [[nodiscard]] int slot_of(int round) const { return counts_epochs() ? round % 2 : 0; }
+  [[nodiscard]] bool is_of(const Written& written, int round) const {
+    return !counts_epochs() || written.round >= round;
+  }
+  /// What was written before a reset is lost.
+  void forget_words(int rank) {
+    std::erase_if(words_, [&](const auto& one) { return std::get<0>(one.first) == rank; });
+    std::erase_if(pieces_, [&](const auto& one) { return std::get<0>(one.first) == rank; });
+  }
+  using Word = std::tuple<int, int, std::int64_t>;   // rank, slot, word
+  using Pieces = std::tuple<int, int, int>;          // receiver, slot, sender
+  [[nodiscard]] bool have_come(int thread, int round, const Product& product) const;
+  Result<void> meet_all(int thread, const Entry& entry, const Product& product);
+  [[nodiscard]] bool are_written(int rank, int round, std::int64_t first, std::int64_t count) const;
+  void read_words(int thread, int round, std::int64_t first, std::int64_t count);
+  [[nodiscard]] Shard words_from(int source) const {
+    const std::int64_t first = source * ranks_.front().chunks_per_rank;
+    return {first, std::min(ranks_.front().chunks_per_rank, ranks_.front().num_chunks - first)};
+  }
+  [[nodiscard]] bool comes_in_pieces(int rank, int source, const Product& product) const {
+    return (source - rank + world()) % world() <= product.arrival->piece_peers;
+  }
+
+  Result<void> touch(int thread, const Step& step, int round);
+  Result<void> access(int thread, const Step& step, int round, const Region& region, bool writes);
+  Result<void> use(int thread, const Step& step, int round, const Operand& operand, bool writes);
+  Result<void> use_at(int thread, const Step& step, int round, const Operand& start, const Operand& like,
                       bool writes);
-  Result<void> use_product(int thread, const Step& step, const Product& product);
-  [[nodiscard]] Region region_of(int rank, const Operand& operand) const;
+  Result<void> use_channel(int thread, const Step& step);
+  Result<void> use_product(int thread, const Step& step, int round, const Product& product);
+  [[nodiscard]] bool is_written(const std::vector<Access>& all, const Region& region, int round) const;
+  [[nodiscard]] const Root& root(int rank, RootId id) const {
+    return program(rank).roots[static_cast<std::size_t>(id)];
+  }
+  [[nodiscard]] Region region_of(int rank, int round, const Operand& operand) const;
   [[nodiscard]] std::string text_of(int thread, const Step& step) const {
     return fmt::format("'{}' of rank {}", program(rank_of(thread)).to_string(step), rank_of(thread));
+  }
+  template <class... Args>
+  [[nodiscard]] tl::unexpected<Error> fault(fmt::format_string<Args...> format, Args&&... args) const {
+    return failf(ErrorCode::kInternal, "{}: {}", ranks_.front().name,
+                 fmt::format(format, std::forward<Args>(args)...));
   }
   [[nodiscard]] Error stuck() const;
 
   std::span<const Program> ranks_;
   int lanes_;
+  std::vector<int> begins_;                // by rank: when its caller's lane began the call that it is in
   std::vector<std::deque<Entry>> queues_;  // by thread: a rank's lane
   std::vector<Clock> clocks_;
   std::map<int, Clock> marks_;
-  std::map<std::pair<int, std::int64_t>, Clock> words_;  // by rank and word
-  std::map<std::pair<int, int>, Clock> pieces_;          // by receiver and sender
-  std::vector<Access> accesses_;
+  std::map<Word, Written> words_;
+  std::map<Pieces, Written> pieces_;
+  std::map<std::pair<int, int>, Access> channels_;  // by rank and channel: its last barrier
+  std::map<Memory, std::vector<Access>> accesses_;
   int num_marks_ = 0;
 };
 
-void Simulation::enqueue(int rank) {
+void Simulation::enqueue(int rank, int round) {
   for (const Step& step : program(rank).steps) {
     if (step.kind != StepKind::kJoin) {
-      queue(thread_of(rank, step.lane)).push_back({.step = &step});
+      queue(thread_of(rank, step.lane)).push_back({.step = &step, .round = round});
       continue;
     }
     const int mark = num_marks_++;
     queue(thread_of(rank, step.lane)).push_back({.kind = Entry::Kind::kMark, .step = &step, .mark = mark});
     queue(thread_of(rank, step.other)).push_back({.kind = Entry::Kind::kWait, .step = &step, .mark = mark});
   }
+  queue(thread_of(rank, kCurrent)).push_back({.kind = Entry::Kind::kEnd});
 }
 
 Result<void> Simulation::run() {
@@ -129,110 +365,143 @@ Result<void> Simulation::run() {
   for (const auto& queue : queues_) {
     if (!queue.empty()) return tl::unexpected(stuck());
   }
-  for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
-    const Clock& end = clock(thread_of(rank, kCurrent));
-    for (Lane lane = 1; lane < lanes_; ++lane) {
-      const auto thread = static_cast<std::size_t>(thread_of(rank, lane));
-      if (end[thread] < clocks_[thread][thread]) {
-        return failf(ErrorCode::kInternal, "{}: lane {} of rank {} is not joined to the caller's in the end",
-                     program(rank).name, lane_name(lane, lanes_), rank);
-      }
-    }
-  }
   return {};
 }
 
 Result<bool> Simulation::advance(int thread) {
   Entry& entry = queue(thread).front();
-  const Step& step = *entry.step;
-  if (entry.kind == Entry::Kind::kMark) {
+  if (entry.kind == Entry::Kind::kEnd) {
+    TANDEM_TRY(end(thread));
+  } else if (entry.kind == Entry::Kind::kMark) {
     marks_[entry.mark] = clock(thread);
   } else if (entry.kind == Entry::Kind::kWait) {
     const auto mark = marks_.find(entry.mark);
     if (mark == marks_.end()) return false;
     merge(clock(thread), mark->second);
-  } else if (step.kind == StepKind::kBarrier || step.kind == StepKind::kAllGather ||
-             step.kind == StepKind::kReduceScatter) {
-    return advance_together(thread, step);
-  } else if (step.kind == StepKind::kProduct) {
-    return advance_product(thread, entry);
-  } else if (step.kind == StepKind::kAwait) {
-    if (!are_written(rank_of(thread), step.from.first, step.from.size)) return false;
-    read_words(thread, step.from.first, step.from.size);
+  } else if (is_together(*entry.step)) {
+    return advance_together(thread, *entry.step);
+  } else if (entry.step->kind == StepKind::kProduct) {
+    const Program& own = program(rank_of(thread));
+    return advance_product(thread, entry, own.products[static_cast<std::size_t>(entry.step->product)]);
+  } else if (entry.step->kind == StepKind::kAwait) {
+    const Operand& words = entry.step->from;
+    if (!are_written(rank_of(thread), entry.round, words.first, words.size)) return false;
+    read_words(thread, entry.round, words.first, words.size);
   } else {
+    const Step& step = *entry.step;
     step_on(thread);
-    TANDEM_TRY(touch(thread, step));
-    if (step.kind == StepKind::kWriteWord) words_[{step.peer, step.to.first}] = clock(thread);
-    // What was written before the reset is lost.
-    if (step.kind == StepKind::kReset)
-      std::erase_if(words_, [&](const auto& word) { return word.first.first == rank_of(thread); });
+    TANDEM_TRY(touch(thread, step, entry.round));
+    if (step.kind == StepKind::kWriteWord)
+      words_[{step.peer, slot_of(entry.round), step.to.first}] = {entry.round, clock(thread)};
+    if (step.kind == StepKind::kReset) forget_words(rank_of(thread));
   }
   queue(thread).pop_front();
   return true;
 }
 
-Result<bool> Simulation::advance_product(int thread, Entry& entry) {
-  const int rank = rank_of(thread);
-  const int world = static_cast<int>(ranks_.size());
-  const Program& own = program(rank);
-  const Product& product = own.products[static_cast<std::size_t>(entry.step->product)];
+/// Sends, waits for what comes, and multiplies it.
+Result<bool> Simulation::advance_product(int thread, Entry& entry, const Product& product) {
   if (product.arrival) {
-    const Arrival& arrival = *product.arrival;
-    const std::int64_t num_words = numel(own.roots[static_cast<std::size_t>(arrival.words.root)].sizes);
-    if (!entry.has_started) {
-      step_on(thread);
-      TANDEM_TRY(use(thread, *entry.step, arrival.own, false));
-      for (int step = 1; arrival.sends && step <= arrival.piece_peers; ++step)
-        pieces_[{(rank - step + world) % world, rank}] = clock(thread);
-      entry.has_started = true;
-    }
-    for (int source = 0; source < world; ++source) {
-      if (source == rank) continue;
-      const bool in_pieces = (source - rank + world) % world <= arrival.piece_peers;
-      const std::int64_t first = source * own.chunks_per_rank;
-      const std::int64_t count = std::min(own.chunks_per_rank, num_words - first);
-      if (in_pieces ? !pieces_.contains({rank, source}) : !are_written(rank, first, count)) return false;
-    }
-    for (int source = 0; source < world; ++source) {
-      if (source == rank) continue;
-      const std::int64_t first = source * own.chunks_per_rank;
-      const auto pieces = pieces_.find({rank, source});
-      if (pieces != pieces_.end()) merge(clock(thread), pieces->second);
-      else read_words(thread, first, std::min(own.chunks_per_rank, num_words - first));
-    }
+    if (!entry.has_started) TANDEM_TRY(start_sending(thread, entry, product));
+    entry.has_started = true;
+    if (!have_come(thread, entry.round, product)) return false;
   }
   step_on(thread);
-  TANDEM_TRY(use_product(thread, *entry.step, product));
+  if (product.arrival) TANDEM_TRY(meet_all(thread, entry, product));
+  TANDEM_TRY(use_product(thread, *entry.step, entry.round, product));
   queue(thread).pop_front();
   return true;
+}
+
+/// Of n chunks over all rows of the product, by the shard rule.
+Operand rows_of_chunks(const Program& program, const Product& product, std::int64_t first, std::int64_t last) {
+  const std::int64_t rows = program.roots[static_cast<std::size_t>(product.a.root)].sizes[0];
+  const std::int64_t stride = shard_stride(rows, static_cast<int>(program.num_chunks));
+  const std::int64_t begin = std::min(first * stride, rows);
+  return part_of(product.a.root, 0, begin, std::min(last * stride, rows) - begin);
+}
+
+Result<void> Simulation::start_sending(int thread, const Entry& entry, const Product& product) {
+  const int rank = rank_of(thread);
+  const Arrival& arrival = *product.arrival;
+  step_on(thread);
+  TANDEM_TRY(use(thread, *entry.step, entry.round, arrival.own, false));
+  if (!arrival.sends) return {};
+  for (int step = 1; step <= arrival.piece_peers; ++step) {
+    const int peer = (rank - step + world()) % world();
+    Region region = region_of(rank, entry.round,
+                              rows_of_chunks(program(rank), product, arrival.first_own,
+                                             arrival.first_own + arrival.num_own));
+    region.rank = peer;
+    TANDEM_TRY(access(thread, *entry.step, entry.round, region, true));
+    pieces_[{peer, slot_of(entry.round), rank}] = {entry.round, clock(thread)};
+  }
+  return {};
+}
+
+bool Simulation::have_come(int thread, int round, const Product& product) const {
+  const int rank = rank_of(thread);
+  for (int source = 0; source < world(); ++source) {
+    if (source == rank) continue;
+    if (!comes_in_pieces(rank, source, product)) {
+      const Shard words = words_from(source);
+      if (multiplies(product) && !are_written(rank, round, words.offset, words.size)) return false;
+      continue;
+    }
+    const auto pieces = pieces_.find({rank, slot_of(round), source});
+    if (pieces == pieces_.end() || !is_of(pieces->second, round)) return false;
+  }
+  return true;
+}
+
+/// Each chunk is read as soon as its own word has come.
+Result<void> Simulation::meet_all(int thread, const Entry& entry, const Product& product) {
+  const int rank = rank_of(thread);
+  const Clock before = clock(thread);
+  Clock behind = before;
+  const auto read = [&](const Clock& sent, std::int64_t first, std::int64_t last) -> Result<void> {
+    merge(clock(thread), sent);
+    merge(behind, sent);
+    if (multiplies(product))
+      TANDEM_TRY(use(thread, *entry.step, entry.round, rows_of_chunks(program(rank), product, first, last), false));
+    clock(thread) = before;
+    return {};
+  };
+  for (int source = 0; source < world(); ++source) {
+    if (source == rank) continue;
+    const Shard words = words_from(source);
+    const std::int64_t last = words.offset + words.size;
+    if (comes_in_pieces(rank, source, product)) {
+      TANDEM_TRY(read(pieces_.at({rank, slot_of(entry.round), source}).clock, words.offset, last));
+      continue;
+    }
+    for (std::int64_t word = words.offset; multiplies(product) && word < last; ++word)
+      TANDEM_TRY(read(words_.at({rank, slot_of(entry.round), word}).clock, word, word + 1));
+  }
+  clock(thread) = behind;
+  return {};
 }
 
 /// Barriers, and collectives, which are barriers with work between: all ranks stand before it, or nobody
 /// passes.
 Result<bool> Simulation::advance_together(int thread, const Step& step) {
   std::vector<int> all;
-  for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
-    for (Lane lane = 0; lane < lanes_; ++lane) {
-      const auto& entries = queues_[static_cast<std::size_t>(thread_of(rank, lane))];
-      if (entries.empty() || entries.front().kind != Entry::Kind::kStep) continue;
-      const Step& first = *entries.front().step;
-      if (first.kind != step.kind || first.channel != step.channel) continue;
-      if (lane != lane_of(thread)) {
-        return failf(ErrorCode::kInternal, "{}: {} is met by another lane's '{}' of rank {}",
-                     program(rank).name, text_of(thread, step), program(rank).to_string(first), rank);
-      }
-      all.push_back(thread_of(rank, lane));
-    }
+  for (int rank = 0; rank < world(); ++rank) {
+    const int other = thread_of(rank, lane_of(thread));
+    if (queue(other).empty() || queue(other).front().kind != Entry::Kind::kStep) return false;
+    const Step& theirs = *queue(other).front().step;
+    if (theirs.kind != step.kind || theirs.channel != step.channel) return false;
+    all.push_back(other);
   }
-  if (all.size() != ranks_.size()) return false;
   Clock met = clock(thread);
   for (const int one : all) merge(met, clock(one));
   for (const int one : all) {
+    const Entry entry = queue(one).front();
+    queue(one).pop_front();
+    TANDEM_TRY(use_channel(one, *entry.step));
     merge(clock(one), met);
     step_on(one);
-    const Step& own = *queue(one).front().step;
-    queue(one).pop_front();
-    TANDEM_TRY(touch(one, own));
+    TANDEM_TRY(touch(one, *entry.step, entry.round));
   }
   // A collective lets nobody go before all have read.
   if (step.kind == StepKind::kBarrier) return true;
@@ -241,100 +510,167 @@ Result<bool> Simulation::advance_together(int thread, const Step& step) {
   return true;
 }
 
-bool Simulation::are_written(int rank, std::int64_t first, std::int64_t count) const {
+/// Whatever comes behind the call on the caller's lane may write all of this rank's memory but the inbox.
+Result<void> Simulation::end(int thread) {
+  const int rank = rank_of(thread);
+  for (auto& [memory, all] : accesses_) {
+    if (std::get<0>(memory) != rank || is_inbox(std::get<1>(memory))) continue;
+    for (const Access& before : all) {
+      if (knows(thread, before.thread, before.time)) continue;
+      return fault("the call ends on rank {} while {} may still use its memory", rank,
+                   text_of(before.thread, *before.step));
+    }
+    all.clear();
+  }
+  step_on(thread);
+  begins_[static_cast<std::size_t>(rank)] = now(thread);
+  return {};
+}
+
+bool Simulation::are_written(int rank, int round, std::int64_t first, std::int64_t count) const {
   for (std::int64_t word = first; word < first + count; ++word) {
-    if (!words_.contains({rank, word})) return false;
+    const auto written = words_.find({rank, slot_of(round), word});
+    if (written == words_.end() || !is_of(written->second, round)) return false;
   }
   return true;
 }
 
-void Simulation::read_words(int thread, std::int64_t first, std::int64_t count) {
+void Simulation::read_words(int thread, int round, std::int64_t first, std::int64_t count) {
   for (std::int64_t word = first; word < first + count; ++word)
-    merge(clock(thread), words_.at({rank_of(thread), word}));
+    merge(clock(thread), words_.at({rank_of(thread), slot_of(round), word}).clock);
 }
 
-Region Simulation::region_of(int rank, const Operand& operand) const {
-  const Root& root = program(rank).roots[static_cast<std::size_t>(operand.root)];
-  Region region{.rank = rank, .space = root.space};
-  if (root.space == Space::kCaller || root.space == Space::kInPlace) {
+Region Simulation::region_of(int rank, int round, const Operand& operand) const {
+  const Root& of = root(rank, operand.root);
+  Region region{.rank = rank, .space = of.space};
+  if (of.space == Space::kInPlace) return region;
+  if (of.space == Space::kCaller) {
     region.root = operand.root;
     region.dim = operand.dim;
     region.first = operand.first;
     region.last = operand.first + operand.size;
     return region;
   }
+  if (is_inbox(of.space)) region.slot = round % 2;
   region.dim = 0;
-  region.first = root.offset_bytes;
-  region.last = root.offset_bytes + root.most_bytes;
-  if (operand.dim != 0 || root.sizes.empty()) return region;
-  const std::int64_t row_bytes =
-      contiguous_strides(root.sizes)[0] * static_cast<std::int64_t>(size_bytes(root.dtype));
-  region.first += operand.first * row_bytes;
-  region.last = region.first + operand.size * row_bytes;
+  region.first = of.offset_bytes;
+  region.last = of.offset_bytes + of.most_bytes;
+  if (operand.dim != 0 || of.sizes.empty()) {
+    region.is_exact = operand.dim < 0 && !of.sizes.empty();
+    return region;
+  }
+  region.first += operand.first * row_bytes(of);
+  region.last = region.first + operand.size * row_bytes(of);
   return region;
 }
 
-Result<void> Simulation::access(int thread, const Step& step, const Region& region, bool writes) {
-  const Access now{.region = region,
-                   .writes = writes,
-                   .thread = thread,
-                   .time = clock(thread)[static_cast<std::size_t>(thread)],
-                   .step = &step};
-  for (const Access& before : accesses_) {
-    if (!(before.writes || writes) || !overlap(before.region, region)) continue;
-    if (clock(thread)[static_cast<std::size_t>(before.thread)] >= before.time) continue;
-    return failf(ErrorCode::kInternal, "{}: {} and {} use the same memory, one writes it, and neither waits",
-                 program(rank_of(thread)).name, text_of(before.thread, *before.step), text_of(thread, step));
+/// Whether this round's program has written all of it before.
+bool Simulation::is_written(const std::vector<Access>& all, const Region& region, int round) const {
+  std::vector<std::pair<std::int64_t, std::int64_t>> written;
+  for (const Access& before : all) {
+    if (before.writes && before.round == round) written.emplace_back(before.region.first, before.region.last);
   }
-  accesses_.push_back(now);
+  std::sort(written.begin(), written.end());
+  std::int64_t reached = region.first;
+  for (const auto& [first, last] : written) {
+    if (first <= reached) reached = std::max(reached, last);
+  }
+  return reached >= region.last;
+}
+
+Result<void> Simulation::access(int thread, const Step& step, int round, const Region& region, bool writes) {
+  if (region.is_empty()) return {};
+  const int caller = thread_of(region.rank, kCurrent);
+  if (!is_inbox(region.space) && !knows(thread, caller, begins_[static_cast<std::size_t>(region.rank)])) {
+    return fault("{} does not wait for what rank {}'s caller did before the call", text_of(thread, step),
+                 region.rank);
+  }
+  std::vector<Access>& all = accesses_[memory_of(region)];
+  for (const Access& before : all) {
+    if (!(before.writes || writes) || !overlap(before.region, region)) continue;
+    if (knows(thread, before.thread, before.time)) continue;
+    return fault("{} and {} use the same memory, one writes it, and neither waits",
+                 text_of(before.thread, *before.step), text_of(thread, step));
+  }
+  if (!writes && !is_callers(region.space) && region.is_exact && !is_written(all, region, round))
+    return fault("{} reads memory of rank {} that nobody has written", text_of(thread, step), region.rank);
+  all.push_back({region, writes, thread, now(thread), round, &step});
   return {};
 }
 
-Result<void> Simulation::use(int thread, const Step& step, const Operand& operand, bool writes) {
+Result<void> Simulation::use(int thread, const Step& step, int round, const Operand& operand, bool writes) {
   if (operand.is_absent()) return {};
-  return access(thread, step, region_of(rank_of(thread), operand), writes);
+  return access(thread, step, round, region_of(rank_of(thread), round, operand), writes);
 }
 
-/// Memory of `rank` that begins where `start` does and is as large as `like`.
-Result<void> Simulation::use_at(int thread, const Step& step, int rank, const Operand& start,
+/// Memory of the step's peer that begins where `start` does on this rank and is as large as `like`.
+Result<void> Simulation::use_at(int thread, const Step& step, int round, const Operand& start,
                                 const Operand& like, bool writes) {
-  Region region = region_of(rank, start);
-  const Region as_large = region_of(rank_of(thread), like);
-  const bool knows_size = as_large.space != Space::kCaller && as_large.space != Space::kInPlace;
-  if (knows_size && region.dim >= 0) region.last = region.first + (as_large.last - as_large.first);
-  return access(thread, step, region, writes);
+  const int rank = rank_of(thread);
+  const Root& of = root(rank, start.root);
+  Region region = region_of(rank, round, start);
+  region.rank = step.peer;
+  if (is_callers(region.space)) return access(thread, step, round, region, writes);
+  const Region as_large = region_of(rank, round, like);
+  if (!is_callers(as_large.space)) {
+    region.last = region.first + (as_large.last - as_large.first);
+  } else if (as_large.dim == 0 && !of.sizes.empty()) {
+    region.last = region.first + like.size * row_bytes(of);
+  } else {
+    region.is_exact = false;
+  }
+  const std::int64_t reserved = reserved_bytes(program(rank).memory, region.space);
+  if (region.last > reserved)
+    return fault("{} ends at byte {}, and {} are reserved", text_of(thread, step), region.last, reserved);
+  return access(thread, step, round, region, writes);
 }
 
-Result<void> Simulation::use_product(int thread, const Step& step, const Product& product) {
-  for (const Operand* const read : {&product.a, &product.b, &product.bias, &product.a_scale,
-                                    &product.b_scale, &product.result_scale, &product.addend})
-    TANDEM_TRY(use(thread, step, *read, false));
-  return use(thread, step, product.out, true);
+/// Barriers of one channel come one after the other.
+Result<void> Simulation::use_channel(int thread, const Step& step) {
+  Access& last = channels_[{rank_of(thread), step.channel}];
+  if (last.step != nullptr && !knows(thread, last.thread, last.time)) {
+    return fault("{} and {} use the same channel, and neither waits", text_of(last.thread, *last.step),
+                 text_of(thread, step));
+  }
+  last.thread = thread;
+  last.time = now(thread) + 1;  // it is over one step on
+  last.step = &step;
+  return {};
 }
 
-Result<void> Simulation::touch(int thread, const Step& step) {
+Result<void> Simulation::use_product(int thread, const Step& step, int round, const Product& product) {
+  if (!multiplies(product)) return {};
+  TANDEM_TRY(use(thread, step, round, product.arrival ? product.arrival->own : product.a, false));
+  for (const Operand* const read : {&product.b, &product.bias, &product.a_scale, &product.b_scale,
+                                    &product.result_scale, &product.addend})
+    TANDEM_TRY(use(thread, step, round, *read, false));
+  if (product.accumulate) TANDEM_TRY(use(thread, step, round, product.out, false));
+  return use(thread, step, round, product.out, true);
+}
+
+Result<void> Simulation::touch(int thread, const Step& step, int round) {
   switch (step.kind) {
     case StepKind::kGet:
-      TANDEM_TRY(use_at(thread, step, step.peer, step.from, step.to, false));
-      return use(thread, step, step.to, true);
+      TANDEM_TRY(use_at(thread, step, round, step.from, step.to, false));
+      return use(thread, step, round, step.to, true);
     case StepKind::kPut:
-      TANDEM_TRY(use(thread, step, step.from, false));
-      return use_at(thread, step, step.peer, step.to, step.from, true);
+      TANDEM_TRY(use(thread, step, round, step.from, false));
+      return use_at(thread, step, round, step.to, step.to, true);
     case StepKind::kWriteWord:
-      return use_at(thread, step, step.peer, step.to, step.to, true);
+      return use_at(thread, step, round, step.to, step.to, true);
     case StepKind::kBarrier:
       return {};
     default:
-      TANDEM_TRY(use(thread, step, step.from, false));
-      TANDEM_TRY(use(thread, step, step.bias, false));
-      return use(thread, step, step.to, true);
+      TANDEM_TRY(use(thread, step, round, step.from, false));
+      TANDEM_TRY(use(thread, step, round, step.bias, false));
+      return use(thread, step, round, step.to, true);
   }
 }
 
 Error Simulation::stuck() const {
   std::string text;
   for (std::size_t thread = 0; thread < queues_.size(); ++thread) {
-    if (queues_[thread].empty()) continue;
+    if (queues_[thread].empty() || queues_[thread].front().step == nullptr) continue;
     text += fmt::format("{}{}", text.empty() ? "" : "; ",
                         text_of(static_cast<int>(thread), *queues_[thread].front().step));
   }
@@ -345,13 +681,23 @@ Error Simulation::stuck() const {
 }  // namespace
 
 Result<void> verify(std::span<const Program> ranks) {
-  if (ranks.empty()) return {};
-  for (const Program& program : ranks) {
-    if (program.num_lanes == ranks.front().num_lanes && program.num_lanes <= kMaxLanes) continue;
-    return failf(ErrorCode::kInternal, "{}: rank {} has {} lanes and rank 0 {}, need the same, up to {}",
-                 program.name, program.rank, program.num_lanes, ranks.front().num_lanes, kMaxLanes);
+  // Three calls in a row: the third uses the first one's slot of the inbox.
+  constexpr int kInboxRounds = 3;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const Program& program = ranks[rank];
+    if (program.rank != static_cast<int>(rank) || program.world != static_cast<int>(ranks.size()) ||
+        program.num_lanes < 1 || program.num_lanes > kMaxLanes) {
+      return tl::unexpected(wrong(program, fmt::format("program {} of {}, for {} ranks and {} lanes, up to {}",
+                                                       rank, ranks.size(), program.world, program.num_lanes,
+                                                       kMaxLanes)));
+    }
+    TANDEM_TRY(check_roots(program));
+    TANDEM_TRY(check_steps(program));
+    TANDEM_TRY(check_joined(program));
+    TANDEM_TRY(check_alike(ranks.front(), program));
   }
-  return Simulation(ranks).run();
+  if (ranks.empty()) return {};
+  return Simulation(ranks, ranks.front().memory.uses_inbox() ? kInboxRounds : 1).run();
 }
 
 }  // namespace tandem::program

@@ -33,7 +33,8 @@ CASES = [
     (["bench", "mm", *SIZES, "--graph"], ["--graph", "CPU"]),
     (["bench", "mm", *SIZES, "--load-ms", "50"], ["--load-ms", "GPUs"]),
     (["bench", "mm", *SIZES, "--config", "128x256"], ["128x256", "configs"]),
-    (["program", "lower"], ["program", "not built yet"]),
+    (["program", "lower", "--form", "scatter", "--op", "linear"], ["scatter", "matmul only"]),
+    (["program", "lower", "--dtype", "f8e4m3"], ["f8e4m3", "--dtype"]),
     (["trace"], ["trace", "not built yet"]),
 ]
 

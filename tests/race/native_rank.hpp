@@ -7,9 +7,9 @@
 #include <tandem/tandem.hpp>
 #include <vector>
 
-#include "fused/all_gather_matmul_check.hpp"
-#include "fused/all_gather_matmul_native.hpp"
-#include "fused/op_memory.hpp"
+#include "fused/call/group_memory.hpp"
+#include "fused/gather/plan.hpp"
+#include "program/runner.hpp"
 
 namespace tandem::testing {
 
@@ -45,16 +45,22 @@ class NativeRank {
     return {};
   }
 
-  /// The schedule alone, without an agreement before it: nothing but the words keeps the ranks in step.
+  /// The program alone, without an agreement before it: nothing but the words keeps the ranks in step.
   Result<void> run_schedule(const Shape& shape) {
     Call& call = add(shape);
     if (auto copied = bring_a(call); !copied) return copied;
-    if (auto opened = fused::open_side_stream(group_, device_); !opened) return opened;
     const auto problem = fused::check(call.args, group_, stream_);
     if (!problem) return tl::unexpected(problem.error());
-    const auto op = fused::prepare(call.args, *problem, Algorithm::kNative, group_, stream_);
-    if (!op) return tl::unexpected(op.error());
-    return fused::enqueue_native(*op);
+    const fused::GatherCall gather = fused::GatherCall::of(call.args);
+    const auto plan = fused::plan_of(gather, *problem, group_, device_);
+    if (!plan) return tl::unexpected(plan.error());
+    const auto bind_tensors = [&](program::Bindings& bindings) {
+      bind(gather, *problem, (*plan)->roots, bindings);
+    };
+    const fused::PlannedCall planned{.plan = *plan, .group = group_, .stream = stream_, .bind = bind_tensors};
+    const auto ready = fused::make_ready(**plan, planned, stream_);
+    if (!ready) return tl::unexpected(ready.error());
+    return enqueue(**plan);
   }
 
   /// What this rank has read is overwritten, before it tells anybody that the op is over.
@@ -72,9 +78,8 @@ class NativeRank {
       if (auto held = stream_.sleep(std::chrono::microseconds(random() % 300)); !held) return held;
     }
     if (random() % 4 != 0) return {};
-    const auto opened = fused::open_side_stream(group_, device_);
-    if (!opened) return opened;
-    return fused::stream_pair(group_, stream_).side.sleep(std::chrono::microseconds(random() % 300));
+    if (auto opened = fused::open_lanes(2, group_, device_); !opened) return opened;
+    return fused::side_lane(1, group_, stream_).sleep(std::chrono::microseconds(random() % 300));
   }
 
   [[nodiscard]] const fused::NativeLine& line() const { return line_; }
@@ -132,6 +137,23 @@ class NativeRank {
                  .out = call.outs,
                  .algorithm = Algorithm::kNative};
     return call;
+  }
+
+  Result<void> enqueue(fused::GatherPlan& plan) {
+    const program::MemoryNeeds& needs = plan.program.memory;
+    const auto slot = line_.next({.data_bytes = needs.inbox_bytes,
+                                  .num_words = needs.inbox_words,
+                                  .num_stamps = needs.inbox_flags},
+                                 group_, stream_);
+    if (!slot) return tl::unexpected(slot.error());
+    plan.bindings.bind_inbox(plan.program,
+                             {.handle = slot->handle,
+                              .epoch = slot->epoch,
+                              .data_bytes = slot->data_bytes,
+                              .words_bytes = slot->words_bytes,
+                              .flags_bytes = slot->stamps_bytes},
+                             device_.id());
+    return program::run(plan.program, plan.bindings);
   }
 
   Result<void> bring_a(Call& call) {

@@ -3,7 +3,7 @@
 #include <string>
 #include <tandem/base/time_text.hpp>
 
-#include "fused/choose.hpp"
+#include "fused/call/choose.hpp"
 
 namespace tandem::fused {
 namespace {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "bootstrap/group_rates.hpp"
-#include "fused/core_meter.hpp"
+#include "fused/call/core_meter.hpp"
 #include "support/io_folder.hpp"
 
 namespace tandem::fused {

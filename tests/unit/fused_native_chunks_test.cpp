@@ -5,7 +5,7 @@
 #include <tandem/backend/backend.hpp>
 #include <tandem/gemm/chunk_order.hpp>
 
-#include "fused/native_gather.hpp"
+#include "fused/gather/chunks.hpp"
 
 // How a native gather is cut, and what it refuses: both are what all ranks have to find alike.
 

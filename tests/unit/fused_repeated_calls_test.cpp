@@ -129,6 +129,38 @@ TEST_F(FusedRepeatedCalls, AreGraphsBehindTheThird) {
   }
 }
 
+// All of one problem and plan: where tensors are, and how b lies.
+TEST_F(FusedRepeatedCalls, AnythingThatDiffersIsAnotherCall) {
+  run(test::quick_config(), [&](RankContextOfTest& rank) {
+    const Guarded a(rank.device, Dims{4, 6}, DType::kF32), other_a(rank.device, Dims{4, 6}, DType::kF32);
+    const Guarded b(rank.device, Dims{6, 5}, DType::kF32), other_b(rank.device, Dims{5, 6}, DType::kF32);
+    const Guarded out(rank.device, Dims{4, 5}, DType::kF32), other_out(rank.device, Dims{4, 5}, DType::kF32);
+    const auto call = [&](const TensorView& of_a, const TensorView& of_b, const TensorView& of_out) {
+      const auto report = fused_all_gather_matmul({.a = of_a,
+                                                   .b = {&of_b, 1},
+                                                   .gather_size = 4,
+                                                   .out = {&of_out, 1},
+                                                   .algorithm = Algorithm::kPipelined},
+                                                  rank.group, rank.stream);
+      EXPECT_TRUE(report) << report.error().to_string();
+      return report && report->as_graph ? 'g' : '.';
+    };
+    const TensorView by_rows = TensorView::contiguous(other_b.view().data, {6, 5}, DType::kF32);
+    const TensorView by_columns = other_b.view().movedim(0, 1);
+    std::string launched;
+    for (int i = 0; i < 4; ++i) {
+      launched += call(a.view(), b.view(), out.view());
+      launched += call(other_a.view(), b.view(), out.view());
+      launched += call(a.view(), by_rows, out.view());
+      launched += call(a.view(), by_columns, out.view());
+      launched += call(a.view(), b.view(), other_out.view());
+    }
+    EXPECT_EQ(launched, "...............ggggg");
+    EXPECT_TRUE(rank.stream.synchronize());
+  });
+  EXPECT_EQ(record_.num_recorded, 5);
+}
+
 // A plan that is forgotten leaves its address to another.
 TEST_F(FusedRepeatedCalls, NoneIsLaunchedAsTheGraphOfAForgottenPlan) {
   Config config = test::quick_config();

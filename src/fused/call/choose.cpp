@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/format.hpp"
-#include "gemm/predict.hpp"
+#include "gemm/product.hpp"
 
 namespace tandem::fused {
 namespace {
@@ -67,10 +67,10 @@ Choice take_measured(Choice choice) {
 void predict_products(const gemm::Problem& whole, std::int64_t chunk_rows, const Device& device,
                       Workload& work) {
   work.element_bytes = size_bytes(whole.in);
-  work.product_us = gemm::predicted_us(whole, device);
+  work.product_us = gemm::predicted_us(gemm::product_of(whole), device);
   gemm::Problem chunk = whole;
   chunk.m = chunk_rows;
-  work.chunk_product_us = gemm::predicted_us(chunk, device);
+  work.chunk_product_us = gemm::predicted_us(gemm::product_of(chunk), device);
 }
 
 Result<Choice> choose(const Asked& asked, std::vector<Candidate> candidates) {

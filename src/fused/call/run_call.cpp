@@ -67,18 +67,13 @@ Result<void> enqueue(OpPlan& plan, Group& group, Stream& stream, symm::Handle* w
   const program::Program& program = plan.program;
   plan.bindings.bind_workspace(program, workspace, plan.device);
   if (program.memory.uses_inbox()) {
-    TANDEM_ASSIGN(const NativeSlot slot, native_line(group, plan.device)
-                                             .next({.data_bytes = program.memory.inbox_bytes,
-                                                    .num_words = program.memory.inbox_words,
-                                                    .num_stamps = program.memory.inbox_flags},
-                                                   group, stream));
-    plan.bindings.bind_inbox(program,
-                             {.handle = slot.handle,
-                              .epoch = slot.epoch,
-                              .data_bytes = slot.data_bytes,
-                              .words_bytes = slot.words_bytes,
-                              .flags_bytes = slot.stamps_bytes},
-                             plan.device);
+    symm::Inbox& inbox = inbox_of(group, plan.device);
+    TANDEM_ASSIGN(const symm::InboxSlot slot, inbox.next({.data_bytes = program.memory.inbox_bytes,
+                                                          .num_words = program.memory.inbox_words,
+                                                          .num_flags = program.memory.inbox_flags},
+                                                         group, stream));
+    coll::keep_for_ops(group, inbox.block());
+    plan.bindings.bind_inbox(program, slot, plan.device);
   }
   return program::run(program, plan.bindings);
 }

@@ -147,8 +147,8 @@ void GatherBuilder::slice_arrived(Lane lane, int source) {
   slice_lane_[static_cast<std::size_t>(source)] = lane;
   if (source != next_slice_) return;
 
-  // The sum so far, and slices that wait for this one, may be the other lane's.
-  Lane other = sum_lane_;
+  // The sum so far, if there is one, and slices that wait for this one may be the other lane's.
+  Lane other = source == 0 ? lane : sum_lane_;
   for (int q = next_slice_; q < world() && slice_lane_[static_cast<std::size_t>(q)] >= 0; ++q) {
     if (slice_lane_[static_cast<std::size_t>(q)] != lane) other = slice_lane_[static_cast<std::size_t>(q)];
   }

@@ -5,8 +5,6 @@
 
 #include "base/format.hpp"
 #include "cost/transfers.hpp"
-#include "gemm/backend.hpp"
-#include "gemm/choose.hpp"
 
 namespace tandem::fused {
 namespace {
@@ -39,11 +37,10 @@ bool comes_whole_in_time(const GatherProblem& problem) {
 }
 
 /// In either memory order of b, which is each rank's own affair. Allocates nothing.
-bool is_taken(gemm::AsyncInputProblem product, const Device& device) {
+bool is_taken(gemm::Product product, const Device& device) {
   for (const bool by_columns : {false, true}) {
     product.b_is_column_major = by_columns;
-    if (gemm::choose(product, device, &gemm::Implementation::accepts_async_input, nullptr) != nullptr)
-      return true;
+    if (gemm::choose(product, device) != nullptr) return true;
   }
   return false;
 }
@@ -59,17 +56,19 @@ NativeChunks native_chunks(const GatherProblem& problem) {
   return cut(problem, whole);
 }
 
-gemm::AsyncInputProblem agreed_product(const GatherProblem& problem, int patch_peers) {
+gemm::Product agreed_product(const GatherProblem& problem, int patch_peers) {
   const NativeChunks chunks = native_chunks(problem);
   return {.m = problem.rows(),
           .n = problem.planned_n(),
           .k = problem.k(),
-          .chunks = chunks.count,
-          .chunks_together = chunks.per_rank,
-          .patch_chunks = patch_peers * chunks.per_rank,
-          .in_order = false,
-          .in = problem.dtype,
-          .out = problem.dtype};
+          .a = problem.dtype,
+          .b = problem.dtype,
+          .out = problem.dtype,
+          .arrival = gemm::Chunks{.count = chunks.count,
+                                  .together = chunks.per_rank,
+                                  .complete = chunks.per_rank,
+                                  .patched = patch_peers * chunks.per_rank,
+                                  .in_order = false}};
 }
 
 Support can_run_native(const GatherProblem& problem, const Device& device) {
@@ -83,7 +82,7 @@ Support can_run_native(const GatherProblem& problem, const Device& device) {
     return Support::no(fmt::format("{} rows, and fewer than {} are not made for a GPU yet", problem.rows(),
                                    kFewestRowsOnGpu));
   }
-  const gemm::AsyncInputProblem product = agreed_product(problem, 0);
+  const gemm::Product product = agreed_product(problem, 0);
   return is_taken(product, device) ? Support::yes() : gemm::can_run(product, device);
 }
 

@@ -1,11 +1,8 @@
 #include <algorithm>
-#include <tandem/gemm/async_input_mm.hpp>
 
 #include "base/format.hpp"
 #include "fused/gather/algorithms.hpp"
 #include "fused/gather/chunks.hpp"
-#include "gemm/backend.hpp"
-#include "gemm/choose.hpp"
 
 namespace tandem::fused {
 
@@ -20,18 +17,16 @@ using program::Space;
 namespace {
 
 /// Of b number i of this rank.
-gemm::AsyncInputProblem async_problem(const GatherProblem& problem, const GatherCall& call, int i) {
+gemm::Product async_product(const GatherProblem& problem, const GatherCall& call, int i) {
   const auto idx = static_cast<std::size_t>(i);
   const TensorView& b = call.b[idx];
-  gemm::AsyncInputProblem product = agreed_product(problem, problem.patch_peers);
+  gemm::Product product = agreed_product(problem, problem.patch_peers);
   product.n = b.size(1);
   product.b_is_column_major = !b.is_contiguous();
   product.is_aligned = gemm::is_aligned_async_input(b) && gemm::is_aligned_async_input(call.out[idx]) &&
                        (problem.copies_a() || gemm::is_aligned_async_input(call.a));
   return product;
 }
-
-constexpr auto kAccepts = &gemm::Implementation::accepts_async_input;
 
 /// Why not, but for what the device's products say; null if there is nothing. Asked in every call.
 const char* why_not_consumed(const GatherProblem& problem, const TensorView& b) {
@@ -43,7 +38,7 @@ const char* why_not_consumed(const GatherProblem& problem, const TensorView& b) 
 
 bool is_consumed(const GatherProblem& problem, const GatherCall& call, int i, const Device& device) {
   return why_not_consumed(problem, call.b[static_cast<std::size_t>(i)]) == nullptr &&
-         gemm::choose(async_problem(problem, call, i), device, kAccepts, nullptr) != nullptr;
+         gemm::choose(async_product(problem, call, i), device) != nullptr;
 }
 
 /// A native gather while it is written down.
@@ -97,7 +92,8 @@ void NativeGather::add_roots() {
   const std::int64_t element = size_bytes(problem_.dtype);
   const std::int64_t unit_rows = problem_.unit_rows();
   const std::int64_t data_bytes = numel(a.sizes) * element;
-  const std::int64_t num_flags = problem_.patch_peers > 0 ? gemm::num_patches(problem_.rows(), problem_.k()) : 0;
+  const std::int64_t num_flags =
+      problem_.patch_peers > 0 ? gemm::num_patches(problem_.rows(), problem_.k()) : 0;
   program::MemoryNeeds& needs = steps().memory();
   std::int64_t words_at = 0;
   std::int64_t flags_at = 0;
@@ -113,7 +109,7 @@ void NativeGather::add_roots() {
                             {(needs.workspace_bytes - words_at) / size_bytes(DType::kU32)}, DType::kU32);
     steps().set_word_value(1);
   }
-  steps().set_chunks_per_rank(chunks_.per_rank);
+  steps().set_chunks(chunks_.count, chunks_.per_rank);
 
   const Space data = counts_ ? Space::kInbox : Space::kWorkspace;
   gather_.roots().travels.front().gathered = steps().at(data, 0, "inbox", a.sizes, problem_.dtype);
@@ -188,7 +184,7 @@ void NativeGather::consume() {
   }
 }
 
-// Also without a product to make: the peers count on it that every op awaits all of them (native_line.hpp).
+// Also without a product to make: the peers count on it that every op awaits all of them (symm/inbox.hpp).
 void NativeGather::multiply_the_rest() {
   const bool waits = problem_.first_consumed < 0;
   for (int step = 0; step < problem_.world; ++step) {
@@ -248,7 +244,7 @@ GatherAlgorithm::Notes native_gather_notes(const GatherProblem& problem, const G
     const char* const why = why_not_consumed(problem, b);
     notes.reason +=
         fmt::format("; out[{}] by mm: {}", i,
-                    why != nullptr ? why : gemm::can_run(async_problem(problem, call, i), device).why_not);
+                    why != nullptr ? why : gemm::can_run(async_product(problem, call, i), device).why_not);
   }
   return notes;
 }

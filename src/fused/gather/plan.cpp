@@ -15,7 +15,7 @@
 #include "fused/call/scaled_checks.hpp"
 #include "fused/gather/algorithms.hpp"
 #include "fused/gather/chunks.hpp"
-#include "gemm/predict.hpp"
+#include "gemm/product.hpp"
 #include "program/verify.hpp"
 
 namespace tandem::fused {
@@ -30,9 +30,9 @@ void predict_on(const Device& device, const GatherProblem& problem, Workload& wo
                     .out = problem.dtype},
                    shard_stride(problem.total(), problem.world) * problem.unit_rows(), device, work);
   if (!can_run_native(problem, device)) return;
-  gemm::AsyncInputProblem native = agreed_product(problem, patch_peers(problem, device));
+  gemm::Product native = agreed_product(problem, patch_peers(problem, device));
   native.b_is_column_major = true;
-  work.native_us = gemm::predicted_us(native, native_chunks(problem).per_rank, device);
+  work.native_us = gemm::predicted_us(native, device);
 }
 
 Result<Workload> workload_of(const GatherProblem& problem, Group& group, Device& device, bool may_measure) {

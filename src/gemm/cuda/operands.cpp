@@ -43,9 +43,9 @@ Operand operand_of(const TensorView& view, bool may_be_column_major) {
   return copy_of(view, view.dtype);
 }
 
-Operand product_of(const MmArgs& args) {
-  const bool is_rounded_later = args.bias && args.out.dtype != DType::kF32;
-  return is_rounded_later ? copy_of(args.out, DType::kF32) : operand_of(args.out, false);
+Operand out_of(const ProductArgs& args) {
+  const bool is_rounded_later = args.bias != nullptr && args.out->dtype != DType::kF32;
+  return is_rounded_later ? copy_of(*args.out, DType::kF32) : operand_of(*args.out, false);
 }
 
 }  // namespace
@@ -58,8 +58,8 @@ int Operand::alignment() const {
   return alignment_of(is_copy ? nullptr : taken.data);
 }
 
-Operands::Operands(const MmArgs& args)
-    : a_(operand_of(args.a, true)), b_(operand_of(args.b, true)), out_(product_of(args)) {}
+Operands::Operands(const ProductArgs& args)
+    : a_(operand_of(*args.a, true)), b_(operand_of(*args.b, true)), out_(out_of(args)) {}
 
 std::int64_t Operands::scratch_bytes() const {
   return a_.scratch_bytes() + b_.scratch_bytes() + out_.scratch_bytes();

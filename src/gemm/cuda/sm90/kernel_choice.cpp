@@ -9,15 +9,14 @@ namespace tandem::gemm::cuda {
 namespace {
 
 /// How many chunks are on their way in patches at one time; those behind them come when they are there.
-std::int64_t patches_at_once(const ResidentKernel& kernel, const KernelProblem& problem,
-                             std::int64_t columns) {
-  const std::int64_t of_rank = std::max<std::int64_t>(problem.complete_chunks, 1);
-  const auto peers = static_cast<int>(problem.product.patch_chunks / of_rank);
+std::int64_t patches_at_once(const ResidentKernel& kernel, const Product& product, std::int64_t columns) {
+  const Chunks& chunks = *product.arrival;
+  const std::int64_t of_rank = std::max<std::int64_t>(chunks.complete, 1);
+  const auto peers = static_cast<int>(chunks.patched / of_rank);
   if (peers == 0) return 1;
   const Tiling& tiling = kernel.kernel->tiling;
-  const std::int64_t rows =
-      (problem.product.m / tiling.tile_rows + tiling.cluster_rows - 1) / tiling.cluster_rows;
-  const auto shards = static_cast<int>(problem.product.chunks / of_rank);
+  const std::int64_t rows = (product.m / tiling.tile_rows + tiling.cluster_rows - 1) / tiling.cluster_rows;
+  const auto shards = static_cast<int>(chunks.count / of_rank);
   return peers_at_once(peers, kernel.most_clusters, rows * columns, shards) * of_rank;
 }
 
@@ -27,33 +26,33 @@ bool accepts(const Tiling& tiling, const ChunkParts& parts, std::int64_t columns
 }
 
 /// The chunks, or groups of them, that are taken one after the other.
-ChunkOrder steps_of(const AsyncInputProblem& product, std::span<const ChunkPart> parts) {
-  const ChunkOrder signals(product.m, static_cast<int>(product.chunks), 0);
+ChunkOrder steps_of(const Product& product, std::span<const ChunkPart> parts) {
+  const ChunkOrder signals(product.m, static_cast<int>(product.arrival->count), 0);
   if (parts.size() != 1) return signals;
   if (parts[0].start.section == 0) return parts[0].chunks;
-  const std::int64_t stride = signals.stride() * product.together();
+  const std::int64_t stride = signals.stride() * product.arrival->most_together();
   return ChunkOrder(product.m, static_cast<int>((product.m + stride - 1) / stride), 0);
 }
 
 }  // namespace
 
-ChunkCut cut_of(const Tiling& tiling, const AsyncInputProblem& product) {
+ChunkCut cut_of(const Tiling& tiling, const Product& product) {
   return {.tile_rows = tiling.tile_rows,
           .cluster_rows = tiling.cluster_rows,
-          .together = static_cast<int>(product.together()),
-          .in_order = product.in_order};
+          .together = static_cast<int>(product.arrival->most_together()),
+          .in_order = product.arrival->in_order};
 }
 
 double tile_us(const Tiling& tiling, std::int64_t k) {
   return cost::native_tile_us(tiling.tile_columns, k, tiling.cluster_rows * tiling.cluster_columns > 1);
 }
 
-double predicted_us(const ResidentKernel& kernel, const KernelProblem& problem) {
-  const AsyncInputProblem& product = problem.product;
+double predicted_us(const ResidentKernel& kernel, const Product& product) {
+  const Chunks& chunks = *product.arrival;
   const Tiling& tiling = kernel.kernel->tiling;
-  const ChunkParts parts(product.m, static_cast<int>(product.chunks), 0, cut_of(tiling, product));
+  const ChunkParts parts(product.m, static_cast<int>(chunks.count), 0, cut_of(tiling, product));
   if (!accepts(tiling, parts, product.n) || kernel.most_clusters < 1) return 0;
-  const ChunkOrder signals(product.m, static_cast<int>(product.chunks), 0);
+  const ChunkOrder signals(product.m, static_cast<int>(product.arrival->count), 0);
   const ChunkOrder order = steps_of(product, parts.parts());
   const std::int64_t columns =
       (product.n + tiling.tile_columns - 1) / tiling.tile_columns / tiling.cluster_columns;
@@ -65,25 +64,24 @@ double predicted_us(const ResidentKernel& kernel, const KernelProblem& problem) 
                           .cluster_rows = tiling.cluster_rows,
                           .cluster_columns = tiling.cluster_columns,
                           .clusters_at_once = kernel.most_clusters,
-                          .chunks = product.chunks,
+                          .chunks = chunks.count,
                           .step_rows = order.stride(),
                           .step_chunks = signals.stride() == 0 ? 1 : order.stride() / signals.stride(),
-                          .arrival = {.chunk_bytes = signals.stride() * product.k * size_bytes(product.in),
-                                      .complete = problem.complete_chunks,
-                                      .in_patches = product.patch_chunks,
-                                      .patches_at_once = patches_at_once(kernel, problem, columns)}});
+                          .arrival = {.chunk_bytes = signals.stride() * product.k * size_bytes(product.a),
+                                      .complete = chunks.complete,
+                                      .in_patches = chunks.patched,
+                                      .patches_at_once = patches_at_once(kernel, product, columns)}});
 }
 
-const ResidentKernel* KernelChoice::choose(const KernelProblem& problem) const {
+const ResidentKernel* KernelChoice::choose(const Product& product) const {
   // The widest comes first: narrower tiles load more, and lose more to what arrives meanwhile.
   constexpr double kWorthIt = 0.99;
   const ResidentKernel* best = nullptr;
   double best_us = 0;
   for (const ResidentKernel& kernel : kernels_) {
-    if (kernel.kernel->dtype != problem.product.in ||
-        kernel.kernel->b_is_column_major != problem.product.b_is_column_major)
+    if (kernel.kernel->dtype != product.a || kernel.kernel->b_is_column_major != product.b_is_column_major)
       continue;
-    const double us = predicted_us(kernel, problem);
+    const double us = predicted_us(kernel, product);
     if (us == 0 || (best != nullptr && us >= kWorthIt * best_us)) continue;
     best = &kernel;
     best_us = us;
@@ -91,14 +89,14 @@ const ResidentKernel* KernelChoice::choose(const KernelProblem& problem) const {
   return best;
 }
 
-const ResidentKernel* KernelChoice::find(const KernelProblem& problem, std::string* why_not) const {
-  const Key key = key_of(problem);
+const ResidentKernel* KernelChoice::find(const Product& product, std::string* why_not) const {
+  const Key key = key_of(product);
   const std::lock_guard lock(mutex_);
   const auto* const known = known_.find(key);
-  const ResidentKernel* const found = known != nullptr ? *known : known_.insert(key, choose(problem));
+  const ResidentKernel* const found = known != nullptr ? *known : known_.insert(key, choose(product));
   if (found == nullptr && why_not != nullptr) {
-    *why_not = fmt::format("no native kernel takes {} with b {}-major", to_string(problem.product.in),
-                           problem.product.b_is_column_major ? "column" : "row");
+    *why_not = fmt::format("no native kernel takes {} with b {}-major", to_string(product.a),
+                           product.b_is_column_major ? "column" : "row");
   }
   return found;
 }

@@ -1,0 +1,157 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "fused/gather/algorithms.hpp"
+#include "fused/gather/chunks.hpp"
+#include "fused/scatter/algorithms.hpp"
+#include "unit/program_recorder.hpp"
+
+namespace tandem::test {
+
+// Problems of all kinds, and the programs of all ranks that the builders make of them.
+
+using Programs = std::vector<program::Program>;
+
+template <class Build, class Problem>
+[[nodiscard]] Programs programs_of(Build build, const Problem& problem) {
+  const RecorderDevice device;
+  Programs programs;
+  for (int rank = 0; rank < problem.world; ++rank)
+    programs.push_back(build(problem, rank, device).program);
+  return programs;
+}
+
+/// Even and uneven ones, with empty shards and with none at all, in 2 and 3 dims.
+[[nodiscard]] inline std::vector<Dims> sizes_on(int world) {
+  return {{8 * world, 6}, {5, 3}, {7, 2 * world + 1}, {3, 2 * world + 1, 4}, {2 * world, 3, 5 * world}, {0, 3}};
+}
+
+using WithGather = std::function<void(const fused::GatherProblem& problem)>;
+
+/// Plain gathers, for any algorithm.
+inline void for_plain_gathers(int world, const WithGather& body) {
+  for (const Dims& sizes : sizes_on(world)) {
+    for (int dim = 0; dim < sizes.size(); ++dim) {
+      for (unsigned options = 0; options < 8; ++options) {
+        for (const int num_b : {1, 3}) {
+          fused::GatherProblem problem{
+              .sizes = sizes, .dim = dim, .world = world, .device = {}, .num_b = num_b, .sum_n = 4 * num_b};
+          problem.keeps_gathered = (options & 1U) != 0;
+          problem.copied = (options & 2U) != 0 ? 1 : 0;
+          problem.has_bias = (options & 4U) != 0;
+          body(problem);
+          if (problem.copied != 0) continue;
+          problem.in_place_offset = 3;
+          body(problem);
+        }
+      }
+    }
+  }
+}
+
+/// Scaled ones, with up to two tensors beside, each of which may have to be copied.
+inline void for_scaled_gathers(int world, const WithGather& body) {
+  for (const Dims& sizes : sizes_on(world)) {
+    for (int dim = 0; dim < sizes.size(); ++dim) {
+      for (const ScaleMode mode : {ScaleMode::kNone, ScaleMode::kTensorwise, ScaleMode::kRowwiseSharded,
+                                   ScaleMode::kRowwiseReplicated}) {
+        for (int num_beside = 0; num_beside < 3; ++num_beside) {
+          for (const bool keeps : {false, true}) {
+            fused::GatherProblem problem{.dtype = DType::kF8E4M3,
+                                         .sizes = sizes,
+                                         .dim = dim,
+                                         .world = world,
+                                         .is_scaled = true,
+                                         .scale_mode = mode,
+                                         .num_beside = num_beside,
+                                         .device = {},
+                                         .num_b = 2,
+                                         .sum_n = 9};
+            problem.beside[0] = {DType::kBF16, 5};
+            problem.beside[1] = {DType::kU8, 3};
+            problem.keeps_gathered = keeps;
+            for (const unsigned copied : {0U, 1U, 6U, 15U}) {
+              problem.copied = copied & ((1U << static_cast<unsigned>(num_travelling(problem))) - 1);
+              body(problem);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+/// Those that native takes: with and without peers that products send patches to, shards that are moved into
+/// the inbox, products that consume a as it comes, and products that wait.
+inline void for_native_gathers(int world, const WithGather& body) {
+  std::vector<Dims> all = sizes_on(world);
+  all.push_back({1024 * world, 8});      // shards come in pieces
+  all.push_back({1024 * world - 1, 8});  // and the last one is shorter
+  struct Products {
+    std::uint64_t by_mm;
+    int first_consumed;
+  };
+  for (const Dims& sizes : all) {
+    for (int dim = 0; dim < sizes.size() - 1; ++dim) {
+      fused::GatherProblem problem{
+          .sizes = sizes, .dim = dim, .world = world, .device = {}, .num_b = 3, .sum_n = 9};
+      if (problem.part_of(world - 1).size == 0 || problem.unit_rows() == 0) continue;
+      const bool is_consumed = native_chunks(problem).by_shard_rule;
+      for (const Products& products :
+           {Products{0, 0}, Products{1, 1}, Products{2, 0}, Products{7, -1}, Products{0, -1}}) {
+        if (products.first_consumed >= 0 && !is_consumed) continue;
+        problem.by_mm = products.by_mm;
+        problem.first_consumed = products.first_consumed;
+        const int most_peers = problem.total() % world == 0 ? world - 1 : 0;
+        for (problem.patch_peers = 0; problem.patch_peers <= most_peers; ++problem.patch_peers) {
+          for (unsigned options = 0; options < 8; ++options) {
+            problem.keeps_gathered = (options & 1U) != 0;
+            problem.copied = (options & 2U) != 0 ? 1 : 0;
+            problem.aligns_own = (options & 4U) != 0;
+            if (problem.aligns_own && (problem.patch_peers == 0 || problem.copied != 0)) continue;
+            body(problem);
+          }
+        }
+      }
+    }
+  }
+}
+
+using WithScatter = std::function<void(const fused::ScatterProblem& problem)>;
+
+/// Plain and scaled ones.
+inline void for_scatters(int world, const WithScatter& body) {
+  for (const Dims& sizes : sizes_on(world)) {
+    for (int dim = 0; dim < sizes.size(); ++dim) {
+      for (const DType partials : {DType::kBF16, DType::kF32}) {
+        for (const int num_products : {1, 3}) {
+          for (unsigned options = 0; options < 16; ++options) {
+            fused::ScatterProblem problem{.dtype = DType::kBF16,
+                                          .partials = partials,
+                                          .sizes = sizes,
+                                          .dim = dim,
+                                          .world = world,
+                                          .device = {},
+                                          .num_products = num_products,
+                                          .sum_k = 7 * num_products};
+            problem.keeps_product = (options & 1U) != 0;
+            problem.is_scaled = (options & 2U) != 0;
+            problem.has_bias = (options & 4U) != 0;
+            if ((options & 8U) != 0) {
+              problem.num_copied = num_products == 1 ? 1 : 2;
+              problem.copied = num_products == 1 ? 1 : 5;
+              problem.copied_k = 7 * problem.num_copied;
+            }
+            if (problem.is_scaled && (problem.has_bias || problem.num_copied > 0)) continue;
+            body(problem);
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace tandem::test

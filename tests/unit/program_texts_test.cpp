@@ -1,0 +1,98 @@
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "unit/program_problems.hpp"
+#include "unit/program_runs.hpp"
+
+// What programs print equals the files in tests/golden, so that a change of a program is seen in review.
+
+namespace tandem {
+namespace {
+
+std::string text_in(const std::string& path) {
+  std::ifstream file(path);
+  EXPECT_TRUE(file) << path;
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// Leaves what it got in a file, to be compared, or copied if it is right.
+void expect_golden(const std::string& name, const std::string& got) {
+  const std::string golden = TANDEM_GOLDEN "/" + name;
+  if (text_in(golden) == got) return;
+  const std::string path = testing::TempDir() + name;
+  std::ofstream(path) << got;
+  ADD_FAILURE() << golden << " differs from " << path;
+}
+
+TEST(ProgramTexts, of_pipelined_schedules_are_the_published_ones_on_every_rank) {
+  std::string all;
+  for (const bool gather : {true, false}) {
+    for (int world = 1; world <= 8; ++world) {
+      for (int rank = 0; rank < world; ++rank) {
+        const test::Recorded recorded =
+            gather ? test::record_gather(world, rank) : test::record_scatter(world, rank);
+        all += fmt::format("{}, rank {} of {}: {}\n", gather ? "gather" : "scatter", rank, world,
+                           recorded.trace.to_string());
+      }
+    }
+  }
+  expect_golden("schedules.txt", all);
+}
+
+TEST(ProgramTexts, of_a_few_programs_are_as_they_were) {
+  const test::RecorderDevice device;
+  std::string all;
+  const auto add = [&](const std::string& title, const program::Program& program) {
+    all += fmt::format("# {}\n{}\n", title, program.to_string());
+  };
+  const fused::GatherProblem rows = test::small_gather(4);
+  add("gather of rows, kept", fused::build_serial_gather(rows, 1, device).program);
+  add("gather of rows, kept", fused::build_pipelined_gather(rows, 1, device).program);
+  fused::GatherProblem native = rows;
+  native.first_consumed = 0;
+  add("gather of rows, kept", fused::build_native_gather(native, 1, device).program);
+  native.patch_peers = 2;
+  native.first_consumed = -1;
+  native.by_mm = 1;
+  native.has_bias = true;
+  add("gather of rows, kept, sent in pieces to two ranks, multiplied behind its waits",
+      fused::build_native_gather(native, 1, device).program);
+  const fused::GatherProblem columns{
+      .sizes = {4, 7}, .dim = 1, .world = 3, .device = {}, .num_b = 2, .sum_n = 5};
+  add("gather of the last dim", fused::build_pipelined_gather(columns, 1, device).program);
+  fused::GatherProblem scaled{.dtype = DType::kF8E4M3,
+                              .sizes = {8, 16},
+                              .world = 2,
+                              .is_scaled = true,
+                              .scale_mode = ScaleMode::kRowwiseSharded,
+                              .num_beside = 1,
+                              .device = {},
+                              .num_b = 1,
+                              .sum_n = 4,
+                              .copied = 1};
+  scaled.beside[0] = {DType::kBF16, 5};
+  add("scaled gather of rows, with a tensor beside it", fused::build_pipelined_gather(scaled, 0, device).program);
+  const fused::ScatterProblem scatter = test::small_scatter(4);
+  add("scatter of rows", fused::build_serial_scatter(scatter, 1, device).program);
+  add("scatter of rows", fused::build_pipelined_scatter(scatter, 1, device).program);
+  const fused::ScatterProblem scattered_columns{.dtype = DType::kBF16,
+                                                .partials = DType::kBF16,
+                                                .sizes = {3, 10},
+                                                .dim = 1,
+                                                .world = 4,
+                                                .device = {},
+                                                .num_products = 2,
+                                                .sum_k = 8,
+                                                .has_bias = true};
+  add("scatter of columns, two products and a bias",
+      fused::build_serial_scatter(scattered_columns, 1, device).program);
+  add("scatter of columns, two products and a bias",
+      fused::build_pipelined_scatter(scattered_columns, 1, device).program);
+  expect_golden("program_texts.txt", all);
+}
+
+}  // namespace
+}  // namespace tandem

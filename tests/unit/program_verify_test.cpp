@@ -1,0 +1,438 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+#include "program/verify.hpp"
+#include "unit/program_problems.hpp"
+#include "unit/program_runs.hpp"
+
+// All programs of all builders run to their end in any order of events, and programs with a fault do not pass.
+
+namespace tandem {
+namespace {
+
+using program::Lane;
+using program::Step;
+using program::StepKind;
+using test::Programs;
+using test::programs_of;
+
+class ProgramVerify : public testing::TestWithParam<int> {
+ protected:
+  static int world() { return GetParam(); }
+  template <class Build, class Problem>
+  void expect_passes(Build build, const Problem& problem, const std::string& algorithm) {
+    ++num_verified_;
+    const Programs programs = programs_of(build, problem);
+    const auto verified = program::verify(programs);
+    if (verified || num_failed_++ > 0) return;
+    ADD_FAILURE() << algorithm << " of " << to_string(problem) << ": " << verified.error().to_string() << "\n"
+                  << programs.front().to_string();
+  }
+  void TearDown() override {
+    EXPECT_EQ(num_failed_, 0) << "of " << num_verified_ << " problems";
+    EXPECT_GT(num_verified_, 100);
+  }
+
+ private:
+  int num_verified_ = 0;
+  int num_failed_ = 0;
+};
+
+TEST_P(ProgramVerify, gathers_pass) {
+  const auto expect_both = [&](const fused::GatherProblem& problem) {
+    expect_passes(&fused::build_serial_gather, problem, "serial");
+    expect_passes(&fused::build_pipelined_gather, problem, "pipelined");
+  };
+  test::for_plain_gathers(world(), expect_both);
+  test::for_scaled_gathers(world(), expect_both);
+}
+
+TEST_P(ProgramVerify, native_gathers_pass) {
+  test::for_native_gathers(world(), [&](const fused::GatherProblem& problem) {
+    expect_passes(&fused::build_native_gather, problem, "native");
+  });
+}
+
+TEST_P(ProgramVerify, scatters_pass) {
+  test::for_scatters(world(), [&](const fused::ScatterProblem& problem) {
+    expect_passes(&fused::build_serial_scatter, problem, "serial");
+    expect_passes(&fused::build_pipelined_scatter, problem, "pipelined");
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, ProgramVerify, testing::Range(1, 9), testing::PrintToStringParamName());
+
+// Mutants: programs with one fault each.
+
+// What verify() says of them.
+constexpr std::string_view kNotOrdered = "use the same memory, one writes it, and neither waits";
+constexpr std::string_view kNotBehindCaller = "'s caller did before the call";
+constexpr std::string_view kNotWritten = "that nobody has written";
+constexpr std::string_view kNotJoined = "is not joined to the caller's in the end";
+constexpr std::string_view kStillUsed = "may still use its memory";
+constexpr std::string_view kStuck = "nobody ends what these wait for";
+constexpr std::string_view kNotMet = "meets the other ranks in";
+constexpr std::string_view kOneChannel = "use the same channel, and neither waits";
+
+/// The programs do not pass, for one of these reasons.
+void expect_caught(const Programs& mutant, std::initializer_list<std::string_view> reasons,
+                   const std::string& what) {
+  const auto verified = program::verify(mutant);
+  ASSERT_FALSE(verified) << what << " is not seen";
+  EXPECT_EQ(verified.error().code(), ErrorCode::kInternal);
+  const std::string text = verified.error().text();
+  EXPECT_TRUE(std::any_of(reasons.begin(), reasons.end(), [&](std::string_view reason) {
+    return text.find(reason) != std::string::npos;
+  })) << what << ": " << text;
+}
+
+std::string text_of(const Programs& programs, int rank, std::size_t at) {
+  const program::Program& own = programs[static_cast<std::size_t>(rank)];
+  return fmt::format("{}: '{}' of rank {}", own.name, own.to_string(own.steps[at]), rank);
+}
+
+using Which = std::function<bool(const Step& step)>;
+Which of_kind(StepKind kind) {
+  return [kind](const Step& step) { return step.kind == kind; };
+}
+
+/// Steps of this rank's program.
+std::vector<std::size_t> find(const Programs& programs, int rank, const Which& which) {
+  const auto& steps = programs[static_cast<std::size_t>(rank)].steps;
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    if (which(steps[i])) found.push_back(i);
+  }
+  return found;
+}
+
+std::vector<Step>& steps_of(Programs& programs, int rank) {
+  return programs[static_cast<std::size_t>(rank)].steps;
+}
+
+Programs without(Programs programs, int rank, std::size_t at) {
+  auto& steps = steps_of(programs, rank);
+  steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(at));
+  return programs;
+}
+
+/// Each of these steps is missing on one rank.
+void expect_each_needed(const Programs& programs, const Which& which,
+                        std::initializer_list<std::string_view> reasons) {
+  for (int rank = 0; rank < static_cast<int>(programs.size()); ++rank) {
+    for (const std::size_t at : find(programs, rank, which))
+      expect_caught(without(programs, rank, at), reasons, text_of(programs, rank, at) + " missing");
+  }
+}
+
+/// Programs of few ranks whose joins, barriers and gets are all needed.
+std::vector<Programs> two_lane_programs() {
+  std::vector<Programs> all;
+  for (const int world : {2, 3, 4, 5}) {
+    fused::GatherProblem gather = test::small_gather(world);
+    all.push_back(programs_of(&fused::build_pipelined_gather, gather));
+    gather.in_place_offset = 0;
+    all.push_back(programs_of(&fused::build_pipelined_gather, gather));
+    gather.in_place_offset = -1;
+    gather.keeps_gathered = false;
+    gather.copied = 1;
+    all.push_back(programs_of(&fused::build_pipelined_gather, gather));
+    gather.dim = 1;
+    gather.sizes = {5, 3 * world};
+    all.push_back(programs_of(&fused::build_pipelined_gather, gather));
+    gather.is_scaled = true;
+    gather.scale_mode = ScaleMode::kRowwiseSharded;
+    gather.num_beside = 1;
+    gather.beside[0] = {DType::kBF16, 5};
+    all.push_back(programs_of(&fused::build_pipelined_gather, gather));
+    fused::ScatterProblem scatter = test::small_scatter(world);
+    all.push_back(programs_of(&fused::build_pipelined_scatter, scatter));
+    scatter.partials = scatter.dtype = DType::kBF16;
+    scatter.num_products = 2;
+    scatter.dim = 1;
+    scatter.sizes = {5, 3 * world};
+    all.push_back(programs_of(&fused::build_pipelined_scatter, scatter));
+  }
+  return all;
+}
+
+struct Natives {
+  Programs programs;
+  bool consumes = true;  ///< products take each chunk as it comes; or else they wait for all of a rank's
+  int waiter = -1;       ///< a rank that multiplies nothing and reads nothing
+};
+
+/// With lanes for pushes unless products send to all peers.
+std::vector<Natives> native_programs() {
+  std::vector<Natives> all;
+  for (const int world : {2, 3, 4}) {
+    for (int patch_peers = 0; patch_peers < world; ++patch_peers) {
+      for (const bool has_pieces : {false, true}) {
+        fused::GatherProblem gather = test::small_gather(world, false);
+        if (has_pieces) gather.sizes = {1024 * world, 8};
+        gather.patch_peers = patch_peers;
+        const Programs waiting = programs_of(&fused::build_native_gather, gather);
+        for (const int first_consumed : {0, -1}) {
+          gather.first_consumed = first_consumed;
+          gather.by_mm = first_consumed < 0 ? 1 : 0;
+          all.push_back({programs_of(&fused::build_native_gather, gather), first_consumed >= 0});
+          all.push_back({all.back().programs, first_consumed >= 0, 1});
+          all.back().programs[1] = waiting[1];
+        }
+      }
+    }
+  }
+  return all;
+}
+
+/// Whether what this join waits for needs none: an earlier one has done, or it is the caller's alone.
+bool is_implied(const program::Program& program, std::size_t join) {
+  const Step& of = program.steps[join];
+  for (std::size_t i = join; i-- > 0;) {
+    const Step& step = program.steps[i];
+    if (step.kind == StepKind::kJoin && step.lane == of.lane && step.other == of.other) return true;
+    if (step.lane != of.lane || step.kind == StepKind::kJoin) continue;
+    const program::RootId to = step.kind == StepKind::kProduct
+                                   ? program.products[static_cast<std::size_t>(step.product)].out.root
+                                   : step.to.root;
+    const bool is_callers = to != program::kNone && program.roots[static_cast<std::size_t>(to)].space ==
+                                                        program::Space::kCaller;
+    if (of.other == program::kCurrent || !is_callers) return false;
+  }
+  return false;
+}
+
+// The sum of slices joins lanes wherever it changes lanes; some of that is implied.
+TEST(ProgramMutants, a_missing_join) {
+  int num_implied = 0;
+  const auto expect_needed = [&](const Programs& programs,
+                                 std::initializer_list<std::string_view> reasons) {
+    ASSERT_TRUE(program::verify(programs));
+    for (int rank = 0; rank < static_cast<int>(programs.size()); ++rank) {
+      for (const std::size_t at : find(programs, rank, of_kind(StepKind::kJoin))) {
+        const Programs mutant = without(programs, rank, at);
+        if (!is_implied(programs[static_cast<std::size_t>(rank)], at)) {
+          expect_caught(mutant, reasons, text_of(programs, rank, at) + " missing");
+          continue;
+        }
+        ++num_implied;
+        EXPECT_TRUE(program::verify(mutant)) << text_of(programs, rank, at);
+      }
+    }
+  };
+  for (const Programs& programs : two_lane_programs())
+    expect_needed(programs, {kNotOrdered, kNotWritten, kNotBehindCaller, kNotJoined});
+  EXPECT_LT(num_implied, 30);
+  num_implied = 0;
+  for (const Natives& natives : native_programs())
+    expect_needed(natives.programs, {kNotBehindCaller, kNotJoined});
+  EXPECT_EQ(num_implied, 0);
+}
+
+TEST(ProgramMutants, a_lane_that_is_not_joined_in_the_end) {
+  for (const Programs& programs : two_lane_programs()) {
+    for (int rank = 0; rank < static_cast<int>(programs.size()); ++rank) {
+      const std::size_t last = find(programs, rank, of_kind(StepKind::kJoin)).back();
+      if (is_implied(programs[static_cast<std::size_t>(rank)], last)) continue;
+      expect_caught(without(programs, rank, last), {fmt::format("rank {}: lane bk {}", rank, kNotJoined)},
+                    text_of(programs, rank, last) + " missing");
+    }
+  }
+}
+
+/// Barriers are the same on all ranks: each lane's n-th is missing, or changed, everywhere.
+void for_each_barrier(const Programs& programs, const std::function<void(Lane lane, std::size_t n)>& body) {
+  for (Lane lane = 0; lane < programs.front().num_lanes; ++lane) {
+    const auto barriers = find(programs, 0, [lane](const Step& step) {
+      return step.kind == StepKind::kBarrier && step.lane == lane;
+    });
+    for (std::size_t n = 0; n < barriers.size(); ++n) body(lane, n);
+  }
+}
+std::size_t barrier_at(const Programs& programs, int rank, Lane lane, std::size_t n) {
+  return find(programs, rank, [lane](const Step& step) {
+    return step.kind == StepKind::kBarrier && step.lane == lane;
+  })[n];
+}
+
+TEST(ProgramMutants, a_missing_barrier) {
+  for (const Programs& programs : two_lane_programs()) {
+    expect_each_needed(programs, of_kind(StepKind::kBarrier), {kNotMet});
+    for_each_barrier(programs, [&](Lane lane, std::size_t n) {
+      Programs mutant = programs;
+      for (int rank = 0; rank < static_cast<int>(programs.size()); ++rank)
+        mutant = without(mutant, rank, barrier_at(programs, rank, lane, n));
+      expect_caught(mutant, {kNotOrdered, kNotBehindCaller, kStillUsed, kNotWritten},
+                    text_of(programs, 0, barrier_at(programs, 0, lane, n)) + " missing everywhere");
+    });
+  }
+}
+
+TEST(ProgramMutants, a_barrier_on_the_wrong_lane) {
+  for (const Programs& programs : two_lane_programs()) {
+    for_each_barrier(programs, [&](Lane lane, std::size_t n) {
+      Programs everywhere = programs;
+      for (int rank = 0; rank < static_cast<int>(programs.size()); ++rank) {
+        const std::size_t at = barrier_at(programs, rank, lane, n);
+        Programs here = programs;
+        for (Programs* const mutant : {&here, &everywhere})
+          steps_of(*mutant, rank)[at].lane = static_cast<Lane>(1 - lane);
+        expect_caught(here, {kNotMet, kNotJoined}, text_of(programs, rank, at) + " on the other lane");
+      }
+      expect_caught(everywhere,
+                    {kNotOrdered, kNotBehindCaller, kStillUsed, kNotWritten, kNotJoined, kOneChannel, kStuck},
+                    text_of(programs, 0, barrier_at(programs, 0, lane, n)) + " on the other lane everywhere");
+    });
+  }
+}
+
+TEST(ProgramMutants, a_get_before_its_barrier) {
+  for (const Programs& programs : two_lane_programs()) {
+    for (int rank = 0; rank < static_cast<int>(programs.size()); ++rank) {
+      for (const std::size_t get : find(programs, rank, of_kind(StepKind::kGet))) {
+        Programs mutant = programs;
+        auto& steps = steps_of(mutant, rank);
+        const auto at = static_cast<std::ptrdiff_t>(get);
+        const auto barrier =
+            std::find_if(std::make_reverse_iterator(steps.begin() + at), steps.rend(), of_kind(StepKind::kBarrier));
+        ASSERT_NE(barrier, steps.rend());
+        std::rotate(barrier.base() - 1, steps.begin() + at, steps.begin() + at + 1);
+        expect_caught(mutant, {kNotOrdered, kNotBehindCaller, kNotWritten},
+                      text_of(programs, rank, get) + " before its barrier");
+      }
+    }
+  }
+}
+
+TEST(ProgramMutants, two_slots_exchanged) {
+  for (const Programs& programs : two_lane_programs()) {
+    if (programs.front().name != "matmul_reduce_scatter pipelined") continue;
+    for (int rank = 0; rank < static_cast<int>(programs.size()); ++rank) {
+      const auto& roots = programs[static_cast<std::size_t>(rank)].roots;
+      const auto slot = [&](int number) {
+        return static_cast<program::RootId>(
+            std::find_if(roots.begin(), roots.end(),
+                         [&](const auto& root) { return root.name == fmt::format("slot {}", number); }) -
+            roots.begin());
+      };
+      for (const std::size_t get : find(programs, rank, of_kind(StepKind::kGet))) {
+        Programs mutant = programs;
+        Step& step = steps_of(mutant, rank)[get];
+        step.from.root = slot(1 - step.slot);
+        expect_caught(mutant, {kNotOrdered, kNotWritten}, text_of(programs, rank, get) + " of the other slot");
+      }
+      for (std::size_t i = 0; i < roots.size(); ++i) {
+        if (!roots[i].name.starts_with("partial for")) continue;
+        Programs mutant = programs;
+        auto& own = mutant[static_cast<std::size_t>(rank)].roots;
+        const bool is_first = own[i].offset_bytes == 0;
+        own[i].offset_bytes = own[static_cast<std::size_t>(slot(is_first ? 1 : 0))].offset_bytes;
+        expect_caught(mutant, {kNotOrdered, kNotWritten},
+                      fmt::format("{} of rank {} in the other slot", roots[i].name, rank));
+      }
+    }
+  }
+}
+
+TEST(ProgramMutants, a_missing_word) {
+  for (const Natives& natives : native_programs())
+    expect_each_needed(natives.programs, of_kind(StepKind::kWriteWord), {kStuck});
+}
+
+TEST(ProgramMutants, a_word_before_its_data) {
+  for (const auto& [programs, consumes, waiter] : native_programs()) {
+    for (int rank = 0; rank < static_cast<int>(programs.size()); ++rank) {
+      const auto& steps = programs[static_cast<std::size_t>(rank)].steps;
+      for (const std::size_t word : find(programs, rank, of_kind(StepKind::kWriteWord))) {
+        const bool has_more = steps[word + 1].kind == StepKind::kPut && steps[word + 1].peer == steps[word].peer;
+        if (steps[word].peer == waiter || (!consumes && has_more)) continue;
+        Programs mutant = programs;
+        std::swap(steps_of(mutant, rank)[word - 1], steps_of(mutant, rank)[word]);
+        expect_caught(mutant, {kNotOrdered, kNotWritten}, text_of(programs, rank, word) + " too early");
+      }
+    }
+  }
+}
+
+// Also where nothing is read behind it: the rank would write, two calls later, what others still read.
+TEST(ProgramMutants, a_missing_await) {
+  int num_awaits = 0;
+  for (const Natives& natives : native_programs()) {
+    expect_each_needed(natives.programs, of_kind(StepKind::kAwait), {kNotOrdered, kNotWritten});
+    if (natives.waiter >= 0)
+      num_awaits += static_cast<int>(find(natives.programs, natives.waiter, of_kind(StepKind::kAwait)).size());
+  }
+  EXPECT_GT(num_awaits, 0);
+}
+
+TEST(ProgramMutants, data_that_does_not_come) {
+  for (const Natives& natives : native_programs()) {
+    expect_each_needed(
+        natives.programs,
+        [&](const Step& step) { return step.kind == StepKind::kPut && step.peer != natives.waiter; },
+        {kNotWritten});
+  }
+  for (const Programs& programs : two_lane_programs()) {
+    expect_each_needed(
+        programs,
+        [&](const Step& step) {
+          if (step.kind != StepKind::kGet && step.kind != StepKind::kCopy) return false;
+          return programs.front().roots[static_cast<std::size_t>(step.to.root)].space !=
+                 program::Space::kCaller;
+        },
+        {kNotWritten});
+  }
+}
+
+// What does not fit is refused before anything runs.
+TEST(ProgramMutants, a_program_that_is_wrong_by_itself) {
+  fused::GatherProblem problem = test::small_gather(3);
+  problem.copied = 1;
+  const Programs programs = programs_of(&fused::build_pipelined_gather, problem);
+  ASSERT_TRUE(program::verify(programs));
+  const auto get = find(programs, 1, of_kind(StepKind::kGet)).front();
+  const auto product = find(programs, 1, of_kind(StepKind::kProduct)).front();
+  const auto publish = find(programs, 1, of_kind(StepKind::kCopy))[1];
+  struct Fault {
+    std::function<void(Programs& all, program::Program& own)> make;
+    std::string_view said;
+  };
+  const Fault faults[] = {
+      {[](Programs&, program::Program& own) { own.memory.scratch_bytes = 16; }, "are reserved"},
+      {[](Programs& all, program::Program&) {
+         for (program::Program& one : all) one.memory.workspace_bytes = 16;
+       },
+       "ends at byte 60, and 16 are reserved"},
+      {[](Programs&, program::Program& own) { own.memory.workspace_bytes += 128; }, "not those of rank 0"},
+      {[](Programs&, program::Program& own) { own.base_channel += 2; }, "not those of rank 0"},
+      {[](Programs& all, program::Program&) { std::swap(all[0], all[2]); }, "program 0 of 3"},
+      {[](Programs& all, program::Program&) { all.pop_back(); }, "program 0 of 2, for 3 ranks"},
+      {[](Programs&, program::Program& own) { own.num_lanes = 17; }, "17 lanes, up to 16"},
+      {[&](Programs&, program::Program& own) { own.steps[get].lane = 2; }, "a step on lane 2 of 2"},
+      {[&](Programs&, program::Program& own) { own.steps[get].peer = 3; }, "a step for rank 3 of 3"},
+      {[&](Programs&, program::Program& own) { own.steps[product].product = 99; },
+       "a product that does not exist"},
+      {[&](Programs&, program::Program& own) { own.steps[publish].to = program::part_of(99, 0, 0, 1); },
+       "beyond its tensors"},
+      {[&](Programs&, program::Program& own) {
+         own.steps[publish].to = program::part_of(own.steps[publish].to.root, 0, 4, 2);
+       },
+       "beyond its tensors"},
+      {[&](Programs&, program::Program& own) {
+         own.steps[publish].to = program::part_of(own.steps[publish].to.root, 0, 0, 4);
+       },
+       "takes 15 elements to 12"}};
+  for (const Fault& fault : faults) {
+    Programs mutant = programs;
+    fault.make(mutant, mutant[1]);
+    expect_caught(mutant, {fault.said}, std::string(fault.said));
+  }
+}
+
+}  // namespace
+}  // namespace tandem
