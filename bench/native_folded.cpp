@@ -49,8 +49,8 @@ class Bench {
 
  private:
   Result<void> fill();
-  [[nodiscard]] gemm::AsyncInputProblem product() const {
-    return {.m = shape_.m, .n = shape_.n, .k = shape_.k, .chunks = kRanks, .in_order = false};
+  [[nodiscard]] gemm::Product product() const {
+    return bench::product_of(shape_.m, shape_.n, shape_.k, kRanks, false);
   }
   [[nodiscard]] std::byte* block(int rank) const {
     return static_cast<std::byte*>(handle_->buffer_ptrs()[static_cast<std::size_t>(rank)]);

@@ -137,7 +137,7 @@ Result<void> Bench::check(Variant& variant) {
 }
 
 Result<nlohmann::json> Bench::measure(int rounds) {
-  const gemm::AsyncInputProblem product{.m = shape_.m, .n = shape_.n, .k = shape_.k, .chunks = kChunks};
+  const gemm::Product product = bench::product_of(shape_.m, shape_.n, shape_.k, kChunks, true);
   constexpr Way kWays[] = {Way::kThere, Way::kSignals};
   std::vector<Variant> all =
       bench::variants_of(product, 0, kWays, [&](const Variant& vendor) { return run(vendor).has_value(); });

@@ -13,6 +13,7 @@
 #include "base/try.hpp"
 #include "gemm/cuda/sm90/instances.hpp"
 #include "gemm/cuda/sm90/kernel_choice.hpp"
+#include "gemm/product.hpp"
 
 namespace tandem::bench {
 
@@ -42,22 +43,35 @@ inline gemm::cuda::ResidentKernel resident_on(int gpu, const gemm::cuda::AsyncIn
           .most_clusters = multiprocessors / (kernel.tiling.cluster_rows * kernel.tiling.cluster_columns)};
 }
 
-/// What the model says of every kernel that takes `product` in bf16 with b by columns and all of a in place.
+/// What the model says of every kernel that takes `product`, whose chunks are all complete.
 inline std::vector<std::pair<const gemm::cuda::AsyncInputKernel*, double>> kernels_for(
-    const gemm::AsyncInputProblem& product, int gpu) {
+    const gemm::Product& product, int gpu) {
   std::vector<std::pair<const gemm::cuda::AsyncInputKernel*, double>> kernels;
   for (const gemm::cuda::AsyncInputKernel& kernel : gemm::cuda::async_input_kernels()) {
-    if (kernel.dtype != DType::kBF16 || !kernel.b_is_column_major) continue;
-    const double us = predicted_us(resident_on(gpu, kernel), {product, product.chunks});
+    if (kernel.dtype != product.a || kernel.b_is_column_major != product.b_is_column_major) continue;
+    const double us = predicted_us(resident_on(gpu, kernel), product);
     if (us > 0) kernels.emplace_back(&kernel, us);
   }
   return kernels;
 }
 
+/// In bf16 with b by columns, of `chunks` chunks that are all there.
+inline gemm::Product product_of(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t chunks,
+                                bool in_order) {
+  return {.m = m,
+          .n = n,
+          .k = k,
+          .a = DType::kBF16,
+          .b = DType::kBF16,
+          .out = DType::kBF16,
+          .b_is_column_major = true,
+          .arrival = gemm::Chunks{.count = chunks, .complete = chunks, .in_order = in_order}};
+}
+
 /// Every kernel in every way, then those of cuBLASLt's choices that `runs` takes. The kernels come first:
 /// whoever checks in this order has their bits as reference, and compares them with each other exactly.
 template <class Runs>
-std::vector<Variant> variants_of(const gemm::AsyncInputProblem& product, int gpu, std::span<const Way> ways,
+std::vector<Variant> variants_of(const gemm::Product& product, int gpu, std::span<const Way> ways,
                                  Runs runs) {
   std::vector<Variant> all;
   for (const auto& [kernel, us] : kernels_for(product, gpu)) {

@@ -84,7 +84,7 @@ void BenchCommand::define(CLI::App& app) {
                "time the other algorithms too, in the same rounds");
   app.add_option("--load-ms", flags_.measure.counts.load_ms,
                  "work before each timed call, so that a GPU's clocks are those under load (CUDA)");
-  app.add_flag("--explain", flags_.explain, "show the candidates behind each row");
+  app.add_flag("--explain", flags_.explain, "show the candidates behind each row, and the steps of rank 0");
   flags_.measure.define(app);
   problem_stands_alone(app, {"--m", "--n", "--k", "--dtype", "--algorithm", "--preset", "--b-order"});
 }
@@ -174,7 +174,10 @@ int BenchCommand::launch(const Invocation& invocation) {
         run_job({ranks, invocation.arguments, place.placement, tell_row}, invocation.interrupts);
     nlohmann::json row = summarize(rows[i], flags_.measure.counts, results);
     print_row(row);
-    if (flags_.explain && !is_product_only()) print_candidates(results[0].at("report"), times_here(row));
+    if (flags_.explain && !is_product_only()) {
+      print_candidates(results[0].at("report"), times_here(row));
+      print_program(results[0].at("report"));
+    }
     print_link_verdict(row, flags_.measure.link_of(invocation.config));
     if (row.at("wrong") != 0) {
       const auto culprit =

@@ -66,7 +66,7 @@ class RowRunner {
   template <class Step>
   void product_in_chunks(Step step) const;
   /// By the kernel that consumes what arrives, over operands that are all there; false if there is none for
-  /// it.
+  /// it, or nothing arrives before a product.
   bool native_product();
   void check_samples();
 
@@ -140,6 +140,7 @@ void RowRunner::own_product() {
 }
 
 bool RowRunner::native_product() {
+  if (row_.problem.op != Op::kAllGatherMatmul) return false;
   const gemm::CompleteChunks all{gathered_.view(), 0, 1};
   for (std::size_t i = 0; i < products_.size(); ++i) {
     const auto done = gemm::async_input_mm({.a = gathered_.view(),
@@ -387,12 +388,12 @@ nlohmann::json measure_algorithms(const Problem& problem, const BenchCounts& cou
   const Stopwatch stopwatch = stopwatch_for(runner, problem, counts, session);
   const nlohmann::json times = time_in_turns(variants, counts, runner, stopwatch);
   const OpReport& report = runner.fused_report();
-  tune::Row measured;
+  cost::Row measured;
   measured.key = *report.tune_key;
   for (const Variant& variant : variants)
     measured.us[std::string(variant.name)] = median(times[variant.name].get<std::vector<double>>());
   return {{"times", times},
-          {"table", tune::to_json(tune::Table{session.device().description(), {measured}})},
+          {"table", cost::to_json(cost::Table{session.device().description(), {measured}})},
           {"report", to_json(runner.fused_report())},
           {"wrong", runner.wrong().count},
           {"first_wrong", runner.wrong().first}};

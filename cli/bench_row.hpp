@@ -32,7 +32,7 @@ struct BenchCounts {
 [[nodiscard]] nlohmann::json measure(const BenchRow& row, const BenchCounts& counts, const Session& session);
 
 /// In a rank: the same for each algorithm of an op that can run, by their names, with the report of what
-/// `problem` asks for, and "table", this rank's medians as a tune::Table.
+/// `problem` asks for, and "table", this rank's medians as a cost::Table.
 [[nodiscard]] nlohmann::json measure_algorithms(const Problem& problem, const BenchCounts& counts,
                                                 const Session& session);
 

@@ -64,6 +64,7 @@ void problem_stands_alone(CLI::App& app, const std::vector<std::string>& flags);
 [[nodiscard]] std::unique_ptr<Command> make_tune();
 [[nodiscard]] std::unique_ptr<Command> make_doctor();
 [[nodiscard]] std::unique_ptr<Command> make_graph();
+[[nodiscard]] std::unique_ptr<Command> make_program();
 /// In a rank: the names of the GPUs, or why there are none.
 [[nodiscard]] std::unique_ptr<Command> make_list_gpus();
 

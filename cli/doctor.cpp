@@ -7,8 +7,8 @@
 #include <fstream>
 #include <sstream>
 #include <tandem/backend/backend.hpp>
-#include <tandem/tune/folder.hpp>
-#include <tandem/tune/rates.hpp>
+#include <tandem/cost/folder.hpp>
+#include <tandem/cost/rates.hpp>
 
 #include "command.hpp"
 #include "failure.hpp"
@@ -108,7 +108,7 @@ void show_settings(const Config& config, const Findings& findings) {
 
 /// As a group of at least so many ranks looks them up.
 void show_speeds(const Config& config, const std::string& device, int cores, const Findings& findings) {
-  const tune::FoundRates found = tune::read_rates(config.tune_folder, device, cores);
+  const cost::FoundRates found = cost::read_rates(config.tune_folder, device, cores);
   if (!found.warning.empty()) findings.say("speeds", found.warning);
   const std::string kept = to_string(found.rates);
   findings.say("speeds", fmt::format("of a core, in GFLOP/s, G elements/s and GB/s: {}",
@@ -117,7 +117,7 @@ void show_speeds(const Config& config, const std::string& device, int cores, con
 
 void show_table(const Config& config, const std::string& device, const Findings& findings) {
   // As a group reads it: what is counted here is what its ops look up.
-  const tune::Found found = tune::read_table(config.tune_folder, device);
+  const cost::Found found = cost::read_table(config.tune_folder, device);
   if (!found.warning.empty()) findings.say("tuned", found.warning);
   const std::size_t rows = found.table.rows.size();
   findings.say("tuned", fmt::format("{} problems measured on this processor{}", rows,

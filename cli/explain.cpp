@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <sstream>
 #include <string>
 #include <tandem/base/time_text.hpp>
 
@@ -22,7 +23,13 @@ nlohmann::json to_json(const OpReport& report) {
           {"reason", report.reason},
           {"key", report.key},
           {"as_graph", report.as_graph},
-          {"candidates", candidates}};
+          {"candidates", candidates},
+          {"program", program_text(report)}};
+}
+
+void print_program(const nlohmann::json& report) {
+  std::istringstream program(report.at("program").get<std::string>());
+  for (std::string line; std::getline(program, line);) fmt::print("#   {}\n", line);
 }
 
 void print_candidates(const nlohmann::json& report, const nlohmann::json& here) {

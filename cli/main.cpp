@@ -24,7 +24,7 @@ struct Subcommand {
 };
 
 constexpr const char* kListGpus = "list-gpus";  // for the tool itself
-constexpr const char* kNotBuiltYet[] = {"program", "trace"};
+constexpr const char* kNotBuiltYet[] = {"trace"};
 
 std::vector<Subcommand> define_commands(CLI::App& app) {
   app.set_version_flag("--version", fmt::format("tandem {}", kVersion));
@@ -42,6 +42,7 @@ std::vector<Subcommand> define_commands(CLI::App& app) {
   add("tune", "Measures which algorithm is fastest, for auto to look up", make_tune());
   add("doctor", "What this machine allows and why not", make_doctor());
   add("graph", "Captured programs: show, fuse and run", make_graph());
+  add("program", "The host program of a distributed matmul: print it, run it", make_program());
   add(kListGpus, "", make_list_gpus());
   subcommands.back().app->group("");  // hidden
   return subcommands;
@@ -76,7 +77,7 @@ void check_command_name(const std::vector<Subcommand>& subcommands, int argc, ch
     return subcommand.app->get_name() == name;
   });
   if (known) return;
-  constexpr const char* kKnown = "demo, run, bench, check, tune, doctor and graph";
+  constexpr const char* kKnown = "demo, run, bench, check, tune, doctor, graph and program";
   if (std::find(std::begin(kNotBuiltYet), std::end(kNotBuiltYet), name) != std::end(kNotBuiltYet)) {
     not_supported(fmt::format("command '{}' is not built yet: {} are", name, kKnown));
   }

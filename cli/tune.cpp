@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <tandem/base/time_text.hpp>
-#include <tandem/tune/folder.hpp>
-#include <tandem/tune/table.hpp>
+#include <tandem/cost/folder.hpp>
+#include <tandem/cost/table.hpp>
 
 #include "bench_row.hpp"
 #include "command.hpp"
@@ -37,7 +37,7 @@ class TuneCommand : public Command {
 
  private:
   [[nodiscard]] std::vector<Problem> problems(int ranks, bool on_gpus) const;
-  void print_row(const Problem& problem, const tune::Row& row) const;
+  void print_row(const Problem& problem, const cost::Row& row) const;
 
   TuneFlags flags_;
 };
@@ -60,7 +60,7 @@ std::vector<Problem> TuneCommand::problems(int ranks, bool on_gpus) const {
   return all;
 }
 
-void TuneCommand::print_row(const Problem& problem, const tune::Row& row) const {
+void TuneCommand::print_row(const Problem& problem, const cost::Row& row) const {
   const ProductSizes product = product_of_a_rank(problem);
   const auto fastest = std::min_element(row.us.begin(), row.us.end(),
                                         [](const auto& x, const auto& y) { return x.second < y.second; });
@@ -75,7 +75,7 @@ void TuneCommand::print_row(const Problem& problem, const tune::Row& row) const 
 }
 
 /// What the ranks measured, for the table. Throws exit 1 for a wrong result: it has no time.
-tune::Table table_of(const Problem& problem, const std::vector<nlohmann::json>& results) {
+cost::Table table_of(const Problem& problem, const std::vector<nlohmann::json>& results) {
   for (std::size_t r = 0; r < results.size(); ++r) {
     if (results[r].at("wrong") == 0) continue;
     throw Failure(kFailed,
@@ -83,7 +83,7 @@ tune::Table table_of(const Problem& problem, const std::vector<nlohmann::json>& 
                         fmt::format("tune: wrong result: --problem {}: rank {}: {}", to_line(problem), r,
                                     results[r].at("first_wrong").get<std::string>())));
   }
-  tune::Table table = take(tune::parse_table(results[0].at("table").get<std::string>()));
+  cost::Table table = take(cost::parse_table(results[0].at("table").get<std::string>()));
   for (auto& [algorithm, us] : table.rows[0].us) us = median(slowest_rank(results, "/times/" + algorithm));
   return table;
 }
@@ -99,7 +99,7 @@ int TuneCommand::launch(const Invocation& invocation) {
   if (folder.empty()) bad_input("tune: no folder for the table: give --folder, or set TANDEM_TUNE_FOLDER");
   const std::vector<Problem> problems =
       this->problems(place.ranks, place.placement.kind == DeviceKind::kCuda);
-  take(tune::prepare_folder(folder));  // before minutes are spent on what could not be kept
+  take(cost::prepare_folder(folder));  // before minutes are spent on what could not be kept
   flags_.measure.print_heading(invocation, place);
   fmt::print("# {:>21} {:>6} {:>6} {:>6} {:>5} {:>6} {:>3}", "op", "m", "n", "k", "dtype", "b", "W");
   for (const Algorithm algorithm : kCandidates) fmt::print(" {:>10}", to_string(algorithm));
@@ -109,13 +109,13 @@ int TuneCommand::launch(const Invocation& invocation) {
     const auto tell_problem = [&](Store& store) { send_to_ranks(store, kProblemKey, i); };
     const auto results =
         run_job({place.ranks, invocation.arguments, place.placement, tell_problem}, invocation.interrupts);
-    tune::Table table = table_of(problems[i], results);
+    cost::Table table = table_of(problems[i], results);
     table.rows[0].command = fmt::format("tandem {}", fmt::join(invocation.arguments, " "));
     table.rows[0].commit = kCommit;
     print_row(problems[i], table.rows[0]);
     if (flags_.explain) print_candidates(results[0].at("report"));
     // At once: what was measured stays when the rest is interrupted.
-    const tune::Written written = take(tune::add_rows(folder, table.device, table.rows));
+    const cost::Written written = take(cost::add_rows(folder, table.device, table.rows));
     if (!written.warning.empty()) fmt::print("# {}\n", written.warning);
     file = written.file.native();
   }

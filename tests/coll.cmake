@@ -15,14 +15,12 @@ tandem_test(dist coll_processes SOURCES dist/coll_processes_test.cpp DEPENDS col
             TIMEOUT 300)
 tandem_test(unit coll_where_they_lie SOURCES unit/coll_where_they_lie_test.cpp DEPENDS coll_cpu backend
             LIBRARIES GTest::gtest_main)
-tandem_test(unit coll_left_memory SOURCES unit/coll_left_memory_test.cpp DEPENDS coll LIBRARIES GTest::gtest_main)
+tandem_test(unit coll_orphaned_memory SOURCES unit/coll_orphaned_memory_test.cpp DEPENDS coll LIBRARIES GTest::gtest_main)
 find_package(Python3 COMPONENTS Interpreter REQUIRED)
 if(TANDEM_HAS_CUDA)
   tandem_test(unit coll_cuda_layer_sum SOURCES unit/coll_cuda_layer_sum_test.cpp DEPENDS coll_cuda
               LIBRARIES ${TANDEM_CUDART} GTest::gtest_main)
   tandem_test(unit coll_cuda_mailboxes SOURCES unit/coll_cuda_mailboxes_test.cpp DEPENDS coll_cuda
-              LIBRARIES ${TANDEM_CUDART} GTest::gtest_main)
-  tandem_test(unit coll_collective_model SOURCES unit/coll_collective_model_test.cpp DEPENDS coll_cuda
               LIBRARIES ${TANDEM_CUDART} GTest::gtest_main)
 endif()
 # No race detector sees device code: the orders are looked up in the PTX, and in that of mutants.

@@ -24,6 +24,8 @@ tandem_test(race device_streams SOURCES race/device_streams_test.cpp DEPENDS dev
 if(TANDEM_HAS_CUDA)
   tandem_test(unit device_watch_list SOURCES unit/device_watch_list_test.cpp DEPENDS device_cuda
               LIBRARIES GTest::gtest_main)
+  tandem_test(unit device_shared_gpu SOURCES unit/device_shared_gpu_test.cpp DEPENDS device_cuda
+              LIBRARIES ${TANDEM_CUDART} GTest::gtest_main)
   tandem_test(unit device_strided_copy SOURCES unit/device_strided_copy_test.cpp DEPENDS device_cpu device_cuda
               LIBRARIES ${TANDEM_CUDART} GTest::gtest_main)
 endif()

@@ -1,6 +1,7 @@
 tandem_test(unit gemm_tile SOURCES unit/gemm_tile_test.cpp DEPENDS gemm_cpu LIBRARIES GTest::gtest_main)
 tandem_test(unit gemm_tile_order SOURCES unit/gemm_tile_order_test.cpp DEPENDS gemm LIBRARIES GTest::gtest_main)
 tandem_test(unit gemm_patch_grid SOURCES unit/gemm_patch_grid_test.cpp DEPENDS gemm LIBRARIES GTest::gtest_main)
+tandem_test(unit gemm_product SOURCES unit/gemm_product_test.cpp DEPENDS gemm backend LIBRARIES GTest::gtest_main)
 tandem_test(unit gemm_repeat_path SOURCES unit/gemm_repeat_path_test.cpp support/allocation_count.cpp
             DEPENDS gemm backend LIBRARIES GTest::gtest_main)
 tandem_test(conformance gemm_mm SOURCES conformance/gemm_mm_test.cpp DEPENDS gemm backend LIBRARIES GTest::gtest_main)
@@ -34,7 +35,5 @@ if(TANDEM_HAS_NATIVE AND TANDEM_HAS_NVCC)
 endif()
 if(TANDEM_HAS_CUDA)
   tandem_test(unit gemm_cuda_operands SOURCES unit/gemm_cuda_operands_test.cpp DEPENDS gemm_cuda
-              LIBRARIES ${TANDEM_CUDART} GTest::gtest_main)
-  tandem_test(unit gemm_vendor_model SOURCES unit/gemm_vendor_model_test.cpp DEPENDS gemm_cuda
               LIBRARIES ${TANDEM_CUDART} GTest::gtest_main)
 endif()

@@ -197,6 +197,12 @@ class Docs(CheckerTest):
     def test_link(self):
         self.refuse({**self.pages, "docs/design/a.md": "[b](b.md)\n"}, "b.md leads nowhere")
 
+    def test_heading(self):
+        page = "# `a`: what, it is\n[b](#a-what-it-is) [c](../../README.md)\n"
+        self.accept({**self.pages, "docs/design/a.md": page})
+        self.refuse({**self.pages, "docs/design/a.md": page.replace("# `a`", "# `b`")}, "#a-what-it-is leads to no heading")
+        self.refuse({**self.pages, "docs/README.md": "[a](design/a.md#b)\n"}, "design/a.md#b leads to no heading")
+
     def test_index(self):
         self.refuse({**self.pages, "docs/design/b.md": "\n"}, "not linked from docs/README.md")
 
@@ -205,6 +211,57 @@ class Docs(CheckerTest):
 
     def test_source(self):
         self.refuse({**self.pages, "include/tandem/base/x.hpp": HEADER + "/// Source:  docs/design/z.md\n"}, "z.md")
+
+    def test_columns(self):
+        fits, too_long = "x" * 110 + " so wide.\n", "x" * 110 + " much wider.\n"
+        self.accept({**self.pages, "docs/design/a.md": fits})
+        for prose in (too_long, "* " + too_long, "1. " + too_long, "Begins\n" + too_long, "  " + too_long):
+            self.refuse({**self.pages, "docs/design/a.md": prose}, "a.md:", "columns, may have 120")
+
+    def test_columns_where_nothing_can_be_cut(self):
+        link = f"[a](https://{'x' * 120})\n"
+        for text in (f"```\n{'x ' * 80}\n```\n", f"| {'x ' * 80} |\n", f"# {'x ' * 80}\n", "* " + link, f"`{'x ' * 80}`\n"):
+            self.accept({**self.pages, "docs/design/a.md": text})
+
+    def test_sentences(self):
+        words = "word\n" * 15
+        self.accept({**self.pages, "docs/design/a.md": words + words.rstrip() + ". " + words})
+        self.accept({**self.pages, "docs/design/a.md": words + words.rstrip() + ": " + words})
+        self.accept({**self.pages, "docs/design/a.md": words + "`a b c` 1 2 3 [a b](a.md)\n" + words[:60]})
+        for prose in (words * 2 + "more.\n", "Short. " + words * 2 + "more.\n", "* " + words + "`a b`\n" + words):
+            self.refuse({**self.pages, "docs/design/a.md": prose}, "a.md:1: a sentence of 31 words, may have 30")
+
+
+class WrapDocs(unittest.TestCase):
+    def wrapped(self, text):
+        with tempfile.TemporaryDirectory() as folder:
+            page = Path(folder) / "a.md"
+            page.write_text(text, encoding="utf-8")
+            subprocess.run([sys.executable, TOOLS / "wrap_docs.py", page], check=True)
+            return page.read_text(encoding="utf-8")
+
+    def test_prose_is_wrapped(self):
+        self.assertEqual(self.wrapped("a\nb\n"), "a b\n")
+        self.assertEqual(self.wrapped("* " + "word " * 30 + "\n"), "* " + "word " * 22 + "word\n  " + "word " * 6 + "word\n")
+
+    def test_a_code_span_stays_whole(self):
+        self.assertEqual(self.wrapped("x" * 110 + " `a b c d e f`\n"), "x" * 110 + "\n`a b c d e f`\n")
+
+    def test_no_line_becomes_a_list_item(self):
+        for word in ("-", "1.", "19)", "*", "#", "|"):
+            self.assertEqual(self.wrapped("x" * 100 + " y" + "z" * 18 + f" {word} end\n"),
+                             "x" * 100 + "\ny" + "z" * 18 + f" {word} end\n")
+
+    def test_the_rest_stays(self):
+        wide = "x " * 80
+        for text in (f"```\n{wide}\n```\n", f"| {wide} |\n| - |\n", f"# {wide}\n", "a\n\n\nb\n", "* a\n* b\n  * c\n"):
+            self.assertEqual(self.wrapped(text), text)
+
+    def test_what_is_wrapped_is_accepted_and_stays(self):
+        text = "* " + "some `code span` and [a link](b.md), " * 20 + "end.\n\n" + "word, " * 80 + "\n"
+        once = self.wrapped(text)
+        self.assertTrue(all(len(line) <= 120 for line in once.split("\n")))
+        self.assertEqual(self.wrapped(once), once)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Formats all sources in place: clang-format, and comments within the column limit.
+# Formats all sources in place: clang-format, and comments and documentation within their column limits.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 mapfile -t sources < <(find include src cli tests examples bench -name '*.[ch]pp')
 clang-format-14 -i "${sources[@]}"
 python3 tools/wrap_comments.py "${sources[@]}"
 clang-format-14 -i "${sources[@]}"
+mapfile -t pages < <(find . bench -maxdepth 1 -name '*.md'; find docs -name '*.md')
+python3 tools/wrap_docs.py "${pages[@]}"

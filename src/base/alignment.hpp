@@ -14,4 +14,9 @@ inline constexpr std::uintptr_t kMostAlignment = 128;
   return static_cast<int>(bits & (~bits + 1));
 }
 
+/// The smallest multiple of `alignment`, at least 1, that is not below `num_bytes`, at least 0.
+[[nodiscard]] constexpr std::int64_t aligned(std::int64_t num_bytes, std::int64_t alignment) {
+  return (num_bytes + alignment - 1) / alignment * alignment;
+}
+
 }  // namespace tandem

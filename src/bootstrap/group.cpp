@@ -64,7 +64,7 @@ const Config& Group::config() const {
 const FaultPlan& Group::faults() const {
   return impl_->faults;
 }
-const tune::Table& Group::tune_table() const {
+const cost::Table& Group::tune_table() const {
   return impl_->tune_table;
 }
 Store& Group::store() const {
@@ -109,11 +109,13 @@ Result<std::vector<Store::Bytes>> Group::all_gather(std::span<const std::byte> m
   return impl_->control->exchange(mine, what, Deadline::after(impl_->options.config.rendezvous_timeout));
 }
 
-std::shared_ptr<void>& Group::extension_slot(std::string_view key) {
+std::shared_ptr<void>& Group::extension_slot(std::type_index type, std::string_view name) {
   auto& extensions = impl_->extensions;
-  const auto found =
-      std::find_if(extensions.begin(), extensions.end(), [&](const auto& e) { return e.first == key; });
-  return found != extensions.end() ? found->second : extensions.emplace_back(key, nullptr).second;
+  for (Impl::Extension& known : extensions) {
+    if (known.type == type && known.name == name) return known.object;
+  }
+  extensions.push_back({type, std::string(name), nullptr});
+  return extensions.back().object;
 }
 
 void Group::before_end(std::function<void()> step) {

@@ -4,7 +4,7 @@
 
 #include <span>
 #include <tandem/base/log.hpp>
-#include <tandem/tune/folder.hpp>
+#include <tandem/cost/folder.hpp>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
@@ -168,7 +168,7 @@ Result<void> Group::Impl::meet(std::string_view table, Deadline deadline) {
   TANDEM_ASSIGN(const auto all, control->exchange(std::as_bytes(std::span(table)), "join group", deadline));
   if (!all[0].empty()) {
     const std::string_view text(reinterpret_cast<const char*>(all[0].data()), all[0].size());
-    TANDEM_ASSIGN(tune_table, tune::parse_table(text));
+    TANDEM_ASSIGN(tune_table, cost::parse_table(text));
   }
   if (options.rank != 0) return {};
   return shared_store->erase(control_key(key_prefix(), memory->header().identity.nonce));
@@ -177,9 +177,9 @@ Result<void> Group::Impl::meet(std::string_view table, Deadline deadline) {
 /// Empty if there is none. What is wrong with the file is told, and is no reason to have no group.
 std::string Group::Impl::read_tune_table() const {
   if (options.device.empty()) return "";
-  tune::Found found = tune::read_table(options.config.tune_folder, options.device);
+  cost::Found found = cost::read_table(options.config.tune_folder, options.device);
   if (!found.warning.empty()) log(options.config.log_level, LogLevel::kWarning, found.warning);
-  return found.table.rows.empty() ? "" : tune::to_message(std::move(found.table));
+  return found.table.rows.empty() ? "" : cost::to_message(std::move(found.table));
 }
 
 }  // namespace tandem

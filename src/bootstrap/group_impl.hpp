@@ -6,7 +6,7 @@
 #include <string>
 #include <tandem/bootstrap/group.hpp>
 #include <tandem/bootstrap/local_store.hpp>
-#include <utility>
+#include <typeindex>
 #include <vector>
 
 #include "bootstrap/group_control.hpp"
@@ -35,10 +35,14 @@ class Group::Impl {
   std::shared_ptr<bootstrap::PeerMonitor> monitor;
   std::vector<std::unique_ptr<bootstrap::PeerMonitor::Watch>> watches;
   std::shared_ptr<Store> store;  ///< shared_store under this life's own keys
-  std::list<std::pair<std::string, std::shared_ptr<void>>>
-      extensions;  ///< a list: making one may make others
+  struct Extension {
+    std::type_index type;
+    std::string name;
+    std::shared_ptr<void> object;
+  };
+  std::list<Extension> extensions;  ///< a list: making one may make others
   std::vector<std::function<void()>> before_end;
-  tune::Table tune_table;
+  cost::Table tune_table;
 
  private:
   Impl() = default;

@@ -24,8 +24,8 @@ struct ReduceLayersArgs {
 };
 
 /// A barrier() beside a kernel: at the kernel's own end, or before a library's. `channel` + 1 is for a
-/// meeting before a kernel, where that takes a barrier of its own.
-struct RanksMeet {
+/// barrier before a kernel, where that takes a kernel of its own.
+struct EndBarrier {
   symm::Handle& workspace;
   Group& group;
   int channel = 0;
@@ -34,7 +34,6 @@ struct RanksMeet {
 /// The kernels of the collectives on one kind of device, a service of Device.
 class Backend {
  public:
-  static constexpr std::string_view kServiceName = "coll";
   virtual ~Backend() = default;
   /// Enqueues. `args` are checked, and there is at least one element.
   [[nodiscard]] virtual Result<void> reduce_stack(const ReduceStackArgs& args, Stream& stream) = 0;
@@ -46,16 +45,16 @@ class Backend {
   /// Most layers that reduce_layers() takes; 0 where kernels cannot read memory of peers. The same on every
   /// rank of a group.
   [[nodiscard]] virtual int max_layers() const { return 0; }
-  /// Enqueues, with the meeting, and one before it: all layers are made then. `args` are checked. The same
+  /// Enqueues, with that barrier, and one before it: all layers are made then. `args` are checked. The same
   /// bits as reduce_stack().
-  [[nodiscard]] virtual Result<void> reduce_layers(const ReduceLayersArgs& args, const RanksMeet& meet,
+  [[nodiscard]] virtual Result<void> reduce_layers(const ReduceLayersArgs& args, const EndBarrier& end,
                                                    Stream& stream);
 
   // Whole collectives, where the backend has a way of its own. False, on every rank, and nothing is enqueued,
   // where it has none for this one. Collective: may block the host at a group's first call. `args` are
   // checked and agreed on, and there is at least one element.
-  /// `meet`: the ranks meet there, at the end or before a library that has no deadline of its own.
-  [[nodiscard]] virtual Result<bool> all_gather(const AllGatherArgs& args, const RanksMeet& meet,
+  /// `end`: the barrier is there, or before a library that has no deadline of its own.
+  [[nodiscard]] virtual Result<bool> all_gather(const AllGatherArgs& args, const EndBarrier& end,
                                                 Stream& stream);
   [[nodiscard]] virtual Result<bool> reduce_scatter(const ReduceScatterArgs& args, Group& group,
                                                     Stream& stream);

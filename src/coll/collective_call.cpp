@@ -11,7 +11,7 @@
 #include "base/format.hpp"
 #include "base/lru_cache.hpp"
 #include "base/try.hpp"
-#include "coll/left_memory.hpp"
+#include "coll/orphaned_memory.hpp"
 #include "symm/agreement.hpp"
 #include "symm/op_workspace.hpp"
 
@@ -23,8 +23,8 @@ class OpOrder {
  public:
   explicit OpOrder(std::size_t max_problems) : known_(max_problems) {}
   [[nodiscard]] static OpOrder& of(Group& group) {
-    return group.extension<OpOrder>("coll.op_order", [&group] {
-      LeftMemory::of_process().free_unused();
+    return group.extension<OpOrder>([&group] {
+      OrphanedMemory::of_process().free_unused();
       auto order = std::make_shared<OpOrder>(static_cast<std::size_t>(group.config().max_plans));
       group.before_end([order = order.get(), &group] { order->await_end(group); });
       return order;
@@ -96,8 +96,8 @@ class OpOrder {
   /// theirs may, the poison ends those waits. What then still takes as long, work of the user's before them
   /// or a device that others use, is not waited for, and what they use stays.
   void await_end(Group& group) {
-    LeftMemory& left = LeftMemory::of_process();
-    left.free_unused();
+    OrphanedMemory& orphans = OrphanedMemory::of_process();
+    orphans.free_unused();
     if (!end_) return;
     const auto patience = std::max(group.config().op_timeout, group.config().rendezvous_timeout);
     static_cast<void>(end_->synchronize(Deadline::after(patience)));
@@ -107,7 +107,7 @@ class OpOrder {
                                    group.rank(), patience.count())),
                  group.rank());
     static_cast<void>(end_->synchronize(Deadline::after(patience)));
-    if (!end_->is_done()) left.add(std::move(end_), alive());
+    if (!end_->is_done()) orphans.add(std::move(end_), alive());
   }
 
   [[nodiscard]] std::vector<std::shared_ptr<void>> alive() const {

@@ -22,7 +22,7 @@ namespace tandem::coll {
 //   - agree: on the stream; on a GPU on the host when this group meets the fingerprint first;
 //
 //   - workspace: this rank's part of a larger one is made before the agreement, which it may have to refuse,
-//     and the ranks meet behind it, on the stream; on a GPU all of that behind an agreement on the host;
+//     and a barrier behind it, on the stream; on a GPU all of that behind an agreement on the host;
 //
 //   - enqueue the op's own steps, and mark the end for the next op of the group.
 

@@ -34,12 +34,12 @@ Result<Backend*> backend_of(std::string_view op, const Stream& stream) {
                to_string(stream.device().id()));
 }
 
-Result<void> Backend::reduce_layers(const ReduceLayersArgs&, const RanksMeet&, Stream& stream) {
+Result<void> Backend::reduce_layers(const ReduceLayersArgs&, const EndBarrier&, Stream& stream) {
   return failf(ErrorCode::kUnsupported, "reduce_scatter: kernels of {} do not read memory of peers",
                to_string(stream.device().id()));
 }
 
-Result<bool> Backend::all_gather(const AllGatherArgs&, const RanksMeet&, Stream&) {
+Result<bool> Backend::all_gather(const AllGatherArgs&, const EndBarrier&, Stream&) {
   return false;
 }
 

@@ -4,9 +4,11 @@
 #include <optional>
 #include <tandem/device/device.hpp>
 
+#include "cost/transfers.hpp"
+
 namespace tandem::coll {
 
-enum class Collective { kAllGather, kReduceScatter };
+using cost::Collective;
 
 /// What a collective takes between two products, in microseconds, by a model; nullopt where there is none: on
 /// CPUs. `part_bytes`: of the largest shard, or of the largest rank's part of the input. It follows from its

@@ -3,6 +3,7 @@
 #include <array>
 #include <tandem/base/shard.hpp>
 
+#include "base/alignment.hpp"
 #include "base/row_bytes.hpp"
 #include "base/try.hpp"
 #include "coll/backend.hpp"
@@ -10,11 +11,8 @@
 namespace tandem::coll {
 namespace {
 
-constexpr std::int64_t kAlignment = 64;
-
-std::int64_t aligned(std::int64_t num_bytes) {
-  return (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
+/// Of the stack behind an input, from the start of the workspace.
+constexpr std::int64_t kStackAlignment = 64;
 
 /// `sizes` with another dim 0.
 Dims with_rows(Dims sizes, std::int64_t rows) {
@@ -31,10 +29,10 @@ bool reads_peers(int world, const Device& device) {
   return backend != nullptr && world <= kMaxLayers && world <= backend->max_layers();
 }
 
-/// All shards by copies, then all ranks meet.
-Result<void> get_shards(const AllGatherArgs& args, const RanksMeet& meet, Stream& stream) {
-  const int rank = meet.workspace.rank();
-  const int world = meet.workspace.world_size();
+/// All shards by copies, then a barrier.
+Result<void> get_shards(const AllGatherArgs& args, const EndBarrier& end, Stream& stream) {
+  const int rank = end.workspace.rank();
+  const int world = end.workspace.world_size();
   const auto part_of = [&](int q) {
     const Shard part = shard_of(args.output.size(0), world, q);
     return args.output.narrow(0, part.offset, part.size);
@@ -42,10 +40,10 @@ Result<void> get_shards(const AllGatherArgs& args, const RanksMeet& meet, Stream
   for (int step = 1; step < world; ++step) {
     const int source = (rank + step) % world;
     const TensorView part = part_of(source);
-    if (part.numel() > 0) TANDEM_TRY(meet.workspace.get(stream, part, source));
+    if (part.numel() > 0) TANDEM_TRY(end.workspace.get(stream, part, source));
   }
   TANDEM_TRY(stream.copy(args.input, part_of(rank)));
-  return meet.workspace.barrier(stream, meet.channel);
+  return end.workspace.barrier(stream, end.channel);
 }
 
 /// A rank's part of the published inputs.
@@ -54,14 +52,14 @@ struct Chunk {
   std::int64_t offset;  // elements before it in every rank's input
 };
 
-/// By one kernel, between two meetings of all ranks.
-Result<void> sum_where_they_lie(const ReduceScatterArgs& args, const Chunk& chunk, const RanksMeet& meet,
+/// By one kernel, between two barriers.
+Result<void> sum_where_they_lie(const ReduceScatterArgs& args, const Chunk& chunk, const EndBarrier& end,
                                 Stream& stream) {
   std::array<const void*, kMaxLayers> layers;
-  const int world = meet.workspace.world_size();
+  const int world = end.workspace.world_size();
   for (int q = 0; q < world; ++q) {
     TANDEM_ASSIGN(const TensorView layer,
-                  meet.workspace.get_buffer(q, chunk.sizes, args.input.dtype, chunk.offset));
+                  end.workspace.get_buffer(q, chunk.sizes, args.input.dtype, chunk.offset));
     layers[static_cast<std::size_t>(q)] = layer.data;
   }
   TANDEM_ASSIGN(Backend* const backend, backend_of("reduce_scatter", stream));
@@ -71,7 +69,7 @@ Result<void> sum_where_they_lie(const ReduceScatterArgs& args, const Chunk& chun
                                  .op = args.op,
                                  .bias = args.bias,
                                  .largest_bytes = largest_part_bytes(args.input, world)},
-                                meet, stream);
+                                end, stream);
 }
 
 /// The chunks as a stack in the own workspace, behind the published input.
@@ -80,7 +78,7 @@ Result<TensorView> get_stack(const ReduceScatterArgs& args, const Chunk& chunk, 
   const DType dtype = args.input.dtype;
   const int rank = workspace.rank();
   const int world = workspace.world_size();
-  const std::int64_t stack_at = aligned(args.input.size_bytes()) / size_bytes(dtype);
+  const std::int64_t stack_at = aligned(args.input.size_bytes(), kStackAlignment) / size_bytes(dtype);
   Dims stack_sizes = chunk.sizes;
   stack_sizes.insert(0, world);
   TANDEM_ASSIGN(const TensorView stack, workspace.get_buffer(rank, stack_sizes, dtype, stack_at));
@@ -101,7 +99,7 @@ std::int64_t all_gather_workspace_bytes(const TensorView& output, int world) {
 
 // The whole input, and behind it the stack of all ranks' chunks for this rank, if there is one.
 std::int64_t reduce_scatter_workspace_bytes(const TensorView& input, int world, const Device& device) {
-  const std::int64_t input_bytes = aligned(input.size_bytes());
+  const std::int64_t input_bytes = aligned(input.size_bytes(), kStackAlignment);
   if (reads_peers(world, device)) return input_bytes;
   return input_bytes + world * largest_part_bytes(input, world);
 }
@@ -110,7 +108,7 @@ Result<void> enqueue_all_gather(const AllGatherArgs& args, symm::Handle* workspa
                                 Stream& stream) {
   if (args.output.numel() == 0) return {};
   TANDEM_ASSIGN(Backend* const backend, backend_of("all_gather", stream));
-  const RanksMeet all_have_read = {*workspace, group, symm::kGatherChannel};
+  const EndBarrier all_have_read = {*workspace, group, symm::kGatherChannel};
   TANDEM_ASSIGN(const bool is_done, backend->all_gather(args, all_have_read, stream));
   if (is_done) return {};
   TANDEM_ASSIGN(const TensorView published,

@@ -6,7 +6,6 @@
 #include <mutex>
 #include <new>
 #include <optional>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,8 +21,6 @@ namespace tandem {
 template <class Queue>
 class DeferredFrees : public std::enable_shared_from_this<DeferredFrees<Queue>> {
  public:
-  static constexpr std::string_view kServiceName = "device.deferred_frees";
-
   /// How to free something: `free(object, owner.get())`, which must not throw.
   struct Memory {
     void* object = nullptr;

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <string_view>
 #include <tandem/base/error.hpp>
 #include <tandem/device/graph.hpp>
 #include <tandem/device/stream.hpp>
@@ -14,7 +13,6 @@ namespace tandem {
 /// the device, less than the calls one by one.
 class Recorder {
  public:
-  static constexpr std::string_view kServiceName = "recorder";
   virtual ~Recorder() = default;
 
   /// Not while ranks that are threads share the device; see Loopback in docs/design/cuda.md.

@@ -7,10 +7,7 @@
 #include "base/overlap.hpp"
 #include "base/try.hpp"
 #include "device/check_view.hpp"
-#include "gemm/backend.hpp"
-#include "gemm/choose.hpp"
 #include "gemm/operand_checks.hpp"
-#include "gemm/patch_grid.hpp"
 
 namespace tandem::gemm {
 namespace {
@@ -22,41 +19,42 @@ std::int64_t rows_of_chunks(std::int64_t rows, std::int64_t chunks, std::int64_t
   return std::min(rows, (first + count) * stride) - std::min(rows, first * stride);
 }
 
-Result<void> check_strides(const AsyncInputMmArgs& args) {
-  if (!args.a.is_contiguous() || !args.out.is_contiguous()) {
+Result<void> check_strides(const ProductArgs& args) {
+  if (!args.a->is_contiguous() || !args.out->is_contiguous()) {
     return failf(ErrorCode::kInvalidArgument, "{}: a is {}, out {}: need both contiguous", kWho,
-                 to_string(args.a), to_string(args.out));
+                 to_string(*args.a), to_string(*args.out));
   }
-  if (!args.b.is_contiguous() && !args.b.movedim(0, 1).is_contiguous()) {
+  if (!args.b->is_contiguous() && !args.b->movedim(0, 1).is_contiguous()) {
     return failf(ErrorCode::kInvalidArgument, "{}: b is {}, need it row-major or column-major without holes",
-                 kWho, to_string(args.b));
+                 kWho, to_string(*args.b));
   }
   return {};
 }
 
-Result<void> check_signals(const AsyncInputMmArgs& args) {
-  const TensorView& signals = args.a_chunk_signals;
+Result<void> check_signals(const Arrival& arrival) {
+  const TensorView& signals = arrival.signals;
   TANDEM_TRY(check_words(kWho, "a_chunk_signals", signals));
   if (signals.size(0) < 1 || signals.size(0) > std::numeric_limits<int>::max()) {
     return failf(ErrorCode::kInvalidArgument, "{}: {} signals, need 1 to {}", kWho, signals.size(0),
                  std::numeric_limits<int>::max());
   }
-  if (args.a_chunk_pivot < 0 || args.a_chunk_pivot >= signals.size(0)) {
+  if (arrival.pivot < 0 || arrival.pivot >= signals.size(0)) {
     return failf(ErrorCode::kInvalidArgument,
-                 "{}: a_chunk_pivot is {}, need 0 to {}, as there are {} signals", kWho, args.a_chunk_pivot,
+                 "{}: a_chunk_pivot is {}, need 0 to {}, as there are {} signals", kWho, arrival.pivot,
                  signals.size(0) - 1, signals.size(0));
   }
-  if (args.chunks_together < 1 || args.a_chunk_pivot % args.chunks_together != 0) {
+  if (arrival.chunks_together < 1 || arrival.pivot % arrival.chunks_together != 0) {
     return failf(ErrorCode::kInvalidArgument,
                  "{}: chunks_together is {}, need 1 or more, and a_chunk_pivot, {}, a multiple of it", kWho,
-                 args.chunks_together, args.a_chunk_pivot);
+                 arrival.chunks_together, arrival.pivot);
   }
   return {};
 }
 
-Result<void> check_complete(const AsyncInputMmArgs& args) {
-  const CompleteChunks& complete = *args.complete;
-  const std::int64_t chunks = args.a_chunk_signals.size(0);
+Result<void> check_complete(const ProductArgs& args) {
+  const Arrival& arrival = *args.arrival;
+  const CompleteChunks& complete = *arrival.complete;
+  const std::int64_t chunks = arrival.signals.size(0);
   if (complete.first < 0 || complete.count < 1 || complete.first >= chunks ||
       complete.count > chunks - complete.first) {
     return failf(ErrorCode::kInvalidArgument,
@@ -64,18 +62,18 @@ Result<void> check_complete(const AsyncInputMmArgs& args) {
                  complete.count, complete.first, chunks - 1);
   }
   const TensorView& rows = complete.rows;
-  const std::int64_t num_rows = rows_of_chunks(args.a.size(0), chunks, complete.first, complete.count);
-  if (rows.dtype != args.a.dtype || rows.sizes != Dims{num_rows, args.a.size(1)} || !rows.is_contiguous()) {
+  const std::int64_t num_rows = rows_of_chunks(args.a->size(0), chunks, complete.first, complete.count);
+  if (rows.dtype != args.a->dtype || rows.sizes != Dims{num_rows, args.a->size(1)} || !rows.is_contiguous()) {
     return failf(ErrorCode::kInvalidArgument,
                  "{}: complete.rows is {}, need {} [{}, {}], contiguous, for chunks {} to {} of {}", kWho,
-                 to_string(rows), to_string(args.a.dtype), num_rows, args.a.size(1), complete.first,
+                 to_string(rows), to_string(args.a->dtype), num_rows, args.a->size(1), complete.first,
                  complete.first + complete.count - 1, chunks);
   }
   return {};
 }
 
-Result<void> check_senders(const AsyncInputMmArgs& args, const Stream& stream) {
-  const ChunkSenders& senders = *args.senders;
+Result<void> check_senders(const Arrival& arrival, const Stream& stream) {
+  const ChunkSenders& senders = *arrival.senders;
   if (senders.handle == nullptr) {
     return failf(ErrorCode::kInvalidArgument, "{}: senders.handle is null, need that of a's block", kWho);
   }
@@ -83,7 +81,7 @@ Result<void> check_senders(const AsyncInputMmArgs& args, const Stream& stream) {
     return failf(ErrorCode::kInvalidArgument, "{}: senders.handle is of {}, need one of the stream's device",
                  kWho, to_string(senders.handle->device().id()));
   }
-  const std::int64_t chunks = args.a_chunk_signals.size(0);
+  const std::int64_t chunks = arrival.signals.size(0);
   const int world = senders.handle->world_size();
   if (senders.chunks_per_rank < 1 || (chunks - 1) / senders.chunks_per_rank >= world) {
     return failf(ErrorCode::kInvalidArgument,
@@ -93,15 +91,16 @@ Result<void> check_senders(const AsyncInputMmArgs& args, const Stream& stream) {
   return {};
 }
 
-Result<void> check_patches(const AsyncInputMmArgs& args) {
-  const PatchExchange& patches = *args.patches;
-  if (!args.complete || !args.senders) {
+Result<void> check_patches(const ProductArgs& args) {
+  const Arrival& arrival = *args.arrival;
+  const PatchExchange& patches = *arrival.patches;
+  if (!arrival.complete || !arrival.senders) {
     return failf(ErrorCode::kInvalidArgument, "{}: patches need complete and senders, and {} missing", kWho,
-                 args.complete  ? "senders are"
-                 : args.senders ? "complete is"
-                                : "both are");
+                 arrival.complete  ? "senders are"
+                 : arrival.senders ? "complete is"
+                                   : "both are");
   }
-  const symm::Handle& handle = *args.senders->handle;
+  const symm::Handle& handle = *arrival.senders->handle;
   if (handle.world_size() > kMostPatchRanks) {
     return failf(ErrorCode::kInvalidArgument, "{}: {} ranks, and at most {} exchange patches", kWho,
                  handle.world_size(), kMostPatchRanks);
@@ -110,26 +109,26 @@ Result<void> check_patches(const AsyncInputMmArgs& args) {
     return failf(ErrorCode::kInvalidArgument, "{}: patches.peers is {}, need 1 to {}, all other ranks", kWho,
                  patches.peers, handle.world_size() - 1);
   }
-  const std::int64_t per_rank = args.senders->chunks_per_rank;
-  const std::int64_t chunks = args.a_chunk_signals.size(0);
-  if (chunks != handle.world_size() * per_rank || args.complete->first != handle.rank() * per_rank ||
-      args.complete->count != per_rank) {
+  const std::int64_t per_rank = arrival.senders->chunks_per_rank;
+  const std::int64_t chunks = arrival.signals.size(0);
+  if (chunks != handle.world_size() * per_rank || arrival.complete->first != handle.rank() * per_rank ||
+      arrival.complete->count != per_rank) {
     return failf(ErrorCode::kInvalidArgument,
                  "{}: complete has chunks [{}, {}) of {}: patches need rank {}'s whole shard, [{}, {}) of {}",
-                 kWho, args.complete->first, args.complete->first + args.complete->count, chunks,
+                 kWho, arrival.complete->first, arrival.complete->first + arrival.complete->count, chunks,
                  handle.rank(), handle.rank() * per_rank, (handle.rank() + 1) * per_rank,
                  handle.world_size() * per_rank);
   }
   const void* const block = handle.buffer_ptrs()[static_cast<std::size_t>(handle.rank())];
-  const std::int64_t a_bytes = args.a.data_as<const std::byte>() - static_cast<const std::byte*>(block);
+  const std::int64_t a_bytes = args.a->data_as<const std::byte>() - static_cast<const std::byte*>(block);
   if (a_bytes != patches.rows_bytes) {
     return failf(ErrorCode::kInvalidArgument,
                  "{}: a lies {} bytes behind the start of the senders' block, and patches.rows_bytes is {}: "
                  "need equal",
                  kWho, a_bytes, patches.rows_bytes);
   }
-  const std::int64_t rows_end = patches.rows_bytes + args.a.size_bytes();
-  const std::int64_t stamps_end = patches.stamps_bytes + 4 * num_patches(args.a.size(0), args.a.size(1));
+  const std::int64_t rows_end = patches.rows_bytes + args.a->size_bytes();
+  const std::int64_t stamps_end = patches.stamps_bytes + 4 * num_patches(args.a->size(0), args.a->size(1));
   if (patches.rows_bytes < 0 || patches.stamps_bytes < 0 || patches.rows_bytes % kAsyncInputAlignment != 0 ||
       patches.stamps_bytes % kAsyncInputAlignment != 0 ||
       std::max(rows_end, stamps_end) > handle.buffer_size_bytes()) {
@@ -143,83 +142,113 @@ Result<void> check_patches(const AsyncInputMmArgs& args) {
   return {};
 }
 
-std::int64_t patch_chunks_of(const AsyncInputMmArgs& args) {
-  return args.patches && args.senders ? args.patches->peers * args.senders->chunks_per_rank : 0;
-}
-
-Result<void> check_memory(const AsyncInputMmArgs& args, const Device& device) {
-  TANDEM_TRY(check_view(kWho, "a", args.a, device));
-  TANDEM_TRY(check_view(kWho, "b", args.b, device));
-  TANDEM_TRY(check_view(kWho, "out", args.out, device));
-  if (args.complete) TANDEM_TRY(check_view(kWho, "complete.rows", args.complete->rows, device));
-  return check_view(kWho, "a_chunk_signals", args.a_chunk_signals, device);
-}
-
-Result<void> check_out_apart(const AsyncInputMmArgs& args) {
-  const Named out{"out", -1, &args.out};
-  TANDEM_TRY(check_apart(kWho, out, {"a", -1, &args.a}));
-  TANDEM_TRY(check_apart(kWho, out, {"b", -1, &args.b}));
-  if (args.complete) TANDEM_TRY(check_apart(kWho, out, {"complete.rows", -1, &args.complete->rows}));
-  return check_apart(kWho, out, {"a_chunk_signals", -1, &args.a_chunk_signals});
-}
-
 /// Peers write this rank's stamps while the product runs.
-Result<void> check_stamps_apart(const AsyncInputMmArgs& args) {
-  const symm::Handle& handle = *args.senders->handle;
+Result<void> check_stamps_apart(const ProductArgs& args) {
+  const Arrival& arrival = *args.arrival;
+  const symm::Handle& handle = *arrival.senders->handle;
   auto* const block = static_cast<std::byte*>(handle.buffer_ptrs()[static_cast<std::size_t>(handle.rank())]);
   const TensorView words =
-      TensorView::contiguous(block + args.patches->stamps_bytes,
-                             {num_patches(args.a.size(0), args.a.size(1))}, DType::kU32, args.a.device);
+      TensorView::contiguous(block + arrival.patches->stamps_bytes,
+                             {num_patches(args.a->size(0), args.a->size(1))}, DType::kU32, args.a->device);
   const Named stamps{"patches' stamps", -1, &words};
-  TANDEM_TRY(check_apart(kWho, stamps, {"a", -1, &args.a}));
-  TANDEM_TRY(check_apart(kWho, stamps, {"b", -1, &args.b}));
-  TANDEM_TRY(check_apart(kWho, stamps, {"out", -1, &args.out}));
-  TANDEM_TRY(check_apart(kWho, stamps, {"complete.rows", -1, &args.complete->rows}));
-  return check_apart(kWho, stamps, {"a_chunk_signals", -1, &args.a_chunk_signals});
+  TANDEM_TRY(check_apart(kWho, stamps, {"a", -1, args.a}));
+  TANDEM_TRY(check_apart(kWho, stamps, {"b", -1, args.b}));
+  TANDEM_TRY(check_apart(kWho, stamps, {"out", -1, args.out}));
+  TANDEM_TRY(check_apart(kWho, stamps, {"complete.rows", -1, &arrival.complete->rows}));
+  return check_apart(kWho, stamps, {"a_chunk_signals", -1, &arrival.signals});
+}
+
+bool are_aligned(const ProductArgs& args) {
+  const auto& complete = args.arrival->complete;
+  return is_aligned_async_input(*args.a) && is_aligned_async_input(*args.b) &&
+         is_aligned_async_input(*args.out) && (!complete || is_aligned_async_input(complete->rows));
+}
+
+Chunks chunks_of(const Arrival& arrival) {
+  const bool has_patches = arrival.patches && arrival.senders;
+  return {.count = arrival.signals.size(0),
+          .together = arrival.chunks_together,
+          .complete = arrival.complete ? arrival.complete->count : 0,
+          .patched = has_patches ? arrival.patches->peers * arrival.senders->chunks_per_rank : 0,
+          .in_order = arrival.in_order};
+}
+
+Arrival arrival_of(const AsyncInputMmArgs& args) {
+  return {.signals = args.a_chunk_signals,
+          .pivot = args.a_chunk_pivot,
+          .expected = args.expected,
+          .chunks_together = args.chunks_together,
+          .in_order = args.in_order,
+          .complete = args.complete,
+          .senders = args.senders};
+}
+
+ProductArgs product_args(const AsyncInputMmArgs& args, const Arrival& arrival) {
+  return {.a = &args.a, .b = &args.b, .out = &args.out, .arrival = &arrival};
 }
 
 }  // namespace
 
-bool Implementation::accepts_async_input(const AsyncInputProblem&, std::string* why_not) const {
-  if (why_not != nullptr) *why_not = "cannot take a left operand that still arrives";
-  return false;
-}
-
-Result<void> Implementation::run_async_input(const AsyncInputProblem& problem, const AsyncInputMmArgs&,
-                                             Stream&) const {
-  return failf(ErrorCode::kInternal, "{}: asked for {}, which it does not accept", name(),
-               to_string(problem));
-}
-
-std::int64_t num_patches(std::int64_t m, std::int64_t k) {
-  return (m / PatchGrid::kRows) * (k / PatchGrid::kColumns);
-}
-
 std::string to_string(const AsyncInputProblem& problem) {
-  return fmt::format("{} {}x{}x{} in {} chunks {} -> {}{}{}", kWho, problem.m, problem.n, problem.k,
-                     problem.chunks, to_string(problem.in), to_string(problem.out),
-                     problem.b_is_column_major ? ", b column-major" : "",
-                     problem.patch_chunks == 0 ? "" : fmt::format(", {} in patches", problem.patch_chunks));
+  return to_string(product_of(problem));
+}
+
+Product product_of(const AsyncInputProblem& problem) {
+  return {.m = problem.m,
+          .n = problem.n,
+          .k = problem.k,
+          .a = problem.in,
+          .b = problem.in,
+          .out = problem.out,
+          .b_is_column_major = problem.b_is_column_major,
+          .is_aligned = problem.is_aligned,
+          .arrival = Chunks{
+              .count = problem.chunks, .together = problem.chunks_together, .in_order = problem.in_order}};
+}
+
+Result<Product> async_input_product(const ProductArgs& args) {
+  TANDEM_TRY(check_matrices(kWho, args));
+  TANDEM_TRY(check_strides(args));
+  TANDEM_TRY(check_signals(*args.arrival));
+  if (args.arrival->complete) TANDEM_TRY(check_complete(args));
+  return Product{.m = args.a->size(0),
+                 .n = args.b->size(1),
+                 .k = args.a->size(1),
+                 .a = args.a->dtype,
+                 .b = args.b->dtype,
+                 .out = args.out->dtype,
+                 .a_scale = scale_of(args.a_scale, Scale::kRow),
+                 .b_scale = scale_of(args.b_scale, Scale::kColumn),
+                 .b_is_column_major = !args.b->is_contiguous(),
+                 .is_aligned = are_aligned(args),
+                 .epilogue = {.accumulate = args.accumulate,
+                              .result_scale = args.result_scale != nullptr,
+                              .addend = args.addend != nullptr,
+                              .bias = args.bias ? std::optional(args.bias->dtype) : std::nullopt},
+                 .arrival = chunks_of(*args.arrival),
+                 .heuristic = args.heuristic};
+}
+
+Result<void> check_senders_and_patches(const ProductArgs& args, const Stream& stream) {
+  if (args.arrival->senders) TANDEM_TRY(check_senders(*args.arrival, stream));
+  if (!args.arrival->patches) return {};
+  TANDEM_TRY(check_patches(args));
+  return check_stamps_apart(args);
 }
 
 Result<AsyncInputProblem> problem_of(const AsyncInputMmArgs& args) {
-  TANDEM_TRY(check_matrices(kWho, args.a, args.b, args.out));
-  TANDEM_TRY(check_strides(args));
-  TANDEM_TRY(check_signals(args));
-  if (args.complete) TANDEM_TRY(check_complete(args));
-  return AsyncInputProblem{.m = args.a.size(0),
-                           .n = args.b.size(1),
-                           .k = args.a.size(1),
-                           .chunks = args.a_chunk_signals.size(0),
-                           .chunks_together = args.chunks_together,
-                           .patch_chunks = patch_chunks_of(args),
-                           .in_order = args.in_order,
-                           .in = args.a.dtype,
-                           .out = args.out.dtype,
-                           .b_is_column_major = !args.b.is_contiguous(),
-                           .is_aligned = is_aligned_async_input(args.a) && is_aligned_async_input(args.b) &&
-                                         is_aligned_async_input(args.out) &&
-                                         (!args.complete || is_aligned_async_input(args.complete->rows))};
+  const Arrival arrival = arrival_of(args);
+  TANDEM_ASSIGN(const Product product, async_input_product(product_args(args, arrival)));
+  return AsyncInputProblem{.m = product.m,
+                           .n = product.n,
+                           .k = product.k,
+                           .chunks = product.arrival->count,
+                           .chunks_together = product.arrival->together,
+                           .in_order = product.arrival->in_order,
+                           .in = product.a,
+                           .out = product.out,
+                           .b_is_column_major = product.b_is_column_major,
+                           .is_aligned = product.is_aligned};
 }
 
 Support can_run(const AsyncInputProblem& problem, const Device& device) {
@@ -228,23 +257,12 @@ Support can_run(const AsyncInputProblem& problem, const Device& device) {
     return Support::no(fmt::format("{} chunks, {} of them together: need 1 to {}, and 1 or more",
                                    problem.chunks, problem.chunks_together, kMostChunks));
   }
-  return support_of(problem, device, &Implementation::accepts_async_input);
+  return can_run(product_of(problem), device);
 }
 
 Result<void> async_input_mm(const AsyncInputMmArgs& args, Stream& stream) {
-  TANDEM_TRY(check_memory(args, stream.device()));
-  TANDEM_ASSIGN(const AsyncInputProblem problem, problem_of(args));
-  TANDEM_TRY(check_out_apart(args));
-  if (args.senders) TANDEM_TRY(check_senders(args, stream));
-  if (args.patches) {
-    TANDEM_TRY(check_patches(args));
-    TANDEM_TRY(check_stamps_apart(args));
-  }
-  TANDEM_ASSIGN(const Implementation* implementation,
-                chosen(problem, stream.device(), &Implementation::accepts_async_input));
-  if (problem.m == 0 || (problem.n == 0 && !args.patches)) return {};
-  if (args.senders) TANDEM_TRY(args.senders->handle->watch(stream));
-  return implementation->run_async_input(problem, args, stream);
+  const Arrival arrival = arrival_of(args);
+  return run(kAsyncInputMm, product_args(args, arrival), stream);
 }
 
 }  // namespace tandem::gemm

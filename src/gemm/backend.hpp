@@ -1,59 +1,62 @@
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <tandem/base/error.hpp>
 #include <tandem/device/stream.hpp>
-#include <tandem/gemm/async_input_mm.hpp>
-#include <tandem/gemm/mm.hpp>
-#include <tandem/gemm/scaled_mm.hpp>
+
+#include "gemm/product.hpp"
 
 namespace tandem::gemm {
 
-/// One way to compute a product. Lives as long as its Backend.
+/// One way to compute products. Lives as long as its Backend.
 class Implementation {
  public:
   virtual ~Implementation() = default;
   /// "cpu/tile_avx512".
   [[nodiscard]] virtual std::string_view name() const = 0;
-  /// Whether it can run the problem; if not, the reason goes to `why_not` unless that is null. Asked in every
+  /// Whether it can run the product; if not, the reason goes to `why_not` unless that is null. Asked in every
   /// call of mm(), so the refusal itself must not allocate.
-  [[nodiscard]] virtual bool accepts(const Problem& problem, std::string* why_not) const = 0;
-  /// Enqueues. `args` are checked and of `problem`, which was accepted.
-  [[nodiscard]] virtual Result<void> run(const Problem& problem, const MmArgs& args,
-                                         Stream& stream) const = 0;
-  /// Makes what run() would make at its first call: see gemm::prepare(). Pointers of `like` may be null. By
+  [[nodiscard]] virtual bool accepts(const Product& product, std::string* why_not) const = 0;
+  /// Makes what run() would make at its first call: see gemm::prepare(). Addresses of `like` may be null. By
   /// default there is nothing.
-  [[nodiscard]] virtual Result<void> prepare(const Problem& problem, const MmArgs& like,
-                                             Stream& stream) const;
-  /// accepts() and run() for scaled products; by default there are none.
-  [[nodiscard]] virtual bool accepts_scaled(const ScaledProblem& problem, std::string* why_not) const;
-  [[nodiscard]] virtual Result<void> run_scaled(const ScaledProblem& problem, const ScaledMmArgs& args,
-                                                Stream& stream) const;
-  /// The same for products whose left operand still arrives; run_async_input() has m > 0, and n > 0 unless
-  /// there are patches.
-  [[nodiscard]] virtual bool accepts_async_input(const AsyncInputProblem& problem,
-                                                 std::string* why_not) const;
-  [[nodiscard]] virtual Result<void> run_async_input(const AsyncInputProblem& problem,
-                                                     const AsyncInputMmArgs& args, Stream& stream) const;
-  /// See predict.hpp; of problems that were accepted. By default there is no model.
-  [[nodiscard]] virtual std::optional<double> predicted_us(const Problem& problem) const;
-  [[nodiscard]] virtual std::optional<double> predicted_async_input_us(const AsyncInputProblem& problem,
-                                                                       std::int64_t complete_chunks) const;
+  [[nodiscard]] virtual Result<void> prepare(const Product& /*product*/, const ProductArgs& /*like*/,
+                                             Stream& /*stream*/) const {
+    return {};
+  }
+  /// Enqueues. `args` are checked and of `product`, which was accepted and is not empty.
+  [[nodiscard]] virtual Result<void> run(const Product& product, const ProductArgs& args,
+                                         Stream& stream) const = 0;
+  /// See gemm::predicted_us(); of products that were accepted. By default there is no model.
+  [[nodiscard]] virtual std::optional<double> predicted_us(const Product& /*product*/) const {
+    return std::nullopt;
+  }
 };
 
-/// For an implementation that has one way only to run a problem.
-[[nodiscard]] bool has_heuristic(const Problem& problem, std::string* why_not);
+/// Writes the reason of a refusal, unless nobody asks for it.
+inline bool refuse(std::string* why_not, std::string_view reason) {
+  if (why_not != nullptr) *why_not = reason;
+  return false;
+}
+
+/// For implementations of mm() alone: no scales, no addend, and a is there.
+[[nodiscard]] inline bool is_for_mm(const Product& product, std::string* why_not) {
+  if (product.arrival) return refuse(why_not, "cannot take a left operand that still arrives");
+  return product.is_plain() || refuse(why_not, "has no scaled products yet");
+}
+
+/// For implementations that have one way only to run a product.
+[[nodiscard]] inline bool has_heuristic(const Product& product, std::string* why_not) {
+  return product.heuristic == 0 || refuse(why_not, "has no choice but one");
+}
 
 /// The products of one kind of device, a service of Device.
 class Backend {
  public:
-  static constexpr std::string_view kServiceName = "gemm";
   virtual ~Backend() = default;
-  /// Best first, reference last. The first that accepts a problem runs it.
+  /// Best first, reference last. The first that accepts a product runs it.
   [[nodiscard]] virtual std::span<const Implementation* const> implementations() const = 0;
 };
 

@@ -1,7 +1,9 @@
 #include "gemm/operand_checks.hpp"
 
 #include "base/format.hpp"
+#include "base/overlap.hpp"
 #include "base/try.hpp"
+#include "device/check_view.hpp"
 
 namespace tandem::gemm {
 namespace {
@@ -32,14 +34,8 @@ Result<void> check_types(std::string_view who, DType a, DType b, DType out) {
   return {};
 }
 
-}  // namespace
-
-Result<void> check_matrices(std::string_view who, const TensorView& a, const TensorView& b,
-                            const TensorView& out) {
-  TANDEM_TRY(check_matrix(who, "a", a));
-  TANDEM_TRY(check_matrix(who, "b", b));
-  TANDEM_TRY(check_matrix(who, "out", out));
-  TANDEM_TRY(check_types(who, a.dtype, b.dtype, out.dtype));
+Result<void> check_sizes(std::string_view who, const TensorView& a, const TensorView& b,
+                         const TensorView& out) {
   if (a.size(1) != b.size(0)) {
     return failf(ErrorCode::kInvalidArgument,
                  "{}: a is {} and b is {}: {} columns of a, {} rows of b, need equal", who,
@@ -51,6 +47,66 @@ Result<void> check_matrices(std::string_view who, const TensorView& a, const Ten
                  to_string(want));
   }
   return {};
+}
+
+Result<void> check_bias(std::string_view who, const ProductArgs& args) {
+  if (args.bias == nullptr) return {};
+  const TensorView& bias = *args.bias;
+  const Dims want = {args.b->size(1)};
+  if (bias.sizes != want || bias.strides.size() != 1 || bias.dtype != args.out->dtype || bias.stride(0) < 0) {
+    return failf(ErrorCode::kInvalidArgument, "{}: bias is {}, need {} {}", who, to_string(bias),
+                 to_string(args.out->dtype), to_string(want));
+  }
+  return {};
+}
+
+/// Until one is refused.
+template <class Check>
+Result<void> for_each_input(const ProductArgs& args, Check check) {
+  const auto check_given = [&](std::string_view name, const TensorView* view) -> Result<void> {
+    return view == nullptr ? Result<void>() : check(name, *view);
+  };
+  TANDEM_TRY(check_given("a", args.a));
+  TANDEM_TRY(check_given("b", args.b));
+  TANDEM_TRY(check_given("a_scale", args.a_scale));
+  TANDEM_TRY(check_given("b_scale", args.b_scale));
+  TANDEM_TRY(check_given("bias", args.bias));
+  TANDEM_TRY(check_given("result_scale", args.result_scale));
+  TANDEM_TRY(check_given("addend", args.addend));
+  if (args.arrival == nullptr) return {};
+  if (args.arrival->complete) TANDEM_TRY(check("complete.rows", args.arrival->complete->rows));
+  return check("a_chunk_signals", args.arrival->signals);
+}
+
+}  // namespace
+
+Result<void> check_matrices(std::string_view who, const ProductArgs& args) {
+  TANDEM_TRY(check_matrix(who, "a", *args.a));
+  TANDEM_TRY(check_matrix(who, "b", *args.b));
+  TANDEM_TRY(check_matrix(who, "out", *args.out));
+  TANDEM_TRY(check_types(who, args.a->dtype, args.b->dtype, args.out->dtype));
+  TANDEM_TRY(check_sizes(who, *args.a, *args.b, *args.out));
+  if (args.accumulate && args.out->dtype != DType::kF32) {
+    return failf(ErrorCode::kInvalidArgument, "{}: out is {}, accumulating needs f32", who,
+                 to_string(args.out->dtype));
+  }
+  return check_bias(who, args);
+}
+
+Result<void> check_views(std::string_view who, const ProductArgs& args, const Device& device) {
+  TANDEM_TRY(check_view(who, "out", *args.out, device));
+  return for_each_input(args, [&](std::string_view name, const TensorView& view) {
+    return check_view(who, name, view, device);
+  });
+}
+
+Result<void> check_out_apart(std::string_view who, const ProductArgs& args) {
+  const Named out{"out", -1, args.out};
+  return for_each_input(args, [&](std::string_view name, const TensorView& view) -> Result<void> {
+    // A row of the addend is read before that row of out is written.
+    if (&view == args.addend && is_same_memory(view, *args.out)) return {};
+    return check_apart(who, out, {name, -1, &view});
+  });
 }
 
 }  // namespace tandem::gemm

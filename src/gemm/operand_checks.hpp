@@ -4,9 +4,9 @@
 #include <tandem/base/error.hpp>
 #include <tandem/base/tensor.hpp>
 
-namespace tandem::gemm {
+#include "gemm/product.hpp"
 
-// Checks of operands that several kinds of products share.
+namespace tandem::gemm {
 
 /// What mm() multiplies as it is.
 [[nodiscard]] constexpr bool is_factor_type(DType dtype) {
@@ -18,8 +18,44 @@ namespace tandem::gemm {
   return scale.data == nullptr && scale.dim() == 0;
 }
 
-/// a [m, k], b [k, n], out [m, n] with strides >= 0; a and b of one factor type, out of it or f32.
-[[nodiscard]] Result<void> check_matrices(std::string_view who, const TensorView& a, const TensorView& b,
-                                          const TensorView& out);
+/// The kind of a scale: `each` if it has more than one element.
+[[nodiscard]] inline Scale scale_of(const TensorView* scale, Scale each) {
+  if (scale == nullptr) return Scale::kNone;
+  return scale->numel() == 1 ? Scale::kTensor : each;
+}
+
+/// a [m, k], b [k, n], out [m, n] with strides >= 0; a and b of one factor type, out of it or f32; what is
+/// accumulated f32; bias [n] of out's type.
+[[nodiscard]] Result<void> check_matrices(std::string_view who, const ProductArgs& args);
+
+// The checks of each front but those of memory, and what the product asks of an implementation. Errors:
+// kInvalidArgument with the values.
+[[nodiscard]] Result<Product> mm_product(const ProductArgs& args);
+[[nodiscard]] Result<Product> scaled_product(const ProductArgs& args);
+[[nodiscard]] Result<Product> async_input_product(const ProductArgs& args);
+
+/// A public function: its name in errors, and its checks.
+struct Front {
+  std::string_view who;
+  Result<Product> (*product_of)(const ProductArgs& args);
+};
+inline constexpr Front kMm = {"mm", mm_product};
+inline constexpr Front kScaledMatmul = {"scaled_matmul", scaled_product};
+inline constexpr Front kAsyncInputMm = {"async_input_mm", async_input_product};
+
+/// run() and prepare() of product.hpp by a front's checks.
+[[nodiscard]] Result<void> run(const Front& front, const ProductArgs& args, Stream& stream);
+[[nodiscard]] Result<void> prepare(const Front& front, const ProductArgs& like, Stream& stream);
+
+/// The one that runs the product. Errors: kUnsupported with each one's reason.
+[[nodiscard]] Result<const Implementation*> chosen(const Product& product, const Device& device);
+
+/// Whether the device can work on every operand: check_view().
+[[nodiscard]] Result<void> check_views(std::string_view who, const ProductArgs& args, const Device& device);
+/// Whether out overlaps none of the others; the addend may be out.
+[[nodiscard]] Result<void> check_out_apart(std::string_view who, const ProductArgs& args);
+
+/// The arrival's senders and patches. Needs an arrival that async_input_product() has checked.
+[[nodiscard]] Result<void> check_senders_and_patches(const ProductArgs& args, const Stream& stream);
 
 }  // namespace tandem::gemm

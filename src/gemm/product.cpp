@@ -1,71 +1,137 @@
 #include "gemm/product.hpp"
 
-#include <tandem/gemm/mm.hpp>
-#include <tandem/gemm/scaled_mm.hpp>
+#include <array>
 
+#include "base/format.hpp"
+#include "base/try.hpp"
+#include "gemm/backend.hpp"
 #include "gemm/operand_checks.hpp"
+#include "gemm/patch_grid.hpp"
 
 namespace tandem::gemm {
 namespace {
 
-bool is_plain(const ProductArgs& args) {
-  const bool is_scaled = args.a_scale || args.b_scale || args.result_scale || args.addend;
-  return !is_scaled && args.a->dim() == 2 && is_factor_type(args.a->dtype) &&
-         is_factor_type(args.out->dtype) && (args.bias == nullptr || args.bias->dtype == args.out->dtype);
+/// The one whose shapes and types these arguments have.
+const Front& front_of(const ProductArgs& args) {
+  if (args.arrival != nullptr) return kAsyncInputMm;
+  const bool is_scaled = args.a_scale != nullptr || args.b_scale != nullptr || args.result_scale != nullptr ||
+                         args.addend != nullptr;
+  const bool is_narrow = is_f8(args.a->dtype) || is_f8(args.b->dtype) || is_f8(args.out->dtype);
+  const bool adds_other_type = args.bias != nullptr && args.bias->dtype != args.out->dtype;
+  return is_scaled || is_narrow || adds_other_type || args.a->dim() != 2 ? kScaledMatmul : kMm;
 }
 
-std::optional<TensorView> optional_of(const TensorView* view) {
-  return view == nullptr ? std::nullopt : std::optional(*view);
-}
-
-TensorView view_of(const TensorView* view) {
-  return view == nullptr ? TensorView{} : *view;
-}
-
-MmArgs mm_args(const ProductArgs& args) {
-  return {.a = *args.a,
-          .b = *args.b,
-          .out = *args.out,
-          .bias = optional_of(args.bias),
-          .accumulate = args.accumulate,
-          .heuristic = args.heuristic};
+/// For operands whose memory is not known yet.
+Result<void> check_devices(std::string_view who, const ProductArgs& like, const Device& device) {
+  const Arrival* const arrival = like.arrival;
+  const std::array views = {like.a,
+                            like.b,
+                            like.out,
+                            like.bias,
+                            like.a_scale,
+                            like.b_scale,
+                            like.result_scale,
+                            like.addend,
+                            arrival == nullptr ? nullptr : &arrival->signals,
+                            arrival == nullptr || !arrival->complete ? nullptr : &arrival->complete->rows};
+  for (const TensorView* view : views) {
+    if (view == nullptr || device.can_reach(view->device)) continue;
+    return failf(ErrorCode::kInvalidArgument, "{}: prepare: {} is out of reach of {}", who, to_string(*view),
+                 to_string(device.id()));
+  }
+  return {};
 }
 
 }  // namespace
 
-Result<void> run(const ProductArgs& args, Stream& stream) {
-  if (args.arrival != nullptr) {
-    const Arrival& arrival = *args.arrival;
-    return async_input_mm({.a = *args.a,
-                           .b = *args.b,
-                           .out = *args.out,
-                           .a_chunk_signals = arrival.signals,
-                           .a_chunk_pivot = arrival.pivot,
-                           .expected = arrival.expected,
-                           .chunks_together = arrival.chunks_together,
-                           .in_order = arrival.in_order,
-                           .complete = arrival.complete,
-                           .senders = arrival.senders,
-                           .patches = arrival.patches},
-                          stream);
+std::int64_t num_patches(std::int64_t m, std::int64_t k) {
+  return (m / PatchGrid::kRows) * (k / PatchGrid::kColumns);
+}
+
+bool Product::is_plain() const {
+  return a_scale == Scale::kNone && b_scale == Scale::kNone && !epilogue.result_scale && !epilogue.addend &&
+         is_matrix && is_factor_type(a) && a == b && (out == a || out == DType::kF32) &&
+         (!epilogue.bias || *epilogue.bias == out);
+}
+
+std::string to_string(const Product& product) {
+  const std::string sizes = fmt::format("{}x{}x{}", product.m, product.n, product.k);
+  const std::string epilogue = fmt::format("{}{}", product.epilogue.bias ? " + bias" : "",
+                                           product.epilogue.accumulate ? " accumulated" : "");
+  if (product.arrival) {
+    const Chunks& chunks = *product.arrival;
+    return fmt::format("async_input_mm {} in {} chunks {} -> {}{}{}{}", sizes, chunks.count,
+                       to_string(product.a), to_string(product.out), epilogue,
+                       product.b_is_column_major ? ", b column-major" : "",
+                       chunks.patched == 0 ? "" : fmt::format(", {} in patches", chunks.patched));
   }
-  if (is_plain(args)) return mm(mm_args(args), stream);
-  return scaled_matmul({.a = *args.a,
-                        .b = *args.b,
-                        .a_scale = view_of(args.a_scale),
-                        .b_scale = view_of(args.b_scale),
-                        .out = *args.out,
-                        .bias = optional_of(args.bias),
-                        .result_scale = optional_of(args.result_scale),
-                        .fast_accum = args.fast_accum,
-                        .addend = optional_of(args.addend)},
-                       stream);
+  if (product.is_plain())
+    return fmt::format("mm {} {} -> {}{}", sizes, to_string(product.a), to_string(product.out), epilogue);
+  return fmt::format("scaled_mm {} {} * {} -> {}", sizes, to_string(product.a), to_string(product.b),
+                     to_string(product.out));
+}
+
+const Implementation* choose(const Product& product, const Device& device, std::string* reasons) {
+  const Backend* backend = device.service<Backend>();
+  if (backend == nullptr) {
+    if (reasons != nullptr) *reasons = fmt::format("{} has no products attached", to_string(device.id()));
+    return nullptr;
+  }
+  std::string why_not;
+  for (const Implementation* implementation : backend->implementations()) {
+    if (implementation->accepts(product, reasons == nullptr ? nullptr : &why_not)) return implementation;
+    if (reasons == nullptr) continue;
+    if (!reasons->empty()) *reasons += "; ";
+    *reasons += fmt::format("{}: {}", implementation->name(), why_not);
+  }
+  return nullptr;
+}
+
+Support can_run(const Product& product, const Device& device) {
+  std::string reasons;
+  if (choose(product, device, &reasons) != nullptr) return Support::yes();
+  return Support::no(std::move(reasons));
+}
+
+std::optional<double> predicted_us(const Product& product, const Device& device) {
+  const Implementation* const found = choose(product, device);
+  return found == nullptr ? std::nullopt : found->predicted_us(product);
+}
+
+Result<const Implementation*> chosen(const Product& product, const Device& device) {
+  if (const Implementation* const found = choose(product, device)) return found;
+  return failf(ErrorCode::kUnsupported, "{} cannot run on {}: {}", to_string(product), to_string(device.id()),
+               can_run(product, device).why_not);
+}
+
+Result<void> run(const Front& front, const ProductArgs& args, Stream& stream) {
+  TANDEM_TRY(check_views(front.who, args, stream.device()));
+  const Result<Product> checked = front.product_of(args);
+  TANDEM_TRY(checked);
+  const Product& product = *checked;
+  TANDEM_TRY(check_out_apart(front.who, args));
+  if (args.arrival != nullptr) TANDEM_TRY(check_senders_and_patches(args, stream));
+  TANDEM_ASSIGN(const Implementation* const implementation, chosen(product, stream.device()));
+  if (product.is_empty()) return {};
+  if (args.arrival != nullptr && args.arrival->senders)
+    TANDEM_TRY(args.arrival->senders->handle->watch(stream));
+  return implementation->run(product, args, stream);
+}
+
+Result<void> prepare(const Front& front, const ProductArgs& like, Stream& stream) {
+  TANDEM_ASSIGN(const Product product, front.product_of(like));
+  TANDEM_TRY(check_devices(front.who, like, stream.device()));
+  TANDEM_ASSIGN(const Implementation* const implementation, chosen(product, stream.device()));
+  if (product.is_empty()) return {};
+  return implementation->prepare(product, like, stream);
+}
+
+Result<void> run(const ProductArgs& args, Stream& stream) {
+  return run(front_of(args), args, stream);
 }
 
 Result<void> prepare(const ProductArgs& like, Stream& stream) {
-  // Nothing is made at the first call of the others.
-  if (like.arrival != nullptr || !is_plain(like)) return {};
-  return prepare(mm_args(like), stream);
+  return prepare(front_of(like), like, stream);
 }
 
 }  // namespace tandem::gemm

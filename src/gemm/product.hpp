@@ -1,15 +1,40 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <tandem/base/error.hpp>
+#include <tandem/base/support.hpp>
 #include <tandem/base/tensor.hpp>
+#include <tandem/device/device.hpp>
 #include <tandem/device/stream.hpp>
 #include <tandem/gemm/async_input_mm.hpp>
+#include <tandem/gemm/mm.hpp>
+#include <tandem/gemm/scaled_mm.hpp>
 
 namespace tandem::gemm {
 
-/// How the left operand of a product comes: in chunks, each behind its signal. See async_input_mm.hpp.
+class Implementation;
+
+// One product of any kind: what mm(), scaled_matmul() and async_input_mm() come down to.
+
+/// A product that sends while it multiplies: complete.rows, this rank's whole shard, in small patches to the
+/// `peers` ranks before this one, which multiply them at the same time. The same number of ranks behind this
+/// one send to it. Their patches are awaited one by one, each by its own stamp; their chunks' signals are
+/// ignored. For outputs that need the rows before a copy could bring them.
+struct PatchExchange {
+  int peers = 0;                  ///< 1 to all other ranks, the same on every rank
+  std::int64_t rows_bytes = 0;    ///< from the start of the senders' block to a, the same on every rank
+  std::int64_t stamps_bytes = 0;  ///< and to the stamps: u32, num_patches(m, k) of them, compared as signals
+  bool sends = true;              ///< not if an earlier product has sent these rows
+};
+/// Ranks that can exchange patches: each other one has a lane of the warp that sends.
+inline constexpr int kMostPatchRanks = 33;
+/// Patches of m rows of k 16-bit elements.
+[[nodiscard]] std::int64_t num_patches(std::int64_t m, std::int64_t k);
+
+/// How the left operand comes: in chunks, each behind its signal. See AsyncInputMmArgs.
 struct Arrival {
   TensorView signals;          ///< u32 [chunks]
   std::int64_t pivot = 0;      ///< the chunk that is taken first
@@ -21,11 +46,11 @@ struct Arrival {
   std::optional<PatchExchange> patches = {};  ///< needs `complete`, `senders` and GPUs
 };
 
-/// out = ((out, if accumulated, + sum_k a * b) * a_scale * b_scale + bias) * result_scale + addend, rounded
-/// once: one product of any kind. A pointer that is null leaves its part out. The views are read during the
-/// call only.
+/// out = (sum_k a * b * a_scale(row) * b_scale(column) + bias) * result_scale + addend, in this order in f32,
+/// rounded once. Accumulating, the sum begins with out instead of 0. A null pointer leaves its part out. The
+/// views are read during the call only.
 /// Shapes:  a [m, k], b [k, n], out [m, n], bias [n]; with scales, an addend or f8 those of ScaledMmArgs.
-/// Types:   without scales, addend and f8 those of MmArgs, else those of ScaledMmArgs.
+/// Types:   without scales, addend and f8 those of MmArgs; else those of ScaledMmArgs, not accumulating.
 struct ProductArgs {
   const TensorView* a = nullptr;
   const TensorView* b = nullptr;
@@ -41,12 +66,82 @@ struct ProductArgs {
   const Arrival* arrival = nullptr;  ///< null: a is there
 };
 
+/// What the elements of an operand are multiplied by: one number, or one for each row of a or column of b.
+enum class Scale : std::uint8_t { kNone, kTensor, kRow, kColumn };
+
+/// What becomes of the sums; the order is that of ProductArgs.
+struct Epilogue {
+  bool accumulate = false;
+  bool result_scale = false;
+  bool addend = false;
+  std::optional<DType> bias = {};
+  friend bool operator==(const Epilogue&, const Epilogue&) = default;
+};
+
+/// The chunks of an Arrival.
+struct Chunks {
+  std::int64_t count = 1;
+  std::int64_t together = 1;  ///< AsyncInputMmArgs::chunks_together
+  std::int64_t complete = 0;  ///< that are there from the start
+  std::int64_t patched = 0;   ///< behind the complete ones, that come in patches
+  bool in_order = true;
+  /// At most all of them.
+  [[nodiscard]] std::int64_t most_together() const { return std::min(together, count); }
+  friend bool operator==(const Chunks&, const Chunks&) = default;
+};
+
+/// What a product asks of an implementation: all that its acceptance and its predicted time depend on.
+struct Product {
+  std::int64_t m = 0;  ///< rows: the product of a's sizes but the last
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  DType a = DType::kF32;
+  DType b = DType::kF32;
+  DType out = DType::kF32;
+  Scale a_scale = Scale::kNone;
+  Scale b_scale = Scale::kNone;
+  bool is_matrix = true;  ///< a and out have two dims
+  // These two are of products whose a arrives, and in their default state in others.
+  bool b_is_column_major = false;
+  bool is_aligned = true;  ///< a, b, out and complete.rows begin at multiples of kAsyncInputAlignment bytes
+  Epilogue epilogue = {};
+  std::optional<Chunks> arrival = {};  ///< none: a is there
+  int heuristic = 0;                   ///< of MmArgs
+
+  /// What mm() takes, whether a is there or arrives: two matrices of one factor type, no scale, no addend.
+  [[nodiscard]] bool is_plain() const;
+  /// Whether nothing is to be computed or sent.
+  [[nodiscard]] bool is_empty() const { return m == 0 || (n == 0 && (!arrival || arrival->patched == 0)); }
+  friend bool operator==(const Product&, const Product&) = default;
+};
+
+/// "mm 512x1024x2048 bf16 -> f32", "scaled_mm ...", "async_input_mm ... in 8 chunks ...".
+[[nodiscard]] std::string to_string(const Product& product);
+
+/// The fronts' questions.
+[[nodiscard]] Product product_of(const Problem& problem);
+[[nodiscard]] Product product_of(const ScaledProblem& problem);  ///< by one scale each
+[[nodiscard]] Product product_of(const AsyncInputProblem& problem);
+
+/// The first implementation of the device that accepts, or null; then `reasons`, if given, has each one's.
+/// Allocates nothing without `reasons`.
+[[nodiscard]] const Implementation* choose(const Product& product, const Device& device,
+                                           std::string* reasons = nullptr);
+
+/// Whether this device has an implementation, and if not, each one's reason.
+[[nodiscard]] Support can_run(const Product& product, const Device& device);
+
+/// What a product takes on a device that does nothing else, in microseconds, by a model; nullopt where there
+/// is none: on CPUs, and of types that nobody has measured. It follows from sizes and types alone. Chunks
+/// that arrive are on their way from the start on, one behind the other, and behind those that are complete.
+[[nodiscard]] std::optional<double> predicted_us(const Product& product, const Device& device);
+
 /// Checks the operands, chooses the implementation and enqueues.
-/// Order and errors: those of mm(), scaled_matmul() or async_input_mm().
+/// Memory, order and errors: those of mm(), scaled_matmul() or async_input_mm().
 [[nodiscard]] Result<void> run(const ProductArgs& args, Stream& stream);
 
-/// Makes now what the first run() of such a product would make. Of the operands only types, sizes, strides and
-/// the alignment of the addresses count, as in gemm::prepare(); pointers to memory may be null.
+/// Makes now what the first run() of such a product would make, see prepare() of MmArgs. Of the operands only
+/// types, sizes, strides and the alignment of the addresses count; pointers to memory may be null.
 [[nodiscard]] Result<void> prepare(const ProductArgs& like, Stream& stream);
 
 }  // namespace tandem::gemm

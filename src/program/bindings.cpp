@@ -77,7 +77,7 @@ void Bindings::bind_workspace_like(const Program& program, DeviceId device) {
   }
 }
 
-void Bindings::bind_inbox(const Program& program, const BoundInbox& inbox, DeviceId device) {
+void Bindings::bind_inbox(const Program& program, const symm::InboxSlot& inbox, DeviceId device) {
   inbox_ = inbox;
   std::byte* const block = own_memory(inbox.handle);
   for (std::size_t i = 0; i < roots_.size(); ++i) {

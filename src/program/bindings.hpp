@@ -11,17 +11,9 @@
 #include <vector>
 
 #include "program/program.hpp"
+#include "symm/inbox.hpp"
 
 namespace tandem::program {
-
-/// The memory of one call's inbox slot, as its group hands it out.
-struct BoundInbox {
-  symm::Handle* handle = nullptr;
-  std::uint32_t epoch = 0;
-  std::int64_t data_bytes = 0;   ///< from the block's start to the slot
-  std::int64_t words_bytes = 0;  ///< and to its words
-  std::int64_t flags_bytes = 0;  ///< and to its flags
-};
 
 /// The tensors, memory and streams of one call of a program. Rebound for every call; binding allocates
 /// nothing after the first one.
@@ -51,7 +43,7 @@ class Bindings {
   /// Stands in for a workspace that is not there yet: roots are aligned like it, and nobody reads them.
   void bind_workspace_like(const Program& program, DeviceId device);
   /// Everything that the program has in this slot.
-  void bind_inbox(const Program& program, const BoundInbox& inbox, DeviceId device);
+  void bind_inbox(const Program& program, const symm::InboxSlot& inbox, DeviceId device);
   /// As bind_workspace_like().
   void bind_inbox_like(const Program& program, DeviceId device);
 
@@ -68,7 +60,7 @@ class Bindings {
   [[nodiscard]] Stream& lane(Lane lane) const { return *lanes_[static_cast<std::size_t>(lane)]; }
   [[nodiscard]] Group& group() const { return *group_; }
   [[nodiscard]] symm::Handle* workspace() const { return workspace_; }
-  [[nodiscard]] const BoundInbox& inbox() const { return inbox_; }
+  [[nodiscard]] const symm::InboxSlot& inbox() const { return inbox_; }
   [[nodiscard]] std::span<const Bound> roots() const { return roots_; }
   [[nodiscard]] const void* scratch() const { return scratch_; }
 
@@ -85,7 +77,7 @@ class Bindings {
   std::byte* scratch_ = nullptr;
   symm::Handle* workspace_ = nullptr;
   const void* workspace_memory_ = nullptr;
-  BoundInbox inbox_;
+  symm::InboxSlot inbox_;
 };
 
 }  // namespace tandem::program

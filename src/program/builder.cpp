@@ -63,6 +63,10 @@ void Builder::put(Lane lane, int peer, const Operand& from, const Operand& to) {
                             .to = to});
 }
 
+void Builder::reset(Lane lane, const Operand& words) {
+  program_.steps.push_back({.kind = StepKind::kReset, .lane = lane, .to = words});
+}
+
 void Builder::write_word(Lane lane, int peer, const Operand& word) {
   program_.steps.push_back(
       {.kind = StepKind::kWriteWord, .lane = lane, .peer = static_cast<std::int16_t>(peer), .to = word});

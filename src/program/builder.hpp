@@ -49,6 +49,7 @@ class Builder {
   void copy(Lane lane, const Operand& from, const Operand& to, Label label = {}, int peer = -1);
   void get(Lane lane, int peer, const Operand& from, const Operand& to, Label label = {}, int slot = -1);
   void put(Lane lane, int peer, const Operand& from, const Operand& to);
+  void reset(Lane lane, const Operand& words);
   void write_word(Lane lane, int peer, const Operand& word);
   void await(Lane lane, int peer, const Operand& words);
   void barrier(Lane lane, int channel);
@@ -63,8 +64,13 @@ class Builder {
   void reduce_scatter(Lane lane, const Operand& from, const Operand& to, coll::ReduceOp op,
                       const Operand& bias = {});
 
-  /// Chunk i of the inbox comes from rank i / chunks_per_rank.
-  void set_chunks_per_rank(std::int64_t chunks_per_rank) { program_.chunks_per_rank = chunks_per_rank; }
+  /// See Program::word_value.
+  void set_word_value(std::uint32_t value) { program_.word_value = value; }
+  /// Chunk i comes from rank i / per_rank.
+  void set_chunks(std::int64_t count, std::int64_t per_rank) {
+    program_.num_chunks = count;
+    program_.chunks_per_rank = per_rank;
+  }
 
   [[nodiscard]] Program take() { return std::move(program_); }
 

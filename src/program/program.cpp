@@ -93,6 +93,8 @@ std::string Printer::of(const Step& step) const {
       return fmt::format("{}: get {} of rank {} -> {}", lane, of(step.from), step.peer, of(step.to));
     case StepKind::kPut:
       return fmt::format("{}: put {} -> {} of rank {}", lane, of(step.from), of(step.to), step.peer);
+    case StepKind::kReset:
+      return fmt::format("{}: reset {}", lane, of(step.to));
     case StepKind::kWriteWord:
       return fmt::format("{}: write {} of rank {}", lane, of(step.to), step.peer);
     case StepKind::kAwait:

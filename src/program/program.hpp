@@ -63,7 +63,7 @@ struct Operand {
   return {.root = root, .dim = static_cast<std::int8_t>(dim), .first = first, .size = size};
 }
 
-/// Chunks of a product's left operand that still arrive in the inbox.
+/// Chunks of a product's left operand that still arrive.
 struct Arrival {
   Operand words;  ///< one a chunk
   /// The chunks of this rank are complete from the start and lie in `own`.
@@ -97,8 +97,9 @@ enum class StepKind : std::uint8_t {
   kCopy,           ///< to = from
   kGet,            ///< to = the elements of `peer` that start where `from` does on this rank
   kPut,            ///< the elements of `peer` that start where `to` does on this rank = from
-  kWriteWord,      ///< word `to` of `peer` = the call's epoch
-  kAwait,          ///< words `from` of the inbox, which `peer` writes, have reached the call's epoch
+  kReset,          ///< words `to` = 0
+  kWriteWord,      ///< word `to` of `peer` = the word value
+  kAwait,          ///< words `from`, which `peer` writes, have reached the word value
   kBarrier,        ///< of all ranks, on `channel`
   kJoin,           ///< lane `other` waits for all that is on `lane` so far
   kNap,            ///< a moment of nothing, so that other lanes start first; no result depends on it
@@ -141,8 +142,12 @@ struct Program {
   int world = 1;
   int num_lanes = 1;
   int base_channel = 0;  ///< the first of the schedule's channels
-  /// Of the inbox: chunk i comes from rank i / chunks_per_rank.
+  // Of words: chunk i comes from rank i / chunks_per_rank.
+  std::int64_t num_chunks = 0;
   std::int64_t chunks_per_rank = 1;
+  /// What words are set to when their chunk is there: the epoch of the inbox, which every call counts, or,
+  /// where a recorded call is to do the same every time, this.
+  std::optional<std::uint32_t> word_value = {};
   std::vector<Root> roots = {};
   std::vector<Product> products = {};
   std::vector<Step> steps = {};

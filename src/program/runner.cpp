@@ -79,6 +79,9 @@ class Run {
   }
   Result<void> multiply(const Product& product, Stream& stream) const;
   Result<void> multiply_arriving(const Product& product, Stream& stream) const;
+  [[nodiscard]] std::uint32_t word_value() const {
+    return program_.word_value.value_or(bindings_.inbox().epoch);
+  }
   Result<void> write_word(const Step& step, Stream& stream) const;
   Result<void> await_words(const Step& step, Stream& stream) const;
   Result<void> sum(const Step& step, Stream& stream) const;
@@ -99,6 +102,8 @@ Result<void> Run::enqueue(const Step& step) const {
       return handle_of(step.from).get(stream, view(step.to), step.peer, offset_of(step.from));
     case StepKind::kPut:
       return handle_of(step.to).put(stream, view(step.from), step.peer, offset_of(step.to));
+    case StepKind::kReset:
+      return symm::reset_words(view(step.to), stream);
     case StepKind::kWriteWord:
       return write_word(step, stream);
     case StepKind::kAwait:
@@ -137,7 +142,6 @@ Result<void> Run::multiply(const Product& product, Stream& stream) const {
 
 Result<void> Run::multiply_arriving(const Product& product, Stream& stream) const {
   const Arrival& arrival = *product.arrival;
-  const BoundInbox& inbox = bindings_.inbox();
   // Without an output it only exchanges pieces; with an empty one there is nothing to do.
   if (!product.out.is_absent() && view(product.out).numel() == 0) return {};
   const TensorView a = view(product.a).flatten_rows();
@@ -150,17 +154,18 @@ Result<void> Run::multiply_arriving(const Product& product, Stream& stream) cons
   gemm::Arrival comes{
       .signals = view(arrival.words),
       .pivot = arrival.first_own,
-      .expected = inbox.epoch,
+      .expected = word_value(),
       .chunks_together = program_.chunks_per_rank,
       .in_order = false,
       .complete = gemm::CompleteChunks{.rows = view(arrival.own).flatten_rows(),
                                        .first = arrival.first_own,
                                        .count = arrival.num_own},
-      .senders = gemm::ChunkSenders{.handle = inbox.handle, .chunks_per_rank = program_.chunks_per_rank}};
+      .senders = gemm::ChunkSenders{.handle = bindings_.root(arrival.words.root).handle,
+                                    .chunks_per_rank = program_.chunks_per_rank}};
   if (arrival.piece_peers > 0) {
     comes.patches = {.peers = arrival.piece_peers,
-                     .rows_bytes = inbox.data_bytes,
-                     .stamps_bytes = inbox.flags_bytes,
+                     .rows_bytes = bindings_.root(product.a.root).offset_bytes,
+                     .stamps_bytes = bindings_.root(arrival.flags).offset_bytes,
                      .sends = arrival.sends};
   }
   return gemm::run({.a = &a, .b = &b, .out = &out, .arrival = &comes}, stream);
@@ -171,7 +176,7 @@ Result<void> Run::write_word(const Step& step, Stream& stream) const {
   TANDEM_ASSIGN(const TensorView of_peer,
                 words.handle->get_buffer(step.peer, words.view.sizes, words.view.dtype,
                                          words.offset_bytes / size_bytes(words.view.dtype)));
-  return stream.stream_write_value32(of_peer, step.to.first, bindings_.inbox().epoch);
+  return stream.stream_write_value32(of_peer, step.to.first, word_value());
 }
 
 Result<void> Run::await_words(const Step& step, Stream& stream) const {
@@ -181,7 +186,7 @@ Result<void> Run::await_words(const Step& step, Stream& stream) const {
                              .first = step.from.first,
                              .count = step.from.size,
                              .chunks_per_rank = program_.chunks_per_rank,
-                             .expected = bindings_.inbox().epoch},
+                             .expected = word_value()},
                             stream);
 }
 

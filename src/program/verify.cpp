@@ -277,11 +277,21 @@ class Simulation {
   Result<void> start_sending(int thread, const Entry& entry, const Product& product);
   Result<void> end(int thread);
 
-  // Words and pieces; of round e they have reached e.
+  // Words and pieces. Those that count epochs have two slots and have reached e in round e; others are reset.
   struct Written {
     int round = -1;
     Clock clock;
   };
+  [[nodiscard]] bool counts_epochs() const { return !ranks_.front().word_value.has_value(); }
+  [[nodiscard]] int slot_of(int round) const { return counts_epochs() ? round % 2 : 0; }
+  [[nodiscard]] bool is_of(const Written& written, int round) const {
+    return !counts_epochs() || written.round >= round;
+  }
+  /// What was written before a reset is lost.
+  void forget_words(int rank) {
+    std::erase_if(words_, [&](const auto& one) { return std::get<0>(one.first) == rank; });
+    std::erase_if(pieces_, [&](const auto& one) { return std::get<0>(one.first) == rank; });
+  }
   using Word = std::tuple<int, int, std::int64_t>;  // rank, slot, word
   using Pieces = std::tuple<int, int, int>;         // receiver, slot, sender
   [[nodiscard]] bool have_come(int thread, int round, const Product& product) const;
@@ -290,7 +300,7 @@ class Simulation {
   void read_words(int thread, int round, std::int64_t first, std::int64_t count);
   [[nodiscard]] Shard words_from(int source) const {
     const std::int64_t first = source * ranks_.front().chunks_per_rank;
-    return {first, std::min(ranks_.front().chunks_per_rank, ranks_.front().memory.inbox_words - first)};
+    return {first, std::min(ranks_.front().chunks_per_rank, ranks_.front().num_chunks - first)};
   }
   [[nodiscard]] bool comes_in_pieces(int rank, int source, const Product& product) const {
     return (source - rank + world()) % world() <= product.arrival->piece_peers;
@@ -385,7 +395,8 @@ Result<bool> Simulation::advance(int thread) {
     step_on(thread);
     TANDEM_TRY(touch(thread, step, entry.round));
     if (step.kind == StepKind::kWriteWord)
-      words_[{step.peer, entry.round % 2, step.to.first}] = {entry.round, clock(thread)};
+      words_[{step.peer, slot_of(entry.round), step.to.first}] = {entry.round, clock(thread)};
+    if (step.kind == StepKind::kReset) forget_words(rank_of(thread));
   }
   queue(thread).pop_front();
   return true;
@@ -409,7 +420,7 @@ Result<bool> Simulation::advance_product(int thread, Entry& entry, const Product
 Operand rows_of_chunks(const Program& program, const Product& product, std::int64_t first,
                        std::int64_t last) {
   const std::int64_t rows = program.roots[static_cast<std::size_t>(product.a.root)].sizes[0];
-  const std::int64_t stride = shard_stride(rows, static_cast<int>(program.memory.inbox_words));
+  const std::int64_t stride = shard_stride(rows, static_cast<int>(program.num_chunks));
   const std::int64_t begin = std::min(first * stride, rows);
   return part_of(product.a.root, 0, begin, std::min(last * stride, rows) - begin);
 }
@@ -427,7 +438,7 @@ Result<void> Simulation::start_sending(int thread, const Entry& entry, const Pro
         rows_of_chunks(program(rank), product, arrival.first_own, arrival.first_own + arrival.num_own));
     region.rank = peer;
     TANDEM_TRY(access(thread, *entry.step, entry.round, region, true));
-    pieces_[{peer, entry.round % 2, rank}] = {entry.round, clock(thread)};
+    pieces_[{peer, slot_of(entry.round), rank}] = {entry.round, clock(thread)};
   }
   return {};
 }
@@ -441,8 +452,8 @@ bool Simulation::have_come(int thread, int round, const Product& product) const 
       if (multiplies(product) && !are_written(rank, round, words.offset, words.size)) return false;
       continue;
     }
-    const auto pieces = pieces_.find({rank, round % 2, source});
-    if (pieces == pieces_.end() || pieces->second.round < round) return false;
+    const auto pieces = pieces_.find({rank, slot_of(round), source});
+    if (pieces == pieces_.end() || !is_of(pieces->second, round)) return false;
   }
   return true;
 }
@@ -466,11 +477,11 @@ Result<void> Simulation::meet_all(int thread, const Entry& entry, const Product&
     const Shard words = words_from(source);
     const std::int64_t last = words.offset + words.size;
     if (comes_in_pieces(rank, source, product)) {
-      TANDEM_TRY(read(pieces_.at({rank, entry.round % 2, source}).clock, words.offset, last));
+      TANDEM_TRY(read(pieces_.at({rank, slot_of(entry.round), source}).clock, words.offset, last));
       continue;
     }
     for (std::int64_t word = words.offset; multiplies(product) && word < last; ++word)
-      TANDEM_TRY(read(words_.at({rank, entry.round % 2, word}).clock, word, word + 1));
+      TANDEM_TRY(read(words_.at({rank, slot_of(entry.round), word}).clock, word, word + 1));
   }
   clock(thread) = behind;
   return {};
@@ -523,15 +534,15 @@ Result<void> Simulation::end(int thread) {
 
 bool Simulation::are_written(int rank, int round, std::int64_t first, std::int64_t count) const {
   for (std::int64_t word = first; word < first + count; ++word) {
-    const auto written = words_.find({rank, round % 2, word});
-    if (written == words_.end() || written->second.round < round) return false;
+    const auto written = words_.find({rank, slot_of(round), word});
+    if (written == words_.end() || !is_of(written->second, round)) return false;
   }
   return true;
 }
 
 void Simulation::read_words(int thread, int round, std::int64_t first, std::int64_t count) {
   for (std::int64_t word = first; word < first + count; ++word)
-    merge(clock(thread), words_.at({rank_of(thread), round % 2, word}).clock);
+    merge(clock(thread), words_.at({rank_of(thread), slot_of(round), word}).clock);
 }
 
 Region Simulation::region_of(int rank, int round, const Operand& operand) const {
@@ -651,6 +662,7 @@ Result<void> Simulation::touch(int thread, const Step& step, int round) {
       TANDEM_TRY(use(thread, step, round, step.from, false));
       return use_at(thread, step, round, step.to, step.to, true);
     case StepKind::kWriteWord:
+      return use_at(thread, step, round, step.to, step.to, true);
     case StepKind::kBarrier:
       return {};
     default:

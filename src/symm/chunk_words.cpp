@@ -12,4 +12,10 @@ Result<void> await_chunks(const Handle& handle, const AwaitedChunks& chunks, Str
   return service->enqueue_chunk_waits(handle, chunks, stream);
 }
 
+Result<void> reset_words(const TensorView& words, Stream& stream) {
+  if (words.numel() == 0) return {};
+  TANDEM_ASSIGN(Service * service, service_of(stream.device()));
+  return service->enqueue_word_reset(words, stream);
+}
+
 }  // namespace tandem::symm

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <tandem/base/error.hpp>
+#include <tandem/base/tensor.hpp>
 #include <tandem/device/stream.hpp>
 #include <tandem/symm/handle.hpp>
 
@@ -22,5 +23,9 @@ struct AwaitedChunks {
 /// Later work on `stream` comes behind these chunks. Each wait ends as the group's do; the group's error then
 /// names rank, peer, chunk, expected and seen value.
 [[nodiscard]] Result<void> await_chunks(const Handle& handle, const AwaitedChunks& chunks, Stream& stream);
+
+/// Words = 0, by a kernel on a GPU: a step of a recorded call takes less time so than a fill by the driver.
+/// Shapes:  words [n], u32, contiguous, on this device.
+[[nodiscard]] Result<void> reset_words(const TensorView& words, Stream& stream);
 
 }  // namespace tandem::symm

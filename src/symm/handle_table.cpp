@@ -32,8 +32,7 @@ HandleTable::~HandleTable() {
 
 HandleTable& HandleTable::of(Group& group) {
   const int world_size = group.size();
-  return group.extension<HandleTable>("symm",
-                                      [world_size] { return std::make_shared<HandleTable>(world_size); });
+  return group.extension<HandleTable>([world_size] { return std::make_shared<HandleTable>(world_size); });
 }
 
 std::shared_ptr<Handle> HandleTable::find_exact(const Block& block, std::int64_t offset_bytes) const {

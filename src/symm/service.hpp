@@ -8,7 +8,6 @@
 #include <mutex>
 #include <shared_mutex>
 #include <span>
-#include <string_view>
 #include <tandem/base/error.hpp>
 #include <tandem/base/tensor.hpp>
 #include <tandem/bootstrap/group.hpp>
@@ -129,7 +128,6 @@ struct Placed {
 /// The part of symmetric memory that differs between backends; one object a device, attached by the leaf.
 class Service {
  public:
-  static constexpr std::string_view kServiceName = "symm";
   virtual ~Service() = default;
 
   /// Zeroed, all pages present.
@@ -154,6 +152,10 @@ class Service {
   /// await_chunks() with one chunk or more, on a stream that watches the handle.
   [[nodiscard]] virtual Result<void> enqueue_chunk_waits(const Handle& handle, const AwaitedChunks& chunks,
                                                          Stream& stream) = 0;
+  /// reset_words() of one word or more.
+  [[nodiscard]] virtual Result<void> enqueue_word_reset(const TensorView& words, Stream& stream) {
+    return stream.memset32(words, 0, 0, words.numel());
+  }
   /// Whether a stream of the device records work for replay: memory must not be made or exchanged then.
   [[nodiscard]] virtual bool is_capturing() const = 0;
 

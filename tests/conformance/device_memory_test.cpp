@@ -96,21 +96,22 @@ TEST_P(DeviceMemoryTest, MemoryMayOutliveItsDevice) {
 }
 
 struct Greeter {
-  static constexpr std::string_view kServiceName = "greeter";
   int number = 0;
 };
-struct Stranger {
-  static constexpr std::string_view kServiceName = "stranger";
-};
+struct Stranger : Greeter {};
 
-TEST_P(DeviceMemoryTest, ServicesAreFoundByNameAndGoWithTheDevice) {
+TEST_P(DeviceMemoryTest, ServicesAreFoundByTypeAndGoWithTheDevice) {
   EXPECT_EQ(device_->service<Greeter>(), nullptr);
   const auto greeter = std::make_shared<Greeter>();
   greeter->number = 42;
   device_->attach<Greeter>(greeter);
   ASSERT_EQ(device_->service<Greeter>(), greeter.get());
   EXPECT_EQ(device_->service<Greeter>()->number, 42);
-  EXPECT_EQ(device_->service<Stranger>(), nullptr);
+  EXPECT_EQ(device_->service<Stranger>(), nullptr) << "another type, though it is a Greeter too";
+  const auto stranger = std::make_shared<Stranger>();
+  device_->attach<Stranger>(stranger);
+  EXPECT_EQ(device_->service<Greeter>(), greeter.get());
+  EXPECT_EQ(device_->service<Stranger>(), stranger.get());
   stream_.reset();
   other_.reset();
   device_.reset();

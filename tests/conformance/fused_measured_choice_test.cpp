@@ -7,8 +7,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <tandem/cost/folder.hpp>
 #include <tandem/tandem.hpp>
-#include <tandem/tune/folder.hpp>
 #include <thread>
 #include <vector>
 
@@ -96,8 +96,8 @@ void measure(const tests::Folder& folder) {
       ASSERT_NE(report->tune_key, nullptr);
       EXPECT_EQ(report->reason.substr(0, 9), "predicted");
       if (rank.group->rank() != 0) continue;
-      const tune::Row row{.key = *report->tune_key, .us = {{"serial", 100}, {"pipelined", 50}}};
-      ASSERT_TRUE(tune::add_rows(folder.path(), rank.device->description(), {row}));
+      const cost::Row row{.key = *report->tune_key, .us = {{"serial", 100}, {"pipelined", 50}}};
+      ASSERT_TRUE(cost::add_rows(folder.path(), rank.device->description(), {row}));
     }
   });
 }

@@ -1,16 +1,14 @@
-// Eager calls of `auto` that take native, which cannot be recorded yet: a recording of them runs another
-// algorithm, whose memory and products the eager call has made. Small whole numbers: every element is exact.
+// Native calls that are recorded and replayed, mixed with eager ones: both have words of their own, and the eager
+// call makes what the recording cannot. Small whole numbers: every element is exact.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <array>
 #include <memory>
 #include <string>
-#include <tandem/tune/folder.hpp>
 #include <vector>
 
 #include "conformance/fused_harness.hpp"
-#include "support/io_folder.hpp"
 
 namespace tandem {
 namespace {
@@ -75,69 +73,43 @@ class Call {
   std::array<TensorView, 1> bs_, outs_;
 };
 
-struct Size {
-  std::int64_t m = 0;
-  Algorithm recorded = Algorithm::kPipelined;
-};
-
-/// A group of all ranks that knows a table by which native is the fastest, and then what shall be recorded.
-Result<std::unique_ptr<Group>> group_with_table(RankContextOfTest& rank, const std::vector<Size>& sizes,
-                                                const tests::Folder& folder) {
-  std::vector<tune::Row> rows;
-  for (const Size& size : sizes) {
-    const auto report = plan(Call(rank, size.m).args(), rank.group, rank.stream);
-    if (!report) return tl::unexpected(report.error());
-    rows.push_back({.key = *report->tune_key, .us = {{"serial", 90}, {"pipelined", 90}, {"native", 50}}});
-    rows.back().us[std::string(to_string(size.recorded))] = 60;
-  }
-  if (rank.group.rank() == 0) {
-    if (auto added = tune::add_rows(folder.path(), rank.device.description(), rows); !added)
-      return tl::unexpected(added.error());
-  }
-  if (auto met = rank.group.all_gather({}, "there is a table"); !met) return tl::unexpected(met.error());
-  Config config = rank.group.config();
-  config.tune_folder = folder.path().native();
-  const std::shared_ptr<Store> store(std::shared_ptr<void>(), &rank.group.store());
-  return Group::create({.rank = rank.group.rank(),
-                        .size = rank.group.size(),
-                        .name = "with a table",
-                        .store = store,
-                        .config = config,
-                        .device = rank.device.description()});
+/// Native by name, or as `auto` takes it.
+Result<void> enqueue(const Call& call, RankContextOfTest& rank, Complaints& complaints) {
+  AllGatherMatmulArgs args = call.args();
+  args.algorithm = Algorithm::kNative;
+  const auto report = fused_all_gather_matmul(args, rank.group, rank.stream);
+  if (!report) return tl::unexpected(report.error());
+  if (report->algorithm != Algorithm::kNative)
+    complaints.add(fmt::format("ran {}, need native", to_string(report->algorithm)));
+  return {};
 }
 
-/// Eager, recorded, replayed; eager and replayed once more.
-Result<void> run(RankContextOfTest& rank, const Size& size, Complaints& complaints) {
-  const std::int64_t m = size.m;
-  Call call(rank, m);
-  Algorithm ran = Algorithm::kAuto;
-  const auto enqueue = [&]() -> Result<void> {
-    const auto report = fused_all_gather_matmul(call.args(), rank.group, rank.stream);
-    if (!report) return tl::unexpected(report.error());
-    ran = report->algorithm;
-    return {};
-  };
-  const auto need = [&](Algorithm algorithm, const char* how) {
-    if (ran == algorithm) return;
-    complaints.add(fmt::format("{} rows, {}: ran {}, need {}", m, how, to_string(ran), to_string(algorithm)));
-  };
+/// What a recording of the call replays.
+Result<std::unique_ptr<Graph>> record(const Call& call, RankContextOfTest& rank, Complaints& complaints) {
+  if (auto begun = rank.stream.begin_capture(); !begun) return tl::unexpected(begun.error());
+  const auto enqueued = enqueue(call, rank, complaints);
+  auto graph = rank.stream.end_capture();
+  if (!enqueued) return tl::unexpected(enqueued.error());
+  return graph;
+}
+
+/// A size that is called, recorded and replayed.
+struct Recorded {
+  Call call;
   std::unique_ptr<Graph> graph;
-  for (int turn = 0; turn < 4; ++turn) {
-    call.begin(turn);
-    const bool is_eager = turn % 2 == 0;
-    if (auto done = is_eager ? enqueue() : graph->launch(rank.stream); !done) return done;
-    if (is_eager) need(Algorithm::kNative, "eager");
+};
+
+/// Every size eager first, then recorded. Each needs more memory than the one before.
+Result<void> record_all(std::vector<std::unique_ptr<Recorded>>& all, RankContextOfTest& rank,
+                        Complaints& complaints) {
+  for (const auto& one : all) {
+    one->call.begin(0);
+    if (auto done = enqueue(one->call, rank, complaints); !done) return done;
     if (auto done = rank.stream.synchronize(); !done) return done;
-    call.check(turn, fmt::format("{} rows, {} in turn {}", m, is_eager ? "eager" : "replayed", turn),
-               complaints);
-    if (turn > 0) continue;
-    if (auto begun = rank.stream.begin_capture(); !begun) return begun;
-    const auto enqueued = enqueue();
-    auto recorded = rank.stream.end_capture();
-    if (!enqueued) return enqueued;
-    if (!recorded) return tl::unexpected(recorded.error());
-    graph = *std::move(recorded);
-    need(size.recorded, "recorded");
+    one->call.check(0, "eager", complaints);
+    auto graph = record(one->call, rank, complaints);
+    if (!graph) return tl::unexpected(graph.error());
+    one->graph = *std::move(graph);
     // Making a graph may wait for what runs on the GPU: all ranks have theirs before one is launched.
     if (auto met = rank.group.all_gather({}, "graphs are made"); !met) return tl::unexpected(met.error());
   }
@@ -146,21 +118,40 @@ Result<void> run(RankContextOfTest& rank, const Size& size, Complaints& complain
 
 class FusedNativeRecorded : public ::testing::TestWithParam<JobCase> {};
 
-TEST_P(FusedNativeRecorded, runs_what_its_eager_call_has_made_ready) {
+TEST_P(FusedNativeRecorded, replays_and_eager_calls_take_turns) {
   if (GetParam().is_on_cpu()) GTEST_SKIP() << "streams of CPUs are not recorded";
-  const tests::Folder folder;
-  // Each recording needs more memory than the one before.
-  const std::vector<Size> sizes = {
-      {512, Algorithm::kPipelined}, {1024, Algorithm::kSerial}, {2048, Algorithm::kPipelined}};
+  constexpr int kTurns = 1000;
   Complaints complaints;
   test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
-    const auto group = group_with_table(rank, sizes, folder);
-    if (!group) return tl::unexpected(group.error());
-    RankContextOfTest with_table{**group, rank.device, rank.stream};
-    for (const Size& size : sizes) {
-      if (auto done = run(with_table, size, complaints); !done) return done;
+    std::vector<std::unique_ptr<Recorded>> all;
+    for (const std::int64_t m : {512, 1024, 2048})
+      all.push_back(std::make_unique<Recorded>(Recorded{Call(rank, m), nullptr}));
+    if (auto done = record_all(all, rank, complaints); !done) return done;
+    for (int turn = 1; turn <= kTurns; ++turn) {
+      Recorded& one = *all[static_cast<std::size_t>(turn) % all.size()];
+      const bool is_eager = turn % 5 == 0;
+      const bool is_checked = turn % 10 < 3;
+      if (is_checked) one.call.begin(turn);
+      if (auto done = is_eager ? enqueue(one.call, rank, complaints) : one.graph->launch(rank.stream); !done)
+        return done;
+      if (!is_checked) continue;  // several in the queue at one time
+      if (auto done = rank.stream.synchronize(); !done) return done;
+      one.call.check(turn, fmt::format("{} in turn {}", is_eager ? "eager" : "replayed", turn), complaints);
     }
-    return test::check_pads(with_table, complaints);
+    if (auto done = rank.stream.synchronize(); !done) return done;
+    return test::check_pads(rank, complaints);
+  });
+  EXPECT_EQ(complaints.text(), "");
+}
+
+TEST_P(FusedNativeRecorded, needs_an_eager_call_first) {
+  if (GetParam().is_on_cpu()) GTEST_SKIP() << "streams of CPUs are not recorded";
+  Complaints complaints;
+  test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+    const Call call(rank, 512);
+    const auto graph = record(call, rank, complaints);
+    if (graph) complaints.add("a recording made memory");
+    return {};
   });
   EXPECT_EQ(complaints.text(), "");
 }

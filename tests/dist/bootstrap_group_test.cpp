@@ -152,13 +152,28 @@ TEST(Group, ExtensionsEndBeforeTheGroup) {
   bool was_usable = false;
   const auto result = run_thread_ranks(1, {}, [&](Group& group) -> Result<void> {
     const auto make = [&] { return std::make_shared<Witness>(Witness{group, was_usable}); };
-    Witness& first = group.extension<Witness>("witness", make);
-    EXPECT_EQ(&group.extension<Witness>("witness", make), &first) << "made once";
+    Witness& first = group.extension<Witness>(make);
+    EXPECT_EQ(&group.extension<Witness>(make), &first) << "made once";
     was_usable = false;  // the temporary's destructor has written it
     return {};
   });
   EXPECT_TRUE(result);
   EXPECT_TRUE(was_usable);
+}
+
+TEST(Group, ExtensionsAreFoundByTheirTypeAndName) {
+  const auto result = run_thread_ranks(1, {}, [](Group& group) -> Result<void> {
+    const auto number = [](int value) { return [value] { return std::make_shared<int>(value); }; };
+    EXPECT_EQ(group.extension<int>("same name", number(1)), 1);
+    const auto text = [] { return std::make_shared<std::string>("of another type"); };
+    EXPECT_EQ(group.extension<std::string>("same name", text), "of another type");
+    EXPECT_EQ(group.extension<int>("same name", number(2)), 1);
+    EXPECT_EQ(group.extension<int>("another name", number(3)), 3);
+    EXPECT_EQ(group.extension<int>(number(4)), 4) << "without a name";
+    EXPECT_EQ(group.extension<int>(number(5)), 4);
+    return {};
+  });
+  EXPECT_TRUE(result);
 }
 
 }  // namespace

@@ -8,11 +8,16 @@
 #include <thread>
 #include <vector>
 
+#include "device/cuda/number_table.hpp"
 #include "race/native_rank.hpp"
 #include "support/symm_rank.hpp"
 
 namespace tandem::testing {
 namespace {
+
+// The word of an epoch beyond the table would be stored by a kernel, which would have to find room beside the
+// products that fill the GPU and wait for it.
+static_assert(fused::NativeLine::kLongest < cuda::NumberTable::kSize);
 
 using Shape = NativeRank::Shape;
 using std::chrono::milliseconds;

@@ -12,6 +12,9 @@
 namespace tandem::coll::cuda {
 namespace {
 
+static_assert(Mailboxes::kMostBytes == 2 << 20,
+              "cost_transfers_test.cpp holds the model of collectives against results of this size");
+
 TEST(CollCudaMailboxes, NoTwoThingsShareMemory) {
   for (const int world : {2, 3, 16}) {
     for (const int num_pieces : {1, 8, 64}) {

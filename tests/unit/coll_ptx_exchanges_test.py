@@ -26,9 +26,9 @@ MUTANTS = {
                                                 "    static_cast<void>(symm::detail::load_acquire(from));\n    const bool has_come ="),
     "an epoch that stays": (HEADER, "    if (threadIdx.x == 0) *epoch() = epoch_;\n", ""),
     "threads that do not wait for those that wait": (HEADER, "__syncthreads_and(ok ? 1 : 0) != 0", "ok"),
-    "no meeting": (KERNELS, "  if (!exchange.meet()) return;\n", ""),
+    "no wait": (KERNELS, "  if (!exchange.meet()) return;\n", ""),
     "shards read before they are published": (GATHER, "ok = exchange.meet()", "ok = true"),
-    "a sum that does not wait": (SUM, "meetings.before.num_pieces == 0 || Exchange(meetings.before).meet()", "true"),
+    "a sum that does not wait": (SUM, "barriers.before.num_pieces == 0 || Exchange(barriers.before).meet()", "true"),
     "a box read as if nobody wrote it": (KERNELS, "out_of(piece)[i] = box[i]", "out_of(piece)[i] = __ldg(box + i)"),
 }
 INSTRUCTIONS = {
@@ -48,7 +48,7 @@ def fault_of(body):
     if "stale" in steps:
         return "reads data by ld.global.nc"
     if "release" not in steps or "vote" not in steps:
-        return f"{' '.join(steps)}: no meeting"
+        return f"{' '.join(steps)}: no wait"
     release, vote = steps.index("release"), steps.index("vote")
     if steps[release - len(before):release] != before:
         return f"{' '.join(steps)}: no barrier between the pushes and the release"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The meeting behind a collective's kernel, in what nvcc makes of it: coll_ptx_orders_test.py NVCC SOURCE_ROOT
+"""The barrier behind a collective's kernel, in what nvcc makes of it: coll_ptx_orders_test.py NVCC SOURCE_ROOT
 
 No race detector sees device code, so this reads it: behind the last access to data come the block's barrier, a fence, the atomic
 that counts blocks, a fence, a barrier, and then compare-and-swaps that release and acquire at system scope. And no load may go
@@ -14,22 +14,22 @@ import ptx_mutants
 
 GATHER = "src/coll/cuda/gather_kernel.cu"
 SUM = "src/coll/cuda/layer_sum_kernel.cu"
-MEETING = "src/coll/cuda/meeting.cuh"
+BARRIER = "src/coll/cuda/grid_barrier.cuh"
 BEHIND_DATA = ["barrier", "fence", "count", "fence", "barrier", "put", "take"]
 # Name -> file, text, replacement.
 MUTANTS = {
-    "blocks that count before their threads are done": (MEETING, "__shared__ bool all_ok;\n  __syncthreads();", "__shared__ bool all_ok;"),
-    "no fence before the count": (MEETING, "{\n    __threadfence();\n", "{\n"),
-    "no fence behind the count": (MEETING, "*meeting.num_done = 0;\n    __threadfence();", "*meeting.num_done = 0;"),
-    "threads that put before the last block is known": (MEETING, "  }\n  __syncthreads();\n  if (!is_last ||", "  }\n  if (!is_last ||"),
-    "relaxed put": (MEETING, "PutOrder::kRelease", "PutOrder::kRelaxed"),
-    "relaxed take": (MEETING, "WaitOrder::kAcquire", "WaitOrder::kRelaxed"),
-    "no meeting": (GATHER, "  meet_behind(meeting, ok);\n", ""),
+    "blocks that count before their threads are done": (BARRIER, "__shared__ bool all_ok;\n  __syncthreads();", "__shared__ bool all_ok;"),
+    "no fence before the count": (BARRIER, "{\n    __threadfence();\n", "{\n"),
+    "no fence behind the count": (BARRIER, "*barrier.num_done = 0;\n    __threadfence();", "*barrier.num_done = 0;"),
+    "threads that put before the last block is known": (BARRIER, "  }\n  __syncthreads();\n  if (!is_last ||", "  }\n  if (!is_last ||"),
+    "relaxed put": (BARRIER, "PutOrder::kRelease", "PutOrder::kRelaxed"),
+    "relaxed take": (BARRIER, "WaitOrder::kAcquire", "WaitOrder::kRelaxed"),
+    "no barrier": (GATHER, "  barrier_at_end(at_end, ok);\n", ""),
     "data read as if nobody wrote it": (GATHER, "values[i] = vectors[first + i * kThreads]", "values[i] = __ldg(vectors + first + i * kThreads)"),
 }
 # The same header, in more kernels that take longer to compile.
 SUM_MUTANTS = {
-    "a sum that begins with its meeting": (SUM, "  const bool ok = meetings", "  meet_behind(meetings.behind, true);\n  const bool ok = meetings"),
+    "a sum that begins with its barrier": (SUM, "  const bool ok = barriers", "  barrier_at_end(barriers.at_end, true);\n  const bool ok = barriers"),
 }
 INSTRUCTIONS = {
     "data": r"st\.global\.(?:v[24]\.)?[ubf](?:8|16|32|64)\s+\[%rd\d+(?:\+\d+)?\], (?:\{|%r|%f|%rs)",
@@ -48,14 +48,14 @@ def fault_of(body):
     if "stale" in steps:
         return "reads data by ld.global.nc"
     if "count" not in steps:
-        return "no meeting"
+        return "no barrier"
     at = steps.index("count") - BEHIND_DATA.index("count")
     # The count's reset is a store too, and what a wait leaves for the host.
     behind = [step for step in steps[max(at, 0):] if step != "data"]
     need = len(BEHIND_DATA)
     if at < 1 or behind[:need] != BEHIND_DATA or set(behind[need:]) - {"put", "take"}:
         return f"{' '.join(steps)}, need data, then {' '.join(BEHIND_DATA)}"
-    return "" if steps[at - 1] == "data" else f"{' '.join(steps)}: the meeting is not behind the data"
+    return "" if steps[at - 1] == "data" else f"{' '.join(steps)}: the barrier is not behind the data"
 
 
 def faults_in(nvcc, root, source, kernel):

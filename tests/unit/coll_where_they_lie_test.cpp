@@ -26,17 +26,17 @@ class LayersBackend final : public coll::Backend {
     return fail(ErrorCode::kInternal, "the chunks were copied");
   }
   [[nodiscard]] int max_layers() const override { return 4; }
-  [[nodiscard]] Result<void> reduce_layers(const coll::ReduceLayersArgs& args, const coll::RanksMeet& meet,
+  [[nodiscard]] Result<void> reduce_layers(const coll::ReduceLayersArgs& args, const coll::EndBarrier& end,
                                            Stream& stream) override {
     ++num_sums_;
     const std::vector<const void*> layers(args.layers.begin(), args.layers.end());
-    if (auto met = meet.workspace.barrier(stream, meet.channel + 1); !met) return met;
+    if (auto met = end.workspace.barrier(stream, end.channel + 1); !met) return met;
     auto done = tandem::cpu::launch(
         stream, tandem::cpu::Task([sum = std::make_shared<Sum>(Sum{layers, args.out})]() -> Result<void> {
           add_up(sum->layers, sum->out);
           return {};
         }));
-    return done ? meet.workspace.barrier(stream, meet.channel) : done;
+    return done ? end.workspace.barrier(stream, end.channel) : done;
   }
   [[nodiscard]] int num_sums() const { return num_sums_; }
 

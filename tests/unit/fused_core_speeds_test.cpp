@@ -7,9 +7,9 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <tandem/cost/folder.hpp>
+#include <tandem/cost/rates.hpp>
 #include <tandem/tandem.hpp>
-#include <tandem/tune/folder.hpp>
-#include <tandem/tune/rates.hpp>
 #include <thread>
 #include <vector>
 
@@ -100,7 +100,7 @@ TEST(FusedCoreSpeeds, AreMeasuredForAutoAlone) {
       EXPECT_TRUE(candidates[0].predicted_us) << "known since";
   });
   const std::string device = open_device({DeviceKind::kCpu, 0}, {}).value()->description();
-  EXPECT_TRUE(fs::exists(folder.path() / "rates" / tune::file_name_of(device)));
+  EXPECT_TRUE(fs::exists(folder.path() / "rates" / cost::file_name_of(device)));
 }
 
 TEST(FusedCoreSpeeds, ThatAreGivenGiveTheSamePredictionsAlways) {
@@ -122,7 +122,7 @@ TEST(FusedCoreSpeeds, AreTakenFromTheFolder) {
   const std::string device = open_device({DeviceKind::kCpu, 0}, {}).value()->description();
   const CoreRates slow = parse_core_rates("mm=0.001,pack=0.001,copy=0.001,sum=0.001").value();
   for (const int busy_cores : {1, kWorld})  // as many as this machine has
-    ASSERT_TRUE(tune::add_rates(folder.path(), device, busy_cores, slow));
+    ASSERT_TRUE(cost::add_rates(folder.path(), device, busy_cores, slow));
   on_two_ranks(config_with("", folder.path()), [](Rank& rank) {
     for (const auto& candidates : candidates_of(rank, Algorithm::kAuto))
       EXPECT_GT(candidates[0].predicted_us.value_or(0), 500)
@@ -145,7 +145,7 @@ TEST(FusedCoreSpeeds, AreMeasuredAgainWhereNothingCanBeKept) {
 TEST(FusedCoreSpeeds, ThatAreDamagedInTheFolderAreReplaced) {
   const tests::Folder folder;
   const std::string device = open_device({DeviceKind::kCpu, 0}, {}).value()->description();
-  const fs::path file = folder.path() / "rates" / tune::file_name_of(device);
+  const fs::path file = folder.path() / "rates" / cost::file_name_of(device);
   fs::create_directories(file.parent_path());
   tests::write_bytes(file, "no speeds");
   Config config = config_with("", folder.path());

@@ -40,24 +40,28 @@ class StrictProduct final : public gemm::Implementation {
  public:
   explicit StrictProduct(Complaints& complaints) : complaints_(complaints) {}
   std::string_view name() const override { return "strict"; }
-  bool accepts(const gemm::Problem& /*problem*/, std::string* /*why_not*/) const override { return true; }
-  Result<void> run(const gemm::Problem& problem, const gemm::MmArgs& args, Stream& stream) const override {
+  bool accepts(const gemm::Product& product, std::string* /*why_not*/) const override {
+    return !product.arrival.has_value();
+  }
+  Result<void> run(const gemm::Product& product, const gemm::ProductArgs& args,
+                   Stream& stream) const override {
     ++num_run_;
-    const std::string like = text_of(problem, args, stream);
+    const std::string like = text_of(product, args, stream);
     if (!prepared_.contains(like)) complaints_.add("not prepared:" + like);
     return {};
   }
-  Result<void> prepare(const gemm::Problem& problem, const gemm::MmArgs& like,
+  Result<void> prepare(const gemm::Product& product, const gemm::ProductArgs& like,
                        Stream& stream) const override {
-    prepared_.insert(text_of(problem, like, stream));
+    prepared_.insert(text_of(product, like, stream));
     return {};
   }
   int num_run() const { return num_run_; }
 
  private:
-  static std::string text_of(const gemm::Problem& problem, const gemm::MmArgs& args, const Stream& stream) {
-    return fmt::format("{}; a{}; b{}; out{}; on {}", to_string(problem), look_of(args.a), look_of(args.b),
-                       look_of(args.out), static_cast<const void*>(&stream));
+  static std::string text_of(const gemm::Product& product, const gemm::ProductArgs& args,
+                             const Stream& stream) {
+    return fmt::format("{}; a{}; b{}; out{}; on {}", to_string(product), look_of(*args.a), look_of(*args.b),
+                       look_of(*args.out), static_cast<const void*>(&stream));
   }
 
   Complaints& complaints_;

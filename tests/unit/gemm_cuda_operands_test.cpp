@@ -20,8 +20,9 @@ TensorView view_of(const Dims& sizes, const Dims& strides, DType dtype = DType::
 }
 
 Operands operands_of(const TensorView& a) {
-  return Operands(
-      {.a = a, .b = view_of({a.size(1), 8}, {8, 1}), .out = view_of({a.size(0), 8}, {8, 1}), .bias = {}});
+  const TensorView b = view_of({a.size(1), 8}, {8, 1});
+  const TensorView out = view_of({a.size(0), 8}, {8, 1});
+  return Operands({.a = &a, .b = &b, .out = &out});
 }
 
 TEST(GemmCudaOperands, RowsAndColumnsAreReadInPlace) {
@@ -55,10 +56,10 @@ TEST(GemmCudaOperands, OtherStridesAreCopied) {
 }
 
 TEST(GemmCudaOperands, CopiesLieOneBehindTheOther) {
-  Operands operands({.a = view_of({6, 4}, {8, 2}),
-                     .b = view_of({4, 8}, {8, 1}),
-                     .out = view_of({6, 8}, {1, 6}),
-                     .bias = {}});
+  const TensorView a = view_of({6, 4}, {8, 2});
+  const TensorView b = view_of({4, 8}, {8, 1});
+  const TensorView out = view_of({6, 8}, {1, 6});
+  Operands operands({.a = &a, .b = &b, .out = &out});
   EXPECT_TRUE(operands.a().is_copy);
   EXPECT_FALSE(operands.b().is_copy);
   EXPECT_TRUE(operands.out().is_copy) << "an output is made by rows";
@@ -82,10 +83,9 @@ TEST(GemmCudaOperands, AlignmentIsThatOfTheAddress) {
 }
 
 Operands with_bias(const TensorView& out, const TensorView& bias) {
-  return Operands({.a = view_of({out.size(0), 4}, {4, 1}),
-                   .b = view_of({4, out.size(1)}, {out.size(1), 1}),
-                   .out = out,
-                   .bias = bias});
+  const TensorView a = view_of({out.size(0), 4}, {4, 1});
+  const TensorView b = view_of({4, out.size(1)}, {out.size(1), 1});
+  return Operands({.a = &a, .b = &b, .out = &out, .bias = &bias});
 }
 
 TEST(GemmCudaOperands, AProductWithABiasIsF32) {

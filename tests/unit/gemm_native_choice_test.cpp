@@ -116,19 +116,24 @@ constexpr double kLaunchUs = 2.3;
 
 class KernelChoiceTest : public ::testing::Test {
  protected:
-  std::string chosen(const KernelProblem& problem, std::string_view only = "") {
+  std::string chosen(const Product& product, std::string_view only = "") {
     std::vector<ResidentKernel> kernels = {{&wide_, 66}, {&middle_, 66}, {&narrow_, 66}, {&any_, 132}};
     std::erase_if(kernels, [&](const ResidentKernel& one) { return !may_run(*one.kernel, only); });
     KernelChoice choice;
     choice.assign(std::move(kernels));
     std::string why_not;
-    const ResidentKernel* found = choice.find(problem, &why_not);
+    const ResidentKernel* found = choice.find(product, &why_not);
     return found == nullptr ? why_not : found->kernel->name;
   }
-  static KernelProblem problem(std::int64_t m, std::int64_t n, std::int64_t chunks = 2,
-                               std::int64_t complete = 2) {
-    return {.product = {.m = m, .n = n, .k = 8192, .chunks = chunks, .b_is_column_major = true},
-            .complete_chunks = complete};
+  static Product product(std::int64_t m, std::int64_t n, std::int64_t chunks = 2, std::int64_t complete = 2) {
+    return {.m = m,
+            .n = n,
+            .k = 8192,
+            .a = DType::kBF16,
+            .b = DType::kBF16,
+            .out = DType::kBF16,
+            .b_is_column_major = true,
+            .arrival = Chunks{.count = chunks, .complete = complete}};
   }
   AsyncInputKernel wide_ = kernel_of("256", 256, 2);
   AsyncInputKernel middle_ = kernel_of("224", 224, 2);
@@ -137,34 +142,34 @@ class KernelChoiceTest : public ::testing::Test {
 };
 
 TEST_F(KernelChoiceTest, TheWidthThatFillsItsWaves) {
-  EXPECT_EQ(chosen(problem(4096, 3584)), "224");
-  EXPECT_EQ(chosen(problem(8192, 3584)), "256");
-  EXPECT_EQ(chosen(problem(512, 3584)), "112");
+  EXPECT_EQ(chosen(product(4096, 3584)), "224");
+  EXPECT_EQ(chosen(product(8192, 3584)), "256");
+  EXPECT_EQ(chosen(product(512, 3584)), "112");
 }
 
 // On four GPUs 224 columns are predicted to take 623 us and took 635, 256 columns 626 and 622.
 TEST_F(KernelChoiceTest, TheWiderOneOfTwoThatAreAlike) {
-  EXPECT_EQ(chosen(problem(8192, 3584, 4, 1)), "256");
+  EXPECT_EQ(chosen(product(8192, 3584, 4, 1)), "256");
 }
 
 // A first wave of the own shard alone beats one wave of wider tiles, half of which would wait.
 TEST_F(KernelChoiceTest, WhatArrivesLateCounts) {
-  EXPECT_EQ(chosen(problem(512, 7168)), "224");
-  EXPECT_EQ(chosen(problem(512, 7168, 2, 1)), "112");
+  EXPECT_EQ(chosen(product(512, 7168)), "224");
+  EXPECT_EQ(chosen(product(512, 7168, 2, 1)), "112");
 }
 
 TEST_F(KernelChoiceTest, MoreChunksTogetherThanThereAreIsAll) {
   for (const bool in_order : {true, false}) {
     for (const std::int64_t m : {512, 3 * 128 * 4, 4 * 100}) {
-      KernelProblem all = problem(m, 3584, 4, 1);
-      all.product.in_order = in_order;
-      all.product.chunks_together = 4;
+      Product all = product(m, 3584, 4, 1);
+      all.arrival->in_order = in_order;
+      all.arrival->together = 4;
       const ResidentKernel kernel{&narrow_, 66};
       const double us = predicted_us(kernel, all);
       for (const std::int64_t together : {std::int64_t{5}, std::int64_t{INT32_MAX}, std::int64_t{1} << 40}) {
         SCOPED_TRACE(fmt::format("{} of 4 chunks of {} rows", together, m));
-        KernelProblem more = all;
-        more.product.chunks_together = together;
+        Product more = all;
+        more.arrival->together = together;
         EXPECT_EQ(predicted_us(kernel, more), us);
       }
     }
@@ -172,38 +177,38 @@ TEST_F(KernelChoiceTest, MoreChunksTogetherThanThereAreIsAll) {
 }
 
 TEST_F(KernelChoiceTest, ClustersThatDoNotDivideAChunkAreOut) {
-  EXPECT_EQ(chosen(problem(3 * 128 * 2, 3584, 2)), "128 1x1");
+  EXPECT_EQ(chosen(product(3 * 128 * 2, 3584, 2)), "128 1x1");
 }
 
 TEST_F(KernelChoiceTest, UnlessTheyMayReachIntoTheNext) {
-  KernelProblem odd = problem(4 * 128, 3584, 4, 1);
+  Product odd = product(4 * 128, 3584, 4, 1);
   EXPECT_EQ(chosen(odd), "128 1x1");
-  odd.product.in_order = false;
+  odd.arrival->in_order = false;
   EXPECT_EQ(chosen(odd), "112");
 }
 
 // One wave of wide tiles that all begin at once beats two of narrow ones.
 TEST_F(KernelChoiceTest, WhatComesInPatchesIsThereSoon) {
-  KernelProblem in_patches = problem(512, 7168, 2, 1);
-  in_patches.product.patch_chunks = 1;
+  Product in_patches = product(512, 7168, 2, 1);
+  in_patches.arrival->patched = 1;
   EXPECT_EQ(chosen(in_patches), "224");
 }
 
 // 2048 rows of four ranks: the first wave of wide tiles is the own shard and the next one's, and the last
 // shard, behind two others, is there in time for the second wave.
 TEST_F(KernelChoiceTest, PatchesKeepWideTilesAheadOfNarrowOnes) {
-  KernelProblem in_patches = problem(2048, 3584, 4, 1);
+  Product in_patches = product(2048, 3584, 4, 1);
   EXPECT_EQ(chosen(in_patches), "112");
-  in_patches.product.patch_chunks = 3;
+  in_patches.arrival->patched = 3;
   EXPECT_EQ(chosen(in_patches), "224");
 }
 
 // 2048 rows of eight ranks: three shards beside the own one in the first wave, and the last of the others
 // begins to come when six have been sent, long behind it.
 TEST_F(KernelChoiceTest, PatchesOfALaterWaveComeBehindThoseOfTheFirst) {
-  KernelProblem in_patches = problem(2048, 3584, 8, 1);
-  in_patches.product.patch_chunks = 7;
-  const double tile = tile_us(middle_.tiling, in_patches.product.k);
+  Product in_patches = product(2048, 3584, 8, 1);
+  in_patches.arrival->patched = 7;
+  const double tile = tile_us(middle_.tiling, in_patches.k);
   const double last_us = 8 + 6 * 256.0 * 8192 * 2 / 220e3;
   ASSERT_GT(last_us, 8 + tile);
   EXPECT_NEAR(predicted_us({&middle_, 66}, in_patches), kLaunchUs + last_us + tile, 0.1);
@@ -215,12 +220,12 @@ TEST_F(KernelChoiceTest, HowManyComeInPatchesIsRemembered) {
   choice.assign({{&wide_, 66}, {&middle_, 66}, {&narrow_, 66}, {&any_, 132}});
   int num_other = 0;
   for (std::int64_t n = 1024; n <= 8192; n += 512) {
-    KernelProblem some = problem(1024, n, 4, 1);
-    some.product.patch_chunks = 1;
-    KernelProblem all = problem(1024, n, 4, 1);
-    all.product.patch_chunks = 3;
+    Product some = product(1024, n, 4, 1);
+    some.arrival->patched = 1;
+    Product all = product(1024, n, 4, 1);
+    all.arrival->patched = 3;
     num_other += chosen(some) == chosen(all) ? 0 : 1;
-    for (const KernelProblem& one : {some, all}) {
+    for (const Product& one : {some, all}) {
       EXPECT_EQ(choice.find(one, nullptr)->kernel->name, chosen(one)) << n << " columns";
     }
   }
@@ -242,33 +247,33 @@ TEST(PatchSignals, GoRoundTheEnd) {
 }
 
 TEST_F(KernelChoiceTest, OneCanBeForced) {
-  EXPECT_EQ(chosen(problem(4096, 3584), "112"), "112");
-  EXPECT_NE(chosen(problem(4096, 3584), "113").find("no native kernel"), std::string::npos);
+  EXPECT_EQ(chosen(product(4096, 3584), "112"), "112");
+  EXPECT_NE(chosen(product(4096, 3584), "113").find("no native kernel"), std::string::npos);
 }
 
 TEST_F(KernelChoiceTest, WhatNoKernelIsMadeForIsRefused) {
-  KernelProblem f16 = problem(4096, 3584);
-  f16.product.in = f16.product.out = DType::kF16;
+  Product f16 = product(4096, 3584);
+  f16.a = f16.b = f16.out = DType::kF16;
   EXPECT_EQ(chosen(f16), "no native kernel takes f16 with b column-major");
   // Sizes that would take for ever to walk through.
-  EXPECT_NE(chosen(problem(std::int64_t{1} << 30, std::int64_t{1} << 20)), "");
+  EXPECT_NE(chosen(product(std::int64_t{1} << 30, std::int64_t{1} << 20)), "");
 }
 
 // 17 rows of tiles a rank, 7 columns: 8 pairs of rows are the own shard's, all at once, and 9 wait for the
 // other one, also all at once. A pair that lay across the shards and came first would leave a third wave.
 TEST_F(KernelChoiceTest, APairAcrossShardsWaitsWithTheLaterOne) {
-  KernelProblem odd = problem(2 * 17 * 128, 7 * 224, 2, 1);
-  odd.product.in_order = false;
-  const double arrival_us = kLaunchUs + 8.2 + 17 * 128 * 8192 * 2 / 370e3;
-  ASSERT_GT(arrival_us, tile_us(middle_.tiling, odd.product.k));
-  EXPECT_NEAR(predicted_us({&middle_, 66}, odd), arrival_us + tile_us(middle_.tiling, odd.product.k), 1);
+  Product odd = product(2 * 17 * 128, 7 * 224, 2, 1);
+  odd.arrival->in_order = false;
+  const double arrival_us = kLaunchUs + 8.2 + 17 * 128 * 8192 * 2 / 360e3;
+  ASSERT_GT(arrival_us, tile_us(middle_.tiling, odd.k));
+  EXPECT_NEAR(predicted_us({&middle_, 66}, odd), arrival_us + tile_us(middle_.tiling, odd.k), 1);
 }
 
 // From some size on waves are not walked through one by one: the time goes on as it was.
 TEST_F(KernelChoiceTest, ManyTilesTakeTheirTime) {
   const ResidentKernel wide{&wide_, 66};
-  const double few_us = predicted_us(wide, problem(65'536, 32'512, 2, 1));
-  const double many_us = predicted_us(wide, problem(65'536, 33'024, 2, 1));
+  const double few_us = predicted_us(wide, product(65'536, 32'512, 2, 1));
+  const double many_us = predicted_us(wide, product(65'536, 33'024, 2, 1));
   EXPECT_NEAR(many_us / few_us, 33'024.0 / 32'512, 0.01);
 }
 

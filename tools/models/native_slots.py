@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every interleaving of a few native gathers, with their slots and words (src/fused/native_line.hpp); and of exchanges, whose
+"""Every interleaving of a few native gathers, with their slots and words (src/symm/inbox.hpp); and of exchanges, whose
 mailboxes are such slots, of each block of threads (src/coll/cuda/mailboxes.hpp).
 
 Each rank has two threads. The caller's runs the ops: awaits each peer's word of the op, reads the slot, ends the op once

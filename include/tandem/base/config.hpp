@@ -47,7 +47,7 @@ struct Config {
   std::optional<std::string> cublaslt_library;
   std::optional<std::string> nccl_library;
   /// TANDEM_TUNE_FOLDER: where `tandem tune` keeps what it measured, and `auto` looks it up; see
-  /// tune/folder.hpp. Empty: nowhere. Unset: tandem/tune under $XDG_CACHE_HOME, else under ~/.cache.
+  /// cost/folder.hpp. Empty: nowhere. Unset: tandem/tune under $XDG_CACHE_HOME, else under ~/.cache.
   std::string tune_folder;
   /// TANDEM_RATES: speeds of a core that `auto` predicts with on CPUs, as parse_core_rates() reads them;
   /// those of rank 0 count for a group. What is not named is measured, at the first op that asks `auto`.

@@ -11,7 +11,9 @@
 #include <tandem/base/error.hpp>
 #include <tandem/base/fault.hpp>
 #include <tandem/bootstrap/store.hpp>
-#include <tandem/tune/table.hpp>
+#include <tandem/cost/table.hpp>
+#include <typeindex>
+#include <typeinfo>
 #include <vector>
 
 namespace tandem {
@@ -59,7 +61,7 @@ class Group {
   [[nodiscard]] const FaultPlan& faults() const;
   /// What rank 0 found measured on its device when the group was made; a subgroup has its parent's. The same
   /// on every rank, so that all choose alike.
-  [[nodiscard]] const tune::Table& tune_table() const;
+  [[nodiscard]] const cost::Table& tune_table() const;
   [[nodiscard]] Store& store() const;
 
   /// A group of some of this group's ranks, in the order given; collective over those ranks only.
@@ -76,10 +78,16 @@ class Group {
   [[nodiscard]] Result<std::vector<Store::Bytes>> all_gather(std::span<const std::byte> mine,
                                                              std::string_view what);
 
-  /// One object of type T that lives with the group; made by `make` at first use. `key` is unique to T.
+  /// The object of type T that lives with the group, made by `make` at first use. T is a type of the caller's
+  /// own: whoever names another type gets another object.
   template <class T>
-  [[nodiscard]] T& extension(std::string_view key, const std::function<std::shared_ptr<T>()>& make) {
-    std::shared_ptr<void>& slot = extension_slot(key);
+  [[nodiscard]] T& extension(const std::function<std::shared_ptr<T>()>& make) {
+    return extension<T>({}, make);
+  }
+  /// One of several of type T, by its name.
+  template <class T>
+  [[nodiscard]] T& extension(std::string_view name, const std::function<std::shared_ptr<T>()>& make) {
+    std::shared_ptr<void>& slot = extension_slot(typeid(T), name);
     if (!slot) slot = make();
     return *static_cast<T*>(slot.get());
   }
@@ -94,7 +102,7 @@ class Group {
 
  private:
   explicit Group(std::unique_ptr<Impl> impl);
-  std::shared_ptr<void>& extension_slot(std::string_view key);
+  std::shared_ptr<void>& extension_slot(std::type_index type, std::string_view name);
   std::unique_ptr<Impl> impl_;
 };
 

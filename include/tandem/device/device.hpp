@@ -4,12 +4,13 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <tandem/base/config.hpp>
 #include <tandem/base/error.hpp>
 #include <tandem/base/tensor.hpp>
 #include <tandem/device/event.hpp>
 #include <tandem/device/stream.hpp>
+#include <typeindex>
+#include <typeinfo>
 #include <utility>
 
 namespace tandem {
@@ -71,15 +72,16 @@ class Device {
   [[nodiscard]] Result<void> copy_from_host(const void* from, const TensorView& to);
   [[nodiscard]] Result<void> copy_to_host(const TensorView& from, void* to);
 
-  /// The part of this backend that implements `Service`, or null. Service::kServiceName names it.
+  /// The part of this backend that was attached as `Service`, or null.
   template <class Service>
   [[nodiscard]] Service* service() const {
-    const auto found = services_.find(Service::kServiceName);
+    const auto found = services_.find(typeid(Service));
     return found == services_.end() ? nullptr : static_cast<Service*>(found->second.get());
   }
+  /// In place of the one before, if there was one.
   template <class Service>
   void attach(std::shared_ptr<Service> service) {
-    services_[Service::kServiceName] = std::move(service);
+    services_[typeid(Service)] = std::move(service);
   }
 
  protected:
@@ -93,7 +95,7 @@ class Device {
  private:
   DeviceId id_;
   Config config_;
-  std::map<std::string_view, std::shared_ptr<void>> services_;
+  std::map<std::type_index, std::shared_ptr<void>> services_;
 };
 
 }  // namespace tandem

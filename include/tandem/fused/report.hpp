@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 #include <tandem/base/shape.hpp>
-#include <tandem/tune/table.hpp>
+#include <tandem/cost/table.hpp>
 
 namespace tandem {
 
@@ -38,7 +38,7 @@ struct OpReport {
   std::span<const Candidate> candidates = {};
   /// Under which measured times of this problem are looked up; null where that is not done, as plan_n
   /// (plan_k) was not told.
-  const tune::Key* tune_key = nullptr;
+  const cost::Key* tune_key = nullptr;
   /// Launched as a recording of an earlier call with the same tensors; see Config::record_after.
   bool as_graph = false;
   /// Keeps what the members above point to.

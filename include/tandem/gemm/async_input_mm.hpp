@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -27,21 +26,6 @@ struct ChunkSenders {
   std::int64_t chunks_per_rank = 1;
 };
 
-/// A product that sends while it multiplies: complete.rows, this rank's whole shard, in small patches to the
-/// `peers` ranks before this one, which multiply them at the same time. What the products of as many ranks
-/// behind this one send to it is awaited patch by patch, by a stamp each, and their chunks' signals are not
-/// looked at. For what outputs need so early that a copy would come too late.
-struct PatchExchange {
-  int peers = 0;                  ///< 1 to all other ranks, the same on every rank
-  std::int64_t rows_bytes = 0;    ///< from the start of the senders' block to a, the same on every rank
-  std::int64_t stamps_bytes = 0;  ///< and to the stamps: u32, num_patches(m, k) of them, compared as signals
-  bool sends = true;              ///< not if an earlier product has sent these rows
-};
-/// Ranks that can exchange patches: each other one has a lane of the warp that sends.
-inline constexpr int kMostPatchRanks = 33;
-/// Patches of m rows of k 16-bit elements.
-[[nodiscard]] std::int64_t num_patches(std::int64_t m, std::int64_t k);
-
 /// out = a * b, while the rows of a still arrive.
 /// Shapes:  a [m, k], b [k, n], out [m, n], a_chunk_signals [C]: chunk i of a is shard i of its m rows by the
 ///          shard rule (base/shard.hpp) over C, so late chunks may be short or empty.
@@ -63,7 +47,6 @@ struct AsyncInputMmArgs {
   /// No signal is awaited for these, and a's own memory of them is not read.
   std::optional<CompleteChunks> complete = {};
   std::optional<ChunkSenders> senders = {};
-  std::optional<PatchExchange> patches = {};  ///< needs `complete`, `senders` and GPUs
 };
 
 /// Of the addresses that a GPU's products take.
@@ -79,14 +62,11 @@ struct AsyncInputProblem {
   std::int64_t k = 0;
   std::int64_t chunks = 1;
   std::int64_t chunks_together = 1;
-  std::int64_t patch_chunks = 0;  ///< behind the complete ones, that come in patches
   bool in_order = true;
   DType in = DType::kBF16;
   DType out = DType::kBF16;
   bool b_is_column_major = false;
   bool is_aligned = true;  ///< a, b, out and complete.rows begin at multiples of kAsyncInputAlignment bytes
-  /// At most all of them.
-  [[nodiscard]] std::int64_t together() const { return std::min(chunks_together, chunks); }
   friend bool operator==(const AsyncInputProblem&, const AsyncInputProblem&) = default;
 };
 
@@ -102,7 +82,7 @@ struct AsyncInputProblem {
 
 /// Enqueues; never blocks the host, allocates nothing on the repeat path.
 /// Shapes:  complete.rows [rows of its chunks, k], contiguous, of a's type.
-/// Memory:  out overlaps none of the others; nor do the patches' stamps, which peers write.
+/// Memory:  out overlaps none of the others.
 /// Order:   chunks are taken in the order pivot, pivot + 1, ..., C - 1, 0, ..., pivot - 1: each one's signal
 ///          is awaited, then the rows of out that need it are computed. No chunk is read before its signal,
 ///          an empty one is not awaited, out is never read. A signal says that what its writer's stream did

@@ -28,7 +28,7 @@ struct ScaledMmArgs {
   std::optional<TensorView> addend = {};        ///< f32, out's sizes
 };
 
-/// What a scaled product asks of an implementation.
+/// What a product asks of an implementation whose operands have scales.
 struct ScaledProblem {
   std::int64_t m = 0;  ///< rows: the product of a's sizes but the last
   std::int64_t n = 0;
@@ -45,12 +45,13 @@ struct ScaledProblem {
 /// The problem of these arguments. Errors: kInvalidArgument with the values when they do not fit together.
 [[nodiscard]] Result<ScaledProblem> problem_of(const ScaledMmArgs& args);
 
-/// Whether this device has an implementation, and if not, each one's reason. So far only CPUs have.
+/// Whether this device has an implementation, and if not, each one's reason. So far only CPUs have. What mm()
+/// takes too, two matrices without scales and addend, runs wherever mm() does.
 [[nodiscard]] Support can_run(const ScaledProblem& problem, const Device& device);
 
 /// Enqueues.
 /// Order:   out is ready for later work on `stream`. No allocation on the repeat path.
-/// Errors:  kInvalidArgument with the values, kUnsupported as can_run() has it, now.
+/// Errors:  kInvalidArgument with the values, kUnsupported with each implementation's reason, now.
 /// Source:  docs/design/gemm.md
 [[nodiscard]] Result<void> scaled_matmul(const ScaledMmArgs& args, Stream& stream);
 

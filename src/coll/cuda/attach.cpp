@@ -6,16 +6,16 @@
 
 #include "base/try.hpp"
 #include "coll/backend.hpp"
-#include "coll/cuda/collective_model.hpp"
 #include "coll/cuda/exchange_kernels.hpp"
 #include "coll/cuda/exchanges.hpp"
 #include "coll/cuda/gather_kernel.hpp"
+#include "coll/cuda/grid_barrier.hpp"
 #include "coll/cuda/layer_sum.hpp"
 #include "coll/cuda/layer_sum_kernel.hpp"
 #include "coll/cuda/mailboxes.hpp"
-#include "coll/cuda/meeting.hpp"
 #include "coll/cuda/nccl_all_gather.hpp"
 #include "coll/cuda/published_gather.hpp"
+#include "cost/transfers.hpp"
 #include "device/cuda/cuda_error.hpp"
 #include "device/cuda/cuda_stream.hpp"
 
@@ -25,6 +25,7 @@ namespace {
 using tandem::cuda::check_cuda;
 using tandem::cuda::CurrentDevice;
 using tandem::cuda::load_kernels;
+using tandem::cuda::Waits;
 
 class CudaBackend final : public Backend {
  public:
@@ -32,36 +33,35 @@ class CudaBackend final : public Backend {
 
   [[nodiscard]] Result<void> reduce_stack(const ReduceStackArgs& args, Stream& stream) override {
     TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "reduce_stack"));
-    const auto turn = on->take_turn();
-    return check_cuda("reduce_stack",
-                      cuda::launch_layer_sum(cuda::layer_sum_of(args), max_blocks_, on->native()));
+    return on->enqueue("reduce_stack", Waits::kForNobody, [&](cudaStream_t native) {
+      return cuda::launch_layer_sum(cuda::layer_sum_of(args), max_blocks_, native);
+    });
   }
   [[nodiscard]] std::optional<double> predicted_us(Collective collective, std::int64_t part_bytes,
                                                    int world) const override {
-    return cuda::collective_us(collective, part_bytes, world);
+    return cost::collective_us(collective, part_bytes, world, cuda::Mailboxes::kMostBytes);
   }
   [[nodiscard]] int max_layers() const override { return cuda::kMaxAddresses; }
-  [[nodiscard]] Result<void> reduce_layers(const ReduceLayersArgs& args, const RanksMeet& meet,
+  [[nodiscard]] Result<void> reduce_layers(const ReduceLayersArgs& args, const EndBarrier& end,
                                            Stream& stream) override {
     TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "reduce_scatter"));
-    TANDEM_ASSIGN(const auto boxes, cuda::mailboxes_of(meet.group, *on));
-    if (!boxes) TANDEM_TRY(meet.workspace.barrier(stream, meet.channel + 1));
-    TANDEM_ASSIGN(const cuda::Meeting behind, cuda::meeting_of(meet, *on));
-    const cuda::SumMeetings meetings = {.before = boxes.value_or(cuda::Mailboxes()), .behind = behind};
-    const auto turn = on->take_turn();
-    TANDEM_TRY(
-        check_cuda("reduce_scatter", cuda::launch_layer_sum(cuda::layer_sum_of(args), meetings,
-                                                            args.largest_bytes, max_blocks_, on->native())));
-    return on->keep_queue();
+    TANDEM_ASSIGN(const auto boxes, cuda::mailboxes_of(end.group, *on));
+    if (!boxes) TANDEM_TRY(end.workspace.barrier(stream, end.channel + 1));
+    TANDEM_ASSIGN(const cuda::GridBarrier at_end, cuda::grid_barrier_of(end, *on));
+    const cuda::SumBarriers barriers = {.before = boxes.value_or(cuda::Mailboxes()), .at_end = at_end};
+    return on->enqueue("reduce_scatter", Waits::kForPeers, [&](cudaStream_t native) {
+      return cuda::launch_layer_sum(cuda::layer_sum_of(args), barriers, args.largest_bytes, max_blocks_,
+                                    native);
+    });
   }
   [[nodiscard]] Result<bool> reduce_scatter(const ReduceScatterArgs& args, Group& group,
                                             Stream& stream) override {
     return cuda::exchange_sum(args, group, stream);
   }
-  [[nodiscard]] Result<bool> all_gather(const AllGatherArgs& args, const RanksMeet& meet,
+  [[nodiscard]] Result<bool> all_gather(const AllGatherArgs& args, const EndBarrier& end,
                                         Stream& stream) override {
     for (const auto way : {cuda::exchange_gather, cuda::published_gather, cuda::nccl_all_gather}) {
-      TANDEM_ASSIGN(const bool is_done, way(args, meet, stream));
+      TANDEM_ASSIGN(const bool is_done, way(args, end, stream));
       if (is_done) return true;
     }
     return false;

@@ -3,14 +3,14 @@
 #include "coll/cuda/layer_sum.cuh"
 #include "coll/cuda/mailboxes.cuh"
 
-// Gather and scatter of what is small, in one kernel and one way to the peers: push, meet, take from the own
+// Gather and scatter of what is small, in one kernel and one way to the peers: push, wait, take from the own
 // boxes. Host checks: exchanges.cpp (what by_vectors needs, that pieces fit into boxes).
 
 namespace tandem::coll::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-static_assert(kMaxAddresses <= kThreads, "a thread meets a peer");
+static_assert(kMaxAddresses <= kThreads, "a thread awaits a peer");
 
 /// What block number blockIdx.x has of a part.
 __device__ Part piece_of(const Part& part, std::int64_t piece_bytes) {

@@ -13,14 +13,13 @@
 #include "coll/cuda/layer_sum.hpp"
 #include "coll/cuda/mailboxes.hpp"
 #include "coll/cuda/vectors.hpp"
-#include "device/cuda/cuda_error.hpp"
 #include "device/cuda/cuda_stream.hpp"
 
 namespace tandem::coll::cuda {
 namespace {
 
-using tandem::cuda::check_cuda;
 using tandem::cuda::CudaStream;
+using tandem::cuda::Waits;
 
 /// The ranks' parts of `whole`, by rows.
 void cut(const TensorView& whole, std::span<Part> parts) {
@@ -54,18 +53,17 @@ Result<std::optional<Way>> way_for(const TensorView& whole, Group& group, CudaSt
 
 }  // namespace
 
-Result<bool> exchange_gather(const AllGatherArgs& args, const RanksMeet& meet, Stream& stream) {
+Result<bool> exchange_gather(const AllGatherArgs& args, const EndBarrier& end, Stream& stream) {
   TANDEM_ASSIGN(CudaStream* const on, tandem::cuda::cuda_stream(stream, "all_gather"));
-  TANDEM_ASSIGN(const std::optional<Way> way, way_for(args.output, meet.group, *on));
+  TANDEM_ASSIGN(const std::optional<Way> way, way_for(args.output, end.group, *on));
   if (!way) return false;
   ExchangedGather gather{.shard = args.input.data, .out = args.output.data};
-  const std::span parts = std::span(gather.parts).first(static_cast<std::size_t>(meet.group.size()));
+  const std::span parts = std::span(gather.parts).first(static_cast<std::size_t>(end.group.size()));
   cut(args.output, parts);
   gather.by_vectors = are_vectors(parts) && is_aligned(gather.shard) && is_aligned(gather.out);
-  const auto turn = on->take_turn();
-  TANDEM_TRY(
-      check_cuda("all_gather", launch_exchanged_gather(gather, way->boxes, way->pieces, on->native())));
-  TANDEM_TRY(on->keep_queue());
+  TANDEM_TRY(on->enqueue("all_gather", Waits::kForPeers, [&](cudaStream_t native) {
+    return launch_exchanged_gather(gather, way->boxes, way->pieces, native);
+  }));
   return true;
 }
 
@@ -86,9 +84,9 @@ Result<bool> exchange_sum(const ReduceScatterArgs& args, Group& group, Stream& s
                                           .op = args.op,
                                           .bias = args.bias});
   sum.sum.by_vectors = sum.sum.by_vectors && are_vectors(parts);
-  const auto turn = on->take_turn();
-  TANDEM_TRY(check_cuda("reduce_scatter", launch_exchanged_sum(sum, way->boxes, way->pieces, on->native())));
-  TANDEM_TRY(on->keep_queue());
+  TANDEM_TRY(on->enqueue("reduce_scatter", Waits::kForPeers, [&](cudaStream_t native) {
+    return launch_exchanged_sum(sum, way->boxes, way->pieces, native);
+  }));
   return true;
 }
 

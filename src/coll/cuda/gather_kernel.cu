@@ -1,10 +1,10 @@
 #include "coll/cuda/gather_kernel.hpp"
 
+#include "coll/cuda/grid_barrier.cuh"
 #include "coll/cuda/mailboxes.cuh"
-#include "coll/cuda/meeting.cuh"
 #include "coll/cuda/vectors.hpp"
 
-// A block publishes its pieces of the own shard, meets the same block of every other rank, and reads their
+// A block publishes its pieces of the own shard, awaits the same block of every other rank, and reads their
 // pieces, from all ranks in turns, so that all links are in use. A thread has several loads under way before
 // it stores the first: a peer's memory is a few microseconds away.
 // Host checks: published_gather.cpp (sizes and addresses).
@@ -38,7 +38,7 @@ __device__ void read_piece(const void* from, std::int64_t begin, std::int64_t en
 template <class Vector>
 __global__ void __launch_bounds__(kThreads)
     gather_published(const __grid_constant__ PublishedGather gather, const __grid_constant__ Mailboxes boxes,
-                     const __grid_constant__ Meeting meeting) {
+                     const __grid_constant__ GridBarrier at_end) {
   const Exchange exchange(boxes);
   const int rank = boxes.ranks.rank;
   const int world = boxes.ranks.world_size;
@@ -61,13 +61,13 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
   }
-  meet_behind(meeting, ok);
+  barrier_at_end(at_end, ok);
 }
 
 }  // namespace
 
 cudaError_t launch_published_gather(const PublishedGather& gather, const Mailboxes& boxes,
-                                    const Meeting& meeting, cudaStream_t stream) {
+                                    const GridBarrier& at_end, cudaStream_t stream) {
   const std::int64_t pieces = (gather.shard_bytes + kPieceBytes - 1) / kPieceBytes;
   if (pieces == 0) return cudaSuccess;
   cudaLaunchConfig_t config{};
@@ -76,7 +76,7 @@ cudaError_t launch_published_gather(const PublishedGather& gather, const Mailbox
   config.stream = stream;
   return cudaLaunchKernelEx(&config,
                             gather.by_vectors ? gather_published<uint4> : gather_published<unsigned char>,
-                            gather, boxes, meeting);
+                            gather, boxes, at_end);
 }
 
 tandem::cuda::KernelList gather_kernels() {

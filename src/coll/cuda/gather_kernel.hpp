@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "coll/cuda/addresses.hpp"
+#include "coll/cuda/grid_barrier.hpp"
 #include "coll/cuda/mailboxes.hpp"
-#include "coll/cuda/meeting.hpp"
 #include "device/cuda/kernel_list.hpp"
 
 namespace tandem::coll::cuda {
@@ -21,10 +21,10 @@ struct PublishedGather {
   bool by_vectors = false;
 };
 
-/// Enqueues on `stream` of the current device. Blocks meet the same blocks of other ranks once they have
-/// published, without using the boxes, and all ranks meet at the end.
+/// Enqueues on `stream` of the current device. Blocks await the same blocks of other ranks once they have
+/// published, without using the boxes, and all ranks have a barrier at the end.
 [[nodiscard]] cudaError_t launch_published_gather(const PublishedGather& gather, const Mailboxes& boxes,
-                                                  const Meeting& meeting, cudaStream_t stream);
+                                                  const GridBarrier& at_end, cudaStream_t stream);
 
 [[nodiscard]] tandem::cuda::KernelList gather_kernels();
 

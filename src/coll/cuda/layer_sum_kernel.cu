@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "coll/cuda/grid_barrier.cuh"
 #include "coll/cuda/layer_sum.cuh"
 #include "coll/cuda/mailboxes.cuh"
-#include "coll/cuda/meeting.cuh"
 #include "coll/cuda/vectors.hpp"
 
 // Host checks: layer_sum.cpp (what by_vectors needs), coll/checks.cpp (types and sizes).
@@ -41,16 +41,16 @@ __device__ void add_up(const LayerSum& sum) {
   }
 }
 
-// What stands before this kernel in its stream has made the own layers; the meeting's release covers it.
+// What stands before this kernel in its stream has made the own layers; the release of the barrier covers it.
 template <class In, class Out, int kWidth>
 __global__ void __launch_bounds__(kLayerSumThreads, 1)
-    layer_sum_kernel(const __grid_constant__ LayerSum sum, const __grid_constant__ SumMeetings meetings) {
-  const bool ok = meetings.before.num_pieces == 0 || Exchange(meetings.before).meet();
+    layer_sum_kernel(const __grid_constant__ LayerSum sum, const __grid_constant__ SumBarriers barriers) {
+  const bool ok = barriers.before.num_pieces == 0 || Exchange(barriers.before).meet();
   if (ok) add_up<In, Out, kWidth>(sum);
-  meet_behind(meetings.behind, ok);
+  barrier_at_end(barriers.at_end, ok);
 }
 
-using Kernel = void (*)(LayerSum, SumMeetings);
+using Kernel = void (*)(LayerSum, SumBarriers);
 
 Kernel kernel_of(DType in, DType out, bool by_vectors) {
   return with_types(in, out, by_vectors,
@@ -63,7 +63,7 @@ std::int64_t blocks_for(std::int64_t num_vectors) {
   return (num_vectors + kLayerSumThreads - 1) / kLayerSumThreads;
 }
 
-cudaError_t launch(const LayerSum& sum, const SumMeetings& meetings, std::int64_t num_blocks,
+cudaError_t launch(const LayerSum& sum, const SumBarriers& barriers, std::int64_t num_blocks,
                    cudaStream_t stream) {
   if (num_blocks == 0) return cudaSuccess;
   cudaLaunchConfig_t config{};
@@ -71,7 +71,7 @@ cudaError_t launch(const LayerSum& sum, const SumMeetings& meetings, std::int64_
   config.blockDim = dim3(kLayerSumThreads);
   config.stream = stream;
   // Not <<<>>>: cudaGetLastError() would also return what an earlier query of this thread left.
-  return cudaLaunchKernelEx(&config, kernel_of(sum.in_dtype, sum.out_dtype, sum.by_vectors), sum, meetings);
+  return cudaLaunchKernelEx(&config, kernel_of(sum.in_dtype, sum.out_dtype, sum.by_vectors), sum, barriers);
 }
 
 }  // namespace
@@ -81,11 +81,11 @@ cudaError_t launch_layer_sum(const LayerSum& sum, int max_blocks, cudaStream_t s
   return launch(sum, {}, std::min<std::int64_t>(blocks_for(sum.num_elements / width), max_blocks), stream);
 }
 
-cudaError_t launch_layer_sum(const LayerSum& sum, const SumMeetings& meetings, std::int64_t largest_bytes,
+cudaError_t launch_layer_sum(const LayerSum& sum, const SumBarriers& barriers, std::int64_t largest_bytes,
                              int max_blocks, cudaStream_t stream) {
   const std::int64_t wanted = blocks_for((largest_bytes + kVectorBytes - 1) / kVectorBytes);
-  const int most = meetings.before.num_pieces > 0 ? meetings.before.num_pieces : max_blocks;
-  return launch(sum, meetings, std::min<std::int64_t>(wanted, most), stream);
+  const int most = barriers.before.num_pieces > 0 ? barriers.before.num_pieces : max_blocks;
+  return launch(sum, barriers, std::min<std::int64_t>(wanted, most), stream);
 }
 
 tandem::cuda::KernelList layer_sum_kernels() {

@@ -7,8 +7,8 @@
 #include <tandem/base/shape.hpp>
 
 #include "coll/cuda/addresses.hpp"
+#include "coll/cuda/grid_barrier.hpp"
 #include "coll/cuda/mailboxes.hpp"
-#include "coll/cuda/meeting.hpp"
 #include "coll/cuda/vectors.hpp"
 #include "device/cuda/kernel_list.hpp"
 
@@ -42,14 +42,14 @@ struct LayerSum {
 /// Enqueues on `stream` of the current device, in at most `max_blocks` blocks of kLayerSumThreads.
 [[nodiscard]] cudaError_t launch_layer_sum(const LayerSum& sum, int max_blocks, cudaStream_t stream);
 
-/// The same where ranks meet. Blocks meet the same blocks of other ranks first, without using the boxes, so
-/// all ranks have as many, whatever they sum: `largest_bytes` is the size of the largest rank's layer. Where
-/// the ranks have met already, in at most `max_blocks`. All ranks meet at the end.
-struct SumMeetings {
-  Mailboxes before;  ///< of no pieces: the ranks have met already
-  Meeting behind;
+/// The same between two barriers. Blocks first await the same blocks of other ranks, without using the boxes,
+/// so all ranks have as many, whatever they sum: `largest_bytes` is the size of the largest rank's layer.
+/// Where the ranks have passed a barrier already, in at most `max_blocks`. All ranks have one at the end.
+struct SumBarriers {
+  Mailboxes before;  ///< of no pieces: the ranks have passed a barrier already
+  GridBarrier at_end;
 };
-[[nodiscard]] cudaError_t launch_layer_sum(const LayerSum& sum, const SumMeetings& meetings,
+[[nodiscard]] cudaError_t launch_layer_sum(const LayerSum& sum, const SumBarriers& barriers,
                                            std::int64_t largest_bytes, int max_blocks, cudaStream_t stream);
 inline constexpr int kLayerSumThreads = 512;
 

@@ -14,13 +14,13 @@
 namespace tandem::coll::cuda {
 namespace {
 
-struct OfDevice {
+struct MailboxesOfDevice {
   DeviceId device;
   Tensor tensor = {};
   std::shared_ptr<symm::Handle> handle = {};
   Mailboxes boxes = {};
 };
-using OfGroup = std::vector<OfDevice>;
+using MailboxesOfGroup = std::vector<MailboxesOfDevice>;
 
 /// Whether all ranks have succeeded. Collective.
 Result<bool> all_have(bool mine, Group& group) {
@@ -30,8 +30,8 @@ Result<bool> all_have(bool mine, Group& group) {
 
 /// Collective. Without a handle where a rank has no memory for them, or no time to make it: then the group
 /// goes without.
-Result<OfDevice> make(Group& group, Device& device) {
-  OfDevice made{.device = device.id()};
+Result<MailboxesOfDevice> make(Group& group, Device& device) {
+  MailboxesOfDevice made{.device = device.id()};
   TANDEM_ASSIGN(const Place place, place_of(device.id().index));
   TANDEM_ASSIGN(const auto places, told_by_all(place, group, "mailboxes: who is where"));
   made.boxes.ranks.world_size = group.size();
@@ -73,13 +73,13 @@ Pieces cut_into_pieces(std::int64_t num_bytes, int max_pieces) {
 
 Result<std::optional<Mailboxes>> mailboxes_of(Group& group, tandem::cuda::CudaStream& stream) {
   if (group.size() == 1 || group.size() > kMaxAddresses) return std::nullopt;
-  auto& known = group.extension<OfGroup>("coll.mailboxes", [] { return std::make_shared<OfGroup>(); });
+  auto& known = group.extension<MailboxesOfGroup>([] { return std::make_shared<MailboxesOfGroup>(); });
   Device& device = stream.device();
   auto found = std::find_if(known.begin(), known.end(),
-                            [&](const OfDevice& one) { return one.device == device.id(); });
+                            [&](const MailboxesOfDevice& one) { return one.device == device.id(); });
   if (found == known.end()) {
     if (stream.is_capturing()) return std::nullopt;
-    TANDEM_ASSIGN(OfDevice made, make(group, device));
+    TANDEM_ASSIGN(MailboxesOfDevice made, make(group, device));
     known.push_back(std::move(made));
     found = known.end() - 1;
   }

@@ -20,15 +20,11 @@ namespace tandem::coll::cuda {
 struct Place;
 
 // Where ranks push small shards and chunks for each other: one symmetric block a group, with a box for each
-// block of threads, sender and slot. Block b of a kernel exchanges its piece with block b of every other
-// rank's kernel and with nobody else. Its exchange number e (its epoch, from 1) uses slot e % 2, and what a
-// sender pushed is there once the sender's word for this block has reached e on the circle of u32. Nothing is
-// reset and no barrier keeps a sender from a box that is still read.
-//
-// Why two slots suffice: block b of rank r pushes e+2, into the boxes of e, after its kernel of e+1 is over,
-// in which it awaited e+1 of every other rank p. p's word of e+1 came after its kernel of e was over, since
-// kernels of one group follow each other; so p has read the boxes of e. Whatever the sizes: a box is one
-// block's, and its epoch counts the exchanges of that block. Model: tools/models/native_slots.py.
+// block of threads, sender and slot. It is an inbox for each block of threads, by the rules of symm/inbox.hpp.
+// Block b of a kernel exchanges its piece with block b of every other rank's kernel and with nobody else. The
+// epoch of a block counts its exchanges and lies in the GPU's memory, so a recorded kernel counts on. Two slots
+// suffice whatever the sizes: block b awaits every other rank in every exchange, and kernels of one group
+// follow each other.
 
 /// What a kernel is told; mailboxes.cuh uses it.
 struct Mailboxes {

@@ -18,11 +18,11 @@ namespace {
 /// Null where NCCL is not used.
 using Communicator = std::shared_ptr<NcclCommunicator>;
 
-struct OfDevice {
+struct CommunicatorOfDevice {
   DeviceId device;
   Communicator communicator;
 };
-using OfGroup = std::vector<OfDevice>;
+using CommunicatorsOfGroup = std::vector<CommunicatorOfDevice>;
 
 /// What the ranks tell each other before a communicator is made.
 struct Hello {
@@ -32,7 +32,7 @@ struct Hello {
 
 /// All ranks come to the same answer: the same library everywhere, and no two ranks on one GPU, which NCCL
 /// refuses.
-bool can_meet(const std::vector<Hello>& hellos) {
+bool can_connect(const std::vector<Hello>& hellos) {
   std::vector<Place> places;
   for (const Hello& hello : hellos) {
     if (hello.version == 0 || hello.version != hellos[0].version) return false;
@@ -42,13 +42,13 @@ bool can_meet(const std::vector<Hello>& hellos) {
 }
 
 /// Collective.
-Result<Communicator> meet(Group& group, int gpu) {
+Result<Communicator> connect(Group& group, int gpu) {
   const auto api = NcclApi::load(group.config());
   Hello hello;
   TANDEM_ASSIGN(hello.place, place_of(gpu));
   hello.version = api ? (*api)->version : 0;
   TANDEM_ASSIGN(const auto hellos, told_by_all(hello, group, "NCCL: who is where"));
-  if (!can_meet(hellos)) return nullptr;
+  if (!can_connect(hellos)) return nullptr;
 
   ncclUniqueId id = {};
   if (group.rank() == 0) TANDEM_TRY((*api)->check("id", (*api)->get_unique_id(&id)));
@@ -65,13 +65,14 @@ Result<Communicator> meet(Group& group, int gpu) {
 
 /// The group's communicator on this device; null where there is none.
 Result<Communicator> communicator_of(Group& group, const Stream& stream) {
-  auto& known = group.extension<OfGroup>("coll.nccl", [] { return std::make_shared<OfGroup>(); });
+  auto& known =
+      group.extension<CommunicatorsOfGroup>([] { return std::make_shared<CommunicatorsOfGroup>(); });
   const DeviceId device = stream.device().id();
-  for (const OfDevice& one : known) {
+  for (const CommunicatorOfDevice& one : known) {
     if (one.device == device) return one.communicator;
   }
   if (stream.is_capturing()) return nullptr;
-  TANDEM_ASSIGN(auto communicator, meet(group, device.index));
+  TANDEM_ASSIGN(auto communicator, connect(group, device.index));
   if (communicator) group.before_end([communicator] { communicator->end(); });
   known.push_back({device, communicator});
   return communicator;
@@ -79,8 +80,8 @@ Result<Communicator> communicator_of(Group& group, const Stream& stream) {
 
 }  // namespace
 
-Result<bool> nccl_all_gather(const AllGatherArgs& args, const RanksMeet& meet, Stream& stream) {
-  Group& group = meet.group;
+Result<bool> nccl_all_gather(const AllGatherArgs& args, const EndBarrier& end, Stream& stream) {
+  Group& group = end.group;
   if (group.size() == 1 || args.output.size(0) % group.size() != 0) return false;
   TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "all_gather"));
   TANDEM_ASSIGN(const Communicator communicator, communicator_of(group, stream));
@@ -88,7 +89,7 @@ Result<bool> nccl_all_gather(const AllGatherArgs& args, const RanksMeet& meet, S
   // A communicator that a graph knows of ends only after it, and a group keeps such graphs to its end.
   if (on->is_recorded_by_library())
     return fail(ErrorCode::kUnsupported, "all_gather: by NCCL, which is called anew every time");
-  TANDEM_TRY(meet.workspace.barrier(stream, meet.channel));
+  TANDEM_TRY(end.workspace.barrier(stream, end.channel));
   on->add_watch(communicator);
   TANDEM_TRY(communicator->all_gather(args.input.data, args.output.data,
                                       static_cast<std::size_t>(args.input.size_bytes()), on->native()));

@@ -77,8 +77,8 @@ Result<void> NcclCommunicator::status() {
 }
 
 Result<void> NcclCommunicator::await(const char* what, Deadline deadline) {
-  // An enqueued collective is in progress for some microseconds, in which its caller waits; a meeting for
-  // longer.
+  // An enqueued collective is in progress for some microseconds, in which its caller waits; the making and
+  // the end of a communicator for longer.
   constexpr std::chrono::microseconds kSpin{200};
   constexpr std::chrono::microseconds kPause{50};
   const Deadline spin_end = Deadline::after(kSpin);

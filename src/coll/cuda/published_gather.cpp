@@ -4,35 +4,33 @@
 
 #include "base/try.hpp"
 #include "coll/cuda/gather_kernel.hpp"
+#include "coll/cuda/grid_barrier.hpp"
 #include "coll/cuda/mailboxes.hpp"
-#include "coll/cuda/meeting.hpp"
 #include "coll/cuda/vectors.hpp"
-#include "device/cuda/cuda_error.hpp"
 #include "device/cuda/cuda_stream.hpp"
 
 namespace tandem::coll::cuda {
 
-Result<bool> published_gather(const AllGatherArgs& args, const RanksMeet& meet, Stream& stream) {
-  const int world = meet.group.size();
+Result<bool> published_gather(const AllGatherArgs& args, const EndBarrier& end, Stream& stream) {
+  const int world = end.group.size();
   const std::int64_t shard_bytes = args.output.size_bytes() / world;
   if (world == 1 || args.output.size(0) % world != 0 || shard_bytes % kVectorBytes != 0) return false;
   TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "all_gather"));
-  TANDEM_ASSIGN(const std::optional<Mailboxes> boxes, mailboxes_of(meet.group, *on));
+  TANDEM_ASSIGN(const std::optional<Mailboxes> boxes, mailboxes_of(end.group, *on));
   if (!boxes) return false;
-  TANDEM_ASSIGN(const Meeting meeting, meeting_of(meet, *on));
+  TANDEM_ASSIGN(const GridBarrier at_end, grid_barrier_of(end, *on));
   PublishedGather gather{.shard = args.input.data,
                          .out = args.output.data,
                          .shard_bytes = shard_bytes,
                          .by_vectors = is_aligned(args.input.data) && is_aligned(args.output.data)};
   for (int q = 0; q < world; ++q) {
     TANDEM_ASSIGN(const TensorView published,
-                  meet.workspace.get_buffer(q, args.input.sizes, args.input.dtype));
+                  end.workspace.get_buffer(q, args.input.sizes, args.input.dtype));
     gather.published[q] = published.data;
   }
-  const auto turn = on->take_turn();
-  TANDEM_TRY(
-      tandem::cuda::check_cuda("all_gather", launch_published_gather(gather, *boxes, meeting, on->native())));
-  TANDEM_TRY(on->keep_queue());
+  TANDEM_TRY(on->enqueue("all_gather", tandem::cuda::Waits::kForPeers, [&](cudaStream_t native) {
+    return launch_published_gather(gather, *boxes, at_end, native);
+  }));
   return true;
 }
 

@@ -5,7 +5,7 @@
 
 namespace tandem::coll::cuda {
 
-Result<bool> nccl_all_gather(const AllGatherArgs&, const RanksMeet&, Stream&) {
+Result<bool> nccl_all_gather(const AllGatherArgs&, const EndBarrier&, Stream&) {
   return false;
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <atomic>
-#include <string_view>
 
 namespace tandem::cuda {
 
@@ -9,8 +8,6 @@ namespace tandem::cuda {
 /// make or exchange memory meanwhile. A service of the device.
 class CaptureCount {
  public:
-  static constexpr std::string_view kServiceName = "cuda.captures";
-
   /// By CudaStream, when its own capture begins and when it ends (or the stream does).
   void begin() { num_captures_.fetch_add(1, std::memory_order_relaxed); }
   void end() { num_captures_.fetch_sub(1, std::memory_order_relaxed); }

@@ -35,11 +35,11 @@ class CudaDevice final : public Device {
         description_(std::move(description)) {
     attach(frees_);
     attach(std::make_shared<CaptureCount>());
-    attach(memory_->internal_stream());
-    attach(make_recorder(memory_->internal_stream()));
-    memory_->internal_stream()->count_device();
+    attach(sharing_);
+    attach(make_recorder(sharing_));
+    sharing_->count_device();
   }
-  ~CudaDevice() override { memory_->internal_stream()->forget_device(); }
+  ~CudaDevice() override { sharing_->forget_device(); }
 
   std::string description() const override { return description_; }
   Result<std::unique_ptr<Stream>> create_stream(int priority) override {
@@ -52,9 +52,7 @@ class CudaDevice final : public Device {
     return CudaEvent::create(*this, cudaEventDisableTiming);
   }
   bool is_host_accessible() const override { return false; }
-  // A host that fills the driver's queue waits in the driver. Where ranks share the GPU that is in its turn,
-  // and the others cannot enqueue what its kernels wait for.
-  int max_queued_ops() const override { return memory_->internal_stream()->is_shared() ? 2 : 16; }
+  int max_queued_ops() const override { return sharing_->max_queued_ops(); }
 
  private:
   Result<Buffer> do_allocate(std::int64_t num_bytes) override {
@@ -84,7 +82,8 @@ class CudaDevice final : public Device {
   static void free_in(void* freed, void* memory) { static_cast<DeviceMemory*>(memory)->free(freed); }
 
   const std::shared_ptr<CudaFrees> frees_ = std::make_shared<CudaFrees>();
-  std::shared_ptr<DeviceMemory> memory_;
+  const std::shared_ptr<DeviceMemory> memory_;
+  const std::shared_ptr<SharedGpu> sharing_ = memory_->internal_stream()->sharing();
   std::string description_;
 };
 

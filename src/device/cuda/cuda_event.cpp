@@ -25,16 +25,17 @@ CudaEvent::~CudaEvent() {
 Result<void> CudaEvent::record_on(CudaStream& stream) {
   // Stated before the record: a query of a mark in a graph would be an error.
   mark_ = stream.is_capturing() ? Mark::kCaptured : Mark::kEnqueued;
-  const CudaStream::Turn turn = stream.take_turn();
-  TANDEM_TRY(check_cuda("record", cudaEventRecord(native_, stream.native())));
+  TANDEM_TRY(stream.enqueue("record", Waits::kForNobody,
+                            [&](cudaStream_t on) { return cudaEventRecord(native_, on); }));
   stream.hand_watches_to(watches_);
   return {};
 }
 
 Result<void> CudaEvent::make_wait(CudaStream& stream) const {
   if (mark_ == Mark::kNever) return {};  // in a stream that records, CUDA would call it an error
-  const CudaStream::Turn turn = stream.take_turn();
-  TANDEM_TRY(check_cuda("wait", cudaStreamWaitEvent(stream.native(), native_, cudaEventWaitDefault)));
+  TANDEM_TRY(stream.enqueue("wait", Waits::kForNobody, [&](cudaStream_t on) {
+    return cudaStreamWaitEvent(on, native_, cudaEventWaitDefault);
+  }));
   stream.inherit_watches(watches_);
   return {};
 }

@@ -16,8 +16,8 @@ Result<std::unique_ptr<Graph>> CudaGraph::instantiate(cudaGraph_t recorded, Cuda
   const unsigned flags = whose == Of::kCaller ? cudaGraphInstantiateFlagUseNodePriority : 0;
   TANDEM_TRY(check_cuda("instantiate graph", cudaGraphInstantiate(&graph->native_, recorded, flags)));
   // Or the first launch would do it, perhaps while kernels of other ranks wait for that launch.
-  const CudaStream::Turn turn = stream.take_turn();
-  TANDEM_TRY(check_cuda("upload graph", cudaGraphUpload(graph->native_, stream.native())));
+  TANDEM_TRY(stream.enqueue("upload graph", Waits::kForNobody,
+                            [&](cudaStream_t on) { return cudaGraphUpload(graph->native_, on); }));
   return graph;
 }
 
@@ -44,9 +44,8 @@ Result<void> CudaGraph::launch(Stream& stream) {
   for (const auto& watch : watches_) {
     if (const auto alive = watch.lock()) target->add_watch(alive);
   }
-  const CudaStream::Turn turn = target->take_turn();
-  TANDEM_TRY(check_cuda("launch", cudaGraphLaunch(native_, target->native())));
-  return target->keep_queue();
+  return target->enqueue("launch", Waits::kForPeers,
+                         [&](cudaStream_t on) { return cudaGraphLaunch(native_, on); });
 }
 
 }  // namespace tandem::cuda

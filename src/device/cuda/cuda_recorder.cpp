@@ -12,13 +12,13 @@ namespace {
 
 class CudaRecorder final : public Recorder {
  public:
-  explicit CudaRecorder(std::shared_ptr<InternalStream> internal) : internal_(std::move(internal)) {}
+  explicit CudaRecorder(std::shared_ptr<const SharedGpu> gpu) : gpu_(std::move(gpu)) {}
 
-  bool is_usable() const override { return !internal_->is_shared(); }
+  bool is_usable() const override { return !gpu_->is_shared(); }
   Result<std::unique_ptr<Graph>> record(const Streams& on, FunctionRef<Result<void>()> steps) override;
 
  private:
-  std::shared_ptr<InternalStream> internal_;
+  std::shared_ptr<const SharedGpu> gpu_;
 };
 
 /// What `steps` enqueues, still to be instantiated; the caller's to destroy.
@@ -54,8 +54,8 @@ Result<std::unique_ptr<Graph>> CudaRecorder::record(const Streams& on, FunctionR
 
 }  // namespace
 
-std::shared_ptr<Recorder> make_recorder(std::shared_ptr<InternalStream> internal) {
-  return std::make_shared<CudaRecorder>(std::move(internal));
+std::shared_ptr<Recorder> make_recorder(std::shared_ptr<const SharedGpu> gpu) {
+  return std::make_shared<CudaRecorder>(std::move(gpu));
 }
 
 }  // namespace tandem::cuda

@@ -2,12 +2,12 @@
 
 #include <memory>
 
-#include "device/cuda/internal_stream.hpp"
+#include "device/cuda/shared_gpu.hpp"
 #include "device/recorder.hpp"
 
 namespace tandem::cuda {
 
-/// The service of a GPU that `internal` is of.
-[[nodiscard]] std::shared_ptr<Recorder> make_recorder(std::shared_ptr<InternalStream> internal);
+/// The service of `gpu`.
+[[nodiscard]] std::shared_ptr<Recorder> make_recorder(std::shared_ptr<const SharedGpu> gpu);
 
 }  // namespace tandem::cuda

@@ -13,6 +13,7 @@
 #include "device/cuda/cuda_graph.hpp"
 #include "device/cuda/driver_api.hpp"
 #include "device/cuda/host_wait.hpp"
+#include "device/cuda/internal_stream.hpp"
 #include "device/cuda/number_table.hpp"
 #include "device/cuda/sleep_kernel.hpp"
 #include "device/cuda/strided_copy.hpp"
@@ -25,9 +26,8 @@ Result<std::unique_ptr<CudaStream>> CudaStream::make(Device& device, int priorit
   TANDEM_ASSIGN(stream->driver_, DriverApi::load());
   stream->captures_ = device.service<CaptureCount>();
   TANDEM_ASSIGN(stream->numbers_, NumberTable::of(device.id().index));
-  if (device.service<InternalStream>() != nullptr) {
-    TANDEM_ASSIGN(stream->internal_, InternalStream::of(device.id().index));
-  }
+  TANDEM_ASSIGN(const auto internal, InternalStream::of(device.id().index));
+  stream->sharing_ = internal->sharing();
   if (auto* const frees = device.service<CudaFrees>()) stream->frees_ = frees->shared_from_this();
   const CurrentDevice current(device.id().index);
   TANDEM_TRY(check_cuda("create_stream", cudaEventCreateWithFlags(&stream->joined_, cudaEventDisableTiming)));
@@ -100,32 +100,16 @@ bool CudaStream::is_capturing() const {
   return cudaStreamIsCapturing(native_, &status) == cudaSuccess && status != cudaStreamCaptureStatusNone;
 }
 
-CudaStream::Turn CudaStream::take_turn() const {
-  return {CurrentDevice(id_.index), internal_ == nullptr ? InternalStream::Turn() : internal_->take_turn()};
-}
-
-Result<void> CudaStream::keep_queue() const {
-  if (internal_ == nullptr || !internal_->is_shared()) return {};
-  return check_cuda("keep_queue", launch_sleep(0, native_));
-}
-
-// What came before tells its faults by itself.
 void CudaStream::settle_before_load() const {
-  if (internal_ == nullptr || !internal_->is_shared() || is_capturing()) return;
+  if (!sharing_->is_shared() || is_capturing()) return;
   const CurrentDevice current(id_.index);
-  static_cast<void>(wait_until_done(native_, watches_, Deadline::after(device().config().op_timeout), spin_));
-}
-
-// A copy engine takes copies one after the other. Where several ranks share it, one that waits in it for its
-// stream's kernel, which waits for a peer, would stand before the copy that this peer needs first.
-CopyBy CudaStream::copy_by() const {
-  return internal_ != nullptr && internal_->is_shared() ? CopyBy::kKernel : CopyBy::kEngine;
+  sharing_->settle_before_load(native_, watches_, Deadline::after(device().config().op_timeout), spin_);
 }
 
 Result<void> CudaStream::do_copy(const TensorView& from, const TensorView& to) {
-  const Turn turn = take_turn();
-  return check_cuda("copy",
-                    enqueue_copy(CopyLoops::between(from, to), from.data, to.data, copy_by(), native_));
+  return enqueue("copy", Waits::kForNobody, [&](cudaStream_t on) {
+    return enqueue_copy(CopyLoops::between(from, to), from.data, to.data, sharing_->copy_by(), on);
+  });
 }
 
 namespace {
@@ -151,7 +135,11 @@ WordPlace place_of(const void* word, int gpu, const DriverApi& driver) {
 }  // namespace
 
 Result<void> CudaStream::do_write_value32(std::uint32_t* word, std::uint32_t value) {
-  const Turn turn = take_turn();
+  return enqueue("stream_write_value32", Waits::kForNobody,
+                 [&](cudaStream_t) { return enqueue_word(word, value); });
+}
+
+Result<void> CudaStream::enqueue_word(std::uint32_t* word, std::uint32_t value) const {
   const WordPlace place = place_of(word, id_.index, *driver_);
   // The driver takes no memory that came from a pool, such as Device::allocate() gives, nor what was mapped
   // from a peer, and perhaps other kinds; while recording it takes them all the same, and fails at the
@@ -163,7 +151,7 @@ Result<void> CudaStream::do_write_value32(std::uint32_t* word, std::uint32_t val
                                                         CU_STREAM_WRITE_VALUE_DEFAULT);
     if (code != CUDA_ERROR_INVALID_VALUE) return driver_->check("stream_write_value32", code);
   }
-  if (place.is_on_another_gpu && value < NumberTable::kSize && copy_by() == CopyBy::kEngine) {
+  if (place.is_on_another_gpu && value < NumberTable::kSize && sharing_->copy_by() == CopyBy::kEngine) {
     // Behind what stands before it in the stream, which has been completed when this copy begins. A kernel
     // that stored the word would have to find room beside whatever fills the GPU.
     return check_cuda("stream_write_value32", cudaMemcpyAsync(word, numbers_ + value, sizeof(*word),
@@ -173,14 +161,14 @@ Result<void> CudaStream::do_write_value32(std::uint32_t* word, std::uint32_t val
 }
 
 Result<void> CudaStream::do_memset32(std::uint32_t* words, std::uint32_t value, std::int64_t count) {
-  const Turn turn = take_turn();
-  return check_cuda("memset32", launch_fill_words(words, value, count, native_));
+  return enqueue("memset32", Waits::kForNobody,
+                 [&](cudaStream_t on) { return launch_fill_words(words, value, count, on); });
 }
 
 Result<void> CudaStream::do_sleep(std::chrono::nanoseconds duration) {
   if (duration.count() == 0) return {};
-  const Turn turn = take_turn();
-  return check_cuda("sleep", launch_sleep(duration.count(), native_));
+  return enqueue("sleep", Waits::kForNobody,
+                 [&](cudaStream_t on) { return launch_sleep(duration.count(), on); });
 }
 
 Result<void> CudaStream::do_record(Event& event) {
@@ -204,12 +192,11 @@ Result<void> CudaStream::do_wait(Stream& other) {
 Result<void> CudaStream::make_wait(CudaStream& waiter) {
   {
     const std::lock_guard lock(joined_mutex_);
-    {
-      const Turn turn = take_turn();
-      TANDEM_TRY(check_cuda("wait", cudaEventRecord(joined_, native_)));
-    }
-    const Turn turn = waiter.take_turn();
-    TANDEM_TRY(check_cuda("wait", cudaStreamWaitEvent(waiter.native_, joined_, cudaEventWaitDefault)));
+    TANDEM_TRY(
+        enqueue("wait", Waits::kForNobody, [&](cudaStream_t on) { return cudaEventRecord(joined_, on); }));
+    TANDEM_TRY(waiter.enqueue("wait", Waits::kForNobody, [&](cudaStream_t on) {
+      return cudaStreamWaitEvent(on, joined_, cudaEventWaitDefault);
+    }));
   }
   waiter.inherit_watches(watches_);
   return {};

@@ -8,15 +8,15 @@
 #include <string_view>
 #include <tandem/device/device.hpp>
 #include <tandem/device/stream.hpp>
+#include <type_traits>
 
 #include "device/cuda/capture_count.hpp"
 #include "device/cuda/cuda_error.hpp"
 #include "device/cuda/cuda_frees.hpp"
 #include "device/cuda/host_wait.hpp"
-#include "device/cuda/internal_stream.hpp"
 #include "device/cuda/kept_watches.hpp"
+#include "device/cuda/shared_gpu.hpp"
 #include "device/cuda/stream_watch.hpp"
-#include "device/cuda/strided_copy.hpp"
 #include "device/cuda/watch_list.hpp"
 
 namespace tandem::cuda {
@@ -50,18 +50,22 @@ class CudaStream final : public Stream {
   [[nodiscard]] bool is_recorded_by_library() const { return is_recorded_by_library_; }
   void set_recorded_by_library(bool is) { is_recorded_by_library_ = is; }
 
-  /// What every call that enqueues here holds: its thread's current GPU is the stream's, and other ranks on
-  /// that GPU keep off.
-  struct Turn {
-    CurrentDevice current;
-    InternalStream::Turn turn;
-  };
-  [[nodiscard]] Turn take_turn() const;
-  /// Behind a kernel that may wait for other ranks, in the same turn.
-  [[nodiscard]] Result<void> keep_queue() const;
-  /// Before kernels are loaded, and not in a turn. Loading may wait for whatever runs on the GPU, and keep
-  /// other threads from enqueuing meanwhile. Where ranks share the GPU, one of this stream's kernels may wait
-  /// for what another rank has yet to enqueue: so this waits, for as long as an op may, until it is done.
+  /// The door for all that is enqueued here. `enqueue(native())` runs while the stream's GPU is its thread's
+  /// current one and, where ranks share that, in a turn (see SharedGpu). It returns either the runtime's
+  /// code, which is told as check_cuda(what, code), or a Result<void>. Calls may be nested.
+  template <class Enqueue>
+  [[nodiscard]] Result<void> enqueue(std::string_view what, Waits waits, Enqueue enqueue) const {
+    const CurrentDevice current(id_.index);
+    return sharing_->in_turn(waits, native_, [&]() -> Result<void> {
+      if constexpr (std::is_same_v<std::invoke_result_t<Enqueue&, cudaStream_t>, cudaError_t>) {
+        return check_cuda(what, enqueue(native_));
+      } else {
+        return enqueue(native_);
+      }
+    });
+  }
+  /// Before kernels are loaded, and not in enqueue(). Where ranks share the GPU it waits until this stream is
+  /// done, for as long as an op may: see SharedGpu.
   void settle_before_load() const;
 
  private:
@@ -72,6 +76,8 @@ class CudaStream final : public Stream {
 
   Result<void> do_copy(const TensorView& from, const TensorView& to) override;
   Result<void> do_write_value32(std::uint32_t* word, std::uint32_t value) override;
+  /// In enqueue().
+  Result<void> enqueue_word(std::uint32_t* word, std::uint32_t value) const;
   Result<void> do_memset32(std::uint32_t* words, std::uint32_t value, std::int64_t count) override;
   Result<void> do_sleep(std::chrono::nanoseconds duration) override;
   Result<void> do_record(Event& event) override;
@@ -89,13 +95,11 @@ class CudaStream final : public Stream {
   /// Later work of `waiter`, perhaps on another GPU, waits for all that is enqueued here.
   Result<void> make_wait(CudaStream& waiter);
 
-  [[nodiscard]] CopyBy copy_by() const;
-
   // Nothing that ends this stream looks at its device: a group may end after it, with a stream of its own.
   const DeviceId id_;
   const Spin spin_;
   const DriverApi* driver_ = nullptr;
-  std::shared_ptr<InternalStream> internal_;
+  std::shared_ptr<SharedGpu> sharing_;
   cudaStream_t native_ = nullptr;
   // Recorded here for whoever waits for this stream: an event must be of its stream's GPU. A wait keeps the
   // record it saw, so one is enough; the mutex keeps two waiters in two threads to the record of their own.

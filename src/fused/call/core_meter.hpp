@@ -1,7 +1,6 @@
 #pragma once
 
 #include <span>
-#include <string_view>
 #include <tandem/base/core_rates.hpp>
 #include <tandem/base/error.hpp>
 #include <tandem/device/device.hpp>
@@ -11,7 +10,6 @@ namespace tandem::fused {
 /// Measures the cores of a CPU device; a service of Device.
 class CoreMeter {
  public:
-  static constexpr std::string_view kServiceName = "fused";
   virtual ~CoreMeter() = default;
   /// What one core does while `busy_cores` of them do the same, by the library's own products, copies and
   /// sums, in about 6 ms a type of products and 3 for copies and for sums; where a core is slow, as with

@@ -6,7 +6,7 @@
 #include <string>
 #include <tandem/base/log.hpp>
 #include <tandem/base/time_text.hpp>
-#include <tandem/tune/rates.hpp>
+#include <tandem/cost/rates.hpp>
 #include <vector>
 
 #include "base/format.hpp"
@@ -23,7 +23,7 @@ Result<CoreRates> find_rates(const std::vector<CoreRate>& needed, Group& group, 
   const Config& config = group.config();
   const std::string name = device.description();
   const int busy_cores = std::min({group.size(), bootstrap::cores_of(group), usable_cores()});
-  const tune::FoundRates found = tune::read_rates(config.tune_folder, name, busy_cores);
+  const cost::FoundRates found = cost::read_rates(config.tune_folder, name, busy_cores);
   if (!found.warning.empty()) log(config.log_level, LogLevel::kWarning, found.warning);
   CoreRates rates = config.core_rates;
   rates.fill_from(found.rates);
@@ -47,7 +47,7 @@ Result<CoreRates> find_rates(const std::vector<CoreRate>& needed, Group& group, 
                   to_string(measured)));
   if (!config.tune_folder.empty()) {
     // Where nothing can be kept every group measures again.
-    const auto kept = tune::add_rates(config.tune_folder, name, busy_cores, measured);
+    const auto kept = cost::add_rates(config.tune_folder, name, busy_cores, measured);
     if (!kept) log(config.log_level, LogLevel::kDebug, kept.error().text());
   }
   rates.fill_from(measured);

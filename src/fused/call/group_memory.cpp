@@ -31,10 +31,10 @@ DeviceMemory& device_memory(Group& group, DeviceId device) {
   return *memories.back();
 }
 
-NativeLine& native_line(Group& group, DeviceId device, std::uint32_t longest) {
-  std::unique_ptr<NativeLine>& line = device_memory(group, device).native;
-  if (!line) line = std::make_unique<NativeLine>(longest);
-  return *line;
+symm::Inbox& inbox_of(Group& group, DeviceId device, std::uint32_t longest) {
+  std::unique_ptr<symm::Inbox>& inbox = device_memory(group, device).inbox;
+  if (!inbox) inbox = std::make_unique<symm::Inbox>(longest);
+  return *inbox;
 }
 
 namespace {

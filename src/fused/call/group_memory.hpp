@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "fused/call/graph_cache.hpp"
-#include "fused/call/native_line.hpp"
+#include "symm/inbox.hpp"
 
 namespace tandem::fused {
 
@@ -44,16 +44,17 @@ struct DeviceMemory {
 
   DeviceId device;
   Scratch scratch;
-  std::unique_ptr<NativeLine> native;  ///< see native_line()
+  std::unique_ptr<symm::Inbox> inbox;  ///< see inbox_of()
   std::vector<std::unique_ptr<Stream>> side_lanes;  ///< of the group's ops that overlap: lanes 1, 2, ...
   RecordedCalls recorded;
 };
 /// Made at first use. The fused ops share it.
 [[nodiscard]] DeviceMemory& device_memory(Group& group, DeviceId device);
 
-/// The line of the group's native gathers on a device, made at first use.
-[[nodiscard]] NativeLine& native_line(Group& group, DeviceId device,
-                                      std::uint32_t longest = NativeLine::kLongest);
+/// The inbox of the group's native gathers on a device, made at first use. `longest`: how many ops a block of it
+/// serves.
+[[nodiscard]] symm::Inbox& inbox_of(Group& group, DeviceId device,
+                                    std::uint32_t longest = symm::Inbox::kLongest);
 
 /// Makes the streams that programs of so many lanes use beside the caller's, where they are missing.
 [[nodiscard]] Result<void> open_lanes(int num_lanes, Group& group, Device& device);

@@ -38,15 +38,14 @@ struct OpPlan {
   std::string label;        ///< for profilers and traces: "all_gather_matmul [4096,3584,8192] bf16 pipelined"
   std::string fingerprint;  ///< what the ranks compare
   std::vector<Candidate> candidates;
-  std::optional<tune::Key> tune_key;  ///< none without plan_n, plan_k
+  std::optional<cost::Key> tune_key;  ///< none without plan_n, plan_k
   DeviceId device;
   program::Program program;    ///< what runs
   program::Bindings bindings;  ///< of the last call
   std::array<PreparedProducts, 2> prepared = {};  ///< the last first
   bool is_recordable = true;                      ///< no call of it was refused as a recording
-  /// Of workspace, that a recording of its calls needs where it runs another algorithm.
+  /// Of workspace, that a recording of its calls needs.
   std::int64_t recorded_workspace_bytes = 0;
-  int recordings_prepared = 0;  ///< times that what such a recording needs was made
 };
 
 /// A plan in use, which stays though its group forgets it.

@@ -67,20 +67,40 @@ Result<void> enqueue(OpPlan& plan, Group& group, Stream& stream, symm::Handle* w
   const program::Program& program = plan.program;
   plan.bindings.bind_workspace(program, workspace, plan.device);
   if (program.memory.uses_inbox()) {
-    TANDEM_ASSIGN(const NativeSlot slot, native_line(group, plan.device)
-                                             .next({.data_bytes = program.memory.inbox_bytes,
-                                                    .num_words = program.memory.inbox_words,
-                                                    .num_stamps = program.memory.inbox_flags},
-                                                   group, stream));
-    plan.bindings.bind_inbox(program,
-                             {.handle = slot.handle,
-                              .epoch = slot.epoch,
-                              .data_bytes = slot.data_bytes,
-                              .words_bytes = slot.words_bytes,
-                              .flags_bytes = slot.stamps_bytes},
-                             plan.device);
+    symm::Inbox& inbox = inbox_of(group, plan.device);
+    TANDEM_ASSIGN(const symm::InboxSlot slot, inbox.next({.data_bytes = program.memory.inbox_bytes,
+                                                          .num_words = program.memory.inbox_words,
+                                                          .num_flags = program.memory.inbox_flags},
+                                                         group, stream));
+    coll::keep_for_ops(group, inbox.block());
+    plan.bindings.bind_inbox(program, slot, plan.device);
   }
   return program::run(program, plan.bindings);
+}
+
+/// Finds the call's memory, binds it, and prepares the products of its program for the stream and for how its
+/// tensors lie; so nothing is loaded or allocated between steps.
+Result<void> make_ready(OpPlan& plan, const PlannedCall& call, Stream& stream) {
+  const program::Program& program = plan.program;
+  Scratch& scratch = device_memory(call.group, plan.device).scratch;
+  TANDEM_TRY(scratch.reserve(program.memory.scratch_bytes, call.group, stream.device()));
+  plan.bindings.bind_group(call.group);
+  plan.bindings.bind_lane(program::kCurrent, stream);
+  for (int lane = 1; lane < program.num_lanes; ++lane)
+    plan.bindings.bind_lane(static_cast<program::Lane>(lane), side_lane(lane, call.group, stream));
+  plan.bindings.bind_scratch(program, scratch.data(), plan.device);
+  call.bind(plan.bindings);
+  // Two kinds of calls may take turns: such as those on the caller's stream and on recording lanes.
+  const PreparedProducts here{stream.id(), layout_of(plan)};
+  auto& [last, before] = plan.prepared;
+  if (last == here || before == here) return {};
+  plan.bindings.bind_workspace_like(program, plan.device);
+  plan.bindings.bind_inbox_like(program, plan.device);
+  TANDEM_TRY(program::prepare(program, plan.bindings));
+  if (stream.is_capturing()) return {};  // not all can be made in a recording
+  before = last;
+  last = here;
+  return {};
 }
 
 /// Records the program of a call that has run, on lanes of its own.
@@ -138,36 +158,10 @@ OpReport report_of(const std::shared_ptr<OpPlan>& plan) {
           .plan = plan};
 }
 
-Result<bool> make_ready(OpPlan& plan, const PlannedCall& call, Stream& stream) {
-  const program::Program& program = plan.program;
-  Scratch& scratch = device_memory(call.group, plan.device).scratch;
-  TANDEM_TRY(scratch.reserve(program.memory.scratch_bytes, call.group, stream.device()));
-  plan.bindings.bind_group(call.group);
-  plan.bindings.bind_lane(program::kCurrent, stream);
-  for (int lane = 1; lane < program.num_lanes; ++lane)
-    plan.bindings.bind_lane(static_cast<program::Lane>(lane), side_lane(lane, call.group, stream));
-  plan.bindings.bind_scratch(program, scratch.data(), plan.device);
-  call.bind(plan.bindings);
-  // Two kinds of calls may take turns: such as those on the caller's stream and on recording lanes.
-  const PreparedProducts here{stream.id(), layout_of(plan)};
-  auto& [last, before] = plan.prepared;
-  if (last == here || before == here) return false;
-  plan.bindings.bind_workspace_like(program, plan.device);
-  plan.bindings.bind_inbox_like(program, plan.device);
-  TANDEM_TRY(program::prepare(program, plan.bindings));
-  if (stream.is_capturing()) return true;  // not all can be made in a recording
-  before = last;
-  last = here;
-  return true;
-}
-
 Result<OpReport> run_call(const PlannedCall& call) {
   OpPlan& plan = *call.plan;
-  auto is_new = make_ready(plan, call, call.stream);
-  if (!is_new) return coll::refused(call.group, std::move(is_new).error());
-  if (*is_new && call.when_new != nullptr) {
-    if (auto made = (*call.when_new)(); !made) return coll::refused(call.group, std::move(made).error());
-  }
+  auto ready = make_ready(plan, call, call.stream);
+  if (!ready) return coll::refused(call.group, std::move(ready).error());
   if (call.trace != nullptr) trace_steps(call);
   GraphCache* const graphs = graphs_for(call);
   CachedGraph* cached = nullptr;

@@ -29,13 +29,7 @@ struct PlannedCall {
   /// The memory of peers that the op reads where it is, if any.
   std::shared_ptr<symm::Handle> in_place = {};
   trace::EnqueueTrace* trace = nullptr;
-  /// Called where the plan's products had to be prepared anew; null: nothing else is to be made then.
-  const FunctionRef<Result<void>()>* when_new = nullptr;
 };
-
-/// Finds the call's memory, binds it, and prepares the products of its program for the stream and for how its
-/// tensors lie; so nothing is loaded or allocated between steps. True if products were new.
-[[nodiscard]] Result<bool> make_ready(OpPlan& plan, const PlannedCall& call, Stream& stream);
 
 /// The last part of every fused op's road, behind its check and plan: ready, agree, run the program or launch
 /// the graph of an earlier call, report. A call that is refused here tells the other ranks.

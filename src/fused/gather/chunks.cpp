@@ -1,13 +1,10 @@
 #include "fused/gather/chunks.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 
 #include "base/format.hpp"
-#include "fused/call/hopper_rates.hpp"
-#include "gemm/backend.hpp"
-#include "gemm/choose.hpp"
+#include "cost/transfers.hpp"
 
 namespace tandem::fused {
 namespace {
@@ -32,23 +29,18 @@ NativeChunks cut(const GatherProblem& problem, std::int64_t piece_rows) {
   return chunks;
 }
 
-/// By sizes alone: whether a copy engine brings a whole shard while the one before it is multiplied, with
-/// time to spare. Pieces would only keep the host longer: each is two calls of the driver's for each peer.
+/// By sizes alone: whether a copy engine brings a whole shard in time. Pieces would only keep the host
+/// longer: each is two calls of the driver's for each peer.
 bool comes_whole_in_time(const GatherProblem& problem) {
-  if (problem.device.kind != DeviceKind::kCuda || problem.plan_n == 0) return false;
-  constexpr double kSpare = 1.25;
-  // Of an element of a, which the rows cancel down to.
-  const double multiplied_us = 2.0 * static_cast<double>(problem.plan_n) / kHopperFlopsPerUs;
-  const double copied_us = static_cast<double>(size_bytes(problem.dtype)) / kHopperCopyBytesPerUs;
-  return multiplied_us > kSpare * copied_us;
+  return problem.device.kind == DeviceKind::kCuda && problem.plan_n > 0 &&
+         cost::copies_keep_pace(problem.plan_n, size_bytes(problem.dtype));
 }
 
 /// In either memory order of b, which is each rank's own affair. Allocates nothing.
-bool is_taken(gemm::AsyncInputProblem product, const Device& device) {
+bool is_taken(gemm::Product product, const Device& device) {
   for (const bool by_columns : {false, true}) {
     product.b_is_column_major = by_columns;
-    if (gemm::choose(product, device, &gemm::Implementation::accepts_async_input, nullptr) != nullptr)
-      return true;
+    if (gemm::choose(product, device) != nullptr) return true;
   }
   return false;
 }
@@ -64,23 +56,24 @@ NativeChunks native_chunks(const GatherProblem& problem) {
   return cut(problem, whole);
 }
 
-gemm::AsyncInputProblem agreed_product(const GatherProblem& problem, int patch_peers) {
+gemm::Product agreed_product(const GatherProblem& problem, int patch_peers) {
   const NativeChunks chunks = native_chunks(problem);
   return {.m = problem.rows(),
           .n = problem.planned_n(),
           .k = problem.k(),
-          .chunks = chunks.count,
-          .chunks_together = chunks.per_rank,
-          .patch_chunks = patch_peers * chunks.per_rank,
-          .in_order = false,
-          .in = problem.dtype,
-          .out = problem.dtype};
+          .a = problem.dtype,
+          .b = problem.dtype,
+          .out = problem.dtype,
+          .arrival = gemm::Chunks{.count = chunks.count,
+                                  .together = chunks.per_rank,
+                                  .complete = chunks.per_rank,
+                                  .patched = patch_peers * chunks.per_rank,
+                                  .in_order = false}};
 }
 
 Support can_run_native(const GatherProblem& problem, const Device& device) {
   if (problem.is_scaled) return Support::no("no kernel there consumes its input as it arrives");
   if (problem.gathers_last()) return Support::no("it gathers rows, and here columns are gathered");
-  if (problem.is_capturing) return Support::no("capture of native does not exist yet");
   if (problem.part_of(problem.world - 1).size == 0 || problem.unit_rows() == 0) {
     return Support::no(fmt::format("every rank has to have rows, and of {} at dim {} rank {} has none",
                                    to_string(problem.sizes), problem.dim, problem.world - 1));
@@ -89,44 +82,21 @@ Support can_run_native(const GatherProblem& problem, const Device& device) {
     return Support::no(fmt::format("{} rows, and fewer than {} are not made for a GPU yet", problem.rows(),
                                    kFewestRowsOnGpu));
   }
-  const gemm::AsyncInputProblem product = agreed_product(problem, 0);
+  const gemm::Product product = agreed_product(problem, 0);
   return is_taken(product, device) ? Support::yes() : gemm::can_run(product, device);
 }
 
 bool patches_keep_pace(const GatherProblem& problem) {
-  // An H200, in products of 128 x 224 tiles; what its multiprocessors send while they multiply, with what is
-  // lost at the beginning, and later.
-  constexpr double kWave = 132 * 128 * 224;
-  constexpr double kFirstBytesPerUs = 160e3;
-  constexpr double kLaterBytesPerUs = 200e3;
-  // Of a shard: less of the next one in the first wave makes no difference, nor does less before its wave.
-  constexpr double kMuch = 0.2;
-  constexpr double kLittle = 0.1;
-  // Of the last wave: where more of it is empty narrower tiles are faster, whose first wave is the own shard.
-  constexpr double kEmpty = 0.1;
-  const std::int64_t shard_rows = problem.rows() / problem.world;
-  const auto shard_size = static_cast<double>(shard_rows) * static_cast<double>(problem.planned_n());
-  const auto shard_bytes = static_cast<double>(shard_rows * problem.k() * size_bytes(problem.dtype));
-  if (shard_size == 0 || shard_bytes == 0) return false;
-  const double shards = std::min(kWave / shard_size, static_cast<double>(problem.world));  // of a wave
-  const double wave_us = 2.0 * shards * shard_size * static_cast<double>(problem.k()) / kHopperFlopsPerUs;
-  const int at_once = std::max(static_cast<int>(std::round(shards)) - 1, 1);  // one of them is the own
-  if (shards < 1 + kMuch || at_once * shard_bytes > kFirstBytesPerUs * wave_us) return false;
-  if (std::round(shards) >= problem.world) return true;
-  const double waves = problem.world / shards;
-  if (std::ceil(waves) > (1 + kEmpty) * waves) return false;
-  // The next ones begin to come when those before have been sent.
-  for (int shard = 1 + at_once; shard < problem.world; ++shard) {
-    const int sent = (shard - 1) / at_once * at_once;
-    const double begin_us = wave_us * std::floor(shard / shards + kLittle);
-    if (sent * shard_bytes > kLaterBytesPerUs * begin_us) return false;
-  }
-  return true;
+  return cost::patches_keep_pace({.world = problem.world,
+                                  .rows = problem.rows() / problem.world,
+                                  .n = problem.planned_n(),
+                                  .k = problem.k(),
+                                  .element_bytes = size_bytes(problem.dtype)});
 }
 
 int patch_peers(const GatherProblem& problem, const Device& device) {
   if (device.id().kind != DeviceKind::kCuda || problem.world == 1 || problem.world > gemm::kMostPatchRanks ||
-      problem.is_scaled || problem.gathers_last() || problem.is_capturing || problem.rows() < kFewestRowsOnGpu ||
+      problem.is_scaled || problem.gathers_last() || problem.rows() < kFewestRowsOnGpu ||
       problem.total() % problem.world != 0) {
     return 0;
   }

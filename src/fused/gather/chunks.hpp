@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <tandem/base/support.hpp>
 #include <tandem/device/device.hpp>
-#include <tandem/gemm/async_input_mm.hpp>
 
 #include "fused/gather/problem.hpp"
+#include "gemm/product.hpp"
 
 namespace tandem::fused {
 
@@ -27,7 +27,7 @@ struct NativeChunks {
 
 /// The product that all ranks ask for alike, of the planned columns: what differs between ranks is no reason
 /// for another algorithm.
-[[nodiscard]] gemm::AsyncInputProblem agreed_product(const GatherProblem& problem, int patch_peers);
+[[nodiscard]] gemm::Product agreed_product(const GatherProblem& problem, int patch_peers);
 
 /// Whether the problem can be gathered natively at all. All ranks come to the same answer: it looks at what
 /// they have agreed on only.

@@ -1,11 +1,8 @@
 #include <algorithm>
-#include <tandem/gemm/async_input_mm.hpp>
 
 #include "base/format.hpp"
 #include "fused/gather/algorithms.hpp"
 #include "fused/gather/chunks.hpp"
-#include "gemm/backend.hpp"
-#include "gemm/choose.hpp"
 
 namespace tandem::fused {
 
@@ -20,18 +17,16 @@ using program::Space;
 namespace {
 
 /// Of b number i of this rank.
-gemm::AsyncInputProblem async_problem(const GatherProblem& problem, const GatherCall& call, int i) {
+gemm::Product async_product(const GatherProblem& problem, const GatherCall& call, int i) {
   const auto idx = static_cast<std::size_t>(i);
   const TensorView& b = call.b[idx];
-  gemm::AsyncInputProblem product = agreed_product(problem, problem.patch_peers);
+  gemm::Product product = agreed_product(problem, problem.patch_peers);
   product.n = b.size(1);
   product.b_is_column_major = !b.is_contiguous();
   product.is_aligned = gemm::is_aligned_async_input(b) && gemm::is_aligned_async_input(call.out[idx]) &&
                        (problem.copies_a() || gemm::is_aligned_async_input(call.a));
   return product;
 }
-
-constexpr auto kAccepts = &gemm::Implementation::accepts_async_input;
 
 /// Why not, but for what the device's products say; null if there is nothing. Asked in every call.
 const char* why_not_consumed(const GatherProblem& problem, const TensorView& b) {
@@ -43,7 +38,7 @@ const char* why_not_consumed(const GatherProblem& problem, const TensorView& b) 
 
 bool is_consumed(const GatherProblem& problem, const GatherCall& call, int i, const Device& device) {
   return why_not_consumed(problem, call.b[static_cast<std::size_t>(i)]) == nullptr &&
-         gemm::choose(async_problem(problem, call, i), device, kAccepts, nullptr) != nullptr;
+         gemm::choose(async_product(problem, call, i), device) != nullptr;
 }
 
 /// A native gather while it is written down.
@@ -51,6 +46,7 @@ class NativeGather {
  public:
   NativeGather(const GatherProblem& problem, int rank)
       : problem_(problem),
+        counts_(!problem.is_capturing),
         chunks_(native_chunks(problem)),
         gather_(problem, Algorithm::kNative, rank, pushes(problem) ? 2 : 1) {
     add_roots();
@@ -77,35 +73,54 @@ class NativeGather {
   void keep_gathered();
 
   const GatherProblem& problem_;
+  bool counts_;  ///< epochs of the inbox; else the words are reset first
   NativeChunks chunks_;
   GatherBuilder gather_;
   RootId slot_rows_ = program::kNone;
   RootId own_rows_ = program::kNone;
   RootId words_ = program::kNone;
   RootId flags_ = program::kNone;
+  RootId all_words_ = program::kNone;  ///< that are reset
 };
 
+// A call that is recorded does the same every time it is replayed, so it cannot count epochs: its shards arrive
+// in the workspace, and its words are zero before a barrier and one behind it. Eager calls save that barrier.
+// Both read no workspace of a peer's and let nobody write into theirs behind their end, so neither needs a
+// barrier there.
 void NativeGather::add_roots() {
   const Travelling& a = gather_.tensors().front();
   const std::int64_t element = size_bytes(problem_.dtype);
   const std::int64_t unit_rows = problem_.unit_rows();
+  const std::int64_t data_bytes = numel(a.sizes) * element;
+  const std::int64_t num_flags =
+      problem_.patch_peers > 0 ? gemm::num_patches(problem_.rows(), problem_.k()) : 0;
   program::MemoryNeeds& needs = steps().memory();
-  needs.inbox_bytes = numel(a.sizes) * element;
-  needs.inbox_words = chunks_.count;
-  if (problem_.patch_peers > 0) needs.inbox_flags = gemm::num_patches(problem_.rows(), problem_.k());
-  steps().set_chunks_per_rank(chunks_.per_rank);
+  std::int64_t words_at = 0;
+  std::int64_t flags_at = 0;
+  if (counts_) {
+    needs.inbox_bytes = data_bytes;
+    needs.inbox_words = chunks_.count;
+    needs.inbox_flags = num_flags;
+  } else {
+    words_at = program::aligned_to_root(data_bytes);
+    flags_at = words_at + program::aligned_to_root(chunks_.count * size_bytes(DType::kU32));
+    needs.workspace_bytes = flags_at + num_flags * size_bytes(DType::kU32);
+    all_words_ = steps().at(Space::kWorkspace, words_at, "words and flags",
+                            {(needs.workspace_bytes - words_at) / size_bytes(DType::kU32)}, DType::kU32);
+    steps().set_word_value(1);
+  }
+  steps().set_chunks(chunks_.count, chunks_.per_rank);
 
-  const RootId slot = steps().at(Space::kInbox, 0, "inbox", a.sizes, problem_.dtype);
-  gather_.roots().travels.front().gathered = slot;
-  slot_rows_ =
-      steps().at(Space::kInbox, 0, "inbox rows", {problem_.rows(), problem_.k()}, problem_.dtype);
-  words_ = steps().at(Space::kInboxWords, 0, "words", {chunks_.count}, DType::kU32);
-  if (needs.inbox_flags > 0) flags_ = steps().at(Space::kInboxFlags, 0, "flags", {needs.inbox_flags}, DType::kU32);
+  const Space data = counts_ ? Space::kInbox : Space::kWorkspace;
+  gather_.roots().travels.front().gathered = steps().at(data, 0, "inbox", a.sizes, problem_.dtype);
+  slot_rows_ = steps().at(data, 0, "inbox rows", {problem_.rows(), problem_.k()}, problem_.dtype);
+  words_ = steps().at(counts_ ? Space::kInboxWords : data, words_at, "words", {chunks_.count}, DType::kU32);
+  if (num_flags > 0)
+    flags_ = steps().at(counts_ ? Space::kInboxFlags : data, flags_at, "flags", {num_flags}, DType::kU32);
   const Dims rows = {own().size * unit_rows, problem_.k()};
-  own_rows_ = problem_.aligns_own
-                  ? steps().at(Space::kInbox, own().offset * unit_rows * problem_.k() * element,
-                               "own rows of the inbox", rows, problem_.dtype)
-                  : gather_.add_flat(0, rows);
+  own_rows_ = problem_.aligns_own ? steps().at(data, own().offset * unit_rows * problem_.k() * element,
+                                               "own rows of the inbox", rows, problem_.dtype)
+                                  : gather_.add_flat(0, rows);
 }
 
 GatherProgram NativeGather::build() {
@@ -115,8 +130,13 @@ GatherProgram NativeGather::build() {
     steps().copy(kCurrent, gather_.own_shard(0), in_slot);
     gather_.move_own(in_slot);
   }
+  const bool resets = !counts_ && problem_.world > 1;
+  const bool products_send = problem_.patch_peers > 0;
+  if (resets) steps().reset(kCurrent, all_of(all_words_));
+  if (resets && products_send) steps().barrier(kCurrent, 1);  // all words are reset
   if (pushes(problem_)) {
     steps().join(kCurrent, kSide);  // a is ready, and so is what earlier work made of it
+    if (resets && !products_send) steps().barrier(kSide, 1);
     // Pushes to one peer at a time, in the order in which they will read the shard.
     for (int step = 1 + problem_.patch_peers; step < problem_.world; ++step)
       push_to((rank() - step + problem_.world) % problem_.world);
@@ -164,7 +184,7 @@ void NativeGather::consume() {
   }
 }
 
-// Also without a product to make: the peers count on it that every op awaits all of them (native_line.hpp).
+// Also without a product to make: the peers count on it that every op awaits all of them (symm/inbox.hpp).
 void NativeGather::multiply_the_rest() {
   const bool waits = problem_.first_consumed < 0;
   for (int step = 0; step < problem_.world; ++step) {
@@ -224,7 +244,7 @@ GatherAlgorithm::Notes native_gather_notes(const GatherProblem& problem, const G
     const char* const why = why_not_consumed(problem, b);
     notes.reason +=
         fmt::format("; out[{}] by mm: {}", i,
-                    why != nullptr ? why : gemm::can_run(async_problem(problem, call, i), device).why_not);
+                    why != nullptr ? why : gemm::can_run(async_product(problem, call, i), device).why_not);
   }
   return notes;
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <tandem/base/log.hpp>
 #include <tandem/gemm/mm.hpp>
 #include <vector>
 
@@ -16,7 +15,7 @@
 #include "fused/call/scaled_checks.hpp"
 #include "fused/gather/algorithms.hpp"
 #include "fused/gather/chunks.hpp"
-#include "gemm/predict.hpp"
+#include "gemm/product.hpp"
 #include "program/verify.hpp"
 
 namespace tandem::fused {
@@ -30,10 +29,10 @@ void predict_on(const Device& device, const GatherProblem& problem, Workload& wo
                     .in = problem.dtype,
                     .out = problem.dtype},
                    shard_stride(problem.total(), problem.world) * problem.unit_rows(), device, work);
-  if (!work.native) return;
-  gemm::AsyncInputProblem native = agreed_product(problem, patch_peers(problem, device));
+  if (!can_run_native(problem, device)) return;
+  gemm::Product native = agreed_product(problem, patch_peers(problem, device));
   native.b_is_column_major = true;
-  work.native_us = gemm::predicted_us(native, native_chunks(problem).per_rank, device);
+  work.native_us = gemm::predicted_us(native, device);
 }
 
 Result<Workload> workload_of(const GatherProblem& problem, Group& group, Device& device, bool may_measure) {
@@ -46,12 +45,12 @@ Result<Workload> workload_of(const GatherProblem& problem, Group& group, Device&
       .link = group.config().link_delay,
       .chunk_bytes = chunk_elements * size_bytes(problem.dtype) + problem.beside_bytes(),
       .chunk_flops = 2.0 * static_cast<double>(chunk_elements) * static_cast<double>(problem.planned_n()),
+      .element_bytes = size_bytes(problem.dtype),
       .b_elements = b_elements,
       .chunk_b_elements = problem.gathers_last() ? b_elements / problem.world : b_elements,
       .serial_copies = problem.world + 1,  // into the workspace, and all into one place
       .pipelined_barriers = 2,
-      .serial_barriers = 2,
-      .native = can_run_native(problem, device)};
+      .serial_barriers = 2};
   TANDEM_ASSIGN(work.core,
                 core_speeds({.product = mm_rate_of(problem.dtype), .packing = pack_rate_of(problem.dtype)},
                             may_measure, group, device));
@@ -61,9 +60,9 @@ Result<Workload> workload_of(const GatherProblem& problem, Group& group, Device&
 }
 
 /// None where nobody tells n: the square b that stands in for it may be far from every rank's.
-std::optional<tune::Key> key_of(const GatherProblem& problem, const Group& group) {
+std::optional<cost::Key> key_of(const GatherProblem& problem, const Group& group) {
   if (problem.plan_n == 0) return std::nullopt;
-  return tune::Key{.op = std::string(problem.op()),
+  return cost::Key{.op = std::string(problem.op()),
                    .layout = problem.gathers_last() ? "columns" : "rows",
                    .dtype = problem.dtype,
                    .m = problem.rows(),
@@ -108,12 +107,20 @@ Result<void> verify_all([[maybe_unused]] const GatherProblem& problem,
 Result<GatherPlan> make_plan(const GatherCall& call, const GatherProblem& problem, Group& group,
                              Device& device) {
   TANDEM_TRY(check_products_run(problem, device));
-  std::optional<tune::Key> key = key_of(problem, group);
-  const tune::Row* const measured = find_measured(group, key);
+  std::optional<cost::Key> key = key_of(problem, group);
+  const cost::Row* const measured = find_measured(group, key);
   const bool predicts = problem.asked == Algorithm::kAuto && measured == nullptr;
   TANDEM_ASSIGN(const Workload work, workload_of(problem, group, device, predicts));
-  TANDEM_ASSIGN(Choice choice, choose(fmt::format("fused_{}", problem.op()), problem.asked, work, measured,
-                                      problem.device));
+  const std::string who = fmt::format("fused_{}", problem.op());
+  std::vector<Candidate> candidates;
+  for (const GatherAlgorithm& one : gather_algorithms())
+    candidates.push_back(candidate_of(one, problem, device, predict(work), measured));
+  TANDEM_ASSIGN(Choice choice, choose({.who = who,
+                                       .algorithm = problem.asked,
+                                       .world = problem.world,
+                                       .device = problem.device,
+                                       .is_measured = measured != nullptr},
+                                      std::move(candidates)));
   const GatherAlgorithm& algorithm = algorithm_of(choice.algorithm);
   const GatherAlgorithm::Notes notes = algorithm.notes(problem, call, device);
   if (problem.copies_a()) choice.reason += "; a is copied once for its strides";
@@ -137,6 +144,11 @@ Result<GatherPlan> make_plan(const GatherCall& call, const GatherProblem& proble
   plan.bindings = program::Bindings(built.program);
   plan.program = std::move(built.program);
   plan.roots = std::move(built.roots);
+  // A recording can make no memory, so the calls before it do.
+  GatherProblem recorded = problem;
+  recorded.is_capturing = true;
+  plan.recorded_workspace_bytes =
+      algorithm.build(recorded, group.rank(), device).program.memory.workspace_bytes;
   return plan;
 }
 
@@ -150,58 +162,18 @@ Result<std::shared_ptr<GatherPlan>> plan_of(const GatherCall& call, const Gather
   return plans.insert(problem, std::move(plan));
 }
 
-namespace {
-
-/// Native is not recorded yet, so a recording of an `auto` call runs another algorithm, for which nothing can
-/// be made then: it is made with the first eager calls. The workspace is every rank's affair; where this rank
-/// alone cannot make its part, the eager call runs all the same, and a recording says what it lacks.
-Result<void> prepare_recording(const GatherCall& call, const GatherProblem& eager_problem, GatherPlan& eager,
-                               Group& group, Stream& stream) {
-  // Streams and tensors that take turns for ever are not those of a recording.
-  constexpr int kMostPreparations = 8;
-  const bool runs_otherwise = eager.algorithm == Algorithm::kNative &&
-                              eager_problem.asked == Algorithm::kAuto &&
-                              eager_problem.device.kind == DeviceKind::kCuda;
-  if (!runs_otherwise || eager.recordings_prepared >= kMostPreparations) return {};
-  ++eager.recordings_prepared;
-  GatherProblem problem = eager_problem;
-  problem.is_capturing = true;
-  ask_native(call, stream.device(), problem);
-  TANDEM_ASSIGN(const auto recorded, plan_of(call, problem, group, stream.device()));
-  // By sizes alone, whatever this rank alone would record.
-  for (const GatherAlgorithm& algorithm : gather_algorithms()) {
-    if (!algorithm.can_run(problem, stream.device())) continue;
-    const auto needs = algorithm.build(problem, group.rank(), stream.device()).program.memory;
-    eager.recorded_workspace_bytes = std::max(eager.recorded_workspace_bytes, needs.workspace_bytes);
-  }
-  const auto bind_tensors = [&](program::Bindings& bindings) {
-    bind(call, problem, recorded->roots, bindings);
-  };
-  const auto prepared = make_ready(
-      *recorded, {.plan = recorded, .group = group, .stream = stream, .bind = bind_tensors}, stream);
-  if (prepared) return {};
-  log(group.config().log_level, LogLevel::kInfo,
-      fmt::format("{} cannot be recorded: {}", eager.label, prepared.error().text()));
-  return {};
-}
-
-}  // namespace
-
 Result<OpReport> gather(const GatherCall& call, const GatherProblem& problem, Group& group, Stream& stream) {
   auto plan = plan_of(call, problem, group, stream.device());
   if (!plan) return coll::refused(group, std::move(plan).error());
   const auto bind_tensors = [&](program::Bindings& bindings) {
     bind(call, problem, (*plan)->roots, bindings);
   };
-  const auto make_recording = [&] { return prepare_recording(call, problem, **plan, group, stream); };
-  const FunctionRef<Result<void>()> when_new = make_recording;
   return run_call({.plan = *plan,
                    .group = group,
                    .stream = stream,
                    .bind = bind_tensors,
                    .in_place = call.a_handle,
-                   .trace = call.trace,
-                   .when_new = &when_new});
+                   .trace = call.trace});
 }
 
 }  // namespace tandem::fused

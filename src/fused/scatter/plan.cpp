@@ -35,6 +35,7 @@ Result<Workload> workload_of(const ScatterProblem& problem, Group& group, Device
       .link = group.config().link_delay,
       .chunk_bytes = chunk_elements * size_bytes(problem.partials),
       .chunk_flops = 2.0 * static_cast<double>(chunk_elements) * static_cast<double>(problem.planned_k()),
+      .element_bytes = size_bytes(problem.dtype),
       .b_elements = b_elements,
       .chunk_b_elements = problem.scatters_last() ? b_elements / problem.world : b_elements,
       .serial_copies = problem.world,  // from all ranks, the own part too
@@ -59,9 +60,9 @@ Result<Workload> workload_of(const ScatterProblem& problem, Group& group, Device
 }
 
 /// None where nobody tells k: the square b that stands in for it may be far from every rank's.
-std::optional<tune::Key> key_of(const ScatterProblem& problem, const Group& group) {
+std::optional<cost::Key> key_of(const ScatterProblem& problem, const Group& group) {
   if (problem.plan_k == 0) return std::nullopt;
-  return tune::Key{.op = std::string(problem.op()),
+  return cost::Key{.op = std::string(problem.op()),
                    .layout = fmt::format("{}, {} partials", problem.scatters_last() ? "columns" : "rows",
                                          to_string(problem.partials)),
                    .dtype = problem.dtype,
@@ -109,12 +110,20 @@ Result<void> verify_all([[maybe_unused]] const ScatterProblem& problem,
 /// Decides on the algorithm, puts it into words, and builds its program.
 Result<ScatterPlan> make_plan(const ScatterProblem& problem, Group& group, Device& device) {
   TANDEM_TRY(check_products_run(problem, device));
-  std::optional<tune::Key> key = key_of(problem, group);
-  const tune::Row* const measured = find_measured(group, key);
+  std::optional<cost::Key> key = key_of(problem, group);
+  const cost::Row* const measured = find_measured(group, key);
   const bool predicts = problem.asked == Algorithm::kAuto && measured == nullptr;
   TANDEM_ASSIGN(const Workload work, workload_of(problem, group, device, predicts));
-  TANDEM_ASSIGN(Choice choice, choose(fmt::format("fused_{}", problem.op()), problem.asked, work, measured,
-                                      problem.device));
+  const std::string who = fmt::format("fused_{}", problem.op());
+  std::vector<Candidate> candidates;
+  for (const ScatterAlgorithm& one : scatter_algorithms())
+    candidates.push_back(candidate_of(one, problem, device, predict(work), measured));
+  TANDEM_ASSIGN(Choice choice, choose({.who = who,
+                                       .algorithm = problem.asked,
+                                       .world = problem.world,
+                                       .device = problem.device,
+                                       .is_measured = measured != nullptr},
+                                      std::move(candidates)));
   const ScatterAlgorithm& algorithm = algorithm_of(choice.algorithm);
   if (problem.num_copied > 0) {
     choice.reason +=

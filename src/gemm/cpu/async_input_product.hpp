@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <optional>
 #include <tandem/base/error.hpp>
-#include <tandem/gemm/async_input_mm.hpp>
 #include <tandem/gemm/chunk_order.hpp>
 #include <tandem/symm/kernel.hpp>
 

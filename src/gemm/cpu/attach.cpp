@@ -44,91 +44,76 @@ cpu::Matrix matrix_of(const TensorView& view) {
   return {.data = view.data, .row_stride = view.stride(0), .col_stride = view.stride(1)};
 }
 
-TileProblem tile_problem_of(const Problem& problem, const MmArgs& args) {
+TileProblem tile_problem_of(const Product& product, const ProductArgs& args) {
   TileProblem tile;
-  tile.m = problem.m;
-  tile.n = problem.n;
-  tile.k = problem.k;
-  tile.a = matrix_of(args.a);
-  tile.b = matrix_of(args.b);
-  tile.out = matrix_of(args.out);
-  if (args.bias) {
+  tile.m = product.m;
+  tile.n = product.n;
+  tile.k = product.k;
+  tile.a = matrix_of(*args.a);
+  tile.b = matrix_of(*args.b);
+  tile.out = matrix_of(*args.out);
+  if (args.bias != nullptr) {
     tile.bias = args.bias->data;
     tile.bias_stride = args.bias->stride(0);
   }
-  tile.in_dtype = problem.in;
-  tile.out_dtype = problem.out;
-  tile.accumulate = problem.accumulate;
+  tile.in_dtype = product.a;
+  tile.out_dtype = product.out;
+  tile.accumulate = product.epilogue.accumulate;
   return tile;
 }
 
-cpu::AsyncInputProduct async_input_product_of(const AsyncInputProblem& problem, const AsyncInputMmArgs& args,
+cpu::AsyncInputProduct async_input_product_of(const Product& product, const ProductArgs& args,
                                               std::chrono::nanoseconds timeout) {
-  const Problem rows{.m = problem.m, .n = problem.n, .k = problem.k, .in = problem.in, .out = problem.out};
-  const int chunks = static_cast<int>(problem.chunks);
-  cpu::AsyncInputProduct product{
-      .whole = tile_problem_of(rows, {.a = args.a, .b = args.b, .out = args.out, .bias = {}}),
-      .order = ChunkOrder(problem.m, chunks, static_cast<int>(args.a_chunk_pivot)),
-      .signals = args.a_chunk_signals.data_as<const std::uint32_t>(),
-      .num_signals = chunks,
-      .expected = args.expected,
-      .timeout = timeout};
-  if (args.complete) {
-    product.complete = args.complete->rows.data;
-    product.complete_first = static_cast<int>(args.complete->first);
-    product.complete_end = static_cast<int>(args.complete->first + args.complete->count);
+  const Arrival& arrival = *args.arrival;
+  const int chunks = static_cast<int>(product.arrival->count);
+  cpu::AsyncInputProduct task{.whole = tile_problem_of(product, args),
+                              .order = ChunkOrder(product.m, chunks, static_cast<int>(arrival.pivot)),
+                              .signals = arrival.signals.data_as<const std::uint32_t>(),
+                              .num_signals = chunks,
+                              .expected = arrival.expected,
+                              .timeout = timeout};
+  if (arrival.complete) {
+    task.complete = arrival.complete->rows.data;
+    task.complete_first = static_cast<int>(arrival.complete->first);
+    task.complete_end = static_cast<int>(arrival.complete->first + arrival.complete->count);
   }
-  if (args.senders) {
-    product.group = args.senders->handle->kernel_handle();
-    product.chunks_per_rank = args.senders->chunks_per_rank;
+  if (arrival.senders) {
+    task.group = arrival.senders->handle->kernel_handle();
+    task.chunks_per_rank = arrival.senders->chunks_per_rank;
   }
-  return product;
+  return task;
 }
 
+/// Every product but those that send, and those that are scaled while their left operand arrives.
 class TileImplementation final : public Implementation {
  public:
   TileImplementation(const Isa& isa, const Config& config)
       : name_("cpu/tile_" + std::string(isa.name)), kernel_(isa.kernel), usable_(usable(isa, config)) {}
 
   [[nodiscard]] std::string_view name() const override { return name_; }
-  [[nodiscard]] bool accepts(const Problem& problem, std::string* why_not) const override {
-    return has_heuristic(problem, why_not) && is_usable(why_not);
-  }
-  [[nodiscard]] bool accepts_scaled(const ScaledProblem&, std::string* why_not) const override {
-    return is_usable(why_not);
+
+  [[nodiscard]] bool accepts(const Product& product, std::string* why_not) const override {
+    if (!has_heuristic(product, why_not)) return false;
+    if (product.arrival && product.arrival->patched > 0)
+      return refuse(why_not, "products on CPUs send nothing");
+    if (product.arrival && !product.is_plain())
+      return refuse(why_not, "has no scaled products whose left operand still arrives");
+    return usable_.ok || refuse(why_not, usable_.why_not);
   }
 
-  [[nodiscard]] Result<void> run(const Problem& problem, const MmArgs& args, Stream& stream) const override {
-    return launch(tile_problem_of(problem, args), stream);
-  }
-
-  [[nodiscard]] Result<void> run_scaled(const ScaledProblem& problem, const ScaledMmArgs& args,
-                                        Stream& stream) const override {
-    return launch(cpu::scaled_product_of(problem, args), stream);
-  }
-
-  [[nodiscard]] bool accepts_async_input(const AsyncInputProblem& problem,
-                                         std::string* why_not) const override {
-    if (problem.patch_chunks > 0) {
-      if (why_not != nullptr) *why_not = "products on CPUs send nothing";
-      return false;
-    }
-    return is_usable(why_not);
-  }
-  [[nodiscard]] Result<void> run_async_input(const AsyncInputProblem& problem, const AsyncInputMmArgs& args,
-                                             Stream& stream) const override {
-    return launch(async_input_product_of(problem, args, stream.device().config().op_timeout), stream);
+  [[nodiscard]] Result<void> run(const Product& product, const ProductArgs& args,
+                                 Stream& stream) const override {
+    if (product.arrival)
+      return launch(async_input_product_of(product, args, stream.device().config().op_timeout), stream);
+    if (product.is_plain()) return launch(tile_problem_of(product, args), stream);
+    return launch(cpu::scaled_product_of(product, args), stream);
   }
 
  private:
-  template <class Product>
-  [[nodiscard]] Result<void> launch(const Product& product, Stream& stream) const {
+  template <class Task>
+  [[nodiscard]] Result<void> launch(const Task& task, Stream& stream) const {
     return tandem::cpu::launch(
-        stream, tandem::cpu::Task([kernel = kernel_, product] { return cpu::run(product, kernel); }));
-  }
-  [[nodiscard]] bool is_usable(std::string* why_not) const {
-    if (!usable_ && why_not != nullptr) *why_not = usable_.why_not;
-    return usable_.ok;
+        stream, tandem::cpu::Task([kernel = kernel_, task] { return cpu::run(task, kernel); }));
   }
 
   std::string name_;

@@ -241,29 +241,30 @@ std::int64_t BlockLoop::offset_of(const Rows& rows, std::int64_t row) const {
 
 }  // namespace
 
-ScaledProduct scaled_product_of(const ScaledProblem& problem, const ScaledMmArgs& args) {
-  ScaledProduct product;
-  product.n = problem.n;
-  product.k = problem.k;
-  product.num_row_dims = args.a.dim() - 1;
-  for (int d = 0; d < product.num_row_dims; ++d)
-    product.row_sizes[static_cast<std::size_t>(d)] = args.a.size(d);
-  product.a_dtype = problem.a;
-  product.b_dtype = problem.b;
-  product.out_dtype = problem.out;
-  product.a = rows_of(args.a);
-  product.a_scale = args.a_scale.numel() == 1 ? one_row_of(args.a_scale) : rows_of(args.a_scale);
-  product.out = rows_of(args.out);
-  if (args.addend) product.addend = rows_of(*args.addend);
-  product.b = {.data = args.b.data, .row_stride = args.b.stride(0), .col_stride = args.b.stride(1)};
-  product.b_scale = columns_of(args.b_scale);
-  if (args.bias) {
-    product.bias = columns_of(*args.bias);
-    product.bias_dtype = args.bias->dtype;
+ScaledProduct scaled_product_of(const Product& product, const ProductArgs& args) {
+  ScaledProduct scaled;
+  scaled.n = product.n;
+  scaled.k = product.k;
+  scaled.num_row_dims = args.a->dim() - 1;
+  for (int d = 0; d < scaled.num_row_dims; ++d)
+    scaled.row_sizes[static_cast<std::size_t>(d)] = args.a->size(d);
+  scaled.a_dtype = product.a;
+  scaled.b_dtype = product.b;
+  scaled.out_dtype = product.out;
+  scaled.a = rows_of(*args.a);
+  if (product.a_scale != Scale::kNone)
+    scaled.a_scale = product.a_scale == Scale::kTensor ? one_row_of(*args.a_scale) : rows_of(*args.a_scale);
+  scaled.out = rows_of(*args.out);
+  if (args.addend != nullptr) scaled.addend = rows_of(*args.addend);
+  scaled.b = {.data = args.b->data, .row_stride = args.b->stride(0), .col_stride = args.b->stride(1)};
+  if (args.b_scale != nullptr) scaled.b_scale = columns_of(*args.b_scale);
+  if (args.bias != nullptr) {
+    scaled.bias = columns_of(*args.bias);
+    scaled.bias_dtype = args.bias->dtype;
   }
-  if (args.result_scale) product.result_scale = static_cast<const float*>(args.result_scale->data);
-  merge_rows(product);
-  return product;
+  if (args.result_scale != nullptr) scaled.result_scale = static_cast<const float*>(args.result_scale->data);
+  merge_rows(scaled);
+  return scaled;
 }
 
 Result<void> run(const ScaledProduct& product, TileKernel kernel) {

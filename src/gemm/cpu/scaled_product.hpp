@@ -5,9 +5,9 @@
 #include <tandem/base/dtype.hpp>
 #include <tandem/base/error.hpp>
 #include <tandem/base/shape.hpp>
-#include <tandem/gemm/scaled_mm.hpp>
 
 #include "gemm/cpu/tile_problem.hpp"
+#include "gemm/product.hpp"
 
 namespace tandem::gemm::cpu {
 
@@ -46,7 +46,7 @@ struct ScaledProduct {
   Columns bias;
   const float* result_scale = nullptr;  ///< null: 1
 };
-[[nodiscard]] ScaledProduct scaled_product_of(const ScaledProblem& problem, const ScaledMmArgs& args);
+[[nodiscard]] ScaledProduct scaled_product_of(const Product& product, const ProductArgs& args);
 
 /// Blocks of a and b as f32 (as they are, where the kernel reads them), their products by `kernel`, and one
 /// pass over the f32 sums: scales, bias, addend, rounding. Errors: kOutOfMemory for the blocks.

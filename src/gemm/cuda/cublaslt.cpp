@@ -4,15 +4,16 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "cost/products.hpp"
 #include "device/cuda/cuda_error.hpp"
 #include "gemm/cuda/rounding.hpp"
-#include "gemm/cuda/vendor_model.hpp"
 
 namespace tandem::gemm::cuda {
 namespace {
 
 using tandem::cuda::check_cuda;
 using tandem::cuda::CurrentDevice;
+using tandem::cuda::Waits;
 
 LtProblem::Matrix matrix_of(const Operand& operand) {
   return {.is_column_major = operand.is_column_major,
@@ -20,9 +21,9 @@ LtProblem::Matrix matrix_of(const Operand& operand) {
           .alignment = operand.alignment()};
 }
 
-Result<void> no_such(const Problem& problem) {
-  return failf(ErrorCode::kUnsupported, "mm: cuBLASLt has no choice number {} for {}", problem.heuristic,
-               to_string(problem));
+Result<void> no_such(const Product& product) {
+  return failf(ErrorCode::kUnsupported, "mm: cuBLASLt has no choice number {} for {}", product.heuristic,
+               to_string(product));
 }
 
 /// Bytes from an operand's first element to behind its last, to a multiple of 256.
@@ -46,50 +47,44 @@ Result<void> CublasLt::open(const Device& device) {
   return {};
 }
 
-bool CublasLt::accepts(const Problem& problem, std::string* why_not) const {
-  if (!usable_) {
-    if (why_not != nullptr) *why_not = usable_.why_not;
-    return false;
-  }
-  if (problem.m > 0 && problem.n > 0 && problem.k > 0) return true;
-  if (why_not != nullptr) *why_not = "cuBLASLt takes no empty matrices";
-  return false;
+bool CublasLt::accepts(const Product& product, std::string* why_not) const {
+  if (!is_for_mm(product, why_not)) return false;
+  if (!usable_) return refuse(why_not, usable_.why_not);
+  return (product.m > 0 && product.n > 0 && product.k > 0) ||
+         refuse(why_not, "cuBLASLt takes no empty matrices");
 }
 
-Result<void> CublasLt::run(const Problem& problem, const MmArgs& args, Stream& stream) const {
+Result<void> CublasLt::run(const Product& product, const ProductArgs& args, Stream& stream) const {
   TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "mm"));
   Operands operands(args);
-  TANDEM_ASSIGN(const std::shared_ptr<LtPlan> plan, plan_for(problem, operands, *on));
-  const auto turn = on->take_turn();
+  TANDEM_ASSIGN(const std::shared_ptr<LtPlan> plan, plan_for(product, operands, *on));
   if (!plan->has_algorithm())
-    return problem.heuristic > 0 ? no_such(problem) : fallback_.run(problem, args, stream);
+    return product.heuristic > 0 ? no_such(product) : fallback_.run(product, args, stream);
 
   const std::int64_t copies_bytes = operands.scratch_bytes();
   TANDEM_ASSIGN(std::byte* const scratch, scratch_.reserve(copies_bytes + plan->workspace_bytes(), *on));
   operands.place(scratch);
-  TANDEM_TRY(operands.copy_in(problem.accumulate, stream));
-  TANDEM_TRY(plan->launch({.a = operands.a().taken.data,
-                           .b = operands.b().taken.data,
-                           .out = operands.out().taken.data,
-                           .workspace = scratch == nullptr ? nullptr : scratch + copies_bytes},
-                          on->native()));
-  if (!args.bias) return operands.copy_out(stream);
-  return check_cuda("mm: bias", launch_round(rounding_of(operands.out(), *args.bias), on->native()));
+  return on->enqueue("mm", Waits::kForNobody, [&](cudaStream_t native) -> Result<void> {
+    TANDEM_TRY(operands.copy_in(args.accumulate, stream));
+    TANDEM_TRY(plan->launch({.a = operands.a().taken.data,
+                             .b = operands.b().taken.data,
+                             .out = operands.out().taken.data,
+                             .workspace = scratch == nullptr ? nullptr : scratch + copies_bytes},
+                            native));
+    if (args.bias == nullptr) return operands.copy_out(stream);
+    return check_cuda("mm: bias", launch_round(rounding_of(operands.out(), *args.bias), native));
+  });
 }
 
-Result<void> CublasLt::prepare(const Problem& problem, const MmArgs& like, Stream& stream) const {
+Result<void> CublasLt::prepare(const Product& product, const ProductArgs& like, Stream& stream) const {
   const CurrentDevice current(gpu_);
   TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "mm: prepare"));
   const Operands operands(like);
-  TANDEM_ASSIGN(const std::shared_ptr<LtPlan> plan, plan_for(problem, operands, *on));
+  TANDEM_ASSIGN(const std::shared_ptr<LtPlan> plan, plan_for(product, operands, *on));
   if (!plan->has_algorithm()) {
-    return problem.heuristic > 0 ? no_such(problem) : fallback_.prepare(problem, like, stream);
+    return product.heuristic > 0 ? no_such(product) : fallback_.prepare(product, like, stream);
   }
-  {
-    // Memory is made in the turn, and run() asks for scratch memory in it too: one order for both locks.
-    const auto turn = on->take_turn();
-    TANDEM_TRY(scratch_.reserve(operands.scratch_bytes() + plan->workspace_bytes(), *on));
-  }
+  TANDEM_TRY(scratch_.reserve(operands.scratch_bytes() + plan->workspace_bytes(), *on));
   if (stream.is_capturing()) return {};
   return plan->load_once([&] {
     on->settle_before_load();
@@ -97,12 +92,12 @@ Result<void> CublasLt::prepare(const Problem& problem, const MmArgs& like, Strea
   });
 }
 
-Result<std::shared_ptr<LtPlan>> CublasLt::plan_for(const Problem& problem, const Operands& operands,
+Result<std::shared_ptr<LtPlan>> CublasLt::plan_for(const Product& product, const Operands& operands,
                                                    const tandem::cuda::CudaStream& stream) const {
-  Problem product = problem;
-  product.bias = false;
-  product.out = operands.out().taken.dtype;
-  const LtProblem key{.problem = product,
+  Product without_bias = product;
+  without_bias.epilogue.bias.reset();
+  without_bias.out = operands.out().taken.dtype;
+  const LtProblem key{.product = without_bias,
                       .a = matrix_of(operands.a()),
                       .b = matrix_of(operands.b()),
                       .out = matrix_of(operands.out())};
@@ -144,9 +139,9 @@ Result<void> CublasLt::load(const LtPlan& plan, const Operands& operands, Device
   return done ? waited : done;
 }
 
-std::optional<double> CublasLt::predicted_us(const Problem& problem) const {
-  if (size_bytes(problem.in) != 2) return std::nullopt;
-  return vendor_us(problem.m, problem.n, problem.k);
+std::optional<double> CublasLt::predicted_us(const Product& product) const {
+  if (size_bytes(product.a) != 2) return std::nullopt;
+  return cost::vendor_us(product.m, product.n, product.k);
 }
 
 }  // namespace tandem::gemm::cuda

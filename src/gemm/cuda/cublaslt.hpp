@@ -27,16 +27,17 @@ class CublasLt final : public Implementation {
   CublasLt& operator=(const CublasLt&) = delete;
 
   [[nodiscard]] std::string_view name() const override { return "cuda/cublaslt"; }
-  [[nodiscard]] bool accepts(const Problem& problem, std::string* why_not) const override;
-  [[nodiscard]] Result<void> run(const Problem& problem, const MmArgs& args, Stream& stream) const override;
-  [[nodiscard]] Result<void> prepare(const Problem& problem, const MmArgs& like,
+  [[nodiscard]] bool accepts(const Product& product, std::string* why_not) const override;
+  [[nodiscard]] Result<void> prepare(const Product& product, const ProductArgs& like,
                                      Stream& stream) const override;
-  [[nodiscard]] std::optional<double> predicted_us(const Problem& problem) const override;
+  [[nodiscard]] Result<void> run(const Product& product, const ProductArgs& args,
+                                 Stream& stream) const override;
+  [[nodiscard]] std::optional<double> predicted_us(const Product& product) const override;
 
  private:
   Result<void> open(const Device& device);
-  /// Not in a turn of the stream's.
-  Result<std::shared_ptr<LtPlan>> plan_for(const Problem& problem, const Operands& operands,
+  /// Not in enqueue() of the stream.
+  Result<std::shared_ptr<LtPlan>> plan_for(const Product& product, const Operands& operands,
                                            const tandem::cuda::CudaStream& stream) const;
   Result<void> load(const LtPlan& plan, const Operands& operands, Device& device) const;
 

@@ -27,9 +27,9 @@ std::size_t HashLtProblem::operator()(const LtProblem& problem) const {
     hash = (hash ^ static_cast<std::uint64_t>(value)) * 0x100000001b3U;
     hash ^= hash >> 29;
   };
-  const Problem& mm = problem.problem;
+  const Product& mm = problem.product;
   for (const std::int64_t value : {mm.m, mm.n, mm.k}) add(value);
-  add(static_cast<int>(mm.in) | static_cast<int>(mm.out) << 8 | (mm.accumulate ? 1 : 0) << 16 |
+  add(static_cast<int>(mm.a) | static_cast<int>(mm.out) << 8 | (mm.epilogue.accumulate ? 1 : 0) << 16 |
       mm.heuristic << 17);
   for (const LtProblem::Matrix* matrix : {&problem.a, &problem.b, &problem.out}) {
     add(matrix->leading);
@@ -67,9 +67,9 @@ Result<LtPlan::Layout> LtPlan::layout_of(DType dtype, const LtProblem::Matrix& m
 }
 
 Result<void> LtPlan::describe() {
-  const Problem& mm = problem_.problem;
-  TANDEM_ASSIGN(a_, layout_of(mm.in, problem_.a, mm.m, mm.k));
-  TANDEM_ASSIGN(b_, layout_of(mm.in, problem_.b, mm.k, mm.n));
+  const Product& mm = problem_.product;
+  TANDEM_ASSIGN(a_, layout_of(mm.a, problem_.a, mm.m, mm.k));
+  TANDEM_ASSIGN(b_, layout_of(mm.b, problem_.b, mm.k, mm.n));
   TANDEM_ASSIGN(out_, layout_of(mm.out, problem_.out, mm.m, mm.n));
 
   cublasLtMatmulDesc_t desc = nullptr;
@@ -106,7 +106,7 @@ Result<void> LtPlan::choose() {
   TANDEM_TRY(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(problem_.out)));
 
   std::array<cublasLtMatmulHeuristicResult_t, kMostHeuristics> all = {};
-  const int wanted = problem_.problem.heuristic + 1;
+  const int wanted = problem_.product.heuristic + 1;
   int num_found = 0;
   const cublasStatus_t status = api_.get_heuristic(handle_, desc_.get(), b_.get(), a_.get(), out_.get(),
                                                    out_.get(), created, wanted, all.data(), &num_found);
@@ -122,7 +122,7 @@ Result<void> LtPlan::choose() {
 
 Result<void> LtPlan::launch(const LtPointers& pointers, cudaStream_t stream) const {
   const float one = 1.0F;
-  const float before = problem_.problem.accumulate ? 1.0F : 0.0F;
+  const float before = problem_.product.epilogue.accumulate ? 1.0F : 0.0F;
   return api_.check(
       "matmul", api_.matmul(handle_, desc_.get(), &one, pointers.b, b_.get(), pointers.a, a_.get(), &before,
                             pointers.out, out_.get(), pointers.out, out_.get(), &algorithm_,

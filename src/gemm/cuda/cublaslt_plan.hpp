@@ -7,16 +7,16 @@
 #include <memory>
 #include <mutex>
 #include <tandem/base/error.hpp>
-#include <tandem/gemm/mm.hpp>
 
 #include "gemm/cuda/cublaslt_api.hpp"
+#include "gemm/product.hpp"
 
 namespace tandem::gemm::cuda {
 
 /// Everything that cuBLASLt's choice of an algorithm depends on. Units: strides in elements, alignments in
 /// bytes.
 struct LtProblem {
-  Problem problem;  ///< without a bias
+  Product product;  ///< plain, without a bias
   struct Matrix {
     bool is_column_major = false;
     std::int64_t leading = 0;

@@ -8,11 +8,8 @@
 namespace tandem::gemm::cuda {
 namespace {
 
-constexpr std::int64_t kAlignment = 256;
-
-std::int64_t aligned(std::int64_t num_bytes) {
-  return (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
+/// Of copies of operands in scratch memory.
+constexpr std::int64_t kCopyAlignment = 256;
 
 /// Elements from row to row if the view is row-major without overlap; 0 if it is not.
 std::int64_t leading_of_rows(const TensorView& view) {
@@ -46,23 +43,23 @@ Operand operand_of(const TensorView& view, bool may_be_column_major) {
   return copy_of(view, view.dtype);
 }
 
-Operand product_of(const MmArgs& args) {
-  const bool is_rounded_later = args.bias && args.out.dtype != DType::kF32;
-  return is_rounded_later ? copy_of(args.out, DType::kF32) : operand_of(args.out, false);
+Operand out_of(const ProductArgs& args) {
+  const bool is_rounded_later = args.bias != nullptr && args.out->dtype != DType::kF32;
+  return is_rounded_later ? copy_of(*args.out, DType::kF32) : operand_of(*args.out, false);
 }
 
 }  // namespace
 
 std::int64_t Operand::scratch_bytes() const {
-  return is_copy ? aligned(taken.size_bytes()) : 0;
+  return is_copy ? aligned(taken.size_bytes(), kCopyAlignment) : 0;
 }
 
 int Operand::alignment() const {
   return alignment_of(is_copy ? nullptr : taken.data);
 }
 
-Operands::Operands(const MmArgs& args)
-    : a_(operand_of(args.a, true)), b_(operand_of(args.b, true)), out_(product_of(args)) {}
+Operands::Operands(const ProductArgs& args)
+    : a_(operand_of(*args.a, true)), b_(operand_of(*args.b, true)), out_(out_of(args)) {}
 
 std::int64_t Operands::scratch_bytes() const {
   return a_.scratch_bytes() + b_.scratch_bytes() + out_.scratch_bytes();

@@ -5,7 +5,8 @@
 #include <tandem/base/error.hpp>
 #include <tandem/base/tensor.hpp>
 #include <tandem/device/stream.hpp>
-#include <tandem/gemm/mm.hpp>
+
+#include "gemm/product.hpp"
 
 namespace tandem::gemm::cuda {
 
@@ -27,7 +28,7 @@ struct Operand {
 /// 16-bit type, add the bias and round again.
 class Operands {
  public:
-  explicit Operands(const MmArgs& args);
+  explicit Operands(const ProductArgs& args);
 
   [[nodiscard]] const Operand& a() const { return a_; }
   [[nodiscard]] const Operand& b() const { return b_; }

@@ -1,7 +1,6 @@
 #include "gemm/cuda/reference.hpp"
 
 #include "base/try.hpp"
-#include "device/cuda/cuda_error.hpp"
 #include "device/cuda/cuda_stream.hpp"
 #include "gemm/cuda/reference_kernel.hpp"
 
@@ -14,25 +13,25 @@ StridedMatrix matrix_of(const TensorView& view) {
 
 }  // namespace
 
-Result<void> Reference::run(const Problem& problem, const MmArgs& args, Stream& stream) const {
+Result<void> Reference::run(const Product& product, const ProductArgs& args, Stream& stream) const {
   TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "mm"));
-  const auto turn = on->take_turn();
-  ReferenceProduct product{.m = problem.m,
-                           .n = problem.n,
-                           .k = problem.k,
-                           .a = matrix_of(args.a),
-                           .b = matrix_of(args.b),
-                           .out = matrix_of(args.out),
-                           .bias = nullptr,
-                           .bias_stride = 0,
-                           .in_dtype = problem.in,
-                           .out_dtype = problem.out,
-                           .accumulate = problem.accumulate};
-  if (args.bias) {
-    product.bias = args.bias->data;
-    product.bias_stride = args.bias->stride(0);
+  ReferenceProduct plain{.m = product.m,
+                         .n = product.n,
+                         .k = product.k,
+                         .a = matrix_of(*args.a),
+                         .b = matrix_of(*args.b),
+                         .out = matrix_of(*args.out),
+                         .bias = nullptr,
+                         .bias_stride = 0,
+                         .in_dtype = product.a,
+                         .out_dtype = product.out,
+                         .accumulate = args.accumulate};
+  if (args.bias != nullptr) {
+    plain.bias = args.bias->data;
+    plain.bias_stride = args.bias->stride(0);
   }
-  return tandem::cuda::check_cuda("mm", launch_reference(product, on->native()));
+  return on->enqueue("mm", tandem::cuda::Waits::kForNobody,
+                     [&](cudaStream_t native) { return launch_reference(plain, native); });
 }
 
 }  // namespace tandem::gemm::cuda

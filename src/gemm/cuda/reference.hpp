@@ -4,14 +4,15 @@
 
 namespace tandem::gemm::cuda {
 
-/// The plain kernel of reference_kernel.hpp: every problem, every stride, and slow.
+/// The plain kernel of reference_kernel.hpp: everything that mm() takes, every stride, and slow.
 class Reference final : public Implementation {
  public:
   [[nodiscard]] std::string_view name() const override { return "cuda/reference"; }
-  [[nodiscard]] bool accepts(const Problem& problem, std::string* why_not) const override {
-    return has_heuristic(problem, why_not);
+  [[nodiscard]] bool accepts(const Product& product, std::string* why_not) const override {
+    return is_for_mm(product, why_not) && has_heuristic(product, why_not);
   }
-  [[nodiscard]] Result<void> run(const Problem& problem, const MmArgs& args, Stream& stream) const override;
+  [[nodiscard]] Result<void> run(const Product& product, const ProductArgs& args,
+                                 Stream& stream) const override;
 };
 
 }  // namespace tandem::gemm::cuda

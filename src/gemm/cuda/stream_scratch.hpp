@@ -25,7 +25,8 @@ inline constexpr std::int64_t kScratchAlignment = 256;
 class StreamScratch {
  public:
   /// At least `num_bytes`, aligned to 256 bytes; null for 0. Allocates nothing when the stream had as much
-  /// before. Errors: kUnsupported while capturing, when it would have to grow; kOutOfMemory.
+  /// before. Not in enqueue() of a stream, since it makes memory under a lock of its own.
+  /// Errors: kUnsupported while capturing, when it would have to grow; kOutOfMemory.
   [[nodiscard]] Result<std::byte*> reserve(std::int64_t num_bytes, tandem::cuda::CudaStream& stream);
 
  private:

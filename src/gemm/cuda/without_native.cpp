@@ -7,18 +7,11 @@ namespace {
 class NoNativeProducts final : public Implementation {
  public:
   [[nodiscard]] std::string_view name() const override { return "cuda/sm90"; }
-  [[nodiscard]] bool accepts(const Problem&, std::string* why_not) const override { return refuse(why_not); }
-  [[nodiscard]] Result<void> run(const Problem&, const MmArgs&, Stream&) const override {
+  [[nodiscard]] bool accepts(const Product&, std::string* why_not) const override {
+    return refuse(why_not, "built without CUTLASS, so without native kernels");
+  }
+  [[nodiscard]] Result<void> run(const Product&, const ProductArgs&, Stream&) const override {
     return fail(ErrorCode::kInternal, "cuda/sm90: asked for a product in a build without CUTLASS");
-  }
-  [[nodiscard]] bool accepts_async_input(const AsyncInputProblem&, std::string* why_not) const override {
-    return refuse(why_not);
-  }
-
- private:
-  static bool refuse(std::string* why_not) {
-    if (why_not != nullptr) *why_not = "built without CUTLASS, so without native kernels";
-    return false;
   }
 };
 

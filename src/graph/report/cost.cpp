@@ -1,7 +1,7 @@
 #include "graph/report/cost.hpp"
 
-#include <algorithm>
-
+#include "cost/products.hpp"
+#include "cost/schedules.hpp"
 #include "graph/ir/ops.hpp"
 #include "graph/passes/gather_fusion.hpp"
 #include "graph/passes/scatter_fusion.hpp"
@@ -9,16 +9,8 @@
 namespace tandem::graph {
 namespace {
 
-// Of an H200 that is warm: what cuBLASLt and peer copies sustain on large operands, not what is on paper.
-constexpr double kBytesPerUs = 3.6e5;
-constexpr double kHalfFlopsPerUs = 6.5e8;
-constexpr double kEighthFlopsPerUs = 1.2e9;
-constexpr double kFullFlopsPerUs = 4.5e7;
-/// Signals and launches that the serial road does without, for each piece.
-constexpr double kPieceUs = 2.0;
-
 void add_product(Work& work, double flops, std::int64_t operand_bytes) {
-  (operand_bytes == 1 ? work.eighth_flops : operand_bytes == 2 ? work.half_flops : work.full_flops) += flops;
+  work.product_us += cost::product_us(flops, operand_bytes);
 }
 
 double flops_of(std::int64_t numel, const Node& b) {
@@ -72,10 +64,7 @@ Work work_of(const Node& fused, int world) {
 }
 
 double saved_us(const Work& work, int world) {
-  const double moving = work.bytes / kBytesPerUs;
-  const double multiplying = work.half_flops / kHalfFlopsPerUs + work.eighth_flops / kEighthFlopsPerUs +
-                             work.full_flops / kFullFlopsPerUs;
-  return std::min(moving, multiplying) * (world - 1) / world - kPieceUs * world;
+  return cost::overlap_saves_us(work.bytes, work.product_us, world);
 }
 
 }  // namespace tandem::graph

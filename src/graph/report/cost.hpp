@@ -13,10 +13,8 @@ struct ScatterFusion;
 
 /// What a collective and the products beside it do on one rank.
 struct Work {
-  double bytes = 0;         ///< received
-  double half_flops = 0;    ///< of products of 16-bit types
-  double eighth_flops = 0;  ///< of 8-bit types
-  double full_flops = 0;    ///< of f32
+  double bytes = 0;       ///< received
+  double product_us = 0;  ///< of all products
 };
 [[nodiscard]] Work work_of(const GatherFusion& fusion, int world);
 [[nodiscard]] Work work_of(const ScatterFusion& fusion, int world);

@@ -81,8 +81,7 @@ class GroupLife {
   GroupLife(const GroupLife&) = delete;
   GroupLife& operator=(const GroupLife&) = delete;
   [[nodiscard]] static const std::shared_ptr<LivingGroup>& of(Group& group) {
-    return group.extension<GroupLife>("symm.life", [&] { return std::make_shared<GroupLife>(group); })
-        .living_;
+    return group.extension<GroupLife>([&] { return std::make_shared<GroupLife>(group); }).living_;
   }
 
  private:

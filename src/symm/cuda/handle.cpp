@@ -12,6 +12,7 @@ namespace {
 using tandem::cuda::check_cuda;
 using tandem::cuda::CudaStream;
 using tandem::cuda::launch_store_word;
+using tandem::cuda::Waits;
 
 }  // namespace
 
@@ -32,32 +33,28 @@ Result<void> CudaHandle::do_put_signal(Stream& stream, int dst_rank, int channel
   TANDEM_ASSIGN(CudaStream* const own, watched(stream, "put_signal"));
   const FaultAction fault = fault_at(*peers(), "put");
   std::uint32_t* const word = slot(dst_rank, channel, rank());
-  const auto turn = own->take_turn();
-  TANDEM_TRY(check_cuda("put_signal",
-                        launch_put_signal(kernel_handle(timeout), word, dst_rank, channel, own->native())));
-  if (fault == FaultAction::kCorrupt) {
-    TANDEM_TRY(check_cuda("put_signal (corrupted)", launch_store_word(word, ~0U, own->native())));
-  }
-  return own->keep_queue();
+  return own->enqueue("put_signal", Waits::kForPeers, [&](cudaStream_t on) -> Result<void> {
+    TANDEM_TRY(
+        check_cuda("put_signal", launch_put_signal(kernel_handle(timeout), word, dst_rank, channel, on)));
+    if (fault != FaultAction::kCorrupt) return {};
+    return check_cuda("put_signal (corrupted)", launch_store_word(word, ~0U, on));
+  });
 }
 
 Result<void> CudaHandle::do_wait_signal(Stream& stream, int src_rank, int channel, Timeout timeout) {
   TANDEM_ASSIGN(CudaStream* const own, watched(stream, "wait_signal"));
   fault_at(*peers(), "wait");
-  const auto turn = own->take_turn();
-  TANDEM_TRY(
-      check_cuda("wait_signal", launch_wait_signal(kernel_handle(timeout), slot(rank(), channel, src_rank),
-                                                   src_rank, channel, own->native())));
-  return own->keep_queue();
+  return own->enqueue("wait_signal", Waits::kForPeers, [&](cudaStream_t on) {
+    return launch_wait_signal(kernel_handle(timeout), slot(rank(), channel, src_rank), src_rank, channel, on);
+  });
 }
 
 Result<void> CudaHandle::do_barrier(Stream& stream, int channel, Timeout timeout) {
   TANDEM_ASSIGN(CudaStream* const own, watched(stream, "barrier"));
   fault_at(*peers(), "barrier");
   if (world_size() == 1) return {};
-  const auto turn = own->take_turn();
-  TANDEM_TRY(check_cuda("barrier", launch_barrier(kernel_handle(timeout), channel, own->native())));
-  return own->keep_queue();
+  return own->enqueue("barrier", Waits::kForPeers,
+                      [&](cudaStream_t on) { return launch_barrier(kernel_handle(timeout), channel, on); });
 }
 
 Result<void> CudaHandle::do_get(Stream& stream, const TensorView& from, const TensorView& to, int peer) {
@@ -77,8 +74,9 @@ Result<void> CudaHandle::copy(Stream& stream, std::string_view point, const Tens
   if (to.numel() == 0) return {};
   TANDEM_TRY(stream.copy(from, to));
   if (fault != FaultAction::kCorrupt) return {};
-  const auto turn = own->take_turn();
-  return check_cuda("copy (corrupted)", launch_flip_bit(to.data_as<std::uint8_t>(), 0x40U, own->native()));
+  return own->enqueue("copy (corrupted)", Waits::kForNobody, [&](cudaStream_t on) {
+    return launch_flip_bit(to.data_as<std::uint8_t>(), 0x40U, on);
+  });
 }
 
 Result<void> CudaHandle::do_watch(Stream& stream) const {

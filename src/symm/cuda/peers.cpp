@@ -41,11 +41,15 @@ bool names_a_chunk(KernelCall call) {
 static_assert(sizeof(KernelFault) == sizeof(bootstrap::RankArea::device_record) &&
               alignof(KernelFault) <= 64 && std::is_trivially_copyable_v<KernelFault>);
 
+/// By GPU.
+struct GiveUpWords {
+  std::map<int, std::shared_ptr<Tensor>> words;
+};
+
 /// Whether a wait of this rank has given up on the GPU: a word of its memory, the group's.
 Result<std::shared_ptr<Tensor>> give_up_word(Group& group, Device& device) {
-  using Words = std::map<int, std::shared_ptr<Tensor>>;
-  auto& words = group.extension<Words>("symm.cuda.give_up", [] { return std::make_shared<Words>(); });
-  std::shared_ptr<Tensor>& word = words[device.id().index];
+  auto& known = group.extension<GiveUpWords>([] { return std::make_shared<GiveUpWords>(); });
+  std::shared_ptr<Tensor>& word = known.words[device.id().index];
   if (word == nullptr) {
     TANDEM_ASSIGN(Tensor made, device.allocate_tensor({1}, DType::kU32));
     word = std::make_shared<Tensor>(std::move(made));

@@ -28,6 +28,7 @@ tandem::cuda::KernelList kernels() {
 using tandem::cuda::CaptureCount;
 using tandem::cuda::check_cuda;
 using tandem::cuda::CurrentDevice;
+using tandem::cuda::Waits;
 
 Result<std::shared_ptr<Service>> CudaService::make(Device& device) {
   auto service = std::make_shared<CudaService>(device);
@@ -70,14 +71,21 @@ Result<void> CudaService::enqueue_agreement(Stream& stream, Group& group, std::u
 Result<void> CudaService::enqueue_chunk_waits(const Handle& handle, const AwaitedChunks& chunks,
                                               Stream& stream) {
   TANDEM_ASSIGN(auto* const own, tandem::cuda::cuda_stream(stream, "await_chunks"));
-  const auto turn = own->take_turn();
   const ChunkRange range{.words = chunks.words,
                          .expected = chunks.expected,
                          .first = static_cast<int>(chunks.first),
                          .count = static_cast<int>(chunks.count),
                          .chunks_per_rank = static_cast<int>(chunks.chunks_per_rank)};
-  TANDEM_TRY(check_cuda("await_chunks", launch_await_chunks(handle.kernel_handle(), range, own->native())));
-  return own->keep_queue();
+  return own->enqueue("await_chunks", Waits::kForPeers, [&](cudaStream_t on) {
+    return launch_await_chunks(handle.kernel_handle(), range, on);
+  });
+}
+
+Result<void> CudaService::enqueue_word_reset(const TensorView& words, Stream& stream) {
+  TANDEM_ASSIGN(auto* const own, tandem::cuda::cuda_stream(stream, "reset_words"));
+  return own->enqueue("reset_words", Waits::kForNobody, [&](cudaStream_t on) {
+    return launch_reset_words(words.data_as<std::uint32_t>(), words.numel(), on);
+  });
 }
 
 bool CudaService::is_capturing() const {

@@ -36,6 +36,7 @@ class CudaService final : public Service {
                                  std::chrono::milliseconds patience) override;
   Result<void> enqueue_chunk_waits(const Handle& handle, const AwaitedChunks& chunks,
                                    Stream& stream) override;
+  [[nodiscard]] Result<void> enqueue_word_reset(const TensorView& words, Stream& stream) override;
   [[nodiscard]] bool is_capturing() const override;
 
  private:

@@ -36,6 +36,12 @@ __global__ void await_chunks_kernel(const ChunkSignals signals, const int first,
   if (i < count) static_cast<void>(await_chunk(signals, first + i));
 }
 
+__global__ void reset_words_kernel(std::uint32_t* const words, const std::int64_t count) {
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride)
+    words[i] = 0;
+}
+
 __global__ void flip_bit_kernel(std::uint8_t* const byte, const std::uint8_t bit) {
   *byte = *byte ^ bit;
 }
@@ -53,7 +59,7 @@ cudaLaunchConfig_t one_block(int num_threads, cudaStream_t stream) {
 tandem::cuda::KernelList signal_kernels() {
   tandem::cuda::KernelList list;
   tandem::cuda::add_kernels(list, put_signal_kernel, wait_signal_kernel, barrier_kernel, await_chunks_kernel,
-                            flip_bit_kernel);
+                            reset_words_kernel, flip_bit_kernel);
   return list;
 }
 
@@ -87,6 +93,15 @@ cudaError_t launch_await_chunks(const KernelHandle& handle, const ChunkRange& ch
   cudaLaunchConfig_t config = one_block(count < kThreads ? count : kThreads, stream);
   config.gridDim.x = static_cast<unsigned>((count + kThreads - 1) / kThreads);
   return cudaLaunchKernelEx(&config, await_chunks_kernel, signals, chunks.first, count);
+}
+
+cudaError_t launch_reset_words(std::uint32_t* words, std::int64_t count, cudaStream_t stream) {
+  constexpr std::int64_t kThreads = 256;
+  constexpr std::int64_t kMostBlocks = 64;
+  cudaLaunchConfig_t config = one_block(static_cast<int>(count < kThreads ? count : kThreads), stream);
+  const std::int64_t blocks = (count + kThreads - 1) / kThreads;
+  config.gridDim.x = static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks);
+  return cudaLaunchKernelEx(&config, reset_words_kernel, words, count);
 }
 
 cudaError_t launch_flip_bit(std::uint8_t* byte, std::uint8_t bit, cudaStream_t stream) {

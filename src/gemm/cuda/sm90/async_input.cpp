@@ -16,6 +16,7 @@ namespace {
 using tandem::cuda::check_cuda;
 using tandem::cuda::CudaStream;
 using tandem::cuda::CurrentDevice;
+using tandem::cuda::Waits;
 
 Result<ResidentKernel> make_resident(const AsyncInputKernel& kernel) {
   TANDEM_TRY(check_cuda(
@@ -53,62 +54,66 @@ void add_complete(const CompleteChunks& complete, const ChunkPart& part, std::in
   launch.complete_end = static_cast<int>(end - part.first);
 }
 
-AsyncInputLaunch launch_of(const AsyncInputProblem& problem, const AsyncInputMmArgs& args,
-                           const ChunkPart& part) {
-  const std::int64_t stride = shard_stride(problem.m, static_cast<int>(problem.chunks));
+AsyncInputLaunch launch_of(const Product& product, const ProductArgs& args, const ChunkPart& part) {
+  const Arrival& arrival = *args.arrival;
+  const std::int64_t stride = shard_stride(product.m, static_cast<int>(product.arrival->count));
   const std::int64_t first_row = part.first * stride;
-  const std::int64_t element = size_bytes(problem.in);
+  const std::int64_t element = size_bytes(product.a);
   AsyncInputLaunch launch;
-  launch.a = args.a.data_as<const std::byte>() + first_row * problem.k * element;
-  launch.b = args.b.data;
-  launch.out = args.out.data_as<std::byte>() + first_row * problem.n * element;
-  launch.n = problem.n;
-  launch.k = problem.k;
-  launch.rows = std::min(problem.m - first_row, part.chunks.size() * part.chunks.stride());
+  launch.a = args.a->data_as<const std::byte>() + first_row * product.k * element;
+  launch.b = args.b->data;
+  launch.out = args.out->data_as<std::byte>() + first_row * product.n * element;
+  launch.n = product.n;
+  launch.k = product.k;
+  launch.rows = std::min(product.m - first_row, part.chunks.size() * part.chunks.stride());
   launch.chunks = part.chunks;
   launch.signal_rows = static_cast<int>(stride);
-  launch.signals = args.a_chunk_signals.data_as<const std::uint32_t>() + part.first;
-  launch.expected = args.expected;
+  launch.signals = arrival.signals.data_as<const std::uint32_t>() + part.first;
+  launch.expected = arrival.expected;
   launch.first_number = part.first;
-  if (args.complete) add_complete(*args.complete, part, stride, launch);
-  if (args.senders)
-    launch.chunks_per_rank = static_cast<int>(std::min(args.senders->chunks_per_rank, problem.chunks));
+  if (arrival.complete) add_complete(*arrival.complete, part, stride, launch);
+  if (arrival.senders) {
+    launch.chunks_per_rank =
+        static_cast<int>(std::min(arrival.senders->chunks_per_rank, product.arrival->count));
+  }
   launch.start = part.start;
   return launch;
 }
 
-bool exchanges_patches(const AsyncInputProblem& problem) {
-  return problem.m % problem.chunks == 0 && PatchGrid::accepts(problem.m / problem.chunks, problem.k) &&
-         PatchGrid::accepts(problem.m, problem.k);
+bool exchanges_patches(const Product& product) {
+  const std::int64_t chunks = product.arrival->count;
+  return product.m % chunks == 0 && PatchGrid::accepts(product.m / chunks, product.k) &&
+         PatchGrid::accepts(product.m, product.k);
 }
 
-PatchSignals patch_signals(const AsyncInputProblem& problem, const AsyncInputMmArgs& args) {
-  const symm::Handle& handle = *args.senders->handle;
+PatchSignals patch_signals(const Product& product, const Arrival& arrival) {
+  const Chunks& chunks = *product.arrival;
+  const symm::Handle& handle = *arrival.senders->handle;
   const auto rank = static_cast<std::size_t>(handle.rank());
   const auto* const block = static_cast<const std::byte*>(handle.buffer_ptrs()[rank]);
-  return {.stamps = reinterpret_cast<const std::uint32_t*>(block + args.patches->stamps_bytes),
-          .k_steps = static_cast<int>(problem.k / PatchGrid::kColumns),
-          .tiles_per_chunk = static_cast<int>(problem.m / problem.chunks / PatchGrid::kTileRows),
-          .first = static_cast<int>((args.complete->first + args.complete->count) % problem.chunks),
-          .count = static_cast<int>(problem.patch_chunks),
-          .chunks = static_cast<int>(problem.chunks)};
+  return {.stamps = reinterpret_cast<const std::uint32_t*>(block + arrival.patches->stamps_bytes),
+          .k_steps = static_cast<int>(product.k / PatchGrid::kColumns),
+          .tiles_per_chunk = static_cast<int>(product.m / chunks.count / PatchGrid::kTileRows),
+          .first = static_cast<int>((arrival.complete->first + arrival.complete->count) % chunks.count),
+          .count = static_cast<int>(chunks.patched),
+          .chunks = static_cast<int>(chunks.count)};
 }
 
 static_assert(kMostPatchPeers == kMostPatchRanks - 1);
 
-PatchPush patch_push(const AsyncInputProblem& problem, const AsyncInputMmArgs& args) {
-  const PatchExchange& exchange = *args.patches;
-  const TensorView& rows = args.complete->rows;
-  const std::int64_t first_row = args.complete->first * (problem.m / problem.chunks);
+PatchPush patch_push(const Product& product, const Arrival& arrival) {
+  const PatchExchange& exchange = *arrival.patches;
+  const TensorView& rows = arrival.complete->rows;
+  const std::int64_t first_row = arrival.complete->first * (product.m / product.arrival->count);
   PatchPush push;
   if (!exchange.sends || exchange.peers == 0) return push;
   push.grid = PatchGrid(static_cast<int>(rows.size(0) / PatchGrid::kTileRows),
-                        static_cast<int>(problem.k / PatchGrid::kColumns));
+                        static_cast<int>(product.k / PatchGrid::kColumns));
   push.rows = rows.data_as<const std::byte>();
   const auto first_tile = static_cast<int>(first_row / PatchGrid::kTileRows);
-  const std::int64_t rows_bytes = exchange.rows_bytes + first_row * problem.k * size_bytes(problem.in);
+  const std::int64_t rows_bytes = exchange.rows_bytes + first_row * product.k * size_bytes(product.a);
   const std::int64_t first_stamp = PatchGrid::stamp(first_tile, push.grid.k_steps(), 0, 0);
-  const symm::Handle& handle = *args.senders->handle;
+  const symm::Handle& handle = *arrival.senders->handle;
   for (push.peers = 0; push.peers < exchange.peers; ++push.peers) {
     const int peer = (handle.rank() - 1 - push.peers + handle.world_size()) % handle.world_size();
     auto* const block = static_cast<std::byte*>(handle.buffer_ptrs()[static_cast<std::size_t>(peer)]);
@@ -116,7 +121,7 @@ PatchPush patch_push(const AsyncInputProblem& problem, const AsyncInputMmArgs& a
         .rows = block + rows_bytes,
         .stamps = reinterpret_cast<std::uint32_t*>(block + exchange.stamps_bytes) + first_stamp};
   }
-  push.stamp = args.expected;
+  push.stamp = arrival.expected;
   return push;
 }
 
@@ -128,7 +133,7 @@ constexpr std::size_t kMostLoneStreams = 64;
 AsyncInputProducts::AsyncInputProducts(const Device& device)
     : gpu_(device.id().index),
       kernels_(max_products(device)),
-      sharing_(device.service<tandem::cuda::InternalStream>()),
+      sharing_(device.service<tandem::cuda::SharedGpu>()),
       lone_waits_(kMostLoneStreams) {
   usable_ = Support::yes();
   if (const auto opened = open(device); !opened) usable_ = Support::no(opened.error().text());
@@ -160,35 +165,27 @@ Result<void> AsyncInputProducts::open(const Device& device) {
   return {};
 }
 
-bool AsyncInputProducts::accepts(const Problem&, std::string* why_not) const {
-  if (why_not != nullptr) *why_not = "has products only whose left operand still arrives";
-  return false;
-}
-
-Result<void> AsyncInputProducts::run(const Problem&, const MmArgs&, Stream&) const {
-  return fail(ErrorCode::kInternal, "cuda/sm90: asked for a plain product");
-}
-
-bool AsyncInputProducts::accepts_async_input(const AsyncInputProblem& problem, std::string* why_not) const {
-  const auto refuse = [&](std::string_view why) {
-    if (why_not != nullptr) *why_not = why;
-    return false;
-  };
-  if (!usable_) return refuse(usable_.why_not);
-  if (problem.in != problem.out) return refuse("the native kernels write out in the type of a");
-  if (problem.k == 0 || problem.k % 8 != 0 || problem.n % 8 != 0)
-    return refuse("the native kernels need k and n to be multiples of 8, and k not 0");
-  if (problem.patch_chunks > 0 && !exchanges_patches(problem))
-    return refuse("patches need shards of whole tiles of 128 rows, and k a multiple of 64");
-  if (problem.m == 0 || (problem.n == 0 && problem.patch_chunks == 0)) return true;
+bool AsyncInputProducts::accepts(const Product& product, std::string* why_not) const {
+  if (!product.arrival) return refuse(why_not, "has products only whose left operand still arrives");
+  if (!usable_) return refuse(why_not, usable_.why_not);
+  if (!has_heuristic(product, why_not)) return false;
+  if (!product.is_plain() || product.epilogue != Epilogue{})
+    return refuse(why_not, "the native kernels neither scale nor add anything");
+  if (product.a != product.out) return refuse(why_not, "the native kernels write out in the type of a");
+  const bool has_patches = product.arrival->patched > 0;
+  if (product.k == 0 || product.k % 8 != 0 || product.n % 8 != 0)
+    return refuse(why_not, "the native kernels need k and n to be multiples of 8, and k not 0");
+  if (has_patches && !exchanges_patches(product))
+    return refuse(why_not, "patches need shards of whole tiles of 128 rows, and k a multiple of 64");
+  if (product.is_empty()) return true;
   // Tensor maps take addresses and strides of whole 16 bytes.
-  if (!problem.is_aligned)
-    return refuse("the native kernels need operands that begin at multiples of 16 bytes");
+  if (!product.is_aligned)
+    return refuse(why_not, "the native kernels need operands that begin at multiples of 16 bytes");
   constexpr std::int64_t kMost = INT32_MAX;
-  if (problem.m > kMost || problem.n > kMost || problem.k > kMost)
-    return refuse("the native kernels count rows and columns in 31 bits");
-  if (problem.n == 0) return true;
-  return kernels_.find({.product = problem, .complete_chunks = 0}, why_not) != nullptr;
+  if (product.m > kMost || product.n > kMost || product.k > kMost)
+    return refuse(why_not, "the native kernels count rows and columns in 31 bits");
+  if (product.n == 0) return true;
+  return kernels_.find(product, why_not) != nullptr;
 }
 
 int AsyncInputProducts::share_of(const ResidentKernel& kernel, bool comes_by_copy_engine) const {
@@ -201,9 +198,8 @@ int AsyncInputProducts::share_of(const ResidentKernel& kernel, bool comes_by_cop
   return std::clamp(ctas / (tiling.cluster_rows * tiling.cluster_columns), 1, kernel.most_clusters);
 }
 
-Result<symm::KernelHandle> AsyncInputProducts::waits_of(const AsyncInputMmArgs& args,
-                                                        CudaStream& stream) const {
-  if (args.senders) return args.senders->handle->kernel_handle();  // async_input_mm() has seen to the watch
+Result<symm::KernelHandle> AsyncInputProducts::waits_of(const Arrival& arrival, CudaStream& stream) const {
+  if (arrival.senders) return arrival.senders->handle->kernel_handle();  // run() has seen to the watch
   const CurrentDevice current(gpu_);
   const std::lock_guard lock(lone_waits_mutex_);
   std::shared_ptr<LoneWaits>* waits = lone_waits_.find(stream.id());
@@ -215,56 +211,59 @@ Result<symm::KernelHandle> AsyncInputProducts::waits_of(const AsyncInputMmArgs& 
   return (*waits)->handle();
 }
 
-Result<void> AsyncInputProducts::run_async_input(const AsyncInputProblem& problem,
-                                                 const AsyncInputMmArgs& args, Stream& stream) const {
-  TANDEM_ASSIGN(CudaStream* const on, tandem::cuda::cuda_stream(stream, "async_input_mm"));
-  if (problem.n == 0) return exchange(problem, args, *on);
-  const std::int64_t complete_chunks = args.complete ? args.complete->count : 0;
-  const ResidentKernel* const chosen = kernels_.find({problem, complete_chunks}, nullptr);
-  if (chosen == nullptr)
-    return failf(ErrorCode::kInternal, "cuda/sm90: no kernel for {}", to_string(problem));
-
-  TANDEM_ASSIGN(const symm::KernelHandle waits, waits_of(args, *on));
-  const auto turn = on->take_turn();
-  const ChunkParts parts(problem.m, static_cast<int>(problem.chunks), static_cast<int>(args.a_chunk_pivot),
-                         cut_of(chosen->kernel->tiling, problem));
-  for (const ChunkPart& part : parts.parts()) {
-    AsyncInputLaunch launch = launch_of(problem, args, part);
-    launch.waits = waits;
-    launch.num_clusters = share_of(*chosen, args.senders.has_value() || complete_chunks == problem.chunks);
-    if (args.patches) {
-      // All of a rank's rows are whole tiles, so this is the only part.
-      launch.patches = patch_signals(problem, args);
-      launch.push = patch_push(problem, args);
-      launch.wave_us = tile_us(chosen->kernel->tiling, problem.k);
-    }
-    TANDEM_TRY(check_cuda("async_input_mm", chosen->kernel->launch(launch, on->native())));
-    TANDEM_TRY(on->keep_queue());
-  }
+Result<void> AsyncInputProducts::prepare(const Product&, const ProductArgs& like, Stream& stream) const {
+  TANDEM_ASSIGN(CudaStream* const on, tandem::cuda::cuda_stream(stream, "async_input_mm: prepare"));
+  TANDEM_TRY(waits_of(*like.arrival, *on));
   return {};
 }
 
-Result<void> AsyncInputProducts::exchange(const AsyncInputProblem& problem, const AsyncInputMmArgs& args,
-                                          CudaStream& stream) const {
-  const auto turn = stream.take_turn();
-  PatchPush push = patch_push(problem, args);
-  if (push.peers > 0) send_rounds(push, push.peers, kMostPatchesTogether);
-  const PatchExchangeLaunch launch{.push = push,
-                                   .patches = patch_signals(problem, args),
-                                   .expected = args.expected,
-                                   .chunks_per_rank = static_cast<int>(args.senders->chunks_per_rank),
-                                   .tiles = static_cast<int>(problem.m / PatchGrid::kTileRows),
-                                   .waits = args.senders->handle->kernel_handle()};
-  TANDEM_TRY(check_cuda("async_input_mm", launch_exchange_patches(launch, stream.native())));
-  return stream.keep_queue();
+Result<void> AsyncInputProducts::run(const Product& product, const ProductArgs& args, Stream& stream) const {
+  TANDEM_ASSIGN(CudaStream* const on, tandem::cuda::cuda_stream(stream, "async_input_mm"));
+  if (product.n == 0) return exchange(product, *args.arrival, *on);
+  const ResidentKernel* const chosen = kernels_.find(product, nullptr);
+  if (chosen == nullptr)
+    return failf(ErrorCode::kInternal, "cuda/sm90: no kernel for {}", to_string(product));
+
+  const Arrival& arrival = *args.arrival;
+  const Chunks& chunks = *product.arrival;
+  TANDEM_ASSIGN(const symm::KernelHandle waits, waits_of(arrival, *on));
+  const ChunkParts parts(product.m, static_cast<int>(chunks.count), static_cast<int>(arrival.pivot),
+                         cut_of(chosen->kernel->tiling, product));
+  return on->enqueue("async_input_mm", Waits::kForPeers, [&](cudaStream_t native) {
+    for (const ChunkPart& part : parts.parts()) {
+      AsyncInputLaunch launch = launch_of(product, args, part);
+      launch.waits = waits;
+      launch.num_clusters = share_of(*chosen, arrival.senders.has_value() || chunks.complete == chunks.count);
+      if (arrival.patches) {
+        // All of a rank's rows are whole tiles, so this is the only part.
+        launch.patches = patch_signals(product, arrival);
+        launch.push = patch_push(product, arrival);
+        launch.wave_us = tile_us(chosen->kernel->tiling, product.k);
+      }
+      if (const cudaError_t code = chosen->kernel->launch(launch, native); code != cudaSuccess) return code;
+    }
+    return cudaSuccess;
+  });
 }
 
-std::optional<double> AsyncInputProducts::predicted_async_input_us(const AsyncInputProblem& problem,
-                                                                   std::int64_t complete_chunks) const {
-  const KernelProblem asked{problem, complete_chunks};
-  const ResidentKernel* const kernel = kernels_.find(asked, nullptr);
+Result<void> AsyncInputProducts::exchange(const Product& product, const Arrival& arrival,
+                                          CudaStream& stream) const {
+  PatchPush push = patch_push(product, arrival);
+  if (push.peers > 0) send_rounds(push, push.peers, kMostPatchesTogether);
+  const PatchExchangeLaunch launch{.push = push,
+                                   .patches = patch_signals(product, arrival),
+                                   .expected = arrival.expected,
+                                   .chunks_per_rank = static_cast<int>(arrival.senders->chunks_per_rank),
+                                   .tiles = static_cast<int>(product.m / PatchGrid::kTileRows),
+                                   .waits = arrival.senders->handle->kernel_handle()};
+  return stream.enqueue("async_input_mm", Waits::kForPeers,
+                        [&](cudaStream_t on) { return launch_exchange_patches(launch, on); });
+}
+
+std::optional<double> AsyncInputProducts::predicted_us(const Product& product) const {
+  const ResidentKernel* const kernel = kernels_.find(product, nullptr);
   if (kernel == nullptr) return std::nullopt;
-  return cuda::predicted_us(*kernel, asked);
+  return cuda::predicted_us(*kernel, product);
 }
 
 std::unique_ptr<Implementation> make_native_products(const Device& device) {

@@ -20,14 +20,12 @@ class AsyncInputProducts final : public Implementation {
   explicit AsyncInputProducts(const Device& device);
 
   [[nodiscard]] std::string_view name() const override { return "cuda/sm90"; }
-  [[nodiscard]] bool accepts(const Problem& problem, std::string* why_not) const override;
-  [[nodiscard]] Result<void> run(const Problem& problem, const MmArgs& args, Stream& stream) const override;
-  [[nodiscard]] bool accepts_async_input(const AsyncInputProblem& problem,
-                                         std::string* why_not) const override;
-  [[nodiscard]] Result<void> run_async_input(const AsyncInputProblem& problem, const AsyncInputMmArgs& args,
-                                             Stream& stream) const override;
-  [[nodiscard]] std::optional<double> predicted_async_input_us(const AsyncInputProblem& problem,
-                                                               std::int64_t complete_chunks) const override;
+  [[nodiscard]] bool accepts(const Product& product, std::string* why_not) const override;
+  [[nodiscard]] Result<void> prepare(const Product& product, const ProductArgs& like,
+                                     Stream& stream) const override;
+  [[nodiscard]] Result<void> run(const Product& product, const ProductArgs& args,
+                                 Stream& stream) const override;
+  [[nodiscard]] std::optional<double> predicted_us(const Product& product) const override;
 
  private:
   Result<void> open(const Device& device);
@@ -36,16 +34,16 @@ class AsyncInputProducts final : public Implementation {
   /// nobody knows.
   [[nodiscard]] int share_of(const ResidentKernel& kernel, bool comes_by_copy_engine) const;
   /// A product without columns that has patches to send and to wait for.
-  Result<void> exchange(const AsyncInputProblem& problem, const AsyncInputMmArgs& args,
+  Result<void> exchange(const Product& product, const Arrival& arrival,
                         tandem::cuda::CudaStream& stream) const;
   /// What the waits of a product on `stream` look at: its group's, or the stream's own.
-  Result<symm::KernelHandle> waits_of(const AsyncInputMmArgs& args, tandem::cuda::CudaStream& stream) const;
+  Result<symm::KernelHandle> waits_of(const Arrival& arrival, tandem::cuda::CudaStream& stream) const;
 
   int gpu_;
   Support usable_;
   KernelChoice kernels_;
   int multiprocessors_ = 0;
-  const tandem::cuda::InternalStream* sharing_ = nullptr;
+  const tandem::cuda::SharedGpu* sharing_ = nullptr;
   mutable std::mutex lone_waits_mutex_;
   mutable LruCache<std::uint64_t, std::shared_ptr<LoneWaits>> lone_waits_;  ///< by the stream's id
 };

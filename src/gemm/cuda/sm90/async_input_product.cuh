@@ -46,8 +46,8 @@ struct ClusterMeeting {
 ///     kLoader      one thread issues all tensor loads, so it alone waits for chunks, and for the patches
 ///                  that another warp announces
 ///     kPusher      pushes patches of the own shard, if no CTAs do nothing else: see patch_exchange.cuh
-///     kLooker      looks for patches that come, and announces them
-///     kPreparer    sets up the barriers between those that load and those that multiply
+///     kPoller      looks for patches that come, and announces them
+///     kBarrierInit sets up the barriers between those that load and those that multiply
 ///   warp groups    232 registers a thread; each multiplies half of the tile's rows, rounds and stores them
 ///   1 and 2
 ///
@@ -111,7 +111,7 @@ struct AsyncInputProduct {
 
   using Meeting = ClusterMeeting<static_cast<int>(cute::size(Cluster{})), kThreads - 32>;
 
-  enum Warp { kLoader = 0, kPusher = 1, kLooker = 2, kPreparer = 3, kWarpsOfGroup = 4 };
+  enum Warp { kLoader = 0, kPusher = 1, kPoller = 2, kBarrierInit = 3, kWarpsOfGroup = 4 };
 
   /// By all threads of a CTA that multiplies, number `cta` of `num_ctas`.
   __device__ static void run(const Params& params, Shared& shared, int cta, int num_ctas) {
@@ -125,8 +125,8 @@ struct AsyncInputProduct {
       load(params, shared);
       return;
     }
-    const bool looks = warp == kLooker && params.mainloop.patches.count > 0;
-    if (warp == kPreparer) prepare(params, shared);
+    const bool looks = warp == kPoller && params.mainloop.patches.count > 0;
+    if (warp == kBarrierInit) prepare(params, shared);
     if (looks) begin_announcing(shared.announced);
     Meeting::arrive();
     if (warp == kPusher) {
@@ -149,7 +149,7 @@ struct AsyncInputProduct {
     params.is_leader = role == Role::Producer;
     params.num_consumers = kMultiplyThreads;
     params.num_producers = Mainloop::NumProducerThreadEvents;
-    params.initializing_warp = kPreparer;
+    params.initializing_warp = kBarrierInit;
     return params;
   }
 

@@ -4,7 +4,6 @@
 #include <mutex>
 #include <string>
 #include <string_view>
-#include <tandem/gemm/async_input_mm.hpp>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "base/lru_cache.hpp"
 #include "gemm/cuda/sm90/async_input_kernel.hpp"
 #include "gemm/cuda/sm90/async_input_parts.hpp"
+#include "gemm/product.hpp"
 
 namespace tandem::gemm::cuda {
 
@@ -22,29 +22,18 @@ struct ResidentKernel {
   int most_clusters = 0;  ///< that run at one time
 };
 
-/// What decides on the kernel of a product.
-struct KernelProblem {
-  AsyncInputProblem product;
-  std::int64_t complete_chunks = 0;
-};
+// The products here are those whose left operand arrives.
 
-/// What a choice is remembered by: all that it hangs on.
-[[nodiscard]] inline auto key_of(const KernelProblem& problem) {
-  const AsyncInputProblem& p = problem.product;
-  return std::tuple{p.m,
-                    p.n,
-                    p.k,
-                    p.chunks,
-                    p.chunks_together,
-                    problem.complete_chunks,
-                    p.patch_chunks,
-                    p.in_order,
-                    p.in,
-                    p.b_is_column_major};
+/// What the choice of a kernel is remembered by: all that it depends on.
+[[nodiscard]] inline auto key_of(const Product& product) {
+  const Chunks& chunks = *product.arrival;
+  return std::tuple{
+      product.m,       product.n,      product.k,       chunks.count, chunks.together,
+      chunks.complete, chunks.patched, chunks.in_order, product.a,    product.b_is_column_major};
 }
 
 /// How a kernel's launches cut the chunks of a product.
-[[nodiscard]] ChunkCut cut_of(const Tiling& tiling, const AsyncInputProblem& product);
+[[nodiscard]] ChunkCut cut_of(const Tiling& tiling, const Product& product);
 
 /// What a tile takes, about, as the model of predicted_us() has it.
 [[nodiscard]] double tile_us(const Tiling& tiling, std::int64_t k);
@@ -52,7 +41,7 @@ struct KernelProblem {
 /// Time of the product by waves of tiles, in microseconds: cluster number i starts when cluster number i -
 /// most_clusters has ended and its chunk has arrived. 0 if the kernel does not take the problem.
 /// Source:  docs/design/native_all_gather_matmul.md
-[[nodiscard]] double predicted_us(const ResidentKernel& kernel, const KernelProblem& problem);
+[[nodiscard]] double predicted_us(const ResidentKernel& kernel, const Product& product);
 
 /// `only`: the name of the one kernel that may run, for measurements; empty: any.
 [[nodiscard]] inline bool may_run(const AsyncInputKernel& kernel, std::string_view only) {
@@ -69,11 +58,11 @@ class KernelChoice {
 
   /// The one that is predicted to be fastest, or null and the reason in `why_not` unless that is null.
   /// Allocates nothing for a problem that it remembers.
-  [[nodiscard]] const ResidentKernel* find(const KernelProblem& problem, std::string* why_not) const;
+  [[nodiscard]] const ResidentKernel* find(const Product& product, std::string* why_not) const;
 
  private:
-  using Key = decltype(key_of({}));
-  [[nodiscard]] const ResidentKernel* choose(const KernelProblem& problem) const;
+  using Key = decltype(key_of(std::declval<const Product&>()));
+  [[nodiscard]] const ResidentKernel* choose(const Product& product) const;
 
   std::vector<ResidentKernel> kernels_;
   mutable std::mutex mutex_;

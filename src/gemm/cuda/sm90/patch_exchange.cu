@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cost/machine.hpp"
+
 namespace tandem::gemm::cuda {
 namespace {
 
@@ -41,7 +43,7 @@ void send_rounds(PatchPush& push, int at_once, int most_together) {
   const int patch_bytes = PatchGrid::kBytes * at_once;
   const int together = std::clamp(kBytesBehindFence / patch_bytes, 1, most_together);
   push.rounds = PatchRounds(push.grid.size(), push.peers, at_once, together);
-  push.round_ps = std::int64_t{1'000'000} * together * patch_bytes / kSentBytesPerUs;
+  push.round_ps = std::int64_t{1'000'000} * together * patch_bytes / cost::kH200.patch_bytes_per_us;
 }
 
 int peers_at_once(int peers, int wave, std::int64_t clusters, int shards) {
@@ -52,16 +54,12 @@ int peers_at_once(int peers, int wave, std::int64_t clusters, int shards) {
 }
 
 int senders_among(int idle, const PatchPush& push, double wave_us) {
-  // On H200s: what a round takes beside its stores, and how fast a multiprocessor stores to peers; held
-  // against bench/results/h200_x4_native_by_four_senders.json.
-  constexpr double kRoundUs = 3;
-  constexpr double kBytesPerUs = 30e3;
   constexpr int kMost = 16;
   if (push.peers == 0 || idle == 0) return 0;
   const double round_bytes = 1.0 * kSenderWarps * kPatchesOfSender * PatchGrid::kBytes * push.peers;
   const double bytes = 1.0 * push.grid.size() * PatchGrid::kBytes * push.peers;
   const int senders = idle < kMost ? idle : kMost;
-  const double round_us = kRoundUs + round_bytes / kBytesPerUs;
+  const double round_us = cost::kH200.sender_round_us + round_bytes / cost::kH200.sender_bytes_per_us;
   return bytes / round_bytes / senders * round_us <= wave_us ? senders : 0;
 }
 

@@ -15,10 +15,6 @@ namespace tandem::gemm::cuda {
 /// Behind one fence of a warp, see send_rounds(). A kernel whose tiles leave no room for them takes fewer.
 inline constexpr int kMostPatchesTogether = 6;
 
-/// What all multiprocessors of an H200 send together while they multiply. More queues up on its way, and what
-/// products load stands behind it.
-inline constexpr std::int64_t kSentBytesPerUs = 220'000;
-
 /// Of a CTA that only sends, and behind one fence of it.
 inline constexpr int kSenderWarps = 12;
 inline constexpr int kPatchesOfSender = 8;

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+
+#include "cost/machine.hpp"
+
+// Times of products on a GPU that does nothing else, in microseconds. They follow from sizes alone.
+
+namespace tandem::cost {
+
+/// By their flops, of factors with elements of so many bytes: 1, 2 or 4.
+[[nodiscard]] double product_us(double flops, std::int64_t element_bytes, const GpuRates& gpu = kH200);
+
+/// A product of 16-bit elements by the vendor's library: whole waves of the tiles that are best for it, cut
+/// along k too where that fills them. Within 6 % on average of 81 shapes from 10 us to 2.4 ms, a quarter of
+/// each (bench/results/h200_*.json).
+[[nodiscard]] double vendor_us(std::int64_t m, std::int64_t n, std::int64_t k, const GpuRates& gpu = kH200);
+
+/// A tile of 128 rows of a native kernel; `is_paired`: another CTA loads its b too.
+[[nodiscard]] double native_tile_us(std::int64_t columns, std::int64_t k, bool is_paired,
+                                    const GpuRates& gpu = kH200);
+
+/// How the chunks of a left operand arrive, in the order in which they are taken.
+struct Arrival {
+  std::int64_t chunk_bytes = 0;
+  std::int64_t complete = 0;         ///< so many are there from the start
+  std::int64_t in_patches = 0;       ///< so many of the next ones; engines copy the others one by one
+  std::int64_t patches_at_once = 1;  ///< chunks that travel in patches at one time
+};
+/// When the chunk that is taken as number `step` is there, from the start of the kernel.
+[[nodiscard]] double arrival_us(const Arrival& arrival, std::int64_t step, const GpuRates& gpu = kH200);
+
+/// A product of a native kernel, whose left operand arrives in chunks.
+struct NativeWaves {
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  std::int64_t tile_rows = 128;
+  std::int64_t tile_columns = 128;
+  std::int64_t cluster_rows = 1;  ///< tiles of a cluster
+  std::int64_t cluster_columns = 1;
+  int clusters_at_once = 1;
+  std::int64_t chunks = 1;
+  std::int64_t step_rows = 0;    ///< rows that are taken together, in every step but perhaps the last
+  std::int64_t step_chunks = 1;  ///< chunks of a step
+  Arrival arrival;
+};
+/// Cluster number i starts when cluster number i - clusters_at_once has ended and its chunk has arrived.
+/// Source:  docs/design/native_all_gather_matmul.md
+[[nodiscard]] double native_us(const NativeWaves& waves, const GpuRates& gpu = kH200);
+
+}  // namespace tandem::cost

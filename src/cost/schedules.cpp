@@ -1,0 +1,87 @@
+#include "cost/schedules.hpp"
+
+#include <algorithm>
+
+#include "cost/products.hpp"
+
+namespace tandem::cost {
+namespace {
+
+double to_us(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double, std::micro>(time).count();
+}
+
+// Copies are work for the cores that multiply too; streams are threads.
+Prediction predict_on_cores(const Workload& work, const CoreSpeeds& core) {
+  // What one rank has of a processor: at most one core a stream, less where ranks share the cores.
+  const double cores = static_cast<double>(work.cores) / work.world;
+  const double one_stream = std::min(1.0, cores);
+  const double two_streams = std::min(2.0, cores);
+  const double flops_us = work.chunk_flops / core.flops_per_us;
+  const double product_us = flops_us + work.chunk_b_elements / core.packed_per_us;  // of a chunk
+  const auto chunk_bytes = static_cast<double>(work.chunk_bytes);
+  const double copy_us = chunk_bytes / core.copy_bytes_per_us;
+  const double sum_us = work.sums ? work.world * chunk_bytes / core.sum_bytes_per_us : 0;
+  const double link_us = to_us(work.link);
+  const int peers = work.world - 1;
+
+  const double serial_us =
+      work.world * flops_us + work.b_elements / core.packed_per_us + work.serial_copies * copy_us + sum_us;
+  const double work_us = work.world * product_us + peers * copy_us + sum_us;
+  // The side stream takes the odd steps; a step on a stream of its own is a link's wait, a copy and a
+  // product.
+  const int side_steps = work.world / 2;
+  const int own_steps = peers - side_steps;
+  const double step_us = link_us + (copy_us + product_us) / one_stream;
+  const double longest_lane_us =
+      std::max(side_steps * step_us, own_steps * step_us + product_us / one_stream) + sum_us / one_stream;
+  // The side stream pushes, the caller's multiplies; the last chunk that comes is multiplied behind its push.
+  // Ranks that await each other's shards meet once.
+  const double pushes_us = peers * (link_us + copy_us / one_stream);
+  const double products_us = work.world * product_us / one_stream;
+  const double longest_native_us = std::max(products_us, pushes_us + product_us / one_stream);
+  const double cut_us = work.world * kCore.cut_us;
+  const double barrier_us = kCore.barrier_us * std::max(1.0, 1 / cores);  // the ranks of a core go one by one
+  return {.serial_us = peers * link_us + serial_us / one_stream + work.serial_barriers * barrier_us,
+          .pipelined_us = std::max(longest_lane_us, work_us / two_streams) + cut_us +
+                          work.pipelined_barriers * barrier_us,
+          .native_us = std::max(longest_native_us, work_us / two_streams) + cut_us + barrier_us};
+}
+
+// Copy engines work beside the products, which share one processor whatever the stream.
+Prediction predict_on_gpu(const Workload& work, const GpuRates& gpu) {
+  const double chunk_us =
+      work.chunk_product_us.value_or(product_us(work.chunk_flops, work.element_bytes, gpu));
+  const double whole_us = work.product_us.value_or(work.world * chunk_us);
+  const int peers = work.world - 1;
+  const double links_us = peers * to_us(work.link);
+  const double bytes_us = peers * static_cast<double>(work.chunk_bytes) / gpu.link_bytes_per_us;
+  const double gets_us = links_us + bytes_us;
+  const double collective_us = links_us + work.collective_us.value_or(bytes_us);
+  const double meetings_us = work.pipelined_barriers * gpu.barrier_us;
+  const double cut_us = work.world * gpu.cut_us + meetings_us;
+  // The last chunk is multiplied behind its copy; what is lost by cutting is lost while nothing is waited
+  // for.
+  const double pipelined_us =
+      std::max(work.world * chunk_us + cut_us,
+               links_us + gpu.pull_slowness * bytes_us + chunk_us + std::max(gpu.pull_start_us, meetings_us));
+  // The model of the native product knows the links as they are, not a simulated one.
+  double native_us = work.native_us.value_or(whole_us);
+  if (!work.native_us || work.link.count() > 0) native_us = std::max(native_us, gets_us + chunk_us);
+  return {.serial_us = whole_us + collective_us, .pipelined_us = pipelined_us, .native_us = native_us};
+}
+
+}  // namespace
+
+std::optional<Prediction> predict(const Workload& work, const GpuRates& gpu) {
+  if (work.kind == DeviceKind::kCuda) return predict_on_gpu(work, gpu);
+  if (!work.core) return std::nullopt;
+  return predict_on_cores(work, *work.core);
+}
+
+double overlap_saves_us(double received_bytes, double product_us, int world, const GpuRates& gpu) {
+  const double moving_us = received_bytes / gpu.link_bytes_per_us;
+  return std::min(moving_us, product_us) * (world - 1) / world - gpu.cut_us * world;
+}
+
+}  // namespace tandem::cost

@@ -1,0 +1,71 @@
+#include <gtest/gtest.h>
+
+#include "cost/products.hpp"
+#include "cost/schedules.hpp"
+
+namespace tandem::cost {
+namespace {
+
+/// Four ranks; a chunk takes 100 us to multiply, 40 to copy.
+Workload on_gpu() {
+  Workload work{.kind = DeviceKind::kCuda, .world = 4, .chunk_bytes = 4000, .pipelined_barriers = 2};
+  work.product_us = 380;
+  work.chunk_product_us = 100;
+  work.native_us = 390;
+  work.collective_us = 160;
+  return work;
+}
+/// Rates that are easy to add up.
+constexpr GpuRates kRound = [] {
+  GpuRates gpu = kH200;
+  gpu.half_flops_per_us = 10;
+  gpu.eighth_flops_per_us = 20;
+  gpu.full_flops_per_us = 1;
+  gpu.link_bytes_per_us = 100;
+  gpu.pull_start_us = 30;
+  gpu.pull_slowness = 2;
+  gpu.barrier_us = 8;
+  gpu.cut_us = 3;
+  return gpu;
+}();
+
+TEST(Schedules, OnAGpuAreAddedUp) {
+  Workload work = on_gpu();
+  const Prediction us = predict(work, kRound).value();
+  EXPECT_DOUBLE_EQ(us.serial_us, 380 + 160);
+  EXPECT_DOUBLE_EQ(us.pipelined_us, 4 * 100 + 4 * 3 + 2 * 8) << "the products are longer";
+  EXPECT_DOUBLE_EQ(us.native_us, 390);
+  work.chunk_bytes = 10'000;
+  EXPECT_DOUBLE_EQ(predict(work, kRound)->pipelined_us, 3 * 100 * 2 + 100 + 30) << "the copies are longer";
+  work.pipelined_barriers = 5;
+  EXPECT_DOUBLE_EQ(predict(work, kRound)->pipelined_us, 3 * 100 * 2 + 100 + 5 * 8) << "and their meetings";
+}
+
+TEST(Schedules, OnAGpuCountFlopsAndBytesWhereNoModelAnswers) {
+  Workload work{.kind = DeviceKind::kCuda, .world = 4, .chunk_bytes = 5000, .chunk_flops = 1000};
+  const Prediction half = predict(work, kRound).value();
+  EXPECT_DOUBLE_EQ(half.serial_us, 4 * 100 + 3 * 50);
+  EXPECT_DOUBLE_EQ(half.native_us, 4 * 100);
+  work.element_bytes = 4;
+  EXPECT_DOUBLE_EQ(predict(work, kRound)->serial_us, 4 * 1000 + 3 * 50) << "f32";
+  work.element_bytes = 1;
+  EXPECT_DOUBLE_EQ(predict(work, kRound)->serial_us, 4 * 50 + 3 * 50);
+}
+
+TEST(Schedules, OnAGpuEachWaitForASlowLink) {
+  Workload work = on_gpu();
+  work.link = std::chrono::microseconds(1000);
+  const Prediction us = predict(work, kRound).value();
+  EXPECT_DOUBLE_EQ(us.serial_us, 380 + 160 + 3000);
+  EXPECT_DOUBLE_EQ(us.pipelined_us, 3000 + 3 * 40 * 2 + 100 + 30);
+  EXPECT_DOUBLE_EQ(us.native_us, 3000 + 3 * 40 + 100);
+}
+
+TEST(Schedules, OverlapHidesAllButOnePieceOfTheShorter) {
+  EXPECT_DOUBLE_EQ(overlap_saves_us(40'000, 1000, 4, kRound), 400 * 3 / 4.0 - 4 * 3);
+  EXPECT_DOUBLE_EQ(overlap_saves_us(40'000, 100, 4, kRound), 100 * 3 / 4.0 - 4 * 3);
+  EXPECT_LT(overlap_saves_us(100, 1000, 4, kRound), 0) << "it costs";
+}
+
+}  // namespace
+}  // namespace tandem::cost
