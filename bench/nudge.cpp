@@ -1,5 +1,5 @@
-// What the nap of the pipelined scatter is for: with and without it, on how many calls do two ranks begin with
-// different products, and how long does the call take? GPUs, one a rank.
+// What the nap of the pipelined scatter is for: with and without it, on how many calls do two ranks begin
+// with different products, and how long does the call take? GPUs, one a rank.
 //   bench_nudge [RANKS [CALLS [M N K]]]   prints a JSON row for each; times in microseconds
 
 #include <algorithm>

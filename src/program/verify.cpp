@@ -135,14 +135,14 @@ std::optional<std::int64_t> num_elements(const Program& program, const Operand& 
 }
 
 Result<void> check_operands(const Program& program, const Step& step) {
-  bool is_fine = is_inside(program, step.from) && is_inside(program, step.to) && is_inside(program, step.bias);
+  bool is_fine =
+      is_inside(program, step.from) && is_inside(program, step.to) && is_inside(program, step.bias);
   if (step.kind == StepKind::kProduct) {
     is_fine = step.product >= 0 && step.product < static_cast<int>(program.products.size());
     if (!is_fine) return tl::unexpected(wrong(program, "a step multiplies a product that does not exist"));
     const Product& product = program.products[static_cast<std::size_t>(step.product)];
-    for (const Operand* const one :
-         {&product.a, &product.b, &product.out, &product.bias, &product.a_scale, &product.b_scale,
-          &product.result_scale, &product.addend})
+    for (const Operand* const one : {&product.a, &product.b, &product.out, &product.bias, &product.a_scale,
+                                     &product.b_scale, &product.result_scale, &product.addend})
       is_fine = is_fine && is_inside(program, *one);
   }
   if (!is_fine) return tl::unexpected(wrong(program, "a step reaches beyond its tensors"));
@@ -150,8 +150,8 @@ Result<void> check_operands(const Program& program, const Step& step) {
   const auto from = num_elements(program, step.from);
   const auto to = num_elements(program, step.to);
   if (!from || !to || *from == *to) return {};
-  return tl::unexpected(wrong(
-      program, fmt::format("'{}' takes {} elements to {}", program.to_string(step), *from, *to)));
+  return tl::unexpected(
+      wrong(program, fmt::format("'{}' takes {} elements to {}", program.to_string(step), *from, *to)));
 }
 
 Result<void> check_steps(const Program& program) {
@@ -162,7 +162,8 @@ Result<void> check_steps(const Program& program) {
     const bool has_peer = step.kind == StepKind::kGet || step.kind == StepKind::kPut ||
                           step.kind == StepKind::kWriteWord || step.kind == StepKind::kAwait;
     if (has_peer && (step.peer < 0 || step.peer >= program.world))
-      return tl::unexpected(wrong(program, fmt::format("a step for rank {} of {}", step.peer, program.world)));
+      return tl::unexpected(
+          wrong(program, fmt::format("a step for rank {} of {}", step.peer, program.world)));
     TANDEM_TRY(check_operands(program, step));
   }
   return {};
@@ -185,8 +186,10 @@ Result<void> check_joined(const Program& program) {
   std::vector<Clock> known(lanes, Clock(lanes, 0));
   for (const Step& step : program.steps) {
     const auto lane = static_cast<std::size_t>(step.lane);
-    if (step.kind == StepKind::kJoin) merge(known[static_cast<std::size_t>(step.other)], known[lane]);
-    else ++known[lane][lane];
+    if (step.kind == StepKind::kJoin)
+      merge(known[static_cast<std::size_t>(step.other)], known[lane]);
+    else
+      ++known[lane][lane];
   }
   for (std::size_t lane = 1; lane < lanes; ++lane) {
     if (known[kCurrent][lane] == known[lane][lane]) continue;
@@ -201,9 +204,9 @@ std::vector<std::string> meetings(const Program& program, Lane lane) {
   std::vector<std::string> all;
   for (const Step& step : program.steps) {
     if (step.lane != lane || !is_together(step)) continue;
-    all.push_back(step.kind == StepKind::kBarrier      ? fmt::format("barrier {}", step.channel)
+    all.push_back(step.kind == StepKind::kBarrier     ? fmt::format("barrier {}", step.channel)
                   : step.kind == StepKind::kAllGather ? "all_gather"
-                                                       : "reduce_scatter");
+                                                      : "reduce_scatter");
   }
   return all;
 }
@@ -289,8 +292,8 @@ class Simulation {
     std::erase_if(words_, [&](const auto& one) { return std::get<0>(one.first) == rank; });
     std::erase_if(pieces_, [&](const auto& one) { return std::get<0>(one.first) == rank; });
   }
-  using Word = std::tuple<int, int, std::int64_t>;   // rank, slot, word
-  using Pieces = std::tuple<int, int, int>;          // receiver, slot, sender
+  using Word = std::tuple<int, int, std::int64_t>;  // rank, slot, word
+  using Pieces = std::tuple<int, int, int>;         // receiver, slot, sender
   [[nodiscard]] bool have_come(int thread, int round, const Product& product) const;
   Result<void> meet_all(int thread, const Entry& entry, const Product& product);
   [[nodiscard]] bool are_written(int rank, int round, std::int64_t first, std::int64_t count) const;
@@ -414,7 +417,8 @@ Result<bool> Simulation::advance_product(int thread, Entry& entry, const Product
 }
 
 /// Of n chunks over all rows of the product, by the shard rule.
-Operand rows_of_chunks(const Program& program, const Product& product, std::int64_t first, std::int64_t last) {
+Operand rows_of_chunks(const Program& program, const Product& product, std::int64_t first,
+                       std::int64_t last) {
   const std::int64_t rows = program.roots[static_cast<std::size_t>(product.a.root)].sizes[0];
   const std::int64_t stride = shard_stride(rows, static_cast<int>(program.num_chunks));
   const std::int64_t begin = std::min(first * stride, rows);
@@ -429,9 +433,9 @@ Result<void> Simulation::start_sending(int thread, const Entry& entry, const Pro
   if (!arrival.sends) return {};
   for (int step = 1; step <= arrival.piece_peers; ++step) {
     const int peer = (rank - step + world()) % world();
-    Region region = region_of(rank, entry.round,
-                              rows_of_chunks(program(rank), product, arrival.first_own,
-                                             arrival.first_own + arrival.num_own));
+    Region region = region_of(
+        rank, entry.round,
+        rows_of_chunks(program(rank), product, arrival.first_own, arrival.first_own + arrival.num_own));
     region.rank = peer;
     TANDEM_TRY(access(thread, *entry.step, entry.round, region, true));
     pieces_[{peer, slot_of(entry.round), rank}] = {entry.round, clock(thread)};
@@ -463,7 +467,8 @@ Result<void> Simulation::meet_all(int thread, const Entry& entry, const Product&
     merge(clock(thread), sent);
     merge(behind, sent);
     if (multiplies(product))
-      TANDEM_TRY(use(thread, *entry.step, entry.round, rows_of_chunks(program(rank), product, first, last), false));
+      TANDEM_TRY(
+          use(thread, *entry.step, entry.round, rows_of_chunks(program(rank), product, first, last), false));
     clock(thread) = before;
     return {};
   };
@@ -674,8 +679,8 @@ Error Simulation::stuck() const {
     text += fmt::format("{}{}", text.empty() ? "" : "; ",
                         text_of(static_cast<int>(thread), *queues_[thread].front().step));
   }
-  return Error(ErrorCode::kInternal, fmt::format("{}: nobody ends what these wait for: {}",
-                                                 ranks_.front().name, text));
+  return Error(ErrorCode::kInternal,
+               fmt::format("{}: nobody ends what these wait for: {}", ranks_.front().name, text));
 }
 
 }  // namespace
@@ -687,9 +692,9 @@ Result<void> verify(std::span<const Program> ranks) {
     const Program& program = ranks[rank];
     if (program.rank != static_cast<int>(rank) || program.world != static_cast<int>(ranks.size()) ||
         program.num_lanes < 1 || program.num_lanes > kMaxLanes) {
-      return tl::unexpected(wrong(program, fmt::format("program {} of {}, for {} ranks and {} lanes, up to {}",
-                                                       rank, ranks.size(), program.world, program.num_lanes,
-                                                       kMaxLanes)));
+      return tl::unexpected(
+          wrong(program, fmt::format("program {} of {}, for {} ranks and {} lanes, up to {}", rank,
+                                     ranks.size(), program.world, program.num_lanes, kMaxLanes)));
     }
     TANDEM_TRY(check_roots(program));
     TANDEM_TRY(check_steps(program));

@@ -7,9 +7,9 @@
 
 namespace tandem::program {
 
-/// Runs the programs of all ranks of one call, by rank, in the mind: lanes advance as barriers, joins and words
-/// allow. What the callers do before and behind the call uses all of their memory. Programs that use the inbox
-/// run three times in a row.
+/// Runs the programs of all ranks of one call, by rank, in the mind: lanes advance as barriers, joins and
+/// words allow. What the callers do before and behind the call uses all of their memory. Programs that use
+/// the inbox run three times in a row.
 /// Errors: kInternal, with the step and the rank, where
 ///   - two steps that are not ordered use the same memory, and one of them writes it, on one rank or on two;
 ///   - a step does not wait for the caller's lane, or the caller's lane not for a step or for a lane;

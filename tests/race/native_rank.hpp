@@ -141,10 +141,9 @@ class NativeRank {
 
   Result<void> enqueue(fused::GatherPlan& plan) {
     const program::MemoryNeeds& needs = plan.program.memory;
-    const auto slot = line_.next({.data_bytes = needs.inbox_bytes,
-                                  .num_words = needs.inbox_words,
-                                  .num_stamps = needs.inbox_flags},
-                                 group_, stream_);
+    const auto slot = line_.next(
+        {.data_bytes = needs.inbox_bytes, .num_words = needs.inbox_words, .num_stamps = needs.inbox_flags},
+        group_, stream_);
     if (!slot) return tl::unexpected(slot.error());
     plan.bindings.bind_inbox(plan.program,
                              {.handle = slot->handle,

@@ -39,13 +39,33 @@ fused::GatherProgram build_one_lane_gather(const fused::GatherProblem& problem, 
     steps.get(kCurrent, source, all_of(published), gather.arrived(0, gather.from(source)));
   }
   const Shard own = problem.part_of(rank);
-  steps.copy(kCurrent, gather.own_shard(0), program::part_of(gather.travel(0).gathered, 0, own.offset, own.size));
+  steps.copy(kCurrent, gather.own_shard(0),
+             program::part_of(gather.travel(0).gathered, 0, own.offset, own.size));
   steps.barrier(kCurrent, 0);  // peers may use the workspace again
   gather.multiply(kCurrent, gather.all());
   return {gather.take(), gather.roots()};
 }
 
-class FusedAnotherAlgorithm : public testing::TestWithParam<int> {};
+/// Three times in a row, with memory of its own.
+Result<void> run(const fused::GatherProgram& built, const fused::GatherProblem& problem,
+                 const fused::GatherCall& call, RankContextOfTest& rank) {
+  const program::Program& program = built.program;
+  const auto workspace = symm::workspace(rank.group, rank.device, program.memory.workspace_bytes);
+  if (!workspace) return tl::unexpected(workspace.error());
+  const auto scratch = rank.device.allocate(program.memory.scratch_bytes);
+  if (!scratch) return tl::unexpected(scratch.error());
+  program::Bindings bindings(program);
+  bindings.bind_lane(kCurrent, rank.stream);
+  bindings.bind_scratch(program, static_cast<std::byte*>(scratch->data()), rank.device.id());
+  bindings.bind_workspace(program, workspace->get(), rank.device.id());
+  bind(call, problem, built.roots, bindings);
+  for (int round = 0; round < 3; ++round) {
+    if (auto ran = program::run(program, bindings); !ran) return ran;
+  }
+  return rank.stream.synchronize();
+}
+
+class FusedAnotherAlgorithm : public ::testing::TestWithParam<int> {};
 
 TEST_P(FusedAnotherAlgorithm, passes_the_verifier_and_gives_the_product) {
   const int world = GetParam();
@@ -54,62 +74,51 @@ TEST_P(FusedAnotherAlgorithm, passes_the_verifier_and_gives_the_product) {
   const auto a_at = [](std::int64_t idx) { return static_cast<double>(idx % 7 - 3); };
   const auto b_at = [](std::int64_t idx) { return static_cast<double>(idx % 5 - 2); };
   Complaints complaints;
-  on_ranks({.ranks = {{DeviceKind::kCpu}, world}}, test::quick_config(), complaints,
-           [&](RankContextOfTest& rank) -> Result<void> {
-             const fused::GatherProblem problem{.sizes = sizes,
-                                                .world = world,
-                                                .device = rank.device.id(),
-                                                .num_b = 1,
-                                                .sum_n = kColumns,
-                                                .keeps_gathered = rank.group.rank() == 0};
-             std::vector<program::Program> programs;
-             for (int r = 0; r < world; ++r)
-               programs.push_back(build_one_lane_gather(problem, r, rank.device).program);
-             if (auto verified = program::verify(programs); !verified) return verified;
+  on_ranks(
+      {.ranks = {{DeviceKind::kCpu}, world}}, test::quick_config(), complaints,
+      [&](RankContextOfTest& rank) -> Result<void> {
+        const fused::GatherProblem problem{.sizes = sizes,
+                                           .world = world,
+                                           .device = rank.device.id(),
+                                           .num_b = 1,
+                                           .sum_n = kColumns,
+                                           .keeps_gathered = rank.group.rank() == 0};
+        std::vector<program::Program> programs;
+        for (int r = 0; r < world; ++r)
+          programs.push_back(build_one_lane_gather(problem, r, rank.device).program);
+        if (auto verified = program::verify(programs); !verified) return verified;
 
-             const auto built = build_one_lane_gather(problem, rank.group.rank(), rank.device);
-             const Shard own = problem.part_of(rank.group.rank());
-             Guarded a(rank.device, Dims{own.size, sizes[1]}, DType::kF32);
-             Guarded b(rank.device, Dims{sizes[1], kColumns}, DType::kF32);
-             Guarded out(rank.device, Dims{sizes[0], kColumns}, DType::kF32);
-             Guarded all(rank.device, sizes, DType::kF32);
-             a.fill([&](std::int64_t idx) { return a_at(own.offset * sizes[1] + idx); });
-             b.fill(b_at);
-             fused::GatherCall call{.a = a.view(), .b = {&b.view(), 1}, .out = {&out.view(), 1}, .gathered = {}};
-             if (problem.keeps_gathered) call.gathered = all.view();
+        const auto built = build_one_lane_gather(problem, rank.group.rank(), rank.device);
+        const Shard own = problem.part_of(rank.group.rank());
+        Guarded a(rank.device, Dims{own.size, sizes[1]}, DType::kF32);
+        Guarded b(rank.device, Dims{sizes[1], kColumns}, DType::kF32);
+        Guarded out(rank.device, Dims{sizes[0], kColumns}, DType::kF32);
+        Guarded all(rank.device, sizes, DType::kF32);
+        a.fill([&](std::int64_t idx) { return a_at(own.offset * sizes[1] + idx); });
+        b.fill(b_at);
+        fused::GatherCall call{.a = a.view(), .b = {&b.view(), 1}, .out = {&out.view(), 1}, .gathered = {}};
+        if (problem.keeps_gathered) call.gathered = all.view();
 
-             const auto workspace =
-                 symm::workspace(rank.group, rank.device, built.program.memory.workspace_bytes);
-             if (!workspace) return tl::unexpected(workspace.error());
-             const auto scratch = rank.device.allocate(built.program.memory.scratch_bytes);
-             if (!scratch) return tl::unexpected(scratch.error());
-             program::Bindings bindings(built.program);
-             bindings.bind_lane(kCurrent, rank.stream);
-             bindings.bind_scratch(built.program, static_cast<std::byte*>(scratch->data()), rank.device.id());
-             bindings.bind_workspace(built.program, workspace->get(), rank.device.id());
-             bind(call, problem, built.roots, bindings);
-             for (int round = 0; round < 3; ++round) {
-               if (auto ran = program::run(built.program, bindings); !ran) return ran;
-             }
-             if (auto done = rank.stream.synchronize(); !done) return done;
-             out.download();
-             test::check_elements(out, "out", complaints, [&](const Dims& at) {
-               test::Expected need;
-               for (std::int64_t j = 0; j < sizes[1]; ++j)
-                 need.value += a_at(at[0] * sizes[1] + j) * b_at(j * kColumns + at[1]);
-               return need;
-             });
-             if (!problem.keeps_gathered) return {};
-             all.download();
-             test::check_elements(all, "gathered", complaints, [&](const Dims& at) {
-               return test::Expected{a_at(at[0] * sizes[1] + at[1]), 0};
-             });
-             return {};
-           });
+        if (auto ran = run(built, problem, call, rank); !ran) return ran;
+        out.download();
+        test::check_elements(out, "out", complaints, [&](const Dims& at) {
+          test::Expected need;
+          for (std::int64_t j = 0; j < sizes[1]; ++j)
+            need.value += a_at(at[0] * sizes[1] + j) * b_at(j * kColumns + at[1]);
+          return need;
+        });
+        if (!problem.keeps_gathered) return {};
+        all.download();
+        test::check_elements(all, "gathered", complaints, [&](const Dims& at) {
+          return test::Expected{a_at(at[0] * sizes[1] + at[1]), 0};
+        });
+        return {};
+      });
   EXPECT_EQ(complaints.text(), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, FusedAnotherAlgorithm, testing::Values(1, 2, 3, 4), testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ranks, FusedAnotherAlgorithm, ::testing::Values(1, 2, 3, 4),
+                         ::testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace tandem

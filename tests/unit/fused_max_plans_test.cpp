@@ -167,7 +167,8 @@ TEST(FusedMaxPlans, memory_levels_off_over_100000_shapes) {
       if (auto met = rank.group.all_gather({}, "look"); !met) return tl::unexpected(met.error());
       if (rank.group.rank() == 0) (i + 1 < kNumShapes ? bytes_at_half : bytes_at_end) = allocated_bytes();
       if (auto met = rank.group.all_gather({}, "go on"); !met) return tl::unexpected(met.error());
-      const auto& plans = fused::plans_of<fused::GatherProblem, fused::GatherPlan>(rank.group, "fused.gather");
+      const auto& plans =
+          fused::plans_of<fused::GatherProblem, fused::GatherPlan>(rank.group, "fused.gather");
       if (plans.size() != kLimit) complaints.add(std::to_string(plans.size()) + " plans");
     }
     return {};

@@ -19,14 +19,14 @@ template <class Build, class Problem>
 [[nodiscard]] Programs programs_of(Build build, const Problem& problem) {
   const RecorderDevice device;
   Programs programs;
-  for (int rank = 0; rank < problem.world; ++rank)
-    programs.push_back(build(problem, rank, device).program);
+  for (int rank = 0; rank < problem.world; ++rank) programs.push_back(build(problem, rank, device).program);
   return programs;
 }
 
 /// Even and uneven ones, with empty shards and with none at all, in 2 and 3 dims.
 [[nodiscard]] inline std::vector<Dims> sizes_on(int world) {
-  return {{8 * world, 6}, {5, 3}, {7, 2 * world + 1}, {3, 2 * world + 1, 4}, {2 * world, 3, 5 * world}, {0, 3}};
+  return {{8 * world, 6}, {5, 3}, {7, 2 * world + 1}, {3, 2 * world + 1, 4}, {2 * world, 3, 5 * world},
+          {0, 3}};
 }
 
 using WithGather = std::function<void(const fused::GatherProblem& problem)>;

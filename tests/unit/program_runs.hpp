@@ -39,9 +39,8 @@ class RecorderRun {
         device_(device),
         scratch_(static_cast<std::size_t>(program.memory.scratch_bytes)),
         bindings_(program),
-        workspace_(std::make_shared<RecorderHandle>(program.rank, program.world,
-                                                    program.memory.workspace_bytes, program.base_channel,
-                                                    device)) {
+        workspace_(std::make_shared<RecorderHandle>(
+            program.rank, program.world, program.memory.workspace_bytes, program.base_channel, device)) {
     current_.set_published(workspace_->own(), workspace_->own() + workspace_->buffer_size_bytes());
     bindings_.bind_lane(program::kCurrent, current_);
     bindings_.bind_lane(program::kSide, side_);
@@ -53,9 +52,7 @@ class RecorderRun {
   [[nodiscard]] const std::shared_ptr<RecorderHandle>& workspace() { return workspace_; }
   [[nodiscard]] const CallLog& log() const { return log_; }
   /// Where a root is bound to.
-  [[nodiscard]] TensorView view(program::RootId root) const {
-    return bindings_.view(program::all_of(root));
-  }
+  [[nodiscard]] TensorView view(program::RootId root) const { return bindings_.view(program::all_of(root)); }
   Recorded run() {
     Recorded recorded{.trace = trace_of(program_), .calls = {}, .result = program::run(program_, bindings_)};
     recorded.calls = joined(log_);

@@ -31,7 +31,8 @@ fused::GatherProblem gather_of_7(int num_beside) {
 
 std::int64_t workspace_bytes(const test::Programs& programs) {
   for (const program::Program& one : programs)
-    EXPECT_EQ(one.memory.workspace_bytes, programs.front().memory.workspace_bytes) << "the same on every rank";
+    EXPECT_EQ(one.memory.workspace_bytes, programs.front().memory.workspace_bytes)
+        << "the same on every rank";
   return programs.front().memory.workspace_bytes;
 }
 
@@ -55,7 +56,7 @@ TEST(ProgramShapes, workspaces_are_sized_for_the_largest_shard_and_aligned) {
   }
 }
 
-// A tensor of bytes and odd length before one of 4 bytes an element: without padding that would be misaligned.
+// Bytes of odd number before a tensor of 4 bytes an element: without padding that would be misaligned.
 TEST(ProgramShapes, several_shards_travel_together_each_aligned) {
   fused::GatherProblem problem = gather_of_7(0);
   problem.sizes = {6, 5};

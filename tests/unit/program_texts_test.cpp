@@ -74,7 +74,8 @@ TEST(ProgramTexts, of_a_few_programs_are_as_they_were) {
                               .sum_n = 4,
                               .copied = 1};
   scaled.beside[0] = {DType::kBF16, 5};
-  add("scaled gather of rows, with a tensor beside it", fused::build_pipelined_gather(scaled, 0, device).program);
+  add("scaled gather of rows, with a tensor beside it",
+      fused::build_pipelined_gather(scaled, 0, device).program);
   const fused::ScatterProblem scatter = test::small_scatter(4);
   add("scatter of rows", fused::build_serial_scatter(scatter, 1, device).program);
   add("scatter of rows", fused::build_pipelined_scatter(scatter, 1, device).program);

@@ -10,7 +10,7 @@
 #include "unit/program_problems.hpp"
 #include "unit/program_runs.hpp"
 
-// All programs of all builders run to their end in any order of events, and programs with a fault do not pass.
+// All programs of all builders run to their end in any order of events. Programs with a fault do not pass.
 
 namespace tandem {
 namespace {
@@ -86,9 +86,9 @@ void expect_caught(const Programs& mutant, std::initializer_list<std::string_vie
   ASSERT_FALSE(verified) << what << " is not seen";
   EXPECT_EQ(verified.error().code(), ErrorCode::kInternal);
   const std::string text = verified.error().text();
-  EXPECT_TRUE(std::any_of(reasons.begin(), reasons.end(), [&](std::string_view reason) {
-    return text.find(reason) != std::string::npos;
-  })) << what << ": " << text;
+  EXPECT_TRUE(std::any_of(reasons.begin(), reasons.end(),
+                          [&](std::string_view reason) { return text.find(reason) != std::string::npos; }))
+      << what << ": " << text;
 }
 
 std::string text_of(const Programs& programs, int rank, std::size_t at) {
@@ -200,8 +200,8 @@ bool is_implied(const program::Program& program, std::size_t join) {
     const program::RootId to = step.kind == StepKind::kProduct
                                    ? program.products[static_cast<std::size_t>(step.product)].out.root
                                    : step.to.root;
-    const bool is_callers = to != program::kNone && program.roots[static_cast<std::size_t>(to)].space ==
-                                                        program::Space::kCaller;
+    const bool is_callers =
+        to != program::kNone && program.roots[static_cast<std::size_t>(to)].space == program::Space::kCaller;
     if (of.other == program::kCurrent || !is_callers) return false;
   }
   return false;
@@ -210,8 +210,7 @@ bool is_implied(const program::Program& program, std::size_t join) {
 // The sum of slices joins lanes wherever it changes lanes; some of that is implied.
 TEST(ProgramMutants, a_missing_join) {
   int num_implied = 0;
-  const auto expect_needed = [&](const Programs& programs,
-                                 std::initializer_list<std::string_view> reasons) {
+  const auto expect_needed = [&](const Programs& programs, std::initializer_list<std::string_view> reasons) {
     ASSERT_TRUE(program::verify(programs));
     for (int rank = 0; rank < static_cast<int>(programs.size()); ++rank) {
       for (const std::size_t at : find(programs, rank, of_kind(StepKind::kJoin))) {
@@ -255,9 +254,8 @@ void for_each_barrier(const Programs& programs, const std::function<void(Lane la
   }
 }
 std::size_t barrier_at(const Programs& programs, int rank, Lane lane, std::size_t n) {
-  return find(programs, rank, [lane](const Step& step) {
-    return step.kind == StepKind::kBarrier && step.lane == lane;
-  })[n];
+  return find(programs, rank,
+              [lane](const Step& step) { return step.kind == StepKind::kBarrier && step.lane == lane; })[n];
 }
 
 TEST(ProgramMutants, a_missing_barrier) {
@@ -298,8 +296,8 @@ TEST(ProgramMutants, a_get_before_its_barrier) {
         Programs mutant = programs;
         auto& steps = steps_of(mutant, rank);
         const auto at = static_cast<std::ptrdiff_t>(get);
-        const auto barrier =
-            std::find_if(std::make_reverse_iterator(steps.begin() + at), steps.rend(), of_kind(StepKind::kBarrier));
+        const auto barrier = std::find_if(std::make_reverse_iterator(steps.begin() + at), steps.rend(),
+                                          of_kind(StepKind::kBarrier));
         ASSERT_NE(barrier, steps.rend());
         std::rotate(barrier.base() - 1, steps.begin() + at, steps.begin() + at + 1);
         expect_caught(mutant, {kNotOrdered, kNotBehindCaller, kNotWritten},
@@ -324,7 +322,8 @@ TEST(ProgramMutants, two_slots_exchanged) {
         Programs mutant = programs;
         Step& step = steps_of(mutant, rank)[get];
         step.from.root = slot(1 - step.slot);
-        expect_caught(mutant, {kNotOrdered, kNotWritten}, text_of(programs, rank, get) + " of the other slot");
+        expect_caught(mutant, {kNotOrdered, kNotWritten},
+                      text_of(programs, rank, get) + " of the other slot");
       }
       for (std::size_t i = 0; i < roots.size(); ++i) {
         if (!roots[i].name.starts_with("partial for")) continue;
@@ -349,7 +348,8 @@ TEST(ProgramMutants, a_word_before_its_data) {
     for (int rank = 0; rank < static_cast<int>(programs.size()); ++rank) {
       const auto& steps = programs[static_cast<std::size_t>(rank)].steps;
       for (const std::size_t word : find(programs, rank, of_kind(StepKind::kWriteWord))) {
-        const bool has_more = steps[word + 1].kind == StepKind::kPut && steps[word + 1].peer == steps[word].peer;
+        const bool has_more =
+            steps[word + 1].kind == StepKind::kPut && steps[word + 1].peer == steps[word].peer;
         if (steps[word].peer == waiter || (!consumes && has_more)) continue;
         Programs mutant = programs;
         std::swap(steps_of(mutant, rank)[word - 1], steps_of(mutant, rank)[word]);
@@ -365,7 +365,8 @@ TEST(ProgramMutants, a_missing_await) {
   for (const Natives& natives : native_programs()) {
     expect_each_needed(natives.programs, of_kind(StepKind::kAwait), {kNotOrdered, kNotWritten});
     if (natives.waiter >= 0)
-      num_awaits += static_cast<int>(find(natives.programs, natives.waiter, of_kind(StepKind::kAwait)).size());
+      num_awaits +=
+          static_cast<int>(find(natives.programs, natives.waiter, of_kind(StepKind::kAwait)).size());
   }
   EXPECT_GT(num_awaits, 0);
 }
@@ -378,14 +379,13 @@ TEST(ProgramMutants, data_that_does_not_come) {
         {kNotWritten});
   }
   for (const Programs& programs : two_lane_programs()) {
-    expect_each_needed(
-        programs,
-        [&](const Step& step) {
-          if (step.kind != StepKind::kGet && step.kind != StepKind::kCopy) return false;
-          return programs.front().roots[static_cast<std::size_t>(step.to.root)].space !=
-                 program::Space::kCaller;
-        },
-        {kNotWritten});
+    expect_each_needed(programs,
+                       [&](const Step& step) {
+                         if (step.kind != StepKind::kGet && step.kind != StepKind::kCopy) return false;
+                         return programs.front().roots[static_cast<std::size_t>(step.to.root)].space !=
+                                program::Space::kCaller;
+                       },
+                       {kNotWritten});
   }
 }
 
