@@ -45,7 +45,7 @@ tandem_test(fault fused_broken_stream SOURCES fault/fused_broken_stream_test.cpp
             LIBRARIES test_fused_harness GTest::gtest_main)
 # The native gather from inside: once more, and faster, than under the thread sanitizer.
 foreach(class IN ITEMS unit race)
-  tandem_test(${class} fused_native_line SOURCES race/fused_native_line_test.cpp DEPENDS fused backend
+  tandem_test(${class} fused_inbox SOURCES race/fused_inbox_test.cpp DEPENDS fused backend
               LIBRARIES GTest::gtest_main)
 endforeach()
 
