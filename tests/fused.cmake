@@ -16,18 +16,17 @@ tandem_test(error fused
 tandem_test(unit fused
             SOURCES unit/fused_another_algorithm_test.cpp unit/fused_choose_test.cpp unit/fused_core_speeds_test.cpp
                     unit/fused_max_plans_test.cpp unit/fused_native_chunks_test.cpp unit/fused_prepared_products_test.cpp
-                    unit/fused_repeated_calls_test.cpp race/fused_native_line_test.cpp
+                    unit/fused_repeated_calls_test.cpp race/fused_inbox_test.cpp
             DEPENDS fused backend LIBRARIES test_fused_harness)
 tandem_test(unit repeat_path SOURCES unit/fused_graph_cache_test.cpp unit/fused_repeat_path_test.cpp DEPENDS fused backend
             LIBRARIES test_fused_harness)
-# Ranks as threads, streams under skew and the native gather from inside, under the thread sanitizer.
-tandem_test(race fused SOURCES conformance/fused_order_test.cpp race/fused_native_line_test.cpp DEPENDS fused backend
+# Ranks as threads, streams under skew and the inbox of native gathers from inside, under the thread sanitizer.
+tandem_test(race fused SOURCES conformance/fused_order_test.cpp race/fused_inbox_test.cpp DEPENDS fused backend
             LIBRARIES test_fused_harness)
 tandem_test(fault fused
             SOURCES fault/fused_broken_stream_test.cpp fault/fused_early_return_test.cpp fault/fused_late_rank_test.cpp
                     fault/fused_lost_rank_test.cpp fault/fused_queued_at_end_test.cpp
             DEPENDS fused backend LIBRARIES test_fused_harness tandem_test_support)
-
 find_package(Python3 COMPONENTS Interpreter REQUIRED)
 add_test(NAME unit.fused_native_slots_model
          COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/models/native_slots.py)

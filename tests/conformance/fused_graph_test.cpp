@@ -139,14 +139,14 @@ class GraphedOp {
       const Expected need = expected_at(problem_, rank_.group.size(), turn, place[0], place[1]);
       if (std::abs(result.at(idx) - need.value) <= need.bound) continue;
       complaints.add(fmt::format("{}, rank {} of {}, {} in turn {}: {} is {}, need {} +- {}",
-                                 to_text(problem_), rank_.group.rank(), rank_.group.size(),
-                                 replayed ? "replayed" : "eager", turn, to_string(place), result.at(idx),
-                                 need.value, need.bound));
+                                 to_text(problem_, rank_.group.size()), rank_.group.rank(),
+                                 rank_.group.size(), replayed ? "replayed" : "eager", turn, to_string(place),
+                                 result.at(idx), need.value, need.bound));
       return;
     }
     out_->download();
     if (!result.guards_are_whole() || !out_->guards_are_whole())
-      complaints.add(to_text(problem_) + ": a guard byte was written");
+      complaints.add(to_text(problem_, rank_.group.size()) + ": a guard byte was written");
   }
 
  private:

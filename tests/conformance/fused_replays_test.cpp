@@ -70,8 +70,8 @@ class Op {
     const auto report = problem_.gathers ? gather(choice, stream) : scatter(choice, stream);
     if (!report) return tl::unexpected(report.error());
     if (is_graph && report->as_graph != *is_graph) {
-      complaints.add(fmt::format("{}, rank {}: launched {}", to_text(problem_), rank_.group.rank(),
-                                 report->as_graph ? "as a graph" : "step by step"));
+      complaints.add(fmt::format("{}, rank {}: launched {}", to_text(problem_, rank_.group.size()),
+                                 rank_.group.rank(), report->as_graph ? "as a graph" : "step by step"));
     }
     if (auto done = stream.synchronize(); !done) return done;
     check(choice, complaints);
@@ -237,8 +237,9 @@ class Op {
       for (std::size_t which = 0; which < tensors_[place].size(); ++which) {
         Guarded& tensor = tensors_[place][which];
         tensor.download();
-        const std::string name = fmt::format("{}, rank {} of {}: tensor {} of place {}", to_text(problem_),
-                                             rank_.group.rank(), rank_.group.size(), which, int{place});
+        const std::string name =
+            fmt::format("{}, rank {} of {}: tensor {} of place {}", to_text(problem_, rank_.group.size()),
+                        rank_.group.rank(), rank_.group.size(), which, int{place});
         if (which == static_cast<std::size_t>(choice[place])) {
           test::check_elements(tensor, name, complaints,
                                [&](const Dims& element) { return expected(choice, place, element); });
