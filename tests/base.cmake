@@ -3,6 +3,8 @@ tandem_test(unit base_divisor SOURCES unit/base_divisor_test.cpp DEPENDS base LI
 tandem_test(unit base_numeric SOURCES unit/base_numeric_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
 tandem_test(unit base_convert SOURCES unit/base_convert_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
 tandem_test(unit base_overlap SOURCES unit/base_overlap_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
+tandem_test(unit base_dlpack SOURCES unit/base_dlpack_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
+tandem_test(unit base_tensor_list SOURCES unit/base_tensor_list_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
 tandem_test(unit base_tensor SOURCES unit/base_tensor_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
 tandem_test(unit base_names SOURCES unit/base_names_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
 tandem_test(unit base_time_text SOURCES unit/base_time_text_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)

@@ -35,10 +35,16 @@ struct TensorView {
   Dims strides;
   DType dtype = DType::kF32;
   DeviceId device;
+  /// Whether the memory must not be written. Every call refuses such a view as an output; views made from it
+  /// have the mark too.
+  bool is_read_only = false;
 
   /// Row-major view of `data`.
   [[nodiscard]] static TensorView contiguous(void* data, const Dims& sizes, DType dtype,
                                              DeviceId device = {});
+  /// Row-major view of memory that must not be written: an input.
+  [[nodiscard]] static TensorView read_only(const void* data, const Dims& sizes, DType dtype,
+                                            DeviceId device = {});
 
   [[nodiscard]] int dim() const { return sizes.size(); }
   [[nodiscard]] std::int64_t size(int d) const { return sizes[d]; }

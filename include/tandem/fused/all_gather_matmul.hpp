@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <tandem/base/error.hpp>
 #include <tandem/base/support.hpp>
 #include <tandem/base/tensor.hpp>
+#include <tandem/base/tensor_list.hpp>
 #include <tandem/bootstrap/group.hpp>
 #include <tandem/device/stream.hpp>
 #include <tandem/fused/report.hpp>
@@ -17,12 +17,12 @@ namespace tandem {
 
 struct AllGatherMatmulArgs {
   TensorView a = {};                        ///< this rank's shard [..., k]; any strides
-  std::span<const TensorView> b = {};       ///< [k, n_i]; [gather_size, n_i] when gathering the last dim
+  TensorList b = {};                        ///< [k, n_i]; [gather_size, n_i] when gathering the last dim
   int gather_dim = 0;                       ///< in [0, a.dim())
   std::int64_t gather_size = 0;             ///< size of gather_dim over all ranks
-  std::span<const TensorView> out = {};     ///< one a b, with output_layout()
+  TensorList out = {};                      ///< one a b, with output_layout()
   std::optional<TensorView> gathered = {};  ///< all of a, with gathered_layout(); left out: not kept
-  std::span<const TensorView> bias = {};    ///< empty, or one [n_i] a b
+  TensorList bias = {};                     ///< empty, or one [n_i] a b
   /// Set if `a` is symmetric memory, in the layout that output_layout() has for out and at the same place of
   /// the block on every rank: peers then read it in place. `native`, which pushes, does without.
   std::shared_ptr<symm::Handle> a_handle = {};
@@ -64,5 +64,8 @@ struct AllGatherMatmulArgs {
 /// Errors: kInvalidArgument when a, b[i], gather_dim and gather_size do not fit.
 [[nodiscard]] Result<Layout> output_layout(const AllGatherMatmulArgs& args, int i);
 [[nodiscard]] Result<Layout> gathered_layout(const AllGatherMatmulArgs& args);
+/// A new tensor for out[i], or for gathered. Errors: as output_layout(); kOutOfMemory.
+[[nodiscard]] Result<Tensor> make_output(const AllGatherMatmulArgs& args, Device& device, int i = 0);
+[[nodiscard]] Result<Tensor> make_gathered(const AllGatherMatmulArgs& args, Device& device);
 
 }  // namespace tandem

@@ -2,11 +2,11 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string_view>
 #include <tandem/base/error.hpp>
 #include <tandem/base/support.hpp>
 #include <tandem/base/tensor.hpp>
+#include <tandem/base/tensor_list.hpp>
 #include <tandem/bootstrap/group.hpp>
 #include <tandem/device/stream.hpp>
 #include <tandem/fused/report.hpp>
@@ -25,22 +25,22 @@ enum class ScaleMode : std::uint8_t {
 [[nodiscard]] std::string_view to_string(ScaleMode mode);
 
 struct AllGatherScaledMatmulArgs {
-  TensorView a = {};                   ///< this rank's shard [..., k], f8e4m3 or f8e5m2; any strides
-  std::span<const TensorView> b = {};  ///< [k, n_i], f8; [gather_size, n_i] when gathering the last dim
-  TensorView a_scale = {};             ///< f32, as scale_mode has it; row-wise also 2-D, [rows, 1]
+  TensorView a = {};                       ///< this rank's shard [..., k], f8e4m3 or f8e5m2; any strides
+  TensorList b = {};                       ///< [k, n_i], f8; [gather_size, n_i] when gathering the last dim
+  std::optional<TensorView> a_scale = {};  ///< f32, as scale_mode has it; row-wise also 2-D, [rows, 1]
   ScaleMode scale_mode = ScaleMode::kDetect;
-  std::span<const TensorView> b_scale = {};  ///< f32, one element or [1, n_i]; mode none: empty
-  int gather_dim = 0;                        ///< in [0, a.dim())
-  std::int64_t gather_size = 0;              ///< size of gather_dim over all ranks
-  std::span<const TensorView> out = {};      ///< one a b, with output_layout(); f32, bf16, f16 or f8
-  std::optional<TensorView> gathered = {};   ///< all of a, with gathered_layout(); left out: not kept
-  std::span<const std::optional<TensorView>> bias = {};  ///< empty, or one a b: [n_i], any type of out
-  std::span<const std::optional<TensorView>> result_scale = {};  ///< empty, or one a b: f32, one element
-  bool fast_accum = false;                                       ///< allows less exact sums; the CPU has none
+  TensorList b_scale = {};                  ///< f32, one element or [1, n_i]; mode none: empty
+  int gather_dim = 0;                       ///< in [0, a.dim())
+  std::int64_t gather_size = 0;             ///< size of gather_dim over all ranks
+  TensorList out = {};                      ///< one a b, with output_layout(); f32, bf16, f16 or f8
+  std::optional<TensorView> gathered = {};  ///< all of a, with gathered_layout(); left out: not kept
+  OptionalTensorList bias = {};             ///< empty, or one a b: [n_i], any type of out
+  OptionalTensorList result_scale = {};     ///< empty, or one a b: f32, one element
+  bool fast_accum = false;                  ///< allows less exact sums; the CPU has none
   /// Further shards that the same schedule gathers, at most kMaxBeside: any type and strides; sizes of a, the
   /// last free unless that is the one gathered.
-  std::span<const TensorView> beside = {};
-  std::span<const TensorView> beside_gathered = {};  ///< one each, with beside_layout()
+  TensorList beside = {};
+  TensorList beside_gathered = {};  ///< one each, with beside_layout()
   Algorithm algorithm = Algorithm::kAuto;
   /// Columns of a rank's products together, as `auto` shall count them: the same on every rank, while n_i may
   /// differ. 0: not told; b counts as square then, and measured times do not count.
@@ -81,5 +81,9 @@ inline constexpr int kMaxBeside = 6;
 [[nodiscard]] Result<Layout> output_layout(const AllGatherScaledMatmulArgs& args, int i);
 [[nodiscard]] Result<Layout> gathered_layout(const AllGatherScaledMatmulArgs& args);
 [[nodiscard]] Result<Layout> beside_layout(const AllGatherScaledMatmulArgs& args, int i);
+/// A new tensor of type `dtype` for out[i], or one for gathered. Errors: as output_layout(); kOutOfMemory.
+[[nodiscard]] Result<Tensor> make_output(const AllGatherScaledMatmulArgs& args, DType dtype, Device& device,
+                                         int i = 0);
+[[nodiscard]] Result<Tensor> make_gathered(const AllGatherScaledMatmulArgs& args, Device& device);
 
 }  // namespace tandem

@@ -3,7 +3,9 @@
 #include <span>
 #include <tandem/base/error.hpp>
 #include <tandem/base/tensor.hpp>
+#include <tandem/device/device.hpp>
 #include <tandem/device/stream.hpp>
+#include <tandem/fused/report.hpp>
 
 namespace tandem {
 
@@ -22,5 +24,10 @@ struct Restrided {
 /// The same for fused_matmul_reduce_scatter.
 [[nodiscard]] Result<Restrided> restride_for_matmul_reduce_scatter(const TensorView& a, int scatter_dim,
                                                                    Stream& stream);
+
+/// A zeroed tensor of `device` with these sizes and strides.
+/// Errors:  kInvalidArgument for sizes or strides that are negative, not as many as each other, or reach over
+///          more than 2^62 bytes; kOutOfMemory.
+[[nodiscard]] Result<Tensor> make_tensor(const Layout& layout, DType dtype, Device& device);
 
 }  // namespace tandem

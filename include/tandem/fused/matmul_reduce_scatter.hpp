@@ -2,10 +2,10 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <tandem/base/error.hpp>
 #include <tandem/base/support.hpp>
 #include <tandem/base/tensor.hpp>
+#include <tandem/base/tensor_list.hpp>
 #include <tandem/bootstrap/group.hpp>
 #include <tandem/coll/collectives.hpp>
 #include <tandem/device/stream.hpp>
@@ -15,9 +15,9 @@
 namespace tandem {
 
 struct MatmulReduceScatterArgs {
-  std::span<const TensorView> a = {};  ///< [..., k_j]; any strides; equal in all sizes but the last
-  std::span<const TensorView> b = {};  ///< [k_j, n]; as many as a
-  int scatter_dim = 0;                 ///< in [0, a.dim()); the last scatters n
+  TensorList a = {};    ///< [..., k_j]; any strides; equal in all sizes but the last
+  TensorList b = {};    ///< [k_j, n]; as many as a
+  int scatter_dim = 0;  ///< in [0, a.dim()); the last scatters n
   coll::ReduceOp reduce_op = coll::ReduceOp::kSum;
   TensorView out = {};                     ///< with output_layout()
   std::optional<TensorView> bias = {};     ///< [n], also where n is scattered; added once, after the mean
@@ -49,5 +49,8 @@ struct MatmulReduceScatterArgs {
 
 /// What out must look like on rank `rank` of `world`. Errors: kInvalidArgument when a, b and dim do not fit.
 [[nodiscard]] Result<Layout> output_layout(const MatmulReduceScatterArgs& args, int world, int rank);
+/// A new tensor for this rank's out. Errors: as output_layout(); kOutOfMemory.
+[[nodiscard]] Result<Tensor> make_output(const MatmulReduceScatterArgs& args, const Group& group,
+                                         Device& device);
 
 }  // namespace tandem

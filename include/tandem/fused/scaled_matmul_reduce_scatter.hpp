@@ -1,10 +1,10 @@
 #pragma once
 
 #include <optional>
-#include <span>
 #include <tandem/base/error.hpp>
 #include <tandem/base/support.hpp>
 #include <tandem/base/tensor.hpp>
+#include <tandem/base/tensor_list.hpp>
 #include <tandem/bootstrap/group.hpp>
 #include <tandem/coll/collectives.hpp>
 #include <tandem/device/stream.hpp>
@@ -14,18 +14,17 @@
 namespace tandem {
 
 struct ScaledMatmulReduceScatterArgs {
-  std::span<const TensorView> a = {};  ///< [..., k_j]; any strides; equal in all sizes but the last
-  std::span<const TensorView> b = {};  ///< [k_j, n]; as many as a
+  TensorList a = {};  ///< [..., k_j]; any strides; equal in all sizes but the last
+  TensorList b = {};  ///< [k_j, n]; as many as a
   /// f32, one a product: of a_j one element or a_j's sizes with 1 last, of b_j one element or [1, n].
   /// Neither: that product is not scaled.
-  std::span<const std::optional<TensorView>> a_scale = {};
-  std::span<const std::optional<TensorView>> b_scale = {};
+  OptionalTensorList a_scale = {};
+  OptionalTensorList b_scale = {};
   /// Empty, or one a product: [n], any type of out, also where n is scattered. Added on every rank, before
   /// the sum over ranks: a sum holds it W times.
-  std::span<const std::optional<TensorView>> bias = {};
-  std::span<const std::optional<TensorView>> result_scale =
-      {};               ///< empty, or one a product: f32, one element
-  int scatter_dim = 0;  ///< in [0, a.dim()), of the N-D product; the last scatters n
+  OptionalTensorList bias = {};
+  OptionalTensorList result_scale = {};  ///< empty, or one a product: f32, one element
+  int scatter_dim = 0;                   ///< in [0, a.dim()), of the N-D product; the last scatters n
   coll::ReduceOp reduce_op = coll::ReduceOp::kSum;
   TensorView out = {};                     ///< with output_layout(); f32, bf16, f16 or f8
   std::optional<TensorView> product = {};  ///< [..., n] contiguous, out's type: this rank's own sum
@@ -58,5 +57,8 @@ struct ScaledMatmulReduceScatterArgs {
 
 /// What out must look like on rank `rank` of `world`. Errors: kInvalidArgument when a, b and dim do not fit.
 [[nodiscard]] Result<Layout> output_layout(const ScaledMatmulReduceScatterArgs& args, int world, int rank);
+/// A new tensor of type `dtype` for this rank's out. Errors: as output_layout(); kOutOfMemory.
+[[nodiscard]] Result<Tensor> make_output(const ScaledMatmulReduceScatterArgs& args, DType dtype,
+                                         const Group& group, Device& device);
 
 }  // namespace tandem
