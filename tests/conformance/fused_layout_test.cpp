@@ -129,8 +129,7 @@ TEST_P(FusedLayout, tensors_of_impossible_layouts_are_not_made) {
     for (const Layout& layout : {Layout{{2, 3}, {3}}, Layout{{-1}, {1}}, Layout{{2, 3}, {-3, 1}},
                                  Layout{{2, kMany}, {kMany, 1}}, Layout{{3}, {kMany}}}) {
       const auto made = make_tensor(layout, DType::kF32, rank.device);
-      EXPECT_FALSE(made) << to_string(layout.sizes);
-      if (!made) EXPECT_EQ(made.error().code(), ErrorCode::kInvalidArgument) << made.error().text();
+      EXPECT_TRUE(!made && made.error().code() == ErrorCode::kInvalidArgument) << to_string(layout.sizes);
     }
     const auto nothing = make_tensor({{kMany, 0}, {kMany, 1}}, DType::kF32, rank.device);
     EXPECT_TRUE(nothing && nothing->view().numel() == 0);
