@@ -10,15 +10,15 @@
 
 namespace tandem {
 
-/// Opens a device and attaches every part of its backend: streams, symmetric memory, products, collectives.
-/// The one place that knows which backends exist.
-/// Errors: kUnsupported when this build or this machine has no such device.
+/// Opens a device with all parts of its backend: streams, symmetric memory, products, collectives.
+/// Errors:  kUnsupported if this build or this machine has no such device.
 [[nodiscard]] Result<std::unique_ptr<Device>> open_device(DeviceId id, const Config& config);
 
-/// GPUs that open_device() can open: 0 in a build without them, and on a machine without a driver. Starts the
-/// CUDA runtime in this process, so a program that makes other processes asks in a child.
+/// The number of GPUs that open_device() can open. It is 0 in a build without CUDA, and on a machine without a
+/// driver. The call starts the CUDA runtime in this process. A program that forks should ask in a child.
 [[nodiscard]] int count_cuda_devices();
-/// Their names, by index. Errors: kUnsupported saying why there are none.
+/// The names of the GPUs, by index.
+/// Errors:  kUnsupported with the reason why there are none.
 [[nodiscard]] Result<std::vector<std::string>> list_cuda_devices();
 
 }  // namespace tandem
