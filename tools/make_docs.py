@@ -21,7 +21,7 @@ MODULES = {
     "io": "Files of tensors: .npy, .safetensors, and checkpoints of several files.",
     "trace": "What an op enqueued, as text.",
     "cost": "Times that were measured, and the models that predict the others.",
-    "graph": "Captured PyTorch programs, and passes that put fused ops into them.",
+    "graph": "Captured PyTorch graphs, and passes that put fused ops into them.",
     "bootstrap": "Stores, groups of ranks, and a launcher of local ranks.",
     "device": "Devices, streams, events and graphs.",
     "cpu": "Host code in the order of a CPU stream.",
@@ -31,7 +31,7 @@ MODULES = {
     "coll": "All-gather and reduce-scatter.",
     "program": "Steps of an op as data, and what enqueues them. It has no public header.",
     "fused": "Products with their communication inside.",
-    "graph/interpreter": "Runs captured programs on CPU ranks. It has no public header.",
+    "graph/interpreter": "Runs captured graphs on CPU ranks.",
     "backend": "Opens devices, and knows which backends exist.",
 }
 

@@ -23,8 +23,8 @@ struct Config {
   std::chrono::milliseconds rendezvous_timeout{60'000};
   /// TANDEM_SPIN_US: how long a wait spins before it sleeps. Unset: it depends on ranks and usable cores.
   std::optional<std::chrono::microseconds> spin;
-  /// TANDEM_LINK_DELAY_US: simulates a link. A copy from a peer waits this long before its first byte, without
-  /// using the processor.
+  /// TANDEM_LINK_DELAY_US: simulates a link. A copy from a peer waits this long before its first byte,
+  /// without using the processor.
   std::chrono::microseconds link_delay{0};
   /// TANDEM_ISA = scalar | avx2 | avx512: the instruction set of the CPU kernels.
   std::optional<std::string> isa;
@@ -32,16 +32,16 @@ struct Config {
   /// where that is of use. Later calls launch the recording as one graph. With 0 nothing is recorded, so that
   /// profilers see each step.
   int record_after = 3;
-  /// TANDEM_MAX_PLANS = 1 to 1000000: the number of problems (op, sizes, types) that a group remembers, of each
-  /// fused op and of all ops together. A device remembers as many of its own. The problem that was used
+  /// TANDEM_MAX_PLANS = 1 to 1000000: the number of problems (op, sizes, types) that a group remembers, of
+  /// each fused op and of all ops together. A device remembers as many of its own. The problem that was used
   /// longest ago is dropped first, and planned again when it comes back. Rank 0's value holds for the group.
   int max_plans = 4096;
-  /// TANDEM_NATIVE_KERNEL: the only native kernel that may run, by its name in `tandem doctor`. Empty: the one
-  /// that is predicted to be fastest. For measurements.
+  /// TANDEM_NATIVE_KERNEL: the only native kernel that may run, by its name in `tandem doctor`. Empty: the
+  /// one that is predicted to be fastest. For measurements.
   std::string native_kernel;
-  /// TANDEM_NATIVE_PATCHES = 0 to 32: the number of ranks to which the products of a native all-gather send the
-  /// shard themselves, in pieces, where that is possible. It must be the same on every rank. Unset: a model
-  /// decides. For measurements.
+  /// TANDEM_NATIVE_PATCHES = 0 to 32: the number of ranks to which the products of a native all-gather send
+  /// the shard themselves, in pieces, where that is possible. It must be the same on every rank. Unset: a
+  /// model decides. For measurements.
   std::optional<int> native_patches;
   /// TANDEM_CUBLASLT_LIBRARY, TANDEM_NCCL_LIBRARY: the only file to load. Unset: the library is looked for by
   /// its soname, then in the usual folders. Without it, other products or collectives run.

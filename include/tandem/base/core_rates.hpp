@@ -11,8 +11,9 @@
 
 namespace tandem {
 
-/// The speeds of one core from which `auto` predicts on CPUs. kMm... are products of large matrices of a type,
-/// kMmScaled those of f8 with scales. kPack... pack their right operands. kSum... add partials of a type.
+/// The speeds of one core from which `auto` predicts on CPUs. kMm... are products of large matrices of a
+/// type, kMmScaled those of f8 with scales. kPack... pack their right operands. kSum... add partials of a
+/// type.
 enum class CoreRate : std::uint8_t {
   kMmF32,
   kMmBF16,

@@ -4,8 +4,8 @@
 
 namespace tandem {
 
-/// A number by which many others are divided. Each division is a multiplication and a shift, in place of about
-/// twenty dependent instructions on a GPU. It works on hosts, and in kernels compiled with
+/// A number by which many others are divided. Each division is a multiplication and a shift, in place of
+/// about twenty dependent instructions on a GPU. It works on hosts, and in kernels compiled with
 /// --expt-relaxed-constexpr.
 class Divisor {
  public:

@@ -88,8 +88,9 @@ class Tensor {
   Tensor(const Tensor&) = delete;
   Tensor& operator=(const Tensor&) = delete;
 
-  /// Allocates zeroed, contiguous, 64-byte aligned host memory that belongs to no device. It is freed with the
-  /// tensor, even while queued work uses it. Memory of Device::allocate_tensor() stays until that has run.
+  /// Allocates zeroed, contiguous, 64-byte aligned host memory that belongs to no device. It is freed with
+  /// the tensor, even while queued work uses it. Memory of Device::allocate_tensor() stays until that has
+  /// run.
   [[nodiscard]] static Tensor host(const Dims& sizes, DType dtype);
 
   [[nodiscard]] const TensorView& view() const& { return view_; }

@@ -30,11 +30,11 @@ struct GroupOptions {
   std::string device = {};
 };
 
-/// An ordered set of ranks that run collective calls in the same order. Ops of one group never overlap. Ops of
-/// different groups may. One host thread at a time may use a Group.
+/// An ordered set of ranks that run collective calls in the same order. Ops of one group never overlap. Ops
+/// of different groups may. One host thread at a time may use a Group.
 ///
-/// Ranks may call ops of different groups in different orders if each group has its own stream. On CPUs, no op
-/// waits on the host for another rank's call; a refused op waits for the group's earlier ops.
+/// Ranks may call ops of different groups in different orders if each group has its own stream. On CPUs, no
+/// op waits on the host for another rank's call; a refused op waits for the group's earlier ops.
 ///
 /// The host does wait in create(), subgroup(), all_gather(), symm::rendezvous(), symm::workspace() and
 /// Stream::synchronize(). On GPUs it also waits in a group's first call of a problem. Make these calls in the
@@ -48,8 +48,8 @@ struct GroupOptions {
 /// error. The group can only be destroyed then.
 class Group {
  public:
-  /// Creates the group. This is a collective call of `size` ranks. A name may be used again after the group is
-  /// destroyed.
+  /// Creates the group. This is a collective call of `size` ranks. A name may be used again after the group
+  /// is destroyed.
   /// Errors:  kInvalidArgument for a rank outside [0, size), size < 1, or a rank that is already taken;
   ///          kTimeout with the ranks that did not come; kMismatch if ranks differ in the size or version.
   [[nodiscard]] static Result<std::unique_ptr<Group>> create(const GroupOptions& options);
@@ -74,8 +74,8 @@ class Group {
 
   /// Returns ok, or the error that poisoned the group.
   [[nodiscard]] Result<void> status() const;
-  /// Poisons the group on every rank. The first error wins. `culprit` is the rank that caused it, or -1 if that
-  /// is unknown.
+  /// Poisons the group on every rank. The first error wins. `culprit` is the rank that caused it, or -1 if
+  /// that is unknown.
   void poison(const Error& error, int culprit);
 
   /// Returns every rank's bytes, in rank order. This is a collective call and blocks the host. `what` names
@@ -98,8 +98,8 @@ class Group {
     return *static_cast<T*>(slot.get());
   }
 
-  /// Runs `step` when the group ends. The extensions still exist then, and the other ranks can be reached. Use
-  /// it to wait for queued work that uses them. `step` must not throw, and must end by itself.
+  /// Runs `step` when the group ends. The extensions still exist then, and the other ranks can be reached.
+  /// Use it to wait for queued work that uses them. `step` must not throw, and must end by itself.
   void before_end(std::function<void()> step);
 
   class Impl;

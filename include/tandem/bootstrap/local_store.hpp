@@ -16,9 +16,9 @@ struct LocalStoreAddress {
   std::string token;  ///< 32 random bytes as hex; never put it on a command line
 };
 
-/// Serves a Store to processes of the same user on this host. Its SOCK_SEQPACKET sockets can carry open files.
-/// The server closes and counts connections of strangers: another uid, a wrong token, another version or
-/// garbage. The job goes on.
+/// Serves a Store to processes of the same user on this host. Its SOCK_SEQPACKET sockets can carry open
+/// files. The server closes and counts connections of strangers: another uid, a wrong token, another version
+/// or garbage. The job goes on.
 class LocalStoreServer {
  public:
   [[nodiscard]] static Result<std::unique_ptr<LocalStoreServer>> create();
@@ -28,8 +28,8 @@ class LocalStoreServer {
 
   /// Opens a connection that needs no address, and returns the client's end, for a child to inherit.
   [[nodiscard]] Result<UniqueFd> connect_pair();
-  /// Opens a socket in a private directory (0700) below the temporary directory. The directory is removed when
-  /// `expected_clients` clients have sent the token, or with the server.
+  /// Opens a socket in a private directory (0700) below the temporary directory. The directory is removed
+  /// when `expected_clients` clients have sent the token, or with the server.
   [[nodiscard]] Result<LocalStoreAddress> listen(int expected_clients);
   /// The number of connections that were refused so far.
   [[nodiscard]] std::int64_t num_refused() const;

@@ -13,7 +13,8 @@
 namespace tandem {
 
 /// A small key-value store that all ranks of a job can reach, and through which they find each other. Derive
-/// from it to use a store that you have. All calls are thread-safe. A key is written once, unless it is erased.
+/// from it to use a store that you have. All calls are thread-safe. A key is written once, unless it is
+/// erased.
 /// Errors:  kTimeout with the key; kPeerLost if the store's server is gone.
 class Store {
  public:

@@ -9,9 +9,9 @@
 
 namespace tandem::cost {
 
-// A folder holds one file for each device, of at most 512 KiB, which appears and changes as a whole. Some files
-// cannot be used: those of another version, of another device than the name says, that are too large, or that
-// hold no table. They are treated as absent.
+// A folder holds one file for each device, of at most 512 KiB, which appears and changes as a whole. Some
+// files cannot be used: those of another version, of another device than the name says, that are too large,
+// or that hold no table. They are treated as absent.
 
 /// The name of a device's file: "nvidia_h200_132_sms_139_gib_driver_13_0.json".
 [[nodiscard]] std::string file_name_of(std::string_view device);
@@ -33,8 +33,8 @@ struct Written {
   std::filesystem::path file;
   std::string warning;  ///< why the file's earlier content was dropped; usually empty
 };
-/// Adds rows to a device's table, and creates the folder if it is missing. Programs that do so at the same time
-/// take turns.
+/// Adds rows to a device's table, and creates the folder if it is missing. Programs that do so at the same
+/// time take turns.
 /// Errors:  kInvalidArgument for an empty folder name, rows that no reader accepts, a table that becomes too
 ///          large, and a file of this name that belongs to another device; kDriver with the path. Nothing is
 ///          written then.

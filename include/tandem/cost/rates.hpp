@@ -8,9 +8,9 @@
 
 namespace tandem::cost {
 
-// Speeds of a core that were measured on a device. The folder of the tables holds them in rates/<device>.json,
-// one row for each number of busy cores. A file that cannot be used (see folder.hpp) is treated as absent, and
-// replaced at the next measurement.
+// Speeds of a core that were measured on a device. The folder of the tables holds them in
+// rates/<device>.json, one row for each number of busy cores. A file that cannot be used (see folder.hpp) is
+// treated as absent, and replaced at the next measurement.
 
 /// What read_rates() found.
 struct FoundRates {
@@ -23,8 +23,8 @@ struct FoundRates {
 
 /// Adds speeds to a device's file, and creates the folder if it is missing. Programs that do so at the same
 /// time take turns.
-/// Errors:  kInvalidArgument for an empty folder name, a device that is no UTF-8, and a file of this name that
-///          belongs to another device; kDriver with the path. Nothing is written then.
+/// Errors:  kInvalidArgument for an empty folder name, a device that is no UTF-8, and a file of this name
+///          that belongs to another device; kDriver with the path. Nothing is written then.
 [[nodiscard]] Result<void> add_rates(const std::filesystem::path& folder, std::string_view device,
                                      int busy_cores, const CoreRates& rates);
 

@@ -48,8 +48,8 @@ struct Table {
   void put(Row row);
 };
 
-/// The bucket of m. Values of m in one bucket share measured times. A bucket ends at 2^i or 3 * 2^i and begins
-/// after the next smaller such number.
+/// The bucket of m. Values of m in one bucket share measured times. A bucket ends at 2^i or 3 * 2^i and
+/// begins after the next smaller such number.
 [[nodiscard]] std::int64_t bucket_of(std::int64_t m);
 
 /// A table as JSON.

@@ -53,8 +53,9 @@ struct AllGatherScaledMatmulArgs {
 
 /// Gathers a along a dim and multiplies it with each b, as gemm::scaled_matmul() does:
 /// out_i = (all_gather(a) * b_i * scales + bias_i) * result_scale_i.
-/// Shapes:  As fused_all_gather_matmul(). If the last dim is gathered, a sharded row-wise scale belongs to the
-///          rank's slice of k. A replicated one has last size 1 for all slices, or W, one column for each.
+/// Shapes:  As fused_all_gather_matmul(). If the last dim is gathered, a sharded row-wise scale belongs to
+///          the rank's slice of k. A replicated one has last size 1 for all slices, or W, one column for
+///          each.
 /// Types:   Sums are f32 and rounded once to out_i; f8 saturates. Every rank, W and algorithm give the same
 ///          bits, unless the last dim is gathered. Then each slice's product takes the slice's scales, and
 ///          products are added in f32 in rank order.

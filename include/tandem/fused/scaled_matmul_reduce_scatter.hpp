@@ -39,9 +39,9 @@ struct ScaledMatmulReduceScatterArgs {
 /// Sums (a_j * b_j * scales_j + bias_j) * result_scale_j over j and over the group. Rank r keeps
 /// shard_of(size, W, r) of scatter_dim.
 /// Shapes:  out has a's sizes with n last, and this rank's shard of scatter_dim; it is contiguous.
-/// Types:   a_j and b_j as gemm::scaled_matmul() takes them. Products are added in f32 in list order. Partials
-///          are rounded to `partials`, added in f32 in rank order 0..W-1, and rounded once; f8 saturates.
-///          Every run and algorithm gives the same bits.
+/// Types:   a_j and b_j as gemm::scaled_matmul() takes them. Products are added in f32 in list order.
+///          Partials are rounded to `partials`, added in f32 in rank order 0..W-1, and rounded once; f8
+///          saturates. Every run and algorithm gives the same bits.
 /// Memory:  As fused_matmul_reduce_scatter().
 /// Order:   As fused_all_gather_matmul().
 /// Errors:  As fused_all_gather_matmul(). out's dtype, sizes of a but k, n, reduce_op, scatter_dim, partials
