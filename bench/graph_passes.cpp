@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/try.hpp"
+#include "harness/stopwatch.hpp"
 
 namespace {
 
@@ -46,11 +47,6 @@ double ms_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
-double median(std::vector<double> times) {
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
-}
-
 Result<nlohmann::json> measure(int layers) {
   constexpr int kRounds = 7;
   const std::string text = chain_of(layers);
@@ -74,8 +70,8 @@ Result<nlohmann::json> measure(int layers) {
       {"what", "a chain of gather, product, relu, product, scatter: read; verified and rewritten"},
       {"layers", layers},
       {"nodes", num_nodes},
-      {"p50_read_ms", median(read_ms)},
-      {"p50_fuse_ms", median(fuse_ms)}};
+      {"p50_read_ms", harness::median(read_ms)},
+      {"p50_fuse_ms", harness::median(fuse_ms)}};
 }
 
 }  // namespace

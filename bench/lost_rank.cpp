@@ -13,16 +13,14 @@
 #include <thread>
 #include <vector>
 
+#include "harness/stopwatch.hpp"
+
 namespace {
 
 using tandem::Result;
+using tandem::harness::now_us;
 
 constexpr int kLost = 1;
-
-double now_us() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration<double, std::micro>(now).count();
-}
 
 Result<void> publish(tandem::Store& store, const std::string& key, double value) {
   return store.set(key, std::as_bytes(std::span(&value, 1)));
@@ -108,7 +106,7 @@ int measure(int ranks, int rounds) {
       {"rounds", rounds},
       {"machine", machine()},
       {"commit", TANDEM_COMMIT},
-      {"median_us", times[times.size() / 2]},
+      {"median_us", tandem::harness::median(times)},
       {"max_us", times.back()},
       {"command", "bench_lost_rank " + std::to_string(ranks) + " " + std::to_string(rounds)}};
   std::printf("%s\n", row.dump().c_str());

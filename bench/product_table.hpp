@@ -14,6 +14,7 @@
 #include "gemm/cuda/sm90/instances.hpp"
 #include "gemm/cuda/sm90/kernel_choice.hpp"
 #include "gemm/product.hpp"
+#include "harness/stopwatch.hpp"
 
 namespace tandem::bench {
 
@@ -101,10 +102,9 @@ Result<void> time_in_turns(std::vector<Variant>& all, int warmup, int rounds, Ti
 }
 
 /// The medians, and how many outputs were wrong, as "us" and "wrong" by name.
-inline void put_medians(std::vector<Variant>& all, nlohmann::json& row) {
-  for (Variant& variant : all) {
-    std::sort(variant.us.begin(), variant.us.end());
-    row["us"][variant.name] = variant.us[variant.us.size() / 2];
+inline void put_medians(const std::vector<Variant>& all, nlohmann::json& row) {
+  for (const Variant& variant : all) {
+    row["us"][variant.name] = harness::median(variant.us);
     row["wrong"][variant.name] = variant.wrong;
   }
 }

@@ -108,16 +108,16 @@ void BenchCommand::check_flags(const JobPlace& place) const {
 
 std::vector<BenchRow> BenchCommand::rows(int ranks) const {
   if (!flags_.problem.empty()) {
-    BenchRow row{parse_problem(flags_.problem)};
+    BenchRow row{harness::parse_problem(flags_.problem)};
     row.problem.ranks = ranks;
     return {row};
   }
-  const Op op = is_product_only() ? Op::kAllGatherMatmul : parse_op(flags_.op);
+  const harness::Op op = is_product_only() ? harness::Op::kAllGatherMatmul : harness::parse_op(flags_.op);
   std::vector<BenchRow> rows;
-  for (const Problem& problem : flags_.measure.problems(op, ranks, on_gpus_)) {
+  for (const harness::Problem& problem : flags_.measure.problems(op, ranks, on_gpus_)) {
     for (const std::string& algorithm : flags_.algorithms) {
       BenchRow row{problem, is_product_only()};
-      row.problem.algorithm = parse_algorithm_flag(algorithm);
+      row.problem.algorithm = harness::parse_algorithm_flag(algorithm);
       rows.push_back(row);
     }
   }

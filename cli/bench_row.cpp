@@ -15,9 +15,9 @@
 
 #include "explain.hpp"
 #include "failure.hpp"
+#include "harness/reference.hpp"
+#include "harness/stopwatch.hpp"
 #include "rank_op.hpp"
-#include "reference.hpp"
-#include "stopwatch.hpp"
 #include "timing.hpp"
 
 namespace tandem::cli {
@@ -57,7 +57,7 @@ class RowRunner {
 
   /// Of the last fused(); a replay leaves it as it is.
   [[nodiscard]] const OpReport& fused_report() const { return fused_report_; }
-  [[nodiscard]] const Wrong& wrong() const { return wrong_; }
+  [[nodiscard]] const harness::Wrong& wrong() const { return wrong_; }
 
  private:
   /// The product of all rows and the i-th b.
@@ -73,13 +73,13 @@ class RowRunner {
   const BenchRow& row_;
   const Session& session_;
   RankOp op_;
-  GuardedTensor gathered_;
-  std::vector<GuardedTensor> products_;
-  GuardedTensor collected_;
-  GuardedTensor signal_;  ///< of native_product(), which awaits none
+  harness::GuardedTensor gathered_;
+  std::vector<harness::GuardedTensor> products_;
+  harness::GuardedTensor collected_;
+  harness::GuardedTensor signal_;  ///< of native_product(), which awaits none
   std::vector<std::vector<std::byte>> serial_bytes_;
   OpReport fused_report_;
-  Wrong wrong_;
+  harness::Wrong wrong_;
 };
 
 // Sizes with `dim` first, as the collectives take them.
@@ -90,20 +90,20 @@ Dims moved_first(const Dims& sizes, int dim) {
 }
 
 RowRunner::RowRunner(const BenchRow& row, const Session& session)
-    : row_(row), session_(session), op_(row.problem, session, GeneratedTensors(row.problem)) {
-  const Problem& problem = row.problem;
-  const ProductSizes product = product_of_a_rank(problem);
+    : row_(row), session_(session), op_(row.problem, session, harness::GeneratedTensors(row.problem)) {
+  const harness::Problem& problem = row.problem;
+  const harness::ProductSizes product = product_of_a_rank(problem);
   const Dims matrix{product.m, product.k};
-  if (problem.op == Op::kAllGatherMatmul) {
-    gathered_ = GuardedTensor(session.device(), matrix, problem.dtype);
-    generate({problem.seed, matrix}, gathered_.host());
+  if (problem.op == harness::Op::kAllGatherMatmul) {
+    gathered_ = harness::GuardedTensor(session.device(), matrix, problem.dtype);
+    harness::generate({problem.seed, matrix}, gathered_.host());
     gathered_.upload();
-    signal_ = GuardedTensor(session.device(), Dims{1}, DType::kU32);
-    collected_ = GuardedTensor(session.device(), moved_first(problem.a, problem.dim), problem.dtype);
+    signal_ = harness::GuardedTensor(session.device(), Dims{1}, DType::kU32);
+    collected_ = harness::GuardedTensor(session.device(), moved_first(problem.a, problem.dim), problem.dtype);
   } else {
     Dims sizes = problem.result_sizes(0);
     sizes[problem.dim] = window_of_result(problem, 0, session.rank()).shard.size;
-    collected_ = GuardedTensor(session.device(), moved_first(sizes, problem.dim), problem.dtype);
+    collected_ = harness::GuardedTensor(session.device(), moved_first(sizes, problem.dim), problem.dtype);
   }
   for (const TensorView& b : op_.b()) {
     products_.emplace_back(session.device(), Dims{product.m, b.size(1)}, problem.dtype);
@@ -114,7 +114,7 @@ RowRunner::RowRunner(const BenchRow& row, const Session& session)
 }
 
 gemm::MmArgs RowRunner::product(std::size_t i, int heuristic) const {
-  const bool gathers = row_.problem.op == Op::kAllGatherMatmul;
+  const bool gathers = row_.problem.op == harness::Op::kAllGatherMatmul;
   return {.a = gathers ? gathered_.view() : op_.a().flatten_rows(),
           .b = op_.b()[i],
           .out = products_[i].view(),
@@ -140,7 +140,7 @@ void RowRunner::own_product() {
 }
 
 bool RowRunner::native_product() {
-  if (row_.problem.op != Op::kAllGatherMatmul) return false;
+  if (row_.problem.op != harness::Op::kAllGatherMatmul) return false;
   const gemm::CompleteChunks all{gathered_.view(), 0, 1};
   for (std::size_t i = 0; i < products_.size(); ++i) {
     const auto done = gemm::async_input_mm({.a = gathered_.view(),
@@ -169,9 +169,9 @@ void RowRunner::product_in_chunks(Step step) const {
 }
 
 void RowRunner::communication() {
-  const Problem& problem = row_.problem;
+  const harness::Problem& problem = row_.problem;
   const DeviceId device = session_.device().id();
-  if (problem.op == Op::kAllGatherMatmul) {
+  if (problem.op == harness::Op::kAllGatherMatmul) {
     const TensorView mine =
         TensorView::contiguous(op_.a().data, moved_first(op_.a().sizes, problem.dim), problem.dtype, device);
     return take(coll::all_gather({mine, collected_.view()}, session_.group(), session_.stream()));
@@ -201,7 +201,7 @@ void RowRunner::start_from_serial() {
   op_.download();
   check_samples();
   serial_bytes_.clear();
-  for (const GuardedTensor& out : op_.outputs()) {
+  for (const harness::GuardedTensor& out : op_.outputs()) {
     const auto* begin = out.host().data_as<const std::byte>();
     serial_bytes_.emplace_back(begin, begin + out.host().size_bytes());
   }
@@ -210,7 +210,7 @@ void RowRunner::start_from_serial() {
 void RowRunner::check() {
   if (!op_.guards_intact()) wrong_.add("bytes beside a tensor were overwritten");
   // Slices of k add up one after the other when the last dim is gathered: other bits than one sum.
-  if (row_.problem.op == Op::kAllGatherMatmul && row_.problem.dim_is_last()) return check_samples();
+  if (row_.problem.op == harness::Op::kAllGatherMatmul && row_.problem.dim_is_last()) return check_samples();
   for (std::size_t i = 0; i < serial_bytes_.size(); ++i) {
     compare_with_serial(row_.problem, static_cast<int>(i),
                         {.first = serial_bytes_[i],
@@ -227,14 +227,15 @@ struct Variant {
 };
 
 /// Every variant runs once as it is, so that nothing is new to the ranks, and is a recording from then on.
-void record_replays(std::vector<Variant>& variants, const Session& session, std::vector<Replay>& replays) {
+void record_replays(std::vector<Variant>& variants, const Session& session,
+                    std::vector<harness::Replay>& replays) {
   replays.reserve(variants.size());  // the variants keep pointers to them
   for (Variant& variant : variants) {
     session.meet("bench");
     variant.enqueue();
     session.finish();
     session.meet("bench");
-    const Replay& replay = replays.emplace_back(session, variant.enqueue);
+    const harness::Replay& replay = replays.emplace_back(session.stream(), variant.enqueue);
     variant.enqueue = [&replay] { replay.run(); };
   }
 }
@@ -256,7 +257,7 @@ void add_alternatives(RowRunner& runner, const Session& session, std::vector<Var
 
 /// The vendor's choice that is fastest here, found by a few runs of each; -1 on CPUs, which have one. Every
 /// rank times as often as the others, whatever it finds.
-int find_best_heuristic(RowRunner& runner, const Session& session, const Stopwatch& stopwatch) {
+int find_best_heuristic(RowRunner& runner, const Session& session, const harness::Stopwatch& stopwatch) {
   if (session.placement().kind == DeviceKind::kCpu) return -1;
   constexpr int kRuns = 5;
   std::array<bool, gemm::kMostHeuristics> exists{};
@@ -272,7 +273,7 @@ int find_best_heuristic(RowRunner& runner, const Session& session, const Stopwat
       });
       if (run > 0) us.push_back(time_us);
     }
-    if (const double typical_us = median(us); exists[i] && typical_us < best_us) {
+    if (const double typical_us = harness::median(us); exists[i] && typical_us < best_us) {
       best_us = typical_us;
       best = i;
     }
@@ -294,14 +295,14 @@ std::vector<Variant> variants_of(const BenchRow& row, RowRunner& runner, int bes
   return variants;
 }
 
-double flops_of(const ProductSizes& product) {
+double flops_of(const harness::ProductSizes& product) {
   return 2.0 * static_cast<double>(product.m) * static_cast<double>(product.n) *
          static_cast<double>(product.k);
 }
 
 /// How many times a collective and a product keep a GPU busy for about so long; every rank finds the same. At
 /// least one: links that have been idle while results were looked at take time to wake.
-int num_loads(const Problem& problem, int load_ms) {
+int num_loads(const harness::Problem& problem, int load_ms) {
   // Of an H200, with what it waits for.
   constexpr double kFlopsPerUs = 500e6;
   constexpr double kShortestUs = 30;
@@ -309,16 +310,16 @@ int num_loads(const Problem& problem, int load_ms) {
   return 1 + static_cast<int>(std::ceil(1000 * load_ms / us));
 }
 
-Stopwatch stopwatch_for(RowRunner& runner, const Problem& problem, const BenchCounts& counts,
-                        const Session& session) {
-  Stopwatch stopwatch(session);
+harness::Stopwatch stopwatch_for(RowRunner& runner, const harness::Problem& problem,
+                                 const BenchCounts& counts, const Session& session) {
+  harness::Stopwatch stopwatch(session.device(), session.group(), session.stream());
   stopwatch.load_before([&runner] { runner.load(); }, num_loads(problem, counts.load_ms));
   return stopwatch;
 }
 
 /// Times all variants, in a new order every round, and checks what they leave: a list of times by name.
 nlohmann::json time_in_turns(const std::vector<Variant>& variants, const BenchCounts& counts,
-                             RowRunner& runner, const Stopwatch& stopwatch) {
+                             RowRunner& runner, const harness::Stopwatch& stopwatch) {
   nlohmann::json times;
   for (const Variant& variant : variants) times[variant.name] = nlohmann::json::array();
   std::mt19937 random(20);  // the same on every rank, so that all take the same order
@@ -340,7 +341,7 @@ nlohmann::json time_in_turns(const std::vector<Variant>& variants, const BenchCo
 }
 
 /// How long calls of the op keep the host: a list by name, empty on CPUs.
-nlohmann::json time_host(const std::vector<Variant>& variants, const Stopwatch& stopwatch) {
+nlohmann::json time_host(const std::vector<Variant>& variants, const harness::Stopwatch& stopwatch) {
   constexpr int kBursts = 5;
   nlohmann::json times;
   for (const Variant& variant : variants) {
@@ -358,11 +359,11 @@ nlohmann::json time_host(const std::vector<Variant>& variants, const Stopwatch& 
 nlohmann::json measure(const BenchRow& row, const BenchCounts& counts, const Session& session) {
   RowRunner runner(row, session);
   runner.learn_speeds();
-  const Stopwatch stopwatch = stopwatch_for(runner, row.problem, counts, session);
+  const harness::Stopwatch stopwatch = stopwatch_for(runner, row.problem, counts, session);
   std::vector<Variant> variants = variants_of(row, runner, find_best_heuristic(runner, session, stopwatch));
   if (!row.product_only) runner.start_from_serial();
   if (!row.product_only && counts.alternatives) add_alternatives(runner, session, variants);
-  std::vector<Replay> replays;
+  std::vector<harness::Replay> replays;
   if (counts.graph) record_replays(variants, session, replays);
   nlohmann::json times = time_in_turns(variants, counts, runner, stopwatch);
   times["host"] = time_host(variants, stopwatch);
@@ -372,7 +373,8 @@ nlohmann::json measure(const BenchRow& row, const BenchCounts& counts, const Ses
           {"first_wrong", runner.wrong().first}};
 }
 
-nlohmann::json measure_algorithms(const Problem& problem, const BenchCounts& counts, const Session& session) {
+nlohmann::json measure_algorithms(const harness::Problem& problem, const BenchCounts& counts,
+                                  const Session& session) {
   const BenchRow row{problem};
   RowRunner runner(row, session);
   runner.learn_speeds();
@@ -385,13 +387,13 @@ nlohmann::json measure_algorithms(const Problem& problem, const BenchCounts& cou
     if (!candidate.why_not.empty()) continue;
     variants.push_back({to_string(algorithm), true, [&runner, algorithm] { runner.op(algorithm); }});
   }
-  const Stopwatch stopwatch = stopwatch_for(runner, problem, counts, session);
+  const harness::Stopwatch stopwatch = stopwatch_for(runner, problem, counts, session);
   const nlohmann::json times = time_in_turns(variants, counts, runner, stopwatch);
   const OpReport& report = runner.fused_report();
   cost::Row measured;
   measured.key = *report.tune_key;
   for (const Variant& variant : variants)
-    measured.us[std::string(variant.name)] = median(times[variant.name].get<std::vector<double>>());
+    measured.us[std::string(variant.name)] = harness::median(times[variant.name].get<std::vector<double>>());
   return {{"times", times},
           {"table", cost::to_json(cost::Table{session.device().description(), {measured}})},
           {"report", to_json(runner.fused_report())},
@@ -420,10 +422,10 @@ std::int64_t count_wrong(const std::vector<nlohmann::json>& results) {
 
 nlohmann::json summarize(const BenchRow& row, const BenchCounts& counts,
                          const std::vector<nlohmann::json>& results) {
-  const Problem& problem = row.problem;
-  const ProductSizes product = product_of_a_rank(problem);
+  const harness::Problem& problem = row.problem;
+  const harness::ProductSizes product = product_of_a_rank(problem);
   const auto typical = [&](const char* variant) {
-    return median(slowest_rank(results, std::string("/times/") + variant));
+    return harness::median(slowest_rank(results, std::string("/times/") + variant));
   };
   const double t_gemm = typical("gemm");
   const double flops = flops_of(product);

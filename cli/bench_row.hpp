@@ -4,14 +4,14 @@
 #include <string>
 #include <vector>
 
-#include "problem.hpp"
+#include "harness/problem.hpp"
 #include "session.hpp"
 
 namespace tandem::cli {
 
 /// One line of a benchmark: an op on a problem, or the product alone ("mm").
 struct BenchRow {
-  Problem problem;
+  harness::Problem problem;
   bool product_only = false;
 
   [[nodiscard]] std::string op_name() const {
@@ -33,7 +33,7 @@ struct BenchCounts {
 
 /// In a rank: the same for each algorithm of an op that can run, by their names, with the report of what
 /// `problem` asks for, and "table", this rank's medians as a cost::Table.
-[[nodiscard]] nlohmann::json measure_algorithms(const Problem& problem, const BenchCounts& counts,
+[[nodiscard]] nlohmann::json measure_algorithms(const harness::Problem& problem, const BenchCounts& counts,
                                                 const Session& session);
 
 /// In the launcher: the row of figures from what the ranks measured. Keys as in docs/cli.md; null where a

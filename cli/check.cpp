@@ -6,8 +6,8 @@
 
 #include "command.hpp"
 #include "failure.hpp"
+#include "harness/reference.hpp"
 #include "rank_op.hpp"
-#include "reference.hpp"
 #include "session.hpp"
 #include "sweep.hpp"
 
@@ -28,16 +28,17 @@ class CaseRunner {
   CaseRunner(const Session& session, bool is_in_step) : session_(session), is_in_step_(is_in_step) {}
 
   /// Runs a problem with each algorithm.
-  void run(const Problem& problem, const std::vector<Algorithm>& algorithms);
+  void run(const harness::Problem& problem, const std::vector<Algorithm>& algorithms);
   [[nodiscard]] nlohmann::json result() const;
 
  private:
   /// Poisons the outputs, calls and waits for them.
   void call(RankOp& op, Algorithm algorithm) const;
   /// Runs and compares one case; false when it cannot run here.
-  bool run_case(RankOp& op, const Reference& reference, Problem problem, Algorithm algorithm);
-  void compare(const RankOp& op, const Reference& reference, Wrong& wrong) const;
-  void compare_with_serial(const RankOp& op, Wrong& wrong) const;
+  bool run_case(RankOp& op, const harness::Reference& reference, harness::Problem problem,
+                Algorithm algorithm);
+  void compare(const RankOp& op, const harness::Reference& reference, harness::Wrong& wrong) const;
+  void compare_with_serial(const RankOp& op, harness::Wrong& wrong) const;
   void remember_serial(const RankOp& op);
 
   const Session& session_;
@@ -53,9 +54,9 @@ std::vector<std::byte> bytes_of(const TensorView& view) {
   return {begin, begin + view.size_bytes()};
 }
 
-void CaseRunner::run(const Problem& problem, const std::vector<Algorithm>& algorithms) {
-  const GeneratedTensors source(problem);
-  const Reference reference(problem, source);
+void CaseRunner::run(const harness::Problem& problem, const std::vector<Algorithm>& algorithms) {
+  const harness::GeneratedTensors source(problem);
+  const harness::Reference reference(problem, source);
   RankOp op(problem, session_, source);
   serial_bytes_.clear();
   if (std::find(algorithms.begin(), algorithms.end(), Algorithm::kSerial) == algorithms.end()) {
@@ -78,7 +79,8 @@ void CaseRunner::call(RankOp& op, Algorithm algorithm) const {
   op.download();
 }
 
-bool CaseRunner::run_case(RankOp& op, const Reference& reference, Problem problem, Algorithm algorithm) {
+bool CaseRunner::run_case(RankOp& op, const harness::Reference& reference, harness::Problem problem,
+                          Algorithm algorithm) {
   problem.algorithm = algorithm;
   try {
     call(op, algorithm);
@@ -92,7 +94,7 @@ bool CaseRunner::run_case(RankOp& op, const Reference& reference, Problem proble
                                                             failure.error().text(), to_line(problem))));
   }
   if (algorithm == Algorithm::kSerial) remember_serial(op);
-  Wrong wrong;
+  harness::Wrong wrong;
   compare(op, reference, wrong);
   compare_with_serial(op, wrong);
   if (!op.guards_intact()) wrong.add("bytes beside a tensor were overwritten");
@@ -103,7 +105,7 @@ bool CaseRunner::run_case(RankOp& op, const Reference& reference, Problem proble
   return true;
 }
 
-void CaseRunner::compare(const RankOp& op, const Reference& reference, Wrong& wrong) const {
+void CaseRunner::compare(const RankOp& op, const harness::Reference& reference, harness::Wrong& wrong) const {
   for (int i = 0; i < static_cast<int>(op.outputs().size()); ++i) {
     reference.compare(i, window_of_result(op.problem(), i, session_.rank()),
                       op.outputs()[static_cast<std::size_t>(i)].host(), wrong);
@@ -113,19 +115,19 @@ void CaseRunner::compare(const RankOp& op, const Reference& reference, Wrong& wr
 
 void CaseRunner::remember_serial(const RankOp& op) {
   serial_bytes_.clear();
-  for (const GuardedTensor& out : op.outputs()) serial_bytes_.push_back(bytes_of(out.host()));
+  for (const harness::GuardedTensor& out : op.outputs()) serial_bytes_.push_back(bytes_of(out.host()));
 }
 
-void CaseRunner::compare_with_serial(const RankOp& op, Wrong& wrong) const {
-  const Problem& problem = op.problem();
+void CaseRunner::compare_with_serial(const RankOp& op, harness::Wrong& wrong) const {
+  const harness::Problem& problem = op.problem();
   // Slices of k add up one after the other when the last dim is gathered: other bits than one sum.
-  if (problem.op == Op::kAllGatherMatmul && problem.dim_is_last()) return;
+  if (problem.op == harness::Op::kAllGatherMatmul && problem.dim_is_last()) return;
   for (std::size_t i = 0; i < serial_bytes_.size(); ++i) {
-    cli::compare_with_serial(problem, static_cast<int>(i),
-                             {.first = serial_bytes_[i],
-                              .second = op.outputs()[i].host(),
-                              .same_bits = session_.placement().has_same_bits()},
-                             wrong);
+    harness::compare_with_serial(problem, static_cast<int>(i),
+                                 {.first = serial_bytes_[i],
+                                  .second = op.outputs()[i].host(),
+                                  .same_bits = session_.placement().has_same_bits()},
+                                 wrong);
   }
 }
 
@@ -184,15 +186,17 @@ void CheckCommand::define(CLI::App& app) {
 SweepLists CheckCommand::lists() const {
   SweepLists lists;
   if (!flags_.problem.empty()) {
-    const Problem problem = parse_problem(flags_.problem);
+    const harness::Problem problem = harness::parse_problem(flags_.problem);
     return {{problem.op}, {problem.dtype}, {problem.algorithm}, {problem.ranks}};
   }
-  lists.ops = flags_.op.empty() ? std::vector<Op>{Op::kAllGatherMatmul, Op::kMatmulReduceScatter}
-                                : std::vector<Op>{parse_op(flags_.op)};
-  for (const std::string& dtype : flags_.dtypes) lists.dtypes.push_back(parse_product_dtype(dtype));
-  for (const std::string& name : flags_.algorithms) lists.algorithms.push_back(parse_algorithm_flag(name));
+  lists.ops = flags_.op.empty()
+                  ? std::vector<harness::Op>{harness::Op::kAllGatherMatmul, harness::Op::kMatmulReduceScatter}
+                  : std::vector<harness::Op>{harness::parse_op(flags_.op)};
+  for (const std::string& dtype : flags_.dtypes) lists.dtypes.push_back(harness::parse_product_dtype(dtype));
+  for (const std::string& name : flags_.algorithms)
+    lists.algorithms.push_back(harness::parse_algorithm_flag(name));
   lists.ranks = flags_.ranks;
-  for (const int ranks : lists.ranks) check_ranks(ranks, "--ranks");
+  for (const int ranks : lists.ranks) harness::check_ranks(ranks, "--ranks");
   return lists;
 }
 
@@ -242,7 +246,7 @@ void CheckCommand::collect(const Placement& placement, int ranks,
 int CheckCommand::conclude(const SweepLists& lists) const {
   Tally sum;
   std::int64_t product = 0;
-  for (const Op op : lists.ops) {
+  for (const harness::Op op : lists.ops) {
     const auto found = totals_.find(std::string(to_string(op)));
     const Tally tally = found == totals_.end() ? Tally{} : found->second;
     const std::int64_t cases = flags_.problem.empty() ? num_cases(op, lists) : 1;
@@ -284,11 +288,11 @@ nlohmann::json CheckCommand::run_rank(const RankContext& context, const Config& 
   CaseRunner runner(session, flags_.is_in_step);
   const SweepLists lists = this->lists();
   if (!flags_.problem.empty()) {
-    runner.run(parse_problem(flags_.problem), lists.algorithms);
+    runner.run(harness::parse_problem(flags_.problem), lists.algorithms);
     return runner.result();
   }
-  for (const Op op : lists.ops) {
-    for (const Problem& problem : problems_of(op, lists.dtypes, context.size))
+  for (const harness::Op op : lists.ops) {
+    for (const harness::Problem& problem : problems_of(op, lists.dtypes, context.size))
       runner.run(problem, lists.algorithms);
   }
   return runner.result();

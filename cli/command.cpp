@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "failure.hpp"
-#include "problem.hpp"
+#include "harness/problem.hpp"
 
 namespace tandem::cli {
 
@@ -20,10 +20,11 @@ void JobFlags::define(CLI::App& app) {
 
 JobPlace JobFlags::choose(const Machine& machine, const std::string& problem) const {
   const bool may_use_gpus = backend != "cpu";
-  const int by_input = problem.empty() ? default_ranks(machine, may_use_gpus) : parse_problem(problem).ranks;
+  const int by_input =
+      problem.empty() ? default_ranks(machine, may_use_gpus) : harness::parse_problem(problem).ranks;
   JobPlace place;
   place.ranks = ranks.value_or(by_input);
-  check_ranks(place.ranks, "--ranks");
+  harness::check_ranks(place.ranks, "--ranks");
   place.placement = cli::place(machine, backend, loopback, place.ranks);
   const bool on_cpu = place.placement.kind == DeviceKind::kCpu;
   place.heading =

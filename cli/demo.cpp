@@ -8,8 +8,9 @@
 #include "command.hpp"
 #include "demo_rank.hpp"
 #include "failure.hpp"
+#include "harness/problem.hpp"
+#include "harness/stopwatch.hpp"
 #include "mlp.hpp"
-#include "problem.hpp"
 #include "row_file.hpp"
 #include "timing.hpp"
 #include "version.hpp"
@@ -56,10 +57,10 @@ double measure_speed(const Config& config) {
   const Tensor out = take(device->allocate_tensor({kSize, kSize}, DType::kBF16));
   double best_us = 0;
   for (int round = 0; round < 4; ++round) {
-    const double start = now_us();
+    const double start = harness::now_us();
     take(gemm::mm({a.view(), b.view(), out.view(), std::nullopt, false}, *stream));
     take(stream->synchronize());
-    const double us = now_us() - start;
+    const double us = harness::now_us() - start;
     if (round > 0) best_us = best_us == 0 ? us : std::min(best_us, us);
   }
   return 2.0 * kSize * kSize * kSize / best_us * 1e6;

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "failure.hpp"
+#include "harness/stopwatch.hpp"
 #include "rank_job.hpp"
 #include "session.hpp"
 #include "timing.hpp"
@@ -71,7 +72,7 @@ nlohmann::json DemoRank::run_phase(const DemoPhase& phase) {
     }
   }
   if (phase.link_delay_us == 0) {
-    const double own = median(result["times"]["serial"][kGatherGateUp].get<std::vector<double>>());
+    const double own = harness::median(result["times"]["serial"][kGatherGateUp].get<std::vector<double>>());
     serial_gather_us_ = session.exchange(own, "demo link")[0];
   }
   return result;
@@ -110,7 +111,7 @@ void DemoRank::accept_first(const Mlp& mlp, const Session& session) {
   const MlpReference reference(weights_, session, shared);
   worst_error_ = reference.compare(mlp.y(), wrong_);
   say("samples of the outputs compared with float64");
-  for (const GuardedTensor* tensor : mlp.results()) {
+  for (const harness::GuardedTensor* tensor : mlp.results()) {
     const auto* begin = tensor->host().data_as<const std::byte>();
     first_bits_.emplace_back(begin, begin + tensor->host().size_bytes());
   }
@@ -119,9 +120,9 @@ void DemoRank::accept_first(const Mlp& mlp, const Session& session) {
 void DemoRank::compare_bits(const Mlp& mlp, const char* variant, const DemoPhase& phase) {
   constexpr const char* kNames[] = {"gate", "up", "y"};
   for (std::size_t i = 0; i < first_bits_.size(); ++i) {
-    const GuardedTensor& tensor = *mlp.results()[i];
+    const harness::GuardedTensor& tensor = *mlp.results()[i];
     num_compared_ += tensor.view().numel();
-    if (!tensor.guards_intact()) wrong_.add(fmt::format("bytes beside {} were overwritten", kNames[i]));
+    if (!tensor.guards_are_whole()) wrong_.add(fmt::format("bytes beside {} were overwritten", kNames[i]));
     const std::string what = fmt::format("{} on rank {} in the first serial run and in a later one ({}, {})",
                                          kNames[i], context_.rank, variant, phase.name);
     compare_runs({.first = first_bits_[i],
@@ -138,12 +139,12 @@ DemoTimes::DemoTimes(const std::vector<nlohmann::json>& results, std::size_t pha
     const auto ends_of = [&](std::size_t step) {
       return slowest_rank(results, fmt::format("/phases/{}/times/{}/{}", phase, kDemoVariants[v], step));
     };
-    us_[v][kWholeMlp] = median(ends_of(kWholeMlp));
+    us_[v][kWholeMlp] = harness::median(ends_of(kWholeMlp));
     for (std::size_t step = 0; step < kWholeMlp; ++step) {
       std::vector<double> us = ends_of(step);
       const std::vector<double> starts = step == 0 ? std::vector<double>(us.size()) : ends_of(step - 1);
       for (std::size_t i = 0; i < us.size(); ++i) us[i] -= starts[i];
-      us_[v][step] = median(us);
+      us_[v][step] = harness::median(us);
     }
   }
 }

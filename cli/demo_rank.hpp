@@ -10,8 +10,8 @@
 #include <tandem/bootstrap/launcher.hpp>
 #include <vector>
 
+#include "harness/reference.hpp"
 #include "mlp.hpp"
-#include "reference.hpp"
 
 namespace tandem::cli {
 
@@ -58,7 +58,7 @@ class DemoRank {
   MlpWeights weights_;
   MlpAlgorithms overlapped_;
   std::vector<std::vector<std::byte>> first_bits_;
-  Wrong wrong_;
+  harness::Wrong wrong_;
   double worst_error_ = 0;
   std::int64_t num_compared_ = 0;
   double serial_gather_us_ = 0;

@@ -1,65 +1,20 @@
 #pragma once
 
-#include <exception>
-#include <string>
-#include <tandem/base/error.hpp>
-#include <utility>
+#include "harness/failure.hpp"
 
 namespace tandem::cli {
 
-/// What the shell sees.
-enum ExitCode : int {
-  kOk = 0,
-  kFailed = 1,        ///< wrong result or failed run
-  kBadInput = 2,      ///< bad arguments or files; nothing ran
-  kStrict = 3,        ///< what --strict demands does not hold
-  kNotSupported = 4,  ///< correct, but not possible here or not built yet
-  kInterrupted = 128  ///< plus the signal's number
-};
-
-/// Ends a command: main() prints it as one line on stderr and exits with its code. The tool throws; the
-/// library never does.
-class Failure : public std::exception {
- public:
-  Failure(int exit_code, Error error) : error_(std::move(error)), exit_code_(exit_code) {}
-
-  [[nodiscard]] int exit_code() const { return exit_code_; }
-  [[nodiscard]] const Error& error() const { return error_; }
-  [[nodiscard]] const char* what() const noexcept override { return error_.text().c_str(); }
-
- private:
-  Error error_;
-  int exit_code_;
-};
-
-/// Wrong flags or files: `text` names the cause, the values and the remedy.
-[[noreturn]] inline void bad_input(std::string text) {
-  throw Failure(kBadInput, Error(ErrorCode::kInvalidArgument, std::move(text)));
-}
-
-[[noreturn]] inline void not_supported(std::string text) {
-  throw Failure(kNotSupported, Error(ErrorCode::kUnsupported, std::move(text)));
-}
-
-[[nodiscard]] inline int exit_code_of(const Error& error) {
-  return error.code() == ErrorCode::kUnsupported ? kNotSupported : kFailed;
-}
-
-/// The value, or a Failure with the library's error.
-template <class T>
-T take(Result<T> result) {
-  if (!result) {
-    const int exit_code = exit_code_of(result.error());
-    throw Failure(exit_code, std::move(result).error());
-  }
-  if constexpr (!std::is_void_v<T>) return *std::move(result);
-}
-
-/// The value of something that was read from the user: whatever is wrong with it is exit 2.
-template <class T>
-T take_input(Result<T> result, const std::string& flag) {
-  if (!result) bad_input(flag + ": " + result.error().text());
-  return *std::move(result);
-}
+using harness::bad_input;
+using harness::exit_code_of;
+using harness::Failure;
+using harness::kBadInput;
+using harness::kFailed;
+using harness::kInterrupted;
+using harness::kNotSupported;
+using harness::kOk;
+using harness::kStrict;
+using harness::not_supported;
+using harness::take;
+using harness::take_input;
 
 }  // namespace tandem::cli

@@ -19,7 +19,7 @@ namespace {
 constexpr std::string_view kRandom = "random:";
 
 /// Sizes of random:N, the same in every run: each spread evenly over its powers of two.
-std::vector<ProductSizes> random_sizes(const std::string& name) {
+std::vector<harness::ProductSizes> random_sizes(const std::string& name) {
   const std::string digits = name.substr(kRandom.size());
   int count = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), count);
@@ -30,7 +30,7 @@ std::vector<ProductSizes> random_sizes(const std::string& name) {
     const double fraction = static_cast<double>(random()) / static_cast<double>(std::mt19937::max());
     return std::llround(static_cast<double>(least) * std::exp2(doublings * fraction) / 64) * 64;
   };
-  std::vector<ProductSizes> sizes;
+  std::vector<harness::ProductSizes> sizes;
   for (int i = 0; i < count; ++i) {
     const std::int64_t m = between(512, 4.5);
     const std::int64_t n = between(512, 4);
@@ -41,16 +41,16 @@ std::vector<ProductSizes> random_sizes(const std::string& name) {
 
 // One rank's slice of Llama 3 under 8-way tensor parallelism, 4096 tokens: query/key/value and gate+up for
 // the gather, attention output and down for the scatter.
-std::vector<ProductSizes> preset_sizes(const std::string& name, bool gathers) {
+std::vector<harness::ProductSizes> preset_sizes(const std::string& name, bool gathers) {
   if (name == "seed") return {{4096, 6656, 16384}};
   if (name.starts_with(kRandom)) return random_sizes(name);
   if (name == "llama3-8b") {
-    return gathers ? std::vector<ProductSizes>{{4096, 768, 4096}, {4096, 3584, 4096}}
-                   : std::vector<ProductSizes>{{4096, 4096, 512}, {4096, 4096, 1792}};
+    return gathers ? std::vector<harness::ProductSizes>{{4096, 768, 4096}, {4096, 3584, 4096}}
+                   : std::vector<harness::ProductSizes>{{4096, 4096, 512}, {4096, 4096, 1792}};
   }
   if (name == "llama3-70b") {
-    return gathers ? std::vector<ProductSizes>{{4096, 1280, 8192}, {4096, 7168, 8192}}
-                   : std::vector<ProductSizes>{{4096, 8192, 1024}, {4096, 8192, 3584}};
+    return gathers ? std::vector<harness::ProductSizes>{{4096, 1280, 8192}, {4096, 7168, 8192}}
+                   : std::vector<harness::ProductSizes>{{4096, 8192, 1024}, {4096, 8192, 3584}};
   }
   bad_input(fmt::format("--preset '{}': need seed, llama3-8b, llama3-70b or random:N", name));
 }
@@ -104,8 +104,8 @@ void MeasureFlags::print_heading(const Invocation& invocation, const JobPlace& p
              counts.iterations);
 }
 
-std::vector<ProductSizes> MeasureFlags::listed_sizes() const {
-  std::vector<ProductSizes> sizes;
+std::vector<harness::ProductSizes> MeasureFlags::listed_sizes() const {
+  std::vector<harness::ProductSizes> sizes;
   for (const auto rows : m) {
     for (const auto columns : n) {
       for (const auto inner : k) {
@@ -120,19 +120,19 @@ std::vector<ProductSizes> MeasureFlags::listed_sizes() const {
   return sizes;
 }
 
-std::vector<ProductSizes> MeasureFlags::sizes(bool gathers, bool on_gpus) const {
+std::vector<harness::ProductSizes> MeasureFlags::sizes(bool gathers, bool on_gpus) const {
   if (preset.empty()) {
     if (m.empty() || n.empty() || k.empty()) bad_input("need --m, --n and --k, or --preset");
     return listed_sizes();
   }
   if (!m.empty() || !n.empty() || !k.empty())
     bad_input("--preset already says the sizes: leave out --m, --n and --k");
-  std::vector<ProductSizes> sizes = preset_sizes(preset, gathers);
+  std::vector<harness::ProductSizes> sizes = preset_sizes(preset, gathers);
   const double factor = parse_scale(scale_text(on_gpus));
   const auto shrink = [&](std::int64_t& size) {
     size = std::max<std::int64_t>(1, std::llround(static_cast<double>(size) * factor));
   };
-  for (ProductSizes& size : sizes) {
+  for (harness::ProductSizes& size : sizes) {
     shrink(size.m);
     shrink(size.n);
     shrink(size.k);
@@ -140,21 +140,21 @@ std::vector<ProductSizes> MeasureFlags::sizes(bool gathers, bool on_gpus) const 
   return sizes;
 }
 
-std::vector<Problem> MeasureFlags::problems(Op op, int ranks, bool on_gpus) const {
-  const bool gathers = op == Op::kAllGatherMatmul;
+std::vector<harness::Problem> MeasureFlags::problems(harness::Op op, int ranks, bool on_gpus) const {
+  const bool gathers = op == harness::Op::kAllGatherMatmul;
   const std::vector<std::string> orders =
       !b_orders.empty() ? b_orders : std::vector<std::string>{preset.empty() ? "row" : "column"};
-  std::vector<Problem> problems;
-  for (const ProductSizes& size : sizes(gathers, on_gpus)) {
+  std::vector<harness::Problem> problems;
+  for (const harness::ProductSizes& size : sizes(gathers, on_gpus)) {
     for (const std::string& dtype : dtypes) {
       for (const std::string& order : orders) {
-        Problem problem;
+        harness::Problem problem;
         problem.op = op;
         problem.a = {size.m, gathers ? size.k : size.k * ranks};
         problem.n = {gathers ? size.n * ranks : size.n};
-        problem.dtype = parse_product_dtype(dtype);
+        problem.dtype = harness::parse_product_dtype(dtype);
         problem.ranks = ranks;
-        problem.b_is_column_major = parse_b_order(order);
+        problem.b_is_column_major = harness::parse_b_order(order);
         check_problem(problem);
         problems.push_back(problem);
       }

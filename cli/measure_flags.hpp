@@ -9,7 +9,7 @@
 
 #include "bench_row.hpp"
 #include "command.hpp"
-#include "problem.hpp"
+#include "harness/problem.hpp"
 
 namespace tandem::cli {
 
@@ -32,7 +32,7 @@ struct MeasureFlags {
   /// What every report of measured times begins with.
   void print_heading(const Invocation& invocation, const JobPlace& place) const;
   /// Every combination of sizes and types, whatever the algorithm. Throws exit 2.
-  [[nodiscard]] std::vector<Problem> problems(Op op, int ranks, bool on_gpus) const;
+  [[nodiscard]] std::vector<harness::Problem> problems(harness::Op op, int ranks, bool on_gpus) const;
   /// As asked for, or what the machine can take.
   [[nodiscard]] std::string scale_text(bool on_gpus) const {
     return !scale.empty() ? scale : on_gpus ? "1" : "1/8";
@@ -43,8 +43,8 @@ struct MeasureFlags {
   }
 
  private:
-  [[nodiscard]] std::vector<ProductSizes> sizes(bool gathers, bool on_gpus) const;
-  [[nodiscard]] std::vector<ProductSizes> listed_sizes() const;
+  [[nodiscard]] std::vector<harness::ProductSizes> sizes(bool gathers, bool on_gpus) const;
+  [[nodiscard]] std::vector<harness::ProductSizes> listed_sizes() const;
 };
 
 }  // namespace tandem::cli

@@ -8,19 +8,19 @@
 #include <tandem/gemm/mm.hpp>
 
 #include "failure.hpp"
+#include "harness/operands.hpp"
 #include "mlp_activation.hpp"
-#include "operands.hpp"
 
 namespace tandem::cli {
 namespace {
 
 enum Seed : std::uint64_t { kSeedX = 101, kSeedGate, kSeedUp, kSeedDown };
 
-Tensor generated(Seed seed, const Dims& whole, const Window& window, float scale) {
+Tensor generated(Seed seed, const Dims& whole, const harness::Window& window, float scale) {
   Dims sizes = whole;
   sizes[window.dim] = window.shard.size;
   Tensor tensor = Tensor::host(sizes, DType::kBF16);
-  generate({seed, whole, window.dim, window.shard.offset, scale}, tensor.view());
+  harness::generate({seed, whole, window.dim, window.shard.offset, scale}, tensor.view());
   return tensor;
 }
 
@@ -53,7 +53,7 @@ std::vector<double> MlpWeights::row_of_x(std::int64_t token) const {
 Mlp::Mlp(const MlpWeights& weights, const Session& session)
     : sizes_(weights.sizes),
       session_(session),
-      stopwatch_(session),
+      stopwatch_(session.device(), session.group(), session.stream()),
       x_(weights.x.view()),
       gate_weights_(weights.gate.view()),
       up_weights_(weights.up.view()),
@@ -62,10 +62,10 @@ Mlp::Mlp(const MlpWeights& weights, const Session& session)
   const std::int64_t columns = weights.gate.view().size(0);
   const Dims inner{sizes_.tokens, columns};
   for (MlpOutputs* out : {&out_, &unchecked_}) {
-    out->gate = GuardedTensor(device, inner, DType::kBF16);
-    out->up = GuardedTensor(device, inner, DType::kBF16);
-    out->activated = GuardedTensor(device, inner, DType::kBF16);
-    out->y = GuardedTensor(device, {weights.x.view().size(0), sizes_.hidden}, DType::kBF16);
+    out->gate = harness::GuardedTensor(device, inner, DType::kBF16);
+    out->up = harness::GuardedTensor(device, inner, DType::kBF16);
+    out->activated = harness::GuardedTensor(device, inner, DType::kBF16);
+    out->y = harness::GuardedTensor(device, {weights.x.view().size(0), sizes_.hidden}, DType::kBF16);
   }
   const Dims tokens{sizes_.tokens, sizes_.hidden};
   const Tensor whole_x = generated(kSeedX, tokens, {0, {0, sizes_.tokens}}, 1.0F);
@@ -94,15 +94,16 @@ Mlp::Mlp(const MlpWeights& weights, const Session& session)
 // and so may the activations it is summed from: both come to 2 u of y, six times that.
 double Mlp::slack_of_result(std::size_t i) {
   constexpr std::size_t kY = 2;
-  return i == kY ? 2 * 6 * 2 * unit_roundoff(DType::kBF16) : 0;
+  return i == kY ? 2 * 6 * 2 * harness::unit_roundoff(DType::kBF16) : 0;
 }
 
 MlpTimes Mlp::forward(const MlpAlgorithms& by) {
-  for (const GuardedTensor* tensor : {&out_.gate, &out_.up, &out_.activated, &out_.y}) tensor->poison();
+  for (const harness::GuardedTensor* tensor : {&out_.gate, &out_.up, &out_.activated, &out_.y})
+    tensor->poison();
   stopwatch_.stand_ready();
   enqueue(by, out_);
   const MlpTimes times = finish();
-  for (const GuardedTensor* tensor : results()) tensor->download();
+  for (const harness::GuardedTensor* tensor : results()) tensor->download();
   return times;
 }
 

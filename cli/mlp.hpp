@@ -9,10 +9,11 @@
 #include <tandem/fused/report.hpp>
 #include <vector>
 
-#include "reference.hpp"
+#include "harness/guarded_tensor.hpp"
+#include "harness/reference.hpp"
+#include "harness/stopwatch.hpp"
 #include "session.hpp"
 #include "shared_bytes.hpp"
-#include "stopwatch.hpp"
 
 namespace tandem::cli {
 
@@ -54,10 +55,10 @@ constexpr MlpAlgorithms kSerialMlp{};
 
 /// What a pass leaves on one rank.
 struct MlpOutputs {
-  GuardedTensor gate;
-  GuardedTensor up;
-  GuardedTensor activated;
-  GuardedTensor y;
+  harness::GuardedTensor gate;
+  harness::GuardedTensor up;
+  harness::GuardedTensor activated;
+  harness::GuardedTensor y;
 };
 
 /// The layer on one rank of a session: gather x while multiplying, activate, multiply and scatter.
@@ -74,7 +75,7 @@ class Mlp {
   [[nodiscard]] const OpReport& scatter_report() const { return scatter_report_; }
 
   /// This rank's gate, up and y, in that order.
-  [[nodiscard]] std::array<const GuardedTensor*, 3> results() const {
+  [[nodiscard]] std::array<const harness::GuardedTensor*, 3> results() const {
     return {&out_.gate, &out_.up, &out_.y};
   }
   [[nodiscard]] const TensorView& y() const { return out_.y.host(); }
@@ -91,7 +92,7 @@ class Mlp {
 
   MlpSizes sizes_;
   const Session& session_;
-  Stopwatch stopwatch_;
+  harness::Stopwatch stopwatch_;
   std::vector<Tensor> copies_;  // of the weights, where the device cannot read the host's
   TensorView x_, gate_weights_, up_weights_, down_weights_;
   MlpOutputs out_;
@@ -115,7 +116,7 @@ class MlpReference {
   [[nodiscard]] static std::int64_t num_samples(const MlpSizes& sizes, int world);
 
   /// Compares this rank's samples of y; returns the largest error as a part of its bound.
-  double compare(const TensorView& y, Wrong& wrong) const;
+  double compare(const TensorView& y, harness::Wrong& wrong) const;
 
  private:
   [[nodiscard]] static std::vector<std::int64_t> sampled_tokens(const MlpSizes& sizes, int world);

@@ -88,17 +88,17 @@ void MlpReference::add_own_part(std::int64_t token, double* sums, double* square
   }
 }
 
-double MlpReference::compare(const TensorView& y, Wrong& wrong) const {
+double MlpReference::compare(const TensorView& y, harness::Wrong& wrong) const {
   const std::int64_t hidden = weights_.sizes.hidden;
   const std::int64_t size = part_size(weights_.sizes);
   const Shard mine = shard_of(weights_.sizes.tokens, weights_.world, weights_.rank);
-  const double u = unit_roundoff(DType::kBF16);
+  const double u = harness::unit_roundoff(DType::kBF16);
   double worst = 0;
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
     const std::int64_t row = tokens_[i] - mine.offset;
     if (row < 0 || row >= mine.size) continue;
     for (std::int64_t j = 0; j < hidden; ++j) {
-      Expected expected;
+      harness::Expected expected;
       double squares = 0;
       for (int rank = 0; rank < weights_.world; ++rank) {
         const double* part =

@@ -9,9 +9,10 @@
 
 #include "command.hpp"
 #include "failure.hpp"
-#include "operands.hpp"
-#include "problem.hpp"
-#include "reference.hpp"
+#include "harness/guarded_tensor.hpp"
+#include "harness/operands.hpp"
+#include "harness/problem.hpp"
+#include "harness/reference.hpp"
 #include "session.hpp"
 
 namespace tandem::cli {
@@ -68,7 +69,7 @@ void ProgramFlags::define(CLI::App& app) {
 }
 
 host::Fusion stated_gather(const ProgramFlags& flags, int num_devices) {
-  const DType dtype = parse_product_dtype(flags.dtype);
+  const DType dtype = harness::parse_product_dtype(flags.dtype);
   host::Fusion fusion;
   host::SymbolicTensor* const a = fusion.make_contig_tensor(4, dtype);
   host::SymbolicTensor* const b = fusion.make_contig_tensor(2, dtype);
@@ -87,7 +88,7 @@ host::Fusion stated_gather(const ProgramFlags& flags, int num_devices) {
 }
 
 host::Fusion stated_scatter(const ProgramFlags& flags, int num_devices) {
-  const DType dtype = parse_product_dtype(flags.dtype);
+  const DType dtype = harness::parse_product_dtype(flags.dtype);
   host::Fusion fusion;
   host::SymbolicTensor* const a = fusion.make_contig_tensor(5, dtype);
   host::SymbolicTensor* const b = fusion.make_contig_concrete_tensor({-1, 1, -1, -1}, dtype);
@@ -107,7 +108,7 @@ host::Fusion stated_scatter(const ProgramFlags& flags, int num_devices) {
 }
 
 host::HostProgram lower_for(const ProgramFlags& flags, int num_devices, host::LowerOptions options) {
-  check_ranks(num_devices, "--ranks");
+  harness::check_ranks(num_devices, "--ranks");
   if (flags.bias && !flags.is_linear()) bad_input("--bias: it is of --op linear");
   if (options.offset_by_rank && flags.form != "ring") {
     bad_input("--offset-by-rank: it is of --form ring; in a gather all ranks have one order");
@@ -125,10 +126,10 @@ host::HostProgram lower_for(const ProgramFlags& flags, int num_devices, host::Lo
 /// The sizes of a product on `ranks` ranks; s * ranks divides m.
 struct HostSizes {
   std::int64_t s = 1;
-  std::int64_t m = 0;  ///< rows of one shard
-  Problem whole;       ///< the product of the global tensors
+  std::int64_t m = 0;      ///< rows of one shard
+  harness::Problem whole;  ///< the product of the global tensors
 
-  [[nodiscard]] bool scatters() const { return whole.op == Op::kMatmulReduceScatter; }
+  [[nodiscard]] bool scatters() const { return whole.op == harness::Op::kMatmulReduceScatter; }
   [[nodiscard]] std::int64_t n() const { return whole.n[0]; }
   [[nodiscard]] std::int64_t own_k() const { return scatters() ? whole.k() / whole.ranks : whole.k(); }
   [[nodiscard]] std::vector<Dims> inputs(const ProgramFlags& flags) const;
@@ -155,10 +156,10 @@ HostSizes sizes_for(const ProgramFlags& flags, int ranks) {
   const std::int64_t m = positive(flags.m, "--m");
   HostSizes sizes;
   sizes.s = positive(flags.s.value_or(1), "--s");
-  sizes.whole = {.op = flags.scatters() ? Op::kMatmulReduceScatter : Op::kAllGatherMatmul,
+  sizes.whole = {.op = flags.scatters() ? harness::Op::kMatmulReduceScatter : harness::Op::kAllGatherMatmul,
                  .a = {m, positive(flags.k, "--k")},
                  .n = {positive(flags.n, "--n")},
-                 .dtype = parse_product_dtype(flags.dtype),
+                 .dtype = harness::parse_product_dtype(flags.dtype),
                  .ranks = ranks,
                  .bias = flags.bias};
   check_problem(sizes.whole);
@@ -176,45 +177,45 @@ HostSizes sizes_for(const ProgramFlags& flags, int ranks) {
 }
 
 /// One rank's inputs, made from the global tensors.
-std::vector<GuardedTensor> make_inputs(const ProgramFlags& flags, const HostSizes& sizes,
-                                       const Session& session) {
-  const GeneratedTensors source(sizes.whole);
-  std::vector<GuardedTensor> tensors;
+std::vector<harness::GuardedTensor> make_inputs(const ProgramFlags& flags, const HostSizes& sizes,
+                                                const Session& session) {
+  const harness::GeneratedTensors source(sizes.whole);
+  std::vector<harness::GuardedTensor> tensors;
   for (const Dims& local : sizes.inputs(flags)) {
     tensors.emplace_back(session.device(), local, sizes.whole.dtype);
   }
   const std::int64_t first_k = sizes.scatters() ? session.rank() * sizes.own_k() : 0;
   const Shard k{first_k, sizes.own_k()};
-  const auto matrix = [&](const GuardedTensor& tensor, std::int64_t rows, std::int64_t columns) {
+  const auto matrix = [&](const harness::GuardedTensor& tensor, std::int64_t rows, std::int64_t columns) {
     return TensorView::contiguous(tensor.host().data, {rows, columns}, sizes.whole.dtype);
   };
   if (sizes.scatters()) {
-    source.read({OperandKind::kA}, {1, k}, matrix(tensors[0], sizes.whole.a[0], k.size));
+    source.read({harness::OperandKind::kA}, {1, k}, matrix(tensors[0], sizes.whole.a[0], k.size));
   } else {
     const TensorView own = matrix(tensors[0], sizes.s * sizes.m, k.size);
     for (std::int64_t j = 0; j < sizes.s; ++j) {
       const Shard rows{(j * session.size() + session.rank()) * sizes.m, sizes.m};
-      source.read({OperandKind::kA}, {0, rows}, own.narrow(0, j * sizes.m, sizes.m));
+      source.read({harness::OperandKind::kA}, {0, rows}, own.narrow(0, j * sizes.m, sizes.m));
     }
   }
   const TensorView b = flags.is_linear() ? matrix(tensors[1], sizes.n(), k.size).movedim(0, 1)
                                          : matrix(tensors[1], k.size, sizes.n());
-  source.read({OperandKind::kB}, {0, k}, b);
-  if (flags.bias) source.read({OperandKind::kBias}, {0, {0, sizes.n()}}, tensors[2].host());
-  for (const GuardedTensor& tensor : tensors) tensor.upload();
+  source.read({harness::OperandKind::kB}, {0, k}, b);
+  if (flags.bias) source.read({harness::OperandKind::kBias}, {0, {0, sizes.n()}}, tensors[2].host());
+  for (const harness::GuardedTensor& tensor : tensors) tensor.upload();
   return tensors;
 }
 
 /// Elements of one rank's result, evenly spread, against sums in f64.
-Wrong compare(const HostSizes& sizes, const TensorView& out, int rank, std::int64_t& num_compared) {
-  const GeneratedTensors source(sizes.whole);
-  Wrong wrong;
+harness::Wrong compare(const HostSizes& sizes, const TensorView& out, int rank, std::int64_t& num_compared) {
+  const harness::GeneratedTensors source(sizes.whole);
+  harness::Wrong wrong;
   num_compared = std::min(out.numel(), kSamples);
   for (std::int64_t i = 0; i < num_compared; ++i) {
     const std::int64_t element = i * out.numel() / num_compared;
     const std::int64_t row = sizes.whole_row(element / sizes.n(), rank);
     const std::int64_t column = element % sizes.n();
-    const Expected expected =
+    const harness::Expected expected =
         expect(sizes.whole, source.row_of_a(row), source.column_of_b(0, column), source.bias_at(0, column));
     const double got = element_as_f64(out, element);
     if (is_right(got, expected)) continue;
@@ -338,21 +339,21 @@ nlohmann::json ProgramCommand::run_rank(const RankContext& context, const Config
   if (dump_) options.dump = [&](std::string_view text) { dumped += text; };
   const host::HostProgram program = lower_for(flags_, session.size(), options);
 
-  const std::vector<GuardedTensor> tensors = make_inputs(flags_, sizes, session);
+  const std::vector<harness::GuardedTensor> tensors = make_inputs(flags_, sizes, session);
   std::vector<TensorView> inputs;
   inputs.reserve(tensors.size());
-  for (const GuardedTensor& tensor : tensors) inputs.push_back(tensor.view());
+  for (const harness::GuardedTensor& tensor : tensors) inputs.push_back(tensor.view());
   const auto executor =
       take(host::Executor::create(program, inputs, session.group(), session.device(), flags_.num_streams));
-  const GuardedTensor out(session.device(), executor->out_sizes(), executor->out_dtype());
+  const harness::GuardedTensor out(session.device(), executor->out_sizes(), executor->out_dtype());
   out.poison();
   take(executor->run(inputs, out.view(), session.stream()));
   session.finish();
   out.download();
 
   std::int64_t num_compared = 0;
-  Wrong wrong = compare(sizes, out.host(), session.rank(), num_compared);
-  if (!out.guards_intact())
+  harness::Wrong wrong = compare(sizes, out.host(), session.rank(), num_compared);
+  if (!out.guards_are_whole())
     wrong.add(fmt::format("memory beside the result of rank {} was written", session.rank()));
   return {{"dump", dumped},
           {"streams", executor->num_streams()},

@@ -7,35 +7,37 @@
 namespace tandem::cli {
 namespace {
 
-std::vector<TensorView> views_of(const std::vector<GuardedTensor>& tensors) {
+std::vector<TensorView> views_of(const std::vector<harness::GuardedTensor>& tensors) {
   std::vector<TensorView> views;
   views.reserve(tensors.size());
-  for (const GuardedTensor& tensor : tensors) views.push_back(tensor.view());
+  for (const harness::GuardedTensor& tensor : tensors) views.push_back(tensor.view());
   return views;
 }
 
 }  // namespace
 
-RankOp::RankOp(const Problem& problem, const Session& session, const OperandSource& source)
+RankOp::RankOp(const harness::Problem& problem, const Session& session, const harness::OperandSource& source)
     : problem_(problem), session_(session) {
   const int rank = session.rank();
-  a_ = load(source, {OperandKind::kA}, window_of_a(problem, rank));
+  a_ = load(source, {harness::OperandKind::kA}, window_of_a(problem, rank));
   for (int i = 0; i < static_cast<int>(problem.n.size()); ++i) {
-    b_.push_back(load(source, {OperandKind::kB, i}, window_of_b(problem, i, rank)));
+    b_.push_back(load(source, {harness::OperandKind::kB, i}, window_of_b(problem, i, rank)));
     if (problem.bias)
-      bias_.push_back(load(source, {OperandKind::kBias, i}, window_of_bias(problem, i, rank)));
+      bias_.push_back(load(source, {harness::OperandKind::kBias, i}, window_of_bias(problem, i, rank)));
   }
   b_views_ = views_of(b_);
   bias_views_ = views_of(bias_);
   allocate_outputs();
 }
 
-GuardedTensor RankOp::load(const OperandSource& source, const Operand& operand, const Window& window) const {
+harness::GuardedTensor RankOp::load(const harness::OperandSource& source, const harness::Operand& operand,
+                                    const harness::Window& window) const {
   Dims sizes = sizes_of(problem_, operand);
   sizes[window.dim] = window.shard.size;
-  const bool is_column_major = operand.kind == OperandKind::kB && problem_.b_is_column_major;
-  GuardedTensor shard(session_.device(), sizes,
-                      is_column_major ? Dims{1, sizes[0]} : contiguous_strides(sizes), problem_.dtype);
+  const bool is_column_major = operand.kind == harness::OperandKind::kB && problem_.b_is_column_major;
+  harness::GuardedTensor shard(session_.device(),
+                               Layout{sizes, is_column_major ? Dims{1, sizes[0]} : contiguous_strides(sizes)},
+                               problem_.dtype);
   source.read(operand, window, shard.host());
   shard.upload();
   return shard;
@@ -43,9 +45,9 @@ GuardedTensor RankOp::load(const OperandSource& source, const Operand& operand, 
 
 void RankOp::allocate_outputs() {
   const auto allocate = [&](const Layout& layout) {
-    return GuardedTensor(session_.device(), layout.sizes, layout.strides, problem_.dtype);
+    return harness::GuardedTensor(session_.device(), layout, problem_.dtype);
   };
-  if (problem_.op == Op::kMatmulReduceScatter) {
+  if (problem_.op == harness::Op::kMatmulReduceScatter) {
     out_.push_back(allocate(take(output_layout(scatter_args(), session_.size(), session_.rank()))));
   } else {
     for (int i = 0; i < static_cast<int>(b_.size()); ++i) {
@@ -82,7 +84,7 @@ MatmulReduceScatterArgs RankOp::scatter_args() const {
 }
 
 OpReport RankOp::call(Algorithm algorithm) {
-  if (problem_.op == Op::kAllGatherMatmul) {
+  if (problem_.op == harness::Op::kAllGatherMatmul) {
     AllGatherMatmulArgs args = gather_args();
     args.algorithm = algorithm;
     return take(fused_all_gather_matmul(args, session_.group(), session_.stream()));
@@ -93,7 +95,7 @@ OpReport RankOp::call(Algorithm algorithm) {
 }
 
 OpReport RankOp::plan(Algorithm algorithm) const {
-  if (problem_.op == Op::kAllGatherMatmul) {
+  if (problem_.op == harness::Op::kAllGatherMatmul) {
     AllGatherMatmulArgs args = gather_args();
     args.algorithm = algorithm;
     return take(tandem::plan(args, session_.group(), session_.stream()));
@@ -104,13 +106,13 @@ OpReport RankOp::plan(Algorithm algorithm) const {
 }
 
 void RankOp::poison() const {
-  for (const GuardedTensor& out : out_) out.poison();
+  for (const harness::GuardedTensor& out : out_) out.poison();
   if (problem_.gathered) gathered_.poison();
 }
 
 void RankOp::download() const {
-  const auto each = [](const std::vector<GuardedTensor>& tensors) {
-    for (const GuardedTensor& tensor : tensors) tensor.download();
+  const auto each = [](const std::vector<harness::GuardedTensor>& tensors) {
+    for (const harness::GuardedTensor& tensor : tensors) tensor.download();
   };
   a_.download();
   each(b_);
@@ -119,15 +121,15 @@ void RankOp::download() const {
 }
 
 void RankOp::download_results() const {
-  for (const GuardedTensor& out : out_) out.download();
+  for (const harness::GuardedTensor& out : out_) out.download();
   if (problem_.gathered) gathered_.download();
 }
 
 bool RankOp::guards_intact() const {
-  const auto intact = [](const GuardedTensor& tensor) { return tensor.guards_intact(); };
+  const auto intact = [](const harness::GuardedTensor& tensor) { return tensor.guards_are_whole(); };
   return intact(a_) && std::all_of(b_.begin(), b_.end(), intact) &&
          std::all_of(bias_.begin(), bias_.end(), intact) && std::all_of(out_.begin(), out_.end(), intact) &&
-         (!problem_.gathered || gathered_.guards_intact());
+         (!problem_.gathered || gathered_.guards_are_whole());
 }
 
 }  // namespace tandem::cli

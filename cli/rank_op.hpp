@@ -5,8 +5,9 @@
 #include <tandem/fused/matmul_reduce_scatter.hpp>
 #include <vector>
 
-#include "operands.hpp"
-#include "problem.hpp"
+#include "harness/guarded_tensor.hpp"
+#include "harness/operands.hpp"
+#include "harness/problem.hpp"
 #include "session.hpp"
 
 namespace tandem::cli {
@@ -15,19 +16,21 @@ namespace tandem::cli {
 class RankOp {
  public:
   /// Allocates and reads this rank's shards.
-  RankOp(const Problem& problem, const Session& session, const OperandSource& source);
+  RankOp(const harness::Problem& problem, const Session& session, const harness::OperandSource& source);
 
   /// Enqueues the op; call Session::finish() and download() before the outputs are read.
   OpReport call(Algorithm algorithm);
   /// What call() would report, without doing it.
   [[nodiscard]] OpReport plan(Algorithm algorithm) const;
 
-  [[nodiscard]] const Problem& problem() const { return problem_; }
+  [[nodiscard]] const harness::Problem& problem() const { return problem_; }
   [[nodiscard]] const TensorView& a() const { return a_.view(); }
   [[nodiscard]] std::span<const TensorView> b() const { return b_views_; }
-  [[nodiscard]] std::span<const GuardedTensor> outputs() const { return out_; }
+  [[nodiscard]] std::span<const harness::GuardedTensor> outputs() const { return out_; }
   /// All of a, if the problem keeps it.
-  [[nodiscard]] const GuardedTensor* gathered() const { return problem_.gathered ? &gathered_ : nullptr; }
+  [[nodiscard]] const harness::GuardedTensor* gathered() const {
+    return problem_.gathered ? &gathered_ : nullptr;
+  }
 
   /// Brings what a finished call has written, and the canaries, to where the host sees them.
   void download() const;
@@ -39,18 +42,19 @@ class RankOp {
   [[nodiscard]] bool guards_intact() const;
 
  private:
-  GuardedTensor load(const OperandSource& source, const Operand& operand, const Window& window) const;
+  harness::GuardedTensor load(const harness::OperandSource& source, const harness::Operand& operand,
+                              const harness::Window& window) const;
   void allocate_outputs();
   [[nodiscard]] AllGatherMatmulArgs gather_args() const;
   [[nodiscard]] MatmulReduceScatterArgs scatter_args() const;
 
-  Problem problem_;
+  harness::Problem problem_;
   const Session& session_;
-  GuardedTensor a_;
-  std::vector<GuardedTensor> b_;
-  std::vector<GuardedTensor> bias_;
-  std::vector<GuardedTensor> out_;
-  GuardedTensor gathered_;
+  harness::GuardedTensor a_;
+  std::vector<harness::GuardedTensor> b_;
+  std::vector<harness::GuardedTensor> bias_;
+  std::vector<harness::GuardedTensor> out_;
+  harness::GuardedTensor gathered_;
   std::vector<TensorView> b_views_;
   std::vector<TensorView> bias_views_;
   std::vector<TensorView> out_views_;

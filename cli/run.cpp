@@ -10,7 +10,7 @@
 #include "command.hpp"
 #include "explain.hpp"
 #include "failure.hpp"
-#include "operands.hpp"
+#include "harness/operands.hpp"
 #include "rank_op.hpp"
 #include "session.hpp"
 #include "shared_bytes.hpp"
@@ -43,20 +43,20 @@ struct RunFlags {
 
 /// The problem and the tensors it is about. Mapped files stay mapped as long as this lives.
 struct Inputs {
-  Problem problem;
+  harness::Problem problem;
   std::vector<Tensor> files;
-  std::unique_ptr<OperandSource> source;
+  std::unique_ptr<harness::OperandSource> source;
 };
 
 // The type in which the op runs: --dtype, or a's.
 DType choose_dtype(const RunFlags& flags, DType a) {
-  if (!flags.dtype.empty()) return parse_product_dtype(flags.dtype);
+  if (!flags.dtype.empty()) return harness::parse_product_dtype(flags.dtype);
   if (a == DType::kF64) return DType::kF32;
   if (!is_floating(a)) {
     bad_input(fmt::format("--a {}: its type {} is no floating type; store it as f16, bf16, f32 or f64",
                           flags.a, to_string(a)));
   }
-  return parse_product_dtype(std::string(to_string(a)));
+  return harness::parse_product_dtype(std::string(to_string(a)));
 }
 
 void check_type(const RunFlags& flags, const std::string& flag, const std::string& file, DType type,
@@ -71,8 +71,8 @@ void check_type(const RunFlags& flags, const std::string& flag, const std::strin
   }
 }
 
-int choose_dim(const RunFlags& flags, Op op) {
-  const bool gathers = op == Op::kAllGatherMatmul;
+int choose_dim(const RunFlags& flags, harness::Op op) {
+  const bool gathers = op == harness::Op::kAllGatherMatmul;
   if (gathers && flags.scatter_dim) bad_input("--scatter-dim: all_gather_matmul takes --gather-dim");
   if (!gathers && flags.gather_dim) bad_input("--gather-dim: matmul_reduce_scatter takes --scatter-dim");
   return (gathers ? flags.gather_dim : flags.scatter_dim).value_or(0);
@@ -126,14 +126,14 @@ void check_shapes(const RunFlags& flags, const Dims& a, const std::vector<Dims>&
 
 Inputs inputs_from_files(const RunFlags& flags, int ranks) {
   Inputs inputs;
-  Problem& problem = inputs.problem;
-  problem.op = parse_op(flags.op);
+  harness::Problem& problem = inputs.problem;
+  problem.op = harness::parse_op(flags.op);
   problem.dim = choose_dim(flags, problem.op);
   problem.ranks = ranks;
-  problem.algorithm = parse_algorithm_flag(flags.algorithm);
-  problem.reduce = parse_reduce(flags.reduce);
+  problem.algorithm = harness::parse_algorithm_flag(flags.algorithm);
+  problem.reduce = harness::parse_reduce(flags.reduce);
   if (flags.a.empty() || flags.b.empty()) bad_input("run needs --a FILE and --b FILE (or --problem)");
-  auto source = std::make_unique<WholeTensors>();
+  auto source = std::make_unique<harness::WholeTensors>();
   const auto read = [&](const std::string& file, const std::string& flag) {
     inputs.files.push_back(read_tensor_file(file, flag));
     return inputs.files.back().view();
@@ -167,9 +167,9 @@ Inputs inputs_from_files(const RunFlags& flags, int ranks) {
 Inputs read_inputs(const RunFlags& flags, int ranks) {
   if (flags.problem.empty()) return inputs_from_files(flags, ranks);
   Inputs inputs;
-  inputs.problem = parse_problem(flags.problem);
+  inputs.problem = harness::parse_problem(flags.problem);
   inputs.problem.ranks = ranks;
-  inputs.source = std::make_unique<GeneratedTensors>(inputs.problem);
+  inputs.source = std::make_unique<harness::GeneratedTensors>(inputs.problem);
   return inputs;
 }
 
@@ -189,7 +189,7 @@ void check_outputs(const RunFlags& flags, std::size_t num_results) {
 }
 
 // The whole results, one after the other in shared memory; each starts on a cache line.
-std::vector<TensorView> result_views(const Problem& problem, void* data, std::int64_t& num_bytes) {
+std::vector<TensorView> result_views(const harness::Problem& problem, void* data, std::int64_t& num_bytes) {
   constexpr std::int64_t kAlignment = 64;
   std::vector<TensorView> views;
   num_bytes = 0;
@@ -208,7 +208,7 @@ class RunCommand : public Command {
   nlohmann::json run_rank(const RankContext& context, const Config& config) override;
 
  private:
-  void print_report(const Problem& problem, const nlohmann::json& report, int ranks) const;
+  void print_report(const harness::Problem& problem, const nlohmann::json& report, int ranks) const;
   RunFlags flags_;
 };
 
@@ -241,7 +241,7 @@ int RunCommand::launch(const Invocation& invocation) {
   const JobPlace place = flags_.job.choose(invocation.machine, flags_.problem);
   const int ranks = place.ranks;
   const Inputs inputs = read_inputs(flags_, ranks);
-  const Problem& problem = inputs.problem;
+  const harness::Problem& problem = inputs.problem;
   check_outputs(flags_, problem.n.size());
 
   fmt::print("{}\n", place.heading);
@@ -262,7 +262,8 @@ int RunCommand::launch(const Invocation& invocation) {
   return kOk;
 }
 
-void RunCommand::print_report(const Problem& problem, const nlohmann::json& report, int ranks) const {
+void RunCommand::print_report(const harness::Problem& problem, const nlohmann::json& report,
+                              int ranks) const {
   fmt::print("{}: algorithm {} ({})\n", report.at("key").get<std::string>(),
              report.at("algorithm").get<std::string>(), report.at("reason").get<std::string>());
   if (flags_.explain) {
@@ -281,8 +282,9 @@ void RunCommand::print_report(const Problem& problem, const nlohmann::json& repo
     for (const std::string& file : flags_.b) add({"--b", file});
     if (flags_.transpose_b) add({"--transpose-b"});
     for (const std::string& file : flags_.bias) add({"--bias", file});
-    add({problem.op == Op::kAllGatherMatmul ? "--gather-dim" : "--scatter-dim", std::to_string(problem.dim)});
-    if (problem.op == Op::kMatmulReduceScatter)
+    add({problem.op == harness::Op::kAllGatherMatmul ? "--gather-dim" : "--scatter-dim",
+         std::to_string(problem.dim)});
+    if (problem.op == harness::Op::kMatmulReduceScatter)
       add({"--reduce", std::string(coll::to_string(problem.reduce))});
     add({"--dtype", std::string(to_string(problem.dtype)), "--algorithm", flags_.algorithm});
   } else {
@@ -295,7 +297,7 @@ void RunCommand::print_report(const Problem& problem, const nlohmann::json& repo
 
 nlohmann::json RunCommand::run_rank(const RankContext& context, const Config& config) {
   const Inputs inputs = read_inputs(flags_, context.size);
-  const Problem& problem = inputs.problem;
+  const harness::Problem& problem = inputs.problem;
   const Session session(context, config, "run");
   RankOp op(problem, session, *inputs.source);
   op.poison();
@@ -308,7 +310,7 @@ nlohmann::json RunCommand::run_rank(const RankContext& context, const Config& co
   const auto results = result_views(problem, shared.data(), num_bytes);
   for (int i = 0; i < static_cast<int>(results.size()); ++i) {
     const auto idx = static_cast<std::size_t>(i);
-    const Window window = window_of_result(problem, i, context.rank);
+    const harness::Window window = window_of_result(problem, i, context.rank);
     take(convert(op.outputs()[idx].host(),
                  results[idx].narrow(window.dim, window.shard.offset, window.shard.size)));
   }

@@ -44,35 +44,4 @@ class Session {
   std::unique_ptr<Stream> stream_;
 };
 
-/// Tensor in the memory of a device, between two canaries. The tool sees it through host(): the memory itself
-/// where the host can read it, else an image that download() and upload() copy.
-class GuardedTensor {
- public:
-  GuardedTensor() = default;
-  /// `strides` cover numel(sizes) elements without holes, in any order.
-  GuardedTensor(Device& device, const Dims& sizes, const Dims& strides, DType dtype);
-  GuardedTensor(Device& device, const Dims& sizes, DType dtype)
-      : GuardedTensor(device, sizes, contiguous_strides(sizes), dtype) {}
-
-  [[nodiscard]] const TensorView& view() const { return view_; }
-  [[nodiscard]] const TensorView& host() const { return host_; }
-  void download() const;
-  void upload() const;
-
-  /// Sets every byte so that an element that is never written is seen (a NaN in every float type).
-  void poison() const;
-  /// Whether nobody wrote beside the tensor, as of the last download().
-  [[nodiscard]] bool guards_intact() const;
-
- private:
-  [[nodiscard]] std::byte* host_block() const;
-  [[nodiscard]] TensorView block() const;
-
-  Device* device_ = nullptr;
-  Buffer buffer_;
-  std::unique_ptr<std::byte[]> image_;  ///< of the whole buffer; null where the host reads the memory itself
-  TensorView view_;
-  TensorView host_;
-};
-
 }  // namespace tandem::cli

@@ -12,8 +12,8 @@ Dims sizes_for(SizeChoice choice, int num_dims) {
 
 }  // namespace
 
-std::vector<Extras> extras_of(Op op) {
-  if (op == Op::kAllGatherMatmul) {
+std::vector<Extras> extras_of(harness::Op op) {
+  if (op == harness::Op::kAllGatherMatmul) {
     return {{false, false, coll::ReduceOp::kSum}, {true, true, coll::ReduceOp::kSum}};
   }
   return {{false, false, coll::ReduceOp::kSum},
@@ -22,13 +22,13 @@ std::vector<Extras> extras_of(Op op) {
           {true, false, coll::ReduceOp::kAvg}};
 }
 
-std::vector<Problem> problems_of(Op op, const std::vector<DType>& dtypes, int ranks) {
-  std::vector<Problem> problems;
+std::vector<harness::Problem> problems_of(harness::Op op, const std::vector<DType>& dtypes, int ranks) {
+  std::vector<harness::Problem> problems;
   for (const DType dtype : dtypes) {
     for (const DimChoice& choice : kDimChoices) {
       for (const SizeChoice size : kSizeChoices) {
         for (const Extras& extras : extras_of(op)) {
-          Problem problem;
+          harness::Problem problem;
           problem.op = op;
           problem.a = sizes_for(size, choice.num_dims);
           problem.n = {size == SizeChoice::kTiny ? 2 : 23};
@@ -48,12 +48,12 @@ std::vector<Problem> problems_of(Op op, const std::vector<DType>& dtypes, int ra
   return problems;
 }
 
-std::int64_t num_cases(Op op, const SweepLists& lists) {
+std::int64_t num_cases(harness::Op op, const SweepLists& lists) {
   return static_cast<std::int64_t>(lists.dtypes.size() * std::size(kDimChoices) * std::size(kSizeChoices) *
                                    extras_of(op).size() * lists.algorithms.size() * lists.ranks.size());
 }
 
-std::string product_in_words(Op op, const SweepLists& lists) {
+std::string product_in_words(harness::Op op, const SweepLists& lists) {
   return fmt::format("{} dtypes x {} dims x {} sizes x {} extras x {} algorithms x {} numbers of ranks = {}",
                      lists.dtypes.size(), std::size(kDimChoices), std::size(kSizeChoices),
                      extras_of(op).size(), lists.algorithms.size(), lists.ranks.size(), num_cases(op, lists));

@@ -4,13 +4,13 @@
 #include <string>
 #include <vector>
 
-#include "problem.hpp"
+#include "harness/problem.hpp"
 
 namespace tandem::cli {
 
 /// The lists whose product `check` runs.
 struct SweepLists {
-  std::vector<Op> ops;
+  std::vector<harness::Op> ops;
   std::vector<DType> dtypes;
   std::vector<Algorithm> algorithms;
   std::vector<int> ranks;
@@ -34,14 +34,15 @@ struct Extras {
   bool several;  ///< two b's and the gathered a
   coll::ReduceOp reduce;
 };
-[[nodiscard]] std::vector<Extras> extras_of(Op op);
+[[nodiscard]] std::vector<Extras> extras_of(harness::Op op);
 
 /// All problems of an op for `ranks` ranks; their `algorithm` is left open: each is run with every one of the
 /// list.
-[[nodiscard]] std::vector<Problem> problems_of(Op op, const std::vector<DType>& dtypes, int ranks);
+[[nodiscard]] std::vector<harness::Problem> problems_of(harness::Op op, const std::vector<DType>& dtypes,
+                                                        int ranks);
 
 /// Number of cases of an op, as the product of its lists, and that product in words.
-[[nodiscard]] std::int64_t num_cases(Op op, const SweepLists& lists);
-[[nodiscard]] std::string product_in_words(Op op, const SweepLists& lists);
+[[nodiscard]] std::int64_t num_cases(harness::Op op, const SweepLists& lists);
+[[nodiscard]] std::string product_in_words(harness::Op op, const SweepLists& lists);
 
 }  // namespace tandem::cli

@@ -3,20 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <ctime>
 
 #include "failure.hpp"
 
 namespace tandem::cli {
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
 
 std::vector<double> slowest_rank(const std::vector<nlohmann::json>& results, const std::string& where) {
   std::vector<double> slowest;
@@ -26,11 +18,6 @@ std::vector<double> slowest_rank(const std::vector<nlohmann::json>& results, con
     for (std::size_t i = 0; i < times.size(); ++i) slowest[i] = std::max(slowest[i], times[i]);
   }
   return slowest;
-}
-
-double now_us() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration<double, std::micro>(now).count();
 }
 
 std::string date_utc() {

@@ -6,15 +6,9 @@
 
 namespace tandem::cli {
 
-/// The middle value; the mean of the two middle ones for an even number; 0 for none.
-[[nodiscard]] double median(std::vector<double> values);
-
 /// Of the time lists that all ranks published at `where` (a JSON pointer), the largest of each iteration.
 [[nodiscard]] std::vector<double> slowest_rank(const std::vector<nlohmann::json>& results,
                                                const std::string& where);
-
-/// Microseconds that a monotonic clock has counted.
-[[nodiscard]] double now_us();
 
 /// "2026-01-31 12:00:00 UTC".
 [[nodiscard]] std::string date_utc();

@@ -11,6 +11,7 @@
 #include "command.hpp"
 #include "explain.hpp"
 #include "failure.hpp"
+#include "harness/stopwatch.hpp"
 #include "measure_flags.hpp"
 #include "timing.hpp"
 #include "version.hpp"
@@ -36,8 +37,8 @@ class TuneCommand : public Command {
   nlohmann::json run_rank(const RankContext& context, const Config& config) override;
 
  private:
-  [[nodiscard]] std::vector<Problem> problems(int ranks, bool on_gpus) const;
-  void print_row(const Problem& problem, const cost::Row& row) const;
+  [[nodiscard]] std::vector<harness::Problem> problems(int ranks, bool on_gpus) const;
+  void print_row(const harness::Problem& problem, const cost::Row& row) const;
 
   TuneFlags flags_;
 };
@@ -51,17 +52,18 @@ void TuneCommand::define(CLI::App& app) {
   flags_.measure.define(app);
 }
 
-std::vector<Problem> TuneCommand::problems(int ranks, bool on_gpus) const {
-  std::vector<Problem> all;
-  for (const Op op : {Op::kAllGatherMatmul, Op::kMatmulReduceScatter}) {
-    if (!flags_.op.empty() && parse_op(flags_.op) != op) continue;
-    for (const Problem& problem : flags_.measure.problems(op, ranks, on_gpus)) all.push_back(problem);
+std::vector<harness::Problem> TuneCommand::problems(int ranks, bool on_gpus) const {
+  std::vector<harness::Problem> all;
+  for (const harness::Op op : {harness::Op::kAllGatherMatmul, harness::Op::kMatmulReduceScatter}) {
+    if (!flags_.op.empty() && harness::parse_op(flags_.op) != op) continue;
+    for (const harness::Problem& problem : flags_.measure.problems(op, ranks, on_gpus))
+      all.push_back(problem);
   }
   return all;
 }
 
-void TuneCommand::print_row(const Problem& problem, const cost::Row& row) const {
-  const ProductSizes product = product_of_a_rank(problem);
+void TuneCommand::print_row(const harness::Problem& problem, const cost::Row& row) const {
+  const harness::ProductSizes product = product_of_a_rank(problem);
   const auto fastest = std::min_element(row.us.begin(), row.us.end(),
                                         [](const auto& x, const auto& y) { return x.second < y.second; });
   fmt::print("  {:>21} {:>6} {:>6} {:>6} {:>5} {:>6} {:>3}", row.key.op, product.m, product.n, product.k,
@@ -75,7 +77,7 @@ void TuneCommand::print_row(const Problem& problem, const cost::Row& row) const 
 }
 
 /// What the ranks measured, for the table. Throws exit 1 for a wrong result: it has no time.
-cost::Table table_of(const Problem& problem, const std::vector<nlohmann::json>& results) {
+cost::Table table_of(const harness::Problem& problem, const std::vector<nlohmann::json>& results) {
   for (std::size_t r = 0; r < results.size(); ++r) {
     if (results[r].at("wrong") == 0) continue;
     throw Failure(kFailed,
@@ -84,7 +86,8 @@ cost::Table table_of(const Problem& problem, const std::vector<nlohmann::json>& 
                                     results[r].at("first_wrong").get<std::string>())));
   }
   cost::Table table = take(cost::parse_table(results[0].at("table").get<std::string>()));
-  for (auto& [algorithm, us] : table.rows[0].us) us = median(slowest_rank(results, "/times/" + algorithm));
+  for (auto& [algorithm, us] : table.rows[0].us)
+    us = harness::median(slowest_rank(results, "/times/" + algorithm));
   return table;
 }
 
@@ -97,7 +100,7 @@ int TuneCommand::launch(const Invocation& invocation) {
     bad_input("tune --b-order: a table keeps times of one order of b: name one");
   const std::string folder = flags_.folder.empty() ? invocation.config.tune_folder : flags_.folder;
   if (folder.empty()) bad_input("tune: no folder for the table: give --folder, or set TANDEM_TUNE_FOLDER");
-  const std::vector<Problem> problems =
+  const std::vector<harness::Problem> problems =
       this->problems(place.ranks, place.placement.kind == DeviceKind::kCuda);
   take(cost::prepare_folder(folder));  // before minutes are spent on what could not be kept
   flags_.measure.print_heading(invocation, place);
@@ -129,7 +132,7 @@ nlohmann::json TuneCommand::run_rank(const RankContext& context, const Config& c
   if (!flags_.folder.empty()) own.tune_folder = flags_.folder;
   const Session session(context, own, "tune");
   const auto idx = receive(context, kProblemKey).get<std::size_t>();
-  const Problem problem = problems(context.size, session.placement().kind == DeviceKind::kCuda)[idx];
+  const harness::Problem problem = problems(context.size, session.placement().kind == DeviceKind::kCuda)[idx];
   return measure_algorithms(problem, flags_.measure.counts, session);
 }
 

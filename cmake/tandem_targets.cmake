@@ -1,4 +1,4 @@
-# One static library a module or leaf, one executable a test file.
+# One static library a module or leaf, one test executable a class and module.
 
 # gcc sees uninitialised reads in the variants of its own library, depending on what it inlined.
 set(warnings_are_errors -Werror)
@@ -49,28 +49,41 @@ function(tandem_library name)
   set_property(GLOBAL APPEND PROPERTY TANDEM_LIBRARIES tandem_${name})
 endfunction()
 
-# tandem_test(unit base_shape SOURCES shape_test.cpp DEPENDS base [LIBRARIES ...] [TIMEOUT s])
-#   -> executable test_unit_base_shape, its cases as ctest tests with the label `unit`. Only `unit` and `race` tests
-#      may include internal headers (src/). Target tests_<class> builds all of a class.
-function(tandem_test class name)
+# tandem_test(unit base SOURCES unit/base_names_test.cpp unit/base_try_test.cpp DEPENDS base [LIBRARIES ...] [TIMEOUT s])
+#   -> executable test_unit_base, its cases as ctest tests with the label `unit`, each run in a process of its own.
+#      A second call for the same class and module adds to the executable. Only `unit` and `race` tests may include
+#      internal headers (src/). Target tests_<class> builds all of a class.
+function(tandem_test class module)
   cmake_parse_arguments(PARSE_ARGV 2 ARG "" "TIMEOUT" "SOURCES;DEPENDS;LIBRARIES")
-  set(target test_${class}_${name})
-  add_executable(${target} ${ARG_SOURCES})
-  target_link_libraries(${target} PRIVATE tandem_options GTest::gtest ${ARG_LIBRARIES})
+  set(target test_${class}_${module})
+  if(NOT TARGET ${target})
+    tandem_test_executable(${class} ${target} "${ARG_TIMEOUT}")
+    # tandem_test_support has a main() of its own.
+    if(NOT tandem_test_support IN_LIST ARG_LIBRARIES)
+      target_link_libraries(${target} PRIVATE GTest::gtest_main)
+    endif()
+  endif()
+  target_sources(${target} PRIVATE ${ARG_SOURCES})
+  target_link_libraries(${target} PRIVATE ${ARG_LIBRARIES})
+  foreach(depended IN LISTS ARG_DEPENDS)
+    target_link_libraries(${target} PRIVATE tandem::${depended})
+  endforeach()
+endfunction()
+
+function(tandem_test_executable class target timeout)
+  if(NOT timeout)
+    set(timeout 120)
+  endif()
+  add_executable(${target})
+  target_link_libraries(${target} PRIVATE tandem_options GTest::gtest)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/include)
   if(class STREQUAL "unit" OR class STREQUAL "race")
     target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src)
   endif()
-  foreach(module IN LISTS ARG_DEPENDS)
-    target_link_libraries(${target} PRIVATE tandem::${module})
-  endforeach()
   if(NOT TARGET tests_${class})
     add_custom_target(tests_${class})
   endif()
   add_dependencies(tests_${class} ${target})
-  if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 120)
-  endif()
   gtest_discover_tests(${target} TEST_PREFIX "${class}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-                       PROPERTIES LABELS ${class} TIMEOUT ${ARG_TIMEOUT})
+                       PROPERTIES LABELS ${class} TIMEOUT ${timeout})
 endfunction()

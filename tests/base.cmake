@@ -1,13 +1,7 @@
-tandem_test(unit base_lru_cache SOURCES unit/base_lru_cache_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
-tandem_test(unit base_divisor SOURCES unit/base_divisor_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
-tandem_test(unit base_numeric SOURCES unit/base_numeric_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
-tandem_test(unit base_convert SOURCES unit/base_convert_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
-tandem_test(unit base_overlap SOURCES unit/base_overlap_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
-tandem_test(unit base_tensor SOURCES unit/base_tensor_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
-tandem_test(unit base_names SOURCES unit/base_names_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
-tandem_test(unit base_time_text SOURCES unit/base_time_text_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
-tandem_test(unit base_try SOURCES unit/base_try_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
-tandem_test(unit base_fault SOURCES unit/base_fault_test.cpp DEPENDS base LIBRARIES GTest::gtest_main Threads::Threads)
-tandem_test(unit base_shared_library SOURCES unit/base_shared_library_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
-tandem_test(error base_config SOURCES error/base_config_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
-tandem_test(error base_fault SOURCES error/base_fault_test.cpp DEPENDS base LIBRARIES GTest::gtest_main)
+tandem_test(unit base
+            SOURCES unit/base_convert_test.cpp unit/base_divisor_test.cpp unit/base_dlpack_test.cpp unit/base_fault_test.cpp
+                    unit/base_lru_cache_test.cpp unit/base_names_test.cpp unit/base_numeric_test.cpp
+                    unit/base_overlap_test.cpp unit/base_shared_library_test.cpp unit/base_tensor_list_test.cpp unit/base_tensor_test.cpp
+                    unit/base_time_text_test.cpp unit/base_try_test.cpp
+            DEPENDS base LIBRARIES Threads::Threads)
+tandem_test(error base SOURCES error/base_config_test.cpp error/base_fault_test.cpp DEPENDS base)

@@ -1,6 +1,5 @@
-tandem_test(unit cost_products SOURCES unit/cost_products_test.cpp DEPENDS cost LIBRARIES GTest::gtest_main)
-tandem_test(unit cost_schedules SOURCES unit/cost_schedules_test.cpp DEPENDS cost LIBRARIES GTest::gtest_main)
-tandem_test(unit cost_transfers SOURCES unit/cost_transfers_test.cpp DEPENDS cost LIBRARIES GTest::gtest_main)
-tandem_test(unit cost_table SOURCES unit/cost_table_test.cpp DEPENDS cost LIBRARIES GTest::gtest_main)
-tandem_test(error cost_rates SOURCES error/cost_rates_test.cpp DEPENDS cost LIBRARIES GTest::gtest_main)
-tandem_test(error cost_files SOURCES error/cost_files_test.cpp DEPENDS cost bootstrap LIBRARIES GTest::gtest_main)
+tandem_test(unit cost
+            SOURCES unit/cost_products_test.cpp unit/cost_schedules_test.cpp unit/cost_table_test.cpp
+                    unit/cost_transfers_test.cpp
+            DEPENDS cost)
+tandem_test(error cost SOURCES error/cost_files_test.cpp error/cost_rates_test.cpp DEPENDS cost bootstrap)

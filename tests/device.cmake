@@ -6,26 +6,22 @@ if(TANDEM_HAS_CUDA)
   target_link_libraries(test_device_backends PRIVATE ${TANDEM_CUDART})
 endif()
 
-foreach(part IN ITEMS order fault copy words memory lifetime graph)
-  tandem_test(conformance device_${part} SOURCES conformance/device_${part}_test.cpp DEPENDS backend
-              LIBRARIES test_device_backends GTest::gtest_main)
-endforeach()
-foreach(part IN ITEMS arguments cpu)
-  tandem_test(error device_${part} SOURCES error/device_${part}_test.cpp DEPENDS backend
-              LIBRARIES test_device_backends GTest::gtest_main)
-endforeach()
-tandem_test(unit device_deferred_frees SOURCES unit/device_deferred_frees_test.cpp DEPENDS device LIBRARIES GTest::gtest_main)
-foreach(part IN ITEMS copy_plan processor)
-  tandem_test(unit device_${part} SOURCES unit/device_${part}_test.cpp DEPENDS device_cpu LIBRARIES GTest::gtest_main)
-endforeach()
-tandem_test(unit device_repeat_path SOURCES unit/device_repeat_path_test.cpp support/allocation_count.cpp
-            DEPENDS device_cpu LIBRARIES GTest::gtest_main)
-tandem_test(race device_streams SOURCES race/device_streams_test.cpp DEPENDS device_cpu LIBRARIES GTest::gtest_main)
+tandem_test(conformance device
+            SOURCES conformance/device_copy_test.cpp conformance/device_fault_test.cpp
+                    conformance/device_graph_test.cpp conformance/device_lifetime_test.cpp
+                    conformance/device_memory_test.cpp conformance/device_order_test.cpp
+                    conformance/device_words_test.cpp
+            DEPENDS backend LIBRARIES test_device_backends)
+tandem_test(error device SOURCES error/device_arguments_test.cpp error/device_cpu_test.cpp DEPENDS backend
+            LIBRARIES test_device_backends)
+tandem_test(unit device
+            SOURCES unit/device_copy_plan_test.cpp unit/device_deferred_frees_test.cpp unit/device_processor_test.cpp
+            DEPENDS device_cpu)
 if(TANDEM_HAS_CUDA)
-  tandem_test(unit device_watch_list SOURCES unit/device_watch_list_test.cpp DEPENDS device_cuda
-              LIBRARIES GTest::gtest_main)
-  tandem_test(unit device_shared_gpu SOURCES unit/device_shared_gpu_test.cpp DEPENDS device_cuda
-              LIBRARIES ${TANDEM_CUDART} GTest::gtest_main)
-  tandem_test(unit device_strided_copy SOURCES unit/device_strided_copy_test.cpp DEPENDS device_cpu device_cuda
-              LIBRARIES ${TANDEM_CUDART} GTest::gtest_main)
+  tandem_test(unit device
+              SOURCES unit/device_shared_gpu_test.cpp unit/device_strided_copy_test.cpp unit/device_watch_list_test.cpp
+              DEPENDS device_cuda LIBRARIES ${TANDEM_CUDART})
 endif()
+tandem_test(race device SOURCES race/device_streams_test.cpp DEPENDS device_cpu)
+# The repeat paths of all modules: apart from the other tests, since this program's operator new counts its calls.
+tandem_test(unit repeat_path SOURCES unit/device_repeat_path_test.cpp support/allocation_count.cpp DEPENDS device_cpu)

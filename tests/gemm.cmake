@@ -1,27 +1,23 @@
-tandem_test(unit gemm_tile SOURCES unit/gemm_tile_test.cpp DEPENDS gemm_cpu LIBRARIES GTest::gtest_main)
-tandem_test(unit gemm_tile_order SOURCES unit/gemm_tile_order_test.cpp DEPENDS gemm LIBRARIES GTest::gtest_main)
-tandem_test(unit gemm_patch_grid SOURCES unit/gemm_patch_grid_test.cpp DEPENDS gemm LIBRARIES GTest::gtest_main)
-tandem_test(unit gemm_product SOURCES unit/gemm_product_test.cpp DEPENDS gemm backend LIBRARIES GTest::gtest_main)
-tandem_test(unit gemm_repeat_path SOURCES unit/gemm_repeat_path_test.cpp support/allocation_count.cpp
-            DEPENDS gemm backend LIBRARIES GTest::gtest_main)
-tandem_test(conformance gemm_mm SOURCES conformance/gemm_mm_test.cpp DEPENDS gemm backend LIBRARIES GTest::gtest_main)
-tandem_test(conformance gemm_scaled_mm SOURCES conformance/gemm_scaled_mm_test.cpp DEPENDS gemm backend
-            LIBRARIES test_fused_harness GTest::gtest_main)
-tandem_test(conformance gemm_async_input_mm SOURCES conformance/gemm_async_input_mm_test.cpp DEPENDS gemm backend
-            LIBRARIES test_fused_harness GTest::gtest_main)
-tandem_test(conformance gemm_gather_with_progress SOURCES conformance/gemm_gather_with_progress_test.cpp
-            DEPENDS gemm coll backend LIBRARIES GTest::gtest_main)
-tandem_test(error gemm_async_input_arguments SOURCES error/gemm_async_input_arguments_test.cpp DEPENDS gemm backend
-            LIBRARIES GTest::gtest_main)
-tandem_test(race gemm_async_input SOURCES race/gemm_async_input_race_test.cpp DEPENDS gemm backend
-            LIBRARIES GTest::gtest_main)
-tandem_test(error gemm_arguments SOURCES error/gemm_arguments_test.cpp DEPENDS gemm backend LIBRARIES GTest::gtest_main)
-if(TANDEM_HAS_NATIVE)
-  tandem_test(conformance gemm_native SOURCES conformance/gemm_native_test.cpp DEPENDS gemm backend
-              LIBRARIES test_fused_harness GTest::gtest_main)
-  tandem_test(unit gemm_native_choice SOURCES unit/gemm_native_choice_test.cpp DEPENDS gemm_sm90_cuda
-              LIBRARIES ${TANDEM_CUDART} GTest::gtest_main)
+tandem_test(unit gemm
+            SOURCES unit/gemm_patch_grid_test.cpp unit/gemm_product_test.cpp unit/gemm_tile_order_test.cpp
+                    unit/gemm_tile_test.cpp
+            DEPENDS gemm gemm_cpu backend)
+if(TANDEM_HAS_CUDA)
+  tandem_test(unit gemm SOURCES unit/gemm_cuda_operands_test.cpp DEPENDS gemm_cuda LIBRARIES ${TANDEM_CUDART})
 endif()
+if(TANDEM_HAS_NATIVE)
+  tandem_test(unit gemm SOURCES unit/gemm_native_choice_test.cpp DEPENDS gemm_sm90_cuda LIBRARIES ${TANDEM_CUDART})
+endif()
+tandem_test(unit repeat_path SOURCES unit/gemm_repeat_path_test.cpp DEPENDS gemm backend)
+tandem_test(conformance gemm
+            SOURCES conformance/gemm_async_input_mm_test.cpp conformance/gemm_gather_with_progress_test.cpp
+                    conformance/gemm_mm_test.cpp conformance/gemm_scaled_mm_test.cpp
+            DEPENDS gemm coll backend LIBRARIES test_fused_harness)
+if(TANDEM_HAS_NATIVE)
+  tandem_test(conformance gemm SOURCES conformance/gemm_native_test.cpp)
+endif()
+tandem_test(error gemm SOURCES error/gemm_arguments_test.cpp error/gemm_async_input_arguments_test.cpp DEPENDS gemm backend)
+tandem_test(race gemm SOURCES race/gemm_async_input_race_test.cpp DEPENDS gemm backend)
 if(TANDEM_HAS_NATIVE AND TANDEM_HAS_NVCC)
   add_test(NAME unit.gemm_ptx_orders
            COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/unit/gemm_ptx_orders_test.py ${CMAKE_CUDA_COMPILER}
@@ -32,8 +28,4 @@ if(TANDEM_HAS_NATIVE AND TANDEM_HAS_NVCC)
            COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/unit/gemm_sass_registers_test.py
                    "${TANDEM_CUOBJDUMP}" $<TARGET_FILE:tandem_gemm_sm90_cuda>)
   set_tests_properties(unit.gemm_sass_registers PROPERTIES LABELS unit TIMEOUT 120 SKIP_RETURN_CODE 77)
-endif()
-if(TANDEM_HAS_CUDA)
-  tandem_test(unit gemm_cuda_operands SOURCES unit/gemm_cuda_operands_test.cpp DEPENDS gemm_cuda
-              LIBRARIES ${TANDEM_CUDART} GTest::gtest_main)
 endif()

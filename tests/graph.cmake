@@ -1,12 +1,13 @@
-tandem_test(unit graph_edit SOURCES unit/graph_edit_test.cpp DEPENDS graph LIBRARIES GTest::gtest_main)
-tandem_test(unit graph_forms SOURCES unit/graph_forms_test.cpp DEPENDS graph LIBRARIES GTest::gtest_main)
-tandem_test(error graph_files SOURCES error/graph_files_test.cpp DEPENDS graph LIBRARIES GTest::gtest_main)
-tandem_test(golden graph_merge_collectives SOURCES golden/graph_merge_collectives_test.cpp DEPENDS graph LIBRARIES GTest::gtest_main)
-tandem_test(golden graph_fold_views SOURCES golden/graph_fold_views_test.cpp DEPENDS graph LIBRARIES GTest::gtest_main)
-tandem_test(golden graph_fusions SOURCES golden/graph_fusions_test.cpp DEPENDS graph LIBRARIES GTest::gtest_main)
-target_compile_definitions(test_golden_graph_fusions PRIVATE TANDEM_GOLDEN_FUSIONS="${CMAKE_CURRENT_LIST_DIR}/golden/fusions")
-tandem_test(unit graph_report SOURCES unit/graph_report_test.cpp DEPENDS graph LIBRARIES GTest::gtest_main)
-tandem_test(unit graph_pipeline SOURCES unit/graph_pipeline_test.cpp DEPENDS graph LIBRARIES GTest::gtest_main)
+tandem_test(unit graph
+            SOURCES unit/graph_edit_test.cpp unit/graph_forms_test.cpp unit/graph_pipeline_test.cpp
+                    unit/graph_report_test.cpp
+            DEPENDS graph)
+tandem_test(error graph SOURCES error/graph_files_test.cpp DEPENDS graph)
+tandem_test(golden graph
+            SOURCES golden/graph_fold_views_test.cpp golden/graph_fusions_test.cpp
+                    golden/graph_merge_collectives_test.cpp
+            DEPENDS graph)
+target_compile_definitions(test_golden_graph PRIVATE TANDEM_GOLDEN_FUSIONS="${CMAKE_CURRENT_LIST_DIR}/golden/fusions")
 
 # How to build and run it: docs/design/graph.md.
 if(TANDEM_FUZZ)

@@ -3,11 +3,9 @@ target_include_directories(test_interpreter_ranks PUBLIC ${PROJECT_SOURCE_DIR}/t
 target_link_libraries(test_interpreter_ranks PUBLIC tandem::graph_interpreter tandem::backend GTest::gtest
                       PRIVATE tandem_options)
 
-tandem_test(unit interpreter_ops SOURCES unit/interpreter_ops_test.cpp DEPENDS graph_interpreter backend
-            LIBRARIES test_interpreter_ranks GTest::gtest_main)
-tandem_test(unit interpreter_attention SOURCES unit/interpreter_attention_test.cpp DEPENDS graph_interpreter
-            LIBRARIES GTest::gtest_main)
-tandem_test(conformance interpreter_execute SOURCES conformance/interpreter_execute_test.cpp
-            DEPENDS graph_interpreter backend LIBRARIES test_interpreter_ranks GTest::gtest_main)
-tandem_test(error interpreter_refusals SOURCES error/interpreter_refusals_test.cpp DEPENDS graph_interpreter backend
-            LIBRARIES test_interpreter_ranks GTest::gtest_main)
+tandem_test(unit interpreter SOURCES unit/interpreter_attention_test.cpp unit/interpreter_ops_test.cpp
+            DEPENDS graph_interpreter backend LIBRARIES test_interpreter_ranks)
+tandem_test(conformance interpreter SOURCES conformance/interpreter_execute_test.cpp DEPENDS graph_interpreter backend
+            LIBRARIES test_interpreter_ranks)
+tandem_test(error interpreter SOURCES error/interpreter_refusals_test.cpp DEPENDS graph_interpreter backend
+            LIBRARIES test_interpreter_ranks)

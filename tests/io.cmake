@@ -1,10 +1,8 @@
-tandem_test(unit io_npy SOURCES unit/io_npy_test.cpp DEPENDS io LIBRARIES GTest::gtest_main)
-tandem_test(unit io_safetensors SOURCES unit/io_safetensors_test.cpp DEPENDS io LIBRARIES GTest::gtest_main)
-tandem_test(unit io_checkpoint SOURCES unit/io_checkpoint_test.cpp DEPENDS io LIBRARIES GTest::gtest_main)
-tandem_test(unit io_whole_file SOURCES unit/io_whole_file_test.cpp DEPENDS io LIBRARIES GTest::gtest_main)
-tandem_test(unit io_regular_file SOURCES unit/io_regular_file_test.cpp DEPENDS io LIBRARIES GTest::gtest_main)
-tandem_test(unit io_mutation SOURCES unit/io_mutation_test.cpp DEPENDS io LIBRARIES GTest::gtest_main)
-tandem_test(error io_npy SOURCES error/io_npy_test.cpp DEPENDS io LIBRARIES GTest::gtest_main)
-tandem_test(error io_safetensors SOURCES error/io_safetensors_test.cpp DEPENDS io LIBRARIES GTest::gtest_main)
-tandem_test(error io_checkpoint SOURCES error/io_checkpoint_test.cpp DEPENDS io LIBRARIES GTest::gtest_main)
-tandem_test(error io_files SOURCES error/io_files_test.cpp DEPENDS io LIBRARIES GTest::gtest_main)
+tandem_test(unit io
+            SOURCES unit/io_checkpoint_test.cpp unit/io_mutation_test.cpp unit/io_npy_test.cpp
+                    unit/io_regular_file_test.cpp unit/io_safetensors_test.cpp unit/io_whole_file_test.cpp
+            DEPENDS io)
+tandem_test(error io
+            SOURCES error/io_checkpoint_test.cpp error/io_files_test.cpp error/io_npy_test.cpp
+                    error/io_safetensors_test.cpp
+            DEPENDS io)

@@ -2,7 +2,8 @@ if(NOT TARGET tandem_program)
   return()
 endif()
 # Of the programs that the fused ops build.
-foreach(part IN ITEMS trace overlap shapes texts verify)
-  tandem_test(unit program_${part} SOURCES unit/program_${part}_test.cpp DEPENDS fused LIBRARIES GTest::gtest_main)
-endforeach()
-target_compile_definitions(test_unit_program_texts PRIVATE TANDEM_GOLDEN="${CMAKE_CURRENT_LIST_DIR}/golden")
+tandem_test(unit program
+            SOURCES unit/program_overlap_test.cpp unit/program_shapes_test.cpp unit/program_texts_test.cpp
+                    unit/program_trace_test.cpp unit/program_verify_test.cpp
+            DEPENDS fused)
+target_compile_definitions(test_unit_program PRIVATE TANDEM_GOLDEN="${CMAKE_CURRENT_LIST_DIR}/golden")

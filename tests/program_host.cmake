@@ -1,19 +1,9 @@
 if(NOT TARGET tandem_program_host)
   return()
 endif()
-tandem_test(golden program_host SOURCES golden/program_host_test.cpp DEPENDS program_host
-            LIBRARIES GTest::gtest_main)
-target_compile_definitions(test_golden_program_host
-                           PRIVATE TANDEM_HOST_PROGRAMS="${CMAKE_CURRENT_LIST_DIR}/golden/host_programs")
-tandem_test(error program_host SOURCES error/program_host_test.cpp DEPENDS program_host
-            LIBRARIES GTest::gtest_main)
-tandem_test(unit program_host SOURCES unit/program_host_test.cpp DEPENDS program_host
-            LIBRARIES GTest::gtest_main)
-tandem_test(unit program_host_unroll SOURCES unit/program_host_unroll_test.cpp DEPENDS program_host
-            LIBRARIES GTest::gtest_main)
-tandem_test(conformance program_host_run SOURCES conformance/program_host_run_test.cpp DEPENDS program_host backend
-            LIBRARIES GTest::gtest_main TIMEOUT 300)
-tandem_test(error program_host_run SOURCES error/program_host_run_test.cpp DEPENDS program_host backend
-            LIBRARIES GTest::gtest_main)
-tandem_test(race program_host SOURCES race/program_host_race_test.cpp DEPENDS program_host backend
-            LIBRARIES GTest::gtest_main)
+tandem_test(golden program SOURCES golden/program_host_test.cpp DEPENDS program_host)
+target_compile_definitions(test_golden_program PRIVATE TANDEM_HOST_PROGRAMS="${CMAKE_CURRENT_LIST_DIR}/golden/host_programs")
+tandem_test(error program SOURCES error/program_host_run_test.cpp error/program_host_test.cpp DEPENDS program_host backend)
+tandem_test(unit program SOURCES unit/program_host_test.cpp unit/program_host_unroll_test.cpp DEPENDS program_host)
+tandem_test(conformance program SOURCES conformance/program_host_run_test.cpp DEPENDS program_host backend TIMEOUT 300)
+tandem_test(race program SOURCES race/program_host_race_test.cpp DEPENDS program_host backend)

@@ -1,6 +1,5 @@
-tandem_test(unit symm_segment SOURCES unit/symm_segment_test.cpp DEPENDS symm_cpu LIBRARIES GTest::gtest_main)
-tandem_test(unit symm_exchange SOURCES unit/symm_exchange_test.cpp DEPENDS symm LIBRARIES GTest::gtest_main)
-tandem_test(unit symm_capture SOURCES unit/symm_capture_test.cpp DEPENDS backend LIBRARIES GTest::gtest_main)
+tandem_test(unit symm SOURCES unit/symm_capture_test.cpp unit/symm_exchange_test.cpp unit/symm_segment_test.cpp
+            DEPENDS symm symm_cpu backend)
 
 # Kernels of a user's own, on both backends.
 add_library(test_symm_kernels STATIC support/symm_kernels.cpp)
@@ -13,14 +12,12 @@ else()
   target_sources(test_symm_kernels PRIVATE support/symm_no_gpu_kernels.cpp)
 endif()
 
-foreach(part IN ITEMS memory signals)
-  tandem_test(conformance symm_${part} SOURCES conformance/symm_${part}_test.cpp DEPENDS backend
-              LIBRARIES test_symm_kernels GTest::gtest_main)
-endforeach()
-tandem_test(error symm_arguments SOURCES error/symm_arguments_test.cpp DEPENDS backend LIBRARIES GTest::gtest_main)
-tandem_test(fault symm_timeout SOURCES fault/symm_timeout_test.cpp DEPENDS backend
-            LIBRARIES test_symm_kernels GTest::gtest_main)
-tandem_test(race symm_signals SOURCES race/symm_signals_race_test.cpp DEPENDS backend LIBRARIES GTest::gtest_main)
+tandem_test(conformance symm SOURCES conformance/symm_memory_test.cpp conformance/symm_signals_test.cpp DEPENDS backend
+            LIBRARIES test_symm_kernels)
+tandem_test(error symm SOURCES error/symm_arguments_test.cpp DEPENDS backend)
+tandem_test(fault symm SOURCES fault/symm_timeout_test.cpp DEPENDS backend LIBRARIES test_symm_kernels)
+tandem_test(race symm SOURCES race/symm_signals_race_test.cpp DEPENDS backend)
+tandem_test(dist symm SOURCES dist/symm_processes_test.cpp DEPENDS backend LIBRARIES tandem_test_support TIMEOUT 300)
 
 find_package(Python3 COMPONENTS Interpreter REQUIRED)
 add_test(NAME unit.symm_signal_pad_model
@@ -48,6 +45,3 @@ if(TANDEM_SANITIZE MATCHES thread)
     set_tests_properties(race.symm_relaxed_mutant_${which} PROPERTIES PASS_REGULAR_EXPRESSION "data race")
   endforeach()
 endif()
-
-tandem_test(dist symm_processes SOURCES dist/symm_processes_test.cpp DEPENDS backend LIBRARIES tandem_test_support
-            TIMEOUT 300)

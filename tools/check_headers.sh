@@ -14,8 +14,9 @@ check_header() {
   local folders=(-Iinclude ${toolkit:+-isystem "$toolkit"})
   case "$header" in
     src/*) folders+=(-Isrc) ;;
-    cli/*) folders+=(-Icli) ;;
-    tests/*) folders+=(-Itests -Isrc) ;;
+    harness/*) folders+=(-I.) ;;
+    cli/*) folders+=(-Icli -I.) ;;
+    tests/*) folders+=(-Itests -Isrc -I.) ;;
   esac
   # The main file is a pipe, so that `#pragma once` has no main file to complain about.
   if ! "$compiler" -x c++ -std=c++20 -Wall -Wextra -Werror -DFMT_HEADER_ONLY -fsyntax-only "${folders[@]}" \
@@ -29,7 +30,7 @@ export -f check_header
 if [[ $# -eq 0 ]]; then
   without_toolkit=()
   [[ -n "$toolkit" ]] || without_toolkit=(-not -path 'src/*/cuda/*')
-  mapfile -t headers < <(find include src cli tests examples -name '*.hpp' "${without_toolkit[@]}" | sort)
+  mapfile -t headers < <(find include src harness cli tests examples -name '*.hpp' "${without_toolkit[@]}" | sort)
 else
   headers=("$@")
 fi

@@ -27,8 +27,13 @@ MAY_INCLUDE = {
     "backend": ["fused", "io"],
     "cuda": ["device"],
 }
-# Modules that see public headers only, and all of them; but see check_include().
-OUTSIDE = ("cli", "examples", "tests", "bench")
+# Outside the library: what is there sees public headers only, and all of them; but see check_quoted().
+OUTSIDE = ("harness", "cli", "examples", "tests", "bench")
+MAY_INCLUDE_HARNESS = ("harness", "cli", "tests", "bench")
+# What the tool and the tests may include of src/, whatever their class.
+OPEN_TO_TOOLS = {"backend/for_tools.hpp"}
+# Public headers beside the modules' folders, and the module that each belongs to.
+HEADERS_OF = {"dlpack.hpp": "base"}
 INTERNAL_TEST_CLASSES = ("unit", "race", "simulated_gpu")
 EXTENSIONS = {".hpp", ".cpp", ".cu", ".cuh"}
 BANNED_WORDS = {"fast", "new", "v2", "utils", "misc", "common", "helper", "helpers", "util"}
@@ -64,7 +69,7 @@ def expand_foreach(cmake):
 
 
 def source_files(root):
-    for top in ("include", "src", "cli", "tests", "examples", "bench"):
+    for top in ("include", "src", *OUTSIDE):
         for path in sorted((root / top).rglob("*")):
             if path.suffix in EXTENSIONS and path.is_file():
                 yield path.relative_to(root)
@@ -80,7 +85,7 @@ def place_of(path):
     """(kind, module): kind is public, internal or outside."""
     parts = path.parts
     if parts[0] == "include":
-        return "public", module_of(parts[2:]) if len(parts) > 3 else "*"
+        return "public", module_of(parts[2:]) if len(parts) > 3 else HEADERS_OF.get(parts[2], "*")
     if parts[0] == "src":
         return "internal", module_of(parts[1:])
     return "outside", parts[0]
@@ -106,7 +111,8 @@ class Checker:
                 self.fault(path, line, f"<{target}> does not exist in include/")
                 return
             parts = target.split("/")
-            included = module_of(parts[1:]) if len(parts) > 2 else None  # tandem/tandem.hpp is for users
+            # tandem/tandem.hpp is for users.
+            included = module_of(parts[1:]) if len(parts) > 2 else HEADERS_OF.get(parts[1])
             if kind == "outside" or module == "*":
                 return
             if included is None:
@@ -129,12 +135,18 @@ class Checker:
                 self.fault(path, line, f'"{target}": module {first} is not in the table of levels')
             else:
                 self.check_module(path, line, module, module_of(target.split("/")), target)
+        elif first == "harness":
+            if not (self.root / target).is_file():
+                self.fault(path, line, f'"{target}" does not exist')
+            elif module not in MAY_INCLUDE_HARNESS:
+                self.fault(path, line, f'"{target}": {module} may not include harness')
         elif any((self.root / folder / (target + suffix)).is_file()
                  for folder in (module, path.parent) for suffix in ("", ".in")):
             return
         elif (self.root / "src" / target).is_file():
             # A measurement may be of a part that no public call shows.
-            if not (module == "bench" or (module == "tests" and path.parts[1] in INTERNAL_TEST_CLASSES)):
+            is_open = target in OPEN_TO_TOOLS and module in ("cli", "tests")
+            if not (is_open or module == "bench" or (module == "tests" and path.parts[1] in INTERNAL_TEST_CLASSES)):
                 self.fault(path, line, f'"{target}" is internal: {module} sees public headers only')
         else:
             self.fault(path, line, f'"{target}" does not exist in {module}/')

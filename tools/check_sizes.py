@@ -104,7 +104,7 @@ def check_source(path, text):
 
 def run(root):
     faults = []
-    for top in ("include", "src", "cli", "tests", "examples", "bench", "tools"):
+    for top in ("include", "src", "harness", "cli", "tests", "examples", "bench", "tools"):
         for path in sorted((root / top).rglob("*")):
             if path.is_file() and path.suffix in SOURCE_EXTENSIONS:
                 faults += check_source(path.relative_to(root), path.read_text(encoding="utf-8"))

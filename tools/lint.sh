@@ -15,7 +15,7 @@ step() {
 }
 
 check_format() {
-  find include src cli tests examples bench -name '*.[ch]pp' -print0 |
+  find include src harness cli tests examples bench -name '*.[ch]pp' -print0 |
     xargs -0 -n 16 -P "$jobs" clang-format-14 --dry-run -Werror
 }
 
@@ -25,7 +25,7 @@ check_tidy() {
   cmake --preset release -B build/lint -DCMAKE_UNITY_BUILD=OFF >/dev/null
   local without_toolkit=()
   grep -q '^TANDEM_WHY_NO_CUDA:INTERNAL=$' build/lint/CMakeCache.txt || without_toolkit=(-not -path '*/cuda/*')
-  find src cli examples -name '*.cpp' "${without_toolkit[@]}" -print0 |
+  find src harness cli examples -name '*.cpp' "${without_toolkit[@]}" -print0 |
     xargs -0 -n 1 -P "$jobs" clang-tidy-14 --quiet -p build/lint --extra-arg=-Wno-unknown-warning-option 2> >(grep -v 'warnings\? generated\|^$' >&2)
 }
 

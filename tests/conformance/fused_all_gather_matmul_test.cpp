@@ -1,13 +1,15 @@
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <algorithm>
 #include <deque>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "conformance/fused_harness.hpp"
+#include "harness/operands.hpp"
+#include "harness/problem.hpp"
+#include "harness/reference.hpp"
 
 // fused_all_gather_matmul against float64, for every backend x algorithm x dtype x dim x number of ranks:
 // outputs poisoned before, guard bytes around every buffer, the same bits from every algorithm (unless a
@@ -16,66 +18,80 @@
 namespace tandem {
 namespace {
 
+using harness::OperandKind;
+using harness::Problem;
 using test::Complaints;
 using test::Guarded;
 using test::JobCase;
 using test::RankContextOfTest;
-using test::value_of;
 
 struct Case {
   Dims sizes;  ///< of all of a
   int dim = 0;
   DType dtype = DType::kF32;
-  std::vector<std::int64_t> columns = {5};  ///< of each b; rank r has r more
+  std::vector<std::int64_t> columns = {5};  ///< of each rank's part of each b; the last rank's has one less
   bool bias = false;
   bool gathered = false;
   bool spread = false;  ///< no operand is contiguous
   bool in_place = false;
+
+  [[nodiscard]] Problem problem(int world) const;
 };
 
-std::string to_text(const Case& c, int world) {
-  std::string text = fmt::format("all_gather_matmul {} {} dim {} w{} n", to_string(c.dtype),
-                                 to_string(c.sizes), c.dim, world);
-  for (const auto n : c.columns) text += fmt::format(" {}", n);
-  return text + (c.bias ? " bias" : "") + (c.gathered ? " gathered" : "") + (c.spread ? " spread" : "") +
-         (c.in_place ? " in place" : "");
+Problem Case::problem(int world) const {
+  Problem all;
+  all.op = harness::Op::kAllGatherMatmul;
+  all.a = sizes;
+  for (const std::int64_t n : columns)
+    all.n.push_back(std::max<std::int64_t>(0, n * world - (world > 1 ? 1 : 0)));
+  all.dtype = dtype;
+  all.dim = dim;
+  all.ranks = world;
+  all.bias = bias;
+  all.gathered = gathered;
+  return all;
 }
 
-constexpr int kA = 1;
-constexpr int kB = 100;
-constexpr int kBias = 200;
+/// The problem as the tool takes it, and what only the test does with it.
+std::string to_text(const Case& c, int world, Algorithm algorithm) {
+  Problem problem = c.problem(world);
+  problem.algorithm = algorithm;
+  return "--problem " + to_line(problem) + (c.spread ? " (spread out)" : "") +
+         (c.in_place ? " (in place)" : "");
+}
 
 /// One rank's tensors of a case.
 struct Operands {
   Operands(RankContextOfTest& rank, const Case& c)
-      : shard(shard_of(c.sizes[c.dim], rank.group.size(), rank.group.rank())) {
-    Dims mine = c.sizes;
-    mine[c.dim] = shard.size;
-    a.emplace(rank.device, c.spread ? test::spread_out(mine) : test::dense(mine), c.dtype);
-    a->fill([&](std::int64_t idx) {
-      Dims at = test::position(mine, idx);
-      at[c.dim] += shard.offset;
-      return value_of(kA, test::flat_index(c.sizes, at), c.dtype);
-    });
+      : problem(c.problem(rank.group.size())),
+        source(problem),
+        shard(shard_of(c.sizes[c.dim], rank.group.size(), rank.group.rank())) {
+    const int me = rank.group.rank();
+    const auto load = [&](const harness::Operand& operand, const harness::Window& window, bool spread) {
+      Dims sizes = sizes_of(problem, operand);
+      sizes[window.dim] = window.shard.size;
+      Guarded part(rank.device, spread ? test::spread_out(sizes) : test::dense(sizes), c.dtype);
+      source.read(operand, window, part.host());
+      part.upload();
+      return part;
+    };
+    a.emplace(load({OperandKind::kA}, window_of_a(problem, me), c.spread));
     args.a = a->view();
     args.gather_dim = c.dim;
     args.gather_size = c.sizes[c.dim];
-    for (std::size_t i = 0; i < c.columns.size(); ++i) {
-      const std::int64_t n = c.columns[i] + rank.group.rank();
-      const int id = static_cast<int>(i);
-      const Dims sizes = {c.sizes.back(), n};
-      b.emplace_back(rank.device, c.spread ? test::spread_out(sizes) : test::dense(sizes), c.dtype);
-      b.back().fill([&](std::int64_t idx) { return value_of(kB + id, idx, c.dtype); });
+    for (int i = 0; i < static_cast<int>(c.columns.size()); ++i) {
+      b.push_back(load({OperandKind::kB, i}, window_of_b(problem, i, me), c.spread));
       b_views.push_back(b.back().view());
       if (!c.bias) continue;
-      bias.emplace_back(rank.device, Dims{n}, c.dtype);
-      bias.back().fill([&](std::int64_t idx) { return value_of(kBias + id, idx, c.dtype); });
+      bias.push_back(load({OperandKind::kBias, i}, window_of_bias(problem, i, me), false));
       bias_views.push_back(bias.back().view());
     }
     args.b = b_views;
     args.bias = bias_views;
   }
 
+  Problem problem;
+  harness::GeneratedTensors source;
   Shard shard;
   std::optional<Guarded> a;
   std::deque<Guarded> b, bias;
@@ -83,41 +99,22 @@ struct Operands {
   AllGatherMatmulArgs args;
 };
 
-/// out_i against float64. The bound: one rounding of the result, and f32 sums of K terms.
-void check_output(const Case& c, const Guarded& out, int i, const std::string& who, Complaints& complaints) {
-  const Dims& sizes = out.view().sizes;
-  const std::int64_t k = c.sizes.back();
-  for (std::int64_t idx = 0; idx < out.view().numel(); ++idx) {
-    const Dims at = test::position(sizes, idx);
-    double sum = 0;
-    double magnitude = 0;
-    for (std::int64_t j = 0; j < k; ++j) {
-      const double term = value_of(kA, test::flat_index(c.sizes, test::with_last(at, j)), c.dtype) *
-                          value_of(kB + i, j * sizes.back() + at.back(), c.dtype);
-      sum += term;
-      magnitude += std::abs(term);
-    }
-    if (c.bias) sum += value_of(kBias + i, at.back(), c.dtype);
-    const double bound = test::epsilon_of(c.dtype) * (std::abs(sum) + 1e-3) * 1.01 +
-                         static_cast<double>(k + 8) * std::ldexp(1.0, -24) * (magnitude + 1);
-    if (!(std::abs(out.at(idx) - sum) <= bound)) {
-      complaints.add(who + ": out[" + std::to_string(i) + "] at " + to_string(at) + " is " +
-                     std::to_string(out.at(idx)) + ", need " + std::to_string(sum) + " +- " +
-                     std::to_string(bound));
-      return;
-    }
-  }
+/// Complains where a rank's out_i is not what float64 says. The bound: one rounding of the result, and f32
+/// sums of k terms.
+void check_output(const harness::Reference& reference, const Operands& in, const Guarded& out, int i,
+                  int rank, const std::string& who, Complaints& complaints) {
+  harness::Wrong wrong;
+  reference.compare(i, window_of_result(in.problem, i, rank), out.host(), wrong);
+  if (wrong.count > 0) complaints.add(who + ": " + wrong.first);
   if (!out.guards_are_whole())
     complaints.add(who + ": a guard byte of out[" + std::to_string(i) + "] was written");
 }
 
-void check_gathered(const Case& c, const Guarded& gathered, const std::string& who, Complaints& complaints) {
-  for (std::int64_t idx = 0; idx < gathered.view().numel(); ++idx) {
-    if (gathered.at(idx) == value_of(kA, idx, c.dtype)) continue;
-    complaints.add(who + ": gathered at " + to_string(test::position(c.sizes, idx)) + " is " +
-                   std::to_string(gathered.at(idx)));
-    return;
-  }
+void check_gathered(const harness::Reference& reference, const Guarded& gathered, const std::string& who,
+                    Complaints& complaints) {
+  harness::Wrong wrong;
+  reference.compare_gathered(gathered.host(), wrong);
+  if (wrong.count > 0) complaints.add(who + ": " + wrong.first);
   if (!gathered.guards_are_whole()) complaints.add(who + ": a guard byte of gathered was written");
 }
 
@@ -170,6 +167,7 @@ bool is_to_run(RankContextOfTest& rank, const Case& c, const AllGatherMatmulArgs
 /// `same_bits`, each other.
 Result<void> run_case(RankContextOfTest& rank, const Case& c, bool same_bits, Complaints& complaints) {
   Operands in(rank, c);
+  const harness::Reference reference(in.problem, in.source);
   Tensor block;
   if (c.in_place) {
     if (auto moved = move_to_symmetric(rank, c, in, block); !moved) return moved;
@@ -177,8 +175,8 @@ Result<void> run_case(RankContextOfTest& rank, const Case& c, bool same_bits, Co
   std::vector<std::vector<std::byte>> bits;
   for (const Algorithm algorithm : {Algorithm::kSerial, Algorithm::kPipelined, Algorithm::kNative}) {
     in.args.algorithm = algorithm;
-    const std::string who = to_text(c, rank.group.size()) + " " + std::string(to_string(algorithm)) +
-                            ", rank " + std::to_string(rank.group.rank());
+    const std::string who =
+        to_text(c, rank.group.size(), algorithm) + ", rank " + std::to_string(rank.group.rank());
     std::deque<Guarded> out;
     std::vector<TensorView> out_views;
     for (int i = 0; i < static_cast<int>(c.columns.size()); ++i) {
@@ -204,7 +202,7 @@ Result<void> run_case(RankContextOfTest& rank, const Case& c, bool same_bits, Co
 
     for (std::size_t i = 0; i < out.size(); ++i) {
       out[i].download();
-      check_output(c, out[i], static_cast<int>(i), who, complaints);
+      check_output(reference, in, out[i], static_cast<int>(i), rank.group.rank(), who, complaints);
       const std::size_t slot = i;
       if (algorithm == Algorithm::kSerial) {
         bits.push_back(out[i].bytes());
@@ -214,7 +212,7 @@ Result<void> run_case(RankContextOfTest& rank, const Case& c, bool same_bits, Co
     }
     if (gathered) {
       gathered->download();
-      check_gathered(c, *gathered, who, complaints);
+      check_gathered(reference, *gathered, who, complaints);
     }
   }
   return {};
@@ -324,8 +322,10 @@ TEST_P(AllGatherMatmul, native_says_what_it_does_by_mm) {
     if (auto done = rank.stream.synchronize(); !done) return done;
     first.download();
     second.download();
-    check_output(c, first, 0, "native", complaints);
-    check_output(c, second, 1, "native", complaints);
+    const harness::Reference reference(in.problem, in.source);
+    const std::string who = to_text(c, rank.group.size(), Algorithm::kNative);
+    check_output(reference, in, first, 0, rank.group.rank(), who, complaints);
+    check_output(reference, in, second, 1, rank.group.rank(), who, complaints);
     return {};
   });
   EXPECT_EQ(complaints.text(), "");

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "conformance/fused_harness.hpp"
+#include "harness/reference.hpp"
 
 // fused_all_gather_scaled_matmul against float64 from the same f8 bits, as fused_all_gather_matmul_test.cpp:
 // every scale mode, every dim, both algorithms, any number of ranks.
@@ -211,7 +212,7 @@ void check_output(const Case& c, int world, const Guarded& out, int i, const std
     if (has_bias(c, i)) sum += value_of(kBias + i, at.back(), bias_type(i));
     sum *= result_scale_of(c, i);
     const double need = std::clamp(sum, -test::largest_of(dtype), test::largest_of(dtype));
-    const double bound = test::rounding_error(dtype, need) +
+    const double bound = harness::rounding_error(dtype, need) +
                          static_cast<double>(k + world + 8) * std::ldexp(1.0, -24) * (magnitude + 1) *
                              1.13;  // f8 rounds by up to 1/8 of what it is given
     if (!(std::abs(out.at(idx) - need) <= bound)) {

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <fmt/format.h>
-
 #include <cstdint>
 #include <string>
 #include <tandem/tandem.hpp>
+
+#include "harness/problem.hpp"
 
 namespace tandem::test {
 
@@ -13,14 +13,22 @@ struct Problem {
   bool gathers = true;
   Algorithm algorithm = Algorithm::kPipelined;
   int dim = 0;
-  std::int64_t m = 10;
-  std::int64_t k = 32;
-  std::int64_t n = 24;
+  std::int64_t m = 10;  ///< of the whole product
+  std::int64_t k = 32;  ///< of a rank
+  std::int64_t n = 24;  ///< of a rank
 };
 
-inline std::string to_text(const Problem& p) {
-  return fmt::format("{} {} {}x{}x{} dim {}", p.gathers ? "gather" : "scatter", to_string(p.algorithm), p.m,
-                     p.n, p.k, p.dim);
+/// The problem as the tool takes it, with values of its own.
+inline std::string to_text(const Problem& p, int world) {
+  harness::Problem line;
+  line.op = p.gathers ? harness::Op::kAllGatherMatmul : harness::Op::kMatmulReduceScatter;
+  line.a = {p.m, p.gathers ? p.k : p.k * world};
+  line.n = {p.gathers ? p.n * world : p.n};
+  line.dtype = DType::kBF16;
+  line.dim = p.dim;
+  line.ranks = world;
+  line.algorithm = p.algorithm;
+  return "--problem " + to_line(line);
 }
 
 }  // namespace tandem::test

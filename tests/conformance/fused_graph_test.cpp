@@ -11,6 +11,7 @@
 
 #include "conformance/fused_graph_problem.hpp"
 #include "conformance/fused_harness.hpp"
+#include "harness/reference.hpp"
 
 // Both fused ops recorded into graphs: replays among eager calls, on one stream and with one workspace, while
 // the inputs change in the buffers of the recording. Every result against float64. A backend without graphs
@@ -57,9 +58,9 @@ Expected expected_at(const Problem& p, int world, int turn, std::int64_t row, st
     }
     all.value += part;
     all.bound += (magnitude + 1) * static_cast<double>(p.k + 8) * std::ldexp(1.0, -24);
-    if (!p.gathers) all.bound += std::abs(part) * test::epsilon_of(kType);  // partials are rounded
+    if (!p.gathers) all.bound += std::abs(part) * harness::unit_roundoff(kType);  // partials are rounded
   }
-  all.bound = 1.02 * (all.bound + test::epsilon_of(kType) * (std::abs(all.value) + 1e-3));
+  all.bound = 1.02 * (all.bound + harness::unit_roundoff(kType) * (std::abs(all.value) + 1e-3));
   return all;
 }
 
@@ -138,14 +139,14 @@ class GraphedOp {
       const Expected need = expected_at(problem_, rank_.group.size(), turn, place[0], place[1]);
       if (std::abs(result.at(idx) - need.value) <= need.bound) continue;
       complaints.add(fmt::format("{}, rank {} of {}, {} in turn {}: {} is {}, need {} +- {}",
-                                 to_text(problem_), rank_.group.rank(), rank_.group.size(),
-                                 replayed ? "replayed" : "eager", turn, to_string(place), result.at(idx),
-                                 need.value, need.bound));
+                                 to_text(problem_, rank_.group.size()), rank_.group.rank(),
+                                 rank_.group.size(), replayed ? "replayed" : "eager", turn, to_string(place),
+                                 result.at(idx), need.value, need.bound));
       return;
     }
     out_->download();
     if (!result.guards_are_whole() || !out_->guards_are_whole())
-      complaints.add(to_text(problem_) + ": a guard byte was written");
+      complaints.add(to_text(problem_, rank_.group.size()) + ": a guard byte was written");
   }
 
  private:

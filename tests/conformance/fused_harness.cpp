@@ -4,109 +4,26 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <numeric>
 #include <tandem/base/numeric.hpp>
 
+#include "harness/failure.hpp"
+#include "harness/operands.hpp"
+#include "harness/reference.hpp"
+
 namespace tandem::test {
 namespace {
 
-constexpr std::int64_t kGuardBytes = 64;
-constexpr std::byte kGuard{0x5a};
-constexpr std::byte kPoison{0xff};  // a NaN in every floating type
-
-template <class T>
-void put(std::byte* to, T bits) {
-  std::memcpy(to, &bits, sizeof bits);
-}
-template <class T>
-T get(const std::byte* from) {
-  T bits{};
-  std::memcpy(&bits, from, sizeof bits);
-  return bits;
-}
-
-void store(std::byte* to, DType dtype, double value) {
-  const auto narrow = static_cast<float>(value);
-  if (dtype == DType::kF32) put(to, narrow);
-  if (dtype == DType::kBF16) put(to, to_bf16(narrow));
-  if (dtype == DType::kF16) put(to, to_f16(narrow));
-  if (dtype == DType::kF8E4M3) put(to, to_f8e4m3(narrow));
-  if (dtype == DType::kF8E5M2) put(to, to_f8e5m2(narrow));
-}
-
-double load(const std::byte* from, DType dtype) {
-  if (dtype == DType::kF32) return get<float>(from);
-  if (dtype == DType::kBF16) return to_f32(get<BF16>(from));
-  if (dtype == DType::kF16) return to_f32(get<F16>(from));
-  if (dtype == DType::kF8E4M3) return to_f32(get<F8E4M3>(from));
-  if (dtype == DType::kF8E5M2) return to_f32(get<F8E5M2>(from));
-  return 0;
-}
-
-template <class T>
-T must(Result<T> result) {
-  if (!result) throw std::runtime_error(result.error().to_string());
-  return *std::move(result);
+double rounded(float value, DType dtype) {
+  if (dtype == DType::kBF16) return to_f32(to_bf16(value));
+  if (dtype == DType::kF16) return to_f32(to_f16(value));
+  if (dtype == DType::kF8E4M3) return to_f32(to_f8e4m3(value));
+  if (dtype == DType::kF8E5M2) return to_f32(to_f8e5m2(value));
+  return value;
 }
 
 }  // namespace
-
-Guarded::Guarded(Device& device, const Layout& layout, DType dtype) : device_(device) {
-  std::int64_t elements = numel(layout.sizes) == 0 ? 0 : 1;
-  for (int d = 0; d < layout.sizes.size() && elements > 0; ++d) {
-    elements += (layout.sizes[d] - 1) * layout.strides[d];
-  }
-  used_bytes_ = elements * size_bytes(dtype);
-  block_ = must(device.allocate_tensor({used_bytes_ + 2 * kGuardBytes}, DType::kU8));
-  view_ = {block_.view().data_as<std::byte>() + kGuardBytes, layout.sizes, layout.strides, dtype,
-           device.id()};
-  poison();
-}
-
-Guarded::Guarded(Device& device, const Dims& sizes, DType dtype) : Guarded(device, dense(sizes), dtype) {}
-
-void Guarded::poison() {
-  image_.assign(static_cast<std::size_t>(used_bytes_ + 2 * kGuardBytes), kPoison);
-  std::fill(image_.begin(), image_.begin() + kGuardBytes, kGuard);
-  std::fill(image_.end() - kGuardBytes, image_.end(), kGuard);
-  upload();
-}
-
-void Guarded::fill(const std::function<double(std::int64_t)>& value) {
-  for (std::int64_t idx = 0; idx < view_.numel(); ++idx)
-    store(image_.data() + byte_of(idx), view_.dtype, value(idx));
-  upload();
-}
-
-void Guarded::upload() {
-  const auto result = device_.copy_from_host(image_.data(), block_.view());
-  if (!result) throw std::runtime_error(result.error().to_string());
-}
-
-void Guarded::download() {
-  const auto result = device_.copy_to_host(block_.view(), image_.data());
-  if (!result) throw std::runtime_error(result.error().to_string());
-}
-
-std::int64_t Guarded::byte_of(std::int64_t idx) const {
-  const Dims at = position(view_.sizes, idx);
-  std::int64_t offset = 0;
-  for (int d = 0; d < at.size(); ++d) offset += at[d] * view_.strides[d];
-  return kGuardBytes + offset * size_bytes(view_.dtype);
-}
-
-double Guarded::at(std::int64_t idx) const {
-  return load(image_.data() + byte_of(idx), view_.dtype);
-}
-
-bool Guarded::guards_are_whole() const {
-  for (std::int64_t i = 0; i < kGuardBytes; ++i) {
-    if (image_[static_cast<std::size_t>(i)] != kGuard || *(image_.end() - 1 - i) != kGuard) return false;
-  }
-  return true;
-}
 
 Layout dense(const Dims& sizes) {
   return {sizes, contiguous_strides(sizes)};
@@ -124,31 +41,7 @@ Dims with_last(Dims sizes, std::int64_t last) {
 }
 
 double value_of(int id, std::int64_t idx, DType dtype) {
-  std::uint64_t x = static_cast<std::uint64_t>(idx) * 0x9e3779b97f4a7c15ULL +
-                    static_cast<std::uint64_t>(id) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 31)) * 0x94d049bb133111ebULL;
-  x ^= x >> 29;
-  const double value = static_cast<double>(x % 2001) / 1000.0 - 1.0;
-  std::byte element[4];
-  store(element, dtype, value);
-  return load(element, dtype);
-}
-
-double epsilon_of(DType dtype) {
-  if (dtype == DType::kBF16) return std::ldexp(1.0, -8);
-  if (dtype == DType::kF16) return std::ldexp(1.0, -11);
-  if (dtype == DType::kF8E4M3) return std::ldexp(1.0, -4);
-  if (dtype == DType::kF8E5M2) return std::ldexp(1.0, -3);
-  return std::ldexp(1.0, -24);
-}
-
-double rounding_error(DType dtype, double value) {
-  // Half the smallest number above 0.
-  const double floor = dtype == DType::kF8E4M3   ? std::ldexp(1.0, -10)
-                       : dtype == DType::kF8E5M2 ? std::ldexp(1.0, -17)
-                       : dtype == DType::kF16    ? std::ldexp(1.0, -25)
-                                                 : 0.0;
-  return std::max(epsilon_of(dtype) * std::abs(value) * 1.01, floor);
+  return rounded(harness::generated_value(static_cast<std::uint64_t>(id), idx), dtype);
 }
 
 double largest_of(DType dtype) {
@@ -195,7 +88,7 @@ void check_elements(const Guarded& got, const std::string& name, Complaints& com
     const Dims at = position(sizes, idx);
     const Expected need = need_at(at);
     // What is rounded may be off itself: f8 rounds by up to 1/8 of what it is given.
-    const double bound = need.error * 1.13 + rounding_error(got.view().dtype, need.value);
+    const double bound = need.error * 1.13 + harness::rounding_error(got.view().dtype, need.value);
     if (std::abs(got.at(idx) - need.value) <= bound) continue;
     complaints.add(
         fmt::format("{} at {} is {}, need {} +- {}", name, to_string(at), got.at(idx), need.value, bound));
@@ -245,8 +138,8 @@ void on_ranks(const JobCase& job, const Config& config, Complaints& complaints,
               const std::function<Result<void>(RankContextOfTest&)>& body) {
   const Config used = job.vendor_products ? config : with_own_products(config);
   const auto result = run_thread_ranks(job.ranks.size, used, [&](Group& group) -> Result<void> {
-    const auto device = must(open_device(job.ranks.placement.device_of(group.rank()), used));
-    const auto stream = must(device->create_stream());
+    const auto device = harness::take(open_device(job.ranks.placement.device_of(group.rank()), used));
+    const auto stream = harness::take(device->create_stream());
     RankContextOfTest rank{group, *device, *stream};
     return body(rank);
   });

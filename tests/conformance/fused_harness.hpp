@@ -11,36 +11,18 @@
 #include <tandem/tandem.hpp>
 #include <vector>
 
+#include "harness/guarded_tensor.hpp"
 #include "support/test_devices.hpp"
 
 namespace tandem::test {
 
-/// A tensor of the device between guard bytes, full of NaN until it is filled. The host sees it through
-/// copies only.
-class Guarded {
+/// A guarded tensor that the host sees through copies only.
+class Guarded : public harness::GuardedTensor {
  public:
-  Guarded(Device& device, const Layout& layout, DType dtype);
-  Guarded(Device& device, const Dims& sizes, DType dtype);
-
-  [[nodiscard]] const TensorView& view() const { return view_; }
-  /// Element `idx`, counted row-major over the sizes, becomes value(idx).
-  void fill(const std::function<double(std::int64_t idx)>& value);
-  void poison();
-  /// Copies the memory to the host; the calls below look at that copy.
-  void download();
-  [[nodiscard]] double at(std::int64_t idx) const;
-  /// Bytes of the whole block, holes and guards too.
-  [[nodiscard]] const std::vector<std::byte>& bytes() const { return image_; }
-  [[nodiscard]] bool guards_are_whole() const;
-
- private:
-  [[nodiscard]] std::int64_t byte_of(std::int64_t idx) const;
-  void upload();
-  Device& device_;
-  Tensor block_;
-  TensorView view_;
-  std::int64_t used_bytes_ = 0;
-  std::vector<std::byte> image_;
+  Guarded(Device& device, const Layout& layout, DType dtype)
+      : GuardedTensor(device, layout, dtype, harness::HostImage::kAlways) {}
+  Guarded(Device& device, const Dims& sizes, DType dtype)
+      : GuardedTensor(device, sizes, dtype, harness::HostImage::kAlways) {}
 };
 
 /// Row-major strides times two in every dim: no operand is contiguous.
@@ -51,10 +33,6 @@ class Guarded {
 
 /// The value that element `idx` of tensor `id` has on every rank and in the reference, as `dtype` holds it.
 [[nodiscard]] double value_of(int id, std::int64_t idx, DType dtype);
-/// Half a unit in the last place of 1.
-[[nodiscard]] double epsilon_of(DType dtype);
-/// Most that one rounding to `dtype` changes a value, or one that is 1 % off it.
-[[nodiscard]] double rounding_error(DType dtype, double value);
 /// Where narrowing saturates.
 [[nodiscard]] double largest_of(DType dtype);
 /// A scale between 0.5 and 1, as f32 holds it.

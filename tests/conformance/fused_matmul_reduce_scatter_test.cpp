@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <deque>
 #include <optional>
@@ -8,6 +9,9 @@
 #include <vector>
 
 #include "conformance/fused_scatter_cases.hpp"
+#include "harness/operands.hpp"
+#include "harness/problem.hpp"
+#include "harness/reference.hpp"
 
 // fused_matmul_reduce_scatter against float64, for every backend x algorithm x dtype x dim x number of ranks:
 // as fused_all_gather_matmul_test.cpp.
@@ -16,94 +20,103 @@ namespace tandem {
 namespace {
 
 using coll::ReduceOp;
+using harness::OperandKind;
+using harness::Problem;
 using test::Expected;
 using test::Guarded;
 using test::JobCase;
 using test::RankContextOfTest;
-using test::value_of;
 using test::with_last;
 
 struct Case {
   Dims sizes;  ///< of the product: [..., n]
   int dim = 0;
   DType dtype = DType::kF32;
-  std::vector<std::int64_t> k = {6};  ///< of each product; rank r has r more
+  std::vector<std::int64_t> k = {6};  ///< of each rank's part of each product; the last rank's has one less
   ReduceOp op = ReduceOp::kSum;
   bool bias = false;
   bool keeps_product = false;
   bool spread = false;
   bool exact_partials = false;  ///< partials travel as f32
 
-  [[nodiscard]] std::string text(int world) const;
-  [[nodiscard]] Expected product_at(int rank, const Dims& at) const;
-  [[nodiscard]] double added_at(const Dims& at) const;
+  [[nodiscard]] Problem problem(int world, std::size_t j) const;
+  [[nodiscard]] std::string text(int world, Algorithm algorithm) const;
 };
 
-std::string Case::text(int world) const {
-  std::string all = fmt::format("matmul_reduce_scatter {} {} dim {} {} w{} k", to_string(dtype),
-                                to_string(sizes), dim, to_string(op), world);
-  for (const auto each : k) all += fmt::format(" {}", each);
-  return all + (bias ? " bias" : "") + (keeps_product ? " product" : "") + (spread ? " spread" : "") +
-         (exact_partials ? " f32 partials" : "");
+/// Product `j` as a problem of its own.
+Problem Case::problem(int world, std::size_t j) const {
+  Problem one;
+  one.op = harness::Op::kMatmulReduceScatter;
+  one.a = with_last(sizes, std::max<std::int64_t>(0, k[j] * world - (world > 1 ? 1 : 0)));
+  one.n = {sizes.back()};
+  one.dtype = dtype;
+  one.dim = dim;
+  one.ranks = world;
+  one.reduce = op;
+  one.bias = bias;
+  one.seed = j + 1;
+  return one;
 }
 
-constexpr int kBias = 7;
-int id_of_a(int rank, std::size_t j) {
-  return 1000 + 100 * rank + static_cast<int>(j);
-}
-int id_of_b(int rank, std::size_t j) {
-  return 5000 + 100 * rank + static_cast<int>(j);
+/// The first product as the tool takes it, and what only the test does with it.
+std::string Case::text(int world, Algorithm algorithm) const {
+  Problem first = problem(world, 0);
+  first.algorithm = algorithm;
+  std::string all = "--problem " + to_line(first);
+  for (std::size_t j = 1; j < k.size(); ++j) all += fmt::format(" (and k={} of seed {})", k[j], j + 1);
+  return all + (keeps_product ? " (product kept)" : "") + (spread ? " (spread out)" : "") +
+         (exact_partials ? " (f32 partials)" : "");
 }
 
+/// One rank's tensors of a case, and all ranks' in f64.
 struct Operands {
-  Operands(RankContextOfTest& rank, const Case& c) {
-    const int r = rank.group.rank();
+  Operands(RankContextOfTest& rank, const Case& c) : sizes(c.sizes) {
+    const int me = rank.group.rank();
     for (std::size_t j = 0; j < c.k.size(); ++j) {
-      const std::int64_t k = c.k[j] + r;
-      const Dims left = with_last(c.sizes, k);
-      const Dims right = {k, c.sizes.back()};
-      a.emplace_back(rank.device, c.spread ? test::spread_out(left) : test::dense(left), c.dtype);
-      a.back().fill([&](std::int64_t idx) { return value_of(id_of_a(r, j), idx, c.dtype); });
-      b.emplace_back(rank.device, c.spread ? test::spread_out(right) : test::dense(right), c.dtype);
-      b.back().fill([&](std::int64_t idx) { return value_of(id_of_b(r, j), idx, c.dtype); });
+      const Problem problem = c.problem(rank.group.size(), j);
+      const harness::GeneratedTensors source(problem);
+      references.emplace_back(problem, source);
+      const auto load = [&](OperandKind kind, const harness::Window& window, bool spread) {
+        Dims part_sizes = sizes_of(problem, {kind});
+        part_sizes[window.dim] = window.shard.size;
+        Guarded part(rank.device, spread ? test::spread_out(part_sizes) : test::dense(part_sizes), c.dtype);
+        source.read({kind}, window, part.host());
+        part.upload();
+        return part;
+      };
+      a.push_back(load(OperandKind::kA, window_of_a(problem, me), c.spread));
+      b.push_back(load(OperandKind::kB, window_of_b(problem, 0, me), c.spread));
       a_views.push_back(a.back().view());
       b_views.push_back(b.back().view());
+      if (c.bias && j == 0) bias.emplace(load(OperandKind::kBias, window_of_bias(problem, 0, me), false));
     }
     args.a = a_views;
     args.b = b_views;
     args.scatter_dim = c.dim;
     args.reduce_op = c.op;
     if (c.exact_partials) args.partials = DType::kF32;
-    if (!c.bias) return;
-    bias.emplace(rank.device, Dims{c.sizes.back()}, c.dtype);
-    bias->fill([&](std::int64_t idx) { return value_of(kBias, idx, c.dtype); });
-    args.bias = bias->view();
+    if (bias) args.bias = bias->view();
   }
 
+  [[nodiscard]] Expected product_at(int rank, const Dims& at) const {
+    harness::PartialSum sum;
+    for (const harness::Reference& reference : references) {
+      const harness::PartialSum part =
+          reference.partial_sum(rank, 0, test::flat_index(sizes, at) / sizes.back(), at.back());
+      sum.value += part.value;
+      sum.magnitude += part.magnitude;
+    }
+    return {sum.value, (sum.magnitude + 1) * 60 * std::ldexp(1.0, -24)};
+  }
+  [[nodiscard]] double added_at(const Dims& at) const { return references.front().bias_at(0, at.back()); }
+
+  Dims sizes;
   std::deque<Guarded> a, b;
   std::optional<Guarded> bias;
+  std::vector<harness::Reference> references;  ///< of each product
   std::vector<TensorView> a_views, b_views;
   MatmulReduceScatterArgs args;
 };
-
-Expected Case::product_at(int rank, const Dims& at) const {
-  double sum = 0;
-  double magnitude = 0;
-  for (std::size_t j = 0; j < k.size(); ++j) {
-    const Dims left = with_last(sizes, k[j] + rank);
-    for (std::int64_t i = 0; i < left.back(); ++i) {
-      const double term = value_of(id_of_a(rank, j), test::flat_index(left, with_last(at, i)), dtype) *
-                          value_of(id_of_b(rank, j), i * sizes.back() + at.back(), dtype);
-      sum += term;
-      magnitude += std::abs(term);
-    }
-  }
-  return {sum, (magnitude + 1) * 60 * std::ldexp(1.0, -24)};
-}
-
-double Case::added_at(const Dims& at) const {
-  return bias ? value_of(kBias, at.back(), dtype) : 0;
-}
 
 void run_all(const JobCase& job, const std::vector<Case>& cases) {
   test::run_scatters<Operands>(job, cases, fused_matmul_reduce_scatter);

@@ -14,6 +14,7 @@
 
 #include "conformance/fused_graph_problem.hpp"
 #include "conformance/fused_harness.hpp"
+#include "harness/reference.hpp"
 
 // Calls that come again, which the library records and launches as graphs of its own: that it does, when it
 // has to and when it must not, and that every call works with just the tensors that it names. Every result
@@ -69,8 +70,8 @@ class Op {
     const auto report = problem_.gathers ? gather(choice, stream) : scatter(choice, stream);
     if (!report) return tl::unexpected(report.error());
     if (is_graph && report->as_graph != *is_graph) {
-      complaints.add(fmt::format("{}, rank {}: launched {}", to_text(problem_), rank_.group.rank(),
-                                 report->as_graph ? "as a graph" : "step by step"));
+      complaints.add(fmt::format("{}, rank {}: launched {}", to_text(problem_, rank_.group.size()),
+                                 rank_.group.rank(), report->as_graph ? "as a graph" : "step by step"));
     }
     if (auto done = stream.synchronize(); !done) return done;
     check(choice, complaints);
@@ -203,7 +204,7 @@ class Op {
     for (int rank = 0; rank < rank_.group.size(); ++rank) {
       const Expected part = partial(choice, rank, row, column);
       sum.value += part.value;
-      sum.error += part.error + test::rounding_error(kType, part.value);  // it travels rounded
+      sum.error += part.error + harness::rounding_error(kType, part.value);  // it travels rounded
     }
     return sum;
   }
@@ -236,8 +237,9 @@ class Op {
       for (std::size_t which = 0; which < tensors_[place].size(); ++which) {
         Guarded& tensor = tensors_[place][which];
         tensor.download();
-        const std::string name = fmt::format("{}, rank {} of {}: tensor {} of place {}", to_text(problem_),
-                                             rank_.group.rank(), rank_.group.size(), which, int{place});
+        const std::string name =
+            fmt::format("{}, rank {} of {}: tensor {} of place {}", to_text(problem_, rank_.group.size()),
+                        rank_.group.rank(), rank_.group.size(), which, int{place});
         if (which == static_cast<std::size_t>(choice[place])) {
           test::check_elements(tensor, name, complaints,
                                [&](const Dims& element) { return expected(choice, place, element); });

@@ -46,12 +46,10 @@ struct Case {
   bool spread = false;
   bool exact_partials = false;  ///< partials travel as f32
 
-  [[nodiscard]] std::string text(int world) const;
-  [[nodiscard]] Expected product_at(int rank, const Dims& at) const;
-  [[nodiscard]] static double added_at(const Dims& /*at*/) { return 0; }
+  [[nodiscard]] std::string text(int world, Algorithm algorithm) const;
 };
 
-std::string Case::text(int world) const {
+std::string Case::text(int world, Algorithm algorithm) const {
   std::string all = fmt::format("scaled_matmul_reduce_scatter {} {} dim {} {} w{}", to_string(dtype),
                                 to_string(sizes), dim, to_string(op), world);
   for (const Product& p : products) {
@@ -59,7 +57,8 @@ std::string Case::text(int world) const {
                        p.scaled == Scaled::kRowwise ? " row-wise" : "", p.bias ? " bias" : "",
                        p.result_scale ? " result_scale" : "");
   }
-  return all + (spread ? " spread" : "") + (exact_partials ? " f32 partials" : "");
+  return all + (spread ? " spread" : "") + (exact_partials ? " f32 partials " : " ") +
+         std::string(to_string(algorithm));
 }
 
 // Ids of the tensors of a rank's product j.
@@ -90,6 +89,9 @@ class Operands {
     args.reduce_op = c.op;
     if (c.exact_partials) args.partials = DType::kF32;
   }
+
+  [[nodiscard]] Expected product_at(int rank, const Dims& at) const;
+  [[nodiscard]] static double added_at(const Dims& /*at*/) { return 0; }
 
   ScaledMatmulReduceScatterArgs args;
 
@@ -133,12 +135,12 @@ class Operands {
   std::vector<std::optional<TensorView>> a_scales_, b_scales_, biases_, result_scales_;
 };
 
-Expected Case::product_at(int rank, const Dims& at) const {
+Expected Operands::product_at(int rank, const Dims& at) const {
   Expected sum;
-  const std::int64_t n = sizes.back();
-  const std::int64_t row = test::flat_index(sizes, at) / n;
-  for (std::size_t j = 0; j < products.size(); ++j) {
-    const Product& p = products[j];
+  const std::int64_t n = case_.sizes.back();
+  const std::int64_t row = test::flat_index(case_.sizes, at) / n;
+  for (std::size_t j = 0; j < case_.products.size(); ++j) {
+    const Product& p = case_.products[j];
     const std::int64_t k = p.k + rank;
     double value = 0;
     double magnitude = 0;
@@ -149,7 +151,7 @@ Expected Case::product_at(int rank, const Dims& at) const {
       magnitude += std::abs(term);
     }
     value *= scale_at(p, kScaleOfA, rank, j, row) * scale_at(p, kScaleOfB, rank, j, at.back());
-    if (p.bias) value += value_of(id_of(kBias, rank, j), at.back(), dtype);
+    if (p.bias) value += value_of(id_of(kBias, rank, j), at.back(), case_.dtype);
     sum.value += value * result_scale_at(p, rank, j);
     sum.error += static_cast<double>(k + 8) * (magnitude + 1) * std::ldexp(1.0, -24);
   }

@@ -8,27 +8,28 @@
 #include <vector>
 
 #include "conformance/fused_harness.hpp"
+#include "harness/reference.hpp"
 
 // Runs cases of a scatter op against float64. A Case has `sizes` of the product, `dim`, `dtype` of out, `op`,
 // `keeps_product`, `exact_partials` (which travel as f32 then), and
-//   std::string text(int world) const;
+//   std::string text(int world, Algorithm algorithm) const;
+// Operands are made of a rank and a Case, and have `args` and
 //   Expected product_at(int rank, const Dims& at) const;  // the rank's own sum of products
 //   double added_at(const Dims& at) const;                // to the sum over ranks
-// Operands are made of a rank and a Case, and have `args`.
 
 namespace tandem::test {
 
 /// The sum over ranks: each partial is rounded once, and they add in f32.
-template <class Case>
-Expected output_at(const Case& c, int world, const Dims& at) {
+template <class Operands, class Case>
+Expected output_at(const Operands& in, const Case& c, int world, const Dims& at) {
   const double share = c.op == coll::ReduceOp::kAvg ? 1.0 / world : 1.0;
   const DType partials = c.exact_partials ? DType::kF32 : c.dtype;
-  Expected sum{.value = c.added_at(at)};
+  Expected sum{.value = in.added_at(at)};
   double magnitude = 1;
   for (int q = 0; q < world; ++q) {
-    const Expected part = c.product_at(q, at);
+    const Expected part = in.product_at(q, at);
     sum.value += part.value * share;
-    sum.error += (rounding_error(partials, part.value) + part.error) * share;
+    sum.error += (harness::rounding_error(partials, part.value) + part.error) * share;
     magnitude += std::abs(part.value);
   }
   sum.error += (world + 1) * std::ldexp(1.0, -24) * magnitude;
@@ -45,8 +46,7 @@ Result<void> run_scatter(RankContextOfTest& rank, const Case& c, bool same_bits,
   std::vector<std::byte> product_bits;
   for (const Algorithm algorithm : {Algorithm::kSerial, Algorithm::kPipelined}) {
     in.args.algorithm = algorithm;
-    const std::string who =
-        c.text(world) + " " + std::string(to_string(algorithm)) + ", rank " + std::to_string(me);
+    const std::string who = c.text(world, algorithm) + ", rank " + std::to_string(me);
     const auto layout = output_layout(in.args, world, me);
     if (!layout) return tl::unexpected(layout.error());
     Guarded out(rank.device, *layout, c.dtype);
@@ -62,12 +62,12 @@ Result<void> run_scatter(RankContextOfTest& rank, const Case& c, bool same_bits,
     out.download();
     check_elements(out, who + ": out", complaints, [&](Dims at) {
       at[c.dim] += shard_of(c.sizes[c.dim], world, me).offset;
-      return output_at(c, world, at);
+      return output_at(in, c, world, at);
     });
     if (product) {
       product->download();
       check_elements(*product, who + ": product", complaints,
-                     [&](const Dims& at) { return c.product_at(me, at); });
+                     [&](const Dims& at) { return in.product_at(me, at); });
     }
     if (algorithm == Algorithm::kSerial) {
       out_bits = out.bytes();

@@ -12,6 +12,7 @@
 #include <tandem/gemm/mm.hpp>
 #include <vector>
 
+#include "harness/reference.hpp"
 #include "support/device_bytes.hpp"
 #include "support/test_devices.hpp"
 
@@ -121,14 +122,6 @@ class Matrix {
   TensorView view_;
 };
 
-// Half a unit in the last place of 1, and the smallest normal number.
-double epsilon_of(DType dtype) {
-  return dtype == DType::kF32 ? 0x1p-24 : dtype == DType::kF16 ? 0x1p-11 : 0x1p-8;
-}
-double smallest_of(DType dtype) {
-  return dtype == DType::kF16 ? 0x1p-14 : 0x1p-126;
-}
-
 struct Case {
   std::int64_t m, n, k;
   DType in = DType::kF32;
@@ -197,9 +190,8 @@ class Product {
       sum += bias_.at(0, j);
       magnitude += std::abs(bias_.at(0, j));
     }
-    const double bound =
-        static_cast<double>(c.k + 2) * 0x1p-24 * magnitude +
-        (c.out == DType::kF32 ? 0.0 : epsilon_of(c.out) * std::max(std::abs(sum) * 1.01, smallest_of(c.out)));
+    const double bound = static_cast<double>(c.k + 2) * 0x1p-24 * magnitude +
+                         (c.out == DType::kF32 ? 0.0 : harness::rounding_error(c.out, sum));
     ASSERT_LE(std::abs(out_.at(i, j) - sum), bound)
         << "element " << i << ", " << j << " is " << out_.at(i, j) << ", expected " << sum;
   }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "conformance/fused_harness.hpp"
+#include "harness/reference.hpp"
 
 namespace tandem {
 namespace {
@@ -156,7 +157,7 @@ class GemmNative : public ::testing::Test {
       for (std::int64_t k = 0; k < c.k; ++k)
         sum +=
             test::value_of(0, at / c.n * c.k + k, c.dtype) * test::value_of(1, k * c.n + at % c.n, c.dtype);
-      const double bound = 1e-6 * static_cast<double>(c.k) + test::rounding_error(c.dtype, sum);
+      const double bound = 1e-6 * static_cast<double>(c.k) + harness::rounding_error(c.dtype, sum);
       ASSERT_NEAR(x.out.at(at), sum, bound) << at;
     }
   }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "conformance/fused_harness.hpp"
+#include "harness/reference.hpp"
 
 namespace tandem {
 namespace {
@@ -120,7 +121,7 @@ class GemmScaledMm : public ::testing::Test {
       if (c.addend) sum += test::value_of(kAddend, idx, DType::kF32);
       // f32 sums of k terms and the epilogue, then one rounding; f8 rounds by up to 1/8 of what it is given.
       const double bound = static_cast<double>(k + 8) * std::ldexp(1.0, -24) * (magnitude + 2) * 1.13 +
-                           test::rounding_error(c.out, sum);
+                           harness::rounding_error(c.out, sum);
       ASSERT_LE(std::abs(out_->at(idx) - sum), bound)
           << "element " << idx << " is " << out_->at(idx) << ", need " << sum;
     }

@@ -9,7 +9,6 @@
 
 #include "fused/call/group_memory.hpp"
 #include "fused/gather/plan.hpp"
-#include "program/runner.hpp"
 
 namespace tandem::testing {
 
@@ -24,11 +23,11 @@ class NativeRank {
   };
 
   NativeRank(Group& group, Device& device, Stream& stream,
-             std::uint32_t longest = fused::NativeLine::kLongest)
+             std::uint32_t longest = symm::Inbox::kLongest)
       : group_(group),
         device_(device),
         stream_(stream),
-        line_(fused::native_line(group, device.id(), longest)) {}
+        inbox_(fused::inbox_of(group, device.id(), longest)) {}
   /// What is queued uses the calls.
   ~NativeRank() { static_cast<void>(stream_.synchronize()); }
   NativeRank(const NativeRank&) = delete;
@@ -60,12 +59,12 @@ class NativeRank {
     const fused::PlannedCall planned{.plan = *plan, .group = group_, .stream = stream_, .bind = bind_tensors};
     const auto ready = fused::make_ready(**plan, planned, stream_);
     if (!ready) return tl::unexpected(ready.error());
-    return enqueue(**plan);
+    return fused::enqueue(**plan, group_, stream_, nullptr);
   }
 
   /// What this rank has read is overwritten, before it tells anybody that the op is over.
   Result<void> poison_slot(const Shape& shape) {
-    const fused::NativeSlot& slot = line_.last();
+    const symm::InboxSlot& slot = inbox_.last();
     const auto words = slot.handle->get_buffer(group_.rank(), {group_.size() * shape.rows * shape.k},
                                                DType::kU32, slot.data_bytes / 4);
     if (!words) return tl::unexpected(words.error());
@@ -82,7 +81,7 @@ class NativeRank {
     return fused::side_lane(1, group_, stream_).sleep(std::chrono::microseconds(random() % 300));
   }
 
-  [[nodiscard]] const fused::NativeLine& line() const { return line_; }
+  [[nodiscard]] const symm::Inbox& inbox() const { return inbox_; }
 
   /// The first wrong element of all calls; empty if there is none. Work must be done.
   [[nodiscard]] std::string wrong() const {
@@ -139,22 +138,6 @@ class NativeRank {
     return call;
   }
 
-  Result<void> enqueue(fused::GatherPlan& plan) {
-    const program::MemoryNeeds& needs = plan.program.memory;
-    const auto slot = line_.next(
-        {.data_bytes = needs.inbox_bytes, .num_words = needs.inbox_words, .num_stamps = needs.inbox_flags},
-        group_, stream_);
-    if (!slot) return tl::unexpected(slot.error());
-    plan.bindings.bind_inbox(plan.program,
-                             {.handle = slot->handle,
-                              .epoch = slot->epoch,
-                              .data_bytes = slot->data_bytes,
-                              .words_bytes = slot->words_bytes,
-                              .flags_bytes = slot->stamps_bytes},
-                             device_.id());
-    return program::run(plan.program, plan.bindings);
-  }
-
   Result<void> bring_a(Call& call) {
     return stream_.copy(TensorView::contiguous(call.source.data(), call.args.a.sizes, DType::kF32),
                         call.args.a);
@@ -164,7 +147,7 @@ class NativeRank {
   Group& group_;
   Device& device_;
   Stream& stream_;
-  fused::NativeLine& line_;
+  symm::Inbox& inbox_;
   std::vector<float> a_ = std::vector<float>(kLargestShard);
   std::vector<std::unique_ptr<Call>> calls_;
 };

@@ -1,7 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
+#include <tandem/backend/backend.hpp>
 #include <tandem/base/time_text.hpp>
+#include <utility>
+#include <vector>
 
 #include "fused/call/choose.hpp"
 
@@ -30,68 +34,100 @@ Prediction prediction_of(const Workload& work) {
   return prediction.value_or(Prediction());
 }
 
-std::string reason_of(Algorithm asked, const Workload& work, Algorithm expected) {
-  const auto choice = choose("op", asked, work, nullptr, {});
+/// What is chosen from: a workload, whether native runs, and what was measured.
+struct Case {
+  Workload work;
+  bool has_native = false;
+};
+Case with_native(const Workload& work) {
+  return {work, true};
+}
+
+/// An algorithm as the lists of the ops have them.
+struct Entry {
+  Algorithm name;
+  double Prediction::*predicted_us;
+
+  [[nodiscard]] Support can_run(const Case& c, const Device& /*device*/) const {
+    if (name != Algorithm::kNative || c.has_native) return Support::yes();
+    return Support::no("no native here");
+  }
+};
+
+Result<Choice> choose_by(Algorithm asked, const Case& c, const cost::Row* measured = nullptr,
+                         DeviceId device = {}) {
+  static const std::unique_ptr<Device> any_device = open_device({DeviceKind::kCpu, 0}, Config{}).value();
+  std::vector<Candidate> candidates;
+  for (const Entry& entry : {Entry{Algorithm::kSerial, &Prediction::serial_us},
+                             Entry{Algorithm::kPipelined, &Prediction::pipelined_us},
+                             Entry{Algorithm::kNative, &Prediction::native_us}}) {
+    candidates.push_back(candidate_of(entry, c, *any_device, predict(c.work), measured));
+  }
+  return choose({.who = "op",
+                 .algorithm = asked,
+                 .world = c.work.world,
+                 .device = device,
+                 .is_measured = measured != nullptr},
+                std::move(candidates));
+}
+
+std::string reason_of(Algorithm asked, const Case& c, Algorithm expected) {
+  const auto choice = choose_by(asked, c);
   if (!choice) return choice.error().to_string();
   EXPECT_EQ(choice->algorithm, expected) << choice->reason;
   return choice->reason;
 }
 
 TEST(FusedChoose, takes_what_was_asked_for) {
-  EXPECT_EQ(reason_of(Algorithm::kSerial, large({}), Algorithm::kSerial), "asked for");
-  EXPECT_EQ(reason_of(Algorithm::kPipelined, large({}), Algorithm::kPipelined), "asked for");
+  EXPECT_EQ(reason_of(Algorithm::kSerial, {large({})}, Algorithm::kSerial), "asked for");
+  EXPECT_EQ(reason_of(Algorithm::kPipelined, {large({})}, Algorithm::kPipelined), "asked for");
 }
 
 TEST(FusedChoose, puts_nothing_in_place_of_native) {
-  const auto choice = choose("op", Algorithm::kNative, large({}), nullptr, {});
+  const auto choice = choose_by(Algorithm::kNative, {large({})});
   ASSERT_FALSE(choice);
   EXPECT_EQ(choice.error().code(), ErrorCode::kUnsupported);
   EXPECT_NE(choice.error().text().find("cpu:0"), std::string::npos) << choice.error().text();
 }
 
-Workload with_native(Workload work) {
-  work.native = Support::yes();
-  return work;
-}
-
 TEST(FusedChoose, takes_native_where_it_can_run_and_is_predicted_to_be_first) {
-  const Workload slow = with_native(large(std::chrono::microseconds(2'000)));
+  const Case slow = with_native(large(std::chrono::microseconds(2'000)));
   EXPECT_EQ(reason_of(Algorithm::kNative, slow, Algorithm::kNative), "asked for");
-  const Prediction us = prediction_of(slow);
+  const Prediction us = prediction_of(slow.work);
   ASSERT_LT(us.native_us, us.pipelined_us) << "it has the same copies and no barriers";
   EXPECT_EQ(reason_of(Algorithm::kAuto, slow, Algorithm::kNative),
             "predicted " + time_text(us.native_us) + "; pipelined " + time_text(us.pipelined_us) +
                 ", serial " + time_text(us.serial_us));
-  Workload cut_small = with_native(large({}));
-  cut_small.world = 8;  // two streams on half a core, and eight chunks to pay for
-  cut_small.chunk_bytes = 64;
-  cut_small.chunk_flops = 1000;
+  Case cut_small = with_native(large({}));
+  cut_small.work.world = 8;  // two streams on half a core, and eight chunks to pay for
+  cut_small.work.chunk_bytes = 64;
+  cut_small.work.chunk_flops = 1000;
   EXPECT_EQ(reason_of(Algorithm::kAuto, cut_small, Algorithm::kSerial).substr(0, 9), "predicted");
 
-  tune::Row row;
+  cost::Row row;
   row.us = {{"serial", 100}, {"pipelined", 90}, {"native", 80}};
-  EXPECT_EQ(choose("op", Algorithm::kAuto, slow, &row, {})->reason,
+  EXPECT_EQ(choose_by(Algorithm::kAuto, slow, &row)->reason,
             "measured 80.0 us; pipelined 90.0 us, serial 100 us");
 }
 
 TEST(FusedChoose, overlaps_a_slow_link_and_says_both_times) {
   const std::string reason =
-      reason_of(Algorithm::kAuto, large(std::chrono::microseconds(2'000)), Algorithm::kPipelined);
+      reason_of(Algorithm::kAuto, {large(std::chrono::microseconds(2'000))}, Algorithm::kPipelined);
   const Prediction us = prediction_of(large(std::chrono::microseconds(2'000)));
   EXPECT_EQ(reason, "predicted " + time_text(us.pipelined_us) + "; serial " + time_text(us.serial_us));
 }
 
 TEST(FusedChoose, is_serial_where_nothing_is_gained) {
-  EXPECT_NE(reason_of(Algorithm::kAuto, large({}), Algorithm::kSerial).find("; pipelined "),
+  EXPECT_NE(reason_of(Algorithm::kAuto, {large({})}, Algorithm::kSerial).find("; pipelined "),
             std::string::npos)
       << "a core a rank and a free link: only overhead is left";
   Workload one = large(std::chrono::microseconds(2'000));
   one.world = 1;
-  EXPECT_NE(reason_of(Algorithm::kAuto, one, Algorithm::kSerial).find("one rank"), std::string::npos);
+  EXPECT_NE(reason_of(Algorithm::kAuto, {one}, Algorithm::kSerial).find("one rank"), std::string::npos);
   Workload tiny = large(std::chrono::microseconds(1));
   tiny.chunk_bytes = 64;
   tiny.chunk_flops = 1000;
-  EXPECT_NE(reason_of(Algorithm::kAuto, tiny, Algorithm::kSerial).find("; pipelined "), std::string::npos);
+  EXPECT_NE(reason_of(Algorithm::kAuto, {tiny}, Algorithm::kSerial).find("; pipelined "), std::string::npos);
 }
 
 // One rank's rows of a Llama MLP on four GPUs: the copies cost half of what the products do.
@@ -104,11 +140,11 @@ TEST(FusedChoose, overlaps_large_chunks_on_gpus_and_not_small_ones) {
                 .chunk_flops = 2.0 * 1024 * 8192 * 3584,
                 .pipelined_barriers = 3,
                 .serial_barriers = 3};
-  EXPECT_EQ(choose("op", Algorithm::kAuto, work, nullptr, {DeviceKind::kCuda, 0})->algorithm,
+  EXPECT_EQ(choose_by(Algorithm::kAuto, {work}, nullptr, {DeviceKind::kCuda, 0})->algorithm,
             Algorithm::kPipelined);
   work.chunk_bytes = 16 * 8192 * 2;
   work.chunk_flops = 2.0 * 16 * 8192 * 3584;
-  EXPECT_EQ(choose("op", Algorithm::kAuto, work, nullptr, {DeviceKind::kCuda, 0})->algorithm,
+  EXPECT_EQ(choose_by(Algorithm::kAuto, {work}, nullptr, {DeviceKind::kCuda, 0})->algorithm,
             Algorithm::kSerial);
 }
 
@@ -120,7 +156,7 @@ TEST(FusedChoose, overlaps_a_slow_link_on_gpus) {
   work.collective_us = 70;
   for (const int us : {0, 100, 2000, 20000}) {
     work.link = std::chrono::microseconds(us);
-    EXPECT_EQ(choose("op", Algorithm::kAuto, work, nullptr, {DeviceKind::kCuda, 0})->algorithm,
+    EXPECT_EQ(choose_by(Algorithm::kAuto, {work}, nullptr, {DeviceKind::kCuda, 0})->algorithm,
               Algorithm::kPipelined)
         << us;
   }
@@ -137,39 +173,39 @@ TEST(FusedChoose, native_pays_for_a_simulated_link_on_gpus) {
 
 TEST(FusedChoose, trusts_what_was_measured_more_than_the_model) {
   const Workload slow_link = large(std::chrono::microseconds(2'000));
-  tune::Row row;
+  cost::Row row;
   row.us = {{"serial", 100}, {"pipelined", 101}};
-  auto choice = choose("op", Algorithm::kAuto, slow_link, &row, {});
+  auto choice = choose_by(Algorithm::kAuto, {slow_link}, &row);
   ASSERT_TRUE(choice);
   EXPECT_EQ(choice->algorithm, Algorithm::kSerial);
   EXPECT_EQ(choice->reason, "measured 100 us; pipelined 101 us; within 2 % serial is kept");
 
   row.us = {{"serial", 100}, {"pipelined", 97}};
-  choice = choose("op", Algorithm::kAuto, large({}), &row, {});
+  choice = choose_by(Algorithm::kAuto, {large({})}, &row);
   EXPECT_EQ(choice->algorithm, Algorithm::kPipelined);
   EXPECT_EQ(choice->reason, "measured 97.0 us; serial 100 us");
 
   row.us = {{"serial", 100}, {"pipelined", 99}};
-  choice = choose("op", Algorithm::kAuto, slow_link, &row, {});
+  choice = choose_by(Algorithm::kAuto, {slow_link}, &row);
   EXPECT_EQ(choice->algorithm, Algorithm::kSerial);
   EXPECT_EQ(choice->reason, "measured 100 us; pipelined 99.0 us; within 2 % serial is kept");
 
   row.us = {{"serial", 100}, {"pipelined", 100}};
-  EXPECT_EQ(choose("op", Algorithm::kAuto, slow_link, &row, {})->algorithm, Algorithm::kSerial)
+  EXPECT_EQ(choose_by(Algorithm::kAuto, {slow_link}, &row)->algorithm, Algorithm::kSerial)
       << "nothing gained";
   row.us = {{"serial", 100}};
-  EXPECT_EQ(choose("op", Algorithm::kAuto, slow_link, &row, {})->reason, "measured 100 us");
+  EXPECT_EQ(choose_by(Algorithm::kAuto, {slow_link}, &row)->reason, "measured 100 us");
   row.us = {{"serial", 100}, {"native", 1}};
-  EXPECT_EQ(choose("op", Algorithm::kAuto, slow_link, &row, {})->algorithm, Algorithm::kSerial)
+  EXPECT_EQ(choose_by(Algorithm::kAuto, {slow_link}, &row)->algorithm, Algorithm::kSerial)
       << "what was fastest once does not exist here";
-  EXPECT_EQ(choose("op", Algorithm::kPipelined, slow_link, &row, {})->reason, "asked for");
+  EXPECT_EQ(choose_by(Algorithm::kPipelined, {slow_link}, &row)->reason, "asked for");
 }
 
 TEST(FusedChoose, lists_every_candidate_with_what_is_known_of_it) {
   const Workload work = large(std::chrono::microseconds(100));
-  tune::Row row;
+  cost::Row row;
   row.us = {{"serial", 7}};
-  const auto choice = choose("op", Algorithm::kAuto, work, &row, {});
+  const auto choice = choose_by(Algorithm::kAuto, {work}, &row);
   ASSERT_TRUE(choice);
   ASSERT_EQ(choice->candidates.size(), 3U);
   const Prediction us = prediction_of(work);
@@ -181,8 +217,7 @@ TEST(FusedChoose, lists_every_candidate_with_what_is_known_of_it) {
   EXPECT_FALSE(choice->candidates[1].measured_us);
   EXPECT_EQ(choice->candidates[2].algorithm, Algorithm::kNative);
   EXPECT_NE(choice->candidates[2].why_not, "");
-  EXPECT_EQ(choose("op", Algorithm::kAuto, with_native(work), &row, {})->candidates[2].predicted_us,
-            us.native_us);
+  EXPECT_EQ(choose_by(Algorithm::kAuto, with_native(work), &row)->candidates[2].predicted_us, us.native_us);
 }
 
 TEST(FusedChoose, predicts_more_for_more_of_everything_and_for_slower_cores) {
@@ -234,26 +269,27 @@ TEST(FusedChoose, predicts_nothing_for_cores_that_nobody_knows) {
   Workload work = large({});
   work.core.reset();
   EXPECT_FALSE(predict(work));
-  const auto choice = choose("op", Algorithm::kPipelined, work, nullptr, {});
+  const auto choice = choose_by(Algorithm::kPipelined, {work});
   ASSERT_TRUE(choice);
   for (const Candidate& candidate : choice->candidates) EXPECT_FALSE(candidate.predicted_us);
 }
 
 // A reader sees why one of two that look alike was taken.
 TEST(FusedChoose, says_what_is_taken_of_equals) {
-  Workload work = with_native(large({}));
+  Workload work = large({});
   work.chunk_flops = 1e9;  // all three within a percent
-  EXPECT_NE(reason_of(Algorithm::kAuto, work, Algorithm::kSerial).find("; within 2 % serial is kept"),
-            std::string::npos);
-  tune::Row row;
+  EXPECT_NE(
+      reason_of(Algorithm::kAuto, with_native(work), Algorithm::kSerial).find("; within 2 % serial is kept"),
+      std::string::npos);
+  cost::Row row;
   row.us = {{"serial", 100}, {"pipelined", 80}, {"native", 80}};
-  EXPECT_EQ(choose("op", Algorithm::kAuto, work, &row, {})->reason,
+  EXPECT_EQ(choose_by(Algorithm::kAuto, with_native(work), &row)->reason,
             "measured 80.0 us; native 80.0 us, serial 100 us; of equals pipelined comes first");
-  Workload gpu{.kind = DeviceKind::kCuda, .world = 2, .link = {}, .chunk_bytes = 0, .native = Support::yes()};
+  Workload gpu{.kind = DeviceKind::kCuda, .world = 2, .link = {}, .chunk_bytes = 0};
   gpu.product_us = gpu.native_us = 50;
   gpu.chunk_product_us = 25;
   gpu.collective_us = 0;
-  EXPECT_EQ(choose("op", Algorithm::kAuto, gpu, nullptr, {DeviceKind::kCuda, 0})->reason,
+  EXPECT_EQ(choose_by(Algorithm::kAuto, with_native(gpu), nullptr, {DeviceKind::kCuda, 0})->reason,
             "predicted 50.0 us; native 50.0 us, pipelined 54.0 us; of equals serial comes first");
 }
 

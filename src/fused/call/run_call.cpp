@@ -63,46 +63,6 @@ GraphCache* graphs_for(const PlannedCall& call) {
   return &recorded.graphs;
 }
 
-Result<void> enqueue(OpPlan& plan, Group& group, Stream& stream, symm::Handle* workspace) {
-  const program::Program& program = plan.program;
-  plan.bindings.bind_workspace(program, workspace, plan.device);
-  if (program.memory.uses_inbox()) {
-    symm::Inbox& inbox = inbox_of(group, plan.device);
-    TANDEM_ASSIGN(const symm::InboxSlot slot, inbox.next({.data_bytes = program.memory.inbox_bytes,
-                                                          .num_words = program.memory.inbox_words,
-                                                          .num_flags = program.memory.inbox_flags},
-                                                         group, stream));
-    coll::keep_for_ops(group, inbox.block());
-    plan.bindings.bind_inbox(program, slot, plan.device);
-  }
-  return program::run(program, plan.bindings);
-}
-
-/// Finds the call's memory, binds it, and prepares the products of its program for the stream and for how its
-/// tensors lie; so nothing is loaded or allocated between steps.
-Result<void> make_ready(OpPlan& plan, const PlannedCall& call, Stream& stream) {
-  const program::Program& program = plan.program;
-  Scratch& scratch = device_memory(call.group, plan.device).scratch;
-  TANDEM_TRY(scratch.reserve(program.memory.scratch_bytes, call.group, stream.device()));
-  plan.bindings.bind_group(call.group);
-  plan.bindings.bind_lane(program::kCurrent, stream);
-  for (int lane = 1; lane < program.num_lanes; ++lane)
-    plan.bindings.bind_lane(static_cast<program::Lane>(lane), side_lane(lane, call.group, stream));
-  plan.bindings.bind_scratch(program, scratch.data(), plan.device);
-  call.bind(plan.bindings);
-  // Two kinds of calls may take turns: such as those on the caller's stream and on recording lanes.
-  const PreparedProducts here{stream.id(), layout_of(plan)};
-  auto& [last, before] = plan.prepared;
-  if (last == here || before == here) return {};
-  plan.bindings.bind_workspace_like(program, plan.device);
-  plan.bindings.bind_inbox_like(program, plan.device);
-  TANDEM_TRY(program::prepare(program, plan.bindings));
-  if (stream.is_capturing()) return {};  // not all can be made in a recording
-  before = last;
-  last = here;
-  return {};
-}
-
 /// Records the program of a call that has run, on lanes of its own.
 Result<std::unique_ptr<Graph>> record(const PlannedCall& call, symm::Handle* workspace) {
   OpPlan& plan = *call.plan;
@@ -156,6 +116,44 @@ OpReport report_of(const std::shared_ptr<OpPlan>& plan) {
           .candidates = plan->candidates,
           .tune_key = plan->tune_key ? &*plan->tune_key : nullptr,
           .plan = plan};
+}
+
+Result<void> make_ready(OpPlan& plan, const PlannedCall& call, Stream& stream) {
+  const program::Program& program = plan.program;
+  Scratch& scratch = device_memory(call.group, plan.device).scratch;
+  TANDEM_TRY(scratch.reserve(program.memory.scratch_bytes, call.group, stream.device()));
+  plan.bindings.bind_group(call.group);
+  plan.bindings.bind_lane(program::kCurrent, stream);
+  for (int lane = 1; lane < program.num_lanes; ++lane)
+    plan.bindings.bind_lane(static_cast<program::Lane>(lane), side_lane(lane, call.group, stream));
+  plan.bindings.bind_scratch(program, scratch.data(), plan.device);
+  call.bind(plan.bindings);
+  // Two kinds of calls may take turns: such as those on the caller's stream and on recording lanes.
+  const PreparedProducts here{stream.id(), layout_of(plan)};
+  auto& [last, before] = plan.prepared;
+  if (last == here || before == here) return {};
+  plan.bindings.bind_workspace_like(program, plan.device);
+  plan.bindings.bind_inbox_like(program, plan.device);
+  TANDEM_TRY(program::prepare(program, plan.bindings));
+  if (stream.is_capturing()) return {};  // not all can be made in a recording
+  before = last;
+  last = here;
+  return {};
+}
+
+Result<void> enqueue(OpPlan& plan, Group& group, Stream& stream, symm::Handle* workspace) {
+  const program::Program& program = plan.program;
+  plan.bindings.bind_workspace(program, workspace, plan.device);
+  if (program.memory.uses_inbox()) {
+    symm::Inbox& inbox = inbox_of(group, plan.device);
+    TANDEM_ASSIGN(const symm::InboxSlot slot, inbox.next({.data_bytes = program.memory.inbox_bytes,
+                                                          .num_words = program.memory.inbox_words,
+                                                          .num_flags = program.memory.inbox_flags},
+                                                         group, stream));
+    coll::keep_for_ops(group, inbox.block());
+    plan.bindings.bind_inbox(program, slot, plan.device);
+  }
+  return program::run(program, plan.bindings);
 }
 
 Result<OpReport> run_call(const PlannedCall& call) {

@@ -31,6 +31,12 @@ struct PlannedCall {
   trace::EnqueueTrace* trace = nullptr;
 };
 
+/// Finds the call's memory, binds it, and prepares the products of its program for the stream and for how its
+/// tensors lie; so nothing is loaded or allocated between steps.
+[[nodiscard]] Result<void> make_ready(OpPlan& plan, const PlannedCall& call, Stream& stream);
+/// Enqueues the program of a plan that is ready. `workspace` may be null where the program needs none.
+[[nodiscard]] Result<void> enqueue(OpPlan& plan, Group& group, Stream& stream, symm::Handle* workspace);
+
 /// The last part of every fused op's road, behind its check and plan: ready, agree, run the program or launch
 /// the graph of an earlier call, report. A call that is refused here tells the other ranks.
 [[nodiscard]] Result<OpReport> run_call(const PlannedCall& call);

@@ -1,4 +1,4 @@
-#include "problem.hpp"
+#include "harness/problem.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <charconv>
 
-#include "failure.hpp"
+#include "harness/failure.hpp"
 
-namespace tandem::cli {
+namespace tandem::harness {
 namespace {
 
 constexpr int kMostRanks = 64;
@@ -256,4 +256,4 @@ void check_ranks(int ranks, const std::string& what) {
   }
 }
 
-}  // namespace tandem::cli
+}  // namespace tandem::harness

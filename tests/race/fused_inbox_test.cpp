@@ -1,5 +1,5 @@
 // The native gather as its parts: the schedule without an agreement before each op, so that nothing but words
-// and slots keeps the ranks in step, lines that grow and are renewed, and ranks that fall behind. Ranks are
+// and slots keeps the ranks in step, inboxes that grow and are renewed, and ranks that fall behind. Ranks are
 // threads: under the thread sanitizer these are the tests of its memory order.
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 // The word of an epoch beyond the table would be stored by a kernel, which would have to find room beside the
 // products that fill the GPU and wait for it.
-static_assert(fused::NativeLine::kLongest < cuda::NumberTable::kSize);
+static_assert(symm::Inbox::kLongest < cuda::NumberTable::kSize);
 
 using Shape = NativeRank::Shape;
 using std::chrono::milliseconds;
@@ -30,14 +30,14 @@ Config quick() {
   return config;
 }
 
-class FusedNativeLine : public ::testing::TestWithParam<int> {
+class FusedInbox : public ::testing::TestWithParam<int> {
  protected:
   static int world() { return GetParam(); }
   static void run_on_all(const SymmProgram& program) { expect_ok(run_symm_ranks(world(), quick(), program)); }
 };
 
 // Inputs change with every op, and what an op has read is poisoned behind it.
-TEST_P(FusedNativeLine, a_thousand_ops_in_a_row_with_nothing_but_words_between_the_ranks) {
+TEST_P(FusedInbox, a_thousand_ops_in_a_row_with_nothing_but_words_between_the_ranks) {
   run_on_all([](SymmRank& rank) -> Result<void> {
     NativeRank native(rank.group, *rank.device, *rank.stream);
     std::mt19937 random(static_cast<unsigned>(rank.rank()));
@@ -54,7 +54,7 @@ TEST_P(FusedNativeLine, a_thousand_ops_in_a_row_with_nothing_but_words_between_t
   });
 }
 
-TEST_P(FusedNativeLine, is_renewed_before_its_words_run_out) {
+TEST_P(FusedInbox, is_renewed_before_its_words_run_out) {
   run_on_all([](SymmRank& rank) -> Result<void> {
     constexpr int kLongest = 3;
     NativeRank native(rank.group, *rank.device, *rank.stream, kLongest);
@@ -62,7 +62,7 @@ TEST_P(FusedNativeLine, is_renewed_before_its_words_run_out) {
     for (int round = 0; round < 20; ++round) {
       if (auto held = native.hold_now_and_then(random); !held) return held;
       if (auto ran = native.run_schedule({}); !ran) return ran;
-      EXPECT_EQ(native.line().last().epoch, static_cast<std::uint32_t>(round % kLongest + 1));
+      EXPECT_EQ(native.inbox().last().epoch, static_cast<std::uint32_t>(round % kLongest + 1));
       if (auto poisoned = native.poison_slot({}); !poisoned) return poisoned;
     }
     if (auto done = rank.finish(); !done) return done;
@@ -73,7 +73,7 @@ TEST_P(FusedNativeLine, is_renewed_before_its_words_run_out) {
 
 // Sizes go up and down, so blocks are outgrown while ops that use them are queued, words skip ops, and other
 // algorithms come between.
-TEST_P(FusedNativeLine, sizes_and_algorithms_change_from_call_to_call) {
+TEST_P(FusedInbox, sizes_and_algorithms_change_from_call_to_call) {
   run_on_all([](SymmRank& rank) -> Result<void> {
     NativeRank native(rank.group, *rank.device, *rank.stream, 7);
     std::mt19937 random(static_cast<unsigned>(20 + rank.rank()));
@@ -99,7 +99,7 @@ TEST_P(FusedNativeLine, sizes_and_algorithms_change_from_call_to_call) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, FusedNativeLine, ::testing::Values(1, 2, 3, 4),
+INSTANTIATE_TEST_SUITE_P(Ranks, FusedInbox, ::testing::Values(1, 2, 3, 4),
                          [](const auto& world) { return "cpu_" + std::to_string(world.param); });
 
 /// Every rank's error of three ops, of which rank 1 leaves out or delays the last.

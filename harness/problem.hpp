@@ -11,7 +11,7 @@
 #include <tandem/fused/report.hpp>
 #include <vector>
 
-namespace tandem::cli {
+namespace tandem::harness {
 
 enum class Op : std::uint8_t { kAllGatherMatmul, kMatmulReduceScatter };
 [[nodiscard]] std::string_view to_string(Op op);
@@ -80,4 +80,4 @@ void check_problem(const Problem& problem);
 /// `what` is the flag's name.
 void check_ranks(int ranks, const std::string& what);
 
-}  // namespace tandem::cli
+}  // namespace tandem::harness

@@ -1,10 +1,10 @@
-#include "operands.hpp"
+#include "harness/operands.hpp"
 
 #include <tandem/base/convert.hpp>
 
-#include "failure.hpp"
+#include "harness/failure.hpp"
 
-namespace tandem::cli {
+namespace tandem::harness {
 namespace {
 
 // One round of the splitmix64 generator, used as a hash of the element's index.
@@ -15,12 +15,12 @@ std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-float value_at(std::uint64_t seed, std::int64_t idx) {
-  const std::uint64_t bits = mix(seed ^ mix(static_cast<std::uint64_t>(idx)));
-  return static_cast<float>(static_cast<int>(bits >> 53) - 1024) / 1024.0F;
-}
-
 }  // namespace
+
+float generated_value(std::uint64_t seed, std::int64_t idx) {
+  const std::uint64_t bits = mix(seed ^ mix(static_cast<std::uint64_t>(idx)));
+  return static_cast<float>(static_cast<int>(bits >> 40U) - (1 << 23)) / static_cast<float>(1 << 23);
+}
 
 void WholeTensors::read(const Operand& operand, const Window& window, const TensorView& to) const {
   const auto idx = static_cast<std::size_t>(operand.idx);
@@ -91,7 +91,8 @@ void generate(const GeneratedPart& part, const TensorView& to) {
       first += idx[d] * strides[d];
       target = target.select(0, idx[d]);
     }
-    for (std::int64_t i = 0; i < to.size(last); ++i) values[i] = value_at(part.seed, first + i) * part.scale;
+    for (std::int64_t i = 0; i < to.size(last); ++i)
+      values[i] = generated_value(part.seed, first + i) * part.scale;
     take(convert(row.view(), target));
     int d = last - 1;
     for (; d >= 0 && ++idx[d] == to.size(d); --d) idx[d] = 0;
@@ -99,4 +100,4 @@ void generate(const GeneratedPart& part, const TensorView& to) {
   }
 }
 
-}  // namespace tandem::cli
+}  // namespace tandem::harness

@@ -3,18 +3,26 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <tandem/bootstrap/group.hpp>
+#include <tandem/device/device.hpp>
 #include <tandem/symm/handle.hpp>
+#include <vector>
 
-#include "session.hpp"
+namespace tandem::harness {
 
-namespace tandem::cli {
+/// The middle value; the mean of the two middle ones for an even number; 0 for none.
+[[nodiscard]] double median(std::vector<double> values);
+
+/// Microseconds that a monotonic clock has counted.
+[[nodiscard]] double now_us();
 
 /// Times work that all ranks run together, on one rank. The host's clock on CPUs; on GPUs events on the
 /// stream, behind a cold L2, a pause in which the host enqueues, and a barrier on the device, so that neither
 /// the host's cost nor the ranks' skew is in the figure.
 class Stopwatch {
  public:
-  explicit Stopwatch(const Session& session);
+  /// Of what is enqueued on `stream`. The three must outlive it.
+  Stopwatch(Device& device, Group& group, Stream& stream);
   /// From now on `work` is done so many times before each timed call, so that a GPU's clocks, power and links
   /// are those under load. No effect on CPUs.
   void load_before(std::function<void()> work, int times);
@@ -32,7 +40,11 @@ class Stopwatch {
   /// All ranks' streams begin what comes behind it together, and hosts have time to enqueue that.
   void pause() const;
 
-  const Session& session_;
+  /// Blocks until every rank is here.
+  void meet() const;
+
+  Group& group_;
+  Stream& stream_;
   std::function<void()> load_;
   int num_loads_ = 0;
   Tensor larger_than_cache_;
@@ -44,12 +56,13 @@ class Stopwatch {
 /// Work recorded once and replayed by run().
 class Replay {
  public:
-  Replay(const Session& session, const std::function<void()>& enqueue);
+  /// `stream` must outlive it.
+  Replay(Stream& stream, const std::function<void()>& enqueue);
   void run() const;
 
  private:
-  const Session& session_;
+  Stream& stream_;
   std::unique_ptr<Graph> graph_;
 };
 
-}  // namespace tandem::cli
+}  // namespace tandem::harness

@@ -5,13 +5,15 @@
 #include <string>
 #include <vector>
 
-#include "operands.hpp"
-#include "problem.hpp"
+#include "harness/operands.hpp"
+#include "harness/problem.hpp"
 
-namespace tandem::cli {
+namespace tandem::harness {
 
 /// Largest relative error of one rounding to `dtype`.
 [[nodiscard]] double unit_roundoff(DType dtype);
+/// Most that one rounding to `dtype` changes a value, or one that is 1 % off it.
+[[nodiscard]] double rounding_error(DType dtype, double value);
 
 /// One element of a result in f64, and how far the op may be from it: f32 sums, the rounding of each rank's
 /// partial (matmul_reduce_scatter) and one rounding of the result.
@@ -55,20 +57,32 @@ void compare_runs(const TwoRuns& runs, const std::string& what, Wrong& wrong);
 /// The same of a problem's result for b[i], a serial run's bytes and another's.
 void compare_with_serial(const Problem& problem, int i, const TwoRuns& runs, Wrong& wrong);
 
+/// One rank's part of the sum in an element, before any rounding.
+struct PartialSum {
+  double value = 0;
+  double magnitude = 0;  ///< sum of the absolute values of its products
+};
+
 /// A problem's operands as a whole, in f64, for checking every element of small results.
 class Reference {
  public:
   Reference(const Problem& problem, const OperandSource& source);
+  /// Of an element of the result for b[i], over the rank's part of k; leading dims count as one.
+  [[nodiscard]] PartialSum partial_sum(int rank, int i, std::int64_t row, std::int64_t column) const;
+  /// 0 without bias.
+  [[nodiscard]] double bias_at(int i, std::int64_t column) const;
   /// Compares a part of the result for b[i]: `part` is what `window` cuts out.
   void compare(int i, const Window& window, const TensorView& part, Wrong& wrong) const;
   /// Compares a gathered a, bit by bit after conversion.
   void compare_gathered(const TensorView& gathered, Wrong& wrong) const;
 
  private:
+  [[nodiscard]] std::span<const double> row_of_a(std::int64_t row) const;
+  [[nodiscard]] std::span<const double> column_of_b(int i, std::int64_t column) const;
   Problem problem_;
   std::vector<double> a_;               // row-major
   std::vector<std::vector<double>> b_;  // column-major
   std::vector<std::vector<double>> bias_;
 };
 
-}  // namespace tandem::cli
+}  // namespace tandem::harness

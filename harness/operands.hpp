@@ -5,9 +5,9 @@
 #include <tandem/base/tensor.hpp>
 #include <vector>
 
-#include "problem.hpp"
+#include "harness/problem.hpp"
 
-namespace tandem::cli {
+namespace tandem::harness {
 
 enum class OperandKind : std::uint8_t { kA, kB, kBias };
 
@@ -35,7 +35,8 @@ class WholeTensors : public OperandSource {
 };
 
 /// Pseudo-random global tensors, the same on every rank and for every sharding: an element is a function of
-/// the seed and of its index. Values are multiples of 2^-10 in [-1, 1) before the conversion.
+/// the seed and of its index. Values are multiples of 2^-23 in [-1, 1) before the conversion: f32 sums of
+/// their products round, so that another order of addition has other bits.
 class GeneratedTensors : public OperandSource {
  public:
   explicit GeneratedTensors(const Problem& problem) : problem_(problem) {}
@@ -56,6 +57,9 @@ class GeneratedTensors : public OperandSource {
 /// Sizes of a problem's global tensor.
 [[nodiscard]] Dims sizes_of(const Problem& problem, const Operand& operand);
 
+/// Element `idx`, counted row-major, of the generated tensor of a seed.
+[[nodiscard]] float generated_value(std::uint64_t seed, std::int64_t idx);
+
 /// Fills `to` with the part of a generated tensor that starts at `offset` of the dimension `dim`.
 struct GeneratedPart {
   std::uint64_t seed = 1;
@@ -66,4 +70,4 @@ struct GeneratedPart {
 };
 void generate(const GeneratedPart& part, const TensorView& to);
 
-}  // namespace tandem::cli
+}  // namespace tandem::harness

@@ -1,4 +1,4 @@
-#include "reference.hpp"
+#include "harness/reference.hpp"
 
 #include <fmt/format.h>
 
@@ -7,9 +7,9 @@
 #include <cstring>
 #include <tandem/base/convert.hpp>
 
-#include "failure.hpp"
+#include "harness/failure.hpp"
 
-namespace tandem::cli {
+namespace tandem::harness {
 namespace {
 
 // A global tensor, rounded to the problem's type as every rank sees it, then widened.
@@ -58,9 +58,28 @@ void compare_element(int i, const Place& place, double got, const Expected& expe
                         got, expected.value, expected.tolerance));
 }
 
+PartialSum sum_of(std::span<const double> row, std::span<const double> column, const Shard& shard) {
+  PartialSum sum;
+  for (std::int64_t i = shard.offset; i < shard.offset + shard.size; ++i) {
+    const double product = row[static_cast<std::size_t>(i)] * column[static_cast<std::size_t>(i)];
+    sum.value += product;
+    sum.magnitude += std::abs(product);
+  }
+  return sum;
+}
+
 // The largest error of a rounding where the relative bound does not hold.
 double smallest_rounding(DType dtype) {
-  return dtype == DType::kF16 ? std::ldexp(1.0, -25) : 1e-37;
+  switch (dtype) {
+    case DType::kF8E4M3:
+      return std::ldexp(1.0, -10);
+    case DType::kF8E5M2:
+      return std::ldexp(1.0, -17);
+    case DType::kF16:
+      return std::ldexp(1.0, -25);
+    default:
+      return 1e-37;
+  }
 }
 
 }  // namespace
@@ -71,9 +90,17 @@ double unit_roundoff(DType dtype) {
       return std::ldexp(1.0, -8);
     case DType::kF16:
       return std::ldexp(1.0, -11);
+    case DType::kF8E4M3:
+      return std::ldexp(1.0, -4);
+    case DType::kF8E5M2:
+      return std::ldexp(1.0, -3);
     default:
       return std::ldexp(1.0, -24);
   }
+}
+
+double rounding_error(DType dtype, double value) {
+  return std::max(1.01 * unit_roundoff(dtype) * std::abs(value), smallest_rounding(dtype));
 }
 
 Expected expect(const Problem& problem, std::span<const double> row, std::span<const double> column,
@@ -86,15 +113,10 @@ Expected expect(const Problem& problem, std::span<const double> row, std::span<c
   double magnitude = 0;
   double roundings = 0;
   for (int rank = 0; rank < problem.ranks; ++rank) {
-    const Shard shard = shard_of(k, problem.ranks, rank);
-    double partial = 0;
-    for (std::int64_t i = shard.offset; i < shard.offset + shard.size; ++i) {
-      const double product = row[static_cast<std::size_t>(i)] * column[static_cast<std::size_t>(i)];
-      partial += product;
-      magnitude += std::abs(product);
-    }
-    expected.value += partial;
-    roundings += u * std::abs(partial) + tiny;
+    const PartialSum partial = sum_of(row, column, shard_of(k, problem.ranks, rank));
+    magnitude += partial.magnitude;
+    expected.value += partial.value;
+    roundings += u * std::abs(partial.value) + tiny;
   }
   expected.tolerance = static_cast<double>(k + problem.ranks + 4) * u32 * (magnitude + std::abs(bias));
   if (problem.op == Op::kMatmulReduceScatter) expected.tolerance += 1.01 * roundings;
@@ -121,15 +143,29 @@ Reference::Reference(const Problem& problem, const OperandSource& source) : prob
   }
 }
 
-void Reference::compare(int i, const Window& window, const TensorView& part, Wrong& wrong) const {
+std::span<const double> Reference::row_of_a(std::int64_t row) const {
   const auto k = static_cast<std::size_t>(problem_.k());
-  const auto idx = static_cast<std::size_t>(i);
+  return std::span(a_).subspan(static_cast<std::size_t>(row) * k, k);
+}
+
+std::span<const double> Reference::column_of_b(int i, std::int64_t column) const {
+  const auto k = static_cast<std::size_t>(problem_.k());
+  return std::span(b_[static_cast<std::size_t>(i)]).subspan(static_cast<std::size_t>(column) * k, k);
+}
+
+double Reference::bias_at(int i, std::int64_t column) const {
+  return bias_[static_cast<std::size_t>(i)][static_cast<std::size_t>(column)];
+}
+
+PartialSum Reference::partial_sum(int rank, int i, std::int64_t row, std::int64_t column) const {
+  return sum_of(row_of_a(row), column_of_b(i, column), shard_of(problem_.k(), problem_.ranks, rank));
+}
+
+void Reference::compare(int i, const Window& window, const TensorView& part, Wrong& wrong) const {
   for (std::int64_t element = 0; element < part.numel(); ++element) {
     const Place place = place_of(problem_, i, window, part, element);
-    const auto row = static_cast<std::size_t>(place.row);
-    const auto column = static_cast<std::size_t>(place.column);
-    const Expected expected = expect(problem_, std::span(a_).subspan(row * k, k),
-                                     std::span(b_[idx]).subspan(column * k, k), bias_[idx][column]);
+    const Expected expected =
+        expect(problem_, row_of_a(place.row), column_of_b(i, place.column), bias_at(i, place.column));
     compare_element(i, place, element_as_f64(part, element), expected, wrong);
   }
 }
@@ -193,4 +229,4 @@ void compare_with_serial(const Problem& problem, int i, const TwoRuns& runs, Wro
   compare_runs(both, fmt::format("result {} of serial and of this", i), wrong);
 }
 
-}  // namespace tandem::cli
+}  // namespace tandem::harness

@@ -1,0 +1,63 @@
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "harness/failure.hpp"
+#include "harness/problem.hpp"
+
+namespace tandem::harness {
+namespace {
+
+TEST(ProblemLine, IsReadAsItIsWritten) {
+  for (const std::string line :
+       {"all_gather_matmul,a=3x7x5,n=9,dtype=bf16,dim=1,ranks=3,algorithm=pipelined,seed=7",
+        "all_gather_matmul,a=0x5,n=9+0,dtype=f16,dim=0,ranks=1,algorithm=native,bias=1,gathered=1,b=column,"
+        "seed=1",
+        "matmul_reduce_scatter,a=4x6,n=8,dtype=f32,dim=1,ranks=2,algorithm=serial,reduce=avg,bias=1,seed="
+        "2"}) {
+    EXPECT_EQ(to_line(parse_problem(line)), line);
+  }
+}
+
+TEST(ProblemLine, WhatDoesNotFitIsNamed) {
+  const auto why = [](const std::string& line) -> std::string {
+    try {
+      static_cast<void>(parse_problem(line));
+    } catch (const Failure& failure) {
+      return std::to_string(failure.exit_code()) + ": " + failure.error().text();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(why("all_gather_matmul,a=3x5,n=9,dim=2,ranks=3"),
+            "2: --gather-dim 2 is outside [0, 2): A has sizes [3, 5]; count dimensions from 0");
+  EXPECT_EQ(why("all_gather_matmul,a=3xk,n=9"), "2: --problem: a='k': need a whole number");
+  EXPECT_EQ(why("all_gather_matmul,a=3x5,n=9,dtype=f8e4m3").substr(0, 2), "4:");
+  EXPECT_EQ(why("matmul_all_reduce,a=3x5,n=9").substr(0, 2), "4:");
+}
+
+// Every rank's windows, one behind the other, are the whole tensor.
+TEST(ProblemWindows, CoverTheWhole) {
+  for (const Op op : {Op::kAllGatherMatmul, Op::kMatmulReduceScatter}) {
+    Problem problem;
+    problem.op = op;
+    problem.a = {7, 10};
+    problem.n = {9};
+    problem.ranks = 4;
+    std::int64_t a = 0;
+    std::int64_t b = 0;
+    std::int64_t result = 0;
+    for (int rank = 0; rank < problem.ranks; ++rank) {
+      EXPECT_EQ(window_of_a(problem, rank).shard.offset, a);
+      a += window_of_a(problem, rank).shard.size;
+      b += window_of_b(problem, 0, rank).shard.size;
+      result += window_of_result(problem, 0, rank).shard.size;
+    }
+    const bool gathers = op == Op::kAllGatherMatmul;
+    EXPECT_EQ(a, gathers ? 7 : 10);
+    EXPECT_EQ(b, gathers ? 9 : 10);
+    EXPECT_EQ(result, gathers ? 9 : 7);
+  }
+}
+
+}  // namespace
+}  // namespace tandem::harness

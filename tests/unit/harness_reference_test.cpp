@@ -1,0 +1,87 @@
+#include <gtest/gtest.h>
+
+#include <tandem/base/convert.hpp>
+
+#include "harness/operands.hpp"
+#include "harness/reference.hpp"
+
+// The reference against a result that is right, and against results with one wrong element.
+
+namespace tandem::harness {
+namespace {
+
+Problem scatter_problem() {
+  Problem problem;
+  problem.op = Op::kMatmulReduceScatter;
+  problem.a = {5, 12};
+  problem.n = {7};
+  problem.ranks = 3;
+  problem.bias = true;
+  return problem;
+}
+
+/// All of the result, in f32, summed rank by rank.
+Tensor right_result(const Problem& problem, const Reference& reference) {
+  Tensor result = Tensor::host(problem.result_sizes(0), problem.dtype);
+  auto* values = result.view().data_as<float>();
+  for (std::int64_t row = 0; row < 5; ++row) {
+    for (std::int64_t column = 0; column < 7; ++column) {
+      double sum = 0;
+      for (int rank = 0; rank < problem.ranks; ++rank)
+        sum += reference.partial_sum(rank, 0, row, column).value;
+      values[row * 7 + column] = static_cast<float>(sum + reference.bias_at(0, column));
+    }
+  }
+  return result;
+}
+
+TEST(Reference, OneWrongElementIsFoundAndNamed) {
+  const Problem problem = scatter_problem();
+  const Reference reference(problem, GeneratedTensors(problem));
+  const Tensor result = right_result(problem, reference);
+  const Window window = window_of_result(problem, 0, 1);
+  const TensorView part = result.view().narrow(window.dim, window.shard.offset, window.shard.size);
+  Wrong wrong;
+  reference.compare(0, window, part, wrong);
+  EXPECT_EQ(wrong.count, 0) << wrong.first;
+
+  result.view().data_as<float>()[2 * 7 + 3] *= 1.001F;  // row 2 is rank 1's first
+  reference.compare(0, window, part, wrong);
+  EXPECT_EQ(wrong.count, 1);
+  EXPECT_NE(wrong.first.find("row 2, column 3"), std::string::npos) << wrong.first;
+}
+
+TEST(Reference, NaNIsNeverRight) {
+  EXPECT_FALSE(is_right(std::numeric_limits<double>::quiet_NaN(), {.value = 0, .tolerance = 1e30}));
+}
+
+TEST(Reference, SamplesAgreeWithIt) {
+  const Problem problem = scatter_problem();
+  const Reference reference(problem, GeneratedTensors(problem));
+  const Tensor result = right_result(problem, reference);
+  Wrong wrong;
+  compare_samples(problem, 0, {0, {0, 5}}, result.view(), 35, wrong);
+  EXPECT_EQ(wrong.count, 0) << wrong.first;
+  for (std::int64_t i = 0; i < 35; ++i) result.view().data_as<float>()[i] += 1;
+  compare_samples(problem, 0, {0, {0, 5}}, result.view(), 35, wrong);
+  EXPECT_EQ(wrong.count, 35);
+}
+
+// What a rank reads of a tensor is what another reads of the whole.
+TEST(GeneratedTensors, AreTheSameForEverySharding) {
+  const Problem problem = scatter_problem();
+  const GeneratedTensors source(problem);
+  const Tensor whole = Tensor::host({5, 12}, DType::kF32);
+  source.read({OperandKind::kA}, {0, {0, 5}}, whole.view());
+  const Tensor part = Tensor::host({5, 4}, DType::kF32);
+  source.read({OperandKind::kA}, window_of_a(problem, 2), part.view());
+  for (std::int64_t row = 0; row < 5; ++row) {
+    for (std::int64_t column = 0; column < 4; ++column) {
+      EXPECT_EQ(element_as_f64(part.view(), row * 4 + column),
+                element_as_f64(whole.view(), row * 12 + 8 + column));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem::harness
