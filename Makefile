@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := build
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 
-.PHONY: build demo test lint format bench clean packages
+.PHONY: build demo test lint format docs bench clean packages
 
 ## build   the library, the command-line tool and the tests, optimised, in build/release
 build: packages
@@ -30,6 +30,11 @@ lint:
 format:
 	tools/install_packages.sh lint
 	tools/format.sh
+
+## docs    the reference of the public headers, in build/docs/html
+docs:
+	tools/install_packages.sh docs
+	python3 tools/make_docs.py build/docs
 
 ## bench   serial and overlapped times of the fused ops on this machine
 bench: packages

@@ -10,6 +10,7 @@
 #include <tandem/cost/folder.hpp>
 #include <tandem/cost/rates.hpp>
 
+#include "backend/for_tools.hpp"
 #include "command.hpp"
 #include "failure.hpp"
 #include "host_probes.hpp"

@@ -9,9 +9,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
-#include <tandem/backend/backend.hpp>
 #include <thread>
 
+#include "backend/for_tools.hpp"
 #include "failure.hpp"
 #include "loopback_store.hpp"
 

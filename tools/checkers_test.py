@@ -6,6 +6,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import make_docs
+
 TOOLS = Path(__file__).resolve().parent
 HEADER = "#pragma once\n"
 CLEAN_TREE = {
@@ -120,6 +122,17 @@ class Layers(CheckerTest):
         self.refuse({"src/fused/x.hpp": use}, "does not exist in src/")
         self.refuse({"cli/x.hpp": HEADER + '#include "harness/nowhere.hpp"\n'}, "does not exist")
         self.refuse({"harness/x.hpp": HEADER + '#include "base/format.hpp"\n'}, "public headers only")
+
+    def test_tools_see_one_internal_header(self):
+        header = {"src/backend/for_tools.hpp": HEADER}
+        included = '#include "backend/for_tools.hpp"\n'
+        self.accept({**header, "cli/main.cpp": included, "tests/dist/op_test.cpp": included})
+        self.refuse({**header, "examples/main.hpp": HEADER + included}, "is internal")
+
+    def test_header_beside_the_folders(self):
+        header = {"include/tandem/dlpack.hpp": HEADER + "#include <tandem/base/error.hpp>\n"}
+        self.accept({**header, "include/tandem/device/stream.hpp": HEADER + "#include <tandem/dlpack.hpp>\n"})
+        self.refuse({"include/tandem/dlpack.hpp": HEADER + "#include <tandem/device/stream.hpp>\n"}, "not below it")
 
     def test_private_library_in_public_header(self):
         for header in ("fmt/format.h", "nlohmann/json.hpp"):
@@ -240,6 +253,26 @@ class Docs(CheckerTest):
         self.accept({**self.pages, "docs/design/a.md": words + "`a b c` 1 2 3 [a b](a.md)\n" + words[:60]})
         for prose in (words * 2 + "more.\n", "Short. " + words * 2 + "more.\n", "* " + words + "`a b`\n" + words):
             self.refuse({**self.pages, "docs/design/a.md": prose}, "a.md:1: a sentence of 31 words, may have 30")
+
+
+class Reference(unittest.TestCase):
+    def test_every_module_has_its_page_and_place(self):
+        self.assertEqual(set(make_docs.MODULES), set(make_docs.MAY_INCLUDE))
+        levels = make_docs.levels()
+        for module, below in make_docs.MAY_INCLUDE.items():
+            self.assertTrue(all(levels[one] < levels[module] for one in below))
+            self.assertIn(f">{module}</text>", make_docs.house(module))
+        self.assertEqual(make_docs.house(None).count("<rect"), len(levels))
+
+    def test_arrows_are_those_that_no_other_road_replaces(self):
+        self.assertEqual(make_docs.direct("symm"), ["device", "bootstrap"])
+        self.assertEqual(make_docs.direct("fused"), ["program"])
+
+    def test_facts_become_paragraphs_and_examples_code(self):
+        self.assertEqual(make_docs.filtered("/// Sums.\n/// Types:   f32.\n"),
+                         "/// Sums.\n/// @par Types\n/// f32.\n")
+        self.assertEqual(make_docs.filtered("/// So:\n///\n///   %a = b\n///   c\n/// d\n"),
+                         "/// So:\n///\n///     %a = b\n///     c\n/// d\n")
 
 
 class WrapDocs(unittest.TestCase):

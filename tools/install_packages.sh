@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that a target needs and this machine lacks: tools/install_packages.sh build|lint
+# Installs the Debian packages that a target needs and this machine lacks: tools/install_packages.sh build|lint|docs
 # As root, or through sudo if that asks no password; else it prints the line to run and exits 4. Installs nothing, and
 # touches no package list, when everything is there.
 set -euo pipefail
@@ -8,6 +8,7 @@ set -euo pipefail
 build_needs=(g++:g++ cmake:cmake ninja:ninja-build ccache:ccache make:make pkg-config:pkg-config python3:python3
   :libfmt-dev :libspdlog-dev :nlohmann-json3-dev :libcli11-dev :libexpected-dev :libgtest-dev
   :libboost-context-dev)
+docs_needs=(python3:python3 doxygen:doxygen)
 # The formatter and the linter are pinned: their opinions differ from version to version.
 lint_needs=(clang++-14:clang-14 clang-format-14:clang-format-14 clang-tidy-14:clang-tidy-14)
 
@@ -18,8 +19,9 @@ is_installed() {
 case "${1:-}" in
   build) needs=("${build_needs[@]}") ;;
   lint) needs=("${build_needs[@]}" "${lint_needs[@]}") ;;
+  docs) needs=("${docs_needs[@]}") ;;
   *)
-    echo "install_packages.sh: got '${1:-}', need build or lint" >&2
+    echo "install_packages.sh: got '${1:-}', need build, lint or docs" >&2
     exit 2
     ;;
 esac

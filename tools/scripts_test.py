@@ -146,6 +146,11 @@ class InstallPackages(unittest.TestCase):
                 self.assertEqual(output.splitlines()[-1],
                                  "sudo apt-get install -y --no-install-recommends libfmt-dev")
 
+    def test_docs_need_doxygen_and_no_compiler(self):
+        _, _, calls = Debian(self.folder.name, commands=("python3",), packages=()).run("docs")
+        self.assertIn("doxygen", calls[-1])
+        self.assertNotIn("g++", calls[-1])
+
     def test_lint_needs_pinned_clang(self):
         _, _, calls = Debian(self.folder.name).run("lint")
         self.assertTrue(calls[1].endswith("clang-14 clang-format-14 clang-tidy-14"), calls)

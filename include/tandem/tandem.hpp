@@ -1,6 +1,6 @@
 #pragma once
 
-/// Everything but the file formats: include this to use tandem.
+// Everything but the file formats and captured graphs. Include this to use tandem.
 #include <tandem/backend/backend.hpp>
 #include <tandem/base/convert.hpp>
 #include <tandem/base/shard.hpp>
@@ -8,6 +8,7 @@
 #include <tandem/bootstrap/launcher.hpp>
 #include <tandem/bootstrap/thread_ranks.hpp>
 #include <tandem/coll/collectives.hpp>
+#include <tandem/dlpack.hpp>
 #include <tandem/fused/all_gather_matmul.hpp>
 #include <tandem/fused/all_gather_scaled_matmul.hpp>
 #include <tandem/fused/layout.hpp>

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "backend/for_tools.hpp"
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "coll/cpu/attach.hpp"

@@ -194,6 +194,11 @@ std::string described(const Named& named) {
 
 // What refusals say, apart from the checks, which are short then.
 
+tl::unexpected<Error> read_only(std::string_view who, const Named& output) {
+  return failf(ErrorCode::kInvalidArgument, "{}: {} is written and read-only ({}), need memory to write to",
+               who, to_string(output), to_string(*output.view));
+}
+
 tl::unexpected<Error> beyond_all_memory(std::string_view who, const Named& named) {
   return failf(ErrorCode::kInvalidArgument, "{}: {} is {}, which reaches over more than 2^61 bytes", who,
                to_string(named), to_string(*named.view));
@@ -233,6 +238,7 @@ bool shares_memory_with_itself(const TensorView& view) {
 }
 
 Result<void> check_writable(std::string_view who, const Named& output) {
+  if (output.view->is_read_only) return read_only(who, output);
   if (!shares_memory_with_itself(*output.view)) return {};
   if (!range_of(*output.view)) return beyond_all_memory(who, output);
   return failf(ErrorCode::kInvalidArgument,
@@ -241,6 +247,7 @@ Result<void> check_writable(std::string_view who, const Named& output) {
 }
 
 Result<void> check_apart(std::string_view who, const Named& output, const Named& other) {
+  if (output.view->is_read_only) return read_only(who, output);
   if (!share_memory(*output.view, *other.view)) return {};
   return overlapping(who, output, other);
 }

@@ -29,11 +29,11 @@ struct Named {
 /// At most 0.5 ms, on a busy Xeon. Views of one matrix take a few steps, less than 0.1 us.
 inline constexpr int kMostOverlapSteps = 1 << 14;
 
-/// Whether `output` can be written: no two of its elements share memory. Errors: kInvalidArgument with the
-/// bytes it reaches over.
+/// Whether `output` can be written: it is not read-only, and no two of its elements share memory. Errors:
+/// kInvalidArgument with the bytes it reaches over.
 [[nodiscard]] Result<void> check_writable(std::string_view who, const Named& output);
 
-/// Whether `output`, which is writable, has no memory of `other`. Errors: kInvalidArgument with the bytes
+/// Whether `output` is not read-only and has no memory of `other`. Errors: kInvalidArgument with the bytes
 /// both reach over.
 [[nodiscard]] Result<void> check_apart(std::string_view who, const Named& output, const Named& other);
 

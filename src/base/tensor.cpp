@@ -16,6 +16,12 @@ TensorView TensorView::contiguous(void* data, const Dims& sizes, DType dtype, De
   return {data, sizes, contiguous_strides(sizes), dtype, device};
 }
 
+TensorView TensorView::read_only(const void* data, const Dims& sizes, DType dtype, DeviceId device) {
+  TensorView view = contiguous(const_cast<void*>(data), sizes, dtype, device);
+  view.is_read_only = true;
+  return view;
+}
+
 bool TensorView::is_contiguous() const {
   if (numel() == 0) return true;
   std::int64_t expected = 1;

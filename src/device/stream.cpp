@@ -21,6 +21,7 @@ Result<void> check_write(std::string_view op, const Device& device, const Tensor
                          std::int64_t value) {
   TANDEM_TRY(check_words(op, "words", words));
   TANDEM_TRY(check_view(op, "words", words, device));
+  TANDEM_TRY(check_writable(op, {"words", -1, &words}));
   if (value < 0 || value > kLargestWord) {
     return failf(ErrorCode::kInvalidArgument, "{}: value {} outside [0, {}]", op, value, kLargestWord);
   }

@@ -36,6 +36,7 @@ Tensor tensor_in(const std::shared_ptr<const MappedFile>& file, std::size_t offs
       0) {
     // The pages cannot be written to; a view has no other pointer type.
     view.data = const_cast<std::byte*>(elements);
+    view.is_read_only = true;
     return {view, std::shared_ptr<void>(file, view.data)};
   }
   const Tensor copy = Tensor::host(shape.sizes, shape.dtype);

@@ -70,6 +70,74 @@ TEST_P(FusedLayout, bad_permutations_are_refused) {
   EXPECT_EQ(complaints.text(), "");
 }
 
+bool has_layout(const Result<Tensor>& tensor, DType dtype, const Result<Layout>& layout) {
+  return tensor && layout && tensor->dtype() == dtype && tensor->sizes() == layout->sizes &&
+         tensor->view().strides == layout->strides;
+}
+
+// What make_output() and make_gathered() give is what the ops take.
+TEST_P(FusedLayout, made_outputs_are_taken) {
+  Complaints complaints;
+  test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+    Guarded a(rank.device, Dims{4, 6, 8}, DType::kF32);
+    Guarded b(rank.device, Dims{8, 5}, DType::kF32);
+    for (const int dim : {0, 1, 2}) {
+      AllGatherMatmulArgs gather{
+          .a = a.view(), .b = b.view(), .gather_dim = dim, .gather_size = a.view().size(dim)};
+      const auto out = make_output(gather, rank.device);
+      const auto gathered = make_gathered(gather, rank.device);
+      EXPECT_TRUE(has_layout(out, DType::kF32, output_layout(gather, 0))) << dim;
+      EXPECT_TRUE(has_layout(gathered, DType::kF32, gathered_layout(gather))) << dim;
+      EXPECT_FALSE(make_output(gather, rank.device, 1)) << "there is one b";
+      gather.out = out->view();
+      gather.gathered = gathered->view();
+      EXPECT_TRUE(fused_all_gather_matmul(gather, rank.group, rank.stream)) << dim;
+
+      MatmulReduceScatterArgs scatter{.a = a.view(), .b = b.view(), .scatter_dim = dim};
+      const auto part = make_output(scatter, rank.group, rank.device);
+      EXPECT_TRUE(has_layout(part, DType::kF32, output_layout(scatter, 1, 0))) << dim;
+      scatter.out = part->view();
+      EXPECT_TRUE(fused_matmul_reduce_scatter(scatter, rank.group, rank.stream)) << dim;
+      if (auto done = rank.stream.synchronize(); !done) return done;
+    }
+    return {};
+  });
+  EXPECT_EQ(complaints.text(), "");
+}
+
+TEST_P(FusedLayout, outputs_of_scaled_products_are_made_in_any_type) {
+  Complaints complaints;
+  test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+    Guarded a(rank.device, Dims{4, 6, 8}, DType::kF8E4M3);
+    Guarded b(rank.device, Dims{8, 5}, DType::kF8E4M3);
+    const AllGatherScaledMatmulArgs gather{.a = a.view(), .b = b.view(), .gather_dim = 1, .gather_size = 6};
+    EXPECT_TRUE(
+        has_layout(make_output(gather, DType::kBF16, rank.device), DType::kBF16, output_layout(gather, 0)));
+    EXPECT_TRUE(has_layout(make_gathered(gather, rank.device), DType::kF8E4M3, gathered_layout(gather)));
+    const ScaledMatmulReduceScatterArgs scatter{.a = a.view(), .b = b.view(), .scatter_dim = 1};
+    EXPECT_TRUE(has_layout(make_output(scatter, DType::kF32, rank.group, rank.device), DType::kF32,
+                           output_layout(scatter, 1, 0)));
+    return {};
+  });
+  EXPECT_EQ(complaints.text(), "");
+}
+
+TEST_P(FusedLayout, tensors_of_impossible_layouts_are_not_made) {
+  Complaints complaints;
+  test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+    constexpr std::int64_t kMany = std::int64_t{1} << 61;
+    for (const Layout& layout : {Layout{{2, 3}, {3}}, Layout{{-1}, {1}}, Layout{{2, 3}, {-3, 1}},
+                                 Layout{{2, kMany}, {kMany, 1}}, Layout{{3}, {kMany}}}) {
+      const auto made = make_tensor(layout, DType::kF32, rank.device);
+      EXPECT_TRUE(!made && made.error().code() == ErrorCode::kInvalidArgument) << to_string(layout.sizes);
+    }
+    const auto nothing = make_tensor({{kMany, 0}, {kMany, 1}}, DType::kF32, rank.device);
+    EXPECT_TRUE(nothing && nothing->view().numel() == 0);
+    return {};
+  });
+  EXPECT_EQ(complaints.text(), "");
+}
+
 // The report says when an op copies for strides; on restrided operands it does not.
 TEST_P(FusedLayout, ops_copy_nothing_that_is_restrided) {
   Complaints complaints;

@@ -1,5 +1,6 @@
 // Every public call that writes memory, with its operands laid over each other in every way: what shares a
-// byte is refused before anything is enqueued, what shares none runs and is right.
+// byte is refused before anything is enqueued, what shares none runs and is right. Read-only outputs are refused
+// too, and read-only inputs are not.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -60,9 +61,10 @@ class Arrangements {
 
   /// Of each output with each other operand, of outputs alone and of inputs alone.
   [[nodiscard]] std::vector<Arrangement> all() const {
-    std::vector<Arrangement> all;
+    std::vector<Arrangement> all = {with_read_only_inputs()};
     for (std::size_t i = 0; i < call_.operands.size(); ++i) {
       if (operand(i).is_output) add_over_itself(i, all);
+      if (operand(i).is_output) add_read_only(i, all);
       if (!operand(i).is_output && operand(i).any_strides) add_repeated(i, all);
       for (std::size_t other = 0; other < call_.operands.size(); ++other) {
         if (other == i || !operand(i).is_output) continue;
@@ -146,6 +148,20 @@ class Arrangements {
       if (sizes[d] > 1) add(d, 0);
     }
     if (sizes.size() > 1 && sizes[sizes.size() - 2] > 1) add(sizes.size() - 2, sizes.back() - 1);
+  }
+
+  void add_read_only(std::size_t output, std::vector<Arrangement>& all) const {
+    if (operand(output).is_pointer) return;
+    Arrangement at{operand(output).name + " is read-only", apart_, true};
+    at.views[output].is_read_only = true;
+    at.pieces = {operand(output).name + " is written and read-only"};
+    all.push_back(std::move(at));
+  }
+
+  [[nodiscard]] Arrangement with_read_only_inputs() const {
+    Arrangement at{"all inputs are read-only", apart_};
+    for (std::size_t i = 0; i < at.views.size(); ++i) at.views[i].is_read_only = !operand(i).is_output;
+    return at;
   }
 
   void add_repeated(std::size_t input, std::vector<Arrangement>& all) const {
@@ -252,6 +268,7 @@ class Site {
     TensorView from = scratch(idx);
     throw_if_failed(rank_.device->copy_from_host(rounded.view().data, from));
     TensorView to = view;
+    to.is_read_only = false;
     for (int d = 0; d < to.dim(); ++d) {
       if (to.stride(d) == 0) from = from.narrow(d, 0, 1), to = to.narrow(d, 0, 1);
     }
@@ -409,6 +426,11 @@ const std::set<std::string> kWriteNothing = {
     // Tensors that they make themselves.
     "fused/layout.hpp: make_contiguous_for_perm", "fused/layout.hpp: restride_for_all_gather_matmul",
     "fused/layout.hpp: restride_for_matmul_reduce_scatter", "graph/interpreter/execute.hpp: execute",
+    "fused/all_gather_matmul.hpp: make_gathered", "fused/all_gather_matmul.hpp: make_output",
+    "fused/all_gather_scaled_matmul.hpp: make_gathered", "fused/all_gather_scaled_matmul.hpp: make_output",
+    "fused/matmul_reduce_scatter.hpp: make_output", "fused/scaled_matmul_reduce_scatter.hpp: make_output",
+    // Tensors that another library writes to.
+    "dlpack.hpp: to_dlpack", "dlpack.hpp: to_dlpack_versioned",
     // Signals.
     "device/stream.hpp: wait", "symm/handle.hpp: barrier", "symm/handle.hpp: check_usable",
     "symm/handle.hpp: put_signal", "symm/handle.hpp: wait_signal", "symm/handle.hpp: watch",

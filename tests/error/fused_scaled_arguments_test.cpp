@@ -3,6 +3,7 @@
 #include <deque>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -55,7 +56,7 @@ class GatherArguments {
         {"a_scale has sizes [4, 5, 1] and scale_mode is rowwise_sharded; a has sizes [4, 6, 8], over all "
          "ranks "
          "[4, 6, 8]",
-         [&](Args& args) { args.a_scale.sizes[1] = 5; }},
+         [&](Args& args) { args.a_scale->sizes[1] = 5; }},
         {"a_scale has sizes [4, 6, 1] and scale_mode is tensorwise",
          [](Args& args) { args.scale_mode = ScaleMode::kTensorwise; }},
         {"scale_mode is none", [](Args& args) { args.scale_mode = ScaleMode::kNone; }},
@@ -65,7 +66,7 @@ class GatherArguments {
            args.a_scale = b_scale_.view();
            args.scale_mode = ScaleMode::kDetect;
          }},
-        {"a_scale is bf16 [4, 6, 1], need f32", [](Args& args) { args.a_scale.dtype = DType::kBF16; }},
+        {"a_scale is bf16 [4, 6, 1], need f32", [](Args& args) { args.a_scale->dtype = DType::kBF16; }},
         {"0 b's, 1 out's", [](Args& args) { args.b = {}; }},
         {"got 0 b_scales for 1 b's, need 1 with scale_mode rowwise_sharded",
          [](Args& args) { args.b_scale = {}; }},
@@ -106,7 +107,7 @@ class GatherArguments {
          [&](Args&) { beside_[0].sizes[1] = 5; }},
         {"beside_gathered[0] is f32, need bf16 as its shard",
          [&](Args&) { beside_gathered_[0].dtype = DType::kF32; }},
-        {"out[0] (480 bytes", [&](Args& args) { outs_[0].data = args.a_scale.data; }},
+        {"out[0] (480 bytes", [&](Args& args) { outs_[0].data = args.a_scale->data; }},
         {"beside_gathered[0] (144 bytes", [&](Args&) { beside_gathered_[0].data = beside_[0].data; }},
         {"cannot run on " + to_string(device_.id()), [](Args& args) { args.algorithm = Algorithm::kNative; },
          ErrorCode::kUnsupported},
@@ -167,8 +168,8 @@ class ScatterArguments {
         {"b[1] has sizes [8, 4], need [8, 5]", [&](Args&) { bs_[1].sizes[1] = 4; }},
         {"scatter_dim is 3, need 0 to 2", [](Args& args) { args.scatter_dim = 3; }},
         {"plan_k is -7, need 0 to", [](Args& args) { args.plan_k = -7; }},
-        {"got 2 a's, 1 a_scales", [&](Args& args) { args.a_scale = args.a_scale.first(1); }},
-        {"1 result_scales", [&](Args& args) { args.result_scale = args.result_scale.first(1); }},
+        {"got 2 a's, 1 a_scales", [&](Args& args) { args.a_scale = std::span(args.a_scale).first(1); }},
+        {"1 result_scales", [&](Args& args) { args.result_scale = std::span(args.result_scale).first(1); }},
         {"product 0 has b_scale only", [&](Args&) { a_scales_[0].reset(); }},
         {"product 1 has a_scale only", [&](Args&) { a_scales_[1] = rows_.view(); }},
         {"a[0] is bf16, need f8e4m3 or f8e5m2", [&](Args&) { as_[0].dtype = DType::kBF16; }},

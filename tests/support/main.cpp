@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <tandem/bootstrap/launcher.hpp>
 
-#include <tandem/backend/backend.hpp>
+#include "backend/for_tools.hpp"
 #include "support/rank_main.hpp"
 
 int main(int argc, char** argv) {

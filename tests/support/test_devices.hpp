@@ -6,6 +6,8 @@
 #include <tandem/backend/backend.hpp>
 #include <vector>
 
+#include "backend/for_tools.hpp"
+
 namespace tandem::testing {
 
 /// GPUs to test on.

@@ -169,6 +169,23 @@ TEST(BaseOverlap, ErrorsHaveBothArgumentsAndTheirBytes) {
             "(16 bytes at 0x100014, f32 [4] strides [1] on cpu:0), need memory of its own");
 }
 
+TEST(BaseOverlap, ReadOnlyMemoryIsNoOutput) {
+  const float memory[6] = {};
+  const TensorView view = TensorView::read_only(memory, {2, 3}, DType::kF32);
+  EXPECT_TRUE(view.movedim(0, 1).is_read_only && view.select(0, 1).is_read_only);
+  const TensorView part = view.narrow(0, 1, 1);
+  const TensorView elsewhere = TensorView::contiguous(nullptr, {3}, DType::kF32);
+  const auto written = check_writable("op", {"out", 0, &part});
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(
+      written.error().text(),
+      "op: out[0] is written and read-only (f32 [1, 3] strides [3, 1] on cpu:0), need memory to write to");
+  EXPECT_FALSE(check_apart("op", {"out", -1, &part}, {"a", -1, &elsewhere}));
+  EXPECT_TRUE(check_apart("op", {"out", -1, &elsewhere}, {"a", -1, &part}));
+  EXPECT_FALSE(check_copy("op", {"from", -1, &elsewhere}, {"to", -1, &part}));
+}
+
 TEST(BaseOverlap, SameMemoryIsElementForElement) {
   const TensorView view = matrix(0, {2, 1, 3}, {3, 3, 1});
   EXPECT_TRUE(is_same_memory(view, matrix(0, {2, 1, 3}, {3, 99, 1}))) << "a size of 1 has no stride";

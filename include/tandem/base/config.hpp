@@ -9,53 +9,55 @@
 
 namespace tandem {
 
+/// How much is written to stderr.
 enum class LogLevel : std::uint8_t { kDebug, kInfo, kWarning, kError, kOff };
 
-/// Everything tandem takes from the environment, read once. No other code reads a variable. Pass it on; there
-/// is no global. All timeouts are finite and positive.
+/// The settings that tandem takes from the environment. from_environment() reads them once, and no other code
+/// reads a variable. There is no global: pass the settings on. All timeouts are finite and positive.
 struct Config {
   /// TANDEM_LOG = debug | info | warning | error | off.
   LogLevel log_level = LogLevel::kWarning;
-  /// TANDEM_OP_TIMEOUT_MS: longest a wait inside an op may take.
+  /// TANDEM_OP_TIMEOUT_MS: the longest time of a wait inside an op.
   std::chrono::milliseconds op_timeout{30'000};
-  /// TANDEM_RENDEZVOUS_TIMEOUT_MS: longest a host-side exchange may take.
+  /// TANDEM_RENDEZVOUS_TIMEOUT_MS: the longest time of an exchange between hosts.
   std::chrono::milliseconds rendezvous_timeout{60'000};
-  /// TANDEM_SPIN_US: spin before sleeping. Unset: by ranks against usable cores.
+  /// TANDEM_SPIN_US: how long a wait spins before it sleeps. Unset: it depends on ranks and usable cores.
   std::optional<std::chrono::microseconds> spin;
-  /// TANDEM_LINK_DELAY_US: time a copy from a peer takes before its first byte, without using the processor.
+  /// TANDEM_LINK_DELAY_US: simulates a link. A copy from a peer waits this long before its first byte,
+  /// without using the processor.
   std::chrono::microseconds link_delay{0};
-  /// TANDEM_ISA = scalar | avx2 | avx512: forces the CPU kernels' instruction set.
+  /// TANDEM_ISA = scalar | avx2 | avx512: the instruction set of the CPU kernels.
   std::optional<std::string> isa;
-  /// TANDEM_RECORD_AFTER = 0 to 1000000: when an op has been called so often with the same tensors, its steps
-  /// are recorded, where that is of use, and launched as one graph from then on. 0: never, so that profilers
-  /// see the steps one by one.
+  /// TANDEM_RECORD_AFTER = 0 to 1000000: an op that was called this often with the same tensors is recorded
+  /// where that is of use. Later calls launch the recording as one graph. With 0 nothing is recorded, so that
+  /// profilers see each step.
   int record_after = 3;
-  /// TANDEM_MAX_PLANS = 1 to 1000000: so many problems (op, sizes, types) a group remembers, of each fused op
-  /// and of all its ops together; a device as many of its own. Where there is no room for another, the one
-  /// goes that was used longest ago; one that comes again is planned anew. Rank 0's counts for the whole
-  /// group.
+  /// TANDEM_MAX_PLANS = 1 to 1000000: the number of problems (op, sizes, types) that a group remembers, of
+  /// each fused op and of all ops together. A device remembers as many of its own. The problem that was used
+  /// longest ago is dropped first, and planned again when it comes back. Rank 0's value holds for the group.
   int max_plans = 4096;
-  /// TANDEM_NATIVE_KERNEL: the one native kernel that may run, by its name in `tandem doctor`; empty: the one
-  /// that is predicted to be fastest. For measurements.
+  /// TANDEM_NATIVE_KERNEL: the only native kernel that may run, by its name in `tandem doctor`. Empty: the
+  /// one that is predicted to be fastest. For measurements.
   std::string native_kernel;
-  /// TANDEM_NATIVE_PATCHES = 0 to 32: to how many ranks, of those there are, the shards of a native
-  /// all-gather travel in patches from inside the products, where that is possible; the same on every rank.
-  /// Unset: by a model. For measurements.
+  /// TANDEM_NATIVE_PATCHES = 0 to 32: the number of ranks to which the products of a native all-gather send
+  /// the shard themselves, in pieces, where that is possible. It must be the same on every rank. Unset: a
+  /// model decides. For measurements.
   std::optional<int> native_patches;
-  /// TANDEM_CUBLASLT_LIBRARY, TANDEM_NCCL_LIBRARY: the file to load, and no other. Unset: by soname, then
-  /// from the usual folders. A product or a collective that cannot load its library goes another way.
+  /// TANDEM_CUBLASLT_LIBRARY, TANDEM_NCCL_LIBRARY: the only file to load. Unset: the library is looked for by
+  /// its soname, then in the usual folders. Without it, other products or collectives run.
   std::optional<std::string> cublaslt_library;
   std::optional<std::string> nccl_library;
-  /// TANDEM_TUNE_FOLDER: where `tandem tune` keeps what it measured, and `auto` looks it up; see
-  /// cost/folder.hpp. Empty: nowhere. Unset: tandem/tune under $XDG_CACHE_HOME, else under ~/.cache.
+  /// TANDEM_TUNE_FOLDER: the folder where `tandem tune` keeps its measurements and `auto` looks them up; see
+  /// cost/folder.hpp. Empty: none. Unset: tandem/tune under $XDG_CACHE_HOME, or else under ~/.cache.
   std::string tune_folder;
-  /// TANDEM_RATES: speeds of a core that `auto` predicts with on CPUs, as parse_core_rates() reads them;
-  /// those of rank 0 count for a group. What is not named is measured, at the first op that asks `auto`.
+  /// TANDEM_RATES: speeds of a core, from which `auto` predicts on CPUs; parse_core_rates() reads them. Rank
+  /// 0's hold for a group. Speeds that are not given are measured when an op first asks `auto`.
   CoreRates core_rates;
-  /// TANDEM_FAULT: faults to inject, see fault.hpp.
+  /// TANDEM_FAULT: faults to inject; see fault.hpp.
   std::string fault;
 
-  /// Errors: kInvalidArgument naming the variable, its value and what is allowed.
+  /// Reads the settings.
+  /// Errors:  kInvalidArgument with the variable, its value and what is allowed.
   [[nodiscard]] static Result<Config> from_environment();
 };
 

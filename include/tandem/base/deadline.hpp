@@ -4,7 +4,7 @@
 
 namespace tandem {
 
-/// A point on the monotonic clock after which a wait gives up.
+/// The time, on the monotonic clock, at which a wait gives up.
 class Deadline {
  public:
   using Clock = std::chrono::steady_clock;
@@ -13,11 +13,11 @@ class Deadline {
     const auto now = Clock::now();
     return Deadline(duration > Clock::time_point::max() - now ? Clock::time_point::max() : now + duration);
   }
-  /// Waits for ever; has to be spelled.
+  /// A deadline that never comes. It has no shorter form, so that it is always written out.
   [[nodiscard]] static Deadline never() { return Deadline(Clock::time_point::max()); }
 
   [[nodiscard]] bool expired() const { return Clock::now() >= at_; }
-  /// Zero once expired.
+  /// The time that is left; zero after the deadline.
   [[nodiscard]] std::chrono::nanoseconds remaining() const {
     const auto now = Clock::now();
     return now >= at_ ? std::chrono::nanoseconds(0) : at_ - now;

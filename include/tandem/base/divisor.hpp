@@ -4,14 +4,14 @@
 
 namespace tandem {
 
-/// A number by which others are divided again and again: a multiplication and a shift instead of the twenty
-/// dependent instructions that a division takes a GPU. Runs on hosts and, compiled with
-/// --expt-relaxed-constexpr, in kernels.
+/// A number by which many others are divided. Each division is a multiplication and a shift, in place of
+/// about twenty dependent instructions on a GPU. It works on hosts, and in kernels compiled with
+/// --expt-relaxed-constexpr.
 class Divisor {
  public:
   /// 1.
   constexpr Divisor() : Divisor(1) {}
-  /// Needs divisor >= 1.
+  /// It needs divisor >= 1.
   constexpr explicit Divisor(int divisor) : divisor_(divisor) {
     int bits = 0;
     while ((std::int64_t{1} << bits) < divisor) ++bits;
@@ -24,7 +24,7 @@ class Divisor {
 
   [[nodiscard]] constexpr int value() const { return divisor_; }
 
-  /// Rounded down. Needs dividend >= 0.
+  /// The quotient, rounded down. It needs dividend >= 0.
   friend constexpr int operator/(int dividend, const Divisor& by) {
     return static_cast<int>((std::uint64_t{static_cast<std::uint32_t>(dividend)} * by.multiplier_) >>
                             by.shift_);
@@ -37,7 +37,7 @@ class Divisor {
   friend constexpr int operator/(Dividend, const Divisor&) = delete;
   template <class Dividend>
   friend constexpr int operator%(Dividend, const Divisor&) = delete;
-  /// `a` if `first`, else `b`; field by field, so that kernels keep them in registers.
+  /// Returns `a` if `first`, else `b`. It selects field by field, so that kernels keep them in registers.
   [[nodiscard]] static constexpr Divisor pick(bool first, const Divisor& a, const Divisor& b) {
     Divisor picked;
     picked.divisor_ = first ? a.divisor_ : b.divisor_;

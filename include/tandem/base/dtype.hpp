@@ -6,7 +6,7 @@
 
 namespace tandem {
 
-/// Element types. f8e4m3 is the finite-only form with NaN (OCP E4M3FN), f8e5m2 the OCP E5M2.
+/// Element types. f8e4m3 is OCP E4M3FN, which has NaN and no infinity. f8e5m2 is OCP E5M2.
 enum class DType : std::uint8_t {
   kF32,
   kF16,
@@ -61,7 +61,7 @@ inline constexpr int kNumDTypes = 12;
 /// "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "u8", "u32", "i8", "i32", "i64", "f64", "bool".
 [[nodiscard]] std::string_view to_string(DType dtype);
 
-/// The inverse of to_string; nothing for an unknown name.
+/// The inverse of to_string(); nothing for an unknown name.
 [[nodiscard]] std::optional<DType> parse_dtype(std::string_view name);
 
 }  // namespace tandem

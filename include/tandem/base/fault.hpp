@@ -11,24 +11,26 @@
 
 namespace tandem {
 
-/// What an injected fault does. kCorrupt is carried out by the caller (it flips bytes of what it just moved);
-/// the others by FaultPlan::hit itself.
+/// What an injected fault does. The caller carries out kCorrupt: it flips bytes of what it has just moved.
+/// FaultPlan::hit() carries out the others.
 enum class FaultAction : std::uint8_t { kNone, kDie, kStop, kDelay, kCorrupt };
 
-/// Faults to inject at named points, to prove that errors are noticed. Empty in ordinary runs, where hit() is
-/// one branch.
+/// Faults to inject at named points, to prove that errors are noticed. It is empty in ordinary runs, where
+/// hit() is one branch.
 ///
-/// Form of the text: `point:rank:nth:action[:ms]`, several joined by commas. rank and nth may be `*`; nth
-/// counts from 1; action = die (SIGKILL) | stop (SIGSTOP) | delay (needs ms) | corrupt (put and get
-/// only). Points: put (data or signal), get, wait, barrier, agree, rendezvous: calls of symmetric memory.
+/// The text has the form `point:rank:nth:action[:ms]`, and commas join several. rank and nth may be `*`. nth
+/// counts from 1. The actions are die (SIGKILL), stop (SIGSTOP), delay (needs ms) and corrupt (put and get
+/// only). The points are calls of symmetric memory: put (data or signal), get, wait, barrier, agree,
+/// rendezvous.
 class FaultPlan {
  public:
   FaultPlan() = default;
-  /// Errors: kInvalidArgument with the offending piece and the form.
+  /// Reads that text.
+  /// Errors:  kInvalidArgument with the piece that is wrong, and the form.
   [[nodiscard]] static Result<FaultPlan> parse(std::string_view text);
 
-  /// Called where the point is passed by `rank`; thread-safe. Does what the plan says and returns it; of
-  /// several actions kCorrupt, since that one is left to the caller.
+  /// Carries out what the plan has for this point and rank, and returns it. Of several actions it returns
+  /// kCorrupt, which the caller has to carry out. Thread-safe.
   FaultAction hit(std::string_view point, int rank) const {
     return rules_.empty() ? FaultAction::kNone : hit_rules(point, rank);
   }

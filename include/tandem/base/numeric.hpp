@@ -5,17 +5,22 @@
 
 namespace tandem {
 
-/// 16-bit and 8-bit floats as bit patterns; arithmetic is done in f32. Narrowing rounds to nearest even;
-/// f8 saturates to its largest finite value, NaN stays NaN.
+// Floats of 16 and 8 bits as bit patterns. Arithmetic is done in f32. Narrowing rounds to nearest even. f8
+// saturates to its largest finite value, and NaN stays NaN.
+
+/// IEEE 754 binary16.
 struct F16 {
   std::uint16_t bits;
 };
+/// The upper half of an f32.
 struct BF16 {
   std::uint16_t bits;
 };
+/// OCP E4M3FN.
 struct F8E4M3 {
   std::uint8_t bits;
 };
+/// OCP E5M2.
 struct F8E5M2 {
   std::uint8_t bits;
 };

@@ -9,10 +9,10 @@
 
 namespace tandem {
 
-/// Most dimensions a tensor can have.
+/// The largest number of dimensions of a tensor.
 inline constexpr int kMaxDims = 8;
 
-/// Sizes or strides of up to kMaxDims dimensions, by value and without allocation.
+/// Sizes or strides of up to kMaxDims dimensions. It is a value and allocates nothing.
 class Dims {
  public:
   Dims() = default;
@@ -35,14 +35,14 @@ class Dims {
   [[nodiscard]] const std::int64_t* begin() const { return values_.data(); }
   [[nodiscard]] const std::int64_t* end() const { return values_.data() + size_; }
 
-  /// Values past kMaxDims are a caller's bug: check the count of untrusted input first.
+  /// Appends a value. More than kMaxDims values are a caller's bug: check the count of untrusted input first.
   void push_back(std::int64_t value) {
     assert(size_ < kMaxDims);
     values_[static_cast<std::size_t>(size_++)] = value;
   }
   /// Removes and returns the value at `idx`.
   std::int64_t erase(int idx);
-  /// Puts `value` before `idx`.
+  /// Inserts `value` before `idx`.
   void insert(int idx, std::int64_t value);
 
   friend bool operator==(const Dims& x, const Dims& y) {
@@ -61,10 +61,11 @@ class Dims {
 /// "[8, 64, 32]".
 [[nodiscard]] std::string to_string(const Dims& dims);
 
-/// Product of all sizes (1 for none).
+/// The product of all sizes; 1 if there are none.
 [[nodiscard]] std::int64_t numel(const Dims& sizes);
 
-/// Row-major strides in elements.
+/// The strides of a row-major tensor.
+/// Units:   elements.
 [[nodiscard]] Dims contiguous_strides(const Dims& sizes);
 
 }  // namespace tandem

@@ -11,12 +11,13 @@ struct Shard {
   std::int64_t size = 0;
 };
 
-/// Size of every shard but the late ones: ceil(total / world). Buffers and slots are sized for it.
+/// The size of a full shard: ceil(total / world). Buffers and slots have room for it.
 [[nodiscard]] constexpr std::int64_t shard_stride(std::int64_t total, int world) {
   return (total + world - 1) / world;
 }
 
-/// The shard rule of torch.chunk and DTensor: offsets are uniform, late shards may be short or empty.
+/// The shard of a rank by the shard rule, which is that of torch.chunk and DTensor. Offsets are multiples of
+/// shard_stride(). Late shards may be short or empty.
 [[nodiscard]] constexpr Shard shard_of(std::int64_t total, int world, int rank) {
   const std::int64_t stride = shard_stride(total, world);
   const std::int64_t begin = std::min(total, rank * stride);

@@ -5,7 +5,7 @@
 
 namespace tandem {
 
-/// Whether something can run here, and if not, why. "Cannot run here" is an answer, not an error.
+/// Whether something can run here, and if not, why. "No" is an answer and not an error.
 struct Support {
   bool ok = true;
   std::string why_not;

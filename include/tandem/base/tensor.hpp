@@ -9,9 +9,10 @@
 
 namespace tandem {
 
-/// Which kind of memory a pointer belongs to.
+/// The kind of device that memory belongs to.
 enum class DeviceKind : std::uint8_t { kCpu, kCuda };
 
+/// One device of this process.
 struct DeviceId {
   DeviceKind kind = DeviceKind::kCpu;
   int index = 0;
@@ -21,67 +22,75 @@ struct DeviceId {
 /// "cpu:0", "cuda:3".
 [[nodiscard]] std::string to_string(DeviceId id);
 
-/// A strided window on somebody else's memory: a value, free to copy. It does not keep the memory alive. An
-/// op that was enqueued with it reads and writes the memory until a Stream::synchronize() behind it; what has
-/// to be there until then, and what the library keeps, stands at Stream.
+/// Sizes, strides, element type and address of memory that something else owns. A view is a value and does
+/// not keep the memory alive. Ops that are enqueued with it use the memory until a later
+/// Stream::synchronize(). Stream says which memory the library keeps until then.
 /// Units:   strides in elements.
-/// Memory:  no call writes to a view whose elements share memory (stride 0, say), nor to one that shares a
-///          byte with another argument, unless the call's own "Memory:" allows that. Only elements count, so
-///          column blocks of one matrix are apart. An input may share memory with itself and other inputs.
-/// Errors:  kInvalidArgument, before anything is enqueued, with both arguments and the bytes they reach over.
+/// Memory:  No call writes to a view that is read-only, or whose elements share memory (stride 0, say). None
+///          writes to a view that shares a byte with another argument, unless its own "Memory:" allows that.
+///          Only elements count, so column blocks of one matrix do not overlap. Inputs may overlap.
+/// Errors:  kInvalidArgument before anything is enqueued, with both arguments and the bytes that they cover.
 struct TensorView {
   void* data = nullptr;
   Dims sizes;
   Dims strides;
   DType dtype = DType::kF32;
   DeviceId device;
+  /// Whether the memory must not be written. Every call refuses such a view as an output. Views that are made
+  /// from it are read-only too.
+  bool is_read_only = false;
 
-  /// Row-major view of `data`.
+  /// A row-major view of `data`.
   [[nodiscard]] static TensorView contiguous(void* data, const Dims& sizes, DType dtype,
                                              DeviceId device = {});
+  /// A row-major view of memory that must not be written: an input.
+  [[nodiscard]] static TensorView read_only(const void* data, const Dims& sizes, DType dtype,
+                                            DeviceId device = {});
 
   [[nodiscard]] int dim() const { return sizes.size(); }
   [[nodiscard]] std::int64_t size(int d) const { return sizes[d]; }
   [[nodiscard]] std::int64_t stride(int d) const { return strides[d]; }
   [[nodiscard]] std::int64_t numel() const { return tandem::numel(sizes); }
-  /// Bytes of the elements, without holes.
+  /// The bytes of all elements, without holes between them.
   [[nodiscard]] std::int64_t size_bytes() const { return numel() * tandem::size_bytes(dtype); }
-  /// Row-major without holes; dimensions of size 1 and empty tensors do not matter.
+  /// Whether the view is row-major without holes. Strides of dimensions of size 1 do not matter, and none
+  /// matter if the view is empty.
   [[nodiscard]] bool is_contiguous() const;
   template <class T>
   [[nodiscard]] T* data_as() const {
     return static_cast<T*>(data);
   }
 
-  // Views on the same memory. Arguments out of range are a caller's bug (asserted).
-  /// Dimension `from` moved to position `to`, the others in order.
+  // Views of the same memory. Arguments out of range are a caller's bug, and asserted.
+  /// The view with dimension `from` moved to position `to`, and the others in order.
   [[nodiscard]] TensorView movedim(int from, int to) const;
-  /// Elements [start, start + length) of dimension d.
+  /// The elements [start, start + length) of dimension d.
   [[nodiscard]] TensorView narrow(int d, std::int64_t start, std::int64_t length) const;
-  /// Dimension d fixed at idx and dropped.
+  /// The elements with index idx in dimension d, without that dimension.
   [[nodiscard]] TensorView select(int d, std::int64_t idx) const;
   /// Whether flatten_rows() is possible without a copy.
   [[nodiscard]] bool can_flatten_rows() const;
-  /// All dimensions but the last merged into one: [rows, last]. Needs can_flatten_rows().
+  /// The view as [rows, last]: all dimensions but the last become one. It needs can_flatten_rows().
   [[nodiscard]] TensorView flatten_rows() const;
 };
 
 /// "f32 [8, 64] strides [64, 1] on cpu:0".
 [[nodiscard]] std::string to_string(const TensorView& view);
 
-/// Owns memory together with its shape. Move-only; view() is how it is passed on.
+/// Owns memory together with its shape. A tensor is move-only. Calls take its view().
 class Tensor {
  public:
   Tensor() = default;
-  /// `owner` is released when the tensor goes; its deleter must not throw.
+  /// The tensor releases `owner` at its end. The owner's deleter must not throw.
   Tensor(TensorView view, std::shared_ptr<void> owner) : view_(view), owner_(std::move(owner)) {}
   Tensor(Tensor&&) noexcept = default;
   Tensor& operator=(Tensor&&) noexcept = default;
   Tensor(const Tensor&) = delete;
   Tensor& operator=(const Tensor&) = delete;
 
-  /// Zeroed, contiguous, 64-byte aligned host memory of no device: freed with the tensor, though work that
-  /// uses it may be queued. Device::allocate_tensor() gives memory that stays so long.
+  /// Allocates zeroed, contiguous, 64-byte aligned host memory that belongs to no device. It is freed with
+  /// the tensor, even while queued work uses it. Memory of Device::allocate_tensor() stays until that has
+  /// run.
   [[nodiscard]] static Tensor host(const Dims& sizes, DType dtype);
 
   [[nodiscard]] const TensorView& view() const& { return view_; }

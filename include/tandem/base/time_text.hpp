@@ -5,7 +5,8 @@
 
 namespace tandem {
 
-/// A time as people read it, to three digits: "840 ns", "71.3 us", "253 ms", "1.50 s". Units: microseconds.
+/// A time as people read it, with three digits: "840 ns", "71.3 us", "253 ms", "1.50 s".
+/// Units:   microseconds.
 [[nodiscard]] std::string time_text(double us);
 [[nodiscard]] std::string time_text(std::chrono::nanoseconds time);
 

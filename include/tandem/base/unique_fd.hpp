@@ -4,7 +4,7 @@
 
 namespace tandem {
 
-/// Owns a file descriptor; closes it on destruction.
+/// Owns a file descriptor and closes it at its end.
 class UniqueFd {
  public:
   UniqueFd() = default;

@@ -12,13 +12,14 @@
 
 namespace tandem {
 
+/// What Job::start() needs to know.
 struct LaunchOptions {
   int ranks = 1;
-  /// Arguments of every rank's process, without the program name.
+  /// The arguments of each rank's process, without the program name.
   std::vector<std::string> arguments;
-  /// The program to run; by default the one that is running.
+  /// The program to run. The default is the program that is running.
   std::string program = "/proc/self/exe";
-  /// After one rank has failed the others get this long to notice and end before they are killed.
+  /// The time that the other ranks have to end after one has failed. They are killed then.
   std::chrono::milliseconds grace{2'000};
 };
 
@@ -30,28 +31,31 @@ struct RankOutcome {
   std::optional<Error> error;  ///< what the rank reported by report_failure()
 };
 
+/// How a job ended.
 struct JobOutcome {
   std::vector<RankOutcome> ranks;
-  /// Rank whose failure came first; -1 if all ended well.
+  /// The rank that failed first; -1 if all ended well.
   int first_failed = -1;
-  /// Ok, or the first failing rank's error (kPeerLost if it could not report one).
+  /// Returns ok, or the error of the rank that failed first. It is kPeerLost if that rank reported none.
   [[nodiscard]] Result<void> status() const;
 };
 
-/// W copies of a program on this host, joined by a store that lives in the launching process. The ranks die
-/// with the launcher, and an end of the Job object ends them. No file is created; nothing is left behind.
+/// W copies of a program on this host, and a store for them in the launching process. The ranks end with the
+/// launcher, and with the Job object. No file is created, and nothing is left behind.
 class Job {
  public:
-  /// Errors: kInvalidArgument for ranks < 1, kDriver when a process cannot be started.
+  /// Starts the ranks.
+  /// Errors:  kInvalidArgument for ranks < 1; kDriver if a process cannot be started.
   [[nodiscard]] static Result<std::unique_ptr<Job>> start(const LaunchOptions& options);
   ~Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  /// Waits for all ranks; a failed rank ends the job. Past the deadline all are killed: kTimeout.
+  /// Waits for all ranks. A failed rank ends the job.
+  /// Errors:  kTimeout after the deadline; all ranks are killed then.
   [[nodiscard]] Result<JobOutcome> wait(Deadline deadline);
   [[nodiscard]] pid_t pid(int rank) const;
-  /// The job's store, as seen from the launcher.
+  /// The job's store, for use in the launcher.
   [[nodiscard]] Store& store() const;
 
  private:
@@ -67,11 +71,11 @@ struct RankContext {
   std::shared_ptr<Store> store;
 };
 
-/// In a process started by Job: its context, with the launcher's own leading argument removed from argv.
-/// In any other process: nothing. Call it first in main(), before any thread is started.
+/// Returns the context of a process that a Job started, and nothing in any other process. It removes the
+/// launcher's own argument from argv. Call it first in main(), before any thread is started.
 [[nodiscard]] Result<std::optional<RankContext>> join_job(int& argc, char**& argv);
 
-/// Tells the launcher why this rank is about to end with a non-zero exit code.
+/// Tells the launcher why this rank is going to end with an exit code other than 0.
 void report_failure(const RankContext& context, const Error& error);
 
 }  // namespace tandem

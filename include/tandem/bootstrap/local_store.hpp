@@ -10,14 +10,15 @@
 
 namespace tandem {
 
-/// Where a LocalStoreServer listens, and the secret a client has to show.
+/// The address of a LocalStoreServer, and the secret that a client must send.
 struct LocalStoreAddress {
   std::string path;
   std::string token;  ///< 32 random bytes as hex; never put it on a command line
 };
 
-/// Serves a Store to processes of the same user on this host, over SOCK_SEQPACKET sockets that can carry open
-/// files. Strangers (other uid, wrong token, other version, garbage) are closed and counted; the job goes on.
+/// Serves a Store to processes of the same user on this host. Its SOCK_SEQPACKET sockets can carry open
+/// files. The server closes and counts connections of strangers: another uid, a wrong token, another version
+/// or garbage. The job goes on.
 class LocalStoreServer {
  public:
   [[nodiscard]] static Result<std::unique_ptr<LocalStoreServer>> create();
@@ -25,14 +26,14 @@ class LocalStoreServer {
   LocalStoreServer(const LocalStoreServer&) = delete;
   LocalStoreServer& operator=(const LocalStoreServer&) = delete;
 
-  /// One end of a new connection that needs no address: to be inherited by a child.
+  /// Opens a connection that needs no address, and returns the client's end, for a child to inherit.
   [[nodiscard]] Result<UniqueFd> connect_pair();
   /// Opens a socket in a private directory (0700) below the temporary directory. The directory is removed
-  /// once `expected_clients` have shown the token, or with the server.
+  /// when `expected_clients` clients have sent the token, or with the server.
   [[nodiscard]] Result<LocalStoreAddress> listen(int expected_clients);
-  /// Number of connections refused so far.
+  /// The number of connections that were refused so far.
   [[nodiscard]] std::int64_t num_refused() const;
-  /// The store, without a socket, for the serving process itself.
+  /// The store for the serving process itself, without a socket.
   [[nodiscard]] std::shared_ptr<Store> local() const;
 
  private:
@@ -41,9 +42,10 @@ class LocalStoreServer {
   std::unique_ptr<Impl> impl_;
 };
 
-/// A client on a connection from connect_pair().
+/// Opens a store on a connection of LocalStoreServer::connect_pair().
 [[nodiscard]] Result<std::shared_ptr<Store>> open_local_store(UniqueFd connection);
-/// A client of a listening server. Errors: kTimeout, kDriver, kInvalidArgument for a refused token.
+/// Opens a store of a listening server.
+/// Errors:  kTimeout, kDriver, kInvalidArgument for a refused token.
 [[nodiscard]] Result<std::shared_ptr<Store>> open_local_store(const LocalStoreAddress& address,
                                                               Deadline deadline);
 

@@ -8,9 +8,9 @@
 
 namespace tandem {
 
-/// Runs `rank_main` on `size` threads, each with its own Group of the same name over one in-process store.
-/// Returns the first error that a rank returned; an error on one rank poisons the group for the others. The
-/// groups are told no device, so `auto` takes what is predicted.
+/// Runs `rank_main` on `size` threads. Each is a rank of one group, with its own Group object. An error on
+/// one rank poisons the group for the others. The group knows no device, so `auto` uses predictions.
+/// Errors:  the first error that a rank returned.
 [[nodiscard]] Result<void> run_thread_ranks(int size, const Config& config,
                                             const std::function<Result<void>(Group&)>& rank_main);
 

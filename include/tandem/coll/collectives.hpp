@@ -11,15 +11,17 @@
 
 namespace tandem::coll {
 
+/// How values of different ranks become one: their sum or their mean.
 enum class ReduceOp : std::uint8_t { kSum, kAvg };
+/// "sum" or "avg".
 [[nodiscard]] std::string_view to_string(ReduceOp op);
 
-/// Every rank's rows, one after the other.
-/// Shapes:  input [s_r, ...], output [total, ...]; s_r by the shard rule over `total` rows; both contiguous.
+/// Collects every rank's rows in rank order.
+/// Shapes:  input [s_r, ...], output [total, ...], both contiguous. s_r follows the shard rule over `total`.
 /// Types:   any; equal.
 /// Memory:  the input may be its own place in the output; no other overlap.
-/// Order:   enqueued on `stream`, returns at once; on a GPU the host waits for the others in the first call
-///          of a problem.
+/// Order:   The call enqueues on `stream` and returns. On a GPU, the host waits for the other ranks in the
+///          first call of a problem.
 /// Errors:  kInvalidArgument now; kMismatch, kTimeout, kPeerLost at the next Stream::synchronize().
 struct AllGatherArgs {
   TensorView input;
@@ -27,13 +29,14 @@ struct AllGatherArgs {
 };
 [[nodiscard]] Result<void> all_gather(const AllGatherArgs& args, Group& group, Stream& stream);
 
-/// Sum or mean over the ranks; rank r keeps rows shard_of(total, W, r).
-/// Shapes:  input [total, ...], output [s_r, ...]; contiguous. The output may have any strides.
-/// Types:   input and output f32, bf16 or f16 (on CPUs also f8, which saturates), equal or one of them f32;
-///          bias as output; f32 sums in rank order 0..W-1, one rounding.
-/// Memory:  the output may be the own rows of the input, element for element and of its type; no other
+/// Sums the ranks' inputs, or takes their mean. Rank r keeps the rows shard_of(total, W, r).
+/// Shapes:  input [total, ...] contiguous; output [s_r, ...] with any strides.
+/// Types:   f32, bf16 or f16; on CPUs also f8, which saturates. Input and output have the same type, or one
+///          of them is f32. The bias has the output's type. Sums are f32, in rank order 0..W-1, and rounded
+///          once.
+/// Memory:  the output may be the own rows of the input, element for element and with its type; no other
 ///          overlap.
-/// Errors:  as all_gather.
+/// Errors:  as all_gather().
 struct ReduceScatterArgs {
   TensorView input;
   TensorView output;
@@ -42,12 +45,12 @@ struct ReduceScatterArgs {
 };
 [[nodiscard]] Result<void> reduce_scatter(const ReduceScatterArgs& args, Group& group, Stream& stream);
 
-/// All-gather that raises a word as each piece arrives, for a consumer that already runs.
+/// Collects every rank's rows and writes a progress word after each piece, for a consumer that already runs.
 /// Shapes:  input [rows, ...], symmetric (`input_handle`); output [W*rows, ...]; progress u32
-///          [W*splits_per_rank], zero at the start. Word q*splits + i is set to 1 after piece i of rank q is
-///          in place.
+///          [W*splits_per_rank], zero at the start. Word q*splits_per_rank + i becomes 1 when piece i of rank
+///          q is complete.
 /// Memory:  the input may be its own place in the output; no other overlap, progress included.
-/// Order:   sources r+1, r+2, ..., own rank last; a barrier at the end.
+/// Order:   Pieces come from the ranks r+1, r+2, ..., and last from the own rank. A barrier ends the op.
 /// Errors:  kInvalidArgument for a non-contiguous input, rows*... % splits_per_rank != 0, a wrong size of
 ///          progress or output, an input that is not symmetric, overlap.
 struct AllGatherWithProgressArgs {
@@ -60,9 +63,10 @@ struct AllGatherWithProgressArgs {
 [[nodiscard]] Result<void> all_gather_with_progress(const AllGatherWithProgressArgs& args, Group& group,
                                                     Stream& stream);
 
-/// out = the sum (or mean) over dim 0 of `stack`, plus bias: the last step of a scatter. Local.
-/// Shapes:  stack [W, rows..., n] contiguous; out [rows..., n], any strides; bias [n].
-/// Types:   as reduce_scatter; f32 sums in the order 0..W-1, one rounding.
+/// Sums dim 0 of `stack`, or takes the mean, and adds the bias: the last step of a reduce-scatter. No other
+/// rank takes part.
+/// Shapes:  stack [W, rows..., n] contiguous; out [rows..., n] with any strides; bias [n].
+/// Types:   as reduce_scatter().
 /// Memory:  out overlaps neither stack nor bias.
 /// Errors:  kInvalidArgument now.
 struct ReduceStackArgs {

@@ -9,33 +9,35 @@
 
 namespace tandem::cost {
 
-// A folder holds one file a device, of at most 512 KiB, which appears and changes as a whole. A file that
-// cannot be used (written by another version, for another device than its name says, too large, or no table
-// at all) counts as if it were not there.
+// A folder holds one file for each device, of at most 512 KiB, which appears and changes as a whole. Some
+// files cannot be used: those of another version, of another device than the name says, that are too large,
+// or that hold no table. They are treated as absent.
 
-/// "nvidia_h200_132_sms_139_gib_driver_13_0.json".
+/// The name of a device's file: "nvidia_h200_132_sms_139_gib_driver_13_0.json".
 [[nodiscard]] std::string file_name_of(std::string_view device);
 
+/// What read_table() found.
 struct Found {
-  Table table;          ///< of this device; without rows if there is none that can be used
-  std::string warning;  ///< why what is there is not used, naming the file; usually empty
+  Table table;          ///< without rows if there is no file that can be used
+  std::string warning;  ///< names a file that cannot be used, and why; usually empty
 };
-/// A device's table; none where there is no such folder or file, or the folder's name is empty.
+/// Reads a device's table. The result is empty if there is no folder or file, or the folder's name is empty.
 [[nodiscard]] Found read_table(const std::filesystem::path& folder, std::string_view device);
 
-/// Makes the folder where it is missing and tries whether files can be made in it; leaves none there.
-/// Errors: kInvalidArgument for an empty folder name; kDriver with the path.
+/// Creates the folder if it is missing, and checks that files can be created in it. It leaves none there.
+/// Errors:  kInvalidArgument for an empty folder name; kDriver with the path.
 [[nodiscard]] Result<void> prepare_folder(const std::filesystem::path& folder);
 
+/// What add_rows() wrote.
 struct Written {
   std::filesystem::path file;
-  std::string warning;  ///< why what the file held before was dropped; usually empty
+  std::string warning;  ///< why the file's earlier content was dropped; usually empty
 };
-/// Puts rows into a device's table; makes the folder where it is missing. Programs that do so at once take
-/// turns.
-/// Errors: kInvalidArgument for an empty folder name, rows that no reader would take, a table that they make
-///         too large, and a file of this name that is another device's; kDriver with the path. Nothing is
-///         written then.
+/// Adds rows to a device's table, and creates the folder if it is missing. Programs that do so at the same
+/// time take turns.
+/// Errors:  kInvalidArgument for an empty folder name, rows that no reader accepts, a table that becomes too
+///          large, and a file of this name that belongs to another device; kDriver with the path. Nothing is
+///          written then.
 [[nodiscard]] Result<Written> add_rows(const std::filesystem::path& folder, std::string_view device,
                                        const std::vector<Row>& rows);
 

@@ -10,10 +10,10 @@
 
 namespace tandem::cost {
 
-/// What times were measured for: all that decides which algorithm is best, and that all ranks know alike.
+/// What times were measured for: everything that decides which algorithm is best and that all ranks know.
 struct Key {
   std::string op;      ///< "all_gather_matmul"
-  std::string layout;  ///< "rows" or "columns": which of them travel; for a scatter also the type of partials
+  std::string layout;  ///< "rows" or "columns" travel; for a scatter also the type of partials
   DType dtype = DType::kBF16;
   std::int64_t m = 0;  ///< m, n, k: the product that one rank computes
   std::int64_t n = 0;
@@ -25,37 +25,40 @@ struct Key {
 /// "all_gather_matmul rows 4096x3584x8192 bf16 w4, shared memory".
 [[nodiscard]] std::string to_string(const Key& key);
 
-/// The times of one problem. Units: us, the median over rounds of the slowest rank.
+/// The times of one problem.
+/// Units:   us; the median over rounds of the slowest rank.
 struct Row {
   Key key;
-  std::map<std::string, double, std::less<>> us = {};  ///< by the algorithm's name; "serial" is among them
-  std::string command = {};                            ///< that measured it
+  std::map<std::string, double, std::less<>> us = {};  ///< by the algorithm's name; one is "serial"
+  std::string command = {};                            ///< the command that measured it
   std::string commit = {};
 };
-/// Whether a table can hold the row. Errors: kParse, as its reader's: sizes and times out of all bounds, no
-/// time of serial, text that is no UTF-8.
+/// Checks whether a table can hold the row.
+/// Errors:  kParse, as parse_table(): sizes or times out of bounds, no time of serial, text that is no UTF-8.
 [[nodiscard]] Result<void> check(const Row& row);
 
-/// What was measured on one kind of device. Which one it is, description() of the Device says.
+/// The times that were measured on one kind of device. Device::description() names it.
 struct Table {
   std::string device;
   std::vector<Row> rows;
 
-  /// The row for this key, or for another m of its bucket; null if there is none.
+  /// The row for this key, or for another m of the same bucket; null if there is none.
   [[nodiscard]] const Row* find(const Key& key) const;
-  /// Takes the place of a row that find() would find.
+  /// Adds a row. It replaces the row that find() finds for its key.
   void put(Row row);
 };
 
-/// m's of one bucket count as one: those up to 2^i or 3 * 2^i, from the next smaller such number on.
+/// The bucket of m. Values of m in one bucket share measured times. A bucket ends at 2^i or 3 * 2^i and
+/// begins after the next smaller such number.
 [[nodiscard]] std::int64_t bucket_of(std::int64_t m);
 
-/// A table as JSON. Errors of the reader: kParse saying what is wrong, which may be that another version of
-/// this library wrote it.
+/// A table as JSON.
 [[nodiscard]] std::string to_json(const Table& table);
+/// Reads that JSON.
+/// Errors:  kParse with what is wrong, also if another version of this library wrote it.
 [[nodiscard]] Result<Table> parse_table(std::string_view json);
-/// What of a table goes from rank to rank: all but commands and commits, which are for people. The same
-/// reader.
+/// A table as ranks send it to each other: without commands and commits, which are for people. parse_table()
+/// reads it.
 [[nodiscard]] std::string to_message(Table table);
 
 }  // namespace tandem::cost

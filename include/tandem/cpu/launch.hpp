@@ -9,7 +9,7 @@
 
 namespace tandem::cpu {
 
-/// A move-only callable `Result<void>()` stored in place: enqueueing one allocates nothing.
+/// A move-only callable `Result<void>()` that is stored in place. Enqueueing one allocates nothing.
 class Task {
  public:
   static constexpr std::size_t kCapacityBytes = 448;
@@ -64,10 +64,10 @@ class Task {
   const Operations* operations_ = nullptr;
 };
 
-/// Enqueues host code on a CPU stream: the CPU's kernel launch. An Error it returns becomes the stream's, an
-/// exception it throws is kInternal. What it captured is destroyed before it counts as done, also when it is
-/// skipped.
-/// Errors: kInvalidArgument if `stream` is not a CPU stream or the task is empty.
+/// Enqueues host code on a CPU stream. It is what a kernel launch is on a GPU. An Error that the task returns
+/// becomes the stream's fault. An exception becomes kInternal. What the task captured is destroyed before the
+/// task counts as done, also when it is skipped.
+/// Errors:  kInvalidArgument if `stream` is not a CPU stream or the task is empty.
 [[nodiscard]] Result<void> launch(Stream& stream, Task task);
 
 }  // namespace tandem::cpu

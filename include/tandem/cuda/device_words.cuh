@@ -70,8 +70,8 @@ __device__ inline std::uint32_t swap_relaxed(std::uint32_t* word, std::uint32_t 
   return seen;
 }
 
-/// Tensor loads go through another proxy than the loads above: orders those that come after it behind what
-/// this thread has acquired.
+/// Orders later tensor loads after what this thread has acquired. Tensor loads go through another proxy than
+/// the loads above.
 __device__ inline void fence_tensor_loads() {
   asm volatile("fence.proxy.async.global;" ::: "memory");
 }

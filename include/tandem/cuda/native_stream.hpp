@@ -9,14 +9,14 @@ struct CUstream_st;
 
 namespace tandem::cuda {
 
-/// The `cudaStream_t` behind a stream of a GPU, for launching kernels of your own in its order.
-/// Errors: kInvalidArgument for a stream of another backend.
+/// The `cudaStream_t` of a GPU's stream. Use it to launch your own kernels in the stream's order.
+/// Errors:  kInvalidArgument for a stream of another backend.
 [[nodiscard]] Result<CUstream_st*> native_stream(Stream& stream);
 
-/// A tandem stream over one of the caller's, which must outlive it; destroying it leaves the caller's as it
-/// is, and does not wait for it: synchronize() before memory goes that its queued work uses. The null stream
-/// is not taken: it waits for every other stream, and would for those that wait for it.
-/// Errors: kInvalidArgument for the null stream or a device of another backend.
+/// Makes a tandem stream of the caller's, which must outlive it. Its end leaves the caller's stream as it is
+/// and does not wait for it. So call synchronize() before memory goes that queued work uses. The null stream
+/// is refused: it waits for every other stream, also for those that wait for it.
+/// Errors:  kInvalidArgument for the null stream or a device of another backend.
 [[nodiscard]] Result<std::unique_ptr<Stream>> adopt_stream(Device& device, CUstream_st* native);
 
 }  // namespace tandem::cuda

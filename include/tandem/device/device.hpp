@@ -15,8 +15,8 @@
 
 namespace tandem {
 
-/// Memory of one device. Once its last owner is gone it is freed: behind the work that the device's streams
-/// have queued then, without waiting for it. Move-only.
+/// Memory of one device. When its last owner goes, the memory is freed after the work that the device's
+/// streams have queued by then. Nobody waits for that. Move-only.
 class Buffer {
  public:
   Buffer() = default;
@@ -35,10 +35,10 @@ class Buffer {
   std::shared_ptr<void> owner_;
 };
 
-/// One processor with memory and streams: a GPU, or the cores of this host. Must outlive the streams that it
-/// makes; memory may go later.
-/// The parts of a backend that live in higher modules (symmetric memory, products, collectives) are attached
-/// as *services*, by open_device() in tandem/backend/backend.hpp.
+/// One processor with memory and streams: a GPU, or the cores of this host. It must outlive its streams. Its
+/// memory may outlive it.
+/// Higher modules attach the other parts of a backend as services: symmetric memory, products, collectives.
+/// open_device() in tandem/backend/backend.hpp does so.
 class Device {
  public:
   virtual ~Device() = default;
@@ -47,38 +47,43 @@ class Device {
 
   [[nodiscard]] DeviceId id() const { return id_; }
   [[nodiscard]] const Config& config() const { return config_; }
-  /// For people: "Intel(R) Xeon(R) Processor @ 2.80GHz, 2 cores, avx512".
+  /// A text for people: "Intel(R) Xeon(R) Processor @ 2.80GHz, 2 cores, avx512".
   [[nodiscard]] virtual std::string description() const = 0;
 
+  /// Creates a stream. A lower priority number is more urgent.
   [[nodiscard]] virtual Result<std::unique_ptr<Stream>> create_stream(int priority = 0) = 0;
   [[nodiscard]] virtual Result<std::unique_ptr<Event>> create_event() = 0;
-  /// An event for order alone, whose elapsed_us() may be refused; taking the time as well costs a GPU more.
+  /// Creates an event for order alone: its elapsed_us() may be refused. On a GPU it costs less than an event
+  /// that takes the time as well.
   [[nodiscard]] virtual Result<std::unique_ptr<Event>> create_mark() { return create_event(); }
-  /// Uninitialised, at least 64-byte aligned; see Buffer for when it is freed. Errors: kInvalidArgument if
-  /// negative, kOutOfMemory with the bytes asked for.
+  /// Allocates uninitialised memory, at least 64-byte aligned. Buffer says when it is freed.
+  /// Errors:  kInvalidArgument if num_bytes is negative; kOutOfMemory with the bytes asked for.
   [[nodiscard]] Result<Buffer> allocate(std::int64_t num_bytes);
-  /// Contiguous, zeroed. Errors: as above.
+  /// Allocates a contiguous tensor of zeros.
+  /// Errors:  as allocate(), and kInvalidArgument for sizes that no memory has.
   [[nodiscard]] Result<Tensor> allocate_tensor(const Dims& sizes, DType dtype);
-  /// Collective ops that the host may enqueue before the first of them is done; it is held back at more. At
-  /// least 2, and even.
+  /// The number of collective ops that the host may enqueue before the first of them is done. The host waits
+  /// at more. It is even and at least 2.
   [[nodiscard]] virtual int max_queued_ops() const { return 16; }
   /// Whether the host may read this device's memory by pointer.
   [[nodiscard]] virtual bool is_host_accessible() const = 0;
   /// Whether streams of this device can work on memory of that one.
   [[nodiscard]] virtual bool can_reach(DeviceId id) const { return id == id_; }
-  /// Host-blocking copies of a whole tensor between host memory and memory this device can reach.
-  /// Memory: the target may be the source itself: then nothing is done. No other overlap.
-  /// Errors: kInvalidArgument for a tensor that is not contiguous, out of reach, or overlap.
+  /// Copies a whole tensor from host memory to memory that this device can reach, and waits for it.
+  /// Memory:  the target may be the source itself; nothing is done then. No other overlap is allowed.
+  /// Errors:  kInvalidArgument for a tensor that is not contiguous or out of reach, a read-only target, or
+  ///          overlap.
   [[nodiscard]] Result<void> copy_from_host(const void* from, const TensorView& to);
+  /// The same in the other direction.
   [[nodiscard]] Result<void> copy_to_host(const TensorView& from, void* to);
 
-  /// The part of this backend that was attached as `Service`, or null.
+  /// The service of this type, or null if none was attached.
   template <class Service>
   [[nodiscard]] Service* service() const {
     const auto found = services_.find(typeid(Service));
     return found == services_.end() ? nullptr : static_cast<Service*>(found->second.get());
   }
-  /// In place of the one before, if there was one.
+  /// Attaches a service. It replaces an earlier one of the same type.
   template <class Service>
   void attach(std::shared_ptr<Service> service) {
     services_[typeid(Service)] = std::move(service);

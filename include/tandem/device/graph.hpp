@@ -6,13 +6,13 @@ namespace tandem {
 
 class Stream;
 
-/// Work that was recorded on a stream instead of run: Stream::begin_capture() to end_capture(). Every launch
-/// runs it again, with the memory and the values of the recording.
+/// A recording: work that was captured between Stream::begin_capture() and Stream::end_capture(). Each launch
+/// runs it again, with the same memory and the same values.
 class Graph {
  public:
   virtual ~Graph() = default;
-  /// Enqueues the work on `stream`, of the device that recorded it. Faults of its signals are returned by
-  /// stream.synchronize().
+  /// Enqueues the work on `stream`, which must be a stream of the device that recorded it.
+  /// Errors:  faults of its waits come from stream.synchronize().
   [[nodiscard]] virtual Result<void> launch(Stream& stream) = 0;
 };
 

@@ -14,62 +14,76 @@ namespace tandem {
 
 class Device;
 
-/// A queue of work on one device, done in order. Every call checks its arguments now, enqueues and returns; a
-/// fault met while the work runs is returned by synchronize(), and what was queued behind it is skipped. One
-/// host thread at a time may enqueue.
+/// A queue of work on one device. The work runs in order. Each call checks its arguments, enqueues and
+/// returns. If the work fails, synchronize() returns the fault, and work that was queued later is skipped.
+/// One host thread at a time may enqueue.
 ///
 /// Queued work uses its tensors when it runs, not when it is enqueued. Memory of Device::allocate(),
-/// Device::allocate_tensor() and symm::empty() stays until what was queued when its last owner went has run;
-/// so do signals and copies of handles that went, and events: an early return with an error is safe. What
-/// does not is Tensor::host(), tensors of files, the caller's memory behind a TensorView, and handles whose
-/// KernelHandle or ChunkSenders is in use: synchronize() first. A Graph keeps no memory between its launches.
+/// Device::allocate_tensor() and symm::empty() is kept until the work has run that was queued when its last
+/// owner went. The same holds for events, and for signals and copies of handles. So an early return with an
+/// error is safe.
+///
+/// Other memory is not kept: Tensor::host(), tensors of files, from_dlpack() and the caller's memory behind a
+/// TensorView. Neither are handles whose KernelHandle or ChunkSenders is in use. Call synchronize() before
+/// these go. A Graph keeps no memory between its launches.
 class Stream {
  public:
-  /// Waits until all that is queued has run, however it ends; every wait in it has a deadline of its own. A
-  /// stream that adopts one of the caller's (tandem/cuda/native_stream.hpp) does not wait.
+  /// Waits until all queued work has run or failed. Every wait in that work has a deadline. A stream that
+  /// adopts one of the caller's (tandem/cuda/native_stream.hpp) does not wait.
   virtual ~Stream() = default;
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
   [[nodiscard]] Device& device() const { return device_; }
-  /// A number of its own, which no other stream of the process ever has; never 0.
+  /// A number that no other stream of the process ever has. It is never 0.
   [[nodiscard]] std::uint64_t id() const { return id_; }
-  /// Lower is more urgent, as in CUDA; 0 is the default.
+  /// A lower number is more urgent, as in CUDA. 0 is the default.
   [[nodiscard]] int priority() const { return priority_; }
 
-  /// Copies elements. Shapes: equal, any strides. Types: equal. Contiguous copies go by copy engine.
-  /// Memory: `to` may be `from`, element for element: then nothing is done. No other overlap.
-  /// Errors: kInvalidArgument for different shapes, types, memory this device cannot reach, or overlap.
+  /// Copies elements. The copy engine does contiguous copies.
+  /// Shapes:  equal; any strides.
+  /// Types:   equal.
+  /// Memory:  `to` may be `from`, element for element; nothing is done then. No other overlap is allowed.
+  /// Errors:  kInvalidArgument for different shapes or types, memory that this device cannot reach, a
+  ///          read-only `to`, or overlap.
   [[nodiscard]] Result<void> copy(const TensorView& from, const TensorView& to);
 
-  /// Writes one word once everything earlier in this stream is done and visible to the whole system.
-  /// Shapes: words [n], u32, contiguous, on this device, symmetric or not. Units: offset in words.
-  /// Memory: contiguous words never overlap.
-  /// Errors: kInvalidArgument for another type or shape, offset outside [0, n), value outside [0, 2^32).
+  /// Writes one word after all earlier work of this stream is done and visible to the whole system.
+  /// Shapes:  words [n], u32, contiguous, on this device, symmetric or not.
+  /// Units:   offset in words.
+  /// Memory:  contiguous words never overlap.
+  /// Errors:  kInvalidArgument for another type or shape, read-only words, an offset outside [0, n), or a
+  ///          value outside [0, 2^32).
   [[nodiscard]] Result<void> stream_write_value32(const TensorView& words, std::int64_t offset,
                                                   std::int64_t value);
 
-  /// Sets words [offset, offset + count). Memory: as above. Errors: as above, and for count < 1.
+  /// Sets words [offset, offset + count).
+  /// Memory:  as stream_write_value32().
+  /// Errors:  as stream_write_value32(), and for count < 1.
   [[nodiscard]] Result<void> memset32(const TensorView& words, std::int64_t offset, std::int64_t value,
                                       std::int64_t count = 1);
 
-  /// Keeps the stream, and nothing else, busy for at least this long.
+  /// Keeps the stream busy for at least this long, and nothing else.
+  /// Errors:  kInvalidArgument for a negative duration.
   [[nodiscard]] Result<void> sleep(std::chrono::nanoseconds duration);
 
+  /// Marks the current end of this stream with the event.
   [[nodiscard]] Result<void> record(Event& event);
-  /// Later work here waits for the event's last record, and fails with the fault that the record is behind;
-  /// no wait if it was never recorded. The wait takes place even behind a fault of this stream, so that
-  /// memory that others still work on is not taken for free.
+  /// Makes later work of this stream wait for the event's last record. There is no wait if it was never
+  /// recorded. If a fault lies before the record, this stream fails with it. A stream that has failed already
+  /// waits all the same, so that memory that others still use is not taken for free.
   [[nodiscard]] Result<void> wait(const Event& event);
-  /// The same for all that is enqueued on `other` so far. Either stream may go before the other.
+  /// Makes later work of this stream wait for all that is enqueued on `other` now. Either stream may be
+  /// destroyed before the other.
   [[nodiscard]] Result<void> wait(Stream& other);
 
-  /// Blocks the host until all is done. Errors: the first fault since the last call; kTimeout. A fault that
-  /// is returned is forgotten: here, by events, and by the streams whose fault this one met in a wait, unless
-  /// they skipped more since. After kTimeout nothing is.
+  /// Blocks the host until all queued work is done. A fault that is returned is cleared: here, in events, and
+  /// in the streams from which this one got it in a wait, unless they have skipped more work since. kTimeout
+  /// clears nothing.
+  /// Errors:  the first fault since the last call; kTimeout.
   [[nodiscard]] Result<void> synchronize(Deadline deadline = Deadline::never());
 
-  /// While it lives, profilers show what its thread enqueues here under a label (NVTX on GPUs).
+  /// A label for profilers (NVTX on GPUs). It covers what its thread enqueues here while it lives.
   class Range {
    public:
     Range(Stream& stream, std::string_view label) : stream_(stream) { stream_.do_begin_range(label); }
@@ -81,13 +95,14 @@ class Stream {
     Stream& stream_;
   };
 
-  /// Whether work is being recorded for replay instead of run; allocation and rendezvous refuse then.
+  /// Whether work is recorded now instead of run. Allocation and rendezvous are refused then.
   [[nodiscard]] virtual bool is_capturing() const { return false; }
-  /// From here on this stream, and every stream that waits for it, records. Streams that joined the recording
-  /// must be joined back before its end. Errors: kUnsupported on a backend without graphs; kInvalidArgument
-  /// while capturing.
+  /// Starts a capture on this stream. Every stream that waits for it records too, and must be joined back
+  /// before the end.
+  /// Errors:  kUnsupported on a backend without graphs; kInvalidArgument while capturing.
   [[nodiscard]] Result<void> begin_capture() { return do_begin_capture(); }
-  /// What was recorded. Errors: kInvalidArgument when not capturing; kDriver when the recording is broken.
+  /// Ends the capture and returns the recording.
+  /// Errors:  kInvalidArgument when not capturing; kDriver when the recording is broken.
   [[nodiscard]] Result<std::unique_ptr<Graph>> end_capture() { return do_end_capture(); }
 
  protected:

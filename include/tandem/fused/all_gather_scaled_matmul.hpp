@@ -2,11 +2,11 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string_view>
 #include <tandem/base/error.hpp>
 #include <tandem/base/support.hpp>
 #include <tandem/base/tensor.hpp>
+#include <tandem/base/tensor_list.hpp>
 #include <tandem/bootstrap/group.hpp>
 #include <tandem/device/stream.hpp>
 #include <tandem/fused/report.hpp>
@@ -14,72 +14,86 @@
 
 namespace tandem {
 
-/// How a's scale goes with the gather. `full` is a over all ranks.
+/// Which rows a_scale belongs to. `full` is a over all ranks.
 enum class ScaleMode : std::uint8_t {
-  kDetect,             ///< by the scale's shape, see detect_scale_mode()
+  kDetect,             ///< found from the scale's shape, see detect_scale_mode()
   kTensorwise,         ///< one element, the same on every rank
-  kRowwiseSharded,     ///< the shard's own: a.shape[:-1] + [1]; gathered along with a
-  kRowwiseReplicated,  ///< of all rows, on every rank: full.shape[:-1] + [1]
-  kNone,               ///< no scale of a, none of b
+  kRowwiseSharded,     ///< the shard's rows: a.shape[:-1] + [1]; gathered along with a
+  kRowwiseReplicated,  ///< all rows, on every rank: full.shape[:-1] + [1]
+  kNone,               ///< neither a nor b has a scale
 };
+/// "detect", "tensorwise", "rowwise_sharded", "rowwise_replicated", "none".
 [[nodiscard]] std::string_view to_string(ScaleMode mode);
 
+/// Largest number of AllGatherScaledMatmulArgs::beside.
+inline constexpr int kMaxBeside = 6;
+
+/// The arguments of fused_all_gather_scaled_matmul().
 struct AllGatherScaledMatmulArgs {
-  TensorView a = {};                   ///< this rank's shard [..., k], f8e4m3 or f8e5m2; any strides
-  std::span<const TensorView> b = {};  ///< [k, n_i], f8; [gather_size, n_i] when gathering the last dim
-  TensorView a_scale = {};             ///< f32, as scale_mode has it; row-wise also 2-D, [rows, 1]
+  TensorView a = {};                       ///< this rank's shard [..., k], f8e4m3 or f8e5m2; any strides
+  TensorList b = {};                       ///< f8 [k, n_i]; [gather_size, n_i] if the last dim is gathered
+  std::optional<TensorView> a_scale = {};  ///< f32, as scale_mode says; row-wise also 2-D, [rows, 1]
   ScaleMode scale_mode = ScaleMode::kDetect;
-  std::span<const TensorView> b_scale = {};  ///< f32, one element or [1, n_i]; mode none: empty
-  int gather_dim = 0;                        ///< in [0, a.dim())
-  std::int64_t gather_size = 0;              ///< size of gather_dim over all ranks
-  std::span<const TensorView> out = {};      ///< one a b, with output_layout(); f32, bf16, f16 or f8
-  std::optional<TensorView> gathered = {};   ///< all of a, with gathered_layout(); left out: not kept
-  std::span<const std::optional<TensorView>> bias = {};  ///< empty, or one a b: [n_i], any type of out
-  std::span<const std::optional<TensorView>> result_scale = {};  ///< empty, or one a b: f32, one element
-  bool fast_accum = false;                                       ///< allows less exact sums; the CPU has none
-  /// Further shards that the same schedule gathers, at most kMaxBeside: any type and strides; sizes of a, the
-  /// last free unless that is the one gathered.
-  std::span<const TensorView> beside = {};
-  std::span<const TensorView> beside_gathered = {};  ///< one each, with beside_layout()
+  TensorList b_scale = {};                  ///< f32, one element or [1, n_i]; empty with kNone
+  int gather_dim = 0;                       ///< in [0, a.dim())
+  std::int64_t gather_size = 0;             ///< size of gather_dim over all ranks
+  TensorList out = {};                      ///< one for each b, with output_layout(); f32, bf16, f16 or f8
+  std::optional<TensorView> gathered = {};  ///< receives all of a, with gathered_layout()
+  OptionalTensorList bias = {};             ///< empty, or one for each b: [n_i], any type of out
+  OptionalTensorList result_scale = {};     ///< empty, or one for each b: f32, one element
+  bool fast_accum = false;                  ///< allows less exact sums; the CPU has none
+  /// Further shards that the same schedule gathers, at most kMaxBeside, of any type and strides. They have
+  /// a's sizes. The last size is free unless the last dim is gathered.
+  TensorList beside = {};
+  TensorList beside_gathered = {};  ///< one for each, with beside_layout()
   Algorithm algorithm = Algorithm::kAuto;
-  /// Columns of a rank's products together, as `auto` shall count them: the same on every rank, while n_i may
-  /// differ. 0: not told; b counts as square then, and measured times do not count.
-  std::int64_t plan_n = 0;
+  std::int64_t plan_n = 0;               ///< as in AllGatherMatmulArgs
   trace::EnqueueTrace* trace = nullptr;  ///< receives what `pipelined` enqueues
 };
-inline constexpr int kMaxBeside = 6;
 
 /// Gathers a along a dim and multiplies it with each b, as gemm::scaled_matmul() does:
 /// out_i = (all_gather(a) * b_i * scales + bias_i) * result_scale_i.
-/// Shapes:  as fused_all_gather_matmul. A row-wise scale of a gathered last dim: the shard's own is for its
-///          slice of k; a replicated one has 1 last, for all slices, or W, one column a slice.
-/// Types:   f32 sums and one rounding to out_i; f8 saturates. The same bits on every rank, for every W and
-///          algorithm, unless the last dim is gathered: then each slice's product takes the slice's scales,
-///          and products add in f32 in rank order.
-/// Memory:  as fused_all_gather_matmul, and so does each beside_gathered.
-/// Order:   as fused_all_gather_matmul.
-/// Errors:  as fused_all_gather_matmul; must agree too: scale_mode as found, types and last sizes of beside.
-///          kUnsupported on CUDA devices, which have no scaled products yet.
+/// Shapes:  As fused_all_gather_matmul(). If the last dim is gathered, a sharded row-wise scale belongs to
+///          the rank's slice of k. A replicated one has last size 1 for all slices, or W, one column for
+///          each.
+/// Types:   Sums are f32 and rounded once to out_i; f8 saturates. Every rank, W and algorithm give the same
+///          bits, unless the last dim is gathered. Then each slice's product takes the slice's scales, and
+///          products are added in f32 in rank order.
+/// Memory:  As fused_all_gather_matmul(). Each beside_gathered is an output too.
+/// Order:   As fused_all_gather_matmul().
+/// Errors:  As fused_all_gather_matmul(). The detected scale mode, and types and last sizes of beside, must
+///          agree too. kUnsupported on CUDA devices, which have no scaled products yet.
 /// Source:  docs/design/schedules.md
 [[nodiscard]] Result<OpReport> fused_all_gather_scaled_matmul(const AllGatherScaledMatmulArgs& args,
                                                               Group& group, Stream& stream);
 
-/// As for fused_all_gather_matmul.
+/// As for fused_all_gather_matmul().
 [[nodiscard]] Result<OpReport> plan(const AllGatherScaledMatmulArgs& args, Group& group, Stream& stream);
+/// Whether plan() succeeds, and its error if not.
 [[nodiscard]] Support can_run(const AllGatherScaledMatmulArgs& args, Group& group, Stream& stream);
 
-/// The mode that a, a_scale, scale_mode, gather_dim and gather_size come to on a group of `world`: scale_mode
-/// itself unless it is kDetect, else the first of these that fits: no memory: none; a's sizes with 1 last:
-/// row-wise, sharded; one element: tensor-wise; full's sizes with 1 last (or `world` if that is gathered):
-/// row-wise, replicated; [rows of a, 1]: sharded; [rows of full, 1]: replicated. A shard of one row with a
-/// scale of its own counts as sharded; where shards are uneven, say what is meant.
-/// Errors:  kInvalidArgument with both shapes when none fits, or what scale_mode says does not.
+/// The mode of these arguments in a group of `world` ranks. It is scale_mode, unless that is kDetect. Then it
+/// is the first of these that fits. No scale: none. a's sizes with 1 last: row-wise, sharded. One element:
+/// tensor-wise. full's sizes with 1 last, or `world` if the last dim is gathered: row-wise, replicated.
+/// [rows of a, 1]: sharded. [rows of full, 1]: replicated. A shard of one row with a scale of its own counts
+/// as sharded. Where shards are uneven, pass the mode that you mean.
+/// Errors:  kInvalidArgument with both shapes when no mode fits, or when scale_mode does not.
 [[nodiscard]] Result<ScaleMode> detect_scale_mode(const AllGatherScaledMatmulArgs& args, int world);
 
-/// What out[i], gathered and beside_gathered[i] must look like: as for fused_all_gather_matmul.
-/// Errors: kInvalidArgument when a, b[i], beside[i], gather_dim and gather_size do not fit.
+/// The layout that out[i] must have, as for fused_all_gather_matmul().
+/// Errors:  kInvalidArgument when a, b[i], gather_dim and gather_size do not fit.
 [[nodiscard]] Result<Layout> output_layout(const AllGatherScaledMatmulArgs& args, int i);
+/// The layout that gathered must have.
 [[nodiscard]] Result<Layout> gathered_layout(const AllGatherScaledMatmulArgs& args);
+/// The layout that beside_gathered[i] must have.
+/// Errors:  as output_layout(), and for a beside[i] that does not fit.
 [[nodiscard]] Result<Layout> beside_layout(const AllGatherScaledMatmulArgs& args, int i);
+/// Allocates a tensor of type `dtype` for out[i].
+/// Errors:  as output_layout(); kOutOfMemory.
+[[nodiscard]] Result<Tensor> make_output(const AllGatherScaledMatmulArgs& args, DType dtype, Device& device,
+                                         int i = 0);
+/// Allocates a tensor for gathered.
+/// Errors:  as gathered_layout(); kOutOfMemory.
+[[nodiscard]] Result<Tensor> make_gathered(const AllGatherScaledMatmulArgs& args, Device& device);
 
 }  // namespace tandem

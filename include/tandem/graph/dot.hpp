@@ -5,8 +5,7 @@
 
 namespace tandem::graph {
 
-/// A picture for Graphviz: collectives, products and fused ops in colours of their own, with shapes on the
-/// edges.
+/// A picture for Graphviz. Collectives, products and fused ops have different colours, and edges have shapes.
 [[nodiscard]] std::string to_dot(const Graph& graph);
 
 }  // namespace tandem::graph

@@ -10,77 +10,82 @@
 
 namespace tandem::graph {
 
-/// Why a collective stays as it was. The first ones are about gathers, then about scatters, then about both.
+/// Why a collective is not fused. The first reasons are about gathers, the next about scatters, the last
+/// about both.
 enum class Reason : std::uint8_t {
   kNoProduct,          ///< no product takes what is gathered
-  kRightOperand,       ///< only as right operands, whose gathered dim is the summed one or N
-  kTransposedOperand,  ///< only transposed: the gathered dim is the summed one
-  kBiasOperand,        ///< only as a bias
+  kRightOperand,       ///< products take it only as right operand; the gathered dim is K or N
+  kTransposedOperand,  ///< products take it only transposed; the gathered dim is K
+  kBiasOperand,        ///< products take it only as a bias
   kScaleOfWhole,       ///< the product's scale is computed from all of what is gathered
   kDependentOperand,   ///< the product's other operand, too, depends on what is gathered
   kNoProducer,         ///< no product makes what is scattered
   kReduction,          ///< it reduces with neither sum nor mean
-  kProductTaken,       ///< another fused op computes its product: one that gathers, or scatters
-  kProductUsed,        ///< one of several products is used elsewhere, and would be computed twice
+  kProductTaken,       ///< another fused op computes its product
+  kProductUsed,        ///< one of several products is used elsewhere; it would be computed twice
   kMixedTypes,         ///< tensors of different types are summed
   kReshape,            ///< a reshape on the way mixes rows with columns
   kOpBetween,          ///< an op stands between the collective and the product
   kFactors,            ///< a bias with factors, or one that is no row
-  kOtherGroup,         ///< not the group of the program
-  kOpaqueBetween,      ///< an op that tandem does not know is in the way, and nothing moves across it
-  kUnusualForm,        ///< not followed by one wait
+  kOtherGroup,         ///< its group is not that of the program
+  kOpaqueBetween,      ///< an unknown op is in the way, and nothing moves across it
+  kUnusualForm,        ///< it is not followed by exactly one wait
   kUnsupportedType,    ///< tandem has no product of this type
-  kAllReduce,          ///< an all-reduce: no fused op does its work
-  kNotProfitable,      ///< the cost model expects no gain; only where it was asked
+  kAllReduce,          ///< it is an all-reduce, and no fused op does that
+  kNotProfitable,      ///< the cost model expects no gain; only with FuseOptions::cost
 };
 inline constexpr int kNumReasons = static_cast<int>(Reason::kNotProfitable) + 1;
 
-/// "kRightOperand".
+/// The name of the reason: "kRightOperand".
 [[nodiscard]] std::string_view to_string(Reason reason);
-/// A sentence for people.
+/// The reason as a sentence for people.
 [[nodiscard]] std::string_view describe(Reason reason);
-/// Whether a fusion exists all the same, which tandem does not make.
+/// Whether the collective could be fused all the same, although tandem does not do it.
 [[nodiscard]] bool leaves_legal_pair(Reason reason);
 
+/// Which fusions fuse() makes, and what it takes for an error.
 struct FuseOptions {
-  bool strict = false;  ///< a legal pair that is left, or no fusion at all, is an error
-  bool cost = false;    ///< leave what the cost model expects to lose
-  /// Scales that need the maximum of all that is gathered take the maximum of the shards', by an all-reduce
-  /// of one number: exact, but a collective more, and another value where there are NaNs.
+  bool strict = false;  ///< an unfused legal pair, or no fusion at all, is an error
+  bool cost = false;    ///< do not fuse where the cost model expects no gain
+  /// Compute scales that need the maximum of the gathered tensor from the shards' maxima, by an all-reduce of
+  /// one number. The result is exact, except where there are NaNs. It takes one more collective.
   bool share_maxima = false;
 };
 
-/// What became of one collective of the captured program.
+/// What became of one collective of the captured graph.
 struct CollectiveReport {
   enum class Kind : std::uint8_t { kAllGather, kReduceScatter, kAllReduce };
 
-  std::string node;  ///< its name there
+  std::string node;  ///< its name in the captured graph
   Kind kind = Kind::kAllGather;
-  std::optional<std::string> fused_into = {};  ///< a node of the rewritten program
+  std::optional<std::string> fused_into = {};  ///< a node of the rewritten graph
   std::optional<Reason> reason = {};           ///< if it is not fused
-  std::string detail = {};                     ///< names the node that is in the way, if one is
-  std::int64_t bytes = 0;                      ///< that a rank receives
+  std::string detail = {};                     ///< the node that is in the way, if there is one
+  std::int64_t bytes = 0;                      ///< bytes that a rank receives
   double saved_us = 0.0;                       ///< expected on H200s with NVLink; 0 if it is not fused
 };
 
 /// "all_gather".
 [[nodiscard]] std::string_view to_string(CollectiveReport::Kind kind);
 
+/// What became of all collectives.
 struct FuseReport {
-  std::vector<CollectiveReport> collectives;               ///< all, in the order of the captured program
-  std::map<std::string, std::int64_t, std::less<>> fused;  ///< fused op -> how many collectives went into it
+  std::vector<CollectiveReport> collectives;               ///< in the order of the captured graph
+  std::map<std::string, std::int64_t, std::less<>> fused;  ///< fused op -> number of collectives in it
 };
 
-/// Runs all passes and tells what became of each collective. The graph is the rewritten program afterwards.
-/// Errors: run_passes()'s; with `strict` kUnsupported with every reason when a legal pair is left or nothing
-/// is fused; the graph is rewritten all the same.
+/// Rewrites the graph by all passes and reports what became of each collective.
+/// Errors:  as run_passes(). With `strict`, kUnsupported with every reason if a legal pair is not fused or
+///          nothing is fused; the graph is rewritten all the same.
 [[nodiscard]] Result<FuseReport> fuse(Graph& graph, const FuseOptions& options = {});
-/// What `strict` complains about: nothing, or a text.
+/// The text of the error of `strict`, or nothing.
 [[nodiscard]] std::optional<std::string> complaint(const FuseReport& report);
 
-/// {schema, collectives: [{node, kind, fused_into, reason, detail, bytes, saved_us}], fused: {op: count}}
+/// The report as JSON:
+///
+///   {schema, collectives: [{node, kind, fused_into, reason, detail, bytes, saved_us}], fused: {op: count}}
 [[nodiscard]] std::string to_json(const FuseReport& report);
-/// A table for people; says loudly if nothing was fused.
+/// The report as a table for people. It says first if nothing was fused.
 [[nodiscard]] std::string to_table(const FuseReport& report);
 
 }  // namespace tandem::graph

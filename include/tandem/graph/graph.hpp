@@ -16,32 +16,32 @@
 
 namespace tandem::graph {
 
-// A captured program: nodes in the order in which they run, each with the values that it takes and makes.
-// Ops are known by PyTorch's names ("aten.mm.default"); those that tandem does not know are carried along.
+// A captured graph: nodes in the order in which they run, each with the values that it takes and makes. Ops
+// have PyTorch's names ("aten.mm.default"). Ops that tandem does not know are kept as they are.
 
 class Node;
 
-/// What PyTorch says of a tensor, without its data. `dtype` is PyTorch's word ("bfloat16"), so that types
-/// that tandem does not have survive.
+/// What PyTorch says of a tensor, without its data. `dtype` is PyTorch's name ("bfloat16"), so types that
+/// tandem does not have are kept.
 struct TensorType {
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> stride;  ///< in elements
   std::string dtype;
 
-  /// Shapes multiply without overflow: import_json() and parse_text() have seen to it.
+  /// The product of the shape. It does not overflow: import_json() and parse_text() check that.
   [[nodiscard]] std::int64_t numel() const;
-  /// Whether the strides are contiguous_stride()'s.
+  /// Whether the strides are those of contiguous_stride().
   [[nodiscard]] bool is_contiguous() const;
   friend bool operator==(const TensorType&, const TensorType&) = default;
 };
 
-/// Of a tensor that lies without gaps, the last dim innermost.
+/// The strides of a row-major tensor without gaps.
 [[nodiscard]] std::vector<std::int64_t> contiguous_stride(const std::vector<std::int64_t>& shape);
 
-/// "bfloat16" -> kBF16; nothing for a type that tandem does not have.
+/// The DType of PyTorch's name ("bfloat16": kBF16), or nothing for a type that tandem does not have.
 [[nodiscard]] std::optional<DType> dtype_of(std::string_view name);
 
-/// A value that the schema has no form for: a dtype, a device, a layout, an op.
+/// A value for which the schema has no form: a dtype, a device, a layout, an op.
 struct Repr {
   std::string text;
   friend bool operator==(const Repr&, const Repr&) = default;
@@ -52,9 +52,10 @@ struct Argument {
   using List = std::vector<Argument>;
   std::variant<std::monostate, bool, std::int64_t, double, std::string, Repr, Node*, List> value;
 
-  [[nodiscard]] Node* node() const;        ///< or null
-  [[nodiscard]] const List* list() const;  ///< or null
-  /// Of a list; anything else is one by itself. Many ops take a tensor or a list of such.
+  [[nodiscard]] Node* node() const;        ///< null if it is no node
+  [[nodiscard]] const List* list() const;  ///< null if it is no list
+  /// The elements of a list; any other argument counts as one element. Many ops take a tensor or a list of
+  /// tensors.
   [[nodiscard]] std::span<const Argument> entries() const;
   [[nodiscard]] std::optional<std::int64_t> integer() const;
   friend bool operator==(const Argument&, const Argument&) = default;
@@ -63,24 +64,24 @@ struct Argument {
 /// Arguments by name, in alphabetical order.
 using NamedArguments = std::map<std::string, Argument, std::less<>>;
 
-/// What a node makes: nothing (or what is no tensor), one tensor, or a list of such.
+/// What a node makes: no tensor, one tensor, or a list of tensors.
 struct NodeType {
   enum class Kind : std::uint8_t { kNone, kTensor, kList };
   Kind kind = Kind::kNone;
   std::vector<std::optional<TensorType>> tensors;  ///< one for kTensor
 
-  [[nodiscard]] const TensorType* tensor() const;  ///< of kTensor, or null
+  [[nodiscard]] const TensorType* tensor() const;  ///< null unless the kind is kTensor
   friend bool operator==(const NodeType&, const NodeType&) = default;
 };
 
 enum class NodeKind : std::uint8_t { kPlaceholder, kCall, kOutput };
 
-/// Belongs to its Graph, which keeps the users.
+/// A node of a Graph, which owns it and keeps the lists of users.
 class Node {
  public:
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] NodeKind kind() const { return kind_; }
-  /// Of a call: the op.
+  /// The op of a call.
   [[nodiscard]] const std::string& target() const { return target_; }
   [[nodiscard]] bool is_call_of(std::string_view target) const {
     return kind_ == NodeKind::kCall && target_ == target;
@@ -88,12 +89,12 @@ class Node {
   [[nodiscard]] const Argument::List& arguments() const { return arguments_; }
   [[nodiscard]] const NamedArguments& named_arguments() const { return named_arguments_; }
   [[nodiscard]] const NodeType& type() const { return type_; }
-  /// Nodes that have this one among their arguments, each once, in no order.
+  /// The nodes with this one among their arguments, each once, in no particular order.
   [[nodiscard]] const std::vector<Node*>& users() const { return users_; }
-  /// Nodes among the arguments, each once, in order of appearance.
+  /// The nodes among the arguments, each once, in order of appearance.
   [[nodiscard]] std::vector<Node*> inputs() const;
-  /// Names that collectives had in the captured program whose work this node does, in alphabetical order.
-  /// Passes keep them; files do not.
+  /// The collectives whose work this node does, by their names in the captured graph, in alphabetical order.
+  /// Passes keep them. Files do not.
   [[nodiscard]] const std::set<std::string>& collectives() const { return collectives_; }
 
  private:
@@ -111,7 +112,7 @@ class Node {
   std::uint64_t order_ = 0;  ///< ascending along the graph
 };
 
-/// A node as add() and insert_before() take it.
+/// A node as Graph::add() and Graph::insert_before() take it.
 struct NodeSpec {
   NodeKind kind = NodeKind::kCall;
   std::string name;
@@ -122,16 +123,16 @@ struct NodeSpec {
   std::set<std::string> collectives = {};
 };
 
-/// What a file says beside its nodes.
+/// What a file holds besides its nodes.
 struct GraphHeader {
   std::string source;
   int world_size = 1;
   std::string group;
   std::map<std::string, std::int64_t, std::less<>>
-      pytorch_fuses;  ///< op -> how often PyTorch's pass makes it
+      pytorch_fuses;  ///< op -> how many PyTorch's own pass makes
 };
 
-/// Moving keeps the nodes where they are.
+/// A captured graph. A move keeps the addresses of the nodes.
 class Graph {
  public:
   GraphHeader header;
@@ -142,29 +143,33 @@ class Graph {
 
   [[nodiscard]] const std::list<Node>& nodes() const { return nodes_; }
   [[nodiscard]] std::list<Node>& nodes() { return nodes_; }
-  /// Null if there is none.
+  /// The node of this name, or null.
   [[nodiscard]] Node* find(std::string_view name);
   [[nodiscard]] const Node* find(std::string_view name) const;
 
-  /// At the end. Errors: kInvalidArgument for a name that is taken.
+  /// Adds a node at the end.
+  /// Errors:  kInvalidArgument for a name that is taken.
   [[nodiscard]] Result<Node*> add(NodeSpec spec) { return insert_before(nullptr, std::move(spec)); }
-  /// Before `place`; null: at the end.
+  /// Adds a node before `place`, or at the end if that is null.
+  /// Errors:  kInvalidArgument for a name that is taken.
   [[nodiscard]] Result<Node*> insert_before(Node* place, NodeSpec spec);
   /// Whether `a` runs before `b`.
   [[nodiscard]] static bool is_before(const Node& a, const Node& b) { return a.order_ < b.order_; }
-  /// "name", or the first of "name_1", "name_2", ... that is free.
+  /// Returns "name", or the first of "name_1", "name_2", ... that is free.
   [[nodiscard]] std::string free_name(std::string_view name);
 
-  /// Errors: kInvalidArgument for a name that is taken.
+  /// Gives a node another name.
+  /// Errors:  kInvalidArgument for a name that is taken.
   [[nodiscard]] Result<void> rename(Node& node, std::string name);
-  /// Everybody who uses `from` uses `to` instead, but `to` itself.
+  /// Makes all users of `from` use `to` instead, except `to` itself.
   void replace_uses(Node& from, Node& to);
-  /// Gives a node other arguments.
+  /// Replaces the arguments of a node.
   void set_arguments(Node& node, Argument::List arguments, NamedArguments named_arguments);
   void add_collectives(Node& node, const std::set<std::string>& names);
-  /// Its place in the order becomes the one just before `place`.
+  /// Moves a node to the position just before `place`.
   void move_before(Node& node, Node& place);
-  /// Errors: kInvalidArgument for a node that has users.
+  /// Removes a node.
+  /// Errors:  kInvalidArgument for a node that has users.
   [[nodiscard]] Result<void> erase(Node& node);
 
  private:

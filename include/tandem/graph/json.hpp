@@ -6,14 +6,15 @@
 
 namespace tandem::graph {
 
-/// A graph in the JSON schema 1 of captured PyTorch programs: `{schema, source, world_size, group, nodes[]}`,
-/// a node `{name, op, target, args, kwargs, out}`. Other keys at the top are ignored.
-/// Errors:  kParse with the name of the node: no JSON, a missing key, a wrong type, a name twice, an argument
-///          that no earlier node made, a number beyond 64 bits, a shape beyond 2^62 elements, lists nested
-///          deeper than 32.
+/// Reads a graph in JSON schema 1 of captured PyTorch programs. The file is
+/// `{schema, source, world_size, group, nodes[]}`, a node is `{name, op, target, args, kwargs, out}`. Other
+/// keys at the top are ignored.
+/// Errors:  kParse with the name of the node. The text may be no JSON. A key may be missing, a type wrong, or
+///          a name used twice. No earlier node may have made an argument. A number may exceed 64 bits, a
+///          shape 2^62 elements, or the nesting of lists 32.
 [[nodiscard]] Result<Graph> import_json(std::string_view text);
 
-/// The same schema, one node a line.
+/// Writes that schema, one node in each line.
 [[nodiscard]] std::string export_json(const Graph& graph);
 
 }  // namespace tandem::graph

@@ -6,7 +6,7 @@
 
 namespace tandem::graph {
 
-/// A graph for people and golden tests; parse_text() reads it back:
+/// A graph as text, for people and golden tests. parse_text() reads it:
 ///
 ///   graph world 2 group "0" source "torch 2.11"
 ///   fuses "symm_mem.fused_all_gather_matmul.default" 1
@@ -16,16 +16,18 @@ namespace tandem::graph {
 ///   %c: bfloat16[64, 8] = aten.clone.default(%t, memory_format=<torch.contiguous_format>)
 ///   %output: (bfloat16[64, 8]) = output([%c])
 ///
-/// Strides stand in braces where the tensor is not contiguous, null where a node makes no tensor, a list of
-/// types in parentheses, and a name in quotes where it is more than letters, digits, dots and underscores.
+/// Strides follow in braces if the tensor is not contiguous. A node that makes no tensor has null for a type.
+/// A list of types has parentheses. A name with other characters than letters, digits, dots and underscores
+/// has quotes.
 [[nodiscard]] std::string to_text(const Graph& graph);
-/// One node's line.
+/// The line of one node.
 [[nodiscard]] std::string to_text(const Node& node);
-/// `%a`, `[1, 0]`, `<torch.bfloat16>`.
+/// An argument: `%a`, `[1, 0]`, `<torch.bfloat16>`.
 [[nodiscard]] std::string to_text(const Argument& argument);
-/// "bfloat16[64, 8]{1, 64}".
+/// A type: "bfloat16[64, 8]{1, 64}".
 [[nodiscard]] std::string to_text(const TensorType& type);
 
+/// Reads the text of a graph.
 /// Errors:  kParse with the line and what is wrong there.
 [[nodiscard]] Result<Graph> parse_text(std::string_view text);
 

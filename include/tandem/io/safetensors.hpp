@@ -9,36 +9,41 @@
 
 namespace tandem::io {
 
+/// A tensor of a file.
 struct NamedTensor {
   std::string name;
   Tensor tensor;
 };
 
-/// Maps a .safetensors file read-only; each tensor keeps the mapping (a copy where its elements are not
-/// aligned). The file may be replaced meanwhile, but not shortened in place: touching what is gone raises
-/// SIGBUS. In the header's order; of tensors that share a name the last; its `__metadata__` is left out.
-/// Types:   F64 F32 F16 BF16 F8_E4M3 F8_E5M2 I64 I32 I8 U32 U8 BOOL.
+/// Maps a .safetensors file and returns its tensors in the header's order. Each tensor keeps the mapping and
+/// is read-only. If its elements are not aligned, it is a copy. Of tensors with the same name the last
+/// counts. `__metadata__` is ignored. The file may be replaced meanwhile. It must not be shortened in place:
+/// access to what is gone raises SIGBUS.
+/// Types:   F64, F32, F16, BF16, F8_E4M3, F8_E5M2, I64, I32, I8, U32, U8, BOOL.
 /// Shapes:  up to kMaxDims dimensions, row-major.
 /// Errors:  kParse with the offset or the tensor's name, and the values; kUnsupported for a tensor of another
-///          type or more dimensions: the others can be read by name; kInvalidArgument for what is not a
-///          regular file; kDriver when the system refuses; kOutOfMemory.
+///          type or more dimensions (the others can be read by name); kInvalidArgument for what is no regular
+///          file; kDriver if the system refuses; kOutOfMemory.
 /// Source:  docs/design/file_formats.md
 [[nodiscard]] Result<std::vector<NamedTensor>> read_safetensors(const std::filesystem::path& path);
 
-/// One tensor by name; an empty name when the file holds just one. The whole header is checked all the same,
-/// but of types and dimensions only this tensor's. For a model in several files see checkpoint.hpp.
-/// Errors:  as above; kInvalidArgument listing names when there is none of this name.
+/// Reads one tensor by its name. The name may be empty if the file holds one tensor only. The whole header is
+/// checked, but types and dimensions of this tensor only. For a model in several files see checkpoint.hpp.
+/// Errors:  as above; kInvalidArgument with names that exist, if this one does not.
 [[nodiscard]] Result<Tensor> read_safetensors(const std::filesystem::path& path, std::string_view name);
 
+/// A tensor to write.
 struct NamedView {
   std::string name;
   TensorView view;
 };
 
-/// Writes the tensors with their types, the header in the order given. The views may be strided. The file
-/// appears whole or not at all, as in write_npy().
-/// Errors:  kInvalidArgument for a name that is repeated, reserved or not UTF-8, memory that is not the
-///          host's, or a path that is no regular file's; kDriver with the system's reason; kOutOfMemory.
+/// Writes the tensors in the given order. The file appears as a whole or not at all, as in write_npy().
+/// Shapes:  any strides.
+/// Types:   are kept.
+/// Errors:  kInvalidArgument for a name that is repeated, reserved or not UTF-8, for memory that is not the
+///          host's, and for a path to something that is no regular file; kDriver with the system's reason;
+///          kOutOfMemory.
 [[nodiscard]] Result<void> write_safetensors(const std::filesystem::path& path,
                                              const std::vector<NamedView>& tensors);
 

@@ -1,14 +1,14 @@
 #pragma once
 
-// How a kernel waits for a chunk of data that another GPU, or a copy engine, sends: for kernels that consume
-// what arrives. tandem/gemm/async_input_scheduler.cuh has it done by CUTLASS's kernels.
+// How a kernel waits for a chunk that another GPU or a copy engine sends. Kernels of CUTLASS do so by
+// tandem/gemm/async_input_scheduler.cuh.
 
 #include <cstdint>
 #include <tandem/symm/kernel_device.cuh>
 
 namespace tandem::symm {
 
-/// One signal a chunk, and how a wait for one ends without it.
+/// One signal for each chunk, and how a wait ends that does not get its signal.
 struct ChunkSignals {
   const std::uint32_t* words = nullptr;  ///< chunk i is there once (int32) (words[i] - expected) >= 0
   std::uint32_t expected = 1;
@@ -26,20 +26,20 @@ struct ChunkSignals {
   }
 };
 
-/// What a thread does that loads from a chunk whose signal another thread of its warp has seen.
+/// For a thread that loads from a chunk after another thread of its warp has seen the signal.
 __device__ inline void acquire_chunk(const ChunkSignals& signals, int chunk) {
   static_cast<void>(detail::load_acquire(signals.words + chunk));
   tandem::cuda::fence_tensor_loads();
 }
 
-/// By one thread: waits for the chunk. Afterwards what its sender's stream did before the signal is visible
-/// to this thread, also to tensor loads that it issues. False if the wait gave up; its record is left then,
-/// and Stream::synchronize() of a stream that watches returns it.
+/// Waits for the chunk; one thread calls it. What the sender's stream did before the signal is visible to
+/// this thread afterwards, also to its tensor loads. It returns false if the wait gave up. The fault record
+/// is written then, and Stream::synchronize() of a stream that watches returns it.
 ///
-/// Memory order: the poll is relaxed and decides nothing. The acquire load behind it reads the sender's value
-/// or a later one of the same sender, so it synchronises with the release before that value: a stream write's
-/// fence, or a kernel's. Tensor loads go through another proxy than the acquire: the fence orders them behind
-/// it. A full fence instead would wait for this SM's own stores to other GPUs as well.
+/// Memory order: the poll is relaxed and decides nothing. The acquire load after it reads the sender's value,
+/// or a later one of the same sender. So it synchronises with the release before that value, which is the
+/// fence of a stream write or of a kernel. Tensor loads go through another proxy than the acquire, and the
+/// fence orders them after it. A full fence would also wait for this SM's own stores to other GPUs.
 __device__ inline bool await_chunk(const ChunkSignals& signals, int chunk) {
   const std::uint32_t* const word = signals.words + chunk;
   const int number = signals.first_number + chunk;

@@ -1,8 +1,8 @@
 #pragma once
 
-// The three functions of kernel.hpp for kernels on a GPU; include this in the .cu file of a kernel of your
-// own. Pass the kernel Handle::kernel_handle() by value, call Handle::watch() with the stream before the
-// launch, and return from the kernel when one of them returns false: Stream::synchronize() returns the
+// The three functions of kernel.hpp for kernels on a GPU. Include this header in the .cu file of your own
+// kernel. Pass Handle::kernel_handle() to the kernel by value, and call Handle::watch() with the stream
+// before the launch. Return from the kernel when a function returns false: Stream::synchronize() returns the
 // reason.
 //
 // Memory order, for a sender S and a receiver R of one slot:
@@ -42,7 +42,7 @@ using tandem::cuda::swap_acquire;
 using tandem::cuda::swap_relaxed;
 using tandem::cuda::swap_release;
 
-/// One wait, for the host's error text.
+/// What the host's error text says of a wait.
 struct WaitSite {
   KernelCall call;
   int peer;
@@ -57,14 +57,14 @@ __device__ inline std::uint32_t* slot_at(std::uint32_t* pad, int world_size, int
   return pad + static_cast<std::int64_t>(world_size) * channel + source;
 }
 
-/// Whether a wait of this rank has given up. Its record comes before all that the caller does then.
+/// Whether a wait of this rank has given up. Its record is written before anything that the caller does then.
 __device__ inline bool has_given_up(const KernelControl& control) {
   if (load_relaxed(control.has_given_up) != KernelControl::kTold) return false;
   return load_acquire(control.has_given_up) == KernelControl::kTold;
 }
 
-/// Leaves a record, if nobody has before. It is there when this returns: peers who are late find signals of
-/// ops that this rank goes on to, and have to find it too.
+/// Writes the fault record, unless there is one. The record exists when this returns: late peers see signals
+/// of this rank's later ops, and must see the record too.
 __device__ inline void give_up(KernelControl& control, const WaitSite& site, GiveUpReason reason,
                                std::uint32_t expected, std::uint32_t seen, std::int64_t waited_ns) {
   // Only kernels of this GPU come here, so its own atomics are enough; those on host memory would not be.
@@ -95,12 +95,14 @@ __device__ inline GiveUpReason look_around(const KernelHandle& handle, int peer,
   return waited_ns >= handle.timeout_ns ? GiveUpReason::kTimeout : GiveUpReason::kNone;
 }
 
-/// Calls try_once(seen) until it is true. False when it gave up: the deadline has passed, the group is
-/// poisoned, `site.peer` has left it, or another wait of this rank has given up. The deadline counts from
-/// `begin_ns`, which the first of several waits of one call sets. Whether another has given up, the GPU's own
-/// memory tells; group and peer are looked at once a millisecond: their words are in host memory, and copy
-/// engines, whose commands lie there too, come late while kernels read it all the time. A wait that lasts
-/// tells the host for whom, until it succeeds: the rank that gave up first is not the one at fault.
+/// Calls try_once(seen) until it is true. It returns false when it gives up: the deadline has passed, the
+/// group is poisoned, `site.peer` has left, or another wait of this rank has given up. The deadline counts
+/// from `begin_ns`, which the first of several waits of one call sets.
+///
+/// A word in the GPU's own memory says whether another wait has given up. The words of group and peer lie in
+/// host memory and are read once a millisecond. Copy engines, whose commands lie there too, come late while
+/// kernels read host memory all the time. A long wait tells the host for whom it waits, until it succeeds:
+/// the rank that gives up first is not the culprit.
 template <class Try>
 __device__ inline bool wait_until(const KernelHandle& handle, const WaitSite& site, std::uint32_t expected,
                                   std::int64_t& begin_ns, Try try_once) {
@@ -140,8 +142,8 @@ __device__ inline bool wait_until(const KernelHandle& handle, const WaitSite& si
   }
 }
 
-/// 0 -> 1 in the slot of `word`, a peer's memory: the first attempt is the compare-and-swap itself, since a
-/// look before it would be another way there and back.
+/// Changes `word`, in a peer's memory, from 0 to 1. The first attempt is the compare-and-swap itself: a load
+/// before it would be another round trip.
 __device__ inline bool put(const KernelHandle& handle, std::uint32_t* word, const WaitSite& site,
                            PutOrder order, std::int64_t& begin_ns) {
   const auto swap = [=] {
@@ -155,7 +157,7 @@ __device__ inline bool put(const KernelHandle& handle, std::uint32_t* word, cons
   });
 }
 
-/// 1 -> 0 in a slot of the own pad.
+/// Changes a word of the own pad from 1 to 0.
 __device__ inline bool take(const KernelHandle& handle, std::uint32_t* word, const WaitSite& site,
                             WaitOrder order, std::int64_t& begin_ns) {
   const auto swap = [=] {
@@ -178,8 +180,8 @@ __device__ inline bool check(const KernelHandle& handle, const WaitSite& site) {
   return false;
 }
 
-/// Put to all others, then take from all others, by threads `thread` of `num_threads`; the own slot is not
-/// touched. Every rank begins with its next neighbour, so that W ranks do not all write to rank 0 first.
+/// Puts to all other ranks, then takes from all others. Thread `thread` of `num_threads` does its part. Each
+/// rank begins with the next rank, so that W ranks do not all write to rank 0 first.
 __device__ inline bool meet(const KernelHandle& handle, KernelCall call, int channel, int thread,
                             int num_threads, PutOrder put_order, WaitOrder wait_order) {
   const int world_size = handle.world_size;
@@ -204,7 +206,7 @@ __device__ inline bool meet(const KernelHandle& handle, KernelCall call, int cha
 // Other functions than those of the same names for hosts, also where both are in one program.
 inline namespace device_code {
 
-/// By one thread.
+/// Signals `dst`; one thread calls it.
 __device__ inline bool put_signal(const KernelHandle& handle, int dst, int channel,
                                   PutOrder order = PutOrder::kRelease) {
   const detail::WaitSite site{KernelCall::kPutSignal, dst, channel};
@@ -214,7 +216,8 @@ __device__ inline bool put_signal(const KernelHandle& handle, int dst, int chann
   return detail::put(handle, word, site, order, begin_ns);
 }
 
-/// By one thread; __syncthreads() behind it before others of its block read what was signalled.
+/// Waits for `src`; one thread calls it. Other threads of its block may read what was signalled after a
+/// __syncthreads().
 __device__ inline bool wait_signal(const KernelHandle& handle, int src, int channel,
                                    WaitOrder order = WaitOrder::kAcquire) {
   const detail::WaitSite site{KernelCall::kWaitSignal, src, channel};
@@ -224,8 +227,9 @@ __device__ inline bool wait_signal(const KernelHandle& handle, int src, int chan
   return detail::take(handle, word, site, order, begin_ns);
 }
 
-/// By all threads of the block, which all get the same answer. Thread t signals and awaits the rank t + 1
-/// places further. A __syncthreads() before the puts (with kRelease) and one behind the waits are part of it.
+/// A barrier of this block with those of all ranks. All threads of the block call it and get the same answer.
+/// Thread t signals and waits for the rank t + 1 places further. The call includes a __syncthreads() before
+/// the puts (with kRelease) and one after the waits.
 __device__ inline bool sync_blocks(const KernelHandle& handle, int block, PutOrder put, WaitOrder wait) {
   if (!detail::check(handle, {KernelCall::kSyncBlocks, handle.rank, block})) return false;
   const auto thread = static_cast<int>(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z));

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <tandem/base/tensor.hpp>
+#include <tandem/base/tensor_list.hpp>
 
 namespace tandem::fused {
 
@@ -12,8 +13,8 @@ namespace tandem::fused {
 class OptionalViews {
  public:
   OptionalViews() = default;
-  OptionalViews(std::span<const TensorView> all) : all_(all) {}
-  OptionalViews(std::span<const std::optional<TensorView>> some) : some_(some) {}
+  OptionalViews(const TensorList& all) : all_(all) {}
+  OptionalViews(const OptionalTensorList& some) : some_(some) {}
 
   [[nodiscard]] std::size_t size() const { return all_.size() + some_.size(); }
   [[nodiscard]] bool empty() const { return size() == 0; }

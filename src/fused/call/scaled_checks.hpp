@@ -2,10 +2,10 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string_view>
 #include <tandem/base/error.hpp>
 #include <tandem/base/tensor.hpp>
+#include <tandem/base/tensor_list.hpp>
 #include <tandem/device/device.hpp>
 #include <tandem/gemm/scaled_mm.hpp>
 
@@ -16,8 +16,7 @@ namespace tandem::fused {
 // Checks that both ops of scaled products make.
 
 /// What may be left out, one a product; the list may be left out as a whole.
-using OptionalList = std::span<const std::optional<TensorView>>;
-[[nodiscard]] inline const TensorView* at(OptionalList list, int idx) {
+[[nodiscard]] inline const TensorView* at(const OptionalTensorList& list, int idx) {
   if (list.empty() || !list[static_cast<std::size_t>(idx)]) return nullptr;
   return &*list[static_cast<std::size_t>(idx)];
 }

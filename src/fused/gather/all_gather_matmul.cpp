@@ -1,5 +1,6 @@
 #include <tandem/fused/all_gather_matmul.hpp>
 #include <tandem/fused/all_gather_scaled_matmul.hpp>
+#include <tandem/fused/layout.hpp>
 
 #include "base/try.hpp"
 #include "coll/collective_call.hpp"
@@ -43,6 +44,14 @@ Result<OpReport> plan(const AllGatherMatmulArgs& args, Group& group, Stream& str
 Support can_run(const AllGatherMatmulArgs& args, Group& group, Stream& stream) {
   return fused::support_of(plan(args, group, stream));
 }
+Result<Tensor> make_output(const AllGatherMatmulArgs& args, Device& device, int i) {
+  TANDEM_ASSIGN(const Layout layout, output_layout(args, i));
+  return make_tensor(layout, args.a.dtype, device);
+}
+Result<Tensor> make_gathered(const AllGatherMatmulArgs& args, Device& device) {
+  TANDEM_ASSIGN(const Layout layout, gathered_layout(args));
+  return make_tensor(layout, args.a.dtype, device);
+}
 
 Result<OpReport> fused_all_gather_scaled_matmul(const AllGatherScaledMatmulArgs& args, Group& group,
                                                 Stream& stream) {
@@ -53,6 +62,14 @@ Result<OpReport> plan(const AllGatherScaledMatmulArgs& args, Group& group, Strea
 }
 Support can_run(const AllGatherScaledMatmulArgs& args, Group& group, Stream& stream) {
   return fused::support_of(plan(args, group, stream));
+}
+Result<Tensor> make_output(const AllGatherScaledMatmulArgs& args, DType dtype, Device& device, int i) {
+  TANDEM_ASSIGN(const Layout layout, output_layout(args, i));
+  return make_tensor(layout, dtype, device);
+}
+Result<Tensor> make_gathered(const AllGatherScaledMatmulArgs& args, Device& device) {
+  TANDEM_ASSIGN(const Layout layout, gathered_layout(args));
+  return make_tensor(layout, args.a.dtype, device);
 }
 
 }  // namespace tandem

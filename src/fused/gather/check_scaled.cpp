@@ -2,11 +2,10 @@
 #include "base/try.hpp"
 #include "base/with_last.hpp"
 #include "fused/call/checks.hpp"
+#include "fused/call/scaled_checks.hpp"
 #include "fused/gather/arguments.hpp"
 #include "fused/gather/call.hpp"
 #include "fused/gather/scale_mode.hpp"
-#include "fused/call/scaled_checks.hpp"
-#include "gemm/operand_checks.hpp"
 
 namespace tandem {
 namespace {
@@ -56,7 +55,7 @@ namespace {
 
 Result<void> check_lengths(const AllGatherScaledMatmulArgs& args, ScaleMode mode) {
   const std::size_t num_b = args.b.size();
-  const auto fits = [&](OptionalList list) { return list.empty() || list.size() == num_b; };
+  const auto fits = [&](const OptionalTensorList& list) { return list.empty() || list.size() == num_b; };
   if (num_b == 0 || args.out.size() != num_b || !fits(args.bias) || !fits(args.result_scale)) {
     return failf(
         ErrorCode::kInvalidArgument,
@@ -132,7 +131,7 @@ Result<void> for_each_output(const AllGatherScaledMatmulArgs& args, Use use) {
 template <class Use>
 Result<void> for_each_input(const AllGatherScaledMatmulArgs& args, Use use) {
   TANDEM_TRY(use(Named{"a", -1, &args.a}));
-  if (!gemm::is_left_out(args.a_scale)) TANDEM_TRY(use(Named{"a_scale", -1, &args.a_scale}));
+  if (args.a_scale) TANDEM_TRY(use(Named{"a_scale", -1, &*args.a_scale}));
   for (int i = 0; i < static_cast<int>(args.b.size()); ++i) {
     const auto idx = static_cast<std::size_t>(i);
     TANDEM_TRY(use(Named{"b", i, &args.b[idx]}));
@@ -166,7 +165,7 @@ Result<GatherProblem> check(const AllGatherScaledMatmulArgs& args, const Group& 
   TANDEM_TRY(check_shard(kWho, gathering_of(args), group));
   TANDEM_ASSIGN(const ScaleMode mode, detect_scale_mode(args, group.size()));
   if (mode != ScaleMode::kNone)
-    TANDEM_TRY(check_scale(kWho, {"a_scale", -1, &args.a_scale}, args.a_scale.sizes, device));
+    TANDEM_TRY(check_scale(kWho, {"a_scale", -1, &*args.a_scale}, args.a_scale->sizes, device));
   TANDEM_TRY(check_lengths(args, mode));
   TANDEM_TRY(check_products(args, sizes, device));
   TANDEM_TRY(check_wholes(args, sizes, device));

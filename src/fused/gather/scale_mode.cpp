@@ -4,7 +4,6 @@
 #include "base/try.hpp"
 #include "base/with_last.hpp"
 #include "fused/gather/arguments.hpp"
-#include "gemm/operand_checks.hpp"
 
 namespace tandem {
 namespace {
@@ -32,31 +31,35 @@ bool is_all_rows(const TensorView& scale, const Shapes& shapes) {
          (shapes.by_slices && is_rows(scale, with_last(shapes.full_rows, shapes.world)));
 }
 
-bool fits(ScaleMode mode, const TensorView& scale, const Shapes& shapes) {
+bool fits(ScaleMode mode, const std::optional<TensorView>& scale, const Shapes& shapes) {
+  if (!scale) return mode == ScaleMode::kNone;
   switch (mode) {
-    case ScaleMode::kNone:
-      return gemm::is_left_out(scale);
     case ScaleMode::kTensorwise:
-      return scale.numel() == 1 && !gemm::is_left_out(scale);
+      return scale->numel() == 1;
     case ScaleMode::kRowwiseSharded:
-      return is_rows(scale, shapes.shard_rows) || is_flat_rows(scale, shapes.shard_rows);
+      return is_rows(*scale, shapes.shard_rows) || is_flat_rows(*scale, shapes.shard_rows);
     case ScaleMode::kRowwiseReplicated:
-      return is_all_rows(scale, shapes) || is_flat_rows(scale, shapes.full_rows);
+      return is_all_rows(*scale, shapes) || is_flat_rows(*scale, shapes.full_rows);
+    case ScaleMode::kNone:
     case ScaleMode::kDetect:
       break;
   }
   return false;
 }
 
-/// The first match of the list that the header states.
+/// The first match of the list that the header states; there is a scale.
 ScaleMode detect(const TensorView& scale, const Shapes& shapes) {
-  if (gemm::is_left_out(scale)) return ScaleMode::kNone;
   if (is_rows(scale, shapes.shard_rows)) return ScaleMode::kRowwiseSharded;
   if (scale.numel() == 1) return ScaleMode::kTensorwise;
   if (is_all_rows(scale, shapes)) return ScaleMode::kRowwiseReplicated;
   if (is_flat_rows(scale, shapes.shard_rows)) return ScaleMode::kRowwiseSharded;
   if (is_flat_rows(scale, shapes.full_rows)) return ScaleMode::kRowwiseReplicated;
   return ScaleMode::kDetect;
+}
+
+ScaleMode mode_of(const AllGatherScaledMatmulArgs& args, const Shapes& shapes) {
+  if (args.scale_mode != ScaleMode::kDetect) return args.scale_mode;
+  return args.a_scale ? detect(*args.a_scale, shapes) : ScaleMode::kNone;
 }
 
 }  // namespace
@@ -83,21 +86,20 @@ Result<ScaleMode> detect_scale_mode(const AllGatherScaledMatmulArgs& args, int w
                       .full_rows = with_last(full, 1),
                       .by_slices = args.gather_dim == args.a.dim() - 1,
                       .world = world};
-  const ScaleMode mode =
-      args.scale_mode == ScaleMode::kDetect ? detect(args.a_scale, shapes) : args.scale_mode;
+  const ScaleMode mode = mode_of(args, shapes);
   if (fits(mode, args.a_scale, shapes)) return mode;
   return failf(ErrorCode::kInvalidArgument,
                "{}: a_scale has sizes {} and scale_mode is {}; a has sizes {}, over all ranks {}: need one "
                "element (tensorwise), {} (rowwise_sharded), {} (rowwise_replicated), or no scale (none)",
-               kWho, gemm::is_left_out(args.a_scale) ? "none" : to_string(args.a_scale.sizes),
-               to_string(args.scale_mode), to_string(args.a.sizes), to_string(full),
-               to_string(shapes.shard_rows), to_string(shapes.full_rows));
+               kWho, args.a_scale ? to_string(args.a_scale->sizes) : "none", to_string(args.scale_mode),
+               to_string(args.a.sizes), to_string(full), to_string(shapes.shard_rows),
+               to_string(shapes.full_rows));
 }
 
 namespace fused {
 
 TensorView rowwise_scale(const AllGatherScaledMatmulArgs& args, ScaleMode mode) {
-  TensorView scale = args.a_scale;
+  TensorView scale = *args.a_scale;
   if (scale.dim() == args.a.dim()) return scale;
   const std::int64_t row_stride = scale.stride(0);
   scale.sizes = with_last(args.a.sizes, 1);

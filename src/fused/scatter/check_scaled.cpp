@@ -21,7 +21,7 @@ namespace {
 
 Result<void> check_lengths(const ScaledMatmulReduceScatterArgs& args) {
   const std::size_t num = args.a.size();
-  const auto fits = [&](OptionalList list) { return list.empty() || list.size() == num; };
+  const auto fits = [&](const OptionalTensorList& list) { return list.empty() || list.size() == num; };
   if (args.a_scale.size() == num && args.b_scale.size() == num && fits(args.bias) && fits(args.result_scale))
     return {};
   return failf(

@@ -1,3 +1,4 @@
+#include <tandem/fused/layout.hpp>
 #include <tandem/fused/matmul_reduce_scatter.hpp>
 #include <tandem/fused/scaled_matmul_reduce_scatter.hpp>
 
@@ -37,6 +38,10 @@ Result<OpReport> plan(const MatmulReduceScatterArgs& args, Group& group, Stream&
 Support can_run(const MatmulReduceScatterArgs& args, Group& group, Stream& stream) {
   return fused::support_of(plan(args, group, stream));
 }
+Result<Tensor> make_output(const MatmulReduceScatterArgs& args, const Group& group, Device& device) {
+  TANDEM_ASSIGN(const Layout layout, output_layout(args, group.size(), group.rank()));
+  return make_tensor(layout, args.a.front().dtype, device);
+}
 
 Result<OpReport> fused_scaled_matmul_reduce_scatter(const ScaledMatmulReduceScatterArgs& args, Group& group,
                                                     Stream& stream) {
@@ -47,6 +52,11 @@ Result<OpReport> plan(const ScaledMatmulReduceScatterArgs& args, Group& group, S
 }
 Support can_run(const ScaledMatmulReduceScatterArgs& args, Group& group, Stream& stream) {
   return fused::support_of(plan(args, group, stream));
+}
+Result<Tensor> make_output(const ScaledMatmulReduceScatterArgs& args, DType dtype, const Group& group,
+                           Device& device) {
+  TANDEM_ASSIGN(const Layout layout, output_layout(args, group.size(), group.rank()));
+  return make_tensor(layout, dtype, device);
 }
 
 }  // namespace tandem
