@@ -1,6 +1,6 @@
 // Every public call that writes memory, with its operands laid over each other in every way: what shares a
-// byte is refused before anything is enqueued, what shares none runs and is right. Read-only outputs are refused
-// too, and read-only inputs are not.
+// byte is refused before anything is enqueued, what shares none runs and is right. Read-only outputs are
+// refused too, and read-only inputs are not.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
