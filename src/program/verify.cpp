@@ -242,7 +242,7 @@ Result<void> check_alike(const Program& first, const Program& program) {
 class Simulation {
  public:
   Simulation(std::span<const Program> ranks, int num_rounds)
-      : ranks_(ranks), lanes_(ranks.front().num_lanes), begins_(ranks.size(), 1) {
+      : ranks_(ranks), lanes_(ranks.front().num_lanes), begins_(ranks.size(), 1), resets_(ranks.size()) {
     const auto threads = ranks.size() * static_cast<std::size_t>(lanes_);
     queues_.resize(threads);
     clocks_.assign(threads, Clock(threads, 0));
@@ -287,10 +287,15 @@ class Simulation {
   [[nodiscard]] bool is_of(const Written& written, int round) const {
     return !counts_epochs() || written.round >= round;
   }
+  /// Words that are not reset are those of the call before: whoever looks at them need not wait.
+  [[nodiscard]] bool are_of_call(int rank) const {
+    return counts_epochs() || resets_[static_cast<std::size_t>(rank)];
+  }
   /// What was written before a reset is lost.
   void forget_words(int rank) {
     std::erase_if(words_, [&](const auto& one) { return std::get<0>(one.first) == rank; });
     std::erase_if(pieces_, [&](const auto& one) { return std::get<0>(one.first) == rank; });
+    resets_[static_cast<std::size_t>(rank)] = true;
   }
   using Word = std::tuple<int, int, std::int64_t>;  // rank, slot, word
   using Pieces = std::tuple<int, int, int>;         // receiver, slot, sender
@@ -331,6 +336,7 @@ class Simulation {
   std::span<const Program> ranks_;
   int lanes_;
   std::vector<int> begins_;                // by rank: when its caller's lane began the call that it is in
+  std::vector<bool> resets_;               // by rank: whether its words have been reset
   std::vector<std::deque<Entry>> queues_;  // by thread: a rank's lane
   std::vector<Clock> clocks_;
   std::map<int, Clock> marks_;
@@ -438,6 +444,12 @@ Result<void> Simulation::start_sending(int thread, const Entry& entry, const Pro
         rows_of_chunks(program(rank), product, arrival.first_own, arrival.first_own + arrival.num_own));
     region.rank = peer;
     TANDEM_TRY(access(thread, *entry.step, entry.round, region, true));
+    if (arrival.flags != kNone) {
+      const std::int64_t flags = root(rank, arrival.flags).sizes[0] / world();
+      Region of_flags = region_of(rank, entry.round, part_of(arrival.flags, 0, rank * flags, flags));
+      of_flags.rank = peer;
+      TANDEM_TRY(access(thread, *entry.step, entry.round, of_flags, true));
+    }
     pieces_[{peer, slot_of(entry.round), rank}] = {entry.round, clock(thread)};
   }
   return {};
@@ -445,6 +457,7 @@ Result<void> Simulation::start_sending(int thread, const Entry& entry, const Pro
 
 bool Simulation::have_come(int thread, int round, const Product& product) const {
   const int rank = rank_of(thread);
+  if (!are_of_call(rank)) return true;
   for (int source = 0; source < world(); ++source) {
     if (source == rank) continue;
     if (!comes_in_pieces(rank, source, product)) {
@@ -463,9 +476,12 @@ Result<void> Simulation::meet_all(int thread, const Entry& entry, const Product&
   const int rank = rank_of(thread);
   const Clock before = clock(thread);
   Clock behind = before;
-  const auto read = [&](const Clock& sent, std::int64_t first, std::int64_t last) -> Result<void> {
-    merge(clock(thread), sent);
-    merge(behind, sent);
+  const auto sent = [&](const auto& words, const auto& word) {
+    return are_of_call(rank) ? words.at(word).clock : before;
+  };
+  const auto read = [&](const Clock& known, std::int64_t first, std::int64_t last) -> Result<void> {
+    merge(clock(thread), known);
+    merge(behind, known);
     if (multiplies(product))
       TANDEM_TRY(
           use(thread, *entry.step, entry.round, rows_of_chunks(program(rank), product, first, last), false));
@@ -477,11 +493,11 @@ Result<void> Simulation::meet_all(int thread, const Entry& entry, const Product&
     const Shard words = words_from(source);
     const std::int64_t last = words.offset + words.size;
     if (comes_in_pieces(rank, source, product)) {
-      TANDEM_TRY(read(pieces_.at({rank, slot_of(entry.round), source}).clock, words.offset, last));
+      TANDEM_TRY(read(sent(pieces_, Pieces{rank, slot_of(entry.round), source}), words.offset, last));
       continue;
     }
     for (std::int64_t word = words.offset; multiplies(product) && word < last; ++word)
-      TANDEM_TRY(read(words_.at({rank, slot_of(entry.round), word}).clock, word, word + 1));
+      TANDEM_TRY(read(sent(words_, Word{rank, slot_of(entry.round), word}), word, word + 1));
   }
   clock(thread) = behind;
   return {};
@@ -533,6 +549,7 @@ Result<void> Simulation::end(int thread) {
 }
 
 bool Simulation::are_written(int rank, int round, std::int64_t first, std::int64_t count) const {
+  if (!are_of_call(rank)) return true;
   for (std::int64_t word = first; word < first + count; ++word) {
     const auto written = words_.find({rank, slot_of(round), word});
     if (written == words_.end() || !is_of(written->second, round)) return false;
@@ -541,6 +558,7 @@ bool Simulation::are_written(int rank, int round, std::int64_t first, std::int64
 }
 
 void Simulation::read_words(int thread, int round, std::int64_t first, std::int64_t count) {
+  if (!are_of_call(rank_of(thread))) return;
   for (std::int64_t word = first; word < first + count; ++word)
     merge(clock(thread), words_.at({rank_of(thread), slot_of(round), word}).clock);
 }

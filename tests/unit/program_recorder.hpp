@@ -77,23 +77,15 @@ class RecorderProduct final : public gemm::Implementation {
  public:
   explicit RecorderProduct(NameProduct name) : name_(std::move(name)) {}
   [[nodiscard]] std::string_view name() const override { return "recorder"; }
-  bool accepts(const gemm::Problem&, std::string*) const override { return true; }
-  bool accepts_scaled(const gemm::ScaledProblem&, std::string*) const override { return true; }
-  Result<void> run(const gemm::Problem&, const gemm::MmArgs& args, Stream& stream) const override {
-    return note(args.a, args.out, stream);
-  }
-  Result<void> run_scaled(const gemm::ScaledProblem&, const gemm::ScaledMmArgs& args,
-                          Stream& stream) const override {
-    return note(args.a, args.out, stream);
-  }
-
- private:
-  Result<void> note(const TensorView& a, const TensorView& out, Stream& stream) const {
-    const auto name = name_(a, out);
+  bool accepts(const gemm::Product&, std::string*) const override { return true; }
+  Result<void> run(const gemm::Product&, const gemm::ProductArgs& args, Stream& stream) const override {
+    const auto name = name_(*args.a, *args.out);
     if (!name) return tl::unexpected(name.error());
     static_cast<RecorderStream&>(stream).add(*name);
     return {};
   }
+
+ private:
   NameProduct name_;
 };
 

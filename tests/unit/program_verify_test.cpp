@@ -167,8 +167,8 @@ struct Natives {
   int waiter = -1;       ///< a rank that multiplies nothing and reads nothing
 };
 
-/// With lanes for pushes unless products send to all peers.
-std::vector<Natives> native_programs() {
+/// With lanes for pushes unless products send to all peers. Eager ones, or recorded ones.
+std::vector<Natives> native_programs(bool is_recorded = false) {
   std::vector<Natives> all;
   for (const int world : {2, 3, 4}) {
     for (int patch_peers = 0; patch_peers < world; ++patch_peers) {
@@ -176,6 +176,7 @@ std::vector<Natives> native_programs() {
         fused::GatherProblem gather = test::small_gather(world, false);
         if (has_pieces) gather.sizes = {1024 * world, 8};
         gather.patch_peers = patch_peers;
+        gather.is_capturing = is_recorded;
         const Programs waiting = programs_of(&fused::build_native_gather, gather);
         for (const int first_consumed : {0, -1}) {
           gather.first_consumed = first_consumed;
@@ -187,6 +188,12 @@ std::vector<Natives> native_programs() {
       }
     }
   }
+  return all;
+}
+
+std::vector<Natives> all_native_programs() {
+  std::vector<Natives> all = native_programs();
+  for (Natives& natives : native_programs(true)) all.push_back(std::move(natives));
   return all;
 }
 
@@ -228,7 +235,7 @@ TEST(ProgramMutants, a_missing_join) {
     expect_needed(programs, {kNotOrdered, kNotWritten, kNotBehindCaller, kNotJoined});
   EXPECT_LT(num_implied, 30);
   num_implied = 0;
-  for (const Natives& natives : native_programs())
+  for (const Natives& natives : all_native_programs())
     expect_needed(natives.programs, {kNotBehindCaller, kNotJoined});
   EXPECT_EQ(num_implied, 0);
 }
@@ -339,12 +346,12 @@ TEST(ProgramMutants, two_slots_exchanged) {
 }
 
 TEST(ProgramMutants, a_missing_word) {
-  for (const Natives& natives : native_programs())
+  for (const Natives& natives : all_native_programs())
     expect_each_needed(natives.programs, of_kind(StepKind::kWriteWord), {kStuck});
 }
 
 TEST(ProgramMutants, a_word_before_its_data) {
-  for (const auto& [programs, consumes, waiter] : native_programs()) {
+  for (const auto& [programs, consumes, waiter] : all_native_programs()) {
     for (int rank = 0; rank < static_cast<int>(programs.size()); ++rank) {
       const auto& steps = programs[static_cast<std::size_t>(rank)].steps;
       for (const std::size_t word : find(programs, rank, of_kind(StepKind::kWriteWord))) {
@@ -362,8 +369,8 @@ TEST(ProgramMutants, a_word_before_its_data) {
 // Also where nothing is read behind it: the rank would write, two calls later, what others still read.
 TEST(ProgramMutants, a_missing_await) {
   int num_awaits = 0;
-  for (const Natives& natives : native_programs()) {
-    expect_each_needed(natives.programs, of_kind(StepKind::kAwait), {kNotOrdered, kNotWritten});
+  for (const Natives& natives : all_native_programs()) {
+    expect_each_needed(natives.programs, of_kind(StepKind::kAwait), {kNotOrdered, kNotWritten, kStillUsed});
     if (natives.waiter >= 0)
       num_awaits +=
           static_cast<int>(find(natives.programs, natives.waiter, of_kind(StepKind::kAwait)).size());
@@ -372,7 +379,7 @@ TEST(ProgramMutants, a_missing_await) {
 }
 
 TEST(ProgramMutants, data_that_does_not_come) {
-  for (const Natives& natives : native_programs()) {
+  for (const Natives& natives : all_native_programs()) {
     expect_each_needed(
         natives.programs,
         [&](const Step& step) { return step.kind == StepKind::kPut && step.peer != natives.waiter; },
@@ -386,6 +393,34 @@ TEST(ProgramMutants, data_that_does_not_come) {
                                 program::Space::kCaller;
                        },
                        {kNotWritten});
+  }
+}
+
+// Of recorded calls, whose words tell of no epoch: what came in the call before looks like what comes now.
+TEST(ProgramMutants, words_that_are_not_reset_in_time) {
+  for (const Natives& natives : native_programs(true)) {
+    const Programs& programs = natives.programs;
+    ASSERT_TRUE(program::verify(programs));
+    Programs without_barrier = programs;
+    for (int rank = 0; rank < static_cast<int>(programs.size()); ++rank) {
+      const std::size_t reset = find(programs, rank, of_kind(StepKind::kReset)).at(0);
+      const std::size_t barrier = find(programs, rank, of_kind(StepKind::kBarrier)).at(0);
+      if (rank != natives.waiter) {
+        expect_caught(without(programs, rank, reset), {kNotOrdered, kNotWritten},
+                      text_of(programs, rank, reset) + " missing");
+      }
+      expect_caught(without(programs, rank, barrier), {kNotMet},
+                    text_of(programs, rank, barrier) + " missing");
+      Programs late = programs;
+      auto& steps = steps_of(late, rank);
+      const Step moved = steps[reset];
+      steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(reset));
+      steps.insert(steps.begin() + static_cast<std::ptrdiff_t>(barrier), moved);
+      expect_caught(late, {kNotOrdered, kStuck}, text_of(programs, rank, reset) + " behind the barrier");
+      without_barrier = without(without_barrier, rank, barrier);
+    }
+    expect_caught(without_barrier, {kNotOrdered, kNotBehindCaller, kNotWritten},
+                  "no barrier behind the reset");
   }
 }
 
