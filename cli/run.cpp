@@ -227,7 +227,8 @@ void RunCommand::define(CLI::App& app) {
   app.add_flag("--transpose-b", flags_.transpose_b, "every B is stored as [n, k], as models do");
   app.add_option("--dtype", flags_.dtype, "convert inputs to f32, f16 or bf16; default: A's type");
   app.add_option("--algorithm", flags_.algorithm, "auto, native, pipelined or serial");
-  app.add_flag("--explain", flags_.explain, "show what the algorithm was chosen from, and the steps of rank 0");
+  app.add_flag("--explain", flags_.explain,
+               "show what the algorithm was chosen from, and the steps of rank 0");
   app.add_option("--gather-dim", flags_.gather_dim, "dimension of A that is sharded (all_gather_matmul)");
   app.add_option("--scatter-dim", flags_.scatter_dim, "dimension of the result that is scattered");
   app.add_option("--reduce", flags_.reduce, "sum or avg (matmul_reduce_scatter)");

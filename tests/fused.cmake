@@ -27,6 +27,7 @@ tandem_test(fault fused
             SOURCES fault/fused_broken_stream_test.cpp fault/fused_early_return_test.cpp fault/fused_late_rank_test.cpp
                     fault/fused_lost_rank_test.cpp fault/fused_queued_at_end_test.cpp
             DEPENDS fused backend LIBRARIES test_fused_harness tandem_test_support)
+
 find_package(Python3 COMPONENTS Interpreter REQUIRED)
 add_test(NAME unit.fused_native_slots_model
          COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/models/native_slots.py)

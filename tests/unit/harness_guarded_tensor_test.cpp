@@ -61,8 +61,8 @@ TEST_F(GuardedTensorTest, AnImageStaysAsItIs) {
 
 INSTANTIATE_TEST_SUITE_P(Images, GuardedTensorTest,
                          testing::Values(HostImage::kWhereNeeded, HostImage::kAlways),
-                         [](const testing::TestParamInfo<HostImage>& info) {
-                           return info.param == HostImage::kAlways ? "always" : "where_needed";
+                         [](const testing::TestParamInfo<HostImage>& image) {
+                           return image.param == HostImage::kAlways ? "always" : "where_needed";
                          });
 
 }  // namespace
