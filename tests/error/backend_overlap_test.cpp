@@ -415,7 +415,7 @@ const std::set<std::string> kWriteNothing = {
     // Nothing at all, or files.
     "cuda/native_stream.hpp: native_stream", "fused/all_gather_matmul.hpp: gathered_layout",
     "fused/all_gather_matmul.hpp: output_layout", "fused/all_gather_matmul.hpp: plan",
-    "fused/all_gather_scaled_matmul.hpp: beside_layout",
+    "fused/all_gather_scaled_matmul.hpp: also_gathered_layout",
     "fused/all_gather_scaled_matmul.hpp: detect_scale_mode",
     "fused/all_gather_scaled_matmul.hpp: gathered_layout",
     "fused/all_gather_scaled_matmul.hpp: output_layout", "fused/all_gather_scaled_matmul.hpp: plan",
