@@ -46,7 +46,7 @@ struct Case {
   bool bias = false;          ///< of every second b
   bool result_scale = false;  ///< the same
   bool gathered = false;
-  std::vector<Beside> also_gather = {};
+  std::vector<AlsoGathered> also_gather = {};
   bool spread = false;   ///< no operand is contiguous
   double magnitude = 1;  ///< scales are that much larger
 
