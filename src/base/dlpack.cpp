@@ -128,7 +128,7 @@ struct Exported {
 };
 
 template <class Managed>
-Managed* export_view(const TensorView& view, std::shared_ptr<void> owner) {
+Managed* export_view(const TensorView& view, std::shared_ptr<void>&& owner) {
   auto exported = std::make_unique<Exported<Managed>>();
   exported->owner = std::move(owner);
   for (int d = 0; d < view.dim(); ++d) {

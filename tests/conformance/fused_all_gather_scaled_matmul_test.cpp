@@ -28,7 +28,7 @@ using test::with_last;
 /// How the scale of a is given.
 enum class Given { kShape, kFlat, kColumnASlice };
 
-struct Beside {
+struct AlsoGathered {
   DType dtype = DType::kBF16;
   std::int64_t last = 3;
 };
@@ -46,7 +46,7 @@ struct Case {
   bool bias = false;          ///< of every second b
   bool result_scale = false;  ///< the same
   bool gathered = false;
-  std::vector<Beside> beside = {};
+  std::vector<AlsoGathered> also_gather = {};
   bool spread = false;   ///< no operand is contiguous
   double magnitude = 1;  ///< scales are that much larger
 
@@ -104,12 +104,12 @@ class Operands {
     args.gather_size = c.sizes[c.dim];
     add_scale_of_a();
     for (int i = 0; i < static_cast<int>(c.out.size()); ++i) add_b(i);
-    for (int i = 0; i < static_cast<int>(c.beside.size()); ++i) add_beside(i);
+    for (int i = 0; i < static_cast<int>(c.also_gather.size()); ++i) add_beside(i);
     args.b = b_;
     args.b_scale = b_scales_;
     args.bias = biases_;
     args.result_scale = result_scales_;
-    args.beside = beside_;
+    args.also_gather = also_gather_;
   }
 
   AllGatherScaledMatmulArgs args;
@@ -174,10 +174,10 @@ class Operands {
   }
 
   void add_beside(int i) {
-    const Beside& beside = case_.beside[static_cast<std::size_t>(i)];
-    const Dims all = case_.gathers_last() ? case_.sizes : with_last(case_.sizes, beside.last);
-    beside_.push_back(add(shard_sizes(all), beside.dtype, [&](std::int64_t idx) {
-      return value_of(kBeside + i, global_index(all, idx), beside.dtype);
+    const AlsoGathered& also = case_.also_gather[static_cast<std::size_t>(i)];
+    const Dims all = case_.gathers_last() ? case_.sizes : with_last(case_.sizes, also.last);
+    also_gather_.push_back(add(shard_sizes(all), also.dtype, [&](std::int64_t idx) {
+      return value_of(kBeside + i, global_index(all, idx), also.dtype);
     }));
   }
 
@@ -185,7 +185,7 @@ class Operands {
   const Case& case_;
   Shard mine_;
   std::deque<Guarded> tensors_;
-  std::vector<TensorView> b_, b_scales_, beside_;
+  std::vector<TensorView> b_, b_scales_, also_gather_;
   std::vector<std::optional<TensorView>> biases_, result_scales_;
 };
 
@@ -238,9 +238,9 @@ void check_whole(const Guarded& whole, int id, const std::string& who, Complaint
 
 /// The outputs of one call.
 struct Results {
-  std::deque<Guarded> out, beside;
+  std::deque<Guarded> out, also_gather;
   std::optional<Guarded> gathered;
-  std::vector<TensorView> out_views, beside_views;
+  std::vector<TensorView> out_views, also_views;
 };
 
 Result<void> make_results(RankContextOfTest& rank, const Case& c, AllGatherScaledMatmulArgs& args,
@@ -251,11 +251,11 @@ Result<void> make_results(RankContextOfTest& rank, const Case& c, AllGatherScale
     results.out_views.push_back(
         results.out.emplace_back(rank.device, *layout, c.out[static_cast<std::size_t>(i)]).view());
   }
-  for (int i = 0; i < static_cast<int>(c.beside.size()); ++i) {
-    const auto layout = beside_layout(args, i);
+  for (int i = 0; i < static_cast<int>(c.also_gather.size()); ++i) {
+    const auto layout = also_gathered_layout(args, i);
     if (!layout) return tl::unexpected(layout.error());
-    results.beside_views.push_back(
-        results.beside.emplace_back(rank.device, *layout, c.beside[static_cast<std::size_t>(i)].dtype)
+    results.also_views.push_back(
+        results.also_gather.emplace_back(rank.device, *layout, c.also_gather[static_cast<std::size_t>(i)].dtype)
             .view());
   }
   if (c.gathered) {
@@ -264,7 +264,7 @@ Result<void> make_results(RankContextOfTest& rank, const Case& c, AllGatherScale
     args.gathered = results.gathered.emplace(rank.device, *layout, c.a).view();
   }
   args.out = results.out_views;
-  args.beside_gathered = results.beside_views;
+  args.also_gathered = results.also_views;
   return {};
 }
 
@@ -294,9 +294,9 @@ Result<void> run_case(RankContextOfTest& rank, const Case& c, Complaints& compla
         complaints.add(fmt::format("{}: out[{}] has other bits than by serial", who, i));
       }
     }
-    for (std::size_t i = 0; i < results.beside.size(); ++i) {
-      results.beside[i].download();
-      check_whole(results.beside[i], kBeside + static_cast<int>(i), who, complaints);
+    for (std::size_t i = 0; i < results.also_gather.size(); ++i) {
+      results.also_gather[i].download();
+      check_whole(results.also_gather[i], kBeside + static_cast<int>(i), who, complaints);
     }
     if (!results.gathered) continue;
     results.gathered->download();
@@ -351,7 +351,7 @@ TEST_P(AllGatherScaledMatmul, odd_and_empty_sizes) {
         cases.push_back(
             {.sizes = {k, m}, .dim = 1, .mode = mode, .result_scale = true, .gathered = m % 2 == 0});
         cases.push_back(
-            {.sizes = {3, m, k}, .dim = 1, .mode = mode, .b_rowwise = true, .beside = {{DType::kF32, 2}}});
+            {.sizes = {3, m, k}, .dim = 1, .mode = mode, .b_rowwise = true, .also_gather = {{DType::kF32, 2}}});
       }
     }
   }
@@ -394,7 +394,7 @@ TEST_P(AllGatherScaledMatmul, strides_and_tensors_beside) {
                        .bias = true,
                        .result_scale = true,
                        .gathered = dim == 1,
-                       .beside = {{DType::kBF16, 4}, {DType::kF8E4M3, 1}, {DType::kF32, 6}},
+                       .also_gather = {{DType::kBF16, 4}, {DType::kF8E4M3, 1}, {DType::kF32, 6}},
                        .spread = true});
     }
   }

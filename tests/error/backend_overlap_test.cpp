@@ -1,6 +1,6 @@
 // Every public call that writes memory, with its operands laid over each other in every way: what shares a
-// byte is refused before anything is enqueued, what shares none runs and is right. Read-only outputs are refused
-// too, and read-only inputs are not.
+// byte is refused before anything is enqueued, what shares none runs and is right. Read-only outputs are
+// refused too, and read-only inputs are not.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -415,7 +415,7 @@ const std::set<std::string> kWriteNothing = {
     // Nothing at all, or files.
     "cuda/native_stream.hpp: native_stream", "fused/all_gather_matmul.hpp: gathered_layout",
     "fused/all_gather_matmul.hpp: output_layout", "fused/all_gather_matmul.hpp: plan",
-    "fused/all_gather_scaled_matmul.hpp: beside_layout",
+    "fused/all_gather_scaled_matmul.hpp: also_gathered_layout",
     "fused/all_gather_scaled_matmul.hpp: detect_scale_mode",
     "fused/all_gather_scaled_matmul.hpp: gathered_layout",
     "fused/all_gather_scaled_matmul.hpp: output_layout", "fused/all_gather_scaled_matmul.hpp: plan",

@@ -32,7 +32,7 @@ class GatherArguments {
     bs_ = {b_.view()};
     b_scales_ = {b_scale_.view()};
     outs_ = {out_.view()};
-    beside_ = {beside_shard_.view()};
+    also_gather_ = {beside_shard_.view()};
     beside_gathered_ = {beside_all_.view()};
     return {.a = a_.view(),
             .b = bs_,
@@ -42,8 +42,8 @@ class GatherArguments {
             .gather_dim = 1,
             .gather_size = 6,
             .out = outs_,
-            .beside = beside_,
-            .beside_gathered = beside_gathered_};
+            .also_gather = also_gather_,
+            .also_gathered = beside_gathered_};
   }
 
   std::vector<Change<Args>> wrong_inputs() {
@@ -101,14 +101,14 @@ class GatherArguments {
            args.gathered = rows_.view();
            args.gathered->dtype = DType::kF8E4M3;
          }},
-        {"got 1 beside and 0 beside_gathered, need as many, up to 6",
-         [](Args& args) { args.beside_gathered = {}; }},
-        {"beside[0] has sizes [4, 5, 3], need those of a but the last: [4, 6, 8]",
-         [&](Args&) { beside_[0].sizes[1] = 5; }},
-        {"beside_gathered[0] is f32, need bf16 as its shard",
+        {"got 1 also_gather and 0 also_gathered, need as many, up to 6",
+         [](Args& args) { args.also_gathered = {}; }},
+        {"also_gather[0] has sizes [4, 5, 3], need those of a but the last: [4, 6, 8]",
+         [&](Args&) { also_gather_[0].sizes[1] = 5; }},
+        {"also_gathered[0] is f32, need bf16 as its shard",
          [&](Args&) { beside_gathered_[0].dtype = DType::kF32; }},
         {"out[0] (480 bytes", [&](Args& args) { outs_[0].data = args.a_scale->data; }},
-        {"beside_gathered[0] (144 bytes", [&](Args&) { beside_gathered_[0].data = beside_[0].data; }},
+        {"also_gathered[0] (144 bytes", [&](Args&) { beside_gathered_[0].data = also_gather_[0].data; }},
         {"cannot run on " + to_string(device_.id()), [](Args& args) { args.algorithm = Algorithm::kNative; },
          ErrorCode::kUnsupported},
     };
@@ -132,7 +132,7 @@ class GatherArguments {
   Guarded out_{device_, front_major(5), DType::kF32};
   Guarded beside_shard_{device_, Dims{4, 6, 3}, DType::kBF16};
   Guarded beside_all_{device_, front_major(3), DType::kBF16};
-  std::vector<TensorView> bs_, b_scales_, outs_, beside_, beside_gathered_;
+  std::vector<TensorView> bs_, b_scales_, outs_, also_gather_, beside_gathered_;
   std::vector<std::optional<TensorView>> biases_, result_scales_;
 };
 
@@ -265,8 +265,8 @@ struct Call {
   DType a = DType::kF8E4M3;
   DType out = DType::kBF16;
   std::int64_t n = 5;
-  std::vector<DType> beside = {DType::kBF16};
-  std::int64_t beside_last = 3;
+  std::vector<DType> also_gather = {DType::kBF16};
+  std::int64_t also_last = 3;
 };
 
 Result<void> issue(RankContextOfTest& rank, const Call& call) {
@@ -277,10 +277,10 @@ Result<void> issue(RankContextOfTest& rank, const Call& call) {
   Guarded b_scale(rank.device, Dims{1}, DType::kF32);
   Guarded out(rank.device, Dims{4, call.n}, call.out);
   std::deque<Guarded> tensors;
-  std::vector<TensorView> beside, beside_gathered;
-  for (const DType dtype : call.beside) {
-    beside.push_back(tensors.emplace_back(rank.device, Dims{2, call.beside_last}, dtype).view());
-    beside_gathered.push_back(tensors.emplace_back(rank.device, Dims{4, call.beside_last}, dtype).view());
+  std::vector<TensorView> also_gather, also_gathered;
+  for (const DType dtype : call.also_gather) {
+    also_gather.push_back(tensors.emplace_back(rank.device, Dims{2, call.also_last}, dtype).view());
+    also_gathered.push_back(tensors.emplace_back(rank.device, Dims{4, call.also_last}, dtype).view());
   }
   const std::vector<TensorView> bs = {b.view()};
   const std::vector<TensorView> b_scales = {b_scale.view()};
@@ -292,8 +292,8 @@ Result<void> issue(RankContextOfTest& rank, const Call& call) {
                                                       .gather_dim = 0,
                                                       .gather_size = 4,
                                                       .out = outs,
-                                                      .beside = beside,
-                                                      .beside_gathered = beside_gathered,
+                                                      .also_gather = also_gather,
+                                                      .also_gathered = also_gathered,
                                                       .algorithm = Algorithm::kPipelined},
                                                      rank.group, rank.stream);
   const auto done = rank.stream.synchronize();
@@ -309,10 +309,10 @@ TEST(FusedScaledArguments, what_ranks_have_to_agree_on) {
   const std::vector<Mutation> mutations = {
       {"mode", [](Call& call) { call.mode = ScaleMode::kRowwiseSharded; }},
       {"type of a", [](Call& call) { call.a = DType::kF8E5M2; }},
-      {"type beside", [](Call& call) { call.beside = {DType::kF16}; }},
-      {"size beside", [](Call& call) { call.beside_last = 4; }},
-      {"one more beside", [](Call& call) { call.beside.push_back(DType::kBF16); }},
-      {"none beside", [](Call& call) { call.beside.clear(); }},
+      {"type beside", [](Call& call) { call.also_gather = {DType::kF16}; }},
+      {"size beside", [](Call& call) { call.also_last = 4; }},
+      {"one more beside", [](Call& call) { call.also_gather.push_back(DType::kBF16); }},
+      {"none beside", [](Call& call) { call.also_gather.clear(); }},
       {"type of out", [](Call& call) { call.out = DType::kF8E5M2; }, true},
       {"columns of b", [](Call& call) { call.n = 6; }, true},
   };

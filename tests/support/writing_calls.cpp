@@ -246,8 +246,8 @@ void add_fused_gathers(std::vector<WritingCall>& calls, int world) {
        .operands = {in("a", {kM / world, kK}, DType::kF8E4M3), in("b[0]", {kK, kN}, DType::kF8E4M3),
                     in("a_scale", {kM / world, 1}), in("b_scale[0]", {1, kN}),
                     contiguous(out("out[0]", {kM, kN}, DType::kBF16)), in("bias[0]", {kN}),
-                    in("result_scale[0]", {1}), in("beside[0]", {kM / world, 4}),
-                    contiguous(out("beside_gathered[0]", {kM, 4})),
+                    in("result_scale[0]", {1}), in("also_gather[0]", {kM / world, 4}),
+                    contiguous(out("also_gathered[0]", {kM, 4})),
                     contiguous(out("gathered", {kM, kK}, DType::kF8E4M3))},
        .make =
            [](CallSite& at) {
@@ -263,8 +263,8 @@ void add_fused_gathers(std::vector<WritingCall>& calls, int world) {
                                                          .gathered = v[9],
                                                          .bias = bias,
                                                          .result_scale = result_scale,
-                                                         .beside = v.subspan(7, 1),
-                                                         .beside_gathered = v.subspan(8, 1)},
+                                                         .also_gather = v.subspan(7, 1),
+                                                         .also_gathered = v.subspan(8, 1)},
                                                         at.rank.group, *at.rank.stream));
            },
        .needs = Needs::kOtherRanks});

@@ -58,7 +58,7 @@ inline void for_scaled_gathers(int world, const WithGather& body) {
     for (int dim = 0; dim < sizes.size(); ++dim) {
       for (const ScaleMode mode : {ScaleMode::kNone, ScaleMode::kTensorwise, ScaleMode::kRowwiseSharded,
                                    ScaleMode::kRowwiseReplicated}) {
-        for (int num_beside = 0; num_beside < 3; ++num_beside) {
+        for (int num_also_gathered = 0; num_also_gathered < 3; ++num_also_gathered) {
           for (const bool keeps : {false, true}) {
             fused::GatherProblem problem{.dtype = DType::kF8E4M3,
                                          .sizes = sizes,
@@ -66,12 +66,12 @@ inline void for_scaled_gathers(int world, const WithGather& body) {
                                          .world = world,
                                          .is_scaled = true,
                                          .scale_mode = mode,
-                                         .num_beside = num_beside,
+                                         .num_also_gathered = num_also_gathered,
                                          .device = {},
                                          .num_b = 2,
                                          .sum_n = 9};
-            problem.beside[0] = {DType::kBF16, 5};
-            problem.beside[1] = {DType::kU8, 3};
+            problem.also_gather[0] = {DType::kBF16, 5};
+            problem.also_gather[1] = {DType::kU8, 3};
             problem.keeps_gathered = keeps;
             for (const unsigned copied : {0U, 1U, 6U, 15U}) {
               problem.copied = copied & ((1U << static_cast<unsigned>(num_travelling(problem))) - 1);

@@ -16,16 +16,16 @@ using program::StepKind;
 using test::programs_of;
 
 /// Of 7 rows of f8 over three ranks, with so many tensors of as many rows beside it.
-fused::GatherProblem gather_of_7(int num_beside) {
+fused::GatherProblem gather_of_7(int num_also_gathered) {
   fused::GatherProblem problem{.dtype = DType::kF8E4M3,
                                .sizes = {7, 5},
                                .world = 3,
                                .is_scaled = true,
-                               .num_beside = num_beside,
+                               .num_also_gathered = num_also_gathered,
                                .device = {},
                                .num_b = 1,
                                .sum_n = 2};
-  problem.beside[0] = {DType::kF32, 3};
+  problem.also_gather[0] = {DType::kF32, 3};
   return problem;
 }
 

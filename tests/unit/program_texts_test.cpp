@@ -68,12 +68,12 @@ TEST(ProgramTexts, of_a_few_programs_are_as_they_were) {
                               .world = 2,
                               .is_scaled = true,
                               .scale_mode = ScaleMode::kRowwiseSharded,
-                              .num_beside = 1,
+                              .num_also_gathered = 1,
                               .device = {},
                               .num_b = 1,
                               .sum_n = 4,
                               .copied = 1};
-  scaled.beside[0] = {DType::kBF16, 5};
+  scaled.also_gather[0] = {DType::kBF16, 5};
   add("scaled gather of rows, with a tensor beside it",
       fused::build_pipelined_gather(scaled, 0, device).program);
   const fused::ScatterProblem scatter = test::small_scatter(4);

@@ -147,8 +147,8 @@ std::vector<Programs> two_lane_programs() {
     all.push_back(programs_of(&fused::build_pipelined_gather, gather));
     gather.is_scaled = true;
     gather.scale_mode = ScaleMode::kRowwiseSharded;
-    gather.num_beside = 1;
-    gather.beside[0] = {DType::kBF16, 5};
+    gather.num_also_gathered = 1;
+    gather.also_gather[0] = {DType::kBF16, 5};
     all.push_back(programs_of(&fused::build_pipelined_gather, gather));
     fused::ScatterProblem scatter = test::small_scatter(world);
     all.push_back(programs_of(&fused::build_pipelined_scatter, scatter));

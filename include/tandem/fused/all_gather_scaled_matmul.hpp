@@ -26,7 +26,7 @@ enum class ScaleMode : std::uint8_t {
 [[nodiscard]] std::string_view to_string(ScaleMode mode);
 
 /// Largest number of AllGatherScaledMatmulArgs::beside.
-inline constexpr int kMaxBeside = 6;
+inline constexpr int kMaxAlsoGathered = 6;
 
 /// The arguments of fused_all_gather_scaled_matmul().
 struct AllGatherScaledMatmulArgs {
@@ -42,10 +42,10 @@ struct AllGatherScaledMatmulArgs {
   OptionalTensorList bias = {};             ///< empty, or one for each b: [n_i], any type of out
   OptionalTensorList result_scale = {};     ///< empty, or one for each b: f32, one element
   bool fast_accum = false;                  ///< allows less exact sums; the CPU has none
-  /// Further shards that the same schedule gathers, at most kMaxBeside, of any type and strides. They have
+  /// Further shards that the same schedule gathers, at most kMaxAlsoGathered, of any type and strides. They have
   /// a's sizes. The last size is free unless the last dim is gathered.
-  TensorList beside = {};
-  TensorList beside_gathered = {};  ///< one for each, with beside_layout()
+  TensorList also_gather = {};
+  TensorList also_gathered = {};  ///< one for each, with also_gathered_layout()
   Algorithm algorithm = Algorithm::kAuto;
   std::int64_t plan_n = 0;               ///< as in AllGatherMatmulArgs
   trace::EnqueueTrace* trace = nullptr;  ///< receives what `pipelined` enqueues
@@ -59,7 +59,7 @@ struct AllGatherScaledMatmulArgs {
 /// Types:   Sums are f32 and rounded once to out_i; f8 saturates. Every rank, W and algorithm give the same
 ///          bits, unless the last dim is gathered. Then each slice's product takes the slice's scales, and
 ///          products are added in f32 in rank order.
-/// Memory:  As fused_all_gather_matmul(). Each beside_gathered is an output too.
+/// Memory:  As fused_all_gather_matmul(). Each also_gathered is an output too.
 /// Order:   As fused_all_gather_matmul().
 /// Errors:  As fused_all_gather_matmul(). The detected scale mode, and types and last sizes of beside, must
 ///          agree too. kUnsupported on CUDA devices, which have no scaled products yet.
@@ -85,9 +85,9 @@ struct AllGatherScaledMatmulArgs {
 [[nodiscard]] Result<Layout> output_layout(const AllGatherScaledMatmulArgs& args, int i);
 /// The layout that gathered must have.
 [[nodiscard]] Result<Layout> gathered_layout(const AllGatherScaledMatmulArgs& args);
-/// The layout that beside_gathered[i] must have.
-/// Errors:  as output_layout(), and for a beside[i] that does not fit.
-[[nodiscard]] Result<Layout> beside_layout(const AllGatherScaledMatmulArgs& args, int i);
+/// The layout that also_gathered[i] must have.
+/// Errors:  as output_layout(), and for a also_gather[i] that does not fit.
+[[nodiscard]] Result<Layout> also_gathered_layout(const AllGatherScaledMatmulArgs& args, int i);
 /// Allocates a tensor of type `dtype` for out[i].
 /// Errors:  as output_layout(); kOutOfMemory.
 [[nodiscard]] Result<Tensor> make_output(const AllGatherScaledMatmulArgs& args, DType dtype, Device& device,

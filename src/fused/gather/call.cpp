@@ -9,9 +9,9 @@ TensorView with_dim_in_front(const TensorView& view, const GatherProblem& proble
   return problem.gathers_last() ? view : view.movedim(problem.dim, 0);
 }
 
-/// Which of `beside` travelling tensor i is; negative: none of them.
-int beside_index(const GatherProblem& problem, int i) {
-  return i - (num_travelling(problem) - problem.num_beside);
+/// Which of `also_gather` travelling tensor i is; negative: none of them.
+int also_gathered_index(const GatherProblem& problem, int i) {
+  return i - (num_travelling(problem) - problem.num_also_gathered);
 }
 
 }  // namespace
@@ -34,8 +34,8 @@ GatherCall GatherCall::of(const AllGatherScaledMatmulArgs& args, ScaleMode mode)
                   .gathered = args.gathered,
                   .bias = args.bias,
                   .result_scale = args.result_scale,
-                  .beside = args.beside,
-                  .beside_gathered = args.beside_gathered,
+                  .also_gather = args.also_gather,
+                  .also_gathered = args.also_gathered,
                   .fast_accum = args.fast_accum,
                   .trace = args.trace};
   if (mode == ScaleMode::kTensorwise) call.a_scale = args.a_scale;
@@ -46,16 +46,16 @@ GatherCall GatherCall::of(const AllGatherScaledMatmulArgs& args, ScaleMode mode)
 
 TensorView GatherCall::front(const GatherProblem& problem, int i) const {
   if (i == 0) return with_dim_in_front(a, problem);
-  const int beside_idx = beside_index(problem, i);
-  return with_dim_in_front(beside_idx < 0 ? *a_scale : beside[static_cast<std::size_t>(beside_idx)], problem);
+  const int also_idx = also_gathered_index(problem, i);
+  return with_dim_in_front(also_idx < 0 ? *a_scale : also_gather[static_cast<std::size_t>(also_idx)], problem);
 }
 
 std::optional<TensorView> GatherCall::whole(const GatherProblem& problem, int i) const {
   if (i == 0 && !gathered) return std::nullopt;
   if (i == 0) return with_dim_in_front(*gathered, problem);
-  const int beside_idx = beside_index(problem, i);
-  if (beside_idx < 0) return std::nullopt;
-  return with_dim_in_front(beside_gathered[static_cast<std::size_t>(beside_idx)], problem);
+  const int also_idx = also_gathered_index(problem, i);
+  if (also_idx < 0) return std::nullopt;
+  return with_dim_in_front(also_gathered[static_cast<std::size_t>(also_idx)], problem);
 }
 
 }  // namespace tandem::fused

@@ -28,8 +28,8 @@ struct GatherCall {
   std::optional<TensorView> gathered;
   OptionalViews bias = {};
   OptionalViews result_scale = {};
-  std::span<const TensorView> beside = {};
-  std::span<const TensorView> beside_gathered = {};
+  std::span<const TensorView> also_gather = {};
+  std::span<const TensorView> also_gathered = {};
   std::shared_ptr<symm::Handle> a_handle = {};
   bool fast_accum = false;
   trace::EnqueueTrace* trace = nullptr;

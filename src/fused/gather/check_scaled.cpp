@@ -12,19 +12,19 @@ namespace {
 
 constexpr std::string_view kWho = "fused_all_gather_scaled_matmul";
 
-/// Sizes of beside[i] over all ranks.
-Result<Dims> beside_sizes(const AllGatherScaledMatmulArgs& args, const Dims& gathered, int i) {
-  const Dims& sizes = args.beside[static_cast<std::size_t>(i)].sizes;
+/// Sizes of also_gather[i] over all ranks.
+Result<Dims> also_gathered_sizes(const AllGatherScaledMatmulArgs& args, const Dims& gathered, int i) {
+  const Dims& sizes = args.also_gather[static_cast<std::size_t>(i)].sizes;
   const bool gathers_last = args.gather_dim == args.a.dim() - 1;
   const std::int64_t last = gathers_last || sizes.empty() ? args.a.sizes.back() : sizes.back();
   if (!(sizes == with_last(args.a.sizes, last))) {
-    return failf(ErrorCode::kInvalidArgument, "{}: beside[{}] has sizes {}, need those of a{}: {}", kWho, i,
+    return failf(ErrorCode::kInvalidArgument, "{}: also_gather[{}] has sizes {}, need those of a{}: {}", kWho, i,
                  to_string(sizes), gathers_last ? "" : " but the last", to_string(args.a.sizes));
   }
   const Dims all = gathers_last ? gathered : with_last(gathered, last);
   if (!fused::is_representable(all, DType::kF64)) {
     return failf(ErrorCode::kInvalidArgument,
-                 "{}: all of beside[{}] would have sizes {}, need at most 2^62 bytes", kWho, i,
+                 "{}: all of also_gather[{}] would have sizes {}, need at most 2^62 bytes", kWho, i,
                  to_string(all));
   }
   return all;
@@ -40,13 +40,13 @@ Result<Layout> gathered_layout(const AllGatherScaledMatmulArgs& args) {
   return fused::gathered_layout(kWho, fused::gathering_of(args));
 }
 
-Result<Layout> beside_layout(const AllGatherScaledMatmulArgs& args, int i) {
+Result<Layout> also_gathered_layout(const AllGatherScaledMatmulArgs& args, int i) {
   TANDEM_ASSIGN(const Dims gathered, fused::gathered_sizes(kWho, fused::gathering_of(args)));
-  if (i < 0 || i >= static_cast<int>(args.beside.size())) {
-    return failf(ErrorCode::kInvalidArgument, "{}: beside[{}] of {} does not exist", kWho, i,
-                 args.beside.size());
+  if (i < 0 || i >= static_cast<int>(args.also_gather.size())) {
+    return failf(ErrorCode::kInvalidArgument, "{}: also_gather[{}] of {} does not exist", kWho, i,
+                 args.also_gather.size());
   }
-  TANDEM_ASSIGN(const Dims sizes, beside_sizes(args, gathered, i));
+  TANDEM_ASSIGN(const Dims sizes, also_gathered_sizes(args, gathered, i));
   return fused::front_major_layout(sizes, args.gather_dim);
 }
 
@@ -68,10 +68,10 @@ Result<void> check_lengths(const AllGatherScaledMatmulArgs& args, ScaleMode mode
     return failf(ErrorCode::kInvalidArgument, "{}: got {} b_scales for {} b's, need {} with scale_mode {}",
                  kWho, args.b_scale.size(), num_b, need, tandem::to_string(mode));
   }
-  if (args.beside.size() > kMaxBeside || args.beside_gathered.size() != args.beside.size()) {
+  if (args.also_gather.size() > kMaxAlsoGathered || args.also_gathered.size() != args.also_gather.size()) {
     return failf(ErrorCode::kInvalidArgument,
-                 "{}: got {} beside and {} beside_gathered, need as many, up to {}", kWho, args.beside.size(),
-                 args.beside_gathered.size(), kMaxBeside);
+                 "{}: got {} also_gather and {} also_gathered, need as many, up to {}", kWho, args.also_gather.size(),
+                 args.also_gathered.size(), kMaxAlsoGathered);
   }
   return {};
 }
@@ -107,11 +107,11 @@ Result<void> check_wholes(const AllGatherScaledMatmulArgs& args, const Dims& siz
     TANDEM_TRY(check_whole({"gathered", -1, &*args.gathered}, args.a,
                            front_major_layout(sizes, args.gather_dim), device));
   }
-  for (int i = 0; i < static_cast<int>(args.beside.size()); ++i) {
+  for (int i = 0; i < static_cast<int>(args.also_gather.size()); ++i) {
     const auto idx = static_cast<std::size_t>(i);
-    TANDEM_TRY(check_tensor(kWho, {"beside", i, &args.beside[idx]}, device));
-    TANDEM_ASSIGN(const Dims all, beside_sizes(args, sizes, i));
-    TANDEM_TRY(check_whole({"beside_gathered", i, &args.beside_gathered[idx]}, args.beside[idx],
+    TANDEM_TRY(check_tensor(kWho, {"also_gather", i, &args.also_gather[idx]}, device));
+    TANDEM_ASSIGN(const Dims all, also_gathered_sizes(args, sizes, i));
+    TANDEM_TRY(check_whole({"also_gathered", i, &args.also_gathered[idx]}, args.also_gather[idx],
                            front_major_layout(all, args.gather_dim), device));
   }
   return {};
@@ -122,8 +122,8 @@ template <class Use>
 Result<void> for_each_output(const AllGatherScaledMatmulArgs& args, Use use) {
   for (int i = 0; i < static_cast<int>(args.out.size()); ++i)
     TANDEM_TRY(use(Named{"out", i, &args.out[static_cast<std::size_t>(i)]}));
-  for (int i = 0; i < static_cast<int>(args.beside_gathered.size()); ++i)
-    TANDEM_TRY(use(Named{"beside_gathered", i, &args.beside_gathered[static_cast<std::size_t>(i)]}));
+  for (int i = 0; i < static_cast<int>(args.also_gathered.size()); ++i)
+    TANDEM_TRY(use(Named{"also_gathered", i, &args.also_gathered[static_cast<std::size_t>(i)]}));
   return args.gathered ? use(Named{"gathered", -1, &*args.gathered}) : Result<void>();
 }
 
@@ -139,8 +139,8 @@ Result<void> for_each_input(const AllGatherScaledMatmulArgs& args, Use use) {
     if (const TensorView* bias = at(args.bias, i)) TANDEM_TRY(use(Named{"bias", i, bias}));
     if (const TensorView* scale = at(args.result_scale, i)) TANDEM_TRY(use(Named{"result_scale", i, scale}));
   }
-  for (int i = 0; i < static_cast<int>(args.beside.size()); ++i)
-    TANDEM_TRY(use(Named{"beside", i, &args.beside[static_cast<std::size_t>(i)]}));
+  for (int i = 0; i < static_cast<int>(args.also_gather.size()); ++i)
+    TANDEM_TRY(use(Named{"also_gather", i, &args.also_gather[static_cast<std::size_t>(i)]}));
   return {};
 }
 
@@ -174,9 +174,9 @@ Result<GatherProblem> check(const AllGatherScaledMatmulArgs& args, const Group& 
   GatherProblem problem = gather_problem_of(args, sizes, group, device);
   problem.is_scaled = true;
   problem.scale_mode = mode;
-  problem.num_beside = static_cast<int>(args.beside.size());
-  for (std::size_t i = 0; i < args.beside.size(); ++i)
-    problem.beside[i] = {.dtype = args.beside[i].dtype, .last = args.beside[i].sizes.back()};
+  problem.num_also_gathered = static_cast<int>(args.also_gather.size());
+  for (std::size_t i = 0; i < args.also_gather.size(); ++i)
+    problem.also_gather[i] = {.dtype = args.also_gather[i].dtype, .last = args.also_gather[i].sizes.back()};
   find_copies(GatherCall::of(args, mode), problem);
   return problem;
 }

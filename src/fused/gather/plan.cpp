@@ -43,7 +43,7 @@ Result<Workload> workload_of(const GatherProblem& problem, Group& group, Device&
       .world = problem.world,
       .cores = bootstrap::cores_of(group),
       .link = group.config().link_delay,
-      .chunk_bytes = chunk_elements * size_bytes(problem.dtype) + problem.beside_bytes(),
+      .chunk_bytes = chunk_elements * size_bytes(problem.dtype) + problem.also_gathered_bytes(),
       .chunk_flops = 2.0 * static_cast<double>(chunk_elements) * static_cast<double>(problem.planned_n()),
       .element_bytes = size_bytes(problem.dtype),
       .b_elements = b_elements,

@@ -14,8 +14,8 @@ bool has_sharded_scale(const GatherProblem& problem) {
 /// What ranks have in common besides a: " scale tensorwise beside bf16 4".
 std::string scaled_text(const GatherProblem& problem) {
   std::string text = fmt::format(" scale {} beside", tandem::to_string(problem.scale_mode));
-  for (int i = 0; i < problem.num_beside; ++i) {
-    const auto& one = problem.beside[static_cast<std::size_t>(i)];
+  for (int i = 0; i < problem.num_also_gathered; ++i) {
+    const auto& one = problem.also_gather[static_cast<std::size_t>(i)];
     text += fmt::format(" {}", to_string(one.dtype));
     if (!problem.gathers_last()) text += fmt::format(" {}", one.last);
   }
@@ -40,7 +40,7 @@ std::int64_t GatherProblem::unit_elements() const {
   return gathers_last() ? rows() : unit_rows() * k();
 }
 
-std::int64_t GatherProblem::beside_bytes() const {
+std::int64_t GatherProblem::also_gathered_bytes() const {
   std::int64_t num_bytes = 0;
   for (int i = 1; i < num_travelling(*this); ++i) num_bytes += travelling(*this, i).part_bytes(world);
   return num_bytes;
@@ -49,10 +49,10 @@ std::int64_t GatherProblem::beside_bytes() const {
 std::size_t hash_of(const GatherProblem& p) {
   Hash hash;
   hash.add(p.dtype).add(p.sizes).add(p.dim).add(p.asked).add(p.is_scaled).add(p.scale_mode);
-  hash.add(p.num_beside).add(p.in_place_offset).add(p.plan_n).add(p.is_capturing).add(p.patch_peers);
+  hash.add(p.num_also_gathered).add(p.in_place_offset).add(p.plan_n).add(p.is_capturing).add(p.patch_peers);
   hash.add(p.num_b).add(p.sum_n).add(p.keeps_gathered).add(p.copied).add(p.has_bias).add(p.by_mm);
   hash.add(p.first_consumed).add(p.aligns_own);
-  for (const GatherProblem::Beside& one : p.beside) hash.add(one.dtype).add(one.last);
+  for (const GatherProblem::AlsoGathered& one : p.also_gather) hash.add(one.dtype).add(one.last);
   return hash.value();
 }
 
@@ -79,7 +79,7 @@ Dims Travelling::sizes_of(std::int64_t units) const {
 }
 
 int num_travelling(const GatherProblem& problem) {
-  return 1 + (has_sharded_scale(problem) ? 1 : 0) + problem.num_beside;
+  return 1 + (has_sharded_scale(problem) ? 1 : 0) + problem.num_also_gathered;
 }
 
 Travelling travelling(const GatherProblem& problem, int i) {
@@ -93,8 +93,8 @@ Travelling travelling(const GatherProblem& problem, int i) {
                     .is_copied = (problem.copied >> i & 1U) != 0};
   if (!by_slices) tensor.sizes.insert(0, tensor.sizes.erase(problem.dim));
   if (i == 0) return tensor;
-  const int first_beside = has_sharded_scale(problem) ? 2 : 1;
-  if (i < first_beside) {
+  const int first_also = has_sharded_scale(problem) ? 2 : 1;
+  if (i < first_also) {
     tensor.name = "a_scale";
     tensor.dtype = DType::kF32;
     tensor.is_kept = false;
@@ -103,11 +103,11 @@ Travelling travelling(const GatherProblem& problem, int i) {
     tensor.sizes = with_last(tensor.sizes, by_slices ? problem.world : 1);
     return tensor;
   }
-  const auto& beside = problem.beside[static_cast<std::size_t>(i - first_beside)];
-  tensor.name = fmt::format("beside{}", i - first_beside);
-  tensor.dtype = beside.dtype;
+  const auto& also = problem.also_gather[static_cast<std::size_t>(i - first_also)];
+  tensor.name = fmt::format("also_gather{}", i - first_also);
+  tensor.dtype = also.dtype;
   tensor.is_kept = true;
-  if (!by_slices) tensor.sizes = with_last(tensor.sizes, beside.last);
+  if (!by_slices) tensor.sizes = with_last(tensor.sizes, also.last);
   return tensor;
 }
 

@@ -15,10 +15,10 @@ namespace tandem::fused {
 /// what one index of that dim holds.
 struct GatherProblem {
   /// A tensor that is gathered along with a and multiplied with nothing.
-  struct Beside {
+  struct AlsoGathered {
     DType dtype = DType::kF32;
     std::int64_t last = 0;  ///< size of the last dim, on this rank
-    friend bool operator==(const Beside&, const Beside&) = default;
+    friend bool operator==(const AlsoGathered&, const AlsoGathered&) = default;
   };
 
   // Equal on all ranks; but not Beside::last where the last dim is gathered.
@@ -29,8 +29,8 @@ struct GatherProblem {
   Algorithm asked = Algorithm::kAuto;
   bool is_scaled = false;  ///< by fused_all_gather_scaled_matmul()
   ScaleMode scale_mode = ScaleMode::kNone;
-  int num_beside = 0;
-  std::array<Beside, kMaxBeside> beside = {};
+  int num_also_gathered = 0;
+  std::array<AlsoGathered, kMaxAlsoGathered> also_gather = {};
   std::int64_t in_place_offset = -1;  ///< of a in a_handle, in elements; -1: no a_handle
   std::int64_t plan_n = 0;            ///< as the caller says; 0: not told
   bool is_capturing = false;          ///< the op is recorded
@@ -60,7 +60,7 @@ struct GatherProblem {
   [[nodiscard]] bool copies_a() const { return (copied & 1U) != 0; }
   [[nodiscard]] bool is_by_mm(int i) const { return (by_mm >> (i < 63 ? i : 63) & 1U) != 0; }
   /// Bytes of the largest rank's part of all that travels beside a.
-  [[nodiscard]] std::int64_t beside_bytes() const;
+  [[nodiscard]] std::int64_t also_gathered_bytes() const;
   /// "all_gather_matmul".
   [[nodiscard]] std::string_view op() const {
     return is_scaled ? "all_gather_scaled_matmul" : "all_gather_matmul";
@@ -73,7 +73,7 @@ struct GatherProblem {
 [[nodiscard]] std::string to_string(const GatherProblem& problem);
 
 /// Most tensors that travel in one gather: a, its scale, and what is beside.
-inline constexpr int kMaxTravelling = kMaxBeside + 2;
+inline constexpr int kMaxTravelling = kMaxAlsoGathered + 2;
 
 /// A tensor that is gathered.
 struct Travelling {

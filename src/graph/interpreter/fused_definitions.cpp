@@ -61,7 +61,7 @@ Result<Values> define_scaled_gather(const Call& call) {
     TANDEM_ASSIGN(HostTensor out, multiply_gathered(product, plain.dim, node.dtypes[i], call.ranks()));
     values.emplace_back(std::move(out));
   }
-  for (const HostTensor& shard : node.beside) {
+  for (const HostTensor& shard : node.also_gather) {
     TANDEM_ASSIGN(HostTensor all, gather(shard, plain.dim, call.ranks()));
     values.emplace_back(std::move(all));
   }

@@ -11,19 +11,19 @@
 namespace tandem::graph::interpreter {
 namespace {
 
-static_assert(graph::op::kMaxBeside == kMaxBeside, "passes put beside a gather what its op takes");
+static_assert(graph::op::kMaxAlsoGathered == kMaxAlsoGathered, "passes put beside a gather what its op takes");
 
 /// Memory for all that a gather makes, in the order of the node's results.
 struct GatherOutputs {
   std::optional<Output> gathered;
   std::vector<Output> products;
-  std::vector<Output> beside;
+  std::vector<Output> also_gather;
   std::vector<TensorView> product_views = {};
-  std::vector<TensorView> beside_views = {};
+  std::vector<TensorView> also_views = {};
 
   [[nodiscard]] Values take() const {
     Values values{gathered ? std::optional(gathered->take()) : std::nullopt};
-    for (const auto* outputs : {&products, &beside}) {
+    for (const auto* outputs : {&products, &also_gather}) {
       for (const Output& output : *outputs) values.emplace_back(output.take());
     }
     return values;
@@ -84,7 +84,7 @@ Result<Values> all_gather_scaled_matmul(const Call& call) {
   Group& group = call.ranks().group;
   const std::vector<TensorView> b = views_of(plain.b);
   const std::vector<TensorView> b_scale = views_of(node.b_scale);
-  const std::vector<TensorView> beside = views_of(node.beside);
+  const std::vector<TensorView> also_gather = views_of(node.also_gather);
   const auto bias = views_of(plain.bias);
   const auto result_scale = views_of(node.result_scale);
   trace::EnqueueTrace trace;
@@ -98,16 +98,16 @@ Result<Values> all_gather_scaled_matmul(const Call& call) {
                                  .bias = bias,
                                  .result_scale = result_scale,
                                  .fast_accum = node.allows_fast_sums,
-                                 .beside = beside,
+                                 .also_gather = also_gather,
                                  .algorithm = Algorithm::kPipelined,
                                  .trace = &trace};
   GatherOutputs outputs;
   TANDEM_TRY(allocate(plain, node.dtypes, args, outputs));
-  for (std::size_t i = 0; i < beside.size(); ++i) {
-    TANDEM_ASSIGN(const Layout layout, beside_layout(args, static_cast<int>(i)));
-    outputs.beside_views.push_back(outputs.beside.emplace_back(layout, beside[i].dtype).view());
+  for (std::size_t i = 0; i < also_gather.size(); ++i) {
+    TANDEM_ASSIGN(const Layout layout, also_gathered_layout(args, static_cast<int>(i)));
+    outputs.also_views.push_back(outputs.also_gather.emplace_back(layout, also_gather[i].dtype).view());
   }
-  args.beside_gathered = outputs.beside_views;
+  args.also_gathered = outputs.also_views;
   TANDEM_ASSIGN(const OpReport report, fused_all_gather_scaled_matmul(args, group, call.ranks().stream));
   return finish(call, report, trace, [&] { return outputs.take(); });
 }

@@ -74,9 +74,9 @@ Result<ScaledGatherNode> read_scaled_gather(const Call& call) {
   TANDEM_ASSIGN(Values result_scale, call.optional_tensors(7, b.size()));
   TANDEM_ASSIGN(auto dtypes, dtypes_at(call, 8, b.size(), a.dtype()));
   TANDEM_ASSIGN(const bool allows_fast_sums, flags_at(call, 9));
-  std::vector<HostTensor> beside;
-  if (const auto* named = call.named("beside"); named != nullptr) {
-    TANDEM_ASSIGN(beside, call.tensors_in(named));
+  std::vector<HostTensor> also_gather;
+  if (const auto* named = call.named("also_gather"); named != nullptr) {
+    TANDEM_ASSIGN(also_gather, call.tensors_in(named));
   }
   TANDEM_ASSIGN(const bool returns_gathered, call.flag_or(call.named("return_A"), false));
   TANDEM_ASSIGN(const ScaleMode mode, scale_mode_of(call));
@@ -91,7 +91,7 @@ Result<ScaledGatherNode> read_scaled_gather(const Call& call) {
                           std::move(result_scale),
                           std::move(dtypes),
                           allows_fast_sums,
-                          std::move(beside)};
+                          std::move(also_gather)};
 }
 
 // (a or [a...], b or [b...], op, dim, group, bias=as a?, return_product=flag?)

@@ -29,7 +29,7 @@ struct ScaledGatherNode {
   Values result_scale;        ///< one a b, or null
   std::vector<DType> dtypes;  ///< of the products
   bool allows_fast_sums = false;
-  std::vector<HostTensor> beside;  ///< further shards, gathered as they are
+  std::vector<HostTensor> also_gather;  ///< further shards, gathered as they are
 };
 
 /// A scattered sum of products.

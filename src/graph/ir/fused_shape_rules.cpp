@@ -47,12 +47,12 @@ Result<void> check_gather(const Call& call, std::int64_t gather_dim) {
   TANDEM_ASSIGN(const std::size_t dim, dim_of(gather_dim, a.size()));
   TANDEM_ASSIGN(const Shape whole, gathered(call, a, dim));
   const auto b = tensors_at(call, 1);
-  const auto found = call.node.named_arguments().find("beside");
+  const auto found = call.node.named_arguments().find("also_gather");
   const Argument::List none;
-  const Argument::List& beside = found != call.node.named_arguments().end() && found->second.list() != nullptr
+  const Argument::List& also_gather = found != call.node.named_arguments().end() && found->second.list() != nullptr
                                      ? *found->second.list()
                                      : none;
-  TANDEM_TRY(need_items(call, 1 + b.size() + beside.size()));
+  TANDEM_TRY(need_items(call, 1 + b.size() + also_gather.size()));
   if (call.node.type().tensors[0]) TANDEM_TRY(need_item(call, 0, whole));
   for (std::size_t i = 0; i < b.size(); ++i) {
     TANDEM_TRY(need_product(whole, whole.back(), b[i]->shape));
@@ -60,8 +60,8 @@ Result<void> check_gather(const Call& call, std::int64_t gather_dim) {
     product.back() = b[i]->shape[1];
     TANDEM_TRY(need_item(call, 1 + i, product));
   }
-  for (std::size_t i = 0; i < beside.size(); ++i) {
-    const Node* const shard = beside[i].node();
+  for (std::size_t i = 0; i < also_gather.size(); ++i) {
+    const Node* const shard = also_gather[i].node();
     const TensorType* const type = shard == nullptr ? nullptr : shard->type().tensor();
     if (type == nullptr || type->shape.size() != a.size()) {
       return failf(ErrorCode::kInvalidArgument, "shard {} beside the first is no tensor of {} dims", i,

@@ -58,7 +58,7 @@ inline constexpr std::string_view kFusedAllGatherMatmul = "symm_mem.fused_all_ga
 inline constexpr std::string_view kFusedAllGatherScaledMatmul =
     "symm_mem.fused_all_gather_scaled_matmul.default";
 /// Shards that the scaled one gathers beside the first, at most.
-inline constexpr std::size_t kMaxBeside = 6;
+inline constexpr std::size_t kMaxAlsoGathered = 6;
 /// (a, b, "sum" or "avg", dim, group, return_product=) -> scattered, or [scattered, product]
 inline constexpr std::string_view kFusedMatmulReduceScatter = "symm_mem.fused_matmul_reduce_scatter.default";
 /// (a, b, a scale, b scale, "sum" or "avg", dim, dim, group, shape, bias, result scale, dtype, fast,

@@ -69,7 +69,7 @@ constexpr Signature kSignatures[] = {
     {"graphsafe_run_with_rng_state", "RA?A?A?A?A?A?A?A?A?A?A?A?A?A?A?", "rng_state "},
     {"prims.convert_element_type.default", "TR", ""},
     {"symm_mem.fused_all_gather_matmul.default", "TLIX", "bias return_A "},
-    {"symm_mem.fused_all_gather_scaled_matmul.default", "TLTLIXAAAA", "beside return_A scale_mode "},
+    {"symm_mem.fused_all_gather_scaled_matmul.default", "TLTLIXAAAA", "also_gather return_A scale_mode "},
     {"symm_mem.fused_matmul_reduce_scatter.default", "PPXIX", "bias return_product "},
     {"symm_mem.fused_scaled_matmul_reduce_scatter.default", "PPAAXIIXSAARA", "return_product "},
     {"tandem.all_gather.default", "TIIX", ""},

@@ -36,7 +36,7 @@ class Fusing {
     TANDEM_ASSIGN(Node* const fused, insert());
     std::int64_t item = 1;
     for (const GatherUse& use : fusion_.uses) TANDEM_TRY(take_product(*fused, item++, use));
-    for (Node* const beside : fusion_.beside) TANDEM_TRY(take_gathered(*fused, item++, *beside));
+    for (Node* const beside : fusion_.also_gather) TANDEM_TRY(take_gathered(*fused, item++, *beside));
     if (needs_whole_) TANDEM_TRY(take_gathered(*fused, 0, *fusion_.gather));
     return {};
   }
@@ -62,13 +62,13 @@ class Fusing {
     };
     note_collectives(fusion_.scale_gather());
     spec.type.tensors = types();
-    if (!fusion_.beside.empty()) {
+    if (!fusion_.also_gather.empty()) {
       Argument::List shards;
-      for (Node* const beside : fusion_.beside) {
-        shards.push_back({as_collective(*beside).input});
-        note_collectives(beside);
+      for (Node* const one : fusion_.also_gather) {
+        shards.push_back({as_collective(*one).input});
+        note_collectives(one);
       }
-      spec.named_arguments["beside"] = {std::move(shards)};
+      spec.named_arguments["also_gather"] = {std::move(shards)};
     }
     return graph_.insert_before(fusion_.place, std::move(spec));
   }
@@ -118,7 +118,7 @@ class Fusing {
     Tensors types(1);
     if (needs_whole_) types[0] = made_for(*fusion_.gather);
     for (const GatherUse& use : fusion_.uses) types.push_back(made_for(*use.product.node));
-    for (const Node* const beside : fusion_.beside) types.push_back(made_for(*beside));
+    for (const Node* const beside : fusion_.also_gather) types.push_back(made_for(*beside));
     return types;
   }
 

@@ -52,7 +52,7 @@ class Planner {
     const Node& gather = *fusion_.gather;
     if (!fusion_.is_scaled()) return;
     for (const std::string& name : gathers_) {
-      if (fusion_.beside.size() == op::kMaxBeside) return;
+      if (fusion_.also_gather.size() == op::kMaxAlsoGathered) return;
       Node* const found = graph_.find(name);
       if (found == nullptr || found == &gather) continue;
       Node& other = *found;
@@ -61,7 +61,7 @@ class Planner {
         continue;
       // One that has products of its own hides behind those.
       if (run_together(gather, other) && match_gather(other, graph_.header, opaque_).uses.empty())
-        fusion_.beside.push_back(&other);
+        fusion_.also_gather.push_back(&other);
     }
   }
 
@@ -74,7 +74,7 @@ class Planner {
   /// Before the first use of anything it makes, but not beyond an op that tandem does not know.
   void place() {
     consider(fusion_.other_readers(*fusion_.gather));
-    for (Node* const beside : fusion_.beside) consider(fusion_.other_readers(*beside));
+    for (Node* const beside : fusion_.also_gather) consider(fusion_.other_readers(*beside));
     for (const GatherUse& use : fusion_.uses) {
       consider(use.product.node->users());
     }
@@ -82,7 +82,7 @@ class Planner {
     std::vector<GatherUse> kept;
     std::set<Node*> raised;
     std::vector<Node*> shards{collective_.input};
-    for (Node* const beside : fusion_.beside) shards.push_back(as_collective(*beside).input);
+    for (Node* const beside : fusion_.also_gather) shards.push_back(as_collective(*beside).input);
     if (!std::all_of(shards.begin(), shards.end(), [&](Node* shard) { return raise(*shard, raised); })) {
       return fusion_.uses.clear();
     }
@@ -114,7 +114,7 @@ class Planner {
   }
 
   [[nodiscard]] bool depends_on_beside(const Node& operand) const {
-    return std::any_of(fusion_.beside.begin(), fusion_.beside.end(),
+    return std::any_of(fusion_.also_gather.begin(), fusion_.also_gather.end(),
                        [&](const Node* beside) { return Dependence(*beside).of(operand); });
   }
 

@@ -13,7 +13,7 @@ namespace tandem::graph {
 struct GatherFusion {
   Node* gather = nullptr;
   std::vector<GatherUse> uses;  ///< not empty; all take the same scale
-  std::vector<Node*> beside;    ///< gathers
+  std::vector<Node*> also_gather;    ///< gathers
   Node* place = nullptr;        ///< the fused op comes before it
   std::vector<Node*> raised;    ///< what must be moved to before `place` first, in order
 

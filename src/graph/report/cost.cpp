@@ -26,7 +26,7 @@ double received_bytes(const TensorType& type, int world, int count) {
 
 Work work_of(const GatherFusion& fusion, int world) {
   Work work{.bytes = received_bytes(type_of(*fusion.gather), world)};
-  for (const Node* const beside : fusion.beside) work.bytes += received_bytes(type_of(*beside), world);
+  for (const Node* const beside : fusion.also_gather) work.bytes += received_bytes(type_of(*beside), world);
   for (const GatherUse& use : fusion.uses)
     add_product(work, use.product.flops(), element_bytes(*use.product.a));
   return work;
@@ -48,7 +48,7 @@ Work work_of(const Node& fused, int world) {
     for (const Argument& one : b) {
       add_product(work, flops_of(shard.numel() * world, *one.node()), element_bytes(*one.node()));
     }
-    if (const auto beside = fused.named_arguments().find("beside"); beside != fused.named_arguments().end()) {
+    if (const auto beside = fused.named_arguments().find("also_gather"); beside != fused.named_arguments().end()) {
       for (const Argument& one : beside->second.entries()) {
         work.bytes += received_bytes(type_of(*one.node()), world, world);
       }
