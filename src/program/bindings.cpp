@@ -84,9 +84,9 @@ void Bindings::bind_inbox(const Program& program, const symm::InboxSlot& inbox, 
     const Root& root = program.roots[i];
     const bool is_data = root.space == Space::kInbox;
     if (!is_data && root.space != Space::kInboxWords && root.space != Space::kInboxFlags) continue;
-    const std::int64_t area = is_data                             ? inbox.data_bytes
+    const std::int64_t area = is_data                            ? inbox.data_bytes
                               : root.space == Space::kInboxWords ? inbox.words_bytes
-                                                                  : inbox.flags_bytes;
+                                                                 : inbox.flags_bytes;
     place(root, {.base = block + area, .handle = inbox.handle, .offset_bytes = area}, device, roots_[i]);
   }
 }
@@ -108,7 +108,8 @@ bool Bindings::is_absent(const Operand& operand) const {
 TensorView Bindings::view(const Operand& operand) const {
   const Bound& bound = root(operand.root);
   const TensorView& whole = bound.view;
-  return operand.dim < 0 || bound.is_every_part ? whole : whole.narrow(operand.dim, operand.first, operand.size);
+  return operand.dim < 0 || bound.is_every_part ? whole
+                                                : whole.narrow(operand.dim, operand.first, operand.size);
 }
 
 }  // namespace tandem::program

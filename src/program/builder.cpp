@@ -118,8 +118,12 @@ void Builder::all_gather(Lane lane, const Operand& from, const Operand& to) {
 
 void Builder::reduce_scatter(Lane lane, const Operand& from, const Operand& to, coll::ReduceOp op,
                              const Operand& bias) {
-  program_.steps.push_back(
-      {.kind = StepKind::kReduceScatter, .lane = lane, .from = from, .to = to, .bias = bias, .reduce_op = op});
+  program_.steps.push_back({.kind = StepKind::kReduceScatter,
+                            .lane = lane,
+                            .from = from,
+                            .to = to,
+                            .bias = bias,
+                            .reduce_op = op});
 }
 
 }  // namespace tandem::program

@@ -67,12 +67,11 @@ class Printer {
 };
 
 std::string Printer::of(const Product& product) const {
-  std::string text =
-      fmt::format("{} {} {} * {}{}{}{}{}{}", product.out.is_absent() ? "nothing" : of(product.out),
-                  product.accumulate ? "+=" : "=", of(product.a),
-                  product.b.is_absent() ? "nothing" : of(product.b), plus(" * ", product.a_scale),
-                  plus(" * ", product.b_scale), plus(" + ", product.bias), plus(" * ", product.result_scale),
-                  plus(" + ", product.addend));
+  std::string text = fmt::format(
+      "{} {} {} * {}{}{}{}{}{}", product.out.is_absent() ? "nothing" : of(product.out),
+      product.accumulate ? "+=" : "=", of(product.a), product.b.is_absent() ? "nothing" : of(product.b),
+      plus(" * ", product.a_scale), plus(" * ", product.b_scale), plus(" + ", product.bias),
+      plus(" * ", product.result_scale), plus(" + ", product.addend));
   if (!product.arrival) return text;
   const Arrival& arrival = *product.arrival;
   text += fmt::format(", as {} says, own chunks [{}:{}] in {}", of(arrival.words), arrival.first_own,
@@ -140,11 +139,12 @@ std::vector<trace::Step> Program::traced() const {
   std::vector<trace::Step> traced;
   for (const Step& step : steps) {
     if (!step.label) continue;
-    traced.push_back({.kind = *step.label,
-                      .stream = step.lane == kCurrent ? trace::StreamRole::kCurrent : trace::StreamRole::kSide,
-                      .peer = step.peer,
-                      .channel = step.channel,
-                      .slot = step.slot});
+    traced.push_back(
+        {.kind = *step.label,
+         .stream = step.lane == kCurrent ? trace::StreamRole::kCurrent : trace::StreamRole::kSide,
+         .peer = step.peer,
+         .channel = step.channel,
+         .slot = step.slot});
   }
   return traced;
 }

@@ -58,7 +58,9 @@ struct Operand {
   [[nodiscard]] bool is_absent() const { return root == kNone; }
   friend bool operator==(const Operand&, const Operand&) = default;
 };
-[[nodiscard]] inline Operand all_of(RootId root) { return {.root = root}; }
+[[nodiscard]] inline Operand all_of(RootId root) {
+  return {.root = root};
+}
 [[nodiscard]] inline Operand part_of(RootId root, int dim, std::int64_t first, std::int64_t size) {
   return {.root = root, .dim = static_cast<std::int8_t>(dim), .first = first, .size = size};
 }

@@ -151,17 +151,16 @@ Result<void> Run::multiply_arriving(const Product& product, Stream& stream) cons
   const TensorView out = product.out.is_absent()
                              ? TensorView::contiguous(nullptr, {a.size(0), 0}, a.dtype, a.device)
                              : view(product.out).flatten_rows();
-  gemm::Arrival comes{
-      .signals = view(arrival.words),
-      .pivot = arrival.first_own,
-      .expected = word_value(),
-      .chunks_together = program_.chunks_per_rank,
-      .in_order = false,
-      .complete = gemm::CompleteChunks{.rows = view(arrival.own).flatten_rows(),
-                                       .first = arrival.first_own,
-                                       .count = arrival.num_own},
-      .senders = gemm::ChunkSenders{.handle = bindings_.root(arrival.words.root).handle,
-                                    .chunks_per_rank = program_.chunks_per_rank}};
+  gemm::Arrival comes{.signals = view(arrival.words),
+                      .pivot = arrival.first_own,
+                      .expected = word_value(),
+                      .chunks_together = program_.chunks_per_rank,
+                      .in_order = false,
+                      .complete = gemm::CompleteChunks{.rows = view(arrival.own).flatten_rows(),
+                                                       .first = arrival.first_own,
+                                                       .count = arrival.num_own},
+                      .senders = gemm::ChunkSenders{.handle = bindings_.root(arrival.words.root).handle,
+                                                    .chunks_per_rank = program_.chunks_per_rank}};
   if (arrival.piece_peers > 0) {
     comes.patches = {.peers = arrival.piece_peers,
                      .rows_bytes = bindings_.root(product.a.root).offset_bytes,

@@ -14,9 +14,9 @@
 namespace tandem::symm {
 
 // Where ranks push data for each other without a barrier: one symmetric block with two slots of data and two
-// arrays of words, one word a chunk. Op number e (its epoch, from 1) uses slot and words e % 2, and a chunk is
-// there once its word has reached e on the circle of u32. Words start at zero and only grow. Nothing is ever
-// reset, and no barrier keeps a sender from a slot that is still read.
+// arrays of words, one word a chunk. Op number e (its epoch, from 1) uses slot and words e % 2, and a chunk
+// is there once its word has reached e on the circle of u32. Words start at zero and only grow. Nothing is
+// ever reset, and no barrier keeps a sender from a slot that is still read.
 //
 // Why two slots suffice. Rank r sends data of e+2, into the slot of e, after its own op e+1 is over. In that
 // op it awaited a word of e+1 of every other rank p. Rank p wrote that word after its own op e was over: the
@@ -30,8 +30,8 @@ namespace tandem::symm {
 // numbers that copy engines have a table of (device/cuda/number_table.hpp).
 //
 // Data that comes in pieces has a word a piece, its flag, by the same rules. Words of one op may be flags of
-// another: whoever writes one, it is the epoch. The mailboxes of small collectives follow the same rules block
-// by block, with epochs on the device (coll/cuda/mailboxes.hpp).
+// another: whoever writes one, it is the epoch. The mailboxes of small collectives follow the same rules
+// block by block, with epochs on the device (coll/cuda/mailboxes.hpp).
 
 /// The memory of one op.
 struct InboxSlot {
@@ -82,7 +82,7 @@ class Inbox {
   [[nodiscard]] Result<void> retire(Stream& stream);
 
   std::uint32_t longest_;
-  InboxSlot last_;                                    ///< its epoch counts the ops of the block
+  InboxSlot last_;                                     ///< its epoch counts the ops of the block
   Need capacity_ = {.data_bytes = 0, .num_words = 0};  ///< flags are among the words
   Block block_;
   std::vector<Block> retired_;

@@ -255,7 +255,8 @@ Result<void> make_results(RankContextOfTest& rank, const Case& c, AllGatherScale
     const auto layout = also_gathered_layout(args, i);
     if (!layout) return tl::unexpected(layout.error());
     results.also_views.push_back(
-        results.also_gather.emplace_back(rank.device, *layout, c.also_gather[static_cast<std::size_t>(i)].dtype)
+        results.also_gather
+            .emplace_back(rank.device, *layout, c.also_gather[static_cast<std::size_t>(i)].dtype)
             .view());
   }
   if (c.gathered) {
@@ -350,8 +351,11 @@ TEST_P(AllGatherScaledMatmul, odd_and_empty_sizes) {
         cases.push_back({.sizes = {m, k}, .dim = 0, .mode = mode, .bias = true, .gathered = m % 2 == 1});
         cases.push_back(
             {.sizes = {k, m}, .dim = 1, .mode = mode, .result_scale = true, .gathered = m % 2 == 0});
-        cases.push_back(
-            {.sizes = {3, m, k}, .dim = 1, .mode = mode, .b_rowwise = true, .also_gather = {{DType::kF32, 2}}});
+        cases.push_back({.sizes = {3, m, k},
+                         .dim = 1,
+                         .mode = mode,
+                         .b_rowwise = true,
+                         .also_gather = {{DType::kF32, 2}}});
       }
     }
   }

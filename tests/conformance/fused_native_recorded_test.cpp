@@ -1,5 +1,5 @@
-// Native calls that are recorded and replayed, mixed with eager ones: both have words of their own, and the eager
-// call makes what the recording cannot. Small whole numbers: every element is exact.
+// Native calls that are recorded and replayed, mixed with eager ones: both have words of their own, and the
+// eager call makes what the recording cannot. Small whole numbers: every element is exact.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

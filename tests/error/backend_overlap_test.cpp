@@ -426,9 +426,10 @@ const std::set<std::string> kWriteNothing = {
     // Tensors that they make themselves.
     "fused/layout.hpp: make_contiguous_for_perm", "fused/layout.hpp: restride_for_all_gather_matmul",
     "fused/layout.hpp: restride_for_matmul_reduce_scatter", "graph/interpreter/execute.hpp: execute",
-    "fused/all_gather_matmul.hpp: make_gathered", "fused/all_gather_matmul.hpp: make_output",
-    "fused/all_gather_scaled_matmul.hpp: make_gathered", "fused/all_gather_scaled_matmul.hpp: make_output",
-    "fused/matmul_reduce_scatter.hpp: make_output", "fused/scaled_matmul_reduce_scatter.hpp: make_output",
+    "program/host/executor.hpp: create", "fused/all_gather_matmul.hpp: make_gathered",
+    "fused/all_gather_matmul.hpp: make_output", "fused/all_gather_scaled_matmul.hpp: make_gathered",
+    "fused/all_gather_scaled_matmul.hpp: make_output", "fused/matmul_reduce_scatter.hpp: make_output",
+    "fused/scaled_matmul_reduce_scatter.hpp: make_output",
     // Tensors that another library writes to.
     "dlpack.hpp: to_dlpack", "dlpack.hpp: to_dlpack_versioned",
     // Signals.

@@ -22,8 +22,7 @@ class NativeRank {
     std::int64_t columns = 2;  ///< 0: this rank multiplies nothing
   };
 
-  NativeRank(Group& group, Device& device, Stream& stream,
-             std::uint32_t longest = symm::Inbox::kLongest)
+  NativeRank(Group& group, Device& device, Stream& stream, std::uint32_t longest = symm::Inbox::kLongest)
       : group_(group),
         device_(device),
         stream_(stream),

@@ -2,6 +2,10 @@
 
 #include <cstddef>
 #include <optional>
+#include <span>
+#include <tandem/program/host/executor.hpp>
+#include <tandem/program/host/fusion.hpp>
+#include <tandem/program/host/lower.hpp>
 
 namespace tandem::testing {
 namespace {
@@ -310,6 +314,41 @@ void add_fused_scatters(std::vector<WritingCall>& calls, int world) {
        .needs = Needs::kOtherRanks});
 }
 
+Result<void> run_host_program(CallSite& at) {
+  namespace host = program::host;
+  const int world = at.rank.group.size();
+  host::Fusion fusion;
+  host::SymbolicTensor* const a = fusion.make_contig_tensor(4);
+  host::SymbolicTensor* const b = fusion.make_contig_tensor(2);
+  host::SymbolicTensor* const c = fusion.matmul(a, b);
+  fusion.add_input(a);
+  fusion.add_input(b);
+  fusion.add_output(c);
+  for (host::SymbolicTensor* const tensor : {a, b, c})
+    tensor->set_device_mesh(host::DeviceMesh::create_for_num_devices(world));
+  a->axis(1).parallelize(host::ParallelType::kDIDx);
+  c->axis(0).parallelize(host::ParallelType::kStream);
+  host::LowerOptions options;
+  options.workers_wait = true;
+  const auto program = host::lower(fusion, options);
+  if (!program) return tl::unexpected(program.error());
+  const std::span inputs = std::span(at.views).first(2);
+  const auto executor = host::Executor::create(*program, inputs, at.rank.group, *at.rank.device, 2);
+  if (!executor) return tl::unexpected(executor.error());
+  auto done = (*executor)->run(inputs, at.views[2], *at.rank.stream);
+  const auto ended = at.rank.stream->synchronize();
+  return done ? ended : done;
+}
+
+void add_host_programs(std::vector<WritingCall>& calls, int world) {
+  calls.push_back({.name = "run",
+                   .header = "program/host/executor.hpp",
+                   .variant = "host_program",
+                   .operands = {contiguous(in("input[0]", {2, 1, 2, 3})), contiguous(in("input[1]", {3, 2})),
+                                contiguous(out("output", {2, world, 2, 2}))},
+                   .make = run_host_program});
+}
+
 }  // namespace
 
 std::int64_t CallSite::offset_of(std::size_t idx) const {
@@ -327,6 +366,7 @@ std::vector<WritingCall> writing_calls(int world) {
   add_collectives(calls, world);
   add_fused_gathers(calls, world);
   add_fused_scatters(calls, world);
+  add_host_programs(calls, world);
   return calls;
 }
 

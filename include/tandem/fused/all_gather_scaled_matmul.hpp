@@ -42,8 +42,8 @@ struct AllGatherScaledMatmulArgs {
   OptionalTensorList bias = {};             ///< empty, or one for each b: [n_i], any type of out
   OptionalTensorList result_scale = {};     ///< empty, or one for each b: f32, one element
   bool fast_accum = false;                  ///< allows less exact sums; the CPU has none
-  /// Further shards that the same schedule gathers, at most kMaxAlsoGathered, of any type and strides. They have
-  /// a's sizes. The last size is free unless the last dim is gathered.
+  /// Further shards that the same schedule gathers, at most kMaxAlsoGathered, of any type and strides. They
+  /// have a's sizes. The last size is free unless the last dim is gathered.
   TensorList also_gather = {};
   TensorList also_gathered = {};  ///< one for each, with also_gathered_layout()
   Algorithm algorithm = Algorithm::kAuto;

@@ -20,11 +20,11 @@ namespace tandem::coll::cuda {
 struct Place;
 
 // Where ranks push small shards and chunks for each other: one symmetric block a group, with a box for each
-// block of threads, sender and slot. It is an inbox for each block of threads, by the rules of symm/inbox.hpp.
-// Block b of a kernel exchanges its piece with block b of every other rank's kernel and with nobody else. The
-// epoch of a block counts its exchanges and lies in the GPU's memory, so a recorded kernel counts on. Two slots
-// suffice whatever the sizes: block b awaits every other rank in every exchange, and kernels of one group
-// follow each other.
+// block of threads, sender and slot. It is an inbox for each block of threads, by the rules of
+// symm/inbox.hpp. Block b of a kernel exchanges its piece with block b of every other rank's kernel and with
+// nobody else. The epoch of a block counts its exchanges and lies in the GPU's memory, so a recorded kernel
+// counts on. Two slots suffice whatever the sizes: block b awaits every other rank in every exchange, and
+// kernels of one group follow each other.
 
 /// What a kernel is told; mailboxes.cuh uses it.
 struct Mailboxes {

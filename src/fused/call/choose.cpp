@@ -74,15 +74,20 @@ void predict_products(const gemm::Problem& whole, std::int64_t chunk_rows, const
 }
 
 Result<Choice> choose(const Asked& asked, std::vector<Candidate> candidates) {
+  // A report says of every algorithm why it does not run, also of those that this op does not have.
+  for (const Algorithm algorithm : {Algorithm::kSerial, Algorithm::kPipelined, Algorithm::kNative}) {
+    const bool is_there = std::any_of(candidates.begin(), candidates.end(),
+                                      [&](const Candidate& one) { return one.algorithm == algorithm; });
+    if (!is_there) candidates.push_back({.algorithm = algorithm, .why_not = "this op has no such algorithm"});
+  }
   Choice choice{.algorithm = asked.algorithm, .reason = "asked for", .candidates = std::move(candidates)};
   const bool is_auto = asked.algorithm == Algorithm::kAuto;
   const auto found = std::find_if(choice.candidates.begin(), choice.candidates.end(),
                                   [&](const Candidate& one) { return one.algorithm == asked.algorithm; });
-  if (!is_auto && (found == choice.candidates.end() || !found->why_not.empty())) {
+  if (!is_auto && !found->why_not.empty()) {
     return failf(ErrorCode::kUnsupported,
                  "{}: algorithm {} cannot run on {}: {}; ask for auto, pipelined or serial", asked.who,
-                 to_string(asked.algorithm), to_string(asked.device),
-                 found == choice.candidates.end() ? "this op has no such algorithm" : found->why_not);
+                 to_string(asked.algorithm), to_string(asked.device), found->why_not);
   }
   if (!is_auto) return choice;
   if (asked.world == 1) {

@@ -33,8 +33,9 @@ CachedGraph* GraphCache::note_call() {
 // before it comes again. So those that are there stay while they are of use, and the others go without.
 CachedGraph* GraphCache::place_for(std::vector<CachedGraph>& set) {
   if (set.size() < kWays) return &set.emplace_back();
-  const auto oldest = std::min_element(
-      set.begin(), set.end(), [](const CachedGraph& x, const CachedGraph& y) { return x.last_call < y.last_call; });
+  const auto oldest =
+      std::min_element(set.begin(), set.end(),
+                       [](const CachedGraph& x, const CachedGraph& y) { return x.last_call < y.last_call; });
   const auto is_in_use = [&](const CachedGraph& cached) {
     return cached.graph != nullptr && clock_ - cached.last_call <= kKeptCalls;
   };

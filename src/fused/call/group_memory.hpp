@@ -44,15 +44,15 @@ struct DeviceMemory {
 
   DeviceId device;
   Scratch scratch;
-  std::unique_ptr<symm::Inbox> inbox;  ///< see inbox_of()
+  std::unique_ptr<symm::Inbox> inbox;               ///< see inbox_of()
   std::vector<std::unique_ptr<Stream>> side_lanes;  ///< of the group's ops that overlap: lanes 1, 2, ...
   RecordedCalls recorded;
 };
 /// Made at first use. The fused ops share it.
 [[nodiscard]] DeviceMemory& device_memory(Group& group, DeviceId device);
 
-/// The inbox of the group's native gathers on a device, made at first use. `longest`: how many ops a block of it
-/// serves.
+/// The inbox of the group's native gathers on a device, made at first use. `longest`: how many ops a block of
+/// it serves.
 [[nodiscard]] symm::Inbox& inbox_of(Group& group, DeviceId device,
                                     std::uint32_t longest = symm::Inbox::kLongest);
 

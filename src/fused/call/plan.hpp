@@ -40,8 +40,8 @@ struct OpPlan {
   std::vector<Candidate> candidates;
   std::optional<cost::Key> tune_key;  ///< none without plan_n, plan_k
   DeviceId device;
-  program::Program program;    ///< what runs
-  program::Bindings bindings;  ///< of the last call
+  program::Program program;                       ///< what runs
+  program::Bindings bindings;                     ///< of the last call
   std::array<PreparedProducts, 2> prepared = {};  ///< the last first
   bool is_recordable = true;                      ///< no call of it was refused as a recording
   /// Of workspace, that a recording of its calls needs.

@@ -46,7 +46,8 @@ void add_to_key(const OpPlan& plan, CallKey& key) {
 
 /// Where this group keeps calls that may come again; null where nothing is gained by a recording of this one,
 /// or where it would not be the same: not of programs that use the inbox, whose epoch the host counts; not
-/// inside a recording of the caller's; not with a trace, faults or delays, which act while a call is enqueued.
+/// inside a recording of the caller's; not with a trace, faults or delays, which act while a call is
+/// enqueued.
 GraphCache* graphs_for(const PlannedCall& call) {
   const Config& config = call.group.config();
   const OpPlan& plan = *call.plan;
@@ -177,10 +178,11 @@ Result<OpReport> run_call(const PlannedCall& call) {
                                    .label = plan.label},
                                   [&](symm::Handle* of_group) {
                                     workspace = of_group;
-                                    report.as_graph =
-                                        cached != nullptr && can_launch(*cached, workspace, call.in_place.get());
-                                    return report.as_graph ? cached->graph->launch(call.stream)
-                                                           : enqueue(plan, call.group, call.stream, workspace);
+                                    report.as_graph = cached != nullptr &&
+                                                      can_launch(*cached, workspace, call.in_place.get());
+                                    return report.as_graph
+                                               ? cached->graph->launch(call.stream)
+                                               : enqueue(plan, call.group, call.stream, workspace);
                                   }));
   if (cached != nullptr && !report.as_graph) record_if_due(*cached, call, workspace);
   return report;

@@ -24,8 +24,8 @@ GatherBuilder::GatherBuilder(const GatherProblem& problem, Algorithm algorithm, 
     if (tensor.is_kept) travel.whole = builder_.caller(fmt::format("all of {}", tensor.name));
     if (tensor.is_copied) {
       const std::int64_t own = tensor.part_of(problem.world, rank).size;
-      travel.shard = builder_.scratch(fmt::format("{} in order", tensor.name), tensor.sizes_of(own),
-                                      tensor.dtype);
+      travel.shard =
+          builder_.scratch(fmt::format("{} in order", tensor.name), tensor.sizes_of(own), tensor.dtype);
     }
   }
   if (problem.is_scaled && !has_sharded_scale() && problem.scale_mode != ScaleMode::kNone)
@@ -51,8 +51,7 @@ void GatherBuilder::add_gathered() {
     const std::string name = fmt::format("gathered {}", tensor.name);
     if (!tensor.by_slices) {
       // Only whole units can be gathered into the caller's tensor.
-      travel.gathered =
-          tensor.is_kept ? travel.whole : builder_.scratch(name, tensor.sizes, tensor.dtype);
+      travel.gathered = tensor.is_kept ? travel.whole : builder_.scratch(name, tensor.sizes, tensor.dtype);
       continue;
     }
     const Dims units = {tensor.total, tensor.unit_elements()};
@@ -123,8 +122,8 @@ void GatherBuilder::multiply(Lane lane, const Arrived& arrived, Label label, Tak
     if (!takes(i)) continue;
     program::Product one = product(i, arrived);
     if (arrived.source >= 0) {
-      one.out = part_of(roots_.per_b[static_cast<std::size_t>(i)].out, 0, arrived.part.offset,
-                        arrived.part.size);
+      one.out =
+          part_of(roots_.per_b[static_cast<std::size_t>(i)].out, 0, arrived.part.offset, arrived.part.size);
     }
     builder_.product(lane, std::move(one), label, arrived.source);
     label.reset();

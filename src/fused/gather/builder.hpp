@@ -15,9 +15,9 @@ namespace tandem::fused {
 struct GatherRoots {
   /// Of a tensor that travels.
   struct Travel {
-    program::RootId front = program::kNone;  ///< the caller's shard, the gathered dim in front
-    program::RootId shard = program::kNone;  ///< the same, contiguous: front, or a copy in scratch
-    program::RootId whole = program::kNone;  ///< the caller's tensor for all of it
+    program::RootId front = program::kNone;     ///< the caller's shard, the gathered dim in front
+    program::RootId shard = program::kNone;     ///< the same, contiguous: front, or a copy in scratch
+    program::RootId whole = program::kNone;     ///< the caller's tensor for all of it
     program::RootId gathered = program::kNone;  ///< all of it: whole, scratch, or a slot of the inbox
     /// The shard as [units, unit], or for native as rows of k; bound to the caller's memory unless is_copied.
     program::RootId flat = program::kNone;
@@ -93,9 +93,7 @@ class GatherBuilder {
  private:
   [[nodiscard]] program::Product product(int i, const Arrived& arrived) const;
   void add_slice(program::Lane lane, int source);
-  [[nodiscard]] bool has_sharded_scale() const {
-    return problem_.scale_mode == ScaleMode::kRowwiseSharded;
-  }
+  [[nodiscard]] bool has_sharded_scale() const { return problem_.scale_mode == ScaleMode::kRowwiseSharded; }
 
   const GatherProblem& problem_;
   program::Builder builder_;

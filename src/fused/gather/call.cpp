@@ -47,7 +47,8 @@ GatherCall GatherCall::of(const AllGatherScaledMatmulArgs& args, ScaleMode mode)
 TensorView GatherCall::front(const GatherProblem& problem, int i) const {
   if (i == 0) return with_dim_in_front(a, problem);
   const int also_idx = also_gathered_index(problem, i);
-  return with_dim_in_front(also_idx < 0 ? *a_scale : also_gather[static_cast<std::size_t>(also_idx)], problem);
+  return with_dim_in_front(also_idx < 0 ? *a_scale : also_gather[static_cast<std::size_t>(also_idx)],
+                           problem);
 }
 
 std::optional<TensorView> GatherCall::whole(const GatherProblem& problem, int i) const {

@@ -18,8 +18,8 @@ Result<Dims> also_gathered_sizes(const AllGatherScaledMatmulArgs& args, const Di
   const bool gathers_last = args.gather_dim == args.a.dim() - 1;
   const std::int64_t last = gathers_last || sizes.empty() ? args.a.sizes.back() : sizes.back();
   if (!(sizes == with_last(args.a.sizes, last))) {
-    return failf(ErrorCode::kInvalidArgument, "{}: also_gather[{}] has sizes {}, need those of a{}: {}", kWho, i,
-                 to_string(sizes), gathers_last ? "" : " but the last", to_string(args.a.sizes));
+    return failf(ErrorCode::kInvalidArgument, "{}: also_gather[{}] has sizes {}, need those of a{}: {}", kWho,
+                 i, to_string(sizes), gathers_last ? "" : " but the last", to_string(args.a.sizes));
   }
   const Dims all = gathers_last ? gathered : with_last(gathered, last);
   if (!fused::is_representable(all, DType::kF64)) {
@@ -70,8 +70,8 @@ Result<void> check_lengths(const AllGatherScaledMatmulArgs& args, ScaleMode mode
   }
   if (args.also_gather.size() > kMaxAlsoGathered || args.also_gathered.size() != args.also_gather.size()) {
     return failf(ErrorCode::kInvalidArgument,
-                 "{}: got {} also_gather and {} also_gathered, need as many, up to {}", kWho, args.also_gather.size(),
-                 args.also_gathered.size(), kMaxAlsoGathered);
+                 "{}: got {} also_gather and {} also_gathered, need as many, up to {}", kWho,
+                 args.also_gather.size(), args.also_gathered.size(), kMaxAlsoGathered);
   }
   return {};
 }

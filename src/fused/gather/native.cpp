@@ -83,10 +83,10 @@ class NativeGather {
   RootId all_words_ = program::kNone;  ///< that are reset
 };
 
-// A call that is recorded does the same every time it is replayed, so it cannot count epochs: its shards arrive
-// in the workspace, and its words are zero before a barrier and one behind it. Eager calls save that barrier.
-// Both read no workspace of a peer's and let nobody write into theirs behind their end, so neither needs a
-// barrier there.
+// A call that is recorded does the same every time it is replayed, so it cannot count epochs: its shards
+// arrive in the workspace, and its words are zero before a barrier and one behind it. Eager calls save that
+// barrier. Both read no workspace of a peer's and let nobody write into theirs behind their end, so neither
+// needs a barrier there.
 void NativeGather::add_roots() {
   const Travelling& a = gather_.tensors().front();
   const std::int64_t element = size_bytes(problem_.dtype);
@@ -208,8 +208,8 @@ void NativeGather::keep_gathered() {
 
 }  // namespace
 
-/// Each rank pushes its shard into the inbox of every other one, or its products send it, and products consume
-/// what comes. See docs/design/native_all_gather_matmul.md.
+/// Each rank pushes its shard into the inbox of every other one, or its products send it, and products
+/// consume what comes. See docs/design/native_all_gather_matmul.md.
 GatherProgram build_native_gather(const GatherProblem& problem, int rank, const Device&) {
   return NativeGather(problem, rank).build();
 }

@@ -132,8 +132,8 @@ Result<GatherPlan> make_plan(const GatherCall& call, const GatherProblem& proble
   GatherPlan plan;
   plan.algorithm = choice.algorithm;
   plan.reason = std::move(choice.reason);
-  plan.key = fmt::format("{} {}x{}x{} {} dim {} w{}", problem.op(), problem.rows(), problem.sum_n, problem.k(),
-                         to_string(problem.dtype), problem.dim, problem.world);
+  plan.key = fmt::format("{} {}x{}x{} {} dim {} w{}", problem.op(), problem.rows(), problem.sum_n,
+                         problem.k(), to_string(problem.dtype), problem.dim, problem.world);
   plan.label = fmt::format("{} [{},{},{}] {} {}", problem.op(), problem.rows(), problem.sum_n, problem.k(),
                            to_string(problem.dtype), to_string(choice.algorithm));
   plan.fingerprint = fmt::format("{} {} {}->{}{}", problem.op(), to_string(problem), to_string(problem.asked),
@@ -144,6 +144,7 @@ Result<GatherPlan> make_plan(const GatherCall& call, const GatherProblem& proble
   plan.bindings = program::Bindings(built.program);
   plan.program = std::move(built.program);
   plan.roots = std::move(built.roots);
+  if (problem.device.kind != DeviceKind::kCuda) return plan;
   // A recording can make no memory, so the calls before it do.
   GatherProblem recorded = problem;
   recorded.is_capturing = true;

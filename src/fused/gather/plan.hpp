@@ -15,8 +15,9 @@ struct GatherPlan : OpPlan {
   GatherRoots roots;
 };
 /// The plan of this problem; decided, and put into words, when the group meets it first.
-[[nodiscard]] Result<std::shared_ptr<GatherPlan>> plan_of(const GatherCall& call, const GatherProblem& problem,
-                                                          Group& group, Device& device);
+[[nodiscard]] Result<std::shared_ptr<GatherPlan>> plan_of(const GatherCall& call,
+                                                          const GatherProblem& problem, Group& group,
+                                                          Device& device);
 
 /// Both gather ops behind their checks.
 [[nodiscard]] Result<OpReport> gather(const GatherCall& call, const GatherProblem& problem, Group& group,

@@ -43,9 +43,9 @@ struct GatherProblem {
   std::uint32_t copied = 0;  ///< bit i: the strides of travelling tensor i need one copy
   bool has_bias = false;     ///< of plain products
   // Of native.
-  std::uint64_t by_mm = 0;   ///< bit min(i, 63): b[i] is multiplied behind its waits, by plain products
-  int first_consumed = -1;   ///< the first b whose product consumes a as it arrives; -1: none
-  bool aligns_own = false;   ///< the shard goes into the inbox: products cannot send it from where it is
+  std::uint64_t by_mm = 0;  ///< bit min(i, 63): b[i] is multiplied behind its waits, by plain products
+  int first_consumed = -1;  ///< the first b whose product consumes a as it arrives; -1: none
+  bool aligns_own = false;  ///< the shard goes into the inbox: products cannot send it from where it is
 
   [[nodiscard]] bool gathers_last() const { return dim == sizes.size() - 1; }
   [[nodiscard]] std::int64_t total() const { return sizes[dim]; }

@@ -17,9 +17,9 @@ GatherProgram build_serial_gather(const GatherProblem& problem, int rank, const 
   for (int i = 0; i < static_cast<int>(gather.tensors().size()); ++i) {
     const Travelling& tensor = gather.tensors()[static_cast<std::size_t>(i)];
     const Dims units = {tensor.total, tensor.unit_elements()};
-    workspace_bytes = std::max(
-        workspace_bytes,
-        coll::all_gather_workspace_bytes(TensorView::contiguous(nullptr, units, tensor.dtype), problem.world));
+    workspace_bytes =
+        std::max(workspace_bytes, coll::all_gather_workspace_bytes(
+                                      TensorView::contiguous(nullptr, units, tensor.dtype), problem.world));
     const std::int64_t own = tensor.part_of(problem.world, rank).size;
     const program::RootId shard =
         tensor.by_slices ? gather.add_flat(i, {own, tensor.unit_elements()}) : gather.travel(i).shard;

@@ -37,8 +37,7 @@ ScatterBuilder::ScatterBuilder(const ScatterProblem& problem, Algorithm algorith
 
 void ScatterBuilder::add_sums(Lane lane, std::int64_t most_units) {
   if (!problem_.sums_in_scratch()) return;
-  sums_at_[lane] =
-      builder_.reserve_scratch(most_units * problem_.unit_elements() * size_bytes(DType::kF32));
+  sums_at_[lane] = builder_.reserve_scratch(most_units * problem_.unit_elements() * size_bytes(DType::kF32));
 }
 
 void ScatterBuilder::copy_operands() {
@@ -100,8 +99,8 @@ Operand ScatterBuilder::own_bias() const {
 
 namespace {
 
-void bind_scale(program::Bindings& bindings, RootId root, const TensorView* scale, const ScatterProblem& problem,
-                bool is_of_rows) {
+void bind_scale(program::Bindings& bindings, RootId root, const TensorView* scale,
+                const ScatterProblem& problem, bool is_of_rows) {
   if (root == kNone) return;
   if (scale == nullptr) return bindings.bind_absent(root);
   if (scale->numel() == 1) return bindings.bind_for_every_part(root, *scale);
@@ -120,8 +119,8 @@ void bind_out(const ScatterCall& call, const ScatterProblem& problem, const Scat
   bindings.bind(roots.out, problem.scatters_last() ? out.flatten_rows() : out.movedim(problem.dim, 0));
   if (roots.out_units != kNone) {
     const TensorView matrix = out.flatten_rows();
-    bindings.bind(roots.out_units, TensorView::contiguous(out.data, {matrix.size(1), matrix.size(0)},
-                                                          out.dtype, out.device));
+    bindings.bind(roots.out_units,
+                  TensorView::contiguous(out.data, {matrix.size(1), matrix.size(0)}, out.dtype, out.device));
   }
   if (roots.bias != kNone) bindings.bind(roots.bias, *call.bias);
   if (roots.product != kNone) bindings.bind(roots.product, front_of(*call.product, problem.dim));

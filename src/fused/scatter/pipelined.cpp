@@ -46,8 +46,8 @@ void PipelinedScatter::add_roots() {
   // Two of these make the workspace: for the partials of odd and of even steps.
   slot_bytes_ = program::aligned_to_root(units * scatter_.unit_bytes());
   steps().memory().workspace_bytes = std::max(2 * slot_bytes_, program::kRootAlignment);
-  stack_ = steps().scratch("stack", {world(), scatter_.own().size, problem_.unit_elements()},
-                           problem_.partials);
+  stack_ =
+      steps().scratch("stack", {world(), scatter_.own().size, problem_.unit_elements()}, problem_.partials);
   for (int slot = 0; slot < 2; ++slot) {
     slots_[slot] = steps().at(Space::kWorkspace, slot * slot_bytes_, fmt::format("slot {}", slot),
                               {units, problem_.unit_elements()}, problem_.partials);
@@ -93,8 +93,7 @@ void PipelinedScatter::exchange(int step) {
 
 void PipelinedScatter::produce_own() {
   const Shard own = scatter_.own();
-  const std::int64_t at =
-      steps().root(stack_).offset_bytes + rank() * own.size * scatter_.unit_bytes();
+  const std::int64_t at = steps().root(stack_).offset_bytes + rank() * own.size * scatter_.unit_bytes();
   const RootId partial =
       steps().at(Space::kScratch, at, "own partial", problem_.sizes_of(own.size), problem_.partials);
   scatter_.make_partial(kCurrent, own, all_of(partial), StepKind::kProduce, rank());

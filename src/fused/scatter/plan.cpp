@@ -76,8 +76,8 @@ std::optional<cost::Key> key_of(const ScatterProblem& problem, const Group& grou
 /// Whether there are products of these types on this device; any sizes will do.
 Result<void> check_products_run(const ScatterProblem& problem, Device& device) {
   if (problem.is_scaled) {
-    return check_runs(
-        {.m = problem.rows(), .n = problem.n(), .k = problem.sum_k, .out = problem.partials}, device);
+    return check_runs({.m = problem.rows(), .n = problem.n(), .k = problem.sum_k, .out = problem.partials},
+                      device);
   }
   const auto plan = gemm::plan({.m = problem.rows(),
                                 .n = problem.n(),
@@ -136,9 +136,9 @@ Result<ScatterPlan> make_plan(const ScatterProblem& problem, Group& group, Devic
   ScatterPlan plan;
   plan.algorithm = choice.algorithm;
   plan.reason = std::move(choice.reason);
-  plan.key = fmt::format("{} {}x{}x{} {} dim {} {} w{}", problem.op(), problem.rows(), problem.n(),
-                         problem.sum_k, to_string(problem.dtype), problem.dim, to_string(problem.reduce_op),
-                         problem.world);
+  plan.key =
+      fmt::format("{} {}x{}x{} {} dim {} {} w{}", problem.op(), problem.rows(), problem.n(), problem.sum_k,
+                  to_string(problem.dtype), problem.dim, to_string(problem.reduce_op), problem.world);
   plan.label = fmt::format("{} [{},{},{}] {} {}", problem.op(), problem.rows(), problem.n(), problem.sum_k,
                            to_string(problem.dtype), to_string(choice.algorithm));
   plan.fingerprint = fmt::format("{} {} {}->{}", problem.op(), to_string(problem), to_string(problem.asked),

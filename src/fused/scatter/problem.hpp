@@ -28,11 +28,11 @@ struct ScatterProblem {
   // This rank's.
   DeviceId device;
   int num_products = 0;
-  std::int64_t sum_k = 0;  ///< of all products
-  int num_copied = 0;      ///< a's whose strides need one copy
+  std::int64_t sum_k = 0;     ///< of all products
+  int num_copied = 0;         ///< a's whose strides need one copy
   std::int64_t copied_k = 0;  ///< of those a's
   std::uint64_t copied = 0;   ///< bit min(j, 63): a_j is copied
-  bool has_bias = false;   ///< one that is added to the sum over ranks
+  bool has_bias = false;      ///< one that is added to the sum over ranks
   bool keeps_product = false;
 
   [[nodiscard]] bool scatters_last() const { return dim == sizes.size() - 1; }

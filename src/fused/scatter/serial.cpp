@@ -29,13 +29,13 @@ void reduce_columns(ScatterBuilder& scatter) {
   program::Builder& steps = scatter.steps();
   for (int rank = 0; rank < problem.world; ++rank) {
     const Shard part = problem.part_of(rank);
-    const RootId partial = steps.at(Space::kWorkspace, part.offset * scatter.unit_bytes(),
-                                    fmt::format("partial for {}", rank), problem.sizes_of(part.size),
-                                    problem.partials);
+    const RootId partial =
+        steps.at(Space::kWorkspace, part.offset * scatter.unit_bytes(), fmt::format("partial for {}", rank),
+                 problem.sizes_of(part.size), problem.partials);
     scatter.make_partial(kCurrent, part, all_of(partial));
   }
-  const RootId partials = steps.at(Space::kWorkspace, 0, "partials", {problem.total(), problem.rows()},
-                                   problem.partials);
+  const RootId partials =
+      steps.at(Space::kWorkspace, 0, "partials", {problem.total(), problem.rows()}, problem.partials);
   if (!problem.has_bias) {
     scatter.roots().out_units = steps.caller("out as columns");
     steps.reduce_scatter(kCurrent, all_of(partials), all_of(scatter.roots().out_units), problem.reduce_op);
@@ -43,8 +43,8 @@ void reduce_columns(ScatterBuilder& scatter) {
   }
   const std::int64_t mine = scatter.own().size;
   const RootId sum = steps.scratch("sum as columns", {mine, problem.rows()}, DType::kF32);
-  const RootId sum_rows = steps.at(Space::kScratch, steps.root(sum).offset_bytes, "sum",
-                                   {problem.rows(), mine}, DType::kF32);
+  const RootId sum_rows =
+      steps.at(Space::kScratch, steps.root(sum).offset_bytes, "sum", {problem.rows(), mine}, DType::kF32);
   steps.reduce_scatter(kCurrent, all_of(partials), all_of(sum), problem.reduce_op);
   steps.cast(kCurrent, all_of(sum_rows), all_of(scatter.roots().out), scatter.own_bias());
 }

@@ -11,7 +11,8 @@
 namespace tandem::graph::interpreter {
 namespace {
 
-static_assert(graph::op::kMaxAlsoGathered == kMaxAlsoGathered, "passes put beside a gather what its op takes");
+static_assert(graph::op::kMaxAlsoGathered == kMaxAlsoGathered,
+              "passes put beside a gather what its op takes");
 
 /// Memory for all that a gather makes, in the order of the node's results.
 struct GatherOutputs {

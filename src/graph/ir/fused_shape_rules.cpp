@@ -49,9 +49,9 @@ Result<void> check_gather(const Call& call, std::int64_t gather_dim) {
   const auto b = tensors_at(call, 1);
   const auto found = call.node.named_arguments().find("also_gather");
   const Argument::List none;
-  const Argument::List& also_gather = found != call.node.named_arguments().end() && found->second.list() != nullptr
-                                     ? *found->second.list()
-                                     : none;
+  const Argument::List& also_gather =
+      found != call.node.named_arguments().end() && found->second.list() != nullptr ? *found->second.list()
+                                                                                    : none;
   TANDEM_TRY(need_items(call, 1 + b.size() + also_gather.size()));
   if (call.node.type().tensors[0]) TANDEM_TRY(need_item(call, 0, whole));
   for (std::size_t i = 0; i < b.size(); ++i) {

@@ -12,10 +12,10 @@ namespace tandem::graph {
 /// A gather with the products that one fused op computes, and what the same op gathers beside it.
 struct GatherFusion {
   Node* gather = nullptr;
-  std::vector<GatherUse> uses;  ///< not empty; all take the same scale
-  std::vector<Node*> also_gather;    ///< gathers
-  Node* place = nullptr;        ///< the fused op comes before it
-  std::vector<Node*> raised;    ///< what must be moved to before `place` first, in order
+  std::vector<GatherUse> uses;     ///< not empty; all take the same scale
+  std::vector<Node*> also_gather;  ///< gathers
+  Node* place = nullptr;           ///< the fused op comes before it
+  std::vector<Node*> raised;       ///< what must be moved to before `place` first, in order
 
   [[nodiscard]] bool is_scaled() const { return uses[0].product.is_scaled(); }
   /// Who reads what a gather makes, also through views, but `uses`.

@@ -48,7 +48,8 @@ Work work_of(const Node& fused, int world) {
     for (const Argument& one : b) {
       add_product(work, flops_of(shard.numel() * world, *one.node()), element_bytes(*one.node()));
     }
-    if (const auto beside = fused.named_arguments().find("also_gather"); beside != fused.named_arguments().end()) {
+    if (const auto beside = fused.named_arguments().find("also_gather");
+        beside != fused.named_arguments().end()) {
       for (const Argument& one : beside->second.entries()) {
         work.bytes += received_bytes(type_of(*one.node()), world, world);
       }

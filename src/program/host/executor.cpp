@@ -159,11 +159,13 @@ Result<void> Executor::Impl::check(std::span<const TensorView> inputs, const Ten
                  name, idx, tandem::to_string(view), tandem::to_string(dtype), tandem::to_string(sizes),
                  tandem::to_string(device.id()));
   };
+  const Named output{.name = "output", .view = &out};
   TANDEM_TRY(check_one("output", 0, out, unrolled.out_sizes));
+  TANDEM_TRY(check_writable("host program", output));
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     TANDEM_TRY(check_one("input", i, inputs[i], input_sizes[i]));
     const Named input{.name = "input", .idx = static_cast<int>(i), .view = &inputs[i]};
-    TANDEM_TRY(check_apart("host program", {.name = "output", .view = &out}, input));
+    TANDEM_TRY(check_apart("host program", output, input));
   }
   return {};
 }

@@ -38,7 +38,8 @@ __global__ void await_chunks_kernel(const ChunkSignals signals, const int first,
 
 __global__ void reset_words_kernel(std::uint32_t* const words, const std::int64_t count) {
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride)
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
+       i += stride)
     words[i] = 0;
 }
 

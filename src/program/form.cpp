@@ -1,0 +1,196 @@
+#include "program/form.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/format.hpp"
+#include "base/try.hpp"
+
+namespace tandem::program {
+
+bool is_callers(Space space) {
+  return space == Space::kCaller || space == Space::kInPlace;
+}
+
+bool is_together(const Step& step) {
+  return step.kind == StepKind::kBarrier || step.kind == StepKind::kAllGather ||
+         step.kind == StepKind::kReduceScatter;
+}
+
+std::int64_t reserved_bytes(const MemoryNeeds& needs, Space space) {
+  constexpr std::int64_t kWordBytes = 4;
+  switch (space) {
+    case Space::kScratch:
+      return needs.scratch_bytes;
+    case Space::kWorkspace:
+      return needs.workspace_bytes;
+    case Space::kInbox:
+      return needs.inbox_bytes;
+    case Space::kInboxWords:
+      return needs.inbox_words * kWordBytes;
+    case Space::kInboxFlags:
+      return needs.inbox_flags * kWordBytes;
+    case Space::kCaller:
+    case Space::kInPlace:
+      break;
+  }
+  return 0;
+}
+
+namespace {
+
+/// How many steps of every lane a lane knows to be over.
+using Clock = std::vector<int>;
+
+void merge(Clock& into, const Clock& other) {
+  for (std::size_t i = 0; i < into.size(); ++i) into[i] = std::max(into[i], other[i]);
+}
+
+Error wrong(const Program& program, const std::string& what) {
+  return Error(ErrorCode::kInternal, fmt::format("{}: rank {}: {}", program.name, program.rank, what));
+}
+
+bool is_inside(const Program& program, const Operand& operand) {
+  if (operand.is_absent()) return true;
+  if (operand.root < 0 || operand.root >= static_cast<int>(program.roots.size())) return false;
+  const Root& root = program.roots[static_cast<std::size_t>(operand.root)];
+  if (operand.dim < 0) return true;
+  if (operand.first < 0 || operand.size < 0) return false;
+  if (root.sizes.empty()) return true;
+  return operand.dim < root.sizes.size() && operand.first + operand.size <= root.sizes[operand.dim];
+}
+
+/// Elements of a part of a root that has sizes.
+std::optional<std::int64_t> num_elements(const Program& program, const Operand& operand) {
+  Dims sizes = program.roots[static_cast<std::size_t>(operand.root)].sizes;
+  if (sizes.empty()) return std::nullopt;
+  if (operand.dim >= 0) sizes[operand.dim] = operand.size;
+  return numel(sizes);
+}
+
+Result<void> check_operands(const Program& program, const Step& step) {
+  bool is_fine =
+      is_inside(program, step.from) && is_inside(program, step.to) && is_inside(program, step.bias);
+  if (step.kind == StepKind::kProduct) {
+    is_fine = step.product >= 0 && step.product < static_cast<int>(program.products.size());
+    if (!is_fine) return tl::unexpected(wrong(program, "a step multiplies a product that does not exist"));
+    const Product& product = program.products[static_cast<std::size_t>(step.product)];
+    for (const Operand* const one : {&product.a, &product.b, &product.out, &product.bias, &product.a_scale,
+                                     &product.b_scale, &product.result_scale, &product.addend})
+      is_fine = is_fine && is_inside(program, *one);
+  }
+  if (!is_fine) return tl::unexpected(wrong(program, "a step reaches beyond its tensors"));
+  if (step.kind != StepKind::kCopy && step.kind != StepKind::kPut) return {};
+  const auto from = num_elements(program, step.from);
+  const auto to = num_elements(program, step.to);
+  if (!from || !to || *from == *to) return {};
+  return tl::unexpected(
+      wrong(program, fmt::format("'{}' takes {} elements to {}", program.to_string(step), *from, *to)));
+}
+
+Result<void> check_steps(const Program& program) {
+  for (const Step& step : program.steps) {
+    if (step.lane < 0 || step.lane >= program.num_lanes || step.other < 0 || step.other >= program.num_lanes)
+      return tl::unexpected(wrong(program, fmt::format("a step on lane {} of {}, or for lane {}", step.lane,
+                                                       program.num_lanes, step.other)));
+    const bool has_peer = step.kind == StepKind::kGet || step.kind == StepKind::kPut ||
+                          step.kind == StepKind::kWriteWord || step.kind == StepKind::kAwait;
+    if (has_peer && (step.peer < 0 || step.peer >= program.world))
+      return tl::unexpected(
+          wrong(program, fmt::format("a step for rank {} of {}", step.peer, program.world)));
+    TANDEM_TRY(check_operands(program, step));
+  }
+  return {};
+}
+
+Result<void> check_roots(const Program& program) {
+  for (const Root& root : program.roots) {
+    if (is_callers(root.space)) continue;
+    const std::int64_t reserved = reserved_bytes(program.memory, root.space);
+    if (root.offset_bytes >= 0 && root.offset_bytes + root.most_bytes <= reserved) continue;
+    return tl::unexpected(wrong(program, fmt::format("'{}' ends at byte {}, and {} are reserved", root.name,
+                                                     root.offset_bytes + root.most_bytes, reserved)));
+  }
+  return {};
+}
+
+/// Whether the caller's lane has waited for all lanes in the end, itself or by others.
+Result<void> check_joined(const Program& program) {
+  const auto lanes = static_cast<std::size_t>(program.num_lanes);
+  std::vector<Clock> known(lanes, Clock(lanes, 0));
+  for (const Step& step : program.steps) {
+    const auto lane = static_cast<std::size_t>(step.lane);
+    if (step.kind == StepKind::kJoin)
+      merge(known[static_cast<std::size_t>(step.other)], known[lane]);
+    else
+      ++known[lane][lane];
+  }
+  for (std::size_t lane = 1; lane < lanes; ++lane) {
+    if (known[kCurrent][lane] == known[lane][lane]) continue;
+    return tl::unexpected(wrong(program, fmt::format("lane {} is not joined to the caller's in the end",
+                                                     lane_name(static_cast<Lane>(lane), program.num_lanes))));
+  }
+  return {};
+}
+
+/// The steps of one lane that all ranks take together.
+std::vector<std::string> meetings(const Program& program, Lane lane) {
+  std::vector<std::string> all;
+  for (const Step& step : program.steps) {
+    if (step.lane != lane || !is_together(step)) continue;
+    all.push_back(step.kind == StepKind::kBarrier     ? fmt::format("barrier {}", step.channel)
+                  : step.kind == StepKind::kAllGather ? "all_gather"
+                                                      : "reduce_scatter");
+  }
+  return all;
+}
+
+/// What all ranks must have in common.
+Result<void> check_alike(const Program& first, const Program& program) {
+  const MemoryNeeds& x = first.memory;
+  const MemoryNeeds& y = program.memory;
+  const bool alike = program.num_lanes == first.num_lanes && program.base_channel == first.base_channel &&
+                     program.chunks_per_rank == first.chunks_per_rank &&
+                     x.workspace_bytes == y.workspace_bytes && x.inbox_bytes == y.inbox_bytes &&
+                     x.inbox_words == y.inbox_words && x.inbox_flags == y.inbox_flags;
+  if (!alike) {
+    return tl::unexpected(
+        wrong(program, "its lanes, channels, chunks, workspace or inbox are not those of rank 0"));
+  }
+  for (Lane lane = 0; lane < first.num_lanes; ++lane) {
+    const auto need = meetings(first, lane);
+    const auto got = meetings(program, lane);
+    if (got == need) continue;
+    const auto at = static_cast<std::size_t>(
+        std::mismatch(got.begin(), got.end(), need.begin(), need.end()).first - got.begin());
+    return tl::unexpected(wrong(
+        program, fmt::format("lane {} meets the other ranks in {}, and in rank 0's program in {}",
+                             lane_name(lane, first.num_lanes), at < got.size() ? got[at] : "nothing more",
+                             at < need.size() ? need[at] : "nothing more")));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> check_form(std::span<const Program> ranks) {
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const Program& program = ranks[rank];
+    if (program.rank != static_cast<int>(rank) || program.world != static_cast<int>(ranks.size()) ||
+        program.num_lanes < 1 || program.num_lanes > kMaxLanes) {
+      return tl::unexpected(
+          wrong(program, fmt::format("program {} of {}, for {} ranks and {} lanes, up to {}", rank,
+                                     ranks.size(), program.world, program.num_lanes, kMaxLanes)));
+    }
+    TANDEM_TRY(check_roots(program));
+    TANDEM_TRY(check_steps(program));
+    TANDEM_TRY(check_joined(program));
+    TANDEM_TRY(check_alike(ranks.front(), program));
+  }
+  return {};
+}
+
+}  // namespace tandem::program
