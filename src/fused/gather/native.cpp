@@ -67,6 +67,7 @@ class NativeGather {
   }
 
   void add_roots();
+  void push_to_all();
   void push_to(int peer);
   void consume();
   void multiply_the_rest();
@@ -130,22 +131,27 @@ GatherProgram NativeGather::build() {
     steps().copy(kCurrent, gather_.own_shard(0), in_slot);
     gather_.move_own(in_slot);
   }
-  const bool resets = !counts_ && problem_.world > 1;
-  const bool products_send = problem_.patch_peers > 0;
-  if (resets) steps().reset(kCurrent, all_of(all_words_));
-  if (resets && products_send) steps().barrier(kCurrent, 1);  // all words are reset
-  if (pushes(problem_)) {
-    steps().join(kCurrent, kSide);  // a is ready, and so is what earlier work made of it
-    if (resets && !products_send) steps().barrier(kSide, 1);
-    // Pushes to one peer at a time, in the order in which they will read the shard.
-    for (int step = 1 + problem_.patch_peers; step < problem_.world; ++step)
-      push_to((rank() - step + problem_.world) % problem_.world);
+  if (!counts_ && problem_.world > 1) {
+    // On the caller's lane: the product that comes next fills a GPU, and a barrier beside it might find no room.
+    steps().reset(kCurrent, all_of(all_words_));
+    steps().barrier(kCurrent, 1);  // all words are reset
   }
+  if (pushes(problem_)) steps().join(kCurrent, kSide);  // a is ready, and so is what earlier work made of it
+  // Eager pushes are enqueued first, so that they begin at once. A recording begins with what comes first on
+  // the caller's lane without delay.
+  if (counts_) push_to_all();
   consume();
+  if (!counts_) push_to_all();
   multiply_the_rest();
   if (problem_.keeps_gathered) keep_gathered();
   if (pushes(problem_)) steps().join(kSide, kCurrent);
   return {gather_.take(), gather_.roots()};
+}
+
+/// To one peer at a time, in the order in which they will read the shard; to none that the products send it to.
+void NativeGather::push_to_all() {
+  for (int step = 1 + problem_.patch_peers; step < problem_.world; ++step)
+    push_to((rank() - step + problem_.world) % problem_.world);
 }
 
 /// Piece by piece; each word behind its piece.
