@@ -71,7 +71,7 @@ def faults_in(nvcc, root):
 
 
 def main(nvcc, root):
-    folders = ("include/tandem", "src/coll", "src/device/cuda", "src/base")
+    folders = ("include/tandem", "src/coll", "src/cost", "src/device", "src/base")
     return ptx_mutants.check_mutants(Path(root), folders, MUTANTS, lambda copy: faults_in(nvcc, copy))
 
 

@@ -66,7 +66,7 @@ def faults_in(nvcc, root, source, kernel):
 
 
 def main(nvcc, root):
-    folders = ("include/tandem", "src/coll", "src/device/cuda", "src/base")
+    folders = ("include/tandem", "src/coll", "src/cost", "src/device", "src/base")
     status = 0
     for source, kernel, mutants in ((GATHER, "gather_published", MUTANTS), (SUM, "layer_sum_kernel", SUM_MUTANTS)):
         status |= ptx_mutants.check_mutants(Path(root), folders, mutants, lambda copy: faults_in(nvcc, copy, source, kernel))
