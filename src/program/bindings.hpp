@@ -25,6 +25,10 @@ class Bindings {
   /// Tensors of the call. A root that is not bound, or bound to null, is absent.
   void bind(RootId root, const TensorView& view) { at(root) = {.view = view}; }
   void bind_absent(RootId root) { at(root) = {}; }
+  /// Null: absent. Nothing to do for a root that the program does not have.
+  void bind_optional(RootId root, const TensorView* view) {
+    if (root != kNone) at(root) = view == nullptr ? Bound{} : Bound{.view = *view};
+  }
   /// One element, which every part of the root is.
   void bind_for_every_part(RootId root, const TensorView& element);
   /// A tensor of a scratch root whose sizes the call knows, so many bytes behind the root's begin. Behind

@@ -47,6 +47,12 @@ template <class Entry, class Problem>
   return candidate;
 }
 
+/// What the report adds where an algorithm runs, and what of it the ranks must have in common; may be empty.
+struct Notes {
+  std::string reason = {};
+  std::string agreed = {};
+};
+
 /// What is asked for.
 struct Asked {
   std::string_view who;  ///< "fused_all_gather_matmul"

@@ -11,7 +11,7 @@ Support always(const GatherProblem&, const Device&) {
   return Support::yes();
 }
 
-GatherAlgorithm::Notes no_notes(const GatherProblem&, const GatherCall&, const Device&) {
+Notes no_notes(const GatherProblem&, const GatherCall&, const Device&) {
   return {};
 }
 

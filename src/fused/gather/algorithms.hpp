@@ -23,11 +23,6 @@ struct GatherAlgorithm {
   Support (*can_run)(const GatherProblem& problem, const Device& device);
   double Prediction::*predicted_us;
   GatherProgram (*build)(const GatherProblem& problem, int rank, const Device& device);
-  /// What the report adds where it runs, and what of it the ranks must have in common; may be empty.
-  struct Notes {
-    std::string reason;
-    std::string agreed;
-  };
   Notes (*notes)(const GatherProblem& problem, const GatherCall& call, const Device& device);
 };
 [[nodiscard]] std::span<const GatherAlgorithm> gather_algorithms();
@@ -37,8 +32,8 @@ struct GatherAlgorithm {
 [[nodiscard]] GatherProgram build_pipelined_gather(const GatherProblem& problem, int rank,
                                                    const Device& device);
 [[nodiscard]] GatherProgram build_native_gather(const GatherProblem& problem, int rank, const Device& device);
-[[nodiscard]] GatherAlgorithm::Notes native_gather_notes(const GatherProblem& problem, const GatherCall& call,
-                                                         const Device& device);
+[[nodiscard]] Notes native_gather_notes(const GatherProblem& problem, const GatherCall& call,
+                                        const Device& device);
 /// Fills in what native would make of the problem on this rank.
 void ask_native(const GatherCall& call, const Device& device, GatherProblem& problem);
 

@@ -198,12 +198,6 @@ void GatherBuilder::keep_own(Lane lane, Label label) {
 
 namespace {
 
-void bind_or_not(program::Bindings& bindings, RootId root, const TensorView* view) {
-  if (root == kNone) return;
-  if (view == nullptr) return bindings.bind_absent(root);
-  bindings.bind(root, *view);
-}
-
 void bind_travelling(const GatherCall& call, const GatherProblem& problem, const GatherRoots& roots,
                      program::Bindings& bindings) {
   for (std::size_t i = 0; i < roots.travels.size(); ++i) {
@@ -252,9 +246,9 @@ void bind(const GatherCall& call, const GatherProblem& problem, const GatherRoot
     const TensorView& out = call.out[idx];
     bindings.bind(per_b.b, call.b[idx]);
     bindings.bind(per_b.out, problem.gathers_last() ? out : out.movedim(problem.dim, 0));
-    bind_or_not(bindings, per_b.bias, call.bias.at(i));
-    bind_or_not(bindings, per_b.b_scale, call.b_scale.at(i));
-    bind_or_not(bindings, per_b.result_scale, call.result_scale.at(i));
+    bindings.bind_optional(per_b.bias, call.bias.at(i));
+    bindings.bind_optional(per_b.b_scale, call.b_scale.at(i));
+    bindings.bind_optional(per_b.result_scale, call.result_scale.at(i));
     if (per_b.sum == kNone) continue;
     bindings.bind_in_scratch(per_b.sum, problem.rows() * column * size_bytes(DType::kF32), out.sizes,
                              DType::kF32, problem.device);

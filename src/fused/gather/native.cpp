@@ -132,7 +132,8 @@ GatherProgram NativeGather::build() {
     gather_.move_own(in_slot);
   }
   if (!counts_ && problem_.world > 1) {
-    // On the caller's lane: the product that comes next fills a GPU, and a barrier beside it might find no room.
+    // On the caller's lane: the product that comes next fills a GPU, and a barrier beside it might find no
+    // room.
     steps().reset(kCurrent, all_of(all_words_));
     steps().barrier(kCurrent, 1);  // all words are reset
   }
@@ -148,7 +149,8 @@ GatherProgram NativeGather::build() {
   return {gather_.take(), gather_.roots()};
 }
 
-/// To one peer at a time, in the order in which they will read the shard; to none that the products send it to.
+/// To one peer at a time, in the order in which they will read the shard; to none that the products send it
+/// to.
 void NativeGather::push_to_all() {
   for (int step = 1 + problem_.patch_peers; step < problem_.world; ++step)
     push_to((rank() - step + problem_.world) % problem_.world);
@@ -236,9 +238,8 @@ void ask_native(const GatherCall& call, const Device& device, GatherProblem& pro
   }
 }
 
-GatherAlgorithm::Notes native_gather_notes(const GatherProblem& problem, const GatherCall& call,
-                                           const Device& device) {
-  GatherAlgorithm::Notes notes;
+Notes native_gather_notes(const GatherProblem& problem, const GatherCall& call, const Device& device) {
+  Notes notes;
   if (problem.patch_peers > 0) {
     notes.reason = fmt::format("; products send the shards in patches to {} of {} ranks", problem.patch_peers,
                                problem.world - 1);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <optional>
 #include <tandem/gemm/mm.hpp>
-#include <vector>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
@@ -11,12 +10,11 @@
 #include "coll/collective_call.hpp"
 #include "coll/predict.hpp"
 #include "fused/call/core_speeds.hpp"
-#include "fused/call/group_memory.hpp"
+#include "fused/call/make_plan.hpp"
 #include "fused/call/scaled_checks.hpp"
 #include "fused/gather/algorithms.hpp"
 #include "fused/gather/chunks.hpp"
 #include "gemm/product.hpp"
-#include "program/verify.hpp"
 
 namespace tandem::fused {
 namespace {
@@ -84,73 +82,24 @@ Result<void> check_products_run(const GatherProblem& problem, Device& device) {
   return plan ? Result<void>() : tl::unexpected(plan.error());
 }
 
-const GatherAlgorithm& algorithm_of(Algorithm name) {
-  const auto all = gather_algorithms();
-  return *std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.name == name; });
-}
-
-/// Every rank's program is run in the mind, where that is not too much for a build that checks.
-Result<void> verify_all([[maybe_unused]] const GatherProblem& problem,
-                        [[maybe_unused]] const GatherAlgorithm& algorithm,
-                        [[maybe_unused]] const Device& device) {
-#ifndef NDEBUG
-  std::vector<program::Program> ranks;
-  for (int rank = 0; rank < problem.world; ++rank)
-    ranks.push_back(algorithm.build(problem, rank, device).program);
-  return program::verify(ranks);
-#else
-  return {};
-#endif
-}
-
-/// Decides on the algorithm, puts it into words, and builds its program.
-Result<GatherPlan> make_plan(const GatherCall& call, const GatherProblem& problem, Group& group,
-                             Device& device) {
+Result<GatherPlan> plan_for(const GatherCall& call, const GatherProblem& problem, Group& group,
+                            Device& device) {
   TANDEM_TRY(check_products_run(problem, device));
   std::optional<cost::Key> key = key_of(problem, group);
   const cost::Row* const measured = find_measured(group, key);
   const bool predicts = problem.asked == Algorithm::kAuto && measured == nullptr;
   TANDEM_ASSIGN(const Workload work, workload_of(problem, group, device, predicts));
-  const std::string who = fmt::format("fused_{}", problem.op());
-  std::vector<Candidate> candidates;
-  for (const GatherAlgorithm& one : gather_algorithms())
-    candidates.push_back(candidate_of(one, problem, device, predict(work), measured));
-  TANDEM_ASSIGN(Choice choice, choose({.who = who,
-                                       .algorithm = problem.asked,
-                                       .world = problem.world,
-                                       .device = problem.device,
-                                       .is_measured = measured != nullptr},
-                                      std::move(candidates)));
-  const GatherAlgorithm& algorithm = algorithm_of(choice.algorithm);
-  const GatherAlgorithm::Notes notes = algorithm.notes(problem, call, device);
-  if (problem.copies_a()) choice.reason += "; a is copied once for its strides";
-  choice.reason += notes.reason;
-  TANDEM_TRY(verify_all(problem, algorithm, device));
-  GatherProgram built = algorithm.build(problem, group.rank(), device);
-  TANDEM_TRY(open_lanes(built.program.num_lanes, group, device));
-
-  GatherPlan plan;
-  plan.algorithm = choice.algorithm;
-  plan.reason = std::move(choice.reason);
-  plan.key = fmt::format("{} {}x{}x{} {} dim {} w{}", problem.op(), problem.rows(), problem.sum_n,
-                         problem.k(), to_string(problem.dtype), problem.dim, problem.world);
-  plan.label = fmt::format("{} [{},{},{}] {} {}", problem.op(), problem.rows(), problem.sum_n, problem.k(),
-                           to_string(problem.dtype), to_string(choice.algorithm));
-  plan.fingerprint = fmt::format("{} {} {}->{}{}", problem.op(), to_string(problem), to_string(problem.asked),
-                                 to_string(choice.algorithm), notes.agreed);
-  plan.candidates = std::move(choice.candidates);
-  plan.tune_key = std::move(key);
-  plan.device = problem.device;
-  plan.bindings = program::Bindings(built.program);
-  plan.program = std::move(built.program);
-  plan.roots = std::move(built.roots);
-  if (problem.device.kind != DeviceKind::kCuda) return plan;
-  // A recording can make no memory, so the calls before it do.
-  GatherProblem recorded = problem;
-  recorded.is_capturing = true;
-  plan.recorded_workspace_bytes =
-      algorithm.build(recorded, group.rank(), device).program.memory.workspace_bytes;
-  return plan;
+  return make_plan<GatherPlan>(
+      gather_algorithms(), problem,
+      {.work = work,
+       .tune_key = std::move(key),
+       .measured = measured,
+       .shape = {problem.rows(), problem.sum_n, problem.k()},
+       .key = fmt::format("{} {}x{}x{} {} dim {} w{}", problem.op(), problem.rows(), problem.sum_n,
+                          problem.k(), to_string(problem.dtype), problem.dim, problem.world),
+       .reason = problem.copies_a() ? "; a is copied once for its strides" : ""},
+      [&](const GatherAlgorithm& algorithm) { return algorithm.notes(problem, call, device); }, group,
+      device);
 }
 
 }  // namespace
@@ -159,7 +108,7 @@ Result<std::shared_ptr<GatherPlan>> plan_of(const GatherCall& call, const Gather
                                             Group& group, Device& device) {
   auto& plans = plans_of<GatherProblem, GatherPlan>(group, "fused.gather");
   if (auto known = plans.find(problem)) return known;
-  TANDEM_ASSIGN(GatherPlan plan, make_plan(call, problem, group, device));
+  TANDEM_ASSIGN(GatherPlan plan, plan_for(call, problem, group, device));
   return plans.insert(problem, std::move(plan));
 }
 

@@ -107,12 +107,6 @@ void bind_scale(program::Bindings& bindings, RootId root, const TensorView* scal
   bindings.bind(root, is_of_rows ? front_of(*scale, problem.dim) : *scale);
 }
 
-void bind_or_not(program::Bindings& bindings, RootId root, const TensorView* view) {
-  if (root == kNone) return;
-  if (view == nullptr) return bindings.bind_absent(root);
-  bindings.bind(root, *view);
-}
-
 void bind_out(const ScatterCall& call, const ScatterProblem& problem, const ScatterRoots& roots,
               program::Bindings& bindings) {
   const TensorView& out = call.out;
@@ -143,8 +137,8 @@ void bind(const ScatterCall& call, const ScatterProblem& problem, const ScatterR
     bindings.bind(one.b, call.b[idx]);
     bind_scale(bindings, one.a_scale, call.a_scale.at(j), problem, true);
     bind_scale(bindings, one.b_scale, call.b_scale.at(j), problem, false);
-    bind_or_not(bindings, one.bias, call.product_bias.at(j));
-    bind_or_not(bindings, one.result_scale, call.result_scale.at(j));
+    bindings.bind_optional(one.bias, call.product_bias.at(j));
+    bindings.bind_optional(one.result_scale, call.result_scale.at(j));
   }
   bind_out(call, problem, roots, bindings);
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <optional>
 #include <tandem/gemm/mm.hpp>
-#include <vector>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
@@ -12,10 +11,9 @@
 #include "coll/predict.hpp"
 #include "fused/call/choose.hpp"
 #include "fused/call/core_speeds.hpp"
-#include "fused/call/group_memory.hpp"
+#include "fused/call/make_plan.hpp"
 #include "fused/call/scaled_checks.hpp"
 #include "fused/scatter/algorithms.hpp"
-#include "program/verify.hpp"
 
 namespace tandem::fused {
 namespace {
@@ -88,68 +86,26 @@ Result<void> check_products_run(const ScatterProblem& problem, Device& device) {
   return plan ? Result<void>() : tl::unexpected(plan.error());
 }
 
-const ScatterAlgorithm& algorithm_of(Algorithm name) {
-  const auto all = scatter_algorithms();
-  return *std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.name == name; });
-}
-
-/// Every rank's program is run in the mind, in builds that check.
-Result<void> verify_all([[maybe_unused]] const ScatterProblem& problem,
-                        [[maybe_unused]] const ScatterAlgorithm& algorithm,
-                        [[maybe_unused]] const Device& device) {
-#ifndef NDEBUG
-  std::vector<program::Program> ranks;
-  for (int rank = 0; rank < problem.world; ++rank)
-    ranks.push_back(algorithm.build(problem, rank, device).program);
-  return program::verify(ranks);
-#else
-  return {};
-#endif
-}
-
-/// Decides on the algorithm, puts it into words, and builds its program.
-Result<ScatterPlan> make_plan(const ScatterProblem& problem, Group& group, Device& device) {
+Result<ScatterPlan> plan_for(const ScatterProblem& problem, Group& group, Device& device) {
   TANDEM_TRY(check_products_run(problem, device));
   std::optional<cost::Key> key = key_of(problem, group);
   const cost::Row* const measured = find_measured(group, key);
   const bool predicts = problem.asked == Algorithm::kAuto && measured == nullptr;
   TANDEM_ASSIGN(const Workload work, workload_of(problem, group, device, predicts));
-  const std::string who = fmt::format("fused_{}", problem.op());
-  std::vector<Candidate> candidates;
-  for (const ScatterAlgorithm& one : scatter_algorithms())
-    candidates.push_back(candidate_of(one, problem, device, predict(work), measured));
-  TANDEM_ASSIGN(Choice choice, choose({.who = who,
-                                       .algorithm = problem.asked,
-                                       .world = problem.world,
-                                       .device = problem.device,
-                                       .is_measured = measured != nullptr},
-                                      std::move(candidates)));
-  const ScatterAlgorithm& algorithm = algorithm_of(choice.algorithm);
+  PlanFacts facts{.work = work,
+                  .tune_key = std::move(key),
+                  .measured = measured,
+                  .shape = {problem.rows(), problem.n(), problem.sum_k},
+                  .key = fmt::format("{} {}x{}x{} {} dim {} {} w{}", problem.op(), problem.rows(),
+                                     problem.n(), problem.sum_k, to_string(problem.dtype), problem.dim,
+                                     to_string(problem.reduce_op), problem.world)};
   if (problem.num_copied > 0) {
-    choice.reason +=
+    facts.reason =
         fmt::format("; {} of {} a's copied once for their strides", problem.num_copied, problem.num_products);
   }
-  TANDEM_TRY(verify_all(problem, algorithm, device));
-  ScatterProgram built = algorithm.build(problem, group.rank(), device);
-  TANDEM_TRY(open_lanes(built.program.num_lanes, group, device));
-
-  ScatterPlan plan;
-  plan.algorithm = choice.algorithm;
-  plan.reason = std::move(choice.reason);
-  plan.key =
-      fmt::format("{} {}x{}x{} {} dim {} {} w{}", problem.op(), problem.rows(), problem.n(), problem.sum_k,
-                  to_string(problem.dtype), problem.dim, to_string(problem.reduce_op), problem.world);
-  plan.label = fmt::format("{} [{},{},{}] {} {}", problem.op(), problem.rows(), problem.n(), problem.sum_k,
-                           to_string(problem.dtype), to_string(choice.algorithm));
-  plan.fingerprint = fmt::format("{} {} {}->{}", problem.op(), to_string(problem), to_string(problem.asked),
-                                 to_string(choice.algorithm));
-  plan.candidates = std::move(choice.candidates);
-  plan.tune_key = std::move(key);
-  plan.device = problem.device;
-  plan.bindings = program::Bindings(built.program);
-  plan.program = std::move(built.program);
-  plan.roots = std::move(built.roots);
-  return plan;
+  return make_plan<ScatterPlan>(
+      scatter_algorithms(), problem, std::move(facts), [](const ScatterAlgorithm&) { return Notes(); }, group,
+      device);
 }
 
 }  // namespace
@@ -157,7 +113,7 @@ Result<ScatterPlan> make_plan(const ScatterProblem& problem, Group& group, Devic
 Result<std::shared_ptr<ScatterPlan>> plan_of(const ScatterProblem& problem, Group& group, Device& device) {
   auto& plans = plans_of<ScatterProblem, ScatterPlan>(group, "fused.scatter");
   if (auto known = plans.find(problem)) return known;
-  TANDEM_ASSIGN(ScatterPlan plan, make_plan(problem, group, device));
+  TANDEM_ASSIGN(ScatterPlan plan, plan_for(problem, group, device));
   return plans.insert(problem, std::move(plan));
 }
 
