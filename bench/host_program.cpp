@@ -1,5 +1,5 @@
-// What the program of a host program costs: the same gather and matmul by program::host::Executor and by a loop
-// over streams that is written by hand, in turns. GPUs, one a rank.
+// What the program of a host program costs: the same gather and matmul by program::host::Executor and by a
+// loop over streams that is written by hand, in turns. GPUs, one a rank.
 //   bench_host_program [RANKS [CALLS [S M N K STREAMS]]]   prints a JSON row; times in microseconds
 
 #include <algorithm>

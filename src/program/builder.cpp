@@ -93,8 +93,8 @@ void Builder::nap(Lane lane) {
   program_.steps.push_back({.kind = StepKind::kNap, .lane = lane, .label = trace::StepKind::kNap});
 }
 
-void Builder::product(Lane lane, Product product, Label label, int peer, int slot) {
-  program_.products.push_back(std::move(product));
+void Builder::product(Lane lane, const Product& product, Label label, int peer, int slot) {
+  program_.products.push_back(product);
   program_.steps.push_back({.kind = StepKind::kProduct,
                             .lane = lane,
                             .peer = static_cast<std::int16_t>(peer),

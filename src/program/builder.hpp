@@ -57,7 +57,7 @@ class Builder {
   void join(Lane lane, Lane waiter);
   void nap(Lane lane);
   /// `peer`, `slot`: for the trace.
-  void product(Lane lane, Product product, Label label = {}, int peer = -1, int slot = -1);
+  void product(Lane lane, const Product& product, Label label = {}, int peer = -1, int slot = -1);
   void sum(Lane lane, const Operand& from, const Operand& to, coll::ReduceOp op, const Operand& bias = {});
   void cast(Lane lane, const Operand& from, const Operand& to, const Operand& bias = {});
   void all_gather(Lane lane, const Operand& from, const Operand& to);

@@ -19,8 +19,8 @@ class BasicTensorList {
  public:
   BasicTensorList() = default;
   // Implicit, so that an argument reads `args.b = b.view()` and `args.b = views`.
-  BasicTensorList(const Element& one) : one_(one) {}
-  BasicTensorList(const TensorView& one) requires(!std::is_same_v<Element, TensorView>)
+  BasicTensorList(const Element& one) : one_(one) {}                                     // NOLINT: a list
+  BasicTensorList(const TensorView& one) requires(!std::is_same_v<Element, TensorView>)  // NOLINT: a list
       : one_(Element(one)) {}
   BasicTensorList(const Element* elements, std::size_t count) : several_(elements, count) {}
   template <class Range>
@@ -28,7 +28,7 @@ class BasicTensorList {
            std::ranges::contiguous_range<Range> && std::ranges::sized_range<Range> &&
            std::is_same_v<std::ranges::range_value_t<Range>, Element> &&
            (std::is_lvalue_reference_v<Range> || std::ranges::borrowed_range<Range>))
-      BasicTensorList(Range&& range)
+      BasicTensorList(Range&& range)  // NOLINT: a list
       : several_(std::ranges::data(range), std::ranges::size(range)) {}
 
   [[nodiscard]] const Element* data() const { return one_ ? &*one_ : several_.data(); }

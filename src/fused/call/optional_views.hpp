@@ -13,8 +13,8 @@ namespace tandem::fused {
 class OptionalViews {
  public:
   OptionalViews() = default;
-  OptionalViews(const TensorList& all) : all_(all) {}
-  OptionalViews(const OptionalTensorList& some) : some_(some) {}
+  OptionalViews(const TensorList& all) : all_(all) {}             // NOLINT: a list
+  OptionalViews(const OptionalTensorList& some) : some_(some) {}  // NOLINT: a list
 
   [[nodiscard]] std::size_t size() const { return all_.size() + some_.size(); }
   [[nodiscard]] bool empty() const { return size() == 0; }

@@ -125,7 +125,7 @@ void GatherBuilder::multiply(Lane lane, const Arrived& arrived, Label label, Tak
       one.out =
           part_of(roots_.per_b[static_cast<std::size_t>(i)].out, 0, arrived.part.offset, arrived.part.size);
     }
-    builder_.product(lane, std::move(one), label, arrived.source);
+    builder_.product(lane, one, label, arrived.source);
     label.reset();
   }
 }
@@ -175,7 +175,7 @@ void GatherBuilder::add_slice(Lane lane, int source) {
     if (!rounds) one.out = all_of(per_b.sum);
     if (problem_.is_scaled && source > 0) one.addend = all_of(per_b.sum);
     one.accumulate = !problem_.is_scaled && source > 0;
-    builder_.product(lane, std::move(one), label, source);
+    builder_.product(lane, one, label, source);
     label.reset();
   }
 }

@@ -84,7 +84,7 @@ void ScatterBuilder::make_partial(Lane lane, Shard part, const Operand& to, prog
     one.out = rounds ? to : sum;
     if (problem_.is_scaled && j > 0) one.addend = sum;
     one.accumulate = !problem_.is_scaled && j > 0;
-    builder_.product(lane, std::move(one), label, peer, slot);
+    builder_.product(lane, one, label, peer, slot);
     label.reset();
   }
   if (!problem_.is_scaled && problem_.sums_in_scratch()) builder_.cast(lane, sum, to);
