@@ -144,7 +144,7 @@ TEST(Npy, StridedViewsAreGathered) {
   const TensorView views[] = {rows.view().movedim(0, 1), rows.view().narrow(1, 3, 390),
                               rows.view().select(1, 7),  wide.view().narrow(1, 1, 300'000),
                               wide.view().movedim(0, 1), wide.view().narrow(1, 1, 299'999).select(0, 2),
-                              cube.view().movedim(2, 0), cube.view().movedim(0, 2).narrow(1, 5, 499)};
+                              cube.view().movedim(2, 0), cube.view().movedim(0, 2).narrow(1, 4, 499)};
   for (const TensorView& view : views) {
     SCOPED_TRACE(to_string(view));
     write_good(folder / "x.npy", view);
