@@ -211,22 +211,11 @@ Result<Product> async_input_product(const ProductArgs& args) {
   TANDEM_TRY(check_strides(args));
   TANDEM_TRY(check_signals(*args.arrival));
   if (args.arrival->complete) TANDEM_TRY(check_complete(args));
-  return Product{.m = args.a->size(0),
-                 .n = args.b->size(1),
-                 .k = args.a->size(1),
-                 .a = args.a->dtype,
-                 .b = args.b->dtype,
-                 .out = args.out->dtype,
-                 .a_scale = scale_of(args.a_scale, Scale::kRow),
-                 .b_scale = scale_of(args.b_scale, Scale::kColumn),
-                 .b_is_column_major = !args.b->is_contiguous(),
-                 .is_aligned = are_aligned(args),
-                 .epilogue = {.accumulate = args.accumulate,
-                              .result_scale = args.result_scale != nullptr,
-                              .addend = args.addend != nullptr,
-                              .bias = args.bias ? std::optional(args.bias->dtype) : std::nullopt},
-                 .arrival = chunks_of(*args.arrival),
-                 .heuristic = args.heuristic};
+  Product product = product_of(args);
+  product.b_is_column_major = !args.b->is_contiguous();
+  product.is_aligned = are_aligned(args);
+  product.arrival = chunks_of(*args.arrival);
+  return product;
 }
 
 Result<void> check_senders_and_patches(const ProductArgs& args, const Stream& stream) {

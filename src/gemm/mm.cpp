@@ -54,15 +54,7 @@ Result<Product> mm_product(const ProductArgs& args) {
     return failf(ErrorCode::kInvalidArgument, "mm: heuristic is {}, need 0 to {}", args.heuristic,
                  kMostHeuristics - 1);
   }
-  return Product{.m = args.a->size(0),
-                 .n = args.b->size(1),
-                 .k = args.a->size(1),
-                 .a = args.a->dtype,
-                 .b = args.b->dtype,
-                 .out = args.out->dtype,
-                 .epilogue = {.accumulate = args.accumulate,
-                              .bias = args.bias ? std::optional(args.bias->dtype) : std::nullopt},
-                 .heuristic = args.heuristic};
+  return product_of(args);
 }
 
 Result<Problem> problem_of(const MmArgs& args) {

@@ -80,6 +80,30 @@ Result<void> for_each_input(const ProductArgs& args, Check check) {
 
 }  // namespace
 
+Product product_of(const ProductArgs& args) {
+  // `each` if it has more than one element.
+  const auto scale_of = [](const TensorView* scale, Scale each) {
+    if (scale == nullptr) return Scale::kNone;
+    return scale->numel() == 1 ? Scale::kTensor : each;
+  };
+  Product product{.m = 1,
+                  .n = args.b->size(1),
+                  .k = args.b->size(0),
+                  .a = args.a->dtype,
+                  .b = args.b->dtype,
+                  .out = args.out->dtype,
+                  .a_scale = scale_of(args.a_scale, Scale::kRow),
+                  .b_scale = scale_of(args.b_scale, Scale::kColumn),
+                  .is_matrix = args.a->dim() == 2,
+                  .epilogue = {.accumulate = args.accumulate,
+                               .result_scale = args.result_scale != nullptr,
+                               .addend = args.addend != nullptr,
+                               .bias = args.bias ? std::optional(args.bias->dtype) : std::nullopt},
+                  .heuristic = args.heuristic};
+  for (int d = 0; d < args.a->dim() - 1; ++d) product.m *= args.a->size(d);
+  return product;
+}
+
 Result<void> check_matrices(std::string_view who, const ProductArgs& args) {
   TANDEM_TRY(check_matrix(who, "a", *args.a));
   TANDEM_TRY(check_matrix(who, "b", *args.b));

@@ -18,11 +18,8 @@ namespace tandem::gemm {
   return scale.data == nullptr && scale.dim() == 0;
 }
 
-/// The kind of a scale: `each` if it has more than one element.
-[[nodiscard]] inline Scale scale_of(const TensorView* scale, Scale each) {
-  if (scale == nullptr) return Scale::kNone;
-  return scale->numel() == 1 ? Scale::kTensor : each;
-}
+/// What a product of these checked operands asks of an implementation, but for how they lie and arrive.
+[[nodiscard]] Product product_of(const ProductArgs& args);
 
 /// a [m, k], b [k, n], out [m, n] with strides >= 0; a and b of one factor type, out of it or f32; what is
 /// accumulated f32; bias [n] of out's type.

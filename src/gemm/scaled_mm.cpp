@@ -129,21 +129,7 @@ Result<Product> scaled_product(const ProductArgs& args) {
   TANDEM_TRY(check_scales(args));
   TANDEM_TRY(check_added(args));
   TANDEM_TRY(check_writable(kWho, {"out", -1, args.out}));
-  Product product{.m = 1,
-                  .n = args.b->size(1),
-                  .k = args.b->size(0),
-                  .a = args.a->dtype,
-                  .b = args.b->dtype,
-                  .out = args.out->dtype,
-                  .a_scale = scale_of(args.a_scale, Scale::kRow),
-                  .b_scale = scale_of(args.b_scale, Scale::kColumn),
-                  .is_matrix = args.a->dim() == 2,
-                  .epilogue = {.result_scale = args.result_scale != nullptr,
-                               .addend = args.addend != nullptr,
-                               .bias = args.bias ? std::optional(args.bias->dtype) : std::nullopt},
-                  .heuristic = args.heuristic};
-  for (int d = 0; d < args.a->dim() - 1; ++d) product.m *= args.a->size(d);
-  return product;
+  return product_of(args);
 }
 
 Result<ScaledProblem> problem_of(const ScaledMmArgs& args) {

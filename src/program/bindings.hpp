@@ -24,7 +24,6 @@ class Bindings {
 
   /// Tensors of the call. A root that is not bound, or bound to null, is absent.
   void bind(RootId root, const TensorView& view) { at(root) = {.view = view}; }
-  void bind_absent(RootId root) { at(root) = {}; }
   /// Null: absent. Nothing to do for a root that the program does not have.
   void bind_optional(RootId root, const TensorView* view) {
     if (root != kNone) at(root) = view == nullptr ? Bound{} : Bound{.view = *view};

@@ -1,4 +1,4 @@
-#include "program/form.hpp"
+#include "program/verify.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -11,43 +11,7 @@
 
 namespace tandem::program {
 
-bool is_callers(Space space) {
-  return space == Space::kCaller || space == Space::kInPlace;
-}
-
-bool is_together(const Step& step) {
-  return step.kind == StepKind::kBarrier || step.kind == StepKind::kAllGather ||
-         step.kind == StepKind::kReduceScatter;
-}
-
-std::int64_t reserved_bytes(const MemoryNeeds& needs, Space space) {
-  constexpr std::int64_t kWordBytes = 4;
-  switch (space) {
-    case Space::kScratch:
-      return needs.scratch_bytes;
-    case Space::kWorkspace:
-      return needs.workspace_bytes;
-    case Space::kInbox:
-      return needs.inbox_bytes;
-    case Space::kInboxWords:
-      return needs.inbox_words * kWordBytes;
-    case Space::kInboxFlags:
-      return needs.inbox_flags * kWordBytes;
-    case Space::kCaller:
-    case Space::kInPlace:
-      break;
-  }
-  return 0;
-}
-
 namespace {
-
-/// How many steps of every lane a lane knows to be over.
-using Clock = std::vector<int>;
-
-void merge(Clock& into, const Clock& other) {
-  for (std::size_t i = 0; i < into.size(); ++i) into[i] = std::max(into[i], other[i]);
-}
 
 Error wrong(const Program& program, const std::string& what) {
   return Error(ErrorCode::kInternal, fmt::format("{}: rank {}: {}", program.name, program.rank, what));
@@ -109,7 +73,7 @@ Result<void> check_steps(const Program& program) {
 Result<void> check_roots(const Program& program) {
   for (const Root& root : program.roots) {
     if (is_callers(root.space)) continue;
-    const std::int64_t reserved = reserved_bytes(program.memory, root.space);
+    const std::int64_t reserved = program.memory.bytes_of(root.space);
     if (root.offset_bytes >= 0 && root.offset_bytes + root.most_bytes <= reserved) continue;
     return tl::unexpected(wrong(program, fmt::format("'{}' ends at byte {}, and {} are reserved", root.name,
                                                      root.offset_bytes + root.most_bytes, reserved)));

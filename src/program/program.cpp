@@ -72,6 +72,7 @@ std::string Printer::of(const Product& product) const {
       product.accumulate ? "+=" : "=", of(product.a), product.b.is_absent() ? "nothing" : of(product.b),
       plus(" * ", product.a_scale), plus(" * ", product.b_scale), plus(" + ", product.bias),
       plus(" * ", product.result_scale), plus(" + ", product.addend));
+  if (product.fast_accum) text += ", fast sums";
   if (!product.arrival) return text;
   const Arrival& arrival = *product.arrival;
   text += fmt::format(", as {} says, own chunks [{}:{}] in {}", of(arrival.words), arrival.first_own,
@@ -125,6 +126,26 @@ std::string Printer::of(const Step& step) const {
 std::string lane_name(Lane lane, int num_lanes) {
   if (lane == kCurrent) return "cur";
   return num_lanes <= 2 ? "bk" : fmt::format("s{}", lane);
+}
+
+std::int64_t MemoryNeeds::bytes_of(Space space) const {
+  constexpr std::int64_t kWordBytes = 4;
+  switch (space) {
+    case Space::kScratch:
+      return scratch_bytes;
+    case Space::kWorkspace:
+      return workspace_bytes;
+    case Space::kInbox:
+      return inbox_bytes;
+    case Space::kInboxWords:
+      return inbox_words * kWordBytes;
+    case Space::kInboxFlags:
+      return inbox_flags * kWordBytes;
+    case Space::kCaller:
+    case Space::kInPlace:
+      break;
+  }
+  return 0;
 }
 
 std::string Program::to_string() const {

@@ -33,6 +33,11 @@ enum class Space : std::uint8_t {
   kInboxFlags,  ///< one word a piece
 };
 
+/// Whose sizes and places only the call knows.
+[[nodiscard]] inline bool is_callers(Space space) {
+  return space == Space::kCaller || space == Space::kInPlace;
+}
+
 /// A tensor that steps refer to.
 struct Root {
   std::string name;  ///< "a", "gathered", "partial for 2"
@@ -90,8 +95,8 @@ struct Product {
   Operand result_scale = {};
   Operand addend = {};
   bool accumulate = false;  ///< out += a * b
-  bool scaled = false;      ///< by gemm::scaled_matmul(), also where no scale is bound
-  bool fast_accum = false;
+  bool scaled = false;      ///< a and out keep their dims, as scales do; else they are seen as matrices
+  bool fast_accum = false;  ///< allows less exact sums
   std::optional<Arrival> arrival = {};
 };
 
@@ -128,6 +133,12 @@ struct Step {
   std::optional<trace::StepKind> label = {};
 };
 
+/// All ranks take the step together.
+[[nodiscard]] inline bool is_together(const Step& step) {
+  return step.kind == StepKind::kBarrier || step.kind == StepKind::kAllGather ||
+         step.kind == StepKind::kReduceScatter;
+}
+
 /// What the call has to reserve. Every rank needs the same workspace and inbox.
 struct MemoryNeeds {
   std::int64_t scratch_bytes = 0;
@@ -136,6 +147,8 @@ struct MemoryNeeds {
   std::int64_t inbox_words = 0;
   std::int64_t inbox_flags = 0;  ///< of pieces that products send
   [[nodiscard]] bool uses_inbox() const { return inbox_words > 0; }
+  /// 0 for memory of the caller's.
+  [[nodiscard]] std::int64_t bytes_of(Space space) const;
 };
 
 struct Program {

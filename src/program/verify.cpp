@@ -11,17 +11,9 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
-#include "program/form.hpp"
 
 namespace tandem::program {
 namespace {
-
-/// How far every lane of every rank has come, as far as one of them knows: a vector clock.
-using Clock = std::vector<int>;
-
-void merge(Clock& into, const Clock& other) {
-  for (std::size_t i = 0; i < into.size(); ++i) into[i] = std::max(into[i], other[i]);
-}
 
 bool is_inbox(Space space) {
   return space == Space::kInbox || space == Space::kInboxWords || space == Space::kInboxFlags;
@@ -483,7 +475,7 @@ Result<void> Simulation::use_at(int thread, const Step& step, int round, const O
   } else {
     region.is_exact = false;
   }
-  const std::int64_t reserved = reserved_bytes(program(rank).memory, region.space);
+  const std::int64_t reserved = program(rank).memory.bytes_of(region.space);
   if (region.last > reserved)
     return fault("{} ends at byte {}, and {} are reserved", text_of(thread, step), region.last, reserved);
   return access(thread, step, round, region, writes);
@@ -543,6 +535,10 @@ Error Simulation::stuck() const {
 }
 
 }  // namespace
+
+void merge(Clock& into, const Clock& other) {
+  for (std::size_t i = 0; i < into.size(); ++i) into[i] = std::max(into[i], other[i]);
+}
 
 Result<void> verify(std::span<const Program> ranks) {
   // Three calls in a row: the third uses the first one's slot of the inbox.

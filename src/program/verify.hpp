@@ -2,6 +2,7 @@
 
 #include <span>
 #include <tandem/base/error.hpp>
+#include <vector>
 
 #include "program/program.hpp"
 
@@ -18,5 +19,14 @@ namespace tandem::program {
 ///   - a word is awaited that nobody writes;
 ///   - a step names a lane, rank or part that does not exist, or what ranks need alike is not alike.
 [[nodiscard]] Result<void> verify(std::span<const Program> ranks);
+
+/// The part of verify() that runs nothing: every step has its lanes, peer and product, operands lie inside
+/// their roots and roots inside what is reserved, every lane is joined in the end, and all ranks pass the
+/// same barriers and collectives on the same lanes.
+[[nodiscard]] Result<void> check_form(std::span<const Program> ranks);
+
+/// How far every lane has come, as far as one of them knows: a vector clock.
+using Clock = std::vector<int>;
+void merge(Clock& into, const Clock& other);
 
 }  // namespace tandem::program

@@ -48,21 +48,18 @@ struct OpPlan {
   std::int64_t recorded_workspace_bytes = 0;
 };
 
-/// A plan in use, which stays though its group forgets it.
-template <class Plan>
-using Shared = std::shared_ptr<Plan>;
-
-/// Plans by problem, of those that were used last; a look-up allocates nothing.
+/// Plans by problem, of those that were used last; a look-up allocates nothing. A plan in use stays though
+/// its group forgets it.
 template <class Problem, class Plan>
 class PlanCache {
  public:
   explicit PlanCache(const Group& group) : plans_(static_cast<std::size_t>(group.config().max_plans)) {}
   /// Null if there is none.
-  [[nodiscard]] Shared<Plan> find(const Problem& problem) {
-    const Shared<Plan>* const found = plans_.find(problem);
+  [[nodiscard]] std::shared_ptr<Plan> find(const Problem& problem) {
+    const std::shared_ptr<Plan>* const found = plans_.find(problem);
     return found == nullptr ? nullptr : *found;
   }
-  Shared<Plan> insert(const Problem& problem, Plan plan) {
+  std::shared_ptr<Plan> insert(const Problem& problem, Plan plan) {
     return plans_.insert(problem, std::make_shared<Plan>(std::move(plan)));
   }
   [[nodiscard]] std::size_t size() const { return plans_.size(); }
@@ -71,7 +68,7 @@ class PlanCache {
   struct HashProblem {
     std::size_t operator()(const Problem& problem) const { return hash_of(problem); }
   };
-  LruCache<Problem, Shared<Plan>, HashProblem> plans_;
+  LruCache<Problem, std::shared_ptr<Plan>, HashProblem> plans_;
 };
 
 /// The group's plans of one kind of op; `key` names it.

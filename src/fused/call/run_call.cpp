@@ -16,15 +16,11 @@
 namespace tandem::fused {
 namespace {
 
-bool is_callers(const program::Root& root) {
-  return root.space == program::Space::kCaller || root.space == program::Space::kInPlace;
-}
-
 /// How the call's tensors lie and are aligned, wherever they are. Allocates nothing.
 std::uint64_t layout_of(const OpPlan& plan) {
   Hash hash;
   for (std::size_t i = 0; i < plan.program.roots.size(); ++i) {
-    if (!is_callers(plan.program.roots[i])) continue;
+    if (!program::is_callers(plan.program.roots[i].space)) continue;
     const TensorView& view = plan.bindings.roots()[i].view;
     hash.add(alignment_of(view.data)).add(view.dtype).add(view.sizes).add(view.strides);
   }
@@ -35,7 +31,7 @@ std::uint64_t layout_of(const OpPlan& plan) {
 void add_to_key(const OpPlan& plan, CallKey& key) {
   key.add(static_cast<std::int64_t>(plan.id)).add(plan.bindings.scratch());
   for (std::size_t i = 0; i < plan.program.roots.size(); ++i) {
-    if (!is_callers(plan.program.roots[i])) continue;
+    if (!program::is_callers(plan.program.roots[i].space)) continue;
     const program::Bindings::Bound& bound = plan.bindings.roots()[i];
     key.add(bound.view.data).add(bound.handle).add(static_cast<std::int64_t>(bound.view.dtype));
     key.add(bound.view.dim());

@@ -105,7 +105,8 @@ program::Product GatherBuilder::product(int i, const Arrived& arrived) const {
                            .bias = all_of(per_b.bias),
                            .b_scale = all_of(per_b.b_scale),
                            .result_scale = all_of(per_b.result_scale),
-                           .scaled = problem_.is_scaled};
+                           .scaled = problem_.is_scaled,
+                           .fast_accum = problem_.fast_accum};
   if (has_sharded_scale()) product.a_scale = this->arrived(1, arrived);
   if (roots_.a_scale == kNone) return product;
   product.a_scale = all_of(roots_.a_scale);

@@ -36,7 +36,6 @@ GatherCall GatherCall::of(const AllGatherScaledMatmulArgs& args, ScaleMode mode)
                   .result_scale = args.result_scale,
                   .also_gather = args.also_gather,
                   .also_gathered = args.also_gathered,
-                  .fast_accum = args.fast_accum,
                   .trace = args.trace};
   if (mode == ScaleMode::kTensorwise) call.a_scale = args.a_scale;
   if (mode == ScaleMode::kRowwiseSharded || mode == ScaleMode::kRowwiseReplicated)

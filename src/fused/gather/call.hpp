@@ -31,7 +31,6 @@ struct GatherCall {
   std::span<const TensorView> also_gather = {};
   std::span<const TensorView> also_gathered = {};
   std::shared_ptr<symm::Handle> a_handle = {};
-  bool fast_accum = false;
   trace::EnqueueTrace* trace = nullptr;
 
   [[nodiscard]] static GatherCall of(const AllGatherMatmulArgs& args);

@@ -174,6 +174,7 @@ Result<GatherProblem> check(const AllGatherScaledMatmulArgs& args, const Group& 
   GatherProblem problem = gather_problem_of(args, sizes, group, device);
   problem.is_scaled = true;
   problem.scale_mode = mode;
+  problem.fast_accum = args.fast_accum;
   problem.num_also_gathered = static_cast<int>(args.also_gather.size());
   for (std::size_t i = 0; i < args.also_gather.size(); ++i)
     problem.also_gather[i] = {.dtype = args.also_gather[i].dtype, .last = args.also_gather[i].sizes.back()};

@@ -21,7 +21,7 @@ struct GatherProblem {
     friend bool operator==(const AlsoGathered&, const AlsoGathered&) = default;
   };
 
-  // Equal on all ranks; but not Beside::last where the last dim is gathered.
+  // Equal on all ranks; but not AlsoGathered::last where the last dim is gathered.
   DType dtype = DType::kF32;
   Dims sizes;  ///< of all of a
   int dim = 0;
@@ -42,6 +42,7 @@ struct GatherProblem {
   bool keeps_gathered = false;
   std::uint32_t copied = 0;  ///< bit i: the strides of travelling tensor i need one copy
   bool has_bias = false;     ///< of plain products
+  bool fast_accum = false;   ///< of scaled products
   // Of native.
   std::uint64_t by_mm = 0;  ///< bit min(i, 63): b[i] is multiplied behind its waits, by plain products
   int first_consumed = -1;  ///< the first b whose product consumes a as it arrives; -1: none

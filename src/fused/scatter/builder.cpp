@@ -66,7 +66,8 @@ program::Product ScatterBuilder::product(int j, Shard part) const {
           .a_scale = rows_of(one.a_scale, part),
           .b_scale = columns_of(one.b_scale, 1, part),
           .result_scale = all_of(one.result_scale),
-          .scaled = problem_.is_scaled};
+          .scaled = problem_.is_scaled,
+          .fast_accum = problem_.fast_accum};
 }
 
 void ScatterBuilder::make_partial(Lane lane, Shard part, const Operand& to, program::Builder::Label label,
@@ -101,8 +102,7 @@ namespace {
 
 void bind_scale(program::Bindings& bindings, RootId root, const TensorView* scale,
                 const ScatterProblem& problem, bool is_of_rows) {
-  if (root == kNone) return;
-  if (scale == nullptr) return bindings.bind_absent(root);
+  if (root == kNone || scale == nullptr) return bindings.bind_optional(root, nullptr);
   if (scale->numel() == 1) return bindings.bind_for_every_part(root, *scale);
   bindings.bind(root, is_of_rows ? front_of(*scale, problem.dim) : *scale);
 }

@@ -26,7 +26,6 @@ struct ScatterCall {
   TensorView out;
   std::optional<TensorView> bias = {};  ///< of the sum over ranks
   std::optional<TensorView> product = {};
-  bool fast_accum = false;
   trace::EnqueueTrace* trace = nullptr;
 
   [[nodiscard]] static ScatterCall of(const MatmulReduceScatterArgs& args) {
@@ -46,7 +45,6 @@ struct ScatterCall {
             .result_scale = args.result_scale,
             .out = args.out,
             .product = args.product,
-            .fast_accum = args.fast_accum,
             .trace = args.trace};
   }
 };

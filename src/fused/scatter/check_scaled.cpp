@@ -107,6 +107,7 @@ Result<ScatterProblem> check(const ScaledMatmulReduceScatterArgs& args, const Gr
 
   ScatterProblem problem = scatter_problem_of(args, sizes, group, device);
   problem.is_scaled = true;
+  problem.fast_accum = args.fast_accum;
   return problem;
 }
 

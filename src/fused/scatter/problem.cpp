@@ -53,6 +53,7 @@ std::size_t hash_of(const ScatterProblem& p) {
       .add(p.has_bias)
       .add(p.keeps_product)
       .add(p.is_scaled)
+      .add(p.fast_accum)
       .value();
 }
 

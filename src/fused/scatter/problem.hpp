@@ -34,6 +34,7 @@ struct ScatterProblem {
   std::uint64_t copied = 0;   ///< bit min(j, 63): a_j is copied
   bool has_bias = false;      ///< one that is added to the sum over ranks
   bool keeps_product = false;
+  bool fast_accum = false;  ///< of scaled products
 
   [[nodiscard]] bool scatters_last() const { return dim == sizes.size() - 1; }
   [[nodiscard]] std::int64_t total() const { return sizes[dim]; }
