@@ -1,5 +1,5 @@
-tandem_test(unit cost
+tandem_test(unit base
             SOURCES unit/cost_products_test.cpp unit/cost_schedules_test.cpp unit/cost_table_test.cpp
                     unit/cost_transfers_test.cpp
             DEPENDS cost)
-tandem_test(error cost SOURCES error/cost_files_test.cpp error/cost_rates_test.cpp DEPENDS cost bootstrap)
+tandem_test(error base SOURCES error/cost_files_test.cpp error/cost_rates_test.cpp DEPENDS cost bootstrap)

@@ -1,1 +1,1 @@
-tandem_test(unit trace SOURCES unit/trace_enqueue_trace_test.cpp DEPENDS trace)
+tandem_test(unit base SOURCES unit/trace_enqueue_trace_test.cpp DEPENDS trace)

@@ -67,18 +67,23 @@ TEST_P(FusedGivenUp, DoesNotHurtANewGroupOnTheSameDevice) {
   const testing::RankCase& where = GetParam().ranks;
   const Config config = test::with_own_products({});
   const auto store = make_in_process_store();
+  // Poison ends whatever another rank still waits for: both ranks are through with the first op before.
+  std::barrier first_is_done(where.size);
   std::vector<std::thread> ranks;
   for (int r = 0; r < where.size; ++r) {
     ranks.emplace_back([&, r] {
       const auto device = open_device(where.placement.device_of(r), config).value();
       Gather gather(*device, where.size);
-      GroupOptions options{.rank = r, .size = where.size, .name = "g", .store = store, .config = config};
-      options.config.op_timeout = milliseconds(5000);  // the first op is to succeed on a busy machine too
+      const GroupOptions options{
+          .rank = r, .size = where.size, .name = "g", .store = store, .config = config};
       {
         const auto group = Group::create(options).value();
         const auto stream = device->create_stream().value();
-        ASSERT_TRUE(gather.enqueue(*group, *stream));
-        ASSERT_TRUE(stream->synchronize());
+        const auto first = gather.enqueue(*group, *stream);
+        const auto first_result = stream->synchronize();
+        first_is_done.arrive_and_wait();
+        ASSERT_TRUE(first) << first.error().to_string();
+        ASSERT_TRUE(first_result) << first_result.error().to_string();
         if (r == 0) (void)gather.enqueue(*group, *stream);
         while (group->status()) {
           std::this_thread::sleep_for(milliseconds(5));
@@ -86,7 +91,6 @@ TEST_P(FusedGivenUp, DoesNotHurtANewGroupOnTheSameDevice) {
         }
         // The stream ends without having told anybody.
       }
-      options.config = config;
       const auto group = Group::create(options).value();
       const auto stream = device->create_stream().value();
       for (int i = 0; i < 3; ++i) {

@@ -20,7 +20,8 @@ using test::Guarded;
 using test::JobCase;
 using test::RankContextOfTest;
 
-constexpr auto kDeadline = std::chrono::milliseconds(250);
+// The first op is to succeed within it, on a busy machine too.
+constexpr auto kDeadline = std::chrono::milliseconds(800);
 
 struct Gather {
   Gather(Device& device, int world)

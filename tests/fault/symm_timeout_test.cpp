@@ -97,7 +97,7 @@ TEST_P(SymmTimeout, KernelArgumentsOutOfRangePoisonTheGroup) {
 TEST_P(SymmFault, CorruptedSignalIsATimeoutNotAPass) {
   Config config;
   config.fault = "put:0:2:corrupt";
-  config.op_timeout = milliseconds(300);
+  config.op_timeout = milliseconds(1000);
   std::atomic<int> num_timeouts{0};
   std::atomic<bool> is_corrupted{false};
   (void)run_symm_ranks(GetParam(), config, [&](SymmRank& rank) -> Result<void> {

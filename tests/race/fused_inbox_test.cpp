@@ -134,14 +134,14 @@ void expect_chunk_is_named(const std::vector<std::string>& errors, const std::st
 
 TEST(FusedNativeLate, a_rank_that_leaves_an_op_out_is_named_with_its_chunk) {
   Config config = quick();
-  config.op_timeout = milliseconds(200);
+  config.op_timeout = milliseconds(800);
   expect_chunk_is_named(errors_when_one_falls_behind(true, config, true), "async_input_mm");
   expect_chunk_is_named(errors_when_one_falls_behind(false, config, true), "await_chunks");
 }
 
 TEST(FusedNativeLate, a_rank_whose_push_is_late_is_named_with_its_chunk) {
   Config config = quick();
-  config.op_timeout = milliseconds(200);
+  config.op_timeout = milliseconds(800);
   config.fault = "put:1:3:delay:1500";
   expect_chunk_is_named(errors_when_one_falls_behind(true, config, false), "async_input_mm");
   expect_chunk_is_named(errors_when_one_falls_behind(false, config, false), "await_chunks");

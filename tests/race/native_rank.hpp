@@ -47,13 +47,12 @@ class NativeRank {
   Result<void> run_schedule(const Shape& shape) {
     Call& call = add(shape);
     if (auto copied = bring_a(call); !copied) return copied;
-    const auto problem = fused::check(call.args, group_, stream_);
-    if (!problem) return tl::unexpected(problem.error());
-    const fused::GatherCall gather = fused::GatherCall::of(call.args);
-    const auto plan = fused::plan_of(gather, *problem, group_, device_);
+    const auto checked = fused::check(call.args, group_, stream_);
+    if (!checked) return tl::unexpected(checked.error());
+    const auto plan = fused::plan_of(*checked, group_, device_);
     if (!plan) return tl::unexpected(plan.error());
     const auto bind_tensors = [&](program::Bindings& bindings) {
-      bind(gather, *problem, (*plan)->roots, bindings);
+      bind(checked->call, checked->problem, (*plan)->roots, bindings);
     };
     const fused::PlannedCall planned{.plan = *plan, .group = group_, .stream = stream_, .bind = bind_tensors};
     const auto ready = fused::make_ready(**plan, planned, stream_);

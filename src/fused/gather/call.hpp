@@ -43,10 +43,15 @@ struct GatherCall {
   [[nodiscard]] std::optional<TensorView> whole(const GatherProblem& problem, int i) const;
 };
 
+/// A call whose arguments are right, and what it comes down to.
+struct CheckedGather {
+  GatherCall call;
+  GatherProblem problem;
+};
 /// Everything that can be wrong with the arguments on this rank, before anything is enqueued.
-[[nodiscard]] Result<GatherProblem> check(const AllGatherMatmulArgs& args, const Group& group,
+[[nodiscard]] Result<CheckedGather> check(const AllGatherMatmulArgs& args, const Group& group,
                                           const Stream& stream);
-[[nodiscard]] Result<GatherProblem> check(const AllGatherScaledMatmulArgs& args, const Group& group,
+[[nodiscard]] Result<CheckedGather> check(const AllGatherScaledMatmulArgs& args, const Group& group,
                                           const Stream& stream);
 
 }  // namespace tandem::fused

@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "fused/call/checks.hpp"
@@ -94,7 +96,7 @@ Result<std::int64_t> place_in_handle(const AllGatherMatmulArgs& args, const Grou
 
 }  // namespace
 
-Result<GatherProblem> check(const AllGatherMatmulArgs& args, const Group& group, const Stream& stream) {
+Result<CheckedGather> check(const AllGatherMatmulArgs& args, const Group& group, const Stream& stream) {
   const Device& device = stream.device();
   TANDEM_ASSIGN(const Dims sizes, gathered_sizes(kWho, gathering_of(args)));
   TANDEM_TRY(check_planned(kWho, "plan_n", args.plan_n));
@@ -114,13 +116,13 @@ Result<GatherProblem> check(const AllGatherMatmulArgs& args, const Group& group,
   GatherProblem problem = gather_problem_of(args, sizes, group, device);
   problem.is_capturing = stream.is_capturing();
   problem.has_bias = !args.bias.empty();
-  const GatherCall call = GatherCall::of(args);
+  GatherCall call = GatherCall::of(args);
   find_copies(call, problem);
   ask_native(call, device, problem);
   if (args.a_handle) {
     TANDEM_ASSIGN(problem.in_place_offset, place_in_handle(args, group, stream, problem.copies_a()));
   }
-  return problem;
+  return CheckedGather{std::move(call), problem};
 }
 
 }  // namespace fused

@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "base/with_last.hpp"
@@ -157,7 +159,7 @@ Result<void> check_memory(const AllGatherScaledMatmulArgs& args) {
 
 }  // namespace
 
-Result<GatherProblem> check(const AllGatherScaledMatmulArgs& args, const Group& group, const Stream& stream) {
+Result<CheckedGather> check(const AllGatherScaledMatmulArgs& args, const Group& group, const Stream& stream) {
   const Device& device = stream.device();
   TANDEM_ASSIGN(const Dims sizes, gathered_sizes(kWho, gathering_of(args)));
   TANDEM_TRY(check_planned(kWho, "plan_n", args.plan_n));
@@ -178,8 +180,9 @@ Result<GatherProblem> check(const AllGatherScaledMatmulArgs& args, const Group& 
   problem.num_also_gathered = static_cast<int>(args.also_gather.size());
   for (std::size_t i = 0; i < args.also_gather.size(); ++i)
     problem.also_gather[i] = {.dtype = args.also_gather[i].dtype, .last = args.also_gather[i].sizes.back()};
-  find_copies(GatherCall::of(args, mode), problem);
-  return problem;
+  GatherCall call = GatherCall::of(args, mode);
+  find_copies(call, problem);
+  return CheckedGather{std::move(call), problem};
 }
 
 }  // namespace fused

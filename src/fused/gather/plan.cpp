@@ -1,13 +1,11 @@
 #include "fused/gather/plan.hpp"
 
-#include <algorithm>
 #include <optional>
 #include <tandem/gemm/mm.hpp>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "bootstrap/group_rates.hpp"
-#include "coll/collective_call.hpp"
 #include "coll/predict.hpp"
 #include "fused/call/core_speeds.hpp"
 #include "fused/call/make_plan.hpp"
@@ -82,8 +80,8 @@ Result<void> check_products_run(const GatherProblem& problem, Device& device) {
   return plan ? Result<void>() : tl::unexpected(plan.error());
 }
 
-Result<GatherPlan> plan_for(const GatherCall& call, const GatherProblem& problem, Group& group,
-                            Device& device) {
+Result<GatherPlan> plan_for(const CheckedGather& checked, Group& group, Device& device) {
+  const GatherProblem& problem = checked.problem;
   TANDEM_TRY(check_products_run(problem, device));
   std::optional<cost::Key> key = key_of(problem, group);
   const cost::Row* const measured = find_measured(group, key);
@@ -98,32 +96,18 @@ Result<GatherPlan> plan_for(const GatherCall& call, const GatherProblem& problem
        .key = fmt::format("{} {}x{}x{} {} dim {} w{}", problem.op(), problem.rows(), problem.sum_n,
                           problem.k(), to_string(problem.dtype), problem.dim, problem.world),
        .reason = problem.copies_a() ? "; a is copied once for its strides" : ""},
-      [&](const GatherAlgorithm& algorithm) { return algorithm.notes(problem, call, device); }, group,
+      [&](const GatherAlgorithm& algorithm) { return algorithm.notes(problem, checked.call, device); }, group,
       device);
 }
 
 }  // namespace
 
-Result<std::shared_ptr<GatherPlan>> plan_of(const GatherCall& call, const GatherProblem& problem,
-                                            Group& group, Device& device) {
+Result<std::shared_ptr<GatherPlan>> plan_of(const CheckedGather& checked, Group& group, Device& device) {
+  const GatherProblem& problem = checked.problem;
   auto& plans = plans_of<GatherProblem, GatherPlan>(group, "fused.gather");
   if (auto known = plans.find(problem)) return known;
-  TANDEM_ASSIGN(GatherPlan plan, plan_for(call, problem, group, device));
+  TANDEM_ASSIGN(GatherPlan plan, plan_for(checked, group, device));
   return plans.insert(problem, std::move(plan));
-}
-
-Result<OpReport> gather(const GatherCall& call, const GatherProblem& problem, Group& group, Stream& stream) {
-  auto plan = plan_of(call, problem, group, stream.device());
-  if (!plan) return coll::refused(group, std::move(plan).error());
-  const auto bind_tensors = [&](program::Bindings& bindings) {
-    bind(call, problem, (*plan)->roots, bindings);
-  };
-  return run_call({.plan = *plan,
-                   .group = group,
-                   .stream = stream,
-                   .bind = bind_tensors,
-                   .in_place = call.a_handle,
-                   .trace = call.trace});
 }
 
 }  // namespace tandem::fused

@@ -4,7 +4,6 @@
 #include <tandem/base/error.hpp>
 #include <tandem/bootstrap/group.hpp>
 #include <tandem/device/device.hpp>
-#include <tandem/device/stream.hpp>
 
 #include "fused/call/run_call.hpp"
 #include "fused/gather/builder.hpp"
@@ -15,12 +14,7 @@ struct GatherPlan : OpPlan {
   GatherRoots roots;
 };
 /// The plan of this problem; decided, and put into words, when the group meets it first.
-[[nodiscard]] Result<std::shared_ptr<GatherPlan>> plan_of(const GatherCall& call,
-                                                          const GatherProblem& problem, Group& group,
+[[nodiscard]] Result<std::shared_ptr<GatherPlan>> plan_of(const CheckedGather& checked, Group& group,
                                                           Device& device);
-
-/// Both gather ops behind their checks.
-[[nodiscard]] Result<OpReport> gather(const GatherCall& call, const GatherProblem& problem, Group& group,
-                                      Stream& stream);
 
 }  // namespace tandem::fused

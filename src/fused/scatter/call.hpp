@@ -49,10 +49,15 @@ struct ScatterCall {
   }
 };
 
+/// A call whose arguments are right, and what it comes down to.
+struct CheckedScatter {
+  ScatterCall call;
+  ScatterProblem problem;
+};
 /// Everything that can be wrong with the arguments on this rank, before anything is enqueued.
-[[nodiscard]] Result<ScatterProblem> check(const MatmulReduceScatterArgs& args, const Group& group,
+[[nodiscard]] Result<CheckedScatter> check(const MatmulReduceScatterArgs& args, const Group& group,
                                            const Stream& stream);
-[[nodiscard]] Result<ScatterProblem> check(const ScaledMatmulReduceScatterArgs& args, const Group& group,
+[[nodiscard]] Result<CheckedScatter> check(const ScaledMatmulReduceScatterArgs& args, const Group& group,
                                            const Stream& stream);
 
 }  // namespace tandem::fused

@@ -59,7 +59,7 @@ Result<void> check_memory_of(const MatmulReduceScatterArgs& args, const Named& o
 
 }  // namespace
 
-Result<ScatterProblem> check(const MatmulReduceScatterArgs& args, const Group& group, const Stream& stream) {
+Result<CheckedScatter> check(const MatmulReduceScatterArgs& args, const Group& group, const Stream& stream) {
   const Device& device = stream.device();
   TANDEM_ASSIGN(const Dims sizes, product_sizes(kWho, products_of(args)));
   TANDEM_TRY(check_planned(kWho, "plan_k", args.plan_k));
@@ -82,7 +82,7 @@ Result<ScatterProblem> check(const MatmulReduceScatterArgs& args, const Group& g
   for (std::size_t j = 0; j < args.a.size(); ++j) {
     if (problem.is_copied(static_cast<int>(j))) problem.copied_k += args.a[j].sizes.back();
   }
-  return problem;
+  return CheckedScatter{ScatterCall::of(args), problem};
 }
 
 }  // namespace fused

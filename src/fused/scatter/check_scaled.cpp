@@ -92,7 +92,7 @@ Result<void> check_memory_of(const ScaledMatmulReduceScatterArgs& args, const Na
 
 }  // namespace
 
-Result<ScatterProblem> check(const ScaledMatmulReduceScatterArgs& args, const Group& group,
+Result<CheckedScatter> check(const ScaledMatmulReduceScatterArgs& args, const Group& group,
                              const Stream& stream) {
   const Device& device = stream.device();
   TANDEM_ASSIGN(const Dims sizes, product_sizes(kWho, products_of(args)));
@@ -108,7 +108,7 @@ Result<ScatterProblem> check(const ScaledMatmulReduceScatterArgs& args, const Gr
   ScatterProblem problem = scatter_problem_of(args, sizes, group, device);
   problem.is_scaled = true;
   problem.fast_accum = args.fast_accum;
-  return problem;
+  return CheckedScatter{ScatterCall::of(args), problem};
 }
 
 }  // namespace fused

@@ -7,7 +7,6 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "bootstrap/group_rates.hpp"
-#include "coll/collective_call.hpp"
 #include "coll/predict.hpp"
 #include "fused/call/choose.hpp"
 #include "fused/call/core_speeds.hpp"
@@ -110,22 +109,12 @@ Result<ScatterPlan> plan_for(const ScatterProblem& problem, Group& group, Device
 
 }  // namespace
 
-Result<std::shared_ptr<ScatterPlan>> plan_of(const ScatterProblem& problem, Group& group, Device& device) {
+Result<std::shared_ptr<ScatterPlan>> plan_of(const CheckedScatter& checked, Group& group, Device& device) {
+  const ScatterProblem& problem = checked.problem;
   auto& plans = plans_of<ScatterProblem, ScatterPlan>(group, "fused.scatter");
   if (auto known = plans.find(problem)) return known;
   TANDEM_ASSIGN(ScatterPlan plan, plan_for(problem, group, device));
   return plans.insert(problem, std::move(plan));
-}
-
-Result<OpReport> scatter(const ScatterCall& call, const ScatterProblem& problem, Group& group,
-                         Stream& stream) {
-  auto plan = plan_of(problem, group, stream.device());
-  if (!plan) return coll::refused(group, std::move(plan).error());
-  const auto bind_tensors = [&](program::Bindings& bindings) {
-    bind(call, problem, (*plan)->roots, bindings);
-  };
-  return run_call(
-      {.plan = *plan, .group = group, .stream = stream, .bind = bind_tensors, .trace = call.trace});
 }
 
 }  // namespace tandem::fused
