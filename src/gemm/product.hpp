@@ -44,6 +44,9 @@ struct Arrival {
   std::optional<CompleteChunks> complete = {};
   std::optional<ChunkSenders> senders = {};
   std::optional<PatchExchange> patches = {};  ///< needs `complete`, `senders` and GPUs
+  /// What stands before it in the stream is symm::reset_words(), of `signals` and of the patches' stamps: it
+  /// may begin beside that.
+  bool begins_early = false;
 };
 
 /// out = (sum_k a * b * a_scale(row) * b_scale(column) + bias) * result_scale + addend, in this order in f32,

@@ -63,8 +63,12 @@ void Builder::put(Lane lane, int peer, const Operand& from, const Operand& to) {
                             .to = to});
 }
 
-void Builder::reset(Lane lane, const Operand& words) {
-  program_.steps.push_back({.kind = StepKind::kReset, .lane = lane, .to = words});
+void Builder::reset(Lane lane, const Operand& words, int channel) {
+  program_.steps.push_back({.kind = StepKind::kReset,
+                            .lane = lane,
+                            .channel = static_cast<std::int16_t>(channel),
+                            .to = words,
+                            .label = trace::StepKind::kBarrier});
 }
 
 void Builder::write_word(Lane lane, int peer, const Operand& word) {

@@ -49,7 +49,7 @@ class Builder {
   void copy(Lane lane, const Operand& from, const Operand& to, Label label = {}, int peer = -1);
   void get(Lane lane, int peer, const Operand& from, const Operand& to, Label label = {}, int slot = -1);
   void put(Lane lane, int peer, const Operand& from, const Operand& to);
-  void reset(Lane lane, const Operand& words);
+  void reset(Lane lane, const Operand& words, int channel);
   void write_word(Lane lane, int peer, const Operand& word);
   void await(Lane lane, int peer, const Operand& words);
   void barrier(Lane lane, int channel);

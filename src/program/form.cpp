@@ -81,6 +81,24 @@ Result<void> check_roots(const Program& program) {
   return {};
 }
 
+/// Whether a product that begins early stands right behind a reset. A lane that is joined in between would
+/// have to be awaited too.
+Result<void> check_early_beginnings(const Program& program) {
+  std::vector<const Step*> last(static_cast<std::size_t>(program.num_lanes), nullptr);
+  for (const Step& step : program.steps) {
+    const Lane lane = step.kind == StepKind::kJoin ? step.other : step.lane;
+    const Step*& before = last[static_cast<std::size_t>(lane)];
+    if (step.kind == StepKind::kProduct) {
+      const auto& arrival = program.products[static_cast<std::size_t>(step.product)].arrival;
+      if (arrival && arrival->begins_early && (before == nullptr || before->kind != StepKind::kReset))
+        return tl::unexpected(
+            wrong(program, fmt::format("'{}' does not stand behind a reset", program.to_string(step))));
+    }
+    before = &step;
+  }
+  return {};
+}
+
 /// Whether the caller's lane has waited for all lanes in the end, itself or by others.
 Result<void> check_joined(const Program& program) {
   const auto lanes = static_cast<std::size_t>(program.num_lanes);
@@ -106,6 +124,7 @@ std::vector<std::string> meetings(const Program& program, Lane lane) {
   for (const Step& step : program.steps) {
     if (step.lane != lane || !is_together(step)) continue;
     all.push_back(step.kind == StepKind::kBarrier     ? fmt::format("barrier {}", step.channel)
+                  : step.kind == StepKind::kReset     ? fmt::format("reset and barrier {}", step.channel)
                   : step.kind == StepKind::kAllGather ? "all_gather"
                                                       : "reduce_scatter");
   }
@@ -151,6 +170,7 @@ Result<void> check_form(std::span<const Program> ranks) {
     }
     TANDEM_TRY(check_roots(program));
     TANDEM_TRY(check_steps(program));
+    TANDEM_TRY(check_early_beginnings(program));
     TANDEM_TRY(check_joined(program));
     TANDEM_TRY(check_alike(ranks.front(), program));
   }

@@ -67,11 +67,13 @@ class Printer {
 };
 
 std::string Printer::of(const Product& product) const {
-  std::string text = fmt::format(
-      "{} {} {} * {}{}{}{}{}{}", product.out.is_absent() ? "nothing" : of(product.out),
-      product.accumulate ? "+=" : "=", of(product.a), product.b.is_absent() ? "nothing" : of(product.b),
-      plus(" * ", product.a_scale), plus(" * ", product.b_scale), plus(" + ", product.bias),
-      plus(" * ", product.result_scale), plus(" + ", product.addend));
+  std::string sum =
+      fmt::format("{} * {}{}{}{}", of(product.a), product.b.is_absent() ? "nothing" : of(product.b),
+                  plus(" * ", product.a_scale), plus(" * ", product.b_scale), plus(" + ", product.bias));
+  if (!product.bias.is_absent() && !product.result_scale.is_absent()) sum = fmt::format("({})", sum);
+  std::string text = fmt::format("{} {} {}{}{}", product.out.is_absent() ? "nothing" : of(product.out),
+                                 product.accumulate ? "+=" : "=", sum, plus(" * ", product.result_scale),
+                                 plus(" + ", product.addend));
   if (product.fast_accum) text += ", fast sums";
   if (!product.arrival) return text;
   const Arrival& arrival = *product.arrival;
@@ -81,6 +83,7 @@ std::string Printer::of(const Product& product) const {
     text += fmt::format(", {} pieces to the {} ranks before", arrival.sends ? "sends" : "has sent",
                         arrival.piece_peers);
   }
+  if (arrival.begins_early) text += ", begins early";
   return text;
 }
 
@@ -94,7 +97,7 @@ std::string Printer::of(const Step& step) const {
     case StepKind::kPut:
       return fmt::format("{}: put {} -> {} of rank {}", lane, of(step.from), of(step.to), step.peer);
     case StepKind::kReset:
-      return fmt::format("{}: reset {}", lane, of(step.to));
+      return fmt::format("{}: reset {}, then barrier {}", lane, of(step.to), step.channel);
     case StepKind::kWriteWord:
       return fmt::format("{}: write {} of rank {}", lane, of(step.to), step.peer);
     case StepKind::kAwait:

@@ -81,6 +81,9 @@ struct Arrival {
   int piece_peers = 0;
   RootId flags = kNone;
   bool sends = true;  ///< not if an earlier product has sent the pieces
+  /// The step before it on its lane is a reset. The product may begin during that, and look for chunks and
+  /// send pieces when all ranks have passed it.
+  bool begins_early = false;
 };
 
 /// out = a * b, with everything that gemm::mm(), gemm::scaled_matmul() or gemm::async_input_mm() adds to it.
@@ -104,7 +107,7 @@ enum class StepKind : std::uint8_t {
   kCopy,           ///< to = from
   kGet,            ///< to = the elements of `peer` that start where `from` does on this rank
   kPut,            ///< the elements of `peer` that start where `to` does on this rank = from
-  kReset,          ///< words `to` = 0
+  kReset,          ///< words `to` = 0, then a barrier of all ranks, on `channel`
   kWriteWord,      ///< word `to` of `peer` = the word value
   kAwait,          ///< words `from`, which `peer` writes, have reached the word value
   kBarrier,        ///< of all ranks, on `channel`
@@ -135,8 +138,8 @@ struct Step {
 
 /// All ranks take the step together.
 [[nodiscard]] inline bool is_together(const Step& step) {
-  return step.kind == StepKind::kBarrier || step.kind == StepKind::kAllGather ||
-         step.kind == StepKind::kReduceScatter;
+  return step.kind == StepKind::kBarrier || step.kind == StepKind::kReset ||
+         step.kind == StepKind::kAllGather || step.kind == StepKind::kReduceScatter;
 }
 
 /// What the call has to reserve. Every rank needs the same workspace and inbox.

@@ -103,7 +103,8 @@ Result<void> Run::enqueue(const Step& step) const {
     case StepKind::kPut:
       return handle_of(step.to).put(stream, view(step.from), step.peer, offset_of(step.to));
     case StepKind::kReset:
-      return symm::reset_words(view(step.to), stream);
+      return symm::reset_words(*bindings_.workspace(), view(step.to), program_.base_channel + step.channel,
+                               stream);
     case StepKind::kWriteWord:
       return write_word(step, stream);
     case StepKind::kAwait:
@@ -160,7 +161,8 @@ Result<void> Run::multiply_arriving(const Product& product, Stream& stream) cons
                                                        .first = arrival.first_own,
                                                        .count = arrival.num_own},
                       .senders = gemm::ChunkSenders{.handle = bindings_.root(arrival.words.root).handle,
-                                                    .chunks_per_rank = program_.chunks_per_rank}};
+                                                    .chunks_per_rank = program_.chunks_per_rank},
+                      .begins_early = arrival.begins_early};
   if (arrival.piece_peers > 0) {
     comes.patches = {.peers = arrival.piece_peers,
                      .rows_bytes = bindings_.root(product.a.root).offset_bytes,

@@ -235,7 +235,6 @@ Result<bool> Simulation::advance(int thread) {
     TANDEM_TRY(touch(thread, step, entry.round));
     if (step.kind == StepKind::kWriteWord)
       words_[{step.peer, slot_of(entry.round), step.to.first}] = {entry.round, clock(thread)};
-    if (step.kind == StepKind::kReset) forget_words(rank_of(thread));
   }
   queue(thread).pop_front();
   return true;
@@ -347,6 +346,13 @@ Result<bool> Simulation::advance_together(int thread, const Step& step) {
     if (theirs.kind != step.kind || theirs.channel != step.channel) return false;
     all.push_back(other);
   }
+  for (const int one : all) {
+    if (step.kind != StepKind::kReset) break;
+    const Entry& entry = queue(one).front();
+    step_on(one);
+    TANDEM_TRY(use(one, *entry.step, entry.round, entry.step->to, true));
+    forget_words(rank_of(one));
+  }
   Clock met = clock(thread);
   for (const int one : all) merge(met, clock(one));
   for (const int one : all) {
@@ -358,7 +364,7 @@ Result<bool> Simulation::advance_together(int thread, const Step& step) {
     TANDEM_TRY(touch(one, *entry.step, entry.round));
   }
   // A collective lets nobody go before all have read.
-  if (step.kind == StepKind::kBarrier) return true;
+  if (step.kind == StepKind::kBarrier || step.kind == StepKind::kReset) return true;
   for (const int one : all) merge(met, clock(one));
   for (const int one : all) merge(clock(one), met);
   return true;
@@ -515,6 +521,7 @@ Result<void> Simulation::touch(int thread, const Step& step, int round) {
     case StepKind::kWriteWord:
       return use_at(thread, step, round, step.to, step.to, true);
     case StepKind::kBarrier:
+    case StepKind::kReset:  // before it: advance_together()
       return {};
     default:
       TANDEM_TRY(use(thread, step, round, step.from, false));

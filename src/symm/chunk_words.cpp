@@ -12,10 +12,10 @@ Result<void> await_chunks(const Handle& handle, const AwaitedChunks& chunks, Str
   return service->enqueue_chunk_waits(handle, chunks, stream);
 }
 
-Result<void> reset_words(const TensorView& words, Stream& stream) {
-  if (words.numel() == 0) return {};
+Result<void> reset_words(Handle& handle, const TensorView& words, int channel, Stream& stream) {
+  TANDEM_TRY(handle.watch(stream));
   TANDEM_ASSIGN(Service * service, service_of(stream.device()));
-  return service->enqueue_word_reset(words, stream);
+  return service->enqueue_word_reset(handle, words, channel, stream);
 }
 
 }  // namespace tandem::symm

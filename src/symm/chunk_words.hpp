@@ -24,8 +24,9 @@ struct AwaitedChunks {
 /// names rank, peer, chunk, expected and seen value.
 [[nodiscard]] Result<void> await_chunks(const Handle& handle, const AwaitedChunks& chunks, Stream& stream);
 
-/// Words = 0, by a kernel on a GPU: a step of a recorded call takes less time so than a fill by the driver.
+/// Words = 0, and then Handle::barrier() on `channel`. On a GPU one kernel does both, and a kernel behind it
+/// may begin early: see device/cuda/next_kernel.cuh.
 /// Shapes:  words [n], u32, contiguous, on this device.
-[[nodiscard]] Result<void> reset_words(const TensorView& words, Stream& stream);
+[[nodiscard]] Result<void> reset_words(Handle& handle, const TensorView& words, int channel, Stream& stream);
 
 }  // namespace tandem::symm

@@ -152,10 +152,9 @@ class Service {
   /// await_chunks() with one chunk or more, on a stream that watches the handle.
   [[nodiscard]] virtual Result<void> enqueue_chunk_waits(const Handle& handle, const AwaitedChunks& chunks,
                                                          Stream& stream) = 0;
-  /// reset_words() of one word or more.
-  [[nodiscard]] virtual Result<void> enqueue_word_reset(const TensorView& words, Stream& stream) {
-    return stream.memset32(words, 0, 0, words.numel());
-  }
+  /// reset_words() on a stream that watches the handle.
+  [[nodiscard]] virtual Result<void> enqueue_word_reset(Handle& handle, const TensorView& words, int channel,
+                                                        Stream& stream);
   /// Whether a stream of the device records work for replay: memory must not be made or exchanged then.
   [[nodiscard]] virtual bool is_capturing() const = 0;
 

@@ -116,12 +116,18 @@ Result<void> record_all(std::vector<std::unique_ptr<Recorded>>& all, RankContext
   return {};
 }
 
-class FusedNativeRecorded : public ::testing::TestWithParam<JobCase> {};
+class FusedNativeRecorded : public ::testing::TestWithParam<JobCase> {
+ protected:
+  /// Shards go in pieces to `piece_peers` ranks, and by copies to the others.
+  static void replay(int piece_peers);
+};
 
-TEST_P(FusedNativeRecorded, replays_and_eager_calls_take_turns) {
+void FusedNativeRecorded::replay(int piece_peers) {
   if (GetParam().is_on_cpu()) GTEST_SKIP() << "streams of CPUs are not recorded";
+  Config config = test::quick_config();
+  config.native_patches = piece_peers;
   Complaints complaints;
-  test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+  test::on_ranks(GetParam(), config, complaints, [&](RankContextOfTest& rank) -> Result<void> {
     std::vector<std::unique_ptr<Recorded>> all;
     for (const std::int64_t m : {512, 1024, 2048})
       all.push_back(std::make_unique<Recorded>(Recorded{Call(rank, m), nullptr}));
@@ -144,6 +150,14 @@ TEST_P(FusedNativeRecorded, replays_and_eager_calls_take_turns) {
     return test::check_pads(rank, complaints);
   });
   EXPECT_EQ(complaints.text(), "");
+}
+
+TEST_P(FusedNativeRecorded, replays_by_copies_and_eager_calls_take_turns) {
+  replay(0);
+}
+
+TEST_P(FusedNativeRecorded, replays_in_pieces_and_eager_calls_take_turns) {
+  replay(1);
 }
 
 TEST_P(FusedNativeRecorded, needs_an_eager_call_first) {

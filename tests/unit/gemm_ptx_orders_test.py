@@ -54,6 +54,10 @@ PATCH_MUTANTS = {
     "no fence before a sender's stamps": (PATCHES, 'if (warp == 0) {\n      fence_system();',
                                           "if (warp == 0) {"),
     "warps do not meet before the fence": (PATCHES, "stage);\n    __syncthreads();\n    if (warp == 0)", "stage);\n    if (warp == 0)"),
+    "patches are pushed beside the kernel before": (PATCHES, "  tandem::cuda::await_kernel_before();\n  const std::int64_t begin_ns",
+                                                    "  const std::int64_t begin_ns"),
+    "patches are sent beside the kernel before": (PATCHES, "  tandem::cuda::await_kernel_before();\n  while (first < size)",
+                                                  "  while (first < size)"),
     "stores before the loads are over": (PATCHES, 'await_loads();', ""),
 }
 # The wait in front of something that looks like a tensor load.
@@ -97,6 +101,9 @@ POLL = re.compile(r"\bld\.relaxed\.sys\.global\.u32")
 ACQUIRE = re.compile(r"\bld\.acquire\.sys\.global\.u32")
 ANNOUNCED = re.compile(r"\bld\.acquire\.cta\.shared\.u32")
 FENCE = re.compile(r"\bfence\.proxy\.async\b(?!\.shared)")
+AFTER_KERNEL_BEFORE = "griddepcontrol.wait"
+# By whoever sends, beside tiles or not, looks for patches or loads from a chunk, and by one warp of every CTA.
+WAITS_FOR_KERNEL_BEFORE = 5
 LOAD = re.compile(r"\bcp\.async\.bulk\.tensor\.\dd\.shared::cluster\.global")
 BLOCK_END = re.compile(r"^\s*\$\w+:|\bbra\b|\bret\b")
 
@@ -127,7 +134,11 @@ def faults_in_instance(nvcc, root, flags):
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
         ptx_mutants.copy_of(root, FOLDERS, copy)
-        return faults_in(ptx_mutants.compile_to_ptx(nvcc, copy, INSTANCE, *flags))
+        ptx = ptx_mutants.compile_to_ptx(nvcc, copy, INSTANCE, *flags)
+        waits = ptx.count(AFTER_KERNEL_BEFORE)
+        if waits != WAITS_FOR_KERNEL_BEFORE:
+            return [f"{waits} waits for the kernel before, need {WAITS_FOR_KERNEL_BEFORE}"]
+        return faults_in(ptx)
 
 
 def faults_in_probe(nvcc, root):
@@ -145,6 +156,8 @@ def faults_in_push(ptx, meeting_of):
         return ["data is stored behind a stamp"]
     if not 0 <= ptx.find("cp.async.wait_group") < min(data):
         return ["data is stored before it is loaded"]
+    if not 0 <= ptx.find(AFTER_KERNEL_BEFORE) < min(data):
+        return ["data is stored beside the kernel before"]
     between = ptx[max(data):stamp.start()]
     meeting, fence = (between.find(text) for text in (meeting_of, "fence.acq_rel.sys"))
     return [] if 0 <= meeting < fence else ["no meeting and fence between data and stamps"]

@@ -18,6 +18,9 @@ WORDS = "include/tandem/cuda/device_words.cuh"
 DEVICE_HEADER = "include/tandem/symm/kernel_device.cuh"
 RECORD = "store_release(&fault.state, KernelFault::kSet);"
 WORD = "store_release(control.has_given_up, KernelControl::kTold);"
+# The next kernel may begin; words; all threads meet; then the first put.
+RESET_STEPS = {"let begin": r"griddepcontrol\.launch_dependents", "zero": r"\bst\.(global\.)?[ub]32\s", "meet": r"\bbar\.sync",
+               "put": r"\batom\.release\.sys"}
 # Name -> file, text, replacement.
 MUTANTS = {
     "relaxed put": (WORDS, "atom.release.sys", "atom.relaxed.sys"),
@@ -33,6 +36,8 @@ MUTANTS = {
     "kernels that ask for a relaxed put": (KERNELS, "PutOrder::kRelease", "PutOrder::kRelaxed"),
     "kernels that ask for a relaxed wait": (KERNELS, "WaitOrder::kAcquire", "WaitOrder::kRelaxed"),
     "relaxed word": (WORD_KERNELS, "store_release(word", "store_relaxed(word"),
+    "puts before all words are reset": (KERNELS, "  __syncthreads();\n", ""),
+    "resets that hold up the next kernel": (KERNELS, "tandem::cuda::let_next_kernel_begin();", ""),
     "word for this GPU only": (WORD_KERNELS, "store_release(word, value);",
                                'asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");'),
 }
@@ -71,7 +76,7 @@ def faults_in(nvcc, root):
     if stores != {"release.sys"}:
         faults.append(f"store_word: stores {sorted(stores)}, need release.sys")
     for name, want in (("put_signal_kernel", {"release.sys"}), ("wait_signal_kernel", {"acquire.sys"}),
-                       ("barrier_kernel", {"release.sys", "acquire.sys"})):
+                       ("barrier_kernel", {"release.sys", "acquire.sys"}), ("reset_words_kernel", {"release.sys", "acquire.sys"})):
         if name not in bodies:
             faults.append(f"no {name}")
             continue
@@ -88,6 +93,9 @@ def faults_in(nvcc, root):
         if claims == 0 or told != claims * ["1", "2"] or seen != 3 * claims:
             faults.append(f"{name}: {claims} claims to give up, releases {told}, {seen} acquires: need one or more claims, for each 1 then 2, "
                           "and three acquires")
+    steps = ptx_mutants.steps_of(bodies.get("reset_words_kernel", ""), RESET_STEPS)
+    if steps[:4] != list(RESET_STEPS):
+        faults.append(f"reset_words_kernel: {steps}, need {list(RESET_STEPS)}")
     return faults
 
 

@@ -60,6 +60,7 @@ class NativeGather {
   [[nodiscard]] int rank() const { return gather_.rank(); }
   [[nodiscard]] program::Builder& steps() { return gather_.steps(); }
   [[nodiscard]] Shard own() const { return problem_.part_of(rank()); }
+  [[nodiscard]] bool resets() const { return !counts_ && problem_.world > 1; }
   /// Chunks of one rank.
   [[nodiscard]] Operand words_of(int source) const {
     const std::int64_t first = source * chunks_.per_rank;
@@ -131,12 +132,8 @@ GatherProgram NativeGather::build() {
     steps().copy(kCurrent, gather_.own_shard(0), in_slot);
     gather_.move_own(in_slot);
   }
-  if (!counts_ && problem_.world > 1) {
-    // On the caller's lane: the product that comes next fills a GPU, and a barrier beside it might find no
-    // room.
-    steps().reset(kCurrent, all_of(all_words_));
-    steps().barrier(kCurrent, 1);  // all words are reset
-  }
+  // On the caller's lane, since the product may begin early behind it and leaves no room for a barrier.
+  if (resets()) steps().reset(kCurrent, all_of(all_words_), 1);
   if (pushes(problem_)) steps().join(kCurrent, kSide);  // a is ready, and so is what earlier work made of it
   // Eager pushes are enqueued first, so that they begin at once. A recording begins with what comes first on
   // the caller's lane without delay.
@@ -178,7 +175,8 @@ void NativeGather::consume() {
                                      .first_own = own_words.first,
                                      .num_own = own_words.size,
                                      .piece_peers = problem_.patch_peers,
-                                     .flags = flags_};
+                                     .flags = flags_,
+                                     .begins_early = resets()};
   if (problem_.first_consumed < 0) {
     if (problem_.patch_peers > 0) steps().product(kCurrent, product);
     return;
@@ -189,6 +187,7 @@ void NativeGather::consume() {
     product.out = all_of(gather_.roots().per_b[static_cast<std::size_t>(i)].out);
     steps().product(kCurrent, product);
     product.arrival->sends = false;
+    product.arrival->begins_early = false;
   }
 }
 

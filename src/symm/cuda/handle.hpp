@@ -18,6 +18,8 @@ class CudaHandle final : public PeersHandle {
 
   [[nodiscard]] void* const* buffer_ptrs_dev() const override { return cuda_peers().buffers_dev; }
   [[nodiscard]] std::uint32_t* const* signal_pad_ptrs_dev() const override { return cuda_peers().pads_dev; }
+  /// symm::reset_words().
+  Result<void> reset_words(Stream& stream, const TensorView& words, int channel);
 
  private:
   Result<void> do_put_signal(Stream& stream, int dst_rank, int channel, Timeout timeout) override;

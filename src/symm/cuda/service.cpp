@@ -81,11 +81,9 @@ Result<void> CudaService::enqueue_chunk_waits(const Handle& handle, const Awaite
   });
 }
 
-Result<void> CudaService::enqueue_word_reset(const TensorView& words, Stream& stream) {
-  TANDEM_ASSIGN(auto* const own, tandem::cuda::cuda_stream(stream, "reset_words"));
-  return own->enqueue("reset_words", Waits::kForNobody, [&](cudaStream_t on) {
-    return launch_reset_words(words.data_as<std::uint32_t>(), words.numel(), on);
-  });
+Result<void> CudaService::enqueue_word_reset(Handle& handle, const TensorView& words, int channel,
+                                             Stream& stream) {
+  return static_cast<CudaHandle&>(handle).reset_words(stream, words, channel);
 }
 
 bool CudaService::is_capturing() const {

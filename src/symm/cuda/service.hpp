@@ -36,7 +36,8 @@ class CudaService final : public Service {
                                  std::chrono::milliseconds patience) override;
   Result<void> enqueue_chunk_waits(const Handle& handle, const AwaitedChunks& chunks,
                                    Stream& stream) override;
-  [[nodiscard]] Result<void> enqueue_word_reset(const TensorView& words, Stream& stream) override;
+  [[nodiscard]] Result<void> enqueue_word_reset(Handle& handle, const TensorView& words, int channel,
+                                                Stream& stream) override;
   [[nodiscard]] bool is_capturing() const override;
 
  private:

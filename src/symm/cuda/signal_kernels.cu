@@ -8,6 +8,8 @@
 #include <tandem/symm/chunk_signals.cuh>
 #include <tandem/symm/kernel_device.cuh>
 
+#include "device/cuda/next_kernel.cuh"
+
 namespace tandem::symm::cuda {
 namespace {
 
@@ -36,11 +38,14 @@ __global__ void await_chunks_kernel(const ChunkSignals signals, const int first,
   if (i < count) static_cast<void>(await_chunk(signals, first + i));
 }
 
-__global__ void reset_words_kernel(std::uint32_t* const words, const std::int64_t count) {
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
-       i += stride)
-    words[i] = 0;
+// One block. Its threads meet before the puts, which release the zeros of all of them.
+__global__ void reset_words_kernel(const KernelHandle handle, std::uint32_t* const words,
+                                   const std::int64_t count, const int channel) {
+  tandem::cuda::let_next_kernel_begin();
+  for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x) words[i] = 0;
+  __syncthreads();
+  detail::meet(handle, KernelCall::kBarrier, channel, static_cast<int>(threadIdx.x),
+               static_cast<int>(blockDim.x), PutOrder::kRelease, WaitOrder::kAcquire);
 }
 
 __global__ void flip_bit_kernel(std::uint8_t* const byte, const std::uint8_t bit) {
@@ -96,13 +101,11 @@ cudaError_t launch_await_chunks(const KernelHandle& handle, const ChunkRange& ch
   return cudaLaunchKernelEx(&config, await_chunks_kernel, signals, chunks.first, count);
 }
 
-cudaError_t launch_reset_words(std::uint32_t* words, std::int64_t count, cudaStream_t stream) {
-  constexpr std::int64_t kThreads = 256;
-  constexpr std::int64_t kMostBlocks = 64;
-  cudaLaunchConfig_t config = one_block(static_cast<int>(count < kThreads ? count : kThreads), stream);
-  const std::int64_t blocks = (count + kThreads - 1) / kThreads;
-  config.gridDim.x = static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks);
-  return cudaLaunchKernelEx(&config, reset_words_kernel, words, count);
+cudaError_t launch_reset_words(const KernelHandle& handle, std::uint32_t* words, std::int64_t count,
+                               int channel, cudaStream_t stream) {
+  constexpr int kThreads = 512;  // of them some have a peer
+  const cudaLaunchConfig_t config = one_block(kThreads, stream);
+  return cudaLaunchKernelEx(&config, reset_words_kernel, handle, words, count, channel);
 }
 
 cudaError_t launch_flip_bit(std::uint8_t* byte, std::uint8_t bit, cudaStream_t stream) {

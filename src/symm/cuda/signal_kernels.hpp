@@ -36,8 +36,9 @@ struct ChunkRange {
 [[nodiscard]] cudaError_t launch_await_chunks(const KernelHandle& handle, const ChunkRange& chunks,
                                               cudaStream_t stream);
 
-/// One word or more. Like a write by the stream: it releases nothing before the kernel's end.
-[[nodiscard]] cudaError_t launch_reset_words(std::uint32_t* words, std::int64_t count, cudaStream_t stream);
+/// `count` words = 0, then a barrier. The next kernel may begin early: see device/cuda/next_kernel.cuh.
+[[nodiscard]] cudaError_t launch_reset_words(const KernelHandle& handle, std::uint32_t* words,
+                                             std::int64_t count, int channel, cudaStream_t stream);
 
 /// For injected faults.
 [[nodiscard]] cudaError_t launch_flip_bit(std::uint8_t* byte, std::uint8_t bit, cudaStream_t stream);

@@ -189,8 +189,8 @@ bool AsyncInputProducts::accepts(const Product& product, std::string* why_not) c
 }
 
 int AsyncInputProducts::share_of(const ResidentKernel& kernel, bool comes_by_copy_engine) const {
+  if (!shares_gpu() && comes_by_copy_engine) return kernel.most_clusters;
   const int ranks = sharing_ == nullptr ? 1 : sharing_->num_devices();
-  if (ranks <= 1 && comes_by_copy_engine) return kernel.most_clusters;
   // Enough for a few copies at a time; a CTA of a product leaves nothing of its multiprocessor to others.
   constexpr int kLeftForCopies = 16;
   const int ctas = (multiprocessors_ - kLeftForCopies) / ranks;
@@ -234,6 +234,7 @@ Result<void> AsyncInputProducts::run(const Product& product, const ProductArgs& 
       AsyncInputLaunch launch = launch_of(product, args, part);
       launch.waits = waits;
       launch.num_clusters = share_of(*chosen, arrival.senders.has_value() || chunks.complete == chunks.count);
+      launch.begins_early = arrival.begins_early && &part == &parts.parts().front() && !shares_gpu();
       if (arrival.patches) {
         // All of a rank's rows are whole tiles, so this is the only part.
         launch.patches = patch_signals(product, arrival);

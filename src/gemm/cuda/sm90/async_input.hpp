@@ -29,6 +29,8 @@ class AsyncInputProducts final : public Implementation {
 
  private:
   Result<void> open(const Device& device);
+  /// With other ranks.
+  [[nodiscard]] bool shares_gpu() const { return sharing_ != nullptr && sharing_->num_devices() > 1; }
   /// How many clusters of `kernel` run at one time, where other ranks on this GPU, and copies that are
   /// kernels, need room as well. Chunks of a group's peers come by a copy engine; where others come from
   /// nobody knows.

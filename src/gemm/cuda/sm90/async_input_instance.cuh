@@ -103,16 +103,18 @@ template <class E, bool kT, int kN, int kR, int kC>
 cudaError_t AsyncInputInstance<E, kT, kN, kR, kC>::launch(const AsyncInputLaunch& what, cudaStream_t stream) {
   const ProductGrid grid = product_grid(what, kTiling, Product::kStagedPatches);
   const auto params = params_of(what, grid);
-  cudaLaunchAttribute cluster{};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {kR, kC, 1};
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeClusterDimension;
+  attributes[0].val.clusterDim = {kR, kC, 1};
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(kR, kC * grid.num_clusters + grid.push.senders / kR);
   config.blockDim = dim3(Product::kThreads);
   config.dynamicSmemBytes = sizeof(typename Product::Shared);
   config.stream = stream;
-  config.attrs = &cluster;
-  config.numAttrs = 1;
+  config.attrs = attributes;
+  config.numAttrs = what.begins_early ? 2 : 1;
   return cudaLaunchKernelEx(&config, async_input_product<Product>, params);
 }
 

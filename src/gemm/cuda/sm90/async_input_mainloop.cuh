@@ -14,6 +14,7 @@
 #include <tandem/base/divisor.hpp>
 #include <tandem/symm/chunk_signals.cuh>
 
+#include "device/cuda/next_kernel.cuh"
 #include "gemm/cuda/sm90/patch_exchange.cuh"
 #include "gemm/cuda/sm90/row_strips.cuh"
 
@@ -169,6 +170,7 @@ struct AsyncInputMainloop : Base {
           arrived = static_cast<int>(await_announced(announced, before_ + i, load_b_ahead) - before_);
         } else {
           while (load_b_ahead()) continue;
+          tandem::cuda::await_kernel_before();
           if (!gave_up_) gave_up_ = !tandem::symm::await_chunk(signals, chunk);
           awaited_ = chunk;
           arrived = k_steps;

@@ -47,7 +47,8 @@ struct ClusterMeeting {
 ///                  that another warp announces
 ///     kPusher      pushes patches of the own shard, if no CTAs do nothing else: see patch_exchange.cuh
 ///     kPoller      looks for patches that come, and announces them
-///     kBarrierInit sets up the barriers between those that load and those that multiply
+///     kBarrierInit sets up the barriers between those that load and those that multiply, and outlives the
+///                  kernel before, where that lets this one begin early (device/cuda/next_kernel.cuh)
 ///   warp groups    232 registers a thread; each multiplies half of the tile's rows, rounds and stores them
 ///   1 and 2
 ///
@@ -137,6 +138,7 @@ struct AsyncInputProduct {
     }
     Meeting::wait();
     if (looks) look(params, shared.announced);
+    if (warp == kBarrierInit) tandem::cuda::await_kernel_before();
   }
 
  private:
@@ -228,6 +230,7 @@ struct AsyncInputProduct {
     Scheduler scheduler(params.scheduler);
     std::uint32_t before = 0;
     bool gave_up = false;
+    tandem::cuda::await_kernel_before();
     for (auto work = scheduler.get_current_work(); work.is_valid(); work = scheduler.get_current_work()) {
       if (mainloop.patches.has(work.M_idx / mainloop.by_signal)) {
         announce_patches(mainloop.signals, mainloop.patches, work.M_idx, {announced, before}, gave_up);

@@ -5,6 +5,7 @@
 
 #include <tandem/symm/chunk_signals.cuh>
 
+#include "device/cuda/next_kernel.cuh"
 #include "gemm/cuda/sm90/patch_exchange.hpp"
 #include "gemm/cuda/sm90/patch_words.cuh"
 
@@ -106,6 +107,7 @@ __device__ inline void push_patches(const PatchPush& push, int warp, int count, 
   PatchRound round(push.rounds, warp);
   load_patches(push, round.first(push.rounds), round.end(push.rounds), stage);
   const auto lane = static_cast<int>(threadIdx.x % 32);
+  tandem::cuda::await_kernel_before();
   const std::int64_t begin_ns = symm::detail::global_time_ns();
   for (std::int64_t number = warp; !round.is_over(push.rounds); number += count) {
     const int first = round.first(push.rounds);
@@ -146,6 +148,7 @@ __device__ inline void send_patches(const PatchPush& push, int sender, SenderSta
   const auto begin_of_warp = [&] { return min(first + warp * of_warp, size); };
   const auto end_of_warp = [&] { return min(first + (warp + 1) * of_warp, size); };
   load_patches(push, begin_of_warp(), end_of_warp(), stage);
+  tandem::cuda::await_kernel_before();
   while (first < size) {
     const int begin = begin_of_warp();
     const int end = end_of_warp();
