@@ -8,9 +8,9 @@ namespace tandem::coll {
 namespace {
 
 AlgorithmLists for_any_device() {
-  static const std::array kGathers = {kGatherByCopies};
-  static const std::array kScatters = {kScatterInPlace, kScatterByCopies};
-  return {.gather = kGathers, .scatter = kScatters};
+  static const std::array gathers = {kGatherByCopies};
+  static const std::array scatters = {kScatterInPlace, kScatterByCopies};
+  return {.gather = gathers, .scatter = scatters};
 }
 
 }  // namespace

@@ -20,9 +20,9 @@ ScatterAlgorithm in_place() {
 }  // namespace
 
 AlgorithmLists algorithms() {
-  static const std::array kGathers = {kGatherByMailboxes, kPublishedGather, kGatherByNccl, kGatherByCopies};
-  static const std::array kScatters = {kScatterByMailboxes, in_place(), kScatterByCopies};
-  return {.gather = kGathers, .scatter = kScatters};
+  static const std::array gathers = {kGatherByMailboxes, kPublishedGather, kGatherByNccl, kGatherByCopies};
+  static const std::array scatters = {kScatterByMailboxes, in_place(), kScatterByCopies};
+  return {.gather = gathers, .scatter = scatters};
 }
 
 Result<Answer> connect_mailboxes(const Problem& /*problem*/, Group& group, Stream& stream) {
