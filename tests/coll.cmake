@@ -1,6 +1,7 @@
-tandem_test(unit coll SOURCES unit/coll_orphaned_memory_test.cpp unit/coll_where_they_lie_test.cpp DEPENDS coll_cpu backend)
+tandem_test(unit coll SOURCES unit/coll_algorithms_test.cpp unit/coll_orphaned_memory_test.cpp unit/coll_where_they_lie_test.cpp
+            DEPENDS coll_cpu backend)
 if(TANDEM_HAS_CUDA)
-  tandem_test(unit coll SOURCES unit/coll_cuda_layer_sum_test.cpp unit/coll_cuda_mailboxes_test.cpp DEPENDS coll_cuda
+  tandem_test(unit coll SOURCES unit/coll_cuda_algorithms_test.cpp unit/coll_cuda_layer_sum_test.cpp unit/coll_cuda_mailboxes_test.cpp DEPENDS coll_cuda
               LIBRARIES ${TANDEM_CUDART})
 endif()
 tandem_test(conformance coll SOURCES conformance/coll_collectives_test.cpp DEPENDS coll backend)

@@ -7,9 +7,8 @@
 #include <tandem/base/error.hpp>
 #include <tandem/coll/collectives.hpp>
 #include <tandem/device/stream.hpp>
-#include <tandem/symm/handle.hpp>
 
-#include "coll/predict.hpp"
+#include "coll/algorithms.hpp"
 
 namespace tandem::coll {
 
@@ -23,24 +22,12 @@ struct ReduceLayersArgs {
   std::int64_t largest_bytes = 0;  ///< of a layer of the rank that has the largest; the same on every rank
 };
 
-/// A barrier() beside a kernel: at the kernel's own end, or before a library's. `channel` + 1 is for a
-/// barrier before a kernel, where that takes a kernel of its own.
-struct EndBarrier {
-  symm::Handle& workspace;
-  Group& group;
-  int channel = 0;
-};
-
-/// The kernels of the collectives on one kind of device, a service of Device.
+/// The collectives on one kind of device, a service of Device.
 class Backend {
  public:
   virtual ~Backend() = default;
   /// Enqueues. `args` are checked, and there is at least one element.
   [[nodiscard]] virtual Result<void> reduce_stack(const ReduceStackArgs& args, Stream& stream) = 0;
-
-  /// See predict.hpp. By default there is no model.
-  [[nodiscard]] virtual std::optional<double> predicted_us(Collective collective, std::int64_t part_bytes,
-                                                           int world) const;
 
   /// Most layers that reduce_layers() takes; 0 where kernels cannot read memory of peers. The same on every
   /// rank of a group.
@@ -50,14 +37,8 @@ class Backend {
   [[nodiscard]] virtual Result<void> reduce_layers(const ReduceLayersArgs& args, const EndBarrier& end,
                                                    Stream& stream);
 
-  // Whole collectives, where the backend has a way of its own. False, on every rank, and nothing is enqueued,
-  // where it has none for this one. Collective: may block the host at a group's first call. `args` are
-  // checked and agreed on, and there is at least one element.
-  /// `end`: the barrier is there, or before a library that has no deadline of its own.
-  [[nodiscard]] virtual Result<bool> all_gather(const AllGatherArgs& args, const EndBarrier& end,
-                                                Stream& stream);
-  [[nodiscard]] virtual Result<bool> reduce_scatter(const ReduceScatterArgs& args, Group& group,
-                                                    Stream& stream);
+  /// By default those that need no more than copies and the sums above.
+  [[nodiscard]] virtual AlgorithmLists algorithms() const;
 };
 
 /// The backend of the stream's device, or kUnsupported naming `op`.

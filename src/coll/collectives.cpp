@@ -28,25 +28,6 @@ std::string_view view_of(const fmt::memory_buffer& text) {
 
 }  // namespace
 
-Result<Backend*> backend_of(std::string_view op, const Stream& stream) {
-  if (auto* backend = stream.device().service<Backend>()) return backend;
-  return failf(ErrorCode::kUnsupported, "{}: {} has no collectives attached", op,
-               to_string(stream.device().id()));
-}
-
-Result<void> Backend::reduce_layers(const ReduceLayersArgs&, const EndBarrier&, Stream& stream) {
-  return failf(ErrorCode::kUnsupported, "reduce_scatter: kernels of {} do not read memory of peers",
-               to_string(stream.device().id()));
-}
-
-Result<bool> Backend::all_gather(const AllGatherArgs&, const EndBarrier&, Stream&) {
-  return false;
-}
-
-Result<bool> Backend::reduce_scatter(const ReduceScatterArgs&, Group&, Stream&) {
-  return false;
-}
-
 std::string_view to_string(ReduceOp op) {
   return op == ReduceOp::kAvg ? "avg" : "sum";
 }
@@ -59,7 +40,7 @@ Result<void> all_gather(const AllGatherArgs& args, Group& group, Stream& stream)
       {.group = group,
        .stream = stream,
        .fingerprint = view_of(fingerprint),
-       .workspace_bytes = all_gather_workspace_bytes(args.output, group.size())},
+       .workspace_bytes = all_gather_workspace_bytes(args.output, group.size(), stream.device())},
       [&](symm::Handle* workspace) { return enqueue_all_gather(args, workspace, group, stream); });
 }
 

@@ -1,146 +1,93 @@
 #include "coll/steps.hpp"
 
-#include <array>
-#include <tandem/base/shard.hpp>
+#include <algorithm>
 
-#include "base/alignment.hpp"
+#include "base/format.hpp"
 #include "base/row_bytes.hpp"
 #include "base/try.hpp"
+#include "coll/algorithms.hpp"
 #include "coll/backend.hpp"
 
 namespace tandem::coll {
 namespace {
 
-/// Of the stack behind an input, from the start of the workspace.
-constexpr std::int64_t kStackAlignment = 64;
-
-/// `sizes` with another dim 0.
-Dims with_rows(Dims sizes, std::int64_t rows) {
-  sizes[0] = rows;
-  return sizes;
+Problem problem_of(const TensorView& whole, int world) {
+  return {.whole_bytes = whole.size_bytes(),
+          .part_bytes = largest_part_bytes(whole, world),
+          .has_equal_parts = whole.size(0) % world == 0,
+          .world = world};
 }
 
-// More ranks than this get their chunks by copies.
-constexpr int kMaxLayers = 16;
-
-/// Whether a kernel reads the chunks of all ranks where they lie.
-bool reads_peers(int world, const Device& device) {
-  const auto* backend = device.service<Backend>();
-  return backend != nullptr && world <= kMaxLayers && world <= backend->max_layers();
-}
-
-/// All shards by copies, then a barrier.
-Result<void> get_shards(const AllGatherArgs& args, const EndBarrier& end, Stream& stream) {
-  const int rank = end.workspace.rank();
-  const int world = end.workspace.world_size();
-  const auto part_of = [&](int q) {
-    const Shard part = shard_of(args.output.size(0), world, q);
-    return args.output.narrow(0, part.offset, part.size);
-  };
-  for (int step = 1; step < world; ++step) {
-    const int source = (rank + step) % world;
-    const TensorView part = part_of(source);
-    if (part.numel() > 0) TANDEM_TRY(end.workspace.get(stream, part, source));
+/// Enough for whichever runs: the first that has nothing to connect runs at the latest.
+template <class Args>
+std::int64_t workspace_bytes(Algorithms<Args> all, const Problem& problem, const Device& device) {
+  std::int64_t num_bytes = 0;
+  for (const Algorithm<Args>& algorithm : all) {
+    if (!algorithm.can_run(problem, device)) continue;
+    num_bytes = std::max(num_bytes, algorithm.workspace_bytes(problem));
+    if (algorithm.connect == nullptr) break;
   }
-  TANDEM_TRY(stream.copy(args.input, part_of(rank)));
-  return end.workspace.barrier(stream, end.channel);
+  return num_bytes;
 }
 
-/// A rank's part of the published inputs.
-struct Chunk {
-  Dims sizes;
-  std::int64_t offset;  // elements before it in every rank's input
-};
-
-/// By one kernel, between two barriers.
-Result<void> sum_where_they_lie(const ReduceScatterArgs& args, const Chunk& chunk, const EndBarrier& end,
-                                Stream& stream) {
-  std::array<const void*, kMaxLayers> layers;
-  const int world = end.workspace.world_size();
-  for (int q = 0; q < world; ++q) {
-    TANDEM_ASSIGN(const TensorView layer,
-                  end.workspace.get_buffer(q, chunk.sizes, args.input.dtype, chunk.offset));
-    layers[static_cast<std::size_t>(q)] = layer.data;
+/// Of the first that can run, as if it connected.
+template <class Args>
+std::optional<double> first_us(Algorithms<Args> all, const Problem& problem, const Device& device) {
+  for (const Algorithm<Args>& algorithm : all) {
+    if (!algorithm.can_run(problem, device)) continue;
+    if (algorithm.predicted_us == nullptr) break;
+    return algorithm.predicted_us(problem);
   }
-  TANDEM_ASSIGN(Backend* const backend, backend_of("reduce_scatter", stream));
-  return backend->reduce_layers({.layers = std::span(layers).first(static_cast<std::size_t>(world)),
-                                 .dtype = args.input.dtype,
-                                 .out = args.output,
-                                 .op = args.op,
-                                 .bias = args.bias,
-                                 .largest_bytes = largest_part_bytes(args.input, world)},
-                                end, stream);
+  return std::nullopt;
 }
 
-/// The chunks as a stack in the own workspace, behind the published input.
-Result<TensorView> get_stack(const ReduceScatterArgs& args, const Chunk& chunk, symm::Handle& workspace,
-                             Stream& stream) {
-  const DType dtype = args.input.dtype;
-  const int rank = workspace.rank();
-  const int world = workspace.world_size();
-  const std::int64_t stack_at = aligned(args.input.size_bytes(), kStackAlignment) / size_bytes(dtype);
-  Dims stack_sizes = chunk.sizes;
-  stack_sizes.insert(0, world);
-  TANDEM_ASSIGN(const TensorView stack, workspace.get_buffer(rank, stack_sizes, dtype, stack_at));
-  if (stack.numel() == 0) return stack;
-  for (int step = 1; step <= world; ++step) {
-    const int source = (rank + step) % world;
-    TANDEM_TRY(workspace.get(stream, stack.select(0, source), source, chunk.offset));
+/// Runs the first that can run and connects.
+template <class Args>
+Result<void> run_first(Algorithms<Args> all, const Args& args, const Problem& problem, const EndBarrier& end,
+                       Stream& stream) {
+  for (const Algorithm<Args>& algorithm : all) {
+    if (!algorithm.can_run(problem, stream.device())) continue;
+    if (algorithm.connect != nullptr) {
+      TANDEM_ASSIGN(const Answer connects, algorithm.connect(problem, end.group, stream));
+      if (!connects) continue;
+    }
+    return algorithm.run(args, end, stream);
   }
-  return stack;
+  return failf(ErrorCode::kInternal, "no algorithm of {} can run", to_string(stream.device().id()));
 }
 
 }  // namespace
 
-// The own shard, at the start; sized for the largest.
-std::int64_t all_gather_workspace_bytes(const TensorView& output, int world) {
-  return largest_part_bytes(output, world);
+std::int64_t all_gather_workspace_bytes(const TensorView& output, int world, const Device& device) {
+  return workspace_bytes(algorithms_of(device).gather, problem_of(output, world), device);
 }
 
-// The whole input, and behind it the stack of all ranks' chunks for this rank, if there is one.
 std::int64_t reduce_scatter_workspace_bytes(const TensorView& input, int world, const Device& device) {
-  const std::int64_t input_bytes = aligned(input.size_bytes(), kStackAlignment);
-  if (reads_peers(world, device)) return input_bytes;
-  return input_bytes + world * largest_part_bytes(input, world);
+  return workspace_bytes(algorithms_of(device).scatter, problem_of(input, world), device);
+}
+
+std::optional<double> predicted_us(Collective collective, std::int64_t part_bytes, int world,
+                                   const Device& device) {
+  const Problem problem = {.whole_bytes = world * part_bytes, .part_bytes = part_bytes, .world = world};
+  const AlgorithmLists all = algorithms_of(device);
+  return collective == Collective::kAllGather ? first_us(all.gather, problem, device)
+                                              : first_us(all.scatter, problem, device);
 }
 
 Result<void> enqueue_all_gather(const AllGatherArgs& args, symm::Handle* workspace, Group& group,
                                 Stream& stream) {
   if (args.output.numel() == 0) return {};
-  TANDEM_ASSIGN(Backend* const backend, backend_of("all_gather", stream));
-  const EndBarrier all_have_read = {*workspace, group, symm::kGatherChannel};
-  TANDEM_ASSIGN(const bool is_done, backend->all_gather(args, all_have_read, stream));
-  if (is_done) return {};
-  TANDEM_ASSIGN(const TensorView published,
-                workspace->get_buffer(group.rank(), args.input.sizes, args.input.dtype));
-  TANDEM_TRY(stream.copy(args.input, published));
-  TANDEM_TRY(workspace->barrier(stream, symm::kGatherChannel + 1));  // all are published
-  return get_shards(args, all_have_read, stream);
-}
-
-Result<TensorView> scatter_input(const symm::Handle& workspace, const Dims& sizes, DType dtype) {
-  return workspace.get_buffer(workspace.rank(), sizes, dtype);
+  TANDEM_ASSIGN(const Backend* const backend, backend_of("all_gather", stream));
+  return run_first(backend->algorithms().gather, args, problem_of(args.output, group.size()),
+                   {*workspace, group, symm::kGatherChannel}, stream);
 }
 
 Result<void> enqueue_reduce_scatter(const ReduceScatterArgs& args, symm::Handle* workspace, Group& group,
                                     Stream& stream) {
   if (args.input.numel() == 0) return {};
-  TANDEM_ASSIGN(Backend* const backend, backend_of("reduce_scatter", stream));
-  TANDEM_ASSIGN(const bool is_done, backend->reduce_scatter(args, group, stream));
-  if (is_done) return {};
-  const int world = group.size();
-  const Shard mine = shard_of(args.input.size(0), world, group.rank());
-  const Chunk chunk = {with_rows(args.input.sizes, mine.size),
-                       mine.offset * row_bytes(args.input) / size_bytes(args.input.dtype)};
-  TANDEM_ASSIGN(const TensorView published, scatter_input(*workspace, args.input.sizes, args.input.dtype));
-  if (args.input.data != published.data) TANDEM_TRY(stream.copy(args.input, published));
-  if (reads_peers(world, stream.device())) {
-    return sum_where_they_lie(args, chunk, {*workspace, group, symm::kScatterChannel}, stream);
-  }
-  TANDEM_TRY(workspace->barrier(stream, symm::kScatterChannel + 1));  // all inputs are published
-  TANDEM_ASSIGN(const TensorView stack, get_stack(args, chunk, *workspace, stream));
-  TANDEM_TRY(workspace->barrier(stream, symm::kScatterChannel));  // peers may use the workspace again
-  return reduce_stack({.stack = stack, .out = args.output, .op = args.op, .bias = args.bias}, stream);
+  TANDEM_ASSIGN(const Backend* const backend, backend_of("reduce_scatter", stream));
+  return run_first(backend->algorithms().scatter, args, problem_of(args.input, group.size()),
+                   {*workspace, group, symm::kScatterChannel}, stream);
 }
 
 }  // namespace tandem::coll

@@ -6,16 +6,13 @@
 
 #include "base/try.hpp"
 #include "coll/backend.hpp"
+#include "coll/cuda/algorithms.hpp"
 #include "coll/cuda/exchange_kernels.hpp"
-#include "coll/cuda/exchanges.hpp"
 #include "coll/cuda/gather_kernel.hpp"
 #include "coll/cuda/grid_barrier.hpp"
 #include "coll/cuda/layer_sum.hpp"
 #include "coll/cuda/layer_sum_kernel.hpp"
 #include "coll/cuda/mailboxes.hpp"
-#include "coll/cuda/nccl_all_gather.hpp"
-#include "coll/cuda/published_gather.hpp"
-#include "cost/transfers.hpp"
 #include "device/cuda/cuda_error.hpp"
 #include "device/cuda/cuda_stream.hpp"
 
@@ -37,10 +34,6 @@ class CudaBackend final : public Backend {
       return cuda::launch_layer_sum(cuda::layer_sum_of(args), max_blocks_, native);
     });
   }
-  [[nodiscard]] std::optional<double> predicted_us(Collective collective, std::int64_t part_bytes,
-                                                   int world) const override {
-    return cost::collective_us(collective, part_bytes, world, cuda::Mailboxes::kMostBytes);
-  }
   [[nodiscard]] int max_layers() const override { return cuda::kMaxAddresses; }
   [[nodiscard]] Result<void> reduce_layers(const ReduceLayersArgs& args, const EndBarrier& end,
                                            Stream& stream) override {
@@ -54,18 +47,7 @@ class CudaBackend final : public Backend {
                                     native);
     });
   }
-  [[nodiscard]] Result<bool> reduce_scatter(const ReduceScatterArgs& args, Group& group,
-                                            Stream& stream) override {
-    return cuda::exchange_sum(args, group, stream);
-  }
-  [[nodiscard]] Result<bool> all_gather(const AllGatherArgs& args, const EndBarrier& end,
-                                        Stream& stream) override {
-    for (const auto way : {cuda::exchange_gather, cuda::published_gather, cuda::nccl_all_gather}) {
-      TANDEM_ASSIGN(const bool is_done, way(args, end, stream));
-      if (is_done) return true;
-    }
-    return false;
-  }
+  [[nodiscard]] AlgorithmLists algorithms() const override { return cuda::algorithms(); }
 
  private:
   int max_blocks_;

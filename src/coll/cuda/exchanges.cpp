@@ -1,5 +1,3 @@
-#include "coll/cuda/exchanges.hpp"
-
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -9,6 +7,7 @@
 #include "base/row_bytes.hpp"
 #include "base/try.hpp"
 #include "coll/backend.hpp"
+#include "coll/cuda/algorithms.hpp"
 #include "coll/cuda/exchange_kernels.hpp"
 #include "coll/cuda/layer_sum.hpp"
 #include "coll/cuda/mailboxes.hpp"
@@ -37,42 +36,46 @@ bool are_vectors(std::span<const Part> parts) {
   });
 }
 
-/// How the ranks exchange parts of `whole`. Nothing where they do not.
-struct Way {
-  Mailboxes boxes;
-  Pieces pieces;
-};
-Result<std::optional<Way>> way_for(const TensorView& whole, Group& group, CudaStream& stream) {
-  const int world = group.size();
-  const std::int64_t largest = largest_part_bytes(whole, world);
-  if (world == 1 || largest > Mailboxes::kMostBytes) return std::nullopt;
-  TANDEM_ASSIGN(const std::optional<Mailboxes> boxes, mailboxes_of(group, stream));
-  if (!boxes || largest > boxes->max_bytes()) return std::nullopt;
-  return Way{*boxes, cut_into_pieces(largest, boxes->num_pieces)};
+Answer fits_mailboxes(const Problem& problem, const Device&) {
+  if (problem.world == 1) return Answer::no("one rank has no peers");
+  if (problem.world > kMaxAddresses) return Answer::no("more ranks than a kernel has addresses for");
+  if (problem.part_bytes > Mailboxes::kMostBytes) return Answer::no("a part is larger than the mailboxes");
+  return Answer::yes();
 }
 
-}  // namespace
+Result<Answer> connect(const Problem& problem, Group& group, Stream& stream) {
+  TANDEM_ASSIGN(CudaStream* const on, tandem::cuda::cuda_stream(stream, "mailboxes"));
+  TANDEM_ASSIGN(const std::optional<Mailboxes> boxes, mailboxes_of(group, *on));
+  if (!boxes) return Answer::no("the group has no mailboxes");
+  if (problem.part_bytes > boxes->max_bytes()) return Answer::no("a part is larger than the mailboxes");
+  return Answer::yes();
+}
 
-Result<bool> exchange_gather(const AllGatherArgs& args, const EndBarrier& end, Stream& stream) {
+std::int64_t no_bytes(const Problem&) {
+  return 0;
+}
+
+Pieces pieces_of(const TensorView& whole, const Mailboxes& boxes) {
+  return cut_into_pieces(largest_part_bytes(whole, boxes.ranks.world_size), boxes.num_pieces);
+}
+
+Result<void> exchange_gather(const AllGatherArgs& args, const EndBarrier& end, Stream& stream) {
   TANDEM_ASSIGN(CudaStream* const on, tandem::cuda::cuda_stream(stream, "all_gather"));
-  TANDEM_ASSIGN(const std::optional<Way> way, way_for(args.output, end.group, *on));
-  if (!way) return false;
+  TANDEM_ASSIGN(const std::optional<Mailboxes> boxes, mailboxes_of(end.group, *on));
   ExchangedGather gather{.shard = args.input.data, .out = args.output.data};
   const std::span parts = std::span(gather.parts).first(static_cast<std::size_t>(end.group.size()));
   cut(args.output, parts);
   gather.by_vectors = are_vectors(parts) && is_aligned(gather.shard) && is_aligned(gather.out);
-  TANDEM_TRY(on->enqueue("all_gather", Waits::kForPeers, [&](cudaStream_t native) {
-    return launch_exchanged_gather(gather, way->boxes, way->pieces, native);
-  }));
-  return true;
+  return on->enqueue("all_gather", Waits::kForPeers, [&](cudaStream_t native) {
+    return launch_exchanged_gather(gather, *boxes, pieces_of(args.output, *boxes), native);
+  });
 }
 
-Result<bool> exchange_sum(const ReduceScatterArgs& args, Group& group, Stream& stream) {
+Result<void> exchange_sum(const ReduceScatterArgs& args, const EndBarrier& end, Stream& stream) {
   TANDEM_ASSIGN(CudaStream* const on, tandem::cuda::cuda_stream(stream, "reduce_scatter"));
-  TANDEM_ASSIGN(const std::optional<Way> way, way_for(args.input, group, *on));
-  if (!way) return false;
+  TANDEM_ASSIGN(const std::optional<Mailboxes> boxes, mailboxes_of(end.group, *on));
   ExchangedSum sum{.sum = {}, .input = args.input.data};
-  const std::span parts = std::span(sum.parts).first(static_cast<std::size_t>(group.size()));
+  const std::span parts = std::span(sum.parts).first(static_cast<std::size_t>(end.group.size()));
   cut(args.input, parts);
   const void* chunks[kMaxAddresses] = {};
   std::transform(parts.begin(), parts.end(), chunks, [&](const Part& part) {
@@ -84,10 +87,24 @@ Result<bool> exchange_sum(const ReduceScatterArgs& args, Group& group, Stream& s
                                           .op = args.op,
                                           .bias = args.bias});
   sum.sum.by_vectors = sum.sum.by_vectors && are_vectors(parts);
-  TANDEM_TRY(on->enqueue("reduce_scatter", Waits::kForPeers, [&](cudaStream_t native) {
-    return launch_exchanged_sum(sum, way->boxes, way->pieces, native);
-  }));
-  return true;
+  return on->enqueue("reduce_scatter", Waits::kForPeers, [&](cudaStream_t native) {
+    return launch_exchanged_sum(sum, *boxes, pieces_of(args.input, *boxes), native);
+  });
 }
+
+}  // namespace
+
+const GatherAlgorithm kGatherByMailboxes = {.name = "mailboxes",
+                                            .can_run = &fits_mailboxes,
+                                            .connect = &connect,
+                                            .workspace_bytes = &no_bytes,
+                                            .predicted_us = &gather_us,
+                                            .run = &exchange_gather};
+const ScatterAlgorithm kScatterByMailboxes = {.name = "mailboxes",
+                                              .can_run = &fits_mailboxes,
+                                              .connect = &connect,
+                                              .workspace_bytes = &no_bytes,
+                                              .predicted_us = &scatter_us,
+                                              .run = &exchange_sum};
 
 }  // namespace tandem::coll::cuda

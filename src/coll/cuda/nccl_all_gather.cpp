@@ -1,5 +1,3 @@
-#include "coll/cuda/nccl_all_gather.hpp"
-
 #include <cuda_runtime_api.h>
 
 #include <memory>
@@ -7,6 +5,7 @@
 #include <vector>
 
 #include "base/try.hpp"
+#include "coll/cuda/algorithms.hpp"
 #include "coll/cuda/gpus_of_ranks.hpp"
 #include "coll/cuda/nccl_communicator.hpp"
 #include "device/cuda/cuda_error.hpp"
@@ -78,22 +77,37 @@ Result<Communicator> communicator_of(Group& group, const Stream& stream) {
   return communicator;
 }
 
-}  // namespace
+Answer can_run(const Problem& problem, const Device&) {
+  if (problem.world == 1) return Answer::no("one rank has no peers");
+  return problem.has_equal_parts ? Answer::yes() : Answer::no("the shards are not equal");
+}
 
-Result<bool> nccl_all_gather(const AllGatherArgs& args, const EndBarrier& end, Stream& stream) {
-  Group& group = end.group;
-  if (group.size() == 1 || args.output.size(0) % group.size() != 0) return false;
-  TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "all_gather"));
+Result<Answer> connect(const Problem&, Group& group, Stream& stream) {
   TANDEM_ASSIGN(const Communicator communicator, communicator_of(group, stream));
-  if (!communicator) return false;
+  return communicator ? Answer::yes() : Answer::no("the group has no communicator");
+}
+
+/// Behind a barrier of the ranks: NCCL's kernels have no deadline, so a rank that does not come has to be
+/// noticed before.
+Result<void> run(const AllGatherArgs& args, const EndBarrier& end, Stream& stream) {
+  TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "all_gather"));
+  TANDEM_ASSIGN(const Communicator communicator, communicator_of(end.group, stream));
   // A communicator that a graph knows of ends only after it, and a group keeps such graphs to its end.
   if (on->is_recorded_by_library())
     return fail(ErrorCode::kUnsupported, "all_gather: by NCCL, which is called anew every time");
   TANDEM_TRY(end.workspace.barrier(stream, end.channel));
   on->add_watch(communicator);
-  TANDEM_TRY(communicator->all_gather(args.input.data, args.output.data,
-                                      static_cast<std::size_t>(args.input.size_bytes()), on->native()));
-  return true;
+  return communicator->all_gather(args.input.data, args.output.data,
+                                  static_cast<std::size_t>(args.input.size_bytes()), on->native());
 }
+
+}  // namespace
+
+const GatherAlgorithm kGatherByNccl = {.name = "nccl",
+                                       .can_run = &can_run,
+                                       .connect = &connect,
+                                       .workspace_bytes = &one_part_bytes,
+                                       .predicted_us = &gather_us,
+                                       .run = &run};
 
 }  // namespace tandem::coll::cuda

@@ -6,7 +6,7 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "bootstrap/group_rates.hpp"
-#include "coll/predict.hpp"
+#include "coll/steps.hpp"
 #include "fused/call/core_speeds.hpp"
 #include "fused/call/make_plan.hpp"
 #include "fused/call/scaled_checks.hpp"

@@ -9,7 +9,7 @@ using program::all_of;
 using program::kCurrent;
 
 /// A collective a tensor, then the products.
-GatherProgram build_serial_gather(const GatherProblem& problem, int rank, const Device&) {
+GatherProgram build_serial_gather(const GatherProblem& problem, int rank, const Device& device) {
   GatherBuilder gather(problem, Algorithm::kSerial, rank, 1);
   gather.add_gathered();
   gather.copy_shards();
@@ -17,9 +17,9 @@ GatherProgram build_serial_gather(const GatherProblem& problem, int rank, const 
   for (int i = 0; i < static_cast<int>(gather.tensors().size()); ++i) {
     const Travelling& tensor = gather.tensors()[static_cast<std::size_t>(i)];
     const Dims units = {tensor.total, tensor.unit_elements()};
+    const TensorView whole = TensorView::contiguous(nullptr, units, tensor.dtype);
     workspace_bytes =
-        std::max(workspace_bytes, coll::all_gather_workspace_bytes(
-                                      TensorView::contiguous(nullptr, units, tensor.dtype), problem.world));
+        std::max(workspace_bytes, coll::all_gather_workspace_bytes(whole, problem.world, device));
     const std::int64_t own = tensor.part_of(problem.world, rank).size;
     const program::RootId shard =
         tensor.by_slices ? gather.add_flat(i, {own, tensor.unit_elements()}) : gather.travel(i).shard;

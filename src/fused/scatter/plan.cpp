@@ -7,7 +7,7 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "bootstrap/group_rates.hpp"
-#include "coll/predict.hpp"
+#include "coll/steps.hpp"
 #include "fused/call/choose.hpp"
 #include "fused/call/core_speeds.hpp"
 #include "fused/call/make_plan.hpp"

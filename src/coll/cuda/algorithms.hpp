@@ -1,0 +1,23 @@
+#pragma once
+
+#include "coll/algorithms.hpp"
+
+namespace tandem::coll::cuda {
+
+/// Those of GPUs.
+[[nodiscard]] AlgorithmLists algorithms();
+
+extern const GatherAlgorithm kGatherByMailboxes;
+extern const ScatterAlgorithm kScatterByMailboxes;
+extern const GatherAlgorithm kPublishedGather;
+extern const GatherAlgorithm kGatherByNccl;
+
+// For entries.
+
+/// Collective at the group's first call; see mailboxes_of().
+[[nodiscard]] Result<Answer> connect_mailboxes(const Problem& problem, Group& group, Stream& stream);
+/// By cost::collective_us(), which has one model for mailboxes and one for what is larger.
+[[nodiscard]] double gather_us(const Problem& problem);
+[[nodiscard]] double scatter_us(const Problem& problem);
+
+}  // namespace tandem::coll::cuda

@@ -1,0 +1,78 @@
+// Which algorithms of GPUs can run which problem, and what the first of them takes. Needs no GPU.
+#include "coll/cuda/algorithms.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+
+#include "coll/cuda/addresses.hpp"
+#include "coll/cuda/mailboxes.hpp"
+#include "cost/transfers.hpp"
+#include "support/symm_rank.hpp"
+
+namespace tandem::coll::cuda {
+namespace {
+
+constexpr std::int64_t kMost = Mailboxes::kMostBytes;
+
+// With the backend of a CPU, whose kernels do not read memory of peers.
+class CollCudaAlgorithms : public ::testing::Test {
+ protected:
+  template <class Args>
+  std::string texts_of(Algorithms<Args> all, const Problem& problem) const {
+    std::string texts;
+    for (const Algorithm<Args>& algorithm : all) {
+      const Answer answer = algorithm.can_run(problem, *device_);
+      if (!texts.empty()) texts += "; ";
+      texts += algorithm.name;
+      if (!answer) texts += std::string(": ") + answer.why_not;
+    }
+    return texts;
+  }
+  [[nodiscard]] std::string gather(const Problem& problem) const {
+    return texts_of(algorithms().gather, problem);
+  }
+  [[nodiscard]] std::string scatter(const Problem& problem) const {
+    return texts_of(algorithms().scatter, problem);
+  }
+
+  std::unique_ptr<Device> device_ = open_device({DeviceKind::kCpu, 0}, Config{}).value();
+};
+
+TEST_F(CollCudaAlgorithms, SayWhyTheyCannotRun) {
+  EXPECT_EQ(gather({.part_bytes = kMost, .world = 16}), "mailboxes; published; nccl; copies");
+  EXPECT_EQ(gather({.part_bytes = kMost + 16, .world = 2}),
+            "mailboxes: a part is larger than the mailboxes; published; nccl; copies");
+  EXPECT_EQ(gather({.part_bytes = 8, .world = 2}),
+            "mailboxes; published: the shards are not whole 16 bytes; nccl; copies");
+  EXPECT_EQ(gather({.part_bytes = 16, .has_equal_parts = false, .world = 2}),
+            "mailboxes; published: the shards are not equal; nccl: the shards are not equal; copies");
+  EXPECT_EQ(gather({.part_bytes = 16, .world = 17}),
+            "mailboxes: more ranks than a kernel has addresses for; published: more ranks than a kernel has "
+            "addresses for; nccl; copies");
+  EXPECT_EQ(
+      gather({.part_bytes = 16, .world = 1}),
+      "mailboxes: one rank has no peers; published: one rank has no peers; nccl: one rank has no peers; "
+      "copies");
+  EXPECT_EQ(scatter({.part_bytes = kMost + 16, .world = 2}),
+            "mailboxes: a part is larger than the mailboxes; in_place: kernels cannot read memory of peers; "
+            "copies");
+}
+
+TEST_F(CollCudaAlgorithms, PredictByTheModelsOfKernels) {
+  for (const std::int64_t bytes : {std::int64_t{16}, kMost, kMost + 16, 64 * kMost}) {
+    const Problem problem = {.whole_bytes = 4 * bytes, .part_bytes = bytes, .world = 4};
+    for (const GatherAlgorithm& algorithm : algorithms().gather.first(3)) {
+      EXPECT_EQ(algorithm.predicted_us(problem),
+                cost::collective_us(cost::Collective::kAllGather, bytes, 4, kMost));
+    }
+    for (const ScatterAlgorithm& algorithm : algorithms().scatter.first(2)) {
+      EXPECT_EQ(algorithm.predicted_us(problem),
+                cost::collective_us(cost::Collective::kReduceScatter, bytes, 4, kMost));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem::coll::cuda
