@@ -1,15 +1,16 @@
 #pragma once
 
-// A kernel that begins while the one before it in its stream still runs.
+// Two kernels in a row on one stream, of which the second begins while the first still runs.
 //
-// The one before calls let_next_kernel_begin(). The one behind has to be launched with
-// cudaLaunchAttributeProgrammaticStreamSerialization, or it begins when the one before has ended, as ever.
-// It begins once every block of the one before has called, so all of those run already: the one behind may
-// take all other room of the GPU.
+// The first calls let_next_kernel_begin(). The second is launched with
+// cudaLaunchAttributeProgrammaticStreamSerialization; without it, it begins when the first has ended. It
+// begins once every block of the first has called. So all those blocks run already, and the second may take
+// all other room of the GPU.
 //
-// Memory order: the one behind sees what came before the one before, which began when that had ended. It sees
-// what the one before writes once it has called await_kernel_before(). Some thread of it must call that
-// before the kernel ends, since what stands behind waits for this kernel alone.
+// Memory order: the first began when all earlier work of the stream had ended, so the second sees what that
+// work wrote. It sees what the first wrote once it has called await_kernel_before(). Some thread of the
+// second has to call that before the second ends, since later work waits for the second alone. That wait has
+// no deadline; the first kernel must have one.
 
 namespace tandem::cuda {
 
@@ -18,7 +19,7 @@ __device__ inline void let_next_kernel_begin() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
-/// Until the kernel before has ended and all that it wrote is there for this thread.
+/// Until the first kernel has ended and all that it wrote is there for this thread.
 __device__ inline void await_kernel_before() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 }
