@@ -125,7 +125,7 @@ class FusedNativeRecorded : public ::testing::TestWithParam<JobCase> {
 void FusedNativeRecorded::replay(int piece_peers) {
   if (GetParam().is_on_cpu()) GTEST_SKIP() << "streams of CPUs are not recorded";
   Config config = test::quick_config();
-  config.native_patches = piece_peers;
+  config.native_pieces = piece_peers;
   Complaints complaints;
   test::on_ranks(GetParam(), config, complaints, [&](RankContextOfTest& rank) -> Result<void> {
     std::vector<std::unique_ptr<Recorded>> all;
