@@ -2,7 +2,7 @@
 // shard three times to the other, to three places. The kernels and copies are the native gather's; what takes
 // their place elsewhere, slots and plans, is not measured.
 //   bench_native_folded [ROUNDS [MxNxK ...]]   prints a JSON row for each shape; times in microseconds
-// Every native kernel with all of a in place, with shards by copy engine, and in patches; beside cuBLASLt's
+// Every native kernel with all of a in place, with shards by copy engine, and in pieces; beside cuBLASLt's
 // first eight heuristics. Outputs are compared bit by bit with the first kernel's that has all of a.
 
 #include <cuda_runtime_api.h>
@@ -28,7 +28,7 @@ namespace {
 using namespace tandem;
 using bench::Variant;
 using bench::Way;
-using gemm::PatchGrid;
+using gemm::PieceGrid;
 using gemm::cuda::AsyncInputLaunch;
 
 constexpr int kRanks = 4;  ///< that are played
@@ -39,7 +39,7 @@ struct Shape {
   [[nodiscard]] std::int64_t shard_rows() const { return m / kRanks; }
   [[nodiscard]] std::int64_t shard_bytes() const { return shard_rows() * k * 2; }
   /// Of a shard.
-  [[nodiscard]] std::int64_t num_stamps() const { return gemm::num_patches(shard_rows(), k); }
+  [[nodiscard]] std::int64_t num_flags() const { return gemm::num_pieces(shard_rows(), k); }
 };
 
 class Bench {
@@ -56,10 +56,10 @@ class Bench {
     return static_cast<std::byte*>(handle_->buffer_ptrs()[static_cast<std::size_t>(rank)]);
   }
   [[nodiscard]] std::int64_t words_bytes() const { return kRanks * shape_.shard_bytes(); }
-  [[nodiscard]] std::int64_t stamps_bytes() const { return words_bytes() + 128; }
+  [[nodiscard]] std::int64_t flags_bytes() const { return words_bytes() + 128; }
   Result<void> run(const Variant& variant);
   Result<void> copy_shards();
-  void send_in_patches(AsyncInputLaunch& launch) const;
+  void send_in_pieces(AsyncInputLaunch& launch) const;
   Result<double> time(const Variant& variant, int round);
   Result<void> check(Variant& variant);
   /// Of a round the slower GPU's.
@@ -108,7 +108,7 @@ Result<Bench> Bench::make(const RankContext& context, const Shape& shape, const 
   TANDEM_ASSIGN(bench.b_, device.allocate_tensor({shape.n, shape.k}, DType::kBF16));
   TANDEM_ASSIGN(bench.out_, device.allocate_tensor({shape.m, shape.n}, DType::kBF16));
   TANDEM_ASSIGN(bench.flush_, device.allocate_tensor({64 << 20}, DType::kU32));
-  const std::int64_t bytes = bench.stamps_bytes() + kRanks * shape.num_stamps() * 4;
+  const std::int64_t bytes = bench.flags_bytes() + kRanks * shape.num_flags() * 4;
   TANDEM_ASSIGN(bench.block_, symm::empty({bytes}, DType::kU8, device));
   TANDEM_ASSIGN(bench.handle_, symm::rendezvous(bench.block_, *bench.group_));
   TANDEM_TRY(bench.handle_->watch(*bench.stream_));
@@ -128,24 +128,24 @@ Result<void> Bench::copy_shards() {
   return {};
 }
 
-void Bench::send_in_patches(AsyncInputLaunch& launch) const {
-  const auto k_steps = static_cast<int>(shape_.k / PatchGrid::kColumns);
-  const auto tiles = static_cast<int>(shape_.shard_rows() / PatchGrid::kTileRows);
-  launch.patches = {.stamps = reinterpret_cast<const std::uint32_t*>(block(rank_) + stamps_bytes()),
-                    .k_steps = k_steps,
-                    .tiles_per_chunk = tiles,
-                    .first = 1,
-                    .count = kRanks - 1,
-                    .chunks = kRanks};
-  launch.push.grid = PatchGrid(tiles, k_steps);
+void Bench::send_in_pieces(AsyncInputLaunch& launch) const {
+  const auto k_steps = static_cast<int>(shape_.k / PieceGrid::kColumns);
+  const auto tiles = static_cast<int>(shape_.shard_rows() / PieceGrid::kTileRows);
+  launch.pieces = {.flags = reinterpret_cast<const std::uint32_t*>(block(rank_) + flags_bytes()),
+                   .k_steps = k_steps,
+                   .tiles_per_chunk = tiles,
+                   .first = 1,
+                   .count = kRanks - 1,
+                   .chunks = kRanks};
+  launch.push.grid = PieceGrid(tiles, k_steps);
   launch.push.rows = own_.view().data_as<const std::byte>();
-  launch.push.stamp = epoch_;
+  launch.push.flag = epoch_;
   std::byte* const there = block(1 - rank_);
   for (launch.push.peers = 0; launch.push.peers < kRanks - 1; ++launch.push.peers) {
     const int place = launch.push.peers + 1;
     launch.push.to[launch.push.peers] = {
         .rows = there + place * shape_.shard_bytes(),
-        .stamps = reinterpret_cast<std::uint32_t*>(there + stamps_bytes()) + place * shape_.num_stamps()};
+        .flags = reinterpret_cast<std::uint32_t*>(there + flags_bytes()) + place * shape_.num_flags()};
   }
 }
 
@@ -181,7 +181,7 @@ Result<void> Bench::run(const Variant& variant) {
   launch.waits = handle_->kernel_handle();
   launch.num_clusters = bench::resident_on(rank_, *variant.kernel).most_clusters;
   launch.wave_us = gemm::cuda::tile_us(variant.kernel->tiling, shape_.k);
-  if (variant.way == Way::kPatches) send_in_patches(launch);
+  if (variant.way == Way::kPieces) send_in_pieces(launch);
   TANDEM_ASSIGN(const cudaStream_t native, tandem::cuda::native_stream(*stream_));
   TANDEM_TRY(tandem::cuda::check_cuda(variant.name.c_str(), variant.kernel->launch(launch, native)));
   return variant.way == Way::kCopies ? stream_->wait(*side_) : Result<void>();
@@ -227,7 +227,7 @@ Result<void> Bench::take_slower(Variant& variant) const {
 }
 
 Result<nlohmann::json> Bench::measure(int rounds) {
-  constexpr Way kWays[] = {Way::kThere, Way::kCopies, Way::kPatches};
+  constexpr Way kWays[] = {Way::kThere, Way::kCopies, Way::kPieces};
   std::vector<Variant> all = bench::variants_of(
       product(), rank_, kWays, [&](const Variant& vendor) { return run(vendor).has_value(); });
   for (Variant& variant : all) TANDEM_TRY(check(variant));
@@ -269,8 +269,8 @@ int main(int argc, char** argv) {
       long long m = 0, n = 0, k = 0;
       const bool is_read = std::sscanf(numbers.texts()[i].c_str(), "%lldx%lldx%lld", &m, &n, &k) == 3;
       const std::int64_t rows = m / kRanks;
-      is_fine = is_fine && is_read && m % kRanks == 0 && n > 0 && n % 8 == 0 && PatchGrid::accepts(rows, k) &&
-                PatchGrid::accepts(m, k);
+      is_fine = is_fine && is_read && m % kRanks == 0 && n > 0 && n % 8 == 0 && PieceGrid::accepts(rows, k) &&
+                PieceGrid::accepts(m, k);
       shapes.push_back({m, n, k});
     }
     if (shapes.empty())

@@ -42,7 +42,7 @@ class Stress {
   /// The sum of every rank's.
   Result<int> over_all_ranks(int wrong);
   [[nodiscard]] Device& device() const { return *device_; }
-  [[nodiscard]] int ops_in_patches() const { return ops_in_patches_; }
+  [[nodiscard]] int ops_in_pieces() const { return ops_in_pieces_; }
   [[nodiscard]] int native_ops() const { return native_ops_; }
 
  private:
@@ -65,7 +65,7 @@ class Stress {
   std::vector<Problem> problems_;
   std::int64_t most_out_bytes_ = 0;
   Tensor outs_, signal_;
-  int ops_in_patches_ = 0;
+  int ops_in_pieces_ = 0;
   int native_ops_ = 0;
 };
 
@@ -140,10 +140,9 @@ Result<void> Stress::enqueue(Problem& problem, const TensorView& out) {
                                  .plan_n = problem.plan_n};
   TANDEM_ASSIGN(const OpReport report, fused_all_gather_matmul(args, *group_, *stream_));
   native_ops_ += report.algorithm == Algorithm::kNative ? 1 : 0;
-  ops_in_patches_ +=
-      report.algorithm == Algorithm::kNative && report.reason.find("in patches") != std::string_view::npos
-          ? 1
-          : 0;
+  ops_in_pieces_ +=
+      report.algorithm == Algorithm::kNative && report.reason.find("in pieces") != std::string_view::npos ? 1
+                                                                                                          : 0;
   return {};
 }
 
@@ -206,7 +205,7 @@ Result<void> run_rank(const RankContext& context, int ops, unsigned seed) {
       {"world", context.size},
       {"ops", ops},
       {"native_ops", stress.native_ops()},
-      {"ops_in_patches", stress.ops_in_patches()},
+      {"ops_in_pieces", stress.ops_in_pieces()},
       {"ops_between_looks", kUnlooked},
       {"wrong", all_wrong},
       {"machine", stress.device().description()},

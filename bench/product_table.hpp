@@ -19,10 +19,10 @@
 namespace tandem::bench {
 
 /// How a native product comes by its left operand.
-enum class Way { kThere, kSignals, kCopies, kPatches };
+enum class Way { kThere, kSignals, kCopies, kPieces };
 
 inline const char* suffix_of(Way way) {
-  constexpr const char* kSuffixes[] = {"", ", signals", ", copies", ", patches"};
+  constexpr const char* kSuffixes[] = {"", ", signals", ", copies", ", pieces"};
   return kSuffixes[static_cast<int>(way)];
 }
 

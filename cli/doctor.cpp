@@ -97,7 +97,7 @@ void show_settings(const Config& config, const Findings& findings) {
   show("TANDEM_MAX_PLANS", std::to_string(config.max_plans), std::to_string(defaults.max_plans));
   show("TANDEM_NATIVE_KERNEL", config.native_kernel.empty() ? "predicted" : config.native_kernel,
        "predicted");
-  show("TANDEM_NATIVE_PATCHES", config.native_patches ? std::to_string(*config.native_patches) : "predicted",
+  show("TANDEM_NATIVE_PIECES", config.native_pieces ? std::to_string(*config.native_pieces) : "predicted",
        "predicted");
   show("TANDEM_CUBLASLT_LIBRARY", config.cublaslt_library.value_or("searched for"), "searched for");
   show("TANDEM_NCCL_LIBRARY", config.nccl_library.value_or("searched for"), "searched for");

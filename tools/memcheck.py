@@ -21,7 +21,7 @@ import time
 
 RANKS = (2, 3, 4, 8)
 # Of the whole op, m x k and n. Rows that end inside a tile, a chunk of them and a few columns more; whole tiles, which travel
-# in patches; shards of more than what ranks push into each other's boxes.
+# in pieces; shards of more than what ranks push into each other's boxes.
 RAGGED, TILES, LARGE = (600, 264, 576), (1024, 512, 1344), (2048, 1040, 640)
 
 

@@ -51,7 +51,7 @@ build_preset tsan tests_race && test_preset tsan tsan -L '^race$'
 export SIMULATED_GPUS=2
 # One rank on each, and where that is another road both on one GPU; without the longest tests but one.
 on_gpus='/cuda( |$)|cuda_each_2( |$)|^conformance.GemmNative|(CollCollectives|FusedLateRank|SymmFault).*/cuda_2( |$)'
-too_long='keep_their_place|goes_with_the_memory_that_grows|sent_in_patches|PairsOfTwoChunks|GemmNative.RandomProblems'
+too_long='keep_their_place|goes_with_the_memory_that_grows|sent_in_pieces|PairsOfTwoChunks|GemmNative.RandomProblems'
 if build_preset asan tests_unit tests_error tests_golden tests_conformance tests_fault; then
   # The simulated runtime allocates where the product must not.
   test_preset asan asan -L '^(unit|error|golden)$' -E 'RepeatPath.*cuda'

@@ -74,8 +74,8 @@ Result<Config> Config::from_environment() {
   TANDEM_TRY(
       read_count("TANDEM_MAX_PLANS", 1, 1'000'000, [&](auto v) { config.max_plans = static_cast<int>(v); }));
   config.native_kernel = variable("TANDEM_NATIVE_KERNEL").value_or("");
-  TANDEM_TRY(read_count("TANDEM_NATIVE_PATCHES", 0, 32,
-                        [&](auto v) { config.native_patches = static_cast<int>(v); }));
+  TANDEM_TRY(
+      read_count("TANDEM_NATIVE_PIECES", 0, 32, [&](auto v) { config.native_pieces = static_cast<int>(v); }));
   config.cublaslt_library = variable("TANDEM_CUBLASLT_LIBRARY");
   config.nccl_library = variable("TANDEM_NCCL_LIBRARY");
   config.tune_folder = read_tune_folder();

@@ -44,12 +44,12 @@ struct GpuRates {
   double push_start_us;      ///< until the first copy of a native op's shard starts
   double push_us;            ///< of each such copy, with its word, beside its bytes
 
-  // What multiprocessors send, in patches, while they multiply.
-  std::int64_t patch_bytes_per_us;  ///< the pace that is set for all together; more would hold up loads
-  double first_patch_us;            ///< what comes in patches keeps pace from there on
-  double first_wave_bytes_per_us;  ///< what of the pace is left in a first wave, which begins without patches
-  double later_wave_bytes_per_us;  ///< and up to the beginning of a later one
-  double sender_round_us;          ///< of a multiprocessor that only sends: a round, beside its bytes
+  // What multiprocessors send, in pieces, while they multiply.
+  std::int64_t piece_bytes_per_us;  ///< the pace that is set for all together; more would hold up loads
+  double first_piece_us;            ///< what comes in pieces keeps pace from there on
+  double first_wave_bytes_per_us;   ///< what of the pace is left in a first wave, which begins without pieces
+  double later_wave_bytes_per_us;   ///< and up to the beginning of a later one
+  double sender_round_us;           ///< of a multiprocessor that only sends: a round, beside its bytes
   double sender_bytes_per_us;
 
   // What kernels move in collectives.
@@ -88,8 +88,8 @@ inline constexpr GpuRates kH200 = {
     .push_start_us = 4,          // h200_x2_random_preset.json, `native`
     .push_us = 4.2,              // the same
 
-    .patch_bytes_per_us = 220'000,     // h200_x4_native.json, `native` of up to 2048 rows
-    .first_patch_us = 8,               // the same
+    .piece_bytes_per_us = 220'000,     // h200_x4_native.json, `native` of up to 2048 rows
+    .first_piece_us = 8,               // the same
     .first_wave_bytes_per_us = 160e3,  // h200_x2_native_folded.json
     .later_wave_bytes_per_us = 200e3,  // the same
     .sender_round_us = 3,              // h200_x4_native_by_four_senders.json

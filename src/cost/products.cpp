@@ -72,11 +72,11 @@ double native_tile_us(std::int64_t columns, std::int64_t k, bool is_paired, cons
 double arrival_us(const Arrival& arrival, std::int64_t step, const GpuRates& gpu) {
   if (step < arrival.complete) return 0;
   const std::int64_t arriving = step - arrival.complete;
-  const std::int64_t copied = arriving - arrival.in_patches + 1;
+  const std::int64_t copied = arriving - arrival.in_pieces + 1;
   if (copied <= 0) {
-    const std::int64_t before = arriving / arrival.patches_at_once * arrival.patches_at_once;
-    return gpu.first_patch_us +
-           static_cast<double>(before * arrival.chunk_bytes) / static_cast<double>(gpu.patch_bytes_per_us);
+    const std::int64_t before = arriving / arrival.pieces_at_once * arrival.pieces_at_once;
+    return gpu.first_piece_us +
+           static_cast<double>(before * arrival.chunk_bytes) / static_cast<double>(gpu.piece_bytes_per_us);
   }
   return gpu.push_start_us +
          static_cast<double>(copied) *

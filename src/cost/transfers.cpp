@@ -31,7 +31,7 @@ bool copies_keep_pace(std::int64_t n, std::int64_t element_bytes, const GpuRates
   return multiplied_us > kSpare * copied_us;
 }
 
-bool patches_keep_pace(const SentShards& shards, const GpuRates& gpu) {
+bool pieces_keep_pace(const SentShards& shards, const GpuRates& gpu) {
   // Of a shard: less of the next one in the first wave makes no difference, nor does less before its wave.
   constexpr double kMuch = 0.2;
   constexpr double kLittle = 0.1;

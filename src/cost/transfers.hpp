@@ -31,7 +31,7 @@ struct SentShards {
   std::int64_t element_bytes = 2;
 };
 /// Whether the first wave of tiles needs more than the own shard, which a copy engine would bring too late,
-/// and what products send in patches keeps pace with what multiplies it.
-[[nodiscard]] bool patches_keep_pace(const SentShards& shards, const GpuRates& gpu = kH200);
+/// and what products send in pieces keeps pace with what multiplies it.
+[[nodiscard]] bool pieces_keep_pace(const SentShards& shards, const GpuRates& gpu = kH200);
 
 }  // namespace tandem::cost

@@ -91,71 +91,71 @@ Result<void> check_senders(const Arrival& arrival, const Stream& stream) {
   return {};
 }
 
-Result<void> check_patches(const ProductArgs& args) {
+Result<void> check_pieces(const ProductArgs& args) {
   const Arrival& arrival = *args.arrival;
-  const PatchExchange& patches = *arrival.patches;
+  const PieceExchange& pieces = *arrival.pieces;
   if (!arrival.complete || !arrival.senders) {
-    return failf(ErrorCode::kInvalidArgument, "{}: patches need complete and senders, and {} missing", kWho,
+    return failf(ErrorCode::kInvalidArgument, "{}: pieces need complete and senders, and {} missing", kWho,
                  arrival.complete  ? "senders are"
                  : arrival.senders ? "complete is"
                                    : "both are");
   }
   const symm::Handle& handle = *arrival.senders->handle;
-  if (handle.world_size() > kMostPatchRanks) {
-    return failf(ErrorCode::kInvalidArgument, "{}: {} ranks, and at most {} exchange patches", kWho,
-                 handle.world_size(), kMostPatchRanks);
+  if (handle.world_size() > kMostPieceRanks) {
+    return failf(ErrorCode::kInvalidArgument, "{}: {} ranks, and at most {} exchange pieces", kWho,
+                 handle.world_size(), kMostPieceRanks);
   }
-  if (patches.peers < 1 || patches.peers >= handle.world_size()) {
-    return failf(ErrorCode::kInvalidArgument, "{}: patches.peers is {}, need 1 to {}, all other ranks", kWho,
-                 patches.peers, handle.world_size() - 1);
+  if (pieces.peers < 1 || pieces.peers >= handle.world_size()) {
+    return failf(ErrorCode::kInvalidArgument, "{}: pieces.peers is {}, need 1 to {}, all other ranks", kWho,
+                 pieces.peers, handle.world_size() - 1);
   }
   const std::int64_t per_rank = arrival.senders->chunks_per_rank;
   const std::int64_t chunks = arrival.signals.size(0);
   if (chunks != handle.world_size() * per_rank || arrival.complete->first != handle.rank() * per_rank ||
       arrival.complete->count != per_rank) {
     return failf(ErrorCode::kInvalidArgument,
-                 "{}: complete has chunks [{}, {}) of {}: patches need rank {}'s whole shard, [{}, {}) of {}",
+                 "{}: complete has chunks [{}, {}) of {}: pieces need rank {}'s whole shard, [{}, {}) of {}",
                  kWho, arrival.complete->first, arrival.complete->first + arrival.complete->count, chunks,
                  handle.rank(), handle.rank() * per_rank, (handle.rank() + 1) * per_rank,
                  handle.world_size() * per_rank);
   }
   const void* const block = handle.buffer_ptrs()[static_cast<std::size_t>(handle.rank())];
   const std::int64_t a_bytes = args.a->data_as<const std::byte>() - static_cast<const std::byte*>(block);
-  if (a_bytes != patches.rows_bytes) {
+  if (a_bytes != pieces.rows_bytes) {
     return failf(ErrorCode::kInvalidArgument,
-                 "{}: a lies {} bytes behind the start of the senders' block, and patches.rows_bytes is {}: "
+                 "{}: a lies {} bytes behind the start of the senders' block, and pieces.rows_bytes is {}: "
                  "need equal",
-                 kWho, a_bytes, patches.rows_bytes);
+                 kWho, a_bytes, pieces.rows_bytes);
   }
-  const std::int64_t rows_end = patches.rows_bytes + args.a->size_bytes();
-  const std::int64_t stamps_end = patches.stamps_bytes + 4 * num_patches(args.a->size(0), args.a->size(1));
-  if (patches.rows_bytes < 0 || patches.stamps_bytes < 0 || patches.rows_bytes % kAsyncInputAlignment != 0 ||
-      patches.stamps_bytes % kAsyncInputAlignment != 0 ||
-      std::max(rows_end, stamps_end) > handle.buffer_size_bytes()) {
+  const std::int64_t rows_end = pieces.rows_bytes + args.a->size_bytes();
+  const std::int64_t flags_end = pieces.flags_bytes + 4 * num_pieces(args.a->size(0), args.a->size(1));
+  if (pieces.rows_bytes < 0 || pieces.flags_bytes < 0 || pieces.rows_bytes % kAsyncInputAlignment != 0 ||
+      pieces.flags_bytes % kAsyncInputAlignment != 0 ||
+      std::max(rows_end, flags_end) > handle.buffer_size_bytes()) {
     return failf(
         ErrorCode::kInvalidArgument,
-        "{}: patches.rows_bytes is {} and they end at {}, stamps_bytes {} and they end at {}: need multiples "
+        "{}: pieces.rows_bytes is {} and they end at {}, flags_bytes {} and they end at {}: need multiples "
         "of {} inside {} bytes",
-        kWho, patches.rows_bytes, rows_end, patches.stamps_bytes, stamps_end, kAsyncInputAlignment,
+        kWho, pieces.rows_bytes, rows_end, pieces.flags_bytes, flags_end, kAsyncInputAlignment,
         handle.buffer_size_bytes());
   }
   return {};
 }
 
-/// Peers write this rank's stamps while the product runs.
-Result<void> check_stamps_apart(const ProductArgs& args) {
+/// Peers write this rank's flags while the product runs.
+Result<void> check_flags_apart(const ProductArgs& args) {
   const Arrival& arrival = *args.arrival;
   const symm::Handle& handle = *arrival.senders->handle;
   auto* const block = static_cast<std::byte*>(handle.buffer_ptrs()[static_cast<std::size_t>(handle.rank())]);
   const TensorView words =
-      TensorView::contiguous(block + arrival.patches->stamps_bytes,
-                             {num_patches(args.a->size(0), args.a->size(1))}, DType::kU32, args.a->device);
-  const Named stamps{"patches' stamps", -1, &words};
-  TANDEM_TRY(check_apart(kWho, stamps, {"a", -1, args.a}));
-  TANDEM_TRY(check_apart(kWho, stamps, {"b", -1, args.b}));
-  TANDEM_TRY(check_apart(kWho, stamps, {"out", -1, args.out}));
-  TANDEM_TRY(check_apart(kWho, stamps, {"complete.rows", -1, &arrival.complete->rows}));
-  return check_apart(kWho, stamps, {"a_chunk_signals", -1, &arrival.signals});
+      TensorView::contiguous(block + arrival.pieces->flags_bytes,
+                             {num_pieces(args.a->size(0), args.a->size(1))}, DType::kU32, args.a->device);
+  const Named flags{"pieces' flags", -1, &words};
+  TANDEM_TRY(check_apart(kWho, flags, {"a", -1, args.a}));
+  TANDEM_TRY(check_apart(kWho, flags, {"b", -1, args.b}));
+  TANDEM_TRY(check_apart(kWho, flags, {"out", -1, args.out}));
+  TANDEM_TRY(check_apart(kWho, flags, {"complete.rows", -1, &arrival.complete->rows}));
+  return check_apart(kWho, flags, {"a_chunk_signals", -1, &arrival.signals});
 }
 
 bool are_aligned(const ProductArgs& args) {
@@ -165,11 +165,11 @@ bool are_aligned(const ProductArgs& args) {
 }
 
 Chunks chunks_of(const Arrival& arrival) {
-  const bool has_patches = arrival.patches && arrival.senders;
+  const bool has_pieces = arrival.pieces && arrival.senders;
   return {.count = arrival.signals.size(0),
           .together = arrival.chunks_together,
           .complete = arrival.complete ? arrival.complete->count : 0,
-          .patched = has_patches ? arrival.patches->peers * arrival.senders->chunks_per_rank : 0,
+          .in_pieces = has_pieces ? arrival.pieces->peers * arrival.senders->chunks_per_rank : 0,
           .in_order = arrival.in_order};
 }
 
@@ -218,11 +218,11 @@ Result<Product> async_input_product(const ProductArgs& args) {
   return product;
 }
 
-Result<void> check_senders_and_patches(const ProductArgs& args, const Stream& stream) {
+Result<void> check_senders_and_pieces(const ProductArgs& args, const Stream& stream) {
   if (args.arrival->senders) TANDEM_TRY(check_senders(*args.arrival, stream));
-  if (!args.arrival->patches) return {};
-  TANDEM_TRY(check_patches(args));
-  return check_stamps_apart(args);
+  if (!args.arrival->pieces) return {};
+  TANDEM_TRY(check_pieces(args));
+  return check_flags_apart(args);
 }
 
 Result<AsyncInputProblem> problem_of(const AsyncInputMmArgs& args) {

@@ -52,7 +52,7 @@ inline constexpr Front kAsyncInputMm = {"async_input_mm", async_input_product};
 /// Whether out overlaps none of the others; the addend may be out.
 [[nodiscard]] Result<void> check_out_apart(std::string_view who, const ProductArgs& args);
 
-/// The arrival's senders and patches. Needs an arrival that async_input_product() has checked.
-[[nodiscard]] Result<void> check_senders_and_patches(const ProductArgs& args, const Stream& stream);
+/// The arrival's senders and pieces. Needs an arrival that async_input_product() has checked.
+[[nodiscard]] Result<void> check_senders_and_pieces(const ProductArgs& args, const Stream& stream);
 
 }  // namespace tandem::gemm

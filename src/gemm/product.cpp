@@ -6,7 +6,7 @@
 #include "base/try.hpp"
 #include "gemm/backend.hpp"
 #include "gemm/operand_checks.hpp"
-#include "gemm/patch_grid.hpp"
+#include "gemm/piece_grid.hpp"
 
 namespace tandem::gemm {
 namespace {
@@ -44,8 +44,8 @@ Result<void> check_devices(std::string_view who, const ProductArgs& like, const 
 
 }  // namespace
 
-std::int64_t num_patches(std::int64_t m, std::int64_t k) {
-  return (m / PatchGrid::kRows) * (k / PatchGrid::kColumns);
+std::int64_t num_pieces(std::int64_t m, std::int64_t k) {
+  return (m / PieceGrid::kRows) * (k / PieceGrid::kColumns);
 }
 
 bool Product::is_plain() const {
@@ -63,7 +63,7 @@ std::string to_string(const Product& product) {
     return fmt::format("async_input_mm {} in {} chunks {} -> {}{}{}{}", sizes, chunks.count,
                        to_string(product.a), to_string(product.out), epilogue,
                        product.b_is_column_major ? ", b column-major" : "",
-                       chunks.patched == 0 ? "" : fmt::format(", {} in patches", chunks.patched));
+                       chunks.in_pieces == 0 ? "" : fmt::format(", {} in pieces", chunks.in_pieces));
   }
   if (product.is_plain())
     return fmt::format("mm {} {} -> {}{}", sizes, to_string(product.a), to_string(product.out), epilogue);
@@ -110,7 +110,7 @@ Result<void> run(const Front& front, const ProductArgs& args, Stream& stream) {
   TANDEM_TRY(checked);
   const Product& product = *checked;
   TANDEM_TRY(check_out_apart(front.who, args));
-  if (args.arrival != nullptr) TANDEM_TRY(check_senders_and_patches(args, stream));
+  if (args.arrival != nullptr) TANDEM_TRY(check_senders_and_pieces(args, stream));
   TANDEM_ASSIGN(const Implementation* const implementation, chosen(product, stream.device()));
   if (product.is_empty()) return {};
   if (args.arrival != nullptr && args.arrival->senders)

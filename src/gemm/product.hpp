@@ -19,20 +19,20 @@ class Implementation;
 
 // One product of any kind: what mm(), scaled_matmul() and async_input_mm() come down to.
 
-/// A product that sends while it multiplies: complete.rows, this rank's whole shard, in small patches to the
+/// A product that sends while it multiplies: complete.rows, this rank's whole shard, in small pieces to the
 /// `peers` ranks before this one, which multiply them at the same time. The same number of ranks behind this
-/// one send to it. Their patches are awaited one by one, each by its own stamp; their chunks' signals are
+/// one send to it. Their pieces are awaited one by one, each by its own flag; their chunks' signals are
 /// ignored. For outputs that need the rows before a copy could bring them.
-struct PatchExchange {
-  int peers = 0;                  ///< 1 to all other ranks, the same on every rank
-  std::int64_t rows_bytes = 0;    ///< from the start of the senders' block to a, the same on every rank
-  std::int64_t stamps_bytes = 0;  ///< and to the stamps: u32, num_patches(m, k) of them, compared as signals
-  bool sends = true;              ///< not if an earlier product has sent these rows
+struct PieceExchange {
+  int peers = 0;                 ///< 1 to all other ranks, the same on every rank
+  std::int64_t rows_bytes = 0;   ///< from the start of the senders' block to a, the same on every rank
+  std::int64_t flags_bytes = 0;  ///< and to the flags: u32, num_pieces(m, k) of them, compared as signals
+  bool sends = true;             ///< not if an earlier product has sent these rows
 };
-/// Ranks that can exchange patches: each other one has a lane of the warp that sends.
-inline constexpr int kMostPatchRanks = 33;
-/// Patches of m rows of k 16-bit elements.
-[[nodiscard]] std::int64_t num_patches(std::int64_t m, std::int64_t k);
+/// Ranks that can exchange pieces: each other one has a lane of the warp that sends.
+inline constexpr int kMostPieceRanks = 33;
+/// Pieces of m rows of k 16-bit elements.
+[[nodiscard]] std::int64_t num_pieces(std::int64_t m, std::int64_t k);
 
 /// How the left operand comes: in chunks, each behind its signal. See AsyncInputMmArgs.
 struct Arrival {
@@ -43,7 +43,7 @@ struct Arrival {
   bool in_order = true;
   std::optional<CompleteChunks> complete = {};
   std::optional<ChunkSenders> senders = {};
-  std::optional<PatchExchange> patches = {};  ///< needs `complete`, `senders` and GPUs
+  std::optional<PieceExchange> pieces = {};  ///< needs `complete`, `senders` and GPUs
 };
 
 /// out = (sum_k a * b * a_scale(row) * b_scale(column) + bias) * result_scale + addend, in this order in f32,
@@ -81,9 +81,9 @@ struct Epilogue {
 /// The chunks of an Arrival.
 struct Chunks {
   std::int64_t count = 1;
-  std::int64_t together = 1;  ///< AsyncInputMmArgs::chunks_together
-  std::int64_t complete = 0;  ///< that are there from the start
-  std::int64_t patched = 0;   ///< behind the complete ones, that come in patches
+  std::int64_t together = 1;   ///< AsyncInputMmArgs::chunks_together
+  std::int64_t complete = 0;   ///< that are there from the start
+  std::int64_t in_pieces = 0;  ///< behind the complete ones, that come in pieces
   bool in_order = true;
   /// At most all of them.
   [[nodiscard]] std::int64_t most_together() const { return std::min(together, count); }
@@ -111,7 +111,7 @@ struct Product {
   /// What mm() takes, whether a is there or arrives: two matrices of one factor type, no scale, no addend.
   [[nodiscard]] bool is_plain() const;
   /// Whether nothing is to be computed or sent.
-  [[nodiscard]] bool is_empty() const { return m == 0 || (n == 0 && (!arrival || arrival->patched == 0)); }
+  [[nodiscard]] bool is_empty() const { return m == 0 || (n == 0 && (!arrival || arrival->in_pieces == 0)); }
   friend bool operator==(const Product&, const Product&) = default;
 };
 

@@ -162,10 +162,10 @@ Result<void> Run::multiply_arriving(const Product& product, Stream& stream) cons
                       .senders = gemm::ChunkSenders{.handle = bindings_.root(arrival.words.root).handle,
                                                     .chunks_per_rank = program_.chunks_per_rank}};
   if (arrival.piece_peers > 0) {
-    comes.patches = {.peers = arrival.piece_peers,
-                     .rows_bytes = bindings_.root(product.a.root).offset_bytes,
-                     .stamps_bytes = bindings_.root(arrival.flags).offset_bytes,
-                     .sends = arrival.sends};
+    comes.pieces = {.peers = arrival.piece_peers,
+                    .rows_bytes = bindings_.root(product.a.root).offset_bytes,
+                    .flags_bytes = bindings_.root(arrival.flags).offset_bytes,
+                    .sends = arrival.sends};
   }
   return gemm::run({.a = &a, .b = &b, .out = &out, .arrival = &comes}, stream);
 }

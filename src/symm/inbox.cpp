@@ -12,7 +12,7 @@ namespace tandem::symm {
 namespace {
 
 constexpr std::int64_t kWordBytes = 4;
-/// Of slots, and of words and stamps in a slot.
+/// Of slots, and of words and flags in a slot.
 constexpr std::int64_t kAlignment = 128;
 
 /// Words that end where an address of this alignment does.

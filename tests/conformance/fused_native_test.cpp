@@ -79,7 +79,7 @@ class Workbench {
       op.rows = whole_tiles * (1 + below(scale_.most_rows / whole_tiles));
       op.rows = std::max(op.rows, (scale_.fewest_rows + whole_tiles - 1) / whole_tiles * whole_tiles);
     }
-    // The wider, the fewer shards are wanted at once, and so come in patches.
+    // The wider, the fewer shards are wanted at once, and so come in pieces.
     if (below(4) > 0) op.plan_n = std::int64_t{3584} << below(3);
     op.first = below(scale_.most_rows);
     if (below(5) == 0) op.idle = static_cast<int>(below(world));
@@ -168,12 +168,12 @@ Result<void> hold_a_moment(std::mt19937& own, Stream& stream) {
   return stream.sleep(std::chrono::microseconds(own() % 300));
 }
 
-void run_random_problems(const testing::RankCase& ranks, const std::optional<int>& native_patches) {
+void run_random_problems(const testing::RankCase& ranks, const std::optional<int>& native_pieces) {
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
     Complaints complaints;
     Config config;
     config.log_level = LogLevel::kOff;
-    config.native_patches = native_patches;
+    config.native_pieces = native_pieces;
     test::on_ranks({.ranks = ranks}, config, complaints, [&](RankContextOfTest& rank) -> Result<void> {
       Workbench bench(rank, dtype);
       std::mt19937 same(17);
@@ -202,16 +202,16 @@ TEST_P(FusedNative, random_problems_one_behind_the_other) {
 }
 
 // The others get theirs by copies beside the products that send.
-TEST_P(FusedNative, sent_in_patches_to_one_rank) {
+TEST_P(FusedNative, sent_in_pieces_to_one_rank) {
   if (GetParam().size == 1 || GetParam().placement.kind == DeviceKind::kCpu)
-    GTEST_SKIP() << "nothing is sent in patches";
+    GTEST_SKIP() << "nothing is sent in pieces";
   run_random_problems(GetParam(), 1);
 }
 
 // One rank behind the other where products take more than a wave.
-TEST_P(FusedNative, sent_in_patches_to_every_rank) {
+TEST_P(FusedNative, sent_in_pieces_to_every_rank) {
   if (GetParam().size <= 2 || GetParam().placement.kind == DeviceKind::kCpu)
-    GTEST_SKIP() << "nothing is sent in patches, or to one rank only";
+    GTEST_SKIP() << "nothing is sent in pieces, or to one rank only";
   run_random_problems(GetParam(), GetParam().size - 1);
 }
 

@@ -13,19 +13,12 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-constexpr const char* kVariables[] = {"TANDEM_LOG",
-                                      "TANDEM_OP_TIMEOUT_MS",
-                                      "TANDEM_RENDEZVOUS_TIMEOUT_MS",
-                                      "TANDEM_SPIN_US",
-                                      "TANDEM_LINK_DELAY_US",
-                                      "TANDEM_ISA",
-                                      "TANDEM_FAULT",
-                                      "TANDEM_CUBLASLT_LIBRARY",
-                                      "TANDEM_NCCL_LIBRARY",
-                                      "TANDEM_NATIVE_PATCHES",
-                                      "TANDEM_RECORD_AFTER",
-                                      "TANDEM_RATES",
-                                      "TANDEM_MAX_PLANS"};
+constexpr const char* kVariables[] = {
+    "TANDEM_LOG",           "TANDEM_OP_TIMEOUT_MS",    "TANDEM_RENDEZVOUS_TIMEOUT_MS",
+    "TANDEM_SPIN_US",       "TANDEM_LINK_DELAY_US",    "TANDEM_ISA",
+    "TANDEM_FAULT",         "TANDEM_CUBLASLT_LIBRARY", "TANDEM_NCCL_LIBRARY",
+    "TANDEM_NATIVE_PIECES", "TANDEM_RECORD_AFTER",     "TANDEM_RATES",
+    "TANDEM_MAX_PLANS"};
 
 class ConfigTest : public testing::Test {
  protected:
@@ -86,8 +79,8 @@ TEST_F(ConfigTest, ReadsEveryVariable) {
   EXPECT_EQ(good("TANDEM_SPIN_US", "0").spin, microseconds(0));
   EXPECT_EQ(good("TANDEM_SPIN_US", "1000000").spin, std::chrono::seconds(1));
   EXPECT_EQ(good("TANDEM_LINK_DELAY_US", "60000000").link_delay, std::chrono::minutes(1));
-  EXPECT_EQ(good("TANDEM_NATIVE_PATCHES", "0").native_patches, 0);
-  EXPECT_EQ(good("TANDEM_NATIVE_PATCHES", "32").native_patches, 32);
+  EXPECT_EQ(good("TANDEM_NATIVE_PIECES", "0").native_pieces, 0);
+  EXPECT_EQ(good("TANDEM_NATIVE_PIECES", "32").native_pieces, 32);
   EXPECT_EQ(good("TANDEM_RECORD_AFTER", "0").record_after, 0);
   EXPECT_EQ(good("TANDEM_RECORD_AFTER", "1000000").record_after, 1'000'000);
   EXPECT_EQ(good("TANDEM_MAX_PLANS", "1").max_plans, 1);
@@ -113,7 +106,7 @@ TEST_F(ConfigTest, RefusesBadCounts) {
       {"TANDEM_LINK_DELAY_US", "a whole number from 0 to 60000000", {"60000001"}},
       {"TANDEM_RECORD_AFTER", "a whole number from 0 to 1000000", {"1000001"}},
       {"TANDEM_MAX_PLANS", "a whole number from 1 to 1000000", {"0", "1000001"}},
-      {"TANDEM_NATIVE_PATCHES", "a whole number from 0 to 32", {"33"}},
+      {"TANDEM_NATIVE_PIECES", "a whole number from 0 to 32", {"33"}},
   };
   for (const Count& count : counts) {
     for (const char* value : {"-1", "abc", "1ms", " 1", "1 ", "1.5", "0x10", "99999999999999999999", "inf"}) {

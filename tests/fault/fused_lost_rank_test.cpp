@@ -62,7 +62,7 @@ const RankFunction kRun("fused_until_error", [](RankProcess& self) -> Result<voi
   const Placement placement = kPlacements[std::stoi(self.arguments.at(2))];
   const std::string fate = std::stoi(self.arguments.at(3)) == self.rank() ? self.arguments.at(4) : "";
   Config config = test::with_own_products(self.config);
-  config.native_patches = std::stoi(self.arguments.at(5));
+  config.native_pieces = std::stoi(self.arguments.at(5));
   auto device = open_device(placement.device_of(self.rank()), config);
   if (!device) return tl::unexpected(device.error());
   auto stream = (*device)->create_stream();
@@ -97,8 +97,8 @@ const RankFunction kRun("fused_until_error", [](RankProcess& self) -> Result<voi
     } else {
       if (round == kFaultyCall) {
         self.publish("launched", report->as_graph ? "as a graph" : "step by step");
-        const bool sends = report->reason.find("in patches") != std::string::npos;
-        self.publish("sent", sends ? "in patches" : "by copies");
+        const bool sends = report->reason.find("in pieces") != std::string::npos;
+        self.publish("sent", sends ? "in pieces" : "by copies");
       }
       result = (*stream)->synchronize();
     }
@@ -121,14 +121,14 @@ struct Fault {
   std::string action;
   int placement = 0;  ///< one of kPlacements
   int world = 2;
-  bool in_patches = false;
+  bool in_pieces = false;
 
   [[nodiscard]] RankCase ranks() const { return {kPlacements[placement], world}; }
 };
 
 void PrintTo(const Fault& fault, std::ostream* to) {
   *to << fault.op << " " << fault.algorithm << " " << fault.point << ":" << fault.action << " "
-      << to_string(fault.ranks()) << (fault.in_patches ? " in patches" : "");
+      << to_string(fault.ranks()) << (fault.in_pieces ? " in pieces" : "");
 }
 
 class FusedLostRank : public ::testing::TestWithParam<Fault> {};
@@ -150,7 +150,7 @@ TEST_P(FusedLostRank, is_named_by_every_other_rank) {
   ProcessRanks ranks =
       start_process_ranks(world, "fused_until_error",
                           {fault.op, fault.algorithm, std::to_string(fault.placement), std::to_string(victim),
-                           is_between_calls ? fault.action : "", fault.in_patches ? "1" : "0"},
+                           is_between_calls ? fault.action : "", fault.in_pieces ? "1" : "0"},
                           options);
   for (int rank = 0; rank < world; ++rank) {
     if (rank == victim) continue;
@@ -162,7 +162,7 @@ TEST_P(FusedLostRank, is_named_by_every_other_rank) {
         << "rank " << rank << ": " << *error;
     EXPECT_EQ(ranks.published(rank, "device").value(), "works") << "rank " << rank;
     if (fault.algorithm == "native" && is_between_calls && !dies) {
-      EXPECT_EQ(ranks.published(rank, "sent").value(), fault.in_patches ? "in patches" : "by copies");
+      EXPECT_EQ(ranks.published(rank, "sent").value(), fault.in_pieces ? "in pieces" : "by copies");
     } else if (is_between_calls && !dies && kPlacements[fault.placement].one_gpu_each) {
       EXPECT_EQ(ranks.published(rank, "launched").value(), "as a graph") << "rank " << rank;
     }
@@ -190,8 +190,8 @@ std::vector<Fault> all_faults() {
         all.push_back({"gather", "native", point, action, placement, 2});
     }
     for (const char* action : {"skip", "die", "stop"}) {
-      for (const bool in_patches : {false, true})
-        all.push_back({"gather", "native", "call", action, placement, 2, in_patches});
+      for (const bool in_pieces : {false, true})
+        all.push_back({"gather", "native", "call", action, placement, 2, in_pieces});
     }
   }
   for (const char* op : {"gather", "scatter"}) {
@@ -217,7 +217,7 @@ std::vector<Fault> all_faults() {
 INSTANTIATE_TEST_SUITE_P(Points, FusedLostRank, ::testing::ValuesIn(all_faults()), [](const auto& fault) {
   const Fault& f = fault.param;
   return f.op + "_" + f.algorithm + "_" + f.point + "_" + f.action + "_" + to_string(f.ranks()) +
-         (f.in_patches ? "_patches" : "");
+         (f.in_pieces ? "_pieces" : "");
 });
 
 }  // namespace

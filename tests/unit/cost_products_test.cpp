@@ -47,8 +47,8 @@ constexpr GpuRates kRound = [] {
   gpu.link_bytes_per_us = 4;
   gpu.push_start_us = 100;
   gpu.push_us = 7;
-  gpu.patch_bytes_per_us = 8;
-  gpu.first_patch_us = 50;
+  gpu.piece_bytes_per_us = 8;
+  gpu.first_piece_us = 50;
   return gpu;
 }();
 
@@ -58,8 +58,8 @@ TEST(NativeTile, TakesLongerUnpaired) {
   EXPECT_DOUBLE_EQ(native_tile_us(64, 8192, false, kRound), 10 + 128);
 }
 
-TEST(Arrival, IsAtOnceInPatchesThenByCopies) {
-  const Arrival arrival{.chunk_bytes = 40, .complete = 2, .in_patches = 3, .patches_at_once = 2};
+TEST(Arrival, IsAtOnceInPiecesThenByCopies) {
+  const Arrival arrival{.chunk_bytes = 40, .complete = 2, .in_pieces = 3, .pieces_at_once = 2};
   EXPECT_EQ(arrival_us(arrival, 1, kRound), 0);
   EXPECT_DOUBLE_EQ(arrival_us(arrival, 2, kRound), 50);
   EXPECT_DOUBLE_EQ(arrival_us(arrival, 3, kRound), 50) << "two travel at one time";
@@ -96,7 +96,7 @@ TEST(NativeWaves, WaitForTheirChunks) {
   NativeWaves waves = kFour;
   waves.arrival.complete = 1;
   EXPECT_DOUBLE_EQ(native_us(waves, kRound), 1000 + (100 + 7 + 400 / 4.0) + 2 * 74);
-  waves.arrival.in_patches = 1;
+  waves.arrival.in_pieces = 1;
   EXPECT_DOUBLE_EQ(native_us(waves, kRound), 1000 + 4 * 74) << "there before the own chunk is done";
 }
 

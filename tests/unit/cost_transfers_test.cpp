@@ -66,22 +66,22 @@ TEST(KeepPace, CopiesDoWhereProductsAreWide) {
   EXPECT_FALSE(copies_keep_pace(3584, 2, slow));
 }
 
-TEST(KeepPace, PatchesDoWhereWavesLeaveTimeForThem) {
+TEST(KeepPace, PiecesDoWhereWavesLeaveTimeForThem) {
   const SentShards in_a_wave{.world = 4, .rows = 256, .n = 3584, .k = 8192};
   const SentShards in_two{.world = 4, .rows = 512, .n = 3584, .k = 8192};
-  EXPECT_TRUE(patches_keep_pace(in_a_wave));
-  EXPECT_TRUE(patches_keep_pace(in_two));
+  EXPECT_TRUE(pieces_keep_pace(in_a_wave));
+  EXPECT_TRUE(pieces_keep_pace(in_two));
   GpuRates slow_at_first = kH200;
   slow_at_first.first_wave_bytes_per_us /= 2;
-  EXPECT_FALSE(patches_keep_pace(in_a_wave, slow_at_first));
+  EXPECT_FALSE(pieces_keep_pace(in_a_wave, slow_at_first));
   GpuRates slow_later = kH200;
   slow_later.later_wave_bytes_per_us /= 2;
-  EXPECT_TRUE(patches_keep_pace(in_a_wave, slow_later)) << "there is one wave";
-  EXPECT_FALSE(patches_keep_pace(in_two, slow_later));
+  EXPECT_TRUE(pieces_keep_pace(in_a_wave, slow_later)) << "there is one wave";
+  EXPECT_FALSE(pieces_keep_pace(in_two, slow_later));
   for (const SentShards& empty : {SentShards{.world = 4, .rows = 0, .n = 3584, .k = 8192},
                                   SentShards{.world = 4, .rows = 256, .n = 0, .k = 8192},
                                   SentShards{.world = 4, .rows = 256, .n = 3584, .k = 0}}) {
-    EXPECT_FALSE(patches_keep_pace(empty));
+    EXPECT_FALSE(pieces_keep_pace(empty));
   }
 }
 

@@ -82,11 +82,11 @@ TEST(FusedNativeChunks, of_thick_units_say_when_they_are_not) {
 }
 
 // Of 8192 columns of a, on H200s.
-TEST(FusedNativeChunks, patches_keep_pace_where_waves_leave_time_for_them) {
+TEST(FusedNativeChunks, pieces_keep_pace_where_waves_leave_time_for_them) {
   const auto keep_pace = [](std::int64_t rows, std::int64_t n, int world) {
     GatherProblem problem = problem_of({rows, 8192}, 0, world);
     problem.plan_n = n;
-    return patches_keep_pace(problem);
+    return pieces_keep_pace(problem);
   };
   EXPECT_TRUE(keep_pace(512, 3584, 4));
   EXPECT_TRUE(keep_pace(1024, 3584, 4));
@@ -103,11 +103,11 @@ TEST(FusedNativeChunks, patches_keep_pace_where_waves_leave_time_for_them) {
   EXPECT_FALSE(keep_pace(2048, 3584, 8)) << "the last shard would come long behind the first wave";
 }
 
-TEST(FusedNativeChunks, ranks_on_cpus_send_no_patches) {
+TEST(FusedNativeChunks, ranks_on_cpus_send_no_pieces) {
   Config config;
-  config.native_patches = 3;
+  config.native_pieces = 3;
   const auto device = open_device({DeviceKind::kCpu, 0}, config).value();
-  EXPECT_EQ(patch_peers(problem_of({1024, 8192}, 0, 4), *device), 0);
+  EXPECT_EQ(piece_peers(problem_of({1024, 8192}, 0, 4), *device), 0);
 }
 
 TEST(FusedNativeChunks, refusals_say_why) {

@@ -6,7 +6,7 @@
 
 #include "gemm/cuda/sm90/async_input_parts.hpp"
 #include "gemm/cuda/sm90/kernel_choice.hpp"
-#include "gemm/cuda/sm90/patch_exchange.hpp"
+#include "gemm/cuda/sm90/piece_exchange.hpp"
 #include "gemm/cuda/sm90/product_grid.hpp"
 
 namespace tandem::gemm::cuda {
@@ -188,42 +188,42 @@ TEST_F(KernelChoiceTest, UnlessTheyMayReachIntoTheNext) {
 }
 
 // One wave of wide tiles that all begin at once beats two of narrow ones.
-TEST_F(KernelChoiceTest, WhatComesInPatchesIsThereSoon) {
-  Product in_patches = product(512, 7168, 2, 1);
-  in_patches.arrival->patched = 1;
-  EXPECT_EQ(chosen(in_patches), "224");
+TEST_F(KernelChoiceTest, WhatComesInPiecesIsThereSoon) {
+  Product in_pieces = product(512, 7168, 2, 1);
+  in_pieces.arrival->in_pieces = 1;
+  EXPECT_EQ(chosen(in_pieces), "224");
 }
 
 // 2048 rows of four ranks: the first wave of wide tiles is the own shard and the next one's, and the last
 // shard, behind two others, is there in time for the second wave.
-TEST_F(KernelChoiceTest, PatchesKeepWideTilesAheadOfNarrowOnes) {
-  Product in_patches = product(2048, 3584, 4, 1);
-  EXPECT_EQ(chosen(in_patches), "112");
-  in_patches.arrival->patched = 3;
-  EXPECT_EQ(chosen(in_patches), "224");
+TEST_F(KernelChoiceTest, PiecesKeepWideTilesAheadOfNarrowOnes) {
+  Product in_pieces = product(2048, 3584, 4, 1);
+  EXPECT_EQ(chosen(in_pieces), "112");
+  in_pieces.arrival->in_pieces = 3;
+  EXPECT_EQ(chosen(in_pieces), "224");
 }
 
 // 2048 rows of eight ranks: three shards beside the own one in the first wave, and the last of the others
 // begins to come when six have been sent, long behind it.
-TEST_F(KernelChoiceTest, PatchesOfALaterWaveComeBehindThoseOfTheFirst) {
-  Product in_patches = product(2048, 3584, 8, 1);
-  in_patches.arrival->patched = 7;
-  const double tile = tile_us(middle_.tiling, in_patches.k);
+TEST_F(KernelChoiceTest, PiecesOfALaterWaveComeBehindThoseOfTheFirst) {
+  Product in_pieces = product(2048, 3584, 8, 1);
+  in_pieces.arrival->in_pieces = 7;
+  const double tile = tile_us(middle_.tiling, in_pieces.k);
   const double last_us = 8 + 6 * 256.0 * 8192 * 2 / 220e3;
   ASSERT_GT(last_us, 8 + tile);
-  EXPECT_NEAR(predicted_us({&middle_, 66}, in_patches), kLaunchUs + last_us + tile, 0.1);
+  EXPECT_NEAR(predicted_us({&middle_, 66}, in_pieces), kLaunchUs + last_us + tile, 0.1);
 }
 
-// What was chosen for one number of chunks in patches says nothing of another.
-TEST_F(KernelChoiceTest, HowManyComeInPatchesIsRemembered) {
+// What was chosen for one number of chunks in pieces says nothing of another.
+TEST_F(KernelChoiceTest, HowManyComeInPiecesIsRemembered) {
   KernelChoice choice;
   choice.assign({{&wide_, 66}, {&middle_, 66}, {&narrow_, 66}, {&any_, 132}});
   int num_other = 0;
   for (std::int64_t n = 1024; n <= 8192; n += 512) {
     Product some = product(1024, n, 4, 1);
-    some.arrival->patched = 1;
+    some.arrival->in_pieces = 1;
     Product all = product(1024, n, 4, 1);
-    all.arrival->patched = 3;
+    all.arrival->in_pieces = 3;
     num_other += chosen(some) == chosen(all) ? 0 : 1;
     for (const Product& one : {some, all}) {
       EXPECT_EQ(choice.find(one, nullptr)->kernel->name, chosen(one)) << n << " columns";
@@ -233,11 +233,11 @@ TEST_F(KernelChoiceTest, HowManyComeInPatchesIsRemembered) {
 }
 
 // Two chunks a rank, four ranks.
-TEST(PatchSignals, GoRoundTheEnd) {
-  const auto those_of = [](const PatchSignals& patches) {
+TEST(PieceSignals, GoRoundTheEnd) {
+  const auto those_of = [](const PieceSignals& pieces) {
     std::vector<int> those;
-    for (int chunk = 0; chunk < patches.chunks; ++chunk) {
-      if (patches.has(chunk)) those.push_back(chunk);
+    for (int chunk = 0; chunk < pieces.chunks; ++chunk) {
+      if (pieces.has(chunk)) those.push_back(chunk);
     }
     return those;
   };
@@ -289,8 +289,8 @@ TEST(PeersAtOnce, AreThoseThatMultiplyTheShardInTheirFirstWave) {
 }
 
 TEST(PeersAtOnce, DecideWhatAFenceStandsBehindAndThePace) {
-  PatchPush push;
-  push.grid = PatchGrid(4, 128);  // 512 rows of 8192: 4096 patches
+  PiecePush push;
+  push.grid = PieceGrid(4, 128);  // 512 rows of 8192: 4096 pieces
   push.peers = 3;
   send_rounds(push, 3, 6);
   EXPECT_EQ(push.rounds.together, 2);
@@ -318,7 +318,7 @@ ProductGrid grid_of(std::int64_t rows, int ranks, int columns, int peers) {
   launch.complete_end = 1;
   launch.num_clusters = 66;
   launch.wave_us = 80;
-  launch.push.grid = PatchGrid(static_cast<int>(rows / ranks / PatchGrid::kTileRows), 128);
+  launch.push.grid = PieceGrid(static_cast<int>(rows / ranks / PieceGrid::kTileRows), 128);
   launch.push.peers = peers;
   return product_grid(launch, async_input_tiling(columns, 2, 1), 5);
 }
@@ -337,8 +337,8 @@ TEST(ProductGrid, SendsToAllPeersWithinAWaveAndOneAfterTheOtherBeyond) {
 }
 
 TEST(Senders, OnlySendWhereTheyAreEnough) {
-  PatchPush push;
-  push.grid = PatchGrid(2, 128);  // 256 rows of 8192
+  PiecePush push;
+  push.grid = PieceGrid(2, 128);  // 256 rows of 8192
   EXPECT_EQ(senders_among(4, push, 80), 0) << "to nobody";
   push.peers = 3;
   EXPECT_EQ(senders_among(4, push, 80), 0);

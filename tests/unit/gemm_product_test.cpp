@@ -1,5 +1,5 @@
 // The one entry behind mm(), scaled_matmul() and async_input_mm(): what it makes of operands of every kind,
-// and what no public call shows, the exchange of patches.
+// and what no public call shows, the exchange of pieces.
 #include "gemm/product.hpp"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ namespace {
 using gemm::Arrival;
 using gemm::Chunks;
 using gemm::CompleteChunks;
-using gemm::PatchExchange;
+using gemm::PieceExchange;
 using gemm::Product;
 using gemm::ProductArgs;
 
@@ -50,7 +50,7 @@ struct ArrivingArgs {
   TensorView a_chunk_signals;
   std::optional<CompleteChunks> complete = {};
   std::optional<gemm::ChunkSenders> senders = {};
-  std::optional<PatchExchange> patches = {};
+  std::optional<PieceExchange> pieces = {};
 };
 struct Change {
   std::function<void(ArrivingArgs&)> make;
@@ -69,7 +69,7 @@ class GemmProduct : public ::testing::Test {
       const Arrival arrival{.signals = args.a_chunk_signals,
                             .complete = args.complete,
                             .senders = args.senders,
-                            .patches = args.patches};
+                            .pieces = args.pieces};
       const auto result =
           gemm::run({.a = &args.a, .b = &args.b, .out = &args.out, .arrival = &arrival}, *stream_);
       ASSERT_FALSE(result) << change.text;
@@ -201,7 +201,7 @@ TEST_F(GemmProduct, OnCpusSaysWhyNot) {
                          .arrival = Chunks{.count = 2}};
   EXPECT_TRUE(gemm::can_run(arriving, *device_));
   Product sending = arriving;
-  sending.arrival->patched = 1;
+  sending.arrival->in_pieces = 1;
   EXPECT_NE(why_not(sending).find("cpu/tile_scalar: products on CPUs send nothing"), std::string::npos);
   EXPECT_NE(why_not(sending).find("async_input_mm 256x8x64 in 2 chunks"), 0U) << "the reason alone";
   Product scaled = arriving;
@@ -310,92 +310,92 @@ TEST_F(GemmProduct, ThatIsEmptyEnqueuesNothing) {
   EXPECT_TRUE(noted->second.run_products.empty());
 }
 
-TEST_F(GemmProduct, PatchesThatDoNotFit) {
+TEST_F(GemmProduct, PiecesThatDoNotFit) {
   const auto complete = [&] { return CompleteChunks{memory_.view({4, 3}, DType::kBF16), 0, 2}; };
-  const auto with_patches = [&](auto& args, const PatchExchange& patches) {
+  const auto with_pieces = [&](auto& args, const PieceExchange& pieces) {
     args.complete = complete();
-    args.patches = patches;
+    args.pieces = pieces;
   };
   expect_refused({
-      {[&](auto& args) { args.patches = PatchExchange{}; },
-       "patches need complete and senders, and both are missing"},
-      {[&](auto& args) { with_patches(args, {}); },
-       "patches need complete and senders, and senders are missing"},
+      {[&](auto& args) { args.pieces = PieceExchange{}; },
+       "pieces need complete and senders, and both are missing"},
+      {[&](auto& args) { with_pieces(args, {}); },
+       "pieces need complete and senders, and senders are missing"},
   });
   expect_ok(run_symm_ranks(2, {}, [&](SymmRank& rank) -> Result<void> {
     const Tensor block = rank.empty({4096});
     const auto handle = rank.meet(block);
     if (rank.group.rank() != 0) return {};
     stream_ = rank.device->create_stream().value();
-    const auto from_peers = [&](auto& args, const PatchExchange& patches) {
-      with_patches(args, patches);
+    const auto from_peers = [&](auto& args, const PieceExchange& pieces) {
+      with_pieces(args, pieces);
       args.senders = {handle.get(), 2};
     };
     expect_refused({
         {[&](auto& args) {
            args.senders = {handle.get(), 2};
-           args.patches = PatchExchange{};
+           args.pieces = PieceExchange{};
          },
-         "patches need complete and senders, and complete is missing"},
+         "pieces need complete and senders, and complete is missing"},
         {[&](auto& args) {
            from_peers(args, {.peers = 1});
            args.complete = CompleteChunks{memory_.view({2, 3}, DType::kBF16), 0, 1};
          },
-         "complete has chunks [0, 1) of 4: patches need rank 0's whole shard, [0, 2) of 4"},
-        {[&](auto& args) { from_peers(args, {}); }, "patches.peers is 0, need 1 to 1"},
-        {[&](auto& args) { from_peers(args, {.peers = 2}); }, "patches.peers is 2, need 1 to 1"},
+         "complete has chunks [0, 1) of 4: pieces need rank 0's whole shard, [0, 2) of 4"},
+        {[&](auto& args) { from_peers(args, {}); }, "pieces.peers is 0, need 1 to 1"},
+        {[&](auto& args) { from_peers(args, {.peers = 2}); }, "pieces.peers is 2, need 1 to 1"},
         {[&](auto& args) { from_peers(args, {.peers = 1}); },
-         "behind the start of the senders' block, and patches.rows_bytes is 0"},
+         "behind the start of the senders' block, and pieces.rows_bytes is 0"},
         {[&](auto& args) {
            from_peers(args, {.peers = 1, .rows_bytes = 8});
            args.a.data = static_cast<std::byte*>(handle->buffer_ptrs()[0]) + 8;
          },
-         "patches.rows_bytes is 8 and they end at 56"},
+         "pieces.rows_bytes is 8 and they end at 56"},
         {[&](auto& args) {
-           from_peers(args, {.peers = 1, .stamps_bytes = -16});
+           from_peers(args, {.peers = 1, .flags_bytes = -16});
            args.a.data = handle->buffer_ptrs()[0];
          },
-         "stamps_bytes -16"},
+         "flags_bytes -16"},
         {[&](auto& args) {
-           from_peers(args, {.peers = 1, .stamps_bytes = 1 << 30});
+           from_peers(args, {.peers = 1, .flags_bytes = 1 << 30});
            args.a.data = handle->buffer_ptrs()[0];
          },
-         "stamps_bytes 1073741824"},
+         "flags_bytes 1073741824"},
     });
     stream_.reset();
     return {};
   }));
 }
 
-TEST_F(GemmProduct, StampsThatOverlap) {
+TEST_F(GemmProduct, FlagsThatOverlap) {
   expect_ok(run_symm_ranks(2, {}, [&](SymmRank& rank) -> Result<void> {
     const Tensor block = rank.empty({4096});
     const auto handle = rank.meet(block);
     if (rank.group.rank() != 0) return {};
     stream_ = rank.device->create_stream().value();
-    // Two patches, so two stamps; a lies at the start of the block, the other operands behind it.
+    // Two pieces, so two flags; a lies at the start of the block, the other operands behind it.
     const auto at = [&](std::int64_t num_bytes, const Dims& sizes) {
       return TensorView::contiguous(static_cast<std::byte*>(handle->buffer_ptrs()[0]) + num_bytes, sizes,
                                     DType::kBF16);
     };
-    const auto with_stamps_at = [&](auto& args, std::int64_t num_bytes) {
+    const auto with_flags_at = [&](auto& args, std::int64_t num_bytes) {
       args.a = at(0, {32, 64});
       args.b = at(4096, {64, 5});
       args.out = at(5120, {32, 5});
       args.complete = CompleteChunks{at(6144, {16, 64}), 0, 2};
       args.senders = {handle.get(), 2};
-      args.patches = PatchExchange{.peers = 1, .stamps_bytes = num_bytes};
+      args.pieces = PieceExchange{.peers = 1, .flags_bytes = num_bytes};
     };
     expect_refused({
-        {[&](auto& args) { with_stamps_at(args, 4080); }, "is written and overlaps a (4096 bytes at"},
-        {[&](auto& args) { with_stamps_at(args, 4096); }, "is written and overlaps b (640 bytes at"},
-        {[&](auto& args) { with_stamps_at(args, 5120); }, "is written and overlaps out (320 bytes at"},
-        {[&](auto& args) { with_stamps_at(args, 6144); }, "overlaps complete.rows (2048 bytes at"},
+        {[&](auto& args) { with_flags_at(args, 4080); }, "is written and overlaps a (4096 bytes at"},
+        {[&](auto& args) { with_flags_at(args, 4096); }, "is written and overlaps b (640 bytes at"},
+        {[&](auto& args) { with_flags_at(args, 5120); }, "is written and overlaps out (320 bytes at"},
+        {[&](auto& args) { with_flags_at(args, 6144); }, "overlaps complete.rows (2048 bytes at"},
         {[&](auto& args) {
-           with_stamps_at(args, 8192);
+           with_flags_at(args, 8192);
            args.a_chunk_signals = TensorView::contiguous(at(8196, {1}).data, {4}, DType::kU32);
          },
-         "patches' stamps (8 bytes at"},
+         "pieces' flags (8 bytes at"},
     });
     stream_.reset();
     return {};

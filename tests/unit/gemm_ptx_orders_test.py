@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The memory orders of native kernels, in what nvcc makes of them: gemm_ptx_orders_test.py NVCC SOURCE_ROOT FLAG...
 
-Between the poll of a chunk's signal, or of patches' stamps, and the first tensor load of what it stands for there must be
+Between the poll of a chunk's signal, or of pieces' flags, and the first tensor load of what it stands for there must be
 an acquire load at system scope and then a proxy fence, or the load may read what was there before; between the stores of
-patches and their stamps a meeting of the warp, or of the CTA, and a fence at system scope; and no kernel may touch multicast memory.
+pieces and their flags a meeting of the warp, or of the CTA, and a fence at system scope; and no kernel may touch multicast memory.
 First one whole instance, then the waits and the push by themselves, as they are and in mutants, each of which the check
 must refuse.
 """
@@ -18,9 +18,9 @@ import ptx_mutants
 FOLDERS = ("include", "src")
 HEADER = "include/tandem/symm/chunk_signals.cuh"
 INSTANCE = "src/gemm/cuda/sm90/instances/bf16_t_112_2x1.cu"
-PATCHES = "src/gemm/cuda/sm90/patch_exchange.cuh"
+PIECES = "src/gemm/cuda/sm90/piece_exchange.cuh"
 WORDS = "include/tandem/cuda/device_words.cuh"
-PATCH_WORDS = "src/gemm/cuda/sm90/patch_words.cuh"
+PIECE_WORDS = "src/gemm/cuda/sm90/piece_words.cuh"
 MUTANTS = {
     "no acquire": (HEADER, "static_cast<void>(detail::load_acquire(signals.words + chunk));", ""),
     "no proxy fence": (HEADER, "tandem::cuda::fence_tensor_loads();", ""),
@@ -34,27 +34,27 @@ MUTANTS = {
         'tandem::cuda::fence_tensor_loads();\n'
         '  static_cast<void>(detail::load_acquire(signals.words + chunk));'),
 }
-PATCH_MUTANTS = {
-    "no acquire of stamps": (PATCH_WORDS, "ld.acquire.sys.global.v4", "ld.relaxed.sys.global.v4"),
-    "a look for this GPU only": (PATCH_WORDS, "ld.relaxed.sys.global.v4", "ld.relaxed.gpu.global.v4"),
-    "stamps are acquired for this GPU only": (PATCH_WORDS, "ld.acquire.sys.global.v4", "ld.acquire.gpu.global.v4"),
-    "lanes do not meet behind the acquire": (PATCHES, "      __syncwarp();\n      return min(step", "      return min(step"),
-    "no fence behind the word's first value": (PATCHES, "announce({announced, 0});\n  __threadfence_block();", "announce({announced, 0});"),
-    "an announcement that releases nothing": (PATCH_WORDS, "st.release.cta.shared", "st.relaxed.cta.shared"),
-    "no acquire of the announcement": (PATCH_WORDS, "ld.acquire.cta.shared", "ld.relaxed.cta.shared"),
-    "no proxy fence before the load": (PATCHES, "tandem::cuda::fence_tensor_loads();", ""),
-    "no fence before stamps": (PATCHES, "fence_system();", ""),
-    "a fence for this GPU only": (PATCH_WORDS, "fence.acq_rel.sys", "fence.acq_rel.gpu"),
-    "stamps for this GPU only": (WORDS, "st.relaxed.sys", "st.relaxed.gpu"),
-    "lanes do not meet before the fence": (PATCHES, "stage);\n    __syncwarp();\n    if (lane >= peers",
+PIECE_MUTANTS = {
+    "no acquire of flags": (PIECE_WORDS, "ld.acquire.sys.global.v4", "ld.relaxed.sys.global.v4"),
+    "a look for this GPU only": (PIECE_WORDS, "ld.relaxed.sys.global.v4", "ld.relaxed.gpu.global.v4"),
+    "flags are acquired for this GPU only": (PIECE_WORDS, "ld.acquire.sys.global.v4", "ld.acquire.gpu.global.v4"),
+    "lanes do not meet behind the acquire": (PIECES, "      __syncwarp();\n      return min(step", "      return min(step"),
+    "no fence behind the word's first value": (PIECES, "announce({announced, 0});\n  __threadfence_block();", "announce({announced, 0});"),
+    "an announcement that releases nothing": (PIECE_WORDS, "st.release.cta.shared", "st.relaxed.cta.shared"),
+    "no acquire of the announcement": (PIECE_WORDS, "ld.acquire.cta.shared", "ld.relaxed.cta.shared"),
+    "no proxy fence before the load": (PIECES, "tandem::cuda::fence_tensor_loads();", ""),
+    "no fence before flags": (PIECES, "fence_system();", ""),
+    "a fence for this GPU only": (PIECE_WORDS, "fence.acq_rel.sys", "fence.acq_rel.gpu"),
+    "flags for this GPU only": (WORDS, "st.relaxed.sys", "st.relaxed.gpu"),
+    "lanes do not meet before the fence": (PIECES, "stage);\n    __syncwarp();\n    if (lane >= peers",
                                            "stage);\n    if (lane >= peers"),
-    "the fence before the stores": (PATCHES, '    await_loads();',
-                                    "    if (lane < push.peers) stamp_patches(push, first, end, lane);\n"
+    "the fence before the stores": (PIECES, '    await_loads();',
+                                    "    if (lane < push.peers) flag_pieces(push, first, end, lane);\n"
                                     '    await_loads();'),
-    "no fence before a sender's stamps": (PATCHES, 'if (warp == 0) {\n      fence_system();',
+    "no fence before a sender's flags": (PIECES, 'if (warp == 0) {\n      fence_system();',
                                           "if (warp == 0) {"),
-    "warps do not meet before the fence": (PATCHES, "stage);\n    __syncthreads();\n    if (warp == 0)", "stage);\n    if (warp == 0)"),
-    "stores before the loads are over": (PATCHES, 'await_loads();', ""),
+    "warps do not meet before the fence": (PIECES, "stage);\n    __syncthreads();\n    if (warp == 0)", "stage);\n    if (warp == 0)"),
+    "stores before the loads are over": (PIECES, 'await_loads();', ""),
 }
 # The wait in front of something that looks like a tensor load.
 PROBE = """
@@ -65,21 +65,21 @@ __global__ void probe(tandem::symm::ChunkSignals signals, int chunk, const void*
                ::"r"(shared), "l"(map), "r"(chunk), "r"(bar) : "memory");
 }
 """
-PATCH_PROBE = """
-#include "gemm/cuda/sm90/patch_exchange.cuh"
+PIECE_PROBE = """
+#include "gemm/cuda/sm90/piece_exchange.cuh"
 using namespace tandem::gemm::cuda;
-__global__ void push_probe(const __grid_constant__ PatchPush push) {
-  __shared__ PatchStage<kMostPatchesTogether> stage;
-  push_patches(push, 0, 1, stage.data);
+__global__ void push_probe(const __grid_constant__ PiecePush push) {
+  __shared__ PieceStage<kMostPiecesTogether> stage;
+  push_pieces(push, 0, 1, stage.data);
 }
-__global__ void send_probe(const __grid_constant__ PatchPush push) {
+__global__ void send_probe(const __grid_constant__ PiecePush push) {
   extern __shared__ char shared[];
-  send_patches(push, 0, *reinterpret_cast<SenderStages*>(shared));
+  send_pieces(push, 0, *reinterpret_cast<SenderStages*>(shared));
 }
-__global__ void announce_probe(tandem::symm::ChunkSignals signals, PatchSignals patches, int tile) {
+__global__ void announce_probe(tandem::symm::ChunkSignals signals, PieceSignals pieces, int tile) {
   __shared__ unsigned announced;
   bool gave_up = false;
-  announce_patches(signals, patches, tile, {announced, 0}, gave_up);
+  announce_pieces(signals, pieces, tile, {announced, 0}, gave_up);
 }
 __global__ void begin_probe() {
   __shared__ unsigned announced;
@@ -136,18 +136,18 @@ def faults_in_probe(nvcc, root):
 
 
 def faults_in_push(ptx, meeting_of):
-    """What stands before the first stamp: stores of patches, then the meeting of those that store, then the fence."""
-    stamp = re.search(r"\bst\.relaxed\.sys\.global\.u32", ptx)
-    if not stamp:
-        return ["no stamp at system scope"]
+    """What stands before the first flag: stores of pieces, then the meeting of those that store, then the fence."""
+    flag = re.search(r"\bst\.relaxed\.sys\.global\.u32", ptx)
+    if not flag:
+        return ["no flag at system scope"]
     data = [found.end() for found in re.finditer(r"\bst\.(?:global\.)?v4", ptx)]
-    if not data or max(data) > stamp.start():
-        return ["data is stored behind a stamp"]
+    if not data or max(data) > flag.start():
+        return ["data is stored behind a flag"]
     if not 0 <= ptx.find("cp.async.wait_group") < min(data):
         return ["data is stored before it is loaded"]
-    between = ptx[max(data):stamp.start()]
+    between = ptx[max(data):flag.start()]
     meeting, fence = (between.find(text) for text in (meeting_of, "fence.acq_rel.sys"))
-    return [] if 0 <= meeting < fence else ["no meeting and fence between data and stamps"]
+    return [] if 0 <= meeting < fence else ["no meeting and fence between data and flags"]
 
 
 def missing_in_order(ptx, what, *patterns):
@@ -161,8 +161,8 @@ def missing_in_order(ptx, what, *patterns):
     return []
 
 
-def faults_in_patches(nvcc, root):
-    (root / "probe.cu").write_text(PATCH_PROBE)
+def faults_in_pieces(nvcc, root):
+    (root / "probe.cu").write_text(PIECE_PROBE)
     ptx = ptx_mutants.compile_to_ptx(nvcc, root, "probe.cu", "--expt-relaxed-constexpr")
     kernels = {name: text for text in ptx_mutants.entries_of(ptx) for name in ("push_probe", "send_probe", "begin_probe", "announce_probe", "load_probe")
                if name in text.split("(")[0]}
@@ -181,7 +181,7 @@ def main(nvcc, root, *flags):
     print(f"{INSTANCE}: {'; '.join(faults) or 'no fault'}")
     status = bool(faults)
     status |= ptx_mutants.check_mutants(root, FOLDERS, MUTANTS, lambda copy: faults_in_probe(nvcc, copy))
-    status |= ptx_mutants.check_mutants(root, FOLDERS, PATCH_MUTANTS, lambda copy: faults_in_patches(nvcc, copy))
+    status |= ptx_mutants.check_mutants(root, FOLDERS, PIECE_MUTANTS, lambda copy: faults_in_pieces(nvcc, copy))
     return status
 
 

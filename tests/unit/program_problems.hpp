@@ -84,7 +84,7 @@ inline void for_scaled_gathers(int world, const WithGather& body) {
   }
 }
 
-/// Those that native takes: with and without peers that products send patches to, shards that are moved into
+/// Those that native takes: with and without peers that products send pieces to, shards that are moved into
 /// the inbox, products that consume a as it comes, and products that wait; eager and recorded.
 inline void for_native_gathers(int world, const WithGather& body) {
   std::vector<Dims> all = sizes_on(world);
@@ -106,13 +106,13 @@ inline void for_native_gathers(int world, const WithGather& body) {
         problem.by_mm = products.by_mm;
         problem.first_consumed = products.first_consumed;
         const int most_peers = problem.total() % world == 0 ? world - 1 : 0;
-        for (problem.patch_peers = 0; problem.patch_peers <= most_peers; ++problem.patch_peers) {
+        for (problem.piece_peers = 0; problem.piece_peers <= most_peers; ++problem.piece_peers) {
           for (unsigned options = 0; options < 16; ++options) {
             problem.keeps_gathered = (options & 1U) != 0;
             problem.copied = (options & 2U) != 0 ? 1 : 0;
             problem.aligns_own = (options & 4U) != 0;
             problem.is_capturing = (options & 8U) != 0;
-            if (problem.aligns_own && (problem.patch_peers == 0 || problem.copied != 0)) continue;
+            if (problem.aligns_own && (problem.piece_peers == 0 || problem.copied != 0)) continue;
             body(problem);
           }
         }

@@ -54,7 +54,7 @@ TEST(ProgramTexts, of_a_few_programs_are_as_they_were) {
   fused::GatherProblem native = rows;
   native.first_consumed = 0;
   add("gather of rows, kept", fused::build_native_gather(native, 1, device).program);
-  native.patch_peers = 2;
+  native.piece_peers = 2;
   native.first_consumed = -1;
   native.by_mm = 1;
   native.has_bias = true;

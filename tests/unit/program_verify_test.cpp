@@ -171,11 +171,11 @@ struct Natives {
 std::vector<Natives> native_programs(bool is_recorded = false) {
   std::vector<Natives> all;
   for (const int world : {2, 3, 4}) {
-    for (int patch_peers = 0; patch_peers < world; ++patch_peers) {
+    for (int piece_peers = 0; piece_peers < world; ++piece_peers) {
       for (const bool has_pieces : {false, true}) {
         fused::GatherProblem gather = test::small_gather(world, false);
         if (has_pieces) gather.sizes = {1024 * world, 8};
-        gather.patch_peers = patch_peers;
+        gather.piece_peers = piece_peers;
         gather.is_capturing = is_recorded;
         const Programs waiting = programs_of(&fused::build_native_gather, gather);
         for (const int first_consumed : {0, -1}) {

@@ -39,10 +39,10 @@ struct Config {
   /// TANDEM_NATIVE_KERNEL: the only native kernel that may run, by its name in `tandem doctor`. Empty: the
   /// one that is predicted to be fastest. For measurements.
   std::string native_kernel;
-  /// TANDEM_NATIVE_PATCHES = 0 to 32: the number of ranks to which the products of a native all-gather send
+  /// TANDEM_NATIVE_PIECES = 0 to 32: the number of ranks to which the products of a native all-gather send
   /// the shard themselves, in pieces, where that is possible. It must be the same on every rank. Unset: a
   /// model decides. For measurements.
-  std::optional<int> native_patches;
+  std::optional<int> native_pieces;
   /// TANDEM_CUBLASLT_LIBRARY, TANDEM_NCCL_LIBRARY: the only file to load. Unset: the library is looked for by
   /// its soname, then in the usual folders. Without it, other products or collectives run.
   std::optional<std::string> cublaslt_library;

@@ -56,7 +56,7 @@ NativeChunks native_chunks(const GatherProblem& problem) {
   return cut(problem, whole);
 }
 
-gemm::Product agreed_product(const GatherProblem& problem, int patch_peers) {
+gemm::Product agreed_product(const GatherProblem& problem, int piece_peers) {
   const NativeChunks chunks = native_chunks(problem);
   return {.m = problem.rows(),
           .n = problem.planned_n(),
@@ -67,7 +67,7 @@ gemm::Product agreed_product(const GatherProblem& problem, int patch_peers) {
           .arrival = gemm::Chunks{.count = chunks.count,
                                   .together = chunks.per_rank,
                                   .complete = chunks.per_rank,
-                                  .patched = patch_peers * chunks.per_rank,
+                                  .in_pieces = piece_peers * chunks.per_rank,
                                   .in_order = false}};
 }
 
@@ -86,23 +86,23 @@ Support can_run_native(const GatherProblem& problem, const Device& device) {
   return is_taken(product, device) ? Support::yes() : gemm::can_run(product, device);
 }
 
-bool patches_keep_pace(const GatherProblem& problem) {
-  return cost::patches_keep_pace({.world = problem.world,
-                                  .rows = problem.rows() / problem.world,
-                                  .n = problem.planned_n(),
-                                  .k = problem.k(),
-                                  .element_bytes = size_bytes(problem.dtype)});
+bool pieces_keep_pace(const GatherProblem& problem) {
+  return cost::pieces_keep_pace({.world = problem.world,
+                                 .rows = problem.rows() / problem.world,
+                                 .n = problem.planned_n(),
+                                 .k = problem.k(),
+                                 .element_bytes = size_bytes(problem.dtype)});
 }
 
-int patch_peers(const GatherProblem& problem, const Device& device) {
-  if (device.id().kind != DeviceKind::kCuda || problem.world == 1 || problem.world > gemm::kMostPatchRanks ||
+int piece_peers(const GatherProblem& problem, const Device& device) {
+  if (device.id().kind != DeviceKind::kCuda || problem.world == 1 || problem.world > gemm::kMostPieceRanks ||
       problem.is_scaled || problem.gathers_last() || problem.rows() < kFewestRowsOnGpu ||
       problem.total() % problem.world != 0) {
     return 0;
   }
-  const std::optional<int> asked = device.config().native_patches;
+  const std::optional<int> asked = device.config().native_pieces;
   const int others = problem.world - 1;
-  const int peers = asked ? std::min(*asked, others) : patches_keep_pace(problem) ? others : 0;
+  const int peers = asked ? std::min(*asked, others) : pieces_keep_pace(problem) ? others : 0;
   return peers > 0 && is_taken(agreed_product(problem, peers), device) ? peers : 0;
 }
 

@@ -27,20 +27,20 @@ struct NativeChunks {
 
 /// The product that all ranks ask for alike, of the planned columns: what differs between ranks is no reason
 /// for another algorithm.
-[[nodiscard]] gemm::Product agreed_product(const GatherProblem& problem, int patch_peers);
+[[nodiscard]] gemm::Product agreed_product(const GatherProblem& problem, int piece_peers);
 
 /// Whether the problem can be gathered natively at all. All ranks come to the same answer: it looks at what
 /// they have agreed on only.
 [[nodiscard]] Support can_run_native(const GatherProblem& problem, const Device& device);
 
 /// By sizes alone, of shards of equal rows: whether the first wave of tiles needs more than the own shard,
-/// which a copy engine would bring too late, and products that send their shards themselves, in patches, keep
+/// which a copy engine would bring too late, and products that send their shards themselves, in pieces, keep
 /// pace with what multiplies them.
-[[nodiscard]] bool patches_keep_pace(const GatherProblem& problem);
+[[nodiscard]] bool pieces_keep_pace(const GatherProblem& problem);
 
-/// To how many ranks before this one the products themselves send its shard, in patches: to all where
-/// patches_keep_pace(), to none elsewhere, or as Config::native_patches says. Nobody pushes it to them beside
+/// To how many ranks before this one the products themselves send its shard, in pieces: to all where
+/// pieces_keep_pace(), to none elsewhere, or as Config::native_pieces says. Nobody pushes it to them beside
 /// the products. All ranks come to the same answer, as in can_run_native().
-[[nodiscard]] int patch_peers(const GatherProblem& problem, const Device& device);
+[[nodiscard]] int piece_peers(const GatherProblem& problem, const Device& device);
 
 }  // namespace tandem::fused

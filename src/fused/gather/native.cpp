@@ -20,7 +20,7 @@ namespace {
 gemm::Product async_product(const GatherProblem& problem, const GatherCall& call, int i) {
   const auto idx = static_cast<std::size_t>(i);
   const TensorView& b = call.b[idx];
-  gemm::Product product = agreed_product(problem, problem.patch_peers);
+  gemm::Product product = agreed_product(problem, problem.piece_peers);
   product.n = b.size(1);
   product.b_is_column_major = !b.is_contiguous();
   product.is_aligned = gemm::is_aligned_async_input(b) && gemm::is_aligned_async_input(call.out[idx]) &&
@@ -56,7 +56,7 @@ class NativeGather {
 
  private:
   /// Whether there is a peer that the products do not send the shard to.
-  static bool pushes(const GatherProblem& problem) { return problem.patch_peers < problem.world - 1; }
+  static bool pushes(const GatherProblem& problem) { return problem.piece_peers < problem.world - 1; }
   [[nodiscard]] int rank() const { return gather_.rank(); }
   [[nodiscard]] program::Builder& steps() { return gather_.steps(); }
   [[nodiscard]] Shard own() const { return problem_.part_of(rank()); }
@@ -94,7 +94,7 @@ void NativeGather::add_roots() {
   const std::int64_t unit_rows = problem_.unit_rows();
   const std::int64_t data_bytes = numel(a.sizes) * element;
   const std::int64_t num_flags =
-      problem_.patch_peers > 0 ? gemm::num_patches(problem_.rows(), problem_.k()) : 0;
+      problem_.piece_peers > 0 ? gemm::num_pieces(problem_.rows(), problem_.k()) : 0;
   program::MemoryNeeds& needs = steps().memory();
   std::int64_t words_at = 0;
   std::int64_t flags_at = 0;
@@ -152,7 +152,7 @@ GatherProgram NativeGather::build() {
 /// To one peer at a time, in the order in which they will read the shard; to none that the products send it
 /// to.
 void NativeGather::push_to_all() {
-  for (int step = 1 + problem_.patch_peers; step < problem_.world; ++step)
+  for (int step = 1 + problem_.piece_peers; step < problem_.world; ++step)
     push_to((rank() - step + problem_.world) % problem_.world);
 }
 
@@ -177,10 +177,10 @@ void NativeGather::consume() {
                                      .own = all_of(own_rows_),
                                      .first_own = own_words.first,
                                      .num_own = own_words.size,
-                                     .piece_peers = problem_.patch_peers,
+                                     .piece_peers = problem_.piece_peers,
                                      .flags = flags_};
   if (problem_.first_consumed < 0) {
-    if (problem_.patch_peers > 0) steps().product(kCurrent, product);
+    if (problem_.piece_peers > 0) steps().product(kCurrent, product);
     return;
   }
   for (int i = problem_.first_consumed; i < problem_.num_b; ++i) {
@@ -197,7 +197,7 @@ void NativeGather::multiply_the_rest() {
   const bool waits = problem_.first_consumed < 0;
   for (int step = 0; step < problem_.world; ++step) {
     const int source = (rank() + step) % problem_.world;
-    if (waits && step > problem_.patch_peers) steps().await(kCurrent, source, words_of(source));
+    if (waits && step > problem_.piece_peers) steps().await(kCurrent, source, words_of(source));
     gather_.multiply(kCurrent, gather_.from(source), {}, [this](int i) { return problem_.is_by_mm(i); });
   }
 }
@@ -224,9 +224,9 @@ GatherProgram build_native_gather(const GatherProblem& problem, int rank, const 
 
 void ask_native(const GatherCall& call, const Device& device, GatherProblem& problem) {
   if (problem.asked == Algorithm::kSerial || problem.asked == Algorithm::kPipelined) return;
-  problem.patch_peers = patch_peers(problem, device);
+  problem.piece_peers = piece_peers(problem, device);
   problem.aligns_own =
-      problem.patch_peers > 0 && !problem.copies_a() && !gemm::is_aligned_async_input(call.a);
+      problem.piece_peers > 0 && !problem.copies_a() && !gemm::is_aligned_async_input(call.a);
   if (problem.gathers_last() || problem.rows() == 0) return;
   for (int i = 0; i < problem.num_b; ++i) {
     const bool is_made = call.b[static_cast<std::size_t>(i)].size(1) > 0;
@@ -240,10 +240,10 @@ void ask_native(const GatherCall& call, const Device& device, GatherProblem& pro
 
 Notes native_gather_notes(const GatherProblem& problem, const GatherCall& call, const Device& device) {
   Notes notes;
-  if (problem.patch_peers > 0) {
-    notes.reason = fmt::format("; products send the shards in patches to {} of {} ranks", problem.patch_peers,
+  if (problem.piece_peers > 0) {
+    notes.reason = fmt::format("; products send the shards in pieces to {} of {} ranks", problem.piece_peers,
                                problem.world - 1);
-    notes.agreed = fmt::format(" in patches to {}", problem.patch_peers);
+    notes.agreed = fmt::format(" in pieces to {}", problem.piece_peers);
   }
   for (int i = 0; i < problem.num_b; ++i) {
     const TensorView& b = call.b[static_cast<std::size_t>(i)];

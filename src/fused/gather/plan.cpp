@@ -26,7 +26,7 @@ void predict_on(const Device& device, const GatherProblem& problem, Workload& wo
                     .out = problem.dtype},
                    shard_stride(problem.total(), problem.world) * problem.unit_rows(), device, work);
   if (!can_run_native(problem, device)) return;
-  gemm::Product native = agreed_product(problem, patch_peers(problem, device));
+  gemm::Product native = agreed_product(problem, piece_peers(problem, device));
   native.b_is_column_major = true;
   work.native_us = gemm::predicted_us(native, device);
 }

@@ -94,7 +94,7 @@ class TileImplementation final : public Implementation {
 
   [[nodiscard]] bool accepts(const Product& product, std::string* why_not) const override {
     if (!has_heuristic(product, why_not)) return false;
-    if (product.arrival && product.arrival->patched > 0)
+    if (product.arrival && product.arrival->in_pieces > 0)
       return refuse(why_not, "products on CPUs send nothing");
     if (product.arrival && !product.is_plain())
       return refuse(why_not, "has no scaled products whose left operand still arrives");

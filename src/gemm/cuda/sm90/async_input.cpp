@@ -80,48 +80,48 @@ AsyncInputLaunch launch_of(const Product& product, const ProductArgs& args, cons
   return launch;
 }
 
-bool exchanges_patches(const Product& product) {
+bool exchanges_pieces(const Product& product) {
   const std::int64_t chunks = product.arrival->count;
-  return product.m % chunks == 0 && PatchGrid::accepts(product.m / chunks, product.k) &&
-         PatchGrid::accepts(product.m, product.k);
+  return product.m % chunks == 0 && PieceGrid::accepts(product.m / chunks, product.k) &&
+         PieceGrid::accepts(product.m, product.k);
 }
 
-PatchSignals patch_signals(const Product& product, const Arrival& arrival) {
+PieceSignals piece_signals(const Product& product, const Arrival& arrival) {
   const Chunks& chunks = *product.arrival;
   const symm::Handle& handle = *arrival.senders->handle;
   const auto rank = static_cast<std::size_t>(handle.rank());
   const auto* const block = static_cast<const std::byte*>(handle.buffer_ptrs()[rank]);
-  return {.stamps = reinterpret_cast<const std::uint32_t*>(block + arrival.patches->stamps_bytes),
-          .k_steps = static_cast<int>(product.k / PatchGrid::kColumns),
-          .tiles_per_chunk = static_cast<int>(product.m / chunks.count / PatchGrid::kTileRows),
+  return {.flags = reinterpret_cast<const std::uint32_t*>(block + arrival.pieces->flags_bytes),
+          .k_steps = static_cast<int>(product.k / PieceGrid::kColumns),
+          .tiles_per_chunk = static_cast<int>(product.m / chunks.count / PieceGrid::kTileRows),
           .first = static_cast<int>((arrival.complete->first + arrival.complete->count) % chunks.count),
-          .count = static_cast<int>(chunks.patched),
+          .count = static_cast<int>(chunks.in_pieces),
           .chunks = static_cast<int>(chunks.count)};
 }
 
-static_assert(kMostPatchPeers == kMostPatchRanks - 1);
+static_assert(kMostPiecePeers == kMostPieceRanks - 1);
 
-PatchPush patch_push(const Product& product, const Arrival& arrival) {
-  const PatchExchange& exchange = *arrival.patches;
+PiecePush piece_push(const Product& product, const Arrival& arrival) {
+  const PieceExchange& exchange = *arrival.pieces;
   const TensorView& rows = arrival.complete->rows;
   const std::int64_t first_row = arrival.complete->first * (product.m / product.arrival->count);
-  PatchPush push;
+  PiecePush push;
   if (!exchange.sends || exchange.peers == 0) return push;
-  push.grid = PatchGrid(static_cast<int>(rows.size(0) / PatchGrid::kTileRows),
-                        static_cast<int>(product.k / PatchGrid::kColumns));
+  push.grid = PieceGrid(static_cast<int>(rows.size(0) / PieceGrid::kTileRows),
+                        static_cast<int>(product.k / PieceGrid::kColumns));
   push.rows = rows.data_as<const std::byte>();
-  const auto first_tile = static_cast<int>(first_row / PatchGrid::kTileRows);
+  const auto first_tile = static_cast<int>(first_row / PieceGrid::kTileRows);
   const std::int64_t rows_bytes = exchange.rows_bytes + first_row * product.k * size_bytes(product.a);
-  const std::int64_t first_stamp = PatchGrid::stamp(first_tile, push.grid.k_steps(), 0, 0);
+  const std::int64_t first_flag = PieceGrid::flag(first_tile, push.grid.k_steps(), 0, 0);
   const symm::Handle& handle = *arrival.senders->handle;
   for (push.peers = 0; push.peers < exchange.peers; ++push.peers) {
     const int peer = (handle.rank() - 1 - push.peers + handle.world_size()) % handle.world_size();
     auto* const block = static_cast<std::byte*>(handle.buffer_ptrs()[static_cast<std::size_t>(peer)]);
     push.to[push.peers] = {
         .rows = block + rows_bytes,
-        .stamps = reinterpret_cast<std::uint32_t*>(block + exchange.stamps_bytes) + first_stamp};
+        .flags = reinterpret_cast<std::uint32_t*>(block + exchange.flags_bytes) + first_flag};
   }
-  push.stamp = arrival.expected;
+  push.flag = arrival.expected;
   return push;
 }
 
@@ -161,7 +161,7 @@ Result<void> AsyncInputProducts::open(const Device& device) {
   }
   kernels_.assign(std::move(kernels));
   TANDEM_TRY(
-      check_cuda("async_input_mm: load kernels", tandem::cuda::load_kernels({exchange_patches_kernel()})));
+      check_cuda("async_input_mm: load kernels", tandem::cuda::load_kernels({exchange_pieces_kernel()})));
   return {};
 }
 
@@ -172,11 +172,11 @@ bool AsyncInputProducts::accepts(const Product& product, std::string* why_not) c
   if (!product.is_plain() || product.epilogue != Epilogue{})
     return refuse(why_not, "the native kernels neither scale nor add anything");
   if (product.a != product.out) return refuse(why_not, "the native kernels write out in the type of a");
-  const bool has_patches = product.arrival->patched > 0;
+  const bool has_pieces = product.arrival->in_pieces > 0;
   if (product.k == 0 || product.k % 8 != 0 || product.n % 8 != 0)
     return refuse(why_not, "the native kernels need k and n to be multiples of 8, and k not 0");
-  if (has_patches && !exchanges_patches(product))
-    return refuse(why_not, "patches need shards of whole tiles of 128 rows, and k a multiple of 64");
+  if (has_pieces && !exchanges_pieces(product))
+    return refuse(why_not, "pieces need shards of whole tiles of 128 rows, and k a multiple of 64");
   if (product.is_empty()) return true;
   // Tensor maps take addresses and strides of whole 16 bytes.
   if (!product.is_aligned)
@@ -234,10 +234,10 @@ Result<void> AsyncInputProducts::run(const Product& product, const ProductArgs& 
       AsyncInputLaunch launch = launch_of(product, args, part);
       launch.waits = waits;
       launch.num_clusters = share_of(*chosen, arrival.senders.has_value() || chunks.complete == chunks.count);
-      if (arrival.patches) {
+      if (arrival.pieces) {
         // All of a rank's rows are whole tiles, so this is the only part.
-        launch.patches = patch_signals(product, arrival);
-        launch.push = patch_push(product, arrival);
+        launch.pieces = piece_signals(product, arrival);
+        launch.push = piece_push(product, arrival);
         launch.wave_us = tile_us(chosen->kernel->tiling, product.k);
       }
       if (const cudaError_t code = chosen->kernel->launch(launch, native); code != cudaSuccess) return code;
@@ -248,16 +248,16 @@ Result<void> AsyncInputProducts::run(const Product& product, const ProductArgs& 
 
 Result<void> AsyncInputProducts::exchange(const Product& product, const Arrival& arrival,
                                           CudaStream& stream) const {
-  PatchPush push = patch_push(product, arrival);
-  if (push.peers > 0) send_rounds(push, push.peers, kMostPatchesTogether);
-  const PatchExchangeLaunch launch{.push = push,
-                                   .patches = patch_signals(product, arrival),
+  PiecePush push = piece_push(product, arrival);
+  if (push.peers > 0) send_rounds(push, push.peers, kMostPiecesTogether);
+  const PieceExchangeLaunch launch{.push = push,
+                                   .pieces = piece_signals(product, arrival),
                                    .expected = arrival.expected,
                                    .chunks_per_rank = static_cast<int>(arrival.senders->chunks_per_rank),
-                                   .tiles = static_cast<int>(product.m / PatchGrid::kTileRows),
+                                   .tiles = static_cast<int>(product.m / PieceGrid::kTileRows),
                                    .waits = arrival.senders->handle->kernel_handle()};
   return stream.enqueue("async_input_mm", Waits::kForPeers,
-                        [&](cudaStream_t on) { return launch_exchange_patches(launch, on); });
+                        [&](cudaStream_t on) { return launch_exchange_pieces(launch, on); });
 }
 
 std::optional<double> AsyncInputProducts::predicted_us(const Product& product) const {
@@ -273,7 +273,7 @@ std::unique_ptr<Implementation> make_native_products(const Device& device) {
 tandem::cuda::KernelList native_kernels() {
   tandem::cuda::KernelList kernels;
   for (const AsyncInputKernel& one : async_input_kernels()) kernels.push_back(one.kernel);
-  kernels.push_back(exchange_patches_kernel());
+  kernels.push_back(exchange_pieces_kernel());
   return kernels;
 }
 

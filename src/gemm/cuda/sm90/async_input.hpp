@@ -33,7 +33,7 @@ class AsyncInputProducts final : public Implementation {
   /// kernels, need room as well. Chunks of a group's peers come by a copy engine; where others come from
   /// nobody knows.
   [[nodiscard]] int share_of(const ResidentKernel& kernel, bool comes_by_copy_engine) const;
-  /// A product without columns that has patches to send and to wait for.
+  /// A product without columns that has pieces to send and to wait for.
   Result<void> exchange(const Product& product, const Arrival& arrival,
                         tandem::cuda::CudaStream& stream) const;
   /// What the waits of a product on `stream` look at: its group's, or the stream's own.

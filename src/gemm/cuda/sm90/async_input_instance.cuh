@@ -12,7 +12,7 @@
 
 namespace tandem::gemm::cuda {
 
-/// CTAs behind those that multiply send patches, if there are any; they do nothing else.
+/// CTAs behind those that multiply send pieces, if there are any; they do nothing else.
 template <class Product>
 __global__ void __launch_bounds__(Product::kThreads, 1)
     async_input_product(const __grid_constant__ typename Product::Params params) {
@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(Product::kThreads, 1)
   const auto cta = static_cast<int>(blockIdx.y * gridDim.x + blockIdx.x);
   const int multiplying = static_cast<int>(gridDim.x * gridDim.y) - params.push.senders;
   if (cta >= multiplying) {
-    send_patches(params.push, cta - multiplying, *reinterpret_cast<SenderStages*>(shared));
+    send_pieces(params.push, cta - multiplying, *reinterpret_cast<SenderStages*>(shared));
   } else {
     Product::run(params, *reinterpret_cast<typename Product::Shared*>(shared), cta, multiplying);
   }
@@ -73,7 +73,7 @@ AsyncInputInstance<E, kT, kN, kR, kC>::params_of(const AsyncInputLaunch& what, c
     mainloop.complete = {static_cast<const E*>(what.complete), grid.complete_rows, grid.complete_batches};
   mainloop.tiles_per_signal = grid.tiles_per_signal;
   mainloop.signals = signals;
-  mainloop.patches = what.patches;
+  mainloop.pieces = what.pieces;
 
   typename Epilogue::Arguments epilogue{};
   epilogue.ptr_D = static_cast<E*>(what.out);
@@ -101,7 +101,7 @@ AsyncInputInstance<E, kT, kN, kR, kC>::params_of(const AsyncInputLaunch& what, c
 
 template <class E, bool kT, int kN, int kR, int kC>
 cudaError_t AsyncInputInstance<E, kT, kN, kR, kC>::launch(const AsyncInputLaunch& what, cudaStream_t stream) {
-  const ProductGrid grid = product_grid(what, kTiling, Product::kStagedPatches);
+  const ProductGrid grid = product_grid(what, kTiling, Product::kStagedPieces);
   const auto params = params_of(what, grid);
   cudaLaunchAttribute cluster{};
   cluster.id = cudaLaunchAttributeClusterDimension;

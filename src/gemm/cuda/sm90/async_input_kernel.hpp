@@ -11,7 +11,7 @@
 #include <tandem/gemm/tile_order.hpp>
 #include <tandem/symm/kernel.hpp>
 
-#include "gemm/cuda/sm90/patch_exchange.hpp"
+#include "gemm/cuda/sm90/piece_exchange.hpp"
 
 namespace tandem::gemm::cuda {
 
@@ -36,8 +36,8 @@ struct AsyncInputLaunch {
   int first_number = 0;     ///< signal 0's in errors
   int chunks_per_rank = 0;  ///< signals of a rank; 0: nobody knows the senders
   symm::KernelHandle waits;
-  PatchSignals patches;  ///< of chunks that arrive in patches, if any; their signals are not looked at
-  PatchPush push;        ///< what the kernel sends, if anything
+  PieceSignals pieces;   ///< of chunks that arrive in pieces, if any; their signals are not looked at
+  PiecePush push;        ///< what the kernel sends, if anything
   int num_clusters = 1;  ///< most that run at one time
   double wave_us = 0;    ///< what a tile takes, about
 };

@@ -14,7 +14,7 @@
 #include <tandem/base/divisor.hpp>
 #include <tandem/symm/chunk_signals.cuh>
 
-#include "gemm/cuda/sm90/patch_exchange.cuh"
+#include "gemm/cuda/sm90/piece_exchange.cuh"
 #include "gemm/cuda/sm90/row_strips.cuh"
 
 namespace tandem::gemm::cuda {
@@ -54,7 +54,7 @@ auto remembered(const MapKey& key, Make make) {
 
 /// `Base` with two sources for the left operand, and a wait before a tile's first load from the one that
 /// arrives: load() and its parameters are its own, see AsyncInputProduct. Signals: one word a chunk in global
-/// memory, see ChunkSignals, or one a patch. Each CTA of a cluster waits for itself.
+/// memory, see ChunkSignals, or one a piece. Each CTA of a cluster waits for itself.
 template <class Base>
 struct AsyncInputMainloop : Base {
   using TmaA = typename Base::Params::TMA_A;
@@ -72,7 +72,7 @@ struct AsyncInputMainloop : Base {
     Rows complete;
     int tiles_per_signal;  ///< rows of tiles; 0: a signal a batch
     tandem::symm::ChunkSignals signals;
-    PatchSignals patches;
+    PieceSignals pieces;
   };
   struct Params : Base::Params {
     TmaA tma_load_complete;
@@ -81,7 +81,7 @@ struct AsyncInputMainloop : Base {
     int tiles_per_signal;
     Divisor by_signal;  ///< the same, where it is not 0
     tandem::symm::ChunkSignals signals;
-    PatchSignals patches;
+    PieceSignals pieces;
   };
 
   template <class ProblemShape>
@@ -98,7 +98,7 @@ struct AsyncInputMainloop : Base {
     params.tiles_per_signal = args.tiles_per_signal;
     if (args.tiles_per_signal > 0) params.by_signal = Divisor(args.tiles_per_signal);
     params.signals = args.signals;
-    params.patches = args.patches;
+    params.pieces = args.pieces;
     return params;
   }
 
@@ -125,7 +125,7 @@ struct AsyncInputMainloop : Base {
     const tandem::symm::ChunkSignals& signals = params.signals;
     const int chunk = params.tiles_per_signal == 0 ? work.L_idx : work.M_idx / params.by_signal;
     const bool is_complete = signals.is_complete(chunk);
-    const bool in_patches = params.patches.has(chunk);
+    const bool in_pieces = params.pieces.has(chunk);
     const int batch = work.L_idx - (is_complete && params.tiles_per_signal == 0 ? signals.complete_begin : 0);
     const int tile = work.M_idx - (is_complete ? signals.complete_begin * params.tiles_per_signal : 0);
     const TmaA& tma_a = is_complete ? params.tma_load_complete : params.tma_load_a;
@@ -155,7 +155,7 @@ struct AsyncInputMainloop : Base {
     };
 
     // Steps of this tile that may be loaded.
-    int arrived = is_complete || (!in_patches && chunk == awaited_) ? k_steps : 0;
+    int arrived = is_complete || (!in_pieces && chunk == awaited_) ? k_steps : 0;
     CUTLASS_PRAGMA_NO_UNROLL
     for (int i = 0; i < k_steps; ++i) {
       if (b_step == i) load_b();
@@ -165,7 +165,7 @@ struct AsyncInputMainloop : Base {
           if (can) load_b();
           return can;
         };
-        if (in_patches) {
+        if (in_pieces) {
           arrived = static_cast<int>(await_announced(announced, before_ + i, load_b_ahead) - before_);
         } else {
           while (load_b_ahead()) continue;
@@ -182,7 +182,7 @@ struct AsyncInputMainloop : Base {
       }
       ++state;
     }
-    if (in_patches) before_ += static_cast<std::uint32_t>(k_steps);
+    if (in_pieces) before_ += static_cast<std::uint32_t>(k_steps);
   }
 
  private:

@@ -43,15 +43,15 @@ struct ClusterMeeting {
 /// A native kernel's CTA:
 ///
 ///   warp group 0   40 registers a thread
-///     kLoader      one thread issues all tensor loads, so it alone waits for chunks, and for the patches
+///     kLoader      one thread issues all tensor loads, so it alone waits for chunks, and for the pieces
 ///                  that another warp announces
-///     kPusher      pushes patches of the own shard, if no CTAs do nothing else: see patch_exchange.cuh
-///     kPoller      looks for patches that come, and announces them
+///     kPusher      pushes pieces of the own shard, if no CTAs do nothing else: see piece_exchange.cuh
+///     kPoller      looks for pieces that come, and announces them
 ///     kBarrierInit sets up the barriers between those that load and those that multiply
 ///   warp groups    232 registers a thread; each multiplies half of the tile's rows, rounds and stores them
 ///   1 and 2
 ///
-/// Shared memory: as many stages of (a, b) tiles as fit beside the epilogue's staging; patches on their way
+/// Shared memory: as many stages of (a, b) tiles as fit beside the epilogue's staging; pieces on their way
 /// out get of the rest what they have use for.
 ///
 /// CUTLASS's cooperative kernel does the same in an order in which everybody waits until all is set up. Until
@@ -80,7 +80,7 @@ struct AsyncInputProduct {
     typename Mainloop::Params mainloop;
     typename Epilogue::Params epilogue;
     typename Scheduler::Params scheduler;
-    PatchPush push;
+    PiecePush push;
   };
   /// Swizzles repeat after 1 KiB, and the first stage begins with one.
   struct alignas(1024) Tiles {
@@ -90,13 +90,13 @@ struct AsyncInputProduct {
     alignas(16) typename Epilogue::PipelineStorage epilogue_pipeline;  ///< not used: it loads nothing
     std::uint32_t announced;
   };
-  static constexpr int kStagedPatches = std::min<int>(
-      kMostPatchesTogether,
-      (cutlass::gemm::collective::detail::sm90_smem_capacity_bytes - sizeof(Tiles)) / PatchGrid::kBytes);
+  static constexpr int kStagedPieces = std::min<int>(
+      kMostPiecesTogether,
+      (cutlass::gemm::collective::detail::sm90_smem_capacity_bytes - sizeof(Tiles)) / PieceGrid::kBytes);
   struct Shared : Tiles {
-    PatchStage<kStagedPatches> stage;
+    PieceStage<kStagedPieces> stage;
   };
-  static_assert(kStagedPatches >= 4, "with few behind a fence the fences set the pace");
+  static_assert(kStagedPieces >= 4, "with few behind a fence the fences set the pace");
 
   static constexpr int kLoadRegisters = 40;
   static constexpr int kMultiplyRegisters = 232;
@@ -125,13 +125,13 @@ struct AsyncInputProduct {
       load(params, shared);
       return;
     }
-    const bool looks = warp == kPoller && params.mainloop.patches.count > 0;
+    const bool looks = warp == kPoller && params.mainloop.pieces.count > 0;
     if (warp == kBarrierInit) prepare(params, shared);
     if (looks) begin_announcing(shared.announced);
     Meeting::arrive();
     if (warp == kPusher) {
       if (params.push.peers > 0 && params.push.senders == 0)
-        push_patches(params.push, cta, num_ctas, shared.stage.data);
+        push_pieces(params.push, cta, num_ctas, shared.stage.data);
       Meeting::leave();
       return;
     }
@@ -221,7 +221,7 @@ struct AsyncInputProduct {
     epilogue.store_tail(loads, load_state, stores, store_state);
   }
 
-  /// Tells the thread that loads which patches of this CTA's tiles have come. Once a wait has given up the
+  /// Tells the thread that loads which pieces of this CTA's tiles have come. Once a wait has given up the
   /// others are skipped, and the kernel ends over what is there.
   __device__ static void look(const Params& params, std::uint32_t& announced) {
     const auto& mainloop = params.mainloop;
@@ -229,9 +229,9 @@ struct AsyncInputProduct {
     std::uint32_t before = 0;
     bool gave_up = false;
     for (auto work = scheduler.get_current_work(); work.is_valid(); work = scheduler.get_current_work()) {
-      if (mainloop.patches.has(work.M_idx / mainloop.by_signal)) {
-        announce_patches(mainloop.signals, mainloop.patches, work.M_idx, {announced, before}, gave_up);
-        before += static_cast<std::uint32_t>(mainloop.patches.k_steps);
+      if (mainloop.pieces.has(work.M_idx / mainloop.by_signal)) {
+        announce_pieces(mainloop.signals, mainloop.pieces, work.M_idx, {announced, before}, gave_up);
+        before += static_cast<std::uint32_t>(mainloop.pieces.k_steps);
       }
       scheduler.advance_to_next_work();
     }

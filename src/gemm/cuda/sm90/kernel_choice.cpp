@@ -8,11 +8,11 @@
 namespace tandem::gemm::cuda {
 namespace {
 
-/// How many chunks are on their way in patches at one time; those behind them come when they are there.
-std::int64_t patches_at_once(const ResidentKernel& kernel, const Product& product, std::int64_t columns) {
+/// How many chunks are on their way in pieces at one time; those behind them come when they are there.
+std::int64_t pieces_at_once(const ResidentKernel& kernel, const Product& product, std::int64_t columns) {
   const Chunks& chunks = *product.arrival;
   const std::int64_t of_rank = std::max<std::int64_t>(chunks.complete, 1);
-  const auto peers = static_cast<int>(chunks.patched / of_rank);
+  const auto peers = static_cast<int>(chunks.in_pieces / of_rank);
   if (peers == 0) return 1;
   const Tiling& tiling = kernel.kernel->tiling;
   const std::int64_t rows = (product.m / tiling.tile_rows + tiling.cluster_rows - 1) / tiling.cluster_rows;
@@ -69,8 +69,8 @@ double predicted_us(const ResidentKernel& kernel, const Product& product) {
                           .step_chunks = signals.stride() == 0 ? 1 : order.stride() / signals.stride(),
                           .arrival = {.chunk_bytes = signals.stride() * product.k * size_bytes(product.a),
                                       .complete = chunks.complete,
-                                      .in_patches = chunks.patched,
-                                      .patches_at_once = patches_at_once(kernel, product, columns)}});
+                                      .in_pieces = chunks.in_pieces,
+                                      .pieces_at_once = pieces_at_once(kernel, product, columns)}});
 }
 
 const ResidentKernel* KernelChoice::choose(const Product& product) const {

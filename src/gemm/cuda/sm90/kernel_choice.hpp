@@ -28,8 +28,8 @@ struct ResidentKernel {
 [[nodiscard]] inline auto key_of(const Product& product) {
   const Chunks& chunks = *product.arrival;
   return std::tuple{
-      product.m,       product.n,      product.k,       chunks.count, chunks.together,
-      chunks.complete, chunks.patched, chunks.in_order, product.a,    product.b_is_column_major};
+      product.m,       product.n,        product.k,       chunks.count, chunks.together,
+      chunks.complete, chunks.in_pieces, chunks.in_order, product.a,    product.b_is_column_major};
 }
 
 /// How a kernel's launches cut the chunks of a product.

@@ -5,7 +5,7 @@
 namespace tandem::gemm::cuda {
 namespace {
 
-/// If they are enough to send all patches.
+/// If they are enough to send all pieces.
 int senders_of(const AsyncInputLaunch& what, const TileOrder& order, int cluster) {
   if (order.num_clusters() == 0) return 0;
   const int waves = (order.num_clusters() + what.num_clusters - 1) / what.num_clusters;
@@ -14,8 +14,8 @@ int senders_of(const AsyncInputLaunch& what, const TileOrder& order, int cluster
 }
 
 /// The launch's, as `senders` CTAs send it that the waves of tiles do not need, or all beside their tiles.
-PatchPush push_of(const AsyncInputLaunch& what, const TileOrder& order, int senders, int most_together) {
-  PatchPush push = what.push;
+PiecePush push_of(const AsyncInputLaunch& what, const TileOrder& order, int senders, int most_together) {
+  PiecePush push = what.push;
   push.senders = senders;
   if (push.peers == 0 || senders > 0) return push;
   const auto shards = static_cast<int>((what.rows + what.complete_rows - 1) / what.complete_rows);

@@ -1,15 +1,15 @@
 #pragma once
 
 // The twin of gemm/cuda/sm90/async_input_instance.cuh for the simulated GPU, found before it by the files of
-// instances/: the same launches, tiles, waits and patches, and a loop in place of tensor instructions, which
-// no host has. Thread 0 of a CTA loads and multiplies; warps 1 and 2 exchange patches, as there.
+// instances/: the same launches, tiles, waits and pieces, and a loop in place of tensor instructions, which
+// no host has. Thread 0 of a CTA loads and multiplies; warps 1 and 2 exchange pieces, as there.
 
 #include <algorithm>
 #include <iterator>
 
 #include "device/cuda/elements.cuh"
 #include "gemm/cuda/sm90/async_input_signals.cuh"
-#include "gemm/cuda/sm90/patch_exchange.cuh"
+#include "gemm/cuda/sm90/piece_exchange.cuh"
 #include "gemm/cuda/sm90/product_grid.hpp"
 
 namespace cutlass {
@@ -24,7 +24,7 @@ namespace tandem::gemm::cuda {
 namespace in_loops {
 
 inline constexpr int kMostColumns = 256;
-inline constexpr int kDepth = PatchGrid::kColumns;  // of a step of k
+inline constexpr int kDepth = PieceGrid::kColumns;  // of a step of k
 
 struct Product {
   AsyncInputLaunch launch;
@@ -39,8 +39,8 @@ struct TileRows {
   int count = 0;
 };
 inline TileRows rows_of(int tile, int batch, int batch_rows) {
-  const int first = tile * PatchGrid::kTileRows;
-  return {std::int64_t{batch} * batch_rows + first, min(PatchGrid::kTileRows, batch_rows - first)};
+  const int first = tile * PieceGrid::kTileRows;
+  return {std::int64_t{batch} * batch_rows + first, min(PieceGrid::kTileRows, batch_rows - first)};
 }
 
 /// Where a tile's rows of a are.
@@ -66,7 +66,7 @@ Source<E> source_of(const Product& product, const TilePlace& place) {
           chunk, is_complete};
 }
 
-using Sums = float[PatchGrid::kTileRows][kMostColumns];
+using Sums = float[PieceGrid::kTileRows][kMostColumns];
 
 /// Adds the part of [k, k_end) to the sums of a tile. Most of the time goes here, and sanitizers would make
 /// it several times as long.
@@ -118,17 +118,17 @@ void multiply_tiles(const Product& product, std::uint32_t& announced) {
   bool gave_up = false;
   for_tiles(product, [&](const TilePlace& place) {
     const auto a = source_of<E>(product, place);
-    const bool in_patches = !a.is_complete && launch.patches.has(a.chunk);
+    const bool in_pieces = !a.is_complete && launch.pieces.has(a.chunk);
     const int first_column = place.column * product.tiling.tile_columns;
     const int columns = min(product.tiling.tile_columns, static_cast<int>(launch.n) - first_column);
     for (auto& row : sums) std::fill(std::begin(row), std::end(row), 0.0F);
-    if (!a.is_complete && !in_patches && !gave_up) gave_up = !tandem::symm::await_chunk(signals, a.chunk);
+    if (!a.is_complete && !in_pieces && !gave_up) gave_up = !tandem::symm::await_chunk(signals, a.chunk);
     std::uint32_t step = 0;
     for (std::int64_t k = 0; k < launch.k; k += kDepth, ++step) {
-      if (in_patches) static_cast<void>(await_announced(announced, before + step, [] { return false; }));
+      if (in_pieces) static_cast<void>(await_announced(announced, before + step, [] { return false; }));
       multiply(product, a, first_column, columns, k, min(k + kDepth, launch.k), sums);
     }
-    if (in_patches) before += step;
+    if (in_pieces) before += step;
     const TileRows to = rows_of(place.row, place.batch, product.grid.batch_rows);
     auto* const out = static_cast<E*>(launch.out) + to.first * launch.n + first_column;
     for (int r = 0; r < to.count; ++r) {
@@ -144,31 +144,31 @@ inline void announce_arrivals(const Product& product, std::uint32_t& announced) 
   std::uint32_t before = 0;
   bool gave_up = false;
   for_tiles(product, [&](const TilePlace& place) {
-    if (!launch.patches.has(place.row / product.grid.tiles_per_signal)) return;
-    announce_patches(signals, launch.patches, place.row, {announced, before}, gave_up);
-    before += static_cast<std::uint32_t>(launch.patches.k_steps);
+    if (!launch.pieces.has(place.row / product.grid.tiles_per_signal)) return;
+    announce_pieces(signals, launch.pieces, place.row, {announced, before}, gave_up);
+    before += static_cast<std::uint32_t>(launch.pieces.k_steps);
   });
 }
 
 template <class E>
-__global__ void native_product(const Product product, const PatchPush push) {
+__global__ void native_product(const Product product, const PiecePush push) {
   __shared__ SenderStages senders;
-  __shared__ PatchStage<kMostPatchesTogether> stage;
+  __shared__ PieceStage<kMostPiecesTogether> stage;
   __shared__ std::uint32_t announced;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const auto cta = static_cast<int>(blockIdx.y * gridDim.x + blockIdx.x);
   const int multiplying = static_cast<int>(gridDim.x * gridDim.y) - push.senders;
   if (cta >= multiplying) {
-    send_patches(push, cta - multiplying, senders);
+    send_pieces(push, cta - multiplying, senders);
     return;
   }
   const bool pushes = warp == 1 && push.peers > 0 && push.senders == 0;
-  const bool has_patches = product.launch.patches.count > 0;
+  const bool has_pieces = product.launch.pieces.count > 0;
   if (threadIdx.x == 0) begin_announcing(announced);
   __syncthreads();
   if (threadIdx.x == 0) multiply_tiles<E>(product, announced);
-  if (pushes) push_patches(push, cta, multiplying, stage.data);
-  if (warp == 2 && has_patches) announce_arrivals(product, announced);
+  if (pushes) push_pieces(push, cta, multiplying, stage.data);
+  if (warp == 2 && has_pieces) announce_arrivals(product, announced);
 }
 
 }  // namespace in_loops
@@ -179,9 +179,9 @@ struct AsyncInputInstance {
   static constexpr Tiling kTiling = async_input_tiling(kColumns, kClusterRows, kClusterColumns);
 
   static cudaError_t launch(const AsyncInputLaunch& what, cudaStream_t stream) {
-    const ProductGrid grid = product_grid(what, kTiling, kMostPatchesTogether);
+    const ProductGrid grid = product_grid(what, kTiling, kMostPiecesTogether);
     const in_loops::Product product = {what, grid, kTiling, kColumnMajorB};
-    const PatchPush& push = product.grid.push;
+    const PiecePush& push = product.grid.push;
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(kClusterRows, static_cast<unsigned>(kClusterColumns * product.grid.num_clusters +
                                                               push.senders / kClusterRows));

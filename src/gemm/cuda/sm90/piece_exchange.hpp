@@ -1,6 +1,6 @@
 #pragma once
 
-// What a kernel is told of the patches that it sends and receives. Included by .cu files.
+// What a kernel is told of the pieces that it sends and receives. Included by .cu files.
 
 #include <cuda_runtime_api.h>
 
@@ -8,52 +8,52 @@
 #include <cstdint>
 #include <tandem/symm/kernel.hpp>
 
-#include "gemm/patch_grid.hpp"
+#include "gemm/piece_grid.hpp"
 
 namespace tandem::gemm::cuda {
 
 /// Behind one fence of a warp, see send_rounds(). A kernel whose tiles leave no room for them takes fewer.
-inline constexpr int kMostPatchesTogether = 6;
+inline constexpr int kMostPiecesTogether = 6;
 
 /// Of a CTA that only sends, and behind one fence of it.
 inline constexpr int kSenderWarps = 12;
-inline constexpr int kPatchesOfSender = 8;
+inline constexpr int kPiecesOfSender = 8;
 
 /// Where a peer gets the shard.
-struct PatchTarget {
+struct PieceTarget {
   std::byte* rows = nullptr;
-  std::uint32_t* stamps = nullptr;  ///< of these rows
+  std::uint32_t* flags = nullptr;  ///< of these rows
 };
-inline constexpr int kMostPatchPeers = 32;  ///< a lane of the warp that sends stamps for each
+inline constexpr int kMostPiecePeers = 32;  ///< a lane of the warp that sends flags for each
 
 /// Sends the own shard to the ranks before this one, which multiply it first.
-struct PatchPush {
-  PatchGrid grid;
+struct PiecePush {
+  PieceGrid grid;
   int peers = 0;  ///< to so many, of which number i is i + 1 ranks before this one
-  PatchTarget to[kMostPatchPeers];
+  PieceTarget to[kMostPiecePeers];
   const std::byte* rows = nullptr;  ///< the own shard
-  std::uint32_t stamp = 0;
+  std::uint32_t flag = 0;
   int senders = 0;  ///< CTAs that only send; 0: every CTA does, beside its tiles
-  PatchRounds rounds;
+  PieceRounds rounds;
   std::int64_t round_ps = 0;  ///< no round is sent earlier than its number times this, in picoseconds
 };
 
-/// Fills in how a warp of each CTA sends: to `at_once` peers at a time, and at most `most_together` patches
+/// Fills in how a warp of each CTA sends: to `at_once` peers at a time, and at most `most_together` pieces
 /// behind a fence.
-void send_rounds(PatchPush& push, int at_once, int most_together);
+void send_rounds(PiecePush& push, int at_once, int most_together);
 
-/// To how many of `peers` patches go at one time: to those that multiply the shard in their first wave of
+/// To how many of `peers` pieces go at one time: to those that multiply the shard in their first wave of
 /// tiles; all where there is but one. (Later waves have room for one peer more, whose own shard is done.)
 /// `wave`: clusters of tiles that run at one time; `clusters`: of all `shards` together.
 [[nodiscard]] int peers_at_once(int peers, int wave, std::int64_t clusters, int shards);
 
-/// How many of `idle` CTAs send all patches while the others multiply; 0 where they would take longer than
+/// How many of `idle` CTAs send all pieces while the others multiply; 0 where they would take longer than
 /// `wave_us`, which all of them are needed in.
-[[nodiscard]] int senders_among(int idle, const PatchPush& push, double wave_us);
+[[nodiscard]] int senders_among(int idle, const PiecePush& push, double wave_us);
 
-/// What arrives in patches, if anything: `count` of the `chunks` from the first on, round the end.
-struct PatchSignals {
-  const std::uint32_t* stamps = nullptr;  ///< of all rows
+/// What arrives in pieces, if anything: `count` of the `chunks` from the first on, round the end.
+struct PieceSignals {
+  const std::uint32_t* flags = nullptr;  ///< of all rows
   int k_steps = 0;
   int tiles_per_chunk = 1;
   int first = 0;
@@ -65,18 +65,18 @@ struct PatchSignals {
   }
 };
 
-/// For a rank that multiplies nothing: sends, and waits for what is sent to it in patches.
-struct PatchExchangeLaunch {
-  PatchPush push;
-  PatchSignals patches;
+/// For a rank that multiplies nothing: sends, and waits for what is sent to it in pieces.
+struct PieceExchangeLaunch {
+  PiecePush push;
+  PieceSignals pieces;
   std::uint32_t expected = 1;
   int chunks_per_rank = 1;
   int tiles = 0;  ///< rows of tiles of all ranks
   symm::KernelHandle waits;
 };
-[[nodiscard]] cudaError_t launch_exchange_patches(const PatchExchangeLaunch& what, cudaStream_t stream);
+[[nodiscard]] cudaError_t launch_exchange_pieces(const PieceExchangeLaunch& what, cudaStream_t stream);
 
 /// That kernel.
-[[nodiscard]] const void* exchange_patches_kernel();
+[[nodiscard]] const void* exchange_pieces_kernel();
 
 }  // namespace tandem::gemm::cuda

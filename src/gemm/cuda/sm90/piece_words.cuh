@@ -1,6 +1,6 @@
 #pragma once
 
-// What the exchange of patches does with memory, an instruction of PTX each; see
+// What the exchange of pieces does with memory, an instruction of PTX each; see
 // tandem/cuda/device_words.cuh.
 
 #include <cstddef>

@@ -1,49 +1,49 @@
 #pragma once
 
-// A shard on its way from inside a kernel that multiplies: a warp of each CTA copies patches to the peers,
-// another looks for those that come from them. See gemm/patch_grid.hpp.
+// A shard on its way from inside a kernel that multiplies: a warp of each CTA copies pieces to the peers,
+// another looks for those that come from them. See gemm/piece_grid.hpp.
 
 #include <tandem/symm/chunk_signals.cuh>
 
-#include "gemm/cuda/sm90/patch_exchange.hpp"
-#include "gemm/cuda/sm90/patch_words.cuh"
+#include "gemm/cuda/sm90/piece_exchange.hpp"
+#include "gemm/cuda/sm90/piece_words.cuh"
 
 namespace tandem::gemm::cuda {
 
 inline constexpr unsigned kWholeWarp = 0xffffffffU;
 
-// A warp's share of a patch: vectors of 16 bytes.
-inline constexpr int kVectorsOfPatch = PatchGrid::kColumns * 2 / 16;
-inline constexpr int kRowsAtOnce = 32 / kVectorsOfPatch;
-inline constexpr int kTimes = PatchGrid::kRows / kRowsAtOnce;
+// A warp's share of a piece: vectors of 16 bytes.
+inline constexpr int kVectorsOfPiece = PieceGrid::kColumns * 2 / 16;
+inline constexpr int kRowsAtOnce = 32 / kVectorsOfPiece;
+inline constexpr int kTimes = PieceGrid::kRows / kRowsAtOnce;
 
-__device__ inline std::int64_t row_bytes(const PatchGrid& grid) {
-  return std::int64_t{grid.k_steps()} * PatchGrid::kColumns * 2;
+__device__ inline std::int64_t row_bytes(const PieceGrid& grid) {
+  return std::int64_t{grid.k_steps()} * PieceGrid::kColumns * 2;
 }
 
-/// Where a patch begins for this lane, from its shard's first byte: vector `lane % 8` of row `lane / 8`.
-__device__ inline std::int64_t lane_offset(const PatchGrid& grid, int index) {
-  const PatchGrid::Patch patch = grid.patch(index);
-  const auto row_of_lane = static_cast<int>(threadIdx.x % 32 / kVectorsOfPatch);
-  const auto vector_of_lane = static_cast<int>(threadIdx.x % kVectorsOfPatch);
-  const int row = patch.tile * PatchGrid::kTileRows + patch.part * PatchGrid::kRows + row_of_lane;
-  return row * row_bytes(grid) + (patch.k_step * kVectorsOfPatch + vector_of_lane) * 16;
+/// Where a piece begins for this lane, from its shard's first byte: vector `lane % 8` of row `lane / 8`.
+__device__ inline std::int64_t lane_offset(const PieceGrid& grid, int index) {
+  const PieceGrid::Piece piece = grid.piece(index);
+  const auto row_of_lane = static_cast<int>(threadIdx.x % 32 / kVectorsOfPiece);
+  const auto vector_of_lane = static_cast<int>(threadIdx.x % kVectorsOfPiece);
+  const int row = piece.tile * PieceGrid::kTileRows + piece.part * PieceGrid::kRows + row_of_lane;
+  return row * row_bytes(grid) + (piece.k_step * kVectorsOfPiece + vector_of_lane) * 16;
 }
 
-/// A warp's patches on their way: a round of them in shared memory, each lane's own vectors side by side.
-template <int kPatches>
-struct alignas(16) PatchStage {
-  std::byte data[kPatches * PatchGrid::kBytes];
+/// A warp's pieces on their way: a round of them in shared memory, each lane's own vectors side by side.
+template <int kPieces>
+struct alignas(16) PieceStage {
+  std::byte data[kPieces * PieceGrid::kBytes];
 };
 
-/// Begins to load patches [first, end) into the stage. Loads take as long as a fence where a product uses the
+/// Begins to load pieces [first, end) into the stage. Loads take as long as a fence where a product uses the
 /// memory too, so those of the next round are under way during the fence of this one.
-__device__ inline void load_patches(const PatchPush& push, int first, int end, std::byte* stage) {
+__device__ inline void load_pieces(const PiecePush& push, int first, int end, std::byte* stage) {
   const SharedAddress lane_stage = shared_address(stage) + threadIdx.x % 32 * 16;
 #pragma unroll 1
   for (int index = first; index < end; ++index) {
     const std::int64_t at = lane_offset(push.grid, index);
-    const SharedAddress to = lane_stage + (index - first) * PatchGrid::kBytes;
+    const SharedAddress to = lane_stage + (index - first) * PieceGrid::kBytes;
 #pragma unroll
     for (int i = 0; i < kTimes; ++i) {
       begin_load(to + i * 32 * 16, push.rows + at + i * kRowsAtOnce * row_bytes(push.grid));
@@ -52,20 +52,20 @@ __device__ inline void load_patches(const PatchPush& push, int first, int end, s
   end_loads();
 }
 
-/// Peers [begin, end), as a patch goes to them.
-struct PatchPeers {
+/// Peers [begin, end), as a piece goes to them.
+struct PiecePeers {
   int begin;
   int end;
 };
 
-/// Stores patch `index`, which is number `number` of the stage, to `peers`. A lane stores what it has loaded
+/// Stores piece `index`, which is number `number` of the stage, to `peers`. A lane stores what it has loaded
 /// itself.
-__device__ inline void store_patch(const PatchPush& push, int index, int number, PatchPeers peers,
+__device__ inline void store_piece(const PiecePush& push, int index, int number, PiecePeers peers,
                                    const std::byte* stage) {
   const std::int64_t at = lane_offset(push.grid, index);
   const std::int64_t stride = kRowsAtOnce * row_bytes(push.grid);
   const auto* const from =
-      reinterpret_cast<const uint4*>(stage + number * PatchGrid::kBytes) + threadIdx.x % 32;
+      reinterpret_cast<const uint4*>(stage + number * PieceGrid::kBytes) + threadIdx.x % 32;
   uint4 values[kTimes];
 #pragma unroll
   for (int i = 0; i < kTimes; ++i) values[i] = from[i * 32];
@@ -77,17 +77,17 @@ __device__ inline void store_patch(const PatchPush& push, int index, int number,
   }
 }
 
-__device__ inline void stamp_patch(const PatchPush& push, int index, int peer) {
-  const PatchGrid::Patch patch = push.grid.patch(index);
-  const std::int64_t stamp = PatchGrid::stamp(patch.tile, push.grid.k_steps(), patch.k_step, patch.part);
-  symm::detail::store_relaxed(push.to[peer].stamps + stamp, push.stamp);
+__device__ inline void flag_piece(const PiecePush& push, int index, int peer) {
+  const PieceGrid::Piece piece = push.grid.piece(index);
+  const std::int64_t flag = PieceGrid::flag(piece.tile, push.grid.k_steps(), piece.k_step, piece.part);
+  symm::detail::store_relaxed(push.to[peer].flags + flag, push.flag);
 }
 
 /// By the lane of one peer.
-__device__ inline void stamp_patches(const PatchPush& push, int first, int end, int peer) {
+__device__ inline void flag_pieces(const PiecePush& push, int first, int end, int peer) {
   fence_system();
 #pragma unroll 1
-  for (int index = first; index < end; ++index) stamp_patch(push, index, peer);
+  for (int index = first; index < end; ++index) flag_piece(push, index, peer);
 }
 
 /// By warp number `warp` of `count` that push together, with a stage for a round; it waits for nobody. One of
@@ -95,46 +95,46 @@ __device__ inline void stamp_patches(const PatchPush& push, int first, int end, 
 /// is under way hold each other up without end.
 ///
 /// Memory order: all lanes store, then __syncwarp(), then a lane of each peer has a fence of the system's
-/// scope and stores the stamps. The fence is cumulative, so whoever acquires a stamp sees what all lanes
+/// scope and stores the flags. The fence is cumulative, so whoever acquires a flag sees what all lanes
 /// stored before. It takes as long as the stores take to the peer and back.
 ///
-/// Patches are paced in the order in which they are needed: if all multiprocessors sent at one time as fast
+/// Pieces are paced in the order in which they are needed: if all multiprocessors sent at one time as fast
 /// as they can, what their products load would stand behind what they send. Where a product has more than one
 /// wave of tiles, that is also an order of the peers: whoever multiplies the shard in a later wave gets it
 /// behind those that do in the first.
-__device__ inline void push_patches(const PatchPush& push, int warp, int count, std::byte* stage) {
-  PatchRound round(push.rounds, warp);
-  load_patches(push, round.first(push.rounds), round.end(push.rounds), stage);
+__device__ inline void push_pieces(const PiecePush& push, int warp, int count, std::byte* stage) {
+  PieceRound round(push.rounds, warp);
+  load_pieces(push, round.first(push.rounds), round.end(push.rounds), stage);
   const auto lane = static_cast<int>(threadIdx.x % 32);
   const std::int64_t begin_ns = symm::detail::global_time_ns();
   for (std::int64_t number = warp; !round.is_over(push.rounds); number += count) {
     const int first = round.first(push.rounds);
     const int end = round.end(push.rounds);
-    const PatchPeers peers{round.peer(), round.end_peer(push.rounds)};
+    const PiecePeers peers{round.peer(), round.end_peer(push.rounds)};
     await_loads();
     const std::int64_t due_ns = begin_ns + number * push.round_ps / 1000;
     while (symm::detail::global_time_ns() < due_ns) __nanosleep(64);
 #pragma unroll 1
-    for (int index = first; index < end; ++index) store_patch(push, index, index - first, peers, stage);
+    for (int index = first; index < end; ++index) store_piece(push, index, index - first, peers, stage);
     round.advance(push.rounds, count);
-    load_patches(push, round.first(push.rounds), round.end(push.rounds), stage);
+    load_pieces(push, round.first(push.rounds), round.end(push.rounds), stage);
     __syncwarp();
-    if (lane >= peers.begin && lane < peers.end) stamp_patches(push, first, end, lane);
+    if (lane >= peers.begin && lane < peers.end) flag_pieces(push, first, end, lane);
     __syncwarp();
   }
 }
 
 /// Shared memory of a CTA that multiplies nothing.
 struct alignas(16) SenderStages {
-  std::byte data[kSenderWarps][kPatchesOfSender * PatchGrid::kBytes];
+  std::byte data[kSenderWarps][kPiecesOfSender * PieceGrid::kBytes];
 };
 
 /// By all warps of a CTA that multiplies nothing, number `sender` of push.senders.
 ///
-/// Memory order: as in push_patches(), with a __syncthreads() in place of the __syncwarp(): all warps store,
-/// and then the lanes of one have a fence each and store the stamps. The others load meanwhile, and store
+/// Memory order: as in push_pieces(), with a __syncthreads() in place of the __syncwarp(): all warps store,
+/// and then the lanes of one have a fence each and store the flags. The others load meanwhile, and store
 /// again when those are done.
-__device__ inline void send_patches(const PatchPush& push, int sender, SenderStages& stages) {
+__device__ inline void send_pieces(const PiecePush& push, int sender, SenderStages& stages) {
   const int warp = static_cast<int>(threadIdx.x / 32);
   const int lane = static_cast<int>(threadIdx.x % 32);
   std::byte* const stage = stages.data[warp];
@@ -145,25 +145,25 @@ __device__ inline void send_patches(const PatchPush& push, int sender, SenderSta
   int next_round = push.senders * kSenderWarps;
   const auto begin_of_warp = [&] { return min(first + warp * of_warp, size); };
   const auto end_of_warp = [&] { return min(first + (warp + 1) * of_warp, size); };
-  load_patches(push, begin_of_warp(), end_of_warp(), stage);
+  load_pieces(push, begin_of_warp(), end_of_warp(), stage);
   while (first < size) {
     const int begin = begin_of_warp();
     const int end = end_of_warp();
     await_loads();
 #pragma unroll 1
     for (int index = begin; index < end; ++index)
-      store_patch(push, index, index - begin, {0, push.peers}, stage);
+      store_piece(push, index, index - begin, {0, push.peers}, stage);
     const int sent_begin = first;
     const int sent_end = min(first + kSenderWarps * of_warp, size);
-    of_warp = kPatchesOfSender;
+    of_warp = kPiecesOfSender;
     first = next_round + sender * kSenderWarps * of_warp;
     next_round += push.senders * kSenderWarps * of_warp;
-    load_patches(push, begin_of_warp(), end_of_warp(), stage);
+    load_pieces(push, begin_of_warp(), end_of_warp(), stage);
     __syncthreads();
     if (warp == 0) {
       fence_system();
       for (int i = lane; i < (sent_end - sent_begin) * push.peers; i += 32) {
-        stamp_patch(push, sent_begin + i / push.peers, i % push.peers);
+        flag_piece(push, sent_begin + i / push.peers, i % push.peers);
       }
     }
     __syncthreads();
@@ -173,20 +173,20 @@ __device__ inline void send_patches(const PatchPush& push, int sender, SenderSta
 /// By a whole warp: waits until `step` of a tile has come, and returns the first step behind it that has not,
 /// as far as one look goes; all steps if the wait gave up, and `gave_up` is set on every lane then.
 ///
-/// Memory order: the look is relaxed and decides nothing. Then each lane acquires the stamps that it has
+/// Memory order: the look is relaxed and decides nothing. Then each lane acquires the flags that it has
 /// looked at, and __syncwarp() hands on what they acquired: behind this function every lane sees these steps'
-/// patches. Looks come seldom: the fences of the warp that pushes wait for them too.
-__device__ inline int await_patches(const symm::ChunkSignals& signals, const PatchSignals& patches, int tile,
-                                    int step, bool& gave_up) {
+/// pieces. Looks come seldom: the fences of the warp that pushes wait for them too.
+__device__ inline int await_pieces(const symm::ChunkSignals& signals, const PieceSignals& pieces, int tile,
+                                   int step, bool& gave_up) {
   constexpr int kWordsOfLane = 4;
-  constexpr int kLanesOfStep = PatchGrid::kOfStep / kWordsOfLane;
+  constexpr int kLanesOfStep = PieceGrid::kOfStep / kWordsOfLane;
   constexpr int kFirstLooks = 256;
   constexpr unsigned kNapNs = 100;
-  if (gave_up) return patches.k_steps;
+  if (gave_up) return pieces.k_steps;
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const bool is_any = step + lane / kLanesOfStep < patches.k_steps;
+  const bool is_any = step + lane / kLanesOfStep < pieces.k_steps;
   const std::uint32_t* const words =
-      patches.stamps + PatchGrid::stamp(tile, patches.k_steps, step, is_any ? lane * kWordsOfLane : 0);
+      pieces.flags + PieceGrid::flag(tile, pieces.k_steps, step, is_any ? lane * kWordsOfLane : 0);
   const auto is_missing = [&](std::uint32_t word) { return !signals.has_come(word); };
   for (int look = 0;; ++look) {
     const uint4 seen = load_relaxed(reinterpret_cast<const uint4*>(words));
@@ -196,7 +196,7 @@ __device__ inline int await_patches(const symm::ChunkSignals& signals, const Pat
     if (first >= kLanesOfStep) {
       load_acquire(reinterpret_cast<const uint4*>(words));
       __syncwarp();
-      return min(step + first / kLanesOfStep, patches.k_steps);
+      return min(step + first / kLanesOfStep, pieces.k_steps);
     }
     if (look < kFirstLooks) {
       __nanosleep(kNapNs);
@@ -206,7 +206,7 @@ __device__ inline int await_patches(const symm::ChunkSignals& signals, const Pat
     bool has_come = true;
     if (lane == first) {
       const int idx = is_missing(seen.x) ? 0 : is_missing(seen.y) ? 1 : is_missing(seen.z) ? 2 : 3;
-      const int chunk = signals.first_number + tile / patches.tiles_per_chunk;
+      const int chunk = signals.first_number + tile / pieces.tiles_per_chunk;
       std::int64_t begin_ns = 0;
       has_come = symm::detail::wait_until(
           signals.waits, {symm::KernelCall::kAwaitChunk, chunk / signals.chunks_per_rank, chunk},
@@ -216,12 +216,12 @@ __device__ inline int await_patches(const symm::ChunkSignals& signals, const Pat
           });
     }
     gave_up = !__all_sync(kWholeWarp, has_come);
-    if (gave_up) return patches.k_steps;
+    if (gave_up) return pieces.k_steps;
   }
 }
 
-/// How many steps, over all of a CTA's tiles that come in patches, one after the other, have come: one warp
-/// looks at the stamps, which takes about as long as a few steps of the product, and tells the thread that
+/// How many steps, over all of a CTA's tiles that come in pieces, one after the other, have come: one warp
+/// looks at the flags, which takes about as long as a few steps of the product, and tells the thread that
 /// loads by this word of shared memory. Zero before either begins.
 struct Announcement {
   std::uint32_t& word;
@@ -233,10 +233,10 @@ __device__ inline void announce(const Announcement& what) {
 }
 
 /// By the warp that looks: a tile, behind the steps of `before`.
-__device__ inline void announce_patches(const symm::ChunkSignals& signals, const PatchSignals& patches,
-                                        int tile, const Announcement& before, bool& gave_up) {
-  for (int step = 0; step < patches.k_steps;) {
-    step = await_patches(signals, patches, tile, step, gave_up);
+__device__ inline void announce_pieces(const symm::ChunkSignals& signals, const PieceSignals& pieces,
+                                       int tile, const Announcement& before, bool& gave_up) {
+  for (int step = 0; step < pieces.k_steps;) {
+    step = await_pieces(signals, pieces, tile, step, gave_up);
     if (threadIdx.x % 32 == 0) announce({before.word, before.steps + static_cast<std::uint32_t>(step)});
   }
 }

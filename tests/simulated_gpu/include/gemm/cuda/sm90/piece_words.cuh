@@ -1,6 +1,6 @@
 #pragma once
 
-// The twin of gemm/cuda/sm90/patch_words.cuh for the simulated GPU: found before it.
+// The twin of gemm/cuda/sm90/piece_words.cuh for the simulated GPU: found before it.
 
 #include <cstddef>
 #include <cstdint>
