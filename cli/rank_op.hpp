@@ -24,8 +24,8 @@ class RankOp {
   [[nodiscard]] OpReport plan(Algorithm algorithm) const;
 
   [[nodiscard]] const harness::Problem& problem() const { return problem_; }
-  [[nodiscard]] const TensorView& a() const { return a_.view(); }
-  [[nodiscard]] std::span<const TensorView> b() const { return b_views_; }
+  [[nodiscard]] const TensorView& a() const { return operands_.a().view(); }
+  [[nodiscard]] std::span<const TensorView> b() const { return operands_.b(); }
   [[nodiscard]] std::span<const harness::GuardedTensor> outputs() const { return out_; }
   /// All of a, if the problem keeps it.
   [[nodiscard]] const harness::GuardedTensor* gathered() const {
@@ -42,21 +42,15 @@ class RankOp {
   [[nodiscard]] bool guards_intact() const;
 
  private:
-  harness::GuardedTensor load(const harness::OperandSource& source, const harness::Operand& operand,
-                              const harness::Window& window) const;
   void allocate_outputs();
   [[nodiscard]] AllGatherMatmulArgs gather_args() const;
   [[nodiscard]] MatmulReduceScatterArgs scatter_args() const;
 
   harness::Problem problem_;
   const Session& session_;
-  harness::GuardedTensor a_;
-  std::vector<harness::GuardedTensor> b_;
-  std::vector<harness::GuardedTensor> bias_;
+  harness::RankOperands operands_;
   std::vector<harness::GuardedTensor> out_;
   harness::GuardedTensor gathered_;
-  std::vector<TensorView> b_views_;
-  std::vector<TensorView> bias_views_;
   std::vector<TensorView> out_views_;
 };
 

@@ -62,7 +62,11 @@ void GuardedTensor::upload() const {
 void GuardedTensor::fill(const std::function<double(std::int64_t)>& value) const {
   std::vector<double> values(static_cast<std::size_t>(host_.numel()));
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = value(static_cast<std::int64_t>(i));
-  take(convert(TensorView::contiguous(values.data(), host_.sizes, DType::kF64), host_));
+  fill(TensorView::contiguous(values.data(), host_.sizes, DType::kF64));
+}
+
+void GuardedTensor::fill(const TensorView& values) const {
+  take(convert(values, host_));
   upload();
 }
 
@@ -83,10 +87,31 @@ std::vector<std::byte> GuardedTensor::bytes() const {
   return {host_block(), host_block() + buffer_.size_bytes()};
 }
 
+bool GuardedTensor::holes_are_whole() const {
+  const std::int64_t num_bytes = buffer_.size_bytes() - 2 * kGuardBytes;
+  if (num_bytes == host_.size_bytes()) return true;
+  const std::int64_t width = size_bytes(host_.dtype);
+  std::vector<bool> is_element(static_cast<std::size_t>(num_bytes / width));
+  for (std::int64_t element = 0; element < host_.numel(); ++element) {
+    std::int64_t offset = 0;
+    std::int64_t rest = element;
+    for (int d = host_.dim() - 1; d >= 0; --d) {
+      offset += rest % host_.size(d) * host_.stride(d);
+      rest /= host_.size(d);
+    }
+    is_element[static_cast<std::size_t>(offset)] = true;
+  }
+  const std::byte* bytes = host_block() + kGuardBytes;
+  for (std::int64_t i = 0; i < num_bytes; ++i) {
+    if (!is_element[static_cast<std::size_t>(i / width)] && bytes[i] != std::byte{kPoison}) return false;
+  }
+  return true;
+}
+
 bool GuardedTensor::guards_are_whole() const {
   if (device_ == nullptr) return true;
   const std::byte* begin = host_block();
-  return are_guards(begin) && are_guards(begin + buffer_.size_bytes() - kGuardBytes);
+  return are_guards(begin) && are_guards(begin + buffer_.size_bytes() - kGuardBytes) && holes_are_whole();
 }
 
 }  // namespace tandem::harness

@@ -32,6 +32,8 @@ class GuardedTensor {
 
   /// Element `idx`, counted row-major over the sizes, becomes value(idx), on the device too.
   void fill(const std::function<double(std::int64_t idx)>& value) const;
+  /// Copies and converts `values`, in host memory and of the same sizes, to the device too.
+  void fill(const TensorView& values) const;
   /// Sets every byte so that an element that is never written is seen (a NaN in every float type), and the
   /// guards; on the device too.
   void poison() const;
@@ -39,11 +41,12 @@ class GuardedTensor {
   [[nodiscard]] double at(std::int64_t idx) const;
   /// Of the whole block with holes and guards, as of the last download().
   [[nodiscard]] std::vector<std::byte> bytes() const;
-  /// Whether nobody wrote beside the tensor, as of the last download().
+  /// Whether nobody wrote beside the tensor or into its holes, as of the last download().
   [[nodiscard]] bool guards_are_whole() const;
 
  private:
   [[nodiscard]] std::byte* host_block() const;
+  [[nodiscard]] bool holes_are_whole() const;
   [[nodiscard]] TensorView block() const;
 
   Device* device_ = nullptr;

@@ -1,6 +1,8 @@
 #include "harness/operands.hpp"
 
+#include <algorithm>
 #include <tandem/base/convert.hpp>
+#include <utility>
 
 #include "harness/failure.hpp"
 
@@ -13,6 +15,12 @@ std::uint64_t mix(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
   return x ^ (x >> 31);
+}
+
+Window window_of(const Problem& problem, const Operand& operand, int rank) {
+  if (operand.kind == OperandKind::kA) return window_of_a(problem, rank);
+  return operand.kind == OperandKind::kB ? window_of_b(problem, operand.idx, rank)
+                                         : window_of_bias(problem, operand.idx, rank);
 }
 
 }  // namespace
@@ -75,6 +83,71 @@ double GeneratedTensors::bias_at(int i, std::int64_t column) const {
   return problem_.bias ? line(operand, sizes_of(problem_, operand), {0, {column, 1}})[0] : 0;
 }
 
+RankOperands::RankOperands(const Problem& problem, const OperandSource& source, int rank,
+                           const OperandMemory& memory)
+    : problem_(problem) {
+  const auto load = [&](const Operand& operand) {
+    const Window window = window_of(problem, operand, rank);
+    Dims sizes = sizes_of(problem, operand);
+    sizes[window.dim] = window.shard.size;
+    Layout layout{sizes, contiguous_strides(sizes)};
+    if (operand.kind == OperandKind::kB && problem.b_is_column_major) layout.strides = {1, sizes[0]};
+    if (operand.kind != OperandKind::kBias) {
+      for (int d = 0; d < sizes.size(); ++d) layout.strides[d] *= memory.spacing;
+    }
+    GuardedTensor part(memory.device, layout, problem.dtype, memory.image);
+    source.read(operand, window, part.host());
+    part.upload();
+    return part;
+  };
+  a_ = load({OperandKind::kA});
+  for (int i = 0; i < static_cast<int>(problem.n.size()); ++i) {
+    b_.push_back(load({OperandKind::kB, i}));
+    if (problem.bias) bias_.push_back(load({OperandKind::kBias, i}));
+  }
+  b_views_ = views_of(b_);
+  bias_views_ = views_of(bias_);
+}
+
+AllGatherMatmulArgs RankOperands::gather_args() const {
+  AllGatherMatmulArgs args;
+  args.a = a_.view();
+  args.b = b_views_;
+  args.gather_dim = problem_.dim;
+  args.gather_size = problem_.a[problem_.dim];
+  args.bias = bias_views_;
+  return args;
+}
+
+MatmulReduceScatterArgs RankOperands::scatter_args() const {
+  MatmulReduceScatterArgs args;
+  args.a = std::span(&a_.view(), 1);
+  args.b = b_views_;
+  args.scatter_dim = problem_.dim;
+  args.reduce_op = problem_.reduce;
+  if (problem_.bias) args.bias = bias_views_[0];
+  return args;
+}
+
+void RankOperands::download() const {
+  a_.download();
+  for (const auto& tensors : {std::span(b_), std::span(bias_)}) {
+    for (const GuardedTensor& tensor : tensors) tensor.download();
+  }
+}
+
+bool RankOperands::guards_are_whole() const {
+  const auto whole = [](const GuardedTensor& tensor) { return tensor.guards_are_whole(); };
+  return whole(a_) && std::all_of(b_.begin(), b_.end(), whole) &&
+         std::all_of(bias_.begin(), bias_.end(), whole);
+}
+
+std::vector<TensorView> views_of(std::span<const GuardedTensor> tensors) {
+  std::vector<TensorView> views;
+  for (const GuardedTensor& tensor : tensors) views.push_back(tensor.view());
+  return views;
+}
+
 void generate(const GeneratedPart& part, const TensorView& to) {
   if (to.numel() == 0) return;
   const Dims strides = contiguous_strides(part.sizes);
@@ -92,7 +165,7 @@ void generate(const GeneratedPart& part, const TensorView& to) {
       target = target.select(0, idx[d]);
     }
     for (std::int64_t i = 0; i < to.size(last); ++i)
-      values[i] = generated_value(part.seed, first + i) * part.scale;
+      values[i] = part.shift + generated_value(part.seed, first + i) * part.scale;
     take(convert(row.view(), target));
     int d = last - 1;
     for (; d >= 0 && ++idx[d] == to.size(d); --d) idx[d] = 0;

@@ -2,9 +2,14 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <tandem/base/tensor.hpp>
+#include <tandem/device/device.hpp>
+#include <tandem/fused/all_gather_matmul.hpp>
+#include <tandem/fused/matmul_reduce_scatter.hpp>
 #include <vector>
 
+#include "harness/guarded_tensor.hpp"
 #include "harness/problem.hpp"
 
 namespace tandem::harness {
@@ -54,6 +59,38 @@ class GeneratedTensors : public OperandSource {
   Problem problem_;
 };
 
+/// Where a rank has its operands.
+struct OperandMemory {
+  Device& device;
+  HostImage image = HostImage::kWhereNeeded;
+  int spacing = 1;  ///< with 2 there is a hole behind each element of a and b
+};
+
+/// One rank's parts of a problem's operands in guarded memory.
+class RankOperands {
+ public:
+  RankOperands(const Problem& problem, const OperandSource& source, int rank, const OperandMemory& memory);
+
+  [[nodiscard]] const GuardedTensor& a() const { return a_; }
+  [[nodiscard]] std::span<const TensorView> b() const { return b_views_; }
+  /// Arguments without outputs and algorithm; they refer to this object.
+  [[nodiscard]] AllGatherMatmulArgs gather_args() const;
+  [[nodiscard]] MatmulReduceScatterArgs scatter_args() const;
+  void download() const;
+  /// As of the last download().
+  [[nodiscard]] bool guards_are_whole() const;
+
+ private:
+  Problem problem_;
+  GuardedTensor a_;
+  std::vector<GuardedTensor> b_;
+  std::vector<GuardedTensor> bias_;
+  std::vector<TensorView> b_views_;
+  std::vector<TensorView> bias_views_;
+};
+/// On the device.
+[[nodiscard]] std::vector<TensorView> views_of(std::span<const GuardedTensor> tensors);
+
 /// Sizes of a problem's global tensor.
 [[nodiscard]] Dims sizes_of(const Problem& problem, const Operand& operand);
 
@@ -67,6 +104,7 @@ struct GeneratedPart {
   int dim = 0;
   std::int64_t offset = 0;
   float scale = 1;
+  float shift = 0;  ///< of the scaled values
 };
 void generate(const GeneratedPart& part, const TensorView& to);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <tandem/base/convert.hpp>
 
 #include "harness/failure.hpp"
@@ -12,25 +13,20 @@
 namespace tandem::harness {
 namespace {
 
-// A global tensor, rounded to the problem's type as every rank sees it, then widened.
-std::vector<double> widened(const Problem& problem, const OperandSource& source, const Operand& operand) {
-  const Dims sizes = sizes_of(problem, operand);
-  const Tensor rounded = Tensor::host(sizes, problem.dtype);
-  source.read(operand, {0, {0, sizes[0]}}, rounded.view());
-  std::vector<double> values(static_cast<std::size_t>(numel(sizes)));
-  take(convert(rounded.view(), TensorView::contiguous(values.data(), sizes, DType::kF64)));
+constexpr double kF32Roundoff = 0x1p-24;
+
+std::vector<double> as_f64(const TensorView& view) {
+  std::vector<double> values(static_cast<std::size_t>(view.numel()));
+  take(convert(view, TensorView::contiguous(values.data(), view.sizes, DType::kF64)));
   return values;
 }
 
-std::vector<double> transposed(const std::vector<double>& values, std::int64_t rows, std::int64_t columns) {
-  std::vector<double> result(values.size());
-  for (std::int64_t row = 0; row < rows; ++row) {
-    for (std::int64_t column = 0; column < columns; ++column) {
-      result[static_cast<std::size_t>(column * rows + row)] =
-          values[static_cast<std::size_t>(row * columns + column)];
-    }
-  }
-  return result;
+// A global tensor, rounded to the problem's type as every rank sees it, then widened; b column-major.
+std::vector<double> widened(const Problem& problem, const OperandSource& source, const Operand& operand) {
+  const Dims sizes = sizes_of(problem, operand);
+  const Tensor whole = Tensor::host(sizes, problem.dtype);
+  source.read(operand, {0, {0, sizes[0]}}, whole.view());
+  return as_f64(operand.kind == OperandKind::kB ? whole.view().movedim(0, 1) : whole.view());
 }
 
 struct Place {
@@ -38,25 +34,43 @@ struct Place {
   std::int64_t column = 0;
 };
 
-// Where element `element` of a part lies in the whole result, leading dims as one.
-Place place_of(const Problem& problem, int i, const Window& window, const TensorView& part,
-               std::int64_t element) {
-  const Dims whole = problem.result_sizes(i);
-  const Dims strides = contiguous_strides(whole);
+// Where an element of a part lies in the whole, leading dims as one.
+Place place_of(const Part& part, std::int64_t element) {
+  const Dims strides = contiguous_strides(part.whole);
   std::int64_t flat = 0;
-  for (int d = part.dim() - 1; d >= 0; --d) {
-    const std::int64_t offset = d == window.dim ? window.shard.offset : 0;
-    flat += (element % part.size(d) + offset) * strides[d];
-    element /= part.size(d);
+  for (int d = part.elements.dim() - 1; d >= 0; --d) {
+    const std::int64_t offset = d == part.window.dim ? part.window.shard.offset : 0;
+    flat += (element % part.elements.size(d) + offset) * strides[d];
+    element /= part.elements.size(d);
   }
-  return {flat / whole.back(), flat % whole.back()};
+  return {flat / part.whole.back(), flat % part.whole.back()};
 }
 
-void compare_element(int i, const Place& place, double got, const Expected& expected, Wrong& wrong) {
+void compare_element(const std::string& name, const Place& place, double got, const Expected& expected,
+                     Wrong& wrong) {
   if (is_right(got, expected)) return;
-  wrong.add(fmt::format("result {}, row {}, column {}: got {}, need {} +- {:.3g}", i, place.row, place.column,
+  wrong.add(fmt::format("{}, row {}, column {}: got {}, need {} +- {:.3g}", name, place.row, place.column,
                         got, expected.value, expected.tolerance));
 }
+
+std::string name_of_result(int i) {
+  return fmt::format("result {}", i);
+}
+
+std::span<const double> line_of(const std::vector<double>& values, std::int64_t line, std::int64_t size) {
+  return std::span(values).subspan(static_cast<std::size_t>(line * size), static_cast<std::size_t>(size));
+}
+
+// Of a list that is empty, where every value is `none`, or has one for all or one for each.
+double value_in(const std::vector<double>& values, std::int64_t idx, double none) {
+  if (values.empty()) return none;
+  return values.size() == 1 ? values[0] : values[static_cast<std::size_t>(idx)];
+}
+
+struct PartialSum {
+  double value = 0;
+  double magnitude = 0;  // sum of the absolute values of its products
+};
 
 PartialSum sum_of(std::span<const double> row, std::span<const double> column, const Shard& shard) {
   PartialSum sum;
@@ -66,6 +80,11 @@ PartialSum sum_of(std::span<const double> row, std::span<const double> column, c
     sum.magnitude += std::abs(product);
   }
   return sum;
+}
+
+double largest_of(DType dtype) {
+  if (dtype == DType::kF8E4M3) return 448;
+  return dtype == DType::kF8E5M2 ? 57344 : std::numeric_limits<double>::infinity();
 }
 
 // The largest error of a rounding where the relative bound does not hold.
@@ -103,11 +122,41 @@ double rounding_error(DType dtype, double value) {
   return std::max(1.01 * unit_roundoff(dtype) * std::abs(value), smallest_rounding(dtype));
 }
 
+Expected rounded(const Expected& sum, DType dtype) {
+  const double largest = largest_of(dtype);
+  Expected result{std::clamp(sum.value, -largest, largest), sum.tolerance};
+  // What is rounded may be off itself: f8 rounds by up to 1/8 of what it is given.
+  if (size_bytes(dtype) == 1) result.tolerance *= 1.13;
+  if (dtype != DType::kF32) result.tolerance += rounding_error(dtype, result.value);
+  return result;
+}
+
+Expected sum_in_f32(std::span<const Expected> parts) {
+  Expected sum;
+  double magnitude = 0;
+  for (const Expected& part : parts) {
+    sum.value += part.value;
+    sum.tolerance += part.tolerance;
+    magnitude += std::abs(part.value) + part.tolerance;
+  }
+  sum.tolerance += static_cast<double>(parts.size()) * kF32Roundoff * magnitude;
+  return sum;
+}
+
+Expected sum_over_ranks(std::span<const Expected> partials, DType dtype, coll::ReduceOp reduce, double bias) {
+  std::vector<Expected> sent;
+  for (const Expected& partial : partials) sent.push_back(rounded(partial, dtype));
+  Expected sum = sum_in_f32(sent);
+  if (reduce == coll::ReduceOp::kAvg) {
+    const auto count = static_cast<double>(partials.size());
+    sum = {sum.value / count, sum.tolerance / count};
+  }
+  const Expected terms[] = {sum, {bias, 0}};
+  return sum_in_f32(terms);
+}
+
 Expected expect(const Problem& problem, std::span<const double> row, std::span<const double> column,
                 double bias) {
-  const double u32 = std::ldexp(1.0, -24);
-  const double u = unit_roundoff(problem.dtype);
-  const double tiny = smallest_rounding(problem.dtype);
   const auto k = static_cast<std::int64_t>(row.size());
   Expected expected;
   double magnitude = 0;
@@ -116,58 +165,113 @@ Expected expect(const Problem& problem, std::span<const double> row, std::span<c
     const PartialSum partial = sum_of(row, column, shard_of(k, problem.ranks, rank));
     magnitude += partial.magnitude;
     expected.value += partial.value;
-    roundings += u * std::abs(partial.value) + tiny;
+    roundings += rounding_error(problem.dtype, partial.value);
   }
-  expected.tolerance = static_cast<double>(k + problem.ranks + 4) * u32 * (magnitude + std::abs(bias));
-  if (problem.op == Op::kMatmulReduceScatter) expected.tolerance += 1.01 * roundings;
+  expected.tolerance =
+      static_cast<double>(k + problem.ranks + 4) * kF32Roundoff * (magnitude + std::abs(bias));
+  if (problem.op == Op::kMatmulReduceScatter) expected.tolerance += roundings;
   if (problem.reduce == coll::ReduceOp::kAvg) {
     expected.value /= problem.ranks;
     expected.tolerance /= problem.ranks;
   }
   expected.value += bias;
-  expected.tolerance += 1.01 * u * std::abs(expected.value) + tiny;
-  return expected;
+  return rounded(expected, problem.dtype);
 }
 
 bool is_right(double got, const Expected& expected) {
   return std::abs(got - expected.value) <= expected.tolerance;
 }
 
-Reference::Reference(const Problem& problem, const OperandSource& source) : problem_(problem) {
-  a_ = widened(problem, source, {OperandKind::kA});
+void compare_elements(const Part& part, const std::string& name,
+                      const std::function<Expected(std::int64_t, std::int64_t)>& need, Wrong& wrong) {
+  for (std::int64_t element = 0; element < part.elements.numel(); ++element) {
+    const Place place = place_of(part, element);
+    compare_element(name, place, element_as_f64(part.elements, element), need(place.row, place.column),
+                    wrong);
+  }
+}
+
+void compare_equal(const TensorView& got, const TensorView& need, const std::string& name, Wrong& wrong) {
+  const auto need_at = [&](std::int64_t row, std::int64_t column) -> Expected {
+    return {element_as_f64(need, row * need.sizes.back() + column), 0};
+  };
+  compare_elements({need.sizes, {}, got}, name, need_at, wrong);
+}
+
+ProductReference::ProductReference(const ProductTensors& tensors)
+    : n_(tensors.b.size(1)),
+      k_(tensors.b.size(0)),
+      a_(as_f64(tensors.a)),
+      b_(as_f64(tensors.b.movedim(0, 1))) {
+  if (tensors.a_scale && tensors.a_scale->numel() > 1)
+    num_slices_ = static_cast<int>(tensors.a_scale->sizes.back());
+  if (tensors.bias) bias_ = as_f64(*tensors.bias);
+  if (tensors.addend) addend_ = as_f64(*tensors.addend);
+  const auto read_scale = [&](const std::optional<TensorView>& scale, std::vector<double>& values) {
+    if (!scale) return;
+    values = as_f64(*scale);
+    num_roundings_ += 2;
+  };
+  read_scale(tensors.a_scale, a_scale_);
+  read_scale(tensors.b_scale, b_scale_);
+  read_scale(tensors.result_scale, result_scale_);
+}
+
+Expected ProductReference::sum_at(std::int64_t row, std::int64_t column) const {
+  PartialSum sum;
+  for (int slice = 0; slice < num_slices_; ++slice) {
+    const double scale = value_in(a_scale_, row * num_slices_ + slice, 1) * value_in(b_scale_, column, 1);
+    const PartialSum part =
+        sum_of(line_of(a_, row, k_), line_of(b_, column, k_), shard_of(k_, num_slices_, slice));
+    sum.value += part.value * scale;
+    sum.magnitude += part.magnitude * std::abs(scale);
+  }
+  const double bias = value_in(bias_, column, 0);
+  const double result_scale = value_in(result_scale_, 0, 1);
+  const double addend = value_in(addend_, row * n_ + column, 0);
+  const double magnitude = (sum.magnitude + std::abs(bias)) * std::abs(result_scale) + std::abs(addend);
+  return {(sum.value + bias) * result_scale + addend,
+          static_cast<double>(k_ + num_roundings_) * kF32Roundoff * magnitude};
+}
+
+void ProductReference::compare(const TensorView& result, const std::string& name, Wrong& wrong) const {
+  const auto need = [&](std::int64_t row, std::int64_t column) {
+    return rounded(sum_at(row, column), result.dtype);
+  };
+  compare_elements({result.sizes, {}, result}, name, need, wrong);
+}
+
+Reference::Reference(const Problem& problem, const OperandSource& source)
+    : problem_(problem), a_(widened(problem, source, {OperandKind::kA})) {
   for (int i = 0; i < static_cast<int>(problem.n.size()); ++i) {
-    const std::int64_t n = problem.n[static_cast<std::size_t>(i)];
-    b_.push_back(transposed(widened(problem, source, {OperandKind::kB, i}), problem.k(), n));
-    bias_.push_back(problem.bias ? widened(problem, source, {OperandKind::kBias, i})
-                                 : std::vector<double>(static_cast<std::size_t>(n)));
+    b_.push_back(widened(problem, source, {OperandKind::kB, i}));
+    if (problem.bias) bias_.push_back(widened(problem, source, {OperandKind::kBias, i}));
   }
 }
 
 std::span<const double> Reference::row_of_a(std::int64_t row) const {
-  const auto k = static_cast<std::size_t>(problem_.k());
-  return std::span(a_).subspan(static_cast<std::size_t>(row) * k, k);
+  return line_of(a_, row, problem_.k());
 }
 
 std::span<const double> Reference::column_of_b(int i, std::int64_t column) const {
-  const auto k = static_cast<std::size_t>(problem_.k());
-  return std::span(b_[static_cast<std::size_t>(i)]).subspan(static_cast<std::size_t>(column) * k, k);
+  return line_of(b_[static_cast<std::size_t>(i)], column, problem_.k());
 }
 
 double Reference::bias_at(int i, std::int64_t column) const {
-  return bias_[static_cast<std::size_t>(i)][static_cast<std::size_t>(column)];
+  return problem_.bias ? bias_[static_cast<std::size_t>(i)][static_cast<std::size_t>(column)] : 0;
 }
 
-PartialSum Reference::partial_sum(int rank, int i, std::int64_t row, std::int64_t column) const {
-  return sum_of(row_of_a(row), column_of_b(i, column), shard_of(problem_.k(), problem_.ranks, rank));
+Expected Reference::partial_sum(int rank, int i, std::int64_t row, std::int64_t column) const {
+  const Shard shard = shard_of(problem_.k(), problem_.ranks, rank);
+  const PartialSum sum = sum_of(row_of_a(row), column_of_b(i, column), shard);
+  return {sum.value, static_cast<double>(shard.size + 2) * kF32Roundoff * sum.magnitude};
 }
 
 void Reference::compare(int i, const Window& window, const TensorView& part, Wrong& wrong) const {
-  for (std::int64_t element = 0; element < part.numel(); ++element) {
-    const Place place = place_of(problem_, i, window, part, element);
-    const Expected expected =
-        expect(problem_, row_of_a(place.row), column_of_b(i, place.column), bias_at(i, place.column));
-    compare_element(i, place, element_as_f64(part, element), expected, wrong);
-  }
+  const auto need = [&](std::int64_t row, std::int64_t column) {
+    return expect(problem_, row_of_a(row), column_of_b(i, column), bias_at(i, column));
+  };
+  compare_elements({problem_.result_sizes(i), window, part}, name_of_result(i), need, wrong);
 }
 
 void compare_samples(const Problem& problem, int i, const Window& window, const TensorView& part,
@@ -176,19 +280,15 @@ void compare_samples(const Problem& problem, int i, const Window& window, const 
   const std::int64_t count = std::min(part.numel(), num_samples);
   for (std::int64_t sample = 0; sample < count; ++sample) {
     const std::int64_t element = sample * part.numel() / count + (part.numel() / count) * (sample % 7) / 7;
-    const Place place = place_of(problem, i, window, part, element);
+    const Place place = place_of({problem.result_sizes(i), window, part}, element);
     const Expected expected = expect(problem, source.row_of_a(place.row), source.column_of_b(i, place.column),
                                      source.bias_at(i, place.column));
-    compare_element(i, place, element_as_f64(part, element), expected, wrong);
+    compare_element(name_of_result(i), place, element_as_f64(part, element), expected, wrong);
   }
 }
 
 void Reference::compare_gathered(const TensorView& gathered, Wrong& wrong) const {
-  for (std::int64_t element = 0; element < gathered.numel(); ++element) {
-    const double got = element_as_f64(gathered, element);
-    const double need = a_[static_cast<std::size_t>(element)];
-    if (got != need) wrong.add(fmt::format("gathered a, element {}: got {}, need {}", element, got, need));
-  }
+  compare_equal(gathered, TensorView::read_only(a_.data(), problem_.a, DType::kF64), "gathered a", wrong);
 }
 
 void compare_runs(const TwoRuns& runs, const std::string& what, Wrong& wrong) {

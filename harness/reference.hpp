@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,14 +17,22 @@ namespace tandem::harness {
 /// Most that one rounding to `dtype` changes a value, or one that is 1 % off it.
 [[nodiscard]] double rounding_error(DType dtype, double value);
 
-/// One element of a result in f64, and how far the op may be from it: f32 sums, the rounding of each rank's
-/// partial (matmul_reduce_scatter) and one rounding of the result.
+/// One element of a sum or of a result in f64, and how far the op may be from it.
 struct Expected {
   double value = 0;
   double tolerance = 0;
 };
 
-/// Row of a (all of k), column of b (all of k), bias element.
+/// An f32 sum that is rounded once to `dtype`; f8 saturates.
+[[nodiscard]] Expected rounded(const Expected& sum, DType dtype);
+/// The sum of `parts`, added one after the other in f32.
+[[nodiscard]] Expected sum_in_f32(std::span<const Expected> parts);
+/// The sum or mean of the ranks' partials, each rounded to `dtype` for its way, and a bias.
+[[nodiscard]] Expected sum_over_ranks(std::span<const Expected> partials, DType dtype, coll::ReduceOp reduce,
+                                      double bias = 0);
+
+/// An element of a result: f32 sums, the rounding of each rank's partial (matmul_reduce_scatter) and one
+/// rounding of the result. Row of a (all of k), column of b (all of k), bias element.
 [[nodiscard]] Expected expect(const Problem& problem, std::span<const double> row,
                               std::span<const double> column, double bias);
 
@@ -37,6 +47,20 @@ struct Wrong {
     if (count++ == 0) first = std::move(where);
   }
 };
+
+/// What `window` cuts out of a tensor of sizes `whole`.
+struct Part {
+  Dims whole;
+  Window window;
+  TensorView elements;
+};
+/// Adds the elements that are not what `need` says; leading dims count as one.
+void compare_elements(const Part& part, const std::string& name,
+                      const std::function<Expected(std::int64_t row, std::int64_t column)>& need,
+                      Wrong& wrong);
+
+/// Adds the elements of `got` that are not those of `need`, which has the same sizes.
+void compare_equal(const TensorView& got, const TensorView& need, const std::string& name, Wrong& wrong);
 
 /// Compares `num_samples` elements, spread evenly, of a part of a generated problem's result for b[i].
 void compare_samples(const Problem& problem, int i, const Window& window, const TensorView& part,
@@ -57,18 +81,48 @@ void compare_runs(const TwoRuns& runs, const std::string& what, Wrong& wrong);
 /// The same of a problem's result for b[i], a serial run's bytes and another's.
 void compare_with_serial(const Problem& problem, int i, const TwoRuns& runs, Wrong& wrong);
 
-/// One rank's part of the sum in an element, before any rounding.
-struct PartialSum {
-  double value = 0;
-  double magnitude = 0;  ///< sum of the absolute values of its products
+/// The tensors of one product in memory of the host or of a CPU:
+/// (sum over k of a * b * a_scale * b_scale + bias) * result_scale + addend.
+struct ProductTensors {
+  TensorView a;                                 ///< [..., k]
+  TensorView b;                                 ///< [k, n]
+  std::optional<TensorView> a_scale = {};       ///< one element, or [..., s]: for each of s shards of k
+  std::optional<TensorView> b_scale = {};       ///< one element, or n
+  std::optional<TensorView> bias = {};          ///< [n]
+  std::optional<TensorView> result_scale = {};  ///< one element
+  std::optional<TensorView> addend = {};        ///< [..., n]
+};
+
+/// One product in f64. It keeps nothing of the tensors' memory.
+class ProductReference {
+ public:
+  explicit ProductReference(const ProductTensors& tensors);
+  /// Before it is rounded to the result's type; leading dims count as one.
+  [[nodiscard]] Expected sum_at(std::int64_t row, std::int64_t column) const;
+  /// Compares the whole result.
+  void compare(const TensorView& result, const std::string& name, Wrong& wrong) const;
+
+ private:
+  std::int64_t n_ = 0;
+  std::int64_t k_ = 0;
+  int num_slices_ = 1;
+  int num_roundings_ = 2;  // besides those of the sum over k
+  std::vector<double> a_;  // row-major
+  std::vector<double> b_;  // column-major
+  // Empty where there is none.
+  std::vector<double> a_scale_;
+  std::vector<double> b_scale_;
+  std::vector<double> bias_;
+  std::vector<double> result_scale_;
+  std::vector<double> addend_;
 };
 
 /// A problem's operands as a whole, in f64, for checking every element of small results.
 class Reference {
  public:
   Reference(const Problem& problem, const OperandSource& source);
-  /// Of an element of the result for b[i], over the rank's part of k; leading dims count as one.
-  [[nodiscard]] PartialSum partial_sum(int rank, int i, std::int64_t row, std::int64_t column) const;
+  /// The f32 sum for an element of the result for b[i] over the rank's part of k; leading dims count as one.
+  [[nodiscard]] Expected partial_sum(int rank, int i, std::int64_t row, std::int64_t column) const;
   /// 0 without bias.
   [[nodiscard]] double bias_at(int i, std::int64_t column) const;
   /// Compares a part of the result for b[i]: `part` is what `window` cuts out.

@@ -196,9 +196,9 @@ class LeftBehind:
     def __init__(self, test):
         temporary = tempfile.TemporaryDirectory(prefix="left_")
         test.addCleanup(temporary.cleanup)
-        piece = unittest.mock.piece.dict(os.environ, TMPDIR=temporary.name)
-        piece.start()
-        test.addCleanup(piece.stop)
+        patch = unittest.mock.patch.dict(os.environ, TMPDIR=temporary.name)
+        patch.start()
+        test.addCleanup(patch.stop)
         self.folders = ("/dev/shm", temporary.name)
         self.before = self.listing()
 

@@ -18,7 +18,6 @@
 namespace tandem {
 namespace {
 
-using harness::OperandKind;
 using harness::Problem;
 using test::Complaints;
 using test::Guarded;
@@ -64,58 +63,24 @@ std::string to_text(const Case& c, int world, Algorithm algorithm) {
 struct Operands {
   Operands(RankContextOfTest& rank, const Case& c)
       : problem(c.problem(rank.group.size())),
-        source(problem),
-        shard(shard_of(c.sizes[c.dim], rank.group.size(), rank.group.rank())) {
-    const int me = rank.group.rank();
-    const auto load = [&](const harness::Operand& operand, const harness::Window& window, bool spread) {
-      Dims sizes = sizes_of(problem, operand);
-      sizes[window.dim] = window.shard.size;
-      Guarded part(rank.device, spread ? test::spread_out(sizes) : test::dense(sizes), c.dtype);
-      source.read(operand, window, part.host());
-      part.upload();
-      return part;
-    };
-    a.emplace(load({OperandKind::kA}, window_of_a(problem, me), c.spread));
-    args.a = a->view();
-    args.gather_dim = c.dim;
-    args.gather_size = c.sizes[c.dim];
-    for (int i = 0; i < static_cast<int>(c.columns.size()); ++i) {
-      b.push_back(load({OperandKind::kB, i}, window_of_b(problem, i, me), c.spread));
-      b_views.push_back(b.back().view());
-      if (!c.bias) continue;
-      bias.push_back(load({OperandKind::kBias, i}, window_of_bias(problem, i, me), false));
-      bias_views.push_back(bias.back().view());
-    }
-    args.b = b_views;
-    args.bias = bias_views;
-  }
+        tensors(problem, harness::GeneratedTensors(problem), rank.group.rank(),
+                {rank.device, harness::HostImage::kAlways, c.spread ? 2 : 1}),
+        reference(problem, harness::GeneratedTensors(problem)),
+        args(tensors.gather_args()) {}
 
   Problem problem;
-  harness::GeneratedTensors source;
-  Shard shard;
-  std::optional<Guarded> a;
-  std::deque<Guarded> b, bias;
-  std::vector<TensorView> b_views, bias_views;
+  harness::RankOperands tensors;
+  harness::Reference reference;
   AllGatherMatmulArgs args;
 };
 
-/// Complains where a rank's out_i is not what float64 says. The bound: one rounding of the result, and f32
-/// sums of k terms.
-void check_output(const harness::Reference& reference, const Operands& in, const Guarded& out, int i,
-                  int rank, const std::string& who, Complaints& complaints) {
+/// Complains where a rank's out_i is not what float64 says.
+void check_output(const Operands& in, const Guarded& out, int i, int rank, const std::string& who,
+                  Complaints& complaints) {
   harness::Wrong wrong;
-  reference.compare(i, window_of_result(in.problem, i, rank), out.host(), wrong);
-  if (wrong.count > 0) complaints.add(who + ": " + wrong.first);
-  if (!out.guards_are_whole())
-    complaints.add(who + ": a guard byte of out[" + std::to_string(i) + "] was written");
-}
-
-void check_gathered(const harness::Reference& reference, const Guarded& gathered, const std::string& who,
-                    Complaints& complaints) {
-  harness::Wrong wrong;
-  reference.compare_gathered(gathered.host(), wrong);
-  if (wrong.count > 0) complaints.add(who + ": " + wrong.first);
-  if (!gathered.guards_are_whole()) complaints.add(who + ": a guard byte of gathered was written");
+  out.download();
+  in.reference.compare(i, window_of_result(in.problem, i, rank), out.host(), wrong);
+  complaints.add(who + ": out[" + std::to_string(i) + "]", out, wrong);
 }
 
 /// Puts a into symmetric memory.
@@ -129,16 +94,16 @@ Result<void> move_to_symmetric(RankContextOfTest& rank, const Case& c, Operands&
   if (!handle) return tl::unexpected(handle.error());
   // Three elements behind the start: the place must be found, not guessed.
   const Layout layout = [&] {
-    Dims moved = in.a->view().sizes;
+    Dims moved = in.args.a.sizes;
     if (c.dim == moved.size() - 1) return test::dense(moved);
     moved.insert(0, moved.erase(c.dim));
     Dims strides = contiguous_strides(moved);
     strides.insert(c.dim, strides.erase(0));
-    return Layout{in.a->view().sizes, strides};
+    return Layout{in.args.a.sizes, strides};
   }();
   const TensorView place{block.view().narrow(0, 3, 1).data, layout.sizes, layout.strides, c.dtype,
                          rank.device.id()};
-  if (auto copied = rank.stream.copy(in.a->view(), place); !copied) return copied;
+  if (auto copied = rank.stream.copy(in.args.a, place); !copied) return copied;
   if (auto done = rank.stream.synchronize(); !done) return done;
   in.args.a = place;
   in.args.a_handle = *handle;
@@ -167,7 +132,6 @@ bool is_to_run(RankContextOfTest& rank, const Case& c, const AllGatherMatmulArgs
 /// `same_bits`, each other.
 Result<void> run_case(RankContextOfTest& rank, const Case& c, bool same_bits, Complaints& complaints) {
   Operands in(rank, c);
-  const harness::Reference reference(in.problem, in.source);
   Tensor block;
   if (c.in_place) {
     if (auto moved = move_to_symmetric(rank, c, in, block); !moved) return moved;
@@ -201,8 +165,7 @@ Result<void> run_case(RankContextOfTest& rank, const Case& c, bool same_bits, Co
     if (auto done = rank.stream.synchronize(); !done) return done;
 
     for (std::size_t i = 0; i < out.size(); ++i) {
-      out[i].download();
-      check_output(reference, in, out[i], static_cast<int>(i), rank.group.rank(), who, complaints);
+      check_output(in, out[i], static_cast<int>(i), rank.group.rank(), who, complaints);
       const std::size_t slot = i;
       if (algorithm == Algorithm::kSerial) {
         bits.push_back(out[i].bytes());
@@ -211,8 +174,10 @@ Result<void> run_case(RankContextOfTest& rank, const Case& c, bool same_bits, Co
       }
     }
     if (gathered) {
+      harness::Wrong wrong;
       gathered->download();
-      check_gathered(reference, *gathered, who, complaints);
+      in.reference.compare_gathered(gathered->host(), wrong);
+      complaints.add(who, *gathered, wrong);
     }
   }
   return {};
@@ -320,12 +285,9 @@ TEST_P(AllGatherMatmul, native_says_what_it_does_by_mm) {
                                    : "asked for";
     if (report->reason != need) complaints.add("the reason is " + std::string(report->reason));
     if (auto done = rank.stream.synchronize(); !done) return done;
-    first.download();
-    second.download();
-    const harness::Reference reference(in.problem, in.source);
     const std::string who = to_text(c, rank.group.size(), Algorithm::kNative);
-    check_output(reference, in, first, 0, rank.group.rank(), who, complaints);
-    check_output(reference, in, second, 1, rank.group.rank(), who, complaints);
+    check_output(in, first, 0, rank.group.rank(), who, complaints);
+    check_output(in, second, 1, rank.group.rank(), who, complaints);
     return {};
   });
   EXPECT_EQ(complaints.text(), "");

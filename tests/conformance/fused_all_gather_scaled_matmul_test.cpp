@@ -1,14 +1,15 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
 #include <deque>
 #include <optional>
 #include <string>
+#include <tandem/base/convert.hpp>
+#include <utility>
 #include <vector>
 
 #include "conformance/fused_harness.hpp"
+#include "harness/failure.hpp"
 #include "harness/reference.hpp"
 
 // fused_all_gather_scaled_matmul against float64 from the same f8 bits, as fused_all_gather_matmul_test.cpp:
@@ -21,8 +22,6 @@ using test::Complaints;
 using test::Guarded;
 using test::JobCase;
 using test::RankContextOfTest;
-using test::scale_of;
-using test::value_of;
 using test::with_last;
 
 /// How the scale of a is given.
@@ -47,8 +46,8 @@ struct Case {
   bool result_scale = false;  ///< the same
   bool gathered = false;
   std::vector<AlsoGathered> also_gather = {};
-  bool spread = false;   ///< no operand is contiguous
-  double magnitude = 1;  ///< scales are that much larger
+  bool spread = false;  ///< no operand is contiguous
+  float magnitude = 1;  ///< scales are that much larger
 
   [[nodiscard]] bool gathers_last() const { return dim == sizes.size() - 1; }
 };
@@ -62,44 +61,13 @@ std::string to_text(const Case& c, int world) {
          (c.result_scale ? " result_scale" : "") + (c.spread ? " spread" : "");
 }
 
-constexpr int kA = 1;
-constexpr int kScaleOfA = 2;
-constexpr int kBeside = 10;
-constexpr int kB = 100;
-constexpr int kScaleOfB = 200;
-constexpr int kBias = 300;
-constexpr int kResultScale = 400;
-
-/// The scale of a's row `row` over all ranks, in the slice of k that rank `source` has.
-double scale_of_a(const Case& c, std::int64_t row, int source) {
-  if (c.mode == ScaleMode::kNone) return 1;
-  if (c.mode == ScaleMode::kTensorwise) return c.magnitude * scale_of(kScaleOfA, 0);
-  const bool by_slice =
-      c.gathers_last() && (c.mode == ScaleMode::kRowwiseSharded || c.given == Given::kColumnASlice);
-  return c.magnitude * scale_of(kScaleOfA + (by_slice ? 1000 * source : 0), row);
-}
-double scale_of_b(const Case& c, int i, std::int64_t column) {
-  if (c.mode == ScaleMode::kNone) return 1;
-  return scale_of(kScaleOfB + i, c.b_rowwise ? column : 0);
-}
-bool has_bias(const Case& c, int i) {
-  return c.bias && i % 2 == 0;
-}
-double result_scale_of(const Case& c, int i) {
-  return c.result_scale && i % 2 == 0 ? scale_of(kResultScale + i, 0) : 1;
-}
-/// Not the type of any output.
-DType bias_type(int i) {
-  return i % 4 == 0 ? DType::kF16 : DType::kF8E5M2;
-}
-
-/// One rank's tensors of a case.
+/// One rank's tensors of a case, and the whole of those that are gathered.
 class Operands {
  public:
   Operands(RankContextOfTest& rank, const Case& c)
       : rank_(rank), case_(c), mine_(shard_of(c.sizes[c.dim], rank.group.size(), rank.group.rank())) {
-    args.a = add(shard_sizes(c.sizes), c.a,
-                 [&](std::int64_t idx) { return value_of(kA, global_index(c.sizes, idx), c.a); });
+    a = whole(c.sizes, c.a, 1);
+    args.a = load(part_of(a));
     args.gather_dim = c.dim;
     args.gather_size = c.sizes[c.dim];
     add_scale_of_a();
@@ -113,23 +81,25 @@ class Operands {
   }
 
   AllGatherScaledMatmulArgs args;
+  TensorView a;
+  std::vector<TensorView> beside;
+  std::vector<harness::ProductReference> products;  ///< of each b
 
  private:
-  using Values = std::function<double(std::int64_t idx)>;
-  TensorView add(const Dims& sizes, DType dtype, const Values& value) {
-    tensors_.emplace_back(rank_.device, case_.spread ? test::spread_out(sizes) : test::dense(sizes), dtype);
-    tensors_.back().fill(value);
-    return tensors_.back().view();
+  TensorView hold(Tensor tensor) { return held_.emplace_back(std::move(tensor)).view(); }
+  TensorView whole(const Dims& sizes, DType dtype, int seed) {
+    return hold(test::generated(sizes, dtype, seed));
   }
-  [[nodiscard]] Dims shard_sizes(Dims sizes) const {
-    sizes[case_.dim] = mine_.size;
-    return sizes;
+  TensorView scale(const Dims& sizes, int seed, float magnitude = 1) {
+    return hold(test::generated_scale(sizes, seed, magnitude));
   }
-  /// Of element `idx` of a shard in the tensor of `sizes`.
-  [[nodiscard]] std::int64_t global_index(const Dims& sizes, std::int64_t idx) const {
-    Dims at = test::position(shard_sizes(sizes), idx);
-    at[case_.dim] += mine_.offset;
-    return test::flat_index(sizes, at);
+  /// To this rank's memory.
+  TensorView load(const TensorView& values) {
+    const Layout layout = case_.spread ? test::spread_out(values.sizes) : test::dense(values.sizes);
+    return tensors_.emplace_back(rank_.device, layout, values).view();
+  }
+  [[nodiscard]] TensorView part_of(const TensorView& whole) const {
+    return whole.narrow(case_.dim, mine_.offset, mine_.size);
   }
 
   void add_scale_of_a() {
@@ -137,103 +107,67 @@ class Operands {
     if (c.mode == ScaleMode::kNone) return;
     args.scale_mode = c.detect ? ScaleMode::kDetect : c.mode;
     const bool sharded = c.mode == ScaleMode::kRowwiseSharded;
-    Dims rows = with_last(sharded && !c.gathers_last() ? shard_sizes(c.sizes) : c.sizes, 1);
-    if (c.mode == ScaleMode::kTensorwise) rows = {1};
-    if (c.given == Given::kColumnASlice) rows = with_last(rows, rank_.group.size());
-    const int world = static_cast<int>(rows.back());
-    const Dims sizes = c.given == Given::kFlat ? Dims{numel(rows), 1} : rows;
-    args.a_scale = add(sizes, DType::kF32, [&](std::int64_t idx) {
-      if (c.mode == ScaleMode::kTensorwise) return scale_of_a(c, 0, 0);
-      if (c.gathers_last())
-        return scale_of_a(
-            c, idx / world,
-            c.given == Given::kColumnASlice ? static_cast<int>(idx % world) : rank_.group.rank());
-      return scale_of_a(c, sharded ? global_index(with_last(c.sizes, 1), idx) : idx, 0);
-    });
+    const bool by_slice = c.gathers_last() && (sharded || c.given == Given::kColumnASlice);
+    const Dims rows = with_last(c.sizes, by_slice ? rank_.group.size() : 1);
+    a_scale_ = scale(c.mode == ScaleMode::kTensorwise ? Dims{1} : rows, 2, c.magnitude);
+    TensorView own = *a_scale_;
+    if (sharded) own = c.gathers_last() ? own.narrow(c.dim, rank_.group.rank(), 1) : part_of(own);
+    if (c.given == Given::kFlat) {
+      const TensorView flat = hold(Tensor::host({own.numel(), 1}, DType::kF32));
+      harness::take(convert(own, TensorView::contiguous(flat.data, own.sizes, DType::kF32)));
+      own = flat;
+    }
+    args.a_scale = load(own);
   }
 
   void add_b(int i) {
     const Case& c = case_;
     const std::int64_t n = 5 + i + rank_.group.rank();
-    b_.push_back(add({c.sizes.back(), n}, c.b, [&](std::int64_t idx) { return value_of(kB + i, idx, c.b); }));
+    const bool has_epilogue = i % 2 == 0;
+    harness::ProductTensors product{
+        .a = a, .b = whole({c.sizes.back(), n}, c.b, 100 + i), .a_scale = a_scale_};
+    b_.push_back(load(product.b));
     if (c.mode != ScaleMode::kNone) {
-      b_scales_.push_back(add(c.b_rowwise ? Dims{1, n} : Dims{}, DType::kF32,
-                              [&](std::int64_t idx) { return scale_of_b(c, i, idx); }));
+      product.b_scale = scale(c.b_rowwise ? Dims{1, n} : Dims{}, 200 + i);
+      b_scales_.push_back(load(*product.b_scale));
     }
     if (c.bias) {
       biases_.emplace_back();
-      if (has_bias(c, i))
-        biases_.back() =
-            add({n}, bias_type(i), [&](std::int64_t idx) { return value_of(kBias + i, idx, bias_type(i)); });
+      // Not the type of any output.
+      if (has_epilogue) product.bias = whole({n}, i % 4 == 0 ? DType::kF16 : DType::kF8E5M2, 300 + i);
+      if (has_epilogue) biases_.back() = load(*product.bias);
     }
     if (c.result_scale) {
       result_scales_.emplace_back();
-      if (i % 2 == 0)
-        result_scales_.back() = add({1, 1}, DType::kF32, [&](std::int64_t) { return result_scale_of(c, i); });
+      if (has_epilogue) product.result_scale = scale({1, 1}, 400 + i);
+      if (has_epilogue) result_scales_.back() = load(*product.result_scale);
     }
+    products.emplace_back(product);
   }
 
   void add_beside(int i) {
     const AlsoGathered& also = case_.also_gather[static_cast<std::size_t>(i)];
     const Dims all = case_.gathers_last() ? case_.sizes : with_last(case_.sizes, also.last);
-    also_gather_.push_back(add(shard_sizes(all), also.dtype, [&](std::int64_t idx) {
-      return value_of(kBeside + i, global_index(all, idx), also.dtype);
-    }));
+    beside.push_back(whole(all, also.dtype, 10 + i));
+    also_gather_.push_back(load(part_of(beside.back())));
   }
 
   RankContextOfTest& rank_;
   const Case& case_;
   Shard mine_;
+  std::deque<Tensor> held_;
   std::deque<Guarded> tensors_;
+  std::optional<TensorView> a_scale_;
   std::vector<TensorView> b_, b_scales_, also_gather_;
   std::vector<std::optional<TensorView>> biases_, result_scales_;
 };
 
-/// out_i against float64. The bound: one rounding of the result, and f32 sums of K terms, W slices and the
-/// epilogue.
-void check_output(const Case& c, int world, const Guarded& out, int i, const std::string& who,
-                  Complaints& complaints) {
-  const Dims& sizes = out.view().sizes;
-  const DType dtype = out.view().dtype;
-  const std::int64_t k = c.sizes.back();
-  for (std::int64_t idx = 0; idx < out.view().numel(); ++idx) {
-    const Dims at = test::position(sizes, idx);
-    const std::int64_t row = idx / sizes.back();
-    double sum = 0;
-    double magnitude = 0;
-    for (std::int64_t j = 0; j < k; ++j) {
-      const int source = c.gathers_last() ? static_cast<int>(j / shard_stride(k, world)) : 0;
-      const double term = value_of(kA, row * k + j, c.a) * scale_of_a(c, row, source) *
-                          value_of(kB + i, j * sizes.back() + at.back(), c.b);
-      sum += term;
-      magnitude += std::abs(term);
-    }
-    sum *= scale_of_b(c, i, at.back());
-    if (has_bias(c, i)) sum += value_of(kBias + i, at.back(), bias_type(i));
-    sum *= result_scale_of(c, i);
-    const double need = std::clamp(sum, -test::largest_of(dtype), test::largest_of(dtype));
-    const double bound = harness::rounding_error(dtype, need) +
-                         static_cast<double>(k + world + 8) * std::ldexp(1.0, -24) * (magnitude + 1) *
-                             1.13;  // f8 rounds by up to 1/8 of what it is given
-    if (!(std::abs(out.at(idx) - need) <= bound)) {
-      complaints.add(fmt::format("{}: out[{}] at {} is {}, need {} +- {}", who, i, to_string(at), out.at(idx),
-                                 need, bound));
-      return;
-    }
-  }
-  if (!out.guards_are_whole()) complaints.add(fmt::format("{}: a guard byte of out[{}] was written", who, i));
-}
-
-/// A whole that was gathered: every bit of the shards.
-void check_whole(const Guarded& whole, int id, const std::string& who, Complaints& complaints) {
-  for (std::int64_t idx = 0; idx < whole.view().numel(); ++idx) {
-    if (whole.at(idx) == value_of(id, idx, whole.view().dtype)) continue;
-    complaints.add(fmt::format("{}: what was gathered of tensor {} is {} at {}", who, id, whole.at(idx),
-                               to_string(test::position(whole.view().sizes, idx))));
-    return;
-  }
-  if (!whole.guards_are_whole())
-    complaints.add(fmt::format("{}: a guard byte of tensor {} was written", who, id));
+/// Complains where a whole that was gathered is not that of the shards.
+void check_whole(const Guarded& got, const TensorView& need, const std::string& who, Complaints& complaints) {
+  harness::Wrong wrong;
+  got.download();
+  compare_equal(got.host(), need, "gathered", wrong);
+  complaints.add(who, got, wrong);
 }
 
 /// The outputs of one call.
@@ -287,21 +221,19 @@ Result<void> run_case(RankContextOfTest& rank, const Case& c, Complaints& compla
 
     for (std::size_t i = 0; i < results.out.size(); ++i) {
       Guarded& out = results.out[i];
+      harness::Wrong wrong;
       out.download();
-      check_output(c, rank.group.size(), out, static_cast<int>(i), who, complaints);
+      in.products[i].compare(out.host(), fmt::format("out[{}]", i), wrong);
+      complaints.add(who, out, wrong);
       if (algorithm == Algorithm::kSerial) {
         bits.push_back(out.bytes());
       } else if (bits[i] != out.bytes()) {
         complaints.add(fmt::format("{}: out[{}] has other bits than by serial", who, i));
       }
     }
-    for (std::size_t i = 0; i < results.also_gather.size(); ++i) {
-      results.also_gather[i].download();
-      check_whole(results.also_gather[i], kBeside + static_cast<int>(i), who, complaints);
-    }
-    if (!results.gathered) continue;
-    results.gathered->download();
-    check_whole(*results.gathered, kA, who, complaints);
+    for (std::size_t i = 0; i < results.also_gather.size(); ++i)
+      check_whole(results.also_gather[i], in.beside[i], who, complaints);
+    if (results.gathered) check_whole(*results.gathered, in.a, who, complaints);
   }
   return {};
 }
@@ -408,10 +340,8 @@ TEST_P(AllGatherScaledMatmul, strides_and_tensors_beside) {
 TEST_P(AllGatherScaledMatmul, f8_results_saturate) {
   std::vector<Case> cases;
   for (int dim = 0; dim < 2; ++dim) {
-    cases.push_back({.sizes = {16, 32},
-                     .dim = dim,
-                     .out = {DType::kF8E4M3, DType::kF8E5M2},
-                     .magnitude = std::ldexp(1.0, 15)});
+    cases.push_back(
+        {.sizes = {16, 32}, .dim = dim, .out = {DType::kF8E4M3, DType::kF8E5M2}, .magnitude = 0x1p15F});
   }
   run_all(GetParam(), cases);
 }

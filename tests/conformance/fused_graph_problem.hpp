@@ -18,8 +18,8 @@ struct Problem {
   std::int64_t n = 24;  ///< of a rank
 };
 
-/// The problem as the tool takes it, with values of its own.
-inline std::string to_text(const Problem& p, int world) {
+/// Over all ranks.
+inline harness::Problem whole_of(const Problem& p, int world) {
   harness::Problem line;
   line.op = p.gathers ? harness::Op::kAllGatherMatmul : harness::Op::kMatmulReduceScatter;
   line.a = {p.m, p.gathers ? p.k : p.k * world};
@@ -28,7 +28,12 @@ inline std::string to_text(const Problem& p, int world) {
   line.dim = p.dim;
   line.ranks = world;
   line.algorithm = p.algorithm;
-  return "--problem " + to_line(line);
+  return line;
+}
+
+/// The problem as the tool takes it, with values of its own.
+inline std::string to_text(const Problem& p, int world) {
+  return "--problem " + to_line(whole_of(p, world));
 }
 
 }  // namespace tandem::test

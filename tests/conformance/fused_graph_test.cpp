@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -11,6 +10,7 @@
 
 #include "conformance/fused_graph_problem.hpp"
 #include "conformance/fused_harness.hpp"
+#include "harness/operands.hpp"
 #include "harness/reference.hpp"
 
 // Both fused ops recorded into graphs: replays among eager calls, on one stream and with one workspace, while
@@ -25,74 +25,52 @@ using test::Guarded;
 using test::JobCase;
 using test::Problem;
 using test::RankContextOfTest;
-using test::to_text;
-using test::value_of;
 
 constexpr DType kType = DType::kBF16;
 /// Calls of an op between two waits of the host. Two ops take turns, and the ranks of one GPU share its
 /// launch queue: a host that finds it full waits for kernels that wait for other hosts.
 constexpr int kNumSlots = 6;
 
-// a changes with every call. In a scatter every rank has an a and a b of its own.
-double a_at(const Problem& p, int turn, int rank, std::int64_t row, std::int64_t j) {
-  return value_of(1000 + 16 * turn + (p.gathers ? 0 : rank), row * p.k + j, kType);
-}
-double b_at(const Problem& p, int rank, std::int64_t j, std::int64_t column) {
-  return value_of(1 + (p.gathers ? 0 : rank), j * p.n + column, kType);
-}
-
-/// One element of the result of call `turn`, and how far rounding may lead away from it.
-struct Expected {
-  double value = 0;
-  double bound = 0;
-};
-Expected expected_at(const Problem& p, int world, int turn, std::int64_t row, std::int64_t column) {
-  Expected all;
-  for (int q = 0; q < (p.gathers ? 1 : world); ++q) {
-    double part = 0;
-    double magnitude = 0;
-    for (std::int64_t j = 0; j < p.k; ++j) {
-      const double term = a_at(p, turn, q, row, j) * b_at(p, q, j, column);
-      part += term;
-      magnitude += std::abs(term);
-    }
-    all.value += part;
-    all.bound += (magnitude + 1) * static_cast<double>(p.k + 8) * std::ldexp(1.0, -24);
-    if (!p.gathers) all.bound += std::abs(part) * harness::unit_roundoff(kType);  // partials are rounded
+/// The tensors of call `turn`: a changes with every call.
+class TurnSource : public harness::OperandSource {
+ public:
+  TurnSource(const harness::Problem& problem, int turn) : others_(problem), a_(with_seed(problem, turn)) {}
+  void read(const harness::Operand& operand, const harness::Window& window,
+            const TensorView& to) const override {
+    (operand.kind == harness::OperandKind::kA ? a_ : others_).read(operand, window, to);
   }
-  all.bound = 1.02 * (all.bound + harness::unit_roundoff(kType) * (std::abs(all.value) + 1e-3));
-  return all;
-}
+
+ private:
+  static harness::Problem with_seed(harness::Problem problem, int turn) {
+    problem.seed = static_cast<std::uint64_t>(1000 + turn);
+    return problem;
+  }
+  harness::GeneratedTensors others_, a_;
+};
 
 /// One rank's tensors of one op, and its graph.
 class GraphedOp {
  public:
   GraphedOp(RankContextOfTest& rank, const Problem& problem)
       : rank_(rank),
-        problem_(problem),
-        a_(rank.device, sizes_of_a(), kType),
-        b_(rank.device, Dims{problem.k, problem.n}, kType) {
-    b_.fill([&](std::int64_t idx) {
-      return b_at(problem_, rank_.group.rank(), idx / problem_.n, idx % problem_.n);
-    });
-    as_ = {a_.view()};
-    bs_ = {b_.view()};
-    const Layout layout = problem.gathers
+        problem_(whole_of(problem, rank.group.size())),
+        operands_(problem_, TurnSource(problem_, 0), rank.group.rank(),
+                  {rank.device, harness::HostImage::kAlways}) {
+    const Layout layout = gathers()
                               ? output_layout(gather_args(), 0).value()
                               : output_layout(scatter_args(), rank.group.size(), rank.group.rank()).value();
     out_.emplace(rank.device, layout, kType);
     outs_ = {out_->view()};
     for (int slot = 0; slot < kNumSlots; ++slot) {
-      inputs_.emplace_back(rank.device, sizes_of_a(), kType);
+      inputs_.emplace_back(rank.device, operands_.a().view().sizes, kType);
       results_.emplace_back(rank.device, layout, kType);
     }
   }
 
   /// Enqueues the op; while the stream records, into the recording.
   Result<void> call() {
-    const auto report = problem_.gathers
-                            ? fused_all_gather_matmul(gather_args(), rank_.group, rank_.stream)
-                            : fused_matmul_reduce_scatter(scatter_args(), rank_.group, rank_.stream);
+    const auto report = gathers() ? fused_all_gather_matmul(gather_args(), rank_.group, rank_.stream)
+                                  : fused_matmul_reduce_scatter(scatter_args(), rank_.group, rank_.stream);
     if (!report) return tl::unexpected(report.error());
     return {};
   }
@@ -111,78 +89,55 @@ class GraphedOp {
 
   /// Makes the input of call `turn`, while no work is enqueued.
   void fill_slot(int slot, int turn) {
-    const Shard mine = own_shard();
-    const Dims sizes = sizes_of_a();
-    const std::int64_t first_row = problem_.gathers && problem_.dim == 0 ? mine.offset : 0;
-    const std::int64_t first_column = problem_.gathers && problem_.dim == 1 ? mine.offset : 0;
-    at(inputs_, slot).fill([&](std::int64_t idx) {
-      return a_at(problem_, turn, rank_.group.rank(), first_row + idx / sizes[1],
-                  first_column + idx % sizes[1]);
-    });
+    const Guarded& input = at(inputs_, slot);
+    TurnSource(problem_, turn)
+        .read({harness::OperandKind::kA}, window_of_a(problem_, rank_.group.rank()), input.host());
+    input.upload();
     at(results_, slot).poison();
   }
 
   /// The input goes where the recording reads it, the result away from where it writes it.
   Result<void> enqueue(int slot, bool replays) {
-    if (auto done = rank_.stream.copy(at(inputs_, slot).view(), a_.view()); !done) return done;
+    if (auto done = rank_.stream.copy(at(inputs_, slot).view(), operands_.a().view()); !done) return done;
     if (auto done = replays ? graph_->launch(rank_.stream) : call(); !done) return done;
     return rank_.stream.copy(out_->view(), at(results_, slot).view());
   }
 
   void check(int slot, int turn, bool replayed, Complaints& complaints) {
-    const Shard mine = own_shard();
-    Guarded& result = at(results_, slot);
+    const Guarded& result = at(results_, slot);
     result.download();
-    for (std::int64_t idx = 0; idx < result.view().numel(); ++idx) {
-      Dims place = test::position(result.view().sizes, idx);
-      if (!problem_.gathers) place[problem_.dim] += mine.offset;
-      const Expected need = expected_at(problem_, rank_.group.size(), turn, place[0], place[1]);
-      if (std::abs(result.at(idx) - need.value) <= need.bound) continue;
-      complaints.add(fmt::format("{}, rank {} of {}, {} in turn {}: {} is {}, need {} +- {}",
-                                 to_text(problem_, rank_.group.size()), rank_.group.rank(),
-                                 rank_.group.size(), replayed ? "replayed" : "eager", turn, to_string(place),
-                                 result.at(idx), need.value, need.bound));
-      return;
-    }
     out_->download();
-    if (!result.guards_are_whole() || !out_->guards_are_whole())
-      complaints.add(to_text(problem_, rank_.group.size()) + ": a guard byte was written");
+    harness::Wrong wrong;
+    harness::Reference(problem_, TurnSource(problem_, turn))
+        .compare(0, window_of_result(problem_, 0, rank_.group.rank()), result.host(), wrong);
+    if (!out_->guards_are_whole()) wrong.add("a byte beside the recorded out was written");
+    complaints.add(fmt::format("--problem {}, rank {}, {} in turn {}", to_line(problem_), rank_.group.rank(),
+                               replayed ? "replayed" : "eager", turn),
+                   result, wrong);
   }
 
  private:
   static Guarded& at(std::deque<Guarded>& slots, int slot) { return slots[static_cast<std::size_t>(slot)]; }
-
-  /// Of the dim that is gathered or scattered.
-  [[nodiscard]] Shard own_shard() const {
-    const std::int64_t columns = problem_.gathers ? problem_.k : problem_.n;
-    return shard_of(problem_.dim == 0 ? problem_.m : columns, rank_.group.size(), rank_.group.rank());
-  }
-  [[nodiscard]] Dims sizes_of_a() const {
-    Dims sizes = {problem_.m, problem_.k};
-    if (problem_.gathers) sizes[problem_.dim] = own_shard().size;
-    return sizes;
-  }
+  [[nodiscard]] bool gathers() const { return problem_.op == harness::Op::kAllGatherMatmul; }
   [[nodiscard]] AllGatherMatmulArgs gather_args() const {
-    return {.a = as_[0],
-            .b = bs_,
-            .gather_dim = problem_.dim,
-            .gather_size = problem_.dim == 0 ? problem_.m : problem_.k,
-            .out = outs_,
-            .algorithm = problem_.algorithm};
+    AllGatherMatmulArgs args = operands_.gather_args();
+    args.out = outs_;
+    args.algorithm = problem_.algorithm;
+    return args;
   }
   [[nodiscard]] MatmulReduceScatterArgs scatter_args() const {
-    MatmulReduceScatterArgs args{
-        .a = as_, .b = bs_, .scatter_dim = problem_.dim, .algorithm = problem_.algorithm};
+    MatmulReduceScatterArgs args = operands_.scatter_args();
     if (!outs_.empty()) args.out = outs_[0];
+    args.algorithm = problem_.algorithm;
     return args;
   }
 
   RankContextOfTest& rank_;
-  Problem problem_;
-  Guarded a_, b_;
+  harness::Problem problem_;
+  harness::RankOperands operands_;
   std::optional<Guarded> out_;
   std::deque<Guarded> inputs_, results_;
-  std::vector<TensorView> as_, bs_, outs_;
+  std::vector<TensorView> outs_;
   std::unique_ptr<Graph> graph_;
 };
 

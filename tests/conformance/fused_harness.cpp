@@ -2,29 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
 #include <numeric>
-#include <tandem/base/numeric.hpp>
 
 #include "harness/failure.hpp"
 #include "harness/operands.hpp"
-#include "harness/reference.hpp"
 
 namespace tandem::test {
-namespace {
-
-double rounded(float value, DType dtype) {
-  if (dtype == DType::kBF16) return to_f32(to_bf16(value));
-  if (dtype == DType::kF16) return to_f32(to_f16(value));
-  if (dtype == DType::kF8E4M3) return to_f32(to_f8e4m3(value));
-  if (dtype == DType::kF8E5M2) return to_f32(to_f8e5m2(value));
-  return value;
-}
-
-}  // namespace
-
 Layout dense(const Dims& sizes) {
   return {sizes, contiguous_strides(sizes)};
 }
@@ -40,33 +23,23 @@ Dims with_last(Dims sizes, std::int64_t last) {
   return sizes;
 }
 
-double value_of(int id, std::int64_t idx, DType dtype) {
-  return rounded(harness::generated_value(static_cast<std::uint64_t>(id), idx), dtype);
+Tensor generated(const Dims& sizes, DType dtype, int seed) {
+  Tensor tensor = Tensor::host(sizes, dtype);
+  const Dims flat = {tensor.view().numel()};
+  harness::generate({.seed = static_cast<std::uint64_t>(seed), .sizes = flat},
+                    TensorView::contiguous(tensor.view().data, flat, dtype));
+  return tensor;
 }
 
-double largest_of(DType dtype) {
-  if (dtype == DType::kF8E4M3) return 448;
-  if (dtype == DType::kF8E5M2) return 57344;
-  return std::numeric_limits<double>::infinity();
-}
-
-double scale_of(int id, std::int64_t idx) {
-  return static_cast<float>(0.75 + 0.25 * value_of(id, idx, DType::kF32));
-}
-
-std::int64_t flat_index(const Dims& sizes, const Dims& at) {
-  std::int64_t idx = 0;
-  for (int d = 0; d < sizes.size(); ++d) idx = idx * sizes[d] + at[d];
-  return idx;
-}
-
-Dims position(const Dims& sizes, std::int64_t idx) {
-  Dims at = sizes;
-  for (int d = sizes.size() - 1; d >= 0; --d) {
-    at[d] = idx % sizes[d];
-    idx /= sizes[d];
-  }
-  return at;
+Tensor generated_scale(const Dims& sizes, int seed, float magnitude) {
+  Tensor tensor = Tensor::host(sizes, DType::kF32);
+  const Dims flat = {tensor.view().numel()};
+  harness::generate({.seed = static_cast<std::uint64_t>(seed),
+                     .sizes = flat,
+                     .scale = 0.25F * magnitude,
+                     .shift = 0.75F * magnitude},
+                    TensorView::contiguous(tensor.view().data, flat, DType::kF32));
+  return tensor;
 }
 
 void Complaints::add(const std::string& text) {
@@ -81,20 +54,10 @@ std::string Complaints::text() const {
   return all;
 }
 
-void check_elements(const Guarded& got, const std::string& name, Complaints& complaints,
-                    const std::function<Expected(const Dims& at)>& need_at) {
-  const Dims& sizes = got.view().sizes;
-  for (std::int64_t idx = 0; idx < got.view().numel(); ++idx) {
-    const Dims at = position(sizes, idx);
-    const Expected need = need_at(at);
-    // What is rounded may be off itself: f8 rounds by up to 1/8 of what it is given.
-    const double bound = need.error * 1.13 + harness::rounding_error(got.view().dtype, need.value);
-    if (std::abs(got.at(idx) - need.value) <= bound) continue;
-    complaints.add(
-        fmt::format("{} at {} is {}, need {} +- {}", name, to_string(at), got.at(idx), need.value, bound));
-    return;
-  }
-  if (!got.guards_are_whole()) complaints.add(name + ": a guard byte was written");
+void Complaints::add(const std::string& name, const harness::GuardedTensor& tensor,
+                     const harness::Wrong& wrong) {
+  if (wrong.count > 0) add(name + ": " + wrong.first);
+  if (!tensor.guards_are_whole()) add(name + ": a byte beside the tensor was written");
 }
 
 std::string to_string(const JobCase& job) {

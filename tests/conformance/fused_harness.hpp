@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "harness/guarded_tensor.hpp"
+#include "harness/reference.hpp"
 #include "support/test_devices.hpp"
 
 namespace tandem::test {
@@ -23,6 +24,13 @@ class Guarded : public harness::GuardedTensor {
       : GuardedTensor(device, layout, dtype, harness::HostImage::kAlways) {}
   Guarded(Device& device, const Dims& sizes, DType dtype)
       : GuardedTensor(device, sizes, dtype, harness::HostImage::kAlways) {}
+  /// With these values.
+  Guarded(Device& device, const Layout& layout, const TensorView& values)
+      : Guarded(device, layout, values.dtype) {
+    fill(values);
+  }
+  Guarded(Device& device, const Layout& layout, const Tensor& values)
+      : Guarded(device, layout, values.view()) {}
 };
 
 /// Row-major strides times two in every dim: no operand is contiguous.
@@ -31,37 +39,23 @@ class Guarded : public harness::GuardedTensor {
 /// `sizes` with another last one.
 [[nodiscard]] Dims with_last(Dims sizes, std::int64_t last);
 
-/// The value that element `idx` of tensor `id` has on every rank and in the reference, as `dtype` holds it.
-[[nodiscard]] double value_of(int id, std::int64_t idx, DType dtype);
-/// Where narrowing saturates.
-[[nodiscard]] double largest_of(DType dtype);
-/// A scale between 0.5 and 1, as f32 holds it.
-[[nodiscard]] double scale_of(int id, std::int64_t idx);
-
-/// Row-major position of `at` in `sizes`, and back.
-[[nodiscard]] std::int64_t flat_index(const Dims& sizes, const Dims& at);
-[[nodiscard]] Dims position(const Dims& sizes, std::int64_t idx);
+/// Host memory with the pseudo-random values of `seed`, in [-1, 1): the same on every rank.
+[[nodiscard]] Tensor generated(const Dims& sizes, DType dtype, int seed);
+/// Scales between 0.5 and 1, times `magnitude`.
+[[nodiscard]] Tensor generated_scale(const Dims& sizes, int seed, float magnitude = 1);
 
 /// What rank threads have to complain about; empty is good.
 class Complaints {
  public:
   void add(const std::string& text);
+  /// What is wrong with a tensor, if anything: its elements, or bytes beside it. `name` is the tensor's.
+  void add(const std::string& name, const harness::GuardedTensor& tensor, const harness::Wrong& wrong);
   [[nodiscard]] std::string text() const;
 
  private:
   mutable std::mutex mutex_;
   std::vector<std::string> lines_;
 };
-
-/// What an element has to be before it is rounded to its type, and how far off it may be.
-struct Expected {
-  double value = 0;
-  double error = 0;
-};
-/// Complains about the first element that is not what it has to be, rounded once, and about guard bytes that
-/// were written; `name` is the tensor's.
-void check_elements(const Guarded& got, const std::string& name, Complaints& complaints,
-                    const std::function<Expected(const Dims& at)>& need_at);
 
 /// Where the ranks of a job are, and what multiplies there; a test's parameter.
 struct JobCase {

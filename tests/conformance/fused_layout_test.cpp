@@ -21,10 +21,9 @@ bool same_values(Device& device, const TensorView& view, const Guarded& of) {
   Guarded copy(device, view.sizes, view.dtype);
   if (!stream || !(*stream)->copy(view, copy.view()) || !(*stream)->synchronize()) return false;
   copy.download();
-  for (std::int64_t idx = 0; idx < view.numel(); ++idx) {
-    if (copy.at(idx) != of.at(idx)) return false;
-  }
-  return true;
+  harness::Wrong wrong;
+  compare_equal(copy.host(), of.host(), "copy", wrong);
+  return wrong.count == 0;
 }
 
 class FusedLayout : public ::testing::TestWithParam<JobCase> {};
@@ -33,8 +32,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, FusedLayout, ::testing::ValuesIn(test::exact_cas
 TEST_P(FusedLayout, restriding_copies_once_and_not_again) {
   Complaints complaints;
   test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
-    Guarded t(rank.device, Dims{8, 6, 4, 3}, DType::kF32);
-    t.fill([](std::int64_t idx) { return test::value_of(1, idx, DType::kF32); });
+    Guarded t(rank.device, test::dense({8, 6, 4, 3}), test::generated({8, 6, 4, 3}, DType::kF32, 1));
     for (int dim = 0; dim < 4; ++dim) {
       auto once = restride_for_all_gather_matmul(t.view(), dim, rank.stream);
       if (!once) return tl::unexpected(once.error());

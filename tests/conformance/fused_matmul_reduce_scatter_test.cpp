@@ -2,9 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <deque>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,10 +18,7 @@ namespace tandem {
 namespace {
 
 using coll::ReduceOp;
-using harness::OperandKind;
 using harness::Problem;
-using test::Expected;
-using test::Guarded;
 using test::JobCase;
 using test::RankContextOfTest;
 using test::with_last;
@@ -70,51 +65,33 @@ std::string Case::text(int world, Algorithm algorithm) const {
 
 /// One rank's tensors of a case, and all ranks' in f64.
 struct Operands {
-  Operands(RankContextOfTest& rank, const Case& c) : sizes(c.sizes) {
-    const int me = rank.group.rank();
+  Operands(RankContextOfTest& rank, const Case& c) {
     for (std::size_t j = 0; j < c.k.size(); ++j) {
       const Problem problem = c.problem(rank.group.size(), j);
       const harness::GeneratedTensors source(problem);
       references.emplace_back(problem, source);
-      const auto load = [&](OperandKind kind, const harness::Window& window, bool spread) {
-        Dims part_sizes = sizes_of(problem, {kind});
-        part_sizes[window.dim] = window.shard.size;
-        Guarded part(rank.device, spread ? test::spread_out(part_sizes) : test::dense(part_sizes), c.dtype);
-        source.read({kind}, window, part.host());
-        part.upload();
-        return part;
-      };
-      a.push_back(load(OperandKind::kA, window_of_a(problem, me), c.spread));
-      b.push_back(load(OperandKind::kB, window_of_b(problem, 0, me), c.spread));
-      a_views.push_back(a.back().view());
-      b_views.push_back(b.back().view());
-      if (c.bias && j == 0) bias.emplace(load(OperandKind::kBias, window_of_bias(problem, 0, me), false));
+      const harness::OperandMemory memory{rank.device, harness::HostImage::kAlways, c.spread ? 2 : 1};
+      tensors.emplace_back(problem, source, rank.group.rank(), memory);
+      a.push_back(tensors.back().a().view());
+      b.push_back(tensors.back().b()[0]);
     }
-    args.a = a_views;
-    args.b = b_views;
-    args.scatter_dim = c.dim;
-    args.reduce_op = c.op;
+    args = tensors.front().scatter_args();
+    args.a = a;
+    args.b = b;
     if (c.exact_partials) args.partials = DType::kF32;
-    if (bias) args.bias = bias->view();
   }
 
-  [[nodiscard]] Expected product_at(int rank, const Dims& at) const {
-    harness::PartialSum sum;
-    for (const harness::Reference& reference : references) {
-      const harness::PartialSum part =
-          reference.partial_sum(rank, 0, test::flat_index(sizes, at) / sizes.back(), at.back());
-      sum.value += part.value;
-      sum.magnitude += part.magnitude;
-    }
-    return {sum.value, (sum.magnitude + 1) * 60 * std::ldexp(1.0, -24)};
+  [[nodiscard]] harness::Expected product_at(int rank, std::int64_t row, std::int64_t column) const {
+    std::vector<harness::Expected> products;
+    for (const harness::Reference& reference : references)
+      products.push_back(reference.partial_sum(rank, 0, row, column));
+    return harness::sum_in_f32(products);
   }
-  [[nodiscard]] double added_at(const Dims& at) const { return references.front().bias_at(0, at.back()); }
+  [[nodiscard]] double added_at(std::int64_t column) const { return references.front().bias_at(0, column); }
 
-  Dims sizes;
-  std::deque<Guarded> a, b;
-  std::optional<Guarded> bias;
-  std::vector<harness::Reference> references;  ///< of each product
-  std::vector<TensorView> a_views, b_views;
+  std::deque<harness::RankOperands> tensors;   ///< of each product
+  std::vector<harness::Reference> references;  ///< the same
+  std::vector<TensorView> a, b;
   MatmulReduceScatterArgs args;
 };
 

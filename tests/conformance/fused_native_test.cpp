@@ -52,15 +52,15 @@ class Workbench {
       : rank_(rank),
         dtype_(dtype),
         scale_(scale_of(rank.device.id().kind)),
-        source_(rank.device, Dims{2 * scale_.most_rows, scale_.k}, dtype),
+        source_(rank.device, test::dense({2 * scale_.most_rows, scale_.k}),
+                test::generated({2 * scale_.most_rows, scale_.k}, dtype, 0)),
         signal_(rank.device, Dims{1}, DType::kU32) {
-    source_.fill([&](std::int64_t idx) { return test::value_of(0, idx, dtype); });
     for (std::size_t i = 0; i < scale_.columns.size(); ++i) {
       // One row-major, the others column-major.
       const std::int64_t n = scale_.columns[i];
       const Layout layout = i == 1 ? test::dense({scale_.k, n}) : Layout{{scale_.k, n}, {1, scale_.k}};
-      b_.push_back(std::make_unique<Guarded>(rank.device, layout, dtype));
-      b_.back()->fill([&](std::int64_t idx) { return test::value_of(static_cast<int>(i) + 1, idx, dtype); });
+      b_.push_back(std::make_unique<Guarded>(rank.device, layout,
+                                             test::generated(layout.sizes, dtype, static_cast<int>(i) + 1)));
     }
   }
 
@@ -150,8 +150,9 @@ class Workbench {
   static void compare(Guarded& got, Guarded& need, const std::string& who, Complaints& complaints) {
     got.download();
     need.download();
-    if (got.bytes() != need.bytes()) complaints.add(who + ": other bits");
-    if (!got.guards_are_whole()) complaints.add(who + ": a guard byte was written");
+    harness::Wrong wrong;
+    if (got.bytes() != need.bytes()) wrong.add("other bits");
+    complaints.add(who, got, wrong);
   }
 
   RankContextOfTest& rank_;

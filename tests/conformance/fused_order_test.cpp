@@ -9,6 +9,9 @@
 #include <vector>
 
 #include "conformance/fused_harness.hpp"
+#include "harness/operands.hpp"
+#include "harness/problem.hpp"
+#include "harness/reference.hpp"
 
 // Many ops one behind the other, under skew: streams are held for random times so that ranks and streams meet
 // in every order. All ops of one problem must give the bits of the first; on GPUs, by tandem's own products.
@@ -21,57 +24,69 @@ using test::Guarded;
 using test::JobCase;
 using test::RankContextOfTest;
 
-constexpr std::int64_t kRows = 10;
-constexpr std::int64_t kColumns = 6;
+harness::Problem problem_of(harness::Op op, int world, int dim) {
+  const bool gathers = op == harness::Op::kAllGatherMatmul;
+  return {.op = op,
+          .a = {10, gathers ? 6 : 4 * world},
+          .n = {gathers ? 8 * world : 6},
+          .dtype = DType::kBF16,
+          .dim = dim,
+          .ranks = world};
+}
 
-/// Operands of both ops on one rank, and outputs for each round.
-class Workbench {
- public:
-  Workbench(Device& device, Group& group, int num_rounds, int dim) : group_(group), dim_(dim) {
-    const int world = group.size();
-    Dims gather = {kRows, kColumns};
-    gather[dim] = shard_of(gather[dim], world, group.rank()).size;
-    Dims scattered = {kRows, kColumns};
-    scattered[dim] = shard_of(scattered[dim], world, group.rank()).size;
-    a_.emplace_back(device, gather, DType::kBF16);
-    a_.emplace_back(device, Dims{kRows, 4}, DType::kBF16);
-    b_.emplace_back(device, Dims{kColumns, 8}, DType::kBF16);
-    b_.emplace_back(device, Dims{4, kColumns}, DType::kBF16);
-    for (int i = 0; i < 2; ++i) {
-      const int id = 10 * group.rank() + i;
-      a_[static_cast<std::size_t>(i)].fill(
-          [&](std::int64_t idx) { return test::value_of(id, idx, DType::kBF16); });
-      b_[static_cast<std::size_t>(i)].fill(
-          [&](std::int64_t idx) { return test::value_of(77 + i, idx, DType::kBF16); });
-      a_views_.push_back(a_[static_cast<std::size_t>(i)].view());
-      b_views_.push_back(b_[static_cast<std::size_t>(i)].view());
-    }
-    for (int round = 0; round < num_rounds; ++round) {
-      gathers_.emplace_back(device, Dims{kRows, 8}, DType::kBF16);
-      scatters_.emplace_back(device, scattered, DType::kBF16);
-    }
-    for (const Guarded& out : gathers_) gather_views_.push_back(out.view());
+/// One rank's operands of a problem, and outputs for each round.
+struct Rounds {
+  Rounds(Device& device, const Group& group, int num_rounds, const harness::Problem& whole)
+      : problem(whole),
+        rank(group.rank()),
+        operands(whole, harness::GeneratedTensors(whole), rank, {device, harness::HostImage::kAlways}) {
+    Dims sizes = whole.result_sizes(0);
+    const harness::Window window = window_of_result(whole, 0, rank);
+    sizes[window.dim] = window.shard.size;
+    for (int round = 0; round < num_rounds; ++round)
+      views.push_back(outputs.emplace_back(device, sizes, whole.dtype).view());
   }
 
+  /// Every round has the bits of the first, which is right.
+  void compare(Complaints& complaints) const {
+    const auto name = [&](std::size_t round) {
+      return "--problem " + to_line(problem) + ", rank " + std::to_string(rank) + ", round " +
+             std::to_string(round);
+    };
+    for (const Guarded& output : outputs) output.download();
+    harness::Wrong wrong;
+    const harness::Reference reference(problem, harness::GeneratedTensors(problem));
+    reference.compare(0, window_of_result(problem, 0, rank), outputs.front().host(), wrong);
+    complaints.add(name(0), outputs.front(), wrong);
+    for (std::size_t round = 1; round < outputs.size(); ++round) {
+      if (outputs[round].bytes() != outputs.front().bytes()) return complaints.add(name(round) + " differs");
+    }
+  }
+
+  harness::Problem problem;
+  int rank;
+  harness::RankOperands operands;
+  std::deque<Guarded> outputs;
+  std::vector<TensorView> views;
+};
+
+/// Both ops on one rank.
+class Workbench {
+ public:
+  Workbench(Device& device, Group& group, int num_rounds, int dim)
+      : group_(group),
+        gathers_(device, group, num_rounds, problem_of(harness::Op::kAllGatherMatmul, group.size(), dim)),
+        scatters_(device, group, num_rounds,
+                  problem_of(harness::Op::kMatmulReduceScatter, group.size(), dim)) {}
+
   Result<void> gather(int round, Algorithm algorithm, Stream& stream) {
-    AllGatherMatmulArgs args{.a = a_views_[0],
-                             .b = std::span(b_views_).first(1),
-                             .gather_dim = dim_,
-                             .gather_size = dim_ == 0 ? kRows : kColumns,
-                             .out = std::span(gather_views_).subspan(static_cast<std::size_t>(round), 1),
-                             .algorithm = algorithm};
-    const auto report = fused_all_gather_matmul(args, group_, stream);
+    const auto report = fused_all_gather_matmul(gather_args(round, algorithm), group_, stream);
     if (!report) return tl::unexpected(report.error());
     return {};
   }
   /// What the first gather would run, told beforehand, is what it reports.
   Result<void> plan_and_gather(Algorithm algorithm, Stream& stream, Complaints& complaints) {
-    const AllGatherMatmulArgs args{.a = a_views_[0],
-                                   .b = std::span(b_views_).first(1),
-                                   .gather_dim = dim_,
-                                   .gather_size = dim_ == 0 ? kRows : kColumns,
-                                   .out = std::span(gather_views_).first(1),
-                                   .algorithm = algorithm};
+    const AllGatherMatmulArgs args = gather_args(0, algorithm);
     const auto planned = plan(args, group_, stream);
     if (!planned) return tl::unexpected(planned.error());
     if (!can_run(args, group_, stream)) complaints.add("can_run says no");
@@ -83,50 +98,33 @@ class Workbench {
     return {};
   }
   [[nodiscard]] bool takes_native(Stream& stream) const {
-    return can_run(AllGatherMatmulArgs{.a = a_views_[0],
-                                       .b = std::span(b_views_).first(1),
-                                       .gather_dim = dim_,
-                                       .gather_size = dim_ == 0 ? kRows : kColumns,
-                                       .out = std::span(gather_views_).first(1),
-                                       .algorithm = Algorithm::kNative},
-                   group_, stream)
-        .ok;
+    return can_run(gather_args(0, Algorithm::kNative), group_, stream).ok;
   }
   Result<void> scatter(int round, Algorithm algorithm, Stream& stream) {
-    MatmulReduceScatterArgs args{.a = std::span(a_views_).subspan(1, 1),
-                                 .b = std::span(b_views_).subspan(1, 1),
-                                 .scatter_dim = dim_,
-                                 .out = scatters_[static_cast<std::size_t>(round)].view(),
-                                 .algorithm = algorithm};
+    MatmulReduceScatterArgs args = scatters_.operands.scatter_args();
+    args.out = scatters_.views[static_cast<std::size_t>(round)];
+    args.algorithm = algorithm;
     const auto report = fused_matmul_reduce_scatter(args, group_, stream);
     if (!report) return tl::unexpected(report.error());
     return {};
   }
 
-  void compare_rounds(Complaints& complaints) {
+  void compare_rounds(Complaints& complaints) const {
     compare_gathers(complaints);
-    compare("scatter", scatters_, complaints);
+    scatters_.compare(complaints);
   }
-  void compare_gathers(Complaints& complaints) { compare("gather", gathers_, complaints); }
+  void compare_gathers(Complaints& complaints) const { gathers_.compare(complaints); }
 
  private:
-  void compare(const std::string& name, std::deque<Guarded>& outputs, Complaints& complaints) {
-    for (std::size_t round = 0; round < outputs.size(); ++round) {
-      outputs[round].download();
-      if (outputs[round].bytes() == outputs.front().bytes()) continue;
-      complaints.add(name + " of round " + std::to_string(round) + " differs on rank " +
-                     std::to_string(group_.rank()) + " of " + group_.name());
-      return;
-    }
-    if (outputs.front().view().numel() > 0 && !(outputs.front().at(0) == outputs.front().at(0))) {
-      complaints.add(name + " was not written on rank " + std::to_string(group_.rank()));
-    }
+  [[nodiscard]] AllGatherMatmulArgs gather_args(int round, Algorithm algorithm) const {
+    AllGatherMatmulArgs args = gathers_.operands.gather_args();
+    args.out = std::span(gathers_.views).subspan(static_cast<std::size_t>(round), 1);
+    args.algorithm = algorithm;
+    return args;
   }
 
   Group& group_;
-  int dim_;
-  std::deque<Guarded> a_, b_, gathers_, scatters_;
-  std::vector<TensorView> a_views_, b_views_, gather_views_;
+  Rounds gathers_, scatters_;
 };
 
 Result<void> hold_a_moment(std::mt19937& random, Stream& stream) {

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <deque>
 #include <optional>
 #include <string>
@@ -17,12 +16,9 @@ namespace tandem {
 namespace {
 
 using coll::ReduceOp;
-using test::Expected;
 using test::Guarded;
 using test::JobCase;
 using test::RankContextOfTest;
-using test::scale_of;
-using test::value_of;
 using test::with_last;
 
 enum class Scaled { kNo, kTensorwise, kRowwise };
@@ -61,24 +57,13 @@ std::string Case::text(int world, Algorithm algorithm) const {
          std::string(to_string(algorithm));
 }
 
-// Ids of the tensors of a rank's product j.
-enum Tensor { kA, kB, kScaleOfA, kScaleOfB, kBias, kResultScale };
-int id_of(Tensor tensor, int rank, std::size_t j) {
-  return 1000 * (tensor + 1) + 100 * rank + static_cast<int>(j);
-}
-
-double scale_at(const Product& product, Tensor tensor, int rank, std::size_t j, std::int64_t idx) {
-  if (product.scaled == Scaled::kNo) return 1;
-  return scale_of(id_of(tensor, rank, j), product.scaled == Scaled::kRowwise ? idx : 0);
-}
-double result_scale_at(const Product& product, int rank, std::size_t j) {
-  return product.result_scale ? scale_of(id_of(kResultScale, rank, j), 0) : 1;
-}
-
+/// One rank's tensors of a case, and all ranks' products in f64.
 class Operands {
  public:
-  Operands(RankContextOfTest& rank, const Case& c) : rank_(rank), case_(c) {
-    for (std::size_t j = 0; j < c.products.size(); ++j) add_product(j);
+  Operands(RankContextOfTest& rank, const Case& c) : products_(static_cast<std::size_t>(rank.group.size())) {
+    for (int q = 0; q < rank.group.size(); ++q) {
+      for (std::size_t j = 0; j < c.products.size(); ++j) add_product(rank, c, q, j);
+    }
     args.a = a_;
     args.b = b_;
     args.a_scale = a_scales_;
@@ -90,73 +75,61 @@ class Operands {
     if (c.exact_partials) args.partials = DType::kF32;
   }
 
-  [[nodiscard]] Expected product_at(int rank, const Dims& at) const;
-  [[nodiscard]] static double added_at(const Dims& /*at*/) { return 0; }
+  [[nodiscard]] harness::Expected product_at(int rank, std::int64_t row, std::int64_t column) const {
+    std::vector<harness::Expected> products;
+    for (const harness::ProductReference& product : products_[static_cast<std::size_t>(rank)])
+      products.push_back(product.sum_at(row, column));
+    return harness::sum_in_f32(products);
+  }
+  [[nodiscard]] static double added_at(std::int64_t /*column*/) { return 0; }
 
   ScaledMatmulReduceScatterArgs args;
 
  private:
-  TensorView add(const Dims& sizes, DType dtype, const std::function<double(std::int64_t)>& value) {
-    tensors_.emplace_back(rank_.device, case_.spread ? test::spread_out(sizes) : test::dense(sizes), dtype);
-    tensors_.back().fill(value);
-    return tensors_.back().view();
-  }
-
-  void add_product(std::size_t j) {
-    const Product& p = case_.products[j];
-    const int r = rank_.group.rank();
-    const std::int64_t n = case_.sizes.back();
-    const Dims left = with_last(case_.sizes, p.k + r);
-    a_.push_back(add(left, p.a, [&](std::int64_t idx) { return value_of(id_of(kA, r, j), idx, p.a); }));
-    b_.push_back(
-        add({p.k + r, n}, p.b, [&](std::int64_t idx) { return value_of(id_of(kB, r, j), idx, p.b); }));
-    a_scales_.emplace_back();
-    b_scales_.emplace_back();
-    biases_.emplace_back();
-    result_scales_.emplace_back();
+  /// Product `j` of rank `q`.
+  void add_product(RankContextOfTest& rank, const Case& c, int q, std::size_t j) {
+    const Product& p = c.products[j];
+    const std::int64_t n = c.sizes.back();
+    std::deque<Tensor> held;
+    const auto seed = [&] {
+      return static_cast<int>(1000 * held.size() + 100 * static_cast<std::size_t>(q) + j);
+    };
+    const auto values = [&](const Dims& sizes, DType dtype) {
+      return held.emplace_back(test::generated(sizes, dtype, seed())).view();
+    };
+    const auto scale = [&](const Dims& sizes) {
+      return held.emplace_back(test::generated_scale(sizes, seed())).view();
+    };
+    harness::ProductTensors tensors{.a = values(with_last(c.sizes, p.k + q), p.a),
+                                    .b = values({p.k + q, n}, p.b)};
     if (p.scaled != Scaled::kNo) {
       const bool rowwise = p.scaled == Scaled::kRowwise;
-      a_scales_.back() = add(rowwise ? with_last(case_.sizes, 1) : Dims{}, DType::kF32,
-                             [&](std::int64_t idx) { return scale_at(p, kScaleOfA, r, j, idx); });
-      b_scales_.back() = add(rowwise ? Dims{1, n} : Dims{1}, DType::kF32,
-                             [&](std::int64_t idx) { return scale_at(p, kScaleOfB, r, j, idx); });
+      tensors.a_scale = scale(rowwise ? with_last(c.sizes, 1) : Dims{});
+      tensors.b_scale = scale(rowwise ? Dims{1, n} : Dims{1});
     }
-    if (p.bias)
-      biases_.back() = add({n}, case_.dtype,
-                           [&](std::int64_t idx) { return value_of(id_of(kBias, r, j), idx, case_.dtype); });
-    if (p.result_scale)
-      result_scales_.back() = add({1}, DType::kF32, [&](std::int64_t) { return result_scale_at(p, r, j); });
+    if (p.bias) tensors.bias = values({n}, c.dtype);
+    if (p.result_scale) tensors.result_scale = scale({1});
+    products_[static_cast<std::size_t>(q)].emplace_back(tensors);
+    if (q != rank.group.rank()) return;
+
+    const auto load = [&](const std::optional<TensorView>& from) -> std::optional<TensorView> {
+      if (!from) return {};
+      const Layout layout = c.spread ? test::spread_out(from->sizes) : test::dense(from->sizes);
+      return tensors_.emplace_back(rank.device, layout, *from).view();
+    };
+    a_.push_back(*load(tensors.a));
+    b_.push_back(*load(tensors.b));
+    a_scales_.push_back(load(tensors.a_scale));
+    b_scales_.push_back(load(tensors.b_scale));
+    biases_.push_back(load(tensors.bias));
+    result_scales_.push_back(load(tensors.result_scale));
   }
 
-  RankContextOfTest& rank_;
-  const Case& case_;
+  std::vector<std::vector<harness::ProductReference>> products_;  ///< of each rank
   std::deque<Guarded> tensors_;
   std::vector<TensorView> a_, b_;
   std::vector<std::optional<TensorView>> a_scales_, b_scales_, biases_, result_scales_;
 };
-
-Expected Operands::product_at(int rank, const Dims& at) const {
-  Expected sum;
-  const std::int64_t n = case_.sizes.back();
-  const std::int64_t row = test::flat_index(case_.sizes, at) / n;
-  for (std::size_t j = 0; j < case_.products.size(); ++j) {
-    const Product& p = case_.products[j];
-    const std::int64_t k = p.k + rank;
-    double value = 0;
-    double magnitude = 0;
-    for (std::int64_t i = 0; i < k; ++i) {
-      const double term = value_of(id_of(kA, rank, j), row * k + i, p.a) *
-                          value_of(id_of(kB, rank, j), i * n + at.back(), p.b);
-      value += term;
-      magnitude += std::abs(term);
-    }
-    value *= scale_at(p, kScaleOfA, rank, j, row) * scale_at(p, kScaleOfB, rank, j, at.back());
-    if (p.bias) value += value_of(id_of(kBias, rank, j), at.back(), case_.dtype);
-    sum.value += value * result_scale_at(p, rank, j);
-    sum.error += static_cast<double>(k + 8) * (magnitude + 1) * std::ldexp(1.0, -24);
-  }
-  return sum;
-}
 
 void run_all(const JobCase& job, const std::vector<Case>& cases) {
   test::run_scatters<Operands>(job, cases, fused_scaled_matmul_reduce_scatter);

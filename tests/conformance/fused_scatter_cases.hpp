@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,27 +13,10 @@
 // `keeps_product`, `exact_partials` (which travel as f32 then), and
 //   std::string text(int world, Algorithm algorithm) const;
 // Operands are made of a rank and a Case, and have `args` and
-//   Expected product_at(int rank, const Dims& at) const;  // the rank's own sum of products
-//   double added_at(const Dims& at) const;                // to the sum over ranks
+//   harness::Expected product_at(int rank, std::int64_t row, std::int64_t column) const;  // in f32
+//   double added_at(std::int64_t column) const;  // to the sum over ranks
 
 namespace tandem::test {
-
-/// The sum over ranks: each partial is rounded once, and they add in f32.
-template <class Operands, class Case>
-Expected output_at(const Operands& in, const Case& c, int world, const Dims& at) {
-  const double share = c.op == coll::ReduceOp::kAvg ? 1.0 / world : 1.0;
-  const DType partials = c.exact_partials ? DType::kF32 : c.dtype;
-  Expected sum{.value = in.added_at(at)};
-  double magnitude = 1;
-  for (int q = 0; q < world; ++q) {
-    const Expected part = in.product_at(q, at);
-    sum.value += part.value * share;
-    sum.error += (harness::rounding_error(partials, part.value) + part.error) * share;
-    magnitude += std::abs(part.value);
-  }
-  sum.error += (world + 1) * std::ldexp(1.0, -24) * magnitude;
-  return sum;
-}
 
 template <class Operands, class Case, class Op>
 Result<void> run_scatter(RankContextOfTest& rank, const Case& c, bool same_bits, Op op,
@@ -60,14 +42,24 @@ Result<void> run_scatter(RankContextOfTest& rank, const Case& c, bool same_bits,
     if (auto done = rank.stream.synchronize(); !done) return done;
 
     out.download();
-    check_elements(out, who + ": out", complaints, [&](Dims at) {
-      at[c.dim] += shard_of(c.sizes[c.dim], world, me).offset;
-      return output_at(in, c, world, at);
-    });
+    harness::Wrong wrong;
+    const auto need = [&](std::int64_t row, std::int64_t column) {
+      std::vector<harness::Expected> partials;
+      for (int q = 0; q < world; ++q) partials.push_back(in.product_at(q, row, column));
+      const DType sent_as = c.exact_partials ? DType::kF32 : c.dtype;
+      return rounded(sum_over_ranks(partials, sent_as, c.op, in.added_at(column)), c.dtype);
+    };
+    const harness::Window window{c.dim, shard_of(c.sizes[c.dim], world, me)};
+    compare_elements({c.sizes, window, out.host()}, "out", need, wrong);
+    complaints.add(who, out, wrong);
     if (product) {
       product->download();
-      check_elements(*product, who + ": product", complaints,
-                     [&](const Dims& at) { return in.product_at(me, at); });
+      const auto own = [&](std::int64_t row, std::int64_t column) {
+        return rounded(in.product_at(me, row, column), c.dtype);
+      };
+      harness::Wrong wrong_product;
+      compare_elements({c.sizes, {}, product->host()}, "product", own, wrong_product);
+      complaints.add(who, *product, wrong_product);
     }
     if (algorithm == Algorithm::kSerial) {
       out_bits = out.bytes();

@@ -2,22 +2,21 @@
 // buffer; outputs start as NaN.
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <cstring>
 #include <memory>
-#include <random>
+#include <optional>
 #include <string>
 #include <tandem/backend/backend.hpp>
-#include <tandem/base/convert.hpp>
 #include <tandem/gemm/mm.hpp>
 #include <vector>
 
+#include "conformance/fused_harness.hpp"
 #include "harness/reference.hpp"
-#include "support/device_bytes.hpp"
-#include "support/test_devices.hpp"
 
-namespace tandem::testing {
+namespace tandem {
 namespace {
+
+using test::generated;
+using test::Guarded;
 
 enum class Layout2d { kRows, kPaddedRows, kColumns, kSpread };
 constexpr Layout2d kLayouts[] = {Layout2d::kRows, Layout2d::kPaddedRows, Layout2d::kColumns,
@@ -35,7 +34,7 @@ struct GemmBackend {
 
 std::vector<GemmBackend> gemm_backends() {
   std::vector<GemmBackend> backends = {{"cpu", DeviceKind::kCpu, {}}};
-  if (num_test_gpus() == 0) return backends;
+  if (testing::num_test_gpus() == 0) return backends;
   backends.push_back({"cuda", DeviceKind::kCuda, {}, false});
   Config plain;
   plain.cublaslt_library = "none";
@@ -48,79 +47,18 @@ void PrintTo(const GemmBackend& backend, std::ostream* out) {
   *out << backend.name;
 }
 
-// A matrix in guarded memory, with holes where the layout has some. Filled and read on the host.
-class Matrix {
- public:
-  Matrix(Device& device, std::int64_t rows, std::int64_t cols, DType dtype, Layout2d layout)
-      : memory_(device, GuardedBytes((rows * cols * 6 + 16 * (rows + cols)) * size_bytes(dtype))) {
-    view_ = memory_.view({rows, cols}, dtype);
-    switch (layout) {
-      case Layout2d::kRows:
-        view_.strides = {cols, 1};
-        break;
-      case Layout2d::kPaddedRows:
-        view_.strides = {cols + 3, 1};
-        break;
-      case Layout2d::kColumns:
-        view_.strides = {1, rows + 2};
-        break;
-      case Layout2d::kSpread:
-        view_.strides = {2 * cols + 1, 2};
-        break;
-    }
+Layout layout_of(Layout2d layout, std::int64_t rows, std::int64_t cols) {
+  switch (layout) {
+    case Layout2d::kPaddedRows:
+      return {{rows, cols}, {cols + 3, 1}};
+    case Layout2d::kColumns:
+      return {{rows, cols}, {1, rows + 2}};
+    case Layout2d::kSpread:
+      return {{rows, cols}, {2 * cols + 1, 2}};
+    default:
+      return {{rows, cols}, {cols, 1}};
   }
-
-  void fill(unsigned seed) {
-    std::mt19937 random(seed);
-    std::uniform_real_distribution<double> uniform(-2.0, 2.0);
-    fill_by([&] { return uniform(random); });
-  }
-  void fill_with(double value) {
-    fill_by([value] { return value; });
-  }
-  void download() { memory_.download(); }
-  [[nodiscard]] const TensorView& view() const { return view_; }
-  [[nodiscard]] double at(std::int64_t row, std::int64_t col) {
-    return element_as_f64(on_host(), row * view_.size(1) + col);
-  }
-  // Whether all bytes but the elements' are as they were made.
-  [[nodiscard]] bool holes_are_whole() {
-    GuardedBytes& image = memory_.image();
-    std::vector<char> is_element(static_cast<std::size_t>(image.size_bytes_held()), 0);
-    const std::int64_t width = size_bytes(view_.dtype);
-    for (std::int64_t r = 0; r < view_.size(0); ++r) {
-      for (std::int64_t c = 0; c < view_.size(1); ++c) {
-        const std::int64_t at = (r * view_.stride(0) + c * view_.stride(1)) * width;
-        std::memset(&is_element[static_cast<std::size_t>(at)], 1, static_cast<std::size_t>(width));
-      }
-    }
-    for (std::int64_t i = 0; i < image.size_bytes_held(); ++i) {
-      if (!is_element[static_cast<std::size_t>(i)] && image.data()[i] != std::byte{0xff}) return false;
-    }
-    return image.guards_are_whole();
-  }
-  [[nodiscard]] std::vector<std::byte> bytes() {
-    return {memory_.image().data(), memory_.image().data() + memory_.image().size_bytes_held()};
-  }
-
- private:
-  template <class Values>
-  void fill_by(Values next) {
-    const Tensor values = Tensor::host(view_.sizes, DType::kF64);
-    for (std::int64_t i = 0; i < view_.numel(); ++i) values.view().data_as<double>()[i] = next();
-    ASSERT_TRUE(convert(values.view(), on_host()));
-    memory_.upload();
-  }
-  [[nodiscard]] TensorView on_host() {
-    TensorView view = view_;
-    view.data = memory_.image().data();
-    view.device = {};
-    return view;
-  }
-
-  DeviceBytes memory_;
-  TensorView view_;
-};
+}
 
 struct Case {
   std::int64_t m, n, k;
@@ -138,18 +76,18 @@ class Product {
  public:
   Product(Device& device, const Case& c)
       : case_(c),
-        a_(device, c.m, c.k, c.in, c.a),
-        b_(device, c.k, c.n, c.in, c.b),
-        out_(device, c.m, c.n, c.out, c.c),
-        bias_(device, 1, c.n, c.out, c.c),
-        before_(device, c.m, c.n, c.out, c.c) {
-    a_.fill(1);
-    b_.fill(2);
-    bias_.fill(3);
+        a_(device, layout_of(c.a, c.m, c.k), generated({c.m, c.k}, c.in, 1)),
+        b_(device, layout_of(c.b, c.k, c.n), generated({c.k, c.n}, c.in, 2)),
+        bias_(device, layout_of(c.c, 1, c.n), generated({1, c.n}, c.out, 3)),
+        out_(device, layout_of(c.c, c.m, c.n), c.out) {
+    harness::ProductTensors tensors{.a = a_.host(), .b = b_.host()};
+    if (c.bias) tensors.bias = bias_.host().select(0, 0);
+    const Tensor before = generated({c.m, c.n}, c.out, 4);
     if (c.accumulate) {
-      out_.fill(4);
-      before_.fill(4);
+      out_.fill(before.view());
+      tensors.addend = before.view();
     }
+    reference_.emplace(tensors);
     a_bytes_ = a_.bytes();
     b_bytes_ = b_.bytes();
   }
@@ -160,48 +98,26 @@ class Product {
     if (case_.bias) args.bias = bias_.view().select(0, 0);
     return args;
   }
-  [[nodiscard]] Matrix& out() { return out_; }
+  [[nodiscard]] const Guarded& out() const { return out_; }
 
   // After the product ran once.
-  void check() {
-    for (Matrix* matrix : {&a_, &b_, &out_}) matrix->download();
-    ASSERT_TRUE(out_.holes_are_whole());
+  void check() const {
+    for (const Guarded* tensor : {&a_, &b_, &out_}) tensor->download();
+    ASSERT_TRUE(out_.guards_are_whole());
     ASSERT_EQ(a_.bytes(), a_bytes_);
     ASSERT_EQ(b_.bytes(), b_bytes_);
-    for (std::int64_t i = 0; i < case_.m; ++i) {
-      for (std::int64_t j = 0; j < case_.n; ++j) {
-        check_element(i, j);
-        if (::testing::Test::HasFatalFailure()) return;
-      }
-    }
+    harness::Wrong wrong;
+    reference_->compare(out_.host(), "out", wrong);
+    ASSERT_EQ(wrong.count, 0) << wrong.first;
   }
 
  private:
-  void check_element(std::int64_t i, std::int64_t j) {
-    const Case& c = case_;
-    double sum = c.accumulate ? before_.at(i, j) : 0.0;
-    double magnitude = std::abs(sum);
-    for (std::int64_t p = 0; p < c.k; ++p) {
-      const double product = a_.at(i, p) * b_.at(p, j);
-      sum += product;
-      magnitude += std::abs(product);
-    }
-    if (c.bias) {
-      sum += bias_.at(0, j);
-      magnitude += std::abs(bias_.at(0, j));
-    }
-    const double bound = static_cast<double>(c.k + 2) * 0x1p-24 * magnitude +
-                         (c.out == DType::kF32 ? 0.0 : harness::rounding_error(c.out, sum));
-    ASSERT_LE(std::abs(out_.at(i, j) - sum), bound)
-        << "element " << i << ", " << j << " is " << out_.at(i, j) << ", expected " << sum;
-  }
-
   Case case_;
-  Matrix a_;
-  Matrix b_;
-  Matrix out_;
-  Matrix bias_;
-  Matrix before_;
+  Guarded a_;
+  Guarded b_;
+  Guarded bias_;
+  Guarded out_;
+  std::optional<harness::ProductReference> reference_;
   std::vector<std::byte> a_bytes_;
   std::vector<std::byte> b_bytes_;
 };
@@ -295,19 +211,19 @@ TEST_P(GemmMm, RoundsOnceBehindTheBias) {
   constexpr std::int64_t kSteps = 2049;
   for (const Types& types : kTypes) {
     for (const Layout2d layout : kLayouts) {
-      Matrix a(*device_, 40, kSteps, types.in, Layout2d::kRows);
-      Matrix b(*device_, kSteps, 32, types.in, Layout2d::kRows);
-      Matrix bias(*device_, 1, 32, types.out, layout);
-      Matrix out(*device_, 40, 32, types.out, layout);
-      a.fill_with(1);
-      b.fill_with(1);
-      bias.fill_with(1 - kSteps);
+      const Guarded a(*device_, Dims{40, kSteps}, types.in);
+      const Guarded b(*device_, Dims{kSteps, 32}, types.in);
+      const Guarded bias(*device_, layout_of(layout, 1, 32), types.out);
+      const Guarded out(*device_, layout_of(layout, 40, 32), types.out);
+      a.fill([](std::int64_t) { return 1; });
+      b.fill([](std::int64_t) { return 1; });
+      bias.fill([](std::int64_t) { return 1 - kSteps; });
       expect_ok(gemm::mm({.a = a.view(), .b = b.view(), .out = out.view(), .bias = bias.view().select(0, 0)},
                          *stream_));
       expect_ok(stream_->synchronize());
       out.download();
       for (std::int64_t i = 0; i < out.view().numel(); ++i) {
-        ASSERT_EQ(out.at(i / 32, i % 32), 1) << to_string(types.in) << " -> " << to_string(types.out);
+        ASSERT_EQ(out.at(i), 1) << to_string(types.in) << " -> " << to_string(types.out);
       }
     }
   }
@@ -350,9 +266,10 @@ TEST_P(GemmMm, PrepareTakesNullPointersAndTouchesNothing) {
   const Case c{.m = 11, .n = 35, .k = 19, .in = DType::kBF16, .out = DType::kBF16, .bias = true};
   Product product(*device_, c);
   gemm::MmArgs like = product.args();
+  const std::vector<std::byte> before = product.out().bytes();
   expect_ok(gemm::prepare(like, *stream_));
   product.out().download();
-  for (const std::byte byte : product.out().bytes()) ASSERT_EQ(byte, std::byte{0xff});
+  ASSERT_EQ(product.out().bytes(), before);
   for (TensorView* view : {&like.a, &like.b, &like.out, &*like.bias}) view->data = nullptr;
   expect_ok(gemm::prepare(like, *stream_));
   like.a.sizes[0] = 12;
@@ -387,12 +304,10 @@ TEST_P(GemmMm, PreparedProductsCanBeRecorded) {
 // Slices of k that accumulate one after the other are one product, bit for bit.
 TEST_P(GemmMm, SlicesOfKAddUpToTheWhole) {
   if (!GetParam().adds_in_order) GTEST_SKIP() << GetParam().name << " adds in an order of its own";
-  Matrix a(*device_, 20, 90, DType::kBF16, Layout2d::kRows);
-  Matrix b(*device_, 90, 50, DType::kBF16, Layout2d::kColumns);
-  Matrix whole(*device_, 20, 50, DType::kF32, Layout2d::kRows);
-  Matrix slices(*device_, 20, 50, DType::kF32, Layout2d::kRows);
-  a.fill(1);
-  b.fill(2);
+  const Guarded a(*device_, test::dense({20, 90}), generated({20, 90}, DType::kBF16, 1));
+  const Guarded b(*device_, layout_of(Layout2d::kColumns, 90, 50), generated({90, 50}, DType::kBF16, 2));
+  const Guarded whole(*device_, Dims{20, 50}, DType::kF32);
+  const Guarded slices(*device_, Dims{20, 50}, DType::kF32);
   ASSERT_TRUE(gemm::mm({.a = a.view(), .b = b.view(), .out = whole.view(), .bias = {}}, *stream_));
   for (const auto& [begin, size] : {std::pair(0, 7), std::pair(7, 50), std::pair(57, 33)}) {
     ASSERT_TRUE(gemm::mm({.a = a.view().narrow(1, begin, size),
@@ -410,7 +325,7 @@ TEST_P(GemmMm, SlicesOfKAddUpToTheWhole) {
 
 // Bit for bit: both add in ascending k by fused multiply-adds.
 TEST(GemmReference, GivesTheBitsOfTheCpu) {
-  if (num_test_gpus() == 0) GTEST_SKIP() << "no GPU";
+  if (testing::num_test_gpus() == 0) GTEST_SKIP() << "no GPU";
   Config plain;
   plain.cublaslt_library = "none";
   for (const Types& types : kTypes) {
@@ -453,4 +368,4 @@ TEST(GemmForced, InstructionSetsGiveTheSameBits) {
 }
 
 }  // namespace
-}  // namespace tandem::testing
+}  // namespace tandem

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <deque>
@@ -48,19 +47,8 @@ std::string to_text(const Case& c) {
                      c.b_column_major ? " b column-major" : "");
 }
 
-enum Tensor { kA, kB, kScaleOfA, kScaleOfB, kBias, kAddend };
-
 class GemmScaledMm : public ::testing::Test {
  protected:
-  /// A tensor filled with what its id stands for.
-  Guarded& add(Tensor id, const Layout& layout, DType dtype) {
-    Guarded& tensor = tensors_.emplace_back(*device_, layout, dtype);
-    tensor.fill([&](std::int64_t idx) {
-      return id == kScaleOfA || id == kScaleOfB ? test::scale_of(id, idx) : test::value_of(id, idx, dtype);
-    });
-    tensor.download();
-    return tensor;
-  }
   [[nodiscard]] static Layout layout_of(const Case& c, const Dims& sizes) {
     if (!c.front_last || sizes.size() < 3) return c.spread ? test::spread_out(sizes) : test::dense(sizes);
     Dims moved = sizes;
@@ -72,17 +60,25 @@ class GemmScaledMm : public ::testing::Test {
 
   gemm::ScaledMmArgs make(const Case& c) {
     tensors_.clear();
+    const auto add = [&](const Layout& layout, const Tensor& values) {
+      return tensors_.emplace_back(*device_, layout, values).view();
+    };
+    const auto add_values = [&](const Layout& layout, DType dtype) {
+      return add(layout, test::generated(layout.sizes, dtype, static_cast<int>(tensors_.size())));
+    };
+    const auto add_scale = [&](const Layout& layout) {
+      return add(layout, test::generated_scale(layout.sizes, static_cast<int>(tensors_.size())));
+    };
     gemm::ScaledMmArgs args;
-    args.a = add(kA, layout_of(c, c.a), c.a_type).view();
+    args.a = add_values(layout_of(c, c.a), c.a_type);
     Layout right = c.spread ? test::spread_out({c.a.back(), c.n}) : test::dense({c.a.back(), c.n});
     if (c.b_column_major) right.strides = {1, c.a.back()};
-    args.b = add(kB, right, c.b_type).view();
-    args.a_scale =
-        add(kScaleOfA, c.a_rowwise ? layout_of(c, with_last(c.a, 1)) : test::dense({1}), DType::kF32).view();
-    args.b_scale = add(kScaleOfB, c.b_rowwise ? layout_of(c, {1, c.n}) : test::dense({}), DType::kF32).view();
-    if (c.bias) args.bias = add(kBias, layout_of(c, {c.n}), DType::kF16).view();
-    if (c.result_scale) args.result_scale = add(kScaleOfB, test::dense({1}), DType::kF32).view();
-    if (c.addend) args.addend = add(kAddend, layout_of(c, with_last(c.a, c.n)), DType::kF32).view();
+    args.b = add_values(right, c.b_type);
+    args.a_scale = add_scale(c.a_rowwise ? layout_of(c, with_last(c.a, 1)) : test::dense({1}));
+    args.b_scale = add_scale(c.b_rowwise ? layout_of(c, {1, c.n}) : test::dense({}));
+    if (c.bias) args.bias = add_values(layout_of(c, {c.n}), DType::kF16);
+    if (c.result_scale) args.result_scale = add_scale(test::dense({1}));
+    if (c.addend) args.addend = add_values(layout_of(c, with_last(c.a, c.n)), DType::kF32);
     args.out = out_.emplace(*device_, layout_of(c, with_last(c.a, c.n)), c.out).view();
     return args;
   }
@@ -97,40 +93,20 @@ class GemmScaledMm : public ::testing::Test {
 
   void check(const Case& c) {
     SCOPED_TRACE(to_text(c));
-    run(make(c));
+    const gemm::ScaledMmArgs args = make(c);
+    run(args);
     if (HasFatalFailure()) return;
+    harness::Wrong wrong;
+    harness::ProductReference({.a = args.a,
+                               .b = args.b,
+                               .a_scale = args.a_scale,
+                               .b_scale = args.b_scale,
+                               .bias = args.bias,
+                               .result_scale = args.result_scale,
+                               .addend = args.addend})
+        .compare(out_->host(), "out", wrong);
+    ASSERT_EQ(wrong.count, 0) << wrong.first;
     EXPECT_TRUE(out_->guards_are_whole());
-    const std::int64_t k = c.a.back();
-    const std::vector<double> a = values(kA, numel(c.a), c.a_type);
-    const std::vector<double> b = values(kB, k * c.n, c.b_type);
-    for (std::int64_t idx = 0; idx < out_->view().numel(); ++idx) {
-      const std::int64_t row = idx / c.n;
-      const std::int64_t column = idx % c.n;
-      double sum = 0;
-      double magnitude = 0;
-      for (std::int64_t j = 0; j < k; ++j) {
-        const double term =
-            a[static_cast<std::size_t>(row * k + j)] * b[static_cast<std::size_t>(j * c.n + column)];
-        sum += term;
-        magnitude += std::abs(term);
-      }
-      sum *= test::scale_of(kScaleOfA, c.a_rowwise ? row : 0) *
-             test::scale_of(kScaleOfB, c.b_rowwise ? column : 0);
-      if (c.bias) sum += test::value_of(kBias, column, DType::kF16);
-      if (c.result_scale) sum *= test::scale_of(kScaleOfB, 0);
-      if (c.addend) sum += test::value_of(kAddend, idx, DType::kF32);
-      // f32 sums of k terms and the epilogue, then one rounding; f8 rounds by up to 1/8 of what it is given.
-      const double bound = static_cast<double>(k + 8) * std::ldexp(1.0, -24) * (magnitude + 2) * 1.13 +
-                           harness::rounding_error(c.out, sum);
-      ASSERT_LE(std::abs(out_->at(idx) - sum), bound)
-          << "element " << idx << " is " << out_->at(idx) << ", need " << sum;
-    }
-  }
-
-  static std::vector<double> values(Tensor id, std::int64_t count, DType dtype) {
-    std::vector<double> all;
-    for (std::int64_t idx = 0; idx < count; ++idx) all.push_back(test::value_of(id, idx, dtype));
-    return all;
   }
 
   std::unique_ptr<Device> device_ = open_device({DeviceKind::kCpu, 0}, Config{}).value();

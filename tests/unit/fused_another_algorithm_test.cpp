@@ -71,8 +71,6 @@ TEST_P(FusedAnotherAlgorithm, passes_the_verifier_and_gives_the_product) {
   const int world = GetParam();
   const Dims sizes = {3 * world - 1, 4};
   constexpr std::int64_t kColumns = 5;
-  const auto a_at = [](std::int64_t idx) { return static_cast<double>(idx % 7 - 3); };
-  const auto b_at = [](std::int64_t idx) { return static_cast<double>(idx % 5 - 2); };
   Complaints complaints;
   on_ranks(
       {.ranks = {{DeviceKind::kCpu}, world}}, test::quick_config(), complaints,
@@ -90,28 +88,26 @@ TEST_P(FusedAnotherAlgorithm, passes_the_verifier_and_gives_the_product) {
 
         const auto built = build_one_lane_gather(problem, rank.group.rank(), rank.device);
         const Shard own = problem.part_of(rank.group.rank());
-        Guarded a(rank.device, Dims{own.size, sizes[1]}, DType::kF32);
-        Guarded b(rank.device, Dims{sizes[1], kColumns}, DType::kF32);
+        const Tensor whole = test::generated(sizes, DType::kF32, 1);
+        const TensorView part = whole.view().narrow(0, own.offset, own.size);
+        Guarded a(rank.device, test::dense(part.sizes), part);
+        Guarded b(rank.device, test::dense({sizes[1], kColumns}),
+                  test::generated({sizes[1], kColumns}, DType::kF32, 2));
         Guarded out(rank.device, Dims{sizes[0], kColumns}, DType::kF32);
         Guarded all(rank.device, sizes, DType::kF32);
-        a.fill([&](std::int64_t idx) { return a_at(own.offset * sizes[1] + idx); });
-        b.fill(b_at);
         fused::GatherCall call{.a = a.view(), .b = {&b.view(), 1}, .out = {&out.view(), 1}, .gathered = {}};
         if (problem.keeps_gathered) call.gathered = all.view();
 
         if (auto ran = run(built, problem, call, rank); !ran) return ran;
         out.download();
-        test::check_elements(out, "out", complaints, [&](const Dims& at) {
-          test::Expected need;
-          for (std::int64_t j = 0; j < sizes[1]; ++j)
-            need.value += a_at(at[0] * sizes[1] + j) * b_at(j * kColumns + at[1]);
-          return need;
-        });
+        harness::Wrong wrong;
+        harness::ProductReference({.a = whole.view(), .b = b.host()}).compare(out.host(), "out", wrong);
+        complaints.add("gather", out, wrong);
         if (!problem.keeps_gathered) return {};
         all.download();
-        test::check_elements(all, "gathered", complaints, [&](const Dims& at) {
-          return test::Expected{a_at(at[0] * sizes[1] + at[1]), 0};
-        });
+        harness::Wrong wrong_gathered;
+        compare_equal(all.host(), whole.view(), "gathered", wrong_gathered);
+        complaints.add("gather", all, wrong_gathered);
         return {};
       });
   EXPECT_EQ(complaints.text(), "");

@@ -49,6 +49,16 @@ TEST_P(GuardedTensorTest, OneByteBesideItIsSeen) {
   EXPECT_TRUE(tensor.guards_are_whole());
 }
 
+TEST_P(GuardedTensorTest, OneByteInAHoleIsSeen) {
+  const GuardedTensor tensor(*device_, Layout{{2, 2}, {6, 2}}, DType::kU8, GetParam());
+  tensor.fill([](std::int64_t) { return 7.0; });
+  tensor.download();
+  EXPECT_TRUE(tensor.guards_are_whole());
+  tensor.view().data_as<std::uint8_t>()[3] = 7;
+  tensor.download();
+  EXPECT_FALSE(tensor.guards_are_whole());
+}
+
 // Streams may write while the host looks at what it downloaded.
 TEST_F(GuardedTensorTest, AnImageStaysAsItIs) {
   const GuardedTensor tensor(*device_, Dims{1}, DType::kF32, HostImage::kAlways);

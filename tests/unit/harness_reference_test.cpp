@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <tandem/base/convert.hpp>
+#include <vector>
 
 #include "harness/operands.hpp"
 #include "harness/reference.hpp"
@@ -49,6 +51,49 @@ TEST(Reference, OneWrongElementIsFoundAndNamed) {
   reference.compare(0, window, part, wrong);
   EXPECT_EQ(wrong.count, 1);
   EXPECT_NE(wrong.first.find("row 2, column 3"), std::string::npos) << wrong.first;
+}
+
+// 2 rows, 1 column, k of 4 in two slices.
+TEST(ProductReference, EveryTermCounts) {
+  const auto tensor = [](std::vector<float> values, const Dims& sizes) {
+    Tensor made = Tensor::host(sizes, DType::kF32);
+    std::copy(values.begin(), values.end(), made.view().data_as<float>());
+    return made;
+  };
+  const Tensor a = tensor({1, 2, 3, 4, 5, 6, 7, 8}, {2, 4});
+  const Tensor b = tensor({1, 1, 1, -1}, {4, 1});
+  const Tensor a_scale = tensor({2, 4, 8, 16}, {2, 2});
+  const Tensor b_scale = tensor({3}, {1, 1});
+  const Tensor bias = tensor({100}, {1});
+  const Tensor result_scale = tensor({0.5F}, {1});
+  const Tensor addend = tensor({1000, 2000}, {2, 1});
+  const ProductReference reference({.a = a.view(),
+                                    .b = b.view(),
+                                    .a_scale = a_scale.view(),
+                                    .b_scale = b_scale.view(),
+                                    .bias = bias.view(),
+                                    .result_scale = result_scale.view(),
+                                    .addend = addend.view()});
+  EXPECT_EQ(reference.sum_at(0, 0).value, ((3 * 2 - 1 * 4) * 3 + 100) * 0.5 + 1000);
+  EXPECT_EQ(reference.sum_at(1, 0).value, ((11 * 8 - 1 * 16) * 3 + 100) * 0.5 + 2000);
+  Wrong wrong;
+  const Tensor result = tensor({1053, 2158}, {2, 1});
+  reference.compare(result.view(), "out", wrong);
+  EXPECT_EQ(wrong.count, 0) << wrong.first;
+  result.view().data_as<float>()[1] += 0.1F;
+  reference.compare(result.view(), "out", wrong);
+  EXPECT_EQ(wrong.count, 1);
+}
+
+TEST(Rounded, F8Saturates) {
+  EXPECT_EQ(rounded({1e6, 0}, DType::kF8E4M3).value, 448);
+  EXPECT_EQ(rounded({-1e6, 0}, DType::kF8E5M2).value, -57344);
+}
+
+TEST(SumOverRanks, IsAMeanWithABiasOnce) {
+  const Expected partials[] = {{1, 0}, {4, 0}};
+  EXPECT_EQ(sum_over_ranks(partials, DType::kBF16, coll::ReduceOp::kSum, 8).value, 13);
+  EXPECT_EQ(sum_over_ranks(partials, DType::kBF16, coll::ReduceOp::kAvg, 8).value, 10.5);
 }
 
 TEST(Reference, NaNIsNeverRight) {
