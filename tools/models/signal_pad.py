@@ -118,8 +118,8 @@ def access_data(op, thread, clocks, data):
         seen = seen and all(r <= c for r, c in zip(reads, clock))
     if not seen:
         return None
-    flag = tuple(clock[t] if t == thread else 0 for t in range(len(clock)))
-    return (join(writes, flag), reads) if op == "write" else (writes, join(reads, flag))
+    stamp = tuple(clock[t] if t == thread else 0 for t in range(len(clock)))
+    return (join(writes, stamp), reads) if op == "write" else (writes, join(reads, stamp))
 
 
 def step(state, thread, programs, world, mutant):
