@@ -9,7 +9,6 @@ using program::all_of;
 using program::kCurrent;
 using program::kSide;
 using program::Lane;
-using program::Operand;
 using program::part_of;
 using program::RootId;
 using program::Space;
