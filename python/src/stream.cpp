@@ -38,9 +38,12 @@ void check_sequence(nb::handle arrays, const std::string& name) {
 }  // namespace
 
 PyStream::~PyStream() {
-  if (kept_.empty()) return;
-  const nb::gil_scoped_release unlocked;
-  static_cast<void>(stream_->synchronize());
+  {
+    const nb::gil_scoped_release unlocked;
+    static_cast<void>(stream_->synchronize());
+    stream_.reset();
+  }
+  kept_.clear();
 }
 
 std::uintptr_t PyStream::native() const {

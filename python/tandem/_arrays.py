@@ -92,11 +92,10 @@ def as_list(arrays: Any) -> list[Any] | None:
     return list(arrays) if isinstance(arrays, (list, tuple)) else [arrays]
 
 
-def current_stream(array: Any) -> int | None:
-    """The cudaStream_t that the array's library is using, as a number; None where it has no such notion."""
-    library = library_of(array)
+def current_stream(library: str, gpu: int) -> int | None:
+    """The cudaStream_t that a library is using, as a number; None where it has no such notion."""
     if library == "torch":
-        return sys.modules["torch"].cuda.current_stream(array.device).cuda_stream
+        return sys.modules["torch"].cuda.current_stream(gpu).cuda_stream
     if library == "cupy":
         return sys.modules["cupy"].cuda.get_current_stream().ptr
     return None

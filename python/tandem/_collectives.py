@@ -46,9 +46,10 @@ def all_gather(
         Error: INVALID_ARGUMENT at once; MISMATCH, TIMEOUT, PEER_LOST when the work is waited for.
     """
     group = group or default_group()
-    with stream_of(group.device, stream, input) as on:
+    library = _arrays.library_of(input)
+    with stream_of(group.device, stream, library) as on:
         made = _core.all_gather(group, on, input, total, out)
-    return out if made is None else _arrays.to_library(made, _arrays.library_of(input))
+    return out if made is None else _arrays.to_library(made, library)
 
 
 def reduce_scatter(
@@ -76,9 +77,10 @@ def reduce_scatter(
         Error: as all_gather().
     """
     group = group or default_group()
-    with stream_of(group.device, stream, input) as on:
+    library = _arrays.library_of(input)
+    with stream_of(group.device, stream, library) as on:
         made = _core.reduce_scatter(group, on, input, out, reduce_op, bias)
-    return out if made is None else _arrays.to_library(made, _arrays.library_of(input))
+    return out if made is None else _arrays.to_library(made, library)
 
 
 def all_gather_with_progress(
@@ -110,10 +112,11 @@ def all_gather_with_progress(
         Error: INVALID_ARGUMENT for an input that is not contiguous or not symmetric, or for wrong sizes.
     """
     group = group or default_group()
-    with stream_of(group.device, stream, input) as on:
+    library = _arrays.library_of(input)
+    with stream_of(group.device, stream, library) as on:
         handle = _arrays.core_handle(input_handle)
         made = _core.all_gather_with_progress(group, on, input, out, progress, splits_per_rank, handle)
-    return out if made is None else _arrays.to_library(made, _arrays.library_of(input))
+    return out if made is None else _arrays.to_library(made, library)
 
 
 def reduce_stack(
@@ -136,6 +139,7 @@ def reduce_stack(
     Returns:
         [rows..., n]: `out`, or a new array of the stack's type.
     """
-    with stream_of(default_device(device), stream, stack) as on:
+    library = _arrays.library_of(stack)
+    with stream_of(default_device(device), stream, library) as on:
         made = _core.reduce_stack(on, stack, out, reduce_op, bias)
-    return out if made is None else _arrays.to_library(made, _arrays.library_of(stack))
+    return out if made is None else _arrays.to_library(made, library)

@@ -32,7 +32,7 @@ class Error(RuntimeError):
         text: the text without the code.
         rank: the rank of the group on which the call failed; from `launch`, the rank that failed first. None if no
             group is involved.
-        peer: the other rank that the text names first, for TIMEOUT, PEER_LOST and MISMATCH; None if there is none.
+        peer: the other rank that the text tells of, for TIMEOUT, PEER_LOST and MISMATCH; None if there is none.
         native_code: errno or a driver's code; 0 where there is none.
     """
 
@@ -51,7 +51,8 @@ class Error(RuntimeError):
 
 
 def _peer_in(text: str, rank: int | None) -> int | None:
-    for number in re.findall(r"\brank (\d+)", text):
+    # "rank 2 waited in agree for rank 1": the one that is waited for, unless that is this rank.
+    for number in re.findall(r"\bfor rank (\d+)", text) + re.findall(r"\brank (\d+)", text):
         if int(number) != rank:
             return int(number)
     return None

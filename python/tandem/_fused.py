@@ -85,7 +85,7 @@ def fused_all_gather_matmul(
     group = group or default_group()
     library = _arrays.library_of(a)
     outs = _arrays.as_list(out)
-    with stream_of(group.device, stream, a) as on:
+    with stream_of(group.device, stream, library) as on:
         made, whole, report = _core.all_gather_matmul(
             group,
             on,
@@ -146,7 +146,7 @@ def fused_matmul_reduce_scatter(
     group = group or default_group()
     lefts = _arrays.as_list(a) or []
     library = _arrays.library_of(lefts[0]) if lefts else "numpy"
-    with stream_of(group.device, stream, lefts[0] if lefts else None) as on:
+    with stream_of(group.device, stream, library) as on:
         made, own, report = _core.matmul_reduce_scatter(
             group,
             on,
@@ -224,7 +224,7 @@ def fused_all_gather_scaled_matmul(
     rights = _arrays.as_list(b) or []
     outs = _arrays.as_list(out)
     others = _arrays.as_list(also_gathered)
-    with stream_of(group.device, stream, a) as on:
+    with stream_of(group.device, stream, library) as on:
         made, whole, made_others, report = _core.all_gather_scaled_matmul(
             group,
             on,
@@ -296,7 +296,7 @@ def fused_scaled_matmul_reduce_scatter(
     group = group or default_group()
     lefts = _arrays.as_list(a) or []
     library = _arrays.library_of(lefts[0]) if lefts else "numpy"
-    with stream_of(group.device, stream, lefts[0] if lefts else None) as on:
+    with stream_of(group.device, stream, library) as on:
         made, own, report = _core.scaled_matmul_reduce_scatter(
             group,
             on,

@@ -48,7 +48,7 @@ def join_launched_job(arguments: list[str]) -> _core.RankContext:
 
     _context = _core.join_job(arguments)
     if _context is None:
-        raise Error(ErrorCode.INVALID_ARGUMENT, "tandem._rank: only tandem.launch() starts this")
+        raise Error(ErrorCode.INVALID_ARGUMENT, "a rank of a job: only tandem.launch() starts one")
     return _context
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import pathlib
 import signal
 import sys
 from collections.abc import Callable
@@ -17,6 +18,11 @@ from ._errors import Error, ErrorCode
 T = TypeVar("T")
 
 TASK_KEY = "python/task"
+# Finds this package wherever it was found here, and nothing in the working folder.
+_RANK_PROGRAM = f"""import sys
+sys.path.insert(0, {str(pathlib.Path(__file__).resolve().parent.parent)!r})
+from tandem._rank import main
+sys.exit(main())"""
 _READ_S = 30.0
 _LOOK_S = 0.05
 
@@ -82,7 +88,7 @@ def launch(fn: Callable[..., T], ranks: int = 4, *args: Any, grace: float = 2.0,
     if ranks < 1:
         raise Error(ErrorCode.INVALID_ARGUMENT, f"launch: {ranks} ranks, need at least 1")
     sys.stdout.flush()  # or the ranks' lines come before earlier ones
-    job = _core.Job(ranks, sys.executable, ["-m", "tandem._rank"], grace)
+    job = _core.Job(ranks, sys.executable, ["-P", "-c", _RANK_PROGRAM], grace)
     try:
         send(job.store, TASK_KEY, (list(sys.path), cloudpickle.dumps((fn, args, kwargs))))
         while not job.wait(_LOOK_S):

@@ -41,9 +41,10 @@ def mm(
     Raises:
         Error: INVALID_ARGUMENT with the values when they do not fit together.
     """
-    with stream_of(default_device(device), stream, a) as on:
+    library = _arrays.library_of(a)
+    with stream_of(default_device(device), stream, library) as on:
         made = _core.mm(on, a, b, out, _name_if(out_dtype), bias, accumulate)
-    return out if made is None else _arrays.to_library(made, _arrays.library_of(a))
+    return out if made is None else _arrays.to_library(made, library)
 
 
 def scaled_matmul(
@@ -78,11 +79,12 @@ def scaled_matmul(
     Raises:
         Error: INVALID_ARGUMENT with the values; UNSUPPORTED with each implementation's reason.
     """
-    with stream_of(default_device(device), stream, a) as on:
+    library = _arrays.library_of(a)
+    with stream_of(default_device(device), stream, library) as on:
         made = _core.scaled_matmul(
             on, a, b, a_scale, b_scale, out, _name_if(out_dtype), bias, result_scale, fast_accum, addend
         )
-    return out if made is None else _arrays.to_library(made, _arrays.library_of(a))
+    return out if made is None else _arrays.to_library(made, library)
 
 
 def async_input_mm(
@@ -115,8 +117,9 @@ def async_input_mm(
     Raises:
         Error: INVALID_ARGUMENT, UNSUPPORTED at once; TIMEOUT with the chunk when a signal does not come in time.
     """
-    with stream_of(default_device(device), stream, a) as on:
+    library = _arrays.library_of(a)
+    with stream_of(default_device(device), stream, library) as on:
         made = _core.async_input_mm(
             on, a, b, a_chunk_signals, out, a_chunk_pivot, expected, chunks_together, in_order
         )
-    return out if made is None else _arrays.to_library(made, _arrays.library_of(a))
+    return out if made is None else _arrays.to_library(made, library)

@@ -1,4 +1,4 @@
-"""The program of a rank: `python -m tandem._rank`, which only tandem.launch() starts."""
+"""The program of a rank, which only tandem.launch() starts."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def _work(context: _core.RankContext) -> int:
 def main() -> int:
     """Works as the rank that the command line says."""
     os.setpgrp()  # a terminal's ^C is for the launcher, which passes it on once
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, sys.stdin.fileno() if sys.stdin else 0)  # a process in the background may not read from a terminal
+    os.close(nothing)
     return _work(_group.join_launched_job(sys.argv))
 
-
-if __name__ == "__main__":
-    sys.exit(main())

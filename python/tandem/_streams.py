@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import _arrays, _core
+from ._errors import Error, ErrorCode
 
 
 def _pointer_of(stream: Any) -> int:
@@ -28,28 +29,29 @@ def _is_null(pointer: int) -> bool:
 
 
 @contextlib.contextmanager
-def _beside_null_stream(stream: _core.Stream, array: Any) -> Iterator[_core.Stream]:
+def _beside_null_stream(stream: _core.Stream, library: str, gpu: int) -> Iterator[_core.Stream]:
     """A stream of tandem in the order of the library's default stream, which tandem cannot adopt."""
-    library = _arrays.library_of(array)
     if library == "torch":
         torch = sys.modules["torch"]
-        current = torch.cuda.current_stream(array.device)
-        own = torch.cuda.ExternalStream(stream.native, array.device)
+        current = torch.cuda.default_stream(gpu)
+        own = torch.cuda.ExternalStream(stream.native, gpu)
         own.wait_stream(current)
         yield stream
         current.wait_stream(own)
-    else:
+    elif library == "cupy":
         cupy = sys.modules["cupy"]
-        current = cupy.cuda.get_current_stream()
+        current = cupy.cuda.Stream.null
         own = cupy.cuda.ExternalStream(stream.native)
         own.wait_event(current.record())
         yield stream
         current.wait_event(own.record())
+    else:
+        raise Error(ErrorCode.UNSUPPORTED, "stream: the default stream cannot be used without PyTorch or CuPy")
 
 
 @contextlib.contextmanager
-def stream_of(device: _core.Device, stream: Any, array: Any) -> Iterator[_core.Stream]:
-    """The stream for a call with `array` on `device`: the one that is given, or the array library's current one."""
+def stream_of(device: _core.Device, stream: Any, library: str) -> Iterator[_core.Stream]:
+    """The stream for a call with a library's arrays on `device`: the one that is given, or the library's current one."""
     if isinstance(stream, _core.Stream):
         yield stream
         return
@@ -58,12 +60,13 @@ def stream_of(device: _core.Device, stream: Any, array: Any) -> Iterator[_core.S
             raise TypeError(f"stream: got a {type(stream).__qualname__}, need a tandem.Stream on a CPU")
         yield device.stream
         return
-    pointer = _arrays.current_stream(array) if stream is None else _pointer_of(stream)
+    gpu = int(device.name.partition(":")[2])
+    pointer = _arrays.current_stream(library, gpu) if stream is None else _pointer_of(stream)
     if pointer is None:
         yield device.stream
         device.stream.synchronize()  # the library has no stream that could wait
     elif _is_null(pointer):
-        with _beside_null_stream(device.stream, array) as own:
+        with _beside_null_stream(device.stream, library, gpu) as own:
             yield own
     else:
         yield device.adopt(pointer)

@@ -88,31 +88,31 @@ class Handle:
         `timeout` is the longest wait in seconds; the default is the group's op_timeout. Raises Error TIMEOUT or
         PEER_LOST when the work is waited for.
         """
-        with stream_of(self._group.device, stream, None) as on:
+        with stream_of(self._group.device, stream, self._library) as on:
             self._core.put_signal(on, dst_rank, channel, timeout)
 
     def wait_signal(
         self, src_rank: int, channel: int = FIRST_USER_CHANNEL, timeout: float | None = None, *, stream: Any = None
     ) -> None:
         """Waits for the signal of `src_rank` and takes it. As put_signal()."""
-        with stream_of(self._group.device, stream, None) as on:
+        with stream_of(self._group.device, stream, self._library) as on:
             self._core.wait_signal(on, src_rank, channel, timeout)
 
     def barrier(
         self, channel: int = FIRST_USER_CHANNEL, timeout: float | None = None, *, stream: Any = None
     ) -> None:
         """No rank passes before all have come. Writes before it are visible after it, on every rank."""
-        with stream_of(self._group.device, stream, None) as on:
+        with stream_of(self._group.device, stream, self._library) as on:
             self._core.barrier(on, channel, timeout)
 
     def get(self, to: Any, peer: int, offset: int = 0, *, stream: Any = None) -> None:
         """Reads to.size elements, which start `offset` elements after the tensor's start on `peer`, into `to`."""
-        with stream_of(self._group.device, stream, to) as on:
+        with stream_of(self._group.device, stream, self._library) as on:
             self._core.get(on, to, peer, offset)
 
     def put(self, from_: Any, peer: int, offset: int = 0, *, stream: Any = None) -> None:
         """Writes `from_` to the elements that start `offset` elements after the tensor's start on `peer`."""
-        with stream_of(self._group.device, stream, from_) as on:
+        with stream_of(self._group.device, stream, self._library) as on:
             self._core.put(on, from_, peer, offset)
 
     def __repr__(self) -> str:

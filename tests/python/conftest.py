@@ -1,5 +1,6 @@
 """What every test checks: nothing is left behind."""
 
+import gc
 import os
 import pathlib
 import tempfile
@@ -7,32 +8,26 @@ import time
 
 import pytest
 
+import tandem
 
-def _left_behind():
-    own = {f"shm:{entry.name}" for entry in pathlib.Path("/dev/shm").iterdir() if entry.name.startswith("tandem")}
-    own |= {f"tmp:{entry.name}" for entry in pathlib.Path(tempfile.gettempdir()).glob("tandem*")}
+
+def _left_behind(folder):
+    files = [*pathlib.Path(folder).iterdir(), *pathlib.Path("/dev/shm").glob("tandem*")]
     children = pathlib.Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()
-    return own | {f"child:{child}" for child in children}
+    return {str(file) for file in files} | {f"process {child}" for child in children}
 
 
 @pytest.fixture(autouse=True)
-def nothing_left():
-    before = _left_behind()
-    yield
-    deadline = time.monotonic() + 5
-    while (left := _left_behind() - before) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not left
-
-
-@pytest.fixture(autouse=True)
-def no_group_left():
-    import tandem
-
-    yield
-    tandem.finalize()
-
-
-@pytest.fixture(autouse=True)
-def no_measured_times(monkeypatch, tmp_path):
-    monkeypatch.setenv("TANDEM_TUNE_FOLDER", str(tmp_path))
+def nothing_left(monkeypatch):
+    """No file, no process; in a temporary directory of the test's own, since others may run."""
+    with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as folder:  # short: a socket's path has 107 bytes
+        monkeypatch.setenv("TMPDIR", folder)
+        monkeypatch.setenv("TANDEM_TUNE_FOLDER", "")
+        before = _left_behind(folder)
+        yield
+        tandem.finalize()
+        gc.collect()
+        deadline = time.monotonic() + 5
+        while (left := _left_behind(folder) - before) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert not left
