@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := build
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 
-.PHONY: build demo test lint format docs bench clean packages
+.PHONY: build demo test wheel lint format docs bench clean packages
 
 ## build   the library, the command-line tool and the tests, optimised, in build/release
 build: packages
@@ -20,6 +20,11 @@ demo: packages
 ## test    builds and runs every test this machine can run
 test: packages
 	tools/run_tests.sh
+
+## wheel   the Python package, in build/wheel; PYTHON=python3.13 for another interpreter
+wheel:
+	tools/install_packages.sh python
+	tools/build_wheel.sh
 
 ## lint    layers, sizes, format, headers that compile alone, clang-tidy
 lint:

@@ -28,7 +28,7 @@ MAY_INCLUDE = {
     "cuda": ["device"],
 }
 # Outside the library: what is there sees public headers only, and all of them; but see check_quoted().
-OUTSIDE = ("harness", "cli", "examples", "tests", "bench")
+OUTSIDE = ("harness", "cli", "examples", "tests", "bench", "python")
 MAY_INCLUDE_HARNESS = ("harness", "cli", "tests", "bench")
 # What the tool and the tests may include of src/, whatever their class.
 OPEN_TO_TOOLS = {"backend/for_tools.hpp"}
@@ -42,7 +42,7 @@ ONLY_IN = {
     "includes spdlog": (re.compile(r"#\s*include\s*[<\"]spdlog/"), {"src/base/log.cpp"}),
 }
 PRIVATE_LIBRARIES = ("fmt", "spdlog", "nlohmann", "CLI")
-SYSTEM_PREFIXES = (*PRIVATE_LIBRARIES, "tl", "gtest", "gmock")
+SYSTEM_PREFIXES = (*PRIVATE_LIBRARIES, "tl", "gtest", "gmock", "nanobind")
 INCLUDE = re.compile(r"^\s*#\s*include\s*([<\"])([^>\"]+)[>\"]", re.MULTILINE)
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that a target needs and this machine lacks: tools/install_packages.sh build|lint|docs
+# Installs the Debian packages that a target needs and this machine lacks: tools/install_packages.sh build|lint|docs|python
 # As root, or through sudo if that asks no password; else it prints the line to run and exits 4. Installs nothing, and
 # touches no package list, when everything is there.
 set -euo pipefail
@@ -11,6 +11,9 @@ build_needs=(g++:g++ cmake:cmake ninja:ninja-build ccache:ccache make:make pkg-c
 docs_needs=(python3:python3 doxygen:doxygen)
 # The formatter and the linter are pinned: their opinions differ from version to version.
 lint_needs=(clang++-14:clang-14 clang-format-14:clang-format-14 clang-tidy-14:clang-tidy-14)
+# Debian has them apart from its Python; any other that is installed brings them.
+python_needs=(:python3-dev :python3-venv)
+can_build_wheels='import ensurepip, os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")'
 
 is_installed() {
   [[ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" == installed ]]
@@ -20,8 +23,12 @@ case "${1:-}" in
   build) needs=("${build_needs[@]}") ;;
   lint) needs=("${build_needs[@]}" "${lint_needs[@]}") ;;
   docs) needs=("${docs_needs[@]}") ;;
+  python)
+    needs=("${build_needs[@]}")
+    "${PYTHON:-python3}" -c "$can_build_wheels" 2>/dev/null || needs+=("${python_needs[@]}")
+    ;;
   *)
-    echo "install_packages.sh: got '${1:-}', need build, lint or docs" >&2
+    echo "install_packages.sh: got '${1:-}', need build, lint, docs or python" >&2
     exit 2
     ;;
 esac

@@ -15,7 +15,7 @@ step() {
 }
 
 check_format() {
-  find include src harness cli tests examples bench -name '*.[ch]pp' -print0 |
+  find include src harness cli tests examples bench python -name '*.[ch]pp' -print0 |
     xargs -0 -n 16 -P "$jobs" clang-format-14 --dry-run -Werror
 }
 

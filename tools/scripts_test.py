@@ -132,6 +132,13 @@ class InstallPackages(unittest.TestCase):
         _, _, calls = debian.run("build")
         self.assertIn("libexpected-dev", calls[1])
 
+    def test_python_that_cannot_build_wheels(self):
+        debian = Debian(self.folder.name)
+        self.assertEqual(debian.run("python"), (0, "", []))
+        debian.write("python3", "exit 1")
+        _, _, calls = debian.run("python")
+        self.assertTrue(calls[1].endswith("--no-install-recommends python3-dev python3-venv"), calls)
+
     def test_sudo_without_password(self):
         code, _, calls = Debian(self.folder.name, packages=LIBRARIES[1:], uid=1000, sudo="free").run("build")
         self.assertEqual(code, 0)
@@ -309,6 +316,22 @@ class SumUpTests(unittest.TestCase):
         self.assertEqual(code, 0)
         self.assertEqual(lines[-2:], ["1 skipped", "1 passed, 0 failed"])
         self.assertEqual(lines[0], "skipped: b: needs two hosts")
+
+    def test_cases_of_pytest(self):
+        cases = ('<testsuites><testsuite><testcase name="a"/><testcase name="b"><failure message="x"/></testcase>'
+                 '<testcase name="c"><skipped message="no GPU"/></testcase><testcase name="d"><error/></testcase>'
+                 "</testsuite></testsuites>")
+        with tempfile.NamedTemporaryFile("w", suffix=".xml") as report:
+            report.write(cases)
+            report.flush()
+            done = subprocess.run([sys.executable, TOOLS / "sum_up_tests.py", "0", report.name], capture_output=True,
+                                  text=True, check=False)
+        self.assertEqual((done.returncode, done.stdout.splitlines()),
+                         (1, ["skipped: c: no GPU", "1 skipped", "1 passed, 2 failed"]))
+
+    def test_a_step_that_is_skipped_whole(self):
+        code, lines = self.sum_up(0, [("a", "run", "")], [("python", "disabled", "python: Skipped \nno PyPI")])
+        self.assertEqual((code, lines), (0, ["skipped: python: no PyPI", "1 skipped", "1 passed, 0 failed"]))
 
 
 class WrapComments(unittest.TestCase):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Adds up JUnit reports of ctest: sum_up_tests.py NUM_FAILED_STEPS REPORT.xml...
+"""Adds up JUnit reports of ctest and pytest: sum_up_tests.py NUM_FAILED_STEPS REPORT.xml...
 
 Prints every skipped test with its reason, then "N passed, N failed" as the last line. Steps that failed without a failed
 test in any report (an empty test list, a crash of the runner) count as failures. Exits 1 on any failure, or if nothing ran.
@@ -15,19 +15,35 @@ def is_skipped(case):
     return case.get("status") == "disabled" or (mark is not None and mark.get("message", "").startswith("SKIP_"))
 
 
+def outcome_of_pytest(case):
+    """ctest's word for the outcome of a pytest case, which has no status but what went wrong."""
+    if case.find("failure") is not None or case.find("error") is not None:
+        return "fail"
+    return "run" if case.find("skipped") is None else "disabled"
+
+
+def reason_of(case):
+    """Why a test was skipped."""
+    # googletest prints "file:line: Skipped" and, on the next line, why.
+    printed = re.search(r": Skipped\s*\n(.+)", case.findtext("system-out") or "")
+    if printed:
+        return printed[1].strip()
+    mark = case.find("skipped")
+    return mark.get("message") if mark is not None and "status" not in case.attrib else "no reason given"
+
+
 def read_report(path):
     """(passed, failed, [(name, reason) of skipped]) of one report."""
     passed, failed, skipped = 0, 0, []
     for case in ElementTree.parse(path).getroot().iter("testcase"):
-        status = case.get("status")
+        is_ctest = "status" in case.attrib
+        status = case.get("status") if is_ctest else outcome_of_pytest(case)
         if status == "run":
             passed += 1
-        elif status == "fail" or not is_skipped(case):
+        elif status == "fail" or (is_ctest and not is_skipped(case)):
             failed += 1
         else:
-            # googletest prints "file:line: Skipped" and, on the next line, why.
-            reason = re.search(r": Skipped\n(.+)", case.findtext("system-out") or "")
-            skipped.append((case.get("name"), reason[1].strip() if reason else "no reason given"))
+            skipped.append((case.get("name"), reason_of(case)))
     return passed, failed, skipped
 
 

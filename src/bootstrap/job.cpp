@@ -70,7 +70,10 @@ class Job::Impl {
 
 namespace {
 
+/// What the ranks find as argv[0]: the program as it was given, since an interpreter looks for its files
+/// beside it. A link of /proc says nothing, so its target stands in for it.
 std::string program_name(const std::string& program) {
+  if (!program.starts_with("/proc/")) return program;
   char target[4096];
   const ssize_t length = ::readlink(program.c_str(), target, sizeof(target));
   return length > 0 ? std::string(target, static_cast<std::size_t>(length)) : program;
@@ -110,6 +113,8 @@ Result<void> Job::Impl::start_all(const sigset_t& mask) {
     TANDEM_ASSIGN(const UniqueFd connection, server_->connect_pair());
     bootstrap::RankProgram program{
         options_.program, {program_name(options_.program)}, connection.get(), mask};
+    program.arguments.insert(program.arguments.end(), options_.interpreter_arguments.begin(),
+                             options_.interpreter_arguments.end());
     program.arguments.push_back(
         fmt::format("{}{}:{}:{}", bootstrap::kRankArgument, connection.get(), r, options_.ranks));
     program.arguments.insert(program.arguments.end(), options_.arguments.begin(), options_.arguments.end());

@@ -88,6 +88,34 @@ TEST(Job, AMissingProgramIsADriverErrorAndNothingIsLeft) {
   EXPECT_EQ(oracle.leaks(), "");
 }
 
+TEST(Job, AnInterpretersArgumentsComeBeforeTheLaunchers) {
+  const LeakOracle oracle;
+  // $0 is the script's name, $1 and $2 are its arguments.
+  const std::string script = "case \"$0 $1 $2\" in 'script --tandem-rank='*':1 mine') exit 5 ;; esac";
+  const auto job = Job::start({.ranks = 1,
+                               .arguments = {"mine"},
+                               .program = "/bin/sh",
+                               .interpreter_arguments = {"-c", script, "script"}});
+  ASSERT_TRUE(job) << job.error().to_string();
+  const auto outcome = (*job)->wait(Deadline::after(std::chrono::seconds(30)));
+  ASSERT_TRUE(outcome) << outcome.error().to_string();
+  EXPECT_EQ(outcome->ranks.at(0).exit_code, 5) << describe(*outcome);
+  EXPECT_EQ(oracle.leaks(), "");
+}
+
+TEST(Job, TheProgramIsCalledByTheNameThatIsGiven) {
+  // The shell's $0 without a script: what an interpreter finds its own files by.
+  const auto job =
+      Job::start({.ranks = 1,
+                  .arguments = {},
+                  .program = "/bin/sh",
+                  .interpreter_arguments = {"-c", "test \"$(cat /proc/$$/cmdline | head -c 7)\" = /bin/sh"}});
+  ASSERT_TRUE(job) << job.error().to_string();
+  const auto outcome = (*job)->wait(Deadline::after(std::chrono::seconds(30)));
+  ASSERT_TRUE(outcome) << outcome.error().to_string();
+  EXPECT_EQ(outcome->ranks.at(0).exit_code, 0) << describe(*outcome);
+}
+
 TEST(Job, NoRanksAreRefused) {
   const auto job = Job::start({.ranks = 0, .arguments = {}});
   ASSERT_FALSE(job);

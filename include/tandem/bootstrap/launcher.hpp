@@ -19,6 +19,9 @@ struct LaunchOptions {
   std::vector<std::string> arguments;
   /// The program to run. The default is the program that is running.
   std::string program = "/proc/self/exe";
+  /// Arguments before the launcher's own, for a program that is an interpreter: its options and the script.
+  /// The script then has the launcher's argument as its first, where join_job() looks for it.
+  std::vector<std::string> interpreter_arguments = {};
   /// The time that the other ranks have to end after one has failed. They are killed then.
   std::chrono::milliseconds grace{2'000};
 };

@@ -1,0 +1,117 @@
+#include "collectives.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+
+#include <cstdint>
+#include <optional>
+#include <tandem/base/shard.hpp>
+#include <tandem/coll/collectives.hpp>
+
+#include "group.hpp"
+#include "reports.hpp"
+
+namespace tandem::python {
+namespace {
+
+/// The sizes of `view` with this many rows.
+Dims with_rows(const TensorView& view, std::int64_t rows) {
+  Dims sizes = view.sizes;
+  if (!sizes.empty()) sizes[0] = rows;
+  return sizes;
+}
+
+std::int64_t rows_of(const TensorView& view) {
+  return view.sizes.empty() ? 0 : view.size(0);
+}
+
+nb::object all_gather(PyGroup& group, PyStream& stream, nb::handle input, std::optional<std::int64_t> total,
+                      nb::handle out) {
+  Call call(stream, group.rank());
+  coll::AllGatherArgs args;
+  nb::object made = nb::none();
+  const auto op = [&] { return coll::all_gather(args, group.group(), call.stream()); };
+  const auto take = [&] {
+    args.input = call.take(input, "input");
+    const std::int64_t rows = total.value_or(rows_of(args.input) * group.group().size());
+    args.output = call.take_or_make(out, "out", with_rows(args.input, rows), args.input.dtype, made);
+  };
+  take_arguments(take, op);
+  call.run(op);
+  call.finish();
+  return made;
+}
+
+nb::object reduce_scatter(PyGroup& group, PyStream& stream, nb::handle input, nb::handle out,
+                          const std::string& reduce_op, nb::handle bias) {
+  Call call(stream, group.rank());
+  coll::ReduceScatterArgs args;
+  nb::object made = nb::none();
+  const auto op = [&] { return coll::reduce_scatter(args, group.group(), call.stream()); };
+  const auto take = [&] {
+    args.input = call.take(input, "input");
+    args.op = reduce_op_of(reduce_op);
+    args.bias = call.take_if(bias, "bias");
+    const auto rows = shard_of(rows_of(args.input), group.group().size(), group.rank()).size;
+    args.output = call.take_or_make(out, "out", with_rows(args.input, rows), args.input.dtype, made);
+  };
+  take_arguments(take, op);
+  call.run(op);
+  call.finish();
+  return made;
+}
+
+nb::object all_gather_with_progress(PyGroup& group, PyStream& stream, nb::handle input, nb::handle out,
+                                    nb::handle progress, int splits_per_rank,
+                                    const std::shared_ptr<symm::Handle>& input_handle) {
+  Call call(stream, group.rank());
+  coll::AllGatherWithProgressArgs args;
+  nb::object made = nb::none();
+  call.keep(input_handle);
+  const auto op = [&] { return coll::all_gather_with_progress(args, group.group(), call.stream()); };
+  const auto take = [&] {
+    args.input = call.take(input, "input");
+    args.progress = call.take(progress, "progress");
+    args.splits_per_rank = splits_per_rank;
+    args.input_handle = input_handle;
+    const Dims sizes = with_rows(args.input, rows_of(args.input) * group.group().size());
+    args.output = call.take_or_make(out, "out", sizes, args.input.dtype, made);
+  };
+  take_arguments(take, op);
+  call.run(op);
+  call.finish();
+  return made;
+}
+
+nb::object reduce_stack(PyStream& stream, nb::handle stack, nb::handle out, const std::string& reduce_op,
+                        nb::handle bias) {
+  Call call(stream);
+  coll::ReduceStackArgs args;
+  nb::object made = nb::none();
+  args.stack = call.take(stack, "stack");
+  args.op = reduce_op_of(reduce_op);
+  args.bias = call.take_if(bias, "bias");
+  Dims sizes = args.stack.sizes;
+  if (!sizes.empty()) sizes.erase(0);
+  args.out = call.take_or_make(out, "out", sizes, args.stack.dtype, made);
+  call.run([&] { return coll::reduce_stack(args, call.stream()); });
+  call.finish();
+  return made;
+}
+
+}  // namespace
+
+void bind_collectives(nb::module_& module) {
+  module.def("all_gather", &all_gather, nb::arg("group"), nb::arg("stream"), nb::arg("input"),
+             nb::arg("total").none(), nb::arg("out").none());
+  module.def("reduce_scatter", &reduce_scatter, nb::arg("group"), nb::arg("stream"), nb::arg("input"),
+             nb::arg("out").none(), nb::arg("reduce_op"), nb::arg("bias").none());
+  module.def("all_gather_with_progress", &all_gather_with_progress, nb::arg("group"), nb::arg("stream"),
+             nb::arg("input"), nb::arg("out").none(), nb::arg("progress"), nb::arg("splits_per_rank"),
+             nb::arg("input_handle"));
+  module.def("reduce_stack", &reduce_stack, nb::arg("stream"), nb::arg("stack"), nb::arg("out").none(),
+             nb::arg("reduce_op"), nb::arg("bias").none());
+}
+
+}  // namespace tandem::python

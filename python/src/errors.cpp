@@ -1,0 +1,24 @@
+#include "errors.hpp"
+
+#include <nanobind/stl/string.h>
+
+namespace tandem::python {
+
+void bind_errors(nb::module_& /*module*/) {
+  nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {
+    try {
+      std::rethrow_exception(pointer);
+    } catch (const Raised& raised) {
+      const Error& error = raised.error();
+      const std::string_view code = to_string(error.code());
+      // Looked up when it is needed: the package imports this module first.
+      const nb::object type = nb::module_::import_("tandem._errors").attr("Error");
+      const nb::object rank = raised.rank() < 0 ? nb::none() : nb::object(nb::int_(raised.rank()));
+      const nb::object made =
+          type(nb::str(code.data(), code.size()), error.text(), rank, nb::none(), error.native_code());
+      PyErr_SetObject(type.ptr(), made.ptr());
+    }
+  });
+}
+
+}  // namespace tandem::python

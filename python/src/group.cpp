@@ -1,0 +1,123 @@
+#include "group.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <chrono>
+#include <cstring>
+#include <optional>
+
+namespace tandem::python {
+namespace {
+
+std::chrono::milliseconds to_milliseconds(double seconds, const char* name) {
+  constexpr double kMostSeconds = 1e9;
+  if (!(seconds > 0 && seconds <= kMostSeconds)) refuse(std::string(name) + ": need seconds above 0");
+  const auto rounded = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3));
+  return std::max(rounded, std::chrono::milliseconds(1));
+}
+
+std::shared_ptr<PyGroup> create_group(int rank, int size, const std::shared_ptr<Store>& store,
+                                      const std::string& device_name, int device_index,
+                                      const std::string& name, std::optional<double> op_timeout,
+                                      std::optional<double> rendezvous_timeout,
+                                      const std::optional<std::string>& fault) {
+  Config config = take(Config::from_environment());
+  if (op_timeout) config.op_timeout = to_milliseconds(*op_timeout, "op_timeout");
+  if (rendezvous_timeout) {
+    config.rendezvous_timeout = to_milliseconds(*rendezvous_timeout, "rendezvous_timeout");
+  }
+  if (fault) config.fault = *fault;
+  auto device = std::make_shared<PyDevice>(parse_device(device_name, device_index), config);
+  GroupOptions options{.rank = rank,
+                       .size = size,
+                       .name = name,
+                       .store = store,
+                       .config = config,
+                       .device = device->device()->description()};
+  auto group = take_unlocked([&] { return Group::create(options); }, rank);
+  return std::make_shared<PyGroup>(std::move(device), std::move(group));
+}
+
+nb::list all_gather_bytes(const PyGroup& group, const nb::bytes& mine, const std::string& what) {
+  const auto bytes = std::span(static_cast<const std::byte*>(mine.data()), mine.size());
+  const auto all = take_unlocked([&] { return group.group().all_gather(bytes, what); }, group.rank());
+  nb::list values;
+  for (const Store::Bytes& one : all) values.append(nb::bytes(one.data(), one.size()));
+  return values;
+}
+
+void poison(const PyGroup& group, const std::string& text, int culprit) {
+  const nb::gil_scoped_release unlocked;
+  group.group().poison(Error(ErrorCode::kPeerLost, text), culprit);
+}
+
+}  // namespace
+
+Group& PyGroup::group() const {
+  if (!group_) refuse("the group is closed");
+  return *group_;
+}
+
+std::shared_ptr<PyGroup> PyGroup::subgroup(const std::vector<int>& ranks, const std::string& name) const {
+  auto made = take_unlocked([&] { return group().subgroup(ranks, name); }, rank());
+  return std::make_shared<PyGroup>(std::make_shared<PyDevice>(device_->device()), std::move(made));
+}
+
+void PyGroup::close() {
+  if (!group_) return;
+  device_->drain();
+  const nb::gil_scoped_release unlocked;
+  group_.reset();
+}
+
+void bind_groups(nb::module_& module) {
+  nb::class_<PyGroup>(
+      module, "Group",
+      "An ordered set of ranks that run collective calls in the same order. One thread at a time\n"
+      "may use a group. A timeout, a lost peer or a mismatch poisons it: every later call on\n"
+      "every rank raises the first error. Leaving a `with` block closes the group.")
+      .def_prop_ro("rank", &PyGroup::rank)
+      .def_prop_ro("size", [](const PyGroup& group) { return group.group().size(); })
+      .def_prop_ro("name", [](const PyGroup& group) { return group.group().name(); })
+      .def_prop_ro("device", &PyGroup::device, "The device that the group's ops run on.")
+      .def(
+          "subgroup", &PyGroup::subgroup, nb::arg("ranks"), nb::arg("name"),
+          "Makes a group of some of this group's ranks, in the given order: a collective call of these "
+          "ranks.\n"
+          "Its ops run on a stream of its own. Raises Error INVALID_ARGUMENT if this rank is not among them.")
+      .def("all_gather_bytes", &all_gather_bytes, nb::arg("mine"), nb::arg("what") = "bytes",
+           "Returns every rank's bytes, in rank order. Blocks until all ranks have called.")
+      .def(
+          "meet",
+          [](const PyGroup& group) {
+            take_unlocked([&] { return group.group().all_gather({}, "meet"); }, group.rank());
+          },
+          "Blocks until every rank is here.")
+      .def(
+          "check", [](const PyGroup& group) { take(group.group().status(), group.rank()); },
+          "Raises the error that poisoned the group, if one did.")
+      .def("poison", &poison, nb::arg("text"), nb::arg("culprit") = -1,
+           "Poisons the group on every rank with a PEER_LOST error of this text. `culprit` is the rank that\n"
+           "caused it.")
+      .def(
+          "create_stream",
+          [](const PyGroup& group, int priority) { return group.device()->create_stream(priority); },
+          nb::arg("priority") = 0, "Makes a stream of the group's device.")
+      .def("close", &PyGroup::close, "Waits for queued work and ends the group. Closing twice is no error.")
+      .def(
+          "__enter__", [](nb::handle self) { return self; }, nb::rv_policy::reference)
+      .def("__exit__", [](PyGroup& group, nb::args) { group.close(); })
+      .def("__repr__", [](const PyGroup& group) {
+        return "tandem.Group('" + group.group().name() + "', rank " + std::to_string(group.rank()) + " of " +
+               std::to_string(group.group().size()) + ", " + to_string(group.device()->device()->id()) + ")";
+      });
+
+  module.def("create_group", &create_group, nb::kw_only(), nb::arg("rank"), nb::arg("size"), nb::arg("store"),
+             nb::arg("device"), nb::arg("device_index"), nb::arg("name"), nb::arg("op_timeout").none(),
+             nb::arg("rendezvous_timeout").none(), nb::arg("fault").none());
+}
+
+}  // namespace tandem::python

@@ -1,0 +1,101 @@
+#include "products.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tandem/gemm/async_input_mm.hpp>
+#include <tandem/gemm/mm.hpp>
+#include <tandem/gemm/scaled_mm.hpp>
+
+#include "stream.hpp"
+
+namespace tandem::python {
+namespace {
+
+using MaybeType = std::optional<std::string>;
+
+/// The sizes of a * b; what does not fit is for the library to refuse.
+Dims product_sizes(const TensorView& a, const TensorView& b) {
+  Dims sizes = a.sizes;
+  if (!sizes.empty() && !b.sizes.empty()) sizes[sizes.size() - 1] = b.sizes.back();
+  return sizes;
+}
+
+DType type_or(const MaybeType& name, DType otherwise) {
+  return name ? parse_type(*name) : otherwise;
+}
+
+nb::object mm(PyStream& stream, nb::handle a, nb::handle b, nb::handle out, const MaybeType& out_type,
+              nb::handle bias, bool accumulate) {
+  Call call(stream);
+  gemm::MmArgs args;
+  nb::object made = nb::none();
+  args.a = call.take(a, "a");
+  args.b = call.take(b, "b");
+  args.bias = call.take_if(bias, "bias");
+  args.accumulate = accumulate;
+  args.out =
+      call.take_or_make(out, "out", product_sizes(args.a, args.b), type_or(out_type, args.a.dtype), made);
+  call.run([&] { return gemm::mm(args, call.stream()); });
+  call.finish();
+  return made;
+}
+
+nb::object scaled_matmul(PyStream& stream, nb::handle a, nb::handle b, nb::handle a_scale, nb::handle b_scale,
+                         nb::handle out, const MaybeType& out_type, nb::handle bias, nb::handle result_scale,
+                         bool fast_accum, nb::handle addend) {
+  Call call(stream);
+  gemm::ScaledMmArgs args;
+  nb::object made = nb::none();
+  args.a = call.take(a, "a");
+  args.b = call.take(b, "b");
+  if (!a_scale.is_none()) args.a_scale = call.take(a_scale, "a_scale");
+  if (!b_scale.is_none()) args.b_scale = call.take(b_scale, "b_scale");
+  args.bias = call.take_if(bias, "bias");
+  args.result_scale = call.take_if(result_scale, "result_scale");
+  args.fast_accum = fast_accum;
+  args.addend = call.take_if(addend, "addend");
+  args.out =
+      call.take_or_make(out, "out", product_sizes(args.a, args.b), type_or(out_type, DType::kBF16), made);
+  call.run([&] { return gemm::scaled_matmul(args, call.stream()); });
+  call.finish();
+  return made;
+}
+
+nb::object async_input_mm(PyStream& stream, nb::handle a, nb::handle b, nb::handle a_chunk_signals,
+                          nb::handle out, std::int64_t a_chunk_pivot, std::uint32_t expected,
+                          std::int64_t chunks_together, bool in_order) {
+  Call call(stream);
+  gemm::AsyncInputMmArgs args;
+  nb::object made = nb::none();
+  args.a = call.take(a, "a");
+  args.b = call.take(b, "b");
+  args.a_chunk_signals = call.take(a_chunk_signals, "a_chunk_signals");
+  args.a_chunk_pivot = a_chunk_pivot;
+  args.expected = expected;
+  args.chunks_together = chunks_together;
+  args.in_order = in_order;
+  args.out = call.take_or_make(out, "out", product_sizes(args.a, args.b), args.a.dtype, made);
+  call.run([&] { return gemm::async_input_mm(args, call.stream()); });
+  call.finish();
+  return made;
+}
+
+}  // namespace
+
+void bind_products(nb::module_& module) {
+  module.def("mm", &mm, nb::arg("stream"), nb::arg("a"), nb::arg("b"), nb::arg("out").none(),
+             nb::arg("out_type").none(), nb::arg("bias").none(), nb::arg("accumulate"));
+  module.def("scaled_matmul", &scaled_matmul, nb::arg("stream"), nb::arg("a"), nb::arg("b"),
+             nb::arg("a_scale").none(), nb::arg("b_scale").none(), nb::arg("out").none(),
+             nb::arg("out_type").none(), nb::arg("bias").none(), nb::arg("result_scale").none(),
+             nb::arg("fast_accum"), nb::arg("addend").none());
+  module.def("async_input_mm", &async_input_mm, nb::arg("stream"), nb::arg("a"), nb::arg("b"),
+             nb::arg("a_chunk_signals"), nb::arg("out").none(), nb::arg("a_chunk_pivot"), nb::arg("expected"),
+             nb::arg("chunks_together"), nb::arg("in_order"));
+}
+
+}  // namespace tandem::python

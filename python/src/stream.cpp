@@ -1,0 +1,270 @@
+#include "stream.hpp"
+
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+
+#include <charconv>
+#include <chrono>
+#include <tandem/backend/backend.hpp>
+#ifdef TANDEM_HAS_CUDA
+#include <tandem/cuda/native_stream.hpp>
+#endif
+
+namespace tandem::python {
+namespace {
+
+/// How long a wait goes on before it looks whether ^C was pressed.
+constexpr std::chrono::milliseconds kLookForInterrupts{100};
+
+/// Whether the event was reached, or the work before it has failed.
+bool wait_a_while(Event& event) {
+  const nb::gil_scoped_release unlocked;
+  const Deadline deadline = Deadline::after(kLookForInterrupts);
+  const auto result = event.synchronize(deadline);
+  return result.has_value() || !deadline.expired();
+}
+
+nb::handle at(nb::handle sequence, std::size_t idx, std::vector<nb::object>& held) {
+  held.push_back(nb::steal(PySequence_GetItem(sequence.ptr(), static_cast<Py_ssize_t>(idx))));
+  if (!held.back().is_valid()) throw nb::python_error();
+  return held.back();
+}
+
+void check_sequence(nb::handle arrays, const std::string& name) {
+  if (nb::isinstance<nb::list>(arrays) || nb::isinstance<nb::tuple>(arrays)) return;
+  throw nb::type_error((name + ": need a list or a tuple of arrays").c_str());
+}
+
+}  // namespace
+
+PyStream::~PyStream() {
+  {
+    const nb::gil_scoped_release unlocked;
+    static_cast<void>(stream_->synchronize());
+    stream_.reset();
+  }
+  kept_.clear();
+}
+
+std::uintptr_t PyStream::native() const {
+#ifdef TANDEM_HAS_CUDA
+  if (device_->id().kind == DeviceKind::kCuda) {
+    return reinterpret_cast<std::uintptr_t>(take(cuda::native_stream(*stream_)));
+  }
+#endif
+  return 0;
+}
+
+Place PyStream::place() const {
+  Place place{device_->id(), std::nullopt};
+  // The caller's own stream needs no order with itself: -1 asks for none.
+  if (place.device.kind == DeviceKind::kCuda) {
+    place.dlpack_stream = adopted_ ? -1 : static_cast<std::int64_t>(native());
+  }
+  return place;
+}
+
+void PyStream::finish(std::vector<std::shared_ptr<void>> owners, int rank) {
+  if (waits_) {
+    kept_.insert(kept_.end(), owners.begin(), owners.end());
+    synchronize(rank);
+    return;
+  }
+  // Libraries of GPUs free memory in the order of the stream.
+  if (!adopted_) kept_.insert(kept_.end(), owners.begin(), owners.end());
+}
+
+void PyStream::synchronize(int rank) {
+  const auto mark = take(device_->create_mark(), rank);
+  take(stream_->record(*mark), rank);
+  while (!wait_a_while(*mark)) {
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+  const auto result = [&] {
+    const nb::gil_scoped_release unlocked;
+    return stream_->synchronize();
+  }();
+  kept_.clear();
+  // ^C ends all ranks: what one sees of another's end is not the reason.
+  if (!result && PyErr_CheckSignals() != 0) throw nb::python_error();
+  take(result, rank);
+}
+
+PyDevice::PyDevice(DeviceId id, const Config& config)
+    : PyDevice(take_unlocked([&] { return open_device(id, config); })) {}
+
+PyDevice::PyDevice(std::shared_ptr<Device> device) : device_(std::move(device)) {
+  const bool waits = device_->id().kind == DeviceKind::kCpu;
+  main_stream_ = std::make_shared<PyStream>(device_, take(device_->create_stream()), waits, false);
+}
+
+std::shared_ptr<PyStream> PyDevice::create_stream(int priority) {
+  auto stream = std::make_shared<PyStream>(device_, take(device_->create_stream(priority)), false, false);
+  std::erase_if(made_, [](const auto& made) { return made.expired(); });
+  made_.push_back(stream);
+  return stream;
+}
+
+std::shared_ptr<PyStream> PyDevice::adopt(std::uintptr_t native) {
+#ifdef TANDEM_HAS_CUDA
+  std::shared_ptr<PyStream>& adopted = adopted_[native];
+  if (!adopted) {
+    auto stream = take(cuda::adopt_stream(*device_, reinterpret_cast<CUstream_st*>(native)));
+    adopted = std::make_shared<PyStream>(device_, std::move(stream), false, true);
+  }
+  return adopted;
+#else
+  static_cast<void>(native);
+  throw Raised(Error(ErrorCode::kUnsupported, "this build of tandem has no CUDA part"));
+#endif
+}
+
+void PyDevice::drain() {
+  std::vector<std::shared_ptr<PyStream>> streams{main_stream_};
+  for (const auto& [native, stream] : adopted_) streams.push_back(stream);
+  for (const auto& made : made_) {
+    if (auto stream = made.lock()) streams.push_back(std::move(stream));
+  }
+  const nb::gil_scoped_release unlocked;
+  for (const auto& stream : streams) static_cast<void>(stream->stream().synchronize());
+}
+
+DeviceId parse_device(const std::string& text, int index) {
+  if (text == "cpu" || text == "cpu:0") return {DeviceKind::kCpu, 0};
+  if (text == "cuda") return {DeviceKind::kCuda, index};
+  constexpr std::string_view kCuda = "cuda:";
+  int number = 0;
+  if (text.starts_with(kCuda)) {
+    const char* const end = text.data() + text.size();
+    const auto parsed = std::from_chars(text.data() + kCuda.size(), end, number);
+    if (parsed.ec == std::errc() && parsed.ptr == end && number >= 0) return {DeviceKind::kCuda, number};
+  }
+  refuse("device '" + text + "', need cpu, cuda or cuda:<index>");
+}
+
+TensorView Call::take(nb::handle array, const std::string& name) {
+  Operand operand = take_array(array, name, stream_.place());
+  owners_.push_back(std::move(operand.owner));
+  return operand.view;
+}
+
+std::optional<TensorView> Call::take_if(nb::handle array, const std::string& name) {
+  if (array.is_none()) return std::nullopt;
+  return take(array, name);
+}
+
+std::vector<TensorView> Call::take_all(nb::handle arrays, const std::string& name) {
+  std::vector<TensorView> views;
+  if (arrays.is_none()) return views;
+  check_sequence(arrays, name);
+  std::vector<nb::object> held;
+  for (std::size_t i = 0; i < nb::len(arrays); ++i) {
+    views.push_back(take(at(arrays, i, held), name + "[" + std::to_string(i) + "]"));
+  }
+  return views;
+}
+
+std::vector<std::optional<TensorView>> Call::take_some(nb::handle arrays, const std::string& name) {
+  std::vector<std::optional<TensorView>> views;
+  if (arrays.is_none()) return views;
+  check_sequence(arrays, name);
+  std::vector<nb::object> held;
+  for (std::size_t i = 0; i < nb::len(arrays); ++i) {
+    views.push_back(take_if(at(arrays, i, held), name + "[" + std::to_string(i) + "]"));
+  }
+  return views;
+}
+
+TensorView Call::take_or_make(nb::handle given, const std::string& name, const Dims& sizes, DType dtype,
+                              nb::object& made) {
+  if (!given.is_none()) return take(given, name);
+  const Tensor tensor = run([&] { return device().allocate_tensor(sizes, dtype); });
+  made = nb::cast(add(tensor));
+  return tensor.view();
+}
+
+Array Call::add(const Tensor& tensor) {
+  owners_.push_back(tensor.owner());
+  return {tensor.view(), tensor.owner()};
+}
+
+namespace {
+
+template <class F>
+void on_words(PyStream& stream, nb::handle words, F&& enqueue) {
+  Call call(stream);
+  const TensorView view = call.take(words, "words");
+  call.run([&] { return enqueue(view); });
+  call.finish();
+}
+
+}  // namespace
+
+void bind_streams(nb::module_& module) {
+  nb::class_<PyStream>(
+      module, "Stream",
+      "A queue of work on one device. Calls that get it as `stream` enqueue and return. Arrays\n"
+      "of these calls stay alive until synchronize().")
+      .def(
+          "synchronize", [](PyStream& stream) { stream.synchronize(); },
+          "Waits until all queued work is done. Raises the work's error.")
+      .def_prop_ro("native", &PyStream::native, "The cudaStream_t behind it, as a number; 0 on CPUs.")
+      .def(
+          "wait", [](PyStream& stream, PyStream& other) { take(stream.stream().wait(other.stream())); },
+          nb::arg("other"), "Makes later work of this stream wait for all that is queued on `other` now.")
+      .def(
+          "copy",
+          [](PyStream& stream, nb::handle from, nb::handle to) {
+            Call call(stream);
+            const TensorView source = call.take(from, "from_");
+            const TensorView target = call.take(to, "to");
+            call.run([&] { return call.stream().copy(source, target); });
+            call.finish();
+          },
+          nb::arg("from_"), nb::arg("to"),
+          "Copies elements between arrays of equal shape and type, with any strides.")
+      .def(
+          "write_value32",
+          [](PyStream& stream, nb::handle words, std::int64_t offset, std::int64_t value) {
+            on_words(stream, words, [&](const TensorView& view) {
+              return stream.stream().stream_write_value32(view, offset, value);
+            });
+          },
+          nb::arg("words"), nb::arg("offset"), nb::arg("value"),
+          "Writes one word of a contiguous u32 array [n] after all earlier work of this stream is visible.")
+      .def(
+          "memset32",
+          [](PyStream& stream, nb::handle words, std::int64_t offset, std::int64_t value,
+             std::int64_t count) {
+            on_words(stream, words, [&](const TensorView& view) {
+              return stream.stream().memset32(view, offset, value, count);
+            });
+          },
+          nb::arg("words"), nb::arg("offset"), nb::arg("value"), nb::arg("count") = 1,
+          "Sets words [offset, offset + count) of a contiguous u32 array.");
+
+  nb::class_<PyDevice>(module, "Device", "A device of this process: the cores of this host, or a GPU.")
+      .def(
+          "__init__",
+          [](PyDevice* device, const std::string& text) {
+            new (device) PyDevice(parse_device(text, 0), take(Config::from_environment()));
+          },
+          nb::arg("device") = "cpu")
+      .def_prop_ro(
+          "name", [](const PyDevice& device) { return to_string(device.device()->id()); },
+          "\"cpu:0\", \"cuda:3\".")
+      .def_prop_ro(
+          "description", [](const PyDevice& device) { return device.device()->description(); },
+          "A text for people.")
+      .def_prop_ro(
+          "stream", [](const PyDevice& device) { return device.main_stream(); },
+          "The stream of calls that name none. On CPUs these calls wait for their work.")
+      .def("create_stream", &PyDevice::create_stream, nb::arg("priority") = 0,
+           "Makes a stream. A lower priority number is more urgent.")
+      .def("adopt", &PyDevice::adopt, nb::arg("native"),
+           "The stream that stands for a cudaStream_t of the caller's, given as a number. It must outlive "
+           "the\n"
+           "device. The null stream is refused.");
+}
+
+}  // namespace tandem::python

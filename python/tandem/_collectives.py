@@ -1,0 +1,145 @@
+"""Collectives, and the shard rule."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from . import _arrays, _core
+from ._group import default_device, default_group
+from ._streams import stream_of
+
+
+class Shard(NamedTuple):
+    """One rank's part [offset, offset + size) of a dimension."""
+
+    offset: int
+    size: int
+
+
+def shard_of(total: int, size: int, rank: int) -> Shard:
+    """The shard of a rank by the shard rule, which is that of torch.chunk: late shards may be short or empty."""
+    stride = -(-total // size)
+    begin = min(total, rank * stride)
+    return Shard(begin, min(total, begin + stride) - begin)
+
+
+def all_gather(
+    input: Any,
+    total: int | None = None,
+    group: _core.Group | None = None,
+    *,
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """Collects every rank's rows in rank order. A collective call.
+
+    Args:
+        input: [s_r, ...], contiguous, of any type. s_r follows the shard rule over `total`.
+        total: rows of all ranks. The default is W times this rank's: right where all shards are equal.
+        out: [total, ...] to write, contiguous. The input may be its own place in it.
+        stream: as for fused_all_gather_matmul().
+
+    Returns:
+        [total, ...]: `out`, or a new array.
+
+    Raises:
+        Error: INVALID_ARGUMENT at once; MISMATCH, TIMEOUT, PEER_LOST when the work is waited for.
+    """
+    group = group or default_group()
+    library = _arrays.library_of(input)
+    with stream_of(group.device, stream, library) as on:
+        made = _core.all_gather(group, on, input, total, out)
+    return out if made is None else _arrays.to_library(made, library)
+
+
+def reduce_scatter(
+    input: Any,
+    reduce_op: str = "sum",
+    group: _core.Group | None = None,
+    *,
+    bias: Any = None,
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """Sums the ranks' inputs, or takes their mean. Rank r keeps its shard of the rows. A collective call.
+
+    Args:
+        input: [total, ...], contiguous; f32, bf16, f16, on CPUs also f8.
+        reduce_op: "sum" or "avg".
+        bias: [last] of the output's type, added once.
+        out: [s_r, ...] to write, of the input's type or f32, any strides.
+        stream: as for fused_all_gather_matmul().
+
+    Returns:
+        [s_r, ...]: `out`, or a new array of the input's type.
+
+    Raises:
+        Error: as all_gather().
+    """
+    group = group or default_group()
+    library = _arrays.library_of(input)
+    with stream_of(group.device, stream, library) as on:
+        made = _core.reduce_scatter(group, on, input, out, reduce_op, bias)
+    return out if made is None else _arrays.to_library(made, library)
+
+
+def all_gather_with_progress(
+    input: Any,
+    input_handle: Any,
+    progress: Any,
+    splits_per_rank: int = 1,
+    group: _core.Group | None = None,
+    *,
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """Collects every rank's rows and writes a progress word after each piece, for a consumer that already runs.
+
+    A collective call.
+
+    Args:
+        input: [rows, ...], contiguous, in symmetric memory whose handle is `input_handle`.
+        input_handle: a tandem.symm.Handle.
+        progress: u32 [W * splits_per_rank], zero at the start. Word q * splits_per_rank + i becomes 1 when piece i of
+            rank q is complete.
+        out: [W * rows, ...] to write.
+        stream: as for fused_all_gather_matmul().
+
+    Returns:
+        [W * rows, ...]: `out`, or a new array.
+
+    Raises:
+        Error: INVALID_ARGUMENT for an input that is not contiguous or not symmetric, or for wrong sizes.
+    """
+    group = group or default_group()
+    library = _arrays.library_of(input)
+    with stream_of(group.device, stream, library) as on:
+        handle = _arrays.core_handle(input_handle)
+        made = _core.all_gather_with_progress(group, on, input, out, progress, splits_per_rank, handle)
+    return out if made is None else _arrays.to_library(made, library)
+
+
+def reduce_stack(
+    stack: Any,
+    reduce_op: str = "sum",
+    *,
+    bias: Any = None,
+    out: Any = None,
+    device: _core.Device | _core.Group | None = None,
+    stream: Any = None,
+) -> Any:
+    """Sums dim 0 of `stack`, or takes the mean, and adds the bias. No other rank takes part.
+
+    Args:
+        stack: [W, rows..., n], contiguous; types as reduce_scatter().
+        bias: [n].
+        out: [rows..., n] to write, any strides.
+        device: the default is that of the default group, or else the CPU.
+
+    Returns:
+        [rows..., n]: `out`, or a new array of the stack's type.
+    """
+    library = _arrays.library_of(stack)
+    with stream_of(default_device(device), stream, library) as on:
+        made = _core.reduce_stack(on, stack, out, reduce_op, bias)
+    return out if made is None else _arrays.to_library(made, library)

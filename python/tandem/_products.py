@@ -1,0 +1,125 @@
+"""Products on one rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import _arrays, _core
+from ._group import default_device
+from ._streams import stream_of
+
+AnyDevice = _core.Device | _core.Group | None
+
+
+def _name_if(dtype: Any) -> str | None:
+    return None if dtype is None else _arrays.type_name(dtype)
+
+
+def mm(
+    a: Any,
+    b: Any,
+    *,
+    bias: Any = None,
+    out: Any = None,
+    out_dtype: Any = None,
+    accumulate: bool = False,
+    device: AnyDevice = None,
+    stream: Any = None,
+) -> Any:
+    """a @ b (+ bias), or out += a @ b. No other rank takes part.
+
+    Args:
+        a: [m, k]; f32, bf16 or f16; any strides.
+        b: [k, n], of a's type.
+        bias: [n], of the result's type.
+        out: [m, n] to write, of a's type or f32.
+        out_dtype: type of a new result: a's (default) or f32.
+        accumulate: adds to `out`, which is f32.
+        device: a Device or a Group. The default is that of the default group, or else the CPU.
+        stream: as for fused_all_gather_matmul().
+
+    Raises:
+        Error: INVALID_ARGUMENT with the values when they do not fit together.
+    """
+    library = _arrays.library_of(a)
+    with stream_of(default_device(device), stream, library) as on:
+        made = _core.mm(on, a, b, out, _name_if(out_dtype), bias, accumulate)
+    return out if made is None else _arrays.to_library(made, library)
+
+
+def scaled_matmul(
+    a: Any,
+    b: Any,
+    a_scale: Any,
+    b_scale: Any,
+    *,
+    out_dtype: Any = "bf16",
+    bias: Any = None,
+    result_scale: Any = None,
+    addend: Any = None,
+    out: Any = None,
+    fast_accum: bool = False,
+    device: AnyDevice = None,
+    stream: Any = None,
+) -> Any:
+    """(a @ b * a_scale * b_scale + bias) * result_scale (+ addend), rounded once. No other rank takes part.
+
+    Args:
+        a: [..., k], f8e4m3 or f8e5m2, or f32, bf16 or f16; any strides.
+        b: [k, n]; f8 of either kind, or a's type.
+        a_scale: f32: one element, or a.shape[:-1] + [1]. None is 1.
+        b_scale: f32: one element, or [1, n]. None is 1.
+        out_dtype: type of a new result: f32, bf16, f16 or f8, which saturates.
+        bias: [n], any of these types.
+        result_scale: f32, one element.
+        addend: f32 [..., n].
+        out: [..., n] to write.
+        device, stream: as for mm().
+
+    Raises:
+        Error: INVALID_ARGUMENT with the values; UNSUPPORTED with each implementation's reason.
+    """
+    library = _arrays.library_of(a)
+    with stream_of(default_device(device), stream, library) as on:
+        made = _core.scaled_matmul(
+            on, a, b, a_scale, b_scale, out, _name_if(out_dtype), bias, result_scale, fast_accum, addend
+        )
+    return out if made is None else _arrays.to_library(made, library)
+
+
+def async_input_mm(
+    a: Any,
+    b: Any,
+    a_chunk_signals: Any,
+    a_chunk_pivot: int = 0,
+    *,
+    expected: int = 1,
+    chunks_together: int = 1,
+    in_order: bool = True,
+    out: Any = None,
+    device: AnyDevice = None,
+    stream: Any = None,
+) -> Any:
+    """a @ b, while the rows of a still arrive.
+
+    Args:
+        a: [m, k], contiguous; bf16, f16, on CPUs also f32. Rows of a chunk may hold anything until its signal is there.
+        b: [k, n], row-major or column-major.
+        a_chunk_signals: u32 [C]. Chunk i of a is shard i of its rows over C. Another stream writes its word by
+            Stream.write_value32() when the chunk is there.
+        a_chunk_pivot: the chunk that is taken first.
+        expected: a signal s is there once s >= expected, modulo 2^32.
+        chunks_together, in_order: how far chunks may be taken in another order.
+        out: [m, n] to write, contiguous.
+        device: as for mm().
+        stream: pass a tandem.Stream where the chunks do not arrive yet, since on CPUs the call waits without one.
+
+    Raises:
+        Error: INVALID_ARGUMENT, UNSUPPORTED at once; TIMEOUT with the chunk when a signal does not come in time.
+    """
+    library = _arrays.library_of(a)
+    with stream_of(default_device(device), stream, library) as on:
+        made = _core.async_input_mm(
+            on, a, b, a_chunk_signals, out, a_chunk_pivot, expected, chunks_together, in_order
+        )
+    return out if made is None else _arrays.to_library(made, library)

@@ -1,0 +1,151 @@
+"""Each fused op against float64, on 1 to 4 CPU ranks."""
+
+import itertools
+
+import numpy
+import pytest
+from reference import BF16, E4M3, E5M2, F16, F32, check, in_other_order, product, random, shard, with_holes
+
+import tandem
+
+WORLDS = [1, 2, 3, 4]
+
+
+def all_gather_matmul(rank, size):
+    tandem.init()
+    for dtype, dim, algorithm in itertools.product((F32, BF16, F16), (0, 1, 2), ("auto", "serial", "pipelined")):
+        where = f"{dtype} dim {dim} {algorithm}"
+        whole = random((5, 7, 11), dtype, 1)
+        a = shard(whole, dim, size, rank)
+        full_b = random((11, 6), dtype, 2)
+        bs = [full_b, in_other_order(full_b[:, :4]), with_holes(full_b)]
+        bias = [random((b.shape[1],), dtype, 3) for b in bs]
+        result = tandem.fused_all_gather_matmul(
+            a, bs, dim, whole.shape[dim], bias=bias, gathered=True, algorithm=algorithm
+        )
+        assert len(result.out) == 3 and result.report.algorithm in ("native", "serial", "pipelined")
+        assert algorithm in ("auto", result.report.algorithm), where
+        assert (result.gathered == whole).all(), where
+        for out, b, c in zip(result.out, bs, bias, strict=True):
+            assert out.dtype == dtype
+            want, magnitude = product(whole, b)
+            check(out, want + c.astype(numpy.float64), magnitude + 1, where=where)
+
+    # Shards as views with strides, and outputs of the caller.
+    whole = random((12, 8), F32, 4)
+    a = with_holes(shard(whole, 0, size, rank))
+    b = random((8, 5), F32, 5)
+    out = numpy.full((12, 5), numpy.nan, F32)
+    result = tandem.fused_all_gather_matmul(a, b, gather_size=12, out=out)
+    assert result.out[0] is out and result.gathered is None
+    check(out, *product(whole, b))
+
+
+def matmul_reduce_scatter(rank, size):
+    tandem.init()
+    for dtype, dim, reduce_op in itertools.product((F32, BF16, F16), (0, 1, 2), ("sum", "avg")):
+        where = f"{dtype} dim {dim} {reduce_op}"
+        lefts = [random((5, 7, 11), dtype, 1, r) for r in range(size)]
+        rights = [random((11, 6), dtype, 2, r) for r in range(size)]
+        pairs = [product(a, b) for a, b in zip(lefts, rights, strict=True)]
+        factor = 1 / size if reduce_op == "avg" else 1
+        want = factor * sum(value for value, _ in pairs)
+        magnitude = sum(largest for _, largest in pairs)
+        a, b = with_holes(lefts[rank]), in_other_order(rights[rank])
+        bias = random((6,), dtype, 3)
+        result = tandem.fused_matmul_reduce_scatter(a, b, dim, reduce_op, bias=bias, product=True, partials="f32")
+        want = want + bias.astype(numpy.float64)
+        check(result.out, shard(want, dim, size, rank), shard(magnitude, dim, size, rank) + 1, where=where)
+        check(result.product, *pairs[rank], where=where)
+
+    # Two products, summed; an output of the caller.
+    lefts = [random((6, 4 + j), F32, 6, rank, j) for j in range(2)]
+    rights = [random((4 + j, 3), F32, 7, rank, j) for j in range(2)]
+    out = numpy.full((tandem.shard_of(6, size, rank).size, 3), numpy.nan, F32)
+    result = tandem.fused_matmul_reduce_scatter(lefts, rights, out=out)
+    assert result.out is out and result.product is None
+    pairs = [product(random((6, 4 + j), F32, 6, r, j), random((4 + j, 3), F32, 7, r, j))
+             for r in range(size) for j in range(2)]
+    check(out, *(shard(sum(part), 0, size, rank) for part in zip(*pairs, strict=True)))
+
+
+def all_gather_scaled_matmul(rank, size):
+    tandem.init()
+    for dtype, dim, mode in itertools.product((E4M3, E5M2), (0, 1), ("tensorwise", "rowwise_sharded", "none")):
+        where = f"{dtype} dim {dim} {mode}"
+        whole = random((4, 8, 16), dtype, 1)
+        a = shard(whole, dim, size, rank)
+        bs = [in_other_order(random((16, 6), dtype, 2)), random((16, 3), E4M3, 3)]
+        rows = numpy.abs(random((4, 8, 1), F32, 4)) + 0.5
+        scale = {"tensorwise": numpy.full(1, 0.25, F32), "rowwise_sharded": shard(rows, dim, size, rank), "none": None}
+        full_scale = {"tensorwise": 0.25, "rowwise_sharded": rows.astype(numpy.float64), "none": 1.0}
+        b_scales = None if mode == "none" else [numpy.full(1, 2.0, F32)] * 2
+        result = tandem.fused_all_gather_scaled_matmul(
+            a,
+            bs,
+            scale[mode],
+            b_scales,
+            dim,
+            whole.shape[dim],
+            out_dtype=[BF16, "f32"],
+            scale_mode=mode,
+            bias=[None, random((3,), F32, 5)],
+            gathered=True,
+            also_gather=[shard(rows, dim, size, rank)],
+        )
+        assert (result.gathered == whole).all() and (result.also_gathered[0] == rows).all()
+        assert [out.dtype for out in result.out] == [BF16, F32]
+        factor = full_scale[mode] * (1 if mode == "none" else 2.0)
+        for i, (out, b) in enumerate(zip(result.out, bs, strict=True)):
+            want, magnitude = product(whole, b)
+            bias = random((3,), F32, 5).astype(numpy.float64) if i else 0.0
+            check(out, want * factor + bias, magnitude * factor + 1, where=where)
+
+
+def scaled_matmul_reduce_scatter(rank, size):
+    tandem.init()
+    for dim, out_dtype in itertools.product((0, 1, 2), (BF16, F32)):
+        where = f"dim {dim} {out_dtype}"
+        lefts = [random((4, 8, 16), E4M3, 1, r) for r in range(size)]
+        rights = [random((16, 6), E4M3, 2, r) for r in range(size)]
+        scales = [numpy.full(1, 0.5 + r, F32) for r in range(size)]
+        result = tandem.fused_scaled_matmul_reduce_scatter(
+            lefts[rank],
+            rights[rank],
+            scales[rank],
+            numpy.full((1, 6), 0.5, F32),
+            dim,
+            "avg",
+            out_dtype=out_dtype,
+            partials="f32",
+            product=True,
+        )
+        pairs = [product(a, b) for a, b in zip(lefts, rights, strict=True)]
+        factors = [0.5 * (0.5 + r) for r in range(size)]
+        want = sum(f * value for f, (value, _) in zip(factors, pairs, strict=True)) / size
+        magnitude = sum(f * largest for f, (_, largest) in zip(factors, pairs, strict=True))
+        assert result.out.dtype == out_dtype
+        check(result.out, shard(want, dim, size, rank), shard(magnitude, dim, size, rank), where=where)
+        check(result.product, factors[rank] * pairs[rank][0], factors[rank] * pairs[rank][1], where=where)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize(
+    "program", [all_gather_matmul, matmul_reduce_scatter, all_gather_scaled_matmul, scaled_matmul_reduce_scatter]
+)
+def test_against_float64(program, world):
+    tandem.launch(program, world)
+
+
+def same_bits(rank, size):
+    tandem.init()
+    a = shard(random((9, 32), BF16, 1), 0, size, rank)
+    report = tandem.fused_all_gather_matmul(a, random((32, 8), BF16, 2), gather_size=9).report
+    assert report.reason and report.program and report.key.startswith("all_gather_matmul 9x8x32 bf16")
+    assert report.candidates and {one.algorithm for one in report.candidates} <= {"native", "serial", "pipelined"}
+    return tandem.fused_all_gather_matmul(a, random((32, 8), BF16, 2), gather_size=9).out[0]
+
+
+def test_any_number_of_ranks_gives_the_same_bits():
+    results = [out for world in (1, 3) for out in tandem.launch(same_bits, world)]
+    assert all((out == results[0]).all() for out in results)

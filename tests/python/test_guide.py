@@ -1,0 +1,47 @@
+"""The programs of docs/guide/python.md do what it prints, exactly as they stand there."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+GUIDE = pathlib.Path(__file__).resolve().parents[2] / "docs/guide/python.md"
+README = GUIDE.parents[2] / "README.md"
+PROGRAMS = re.findall(r"^```python\n(.*?)^```\n.*?^```\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.M | re.S)
+
+
+def test_there_are_programs():
+    assert len(PROGRAMS) == 2
+
+
+@pytest.mark.parametrize("program, output", PROGRAMS, ids=range(len(PROGRAMS)))
+def test_program(program, output, tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(program, encoding="utf-8")
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False, timeout=120)
+    assert (done.stdout, done.returncode) == (output, 0), done.stderr
+
+
+def test_readme(tmp_path):
+    (program,) = re.findall(r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.M | re.S)
+    (want,) = re.findall(r"^print.*# (.*)$", program, re.M)
+    path = tmp_path / "program.py"
+    path.write_text(program, encoding="utf-8")
+    assert subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=120).stdout == want + "\n"
+
+
+def test_the_command():
+    done = subprocess.run([f"{pathlib.Path(sys.executable).parent}/tandem", "--version"], capture_output=True, text=True)
+    assert done.stdout.startswith("tandem ") and done.returncode == 0
+
+
+def test_stubs_and_types():
+    import tandem
+
+    folder = pathlib.Path(tandem.__file__).parent
+    assert (folder / "py.typed").exists() and "class Group" in (folder / "_core.pyi").read_text(encoding="utf-8")
+    for name in tandem.__all__:
+        value = getattr(tandem, name)
+        assert value.__doc__, f"{name} has no docstring"
