@@ -139,7 +139,7 @@ void Bench::send_in_pieces(AsyncInputLaunch& launch) const {
                    .chunks = kRanks};
   launch.push.grid = PieceGrid(tiles, k_steps);
   launch.push.rows = own_.view().data_as<const std::byte>();
-  launch.push.flag = epoch_;
+  launch.push.flag_value = epoch_;
   std::byte* const there = block(1 - rank_);
   for (launch.push.peers = 0; launch.push.peers < kRanks - 1; ++launch.push.peers) {
     const int place = launch.push.peers + 1;

@@ -76,7 +76,7 @@ function(tandem_test_executable class target timeout)
   endif()
   add_executable(${target})
   target_link_libraries(${target} PRIVATE tandem_options GTest::gtest)
-  # Tests compile a third faster so, in all presets; what they test is optimised as it is for users.
+  # Tests compile a third faster so (gcc 12, 2 cores); the libraries that they test are optimised as for users.
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/include)
   if(class STREQUAL "unit" OR class STREQUAL "race")

@@ -29,14 +29,13 @@ namespace tandem::coll {
                                                           const Device& device);
 
 using cost::Collective;
-/// What a collective takes between two products, in microseconds, by a model; nullopt where there is none: on
-/// CPUs. `part_bytes`: of the largest shard, or of the largest rank's part of the input. It follows from its
-/// arguments and the kind of device alone, so that all ranks find it alike.
+/// What a collective of equal parts takes between two products, in microseconds, by a model; nullopt where
+/// there is none: on CPUs. `part_bytes`: of the largest shard, or of the largest rank's part of the input. It
+/// follows from its arguments and the kind of device alone, so that all ranks find it alike.
 [[nodiscard]] std::optional<double> predicted_us(Collective collective, std::int64_t part_bytes, int world,
                                                  const Device& device);
 
-// An op after which peers may still read a rank's workspace does not exist: each whose peers do ends with a
-// barrier. So none begins with one.
+// Every op whose peers read a workspace ends with a barrier. So no op needs one at its start.
 
 /// By the first algorithm of the device's list that can run; see algorithms.hpp. `workspace` may be null when
 /// it needs 0 bytes.

@@ -74,7 +74,7 @@ double arrival_us(const Arrival& arrival, std::int64_t step, const GpuRates& gpu
   const std::int64_t arriving = step - arrival.complete;
   const std::int64_t copied = arriving - arrival.in_pieces + 1;
   if (copied <= 0) {
-    const std::int64_t before = arriving / arrival.pieces_at_once * arrival.pieces_at_once;
+    const std::int64_t before = arriving / arrival.chunks_at_once * arrival.chunks_at_once;
     return gpu.first_piece_us +
            static_cast<double>(before * arrival.chunk_bytes) / static_cast<double>(gpu.piece_bytes_per_us);
   }

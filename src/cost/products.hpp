@@ -25,7 +25,7 @@ struct Arrival {
   std::int64_t chunk_bytes = 0;
   std::int64_t complete = 0;        ///< so many are there from the start
   std::int64_t in_pieces = 0;       ///< so many of the next ones; engines copy the others one by one
-  std::int64_t pieces_at_once = 1;  ///< chunks that travel in pieces at one time
+  std::int64_t chunks_at_once = 1;  ///< chunks that travel in pieces at one time
 };
 /// When the chunk that is taken as number `step` is there, from the start of the kernel.
 [[nodiscard]] double arrival_us(const Arrival& arrival, std::int64_t step, const GpuRates& gpu = kH200);

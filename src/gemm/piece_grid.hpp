@@ -38,7 +38,7 @@ struct PieceGrid {
             .part = static_cast<int>(in_step % kOfStep)};
   }
   /// Where a piece's flag lies among those of all rows; `tile` counts through all rows.
-  [[nodiscard]] static constexpr std::int64_t flag(int tile, int k_steps, int k_step, int part) {
+  [[nodiscard]] static constexpr std::int64_t flag_index(int tile, int k_steps, int k_step, int part) {
     return (std::int64_t{tile} * k_steps + k_step) * kOfStep + part;
   }
 

@@ -44,8 +44,8 @@ struct Arrival {
   std::optional<CompleteChunks> complete = {};
   std::optional<ChunkSenders> senders = {};
   std::optional<PieceExchange> pieces = {};  ///< needs `complete`, `senders` and GPUs
-  /// What stands before it in the stream is symm::reset_words(), of `signals` and of the pieces' flags: it
-  /// may begin beside that.
+  /// The call before it in the stream is symm::reset_words() of `signals` and of the pieces' flags. The
+  /// product may begin while that runs.
   bool begins_early = false;
 };
 

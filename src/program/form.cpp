@@ -81,6 +81,33 @@ Result<void> check_roots(const Program& program) {
   return {};
 }
 
+/// Whether resets cover all words and flags that the program looks at or writes, where those count no epochs.
+Result<void> check_resets(const Program& program) {
+  if (!program.word_value || program.world == 1) return {};
+  const auto range_of = [&](RootId id) {
+    const Root& root = program.roots[static_cast<std::size_t>(id)];
+    return std::pair(root.offset_bytes, root.offset_bytes + root.most_bytes);
+  };
+  const auto is_reset = [&](RootId id) {
+    return id == kNone || std::any_of(program.steps.begin(), program.steps.end(), [&](const Step& step) {
+             if (step.kind != StepKind::kReset || step.to.dim >= 0) return false;
+             const auto [first, last] = range_of(step.to.root);
+             const auto [begin, end] = range_of(id);
+             return first <= begin && end <= last;
+           });
+  };
+  bool are_reset = true;
+  for (const Step& step : program.steps) {
+    if (step.kind == StepKind::kAwait) are_reset = are_reset && is_reset(step.from.root);
+    if (step.kind == StepKind::kWriteWord) are_reset = are_reset && is_reset(step.to.root);
+  }
+  for (const Product& product : program.products) {
+    if (product.arrival)
+      are_reset = are_reset && is_reset(product.arrival->words.root) && is_reset(product.arrival->flags);
+  }
+  return are_reset ? Result<void>() : tl::unexpected(wrong(program, "words or flags are not reset"));
+}
+
 /// Whether a product that begins early stands right behind a reset. A lane that is joined in between would
 /// have to be awaited too.
 Result<void> check_early_beginnings(const Program& program) {
@@ -170,6 +197,7 @@ Result<void> check_form(std::span<const Program> ranks) {
     }
     TANDEM_TRY(check_roots(program));
     TANDEM_TRY(check_steps(program));
+    TANDEM_TRY(check_resets(program));
     TANDEM_TRY(check_early_beginnings(program));
     TANDEM_TRY(check_joined(program));
     TANDEM_TRY(check_alike(ranks.front(), program));

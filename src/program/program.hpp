@@ -81,8 +81,8 @@ struct Arrival {
   int piece_peers = 0;
   RootId flags = kNone;
   bool sends = true;  ///< not if an earlier product has sent the pieces
-  /// The step before it on its lane is a reset. The product may begin during that, and look for chunks and
-  /// send pieces when all ranks have passed it.
+  /// The step before it on its lane is a reset, and the product may begin during that. It looks for chunks
+  /// and sends pieces only after all ranks have passed the barrier.
   bool begins_early = false;
 };
 

@@ -79,6 +79,7 @@ class Simulation {
     const auto threads = ranks.size() * static_cast<std::size_t>(lanes_);
     queues_.resize(threads);
     clocks_.assign(threads, Clock(threads, 0));
+    early_ = clocks_;
     for (int rank = 0; rank < static_cast<int>(ranks.size()); ++rank) {
       step_on(thread_of(rank, kCurrent));  // what the caller did before
       for (int round = 0; round < num_rounds; ++round) enqueue(rank, round);
@@ -172,6 +173,7 @@ class Simulation {
   std::vector<bool> resets_;               // by rank: whether its words have been reset
   std::vector<std::deque<Entry>> queues_;  // by thread: a rank's lane
   std::vector<Clock> clocks_;
+  std::vector<Clock> early_;  // by thread: its clock before the barrier of its last reset
   std::map<int, Clock> marks_;
   std::map<Word, Written> words_;
   std::map<Pieces, Written> pieces_;
@@ -249,7 +251,14 @@ Result<bool> Simulation::advance_product(int thread, Entry& entry, const Product
   }
   step_on(thread);
   if (product.arrival) TANDEM_TRY(meet_all(thread, entry, product));
+  const Clock later = clock(thread);
+  if (product.arrival && product.arrival->begins_early) {
+    // What it does with its own memory may come before the barrier of the reset.
+    clock(thread) = early_[static_cast<std::size_t>(thread)];
+    clock(thread)[static_cast<std::size_t>(thread)] = later[static_cast<std::size_t>(thread)];
+  }
   TANDEM_TRY(use_product(thread, *entry.step, entry.round, product));
+  clock(thread) = later;
   queue(thread).pop_front();
   return true;
 }
@@ -335,8 +344,8 @@ Result<void> Simulation::meet_all(int thread, const Entry& entry, const Product&
   return {};
 }
 
-/// Barriers, and collectives, which are barriers with work between: all ranks stand before it, or nobody
-/// passes.
+/// Barriers, resets, which write before one, and collectives, which are barriers with work between: all ranks
+/// stand before it, or nobody passes.
 Result<bool> Simulation::advance_together(int thread, const Step& step) {
   std::vector<int> all;
   for (int rank = 0; rank < world(); ++rank) {
@@ -346,12 +355,14 @@ Result<bool> Simulation::advance_together(int thread, const Step& step) {
     if (theirs.kind != step.kind || theirs.channel != step.channel) return false;
     all.push_back(other);
   }
-  for (const int one : all) {
-    if (step.kind != StepKind::kReset) break;
-    const Entry& entry = queue(one).front();
-    step_on(one);
-    TANDEM_TRY(use(one, *entry.step, entry.round, entry.step->to, true));
-    forget_words(rank_of(one));
+  if (step.kind == StepKind::kReset) {
+    for (const int one : all) {
+      const Entry& entry = queue(one).front();
+      step_on(one);
+      TANDEM_TRY(use(one, *entry.step, entry.round, entry.step->to, true));
+      forget_words(rank_of(one));
+      early_[static_cast<std::size_t>(one)] = clock(one);
+    }
   }
   Clock met = clock(thread);
   for (const int one : all) merge(met, clock(one));

@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <tandem/device/stream.hpp>
-#include <tandem/symm/handle.hpp>
 #include <tandem/symm/symmetric_memory.hpp>
 
 #include "base/format.hpp"
@@ -76,12 +74,6 @@ Result<Service*> service_of(const Device& device) {
 // NOLINTBEGIN(performance-unnecessary-value-param): those who place memory keep what they get.
 Result<Placed> Service::place(Group& /*group*/, std::vector<Record> /*records*/) {
   return fail(ErrorCode::kInternal, "symmetric memory: this device cannot place memory");
-}
-
-Result<void> Service::enqueue_word_reset(Handle& handle, const TensorView& words, int channel,
-                                         Stream& stream) {
-  TANDEM_TRY(stream.memset32(words, 0, 0, words.numel()));
-  return handle.barrier(stream, channel);
 }
 
 Result<void> Service::enqueue_connect(Stream& /*stream*/, std::shared_ptr<Peers> /*peers*/) {

@@ -1,5 +1,6 @@
 #include "symm/chunk_words.hpp"
 
+#include "base/format.hpp"
 #include "base/try.hpp"
 #include "symm/service.hpp"
 
@@ -14,8 +15,16 @@ Result<void> await_chunks(const Handle& handle, const AwaitedChunks& chunks, Str
 
 Result<void> reset_words(Handle& handle, const TensorView& words, int channel, Stream& stream) {
   TANDEM_TRY(handle.watch(stream));
+  if (channel < 0 || channel >= handle.kernel_handle().num_channels)
+    return failf(ErrorCode::kInternal, "reset_words: channel {}", channel);
   TANDEM_ASSIGN(Service * service, service_of(stream.device()));
   return service->enqueue_word_reset(handle, words, channel, stream);
+}
+
+Result<void> Service::enqueue_word_reset(Handle& handle, const TensorView& words, int channel,
+                                         Stream& stream) {
+  TANDEM_TRY(stream.memset32(words, 0, 0, words.numel()));
+  return handle.barrier(stream, channel);
 }
 
 }  // namespace tandem::symm

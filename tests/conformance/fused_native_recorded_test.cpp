@@ -5,6 +5,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -118,11 +119,12 @@ Result<void> record_all(std::vector<std::unique_ptr<Recorded>>& all, RankContext
 
 class FusedNativeRecorded : public ::testing::TestWithParam<JobCase> {
  protected:
-  /// Shards go in pieces to `piece_peers` ranks, and by copies to the others.
-  static void replay(int piece_peers);
+  /// Shards go in pieces to `piece_peers` ranks, or to as many as the library chooses, and by copies to the
+  /// others.
+  static void replay(std::optional<int> piece_peers);
 };
 
-void FusedNativeRecorded::replay(int piece_peers) {
+void FusedNativeRecorded::replay(std::optional<int> piece_peers) {
   if (GetParam().is_on_cpu()) GTEST_SKIP() << "streams of CPUs are not recorded";
   Config config = test::quick_config();
   config.native_pieces = piece_peers;
@@ -156,8 +158,12 @@ TEST_P(FusedNativeRecorded, replays_by_copies_and_eager_calls_take_turns) {
   replay(0);
 }
 
-TEST_P(FusedNativeRecorded, replays_in_pieces_and_eager_calls_take_turns) {
+TEST_P(FusedNativeRecorded, replays_in_pieces_and_by_copies_and_eager_calls_take_turns) {
   replay(1);
+}
+
+TEST_P(FusedNativeRecorded, replays_as_the_library_chooses_and_eager_calls_take_turns) {
+  replay(std::nullopt);
 }
 
 TEST_P(FusedNativeRecorded, needs_an_eager_call_first) {

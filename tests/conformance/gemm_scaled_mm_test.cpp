@@ -94,17 +94,18 @@ class GemmScaledMm : public ::testing::Test {
   void check(const Case& c) {
     SCOPED_TRACE(to_text(c));
     const gemm::ScaledMmArgs args = make(c);
+    // Of the operands as they are before the op.
+    const harness::ProductReference reference({.a = args.a,
+                                               .b = args.b,
+                                               .a_scale = args.a_scale,
+                                               .b_scale = args.b_scale,
+                                               .bias = args.bias,
+                                               .result_scale = args.result_scale,
+                                               .addend = args.addend});
     run(args);
     if (HasFatalFailure()) return;
     harness::Wrong wrong;
-    harness::ProductReference({.a = args.a,
-                               .b = args.b,
-                               .a_scale = args.a_scale,
-                               .b_scale = args.b_scale,
-                               .bias = args.bias,
-                               .result_scale = args.result_scale,
-                               .addend = args.addend})
-        .compare(out_->host(), "out", wrong);
+    reference.compare(out_->host(), "out", wrong);
     ASSERT_EQ(wrong.count, 0) << wrong.first;
     EXPECT_TRUE(out_->guards_are_whole());
   }

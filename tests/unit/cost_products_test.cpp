@@ -59,7 +59,7 @@ TEST(NativeTile, TakesLongerUnpaired) {
 }
 
 TEST(Arrival, IsAtOnceInPiecesThenByCopies) {
-  const Arrival arrival{.chunk_bytes = 40, .complete = 2, .in_pieces = 3, .pieces_at_once = 2};
+  const Arrival arrival{.chunk_bytes = 40, .complete = 2, .in_pieces = 3, .chunks_at_once = 2};
   EXPECT_EQ(arrival_us(arrival, 1, kRound), 0);
   EXPECT_DOUBLE_EQ(arrival_us(arrival, 2, kRound), 50);
   EXPECT_DOUBLE_EQ(arrival_us(arrival, 3, kRound), 50) << "two travel at one time";

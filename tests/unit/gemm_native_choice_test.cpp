@@ -233,8 +233,8 @@ TEST_F(KernelChoiceTest, HowManyComeInPiecesIsRemembered) {
 }
 
 // Two chunks a rank, four ranks.
-TEST(PieceSignals, GoRoundTheEnd) {
-  const auto those_of = [](const PieceSignals& pieces) {
+TEST(IncomingPieces, GoRoundTheEnd) {
+  const auto those_of = [](const IncomingPieces& pieces) {
     std::vector<int> those;
     for (int chunk = 0; chunk < pieces.chunks; ++chunk) {
       if (pieces.has(chunk)) those.push_back(chunk);

@@ -26,7 +26,7 @@ TEST(PieceGrid, HoldsEveryPieceOnceStepByStepInK) {
         ASSERT_LT(piece.k_step, k_steps);
         ASSERT_LT(piece.part, PieceGrid::kOfStep);
         ASSERT_TRUE(seen.emplace(piece.tile, piece.k_step, piece.part).second);
-        flags.insert(PieceGrid::flag(piece.tile, k_steps, piece.k_step, piece.part));
+        flags.insert(PieceGrid::flag_index(piece.tile, k_steps, piece.k_step, piece.part));
       }
       EXPECT_EQ(flags.size(), static_cast<std::size_t>(grid.size())) << "a flag each";
       EXPECT_EQ(*flags.rbegin(), grid.size() - 1) << "and no gaps";
@@ -38,9 +38,9 @@ TEST(PieceGrid, HoldsEveryPieceOnceStepByStepInK) {
 
 // A receiver looks at the eight flags of a tile's step with one load.
 TEST(PieceGrid, FlagsOfAStepLieSideBySide) {
-  EXPECT_EQ(PieceGrid::flag(0, 4, 0, 7), 7);
-  EXPECT_EQ(PieceGrid::flag(0, 4, 1, 0), 8);
-  EXPECT_EQ(PieceGrid::flag(1, 4, 0, 0), 32);
+  EXPECT_EQ(PieceGrid::flag_index(0, 4, 0, 7), 7);
+  EXPECT_EQ(PieceGrid::flag_index(0, 4, 1, 0), 8);
+  EXPECT_EQ(PieceGrid::flag_index(1, 4, 0, 0), 32);
 }
 
 /// What warps send in their rounds: to each peer every piece once. `sent` sees them in the order in which

@@ -80,7 +80,7 @@ __global__ void send_probe(const __grid_constant__ PiecePush push) {
   extern __shared__ char shared[];
   send_pieces(push, 0, *reinterpret_cast<SenderStages*>(shared));
 }
-__global__ void announce_probe(tandem::symm::ChunkSignals signals, PieceSignals pieces, int tile) {
+__global__ void announce_probe(tandem::symm::ChunkSignals signals, IncomingPieces pieces, int tile) {
   __shared__ unsigned announced;
   bool gave_up = false;
   announce_pieces(signals, pieces, tile, {announced, 0}, gave_up);

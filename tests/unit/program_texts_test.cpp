@@ -54,6 +54,9 @@ TEST(ProgramTexts, of_a_few_programs_are_as_they_were) {
   fused::GatherProblem native = rows;
   native.first_consumed = 0;
   add("gather of rows, kept", fused::build_native_gather(native, 1, device).program);
+  native.is_capturing = true;
+  add("recorded gather of rows, kept", fused::build_native_gather(native, 1, device).program);
+  native.is_capturing = false;
   native.piece_peers = 2;
   native.first_consumed = -1;
   native.by_mm = 1;

@@ -45,12 +45,12 @@ struct ReduceScatterArgs {
 };
 [[nodiscard]] Result<void> reduce_scatter(const ReduceScatterArgs& args, Group& group, Stream& stream);
 
-/// Collects every rank's rows and writes a progress word after each piece, for a consumer that already runs.
+/// Collects every rank's rows and writes a progress word after each chunk, for a consumer that already runs.
 /// Shapes:  input [rows, ...], symmetric (`input_handle`); output [W*rows, ...]; progress u32
-///          [W*splits_per_rank], zero at the start. Word q*splits_per_rank + i becomes 1 when piece i of rank
+///          [W*splits_per_rank], zero at the start. Word q*splits_per_rank + i becomes 1 when chunk i of rank
 ///          q is complete.
 /// Memory:  the input may be its own place in the output; no other overlap, progress included.
-/// Order:   Pieces come from the ranks r+1, r+2, ..., and last from the own rank. A barrier ends the op.
+/// Order:   Chunks come from the ranks r+1, r+2, ..., and last from the own rank. A barrier ends the op.
 /// Errors:  kInvalidArgument for a non-contiguous input, rows*... % splits_per_rank != 0, a wrong size of
 ///          progress or output, an input that is not symmetric, overlap.
 struct AllGatherWithProgressArgs {

@@ -11,17 +11,20 @@
 namespace tandem::coll::cuda {
 namespace {
 
-ScatterAlgorithm in_place() {
-  ScatterAlgorithm algorithm = kScatterInPlace;
-  algorithm.predicted_us = &scatter_us;
+/// An entry for any device, with the model of this one.
+template <class Args>
+Algorithm<Args> with_model(Algorithm<Args> algorithm, double (*model)(const Problem& problem)) {
+  algorithm.predicted_us = model;
   return algorithm;
 }
 
 }  // namespace
 
 AlgorithmLists algorithms() {
-  static const std::array gathers = {kGatherByMailboxes, kPublishedGather, kGatherByNccl, kGatherByCopies};
-  static const std::array scatters = {kScatterByMailboxes, in_place(), kScatterByCopies};
+  static const std::array gathers = {kGatherByMailboxes, kPublishedGather, kGatherByNccl,
+                                     with_model(kGatherByCopies, &gather_us)};
+  static const std::array scatters = {kScatterByMailboxes, with_model(kScatterInPlace, &scatter_us),
+                                      with_model(kScatterByCopies, &scatter_us)};
   return {.gather = gathers, .scatter = scatters};
 }
 

@@ -3,9 +3,10 @@
 // Two kernels in a row on one stream, of which the second begins while the first still runs.
 //
 // The first calls let_next_kernel_begin(). The second is launched with
-// cudaLaunchAttributeProgrammaticStreamSerialization; without it, it begins when the first has ended. It
-// begins once every block of the first has called. So all those blocks run already, and the second may take
-// all other room of the GPU.
+// cudaLaunchAttributeProgrammaticStreamSerialization. It then begins once every block of the first has
+// called. So all those blocks run already, and the second may take all other room of the GPU. Without the
+// attribute the second begins when the first has ended. Programs say where it is allowed: see
+// check_early_beginnings().
 //
 // Memory order: the first began when all earlier work of the stream had ended, so the second sees what that
 // work wrote. It sees what the first wrote once it has called await_kernel_before(). Some thread of the

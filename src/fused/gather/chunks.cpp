@@ -9,8 +9,8 @@
 namespace tandem::fused {
 namespace {
 
-/// Rows of a copy, and of what one word guards, where a shard travels in pieces.
-constexpr std::int64_t kPieceRows = 512;
+/// Rows of a chunk, where a shard travels in several.
+constexpr std::int64_t kChunkRows = 512;
 /// Below this the copies of a GPU take longer to start than the products do.
 constexpr std::int64_t kFewestRowsOnGpu = 512;
 
@@ -22,15 +22,15 @@ std::int64_t shard_rows(const GatherProblem& problem) {
 // if ceil(rows / C) = p. It is at most p, as rows <= C * p. It is p if rows > C * (p - 1): if the last chunk
 // lacks fewer than C rows. Ranks fill up to fewer than W units, so where a unit is one row and no shard is
 // empty (W <= C) it always holds; where units are thick it may not.
-NativeChunks cut(const GatherProblem& problem, std::int64_t piece_rows) {
-  NativeChunks chunks{.rows = piece_rows, .per_rank = shard_rows(problem) / piece_rows};
-  chunks.count = (problem.rows() + piece_rows - 1) / piece_rows;
-  chunks.by_shard_rule = shard_stride(problem.rows(), static_cast<int>(chunks.count)) == piece_rows;
+NativeChunks cut(const GatherProblem& problem, std::int64_t chunk_rows) {
+  NativeChunks chunks{.rows = chunk_rows, .per_rank = shard_rows(problem) / chunk_rows};
+  chunks.count = (problem.rows() + chunk_rows - 1) / chunk_rows;
+  chunks.by_shard_rule = shard_stride(problem.rows(), static_cast<int>(chunks.count)) == chunk_rows;
   return chunks;
 }
 
-/// By sizes alone: whether a copy engine brings a whole shard in time. Pieces would only keep the host
-/// longer: each is two calls of the driver's for each peer.
+/// By sizes alone: whether a copy engine brings a whole shard in time. Smaller chunks would only keep the
+/// host longer: each is two calls of the driver's for each peer.
 bool comes_whole_in_time(const GatherProblem& problem) {
   return problem.device.kind == DeviceKind::kCuda && problem.plan_n > 0 &&
          cost::copies_keep_pace(problem.plan_n, size_bytes(problem.dtype));
@@ -49,9 +49,9 @@ bool is_taken(gemm::Product product, const Device& device) {
 
 NativeChunks native_chunks(const GatherProblem& problem) {
   const std::int64_t whole = shard_rows(problem);
-  if (whole % kPieceRows == 0 && !comes_whole_in_time(problem)) {
-    const NativeChunks pieces = cut(problem, kPieceRows);
-    if (pieces.by_shard_rule) return pieces;
+  if (whole % kChunkRows == 0 && !comes_whole_in_time(problem)) {
+    const NativeChunks chunks = cut(problem, kChunkRows);
+    if (chunks.by_shard_rule) return chunks;
   }
   return cut(problem, whole);
 }

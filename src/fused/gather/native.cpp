@@ -132,7 +132,7 @@ GatherProgram NativeGather::build() {
     steps().copy(kCurrent, gather_.own_shard(0), in_slot);
     gather_.move_own(in_slot);
   }
-  // On the caller's lane, since the product may begin early behind it and leaves no room for a barrier.
+  // Before the product, which leaves no room for a barrier that begins after it.
   if (resets()) steps().reset(kCurrent, all_of(all_words_), 1);
   if (pushes(problem_)) steps().join(kCurrent, kSide);  // a is ready, and so is what earlier work made of it
   // Eager pushes are enqueued first, so that they begin at once. A recording begins with what comes first on
@@ -153,7 +153,7 @@ void NativeGather::push_to_all() {
     push_to((rank() - step + problem_.world) % problem_.world);
 }
 
-/// Piece by piece; each word behind its piece.
+/// Chunk by chunk; each word behind its chunk.
 void NativeGather::push_to(int peer) {
   const std::int64_t num_rows = own().size * problem_.unit_rows();
   std::int64_t chunk = rank() * chunks_.per_rank;

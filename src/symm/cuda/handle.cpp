@@ -58,7 +58,7 @@ Result<void> CudaHandle::do_barrier(Stream& stream, int channel, Timeout timeout
 }
 
 Result<void> CudaHandle::reset_words(Stream& stream, const TensorView& words, int channel) {
-  TANDEM_ASSIGN(CudaStream* const own, watched(stream, "reset_words"));
+  TANDEM_ASSIGN(CudaStream* const own, tandem::cuda::cuda_stream(stream, "reset_words"));
   fault_at(*peers(), "barrier");
   return own->enqueue("reset_words", Waits::kForPeers, [&](cudaStream_t on) {
     return launch_reset_words(kernel_handle({}), words.data_as<std::uint32_t>(), words.numel(), channel, on);

@@ -18,7 +18,7 @@ class CudaHandle final : public PeersHandle {
 
   [[nodiscard]] void* const* buffer_ptrs_dev() const override { return cuda_peers().buffers_dev; }
   [[nodiscard]] std::uint32_t* const* signal_pad_ptrs_dev() const override { return cuda_peers().pads_dev; }
-  /// symm::reset_words().
+  /// symm::reset_words() on a stream that watches.
   Result<void> reset_words(Stream& stream, const TensorView& words, int channel);
 
  private:

@@ -1,7 +1,9 @@
 // The signals of a host program as kernels of one block: the device functions that users' kernels call, with
 // the slot's address worked out on the host. The order of memory is argued in kernel_device.cuh. What stands
 // before such a kernel in its stream has ended when it begins, and what stands behind begins after it, so the
-// release of a put and the acquire of a wait cover the whole stream; no fence is needed.
+// release of a put and the acquire of a wait cover the whole stream; no fence is needed. A reset is the
+// exception: the next kernel may begin while it runs, and sees what it acquired only behind
+// await_kernel_before().
 
 #include "symm/cuda/signal_kernels.hpp"
 
@@ -103,7 +105,7 @@ cudaError_t launch_await_chunks(const KernelHandle& handle, const ChunkRange& ch
 
 cudaError_t launch_reset_words(const KernelHandle& handle, std::uint32_t* words, std::int64_t count,
                                int channel, cudaStream_t stream) {
-  constexpr int kThreads = 512;  // of them some have a peer
+  constexpr int kThreads = 512;  // for the words; the first ones also meet the peers
   const cudaLaunchConfig_t config = one_block(kThreads, stream);
   return cudaLaunchKernelEx(&config, reset_words_kernel, handle, words, count, channel);
 }

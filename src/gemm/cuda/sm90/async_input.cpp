@@ -86,7 +86,7 @@ bool exchanges_pieces(const Product& product) {
          PieceGrid::accepts(product.m, product.k);
 }
 
-PieceSignals piece_signals(const Product& product, const Arrival& arrival) {
+IncomingPieces incoming_pieces(const Product& product, const Arrival& arrival) {
   const Chunks& chunks = *product.arrival;
   const symm::Handle& handle = *arrival.senders->handle;
   const auto rank = static_cast<std::size_t>(handle.rank());
@@ -112,7 +112,7 @@ PiecePush piece_push(const Product& product, const Arrival& arrival) {
   push.rows = rows.data_as<const std::byte>();
   const auto first_tile = static_cast<int>(first_row / PieceGrid::kTileRows);
   const std::int64_t rows_bytes = exchange.rows_bytes + first_row * product.k * size_bytes(product.a);
-  const std::int64_t first_flag = PieceGrid::flag(first_tile, push.grid.k_steps(), 0, 0);
+  const std::int64_t first_flag = PieceGrid::flag_index(first_tile, push.grid.k_steps(), 0, 0);
   const symm::Handle& handle = *arrival.senders->handle;
   for (push.peers = 0; push.peers < exchange.peers; ++push.peers) {
     const int peer = (handle.rank() - 1 - push.peers + handle.world_size()) % handle.world_size();
@@ -121,7 +121,7 @@ PiecePush piece_push(const Product& product, const Arrival& arrival) {
         .rows = block + rows_bytes,
         .flags = reinterpret_cast<std::uint32_t*>(block + exchange.flags_bytes) + first_flag};
   }
-  push.flag = arrival.expected;
+  push.flag_value = arrival.expected;
   return push;
 }
 
@@ -237,7 +237,7 @@ Result<void> AsyncInputProducts::run(const Product& product, const ProductArgs& 
       launch.begins_early = arrival.begins_early && &part == &parts.parts().front() && !shares_gpu();
       if (arrival.pieces) {
         // All of a rank's rows are whole tiles, so this is the only part.
-        launch.pieces = piece_signals(product, arrival);
+        launch.pieces = incoming_pieces(product, arrival);
         launch.push = piece_push(product, arrival);
         launch.wave_us = tile_us(chosen->kernel->tiling, product.k);
       }
@@ -252,7 +252,7 @@ Result<void> AsyncInputProducts::exchange(const Product& product, const Arrival&
   PiecePush push = piece_push(product, arrival);
   if (push.peers > 0) send_rounds(push, push.peers, kMostPiecesTogether);
   const PieceExchangeLaunch launch{.push = push,
-                                   .pieces = piece_signals(product, arrival),
+                                   .pieces = incoming_pieces(product, arrival),
                                    .expected = arrival.expected,
                                    .chunks_per_rank = static_cast<int>(arrival.senders->chunks_per_rank),
                                    .tiles = static_cast<int>(product.m / PieceGrid::kTileRows),

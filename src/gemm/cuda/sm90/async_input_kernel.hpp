@@ -36,7 +36,7 @@ struct AsyncInputLaunch {
   int first_number = 0;     ///< signal 0's in errors
   int chunks_per_rank = 0;  ///< signals of a rank; 0: nobody knows the senders
   symm::KernelHandle waits;
-  PieceSignals pieces;        ///< of chunks that arrive in pieces, if any; their signals are not looked at
+  IncomingPieces pieces;      ///< of chunks that arrive in pieces, if any; their signals are not looked at
   PiecePush push;             ///< what the kernel sends, if anything
   int num_clusters = 1;       ///< most that run at one time
   bool begins_early = false;  ///< beside the kernel before: see device/cuda/next_kernel.cuh

@@ -73,7 +73,7 @@ struct AsyncInputMainloop : Base {
     Rows complete;
     int tiles_per_signal;  ///< rows of tiles; 0: a signal a batch
     tandem::symm::ChunkSignals signals;
-    PieceSignals pieces;
+    IncomingPieces pieces;
   };
   struct Params : Base::Params {
     TmaA tma_load_complete;
@@ -82,7 +82,7 @@ struct AsyncInputMainloop : Base {
     int tiles_per_signal;
     Divisor by_signal;  ///< the same, where it is not 0
     tandem::symm::ChunkSignals signals;
-    PieceSignals pieces;
+    IncomingPieces pieces;
   };
 
   template <class ProblemShape>

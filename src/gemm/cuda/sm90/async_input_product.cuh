@@ -64,7 +64,8 @@ struct ClusterMeeting {
 /// waits there, which acquires. Towards its end a CTA waits until the others of its cluster have read what it
 /// sent into their memory.
 ///
-/// All CTAs are resident, so nobody waits for one that has yet to start.
+/// All CTAs are resident once the kernel before has ended, which waits for none of them. So nobody waits
+/// without end for one that has yet to start.
 template <class Mainloop_, class Epilogue_>
 struct AsyncInputProduct {
   using Mainloop = Mainloop_;

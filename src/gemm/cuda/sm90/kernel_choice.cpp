@@ -9,7 +9,7 @@ namespace tandem::gemm::cuda {
 namespace {
 
 /// How many chunks are on their way in pieces at one time; those behind them come when they are there.
-std::int64_t pieces_at_once(const ResidentKernel& kernel, const Product& product, std::int64_t columns) {
+std::int64_t chunks_at_once(const ResidentKernel& kernel, const Product& product, std::int64_t columns) {
   const Chunks& chunks = *product.arrival;
   const std::int64_t of_rank = std::max<std::int64_t>(chunks.complete, 1);
   const auto peers = static_cast<int>(chunks.in_pieces / of_rank);
@@ -70,7 +70,7 @@ double predicted_us(const ResidentKernel& kernel, const Product& product) {
                           .arrival = {.chunk_bytes = signals.stride() * product.k * size_bytes(product.a),
                                       .complete = chunks.complete,
                                       .in_pieces = chunks.in_pieces,
-                                      .pieces_at_once = pieces_at_once(kernel, product, columns)}});
+                                      .chunks_at_once = chunks_at_once(kernel, product, columns)}});
 }
 
 const ResidentKernel* KernelChoice::choose(const Product& product) const {

@@ -80,8 +80,8 @@ __device__ inline void store_piece(const PiecePush& push, int index, int number,
 
 __device__ inline void flag_piece(const PiecePush& push, int index, int peer) {
   const PieceGrid::Piece piece = push.grid.piece(index);
-  const std::int64_t flag = PieceGrid::flag(piece.tile, push.grid.k_steps(), piece.k_step, piece.part);
-  symm::detail::store_relaxed(push.to[peer].flags + flag, push.flag);
+  const std::int64_t flag = PieceGrid::flag_index(piece.tile, push.grid.k_steps(), piece.k_step, piece.part);
+  symm::detail::store_relaxed(push.to[peer].flags + flag, push.flag_value);
 }
 
 /// By the lane of one peer.
@@ -179,7 +179,7 @@ __device__ inline void send_pieces(const PiecePush& push, int sender, SenderStag
 /// Memory order: the look is relaxed and decides nothing. Then each lane acquires the flags that it has
 /// looked at, and __syncwarp() hands on what they acquired: behind this function every lane sees these steps'
 /// pieces. Looks come seldom: the fences of the warp that pushes wait for them too.
-__device__ inline int await_pieces(const symm::ChunkSignals& signals, const PieceSignals& pieces, int tile,
+__device__ inline int await_pieces(const symm::ChunkSignals& signals, const IncomingPieces& pieces, int tile,
                                    int step, bool& gave_up) {
   constexpr int kWordsOfLane = 4;
   constexpr int kLanesOfStep = PieceGrid::kOfStep / kWordsOfLane;
@@ -189,7 +189,7 @@ __device__ inline int await_pieces(const symm::ChunkSignals& signals, const Piec
   const int lane = static_cast<int>(threadIdx.x % 32);
   const bool is_any = step + lane / kLanesOfStep < pieces.k_steps;
   const std::uint32_t* const words =
-      pieces.flags + PieceGrid::flag(tile, pieces.k_steps, step, is_any ? lane * kWordsOfLane : 0);
+      pieces.flags + PieceGrid::flag_index(tile, pieces.k_steps, step, is_any ? lane * kWordsOfLane : 0);
   const auto is_missing = [&](std::uint32_t word) { return !signals.has_come(word); };
   for (int look = 0;; ++look) {
     const uint4 seen = load_relaxed(reinterpret_cast<const uint4*>(words));
@@ -236,7 +236,7 @@ __device__ inline void announce(const Announcement& what) {
 }
 
 /// By the warp that looks: a tile, behind the steps of `before`.
-__device__ inline void announce_pieces(const symm::ChunkSignals& signals, const PieceSignals& pieces,
+__device__ inline void announce_pieces(const symm::ChunkSignals& signals, const IncomingPieces& pieces,
                                        int tile, const Announcement& before, bool& gave_up) {
   for (int step = 0; step < pieces.k_steps;) {
     step = await_pieces(signals, pieces, tile, step, gave_up);

@@ -32,8 +32,8 @@ struct PiecePush {
   int peers = 0;  ///< to so many, of which number i is i + 1 ranks before this one
   PieceTarget to[kMostPiecePeers];
   const std::byte* rows = nullptr;  ///< the own shard
-  std::uint32_t flag = 0;
-  int senders = 0;  ///< CTAs that only send; 0: every CTA does, beside its tiles
+  std::uint32_t flag_value = 0;     ///< the epoch of the op
+  int senders = 0;                  ///< CTAs that only send; 0: every CTA does, beside its tiles
   PieceRounds rounds;
   std::int64_t round_ps = 0;  ///< no round is sent earlier than its number times this, in picoseconds
 };
@@ -52,7 +52,7 @@ void send_rounds(PiecePush& push, int at_once, int most_together);
 [[nodiscard]] int senders_among(int idle, const PiecePush& push, double wave_us);
 
 /// What arrives in pieces, if anything: `count` of the `chunks` from the first on, round the end.
-struct PieceSignals {
+struct IncomingPieces {
   const std::uint32_t* flags = nullptr;  ///< of all rows
   int k_steps = 0;
   int tiles_per_chunk = 1;
@@ -68,7 +68,7 @@ struct PieceSignals {
 /// For a rank that multiplies nothing: sends, and waits for what is sent to it in pieces.
 struct PieceExchangeLaunch {
   PiecePush push;
-  PieceSignals pieces;
+  IncomingPieces pieces;
   std::uint32_t expected = 1;
   int chunks_per_rank = 1;
   int tiles = 0;  ///< rows of tiles of all ranks
