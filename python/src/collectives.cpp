@@ -26,11 +26,11 @@ std::int64_t rows_of(const TensorView& view) {
   return view.sizes.empty() ? 0 : view.size(0);
 }
 
-nb::object all_gather(PyGroup& group, PyStream& stream, nb::handle input, std::optional<std::int64_t> total,
-                      nb::handle out) {
+std::optional<Array> all_gather(PyGroup& group, PyStream& stream, nb::handle input,
+                                std::optional<std::int64_t> total, nb::handle out) {
   Call call(stream, group.rank());
   coll::AllGatherArgs args;
-  nb::object made = nb::none();
+  std::optional<Array> made;
   const auto op = [&] { return coll::all_gather(args, group.group(), call.stream()); };
   const auto take = [&] {
     args.input = call.take(input, "input");
@@ -43,11 +43,11 @@ nb::object all_gather(PyGroup& group, PyStream& stream, nb::handle input, std::o
   return made;
 }
 
-nb::object reduce_scatter(PyGroup& group, PyStream& stream, nb::handle input, nb::handle out,
-                          const std::string& reduce_op, nb::handle bias) {
+std::optional<Array> reduce_scatter(PyGroup& group, PyStream& stream, nb::handle input, nb::handle out,
+                                    const std::string& reduce_op, nb::handle bias) {
   Call call(stream, group.rank());
   coll::ReduceScatterArgs args;
-  nb::object made = nb::none();
+  std::optional<Array> made;
   const auto op = [&] { return coll::reduce_scatter(args, group.group(), call.stream()); };
   const auto take = [&] {
     args.input = call.take(input, "input");
@@ -62,12 +62,12 @@ nb::object reduce_scatter(PyGroup& group, PyStream& stream, nb::handle input, nb
   return made;
 }
 
-nb::object all_gather_with_progress(PyGroup& group, PyStream& stream, nb::handle input, nb::handle out,
-                                    nb::handle progress, int splits_per_rank,
-                                    const std::shared_ptr<symm::Handle>& input_handle) {
+std::optional<Array> all_gather_with_progress(PyGroup& group, PyStream& stream, nb::handle input,
+                                              nb::handle out, nb::handle progress, int splits_per_rank,
+                                              const std::shared_ptr<symm::Handle>& input_handle) {
   Call call(stream, group.rank());
   coll::AllGatherWithProgressArgs args;
-  nb::object made = nb::none();
+  std::optional<Array> made;
   call.keep(input_handle);
   const auto op = [&] { return coll::all_gather_with_progress(args, group.group(), call.stream()); };
   const auto take = [&] {
@@ -84,11 +84,11 @@ nb::object all_gather_with_progress(PyGroup& group, PyStream& stream, nb::handle
   return made;
 }
 
-nb::object reduce_stack(PyStream& stream, nb::handle stack, nb::handle out, const std::string& reduce_op,
-                        nb::handle bias) {
+std::optional<Array> reduce_stack(PyStream& stream, nb::handle stack, nb::handle out,
+                                  const std::string& reduce_op, nb::handle bias) {
   Call call(stream);
   coll::ReduceStackArgs args;
-  nb::object made = nb::none();
+  std::optional<Array> made;
   args.stack = call.take(stack, "stack");
   args.op = reduce_op_of(reduce_op);
   args.bias = call.take_if(bias, "bias");

@@ -176,10 +176,10 @@ std::vector<std::optional<TensorView>> Call::take_some(nb::handle arrays, const 
 }
 
 TensorView Call::take_or_make(nb::handle given, const std::string& name, const Dims& sizes, DType dtype,
-                              nb::object& made) {
+                              std::optional<Array>& made) {
   if (!given.is_none()) return take(given, name);
   const Tensor tensor = run([&] { return device().allocate_tensor(sizes, dtype); });
-  made = nb::cast(add(tensor));
+  made = add(tensor);
   return tensor.view();
 }
 

@@ -78,9 +78,9 @@ class Call {
   [[nodiscard]] std::vector<TensorView> take_all(nb::handle arrays, const std::string& name);
   /// The same with gaps.
   [[nodiscard]] std::vector<std::optional<TensorView>> take_some(nb::handle arrays, const std::string& name);
-  /// The array that is given, or a new one; `made` is None or the new one.
+  /// The array that is given, or a new one; `made` gets the new one.
   [[nodiscard]] TensorView take_or_make(nb::handle given, const std::string& name, const Dims& sizes,
-                                        DType dtype, nb::object& made);
+                                        DType dtype, std::optional<Array>& made);
   /// A tensor that the library has made for this call, as Python gets it.
   [[nodiscard]] Array add(const Tensor& tensor);
   void keep(std::shared_ptr<void> owner) { owners_.push_back(std::move(owner)); }
