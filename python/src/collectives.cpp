@@ -37,7 +37,7 @@ std::optional<Array> all_gather(PyGroup& group, PyStream& stream, nb::handle inp
     const std::int64_t rows = total.value_or(rows_of(args.input) * group.group().size());
     args.output = call.take_or_make(out, "out", with_rows(args.input, rows), args.input.dtype, made);
   };
-  take_arguments(take, op);
+  take_arguments(take, args.output, op);
   call.run(op);
   call.finish();
   return made;
@@ -56,7 +56,7 @@ std::optional<Array> reduce_scatter(PyGroup& group, PyStream& stream, nb::handle
     const auto rows = shard_of(rows_of(args.input), group.group().size(), group.rank()).size;
     args.output = call.take_or_make(out, "out", with_rows(args.input, rows), args.input.dtype, made);
   };
-  take_arguments(take, op);
+  take_arguments(take, args.output, op);
   call.run(op);
   call.finish();
   return made;
@@ -78,7 +78,7 @@ std::optional<Array> all_gather_with_progress(PyGroup& group, PyStream& stream, 
     const Dims sizes = with_rows(args.input, rows_of(args.input) * group.group().size());
     args.output = call.take_or_make(out, "out", sizes, args.input.dtype, made);
   };
-  take_arguments(take, op);
+  take_arguments(take, args.output, op);
   call.run(op);
   call.finish();
   return made;

@@ -65,13 +65,12 @@ Place PyStream::place() const {
 }
 
 void PyStream::finish(std::vector<std::shared_ptr<void>> owners, int rank) {
-  if (waits_) {
-    kept_.insert(kept_.end(), owners.begin(), owners.end());
-    synchronize(rank);
-    return;
-  }
-  // Libraries of GPUs free memory in the order of the stream.
-  if (!adopted_) kept_.insert(kept_.end(), owners.begin(), owners.end());
+  if (adopted_) return;  // libraries of GPUs free memory in the order of the stream
+  Kept kept{take(device_->create_mark(), rank), std::move(owners)};
+  take(stream_->record(*kept.mark), rank);
+  kept_.push_back(std::move(kept));
+  if (waits_) return synchronize(rank);
+  while (kept_.front().mark->is_done() && kept_.size() > 1) kept_.pop_front();
 }
 
 void PyStream::synchronize(int rank) {

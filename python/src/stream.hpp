@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -39,7 +40,12 @@ class PyStream {
   std::unique_ptr<Stream> stream_;
   bool waits_;
   bool adopted_;
-  std::vector<std::shared_ptr<void>> kept_;
+  /// What the calls up to a mark use.
+  struct Kept {
+    std::unique_ptr<Event> mark;
+    std::vector<std::shared_ptr<void>> owners;
+  };
+  std::deque<Kept> kept_;
 };
 
 /// A device of Python: opened once, with the stream on which calls run that name none.
