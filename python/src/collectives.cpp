@@ -26,28 +26,28 @@ std::int64_t rows_of(const TensorView& view) {
   return view.sizes.empty() ? 0 : view.size(0);
 }
 
-nb::object all_gather(PyGroup& group, PyStream& stream, nb::handle input, std::optional<std::int64_t> total,
-                      nb::handle out) {
+std::optional<Array> all_gather(PyGroup& group, PyStream& stream, nb::handle input,
+                                std::optional<std::int64_t> total, nb::handle out) {
   Call call(stream, group.rank());
   coll::AllGatherArgs args;
-  nb::object made = nb::none();
+  std::optional<Array> made;
   const auto op = [&] { return coll::all_gather(args, group.group(), call.stream()); };
   const auto take = [&] {
     args.input = call.take(input, "input");
     const std::int64_t rows = total.value_or(rows_of(args.input) * group.group().size());
     args.output = call.take_or_make(out, "out", with_rows(args.input, rows), args.input.dtype, made);
   };
-  take_arguments(take, op);
+  take_arguments(take, args.output, op);
   call.run(op);
   call.finish();
   return made;
 }
 
-nb::object reduce_scatter(PyGroup& group, PyStream& stream, nb::handle input, nb::handle out,
-                          const std::string& reduce_op, nb::handle bias) {
+std::optional<Array> reduce_scatter(PyGroup& group, PyStream& stream, nb::handle input, nb::handle out,
+                                    const std::string& reduce_op, nb::handle bias) {
   Call call(stream, group.rank());
   coll::ReduceScatterArgs args;
-  nb::object made = nb::none();
+  std::optional<Array> made;
   const auto op = [&] { return coll::reduce_scatter(args, group.group(), call.stream()); };
   const auto take = [&] {
     args.input = call.take(input, "input");
@@ -56,18 +56,18 @@ nb::object reduce_scatter(PyGroup& group, PyStream& stream, nb::handle input, nb
     const auto rows = shard_of(rows_of(args.input), group.group().size(), group.rank()).size;
     args.output = call.take_or_make(out, "out", with_rows(args.input, rows), args.input.dtype, made);
   };
-  take_arguments(take, op);
+  take_arguments(take, args.output, op);
   call.run(op);
   call.finish();
   return made;
 }
 
-nb::object all_gather_with_progress(PyGroup& group, PyStream& stream, nb::handle input, nb::handle out,
-                                    nb::handle progress, int splits_per_rank,
-                                    const std::shared_ptr<symm::Handle>& input_handle) {
+std::optional<Array> all_gather_with_progress(PyGroup& group, PyStream& stream, nb::handle input,
+                                              nb::handle out, nb::handle progress, int splits_per_rank,
+                                              const std::shared_ptr<symm::Handle>& input_handle) {
   Call call(stream, group.rank());
   coll::AllGatherWithProgressArgs args;
-  nb::object made = nb::none();
+  std::optional<Array> made;
   call.keep(input_handle);
   const auto op = [&] { return coll::all_gather_with_progress(args, group.group(), call.stream()); };
   const auto take = [&] {
@@ -78,17 +78,17 @@ nb::object all_gather_with_progress(PyGroup& group, PyStream& stream, nb::handle
     const Dims sizes = with_rows(args.input, rows_of(args.input) * group.group().size());
     args.output = call.take_or_make(out, "out", sizes, args.input.dtype, made);
   };
-  take_arguments(take, op);
+  take_arguments(take, args.output, op);
   call.run(op);
   call.finish();
   return made;
 }
 
-nb::object reduce_stack(PyStream& stream, nb::handle stack, nb::handle out, const std::string& reduce_op,
-                        nb::handle bias) {
+std::optional<Array> reduce_stack(PyStream& stream, nb::handle stack, nb::handle out,
+                                  const std::string& reduce_op, nb::handle bias) {
   Call call(stream);
   coll::ReduceStackArgs args;
-  nb::object made = nb::none();
+  std::optional<Array> made;
   args.stack = call.take(stack, "stack");
   args.op = reduce_op_of(reduce_op);
   args.bias = call.take_if(bias, "bias");

@@ -110,7 +110,7 @@ nb::tuple all_gather_matmul(PyGroup& group, PyStream& stream, nb::handle a, nb::
     whole = take_extra(call, gathered, "gathered", [&] { return make_gathered(args, call.device()); });
     args.gathered = whole.view;
   };
-  take_arguments(take, op);
+  take_arguments(take, args.out, op);
   const OpReport report = call.run(op);
   call.finish();
   return nb::make_tuple(outputs.made, whole.made, report);
@@ -143,7 +143,7 @@ nb::tuple matmul_reduce_scatter(PyGroup& group, PyStream& stream, nb::handle a, 
     own = take_extra(call, product, "product", make_own);
     args.product = own.view;
   };
-  take_arguments(take, op);
+  take_arguments(take, args.out, op);
   const OpReport report = call.run(op);
   call.finish();
   return nb::make_tuple(outputs.made, own.made, report);
@@ -209,7 +209,7 @@ nb::tuple all_gather_scaled_matmul(PyGroup& group, PyStream& stream, nb::handle 
     whole_others = take_or_make(call, also_gathered, "also_gathered", others.size(), make_other);
     args.also_gathered = whole_others.views;
   };
-  take_arguments([&] { take_inputs(), take_outputs(); }, op);
+  take_arguments([&] { take_inputs(), take_outputs(); }, args.out, op);
   const OpReport report = call.run(op);
   call.finish();
   return nb::make_tuple(outputs.made, whole.made, whole_others.made, report);
@@ -254,7 +254,7 @@ nb::tuple scaled_matmul_reduce_scatter(PyGroup& group, PyStream& stream, nb::han
     own = take_extra(call, product, "product", make_own);
     args.product = own.view;
   };
-  take_arguments(take, op);
+  take_arguments(take, args.out, op);
   const OpReport report = call.run(op);
   call.finish();
   return nb::make_tuple(outputs.made, own.made, report);

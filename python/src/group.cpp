@@ -108,8 +108,11 @@ void bind_groups(nb::module_& module) {
           nb::arg("priority") = 0, "Makes a stream of the group's device.")
       .def("close", &PyGroup::close, "Waits for queued work and ends the group. Closing twice is no error.")
       .def(
-          "__enter__", [](nb::handle self) { return self; }, nb::rv_policy::reference)
-      .def("__exit__", [](PyGroup& group, nb::args) { group.close(); })
+          "__enter__", [](nb::handle self) { return self; }, nb::rv_policy::reference,
+          nb::sig("def __enter__(self) -> Group"))
+      .def(
+          "__exit__", [](PyGroup& group, const nb::args&) { group.close(); },
+          nb::sig("def __exit__(self, *exception: object) -> None"))
       .def("__repr__", [](const PyGroup& group) {
         return "tandem.Group('" + group.group().name() + "', rank " + std::to_string(group.rank()) + " of " +
                std::to_string(group.group().size()) + ", " + to_string(group.device()->device()->id()) + ")";

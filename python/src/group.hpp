@@ -35,15 +35,16 @@ class PyGroup {
   std::unique_ptr<Group> group_;
 };
 
-/// Runs `take`, which takes the arguments of a collective call. Should it throw, the other ranks must hear of it: `refused`
-/// makes the call with the arguments that are there, which the library refuses on all ranks.
-template <class Take, class Refused>
-void take_arguments(Take&& take, Refused&& refused) {
+/// Runs `take`, which takes the arguments of a collective call. Should it throw, the other ranks must hear of
+/// it: the call is made without its output, which the library refuses on all ranks.
+template <class Take, class Output, class Op>
+void take_arguments(Take&& take, Output& output, Op&& op) {
   try {
     take();
   } catch (...) {
+    output = {};
     const nb::gil_scoped_release unlocked;
-    static_cast<void>(refused());
+    static_cast<void>(op());
     throw;
   }
 }

@@ -28,11 +28,11 @@ DType type_or(const MaybeType& name, DType otherwise) {
   return name ? parse_type(*name) : otherwise;
 }
 
-nb::object mm(PyStream& stream, nb::handle a, nb::handle b, nb::handle out, const MaybeType& out_type,
-              nb::handle bias, bool accumulate) {
+std::optional<Array> mm(PyStream& stream, nb::handle a, nb::handle b, nb::handle out,
+                        const MaybeType& out_type, nb::handle bias, bool accumulate) {
   Call call(stream);
   gemm::MmArgs args;
-  nb::object made = nb::none();
+  std::optional<Array> made;
   args.a = call.take(a, "a");
   args.b = call.take(b, "b");
   args.bias = call.take_if(bias, "bias");
@@ -44,12 +44,13 @@ nb::object mm(PyStream& stream, nb::handle a, nb::handle b, nb::handle out, cons
   return made;
 }
 
-nb::object scaled_matmul(PyStream& stream, nb::handle a, nb::handle b, nb::handle a_scale, nb::handle b_scale,
-                         nb::handle out, const MaybeType& out_type, nb::handle bias, nb::handle result_scale,
-                         bool fast_accum, nb::handle addend) {
+std::optional<Array> scaled_matmul(PyStream& stream, nb::handle a, nb::handle b, nb::handle a_scale,
+                                   nb::handle b_scale, nb::handle out, const MaybeType& out_type,
+                                   nb::handle bias, nb::handle result_scale, bool fast_accum,
+                                   nb::handle addend) {
   Call call(stream);
   gemm::ScaledMmArgs args;
-  nb::object made = nb::none();
+  std::optional<Array> made;
   args.a = call.take(a, "a");
   args.b = call.take(b, "b");
   if (!a_scale.is_none()) args.a_scale = call.take(a_scale, "a_scale");
@@ -65,12 +66,12 @@ nb::object scaled_matmul(PyStream& stream, nb::handle a, nb::handle b, nb::handl
   return made;
 }
 
-nb::object async_input_mm(PyStream& stream, nb::handle a, nb::handle b, nb::handle a_chunk_signals,
-                          nb::handle out, std::int64_t a_chunk_pivot, std::uint32_t expected,
-                          std::int64_t chunks_together, bool in_order) {
+std::optional<Array> async_input_mm(PyStream& stream, nb::handle a, nb::handle b, nb::handle a_chunk_signals,
+                                    nb::handle out, std::int64_t a_chunk_pivot, std::uint32_t expected,
+                                    std::int64_t chunks_together, bool in_order) {
   Call call(stream);
   gemm::AsyncInputMmArgs args;
-  nb::object made = nb::none();
+  std::optional<Array> made;
   args.a = call.take(a, "a");
   args.b = call.take(b, "b");
   args.a_chunk_signals = call.take(a_chunk_signals, "a_chunk_signals");

@@ -65,13 +65,12 @@ Place PyStream::place() const {
 }
 
 void PyStream::finish(std::vector<std::shared_ptr<void>> owners, int rank) {
-  if (waits_) {
-    kept_.insert(kept_.end(), owners.begin(), owners.end());
-    synchronize(rank);
-    return;
-  }
-  // Libraries of GPUs free memory in the order of the stream.
-  if (!adopted_) kept_.insert(kept_.end(), owners.begin(), owners.end());
+  if (adopted_) return;  // libraries of GPUs free memory in the order of the stream
+  Kept kept{take(device_->create_mark(), rank), std::move(owners)};
+  take(stream_->record(*kept.mark), rank);
+  kept_.push_back(std::move(kept));
+  if (waits_) return synchronize(rank);
+  while (kept_.front().mark->is_done() && kept_.size() > 1) kept_.pop_front();
 }
 
 void PyStream::synchronize(int rank) {
@@ -176,10 +175,10 @@ std::vector<std::optional<TensorView>> Call::take_some(nb::handle arrays, const 
 }
 
 TensorView Call::take_or_make(nb::handle given, const std::string& name, const Dims& sizes, DType dtype,
-                              nb::object& made) {
+                              std::optional<Array>& made) {
   if (!given.is_none()) return take(given, name);
   const Tensor tensor = run([&] { return device().allocate_tensor(sizes, dtype); });
-  made = nb::cast(add(tensor));
+  made = add(tensor);
   return tensor.view();
 }
 

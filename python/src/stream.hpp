@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -39,7 +40,12 @@ class PyStream {
   std::unique_ptr<Stream> stream_;
   bool waits_;
   bool adopted_;
-  std::vector<std::shared_ptr<void>> kept_;
+  /// What the calls up to a mark use.
+  struct Kept {
+    std::unique_ptr<Event> mark;
+    std::vector<std::shared_ptr<void>> owners;
+  };
+  std::deque<Kept> kept_;
 };
 
 /// A device of Python: opened once, with the stream on which calls run that name none.
@@ -78,9 +84,9 @@ class Call {
   [[nodiscard]] std::vector<TensorView> take_all(nb::handle arrays, const std::string& name);
   /// The same with gaps.
   [[nodiscard]] std::vector<std::optional<TensorView>> take_some(nb::handle arrays, const std::string& name);
-  /// The array that is given, or a new one; `made` is None or the new one.
+  /// The array that is given, or a new one; `made` gets the new one.
   [[nodiscard]] TensorView take_or_make(nb::handle given, const std::string& name, const Dims& sizes,
-                                        DType dtype, nb::object& made);
+                                        DType dtype, std::optional<Array>& made);
   /// A tensor that the library has made for this call, as Python gets it.
   [[nodiscard]] Array add(const Tensor& tensor);
   void keep(std::shared_ptr<void> owner) { owners_.push_back(std::move(owner)); }

@@ -80,7 +80,7 @@ def all_to_library(arrays: Sequence[_core.Array], library: str) -> list[Any]:
     return [to_library(array, library) for array in arrays]
 
 
-def core_handle(handle: Any) -> _core.Handle | None:
+def core_handle(handle: Any) -> Any:
     """What the extension takes for a handle of the package."""
     return getattr(handle, "core", handle)
 

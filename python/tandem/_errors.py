@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
+from typing import Any
 
 
 class ErrorCode(enum.Enum):
@@ -46,7 +47,7 @@ class Error(RuntimeError):
         self.native_code = native_code
         super().__init__(f"{self.code.value}: {text}")
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return Error, (self.code, self.text, self.rank, self.peer, self.native_code)
 
 

@@ -172,6 +172,20 @@ def test_a_wrong_call_on_one_rank():
     assert all("rank 1" in text for _, _, text in results), results
 
 
+@pytest.mark.parametrize("wrong", ["gathered", "out"])
+def test_a_wrong_extra_on_one_rank(wrong):
+    def call(rank):
+        if rank != 1:
+            tandem.fused_all_gather_matmul(A, B)
+            return
+        with pytest.raises(TypeError, match=f"{wrong}.*: got a str, need an array"):
+            tandem.fused_all_gather_matmul(A, B, **{wrong: "text"})
+        await_error()
+
+    results = tandem.launch(code_and_text, 2, call)
+    assert [code for code, _, _ in results] == ["MISMATCH"] * 2, results
+
+
 def test_no_array_on_one_rank():
     def call(rank):
         if rank != 1:
