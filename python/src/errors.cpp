@@ -9,6 +9,8 @@ void bind_errors(nb::module_& /*module*/) {
     try {
       std::rethrow_exception(pointer);
     } catch (const Raised& raised) {
+      // ^C ends all ranks: what one sees of another's end is not the reason.
+      if (PyErr_CheckSignals() != 0) return;
       const Error& error = raised.error();
       const std::string_view code = to_string(error.code());
       // Looked up when it is needed: the package imports this module first.

@@ -9,9 +9,9 @@
 #include "base/format.hpp"
 #include "base/usable_cores.hpp"
 #include "device/cpu/cpu_event.hpp"
-#include "device/cpu/work_queue.hpp"
 #include "device/cpu/cpu_stream.hpp"
 #include "device/cpu/processor.hpp"
+#include "device/cpu/work_queue.hpp"
 
 namespace tandem::cpu {
 namespace {
