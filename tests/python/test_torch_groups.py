@@ -79,7 +79,7 @@ def misuse(rank, size):
         (t.fused_matmuls_reduce_scatter, ([], [], "sum", 0, name), "As is empty"),
         (t.fused_all_gather_scaled_matmul, (a, [b], one, [one], 0, name, *lists), "a is f32, need f8e4m3"),
         (t.fused_all_gather_scaled_matmul, (f8, [f8.t()], one, [], 0, name, *lists), "b_scale"),
-        (t.fused_all_gather_scaled_matmul, (f8, [f8.t()], one, [one], 0, name, [], *lists[1:]), "biases has 0 elements"),
+        (t.fused_all_gather_scaled_matmul, (f8, [f8.t()], one, [one], 0, name, [], *lists[1:]), "biases has 0"),
         (t.fused_all_gather_scaled_matmul, (f8, [f8.t()], one[None].expand(3), [one], 0, name, *lists), "[3]"),
         (t.fused_scaled_matmul_reduce_scatter, (f8, f8.t(), one, one, "sum", 0, 0, name, [3, 4]), "need 3 rows"),
         (t.fused_scaled_matmul_reduce_scatter, (f8, f8.t(), one, one, "sum", 0, 3, name, [4, 4]), "need 0 to 1"),

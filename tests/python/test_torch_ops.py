@@ -35,7 +35,7 @@ def on_meta(arguments):
 
 
 def same_as_symm_mem(name, results, *args, **named):
-    """Whether PyTorch's op gives tensors of the same sizes, strides and types, as ours and its fake implementation do."""
+    """Whether PyTorch's op gives the same sizes, strides and types as ours and its fake implementation do."""
     import torch
     import torch.distributed._symmetric_memory  # makes torch.ops.symm_mem
 
@@ -134,15 +134,17 @@ def scaled_scatters(rank, size):
 
     for dim, rowwise, flat in itertools.product((0, 1), (False, True), (False, True)):
         shape = [4 * size, 2 * size]
-        lefts, rights = [f8([*shape, 16], 1, r) for r in range(size)], [f8([32, 16], 2, r).t() for r in range(size)]
+        lefts = [f8([*shape, 16], 1, r) for r in range(size)]
+        rights = [f8([32, 16], 2, r).t() for r in range(size)]
         scales = [random([*shape, 1], "float32", 3, r).abs() + 0.5 for r in range(size)]
         b_scale = random([1, 32], "float32", 4).abs() + 0.5
         if not rowwise:
             scales, b_scale = [torch.tensor(0.25)] * size, torch.tensor(0.5)
         bias = random([32], "bfloat16", 5)
         pairs = [product(a, b) for a, b in zip(lefts, rights, strict=True)]
-        want = sum(s.double() * b_scale.double() * v for s, (v, _) in zip(scales, pairs, strict=True)) + size * bias.double()
-        magnitude = sum(s.double() * b_scale.double() * m for s, (_, m) in zip(scales, pairs, strict=True)) + size
+        factors = [s.double() * b_scale.double() for s in scales]
+        want = sum(f * v for f, (v, _) in zip(factors, pairs, strict=True)) + size * bias.double()
+        magnitude = sum(f * m for f, (_, m) in zip(factors, pairs, strict=True)) + size
         a, scale = lefts[rank], scales[rank]
         if flat:
             a, scale = a.flatten(0, 1), scale.flatten(0, 1) if rowwise else scale
@@ -210,10 +212,12 @@ def checks(rank, size):
         calls.append((ops.fused_all_gather_matmul, (grad(4, 6, 8), [grad(k, 5), grad(k, 3)], dim, name), {}))
         calls.append((ops.fused_all_gather_matmul, (grad(4, 6, 8), [grad(k, 5)], dim, name), {"return_A": False}))
         calls.append((ops.fused_matmul_reduce_scatter, (grad(4, 6, 8), grad(8, 6), "avg", dim, name), {}))
-    calls.append((ops.fused_matmuls_reduce_scatter, ([grad(4, 6), grad(4, 8)], [grad(6, 5), grad(8, 5)], "sum", 0, name), {}))
+    lists = [grad(4, 6), grad(4, 8)], [grad(6, 5), grad(8, 5)]
+    calls.append((ops.fused_matmuls_reduce_scatter, (*lists, "sum", 0, name), {}))
     calls.append((ops.all_gather, (grad(4, 6), 1, name), {}))
     calls.append((ops.reduce_scatter, (grad(4, 6), "avg", 1, name), {}))
-    calls.append((ops.async_input_mm, (torch.randn(4, 6), torch.randn(6, 3), torch.ones(3, dtype=torch.uint32), 1), {}))
+    signals = torch.ones(3, dtype=torch.uint32)
+    calls.append((ops.async_input_mm, (torch.randn(4, 6), torch.randn(6, 3), signals, 1), {}))
     for op, args, named in calls:
         torch.library.opcheck(op.default, args, named)
 

@@ -21,8 +21,8 @@ def fused_all_gather_matmul(
     """Gathers A along a dim and multiplies it with each B. A collective call.
 
     Args:
-        A: this rank's shard [..., k]; float32, bfloat16 or float16; any strides. All shards have the same sizes. None is
-            copied if `A.movedim(gather_dim, 0)` is contiguous.
+        A: this rank's shard [..., k]; float32, bfloat16 or float16; any strides. All shards have the same sizes. It is
+            not copied for its layout if `A.movedim(gather_dim, 0)` is contiguous.
         Bs: [k, n_i] each, of A's type; [W * k, n_i] if the last dim is gathered.
         gather_dim: in [0, A.dim()).
         group: a ProcessGroup, or its name.
@@ -33,14 +33,14 @@ def fused_all_gather_matmul(
         unless it is the last: then results are contiguous.
 
     Gradients:
-        A's gradient is fused_matmuls_reduce_scatter() of the results' gradients. Those of Bs take all of A: the result's
-        with `return_A`, else it is gathered again.
+        A's gradient is fused_matmuls_reduce_scatter() of the results' gradients. Those of Bs take all of A: that of the
+        result with `return_A`, else A is gathered again.
 
     Graphs:
         torch.cuda.graph can capture the call. First run it once with tensors of the same sizes, types and strides on
         the stream that captures: this makes the group and allocates what a capture cannot. Every rank captures the same
-        calls in the same order, and replays them in the same order. On GPUs the call never waits on the host, but for
-        the other ranks in the first call of a problem.
+        calls in the same order, and replays them in the same order. On GPUs the host waits for the other ranks in the
+        first call of a problem, and never for the GPU.
 
     Raises:
         tandem.Error: INVALID_ARGUMENT at once, with the values; the other ranks then get MISMATCH. TIMEOUT or PEER_LOST
@@ -96,8 +96,8 @@ def fused_matmul_reduce_scatter(
     """Sums A @ B over the group and leaves this rank's shard of scatter_dim. A collective call.
 
     Args:
-        A: [..., k]; float32, bfloat16 or float16; any strides. None is copied if `A.movedim(scatter_dim, 0)` is
-            contiguous.
+        A: [..., k]; float32, bfloat16 or float16; any strides. It is not copied for its layout if
+            `A.movedim(scatter_dim, 0)` is contiguous.
         B: [k, n], of A's type.
         reduce_op: "sum" or "avg".
         scatter_dim: in [0, A.dim()); the last dim scatters n. Its size is a multiple of W.
