@@ -29,19 +29,34 @@ fi
 # The environment stays, since PyTorch is large: only tandem is installed again.
 venv=build/python/torch-venv-$("$python" -c 'import sys; print(sys.implementation.cache_tag)')-$version
 install=("$venv/bin/pip" install --quiet --retries 1 --timeout 20)
+libraries() {
+  find "$PWD/$venv/lib" -path '*/nvidia/*' -name lib -type d -printf '%p:'
+  echo "$toolkit/lib64:${LD_LIBRARY_PATH:-}"
+}
+imports() {
+  LD_LIBRARY_PATH=$(libraries) "$venv/bin/python" -c 'import torch' 2>/dev/null
+}
+# What this version of PyTorch needs, without the toolkit, which is larger than PyTorch, and the compilers.
+needs() {
+  "$venv/bin/python" - <<'END'
+import importlib.metadata, re
+for need in importlib.metadata.requires("torch"):
+    name, _, condition = need.partition(";")
+    if "extra ==" not in condition and not re.match("cuda-|triton", name):
+        print(name.strip())
+print("mpmath", "markupsafe", "nvidia-cufile", sep="\n")
+END
+}
 if [[ ! -e "$venv/complete" ]]; then
   "$python" -m venv --clear "$venv"
-  # PyTorch's builds for CPUs are a tenth as large as PyPI's. Where a toolkit has the libraries that PyPI's loads, the
-  # packages with these libraries, which are larger than PyTorch, are left out.
-  needs=(typing_extensions sympy mpmath networkx jinja2 markupsafe fsspec filelock setuptools)
-  cuda_needs=(nvidia-cufile nvidia-cusparselt-cu13 nvidia-nvshmem-cu13)
-  if "${install[@]}" --no-deps --index-url https://download.pytorch.org/whl/cpu "torch==$version" 2>/dev/null; then
-    "${install[@]}" "${needs[@]}" || skip "pip cannot install what PyTorch needs"
-  elif [[ -e "$toolkit/lib64/libcudart.so.13" ]]; then
-    "${install[@]}" --no-deps "torch==$version" "${needs[@]}" "${cuda_needs[@]}" ||
-      skip "pip cannot install PyTorch $version"
+  # PyTorch's own builds for CPUs are a tenth as large as PyPI's, which load a toolkit's libraries.
+  if "${install[@]}" --index-url https://download.pytorch.org/whl/cpu "torch==$version" 2>/dev/null && imports; then
+    echo "PyTorch for CPUs"
+  elif [[ -e "$toolkit/lib64/libcudart.so.13" ]] && "${install[@]}" --no-deps "torch==$version" &&
+    needs | xargs "${install[@]}" --no-deps && imports; then
+    echo "PyTorch with the libraries of $toolkit"
   else
-    "${install[@]}" "torch==$version" || skip "pip cannot install PyTorch $version"
+    "${install[@]}" "torch==$version" && imports || skip "pip cannot install PyTorch $version"
   fi
   touch "$venv/complete"
 fi
@@ -50,9 +65,9 @@ fi
 
 root=$PWD
 report=$(realpath -m "$report")
-libraries=$(find "$venv"/lib -path '*/nvidia/*' -name 'lib' -type d -printf "$root/%p:")
+LD_LIBRARY_PATH=$(libraries)
+export LD_LIBRARY_PATH
 cd "$venv"
-export LD_LIBRARY_PATH="$libraries$toolkit/lib64:${LD_LIBRARY_PATH:-}"
 bin/python -c 'import torch; print("PyTorch", torch.__version__)'
 tests=("$root"/tests/python/test_torch_*.py)
 bin/python -m pytest --quiet -p no:cacheprovider --junit-xml="$report" --rootdir="$root" "${tests[@]}" "$@"
