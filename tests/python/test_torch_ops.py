@@ -101,15 +101,16 @@ def f8(shape, *seed):
 def scaled_gathers(rank, size):
     import torch
 
-    for dim, mode in itertools.product((0, 1), ("tensorwise", "sharded", "replicated")):
-        whole = f8([4 * size, 6 * size, 16], 1)
+    cases = [*itertools.product((0, 1), ("tensorwise", "sharded", "replicated")), (2, "tensorwise")]
+    for dim, mode in cases:
+        whole = f8([4 * size, 6 * size, 16 * size], 1)
         a = whole.chunk(size, dim)[rank]
         scales = random([*whole.shape[:-1], 1], "float32", 3).abs() + 0.5
         if mode == "tensorwise":
             scale = scales = torch.tensor(0.25)
         else:
             scale = scales.chunk(size, dim)[rank].contiguous() if mode == "sharded" else scales
-        bs = [f8([n, 16], 2, n).t() for n in (16, 32, 48)]
+        bs = [f8([n, 16 * size], 2, n).t() for n in (16, 32, 48)]
         if mode == "tensorwise":
             b_scales = [torch.tensor(0.5), torch.tensor(0.25), torch.tensor(2.0)]
         else:
@@ -132,7 +133,7 @@ def scaled_gathers(rank, size):
 def scaled_scatters(rank, size):
     import torch
 
-    for dim, rowwise, flat in itertools.product((0, 1), (False, True), (False, True)):
+    for dim, rowwise, flat in itertools.product((0, 1, 2), (False, True), (False, True)):
         shape = [4 * size, 2 * size]
         lefts = [f8([*shape, 16], 1, r) for r in range(size)]
         rights = [f8([32, 16], 2, r).t() for r in range(size)]
@@ -148,7 +149,7 @@ def scaled_scatters(rank, size):
         a, scale = lefts[rank], scales[rank]
         if flat:
             a, scale = a.flatten(0, 1), scale.flatten(0, 1) if rowwise else scale
-        args = (a, rights[rank], scale, b_scale, "sum", dim, 0 if flat else dim, world(), [*shape, 32], bias)
+        args = (a, rights[rank], scale, b_scale, "sum", dim, dim // 2 if flat else dim, world(), [*shape, 32], bias)
         out = torch.ops.tandem.fused_scaled_matmul_reduce_scatter(*args, out_dtype=torch.bfloat16)
         parts = (want.chunk(size, dim)[rank], magnitude.chunk(size, dim)[rank])
         check(out, *parts, 2, where=f"dim {dim} rowwise {rowwise} flat {flat}")
