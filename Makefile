@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := build
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 
-.PHONY: build demo test wheel lint format docs bench clean packages
+.PHONY: build demo test wheel test-torch lint format docs bench clean packages
 
 ## build   the library, the command-line tool and the tests, optimised, in build/release
 build: packages
@@ -25,6 +25,10 @@ test: packages
 wheel:
 	tools/install_packages.sh python
 	tools/build_wheel.sh
+
+## test-torch  the ops for PyTorch, on CPUs: installs PyTorch in a virtual environment; TORCH=2.12.0 for another version
+test-torch:
+	tools/test_torch.sh
 
 ## lint    layers, sizes, format, headers that compile alone, clang-tidy
 lint:

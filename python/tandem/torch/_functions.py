@@ -1,0 +1,217 @@
+"""The ops as functions, which take a process group or its name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from . import _ops
+from ._groups import GroupLike, name_of
+
+_ops_of = getattr(torch.ops, _ops.NAMESPACE)
+
+Tensors = Sequence[torch.Tensor]
+MaybeTensors = Sequence[torch.Tensor | None]
+
+
+def fused_all_gather_matmul(
+    A: torch.Tensor, Bs: Tensors, gather_dim: int, group: GroupLike, *, return_A: bool = True
+) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
+    """Gathers A along a dim and multiplies it with each B. A collective call.
+
+    Args:
+        A: this rank's shard [..., k]; float32, bfloat16 or float16; any strides. All shards have the same sizes. It is
+            not copied for its layout if `A.movedim(gather_dim, 0)` is contiguous.
+        Bs: [k, n_i] each, of A's type; [W * k, n_i] if the last dim is gathered.
+        gather_dim: in [0, A.dim()).
+        group: a ProcessGroup, or its name.
+        return_A: whether the result has all of A.
+
+    Returns:
+        All of A, or None; and `all_gather(A) @ B` for each B, of A's type. The gathered dim is the outermost in memory,
+        unless it is the last: then results are contiguous.
+
+    Gradients:
+        A's gradient is fused_matmuls_reduce_scatter() of the results' gradients. Those of Bs take all of A: that of the
+        result with `return_A`, else A is gathered again.
+
+    Graphs:
+        torch.cuda.graph can capture the call. First run it once with tensors of the same sizes, types and strides on
+        the stream that captures: this makes the group and allocates what a capture cannot. Every rank captures the same
+        calls in the same order, and replays them in the same order. On GPUs the host waits for the other ranks in the
+        first call of a problem, and never for the GPU.
+
+    Raises:
+        tandem.Error: INVALID_ARGUMENT at once, with the values; the other ranks then get MISMATCH. TIMEOUT or PEER_LOST
+            when the work is waited for, on CPUs at once. See also group_of(), for the first call of a group.
+    """
+    return _ops_of.fused_all_gather_matmul(A, Bs, gather_dim, name_of(group), return_A=return_A)
+
+
+def fused_all_gather_scaled_matmul(
+    A: torch.Tensor,
+    Bs: Tensors,
+    A_scale: torch.Tensor,
+    B_scales: Tensors,
+    gather_dim: int,
+    group: GroupLike,
+    biases: MaybeTensors,
+    result_scales: MaybeTensors,
+    out_dtypes: Sequence[torch.dtype | None],
+    use_fast_accum: Sequence[bool],
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Gathers an fp8 A along a dim and multiplies it with each B:
+    out_i = (all_gather(A) @ B_i * scales + bias_i) * result_scale_i. A collective call.
+
+    Args:
+        A: this rank's shard [..., k], float8_e4m3fn or float8_e5m2; any strides. All shards have the same sizes.
+        Bs: fp8 [k, n_i] each; [W * k, n_i] if the last dim is gathered. Row-major or column-major.
+        A_scale: float32: one element; or the shard's rows, A.shape[:-1] + [1]; or all rows, the same on every rank.
+        B_scales: float32 for each B: one element, or [1, n_i].
+        gather_dim, group: as for fused_all_gather_matmul().
+        biases: [n_i] or None for each B.
+        result_scales: float32, one element or None for each B.
+        out_dtypes: for each B float32, bfloat16, float16 or fp8, which saturates. None is B's type.
+        use_fast_accum: for each B. Less exact sums are allowed if all allow them; the CPU has none.
+
+    Returns:
+        All of A, and a product for each B, with the strides of fused_all_gather_matmul().
+
+    Gradients: none.
+
+    Graphs: as for fused_all_gather_matmul().
+
+    Raises:
+        tandem.Error: as fused_all_gather_matmul(). UNSUPPORTED on CUDA devices.
+    """
+    return _ops_of.fused_all_gather_scaled_matmul(
+        A, Bs, A_scale, B_scales, gather_dim, name_of(group), biases, result_scales, out_dtypes, use_fast_accum
+    )
+
+
+def fused_matmul_reduce_scatter(
+    A: torch.Tensor, B: torch.Tensor, reduce_op: str, scatter_dim: int, group: GroupLike
+) -> torch.Tensor:
+    """Sums A @ B over the group and leaves this rank's shard of scatter_dim. A collective call.
+
+    Args:
+        A: [..., k]; float32, bfloat16 or float16; any strides. It is not copied for its layout if
+            `A.movedim(scatter_dim, 0)` is contiguous.
+        B: [k, n], of A's type.
+        reduce_op: "sum" or "avg".
+        scatter_dim: in [0, A.dim()); the last dim scatters n. Its size is a multiple of W.
+        group: a ProcessGroup, or its name.
+
+    Returns:
+        A's sizes with n last and scatter_dim divided by W; contiguous; of A's type.
+
+    Gradients:
+        A's gradient is fused_all_gather_matmul() of the result's gradient. The same call gathers what B's takes.
+
+    Graphs: as for fused_all_gather_matmul().
+
+    Raises:
+        tandem.Error: as fused_all_gather_matmul().
+    """
+    return _ops_of.fused_matmul_reduce_scatter(A, B, reduce_op, scatter_dim, name_of(group))
+
+
+def fused_matmuls_reduce_scatter(
+    As: Tensors, Bs: Tensors, reduce_op: str, scatter_dim: int, group: GroupLike
+) -> torch.Tensor:
+    """Sums A_j @ B_j over j and over the group, and leaves this rank's shard. A collective call.
+
+    Args:
+        As: [..., k_j] each, equal in all sizes but the last.
+        Bs: [k_j, n] each; as many as As.
+        reduce_op, scatter_dim, group: as for fused_matmul_reduce_scatter().
+
+    Returns, Gradients, Graphs, Raises: as fused_matmul_reduce_scatter().
+    """
+    return _ops_of.fused_matmuls_reduce_scatter(As, Bs, reduce_op, scatter_dim, name_of(group))
+
+
+def fused_scaled_matmul_reduce_scatter(
+    A: torch.Tensor,
+    B: torch.Tensor,
+    A_scale: torch.Tensor,
+    B_scale: torch.Tensor,
+    reduce_op: str,
+    orig_scatter_dim: int,
+    scatter_dim_after_maybe_reshape: int,
+    group: GroupLike,
+    output_shape: Sequence[int] | None,
+    bias: torch.Tensor | None = None,
+    result_scale: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    use_fast_accum: bool = False,
+) -> torch.Tensor:
+    """Sums (A @ B * scales + bias) * result_scale over the group and leaves this rank's shard. A collective call.
+
+    Args:
+        A: fp8, float8_e4m3fn or float8_e5m2: [..., k], or the same rows as a matrix [rows, k].
+        B: fp8 [k, n]. Row-major or column-major.
+        A_scale: float32: one element, or A.shape[:-1] + [1].
+        B_scale: float32: one element, or [1, n].
+        reduce_op: "sum" or "avg".
+        orig_scatter_dim: the dim of output_shape that is scattered. Its size is a multiple of W.
+        scatter_dim_after_maybe_reshape: that dim in A as it is passed. It is checked, and else not needed.
+        group: a ProcessGroup, or its name.
+        output_shape: sizes of the product before it is scattered, n last. None is A's sizes with n last.
+        bias: [n]. It is added on every rank before the sum over ranks: a sum holds it W times.
+        result_scale: float32, one element.
+        out_dtype: float32, bfloat16, float16 or fp8, which saturates. None is A's type.
+        use_fast_accum: allows less exact sums; the CPU has none.
+
+    Returns:
+        output_shape with orig_scatter_dim divided by W; contiguous.
+
+    Gradients: none.
+
+    Graphs: as for fused_all_gather_matmul().
+
+    Raises:
+        tandem.Error: as fused_all_gather_matmul(). UNSUPPORTED on CUDA devices.
+    """
+    return _ops_of.fused_scaled_matmul_reduce_scatter(
+        A,
+        B,
+        A_scale,
+        B_scale,
+        reduce_op,
+        orig_scatter_dim,
+        scatter_dim_after_maybe_reshape,
+        name_of(group),
+        output_shape,
+        bias,
+        result_scale,
+        out_dtype,
+        use_fast_accum,
+    )
+
+
+def async_input_mm(
+    a: torch.Tensor, b: torch.Tensor, a_chunk_signals: torch.Tensor, a_chunk_pivot: int
+) -> torch.Tensor:
+    """a @ b, while the rows of a still arrive. No other rank takes part.
+
+    Args:
+        a: [m, k], contiguous; bfloat16, float16, on CPUs also float32. Rows of a chunk may hold anything until its
+            signal is there.
+        b: [k, n], of a's type, row-major or column-major.
+        a_chunk_signals: uint32 [C]. Chunk i is rows [i * c, (i + 1) * c) of a, with c = ceil(m / C). It is there once
+            its word is 1. On CPUs the call waits for its result, so all words come from elsewhere or are there.
+        a_chunk_pivot: the chunk that is taken first, in [0, C).
+
+    Returns:
+        [m, n], contiguous, of a's type.
+
+    Gradients: none.
+
+    Graphs: as for fused_all_gather_matmul(), with no other rank.
+
+    Raises:
+        tandem.Error: INVALID_ARGUMENT or UNSUPPORTED at once; TIMEOUT with the chunk whose signal did not come.
+    """
+    return _ops_of.async_input_mm(a, b, a_chunk_signals, a_chunk_pivot)

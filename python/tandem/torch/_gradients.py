@@ -1,0 +1,165 @@
+"""Gradients. The gradient of a gather with products is products with a reduce-scatter, and the other way round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tandem._errors import Error, ErrorCode
+
+from . import _ops
+
+_ops_of = getattr(torch.ops, _ops.NAMESPACE)
+
+
+def _register(name: str, backward: Any, setup_context: Any) -> None:
+    torch.library.register_autograd(
+        f"{_ops.NAMESPACE}::{name}", backward, setup_context=setup_context, lib=_ops.library
+    )
+
+
+def _rows(tensor: torch.Tensor, outermost: int) -> torch.Tensor:
+    """The tensor as a matrix. Rows are in the order in which the memory of a gathered tensor has them."""
+    if outermost != tensor.dim() - 1:
+        tensor = tensor.movedim(outermost, 0)
+    return tensor.reshape(-1, tensor.shape[-1])
+
+
+def _weight_gradient(left: torch.Tensor, grad: torch.Tensor, outermost: int) -> torch.Tensor:
+    return _rows(left, outermost).t() @ _rows(grad, outermost)
+
+
+# ---- fused_all_gather_matmul ----
+
+
+def _gather_setup(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
+    a, bs, ctx.gather_dim, ctx.group_name = inputs
+    ctx.set_materialize_grads(False)
+    ctx.has_whole = keyword_only_inputs["return_A"]
+    ctx.save_for_backward(output[0] if ctx.has_whole else a, *bs)
+
+
+def _gather_backward(ctx: Any, grad_whole: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
+    saved, *bs = ctx.saved_tensors
+    dim, group = ctx.gather_dim, ctx.group_name
+    needs_a, needs_bs = ctx.needs_input_grad[:2]
+    known = [i for i, grad in enumerate(grads) if grad is not None]
+    grad_a = None
+    if needs_a and known:
+        rights = [bs[i].t() for i in known]
+        grad_a = _ops_of.fused_matmuls_reduce_scatter([grads[i] for i in known], rights, "sum", dim, group)
+    if needs_a and grad_whole is not None:
+        through_whole = _ops_of.reduce_scatter(grad_whole, "sum", dim, group)
+        grad_a = through_whole if grad_a is None else grad_a + through_whole
+    grad_bs: list[Any] = [None] * len(bs)
+    wanted = [i for i in known if needs_bs[i]]
+    if wanted:
+        whole = saved if ctx.has_whole else _ops_of.all_gather(saved, dim, group)
+        for i in wanted:
+            grad_bs[i] = _weight_gradient(whole, grads[i], dim)
+    return grad_a, grad_bs, None, None
+
+
+_register("fused_all_gather_matmul", _gather_backward, _gather_setup)
+
+
+# ---- fused_matmul_reduce_scatter and its form for several products ----
+
+
+def _scatter_gradients(
+    ctx: Any, grad: torch.Tensor, lefts: Sequence[Any], rights: Sequence[Any], needs: Sequence[Sequence[bool]]
+) -> tuple[list[Any], list[Any]]:
+    dim, group = ctx.scatter_dim, ctx.group_name
+    if ctx.reduce_op == "avg":
+        grad = grad / ctx.world
+    needs_lefts, needs_rights = needs
+    grad_lefts: list[Any] = [None] * len(lefts)
+    grad_rights: list[Any] = [None] * len(rights)
+    wanted = [i for i, need in enumerate(needs_lefts) if need]
+    whole = None
+    if wanted:
+        matrices = [rights[i].t() for i in wanted]
+        whole, products = _ops_of.fused_all_gather_matmul(grad, matrices, dim, group, return_A=any(needs_rights))
+        for i, product in zip(wanted, products):
+            grad_lefts[i] = product
+    if any(needs_rights):
+        if whole is None:
+            whole = _ops_of.all_gather(grad, dim, group)
+        for i, need in enumerate(needs_rights):
+            if need:
+                grad_rights[i] = _weight_gradient(lefts[i], whole, dim)
+    return grad_lefts, grad_rights
+
+
+def _scatter_setup(ctx: Any, inputs: Any, output: Any) -> None:
+    a, b, ctx.reduce_op, ctx.scatter_dim, ctx.group_name = inputs
+    ctx.world = _ops._groups.size_of(ctx.group_name)
+    ctx.save_for_backward(a, b)
+
+
+def _scatter_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    a, b = ctx.saved_tensors
+    needs_a, needs_b = ctx.needs_input_grad[:2]
+    (grad_a,), (grad_b,) = _scatter_gradients(ctx, grad, [a], [b], ([needs_a], [needs_b]))
+    return grad_a, grad_b, None, None, None
+
+
+_register("fused_matmul_reduce_scatter", _scatter_backward, _scatter_setup)
+
+
+def _sum_scatter_setup(ctx: Any, inputs: Any, output: Any) -> None:
+    lefts, rights, ctx.reduce_op, ctx.scatter_dim, ctx.group_name = inputs
+    ctx.world = _ops._groups.size_of(ctx.group_name)
+    ctx.num_products = len(lefts)
+    ctx.save_for_backward(*lefts, *rights)
+
+
+def _sum_scatter_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    lefts, rights = ctx.saved_tensors[: ctx.num_products], ctx.saved_tensors[ctx.num_products :]
+    grad_lefts, grad_rights = _scatter_gradients(ctx, grad, lefts, rights, ctx.needs_input_grad[:2])
+    return grad_lefts, grad_rights, None, None, None
+
+
+_register("fused_matmuls_reduce_scatter", _sum_scatter_backward, _sum_scatter_setup)
+
+
+# ---- the collectives ----
+
+
+def _collective_setup(ctx: Any, inputs: Any, output: Any) -> None:
+    *_, ctx.dim, ctx.group_name = inputs
+    ctx.divisor = _ops._groups.size_of(ctx.group_name) if inputs[1] == "avg" else 1
+
+
+def _all_gather_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    return _ops_of.reduce_scatter(grad, "sum", ctx.dim, ctx.group_name), None, None
+
+
+def _reduce_scatter_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    share = grad / ctx.divisor if ctx.divisor != 1 else grad
+    return _ops_of.all_gather(share, ctx.dim, ctx.group_name), None, None, None
+
+
+_register("all_gather", _all_gather_backward, _collective_setup)
+_register("reduce_scatter", _reduce_scatter_backward, _collective_setup)
+
+
+# ---- ops without gradients say so ----
+
+
+def _without_gradient(name: str) -> None:
+    def backward(ctx: Any, *grads: Any) -> None:
+        raise Error(ErrorCode.UNSUPPORTED, f"torch.ops.{_ops.NAMESPACE}.{name} has no gradient")
+
+    _register(name, backward, lambda ctx, inputs, output: None)
+
+
+for _name in (
+    "fused_all_gather_scaled_matmul",
+    "fused_scaled_matmul_reduce_scatter",
+    "async_input_mm",
+    "_async_input_mm",
+):
+    _without_gradient(_name)

@@ -1,0 +1,135 @@
+"""What the ops check, and the tensors that they return. An op and its fake implementation share these."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NoReturn
+
+import torch
+
+from tandem._errors import Error, ErrorCode
+
+PRODUCT_TYPES = (torch.float32, torch.bfloat16, torch.float16)
+F8_TYPES = (torch.float8_e4m3fn, torch.float8_e5m2)
+
+
+def refuse(text: str) -> NoReturn:
+    raise Error(ErrorCode.INVALID_ARGUMENT, text)
+
+
+def check_dim(name: str, dim: int, tensor: torch.Tensor) -> None:
+    """Whether `tensor` has such a dim. Negative numbers are none."""
+    if tensor.dim() < 1 or not 0 <= dim < tensor.dim():
+        refuse(f"{name} is {dim}, need 0 to {tensor.dim() - 1}")
+
+
+def _check_left(name: str, a: torch.Tensor) -> None:
+    if a.dim() < 2:
+        refuse(f"{name} has sizes {list(a.shape)}, need at least 2 dims")
+
+
+def _check_right(name: str, b: torch.Tensor, rows: int) -> None:
+    if b.dim() != 2 or b.shape[0] != rows:
+        refuse(f"{name} has sizes {list(b.shape)}, need [{rows}, n]")
+
+
+def check_types(names: Sequence[str], tensors: Sequence[torch.Tensor]) -> None:
+    """Whether all are of one type that products take."""
+    for name, tensor in zip(names, tensors):
+        if tensor.dtype not in PRODUCT_TYPES:
+            refuse(f"{name} is of type {tensor.dtype}, need float32, bfloat16 or float16")
+        if tensor.dtype != tensors[0].dtype:
+            refuse(f"{name} is of type {tensor.dtype} and {names[0]} of {tensors[0].dtype}, need the same")
+
+
+def check_f8(name: str, tensor: torch.Tensor) -> None:
+    if tensor.dtype not in F8_TYPES:
+        refuse(f"{name} is of type {tensor.dtype}, need float8_e4m3fn or float8_e5m2")
+
+
+def check_reduce_op(reduce_op: str) -> None:
+    if reduce_op not in ("sum", "avg"):
+        refuse(f"reduce_op is '{reduce_op}', need sum or avg")
+
+
+def check_length(name: str, values: Sequence[object], bs: Sequence[torch.Tensor]) -> None:
+    if len(values) != len(bs):
+        refuse(f"{name} has {len(values)} elements, need {len(bs)}, one for each of Bs")
+
+
+def gathered_sizes(shape: Sequence[int], dim: int, world: int) -> list[int]:
+    sizes = list(shape)
+    sizes[dim] *= world
+    return sizes
+
+
+def scattered_sizes(shape: Sequence[int], dim: int, world: int) -> list[int]:
+    sizes = list(shape)
+    if sizes[dim] % world != 0:
+        refuse(f"dim {dim} of the product has size {sizes[dim]}, need a multiple of the group's size {world}")
+    sizes[dim] //= world
+    return sizes
+
+
+def empty_with_outermost(like: torch.Tensor, sizes: Sequence[int], dim: int, dtype: torch.dtype) -> torch.Tensor:
+    """A new tensor whose dim `dim` is the outermost in memory; the last dim stays the innermost."""
+    if dim == len(sizes) - 1:
+        return like.new_empty(list(sizes), dtype=dtype)
+    order = [sizes[dim], *sizes[:dim], *sizes[dim + 1 :]]
+    return like.new_empty(order, dtype=dtype).movedim(0, dim)
+
+
+def check_gather(a: torch.Tensor, bs: Sequence[torch.Tensor], gather_dim: int, world: int) -> None:
+    """Whether all_gather(a) @ b has meaning for every b."""
+    _check_left("A", a)
+    check_dim("gather_dim", gather_dim, a)
+    if not bs:
+        refuse("Bs is empty, need at least one matrix")
+    k = a.shape[-1] * world if gather_dim == a.dim() - 1 else a.shape[-1]
+    for i, b in enumerate(bs):
+        _check_right(f"Bs[{i}]", b, k)
+
+
+def gather_outputs(
+    a: torch.Tensor,
+    bs: Sequence[torch.Tensor],
+    gather_dim: int,
+    world: int,
+    dtypes: Sequence[torch.dtype],
+    return_a: bool,
+) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
+    """New tensors: all of a, and a product for each b."""
+    whole = gathered_sizes(a.shape, gather_dim, world)
+    gathered = empty_with_outermost(a, whole, gather_dim, a.dtype) if return_a else None
+    rows = list(a.shape[:-1]) if gather_dim == a.dim() - 1 else whole[:-1]
+    outs = []
+    for b, dtype in zip(bs, dtypes):
+        outs.append(empty_with_outermost(a, [*rows, b.shape[1]], gather_dim, dtype))
+    return gathered, outs
+
+
+def check_scatter(
+    names: tuple[str, str], lefts: Sequence[torch.Tensor], rights: Sequence[torch.Tensor], scatter_dim: int, op: str
+) -> None:
+    """Whether the products have meaning and can be added."""
+    if not lefts or len(lefts) != len(rights):
+        refuse(f"got {len(lefts)} left and {len(rights)} right matrices, need as many, and one at least")
+    for i, (a, b) in enumerate(zip(lefts, rights)):
+        left, right = (names[0], names[1]) if len(lefts) == 1 else (f"{names[0]}[{i}]", f"{names[1]}[{i}]")
+        _check_left(left, a)
+        _check_right(right, b, a.shape[-1])
+        got = [*a.shape[:-1], b.shape[1]]
+        want = [*lefts[0].shape[:-1], rights[0].shape[1]]
+        if len(got) != len(want) or any(g != w for g, w in zip(got, want)):
+            refuse(f"product {i} has sizes {got} and product 0 {want}, need the same")
+    check_dim("scatter_dim", scatter_dim, lefts[0])
+    check_reduce_op(op)
+
+
+def unflattened(tensor: torch.Tensor, name: str, leading: Sequence[int]) -> torch.Tensor:
+    """The tensor with these sizes in place of all but its last dim."""
+    rows = math.prod(leading)
+    if math.prod(tensor.shape[:-1]) != rows:
+        refuse(f"{name} has sizes {list(tensor.shape)}, need {rows} rows, those of output_shape")
+    return tensor.reshape([*leading, tensor.shape[-1]])

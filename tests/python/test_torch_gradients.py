@@ -1,0 +1,147 @@
+"""Gradients of the ops against PyTorch's autograd of the decomposed computation in float64, and compiled programs."""
+
+import itertools
+
+import pytest
+from torch_ranks import TYPES, WORLDS, caught, check, needs_torch, random, run, world
+
+import tandem
+
+pytestmark = needs_torch
+
+
+def leaves(tensors):
+    return [tensor.detach().clone().requires_grad_() for tensor in tensors]
+
+
+def wide(tensors):
+    return [tensor.detach().double().requires_grad_() for tensor in tensors]
+
+
+def magnitudes(tensors):
+    return [tensor.detach().double().abs().requires_grad_() for tensor in tensors]
+
+
+def decomposed_gather(a, bs, seeds, whole_seeds, dim):
+    """The gradients of all ranks' shards `a` and of each rank's `bs`, with gradients `seeds` of the results."""
+    import torch
+
+    whole = torch.cat(a, dim)
+    loss = torch.zeros((), dtype=torch.float64)
+    for rights, grads, whole_grad in zip(bs, seeds, whole_seeds, strict=True):
+        loss = loss + sum(((whole @ b) * grad).sum() for b, grad in zip(rights, grads, strict=True))
+        if whole_grad is not None:
+            loss = loss + (whole * whole_grad).sum()
+    loss.backward()
+
+
+def gathers(rank, size):
+    for dtype, dim, return_a in itertools.product(TYPES, (0, 1, 2), (True, False)):
+        where = f"{dtype} dim {dim} return_A {return_a}"
+        shape, k = [4, 6, 8], 8 * size if dim == 2 else 8
+        full = [n * size if d == dim else n for d, n in enumerate(shape)]
+        rows = shape[:2] if dim == 2 else full[:2]
+        a = [random(shape, dtype, 1, r) for r in range(size)]
+        bs = [[random([k, n], dtype, 2, r, n) for n in (5, 3)] for r in range(size)]
+        seeds = [[random([*rows, n], dtype, 3, r, n) for n in (5, 3)] for r in range(size)]
+        whole_seeds = [random(full, dtype, 4, r) if return_a else None for r in range(size)]
+
+        want = {}
+        for kind in (wide, magnitudes):  # the second gives what errors are relative to
+            want[kind] = kind(a), [kind(rights) for rights in bs]
+            grads = [[g.detach() for g in kind(each)] for each in seeds]
+            whole_grads = [None if g is None else kind([g])[0].detach() for g in whole_seeds]
+            decomposed_gather(*want[kind], grads, whole_grads, dim)
+
+        (mine,), rights = leaves([a[rank]]), leaves(bs[rank])
+        whole, outs = tandem.torch.fused_all_gather_matmul(mine, rights, dim, world(), return_A=return_a)
+        loss = sum((out * seed).sum() for out, seed in zip(outs, seeds[rank], strict=True))
+        (loss + (whole * whole_seeds[rank]).sum() if return_a else loss).backward()
+        check(mine.grad, want[wide][0][rank].grad, want[magnitudes][0][rank].grad, 3, f"{where} A")
+        for i, b in enumerate(rights):
+            check(b.grad, want[wide][1][rank][i].grad, want[magnitudes][1][rank][i].grad, 1, f"{where} B{i}")
+
+
+def scatters(rank, size):
+    import torch
+
+    for dtype, dim, reduce_op in itertools.product(TYPES, (0, 1, 2), ("sum", "avg")):
+        where = f"{dtype} dim {dim} {reduce_op}"
+        lefts = [random([4, 2, 8], dtype, 1, r) for r in range(size)]
+        rights = [random([8, 6], dtype, 2, r) for r in range(size)]
+        parts = [n // size if d == dim else n for d, n in enumerate((4, 2, 6))]
+        seeds = [random(parts, dtype, 3, r) for r in range(size)]
+
+        want = {}
+        for kind in (wide, magnitudes):
+            want[kind] = kind(lefts), kind(rights)
+            total = sum(a @ b for a, b in zip(*want[kind], strict=True)) / (size if reduce_op == "avg" else 1)
+            (total * torch.cat([g.detach() for g in kind(seeds)], dim)).sum().backward()
+
+        for several in (False, True):
+            a, b = leaves([lefts[rank], rights[rank]])
+            if several:
+                halves = (a[..., :4], a[..., 4:]), (b[:4], b[4:])
+                out = tandem.torch.fused_matmuls_reduce_scatter(*halves, reduce_op, dim, world())
+            else:
+                out = tandem.torch.fused_matmul_reduce_scatter(a, b, reduce_op, dim, world())
+            (out * seeds[rank]).sum().backward()
+            check(a.grad, want[wide][0][rank].grad, want[magnitudes][0][rank].grad, 2, f"{where} A")
+            check(b.grad, want[wide][1][rank].grad, want[magnitudes][1][rank].grad, 2, f"{where} B")
+
+
+def some_gradients(rank, size):
+    """Only what is asked for is computed, and second derivatives exist."""
+    import torch
+
+    a, b = random([4, 8], "float32", 1, rank), random([8, 6], "float32", 2)
+    for needs_a, needs_b in ((True, False), (False, True)):
+        left, right = a.clone().requires_grad_(needs_a), b.clone().requires_grad_(needs_b)
+        _, (out,) = tandem.torch.fused_all_gather_matmul(left, [right], 0, world(), return_A=False)
+        tandem.torch.fused_matmul_reduce_scatter(out, right.t(), "sum", 0, world()).sum().backward()
+        assert (left.grad is not None, right.grad is not None) == (needs_a, needs_b)
+
+    left, right = leaves([a, b])
+    _, (out,) = tandem.torch.fused_all_gather_matmul(left, [right], 0, world())
+    (first,) = torch.autograd.grad((out**2).sum(), left, create_graph=True)
+    first.sum().backward()
+    # d/db of the sum of W * 2 * a @ b @ b.t(), summed over ranks for a's rows alone.
+    whole = torch.cat([random([4, 8], "float32", 1, r) for r in range(size)]).double()
+    reference = b.double().requires_grad_()
+    (2 * (whole @ reference) @ reference.t()).sum().backward()
+    torch.testing.assert_close(right.grad.double(), reference.grad, rtol=1e-4, atol=1e-4)
+
+
+def no_gradient(rank, size):
+    import torch
+
+    a, b = random([4, 8], "float32", 1).requires_grad_(), random([8, 6], "float32", 2)
+    out = tandem.torch.async_input_mm(a, b, torch.ones(2, dtype=torch.uint32), 0)
+    error = caught(out.sum().backward)
+    assert error.code is tandem.ErrorCode.UNSUPPORTED and "async_input_mm has no gradient" in error.text
+
+
+def compiled(rank, size):
+    import torch
+    import torch.distributed as dist
+
+    def program(a, b, c):
+        _, (hidden,) = tandem.torch.fused_all_gather_matmul(a, [b], 0, dist.group.WORLD)
+        return tandem.torch.fused_matmul_reduce_scatter(torch.relu(hidden), c, "sum", 0, dist.group.WORLD)
+
+    inputs = [random([4, 8], "float32", 1, rank), random([8, 6], "float32", 2), random([6, 8], "float32", 3)]
+    plain, traced = leaves(inputs), leaves(inputs)
+    program(*plain).sum().backward()
+    torch.compile(program, backend="aot_eager", fullgraph=True)(*traced).sum().backward()
+    for one, other in zip(plain, traced, strict=True):
+        assert torch.equal(one.grad, other.grad)
+
+
+def gradients(rank, size):
+    for work in (gathers, scatters, some_gradients, no_gradient, compiled):
+        work(rank, size)
+
+
+@pytest.mark.parametrize("size", WORLDS)
+def test_gradients(size):
+    run(gradients, size)
