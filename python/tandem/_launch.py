@@ -17,6 +17,7 @@ from ._errors import Error, ErrorCode
 
 T = TypeVar("T")
 
+INTERRUPTED_KEY = "python/interrupted"
 TASK_KEY = "python/task"
 # Finds this package wherever it was found here, and nothing in the working folder.
 _RANK_PROGRAM = f"""import sys
@@ -95,6 +96,7 @@ def launch(fn: Callable[..., T], ranks: int = 4, *args: Any, grace: float = 2.0,
             pass
     except KeyboardInterrupt:
         job.send_signal(signal.SIGINT)
+        send(job.store, INTERRUPTED_KEY, True)
         job.wait(grace)
         raise
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
@@ -12,6 +13,7 @@ from . import _core, _group, _launch
 from ._errors import Error, ErrorCode
 
 _START_S = 60.0
+_SIGNAL_S = 0.5
 _INTERRUPTED = 130
 
 
@@ -42,6 +44,9 @@ def _work(context: _core.RankContext) -> int:
         _launch.send(context.store, _launch.result_key(context.rank), result)
         return 0
     except KeyboardInterrupt:
+        # Not before all ranks have the signal: one that leaves would be the reason of another's error.
+        with contextlib.suppress(Error):
+            _launch.receive(context.store, _launch.INTERRUPTED_KEY, _SIGNAL_S)
         return _INTERRUPTED
     except Exception as error:
         _report(context, error)
