@@ -2,6 +2,7 @@
 // rank.
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <memory>
 #include <random>
 #include <tandem/bootstrap/thread_ranks.hpp>
@@ -161,7 +162,9 @@ TEST(ControlRace, AnnouncedCallsAreComparedByAnyThread) {
 TEST(ControlRace, OneOfManyErrorsIsEverybodys) {
   for (int i = 0; i < 20; ++i) {
     std::vector<std::string> texts(4);
+    std::barrier all_have_groups(4);  // poison also ends what another rank still does to make its group
     const auto result = run_thread_ranks(4, {}, [&](Group& group) -> Result<void> {
+      all_have_groups.arrive_and_wait();
       group.poison(Error(ErrorCode::kNumeric, fmt::format("cause {}", group.rank())), group.rank());
       texts[static_cast<std::size_t>(group.rank())] = group.status().error().text();
       return {};
