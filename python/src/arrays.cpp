@@ -4,9 +4,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <array>
 #include <string_view>
 #include <tandem/dlpack.hpp>
+#include <tandem/graph/graph.hpp>
 #include <utility>
 
 #include "errors.hpp"
@@ -18,28 +18,10 @@ constexpr int kDlpackCpu = 1, kDlpackCuda = 2, kDlpackCudaHost = 3;
 constexpr const char* kOldCapsule = "dltensor";
 constexpr const char* kVersionedCapsule = "dltensor_versioned";
 
-struct NamedType {
-  std::string_view name;  ///< as NumPy and ml_dtypes have it
-  DType dtype;
-};
-constexpr std::array<NamedType, 12> kTypes = {{{"float32", DType::kF32},
-                                               {"float16", DType::kF16},
-                                               {"bfloat16", DType::kBF16},
-                                               {"float8_e4m3fn", DType::kF8E4M3},
-                                               {"float8_e5m2", DType::kF8E5M2},
-                                               {"uint8", DType::kU8},
-                                               {"uint32", DType::kU32},
-                                               {"int8", DType::kI8},
-                                               {"int32", DType::kI32},
-                                               {"int64", DType::kI64},
-                                               {"float64", DType::kF64},
-                                               {"bool", DType::kBool}}};
-
+/// By the name that NumPy, ml_dtypes and PyTorch have, or by tandem's own.
 std::optional<DType> find_type(std::string_view name) {
-  for (const NamedType& type : kTypes) {
-    if (type.name == name) return type.dtype;
-  }
-  return parse_dtype(name);
+  const auto found = graph::dtype_of(name);
+  return found ? found : parse_dtype(name);
 }
 
 std::string class_of(nb::handle object) {

@@ -85,6 +85,32 @@ std::optional<DType> type_if(const std::optional<std::string>& name) {
   return parse_type(*name);
 }
 
+/// The road of every op: its arguments, the op, and what the call owes its stream.
+template <class Take, class Output, class Op>
+OpReport run_op(Call& call, Take&& take, Output& output, Op&& op) {
+  take_arguments(take, output, op);
+  OpReport report = call.run(op);
+  call.finish();
+  return report;
+}
+
+/// The operands and outputs of a scatter, which live as long as its call.
+struct Scatter {
+  std::vector<TensorView> lefts;
+  std::vector<TensorView> rights;
+  Outputs outputs;
+  Extra own;
+
+  template <class Args, class Make>
+  void take_outputs(Call& call, Args& args, nb::handle out, nb::handle product, Make&& make) {
+    outputs = take_or_make(call, out, "out", 1, make);
+    args.out = outputs.views.at(0);
+    const auto make_own = [&] { return make_product(lefts, rights, args.out.dtype, call.device()); };
+    own = take_extra(call, product, "product", make_own);
+    args.product = own.view;
+  }
+};
+
 nb::tuple all_gather_matmul(PyGroup& group, PyStream& stream, nb::handle a, nb::handle b, int gather_dim,
                             MaybeSize gather_size, nb::handle out, nb::handle gathered, nb::handle bias,
                             const MaybeHandle& a_handle, const std::string& algorithm, std::int64_t plan_n) {
@@ -110,9 +136,7 @@ nb::tuple all_gather_matmul(PyGroup& group, PyStream& stream, nb::handle a, nb::
     whole = take_extra(call, gathered, "gathered", [&] { return make_gathered(args, call.device()); });
     args.gathered = whole.view;
   };
-  take_arguments(take, args.out, op);
-  const OpReport report = call.run(op);
-  call.finish();
+  const OpReport report = run_op(call, take, args.out, op);
   return nb::make_tuple(outputs.made, whole.made, report);
 }
 
@@ -122,14 +146,11 @@ nb::tuple matmul_reduce_scatter(PyGroup& group, PyStream& stream, nb::handle a, 
                                 const std::string& algorithm, std::int64_t plan_k) {
   Call call(stream, group.rank());
   MatmulReduceScatterArgs args;
-  std::vector<TensorView> lefts;
-  std::vector<TensorView> rights;
-  Outputs outputs;
-  Extra own;
+  Scatter scatter;
   const auto op = [&] { return fused_matmul_reduce_scatter(args, group.group(), call.stream()); };
   const auto take = [&] {
-    args.a = lefts = call.take_all(a, "a");
-    args.b = rights = call.take_all(b, "b");
+    args.a = scatter.lefts = call.take_all(a, "a");
+    args.b = scatter.rights = call.take_all(b, "b");
     args.scatter_dim = scatter_dim;
     args.reduce_op = reduce_op_of(reduce_op);
     args.bias = call.take_if(bias, "bias");
@@ -137,16 +158,10 @@ nb::tuple matmul_reduce_scatter(PyGroup& group, PyStream& stream, nb::handle a, 
     args.algorithm = algorithm_of(algorithm);
     args.plan_k = plan_k;
     const auto make = [&](int) { return make_output(args, group.group(), call.device()); };
-    outputs = take_or_make(call, out, "out", 1, make);
-    args.out = outputs.views.at(0);
-    const auto make_own = [&] { return make_product(lefts, rights, args.out.dtype, call.device()); };
-    own = take_extra(call, product, "product", make_own);
-    args.product = own.view;
+    scatter.take_outputs(call, args, out, product, make);
   };
-  take_arguments(take, args.out, op);
-  const OpReport report = call.run(op);
-  call.finish();
-  return nb::make_tuple(outputs.made, own.made, report);
+  const OpReport report = run_op(call, take, args.out, op);
+  return nb::make_tuple(scatter.outputs.made, scatter.own.made, report);
 }
 
 Result<Tensor> make_also_gathered(const AllGatherScaledMatmulArgs& args, int i, Device& device) {
@@ -209,9 +224,8 @@ nb::tuple all_gather_scaled_matmul(PyGroup& group, PyStream& stream, nb::handle 
     whole_others = take_or_make(call, also_gathered, "also_gathered", others.size(), make_other);
     args.also_gathered = whole_others.views;
   };
-  take_arguments([&] { take_inputs(), take_outputs(); }, args.out, op);
-  const OpReport report = call.run(op);
-  call.finish();
+  const OpReport report = run_op(
+      call, [&] { take_inputs(), take_outputs(); }, args.out, op);
   return nb::make_tuple(outputs.made, whole.made, whole_others.made, report);
 }
 
@@ -224,18 +238,15 @@ nb::tuple scaled_matmul_reduce_scatter(PyGroup& group, PyStream& stream, nb::han
                                        const std::string& algorithm, std::int64_t plan_k) {
   Call call(stream, group.rank());
   ScaledMatmulReduceScatterArgs args;
-  std::vector<TensorView> lefts;
-  std::vector<TensorView> rights;
+  Scatter scatter;
   MaybeViews a_scales;
   MaybeViews b_scales;
   MaybeViews biases;
   MaybeViews result_scales;
-  Outputs outputs;
-  Extra own;
   const auto op = [&] { return fused_scaled_matmul_reduce_scatter(args, group.group(), call.stream()); };
   const auto take = [&] {
-    args.a = lefts = call.take_all(a, "a");
-    args.b = rights = call.take_all(b, "b");
+    args.a = scatter.lefts = call.take_all(a, "a");
+    args.b = scatter.rights = call.take_all(b, "b");
     args.a_scale = a_scales = call.take_some(a_scale, "a_scale");
     args.b_scale = b_scales = call.take_some(b_scale, "b_scale");
     args.bias = biases = call.take_some(bias, "bias");
@@ -248,16 +259,10 @@ nb::tuple scaled_matmul_reduce_scatter(PyGroup& group, PyStream& stream, nb::han
     args.plan_k = plan_k;
     const DType dtype = type_if(out_type).value_or(DType::kBF16);
     const auto make = [&](int) { return make_output(args, dtype, group.group(), call.device()); };
-    outputs = take_or_make(call, out, "out", 1, make);
-    args.out = outputs.views.at(0);
-    const auto make_own = [&] { return make_product(lefts, rights, args.out.dtype, call.device()); };
-    own = take_extra(call, product, "product", make_own);
-    args.product = own.view;
+    scatter.take_outputs(call, args, out, product, make);
   };
-  take_arguments(take, args.out, op);
-  const OpReport report = call.run(op);
-  call.finish();
-  return nb::make_tuple(outputs.made, own.made, report);
+  const OpReport report = run_op(call, take, args.out, op);
+  return nb::make_tuple(scatter.outputs.made, scatter.own.made, report);
 }
 
 }  // namespace

@@ -28,6 +28,12 @@ AlgorithmLists algorithms() {
   return {.gather = gathers, .scatter = scatters};
 }
 
+Answer may_have_mailboxes(const Problem& problem) {
+  if (problem.world == 1) return Answer::no("one rank has no peers");
+  if (problem.world > kMaxAddresses) return Answer::no("more ranks than a kernel has addresses for");
+  return Answer::yes();
+}
+
 Result<Answer> connect_mailboxes(const Problem& /*problem*/, Group& group, Stream& stream) {
   TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "mailboxes"));
   TANDEM_ASSIGN(const std::optional<Mailboxes> boxes, mailboxes_of(group, *on));

@@ -14,6 +14,8 @@ extern const GatherAlgorithm kGatherByNccl;
 
 // For entries.
 
+/// Whether so many ranks may have mailboxes.
+[[nodiscard]] Answer may_have_mailboxes(const Problem& problem);
 /// Collective at the group's first call; see mailboxes_of().
 [[nodiscard]] Result<Answer> connect_mailboxes(const Problem& problem, Group& group, Stream& stream);
 /// By cost::collective_us(), which has one model for mailboxes and one for what is larger.

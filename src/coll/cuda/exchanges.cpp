@@ -37,8 +37,7 @@ bool are_vectors(std::span<const Part> parts) {
 }
 
 Answer fits_mailboxes(const Problem& problem, const Device&) {
-  if (problem.world == 1) return Answer::no("one rank has no peers");
-  if (problem.world > kMaxAddresses) return Answer::no("more ranks than a kernel has addresses for");
+  if (const Answer may = may_have_mailboxes(problem); !may) return may;
   if (problem.part_bytes > Mailboxes::kMostBytes) return Answer::no("a part is larger than the mailboxes");
   return Answer::yes();
 }

@@ -12,8 +12,7 @@ namespace tandem::coll::cuda {
 namespace {
 
 Answer can_run(const Problem& problem, const Device&) {
-  if (problem.world == 1) return Answer::no("one rank has no peers");
-  if (problem.world > kMaxAddresses) return Answer::no("more ranks than a kernel has addresses for");
+  if (const Answer may = may_have_mailboxes(problem); !may) return may;
   if (!problem.has_equal_parts) return Answer::no("the shards are not equal");
   if (problem.part_bytes % kVectorBytes != 0) return Answer::no("the shards are not whole 16 bytes");
   return Answer::yes();
