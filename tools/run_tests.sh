@@ -45,19 +45,29 @@ test_preset() {
     --no-tests=error --output-junit "$PWD/$reports/$name.xml" </dev/null || failed_steps+=("tests of $name")
 }
 
-# The Python package, from its wheel. Skipped, with the reason, where pip cannot get what it needs.
-test_python() {
-  echo "== python: wheel and test"
-  local status=0 log=$reports/python.log
-  tools/test_python.sh "$reports/python.xml" 2>&1 </dev/null | tee "$log" || status=$?
-  case $status in
+# report_step NAME STATUS: of a step that wrote its own report; skipped (77) with the reason in the last line of its log.
+report_step() {
+  case $2 in
     0) ;;
     77)
-      echo "<testsuite><testcase name=\"python\" status=\"disabled\"><system-out>python: Skipped" \
-        $'\n'"$(tail -n 1 "$log")</system-out></testcase></testsuite>" >"$reports/python.xml"
+      echo "<testsuite><testcase name=\"$1\" status=\"disabled\"><system-out>$1: Skipped" \
+        $'\n'"$(tail -n 1 "$reports/$1.log")</system-out></testcase></testsuite>" >"$reports/$1.xml"
       ;;
-    *) failed_steps+=("tests of python") ;;
+    *) failed_steps+=("tests of $1") ;;
   esac
+}
+
+# The Python package, from its wheel; then tandem.torch, where there is PyTorch.
+test_python() {
+  echo "== python: wheel and test"
+  local status=0
+  tools/test_python.sh "$reports/python.xml" --ignore-glob='*/test_torch_*' 2>&1 </dev/null | tee "$reports/python.log" || status=$?
+  report_step python "$status"
+  echo "== torch: test"
+  [[ $status -eq 77 ]] || WHEEL=$(echo build/wheel/*.whl)
+  status=0
+  WHEEL=${WHEEL:-} tools/test_torch.sh --if-there "$reports/torch.xml" 2>&1 </dev/null | tee "$reports/torch.log" || status=$?
+  report_step torch "$status"
 }
 
 build_preset release all && test_preset release release && test_python

@@ -82,7 +82,7 @@ def scatters(rank, size):
             a, b = leaves([lefts[rank], rights[rank]])
             if several:
                 halves = (a[..., :4], a[..., 4:]), (b[:4], b[4:])
-                out = tandem.torch.fused_matmuls_reduce_scatter(*halves, reduce_op, dim, world())
+                out, _ = tandem.torch.fused_matmuls_reduce_scatter(*halves, reduce_op, dim, world())
             else:
                 out = tandem.torch.fused_matmul_reduce_scatter(a, b, reduce_op, dim, world())
             (out * seeds[rank]).sum().backward()
@@ -112,6 +112,20 @@ def some_gradients(rank, size):
     torch.testing.assert_close(right.grad.double(), reference.grad, rtol=1e-4, atol=1e-4)
 
 
+def own_products(rank, size):
+    """Through the rank's own sum that a scatter returns."""
+    import torch
+
+    a, b = leaves(random(shape, "float32", rank, i) for i, shape in enumerate(([4, 8], [8, 6])))
+    out, own = tandem.torch.fused_matmuls_reduce_scatter([a], [b], "sum", 0, world(), return_product=True)
+    (out.sum() + 3 * own.sum()).backward()
+    # Each product counts once in the sum of all results, and three times as the rank's own.
+    left, right = wide([a, b])
+    (4 * (left @ right)).sum().backward()
+    for got, want in ((a, left), (b, right)):
+        torch.testing.assert_close(got.grad.double(), want.grad, rtol=1e-4, atol=1e-4)
+
+
 def no_gradient(rank, size):
     import torch
 
@@ -138,7 +152,7 @@ def compiled(rank, size):
 
 
 def gradients(rank, size):
-    for work in (gathers, scatters, some_gradients, no_gradient, compiled):
+    for work in (gathers, scatters, some_gradients, own_products, no_gradient, compiled):
         work(rank, size)
 
 

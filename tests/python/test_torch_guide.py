@@ -1,23 +1,36 @@
-"""The program for PyTorch in docs/guide/python.md does what it prints, exactly as it stands there."""
+"""The programs for PyTorch in docs/guide/python.md do what it prints, exactly as they stand there."""
 
+import os
 import re
 import subprocess
 import sys
+import tempfile
 
+import pytest
 from test_guide import GUIDE, PROGRAM
 from torch_ranks import needs_torch
 
 pytestmark = needs_torch
 
+TEXT = GUIDE.read_text(encoding="utf-8")
+PROGRAMS = [found for found in PROGRAM.findall(TEXT) if "tandem.torch" in found[0]]
+COMMANDS = re.findall(r"^`(?:(\w+)=(\w+) )?torchrun (.*) program.py` prints", TEXT, re.M)
 
-def test_program(tmp_path):
-    text = GUIDE.read_text(encoding="utf-8")
-    ((program, output),) = [found for found in PROGRAM.findall(text) if "tandem.torch" in found[0]]
-    (command,) = re.findall(r"^`torchrun (.*) program.py` prints", text, re.M)
+
+def test_there_are_programs():
+    assert len(PROGRAMS) == len(COMMANDS) == 2
+
+
+@pytest.mark.parametrize("program, command", list(zip(PROGRAMS, COMMANDS, strict=True)), ids=range(len(PROGRAMS)))
+def test_program(program, command, tmp_path):
+    text, output = program
+    variable, value, options = command
     path = tmp_path / "program.py"
-    path.write_text(program, encoding="utf-8")
-    launcher = [sys.executable, "-m", "torch.distributed.run", *command.split(), "--log-dir", tmp_path, path]
-    done = subprocess.run(launcher, capture_output=True, text=True, check=False, timeout=240)
+    path.write_text(text, encoding="utf-8")
+    launcher = [sys.executable, "-m", "torch.distributed.run", *options.split(), "--log-dir", tmp_path, path]
+    with tempfile.TemporaryDirectory() as folder:  # Inductor leaves code there
+        environment = os.environ | {"TMPDIR": folder} | ({variable: value} if variable else {})
+        done = subprocess.run(launcher, capture_output=True, text=True, check=False, timeout=240, env=environment)
     assert (done.stdout, done.returncode) == (output, 0), done.stderr
 
 

@@ -90,7 +90,7 @@ def scatters(rank, size):
         out = torch.ops.tandem.fused_matmul_reduce_scatter(*args)
         check(out, want.chunk(size, dim)[rank], magnitude.chunk(size, dim)[rank], 2, where)
         same_as_symm_mem("fused_matmul_reduce_scatter", out, *args)
-        twice = torch.ops.tandem.fused_matmuls_reduce_scatter([args[0]] * 2, [args[1]] * 2, *args[2:])
+        twice, _ = torch.ops.tandem.fused_matmuls_reduce_scatter([args[0]] * 2, [args[1]] * 2, *args[2:])
         check(twice, 2 * want.chunk(size, dim)[rank], 2 * magnitude.chunk(size, dim)[rank], 2, where)
 
 
@@ -213,8 +213,11 @@ def checks(rank, size):
         calls.append((ops.fused_all_gather_matmul, (grad(4, 6, 8), [grad(k, 5), grad(k, 3)], dim, name), {}))
         calls.append((ops.fused_all_gather_matmul, (grad(4, 6, 8), [grad(k, 5)], dim, name), {"return_A": False}))
         calls.append((ops.fused_matmul_reduce_scatter, (grad(4, 6, 8), grad(8, 6), "avg", dim, name), {}))
+        operands = torch.randn(4, 6, 8), [torch.randn(k, 5), torch.randn(k, 3)], [torch.randn(5), None]
+        calls.append((ops.fused_all_gather_addmm, (*operands, dim, name), {}))
     lists = [grad(4, 6), grad(4, 8)], [grad(6, 5), grad(8, 5)]
-    calls.append((ops.fused_matmuls_reduce_scatter, (*lists, "sum", 0, name), {}))
+    for named in ({}, {"return_product": True}):
+        calls.append((ops.fused_matmuls_reduce_scatter, (*lists, "sum", 0, name), named))
     calls.append((ops.all_gather, (grad(4, 6), 1, name), {}))
     calls.append((ops.reduce_scatter, (grad(4, 6), "avg", 1, name), {}))
     signals = torch.ones(3, dtype=torch.uint32)
@@ -229,6 +232,15 @@ def checks(rank, size):
     for out_dtype in (bf16, None):
         args = (a, [b], one, [one], 1, name, [None], [None], [out_dtype], [False])
         torch.library.opcheck(ops.fused_all_gather_scaled_matmul.default, args, test_utils=known)
+    for named in ({}, {"return_A": False, "scale_mode": "tensorwise"}):
+        beside = [torch.rand(4, 6, 2), torch.rand(4, 6, 1)]
+        args = (a, [b], one, [one], 1, name, [None], [None], [bf16], [False], beside)
+        torch.library.opcheck(ops.fused_all_gathers_scaled_matmul.default, args, named, test_utils=known)
+    scales = [torch.rand(4, 6, 1), None], [torch.rand(1, 16), None]
+    plain = torch.rand(4, 6, 8).to(bf16), torch.rand(8, 16).to(bf16)
+    args = ([a, plain[0]], [b, plain[1]], *scales, "sum", 1, name)
+    for named in ({"out_dtype": bf16}, {"out_dtype": bf16, "return_product": True}):
+        torch.library.opcheck(ops.fused_scaled_matmuls_reduce_scatter.default, args, named, test_utils=known)
     args = (a.flatten(0, 1), b, torch.rand(24, 1), torch.rand(1, 16), "sum", 1, 0, name, [4, 6, 16], None, None, bf16)
     torch.library.opcheck(ops.fused_scaled_matmul_reduce_scatter.default, args, test_utils=known)
     assert torch.equal(a.float(), f8([4, 6, 16], 1).float()) and torch.equal(b.float(), f8([16, 16], 2).float())

@@ -25,6 +25,15 @@ _REASON = _why_not()
 needs_torch = pytest.mark.skipif(_REASON is not None, reason=str(_REASON))
 
 
+def compiled(work, **options):
+    """torch.compile(). C++ code includes headers as they are: compiling them takes longer."""
+    import torch
+    from torch._inductor import config
+
+    config.cpp_cache_precompile_headers = False
+    return torch.compile(work, **options)
+
+
 def _rank(rank, size, work, folder, args):
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/inductor"
     import torch

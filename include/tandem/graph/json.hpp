@@ -7,8 +7,8 @@
 namespace tandem::graph {
 
 /// Reads a graph in JSON schema 1 of captured PyTorch programs. The file is
-/// `{schema, source, world_size, group, nodes[]}`, a node is `{name, op, target, args, kwargs, out}`. Other
-/// keys at the top are ignored.
+/// `{schema, source, world_size, group, device, nodes[]}`; the device may be left out. A node is `{name, op,
+/// target, args, kwargs, out}`. Other keys at the top are ignored.
 /// Errors:  kParse with the name of the node. The text may be no JSON. A key may be missing, a type wrong, or
 ///          a name used twice. No earlier node may have made an argument. A number may exceed 64 bits, a
 ///          shape 2^62 elements, or the nesting of lists 32.

@@ -9,6 +9,7 @@ namespace tandem::graph {
 /// A graph as text, for people and golden tests. parse_text() reads it:
 ///
 ///   graph world 2 group "0" source "torch 2.11"
+///   device "cuda"
 ///   fuses "symm_mem.fused_all_gather_matmul.default" 1
 ///   %a: bfloat16[8, 64] = placeholder
 ///   %ag: bfloat16[16, 64] = _c10d_functional.all_gather_into_tensor.default(%a, 2, "0")

@@ -8,27 +8,51 @@
     y, (z,) = torch.ops.tandem.fused_all_gather_matmul(a, [b], 0, dist.group.WORLD.group_name)  # the same
 
 Importing this module makes torch.ops.tandem. It needs PyTorch 2.11 or later, of any build. torch.compile can trace
-through the ops, and autograd through those without scales.
+through the ops, and autograd through those without scales. fusion_pass() puts them into compiled models.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from . import _gradients  # registers
 from ._functions import (
     async_input_mm,
+    fused_all_gather_addmm,
     fused_all_gather_matmul,
     fused_all_gather_scaled_matmul,
+    fused_all_gathers_scaled_matmul,
     fused_matmul_reduce_scatter,
     fused_matmuls_reduce_scatter,
     fused_scaled_matmul_reduce_scatter,
+    fused_scaled_matmuls_reduce_scatter,
 )
 from ._groups import close_groups, group_of
 
+if TYPE_CHECKING:
+    from ._fusion_pass import FusionPass, PassedGraph, capture_graphs, fusion_pass
+
 __all__ = [
+    "FusionPass",
+    "PassedGraph",
     "async_input_mm",
+    "capture_graphs",
     "close_groups",
+    "fused_all_gather_addmm",
     "fused_all_gather_matmul",
     "fused_all_gather_scaled_matmul",
+    "fused_all_gathers_scaled_matmul",
     "fused_matmul_reduce_scatter",
     "fused_matmuls_reduce_scatter",
     "fused_scaled_matmul_reduce_scatter",
+    "fused_scaled_matmuls_reduce_scatter",
+    "fusion_pass",
     "group_of",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What compiles is imported when it is used: it imports Inductor, which takes a second."""
+    if name in ("FusionPass", "PassedGraph", "capture_graphs", "fusion_pass"):
+        from . import _fusion_pass
+
+        return getattr(_fusion_pass, name)
+    raise AttributeError(f"module 'tandem.torch' has no attribute '{name}'")

@@ -16,7 +16,12 @@ MaybeTensors = Sequence[torch.Tensor | None]
 
 
 def fused_all_gather_matmul(
-    A: torch.Tensor, Bs: Tensors, gather_dim: int, group: GroupLike, *, return_A: bool = True
+    A: torch.Tensor,
+    Bs: Tensors,
+    gather_dim: int,
+    group: GroupLike,
+    *,
+    return_A: bool = True,
 ) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
     """Gathers A along a dim and multiplies it with each B. A collective call.
 
@@ -47,6 +52,28 @@ def fused_all_gather_matmul(
             when the work is waited for, on CPUs at once. See also group_of(), for the first call of a group.
     """
     return _ops_of.fused_all_gather_matmul(A, Bs, gather_dim, name_of(group), return_A=return_A)
+
+
+def fused_all_gather_addmm(
+    A: torch.Tensor,
+    Bs: Tensors,
+    biases: MaybeTensors,
+    gather_dim: int,
+    group: GroupLike,
+    *,
+    return_A: bool = True,
+) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
+    """Gathers A along a dim and computes `all_gather(A) @ B_i + bias_i` for each B. A collective call.
+
+    Args:
+        biases: [n_i] or None for each B, of A's type.
+        A, Bs, gather_dim, group, return_A: as for fused_all_gather_matmul().
+
+    Gradients: none. With gradients, add the biases to the results of fused_all_gather_matmul().
+
+    Returns, Graphs, Raises: as fused_all_gather_matmul().
+    """
+    return _ops_of.fused_all_gather_addmm(A, Bs, biases, gather_dim, name_of(group), return_A=return_A)
 
 
 def fused_all_gather_scaled_matmul(
@@ -90,6 +117,53 @@ def fused_all_gather_scaled_matmul(
     )
 
 
+def fused_all_gathers_scaled_matmul(
+    A: torch.Tensor,
+    Bs: Tensors,
+    A_scale: torch.Tensor,
+    B_scales: Tensors,
+    gather_dim: int,
+    group: GroupLike,
+    biases: MaybeTensors,
+    result_scales: MaybeTensors,
+    out_dtypes: Sequence[torch.dtype | None],
+    use_fast_accum: Sequence[bool],
+    also_gather: Tensors,
+    *,
+    return_A: bool = True,
+    scale_mode: str = "detect",
+) -> tuple[torch.Tensor | None, list[torch.Tensor], list[torch.Tensor]]:
+    """As fused_all_gather_scaled_matmul(); the same schedule gathers further shards. A collective call.
+
+    Args:
+        also_gather: further shards, of any type, with A's sizes but for the last.
+        return_A: whether the result has all of A.
+        scale_mode: what A_scale is: "tensorwise", "rowwise_sharded", "rowwise_replicated", or "detect" by its sizes.
+        others: as for fused_all_gather_scaled_matmul().
+
+    Returns:
+        All of A, or None; a product for each B; and each of also_gather gathered. Strides are those of
+        fused_all_gather_matmul().
+
+    Gradients, Graphs, Raises: as fused_all_gather_scaled_matmul().
+    """
+    return _ops_of.fused_all_gathers_scaled_matmul(
+        A,
+        Bs,
+        A_scale,
+        B_scales,
+        gather_dim,
+        name_of(group),
+        biases,
+        result_scales,
+        out_dtypes,
+        use_fast_accum,
+        also_gather,
+        return_A=return_A,
+        scale_mode=scale_mode,
+    )
+
+
 def fused_matmul_reduce_scatter(
     A: torch.Tensor, B: torch.Tensor, reduce_op: str, scatter_dim: int, group: GroupLike
 ) -> torch.Tensor:
@@ -118,18 +192,25 @@ def fused_matmul_reduce_scatter(
 
 
 def fused_matmuls_reduce_scatter(
-    As: Tensors, Bs: Tensors, reduce_op: str, scatter_dim: int, group: GroupLike
-) -> torch.Tensor:
+    As: Tensors, Bs: Tensors, reduce_op: str, scatter_dim: int, group: GroupLike, *, return_product: bool = False
+) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Sums A_j @ B_j over j and over the group, and leaves this rank's shard. A collective call.
 
     Args:
         As: [..., k_j] each, equal in all sizes but the last.
         Bs: [k_j, n] each; as many as As.
         reduce_op, scatter_dim, group: as for fused_matmul_reduce_scatter().
+        return_product: whether the result has this rank's own sum of products.
 
-    Returns, Gradients, Graphs, Raises: as fused_matmul_reduce_scatter().
+    Returns:
+        This rank's shard, as fused_matmul_reduce_scatter(); and its own sum [..., n], or None.
+
+    Gradients, Graphs, Raises: as fused_matmul_reduce_scatter().
     """
-    return _ops_of.fused_matmuls_reduce_scatter(As, Bs, reduce_op, scatter_dim, name_of(group))
+    group_name = name_of(group)
+    return _ops_of.fused_matmuls_reduce_scatter(
+        As, Bs, reduce_op, scatter_dim, group_name, return_product=return_product
+    )
 
 
 def fused_scaled_matmul_reduce_scatter(
@@ -191,9 +272,64 @@ def fused_scaled_matmul_reduce_scatter(
     )
 
 
-def async_input_mm(
-    a: torch.Tensor, b: torch.Tensor, a_chunk_signals: torch.Tensor, a_chunk_pivot: int
-) -> torch.Tensor:
+def fused_scaled_matmuls_reduce_scatter(
+    As: Tensors,
+    Bs: Tensors,
+    A_scales: MaybeTensors,
+    B_scales: MaybeTensors,
+    reduce_op: str,
+    scatter_dim: int,
+    group: GroupLike,
+    biases: MaybeTensors | None = None,
+    result_scales: MaybeTensors | None = None,
+    *,
+    out_dtype: torch.dtype | None = None,
+    use_fast_accum: bool = False,
+    return_product: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Sums (A_j @ B_j * scales_j + bias_j) * result_scale_j over j and over the group; leaves this rank's shard.
+
+    A collective call.
+
+    Args:
+        As: [..., k_j] each, equal in all sizes but the last: fp8 with scales; float32, bfloat16 or float16 without.
+        Bs: [k_j, n] each; as many as As.
+        A_scales: float32 for each A: one element, or A_j.shape[:-1] + [1]. A product has both scales, or None for both.
+        B_scales: float32 for each B: one element, or [1, n].
+        reduce_op, scatter_dim, group: as for fused_matmul_reduce_scatter().
+        biases: [n] or None for each product. Each rank adds its own before the sum over ranks.
+        result_scales: float32, one element or None for each product.
+        out_dtype: float32, bfloat16, float16 or fp8, which saturates. None is the type of the first A.
+        use_fast_accum: allows less exact sums; the CPU has none.
+        return_product: whether the result has this rank's own sum of products.
+
+    Returns:
+        This rank's shard, as fused_matmul_reduce_scatter(); and its own sum [..., n], or None.
+
+    Gradients: none.
+
+    Graphs: as for fused_all_gather_matmul().
+
+    Raises:
+        tandem.Error: as fused_all_gather_matmul(). UNSUPPORTED on CUDA devices.
+    """
+    return _ops_of.fused_scaled_matmuls_reduce_scatter(
+        As,
+        Bs,
+        A_scales,
+        B_scales,
+        reduce_op,
+        scatter_dim,
+        name_of(group),
+        biases,
+        result_scales,
+        out_dtype=out_dtype,
+        use_fast_accum=use_fast_accum,
+        return_product=return_product,
+    )
+
+
+def async_input_mm(a: torch.Tensor, b: torch.Tensor, a_chunk_signals: torch.Tensor, a_chunk_pivot: int) -> torch.Tensor:
     """a @ b, while the rows of a still arrive. No other rank takes part.
 
     Args:

@@ -49,7 +49,7 @@ def _gather_backward(ctx: Any, grad_whole: Any, grads: Sequence[Any]) -> tuple[A
     grad_a = None
     if needs_a and known:
         rights = [bs[i].t() for i in known]
-        grad_a = _ops_of.fused_matmuls_reduce_scatter([grads[i] for i in known], rights, "sum", dim, group)
+        grad_a, _ = _ops_of.fused_matmuls_reduce_scatter([grads[i] for i in known], rights, "sum", dim, group)
     if needs_a and grad_whole is not None:
         through_whole = _ops_of.reduce_scatter(grad_whole, "sum", dim, group)
         grad_a = through_whole if grad_a is None else grad_a + through_whole
@@ -109,16 +109,31 @@ def _scatter_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
 _register("fused_matmul_reduce_scatter", _scatter_backward, _scatter_setup)
 
 
-def _sum_scatter_setup(ctx: Any, inputs: Any, output: Any) -> None:
+def _sum_scatter_setup(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
     lefts, rights, ctx.reduce_op, ctx.scatter_dim, ctx.group_name = inputs
+    ctx.set_materialize_grads(False)
     ctx.world = _ops._groups.size_of(ctx.group_name)
     ctx.num_products = len(lefts)
     ctx.save_for_backward(*lefts, *rights)
 
 
-def _sum_scatter_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+def _add(total: list[Any], idx: int, term: torch.Tensor) -> None:
+    total[idx] = term if total[idx] is None else total[idx] + term
+
+
+def _sum_scatter_backward(ctx: Any, grad: Any, grad_product: Any) -> tuple[Any, ...]:
     lefts, rights = ctx.saved_tensors[: ctx.num_products], ctx.saved_tensors[ctx.num_products :]
-    grad_lefts, grad_rights = _scatter_gradients(ctx, grad, lefts, rights, ctx.needs_input_grad[:2])
+    needs_lefts, needs_rights = ctx.needs_input_grad[:2]
+    grad_lefts: list[Any] = [None] * len(lefts)
+    grad_rights: list[Any] = [None] * len(rights)
+    if grad is not None:
+        grad_lefts, grad_rights = _scatter_gradients(ctx, grad, lefts, rights, (needs_lefts, needs_rights))
+    if grad_product is not None:  # of the rank's own products
+        for i, (left, right) in enumerate(zip(lefts, rights, strict=True)):
+            if needs_lefts[i]:
+                _add(grad_lefts, i, grad_product @ right.t())
+            if needs_rights[i]:
+                _add(grad_rights, i, _weight_gradient(left, grad_product, 0))
     return grad_lefts, grad_rights, None, None, None
 
 
@@ -157,8 +172,11 @@ def _without_gradient(name: str) -> None:
 
 
 for _name in (
+    "fused_all_gather_addmm",
     "fused_all_gather_scaled_matmul",
+    "fused_all_gathers_scaled_matmul",
     "fused_scaled_matmul_reduce_scatter",
+    "fused_scaled_matmuls_reduce_scatter",
     "async_input_mm",
     "_async_input_mm",
 ):

@@ -30,6 +30,7 @@ _TYPES_BY_NUMBER = {
 }
 
 Tensors = Sequence[torch.Tensor]
+MaybeTensors = Sequence[torch.Tensor | None]
 
 
 def _define(schema: str, real: Callable[..., Any], fake: Callable[..., Any]) -> None:
@@ -58,40 +59,58 @@ def _or_refuse_everywhere(check: Callable[[], Any], refused: Callable[[], Any]) 
 # ---- all-gather, then products ----
 
 
+def _some(values: MaybeTensors | None) -> MaybeTensors | None:
+    """The list, if anything is in it."""
+    return values if values is not None and any(value is not None for value in values) else None
+
+
 def _gather_results(
-    a: torch.Tensor, bs: Tensors, gather_dim: int, world: int, return_a: bool
+    a: torch.Tensor, bs: Tensors, gather_dim: int, world: int, return_a: bool, biases: MaybeTensors | None
 ) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
     _shapes.check_gather(a, bs, gather_dim, world)
     _shapes.check_types(["A", *(f"Bs[{i}]" for i in range(len(bs)))], [a, *bs])
+    _shapes.check_biases("biases", biases, "Bs", bs)
     return _shapes.gather_outputs(a, bs, gather_dim, world, [b.dtype for b in bs], return_a)
 
 
-def _all_gather_matmul(
-    a: torch.Tensor, bs: Tensors, gather_dim: int, group_name: str, *, return_a: bool = True
+def _all_gather_addmm(
+    a: torch.Tensor, bs: Tensors, biases: MaybeTensors | None, gather_dim: int, group_name: str, return_a: bool
 ) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
     group = _groups.group_of(group_name, a.device)
     left, rights = _plain(a), _plain(bs)
     gathered, outs = _or_refuse_everywhere(
-        lambda: _gather_results(a, bs, gather_dim, group.size, return_a),
+        lambda: _gather_results(a, bs, gather_dim, group.size, return_a, biases),
         lambda: tandem.fused_all_gather_matmul(left, rights, gather_dim, group=group),
     )
+    added = _some(biases)
+    if added is not None:  # where one product has a bias, all have: zeros do nothing
+        added = [b.new_zeros(b.shape[1]) if bias is None else bias for b, bias in zip(bs, added, strict=True)]
     tandem.fused_all_gather_matmul(
-        left, rights, gather_dim, group=group, out=outs, gathered=False if gathered is None else gathered
+        left,
+        rights,
+        gather_dim,
+        group=group,
+        bias=_plain(added),
+        out=outs,
+        gathered=False if gathered is None else gathered,
     )
     return gathered, outs
-
-
-def _all_gather_matmul_fake(
-    a: torch.Tensor, bs: Tensors, gather_dim: int, group_name: str, *, return_a: bool = True
-) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
-    return _gather_results(a, bs, gather_dim, _groups.size_of(group_name), return_a)
 
 
 _define(
     "fused_all_gather_matmul("
     "Tensor A, Tensor[] Bs, int gather_dim, str group_name, *, bool return_A = True) -> (Tensor?, Tensor[])",
-    lambda *args, return_A=True: _all_gather_matmul(*args, return_a=return_A),
-    lambda *args, return_A=True: _all_gather_matmul_fake(*args, return_a=return_A),
+    lambda a, bs, dim, group, *, return_A=True: _all_gather_addmm(a, bs, None, dim, group, return_A),
+    lambda a, bs, dim, group, *, return_A=True: _gather_results(a, bs, dim, _groups.size_of(group), return_A, None),
+)
+_define(
+    "fused_all_gather_addmm("
+    "Tensor A, Tensor[] Bs, Tensor?[] biases, int gather_dim, str group_name, *, bool return_A = True) "
+    "-> (Tensor?, Tensor[])",
+    lambda a, bs, biases, dim, group, *, return_A=True: _all_gather_addmm(a, bs, biases, dim, group, return_A),
+    lambda a, bs, biases, dim, group, *, return_A=True: _gather_results(
+        a, bs, dim, _groups.size_of(group), return_A, biases
+    ),
 )
 
 
@@ -107,124 +126,291 @@ def _types_of(out_dtypes: Sequence[Any], bs: Tensors) -> list[torch.dtype]:
 
 
 def _scaled_gather_results(
-    a: torch.Tensor, bs: Tensors, b_scales: Tensors, gather_dim: int, world: int, lists: dict[str, Sequence[Any]]
-) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    a: torch.Tensor,
+    bs: Tensors,
+    gather_dim: int,
+    world: int,
+    return_a: bool,
+    also_gather: Tensors,
+    lists: dict[str, Sequence[Any]],
+) -> tuple[torch.Tensor | None, list[torch.Tensor], list[torch.Tensor]]:
+    """All of A, the products, and what is gathered beside."""
     _shapes.check_gather(a, bs, gather_dim, world)
     _shapes.check_f8("A", a)
     for i, b in enumerate(bs):
         _shapes.check_f8(f"Bs[{i}]", b)
-    for name, values in {"B_scales": b_scales, **lists}.items():
-        _shapes.check_length(name, values, bs)
+    for name, values in lists.items():
+        _shapes.check_length(name, values, "Bs", bs)
+    _shapes.check_biases("biases", lists["biases"], "Bs", bs)
     types = _types_of(lists["out_dtypes"], bs)
-    gathered, outs = _shapes.gather_outputs(a, bs, gather_dim, world, types, True)
-    assert gathered is not None
-    return gathered, outs
+    gathered, outs = _shapes.gather_outputs(a, bs, gather_dim, world, types, return_a)
+    beside = []
+    for i, shard in enumerate(also_gather):
+        _shapes.check_beside(f"also_gather[{i}]", shard, a)
+        sizes = _shapes.gathered_sizes(shard.shape, gather_dim, world)
+        beside.append(_shapes.empty_with_outermost(shard, sizes, gather_dim, shard.dtype))
+    return gathered, outs, beside
 
 
-def _all_gather_scaled_matmul(
+def _lists(b_scales: Any, biases: Any, result_scales: Any, out_dtypes: Any, use_fast_accum: Any) -> dict[str, Any]:
+    """What has one element for each product, by the names of the op's arguments."""
+    return {
+        "B_scales": b_scales,
+        "biases": biases,
+        "result_scales": result_scales,
+        "out_dtypes": out_dtypes,
+        "use_fast_accum": use_fast_accum,
+    }
+
+
+def _all_gathers_scaled_matmul(
     a: torch.Tensor,
     bs: Tensors,
     a_scale: torch.Tensor,
     b_scales: Tensors,
     gather_dim: int,
     group_name: str,
-    biases: Sequence[torch.Tensor | None],
-    result_scales: Sequence[torch.Tensor | None],
+    biases: MaybeTensors,
+    result_scales: MaybeTensors,
     out_dtypes: Sequence[Any],
     use_fast_accum: Sequence[bool],
-) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    also_gather: Tensors,
+    *,
+    return_A: bool = True,
+    scale_mode: str = "detect",
+) -> tuple[torch.Tensor | None, list[torch.Tensor], list[torch.Tensor]]:
     group = _groups.group_of(group_name, a.device)
-    lists = {
-        "biases": biases,
-        "result_scales": result_scales,
-        "out_dtypes": out_dtypes,
-        "use_fast_accum": use_fast_accum,
-    }
+    lists = _lists(b_scales, biases, result_scales, out_dtypes, use_fast_accum)
     operands = (_plain(a), _plain(bs), _plain(a_scale), _plain(b_scales), gather_dim)
-    gathered, outs = _or_refuse_everywhere(
-        lambda: _scaled_gather_results(a, bs, b_scales, gather_dim, group.size, lists),
+    gathered, outs, beside = _or_refuse_everywhere(
+        lambda: _scaled_gather_results(a, bs, gather_dim, group.size, return_A, also_gather, lists),
         lambda: tandem.fused_all_gather_scaled_matmul(*operands, group=group),
     )
     tandem.fused_all_gather_scaled_matmul(
         *operands,
         group=group,
-        bias=_plain(biases) if any(bias is not None for bias in biases) else None,
-        result_scale=_plain(result_scales) if any(scale is not None for scale in result_scales) else None,
+        scale_mode=scale_mode,
+        bias=_plain(_some(biases)),
+        result_scale=_plain(_some(result_scales)),
         fast_accum=all(use_fast_accum),
         out=outs,
-        gathered=gathered,
+        gathered=False if gathered is None else gathered,
+        also_gather=_plain(also_gather) if also_gather else None,
+        also_gathered=beside if also_gather else None,
     )
-    return gathered, outs
+    return gathered, outs, beside
 
 
-def _all_gather_scaled_matmul_fake(
+def _all_gathers_scaled_matmul_fake(
     a: torch.Tensor,
     bs: Tensors,
     a_scale: torch.Tensor,
     b_scales: Tensors,
     gather_dim: int,
     group_name: str,
-    biases: Sequence[torch.Tensor | None],
-    result_scales: Sequence[torch.Tensor | None],
+    biases: MaybeTensors,
+    result_scales: MaybeTensors,
     out_dtypes: Sequence[Any],
     use_fast_accum: Sequence[bool],
-) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    lists = {
-        "biases": biases,
-        "result_scales": result_scales,
-        "out_dtypes": out_dtypes,
-        "use_fast_accum": use_fast_accum,
-    }
-    return _scaled_gather_results(a, bs, b_scales, gather_dim, _groups.size_of(group_name), lists)
+    also_gather: Tensors,
+    *,
+    return_A: bool = True,
+    scale_mode: str = "detect",
+) -> tuple[torch.Tensor | None, list[torch.Tensor], list[torch.Tensor]]:
+    lists = _lists(b_scales, biases, result_scales, out_dtypes, use_fast_accum)
+    world = _groups.size_of(group_name)
+    return _scaled_gather_results(a, bs, gather_dim, world, return_A, also_gather, lists)
 
 
-_define(
-    "fused_all_gather_scaled_matmul("
+_SCALED_GATHER = (
     "Tensor A, Tensor[] Bs, Tensor A_scale, Tensor[] B_scales, int gather_dim, str group_name, "
-    "Tensor?[] biases, Tensor?[] result_scales, ScalarType?[] out_dtypes, bool[] use_fast_accum) "
-    "-> (Tensor, Tensor[])",
-    _all_gather_scaled_matmul,
-    _all_gather_scaled_matmul_fake,
+    "Tensor?[] biases, Tensor?[] result_scales, ScalarType?[] out_dtypes, bool[] use_fast_accum"
+)
+_define(
+    f"fused_all_gather_scaled_matmul({_SCALED_GATHER}) -> (Tensor, Tensor[])",
+    lambda *args: _all_gathers_scaled_matmul(*args, [])[:2],
+    lambda *args: _all_gathers_scaled_matmul_fake(*args, [])[:2],
+)
+_define(
+    f"fused_all_gathers_scaled_matmul({_SCALED_GATHER}, Tensor[] also_gather, *, bool return_A = True, "
+    "str scale_mode = 'detect') -> (Tensor?, Tensor[], Tensor[])",
+    _all_gathers_scaled_matmul,
+    _all_gathers_scaled_matmul_fake,
 )
 
 
 # ---- products, then reduce-scatter ----
 
 
-def _scatter_result(
-    names: tuple[str, str], lefts: Tensors, rights: Tensors, reduce_op: str, scatter_dim: int, world: int
-) -> torch.Tensor:
+def _scatter_results(
+    names: tuple[str, str],
+    lefts: Tensors,
+    rights: Tensors,
+    reduce_op: str,
+    scatter_dim: int,
+    world: int,
+    return_product: bool,
+    dtype: torch.dtype,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """This rank's shard, and its own sum of products."""
     _shapes.check_scatter(names, lefts, rights, scatter_dim, reduce_op)
+    sizes = [*lefts[0].shape[:-1], rights[0].shape[1]]
+    shard = lefts[0].new_empty(_shapes.scattered_sizes(sizes, scatter_dim, world), dtype=dtype)
+    return shard, lefts[0].new_empty(sizes, dtype=dtype) if return_product else None
+
+
+def _plain_scatter_results(
+    names: tuple[str, str],
+    lefts: Tensors,
+    rights: Tensors,
+    reduce_op: str,
+    scatter_dim: int,
+    world: int,
+    return_product: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    if not lefts:
+        _shapes.refuse("As is empty, need at least one matrix")
+    results = _scatter_results(names, lefts, rights, reduce_op, scatter_dim, world, return_product, lefts[0].dtype)
     _shapes.check_types([names[0]] * len(lefts) + [names[1]] * len(rights), [*lefts, *rights])
-    product = [*lefts[0].shape[:-1], rights[0].shape[1]]
-    return lefts[0].new_empty(_shapes.scattered_sizes(product, scatter_dim, world))
+    return results
 
 
 def _products_reduce_scatter(
-    names: tuple[str, str], lefts: Tensors, rights: Tensors, reduce_op: str, scatter_dim: int, group_name: str
-) -> torch.Tensor:
+    names: tuple[str, str],
+    lefts: Tensors,
+    rights: Tensors,
+    reduce_op: str,
+    scatter_dim: int,
+    group_name: str,
+    return_product: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
     if not lefts:
         _shapes.refuse("As is empty, need at least one matrix")
     group = _groups.group_of(group_name, lefts[0].device)
     operands = (_plain(lefts), _plain(rights), scatter_dim, reduce_op)
-    out = _or_refuse_everywhere(
-        lambda: _scatter_result(names, lefts, rights, reduce_op, scatter_dim, group.size),
+    out, product = _or_refuse_everywhere(
+        lambda: _plain_scatter_results(names, lefts, rights, reduce_op, scatter_dim, group.size, return_product),
         lambda: tandem.fused_matmul_reduce_scatter(*operands, group=group),
     )
-    tandem.fused_matmul_reduce_scatter(*operands, group=group, out=out)
-    return out
+    tandem.fused_matmul_reduce_scatter(*operands, group=group, out=out, product=False if product is None else product)
+    return out, product
 
 
 _define(
     "fused_matmul_reduce_scatter(Tensor A, Tensor B, str reduce_op, int scatter_dim, str group_name) -> Tensor",
-    lambda a, b, op, dim, group: _products_reduce_scatter(("A", "B"), [a], [b], op, dim, group),
-    lambda a, b, op, dim, group: _scatter_result(("A", "B"), [a], [b], op, dim, _groups.size_of(group)),
+    lambda a, b, op, dim, group: _products_reduce_scatter(("A", "B"), [a], [b], op, dim, group)[0],
+    lambda a, b, op, dim, group: _plain_scatter_results(("A", "B"), [a], [b], op, dim, _groups.size_of(group))[0],
 )
 _define(
     "fused_matmuls_reduce_scatter("
-    "Tensor[] As, Tensor[] Bs, str reduce_op, int scatter_dim, str group_name) -> Tensor",
-    lambda as_, bs, op, dim, group: _products_reduce_scatter(("As", "Bs"), as_, bs, op, dim, group),
-    lambda as_, bs, op, dim, group: _scatter_result(("As", "Bs"), as_, bs, op, dim, _groups.size_of(group)),
+    "Tensor[] As, Tensor[] Bs, str reduce_op, int scatter_dim, str group_name, *, bool return_product = False) "
+    "-> (Tensor, Tensor?)",
+    lambda as_, bs, op, dim, group, return_product=False: _products_reduce_scatter(
+        ("As", "Bs"), as_, bs, op, dim, group, return_product
+    ),
+    lambda as_, bs, op, dim, group, return_product=False: _plain_scatter_results(
+        ("As", "Bs"), as_, bs, op, dim, _groups.size_of(group), return_product
+    ),
+)
+
+
+def _scaled_scatter_results(
+    names: tuple[str, str],
+    lefts: Tensors,
+    rights: Tensors,
+    reduce_op: str,
+    scatter_dim: int,
+    world: int,
+    lists: dict[str, Sequence[Any] | None],
+    dtype: torch.dtype | None,
+    return_product: bool,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    if not lefts:
+        _shapes.refuse("As is empty, need at least one matrix")
+    out_dtype = dtype or lefts[0].dtype
+    results = _scatter_results(names, lefts, rights, reduce_op, scatter_dim, world, return_product, out_dtype)
+    for name, values in lists.items():
+        if values is not None:
+            _shapes.check_length(name, values, names[1], rights)
+    _shapes.check_biases("biases", lists["biases"], names[1], rights)
+    return results
+
+
+def _scaled_matmuls_reduce_scatter(
+    as_: Tensors,
+    bs: Tensors,
+    a_scales: MaybeTensors,
+    b_scales: MaybeTensors,
+    reduce_op: str,
+    scatter_dim: int,
+    group_name: str,
+    biases: MaybeTensors | None = None,
+    result_scales: MaybeTensors | None = None,
+    *,
+    out_dtype: torch.dtype | None = None,
+    use_fast_accum: bool = False,
+    return_product: bool = False,
+    names: tuple[str, str] = ("As", "Bs"),
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    if not as_:
+        _shapes.refuse("As is empty, need at least one matrix")
+    group = _groups.group_of(group_name, as_[0].device)
+    lists = {"A_scales": a_scales, "B_scales": b_scales, "biases": biases, "result_scales": result_scales}
+    operands = (
+        _plain(as_),
+        _plain(bs),
+        _plain(a_scales),
+        _plain(b_scales),
+        scatter_dim,
+        reduce_op,
+    )
+    out, product = _or_refuse_everywhere(
+        lambda: _scaled_scatter_results(
+            names, as_, bs, reduce_op, scatter_dim, group.size, lists, out_dtype, return_product
+        ),
+        lambda: tandem.fused_scaled_matmul_reduce_scatter(*operands, group=group),
+    )
+    tandem.fused_scaled_matmul_reduce_scatter(
+        *operands,
+        group=group,
+        bias=_plain(_some(biases)),
+        result_scale=_plain(_some(result_scales)),
+        fast_accum=use_fast_accum,
+        out_dtype=out.dtype,
+        out=out,
+        product=False if product is None else product,
+    )
+    return out, product
+
+
+def _scaled_matmuls_reduce_scatter_fake(
+    as_: Tensors,
+    bs: Tensors,
+    a_scales: MaybeTensors,
+    b_scales: MaybeTensors,
+    reduce_op: str,
+    scatter_dim: int,
+    group_name: str,
+    biases: MaybeTensors | None = None,
+    result_scales: MaybeTensors | None = None,
+    *,
+    out_dtype: torch.dtype | None = None,
+    use_fast_accum: bool = False,
+    return_product: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    lists = {"A_scales": a_scales, "B_scales": b_scales, "biases": biases, "result_scales": result_scales}
+    world = _groups.size_of(group_name)
+    names = ("As", "Bs")
+    return _scaled_scatter_results(names, as_, bs, reduce_op, scatter_dim, world, lists, out_dtype, return_product)
+
+
+_define(
+    "fused_scaled_matmuls_reduce_scatter("
+    "Tensor[] As, Tensor[] Bs, Tensor?[] A_scales, Tensor?[] B_scales, str reduce_op, int scatter_dim, "
+    "str group_name, Tensor?[]? biases = None, Tensor?[]? result_scales = None, *, ScalarType? out_dtype = None, "
+    "bool use_fast_accum = False, bool return_product = False) -> (Tensor, Tensor?)",
+    _scaled_matmuls_reduce_scatter,
+    _scaled_matmuls_reduce_scatter_fake,
 )
 
 
@@ -244,22 +430,12 @@ def _scaled_operands(
     return _shapes.unflattened(a, "A", leading), scale
 
 
-def _scaled_scatter_result(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    reduce_op: str,
-    scatter_dim: int,
-    world: int,
-    output_shape: Sequence[int] | None,
-    dtype: torch.dtype | None,
-) -> torch.Tensor:
-    _shapes.check_scatter(("A", "B"), [a], [b], scatter_dim, reduce_op)
+def _check_f8_scatter(a: torch.Tensor, b: torch.Tensor, output_shape: Sequence[int] | None) -> None:
     _shapes.check_f8("A", a)
     _shapes.check_f8("B", b)
-    product = [*a.shape[:-1], b.shape[1]]
+    product = [*a.shape[:-1], *b.shape[1:]]
     if output_shape is not None and output_shape[-1] != product[-1]:
         _shapes.refuse(f"output_shape is {list(output_shape)}, need {product}")
-    return a.new_empty(_shapes.scattered_sizes(product, scatter_dim, world), dtype=dtype or a.dtype)
 
 
 def _scaled_matmul_reduce_scatter(
@@ -279,31 +455,30 @@ def _scaled_matmul_reduce_scatter(
 ) -> torch.Tensor:
     group = _groups.group_of(group_name, a.device)
 
-    def check() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def check() -> tuple[torch.Tensor, torch.Tensor]:
         left, scale = _scaled_operands(a, a_scale, orig_scatter_dim, scatter_dim_after_maybe_reshape, output_shape)
-        result = _scaled_scatter_result(left, b, reduce_op, orig_scatter_dim, group.size, output_shape, out_dtype)
-        return left, scale, result
+        _check_f8_scatter(left, b, output_shape)
+        return left, scale
 
     def refused() -> None:
         operands = (_plain(a), _plain(b), _plain(a_scale), _plain(b_scale), orig_scatter_dim, reduce_op)
         tandem.fused_scaled_matmul_reduce_scatter(*operands, group=group)
 
-    left, scale, out = _or_refuse_everywhere(check, refused)
-    tandem.fused_scaled_matmul_reduce_scatter(
-        _plain(left),
-        _plain(b),
-        _plain(scale),
-        _plain(b_scale),
-        orig_scatter_dim,
+    left, scale = _or_refuse_everywhere(check, refused)
+    return _scaled_matmuls_reduce_scatter(
+        [left],
+        [b],
+        [scale],
+        [b_scale],
         reduce_op,
-        group=group,
-        bias=_plain(bias),
-        result_scale=_plain(result_scale),
-        fast_accum=use_fast_accum,
-        out_dtype=out.dtype,
-        out=out,
-    )
-    return out
+        orig_scatter_dim,
+        group_name,
+        biases=[bias],
+        result_scales=[result_scale],
+        out_dtype=out_dtype,
+        use_fast_accum=use_fast_accum,
+        names=("A", "B"),
+    )[0]
 
 
 def _scaled_matmul_reduce_scatter_fake(
@@ -323,7 +498,11 @@ def _scaled_matmul_reduce_scatter_fake(
 ) -> torch.Tensor:
     world = _groups.size_of(group_name)
     left, _ = _scaled_operands(a, a_scale, orig_scatter_dim, scatter_dim_after_maybe_reshape, output_shape)
-    return _scaled_scatter_result(left, b, reduce_op, orig_scatter_dim, world, output_shape, out_dtype)
+    _check_f8_scatter(left, b, output_shape)
+    lists: dict[str, Sequence[Any] | None] = {"biases": [bias]}
+    return _scaled_scatter_results(
+        ("A", "B"), [left], [b], reduce_op, orig_scatter_dim, world, lists, out_dtype, False
+    )[0]
 
 
 _define(

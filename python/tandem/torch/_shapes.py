@@ -53,9 +53,25 @@ def check_reduce_op(reduce_op: str) -> None:
         refuse(f"reduce_op is '{reduce_op}', need sum or avg")
 
 
-def check_length(name: str, values: Sequence[object], bs: Sequence[torch.Tensor]) -> None:
+def check_length(name: str, values: Sequence[object], of: str, bs: Sequence[torch.Tensor]) -> None:
     if len(values) != len(bs):
-        refuse(f"{name} has {len(values)} elements, need {len(bs)}, one for each of Bs")
+        refuse(f"{name} has {len(values)} elements, need {len(bs)}, one for each of {of}")
+
+
+def check_biases(name: str, biases: Sequence[torch.Tensor | None] | None, of: str, bs: Sequence[torch.Tensor]) -> None:
+    """Whether there is a row, or None, for each b."""
+    if biases is None:
+        return
+    check_length(name, biases, of, bs)
+    for i, (bias, b) in enumerate(zip(biases, bs, strict=True)):
+        if bias is not None and list(bias.shape) != [b.shape[1]]:
+            refuse(f"{name}[{i}] has sizes {list(bias.shape)}, need [{b.shape[1]}]")
+
+
+def check_beside(name: str, shard: torch.Tensor, a: torch.Tensor) -> None:
+    """Whether the schedule that gathers `a` can gather `shard` too."""
+    if list(shard.shape[:-1]) != list(a.shape[:-1]):
+        refuse(f"{name} has sizes {list(shard.shape)}, need those of A, {list(a.shape)}, but for the last")
 
 
 def gathered_sizes(shape: Sequence[int], dim: int, world: int) -> list[int]:

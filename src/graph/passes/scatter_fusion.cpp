@@ -187,8 +187,13 @@ class Planner {
 
   /// All terms have the type of what is scattered: sums are of equal types.
   void check_types() {
-    if (is_product_type(type_of(*collective_.input).dtype)) return;
-    refuse(Reason::kUnsupportedType, fusion_.terms[0].node);
+    if (!is_product_type(type_of(*collective_.input).dtype)) {
+      return refuse(Reason::kUnsupportedType, fusion_.terms[0].node);
+    }
+    for (const Product& term : fusion_.terms) {
+      const bool is_plain = !term.is_scaled() && term.bias == nullptr;
+      if (!is_plain && !can_scale(graph_.header)) refuse(Reason::kOnCpusOnly, term.node);
+    }
   }
 
   const Graph& graph_;

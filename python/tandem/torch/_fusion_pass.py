@@ -1,0 +1,190 @@
+"""The pass that puts tandem's ops into the graphs that torch.compile makes."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import itertools
+import json
+import logging
+import os
+import pathlib
+import shutil
+import subprocess
+from collections.abc import Collection, Iterator
+
+import torch
+from torch import fx
+from torch._inductor import config
+from torch._inductor.custom_graph_pass import CustomGraphPass
+
+from tandem import _core
+from tandem import graph as graphs
+from tandem._errors import Error, ErrorCode
+
+from . import _fx, _groups
+from ._groups import GroupLike
+
+_log = logging.getLogger("tandem")
+
+
+@dataclasses.dataclass(frozen=True)
+class PassedGraph:
+    """A graph that the pass saw."""
+
+    name: str  #: as AOTAutograd calls it: "0_forward", "0_backward" or "0_inference"
+    before: graphs.Graph  #: as Inductor had it
+    after: graphs.Graph  #: as the pass left it; fused ops have the names of PyTorch's
+    report: graphs.FuseReport  #: what became of each collective
+
+    def draw(self, folder: str | os.PathLike[str]) -> list[pathlib.Path]:
+        """Writes a picture from before the pass and one from after it, with fused ops in green.
+
+        They are Graphviz's text, `NAME.before.dot` and `NAME.after.dot`, and SVG beside them where the command `dot` is
+        installed. Returns the files.
+        """
+        folder = pathlib.Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        files = []
+        for when, graph in (("before", self.before), ("after", self.after)):
+            file = folder / f"{self.name}.{when}.dot"
+            file.write_text(graph.to_dot(), encoding="utf-8")
+            files.append(file)
+            if (dot := shutil.which("dot")) is not None:
+                subprocess.run([dot, "-Tsvg", "-O", file], check=True)
+                files.append(file.with_name(f"{file.name}.svg"))
+        return files
+
+
+def _name_of_graph(taken: Collection[str]) -> str:
+    """What AOTAutograd calls the graph that is compiled: "0_forward", "0_backward" or "0_inference"."""
+    from torch._functorch.aot_autograd import get_aot_graph_name
+
+    # Behind the name, AOTAutograd counts what it compiles.
+    name, _, _ = get_aot_graph_name().removeprefix("model__").rpartition("_")
+    names = (name if i == 0 else f"{name}_{i}" for i in itertools.count())
+    return next(each for each in names if each not in taken)
+
+
+class FusionPass(CustomGraphPass):
+    """What fusion_pass() returns."""
+
+    def __init__(self, group: str | None, strict: bool, cost: bool, share_maxima: bool) -> None:
+        self.graphs: list[PassedGraph] = []  #: the graphs with gathers or scatters that were compiled, in order
+        self.refused: list[str] = []  #: for each of them that was left as it was, its name and why
+        self._group = group
+        self._options = {"cost": cost, "share_maxima": share_maxima}
+        self._strict = strict
+
+    def __call__(self, graph: fx.Graph) -> None:
+        """Rewrites a graph in place."""
+        groups = _fx.groups_in(graph)
+        if not groups:
+            return
+        try:
+            tried = [self._fused(graph, group) for group in ([self._group] if self._group else groups)]
+        except Error as error:
+            if self._strict or error.code is not ErrorCode.UNSUPPORTED:
+                raise
+            self.refused.append(f"{self._name_of_graph()}: {error.text}")
+            _log.warning("tandem fused nothing in %s", self.refused[-1])
+            return
+        captured, passed = max(tried, key=lambda each: sum(each[1].report.fused.values()))
+        self.graphs.append(passed)
+        if self._strict and (complaint := passed.report.complaint) is not None:
+            raise Error(ErrorCode.UNSUPPORTED, f"{passed.name}: {complaint}")
+        if passed.report.fused:
+            captured.rewrite(json.loads(passed.after.to_json()))
+            graph.lint()
+        _log.info("tandem fused %s in %s", passed.report.fused or "nothing", passed.name)
+
+    def _name_of_graph(self) -> str:
+        return _name_of_graph([each.name for each in self.graphs])
+
+    def _fused(self, graph: fx.Graph, group: str) -> tuple[_fx.CapturedGraph, PassedGraph]:
+        captured = _fx.CapturedGraph(graph, group, _groups.size_of(group))
+        before, after = graphs.loads(captured.text()), graphs.loads(captured.text())
+        report = graphs.fuse(after, **self._options)
+        return captured, PassedGraph(self._name_of_graph(), before, after, report)
+
+    def uuid(self) -> bytes:
+        """The key of this pass in Inductor's caches: tandem's code and the options."""
+        hashed = hashlib.sha256(repr((self._group, self._strict, self._options)).encode())
+        folder = pathlib.Path(__file__).parent
+        for file in [*sorted(folder.glob("*.py")), pathlib.Path(_core.__file__)]:
+            hashed.update(file.read_bytes())
+        return hashed.digest()
+
+    def report(self) -> str:
+        """A table for each graph: what became of each collective, and why.
+
+        A graph whose code Inductor takes from its cache is not compiled, so the pass does not see it.
+        TORCHINDUCTOR_FORCE_DISABLE_CACHES=1 makes Inductor compile again.
+        """
+        if not self.graphs and not self.refused:
+            return (
+                "No graph with a gather or a scatter was compiled. Code from Inductor's cache is not compiled again: "
+                "TORCHINDUCTOR_FORCE_DISABLE_CACHES=1 prevents that.\n"
+            )
+        tables = [f"{each.name}\n{each.report.to_table()}" for each in self.graphs]
+        return "\n".join([*tables, *(f"{text}\n" for text in self.refused)])
+
+
+def fusion_pass(
+    group: GroupLike | None = None, *, strict: bool = False, cost: bool = False, share_maxima: bool = False
+) -> FusionPass:
+    """Makes the pass that fuses collectives and products in torch.compile.
+
+        fusion = tandem.torch.fusion_pass()
+        step = torch.compile(model, options={"post_grad_custom_pre_pass": fusion})
+        step(x).sum().backward()
+        print(fusion.report())
+
+    The pass gives each graph to tandem.graph.fuse() and writes its decisions into it. The ops that then run are those
+    of torch.ops.tandem. Collectives are functional ones, as DTensor and torch.distributed.tensor.parallel make them.
+    PyTorch's own pass comes later, and finds what is left.
+
+    Args:
+        group: the process group, or its name, whose collectives are fused. By default it is, in each graph, the one of
+            which most can be fused. Its ranks are on one host.
+        strict: a graph in which a pair that could be fused is left, or nothing is fused, is an error. Graphs without
+            gathers and scatters are none.
+        cost, share_maxima: as for tandem.graph.fuse().
+
+    Raises:
+        tandem.Error: when a graph is compiled. With `strict`: UNSUPPORTED with every reason, also for sizes that are
+            symbols; without it, such a graph is left as it is, and report() says so. INTERNAL if the rewritten graph
+            is not consistent.
+    """
+    return FusionPass(None if group is None else _groups.name_of(group), strict, cost, share_maxima)
+
+
+@contextlib.contextmanager
+def capture_graphs(path: str | os.PathLike[str], group: GroupLike | None = None) -> Iterator[list[pathlib.Path]]:
+    """Writes the graphs that are compiled inside as JSON for tandem.graph.load() and the command `tandem graph`.
+
+        with tandem.torch.capture_graphs("out/block"):  # out/block.0_forward.json, out/block.0_backward.json
+            torch.compile(block)(x).sum().backward()
+
+    Graphs are those of Inductor, before any pass that fuses. A fake process group suffices; call it on one rank. The
+    list has the files once they are written.
+
+    Args:
+        path: the files begin with it.
+        group: the process group of the graphs, or its name; by default that of all ranks.
+    """
+    name = _groups.name_of(torch.distributed.group.WORLD if group is None else group)
+    names: list[str] = []
+    written: list[pathlib.Path] = []
+
+    def write(graph: fx.Graph) -> None:
+        name_of_graph = _name_of_graph(names)
+        names.append(name_of_graph)
+        file = pathlib.Path(f"{path}.{name_of_graph}.json")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(_fx.CapturedGraph(graph, name, _groups.size_of(name)).text(), encoding="utf-8")
+        written.append(file)
+
+    with config.patch(post_grad_custom_pre_pass=write):
+        yield written

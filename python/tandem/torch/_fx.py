@@ -1,0 +1,317 @@
+"""FX graphs of PyTorch as graphs of tandem, and what tandem made of them back into FX.
+
+A graph of tandem is the JSON of tandem.graph. Its nodes have the names of FX's, so a node that passes leave alone is
+found again by its name. The rest is built anew, and its fake values are compared with the types that the passes state.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._guards import detect_fake_mode
+
+from tandem._errors import Error, ErrorCode
+
+from ._fused_nodes import CALLS
+
+_GETITEM = str(operator.getitem)
+_OWN_FORMS = ("symm_mem.", "tandem.")  # targets that graphs of tandem use in forms of their own
+_COLLECTIVES = ("_c10d_functional.all_gather_into_tensor.default", "_c10d_functional.reduce_scatter_tensor.default")
+
+Json = Any
+
+
+def groups_in(graph: fx.Graph) -> list[str]:
+    """The names of the process groups that gather or scatter in a graph, in order."""
+    names = [node.args[-1] for node in graph.nodes if str(node.target) in _COLLECTIVES]
+    return sorted({name for name in names if isinstance(name, str)})
+
+
+def _target(node: fx.Node) -> str:
+    """The name of a node's op in a graph of tandem. Fused ops that the program calls itself are like unknown ops."""
+    name = str(node.target)
+    return f"torch.ops.{name}" if name.startswith(_OWN_FORMS) else name
+
+
+def _refuse_symbolic(node: str, sizes: object) -> None:
+    raise Error(
+        ErrorCode.UNSUPPORTED,
+        f"graph: node '{node}' has sizes {sizes}, need numbers: compile with dynamic=False, "
+        "or call torch._dynamo.mark_static() on the inputs",
+    )
+
+
+def _tensor_type(name: str, value: object) -> Json:
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return None
+    shape, stride = list(value.shape), list(value.stride())
+    if any(isinstance(number, torch.SymInt) for number in (*shape, *stride)):
+        _refuse_symbolic(name, shape)
+    return {"shape": shape, "stride": stride, "dtype": str(value.dtype).removeprefix("torch.")}
+
+
+def _type(name: str, value: object) -> Json:
+    if isinstance(value, (list, tuple)):
+        return [_tensor_type(name, each) for each in value]
+    return _tensor_type(name, value)
+
+
+def _value(node: fx.Node) -> object:
+    """What a node makes, as a fake tensor or several; None if it makes none."""
+    if node.op == "output":
+        return fx.map_arg(node.args[0], lambda each: each.meta.get("val"))
+    if node.op == "get_attr" and "val" not in node.meta:
+        owner: Any = node.graph.owning_module
+        for part in str(node.target).split("."):
+            owner = getattr(owner, part, None)
+        return owner
+    return node.meta.get("val")
+
+
+class CapturedGraph:
+    """An FX graph in the JSON of tandem.graph."""
+
+    def __init__(self, graph: fx.Graph, group: str, world_size: int) -> None:
+        self._graph = graph
+        self._nodes = {node.name: node for node in graph.nodes}
+        self._objects: dict[str, Any] = {}  # what the JSON names by its repr
+        self._targets = {_target(node): node.target for node in graph.nodes if node.op == "call_function"}
+        values = {name: _value(node) for name, node in self._nodes.items()}
+        on_gpus = any(isinstance(value, torch.Tensor) and value.is_cuda for value in values.values())
+        self.document: Json = {
+            "schema": 1,
+            "source": f"torch {torch.__version__}, inductor post-grad graph",
+            "world_size": world_size,
+            "group": group,
+            "device": "cuda" if on_gpus else "cpu",
+            "pytorch_fuses": {},
+            "nodes": [self._node(node, values[node.name]) for node in graph.nodes],
+        }
+
+    def text(self) -> str:
+        """The document as tandem.graph.loads() takes it."""
+        return json.dumps(self.document)
+
+    def _node(self, node: fx.Node, value: object) -> Json:
+        kwargs = {name: self._argument(node, each) for name, each in node.kwargs.items()}
+        return {
+            "name": node.name,
+            "op": "placeholder" if node.op == "get_attr" else node.op,
+            "target": _target(node),
+            "args": self._argument(node, node.args),
+            "kwargs": kwargs,
+            "out": _type(node.name, value),
+        }
+
+    def _argument(self, node: fx.Node, value: Any) -> Json:
+        if isinstance(value, fx.Node):
+            return {"node": value.name}
+        if isinstance(value, (list, tuple)):
+            return [self._argument(node, each) for each in value]
+        if isinstance(value, (torch.SymInt, torch.SymFloat)):
+            _refuse_symbolic(node.name, value)
+        if isinstance(value, float) and not math.isfinite(value):
+            return self._object(value)
+        if value is None or isinstance(value, (bool, float, str)):
+            return value
+        if isinstance(value, int) and abs(value) < 2**63:
+            return value
+        parts = _parts(value)
+        return self._object(value) if parts is None else [self._argument(node, each) for each in parts]
+
+    def _object(self, value: Any) -> Json:
+        self._objects.setdefault(str(value), value)
+        return {"repr": str(value)}
+
+    # ---- back ----
+
+    def rewrite(self, document: Json) -> None:
+        """Makes the FX graph what a rewritten document says."""
+        _Rewriting(self, document).run()
+
+    def object_named(self, text: str) -> Any:
+        """The object of FX with this repr."""
+        if text in self._objects:
+            return self._objects[text]
+        module, _, name = text.rpartition(".")
+        if module == "torch" and hasattr(torch, name):
+            return getattr(torch, name)
+        raise Error(ErrorCode.INTERNAL, f"graph: there is no object '{text}'")
+
+    def target_named(self, text: str) -> Any:
+        """The op with this name."""
+        if text in self._targets:
+            return self._targets[text]
+        if text == _GETITEM:
+            return operator.getitem
+        found: Any = torch.ops
+        for part in text.split("."):
+            found = getattr(found, part)
+        return found
+
+    @property
+    def graph(self) -> fx.Graph:
+        return self._graph
+
+    @property
+    def nodes(self) -> dict[str, fx.Node]:
+        return self._nodes
+
+
+def _parts(value: Any) -> Sequence[Any] | None:
+    """The nodes and constants of a container that the JSON has no form for, if it has nodes."""
+    found: list[Any] = []
+    fx.map_arg(value, found.append)
+    if not found:
+        return None
+    if isinstance(value, slice):
+        return ["slice", value.start, value.stop, value.step]
+    return ["dict", *value.values()] if isinstance(value, dict) else ["other", *found]
+
+
+class _Rewriting:
+    """Nodes of the same name, op and types stay, with new inputs; others are made. Order is the document's.
+
+    Passes may give the name of a node that is gone to another one, which can have the same op.
+    """
+
+    def __init__(self, captured: CapturedGraph, document: Json) -> None:
+        self._captured = captured
+        self._graph = captured.graph
+        self._old = {node["name"]: node for node in captured.document["nodes"]}
+        self._new = document["nodes"]
+        self._made: dict[str, fx.Node] = {}
+        self._items: dict[str, Callable[[int], fx.Node]] = {}  # of fused nodes that make several tensors
+        self._last: fx.Node | None = None
+        fakes = [value for node in self._graph.nodes if isinstance(value := _value(node), torch.Tensor)]
+        self._mode = detect_fake_mode(fakes)
+
+    def run(self) -> None:
+        kept = set()
+        for item in self._new:
+            old = self._old.get(item["name"])
+            if item["target"] in CALLS:
+                self._fuse(item)
+            elif item["target"] == _GETITEM and item["args"][0]["node"] in self._items:
+                self._made[item["name"]] = self._items[item["args"][0]["node"]](item["args"][1])
+            elif old is not None and all(old[part] == item[part] for part in ("op", "target", "out")):
+                kept.add(item["name"])
+                self._keep(self._captured.nodes[item["name"]], old, item)
+            else:
+                target = self._captured.target_named(item["target"])
+                named = {name: self._build(each) for name, each in item["kwargs"].items()}
+                node = self._add(target, self._build(item["args"]), named, item["name"])
+                self._check(node, item["out"])
+                self._made[item["name"]] = node
+        for name, node in reversed(self._captured.nodes.items()):
+            if name not in kept:
+                self._graph.erase_node(node)
+
+    def _place(self, node: fx.Node) -> None:
+        if self._last is None:
+            first = next(iter(self._graph.nodes))
+            if first is not node:
+                first.prepend(node)
+        elif self._last.next is not node:
+            self._last.append(node)
+        self._last = node
+
+    def _keep(self, node: fx.Node, old: Json, item: Json) -> None:
+        is_same = _form_of([old["args"], old["kwargs"]]) == _form_of([item["args"], item["kwargs"]])
+        if is_same:
+            inputs = _nodes_in([item["args"], *(item["kwargs"][name] for name in node.kwargs)])
+            node.args, node.kwargs = fx.map_arg((node.args, node.kwargs), lambda _: self._made[next(inputs)])
+        else:
+            node.args = tuple(self._build(item["args"]))
+            node.kwargs = {name: self._build(each) for name, each in item["kwargs"].items()}
+        self._place(node)
+        if node.op == "call_function" and not is_same:
+            node.meta["val"] = self._fake(node)
+            self._check(node, item["out"])
+        self._made[item["name"]] = node
+
+    def _build(self, argument: Json) -> Any:
+        if isinstance(argument, list):
+            return [self._build(each) for each in argument]
+        if isinstance(argument, dict):
+            if "node" in argument:
+                return self._made[argument["node"]]
+            return self._captured.object_named(argument["repr"])
+        return argument
+
+    def _add(self, target: Any, args: Sequence[Any], kwargs: dict[str, Any], name: str) -> fx.Node:
+        node = self._graph.create_node("call_function", target, tuple(args), kwargs, name=name)
+        self._place(node)
+        node.meta["val"] = self._fake(node)
+        return node
+
+    def _fake(self, node: fx.Node) -> Any:
+        args = fx.map_arg((node.args, node.kwargs), _value)
+        if node.target is operator.getitem:
+            return operator.getitem(*args[0])
+        assert self._mode is not None and callable(node.target)
+        with self._mode, torch.no_grad():
+            return node.target(*args[0], **args[1])
+
+    def _fuse(self, item: Json) -> None:
+        """A fused node as a call of an op of tandem.torch."""
+        named = {name: self._build(each) for name, each in item["kwargs"].items()}
+        call = CALLS[item["target"]](self._build(item["args"]), named)
+        node = self._add(call.op, call.args, call.kwargs, item["name"])
+        several = isinstance(item["out"], list)
+
+        def item_at(index: int) -> fx.Node:
+            made = node
+            for step in call.path_of(index):
+                made = self._item(made, step)
+            self._check(made, item["out"][index] if several else item["out"])
+            return made
+
+        if several:
+            self._items[item["name"]] = item_at
+        else:
+            self._made[item["name"]] = item_at(0)
+
+    def _item(self, node: fx.Node, step: int) -> fx.Node:
+        for user in node.users:
+            if user.target is operator.getitem and user.args == (node, step):
+                return user
+        return self._add(operator.getitem, (node, step), {}, "getitem")
+
+    def _check(self, node: fx.Node, want: Json) -> None:
+        got = _type(node.name, node.meta.get("val"))
+        if not _are_alike(got, want):
+            raise Error(ErrorCode.INTERNAL, f"graph: the rewritten node '{node.name}' makes {got}, need {want}")
+
+
+def _are_alike(got: Json, want: Json) -> bool:
+    """Whether types are the same. Strides have no meaning for a dim of one element, and in a tensor without any."""
+    if isinstance(got, list) and isinstance(want, list):
+        return len(got) == len(want) and all(map(_are_alike, got, want))
+    if got is None or want is None or got["shape"] != want["shape"] or got["dtype"] != want["dtype"]:
+        return got == want
+    steps = zip(got["shape"], got["stride"], want["stride"], strict=True)
+    return 0 in got["shape"] or all(size == 1 or a == b for size, a, b in steps)
+
+
+def _form_of(argument: Json) -> Json:
+    """The argument without the names of its nodes."""
+    if isinstance(argument, list):
+        return [_form_of(each) for each in argument]
+    if isinstance(argument, dict) and "repr" not in argument:
+        return "a node" if "node" in argument else {name: _form_of(each) for name, each in argument.items()}
+    return (argument, type(argument).__name__)
+
+
+def _nodes_in(argument: Json) -> Iterator[str]:
+    """The names of the nodes in an argument, in order."""
+    if isinstance(argument, dict) and "node" in argument:
+        yield argument["node"]
+    for each in argument if isinstance(argument, list) else ():
+        yield from _nodes_in(each)

@@ -1,0 +1,218 @@
+"""The pass of torch.compile: what tandem.graph decides is what FX has afterwards, and computes the same."""
+
+import json
+import pathlib
+
+import pytest
+from fx_graphs import build, inputs_of
+from fx_graphs import run as execute
+from torch_ranks import check, compiled, needs_torch, run
+
+import tandem
+
+pytestmark = needs_torch
+
+GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
+
+
+def goldens():
+    """The graphs before the passes, by name. Those that need an option, and those of unknown ops, are left out."""
+    found = {}
+    for file in sorted((GOLDEN / "fusions").glob("*.txt")):
+        before, after, _ = file.read_text(encoding="utf-8").split("=>\n")
+        if "symm_mem" in after and "device" not in before:
+            found[file.stem] = before
+    return found
+
+
+def options_of(name):
+    return {"share_maxima": "shared_maximum" in name}
+
+
+def computes_the_same(rank, size):
+    """Runs each graph as it was, and as the pass leaves it, and compares the results."""
+    import copy
+
+    import torch
+
+    done = []
+    for name, text in goldens().items():
+        before = build(text)
+        after = copy.deepcopy(before)
+        fusion = tandem.torch.fusion_pass(**options_of(name))
+        fusion(after.graph)
+        (passed,) = fusion.graphs
+        ops = [str(node.target) for node in after.graph.nodes if str(node.target).startswith("tandem.")]
+        assert len(ops) == len(passed.after.to_text().split("= symm_mem.")) - 1, (name, ops)
+        want, got = (execute(each, inputs_of(each, rank)) for each in (before, after))
+        for i, (one, other) in enumerate(zip(got, want, strict=True)):
+            assert (one.shape, one.stride(), one.dtype) == (other.shape, other.stride(), other.dtype), (name, i)
+            wide = other.double()
+            check(one, wide, wide.abs().max() + torch.zeros_like(wide), 4, f"{name} output {i}")
+        done.append(name)
+    return done
+
+
+def test_computes_the_same():
+    """Every golden graph that is fused, executed by PyTorch on two ranks."""
+    done = run(computes_the_same, 2)
+    assert done[0] == done[1] and len(done[0]) >= 40
+
+
+def captured():
+    return sorted((GOLDEN / "captured").glob("*.txt"))
+
+
+@pytest.mark.parametrize("path", captured(), ids=lambda path: path.stem)
+def test_captured_graphs(path, fake_group):
+    """FX graphs of real models: the ops are those that tandem.graph.fuse() says, and every type is as before."""
+    text = path.read_text(encoding="utf-8")
+    graph = tandem.graph.loads(text)
+    fake_group(graph.world_size)
+    module = build(text)
+    report = tandem.graph.fuse(graph)
+    outputs = [node.meta["val"].shape for node in module.graph.output_node().args[0] if node is not None]
+    fusion = tandem.torch.fusion_pass()
+    fusion(module.graph)
+    (passed,) = fusion.graphs
+    assert passed.report.fused == report.fused
+    assert passed.after.to_text().splitlines()[2:] == graph.to_text().splitlines()[1 + text.count("\nfuses") :]
+    assert outputs == [node.meta["val"].shape for node in module.graph.output_node().args[0] if node is not None]
+
+
+@pytest.fixture
+def fake_group(tmp_path, monkeypatch):
+    """Makes a process group of ranks that are not there."""
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    yield lambda size: dist.init_process_group("fake", rank=0, world_size=size, store=FakeStore())
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def mlp(size, device_type="cpu"):
+    """A feed-forward of DTensor with sequence parallelism."""
+    import torch
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 32))
+    plan = {"0": ColwiseParallel(input_layouts=Shard(0)), "2": RowwiseParallel(output_layouts=Shard(0))}
+    return parallelize_module(model, init_device_mesh(device_type, (size,)), plan)
+
+
+def trains(rank, size, folder):
+    """A step of the compiled feed-forward against eager: output and every gradient."""
+    import torch
+
+    fusion = tandem.torch.fusion_pass(strict=True)
+    results = []
+    for fused in (False, True):
+        model = mlp(size)
+        step = compiled(model, options={"post_grad_custom_pre_pass": fusion}) if fused else model
+        x = torch.randn(16, 32, generator=torch.Generator().manual_seed(rank)).requires_grad_()
+        y = step(x)
+        y.sum().backward()
+        grads = [parameter.grad.to_local() for parameter in model.parameters()]
+        results.append([y.detach(), x.grad, *grads])
+    for i, (want, got) in enumerate(zip(*results, strict=True)):
+        wide = want.double()
+        check(got, wide, wide.abs().max() + torch.zeros_like(wide), 8, f"result {i}")
+    files = [path.name for passed in fusion.graphs for path in passed.draw(f"{folder}/{rank}")]
+    return {passed.name: passed.report.fused for passed in fusion.graphs}, fusion.report(), files
+
+
+def test_compiled_model(tmp_path):
+    gather, scatter = "symm_mem.fused_all_gather_matmul.default", "symm_mem.fused_matmul_reduce_scatter.default"
+    for fused, report, files in run(trains, 2, str(tmp_path)):
+        (forward, of_forward), (backward, of_backward) = fused.items()
+        assert "forward" in forward and of_forward == {gather: 1, scatter: 1}
+        assert "backward" in backward and of_backward == {gather: 1, scatter: 1}
+        assert forward in report and backward in report and "fused_all_gather_matmul" in report
+        dots = [name for name in files if name.endswith(".dot")]
+        assert dots == [f"{name}.{when}.dot" for name in (forward, backward) for when in ("before", "after")]
+        before, after = ((tmp_path / "0" / f"{forward}.{when}.dot").read_text() for when in ("before", "after"))
+        assert "palegreen" in after and "palegreen" not in before
+
+
+SCATTER_OF_NOTHING = """graph world 2 group "0" source ""
+%a: float32[4, 8] = placeholder
+%r: float32[2, 8] = tandem.reduce_scatter.default(%a, "sum", 0, 2, "0")
+%output: (float32[2, 8]) = output([%r])
+"""
+
+
+def test_strict(fake_group):
+    fake_group(2)
+    module = build(SCATTER_OF_NOTHING)
+    fusion = tandem.torch.fusion_pass()
+    fusion(module.graph)
+    assert fusion.graphs[0].report.fused == {} and "kNoProducer" in fusion.report()
+    with pytest.raises(tandem.Error, match="NOTHING WAS FUSED.*kNoProducer") as error:
+        tandem.torch.fusion_pass(strict=True)(module.graph)
+    assert error.value.code is tandem.ErrorCode.UNSUPPORTED
+
+
+def test_graphs_without_collectives(fake_group):
+    fake_group(2)
+    module = build('graph world 2 group "0" source ""\n%a: float32[4] = placeholder\n%o: (float32[4]) = output([%a])\n')
+    fusion = tandem.torch.fusion_pass(strict=True)
+    fusion(module.graph)
+    assert not fusion.graphs and "No graph" in fusion.report()
+
+
+def test_another_group(fake_group):
+    """Collectives of other groups stay; the group with most fusions is taken."""
+    fake_group(2)
+    text = (GOLDEN / "fusions" / "gather_2d.txt").read_text(encoding="utf-8").split("=>\n")[0]
+    module = build(text)
+    fusion = tandem.torch.fusion_pass(group="another")
+    with pytest.raises(tandem.Error, match="no process group 'another'"):
+        fusion(module.graph)
+    fusion = tandem.torch.fusion_pass(group="0")
+    fusion(module.graph)
+    assert sum(fusion.graphs[0].report.fused.values()) == 1
+
+
+def symbolic(strict):
+    import torch
+    import torch.distributed._functional_collectives as functional
+
+    def gather(x, w):
+        return functional.all_gather_tensor(x, 0, "0") @ w
+
+    fusion = tandem.torch.fusion_pass(strict=strict)
+    step = compiled(gather, dynamic=True, options={"post_grad_custom_pre_pass": fusion})
+    step(torch.randn(4, 8), torch.randn(8, 6))
+    return fusion.report()
+
+
+def test_symbolic_sizes(fake_group):
+    """Such a graph is left as it is, and the report says so."""
+    fake_group(2)
+    assert "dynamic=False" in symbolic(False)
+    with pytest.raises(Exception, match="dynamic=False"):
+        symbolic(True)
+
+
+def test_key():
+    """Passes of other options, or of other code, have other keys in Inductor's caches."""
+    keys = {tandem.torch.fusion_pass(**options).uuid() for options in ({}, {"strict": True}, {"cost": True})}
+    assert len(keys) == 3 and tandem.torch.fusion_pass().uuid() in keys
+
+
+def test_capture(fake_group, tmp_path):
+    import torch
+
+    fake_group(2)
+    with tandem.torch.capture_graphs(tmp_path / "mlp") as files:
+        compiled(mlp(2))(torch.randn(16, 32)).sum().backward()
+    forward, backward = files
+    assert forward.parent == tmp_path and "forward" in forward.name and "backward" in backward.name
+    graph = tandem.graph.load(forward)
+    assert (graph.world_size, json.loads(graph.to_json())["device"]) == (2, "cpu")
+    assert tandem.graph.fuse(graph, strict=True).fused
