@@ -6,7 +6,8 @@ tandem_test(unit bootstrap
             DEPENDS bootstrap)
 tandem_test(race bootstrap SOURCES race/bootstrap_control_test.cpp DEPENDS bootstrap)
 tandem_test(fault bootstrap SOURCES fault/bootstrap_lost_rank_test.cpp LIBRARIES tandem_test_support)
-tandem_test(error bootstrap SOURCES error/bootstrap_group_test.cpp error/bootstrap_strangers_test.cpp
+tandem_test(error bootstrap SOURCES error/bootstrap_group_test.cpp error/bootstrap_interrupt_test.cpp
+                    error/bootstrap_strangers_test.cpp
             LIBRARIES tandem_test_support)
 tandem_test(dist bootstrap SOURCES dist/bootstrap_group_test.cpp dist/bootstrap_job_test.cpp
             LIBRARIES tandem_test_support)

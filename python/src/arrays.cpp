@@ -49,6 +49,9 @@ void check_dims(std::size_t count, const std::string& name) {
 
 Operand take_numpy(nb::handle array, const std::string& name, const Place& place) {
   check_device({}, name, place);
+  if (nb::hasattr(array, "mask")) {
+    throw nb::type_error((name + ": got a masked array, need one without a mask: pass filled()").c_str());
+  }
   const nb::object type = array.attr("dtype");
   const auto type_text = nb::cast<std::string>(type.attr("name"));
   const auto dtype = find_type(type_text);
@@ -194,8 +197,9 @@ Operand take_array(nb::handle array, const std::string& name, const Place& place
     check_device(taken.view.device, name, place);
     return taken;
   }
-  if (nb::hasattr(array, "__array_interface__")) return take_numpy(array, name, place);
-  if (nb::hasattr(array, "__dlpack__")) return take_dlpack(array, name, place);
+  const bool is_type = nb::isinstance<nb::type_object>(array);  // whose attributes are those of its objects
+  if (!is_type && nb::hasattr(array, "__array_interface__")) return take_numpy(array, name, place);
+  if (!is_type && nb::hasattr(array, "__dlpack__")) return take_dlpack(array, name, place);
   throw nb::type_error((name + ": got a " + class_of(array) + ", need an array: of NumPy, or of a library " +
                         "that speaks DLPack")
                            .c_str());
@@ -219,11 +223,13 @@ nb::tuple to_tuple(const Dims& dims) {
 }
 
 void bind_arrays(nb::module_& module) {
-  nb::class_<Array>(module, "Array",
-                    "A tensor in memory of tandem. It speaks DLPack and, on CPUs, NumPy's array interface,\n"
-                    "which shows bf16 and f8 as unsigned integers. The memory lives as long as the array\n"
-                    "or any other library's view of it.")
-      .def_prop_ro("shape", [](const Array& array) { return to_tuple(array.view.sizes); })
+  auto bound = nb::class_<Array>(
+      module, "Array",
+      "A tensor in memory of tandem. It speaks DLPack and, on CPUs, NumPy's array interface,\n"
+      "which shows bf16 and f8 as unsigned integers. The memory lives as long as the array\n"
+      "or any other library's view of it.");
+  refuse_pickling(bound, "Send a copy: numpy.array(it), on CPUs.");
+  bound.def_prop_ro("shape", [](const Array& array) { return to_tuple(array.view.sizes); })
       .def_prop_ro(
           "strides", [](const Array& array) { return to_tuple(array.view.strides); }, "In elements.")
       .def_prop_ro(

@@ -28,7 +28,7 @@ std::int64_t rows_of(const TensorView& view) {
 
 std::optional<Array> all_gather(PyGroup& group, PyStream& stream, nb::handle input,
                                 std::optional<std::int64_t> total, nb::handle out) {
-  Call call(stream, group.rank());
+  Call call(stream, group.rank(), &group.user());
   coll::AllGatherArgs args;
   std::optional<Array> made;
   const auto op = [&] { return coll::all_gather(args, group.group(), call.stream()); };
@@ -37,7 +37,7 @@ std::optional<Array> all_gather(PyGroup& group, PyStream& stream, nb::handle inp
     const std::int64_t rows = total.value_or(rows_of(args.input) * group.group().size());
     args.output = call.take_or_make(out, "out", with_rows(args.input, rows), args.input.dtype, made);
   };
-  take_arguments(take, args.output, op);
+  take_arguments(call, take, args.output, op);
   call.run(op);
   call.finish();
   return made;
@@ -45,7 +45,7 @@ std::optional<Array> all_gather(PyGroup& group, PyStream& stream, nb::handle inp
 
 std::optional<Array> reduce_scatter(PyGroup& group, PyStream& stream, nb::handle input, nb::handle out,
                                     const std::string& reduce_op, nb::handle bias) {
-  Call call(stream, group.rank());
+  Call call(stream, group.rank(), &group.user());
   coll::ReduceScatterArgs args;
   std::optional<Array> made;
   const auto op = [&] { return coll::reduce_scatter(args, group.group(), call.stream()); };
@@ -56,7 +56,7 @@ std::optional<Array> reduce_scatter(PyGroup& group, PyStream& stream, nb::handle
     const auto rows = shard_of(rows_of(args.input), group.group().size(), group.rank()).size;
     args.output = call.take_or_make(out, "out", with_rows(args.input, rows), args.input.dtype, made);
   };
-  take_arguments(take, args.output, op);
+  take_arguments(call, take, args.output, op);
   call.run(op);
   call.finish();
   return made;
@@ -65,7 +65,7 @@ std::optional<Array> reduce_scatter(PyGroup& group, PyStream& stream, nb::handle
 std::optional<Array> all_gather_with_progress(PyGroup& group, PyStream& stream, nb::handle input,
                                               nb::handle out, nb::handle progress, int splits_per_rank,
                                               const std::shared_ptr<symm::Handle>& input_handle) {
-  Call call(stream, group.rank());
+  Call call(stream, group.rank(), &group.user());
   coll::AllGatherWithProgressArgs args;
   std::optional<Array> made;
   call.keep(input_handle);
@@ -78,7 +78,7 @@ std::optional<Array> all_gather_with_progress(PyGroup& group, PyStream& stream, 
     const Dims sizes = with_rows(args.input, rows_of(args.input) * group.group().size());
     args.output = call.take_or_make(out, "out", sizes, args.input.dtype, made);
   };
-  take_arguments(take, args.output, op);
+  take_arguments(call, take, args.output, op);
   call.run(op);
   call.finish();
   return made;
@@ -103,14 +103,14 @@ std::optional<Array> reduce_stack(PyStream& stream, nb::handle stack, nb::handle
 }  // namespace
 
 void bind_collectives(nb::module_& module) {
-  module.def("all_gather", &all_gather, nb::arg("group"), nb::arg("stream"), nb::arg("input"),
+  module.def("all_gather", &all_gather, nb::arg("group"), nb::arg("stream"), nb::arg("input").none(),
              nb::arg("total").none(), nb::arg("out").none());
-  module.def("reduce_scatter", &reduce_scatter, nb::arg("group"), nb::arg("stream"), nb::arg("input"),
+  module.def("reduce_scatter", &reduce_scatter, nb::arg("group"), nb::arg("stream"), nb::arg("input").none(),
              nb::arg("out").none(), nb::arg("reduce_op"), nb::arg("bias").none());
   module.def("all_gather_with_progress", &all_gather_with_progress, nb::arg("group"), nb::arg("stream"),
-             nb::arg("input"), nb::arg("out").none(), nb::arg("progress"), nb::arg("splits_per_rank"),
-             nb::arg("input_handle"));
-  module.def("reduce_stack", &reduce_stack, nb::arg("stream"), nb::arg("stack"), nb::arg("out").none(),
+             nb::arg("input").none(), nb::arg("out").none(), nb::arg("progress").none(),
+             nb::arg("splits_per_rank"), nb::arg("input_handle"));
+  module.def("reduce_stack", &reduce_stack, nb::arg("stream"), nb::arg("stack").none(), nb::arg("out").none(),
              nb::arg("reduce_op"), nb::arg("bias").none());
 }
 

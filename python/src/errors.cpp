@@ -4,6 +4,16 @@
 
 namespace tandem::python {
 
+bool Interrupt::look() {
+  const nb::gil_scoped_acquire locked;
+  if (!raised_ && PyErr_CheckSignals() != 0) raised_.emplace();
+  return raised_.has_value();
+}
+
+void Interrupt::raise() const {
+  if (raised_) throw nb::python_error(*raised_);
+}
+
 void bind_errors(nb::module_& /*module*/) {
   nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {
     try {

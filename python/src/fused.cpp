@@ -88,7 +88,7 @@ std::optional<DType> type_if(const std::optional<std::string>& name) {
 /// The road of every op: its arguments, the op, and what the call owes its stream.
 template <class Take, class Output, class Op>
 OpReport run_op(Call& call, Take&& take, Output& output, Op&& op) {
-  take_arguments(take, output, op);
+  take_arguments(call, take, output, op);
   OpReport report = call.run(op);
   call.finish();
   return report;
@@ -114,7 +114,7 @@ struct Scatter {
 nb::tuple all_gather_matmul(PyGroup& group, PyStream& stream, nb::handle a, nb::handle b, int gather_dim,
                             MaybeSize gather_size, nb::handle out, nb::handle gathered, nb::handle bias,
                             const MaybeHandle& a_handle, const std::string& algorithm, std::int64_t plan_n) {
-  Call call(stream, group.rank());
+  Call call(stream, group.rank(), &group.user());
   AllGatherMatmulArgs args;
   std::vector<TensorView> rights;
   std::vector<TensorView> biases;
@@ -144,7 +144,7 @@ nb::tuple matmul_reduce_scatter(PyGroup& group, PyStream& stream, nb::handle a, 
                                 const std::string& reduce_op, nb::handle out, nb::handle product,
                                 nb::handle bias, const std::optional<std::string>& partials,
                                 const std::string& algorithm, std::int64_t plan_k) {
-  Call call(stream, group.rank());
+  Call call(stream, group.rank(), &group.user());
   MatmulReduceScatterArgs args;
   Scatter scatter;
   const auto op = [&] { return fused_matmul_reduce_scatter(args, group.group(), call.stream()); };
@@ -185,7 +185,7 @@ nb::tuple all_gather_scaled_matmul(PyGroup& group, PyStream& stream, nb::handle 
                                    nb::handle gathered, nb::handle bias, nb::handle result_scale,
                                    bool fast_accum, nb::handle also_gather, nb::handle also_gathered,
                                    const std::string& algorithm, std::int64_t plan_n) {
-  Call call(stream, group.rank());
+  Call call(stream, group.rank(), &group.user());
   AllGatherScaledMatmulArgs args;
   std::vector<TensorView> rights;
   std::vector<TensorView> b_scales;
@@ -236,7 +236,7 @@ nb::tuple scaled_matmul_reduce_scatter(PyGroup& group, PyStream& stream, nb::han
                                        nb::handle product, nb::handle bias, nb::handle result_scale,
                                        const std::optional<std::string>& partials, bool fast_accum,
                                        const std::string& algorithm, std::int64_t plan_k) {
-  Call call(stream, group.rank());
+  Call call(stream, group.rank(), &group.user());
   ScaledMatmulReduceScatterArgs args;
   Scatter scatter;
   MaybeViews a_scales;
@@ -269,22 +269,22 @@ nb::tuple scaled_matmul_reduce_scatter(PyGroup& group, PyStream& stream, nb::han
 
 // The arguments have names in the functions of the package, which call these by position.
 void bind_fused(nb::module_& module) {
-  module.def("all_gather_matmul", &all_gather_matmul, nb::arg("group"), nb::arg("stream"), nb::arg("a"),
-             nb::arg("b"), nb::arg("gather_dim"), nb::arg("gather_size").none(), nb::arg("out").none(),
-             nb::arg("gathered").none(), nb::arg("bias").none(), nb::arg("a_handle").none(),
-             nb::arg("algorithm"), nb::arg("plan_n"));
+  module.def("all_gather_matmul", &all_gather_matmul, nb::arg("group"), nb::arg("stream"),
+             nb::arg("a").none(), nb::arg("b").none(), nb::arg("gather_dim"), nb::arg("gather_size").none(),
+             nb::arg("out").none(), nb::arg("gathered").none(), nb::arg("bias").none(),
+             nb::arg("a_handle").none(), nb::arg("algorithm"), nb::arg("plan_n"));
   module.def("matmul_reduce_scatter", &matmul_reduce_scatter, nb::arg("group"), nb::arg("stream"),
-             nb::arg("a"), nb::arg("b"), nb::arg("scatter_dim"), nb::arg("reduce_op"), nb::arg("out").none(),
-             nb::arg("product").none(), nb::arg("bias").none(), nb::arg("partials").none(),
-             nb::arg("algorithm"), nb::arg("plan_k"));
+             nb::arg("a").none(), nb::arg("b").none(), nb::arg("scatter_dim"), nb::arg("reduce_op"),
+             nb::arg("out").none(), nb::arg("product").none(), nb::arg("bias").none(),
+             nb::arg("partials").none(), nb::arg("algorithm"), nb::arg("plan_k"));
   module.def("all_gather_scaled_matmul", &all_gather_scaled_matmul, nb::arg("group"), nb::arg("stream"),
-             nb::arg("a"), nb::arg("b"), nb::arg("a_scale").none(), nb::arg("b_scale").none(),
+             nb::arg("a").none(), nb::arg("b").none(), nb::arg("a_scale").none(), nb::arg("b_scale").none(),
              nb::arg("scale_mode"), nb::arg("gather_dim"), nb::arg("gather_size").none(),
              nb::arg("out_types"), nb::arg("out").none(), nb::arg("gathered").none(), nb::arg("bias").none(),
              nb::arg("result_scale").none(), nb::arg("fast_accum"), nb::arg("also_gather").none(),
              nb::arg("also_gathered").none(), nb::arg("algorithm"), nb::arg("plan_n"));
   module.def("scaled_matmul_reduce_scatter", &scaled_matmul_reduce_scatter, nb::arg("group"),
-             nb::arg("stream"), nb::arg("a"), nb::arg("b"), nb::arg("a_scale").none(),
+             nb::arg("stream"), nb::arg("a").none(), nb::arg("b").none(), nb::arg("a_scale").none(),
              nb::arg("b_scale").none(), nb::arg("scatter_dim"), nb::arg("reduce_op"),
              nb::arg("out_type").none(), nb::arg("out").none(), nb::arg("product").none(),
              nb::arg("bias").none(), nb::arg("result_scale").none(), nb::arg("partials").none(),

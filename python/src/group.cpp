@@ -43,7 +43,7 @@ std::shared_ptr<PyGroup> create_group(int rank, int size, const std::shared_ptr<
 
 nb::list all_gather_bytes(const PyGroup& group, const nb::bytes& mine, const std::string& what) {
   const auto bytes = std::span(static_cast<const std::byte*>(mine.data()), mine.size());
-  const auto all = take_unlocked([&] { return group.group().all_gather(bytes, what); }, group.rank());
+  const auto all = group.run([&](Group& of) { return of.all_gather(bytes, what); });
   nb::list values;
   for (const Store::Bytes& one : all) values.append(nb::bytes(one.data(), one.size()));
   return values;
@@ -62,11 +62,23 @@ Group& PyGroup::group() const {
 }
 
 std::shared_ptr<PyGroup> PyGroup::subgroup(const std::vector<int>& ranks, const std::string& name) const {
-  auto made = take_unlocked([&] { return group().subgroup(ranks, name); }, rank());
+  auto made = run([&](Group& of) { return of.subgroup(ranks, name); });
   return std::make_shared<PyGroup>(std::make_shared<PyDevice>(device_->device()), std::move(made));
 }
 
 void PyGroup::close() {
+  if (!group_) return;
+  const OneUser::Use use(user_);
+  Interrupt interrupt;
+  if (!device_->drain(interrupt)) {
+    const std::string text = "rank " + std::to_string(rank()) + " was interrupted while it closed the group";
+    group_->poison(Error(ErrorCode::kPeerLost, text), rank());
+  }
+  end();
+  interrupt.raise();
+}
+
+void PyGroup::end() {
   if (!group_) return;
   device_->drain();
   const nb::gil_scoped_release unlocked;
@@ -74,14 +86,16 @@ void PyGroup::close() {
 }
 
 void bind_groups(nb::module_& module) {
-  nb::class_<PyGroup>(
+  auto bound = nb::class_<PyGroup>(
       module, "Group",
       "An ordered set of ranks that run collective calls in the same order. One thread at a time\n"
       "may use a group. A timeout, a lost peer or a mismatch poisons it: every later call on\n"
-      "every rank raises the first error. Leaving a `with` block closes the group.")
-      .def_prop_ro("rank", &PyGroup::rank)
+      "every rank raises the first error. Leaving a `with` block closes the group.");
+  refuse_pickling(bound, "Make a group in each process.");
+  bound.def_prop_ro("rank", &PyGroup::rank)
       .def_prop_ro("size", [](const PyGroup& group) { return group.group().size(); })
       .def_prop_ro("name", [](const PyGroup& group) { return group.group().name(); })
+      .def_prop_ro("is_closed", &PyGroup::is_closed)
       .def_prop_ro("device", &PyGroup::device, "The device that the group's ops run on.")
       .def(
           "subgroup", &PyGroup::subgroup, nb::arg("ranks"), nb::arg("name"),
@@ -92,13 +106,22 @@ void bind_groups(nb::module_& module) {
            "Returns every rank's bytes, in rank order. Blocks until all ranks have called.")
       .def(
           "meet",
-          [](const PyGroup& group) {
-            take_unlocked([&] { return group.group().all_gather({}, "meet"); }, group.rank());
-          },
+          [](const PyGroup& group) { group.run([](Group& of) { return of.all_gather({}, "meet"); }); },
           "Blocks until every rank is here.")
       .def(
           "check", [](const PyGroup& group) { take(group.group().status(), group.rank()); },
           "Raises the error that poisoned the group, if one did.")
+      .def(
+          "refuse_call",
+          [](const PyGroup& group, const std::string& text) {
+            group.run([&](Group& of) -> Result<void> {
+              of.refuse_call(Error(ErrorCode::kInvalidArgument, text));
+              return {};
+            });
+          },
+          nb::arg("text"),
+          "Tells the other ranks that this one has refused a collective call instead of making it. They get\n"
+          "MISMATCH with the text.")
       .def("poison", &poison, nb::arg("text"), nb::arg("culprit") = -1,
            "Poisons the group on every rank with a PEER_LOST error of this text. `culprit` is the rank that\n"
            "caused it.")
@@ -113,11 +136,19 @@ void bind_groups(nb::module_& module) {
       .def(
           "__exit__", [](PyGroup& group, const nb::args&) { group.close(); },
           nb::sig("def __exit__(self, *exception: object) -> None"))
-      .def("__repr__", [](const PyGroup& group) {
+      .def("__repr__", [](const PyGroup& group) -> std::string {
+        if (group.is_closed()) return "tandem.Group(closed)";
         return "tandem.Group('" + group.group().name() + "', rank " + std::to_string(group.rank()) + " of " +
                std::to_string(group.group().size()) + ", " + to_string(group.device()->device()->id()) + ")";
       });
 
+  module.def(
+      "rendezvous_timeout",
+      [] {
+        const Config config = take(Config::from_environment());
+        return std::chrono::duration<double>(config.rendezvous_timeout).count();
+      },
+      "The longest wait for other ranks that the environment asks for, in seconds.");
   module.def("create_group", &create_group, nb::kw_only(), nb::arg("rank"), nb::arg("size"), nb::arg("store"),
              nb::arg("device"), nb::arg("device_index"), nb::arg("name"), nb::arg("op_timeout").none(),
              nb::arg("rendezvous_timeout").none(), nb::arg("fault").none());

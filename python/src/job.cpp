@@ -7,6 +7,8 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <unistd.h>
+
 #include <csignal>
 #include <future>
 #include <optional>
@@ -35,7 +37,11 @@ class PyJob {
     job_ = take_unlocked([&] { return Job::start(options); });
     outcome_ = std::async(std::launch::async, [this] { return job_->wait(Deadline::never()); }).share();
   }
-  ~PyJob() { end(); }
+  ~PyJob() {
+    end();
+    // In a child by fork() the thread that waits does not exist.
+    if (!is_here()) new std::shared_future<Result<JobOutcome>>(std::move(outcome_));
+  }
   PyJob(const PyJob&) = delete;
   PyJob& operator=(const PyJob&) = delete;
 
@@ -43,11 +49,13 @@ class PyJob {
 
   /// Whether all ranks have ended within the time.
   bool wait(double seconds) {
+    check_process();
     const nb::gil_scoped_release unlocked;
     return outcome_.wait_for(std::chrono::duration<double>(seconds)) == std::future_status::ready;
   }
   /// (first failed rank or -1, its error's code or empty, its text).
   nb::tuple outcome() {
+    check_process();
     const JobOutcome ended = take_unlocked([&] { return outcome_.get(); });
     const auto status = ended.status();
     if (status) return nb::make_tuple(-1, "", "");
@@ -59,7 +67,7 @@ class PyJob {
   }
   /// Kills what still runs.
   void end() {
-    if (!job_) return;
+    if (!job_ || !is_here()) return;
     const nb::gil_scoped_release unlocked;
     // A deadline that has passed has the job killed, and the other wait ends too.
     static_cast<void>(job_->wait(Deadline::after(std::chrono::nanoseconds(0))));
@@ -67,6 +75,12 @@ class PyJob {
   }
 
  private:
+  [[nodiscard]] bool is_here() const { return ::getpid() == pid_; }
+  void check_process() const {
+    if (!is_here()) refuse("the job was started by process " + std::to_string(pid_) + ", which waits for it");
+  }
+
+  const pid_t pid_ = ::getpid();
   int ranks_;
   std::unique_ptr<Job> job_;
   std::shared_future<Result<JobOutcome>> outcome_;

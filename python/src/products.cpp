@@ -88,15 +88,15 @@ std::optional<Array> async_input_mm(PyStream& stream, nb::handle a, nb::handle b
 }  // namespace
 
 void bind_products(nb::module_& module) {
-  module.def("mm", &mm, nb::arg("stream"), nb::arg("a"), nb::arg("b"), nb::arg("out").none(),
+  module.def("mm", &mm, nb::arg("stream"), nb::arg("a").none(), nb::arg("b").none(), nb::arg("out").none(),
              nb::arg("out_type").none(), nb::arg("bias").none(), nb::arg("accumulate"));
-  module.def("scaled_matmul", &scaled_matmul, nb::arg("stream"), nb::arg("a"), nb::arg("b"),
+  module.def("scaled_matmul", &scaled_matmul, nb::arg("stream"), nb::arg("a").none(), nb::arg("b").none(),
              nb::arg("a_scale").none(), nb::arg("b_scale").none(), nb::arg("out").none(),
              nb::arg("out_type").none(), nb::arg("bias").none(), nb::arg("result_scale").none(),
              nb::arg("fast_accum"), nb::arg("addend").none());
-  module.def("async_input_mm", &async_input_mm, nb::arg("stream"), nb::arg("a"), nb::arg("b"),
-             nb::arg("a_chunk_signals"), nb::arg("out").none(), nb::arg("a_chunk_pivot"), nb::arg("expected"),
-             nb::arg("chunks_together"), nb::arg("in_order"));
+  module.def("async_input_mm", &async_input_mm, nb::arg("stream"), nb::arg("a").none(), nb::arg("b").none(),
+             nb::arg("a_chunk_signals").none(), nb::arg("out").none(), nb::arg("a_chunk_pivot"),
+             nb::arg("expected"), nb::arg("chunks_together"), nb::arg("in_order"));
 }
 
 }  // namespace tandem::python

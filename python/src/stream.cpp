@@ -3,6 +3,7 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <tandem/backend/backend.hpp>
@@ -13,13 +14,9 @@
 namespace tandem::python {
 namespace {
 
-/// How long a wait goes on before it looks whether ^C was pressed.
-constexpr std::chrono::milliseconds kLookForInterrupts{100};
-
 /// Whether the event was reached, or the work before it has failed.
 bool wait_a_while(Event& event) {
-  const nb::gil_scoped_release unlocked;
-  const Deadline deadline = Deadline::after(kLookForInterrupts);
+  const Deadline deadline = Deadline::after(InterruptCheck::kInterval);
   const auto result = event.synchronize(deadline);
   return result.has_value() || !deadline.expired();
 }
@@ -73,17 +70,29 @@ void PyStream::finish(std::vector<std::shared_ptr<void>> owners, int rank) {
   while (kept_.front().mark->is_done() && kept_.size() > 1) kept_.pop_front();
 }
 
-void PyStream::synchronize(int rank) {
-  const auto mark = take(device_->create_mark(), rank);
-  take(stream_->record(*mark), rank);
-  while (!wait_a_while(*mark)) {
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+bool PyStream::is_idle() {
+  while (!kept_.empty() && kept_.front().mark->is_done()) kept_.pop_front();
+  return kept_.empty();
+}
+
+bool PyStream::await(Interrupt& interrupt) {
+  const nb::gil_scoped_release unlocked;
+  const auto mark = device_->create_mark();
+  if (!mark || !stream_->record(**mark)) return true;  // the error comes with the stream's
+  while (!wait_a_while(**mark)) {
+    if (interrupt.look()) return false;
   }
+  return true;
+}
+
+void PyStream::synchronize(int rank) {
+  Interrupt interrupt;
+  if (!await(interrupt)) interrupt.raise();
   const auto result = [&] {
     const nb::gil_scoped_release unlocked;
     return stream_->synchronize();
   }();
-  kept_.clear();
+  static_cast<void>(is_idle());  // drops what is done: other threads may have made calls meanwhile
   take(result, rank);
 }
 
@@ -97,7 +106,12 @@ PyDevice::PyDevice(std::shared_ptr<Device> device) : device_(std::move(device)) 
 
 std::shared_ptr<PyStream> PyDevice::create_stream(int priority) {
   auto stream = std::make_shared<PyStream>(device_, take(device_->create_stream(priority)), false, false);
-  std::erase_if(made_, [](const auto& made) { return made.expired(); });
+  // One that Python has dropped ends here once it is idle: a wait for its work at its end would not look for ^C.
+  const auto is_used = [](const auto& made) { return made.use_count() > 1 || !made->is_idle(); };
+  const auto unused = std::partition(made_.begin(), made_.end(), is_used);
+  const std::vector<std::shared_ptr<PyStream>> ended(unused,
+                                                     made_.end());  // their ends let other threads run
+  made_.erase(unused, made_.end());
   made_.push_back(stream);
   return stream;
 }
@@ -116,14 +130,22 @@ std::shared_ptr<PyStream> PyDevice::adopt(std::uintptr_t native) {
 #endif
 }
 
-void PyDevice::drain() {
+std::vector<std::shared_ptr<PyStream>> PyDevice::streams() const {
   std::vector<std::shared_ptr<PyStream>> streams{main_stream_};
   for (const auto& [native, stream] : adopted_) streams.push_back(stream);
-  for (const auto& made : made_) {
-    if (auto stream = made.lock()) streams.push_back(std::move(stream));
-  }
+  streams.insert(streams.end(), made_.begin(), made_.end());
+  return streams;
+}
+
+bool PyDevice::drain(Interrupt& interrupt) {
+  const auto all = streams();
+  return std::all_of(all.begin(), all.end(), [&](const auto& stream) { return stream->await(interrupt); });
+}
+
+void PyDevice::drain() {
+  const auto all = streams();
   const nb::gil_scoped_release unlocked;
-  for (const auto& stream : streams) static_cast<void>(stream->stream().synchronize());
+  for (const auto& stream : all) static_cast<void>(stream->stream().synchronize());
 }
 
 DeviceId parse_device(const std::string& text, int index) {
@@ -198,10 +220,12 @@ void on_words(PyStream& stream, nb::handle words, F&& enqueue) {
 }  // namespace
 
 void bind_streams(nb::module_& module) {
-  nb::class_<PyStream>(
+  auto stream = nb::class_<PyStream>(
       module, "Stream",
       "A queue of work on one device. Calls that get it as `stream` enqueue and return. Arrays\n"
-      "of these calls stay alive until synchronize().")
+      "of these calls stay alive until synchronize().");
+  refuse_pickling(stream, "Make a stream in each process.");
+  stream
       .def(
           "synchronize", [](PyStream& stream) { stream.synchronize(); },
           "Waits until all queued work is done. Raises the work's error.")
@@ -218,7 +242,7 @@ void bind_streams(nb::module_& module) {
             call.run([&] { return call.stream().copy(source, target); });
             call.finish();
           },
-          nb::arg("from_"), nb::arg("to"),
+          nb::arg("from_").none(), nb::arg("to").none(),
           "Copies elements between arrays of equal shape and type, with any strides.")
       .def(
           "write_value32",
@@ -227,7 +251,7 @@ void bind_streams(nb::module_& module) {
               return stream.stream().stream_write_value32(view, offset, value);
             });
           },
-          nb::arg("words"), nb::arg("offset"), nb::arg("value"),
+          nb::arg("words").none(), nb::arg("offset"), nb::arg("value"),
           "Writes one word of a contiguous u32 array [n] after all earlier work of this stream is visible.")
       .def(
           "memset32",
@@ -237,10 +261,13 @@ void bind_streams(nb::module_& module) {
               return stream.stream().memset32(view, offset, value, count);
             });
           },
-          nb::arg("words"), nb::arg("offset"), nb::arg("value"), nb::arg("count") = 1,
+          nb::arg("words").none(), nb::arg("offset"), nb::arg("value"), nb::arg("count") = 1,
           "Sets words [offset, offset + count) of a contiguous u32 array.");
 
-  nb::class_<PyDevice>(module, "Device", "A device of this process: the cores of this host, or a GPU.")
+  auto device =
+      nb::class_<PyDevice>(module, "Device", "A device of this process: the cores of this host, or a GPU.");
+  refuse_pickling(device, "Make a device in each process.");
+  device
       .def(
           "__init__",
           [](PyDevice* device, const std::string& text) {

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tandem/device/device.hpp>
 #include <tandem/device/stream.hpp>
@@ -15,6 +16,31 @@
 #include "errors.hpp"
 
 namespace tandem::python {
+
+/// What one thread at a time may use. Python's lock guards it.
+class OneUser {
+ public:
+  explicit OneUser(const char* refusal) : refusal_(refusal) {}
+
+  /// Throws if another one lives. That is one of another thread, or of what a signal has interrupted.
+  class Use {
+   public:
+    explicit Use(OneUser& used) : used_(used) {
+      if (used.is_in_use_) refuse(used.refusal_);
+      used.is_in_use_ = true;
+    }
+    ~Use() { used_.is_in_use_ = false; }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+
+   private:
+    OneUser& used_;
+  };
+
+ private:
+  const char* refusal_;
+  bool is_in_use_ = false;
+};
 
 /// A stream, and the arrays that queued work may still use.
 class PyStream {
@@ -26,6 +52,7 @@ class PyStream {
 
   [[nodiscard]] Stream& stream() const { return *stream_; }
   [[nodiscard]] Device& device() const { return *device_; }
+  [[nodiscard]] OneUser& user() { return user_; }
   /// The `cudaStream_t` behind it, as a number; 0 on CPUs.
   [[nodiscard]] std::uintptr_t native() const;
   /// What arrays of a call on this stream have to be like.
@@ -34,12 +61,18 @@ class PyStream {
   void finish(std::vector<std::shared_ptr<void>> owners, int rank);
   /// Waits for all queued work, and looks for ^C meanwhile. Throws the work's error.
   void synchronize(int rank = -1);
+  /// Whether the work of all calls has run.
+  [[nodiscard]] bool is_idle();
+  /// Waits until all queued work has run or failed, or `interrupt` comes. Whether it has run.
+  bool await(Interrupt& interrupt);
 
  private:
   std::shared_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
   bool waits_;
   bool adopted_;
+  OneUser user_{
+      "the stream is in a call of another thread, need a stream for each thread: Group.create_stream()"};
   /// What the calls up to a mark use.
   struct Kept {
     std::unique_ptr<Event> mark;
@@ -60,14 +93,18 @@ class PyDevice {
   [[nodiscard]] std::shared_ptr<PyStream> create_stream(int priority);
   /// The stream that stands for the caller's `cudaStream_t`; the same for the same one.
   [[nodiscard]] std::shared_ptr<PyStream> adopt(std::uintptr_t native);
-  /// Waits for the work of all streams, whatever becomes of it.
+  /// Waits for the work of all streams, whatever becomes of it, or until `interrupt` comes. Whether it is
+  /// done.
+  bool drain(Interrupt& interrupt);
   void drain();
 
  private:
+  [[nodiscard]] std::vector<std::shared_ptr<PyStream>> streams() const;
+
   std::shared_ptr<Device> device_;
   std::shared_ptr<PyStream> main_stream_;
   std::map<std::uintptr_t, std::shared_ptr<PyStream>> adopted_;
-  std::vector<std::weak_ptr<PyStream>> made_;
+  std::vector<std::shared_ptr<PyStream>> made_;  ///< those that are in use, or have work
 };
 
 /// "cpu" or "cuda:3"; "cuda" is that of `index`. Throws for any other text.
@@ -76,7 +113,8 @@ class PyDevice {
 /// One call: takes arrays, runs without Python's lock, and keeps what it took.
 class Call {
  public:
-  explicit Call(PyStream& stream, int rank = -1) : stream_(stream), rank_(rank) {}
+  explicit Call(PyStream& stream, int rank = -1, OneUser* group = nullptr)
+      : stream_(stream), group_(group), rank_(rank) {}
 
   [[nodiscard]] TensorView take(nb::handle array, const std::string& name);
   [[nodiscard]] std::optional<TensorView> take_if(nb::handle array, const std::string& name);
@@ -93,6 +131,9 @@ class Call {
 
   template <class F>
   auto run(F&& f) {
+    std::optional<OneUser::Use> group_use;
+    if (group_ != nullptr) group_use.emplace(*group_);
+    if (!stream_use_) stream_use_.emplace(stream_.user());
     return take_unlocked(std::forward<F>(f), rank_);
   }
   void finish() { stream_.finish(std::move(owners_), rank_); }
@@ -102,7 +143,9 @@ class Call {
 
  private:
   PyStream& stream_;
+  OneUser* group_;
   int rank_;
+  std::optional<OneUser::Use> stream_use_;  ///< until the call has finished
   std::vector<std::shared_ptr<void>> owners_;
 };
 

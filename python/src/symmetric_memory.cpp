@@ -63,7 +63,7 @@ HandlePointer rendezvous(PyGroup& group, nb::handle array) {
   const Operand operand = take_array(array, "tensor", group.device()->main_stream()->place());
   std::shared_ptr<void> owner = Blocks::all().find(operand.view.data);
   const Tensor tensor(operand.view, owner ? std::move(owner) : operand.owner);
-  return take_unlocked([&] { return symm::rendezvous(tensor, group.group()); }, group.rank());
+  return group.run([&](Group& of) { return symm::rendezvous(tensor, of); });
 }
 
 symm::Timeout timeout_of(Seconds seconds) {
@@ -131,11 +131,12 @@ void put(const HandlePointer& handle, PyStream& stream, nb::handle from, int pee
 }  // namespace
 
 void bind_symmetric_memory(nb::module_& module) {
-  nb::class_<symm::Handle>(
+  auto handle = nb::class_<symm::Handle>(
       module, "Handle",
       "A rank's access to the memory and the signal pads of one rendezvous: those of all\n"
-      "ranks are mapped here. It keeps the memory alive. Close its group last.")
-      .def_prop_ro("rank", &symm::Handle::rank)
+      "ranks are mapped here. It keeps the memory alive. Close its group last.");
+  refuse_pickling(handle, "Send copies of its buffers.");
+  handle.def_prop_ro("rank", &symm::Handle::rank)
       .def_prop_ro("world_size", &symm::Handle::world_size)
       .def_prop_ro("buffer_size_bytes", &symm::Handle::buffer_size_bytes)
       .def_prop_ro("signal_pad_size_bytes", &symm::Handle::signal_pad_size_bytes)
@@ -151,10 +152,10 @@ void bind_symmetric_memory(nb::module_& module) {
       .def("wait_signal", &wait_signal, nb::arg("stream"), nb::arg("src_rank"), nb::arg("channel"),
            nb::arg("timeout").none())
       .def("barrier", &barrier, nb::arg("stream"), nb::arg("channel"), nb::arg("timeout").none())
-      .def("get", &get, nb::arg("stream"), nb::arg("to"), nb::arg("peer"), nb::arg("offset"))
-      .def("put", &put, nb::arg("stream"), nb::arg("from_"), nb::arg("peer"), nb::arg("offset"));
+      .def("get", &get, nb::arg("stream"), nb::arg("to").none(), nb::arg("peer"), nb::arg("offset"))
+      .def("put", &put, nb::arg("stream"), nb::arg("from_").none(), nb::arg("peer"), nb::arg("offset"));
   module.def("symm_empty", &empty, nb::arg("group"), nb::arg("shape"), nb::arg("dtype"));
-  module.def("symm_rendezvous", &rendezvous, nb::arg("group"), nb::arg("tensor"));
+  module.def("symm_rendezvous", &rendezvous, nb::arg("group"), nb::arg("tensor").none());
   module.def(
       "set_signal_pad_size",
       [](PyGroup& group, std::int64_t num_bytes) {

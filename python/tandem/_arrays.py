@@ -24,6 +24,8 @@ _NUMPY_NAMES = {
     "f64": "float64",
     "bool": "bool",
 }
+#: Names of the element types that there are, as NumPy and PyTorch have them.
+NAMES = tuple(_NUMPY_NAMES.values())
 _OWN_NAMES = {name: own for own, name in _NUMPY_NAMES.items()}
 
 
@@ -80,9 +82,12 @@ def all_to_library(arrays: Sequence[_core.Array], library: str) -> list[Any]:
     return [to_library(array, library) for array in arrays]
 
 
-def core_handle(handle: Any) -> Any:
+def core_handle(name: str, handle: Any) -> _core.Handle | None:
     """What the extension takes for a handle of the package."""
-    return getattr(handle, "core", handle)
+    core = getattr(handle, "core", handle)
+    if core is None or isinstance(core, _core.Handle):
+        return core
+    raise TypeError(f"{name}: got a {type(handle).__qualname__}, need a tandem.symm.Handle")
 
 
 def as_list(arrays: Any) -> list[Any] | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from . import _arrays, _core
-from ._group import default_device, default_group
-from ._streams import stream_of
+from ._group import default_device
+from ._streams import collective, stream_of
 
 
 class Shard(NamedTuple):
@@ -45,9 +45,8 @@ def all_gather(
     Raises:
         Error: INVALID_ARGUMENT at once; MISMATCH, TIMEOUT, PEER_LOST when the work is waited for.
     """
-    group = group or default_group()
     library = _arrays.library_of(input)
-    with stream_of(group.device, stream, library) as on:
+    with collective(group, stream, library) as (group, on):
         made = _core.all_gather(group, on, input, total, out)
     return out if made is None else _arrays.to_library(made, library)
 
@@ -76,9 +75,8 @@ def reduce_scatter(
     Raises:
         Error: as all_gather().
     """
-    group = group or default_group()
     library = _arrays.library_of(input)
-    with stream_of(group.device, stream, library) as on:
+    with collective(group, stream, library) as (group, on):
         made = _core.reduce_scatter(group, on, input, out, reduce_op, bias)
     return out if made is None else _arrays.to_library(made, library)
 
@@ -111,10 +109,9 @@ def all_gather_with_progress(
     Raises:
         Error: INVALID_ARGUMENT for an input that is not contiguous or not symmetric, or for wrong sizes.
     """
-    group = group or default_group()
     library = _arrays.library_of(input)
-    with stream_of(group.device, stream, library) as on:
-        handle = _arrays.core_handle(input_handle)
+    with collective(group, stream, library) as (group, on):
+        handle = _arrays.core_handle("input_handle", input_handle)
         made = _core.all_gather_with_progress(group, on, input, out, progress, splits_per_rank, handle)
     return out if made is None else _arrays.to_library(made, library)
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import _arrays, _core
-from ._group import default_group
-from ._streams import stream_of
+from ._streams import collective
 
 OneOrMore = Any  # an array, or a list or tuple of arrays
 
@@ -82,10 +81,9 @@ def fused_all_gather_matmul(
         Error: INVALID_ARGUMENT at once, and MISMATCH on the other ranks; MISMATCH on every rank if dtype, k,
             gather_size, gather_dim, plan_n or algorithm differ; TIMEOUT or PEER_LOST when the work is waited for.
     """
-    group = group or default_group()
     library = _arrays.library_of(a)
     outs = _arrays.as_list(out)
-    with stream_of(group.device, stream, library) as on:
+    with collective(group, stream, library) as (group, on):
         made, whole, report = _core.all_gather_matmul(
             group,
             on,
@@ -96,7 +94,7 @@ def fused_all_gather_matmul(
             outs,
             gathered,
             _arrays.as_list(bias),
-            _arrays.core_handle(a_handle),
+            _arrays.core_handle("a_handle", a_handle),
             algorithm,
             plan_n,
         )
@@ -143,10 +141,9 @@ def fused_matmul_reduce_scatter(
     Raises:
         Error: as fused_all_gather_matmul().
     """
-    group = group or default_group()
     lefts = _arrays.as_list(a) or []
     library = _arrays.library_of(lefts[0]) if lefts else "numpy"
-    with stream_of(group.device, stream, library) as on:
+    with collective(group, stream, library) as (group, on):
         made, own, report = _core.matmul_reduce_scatter(
             group,
             on,
@@ -219,12 +216,11 @@ def fused_all_gather_scaled_matmul(
     Raises:
         Error: as fused_all_gather_matmul(). UNSUPPORTED on CUDA devices.
     """
-    group = group or default_group()
     library = _arrays.library_of(a)
     rights = _arrays.as_list(b) or []
     outs = _arrays.as_list(out)
     others = _arrays.as_list(also_gathered)
-    with stream_of(group.device, stream, library) as on:
+    with collective(group, stream, library) as (group, on):
         made, whole, made_others, report = _core.all_gather_scaled_matmul(
             group,
             on,
@@ -293,10 +289,9 @@ def fused_scaled_matmul_reduce_scatter(
     Raises:
         Error: as fused_all_gather_matmul(). UNSUPPORTED on CUDA devices.
     """
-    group = group or default_group()
     lefts = _arrays.as_list(a) or []
     library = _arrays.library_of(lefts[0]) if lefts else "numpy"
-    with stream_of(group.device, stream, library) as on:
+    with collective(group, stream, library) as (group, on):
         made, own, report = _core.scaled_matmul_reduce_scatter(
             group,
             on,

@@ -16,8 +16,10 @@ from . import _core
 from ._errors import Error, ErrorCode
 
 _context: _core.RankContext | None = None  # of a process that launch() started
+_listeners: list[socket.socket] = []  # that tell the address of a store
 _stores: dict[tuple[str, int, int], tuple[_core.Store, _core.StoreServer | None]] = {}
 _default: _core.Group | None = None
+_default_thread = 0  # that made it
 _devices = threading.local()
 
 # (rank, size, ranks of this host) as launchers set them.
@@ -59,29 +61,53 @@ def default_group() -> _core.Group:
     return _default
 
 
+def group_or_default(group: Any) -> _core.Group:
+    """The group of a call that takes `group=`."""
+    if group is None:
+        return default_group()
+    if isinstance(group, _core.Group):
+        return group
+    raise TypeError(f"group: got a {type(group).__qualname__}, need a tandem.Group")
+
+
 def default_device(device: _core.Device | _core.Group | None) -> _core.Device:
-    """The device of a call without a group: that of the default group, or else this host's cores."""
+    """The device of a call without a group: that of the default group, or else this host's cores.
+
+    A CPU's stream runs one call at a time, so other threads than the default group's have one each.
+    """
     if isinstance(device, _core.Group):
         return device.device
-    if device is not None:
+    if isinstance(device, _core.Device):
         return device
+    if device is not None:
+        raise TypeError(f"device: got a {type(device).__qualname__}, need a tandem.Device or a tandem.Group")
     if _default is not None:
-        return _default.device
+        is_own = threading.get_ident() == _default_thread
+        if is_own or not _default.device.name.startswith("cpu"):
+            return _default.device
     if not hasattr(_devices, "cpu"):
         _devices.cpu = _core.Device("cpu")
     return _devices.cpu
+
+
+def _number(variable: str) -> int:
+    text = os.environ[variable]
+    try:
+        return int(text)
+    except ValueError:
+        raise Error(ErrorCode.INVALID_ARGUMENT, f"{variable} is '{text}', need a number") from None
 
 
 def _rank_and_size() -> tuple[int, int] | None:
     for rank, size, local_size in _VARIABLES:
         if rank in os.environ and size in os.environ:
             here = os.environ.get(local_size, os.environ[size])
-            if here.isdigit() and int(here) != int(os.environ[size]):
+            if here.isdigit() and int(here) != _number(size):
                 raise Error(
                     ErrorCode.UNSUPPORTED,
                     f"{size} is {os.environ[size]} and {local_size} is {here}: ranks must be on one host",
                 )
-            return int(os.environ[rank]), int(os.environ[size])
+            return _number(rank), _number(size)
     return None
 
 
@@ -131,6 +157,8 @@ def _serve(job: str, size: int, timeout: float) -> tuple[_core.Store, _core.Stor
     taken = f"rank 0: another process serves job '{job}'; pass another job= to tandem.init()"
     listener = _until(deadline, taken, lambda: _bind(_address_of(job)))
 
+    _listeners.append(listener)
+
     def answer() -> None:
         with listener:
             told = 0
@@ -144,6 +172,7 @@ def _serve(job: str, size: int, timeout: float) -> tuple[_core.Store, _core.Stor
                             told += 1
                 except OSError:
                     continue
+        _listeners.remove(listener)
 
     threading.Thread(target=answer, name="tandem-address", daemon=True).start()
     return server.local(), server
@@ -192,6 +221,11 @@ def _find_ranks(rank: int | None, size: int | None, job: str | None, timeout: fl
     return rank, size, _store_of(job or os.environ.get("TANDEM_JOB") or _job_name(), rank, size, timeout)
 
 
+def _check_seconds(name: str, seconds: float | None) -> None:
+    if seconds is not None and not seconds > 0:
+        raise Error(ErrorCode.INVALID_ARGUMENT, f"init: {name} is {seconds:g} s, need more than 0")
+
+
 def init(
     rank: int | None = None,
     size: int | None = None,
@@ -223,22 +257,24 @@ def init(
         Error: INVALID_ARGUMENT for a rank outside [0, size) or taken; TIMEOUT with the ranks that did not come;
             MISMATCH if ranks differ in the size or version; UNSUPPORTED for several hosts, or without such a device.
     """
-    global _default
+    global _default, _default_thread
 
-    timeout = rendezvous_timeout or float(os.environ.get("TANDEM_RENDEZVOUS_TIMEOUT_MS", "60000")) / 1e3
+    _check_seconds("op_timeout", op_timeout)
+    _check_seconds("rendezvous_timeout", rendezvous_timeout)
+    timeout = _core.rendezvous_timeout() if rendezvous_timeout is None else rendezvous_timeout
     rank, size, store = _find_ranks(rank, size, job, timeout)
     group = _core.create_group(
         rank=rank,
         size=size,
         store=store,
         device=device,
-        device_index=int(os.environ.get("LOCAL_RANK", rank)),
+        device_index=_number("LOCAL_RANK") if "LOCAL_RANK" in os.environ else rank,
         name=name,
         op_timeout=op_timeout,
         rendezvous_timeout=rendezvous_timeout,
         fault=fault,
     )
-    _default = group
+    _default, _default_thread = group, threading.get_ident()
     return group
 
 
@@ -247,8 +283,8 @@ def finalize() -> None:
     global _default
 
     if _default is not None:
-        _default.close()
-        _default = None
+        group, _default = _default, None
+        group.close()
 
 
 def poison_default(text: str, culprit: int) -> None:
@@ -265,4 +301,16 @@ def _leave() -> None:
     _stores.clear()
 
 
+def _after_fork() -> None:
+    """In the child: stores and devices are the parent's. Its default group stays, so that the error names it."""
+    global _default_thread
+
+    _default_thread = 0
+    _stores.clear()
+    _devices.__dict__.clear()
+    while _listeners:
+        _listeners.pop().close()  # else the address would be taken as long as the child lives
+
+
 atexit.register(_leave)
+os.register_at_fork(after_in_child=_after_fork)

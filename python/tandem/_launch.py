@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import numbers
 import os
 import pathlib
 import signal
@@ -25,6 +26,7 @@ sys.path.insert(0, {str(pathlib.Path(__file__).resolve().parent.parent)!r})
 from tandem._rank import main
 sys.exit(main())"""
 _READ_S = 30.0
+_MOST_GRACE_S = 1e6
 _LOOK_S = 0.05
 
 
@@ -86,10 +88,16 @@ def launch(fn: Callable[..., T], ranks: int = 4, *args: Any, grace: float = 2.0,
         The exception of the rank that failed first, with that rank's traceback as a note; Error PEER_LOST if that
         rank ended without one, with `.rank`.
     """
+    if not callable(fn):
+        raise TypeError(f"fn: got a {type(fn).__qualname__}, need a function")
+    if not isinstance(ranks, numbers.Integral):
+        raise TypeError(f"ranks: got a {type(ranks).__qualname__}, need an int")
     if ranks < 1:
         raise Error(ErrorCode.INVALID_ARGUMENT, f"launch: {ranks} ranks, need at least 1")
+    if not 0 <= grace <= _MOST_GRACE_S:
+        raise Error(ErrorCode.INVALID_ARGUMENT, f"launch: grace is {grace:g} s, need 0 to {_MOST_GRACE_S:g}")
     sys.stdout.flush()  # or the ranks' lines come before earlier ones
-    job = _core.Job(ranks, sys.executable, ["-P", "-c", _RANK_PROGRAM], grace)
+    job = _core.Job(int(ranks), sys.executable, ["-P", "-c", _RANK_PROGRAM], grace)
     try:
         send(job.store, TASK_KEY, (list(sys.path), cloudpickle.dumps((fn, args, kwargs))))
         while not job.wait(_LOOK_S):

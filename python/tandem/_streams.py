@@ -9,6 +9,7 @@ from typing import Any
 
 from . import _arrays, _core
 from ._errors import Error, ErrorCode
+from ._group import group_or_default
 
 
 def _pointer_of(stream: Any) -> int:
@@ -70,3 +71,19 @@ def stream_of(device: _core.Device, stream: Any, library: str) -> Iterator[_core
             yield own
     else:
         yield device.adopt(pointer)
+
+
+@contextlib.contextmanager
+def collective(group: Any, stream: Any, library: str) -> Iterator[tuple[_core.Group, _core.Stream]]:
+    """The group and the stream of a collective call. What is refused before the call reaches the library is refused
+    on all ranks, as the library does with what it refuses itself."""
+    group = group_or_default(group)
+    try:
+        with stream_of(group.device, stream, library) as on:
+            yield group, on
+    except Error:
+        raise
+    except Exception as error:
+        with contextlib.suppress(Error):
+            group.refuse_call(f"{type(error).__name__}: {error}")
+        raise

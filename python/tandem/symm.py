@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import _arrays, _core
-from ._group import default_group
+from ._group import group_or_default
 from ._streams import stream_of
 
 __all__ = ["FIRST_USER_CHANNEL", "Handle", "empty", "rendezvous", "set_signal_pad_size"]
@@ -133,7 +133,7 @@ def empty(
     Raises:
         Error: OUT_OF_MEMORY with the bytes asked for and available; INVALID_ARGUMENT.
     """
-    group = group or default_group()
+    group = group_or_default(group)
     sizes = [shape] if isinstance(shape, int) else list(shape)
     array = _core.symm_empty(group, sizes, _arrays.type_name(dtype))
     return _arrays.to_library(array, _library(library, dtype, group))
@@ -149,10 +149,10 @@ def rendezvous(tensor: Any, group: _core.Group | None = None) -> Handle:
     Raises:
         Error: INVALID_ARGUMENT for other memory; MISMATCH on every rank if sizes or types differ; TIMEOUT; PEER_LOST.
     """
-    group = group or default_group()
+    group = group_or_default(group)
     return Handle(_core.symm_rendezvous(group, tensor), group, _arrays.library_of(tensor))
 
 
 def set_signal_pad_size(num_bytes: int, group: _core.Group | None = None) -> None:
     """Sets the bytes of the pads of handles that this group makes later: the same on every rank, a multiple of 4*W."""
-    _core.set_signal_pad_size(group or default_group(), num_bytes)
+    _core.set_signal_pad_size(group_or_default(group), num_bytes)

@@ -5,6 +5,8 @@
 #include <mutex>
 #include <vector>
 
+#include "base/home_process.hpp"
+
 namespace tandem {
 namespace {
 
@@ -19,10 +21,9 @@ struct Board {
   std::mutex mutex;
   std::vector<const Entry*> entries;
 
-  /// Never destroyed: threads may end after everything that is static.
   static Board& of_process() {
-    static auto* const board = new Board;
-    return *board;
+    static OnePerProcess<Board> boards;
+    return boards.get();
   }
 };
 
@@ -35,9 +36,7 @@ class OwnEntry {
  public:
   OwnEntry() {
     entry_.key = next_thread_key();
-    Board& board = Board::of_process();
-    const std::lock_guard lock(board.mutex);
-    board.entries.push_back(&entry_);
+    put_on_board();
   }
   ~OwnEntry() {
     Board& board = Board::of_process();
@@ -48,11 +47,20 @@ class OwnEntry {
   OwnEntry& operator=(const OwnEntry&) = delete;
   [[nodiscard]] static Entry& get() {
     thread_local OwnEntry own;
+    if (!own.home_.is_here()) own.put_on_board();
     return own.entry_;
   }
 
  private:
+  void put_on_board() {
+    home_ = HomeProcess();
+    Board& board = Board::of_process();
+    const std::lock_guard lock(board.mutex);
+    board.entries.push_back(&entry_);
+  }
+
   Entry entry_;
+  HomeProcess home_;
 };
 
 }  // namespace

@@ -108,6 +108,9 @@ class Control {
   /// The mapping, for a device that reads the group's error and who has left. Outlives the group while held.
   [[nodiscard]] virtual const std::shared_ptr<ControlMemory>& memory() const = 0;
 
+  /// Whether this process made it. Errors: kInvalidArgument in a child by fork().
+  [[nodiscard]] virtual Result<void> check_process() const = 0;
+  /// Errors: of check_process(); the error that poisoned the group.
   [[nodiscard]] virtual Result<void> status() const = 0;
   /// First cause wins; wakes every sleeper on every rank.
   virtual void poison(const Error& error, int culprit) = 0;

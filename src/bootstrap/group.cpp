@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/format.hpp"
+#include "base/home_process.hpp"
 #include "base/try.hpp"
 #include "bootstrap/group_impl.hpp"
 
@@ -37,16 +38,27 @@ Result<void> check(const GroupOptions& options) {
   return {};
 }
 
+/// Those who make a group do not know its name, but who asked for one of several wants to read it.
+Error with_name(const Error& error, const std::string& name) {
+  constexpr std::string_view kGroup = "group: ";
+  if (!error.text().starts_with(kGroup)) return error;
+  return Error(error.code(), fmt::format("group '{}': {}", name, error.text().substr(kGroup.size())),
+               error.native_code());
+}
+
 }  // namespace
 
 Group::Group(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-Group::~Group() = default;
+Group::~Group() {
+  if (!impl_->home.is_here()) keep_forever(std::move(impl_));  // the group is the parent's, and goes on there
+}
 
 Result<std::unique_ptr<Group>> Group::create(const GroupOptions& options) {
   TANDEM_TRY(check(options));
-  TANDEM_ASSIGN(auto impl, Impl::create(options));
-  return std::unique_ptr<Group>(new Group(std::move(impl)));
+  auto impl = Impl::create(options);
+  if (!impl) return tl::unexpected<Error>(with_name(impl.error(), options.name));
+  return std::unique_ptr<Group>(new Group(*std::move(impl)));
 }
 
 int Group::rank() const {
@@ -93,8 +105,9 @@ Result<std::unique_ptr<Group>> Group::subgroup(std::span<const int> ranks, std::
   // Disjoint subgroups may carry one name: the members are part of the full one.
   options.name = fmt::format("{}/{}[{}]", impl_->options.name, name, fmt::join(ranks, ","));
   TANDEM_TRY(check(options));
-  TANDEM_ASSIGN(auto impl, Impl::create(options, impl_.get()));
-  return std::unique_ptr<Group>(new Group(std::move(impl)));
+  auto impl = Impl::create(options, impl_.get());
+  if (!impl) return tl::unexpected<Error>(with_name(impl.error(), options.name));
+  return std::unique_ptr<Group>(new Group(*std::move(impl)));
 }
 
 Result<void> Group::status() const {
@@ -103,6 +116,11 @@ Result<void> Group::status() const {
 
 void Group::poison(const Error& error, int culprit) {
   impl_->control->poison(error, culprit);
+}
+
+void Group::refuse_call(const Error& why) {
+  if (!impl_->control->check_process()) return;
+  impl_->control->refuse(impl_->control->next_sequence(), why);
 }
 
 Result<std::vector<Store::Bytes>> Group::all_gather(std::span<const std::byte> mine, std::string_view what) {

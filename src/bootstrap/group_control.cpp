@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/format.hpp"
+#include "base/interrupts.hpp"
 #include "base/try.hpp"
 #include "bootstrap/wait_circles.hpp"
 
@@ -84,7 +85,8 @@ GroupControl::Look GroupControl::look(const Wait& wait) const {
     // What the peer did before it left counts.
     return wait.ready() ? Look::kReady : Look::kPeerLeft;
   }
-  return wait.deadline.expired() ? Look::kExpired : Look::kPending;
+  if (wait.deadline.expired()) return Look::kExpired;
+  return is_interrupted() ? Look::kInterrupted : Look::kPending;
 }
 
 GroupControl::Look GroupControl::spin(const Wait& wait) const {
@@ -116,7 +118,9 @@ GroupControl::Look GroupControl::sleep_and_look(const Wait& wait, std::chrono::n
   }
   Sleeper sleeper(own().doorbell);
   const Look result = look(wait);
-  if (result == Look::kPending) sleeper.sleep(std::min(wait.deadline.remaining(), longest));
+  if (result == Look::kPending) {
+    sleeper.sleep(std::min({wait.deadline.remaining(), longest, longest_nap()}));
+  }
   return result;
 }
 
@@ -153,6 +157,7 @@ Result<void> GroupControl::give_up(const Wait& wait, Look result, Deadline::Cloc
   if (result == Look::kPoisoned) WaitCircles::of_process().pass_on(*this);
   if (result == Look::kPeerLeft) report_peer_left(wait.info);
   if (result == Look::kExpired) report_timeout(wait, Deadline::Clock::now() - started);
+  if (result == Look::kInterrupted) report_interrupt(wait.info);
   return status();
 }
 
@@ -161,6 +166,13 @@ void GroupControl::report_peer_left(const WaitInfo& info) {
                fmt::format("rank {} waited in {}{} for {}, which has left the group", waiter_of(info),
                            info.what, describe_place(info), describe_rank(info.peer))),
          info.peer);
+}
+
+void GroupControl::report_interrupt(const WaitInfo& info) {
+  poison(Error(ErrorCode::kPeerLost,
+               fmt::format("rank {} was interrupted in {}{} while it waited for {}", rank(), info.what,
+                           describe_place(info), describe_rank(info.peer))),
+         rank());
 }
 
 void GroupControl::report_timeout(const Wait& wait, std::chrono::nanoseconds waited) {
@@ -194,7 +206,13 @@ void GroupControl::ring_everybody() {
 
 // ---- the group's error ----
 
+Result<void> GroupControl::check_process() const {
+  if (home_.is_here()) return {};
+  return tl::unexpected<Error>(home_.refusal(fmt::format("group '{}'", name())));
+}
+
 Result<void> GroupControl::status() const {
+  TANDEM_TRY(check_process());
   const ErrorRecord& error = memory_->header().error;
   std::uint32_t state = error.state.load(std::memory_order_acquire);
   if (state == ErrorRecord::kNone) return {};
@@ -228,6 +246,7 @@ std::span<const std::uint64_t> GroupControl::circle() const {
 }
 
 void GroupControl::write_error(const Error& error, int culprit, std::span<const std::uint64_t> circle) {
+  if (!home_.is_here()) return;  // the group is the parent's
   ErrorRecord& record = memory_->header().error;
   std::uint32_t none = ErrorRecord::kNone;
   if (record.state.compare_exchange_strong(none, ErrorRecord::kWriting, std::memory_order_acq_rel)) {

@@ -11,6 +11,7 @@
 #include <tandem/bootstrap/store.hpp>
 #include <vector>
 
+#include "base/home_process.hpp"
 #include "bootstrap/control.hpp"
 #include "bootstrap/control_memory.hpp"
 
@@ -53,6 +54,7 @@ class GroupControl final : public Control {
   void report_timeout(const WaitInfo& info, std::chrono::nanoseconds waited) override;
   void report_peer_left(const WaitInfo& info) override;
   [[nodiscard]] const std::shared_ptr<ControlMemory>& memory() const override { return memory_; }
+  [[nodiscard]] Result<void> check_process() const override;
   [[nodiscard]] Result<void> status() const override;
   void poison(const Error& error, int culprit) override;
 
@@ -82,7 +84,7 @@ class GroupControl final : public Control {
   [[nodiscard]] std::span<const std::uint64_t> circle() const;
 
  private:
-  enum class Look { kReady, kPoisoned, kPeerLeft, kExpired, kPending };
+  enum class Look { kReady, kPoisoned, kPeerLeft, kExpired, kInterrupted, kPending };
   struct Wait {
     const WaitInfo& info;
     Deadline deadline;
@@ -101,6 +103,7 @@ class GroupControl final : public Control {
   Look sleep_and_look(const Wait& wait, std::chrono::nanoseconds longest) const;
   Look wait_and_look_for_circles(const Wait& wait);
   void report_timeout(const Wait& wait, std::chrono::nanoseconds waited);
+  void report_interrupt(const WaitInfo& info);
   Result<void> give_up(const Wait& wait, Look look, Deadline::Clock::time_point started);
   /// Waits rank by rank until has_come(r) for all, or interrupted(). `info` but for its peer.
   Result<void> wait_for_ranks(WaitInfo info, Deadline deadline, FunctionRef<bool(int)> has_come,
@@ -134,6 +137,7 @@ class GroupControl final : public Control {
 
   const std::shared_ptr<ControlMemory> memory_;
   const Options options_;
+  const HomeProcess home_;
   std::atomic<std::uint64_t> next_sequence_;
   std::atomic<ExecutorKey> host_;
   struct Queued {

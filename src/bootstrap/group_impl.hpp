@@ -9,6 +9,7 @@
 #include <typeindex>
 #include <vector>
 
+#include "base/home_process.hpp"
 #include "bootstrap/group_control.hpp"
 #include "bootstrap/membership.hpp"
 #include "bootstrap/peer_monitor.hpp"
@@ -25,6 +26,7 @@ class Group::Impl {
 
   [[nodiscard]] std::string key_prefix() const { return "tandem/group/" + options.name + "/"; }
 
+  HomeProcess home;
   GroupOptions options;
   FaultPlan faults;
   bootstrap::Seat seat;

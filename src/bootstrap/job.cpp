@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "base/format.hpp"
+#include "base/home_process.hpp"
 #include "base/try.hpp"
 #include "bootstrap/failure_report.hpp"
 #include "bootstrap/process_id.hpp"
@@ -34,6 +35,7 @@ class Job::Impl {
     return rank < 0 || rank >= options_.ranks ? -1 : children_[static_cast<std::size_t>(rank)].pid;
   }
   Store& store() const { return *store_; }
+  [[nodiscard]] const HomeProcess& home() const { return home_; }
 
  private:
   struct Child {
@@ -52,6 +54,7 @@ class Job::Impl {
   int choose_first_failed() const;
   std::string describe_running() const;
 
+  const HomeProcess home_;  // of the thread
   const LaunchOptions options_;
   std::unique_ptr<LocalStoreServer> server_;
   std::shared_ptr<Store> store_;
@@ -239,6 +242,7 @@ std::string Job::Impl::describe_running() const {
 }
 
 Result<JobOutcome> Job::Impl::wait(Deadline deadline) {
+  TANDEM_TRY(home_.check("the job"));
   std::unique_lock lock(mutex_);
   const auto has_ended = [&] { return has_ended_; };
   if (ended_.wait_until(lock, deadline.at(), has_ended)) return outcome_;
@@ -262,7 +266,9 @@ Job::Impl::~Impl() {
 // ---- the public face ----
 
 Job::Job(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Job::~Job() = default;
+Job::~Job() {
+  if (!impl_->home().is_here()) keep_forever(std::move(impl_));  // the parent has the ranks
+}
 
 Result<std::unique_ptr<Job>> Job::start(const LaunchOptions& options) {
   constexpr int kMostRanks = 4096;

@@ -10,8 +10,11 @@
 #include <thread>
 
 #include "base/format.hpp"
+#include "base/home_process.hpp"
+#include "base/interrupts.hpp"
 #include "base/try.hpp"
 #include "bootstrap/local_store_message.hpp"
+#include "bootstrap/memory_store.hpp"
 
 namespace tandem {
 namespace {
@@ -87,6 +90,7 @@ class LocalStoreClient final : public Store {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining());
       auto reply = request({.type = type, .number = std::min(left, kSlice).count()}, key, {});
       if (reply || reply.error().code() != ErrorCode::kTimeout || is_broken_) return reply;
+      if (is_interrupted()) return tl::unexpected<Error>(bootstrap::interrupted(key));
       if (!deadline.expired()) continue;
       const auto waited =
           std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::Clock::now() - started);
@@ -96,6 +100,7 @@ class LocalStoreClient final : public Store {
 
   Result<Message> request(MessageHead head, std::string_view key, std::span<const std::byte> value,
                           int file = -1) {
+    TANDEM_TRY(home_.check("the connection to a store"));
     const std::lock_guard turn(turn_);
     if (is_broken_) return fail(ErrorCode::kPeerLost, "store: the connection to its server is lost");
     head.id = ++last_id_;
@@ -133,6 +138,7 @@ class LocalStoreClient final : public Store {
   }
 
   static constexpr std::chrono::milliseconds kReplyTimeout{10'000};
+  const HomeProcess home_;
   UniqueFd socket_;
   FairMutex turn_;
   std::uint64_t last_id_ = 0;
@@ -156,6 +162,8 @@ Result<UniqueFd> connect_to(const std::string& path, Deadline deadline) {
       return fail(ErrorCode::kDriver,
                   fmt::format("store: cannot connect to '{}': {}", path, std::strerror(errno)), errno);
     }
+    if (is_interrupted())
+      return failf(ErrorCode::kPeerLost, "store: connecting to '{}' was interrupted", path);
     if (deadline.expired())
       return failf(ErrorCode::kTimeout, "store: '{}' does not accept connections", path);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -164,7 +172,7 @@ Result<UniqueFd> connect_to(const std::string& path, Deadline deadline) {
 }
 
 Result<std::shared_ptr<Store>> greet(UniqueFd socket, const std::string& token) {
-  auto client = std::make_shared<LocalStoreClient>(std::move(socket));
+  const std::shared_ptr<LocalStoreClient> client(new LocalStoreClient(std::move(socket)), DeleteAtHome());
   TANDEM_TRY(client->greet(token));
   return client;
 }

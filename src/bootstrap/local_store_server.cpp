@@ -39,7 +39,9 @@ std::span<const std::byte> bytes_of(const std::string& text) {
 // ---- the public face ----
 
 LocalStoreServer::LocalStoreServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-LocalStoreServer::~LocalStoreServer() = default;
+LocalStoreServer::~LocalStoreServer() {
+  if (!impl_->home_.is_here()) keep_forever(std::move(impl_));  // the parent serves on
+}
 
 Result<std::unique_ptr<LocalStoreServer>> LocalStoreServer::create() {
   TANDEM_ASSIGN(auto impl, Impl::create());
@@ -95,6 +97,7 @@ void LocalStoreServer::Impl::notify() {
 }
 
 Result<UniqueFd> LocalStoreServer::Impl::connect_pair() {
+  TANDEM_TRY(home_.check("the server of a store"));
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
     return fail(ErrorCode::kDriver, fmt::format("store: socketpair failed: {}", std::strerror(errno)), errno);
@@ -113,6 +116,7 @@ Result<UniqueFd> LocalStoreServer::Impl::connect_pair() {
 }
 
 Result<LocalStoreAddress> LocalStoreServer::Impl::listen(int expected_clients) {
+  TANDEM_TRY(home_.check("the server of a store"));
   if (expected_clients < 1) {
     return failf(ErrorCode::kInvalidArgument, "store: {} expected clients, need at least 1",
                  expected_clients);

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/home_process.hpp"
 #include "bootstrap/listener.hpp"
 #include "bootstrap/local_store_message.hpp"
 #include "bootstrap/memory_store.hpp"
@@ -59,6 +60,8 @@ class LocalStoreServer::Impl {
   void close_as_stranger(Connection& connection);
   void remove_closed();
 
+  friend class LocalStoreServer;
+  const HomeProcess home_;                // of the thread
   const std::shared_ptr<UniqueFd> wake_;  // shared with the store's observer, which may outlive the server
   const std::shared_ptr<bootstrap::MemoryStore> store_;
   std::atomic<std::int64_t> num_refused_{0};

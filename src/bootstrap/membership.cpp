@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/format.hpp"
+#include "base/interrupts.hpp"
 #include "base/try.hpp"
 
 namespace tandem::bootstrap {
@@ -91,7 +92,10 @@ Result<Seat> Seat::take(std::shared_ptr<Store> store, const std::string& prefix,
   seat.key_ = seat_key(prefix, rank);
   TANDEM_ASSIGN(const std::int64_t holders, store->add(seat.key_, 1));
   seat.store_ = std::move(store);  // from here on given back
-  if (holders != 1) return failf(ErrorCode::kInvalidArgument, "group: rank {} is taken already", rank);
+  if (holders != 1)
+    return failf(ErrorCode::kInvalidArgument,
+                 "group: rank {} is taken already: close the open group of this name, or choose another name",
+                 rank);
   return seat;
 }
 
@@ -155,9 +159,17 @@ Result<std::vector<Candidate>> Host::collect(Deadline deadline) {
   const auto size = static_cast<std::size_t>(self_.size);
   std::vector<std::optional<Ticket>> by_rank(size);
   bool some_differ = false;
-  for (std::size_t num_there = 1; num_there < size;) {
+  for (std::size_t num_there = 1;;) {
+    if (num_there >= size) {
+      TANDEM_ASSIGN(const std::size_t num_gone, drop_gone(by_rank));
+      if (num_gone == 0) break;
+      num_there -= num_gone;
+    }
     auto next = next_ticket(deadline);
     if (is_timeout(next)) break;
+    if (was_interrupted()) {
+      return fail(ErrorCode::kPeerLost, "group: rank 0 was interrupted while it waited for the other ranks");
+    }
     TANDEM_TRY(next);
     if (!*next) continue;
     const Ticket& ticket = **next;
@@ -183,6 +195,22 @@ Result<std::vector<Candidate>> Host::collect(Deadline deadline) {
     accepted_.push_back(*by_rank[r]);
   }
   return members;
+}
+
+/// Ranks that have given up since they were counted. Returns how many these are.
+Result<std::size_t> Host::drop_gone(std::vector<std::optional<Ticket>>& by_rank) {
+  std::size_t num_gone = 0;
+  for (std::optional<Ticket>& ticket : by_rank) {
+    if (!ticket) continue;
+    const std::int64_t number = ticket->number;
+    TANDEM_ASSIGN(const std::int64_t gone, store_->add(gone_key(prefix_, number), 0));
+    if (gone == 0) continue;
+    TANDEM_TRY(store_->erase(gone_key(prefix_, number)));
+    std::erase_if(accepted_, [&](const Ticket& accepted) { return accepted.number == number; });
+    ticket.reset();
+    ++num_gone;
+  }
+  return num_gone;
 }
 
 Result<void> Host::check(const std::vector<std::optional<Ticket>>& by_rank) const {
@@ -237,8 +265,10 @@ Result<Invitation> ask_to_join(Store& store, const std::string& prefix, const Ca
   std::memcpy(bytes.data(), &self, sizeof(self));
   TANDEM_TRY(store.set(ticket_key(prefix, number), bytes));
   auto answer = store.get(answer_key(prefix, number), deadline);
+  // Rank 0 may count on this rank by now. Then it goes on, and leaves as members do.
+  if (was_interrupted()) answer = store.get(answer_key(prefix, number), Deadline::after(0ms));
   std::vector<int> missing;
-  if (is_timeout(answer)) {
+  if (is_timeout(answer) && !was_interrupted()) {
     // Rank 0's time ends about now too. It knows who came; seats only tell who has not left yet.
     TANDEM_ASSIGN(missing, Seat::find_empty(store, prefix, self.size));
     const bool is_host_gone = !missing.empty() && missing.front() == 0;
@@ -248,8 +278,12 @@ Result<Invitation> ask_to_join(Store& store, const std::string& prefix, const Ca
     TANDEM_TRY(store.erase(answer_key(prefix, number)));
     return unpack(*answer);
   }
-  if (!is_timeout(answer)) return tl::unexpected(answer.error());
+  if (!is_timeout(answer) && !was_interrupted()) return tl::unexpected(answer.error());
   TANDEM_TRY(store.add(gone_key(prefix, number), 1));
+  if (was_interrupted()) {
+    return failf(ErrorCode::kPeerLost, "group: rank {} was interrupted while it waited for rank 0",
+                 self.rank);
+  }
   if (!missing.empty()) return tl::unexpected(missing_ranks(missing, self.size));
   return failf(ErrorCode::kTimeout, "group: rank 0 is there but did not answer rank {} in time", self.rank);
 }

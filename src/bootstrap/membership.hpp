@@ -73,6 +73,7 @@ class Host {
     Candidate candidate;
   };
   [[nodiscard]] Result<std::optional<Ticket>> next_ticket(Deadline deadline);
+  [[nodiscard]] Result<std::size_t> drop_gone(std::vector<std::optional<Ticket>>& by_rank);
   [[nodiscard]] Result<void> check(const std::vector<std::optional<Ticket>>& tickets) const;
 
   std::shared_ptr<Store> store_;

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/format.hpp"
+#include "base/interrupts.hpp"
 #include "base/try.hpp"
 
 namespace tandem {
@@ -21,6 +22,10 @@ Result<T> expect_kind(std::string_view key, MemoryStore::Value value) {
 
 }  // namespace
 
+Error interrupted(std::string_view key) {
+  return Error(ErrorCode::kPeerLost, fmt::format("store: the wait for key '{}' was interrupted", key));
+}
+
 Result<UniqueFd> duplicate(int fd) {
   const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
   if (copy < 0) {
@@ -32,6 +37,7 @@ Result<UniqueFd> duplicate(int fd) {
 }
 
 Result<void> MemoryStore::put(std::string_view key, Value value) {
+  TANDEM_TRY(home_.check("the store"));
   {
     const std::lock_guard lock(mutex_);
     if (!values_.emplace(key, std::move(value)).second) {
@@ -44,12 +50,16 @@ Result<void> MemoryStore::put(std::string_view key, Value value) {
 }
 
 Result<MemoryStore::Value> MemoryStore::wait_for(std::string_view key, Deadline deadline) {
+  TANDEM_TRY(home_.check("the store"));
   const auto started = Deadline::Clock::now();
   std::unique_lock lock(mutex_);
   for (;;) {
     if (const auto found = values_.find(key); found != values_.end()) return found->second;
     if (deadline.expired()) break;
-    changed_.wait_until(lock, deadline.at());
+    changed_.wait_until(lock, Deadline::earlier(deadline, Deadline::after(longest_nap())).at());
+    lock.unlock();
+    if (is_interrupted()) return tl::unexpected<Error>(interrupted(key));
+    lock.lock();
   }
   const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::Clock::now() - started);
   return failf(ErrorCode::kTimeout, "store: key '{}' was not set within {} ms", key, waited.count());
@@ -71,6 +81,7 @@ Result<Store::Bytes> MemoryStore::get(std::string_view key, Deadline deadline) {
 }
 
 Result<std::int64_t> MemoryStore::add(std::string_view key, std::int64_t delta) {
+  TANDEM_TRY(home_.check("the store"));
   const std::lock_guard lock(mutex_);
   auto found = counters_.find(key);
   if (found == counters_.end()) {
@@ -86,6 +97,7 @@ Result<std::int64_t> MemoryStore::add(std::string_view key, std::int64_t delta) 
 }
 
 Result<void> MemoryStore::erase(std::string_view key) {
+  TANDEM_TRY(home_.check("the store"));
   const std::lock_guard lock(mutex_);
   if (const auto found = values_.find(key); found != values_.end()) values_.erase(found);
   if (const auto found = counters_.find(key); found != counters_.end()) counters_.erase(found);
@@ -117,7 +129,7 @@ Result<std::shared_ptr<void>> MemoryStore::get_object(std::string_view key, Dead
 }  // namespace bootstrap
 
 std::shared_ptr<Store> make_in_process_store() {
-  return std::make_shared<bootstrap::MemoryStore>(bootstrap::MemoryStore::Reach::kThreads);
+  return {new bootstrap::MemoryStore(bootstrap::MemoryStore::Reach::kThreads), DeleteAtHome()};
 }
 
 }  // namespace tandem

@@ -9,6 +9,8 @@
 #include <tandem/bootstrap/store.hpp>
 #include <variant>
 
+#include "base/home_process.hpp"
+
 namespace tandem::bootstrap {
 
 /// A store in this process's memory: the one that thread ranks share, and what a LocalStoreServer serves.
@@ -41,6 +43,7 @@ class MemoryStore final : public Store {
   [[nodiscard]] Result<void> put(std::string_view key, Value value);
   [[nodiscard]] Result<Value> wait_for(std::string_view key, Deadline deadline);
 
+  const HomeProcess home_;
   const Reach reach_;
   std::function<void()> observer_;
   mutable std::mutex mutex_;
@@ -48,6 +51,9 @@ class MemoryStore final : public Store {
   std::map<std::string, Value, std::less<>> values_;
   std::map<std::string, std::int64_t, std::less<>> counters_;
 };
+
+/// Of a store's wait that an InterruptCheck ended.
+[[nodiscard]] Error interrupted(std::string_view key);
 
 /// A duplicate of `fd`, closed on exec.
 [[nodiscard]] Result<UniqueFd> duplicate(int fd);

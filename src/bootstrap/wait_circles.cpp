@@ -6,6 +6,7 @@
 
 #include "base/format.hpp"
 #include "base/hash.hpp"
+#include "base/home_process.hpp"
 #include "bootstrap/group_control.hpp"
 
 namespace tandem::bootstrap {
@@ -25,11 +26,9 @@ std::uint64_t mixed(std::uint64_t hash, std::uint64_t word) {
 
 }  // namespace
 
-WaitCircles::WaitCircles() = default;
-
 WaitCircles& WaitCircles::of_process() {
-  static auto* const circles = new WaitCircles;  // never destroyed: groups may end after what is static
-  return *circles;
+  static OnePerProcess<WaitCircles> circles;
+  return circles.get();
 }
 
 void WaitCircles::add(GroupControl& control) {

@@ -85,7 +85,6 @@ class WaitCircles {
   static constexpr std::size_t kMostSteps = 8;
   static_assert(kMostSteps * sizeof(Step) / 8 + 1 <= BlockedRecord::kNumWords);
 
-  WaitCircles();
   void publish_all();
   [[nodiscard]] Path path_of(ExecutorKey executor, std::uint64_t via) const;
   [[nodiscard]] Path path_of(const Watch& watch, std::uint64_t via) const;

@@ -4,12 +4,14 @@
 #include <iterator>
 #include <utility>
 
+#include "base/home_process.hpp"
+
 namespace tandem::coll {
 
 OrphanedMemory& OrphanedMemory::of_process() {
   // Never destroyed: at the process's end work may still be queued, and drivers may be gone.
-  static auto* const all = new OrphanedMemory;
-  return *all;
+  static OnePerProcess<OrphanedMemory> all;
+  return all.get();
 }
 
 void OrphanedMemory::add(std::unique_ptr<Event> last_use, std::vector<std::shared_ptr<void>> memory) {

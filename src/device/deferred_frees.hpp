@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/home_process.hpp"
+
 namespace tandem {
 
 /// Memory of one device that nobody owns any more while its streams still have work that may use it. It is
@@ -32,8 +34,12 @@ class DeferredFrees : public std::enable_shared_from_this<DeferredFrees<Queue>> 
   DeferredFrees(const DeferredFrees&) = delete;
   DeferredFrees& operator=(const DeferredFrees&) = delete;
   ~DeferredFrees() {
+    if (!home_.is_here()) return;
     for (const Waiting& one : waiting_) free_now(one.memory);
   }
+
+  // In a child by fork() nothing is freed, and no lock taken: streams of the parent hold it, and use the
+  // memory.
 
   void add_queue(Queue queue) {
     const std::lock_guard lock(mutex_);
@@ -45,6 +51,7 @@ class DeferredFrees : public std::enable_shared_from_this<DeferredFrees<Queue>> 
     queues_.erase(std::remove(queues_.begin(), queues_.end(), queue), queues_.end());
   }
   [[nodiscard]] std::vector<Queue> queues() const {
+    if (!home_.is_here()) return {};
     const std::lock_guard lock(mutex_);
     return queues_;
   }
@@ -52,11 +59,13 @@ class DeferredFrees : public std::enable_shared_from_this<DeferredFrees<Queue>> 
   /// Frees it now if no stream has work queued, else later. Called by deleters: where there is no memory to
   /// note it down, it is never freed.
   void free(const Memory& memory) noexcept {
+    if (!home_.is_here()) return;
     if (!defer(memory)) free_now(memory);
     free_unused();
   }
   /// Frees what waited for work that has run since.
   void free_unused() noexcept {
+    if (!home_.is_here()) return;
     while (const std::optional<Memory> unused = take_unused()) free_now(*unused);
   }
   /// Pieces of memory that wait.
@@ -98,6 +107,7 @@ class DeferredFrees : public std::enable_shared_from_this<DeferredFrees<Queue>> 
     return memory;
   }
 
+  const HomeProcess home_;
   mutable std::mutex mutex_;
   std::vector<Queue> queues_;
   std::deque<Waiting> waiting_;

@@ -24,8 +24,8 @@ Result<void> agree_now(Group& group, const bootstrap::Fingerprint& fingerprint) 
 }
 
 Error refuse(Group& group, Error why) {
-  bootstrap::Control& control = bootstrap::control_of(group);
-  control.refuse(control.next_sequence(), why);
+  if (auto here = bootstrap::control_of(group).check_process(); !here) return std::move(here).error();
+  group.refuse_call(why);
   return why;
 }
 

@@ -1,6 +1,7 @@
 #include "symm/peers_handle.hpp"
 
 #include "base/format.hpp"
+#include "base/try.hpp"
 
 namespace tandem::symm {
 
@@ -9,6 +10,7 @@ std::chrono::milliseconds PeersHandle::limit_of(Timeout timeout) const {
 }
 
 Result<void> PeersHandle::check_usable(const Stream& stream) const {
+  TANDEM_TRY(peers_->home.check("the handle of symmetric memory"));
   if (!peers_->group_alive.load(std::memory_order_acquire)) {
     return failf(ErrorCode::kInvalidArgument,
                  "the handle's group has been destroyed: only its memory is left");

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/executor.hpp"
+#include "base/home_process.hpp"
 #include "bootstrap/control.hpp"
 #include "symm/chunk_words.hpp"
 
@@ -89,6 +90,7 @@ struct Peers {
   /// The last look at the group, which ends: once, before group_alive turns false.
   virtual void see_group_end() {}
 
+  HomeProcess home;
   Group* group = nullptr;  ///< valid while group_alive
   Device* device = nullptr;
   bootstrap::Control* control = nullptr;  ///< valid while group_alive

@@ -45,10 +45,10 @@ TEST(GroupErrors, MissingRanksAreNamedOnEveryRankThatCame) {
   for (const auto& [time_of_0, time_of_2] : {std::pair(500, 1'000), std::pair(550, 500)}) {
     std::thread two([&, time = milliseconds(time_of_2)] {
       EXPECT_EQ(text_of(Group::create(options_of(store, 2, 4, time))),
-                "Timeout: group: ranks 1, 3 of 4 did not come in time");
+                "Timeout: group 'world': ranks 1, 3 of 4 did not come in time");
     });
     EXPECT_EQ(text_of(Group::create(options_of(store, 0, 4, milliseconds(time_of_0)))),
-              "Timeout: group: ranks 1, 3 of 4 did not come in time");
+              "Timeout: group 'world': ranks 1, 3 of 4 did not come in time");
     two.join();
   }
 }
@@ -74,11 +74,13 @@ TEST(GroupErrors, ASecondHolderOfARankIsRefusedAndTheOthersGoOn) {
   });
   while (store->add("tandem/group/world/seat/0", 0).value() == 0) std::this_thread::yield();
   EXPECT_EQ(text_of(Group::create(options_of(store, 0, 2, milliseconds(50)))),
-            "InvalidArgument: group: rank 0 is taken already");
+            "InvalidArgument: group 'world': rank 0 is taken already: close the open group of this name, or "
+            "choose another name");
   auto right = Group::create(options_of(store, 1, 2, milliseconds(5'000)));
   EXPECT_EQ(text_of(right), "ok");
   EXPECT_EQ(text_of(Group::create(options_of(store, 1, 2, milliseconds(50)))),
-            "InvalidArgument: group: rank 1 is taken already");
+            "InvalidArgument: group 'world': rank 1 is taken already: close the open group of this name, or "
+            "choose another name");
   zero.join();
   EXPECT_TRUE(right && (*right)->status()) << "the refused one must not disturb";
 }
@@ -86,7 +88,7 @@ TEST(GroupErrors, ASecondHolderOfARankIsRefusedAndTheOthersGoOn) {
 TEST(GroupErrors, DifferentSizesAreAMismatchOnBothSides) {
   const auto store = make_in_process_store();
   const std::string expected =
-      "Mismatch: group: ranks disagree: rank 0 has size 2 version 1; rank 1 has size 3 version 1";
+      "Mismatch: group 'world': ranks disagree: rank 0 has size 2 version 1; rank 1 has size 3 version 1";
   std::thread other(
       [&] { EXPECT_EQ(text_of(Group::create(options_of(store, 1, 3, milliseconds(5'000)))), expected); });
   EXPECT_EQ(text_of(Group::create(options_of(store, 0, 2, milliseconds(5'000)))), expected);

@@ -41,11 +41,9 @@ def raises(rank, size):
 
 
 def test_the_first_error_is_raised():
-    begin = time.monotonic()
     with pytest.raises(LookupError, match="no such key") as caught:
         tandem.launch(raises, 3)
     assert "raised by rank 1" in caught.value.__notes__[0] and "LookupError" in caught.value.__notes__[0]
-    assert time.monotonic() - begin < 20
 
 
 def test_what_the_others_see():
@@ -129,7 +127,6 @@ def test_interrupt(in_op, whom):
     )
     assert process.stdout.readline() == "ready\n" and process.stdout.readline() == "ready\n"
     time.sleep(0.2)
-    begin = time.monotonic()
     if whom == "launcher":
         process.send_signal(signal.SIGINT)
     else:
@@ -137,7 +134,6 @@ def test_interrupt(in_op, whom):
     output, _ = process.communicate(timeout=30)
     assert process.returncode == 7
     assert output.splitlines() == ["tidied up", "tidied up", "interrupted"]
-    assert time.monotonic() - begin < 10
 
 
 def test_ranks_end_with_a_launcher_that_is_killed():

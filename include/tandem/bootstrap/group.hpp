@@ -78,6 +78,10 @@ class Group {
   /// that is unknown.
   void poison(const Error& error, int culprit);
 
+  /// Tells the other ranks that this one has refused a collective call instead of making it. They get
+  /// kMismatch with the text. It is for callers that check arguments of their own.
+  void refuse_call(const Error& why);
+
   /// Returns every rank's bytes, in rank order. This is a collective call and blocks the host. `what` names
   /// the bytes in errors.
   /// Errors:  kTimeout with the missing ranks, kPeerLost; both poison the group.

@@ -7,8 +7,8 @@ import dataclasses
 import os
 import pathlib
 import threading
+import time
 import weakref
-from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -31,6 +31,7 @@ class _Made:
 _made: dict[tuple[str, str], _Made] = {}
 _devices: dict[str, tandem.Device] = {}
 _lock = threading.Lock()
+_LOOK_S = 0.01
 
 
 def name_of(group: GroupLike) -> str:
@@ -59,21 +60,16 @@ def _host() -> str:
     return pathlib.Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
-def _timeout() -> float:
-    return float(os.environ.get("TANDEM_RENDEZVOUS_TIMEOUT_MS", "60000")) / 1e3
-
-
 def _read(store: dist.Store, keys: list[str], rank: int, name: str) -> list[str]:
-    try:
-        store.wait(keys, timedelta(seconds=_timeout()))
-        return [store.get(key).decode() for key in keys]
-    except RuntimeError as error:  # each kind of store has its own
-        missing = [key for key in keys if not store.check([key])]
-        raise Error(
-            ErrorCode.TIMEOUT,
-            f"rank {rank} waited {_timeout():g} s in process group '{name}' for {', '.join(missing)}",
-            rank=rank,
-        ) from error
+    timeout = _core.rendezvous_timeout()
+    deadline = time.monotonic() + timeout
+    # Not store.wait(), which ^C does not end.
+    while missing := [key for key in keys if not store.check([key])]:
+        if time.monotonic() > deadline:
+            text = f"rank {rank} waited {timeout:g} s in process group '{name}' for {', '.join(missing)}"
+            raise Error(ErrorCode.TIMEOUT, text, rank=rank)
+        time.sleep(_LOOK_S)
+    return [store.get(key).decode() for key in keys]
 
 
 def _check_hosts(hosts: list[str], rank: int, name: str) -> None:
@@ -108,7 +104,7 @@ def _create(process_group: dist.ProcessGroup, device: str) -> _Made:
             shared.set(f"{prefix}/address", f"{path}\n{token}")
         else:
             path, token = _read(shared, [f"{prefix}/address"], rank, name)[0].split("\n")
-            store = _core.open_store(path, token, _timeout())
+            store = _core.open_store(path, token, _core.rendezvous_timeout())
     group = _core.create_group(
         rank=rank,
         size=size,
@@ -124,7 +120,12 @@ def _create(process_group: dist.ProcessGroup, device: str) -> _Made:
 
 
 def _device_name(device: torch.device | str) -> str:
-    device = torch.device(device)
+    if not isinstance(device, (torch.device, str)):
+        raise TypeError(f"device: got a {type(device).__qualname__}, need a torch.device or its name")
+    try:
+        device = torch.device(device)
+    except RuntimeError as error:
+        raise Error(ErrorCode.INVALID_ARGUMENT, f"device is '{device}', need cpu or cuda") from error
     if device.type == "cpu":
         return "cpu"
     if device.type != "cuda":
@@ -152,6 +153,9 @@ def group_of(group: GroupLike, device: torch.device | str = "cpu") -> tandem.Gro
     with _lock:
         made = _made.get(key)
         if made is not None and made.process_group() is process_group:
+            if made.group.is_closed:
+                text = f"process group '{key[0]}': the group is closed, need tandem.torch.close_groups() on all ranks"
+                raise Error(ErrorCode.INVALID_ARGUMENT, text)
             return made.group
         if made is not None:  # of a process group that was destroyed
             made.group.close()
@@ -179,4 +183,13 @@ def close_groups() -> None:
             _made.popitem()[1].group.close()
 
 
+def _after_fork() -> None:
+    """In the child: another thread of the parent may have held the lock, and the devices are the parent's."""
+    global _lock
+
+    _lock = threading.Lock()
+    _devices.clear()
+
+
 atexit.register(close_groups)
+os.register_at_fork(after_in_child=_after_fork)

@@ -6,7 +6,8 @@ allocates the same tensors and stops there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -47,12 +48,17 @@ def _plain(tensor: Any) -> Any:
     return None if tensor is None else [_plain(each) for each in tensor]
 
 
-def _or_refuse_everywhere(check: Callable[[], Any], refused: Callable[[], Any]) -> Any:
-    """The result of `check`. If it raises, `refused` makes the call as it is, so that the other ranks hear of it."""
+@contextlib.contextmanager
+def _group_for(group_name: str, first: Any) -> Iterator[tandem.Group]:
+    """The group of an op on the device of its first tensor. Checks that raise in here refuse the call on all ranks."""
+    if not isinstance(first, torch.Tensor):
+        raise TypeError(f"the first argument: got a {type(first).__qualname__}, need a tensor")
+    group = _groups.group_of(group_name, first.device)
     try:
-        return check()
-    except Error:
-        refused()
+        yield group
+    except Error as error:
+        with contextlib.suppress(Error):
+            group.refuse_call(error.text)
         raise
 
 
@@ -67,6 +73,7 @@ def _some(values: MaybeTensors | None) -> MaybeTensors | None:
 def _gather_results(
     a: torch.Tensor, bs: Tensors, gather_dim: int, world: int, return_a: bool, biases: MaybeTensors | None
 ) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
+    _shapes.check_tensors({"A": a, "Bs": bs, "biases": biases or ()})
     _shapes.check_gather(a, bs, gather_dim, world)
     _shapes.check_types(["A", *(f"Bs[{i}]" for i in range(len(bs)))], [a, *bs])
     _shapes.check_biases("biases", biases, "Bs", bs)
@@ -76,18 +83,14 @@ def _gather_results(
 def _all_gather_addmm(
     a: torch.Tensor, bs: Tensors, biases: MaybeTensors | None, gather_dim: int, group_name: str, return_a: bool
 ) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
-    group = _groups.group_of(group_name, a.device)
-    left, rights = _plain(a), _plain(bs)
-    gathered, outs = _or_refuse_everywhere(
-        lambda: _gather_results(a, bs, gather_dim, group.size, return_a, biases),
-        lambda: tandem.fused_all_gather_matmul(left, rights, gather_dim, group=group),
-    )
+    with _group_for(group_name, a) as group:
+        gathered, outs = _gather_results(a, bs, gather_dim, group.size, return_a, biases)
     added = _some(biases)
     if added is not None:  # where one product has a bias, all have: zeros do nothing
         added = [b.new_zeros(b.shape[1]) if bias is None else bias for b, bias in zip(bs, added, strict=True)]
     tandem.fused_all_gather_matmul(
-        left,
-        rights,
+        _plain(a),
+        _plain(bs),
         gather_dim,
         group=group,
         bias=_plain(added),
@@ -135,6 +138,7 @@ def _scaled_gather_results(
     lists: dict[str, Sequence[Any]],
 ) -> tuple[torch.Tensor | None, list[torch.Tensor], list[torch.Tensor]]:
     """All of A, the products, and what is gathered beside."""
+    _shapes.check_tensors({"A": a, "Bs": bs, "also_gather": also_gather})
     _shapes.check_gather(a, bs, gather_dim, world)
     _shapes.check_f8("A", a)
     for i, b in enumerate(bs):
@@ -179,15 +183,17 @@ def _all_gathers_scaled_matmul(
     return_A: bool = True,
     scale_mode: str = "detect",
 ) -> tuple[torch.Tensor | None, list[torch.Tensor], list[torch.Tensor]]:
-    group = _groups.group_of(group_name, a.device)
     lists = _lists(b_scales, biases, result_scales, out_dtypes, use_fast_accum)
-    operands = (_plain(a), _plain(bs), _plain(a_scale), _plain(b_scales), gather_dim)
-    gathered, outs, beside = _or_refuse_everywhere(
-        lambda: _scaled_gather_results(a, bs, gather_dim, group.size, return_A, also_gather, lists),
-        lambda: tandem.fused_all_gather_scaled_matmul(*operands, group=group),
-    )
+    others = {"A_scale": a_scale, "B_scales": b_scales, "biases": biases, "result_scales": result_scales}
+    with _group_for(group_name, a) as group:
+        _shapes.check_tensors({"A": a} | others)
+        gathered, outs, beside = _scaled_gather_results(a, bs, gather_dim, group.size, return_A, also_gather, lists)
     tandem.fused_all_gather_scaled_matmul(
-        *operands,
+        _plain(a),
+        _plain(bs),
+        _plain(a_scale),
+        _plain(b_scales),
+        gather_dim,
         group=group,
         scale_mode=scale_mode,
         bias=_plain(_some(biases)),
@@ -253,6 +259,7 @@ def _scatter_results(
     dtype: torch.dtype,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """This rank's shard, and its own sum of products."""
+    _shapes.check_tensors({names[0]: lefts, names[1]: rights})
     _shapes.check_scatter(names, lefts, rights, scatter_dim, reduce_op)
     sizes = [*lefts[0].shape[:-1], rights[0].shape[1]]
     shard = lefts[0].new_empty(_shapes.scattered_sizes(sizes, scatter_dim, world), dtype=dtype)
@@ -286,12 +293,11 @@ def _products_reduce_scatter(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     if not lefts:
         _shapes.refuse("As is empty, need at least one matrix")
-    group = _groups.group_of(group_name, lefts[0].device)
+    with _group_for(group_name, lefts[0]) as group:
+        out, product = _plain_scatter_results(
+            names, lefts, rights, reduce_op, scatter_dim, group.size, return_product
+        )
     operands = (_plain(lefts), _plain(rights), scatter_dim, reduce_op)
-    out, product = _or_refuse_everywhere(
-        lambda: _plain_scatter_results(names, lefts, rights, reduce_op, scatter_dim, group.size, return_product),
-        lambda: tandem.fused_matmul_reduce_scatter(*operands, group=group),
-    )
     tandem.fused_matmul_reduce_scatter(*operands, group=group, out=out, product=False if product is None else product)
     return out, product
 
@@ -354,24 +360,19 @@ def _scaled_matmuls_reduce_scatter(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     if not as_:
         _shapes.refuse("As is empty, need at least one matrix")
-    group = _groups.group_of(group_name, as_[0].device)
     lists = {"A_scales": a_scales, "B_scales": b_scales, "biases": biases, "result_scales": result_scales}
-    operands = (
+    with _group_for(group_name, as_[0]) as group:
+        _shapes.check_tensors({names[0]: as_} | {name: values or () for name, values in lists.items()})
+        out, product = _scaled_scatter_results(
+            names, as_, bs, reduce_op, scatter_dim, group.size, lists, out_dtype, return_product
+        )
+    tandem.fused_scaled_matmul_reduce_scatter(
         _plain(as_),
         _plain(bs),
         _plain(a_scales),
         _plain(b_scales),
         scatter_dim,
         reduce_op,
-    )
-    out, product = _or_refuse_everywhere(
-        lambda: _scaled_scatter_results(
-            names, as_, bs, reduce_op, scatter_dim, group.size, lists, out_dtype, return_product
-        ),
-        lambda: tandem.fused_scaled_matmul_reduce_scatter(*operands, group=group),
-    )
-    tandem.fused_scaled_matmul_reduce_scatter(
-        *operands,
         group=group,
         bias=_plain(_some(biases)),
         result_scale=_plain(_some(result_scales)),
@@ -453,18 +454,10 @@ def _scaled_matmul_reduce_scatter(
     out_dtype: torch.dtype | None = None,
     use_fast_accum: bool = False,
 ) -> torch.Tensor:
-    group = _groups.group_of(group_name, a.device)
-
-    def check() -> tuple[torch.Tensor, torch.Tensor]:
+    with _group_for(group_name, a):
+        _shapes.check_tensors({"A": a, "B": b, "A_scale": a_scale})
         left, scale = _scaled_operands(a, a_scale, orig_scatter_dim, scatter_dim_after_maybe_reshape, output_shape)
         _check_f8_scatter(left, b, output_shape)
-        return left, scale
-
-    def refused() -> None:
-        operands = (_plain(a), _plain(b), _plain(a_scale), _plain(b_scale), orig_scatter_dim, reduce_op)
-        tandem.fused_scaled_matmul_reduce_scatter(*operands, group=group)
-
-    left, scale = _or_refuse_everywhere(check, refused)
     return _scaled_matmuls_reduce_scatter(
         [left],
         [b],
@@ -519,6 +512,7 @@ _define(
 
 
 def _async_input_result(a: torch.Tensor, b: torch.Tensor, signals: torch.Tensor, pivot: int) -> torch.Tensor:
+    _shapes.check_tensors({"a": a, "b": b, "a_chunk_signals": signals})
     if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0]:
         _shapes.refuse(f"a has sizes {list(a.shape)} and b {list(b.shape)}, need [m, k] and [k, n]")
     _shapes.check_types(["a", "b"], [a, b])
@@ -549,14 +543,15 @@ for _name in ("async_input_mm", "_async_input_mm"):  # the second is PyTorch's
 
 
 def _gathered(input: torch.Tensor, gather_dim: int, world: int) -> torch.Tensor:
+    _shapes.check_tensors({"input": input})
     _shapes.check_dim("gather_dim", gather_dim, input)
     order = [input.shape[gather_dim] * world, *input.shape[:gather_dim], *input.shape[gather_dim + 1 :]]
     return input.new_empty(order)
 
 
 def _all_gather(input: torch.Tensor, gather_dim: int, group_name: str) -> torch.Tensor:
-    group = _groups.group_of(group_name, input.device)
-    out = _gathered(input, gather_dim, group.size)
+    with _group_for(group_name, input) as group:
+        out = _gathered(input, gather_dim, group.size)
     tandem.all_gather(_plain(input).movedim(gather_dim, 0).contiguous(), group=group, out=out)
     return out.movedim(0, gather_dim)
 
@@ -569,14 +564,15 @@ _define(
 
 
 def _scattered(input: torch.Tensor, reduce_op: str, scatter_dim: int, world: int) -> torch.Tensor:
+    _shapes.check_tensors({"input": input})
     _shapes.check_dim("scatter_dim", scatter_dim, input)
     _shapes.check_reduce_op(reduce_op)
     return input.new_empty(_shapes.scattered_sizes(input.shape, scatter_dim, world))
 
 
 def _reduce_scatter(input: torch.Tensor, reduce_op: str, scatter_dim: int, group_name: str) -> torch.Tensor:
-    group = _groups.group_of(group_name, input.device)
-    out = _scattered(input, reduce_op, scatter_dim, group.size)
+    with _group_for(group_name, input) as group:
+        out = _scattered(input, reduce_op, scatter_dim, group.size)
     rows = _plain(input).movedim(scatter_dim, 0).contiguous()
     tandem.reduce_scatter(rows, reduce_op, group=group, out=out.movedim(scatter_dim, 0))
     return out

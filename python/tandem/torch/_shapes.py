@@ -4,18 +4,44 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 
+from tandem import _arrays
 from tandem._errors import Error, ErrorCode
 
 PRODUCT_TYPES = (torch.float32, torch.bfloat16, torch.float16)
+MOST_DIMS = 8
 F8_TYPES = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 
 def refuse(text: str) -> NoReturn:
     raise Error(ErrorCode.INVALID_ARGUMENT, text)
+
+
+def check_tensors(tensors: dict[str, Any]) -> None:
+    """Whether the library can take them, by their names: tensors, lists of them, None. The first's device counts."""
+    device = None
+    for name, given in tensors.items():
+        several = isinstance(given, (list, tuple))
+        for i, tensor in enumerate(given if several else [given]):
+            if tensor is not None:
+                device = tensor.device if device is None else device
+                _check_tensor(f"{name}[{i}]" if several and len(given) > 1 else name, tensor, device)
+
+
+def _check_tensor(name: str, tensor: torch.Tensor, device: torch.device) -> None:
+    if tensor.layout != torch.strided:
+        refuse(f"{name} is of layout {tensor.layout}, need torch.strided: pass to_dense()")
+    if tensor.dim() > MOST_DIMS:
+        refuse(f"{name} has {tensor.dim()} dims, may have {MOST_DIMS}")
+    if tensor.is_quantized:
+        refuse(f"{name} is quantized, need values as they are: pass dequantize()")
+    if str(tensor.dtype).removeprefix("torch.") not in _arrays.NAMES:
+        refuse(f"{name} is of type {tensor.dtype}, need one of {', '.join(_arrays.NAMES)}")
+    if tensor.device != device:
+        refuse(f"{name} is on {tensor.device}, need {device}, the device of the first tensor")
 
 
 def check_dim(name: str, dim: int, tensor: torch.Tensor) -> None:

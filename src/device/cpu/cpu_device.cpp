@@ -7,6 +7,8 @@
 #include <string>
 
 #include "base/format.hpp"
+#include "base/home_process.hpp"
+#include "base/try.hpp"
 #include "base/usable_cores.hpp"
 #include "device/cpu/cpu_event.hpp"
 #include "device/cpu/cpu_stream.hpp"
@@ -31,6 +33,7 @@ class CpuDevice final : public Device {
                        config().isa.value_or(std::string(best_isa())));
   }
   Result<std::unique_ptr<Stream>> create_stream(int priority) override {
+    TANDEM_TRY(home_.check("the device cpu:0"));
     return CpuStream::create(*this, priority, frees_);
   }
   Result<std::unique_ptr<Event>> create_event() override { return std::make_unique<CpuEvent>(); }
@@ -41,6 +44,7 @@ class CpuDevice final : public Device {
 
  private:
   Result<Buffer> do_allocate(std::int64_t num_bytes) override {
+    TANDEM_TRY(home_.check("the device cpu:0"));
     constexpr std::size_t kAlignment = 64;
     const auto out_of_memory = [&] {
       return failf(ErrorCode::kOutOfMemory, "allocate: {} bytes asked for on {}", num_bytes, to_string(id()));
@@ -73,6 +77,7 @@ class CpuDevice final : public Device {
     return {};
   }
 
+  const HomeProcess home_;
   const std::shared_ptr<CpuFrees> frees_ = std::make_shared<CpuFrees>();
 };
 

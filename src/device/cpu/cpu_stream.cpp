@@ -83,6 +83,11 @@ Result<std::unique_ptr<Stream>> CpuStream::create(Device& device, int priority,
 }
 
 CpuStream::~CpuStream() {
+  if (!queue_->is_here()) {
+    keep_forever(std::move(worker_));
+    keep_forever(queue_);
+    return;
+  }
   queue_->close();
   if (worker_.joinable()) worker_.join();
   frees_->remove_queue(queue_);

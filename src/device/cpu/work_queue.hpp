@@ -13,6 +13,7 @@
 #include <tandem/cpu/launch.hpp>
 #include <vector>
 
+#include "base/home_process.hpp"
 #include "device/deferred_frees.hpp"
 
 namespace tandem::cpu {
@@ -46,9 +47,11 @@ class WorkQueue {
   explicit WorkQueue(std::chrono::nanoseconds spin, std::uint64_t stream_id = 0)
       : spin_(spin), stream_id_(stream_id) {}
 
-  /// Returns the task's number. Errors: kOutOfMemory when the ring cannot grow.
+  /// Returns the task's number. Errors: kOutOfMemory when the ring cannot grow; kInvalidArgument in a child
+  /// by fork(), where nobody runs it, as of wait() and synchronize().
   [[nodiscard]] Result<std::uint64_t> push(Task&& task, BehindFault behind_fault);
   [[nodiscard]] std::uint64_t last_pushed() const { return pushed_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool is_here() const { return home_.is_here(); }
   [[nodiscard]] bool is_done(std::uint64_t sequence) const {
     return done_.load(std::memory_order_acquire) >= sequence;
   }
@@ -90,6 +93,7 @@ class WorkQueue {
   void forget_fault();
   void forget_fault_up_to(std::uint64_t sequence, std::vector<Position>& sources);
 
+  const HomeProcess home_;  // of the thread that runs the tasks
   const std::chrono::nanoseconds spin_;
   const std::uint64_t stream_id_;
   mutable std::mutex mutex_;

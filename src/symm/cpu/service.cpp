@@ -26,6 +26,7 @@ void attach_cpu(Device& device) {
 namespace cpu {
 
 Result<std::shared_ptr<Block>> CpuService::allocate(std::int64_t num_bytes) {
+  TANDEM_TRY(home_.check("the device cpu:0"));
   device_.service<tandem::cpu::CpuFrees>()->free_unused();
   TANDEM_ASSIGN(std::shared_ptr<Segment> segment, Segment::create(num_bytes));
   return freed_behind_work(std::make_unique<CpuBlock>(device_, std::move(segment)),

@@ -35,6 +35,7 @@ class CpuService : public Service {
   [[nodiscard]] bool is_capturing() const override { return false; }
 
  private:
+  const HomeProcess home_;
   Device& device_;
 };
 
