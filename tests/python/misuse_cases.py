@@ -56,7 +56,7 @@ def run_cases(rank, size, cases, timeout):
 
 def interrupted(call, *args, **named):
     """The outcome of a call that ^C comes into."""
-    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer = threading.Timer(0.6, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     try:
         return outcome_of(call, *args, **named)
@@ -64,7 +64,7 @@ def interrupted(call, *args, **named):
         timer.join()
 
 
-def in_child(work):
+def in_child(work, leave=sys.exit):
     """The outcome of `work` in a child by fork(), which then ends as programs do: by atexit, with all destructors."""
     sys.stdout.flush()
     reading, writing = os.pipe()
@@ -77,7 +77,7 @@ def in_child(work):
                 pickle.dump(outcome_of(work), file)
             except BaseException:
                 traceback.print_exc()
-        sys.exit(0)
+        leave(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as file:
         data = file.read()
