@@ -132,6 +132,69 @@ Operand take_dlpack(nb::handle array, const std::string& name, const Place& plac
   }
 }
 
+// ---- DLPack's C interface, which needs no Python: an attribute of the array's type ----
+
+constexpr const char* kExchangeAttribute = "__dlpack_c_exchange_api__";
+constexpr const char* kExchangeCapsule = "dlpack_exchange_api";
+
+/// The first members of DLPackExchangeAPI (DLPack 1.2).
+struct ExchangeApi {
+  std::uint32_t major;
+  std::uint32_t minor;
+  void* previous;
+  void* allocate;
+  int (*managed_tensor_from_object)(void* object, DLManagedTensorVersioned** out);
+};
+
+/// What is known of a type of arrays, by the type, which lives as long as the process.
+struct ExchangeType {
+  nb::handle type;
+  const ExchangeApi* api;
+  bool has_gradients;  ///< as PyTorch's, which it exports only by Python's interface, with an error
+};
+
+/// That of the type itself: types derived from it may have no memory of their own.
+const ExchangeType* exchange_of(nb::handle array) {
+  static std::vector<ExchangeType> known;  // under Python's lock
+  const nb::handle type = array.type();
+  for (const ExchangeType& one : known) {
+    if (one.type.is(type)) return &one;
+  }
+  const nb::object own = type.attr("__dict__");
+  if (!nb::cast<bool>(own.attr("__contains__")(kExchangeAttribute))) return nullptr;
+  const nb::object capsule = own[kExchangeAttribute];
+  if (PyCapsule_IsValid(capsule.ptr(), kExchangeCapsule) == 0) return nullptr;
+  const auto* const api =
+      static_cast<const ExchangeApi*>(PyCapsule_GetPointer(capsule.ptr(), kExchangeCapsule));
+  if (api->major != 1) return nullptr;
+  type.inc_ref();
+  return &known.emplace_back(ExchangeType{type, api, nb::hasattr(type, "requires_grad")});
+}
+
+bool is_exported_by_python(nb::handle array) {
+  return nb::cast<bool>(array.attr("requires_grad")) || nb::cast<bool>(array.attr("is_neg")()) ||
+         nb::cast<bool>(array.attr("is_conj")());
+}
+
+/// Nothing where the type has no such interface, or it refuses: Python's interface says why.
+std::optional<Operand> take_by_exchange(nb::handle array, const std::string& name, const Place& place) {
+  const bool is_in_order = !place.dlpack_stream || *place.dlpack_stream == -1;
+  const ExchangeType* const exchange = is_in_order ? exchange_of(array) : nullptr;
+  if (exchange == nullptr || (exchange->has_gradients && is_exported_by_python(array))) return std::nullopt;
+  DLManagedTensorVersioned* managed = nullptr;
+  if (exchange->api->managed_tensor_from_object(array.ptr(), &managed) != 0) {
+    PyErr_Clear();
+    return std::nullopt;
+  }
+  auto tensor = from_dlpack(managed);
+  if (!tensor) {
+    DlpackDeleter()(managed);
+    return std::nullopt;
+  }
+  check_device(tensor->view().device, name, place);
+  return Operand{tensor->view(), tensor->owner()};
+}
+
 // ---- tandem.Array ----
 
 template <class Managed>
@@ -197,6 +260,7 @@ Operand take_array(nb::handle array, const std::string& name, const Place& place
     check_device(taken.view.device, name, place);
     return taken;
   }
+  if (auto taken = take_by_exchange(array, name, place)) return *std::move(taken);
   const bool is_type = nb::isinstance<nb::type_object>(array);  // whose attributes are those of its objects
   if (!is_type && nb::hasattr(array, "__array_interface__")) return take_numpy(array, name, place);
   if (!is_type && nb::hasattr(array, "__dlpack__")) return take_dlpack(array, name, place);

@@ -14,7 +14,8 @@
 #include "symmetric_memory.hpp"
 
 NB_MODULE(_core, module) {
-  nanobind::set_leak_warnings(false);  // a compiled function of PyTorch may keep objects until the process ends
+  nanobind::set_leak_warnings(
+      false);  // a compiled function of PyTorch may keep objects until the process ends
   module.doc() = "The C++ part of tandem. Use the functions of the package instead.";
   tandem::python::bind_errors(module);
   tandem::python::bind_arrays(module);

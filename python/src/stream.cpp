@@ -1,5 +1,6 @@
 #include "stream.hpp"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 
@@ -274,6 +275,13 @@ void bind_streams(nb::module_& module) {
             new (device) PyDevice(parse_device(text, 0), take(Config::from_environment()));
           },
           nb::arg("device") = "cpu")
+      .def_prop_ro(
+          "gpu",
+          [](const PyDevice& device) -> std::optional<int> {
+            const DeviceId id = device.device()->id();
+            return id.kind == DeviceKind::kCuda ? std::optional(id.index) : std::nullopt;
+          },
+          "The number of the GPU, or None on CPUs.")
       .def_prop_ro(
           "name", [](const PyDevice& device) { return to_string(device.device()->id()); },
           "\"cpu:0\", \"cuda:3\".")

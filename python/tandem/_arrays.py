@@ -100,7 +100,10 @@ def as_list(arrays: Any) -> list[Any] | None:
 def current_stream(library: str, gpu: int) -> int | None:
     """The cudaStream_t that a library is using, as a number; None where it has no such notion."""
     if library == "torch":
-        return sys.modules["torch"].cuda.current_stream(gpu).cuda_stream
+        torch = sys.modules["torch"]
+        # The number alone, without an object around it, which takes as long as a launch.
+        raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+        return torch.cuda.current_stream(gpu).cuda_stream if raw is None else raw(gpu)
     if library == "cupy":
         return sys.modules["cupy"].cuda.get_current_stream().ptr
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from . import _arrays, _core
@@ -51,39 +52,54 @@ def _beside_null_stream(stream: _core.Stream, library: str, gpu: int) -> Iterato
 
 
 @contextlib.contextmanager
-def stream_of(device: _core.Device, stream: Any, library: str) -> Iterator[_core.Stream]:
-    """The stream for a call with a library's arrays on `device`: the one that is given, or the library's current one."""
+def _waited_for(stream: _core.Stream) -> Iterator[_core.Stream]:
+    """A stream of tandem for a library without streams, none of which could wait for it."""
+    yield stream
+    stream.synchronize()
+
+
+def stream_of(device: _core.Device, stream: Any, library: str) -> AbstractContextManager[_core.Stream]:
+    """The stream for a call with a library's arrays on `device`: the given one, or the library's current one."""
     if isinstance(stream, _core.Stream):
-        yield stream
-        return
-    if device.name.startswith("cpu"):
+        return nullcontext(stream)
+    gpu = device.gpu
+    if gpu is None:
         if stream is not None:
             raise TypeError(f"stream: got a {type(stream).__qualname__}, need a tandem.Stream on a CPU")
-        yield device.stream
-        return
-    gpu = int(device.name.partition(":")[2])
+        return nullcontext(device.stream)
     pointer = _arrays.current_stream(library, gpu) if stream is None else _pointer_of(stream)
     if pointer is None:
-        yield device.stream
-        device.stream.synchronize()  # the library has no stream that could wait
-    elif _is_null(pointer):
-        with _beside_null_stream(device.stream, library, gpu) as own:
-            yield own
-    else:
-        yield device.adopt(pointer)
+        return _waited_for(device.stream)
+    if _is_null(pointer):
+        return _beside_null_stream(device.stream, library, gpu)
+    return nullcontext(device.adopt(pointer))
 
 
-@contextlib.contextmanager
-def collective(group: Any, stream: Any, library: str) -> Iterator[tuple[_core.Group, _core.Stream]]:
-    """The group and the stream of a collective call. What is refused before the call reaches the library is refused
-    on all ranks, as the library does with what it refuses itself."""
-    group = group_or_default(group)
-    try:
-        with stream_of(group.device, stream, library) as on:
-            yield group, on
-    except Error:
-        raise
-    except Exception as error:
+class collective:
+    """The group and the stream of a collective call. What is refused before the call reaches the library is refused on
+    all ranks, as the library does with what it refuses itself."""
+
+    __slots__ = ("_group", "_library", "_on", "_stream")
+
+    def __init__(self, group: Any, stream: Any, library: str) -> None:
+        self._group = group_or_default(group)
+        self._stream, self._library = stream, library
+
+    def __enter__(self) -> tuple[_core.Group, _core.Stream]:
+        try:
+            self._on = stream_of(self._group.device, self._stream, self._library)
+            return self._group, self._on.__enter__()
+        except Exception as error:
+            self._refuse(error)
+            raise
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if isinstance(error, Exception):
+            self._refuse(error)
+        self._on.__exit__(kind, error, trace)
+
+    def _refuse(self, error: Exception) -> None:
+        if isinstance(error, Error):
+            return
         with contextlib.suppress(Error):
-            group.refuse_call(f"{type(error).__name__}: {error}")
-        raise
+            self._group.refuse_call(f"{type(error).__name__}: {error}")

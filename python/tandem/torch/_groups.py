@@ -29,6 +29,7 @@ class _Made:
 
 
 _made: dict[tuple[str, str], _Made] = {}
+_last: dict[tuple[str, torch.device], _Made] = {}  # of _made, by what an op knows
 _devices: dict[str, tandem.Device] = {}
 _lock = threading.Lock()
 _LOOK_S = 0.01
@@ -148,7 +149,19 @@ def group_of(group: GroupLike, device: torch.device | str = "cpu") -> tandem.Gro
         Error: INVALID_ARGUMENT if there is no such process group; UNSUPPORTED for ranks on several hosts, or without
             such a device; TIMEOUT with the ranks that did not come.
     """
-    process_group = process_group_of(name_of(group))
+    name = name_of(group)
+    process_group = process_group_of(name)
+    if isinstance(device, torch.device):
+        known = _last.get((name, device))
+        if known is not None and known.process_group() is process_group and not known.group.is_closed:
+            return known.group
+        made = _made_for(process_group, device)
+        _last[name, device] = made
+        return made.group
+    return _made_for(process_group, device).group
+
+
+def _made_for(process_group: dist.ProcessGroup, device: torch.device | str) -> _Made:
     key = process_group.group_name, _device_name(device)
     with _lock:
         made = _made.get(key)
@@ -156,12 +169,12 @@ def group_of(group: GroupLike, device: torch.device | str = "cpu") -> tandem.Gro
             if made.group.is_closed:
                 text = f"process group '{key[0]}': the group is closed, need tandem.torch.close_groups() on all ranks"
                 raise Error(ErrorCode.INVALID_ARGUMENT, text)
-            return made.group
+            return made
         if made is not None:  # of a process group that was destroyed
             made.group.close()
             del _made[key]
         _made[key] = _create(process_group, key[1])
-        return _made[key].group
+        return _made[key]
 
 
 def device_of(tensor: torch.Tensor) -> tandem.Device:
@@ -179,6 +192,7 @@ def close_groups() -> None:
     Call it before torch.distributed.destroy_process_group(). Every rank calls it after the last op.
     """
     with _lock:
+        _last.clear()
         while _made:
             _made.popitem()[1].group.close()
 

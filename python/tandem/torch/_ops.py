@@ -7,7 +7,7 @@ allocates the same tensors and stops there.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +18,39 @@ from tandem._errors import Error
 from . import _groups, _shapes
 
 NAMESPACE = "tandem"
-library = torch.library.Library(NAMESPACE, "DEF")
+
+
+class _Library(torch.library.Library):
+    """The ops. Where nothing needs a gradient, an op skips PyTorch's wrapper, which costs as much as the op itself."""
+
+    def __init__(self) -> None:
+        super().__init__(NAMESPACE, "DEF")
+        self.implementations: dict[str, Callable[..., Any]] = {}
+
+    def impl(self, op_name: Any, fn: Any, dispatch_key: str = "", **options: Any) -> Any:
+        if dispatch_key == "Autograd":
+            fn = _without_gradients(self.implementations[str(op_name).rpartition("::")[2]], fn)
+        return super().impl(op_name, fn, dispatch_key, **options)
+
+
+def _without_gradients(real: Callable[..., Any], wrapped: Callable[..., Any]) -> Callable[..., Any]:
+    """`wrapped`, or `real` for plain tensors without gradients. Fake tensors and modes need PyTorch's dispatcher."""
+    keys = torch._C.DispatchKey
+    backends = (keys.CPU, keys.CUDA)
+    below = torch._C._after_ADInplaceOrView_keyset
+
+    def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        needs_gradient = torch.is_grad_enabled() and torch._C._any_requires_grad(*args)
+        backend = (keyset & below).highestPriorityTypeId()
+        if needs_gradient or args[0] is None or backend not in backends:
+            return wrapped(keyset, *args, **kwargs)
+        with torch._C._AutoDispatchBelowAutograd():
+            return real(*args, **kwargs)
+
+    return kernel
+
+
+library = _Library()
 _TAGS = (torch.Tag.needs_fixed_stride_order, torch.Tag.pt2_compliant_tag)
 
 # torch.ScalarType's numbers of the types that products can have.
@@ -37,6 +69,7 @@ MaybeTensors = Sequence[torch.Tensor | None]
 def _define(schema: str, real: Callable[..., Any], fake: Callable[..., Any]) -> None:
     name = schema.partition("(")[0]
     library.define(schema, tags=_TAGS)
+    library.implementations[name] = real
     library.impl(name, real, "CompositeExplicitAutograd")
     torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=library)
 
@@ -44,22 +77,67 @@ def _define(schema: str, real: Callable[..., Any], fake: Callable[..., Any]) -> 
 def _plain(tensor: Any) -> Any:
     """What DLPack can export: no gradient, no lazy conjugation or negation."""
     if isinstance(tensor, torch.Tensor):
-        return tensor.detach().resolve_conj().resolve_neg()
+        is_plain = not (tensor.requires_grad or tensor.is_neg() or tensor.is_conj())
+        return tensor if is_plain else tensor.detach().resolve_conj().resolve_neg()
     return None if tensor is None else [_plain(each) for each in tensor]
 
 
-@contextlib.contextmanager
-def _group_for(group_name: str, first: Any) -> Iterator[tandem.Group]:
+class _group_for:
     """The group of an op on the device of its first tensor. Checks that raise in here refuse the call on all ranks."""
-    if not isinstance(first, torch.Tensor):
-        raise TypeError(f"the first argument: got a {type(first).__qualname__}, need a tensor")
-    group = _groups.group_of(group_name, first.device)
-    try:
-        yield group
-    except Error as error:
-        with contextlib.suppress(Error):
-            group.refuse_call(error.text)
-        raise
+
+    __slots__ = ("_group",)
+
+    def __init__(self, group_name: str, first: Any) -> None:
+        if not isinstance(first, torch.Tensor):
+            raise TypeError(f"the first argument: got a {type(first).__qualname__}, need a tensor")
+        self._group = _groups.group_of(group_name, first.device)
+
+    def __enter__(self) -> tandem.Group:
+        return self._group
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if isinstance(error, Error):
+            with contextlib.suppress(Error):
+                self._group.refuse_call(error.text)
+
+
+def _key_of(argument: Any) -> Any:
+    """What checks look at, and what results have of an argument."""
+    if isinstance(argument, torch.Tensor):
+        return argument.shape, argument.dtype, argument.device, argument.layout
+    return tuple(map(_key_of, argument)) if isinstance(argument, (list, tuple)) else argument
+
+
+def _form_of(results: Any) -> Any:
+    """What makes new results like these."""
+    if isinstance(results, torch.Tensor):
+        return tuple(results.shape), results.stride(), results.dtype, results.device
+    return None if results is None else [*map(_form_of, results)]
+
+
+def _new(form: Any) -> Any:
+    if isinstance(form, tuple):
+        sizes, strides, dtype, device = form
+        return torch.empty_strided(sizes, strides, dtype=dtype, device=device)
+    return None if form is None else [*map(_new, form)]
+
+
+def _checked_once(make_results: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a call's results. A call like an earlier one, but for the values in its tensors, is not checked again."""
+    forms: dict[Any, Any] = {}
+
+    def results(*args: Any) -> Any:
+        key = _key_of(args)
+        form = forms.get(key)
+        if form is not None:
+            return _new(form)
+        made = make_results(*args)
+        if len(forms) >= 1024:
+            forms.clear()
+        forms[key] = _form_of(made)
+        return made
+
+    return results
 
 
 # ---- all-gather, then products ----
@@ -80,11 +158,14 @@ def _gather_results(
     return _shapes.gather_outputs(a, bs, gather_dim, world, [b.dtype for b in bs], return_a)
 
 
+_known_gather_results = _checked_once(_gather_results)
+
+
 def _all_gather_addmm(
     a: torch.Tensor, bs: Tensors, biases: MaybeTensors | None, gather_dim: int, group_name: str, return_a: bool
 ) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
     with _group_for(group_name, a) as group:
-        gathered, outs = _gather_results(a, bs, gather_dim, group.size, return_a, biases)
+        gathered, outs = _known_gather_results(a, bs, gather_dim, group.size, return_a, biases)
     added = _some(biases)
     if added is not None:  # where one product has a bias, all have: zeros do nothing
         added = [b.new_zeros(b.shape[1]) if bias is None else bias for b, bias in zip(bs, added, strict=True)]
@@ -282,6 +363,9 @@ def _plain_scatter_results(
     return results
 
 
+_known_plain_scatter_results = _checked_once(_plain_scatter_results)
+
+
 def _products_reduce_scatter(
     names: tuple[str, str],
     lefts: Tensors,
@@ -294,7 +378,7 @@ def _products_reduce_scatter(
     if not lefts:
         _shapes.refuse("As is empty, need at least one matrix")
     with _group_for(group_name, lefts[0]) as group:
-        out, product = _plain_scatter_results(
+        out, product = _known_plain_scatter_results(
             names, lefts, rights, reduce_op, scatter_dim, group.size, return_product
         )
     operands = (_plain(lefts), _plain(rights), scatter_dim, reduce_op)
