@@ -6,7 +6,6 @@
 
 #include "base/executor.hpp"
 #include "base/format.hpp"
-#include "base/try.hpp"
 
 namespace tandem::cpu {
 namespace {
@@ -54,7 +53,7 @@ std::optional<Position> queued_on(const std::shared_ptr<WorkQueue>& queue) {
 }
 
 Result<std::uint64_t> WorkQueue::push(Task&& task, BehindFault behind_fault) {
-  TANDEM_TRY(home_.check(kStream));
+  if (!home_.is_here()) return tl::unexpected<Error>(home_.refusal(kStream));
   std::uint64_t sequence = 0;
   bool wake = false;
   {
@@ -167,7 +166,7 @@ bool WorkQueue::wait_done(std::unique_lock<std::mutex>& lock, std::uint64_t sequ
 }
 
 Result<void> WorkQueue::wait(std::uint64_t sequence, Deadline deadline) {
-  TANDEM_TRY(home_.check(kStream));
+  if (!home_.is_here()) return tl::unexpected<Error>(home_.refusal(kStream));
   spin_until([&] { return is_done(sequence); }, spin_);
   std::unique_lock lock(mutex_);
   if (!wait_done(lock, sequence, deadline)) {
@@ -195,7 +194,7 @@ bool WorkQueue::is_settled(std::uint64_t sequence) const {
 }
 
 Result<void> WorkQueue::synchronize(Deadline deadline) {
-  TANDEM_TRY(home_.check(kStream));
+  if (!home_.is_here()) return tl::unexpected<Error>(home_.refusal(kStream));
   const std::uint64_t sequence = last_pushed();
   spin_until([&] { return is_done(sequence); }, spin_);
   std::unique_lock lock(mutex_);
