@@ -246,6 +246,5 @@ def checks(rank, size):
     assert torch.equal(a.float(), f8([4, 6, 16], 1).float()) and torch.equal(b.float(), f8([16, 16], 2).float())
 
 
-@pytest.mark.parametrize("size", WORLDS)
-def test_opcheck(size):
-    run(checks, size)
+def test_opcheck():
+    run(checks, 2)
