@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Alternates tandem's fused ops with PyTorch's and with cuBLAS + NCCL, in one run on the same tensors.
 
-torchrun --nproc-per-node G against_torch.py --library build/cuda/bench/compare/libtandem_compare.so [--out FILE]
+torchrun --nproc-per-node G against_torch.py [--out FILE]
 
-One JSON object a shape, op and mode (eager, graph): for each variant the medians (us, slowest rank of each round) of
+"tandem serial" and so on are calls of the package tandem with that algorithm, "tandem.torch" the ops of torch.ops.tandem,
+which choose one. One JSON object a shape, op and mode (eager, graph): for each variant the medians (us, slowest rank of each round) of
 every alternation, and the median over alternations of its ratio to the peers. Before a variant is timed its result is
 compared with cuBLAS + NCCL on the poisoned output; a wrong one is not timed.
 """
 import argparse
 import collections
-import ctypes
 import json
 import os
 import random
@@ -21,52 +21,30 @@ import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm_mem
 
-
-class Matrix(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("rows", ctypes.c_int64), ("columns", ctypes.c_int64),
-                ("row_stride", ctypes.c_int64), ("column_stride", ctypes.c_int64)]
-
-    @classmethod
-    def of(cls, tensor):
-        return cls(tensor.data_ptr(), tensor.shape[0], tensor.shape[1], tensor.stride(0), tensor.stride(1))
+import tandem
+import tandem.torch
 
 
 class Tandem:
-    """The C interface of tandem_c.h."""
+    """The fused ops of the package tandem, on the group of all ranks."""
 
-    def __init__(self, path, rank, world, gpu):
-        self.library = ctypes.CDLL(path)
-        for name in ("serve", "open", "all_gather_matmul", "matmul_reduce_scatter", "synchronize"):
-            getattr(self.library, "tandem_" + name).restype = ctypes.c_char_p
-        address = ctypes.create_string_buffer(4096)
-        if rank == 0:
-            self.check(self.library.tandem_serve(world, address, 4096))
-        told = [address.value]
-        dist.broadcast_object_list(told, 0)
-        self.session = ctypes.c_void_p()
-        self.check(self.library.tandem_open(rank, world, gpu, told[0], ctypes.byref(self.session)))
-
-    @staticmethod
-    def check(error):
-        if error:
-            raise RuntimeError(error.decode())
+    def __init__(self, *_):
+        self.group = tandem.torch.group_of(dist.group.WORLD, torch.device("cuda", torch.cuda.current_device()))
 
     def call(self, name, a, b, out, algorithm):
-        function = getattr(self.library, "tandem_" + name)
-        arguments = (Matrix.of(a), Matrix.of(b), Matrix.of(out), algorithm.encode())
-        session = self.session
+        function = getattr(tandem, "fused_" + name)
+        out = [out] if name == "all_gather_matmul" else out
 
         def run():
-            stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-            self.check(function(session, stream, *arguments))
+            function(a, b, group=self.group, out=out, algorithm=algorithm)
         return run
 
     def synchronize(self):
-        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        self.check(self.library.tandem_synchronize(self.session, stream))
+        torch.cuda.current_stream().synchronize()
+        self.group.check()
 
     def close(self):
-        self.library.tandem_close(self.session)
+        tandem.torch.close_groups()
 
 
 def recorded(function):
@@ -160,7 +138,7 @@ def scatter_bound(partial, like, world):
     return (world + 2) * 2 ** -8 * sizes
 
 
-def cases(bench, tandem, m, n, k):
+def cases(bench, fused, m, n, k):
     """For each op: (name, sizes, bound of errors behind a reference call, reference call, its result, {variant: (call,
     result)})."""
     world, device = bench.world, bench.device
@@ -179,10 +157,14 @@ def cases(bench, tandem, m, n, k):
 
     def gather_in_torch():
         held["gather"] = torch.ops.symm_mem.fused_all_gather_matmul(a_shard, [b], 0, bench.group)[1][0]
-    variants = {"torch decomposed": (gather_in_torch, lambda: held["gather"])}
+
+    def gather_in_tandem():
+        held["tandem gather"] = torch.ops.tandem.fused_all_gather_matmul(a_shard, [b], 0, bench.group)[1][0]
+    variants = {"torch decomposed": (gather_in_torch, lambda: held["gather"]),
+                "tandem.torch": (gather_in_tandem, lambda: held["tandem gather"])}
     for algorithm in ("serial", "pipelined"):
         out = torch.empty(m, n, device=device, dtype=bf16)
-        variants["tandem " + algorithm] = (tandem.call("all_gather_matmul", a_shard, b, out, algorithm),
+        variants["tandem " + algorithm] = (fused.call("all_gather_matmul", a_shard, b, out, algorithm),
                                            lambda out=out: out)
     yield "all_gather_matmul", (m, n, k), lambda: product_bound(need, k), gather_serially, need, variants
 
@@ -198,23 +180,27 @@ def cases(bench, tandem, m, n, k):
 
     def scatter_in_torch():
         held["scatter"] = torch.ops.symm_mem.fused_matmul_reduce_scatter(x, w, "sum", 0, bench.group)
-    variants = {"torch decomposed": (scatter_in_torch, lambda: held["scatter"])}
+
+    def scatter_in_tandem():
+        held["tandem scatter"] = torch.ops.tandem.fused_matmul_reduce_scatter(x, w, "sum", 0, bench.group)
+    variants = {"torch decomposed": (scatter_in_torch, lambda: held["scatter"]),
+                "tandem.torch": (scatter_in_tandem, lambda: held["tandem scatter"])}
     for algorithm in ("serial", "pipelined"):
         out = torch.empty(m // world, k, device=device, dtype=bf16)
-        variants["tandem " + algorithm] = (tandem.call("matmul_reduce_scatter", x, w, out, algorithm),
+        variants["tandem " + algorithm] = (fused.call("matmul_reduce_scatter", x, w, out, algorithm),
                                            lambda out=out: out)
     yield ("matmul_reduce_scatter", (m, k, n), lambda: scatter_bound(whole, shard, world), scatter_serially, shard,
            variants)
 
 
-def check(bench, tandem, name, call, result, reference, need, bound):
+def check(bench, fused, name, call, result, reference, need, bound):
     """Wrong elements on all ranks together, on a poisoned output."""
     reference()
     call()
-    tandem.synchronize()
+    fused.synchronize()
     result().fill_(float("nan"))
     call()
-    tandem.synchronize()
+    fused.synchronize()
     torch.cuda.synchronize()
     wrong = torch.tensor([wrong_elements(result(), need, bound())], device=bench.device)
     dist.all_reduce(wrong)
@@ -223,36 +209,36 @@ def check(bench, tandem, name, call, result, reference, need, bound):
     return wrong.item()
 
 
-def device_work(tandem, call):
+def device_work(fused, call):
     """What three calls have the GPU do, by CUPTI: {copy or kernel: number}. Copies by a copy engine are "Memcpy"."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         for _ in range(3):
             call()
-        tandem.synchronize()
+        fused.synchronize()
         torch.cuda.synchronize()
     counts = collections.Counter(event.name.split("(anonymous namespace)::")[-1].split("(")[0].strip()[:80]
                                  for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA)
     return dict(counts.most_common())
 
 
-def measure(bench, tandem, args, out):
+def measure(bench, fused, args, out):
     for shape in args.shapes.split(","):
         m, n, k = map(int, shape.split("x"))
-        for op, sizes, bound, reference, need, variants in cases(bench, tandem, m, n, k):
+        for op, sizes, bound, reference, need, variants in cases(bench, fused, m, n, k):
             calls = {"cublas + nccl": reference}
             wrong = {}
             for name, (call, result) in variants.items():
-                wrong[name] = check(bench, tandem, f"{op} {sizes} {name}", call, result, reference, need, bound)
+                wrong[name] = check(bench, fused, f"{op} {sizes} {name}", call, result, reference, need, bound)
                 if wrong[name] == 0:
                     calls[name] = call
             host = {name: bench.host_us(call) for name, call in calls.items()}
             work = {}
             if args.profile:
-                work = {name: device_work(tandem, call) for name, call in calls.items() if name.startswith("tandem")}
+                work = {name: device_work(fused, call) for name, call in calls.items() if name.startswith("tandem")}
             for mode in args.modes.split(","):
                 timed = calls if mode == "eager" else {name: recorded(call) for name, call in calls.items()}
                 medians = bench.alternate(timed)
-                tandem.synchronize()
+                fused.synchronize()
                 row = {"op": op, "m": sizes[0], "n": sizes[1], "k": sizes[2], "dtype": "bf16", "world": bench.world,
                        "mode": mode, "wrong": wrong, "host_us_in_bursts": host, "medians_us": medians, "ratios": {}}
                 if work:
@@ -271,7 +257,6 @@ def measure(bench, tandem, args, out):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--library", required=True)
     parser.add_argument("--out", default=None, help="append JSON rows here")
     parser.add_argument("--commit", default="")
     parser.add_argument("--shapes", default="4096x3584x8192,2048x3584x8192,8192x3584x8192,1024x3584x8192")
@@ -292,11 +277,11 @@ def main():
     except Exception as error:  # newer versions enable it by themselves
         if bench.rank == 0:
             print("enable_symm_mem_for_group:", error)
-    tandem = Tandem(args.library, bench.rank, bench.world, local)
+    fused = Tandem()
     rows = []
-    measure(bench, tandem, args, rows)
+    measure(bench, fused, args, rows)
     dist.barrier()
-    tandem.close()
+    fused.close()
     if bench.rank == 0 and args.out:
         states = subprocess.run(["nvidia-smi", "--query-gpu=name,clocks.sm,power.draw,temperature.gpu,pstate",
                                  "--format=csv,noheader"], capture_output=True, text=True, check=False)
