@@ -184,6 +184,7 @@ class Bench:
         self.meeting = torch.zeros(1, device=self.device)
         self.group = dist.group.WORLD
         self.fused = {}
+        self.fusion = None
         self.order = random.Random(20)  # of variants, the same on all ranks
 
     def say(self, *text):
@@ -217,7 +218,8 @@ class Bench:
         else:
             self.say("compiled async TP: left out, it needs GPUs")
         if hasattr(tandem.torch, "fusion_pass"):
-            options = {"post_grad_custom_pre_pass": tandem.torch.fusion_pass()}
+            self.fusion = tandem.torch.fusion_pass()
+            options = {"post_grad_custom_pre_pass": self.fusion}
             found["compiled tandem"] = self.compiled("compiled tandem", layer, options)
         else:
             self.say("compiled tandem: left out, tandem.torch has no fusion_pass")
@@ -357,6 +359,8 @@ def show(bench, row):
                       f"error {one['error']:.1e} ({one['worst']})")
         if "fused" in one:
             bench.say(f"{'':18} fused: {one['fused'] or 'nothing'}")
+    if bench.fusion is not None:
+        bench.say(f"\nwhat tandem's pass found:\n{bench.fusion.report()}")
 
 
 def commit():

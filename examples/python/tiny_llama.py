@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -28,21 +28,23 @@ COMPUTE = torch.bfloat16
 F8 = torch.float8_e4m3fn
 
 
-class Products(Protocol):
+class Products:
     """How a rank computes the products that communicate. Both are collective calls, with gradients."""
-
-    def gather_linear(self, x: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
-        """all_gather(x) @ w.t() for each w: x is [S / W, B, k], each w [n, k], each result [S, B, n]."""
-
-    def linear_scatter(self, x: Tensor, weight: Tensor) -> Tensor:
-        """This rank's shard of the sum over ranks of x @ weight.t(): x is [S, B, k], the result [S / W, B, n]."""
-
-
-class Serial:
-    """A collective of torch.distributed, then products; or a product, then a collective."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self.group = group
+
+    def gather_linear(self, x: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
+        """all_gather(x) @ w.t() for each w: x is [S / W, B, k], each w [n, k], each result [S, B, n]."""
+        raise NotImplementedError
+
+    def linear_scatter(self, x: Tensor, weight: Tensor) -> Tensor:
+        """This rank's shard of the sum over ranks of x @ weight.t(): x is [S, B, k], the result [S / W, B, n]."""
+        raise NotImplementedError
+
+
+class Serial(Products):
+    """A collective of torch.distributed, then products; or a product, then a collective."""
 
     def gather_linear(self, x: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
         whole = all_gather_tensor_autograd(x, 0, self.group)
@@ -52,11 +54,8 @@ class Serial:
         return reduce_scatter_tensor_autograd(F.linear(x, weight.to(COMPUTE)), "sum", 0, self.group)
 
 
-class Fused:
-    """The collective and its products are one call. Autograd gives fused calls for the backward too."""
-
-    def __init__(self, group: dist.ProcessGroup) -> None:
-        self.group = group
+class Fused(Products):
+    """The collective and its products are one call. Autograd makes fused calls in the backward too."""
 
     def gather_linear(self, x: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
         rights = [w.to(COMPUTE).t() for w in weights]
@@ -66,11 +65,8 @@ class Fused:
         return tandem.torch.fused_matmul_reduce_scatter(x, weight.to(COMPUTE).t(), "sum", 0, self.group)
 
 
-class FusedFloat8:
+class FusedFloat8(Products):
     """Fused calls, in float8 in the forward and in bfloat16 in the backward."""
-
-    def __init__(self, group: dist.ProcessGroup) -> None:
-        self.group = group
 
     def gather_linear(self, x: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
         return list(_GatherLinearFloat8.apply(self.group, x, *(w.to(COMPUTE) for w in weights)))
@@ -94,12 +90,11 @@ class _GatherLinearFloat8(torch.autograd.Function):
         x8, x_scale = rowwise_float8(x)
         w8s, w_scales = zip(*map(rowwise_float8, weights))
         rights, right_scales = [w.t() for w in w8s], [scale.t() for scale in w_scales]
-        none, n = [None] * len(weights), len(weights)
-        return tuple(
-            tandem.torch.fused_all_gather_scaled_matmul(
-                x8, rights, x_scale, right_scales, 0, group, none, none, [COMPUTE] * n, [False] * n
-            )[1]
+        none, types, exact = [None] * len(weights), [COMPUTE] * len(weights), [False] * len(weights)
+        _, outs = tandem.torch.fused_all_gather_scaled_matmul(
+            x8, rights, x_scale, right_scales, 0, group, none, none, types, exact
         )
+        return tuple(outs)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:

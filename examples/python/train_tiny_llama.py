@@ -44,12 +44,12 @@ PRODUCTS: dict[str, Callable[[dist.ProcessGroup], Products]] = {
 
 @dataclasses.dataclass
 class Run:
-    """What one way gave on rank 0."""
+    """How one way went on rank 0."""
 
     variant: str
-    losses: list[float]
-    step_s: list[float]
-    peak_bytes: int
+    losses: list[float] = dataclasses.field(default_factory=list)
+    step_s: list[float] = dataclasses.field(default_factory=list)
+    peak_bytes: int = 0
 
     def last_loss(self, average: int) -> float:
         """The mean loss of the last `average` steps."""
@@ -60,7 +60,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, default=2, help="not with torchrun, which says it itself")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--batch", type=int, default=8, help="sequences in a step")
     parser.add_argument("--length", type=int, default=128, help="tokens of a sequence")
     parser.add_argument("--rate", type=float, default=4e-3, help="the highest learning rate")
@@ -124,7 +124,7 @@ def train(variant: str, args: argparse.Namespace, text: torch.Tensor, say: Calla
     optimizer = torch.optim.AdamW(model.parameters(), args.rate, betas=(0.9, 0.95))
     rates = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_at(step, args.steps))
     choice = torch.Generator().manual_seed(args.seed)
-    run = Run(variant, [], [], 0)
+    run = Run(variant)
     for step in range(args.steps):
         starts = torch.randint(len(text) - args.length, (args.batch,), generator=choice).tolist()
         tokens = torch.stack([text[start : start + args.length + 1] for start in starts], 1).to(args.device)
@@ -165,16 +165,13 @@ def train_all(rank: int, size: int, args: argparse.Namespace, folder: str | None
 
 
 def print_table(runs: list[Run], steps: int) -> None:
-    columns = [max(len(run.variant), 10) + 2 for run in runs]
-    print("\n  step" + "".join(f"{run.variant:>{width}}" for run, width in zip(runs, columns)))
+    rows = [("step", [run.variant for run in runs])]
     for step in sorted({*range(0, steps, max(1, steps // 10)), steps - 1}):
-        print(f"{step + 1:6}" + "".join(f"{run.losses[step]:{width}.4f}" for run, width in zip(runs, columns)))
-    rows = {
-        "ms": [f"{statistics.median(run.step_s) * 1e3:.1f}" for run in runs],
-        "MiB": [f"{run.peak_bytes / 2**20:.0f}" for run in runs],
-    }
-    for name, cells in rows.items():
-        print(f"{name:>6}" + "".join(f"{cell:>{width}}" for cell, width in zip(cells, columns)))
+        rows.append((str(step + 1), [f"{run.losses[step]:.4f}" for run in runs]))
+    rows.append(("ms", [f"{statistics.median(run.step_s) * 1e3:.1f}" for run in runs]))
+    rows.append(("MiB", [f"{run.peak_bytes / 2**20:.0f}" for run in runs]))
+    for name, cells in rows:
+        print(f"{name:>6}" + "".join(f"{cell:>20}" for cell in cells))
     print("ms: median time of a step. MiB: peak memory of rank 0.\n")
 
 

@@ -15,9 +15,7 @@ VARIANTS = ["bf16 serial", "bf16 fused", "fp8 row-wise fused"]
 
 def test_training(tmp_path):
     options = ["--steps", "12", "--batch", "4", "--length", "32", "--average", "4", "--out", tmp_path]
-    done = subprocess.run(
-        [sys.executable, EXAMPLE, *options], capture_output=True, text=True, check=False, timeout=240
-    )
+    done = subprocess.run([sys.executable, EXAMPLE, *options], capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "mean loss of the last 4 steps: bf16 serial" in done.stdout
     rows = [json.loads(line) for line in (tmp_path / "losses.json").read_text(encoding="utf-8").splitlines()]
