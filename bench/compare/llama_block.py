@@ -14,10 +14,17 @@ bf16, one sequence. These are the variants; all have the same parameters:
     collectives          the layer on local tensors with functional collectives, eager: what DTensor costs
     tandem               the same with the fused ops of tandem.torch in the place of collective and product, eager
 
-A JSON row for each number of tokens. A variant has the median and the least time of a step (us, slowest rank of each
-round), how long its calls keep the host, tokens/s, the most memory that PyTorch's tensors took, and the memory that its
-first steps took from the device outside of PyTorch's allocator (workspaces, symmetric memory, kernels). `fused` counts
-the fused ops in a compiled variant's graphs. A variant with a wrong result is not timed, and the exit code is 1.
+A JSON row for each number of tokens has for each variant
+
+    t_median_us, t_min_us    a step, slowest rank of each round; the time of the host where it is the slower one
+    t_host_us                how long the calls of a step keep the host
+    tokens_per_s             by the median
+    peak_memory_bytes        the most that PyTorch's tensors took
+    outside_bytes            what the first steps took elsewhere: workspaces, symmetric memory, kernels
+    errors, error, worst     for each result the largest error relative to its largest element; the largest of them
+    fused                    how often each fused op is in the graphs that were compiled
+
+A variant with a wrong result is not timed, and the exit code is 1.
 """
 import argparse
 import collections
@@ -32,6 +39,7 @@ import time
 
 import torch
 import torch.distributed as dist
+import torch.distributed._symmetric_memory as symm_mem
 import torch.nn.functional as F
 from torch import nn
 from torch.distributed._functional_collectives import all_gather_tensor_autograd, reduce_scatter_tensor_autograd
@@ -44,7 +52,7 @@ import tandem.torch
 
 REFERENCE = "dtensor"
 # Results are sums of bf16 products in different orders, rounded to bf16 up to a dozen times on their way.
-ALLOWED = 2 ** -6
+ALLOWED = 2 ** -5
 LLAMA_3_8B = {"hidden": 4096, "heads": 32, "kv_heads": 8, "intermediate": 14336}
 TINY = {"hidden": 128, "heads": 8, "kv_heads": 4, "intermediate": 384}
 
@@ -247,6 +255,8 @@ class Bench:
 
     def time_step(self, step):
         """(us, us that the host needs), with ranks that start together."""
+        if self.on_gpu and self.args.sleep_cycles:
+            torch.cuda._sleep(self.args.sleep_cycles)  # time for the host to enqueue what comes
         dist.all_reduce(self.meeting)
         if not self.on_gpu:
             begin = time.perf_counter()
@@ -365,9 +375,11 @@ def show(bench, row):
 
 def commit():
     here = pathlib.Path(__file__).resolve().parent
-    described = subprocess.run(["git", "-C", here, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
-                               capture_output=True, text=True, check=False)
-    return described.stdout.strip()
+    command = ["git", "-C", here, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        return ""
 
 
 def machine(on_gpu):
@@ -386,6 +398,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--first", type=int, default=5, help="steps of each variant before any is timed")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--default-stream", action="store_true", help="run on it, not on another stream")
+    parser.add_argument("--sleep-cycles", type=int, default=0, help="a head start for the host")
     parser.add_argument("--tiny", action="store_true", help="small sizes, to see whether it runs")
     parser.add_argument("--out", default=None, help="append JSON rows here")
     parser.add_argument("--commit", default=None, help="where git cannot say it")
@@ -394,7 +408,9 @@ def main():
     if args.device == "cuda":
         torch.cuda.set_device(local_rank)
         dist.init_process_group("nccl", device_id=torch.device("cuda", local_rank))
-        torch.distributed._symmetric_memory.enable_symm_mem_for_group(dist.group.WORLD.group_name)
+        if not args.default_stream:
+            torch.cuda.set_stream(torch.cuda.Stream())  # the default one waits for all others
+        symm_mem.enable_symm_mem_for_group(dist.group.WORLD.group_name)
     else:
         torch.set_num_threads(1)
         dist.init_process_group("gloo")

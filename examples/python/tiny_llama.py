@@ -151,7 +151,7 @@ class Weights:
 
 
 def rotated(x: Tensor, turns: Tensor) -> Tensor:
-    """Rotary embedding: turns pairs of x [S, B, heads, size]. `turns` [2, S, 1, 1, size / 2] has the angles' cos and sin."""
+    """Rotary embedding of x [S, B, heads, size]. `turns`, [2, S, 1, 1, size / 2], has cos and sin of the angles."""
     cos, sin = turns
     one, other = x.float().chunk(2, -1)
     return torch.cat((one * cos - other * sin, other * cos + one * sin), -1).to(x.dtype)
