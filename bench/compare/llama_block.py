@@ -225,12 +225,9 @@ class Bench:
             found["compiled async TP"] = self.compiled("compiled async TP", layer, {"_micro_pipeline_tp": True})
         else:
             self.say("compiled async TP: left out, it needs GPUs")
-        if hasattr(tandem.torch, "fusion_pass"):
-            self.fusion = tandem.torch.fusion_pass()
-            options = {"post_grad_custom_pre_pass": self.fusion}
-            found["compiled tandem"] = self.compiled("compiled tandem", layer, options)
-        else:
-            self.say("compiled tandem: left out, tandem.torch has no fusion_pass")
+        self.fusion = tandem.torch.fusion_pass()
+        options = {"post_grad_custom_pre_pass": self.fusion}
+        found["compiled tandem"] = self.compiled("compiled tandem", layer, options)
         found["collectives"] = on_local_tensors(layer, Collectives(self.group))
         found["tandem"] = on_local_tensors(layer, Fused(self.group))
         return found
@@ -369,8 +366,7 @@ def show(bench, row):
                       f"error {one['error']:.1e} ({one['worst']})")
         if "fused" in one:
             bench.say(f"{'':18} fused: {one['fused'] or 'nothing'}")
-    if bench.fusion is not None:
-        bench.say(f"\nwhat tandem's pass found:\n{bench.fusion.report()}")
+    bench.say(f"\nwhat tandem's pass found:\n{bench.fusion.report()}")
 
 
 def commit():

@@ -99,7 +99,7 @@ class _GatherLinearFloat8(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, *weights = ctx.saved_tensors
-        grad_x = tandem.torch.fused_matmuls_reduce_scatter(grads, weights, "sum", 0, ctx.group)
+        grad_x, _ = tandem.torch.fused_matmuls_reduce_scatter(grads, weights, "sum", 0, ctx.group)
         whole = torch.ops.tandem.all_gather(x, 0, ctx.group.group_name).flatten(0, 1)
         return None, grad_x, *(grad.flatten(0, 1).t() @ whole for grad in grads)
 
