@@ -51,22 +51,25 @@ class Run:
     step_s: list[float] = dataclasses.field(default_factory=list)
     peak_bytes: int = 0
 
+    def mean_loss(self, end: int, average: int) -> float:
+        """The mean loss of `average` steps before step `end`, or of all where they are fewer."""
+        return statistics.fmean(self.losses[max(0, end - average) : end])
+
     def last_loss(self, average: int) -> float:
-        """The mean loss of the last `average` steps."""
-        return statistics.fmean(self.losses[-average:])
+        return self.mean_loss(len(self.losses), average)
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, default=2, help="not with torchrun, which says it itself")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--batch", type=int, default=8, help="sequences in a step")
     parser.add_argument("--length", type=int, default=128, help="tokens of a sequence")
     parser.add_argument("--rate", type=float, default=4e-3, help="the highest learning rate")
     parser.add_argument("--average", type=int, default=20, help="how many last steps are compared")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--compile", action="store_true", help="also train the serial model, compiled with fusion_pass()")
+    parser.add_argument("--compile", action="store_true", help="also train the serial model with fusion_pass()")
     parser.add_argument("--out", type=pathlib.Path, metavar="FOLDER", help="write losses.json and losses.png there")
     return parser.parse_args()
 
@@ -217,23 +220,24 @@ def write_rows(path: pathlib.Path, runs: list[Run], world: int, args: argparse.N
             file.write(json.dumps(row) + "\n")
 
 
-def draw(path: pathlib.Path, runs: list[Run]) -> None:
-    """The losses, and below them the differences to the first run."""
+def draw(path: pathlib.Path, runs: list[Run], average: int) -> None:
+    """The losses, and below them the differences of their running means to those of the first run."""
     try:
         import matplotlib.pyplot as plt
     except ImportError:
         print("matplotlib is not installed: no picture is drawn.")
         return
-    figure, (above, below) = plt.subplots(2, sharex=True, figsize=(7, 5), height_ratios=(3, 1), layout="constrained")
-    for run, width, line in zip(runs, (3.0, 1.5, 1.0, 1.0), ("-", "--", "-", ":")):
-        above.plot(run.losses, line, linewidth=width, label=run.variant)
-        parts = [100 * (loss / serial - 1) for loss, serial in zip(run.losses, runs[0].losses)]
-        below.plot(parts, line, linewidth=width)
+    figure, (above, below) = plt.subplots(2, sharex=True, figsize=(7, 4.5), height_ratios=(3, 1), layout="constrained")
+    means = [[run.mean_loss(end, average) for end in range(1, len(run.losses) + 1)] for run in runs]
+    for run, mean, width in zip(runs, means, (3.5, 2.0, 0.8, 0.8)):
+        above.plot(run.losses, linewidth=width, label=run.variant)
+        below.plot([100 * (loss / serial - 1) for loss, serial in zip(mean, means[0])], linewidth=width)
     above.set_ylabel("loss (nats per byte)")
     above.legend()
-    below.set_ylabel("difference (%)")
+    below.set_ylabel("difference\nof means (%)")
+    below.set_ylim(-100 * ALLOWED, 100 * ALLOWED)
     below.set_xlabel("step")
-    figure.savefig(path, dpi=100)
+    figure.savefig(path, dpi=80)
 
 
 def report(runs: list[Run], world: int, args: argparse.Namespace) -> int:
@@ -242,7 +246,7 @@ def report(runs: list[Run], world: int, args: argparse.Namespace) -> int:
     if args.out:
         args.out.mkdir(parents=True, exist_ok=True)
         write_rows(args.out / "losses.json", runs, world, args)
-        draw(args.out / "losses.png", runs)
+        draw(args.out / "losses.png", runs, args.average)
     parts = differences(runs, args.average)
     last = [f"{run.variant} {run.last_loss(args.average):.4f} ({part:+.2%})" for run, part in zip(runs, parts)]
     print(f"mean loss of the last {min(args.average, args.steps)} steps: " + ", ".join(last))
