@@ -18,7 +18,7 @@ def test_training(tmp_path):
     command = [sys.executable, EXAMPLE, "--steps", "10", "--batch", "4", "--length", "32", "--average", "3"]
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": f"{tmp_path}/inductor"}
     done = subprocess.run(
-        [*command, "--out", tmp_path], env=environment, capture_output=True, text=True, check=False, timeout=240
+        [*command, "--out", tmp_path], env=environment, capture_output=True, text=True, check=False, timeout=600
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "mean loss of the last 3 steps: bf16 serial" in done.stdout
