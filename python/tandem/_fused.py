@@ -12,7 +12,7 @@ from ._streams import collective
 OneOrMore = Any  # an array, or a list or tuple of arrays
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(slots=True)
 class GatherResult:
     """What an all-gather with products gives."""
 
@@ -22,7 +22,7 @@ class GatherResult:
     also_gathered: list[Any] = dataclasses.field(default_factory=list)  #: one for each also_gather
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(slots=True)
 class ScatterResult:
     """What products with a reduce-scatter give."""
 

@@ -200,6 +200,23 @@ def test_values(size):
     run(values, size)
 
 
+def reported(rank, size):
+    """Every fused op leaves a report of what it ran."""
+    import torch
+
+    a, b = torch.ones(4, 8), torch.ones(8, 6)
+    torch.ops.tandem.fused_all_gather_matmul(a, [b], 0, world())
+    torch.ops.tandem.fused_matmul_reduce_scatter(a, b, "sum", 0, world())
+    return [(report.key.split()[0], report.algorithm) for report in tandem.torch.recent_reports()[-2:]]
+
+
+def test_reports():
+    for reports in run(reported, 2):
+        names, algorithms = zip(*reports, strict=True)
+        assert names == ("all_gather_matmul", "matmul_reduce_scatter")
+        assert set(algorithms) <= {"native", "pipelined", "serial"}
+
+
 def checks(rank, size):
     import torch
 

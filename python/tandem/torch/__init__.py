@@ -24,6 +24,7 @@ from ._functions import (
     fused_matmuls_reduce_scatter,
     fused_scaled_matmul_reduce_scatter,
     fused_scaled_matmuls_reduce_scatter,
+    recent_reports,
 )
 from ._groups import close_groups, group_of
 
@@ -46,6 +47,7 @@ __all__ = [
     "fused_scaled_matmuls_reduce_scatter",
     "fusion_pass",
     "group_of",
+    "recent_reports",
 ]
 
 

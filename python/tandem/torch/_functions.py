@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
+import tandem
+
 from . import _ops
 from ._groups import GroupLike, name_of
 
@@ -351,3 +353,11 @@ def async_input_mm(a: torch.Tensor, b: torch.Tensor, a_chunk_signals: torch.Tens
         tandem.Error: INVALID_ARGUMENT or UNSUPPORTED at once; TIMEOUT with the chunk whose signal did not come.
     """
     return _ops_of.async_input_mm(a, b, a_chunk_signals, a_chunk_pivot)
+
+
+def recent_reports() -> list[tandem.OpReport]:
+    """What the last fused ops of this process ran, and why, oldest first; 64 at most.
+
+    Compiled models call the ops too. A replay of a CUDA graph does not.
+    """
+    return list(_ops.reports)

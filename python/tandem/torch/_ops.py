@@ -6,6 +6,7 @@ allocates the same tensors and stops there.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -51,6 +52,7 @@ def _without_gradients(real: Callable[..., Any], wrapped: Callable[..., Any]) ->
 
 
 library = _Library()
+reports: collections.deque[tandem.OpReport] = collections.deque(maxlen=64)  # of the last fused ops
 _TAGS = (torch.Tag.needs_fixed_stride_order, torch.Tag.pt2_compliant_tag)
 
 # torch.ScalarType's numbers of the types that products can have.
@@ -169,7 +171,7 @@ def _all_gather_addmm(
     added = _some(biases)
     if added is not None:  # where one product has a bias, all have: zeros do nothing
         added = [b.new_zeros(b.shape[1]) if bias is None else bias for b, bias in zip(bs, added, strict=True)]
-    tandem.fused_all_gather_matmul(
+    done = tandem.fused_all_gather_matmul(
         _plain(a),
         _plain(bs),
         gather_dim,
@@ -178,6 +180,7 @@ def _all_gather_addmm(
         out=outs,
         gathered=False if gathered is None else gathered,
     )
+    reports.append(done.report)
     return gathered, outs
 
 
@@ -269,7 +272,7 @@ def _all_gathers_scaled_matmul(
     with _group_for(group_name, a) as group:
         _shapes.check_tensors({"A": a} | others)
         gathered, outs, beside = _scaled_gather_results(a, bs, gather_dim, group.size, return_A, also_gather, lists)
-    tandem.fused_all_gather_scaled_matmul(
+    done = tandem.fused_all_gather_scaled_matmul(
         _plain(a),
         _plain(bs),
         _plain(a_scale),
@@ -285,6 +288,7 @@ def _all_gathers_scaled_matmul(
         also_gather=_plain(also_gather) if also_gather else None,
         also_gathered=beside if also_gather else None,
     )
+    reports.append(done.report)
     return gathered, outs, beside
 
 
@@ -382,7 +386,10 @@ def _products_reduce_scatter(
             names, lefts, rights, reduce_op, scatter_dim, group.size, return_product
         )
     operands = (_plain(lefts), _plain(rights), scatter_dim, reduce_op)
-    tandem.fused_matmul_reduce_scatter(*operands, group=group, out=out, product=False if product is None else product)
+    done = tandem.fused_matmul_reduce_scatter(
+        *operands, group=group, out=out, product=False if product is None else product
+    )
+    reports.append(done.report)
     return out, product
 
 
@@ -450,7 +457,7 @@ def _scaled_matmuls_reduce_scatter(
         out, product = _scaled_scatter_results(
             names, as_, bs, reduce_op, scatter_dim, group.size, lists, out_dtype, return_product
         )
-    tandem.fused_scaled_matmul_reduce_scatter(
+    done = tandem.fused_scaled_matmul_reduce_scatter(
         _plain(as_),
         _plain(bs),
         _plain(a_scales),
@@ -465,6 +472,7 @@ def _scaled_matmuls_reduce_scatter(
         out=out,
         product=False if product is None else product,
     )
+    reports.append(done.report)
     return out, product
 
 
