@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -103,11 +104,16 @@ class _group_for:
                 self._group.refuse_call(error.text)
 
 
+_tensor_key = operator.attrgetter("shape", "dtype", "device", "layout")
+
+
 def _key_of(argument: Any) -> Any:
     """What checks look at, and what results have of an argument."""
-    if isinstance(argument, torch.Tensor):
-        return argument.shape, argument.dtype, argument.device, argument.layout
-    return tuple(map(_key_of, argument)) if isinstance(argument, (list, tuple)) else argument
+    if type(argument) is torch.Tensor:
+        return _tensor_key(argument)
+    if isinstance(argument, (list, tuple)):
+        return tuple([_key_of(each) for each in argument])
+    return _tensor_key(argument) if isinstance(argument, torch.Tensor) else argument
 
 
 def _form_of(results: Any) -> Any:
@@ -129,7 +135,7 @@ def _checked_once(make_results: Callable[..., Any]) -> Callable[..., Any]:
     forms: dict[Any, Any] = {}
 
     def results(*args: Any) -> Any:
-        key = _key_of(args)
+        key = tuple([_key_of(each) for each in args])
         form = forms.get(key)
         if form is not None:
             return _new(form)
