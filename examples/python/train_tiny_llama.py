@@ -66,7 +66,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--batch", type=int, default=8, help="sequences in a step")
     parser.add_argument("--length", type=int, default=128, help="tokens of a sequence")
-    parser.add_argument("--rate", type=float, default=4e-3, help="the highest learning rate")
+    parser.add_argument("--rate", type=float, default=2e-3, help="the highest learning rate")
     parser.add_argument("--average", type=int, default=20, help="how many last steps are compared")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--compile", action="store_true", help="also train the serial model with fusion_pass()")
