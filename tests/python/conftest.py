@@ -3,12 +3,18 @@
 import gc
 import os
 import pathlib
+import signal
 import tempfile
 import time
 
 import pytest
 
 import tandem
+
+
+# A program in the background of a shell ignores ^C, and so would the programs that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _left_behind(folder):
