@@ -305,18 +305,13 @@ def _all_gathers_scaled_matmul_fake(
     b_scales: Tensors,
     gather_dim: int,
     group_name: str,
-    biases: MaybeTensors,
-    result_scales: MaybeTensors,
-    out_dtypes: Sequence[Any],
-    use_fast_accum: Sequence[bool],
-    also_gather: Tensors,
-    *,
+    *lists_and_shards: Any,
     return_A: bool = True,
     scale_mode: str = "detect",
 ) -> tuple[torch.Tensor | None, list[torch.Tensor], list[torch.Tensor]]:
-    lists = _lists(b_scales, biases, result_scales, out_dtypes, use_fast_accum)
+    *lists, also_gather = lists_and_shards
     world = _groups.size_of(group_name)
-    return _scaled_gather_results(a, bs, gather_dim, world, return_A, also_gather, lists)
+    return _scaled_gather_results(a, bs, gather_dim, world, return_A, also_gather, _lists(b_scales, *lists))
 
 
 _SCALED_GATHER = (
@@ -337,6 +332,13 @@ _define(
 
 
 # ---- products, then reduce-scatter ----
+
+
+def _first(lefts: Tensors) -> torch.Tensor:
+    """The first of the left matrices. A call without any is refused."""
+    if not lefts:
+        _shapes.refuse("As is empty, need at least one matrix")
+    return lefts[0]
 
 
 def _scatter_results(
@@ -366,9 +368,7 @@ def _plain_scatter_results(
     world: int,
     return_product: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    if not lefts:
-        _shapes.refuse("As is empty, need at least one matrix")
-    results = _scatter_results(names, lefts, rights, reduce_op, scatter_dim, world, return_product, lefts[0].dtype)
+    results = _scatter_results(names, lefts, rights, reduce_op, scatter_dim, world, return_product, _first(lefts).dtype)
     _shapes.check_types([names[0]] * len(lefts) + [names[1]] * len(rights), [*lefts, *rights])
     return results
 
@@ -385,9 +385,7 @@ def _products_reduce_scatter(
     group_name: str,
     return_product: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    if not lefts:
-        _shapes.refuse("As is empty, need at least one matrix")
-    with _group_for(group_name, lefts[0]) as group:
+    with _group_for(group_name, _first(lefts)) as group:
         out, product = _known_plain_scatter_results(
             names, lefts, rights, reduce_op, scatter_dim, group.size, return_product
         )
@@ -428,9 +426,7 @@ def _scaled_scatter_results(
     dtype: torch.dtype | None,
     return_product: bool,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    if not lefts:
-        _shapes.refuse("As is empty, need at least one matrix")
-    out_dtype = dtype or lefts[0].dtype
+    out_dtype = dtype or _first(lefts).dtype
     results = _scatter_results(names, lefts, rights, reduce_op, scatter_dim, world, return_product, out_dtype)
     for name, values in lists.items():
         if values is not None:
@@ -455,10 +451,8 @@ def _scaled_matmuls_reduce_scatter(
     return_product: bool = False,
     names: tuple[str, str] = ("As", "Bs"),
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    if not as_:
-        _shapes.refuse("As is empty, need at least one matrix")
     lists = {"A_scales": a_scales, "B_scales": b_scales, "biases": biases, "result_scales": result_scales}
-    with _group_for(group_name, as_[0]) as group:
+    with _group_for(group_name, _first(as_)) as group:
         _shapes.check_tensors({names[0]: as_} | {name: values or () for name, values in lists.items()})
         out, product = _scaled_scatter_results(
             names, as_, bs, reduce_op, scatter_dim, group.size, lists, out_dtype, return_product
