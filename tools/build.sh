@@ -12,7 +12,7 @@ preset=$1
 shift
 targets=("${@:-all}")
 
-source tools/disable_broken_ccache.sh
+source tools/set_up_ccache.sh
 
 settings=()
 why=

@@ -12,7 +12,7 @@ rm -rf "$prefix"
 cmake --install build/release --prefix "$prefix" >/dev/null
 config=$(find "$prefix" -name tandem-config.cmake)
 
-source tools/disable_broken_ccache.sh
+source tools/set_up_ccache.sh
 venv=build/python/$("$python" -c 'import sys; print(f"venv-{sys.implementation.cache_tag}")')
 pip=$venv/bin/pip
 [[ -x "$pip" ]] || "$python" -m venv "$venv"

@@ -188,7 +188,7 @@ class Build(unittest.TestCase):
         self.tree = Path(folder.name)
         (self.tree / "tools").mkdir()
         (self.tree / "commands").mkdir()
-        for name in ("build.sh", "choose_cuda.py", "disable_broken_ccache.sh"):
+        for name in ("build.sh", "choose_cuda.py", "set_up_ccache.sh"):
             shutil.copy(TOOLS / name, self.tree / "tools")
         self.write("tools/num_jobs.sh", "echo 1")
         # What AUTO comes to is what the file `auto` says.

@@ -102,13 +102,12 @@ TEST(Interrupts, AreNotLookedForWithoutACheckOrWhenTheCheckSaysNo) {
       ++num_asked;
       return false;
     });
-    if (group.rank() == 1) std::this_thread::sleep_for(milliseconds(350));
+    while (group.rank() == 1 && num_asked < 2) std::this_thread::yield();  // rank 0 waits and asks
     const auto done = group.all_gather({}, "late");
     if (!done) return tl::unexpected(done.error());
     return {};
   });
   EXPECT_TRUE(result);
-  EXPECT_GE(num_asked, 2);
 }
 
 }  // namespace

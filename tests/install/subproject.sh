@@ -8,7 +8,7 @@ stage=$2/subproject-test
 [[ "$2" == "$source/build/$(basename "$2")" ]] && stage=$source/build/subproject-test
 rm -rf "$stage"{,-whole}
 mkdir -p "$stage"
-source "$source/tools/disable_broken_ccache.sh"
+source "$source/tools/set_up_ccache.sh"
 
 configure() {
   local folder=$1

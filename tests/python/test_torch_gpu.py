@@ -16,7 +16,7 @@ def _rank(rank, size, work, folder):
     import torch
     import torch.distributed as dist
 
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/inductor"
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/inductor{rank}"  # not found by other ranks
     torch.cuda.set_device(rank)
     store = dist.FileStore(f"{folder}/store", size)
     dist.init_process_group("nccl", store=store, rank=rank, world_size=size, device_id=torch.device("cuda", rank))

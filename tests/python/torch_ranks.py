@@ -35,7 +35,8 @@ def compiled(work, **options):
 
 
 def _rank(rank, size, work, folder, args):
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/inductor"
+    # In a cache of all ranks, a rank would find what another one has compiled, and its passes would see no graph.
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/inductor{rank}"
     import torch
     import torch.distributed as dist
 
