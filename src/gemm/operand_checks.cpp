@@ -78,28 +78,39 @@ Result<void> for_each_input(const ProductArgs& args, Check check) {
   return check("a_chunk_signals", args.arrival->signals);
 }
 
+Scale scale_of_a(const TensorView& scale) {
+  if (scale.numel() == 1) return Scale::kTensor;
+  return scale.sizes.back() == 1 ? Scale::kRow : Scale::kVector128;
+}
+
+/// Where k has one block only, b's columns tell a scale by columns from one by blocks.
+Scale scale_of_b(const TensorView& scale, std::int64_t n) {
+  if (scale.numel() == 1) return Scale::kTensor;
+  if (scale.size(1) != n) return Scale::kBlock128;
+  return scale.size(0) == 1 ? Scale::kColumn : Scale::kVector128;
+}
+
 }  // namespace
 
 Product product_of(const ProductArgs& args) {
-  // `each` if it has more than one element.
-  const auto scale_of = [](const TensorView* scale, Scale each) {
-    if (scale == nullptr) return Scale::kNone;
-    return scale->numel() == 1 ? Scale::kTensor : each;
-  };
-  Product product{.m = 1,
-                  .n = args.b->size(1),
-                  .k = args.b->size(0),
-                  .a = args.a->dtype,
-                  .b = args.b->dtype,
-                  .out = args.out->dtype,
-                  .a_scale = scale_of(args.a_scale, Scale::kRow),
-                  .b_scale = scale_of(args.b_scale, Scale::kColumn),
-                  .is_matrix = args.a->dim() == 2,
-                  .epilogue = {.accumulate = args.accumulate,
-                               .result_scale = args.result_scale != nullptr,
-                               .addend = args.addend != nullptr,
-                               .bias = args.bias ? std::optional(args.bias->dtype) : std::nullopt},
-                  .heuristic = args.heuristic};
+  const Scale a_scale = args.a_scale == nullptr ? Scale::kNone : scale_of_a(*args.a_scale);
+  const Scale b_scale = args.b_scale == nullptr ? Scale::kNone : scale_of_b(*args.b_scale, args.b->size(1));
+  Product product{
+      .m = 1,
+      .n = args.b->size(1),
+      .k = args.b->size(0),
+      .a = args.a->dtype,
+      .b = args.b->dtype,
+      .out = args.out->dtype,
+      .a_scale = a_scale,
+      .b_scale = b_scale,
+      .fast_accum = args.fast_accum && is_f8(args.a->dtype) && !is_along_k(a_scale) && !is_along_k(b_scale),
+      .is_matrix = args.a->dim() == 2,
+      .epilogue = {.accumulate = args.accumulate,
+                   .result_scale = args.result_scale != nullptr,
+                   .addend = args.addend != nullptr,
+                   .bias = args.bias ? std::optional(args.bias->dtype) : std::nullopt},
+      .heuristic = args.heuristic};
   for (int d = 0; d < args.a->dim() - 1; ++d) product.m *= args.a->size(d);
   return product;
 }

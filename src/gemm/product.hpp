@@ -49,9 +49,9 @@ struct Arrival {
   bool begins_early = false;
 };
 
-/// out = (sum_k a * b * a_scale(row) * b_scale(column) + bias) * result_scale + addend, in this order in f32,
-/// rounded once. Accumulating, the sum begins with out instead of 0. A null pointer leaves its part out. The
-/// views are read during the call only.
+/// out = (sum_k a * b * a_scale * b_scale + bias) * result_scale + addend, in the order of ScaledMmArgs in
+/// f32, rounded once. Accumulating, the sum begins with out instead of 0. A null pointer leaves its part out.
+/// The views are read during the call only.
 /// Shapes:  a [m, k], b [k, n], out [m, n], bias [n]; with scales, an addend or f8 those of ScaledMmArgs.
 /// Types:   without scales, addend and f8 those of MmArgs; else those of ScaledMmArgs, not accumulating.
 struct ProductArgs {
@@ -64,13 +64,24 @@ struct ProductArgs {
   const TensorView* result_scale = nullptr;
   const TensorView* addend = nullptr;
   bool accumulate = false;
-  bool fast_accum = false;           ///< allows less exact sums
+  bool fast_accum = false;           ///< see ScaledMmArgs
   int heuristic = 0;                 ///< see MmArgs
   const Arrival* arrival = nullptr;  ///< null: a is there
 };
 
-/// What the elements of an operand are multiplied by: one number, or one for each row of a or column of b.
-enum class Scale : std::uint8_t { kNone, kTensor, kRow, kColumn };
+/// What the elements of an operand are multiplied by.
+enum class Scale : std::uint8_t {
+  kNone,
+  kTensor,     ///< one number
+  kRow,        ///< one for each row of a
+  kColumn,     ///< one for each column of b
+  kVector128,  ///< one for each row of a, or column of b, and each 128 of k
+  kBlock128,   ///< one for each 128 columns of b and each 128 of k
+};
+/// Whether it differs along k, so that sums are scaled every 128 of k: see ScaledMmArgs.
+[[nodiscard]] constexpr bool is_along_k(Scale scale) {
+  return scale == Scale::kVector128 || scale == Scale::kBlock128;
+}
 
 /// What becomes of the sums; the order is that of ProductArgs.
 struct Epilogue {
@@ -103,7 +114,8 @@ struct Product {
   DType out = DType::kF32;
   Scale a_scale = Scale::kNone;
   Scale b_scale = Scale::kNone;
-  bool is_matrix = true;  ///< a and out have two dims
+  bool fast_accum = false;  ///< of f8 factors without scales along k; else false
+  bool is_matrix = true;    ///< a and out have two dims
   // These two are of products whose a arrives, and in their default state in others.
   bool b_is_column_major = false;
   bool is_aligned = true;  ///< a, b, out and complete.rows begin at multiples of kAsyncInputAlignment bytes
@@ -111,6 +123,7 @@ struct Product {
   std::optional<Chunks> arrival = {};  ///< none: a is there
   int heuristic = 0;                   ///< of MmArgs
 
+  [[nodiscard]] bool is_scaled_along_k() const { return is_along_k(a_scale) || is_along_k(b_scale); }
   /// What mm() takes, whether a is there or arrives: two matrices of one factor type, no scale, no addend.
   [[nodiscard]] bool is_plain() const;
   /// Whether nothing is to be computed or sent.

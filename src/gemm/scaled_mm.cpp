@@ -1,5 +1,9 @@
 #include <tandem/gemm/scaled_mm.hpp>
 
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+
 #include "base/format.hpp"
 #include "base/overlap.hpp"
 #include "base/try.hpp"
@@ -47,18 +51,33 @@ Result<void> check_sizes(const ProductArgs& args) {
   return {};
 }
 
-/// f32 of one element, or of `each`.
-Result<void> check_scale(std::string_view name, const TensorView& scale, const Dims& each) {
+std::int64_t num_blocks(std::int64_t size) {
+  return (size + kScaleBlock - 1) / kScaleBlock;
+}
+
+/// f32 of one element, or of one of these sizes.
+Result<void> check_scale(std::string_view name, const TensorView& scale, std::initializer_list<Dims> all) {
   TANDEM_TRY(check_strides(name, scale));
-  if (scale.dtype == DType::kF32 && (scale.numel() == 1 || scale.sizes == each)) return {};
-  return failf(ErrorCode::kInvalidArgument, "{}: {} is {} {}, need f32 of one element or {}", kWho, name,
-               to_string(scale.dtype), to_string(scale.sizes), to_string(each));
+  const bool fits = scale.numel() == 1 || std::find(all.begin(), all.end(), scale.sizes) != all.end();
+  if (scale.dtype == DType::kF32 && fits) return {};
+  std::string need;
+  for (const Dims& sizes : all) need += fmt::format(" or {}", to_string(sizes));
+  return failf(ErrorCode::kInvalidArgument, "{}: {} is {} {}, need f32 of one element{}", kWho, name,
+               to_string(scale.dtype), to_string(scale.sizes), need);
 }
 
 Result<void> check_scales(const ProductArgs& args) {
-  if (args.a_scale != nullptr) TANDEM_TRY(check_scale("a_scale", *args.a_scale, with_last(args.a->sizes, 1)));
-  if (args.b_scale != nullptr) TANDEM_TRY(check_scale("b_scale", *args.b_scale, {1, args.b->size(1)}));
-  if (args.result_scale != nullptr) TANDEM_TRY(check_scale("result_scale", *args.result_scale, {1}));
+  const std::int64_t k = args.b->size(0);
+  const std::int64_t n = args.b->size(1);
+  if (args.a_scale != nullptr) {
+    TANDEM_TRY(check_scale("a_scale", *args.a_scale,
+                           {with_last(args.a->sizes, 1), with_last(args.a->sizes, num_blocks(k))}));
+  }
+  if (args.b_scale != nullptr) {
+    TANDEM_TRY(
+        check_scale("b_scale", *args.b_scale, {{1, n}, {num_blocks(k), n}, {num_blocks(k), num_blocks(n)}}));
+  }
+  if (args.result_scale != nullptr) TANDEM_TRY(check_scale("result_scale", *args.result_scale, {{1}}));
   return {};
 }
 

@@ -11,21 +11,28 @@
 
 namespace tandem::gemm {
 
-/// out = (sum_k a * b * a_scale(row) * b_scale(column) + bias) * result_scale (+ addend), rounded once.
-/// Shapes:  N-D as it stands: no reshape before or after. Any strides, for all of them.
-/// Types:   a and b f8e4m3 or f8e5m2, in any combination, or f32, bf16 or f16, equal. f32 sums in ascending
-///          k; f8 results saturate. A scale that is left out is 1.
+/// Along k, a scale by blocks has one number for so many elements; the last block may be shorter.
+inline constexpr std::int64_t kScaleBlock = 128;
+
+/// out = (sum_k a * b * a_scale * b_scale + bias) * result_scale (+ addend), rounded once.
+/// Shapes:  N-D as it stands: no reshape before or after. Any strides, for all of them. kb and nb are k and n
+///          by kScaleBlock, rounded up.
+/// Types:   a and b f8e4m3 or f8e5m2, in any combination, or f32, bf16 or f16, equal. f8 results saturate. A
+///          scale that is left out is 1.
+/// Sums:    f32, in ascending k, times a's scale, times b's. Where a scale goes by blocks of k, each block's
+///          sum is multiplied by the product of both scales and then added to the sum of those before.
 /// Memory:  out may be the addend, element for element; it overlaps none of the others.
 struct ScaledMmArgs {
   TensorView a = {};                            ///< [..., k]
   TensorView b = {};                            ///< [k, n]
-  TensorView a_scale = {};                      ///< f32: one element, or a's sizes with 1 last
-  TensorView b_scale = {};                      ///< f32: one element, or [1, n]
+  TensorView a_scale = {};                      ///< f32: one element, or a's sizes with 1 or kb last
+  TensorView b_scale = {};                      ///< f32: one element, [1, n], [kb, n] or [kb, nb]
   TensorView out = {};                          ///< [..., n], f32, bf16, f16 or f8
   std::optional<TensorView> bias = {};          ///< [n], any of the types that out may have
   std::optional<TensorView> result_scale = {};  ///< f32, one element
-  bool fast_accum = false;                      ///< allows less exact sums; the CPU has none
-  std::optional<TensorView> addend = {};        ///< f32, out's sizes
+  /// Lets GPUs add f8 products in registers of fewer bits over all of k, not over 128 of it. CPUs do not.
+  bool fast_accum = false;
+  std::optional<TensorView> addend = {};  ///< f32, out's sizes
 };
 
 /// What a product asks of an implementation whose operands have scales.
