@@ -39,7 +39,7 @@ struct Shape {
   [[nodiscard]] std::int64_t shard_rows() const { return m / kRanks; }
   [[nodiscard]] std::int64_t shard_bytes() const { return shard_rows() * k * 2; }
   /// Of a shard.
-  [[nodiscard]] std::int64_t num_flags() const { return gemm::num_pieces(shard_rows(), k); }
+  [[nodiscard]] std::int64_t num_flags() const { return gemm::num_pieces(shard_rows(), 2 * k); }
 };
 
 class Bench {
@@ -129,7 +129,7 @@ Result<void> Bench::copy_shards() {
 }
 
 void Bench::send_in_pieces(AsyncInputLaunch& launch) const {
-  const auto k_steps = static_cast<int>(shape_.k / PieceGrid::kColumns);
+  const auto k_steps = static_cast<int>(2 * shape_.k / PieceGrid::kStepBytes);
   const auto tiles = static_cast<int>(shape_.shard_rows() / PieceGrid::kTileRows);
   launch.pieces = {.flags = reinterpret_cast<const std::uint32_t*>(block(rank_) + flags_bytes()),
                    .k_steps = k_steps,
@@ -180,7 +180,7 @@ Result<void> Bench::run(const Variant& variant) {
   launch.complete_end = is_there ? kRanks : 1;
   launch.waits = handle_->kernel_handle();
   launch.num_clusters = bench::resident_on(rank_, *variant.kernel).most_clusters;
-  launch.wave_us = gemm::cuda::tile_us(variant.kernel->tiling, shape_.k);
+  launch.wave_us = gemm::cuda::tile_us(*variant.kernel, shape_.k);
   if (variant.way == Way::kPieces) send_in_pieces(launch);
   TANDEM_ASSIGN(const cudaStream_t native, tandem::cuda::native_stream(*stream_));
   TANDEM_TRY(tandem::cuda::check_cuda(variant.name.c_str(), variant.kernel->launch(launch, native)));
@@ -269,8 +269,8 @@ int main(int argc, char** argv) {
       long long m = 0, n = 0, k = 0;
       const bool is_read = std::sscanf(numbers.texts()[i].c_str(), "%lldx%lldx%lld", &m, &n, &k) == 3;
       const std::int64_t rows = m / kRanks;
-      is_fine = is_fine && is_read && m % kRanks == 0 && n > 0 && n % 8 == 0 && PieceGrid::accepts(rows, k) &&
-                PieceGrid::accepts(m, k);
+      is_fine = is_fine && is_read && m % kRanks == 0 && n > 0 && n % 8 == 0 &&
+                PieceGrid::accepts(rows, 2 * k) && PieceGrid::accepts(m, 2 * k);
       shapes.push_back({m, n, k});
     }
     if (shapes.empty())

@@ -49,7 +49,7 @@ inline std::vector<std::pair<const gemm::cuda::AsyncInputKernel*, double>> kerne
     const gemm::Product& product, int gpu) {
   std::vector<std::pair<const gemm::cuda::AsyncInputKernel*, double>> kernels;
   for (const gemm::cuda::AsyncInputKernel& kernel : gemm::cuda::async_input_kernels()) {
-    if (kernel.dtype != product.a || kernel.b_is_column_major != product.b_is_column_major) continue;
+    if (!takes(kernel, product)) continue;
     const double us = predicted_us(resident_on(gpu, kernel), product);
     if (us > 0) kernels.emplace_back(&kernel, us);
   }

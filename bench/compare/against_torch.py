@@ -130,6 +130,11 @@ def product_bound(need, k):
     return 2 ** -7 * need.float().abs() + 2 ** -8 * k ** 0.5
 
 
+def scaled_bound(need, k):
+    """Two products of numbers that were rounded to f8 first, whose fast sums keep some 14 bits; scales are up to 2.25."""
+    return 2 ** -7 * need.float().abs() + 2 ** -6 * k ** 0.5
+
+
 def scatter_bound(partial, like, world):
     """Two sums over the ranks: each partial is rounded to bf16, and so is each sum on the way, in any order. None is larger
     than the sum of the partials' sizes."""
@@ -193,6 +198,85 @@ def cases(bench, fused, m, n, k):
            variants)
 
 
+def scaled_cases(bench, fused, m, n, k, scales):
+    """The same of f8e4m3 into bf16 with fast sums, scaled as a whole ("tensor") or by rows and columns ("row")."""
+    world, device = bench.world, bench.device
+    f8, bf16 = torch.float8_e4m3fn, torch.bfloat16
+
+    def scale(*sizes):
+        return torch.rand(sizes if scales == "row" else (), device=device) + 0.5
+
+    def product(a, b, a_scale, b_scale, out):
+        torch._scaled_mm(a, b, a_scale, b_scale, out_dtype=bf16, use_fast_accum=True, out=out)
+    torch.manual_seed(7)
+    b, b_scale = torch.randn(n, k, device=device).to(f8).t(), scale(1, n)
+    torch.manual_seed(100 + bench.rank)
+    a, a_scale = torch.randn(m // world, k, device=device).to(f8), scale(m // world, 1)
+    if scales == "tensor":
+        dist.broadcast(a_scale, 0)
+    gathered = torch.empty(m, k, device=device, dtype=f8)
+    all_scales = torch.empty(m, 1, device=device) if scales == "row" else a_scale
+    need = torch.empty(m, n, device=device, dtype=bf16)
+
+    def gather_serially():
+        dist.all_gather_into_tensor(gathered.view(torch.uint8), a.view(torch.uint8))
+        if scales == "row":
+            dist.all_gather_into_tensor(all_scales, a_scale)
+        product(gathered, b, all_scales, b_scale, need)
+    held = {}
+    arguments = (a, [b], a_scale, [b_scale], 0, bench.group, [None], [None], [bf16], [True])
+
+    def gather_in_torch():
+        held["gather"] = torch.ops.symm_mem.fused_all_gather_scaled_matmul(*arguments)[1][0]
+
+    def gather_in_tandem():
+        held["tandem gather"] = torch.ops.tandem.fused_all_gather_scaled_matmul(*arguments)[1][0]
+    alone = torch.empty_like(need)
+    variants = {"product alone": (lambda: product(gathered, b, all_scales, b_scale, alone), lambda: alone),
+                "torch decomposed": (gather_in_torch, lambda: held["gather"]),
+                "tandem.torch": (gather_in_tandem, lambda: held["tandem gather"])}
+    for algorithm in ("serial", "pipelined", "native"):
+        out = torch.empty_like(need)
+
+        def call(out=out, algorithm=algorithm):
+            tandem.fused_all_gather_scaled_matmul(
+                a, [b], a_scale, [b_scale], group=fused.group, out=[out], fast_accum=True, algorithm=algorithm)
+        variants["tandem " + algorithm] = (call, lambda out=out: out)
+    yield ("all_gather_scaled_matmul", (m, n, k), lambda: scaled_bound(need, k), gather_serially, need, variants)
+
+    x, x_scale = torch.randn(m, n, device=device).to(f8), scale(m, 1)
+    w, w_scale = torch.randn(k, n, device=device).to(f8).t(), scale(1, k)
+    whole = torch.empty(m, k, device=device, dtype=bf16)
+    shard = torch.empty(m // world, k, device=device, dtype=bf16)
+
+    def scatter_serially():
+        product(x, w, x_scale, w_scale, whole)
+        dist.reduce_scatter_tensor(shard, whole)
+    tail = (0, 0, bench.group, [m, k], None, None, bf16, True)
+
+    def scatter_in_torch():
+        held["scatter"] = torch.ops.symm_mem.fused_scaled_matmul_reduce_scatter(x, w, x_scale, w_scale, "sum", *tail)
+
+    def scatter_in_tandem():
+        held["tandem scatter"] = torch.ops.tandem.fused_scaled_matmul_reduce_scatter(
+            x, w, x_scale, w_scale, "sum", *tail)
+    partial = torch.empty_like(whole)
+    variants = {"torch decomposed": (scatter_in_torch, lambda: held["scatter"]),
+                "tandem.torch": (scatter_in_tandem, lambda: held["tandem scatter"])}
+    for algorithm in ("serial", "pipelined"):
+        out = torch.empty_like(shard)
+
+        def call(out=out, algorithm=algorithm):
+            tandem.fused_scaled_matmul_reduce_scatter(
+                x, w, x_scale, w_scale, group=fused.group, out=out, fast_accum=True, algorithm=algorithm)
+        variants["tandem " + algorithm] = (call, lambda out=out: out)
+
+    def bound():
+        product(x, w, x_scale, w_scale, partial)
+        return scatter_bound(partial, shard, world) + world * scaled_bound(shard, n)
+    yield "scaled_matmul_reduce_scatter", (m, k, n), bound, scatter_serially, shard, variants
+
+
 def check(bench, fused, name, call, result, reference, need, bound):
     """Wrong elements on all ranks together, on a poisoned output."""
     reference()
@@ -224,7 +308,9 @@ def device_work(fused, call):
 def measure(bench, fused, args, out):
     for shape in args.shapes.split(","):
         m, n, k = map(int, shape.split("x"))
-        for op, sizes, bound, reference, need, variants in cases(bench, fused, m, n, k):
+        made = (cases(bench, fused, m, n, k) if args.scales == "none" else
+                scaled_cases(bench, fused, m, n, k, args.scales))
+        for op, sizes, bound, reference, need, variants in made:
             calls = {"cublas + nccl": reference}
             wrong = {}
             for name, (call, result) in variants.items():
@@ -239,7 +325,7 @@ def measure(bench, fused, args, out):
                 timed = calls if mode == "eager" else {name: recorded(call) for name, call in calls.items()}
                 medians = bench.alternate(timed)
                 fused.synchronize()
-                row = {"op": op, "m": sizes[0], "n": sizes[1], "k": sizes[2], "dtype": "bf16", "world": bench.world,
+                row = {"op": op, "m": sizes[0], "n": sizes[1], "k": sizes[2], "dtype": "bf16" if args.scales == "none" else "f8e4m3", "scales": args.scales, "world": bench.world,
                        "mode": mode, "wrong": wrong, "host_us_in_bursts": host, "medians_us": medians, "ratios": {}}
                 if work:
                     row["device_work"] = work
@@ -260,6 +346,7 @@ def main():
     parser.add_argument("--out", default=None, help="append JSON rows here")
     parser.add_argument("--commit", default="")
     parser.add_argument("--shapes", default="4096x3584x8192,2048x3584x8192,8192x3584x8192,1024x3584x8192")
+    parser.add_argument("--scales", default="none", choices=("none", "tensor", "row"), help="products of f8e4m3, scaled so")
     parser.add_argument("--modes", default="eager,graph")
     parser.add_argument("--alternations", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=15)
@@ -289,7 +376,7 @@ def main():
             for row in rows:
                 row |= {"gpus": states.stdout.strip().split("\n"), "torch": torch.__version__,
                         "nccl": ".".join(map(str, torch.cuda.nccl.version())), "commit": args.commit,
-                        "command": f"against_torch.py --shapes {args.shapes} --modes {args.modes} --alternations "
+                        "command": f"against_torch.py --shapes {args.shapes} --scales {args.scales} --modes {args.modes} --alternations "
                                    f"{args.alternations} --rounds {args.rounds}"}
                 file.write(json.dumps(row) + "\n")
     dist.destroy_process_group()

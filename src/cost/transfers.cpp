@@ -24,10 +24,11 @@ double collective_us(Collective collective, std::int64_t part_bytes, int world, 
   return std::max(us, us_by(rates, part_bytes, peers, gpu));
 }
 
-bool copies_keep_pace(std::int64_t n, std::int64_t element_bytes, const GpuRates& gpu) {
+bool copies_keep_pace(std::int64_t n, const GpuRates& gpu) {
   constexpr double kSpare = 1.25;
-  const double multiplied_us = 2.0 * static_cast<double>(n) / gpu.half_flops_per_us;  // of an element
-  const double copied_us = static_cast<double>(element_bytes) / gpu.link_bytes_per_us;
+  // Of two bytes, whatever they hold.
+  const double multiplied_us = 2.0 * static_cast<double>(n) / gpu.half_flops_per_us;
+  const double copied_us = 2.0 / gpu.link_bytes_per_us;
   return multiplied_us > kSpare * copied_us;
 }
 
@@ -42,7 +43,8 @@ bool pieces_keep_pace(const SentShards& shards, const GpuRates& gpu) {
   const auto shard_bytes = static_cast<double>(shards.rows * shards.k * shards.element_bytes);
   if (shard_size == 0 || shard_bytes == 0) return false;
   const double of_wave = std::min(wave_size / shard_size, static_cast<double>(shards.world));  // shards
-  const double wave_us = 2.0 * of_wave * shard_size * static_cast<double>(shards.k) / gpu.half_flops_per_us;
+  const double half_k = static_cast<double>(shards.k * shards.element_bytes) / 2;
+  const double wave_us = 2.0 * of_wave * shard_size * half_k / gpu.half_flops_per_us;
   const int at_once = std::max(static_cast<int>(std::round(of_wave)) - 1, 1);  // one of them is the own
   if (of_wave < 1 + kMuch || at_once * shard_bytes > gpu.first_wave_bytes_per_us * wave_us) return false;
   if (std::round(of_wave) >= shards.world) return true;

@@ -19,8 +19,8 @@ enum class Collective { kAllGather, kReduceScatter };
                                    std::int64_t mailbox_bytes, const GpuRates& gpu = kH200);
 
 /// Whether a copy engine brings a whole shard of rows while the one before it is multiplied by `n` columns,
-/// with time to spare; the rows and their length cancel out. Products are of 16 bits.
-[[nodiscard]] bool copies_keep_pace(std::int64_t n, std::int64_t element_bytes, const GpuRates& gpu = kH200);
+/// with time to spare; the rows and their length cancel out, and so do elements of one byte or two.
+[[nodiscard]] bool copies_keep_pace(std::int64_t n, const GpuRates& gpu = kH200);
 
 /// Shards of equal rows, one a rank, that products send to each other while they multiply.
 struct SentShards {

@@ -91,6 +91,10 @@ Result<void> check_senders(const Arrival& arrival, const Stream& stream) {
   return {};
 }
 
+std::int64_t num_pieces_of(const TensorView& a) {
+  return num_pieces(a.size(0), a.size(1) * size_bytes(a.dtype));
+}
+
 Result<void> check_pieces(const ProductArgs& args) {
   const Arrival& arrival = *args.arrival;
   const PieceExchange& pieces = *arrival.pieces;
@@ -128,7 +132,7 @@ Result<void> check_pieces(const ProductArgs& args) {
                  kWho, a_bytes, pieces.rows_bytes);
   }
   const std::int64_t rows_end = pieces.rows_bytes + args.a->size_bytes();
-  const std::int64_t flags_end = pieces.flags_bytes + 4 * num_pieces(args.a->size(0), args.a->size(1));
+  const std::int64_t flags_end = pieces.flags_bytes + 4 * num_pieces_of(*args.a);
   if (pieces.rows_bytes < 0 || pieces.flags_bytes < 0 || pieces.rows_bytes % kAsyncInputAlignment != 0 ||
       pieces.flags_bytes % kAsyncInputAlignment != 0 ||
       std::max(rows_end, flags_end) > handle.buffer_size_bytes()) {
@@ -147,9 +151,8 @@ Result<void> check_flags_apart(const ProductArgs& args) {
   const Arrival& arrival = *args.arrival;
   const symm::Handle& handle = *arrival.senders->handle;
   auto* const block = static_cast<std::byte*>(handle.buffer_ptrs()[static_cast<std::size_t>(handle.rank())]);
-  const TensorView words =
-      TensorView::contiguous(block + arrival.pieces->flags_bytes,
-                             {num_pieces(args.a->size(0), args.a->size(1))}, DType::kU32, args.a->device);
+  const TensorView words = TensorView::contiguous(block + arrival.pieces->flags_bytes,
+                                                  {num_pieces_of(*args.a)}, DType::kU32, args.a->device);
   const Named flags{"pieces' flags", -1, &words};
   TANDEM_TRY(check_apart(kWho, flags, {"a", -1, args.a}));
   TANDEM_TRY(check_apart(kWho, flags, {"b", -1, args.b}));
@@ -206,16 +209,49 @@ Product product_of(const AsyncInputProblem& problem) {
               .count = problem.chunks, .together = problem.chunks_together, .in_order = problem.in_order}};
 }
 
-Result<Product> async_input_product(const ProductArgs& args) {
-  TANDEM_TRY(check_matrices(kWho, args));
+namespace {
+
+/// The same of checked operands whose a arrives.
+Result<Product> with_arrival(Product product, const ProductArgs& args) {
   TANDEM_TRY(check_strides(args));
   TANDEM_TRY(check_signals(*args.arrival));
   if (args.arrival->complete) TANDEM_TRY(check_complete(args));
-  Product product = product_of(args);
   product.b_is_column_major = !args.b->is_contiguous();
   product.is_aligned = are_aligned(args);
   product.arrival = chunks_of(*args.arrival);
   return product;
+}
+
+/// The scales of the complete rows, as a_scale has them of all.
+Result<void> check_complete_scale(const ProductArgs& args) {
+  const Arrival& arrival = *args.arrival;
+  if (!arrival.complete_scale) return {};
+  if (args.a_scale == nullptr || args.a_scale->dim() != 2 || !arrival.complete) {
+    return failf(ErrorCode::kInvalidArgument, "{}: complete_scale needs complete, and a_scale of two dims",
+                 kWho);
+  }
+  const TensorView& scale = *arrival.complete_scale;
+  const Dims need = {arrival.complete->rows.size(0), args.a_scale->size(1)};
+  if (scale.dtype == DType::kF32 && scale.sizes == need) return {};
+  return failf(ErrorCode::kInvalidArgument, "{}: complete_scale is {}, need f32 {}", kWho, to_string(scale),
+               to_string(need));
+}
+
+}  // namespace
+
+Result<Product> async_input_product(const ProductArgs& args) {
+  TANDEM_TRY(check_matrices(kWho, args));
+  return with_arrival(product_of(args), args);
+}
+
+Result<Product> scaled_async_input_product(const ProductArgs& args) {
+  TANDEM_ASSIGN(const Product product, scaled_product(args));
+  if (args.a->dim() != 2) {
+    return failf(ErrorCode::kInvalidArgument, "{}: a is {}, need two dimensions", kWho,
+                 to_string(args.a->sizes));
+  }
+  TANDEM_TRY(check_complete_scale(args));
+  return with_arrival(product, args);
 }
 
 Result<void> check_senders_and_pieces(const ProductArgs& args, const Stream& stream) {

@@ -75,6 +75,7 @@ Result<void> for_each_input(const ProductArgs& args, Check check) {
   TANDEM_TRY(check_given("addend", args.addend));
   if (args.arrival == nullptr) return {};
   if (args.arrival->complete) TANDEM_TRY(check("complete.rows", args.arrival->complete->rows));
+  if (args.arrival->complete_scale) TANDEM_TRY(check("complete_scale", *args.arrival->complete_scale));
   return check("a_chunk_signals", args.arrival->signals);
 }
 

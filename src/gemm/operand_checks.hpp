@@ -30,6 +30,7 @@ namespace tandem::gemm {
 [[nodiscard]] Result<Product> mm_product(const ProductArgs& args);
 [[nodiscard]] Result<Product> scaled_product(const ProductArgs& args);
 [[nodiscard]] Result<Product> async_input_product(const ProductArgs& args);
+[[nodiscard]] Result<Product> scaled_async_input_product(const ProductArgs& args);
 
 /// A public function: its name in errors, and its checks.
 struct Front {
@@ -39,6 +40,8 @@ struct Front {
 inline constexpr Front kMm = {"mm", mm_product};
 inline constexpr Front kScaledMatmul = {"scaled_matmul", scaled_product};
 inline constexpr Front kAsyncInputMm = {"async_input_mm", async_input_product};
+/// For the fused ops alone.
+inline constexpr Front kScaledAsyncInputMm = {"async_input_mm", scaled_async_input_product};
 
 /// run() and prepare() of product.hpp by a front's checks.
 [[nodiscard]] Result<void> run(const Front& front, const ProductArgs& args, Stream& stream);

@@ -5,19 +5,19 @@
 
 namespace tandem::gemm {
 
-/// How rows of 16-bit elements are cut that a kernel sends to its peers while it multiplies: into pieces
-/// that one warp copies at a time, each with a flag of its own at the receiver. A tile's step in k, 128 rows
-/// and 64 columns, is eight pieces, whose flags lie side by side. Runs on hosts and, compiled with
+/// How rows are cut that a kernel sends to its peers while it multiplies: into pieces that one warp copies at
+/// a time, each with a flag of its own at the receiver. A tile's step in k, 128 rows of 128 bytes, is eight
+/// pieces, whose flags lie side by side. Runs on hosts and, compiled with
 /// --expt-relaxed-constexpr, in kernels.
 struct PieceGrid {
   static constexpr int kRows = 16;
-  static constexpr int kColumns = 64;
-  static constexpr int kBytes = kRows * kColumns * 2;
+  static constexpr int kStepBytes = 128;  ///< of a row
+  static constexpr int kBytes = kRows * kStepBytes;
   static constexpr int kTileRows = 128;
   static constexpr int kOfStep = kTileRows / kRows;
 
   constexpr PieceGrid() = default;
-  /// Of `tiles` rows of tiles of the sender's shard, and `k_steps` of kColumns; 1 or more of both.
+  /// Of `tiles` rows of tiles of the sender's shard, and `k_steps` of kStepBytes; 1 or more of both.
   constexpr PieceGrid(int tiles, int k_steps) : tiles_(tiles), k_steps_(k_steps), of_step_(tiles * kOfStep) {}
 
   [[nodiscard]] constexpr int k_steps() const { return k_steps_; }
@@ -43,10 +43,10 @@ struct PieceGrid {
   }
 
   /// Whether rows and columns are whole pieces and tiles.
-  [[nodiscard]] static constexpr bool accepts(std::int64_t shard_rows, std::int64_t k) {
+  [[nodiscard]] static constexpr bool accepts(std::int64_t shard_rows, std::int64_t row_bytes) {
     constexpr std::int64_t kMost = std::int64_t{1} << 26;  // flags, and any index into them, in 31 bits
-    return shard_rows > 0 && shard_rows % kTileRows == 0 && k > 0 && k % kColumns == 0 &&
-           shard_rows / kRows <= kMost / (k / kColumns);
+    return shard_rows > 0 && shard_rows % kTileRows == 0 && row_bytes > 0 && row_bytes % kStepBytes == 0 &&
+           shard_rows / kRows <= kMost / (row_bytes / kStepBytes);
   }
 
  private:

@@ -13,27 +13,30 @@ namespace {
 
 /// The one whose shapes and types these arguments have.
 const Front& front_of(const ProductArgs& args) {
-  if (args.arrival != nullptr) return kAsyncInputMm;
   const bool is_scaled = args.a_scale != nullptr || args.b_scale != nullptr || args.result_scale != nullptr ||
                          args.addend != nullptr;
   const bool is_narrow = is_f8(args.a->dtype) || is_f8(args.b->dtype) || is_f8(args.out->dtype);
   const bool adds_other_type = args.bias != nullptr && args.bias->dtype != args.out->dtype;
-  return is_scaled || is_narrow || adds_other_type || args.a->dim() != 2 ? kScaledMatmul : kMm;
+  const bool is_plain = !is_scaled && !is_narrow && !adds_other_type && args.a->dim() == 2;
+  if (args.arrival != nullptr) return is_plain ? kAsyncInputMm : kScaledAsyncInputMm;
+  return is_plain ? kMm : kScaledMatmul;
 }
 
 /// For operands whose memory is not known yet.
 Result<void> check_devices(std::string_view who, const ProductArgs& like, const Device& device) {
   const Arrival* const arrival = like.arrival;
-  const std::array views = {like.a,
-                            like.b,
-                            like.out,
-                            like.bias,
-                            like.a_scale,
-                            like.b_scale,
-                            like.result_scale,
-                            like.addend,
-                            arrival == nullptr ? nullptr : &arrival->signals,
-                            arrival == nullptr || !arrival->complete ? nullptr : &arrival->complete->rows};
+  const std::array views = {
+      like.a,
+      like.b,
+      like.out,
+      like.bias,
+      like.a_scale,
+      like.b_scale,
+      like.result_scale,
+      like.addend,
+      arrival == nullptr ? nullptr : &arrival->signals,
+      arrival == nullptr || !arrival->complete ? nullptr : &arrival->complete->rows,
+      arrival == nullptr || !arrival->complete_scale ? nullptr : &*arrival->complete_scale};
   for (const TensorView* view : views) {
     if (view == nullptr || device.can_reach(view->device)) continue;
     return failf(ErrorCode::kInvalidArgument, "{}: prepare: {} is out of reach of {}", who, to_string(*view),
@@ -42,10 +45,35 @@ Result<void> check_devices(std::string_view who, const ProductArgs& like, const 
   return {};
 }
 
+/// "", or how a product scales whose scales need more than one number an operand.
+std::string scales_text(const Product& product) {
+  const auto is_one = [](Scale scale) { return scale == Scale::kNone || scale == Scale::kTensor; };
+  if (is_one(product.a_scale) && is_one(product.b_scale)) return {};
+  return fmt::format(", scaled {} * {}", to_string(product.a_scale), to_string(product.b_scale));
+}
+
 }  // namespace
 
-std::int64_t num_pieces(std::int64_t m, std::int64_t k) {
-  return (m / PieceGrid::kRows) * (k / PieceGrid::kColumns);
+std::string_view to_string(Scale scale) {
+  switch (scale) {
+    case Scale::kNone:
+      return "not";
+    case Scale::kTensor:
+      return "as a whole";
+    case Scale::kRow:
+      return "by rows";
+    case Scale::kColumn:
+      return "by columns";
+    case Scale::kVector128:
+      return "1x128";
+    case Scale::kBlock128:
+      return "128x128";
+  }
+  return "?";
+}
+
+std::int64_t num_pieces(std::int64_t rows, std::int64_t row_bytes) {
+  return (rows / PieceGrid::kRows) * (row_bytes / PieceGrid::kStepBytes);
 }
 
 bool Product::is_plain() const {
@@ -60,15 +88,15 @@ std::string to_string(const Product& product) {
                                            product.epilogue.accumulate ? " accumulated" : "");
   if (product.arrival) {
     const Chunks& chunks = *product.arrival;
-    return fmt::format("async_input_mm {} in {} chunks {} -> {}{}{}{}", sizes, chunks.count,
-                       to_string(product.a), to_string(product.out), epilogue,
+    return fmt::format("async_input_mm {} in {} chunks {} -> {}{}{}{}{}", sizes, chunks.count,
+                       to_string(product.a), to_string(product.out), epilogue, scales_text(product),
                        product.b_is_column_major ? ", b column-major" : "",
                        chunks.in_pieces == 0 ? "" : fmt::format(", {} in pieces", chunks.in_pieces));
   }
   if (product.is_plain())
     return fmt::format("mm {} {} -> {}{}", sizes, to_string(product.a), to_string(product.out), epilogue);
-  return fmt::format("scaled_mm {} {} * {} -> {}", sizes, to_string(product.a), to_string(product.b),
-                     to_string(product.out));
+  return fmt::format("scaled_mm {} {} * {} -> {}{}", sizes, to_string(product.a), to_string(product.b),
+                     to_string(product.out), scales_text(product));
 }
 
 const Implementation* choose(const Product& product, const Device& device, std::string* reasons) {

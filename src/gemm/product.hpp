@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tandem/base/error.hpp>
 #include <tandem/base/support.hpp>
 #include <tandem/base/tensor.hpp>
@@ -26,13 +27,13 @@ class Implementation;
 struct PieceExchange {
   int peers = 0;                 ///< 1 to all other ranks, the same on every rank
   std::int64_t rows_bytes = 0;   ///< from the start of the senders' block to a, the same on every rank
-  std::int64_t flags_bytes = 0;  ///< and to the flags: u32, num_pieces(m, k) of them, compared as signals
+  std::int64_t flags_bytes = 0;  ///< and to the flags: u32, num_pieces() of them, compared as signals
   bool sends = true;             ///< not if an earlier product has sent these rows
 };
 /// Ranks that can exchange pieces: each other one has a lane of the warp that sends.
 inline constexpr int kMostPieceRanks = 33;
-/// Pieces of m rows of k 16-bit elements.
-[[nodiscard]] std::int64_t num_pieces(std::int64_t m, std::int64_t k);
+/// Pieces of so many rows.
+[[nodiscard]] std::int64_t num_pieces(std::int64_t rows, std::int64_t row_bytes);
 
 /// How the left operand comes: in chunks, each behind its signal. See AsyncInputMmArgs.
 struct Arrival {
@@ -44,6 +45,9 @@ struct Arrival {
   std::optional<CompleteChunks> complete = {};
   std::optional<ChunkSenders> senders = {};
   std::optional<PieceExchange> pieces = {};  ///< needs `complete`, `senders` and GPUs
+  /// Of the rows that are complete, where a_scale is one of rows: [rows, 1 or kb], f32. The others arrive in
+  /// a_scale [m, 1 or kb] before their chunk's signal, for which pieces wait too; without it they are there.
+  std::optional<TensorView> complete_scale = {};
   /// The call before it in the stream is symm::reset_words() of `signals` and of the pieces' flags. The
   /// product may begin while that runs.
   bool begins_early = false;
@@ -78,6 +82,8 @@ enum class Scale : std::uint8_t {
   kVector128,  ///< one for each row of a, or column of b, and each 128 of k
   kBlock128,   ///< one for each 128 columns of b and each 128 of k
 };
+/// "not", "as a whole", "by rows", "by columns", "1x128", "128x128".
+[[nodiscard]] std::string_view to_string(Scale scale);
 /// Whether it differs along k, so that sums are scaled every 128 of k: see ScaledMmArgs.
 [[nodiscard]] constexpr bool is_along_k(Scale scale) {
   return scale == Scale::kVector128 || scale == Scale::kBlock128;
@@ -116,9 +122,11 @@ struct Product {
   Scale b_scale = Scale::kNone;
   bool fast_accum = false;  ///< of f8 factors without scales along k; else false
   bool is_matrix = true;    ///< a and out have two dims
-  // These two are of products whose a arrives, and in their default state in others.
+  // These two are of products whose a arrives, or that are scaled along k; else in their default state.
   bool b_is_column_major = false;
-  bool is_aligned = true;  ///< a, b, out and complete.rows begin at multiples of kAsyncInputAlignment bytes
+  /// a, b, out and complete.rows begin at multiples of kAsyncInputAlignment bytes. Where a is there: and have no
+  /// holes.
+  bool is_aligned = true;
   Epilogue epilogue = {};
   std::optional<Chunks> arrival = {};  ///< none: a is there
   int heuristic = 0;                   ///< of MmArgs

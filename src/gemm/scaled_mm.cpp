@@ -1,3 +1,4 @@
+#include <tandem/gemm/async_input_mm.hpp>
 #include <tandem/gemm/scaled_mm.hpp>
 
 #include <algorithm>
@@ -110,6 +111,11 @@ const TensorView* given(const TensorView& scale) {
   return is_left_out(scale) ? nullptr : &scale;
 }
 
+/// Without holes, from a multiple of kAsyncInputAlignment bytes on.
+bool is_packed(const TensorView& view) {
+  return view.is_contiguous() && is_aligned_async_input(view);
+}
+
 ProductArgs product_args(const ScaledMmArgs& args) {
   return {.a = &args.a,
           .b = &args.b,
@@ -148,7 +154,14 @@ Result<Product> scaled_product(const ProductArgs& args) {
   TANDEM_TRY(check_scales(args));
   TANDEM_TRY(check_added(args));
   TANDEM_TRY(check_writable(kWho, {"out", -1, args.out}));
-  return product_of(args);
+  Product product = product_of(args);
+  if (!product.is_scaled_along_k() || args.arrival != nullptr) return product;
+  const TensorView b_columns = args.b->movedim(0, 1);
+  product.b_is_column_major = !args.b->is_contiguous();
+  product.is_aligned = is_packed(*args.a) && is_packed(*args.out) &&
+                       (is_packed(*args.b) || is_packed(b_columns)) &&
+                       (args.a_scale == nullptr || args.a_scale->can_flatten_rows());
+  return product;
 }
 
 Result<ScaledProblem> problem_of(const ScaledMmArgs& args) {

@@ -79,6 +79,7 @@ std::string Printer::of(const Product& product) const {
   const Arrival& arrival = *product.arrival;
   text += fmt::format(", as {} says, own chunks [{}:{}] in {}", of(arrival.words), arrival.first_own,
                       arrival.first_own + arrival.num_own, of(arrival.own));
+  if (arrival.scales_arrive()) text += fmt::format(", their scales in {}", of(arrival.own_scale));
   if (arrival.piece_peers > 0) {
     text += fmt::format(", {} pieces to the {} ranks before", arrival.sends ? "sends" : "has sent",
                         arrival.piece_peers);

@@ -77,6 +77,10 @@ struct Arrival {
   Operand own;
   std::int64_t first_own = 0;
   std::int64_t num_own = 1;
+  /// The scales of the own rows; those of others arrive in the product's a_scale before their chunk's word.
+  /// Absent: a_scale is complete.
+  Operand own_scale = {};
+  [[nodiscard]] bool scales_arrive() const { return !own_scale.is_absent(); }
   // Ranks to which this rank's products send `own` in pieces, and the flags of pieces that come.
   int piece_peers = 0;
   RootId flags = kNone;

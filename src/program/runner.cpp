@@ -152,6 +152,11 @@ Result<void> Run::multiply_arriving(const Product& product, Stream& stream) cons
   const TensorView out = product.out.is_absent()
                              ? TensorView::contiguous(nullptr, {a.size(0), 0}, a.dtype, a.device)
                              : view(product.out).flatten_rows();
+  const BoundProduct bound(product, bindings_);
+  gemm::ProductArgs args = bound.args();
+  args.a = &a;
+  args.b = &b;
+  args.out = &out;
   gemm::Arrival comes{.signals = view(arrival.words),
                       .pivot = arrival.first_own,
                       .expected = word_value(),
@@ -169,7 +174,14 @@ Result<void> Run::multiply_arriving(const Product& product, Stream& stream) cons
                     .flags_bytes = bindings_.root(arrival.flags).offset_bytes,
                     .sends = arrival.sends};
   }
-  return gemm::run({.a = &a, .b = &b, .out = &out, .arrival = &comes}, stream);
+  TensorView a_scale;
+  if (args.a_scale != nullptr && args.a_scale->numel() > 1) {
+    a_scale = args.a_scale->flatten_rows();
+    args.a_scale = &a_scale;
+  }
+  if (arrival.scales_arrive()) comes.complete_scale = view(arrival.own_scale).flatten_rows();
+  args.arrival = &comes;
+  return gemm::run(args, stream);
 }
 
 Result<void> Run::write_word(const Step& step, Stream& stream) const {

@@ -141,6 +141,10 @@ class Simulation {
     const std::int64_t first = source * ranks_.front().chunks_per_rank;
     return {first, std::min(ranks_.front().chunks_per_rank, ranks_.front().num_chunks - first)};
   }
+  [[nodiscard]] bool awaits_words(int rank, int source, const Product& product) const {
+    return multiplies(product) &&
+           (product.arrival->scales_arrive() || !comes_in_pieces(rank, source, product));
+  }
   [[nodiscard]] bool comes_in_pieces(int rank, int source, const Product& product) const {
     return (source - rank + world()) % world() <= product.arrival->piece_peers;
   }
@@ -263,13 +267,12 @@ Result<bool> Simulation::advance_product(int thread, Entry& entry, const Product
   return true;
 }
 
-/// Of n chunks over all rows of the product, by the shard rule.
-Operand rows_of_chunks(const Program& program, const Product& product, std::int64_t first,
-                       std::int64_t last) {
-  const std::int64_t rows = program.roots[static_cast<std::size_t>(product.a.root)].sizes[0];
+/// Of n chunks over all rows of a root, by the shard rule.
+Operand rows_of_chunks(const Program& program, RootId root, std::int64_t first, std::int64_t last) {
+  const std::int64_t rows = program.roots[static_cast<std::size_t>(root)].sizes[0];
   const std::int64_t stride = shard_stride(rows, static_cast<int>(program.num_chunks));
   const std::int64_t begin = std::min(first * stride, rows);
-  return part_of(product.a.root, 0, begin, std::min(last * stride, rows) - begin);
+  return part_of(root, 0, begin, std::min(last * stride, rows) - begin);
 }
 
 Result<void> Simulation::start_sending(int thread, const Entry& entry, const Product& product) {
@@ -280,9 +283,9 @@ Result<void> Simulation::start_sending(int thread, const Entry& entry, const Pro
   if (!arrival.sends) return {};
   for (int step = 1; step <= arrival.piece_peers; ++step) {
     const int peer = (rank - step + world()) % world();
-    Region region = region_of(
-        rank, entry.round,
-        rows_of_chunks(program(rank), product, arrival.first_own, arrival.first_own + arrival.num_own));
+    Region region = region_of(rank, entry.round,
+                              rows_of_chunks(program(rank), product.a.root, arrival.first_own,
+                                             arrival.first_own + arrival.num_own));
     region.rank = peer;
     TANDEM_TRY(access(thread, *entry.step, entry.round, region, true));
     if (arrival.flags != kNone) {
@@ -301,11 +304,10 @@ bool Simulation::have_come(int thread, int round, const Product& product) const 
   if (!are_of_call(rank)) return true;
   for (int source = 0; source < world(); ++source) {
     if (source == rank) continue;
-    if (!comes_in_pieces(rank, source, product)) {
-      const Shard words = words_from(source);
-      if (multiplies(product) && !are_written(rank, round, words.offset, words.size)) return false;
-      continue;
-    }
+    const Shard words = words_from(source);
+    if (awaits_words(rank, source, product) && !are_written(rank, round, words.offset, words.size))
+      return false;
+    if (!comes_in_pieces(rank, source, product)) continue;
     const auto pieces = pieces_.find({rank, slot_of(round), source});
     if (pieces == pieces_.end() || !is_of(pieces->second, round)) return false;
   }
@@ -320,12 +322,13 @@ Result<void> Simulation::meet_all(int thread, const Entry& entry, const Product&
   const auto sent = [&](const auto& words, const auto& word) {
     return are_of_call(rank) ? words.at(word).clock : before;
   };
-  const auto read = [&](const Clock& known, std::int64_t first, std::int64_t last) -> Result<void> {
+  const auto read = [&](RootId root, const Clock& known, std::int64_t first,
+                        std::int64_t last) -> Result<void> {
     merge(clock(thread), known);
     merge(behind, known);
     if (multiplies(product))
       TANDEM_TRY(
-          use(thread, *entry.step, entry.round, rows_of_chunks(program(rank), product, first, last), false));
+          use(thread, *entry.step, entry.round, rows_of_chunks(program(rank), root, first, last), false));
     clock(thread) = before;
     return {};
   };
@@ -333,12 +336,16 @@ Result<void> Simulation::meet_all(int thread, const Entry& entry, const Product&
     if (source == rank) continue;
     const Shard words = words_from(source);
     const std::int64_t last = words.offset + words.size;
-    if (comes_in_pieces(rank, source, product)) {
-      TANDEM_TRY(read(sent(pieces_, Pieces{rank, slot_of(entry.round), source}), words.offset, last));
-      continue;
+    const bool in_pieces = comes_in_pieces(rank, source, product);
+    if (in_pieces) {
+      TANDEM_TRY(read(product.a.root, sent(pieces_, Pieces{rank, slot_of(entry.round), source}), words.offset,
+                      last));
     }
-    for (std::int64_t word = words.offset; multiplies(product) && word < last; ++word)
-      TANDEM_TRY(read(sent(words_, Word{rank, slot_of(entry.round), word}), word, word + 1));
+    for (std::int64_t word = words.offset; awaits_words(rank, source, product) && word < last; ++word) {
+      const auto& known = sent(words_, Word{rank, slot_of(entry.round), word});
+      if (!in_pieces) TANDEM_TRY(read(product.a.root, known, word, word + 1));
+      if (product.arrival->scales_arrive()) TANDEM_TRY(read(product.a_scale.root, known, word, word + 1));
+    }
   }
   clock(thread) = behind;
   return {};
@@ -514,8 +521,10 @@ Result<void> Simulation::use_channel(int thread, const Step& step) {
 Result<void> Simulation::use_product(int thread, const Step& step, int round, const Product& product) {
   if (!multiplies(product)) return {};
   TANDEM_TRY(use(thread, step, round, product.arrival ? product.arrival->own : product.a, false));
-  for (const Operand* const read : {&product.b, &product.bias, &product.a_scale, &product.b_scale,
-                                    &product.result_scale, &product.addend})
+  const bool scales_arrive = product.arrival && product.arrival->scales_arrive();
+  const Operand& a_scale = scales_arrive ? product.arrival->own_scale : product.a_scale;
+  for (const Operand* const read :
+       {&product.b, &product.bias, &a_scale, &product.b_scale, &product.result_scale, &product.addend})
     TANDEM_TRY(use(thread, step, round, *read, false));
   if (product.accumulate) TANDEM_TRY(use(thread, step, round, product.out, false));
   return use(thread, step, round, product.out, true);

@@ -58,12 +58,11 @@ TEST(CollectiveModel, GoesWithTheLink) {
 }
 
 TEST(KeepPace, CopiesDoWhereProductsAreWide) {
-  EXPECT_TRUE(copies_keep_pace(3584, 2));
-  EXPECT_FALSE(copies_keep_pace(2048, 2));
-  EXPECT_FALSE(copies_keep_pace(3584, 4)) << "twice the bytes";
+  EXPECT_TRUE(copies_keep_pace(3584));
+  EXPECT_FALSE(copies_keep_pace(2048));
   GpuRates slow = kH200;
   slow.link_bytes_per_us /= 2;
-  EXPECT_FALSE(copies_keep_pace(3584, 2, slow));
+  EXPECT_FALSE(copies_keep_pace(3584, slow));
 }
 
 TEST(KeepPace, PiecesDoWhereWavesLeaveTimeForThem) {

@@ -30,8 +30,8 @@ TEST(PieceGrid, HoldsEveryPieceOnceStepByStepInK) {
       }
       EXPECT_EQ(flags.size(), static_cast<std::size_t>(grid.size())) << "a flag each";
       EXPECT_EQ(*flags.rbegin(), grid.size() - 1) << "and no gaps";
-      EXPECT_EQ(grid.size() * PieceGrid::kRows * PieceGrid::kColumns,
-                tiles * PieceGrid::kTileRows * k_steps * PieceGrid::kColumns);
+      EXPECT_EQ(grid.size() * PieceGrid::kBytes,
+                tiles * PieceGrid::kTileRows * k_steps * PieceGrid::kStepBytes);
     }
   }
 }
@@ -93,14 +93,14 @@ TEST(PieceRounds, BringEveryPieceOnceToEveryPeer) {
 }
 
 TEST(PieceGrid, NeedsWholeTilesAndSteps) {
-  EXPECT_TRUE(PieceGrid::accepts(128, 64));
-  EXPECT_TRUE(PieceGrid::accepts(16384, 16384));
-  EXPECT_FALSE(PieceGrid::accepts(64, 64));
-  EXPECT_FALSE(PieceGrid::accepts(200, 64));
-  EXPECT_FALSE(PieceGrid::accepts(128, 72));
-  EXPECT_FALSE(PieceGrid::accepts(0, 64));
+  EXPECT_TRUE(PieceGrid::accepts(128, 128));
+  EXPECT_TRUE(PieceGrid::accepts(16384, 32768));
+  EXPECT_FALSE(PieceGrid::accepts(64, 128));
+  EXPECT_FALSE(PieceGrid::accepts(200, 128));
+  EXPECT_FALSE(PieceGrid::accepts(128, 144));
+  EXPECT_FALSE(PieceGrid::accepts(0, 128));
   EXPECT_FALSE(PieceGrid::accepts(128, 0));
-  EXPECT_FALSE(PieceGrid::accepts(std::int64_t{1} << 31, 64)) << "more than can be counted";
+  EXPECT_FALSE(PieceGrid::accepts(std::int64_t{1} << 31, 128)) << "more than can be counted";
 }
 
 }  // namespace

@@ -31,7 +31,6 @@ enum class Reason : std::uint8_t {
   kOpaqueBetween,      ///< an unknown op is in the way, and nothing moves across it
   kUnusualForm,        ///< it is not followed by exactly one wait
   kUnsupportedType,    ///< tandem has no product of this type
-  kOnCpusOnly,         ///< the graph is for GPUs, and the fused op that does it runs on CPUs only
   kAllReduce,          ///< it is an all-reduce, and no fused op does that
   kNotProfitable,      ///< the cost model expects no gain; only with FuseOptions::cost
 };

@@ -128,7 +128,6 @@ struct GraphHeader {
   std::string source;
   int world_size = 1;
   std::string group;
-  std::string device = {};  ///< "cpu", "cuda", or empty where nobody said it
   std::map<std::string, std::int64_t, std::less<>>
       pytorch_fuses;  ///< op -> how many PyTorch's own pass makes
 };

@@ -83,13 +83,11 @@ class CapturedGraph:
         self._objects: dict[str, Any] = {}  # what the JSON names by its repr
         self._targets = {_target(node): node.target for node in graph.nodes if node.op == "call_function"}
         values = {name: _value(node) for name, node in self._nodes.items()}
-        on_gpus = any(isinstance(value, torch.Tensor) and value.is_cuda for value in values.values())
         self.document: Json = {
             "schema": 1,
             "source": f"torch {torch.__version__}, inductor post-grad graph",
             "world_size": world_size,
             "group": group,
-            "device": "cuda" if on_gpus else "cpu",
             "pytorch_fuses": {},
             "nodes": [self._node(node, values[node.name]) for node in graph.nodes],
         }

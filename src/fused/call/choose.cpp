@@ -64,13 +64,13 @@ Choice take_measured(Choice choice) {
 
 }  // namespace
 
-void predict_products(const gemm::Problem& whole, std::int64_t chunk_rows, const Device& device,
+void predict_products(const gemm::Product& whole, std::int64_t chunk_rows, const Device& device,
                       Workload& work) {
-  work.element_bytes = size_bytes(whole.in);
-  work.product_us = gemm::predicted_us(gemm::product_of(whole), device);
-  gemm::Problem chunk = whole;
+  work.element_bytes = size_bytes(whole.a);
+  work.product_us = gemm::predicted_us(whole, device);
+  gemm::Product chunk = whole;
   chunk.m = chunk_rows;
-  work.chunk_product_us = gemm::predicted_us(gemm::product_of(chunk), device);
+  work.chunk_product_us = gemm::predicted_us(chunk, device);
 }
 
 Result<Choice> choose(const Asked& asked, std::vector<Candidate> candidates) {

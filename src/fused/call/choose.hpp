@@ -11,10 +11,10 @@
 #include <tandem/cost/table.hpp>
 #include <tandem/device/device.hpp>
 #include <tandem/fused/report.hpp>
-#include <tandem/gemm/mm.hpp>
 #include <vector>
 
 #include "cost/schedules.hpp"
+#include "gemm/product.hpp"
 
 namespace tandem::fused {
 
@@ -24,7 +24,7 @@ using cost::Prediction;
 using cost::Workload;
 
 /// Asks the device's models what `whole` takes, and one of its chunks of so many rows.
-void predict_products(const gemm::Problem& whole, std::int64_t chunk_rows, const Device& device,
+void predict_products(const gemm::Product& whole, std::int64_t chunk_rows, const Device& device,
                       Workload& work);
 
 struct Choice {

@@ -5,6 +5,7 @@
 #include "base/with_last.hpp"
 #include "fused/call/checks.hpp"
 #include "fused/call/scaled_checks.hpp"
+#include "fused/gather/algorithms.hpp"
 #include "fused/gather/arguments.hpp"
 #include "fused/gather/call.hpp"
 #include "fused/gather/scale_mode.hpp"
@@ -182,6 +183,7 @@ Result<CheckedGather> check(const AllGatherScaledMatmulArgs& args, const Group& 
     problem.also_gather[i] = {.dtype = args.also_gather[i].dtype, .last = args.also_gather[i].sizes.back()};
   GatherCall call = GatherCall::of(args, mode);
   find_copies(call, problem);
+  ask_native(call, device, problem);
   return CheckedGather{std::move(call), problem};
 }
 

@@ -33,7 +33,7 @@ NativeChunks cut(const GatherProblem& problem, std::int64_t chunk_rows) {
 /// host longer: each is two calls of the driver's for each peer.
 bool comes_whole_in_time(const GatherProblem& problem) {
   return problem.device.kind == DeviceKind::kCuda && problem.plan_n > 0 &&
-         cost::copies_keep_pace(problem.plan_n, size_bytes(problem.dtype));
+         cost::copies_keep_pace(problem.plan_n);
 }
 
 /// In either memory order of b, which is each rank's own affair. Allocates nothing.
@@ -43,6 +43,24 @@ bool is_taken(gemm::Product product, const Device& device) {
     if (gemm::choose(product, device) != nullptr) return true;
   }
   return false;
+}
+
+gemm::Scale scale_of_a(const GatherProblem& problem) {
+  switch (problem.scale_mode) {
+    case ScaleMode::kTensorwise:
+      return gemm::Scale::kTensor;
+    case ScaleMode::kRowwiseSharded:
+    case ScaleMode::kRowwiseReplicated:
+      return gemm::Scale::kRow;
+    case ScaleMode::kDetect:
+    case ScaleMode::kNone:
+      break;
+  }
+  return gemm::Scale::kNone;
+}
+/// As one by columns, whatever each b has: that is each rank's own affair.
+gemm::Scale scale_of_b(const GatherProblem& problem) {
+  return scale_of_a(problem) == gemm::Scale::kNone ? gemm::Scale::kNone : gemm::Scale::kColumn;
 }
 
 }  // namespace
@@ -56,23 +74,31 @@ NativeChunks native_chunks(const GatherProblem& problem) {
   return cut(problem, whole);
 }
 
-gemm::Product agreed_product(const GatherProblem& problem, int piece_peers) {
-  const NativeChunks chunks = native_chunks(problem);
+gemm::Product planned_product(const GatherProblem& problem) {
   return {.m = problem.rows(),
           .n = problem.planned_n(),
           .k = problem.k(),
           .a = problem.dtype,
           .b = problem.dtype,
-          .out = problem.dtype,
-          .arrival = gemm::Chunks{.count = chunks.count,
-                                  .together = chunks.per_rank,
-                                  .complete = chunks.per_rank,
-                                  .in_pieces = piece_peers * chunks.per_rank,
-                                  .in_order = false}};
+          .out = problem.is_scaled ? DType::kBF16 : problem.dtype,
+          .a_scale = scale_of_a(problem),
+          .b_scale = scale_of_b(problem),
+          .fast_accum = problem.is_scaled && problem.fast_accum};
+}
+
+gemm::Product agreed_product(const GatherProblem& problem, int piece_peers) {
+  const NativeChunks chunks = native_chunks(problem);
+  gemm::Product product = planned_product(problem);
+  product.arrival = gemm::Chunks{.count = chunks.count,
+                                 .together = chunks.per_rank,
+                                 .complete = chunks.per_rank,
+                                 .in_pieces = piece_peers * chunks.per_rank,
+                                 .in_order = false};
+  return product;
 }
 
 Support can_run_native(const GatherProblem& problem, const Device& device) {
-  if (problem.is_scaled) return Support::no("no kernel there consumes its input as it arrives");
+  if (problem.num_also_gathered > 0) return Support::no("it gathers nothing beside a and its scale");
   if (problem.gathers_last()) return Support::no("it gathers rows, and here columns are gathered");
   if (problem.part_of(problem.world - 1).size == 0 || problem.unit_rows() == 0) {
     return Support::no(fmt::format("every rank has to have rows, and of {} at dim {} rank {} has none",
@@ -96,7 +122,7 @@ bool pieces_keep_pace(const GatherProblem& problem) {
 
 int piece_peers(const GatherProblem& problem, const Device& device) {
   if (device.id().kind != DeviceKind::kCuda || problem.world == 1 || problem.world > gemm::kMostPieceRanks ||
-      problem.is_scaled || problem.gathers_last() || problem.rows() < kFewestRowsOnGpu ||
+      problem.num_also_gathered > 0 || problem.gathers_last() || problem.rows() < kFewestRowsOnGpu ||
       problem.total() % problem.world != 0) {
     return 0;
   }

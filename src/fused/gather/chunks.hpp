@@ -25,6 +25,9 @@ struct NativeChunks {
 /// Of a problem that can_run_native() accepts.
 [[nodiscard]] NativeChunks native_chunks(const GatherProblem& problem);
 
+/// The product of all rows with the planned columns: bf16 where the problem does not say the type of out.
+[[nodiscard]] gemm::Product planned_product(const GatherProblem& problem);
+
 /// The product that all ranks ask for alike, of the planned columns: what differs between ranks is no reason
 /// for another algorithm.
 [[nodiscard]] gemm::Product agreed_product(const GatherProblem& problem, int piece_peers);

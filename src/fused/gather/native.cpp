@@ -22,6 +22,16 @@ gemm::Product async_product(const GatherProblem& problem, const GatherCall& call
   const TensorView& b = call.b[idx];
   gemm::Product product = agreed_product(problem, problem.piece_peers);
   product.n = b.size(1);
+  product.b = b.dtype;
+  product.out = call.out[idx].dtype;
+  if (problem.is_scaled) {
+    const TensorView* const b_scale = call.b_scale.at(i);
+    const TensorView* const bias = call.bias.at(i);
+    if (b_scale == nullptr || b_scale->numel() == 1)
+      product.b_scale = b_scale == nullptr ? gemm::Scale::kNone : gemm::Scale::kTensor;
+    if (bias != nullptr) product.epilogue.bias = bias->dtype;
+    product.epilogue.result_scale = call.result_scale.at(i) != nullptr;
+  }
   product.b_is_column_major = !b.is_contiguous();
   product.is_aligned = gemm::is_aligned_async_input(b) && gemm::is_aligned_async_input(call.out[idx]) &&
                        (problem.copies_a() || gemm::is_aligned_async_input(call.a));
@@ -29,7 +39,10 @@ gemm::Product async_product(const GatherProblem& problem, const GatherCall& call
 }
 
 /// Why not, but for what the device's products say; null if there is nothing. Asked in every call.
-const char* why_not_consumed(const GatherProblem& problem, const TensorView& b) {
+const char* why_not_consumed(const GatherProblem& problem, const GatherCall& call, const TensorView& b) {
+  if (problem.scale_mode == ScaleMode::kRowwiseReplicated &&
+      !call.a_scale->movedim(problem.dim, 0).can_flatten_rows())
+    return "the rows of a_scale are no matrix";
   if (problem.has_bias) return "no product there adds a bias while its input arrives";
   if (!b.is_contiguous() && !b.movedim(0, 1).is_contiguous()) return "b has holes";
   if (!native_chunks(problem).by_shard_rule) return "shards are uneven, and their units are several rows";
@@ -37,7 +50,7 @@ const char* why_not_consumed(const GatherProblem& problem, const TensorView& b) 
 }
 
 bool is_consumed(const GatherProblem& problem, const GatherCall& call, int i, const Device& device) {
-  return why_not_consumed(problem, call.b[static_cast<std::size_t>(i)]) == nullptr &&
+  return why_not_consumed(problem, call, call.b[static_cast<std::size_t>(i)]) == nullptr &&
          gemm::choose(async_product(problem, call, i), device) != nullptr;
 }
 
@@ -55,8 +68,13 @@ class NativeGather {
   GatherProgram build();
 
  private:
-  /// Whether there is a peer that the products do not send the shard to.
-  static bool pushes(const GatherProblem& problem) { return problem.piece_peers < problem.world - 1; }
+  /// Whether there is a peer that the products do not send all to.
+  static bool pushes(const GatherProblem& problem) {
+    return problem.piece_peers < problem.world - 1 || (scales_travel(problem) && problem.world > 1);
+  }
+  static bool scales_travel(const GatherProblem& problem) {
+    return problem.scale_mode == ScaleMode::kRowwiseSharded;
+  }
   [[nodiscard]] int rank() const { return gather_.rank(); }
   [[nodiscard]] program::Builder& steps() { return gather_.steps(); }
   [[nodiscard]] Shard own() const { return problem_.part_of(rank()); }
@@ -68,8 +86,10 @@ class NativeGather {
   }
 
   void add_roots();
+  void add_scale_roots(Space data, std::int64_t at);
   void push_to_all();
   void push_to(int peer);
+  void push_scales_to(int peer);
   void consume();
   void multiply_the_rest();
   void keep_gathered();
@@ -82,6 +102,9 @@ class NativeGather {
   RootId own_rows_ = program::kNone;
   RootId words_ = program::kNone;
   RootId flags_ = program::kNone;
+  // Where scales travel.
+  RootId slot_scales_ = program::kNone;  ///< as rows of slot_rows_
+  RootId own_scales_ = program::kNone;
   RootId all_words_ = program::kNone;  ///< that are reset
 };
 
@@ -93,9 +116,12 @@ void NativeGather::add_roots() {
   const Travelling& a = gather_.tensors().front();
   const std::int64_t element = size_bytes(problem_.dtype);
   const std::int64_t unit_rows = problem_.unit_rows();
-  const std::int64_t data_bytes = numel(a.sizes) * element;
+  const std::int64_t scales_at = program::aligned_to_root(numel(a.sizes) * element);
+  const std::int64_t data_bytes =
+      scales_travel(problem_) ? scales_at + numel(gather_.tensors()[1].sizes) * size_bytes(DType::kF32)
+                              : numel(a.sizes) * element;
   const std::int64_t num_flags =
-      problem_.piece_peers > 0 ? gemm::num_pieces(problem_.rows(), problem_.k()) : 0;
+      problem_.piece_peers > 0 ? gemm::num_pieces(problem_.rows(), problem_.k() * element) : 0;
   program::MemoryNeeds& needs = steps().memory();
   std::int64_t words_at = 0;
   std::int64_t flags_at = 0;
@@ -123,6 +149,15 @@ void NativeGather::add_roots() {
   own_rows_ = problem_.aligns_own ? steps().at(data, own().offset * unit_rows * problem_.k() * element,
                                                "own rows of the inbox", rows, problem_.dtype)
                                   : gather_.add_flat(0, rows);
+  if (scales_travel(problem_)) add_scale_roots(data, scales_at);
+}
+
+void NativeGather::add_scale_roots(Space data, std::int64_t at) {
+  const Dims& sizes = gather_.tensors()[1].sizes;
+  const std::int64_t unit_rows = problem_.unit_rows();
+  gather_.roots().travels[1].gathered = steps().at(data, at, "inbox of scales", sizes, DType::kF32);
+  slot_scales_ = steps().at(data, at, "inbox scales of rows", {problem_.rows(), sizes.back()}, DType::kF32);
+  own_scales_ = gather_.add_flat(1, {own().size * unit_rows, sizes.back()});
 }
 
 GatherProgram NativeGather::build() {
@@ -147,10 +182,24 @@ GatherProgram NativeGather::build() {
 }
 
 /// To one peer at a time, in the order in which they will read the shard; to none that the products send it
-/// to.
+/// to. Scales, which they do not send, go first.
 void NativeGather::push_to_all() {
-  for (int step = 1 + problem_.piece_peers; step < problem_.world; ++step)
-    push_to((rank() - step + problem_.world) % problem_.world);
+  for (int step = 1; step < problem_.world; ++step) {
+    const int peer = (rank() - step + problem_.world) % problem_.world;
+    if (scales_travel(problem_)) push_scales_to(peer);
+    if (step > problem_.piece_peers) push_to(peer);
+  }
+}
+
+/// Behind them comes a word for each chunk: that of the chunk itself, unless it comes in pieces.
+void NativeGather::push_scales_to(int peer) {
+  const std::int64_t first_row = own().offset * problem_.unit_rows();
+  steps().put(kSide, peer, all_of(own_scales_),
+              part_of(slot_scales_, 0, first_row, own().size * problem_.unit_rows()));
+  const bool in_pieces = (rank() - peer + problem_.world) % problem_.world <= problem_.piece_peers;
+  const Operand words = words_of(rank());
+  for (std::int64_t i = 0; in_pieces && i < words.size; ++i)
+    steps().write_word(kSide, peer, part_of(words_, 0, words.first + i, 1));
 }
 
 /// Chunk by chunk; each word behind its chunk.
@@ -177,14 +226,25 @@ void NativeGather::consume() {
                                      .piece_peers = problem_.piece_peers,
                                      .flags = flags_,
                                      .begins_early = resets()};
+  if (scales_travel(problem_)) {
+    product.a_scale = all_of(slot_scales_);
+    product.arrival->own_scale = all_of(own_scales_);
+  } else if (gather_.roots().a_scale != program::kNone) {
+    product.a_scale = all_of(gather_.roots().a_scale);
+  }
+  product.fast_accum = problem_.fast_accum;
   if (problem_.first_consumed < 0) {
     if (problem_.piece_peers > 0) steps().product(kCurrent, product);
     return;
   }
   for (int i = problem_.first_consumed; i < problem_.num_b; ++i) {
     if (problem_.is_by_mm(i)) continue;
-    product.b = all_of(gather_.roots().per_b[static_cast<std::size_t>(i)].b);
-    product.out = all_of(gather_.roots().per_b[static_cast<std::size_t>(i)].out);
+    const GatherRoots::PerB& per_b = gather_.roots().per_b[static_cast<std::size_t>(i)];
+    product.b = all_of(per_b.b);
+    product.out = all_of(per_b.out);
+    product.bias = all_of(per_b.bias);
+    product.b_scale = all_of(per_b.b_scale);
+    product.result_scale = all_of(per_b.result_scale);
     steps().product(kCurrent, product);
     product.arrival->sends = false;
     product.arrival->begins_early = false;
@@ -196,7 +256,8 @@ void NativeGather::multiply_the_rest() {
   const bool waits = problem_.first_consumed < 0;
   for (int step = 0; step < problem_.world; ++step) {
     const int source = (rank() + step) % problem_.world;
-    if (waits && step > problem_.piece_peers) steps().await(kCurrent, source, words_of(source));
+    if (waits && step > 0 && (step > problem_.piece_peers || scales_travel(problem_)))
+      steps().await(kCurrent, source, words_of(source));
     gather_.multiply(kCurrent, gather_.from(source), {}, [this](int i) { return problem_.is_by_mm(i); });
   }
 }
@@ -247,7 +308,7 @@ Notes native_gather_notes(const GatherProblem& problem, const GatherCall& call, 
   for (int i = 0; i < problem.num_b; ++i) {
     const TensorView& b = call.b[static_cast<std::size_t>(i)];
     if (b.size(1) == 0 || !problem.is_by_mm(i)) continue;
-    const char* const why = why_not_consumed(problem, b);
+    const char* const why = why_not_consumed(problem, call, b);
     notes.reason +=
         fmt::format("; out[{}] by mm: {}", i,
                     why != nullptr ? why : gemm::can_run(async_product(problem, call, i), device).why_not);

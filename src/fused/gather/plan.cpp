@@ -19,11 +19,7 @@ namespace {
 
 /// As if every b were column-major, which is each rank's own affair.
 void predict_on(const Device& device, const GatherProblem& problem, Workload& work) {
-  predict_products({.m = problem.rows(),
-                    .n = problem.planned_n(),
-                    .k = problem.k(),
-                    .in = problem.dtype,
-                    .out = problem.dtype},
+  predict_products(planned_product(problem),
                    shard_stride(problem.total(), problem.world) * problem.unit_rows(), device, work);
   if (!can_run_native(problem, device)) return;
   gemm::Product native = agreed_product(problem, piece_peers(problem, device));

@@ -50,8 +50,12 @@ Result<Workload> workload_of(const ScatterProblem& problem, Group& group, Device
   predict_products({.m = problem.rows(),
                     .n = problem.n(),
                     .k = problem.planned_k(),
-                    .in = problem.dtype,
-                    .out = problem.partials},
+                    .a = factors,
+                    .b = factors,
+                    .out = problem.partials,
+                    .a_scale = problem.is_scaled ? gemm::Scale::kRow : gemm::Scale::kNone,
+                    .b_scale = problem.is_scaled ? gemm::Scale::kColumn : gemm::Scale::kNone,
+                    .fast_accum = problem.is_scaled && problem.fast_accum},
                    shard_stride(problem.total(), problem.world) * problem.unit_rows(), device, work);
   return work;
 }

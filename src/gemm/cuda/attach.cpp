@@ -25,7 +25,7 @@ class CudaBackend final : public Backend {
   cuda::Reference reference_;
   cuda::CublasLt cublaslt_;
   std::unique_ptr<Implementation> native_;
-  std::array<const Implementation*, 3> list_ = {&cublaslt_, native_.get(), &reference_};
+  std::array<const Implementation*, 3> list_ = {native_.get(), &cublaslt_, &reference_};
 };
 
 tandem::cuda::KernelList plain_kernels() {

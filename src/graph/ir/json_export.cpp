@@ -66,7 +66,6 @@ std::string export_json(const Graph& graph) {
                  {"world_size", graph.header.world_size},
                  {"group", graph.header.group},
                  {"pytorch_fuses", graph.header.pytorch_fuses}};
-  if (!graph.header.device.empty()) header["device"] = graph.header.device;
   std::string text = header.dump();
   text.pop_back();  // the brace that closes it
   text += ",\"nodes\":[";

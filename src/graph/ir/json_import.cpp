@@ -225,10 +225,6 @@ Result<GraphHeader> header_of(const Json& json) {
     return failf(ErrorCode::kParse, "world_size is {}, need 1 to {}", world_size, kMaxWorldSize);
   }
   header.world_size = static_cast<int>(world_size);
-  if (json.contains("device")) {
-    TANDEM_ASSIGN(const Json* const device, member(json, "device", Json::value_t::string));
-    header.device = device->get<std::string>();
-  }
   const auto fuses = json.find("pytorch_fuses");
   if (fuses == json.end() || fuses->is_null()) return header;
   if (!fuses->is_object()) {

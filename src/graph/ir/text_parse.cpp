@@ -167,10 +167,6 @@ Result<void> Parser::header() {
   TANDEM_ASSIGN(graph_.header.group, reader_.quoted());
   TANDEM_TRY(reader_.expect_word("source"));
   TANDEM_ASSIGN(graph_.header.source, reader_.quoted());
-  if (reader_.peek() == 'd') {
-    TANDEM_TRY(reader_.expect_word("device"));
-    TANDEM_ASSIGN(graph_.header.device, reader_.quoted());
-  }
   while (reader_.peek() == 'f') {
     TANDEM_TRY(reader_.expect_word("fuses"));
     TANDEM_ASSIGN(const std::string op, reader_.quoted());

@@ -102,7 +102,6 @@ std::string to_text(const Graph& graph) {
   const GraphHeader& header = graph.header;
   std::string text = fmt::format("graph world {} group {} source {}\n", header.world_size,
                                  in_quotes(header.group), in_quotes(header.source));
-  if (!header.device.empty()) text += fmt::format("device {}\n", in_quotes(header.device));
   for (const auto& [op, count] : header.pytorch_fuses)
     text += fmt::format("fuses {} {}\n", in_quotes(op), count);
   for (const Node& node : graph.nodes()) text += to_text(node) + "\n";

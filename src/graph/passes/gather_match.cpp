@@ -89,7 +89,6 @@ std::optional<GatherUse> find_use(Source& source, Node& operand, Node& user) {
   for (const Node* const other : product->other_operands()) {
     if (source.dependence.of(*other)) return std::nullopt;
   }
-  if (product->is_scaled() && !can_scale(source.header)) return std::nullopt;
   if (product->is_scaled() && !find_scale(source, use)) return std::nullopt;
   return use;
 }
@@ -131,7 +130,7 @@ GatherMatch match_gather(Node& gather, const GraphHeader& header, const OpaqueOp
   std::sort(match.uses.begin(), match.uses.end(), [](const GatherUse& a, const GatherUse& b) {
     return Graph::is_before(*a.product.node, *b.product.node);
   });
-  if (match.uses.empty()) match.why_not = why_not_gather(gather, source.local, header, opaque);
+  if (match.uses.empty()) match.why_not = why_not_gather(gather, source.local, opaque);
   return match;
 }
 

@@ -79,10 +79,6 @@ bool is_product_type(std::string_view dtype) {
   return dtype == "float32" || dtype == "bfloat16" || dtype == "float16";
 }
 
-bool can_scale(const GraphHeader& header) {
-  return header.device != "cuda";
-}
-
 const TensorType& type_of(const Node& node) {
   return *node.type().tensor();
 }

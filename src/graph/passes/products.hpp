@@ -45,9 +45,6 @@ struct Product {
 /// Counted from the front; `num_dims` of a tensor.
 [[nodiscard]] std::size_t dim_from_front(std::int64_t dim, std::size_t num_dims);
 
-/// Whether fused ops scale products, and add a bias before they scatter, on the graph's device.
-[[nodiscard]] bool can_scale(const GraphHeader& header);
-
 /// A tandem.all_gather or tandem.reduce_scatter.
 struct Collective {
   Node* input = nullptr;

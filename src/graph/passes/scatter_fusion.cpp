@@ -190,10 +190,6 @@ class Planner {
     if (!is_product_type(type_of(*collective_.input).dtype)) {
       return refuse(Reason::kUnsupportedType, fusion_.terms[0].node);
     }
-    for (const Product& term : fusion_.terms) {
-      const bool is_plain = !term.is_scaled() && term.bias == nullptr;
-      if (!is_plain && !can_scale(graph_.header)) refuse(Reason::kOnCpusOnly, term.node);
-    }
   }
 
   const Graph& graph_;

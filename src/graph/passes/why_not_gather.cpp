@@ -20,9 +20,9 @@ struct Way {
 
 /// From the nearest to a fusion to the farthest; others are farther.
 constexpr std::array kNearestFirst = {
-    Reason::kOnCpusOnly,    Reason::kDependentOperand, Reason::kScaleOfWhole, Reason::kFactors,
-    Reason::kOpaqueBetween, Reason::kUnsupportedType,  Reason::kReshape,      Reason::kTransposedOperand,
-    Reason::kRightOperand,  Reason::kBiasOperand,      Reason::kOpBetween};
+    Reason::kDependentOperand, Reason::kScaleOfWhole, Reason::kFactors,           Reason::kOpaqueBetween,
+    Reason::kUnsupportedType,  Reason::kReshape,      Reason::kTransposedOperand, Reason::kRightOperand,
+    Reason::kBiasOperand,      Reason::kOpBetween};
 
 bool is_nearer(Reason a, Reason b) {
   const auto place_of = [](Reason reason) {
@@ -33,8 +33,8 @@ bool is_nearer(Reason a, Reason b) {
 
 class Search {
  public:
-  Search(Node& gather, const RowLocal& local, const GraphHeader& header, const OpaqueOps& opaque)
-      : gather_(gather), local_(local), header_(header), opaque_(opaque), dependence_(gather) {}
+  Search(Node& gather, const RowLocal& local, const OpaqueOps& opaque)
+      : gather_(gather), local_(local), opaque_(opaque), dependence_(gather) {}
 
   Refusal run() {
     std::vector<Way> open{{.node = &gather_}};
@@ -93,7 +93,6 @@ class Search {
     for (const Node* const other : product.other_operands()) {
       if (dependence_.of(*other)) return Reason::kDependentOperand;
     }
-    if (product.is_scaled() && !can_scale(header_)) return Reason::kOnCpusOnly;
     if (product.is_scaled() && dependence_.of(*product.a_scale) && !local_.contains(*product.a_scale)) {
       return Reason::kScaleOfWhole;
     }
@@ -111,7 +110,6 @@ class Search {
 
   const Node& gather_;
   const RowLocal& local_;
-  const GraphHeader& header_;
   const OpaqueOps& opaque_;
   Dependence dependence_;
   Refusal best_{Reason::kNoProduct, nullptr};
@@ -119,9 +117,8 @@ class Search {
 
 }  // namespace
 
-Refusal why_not_gather(Node& gather, const RowLocal& local, const GraphHeader& header,
-                       const OpaqueOps& opaque) {
-  return Search(gather, local, header, opaque).run();
+Refusal why_not_gather(Node& gather, const RowLocal& local, const OpaqueOps& opaque) {
+  return Search(gather, local, opaque).run();
 }
 
 }  // namespace tandem::graph

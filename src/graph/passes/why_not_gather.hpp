@@ -6,7 +6,6 @@
 namespace tandem::graph {
 
 /// Why no product can run while `gather` does: the reason that comes nearest to a fusion.
-[[nodiscard]] Refusal why_not_gather(Node& gather, const RowLocal& local, const GraphHeader& header,
-                                     const OpaqueOps& opaque);
+[[nodiscard]] Refusal why_not_gather(Node& gather, const RowLocal& local, const OpaqueOps& opaque);
 
 }  // namespace tandem::graph

@@ -30,7 +30,6 @@ constexpr std::array<Entry, kNumReasons> kEntries = {{
     {"kOpaqueBetween", "an unknown op is in the way: nothing is moved across it"},
     {"kUnusualForm", "it is not followed by one wait"},
     {"kUnsupportedType", "there is no product of this type"},
-    {"kOnCpusOnly", "the fused op that does it runs on CPUs only"},
     {"kAllReduce", "no fused op does the work of an all-reduce"},
     {"kNotProfitable", "the cost model expects no gain"},
 }};

@@ -39,6 +39,10 @@ Result<ResidentKernel> make_resident(const AsyncInputKernel& kernel) {
   return resident;
 }
 
+std::int64_t row_bytes_of(const Product& product) {
+  return product.k * size_bytes(product.a);
+}
+
 /// The chunks of `part` among the complete ones, in chunks of the part.
 void add_complete(const CompleteChunks& complete, const ChunkPart& part, std::int64_t stride,
                   AsyncInputLaunch& launch) {
@@ -54,15 +58,51 @@ void add_complete(const CompleteChunks& complete, const ChunkPart& part, std::in
   launch.complete_end = static_cast<int>(end - part.first);
 }
 
+/// From a view of one element, of rows or of rows and blocks; null: none.
+RowScales row_scales(const TensorView* scale, std::int64_t first_row) {
+  if (scale == nullptr) return {};
+  const auto* const data = scale->data_as<const float>();
+  if (scale->numel() == 1) return {.data = data};
+  const TensorView rows = scale->flatten_rows();
+  return {.data = data + first_row * rows.stride(0),
+          .row_stride = rows.stride(0),
+          .block_stride = rows.size(1) == 1 ? 0 : rows.stride(1)};
+}
+
+/// `first_row`: of the launch. `complete_row`: the first complete one of all.
+SumScales scales_of(const Product& product, const ProductArgs& args, std::int64_t first_row,
+                    std::int64_t complete_row) {
+  SumScales scales;
+  const std::optional<TensorView>& complete = args.arrival->complete_scale;
+  const std::int64_t first_complete = std::max(first_row, complete_row);
+  scales.rows = row_scales(args.a_scale, first_row);
+  scales.complete_rows = complete ? row_scales(&*complete, first_complete - complete_row)
+                                  : row_scales(args.a_scale, first_complete);
+  scales.along_k = product.is_scaled_along_k();
+  if (args.b_scale != nullptr) {
+    scales.columns = args.b_scale->data_as<const float>();
+    const bool is_one = product.b_scale == Scale::kTensor;
+    scales.column_stride = is_one ? 0 : static_cast<int>(args.b_scale->stride(1));
+    scales.block_stride = is_one ? 0 : args.b_scale->stride(0);
+  }
+  if (args.bias != nullptr) {
+    scales.bias = args.bias->data;
+    scales.bias_dtype = args.bias->dtype;
+    scales.bias_stride = static_cast<int>(args.bias->stride(0));
+  }
+  if (args.result_scale != nullptr) scales.result = args.result_scale->data_as<const float>();
+  scales.rows_arrive = complete.has_value();
+  return scales;
+}
+
 AsyncInputLaunch launch_of(const Product& product, const ProductArgs& args, const ChunkPart& part) {
   const Arrival& arrival = *args.arrival;
   const std::int64_t stride = shard_stride(product.m, static_cast<int>(product.arrival->count));
   const std::int64_t first_row = part.first * stride;
-  const std::int64_t element = size_bytes(product.a);
   AsyncInputLaunch launch;
-  launch.a = args.a->data_as<const std::byte>() + first_row * product.k * element;
+  launch.a = args.a->data_as<const std::byte>() + first_row * row_bytes_of(product);
   launch.b = args.b->data;
-  launch.out = args.out->data_as<std::byte>() + first_row * product.n * element;
+  launch.out = args.out->data_as<std::byte>() + first_row * product.n * size_bytes(product.out);
   launch.n = product.n;
   launch.k = product.k;
   launch.rows = std::min(product.m - first_row, part.chunks.size() * part.chunks.stride());
@@ -77,13 +117,43 @@ AsyncInputLaunch launch_of(const Product& product, const ProductArgs& args, cons
         static_cast<int>(std::min(arrival.senders->chunks_per_rank, product.arrival->count));
   }
   launch.start = part.start;
+  if (is_f8(product.a)) {
+    const std::int64_t complete_row = arrival.complete ? arrival.complete->first * stride : 0;
+    launch.scales = scales_of(product, args, first_row, complete_row);
+  }
   return launch;
+}
+
+/// Of a product whose a is there: one chunk, which is complete.
+Arrival already_there(const ProductArgs& args) {
+  const TensorView& a = *args.a;
+  return {.signals = TensorView::contiguous(nullptr, {1}, DType::kU32, a.device),
+          .complete = CompleteChunks{.rows = a.flatten_rows(), .first = 0, .count = 1}};
+}
+Product with_arrival(const Product& product) {
+  Product arriving = product;
+  if (!product.arrival) arriving.arrival = Chunks{.count = 1, .complete = 1};
+  return arriving;
+}
+
+/// Whether the epilogue of the f8 kernels is all that the product asks for.
+bool scales_natively(const Product& product, std::string* why_not) {
+  const Epilogue& epilogue = product.epilogue;
+  if (epilogue.accumulate || epilogue.addend)
+    return refuse(why_not, "the native kernels add nothing to what is there");
+  if (epilogue.bias && *epilogue.bias != DType::kF32 && *epilogue.bias != DType::kBF16)
+    return refuse(why_not, "the native kernels add a bias of f32 or bf16");
+  const Scale b = product.b_scale;
+  const bool b_fits = b == Scale::kNone || b == Scale::kTensor ||
+                      b == (product.is_scaled_along_k() ? Scale::kBlock128 : Scale::kColumn);
+  return b_fits || refuse(why_not, "the native kernels scale a b along k by 128x128");
 }
 
 bool exchanges_pieces(const Product& product) {
   const std::int64_t chunks = product.arrival->count;
-  return product.m % chunks == 0 && PieceGrid::accepts(product.m / chunks, product.k) &&
-         PieceGrid::accepts(product.m, product.k);
+  const std::int64_t row_bytes = row_bytes_of(product);
+  return product.m % chunks == 0 && PieceGrid::accepts(product.m / chunks, row_bytes) &&
+         PieceGrid::accepts(product.m, row_bytes);
 }
 
 IncomingPieces incoming_pieces(const Product& product, const Arrival& arrival) {
@@ -92,7 +162,7 @@ IncomingPieces incoming_pieces(const Product& product, const Arrival& arrival) {
   const auto rank = static_cast<std::size_t>(handle.rank());
   const auto* const block = static_cast<const std::byte*>(handle.buffer_ptrs()[rank]);
   return {.flags = reinterpret_cast<const std::uint32_t*>(block + arrival.pieces->flags_bytes),
-          .k_steps = static_cast<int>(product.k / PieceGrid::kColumns),
+          .k_steps = static_cast<int>(row_bytes_of(product) / PieceGrid::kStepBytes),
           .tiles_per_chunk = static_cast<int>(product.m / chunks.count / PieceGrid::kTileRows),
           .first = static_cast<int>((arrival.complete->first + arrival.complete->count) % chunks.count),
           .count = static_cast<int>(chunks.in_pieces),
@@ -108,10 +178,10 @@ PiecePush piece_push(const Product& product, const Arrival& arrival) {
   PiecePush push;
   if (!exchange.sends || exchange.peers == 0) return push;
   push.grid = PieceGrid(static_cast<int>(rows.size(0) / PieceGrid::kTileRows),
-                        static_cast<int>(product.k / PieceGrid::kColumns));
+                        static_cast<int>(row_bytes_of(product) / PieceGrid::kStepBytes));
   push.rows = rows.data_as<const std::byte>();
   const auto first_tile = static_cast<int>(first_row / PieceGrid::kTileRows);
-  const std::int64_t rows_bytes = exchange.rows_bytes + first_row * product.k * size_bytes(product.a);
+  const std::int64_t rows_bytes = exchange.rows_bytes + first_row * row_bytes_of(product);
   const std::int64_t first_flag = PieceGrid::flag_index(first_tile, push.grid.k_steps(), 0, 0);
   const symm::Handle& handle = *arrival.senders->handle;
   for (push.peers = 0; push.peers < exchange.peers; ++push.peers) {
@@ -166,17 +236,21 @@ Result<void> AsyncInputProducts::open(const Device& device) {
 }
 
 bool AsyncInputProducts::accepts(const Product& product, std::string* why_not) const {
-  if (!product.arrival) return refuse(why_not, "has products only whose left operand still arrives");
+  if (!product.arrival && !product.is_scaled_along_k())
+    return refuse(why_not, "has products only whose left operand still arrives, or that are scaled along k");
   if (!usable_) return refuse(why_not, usable_.why_not);
   if (!has_heuristic(product, why_not)) return false;
-  if (!product.is_plain() || product.epilogue != Epilogue{})
-    return refuse(why_not, "the native kernels neither scale nor add anything");
-  if (product.a != product.out) return refuse(why_not, "the native kernels write out in the type of a");
-  const bool has_pieces = product.arrival->in_pieces > 0;
-  if (product.k == 0 || product.k % 8 != 0 || product.n % 8 != 0)
-    return refuse(why_not, "the native kernels need k and n to be multiples of 8, and k not 0");
+  const bool is_narrow = is_f8(product.a) && is_f8(product.b);
+  if (is_narrow && !scales_natively(product, why_not)) return false;
+  if (!is_narrow && (!product.is_plain() || product.epilogue != Epilogue{}))
+    return refuse(why_not, "the native kernels of 16 bits neither scale nor add anything");
+  if (!is_narrow && product.a != product.out)
+    return refuse(why_not, "the native kernels of 16 bits write out in the type of a");
+  const bool has_pieces = product.arrival && product.arrival->in_pieces > 0;
+  if (product.k == 0 || row_bytes_of(product) % 16 != 0 || product.n % 8 != 0)
+    return refuse(why_not, "the native kernels need n in multiples of 8, and k in multiples of 16 bytes");
   if (has_pieces && !exchanges_pieces(product))
-    return refuse(why_not, "pieces need shards of whole tiles of 128 rows, and k a multiple of 64");
+    return refuse(why_not, "pieces need shards of whole tiles of 128 rows, and rows of whole 128 bytes");
   if (product.is_empty()) return true;
   // Tensor maps take addresses and strides of whole 16 bytes.
   if (!product.is_aligned)
@@ -185,7 +259,7 @@ bool AsyncInputProducts::accepts(const Product& product, std::string* why_not) c
   if (product.m > kMost || product.n > kMost || product.k > kMost)
     return refuse(why_not, "the native kernels count rows and columns in 31 bits");
   if (product.n == 0) return true;
-  return kernels_.find(product, why_not) != nullptr;
+  return kernels_.find(with_arrival(product), why_not) != nullptr;
 }
 
 int AsyncInputProducts::share_of(const ResidentKernel& kernel, bool comes_by_copy_engine) const {
@@ -213,23 +287,34 @@ Result<symm::KernelHandle> AsyncInputProducts::waits_of(const Arrival& arrival, 
 
 Result<void> AsyncInputProducts::prepare(const Product&, const ProductArgs& like, Stream& stream) const {
   TANDEM_ASSIGN(CudaStream* const on, tandem::cuda::cuda_stream(stream, "async_input_mm: prepare"));
-  TANDEM_TRY(waits_of(*like.arrival, *on));
+  TANDEM_TRY(waits_of(like.arrival == nullptr ? Arrival() : *like.arrival, *on));
   return {};
 }
 
 Result<void> AsyncInputProducts::run(const Product& product, const ProductArgs& args, Stream& stream) const {
   TANDEM_ASSIGN(CudaStream* const on, tandem::cuda::cuda_stream(stream, "async_input_mm"));
-  if (product.n == 0) return exchange(product, *args.arrival, *on);
+  if (args.arrival == nullptr) {
+    const Arrival there = already_there(args);
+    ProductArgs arriving = args;
+    arriving.arrival = &there;
+    return run_arriving(with_arrival(product), arriving, *on);
+  }
+  return run_arriving(product, args, *on);
+}
+
+Result<void> AsyncInputProducts::run_arriving(const Product& product, const ProductArgs& args,
+                                              CudaStream& on) const {
+  if (product.n == 0) return exchange(product, *args.arrival, on);
   const ResidentKernel* const chosen = kernels_.find(product, nullptr);
   if (chosen == nullptr)
     return failf(ErrorCode::kInternal, "cuda/sm90: no kernel for {}", to_string(product));
 
   const Arrival& arrival = *args.arrival;
   const Chunks& chunks = *product.arrival;
-  TANDEM_ASSIGN(const symm::KernelHandle waits, waits_of(arrival, *on));
+  TANDEM_ASSIGN(const symm::KernelHandle waits, waits_of(arrival, on));
   const ChunkParts parts(product.m, static_cast<int>(chunks.count), static_cast<int>(arrival.pivot),
                          cut_of(chosen->kernel->tiling, product));
-  return on->enqueue("async_input_mm", Waits::kForPeers, [&](cudaStream_t native) {
+  return on.enqueue("async_input_mm", Waits::kForPeers, [&](cudaStream_t native) {
     for (const ChunkPart& part : parts.parts()) {
       AsyncInputLaunch launch = launch_of(product, args, part);
       launch.waits = waits;
@@ -239,7 +324,7 @@ Result<void> AsyncInputProducts::run(const Product& product, const ProductArgs& 
         // All of a rank's rows are whole tiles, so this is the only part.
         launch.pieces = incoming_pieces(product, arrival);
         launch.push = piece_push(product, arrival);
-        launch.wave_us = tile_us(chosen->kernel->tiling, product.k);
+        launch.wave_us = tile_us(*chosen->kernel, product.k);
       }
       if (const cudaError_t code = chosen->kernel->launch(launch, native); code != cudaSuccess) return code;
     }
@@ -262,9 +347,10 @@ Result<void> AsyncInputProducts::exchange(const Product& product, const Arrival&
 }
 
 std::optional<double> AsyncInputProducts::predicted_us(const Product& product) const {
-  const ResidentKernel* const kernel = kernels_.find(product, nullptr);
+  const Product arriving = with_arrival(product);
+  const ResidentKernel* const kernel = kernels_.find(arriving, nullptr);
   if (kernel == nullptr) return std::nullopt;
-  return cuda::predicted_us(*kernel, product);
+  return cuda::predicted_us(*kernel, arriving);
 }
 
 std::unique_ptr<Implementation> make_native_products(const Device& device) {

@@ -13,8 +13,8 @@
 
 namespace tandem::gemm::cuda {
 
-/// Products that consume their left operand while it arrives, by the kernels of instances/. Plain products go
-/// elsewhere.
+/// Products that consume their left operand while it arrives, by the kernels of instances/; and those whose
+/// scales go along k. Other products go elsewhere.
 class AsyncInputProducts final : public Implementation {
  public:
   explicit AsyncInputProducts(const Device& device);
@@ -29,6 +29,9 @@ class AsyncInputProducts final : public Implementation {
 
  private:
   Result<void> open(const Device& device);
+  /// run(), of an arrival.
+  Result<void> run_arriving(const Product& product, const ProductArgs& args,
+                            tandem::cuda::CudaStream& stream) const;
   /// With other ranks.
   [[nodiscard]] bool shares_gpu() const { return sharing_ != nullptr && sharing_->num_devices() > 1; }
   /// How many clusters of `kernel` run at one time, where other ranks on this GPU, and copies that are

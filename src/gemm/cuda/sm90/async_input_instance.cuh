@@ -3,6 +3,7 @@
 // One native kernel from CUTLASS's parts: included by the files of instances/.
 
 #include <cutlass/bfloat16.h>
+#include <cutlass/float8.h>
 #include <cutlass/epilogue/collective/collective_builder.hpp>
 
 #include "gemm/cuda/sm90/async_input_kernel.hpp"
@@ -26,24 +27,60 @@ __global__ void __launch_bounds__(Product::kThreads, 1)
   }
 }
 
-template <class Element_, bool kColumnMajorB, int kColumns, int kClusterRows, int kClusterColumns>
-struct AsyncInputInstance {
+/// What one kernel multiplies, into what, and how.
+template <class Element_, class Out_, bool kColumnMajorB, SumsKind kSums_>
+struct Multiplied {
   using Element = Element_;
-  using Tile = cute::Shape<cute::_128, cute::Int<kColumns>, cute::_64>;
+  using Out = Out_;
+  static constexpr bool kBIsColumnMajor = kColumnMajorB;
+  static constexpr SumsKind kSums = kSums_;
+};
+
+template <SumsKind kSums>
+struct SumsOf;
+template <>
+struct SumsOf<SumsKind::kPlain> {
+  template <class Mainloop>
+  using Way = PlainSums<Mainloop>;
+};
+template <>
+struct SumsOf<SumsKind::kScaled> {
+  template <class Mainloop>
+  using Way = ScaledSums<Mainloop>;
+};
+template <>
+struct SumsOf<SumsKind::kPromoted> {
+  template <class Mainloop>
+  using Way = PromotedSums<Mainloop>;
+};
+
+template <class What, int kColumns, int kClusterRows, int kClusterColumns>
+struct AsyncInputInstance {
+  using Element = typename What::Element;
+  using Out = typename What::Out;
+  static constexpr int kAlignment = 16 / static_cast<int>(sizeof(Element));
+  static constexpr int kOutAlignment = 16 / static_cast<int>(sizeof(Out));
+  using Tile = cute::Shape<cute::_128, cute::Int<kColumns>,
+                           cute::Int<PieceGrid::kStepBytes / static_cast<int>(sizeof(Element))>>;
   using Cluster = cute::Shape<cute::Int<kClusterRows>, cute::Int<kClusterColumns>, cute::_1>;
   using RowMajor = cutlass::layout::RowMajor;
-  using LayoutB = cute::conditional_t<kColumnMajorB, cutlass::layout::ColumnMajor, RowMajor>;
+  using LayoutB = cute::conditional_t<What::kBIsColumnMajor, cutlass::layout::ColumnMajor, RowMajor>;
   using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, Cluster,
-      cutlass::epilogue::collective::EpilogueTileAuto, float, float, void, RowMajor, 8, Element, RowMajor, 8,
-      cutlass::epilogue::TmaWarpSpecializedCooperative>::CollectiveOp;
+      cutlass::epilogue::collective::EpilogueTileAuto, float, float, void, RowMajor, kOutAlignment, Out,
+      RowMajor, kOutAlignment, cutlass::epilogue::TmaWarpSpecializedCooperative>::CollectiveOp;
+  // Of f8 the plain mainloop has this name; what it adds up is for `Sums` to say.
+  using Schedule = cute::conditional_t<sizeof(Element) == 1,
+                                       cutlass::gemm::KernelTmaWarpSpecializedCooperativeFP8FastAccum,
+                                       cutlass::gemm::KernelTmaWarpSpecializedCooperative>;
   using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
-      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Element, RowMajor, 8, Element, LayoutB, 8, float,
-      Tile, Cluster,
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Element, RowMajor, kAlignment, Element, LayoutB,
+      kAlignment, float, Tile, Cluster,
       cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(
           sizeof(typename Epilogue::SharedStorage))>,
-      cutlass::gemm::KernelTmaWarpSpecializedCooperative>::CollectiveOp;
-  using Product = AsyncInputProduct<AsyncInputMainloop<Mainloop>, Epilogue>;
+      Schedule>::CollectiveOp;
+  using Product =
+      AsyncInputProduct<AsyncInputMainloop<Mainloop>, Epilogue, SumsOf<What::kSums>::template Way>;
   static_assert(Product::kThreads == kAsyncInputThreads && kAsyncInputThreads == 32 * kSenderWarps);
   static_assert(sizeof(SenderStages) <= sizeof(typename Product::Shared));
   static_assert(sizeof(typename Product::Shared) <=
@@ -54,29 +91,32 @@ struct AsyncInputInstance {
   static cudaError_t launch(const AsyncInputLaunch& what, cudaStream_t stream);
 };
 
-template <class E, bool kT, int kN, int kR, int kC>
-typename AsyncInputInstance<E, kT, kN, kR, kC>::Product::Params
-AsyncInputInstance<E, kT, kN, kR, kC>::params_of(const AsyncInputLaunch& what, const ProductGrid& grid) {
+template <class What, int kN, int kR, int kC>
+typename AsyncInputInstance<What, kN, kR, kC>::Product::Params
+AsyncInputInstance<What, kN, kR, kC>::params_of(const AsyncInputLaunch& what, const ProductGrid& grid) {
   const int n = static_cast<int>(what.n);
   const int k = static_cast<int>(what.k);
   const tandem::symm::ChunkSignals signals = signals_of(what);
   typename Product::Mainloop::Arguments mainloop;
-  mainloop.ptr_B = static_cast<const E*>(what.b);
-  if constexpr (kT) {
+  mainloop.ptr_B = static_cast<const Element*>(what.b);
+  if constexpr (What::kBIsColumnMajor) {
     mainloop.dB = {what.k, cute::_1{}, 0};
   } else {
     mainloop.dB = {cute::_1{}, what.n, 0};
   }
-  mainloop.arriving = {static_cast<const E*>(what.a), grid.batch_rows, grid.batches};
+  mainloop.arriving = {static_cast<const Element*>(what.a), grid.batch_rows, grid.batches};
   mainloop.complete = {nullptr, 0, 0};
   if (grid.complete_batches > 0)
-    mainloop.complete = {static_cast<const E*>(what.complete), grid.complete_rows, grid.complete_batches};
+    mainloop.complete = {static_cast<const Element*>(what.complete), grid.complete_rows,
+                         grid.complete_batches};
   mainloop.tiles_per_signal = grid.tiles_per_signal;
   mainloop.signals = signals;
   mainloop.pieces = what.pieces;
+  const int k_steps = cute::ceil_div(k, static_cast<int>(cute::size<2>(Tile{})));
+  mainloop.scales_step = !what.scales.rows_arrive ? -1 : what.scales.along_k ? 0 : k_steps - 1;
 
   typename Epilogue::Arguments epilogue{};
-  epilogue.ptr_D = static_cast<E*>(what.out);
+  epilogue.ptr_D = static_cast<Out*>(what.out);
   epilogue.dD = {what.n, cute::_1{}, std::int64_t{grid.batch_rows} * what.n};
   ChunkTileScheduler::Arguments scheduler{};
   scheduler.order = grid.order;
@@ -88,7 +128,7 @@ AsyncInputInstance<E, kT, kN, kR, kC>::params_of(const AsyncInputLaunch& what, c
   const cutlass::KernelHardwareInfo hardware{0, grid.num_clusters * kR * kC, grid.num_clusters};
   const auto problem = cute::make_shape(static_cast<int>(what.rows), n, k, 1);
   return {problem,
-          cute::ceil_div(k, static_cast<int>(cute::size<2>(Tile{}))),
+          k_steps,
           Product::Mainloop::to_underlying_arguments(problem, mainloop),
           remembered({what.out, {grid.batch_rows, n, grid.batches}},
                      [&] {
@@ -96,11 +136,12 @@ AsyncInputInstance<E, kT, kN, kR, kC>::params_of(const AsyncInputLaunch& what, c
                            cute::make_shape(grid.batch_rows, n, k, grid.batches), epilogue, nullptr);
                      }),
           ChunkTileScheduler::to_underlying_arguments(problem, Tile{}, Cluster{}, hardware, scheduler),
-          grid.push};
+          grid.push,
+          Product::Sums::params_of(what, grid)};
 }
 
-template <class E, bool kT, int kN, int kR, int kC>
-cudaError_t AsyncInputInstance<E, kT, kN, kR, kC>::launch(const AsyncInputLaunch& what, cudaStream_t stream) {
+template <class What, int kN, int kR, int kC>
+cudaError_t AsyncInputInstance<What, kN, kR, kC>::launch(const AsyncInputLaunch& what, cudaStream_t stream) {
   const ProductGrid grid = product_grid(what, kTiling, Product::kStagedPieces);
   const auto params = params_of(what, grid);
   cudaLaunchAttribute attributes[2] = {};
@@ -119,11 +160,14 @@ cudaError_t AsyncInputInstance<E, kT, kN, kR, kC>::launch(const AsyncInputLaunch
 }
 
 /// What an instance's file returns.
-template <class Instance>
-AsyncInputKernel async_input_kernel(const char* name, DType dtype, bool b_is_column_major) {
+template <class What, int kColumns, int kClusterRows, int kClusterColumns>
+AsyncInputKernel async_input_kernel(const char* name, DType dtype, DType out) {
+  using Instance = AsyncInputInstance<What, kColumns, kClusterRows, kClusterColumns>;
   return {.name = name,
           .dtype = dtype,
-          .b_is_column_major = b_is_column_major,
+          .out = out,
+          .sums = What::kSums,
+          .b_is_column_major = What::kBIsColumnMajor,
           .tiling = Instance::kTiling,
           .kernel = reinterpret_cast<const void*>(&async_input_product<typename Instance::Product>),
           .shared_bytes = static_cast<int>(sizeof(typename Instance::Product::Shared)),

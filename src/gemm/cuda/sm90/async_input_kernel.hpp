@@ -12,6 +12,7 @@
 #include <tandem/symm/kernel.hpp>
 
 #include "gemm/cuda/sm90/piece_exchange.hpp"
+#include "gemm/cuda/sm90/sum_scales.hpp"
 
 namespace tandem::gemm::cuda {
 
@@ -41,6 +42,14 @@ struct AsyncInputLaunch {
   int num_clusters = 1;       ///< most that run at one time
   bool begins_early = false;  ///< beside the kernel before: see device/cuda/next_kernel.cuh
   double wave_us = 0;         ///< what a tile takes, about
+  SumScales scales;           ///< of kernels that scale
+};
+
+/// What a kernel makes of its sums.
+enum class SumsKind : std::uint8_t {
+  kPlain,     ///< rounds them
+  kScaled,    ///< scales them at the end of k, see SumScales
+  kPromoted,  ///< the same, and adds up those of 128 of k in f32, scaled along k too
 };
 
 /// Of a CTA: a warp group of producers, two of consumers.
@@ -55,10 +64,12 @@ inline constexpr int kAsyncInputThreads = 384;
           .group = 16 / cluster_rows};
 }
 
-/// One instance. Tiles of 128 rows, K in steps of 64, f32 sums, no bias.
+/// One instance. Tiles of 128 rows, k in steps of 128 bytes.
 struct AsyncInputKernel {
   const char* name;  ///< "bf16 t 128x256 2x1"
-  DType dtype;       ///< of a, b and out
+  DType dtype;       ///< of a and b
+  DType out;
+  SumsKind sums;
   bool b_is_column_major;
   Tiling tiling;
   const void* kernel;

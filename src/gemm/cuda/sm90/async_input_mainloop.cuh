@@ -74,6 +74,7 @@ struct AsyncInputMainloop : Base {
     int tiles_per_signal;  ///< rows of tiles; 0: a signal a batch
     tandem::symm::ChunkSignals signals;
     IncomingPieces pieces;
+    int scales_step;
   };
   struct Params : Base::Params {
     TmaA tma_load_complete;
@@ -83,6 +84,18 @@ struct AsyncInputMainloop : Base {
     Divisor by_signal;  ///< the same, where it is not 0
     tandem::symm::ChunkSignals signals;
     IncomingPieces pieces;
+    /// Before this step of a tile whose chunk comes in pieces its signal is awaited, which tells that the
+    /// chunk's scales are there; -1: before none.
+    int scales_step;
+
+    template <class WorkTile>
+    CUTLASS_DEVICE int chunk_of(const WorkTile& work) const {
+      return tiles_per_signal == 0 ? work.L_idx : work.M_idx / by_signal;
+    }
+    template <class WorkTile>
+    CUTLASS_DEVICE bool is_complete(const WorkTile& work) const {
+      return signals.is_complete(chunk_of(work));
+    }
   };
 
   template <class ProblemShape>
@@ -100,6 +113,7 @@ struct AsyncInputMainloop : Base {
     if (args.tiles_per_signal > 0) params.by_signal = Divisor(args.tiles_per_signal);
     params.signals = args.signals;
     params.pieces = args.pieces;
+    params.scales_step = args.scales_step;
     return params;
   }
 
@@ -124,7 +138,7 @@ struct AsyncInputMainloop : Base {
     const int column = cta_of_cluster / kClusterRows;
 
     const tandem::symm::ChunkSignals& signals = params.signals;
-    const int chunk = params.tiles_per_signal == 0 ? work.L_idx : work.M_idx / params.by_signal;
+    const int chunk = params.chunk_of(work);
     const bool is_complete = signals.is_complete(chunk);
     const bool in_pieces = params.pieces.has(chunk);
     const int batch = work.L_idx - (is_complete && params.tiles_per_signal == 0 ? signals.complete_begin : 0);
@@ -171,11 +185,11 @@ struct AsyncInputMainloop : Base {
         } else {
           while (load_b_ahead()) continue;
           tandem::cuda::await_kernel_before();
-          if (!gave_up_) gave_up_ = !tandem::symm::await_chunk(signals, chunk);
-          awaited_ = chunk;
+          await_signal(signals, chunk);
           arrived = k_steps;
         }
       }
+      if (in_pieces && i == params.scales_step && chunk != awaited_) await_signal(signals, chunk);
       auto& full = *pipeline.producer_get_barrier(state);
       if (num_strips == Strips::kOfTile) {
         copy(tma_a.with(full, mask_a), from_a(_, _, _, i), to_a(_, _, _, state.index()));
@@ -230,6 +244,11 @@ struct AsyncInputMainloop : Base {
     for (int r = 0; r < cute::size<0>(Cluster{}); ++r)
       mask |= std::uint16_t(1U << (r + column * cute::size<0>(Cluster{})));
     return cute::size<0>(Cluster{}) > 1 ? mask : 0;
+  }
+
+  CUTLASS_DEVICE void await_signal(const tandem::symm::ChunkSignals& signals, int chunk) {
+    if (!gave_up_) gave_up_ = !tandem::symm::await_chunk(signals, chunk);
+    awaited_ = chunk;
   }
 
   int awaited_ = -1;

@@ -10,6 +10,7 @@
 #include <tandem/gemm/async_input_scheduler.cuh>
 
 #include "gemm/cuda/sm90/async_input_mainloop.cuh"
+#include "gemm/cuda/sm90/tile_sums.cuh"
 
 namespace tandem::gemm::cuda {
 
@@ -66,9 +67,10 @@ struct ClusterMeeting {
 ///
 /// All CTAs are resident once the kernel before has ended, which waits for none of them. So nobody waits
 /// without end for one that has yet to start.
-template <class Mainloop_, class Epilogue_>
+template <class Mainloop_, class Epilogue_, template <class> class Sums_>
 struct AsyncInputProduct {
   using Mainloop = Mainloop_;
+  using Sums = Sums_<Mainloop>;
   using Epilogue = Epilogue_;
   using Tile = typename Mainloop::TileShape;
   using Cluster = typename Mainloop::DispatchPolicy::ClusterShape;
@@ -83,6 +85,7 @@ struct AsyncInputProduct {
     typename Epilogue::Params epilogue;
     typename Scheduler::Params scheduler;
     PiecePush push;
+    typename Sums::Params sums;
   };
   /// Swizzles repeat after 1 KiB, and the first stage begins with one.
   struct alignas(1024) Tiles {
@@ -210,8 +213,8 @@ struct AsyncInputProduct {
     Meeting::wait();
     while (work.is_valid()) {
       auto sums = cute::partition_fragment_C(tiled_mma, cute::take<0, 2>(Tile{}));
-      mainloop.mma(pipeline, state, sums, params.k_steps, thread, shared.tensors, params.mainloop);
-      mainloop.mma_tail(pipeline, state, params.k_steps);
+      Sums::make(params.sums, params.mainloop, mainloop, pipeline, state, work, params.k_steps, thread,
+                 shared.tensors, sums);
       state.advance(params.k_steps);
       const auto place = cute::make_coord(work.M_idx, work.N_idx, cute::_, work.L_idx);
       const auto [loaded, stored] = epilogue.store(loads, load_state, stores, store_state, params.problem,

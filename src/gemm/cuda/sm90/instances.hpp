@@ -22,6 +22,14 @@ namespace tandem::gemm::cuda {
 [[nodiscard]] AsyncInputKernel bf16_n_256_1x1();
 [[nodiscard]] AsyncInputKernel f16_t_256_1x1();
 [[nodiscard]] AsyncInputKernel f16_n_256_1x1();
+// f8e4m3 into bf16, scaled. The same columns as of bf16, with fast sums.
+[[nodiscard]] AsyncInputKernel f8_t_256_2x1();
+[[nodiscard]] AsyncInputKernel f8_t_224_2x1();
+[[nodiscard]] AsyncInputKernel f8_t_112_2x1();
+[[nodiscard]] AsyncInputKernel f8_t_128_1x1();
+// Sums that are promoted: of f8 as exact as f32 has them, and with scales along k.
+[[nodiscard]] AsyncInputKernel f8_exact_t_128_2x1();
+[[nodiscard]] AsyncInputKernel f8_exact_t_128_1x1();
 
 /// All of them.
 [[nodiscard]] std::span<const AsyncInputKernel> async_input_kernels();

@@ -43,8 +43,20 @@ ChunkCut cut_of(const Tiling& tiling, const Product& product) {
           .in_order = product.arrival->in_order};
 }
 
-double tile_us(const Tiling& tiling, std::int64_t k) {
-  return cost::native_tile_us(tiling.tile_columns, k, tiling.cluster_rows * tiling.cluster_columns > 1);
+/// Steps of k are as many bytes in every type, and take as long.
+std::int64_t half_k(const AsyncInputKernel& kernel, std::int64_t k) {
+  return k * size_bytes(kernel.dtype) / size_bytes(DType::kBF16);
+}
+
+double tile_us(const AsyncInputKernel& kernel, std::int64_t k) {
+  const Tiling& tiling = kernel.tiling;
+  return cost::native_tile_us(tiling.tile_columns, half_k(kernel, k),
+                              tiling.cluster_rows * tiling.cluster_columns > 1);
+}
+
+SumsKind sums_of(const Product& product) {
+  if (!is_f8(product.a)) return SumsKind::kPlain;
+  return product.fast_accum ? SumsKind::kScaled : SumsKind::kPromoted;
 }
 
 double predicted_us(const ResidentKernel& kernel, const Product& product) {
@@ -58,7 +70,7 @@ double predicted_us(const ResidentKernel& kernel, const Product& product) {
       (product.n + tiling.tile_columns - 1) / tiling.tile_columns / tiling.cluster_columns;
   return cost::native_us({.m = product.m,
                           .n = product.n,
-                          .k = product.k,
+                          .k = half_k(*kernel.kernel, product.k),
                           .tile_rows = tiling.tile_rows,
                           .tile_columns = tiling.tile_columns,
                           .cluster_rows = tiling.cluster_rows,
@@ -73,14 +85,18 @@ double predicted_us(const ResidentKernel& kernel, const Product& product) {
                                       .chunks_at_once = chunks_at_once(kernel, product, columns)}});
 }
 
+bool takes(const AsyncInputKernel& kernel, const Product& product) {
+  return kernel.dtype == product.a && kernel.dtype == product.b && kernel.out == product.out &&
+         kernel.b_is_column_major == product.b_is_column_major && kernel.sums == sums_of(product);
+}
+
 const ResidentKernel* KernelChoice::choose(const Product& product) const {
   // The widest comes first: narrower tiles load more, and lose more to what arrives meanwhile.
   constexpr double kWorthIt = 0.99;
   const ResidentKernel* best = nullptr;
   double best_us = 0;
   for (const ResidentKernel& kernel : kernels_) {
-    if (kernel.kernel->dtype != product.a || kernel.kernel->b_is_column_major != product.b_is_column_major)
-      continue;
+    if (!takes(*kernel.kernel, product)) continue;
     const double us = predicted_us(kernel, product);
     if (us == 0 || (best != nullptr && us >= kWorthIt * best_us)) continue;
     best = &kernel;
@@ -95,7 +111,8 @@ const ResidentKernel* KernelChoice::find(const Product& product, std::string* wh
   const auto* const known = known_.find(key);
   const ResidentKernel* const found = known != nullptr ? *known : known_.insert(key, choose(product));
   if (found == nullptr && why_not != nullptr) {
-    *why_not = fmt::format("no native kernel takes {} with b {}-major", to_string(product.a),
+    *why_not = fmt::format("no native kernel takes {} * {} -> {} with b {}-major", to_string(product.a),
+                           to_string(product.b), to_string(product.out),
                            product.b_is_column_major ? "column" : "row");
   }
   return found;

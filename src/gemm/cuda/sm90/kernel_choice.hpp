@@ -24,24 +24,31 @@ struct ResidentKernel {
 
 // The products here are those whose left operand arrives.
 
+/// What a kernel has to make of the sums of this product.
+[[nodiscard]] SumsKind sums_of(const Product& product);
+
 /// What the choice of a kernel is remembered by: all that it depends on.
 [[nodiscard]] inline auto key_of(const Product& product) {
   const Chunks& chunks = *product.arrival;
-  return std::tuple{
-      product.m,       product.n,        product.k,       chunks.count, chunks.together,
-      chunks.complete, chunks.in_pieces, chunks.in_order, product.a,    product.b_is_column_major};
+  return std::tuple{product.m,       product.n,       product.k,        chunks.count,
+                    chunks.together, chunks.complete, chunks.in_pieces, chunks.in_order,
+                    product.a,       product.b,       product.out,      product.b_is_column_major,
+                    sums_of(product)};
 }
 
 /// How a kernel's launches cut the chunks of a product.
 [[nodiscard]] ChunkCut cut_of(const Tiling& tiling, const Product& product);
 
 /// What a tile takes, about, as the model of predicted_us() has it.
-[[nodiscard]] double tile_us(const Tiling& tiling, std::int64_t k);
+[[nodiscard]] double tile_us(const AsyncInputKernel& kernel, std::int64_t k);
 
 /// Time of the product by waves of tiles, in microseconds: cluster number i starts when cluster number i -
 /// most_clusters has ended and its chunk has arrived. 0 if the kernel does not take the problem.
 /// Source:  docs/design/native_all_gather_matmul.md
 [[nodiscard]] double predicted_us(const ResidentKernel& kernel, const Product& product);
+
+/// Whether types, b's memory order and what becomes of the sums are the kernel's.
+[[nodiscard]] bool takes(const AsyncInputKernel& kernel, const Product& product);
 
 /// `only`: the name of the one kernel that may run, for measurements; empty: any.
 [[nodiscard]] inline bool may_run(const AsyncInputKernel& kernel, std::string_view only) {

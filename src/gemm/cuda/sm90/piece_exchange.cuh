@@ -14,12 +14,12 @@ namespace tandem::gemm::cuda {
 inline constexpr unsigned kWholeWarp = 0xffffffffU;
 
 // A warp's share of a piece: vectors of 16 bytes.
-inline constexpr int kVectorsOfPiece = PieceGrid::kColumns * 2 / 16;
+inline constexpr int kVectorsOfPiece = PieceGrid::kStepBytes / 16;
 inline constexpr int kRowsAtOnce = 32 / kVectorsOfPiece;
 inline constexpr int kTimes = PieceGrid::kRows / kRowsAtOnce;
 
 __device__ inline std::int64_t row_bytes(const PieceGrid& grid) {
-  return std::int64_t{grid.k_steps()} * PieceGrid::kColumns * 2;
+  return std::int64_t{grid.k_steps()} * PieceGrid::kStepBytes;
 }
 
 /// Where a piece begins for this lane, from its shard's first byte: vector `lane % 8` of row `lane / 8`.

@@ -4,6 +4,8 @@
 // instances/: the same launches, tiles, waits and pieces, and a loop in place of tensor instructions, which
 // no host has. Thread 0 of a CTA loads and multiplies; warps 1 and 2 exchange pieces, as there.
 
+#include <cuda_fp8.h>
+
 #include <algorithm>
 #include <iterator>
 
@@ -16,6 +18,7 @@ namespace cutlass {
 
 using bfloat16_t = __nv_bfloat16;
 using half_t = __half;
+using float_e4m3_t = __nv_fp8_e4m3;
 
 }  // namespace cutlass
 
@@ -24,13 +27,16 @@ namespace tandem::gemm::cuda {
 namespace in_loops {
 
 inline constexpr int kMostColumns = 256;
-inline constexpr int kDepth = PieceGrid::kColumns;  // of a step of k
+/// Elements of a step of k.
+template <class E>
+inline constexpr int kDepth = PieceGrid::kStepBytes / static_cast<int>(sizeof(E));
 
 struct Product {
   AsyncInputLaunch launch;
   ProductGrid grid;
   Tiling tiling;
   bool b_is_column_major = false;
+  SumsKind sums = SumsKind::kPlain;
 };
 
 /// The rows of a tile, of a or of out: those inside its batch.
@@ -50,6 +56,7 @@ struct Source {
   int count;
   int chunk;
   bool is_complete;
+  std::int64_t first_row;  ///< among the rows that arrive, or the complete ones
 };
 template <class E>
 Source<E> source_of(const Product& product, const TilePlace& place) {
@@ -63,7 +70,7 @@ Source<E> source_of(const Product& product, const TilePlace& place) {
   const int batch = per_signal == 0 ? place.batch - before : place.batch;
   const TileRows rows = rows_of(tile, batch, is_complete ? grid.complete_rows : grid.batch_rows);
   return {static_cast<const E*>(is_complete ? launch.complete : launch.a) + rows.first * launch.k, rows.count,
-          chunk, is_complete};
+          chunk, is_complete, rows.first};
 }
 
 using Sums = float[PieceGrid::kTileRows][kMostColumns];
@@ -79,7 +86,7 @@ __attribute__((no_sanitize_address, no_sanitize_undefined)) void multiply(const 
   const auto* const b = static_cast<const E*>(product.launch.b);
   const std::int64_t n = product.launch.n;
   const std::int64_t depth = product.launch.k;
-  __shared__ float b_step[kDepth][kMostColumns];
+  __shared__ float b_step[kDepth<E>][kMostColumns];
   for (std::int64_t i = k; i < k_end; ++i) {
     for (int c = 0; c < columns; ++c) {
       const std::int64_t column = first_column + c;
@@ -95,6 +102,54 @@ __attribute__((no_sanitize_address, no_sanitize_undefined)) void multiply(const 
   }
 }
 
+/// See SumScales. Rows of sums are those of `a`.
+struct Scaling {
+  const SumScales& scales;
+  RowScales rows;
+  std::int64_t first_row;
+  int first_column;
+
+  template <class E>
+  Scaling(const Product& product, const Source<E>& a, int column)
+      : scales(product.launch.scales),
+        rows(a.is_complete ? scales.complete_rows : scales.rows),
+        first_row(a.first_row),
+        first_column(column) {}
+
+  [[nodiscard]] float row(int r, std::int64_t block) const {
+    return rows.data == nullptr ? 1.0F
+                                : rows.data[(first_row + r) * rows.row_stride + block * rows.block_stride];
+  }
+  /// Adds `part`, of block `block` of k, to `sums`, and clears it.
+  void promote(std::int64_t block, int count, int columns, Sums& part, Sums& sums) const {
+    const float b =
+        !scales.along_k || scales.columns == nullptr
+            ? 1.0F
+            : scales.columns[first_column / 128 * scales.column_stride + block * scales.block_stride];
+    for (int r = 0; r < count; ++r) {
+      const float scale = scales.along_k ? row(r, block) * b : 1.0F;
+      for (int c = 0; c < columns; ++c) {
+        sums[r][c] += part[r][c] * scale;
+        part[r][c] = 0;
+      }
+    }
+  }
+  [[nodiscard]] float finished(int r, int c, float sum) const {
+    const std::int64_t column = first_column + c;
+    if (!scales.along_k) {
+      sum *= row(r, 0);
+      if (scales.columns != nullptr) sum *= scales.columns[column * scales.column_stride];
+    }
+    if (scales.bias != nullptr) {
+      const std::int64_t at = column * scales.bias_stride;
+      sum += scales.bias_dtype == DType::kF32
+                 ? static_cast<const float*>(scales.bias)[at]
+                 : tandem::cuda::widen(static_cast<const __nv_bfloat16*>(scales.bias)[at]);
+    }
+    return scales.result == nullptr ? sum : sum * *scales.result;
+  }
+};
+
 /// Calls work(place) for the tiles of this CTA, in their order.
 template <class Work>
 void for_tiles(const Product& product, Work work) {
@@ -109,11 +164,12 @@ void for_tiles(const Product& product, Work work) {
 }
 
 /// By thread 0.
-template <class E>
+template <class E, class Out>
 void multiply_tiles(const Product& product, std::uint32_t& announced) {
   const AsyncInputLaunch& launch = product.launch;
   const tandem::symm::ChunkSignals signals = signals_of(launch);
   __shared__ Sums sums;
+  __shared__ Sums part;
   std::uint32_t before = 0;
   bool gave_up = false;
   for_tiles(product, [&](const TilePlace& place) {
@@ -124,15 +180,25 @@ void multiply_tiles(const Product& product, std::uint32_t& announced) {
     for (auto& row : sums) std::fill(std::begin(row), std::end(row), 0.0F);
     if (!a.is_complete && !in_pieces && !gave_up) gave_up = !tandem::symm::await_chunk(signals, a.chunk);
     std::uint32_t step = 0;
-    for (std::int64_t k = 0; k < launch.k; k += kDepth, ++step) {
+    const bool promotes = product.sums == SumsKind::kPromoted;
+    const Scaling scaling(product, a, first_column);
+    if (promotes)
+      for (auto& row : part) std::fill(std::begin(row), std::end(row), 0.0F);
+    if (in_pieces && launch.scales.rows_arrive && !gave_up)
+      gave_up = !tandem::symm::await_chunk(signals, a.chunk);
+    for (std::int64_t k = 0; k < launch.k; k += kDepth<E>, ++step) {
       if (in_pieces) static_cast<void>(await_announced(announced, before + step, [] { return false; }));
-      multiply(product, a, first_column, columns, k, min(k + kDepth, launch.k), sums);
+      multiply(product, a, first_column, columns, k, min(k + kDepth<E>, launch.k), promotes ? part : sums);
+      if (promotes) scaling.promote(step, a.count, columns, part, sums);
     }
     if (in_pieces) before += step;
     const TileRows to = rows_of(place.row, place.batch, product.grid.batch_rows);
-    auto* const out = static_cast<E*>(launch.out) + to.first * launch.n + first_column;
+    auto* const out = static_cast<Out*>(launch.out) + to.first * launch.n + first_column;
     for (int r = 0; r < to.count; ++r) {
-      for (int c = 0; c < columns; ++c) tandem::cuda::narrow(sums[r][c], out[r * launch.n + c]);
+      for (int c = 0; c < columns; ++c) {
+        const float sum = product.sums == SumsKind::kPlain ? sums[r][c] : scaling.finished(r, c, sums[r][c]);
+        tandem::cuda::narrow(sum, out[r * launch.n + c]);
+      }
     }
   });
 }
@@ -150,7 +216,7 @@ inline void announce_arrivals(const Product& product, std::uint32_t& announced) 
   });
 }
 
-template <class E>
+template <class E, class Out>
 __global__ void native_product(const Product product, const PiecePush push) {
   __shared__ SenderStages senders;
   __shared__ PieceStage<kMostPiecesTogether> stage;
@@ -166,21 +232,28 @@ __global__ void native_product(const Product product, const PiecePush push) {
   const bool has_pieces = product.launch.pieces.count > 0;
   if (threadIdx.x == 0) begin_announcing(announced);
   __syncthreads();
-  if (threadIdx.x == 0) multiply_tiles<E>(product, announced);
+  if (threadIdx.x == 0) multiply_tiles<E, Out>(product, announced);
   if (pushes) push_pieces(push, cta, multiplying, stage.data);
   if (warp == 2 && has_pieces) announce_arrivals(product, announced);
 }
 
 }  // namespace in_loops
 
-template <class E, bool kColumnMajorB, int kColumns, int kClusterRows, int kClusterColumns>
+template <class Element_, class Out_, bool kColumnMajorB, SumsKind kSums_>
+struct Multiplied {
+  using Element = Element_;
+  using Out = Out_;
+  static constexpr bool kBIsColumnMajor = kColumnMajorB;
+  static constexpr SumsKind kSums = kSums_;
+};
+
+template <class What, int kColumns, int kClusterRows, int kClusterColumns>
 struct AsyncInputInstance {
-  using Element = E;
   static constexpr Tiling kTiling = async_input_tiling(kColumns, kClusterRows, kClusterColumns);
 
   static cudaError_t launch(const AsyncInputLaunch& what, cudaStream_t stream) {
     const ProductGrid grid = product_grid(what, kTiling, kMostPiecesTogether);
-    const in_loops::Product product = {what, grid, kTiling, kColumnMajorB};
+    const in_loops::Product product = {what, grid, kTiling, What::kBIsColumnMajor, What::kSums};
     const PiecePush& push = product.grid.push;
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(kClusterRows, static_cast<unsigned>(kClusterColumns * product.grid.num_clusters +
@@ -192,16 +265,20 @@ struct AsyncInputInstance {
     static_cast<void>(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
     if (config.gridDim.x * config.gridDim.y > static_cast<unsigned>(multiprocessors))
       return cudaErrorCooperativeLaunchTooLarge;
-    return cudaLaunchKernelEx(&config, in_loops::native_product<E>, product, push);
+    return cudaLaunchKernelEx(&config, (in_loops::native_product<typename What::Element, typename What::Out>),
+                              product, push);
   }
 };
 
 /// What an instance's file returns.
-template <class Instance>
-AsyncInputKernel async_input_kernel(const char* name, DType dtype, bool b_is_column_major) {
+template <class What, int kColumns, int kClusterRows, int kClusterColumns>
+AsyncInputKernel async_input_kernel(const char* name, DType dtype, DType out) {
+  using Instance = AsyncInputInstance<What, kColumns, kClusterRows, kClusterColumns>;
   return {.name = name,
           .dtype = dtype,
-          .b_is_column_major = b_is_column_major,
+          .out = out,
+          .sums = What::kSums,
+          .b_is_column_major = What::kBIsColumnMajor,
           .tiling = Instance::kTiling,
           .kernel = reinterpret_cast<const void*>(&Instance::launch),
           .shared_bytes = 0,
