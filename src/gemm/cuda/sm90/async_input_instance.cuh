@@ -4,7 +4,6 @@
 
 #include <cutlass/bfloat16.h>
 #include <cutlass/float8.h>
-#include <cutlass/epilogue/collective/collective_builder.hpp>
 
 #include "gemm/cuda/sm90/async_input_kernel.hpp"
 #include "gemm/cuda/sm90/async_input_product.cuh"
@@ -59,16 +58,11 @@ struct AsyncInputInstance {
   using Element = typename What::Element;
   using Out = typename What::Out;
   static constexpr int kAlignment = 16 / static_cast<int>(sizeof(Element));
-  static constexpr int kOutAlignment = 16 / static_cast<int>(sizeof(Out));
   using Tile = cute::Shape<cute::_128, cute::Int<kColumns>,
                            cute::Int<PieceGrid::kStepBytes / static_cast<int>(sizeof(Element))>>;
   using Cluster = cute::Shape<cute::Int<kClusterRows>, cute::Int<kClusterColumns>, cute::_1>;
   using RowMajor = cutlass::layout::RowMajor;
   using LayoutB = cute::conditional_t<What::kBIsColumnMajor, cutlass::layout::ColumnMajor, RowMajor>;
-  using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
-      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, Cluster,
-      cutlass::epilogue::collective::EpilogueTileAuto, float, float, void, RowMajor, kOutAlignment, Out,
-      RowMajor, kOutAlignment, cutlass::epilogue::TmaWarpSpecializedCooperative>::CollectiveOp;
   // Of f8 the plain mainloop has this name; what it adds up is for `Sums` to say.
   using Schedule = cute::conditional_t<sizeof(Element) == 1,
                                        cutlass::gemm::KernelTmaWarpSpecializedCooperativeFP8FastAccum,
@@ -76,15 +70,13 @@ struct AsyncInputInstance {
   using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Element, RowMajor, kAlignment, Element, LayoutB,
       kAlignment, float, Tile, Cluster,
-      cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(
-          sizeof(typename Epilogue::SharedStorage))>,
+      cutlass::gemm::collective::StageCountAutoCarveout<kFewestStagedPieces * PieceGrid::kBytes + 1024>,
       Schedule>::CollectiveOp;
-  using Product =
-      AsyncInputProduct<AsyncInputMainloop<Mainloop>, Epilogue, SumsOf<What::kSums>::template Way>;
+  using Product = AsyncInputProduct<AsyncInputMainloop<Mainloop>, Out, SumsOf<What::kSums>::template Way>;
   static_assert(Product::kThreads == kAsyncInputThreads && kAsyncInputThreads == 32 * kSenderWarps);
-  static_assert(sizeof(SenderStages) <= sizeof(typename Product::Shared));
-  static_assert(sizeof(typename Product::Shared) <=
-                cutlass::gemm::collective::detail::sm90_smem_capacity_bytes);
+  static constexpr int kSharedBytes =
+      static_cast<int>(std::max(sizeof(SenderStages), sizeof(typename Product::Shared)));
+  static_assert(kSharedBytes <= cutlass::gemm::collective::detail::sm90_smem_capacity_bytes);
   static constexpr Tiling kTiling = async_input_tiling(kColumns, kClusterRows, kClusterColumns);
 
   static typename Product::Params params_of(const AsyncInputLaunch& what, const ProductGrid& grid);
@@ -115,9 +107,6 @@ AsyncInputInstance<What, kN, kR, kC>::params_of(const AsyncInputLaunch& what, co
   const int k_steps = cute::ceil_div(k, static_cast<int>(cute::size<2>(Tile{})));
   mainloop.scales_step = !what.scales.rows_arrive ? -1 : what.scales.along_k ? 0 : k_steps - 1;
 
-  typename Epilogue::Arguments epilogue{};
-  epilogue.ptr_D = static_cast<Out*>(what.out);
-  epilogue.dD = {what.n, cute::_1{}, std::int64_t{grid.batch_rows} * what.n};
   ChunkTileScheduler::Arguments scheduler{};
   scheduler.order = grid.order;
   scheduler.tiles_per_chunk = grid.tiles_per_chunk;
@@ -130,11 +119,7 @@ AsyncInputInstance<What, kN, kR, kC>::params_of(const AsyncInputLaunch& what, co
   return {problem,
           k_steps,
           Product::Mainloop::to_underlying_arguments(problem, mainloop),
-          remembered({what.out, {grid.batch_rows, n, grid.batches}},
-                     [&] {
-                       return Epilogue::to_underlying_arguments(
-                           cute::make_shape(grid.batch_rows, n, k, grid.batches), epilogue, nullptr);
-                     }),
+          {static_cast<Out*>(what.out), n, grid.batch_rows},
           ChunkTileScheduler::to_underlying_arguments(problem, Tile{}, Cluster{}, hardware, scheduler),
           grid.push,
           Product::Sums::params_of(what, grid)};
@@ -152,7 +137,7 @@ cudaError_t AsyncInputInstance<What, kN, kR, kC>::launch(const AsyncInputLaunch&
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(kR, kC * grid.num_clusters + grid.push.senders / kR);
   config.blockDim = dim3(Product::kThreads);
-  config.dynamicSmemBytes = sizeof(typename Product::Shared);
+  config.dynamicSmemBytes = kSharedBytes;
   config.stream = stream;
   config.attrs = attributes;
   config.numAttrs = what.begins_early ? 2 : 1;
@@ -170,7 +155,7 @@ AsyncInputKernel async_input_kernel(const char* name, DType dtype, DType out) {
           .b_is_column_major = What::kBIsColumnMajor,
           .tiling = Instance::kTiling,
           .kernel = reinterpret_cast<const void*>(&async_input_product<typename Instance::Product>),
-          .shared_bytes = static_cast<int>(sizeof(typename Instance::Product::Shared)),
+          .shared_bytes = Instance::kSharedBytes,
           .launch = &Instance::launch};
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the warps of a native kernel do, with CUTLASS's mainloop and epilogue.
+// What the warps of a native kernel do, with CUTLASS's mainloop.
 
 #include <cutlass/arch/barrier.h>
 #include <cutlass/arch/reg_reconfig.h>
@@ -10,6 +10,7 @@
 #include <tandem/gemm/async_input_scheduler.cuh>
 
 #include "gemm/cuda/sm90/async_input_mainloop.cuh"
+#include "gemm/cuda/sm90/direct_stores.cuh"
 #include "gemm/cuda/sm90/tile_sums.cuh"
 
 namespace tandem::gemm::cuda {
@@ -41,6 +42,9 @@ struct ClusterMeeting {
   static constexpr std::uint32_t kBarrier = 0;  ///< of those that CUTLASS leaves to others
 };
 
+/// Pieces on their way out that there is room for at least.
+inline constexpr int kFewestStagedPieces = 4;
+
 /// A native kernel's CTA:
 ///
 ///   warp group 0   40 registers a thread
@@ -53,8 +57,11 @@ struct ClusterMeeting {
 ///   warp groups    232 registers a thread; each multiplies half of the tile's rows, rounds and stores them
 ///   1 and 2
 ///
-/// Shared memory: as many stages of (a, b) tiles as fit beside the epilogue's staging; pieces on their way
-/// out get of the rest what they have use for.
+/// The two groups need not be at the same step, nor at the same tile: while one rounds and stores, the other
+/// has the tensor cores for itself.
+///
+/// Shared memory: as many stages of (a, b) tiles as fit; pieces on their way out get of the rest what they
+/// have use for.
 ///
 /// CUTLASS's cooperative kernel does the same in an order in which everybody waits until all is set up. Until
 /// a kernel's first loads and stores are on their way it does hardly more than fetch instructions, each of
@@ -67,11 +74,11 @@ struct ClusterMeeting {
 ///
 /// All CTAs are resident once the kernel before has ended, which waits for none of them. So nobody waits
 /// without end for one that has yet to start.
-template <class Mainloop_, class Epilogue_, template <class> class Sums_>
+template <class Mainloop_, class Out, template <class> class Sums_>
 struct AsyncInputProduct {
   using Mainloop = Mainloop_;
   using Sums = Sums_<Mainloop>;
-  using Epilogue = Epilogue_;
+  using Stores = DirectStores<Out>;
   using Tile = typename Mainloop::TileShape;
   using Cluster = typename Mainloop::DispatchPolicy::ClusterShape;
   using TiledMma = typename Mainloop::TiledMma;
@@ -82,7 +89,7 @@ struct AsyncInputProduct {
     cute::Shape<int, int, int, int> problem;  ///< rows, columns, k, 1
     int k_steps;
     typename Mainloop::Params mainloop;
-    typename Epilogue::Params epilogue;
+    typename Stores::Params stores;
     typename Scheduler::Params scheduler;
     PiecePush push;
     typename Sums::Params sums;
@@ -90,9 +97,7 @@ struct AsyncInputProduct {
   /// Swizzles repeat after 1 KiB, and the first stage begins with one.
   struct alignas(1024) Tiles {
     typename Mainloop::TensorStorage tensors;
-    typename Epilogue::TensorStorage epilogue;
     alignas(16) typename Mainloop::PipelineStorage pipeline;
-    alignas(16) typename Epilogue::PipelineStorage epilogue_pipeline;  ///< not used: it loads nothing
     std::uint32_t announced;
   };
   static constexpr int kStagedPieces = std::min<int>(
@@ -101,7 +106,7 @@ struct AsyncInputProduct {
   struct Shared : Tiles {
     PieceStage<kStagedPieces> stage;
   };
-  static_assert(kStagedPieces >= 4, "with few behind a fence the fences set the pace");
+  static_assert(kStagedPieces >= kFewestStagedPieces, "with few behind a fence the fences set the pace");
 
   static constexpr int kLoadRegisters = 40;
   static constexpr int kMultiplyRegisters = 232;
@@ -109,10 +114,10 @@ struct AsyncInputProduct {
   static constexpr int kGroupThreads = cutlass::NumThreadsPerWarpGroup;
   static constexpr int kThreads = kGroupThreads + kMultiplyThreads;
   static constexpr int kTileRows = static_cast<int>(cute::size<0>(Tile{}));
-  static constexpr int kSumsOfThread = kTileRows * static_cast<int>(cute::size<1>(Tile{})) / kMultiplyThreads;
+  static constexpr int kTileColumns = static_cast<int>(cute::size<1>(Tile{}));
+  static constexpr int kSumsOfThread = kTileRows * kTileColumns / kMultiplyThreads;
   static_assert(kMultiplyThreads == 2 * kGroupThreads && kTileRows == 128 && kSumsOfThread < 208,
                 "two groups, each of half of the rows, whose sums leave registers for all else");
-  static_assert(cute::is_void_v<typename Epilogue::ElementC>, "an epilogue that loads needs a warp for that");
 
   using Meeting = ClusterMeeting<static_cast<int>(cute::size(Cluster{})), kThreads - 32>;
 
@@ -163,7 +168,6 @@ struct AsyncInputProduct {
     Pipeline::init_barriers(shared.pipeline, pipeline_params(Role::Producer), Cluster{});
     if (threadIdx.x % 32 == 0) {
       Mainloop::prefetch_tma_descriptors(params.mainloop);
-      Epilogue::prefetch_tma_descriptors(params.epilogue);
     }
   }
 
@@ -198,14 +202,6 @@ struct AsyncInputProduct {
     Pipeline pipeline(shared.pipeline, pipeline_params(Role::Consumer), Cluster{}, cute::false_type{},
                       cute::true_type{});
     Mainloop mainloop;
-    Epilogue epilogue(params.epilogue, shared.epilogue);
-    // It loads nothing.
-    typename Epilogue::LoadPipeline loads(shared.epilogue_pipeline, {}, cute::false_type{});
-    typename Epilogue::LoadPipelineState load_state;
-    typename Epilogue::StorePipeline::Params store_params;
-    store_params.always_wait = true;
-    typename Epilogue::StorePipeline stores(store_params);
-    auto store_state = cutlass::make_producer_start_state<typename Epilogue::StorePipeline>();
     typename Mainloop::PipelineState state;
     TiledMma tiled_mma;
     Scheduler scheduler(params.scheduler);
@@ -216,15 +212,10 @@ struct AsyncInputProduct {
       Sums::make(params.sums, params.mainloop, mainloop, pipeline, state, work, params.k_steps, thread,
                  shared.tensors, sums);
       state.advance(params.k_steps);
-      const auto place = cute::make_coord(work.M_idx, work.N_idx, cute::_, work.L_idx);
-      const auto [loaded, stored] = epilogue.store(loads, load_state, stores, store_state, params.problem,
-                                                   Tile{}, place, sums, tiled_mma, thread, shared.epilogue);
-      load_state = loaded;
-      store_state = stored;
+      Stores::store(params.stores, work, SumPlace(thread).row, work.N_idx * kTileColumns, sums);
       scheduler.advance_to_next_work();
       work = scheduler.get_current_work();
     }
-    epilogue.store_tail(loads, load_state, stores, store_state);
   }
 
   /// Tells the thread that loads which pieces of this CTA's tiles have come. Once a wait has given up the

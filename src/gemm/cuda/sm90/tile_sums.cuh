@@ -81,6 +81,12 @@ struct TileScales {
   }
 };
 
+/// Of one step of k.
+struct StepScales {
+  float rows[2] = {1.0F, 1.0F};
+  float b = 1.0F;
+};
+
 /// Calls function(row, column, sum) for the sums of a thread: row is 0 or 1, see TileScales, and column the
 /// distance from its first one. Eight columns at a time lie inside of the matrix or outside; of those outside
 /// there is nothing to do.
@@ -191,7 +197,6 @@ struct PromotedSums {
         tiled_mma.get_slice(make_layout(Int<kGroups>{}, Int<cutlass::NumThreadsPerWarpGroup>{})(group));
     Tensor a = mma.make_fragment_A(mma.partition_A(sA));
     Tensor b = mma.make_fragment_B(mma.partition_B(sB));
-    auto partial = make_fragment_like(sums);
     clear(sums);
 
     const SumPlace place(thread);
@@ -199,35 +204,66 @@ struct PromotedSums {
     const SumScales& all = params.scales;
     const float* const of_b =
         all.along_k && all.columns != nullptr ? all.columns + work.N_idx * all.column_stride : nullptr;
-    float next[2] = {1.0F, 1.0F};
-    const auto load_scales = [&](int step) {
-      if (!all.along_k) return;
-      const float column = of_b == nullptr ? 1.0F : of_b[step * all.block_stride];
-      next[0] = scales.row(0, step) * column;
-      next[1] = scales.row(1, step) * column;
+    const auto scales_of = [&](int step) {
+      StepScales of_step;
+      if (!all.along_k) return of_step;
+      if (of_b != nullptr) of_step.b = of_b[step * all.block_stride];
+      of_step.rows[0] = scales.row(0, step);
+      of_step.rows[1] = scales.row(1, step);
+      return of_step;
     };
 
-    auto state = begin;
-    CUTLASS_PRAGMA_NO_UNROLL
-    for (int step = 0; step < k_steps; ++step) {
-      pipeline.consumer_wait(state, pipeline.consumer_try_wait(state));
-      if (step == 0) load_scales(0);  // they are there with the elements
+    // While one step's sums are promoted the tensor cores work on the next one's.
+    auto issued = begin;
+    auto finished = begin;
+    auto even = make_fragment_like(sums);
+    auto odd = make_fragment_like(sums);
+    const auto issue = [&](auto& partial) {
+      pipeline.consumer_wait(issued, pipeline.consumer_try_wait(issued));
       warpgroup_fence_operand(partial);
       warpgroup_arrive();
       tiled_mma.accumulate_ = GMMA::ScaleOut::Zero;
       CUTLASS_PRAGMA_UNROLL
       for (int part = 0; part < size<2>(a); ++part) {
-        cute::gemm(tiled_mma, a(_, _, part, state.index()), b(_, _, part, state.index()), partial);
+        cute::gemm(tiled_mma, a(_, _, part, issued.index()), b(_, _, part, issued.index()), partial);
         tiled_mma.accumulate_ = GMMA::ScaleOut::One;
       }
       warpgroup_commit_batch();
-      const float scale[2] = {next[0], next[1]};
-      if (step + 1 < k_steps) load_scales(step + 1);
-      warpgroup_wait<0>();
+      ++issued;
+    };
+    const auto promote = [&](const StepScales& scale, auto& partial) {
       warpgroup_fence_operand(partial);
-      pipeline.consumer_release(state);
-      for (int i = 0; i < size(sums); ++i) sums(i) += partial(i) * scale[i / 2 % 2];
-      ++state;
+      pipeline.consumer_release(finished);
+      ++finished;
+      const float factors[2] = {scale.rows[0] * scale.b, scale.rows[1] * scale.b};
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < size(sums); ++i) sums(i) += partial(i) * factors[i / 2 % 2];
+    };
+    issue(even);
+    StepScales of_even = scales_of(0);  // they are there with the elements
+    StepScales of_odd;
+    int step = 0;
+    CUTLASS_PRAGMA_NO_UNROLL
+    for (; step + 2 < k_steps; step += 2) {
+      issue(odd);
+      of_odd = scales_of(step + 1);
+      warpgroup_wait<1>();
+      promote(of_even, even);
+      issue(even);
+      of_even = scales_of(step + 2);
+      warpgroup_wait<1>();
+      promote(of_odd, odd);
+    }
+    if (step + 1 < k_steps) {
+      issue(odd);
+      of_odd = scales_of(step + 1);
+      warpgroup_wait<1>();
+      promote(of_even, even);
+      warpgroup_wait<0>();
+      promote(of_odd, odd);
+    } else {
+      warpgroup_wait<0>();
+      promote(of_even, even);
     }
     finish_sums(params, scales, work.N_idx * kColumns + place.column, sums);
   }
