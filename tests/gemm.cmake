@@ -3,7 +3,8 @@ tandem_test(unit gemm
                     unit/gemm_tile_test.cpp
             DEPENDS gemm gemm_cpu backend)
 if(TANDEM_HAS_CUDA)
-  tandem_test(unit gemm SOURCES unit/gemm_cuda_operands_test.cpp DEPENDS gemm_cuda LIBRARIES ${TANDEM_CUDART})
+  tandem_test(unit gemm SOURCES unit/gemm_cuda_epilogue_test.cpp unit/gemm_cuda_operands_test.cpp DEPENDS gemm_cuda backend
+              LIBRARIES ${TANDEM_CUDART})
 endif()
 if(TANDEM_HAS_NATIVE)
   tandem_test(unit gemm SOURCES unit/gemm_native_choice_test.cpp DEPENDS gemm_sm90_cuda LIBRARIES ${TANDEM_CUDART})

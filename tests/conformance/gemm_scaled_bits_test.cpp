@@ -157,8 +157,9 @@ class GemmScaledBits : public test::GemmTest {
     for (std::int64_t k = 0; k < c.k; ++k) {
       chain = std::fma(a_.at(row, k), b_.at(k, col), chain);
       const std::int64_t block = k / kScaleBlock;
-      magnitude += std::abs(double{a_.at(row, k)} * double{b_.at(k, col)} * double{scale_of_a(row, block)} *
-                            double{scale_of_b(c, col, block)});
+      if (!GetParam().adds_in_order)
+        magnitude += std::abs(double{a_.at(row, k)} * double{b_.at(k, col)} * double{scale_of_a(row, block)} *
+                              double{scale_of_b(c, col, block)});
       if (!along_k || ((k + 1) % kScaleBlock != 0 && k + 1 < c.k)) continue;
       const float scale = scale_of_a(row, block) * scale_of_b(c, col, block);
       const float scaled = chain * scale;
@@ -196,7 +197,7 @@ class GemmScaledBits : public test::GemmTest {
       const double need = element_as_f64(rounded.view(), i);
       if (GetParam().adds_in_order) {
         ASSERT_EQ(got, need) << "element " << i;
-      } else {
+      } else if (got != need) {  // infinities have no distance
         ASSERT_NEAR(got, need, slack[static_cast<std::size_t>(i)] + std::abs(need) * last_bit + 0x1p-9)
             << "element " << i;
       }
@@ -220,8 +221,8 @@ TEST_P(GemmScaledBits, EveryPairOfScales) {
     if (a == Given::kBlocksOfBoth) continue;
     for (const Given b : kAll) {
       for (const std::int64_t k : {256, 336}) {
-        check({.n = 136, .k = k, .a_scale = a, .b_scale = b, .b_column_major = true});
-        check({.rows = {2, 13},
+        check({.rows = {12}, .n = 136, .k = k, .a_scale = a, .b_scale = b, .b_column_major = true});
+        check({.rows = {2, 5},
                .n = 30,
                .k = k - 5,
                .out = DType::kF32,
@@ -296,7 +297,9 @@ TEST_P(GemmScaledBits, NaNHasOneForm) {
       std::memcpy(&bits,
                   out.host().data_as<const std::byte>() + static_cast<std::int64_t>(i) * size_bytes(dtype),
                   static_cast<std::size_t>(size_bytes(dtype)));
-      if (GetParam().adds_in_order) ASSERT_EQ(bits, form) << to_string(dtype);
+      if (GetParam().adds_in_order) {
+        ASSERT_EQ(bits, form) << to_string(dtype);
+      }
       ASSERT_TRUE(std::isnan(element_as_f64(out.host(), static_cast<std::int64_t>(i)))) << to_string(dtype);
     }
   }

@@ -60,25 +60,29 @@ class GemmScaledMm : public test::GemmTest {
 
   gemm::ScaledMmArgs make(const Case& c) {
     tensors_.clear();
-    const auto add = [&](const Layout& layout, const Tensor& values) {
-      return tensors_.emplace_back(*device_, layout, values).view();
+    values_ = {};
+    const auto add = [&](const Layout& layout, const Tensor& values, auto& on_host) {
+      const Guarded& added = tensors_.emplace_back(*device_, layout, values);
+      on_host = added.host();
+      return added.view();
     };
-    const auto add_values = [&](const Layout& layout, DType dtype) {
-      return add(layout, test::generated(layout.sizes, dtype, static_cast<int>(tensors_.size())));
+    const auto add_values = [&](const Layout& layout, DType dtype, auto& on_host) {
+      return add(layout, test::generated(layout.sizes, dtype, static_cast<int>(tensors_.size())), on_host);
     };
-    const auto add_scale = [&](const Layout& layout) {
-      return add(layout, test::generated_scale(layout.sizes, static_cast<int>(tensors_.size())));
+    const auto add_scale = [&](const Layout& layout, auto& on_host) {
+      return add(layout, test::generated_scale(layout.sizes, static_cast<int>(tensors_.size())), on_host);
     };
     gemm::ScaledMmArgs args;
-    args.a = add_values(layout_of(c, c.a), c.a_type);
+    args.a = add_values(layout_of(c, c.a), c.a_type, values_.a);
     Layout right = c.spread ? test::spread_out({c.a.back(), c.n}) : test::dense({c.a.back(), c.n});
     if (c.b_column_major) right.strides = {1, c.a.back()};
-    args.b = add_values(right, c.b_type);
-    args.a_scale = add_scale(c.a_rowwise ? layout_of(c, with_last(c.a, 1)) : test::dense({1}));
-    args.b_scale = add_scale(c.b_rowwise ? layout_of(c, {1, c.n}) : test::dense({}));
-    if (c.bias) args.bias = add_values(layout_of(c, {c.n}), DType::kF16);
-    if (c.result_scale) args.result_scale = add_scale(test::dense({1}));
-    if (c.addend) args.addend = add_values(layout_of(c, with_last(c.a, c.n)), DType::kF32);
+    args.b = add_values(right, c.b_type, values_.b);
+    args.a_scale =
+        add_scale(c.a_rowwise ? layout_of(c, with_last(c.a, 1)) : test::dense({1}), values_.a_scale);
+    args.b_scale = add_scale(c.b_rowwise ? layout_of(c, {1, c.n}) : test::dense({}), values_.b_scale);
+    if (c.bias) args.bias = add_values(layout_of(c, {c.n}), DType::kF16, values_.bias);
+    if (c.result_scale) args.result_scale = add_scale(test::dense({1}), values_.result_scale);
+    if (c.addend) args.addend = add_values(layout_of(c, with_last(c.a, c.n)), DType::kF32, values_.addend);
     args.out = out_.emplace(*device_, layout_of(c, with_last(c.a, c.n)), c.out).view();
     return args;
   }
@@ -95,13 +99,7 @@ class GemmScaledMm : public test::GemmTest {
     SCOPED_TRACE(to_text(c));
     const gemm::ScaledMmArgs args = make(c);
     // Of the operands as they are before the op.
-    const harness::ProductReference reference({.a = args.a,
-                                               .b = args.b,
-                                               .a_scale = args.a_scale,
-                                               .b_scale = args.b_scale,
-                                               .bias = args.bias,
-                                               .result_scale = args.result_scale,
-                                               .addend = args.addend});
+    const harness::ProductReference reference(values_);
     run(args);
     if (HasFatalFailure()) return;
     harness::Wrong wrong;
@@ -111,6 +109,7 @@ class GemmScaledMm : public test::GemmTest {
   }
 
   std::deque<Guarded> tensors_;
+  harness::ProductTensors values_;  ///< those of tensors_, on the host
   std::optional<Guarded> out_;
 };
 INSTANTIATE_TEST_SUITE_P(Backend, GemmScaledMm, ::testing::ValuesIn(test::gemm_backends()),

@@ -83,13 +83,23 @@ TEST(GemmCudaOperands, AlignmentIsThatOfTheAddress) {
   EXPECT_EQ(operands_of(nowhere).a().alignment(), 128);
 }
 
+Dims rows_of(const TensorView& view) {
+  Dims rows = view.sizes;
+  rows.erase(view.dim() - 1);
+  return rows;
+}
+TensorView dense(Dims sizes, std::int64_t last) {
+  sizes.push_back(last);
+  return view_of(sizes, contiguous_strides(sizes));
+}
+
 /// The product, its operands and the pass over its sums.
 struct Passed {
   Passed(const TensorView& out_view, const TensorView& bias_view)
       : out(out_view),
         bias(bias_view),
-        a(view_of({out.size(0), 4}, {4, 1})),
-        b(view_of({4, out.size(1)}, {out.size(1), 1})),
+        a(dense(rows_of(out), 4)),
+        b(dense({4}, out.sizes.back())),
         args{.a = &a, .b = &b, .out = &out, .bias = &bias},
         operands(args, {.rounds = false}) {}
   Passed(const Passed&) = delete;
@@ -144,7 +154,7 @@ TEST(GemmCudaOperands, AnF32OutputTakesTheSumsAndThenTheBias) {
 
 TEST(GemmCudaOperands, APassGoesByVectorsOnlyWhereAllFits) {
   const auto by_vectors = [](const TensorView& out) {
-    Passed passed(out, view_of({out.size(1)}, {5}, DType::kF16, 2));
+    Passed passed(out, view_of({out.sizes.back()}, {5}, DType::kF16, 2));
     passed.operands.place(memory.data() + 8192);
     return passed.pass().by_vectors;
   };
