@@ -3,7 +3,8 @@ tandem_test(unit gemm
                     unit/gemm_tile_test.cpp
             DEPENDS gemm gemm_cpu backend)
 if(TANDEM_HAS_CUDA)
-  tandem_test(unit gemm SOURCES unit/gemm_cuda_operands_test.cpp DEPENDS gemm_cuda LIBRARIES ${TANDEM_CUDART})
+  tandem_test(unit gemm SOURCES unit/gemm_cuda_epilogue_test.cpp unit/gemm_cuda_operands_test.cpp DEPENDS gemm_cuda backend
+              LIBRARIES ${TANDEM_CUDART})
 endif()
 if(TANDEM_HAS_NATIVE)
   tandem_test(unit gemm SOURCES unit/gemm_native_choice_test.cpp DEPENDS gemm_sm90_cuda LIBRARIES ${TANDEM_CUDART})
@@ -11,7 +12,8 @@ endif()
 tandem_test(unit repeat_path SOURCES unit/gemm_repeat_path_test.cpp DEPENDS gemm backend)
 tandem_test(conformance gemm
             SOURCES conformance/gemm_async_input_mm_test.cpp conformance/gemm_gather_with_progress_test.cpp
-                    conformance/gemm_mm_test.cpp conformance/gemm_scaled_mm_test.cpp
+                    conformance/gemm_mm_test.cpp conformance/gemm_scaled_bits_test.cpp
+                    conformance/gemm_scaled_mm_test.cpp
             DEPENDS gemm coll backend LIBRARIES test_fused_harness)
 if(TANDEM_HAS_NATIVE)
   tandem_test(conformance gemm SOURCES conformance/gemm_native_test.cpp conformance/gemm_native_scaled_test.cpp)

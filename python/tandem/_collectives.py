@@ -63,7 +63,7 @@ def reduce_scatter(
     """Sums the ranks' inputs, or takes their mean. Rank r keeps its shard of the rows. A collective call.
 
     Args:
-        input: [total, ...], contiguous; f32, bf16, f16, on CPUs also f8.
+        input: [total, ...], contiguous; f32, bf16, f16 or f8.
         reduce_op: "sum" or "avg".
         bias: [last] of the output's type, added once.
         out: [s_r, ...] to write, of the input's type or f32, any strides.

@@ -10,9 +10,8 @@
 namespace tandem::coll {
 namespace {
 
-bool is_summable(DType dtype, const Device& device) {
-  return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16 ||
-         (is_f8(dtype) && device.id().kind == DeviceKind::kCpu);
+bool is_summable(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16 || is_f8(dtype);
 }
 
 Result<void> check_contiguous(const char* op, const char* name, const TensorView& view) {
@@ -101,12 +100,10 @@ Result<void> check_sum(const SumCheck& sum, const Stream& stream) {
   TANDEM_TRY(check_view(sum.op_name, "output", sum.out, stream.device()));
   const bool types_fit =
       sum.in_dtype == sum.out.dtype || sum.in_dtype == DType::kF32 || sum.out.dtype == DType::kF32;
-  const Device& device = stream.device();
-  if (!is_summable(sum.in_dtype, device) || !is_summable(sum.out.dtype, device) || !types_fit) {
-    return failf(
-        ErrorCode::kInvalidArgument,
-        "{}: input is {} and output {}, need f32, bf16 or f16 (on CPUs also f8), equal or one of them f32",
-        sum.op_name, to_string(sum.in_dtype), to_string(sum.out.dtype));
+  if (!is_summable(sum.in_dtype) || !is_summable(sum.out.dtype) || !types_fit) {
+    return failf(ErrorCode::kInvalidArgument,
+                 "{}: input is {} and output {}, need f32, bf16, f16 or f8, equal or one of them f32",
+                 sum.op_name, to_string(sum.in_dtype), to_string(sum.out.dtype));
   }
   if (sum.op != ReduceOp::kSum && sum.op != ReduceOp::kAvg) {
     return failf(ErrorCode::kInvalidArgument, "{}: op is {}, need sum or avg", sum.op_name,

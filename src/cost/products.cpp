@@ -44,12 +44,13 @@ double product_us(double flops, std::int64_t element_bytes, const GpuRates& gpu)
   return flops / (element_bytes == 2 ? gpu.half_flops_per_us : gpu.full_flops_per_us);
 }
 
-double vendor_us(std::int64_t m, std::int64_t n, std::int64_t k, const GpuRates& gpu) {
+double vendor_us(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t element_bytes,
+                 const GpuRates& gpu) {
+  const double steps = static_cast<double>(k * element_bytes) / (2.0 * kTileDepth);
   double best_us = std::numeric_limits<double>::infinity();
   for (const TileSize& tile : kVendorTiles) {
     const double column_us = gpu.column_us * static_cast<double>(tile.rows) / 128;
-    const double deep_us =
-        (gpu.tile_us + column_us * static_cast<double>(tile.columns)) * static_cast<double>(k) / kTileDepth;
+    const double deep_us = (gpu.tile_us + column_us * static_cast<double>(tile.columns)) * steps;
     for (const std::int64_t cut : {1, 2, 4}) {
       const std::int64_t waves =
           parts(parts(m, tile.rows) * parts(n, tile.columns) * cut, gpu.multiprocessors);

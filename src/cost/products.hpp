@@ -13,8 +13,10 @@ namespace tandem::cost {
 
 /// A product of 16-bit elements by the vendor's library: whole waves of the tiles that are best for it, cut
 /// along k too where that fills them. Within 6 % on average of 81 shapes from 10 us to 2.4 ms, a quarter of
-/// each (bench/results/h200_*.json).
-[[nodiscard]] double vendor_us(std::int64_t m, std::int64_t n, std::int64_t k, const GpuRates& gpu = kH200);
+/// each (bench/results/h200_*.json). Of elements of one byte, a step of a tile is taken to be twice as deep:
+/// nobody has measured that.
+[[nodiscard]] double vendor_us(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t element_bytes = 2,
+                               const GpuRates& gpu = kH200);
 
 /// A tile of 128 rows of a native kernel; `is_paired`: another CTA loads its b too.
 [[nodiscard]] double native_tile_us(std::int64_t columns, std::int64_t k, bool is_paired,

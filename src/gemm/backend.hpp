@@ -41,10 +41,9 @@ inline bool refuse(std::string* why_not, std::string_view reason) {
   return false;
 }
 
-/// For implementations of mm() alone: no scales, no addend, and a is there.
-[[nodiscard]] inline bool is_for_mm(const Product& product, std::string* why_not) {
-  if (product.arrival) return refuse(why_not, "cannot take a left operand that still arrives");
-  return product.is_plain() || refuse(why_not, "has no scaled products yet");
+/// For implementations of mm() and scaled_matmul().
+[[nodiscard]] inline bool is_there(const Product& product, std::string* why_not) {
+  return !product.arrival || refuse(why_not, "cannot take a left operand that still arrives");
 }
 
 /// For implementations that have one way only to run a product.

@@ -8,7 +8,6 @@
 #include <numeric>
 #include <random>
 #include <tandem/base/convert.hpp>
-#include <tandem/base/numeric.hpp>
 #include <tandem/base/shard.hpp>
 #include <tandem/coll/collectives.hpp>
 
@@ -67,7 +66,8 @@ TEST_P(CollCollectives, AllGatherMovesAnyBitsOfAnyType) {
   run([](SymmRank& rank) -> Result<void> {
     std::mt19937 random(static_cast<unsigned>(rank.rank()));
     unsigned call = 0;
-    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kU8, DType::kI64}) {
+    for (const DType dtype :
+         {DType::kF32, DType::kBF16, DType::kF16, DType::kF8E4M3, DType::kU8, DType::kI64}) {
       for (const std::int64_t total : {0, 1, 2, 3, 7, 8, 9, 64, 129}) {
         delay_a_little(rank, random);
         if (auto done = gather_and_check(rank, total, dtype, ++call); !done) return done;
@@ -77,20 +77,17 @@ TEST_P(CollCollectives, AllGatherMovesAnyBitsOfAnyType) {
   });
 }
 
-float as_float(const GuardedBytes& bytes, std::int64_t idx, DType dtype) {
+TensorView element_of(const GuardedBytes& bytes, std::int64_t idx, DType dtype) {
   auto& writable = const_cast<GuardedBytes&>(bytes);
-  if (dtype == DType::kF32) return reinterpret_cast<float*>(writable.data())[idx];
-  const auto bits = reinterpret_cast<std::uint16_t*>(writable.data())[idx];
-  return dtype == DType::kBF16 ? to_f32(BF16{bits}) : to_f32(F16{bits});
+  return TensorView::contiguous(writable.data() + idx * size_bytes(dtype), {1}, dtype);
+}
+
+float as_float(const GuardedBytes& bytes, std::int64_t idx, DType dtype) {
+  return static_cast<float>(element_as_f64(element_of(bytes, idx, dtype), 0));
 }
 
 void set_float(GuardedBytes& bytes, std::int64_t idx, DType dtype, float value) {
-  if (dtype == DType::kF32) {
-    reinterpret_cast<float*>(bytes.data())[idx] = value;
-  } else {
-    reinterpret_cast<std::uint16_t*>(bytes.data())[idx] =
-        dtype == DType::kBF16 ? to_bf16(value).bits : to_f16(value).bits;
-  }
+  ASSERT_TRUE(convert(TensorView::contiguous(&value, {1}, DType::kF32), element_of(bytes, idx, dtype)));
 }
 
 GuardedBytes numbers_of(int rank, const Dims& sizes, DType dtype, unsigned call) {
@@ -149,9 +146,11 @@ TEST_P(CollCollectives, ReduceScatterSumsInRankOrder) {
   run([](SymmRank& rank) -> Result<void> {
     std::mt19937 random(static_cast<unsigned>(rank.rank()));
     unsigned call = 0;
-    for (const auto& [in, out] : {std::pair(DType::kF32, DType::kF32), std::pair(DType::kBF16, DType::kBF16),
-                                  std::pair(DType::kF16, DType::kF16), std::pair(DType::kBF16, DType::kF32),
-                                  std::pair(DType::kF32, DType::kF16)}) {
+    for (const auto& [in, out] :
+         {std::pair(DType::kF32, DType::kF32), std::pair(DType::kBF16, DType::kBF16),
+          std::pair(DType::kF16, DType::kF16), std::pair(DType::kBF16, DType::kF32),
+          std::pair(DType::kF32, DType::kF16), std::pair(DType::kF8E4M3, DType::kF8E4M3),
+          std::pair(DType::kF32, DType::kF8E5M2)}) {
       for (const std::int64_t total : {0, 1, 3, 7, 8, 9, 65}) {
         for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg}) {
           delay_a_little(rank, random);
@@ -432,10 +431,14 @@ TEST_P(CollStack, AddsUpAnyNumberOfLayersIntoAnyStrides) {
                           {{1}, {1}}};
   run([&](SymmRank& rank) -> Result<void> {
     unsigned call = 0;
-    for (const auto& [in, out] : {std::pair(DType::kF32, DType::kF32), std::pair(DType::kBF16, DType::kBF16),
-                                  std::pair(DType::kF16, DType::kF16), std::pair(DType::kBF16, DType::kF32),
-                                  std::pair(DType::kF16, DType::kF32), std::pair(DType::kF32, DType::kBF16),
-                                  std::pair(DType::kF32, DType::kF16)}) {
+    for (const auto& [in, out] :
+         {std::pair(DType::kF32, DType::kF32), std::pair(DType::kBF16, DType::kBF16),
+          std::pair(DType::kF16, DType::kF16), std::pair(DType::kBF16, DType::kF32),
+          std::pair(DType::kF16, DType::kF32), std::pair(DType::kF32, DType::kBF16),
+          std::pair(DType::kF32, DType::kF16), std::pair(DType::kF8E4M3, DType::kF8E4M3),
+          std::pair(DType::kF8E5M2, DType::kF8E5M2), std::pair(DType::kF8E4M3, DType::kF32),
+          std::pair(DType::kF8E5M2, DType::kF32), std::pair(DType::kF32, DType::kF8E4M3),
+          std::pair(DType::kF32, DType::kF8E5M2)}) {
       for (const Shape& shape : shapes) {
         for (const std::int64_t layers : {1, 3, 8, 17, 40}) {
           const bool is_odd = ++call % 2 == 1;

@@ -203,8 +203,9 @@ Result<void> make_results(RankContextOfTest& rank, const Case& c, AllGatherScale
   return {};
 }
 
-/// Runs one case by both algorithms on one rank and holds the results against the reference and each other.
-Result<void> run_case(RankContextOfTest& rank, const Case& c, Complaints& complaints) {
+/// Runs one case by both algorithms on one rank and holds the results against the reference and, where the
+/// products have the same bits for any rows, against each other.
+Result<void> run_case(RankContextOfTest& rank, const Case& c, bool same_bits, Complaints& complaints) {
   Operands in(rank, c);
   std::vector<std::vector<std::byte>> bits;
   for (const Algorithm algorithm : {Algorithm::kSerial, Algorithm::kPipelined}) {
@@ -227,7 +228,7 @@ Result<void> run_case(RankContextOfTest& rank, const Case& c, Complaints& compla
       complaints.add(who, out, wrong);
       if (algorithm == Algorithm::kSerial) {
         bits.push_back(out.bytes());
-      } else if (bits[i] != out.bytes()) {
+      } else if (same_bits && bits[i] != out.bytes()) {
         complaints.add(fmt::format("{}: out[{}] has other bits than by serial", who, i));
       }
     }
@@ -242,7 +243,7 @@ void run_all(const JobCase& job, const std::vector<Case>& cases) {
   Complaints complaints;
   test::on_ranks(job, test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
     for (const Case& c : cases) {
-      if (auto ran = run_case(rank, c, complaints); !ran) return ran;
+      if (auto ran = run_case(rank, c, !job.vendor_products, complaints); !ran) return ran;
     }
     return test::check_pads(rank, complaints);
   });
@@ -346,7 +347,7 @@ TEST_P(AllGatherScaledMatmul, f8_results_saturate) {
   run_all(GetParam(), cases);
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, AllGatherScaledMatmul, ::testing::ValuesIn(test::cpu_cases({1, 2, 3, 4, 8})),
+INSTANTIATE_TEST_SUITE_P(Ranks, AllGatherScaledMatmul, ::testing::ValuesIn(test::all_cases({1, 2, 3, 4, 8})),
                          test::job_name);
 
 }  // namespace

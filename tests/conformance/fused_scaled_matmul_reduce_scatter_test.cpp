@@ -229,7 +229,7 @@ TEST_P(ScaledMatmulReduceScatter, f8_results) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, ScaledMatmulReduceScatter,
-                         ::testing::ValuesIn(test::cpu_cases({1, 2, 3, 4, 8})), test::job_name);
+                         ::testing::ValuesIn(test::all_cases({1, 2, 3, 4, 8})), test::job_name);
 
 }  // namespace
 }  // namespace tandem

@@ -2,14 +2,13 @@
 // buffer; outputs start as NaN.
 #include <gtest/gtest.h>
 
-#include <memory>
 #include <optional>
 #include <string>
-#include <tandem/backend/backend.hpp>
 #include <tandem/gemm/mm.hpp>
 #include <vector>
 
 #include "conformance/fused_harness.hpp"
+#include "conformance/gemm_backends.hpp"
 #include "harness/reference.hpp"
 
 namespace tandem {
@@ -21,31 +20,6 @@ using test::Guarded;
 enum class Layout2d { kRows, kPaddedRows, kColumns, kSpread };
 constexpr Layout2d kLayouts[] = {Layout2d::kRows, Layout2d::kPaddedRows, Layout2d::kColumns,
                                  Layout2d::kSpread};
-
-// What computes the products of a test.
-struct GemmBackend {
-  std::string name;
-  DeviceKind kind = DeviceKind::kCpu;
-  Config config;
-  // Slices of k that accumulate one after the other give the bits of the whole. A vendor's library adds in an
-  // order of its own.
-  bool adds_in_order = true;
-};
-
-std::vector<GemmBackend> gemm_backends() {
-  std::vector<GemmBackend> backends = {{"cpu", DeviceKind::kCpu, {}}};
-  if (testing::num_test_gpus() == 0) return backends;
-  backends.push_back({"cuda", DeviceKind::kCuda, {}, false});
-  Config plain;
-  plain.cublaslt_library = "none";
-  backends.push_back({"cuda_reference", DeviceKind::kCuda, plain});
-  return backends;
-}
-
-// For the line of a failed test.
-void PrintTo(const GemmBackend& backend, std::ostream* out) {
-  *out << backend.name;
-}
 
 Layout layout_of(Layout2d layout, std::int64_t rows, std::int64_t cols) {
   switch (layout) {
@@ -126,15 +100,8 @@ void expect_ok(const Result<void>& result) {
   ASSERT_TRUE(result) << result.error().to_string();
 }
 
-class GemmMm : public ::testing::TestWithParam<GemmBackend> {
+class GemmMm : public test::GemmTest {
  protected:
-  void SetUp() override {
-    auto device = open_device({GetParam().kind, 0}, GetParam().config);
-    ASSERT_TRUE(device) << device.error().to_string();
-    device_ = *std::move(device);
-    stream_ = device_->create_stream().value();
-  }
-
   void check(const Case& c) {
     Product product(*device_, c);
     const auto problem = gemm::problem_of(product.args());
@@ -145,12 +112,9 @@ class GemmMm : public ::testing::TestWithParam<GemmBackend> {
     expect_ok(stream_->synchronize());
     if (!HasFatalFailure()) product.check();
   }
-
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Stream> stream_;
 };
-INSTANTIATE_TEST_SUITE_P(Backend, GemmMm, ::testing::ValuesIn(gemm_backends()),
-                         [](const auto& backend) { return backend.param.name; });
+INSTANTIATE_TEST_SUITE_P(Backend, GemmMm, ::testing::ValuesIn(test::gemm_backends()),
+                         test::gemm_backend_name);
 
 struct Types {
   DType in;

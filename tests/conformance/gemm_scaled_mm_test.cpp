@@ -1,5 +1,5 @@
 // scaled_matmul against sums in f64 from the same bits: shapes, types, strides, scales, bias, addend. Guards
-// around every buffer; outputs start as NaN. CPUs only: GPUs have no scaled products.
+// around every buffer; outputs start as NaN.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -7,13 +7,13 @@
 #include <cstring>
 #include <deque>
 #include <limits>
-#include <memory>
 #include <optional>
 #include <string>
 #include <tandem/gemm/scaled_mm.hpp>
 #include <vector>
 
 #include "conformance/fused_harness.hpp"
+#include "conformance/gemm_backends.hpp"
 #include "harness/reference.hpp"
 
 namespace tandem {
@@ -47,7 +47,7 @@ std::string to_text(const Case& c) {
                      c.b_column_major ? " b column-major" : "");
 }
 
-class GemmScaledMm : public ::testing::Test {
+class GemmScaledMm : public test::GemmTest {
  protected:
   [[nodiscard]] static Layout layout_of(const Case& c, const Dims& sizes) {
     if (!c.front_last || sizes.size() < 3) return c.spread ? test::spread_out(sizes) : test::dense(sizes);
@@ -60,25 +60,29 @@ class GemmScaledMm : public ::testing::Test {
 
   gemm::ScaledMmArgs make(const Case& c) {
     tensors_.clear();
-    const auto add = [&](const Layout& layout, const Tensor& values) {
-      return tensors_.emplace_back(*device_, layout, values).view();
+    values_ = {};
+    const auto add = [&](const Layout& layout, const Tensor& values, auto& on_host) {
+      const Guarded& added = tensors_.emplace_back(*device_, layout, values);
+      on_host = added.host();
+      return added.view();
     };
-    const auto add_values = [&](const Layout& layout, DType dtype) {
-      return add(layout, test::generated(layout.sizes, dtype, static_cast<int>(tensors_.size())));
+    const auto add_values = [&](const Layout& layout, DType dtype, auto& on_host) {
+      return add(layout, test::generated(layout.sizes, dtype, static_cast<int>(tensors_.size())), on_host);
     };
-    const auto add_scale = [&](const Layout& layout) {
-      return add(layout, test::generated_scale(layout.sizes, static_cast<int>(tensors_.size())));
+    const auto add_scale = [&](const Layout& layout, auto& on_host) {
+      return add(layout, test::generated_scale(layout.sizes, static_cast<int>(tensors_.size())), on_host);
     };
     gemm::ScaledMmArgs args;
-    args.a = add_values(layout_of(c, c.a), c.a_type);
+    args.a = add_values(layout_of(c, c.a), c.a_type, values_.a);
     Layout right = c.spread ? test::spread_out({c.a.back(), c.n}) : test::dense({c.a.back(), c.n});
     if (c.b_column_major) right.strides = {1, c.a.back()};
-    args.b = add_values(right, c.b_type);
-    args.a_scale = add_scale(c.a_rowwise ? layout_of(c, with_last(c.a, 1)) : test::dense({1}));
-    args.b_scale = add_scale(c.b_rowwise ? layout_of(c, {1, c.n}) : test::dense({}));
-    if (c.bias) args.bias = add_values(layout_of(c, {c.n}), DType::kF16);
-    if (c.result_scale) args.result_scale = add_scale(test::dense({1}));
-    if (c.addend) args.addend = add_values(layout_of(c, with_last(c.a, c.n)), DType::kF32);
+    args.b = add_values(right, c.b_type, values_.b);
+    args.a_scale =
+        add_scale(c.a_rowwise ? layout_of(c, with_last(c.a, 1)) : test::dense({1}), values_.a_scale);
+    args.b_scale = add_scale(c.b_rowwise ? layout_of(c, {1, c.n}) : test::dense({}), values_.b_scale);
+    if (c.bias) args.bias = add_values(layout_of(c, {c.n}), DType::kF16, values_.bias);
+    if (c.result_scale) args.result_scale = add_scale(test::dense({1}), values_.result_scale);
+    if (c.addend) args.addend = add_values(layout_of(c, with_last(c.a, c.n)), DType::kF32, values_.addend);
     args.out = out_.emplace(*device_, layout_of(c, with_last(c.a, c.n)), c.out).view();
     return args;
   }
@@ -95,13 +99,7 @@ class GemmScaledMm : public ::testing::Test {
     SCOPED_TRACE(to_text(c));
     const gemm::ScaledMmArgs args = make(c);
     // Of the operands as they are before the op.
-    const harness::ProductReference reference({.a = args.a,
-                                               .b = args.b,
-                                               .a_scale = args.a_scale,
-                                               .b_scale = args.b_scale,
-                                               .bias = args.bias,
-                                               .result_scale = args.result_scale,
-                                               .addend = args.addend});
+    const harness::ProductReference reference(values_);
     run(args);
     if (HasFatalFailure()) return;
     harness::Wrong wrong;
@@ -110,13 +108,14 @@ class GemmScaledMm : public ::testing::Test {
     EXPECT_TRUE(out_->guards_are_whole());
   }
 
-  std::unique_ptr<Device> device_ = open_device({DeviceKind::kCpu, 0}, Config{}).value();
-  std::unique_ptr<Stream> stream_ = device_->create_stream().value();
   std::deque<Guarded> tensors_;
+  harness::ProductTensors values_;  ///< those of tensors_, on the host
   std::optional<Guarded> out_;
 };
+INSTANTIATE_TEST_SUITE_P(Backend, GemmScaledMm, ::testing::ValuesIn(test::gemm_backends()),
+                         test::gemm_backend_name);
 
-TEST_F(GemmScaledMm, EveryType) {
+TEST_P(GemmScaledMm, EveryType) {
   for (const DType a : {DType::kF8E4M3, DType::kF8E5M2}) {
     for (const DType b : {DType::kF8E4M3, DType::kF8E5M2}) {
       for (const DType out : {DType::kF32, DType::kBF16, DType::kF16, DType::kF8E4M3, DType::kF8E5M2})
@@ -134,7 +133,7 @@ TEST_F(GemmScaledMm, EveryType) {
   }
 }
 
-TEST_F(GemmScaledMm, EveryOption) {
+TEST_P(GemmScaledMm, EveryOption) {
   for (unsigned bits = 0; bits < 256; ++bits) {
     const auto has = [&](unsigned bit) { return (bits >> bit & 1U) != 0; };
     check({.a = {2, 3, 4, 5},
@@ -151,7 +150,7 @@ TEST_F(GemmScaledMm, EveryOption) {
   }
 }
 
-TEST_F(GemmScaledMm, EverySmallSize) {
+TEST_P(GemmScaledMm, EverySmallSize) {
   for (std::int64_t m = 0; m < 8; ++m) {
     for (std::int64_t n = 0; n < 8; ++n) {
       for (std::int64_t k = 0; k < 8; ++k) {
@@ -164,7 +163,7 @@ TEST_F(GemmScaledMm, EverySmallSize) {
   check({.a = {9}, .n = 4, .a_rowwise = true});
 }
 
-TEST_F(GemmScaledMm, MoreThanOneBlock) {
+TEST_P(GemmScaledMm, MoreThanOneBlock) {
   for (const bool front_last : {false, true}) {
     for (const auto& [rows, n, k] :
          {std::tuple(401, 30, 40), std::tuple(7, 530, 40), std::tuple(7, 30, 1100)}) {
@@ -186,7 +185,7 @@ TEST_F(GemmScaledMm, MoreThanOneBlock) {
 }
 
 // What the fused ops build on: the rows of a chunk have the bits that they have in the whole.
-TEST_F(GemmScaledMm, BitsDoNotDependOnTheSplitOfTheRows) {
+TEST_P(GemmScaledMm, BitsDoNotDependOnTheSplitOfTheRows) {
   const gemm::ScaledMmArgs args = make({.a = {400, 70}, .n = 90, .out = DType::kF32, .a_rowwise = true});
   run(args);
   const std::vector<std::byte> whole = out_->bytes();
@@ -201,7 +200,7 @@ TEST_F(GemmScaledMm, BitsDoNotDependOnTheSplitOfTheRows) {
   EXPECT_EQ(out_->bytes(), whole);
 }
 
-TEST_F(GemmScaledMm, WithoutScalesItIsThePlainProduct) {
+TEST_P(GemmScaledMm, WithoutScalesItIsThePlainProduct) {
   gemm::ScaledMmArgs args = make({.a = {60, 1500}, .n = 70, .a_type = DType::kBF16, .b_type = DType::kBF16});
   args.a_scale = {};
   args.b_scale = {};
@@ -214,7 +213,7 @@ TEST_F(GemmScaledMm, WithoutScalesItIsThePlainProduct) {
   EXPECT_EQ(out_->bytes(), scaled);
 }
 
-TEST_F(GemmScaledMm, AddsInPlaceAndSaturates) {
+TEST_P(GemmScaledMm, AddsInPlaceAndSaturates) {
   const Case c = {.a = {4, 40}, .out = DType::kF32};
   gemm::ScaledMmArgs args = make(c);
   run(args);

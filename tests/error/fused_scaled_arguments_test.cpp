@@ -10,7 +10,7 @@
 #include "error/fused_refusals.hpp"
 
 // Every argument that a fused op of scaled products refuses, as fused_arguments_test.cpp; ranks that do not
-// agree; and GPUs, which have no scaled products.
+// agree.
 
 namespace tandem {
 namespace {
@@ -334,25 +334,6 @@ TEST(FusedScaledArguments, what_ranks_have_to_agree_on) {
       EXPECT_EQ(complaints.text(), "") << mutation.name << " after " << good_calls << " calls";
     }
   }
-}
-
-TEST(FusedScaledArguments, gpus_have_no_scaled_products) {
-  if (testing::num_test_gpus() == 0) GTEST_SKIP() << "needs a GPU, this machine has none";
-  Complaints complaints;
-  const JobCase gpu = {{{DeviceKind::kCuda, false}, 1}};
-  test::on_ranks(gpu, test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
-    GatherArguments gather(rank.device);
-    ScatterArguments scatter(rank.device);
-    const std::string text = "has no scaled products yet";
-    expect_error(fused_all_gather_scaled_matmul(gather.good(), rank.group, rank.stream),
-                 ErrorCode::kUnsupported, text, complaints);
-    expect_error(fused_scaled_matmul_reduce_scatter(scatter.good(), rank.group, rank.stream),
-                 ErrorCode::kUnsupported, text, complaints);
-    if (can_run(gather.good(), rank.group, rank.stream)) complaints.add("can_run says yes to a gather");
-    if (can_run(scatter.good(), rank.group, rank.stream)) complaints.add("can_run says yes to a scatter");
-    return {};
-  });
-  EXPECT_EQ(complaints.text(), "");
 }
 
 }  // namespace

@@ -75,6 +75,13 @@ inline unsigned atomicCAS(unsigned* word, unsigned expected, unsigned value) {
 }
 // Two roundings instead of one, and no call of a function where the host has no such instruction.
 #define fmaf(a, b, c) ((a) * (b) + (c))
+// Never contracted: the host's compiler gets no leave to.
+inline float __fmul_rn(float a, float b) {
+  return a * b;
+}
+inline float __fadd_rn(float a, float b) {
+  return a + b;
+}
 inline float __uint_as_float(unsigned bits) {
   return std::bit_cast<float>(bits);
 }

@@ -280,8 +280,12 @@ TEST_F(GemmProduct, GoesToTheFirstThatAcceptsAndIsPreparedWithoutMemory) {
   EXPECT_EQ(gemm::predicted_us(Product{.m = 6}, *device_), 3);
 }
 
+bool takes_plain(const Product& product, std::string* why_not) {
+  return product.is_plain() || gemm::refuse(why_not, "is for mm");
+}
+
 TEST_F(GemmProduct, WithoutScalesRunsWhereverMmDoes) {
-  const auto noted = std::make_shared<NotedProducts>(gemm::is_for_mm);
+  const auto noted = std::make_shared<NotedProducts>(takes_plain);
   device_->attach<gemm::Backend>(noted);
   const Tensor all = Tensor::host({8, 8}, DType::kBF16);
   const Tensor out = Tensor::host({8, 8}, DType::kBF16);
@@ -294,10 +298,10 @@ TEST_F(GemmProduct, WithoutScalesRunsWhereverMmDoes) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), ErrorCode::kUnsupported);
   EXPECT_EQ(refused.error().text(),
-            "scaled_mm 8x8x8 bf16 * bf16 -> bf16 cannot run on cpu:0: first: it never does; second: has no "
-            "scaled products yet");
+            "scaled_mm 8x8x8 bf16 * bf16 -> bf16 cannot run on cpu:0: first: it never does; second: is for "
+            "mm");
   const Support support = gemm::can_run(gemm::ScaledProblem{.m = 8, .n = 8, .k = 8}, *device_);
-  EXPECT_EQ(support.why_not, "first: it never does; second: has no scaled products yet");
+  EXPECT_EQ(support.why_not, "first: it never does; second: is for mm");
 }
 
 TEST_F(GemmProduct, ThatIsEmptyEnqueuesNothing) {

@@ -31,7 +31,7 @@ struct AllGatherArgs {
 
 /// Sums the ranks' inputs, or takes their mean. Rank r keeps the rows shard_of(total, W, r).
 /// Shapes:  input [total, ...] contiguous; output [s_r, ...] with any strides.
-/// Types:   f32, bf16 or f16; on CPUs also f8, which saturates. Input and output have the same type, or one
+/// Types:   f32, bf16, f16 or f8, which saturates. Input and output have the same type, or one
 ///          of them is f32. The bias has the output's type. Sums are f32, in rank order 0..W-1, and rounded
 ///          once.
 /// Memory:  the output may be the own rows of the input, element for element and with its type; no other

@@ -57,12 +57,12 @@ struct AllGatherScaledMatmulArgs {
 ///          the rank's slice of k. A replicated one has last size 1 for all slices, or W, one column for
 ///          each.
 /// Types:   Sums are f32 and rounded once to out_i; f8 saturates. Every rank, W and algorithm give the same
-///          bits, unless the last dim is gathered. Then each slice's product takes the slice's scales, and
-///          products are added in f32 in rank order.
+///          bits with products of tandem's own, unless the last dim is gathered. Then each slice's product
+///          takes the slice's scales, and products are added in f32 in rank order.
 /// Memory:  As fused_all_gather_matmul(). Each also_gathered is an output too.
 /// Order:   As fused_all_gather_matmul().
 /// Errors:  As fused_all_gather_matmul(). The detected scale mode, and types and last sizes of beside, must
-///          agree too. kUnsupported on CUDA devices, which have no scaled products yet.
+///          agree too.
 /// Source:  docs/design/schedules.md
 [[nodiscard]] Result<OpReport> fused_all_gather_scaled_matmul(const AllGatherScaledMatmulArgs& args,
                                                               Group& group, Stream& stream);

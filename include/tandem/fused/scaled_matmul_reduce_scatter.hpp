@@ -41,11 +41,11 @@ struct ScaledMatmulReduceScatterArgs {
 /// Shapes:  out has a's sizes with n last, and this rank's shard of scatter_dim; it is contiguous.
 /// Types:   a_j and b_j as gemm::scaled_matmul() takes them. Products are added in f32 in list order.
 ///          Partials are rounded to `partials`, added in f32 in rank order 0..W-1, and rounded once; f8
-///          saturates. Every run and algorithm gives the same bits.
+///          saturates. Every run gives the same bits, and every algorithm with products of tandem's own.
 /// Memory:  As fused_matmul_reduce_scatter().
 /// Order:   As fused_all_gather_matmul().
 /// Errors:  As fused_all_gather_matmul(). out's dtype, sizes of a but k, n, reduce_op, scatter_dim, partials
-///          and algorithm must agree. kUnsupported on CUDA devices, which have no scaled products yet.
+///          and algorithm must agree.
 /// Source:  docs/design/schedules.md
 [[nodiscard]] Result<OpReport> fused_scaled_matmul_reduce_scatter(const ScaledMatmulReduceScatterArgs& args,
                                                                   Group& group, Stream& stream);

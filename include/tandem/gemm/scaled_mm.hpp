@@ -52,8 +52,8 @@ struct ScaledProblem {
 /// The problem of these arguments. Errors: kInvalidArgument with the values when they do not fit together.
 [[nodiscard]] Result<ScaledProblem> problem_of(const ScaledMmArgs& args);
 
-/// Whether this device has an implementation, and if not, each one's reason. So far only CPUs have. What mm()
-/// takes too, two matrices without scales and addend, runs wherever mm() does.
+/// Whether this device has an implementation, and if not, each one's reason. What mm() takes too, two
+/// matrices without scales and addend, runs wherever mm() does.
 [[nodiscard]] Support can_run(const ScaledProblem& problem, const Device& device);
 
 /// Enqueues.

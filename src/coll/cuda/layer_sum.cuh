@@ -28,7 +28,7 @@ __device__ float value_of(const Pack<T, kWidth>& pack, int i) {
   return widen(pack.values[i]);
 }
 
-/// Whole words: the compiler would give each bf16 a register of its own.
+// Whole words: the compiler would give each bf16, or f8, a register of its own.
 template <>
 struct alignas(16) Pack<__nv_bfloat16, 8> {
   std::uint32_t words[4];
@@ -36,6 +36,17 @@ struct alignas(16) Pack<__nv_bfloat16, 8> {
 __device__ inline float value_of(const Pack<__nv_bfloat16, 8>& pack, int i) {
   const std::uint32_t word = pack.words[i / 2];
   return __uint_as_float(i % 2 == 0 ? word << 16 : word & 0xffff0000U);
+}
+
+template <class T>
+requires(sizeof(T) == 1) struct alignas(16) Pack<T, 16> {
+  std::uint32_t words[4];
+};
+template <class T>
+requires(sizeof(T) == 1) __device__ float value_of(const Pack<T, 16>& pack, int i) {
+  T value;
+  value.__x = static_cast<unsigned char>(pack.words[i / 4] >> (i % 4 * 8));
+  return widen(value);
 }
 
 template <class T, int kWidth>
@@ -58,6 +69,18 @@ __device__ inline void store(const float (&values)[8], __nv_bfloat16* to) {
     pack.words[i] = *reinterpret_cast<const std::uint32_t*>(&pair);
   }
   *reinterpret_cast<Pack<__nv_bfloat16, 8>*>(to) = pack;
+}
+
+template <class T>
+requires(sizeof(T) == 1) __device__ void store(const float (&values)[16], T* to) {
+  Pack<T, 16> pack = {};
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    T narrowed;
+    narrow(values[i], narrowed);
+    pack.words[i / 4] |= static_cast<std::uint32_t>(narrowed.__x) << (i % 4 * 8);
+  }
+  *reinterpret_cast<Pack<T, 16>*>(to) = pack;
 }
 
 /// Adds element `at` and its neighbours of layers 0, 1, ..., `num_layers` - 1, each at address_of(layer).
@@ -118,18 +141,28 @@ auto with_types(DType in, DType out, bool by_vectors, F f) {
                                 : of(Types<__nv_bfloat16, __nv_bfloat16, 1>());
     case DType::kF16:
       return out == DType::kF32 ? of(Types<__half, float, 1>()) : of(Types<__half, __half, 1>());
+    case DType::kF8E4M3:
+      return out == DType::kF32 ? of(Types<__nv_fp8_e4m3, float, 1>())
+                                : of(Types<__nv_fp8_e4m3, __nv_fp8_e4m3, 1>());
+    case DType::kF8E5M2:
+      return out == DType::kF32 ? of(Types<__nv_fp8_e5m2, float, 1>())
+                                : of(Types<__nv_fp8_e5m2, __nv_fp8_e5m2, 1>());
     default:
-      return out == DType::kBF16  ? of(Types<float, __nv_bfloat16, 1>())
-             : out == DType::kF16 ? of(Types<float, __half, 1>())
-                                  : of(Types<float, float, 1>());
+      return out == DType::kBF16     ? of(Types<float, __nv_bfloat16, 1>())
+             : out == DType::kF16    ? of(Types<float, __half, 1>())
+             : out == DType::kF8E4M3 ? of(Types<float, __nv_fp8_e4m3, 1>())
+             : out == DType::kF8E5M2 ? of(Types<float, __nv_fp8_e5m2, 1>())
+                                     : of(Types<float, float, 1>());
   }
 }
 
 /// What with_types() takes.
-inline constexpr DType kSumTypes[][2] = {{DType::kF32, DType::kF32}, {DType::kBF16, DType::kBF16},
-                                         {DType::kF16, DType::kF16}, {DType::kBF16, DType::kF32},
-                                         {DType::kF16, DType::kF32}, {DType::kF32, DType::kBF16},
-                                         {DType::kF32, DType::kF16}};
+inline constexpr DType kSumTypes[][2] = {
+    {DType::kF32, DType::kF32},       {DType::kBF16, DType::kBF16},     {DType::kF16, DType::kF16},
+    {DType::kF8E4M3, DType::kF8E4M3}, {DType::kF8E5M2, DType::kF8E5M2}, {DType::kBF16, DType::kF32},
+    {DType::kF16, DType::kF32},       {DType::kF8E4M3, DType::kF32},    {DType::kF8E5M2, DType::kF32},
+    {DType::kF32, DType::kBF16},      {DType::kF32, DType::kF16},       {DType::kF32, DType::kF8E4M3},
+    {DType::kF32, DType::kF8E5M2}};
 
 /// All kernels that `kernel_of(in, out, by_vectors)` knows.
 template <class KernelOf>

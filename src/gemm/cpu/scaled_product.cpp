@@ -7,6 +7,7 @@
 #include "base/try.hpp"
 #include "gemm/cpu/scratch.hpp"
 #include "gemm/operand_checks.hpp"
+#include "gemm/row_dims.hpp"
 
 namespace tandem::gemm::cpu {
 namespace {
@@ -31,22 +32,10 @@ Columns columns_of(const TensorView& view) {
   return {.data = view.data, .stride = view.numel() == 1 ? 0 : view.strides.back()};
 }
 
-/// Drops dims of one row, and joins each dim to the one before it where all operands step through both alike.
 void merge_rows(ScaledProduct& product) {
-  const std::array<Rows*, 4> operands = {&product.a, &product.a_scale, &product.out, &product.addend};
-  std::size_t kept = 0;
-  for (std::size_t d = 0; d < static_cast<std::size_t>(product.num_row_dims); ++d) {
-    const std::int64_t size = product.row_sizes[d];
-    if (size == 1) continue;
-    const bool joins = kept > 0 && std::all_of(operands.begin(), operands.end(), [&](const Rows* rows) {
-                         return rows->strides[kept - 1] == rows->strides[d] * size;
-                       });
-    if (!joins) ++kept;
-    for (Rows* rows : operands) rows->strides[kept - 1] = rows->strides[d];
-    product.row_sizes[kept - 1] = joins ? product.row_sizes[kept - 1] * size : size;
-  }
-  if (kept == 0) product.row_sizes[kept++] = 1;
-  product.num_row_dims = static_cast<int>(kept);
+  const std::array strides = {product.a.strides.data(), product.a_scale.strides.data(),
+                              product.out.strides.data(), product.addend.strides.data()};
+  product.num_row_dims = merge_row_dims(product.row_sizes.data(), product.num_row_dims, strides);
 }
 
 std::int64_t num_rows(const ScaledProduct& product) {

@@ -7,10 +7,11 @@
 #include "device/cuda/cuda_error.hpp"
 #include "gemm/backend.hpp"
 #include "gemm/cuda/cublaslt.hpp"
+#include "gemm/cuda/epilogue_kernel.hpp"
 #include "gemm/cuda/native.hpp"
 #include "gemm/cuda/reference.hpp"
 #include "gemm/cuda/reference_kernel.hpp"
-#include "gemm/cuda/round_kernel.hpp"
+#include "gemm/cuda/scaled_reference_kernel.hpp"
 
 namespace tandem::gemm {
 namespace {
@@ -29,7 +30,8 @@ class CudaBackend final : public Backend {
 };
 
 tandem::cuda::KernelList plain_kernels() {
-  return tandem::cuda::joined({cuda::reference_kernels(), cuda::round_kernels()});
+  return tandem::cuda::joined(
+      {cuda::reference_kernels(), cuda::scaled_reference_kernels(), cuda::epilogue_kernels()});
 }
 
 }  // namespace

@@ -1,12 +1,11 @@
 #include "gemm/cuda/cublaslt.hpp"
 
-#include <algorithm>
-
+#include "base/alignment.hpp"
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "cost/products.hpp"
 #include "device/cuda/cuda_error.hpp"
-#include "gemm/cuda/rounding.hpp"
+#include "gemm/cuda/epilogue_kernel.hpp"
 
 namespace tandem::gemm::cuda {
 namespace {
@@ -26,12 +25,6 @@ Result<void> no_such(const Product& product) {
                to_string(product));
 }
 
-/// Bytes from an operand's first element to behind its last, to a multiple of 256.
-std::int64_t extent_bytes(const Operand& operand) {
-  const std::int64_t lines = operand.taken.size(operand.is_column_major ? 1 : 0);
-  return (lines * operand.leading * size_bytes(operand.taken.dtype) + 255) / 256 * 256;
-}
-
 }  // namespace
 
 CublasLt::CublasLt(const Device& device, const Implementation& fallback)
@@ -48,59 +41,80 @@ Result<void> CublasLt::open(const Device& device) {
 }
 
 bool CublasLt::accepts(const Product& product, std::string* why_not) const {
-  if (!is_for_mm(product, why_not)) return false;
+  if (!is_there(product, why_not)) return false;
   if (!usable_) return refuse(why_not, usable_.why_not);
-  return (product.m > 0 && product.n > 0 && product.k > 0) ||
-         refuse(why_not, "cuBLASLt takes no empty matrices");
+  const std::string_view refusal = library_refusal(product);
+  return refusal.empty() || refuse(why_not, refusal);
 }
 
 Result<void> CublasLt::run(const Product& product, const ProductArgs& args, Stream& stream) const {
   TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "mm"));
-  Operands operands(args);
-  TANDEM_ASSIGN(const std::shared_ptr<LtPlan> plan, plan_for(product, operands, *on));
-  if (!plan->has_algorithm())
-    return product.heuristic > 0 ? no_such(product) : fallback_.run(product, args, stream);
+  TANDEM_ASSIGN(std::optional<Planned> planned, plan_of(product, args, *on));
+  if (!planned) return product.heuristic > 0 ? no_such(product) : fallback_.run(product, args, stream);
 
+  Operands& operands = planned->operands;
+  const LtPlan& plan = *planned->plan;
   const std::int64_t copies_bytes = operands.scratch_bytes();
-  TANDEM_ASSIGN(std::byte* const scratch, scratch_.reserve(copies_bytes + plan->workspace_bytes(), *on));
+  TANDEM_ASSIGN(std::byte* const scratch, scratch_.reserve(copies_bytes + plan.workspace_bytes(), *on));
   operands.place(scratch);
   return on->enqueue("mm", Waits::kForNobody, [&](cudaStream_t native) -> Result<void> {
     TANDEM_TRY(operands.copy_in(args.accumulate, stream));
-    TANDEM_TRY(plan->launch({.a = operands.a().taken.data,
-                             .b = operands.b().taken.data,
-                             .out = operands.out().taken.data,
-                             .workspace = scratch == nullptr ? nullptr : scratch + copies_bytes},
-                            native));
-    if (args.bias == nullptr) return operands.copy_out(stream);
-    return check_cuda("mm: bias", launch_round(rounding_of(operands.out(), *args.bias), native));
+    TANDEM_TRY(plan.launch({.a = operands.a().taken.data,
+                            .b = operands.b().taken.data,
+                            .out = operands.out().taken.data,
+                            .a_scale = operands.a_scale().taken.data,
+                            .b_scale = operands.b_scale().taken.data,
+                            .workspace = scratch == nullptr ? nullptr : scratch + copies_bytes},
+                           native));
+    if (!planned->has_pass) return operands.copy_out(stream);
+    return check_cuda("mm: epilogue",
+                      launch_epilogue(epilogue_pass_of(product, args, operands.out()), native));
   });
 }
 
 Result<void> CublasLt::prepare(const Product& product, const ProductArgs& like, Stream& stream) const {
   const CurrentDevice current(gpu_);
   TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "mm: prepare"));
-  const Operands operands(like);
-  TANDEM_ASSIGN(const std::shared_ptr<LtPlan> plan, plan_for(product, operands, *on));
-  if (!plan->has_algorithm()) {
+  TANDEM_ASSIGN(const std::optional<Planned> planned, plan_of(product, like, *on));
+  if (!planned) {
     return product.heuristic > 0 ? no_such(product) : fallback_.prepare(product, like, stream);
   }
-  TANDEM_TRY(scratch_.reserve(operands.scratch_bytes() + plan->workspace_bytes(), *on));
+  LtPlan& plan = *planned->plan;
+  TANDEM_TRY(scratch_.reserve(planned->operands.scratch_bytes() + plan.workspace_bytes(), *on));
   if (stream.is_capturing()) return {};
-  return plan->load_once([&] {
+  return plan.load_once([&] {
     on->settle_before_load();
-    return load(*plan, operands, stream.device());
+    return load(plan, planned->operands, stream.device());
   });
 }
 
-Result<std::shared_ptr<LtPlan>> CublasLt::plan_for(const Product& product, const Operands& operands,
+Result<std::optional<CublasLt::Planned>> CublasLt::plan_of(const Product& product, const ProductArgs& args,
+                                                           const tandem::cuda::CudaStream& stream) const {
+  for (const LibraryShare& share : library_shares_of(product)) {
+    const Operands operands(args, share);
+    const Product of_library{.m = product.m,
+                             .n = product.n,
+                             .k = product.k,
+                             .a = product.a,
+                             .b = product.b,
+                             .out = operands.out().taken.dtype,
+                             .a_scale = share.a_scale,
+                             .b_scale = share.b_scale,
+                             .fast_accum = product.fast_accum,
+                             .epilogue = {.accumulate = args.accumulate},
+                             .heuristic = product.heuristic};
+    TANDEM_ASSIGN(std::shared_ptr<LtPlan> plan, plan_for({.product = of_library,
+                                                          .a = matrix_of(operands.a()),
+                                                          .b = matrix_of(operands.b()),
+                                                          .out = matrix_of(operands.out())},
+                                                         stream));
+    if (plan->has_algorithm()) return Planned{operands, std::move(plan), !share.rounds};
+  }
+  return std::nullopt;
+}
+
+Result<std::shared_ptr<LtPlan>> CublasLt::plan_for(const LtProblem& key,
                                                    const tandem::cuda::CudaStream& stream) const {
-  Product without_bias = product;
-  without_bias.epilogue.bias.reset();
-  without_bias.out = operands.out().taken.dtype;
-  const LtProblem key{.product = without_bias,
-                      .a = matrix_of(operands.a()),
-                      .b = matrix_of(operands.b()),
-                      .out = matrix_of(operands.out())};
   const auto find = [&]() -> std::shared_ptr<LtPlan> {
     const auto* const found = plans_.find(key);
     return found == nullptr ? nullptr : *found;
@@ -120,10 +134,9 @@ Result<std::shared_ptr<LtPlan>> CublasLt::plan_for(const Product& product, const
 
 // cuBLASLt loads a kernel when it first launches it, and loading one may wait for every kernel that runs: for
 // good, where one of them waits for a signal that this thread has yet to send. So the product runs once, on
-// memory that nobody looks at: all three matrices are the same.
+// memory that nobody looks at: all matrices and scales are the same.
 Result<void> CublasLt::load(const LtPlan& plan, const Operands& operands, Device& device) const {
-  const std::int64_t matrix_bytes =
-      std::max({extent_bytes(operands.a()), extent_bytes(operands.b()), extent_bytes(operands.out())});
+  const std::int64_t matrix_bytes = aligned(operands.most_bytes(), kScratchAlignment);
   const auto memory = device.allocate(matrix_bytes + plan.workspace_bytes() + kScratchAlignment);
   // The kernel is then loaded by the first run.
   if (!memory && memory.error().code() == ErrorCode::kOutOfMemory) return {};
@@ -133,15 +146,22 @@ Result<void> CublasLt::load(const LtPlan& plan, const Operands& operands, Device
   Result<void> done;
   // Waits whatever came of the launch: the memory goes.
   const auto waited = check_cuda("mm: load", loading_->run([&](cudaStream_t on) {
-    done = plan.launch({.a = matrix, .b = matrix, .out = matrix, .workspace = matrix + matrix_bytes}, on);
+    done = plan.launch({.a = matrix,
+                        .b = matrix,
+                        .out = matrix,
+                        .a_scale = matrix,
+                        .b_scale = matrix,
+                        .workspace = matrix + matrix_bytes},
+                       on);
     return cudaSuccess;
   }));
   return done ? waited : done;
 }
 
 std::optional<double> CublasLt::predicted_us(const Product& product) const {
-  if (size_bytes(product.a) != 2) return std::nullopt;
-  return cost::vendor_us(product.m, product.n, product.k);
+  const std::int64_t element_bytes = size_bytes(product.a);
+  if (element_bytes > 2 || product.is_scaled_along_k()) return std::nullopt;
+  return cost::vendor_us(product.m, product.n, product.k, element_bytes);
 }
 
 }  // namespace tandem::gemm::cuda

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <tandem/base/support.hpp>
 #include <tandem/device/device.hpp>
 
@@ -16,9 +17,10 @@
 
 namespace tandem::gemm::cuda {
 
-/// Products by cuBLASLt, and a pass of its own for a bias. Row-major and column-major operands are read in
-/// place, others are copied first. The product is made in the output where that is row-major and, if there is
-/// a bias, f32; else in scratch memory.
+/// Products by cuBLASLt, and a pass of its own over f32 sums for what the library cannot do in one rounding.
+/// Row-major and column-major operands are read in place, others are copied first; f8 factors that do not go
+/// along k are copied too. The product is made in the output where that is row-major and there is no pass, or
+/// where out is f32; else in scratch memory.
 class CublasLt final : public Implementation {
  public:
   /// `fallback` runs what cuBLASLt finds no algorithm for, and outlives this.
@@ -36,8 +38,16 @@ class CublasLt final : public Implementation {
 
  private:
   Result<void> open(const Device& device);
-  /// Not in enqueue() of the stream.
-  Result<std::shared_ptr<LtPlan>> plan_for(const Product& product, const Operands& operands,
+  /// The library's plan for a share of a product, on these operands.
+  struct Planned {
+    Operands operands;
+    std::shared_ptr<LtPlan> plan;
+    bool has_pass;
+  };
+  /// None: the library has no algorithm. Not in enqueue() of the stream.
+  Result<std::optional<Planned>> plan_of(const Product& product, const ProductArgs& args,
+                                         const tandem::cuda::CudaStream& stream) const;
+  Result<std::shared_ptr<LtPlan>> plan_for(const LtProblem& key,
                                            const tandem::cuda::CudaStream& stream) const;
   Result<void> load(const LtPlan& plan, const Operands& operands, Device& device) const;
 

@@ -14,8 +14,26 @@ cudaDataType_t type_of(DType dtype) {
       return CUDA_R_16BF;
     case DType::kF16:
       return CUDA_R_16F;
+    case DType::kF8E4M3:
+      return CUDA_R_8F_E4M3;
+    case DType::kF8E5M2:
+      return CUDA_R_8F_E5M2;
     default:
       return CUDA_R_32F;
+  }
+}
+
+cublasLtMatmulMatrixScale_t mode_of(Scale scale) {
+  switch (scale) {
+    case Scale::kRow:
+    case Scale::kColumn:
+      return CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    case Scale::kVector128:
+      return CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+    case Scale::kBlock128:
+      return CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+    default:
+      return CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
   }
 }
 
@@ -29,8 +47,9 @@ std::size_t HashLtProblem::operator()(const LtProblem& problem) const {
   };
   const Product& mm = problem.product;
   for (const std::int64_t value : {mm.m, mm.n, mm.k}) add(value);
-  add(static_cast<int>(mm.a) | static_cast<int>(mm.out) << 8 | (mm.epilogue.accumulate ? 1 : 0) << 16 |
-      mm.heuristic << 17);
+  add(static_cast<int>(mm.a) | static_cast<int>(mm.b) << 4 | static_cast<int>(mm.out) << 8 |
+      static_cast<int>(mm.a_scale) << 12 | static_cast<int>(mm.b_scale) << 16 |
+      (mm.epilogue.accumulate ? 1 : 0) << 20 | (mm.fast_accum ? 1 : 0) << 21 | mm.heuristic << 22);
   for (const LtProblem::Matrix* matrix : {&problem.a, &problem.b, &problem.out}) {
     add(matrix->leading);
     add(matrix->alignment | (matrix->is_column_major ? 1 : 0) << 16);
@@ -83,7 +102,22 @@ Result<void> LtPlan::describe() {
     return matrix.is_column_major ? CUBLAS_OP_T : CUBLAS_OP_N;
   };
   TANDEM_TRY(set(CUBLASLT_MATMUL_DESC_TRANSA, turned(problem_.b)));
-  return set(CUBLASLT_MATMUL_DESC_TRANSB, turned(problem_.a));
+  TANDEM_TRY(set(CUBLASLT_MATMUL_DESC_TRANSB, turned(problem_.a)));
+  if (mm.fast_accum) TANDEM_TRY(set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, std::int8_t{1}));
+  TANDEM_TRY(set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, static_cast<std::int32_t>(mode_of(mm.b_scale))));
+  TANDEM_TRY(set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, static_cast<std::int32_t>(mode_of(mm.a_scale))));
+  // The choice of an algorithm asks whether there are scales, not where.
+  return point_to_scales(desc, {.a_scale = handle_, .b_scale = handle_});
+}
+
+Result<void> LtPlan::point_to_scales(cublasLtMatmulDesc_t desc, const LtPointers& pointers) const {
+  const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const void* scale) {
+    return api_.check("descriptor", api_.desc_set(desc, attribute, &scale, sizeof(scale)));
+  };
+  const Product& mm = problem_.product;
+  if (mm.b_scale != Scale::kNone) TANDEM_TRY(set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, pointers.b_scale));
+  if (mm.a_scale != Scale::kNone) TANDEM_TRY(set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, pointers.a_scale));
+  return {};
 }
 
 Result<void> LtPlan::choose() {
@@ -123,10 +157,13 @@ Result<void> LtPlan::choose() {
 Result<void> LtPlan::launch(const LtPointers& pointers, cudaStream_t stream) const {
   const float one = 1.0F;
   const float before = problem_.product.epilogue.accumulate ? 1.0F : 0.0F;
-  return api_.check(
-      "matmul", api_.matmul(handle_, desc_.get(), &one, pointers.b, b_.get(), pointers.a, a_.get(), &before,
-                            pointers.out, out_.get(), pointers.out, out_.get(), &algorithm_,
-                            pointers.workspace, static_cast<std::size_t>(workspace_bytes_), stream));
+  // Threads may launch one plan at once, so the scales are those of a copy.
+  cublasLtMatmulDescOpaque_t desc = *desc_;
+  TANDEM_TRY(point_to_scales(&desc, pointers));
+  return api_.check("matmul",
+                    api_.matmul(handle_, &desc, &one, pointers.b, b_.get(), pointers.a, a_.get(), &before,
+                                pointers.out, out_.get(), pointers.out, out_.get(), &algorithm_,
+                                pointers.workspace, static_cast<std::size_t>(workspace_bytes_), stream));
 }
 
 }  // namespace tandem::gemm::cuda

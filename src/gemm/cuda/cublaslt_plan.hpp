@@ -16,7 +16,8 @@ namespace tandem::gemm::cuda {
 /// Everything that cuBLASLt's choice of an algorithm depends on. Units: strides in elements, alignments in
 /// bytes.
 struct LtProblem {
-  Product product;  ///< plain, without a bias
+  /// The library's share: its scales, the type that it makes, no bias, result scale or addend.
+  Product product;
   struct Matrix {
     bool is_column_major = false;
     std::int64_t leading = 0;
@@ -40,11 +41,13 @@ struct LtPointers {
   const void* a = nullptr;
   const void* b = nullptr;
   void* out = nullptr;
+  const void* a_scale = nullptr;
+  const void* b_scale = nullptr;
   void* workspace = nullptr;  ///< of LtPlan::workspace_bytes()
 };
 
 /// One of cuBLASLt's choices for one problem, ready to be launched. The library knows column-major matrices
-/// only, so it is asked for the transposed product: out^T = b^T a^T.
+/// only, so it is asked for the transposed product: out^T = b^T a^T. Its A is our b, and A's scale that of b.
 class LtPlan {
  public:
   [[nodiscard]] static Result<std::unique_ptr<LtPlan>> make(const CublasLtApi& api, cublasLtHandle_t handle,
@@ -72,6 +75,7 @@ class LtPlan {
   LtPlan(const CublasLtApi& api, cublasLtHandle_t handle, const LtProblem& problem);
   Result<void> describe();
   Result<void> choose();
+  Result<void> point_to_scales(cublasLtMatmulDesc_t desc, const LtPointers& pointers) const;
   Result<Layout> layout_of(DType dtype, const LtProblem::Matrix& matrix, std::int64_t rows,
                            std::int64_t cols) const;
 

@@ -10,6 +10,16 @@ namespace {
 
 /// Of copies of operands in scratch memory.
 constexpr std::int64_t kCopyAlignment = 256;
+/// What cuBLASLt wants of f8 products: of the addresses of matrices and scales, and of the lines of matrices.
+constexpr std::int64_t kF8Alignment = 16;
+
+enum class Lines { kRows, kColumns, kEither };
+
+/// How the library takes a matrix.
+struct Demand {
+  Lines lines = Lines::kEither;
+  std::int64_t line_bytes = 1;  ///< the address, and the bytes from line to line, are multiples of it
+};
 
 /// Elements from row to row if the view is row-major without overlap; 0 if it is not.
 std::int64_t leading_of_rows(const TensorView& view) {
@@ -19,54 +29,132 @@ std::int64_t leading_of_rows(const TensorView& view) {
   return view.stride(0) >= cols ? view.stride(0) : 0;
 }
 
-/// A contiguous copy, without memory for now.
-Operand copy_of(const TensorView& view, DType dtype) {
+/// A copy without holes, without memory for now.
+Operand copy_of(const TensorView& view, DType dtype, bool is_column_major = false) {
   Operand operand;
   operand.caller = view;
   operand.taken = TensorView::contiguous(nullptr, view.sizes, dtype, view.device);
   operand.is_copy = true;
+  operand.is_column_major = is_column_major;
   operand.leading = view.sizes.back();
+  operand.lines = view.numel() / std::max<std::int64_t>(operand.leading, 1);
+  if (is_column_major) {
+    operand.taken.strides = {1, view.size(0)};
+    std::swap(operand.leading, operand.lines);
+  }
   return operand;
 }
 
-Operand operand_of(const TensorView& view, bool may_be_column_major) {
-  Operand operand;
-  operand.caller = view;
-  operand.taken = view;
-  operand.leading = leading_of_rows(view);
-  if (operand.leading > 0) return operand;
-  if (may_be_column_major) {
-    operand.leading = leading_of_rows(view.movedim(0, 1));
-    operand.is_column_major = true;
-    if (operand.leading > 0) return operand;
-  }
-  return copy_of(view, view.dtype);
+bool is_met(const Operand& operand, const Demand& demand) {
+  return operand.leading > 0 && alignment_of(operand.taken.data) >= demand.line_bytes &&
+         operand.leading * size_bytes(operand.taken.dtype) % demand.line_bytes == 0;
 }
 
-Operand out_of(const ProductArgs& args) {
-  const bool is_rounded_later = args.bias != nullptr && args.out->dtype != DType::kF32;
-  return is_rounded_later ? copy_of(*args.out, DType::kF32) : operand_of(*args.out, false);
+Operand operand_of(const TensorView& view, const Demand& demand) {
+  if (view.dim() != 2 && !view.can_flatten_rows()) return copy_of(view, view.dtype);
+  Operand operand;
+  operand.caller = operand.taken = view.dim() == 2 ? view : view.flatten_rows();
+  if (demand.lines != Lines::kColumns) {
+    operand.leading = leading_of_rows(operand.taken);
+    operand.lines = operand.taken.size(0);
+    if (is_met(operand, demand)) return operand;
+  }
+  if (demand.lines != Lines::kRows) {
+    operand.leading = leading_of_rows(operand.taken.movedim(0, 1));
+    operand.lines = operand.taken.size(1);
+    operand.is_column_major = true;
+    if (is_met(operand, demand)) return operand;
+  }
+  return copy_of(operand.caller, view.dtype, demand.lines == Lines::kColumns);
+}
+
+/// An f32 out takes the sums itself, unless the addend, which may be out, is still to be read.
+Operand out_of(const ProductArgs& args, const LibraryShare& share, std::int64_t line_bytes) {
+  const bool takes_sums = args.out->dtype == DType::kF32 && args.addend == nullptr;
+  if (!share.rounds && !takes_sums) return copy_of(*args.out, DType::kF32);
+  return operand_of(*args.out, {.lines = Lines::kRows, .line_bytes = line_bytes});
+}
+
+/// A scale in the memory order that the library wants, `strides`.
+Operand scale_of(const TensorView& scale, const Dims& strides, std::int64_t lines, std::int64_t leading) {
+  Operand operand;
+  operand.caller = operand.taken = scale;
+  operand.lines = lines;
+  operand.leading = leading;
+  operand.is_copy = alignment_of(scale.data) < kF8Alignment;
+  for (int d = 0; d < scale.dim(); ++d)
+    operand.is_copy = operand.is_copy || (scale.size(d) > 1 && scale.stride(d) != strides[d]);
+  if (!operand.is_copy) return operand;
+  operand.taken = TensorView::contiguous(nullptr, scale.sizes, scale.dtype, scale.device);
+  operand.taken.strides = strides;
+  return operand;
+}
+
+Operand one_number(const TensorView& scale) {
+  Operand operand;
+  operand.caller = operand.taken = scale;
+  operand.lines = operand.leading = 1;
+  return operand;
+}
+
+/// The rows' numbers for one block of k lie side by side, and those for the next block behind them.
+Operand scale_of_a(const TensorView& scale, Scale kind) {
+  if (kind == Scale::kTensor) return one_number(scale);
+  const std::int64_t blocks = scale.sizes.back();
+  const std::int64_t rows = scale.numel() / blocks;
+  Dims strides = contiguous_strides(scale.sizes);
+  for (int d = 0; d < scale.dim() - 1; ++d) strides[d] /= blocks;
+  strides[scale.dim() - 1] = rows;
+  return scale_of(scale, strides, blocks, rows);
+}
+
+/// By columns as a's by rows. By blocks the numbers for one block of columns lie side by side, and those for
+/// the next block begin at a multiple of four.
+Operand scale_of_b(const TensorView& scale, Scale kind) {
+  if (kind == Scale::kTensor) return one_number(scale);
+  const std::int64_t blocks = scale.size(0);
+  const std::int64_t across = scale.size(1);
+  if (kind != Scale::kBlock128) return scale_of(scale, {across, 1}, blocks, across);
+  const std::int64_t leading = aligned(blocks, 4);
+  return scale_of(scale, {1, leading}, across, leading);
 }
 
 }  // namespace
 
 std::int64_t Operand::scratch_bytes() const {
-  return is_copy ? aligned(taken.size_bytes(), kCopyAlignment) : 0;
+  return is_copy ? aligned(extent_bytes(), kCopyAlignment) : 0;
 }
 
 int Operand::alignment() const {
   return alignment_of(is_copy ? nullptr : taken.data);
 }
 
-Operands::Operands(const ProductArgs& args)
-    : a_(operand_of(*args.a, true)), b_(operand_of(*args.b, true)), out_(out_of(args)) {}
+Operands::Operands(const ProductArgs& args, const LibraryShare& share) {
+  const bool is_narrow = is_f8(args.a->dtype);
+  const std::int64_t line_bytes = is_narrow ? kF8Alignment : 1;
+  // f8 factors go along k.
+  a_ = operand_of(*args.a, {is_narrow ? Lines::kRows : Lines::kEither, line_bytes});
+  b_ = operand_of(*args.b, {is_narrow ? Lines::kColumns : Lines::kEither, line_bytes});
+  out_ = out_of(args, share, line_bytes);
+  if (share.a_scale != Scale::kNone) a_scale_ = scale_of_a(*args.a_scale, share.a_scale);
+  if (share.b_scale != Scale::kNone) b_scale_ = scale_of_b(*args.b_scale, share.b_scale);
+}
 
 std::int64_t Operands::scratch_bytes() const {
-  return a_.scratch_bytes() + b_.scratch_bytes() + out_.scratch_bytes();
+  std::int64_t bytes = 0;
+  for (const Operand* operand : {&a_, &b_, &a_scale_, &b_scale_, &out_}) bytes += operand->scratch_bytes();
+  return bytes;
+}
+
+std::int64_t Operands::most_bytes() const {
+  std::int64_t bytes = 0;
+  for (const Operand* operand : {&a_, &b_, &a_scale_, &b_scale_, &out_})
+    bytes = std::max(bytes, operand->extent_bytes());
+  return bytes;
 }
 
 void Operands::place(std::byte* scratch) {
-  for (Operand* operand : {&a_, &b_, &out_}) {
+  for (Operand* operand : {&a_, &b_, &a_scale_, &b_scale_, &out_}) {
     if (!operand->is_copy) continue;
     operand->taken.data = scratch;
     scratch += operand->scratch_bytes();
@@ -74,7 +162,7 @@ void Operands::place(std::byte* scratch) {
 }
 
 Result<void> Operands::copy_in(bool accumulate, Stream& stream) const {
-  for (const Operand* operand : {&a_, &b_, accumulate ? &out_ : nullptr}) {
+  for (const Operand* operand : {&a_, &b_, &a_scale_, &b_scale_, accumulate ? &out_ : nullptr}) {
     if (operand != nullptr && operand->is_copy) TANDEM_TRY(stream.copy(operand->caller, operand->taken));
   }
   return {};

@@ -3,6 +3,7 @@
 #include "base/try.hpp"
 #include "device/cuda/cuda_stream.hpp"
 #include "gemm/cuda/reference_kernel.hpp"
+#include "gemm/cuda/scaled_reference_kernel.hpp"
 
 namespace tandem::gemm::cuda {
 namespace {
@@ -11,10 +12,7 @@ StridedMatrix matrix_of(const TensorView& view) {
   return {.data = view.data, .row_stride = view.stride(0), .col_stride = view.stride(1)};
 }
 
-}  // namespace
-
-Result<void> Reference::run(const Product& product, const ProductArgs& args, Stream& stream) const {
-  TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "mm"));
+ReferenceProduct reference_product_of(const Product& product, const ProductArgs& args) {
   ReferenceProduct plain{.m = product.m,
                          .n = product.n,
                          .k = product.k,
@@ -30,8 +28,17 @@ Result<void> Reference::run(const Product& product, const ProductArgs& args, Str
     plain.bias = args.bias->data;
     plain.bias_stride = args.bias->stride(0);
   }
-  return on->enqueue("mm", tandem::cuda::Waits::kForNobody,
-                     [&](cudaStream_t native) { return launch_reference(plain, native); });
+  return plain;
+}
+
+}  // namespace
+
+Result<void> Reference::run(const Product& product, const ProductArgs& args, Stream& stream) const {
+  TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "mm"));
+  return on->enqueue("mm", tandem::cuda::Waits::kForNobody, [&](cudaStream_t native) {
+    return product.is_plain() ? launch_reference(reference_product_of(product, args), native)
+                              : launch_scaled_reference(scaled_reference_product_of(product, args), native);
+  });
 }
 
 }  // namespace tandem::gemm::cuda
