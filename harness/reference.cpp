@@ -201,10 +201,13 @@ void compare_equal(const TensorView& got, const TensorView& need, const std::str
 ProductReference::ProductReference(const ProductTensors& tensors)
     : n_(tensors.b.size(1)),
       k_(tensors.b.size(0)),
+      scale_block_(tensors.scale_block),
       a_(as_f64(tensors.a)),
       b_(as_f64(tensors.b.movedim(0, 1))) {
-  if (tensors.a_scale && tensors.a_scale->numel() > 1)
-    num_slices_ = static_cast<int>(tensors.a_scale->sizes.back());
+  if (tensors.a_scale && tensors.a_scale->numel() != 1) a_scale_parts_ = tensors.a_scale->sizes.back();
+  if (tensors.b_scale && tensors.b_scale->dim() == 2) b_scale_sizes_ = tensors.b_scale->sizes;
+  num_parts_ = static_cast<int>(std::max(a_scale_parts_, b_scale_sizes_[0]));
+  num_roundings_ += 3 * num_parts_;
   if (tensors.bias) bias_ = as_f64(*tensors.bias);
   if (tensors.addend) addend_ = as_f64(*tensors.addend);
   const auto read_scale = [&](const std::optional<TensorView>& scale, std::vector<double>& values) {
@@ -219,12 +222,11 @@ ProductReference::ProductReference(const ProductTensors& tensors)
 
 Expected ProductReference::sum_at(std::int64_t row, std::int64_t column) const {
   PartialSum sum;
-  for (int slice = 0; slice < num_slices_; ++slice) {
-    const double scale = value_in(a_scale_, row * num_slices_ + slice, 1) * value_in(b_scale_, column, 1);
-    const PartialSum part =
-        sum_of(line_of(a_, row, k_), line_of(b_, column, k_), shard_of(k_, num_slices_, slice));
-    sum.value += part.value * scale;
-    sum.magnitude += part.magnitude * std::abs(scale);
+  for (int part = 0; part < num_parts_; ++part) {
+    const double scale = a_scale_at(row, part) * b_scale_at(part, column);
+    const PartialSum partial = sum_of(line_of(a_, row, k_), line_of(b_, column, k_), part_of_k(part));
+    sum.value += partial.value * scale;
+    sum.magnitude += partial.magnitude * std::abs(scale);
   }
   const double bias = value_in(bias_, column, 0);
   const double result_scale = value_in(result_scale_, 0, 1);
@@ -232,6 +234,23 @@ Expected ProductReference::sum_at(std::int64_t row, std::int64_t column) const {
   const double magnitude = (sum.magnitude + std::abs(bias)) * std::abs(result_scale) + std::abs(addend);
   return {(sum.value + bias) * result_scale + addend,
           static_cast<double>(k_ + num_roundings_) * kF32Roundoff * magnitude};
+}
+
+Shard ProductReference::part_of_k(int part) const {
+  if (scale_block_ == 0) return shard_of(k_, num_parts_, part);
+  const std::int64_t offset = std::min(part * scale_block_, k_);
+  return {offset, num_parts_ == 1 ? k_ : std::min(scale_block_, k_ - offset)};
+}
+
+double ProductReference::a_scale_at(std::int64_t row, int part) const {
+  return value_in(a_scale_, row * a_scale_parts_ + (a_scale_parts_ > 1 ? part : 0), 1);
+}
+
+double ProductReference::b_scale_at(int part, std::int64_t column) const {
+  const std::int64_t line = b_scale_sizes_[0] > 1 ? part : 0;
+  const std::int64_t columns = b_scale_sizes_[1];
+  const std::int64_t idx = columns == n_ ? column : columns == 1 ? 0 : column / scale_block_;
+  return value_in(b_scale_, line * columns + idx, 1);
 }
 
 void ProductReference::compare(const TensorView& result, const std::string& name, Wrong& wrong) const {

@@ -86,11 +86,12 @@ void compare_with_serial(const Problem& problem, int i, const TwoRuns& runs, Wro
 struct ProductTensors {
   TensorView a;                                 ///< [..., k]
   TensorView b;                                 ///< [k, n]
-  std::optional<TensorView> a_scale = {};       ///< one element, or [..., s]: for each of s shards of k
-  std::optional<TensorView> b_scale = {};       ///< one element, or n
+  std::optional<TensorView> a_scale = {};       ///< one element, or [..., s]: for each of s parts of k
+  std::optional<TensorView> b_scale = {};       ///< one element, [1 or s, n], or [s, n by scale_block]
   std::optional<TensorView> bias = {};          ///< [n]
   std::optional<TensorView> result_scale = {};  ///< one element
   std::optional<TensorView> addend = {};        ///< [..., n]
+  std::int64_t scale_block = 0;                 ///< of elements a part of k has; 0: the parts are shards of k
 };
 
 /// One product in f64. It keeps nothing of the tensors' memory.
@@ -103,15 +104,22 @@ class ProductReference {
   void compare(const TensorView& result, const std::string& name, Wrong& wrong) const;
 
  private:
+  [[nodiscard]] Shard part_of_k(int part) const;
+  [[nodiscard]] double a_scale_at(std::int64_t row, int part) const;
+  [[nodiscard]] double b_scale_at(int part, std::int64_t column) const;
+
   std::int64_t n_ = 0;
   std::int64_t k_ = 0;
-  int num_slices_ = 1;
+  std::int64_t scale_block_ = 0;
+  int num_parts_ = 1;
   int num_roundings_ = 2;  // besides those of the sum over k
   std::vector<double> a_;  // row-major
   std::vector<double> b_;  // column-major
   // Empty where there is none.
   std::vector<double> a_scale_;
   std::vector<double> b_scale_;
+  std::int64_t a_scale_parts_ = 1;
+  Dims b_scale_sizes_ = {1, 1};
   std::vector<double> bias_;
   std::vector<double> result_scale_;
   std::vector<double> addend_;

@@ -171,11 +171,14 @@ Result<Tensor> make_also_gathered(const AllGatherScaledMatmulArgs& args, int i, 
 }
 
 ScaleMode scale_mode_of(const std::string& name) {
-  for (const ScaleMode mode : {ScaleMode::kDetect, ScaleMode::kTensorwise, ScaleMode::kRowwiseSharded,
-                               ScaleMode::kRowwiseReplicated, ScaleMode::kNone}) {
+  for (const ScaleMode mode :
+       {ScaleMode::kDetect, ScaleMode::kTensorwise, ScaleMode::kRowwiseSharded, ScaleMode::kRowwiseReplicated,
+        ScaleMode::kBlockwiseSharded, ScaleMode::kBlockwiseReplicated, ScaleMode::kNone}) {
     if (name == to_string(mode)) return mode;
   }
-  refuse("scale mode '" + name + "', need detect, tensorwise, rowwise_sharded, rowwise_replicated or none");
+  refuse("scale mode '" + name +
+         "', need detect, tensorwise, rowwise_sharded, rowwise_replicated, blockwise_sharded, "
+         "blockwise_replicated or none");
 }
 
 nb::tuple all_gather_scaled_matmul(PyGroup& group, PyStream& stream, nb::handle a, nb::handle b,

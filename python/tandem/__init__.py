@@ -22,6 +22,7 @@ from ._errors import Error, ErrorCode
 from ._fused import (
     GatherResult,
     ScatterResult,
+    fused_all_gather_block_scaled_matmul,
     fused_all_gather_matmul,
     fused_all_gather_scaled_matmul,
     fused_matmul_reduce_scatter,
@@ -50,6 +51,7 @@ __all__ = [
     "async_input_mm",
     "default_group",
     "finalize",
+    "fused_all_gather_block_scaled_matmul",
     "fused_all_gather_matmul",
     "fused_all_gather_scaled_matmul",
     "fused_matmul_reduce_scatter",

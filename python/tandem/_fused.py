@@ -198,10 +198,12 @@ def fused_all_gather_scaled_matmul(
         a: this rank's shard [..., k], f8e4m3 or f8e5m2; any strides.
         b: f8 [k, n_i] each; [gather_size, n_i] if the last dim is gathered.
         a_scale: f32: one element; or the shard's rows, a.shape[:-1] + [1]; or all rows, the same on every rank.
+            Scales of rows may be 2-D, [rows, 1].
         b_scale: f32 for each b: one element, or [1, n_i]. None with scale_mode "none".
         gather_dim, gather_size, group: as for fused_all_gather_matmul().
         out_dtype: type of the products, one or one for each b: f32, bf16, f16 or f8, which saturates.
-        scale_mode: "detect", "tensorwise", "rowwise_sharded", "rowwise_replicated" or "none".
+        scale_mode: "detect", "tensorwise", "rowwise_sharded", "rowwise_replicated", "none"; or "blockwise_sharded",
+            "blockwise_replicated": see fused_all_gather_block_scaled_matmul().
         bias: [n_i] for each b, or None in its place.
         result_scale: f32, one element for each b, or None in its place.
         out, gathered: as for fused_all_gather_matmul().
@@ -245,6 +247,37 @@ def fused_all_gather_scaled_matmul(
     results = outs if outs is not None else _arrays.all_to_library(made, library)
     beside = others if others is not None else _arrays.all_to_library(made_others, library)
     return GatherResult(results, _chosen(gathered, whole, library), report, beside)
+
+
+def fused_all_gather_block_scaled_matmul(
+    a: Any,
+    b: OneOrMore,
+    a_scale: Any,
+    b_scale: OneOrMore,
+    gather_dim: int = 0,
+    gather_size: int | None = None,
+    group: _core.Group | None = None,
+    *,
+    replicated: bool = False,
+    **others: Any,
+) -> GatherResult:
+    """As fused_all_gather_scaled_matmul(), with scales by blocks of 128.
+
+    A collective call. kb and nb_i are k and n_i by 128, rounded up. If the last dim is gathered, the slices of all ranks
+    begin at multiples of 128.
+
+    Args:
+        a_scale: f32, the shard's: a.shape[:-1] + [kb], or 2-D, [rows, kb].
+        b_scale: f32 for each b: [kb, n_i] or [kb, nb_i]; kb is that of all of k.
+        replicated: whether a_scale is that of all of a, the same on every rank.
+        a, b, gather_dim, gather_size, group, others: as for fused_all_gather_scaled_matmul().
+
+    Returns, Raises: as fused_all_gather_scaled_matmul().
+    """
+    mode = "blockwise_replicated" if replicated else "blockwise_sharded"
+    return fused_all_gather_scaled_matmul(
+        a, b, a_scale, b_scale, gather_dim, gather_size, group, scale_mode=mode, **others
+    )
 
 
 def fused_scaled_matmul_reduce_scatter(

@@ -67,8 +67,8 @@ def scaled_matmul(
     Args:
         a: [..., k], f8e4m3 or f8e5m2, or f32, bf16 or f16; any strides.
         b: [k, n]; f8 of either kind, or a's type.
-        a_scale: f32: one element, or a.shape[:-1] + [1]. None is 1.
-        b_scale: f32: one element, or [1, n]. None is 1.
+        a_scale: f32: one element, a.shape[:-1] + [1 or kb], or [rows, 1 or kb]. kb is k by 128, rounded up. None is 1.
+        b_scale: f32: one element, [1, n], [kb, n] or [kb, n by 128, rounded up]. None is 1.
         out_dtype: type of a new result: f32, bf16, f16 or f8, which saturates.
         bias: [n], any of these types.
         result_scale: f32, one element.

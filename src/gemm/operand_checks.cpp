@@ -84,14 +84,13 @@ Scale scale_of_a(const TensorView& scale) {
   return scale.sizes.back() == 1 ? Scale::kRow : Scale::kVector128;
 }
 
-/// Where k has one block only, b's columns tell a scale by columns from one by blocks.
+}  // namespace
+
 Scale scale_of_b(const TensorView& scale, std::int64_t n) {
   if (scale.numel() == 1) return Scale::kTensor;
   if (scale.size(1) != n) return Scale::kBlock128;
   return scale.size(0) == 1 ? Scale::kColumn : Scale::kVector128;
 }
-
-}  // namespace
 
 Product product_of(const ProductArgs& args) {
   const Scale a_scale = args.a_scale == nullptr ? Scale::kNone : scale_of_a(*args.a_scale);

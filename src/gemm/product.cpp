@@ -4,6 +4,7 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "base/with_last.hpp"
 #include "gemm/backend.hpp"
 #include "gemm/operand_checks.hpp"
 #include "gemm/piece_grid.hpp"
@@ -50,6 +51,21 @@ std::string scales_text(const Product& product) {
   const auto is_one = [](Scale scale) { return scale == Scale::kNone || scale == Scale::kTensor; };
   if (is_one(product.a_scale) && is_one(product.b_scale)) return {};
   return fmt::format(", scaled {} * {}", to_string(product.a_scale), to_string(product.b_scale));
+}
+
+/// a_scale with a's dims, as implementations know it.
+TensorView a_scale_of(const ProductArgs& args) {
+  if (args.a_scale == nullptr) return {};
+  const bool is_flat = args.a_scale->numel() != 1 && args.a_scale->dim() != args.a->dim();
+  return is_flat ? unflatten_rows(*args.a_scale, args.a->sizes) : *args.a_scale;
+}
+
+/// Calls `use` with the checked arguments as implementations know them.
+template <class Use>
+Result<void> with_known_scale(ProductArgs args, Use use) {
+  const TensorView a_scale = a_scale_of(args);
+  if (args.a_scale != nullptr) args.a_scale = &a_scale;
+  return use(args);
 }
 
 }  // namespace
@@ -143,7 +159,8 @@ Result<void> run(const Front& front, const ProductArgs& args, Stream& stream) {
   if (product.is_empty()) return {};
   if (args.arrival != nullptr && args.arrival->senders)
     TANDEM_TRY(args.arrival->senders->handle->watch(stream));
-  return implementation->run(product, args, stream);
+  return with_known_scale(
+      args, [&](const ProductArgs& known) { return implementation->run(product, known, stream); });
 }
 
 Result<void> prepare(const Front& front, const ProductArgs& like, Stream& stream) {
@@ -151,7 +168,8 @@ Result<void> prepare(const Front& front, const ProductArgs& like, Stream& stream
   TANDEM_TRY(check_devices(front.who, like, stream.device()));
   TANDEM_ASSIGN(const Implementation* const implementation, chosen(product, stream.device()));
   if (product.is_empty()) return {};
-  return implementation->prepare(product, like, stream);
+  return with_known_scale(
+      like, [&](const ProductArgs& known) { return implementation->prepare(product, known, stream); });
 }
 
 Result<void> run(const ProductArgs& args, Stream& stream) {

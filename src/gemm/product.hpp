@@ -84,6 +84,8 @@ enum class Scale : std::uint8_t {
 };
 /// "not", "as a whole", "by rows", "by columns", "1x128", "128x128".
 [[nodiscard]] std::string_view to_string(Scale scale);
+/// What a scale of so many columns is: where k has one block only, its columns tell.
+[[nodiscard]] Scale scale_of_b(const TensorView& scale, std::int64_t n);
 /// Whether it differs along k, so that sums are scaled every 128 of k: see ScaledMmArgs.
 [[nodiscard]] constexpr bool is_along_k(Scale scale) {
   return scale == Scale::kVector128 || scale == Scale::kBlock128;

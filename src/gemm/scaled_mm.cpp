@@ -52,32 +52,30 @@ Result<void> check_sizes(const ProductArgs& args) {
   return {};
 }
 
-std::int64_t num_blocks(std::int64_t size) {
-  return (size + kScaleBlock - 1) / kScaleBlock;
-}
-
 /// f32 of one element, or of one of these sizes.
 Result<void> check_scale(std::string_view name, const TensorView& scale, std::initializer_list<Dims> all) {
   TANDEM_TRY(check_strides(name, scale));
   const bool fits = scale.numel() == 1 || std::find(all.begin(), all.end(), scale.sizes) != all.end();
   if (scale.dtype == DType::kF32 && fits) return {};
   std::string need;
-  for (const Dims& sizes : all) need += fmt::format(" or {}", to_string(sizes));
+  for (const Dims* sizes = all.begin(); sizes != all.end(); ++sizes) {
+    if (std::find(all.begin(), sizes, *sizes) == sizes) need += fmt::format(" or {}", to_string(*sizes));
+  }
   return failf(ErrorCode::kInvalidArgument, "{}: {} is {} {}, need f32 of one element{}", kWho, name,
                to_string(scale.dtype), to_string(scale.sizes), need);
 }
 
 Result<void> check_scales(const ProductArgs& args) {
-  const std::int64_t k = args.b->size(0);
+  const Dims& sizes = args.a->sizes;
+  const std::int64_t rows = numel(with_last(sizes, 1));
   const std::int64_t n = args.b->size(1);
+  const std::int64_t kb = num_scale_blocks(args.b->size(0));
   if (args.a_scale != nullptr) {
     TANDEM_TRY(check_scale("a_scale", *args.a_scale,
-                           {with_last(args.a->sizes, 1), with_last(args.a->sizes, num_blocks(k))}));
+                           {with_last(sizes, 1), with_last(sizes, kb), {rows, 1}, {rows, kb}}));
   }
-  if (args.b_scale != nullptr) {
-    TANDEM_TRY(
-        check_scale("b_scale", *args.b_scale, {{1, n}, {num_blocks(k), n}, {num_blocks(k), num_blocks(n)}}));
-  }
+  if (args.b_scale != nullptr)
+    TANDEM_TRY(check_scale("b_scale", *args.b_scale, {{1, n}, {kb, n}, {kb, num_scale_blocks(n)}}));
   if (args.result_scale != nullptr) TANDEM_TRY(check_scale("result_scale", *args.result_scale, {{1}}));
   return {};
 }

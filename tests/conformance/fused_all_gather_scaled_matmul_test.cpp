@@ -40,8 +40,9 @@ struct Case {
   Given given = Given::kShape;
   DType a = DType::kF8E4M3;
   DType b = DType::kF8E4M3;
-  std::vector<DType> out = {DType::kBF16};  ///< one a b; b_i has 5 + i columns, on rank r r more
-  bool b_rowwise = false;
+  std::vector<DType> out = {DType::kBF16};  ///< one a b; b_i has n + i columns, on rank r r more
+  std::int64_t n = 5;
+  bool b_rowwise = false;     ///< by blocks: a scale for each column, not for each 128 of them
   bool bias = false;          ///< of every second b
   bool result_scale = false;  ///< the same
   bool gathered = false;
@@ -50,6 +51,12 @@ struct Case {
   float magnitude = 1;  ///< scales are that much larger
 
   [[nodiscard]] bool gathers_last() const { return dim == sizes.size() - 1; }
+  [[nodiscard]] bool is_by_blocks() const {
+    return mode == ScaleMode::kBlockwiseSharded || mode == ScaleMode::kBlockwiseReplicated;
+  }
+  [[nodiscard]] bool is_sharded() const {
+    return mode == ScaleMode::kRowwiseSharded || mode == ScaleMode::kBlockwiseSharded;
+  }
 };
 
 std::string to_text(const Case& c, int world) {
@@ -102,18 +109,32 @@ class Operands {
     return whole.narrow(case_.dim, mine_.offset, mine_.size);
   }
 
+  [[nodiscard]] Dims scale_sizes() const {
+    const Case& c = case_;
+    if (c.mode == ScaleMode::kTensorwise) return {1};
+    if (c.is_by_blocks()) return with_last(c.sizes, gemm::num_scale_blocks(c.sizes.back()));
+    const bool by_slice = c.gathers_last() && (c.is_sharded() || c.given == Given::kColumnASlice);
+    return with_last(c.sizes, by_slice ? rank_.group.size() : 1);
+  }
+  [[nodiscard]] Dims b_scale_sizes(std::int64_t n) const {
+    const Case& c = case_;
+    if (!c.is_by_blocks()) return c.b_rowwise ? Dims{1, n} : Dims{};
+    return {gemm::num_scale_blocks(c.sizes.back()), c.b_rowwise ? n : gemm::num_scale_blocks(n)};
+  }
+
   void add_scale_of_a() {
     const Case& c = case_;
     if (c.mode == ScaleMode::kNone) return;
     args.scale_mode = c.detect ? ScaleMode::kDetect : c.mode;
-    const bool sharded = c.mode == ScaleMode::kRowwiseSharded;
-    const bool by_slice = c.gathers_last() && (sharded || c.given == Given::kColumnASlice);
-    const Dims rows = with_last(c.sizes, by_slice ? rank_.group.size() : 1);
-    a_scale_ = scale(c.mode == ScaleMode::kTensorwise ? Dims{1} : rows, 2, c.magnitude);
+    a_scale_ = scale(scale_sizes(), 2, c.magnitude);
     TensorView own = *a_scale_;
-    if (sharded) own = c.gathers_last() ? own.narrow(c.dim, rank_.group.rank(), 1) : part_of(own);
+    if (c.is_sharded()) {
+      const Shard slice = shard_of(own.sizes.back(), rank_.group.size(), rank_.group.rank());
+      own = c.gathers_last() ? own.narrow(c.dim, slice.offset, slice.size) : part_of(own);
+    }
     if (c.given == Given::kFlat) {
-      const TensorView flat = hold(Tensor::host({own.numel(), 1}, DType::kF32));
+      const std::int64_t rows = numel(with_last(own.sizes, 1));
+      const TensorView flat = hold(Tensor::host({rows, own.sizes.back()}, DType::kF32));
       harness::take(convert(own, TensorView::contiguous(flat.data, own.sizes, DType::kF32)));
       own = flat;
     }
@@ -122,13 +143,15 @@ class Operands {
 
   void add_b(int i) {
     const Case& c = case_;
-    const std::int64_t n = 5 + i + rank_.group.rank();
+    const std::int64_t n = c.n + i + rank_.group.rank();
     const bool has_epilogue = i % 2 == 0;
-    harness::ProductTensors product{
-        .a = a, .b = whole({c.sizes.back(), n}, c.b, 100 + i), .a_scale = a_scale_};
+    harness::ProductTensors product{.a = a,
+                                    .b = whole({c.sizes.back(), n}, c.b, 100 + i),
+                                    .a_scale = a_scale_,
+                                    .scale_block = c.is_by_blocks() ? gemm::kScaleBlock : 0};
     b_.push_back(load(product.b));
     if (c.mode != ScaleMode::kNone) {
-      product.b_scale = scale(c.b_rowwise ? Dims{1, n} : Dims{}, 200 + i);
+      product.b_scale = scale(b_scale_sizes(n), 200 + i);
       b_scales_.push_back(load(*product.b_scale));
     }
     if (c.bias) {
@@ -333,6 +356,76 @@ TEST_P(AllGatherScaledMatmul, strides_and_tensors_beside) {
                        .gathered = dim == 1,
                        .also_gather = {{DType::kBF16, 4}, {DType::kF8E4M3, 1}, {DType::kF32, 6}},
                        .spread = true});
+    }
+  }
+  run_all(GetParam(), cases);
+}
+
+constexpr ScaleMode kBlockModes[] = {ScaleMode::kBlockwiseSharded, ScaleMode::kBlockwiseReplicated};
+
+TEST_P(AllGatherScaledMatmul, scales_by_blocks_of_every_dim) {
+  std::vector<Case> cases;
+  for (const ScaleMode mode : kBlockModes) {
+    for (const Given given : {Given::kShape, Given::kFlat}) {
+      for (const Dims& sizes : {Dims{9, 300}, Dims{5, 7, 129}, Dims{2, 3, 9, 128}, Dims{11, 3, 70}}) {
+        for (int dim = 0; dim < sizes.size() - 1; ++dim) {
+          const bool odd = (dim + sizes.size()) % 2 == 1;
+          cases.push_back({.sizes = sizes,
+                           .dim = dim,
+                           .mode = mode,
+                           .given = given,
+                           .b = odd ? DType::kF8E5M2 : DType::kF8E4M3,
+                           .out = {DType::kBF16, DType::kF32},
+                           .n = odd ? 5 : 127,
+                           .b_rowwise = odd,
+                           .bias = true,
+                           .result_scale = odd,
+                           .gathered = odd,
+                           .also_gather = {{DType::kBF16, 2}},
+                           .spread = dim == 1});
+        }
+      }
+    }
+  }
+  run_all(GetParam(), cases);
+}
+
+// Slices of k that begin at multiples of 128. The last one may be shorter.
+TEST_P(AllGatherScaledMatmul, scales_by_blocks_of_slices) {
+  const int world = GetParam().ranks.size;
+  std::vector<Case> cases;
+  for (const ScaleMode mode : kBlockModes) {
+    for (const std::int64_t blocks : {1, 2}) {
+      for (const std::int64_t missing : {0, world - 1}) {
+        const std::int64_t k = 128 * blocks * world - missing;
+        for (const Dims& sizes : {Dims{6, k}, Dims{2, 3, k}}) {
+          const bool even = missing == 0;
+          cases.push_back({.sizes = sizes,
+                           .dim = sizes.size() - 1,
+                           .mode = mode,
+                           .given = even ? Given::kShape : Given::kFlat,
+                           .out = {DType::kF32, DType::kF16},
+                           .n = even ? 5 : 127,
+                           .b_rowwise = even,
+                           .bias = true,
+                           .result_scale = !even,
+                           .gathered = even,
+                           .spread = blocks == 2});
+        }
+      }
+    }
+    for (const std::int64_t k : {0, 1})
+      cases.push_back({.sizes = {3, k}, .dim = 1, .mode = mode, .bias = true});
+  }
+  run_all(GetParam(), cases);
+}
+
+TEST_P(AllGatherScaledMatmul, scales_by_blocks_of_odd_and_empty_sizes) {
+  std::vector<Case> cases;
+  for (const ScaleMode mode : kBlockModes) {
+    for (const std::int64_t m : {0, 1, 5}) {
+      for (const std::int64_t k : {0, 1, 257})
+        cases.push_back({.sizes = {m, k}, .mode = mode, .b_rowwise = m == 1, .gathered = true});
     }
   }
   run_all(GetParam(), cases);

@@ -170,6 +170,27 @@ TEST_P(ScaledMatmulReduceScatter, rows_of_each_batch) {
   run_all(GetParam(), cases);
 }
 
+// A shard of 3 rows: each destination's piece of the scale begins at another alignment. 4-D operands are
+// scattered along a dim in the middle and along the last. Every case runs again, with the same list of sizes.
+TEST_P(ScaledMatmulReduceScatter, pieces_of_scales_at_any_address) {
+  const std::int64_t world = GetParam().ranks.size;
+  std::vector<Case> cases;
+  for (const Dims& sizes : {Dims{1, 3 * world, 8}, Dims{2, 3 * world, 8}, Dims{2, 3, 3 * world, 7}}) {
+    for (int dim = 0; dim < sizes.size(); ++dim) {
+      for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg}) {
+        cases.push_back({.sizes = sizes,
+                         .dim = dim,
+                         .products = {{.k = 16, .scaled = Scaled::kRowwise, .bias = true}},
+                         .op = op,
+                         .exact_partials = op == ReduceOp::kAvg});
+      }
+    }
+  }
+  const std::vector<Case> again = cases;
+  cases.insert(cases.end(), again.begin(), again.end());
+  run_all(GetParam(), cases);
+}
+
 TEST_P(ScaledMatmulReduceScatter, odd_and_empty_sizes) {
   std::vector<Case> cases;
   for (const std::int64_t m : {0, 1, 2, 5, 9}) {

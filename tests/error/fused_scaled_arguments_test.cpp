@@ -66,6 +66,18 @@ class GatherArguments {
            args.a_scale = b_scale_.view();
            args.scale_mode = ScaleMode::kDetect;
          }},
+        {"a_scale has sizes [4, 6, 2] and scale_mode is blockwise_sharded; a has sizes [4, 6, 8]",
+         [](Args& args) {
+           args.scale_mode = ScaleMode::kBlockwiseSharded;
+           args.a_scale->sizes[2] = 2;
+         }},
+        {"and where scale_mode says so [4, 6, 1] (blockwise_sharded) or [4, 6, 1] (blockwise_replicated)",
+         [](Args& args) { args.a_scale->sizes[1] = 5; }},
+        {"b_scale[0] is f32 [1, 4], need f32 [1, 5] or [1, 1] with scales by blocks",
+         [&](Args& args) {
+           args.scale_mode = ScaleMode::kBlockwiseReplicated;
+           b_scales_[0].sizes[1] = 4;
+         }},
         {"a_scale is bf16 [4, 6, 1], need f32", [](Args& args) { args.a_scale->dtype = DType::kBF16; }},
         {"0 b's, 1 out's", [](Args& args) { args.b = {}; }},
         {"got 0 b_scales for 1 b's, need 1 with scale_mode rowwise_sharded",
@@ -217,6 +229,60 @@ TEST(FusedScaledArguments, all_gather_scaled_matmul_refuses) {
   test::expect_refusals<GatherArguments>(test::cpu_cases({1}).front(), fused_all_gather_scaled_matmul);
 }
 
+TEST(FusedScaledArguments, scales_by_blocks_have_a_call_of_their_own) {
+  Complaints complaints;
+  test::on_ranks(test::cpu_cases({1}).front(), test::quick_config(), complaints,
+                 [&](RankContextOfTest& rank) -> Result<void> {
+                   GatherArguments arguments(rank.device);
+                   AllGatherScaledMatmulArgs args = arguments.good();
+                   const auto call = [&](ScaleMode mode) {
+                     args.scale_mode = mode;
+                     return fused_all_gather_block_scaled_matmul(args, rank.group, rank.stream);
+                   };
+                   expect_error(call(ScaleMode::kTensorwise), ErrorCode::kInvalidArgument,
+                                "fused_all_gather_block_scaled_matmul: scale_mode is tensorwise, need "
+                                "blockwise_sharded",
+                                complaints);
+                   for (const ScaleMode mode : {ScaleMode::kDetect, ScaleMode::kBlockwiseReplicated}) {
+                     const auto report = call(mode);
+                     if (!report) return tl::unexpected(report.error());
+                   }
+                   args.a_scale->sizes[1] = 5;
+                   expect_error(call(ScaleMode::kDetect), ErrorCode::kInvalidArgument,
+                                "scale_mode is blockwise_sharded", complaints);
+                   return rank.stream.synchronize();
+                 });
+  EXPECT_EQ(complaints.text(), "");
+}
+
+TEST(FusedScaledArguments, slices_of_k_have_whole_blocks_of_scales) {
+  Complaints complaints;
+  test::on_ranks(test::cpu_cases({2}).front(), test::quick_config(), complaints,
+                 [&](RankContextOfTest& rank) -> Result<void> {
+                   Guarded a(rank.device, Dims{3, 100}, DType::kF8E4M3);
+                   Guarded a_scale(rank.device, Dims{3, 1}, DType::kF32);
+                   Guarded b(rank.device, Dims{200, 4}, DType::kF8E4M3);
+                   Guarded b_scale(rank.device, Dims{2, 1}, DType::kF32);
+                   Guarded out(rank.device, Dims{3, 4}, DType::kBF16);
+                   expect_error(
+                       fused_all_gather_block_scaled_matmul({.a = a.view(),
+                                                             .b = b.view(),
+                                                             .a_scale = a_scale.view(),
+                                                             .b_scale = b_scale.view(),
+                                                             .gather_dim = 1,
+                                                             .gather_size = 200,
+                                                             .out = out.view()},
+                                                            rank.group, rank.stream),
+                       ErrorCode::kInvalidArgument,
+                       "2 ranks' slices of gather_size 200 begin at multiples of 100, need multiples of "
+                       "128, the elements of k that share a scale. Gather another dim, or pad gather_size "
+                       "with zeros to 256",
+                       complaints);
+                   return {};
+                 });
+  EXPECT_EQ(complaints.text(), "");
+}
+
 TEST(FusedScaledArguments, scaled_matmul_reduce_scatter_refuses) {
   test::expect_refusals<ScatterArguments>(test::cpu_cases({1}).front(), fused_scaled_matmul_reduce_scatter);
 }
@@ -270,11 +336,12 @@ struct Call {
 };
 
 Result<void> issue(RankContextOfTest& rank, const Call& call) {
+  // Row-wise and by blocks: the same sizes, because k is one block.
   const Dims scale = call.mode == ScaleMode::kTensorwise ? Dims{1} : Dims{2, 1};
   Guarded a(rank.device, Dims{2, 8}, call.a);
   Guarded b(rank.device, Dims{8, call.n}, DType::kF8E4M3);
   Guarded a_scale(rank.device, scale, DType::kF32);
-  Guarded b_scale(rank.device, Dims{1}, DType::kF32);
+  Guarded b_scale(rank.device, Dims{1, call.n}, DType::kF32);
   Guarded out(rank.device, Dims{4, call.n}, call.out);
   std::deque<Guarded> tensors;
   std::vector<TensorView> also_gather, also_gathered;
@@ -288,6 +355,7 @@ Result<void> issue(RankContextOfTest& rank, const Call& call) {
   const auto report = fused_all_gather_scaled_matmul({.a = a.view(),
                                                       .b = bs,
                                                       .a_scale = a_scale.view(),
+                                                      .scale_mode = call.mode,
                                                       .b_scale = b_scales,
                                                       .gather_dim = 0,
                                                       .gather_size = 4,
@@ -308,6 +376,7 @@ TEST(FusedScaledArguments, what_ranks_have_to_agree_on) {
   };
   const std::vector<Mutation> mutations = {
       {"mode", [](Call& call) { call.mode = ScaleMode::kRowwiseSharded; }},
+      {"mode by blocks", [](Call& call) { call.mode = ScaleMode::kBlockwiseSharded; }},
       {"type of a", [](Call& call) { call.a = DType::kF8E5M2; }},
       {"type beside", [](Call& call) { call.also_gather = {DType::kF16}; }},
       {"size beside", [](Call& call) { call.also_last = 4; }},

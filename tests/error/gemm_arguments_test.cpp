@@ -95,12 +95,12 @@ TEST_F(GemmArguments, OfAScaledProductNameWhatDoesNotFit) {
        },
        "is written and its elements overlap"},
       {[&](auto& args) {
-         args.a_scale = memory_.view({8, 1}, DType::kF32);
+         args.a_scale = memory_.view({8, 2}, DType::kF32);
        },
-       "a_scale is f32 [8, 1], need f32 of one element or [2, 4, 1]"},
+       "a_scale is f32 [8, 2], need f32 of one element or [2, 4, 1] or [8, 1]"},
       {[&](auto& args) { args.a_scale = memory_.view({1}, DType::kBF16); }, "a_scale is bf16 [1], need f32"},
       {[&](auto& args) { args.b_scale = memory_.view({5}, DType::kF32); },
-       "b_scale is f32 [5], need f32 of one element or [1, 5]"},
+       "b_scale is f32 [5], need f32 of one element or [1, 5] or [1, 1]"},
       {[&](auto& args) { args.b_scale.data = nullptr; },
        "b_scale f32 [1] strides [1] on cpu:0 has no memory"},
       {[&](auto& args) { args.bias = memory_.view({4}, DType::kF32); }, "need f32, bf16, f16 or f8 [5]"},
@@ -125,6 +125,23 @@ TEST_F(GemmArguments, OfAScaledProductNameWhatDoesNotFit) {
     ASSERT_TRUE(stream_->synchronize());
     EXPECT_TRUE(out_.is_untouched());
   }
+}
+
+TEST_F(GemmArguments, OfScalesAlongKNameEverySizeThatIsTaken) {
+  const gemm::ScaledMmArgs good{.a = memory_.view({2, 3, 130}, DType::kF8E4M3),
+                                .b = memory_.view({130, 5}, DType::kF8E4M3),
+                                .a_scale = memory_.view({2, 3, 2}, DType::kF32),
+                                .b_scale = memory_.view({2, 1}, DType::kF32),
+                                .out = out_.view({2, 3, 5}, DType::kBF16)};
+  gemm::ScaledMmArgs bad = good;
+  bad.a_scale = memory_.view({2, 3, 3}, DType::kF32);
+  EXPECT_EQ(gemm::problem_of(bad).error().text(),
+            "scaled_matmul: a_scale is f32 [2, 3, 3], need f32 of one element or [2, 3, 1] or [2, 3, 2] or "
+            "[6, 1] or [6, 2]");
+  bad = good;
+  bad.b_scale = memory_.view({1, 2}, DType::kF32);
+  EXPECT_EQ(gemm::problem_of(bad).error().text(),
+            "scaled_matmul: b_scale is f32 [1, 2], need f32 of one element or [1, 5] or [2, 5] or [2, 1]");
 }
 
 TEST_F(GemmArguments, AccumulatingNeedsF32) {

@@ -102,6 +102,30 @@ def all_gather_scaled_matmul(rank, size):
             check(out, want * factor + bias, magnitude * factor + 1, where=where)
 
 
+def all_gather_block_scaled_matmul(rank, size):
+    tandem.init()
+    for dim, replicated in itertools.product((0, 1), (False, True)):
+        whole = random((4, 8, 200), E4M3, 1)
+        scale = numpy.abs(random((4, 8, 2), F32, 4)) + 0.5
+        b = random((200, 130), E4M3, 2)
+        b_scale = numpy.abs(random((2, 2), F32, 5)) + 0.5
+        result = tandem.fused_all_gather_block_scaled_matmul(
+            shard(whole, dim, size, rank),
+            b,
+            scale if replicated else shard(scale, dim, size, rank),
+            b_scale,
+            dim,
+            whole.shape[dim],
+            out_dtype="f32",
+            replicated=replicated,
+        )
+        want, magnitude = product(
+            whole.astype(numpy.float64) * scale.repeat(128, -1)[..., :200],
+            b.astype(numpy.float64) * b_scale.repeat(128, 0)[:200].repeat(128, 1)[:, :130],
+        )
+        check(result.out[0], want, magnitude, where=f"dim {dim} replicated {replicated}")
+
+
 def scaled_matmul_reduce_scatter(rank, size):
     tandem.init()
     for dim, out_dtype in itertools.product((0, 1, 2), (BF16, F32)):
@@ -131,7 +155,14 @@ def scaled_matmul_reduce_scatter(rank, size):
 
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize(
-    "program", [all_gather_matmul, matmul_reduce_scatter, all_gather_scaled_matmul, scaled_matmul_reduce_scatter]
+    "program",
+    [
+        all_gather_matmul,
+        matmul_reduce_scatter,
+        all_gather_scaled_matmul,
+        all_gather_block_scaled_matmul,
+        scaled_matmul_reduce_scatter,
+    ],
 )
 def test_against_float64(program, world):
     tandem.launch(program, world)

@@ -36,6 +36,9 @@ COLLECTIVES = {
     "fused_all_gather_scaled_matmul": lambda **named: tandem.fused_all_gather_scaled_matmul(
         A, B, scale_mode="none", **named
     ),
+    "fused_all_gather_block_scaled_matmul": lambda **named: tandem.fused_all_gather_block_scaled_matmul(
+        A, B, A, B, **named
+    ),
     "fused_scaled_matmul_reduce_scatter": lambda **named: tandem.fused_scaled_matmul_reduce_scatter(A, B, **named),
     "all_gather": lambda **named: tandem.all_gather(A, **named),
     "reduce_scatter": lambda **named: tandem.reduce_scatter(A, **named),

@@ -133,8 +133,10 @@ def scaled_gathers(rank, size):
 def scaled_scatters(rank, size):
     import torch
 
-    for dim, rowwise, flat in itertools.product((0, 1, 2), (False, True), (False, True)):
-        shape = [4 * size, 2 * size]
+    any_dim = [(4 * size, *case) for case in itertools.product((0, 1, 2), (False, True), (False, True))]
+    rows_of_batches = [(batch, 1, rowwise, True) for batch in (1, 2, 8) for rowwise in (False, True)]
+    for batch, dim, rowwise, flat in any_dim + rows_of_batches:
+        shape = [batch, 2 * size]
         lefts = [f8([*shape, 16], 1, r) for r in range(size)]
         rights = [f8([32, 16], 2, r).t() for r in range(size)]
         scales = [random([*shape, 1], "float32", 3, r).abs() + 0.5 for r in range(size)]
@@ -152,7 +154,7 @@ def scaled_scatters(rank, size):
         args = (a, rights[rank], scale, b_scale, "sum", dim, dim // 2 if flat else dim, world(), [*shape, 32], bias)
         out = torch.ops.tandem.fused_scaled_matmul_reduce_scatter(*args, out_dtype=torch.bfloat16)
         parts = (want.chunk(size, dim)[rank], magnitude.chunk(size, dim)[rank])
-        check(out, *parts, 2, where=f"dim {dim} rowwise {rowwise} flat {flat}")
+        check(out, *parts, 2, where=f"batch {batch} dim {dim} rowwise {rowwise} flat {flat}")
         fake = torch.ops.tandem.fused_scaled_matmul_reduce_scatter(*on_meta(args), out_dtype=torch.bfloat16)
         assert layouts(fake) == layouts(out)
 

@@ -274,6 +274,28 @@ void add_fused_gathers(std::vector<WritingCall>& calls, int world) {
        .needs = Needs::kOtherRanks});
 }
 
+void add_block_scaled_gather(std::vector<WritingCall>& calls, int world) {
+  calls.push_back({.name = "fused_all_gather_block_scaled_matmul",
+                   .header = "fused/all_gather_scaled_matmul.hpp",
+                   .operands = {in("a", {kM / world, kK}, DType::kF8E4M3),
+                                in("b[0]", {kK, kN}, DType::kF8E4M3), in("a_scale", {kM / world, 1}),
+                                in("b_scale[0]", {1, kN}), contiguous(out("out[0]", {kM, kN}, DType::kBF16)),
+                                contiguous(out("gathered", {kM, kK}, DType::kF8E4M3))},
+                   .make =
+                       [](CallSite& at) {
+                         const std::span<const TensorView> v = at.views;
+                         return done(fused_all_gather_block_scaled_matmul({.a = v[0],
+                                                                           .b = v.subspan(1, 1),
+                                                                           .a_scale = v[2],
+                                                                           .b_scale = v.subspan(3, 1),
+                                                                           .gather_size = kM,
+                                                                           .out = v.subspan(4, 1),
+                                                                           .gathered = v[5]},
+                                                                          at.rank.group, *at.rank.stream));
+                       },
+                   .needs = Needs::kOtherRanks});
+}
+
 void add_fused_scatters(std::vector<WritingCall>& calls, int world) {
   calls.push_back(
       {.name = "fused_matmul_reduce_scatter",
@@ -365,6 +387,7 @@ std::vector<WritingCall> writing_calls(int world) {
   add_other_products(calls);
   add_collectives(calls, world);
   add_fused_gathers(calls, world);
+  add_block_scaled_gather(calls, world);
   add_fused_scatters(calls, world);
   add_host_programs(calls, world);
   return calls;

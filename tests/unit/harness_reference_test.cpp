@@ -53,13 +53,14 @@ TEST(Reference, OneWrongElementIsFoundAndNamed) {
   EXPECT_NE(wrong.first.find("row 2, column 3"), std::string::npos) << wrong.first;
 }
 
+Tensor tensor(const std::vector<float>& values, const Dims& sizes) {
+  Tensor made = Tensor::host(sizes, DType::kF32);
+  std::copy(values.begin(), values.end(), made.view().data_as<float>());
+  return made;
+}
+
 // 2 rows, 1 column, k of 4 in two slices.
 TEST(ProductReference, EveryTermCounts) {
-  const auto tensor = [](std::vector<float> values, const Dims& sizes) {
-    Tensor made = Tensor::host(sizes, DType::kF32);
-    std::copy(values.begin(), values.end(), made.view().data_as<float>());
-    return made;
-  };
   const Tensor a = tensor({1, 2, 3, 4, 5, 6, 7, 8}, {2, 4});
   const Tensor b = tensor({1, 1, 1, -1}, {4, 1});
   const Tensor a_scale = tensor({2, 4, 8, 16}, {2, 2});
@@ -83,6 +84,18 @@ TEST(ProductReference, EveryTermCounts) {
   result.view().data_as<float>()[1] += 0.1F;
   reference.compare(result.view(), "out", wrong);
   EXPECT_EQ(wrong.count, 1);
+}
+
+// 1 row, 3 columns; scales for every two of k and of the columns.
+TEST(ProductReference, ScalesByBlocks) {
+  const Tensor a = tensor({1, 2, 3}, {1, 3});
+  const Tensor b = tensor({1, 1, 1, 1, 1, 1, 1, 1, 1}, {3, 3});
+  const Tensor a_scale = tensor({2, 4}, {1, 2});
+  const Tensor b_scale = tensor({10, 100, 20, 200}, {2, 2});
+  const ProductReference reference(
+      {.a = a.view(), .b = b.view(), .a_scale = a_scale.view(), .b_scale = b_scale.view(), .scale_block = 2});
+  EXPECT_EQ(reference.sum_at(0, 1).value, 3 * 2 * 10 + 3 * 4 * 20);
+  EXPECT_EQ(reference.sum_at(0, 2).value, 3 * 2 * 100 + 3 * 4 * 200);
 }
 
 TEST(Rounded, F8Saturates) {

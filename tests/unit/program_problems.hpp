@@ -56,8 +56,11 @@ inline void for_plain_gathers(int world, const WithGather& body) {
 inline void for_scaled_gathers(int world, const WithGather& body) {
   for (const Dims& sizes : sizes_on(world)) {
     for (int dim = 0; dim < sizes.size(); ++dim) {
-      for (const ScaleMode mode : {ScaleMode::kNone, ScaleMode::kTensorwise, ScaleMode::kRowwiseSharded,
-                                   ScaleMode::kRowwiseReplicated}) {
+      for (const ScaleMode mode :
+           {ScaleMode::kNone, ScaleMode::kTensorwise, ScaleMode::kRowwiseSharded,
+            ScaleMode::kRowwiseReplicated, ScaleMode::kBlockwiseSharded, ScaleMode::kBlockwiseReplicated}) {
+        // Slices of k by blocks begin at multiples of 128.
+        if (dim == sizes.size() - 1 && fused::is_by_blocks(mode)) continue;
         for (int num_also_gathered = 0; num_also_gathered < 3; ++num_also_gathered) {
           for (const bool keeps : {false, true}) {
             fused::GatherProblem problem{.dtype = DType::kF8E4M3,

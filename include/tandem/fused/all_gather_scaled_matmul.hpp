@@ -14,15 +14,19 @@
 
 namespace tandem {
 
-/// Which rows a_scale belongs to. `full` is a over all ranks.
+/// Which elements of a each number of a_scale belongs to. `full` is a over all ranks. Scales by blocks are
+/// for each row and each gemm::kScaleBlock of k: kb is the num_scale_blocks() of the last size.
 enum class ScaleMode : std::uint8_t {
-  kDetect,             ///< found from the scale's shape, see detect_scale_mode()
-  kTensorwise,         ///< one element, the same on every rank
-  kRowwiseSharded,     ///< the shard's rows: a.shape[:-1] + [1]; gathered along with a
-  kRowwiseReplicated,  ///< all rows, on every rank: full.shape[:-1] + [1]
-  kNone,               ///< neither a nor b has a scale
+  kDetect,               ///< found from the scale's shape, see detect_scale_mode()
+  kTensorwise,           ///< one element, the same on every rank
+  kRowwiseSharded,       ///< the shard's rows: a.shape[:-1] + [1]; gathered along with a
+  kRowwiseReplicated,    ///< all rows, on every rank: full.shape[:-1] + [1]
+  kBlockwiseSharded,     ///< the shard's: a.shape[:-1] + [kb]; gathered along with a; never detected
+  kBlockwiseReplicated,  ///< all, on every rank: full.shape[:-1] + [kb]; never detected
+  kNone,                 ///< neither a nor b has a scale
 };
-/// "detect", "tensorwise", "rowwise_sharded", "rowwise_replicated", "none".
+/// "detect", "tensorwise", "rowwise_sharded", "rowwise_replicated", "blockwise_sharded",
+/// "blockwise_replicated", "none".
 [[nodiscard]] std::string_view to_string(ScaleMode mode);
 
 /// Largest number of AllGatherScaledMatmulArgs::beside.
@@ -32,9 +36,11 @@ inline constexpr int kMaxAlsoGathered = 6;
 struct AllGatherScaledMatmulArgs {
   TensorView a = {};                       ///< this rank's shard [..., k], f8e4m3 or f8e5m2; any strides
   TensorList b = {};                       ///< f8 [k, n_i]; [gather_size, n_i] if the last dim is gathered
-  std::optional<TensorView> a_scale = {};  ///< f32, as scale_mode says; row-wise also 2-D, [rows, 1]
+  std::optional<TensorView> a_scale = {};  ///< f32, as scale_mode says, or 2-D: [rows, last size]
   ScaleMode scale_mode = ScaleMode::kDetect;
-  TensorList b_scale = {};                  ///< f32, one element or [1, n_i]; empty with kNone
+  /// f32; empty with kNone. One element or [1, n_i]; by blocks [kb, n_i] or [kb, nb_i] of all of k, where
+  /// nb_i is the num_scale_blocks() of n_i.
+  TensorList b_scale = {};
   int gather_dim = 0;                       ///< in [0, a.dim())
   std::int64_t gather_size = 0;             ///< size of gather_dim over all ranks
   TensorList out = {};                      ///< one for each b, with output_layout(); f32, bf16, f16 or f8
@@ -55,7 +61,7 @@ struct AllGatherScaledMatmulArgs {
 /// out_i = (all_gather(a) * b_i * scales + bias_i) * result_scale_i.
 /// Shapes:  As fused_all_gather_matmul(). If the last dim is gathered, a sharded row-wise scale belongs to
 ///          the rank's slice of k. A replicated one has last size 1 for all slices, or W, one column for
-///          each.
+///          each. Scales by blocks then need slices that begin at multiples of gemm::kScaleBlock.
 /// Types:   Sums are f32 and rounded once to out_i; f8 saturates. Every rank, W and algorithm give the same
 ///          bits with products of tandem's own, unless the last dim is gathered. Then each slice's product
 ///          takes the slice's scales, and products are added in f32 in rank order.
@@ -67,6 +73,12 @@ struct AllGatherScaledMatmulArgs {
 [[nodiscard]] Result<OpReport> fused_all_gather_scaled_matmul(const AllGatherScaledMatmulArgs& args,
                                                               Group& group, Stream& stream);
 
+/// The same with scales by blocks: scale_mode is kBlockwiseSharded, unless it is kBlockwiseReplicated. plan()
+/// and can_run() take the arguments with that mode.
+/// Errors:  As fused_all_gather_scaled_matmul(); kInvalidArgument for any other scale_mode but kDetect.
+[[nodiscard]] Result<OpReport> fused_all_gather_block_scaled_matmul(const AllGatherScaledMatmulArgs& args,
+                                                                    Group& group, Stream& stream);
+
 /// As for fused_all_gather_matmul().
 [[nodiscard]] Result<OpReport> plan(const AllGatherScaledMatmulArgs& args, Group& group, Stream& stream);
 /// Whether plan() succeeds, and its error if not.
@@ -76,7 +88,8 @@ struct AllGatherScaledMatmulArgs {
 /// is the first of these that fits. No scale: none. a's sizes with 1 last: row-wise, sharded. One element:
 /// tensor-wise. full's sizes with 1 last, or `world` if the last dim is gathered: row-wise, replicated.
 /// [rows of a, 1]: sharded. [rows of full, 1]: replicated. A shard of one row with a scale of its own counts
-/// as sharded. Where shards are uneven, pass the mode that you mean.
+/// as sharded. Scales by blocks are never found: their shapes may be those of the modes above. Where shards
+/// are uneven, pass the mode that you mean.
 /// Errors:  kInvalidArgument with both shapes when no mode fits, or when scale_mode does not.
 [[nodiscard]] Result<ScaleMode> detect_scale_mode(const AllGatherScaledMatmulArgs& args, int world);
 

@@ -13,22 +13,25 @@ namespace tandem::gemm {
 
 /// Along k, a scale by blocks has one number for so many elements; the last block may be shorter.
 inline constexpr std::int64_t kScaleBlock = 128;
+[[nodiscard]] constexpr std::int64_t num_scale_blocks(std::int64_t size) {
+  return (size + kScaleBlock - 1) / kScaleBlock;
+}
 
 /// out = (sum_k a * b * a_scale * b_scale + bias) * result_scale (+ addend), rounded once.
-/// Shapes:  N-D as it stands: no reshape before or after. Any strides, for all of them. kb and nb are k and n
-///          by kScaleBlock, rounded up.
+/// Shapes:  N-D as it stands: no reshape before or after. Any strides, for all of them. kb and nb are the
+///          num_scale_blocks() of k and n, and rows is the product of a's sizes but the last.
 /// Types:   a and b f8e4m3 or f8e5m2, in any combination, or f32, bf16 or f16, equal. f8 results saturate. A
 ///          scale that is left out is 1.
 /// Sums:    f32, in ascending k, times a's scale, times b's. Where a scale goes by blocks of k, each block's
 ///          sum is multiplied by the product of both scales and then added to the sum of those before.
 /// Memory:  out may be the addend, element for element; it overlaps none of the others.
 struct ScaledMmArgs {
-  TensorView a = {};                            ///< [..., k]
-  TensorView b = {};                            ///< [k, n]
-  TensorView a_scale = {};                      ///< f32: one element, or a's sizes with 1 or kb last
-  TensorView b_scale = {};                      ///< f32: one element, [1, n], [kb, n] or [kb, nb]
-  TensorView out = {};                          ///< [..., n], f32, bf16, f16 or f8
-  std::optional<TensorView> bias = {};          ///< [n], any of the types that out may have
+  TensorView a = {};                    ///< [..., k]
+  TensorView b = {};                    ///< [k, n]
+  TensorView a_scale = {};              ///< f32: one element, a's sizes with 1 or kb last, or [rows, 1 or kb]
+  TensorView b_scale = {};              ///< f32: one element, [1, n], [kb, n] or [kb, nb]
+  TensorView out = {};                  ///< [..., n], f32, bf16, f16 or f8
+  std::optional<TensorView> bias = {};  ///< [n], any of the types that out may have
   std::optional<TensorView> result_scale = {};  ///< f32, one element
   /// Lets GPUs add f8 products in registers of fewer bits over all of k, not over 128 of it. CPUs do not.
   bool fast_accum = false;

@@ -140,7 +140,9 @@ def fused_all_gathers_scaled_matmul(
     Args:
         also_gather: further shards, of any type, with A's sizes but for the last.
         return_A: whether the result has all of A.
-        scale_mode: what A_scale is: "tensorwise", "rowwise_sharded", "rowwise_replicated", or "detect" by its sizes.
+        scale_mode: what A_scale is: "tensorwise", "rowwise_sharded", "rowwise_replicated", or "detect" by its sizes. Or
+            "blockwise_sharded", "blockwise_replicated": scales by blocks of 128, as for
+            tandem.fused_all_gather_block_scaled_matmul().
         others: as for fused_all_gather_scaled_matmul().
 
     Returns:

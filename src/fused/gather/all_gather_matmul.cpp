@@ -2,6 +2,7 @@
 #include <tandem/fused/all_gather_scaled_matmul.hpp>
 #include <tandem/fused/layout.hpp>
 
+#include "base/format.hpp"
 #include "base/try.hpp"
 #include "fused/call/run_op.hpp"
 #include "fused/gather/plan.hpp"
@@ -32,6 +33,17 @@ Result<OpReport> fused_all_gather_scaled_matmul(const AllGatherScaledMatmulArgs&
                                                 Stream& stream) {
   TANDEM_TRY(group.status());
   return fused::run_op(fused::check(args, group, stream), group, stream);
+}
+Result<OpReport> fused_all_gather_block_scaled_matmul(const AllGatherScaledMatmulArgs& args, Group& group,
+                                                      Stream& stream) {
+  AllGatherScaledMatmulArgs by_blocks = args;
+  if (args.scale_mode == ScaleMode::kDetect) by_blocks.scale_mode = ScaleMode::kBlockwiseSharded;
+  if (fused::is_by_blocks(by_blocks.scale_mode))
+    return fused_all_gather_scaled_matmul(by_blocks, group, stream);
+  return failf(ErrorCode::kInvalidArgument,
+               "fused_all_gather_block_scaled_matmul: scale_mode is {}, need blockwise_sharded, which detect "
+               "means here, or blockwise_replicated",
+               to_string(args.scale_mode));
 }
 Result<OpReport> plan(const AllGatherScaledMatmulArgs& args, Group& group, Stream& stream) {
   TANDEM_TRY(group.status());

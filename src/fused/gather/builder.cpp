@@ -28,7 +28,7 @@ GatherBuilder::GatherBuilder(const GatherProblem& problem, Algorithm algorithm, 
           builder_.scratch(fmt::format("{} in order", tensor.name), tensor.sizes_of(own), tensor.dtype);
     }
   }
-  if (problem.is_scaled && !has_sharded_scale() && problem.scale_mode != ScaleMode::kNone)
+  if (problem.is_scaled && !problem.has_sharded_scale() && problem.scale_mode != ScaleMode::kNone)
     roots_.a_scale = builder_.caller("a_scale");
   const std::int64_t sums_bytes = problem.rows() * problem.sum_n * size_bytes(DType::kF32);
   const std::int64_t sums_at = problem.gathers_last() ? builder_.reserve_scratch(sums_bytes) : 0;
@@ -107,14 +107,15 @@ program::Product GatherBuilder::product(int i, const Arrived& arrived) const {
                            .result_scale = all_of(per_b.result_scale),
                            .scaled = problem_.is_scaled,
                            .fast_accum = problem_.fast_accum};
-  if (has_sharded_scale()) product.a_scale = this->arrived(1, arrived);
+  if (problem_.has_sharded_scale()) product.a_scale = this->arrived(1, arrived);
   if (roots_.a_scale == kNone) return product;
   product.a_scale = all_of(roots_.a_scale);
   if (arrived.source < 0) return product;
   // Bound as one element that counts for every part, or as rows of all ranks.
-  product.a_scale = problem_.gathers_last()
-                        ? part_of(roots_.a_scale, problem_.sizes.size() - 1, arrived.source, 1)
-                        : part_of(roots_.a_scale, 0, arrived.part.offset, arrived.part.size);
+  const bool by_slices = problem_.gathers_last();
+  const Shard part = by_slices ? problem_.scales_of(arrived.source) : arrived.part;
+  product.a_scale =
+      part_of(roots_.a_scale, by_slices ? problem_.sizes.size() - 1 : 0, part.offset, part.size);
   return product;
 }
 
@@ -171,6 +172,10 @@ void GatherBuilder::add_slice(Lane lane, int source) {
     const GatherRoots::PerB& per_b = roots_.per_b[static_cast<std::size_t>(i)];
     program::Product one = product(i, from(source));
     one.b = part_of(per_b.b, 0, part.offset, part.size);
+    if (problem_.is_scaled_by_blocks()) {
+      const Shard blocks = problem_.scales_of(source);
+      one.b_scale = part_of(per_b.b_scale, 0, blocks.offset, blocks.size);
+    }
     const bool rounds = problem_.is_scaled && is_last;
     if (!rounds) one.bias = {};
     if (!rounds) one.out = all_of(per_b.sum);
@@ -231,7 +236,7 @@ void bind(const GatherCall& call, const GatherProblem& problem, const GatherRoot
       bindings.bind(roots.a_scale, scale.movedim(problem.dim, 0));
     } else {
       // One column for all slices counts as one a slice.
-      if (scale.size(last) == 1) {
+      if (scale.size(last) == 1 && !problem.is_scaled_by_blocks()) {
         scale.sizes[last] = problem.world;
         scale.strides[last] = 0;
       }

@@ -93,7 +93,6 @@ class GatherBuilder {
  private:
   [[nodiscard]] program::Product product(int i, const Arrived& arrived) const;
   void add_slice(program::Lane lane, int source);
-  [[nodiscard]] bool has_sharded_scale() const { return problem_.scale_mode == ScaleMode::kRowwiseSharded; }
 
   const GatherProblem& problem_;
   program::Builder builder_;

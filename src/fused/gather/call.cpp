@@ -38,8 +38,7 @@ GatherCall GatherCall::of(const AllGatherScaledMatmulArgs& args, ScaleMode mode)
                   .also_gathered = args.also_gathered,
                   .trace = args.trace};
   if (mode == ScaleMode::kTensorwise) call.a_scale = args.a_scale;
-  if (mode == ScaleMode::kRowwiseSharded || mode == ScaleMode::kRowwiseReplicated)
-    call.a_scale = rowwise_scale(args, mode);
+  if (mode != ScaleMode::kTensorwise && mode != ScaleMode::kNone) call.a_scale = scale_of_rows(args, mode);
   return call;
 }
 

@@ -20,7 +20,7 @@ namespace tandem::fused {
 /// The arguments of either gather op, whichever was called. Their names are the public ones.
 struct GatherCall {
   TensorView a;
-  /// As tensors of a's dims: one element, a shard's rows or all rows; none where nothing is scaled.
+  /// As tensors of a's dims: one element, or those of a shard's or of all rows; none where nothing is scaled.
   std::optional<TensorView> a_scale = {};
   std::span<const TensorView> b;
   OptionalViews b_scale = {};

@@ -79,7 +79,46 @@ Result<void> check_lengths(const AllGatherScaledMatmulArgs& args, ScaleMode mode
   return {};
 }
 
-Result<void> check_products(const AllGatherScaledMatmulArgs& args, const Dims& sizes, const Device& device) {
+/// [kb, n] or [kb, nb]; one element is no exception, because slices of k take their rows of it.
+Result<void> check_block_scale(const Named& named, const Dims& sizes, std::int64_t n, const Device& device) {
+  const std::int64_t kb = gemm::num_scale_blocks(sizes.back());
+  const Dims vectors = {kb, n};
+  const Dims blocks = {kb, gemm::num_scale_blocks(n)};
+  const TensorView& scale = *named.view;
+  if (scale.dtype != DType::kF32 || !(scale.sizes == vectors || scale.sizes == blocks)) {
+    return failf(ErrorCode::kInvalidArgument, "{}: {} is {} {}, need f32 {} or {} with scales by blocks",
+                 kWho, to_string(named), to_string(scale.dtype), to_string(scale.sizes), to_string(vectors),
+                 to_string(blocks));
+  }
+  return check_tensor(kWho, named, device);
+}
+
+Result<void> check_b_scale(const AllGatherScaledMatmulArgs& args, int i, const Dims& sizes, ScaleMode mode,
+                           const Device& device) {
+  if (args.b_scale.empty()) return {};
+  const Named named{"b_scale", i, &args.b_scale[static_cast<std::size_t>(i)]};
+  const std::int64_t n = args.b[static_cast<std::size_t>(i)].size(1);
+  if (is_by_blocks(mode)) return check_block_scale(named, sizes, n, device);
+  return check_scale(kWho, named, {1, n}, device);
+}
+
+/// A slice of k has whole blocks of scales, but for the last one's end. Scales by blocks are never detected.
+Result<void> check_slices(const AllGatherScaledMatmulArgs& args, const Group& group) {
+  const std::int64_t stride = shard_stride(args.gather_size, group.size());
+  const bool is_cut = args.gather_dim == args.a.dim() - 1 && stride < args.gather_size;
+  if (!is_by_blocks(args.scale_mode) || !is_cut || stride % gemm::kScaleBlock == 0) return {};
+  const std::int64_t whole = gemm::kScaleBlock * group.size();
+  return failf(
+      ErrorCode::kInvalidArgument,
+      "{}: scale_mode is {} and gather_dim {} is the last: {} ranks' slices of gather_size {} begin at "
+      "multiples of {}, need multiples of {}, the elements of k that share a scale. Gather another dim, "
+      "or pad gather_size with zeros to {}",
+      kWho, tandem::to_string(args.scale_mode), args.gather_dim, group.size(), args.gather_size, stride,
+      gemm::kScaleBlock, (args.gather_size + whole - 1) / whole * whole);
+}
+
+Result<void> check_products(const AllGatherScaledMatmulArgs& args, const Dims& sizes, ScaleMode mode,
+                            const Device& device) {
   for (int i = 0; i < static_cast<int>(args.b.size()); ++i) {
     const auto idx = static_cast<std::size_t>(i);
     TANDEM_TRY(check_f8(kWho, {"b", i, &args.b[idx]}, device));
@@ -87,8 +126,7 @@ Result<void> check_products(const AllGatherScaledMatmulArgs& args, const Dims& s
     const Named out{"out", i, &args.out[idx]};
     TANDEM_TRY(check_out_type(kWho, out, device));
     TANDEM_TRY(check_has_layout(kWho, out, front_major_layout(need, args.gather_dim)));
-    if (!args.b_scale.empty())
-      TANDEM_TRY(check_scale(kWho, {"b_scale", i, &args.b_scale[idx]}, {1, need.back()}, device));
+    TANDEM_TRY(check_b_scale(args, i, sizes, mode, device));
     TANDEM_TRY(check_epilogue(kWho, i, at(args.bias, i), at(args.result_scale, i), need.back(), device));
   }
   return {};
@@ -166,11 +204,12 @@ Result<CheckedGather> check(const AllGatherScaledMatmulArgs& args, const Group& 
   TANDEM_TRY(check_planned(kWho, "plan_n", args.plan_n));
   TANDEM_TRY(check_f8(kWho, {"a", -1, &args.a}, device));
   TANDEM_TRY(check_shard(kWho, gathering_of(args), group));
+  TANDEM_TRY(check_slices(args, group));
   TANDEM_ASSIGN(const ScaleMode mode, detect_scale_mode(args, group.size()));
   if (mode != ScaleMode::kNone)
     TANDEM_TRY(check_scale(kWho, {"a_scale", -1, &*args.a_scale}, args.a_scale->sizes, device));
   TANDEM_TRY(check_lengths(args, mode));
-  TANDEM_TRY(check_products(args, sizes, device));
+  TANDEM_TRY(check_products(args, sizes, mode, device));
   TANDEM_TRY(check_wholes(args, sizes, device));
   TANDEM_TRY(check_memory(args));
 

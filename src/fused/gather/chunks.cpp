@@ -52,15 +52,25 @@ gemm::Scale scale_of_a(const GatherProblem& problem) {
     case ScaleMode::kRowwiseSharded:
     case ScaleMode::kRowwiseReplicated:
       return gemm::Scale::kRow;
+    case ScaleMode::kBlockwiseSharded:
+    case ScaleMode::kBlockwiseReplicated:
+      return gemm::Scale::kVector128;
     case ScaleMode::kDetect:
     case ScaleMode::kNone:
       break;
   }
   return gemm::Scale::kNone;
 }
-/// As one by columns, whatever each b has: that is each rank's own affair.
+/// As fine as a's, whatever each b has: that is each rank's own affair.
 gemm::Scale scale_of_b(const GatherProblem& problem) {
-  return scale_of_a(problem) == gemm::Scale::kNone ? gemm::Scale::kNone : gemm::Scale::kColumn;
+  switch (scale_of_a(problem)) {
+    case gemm::Scale::kNone:
+      return gemm::Scale::kNone;
+    case gemm::Scale::kVector128:
+      return gemm::Scale::kBlock128;
+    default:
+      return gemm::Scale::kColumn;
+  }
 }
 
 }  // namespace
@@ -83,7 +93,7 @@ gemm::Product planned_product(const GatherProblem& problem) {
           .out = problem.is_scaled ? DType::kBF16 : problem.dtype,
           .a_scale = scale_of_a(problem),
           .b_scale = scale_of_b(problem),
-          .fast_accum = problem.is_scaled && problem.fast_accum};
+          .fast_accum = problem.fast_accum && !problem.is_scaled_by_blocks()};
 }
 
 gemm::Product agreed_product(const GatherProblem& problem, int piece_peers) {

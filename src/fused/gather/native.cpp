@@ -27,8 +27,7 @@ gemm::Product async_product(const GatherProblem& problem, const GatherCall& call
   if (problem.is_scaled) {
     const TensorView* const b_scale = call.b_scale.at(i);
     const TensorView* const bias = call.bias.at(i);
-    if (b_scale == nullptr || b_scale->numel() == 1)
-      product.b_scale = b_scale == nullptr ? gemm::Scale::kNone : gemm::Scale::kTensor;
+    product.b_scale = b_scale == nullptr ? gemm::Scale::kNone : gemm::scale_of_b(*b_scale, b.size(1));
     if (bias != nullptr) product.epilogue.bias = bias->dtype;
     product.epilogue.result_scale = call.result_scale.at(i) != nullptr;
   }
@@ -40,8 +39,8 @@ gemm::Product async_product(const GatherProblem& problem, const GatherCall& call
 
 /// Why not, but for what the device's products say; null if there is nothing. Asked in every call.
 const char* why_not_consumed(const GatherProblem& problem, const GatherCall& call, const TensorView& b) {
-  if (problem.scale_mode == ScaleMode::kRowwiseReplicated &&
-      !call.a_scale->movedim(problem.dim, 0).can_flatten_rows())
+  const bool is_by_rows = problem.is_scaled && call.a_scale && call.a_scale->numel() > 1;
+  if (is_by_rows && !problem.has_sharded_scale() && !call.a_scale->movedim(problem.dim, 0).can_flatten_rows())
     return "the rows of a_scale are no matrix";
   if (problem.has_bias) return "no product there adds a bias while its input arrives";
   if (!b.is_contiguous() && !b.movedim(0, 1).is_contiguous()) return "b has holes";
@@ -70,10 +69,7 @@ class NativeGather {
  private:
   /// Whether there is a peer that the products do not send all to.
   static bool pushes(const GatherProblem& problem) {
-    return problem.piece_peers < problem.world - 1 || (scales_travel(problem) && problem.world > 1);
-  }
-  static bool scales_travel(const GatherProblem& problem) {
-    return problem.scale_mode == ScaleMode::kRowwiseSharded;
+    return problem.piece_peers < problem.world - 1 || (problem.has_sharded_scale() && problem.world > 1);
   }
   [[nodiscard]] int rank() const { return gather_.rank(); }
   [[nodiscard]] program::Builder& steps() { return gather_.steps(); }
@@ -118,8 +114,8 @@ void NativeGather::add_roots() {
   const std::int64_t unit_rows = problem_.unit_rows();
   const std::int64_t scales_at = program::aligned_to_root(numel(a.sizes) * element);
   const std::int64_t data_bytes =
-      scales_travel(problem_) ? scales_at + numel(gather_.tensors()[1].sizes) * size_bytes(DType::kF32)
-                              : numel(a.sizes) * element;
+      problem_.has_sharded_scale() ? scales_at + numel(gather_.tensors()[1].sizes) * size_bytes(DType::kF32)
+                                   : numel(a.sizes) * element;
   const std::int64_t num_flags =
       problem_.piece_peers > 0 ? gemm::num_pieces(problem_.rows(), problem_.k() * element) : 0;
   program::MemoryNeeds& needs = steps().memory();
@@ -149,7 +145,7 @@ void NativeGather::add_roots() {
   own_rows_ = problem_.aligns_own ? steps().at(data, own().offset * unit_rows * problem_.k() * element,
                                                "own rows of the inbox", rows, problem_.dtype)
                                   : gather_.add_flat(0, rows);
-  if (scales_travel(problem_)) add_scale_roots(data, scales_at);
+  if (problem_.has_sharded_scale()) add_scale_roots(data, scales_at);
 }
 
 void NativeGather::add_scale_roots(Space data, std::int64_t at) {
@@ -186,7 +182,7 @@ GatherProgram NativeGather::build() {
 void NativeGather::push_to_all() {
   for (int step = 1; step < problem_.world; ++step) {
     const int peer = (rank() - step + problem_.world) % problem_.world;
-    if (scales_travel(problem_)) push_scales_to(peer);
+    if (problem_.has_sharded_scale()) push_scales_to(peer);
     if (step > problem_.piece_peers) push_to(peer);
   }
 }
@@ -226,7 +222,7 @@ void NativeGather::consume() {
                                      .piece_peers = problem_.piece_peers,
                                      .flags = flags_,
                                      .begins_early = resets()};
-  if (scales_travel(problem_)) {
+  if (problem_.has_sharded_scale()) {
     product.a_scale = all_of(slot_scales_);
     product.arrival->own_scale = all_of(own_scales_);
   } else if (gather_.roots().a_scale != program::kNone) {
@@ -256,7 +252,7 @@ void NativeGather::multiply_the_rest() {
   const bool waits = problem_.first_consumed < 0;
   for (int step = 0; step < problem_.world; ++step) {
     const int source = (rank() + step) % problem_.world;
-    if (waits && step > 0 && (step > problem_.piece_peers || scales_travel(problem_)))
+    if (waits && step > 0 && (step > problem_.piece_peers || problem_.has_sharded_scale()))
       steps().await(kCurrent, source, words_of(source));
     gather_.multiply(kCurrent, gather_.from(source), {}, [this](int i) { return problem_.is_by_mm(i); });
   }

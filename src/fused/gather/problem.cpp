@@ -1,15 +1,13 @@
 #include "fused/gather/problem.hpp"
 
+#include <tandem/gemm/scaled_mm.hpp>
+
 #include "base/format.hpp"
 #include "base/hash.hpp"
 #include "base/with_last.hpp"
 
 namespace tandem::fused {
 namespace {
-
-bool has_sharded_scale(const GatherProblem& problem) {
-  return problem.scale_mode == ScaleMode::kRowwiseSharded;
-}
 
 /// What ranks have in common besides a: " scale tensorwise beside bf16 4".
 std::string scaled_text(const GatherProblem& problem) {
@@ -46,6 +44,11 @@ std::int64_t GatherProblem::also_gathered_bytes() const {
   return num_bytes;
 }
 
+std::int64_t GatherProblem::scale_columns() const {
+  if (is_scaled_by_blocks()) return gemm::num_scale_blocks(k());
+  return gathers_last() ? world : 1;
+}
+
 std::size_t hash_of(const GatherProblem& p) {
   Hash hash;
   hash.add(p.dtype).add(p.sizes).add(p.dim).add(p.asked).add(p.is_scaled).add(p.scale_mode);
@@ -79,7 +82,7 @@ Dims Travelling::sizes_of(std::int64_t units) const {
 }
 
 int num_travelling(const GatherProblem& problem) {
-  return 1 + (has_sharded_scale(problem) ? 1 : 0) + problem.num_also_gathered;
+  return 1 + (problem.has_sharded_scale() ? 1 : 0) + problem.num_also_gathered;
 }
 
 Travelling travelling(const GatherProblem& problem, int i) {
@@ -93,14 +96,13 @@ Travelling travelling(const GatherProblem& problem, int i) {
                     .is_copied = (problem.copied >> i & 1U) != 0};
   if (!by_slices) tensor.sizes.insert(0, tensor.sizes.erase(problem.dim));
   if (i == 0) return tensor;
-  const int first_also = has_sharded_scale(problem) ? 2 : 1;
+  const int first_also = problem.has_sharded_scale() ? 2 : 1;
   if (i < first_also) {
     tensor.name = "a_scale";
     tensor.dtype = DType::kF32;
     tensor.is_kept = false;
-    // Of the slices of a gathered last dim, each has one column of scales.
-    if (by_slices) tensor.total = problem.world;
-    tensor.sizes = with_last(tensor.sizes, by_slices ? problem.world : 1);
+    tensor.sizes = with_last(tensor.sizes, problem.scale_columns());
+    if (by_slices) tensor.total = problem.scale_columns();
     return tensor;
   }
   const auto& also = problem.also_gather[static_cast<std::size_t>(i - first_also)];

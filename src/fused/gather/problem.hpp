@@ -11,6 +11,10 @@
 
 namespace tandem::fused {
 
+[[nodiscard]] constexpr bool is_by_blocks(ScaleMode mode) {
+  return mode == ScaleMode::kBlockwiseSharded || mode == ScaleMode::kBlockwiseReplicated;
+}
+
 /// A checked call of either gather op as what it comes down to. The gathered dim counts in units: a unit is
 /// what one index of that dim holds.
 struct GatherProblem {
@@ -58,6 +62,15 @@ struct GatherProblem {
   [[nodiscard]] std::int64_t unit_rows() const;
   [[nodiscard]] std::int64_t unit_elements() const;
   [[nodiscard]] Shard part_of(int rank) const { return shard_of(total(), world, rank); }
+  /// Whether a's scale is gathered along with a.
+  [[nodiscard]] bool has_sharded_scale() const {
+    return scale_mode == ScaleMode::kRowwiseSharded || scale_mode == ScaleMode::kBlockwiseSharded;
+  }
+  [[nodiscard]] bool is_scaled_by_blocks() const { return is_by_blocks(scale_mode); }
+  /// Last size of a's scale over all ranks.
+  [[nodiscard]] std::int64_t scale_columns() const;
+  /// Of a gathered last dim: the columns of a's scale, and by blocks the rows of b's, that belong to a slice.
+  [[nodiscard]] Shard scales_of(int source) const { return shard_of(scale_columns(), world, source); }
   [[nodiscard]] bool copies_a() const { return (copied & 1U) != 0; }
   [[nodiscard]] bool is_by_mm(int i) const { return (by_mm >> (i < 63 ? i : 63) & 1U) != 0; }
   /// Bytes of the largest rank's part of all that travels beside a.

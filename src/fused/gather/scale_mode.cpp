@@ -1,5 +1,7 @@
 #include "fused/gather/scale_mode.hpp"
 
+#include <tandem/gemm/scaled_mm.hpp>
+
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "base/with_last.hpp"
@@ -12,9 +14,11 @@ constexpr std::string_view kWho = "fused_all_gather_scaled_matmul";
 
 /// What a scale is held against.
 struct Shapes {
-  Dims shard_rows;  ///< a.shape[:-1] + [1]
-  Dims full_rows;   ///< the same over all ranks
-  bool by_slices;   ///< the last dim is gathered
+  Dims shard_rows;    ///< a.shape[:-1] + [1]
+  Dims full_rows;     ///< the same over all ranks
+  Dims shard_blocks;  ///< a.shape[:-1] + [kb]
+  Dims full_blocks;
+  bool by_slices;  ///< the last dim is gathered
   int world;
 };
 
@@ -23,7 +27,7 @@ bool is_rows(const TensorView& scale, const Dims& rows) {
 }
 
 bool is_flat_rows(const TensorView& scale, const Dims& rows) {
-  return scale.sizes == Dims{numel(rows), 1};
+  return scale.sizes == Dims{numel(with_last(rows, 1)), rows.back()};
 }
 
 bool is_all_rows(const TensorView& scale, const Shapes& shapes) {
@@ -40,6 +44,10 @@ bool fits(ScaleMode mode, const std::optional<TensorView>& scale, const Shapes& 
       return is_rows(*scale, shapes.shard_rows) || is_flat_rows(*scale, shapes.shard_rows);
     case ScaleMode::kRowwiseReplicated:
       return is_all_rows(*scale, shapes) || is_flat_rows(*scale, shapes.full_rows);
+    case ScaleMode::kBlockwiseSharded:
+      return is_rows(*scale, shapes.shard_blocks) || is_flat_rows(*scale, shapes.shard_blocks);
+    case ScaleMode::kBlockwiseReplicated:
+      return is_rows(*scale, shapes.full_blocks) || is_flat_rows(*scale, shapes.full_blocks);
     case ScaleMode::kNone:
     case ScaleMode::kDetect:
       break;
@@ -74,6 +82,10 @@ std::string_view to_string(ScaleMode mode) {
       return "rowwise_sharded";
     case ScaleMode::kRowwiseReplicated:
       return "rowwise_replicated";
+    case ScaleMode::kBlockwiseSharded:
+      return "blockwise_sharded";
+    case ScaleMode::kBlockwiseReplicated:
+      return "blockwise_replicated";
     case ScaleMode::kNone:
       return "none";
   }
@@ -84,31 +96,29 @@ Result<ScaleMode> detect_scale_mode(const AllGatherScaledMatmulArgs& args, int w
   TANDEM_ASSIGN(const Dims full, fused::gathered_sizes(kWho, fused::gathering_of(args)));
   const Shapes shapes{.shard_rows = with_last(args.a.sizes, 1),
                       .full_rows = with_last(full, 1),
+                      .shard_blocks = with_last(args.a.sizes, gemm::num_scale_blocks(args.a.sizes.back())),
+                      .full_blocks = with_last(full, gemm::num_scale_blocks(full.back())),
                       .by_slices = args.gather_dim == args.a.dim() - 1,
                       .world = world};
   const ScaleMode mode = mode_of(args, shapes);
   if (fits(mode, args.a_scale, shapes)) return mode;
   return failf(ErrorCode::kInvalidArgument,
                "{}: a_scale has sizes {} and scale_mode is {}; a has sizes {}, over all ranks {}: need one "
-               "element (tensorwise), {} (rowwise_sharded), {} (rowwise_replicated), or no scale (none)",
+               "element (tensorwise), {} (rowwise_sharded), {} (rowwise_replicated), or no scale (none); and "
+               "where scale_mode says so {} (blockwise_sharded) or {} (blockwise_replicated)",
                kWho, args.a_scale ? to_string(args.a_scale->sizes) : "none", to_string(args.scale_mode),
                to_string(args.a.sizes), to_string(full), to_string(shapes.shard_rows),
-               to_string(shapes.full_rows));
+               to_string(shapes.full_rows), to_string(shapes.shard_blocks), to_string(shapes.full_blocks));
 }
 
 namespace fused {
 
-TensorView rowwise_scale(const AllGatherScaledMatmulArgs& args, ScaleMode mode) {
-  TensorView scale = *args.a_scale;
-  if (scale.dim() == args.a.dim()) return scale;
-  const std::int64_t row_stride = scale.stride(0);
-  scale.sizes = with_last(args.a.sizes, 1);
-  if (mode == ScaleMode::kRowwiseReplicated && args.gather_dim < args.a.dim() - 1) {
-    scale.sizes[args.gather_dim] = args.gather_size;
-  }
-  scale.strides = contiguous_strides(scale.sizes);
-  for (int d = 0; d < scale.dim(); ++d) scale.strides[d] *= row_stride;
-  return scale;
+TensorView scale_of_rows(const AllGatherScaledMatmulArgs& args, ScaleMode mode) {
+  if (args.a_scale->dim() == args.a.dim()) return *args.a_scale;
+  const bool is_replicated = mode == ScaleMode::kRowwiseReplicated || mode == ScaleMode::kBlockwiseReplicated;
+  Dims sizes = args.a.sizes;
+  if (is_replicated && args.gather_dim < args.a.dim() - 1) sizes[args.gather_dim] = args.gather_size;
+  return unflatten_rows(*args.a_scale, sizes);
 }
 
 }  // namespace fused

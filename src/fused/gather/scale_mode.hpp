@@ -5,8 +5,8 @@
 
 namespace tandem::fused {
 
-/// A row-wise a_scale that fits `mode` with a's dims: a 2-D [rows, 1] is seen as what it was before it was
-/// flattened.
-[[nodiscard]] TensorView rowwise_scale(const AllGatherScaledMatmulArgs& args, ScaleMode mode);
+/// An a_scale by rows or blocks that fits `mode` with a's dims: a 2-D [rows, columns] is seen as what it was
+/// before it was flattened.
+[[nodiscard]] TensorView scale_of_rows(const AllGatherScaledMatmulArgs& args, ScaleMode mode);
 
 }  // namespace tandem::fused

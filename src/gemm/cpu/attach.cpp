@@ -98,7 +98,6 @@ class TileImplementation final : public Implementation {
       return refuse(why_not, "products on CPUs send nothing");
     if (product.arrival && !product.is_plain())
       return refuse(why_not, "has no scaled products whose left operand still arrives");
-    if (product.is_scaled_along_k()) return refuse(why_not, "has no scales along k yet");
     return usable_.ok || refuse(why_not, usable_.why_not);
   }
 

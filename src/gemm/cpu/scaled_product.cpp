@@ -23,9 +23,19 @@ Rows rows_of(const TensorView& view) {
   return rows;
 }
 
-/// Every row the same.
-Rows one_row_of(const TensorView& view) {
-  return {.data = view.data, .strides = {}, .col_stride = 0};
+Rows scales_of_a(Scale kind, const TensorView& view) {
+  if (kind == Scale::kTensor) return {.data = view.data, .strides = {}, .col_stride = 0};
+  Rows scales = rows_of(view);
+  if (!is_along_k(kind)) scales.col_stride = 0;
+  return scales;
+}
+
+ColumnScales scales_of_b(Scale kind, const TensorView& view) {
+  ColumnScales scales{.data = static_cast<const float*>(view.data)};
+  if (kind == Scale::kTensor) return scales;
+  scales.stride = view.stride(1);
+  if (is_along_k(kind)) scales.block_stride = view.stride(0);
+  return scales;
 }
 
 Columns columns_of(const TensorView& view) {
@@ -35,7 +45,8 @@ Columns columns_of(const TensorView& view) {
 void merge_rows(ScaledProduct& product) {
   const std::array strides = {product.a.strides.data(), product.a_scale.strides.data(),
                               product.out.strides.data(), product.addend.strides.data()};
-  product.num_row_dims = merge_row_dims(product.row_sizes.data(), product.num_row_dims, strides);
+  product.num_row_dims =
+      static_cast<std::int16_t>(merge_row_dims(product.row_sizes.data(), product.num_row_dims, strides));
 }
 
 std::int64_t num_rows(const ScaledProduct& product) {
@@ -77,8 +88,14 @@ class BlockLoop {
  private:
   Result<void> take_scratch();
   void add_products(const Block& block, std::int64_t at, std::int64_t depth);
+  void add_scaled_products(const Block& block, std::int64_t at, TileProblem& whole);
+  void add_scaled(const Block& block, std::int64_t scale_idx);
+  [[nodiscard]] TileProblem tile_of(const Block& block, std::int64_t at, std::int64_t depth);
+  void read_in_place(const Block& block, std::int64_t at, TileProblem& tile) const;
   void widen(const Block& block, std::int64_t at, std::int64_t depth, TileProblem& tile);
   void load_columns(const Block& block);
+  void load_b_scales(const Block& block, std::int64_t scale_idx);
+  [[nodiscard]] float a_scale_at(std::int64_t row, std::int64_t scale_idx) const;
   void finish_row(const Block& block, std::int64_t row);
   [[nodiscard]] std::int64_t offset_of(const Rows& rows, std::int64_t row) const;
 
@@ -92,6 +109,7 @@ class BlockLoop {
   float* a_ = nullptr;        // [rows_, a_stride_], unless a is read in place
   float* b_ = nullptr;        // [depth_, cols_], the same
   float* sums_ = nullptr;     // [rows_, cols_]
+  float* partial_ = nullptr;  // [rows_, cols_], of one block of k; only if scales differ along k
   float* b_scale_ = nullptr;  // [cols_]
   float* bias_ = nullptr;     // [cols_]
   float* addend_ = nullptr;   // [cols_], of one row
@@ -100,7 +118,8 @@ class BlockLoop {
 
 Result<void> BlockLoop::take_scratch() {
   const std::int64_t widened = reads_in_place_ ? 0 : rows_ * a_stride_ + depth_ * cols_;
-  const std::int64_t own = widened + rows_ * cols_ + 3 * cols_;
+  const std::int64_t partial = product_.is_scaled_along_k() ? rows_ * cols_ : 0;
+  const std::int64_t own = widened + rows_ * cols_ + partial + 3 * cols_;
   TANDEM_ASSIGN(float* memory, thread_scratch(own + scratch_floats(depth_, blocking_)));
   const auto take = [&](std::int64_t count) {
     float* const piece = memory;
@@ -111,6 +130,7 @@ Result<void> BlockLoop::take_scratch() {
   a_ = take(reads_in_place_ ? 0 : rows_ * a_stride_);
   b_ = take(reads_in_place_ ? 0 : depth_ * cols_);
   sums_ = take(rows_ * cols_);
+  partial_ = take(partial);
   b_scale_ = take(cols_);
   bias_ = take(cols_);
   addend_ = take(cols_);
@@ -123,7 +143,7 @@ Result<void> BlockLoop::run() {
   for (std::int64_t col = 0; col < product_.n; col += cols_) {
     for (std::int64_t row = 0; row < all_rows; row += rows_) {
       const Block block{row, std::min(rows_, all_rows - row), col, std::min(cols_, product_.n - col)};
-      if (product_.k == 0) std::fill(sums_, sums_ + rows_ * cols_, 0.0F);
+      if (product_.k == 0 || product_.is_scaled_along_k()) std::fill(sums_, sums_ + rows_ * cols_, 0.0F);
       for (std::int64_t at = 0; at < product_.k; at += depth_) {
         add_products(block, at, std::min(depth_, product_.k - at));
       }
@@ -135,26 +155,62 @@ Result<void> BlockLoop::run() {
 }
 
 void BlockLoop::add_products(const Block& block, std::int64_t at, std::int64_t depth) {
+  TileProblem tile = tile_of(block, at, depth);
+  if (product_.is_scaled_along_k()) return add_scaled_products(block, at, tile);
+  tile.out = {.data = sums_, .row_stride = cols_, .col_stride = 1};
+  tile.accumulate = at > 0;
+  kernel_(tile, blocking_, scratch_);
+}
+
+/// Each block of k by itself.
+void BlockLoop::add_scaled_products(const Block& block, std::int64_t at, TileProblem& whole) {
+  static_assert(kDepthAtOnce % kScaleBlock == 0);
+  const std::int64_t element = size_bytes(whole.in_dtype);
+  TileProblem tile = whole;
+  tile.out = {.data = partial_, .row_stride = cols_, .col_stride = 1};
+  for (std::int64_t step = 0; step < whole.k; step += kScaleBlock) {
+    tile.k = std::min(kScaleBlock, whole.k - step);
+    tile.a.data = static_cast<std::byte*>(whole.a.data) + step * whole.a.col_stride * element;
+    tile.b.data = static_cast<std::byte*>(whole.b.data) + step * whole.b.row_stride * element;
+    kernel_(tile, blocking_, scratch_);
+    add_scaled(block, (at + step) / kScaleBlock);
+  }
+}
+
+/// sum += partial * (a_scale * b_scale).
+void BlockLoop::add_scaled(const Block& block, std::int64_t scale_idx) {
+  load_b_scales(block, scale_idx);
+  for (std::int64_t i = 0; i < block.rows; ++i) {
+    const float a_scale = a_scale_at(block.row + i, scale_idx);
+    const float* const partial = partial_ + i * cols_;
+    float* const sums = sums_ + i * cols_;
+    for (std::int64_t c = 0; c < block.cols; ++c) sums[c] += partial[c] * (a_scale * b_scale_[c]);
+  }
+}
+
+TileProblem BlockLoop::tile_of(const Block& block, std::int64_t at, std::int64_t depth) {
   TileProblem tile;
   tile.m = block.rows;
   tile.n = block.cols;
   tile.k = depth;
-  tile.out = {.data = sums_, .row_stride = cols_, .col_stride = 1};
-  tile.accumulate = at > 0;
   if (reads_in_place_) {
-    const std::int64_t element = size_bytes(product_.a_dtype);
-    const std::int64_t a_offset = offset_of(product_.a, block.row) + at * product_.a.col_stride;
-    const std::int64_t b_offset = at * product_.b.row_stride + block.col * product_.b.col_stride;
-    tile.in_dtype = product_.a_dtype;
-    tile.a = {.data = static_cast<std::byte*>(product_.a.data) + a_offset * element,
-              .row_stride = product_.a.strides[0],
-              .col_stride = product_.a.col_stride};
-    tile.b = product_.b;
-    tile.b.data = static_cast<std::byte*>(product_.b.data) + b_offset * element;
+    read_in_place(block, at, tile);
   } else {
     widen(block, at, depth, tile);
   }
-  kernel_(tile, blocking_, scratch_);
+  return tile;
+}
+
+void BlockLoop::read_in_place(const Block& block, std::int64_t at, TileProblem& tile) const {
+  const std::int64_t element = size_bytes(product_.a_dtype);
+  const std::int64_t a_offset = offset_of(product_.a, block.row) + at * product_.a.col_stride;
+  const std::int64_t b_offset = at * product_.b.row_stride + block.col * product_.b.col_stride;
+  tile.in_dtype = product_.a_dtype;
+  tile.a = {.data = static_cast<std::byte*>(product_.a.data) + a_offset * element,
+            .row_stride = product_.a.strides[0],
+            .col_stride = product_.a.col_stride};
+  tile.b = product_.b;
+  tile.b.data = static_cast<std::byte*>(product_.b.data) + b_offset * element;
 }
 
 void BlockLoop::widen(const Block& block, std::int64_t at, std::int64_t depth, TileProblem& tile) {
@@ -177,24 +233,39 @@ void BlockLoop::widen(const Block& block, std::int64_t at, std::int64_t depth, T
 }
 
 void BlockLoop::load_columns(const Block& block) {
-  const auto load = [&](const Columns& columns, DType dtype, float* to) {
-    if (columns.data == nullptr) return;
-    convert_elements(row_view(columns.data, block.col * columns.stride, block.cols, columns.stride, dtype),
-                     row_view(to, 0, block.cols, 1, DType::kF32));
-  };
-  load(product_.b_scale, DType::kF32, b_scale_);
-  load(product_.bias, product_.bias_dtype, bias_);
+  if (!product_.is_scaled_along_k()) load_b_scales(block, 0);
+  const Columns& bias = product_.bias;
+  if (bias.data == nullptr) return;
+  convert_elements(row_view(bias.data, block.col * bias.stride, block.cols, bias.stride, product_.bias_dtype),
+                   row_view(bias_, 0, block.cols, 1, DType::kF32));
+}
+
+void BlockLoop::load_b_scales(const Block& block, std::int64_t scale_idx) {
+  const ColumnScales& scales = product_.b_scale;
+  if (scales.data == nullptr) {
+    std::fill_n(b_scale_, block.cols, 1.0F);
+    return;
+  }
+  const float* const from = scales.data + scale_idx * scales.block_stride;
+  const std::int64_t columns_each = product_.b_scale_kind == Scale::kBlock128 ? kScaleBlock : 1;
+  for (std::int64_t c = 0; c < block.cols; ++c)
+    b_scale_[c] = from[(block.col + c) / columns_each * scales.stride];
+}
+
+float BlockLoop::a_scale_at(std::int64_t row, std::int64_t scale_idx) const {
+  const Rows& scale = product_.a_scale;
+  if (scale.data == nullptr) return 1;
+  return static_cast<const float*>(scale.data)[offset_of(scale, row) + scale_idx * scale.col_stride];
 }
 
 /// ((sum * a_scale) * b_scale + bias) * result_scale + addend, one form of NaN, one rounding.
 void BlockLoop::finish_row(const Block& block, std::int64_t row) {
   float* const values = sums_ + row * cols_;
-  if (product_.a_scale.data != nullptr) {
-    const float scale =
-        static_cast<const float*>(product_.a_scale.data)[offset_of(product_.a_scale, block.row + row)];
+  if (product_.a_scale.data != nullptr && !product_.is_scaled_along_k()) {
+    const float scale = a_scale_at(block.row + row, 0);
     for (std::int64_t c = 0; c < block.cols; ++c) values[c] *= scale;
   }
-  if (product_.b_scale.data != nullptr) {
+  if (product_.b_scale.data != nullptr && !product_.is_scaled_along_k()) {
     for (std::int64_t c = 0; c < block.cols; ++c) values[c] *= b_scale_[c];
   }
   if (product_.bias.data != nullptr) {
@@ -234,19 +305,20 @@ ScaledProduct scaled_product_of(const Product& product, const ProductArgs& args)
   ScaledProduct scaled;
   scaled.n = product.n;
   scaled.k = product.k;
-  scaled.num_row_dims = args.a->dim() - 1;
+  scaled.num_row_dims = static_cast<std::int16_t>(args.a->dim() - 1);
   for (int d = 0; d < scaled.num_row_dims; ++d)
     scaled.row_sizes[static_cast<std::size_t>(d)] = args.a->size(d);
   scaled.a_dtype = product.a;
   scaled.b_dtype = product.b;
   scaled.out_dtype = product.out;
   scaled.a = rows_of(*args.a);
-  if (product.a_scale != Scale::kNone)
-    scaled.a_scale = product.a_scale == Scale::kTensor ? one_row_of(*args.a_scale) : rows_of(*args.a_scale);
+  scaled.a_scale_kind = product.a_scale;
+  scaled.b_scale_kind = product.b_scale;
+  if (product.a_scale != Scale::kNone) scaled.a_scale = scales_of_a(product.a_scale, *args.a_scale);
   scaled.out = rows_of(*args.out);
   if (args.addend != nullptr) scaled.addend = rows_of(*args.addend);
   scaled.b = {.data = args.b->data, .row_stride = args.b->stride(0), .col_stride = args.b->stride(1)};
-  if (args.b_scale != nullptr) scaled.b_scale = columns_of(*args.b_scale);
+  if (product.b_scale != Scale::kNone) scaled.b_scale = scales_of_b(product.b_scale, *args.b_scale);
   if (args.bias != nullptr) {
     scaled.bias = columns_of(*args.bias);
     scaled.bias_dtype = args.bias->dtype;

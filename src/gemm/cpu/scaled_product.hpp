@@ -27,29 +27,44 @@ struct Columns {
   std::int64_t stride = 0;
 };
 
+/// The scales of b; what they belong to is known elsewhere.
+struct ColumnScales {
+  const float* data = nullptr;    ///< null: left out
+  std::int64_t block_stride = 0;  ///< from one block of k to the next
+  std::int64_t stride = 0;
+};
+
 /// A scaled product as the CPU runs it: small enough to be captured by a task.
 struct ScaledProduct {
   std::int64_t n = 0;
   std::int64_t k = 0;
-  int num_row_dims = 0;  ///< a's dims but the last, merged as far as every operand allows; at least one
+  std::int16_t num_row_dims =
+      0;  ///< a's dims but the last, merged as far as every operand allows; at least one
   DType a_dtype = DType::kF32;
   DType b_dtype = DType::kF32;
   DType out_dtype = DType::kF32;
   DType bias_dtype = DType::kF32;
+  Scale a_scale_kind = Scale::kNone;
+  Scale b_scale_kind = Scale::kNone;
   RowDims row_sizes{};
   Rows a;
-  Rows a_scale;
+  Rows a_scale;  ///< its columns are blocks of k
   Rows out;
   Rows addend;
   Matrix b;
-  Columns b_scale;
+  ColumnScales b_scale;
   Columns bias;
   const float* result_scale = nullptr;  ///< null: 1
+
+  [[nodiscard]] bool is_scaled_along_k() const {
+    return is_along_k(a_scale_kind) || is_along_k(b_scale_kind);
+  }
 };
 [[nodiscard]] ScaledProduct scaled_product_of(const Product& product, const ProductArgs& args);
 
 /// Blocks of a and b as f32 (as they are, where the kernel reads them), their products by `kernel`, and one
-/// pass over the f32 sums: scales, bias, addend, rounding. Errors: kOutOfMemory for the blocks.
+/// pass over the f32 sums: scales, bias, addend, rounding. Scales along k come earlier: into the sums, with
+/// each block of k. Errors: kOutOfMemory for the blocks.
 [[nodiscard]] Result<void> run(const ScaledProduct& product, TileKernel kernel);
 
 }  // namespace tandem::gemm::cpu
