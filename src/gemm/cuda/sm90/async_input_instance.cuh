@@ -26,31 +26,14 @@ __global__ void __launch_bounds__(Product::kThreads, 1)
   }
 }
 
-/// What one kernel multiplies, into what, and how.
-template <class Element_, class Out_, bool kColumnMajorB, SumsKind kSums_>
+/// What one kernel multiplies, into what, and how: see plain_sums.cuh.
+template <class Element_, class Out_, bool kColumnMajorB, template <class> class Sums_>
 struct Multiplied {
   using Element = Element_;
   using Out = Out_;
   static constexpr bool kBIsColumnMajor = kColumnMajorB;
-  static constexpr SumsKind kSums = kSums_;
-};
-
-template <SumsKind kSums>
-struct SumsOf;
-template <>
-struct SumsOf<SumsKind::kPlain> {
   template <class Mainloop>
-  using Way = PlainSums<Mainloop>;
-};
-template <>
-struct SumsOf<SumsKind::kScaled> {
-  template <class Mainloop>
-  using Way = ScaledSums<Mainloop>;
-};
-template <>
-struct SumsOf<SumsKind::kPromoted> {
-  template <class Mainloop>
-  using Way = PromotedSums<Mainloop>;
+  using Sums = Sums_<Mainloop>;
 };
 
 template <class What, int kColumns, int kClusterRows, int kClusterColumns>
@@ -72,7 +55,7 @@ struct AsyncInputInstance {
       kAlignment, float, Tile, Cluster,
       cutlass::gemm::collective::StageCountAutoCarveout<kFewestStagedPieces * PieceGrid::kBytes + 1024>,
       Schedule>::CollectiveOp;
-  using Product = AsyncInputProduct<AsyncInputMainloop<Mainloop>, Out, SumsOf<What::kSums>::template Way>;
+  using Product = AsyncInputProduct<AsyncInputMainloop<Mainloop>, Out, What::template Sums>;
   static_assert(Product::kThreads == kAsyncInputThreads && kAsyncInputThreads == 32 * kSenderWarps);
   static constexpr int kSharedBytes =
       static_cast<int>(std::max(sizeof(SenderStages), sizeof(typename Product::Shared)));
@@ -151,7 +134,7 @@ AsyncInputKernel async_input_kernel(const char* name, DType dtype, DType out) {
   return {.name = name,
           .dtype = dtype,
           .out = out,
-          .sums = What::kSums,
+          .sums = Instance::Product::Sums::kKind,
           .b_is_column_major = What::kBIsColumnMajor,
           .tiling = Instance::kTiling,
           .kernel = reinterpret_cast<const void*>(&async_input_product<typename Instance::Product>),

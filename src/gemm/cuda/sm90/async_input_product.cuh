@@ -11,7 +11,6 @@
 
 #include "gemm/cuda/sm90/async_input_mainloop.cuh"
 #include "gemm/cuda/sm90/direct_stores.cuh"
-#include "gemm/cuda/sm90/tile_sums.cuh"
 
 namespace tandem::gemm::cuda {
 

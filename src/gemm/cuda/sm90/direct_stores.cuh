@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "gemm/cuda/sm90/product_grid.hpp"
+#include "gemm/cuda/sm90/sum_place.cuh"
 
 namespace tandem::gemm::cuda {
 
@@ -40,7 +40,7 @@ struct DirectStores {
   CUTLASS_DEVICE static void store(const Params& params, const Work& work, int row, int first_column,
                                    const Sums& sums) {
     using namespace cute;
-    constexpr int kGroups = decltype(size<0, 2>(sums))::value;  // of eight columns
+    constexpr int kGroups = num_sum_groups(Sums{});
     const int lane = static_cast<int>(threadIdx.x) % 4;
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < 2; ++i) {
@@ -49,7 +49,7 @@ struct DirectStores {
       Out* const to =
           params.out + (std::int64_t{work.L_idx} * params.batch_rows + at) * params.n + first_column;
       const auto pair = [&](int group) {
-        return rounded_pair(sums(make_coord(0, i, group), 0, 0), sums(make_coord(1, i, group), 0, 0), Out{});
+        return rounded_pair(sum_at(sums, group, i, 0), sum_at(sums, group, i, 1), Out{});
       };
       CUTLASS_PRAGMA_UNROLL
       for (int group = 0; group + 4 <= kGroups; group += 4) {

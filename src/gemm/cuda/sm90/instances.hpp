@@ -28,7 +28,7 @@ namespace tandem::gemm::cuda {
 [[nodiscard]] AsyncInputKernel f8_t_112_2x1();
 [[nodiscard]] AsyncInputKernel f8_t_128_1x1();
 // Sums that are promoted: of f8 as exact as f32 has them, and with scales along k.
-[[nodiscard]] AsyncInputKernel f8_exact_t_128_2x1();
+[[nodiscard]] AsyncInputKernel f8_exact_t_256_2x1();
 [[nodiscard]] AsyncInputKernel f8_exact_t_128_1x1();
 
 /// All of them.

@@ -239,12 +239,12 @@ __global__ void native_product(const Product product, const PiecePush push) {
 
 }  // namespace in_loops
 
-template <class Element_, class Out_, bool kColumnMajorB, SumsKind kSums_>
+template <class Element_, class Out_, bool kColumnMajorB, template <class> class Sums>
 struct Multiplied {
   using Element = Element_;
   using Out = Out_;
   static constexpr bool kBIsColumnMajor = kColumnMajorB;
-  static constexpr SumsKind kSums = kSums_;
+  static constexpr SumsKind kSums = Sums<void>::kKind;
 };
 
 template <class What, int kColumns, int kClusterRows, int kClusterColumns>

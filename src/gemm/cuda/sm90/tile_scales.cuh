@@ -1,0 +1,152 @@
+#pragma once
+
+// The scales of a tile's sums, as one thread needs them.
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+#include "gemm/cuda/sm90/product_grid.hpp"
+#include "gemm/cuda/sm90/sum_place.cuh"
+#include "gemm/cuda/sm90/sum_scales.hpp"
+
+namespace tandem::gemm::cuda {
+
+/// Of its two rows.
+struct ScalesOfRows {
+  struct Params {
+    SumScales scales;
+    int n;
+    // Rows of a batch, see ProductGrid.
+    int rows;
+    int complete_rows;
+    int complete_begin;
+    int tiles_per_signal;
+  };
+  static Params params_of(const AsyncInputLaunch& what, const ProductGrid& grid) {
+    return {.scales = what.scales,
+            .n = static_cast<int>(what.n),
+            .rows = grid.batch_rows,
+            .complete_rows = grid.complete_rows,
+            .complete_begin = what.complete_begin,
+            .tiles_per_signal = grid.tiles_per_signal};
+  }
+
+  const float* rows[2];  ///< null: 1
+  std::int64_t block_stride;
+
+  /// Rows that lie outside of the matrix take the scale of its last one.
+  template <class Work>
+  CUTLASS_DEVICE ScalesOfRows(const Params& params, const Work& work, bool is_complete, int first_row) {
+    const RowScales& from = is_complete ? params.scales.complete_rows : params.scales.rows;
+    const int before = is_complete ? params.complete_begin : 0;
+    const int batch_rows = is_complete ? params.complete_rows : params.rows;
+    const bool by_batches = params.tiles_per_signal == 0;
+    const int batch = work.L_idx - (by_batches ? before : 0);
+    const int tile = work.M_idx - (by_batches ? 0 : before * params.tiles_per_signal);
+    block_stride = from.block_stride;
+    CUTLASS_PRAGMA_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int row = min(tile * 128 + first_row + 8 * i, batch_rows - 1);
+      rows[i] = from.data == nullptr ? nullptr
+                                     : from.data + (std::int64_t{batch} * batch_rows + row) * from.row_stride;
+    }
+  }
+
+  /// Of block `block` of k. They may have come from another GPU while the kernel ran, so the first-level
+  /// cache has no say. Order: the thread that loads has acquired the chunk before it announced the tile's
+  /// first stage, which this thread has waited for.
+  CUTLASS_DEVICE float at(int i, int block) const {
+    return rows[i] == nullptr ? 1.0F : __ldcg(rows[i] + block * block_stride);
+  }
+};
+
+/// A number for each column of a tile, in the registers of a warp: lane l has those of its two columns in
+/// groups l / 4, l / 4 + 8, ..., which lanes of other rows need too.
+template <int kColumns>
+struct ColumnValues {
+  static constexpr int kEach = (kColumns / 8 + 7) / 8;
+  float values[kEach][2];
+
+  /// value(column) is asked for columns inside of the `columns_left`.
+  template <class Value>
+  CUTLASS_DEVICE void load(int columns_left, Value value) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    CUTLASS_PRAGMA_UNROLL
+    for (int i = 0; i < kEach; ++i) {
+      const int column = (i * 8 + lane / 4) * 8 + lane % 4 * 2;
+      const bool is_inside = column < columns_left;
+      CUTLASS_PRAGMA_UNROLL
+      for (int pair = 0; pair < 2; ++pair) values[i][pair] = is_inside ? value(column + pair) : 0.0F;
+    }
+  }
+  /// By all lanes: for this lane's column of a group.
+  CUTLASS_DEVICE float of(int group, int pair) const {
+    const int lane = static_cast<int>(threadIdx.x) % 4;
+    return __shfl_sync(0xffffffffU, values[group / 8][pair], group % 8 * 4 + lane);
+  }
+};
+
+CUTLASS_DEVICE float bias_at(const SumScales& scales, int column) {
+  const int at = column * scales.bias_stride;
+  if (scales.bias_dtype == DType::kF32) return static_cast<const float*>(scales.bias)[at];
+  return __bfloat162float(static_cast<const __nv_bfloat16*>(scales.bias)[at]);
+}
+
+/// All that the sums of one tile are multiplied by when they are complete, loaded before they are.
+template <int kColumns>
+struct TileScales {
+  float rows[2];
+  ColumnValues<kColumns> columns;
+
+  /// `first_column`: of the tile.
+  CUTLASS_DEVICE void load(const ScalesOfRows::Params& params, const ScalesOfRows& of_rows,
+                           int first_column) {
+    const SumScales& scales = params.scales;
+    rows[0] = of_rows.at(0, 0);
+    rows[1] = of_rows.at(1, 0);
+    columns.load(params.n - first_column, [&](int column) {
+      return scales.columns == nullptr ? 1.0F
+                                       : scales.columns[(first_column + column) * scales.column_stride];
+    });
+  }
+
+  template <class Sums>
+  CUTLASS_DEVICE void apply(Sums& sums) const {
+    CUTLASS_PRAGMA_UNROLL
+    for (int group = 0; group < num_sum_groups(sums); ++group) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int pair = 0; pair < 2; ++pair) {
+        const float scale = columns.of(group, pair);
+        CUTLASS_PRAGMA_UNROLL
+        for (int row = 0; row < 2; ++row) sum_at(sums, group, row, pair) *= rows[row] * scale;
+      }
+    }
+  }
+};
+
+/// (sum + bias) * result scale, but for the parts that are left out.
+template <int kColumns, class Sums>
+CUTLASS_DEVICE void add_bias(const ScalesOfRows::Params& params, int first_column, Sums& sums) {
+  const SumScales& scales = params.scales;
+  if (scales.bias == nullptr && scales.result == nullptr) return;
+  const float result = scales.result == nullptr ? 1.0F : *scales.result;
+  ColumnValues<kColumns> bias;
+  bias.load(params.n - first_column, [&](int column) {
+    return scales.bias == nullptr ? 0.0F : bias_at(scales, first_column + column);
+  });
+  CUTLASS_PRAGMA_UNROLL
+  for (int group = 0; group < num_sum_groups(sums); ++group) {
+    CUTLASS_PRAGMA_UNROLL
+    for (int pair = 0; pair < 2; ++pair) {
+      const float added = bias.of(group, pair);
+      CUTLASS_PRAGMA_UNROLL
+      for (int row = 0; row < 2; ++row) {
+        float& sum = sum_at(sums, group, row, pair);
+        sum = (sum + added) * result;
+      }
+    }
+  }
+}
+
+}  // namespace tandem::gemm::cuda
