@@ -75,7 +75,7 @@ void PrintTo(const JobCase& job, std::ostream* out);
 /// The same, and the vendor's products as well.
 [[nodiscard]] std::vector<JobCase> all_cases(const std::vector<int>& sizes);
 
-/// CPU ranks only: for ops that GPUs do not have.
+/// CPU ranks only.
 [[nodiscard]] std::vector<JobCase> cpu_cases(const std::vector<int>& sizes);
 
 /// One rank of a job of threads, with a device and a stream.

@@ -19,7 +19,6 @@ using test::Change;
 using test::Complaints;
 using test::expect_error;
 using test::Guarded;
-using test::JobCase;
 using test::RankContextOfTest;
 
 /// Right arguments of a gather, and everything that makes them wrong.

@@ -75,7 +75,7 @@ inline unsigned atomicCAS(unsigned* word, unsigned expected, unsigned value) {
 }
 // Two roundings instead of one, and no call of a function where the host has no such instruction.
 #define fmaf(a, b, c) ((a) * (b) + (c))
-// Never contracted: the host's compiler gets no leave to.
+// Each rounded: the host code has no fused instructions to contract them to.
 inline float __fmul_rn(float a, float b) {
   return a * b;
 }
