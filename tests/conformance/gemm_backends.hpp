@@ -32,6 +32,7 @@ inline void PrintTo(const GemmBackend& backend, std::ostream* out) {
   backends.push_back({"cuda", DeviceKind::kCuda, {}, false});
   Config plain;
   plain.cublaslt_library = "none";
+  plain.native_kernel = "none";
   backends.push_back({"cuda_reference", DeviceKind::kCuda, plain});
   return backends;
 }

@@ -1,12 +1,15 @@
 #pragma once
 
+#include <cutlass/arch/barrier.h>
+
 #include "gemm/cuda/sm90/tile_scales.cuh"
 
 namespace tandem::gemm::cuda {
 
 /// Sums over 128 of k, which are scaled and added up in f32. The tensor cores keep f8 sums in fewer bits than
 /// f32 has. Registers do not hold two sums of a tile: what a step adds is made for 128 columns at a time.
-/// While a warp group adds it up, the other one has the tensor cores. See plain_sums.cuh.
+/// Both warp groups would multiply at one time, and add up at one time. So they take turns: while one adds up,
+/// the other has the tensor cores. See plain_sums.cuh.
 template <class Mainloop>
 struct PromotedSums {
   static constexpr SumsKind kKind = SumsKind::kPromoted;
@@ -26,6 +29,11 @@ struct PromotedSums {
     float parts[kParts];
   };
 
+  /// By all threads of a warp group once, before the first tile.
+  CUTLASS_DEVICE static void begin(int thread) {
+    if (thread / cutlass::NumThreadsPerWarpGroup == 1) give_turn(0);
+  }
+
   template <class Work, class Sums>
   CUTLASS_DEVICE static void make(const Params& params, const typename Mainloop::Params& mainloop_params,
                                   Mainloop&, typename Mainloop::MainloopPipeline& pipeline,
@@ -40,7 +48,7 @@ struct PromotedSums {
         Layout<Shape<_2, _1, _1>>{});
     Tensor sA = make_tensor(make_smem_ptr(shared.smem_A.data()), typename Mainloop::SmemLayoutA{});
     Tensor sB = make_tensor(make_smem_ptr(shared.smem_B.data()), typename Mainloop::SmemLayoutB{});
-    constexpr int kGroups = 2;  // of warps
+    constexpr int kGroups = 2;
     const int group = __shfl_sync(0xffffffffU, thread / cutlass::NumThreadsPerWarpGroup, 0);
     auto mma = part_mma.get_slice(make_layout(Int<kGroups>{}, Int<cutlass::NumThreadsPerWarpGroup>{})(group));
     Tensor a = mma.make_fragment_A(mma.partition_A(sA));
@@ -79,6 +87,7 @@ struct PromotedSums {
       if (step + 1 < k_steps) next = scales_of(step + 1);
       CUTLASS_PRAGMA_UNROLL
       for (int part = 0; part < kParts; ++part) {
+        take_turn(group);
         warpgroup_fence_operand(partial);
         warpgroup_arrive();
         part_mma.accumulate_ = GMMA::ScaleOut::Zero;
@@ -88,6 +97,7 @@ struct PromotedSums {
           part_mma.accumulate_ = GMMA::ScaleOut::One;
         }
         warpgroup_commit_batch();
+        give_turn(1 - group);
         warpgroup_wait<0>();
         warpgroup_fence_operand(partial);
         if (part + 1 == kParts) pipeline.consumer_release(state);
@@ -108,6 +118,17 @@ struct PromotedSums {
     }
     if (!all.along_k) scales.apply(sums);
     add_bias<kColumns>(params, first_column, sums);
+  }
+
+ private:
+  static constexpr std::uint32_t kFirstTurn = 1;  ///< of the barriers that CUTLASS leaves to others
+  static constexpr std::uint32_t kBothGroups = 2 * cutlass::NumThreadsPerWarpGroup;
+
+  CUTLASS_DEVICE static void take_turn(int group) {
+    cutlass::arch::NamedBarrier::sync(kBothGroups, kFirstTurn + static_cast<std::uint32_t>(group));
+  }
+  CUTLASS_DEVICE static void give_turn(int group) {
+    cutlass::arch::NamedBarrier::arrive(kBothGroups, kFirstTurn + static_cast<std::uint32_t>(group));
   }
 };
 
