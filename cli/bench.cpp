@@ -39,11 +39,11 @@ struct Column {
   const char* name;
   int width;
 };
-constexpr Column kColumns[] = {{"op", 21},     {"m", 6},        {"n", 6},      {"k", 6},
-                               {"dtype", 5},   {"b", 6},        {"W", 3},      {"algorithm", 9},
-                               {"t_gemm", 9},  {"t_own_mm", 9}, {"t_comm", 9}, {"t_serial", 9},
-                               {"t_fused", 9}, {"TFLOP/s", 8},  {"ECT", 9},    {"E", 6},
-                               {"ceiling", 7}, {"speedup", 7},  {"wrong", 5}};
+constexpr Column kColumns[] = {{"op", 21},       {"m", 6},       {"n", 6},        {"k", 6},
+                               {"dtype", 6},     {"scales", 6},  {"b", 6},        {"W", 3},
+                               {"algorithm", 9}, {"t_gemm", 9},  {"t_own_mm", 9}, {"t_comm", 9},
+                               {"t_serial", 9},  {"t_fused", 9}, {"TFLOP/s", 8},  {"ECT", 9},
+                               {"E", 6},         {"ceiling", 7}, {"speedup", 7},  {"wrong", 5}};
 
 /// A line of the table: a cell for each of kColumns.
 void print_line(char mark, const std::vector<std::string>& cells) {
@@ -86,7 +86,8 @@ void BenchCommand::define(CLI::App& app) {
                  "work before each timed call, so that a GPU's clocks are those under load (CUDA)");
   app.add_flag("--explain", flags_.explain, "show the candidates behind each row, and the steps of rank 0");
   flags_.measure.define(app);
-  problem_stands_alone(app, {"--m", "--n", "--k", "--dtype", "--algorithm", "--preset", "--b-order"});
+  problem_stands_alone(app,
+                       {"--m", "--n", "--k", "--dtype", "--scales", "--algorithm", "--preset", "--b-order"});
 }
 
 void BenchCommand::check_flags(const JobPlace& place) const {
@@ -143,11 +144,26 @@ void BenchCommand::print_row(const nlohmann::json& row) const {
     return row.at(key).is_null() ? std::string("-")
                                  : fmt::format("{:.{}f}", row.at(key).get<double>(), digits);
   };
-  print_line(
-      ' ', {text("op"), count("m"), count("n"), count("k"), text("dtype"), text("b_order"), count("world"),
-            text("algorithm"), time("t_gemm_us"), time("t_own_mm_us"), time("t_comm_us"), time("t_serial_us"),
-            time("t_fused_us"), figure("tflops", 3), time("ect_us"), figure("efficiency", 2),
-            figure("ceiling", 2), figure("speedup", 2), count("wrong")});
+  print_line(' ', {text("op"),
+                   count("m"),
+                   count("n"),
+                   count("k"),
+                   text("dtype"),
+                   text("scales"),
+                   text("b_order"),
+                   count("world"),
+                   text("algorithm"),
+                   time("t_gemm_us"),
+                   time("t_own_mm_us"),
+                   time("t_comm_us"),
+                   time("t_serial_us"),
+                   time("t_fused_us"),
+                   figure("tflops", 3),
+                   time("ect_us"),
+                   figure("efficiency", 2),
+                   figure("ceiling", 2),
+                   figure("speedup", 2),
+                   count("wrong")});
 }
 
 void BenchCommand::print_link_verdict(const nlohmann::json& row, std::chrono::microseconds link) {

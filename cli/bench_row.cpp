@@ -8,10 +8,12 @@
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <tandem/coll/collectives.hpp>
 #include <tandem/gemm/async_input_mm.hpp>
 #include <tandem/gemm/mm.hpp>
+#include <tandem/gemm/scaled_mm.hpp>
 
 #include "explain.hpp"
 #include "failure.hpp"
@@ -60,10 +62,13 @@ class RowRunner {
   [[nodiscard]] const harness::Wrong& wrong() const { return wrong_; }
 
  private:
-  /// The product of all rows and the i-th b.
-  [[nodiscard]] gemm::MmArgs product(std::size_t i, int heuristic) const;
-  /// One piece a rank, done by `step`: gemm::mm or gemm::prepare.
-  template <class Step>
+  /// What to do with a product: compute it, or have it loaded. A scaled product is loaded by its first run.
+  enum class Step { kRun, kPrepare };
+  /// The product of these rows and the i-th b.
+  [[nodiscard]] Result<void> product(Step step, std::size_t i, const Shard& rows, int heuristic) const;
+  [[nodiscard]] Result<void> scaled_product(std::size_t i, const Shard& rows) const;
+  [[nodiscard]] Shard all_rows() const { return {0, products_[0].view().size(0)}; }
+  /// One piece a rank.
   void product_in_chunks(Step step) const;
   /// By the kernel that consumes what arrives, over operands that are all there; false if there is none for
   /// it, or nothing arrives before a product.
@@ -74,6 +79,7 @@ class RowRunner {
   const Session& session_;
   RankOp op_;
   harness::GuardedTensor gathered_;
+  std::optional<harness::GuardedTensor> gathered_scale_;
   std::vector<harness::GuardedTensor> products_;
   harness::GuardedTensor collected_;
   harness::GuardedTensor signal_;  ///< of native_product(), which awaits none
@@ -98,33 +104,59 @@ RowRunner::RowRunner(const BenchRow& row, const Session& session)
     gathered_ = harness::GuardedTensor(session.device(), matrix, problem.dtype);
     harness::generate({problem.seed, matrix}, gathered_.host());
     gathered_.upload();
+    if (problem.is_scaled()) {
+      const Dims whole = a_scale_sizes(problem);
+      const Dims scales = whole.size() == 1 ? whole : Dims{product.m, whole.back()};
+      gathered_scale_.emplace(session.device(), scales, DType::kF32);
+      harness::generate({.seed = problem.seed, .sizes = scales, .scale = 0.25, .shift = 0.75},
+                        gathered_scale_->host());
+      gathered_scale_->upload();
+    }
     signal_ = harness::GuardedTensor(session.device(), Dims{1}, DType::kU32);
     collected_ = harness::GuardedTensor(session.device(), moved_first(problem.a, problem.dim), problem.dtype);
   } else {
     Dims sizes = problem.result_sizes(0);
     sizes[problem.dim] = window_of_result(problem, 0, session.rank()).shard.size;
-    collected_ = harness::GuardedTensor(session.device(), moved_first(sizes, problem.dim), problem.dtype);
+    collected_ =
+        harness::GuardedTensor(session.device(), moved_first(sizes, problem.dim), problem.out_dtype());
   }
   for (const TensorView& b : op_.b()) {
-    products_.emplace_back(session.device(), Dims{product.m, b.size(1)}, problem.dtype);
+    products_.emplace_back(session.device(), Dims{product.m, b.size(1)}, problem.out_dtype());
   }
   static_cast<void>(load_product(0));
-  if (!row.product_only) product_in_chunks(gemm::prepare);
+  if (!row.product_only) product_in_chunks(Step::kPrepare);
   session.meet("bench");
 }
 
-gemm::MmArgs RowRunner::product(std::size_t i, int heuristic) const {
+Result<void> RowRunner::product(Step step, std::size_t i, const Shard& rows, int heuristic) const {
+  if (row_.problem.is_scaled()) return scaled_product(i, rows);
   const bool gathers = row_.problem.op == harness::Op::kAllGatherMatmul;
-  return {.a = gathers ? gathered_.view() : op_.a().flatten_rows(),
-          .b = op_.b()[i],
-          .out = products_[i].view(),
-          .bias = {},
-          .heuristic = heuristic};
+  const TensorView a = gathers ? gathered_.view() : op_.a().flatten_rows();
+  const gemm::MmArgs args{.a = a.narrow(0, rows.offset, rows.size),
+                          .b = op_.b()[i],
+                          .out = products_[i].view().narrow(0, rows.offset, rows.size),
+                          .bias = {},
+                          .heuristic = heuristic};
+  return step == Step::kRun ? gemm::mm(args, session_.stream()) : gemm::prepare(args, session_.stream());
+}
+
+Result<void> RowRunner::scaled_product(std::size_t i, const Shard& rows) const {
+  const bool gathers = row_.problem.op == harness::Op::kAllGatherMatmul;
+  const TensorView a = gathers ? gathered_.view() : op_.a().flatten_rows();
+  TensorView a_scale = gathers ? gathered_scale_->view() : op_.a_scale();
+  if (row_.problem.scales != harness::Scales::kTensor)
+    a_scale = a_scale.flatten_rows().narrow(0, rows.offset, rows.size);
+  return gemm::scaled_matmul({.a = a.narrow(0, rows.offset, rows.size),
+                              .b = op_.b()[i],
+                              .a_scale = a_scale,
+                              .b_scale = op_.b_scale()[i],
+                              .out = products_[i].view().narrow(0, rows.offset, rows.size)},
+                             session_.stream());
 }
 
 bool RowRunner::load_product(int heuristic) const {
   for (std::size_t i = 0; i < products_.size(); ++i) {
-    const auto loaded = gemm::prepare(product(i, heuristic), session_.stream());
+    const auto loaded = product(Step::kPrepare, i, all_rows(), heuristic);
     if (!loaded && loaded.error().code() == ErrorCode::kUnsupported && heuristic > 0) return false;
     take(loaded);
   }
@@ -132,15 +164,15 @@ bool RowRunner::load_product(int heuristic) const {
 }
 
 void RowRunner::whole_product(int heuristic) {
-  for (std::size_t i = 0; i < products_.size(); ++i) take(gemm::mm(product(i, heuristic), session_.stream()));
+  for (std::size_t i = 0; i < products_.size(); ++i) take(product(Step::kRun, i, all_rows(), heuristic));
 }
 
 void RowRunner::own_product() {
-  if (row_.problem.algorithm != Algorithm::kNative || !native_product()) product_in_chunks(gemm::mm);
+  if (row_.problem.algorithm != Algorithm::kNative || !native_product()) product_in_chunks(Step::kRun);
 }
 
 bool RowRunner::native_product() {
-  if (row_.problem.op != harness::Op::kAllGatherMatmul) return false;
+  if (row_.problem.op != harness::Op::kAllGatherMatmul || row_.problem.is_scaled()) return false;
   const gemm::CompleteChunks all{gathered_.view(), 0, 1};
   for (std::size_t i = 0; i < products_.size(); ++i) {
     const auto done = gemm::async_input_mm({.a = gathered_.view(),
@@ -155,16 +187,10 @@ bool RowRunner::native_product() {
   return true;
 }
 
-template <class Step>
 void RowRunner::product_in_chunks(Step step) const {
   for (int chunk = 0; chunk < session_.size(); ++chunk) {
-    for (std::size_t i = 0; i < products_.size(); ++i) {
-      gemm::MmArgs piece = product(i, 0);
-      const Shard rows = shard_of(piece.a.size(0), session_.size(), chunk);
-      piece.a = piece.a.narrow(0, rows.offset, rows.size);
-      piece.out = piece.out.narrow(0, rows.offset, rows.size);
-      take(step(piece, session_.stream()));
-    }
+    for (std::size_t i = 0; i < products_.size(); ++i)
+      take(product(step, i, shard_of(all_rows().size, session_.size(), chunk), 0));
   }
 }
 
@@ -176,8 +202,9 @@ void RowRunner::communication() {
         TensorView::contiguous(op_.a().data, moved_first(op_.a().sizes, problem.dim), problem.dtype, device);
     return take(coll::all_gather({mine, collected_.view()}, session_.group(), session_.stream()));
   }
-  const TensorView whole = TensorView::contiguous(
-      products_[0].view().data, moved_first(problem.result_sizes(0), problem.dim), problem.dtype, device);
+  const TensorView whole =
+      TensorView::contiguous(products_[0].view().data, moved_first(problem.result_sizes(0), problem.dim),
+                             problem.out_dtype(), device);
   take(coll::reduce_scatter({whole, collected_.view(), problem.reduce, std::nullopt}, session_.group(),
                             session_.stream()));
 }
@@ -411,6 +438,10 @@ void add_predictions(const nlohmann::json& report, nlohmann::json& row) {
   }
 }
 
+nlohmann::json scales_json(const harness::Problem& problem) {
+  return problem.is_scaled() ? nlohmann::json(to_string(problem.scales)) : nlohmann::json();
+}
+
 /// On all ranks together.
 std::int64_t count_wrong(const std::vector<nlohmann::json>& results) {
   std::int64_t wrong = 0;
@@ -434,6 +465,7 @@ nlohmann::json summarize(const BenchRow& row, const BenchCounts& counts,
                       {"n", product.n},
                       {"k", product.k},
                       {"dtype", to_string(problem.dtype)},
+                      {"scales", scales_json(problem)},
                       {"world", problem.ranks},
                       {"graph", counts.graph},
                       {"load_ms", counts.load_ms},
@@ -460,15 +492,14 @@ nlohmann::json summarize(const BenchRow& row, const BenchCounts& counts,
   json["t_serial_us"] = t_serial;
   json["t_fused_us"] = t_fused;
   add_predictions(results[0].at("report"), json);
-  const nlohmann::json& times = results[0].at("times");
-  if (!times.at("host").at("fused").empty()) {
+  if (!results[0].at("times").at("host").at("fused").empty()) {
     json["host_us"] = typical("host/fused");
     json["host_serial_us"] = typical("host/serial");
   }
   if (counts.alternatives) {
     for (const char* name : {"serial", "pipelined", "native"}) {
       const bool is_chosen = json["algorithm"] == name;
-      if (is_chosen || times.contains(name))
+      if (is_chosen || results[0].at("times").contains(name))
         json["t_algorithms_us"][name] = is_chosen ? t_fused : typical(name);
     }
   }

@@ -142,7 +142,8 @@ nlohmann::json CaseRunner::result() const {
 struct CheckFlags {
   std::string op;
   std::string problem;
-  std::vector<std::string> dtypes{"f32", "bf16", "f16"};
+  std::vector<std::string> dtypes{"f32", "bf16", "f16", "f8e4m3", "f8e5m2"};
+  std::vector<std::string> scales{"tensor", "row", "block"};
   std::vector<std::string> algorithms{"serial", "pipelined", "auto"};
   std::vector<int> ranks{1, 2, 3, 4, 8};
   std::string backend = "auto";
@@ -173,6 +174,9 @@ void CheckCommand::define(CLI::App& app) {
   app.add_option("--problem", flags_.problem, "just this case, as a failure prints it");
   app.add_option("--ranks", flags_.ranks, "numbers of ranks")->delimiter(',')->capture_default_str();
   app.add_option("--dtype", flags_.dtypes, "element types")->delimiter(',')->capture_default_str();
+  app.add_option("--scales", flags_.scales, "of f8 operands; block: gathers only")
+      ->delimiter(',')
+      ->capture_default_str();
   app.add_option("--algorithm", flags_.algorithms, "algorithms")->delimiter(',')->capture_default_str();
   app.add_option("--backend", flags_.backend, "auto, cpu or cuda");
   app.add_flag("--loopback", flags_.loopback,
@@ -180,23 +184,30 @@ void CheckCommand::define(CLI::App& app) {
   app.add_flag("--in-step", flags_.is_in_step,
                "no rank waits for its GPU before all have enqueued a call: for checkers that hold up every "
                "launch while one thread asks the driver");
-  problem_stands_alone(app, {"op", "--ranks", "--dtype", "--algorithm"});
+  problem_stands_alone(app, {"op", "--ranks", "--dtype", "--scales", "--algorithm"});
 }
 
 SweepLists CheckCommand::lists() const {
   SweepLists lists;
   if (!flags_.problem.empty()) {
     const harness::Problem problem = harness::parse_problem(flags_.problem);
-    return {{problem.op}, {problem.dtype}, {problem.algorithm}, {problem.ranks}};
+    return {.ops = {problem.op}, .dtypes = {}, .algorithms = {problem.algorithm}, .ranks = {problem.ranks}};
   }
   lists.ops = flags_.op.empty()
                   ? std::vector<harness::Op>{harness::Op::kAllGatherMatmul, harness::Op::kMatmulReduceScatter}
                   : std::vector<harness::Op>{harness::parse_op(flags_.op)};
-  for (const std::string& dtype : flags_.dtypes) lists.dtypes.push_back(harness::parse_product_dtype(dtype));
+  for (const std::string& name : flags_.dtypes) {
+    const DType dtype = harness::parse_product_dtype(name);
+    (is_f8(dtype) ? lists.f8_types : lists.dtypes).push_back(dtype);
+  }
+  for (const std::string& name : flags_.scales) lists.scales.push_back(harness::parse_scales(name));
   for (const std::string& name : flags_.algorithms)
     lists.algorithms.push_back(harness::parse_algorithm_flag(name));
   lists.ranks = flags_.ranks;
   for (const int ranks : lists.ranks) harness::check_ranks(ranks, "--ranks");
+  const bool is_empty = std::all_of(lists.ops.begin(), lists.ops.end(),
+                                    [&](harness::Op op) { return num_cases(op, lists) == 0; });
+  if (is_empty) not_supported("check: no case: scatters have scales of tensors and of rows only");
   return lists;
 }
 
@@ -292,7 +303,7 @@ nlohmann::json CheckCommand::run_rank(const RankContext& context, const Config& 
     return runner.result();
   }
   for (const harness::Op op : lists.ops) {
-    for (const harness::Problem& problem : problems_of(op, lists.dtypes, context.size))
+    for (const harness::Problem& problem : problems_of(op, lists, context.size))
       runner.run(problem, lists.algorithms);
   }
   return runner.result();

@@ -64,7 +64,10 @@ void MeasureFlags::define(CLI::App& app) {
   add_sizes("--m", m, "rows of the product that one rank computes (list)");
   add_sizes("--n", n, "its columns (list)");
   add_sizes("--k", k, "its inner size (list)");
-  app.add_option("--dtype", dtypes, "f32, bf16, f16 (list)")->delimiter(',')->capture_default_str();
+  app.add_option("--dtype", dtypes, "f32, bf16, f16, f8e4m3, f8e5m2 (list)")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--scales", scales, "of f8 operands: tensor, row or block (list)")->delimiter(',');
   app.add_option(
          "--b-order", b_orders,
          "how b lies in memory: row or column (major; list); default: column with --preset, as models "
@@ -140,19 +143,37 @@ std::vector<harness::ProductSizes> MeasureFlags::sizes(bool gathers, bool on_gpu
   return sizes;
 }
 
+std::vector<std::pair<DType, harness::Scales>> MeasureFlags::types() const {
+  std::vector<std::pair<DType, harness::Scales>> types;
+  bool has_f8 = false;
+  for (const std::string& name : dtypes) {
+    const DType dtype = harness::parse_product_dtype(name);
+    has_f8 = has_f8 || is_f8(dtype);
+    if (!is_f8(dtype) || scales.empty()) types.emplace_back(dtype, harness::Scales::kNone);
+    for (const std::string& each : scales) {
+      if (is_f8(dtype)) types.emplace_back(dtype, harness::parse_scales(each));
+    }
+  }
+  if (!has_f8 && !scales.empty())
+    bad_input(fmt::format("--scales {}: need --dtype f8e4m3 or f8e5m2", fmt::join(scales, ",")));
+  return types;
+}
+
 std::vector<harness::Problem> MeasureFlags::problems(harness::Op op, int ranks, bool on_gpus) const {
   const bool gathers = op == harness::Op::kAllGatherMatmul;
   const std::vector<std::string> orders =
       !b_orders.empty() ? b_orders : std::vector<std::string>{preset.empty() ? "row" : "column"};
+  const std::vector<std::pair<DType, harness::Scales>> types = this->types();
   std::vector<harness::Problem> problems;
   for (const harness::ProductSizes& size : sizes(gathers, on_gpus)) {
-    for (const std::string& dtype : dtypes) {
+    for (const auto& [dtype, scaling] : types) {
       for (const std::string& order : orders) {
         harness::Problem problem;
         problem.op = op;
         problem.a = {size.m, gathers ? size.k : size.k * ranks};
         problem.n = {gathers ? size.n * ranks : size.n};
-        problem.dtype = harness::parse_product_dtype(dtype);
+        problem.dtype = dtype;
+        problem.scales = scaling;
         problem.ranks = ranks;
         problem.b_is_column_major = harness::parse_b_order(order);
         check_problem(problem);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <tandem/base/config.hpp>
+#include <utility>
 #include <vector>
 
 #include "bench_row.hpp"
@@ -19,6 +20,7 @@ struct MeasureFlags {
   std::vector<std::int64_t> n;
   std::vector<std::int64_t> k;
   std::vector<std::string> dtypes{"bf16"};
+  std::vector<std::string> scales;    ///< of f8 operands
   std::vector<std::string> b_orders;  ///< empty: column with a preset, as models store weights; else row
   std::string preset;
   std::string scale;
@@ -45,6 +47,8 @@ struct MeasureFlags {
  private:
   [[nodiscard]] std::vector<harness::ProductSizes> sizes(bool gathers, bool on_gpus) const;
   [[nodiscard]] std::vector<harness::ProductSizes> listed_sizes() const;
+  /// Each type, with each kind of scales that it takes.
+  [[nodiscard]] std::vector<std::pair<DType, harness::Scales>> types() const;
 };
 
 }  // namespace tandem::cli

@@ -68,8 +68,16 @@ void ProgramFlags::define(CLI::App& app) {
   app.add_option("--streams", num_streams, "streams beside the caller's")->capture_default_str();
 }
 
-host::Fusion stated_gather(const ProgramFlags& flags, int num_devices) {
+DType dtype_of(const ProgramFlags& flags) {
   const DType dtype = harness::parse_product_dtype(flags.dtype);
+  if (is_f8(dtype))
+    not_supported(
+        fmt::format("--dtype {}: host programs have no scaled products; pass f32, f16 or bf16", flags.dtype));
+  return dtype;
+}
+
+host::Fusion stated_gather(const ProgramFlags& flags, int num_devices) {
+  const DType dtype = dtype_of(flags);
   host::Fusion fusion;
   host::SymbolicTensor* const a = fusion.make_contig_tensor(4, dtype);
   host::SymbolicTensor* const b = fusion.make_contig_tensor(2, dtype);
@@ -88,7 +96,7 @@ host::Fusion stated_gather(const ProgramFlags& flags, int num_devices) {
 }
 
 host::Fusion stated_scatter(const ProgramFlags& flags, int num_devices) {
-  const DType dtype = harness::parse_product_dtype(flags.dtype);
+  const DType dtype = dtype_of(flags);
   host::Fusion fusion;
   host::SymbolicTensor* const a = fusion.make_contig_tensor(5, dtype);
   host::SymbolicTensor* const b = fusion.make_contig_concrete_tensor({-1, 1, -1, -1}, dtype);
@@ -159,7 +167,7 @@ HostSizes sizes_for(const ProgramFlags& flags, int ranks) {
   sizes.whole = {.op = flags.scatters() ? harness::Op::kMatmulReduceScatter : harness::Op::kAllGatherMatmul,
                  .a = {m, positive(flags.k, "--k")},
                  .n = {positive(flags.n, "--n")},
-                 .dtype = harness::parse_product_dtype(flags.dtype),
+                 .dtype = dtype_of(flags),
                  .ranks = ranks,
                  .bias = flags.bias};
   check_problem(sizes.whole);

@@ -5,62 +5,84 @@
 #include "failure.hpp"
 
 namespace tandem::cli {
+namespace {
+
+Result<OpReport> run(const AllGatherMatmulArgs& args, Group& group, Stream& stream) {
+  return fused_all_gather_matmul(args, group, stream);
+}
+Result<OpReport> run(const MatmulReduceScatterArgs& args, Group& group, Stream& stream) {
+  return fused_matmul_reduce_scatter(args, group, stream);
+}
+Result<OpReport> run(const AllGatherScaledMatmulArgs& args, Group& group, Stream& stream) {
+  return fused_all_gather_scaled_matmul(args, group, stream);
+}
+Result<OpReport> run(const ScaledMatmulReduceScatterArgs& args, Group& group, Stream& stream) {
+  return fused_scaled_matmul_reduce_scatter(args, group, stream);
+}
+
+}  // namespace
 
 RankOp::RankOp(const harness::Problem& problem, const Session& session, const harness::OperandSource& source)
     : problem_(problem), session_(session), operands_(problem, source, session.rank(), {session.device()}) {
   allocate_outputs();
 }
 
-void RankOp::allocate_outputs() {
-  const auto allocate = [&](const Layout& layout) {
-    return harness::GuardedTensor(session_.device(), layout, problem_.dtype);
-  };
-  if (problem_.op == harness::Op::kMatmulReduceScatter) {
-    out_.push_back(allocate(take(output_layout(scatter_args(), session_.size(), session_.rank()))));
-  } else {
-    for (int i = 0; i < static_cast<int>(problem_.n.size()); ++i) {
-      out_.push_back(allocate(take(output_layout(gather_args(), i))));
-    }
-    if (problem_.gathered) gathered_ = allocate(take(gathered_layout(gather_args())));
-  }
-  out_views_ = harness::views_of(out_);
-}
-
-AllGatherMatmulArgs RankOp::gather_args() const {
-  AllGatherMatmulArgs args = operands_.gather_args();
+template <class GatherArgs>
+GatherArgs RankOp::completed_gather(GatherArgs args) const {
   args.out = out_views_;
   if (problem_.gathered && gathered_.view().data != nullptr) args.gathered = gathered_.view();
   args.plan_n = product_of_a_rank(problem_).n;
   return args;
 }
 
-MatmulReduceScatterArgs RankOp::scatter_args() const {
-  MatmulReduceScatterArgs args = operands_.scatter_args();
+template <class ScatterArgs>
+ScatterArgs RankOp::completed_scatter(ScatterArgs args) const {
   if (!out_views_.empty()) args.out = out_views_[0];
   args.plan_k = product_of_a_rank(problem_).k;
   return args;
 }
 
-OpReport RankOp::call(Algorithm algorithm) {
-  if (problem_.op == harness::Op::kAllGatherMatmul) {
-    AllGatherMatmulArgs args = gather_args();
-    args.algorithm = algorithm;
-    return take(fused_all_gather_matmul(args, session_.group(), session_.stream()));
+template <class Use>
+auto RankOp::with_args(Use use) const {
+  const bool gathers = problem_.op == harness::Op::kAllGatherMatmul;
+  if (problem_.is_scaled()) {
+    return gathers ? use(completed_gather(operands_.scaled_gather_args()))
+                   : use(completed_scatter(operands_.scaled_scatter_args()));
   }
-  MatmulReduceScatterArgs args = scatter_args();
-  args.algorithm = algorithm;
-  return take(fused_matmul_reduce_scatter(args, session_.group(), session_.stream()));
+  return gathers ? use(completed_gather(operands_.gather_args()))
+                 : use(completed_scatter(operands_.scatter_args()));
+}
+
+void RankOp::allocate_outputs() {
+  for (int i = 0; i < static_cast<int>(problem_.n.size()); ++i) {
+    const Layout layout = with_args([&](const auto& args) {
+      if constexpr (requires { args.gather_dim; }) {
+        return take(output_layout(args, i));
+      } else {
+        return take(output_layout(args, session_.size(), session_.rank()));
+      }
+    });
+    out_.push_back(harness::GuardedTensor(session_.device(), layout, problem_.out_dtype()));
+  }
+  if (problem_.gathered) {
+    const Layout layout = take(gathered_layout(operands_.gather_args()));
+    gathered_ = harness::GuardedTensor(session_.device(), layout, problem_.dtype);
+  }
+  out_views_ = harness::views_of(out_);
+}
+
+OpReport RankOp::call(Algorithm algorithm) {
+  return with_args([&](auto args) {
+    args.algorithm = algorithm;
+    return take(run(args, session_.group(), session_.stream()));
+  });
 }
 
 OpReport RankOp::plan(Algorithm algorithm) const {
-  if (problem_.op == harness::Op::kAllGatherMatmul) {
-    AllGatherMatmulArgs args = gather_args();
+  return with_args([&](auto args) {
     args.algorithm = algorithm;
     return take(tandem::plan(args, session_.group(), session_.stream()));
-  }
-  MatmulReduceScatterArgs args = scatter_args();
-  args.algorithm = algorithm;
-  return take(tandem::plan(args, session_.group(), session_.stream()));
+  });
 }
 
 void RankOp::poison() const {

@@ -1,8 +1,6 @@
 #pragma once
 
 #include <span>
-#include <tandem/fused/all_gather_matmul.hpp>
-#include <tandem/fused/matmul_reduce_scatter.hpp>
 #include <vector>
 
 #include "harness/guarded_tensor.hpp"
@@ -26,6 +24,9 @@ class RankOp {
   [[nodiscard]] const harness::Problem& problem() const { return problem_; }
   [[nodiscard]] const TensorView& a() const { return operands_.a().view(); }
   [[nodiscard]] std::span<const TensorView> b() const { return operands_.b(); }
+  /// Of a scaled problem.
+  [[nodiscard]] const TensorView& a_scale() const { return operands_.a_scale(); }
+  [[nodiscard]] std::span<const TensorView> b_scale() const { return operands_.b_scale(); }
   [[nodiscard]] std::span<const harness::GuardedTensor> outputs() const { return out_; }
   /// All of a, if the problem keeps it.
   [[nodiscard]] const harness::GuardedTensor* gathered() const {
@@ -43,8 +44,13 @@ class RankOp {
 
  private:
   void allocate_outputs();
-  [[nodiscard]] AllGatherMatmulArgs gather_args() const;
-  [[nodiscard]] MatmulReduceScatterArgs scatter_args() const;
+  /// `use` of the arguments of the op that the problem says, with the outputs that there are.
+  template <class Use>
+  auto with_args(Use use) const;
+  template <class GatherArgs>
+  [[nodiscard]] GatherArgs completed_gather(GatherArgs args) const;
+  template <class ScatterArgs>
+  [[nodiscard]] ScatterArgs completed_scatter(ScatterArgs args) const;
 
   harness::Problem problem_;
   const Session& session_;

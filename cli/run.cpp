@@ -11,7 +11,9 @@
 #include "explain.hpp"
 #include "failure.hpp"
 #include "harness/operands.hpp"
+#include "quantized_tensors.hpp"
 #include "rank_op.hpp"
+#include "scale_files.hpp"
 #include "session.hpp"
 #include "shared_bytes.hpp"
 #include "shell_words.hpp"
@@ -30,7 +32,10 @@ struct RunFlags {
   std::vector<std::string> b;
   std::vector<std::string> bias;
   std::vector<std::string> out;
+  ScaleFiles scale_files;
+  std::string scales;
   std::string dtype;
+  std::string out_dtype;
   std::string algorithm = "auto";
   std::string reduce = "sum";
   std::string problem;
@@ -57,6 +62,25 @@ DType choose_dtype(const RunFlags& flags, DType a) {
                           flags.a, to_string(a)));
   }
   return harness::parse_product_dtype(std::string(to_string(a)));
+}
+
+/// How f8 operands get their scales: from files, or from the operands themselves. `a` is the type of A's
+/// file.
+void choose_scales(const RunFlags& flags, DType a, harness::Problem& problem) {
+  if (!flags.scales.empty()) problem.scales = harness::parse_scales(flags.scales);
+  if (!flags.out_dtype.empty()) problem.out = harness::parse_out_dtype(flags.out_dtype);
+  if (flags.scale_files.are_given() && (!is_f8(a) || !is_f8(problem.dtype))) {
+    bad_input(
+        fmt::format("--a-scale, --b-scale: --a {} holds {} and is multiplied as {}: need f8 files as they "
+                    "are; to make f8 of others, pass --dtype f8e4m3 --scales row",
+                    flags.a, to_string(a), to_string(problem.dtype)));
+  }
+  if (is_f8(a) && is_f8(problem.dtype) && !flags.scale_files.are_given()) {
+    bad_input(
+        fmt::format("--a {} holds {}: pass its scales by --a-scale and --b-scale, or pass --dtype f32, f16 "
+                    "or bf16 to multiply the numbers as they are",
+                    flags.a, to_string(a)));
+  }
 }
 
 void check_type(const RunFlags& flags, const std::string& flag, const std::string& file, DType type,
@@ -140,6 +164,7 @@ Inputs inputs_from_files(const RunFlags& flags, int ranks) {
   };
   source->a = read(flags.a, "--a");
   problem.dtype = choose_dtype(flags, source->a.dtype);
+  choose_scales(flags, source->a.dtype, problem);
   check_type(flags, "--a", flags.a, source->a.dtype, source->a.dtype);
   for (const std::string& file : flags.b) {
     source->b.push_back(read(file, "--b"));
@@ -147,7 +172,8 @@ Inputs inputs_from_files(const RunFlags& flags, int ranks) {
   }
   for (const std::string& file : flags.bias) {
     source->bias.push_back(read(file, "--bias"));
-    check_type(flags, "--bias", file, source->bias.back().dtype, source->a.dtype);
+    const DType a = is_f8(problem.dtype) ? source->bias.back().dtype : source->a.dtype;
+    check_type(flags, "--bias", file, source->bias.back().dtype, a);
   }
   std::vector<Dims> sizes_of_b;
   for (const TensorView& b : source->b) sizes_of_b.push_back(b.sizes);
@@ -159,8 +185,13 @@ Inputs inputs_from_files(const RunFlags& flags, int ranks) {
   problem.a = source->a.sizes;
   for (const TensorView& b : source->b) problem.n.push_back(b.size(1));
   problem.bias = !flags.bias.empty();
-  inputs.source = std::move(source);
+  if (flags.scale_files.are_given()) read_scales(flags.scale_files, problem, *source, inputs.files);
   check_problem(problem);
+  if (problem.is_scaled() && !flags.scale_files.are_given()) {
+    inputs.source = std::make_unique<QuantizedTensors>(problem, std::move(*source));
+  } else {
+    inputs.source = std::move(source);
+  }
   return inputs;
 }
 
@@ -195,7 +226,7 @@ std::vector<TensorView> result_views(const harness::Problem& problem, void* data
   num_bytes = 0;
   for (int i = 0; i < static_cast<int>(problem.n.size()); ++i) {
     auto* begin = data == nullptr ? nullptr : static_cast<std::byte*>(data) + num_bytes;
-    views.push_back(TensorView::contiguous(begin, problem.result_sizes(i), problem.dtype));
+    views.push_back(TensorView::contiguous(begin, problem.result_sizes(i), problem.out_dtype()));
     num_bytes += (views.back().size_bytes() + kAlignment - 1) / kAlignment * kAlignment;
   }
   return views;
@@ -225,7 +256,16 @@ void RunCommand::define(CLI::App& app) {
   add_list("--out", flags_.out, "where A*B goes: .npy (f32) or .safetensors (keeps the type, key 'out')",
            "FILE");
   app.add_flag("--transpose-b", flags_.transpose_b, "every B is stored as [n, k], as models do");
-  app.add_option("--dtype", flags_.dtype, "convert inputs to f32, f16 or bf16; default: A's type");
+  app.add_option(
+      "--dtype", flags_.dtype,
+      "convert inputs to f32, f16 or bf16, or with --scales to f8e4m3 or f8e5m2; default: A's type");
+  app.add_option("--scales", flags_.scales,
+                 "of f8 operands: tensor, row (of A; column of B) or block (128 of k; gathers only)");
+  app.add_option("--a-scale", flags_.scale_files.a, "scales of an f8 A: one, [..., 1] or [..., kb]")
+      ->type_name("PATH[#NAME]");
+  add_list("--b-scale", flags_.scale_files.b, "scales of an f8 B: one, [1, n], [kb, n] or [kb, nb]",
+           "PATH[#NAME]");
+  app.add_option("--out-dtype", flags_.out_dtype, "of f8 operands' products: f32, f16 or bf16 (default)");
   app.add_option("--algorithm", flags_.algorithm, "auto, native, pipelined or serial");
   app.add_flag("--explain", flags_.explain,
                "show what the algorithm was chosen from, and the steps of rank 0");
@@ -234,8 +274,9 @@ void RunCommand::define(CLI::App& app) {
   app.add_option("--reduce", flags_.reduce, "sum or avg (matmul_reduce_scatter)");
   app.add_option("--problem", flags_.problem, "generated inputs, as check and bench print them");
   flags_.job.define(app);
-  problem_stands_alone(app, {"op", "--a", "--b", "--bias", "--transpose-b", "--dtype", "--algorithm",
-                             "--gather-dim", "--scatter-dim", "--reduce"});
+  problem_stands_alone(
+      app, {"op", "--a", "--b", "--bias", "--transpose-b", "--dtype", "--scales", "--a-scale", "--b-scale",
+            "--out-dtype", "--algorithm", "--gather-dim", "--scatter-dim", "--reduce"});
 }
 
 int RunCommand::launch(const Invocation& invocation) {
@@ -273,7 +314,7 @@ void RunCommand::print_report(const harness::Problem& problem, const nlohmann::j
   }
   for (int i = 0; i < static_cast<int>(flags_.out.size()); ++i) {
     const std::string& path = flags_.out[static_cast<std::size_t>(i)];
-    fmt::print("wrote {}: {} {}\n", path, to_string(stored_dtype(path, problem.dtype)),
+    fmt::print("wrote {}: {} {}\n", path, to_string(stored_dtype(path, problem.out_dtype())),
                to_string(problem.result_sizes(i)));
   }
   std::vector<std::string> again{"tandem", "run"};
@@ -288,6 +329,12 @@ void RunCommand::print_report(const harness::Problem& problem, const nlohmann::j
     if (problem.op == harness::Op::kMatmulReduceScatter)
       add({"--reduce", std::string(coll::to_string(problem.reduce))});
     add({"--dtype", std::string(to_string(problem.dtype)), "--algorithm", flags_.algorithm});
+    if (problem.is_scaled()) {
+      add({"--scales", std::string(to_string(problem.scales)), "--out-dtype",
+           std::string(to_string(problem.out_dtype()))});
+    }
+    if (flags_.scale_files.are_given()) add({"--a-scale", flags_.scale_files.a});
+    for (const std::string& file : flags_.scale_files.b) add({"--b-scale", file});
   } else {
     add({"--problem", flags_.problem});
   }

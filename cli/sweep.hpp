@@ -11,7 +11,9 @@ namespace tandem::cli {
 /// The lists whose product `check` runs.
 struct SweepLists {
   std::vector<harness::Op> ops;
-  std::vector<DType> dtypes;
+  std::vector<DType> dtypes;  ///< but f8
+  std::vector<DType> f8_types = {};
+  std::vector<harness::Scales> scales = {};  ///< of f8 operands
   std::vector<Algorithm> algorithms;
   std::vector<int> ranks;
 };
@@ -37,11 +39,10 @@ struct Extras {
 [[nodiscard]] std::vector<Extras> extras_of(harness::Op op);
 
 /// All problems of an op for `ranks` ranks; their `algorithm` is left open: each is run with every one of the
-/// list.
-[[nodiscard]] std::vector<harness::Problem> problems_of(harness::Op op, const std::vector<DType>& dtypes,
-                                                        int ranks);
+/// list. Of f8 there is one for each type, kind of scales that the op takes, and dim.
+[[nodiscard]] std::vector<harness::Problem> problems_of(harness::Op op, const SweepLists& lists, int ranks);
 
-/// Number of cases of an op, as the product of its lists, and that product in words.
+/// Number of cases of an op, as the product of its lists, and that product in words; f8 has one of its own.
 [[nodiscard]] std::int64_t num_cases(harness::Op op, const SweepLists& lists);
 [[nodiscard]] std::string product_in_words(harness::Op op, const SweepLists& lists);
 

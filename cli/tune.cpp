@@ -66,8 +66,10 @@ void TuneCommand::print_row(const harness::Problem& problem, const cost::Row& ro
   const harness::ProductSizes product = product_of_a_rank(problem);
   const auto fastest = std::min_element(row.us.begin(), row.us.end(),
                                         [](const auto& x, const auto& y) { return x.second < y.second; });
-  fmt::print("  {:>21} {:>6} {:>6} {:>6} {:>5} {:>6} {:>3}", row.key.op, product.m, product.n, product.k,
-             to_string(problem.dtype), problem.b_is_column_major ? "column" : "row", problem.ranks);
+  fmt::print("  {:>21} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>3}", to_string(problem.op), product.m,
+             product.n, product.k, to_string(problem.dtype),
+             problem.is_scaled() ? to_string(problem.scales) : "-",
+             problem.b_is_column_major ? "column" : "row", problem.ranks);
   for (const Algorithm algorithm : kCandidates) {
     const auto us = row.us.find(to_string(algorithm));
     fmt::print(" {:>10}", us == row.us.end() ? "-" : time_text(us->second));
@@ -104,7 +106,8 @@ int TuneCommand::launch(const Invocation& invocation) {
       this->problems(place.ranks, place.placement.kind == DeviceKind::kCuda);
   take(cost::prepare_folder(folder));  // before minutes are spent on what could not be kept
   flags_.measure.print_heading(invocation, place);
-  fmt::print("# {:>21} {:>6} {:>6} {:>6} {:>5} {:>6} {:>3}", "op", "m", "n", "k", "dtype", "b", "W");
+  fmt::print("# {:>21} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>3}", "op", "m", "n", "k", "dtype", "scales",
+             "b", "W");
   for (const Algorithm algorithm : kCandidates) fmt::print(" {:>10}", to_string(algorithm));
   fmt::print(" {:>10}\n", "fastest");
   std::string file;

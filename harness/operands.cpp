@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <tandem/base/convert.hpp>
+#include <tandem/gemm/scaled_mm.hpp>
 #include <utility>
 
 #include "harness/failure.hpp"
@@ -18,9 +19,40 @@ std::uint64_t mix(std::uint64_t x) {
 }
 
 Window window_of(const Problem& problem, const Operand& operand, int rank) {
-  if (operand.kind == OperandKind::kA) return window_of_a(problem, rank);
-  return operand.kind == OperandKind::kB ? window_of_b(problem, operand.idx, rank)
-                                         : window_of_bias(problem, operand.idx, rank);
+  switch (operand.kind) {
+    case OperandKind::kA:
+      return window_of_a(problem, rank);
+    case OperandKind::kB:
+      return window_of_b(problem, operand.idx, rank);
+    case OperandKind::kBias:
+      return window_of_bias(problem, operand.idx, rank);
+    case OperandKind::kAScale:
+      return window_of_a_scale(problem, rank);
+    case OperandKind::kBScale:
+      break;
+  }
+  return window_of_b_scale(problem, operand.idx, rank);
+}
+
+const TensorView& whole_of(const WholeTensors& tensors, const Operand& operand) {
+  const auto idx = static_cast<std::size_t>(operand.idx);
+  switch (operand.kind) {
+    case OperandKind::kA:
+      return tensors.a;
+    case OperandKind::kB:
+      return tensors.b[idx];
+    case OperandKind::kBias:
+      return tensors.bias[idx];
+    case OperandKind::kAScale:
+      return *tensors.a_scale;
+    case OperandKind::kBScale:
+      break;
+  }
+  return tensors.b_scale[idx];
+}
+
+bool is_scale(const Operand& operand) {
+  return operand.kind == OperandKind::kAScale || operand.kind == OperandKind::kBScale;
 }
 
 }  // namespace
@@ -31,11 +63,7 @@ float generated_value(std::uint64_t seed, std::int64_t idx) {
 }
 
 void WholeTensors::read(const Operand& operand, const Window& window, const TensorView& to) const {
-  const auto idx = static_cast<std::size_t>(operand.idx);
-  const TensorView& whole = operand.kind == OperandKind::kA   ? a
-                            : operand.kind == OperandKind::kB ? b[idx]
-                                                              : bias[idx];
-  const TensorView part = whole.narrow(window.dim, window.shard.offset, window.shard.size);
+  const TensorView part = whole_of(*this, operand).narrow(window.dim, window.shard.offset, window.shard.size);
   // A column-major file is read in its order, not a whole column apart from one element to the next.
   const bool is_column_major = part.dim() == 2 && part.stride(0) == 1;
   take(is_column_major ? convert(part.movedim(0, 1), to.movedim(0, 1)) : convert(part, to));
@@ -43,8 +71,24 @@ void WholeTensors::read(const Operand& operand, const Window& window, const Tens
 
 Dims sizes_of(const Problem& problem, const Operand& operand) {
   if (operand.kind == OperandKind::kA) return problem.a;
+  if (operand.kind == OperandKind::kAScale) return a_scale_sizes(problem);
+  if (operand.kind == OperandKind::kBScale) return b_scale_sizes(problem, operand.idx);
   const std::int64_t n = problem.n[static_cast<std::size_t>(operand.idx)];
   return operand.kind == OperandKind::kB ? Dims{problem.k(), n} : Dims{n};
+}
+
+DType dtype_of(const Problem& problem, const Operand& operand) {
+  if (is_scale(operand)) return DType::kF32;
+  return operand.kind == OperandKind::kBias ? problem.out_dtype() : problem.dtype;
+}
+
+Operand scale_of(const Operand& operand) {
+  return {operand.kind == OperandKind::kA ? OperandKind::kAScale : OperandKind::kBScale, operand.idx};
+}
+
+void apply_scales(std::span<double> line, std::span<const double> scales) {
+  for (std::size_t i = 0; i < line.size(); ++i)
+    line[i] *= scales[scales.size() == 1 ? 0 : i / static_cast<std::size_t>(gemm::kScaleBlock)];
 }
 
 std::uint64_t GeneratedTensors::seed_of(const Operand& operand) const {
@@ -52,16 +96,26 @@ std::uint64_t GeneratedTensors::seed_of(const Operand& operand) const {
          static_cast<std::uint64_t>(operand.idx);
 }
 
+GeneratedPart GeneratedTensors::part_of(const Operand& operand, const Dims& sizes,
+                                        const Window& window) const {
+  GeneratedPart part{seed_of(operand), sizes, window.dim, window.shard.offset};
+  if (is_scale(operand)) {
+    part.scale = 0.25;
+    part.shift = 0.75;
+  }
+  return part;
+}
+
 void GeneratedTensors::read(const Operand& operand, const Window& window, const TensorView& to) const {
-  generate({seed_of(operand), sizes_of(problem_, operand), window.dim, window.shard.offset}, to);
+  generate(part_of(operand, sizes_of(problem_, operand), window), to);
 }
 
 std::vector<double> GeneratedTensors::line(const Operand& operand, const Dims& sizes,
                                            const Window& window) const {
   Dims part = sizes;
   part[window.dim] = window.shard.size;
-  const Tensor rounded = Tensor::host(part, problem_.dtype);
-  generate({seed_of(operand), sizes, window.dim, window.shard.offset}, rounded.view());
+  const Tensor rounded = Tensor::host(part, dtype_of(problem_, operand));
+  generate(part_of(operand, sizes, window), rounded.view());
   std::vector<double> values(static_cast<std::size_t>(numel(part)));
   take(convert(rounded.view(), TensorView::contiguous(values.data(), part, DType::kF64)));
   return values;
@@ -70,12 +124,23 @@ std::vector<double> GeneratedTensors::line(const Operand& operand, const Dims& s
 std::vector<double> GeneratedTensors::row_of_a(std::int64_t row) const {
   // The leading dims as one: an element's value depends on its row-major index only.
   const std::int64_t rows = numel(problem_.a) / problem_.k();
-  return line({OperandKind::kA}, {rows, problem_.k()}, {0, {row, 1}});
+  std::vector<double> values = line({OperandKind::kA}, {rows, problem_.k()}, {0, {row, 1}});
+  if (!problem_.is_scaled()) return values;
+  const Dims scales = a_scale_sizes(problem_);
+  const bool is_one = problem_.scales == Scales::kTensor;
+  apply_scales(values, line({OperandKind::kAScale}, is_one ? scales : Dims{rows, scales.back()},
+                            {0, {is_one ? 0 : row, 1}}));
+  return values;
 }
 
 std::vector<double> GeneratedTensors::column_of_b(int i, std::int64_t column) const {
   const Operand operand{OperandKind::kB, i};
-  return line(operand, sizes_of(problem_, operand), {1, {column, 1}});
+  std::vector<double> values = line(operand, sizes_of(problem_, operand), {1, {column, 1}});
+  if (!problem_.is_scaled()) return values;
+  const bool is_one = problem_.scales == Scales::kTensor;
+  apply_scales(values, line(scale_of(operand), b_scale_sizes(problem_, i),
+                            is_one ? Window{0, {0, 1}} : Window{1, {column, 1}}));
+  return values;
 }
 
 double GeneratedTensors::bias_at(int i, std::int64_t column) const {
@@ -85,28 +150,32 @@ double GeneratedTensors::bias_at(int i, std::int64_t column) const {
 
 RankOperands::RankOperands(const Problem& problem, const OperandSource& source, int rank,
                            const OperandMemory& memory)
-    : problem_(problem) {
+    : problem_(problem), rank_(rank) {
   const auto load = [&](const Operand& operand) {
     const Window window = window_of(problem, operand, rank);
     Dims sizes = sizes_of(problem, operand);
     sizes[window.dim] = window.shard.size;
     Layout layout{sizes, contiguous_strides(sizes)};
     if (operand.kind == OperandKind::kB && problem.b_is_column_major) layout.strides = {1, sizes[0]};
-    if (operand.kind != OperandKind::kBias) {
+    if (operand.kind == OperandKind::kA || operand.kind == OperandKind::kB) {
       for (int d = 0; d < sizes.size(); ++d) layout.strides[d] *= memory.spacing;
     }
-    GuardedTensor part(memory.device, layout, problem.dtype, memory.image);
+    GuardedTensor part(memory.device, layout, dtype_of(problem, operand), memory.image);
     source.read(operand, window, part.host());
     part.upload();
     return part;
   };
   a_ = load({OperandKind::kA});
+  if (problem.is_scaled()) a_scale_ = load({OperandKind::kAScale});
   for (int i = 0; i < static_cast<int>(problem.n.size()); ++i) {
     b_.push_back(load({OperandKind::kB, i}));
+    if (problem.is_scaled()) b_scale_.push_back(load({OperandKind::kBScale, i}));
     if (problem.bias) bias_.push_back(load({OperandKind::kBias, i}));
   }
   b_views_ = views_of(b_);
+  b_scale_views_ = views_of(b_scale_);
   bias_views_ = views_of(bias_);
+  optional_bias_.assign(bias_views_.begin(), bias_views_.end());
 }
 
 AllGatherMatmulArgs RankOperands::gather_args() const {
@@ -129,16 +198,45 @@ MatmulReduceScatterArgs RankOperands::scatter_args() const {
   return args;
 }
 
+AllGatherScaledMatmulArgs RankOperands::scaled_gather_args() const {
+  constexpr ScaleMode kModes[] = {ScaleMode::kNone, ScaleMode::kTensorwise, ScaleMode::kRowwiseSharded,
+                                  ScaleMode::kBlockwiseSharded};
+  AllGatherScaledMatmulArgs args;
+  args.a = a_.view();
+  args.b = b_views_;
+  args.a_scale = a_scale_->view();
+  args.scale_mode = kModes[static_cast<std::size_t>(problem_.scales)];
+  args.b_scale = b_scale_views_;
+  args.gather_dim = problem_.dim;
+  args.gather_size = problem_.a[problem_.dim];
+  if (problem_.bias) args.bias = optional_bias_;
+  return args;
+}
+
+ScaledMatmulReduceScatterArgs RankOperands::scaled_scatter_args() const {
+  ScaledMatmulReduceScatterArgs args;
+  args.a = a_.view();
+  args.b = b_views_;
+  args.a_scale = a_scale_->view();
+  args.b_scale = b_scale_views_[0];
+  args.scatter_dim = problem_.dim;
+  args.reduce_op = problem_.reduce;
+  if (problem_.bias && (problem_.reduce == coll::ReduceOp::kAvg || rank_ == 0)) args.bias = bias_views_[0];
+  return args;
+}
+
 void RankOperands::download() const {
   a_.download();
-  for (const auto& tensors : {std::span(b_), std::span(bias_)}) {
+  if (a_scale_) a_scale_->download();
+  for (const auto& tensors : {std::span(b_), std::span(b_scale_), std::span(bias_)}) {
     for (const GuardedTensor& tensor : tensors) tensor.download();
   }
 }
 
 bool RankOperands::guards_are_whole() const {
   const auto whole = [](const GuardedTensor& tensor) { return tensor.guards_are_whole(); };
-  return whole(a_) && std::all_of(b_.begin(), b_.end(), whole) &&
+  return whole(a_) && (!a_scale_ || whole(*a_scale_)) && std::all_of(b_.begin(), b_.end(), whole) &&
+         std::all_of(b_scale_.begin(), b_scale_.end(), whole) &&
          std::all_of(bias_.begin(), bias_.end(), whole);
 }
 

@@ -6,7 +6,9 @@
 #include <tandem/base/tensor.hpp>
 #include <tandem/device/device.hpp>
 #include <tandem/fused/all_gather_matmul.hpp>
+#include <tandem/fused/all_gather_scaled_matmul.hpp>
 #include <tandem/fused/matmul_reduce_scatter.hpp>
+#include <tandem/fused/scaled_matmul_reduce_scatter.hpp>
 #include <vector>
 
 #include "harness/guarded_tensor.hpp"
@@ -14,9 +16,9 @@
 
 namespace tandem::harness {
 
-enum class OperandKind : std::uint8_t { kA, kB, kBias };
+enum class OperandKind : std::uint8_t { kA, kB, kBias, kAScale, kBScale };
 
-/// Which global tensor of a problem: kA, or the idx-th b or bias.
+/// Which global tensor of a problem: a or its scale, or the idx-th b, its scale or bias.
 struct Operand {
   OperandKind kind = OperandKind::kA;
   int idx = 0;
@@ -36,18 +38,31 @@ class WholeTensors : public OperandSource {
   TensorView a;
   std::vector<TensorView> b;
   std::vector<TensorView> bias;
+  std::optional<TensorView> a_scale;  ///< with the sizes that the problem says, as the others
+  std::vector<TensorView> b_scale;
   void read(const Operand& operand, const Window& window, const TensorView& to) const override;
+};
+
+/// The part of a generated tensor that starts at `offset` of the dimension `dim`.
+struct GeneratedPart {
+  std::uint64_t seed = 1;
+  Dims sizes;  ///< of the global tensor
+  int dim = 0;
+  std::int64_t offset = 0;
+  float scale = 1;
+  float shift = 0;  ///< of the scaled values
 };
 
 /// Pseudo-random global tensors, the same on every rank and for every sharding: an element is a function of
 /// the seed and of its index. Values are multiples of 2^-23 in [-1, 1) before the conversion: f32 sums of
-/// their products round, so that another order of addition has other bits.
+/// their products round, so that another order of addition has other bits. Scales lie in [0.5, 1).
 class GeneratedTensors : public OperandSource {
  public:
   explicit GeneratedTensors(const Problem& problem) : problem_(problem) {}
   void read(const Operand& operand, const Window& window, const TensorView& to) const override;
 
-  // Single rows and columns, rounded to the problem's type, in f64: for checking samples of large results.
+  // Single rows and columns, rounded to the problem's type, in f64 and times their scales: for checking
+  // samples of large results.
   [[nodiscard]] std::vector<double> row_of_a(std::int64_t row) const;
   [[nodiscard]] std::vector<double> column_of_b(int i, std::int64_t column) const;
   [[nodiscard]] double bias_at(int i, std::int64_t column) const;
@@ -56,6 +71,7 @@ class GeneratedTensors : public OperandSource {
   [[nodiscard]] std::vector<double> line(const Operand& operand, const Dims& sizes,
                                          const Window& window) const;
   [[nodiscard]] std::uint64_t seed_of(const Operand& operand) const;
+  [[nodiscard]] GeneratedPart part_of(const Operand& operand, const Dims& sizes, const Window& window) const;
   Problem problem_;
 };
 
@@ -76,17 +92,27 @@ class RankOperands {
   /// Arguments without outputs and algorithm; they refer to this object.
   [[nodiscard]] AllGatherMatmulArgs gather_args() const;
   [[nodiscard]] MatmulReduceScatterArgs scatter_args() const;
+  [[nodiscard]] AllGatherScaledMatmulArgs scaled_gather_args() const;
+  /// The op adds each rank's bias before the sum over ranks. So of a sum, only rank 0 has one.
+  [[nodiscard]] ScaledMatmulReduceScatterArgs scaled_scatter_args() const;
+  [[nodiscard]] const TensorView& a_scale() const { return a_scale_->view(); }
+  [[nodiscard]] std::span<const TensorView> b_scale() const { return b_scale_views_; }
   void download() const;
   /// As of the last download().
   [[nodiscard]] bool guards_are_whole() const;
 
  private:
   Problem problem_;
+  int rank_;
   GuardedTensor a_;
+  std::optional<GuardedTensor> a_scale_;
   std::vector<GuardedTensor> b_;
+  std::vector<GuardedTensor> b_scale_;
   std::vector<GuardedTensor> bias_;
   std::vector<TensorView> b_views_;
+  std::vector<TensorView> b_scale_views_;
   std::vector<TensorView> bias_views_;
+  std::vector<std::optional<TensorView>> optional_bias_;
 };
 /// On the device.
 [[nodiscard]] std::vector<TensorView> views_of(std::span<const GuardedTensor> tensors);
@@ -94,18 +120,16 @@ class RankOperands {
 /// Sizes of a problem's global tensor.
 [[nodiscard]] Dims sizes_of(const Problem& problem, const Operand& operand);
 
+[[nodiscard]] DType dtype_of(const Problem& problem, const Operand& operand);
+/// The scale of a, or of this b.
+[[nodiscard]] Operand scale_of(const Operand& operand);
+/// Multiplies a row of a, or a column of b, by its scales: one, or one for each gemm::kScaleBlock elements.
+void apply_scales(std::span<double> line, std::span<const double> scales);
+
 /// Element `idx`, counted row-major, of the generated tensor of a seed.
 [[nodiscard]] float generated_value(std::uint64_t seed, std::int64_t idx);
 
-/// Fills `to` with the part of a generated tensor that starts at `offset` of the dimension `dim`.
-struct GeneratedPart {
-  std::uint64_t seed = 1;
-  Dims sizes;  ///< of the global tensor
-  int dim = 0;
-  std::int64_t offset = 0;
-  float scale = 1;
-  float shift = 0;  ///< of the scaled values
-};
+/// Fills `to` with the part.
 void generate(const GeneratedPart& part, const TensorView& to);
 
 }  // namespace tandem::harness

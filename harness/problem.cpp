@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <tandem/gemm/scaled_mm.hpp>
 
 #include "harness/failure.hpp"
 
@@ -15,9 +16,8 @@ constexpr int kMostRanks = 64;
 constexpr std::int64_t kLargestSize = std::int64_t{1} << 31;
 constexpr std::int64_t kMostElements = std::int64_t{1} << 48;
 
-constexpr std::string_view kOpsToCome[] = {
-    "all_gather_scaled_matmul",  "scaled_matmul_reduce_scatter",  "async_input_mm",   "matmul_4bit",
-    "low_contention_all_gather", "low_contention_reduce_scatter", "matmul_all_reduce"};
+constexpr std::string_view kOpsToCome[] = {"async_input_mm", "matmul_4bit", "low_contention_all_gather",
+                                           "low_contention_reduce_scatter", "matmul_all_reduce"};
 
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
@@ -56,6 +56,10 @@ void set_field(Problem& problem, const std::string& key, const std::string& valu
     problem.n = parse_sizes(value, '+', key);
   } else if (key == "dtype") {
     problem.dtype = parse_product_dtype(value);
+  } else if (key == "scales") {
+    problem.scales = parse_scales(value);
+  } else if (key == "out") {
+    problem.out = parse_out_dtype(value);
   } else if (key == "dim") {
     problem.dim = parse_number<int>(value, key);
   } else if (key == "ranks") {
@@ -74,9 +78,28 @@ void set_field(Problem& problem, const std::string& key, const std::string& valu
     problem.seed = parse_number<std::uint64_t>(value, key);
   } else {
     bad_input(
-        fmt::format("--problem: unknown key '{}': need a, n, dtype, dim, ranks, algorithm, reduce, bias, "
-                    "gathered, b or seed",
+        fmt::format("--problem: unknown key '{}': need a, n, dtype, scales, out, dim, ranks, algorithm, "
+                    "reduce, bias, gathered, b or seed",
                     key));
+  }
+}
+
+void check_types(const Problem& problem) {
+  const auto dtype = tandem::to_string(problem.dtype);
+  if (is_f8(problem.dtype) && !problem.is_scaled())
+    bad_input(fmt::format("dtype {} needs scales: pass --scales tensor, row or block", dtype));
+  if (!is_f8(problem.dtype) && problem.is_scaled()) {
+    bad_input(fmt::format("--scales {} with dtype {}: need dtype f8e4m3 or f8e5m2", to_string(problem.scales),
+                          dtype));
+  }
+  if (problem.out && !problem.is_scaled()) {
+    bad_input(fmt::format("--out-dtype {}: products of {} have its type; only those of f8 have another",
+                          tandem::to_string(*problem.out), dtype));
+  }
+  if (problem.scales == Scales::kBlock && problem.op == Op::kMatmulReduceScatter) {
+    not_supported(
+        "--scales block: matmul_reduce_scatter cuts k, and has scales of tensors and of rows only; pass "
+        "--scales tensor or row");
   }
 }
 
@@ -93,7 +116,25 @@ void check_num_elements(const char* what, const Dims& sizes) {
   }
 }
 
+std::string_view scaled_name(Op op) {
+  return op == Op::kAllGatherMatmul ? "all_gather_scaled_matmul" : "scaled_matmul_reduce_scatter";
+}
+
 }  // namespace
+
+std::string_view to_string(Scales scales) {
+  switch (scales) {
+    case Scales::kTensor:
+      return "tensor";
+    case Scales::kRow:
+      return "row";
+    case Scales::kBlock:
+      return "block";
+    case Scales::kNone:
+      break;
+  }
+  return "none";
+}
 
 std::string_view to_string(Op op) {
   return op == Op::kAllGatherMatmul ? "all_gather_matmul" : "matmul_reduce_scatter";
@@ -102,6 +143,12 @@ std::string_view to_string(Op op) {
 Op parse_op(const std::string& name) {
   for (const Op op : {Op::kAllGatherMatmul, Op::kMatmulReduceScatter}) {
     if (name == to_string(op)) return op;
+  }
+  for (const Op op : {Op::kAllGatherMatmul, Op::kMatmulReduceScatter}) {
+    if (name == scaled_name(op)) {
+      bad_input(fmt::format("op '{}': name it {}, with --dtype f8e4m3 or f8e5m2 and --scales", name,
+                            to_string(op)));
+    }
   }
   const bool to_come = std::find(std::begin(kOpsToCome), std::end(kOpsToCome), name) != std::end(kOpsToCome);
   if (to_come) {
@@ -136,6 +183,34 @@ Window window_of_bias(const Problem& problem, int i, int rank) {
   return {0, shard_of(n, problem.ranks, rank)};
 }
 
+Dims a_scale_sizes(const Problem& problem) {
+  if (problem.scales == Scales::kTensor) return {1};
+  Dims sizes = problem.a;
+  sizes[sizes.size() - 1] =
+      problem.scales == Scales::kBlock ? gemm::num_scale_blocks(problem.k()) : std::int64_t{1};
+  return sizes;
+}
+
+Dims b_scale_sizes(const Problem& problem, int i) {
+  if (problem.scales == Scales::kTensor) return {1};
+  const std::int64_t rows = problem.scales == Scales::kBlock ? gemm::num_scale_blocks(problem.k()) : 1;
+  return {rows, problem.n[static_cast<std::size_t>(i)]};
+}
+
+Window window_of_a_scale(const Problem& problem, int rank) {
+  const Dims sizes = a_scale_sizes(problem);
+  const bool is_one_for_all_slices = problem.dim_is_last() && problem.scales == Scales::kRow;
+  if (problem.scales == Scales::kTensor || problem.op != Op::kAllGatherMatmul || is_one_for_all_slices)
+    return {0, {0, sizes[0]}};
+  return {problem.dim, shard_of(sizes[problem.dim], problem.ranks, rank)};
+}
+
+Window window_of_b_scale(const Problem& problem, int i, int rank) {
+  const Dims sizes = b_scale_sizes(problem, i);
+  if (problem.scales == Scales::kTensor || problem.op != Op::kAllGatherMatmul) return {0, {0, sizes[0]}};
+  return {1, shard_of(sizes[1], problem.ranks, rank)};
+}
+
 Window window_of_result(const Problem& problem, int i, int rank) {
   const Dims sizes = problem.result_sizes(i);
   const int dim = problem.op == Op::kAllGatherMatmul ? sizes.size() - 1 : problem.dim;
@@ -155,10 +230,27 @@ ProductSizes product_of_a_rank(const Problem& problem) {
   return sizes;
 }
 
+namespace {
+
+/// Blocks of scales are whole in every slice of k.
+void check_slices(const Problem& problem) {
+  const std::int64_t stride = shard_stride(problem.k(), problem.ranks);
+  const bool is_cut = problem.dim_is_last() && stride < problem.k();
+  if (problem.scales != Scales::kBlock || !is_cut || stride % gemm::kScaleBlock == 0) return;
+  bad_input(
+      fmt::format("--scales block and --gather-dim {}, the last: slices of {} columns over {} ranks begin at "
+                  "multiples of {}, "
+                  "need multiples of {}; gather another dimension",
+                  problem.dim, problem.k(), problem.ranks, stride, gemm::kScaleBlock));
+}
+
+}  // namespace
+
 void check_problem(const Problem& problem) {
   const bool gathers = problem.op == Op::kAllGatherMatmul;
   const char* flag = gathers ? "--gather-dim" : "--scatter-dim";
   check_ranks(problem.ranks, "--ranks");
+  check_types(problem);
   if (problem.a.size() < 2) {
     bad_input(fmt::format("A has {} dimension(s), sizes {}: need at least 2, [..., k]", problem.a.size(),
                           tandem::to_string(problem.a)));
@@ -179,6 +271,7 @@ void check_problem(const Problem& problem) {
     if (size < 0 || size > kLargestSize)
       bad_input(fmt::format("B has {} columns: need 0 to {}", size, kLargestSize));
   }
+  check_slices(problem);
   check_num_elements("A", problem.a);
   for (int i = 0; i < static_cast<int>(problem.n.size()); ++i) {
     check_num_elements("B", {problem.k(), problem.n[static_cast<std::size_t>(i)]});
@@ -195,6 +288,8 @@ std::string to_line(const Problem& problem) {
                                  fmt::join(problem.a.begin(), problem.a.end(), "x"),
                                  fmt::join(problem.n, "+"), tandem::to_string(problem.dtype), problem.dim,
                                  problem.ranks, tandem::to_string(problem.algorithm));
+  if (problem.is_scaled()) line += fmt::format(",scales={}", to_string(problem.scales));
+  if (problem.out) line += fmt::format(",out={}", tandem::to_string(*problem.out));
   if (problem.op == Op::kMatmulReduceScatter)
     line += fmt::format(",reduce={}", coll::to_string(problem.reduce));
   if (problem.bias) line += ",bias=1";
@@ -229,14 +324,22 @@ Algorithm parse_algorithm_flag(const std::string& text) {
 
 DType parse_product_dtype(const std::string& text) {
   const auto dtype = parse_dtype(text);
-  if (dtype == DType::kF8E4M3 || dtype == DType::kF8E5M2) {
-    not_supported(fmt::format(
-        "dtype {} needs the scaled ops, which are not built yet; pass --dtype f32, f16 or bf16", text));
+  if (dtype && (is_f8(*dtype) || *dtype == DType::kF32 || *dtype == DType::kF16 || *dtype == DType::kBF16))
+    return *dtype;
+  bad_input(fmt::format("dtype '{}': need f32, f16, bf16, f8e4m3 or f8e5m2", text));
+}
+
+DType parse_out_dtype(const std::string& text) {
+  const auto dtype = parse_dtype(text);
+  if (dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16) return *dtype;
+  bad_input(fmt::format("out type '{}': need f32, f16 or bf16", text));
+}
+
+Scales parse_scales(const std::string& text) {
+  for (const Scales scales : {Scales::kTensor, Scales::kRow, Scales::kBlock}) {
+    if (text == to_string(scales)) return scales;
   }
-  if (dtype != DType::kF32 && dtype != DType::kF16 && dtype != DType::kBF16) {
-    bad_input(fmt::format("dtype '{}': need f32, f16 or bf16", text));
-  }
-  return *dtype;
+  bad_input(fmt::format("scales '{}': need tensor, row or block", text));
 }
 
 coll::ReduceOp parse_reduce(const std::string& text) {

@@ -18,13 +18,25 @@ enum class Op : std::uint8_t { kAllGatherMatmul, kMatmulReduceScatter };
 /// Throws exit 2 for an unknown name, exit 4 for an op that is not built yet.
 [[nodiscard]] Op parse_op(const std::string& name);
 
+/// How the elements of f8 operands are scaled.
+enum class Scales : std::uint8_t {
+  kNone,
+  kTensor,  ///< one number for a, and one for each b
+  kRow,     ///< one for each row of a, and each column of b
+  kBlock,   ///< one for each row of a, or column of b, and each gemm::kScaleBlock of k
+};
+/// "none", "tensor", "row", "block".
+[[nodiscard]] std::string_view to_string(Scales scales);
+
 /// One sharded product, described by its global tensors: what `run`, `check` and `bench` have in common.
 struct Problem {
   Op op = Op::kAllGatherMatmul;
-  Dims a;                       ///< [..., k]
-  std::vector<std::int64_t> n;  ///< columns of each b; one for matmul_reduce_scatter
-  DType dtype = DType::kF32;
-  int dim = 0;  ///< gather or scatter dim
+  Dims a;                         ///< [..., k]
+  std::vector<std::int64_t> n;    ///< columns of each b; one for matmul_reduce_scatter
+  DType dtype = DType::kF32;      ///< of a and b
+  Scales scales = Scales::kNone;  ///< f8 has some, and nothing else has
+  std::optional<DType> out = {};  ///< of results and biases; only where a is f8, and then bf16 if not told
+  int dim = 0;                    ///< gather or scatter dim
   int ranks = 1;
   Algorithm algorithm = Algorithm::kAuto;
   coll::ReduceOp reduce = coll::ReduceOp::kSum;
@@ -34,6 +46,8 @@ struct Problem {
   std::uint64_t seed = 1;
 
   [[nodiscard]] std::int64_t k() const { return a.back(); }
+  [[nodiscard]] bool is_scaled() const { return scales != Scales::kNone; }
+  [[nodiscard]] DType out_dtype() const { return out.value_or(is_scaled() ? DType::kBF16 : dtype); }
   [[nodiscard]] bool dim_is_last() const { return dim == a.size() - 1; }
   /// Sizes of the whole result for b[i].
   [[nodiscard]] Dims result_sizes(int i) const;
@@ -49,7 +63,13 @@ struct Window {
 [[nodiscard]] Window window_of_a(const Problem& problem, int rank);
 [[nodiscard]] Window window_of_b(const Problem& problem, int i, int rank);
 [[nodiscard]] Window window_of_bias(const Problem& problem, int i, int rank);
+[[nodiscard]] Window window_of_a_scale(const Problem& problem, int rank);
+[[nodiscard]] Window window_of_b_scale(const Problem& problem, int i, int rank);
 [[nodiscard]] Window window_of_result(const Problem& problem, int i, int rank);
+
+// Sizes of the global scales; kb is the number of gemm::kScaleBlock in k.
+[[nodiscard]] Dims a_scale_sizes(const Problem& problem);         ///< [1], [..., 1] or [..., kb]
+[[nodiscard]] Dims b_scale_sizes(const Problem& problem, int i);  ///< [1], [1, n] or [kb, n]
 
 /// m, n and k of a product.
 struct ProductSizes {
@@ -72,8 +92,11 @@ void check_problem(const Problem& problem);
 
 // Values of flags; throw exit 2 with what is allowed.
 [[nodiscard]] Algorithm parse_algorithm_flag(const std::string& text);
-/// Types that products can have; throws exit 4 for f8, which only the scaled ops take.
+/// Types that factors can have.
 [[nodiscard]] DType parse_product_dtype(const std::string& text);
+/// Types that results of f8 factors can have here.
+[[nodiscard]] DType parse_out_dtype(const std::string& text);
+[[nodiscard]] Scales parse_scales(const std::string& text);
 [[nodiscard]] coll::ReduceOp parse_reduce(const std::string& text);
 /// Whether b is column-major.
 [[nodiscard]] bool parse_b_order(const std::string& text);

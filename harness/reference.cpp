@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <tandem/base/convert.hpp>
+#include <tandem/gemm/scaled_mm.hpp>
 
 #include "harness/failure.hpp"
 
@@ -21,12 +22,31 @@ std::vector<double> as_f64(const TensorView& view) {
   return values;
 }
 
-// A global tensor, rounded to the problem's type as every rank sees it, then widened; b column-major.
+// A global tensor, rounded to its type as every rank sees it, then widened; b and its scales column-major.
 std::vector<double> widened(const Problem& problem, const OperandSource& source, const Operand& operand) {
   const Dims sizes = sizes_of(problem, operand);
-  const Tensor whole = Tensor::host(sizes, problem.dtype);
+  const Tensor whole = Tensor::host(sizes, dtype_of(problem, operand));
   source.read(operand, {0, {0, sizes[0]}}, whole.view());
-  return as_f64(operand.kind == OperandKind::kB ? whole.view().movedim(0, 1) : whole.view());
+  const bool is_of_b = operand.kind == OperandKind::kB || operand.kind == OperandKind::kBScale;
+  return as_f64(is_of_b && sizes.size() == 2 ? whole.view().movedim(0, 1) : whole.view());
+}
+
+// Rows of a or columns of b, times their scales.
+void scale(const Problem& problem, const OperandSource& source, const Operand& operand,
+           std::vector<double>& values) {
+  if (!problem.is_scaled() || values.empty()) return;
+  const std::vector<double> scales = widened(problem, source, scale_of(operand));
+  const auto k = static_cast<std::size_t>(problem.k());
+  const std::size_t lines = values.size() / k;
+  const std::size_t each = scales.size() == 1 ? 1 : scales.size() / lines;
+  for (std::size_t i = 0; i < lines; ++i)
+    apply_scales(std::span(values).subspan(i * k, k),
+                 std::span(scales).subspan(scales.size() == 1 ? 0 : i * each, each));
+}
+
+// Of scales, at most, in a sum over so much of k: two a block and two in the end.
+double num_scale_roundings(const Problem& problem, std::int64_t k) {
+  return problem.is_scaled() ? static_cast<double>(3 * gemm::num_scale_blocks(k) + 4) : 0;
 }
 
 struct Place {
@@ -165,17 +185,19 @@ Expected expect(const Problem& problem, std::span<const double> row, std::span<c
     const PartialSum partial = sum_of(row, column, shard_of(k, problem.ranks, rank));
     magnitude += partial.magnitude;
     expected.value += partial.value;
-    roundings += rounding_error(problem.dtype, partial.value);
+    // A scaled product's bias is rounded with its partial.
+    const double beside = problem.is_scaled() ? std::abs(bias) : 0;
+    roundings += rounding_error(problem.out_dtype(), std::abs(partial.value) + beside);
   }
-  expected.tolerance =
-      static_cast<double>(k + problem.ranks + 4) * kF32Roundoff * (magnitude + std::abs(bias));
+  expected.tolerance = (static_cast<double>(k + problem.ranks + 4) + num_scale_roundings(problem, k)) *
+                       kF32Roundoff * (magnitude + std::abs(bias));
   if (problem.op == Op::kMatmulReduceScatter) expected.tolerance += roundings;
   if (problem.reduce == coll::ReduceOp::kAvg) {
     expected.value /= problem.ranks;
     expected.tolerance /= problem.ranks;
   }
   expected.value += bias;
-  return rounded(expected, problem.dtype);
+  return rounded(expected, problem.out_dtype());
 }
 
 bool is_right(double got, const Expected& expected) {
@@ -262,8 +284,11 @@ void ProductReference::compare(const TensorView& result, const std::string& name
 
 Reference::Reference(const Problem& problem, const OperandSource& source)
     : problem_(problem), a_(widened(problem, source, {OperandKind::kA})) {
+  if (problem.gathered) gathered_ = a_;
+  scale(problem, source, {OperandKind::kA}, a_);
   for (int i = 0; i < static_cast<int>(problem.n.size()); ++i) {
     b_.push_back(widened(problem, source, {OperandKind::kB, i}));
+    scale(problem, source, {OperandKind::kB, i}, b_.back());
     if (problem.bias) bias_.push_back(widened(problem, source, {OperandKind::kBias, i}));
   }
 }
@@ -283,7 +308,8 @@ double Reference::bias_at(int i, std::int64_t column) const {
 Expected Reference::partial_sum(int rank, int i, std::int64_t row, std::int64_t column) const {
   const Shard shard = shard_of(problem_.k(), problem_.ranks, rank);
   const PartialSum sum = sum_of(row_of_a(row), column_of_b(i, column), shard);
-  return {sum.value, static_cast<double>(shard.size + 2) * kF32Roundoff * sum.magnitude};
+  const double roundings = static_cast<double>(shard.size + 2) + num_scale_roundings(problem_, shard.size);
+  return {sum.value, roundings * kF32Roundoff * sum.magnitude};
 }
 
 void Reference::compare(int i, const Window& window, const TensorView& part, Wrong& wrong) const {
@@ -307,7 +333,8 @@ void compare_samples(const Problem& problem, int i, const Window& window, const 
 }
 
 void Reference::compare_gathered(const TensorView& gathered, Wrong& wrong) const {
-  compare_equal(gathered, TensorView::read_only(a_.data(), problem_.a, DType::kF64), "gathered a", wrong);
+  compare_equal(gathered, TensorView::read_only(gathered_.data(), problem_.a, DType::kF64), "gathered a",
+                wrong);
 }
 
 void compare_runs(const TwoRuns& runs, const std::string& what, Wrong& wrong) {
@@ -342,7 +369,7 @@ void compare_with_serial(const Problem& problem, int i, const TwoRuns& runs, Wro
   if (problem.op == Op::kMatmulReduceScatter) {
     // Each rank's part is rounded to the result's type on its way, and in another order to the number beside:
     // off by 2 u of itself. A product has a standard deviation of 1/3; six times that of all parts together.
-    both.slack = 6 * 2 * unit_roundoff(problem.dtype) * std::sqrt(static_cast<double>(both.k)) / 3;
+    both.slack = 6 * 2 * unit_roundoff(problem.out_dtype()) * std::sqrt(static_cast<double>(both.k)) / 3;
     if (problem.reduce == coll::ReduceOp::kAvg) both.slack /= problem.ranks;
   }
   compare_runs(both, fmt::format("result {} of serial and of this", i), wrong);

@@ -135,15 +135,16 @@ class Reference {
   [[nodiscard]] double bias_at(int i, std::int64_t column) const;
   /// Compares a part of the result for b[i]: `part` is what `window` cuts out.
   void compare(int i, const Window& window, const TensorView& part, Wrong& wrong) const;
-  /// Compares a gathered a, bit by bit after conversion.
+  /// Compares a gathered a, bit by bit after conversion; the problem keeps it.
   void compare_gathered(const TensorView& gathered, Wrong& wrong) const;
 
  private:
   [[nodiscard]] std::span<const double> row_of_a(std::int64_t row) const;
   [[nodiscard]] std::span<const double> column_of_b(int i, std::int64_t column) const;
   Problem problem_;
-  std::vector<double> a_;               // row-major
-  std::vector<std::vector<double>> b_;  // column-major
+  std::vector<double> gathered_;        // a without scales, if the problem keeps it
+  std::vector<double> a_;               // row-major, times its scales
+  std::vector<std::vector<double>> b_;  // column-major, the same
   std::vector<std::vector<double>> bias_;
 };
 

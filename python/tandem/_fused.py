@@ -263,8 +263,8 @@ def fused_all_gather_block_scaled_matmul(
 ) -> GatherResult:
     """As fused_all_gather_scaled_matmul(), with scales by blocks of 128.
 
-    A collective call. kb and nb_i are k and n_i by 128, rounded up. If the last dim is gathered, the slices of all ranks
-    begin at multiples of 128.
+    A collective call. kb and nb_i are k and n_i by 128, rounded up. If the last dim is gathered, the slices of all
+    ranks begin at multiples of 128.
 
     Args:
         a_scale: f32, the shard's: a.shape[:-1] + [kb], or 2-D, [rows, kb].

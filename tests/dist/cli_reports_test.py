@@ -12,12 +12,14 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import cli_tool
 
 KEYS = {
-    "op", "m", "n", "k", "dtype", "world", "algorithm", "as_graph", "graph", "b_order", "t_gemm_us", "t_gemm_best_us", "t_own_mm_us", "t_comm_us", "t_serial_us",
+    "op", "m", "n", "k", "dtype", "world", "algorithm", "as_graph", "graph", "b_order", "scales", "t_gemm_us", "t_gemm_best_us", "t_own_mm_us", "t_comm_us", "t_serial_us",
     "t_fused_us", "predicted_us", "predicted_serial_us", "host_us", "tflops", "ect_us", "efficiency", "ceiling", "speedup", "wrong",
 }
 PROBLEMS = [
     "all_gather_matmul,a=3x7x5,n=9+4,dtype=bf16,dim=1,ranks=3,algorithm=pipelined,bias=1,gathered=1,b=column,seed=7",
     "matmul_reduce_scatter,a=5x6,n=4,dtype=f16,dim=1,ranks=2,algorithm=serial,reduce=avg,seed=3",
+    "all_gather_matmul,a=3x200,n=9+4,dtype=f8e4m3,dim=0,ranks=3,algorithm=pipelined,scales=block,out=f32,bias=1,gathered=1,seed=7",
+    "matmul_reduce_scatter,a=5x6,n=4,dtype=f8e5m2,dim=1,ranks=2,algorithm=serial,scales=row,reduce=sum,bias=1,seed=3",
 ]
 
 
@@ -96,7 +98,7 @@ class Reports(unittest.TestCase):
         def orders(*flags):
             text = self.succeed("bench", "all_gather_matmul", *flags, "--algorithm", "serial", "--ranks", 2, "--iterations", 1,
                                 "--warmup", 0)
-            return [line.split()[5] for line in text.splitlines() if line.startswith("  ")]
+            return [line.split()[6] for line in text.splitlines() if line.startswith("  ")]
         sizes = ["--m", 8, "--n", 8, "--k", 8]
         preset = ["--preset", "seed", "--scale", "1/512"]
         self.assertEqual(orders(*preset), ["column"])
@@ -137,6 +139,22 @@ class Reports(unittest.TestCase):
             counts = [int(n) for n in re.findall(r"= (\d+): ", text)]
             self.assertEqual(counts, [1 * 5 * 2 * 2 * 2 * 2, 1 * 5 * 2 * 4 * 2 * 2])
             self.assertIn(f"total: {sum(counts)} cases run, 0 skipped, of {sum(counts)}; 0 wrong", text)
+
+    def test_check_counts_scaled_problems(self):
+        text = self.succeed("check", "--ranks", "1,2", "--dtype", "f16,f8e4m3", "--algorithm", "serial,pipelined")
+        counts = [int(n) for n in re.findall(r"= (\d+): ", text)]
+        self.assertEqual(counts, [(5 * 2 * 2 + 3 * 5) * 2 * 2, (5 * 2 * 4 + 2 * 5) * 2 * 2])
+        self.assertIn(f"total: {sum(counts)} cases run, 0 skipped, of {sum(counts)}; 0 wrong", text)
+
+    def test_bench_measures_scaled_ops(self):
+        with tempfile.TemporaryDirectory(prefix="cli_bench_") as folder:
+            path = os.path.join(folder, "rows.json")
+            for op, scales in (("all_gather_matmul", "tensor,row,block"), ("matmul_reduce_scatter", "tensor,row"), ("mm", "row")):
+                self.succeed("bench", op, "--m", 33, "--n", 16, "--k", 200, "--dtype", "f8e4m3", "--scales", scales,
+                             "--ranks", 3, "--iterations", 1, "--warmup", 0, "--json", path)
+            rows = [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
+        self.assertEqual([(row["dtype"], row["scales"], row["wrong"]) for row in rows],
+                         [("f8e4m3", scales, 0) for scales in ("tensor", "row", "block", "tensor", "row", "row")])
 
     def test_check_counts_what_cannot_run(self):
         lists = ["check", "all_gather_matmul", "--ranks", "2", "--dtype", "f32", "--algorithm"]

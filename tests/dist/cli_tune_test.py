@@ -40,6 +40,14 @@ class Tune(unittest.TestCase):
             row["us"] = us
         path.write_text(json.dumps(table))
 
+    def test_scaled_gathers_are_kept_by_scale_mode(self):
+        sizes = ["--m", 32, "--n", 16, "--k", 200, "--dtype", "f8e4m3", "--ranks", 2, "--iterations", 1, "--warmup", 0]
+        self.succeed("tune", "all_gather_matmul", *sizes, "--scales", "tensor,row,block")
+        table = json.loads(next(self.tables.glob("*.json")).read_text())
+        self.assertEqual(sorted((row["op"], row["layout"]) for row in table["rows"]),
+                         [("all_gather_scaled_matmul", f"rows, {mode}")
+                          for mode in ("blockwise_sharded", "rowwise_sharded", "tensorwise")])
+
     def test_rows_are_kept_and_looked_up(self):
         text = self.succeed("tune", *SIZES).stdout
         self.assertRegex(text.splitlines()[-1], r"^# \S+\.json: 2 rows taken in$")

@@ -51,11 +51,17 @@ Result<Workload> workload_of(const GatherProblem& problem, Group& group, Device&
   return work;
 }
 
+/// "rows", "columns, rowwise_sharded": the scale mode decides on what travels and on the products.
+std::string layout_of(const GatherProblem& problem) {
+  const std::string dim = problem.gathers_last() ? "columns" : "rows";
+  return problem.is_scaled ? fmt::format("{}, {}", dim, tandem::to_string(problem.scale_mode)) : dim;
+}
+
 /// None where nobody tells n: the square b that stands in for it may be far from every rank's.
 std::optional<cost::Key> key_of(const GatherProblem& problem, const Group& group) {
   if (problem.plan_n == 0) return std::nullopt;
   return cost::Key{.op = std::string(problem.op()),
-                   .layout = problem.gathers_last() ? "columns" : "rows",
+                   .layout = layout_of(problem),
                    .dtype = problem.dtype,
                    .m = problem.rows(),
                    .n = problem.plan_n,
