@@ -229,7 +229,9 @@ nlohmann::json BenchCommand::run_rank(const RankContext& context, const Config& 
   const Session session(context, own, "bench");
   on_gpus_ = session.placement().kind == DeviceKind::kCuda;
   const auto idx = receive(context, kRowKey).get<std::size_t>();
-  return measure(rows(context.size)[idx], flags_.measure.counts, session);
+  BenchRow row = rows(context.size)[idx];
+  row.problem.by_tensor_cores = on_gpus_;
+  return measure(row, flags_.measure.counts, session);
 }
 
 }  // namespace

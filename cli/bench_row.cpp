@@ -62,11 +62,11 @@ class RowRunner {
   [[nodiscard]] const harness::Wrong& wrong() const { return wrong_; }
 
  private:
-  /// What to do with a product: compute it, or have it loaded. A scaled product is loaded by its first run.
+  /// What to do with a product: compute it, or have it loaded.
   enum class Step { kRun, kPrepare };
   /// The product of these rows and the i-th b.
   [[nodiscard]] Result<void> product(Step step, std::size_t i, const Shard& rows, int heuristic) const;
-  [[nodiscard]] Result<void> scaled_product(std::size_t i, const Shard& rows) const;
+  [[nodiscard]] Result<void> scaled_product(Step step, std::size_t i, const Shard& rows, int heuristic) const;
   [[nodiscard]] Shard all_rows() const { return {0, products_[0].view().size(0)}; }
   /// One piece a rank.
   void product_in_chunks(Step step) const;
@@ -129,7 +129,7 @@ RowRunner::RowRunner(const BenchRow& row, const Session& session)
 }
 
 Result<void> RowRunner::product(Step step, std::size_t i, const Shard& rows, int heuristic) const {
-  if (row_.problem.is_scaled()) return scaled_product(i, rows);
+  if (row_.problem.is_scaled()) return scaled_product(step, i, rows, heuristic);
   const bool gathers = row_.problem.op == harness::Op::kAllGatherMatmul;
   const TensorView a = gathers ? gathered_.view() : op_.a().flatten_rows();
   const gemm::MmArgs args{.a = a.narrow(0, rows.offset, rows.size),
@@ -140,18 +140,21 @@ Result<void> RowRunner::product(Step step, std::size_t i, const Shard& rows, int
   return step == Step::kRun ? gemm::mm(args, session_.stream()) : gemm::prepare(args, session_.stream());
 }
 
-Result<void> RowRunner::scaled_product(std::size_t i, const Shard& rows) const {
+Result<void> RowRunner::scaled_product(Step step, std::size_t i, const Shard& rows, int heuristic) const {
   const bool gathers = row_.problem.op == harness::Op::kAllGatherMatmul;
   const TensorView a = gathers ? gathered_.view() : op_.a().flatten_rows();
   TensorView a_scale = gathers ? gathered_scale_->view() : op_.a_scale();
   if (row_.problem.scales != harness::Scales::kTensor)
     a_scale = a_scale.flatten_rows().narrow(0, rows.offset, rows.size);
-  return gemm::scaled_matmul({.a = a.narrow(0, rows.offset, rows.size),
-                              .b = op_.b()[i],
-                              .a_scale = a_scale,
-                              .b_scale = op_.b_scale()[i],
-                              .out = products_[i].view().narrow(0, rows.offset, rows.size)},
-                             session_.stream());
+  const gemm::ScaledMmArgs args{.a = a.narrow(0, rows.offset, rows.size),
+                                .b = op_.b()[i],
+                                .a_scale = a_scale,
+                                .b_scale = op_.b_scale()[i],
+                                .out = products_[i].view().narrow(0, rows.offset, rows.size),
+                                .fast_accum = row_.problem.fast_accum,
+                                .heuristic = heuristic};
+  return step == Step::kRun ? gemm::scaled_matmul(args, session_.stream())
+                            : gemm::prepare(args, session_.stream());
 }
 
 bool RowRunner::load_product(int heuristic) const {
@@ -466,6 +469,7 @@ nlohmann::json summarize(const BenchRow& row, const BenchCounts& counts,
                       {"k", product.k},
                       {"dtype", to_string(problem.dtype)},
                       {"scales", scales_json(problem)},
+                      {"fast_accum", problem.fast_accum},
                       {"world", problem.ranks},
                       {"graph", counts.graph},
                       {"load_ms", counts.load_ms},

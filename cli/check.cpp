@@ -28,7 +28,7 @@ class CaseRunner {
   CaseRunner(const Session& session, bool is_in_step) : session_(session), is_in_step_(is_in_step) {}
 
   /// Runs a problem with each algorithm.
-  void run(const harness::Problem& problem, const std::vector<Algorithm>& algorithms);
+  void run(harness::Problem problem, const std::vector<Algorithm>& algorithms);
   [[nodiscard]] nlohmann::json result() const;
 
  private:
@@ -54,7 +54,8 @@ std::vector<std::byte> bytes_of(const TensorView& view) {
   return {begin, begin + view.size_bytes()};
 }
 
-void CaseRunner::run(const harness::Problem& problem, const std::vector<Algorithm>& algorithms) {
+void CaseRunner::run(harness::Problem problem, const std::vector<Algorithm>& algorithms) {
+  problem.by_tensor_cores = session_.placement().kind == DeviceKind::kCuda;
   const harness::GeneratedTensors source(problem);
   const harness::Reference reference(problem, source);
   RankOp op(problem, session_, source);

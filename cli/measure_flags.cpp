@@ -68,6 +68,7 @@ void MeasureFlags::define(CLI::App& app) {
       ->delimiter(',')
       ->capture_default_str();
   app.add_option("--scales", scales, "of f8 operands: tensor, row or block (list)")->delimiter(',');
+  app.add_flag("--fast-accum", fast_accum, "of f8 operands: sums over all of k in the tensor cores");
   app.add_option(
          "--b-order", b_orders,
          "how b lies in memory: row or column (major; list); default: column with --preset, as models "
@@ -154,6 +155,7 @@ std::vector<std::pair<DType, harness::Scales>> MeasureFlags::types() const {
       if (is_f8(dtype)) types.emplace_back(dtype, harness::parse_scales(each));
     }
   }
+  if (!has_f8 && fast_accum) bad_input("--fast-accum: need --dtype f8e4m3 or f8e5m2");
   if (!has_f8 && !scales.empty())
     bad_input(fmt::format("--scales {}: need --dtype f8e4m3 or f8e5m2", fmt::join(scales, ",")));
   return types;
@@ -174,6 +176,7 @@ std::vector<harness::Problem> MeasureFlags::problems(harness::Op op, int ranks, 
         problem.n = {gathers ? size.n * ranks : size.n};
         problem.dtype = dtype;
         problem.scales = scaling;
+        problem.fast_accum = fast_accum && is_f8(dtype);
         problem.ranks = ranks;
         problem.b_is_column_major = harness::parse_b_order(order);
         check_problem(problem);

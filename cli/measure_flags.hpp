@@ -21,6 +21,7 @@ struct MeasureFlags {
   std::vector<std::int64_t> k;
   std::vector<std::string> dtypes{"bf16"};
   std::vector<std::string> scales;    ///< of f8 operands
+  bool fast_accum = false;            ///< the same
   std::vector<std::string> b_orders;  ///< empty: column with a preset, as models store weights; else row
   std::string preset;
   std::string scale;

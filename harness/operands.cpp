@@ -209,6 +209,7 @@ AllGatherScaledMatmulArgs RankOperands::scaled_gather_args() const {
   args.b_scale = b_scale_views_;
   args.gather_dim = problem_.dim;
   args.gather_size = problem_.a[problem_.dim];
+  args.fast_accum = problem_.fast_accum;
   if (problem_.bias) args.bias = optional_bias_;
   return args;
 }
@@ -221,6 +222,7 @@ ScaledMatmulReduceScatterArgs RankOperands::scaled_scatter_args() const {
   args.b_scale = b_scale_views_[0];
   args.scatter_dim = problem_.dim;
   args.reduce_op = problem_.reduce;
+  args.fast_accum = problem_.fast_accum;
   if (problem_.bias && (problem_.reduce == coll::ReduceOp::kAvg || rank_ == 0)) args.bias = bias_views_[0];
   return args;
 }

@@ -74,12 +74,14 @@ void set_field(Problem& problem, const std::string& key, const std::string& valu
     problem.gathered = parse_number<int>(value, key) != 0;
   } else if (key == "b") {
     problem.b_is_column_major = parse_b_order(value);
+  } else if (key == "fast") {
+    problem.fast_accum = parse_number<int>(value, key) != 0;
   } else if (key == "seed") {
     problem.seed = parse_number<std::uint64_t>(value, key);
   } else {
     bad_input(
         fmt::format("--problem: unknown key '{}': need a, n, dtype, scales, out, dim, ranks, algorithm, "
-                    "reduce, bias, gathered, b or seed",
+                    "reduce, bias, gathered, b, fast or seed",
                     key));
   }
 }
@@ -91,6 +93,10 @@ void check_types(const Problem& problem) {
   if (!is_f8(problem.dtype) && problem.is_scaled()) {
     bad_input(fmt::format("--scales {} with dtype {}: need dtype f8e4m3 or f8e5m2", to_string(problem.scales),
                           dtype));
+  }
+  if (problem.fast_accum && !problem.is_scaled()) {
+    bad_input(fmt::format(
+        "--fast-accum with dtype {}: need f8e4m3 or f8e5m2, whose sums tensor cores shorten", dtype));
   }
   if (problem.out && !problem.is_scaled()) {
     bad_input(fmt::format("--out-dtype {}: products of {} have its type; only those of f8 have another",
@@ -295,6 +301,7 @@ std::string to_line(const Problem& problem) {
   if (problem.bias) line += ",bias=1";
   if (problem.gathered) line += ",gathered=1";
   if (problem.b_is_column_major) line += ",b=column";
+  if (problem.fast_accum) line += ",fast=1";
   return line + fmt::format(",seed={}", problem.seed);
 }
 

@@ -43,6 +43,9 @@ struct Problem {
   bool bias = false;
   bool gathered = false;  ///< also keep the gathered a
   bool b_is_column_major = false;
+  bool fast_accum = false;  ///< of scaled products: see gemm::ScaledMmArgs
+  /// Tensor cores multiply f8: what results are compared with allows for the bits that they keep of a sum.
+  bool by_tensor_cores = false;
   std::uint64_t seed = 1;
 
   [[nodiscard]] std::int64_t k() const { return a.back(); }

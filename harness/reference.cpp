@@ -102,6 +102,10 @@ PartialSum sum_of(std::span<const double> row, std::span<const double> column, c
   return sum;
 }
 
+double sum_roundoff(const Problem& problem) {
+  return problem.by_tensor_cores && problem.is_scaled() ? kTensorCoreRoundoff : 0;
+}
+
 double largest_of(DType dtype) {
   if (dtype == DType::kF8E4M3) return 448;
   return dtype == DType::kF8E5M2 ? 57344 : std::numeric_limits<double>::infinity();
@@ -190,7 +194,8 @@ Expected expect(const Problem& problem, std::span<const double> row, std::span<c
     roundings += rounding_error(problem.out_dtype(), std::abs(partial.value) + beside);
   }
   expected.tolerance = (static_cast<double>(k + problem.ranks + 4) + num_scale_roundings(problem, k)) *
-                       kF32Roundoff * (magnitude + std::abs(bias));
+                           kF32Roundoff * (magnitude + std::abs(bias)) +
+                       sum_roundoff(problem) * magnitude;
   if (problem.op == Op::kMatmulReduceScatter) expected.tolerance += roundings;
   if (problem.reduce == coll::ReduceOp::kAvg) {
     expected.value /= problem.ranks;
@@ -224,6 +229,7 @@ ProductReference::ProductReference(const ProductTensors& tensors)
     : n_(tensors.b.size(1)),
       k_(tensors.b.size(0)),
       scale_block_(tensors.scale_block),
+      sum_roundoff_(tensors.by_tensor_cores && is_f8(tensors.a.dtype) ? kTensorCoreRoundoff : 0),
       a_(as_f64(tensors.a)),
       b_(as_f64(tensors.b.movedim(0, 1))) {
   if (tensors.a_scale && tensors.a_scale->numel() != 1) a_scale_parts_ = tensors.a_scale->sizes.back();
@@ -255,7 +261,8 @@ Expected ProductReference::sum_at(std::int64_t row, std::int64_t column) const {
   const double addend = value_in(addend_, row * n_ + column, 0);
   const double magnitude = (sum.magnitude + std::abs(bias)) * std::abs(result_scale) + std::abs(addend);
   return {(sum.value + bias) * result_scale + addend,
-          static_cast<double>(k_ + num_roundings_) * kF32Roundoff * magnitude};
+          static_cast<double>(k_ + num_roundings_) * kF32Roundoff * magnitude +
+              sum_roundoff_ * sum.magnitude * std::abs(result_scale)};
 }
 
 Shard ProductReference::part_of_k(int part) const {
@@ -309,7 +316,7 @@ Expected Reference::partial_sum(int rank, int i, std::int64_t row, std::int64_t 
   const Shard shard = shard_of(problem_.k(), problem_.ranks, rank);
   const PartialSum sum = sum_of(row_of_a(row), column_of_b(i, column), shard);
   const double roundings = static_cast<double>(shard.size + 2) + num_scale_roundings(problem_, shard.size);
-  return {sum.value, roundings * kF32Roundoff * sum.magnitude};
+  return {sum.value, (roundings * kF32Roundoff + sum_roundoff(problem_)) * sum.magnitude};
 }
 
 void Reference::compare(int i, const Window& window, const TensorView& part, Wrong& wrong) const {
@@ -372,6 +379,8 @@ void compare_with_serial(const Problem& problem, int i, const TwoRuns& runs, Wro
     both.slack = 6 * 2 * unit_roundoff(problem.out_dtype()) * std::sqrt(static_cast<double>(both.k)) / 3;
     if (problem.reduce == coll::ReduceOp::kAvg) both.slack /= problem.ranks;
   }
+  // Operands have a mean size of 1/2 or less, scales of 1 or less.
+  both.slack += 2 * sum_roundoff(problem) * static_cast<double>(both.k) / 4;
   compare_runs(both, fmt::format("result {} of serial and of this", i), wrong);
 }
 

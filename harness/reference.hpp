@@ -17,6 +17,10 @@ namespace tandem::harness {
 /// Most that one rounding to `dtype` changes a value, or one that is 1 % off it.
 [[nodiscard]] double rounding_error(DType dtype, double value);
 
+/// Largest error of a sum of f8 products that tensor cores keep in some 14 bits, relative to the sum of the
+/// products' sizes.
+inline constexpr double kTensorCoreRoundoff = 0x1p-12;
+
 /// One element of a sum or of a result in f64, and how far the op may be from it.
 struct Expected {
   double value = 0;
@@ -91,6 +95,7 @@ struct ProductTensors {
   std::optional<TensorView> bias = {};          ///< [n]
   std::optional<TensorView> result_scale = {};  ///< one element
   std::optional<TensorView> addend = {};        ///< [..., n]
+  bool by_tensor_cores = false;                 ///< of f8: see kTensorCoreRoundoff
   std::int64_t scale_block = 0;                 ///< of elements a part of k has; 0: the parts are shards of k
 };
 
@@ -111,6 +116,7 @@ class ProductReference {
   std::int64_t n_ = 0;
   std::int64_t k_ = 0;
   std::int64_t scale_block_ = 0;
+  double sum_roundoff_ = 0;  // of magnitudes, besides roundings in f32
   int num_parts_ = 1;
   int num_roundings_ = 2;  // besides those of the sum over k
   std::vector<double> a_;  // row-major

@@ -50,10 +50,7 @@ Product product_of(const Problem& problem) {
 Result<Product> mm_product(const ProductArgs& args) {
   TANDEM_TRY(check_matrices("mm", args));
   TANDEM_TRY(check_writable("mm", {"out", -1, args.out}));
-  if (args.heuristic < 0 || args.heuristic >= kMostHeuristics) {
-    return failf(ErrorCode::kInvalidArgument, "mm: heuristic is {}, need 0 to {}", args.heuristic,
-                 kMostHeuristics - 1);
-  }
+  TANDEM_TRY(check_heuristic("mm", args.heuristic));
   return product_of(args);
 }
 

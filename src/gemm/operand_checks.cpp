@@ -128,6 +128,12 @@ Result<void> check_matrices(std::string_view who, const ProductArgs& args) {
   return check_bias(who, args);
 }
 
+Result<void> check_heuristic(std::string_view who, int heuristic) {
+  if (heuristic >= 0 && heuristic < kMostHeuristics) return {};
+  return failf(ErrorCode::kInvalidArgument, "{}: heuristic is {}, need 0 to {}", who, heuristic,
+               kMostHeuristics - 1);
+}
+
 Result<void> check_views(std::string_view who, const ProductArgs& args, const Device& device) {
   TANDEM_TRY(check_view(who, "out", *args.out, device));
   return for_each_input(args, [&](std::string_view name, const TensorView& view) {

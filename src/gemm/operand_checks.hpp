@@ -50,6 +50,8 @@ inline constexpr Front kScaledAsyncInputMm = {"async_input_mm", scaled_async_inp
 /// The one that runs the product. Errors: kUnsupported with each one's reason.
 [[nodiscard]] Result<const Implementation*> chosen(const Product& product, const Device& device);
 
+[[nodiscard]] Result<void> check_heuristic(std::string_view who, int heuristic);
+
 /// Whether the device can work on every operand: check_view().
 [[nodiscard]] Result<void> check_views(std::string_view who, const ProductArgs& args, const Device& device);
 /// Whether out overlaps none of the others; the addend may be out.

@@ -123,7 +123,8 @@ ProductArgs product_args(const ScaledMmArgs& args) {
           .b_scale = given(args.b_scale),
           .result_scale = given(args.result_scale),
           .addend = given(args.addend),
-          .fast_accum = args.fast_accum};
+          .fast_accum = args.fast_accum,
+          .heuristic = args.heuristic};
 }
 
 }  // namespace
@@ -144,6 +145,7 @@ Product product_of(const ScaledProblem& problem) {
 }
 
 Result<Product> scaled_product(const ProductArgs& args) {
+  TANDEM_TRY(check_heuristic(kWho, args.heuristic));
   TANDEM_TRY(check_strides("a", *args.a));
   TANDEM_TRY(check_strides("b", *args.b));
   TANDEM_TRY(check_strides("out", *args.out));
@@ -174,6 +176,10 @@ Support can_run(const ScaledProblem& problem, const Device& device) {
 
 Result<void> scaled_matmul(const ScaledMmArgs& args, Stream& stream) {
   return run(kScaledMatmul, product_args(args), stream);
+}
+
+Result<void> prepare(const ScaledMmArgs& like, Stream& stream) {
+  return prepare(kScaledMatmul, product_args(like), stream);
 }
 
 }  // namespace tandem::gemm

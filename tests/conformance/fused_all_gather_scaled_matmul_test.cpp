@@ -152,6 +152,7 @@ class Operands {
     harness::ProductTensors product{.a = a,
                                     .b = whole({c.sizes.back(), n}, c.b, 100 + i),
                                     .a_scale = a_scale_,
+                                    .by_tensor_cores = rank_.device.id().kind == DeviceKind::kCuda,
                                     .scale_block = c.is_by_blocks() ? gemm::kScaleBlock : 0};
     b_.push_back(c.for_native ? load(product.b.movedim(0, 1)).movedim(0, 1) : load(product.b));
     if (c.mode != ScaleMode::kNone) {

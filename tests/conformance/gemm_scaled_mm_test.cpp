@@ -90,6 +90,7 @@ class GemmScaledMm : public test::GemmTest {
     if (c.bias) args.bias = add_values(layout_of(c, {c.n}), DType::kF16, values_.bias);
     if (c.result_scale) args.result_scale = add_scale(test::dense({1}), values_.result_scale);
     if (c.addend) args.addend = add_values(layout_of(c, with_last(c.a, c.n)), DType::kF32, values_.addend);
+    values_.by_tensor_cores = !GetParam().adds_in_order;
     values_.scale_block = gemm::kScaleBlock;
     args.out = out_.emplace(*device_, layout_of(c, with_last(c.a, c.n)), c.out).view();
     return args;

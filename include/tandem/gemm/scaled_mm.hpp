@@ -36,6 +36,7 @@ struct ScaledMmArgs {
   /// Lets GPUs add f8 products in registers of fewer bits over all of k, not over 128 of it. CPUs do not.
   bool fast_accum = false;
   std::optional<TensorView> addend = {};  ///< f32, out's sizes
+  int heuristic = 0;                      ///< as in MmArgs
 };
 
 /// What a product asks of an implementation whose operands have scales.
@@ -64,5 +65,7 @@ struct ScaledProblem {
 /// Errors:  kInvalidArgument with the values, kUnsupported with each implementation's reason, now.
 /// Source:  docs/design/gemm.md
 [[nodiscard]] Result<void> scaled_matmul(const ScaledMmArgs& args, Stream& stream);
+/// Makes now what the first run would make: see prepare() of mm.hpp.
+[[nodiscard]] Result<void> prepare(const ScaledMmArgs& like, Stream& stream);
 
 }  // namespace tandem::gemm
