@@ -101,7 +101,8 @@ class Operands {
       return held.emplace_back(test::generated_scale(sizes, seed())).view();
     };
     harness::ProductTensors tensors{.a = values(with_last(c.sizes, p.k + q), p.a),
-                                    .b = values({p.k + q, n}, p.b)};
+                                    .b = values({p.k + q, n}, p.b),
+                                    .by_tensor_cores = rank.device.id().kind == DeviceKind::kCuda};
     if (p.scaled != Scaled::kNo) {
       const bool rowwise = p.scaled == Scaled::kRowwise;
       tensors.a_scale = scale(rowwise ? with_last(c.sizes, 1) : Dims{});

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/format.hpp"
+#include "base/with_last.hpp"
 #include "fused/gather/algorithms.hpp"
 #include "fused/gather/chunks.hpp"
 
@@ -38,7 +39,7 @@ gemm::Product async_product(const GatherProblem& problem, const GatherCall& call
 }
 
 /// Why not, but for what the device's products say; null if there is nothing. Asked in every call.
-const char* why_not_consumed(const GatherProblem& problem, const GatherCall& call, const TensorView& b) {
+const char* why_not_consumed(const GatherProblem& problem, const TensorView& b) {
   const bool is_by_rows = problem.is_scaled && call.a_scale && call.a_scale->numel() > 1;
   if (is_by_rows && !problem.has_sharded_scale() && !call.a_scale->movedim(problem.dim, 0).can_flatten_rows())
     return "the rows of a_scale are no matrix";
@@ -49,7 +50,7 @@ const char* why_not_consumed(const GatherProblem& problem, const GatherCall& cal
 }
 
 bool is_consumed(const GatherProblem& problem, const GatherCall& call, int i, const Device& device) {
-  return why_not_consumed(problem, call, call.b[static_cast<std::size_t>(i)]) == nullptr &&
+  return why_not_consumed(problem, call.b[static_cast<std::size_t>(i)]) == nullptr &&
          gemm::choose(async_product(problem, call, i), device) != nullptr;
 }
 
@@ -101,7 +102,8 @@ class NativeGather {
   // Where scales travel.
   RootId slot_scales_ = program::kNone;  ///< as rows of slot_rows_
   RootId own_scales_ = program::kNone;
-  RootId all_words_ = program::kNone;  ///< that are reset
+  RootId all_scales_ = program::kNone;  ///< where they are complete and of rows, in the order of the rows
+  RootId all_words_ = program::kNone;   ///< that are reset
 };
 
 // A call that is recorded does the same every time it is replayed, so it cannot count epochs: its shards
@@ -146,6 +148,11 @@ void NativeGather::add_roots() {
                                                "own rows of the inbox", rows, problem_.dtype)
                                   : gather_.add_flat(0, rows);
   if (problem_.has_sharded_scale()) add_scale_roots(data, scales_at);
+  all_scales_ = gather_.roots().a_scale;
+  if (problem_.orders_scale) {
+    all_scales_ =
+        steps().scratch("a_scale in order", with_last(a.sizes, problem_.scale_columns()), DType::kF32);
+  }
 }
 
 void NativeGather::add_scale_roots(Space data, std::int64_t at) {
@@ -158,6 +165,7 @@ void NativeGather::add_scale_roots(Space data, std::int64_t at) {
 
 GatherProgram NativeGather::build() {
   gather_.copy_shards();
+  if (problem_.orders_scale) steps().copy(kCurrent, all_of(gather_.roots().a_scale), all_of(all_scales_));
   if (problem_.aligns_own) {
     const Operand in_slot = part_of(gather_.travel(0).gathered, 0, own().offset, own().size);
     steps().copy(kCurrent, gather_.own_shard(0), in_slot);
@@ -225,8 +233,8 @@ void NativeGather::consume() {
   if (problem_.has_sharded_scale()) {
     product.a_scale = all_of(slot_scales_);
     product.arrival->own_scale = all_of(own_scales_);
-  } else if (gather_.roots().a_scale != program::kNone) {
-    product.a_scale = all_of(gather_.roots().a_scale);
+  } else if (all_scales_ != program::kNone) {
+    product.a_scale = all_of(all_scales_);
   }
   product.fast_accum = problem_.fast_accum;
   if (problem_.first_consumed < 0) {
@@ -284,6 +292,8 @@ void ask_native(const GatherCall& call, const Device& device, GatherProblem& pro
   problem.aligns_own =
       problem.piece_peers > 0 && !problem.copies_a() && !gemm::is_aligned_async_input(call.a);
   if (problem.gathers_last() || problem.rows() == 0) return;
+  const bool is_of_rows = call.a_scale && call.a_scale->numel() > 1 && !problem.has_sharded_scale();
+  problem.orders_scale = is_of_rows && !call.a_scale->movedim(problem.dim, 0).can_flatten_rows();
   for (int i = 0; i < problem.num_b; ++i) {
     const bool is_made = call.b[static_cast<std::size_t>(i)].size(1) > 0;
     if (is_made && !is_consumed(problem, call, i, device))
@@ -304,7 +314,7 @@ Notes native_gather_notes(const GatherProblem& problem, const GatherCall& call, 
   for (int i = 0; i < problem.num_b; ++i) {
     const TensorView& b = call.b[static_cast<std::size_t>(i)];
     if (b.size(1) == 0 || !problem.is_by_mm(i)) continue;
-    const char* const why = why_not_consumed(problem, call, b);
+    const char* const why = why_not_consumed(problem, b);
     notes.reason +=
         fmt::format("; out[{}] by mm: {}", i,
                     why != nullptr ? why : gemm::can_run(async_product(problem, call, i), device).why_not);

@@ -48,9 +48,10 @@ struct GatherProblem {
   bool has_bias = false;     ///< of plain products
   bool fast_accum = false;   ///< of scaled products
   // Of native.
-  std::uint64_t by_mm = 0;  ///< bit min(i, 63): b[i] is multiplied behind its waits, by plain products
-  int first_consumed = -1;  ///< the first b whose product consumes a as it arrives; -1: none
-  bool aligns_own = false;  ///< the shard goes into the inbox: products cannot send it from where it is
+  std::uint64_t by_mm = 0;    ///< bit min(i, 63): b[i] is multiplied behind its waits, by plain products
+  int first_consumed = -1;    ///< the first b whose product consumes a as it arrives; -1: none
+  bool orders_scale = false;  ///< all rows' scales are copied into the order of the rows
+  bool aligns_own = false;    ///< the shard goes into the inbox: products cannot send it from where it is
 
   [[nodiscard]] bool gathers_last() const { return dim == sizes.size() - 1; }
   [[nodiscard]] std::int64_t total() const { return sizes[dim]; }

@@ -287,7 +287,7 @@ Result<symm::KernelHandle> AsyncInputProducts::waits_of(const Arrival& arrival, 
 
 Result<void> AsyncInputProducts::prepare(const Product&, const ProductArgs& like, Stream& stream) const {
   TANDEM_ASSIGN(CudaStream* const on, tandem::cuda::cuda_stream(stream, "async_input_mm: prepare"));
-  TANDEM_TRY(waits_of(like.arrival == nullptr ? Arrival() : *like.arrival, *on));
+  if (like.arrival != nullptr) TANDEM_TRY(waits_of(*like.arrival, *on));
   return {};
 }
 
@@ -297,24 +297,25 @@ Result<void> AsyncInputProducts::run(const Product& product, const ProductArgs& 
     const Arrival there = already_there(args);
     ProductArgs arriving = args;
     arriving.arrival = &there;
-    return run_arriving(with_arrival(product), arriving, *on);
+    return multiply(with_arrival(product), arriving, {}, *on);
   }
-  return run_arriving(product, args, *on);
+  if (product.n == 0) return exchange(product, *args.arrival, *on);
+  TANDEM_ASSIGN(const symm::KernelHandle waits, waits_of(*args.arrival, *on));
+  return multiply(product, args, waits, *on);
 }
 
-Result<void> AsyncInputProducts::run_arriving(const Product& product, const ProductArgs& args,
-                                              CudaStream& on) const {
-  if (product.n == 0) return exchange(product, *args.arrival, on);
+Result<void> AsyncInputProducts::multiply(const Product& product, const ProductArgs& args,
+                                          const symm::KernelHandle& waits, CudaStream& on) const {
   const ResidentKernel* const chosen = kernels_.find(product, nullptr);
   if (chosen == nullptr)
     return failf(ErrorCode::kInternal, "cuda/sm90: no kernel for {}", to_string(product));
 
   const Arrival& arrival = *args.arrival;
   const Chunks& chunks = *product.arrival;
-  TANDEM_ASSIGN(const symm::KernelHandle waits, waits_of(arrival, on));
   const ChunkParts parts(product.m, static_cast<int>(chunks.count), static_cast<int>(arrival.pivot),
                          cut_of(chosen->kernel->tiling, product));
-  return on.enqueue("async_input_mm", Waits::kForPeers, [&](cudaStream_t native) {
+  const Waits awaits = chunks.complete == chunks.count ? Waits::kForNobody : Waits::kForPeers;
+  return on.enqueue("async_input_mm", awaits, [&](cudaStream_t native) {
     for (const ChunkPart& part : parts.parts()) {
       AsyncInputLaunch launch = launch_of(product, args, part);
       launch.waits = waits;

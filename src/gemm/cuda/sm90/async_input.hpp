@@ -29,9 +29,9 @@ class AsyncInputProducts final : public Implementation {
 
  private:
   Result<void> open(const Device& device);
-  /// run(), of an arrival.
-  Result<void> run_arriving(const Product& product, const ProductArgs& args,
-                            tandem::cuda::CudaStream& stream) const;
+  /// Of an arrival, with columns.
+  Result<void> multiply(const Product& product, const ProductArgs& args, const symm::KernelHandle& waits,
+                        tandem::cuda::CudaStream& stream) const;
   /// With other ranks.
   [[nodiscard]] bool shares_gpu() const { return sharing_ != nullptr && sharing_->num_devices() > 1; }
   /// How many clusters of `kernel` run at one time, where other ranks on this GPU, and copies that are

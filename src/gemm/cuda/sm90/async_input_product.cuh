@@ -206,7 +206,6 @@ struct AsyncInputProduct {
     Scheduler scheduler(params.scheduler);
     auto work = scheduler.get_current_work();
     Meeting::wait();
-    Sums::begin(thread);
     while (work.is_valid()) {
       auto sums = cute::partition_fragment_C(tiled_mma, cute::take<0, 2>(Tile{}));
       Sums::make(params.sums, params.mainloop, mainloop, pipeline, state, work, params.k_steps, thread,

@@ -15,8 +15,6 @@ struct PlainSums {
   struct Params {};
   static Params params_of(const AsyncInputLaunch&, const ProductGrid&) { return {}; }
 
-  CUTLASS_DEVICE static void begin(int) {}
-
   template <class Work, class Sums>
   CUTLASS_DEVICE static void make(const Params&, const typename Mainloop::Params& mainloop_params,
                                   Mainloop& mainloop, typename Mainloop::MainloopPipeline& pipeline,

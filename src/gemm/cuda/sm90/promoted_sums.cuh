@@ -1,21 +1,19 @@
 #pragma once
 
-#include <cutlass/arch/barrier.h>
-
 #include "gemm/cuda/sm90/tile_scales.cuh"
 
 namespace tandem::gemm::cuda {
 
 /// Sums over 128 of k, which are scaled and added up in f32. The tensor cores keep f8 sums in fewer bits than
 /// f32 has. Registers do not hold two sums of a tile: what a step adds is made for 128 columns at a time.
-/// Both warp groups would multiply at one time, and add up at one time. So they take turns: while one adds up,
-/// the other has the tensor cores. See plain_sums.cuh.
+/// While one warp group adds up, the other has the tensor cores. See plain_sums.cuh.
 template <class Mainloop>
 struct PromotedSums {
   static constexpr SumsKind kKind = SumsKind::kPromoted;
   static constexpr int kColumns = static_cast<int>(cute::size<1>(typename Mainloop::TileShape{}));
   static constexpr int kPartColumns = 128;
   static constexpr int kParts = kColumns / kPartColumns;
+  static constexpr bool kAhead = kParts == 1;
   static_assert(kColumns % kPartColumns == 0 && cute::size<2>(typename Mainloop::TileShape{}) == 128,
                 "a part of a step has one scale of b by blocks");
   using Params = ScalesOfRows::Params;
@@ -28,11 +26,6 @@ struct PromotedSums {
     float rows[2] = {1.0F, 1.0F};
     float parts[kParts];
   };
-
-  /// By all threads of a warp group once, before the first tile.
-  CUTLASS_DEVICE static void begin(int thread) {
-    if (thread / cutlass::NumThreadsPerWarpGroup == 1) give_turn(0);
-  }
 
   template <class Work, class Sums>
   CUTLASS_DEVICE static void make(const Params& params, const typename Mainloop::Params& mainloop_params,
@@ -75,6 +68,63 @@ struct PromotedSums {
       return of_step;
     };
 
+    if constexpr (kAhead) {
+      auto issued = begin;
+      auto finished = begin;
+      auto other = make_fragment_like(partial);
+      TileScales<kColumns> scales;
+      const auto issue = [&](auto& to) {
+        pipeline.consumer_wait(issued, pipeline.consumer_try_wait(issued));
+        warpgroup_fence_operand(to);
+        warpgroup_arrive();
+        part_mma.accumulate_ = GMMA::ScaleOut::Zero;
+        CUTLASS_PRAGMA_UNROLL
+        for (int i = 0; i < size<2>(a); ++i) {
+          cute::gemm(part_mma, a(_, 0, i, issued.index()), b(_, 0, i, issued.index()), to(_, 0, 0));
+          part_mma.accumulate_ = GMMA::ScaleOut::One;
+        }
+        warpgroup_commit_batch();
+        ++issued;
+      };
+      const auto promote = [&](const StepScales& of_step, auto& from) {
+        warpgroup_fence_operand(from);
+        pipeline.consumer_release(finished);
+        ++finished;
+        const float factors[2] = {of_step.rows[0] * of_step.parts[0], of_step.rows[1] * of_step.parts[0]};
+        CUTLASS_PRAGMA_UNROLL
+        for (int i = 0; i < size(sums); ++i) sums(i) += from(i) * factors[i / 2 % 2];
+      };
+      issue(partial);
+      if (!all.along_k) scales.load(params, of_rows, first_column);
+      StepScales of_even = scales_of(0);
+      StepScales of_odd;
+      int step = 0;
+      CUTLASS_PRAGMA_NO_UNROLL
+      for (; step + 2 < k_steps; step += 2) {
+        issue(other);
+        of_odd = scales_of(step + 1);
+        warpgroup_wait<1>();
+        promote(of_even, partial);
+        issue(partial);
+        of_even = scales_of(step + 2);
+        warpgroup_wait<1>();
+        promote(of_odd, other);
+      }
+      if (step + 1 < k_steps) {
+        issue(other);
+        of_odd = scales_of(step + 1);
+        warpgroup_wait<1>();
+        promote(of_even, partial);
+        warpgroup_wait<0>();
+        promote(of_odd, other);
+      } else {
+        warpgroup_wait<0>();
+        promote(of_even, partial);
+      }
+      if (!all.along_k) scales.apply(sums);
+      add_bias<kColumns>(params, first_column, sums);
+      return;
+    }
     auto state = begin;
     pipeline.consumer_wait(state, pipeline.consumer_try_wait(state));
     TileScales<kColumns> scales;
@@ -87,7 +137,6 @@ struct PromotedSums {
       if (step + 1 < k_steps) next = scales_of(step + 1);
       CUTLASS_PRAGMA_UNROLL
       for (int part = 0; part < kParts; ++part) {
-        take_turn(group);
         warpgroup_fence_operand(partial);
         warpgroup_arrive();
         part_mma.accumulate_ = GMMA::ScaleOut::Zero;
@@ -97,7 +146,6 @@ struct PromotedSums {
           part_mma.accumulate_ = GMMA::ScaleOut::One;
         }
         warpgroup_commit_batch();
-        give_turn(1 - group);
         warpgroup_wait<0>();
         warpgroup_fence_operand(partial);
         if (part + 1 == kParts) pipeline.consumer_release(state);
@@ -118,17 +166,6 @@ struct PromotedSums {
     }
     if (!all.along_k) scales.apply(sums);
     add_bias<kColumns>(params, first_column, sums);
-  }
-
- private:
-  static constexpr std::uint32_t kFirstTurn = 1;  ///< of the barriers that CUTLASS leaves to others
-  static constexpr std::uint32_t kBothGroups = 2 * cutlass::NumThreadsPerWarpGroup;
-
-  CUTLASS_DEVICE static void take_turn(int group) {
-    cutlass::arch::NamedBarrier::sync(kBothGroups, kFirstTurn + static_cast<std::uint32_t>(group));
-  }
-  CUTLASS_DEVICE static void give_turn(int group) {
-    cutlass::arch::NamedBarrier::arrive(kBothGroups, kFirstTurn + static_cast<std::uint32_t>(group));
   }
 };
 

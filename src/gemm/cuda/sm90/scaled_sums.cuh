@@ -14,8 +14,6 @@ struct ScaledSums {
     return ScalesOfRows::params_of(what, grid);
   }
 
-  CUTLASS_DEVICE static void begin(int) {}
-
   template <class Work, class Sums>
   CUTLASS_DEVICE static void make(const Params& params, const typename Mainloop::Params& mainloop_params,
                                   Mainloop& mainloop, typename Mainloop::MainloopPipeline& pipeline,
