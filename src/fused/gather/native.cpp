@@ -40,9 +40,6 @@ gemm::Product async_product(const GatherProblem& problem, const GatherCall& call
 
 /// Why not, but for what the device's products say; null if there is nothing. Asked in every call.
 const char* why_not_consumed(const GatherProblem& problem, const TensorView& b) {
-  const bool is_by_rows = problem.is_scaled && call.a_scale && call.a_scale->numel() > 1;
-  if (is_by_rows && !problem.has_sharded_scale() && !call.a_scale->movedim(problem.dim, 0).can_flatten_rows())
-    return "the rows of a_scale are no matrix";
   if (problem.has_bias) return "no product there adds a bias while its input arrives";
   if (!b.is_contiguous() && !b.movedim(0, 1).is_contiguous()) return "b has holes";
   if (!native_chunks(problem).by_shard_rule) return "shards are uneven, and their units are several rows";
