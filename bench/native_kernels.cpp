@@ -1,7 +1,9 @@
 // The native kernels by themselves, each on every shape it takes, beside cuBLASLt's first eight heuristics on
 // the same operands: with all of a in place, and with half of it behind signals that are there. One GPU.
-//   bench_native_kernels [ROUNDS] [[MODE:]MxNxK ...]   prints a JSON row for each shape; times in microseconds
-// MODE: bf16; f8, by rows and columns with fast sums; f8exact, the same with exact sums; f8block, scaled 1x128
+//   bench_native_kernels [ROUNDS] [[MODE:]MxNxK ...]   prints a JSON row for each shape; times in
+//   microseconds
+// MODE: bf16; f8, by rows and columns with fast sums; f8exact, the same with exact sums; f8block, scaled
+//       1x128
 // by 128x128.
 // Every output is compared bit by bit with the first kernel's, which is compared with the product's own.
 

@@ -16,7 +16,8 @@ namespace {
 class BoundProduct {
  public:
   BoundProduct(const Product& product, const Bindings& bindings)
-      : a_(bindings.view(product.a)), out_(bindings.view(product.out)) {
+      : a_(bindings.view(product.a)),
+        out_(product.out.is_absent() ? TensorView() : bindings.view(product.out)) {
     args_ = {.a = &a_,
              .b = add(product.b, bindings),
              .out = &out_,
@@ -27,7 +28,7 @@ class BoundProduct {
              .addend = add(product.addend, bindings),
              .accumulate = product.accumulate,
              .fast_accum = product.fast_accum};
-    if (product.scaled) return;
+    if (product.scaled || product.out.is_absent()) return;
     a_ = a_.flatten_rows();
     out_ = out_.flatten_rows();
   }

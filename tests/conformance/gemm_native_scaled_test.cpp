@@ -1,6 +1,6 @@
 // f8 products by the native kernels of a GPU, scaled as a whole, by rows and columns, or along k: all of a in
-// place, or in chunks that arrive with their scales, in any order. Against float64; and the bits of chunks are
-// those of the whole.
+// place, or in chunks that arrive with their scales, in any order. Against float64; and the bits of chunks
+// are those of the whole.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -227,6 +227,10 @@ void NativeGather::consume() {
                                      .piece_peers = problem_.piece_peers,
                                      .flags = flags_,
                                      .begins_early = resets()};
+  if (problem_.first_consumed < 0) {
+    if (problem_.piece_peers > 0) steps().product(kCurrent, product);
+    return;
+  }
   if (problem_.has_sharded_scale()) {
     product.a_scale = all_of(slot_scales_);
     product.arrival->own_scale = all_of(own_scales_);
@@ -234,10 +238,6 @@ void NativeGather::consume() {
     product.a_scale = all_of(all_scales_);
   }
   product.fast_accum = problem_.fast_accum;
-  if (problem_.first_consumed < 0) {
-    if (problem_.piece_peers > 0) steps().product(kCurrent, product);
-    return;
-  }
   for (int i = problem_.first_consumed; i < problem_.num_b; ++i) {
     if (problem_.is_by_mm(i)) continue;
     const GatherRoots::PerB& per_b = gather_.roots().per_b[static_cast<std::size_t>(i)];

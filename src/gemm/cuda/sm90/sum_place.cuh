@@ -15,8 +15,8 @@ struct SumPlace {
       : row(thread / 128 * 64 + thread % 128 / 32 * 16 + thread % 32 / 4), column(thread % 4 * 2) {}
 };
 
-/// Groups of eight columns that a thread has sums in, of the accumulators of one instruction of 64 rows: pairs
-/// of columns, two rows, groups.
+/// Groups of eight columns that a thread has sums in, of the accumulators of one instruction of 64 rows:
+/// pairs of columns, two rows, groups.
 template <class Sums>
 CUTLASS_HOST_DEVICE constexpr int num_sum_groups(const Sums& sums) {
   using namespace cute;
