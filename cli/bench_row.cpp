@@ -462,7 +462,6 @@ nlohmann::json summarize(const BenchRow& row, const BenchCounts& counts,
     return harness::median(slowest_rank(results, std::string("/times/") + variant));
   };
   const double t_gemm = typical("gemm");
-  const double flops = flops_of(product);
   nlohmann::json json{{"op", row.op_name()},
                       {"m", product.m},
                       {"n", product.n},
@@ -483,7 +482,7 @@ nlohmann::json summarize(const BenchRow& row, const BenchCounts& counts,
     json[key] = nullptr;
   }
   json["wrong"] = 0;
-  json["tflops"] = flops / t_gemm * 1e-6;
+  json["tflops"] = flops_of(product) / t_gemm * 1e-6;
   if (row.product_only) return json;
 
   const double t_comm = typical("comm");
@@ -507,7 +506,7 @@ nlohmann::json summarize(const BenchRow& row, const BenchCounts& counts,
         json["t_algorithms_us"][name] = is_chosen ? t_fused : typical(name);
     }
   }
-  json["tflops"] = flops / t_fused * 1e-6;
+  json["tflops"] = flops_of(product) / t_fused * 1e-6;
   json["ect_us"] = ect;
   if (t_serial > t_gemm) json["efficiency"] = 1 - ect / (t_serial - t_gemm);
   json["ceiling"] = std::max(t_gemm, t_comm) / t_fused;

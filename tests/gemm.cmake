@@ -16,7 +16,8 @@ tandem_test(conformance gemm
                     conformance/gemm_scaled_mm_test.cpp
             DEPENDS gemm coll backend LIBRARIES test_fused_harness)
 if(TANDEM_HAS_NATIVE)
-  tandem_test(conformance gemm SOURCES conformance/gemm_native_test.cpp conformance/gemm_native_scaled_test.cpp)
+  tandem_test(conformance gemm SOURCES conformance/gemm_native_test.cpp)
+  tandem_test(unit native SOURCES unit/gemm_native_scaled_test.cpp DEPENDS gemm backend LIBRARIES test_fused_harness)
 endif()
 tandem_test(error gemm SOURCES error/gemm_arguments_test.cpp error/gemm_async_input_arguments_test.cpp DEPENDS gemm backend)
 tandem_test(race gemm SOURCES race/gemm_async_input_race_test.cpp DEPENDS gemm backend)

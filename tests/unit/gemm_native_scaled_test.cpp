@@ -213,7 +213,7 @@ TEST_F(GemmNativeScaled, EveryScaleAndEpilogue) {
 }
 
 TEST_F(GemmNativeScaled, ScalesAlongK) {
-  for (const std::int64_t m : {1, 100, 128, 300, 1024}) {
+  for (const std::int64_t m : {1, 128, 300}) {
     for (const std::int64_t k : {16, 128, 144, 400, 1024}) {
       for (const Scale b : {Scale::kBlock128, Scale::kTensor})
         check({.m = m, .n = 136, .k = k, .a_scale = Scale::kVector128, .b_scale = b});
@@ -235,8 +235,8 @@ TEST_F(GemmNativeScaled, ChunksWithTheirScales) {
   for (const Scale a : {Scale::kTensor, Scale::kRow, Scale::kVector128}) {
     const Scale b = a == Scale::kVector128 ? Scale::kBlock128 : Scale::kColumn;
     for (const bool fast : {false, true}) {
-      for (const std::int64_t m : {40, 300, 512, 600, 1024}) {
-        for (const int chunks : {2, 3, 4}) {
+      for (const std::int64_t m : {40, 300, 512}) {
+        for (const int chunks : {2, 3}) {
           for (int own = 0; own < chunks; ++own) {
             check({.m = m,
                    .n = 248,
