@@ -16,5 +16,6 @@
 #include <tandem/fused/scaled_matmul_reduce_scatter.hpp>
 #include <tandem/gemm/async_input_mm.hpp>
 #include <tandem/gemm/mm.hpp>
+#include <tandem/gemm/quantize.hpp>
 #include <tandem/gemm/scaled_mm.hpp>
 #include <tandem/symm/symmetric_memory.hpp>

@@ -183,11 +183,12 @@ ScaleMode scale_mode_of(const std::string& name) {
 
 nb::tuple all_gather_scaled_matmul(PyGroup& group, PyStream& stream, nb::handle a, nb::handle b,
                                    nb::handle a_scale, nb::handle b_scale, const std::string& scale_mode,
-                                   int gather_dim, MaybeSize gather_size,
-                                   const std::vector<std::string>& out_types, nb::handle out,
-                                   nb::handle gathered, nb::handle bias, nb::handle result_scale,
-                                   bool fast_accum, nb::handle also_gather, nb::handle also_gathered,
-                                   const std::string& algorithm, std::int64_t plan_n) {
+                                   const std::optional<std::string>& quantize, int gather_dim,
+                                   MaybeSize gather_size, const std::vector<std::string>& out_types,
+                                   nb::handle out, nb::handle gathered, nb::handle bias,
+                                   nb::handle result_scale, bool fast_accum, nb::handle also_gather,
+                                   nb::handle also_gathered, const std::string& algorithm,
+                                   std::int64_t plan_n) {
   Call call(stream, group.rank(), &group.user());
   AllGatherScaledMatmulArgs args;
   std::vector<TensorView> rights;
@@ -205,6 +206,7 @@ nb::tuple all_gather_scaled_matmul(PyGroup& group, PyStream& stream, nb::handle 
     args.a_scale = call.take_if(a_scale, "a_scale");
     args.b_scale = b_scales = call.take_all(b_scale, "b_scale");
     args.scale_mode = scale_mode_of(scale_mode);
+    args.quantize = type_if(quantize);
     args.gather_dim = gather_dim;
     args.gather_size = gather_size_of(gather_size, args.a, gather_dim, group);
     args.bias = biases = call.take_some(bias, "bias");
@@ -282,10 +284,11 @@ void bind_fused(nb::module_& module) {
              nb::arg("partials").none(), nb::arg("algorithm"), nb::arg("plan_k"));
   module.def("all_gather_scaled_matmul", &all_gather_scaled_matmul, nb::arg("group"), nb::arg("stream"),
              nb::arg("a").none(), nb::arg("b").none(), nb::arg("a_scale").none(), nb::arg("b_scale").none(),
-             nb::arg("scale_mode"), nb::arg("gather_dim"), nb::arg("gather_size").none(),
-             nb::arg("out_types"), nb::arg("out").none(), nb::arg("gathered").none(), nb::arg("bias").none(),
-             nb::arg("result_scale").none(), nb::arg("fast_accum"), nb::arg("also_gather").none(),
-             nb::arg("also_gathered").none(), nb::arg("algorithm"), nb::arg("plan_n"));
+             nb::arg("scale_mode"), nb::arg("quantize").none(), nb::arg("gather_dim"),
+             nb::arg("gather_size").none(), nb::arg("out_types"), nb::arg("out").none(),
+             nb::arg("gathered").none(), nb::arg("bias").none(), nb::arg("result_scale").none(),
+             nb::arg("fast_accum"), nb::arg("also_gather").none(), nb::arg("also_gathered").none(),
+             nb::arg("algorithm"), nb::arg("plan_n"));
   module.def("scaled_matmul_reduce_scatter", &scaled_matmul_reduce_scatter, nb::arg("group"),
              nb::arg("stream"), nb::arg("a").none(), nb::arg("b").none(), nb::arg("a_scale").none(),
              nb::arg("b_scale").none(), nb::arg("scatter_dim"), nb::arg("reduce_op"),

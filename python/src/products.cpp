@@ -8,6 +8,7 @@
 #include <string>
 #include <tandem/gemm/async_input_mm.hpp>
 #include <tandem/gemm/mm.hpp>
+#include <tandem/gemm/quantize.hpp>
 #include <tandem/gemm/scaled_mm.hpp>
 
 #include "stream.hpp"
@@ -66,6 +67,23 @@ std::optional<Array> scaled_matmul(PyStream& stream, nb::handle a, nb::handle b,
   return made;
 }
 
+nb::tuple quantize_rows(PyStream& stream, nb::handle a, const std::string& type, bool block, nb::handle out,
+                        nb::handle scale) {
+  Call call(stream);
+  gemm::QuantizeRowsArgs args;
+  std::optional<Array> made_out;
+  std::optional<Array> made_scale;
+  args.input = call.take(a, "a");
+  const Dims& sizes = args.input.sizes;
+  Dims scale_sizes = sizes;
+  if (!sizes.empty()) scale_sizes[sizes.size() - 1] = block ? gemm::num_scale_blocks(sizes.back()) : 1;
+  args.out = call.take_or_make(out, "out", sizes, parse_type(type), made_out);
+  args.scale = call.take_or_make(scale, "scale", scale_sizes, DType::kF32, made_scale);
+  call.run([&] { return gemm::quantize_rows(args, call.stream()); });
+  call.finish();
+  return nb::make_tuple(std::move(made_out), std::move(made_scale));
+}
+
 std::optional<Array> async_input_mm(PyStream& stream, nb::handle a, nb::handle b, nb::handle a_chunk_signals,
                                     nb::handle out, std::int64_t a_chunk_pivot, std::uint32_t expected,
                                     std::int64_t chunks_together, bool in_order) {
@@ -94,6 +112,8 @@ void bind_products(nb::module_& module) {
              nb::arg("a_scale").none(), nb::arg("b_scale").none(), nb::arg("out").none(),
              nb::arg("out_type").none(), nb::arg("bias").none(), nb::arg("result_scale").none(),
              nb::arg("fast_accum"), nb::arg("addend").none());
+  module.def("quantize_rows", &quantize_rows, nb::arg("stream"), nb::arg("a").none(), nb::arg("type"),
+             nb::arg("block"), nb::arg("out").none(), nb::arg("scale").none());
   module.def("async_input_mm", &async_input_mm, nb::arg("stream"), nb::arg("a").none(), nb::arg("b").none(),
              nb::arg("a_chunk_signals").none(), nb::arg("out").none(), nb::arg("a_chunk_pivot"),
              nb::arg("expected"), nb::arg("chunks_together"), nb::arg("in_order"));

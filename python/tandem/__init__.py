@@ -30,7 +30,7 @@ from ._fused import (
 )
 from ._group import default_group, finalize, init
 from ._launch import launch
-from ._products import async_input_mm, mm, scaled_matmul
+from ._products import async_input_mm, mm, quantize_rows, scaled_matmul
 
 __version__ = _metadata.version("tandem")
 
@@ -60,6 +60,7 @@ __all__ = [
     "init",
     "launch",
     "mm",
+    "quantize_rows",
     "reduce_scatter",
     "reduce_stack",
     "scaled_matmul",

@@ -178,6 +178,7 @@ def fused_all_gather_scaled_matmul(
     *,
     out_dtype: Any | Sequence[Any] = "bf16",
     scale_mode: str = "detect",
+    quantize: Any = None,
     bias: OneOrMore | None = None,
     result_scale: OneOrMore | None = None,
     out: OneOrMore | None = None,
@@ -189,7 +190,7 @@ def fused_all_gather_scaled_matmul(
     plan_n: int = 0,
     stream: Any = None,
 ) -> GatherResult:
-    """Gathers an fp8 a along a dim and multiplies it with each b:
+    """Gathers an fp8 a along a dim, or an a that becomes fp8 on arrival, and multiplies it with each b:
     out_i = (all_gather(a) @ b_i * scales + bias_i) * result_scale_i.
 
     A collective call.
@@ -204,6 +205,9 @@ def fused_all_gather_scaled_matmul(
         out_dtype: type of the products, one or one for each b: f32, bf16, f16 or f8, which saturates.
         scale_mode: "detect", "tensorwise", "rowwise_sharded", "rowwise_replicated", "none"; or "blockwise_sharded",
             "blockwise_replicated": see fused_all_gather_block_scaled_matmul().
+        quantize: "f8e4m3" or "f8e5m2": a is f32, bf16 or f16 and is gathered as it is. What has arrived is rounded by
+            quantize_rows() right before its products. a_scale is None. scale_mode is "detect", a scale for each row,
+            or "blockwise_sharded". For callers who need `gathered` too: to quantise first gathers fewer bytes.
         bias: [n_i] for each b, or None in its place.
         result_scale: f32, one element for each b, or None in its place.
         out, gathered: as for fused_all_gather_matmul().
@@ -231,6 +235,7 @@ def fused_all_gather_scaled_matmul(
             a_scale,
             _arrays.as_list(b_scale),
             scale_mode,
+            None if quantize is None else _arrays.type_name(quantize),
             gather_dim,
             gather_size,
             _types_of(out_dtype, len(rights)),

@@ -87,6 +87,41 @@ def scaled_matmul(
     return out if made is None else _arrays.to_library(made, library)
 
 
+def quantize_rows(
+    a: Any,
+    dtype: Any = "f8e4m3",
+    *,
+    block: bool = False,
+    out: Any = None,
+    scale: Any = None,
+    device: AnyDevice = None,
+    stream: Any = None,
+) -> tuple[Any, Any]:
+    """Rounds rows of a to f8, each by a scale of its own: out * scale is a. No other rank takes part.
+
+    Args:
+        a: [..., k]; f32, bf16 or f16; any strides.
+        dtype: type of a new out: f8e4m3 or f8e5m2.
+        block: one scale for each row and 128 of k, as scaled_matmul() takes them; else one for each row.
+        out: a.shape to write.
+        scale: f32 to write, a.shape[:-1] + [1], or with block [k by 128, rounded up] in its place.
+        device, stream: as for mm().
+
+    Returns:
+        (out, scale). A row of zeros has scale 1; infinities saturate, and NaN stays NaN.
+
+    Raises:
+        Error: INVALID_ARGUMENT with the values when they do not fit together.
+    """
+    library = _arrays.library_of(a)
+    with stream_of(default_device(device), stream, library) as on:
+        made = _core.quantize_rows(on, a, _arrays.type_name(dtype), block, out, scale)
+    given = (out, scale)
+    return tuple(
+        mine if one is None else _arrays.to_library(one, library) for mine, one in zip(given, made, strict=True)
+    )
+
+
 def async_input_mm(
     a: Any,
     b: Any,

@@ -25,4 +25,15 @@ namespace tandem::gemm {
   return kept;
 }
 
+/// Where row `row`, counted row-major over at least one dim, begins. Units: elements.
+[[nodiscard]] inline std::int64_t row_offset(const std::int64_t* sizes, int num_dims,
+                                             const std::int64_t* strides, std::int64_t row) {
+  std::int64_t offset = 0;
+  for (int d = num_dims - 1; d > 0; --d) {
+    offset += row % sizes[d] * strides[d];
+    row /= sizes[d];
+  }
+  return offset + row * strides[0];
+}
+
 }  // namespace tandem::gemm

@@ -116,6 +116,17 @@ void Builder::cast(Lane lane, const Operand& from, const Operand& to, const Oper
   program_.steps.push_back({.kind = StepKind::kCast, .lane = lane, .from = from, .to = to, .bias = bias});
 }
 
+void Builder::quantize(Lane lane, const Operand& from, const Operand& to, const Operand& scale, Label label,
+                       int peer) {
+  program_.steps.push_back({.kind = StepKind::kQuantize,
+                            .lane = lane,
+                            .peer = static_cast<std::int16_t>(peer),
+                            .from = from,
+                            .to = to,
+                            .scale = scale,
+                            .label = label});
+}
+
 void Builder::all_gather(Lane lane, const Operand& from, const Operand& to) {
   program_.steps.push_back({.kind = StepKind::kAllGather, .lane = lane, .from = from, .to = to});
 }

@@ -60,6 +60,8 @@ class Builder {
   void product(Lane lane, const Product& product, Label label = {}, int peer = -1, int slot = -1);
   void sum(Lane lane, const Operand& from, const Operand& to, coll::ReduceOp op, const Operand& bias = {});
   void cast(Lane lane, const Operand& from, const Operand& to, const Operand& bias = {});
+  void quantize(Lane lane, const Operand& from, const Operand& to, const Operand& scale, Label label = {},
+                int peer = -1);
   void all_gather(Lane lane, const Operand& from, const Operand& to);
   void reduce_scatter(Lane lane, const Operand& from, const Operand& to, coll::ReduceOp op,
                       const Operand& bias = {});

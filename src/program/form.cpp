@@ -36,8 +36,8 @@ std::optional<std::int64_t> num_elements(const Program& program, const Operand& 
 }
 
 Result<void> check_operands(const Program& program, const Step& step) {
-  bool is_fine =
-      is_inside(program, step.from) && is_inside(program, step.to) && is_inside(program, step.bias);
+  bool is_fine = is_inside(program, step.from) && is_inside(program, step.to) &&
+                 is_inside(program, step.bias) && is_inside(program, step.scale);
   if (step.kind == StepKind::kProduct) {
     is_fine = step.product >= 0 && step.product < static_cast<int>(program.products.size());
     if (!is_fine) return tl::unexpected(wrong(program, "a step multiplies a product that does not exist"));
@@ -47,7 +47,8 @@ Result<void> check_operands(const Program& program, const Step& step) {
       is_fine = is_fine && is_inside(program, *one);
   }
   if (!is_fine) return tl::unexpected(wrong(program, "a step reaches beyond its tensors"));
-  if (step.kind != StepKind::kCopy && step.kind != StepKind::kPut) return {};
+  if (step.kind != StepKind::kCopy && step.kind != StepKind::kPut && step.kind != StepKind::kQuantize)
+    return {};
   const auto from = num_elements(program, step.from);
   const auto to = num_elements(program, step.to);
   if (!from || !to || *from == *to) return {};

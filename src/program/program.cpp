@@ -116,6 +116,8 @@ std::string Printer::of(const Step& step) const {
                          of(step.from), plus(" + ", step.bias));
     case StepKind::kCast:
       return fmt::format("{}: {} = {}{}, rounded", lane, of(step.to), of(step.from), plus(" + ", step.bias));
+    case StepKind::kQuantize:
+      return fmt::format("{}: quantize {} -> {} by {}", lane, of(step.from), of(step.to), of(step.scale));
     case StepKind::kAllGather:
       return fmt::format("{}: all_gather {} -> {}", lane, of(step.from), of(step.to));
     case StepKind::kReduceScatter:

@@ -120,6 +120,7 @@ enum class StepKind : std::uint8_t {
   kProduct,        ///< products[product]
   kSum,            ///< to = the sum over dim 0 of `from`, in its order, plus bias, rounded once
   kCast,           ///< to = from (plus bias), rounded where the type is narrower
+  kQuantize,       ///< to, scale = the f8 rows of `from` and their scales: gemm::quantize_rows()
   kAllGather,      ///< to = every rank's `from`: a collective
   kReduceScatter,  ///< to = this rank's rows of the sum of every rank's `from`, plus bias: a collective
 };
@@ -134,6 +135,7 @@ struct Step {
   Operand from = {};
   Operand to = {};
   Operand bias = {};
+  Operand scale = {};  ///< of kQuantize, written
   coll::ReduceOp reduce_op = coll::ReduceOp::kSum;
   std::int16_t slot = -1;  ///< of the workspace, for the trace
   /// What the step, and the ones behind it without a label, are called in a trace; see EnqueueTrace.

@@ -3,6 +3,7 @@
 #include <array>
 #include <chrono>
 #include <optional>
+#include <tandem/gemm/quantize.hpp>
 
 #include "base/try.hpp"
 #include "coll/steps.hpp"
@@ -122,6 +123,9 @@ Result<void> Run::enqueue(const Step& step) const {
       return sum(step, stream);
     case StepKind::kCast:
       return cast(step, stream);
+    case StepKind::kQuantize:
+      return gemm::quantize_rows({.input = view(step.from), .out = view(step.to), .scale = view(step.scale)},
+                                 stream);
     case StepKind::kAllGather:
       return coll::enqueue_all_gather({.input = view(step.from), .output = view(step.to)},
                                       bindings_.workspace(), bindings_.group(), stream);

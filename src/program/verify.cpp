@@ -546,6 +546,7 @@ Result<void> Simulation::touch(int thread, const Step& step, int round) {
     default:
       TANDEM_TRY(use(thread, step, round, step.from, false));
       TANDEM_TRY(use(thread, step, round, step.bias, false));
+      TANDEM_TRY(use(thread, step, round, step.scale, true));
       return use(thread, step, round, step.to, true);
   }
 }

@@ -40,6 +40,7 @@ struct Case {
   Given given = Given::kShape;
   DType a = DType::kF8E4M3;
   DType b = DType::kF8E4M3;
+  std::optional<DType> quantize = {};       ///< a is of a wider type, and rounded behind the gather
   std::vector<DType> out = {DType::kBF16};  ///< one a b; b_i has n + i columns, on rank r r more
   std::int64_t n = 5;
   bool for_native = false;  ///< b is column-major, of 8 columns more where others have one more
@@ -65,6 +66,7 @@ std::string to_text(const Case& c, int world) {
   std::string text =
       fmt::format("all_gather_scaled_matmul {} * {} {} dim {} w{} {}{}", to_string(c.a), to_string(c.b),
                   to_string(c.sizes), c.dim, world, to_string(c.mode), c.detect ? " detected" : "");
+  if (c.quantize) text += fmt::format(" quantize {}", to_string(*c.quantize));
   for (const DType out : c.out) text += fmt::format(" {}", to_string(out));
   return text + (c.given == Given::kFlat ? " 2-D" : "") + (c.bias ? " bias" : "") +
          (c.result_scale ? " result_scale" : "") + (c.spread ? " spread" : "") +
@@ -76,11 +78,14 @@ class Operands {
  public:
   Operands(RankContextOfTest& rank, const Case& c)
       : rank_(rank), case_(c), mine_(shard_of(c.sizes[c.dim], rank.group.size(), rank.group.rank())) {
-    a = whole(c.sizes, c.a, 1);
+    a = factor_ = whole(c.sizes, c.a, 1);
     args.a = load(part_of(a));
     args.gather_dim = c.dim;
     args.gather_size = c.sizes[c.dim];
-    add_scale_of_a();
+    if (c.quantize)
+      quantize_a();
+    else
+      add_scale_of_a();
     for (int i = 0; i < static_cast<int>(c.out.size()); ++i) add_b(i);
     for (int i = 0; i < static_cast<int>(c.also_gather.size()); ++i) add_beside(i);
     args.b = b_;
@@ -126,6 +131,20 @@ class Operands {
     return {gemm::num_scale_blocks(c.sizes.back()), c.b_rowwise ? n : gemm::num_scale_blocks(n)};
   }
 
+  /// As one rank does it that has all of a.
+  void quantize_a() {
+    const Case& c = case_;
+    args.quantize = c.quantize;
+    args.scale_mode = c.detect ? ScaleMode::kDetect : c.mode;
+    factor_ = hold(Tensor::host(c.sizes, *c.quantize));
+    const std::int64_t scales = c.is_by_blocks() ? gemm::num_scale_blocks(c.sizes.back()) : 1;
+    a_scale_ = hold(Tensor::host(with_last(c.sizes, scales), DType::kF32));
+    const auto device = harness::take(open_device({DeviceKind::kCpu, 0}, {}));
+    const auto stream = harness::take(device->create_stream());
+    harness::take(gemm::quantize_rows({.input = a, .out = factor_, .scale = *a_scale_}, *stream));
+    harness::take(stream->synchronize());
+  }
+
   void add_scale_of_a() {
     const Case& c = case_;
     if (c.mode == ScaleMode::kNone) return;
@@ -149,7 +168,7 @@ class Operands {
     const Case& c = case_;
     const std::int64_t n = c.n + (i + rank_.group.rank()) * (c.for_native ? 8 : 1);
     const bool has_epilogue = i % 2 == 0;
-    harness::ProductTensors product{.a = a,
+    harness::ProductTensors product{.a = factor_,
                                     .b = whole({c.sizes.back(), n}, c.b, 100 + i),
                                     .a_scale = a_scale_,
                                     .by_tensor_cores = rank_.device.id().kind == DeviceKind::kCuda,
@@ -185,6 +204,7 @@ class Operands {
   Shard mine_;
   std::deque<Tensor> held_;
   std::deque<Guarded> tensors_;
+  TensorView factor_;  ///< all of a as it is multiplied
   std::optional<TensorView> a_scale_;
   std::vector<TensorView> b_, b_scales_, also_gather_;
   std::vector<std::optional<TensorView>> biases_, result_scales_;
@@ -471,6 +491,123 @@ TEST_P(AllGatherScaledMatmul, native_on_gpus) {
   Config in_pieces = test::quick_config();
   in_pieces.native_pieces = GetParam().ranks.size - 1;
   run_all(GetParam(), cases, in_pieces);
+}
+
+TEST_P(AllGatherScaledMatmul, quantizes_what_arrives) {
+  std::vector<Case> cases;
+  int call = 0;
+  for (const ScaleMode mode : {ScaleMode::kRowwiseSharded, ScaleMode::kBlockwiseSharded}) {
+    for (const Dims& sizes :
+         {Dims{16, 32}, Dims{9, 300}, Dims{5, 7, 129}, Dims{2, 3, 9, 128}, Dims{11, 3, 70}}) {
+      for (int dim = 0; dim < sizes.size() - 1; ++dim) {
+        for (const DType a : {DType::kBF16, DType::kF16, DType::kF32}) {
+          ++call;
+          if (!GetParam().is_on_cpu() && call % 5 != 1) continue;
+          const bool odd = call % 2 == 1;
+          cases.push_back({.sizes = sizes,
+                           .dim = dim,
+                           .mode = mode,
+                           .detect = odd && mode == ScaleMode::kRowwiseSharded,
+                           .a = a,
+                           .b = odd ? DType::kF8E5M2 : DType::kF8E4M3,
+                           .quantize = call % 4 < 2 ? DType::kF8E4M3 : DType::kF8E5M2,
+                           .out = {DType::kBF16, DType::kF32},
+                           .n = odd ? 5 : 33,
+                           .b_rowwise = odd,
+                           .bias = call % 3 == 0,
+                           .result_scale = odd,
+                           .gathered = call % 5 != 0,
+                           .also_gather = {{DType::kF8E4M3, 2}},
+                           .spread = call % 3 == 1});
+        }
+      }
+    }
+  }
+  run_all(GetParam(), cases);
+}
+
+TEST_P(AllGatherScaledMatmul, quantizes_odd_and_empty_sizes) {
+  std::vector<Case> cases;
+  for (const ScaleMode mode : {ScaleMode::kRowwiseSharded, ScaleMode::kBlockwiseSharded}) {
+    for (const std::int64_t m : {0, 1, 5}) {
+      for (const std::int64_t k : {0, 1, 257})
+        cases.push_back({.sizes = {m, k},
+                         .mode = mode,
+                         .a = DType::kBF16,
+                         .quantize = DType::kF8E4M3,
+                         .b_rowwise = m == 1,
+                         .bias = true,
+                         .gathered = true});
+    }
+  }
+  run_all(GetParam(), cases);
+}
+
+/// Quantised and multiplied by one rank that has all of a.
+Result<std::vector<std::byte>> bits_of_two_calls(Device& device, Stream& stream, const Tensor& a,
+                                                 const Guarded& b, const Guarded& b_scale) {
+  const Guarded whole(device, test::dense(a.sizes()), a);
+  const Guarded factor(device, a.sizes(), DType::kF8E4M3);
+  const Guarded scale(device, with_last(a.sizes(), b_scale.view().size(0)), DType::kF32);
+  const Guarded out(device, with_last(a.sizes(), b.view().size(1)), DType::kF32);
+  if (auto done =
+          gemm::quantize_rows({.input = whole.view(), .out = factor.view(), .scale = scale.view()}, stream);
+      !done)
+    return tl::unexpected(done.error());
+  if (auto done = gemm::scaled_matmul({.a = factor.view(),
+                                       .b = b.view(),
+                                       .a_scale = scale.view(),
+                                       .b_scale = b_scale.view(),
+                                       .out = out.view()},
+                                      stream);
+      !done)
+    return tl::unexpected(done.error());
+  if (auto done = stream.synchronize(); !done) return tl::unexpected(done.error());
+  out.download();
+  return out.bytes();
+}
+
+// So every rank, number of ranks and algorithm give the same bits.
+TEST_P(AllGatherScaledMatmul, quantized_results_have_the_bits_of_two_calls) {
+  if (GetParam().vendor_products) GTEST_SKIP() << "bits depend on the number of rows";
+  Complaints complaints;
+  test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+    for (const bool by_blocks : {false, true}) {
+      const Tensor a = test::generated({13, 200}, DType::kBF16, 1);
+      const Shard mine = shard_of(13, rank.group.size(), rank.group.rank());
+      const Tensor b_values = test::generated({200, 6}, DType::kF8E4M3, 2);
+      const Dims scales = {by_blocks ? 2 : 1, 6};
+      const Guarded shard(rank.device, test::dense({mine.size, 200}),
+                          a.view().narrow(0, mine.offset, mine.size));
+      const Guarded b(rank.device, test::dense({200, 6}), b_values);
+      const Guarded b_scale(rank.device, test::dense(scales), test::generated_scale(scales, 3));
+      const auto want = bits_of_two_calls(rank.device, rank.stream, a, b, b_scale);
+      if (!want) return tl::unexpected(want.error());
+      for (const Algorithm algorithm : {Algorithm::kSerial, Algorithm::kPipelined, Algorithm::kAuto}) {
+        const Guarded out(rank.device, {13, 6}, DType::kF32);
+        const std::vector<TensorView> bs = {b.view()};
+        const std::vector<TensorView> b_scales = {b_scale.view()};
+        const std::vector<TensorView> outs = {out.view()};
+        const auto report = fused_all_gather_scaled_matmul(
+            {.a = shard.view(),
+             .b = bs,
+             .scale_mode = by_blocks ? ScaleMode::kBlockwiseSharded : ScaleMode::kDetect,
+             .quantize = DType::kF8E4M3,
+             .b_scale = b_scales,
+             .gather_size = 13,
+             .out = outs,
+             .algorithm = algorithm},
+            rank.group, rank.stream);
+        if (!report) return tl::unexpected(report.error());
+        if (auto done = rank.stream.synchronize(); !done) return done;
+        out.download();
+        if (out.bytes() != *want)
+          complaints.add(fmt::format("{} by blocks {}: other bits", to_string(algorithm), by_blocks));
+      }
+    }
+    return {};
+  });
+  EXPECT_EQ(complaints.text(), "");
 }
 
 TEST_P(AllGatherScaledMatmul, f8_results_saturate) {

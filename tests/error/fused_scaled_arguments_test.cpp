@@ -147,6 +147,61 @@ class GatherArguments {
   std::vector<std::optional<TensorView>> biases_, result_scales_;
 };
 
+/// Right arguments of a gather whose a is quantised behind it.
+class QuantizedGatherArguments {
+ public:
+  using Args = AllGatherScaledMatmulArgs;
+  explicit QuantizedGatherArguments(Device& device) : device_(device) {}
+
+  Args good() {
+    bs_ = {b_.view()};
+    b_scales_ = {b_scale_.view()};
+    outs_ = {out_.view()};
+    return {.a = a_.view(),
+            .b = bs_,
+            .quantize = DType::kF8E5M2,
+            .b_scale = b_scales_,
+            .gather_size = 6,
+            .out = outs_};
+  }
+
+  std::vector<Change<Args>> wrong_inputs() {
+    return {
+        {"quantize is bf16, need f8e4m3 or f8e5m2", [](Args& args) { args.quantize = DType::kBF16; }},
+        {"a is f8e4m3, need f32, bf16 or f16", [&](Args& args) { args.a = f8_.view(); }},
+        {"quantize is f8e5m2, a_scale has sizes [1, 5] and scale_mode is detect: need no a_scale",
+         [&](Args& args) { args.a_scale = b_scale_.view(); }},
+        {"a_scale has sizes none and scale_mode is tensorwise: need no a_scale",
+         [](Args& args) { args.scale_mode = ScaleMode::kTensorwise; }},
+        {"scale_mode is none: need no a_scale", [](Args& args) { args.scale_mode = ScaleMode::kNone; }},
+        {"gather_dim 1 is the last of a of sizes [6, 8]: a row's scale needs all of k",
+         [](Args& args) {
+           args.gather_dim = 1;
+           args.gather_size = 8;
+         }},
+        {"got 0 b_scales for 1 b's, need 1 with scale_mode rowwise_sharded",
+         [](Args& args) { args.b_scale = {}; }},
+    };
+  }
+
+  std::vector<Change<Args>> wrong_outputs() {
+    return {
+        {"gathered is f8e4m3, need bf16 as its shard", [&](Args& args) { args.gathered = f8_.view(); }},
+        {"it multiplies what peers send, and here a is quantised in between",
+         [](Args& args) { args.algorithm = Algorithm::kNative; }, ErrorCode::kUnsupported},
+    };
+  }
+
+ private:
+  Device& device_;
+  Guarded a_{device_, Dims{6, 8}, DType::kBF16};
+  Guarded f8_{device_, Dims{6, 8}, DType::kF8E4M3};
+  Guarded b_{device_, Dims{8, 5}, DType::kF8E4M3};
+  Guarded b_scale_{device_, Dims{1, 5}, DType::kF32};
+  Guarded out_{device_, Dims{6, 5}, DType::kF32};
+  std::vector<TensorView> bs_, b_scales_, outs_;
+};
+
 /// Right arguments of a scatter, and everything that makes them wrong.
 class ScatterArguments {
  public:
@@ -226,6 +281,8 @@ class ScatterArguments {
 
 TEST(FusedScaledArguments, all_gather_scaled_matmul_refuses) {
   test::expect_refusals<GatherArguments>(test::cpu_cases({1}).front(), fused_all_gather_scaled_matmul);
+  test::expect_refusals<QuantizedGatherArguments>(test::cpu_cases({1}).front(),
+                                                  fused_all_gather_scaled_matmul);
 }
 
 TEST(FusedScaledArguments, scales_by_blocks_have_a_call_of_their_own) {
@@ -328,6 +385,7 @@ TEST(FusedScaledArguments, the_shape_of_a_scale_tells_its_mode) {
 struct Call {
   ScaleMode mode = ScaleMode::kTensorwise;
   DType a = DType::kF8E4M3;
+  std::optional<DType> quantize = {};  ///< of an a without a scale
   DType out = DType::kBF16;
   std::int64_t n = 5;
   std::vector<DType> also_gather = {DType::kBF16};
@@ -351,28 +409,51 @@ Result<void> issue(RankContextOfTest& rank, const Call& call) {
   const std::vector<TensorView> bs = {b.view()};
   const std::vector<TensorView> b_scales = {b_scale.view()};
   const std::vector<TensorView> outs = {out.view()};
-  const auto report = fused_all_gather_scaled_matmul({.a = a.view(),
-                                                      .b = bs,
-                                                      .a_scale = a_scale.view(),
-                                                      .scale_mode = call.mode,
-                                                      .b_scale = b_scales,
-                                                      .gather_dim = 0,
-                                                      .gather_size = 4,
-                                                      .out = outs,
-                                                      .also_gather = also_gather,
-                                                      .also_gathered = also_gathered,
-                                                      .algorithm = Algorithm::kPipelined},
-                                                     rank.group, rank.stream);
+  const auto report =
+      fused_all_gather_scaled_matmul({.a = a.view(),
+                                      .b = bs,
+                                      .a_scale = call.quantize ? std::nullopt : std::optional(a_scale.view()),
+                                      .scale_mode = call.mode,
+                                      .quantize = call.quantize,
+                                      .b_scale = b_scales,
+                                      .gather_dim = 0,
+                                      .gather_size = 4,
+                                      .out = outs,
+                                      .also_gather = also_gather,
+                                      .also_gathered = also_gathered,
+                                      .algorithm = Algorithm::kPipelined},
+                                     rank.group, rank.stream);
   const auto done = rank.stream.synchronize();
   return report ? done : tl::unexpected(report.error());
 }
 
+/// What one rank calls otherwise than the other.
+struct Mutation {
+  std::string name;
+  std::function<void(Call&)> change;
+  bool agrees = false;
+};
+
+void expect_agreement(const Call& good, const Mutation& mutation) {
+  for (const int good_calls : {0, 3}) {
+    Complaints complaints;
+    test::on_ranks(test::cpu_cases({2}).front(), test::quick_config(), complaints,
+                   [&](RankContextOfTest& rank) -> Result<void> {
+                     Call call = good;
+                     for (int i = 0; i < good_calls; ++i) {
+                       if (auto ok = issue(rank, call); !ok) return ok;
+                     }
+                     if (rank.group.rank() == 1) mutation.change(call);
+                     const auto result = issue(rank, call);
+                     if (mutation.agrees) return result;
+                     expect_error(result, ErrorCode::kMismatch, "", complaints);
+                     return {};
+                   });
+    EXPECT_EQ(complaints.text(), "") << mutation.name << " after " << good_calls << " calls";
+  }
+}
+
 TEST(FusedScaledArguments, what_ranks_have_to_agree_on) {
-  struct Mutation {
-    std::string name;
-    std::function<void(Call&)> change;
-    bool agrees = false;
-  };
   const std::vector<Mutation> mutations = {
       {"mode", [](Call& call) { call.mode = ScaleMode::kRowwiseSharded; }},
       {"mode by blocks", [](Call& call) { call.mode = ScaleMode::kBlockwiseSharded; }},
@@ -384,24 +465,13 @@ TEST(FusedScaledArguments, what_ranks_have_to_agree_on) {
       {"type of out", [](Call& call) { call.out = DType::kF8E5M2; }, true},
       {"columns of b", [](Call& call) { call.n = 6; }, true},
   };
-  for (const Mutation& mutation : mutations) {
-    for (const int good_calls : {0, 3}) {
-      Complaints complaints;
-      test::on_ranks(test::cpu_cases({2}).front(), test::quick_config(), complaints,
-                     [&](RankContextOfTest& rank) -> Result<void> {
-                       Call call;
-                       for (int i = 0; i < good_calls; ++i) {
-                         if (auto ok = issue(rank, call); !ok) return ok;
-                       }
-                       if (rank.group.rank() == 1) mutation.change(call);
-                       const auto result = issue(rank, call);
-                       if (mutation.agrees) return result;
-                       expect_error(result, ErrorCode::kMismatch, "", complaints);
-                       return {};
-                     });
-      EXPECT_EQ(complaints.text(), "") << mutation.name << " after " << good_calls << " calls";
-    }
-  }
+  const Call scaled;
+  for (const Mutation& mutation : mutations) expect_agreement(scaled, mutation);
+  const Call quantized{.mode = ScaleMode::kRowwiseSharded, .a = DType::kBF16, .quantize = DType::kF8E4M3};
+  expect_agreement(quantized, {"nothing", [](Call&) {}, true});
+  expect_agreement(quantized, {"quantize", [](Call& call) { call.quantize = DType::kF8E5M2; }});
+  expect_agreement(quantized, {"type of a", [](Call& call) { call.a = DType::kF16; }});
+  expect_agreement(quantized, {"mode", [](Call& call) { call.mode = ScaleMode::kBlockwiseSharded; }});
 }
 
 }  // namespace

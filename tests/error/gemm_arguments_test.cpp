@@ -4,6 +4,7 @@
 #include <string>
 #include <tandem/backend/backend.hpp>
 #include <tandem/gemm/mm.hpp>
+#include <tandem/gemm/quantize.hpp>
 #include <tandem/gemm/scaled_mm.hpp>
 #include <vector>
 
@@ -124,6 +125,48 @@ TEST_F(GemmArguments, OfAScaledProductNameWhatDoesNotFit) {
         << change.text << " is not in " << result.error().text();
     ASSERT_TRUE(stream_->synchronize());
     EXPECT_TRUE(out_.is_untouched());
+  }
+}
+
+TEST_F(GemmArguments, OfAQuantisationNameWhatDoesNotFit) {
+  struct QuantizeChange {
+    std::function<void(gemm::QuantizeRowsArgs&)> make;
+    std::string text;
+  };
+  const std::vector<QuantizeChange> changes = {
+      {[&](auto& args) { args.input.dtype = DType::kF8E4M3; },
+       "quantize_rows: input is f8e4m3 [2, 130], need f32, bf16 or f16 [..., k]"},
+      {[&](auto& args) { args.input = memory_.view({}, DType::kF32); }, "input is f32 [], need f32"},
+      {[&](auto& args) { args.input.data = nullptr; },
+       "input bf16 [2, 130] strides [130, 1] on cpu:0 has no"},
+      {[&](auto& args) { args.out.dtype = DType::kBF16; },
+       "out is bf16 [2, 130], need f8e4m3 or f8e5m2 [2, 130]"},
+      {[&](auto& args) { args.out.sizes[1] = 129; },
+       "out is f8e5m2 [2, 129], need f8e4m3 or f8e5m2 [2, 130]"},
+      {[&](auto& args) { args.out.strides[0] = 129; }, "its elements overlap"},
+      {[&](auto& args) { args.out.is_read_only = true; }, "out"},
+      {[&](auto& args) { args.out.data = args.scale.data; }, "scale ("},
+      {[&](auto& args) { args.out.data = args.input.data; }, "out ("},
+      {[&](auto& args) { args.scale = args.scale.narrow(0, 0, 1); },
+       "scale is f32 [1, 2], need f32 [2, 1] by rows or [2, 2] by blocks"},
+      {[&](auto& args) { args.scale.dtype = DType::kF64; }, "scale is f64 [2, 2], need f32 [2, 1]"},
+      {[&](auto& args) { args.scale.strides[1] = 0; }, "scale ("},
+      {[&](auto& args) { args.scale.data = args.input.data; }, "scale ("},
+  };
+  GuardedBytes scale(64);
+  for (const QuantizeChange& change : changes) {
+    gemm::QuantizeRowsArgs args{.input = memory_.view({2, 130}, DType::kBF16),
+                                .out = out_.view({2, 130}, DType::kF8E5M2),
+                                .scale = scale.view({2, 2}, DType::kF32)};
+    change.make(args);
+    const auto result = gemm::quantize_rows(args, *stream_);
+    ASSERT_FALSE(result) << change.text;
+    EXPECT_EQ(result.error().code(), ErrorCode::kInvalidArgument) << result.error().to_string();
+    EXPECT_NE(result.error().text().find(change.text), std::string::npos)
+        << change.text << " is not in " << result.error().text();
+    ASSERT_TRUE(stream_->synchronize());
+    EXPECT_TRUE(out_.is_untouched());
+    EXPECT_TRUE(scale.is_untouched());
   }
 }
 

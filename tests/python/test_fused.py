@@ -126,6 +126,29 @@ def all_gather_block_scaled_matmul(rank, size):
         check(result.out[0], want, magnitude, where=f"dim {dim} replicated {replicated}")
 
 
+def quantized_all_gather_scaled_matmul(rank, size):
+    tandem.init()
+    for dim, mode in itertools.product((0, 1), ("detect", "rowwise_sharded", "blockwise_sharded")):
+        block = mode == "blockwise_sharded"
+        whole = random((4, 8, 200), BF16, 1)
+        b, b_scale = random((200, 6), E4M3, 2), numpy.full((2 if block else 1, 6), 0.5, F32)
+        result = tandem.fused_all_gather_scaled_matmul(
+            shard(whole, dim, size, rank),
+            b,
+            None,
+            b_scale,
+            dim,
+            whole.shape[dim],
+            out_dtype="f32",
+            scale_mode=mode,
+            quantize="f8e4m3",
+            gathered=True,
+        )
+        assert result.gathered.dtype == BF16 and (result.gathered == whole).all()
+        a, a_scale = tandem.quantize_rows(whole, block=block)
+        assert (result.out[0] == tandem.scaled_matmul(a, b, a_scale, b_scale, out_dtype="f32")).all(), f"{dim} {mode}"
+
+
 def scaled_matmul_reduce_scatter(rank, size):
     tandem.init()
     for dim, out_dtype in itertools.product((0, 1, 2), (BF16, F32)):
@@ -161,6 +184,7 @@ def scaled_matmul_reduce_scatter(rank, size):
         matmul_reduce_scatter,
         all_gather_scaled_matmul,
         all_gather_block_scaled_matmul,
+        quantized_all_gather_scaled_matmul,
         scaled_matmul_reduce_scatter,
     ],
 )

@@ -31,6 +31,31 @@ def test_scaled_matmul():
     assert got.dtype == E4M3
 
 
+@pytest.mark.parametrize(("dtype", "largest"), [("f8e4m3", 448), ("f8e5m2", 57344)])
+@pytest.mark.parametrize("block", [False, True])
+def test_quantize_rows(dtype, largest, block):
+    a = random((2, 3, 260), BF16, 1)
+    a[0, 1] = 0
+    wide = a.astype(F32)
+    got, scale = tandem.quantize_rows(a, dtype, block=block)
+    assert got.shape == a.shape
+    assert scale.shape == (2, 3, 3 if block else 1)
+    for i, first in enumerate(range(0, 260, 128 if block else 260)):
+        part = slice(first, first + 128 if block else None)
+        amax = numpy.abs(wide[..., part]).max(axis=-1)
+        want = numpy.where(amax == 0, F32(1), amax / F32(largest))
+        assert (scale[..., i] == want).all()
+        assert (got[..., part] == (wide[..., part] / want[..., None]).astype(got.dtype)).all()
+    out, rows = numpy.zeros_like(got), numpy.zeros((2, 3, 1), F32)
+    mine = tandem.quantize_rows(a, dtype, out=out, scale=rows)
+    assert mine[0] is out
+    assert mine[1] is rows
+    assert rows[0, 1, 0] == 1
+    b = random((260, 4), E4M3, 2)
+    multiplied = tandem.scaled_matmul(got, b, scale, numpy.ones((scale.shape[-1], 4), F32), out_dtype="f32")
+    check(multiplied, *product(got.astype(F32) * scale.repeat(128 if block else 260, -1)[..., :260], b), steps=4)
+
+
 def test_a_product_of_what_still_arrives():
     device = tandem.Device()
     products, copies = device.create_stream(), device.create_stream()

@@ -53,6 +53,11 @@ inline unsigned __ballot_sync(unsigned, bool value) {
 inline bool __all_sync(unsigned mask, bool value) {
   return __ballot_sync(mask, value) == mask;
 }
+inline unsigned __reduce_max_sync(unsigned, unsigned value) {
+  for (const std::uint64_t one : ::tandem::simulated::exchange_in_warp(value))
+    value = one > value ? static_cast<unsigned>(one) : value;
+  return value;
+}
 inline int __ffs(int bits) {
   return __builtin_ffs(bits);
 }
@@ -82,6 +87,12 @@ inline float __fmul_rn(float a, float b) {
 inline float __fadd_rn(float a, float b) {
   return a + b;
 }
+inline float __fdiv_rn(float a, float b) {
+  return a / b;
+}
+inline unsigned __float_as_uint(float value) {
+  return std::bit_cast<unsigned>(value);
+}
 inline float __uint_as_float(unsigned bits) {
   return std::bit_cast<float>(bits);
 }
@@ -89,6 +100,10 @@ inline float __uint_as_float(unsigned bits) {
 template <class A, class B>
 constexpr std::common_type_t<A, B> min(A a, B b) {
   return a < b ? std::common_type_t<A, B>(a) : std::common_type_t<A, B>(b);
+}
+template <class A, class B>
+constexpr std::common_type_t<A, B> max(A a, B b) {
+  return a < b ? std::common_type_t<A, B>(b) : std::common_type_t<A, B>(a);
 }
 
 // Launches, and what else the runtime has templates for.

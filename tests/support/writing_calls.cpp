@@ -155,6 +155,14 @@ void add_other_products(std::vector<WritingCall>& calls) {
                                         *at.rank.stream);
            },
        .in_place = {{"out", "addend"}}});
+  calls.push_back({.name = "quantize_rows",
+                   .header = "gemm/quantize.hpp",
+                   .operands = {in("input", {2, 4, kK}, DType::kBF16), out("out", {2, 4, kK}, DType::kF8E4M3),
+                                out("scale", {2, 4, 1})},
+                   .make = [](CallSite& at) {
+                     const Views& v = at.views;
+                     return gemm::quantize_rows({.input = v[0], .out = v[1], .scale = v[2]}, *at.rank.stream);
+                   }});
   calls.push_back(
       {.name = "async_input_mm",
        .header = "gemm/async_input_mm.hpp",

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <tandem/backend/backend.hpp>
+#include <tandem/gemm/quantize.hpp>
 
 #include "gemm/product.hpp"
 #include "support/allocation_count.hpp"
@@ -60,6 +61,19 @@ TEST(GemmRepeatPath, OfAnAsyncInputAllocatesNothing) {
     return async_input_mm(args, *stream).has_value() && stream->synchronize().has_value();
   };
   expect_allocates_nothing(round);
+}
+
+TEST(GemmRepeatPath, OfAQuantisationAllocatesNothing) {
+  const auto device = open_device({DeviceKind::kCpu, 0}, Config{}).value();
+  const auto stream = device->create_stream().value();
+  const Tensor input = Tensor::host({4, 3, 260}, DType::kBF16);
+  const Tensor out = Tensor::host({4, 3, 260}, DType::kF8E4M3);
+  const Tensor scale = Tensor::host({4, 3, 3}, DType::kF32);
+  expect_allocates_nothing([&] {
+    return quantize_rows({.input = input.view(), .out = out.view(), .scale = scale.view()}, *stream)
+               .has_value() &&
+           stream->synchronize().has_value();
+  });
 }
 
 }  // namespace

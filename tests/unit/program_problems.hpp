@@ -87,6 +87,33 @@ inline void for_scaled_gathers(int world, const WithGather& body) {
   }
 }
 
+/// Scaled ones whose a is quantised behind its gather.
+inline void for_quantized_gathers(int world, const WithGather& body) {
+  for (const Dims& sizes : sizes_on(world)) {
+    for (int dim = 0; dim < sizes.size() - 1; ++dim) {
+      for (const ScaleMode mode : {ScaleMode::kRowwiseSharded, ScaleMode::kBlockwiseSharded}) {
+        for (unsigned options = 0; options < 8; ++options) {
+          fused::GatherProblem problem{.dtype = DType::kBF16,
+                                       .sizes = sizes,
+                                       .dim = dim,
+                                       .world = world,
+                                       .is_scaled = true,
+                                       .scale_mode = mode,
+                                       .quantize = DType::kF8E4M3,
+                                       .device = {},
+                                       .num_b = 2,
+                                       .sum_n = 9};
+          problem.also_gather[0] = {DType::kF32, 5};
+          problem.keeps_gathered = (options & 1U) != 0;
+          problem.copied = (options & 2U) != 0 ? 1 : 0;
+          problem.num_also_gathered = (options & 4U) != 0 ? 1 : 0;
+          body(problem);
+        }
+      }
+    }
+  }
+}
+
 /// Those that native takes: with and without peers that products send pieces to, shards that are moved into
 /// the inbox, products that consume a as it comes, and products that wait; eager and recorded.
 inline void for_native_gathers(int world, const WithGather& body) {

@@ -42,6 +42,31 @@ TEST(ProgramTexts, of_pipelined_schedules_are_the_published_ones_on_every_rank) 
   expect_golden("schedules.txt", all);
 }
 
+/// Of rows, with a tensor beside it.
+fused::GatherProblem scaled_gather() {
+  fused::GatherProblem scaled{.dtype = DType::kF8E4M3,
+                              .sizes = {8, 16},
+                              .world = 2,
+                              .is_scaled = true,
+                              .scale_mode = ScaleMode::kRowwiseSharded,
+                              .num_also_gathered = 1,
+                              .device = {},
+                              .num_b = 1,
+                              .sum_n = 4,
+                              .copied = 1};
+  scaled.also_gather[0] = {DType::kBF16, 5};
+  return scaled;
+}
+
+fused::GatherProblem quantized_gather() {
+  fused::GatherProblem quantized = scaled_gather();
+  quantized.dtype = DType::kBF16;
+  quantized.quantize = DType::kF8E4M3;
+  quantized.num_also_gathered = 0;
+  quantized.keeps_gathered = true;
+  return quantized;
+}
+
 TEST(ProgramTexts, of_a_few_programs_are_as_they_were) {
   const test::RecorderDevice device;
   std::string all;
@@ -66,19 +91,14 @@ TEST(ProgramTexts, of_a_few_programs_are_as_they_were) {
   const fused::GatherProblem columns{
       .sizes = {4, 7}, .dim = 1, .world = 3, .device = {}, .num_b = 2, .sum_n = 5};
   add("gather of the last dim", fused::build_pipelined_gather(columns, 1, device).program);
-  fused::GatherProblem scaled{.dtype = DType::kF8E4M3,
-                              .sizes = {8, 16},
-                              .world = 2,
-                              .is_scaled = true,
-                              .scale_mode = ScaleMode::kRowwiseSharded,
-                              .num_also_gathered = 1,
-                              .device = {},
-                              .num_b = 1,
-                              .sum_n = 4,
-                              .copied = 1};
-  scaled.also_gather[0] = {DType::kBF16, 5};
+  const fused::GatherProblem scaled = scaled_gather();
   add("scaled gather of rows, with a tensor beside it",
       fused::build_pipelined_gather(scaled, 0, device).program);
+  const fused::GatherProblem quantized = quantized_gather();
+  add("gather of rows, kept, and quantised behind it",
+      fused::build_serial_gather(quantized, 0, device).program);
+  add("gather of rows, kept, and quantised behind it",
+      fused::build_pipelined_gather(quantized, 0, device).program);
   const fused::ScatterProblem scatter = test::small_scatter(4);
   add("scatter of rows", fused::build_serial_scatter(scatter, 1, device).program);
   add("scatter of rows", fused::build_pipelined_scatter(scatter, 1, device).program);

@@ -50,6 +50,7 @@ TEST_P(ProgramVerify, gathers_pass) {
   };
   test::for_plain_gathers(world(), expect_both);
   test::for_scaled_gathers(world(), expect_both);
+  test::for_quantized_gathers(world(), expect_both);
 }
 
 TEST_P(ProgramVerify, native_gathers_pass) {
@@ -265,6 +266,21 @@ void for_each_barrier(const Programs& programs, const std::function<void(Lane la
 std::size_t barrier_at(const Programs& programs, int rank, Lane lane, std::size_t n) {
   return find(programs, rank,
               [lane](const Step& step) { return step.kind == StepKind::kBarrier && step.lane == lane; })[n];
+}
+
+TEST(ProgramMutants, a_missing_quantisation) {
+  for (const int world : {1, 2, 3}) {
+    fused::GatherProblem gather = test::small_gather(world);
+    gather.dtype = DType::kBF16;
+    gather.is_scaled = true;
+    gather.scale_mode = ScaleMode::kRowwiseSharded;
+    gather.quantize = DType::kF8E4M3;
+    for (const auto build : {&fused::build_serial_gather, &fused::build_pipelined_gather}) {
+      const Programs programs = programs_of(build, gather);
+      ASSERT_FALSE(find(programs, 0, of_kind(StepKind::kQuantize)).empty());
+      expect_each_needed(programs, of_kind(StepKind::kQuantize), {kNotWritten});
+    }
+  }
 }
 
 TEST(ProgramMutants, a_missing_barrier) {

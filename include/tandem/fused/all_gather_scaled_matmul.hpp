@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <tandem/base/dtype.hpp>
 #include <tandem/base/error.hpp>
 #include <tandem/base/support.hpp>
 #include <tandem/base/tensor.hpp>
@@ -34,10 +35,15 @@ inline constexpr int kMaxAlsoGathered = 6;
 
 /// The arguments of fused_all_gather_scaled_matmul().
 struct AllGatherScaledMatmulArgs {
-  TensorView a = {};                       ///< this rank's shard [..., k], f8e4m3 or f8e5m2; any strides
-  TensorList b = {};                       ///< f8 [k, n_i]; [gather_size, n_i] if the last dim is gathered
+  TensorView a = {};  ///< this rank's shard [..., k], f8e4m3 or f8e5m2, or as quantize says; any strides
+  TensorList b = {};  ///< f8 [k, n_i]; [gather_size, n_i] if the last dim is gathered
   std::optional<TensorView> a_scale = {};  ///< f32, as scale_mode says, or 2-D: [rows, last size]
   ScaleMode scale_mode = ScaleMode::kDetect;
+  /// f8e4m3 or f8e5m2: a is f32, bf16 or f16 and is gathered as it is. What has arrived is rounded by
+  /// gemm::quantize_rows() right before its products. scale_mode is kRowwiseSharded, which kDetect means
+  /// here, or kBlockwiseSharded; a_scale is left out; the last dim is not gathered. This is for callers who
+  /// keep `gathered`, in a's type. Others call quantize_rows() first, which gathers half of a bf16 a's bytes.
+  std::optional<DType> quantize = {};
   /// f32; empty with kNone. One element or [1, n_i]; by blocks [kb, n_i] or [kb, nb_i] of all of k, where
   /// nb_i is the num_scale_blocks() of n_i.
   TensorList b_scale = {};
@@ -58,7 +64,8 @@ struct AllGatherScaledMatmulArgs {
 };
 
 /// Gathers a along a dim and multiplies it with each b, as gemm::scaled_matmul() does:
-/// out_i = (all_gather(a) * b_i * scales + bias_i) * result_scale_i.
+/// out_i = (all_gather(a) * b_i * scales + bias_i) * result_scale_i. With quantize, all_gather(a) is rounded
+/// to f8 in between, and its scales are those of gemm::quantize_rows().
 /// Shapes:  As fused_all_gather_matmul(). If the last dim is gathered, a sharded row-wise scale belongs to
 ///          the rank's slice of k. A replicated one has last size 1 for all slices, or W, one column for
 ///          each. Scales by blocks then need slices that begin at multiples of gemm::kScaleBlock.
@@ -67,8 +74,8 @@ struct AllGatherScaledMatmulArgs {
 ///          takes the slice's scales, and products are added in f32 in rank order.
 /// Memory:  As fused_all_gather_matmul(). Each also_gathered is an output too.
 /// Order:   As fused_all_gather_matmul().
-/// Errors:  As fused_all_gather_matmul(). The detected scale mode, and types and last sizes of beside, must
-///          agree too.
+/// Errors:  As fused_all_gather_matmul(). The detected scale mode, quantize, and types and last sizes of
+///          beside, must agree too. `native` is kUnsupported with quantize.
 /// Source:  docs/design/schedules.md
 [[nodiscard]] Result<OpReport> fused_all_gather_scaled_matmul(const AllGatherScaledMatmulArgs& args,
                                                               Group& group, Stream& stream);
@@ -85,11 +92,11 @@ struct AllGatherScaledMatmulArgs {
 [[nodiscard]] Support can_run(const AllGatherScaledMatmulArgs& args, Group& group, Stream& stream);
 
 /// The mode of these arguments in a group of `world` ranks. It is scale_mode, unless that is kDetect. Then it
-/// is the first of these that fits. No scale: none. a's sizes with 1 last: row-wise, sharded. One element:
-/// tensor-wise. full's sizes with 1 last, or `world` if the last dim is gathered: row-wise, replicated.
-/// [rows of a, 1]: sharded. [rows of full, 1]: replicated. A shard of one row with a scale of its own counts
-/// as sharded. Scales by blocks are never found: their shapes may be those of the modes above. Where shards
-/// are uneven, pass the mode that you mean.
+/// is row-wise, sharded, where a is quantised, and else the first of these that fits. No scale: none. a's
+/// sizes with 1 last: row-wise, sharded. One element: tensor-wise. full's sizes with 1 last, or `world` if
+/// the last dim is gathered: row-wise, replicated. [rows of a, 1]: sharded. [rows of full, 1]: replicated. A
+/// shard of one row with a scale of its own counts as sharded. Scales by blocks are never found: their shapes
+/// may be those of the modes above. Where shards are uneven, pass the mode that you mean.
 /// Errors:  kInvalidArgument with both shapes when no mode fits, or when scale_mode does not.
 [[nodiscard]] Result<ScaleMode> detect_scale_mode(const AllGatherScaledMatmulArgs& args, int world);
 

@@ -67,6 +67,12 @@ __device__ inline void narrow_with_one_nan(float value, T& to) {
   narrow(value, to);
 }
 
+/// kWidth neighbouring elements, loaded and stored as one where 16 bytes hold them.
+template <class T, int kWidth>
+struct alignas(sizeof(T) * kWidth < 16 ? sizeof(T) * kWidth : 16) Pack {
+  T values[kWidth];
+};
+
 // Elements of a type that only the call knows: f32, f16, bf16 or f8.
 
 /// Calls `use` with a value of the type that stands for `dtype`.

@@ -1,6 +1,7 @@
 #include "fused/gather/builder.hpp"
 
 #include "base/format.hpp"
+#include "base/with_last.hpp"
 
 namespace tandem::fused {
 
@@ -28,8 +29,13 @@ GatherBuilder::GatherBuilder(const GatherProblem& problem, Algorithm algorithm, 
           builder_.scratch(fmt::format("{} in order", tensor.name), tensor.sizes_of(own), tensor.dtype);
     }
   }
-  if (problem.is_scaled && !problem.has_sharded_scale() && problem.scale_mode != ScaleMode::kNone)
+  if (problem.quantize) {
+    const Dims& sizes = tensors_.front().sizes;
+    quantized_ = builder_.scratch("quantized a", sizes, *problem.quantize);
+    quantized_scale_ = builder_.scratch("scale of a", with_last(sizes, problem.scale_columns()), DType::kF32);
+  } else if (problem.is_scaled && !problem.has_sharded_scale() && problem.scale_mode != ScaleMode::kNone) {
     roots_.a_scale = builder_.caller("a_scale");
+  }
   const std::int64_t sums_bytes = problem.rows() * problem.sum_n * size_bytes(DType::kF32);
   const std::int64_t sums_at = problem.gathers_last() ? builder_.reserve_scratch(sums_bytes) : 0;
   for (int i = 0; i < problem.num_b; ++i) {
@@ -96,6 +102,11 @@ Operand GatherBuilder::arrived(int i, const Arrived& arrived) const {
   return part_of(travel(i).gathered, 0, part.offset, part.size);
 }
 
+/// What has arrived of the quantised a, or of its scales.
+Operand GatherBuilder::quantized(RootId root, const Arrived& arrived) const {
+  return arrived.source < 0 ? all_of(root) : part_of(root, 0, arrived.part.offset, arrived.part.size);
+}
+
 /// The product of what has arrived with b_i, but where it goes.
 program::Product GatherBuilder::product(int i, const Arrived& arrived) const {
   const GatherRoots::PerB& per_b = roots_.per_b[static_cast<std::size_t>(i)];
@@ -107,6 +118,10 @@ program::Product GatherBuilder::product(int i, const Arrived& arrived) const {
                            .result_scale = all_of(per_b.result_scale),
                            .scaled = problem_.is_scaled,
                            .fast_accum = problem_.fast_accum};
+  if (problem_.quantize) {
+    product.a = quantized(quantized_, arrived);
+    product.a_scale = quantized(quantized_scale_, arrived);
+  }
   if (problem_.has_sharded_scale()) product.a_scale = this->arrived(1, arrived);
   if (roots_.a_scale == kNone) return product;
   product.a_scale = all_of(roots_.a_scale);
@@ -120,6 +135,11 @@ program::Product GatherBuilder::product(int i, const Arrived& arrived) const {
 }
 
 void GatherBuilder::multiply(Lane lane, const Arrived& arrived, Label label, Takes takes) {
+  if (problem_.quantize) {
+    builder_.quantize(lane, this->arrived(0, arrived), quantized(quantized_, arrived),
+                      quantized(quantized_scale_, arrived), label, arrived.source);
+    label.reset();
+  }
   for (int i = 0; i < problem_.num_b; ++i) {
     if (!takes(i)) continue;
     program::Product one = product(i, arrived);

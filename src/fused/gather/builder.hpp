@@ -33,7 +33,7 @@ struct GatherRoots {
   };
   std::vector<Travel> travels;
   std::vector<PerB> per_b;
-  program::RootId a_scale = program::kNone;   ///< unless it travels
+  program::RootId a_scale = program::kNone;   ///< unless it travels, or is made
   program::RootId in_place = program::kNone;  ///< a where peers read it
 };
 
@@ -93,12 +93,16 @@ class GatherBuilder {
  private:
   [[nodiscard]] program::Product product(int i, const Arrived& arrived) const;
   void add_slice(program::Lane lane, int source);
+  [[nodiscard]] program::Operand quantized(program::RootId root, const Arrived& arrived) const;
 
   const GatherProblem& problem_;
   program::Builder builder_;
   GatherRoots roots_;
   std::vector<Travelling> tensors_;
   std::optional<program::Operand> own_;
+  // Where a is quantised behind its gather: all ranks', in scratch, the gathered dim in front.
+  program::RootId quantized_ = program::kNone;
+  program::RootId quantized_scale_ = program::kNone;
   // Of slices: on which lane each is, those not here yet at -1; and the first that is not in the sum.
   std::vector<program::Lane> slice_lane_;
   int next_slice_ = 0;

@@ -38,7 +38,7 @@ GatherCall GatherCall::of(const AllGatherScaledMatmulArgs& args, ScaleMode mode)
                   .also_gathered = args.also_gathered,
                   .trace = args.trace};
   if (mode == ScaleMode::kTensorwise) call.a_scale = args.a_scale;
-  if (mode != ScaleMode::kTensorwise && mode != ScaleMode::kNone) call.a_scale = scale_of_rows(args, mode);
+  if (args.a_scale && mode != ScaleMode::kTensorwise) call.a_scale = scale_of_rows(args, mode);
   return call;
 }
 

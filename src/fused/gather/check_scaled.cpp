@@ -79,6 +79,22 @@ Result<void> check_lengths(const AllGatherScaledMatmulArgs& args, ScaleMode mode
   return {};
 }
 
+Result<void> check_a(const AllGatherScaledMatmulArgs& args, const Device& device) {
+  const Named a{"a", -1, &args.a};
+  if (!args.quantize) return check_f8(kWho, a, device);
+  if (!is_f8(*args.quantize)) {
+    return failf(ErrorCode::kInvalidArgument, "{}: quantize is {}, need f8e4m3 or f8e5m2", kWho,
+                 to_string(*args.quantize));
+  }
+  TANDEM_TRY(check_operand(kWho, a, args.a.dtype, device));
+  if (args.gather_dim < args.a.dim() - 1) return {};
+  return failf(
+      ErrorCode::kInvalidArgument,
+      "{}: quantize is {} and gather_dim {} is the last of a of sizes {}: a row's scale needs all of "
+      "k, and a rank has a slice. Gather another dim, or pass slices of gemm::quantize_rows() as a",
+      kWho, to_string(*args.quantize), args.gather_dim, to_string(args.a.sizes));
+}
+
 /// [kb, n] or [kb, nb]; one element is no exception, because slices of k take their rows of it.
 Result<void> check_block_scale(const Named& named, const Dims& sizes, std::int64_t n, const Device& device) {
   const std::int64_t kb = gemm::num_scale_blocks(sizes.back());
@@ -202,11 +218,11 @@ Result<CheckedGather> check(const AllGatherScaledMatmulArgs& args, const Group& 
   const Device& device = stream.device();
   TANDEM_ASSIGN(const Dims sizes, gathered_sizes(kWho, gathering_of(args)));
   TANDEM_TRY(check_planned(kWho, "plan_n", args.plan_n));
-  TANDEM_TRY(check_f8(kWho, {"a", -1, &args.a}, device));
+  TANDEM_TRY(check_a(args, device));
   TANDEM_TRY(check_shard(kWho, gathering_of(args), group));
   TANDEM_TRY(check_slices(args, group));
   TANDEM_ASSIGN(const ScaleMode mode, detect_scale_mode(args, group.size()));
-  if (mode != ScaleMode::kNone)
+  if (args.a_scale)
     TANDEM_TRY(check_scale(kWho, {"a_scale", -1, &*args.a_scale}, args.a_scale->sizes, device));
   TANDEM_TRY(check_lengths(args, mode));
   TANDEM_TRY(check_products(args, sizes, mode, device));
@@ -216,6 +232,7 @@ Result<CheckedGather> check(const AllGatherScaledMatmulArgs& args, const Group& 
   GatherProblem problem = gather_problem_of(args, sizes, group, device);
   problem.is_scaled = true;
   problem.scale_mode = mode;
+  problem.quantize = args.quantize;
   problem.fast_accum = args.fast_accum;
   problem.num_also_gathered = static_cast<int>(args.also_gather.size());
   for (std::size_t i = 0; i < args.also_gather.size(); ++i)

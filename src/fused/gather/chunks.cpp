@@ -88,8 +88,8 @@ gemm::Product planned_product(const GatherProblem& problem) {
   return {.m = problem.rows(),
           .n = problem.planned_n(),
           .k = problem.k(),
-          .a = problem.dtype,
-          .b = problem.dtype,
+          .a = problem.factor(),
+          .b = problem.factor(),
           .out = problem.is_scaled ? DType::kBF16 : problem.dtype,
           .a_scale = scale_of_a(problem),
           .b_scale = scale_of_b(problem),
@@ -109,6 +109,8 @@ gemm::Product agreed_product(const GatherProblem& problem, int piece_peers) {
 
 Support can_run_native(const GatherProblem& problem, const Device& device) {
   if (problem.num_also_gathered > 0) return Support::no("it gathers nothing beside a and its scale");
+  if (problem.quantize)
+    return Support::no("it multiplies what peers send, and here a is quantised in between");
   if (problem.gathers_last()) return Support::no("it gathers rows, and here columns are gathered");
   if (problem.part_of(problem.world - 1).size == 0 || problem.unit_rows() == 0) {
     return Support::no(fmt::format("every rank has to have rows, and of {} at dim {} rank {} has none",

@@ -284,7 +284,8 @@ GatherProgram build_native_gather(const GatherProblem& problem, int rank, const 
 }
 
 void ask_native(const GatherCall& call, const Device& device, GatherProblem& problem) {
-  if (problem.asked == Algorithm::kSerial || problem.asked == Algorithm::kPipelined) return;
+  if (problem.asked == Algorithm::kSerial || problem.asked == Algorithm::kPipelined || problem.quantize)
+    return;
   problem.piece_peers = piece_peers(problem, device);
   problem.aligns_own =
       problem.piece_peers > 0 && !problem.copies_a() && !gemm::is_aligned_async_input(call.a);

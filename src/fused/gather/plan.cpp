@@ -43,9 +43,9 @@ Result<Workload> workload_of(const GatherProblem& problem, Group& group, Device&
       .serial_copies = problem.world + 1,  // into the workspace, and all into one place
       .pipelined_barriers = 2,
       .serial_barriers = 2};
-  TANDEM_ASSIGN(work.core,
-                core_speeds({.product = mm_rate_of(problem.dtype), .packing = pack_rate_of(problem.dtype)},
-                            may_measure, group, device));
+  TANDEM_ASSIGN(work.core, core_speeds({.product = mm_rate_of(problem.factor()),
+                                        .packing = pack_rate_of(problem.factor())},
+                                       may_measure, group, device));
   work.collective_us = coll::predicted_us(coll::Collective::kAllGather, work.chunk_bytes, work.world, device);
   if (!problem.gathers_last()) predict_on(device, problem, work);
   return work;
@@ -73,7 +73,7 @@ std::optional<cost::Key> key_of(const GatherProblem& problem, const Group& group
 /// Whether there are products of these types on this device; any sizes will do.
 Result<void> check_products_run(const GatherProblem& problem, Device& device) {
   if (problem.is_scaled) {
-    return check_runs({.m = problem.rows(), .n = problem.sum_n, .k = problem.k(), .a = problem.dtype},
+    return check_runs({.m = problem.rows(), .n = problem.sum_n, .k = problem.k(), .a = problem.factor()},
                       device);
   }
   const auto plan = gemm::plan(

@@ -9,9 +9,10 @@
 namespace tandem::fused {
 namespace {
 
-/// What ranks have in common besides a: " scale tensorwise beside bf16 4".
+/// What ranks have in common besides a: " quantize f8e4m3 scale rowwise_sharded beside bf16 4".
 std::string scaled_text(const GatherProblem& problem) {
-  std::string text = fmt::format(" scale {} beside", tandem::to_string(problem.scale_mode));
+  std::string text = problem.quantize ? fmt::format(" quantize {}", to_string(*problem.quantize)) : "";
+  text += fmt::format(" scale {} beside", tandem::to_string(problem.scale_mode));
   for (int i = 0; i < problem.num_also_gathered; ++i) {
     const auto& one = problem.also_gather[static_cast<std::size_t>(i)];
     text += fmt::format(" {}", to_string(one.dtype));
@@ -52,6 +53,7 @@ std::int64_t GatherProblem::scale_columns() const {
 std::size_t hash_of(const GatherProblem& p) {
   Hash hash;
   hash.add(p.dtype).add(p.sizes).add(p.dim).add(p.asked).add(p.is_scaled).add(p.scale_mode);
+  hash.add(p.quantize.has_value()).add(p.factor());
   hash.add(p.num_also_gathered).add(p.in_place_offset).add(p.plan_n).add(p.is_capturing).add(p.piece_peers);
   hash.add(p.num_b).add(p.sum_n).add(p.keeps_gathered).add(p.copied).add(p.has_bias).add(p.by_mm);
   hash.add(p.first_consumed).add(p.aligns_own).add(p.orders_scale).add(p.fast_accum);

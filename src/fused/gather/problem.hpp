@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <tandem/base/shard.hpp>
 #include <tandem/base/tensor.hpp>
@@ -33,6 +34,7 @@ struct GatherProblem {
   Algorithm asked = Algorithm::kAuto;
   bool is_scaled = false;  ///< by fused_all_gather_scaled_matmul()
   ScaleMode scale_mode = ScaleMode::kNone;
+  std::optional<DType> quantize = {};  ///< a is rounded to it, with a scale by scale_mode, behind the gather
   int num_also_gathered = 0;
   std::array<AlsoGathered, kMaxAlsoGathered> also_gather = {};
   std::int64_t in_place_offset = -1;  ///< of a in a_handle, in elements; -1: no a_handle
@@ -65,8 +67,11 @@ struct GatherProblem {
   [[nodiscard]] Shard part_of(int rank) const { return shard_of(total(), world, rank); }
   /// Whether a's scale is gathered along with a.
   [[nodiscard]] bool has_sharded_scale() const {
-    return scale_mode == ScaleMode::kRowwiseSharded || scale_mode == ScaleMode::kBlockwiseSharded;
+    return !quantize &&
+           (scale_mode == ScaleMode::kRowwiseSharded || scale_mode == ScaleMode::kBlockwiseSharded);
   }
+  /// The type in which a is multiplied.
+  [[nodiscard]] DType factor() const { return quantize.value_or(dtype); }
   [[nodiscard]] bool is_scaled_by_blocks() const { return is_by_blocks(scale_mode); }
   /// Last size of a's scale over all ranks.
   [[nodiscard]] std::int64_t scale_columns() const;

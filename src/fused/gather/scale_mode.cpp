@@ -70,6 +70,19 @@ ScaleMode mode_of(const AllGatherScaledMatmulArgs& args, const Shapes& shapes) {
   return args.a_scale ? detect(*args.a_scale, shapes) : ScaleMode::kNone;
 }
 
+/// Of an a that has no scale before it is quantised.
+Result<ScaleMode> mode_of_quantized(const AllGatherScaledMatmulArgs& args) {
+  const ScaleMode mode = args.scale_mode == ScaleMode::kDetect ? ScaleMode::kRowwiseSharded : args.scale_mode;
+  const bool fits = mode == ScaleMode::kRowwiseSharded || mode == ScaleMode::kBlockwiseSharded;
+  if (fits && !args.a_scale) return mode;
+  return failf(
+      ErrorCode::kInvalidArgument,
+      "{}: quantize is {}, a_scale has sizes {} and scale_mode is {}: need no a_scale, which is made, "
+      "and rowwise_sharded, which detect means here, or blockwise_sharded",
+      kWho, to_string(*args.quantize), args.a_scale ? to_string(args.a_scale->sizes) : "none",
+      to_string(args.scale_mode));
+}
+
 }  // namespace
 
 std::string_view to_string(ScaleMode mode) {
@@ -93,6 +106,7 @@ std::string_view to_string(ScaleMode mode) {
 }
 
 Result<ScaleMode> detect_scale_mode(const AllGatherScaledMatmulArgs& args, int world) {
+  if (args.quantize) return mode_of_quantized(args);
   TANDEM_ASSIGN(const Dims full, fused::gathered_sizes(kWho, fused::gathering_of(args)));
   const Shapes shapes{.shard_rows = with_last(args.a.sizes, 1),
                       .full_rows = with_last(full, 1),

@@ -8,6 +8,7 @@
 #include "device/cpu/processor.hpp"
 #include "gemm/backend.hpp"
 #include "gemm/cpu/async_input_product.hpp"
+#include "gemm/cpu/quantize_rows.hpp"
 #include "gemm/cpu/scaled_product.hpp"
 #include "gemm/cpu/tile_problem.hpp"
 
@@ -134,10 +135,18 @@ class CpuBackend final : public Backend {
   std::array<const Implementation*, 3> list_ = {&avx512_, &avx2_, &scalar_};
 };
 
+class CpuRowQuantizer final : public RowQuantizer {
+ public:
+  [[nodiscard]] Result<void> run(const RowQuantization& rows, Stream& stream) const override {
+    return tandem::cpu::launch(stream, tandem::cpu::Task([rows] { return cpu::run(rows); }));
+  }
+};
+
 }  // namespace
 
 void attach_cpu(Device& device) {
   device.attach<Backend>(std::make_shared<CpuBackend>(device.config()));
+  device.attach<RowQuantizer>(std::make_shared<CpuRowQuantizer>());
 }
 
 }  // namespace tandem::gemm

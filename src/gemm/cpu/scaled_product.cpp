@@ -55,13 +55,6 @@ std::int64_t num_rows(const ScaledProduct& product) {
   return rows;
 }
 
-/// Part of a row, or of a matrix, of any type.
-TensorView row_view(const void* data, std::int64_t offset, std::int64_t count, std::int64_t stride,
-                    DType dtype) {
-  const auto* at = static_cast<const std::byte*>(data) + offset * size_bytes(dtype);
-  return {const_cast<std::byte*>(at), {count}, {stride}, dtype, {}};
-}
-
 /// One block of the result: rows [row, row + rows) and columns [col, col + cols).
 struct Block {
   std::int64_t row;
@@ -290,13 +283,7 @@ void BlockLoop::finish_row(const Block& block, std::int64_t row) {
 }
 
 std::int64_t BlockLoop::offset_of(const Rows& rows, std::int64_t row) const {
-  std::int64_t offset = 0;
-  for (int d = product_.num_row_dims - 1; d > 0; --d) {
-    const auto idx = static_cast<std::size_t>(d);
-    offset += row % product_.row_sizes[idx] * rows.strides[idx];
-    row /= product_.row_sizes[idx];
-  }
-  return offset + row * rows.strides[0];
+  return row_offset(product_.row_sizes.data(), product_.num_row_dims, rows.strides.data(), row);
 }
 
 }  // namespace

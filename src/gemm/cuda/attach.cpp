@@ -9,6 +9,8 @@
 #include "gemm/cuda/cublaslt.hpp"
 #include "gemm/cuda/epilogue_kernel.hpp"
 #include "gemm/cuda/native.hpp"
+#include "gemm/cuda/quantize_kernel.hpp"
+#include "gemm/cuda/quantize_rows.hpp"
 #include "gemm/cuda/reference.hpp"
 #include "gemm/cuda/reference_kernel.hpp"
 #include "gemm/cuda/scaled_reference_kernel.hpp"
@@ -30,8 +32,8 @@ class CudaBackend final : public Backend {
 };
 
 tandem::cuda::KernelList plain_kernels() {
-  return tandem::cuda::joined(
-      {cuda::reference_kernels(), cuda::scaled_reference_kernels(), cuda::epilogue_kernels()});
+  return tandem::cuda::joined({cuda::reference_kernels(), cuda::scaled_reference_kernels(),
+                               cuda::epilogue_kernels(), cuda::quantize_kernels()});
 }
 
 }  // namespace
@@ -45,6 +47,7 @@ Result<void> attach_cuda(Device& device) {
   // The native ones load those that may run.
   TANDEM_TRY(tandem::cuda::check_cuda("mm: load kernels", tandem::cuda::load_kernels(plain_kernels())));
   device.attach<Backend>(std::make_shared<CudaBackend>(device));
+  device.attach<RowQuantizer>(std::make_shared<cuda::QuantizeRows>());
   return {};
 }
 

@@ -13,17 +13,12 @@ namespace {
 
 using tandem::cuda::add_kernels;
 using tandem::cuda::KernelList;
+using tandem::cuda::Pack;
 
 constexpr int kThreadsAcross = 32;
 constexpr int kThreadsDown = 8;
 constexpr int kThreads = kThreadsAcross * kThreadsDown;
 constexpr std::int64_t kMaxBlocks = 4096;
-
-/// kWidth neighbouring elements, loaded and stored as one where 16 bytes hold them.
-template <class T, int kWidth>
-struct alignas(sizeof(T) * kWidth < 16 ? sizeof(T) * kWidth : 16) Pack {
-  T values[kWidth];
-};
 
 template <int kWidth>
 __device__ Pack<float, kWidth> load(const void* data, std::int64_t at) {

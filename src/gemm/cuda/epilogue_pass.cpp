@@ -1,29 +1,16 @@
-#include <algorithm>
-
 #include "gemm/cuda/epilogue_kernel.hpp"
 #include "gemm/cuda/operands.hpp"
 
 namespace tandem::gemm::cuda {
 namespace {
 
-bool is_aligned(const void* address, std::int64_t bytes) {
-  return reinterpret_cast<std::uintptr_t>(address) % static_cast<std::uintptr_t>(bytes) == 0;
-}
-
-/// Whether rows of `tensor` are read or written by vectors of so many elements.
-bool has_vectors(const SumsEpilogue& epilogue, const RowTensor& tensor, DType dtype, std::int64_t width) {
-  bool has = tensor.col_stride == 1 &&
-             is_aligned(tensor.data, std::min<std::int64_t>(width * size_bytes(dtype), 16));
-  for (int d = 0; d < epilogue.num_row_dims; ++d) has = has && tensor.row_strides[d] % width == 0;
-  return has;
-}
-
 bool fits_vectors(const EpiloguePass& pass) {
   const SumsEpilogue& epilogue = pass.epilogue;
   const std::int64_t width = epilogue_vector_elements(epilogue.out_dtype);
   return pass.n % width == 0 && pass.sums_stride % width == 0 && is_aligned(pass.sums, 16) &&
-         has_vectors(epilogue, epilogue.out, epilogue.out_dtype, width) &&
-         (epilogue.addend.data == nullptr || has_vectors(epilogue, epilogue.addend, DType::kF32, width));
+         has_vectors(epilogue.out, epilogue.num_row_dims, epilogue.out_dtype, width) &&
+         (epilogue.addend.data == nullptr ||
+          has_vectors(epilogue.addend, epilogue.num_row_dims, DType::kF32, width));
 }
 
 }  // namespace

@@ -15,12 +15,6 @@ ColumnVector columns_of(const TensorView& view) {
 
 }  // namespace
 
-RowTensor row_tensor_of(const TensorView& view) {
-  RowTensor rows{.data = view.data, .col_stride = view.strides.back()};
-  for (int d = 0; d < view.dim() - 1; ++d) rows.row_strides[d] = view.stride(d);
-  return rows;
-}
-
 RowTensor one_number_of(const TensorView& view) {
   return {.data = view.data};
 }

@@ -1,20 +1,10 @@
 #pragma once
 
 #include "device/cuda/elements.cuh"
+#include "gemm/cuda/row_offset.cuh"
 #include "gemm/cuda/sums_epilogue.hpp"
 
 namespace tandem::gemm::cuda {
-
-/// Where row `row` of a tensor with the epilogue's row dims begins. Units: elements.
-__device__ inline std::int64_t row_offset(const SumsEpilogue& epilogue, const RowTensor& tensor,
-                                          std::int64_t row) {
-  std::int64_t offset = 0;
-  for (int d = epilogue.num_row_dims - 1; d > 0; --d) {
-    offset += row % epilogue.row_sizes[d] * tensor.row_strides[d];
-    row /= epilogue.row_sizes[d];
-  }
-  return offset + row * tensor.row_strides[0];
-}
 
 /// What one element is multiplied by, and what is added to it; read only where the epilogue has it.
 struct EpilogueTerms {

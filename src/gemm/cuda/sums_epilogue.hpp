@@ -6,19 +6,14 @@
 #include <tandem/base/shape.hpp>
 #include <tandem/base/tensor.hpp>
 
+#include "gemm/row_tensor.hpp"
+
 namespace tandem::gemm {
 struct Product;
 struct ProductArgs;
 }  // namespace tandem::gemm
 
 namespace tandem::gemm::cuda {
-
-/// A tensor [rows..., columns] of a type known elsewhere. Units: strides in elements.
-struct RowTensor {
-  void* data = nullptr;  ///< null: left out
-  std::int64_t row_strides[kMaxDims - 1] = {};
-  std::int64_t col_stride = 0;
-};
 
 /// One number for each column, or for all of them (stride 0).
 struct ColumnVector {
@@ -45,7 +40,6 @@ struct SumsEpilogue {
 /// With a's row dims, before merge_rows(). Scales along k are left out.
 [[nodiscard]] SumsEpilogue sums_epilogue_of(const Product& product, const ProductArgs& args);
 
-[[nodiscard]] RowTensor row_tensor_of(const TensorView& view);
 /// Every row, and column, the same.
 [[nodiscard]] RowTensor one_number_of(const TensorView& view);
 

@@ -60,7 +60,8 @@ struct Source {
 };
 template <class E>
 Source<E> source_of(const Product& product, const TilePlace& place) {
-  const auto& [launch, grid, tiling, unused] = product;
+  const AsyncInputLaunch& launch = product.launch;
+  const auto& grid = product.grid;
   const tandem::symm::ChunkSignals signals = signals_of(launch);
   const int per_signal = grid.tiles_per_signal;
   const int chunk = per_signal == 0 ? place.batch : place.row / per_signal;
