@@ -27,6 +27,19 @@ void predict_on(const Device& device, const GatherProblem& problem, Workload& wo
   work.native_us = gemm::predicted_us(native, device);
 }
 
+/// One for each tensor that travels; nullopt where the device has no model.
+std::optional<double> collectives_us(const GatherProblem& problem, const Device& device) {
+  double us = 0;
+  for (int i = 0; i < num_travelling(problem); ++i) {
+    const auto one =
+        coll::predicted_us(coll::Collective::kAllGather, travelling(problem, i).part_bytes(problem.world),
+                           problem.world, device);
+    if (!one) return std::nullopt;
+    us += *one;
+  }
+  return us;
+}
+
 Result<Workload> workload_of(const GatherProblem& problem, Group& group, Device& device, bool may_measure) {
   const std::int64_t chunk_elements = shard_stride(problem.total(), problem.world) * problem.unit_elements();
   const double b_elements = static_cast<double>(problem.k()) * static_cast<double>(problem.planned_n());
@@ -46,7 +59,7 @@ Result<Workload> workload_of(const GatherProblem& problem, Group& group, Device&
   TANDEM_ASSIGN(work.core, core_speeds({.product = mm_rate_of(problem.factor()),
                                         .packing = pack_rate_of(problem.factor())},
                                        may_measure, group, device));
-  work.collective_us = coll::predicted_us(coll::Collective::kAllGather, work.chunk_bytes, work.world, device);
+  work.collective_us = collectives_us(problem, device);
   if (!problem.gathers_last()) predict_on(device, problem, work);
   return work;
 }
