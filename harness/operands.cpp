@@ -82,6 +82,12 @@ DType dtype_of(const Problem& problem, const Operand& operand) {
   return operand.kind == OperandKind::kBias ? problem.out_dtype() : problem.dtype;
 }
 
+/// Of the numbers of a scale of b by squares.
+Dims square_sizes(const Problem& problem, const Operand& scale) {
+  const Dims sizes = b_scale_sizes(problem, scale.idx);
+  return {sizes[0], gemm::num_scale_blocks(sizes[1])};
+}
+
 Operand scale_of(const Operand& operand) {
   return {operand.kind == OperandKind::kA ? OperandKind::kAScale : OperandKind::kBScale, operand.idx};
 }
@@ -107,7 +113,24 @@ GeneratedPart GeneratedTensors::part_of(const Operand& operand, const Dims& size
 }
 
 void GeneratedTensors::read(const Operand& operand, const Window& window, const TensorView& to) const {
-  generate(part_of(operand, sizes_of(problem_, operand), window), to);
+  const Dims sizes = sizes_of(problem_, operand);
+  if (operand.kind == OperandKind::kBScale && problem_.scales == Scales::kBlock)
+    return read_squares(operand, window.dim == 1 ? window.shard : Shard{0, sizes[1]}, to);
+  generate(part_of(operand, sizes, window), to);
+}
+
+/// Of these columns; columns of a square have the same.
+void GeneratedTensors::read_squares(const Operand& operand, const Shard& columns,
+                                    const TensorView& to) const {
+  const Dims sizes = square_sizes(problem_, operand);
+  const std::int64_t first = columns.offset / gemm::kScaleBlock;
+  const std::int64_t end = std::min(gemm::num_scale_blocks(columns.offset + columns.size), sizes[1]);
+  const Tensor squares = Tensor::host({sizes[0], end - first}, DType::kF32);
+  generate(part_of(operand, sizes, {1, {first, end - first}}), squares.view());
+  for (std::int64_t i = 0; i < columns.size; ++i) {
+    const std::int64_t square = (columns.offset + i) / gemm::kScaleBlock - first;
+    take(convert(squares.view().narrow(1, square, 1), to.narrow(1, i, 1)));
+  }
 }
 
 std::vector<double> GeneratedTensors::line(const Operand& operand, const Dims& sizes,
@@ -137,9 +160,15 @@ std::vector<double> GeneratedTensors::column_of_b(int i, std::int64_t column) co
   const Operand operand{OperandKind::kB, i};
   std::vector<double> values = line(operand, sizes_of(problem_, operand), {1, {column, 1}});
   if (!problem_.is_scaled()) return values;
-  const bool is_one = problem_.scales == Scales::kTensor;
-  apply_scales(values, line(scale_of(operand), b_scale_sizes(problem_, i),
-                            is_one ? Window{0, {0, 1}} : Window{1, {column, 1}}));
+  const Operand scale = scale_of(operand);
+  if (problem_.scales == Scales::kTensor) {
+    apply_scales(values, line(scale, {1}, {0, {0, 1}}));
+  } else if (problem_.scales == Scales::kBlock) {
+    const Window square{1, {column / gemm::kScaleBlock, 1}};
+    apply_scales(values, line(scale, square_sizes(problem_, scale), square));
+  } else {
+    apply_scales(values, line(scale, b_scale_sizes(problem_, i), {1, {column, 1}}));
+  }
   return values;
 }
 
@@ -147,6 +176,28 @@ double GeneratedTensors::bias_at(int i, std::int64_t column) const {
   const Operand operand{OperandKind::kBias, i};
   return problem_.bias ? line(operand, sizes_of(problem_, operand), {0, {column, 1}})[0] : 0;
 }
+
+namespace {
+
+/// A scale by vectors whose columns have the same in every square of kScaleBlock, as one by squares.
+TensorView by_squares(const GuardedTensor& scale) {
+  TensorView view = scale.view();
+  const TensorView& host = scale.host();
+  if (view.dim() != 2 || view.size(1) < 2 || view.size(0) < 2) return view;
+  for (std::int64_t row = 0; row < view.size(0); ++row) {
+    for (std::int64_t column = 0; column < view.size(1); ++column) {
+      const std::int64_t first = column / gemm::kScaleBlock * gemm::kScaleBlock;
+      if (element_as_f64(host, row * view.size(1) + column) !=
+          element_as_f64(host, row * view.size(1) + first))
+        return view;
+    }
+  }
+  view.sizes[1] = gemm::num_scale_blocks(view.size(1));
+  view.strides[1] *= gemm::kScaleBlock;
+  return view;
+}
+
+}  // namespace
 
 RankOperands::RankOperands(const Problem& problem, const OperandSource& source, int rank,
                            const OperandMemory& memory)
@@ -173,7 +224,7 @@ RankOperands::RankOperands(const Problem& problem, const OperandSource& source, 
     if (problem.bias) bias_.push_back(load({OperandKind::kBias, i}));
   }
   b_views_ = views_of(b_);
-  b_scale_views_ = views_of(b_scale_);
+  for (const GuardedTensor& scale : b_scale_) b_scale_views_.push_back(by_squares(scale));
   bias_views_ = views_of(bias_);
   optional_bias_.assign(bias_views_.begin(), bias_views_.end());
 }

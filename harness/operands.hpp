@@ -70,6 +70,7 @@ class GeneratedTensors : public OperandSource {
  private:
   [[nodiscard]] std::vector<double> line(const Operand& operand, const Dims& sizes,
                                          const Window& window) const;
+  void read_squares(const Operand& operand, const Shard& columns, const TensorView& to) const;
   [[nodiscard]] std::uint64_t seed_of(const Operand& operand) const;
   [[nodiscard]] GeneratedPart part_of(const Operand& operand, const Dims& sizes, const Window& window) const;
   Problem problem_;
