@@ -43,7 +43,7 @@ def test_quantize_rows(dtype, largest, block):
     for i, first in enumerate(range(0, 260, 128 if block else 260)):
         part = slice(first, first + 128 if block else None)
         amax = numpy.abs(wide[..., part]).max(axis=-1)
-        want = numpy.where(amax == 0, F32(1), amax / F32(largest))
+        want = numpy.where(amax == 0, numpy.float32(1), amax / numpy.float32(largest))
         assert (scale[..., i] == want).all()
         assert (got[..., part] == (wide[..., part] / want[..., None]).astype(got.dtype)).all()
     out, rows = numpy.zeros_like(got), numpy.zeros((2, 3, 1), F32)
