@@ -189,6 +189,7 @@ struct AsyncInputMainloop : Base {
           arrived = k_steps;
         }
       }
+      // Whoever announced this step has waited for the kernel before, which may have reset the word.
       if (in_pieces && i == params.scales_step && chunk != awaited_) await_signal(signals, chunk);
       auto& full = *pipeline.producer_get_barrier(state);
       if (num_strips == Strips::kOfTile) {
