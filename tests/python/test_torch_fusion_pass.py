@@ -1,6 +1,5 @@
 """The pass of torch.compile: what tandem.graph decides is what FX has afterwards, and computes the same."""
 
-import json
 import pathlib
 
 import pytest
@@ -20,7 +19,7 @@ def goldens():
     found = {}
     for file in sorted((GOLDEN / "fusions").glob("*.txt")):
         before, after, _ = file.read_text(encoding="utf-8").split("=>\n")
-        if "symm_mem" in after and "device" not in before:
+        if "symm_mem" in after:
             found[file.stem] = before
     return found
 
@@ -214,5 +213,5 @@ def test_capture(fake_group, tmp_path):
     forward, backward = files
     assert forward.parent == tmp_path and "forward" in forward.name and "backward" in backward.name
     graph = tandem.graph.load(forward)
-    assert (graph.world_size, json.loads(graph.to_json())["device"]) == (2, "cpu")
+    assert graph.world_size == 2
     assert tandem.graph.fuse(graph, strict=True).fused
