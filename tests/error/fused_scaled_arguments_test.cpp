@@ -386,6 +386,7 @@ struct Call {
   ScaleMode mode = ScaleMode::kTensorwise;
   DType a = DType::kF8E4M3;
   std::optional<DType> quantize = {};  ///< of an a without a scale
+  bool fast_accum = false;
   DType out = DType::kBF16;
   std::int64_t n = 5;
   std::vector<DType> also_gather = {DType::kBF16};
@@ -419,6 +420,7 @@ Result<void> issue(RankContextOfTest& rank, const Call& call) {
                                       .gather_dim = 0,
                                       .gather_size = 4,
                                       .out = outs,
+                                      .fast_accum = call.fast_accum,
                                       .also_gather = also_gather,
                                       .also_gathered = also_gathered,
                                       .algorithm = Algorithm::kPipelined},
@@ -458,6 +460,7 @@ TEST(FusedScaledArguments, what_ranks_have_to_agree_on) {
       {"mode", [](Call& call) { call.mode = ScaleMode::kRowwiseSharded; }},
       {"mode by blocks", [](Call& call) { call.mode = ScaleMode::kBlockwiseSharded; }},
       {"type of a", [](Call& call) { call.a = DType::kF8E5M2; }},
+      {"fast sums", [](Call& call) { call.fast_accum = true; }},
       {"type beside", [](Call& call) { call.also_gather = {DType::kF16}; }},
       {"size beside", [](Call& call) { call.also_last = 4; }},
       {"one more beside", [](Call& call) { call.also_gather.push_back(DType::kBF16); }},

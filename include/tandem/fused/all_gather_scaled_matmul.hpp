@@ -74,8 +74,8 @@ struct AllGatherScaledMatmulArgs {
 ///          takes the slice's scales, and products are added in f32 in rank order.
 /// Memory:  As fused_all_gather_matmul(). Each also_gathered is an output too.
 /// Order:   As fused_all_gather_matmul().
-/// Errors:  As fused_all_gather_matmul(). The detected scale mode, quantize, and types and last sizes of
-///          beside, must agree too. `native` is kUnsupported with quantize.
+/// Errors:  As fused_all_gather_matmul(). The detected scale mode, quantize, fast_accum, and types and last
+///          sizes of beside, must agree too. `native` is kUnsupported with quantize.
 /// Source:  docs/design/schedules.md
 [[nodiscard]] Result<OpReport> fused_all_gather_scaled_matmul(const AllGatherScaledMatmulArgs& args,
                                                               Group& group, Stream& stream);

@@ -12,7 +12,8 @@ namespace {
 /// What ranks have in common besides a: " quantize f8e4m3 scale rowwise_sharded beside bf16 4".
 std::string scaled_text(const GatherProblem& problem) {
   std::string text = problem.quantize ? fmt::format(" quantize {}", to_string(*problem.quantize)) : "";
-  text += fmt::format(" scale {} beside", tandem::to_string(problem.scale_mode));
+  text += fmt::format("{} scale {} beside", problem.fast_accum ? " fast" : "",
+                      tandem::to_string(problem.scale_mode));
   for (int i = 0; i < problem.num_also_gathered; ++i) {
     const auto& one = problem.also_gather[static_cast<std::size_t>(i)];
     text += fmt::format(" {}", to_string(one.dtype));

@@ -34,6 +34,7 @@ struct GatherProblem {
   Algorithm asked = Algorithm::kAuto;
   bool is_scaled = false;  ///< by fused_all_gather_scaled_matmul()
   ScaleMode scale_mode = ScaleMode::kNone;
+  bool fast_accum = false;             ///< of scaled products
   std::optional<DType> quantize = {};  ///< a is rounded to it, with a scale by scale_mode, behind the gather
   int num_also_gathered = 0;
   std::array<AlsoGathered, kMaxAlsoGathered> also_gather = {};
@@ -48,7 +49,6 @@ struct GatherProblem {
   bool keeps_gathered = false;
   std::uint32_t copied = 0;  ///< bit i: the strides of travelling tensor i need one copy
   bool has_bias = false;     ///< of plain products
-  bool fast_accum = false;   ///< of scaled products
   // Of native.
   std::uint64_t by_mm = 0;    ///< bit min(i, 63): b[i] is multiplied behind its waits, by plain products
   int first_consumed = -1;    ///< the first b whose product consumes a as it arrives; -1: none
