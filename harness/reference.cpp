@@ -167,6 +167,16 @@ Expected sum_in_f32(std::span<const Expected> parts) {
   return sum;
 }
 
+Expected sum_in_steps(std::span<const Expected> parts, DType dtype) {
+  Expected sum = sum_in_f32(parts);
+  double so_far = 0;
+  for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
+    so_far += parts[i].value;
+    sum.tolerance += rounded({so_far, 0}, dtype).tolerance;
+  }
+  return sum;
+}
+
 Expected sum_over_ranks(std::span<const Expected> partials, DType dtype, coll::ReduceOp reduce, double bias) {
   std::vector<Expected> sent;
   for (const Expected& partial : partials) sent.push_back(rounded(partial, dtype));
@@ -185,6 +195,7 @@ Expected expect(const Problem& problem, std::span<const double> row, std::span<c
   Expected expected;
   double magnitude = 0;
   double roundings = 0;
+  double partials = 0;
   for (int rank = 0; rank < problem.ranks; ++rank) {
     const PartialSum partial = sum_of(row, column, shard_of(k, problem.ranks, rank));
     magnitude += partial.magnitude;
@@ -192,7 +203,10 @@ Expected expect(const Problem& problem, std::span<const double> row, std::span<c
     // A scaled product's bias is rounded with its partial.
     const double beside = problem.is_scaled() ? std::abs(bias) : 0;
     roundings += rounding_error(problem.out_dtype(), std::abs(partial.value) + beside);
+    partials += std::abs(partial.value) + beside;
   }
+  // On GPUs the sum of several peers' partials is rounded before the own product is added.
+  if (problem.ranks > 2) roundings += rounding_error(problem.out_dtype(), partials);
   expected.tolerance = (static_cast<double>(k + problem.ranks + 4) + num_scale_roundings(problem, k)) *
                            kF32Roundoff * (magnitude + std::abs(bias)) +
                        sum_roundoff(problem) * magnitude;

@@ -1,6 +1,7 @@
 #include "cost/schedules.hpp"
 
 #include <algorithm>
+#include <vector>
 
 #include "cost/products.hpp"
 
@@ -62,13 +63,15 @@ Prediction predict_on_gpu(const Workload& work, const GpuRates& gpu) {
   const double cut_us = work.world * gpu.cut_us + meetings_us;
   // The last chunk is multiplied behind its copy; what is lost by cutting is lost while nothing is waited
   // for.
-  const double pipelined_us =
+  const double by_barriers_us =
       std::max(work.world * chunk_us + cut_us,
                links_us + gpu.pull_slowness * bytes_us + chunk_us + std::max(gpu.pull_start_us, meetings_us));
   // The model of the native product knows the links as they are, not a simulated one.
   double native_us = work.native_us.value_or(whole_us);
   if (!work.native_us || work.link.count() > 0) native_us = std::max(native_us, gets_us + chunk_us);
-  return {.serial_us = whole_us + collective_us, .pipelined_us = pipelined_us, .native_us = native_us};
+  return {.serial_us = whole_us + collective_us,
+          .pipelined_us = work.pushed_us.value_or(by_barriers_us),
+          .native_us = native_us};
 }
 
 }  // namespace
@@ -77,6 +80,41 @@ std::optional<Prediction> predict(const Workload& work, const GpuRates& gpu) {
   if (work.kind == DeviceKind::kCuda) return predict_on_gpu(work, gpu);
   if (!work.core) return std::nullopt;
   return predict_on_cores(work, *work.core);
+}
+
+// All ranks do the same at the same time: a chunk comes from the last peer when this rank's last push of that
+// chunk is done. The other peers' have come before.
+double pushed_scatter_us(const PushedScatter& scatter, const GpuRates& gpu) {
+  const auto multiply_us = [&](std::int64_t rows) {
+    const double flops =
+        2.0 * static_cast<double>(rows) * static_cast<double>(scatter.n) * static_cast<double>(scatter.k);
+    const double us = scatter.element_bytes <= 2
+                          ? vendor_us(rows, scatter.n, scatter.k, scatter.element_bytes, gpu)
+                          : product_us(flops, scatter.element_bytes, gpu);
+    return us + gpu.cut_us;
+  };
+  const std::int64_t chunk_rows = (scatter.rows + scatter.chunks - 1) / scatter.chunks;
+  const double part_us = multiply_us(scatter.rows);
+  const double chunk_us = multiply_us(chunk_rows);
+  const double bytes_us =
+      static_cast<double>(chunk_rows * scatter.n * scatter.partial_bytes) / gpu.link_bytes_per_us;
+  const double push_us = gpu.push_us + to_us(scatter.link) + bytes_us;
+  const double sum_us = scatter.world > 2 ? gpu.sum.start_us : 0;
+  double products_us = 0;             // when the last product so far ends
+  double pushes_us = gpu.barrier_us;  // and the last push; all come behind the barrier at the start
+  const auto push = [&](double multiplied_us, int chunks) {
+    products_us += multiplied_us;
+    pushes_us = std::max(pushes_us, products_us) + chunks * push_us;
+  };
+  for (int chunk = 0; scatter.world > 2 && chunk < scatter.chunks; ++chunk) push(chunk_us, 1);
+  for (int step = 2; step + 1 < scatter.world; ++step) push(part_us, scatter.chunks);
+  std::vector<double> arrived_us;
+  for (int chunk = 0; chunk < scatter.chunks; ++chunk) {
+    push(chunk_us, 1);
+    arrived_us.push_back(pushes_us + sum_us);
+  }
+  for (const double arrived : arrived_us) products_us = std::max(products_us, arrived) + chunk_us;
+  return products_us;
 }
 
 double overlap_saves_us(double received_bytes, double product_us, int world, const GpuRates& gpu) {

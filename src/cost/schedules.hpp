@@ -43,6 +43,7 @@ struct Workload {
   std::optional<double> product_us = {};
   std::optional<double> chunk_product_us = {};
   std::optional<double> native_us = {};
+  std::optional<double> pushed_us = {};      ///< of `pipelined` by pushes: pushed_scatter_us()
   std::optional<double> collective_us = {};  ///< of serial, by the device's model; nullopt: by its bytes
 };
 
@@ -55,6 +56,22 @@ struct Prediction {
 /// Nullopt where the device's speeds are not known. Equal workloads give equal predictions.
 /// Source:  docs/design/schedules.md
 [[nodiscard]] std::optional<Prediction> predict(const Workload& work, const GpuRates& gpu = kH200);
+
+/// A scatter of rows whose ranks push partials to each other in chunks, while they multiply, and add what
+/// comes in the products of their own rows.
+struct PushedScatter {
+  int world = 2;
+  std::int64_t rows = 0;  ///< of the largest part
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  std::int64_t element_bytes = 2;  ///< of factors
+  std::int64_t partial_bytes = 2;  ///< of an element of a partial
+  int chunks = 1;                  ///< of a part; products are cut in them too, but not for middle peers
+  std::chrono::nanoseconds link{0};
+};
+/// From the first product's start to the last one's end.
+/// Source:  docs/design/schedules.md
+[[nodiscard]] double pushed_scatter_us(const PushedScatter& scatter, const GpuRates& gpu = kH200);
 
 /// What a GPU is expected to save by receiving so many bytes while it multiplies; negative: it costs. Cut in
 /// `world` pieces, all but one piece of the shorter of the two hides behind the longer.

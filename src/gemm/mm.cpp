@@ -14,6 +14,7 @@ ProductArgs product_args(const MmArgs& args) {
           .b = &args.b,
           .out = &args.out,
           .bias = args.bias ? &*args.bias : nullptr,
+          .addend = args.addend ? &*args.addend : nullptr,
           .accumulate = args.accumulate,
           .heuristic = args.heuristic};
 }
@@ -26,6 +27,7 @@ Problem problem_of(const Product& product) {
           .out = product.out,
           .bias = product.epilogue.bias.has_value(),
           .accumulate = product.epilogue.accumulate,
+          .addend = product.epilogue.addend.has_value(),
           .heuristic = product.heuristic};
 }
 
@@ -43,6 +45,7 @@ Product product_of(const Problem& problem) {
           .b = problem.in,
           .out = problem.out,
           .epilogue = {.accumulate = problem.accumulate,
+                       .addend = problem.addend ? std::optional(problem.out) : std::nullopt,
                        .bias = problem.bias ? std::optional(problem.out) : std::nullopt},
           .heuristic = problem.heuristic};
 }

@@ -60,6 +60,16 @@ Result<void> check_bias(std::string_view who, const ProductArgs& args) {
   return {};
 }
 
+Result<void> check_addend(std::string_view who, const ProductArgs& args) {
+  if (args.addend == nullptr) return {};
+  if (args.accumulate)
+    return failf(ErrorCode::kInvalidArgument, "{}: got an addend, what accumulates adds to out", who);
+  TANDEM_TRY(check_matrix(who, "addend", *args.addend));
+  if (args.addend->sizes == args.out->sizes && args.addend->dtype == args.out->dtype) return {};
+  return failf(ErrorCode::kInvalidArgument, "{}: addend is {}, need {} {} as out", who,
+               to_string(*args.addend), to_string(args.out->dtype), to_string(args.out->sizes));
+}
+
 /// Until one is refused.
 template <class Check>
 Result<void> for_each_input(const ProductArgs& args, Check check) {
@@ -108,7 +118,7 @@ Product product_of(const ProductArgs& args) {
       .is_matrix = args.a->dim() == 2,
       .epilogue = {.accumulate = args.accumulate,
                    .result_scale = args.result_scale != nullptr,
-                   .addend = args.addend != nullptr,
+                   .addend = args.addend ? std::optional(args.addend->dtype) : std::nullopt,
                    .bias = args.bias ? std::optional(args.bias->dtype) : std::nullopt},
       .heuristic = args.heuristic};
   for (int d = 0; d < args.a->dim() - 1; ++d) product.m *= args.a->size(d);
@@ -125,6 +135,7 @@ Result<void> check_matrices(std::string_view who, const ProductArgs& args) {
     return failf(ErrorCode::kInvalidArgument, "{}: out is {}, accumulating needs f32", who,
                  to_string(args.out->dtype));
   }
+  TANDEM_TRY(check_addend(who, args));
   return check_bias(who, args);
 }
 

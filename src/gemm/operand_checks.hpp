@@ -21,8 +21,8 @@ namespace tandem::gemm {
 /// What a product of these checked operands asks of an implementation, but for how they lie and arrive.
 [[nodiscard]] Product product_of(const ProductArgs& args);
 
-/// a [m, k], b [k, n], out [m, n] with strides >= 0; a and b of one factor type, out of it or f32; what is
-/// accumulated f32; bias [n] of out's type.
+/// a [m, k], b [k, n], out and addend [m, n] with strides >= 0; a and b of one factor type, out of it or f32;
+/// what is accumulated f32; addend, and bias [n], of out's type.
 [[nodiscard]] Result<void> check_matrices(std::string_view who, const ProductArgs& args);
 
 // The checks of each front but those of memory, and what the product asks of an implementation. Errors:

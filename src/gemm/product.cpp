@@ -14,10 +14,12 @@ namespace {
 
 /// The one whose shapes and types these arguments have.
 const Front& front_of(const ProductArgs& args) {
-  const bool is_scaled = args.a_scale != nullptr || args.b_scale != nullptr || args.result_scale != nullptr ||
-                         args.addend != nullptr;
+  const bool is_scaled = args.a_scale != nullptr || args.b_scale != nullptr || args.result_scale != nullptr;
   const bool is_narrow = is_f8(args.a->dtype) || is_f8(args.b->dtype) || is_f8(args.out->dtype);
-  const bool adds_other_type = args.bias != nullptr && args.bias->dtype != args.out->dtype;
+  const auto is_of_other_type = [&](const TensorView* added) {
+    return added != nullptr && added->dtype != args.out->dtype;
+  };
+  const bool adds_other_type = is_of_other_type(args.bias) || is_of_other_type(args.addend);
   const bool is_plain = !is_scaled && !is_narrow && !adds_other_type && args.a->dim() == 2;
   if (args.arrival != nullptr) return is_plain ? kAsyncInputMm : kScaledAsyncInputMm;
   return is_plain ? kMm : kScaledMatmul;
@@ -93,14 +95,16 @@ std::int64_t num_pieces(std::int64_t rows, std::int64_t row_bytes) {
 }
 
 bool Product::is_plain() const {
-  return a_scale == Scale::kNone && b_scale == Scale::kNone && !epilogue.result_scale && !epilogue.addend &&
-         is_matrix && is_factor_type(a) && a == b && (out == a || out == DType::kF32) &&
-         (!epilogue.bias || *epilogue.bias == out);
+  const auto is_as_out = [this](const std::optional<DType>& added) { return !added || *added == out; };
+  return a_scale == Scale::kNone && b_scale == Scale::kNone && !epilogue.result_scale && is_matrix &&
+         is_factor_type(a) && a == b && (out == a || out == DType::kF32) && is_as_out(epilogue.bias) &&
+         is_as_out(epilogue.addend);
 }
 
 std::string to_string(const Product& product) {
   const std::string sizes = fmt::format("{}x{}x{}", product.m, product.n, product.k);
-  const std::string epilogue = fmt::format("{}{}", product.epilogue.bias ? " + bias" : "",
+  const std::string epilogue = fmt::format("{}{}{}", product.epilogue.bias ? " + bias" : "",
+                                           product.epilogue.addend ? " + addend" : "",
                                            product.epilogue.accumulate ? " accumulated" : "");
   if (product.arrival) {
     const Chunks& chunks = *product.arrival;

@@ -56,8 +56,9 @@ struct Arrival {
 /// out = (sum_k a * b * a_scale * b_scale + bias) * result_scale + addend, in the order of ScaledMmArgs in
 /// f32, rounded once. Accumulating, the sum begins with out instead of 0. A null pointer leaves its part out.
 /// The views are read during the call only.
-/// Shapes:  a [m, k], b [k, n], out [m, n], bias [n]; with scales, an addend or f8 those of ScaledMmArgs.
-/// Types:   without scales, addend and f8 those of MmArgs; else those of ScaledMmArgs, not accumulating.
+/// Shapes:  a [m, k], b [k, n], out and addend [m, n], bias [n]; with scales or f8 those of ScaledMmArgs.
+/// Types:   without scales and f8, and where the addend has out's type, those of MmArgs; else those of
+///          ScaledMmArgs, not accumulating.
 struct ProductArgs {
   const TensorView* a = nullptr;
   const TensorView* b = nullptr;
@@ -95,7 +96,7 @@ enum class Scale : std::uint8_t {
 struct Epilogue {
   bool accumulate = false;
   bool result_scale = false;
-  bool addend = false;
+  std::optional<DType> addend = {};
   std::optional<DType> bias = {};
   friend bool operator==(const Epilogue&, const Epilogue&) = default;
 };
@@ -134,7 +135,7 @@ struct Product {
   int heuristic = 0;                   ///< of MmArgs
 
   [[nodiscard]] bool is_scaled_along_k() const { return is_along_k(a_scale) || is_along_k(b_scale); }
-  /// What mm() takes, whether a is there or arrives: two matrices of one factor type, no scale, no addend.
+  /// What mm() takes, whether a is there or arrives: two matrices of one factor type, no scale.
   [[nodiscard]] bool is_plain() const;
   /// Whether nothing is to be computed or sent.
   [[nodiscard]] bool is_empty() const { return m == 0 || (n == 0 && (!arrival || arrival->in_pieces == 0)); }

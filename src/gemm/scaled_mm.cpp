@@ -94,9 +94,10 @@ Result<void> check_added(const ProductArgs& args) {
   }
   if (args.addend != nullptr) {
     TANDEM_TRY(check_strides("addend", *args.addend));
-    if (args.addend->sizes != args.out->sizes || args.addend->dtype != DType::kF32) {
-      return failf(ErrorCode::kInvalidArgument, "{}: addend is {}, need f32 {}", kWho,
-                   to_string(*args.addend), to_string(args.out->sizes));
+    const DType dtype = args.addend->dtype;
+    if (args.addend->sizes != args.out->sizes || (dtype != DType::kF32 && dtype != args.out->dtype)) {
+      return failf(ErrorCode::kInvalidArgument, "{}: addend is {}, need f32 or {} {}", kWho,
+                   to_string(*args.addend), to_string(args.out->dtype), to_string(args.out->sizes));
     }
   }
   return {};

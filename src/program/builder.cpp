@@ -55,12 +55,14 @@ void Builder::get(Lane lane, int peer, const Operand& from, const Operand& to, L
                             .label = label});
 }
 
-void Builder::put(Lane lane, int peer, const Operand& from, const Operand& to) {
+void Builder::put(Lane lane, int peer, const Operand& from, const Operand& to, Label label, int slot) {
   program_.steps.push_back({.kind = StepKind::kPut,
                             .lane = lane,
                             .peer = static_cast<std::int16_t>(peer),
                             .from = from,
-                            .to = to});
+                            .to = to,
+                            .slot = static_cast<std::int16_t>(slot),
+                            .label = label});
 }
 
 void Builder::reset(Lane lane, const Operand& words, int channel) {
@@ -76,9 +78,13 @@ void Builder::write_word(Lane lane, int peer, const Operand& word) {
       {.kind = StepKind::kWriteWord, .lane = lane, .peer = static_cast<std::int16_t>(peer), .to = word});
 }
 
-void Builder::await(Lane lane, int peer, const Operand& words) {
-  program_.steps.push_back(
-      {.kind = StepKind::kAwait, .lane = lane, .peer = static_cast<std::int16_t>(peer), .from = words});
+void Builder::await(Lane lane, int peer, const Operand& words, Label label, int slot) {
+  program_.steps.push_back({.kind = StepKind::kAwait,
+                            .lane = lane,
+                            .peer = static_cast<std::int16_t>(peer),
+                            .from = words,
+                            .slot = static_cast<std::int16_t>(slot),
+                            .label = label});
 }
 
 void Builder::barrier(Lane lane, int channel) {

@@ -48,10 +48,10 @@ class Builder {
   using Label = std::optional<trace::StepKind>;
   void copy(Lane lane, const Operand& from, const Operand& to, Label label = {}, int peer = -1);
   void get(Lane lane, int peer, const Operand& from, const Operand& to, Label label = {}, int slot = -1);
-  void put(Lane lane, int peer, const Operand& from, const Operand& to);
+  void put(Lane lane, int peer, const Operand& from, const Operand& to, Label label = {}, int slot = -1);
   void reset(Lane lane, const Operand& words, int channel);
   void write_word(Lane lane, int peer, const Operand& word);
-  void await(Lane lane, int peer, const Operand& words);
+  void await(Lane lane, int peer, const Operand& words, Label label = {}, int slot = -1);
   void barrier(Lane lane, int channel);
   /// `waiter` waits for all that is on `lane` so far.
   void join(Lane lane, Lane waiter);

@@ -109,6 +109,22 @@ Result<void> check_resets(const Program& program) {
   return are_reset ? Result<void>() : tl::unexpected(wrong(program, "words or flags are not reset"));
 }
 
+/// Whether each rank writes the words of its own chunks, and awaits those of the rank that it names.
+Result<void> check_words(const Program& program) {
+  if (program.num_chunks == 0) return {};
+  for (const Step& step : program.steps) {
+    const bool awaits = step.kind == StepKind::kAwait;
+    if (!awaits && step.kind != StepKind::kWriteWord) continue;
+    const Operand& words = awaits ? step.from : step.to;
+    const int sender = awaits ? step.peer : program.rank;
+    const std::int64_t first = sender * program.chunks_per_rank;
+    if (words.first >= first && words.first + words.size <= first + program.chunks_per_rank) continue;
+    return tl::unexpected(wrong(program, fmt::format("'{}' is of words that rank {} does not write",
+                                                     program.to_string(step), sender)));
+  }
+  return {};
+}
+
 /// Whether a product that begins early stands right behind a reset. A lane that is joined in between would
 /// have to be awaited too.
 Result<void> check_early_beginnings(const Program& program) {
@@ -199,6 +215,7 @@ Result<void> check_form(std::span<const Program> ranks) {
     TANDEM_TRY(check_roots(program));
     TANDEM_TRY(check_steps(program));
     TANDEM_TRY(check_resets(program));
+    TANDEM_TRY(check_words(program));
     TANDEM_TRY(check_early_beginnings(program));
     TANDEM_TRY(check_joined(program));
     TANDEM_TRY(check_alike(ranks.front(), program));

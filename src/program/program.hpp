@@ -91,7 +91,8 @@ struct Arrival {
 };
 
 /// out = a * b, with everything that gemm::mm(), gemm::scaled_matmul() or gemm::async_input_mm() adds to it.
-/// Operands whose root the call leaves unbound are absent.
+/// Operands whose root the call leaves unbound are absent. The addend of one that is not scaled has out's
+/// type and may be out.
 struct Product {
   Operand a;
   Operand b;

@@ -19,6 +19,7 @@ class BoundProduct {
   BoundProduct(const Product& product, const Bindings& bindings)
       : a_(bindings.view(product.a)),
         out_(product.out.is_absent() ? TensorView() : bindings.view(product.out)) {
+    TensorView* const addend = add(product.addend, bindings);
     args_ = {.a = &a_,
              .b = add(product.b, bindings),
              .out = &out_,
@@ -26,12 +27,13 @@ class BoundProduct {
              .a_scale = add(product.a_scale, bindings),
              .b_scale = add(product.b_scale, bindings),
              .result_scale = add(product.result_scale, bindings),
-             .addend = add(product.addend, bindings),
+             .addend = addend,
              .accumulate = product.accumulate,
              .fast_accum = product.fast_accum};
     if (product.scaled || product.out.is_absent()) return;
     a_ = a_.flatten_rows();
     out_ = out_.flatten_rows();
+    if (addend != nullptr) *addend = addend->flatten_rows();
   }
   BoundProduct(const BoundProduct&) = delete;
   BoundProduct& operator=(const BoundProduct&) = delete;
@@ -40,7 +42,7 @@ class BoundProduct {
   [[nodiscard]] bool is_empty() const { return out_.numel() == 0; }
 
  private:
-  const TensorView* add(const Operand& operand, const Bindings& bindings) {
+  TensorView* add(const Operand& operand, const Bindings& bindings) {
     if (bindings.is_absent(operand)) return nullptr;
     TensorView& view = others_[num_others_++];
     view = bindings.view(operand);

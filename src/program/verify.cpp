@@ -111,6 +111,10 @@ class Simulation {
   Result<void> start_sending(int thread, const Entry& entry, const Product& product);
   Result<void> end(int thread);
 
+  struct Moment {
+    int thread = -1;  ///< -1: never
+    int time = 0;     ///< of the thread's own clock
+  };
   // Words and pieces. Those that count epochs have two slots and have reached e in round e; others are reset.
   struct Written {
     int round = -1;
@@ -122,20 +126,22 @@ class Simulation {
     return !counts_epochs() || written.round >= round;
   }
   /// Words that are not reset are those of the call before: whoever looks at them need not wait.
-  [[nodiscard]] bool are_of_call(int rank) const {
-    return counts_epochs() || resets_[static_cast<std::size_t>(rank)];
+  [[nodiscard]] bool are_of_call(int thread) const {
+    const Moment& reset = resets_[static_cast<std::size_t>(rank_of(thread))];
+    return counts_epochs() || (reset.thread >= 0 && knows(thread, reset.thread, reset.time));
   }
   /// What was written before a reset is lost.
-  void forget_words(int rank) {
+  void forget_words(int thread) {
+    const int rank = rank_of(thread);
     std::erase_if(words_, [&](const auto& one) { return std::get<0>(one.first) == rank; });
     std::erase_if(pieces_, [&](const auto& one) { return std::get<0>(one.first) == rank; });
-    resets_[static_cast<std::size_t>(rank)] = true;
+    resets_[static_cast<std::size_t>(rank)] = {thread, now(thread)};
   }
   using Word = std::tuple<int, int, std::int64_t>;  // rank, slot, word
   using Pieces = std::tuple<int, int, int>;         // receiver, slot, sender
   [[nodiscard]] bool have_come(int thread, int round, const Product& product) const;
   Result<void> meet_all(int thread, const Entry& entry, const Product& product);
-  [[nodiscard]] bool are_written(int rank, int round, std::int64_t first, std::int64_t count) const;
+  [[nodiscard]] bool are_written(int thread, int round, std::int64_t first, std::int64_t count) const;
   void read_words(int thread, int round, std::int64_t first, std::int64_t count);
   [[nodiscard]] Shard words_from(int source) const {
     const std::int64_t first = source * ranks_.front().chunks_per_rank;
@@ -174,7 +180,7 @@ class Simulation {
   std::span<const Program> ranks_;
   int lanes_;
   std::vector<int> begins_;                // by rank: when its caller's lane began the call that it is in
-  std::vector<bool> resets_;               // by rank: whether its words have been reset
+  std::vector<Moment> resets_;             // by rank: when its words were reset last
   std::vector<std::deque<Entry>> queues_;  // by thread: a rank's lane
   std::vector<Clock> clocks_;
   std::vector<Clock> early_;  // by thread: its clock before the barrier of its last reset
@@ -233,7 +239,7 @@ Result<bool> Simulation::advance(int thread) {
     return advance_product(thread, entry, own.products[static_cast<std::size_t>(entry.step->product)]);
   } else if (entry.step->kind == StepKind::kAwait) {
     const Operand& words = entry.step->from;
-    if (!are_written(rank_of(thread), entry.round, words.first, words.size)) return false;
+    if (!are_written(thread, entry.round, words.first, words.size)) return false;
     read_words(thread, entry.round, words.first, words.size);
   } else {
     const Step& step = *entry.step;
@@ -301,11 +307,11 @@ Result<void> Simulation::start_sending(int thread, const Entry& entry, const Pro
 
 bool Simulation::have_come(int thread, int round, const Product& product) const {
   const int rank = rank_of(thread);
-  if (!are_of_call(rank)) return true;
+  if (!are_of_call(thread)) return true;
   for (int source = 0; source < world(); ++source) {
     if (source == rank) continue;
     const Shard words = words_from(source);
-    if (awaits_words(rank, source, product) && !are_written(rank, round, words.offset, words.size))
+    if (awaits_words(rank, source, product) && !are_written(thread, round, words.offset, words.size))
       return false;
     if (!comes_in_pieces(rank, source, product)) continue;
     const auto pieces = pieces_.find({rank, slot_of(round), source});
@@ -320,7 +326,7 @@ Result<void> Simulation::meet_all(int thread, const Entry& entry, const Product&
   const Clock before = clock(thread);
   Clock behind = before;
   const auto sent = [&](const auto& words, const auto& word) {
-    return are_of_call(rank) ? words.at(word).clock : before;
+    return are_of_call(thread) ? words.at(word).clock : before;
   };
   const auto read = [&](RootId root, const Clock& known, std::int64_t first,
                         std::int64_t last) -> Result<void> {
@@ -367,7 +373,7 @@ Result<bool> Simulation::advance_together(int thread, const Step& step) {
       const Entry& entry = queue(one).front();
       step_on(one);
       TANDEM_TRY(use(one, *entry.step, entry.round, entry.step->to, true));
-      forget_words(rank_of(one));
+      forget_words(one);
       early_[static_cast<std::size_t>(one)] = clock(one);
     }
   }
@@ -405,17 +411,17 @@ Result<void> Simulation::end(int thread) {
   return {};
 }
 
-bool Simulation::are_written(int rank, int round, std::int64_t first, std::int64_t count) const {
-  if (!are_of_call(rank)) return true;
+bool Simulation::are_written(int thread, int round, std::int64_t first, std::int64_t count) const {
+  if (!are_of_call(thread)) return true;
   for (std::int64_t word = first; word < first + count; ++word) {
-    const auto written = words_.find({rank, slot_of(round), word});
+    const auto written = words_.find({rank_of(thread), slot_of(round), word});
     if (written == words_.end() || !is_of(written->second, round)) return false;
   }
   return true;
 }
 
 void Simulation::read_words(int thread, int round, std::int64_t first, std::int64_t count) {
-  if (!are_of_call(rank_of(thread))) return;
+  if (!are_of_call(thread)) return;
   for (std::int64_t word = first; word < first + count; ++word)
     merge(clock(thread), words_.at({rank_of(thread), slot_of(round), word}).clock);
 }

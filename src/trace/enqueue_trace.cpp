@@ -27,6 +27,10 @@ std::string to_string(const Step& step) {
                            : fmt::format("{}:make{}->P{}", stream, step.peer, step.slot);
     case StepKind::kNap:
       return fmt::format("{}:nap", stream);
+    case StepKind::kPut:
+      return fmt::format("{}:put{}.P{}", stream, step.peer, step.slot);
+    case StepKind::kAwait:
+      return fmt::format("{}:await{}.P{}", stream, step.peer, step.slot);
   }
   return "?";
 }

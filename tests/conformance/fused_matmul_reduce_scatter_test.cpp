@@ -81,11 +81,12 @@ struct Operands {
     if (c.exact_partials) args.partials = DType::kF32;
   }
 
-  [[nodiscard]] harness::Expected product_at(int rank, std::int64_t row, std::int64_t column) const {
+  [[nodiscard]] harness::Expected product_at(int rank, std::int64_t row, std::int64_t column,
+                                             bool in_steps) const {
     std::vector<harness::Expected> products;
     for (const harness::Reference& reference : references)
       products.push_back(reference.partial_sum(rank, 0, row, column));
-    return harness::sum_in_f32(products);
+    return in_steps ? harness::sum_in_steps(products, args.out.dtype) : harness::sum_in_f32(products);
   }
   [[nodiscard]] double added_at(std::int64_t column) const { return references.front().bias_at(0, column); }
 

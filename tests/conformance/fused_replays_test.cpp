@@ -198,7 +198,7 @@ class Op {
       std::vector<harness::Expected> partials;
       for (const auto& of_rank : products) {
         const harness::Expected parts[] = {of_rank[0].sum_at(row, column), of_rank[1].sum_at(row, column)};
-        partials.push_back(harness::sum_in_f32(parts));
+        partials.push_back(harness::sum_in_steps(parts, kType));
       }
       if (place == kKept)
         return harness::rounded(partials[static_cast<std::size_t>(rank_.group.rank())], kType);

@@ -75,11 +75,12 @@ class Operands {
     if (c.exact_partials) args.partials = DType::kF32;
   }
 
-  [[nodiscard]] harness::Expected product_at(int rank, std::int64_t row, std::int64_t column) const {
+  [[nodiscard]] harness::Expected product_at(int rank, std::int64_t row, std::int64_t column,
+                                             bool in_steps) const {
     std::vector<harness::Expected> products;
     for (const harness::ProductReference& product : products_[static_cast<std::size_t>(rank)])
       products.push_back(product.sum_at(row, column));
-    return harness::sum_in_f32(products);
+    return in_steps ? harness::sum_in_steps(products, args.out.dtype) : harness::sum_in_f32(products);
   }
   [[nodiscard]] static double added_at(std::int64_t /*column*/) { return 0; }
 

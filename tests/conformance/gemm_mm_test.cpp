@@ -225,6 +225,49 @@ TEST_P(GemmMm, AccumulatesIntoF32) {
   }
 }
 
+// Whole numbers: every result is exact.
+TEST_P(GemmMm, AddsWhatItIsGivenOrWhatOutHolds) {
+  constexpr std::int64_t kM = 37, kN = 40, kK = 24;
+  const auto a_at = [](std::int64_t i) { return static_cast<double>(i * 5 % 5 - 2); };
+  const auto b_at = [](std::int64_t i) { return static_cast<double>(i * 7 % 3 - 1); };
+  const auto added_at = [](std::int64_t i) { return static_cast<double>(i % 11 - 5); };
+  for (const Types& types : kTypes) {
+    for (const Layout2d out_layout : kLayouts) {
+      for (const Layout2d layout : kLayouts) {
+        for (unsigned options = 0; options < 4; ++options) {
+          const bool has_bias = (options & 1U) != 0;
+          const bool adds_out = (options & 2U) != 0;
+          const Guarded a(*device_, Dims{kM, kK}, types.in);
+          const Guarded b(*device_, Dims{kK, kN}, types.in);
+          const Guarded bias(*device_, Dims{kN}, types.out);
+          const Guarded out(*device_, layout_of(out_layout, kM, kN), types.out);
+          const Guarded addend(*device_, layout_of(layout, kM, kN), types.out);
+          a.fill(a_at);
+          b.fill(b_at);
+          bias.fill(added_at);
+          (adds_out ? out : addend).fill(added_at);
+          gemm::MmArgs args{.a = a.view(), .b = b.view(), .out = out.view(), .bias = {}};
+          if (has_bias) args.bias = bias.view();
+          args.addend = adds_out ? out.view() : addend.view();
+          expect_ok(gemm::prepare(args, *stream_));
+          expect_ok(gemm::mm(args, *stream_));
+          expect_ok(stream_->synchronize());
+          if (HasFatalFailure()) return;
+          out.download();
+          ASSERT_TRUE(out.guards_are_whole());
+          for (std::int64_t i = 0; i < kM * kN; ++i) {
+            double sum = added_at(i);
+            for (std::int64_t k = 0; k < kK; ++k) sum += a_at(i / kN * kK + k) * b_at(k * kN + i % kN);
+            ASSERT_EQ(out.at(i), sum + (has_bias ? added_at(i % kN) : 0))
+                << to_string(types.in) << " -> " << to_string(types.out) << ", element " << i << ", options "
+                << options << ", layouts " << static_cast<int>(out_layout) << static_cast<int>(layout);
+          }
+        }
+      }
+    }
+  }
+}
+
 // What prepare() makes does not depend on memory, and it leaves all memory alone.
 TEST_P(GemmMm, PrepareTakesNullPointersAndTouchesNothing) {
   const Case c{.m = 11, .n = 35, .k = 19, .in = DType::kBF16, .out = DType::kBF16, .bias = true};

@@ -196,6 +196,21 @@ TEST_F(GemmArguments, AccumulatingNeedsF32) {
   EXPECT_EQ(problem.error().text(), "mm: out is bf16, accumulating needs f32");
 }
 
+TEST_F(GemmArguments, AnAddendIsAsOutAndNotBesideAnAccumulatingProduct) {
+  gemm::MmArgs args = good();
+  args.addend = memory_.view({4, 4}, DType::kF32);
+  EXPECT_EQ(gemm::problem_of(args).error().text(),
+            "mm: addend is f32 [4, 4] strides [4, 1] on cpu:0, need f32 [4, 5] as out");
+  args.addend = memory_.view({4, 5}, DType::kBF16);
+  EXPECT_EQ(gemm::problem_of(args).error().text(),
+            "mm: addend is bf16 [4, 5] strides [5, 1] on cpu:0, need f32 [4, 5] as out");
+  args.addend = memory_.view({4, 5}, DType::kF32);
+  EXPECT_TRUE(gemm::problem_of(args).value().addend);
+  args.accumulate = true;
+  EXPECT_EQ(gemm::problem_of(args).error().text(),
+            "mm: got an addend, what accumulates adds to out");
+}
+
 TEST_F(GemmArguments, APlanIsForItsProblemOnly) {
   const auto plan = gemm::plan(gemm::problem_of(good()).value(), *device_).value();
   gemm::MmArgs args = good();

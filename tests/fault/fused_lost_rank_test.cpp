@@ -202,7 +202,10 @@ std::vector<Fault> all_faults() {
           // Not serial: its collectives are NCCL's there, or read their peers in a kernel, and pass no such
           // point.
           if (algorithm != std::string("pipelined")) continue;
-          for (const int placement : {1, 2}) all.push_back({op, algorithm, point, action, placement, 2});
+          // Partials are pushed there.
+          const bool pushes = op == std::string("scatter") && point == std::string("get");
+          for (const int placement : {1, 2})
+            all.push_back({op, algorithm, pushes ? "put" : point, action, placement, 2});
         }
       }
       all.push_back({op, algorithm, "call", "skip", 0, 4});

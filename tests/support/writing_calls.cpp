@@ -121,6 +121,19 @@ void add_mm_calls(std::vector<WritingCall>& calls) {
                      args.accumulate = true;
                      return gemm::mm(args, *at.rank.stream);
                    }});
+  std::vector<Operand> with_addend = with_bias;
+  with_addend.push_back(in("addend", {kM, kN}));
+  calls.push_back({.name = "mm",
+                   .header = "gemm/mm.hpp",
+                   .variant = "with an addend",
+                   .operands = with_addend,
+                   .make =
+                       [](CallSite& at) {
+                         gemm::MmArgs args = mm_args(at.views);
+                         args.addend = at.views[4];
+                         return gemm::mm(args, *at.rank.stream);
+                       },
+                   .in_place = {{"out", "addend"}}});
   calls.push_back({.name = "run",
                    .header = "gemm/mm.hpp",
                    .operands = with_bias,

@@ -61,6 +61,29 @@ TEST(Schedules, OnAGpuEachWaitForASlowLink) {
   EXPECT_DOUBLE_EQ(us.native_us, 3000 + 3 * 40 + 100);
 }
 
+TEST(Schedules, PushesHideBehindProducts) {
+  GpuRates gpu = kRound;
+  gpu.push_us = 1;
+  gpu.sum.start_us = 5;
+  // f32: a part takes 2 * 4 * 5 * 25 us, a half of it 500, and 100 bytes travel in 1 us.
+  PushedScatter scatter{.world = 2, .rows = 4, .n = 5, .k = 25, .element_bytes = 4, .partial_bytes = 4};
+  EXPECT_DOUBLE_EQ(pushed_scatter_us(scatter, gpu), 2 * 1003 + 1 + 0.8) << "the only push hides nowhere";
+  scatter.chunks = 2;
+  EXPECT_DOUBLE_EQ(pushed_scatter_us(scatter, gpu), 4 * 503);
+  scatter.world = 3;
+  EXPECT_DOUBLE_EQ(pushed_scatter_us(scatter, gpu), 6 * 503);
+  scatter.world = 4;
+  EXPECT_DOUBLE_EQ(pushed_scatter_us(scatter, gpu), 6 * 503 + 1003) << "the middle part in one product";
+  scatter.link = std::chrono::milliseconds(2);
+  EXPECT_DOUBLE_EQ(pushed_scatter_us(scatter, gpu), 503 + 6 * 2001.4 + 5 + 503) << "the link alone counts";
+}
+
+TEST(Schedules, PushesTakeThePlaceOfBarriers) {
+  Workload work = on_gpu();
+  work.pushed_us = 401;
+  EXPECT_DOUBLE_EQ(predict(work, kRound)->pipelined_us, 401);
+}
+
 TEST(Schedules, OverlapHidesAllButOnePieceOfTheShorter) {
   EXPECT_DOUBLE_EQ(overlap_saves_us(40'000, 1000, 4, kRound), 400 * 3 / 4.0 - 4 * 3);
   EXPECT_DOUBLE_EQ(overlap_saves_us(40'000, 100, 4, kRound), 100 * 3 / 4.0 - 4 * 3);

@@ -185,4 +185,36 @@ inline void for_scatters(int world, const WithScatter& body) {
   }
 }
 
+/// Those whose partials are pushed, in any number of chunks.
+inline void for_pushed_scatters(int world, const WithScatter& body) {
+  for (const Dims& sizes : sizes_on(world)) {
+    for (int dim = 0; dim < sizes.size() - 1; ++dim) {
+      for (const int num_products : {1, 3}) {
+        for (const int chunks : {1, 2, 3, 8}) {
+          for (unsigned options = 0; options < 16; ++options) {
+            fused::ScatterProblem problem{.dtype = DType::kBF16,
+                                          .partials = DType::kBF16,
+                                          .sizes = sizes,
+                                          .dim = dim,
+                                          .world = world,
+                                          .push_chunks = chunks,
+                                          .device = {},
+                                          .num_products = num_products,
+                                          .sum_k = 7 * num_products};
+            problem.keeps_product = (options & 1U) != 0;
+            problem.has_bias = (options & 2U) != 0;
+            problem.reduce_op = (options & 4U) != 0 ? coll::ReduceOp::kAvg : coll::ReduceOp::kSum;
+            if ((options & 8U) != 0) {
+              problem.num_copied = 1;
+              problem.copied = 1;
+              problem.copied_k = 7;
+            }
+            body(problem);
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace tandem::test

@@ -86,6 +86,13 @@ inline fused::ScatterProblem small_scatter(int world) {
   return {.sizes = {kRowsARank * world, 3}, .world = world, .device = {}, .num_products = 1, .sum_k = 4};
 }
 
+/// The same, pushed in chunks.
+inline fused::ScatterProblem small_pushed_scatter(int world, int chunks) {
+  fused::ScatterProblem problem = small_scatter(world);
+  problem.push_chunks = chunks;
+  return problem;
+}
+
 /// The pipelined gather of small_gather(). The product of source `broken` is refused.
 inline Recorded record_gather(int world, int rank, bool keep_own = true, bool in_place = false,
                               int broken = -1) {

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <string>
 
@@ -39,6 +40,16 @@ TEST(ProgramTexts, of_pipelined_schedules_are_the_published_ones_on_every_rank) 
       }
     }
   }
+  for (int world = 2; world <= 8; ++world) {
+    for (const int chunks : {1, 2}) {
+      const test::Programs programs =
+          test::programs_of(&fused::build_pipelined_scatter, test::small_pushed_scatter(world, chunks));
+      for (const program::Program& program : programs) {
+        all += fmt::format("scatter pushed in chunks ({}), rank {} of {}: {}\n", chunks, program.rank, world,
+                           test::trace_of(program).to_string());
+      }
+    }
+  }
   expect_golden("schedules.txt", all);
 }
 
@@ -65,6 +76,22 @@ fused::GatherProblem quantized_gather() {
   quantized.num_also_gathered = 0;
   quantized.keeps_gathered = true;
   return quantized;
+}
+
+using Add = std::function<void(const std::string& title, const program::Program& program)>;
+
+void add_pushed_scatters(const Device& device, const Add& add) {
+  for (const int world : {2, 3}) {
+    fused::ScatterProblem pushed = test::small_pushed_scatter(world, 2);
+    add("scatter of rows, pushed", fused::build_pipelined_scatter(pushed, 1, device).program);
+    pushed.num_products = 2;
+    pushed.reduce_op = coll::ReduceOp::kAvg;
+    pushed.has_bias = true;
+    add("mean of two products and a bias, pushed", fused::build_pipelined_scatter(pushed, 1, device).program);
+    pushed.keeps_product = true;
+    add("mean of two products and a bias, pushed and kept",
+        fused::build_pipelined_scatter(pushed, 1, device).program);
+  }
 }
 
 TEST(ProgramTexts, of_a_few_programs_are_as_they_were) {
@@ -102,6 +129,7 @@ TEST(ProgramTexts, of_a_few_programs_are_as_they_were) {
   const fused::ScatterProblem scatter = test::small_scatter(4);
   add("scatter of rows", fused::build_serial_scatter(scatter, 1, device).program);
   add("scatter of rows", fused::build_pipelined_scatter(scatter, 1, device).program);
+  add_pushed_scatters(device, add);
   const fused::ScatterProblem scattered_columns{.dtype = DType::kBF16,
                                                 .partials = DType::kBF16,
                                                 .sizes = {3, 10},

@@ -31,6 +31,8 @@ TEST(EnqueueTrace, EveryStepHasItsForm) {
       {{.kind = kKeepOwn, .stream = kCur, .peer = 1}, "cur:own->out1"},
       {{.kind = kProduce, .stream = kBk, .peer = 2, .slot = 0}, "bk:make2->P0"},
       {{.kind = kProduce, .stream = kCur, .peer = 1}, "cur:make1->out"},
+      {{.kind = kPut, .stream = kBk, .peer = 2, .slot = 1}, "bk:put2.P1"},
+      {{.kind = kAwait, .stream = kBk, .peer = 2, .slot = 1}, "bk:await2.P1"},
       {{.kind = kNap, .stream = kCur}, "cur:nap"},
       {{.kind = kNap, .stream = kBk}, "bk:nap"},
   };

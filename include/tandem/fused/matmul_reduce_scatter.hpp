@@ -33,9 +33,14 @@ struct MatmulReduceScatterArgs {
 
 /// Sums a_j * b_j over j and over the group, and leaves shard_of(size, W, r) of scatter_dim on rank r.
 /// Shapes:  out has a's sizes with n last, and this rank's shard of scatter_dim; it is contiguous.
-/// Types:   f32, bf16 or f16, the same for all. Partials are rounded to `partials`, added in f32 in rank
-///          order 0..W-1, and rounded once. Every run and algorithm gives the same bits. On GPUs this holds
-///          as far as the vendor's product gives the same bits for any number of rows.
+/// Types:   f32, bf16 or f16, the same for all. Products of a list are added in f32 in list order and rounded
+///          once to `partials`. Partials are added in f32 in rank order 0..W-1, and rounded once. Every run
+///          and algorithm gives the same bits. On GPUs this holds for `serial`, as far as the vendor's
+///          product gives the same bits for any number of rows. `pipelined` on GPUs adds in products where
+///          rows are scattered and partials have out's type: each further product of a list adds to the sum
+///          in that type, the other ranks' partials are added in f32 in rank order and rounded to it, and the
+///          own products add to that sum. So each product is rounded once, with what it adds. Every run of it
+///          gives the same bits.
 /// Memory:  out and product overlap no input and not each other.
 /// Order:   As fused_all_gather_matmul().
 /// Errors:  As fused_all_gather_matmul(). dtype, sizes of a but k, n, reduce_op, scatter_dim, partials,

@@ -41,7 +41,8 @@ struct ScaledMatmulReduceScatterArgs {
 /// Shapes:  out has a's sizes with n last, and this rank's shard of scatter_dim; it is contiguous.
 /// Types:   a_j and b_j as gemm::scaled_matmul() takes them. Products are added in f32 in list order.
 ///          Partials are rounded to `partials`, added in f32 in rank order 0..W-1, and rounded once; f8
-///          saturates. Every run gives the same bits, and every algorithm with products of tandem's own.
+///          saturates. `pipelined` on GPUs adds in products as fused_matmul_reduce_scatter() does. Every run
+///          gives the same bits, and every other algorithm with products of tandem's own.
 /// Memory:  As fused_matmul_reduce_scatter().
 /// Order:   As fused_all_gather_matmul().
 /// Errors:  As fused_all_gather_matmul(). out's dtype, sizes of a but k, n, reduce_op, scatter_dim, partials

@@ -13,9 +13,9 @@
 
 namespace tandem::gemm {
 
-/// out [m, n] = a [m, k] * b [k, n] (+ bias [n]), or out += a * b.
-/// Types: a and b f32, bf16 or f16, equal; out the same or f32; bias as out. f32 sums in ascending k, one
-///        rounding.
+/// out [m, n] = a [m, k] * b [k, n] (+ bias [n]) (+ addend [m, n]), or out += a * b.
+/// Types: a and b f32, bf16 or f16, equal; out the same or f32; bias and addend as out. f32 sums in ascending
+///        k, one rounding.
 struct Problem {
   std::int64_t m = 0;
   std::int64_t n = 0;
@@ -23,8 +23,9 @@ struct Problem {
   DType in = DType::kF32;
   DType out = DType::kF32;
   bool bias = false;
-  bool accumulate = false;  ///< needs out = f32
-  int heuristic = 0;        ///< of MmArgs
+  bool accumulate = false;  ///< needs out = f32, and no addend
+  bool addend = false;
+  int heuristic = 0;  ///< of MmArgs
   friend bool operator==(const Problem&, const Problem&) = default;
 };
 
@@ -35,13 +36,14 @@ struct Problem {
 inline constexpr int kMostHeuristics = 8;
 
 /// Any strides, for all of them; row-major or column-major operands are read in place, the rest packed.
-/// Memory:  out overlaps none of the others.
+/// Memory:  out may be the addend, element for element; it overlaps none of the others.
 struct MmArgs {
   TensorView a;
   TensorView b;
   TensorView out;
   std::optional<TensorView> bias;
   bool accumulate = false;
+  std::optional<TensorView> addend = {};
   /// Which of a vendor library's choices for the problem runs, its best guess first; for measurements. Only
   /// cuBLASLt has others than 0, and seldom more than kMostHeuristics.
   int heuristic = 0;

@@ -35,7 +35,7 @@ struct ScaledMmArgs {
   std::optional<TensorView> result_scale = {};  ///< f32, one element
   /// Lets GPUs add f8 products in registers of fewer bits over all of k, not over 128 of it. CPUs do not.
   bool fast_accum = false;
-  std::optional<TensorView> addend = {};  ///< f32, out's sizes
+  std::optional<TensorView> addend = {};  ///< f32 or out's type, out's sizes
   int heuristic = 0;                      ///< as in MmArgs
 };
 
@@ -57,7 +57,7 @@ struct ScaledProblem {
 [[nodiscard]] Result<ScaledProblem> problem_of(const ScaledMmArgs& args);
 
 /// Whether this device has an implementation, and if not, each one's reason. What mm() takes too, two
-/// matrices without scales and addend, runs wherever mm() does.
+/// matrices without scales, runs wherever mm() does.
 [[nodiscard]] Support can_run(const ScaledProblem& problem, const Device& device);
 
 /// Enqueues.

@@ -22,6 +22,8 @@ enum class StepKind : std::uint8_t {
   kKeepOwn,     ///< cur:own->out1: copies the own shard into the gathered output
   kProduce,     ///< bk:make2->P0 or cur:make1->out (slot < 0): makes the chunk for rank `peer`
   kNap,         ///< cur:nap: a short sleep that lets the side stream start first
+  kPut,         ///< bk:put2.P0: copies chunk `slot` to rank `peer`, and its word behind it
+  kAwait,       ///< bk:await2.P0: waits for the word of chunk `slot` from rank `peer`
 };
 
 /// One step, as it was enqueued. A member that does not apply is -1.

@@ -89,9 +89,24 @@ void ScatterBuilder::make_partial(Lane lane, Shard part, const Operand& to, prog
     label.reset();
   }
   if (!problem_.is_scaled && problem_.sums_in_scratch()) builder_.cast(lane, sum, to);
+  keep(lane, part, to);
+}
+
+void ScatterBuilder::add_products(Lane lane, Shard part, const Operand& to, const Operand& addend,
+                                  program::Builder::Label label, int peer, int slot) {
+  for (int j = 0; j < problem_.num_products; ++j) {
+    program::Product one = product(j, part);
+    one.out = to;
+    one.addend = j == 0 ? addend : to;
+    builder_.product(lane, one, label, peer, slot);
+    label.reset();
+  }
+}
+
+void ScatterBuilder::keep(Lane lane, Shard part, const Operand& partial) {
   if (!problem_.keeps_product) return;
   const int dim = problem_.scatters_last() ? problem_.dim : 0;
-  builder_.cast(lane, to, part_of(roots_.product, dim, part.offset, part.size));
+  builder_.cast(lane, partial, part_of(roots_.product, dim, part.offset, part.size));
 }
 
 Operand ScatterBuilder::own_bias() const {

@@ -52,6 +52,13 @@ class ScatterBuilder {
   /// sizes: added up in f32 in the order of the list, rounded once; and kept if that is wanted.
   void make_partial(program::Lane lane, Shard part, const program::Operand& to,
                     program::Builder::Label label = {}, int peer = -1, int slot = -1);
+  /// As make_partial(), without f32 scratch: the first product adds `addend`, which may be absent, before it
+  /// is rounded, and each further one what is in `to`. Nothing is kept.
+  void add_products(program::Lane lane, Shard part, const program::Operand& to,
+                    const program::Operand& addend, program::Builder::Label label = {}, int peer = -1,
+                    int slot = -1);
+  /// Keeps a partial where the caller wants its rank's product.
+  void keep(program::Lane lane, Shard part, const program::Operand& partial);
   /// The bias of the sum for this rank's columns.
   [[nodiscard]] program::Operand own_bias() const;
 

@@ -2,6 +2,7 @@
 
 #include "base/format.hpp"
 #include "fused/scatter/algorithms.hpp"
+#include "fused/scatter/pushed.hpp"
 
 namespace tandem::fused {
 
@@ -112,6 +113,7 @@ void PipelinedScatter::sum() {
 }  // namespace
 
 ScatterProgram build_pipelined_scatter(const ScatterProblem& problem, int rank, const Device&) {
+  if (problem.push_chunks > 0) return build_pushed_scatter(problem, rank);
   return PipelinedScatter(problem, rank).build();
 }
 

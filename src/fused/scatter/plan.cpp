@@ -13,14 +13,10 @@
 #include "fused/call/make_plan.hpp"
 #include "fused/call/scaled_checks.hpp"
 #include "fused/scatter/algorithms.hpp"
+#include "fused/scatter/pushed.hpp"
 
 namespace tandem::fused {
 namespace {
-
-/// Scaled ops multiply f8, whatever they give out.
-DType factor_type(const ScatterProblem& problem) {
-  return problem.is_scaled ? DType::kF8E4M3 : problem.dtype;
-}
 
 Result<Workload> workload_of(const ScatterProblem& problem, Group& group, Device& device, bool may_measure) {
   const std::int64_t chunk_elements = shard_stride(problem.total(), problem.world) * problem.unit_elements();
@@ -39,13 +35,15 @@ Result<Workload> workload_of(const ScatterProblem& problem, Group& group, Device
       .sums = true,
       .pipelined_barriers = std::max(2 * problem.world - 3, problem.world),
       .serial_barriers = 2};
-  const DType factors = factor_type(problem);
+  const DType factors = problem.factor();
   TANDEM_ASSIGN(work.core, core_speeds({.product = mm_rate_of(factors),
                                         .packing = pack_rate_of(factors),
                                         .sum = sum_rate_of(problem.partials)},
                                        may_measure, group, device));
   work.collective_us =
       coll::predicted_us(coll::Collective::kReduceScatter, work.chunk_bytes, work.world, device);
+  if (problem.push_chunks > 0)
+    work.pushed_us = predicted_push_us(problem, problem.push_chunks, group.config().link_delay);
   if (problem.scatters_last()) return work;
   predict_products({.m = problem.rows(),
                     .n = problem.n(),
@@ -89,8 +87,23 @@ Result<void> check_products_run(const ScatterProblem& problem, Device& device) {
   return plan ? Result<void>() : tl::unexpected(plan.error());
 }
 
-Result<ScatterPlan> plan_for(const ScatterProblem& problem, Group& group, Device& device) {
+/// Which form of `pipelined` it is, on GPUs.
+Notes notes_of(const ScatterAlgorithm& algorithm, const ScatterProblem& problem) {
+  if (algorithm.name != Algorithm::kPipelined || problem.world == 1) return {};
+  if (problem.push_chunks > 0) {
+    return {
+        .reason = fmt::format("; ranks push partials in up to {} chunks a part, and own products add them",
+                              problem.push_chunks),
+        .agreed = fmt::format(" in {} chunks", problem.push_chunks)};
+  }
+  if (problem.device.kind == DeviceKind::kCpu) return {};
+  return {.reason = fmt::format("; ranks get partials behind barriers: {}", can_push(problem).why_not)};
+}
+
+Result<ScatterPlan> plan_for(ScatterProblem problem, Group& group, Device& device) {
   TANDEM_TRY(check_products_run(problem, device));
+  if (problem.push_chunks == 0 && can_push(problem))
+    problem.push_chunks = choose_push_chunks(problem, group.config().link_delay);
   std::optional<cost::Key> key = key_of(problem, group);
   const cost::Row* const measured = find_measured(group, key);
   const bool predicts = problem.asked == Algorithm::kAuto && measured == nullptr;
@@ -107,8 +120,8 @@ Result<ScatterPlan> plan_for(const ScatterProblem& problem, Group& group, Device
         fmt::format("; {} of {} a's copied once for their strides", problem.num_copied, problem.num_products);
   }
   return make_plan<ScatterPlan>(
-      scatter_algorithms(), problem, std::move(facts), [](const ScatterAlgorithm&) { return Notes(); }, group,
-      device);
+      scatter_algorithms(), problem, std::move(facts),
+      [&](const ScatterAlgorithm& algorithm) { return notes_of(algorithm, problem); }, group, device);
 }
 
 }  // namespace

@@ -21,6 +21,12 @@ std::int64_t ScatterProblem::unit_rows() const {
   return product;
 }
 
+bool ScatterProblem::out_is_matrix() const {
+  bool is_first = true;
+  for (int d = 0; d < dim; ++d) is_first = is_first && sizes[d] == 1;
+  return is_first;
+}
+
 std::int64_t ScatterProblem::unit_elements() const {
   return scatters_last() ? rows() : unit_rows() * n();
 }
@@ -45,6 +51,7 @@ std::size_t hash_of(const ScatterProblem& p) {
       .add(p.reduce_op)
       .add(p.asked)
       .add(p.plan_k)
+      .add(p.push_chunks)
       .add(p.num_products)
       .add(p.sum_k)
       .add(p.num_copied)

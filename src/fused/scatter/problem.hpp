@@ -25,6 +25,9 @@ struct ScatterProblem {
   Algorithm asked = Algorithm::kAuto;
   bool is_scaled = false;   ///< by fused_scaled_matmul_reduce_scatter()
   std::int64_t plan_k = 0;  ///< as the caller says; 0: not told
+  /// Of `pipelined`: peers push their partials in up to so many chunks a part, and own products add them; see
+  /// pushed.hpp. 0: not decided yet, or ranks get partials behind barriers.
+  int push_chunks = 0;
   // This rank's.
   DeviceId device;
   int num_products = 0;
@@ -46,8 +49,13 @@ struct ScatterProblem {
   [[nodiscard]] std::int64_t unit_rows() const;
   [[nodiscard]] std::int64_t unit_elements() const;
   [[nodiscard]] Shard part_of(int rank) const { return shard_of(total(), world, rank); }
+  /// Scaled ops multiply f8, whatever they give out.
+  [[nodiscard]] DType factor() const { return is_scaled ? DType::kF8E4M3 : dtype; }
   /// Whether products are first summed in f32 scratch and then rounded to `partials`.
   [[nodiscard]] bool sums_in_scratch() const { return num_products > 1 && partials != DType::kF32; }
+
+  /// Whether a part of out is a matrix, as products write them: no dim stands before the scattered one.
+  [[nodiscard]] bool out_is_matrix() const;
 
   [[nodiscard]] bool is_copied(int j) const { return (copied >> (j < 63 ? j : 63) & 1U) != 0; }
   /// "matmul_reduce_scatter".

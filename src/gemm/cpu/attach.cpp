@@ -99,6 +99,8 @@ class TileImplementation final : public Implementation {
       return refuse(why_not, "products on CPUs send nothing");
     if (product.arrival && !product.is_plain())
       return refuse(why_not, "has no scaled products whose left operand still arrives");
+    if (product.arrival && !is_tile(product))
+      return refuse(why_not, "adds nothing but a bias to products whose left operand still arrives");
     return usable_.ok || refuse(why_not, usable_.why_not);
   }
 
@@ -106,11 +108,15 @@ class TileImplementation final : public Implementation {
                                  Stream& stream) const override {
     if (product.arrival)
       return launch(async_input_product_of(product, args, stream.device().config().op_timeout), stream);
-    if (product.is_plain()) return launch(tile_problem_of(product, args), stream);
+    if (is_tile(product)) return launch(tile_problem_of(product, args), stream);
     return launch(cpu::scaled_product_of(product, args), stream);
   }
 
  private:
+  /// What the kernel does by itself.
+  static bool is_tile(const Product& product) {
+    return product.is_plain() && !product.epilogue.addend;
+  }
   template <class Task>
   [[nodiscard]] Result<void> launch(const Task& task, Stream& stream) const {
     return tandem::cpu::launch(

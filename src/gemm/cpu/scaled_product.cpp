@@ -272,7 +272,8 @@ void BlockLoop::finish_row(const Block& block, std::int64_t row) {
                     rows.col_stride, dtype);
   };
   if (product_.addend.data != nullptr) {
-    convert_elements(part_of(product_.addend, DType::kF32), row_view(addend_, 0, block.cols, 1, DType::kF32));
+    convert_elements(part_of(product_.addend, product_.addend_dtype),
+                     row_view(addend_, 0, block.cols, 1, DType::kF32));
     for (std::int64_t c = 0; c < block.cols; ++c) values[c] += addend_[c];
   }
   for (std::int64_t c = 0; c < block.cols; ++c) {
@@ -303,7 +304,10 @@ ScaledProduct scaled_product_of(const Product& product, const ProductArgs& args)
   scaled.b_scale_kind = product.b_scale;
   if (product.a_scale != Scale::kNone) scaled.a_scale = scales_of_a(product.a_scale, *args.a_scale);
   scaled.out = rows_of(*args.out);
-  if (args.addend != nullptr) scaled.addend = rows_of(*args.addend);
+  if (args.addend != nullptr) {
+    scaled.addend = rows_of(*args.addend);
+    scaled.addend_dtype = args.addend->dtype;
+  }
   scaled.b = {.data = args.b->data, .row_stride = args.b->stride(0), .col_stride = args.b->stride(1)};
   if (product.b_scale != Scale::kNone) scaled.b_scale = scales_of_b(product.b_scale, *args.b_scale);
   if (args.bias != nullptr) {

@@ -44,6 +44,7 @@ struct ScaledProduct {
   DType b_dtype = DType::kF32;
   DType out_dtype = DType::kF32;
   DType bias_dtype = DType::kF32;
+  DType addend_dtype = DType::kF32;
   Scale a_scale_kind = Scale::kNone;
   Scale b_scale_kind = Scale::kNone;
   RowDims row_sizes{};

@@ -20,6 +20,11 @@ LtProblem::Matrix matrix_of(const Operand& operand) {
           .alignment = operand.alignment()};
 }
 
+/// Where cuBLASLt looks for what it adds; out where it adds nothing.
+const Operand& addend_of(const Operands& operands) {
+  return operands.addend() == nullptr ? operands.out() : *operands.addend();
+}
+
 Result<void> no_such(const Product& product) {
   return failf(ErrorCode::kUnsupported, "mm: cuBLASLt has no choice number {} for {}", product.heuristic,
                to_string(product));
@@ -58,9 +63,10 @@ Result<void> CublasLt::run(const Product& product, const ProductArgs& args, Stre
   TANDEM_ASSIGN(std::byte* const scratch, scratch_.reserve(copies_bytes + plan.workspace_bytes(), *on));
   operands.place(scratch);
   return on->enqueue("mm", Waits::kForNobody, [&](cudaStream_t native) -> Result<void> {
-    TANDEM_TRY(operands.copy_in(args.accumulate, stream));
+    TANDEM_TRY(operands.copy_in(stream));
     TANDEM_TRY(plan.launch({.a = operands.a().taken.data,
                             .b = operands.b().taken.data,
+                            .addend = addend_of(operands).taken.data,
                             .out = operands.out().taken.data,
                             .a_scale = operands.a_scale().taken.data,
                             .b_scale = operands.b_scale().taken.data,
@@ -92,21 +98,24 @@ Result<std::optional<CublasLt::Planned>> CublasLt::plan_of(const Product& produc
                                                            const tandem::cuda::CudaStream& stream) const {
   for (const LibraryShare& share : library_shares_of(product)) {
     const Operands operands(args, share);
+    const DType made = operands.out().taken.dtype;
+    const auto added = operands.addend() == nullptr ? std::nullopt : std::optional(made);
     const Product of_library{.m = product.m,
                              .n = product.n,
                              .k = product.k,
                              .a = product.a,
                              .b = product.b,
-                             .out = operands.out().taken.dtype,
+                             .out = made,
                              .a_scale = share.a_scale,
                              .b_scale = share.b_scale,
                              .fast_accum = product.fast_accum,
-                             .epilogue = {.accumulate = args.accumulate},
+                             .epilogue = {.addend = added},
                              .heuristic = product.heuristic};
     TANDEM_ASSIGN(std::shared_ptr<LtPlan> plan, plan_for({.product = of_library,
                                                           .a = matrix_of(operands.a()),
                                                           .b = matrix_of(operands.b()),
-                                                          .out = matrix_of(operands.out())},
+                                                          .out = matrix_of(operands.out()),
+                                                          .addend = matrix_of(addend_of(operands))},
                                                          stream));
     if (plan->has_algorithm()) return Planned{operands, std::move(plan), !share.rounds};
   }
@@ -148,6 +157,7 @@ Result<void> CublasLt::load(const LtPlan& plan, const Operands& operands, Device
   const auto waited = check_cuda("mm: load", loading_->run([&](cudaStream_t on) {
     done = plan.launch({.a = matrix,
                         .b = matrix,
+                        .addend = matrix,
                         .out = matrix,
                         .a_scale = matrix,
                         .b_scale = matrix,

@@ -49,8 +49,8 @@ std::size_t HashLtProblem::operator()(const LtProblem& problem) const {
   for (const std::int64_t value : {mm.m, mm.n, mm.k}) add(value);
   add(static_cast<int>(mm.a) | static_cast<int>(mm.b) << 4 | static_cast<int>(mm.out) << 8 |
       static_cast<int>(mm.a_scale) << 12 | static_cast<int>(mm.b_scale) << 16 |
-      (mm.epilogue.accumulate ? 1 : 0) << 20 | (mm.fast_accum ? 1 : 0) << 21 | mm.heuristic << 22);
-  for (const LtProblem::Matrix* matrix : {&problem.a, &problem.b, &problem.out}) {
+      (mm.epilogue.addend ? 1 : 0) << 20 | (mm.fast_accum ? 1 : 0) << 21 | mm.heuristic << 22);
+  for (const LtProblem::Matrix* matrix : {&problem.a, &problem.b, &problem.out, &problem.addend}) {
     add(matrix->leading);
     add(matrix->alignment | (matrix->is_column_major ? 1 : 0) << 16);
   }
@@ -64,7 +64,8 @@ LtPlan::LtPlan(const CublasLtApi& api, cublasLtHandle_t handle, const LtProblem&
       desc_(nullptr, api.desc_destroy),
       a_(nullptr, api.layout_destroy),
       b_(nullptr, api.layout_destroy),
-      out_(nullptr, api.layout_destroy) {}
+      out_(nullptr, api.layout_destroy),
+      addend_(nullptr, api.layout_destroy) {}
 
 Result<std::unique_ptr<LtPlan>> LtPlan::make(const CublasLtApi& api, cublasLtHandle_t handle,
                                              const LtProblem& problem) {
@@ -90,6 +91,7 @@ Result<void> LtPlan::describe() {
   TANDEM_ASSIGN(a_, layout_of(mm.a, problem_.a, mm.m, mm.k));
   TANDEM_ASSIGN(b_, layout_of(mm.b, problem_.b, mm.k, mm.n));
   TANDEM_ASSIGN(out_, layout_of(mm.out, problem_.out, mm.m, mm.n));
+  TANDEM_ASSIGN(addend_, layout_of(mm.out, problem_.addend, mm.m, mm.n));
 
   cublasLtMatmulDesc_t desc = nullptr;
   // Full f32 for f32 operands, and f32 sums for all: never TF32.
@@ -136,13 +138,13 @@ Result<void> LtPlan::choose() {
                  static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)));
   TANDEM_TRY(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(problem_.b)));
   TANDEM_TRY(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(problem_.a)));
-  TANDEM_TRY(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(problem_.out)));
+  TANDEM_TRY(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(problem_.addend)));
   TANDEM_TRY(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(problem_.out)));
 
   std::array<cublasLtMatmulHeuristicResult_t, kMostHeuristics> all = {};
   const int wanted = problem_.product.heuristic + 1;
   int num_found = 0;
-  const cublasStatus_t status = api_.get_heuristic(handle_, desc_.get(), b_.get(), a_.get(), out_.get(),
+  const cublasStatus_t status = api_.get_heuristic(handle_, desc_.get(), b_.get(), a_.get(), addend_.get(),
                                                    out_.get(), created, wanted, all.data(), &num_found);
   if (status != CUBLAS_STATUS_NOT_SUPPORTED) TANDEM_TRY(api_.check("heuristic", status));
   const cublasLtMatmulHeuristicResult_t& found = all[static_cast<std::size_t>(wanted - 1)];
@@ -156,13 +158,13 @@ Result<void> LtPlan::choose() {
 
 Result<void> LtPlan::launch(const LtPointers& pointers, cudaStream_t stream) const {
   const float one = 1.0F;
-  const float before = problem_.product.epilogue.accumulate ? 1.0F : 0.0F;
+  const float of_addend = problem_.product.epilogue.addend ? 1.0F : 0.0F;
   // Threads may launch one plan at once, so the scales are those of a copy.
   cublasLtMatmulDescOpaque_t desc = *desc_;
   TANDEM_TRY(point_to_scales(&desc, pointers));
   return api_.check("matmul",
-                    api_.matmul(handle_, &desc, &one, pointers.b, b_.get(), pointers.a, a_.get(), &before,
-                                pointers.out, out_.get(), pointers.out, out_.get(), &algorithm_,
+                    api_.matmul(handle_, &desc, &one, pointers.b, b_.get(), pointers.a, a_.get(), &of_addend,
+                                pointers.addend, addend_.get(), pointers.out, out_.get(), &algorithm_,
                                 pointers.workspace, static_cast<std::size_t>(workspace_bytes_), stream));
 }
 

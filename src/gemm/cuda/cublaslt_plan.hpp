@@ -16,7 +16,8 @@ namespace tandem::gemm::cuda {
 /// Everything that cuBLASLt's choice of an algorithm depends on. Units: strides in elements, alignments in
 /// bytes.
 struct LtProblem {
-  /// The library's share: its scales, the type that it makes, no bias, result scale or addend.
+  /// The library's share: its scales, the type that it makes, no bias and no result scale. What accumulates
+  /// has out as its addend.
   Product product;
   struct Matrix {
     bool is_column_major = false;
@@ -26,7 +27,8 @@ struct LtProblem {
   };
   Matrix a;
   Matrix b;
-  Matrix out;  ///< row-major
+  Matrix out;     ///< row-major
+  Matrix addend;  ///< the same; out's where nothing else is added
   friend bool operator==(const LtProblem&, const LtProblem&) = default;
 };
 struct HashLtProblem {
@@ -40,6 +42,7 @@ inline constexpr std::size_t kMaxWorkspaceBytes = std::size_t{32} << 20;
 struct LtPointers {
   const void* a = nullptr;
   const void* b = nullptr;
+  const void* addend = nullptr;  ///< may be out; read by products with an addend only
   void* out = nullptr;
   const void* a_scale = nullptr;
   const void* b_scale = nullptr;
@@ -86,6 +89,7 @@ class LtPlan {
   Layout a_;
   Layout b_;
   Layout out_;
+  Layout addend_;
   cublasLtMatmulAlgo_t algorithm_ = {};
   bool has_algorithm_ = false;
   std::int64_t workspace_bytes_ = 0;

@@ -20,9 +20,22 @@ constexpr int kThreadsDown = 8;
 constexpr int kThreads = kThreadsAcross * kThreadsDown;
 constexpr std::int64_t kMaxBlocks = 4096;
 
-template <int kWidth>
-__device__ Pack<float, kWidth> load(const void* data, std::int64_t at) {
-  return *reinterpret_cast<const Pack<float, kWidth>*>(static_cast<const float*>(data) + at);
+template <int kWidth, class T = float>
+__device__ Pack<T, kWidth> load(const void* data, std::int64_t at) {
+  return *reinterpret_cast<const Pack<T, kWidth>*>(static_cast<const T*>(data) + at);
+}
+
+// The addend is f32 or of out's type.
+template <class Out, int kWidth>
+__device__ Pack<float, kWidth> load_addend(const SumsEpilogue& epilogue, std::int64_t row, std::int64_t col) {
+  const std::int64_t at =
+      row_offset(epilogue, epilogue.addend, row) + col * epilogue.addend.col_stride;
+  if (epilogue.addend_dtype == DType::kF32) return load<kWidth>(epilogue.addend.data, at);
+  const Pack<Out, kWidth> narrow = load<kWidth, Out>(epilogue.addend.data, at);
+  Pack<float, kWidth> addend;
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) addend.values[i] = tandem::cuda::widen(narrow.values[i]);
+  return addend;
 }
 
 template <class Out, int kWidth>
@@ -42,9 +55,7 @@ __global__ void __launch_bounds__(kThreads) epilogue_kernel(const __grid_constan
     if (epilogue.a_scale.data != nullptr)
       a_scale = load<1>(epilogue.a_scale.data, row_offset(epilogue, epilogue.a_scale, row)).values[0];
     Pack<float, kWidth> addend = {};
-    if (epilogue.addend.data != nullptr)
-      addend = load<kWidth>(epilogue.addend.data,
-                            row_offset(epilogue, epilogue.addend, row) + col * epilogue.addend.col_stride);
+    if (epilogue.addend.data != nullptr) addend = load_addend<Out, kWidth>(epilogue, row, col);
     Pack<Out, kWidth> rounded;
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {

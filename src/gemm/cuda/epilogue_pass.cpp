@@ -10,7 +10,7 @@ bool fits_vectors(const EpiloguePass& pass) {
   return pass.n % width == 0 && pass.sums_stride % width == 0 && is_aligned(pass.sums, 16) &&
          has_vectors(epilogue.out, epilogue.num_row_dims, epilogue.out_dtype, width) &&
          (epilogue.addend.data == nullptr ||
-          has_vectors(epilogue.addend, epilogue.num_row_dims, DType::kF32, width));
+          has_vectors(epilogue.addend, epilogue.num_row_dims, epilogue.addend_dtype, width));
 }
 
 }  // namespace

@@ -15,9 +15,10 @@ bool library_scales(const Product& product) {
 }
 
 /// Whether the library has all that the product needs, and rounds once: it adds a bias to what it has
-/// rounded.
+/// rounded, but an addend, which it knows in out's type, to the sum.
 bool library_finishes(const Product& product) {
-  if (product.epilogue.bias || product.epilogue.result_scale || product.epilogue.addend) return false;
+  if (product.epilogue.bias || product.epilogue.result_scale) return false;
+  if (product.epilogue.addend && *product.epilogue.addend != product.out) return false;
   if (is_f8(product.a)) return library_scales(product) && !is_f8(product.out);
   const bool is_scaled = product.a_scale != Scale::kNone || product.b_scale != Scale::kNone;
   return !is_scaled && (product.out == product.a || product.out == DType::kF32);

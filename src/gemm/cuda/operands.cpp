@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/alignment.hpp"
+#include "base/overlap.hpp"
 #include "base/try.hpp"
 
 namespace tandem::gemm::cuda {
@@ -129,7 +130,7 @@ int Operand::alignment() const {
   return alignment_of(is_copy ? nullptr : taken.data);
 }
 
-Operands::Operands(const ProductArgs& args, const LibraryShare& share) {
+Operands::Operands(const ProductArgs& args, const LibraryShare& share) : adds_out_(args.accumulate) {
   const bool is_narrow = is_f8(args.a->dtype);
   const std::int64_t line_bytes = is_narrow ? kF8Alignment : 1;
   // f8 factors go along k.
@@ -138,31 +139,33 @@ Operands::Operands(const ProductArgs& args, const LibraryShare& share) {
   out_ = out_of(args, share, line_bytes);
   if (share.a_scale != Scale::kNone) a_scale_ = scale_of_a(*args.a_scale, share.a_scale);
   if (share.b_scale != Scale::kNone) b_scale_ = scale_of_b(*args.b_scale, share.b_scale);
+  if (args.addend == nullptr || !share.rounds) return;
+  adds_out_ = is_same_memory(*args.addend, *args.out);
+  if (!adds_out_) addend_ = operand_of(*args.addend, {Lines::kRows, line_bytes});
 }
 
 std::int64_t Operands::scratch_bytes() const {
   std::int64_t bytes = 0;
-  for (const Operand* operand : {&a_, &b_, &a_scale_, &b_scale_, &out_}) bytes += operand->scratch_bytes();
+  for (const Operand* operand : all()) bytes += operand->scratch_bytes();
   return bytes;
 }
 
 std::int64_t Operands::most_bytes() const {
   std::int64_t bytes = 0;
-  for (const Operand* operand : {&a_, &b_, &a_scale_, &b_scale_, &out_})
-    bytes = std::max(bytes, operand->extent_bytes());
+  for (const Operand* operand : all()) bytes = std::max(bytes, operand->extent_bytes());
   return bytes;
 }
 
 void Operands::place(std::byte* scratch) {
-  for (Operand* operand : {&a_, &b_, &a_scale_, &b_scale_, &out_}) {
+  for (Operand* operand : {&a_, &b_, &a_scale_, &b_scale_, &addend_, &out_}) {
     if (!operand->is_copy) continue;
     operand->taken.data = scratch;
     scratch += operand->scratch_bytes();
   }
 }
 
-Result<void> Operands::copy_in(bool accumulate, Stream& stream) const {
-  for (const Operand* operand : {&a_, &b_, &a_scale_, &b_scale_, accumulate ? &out_ : nullptr}) {
+Result<void> Operands::copy_in(Stream& stream) const {
+  for (const Operand* operand : {&a_, &b_, &a_scale_, &b_scale_, addend()}) {
     if (operand != nullptr && operand->is_copy) TANDEM_TRY(stream.copy(operand->caller, operand->taken));
   }
   return {};

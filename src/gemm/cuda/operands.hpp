@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <tandem/base/error.hpp>
@@ -39,6 +40,12 @@ class Operands {
   /// Null data: the library has no such scale.
   [[nodiscard]] const Operand& a_scale() const { return a_scale_; }
   [[nodiscard]] const Operand& b_scale() const { return b_scale_; }
+  /// What the library adds, of the type that it makes: the addend, or out where it is its own addend or the
+  /// product accumulates. Null: nothing.
+  [[nodiscard]] const Operand* addend() const {
+    if (adds_out_) return &out_;
+    return addend_.lines == 0 ? nullptr : &addend_;
+  }
 
   /// Bytes of all copies.
   [[nodiscard]] std::int64_t scratch_bytes() const;
@@ -47,15 +54,21 @@ class Operands {
   /// Gives the copies their memory, of scratch_bytes().
   void place(std::byte* scratch);
   /// Enqueues the copies that the product reads, and that of out behind a product without a pass.
-  [[nodiscard]] Result<void> copy_in(bool accumulate, Stream& stream) const;
+  [[nodiscard]] Result<void> copy_in(Stream& stream) const;
   [[nodiscard]] Result<void> copy_out(Stream& stream) const;
 
  private:
+  [[nodiscard]] std::array<const Operand*, 6> all() const {
+    return {&a_, &b_, &a_scale_, &b_scale_, &out_, &addend_};
+  }
+
   Operand a_;
   Operand b_;
   Operand a_scale_;
   Operand b_scale_;
   Operand out_;
+  Operand addend_;  ///< another one; without lines: none
+  bool adds_out_ = false;
 };
 
 }  // namespace tandem::gemm::cuda

@@ -21,6 +21,7 @@ ReferenceProduct reference_product_of(const Product& product, const ProductArgs&
                          .out = matrix_of(*args.out),
                          .bias = nullptr,
                          .bias_stride = 0,
+                         .addend = {},
                          .in_dtype = product.a,
                          .out_dtype = product.out,
                          .accumulate = args.accumulate};
@@ -28,6 +29,7 @@ ReferenceProduct reference_product_of(const Product& product, const ProductArgs&
     plain.bias = args.bias->data;
     plain.bias_stride = args.bias->stride(0);
   }
+  if (args.addend != nullptr) plain.addend = matrix_of(*args.addend);
   return plain;
 }
 

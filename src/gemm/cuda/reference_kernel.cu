@@ -54,7 +54,7 @@ struct Tile {
   std::int64_t row;  // of this thread's first element
   std::int64_t col;
 
-  // Calls function(sum, pointer to the element, its column) for this thread's elements inside out.
+  // Calls function(sum, pointer to the element, its row and column) for this thread's elements inside out.
   template <class Function>
   __device__ void for_each(float (&sums)[kEach][kEach], Function function) const {
     auto* out = static_cast<Out*>(product.out.data);
@@ -65,7 +65,7 @@ struct Tile {
         const std::int64_t r = row + i;
         const std::int64_t c = col + j * kSide;
         if (r >= product.m || c >= product.n) continue;
-        function(sums[i][j], out + r * product.out.row_stride + c * product.out.col_stride, c);
+        function(sums[i][j], out + r * product.out.row_stride + c * product.out.col_stride, r, c);
       }
     }
   }
@@ -85,7 +85,7 @@ __device__ void make_tile(const ReferenceProduct& product, std::int64_t tile_row
 
   float sums[kEach][kEach] = {};
   if (product.accumulate) {
-    mine.for_each(sums, [](float& sum, const Out* at, std::int64_t) { sum = widen(*at); });
+    mine.for_each(sums, [](float& sum, const Out* at, std::int64_t, std::int64_t) { sum = widen(*at); });
   }
   for (std::int64_t k = 0; k < product.k; k += kDepth) {
     const int depth = static_cast<int>(product.k - k < kDepth ? product.k - k : kDepth);
@@ -105,8 +105,12 @@ __device__ void make_tile(const ReferenceProduct& product, std::int64_t tile_row
     __syncthreads();
   }
   const auto* bias = static_cast<const Out*>(product.bias);
-  mine.for_each(sums, [&](float sum, Out* at, std::int64_t c) {
-    narrow(bias == nullptr ? sum : sum + widen(bias[c * product.bias_stride]), *at);
+  const StridedMatrix& added = product.addend;
+  const auto* addend = static_cast<const Out*>(added.data);
+  mine.for_each(sums, [&](float sum, Out* at, std::int64_t r, std::int64_t c) {
+    if (bias != nullptr) sum += widen(bias[c * product.bias_stride]);
+    if (addend != nullptr) sum += widen(addend[r * added.row_stride + c * added.col_stride]);
+    narrow(sum, *at);
   });
 }
 

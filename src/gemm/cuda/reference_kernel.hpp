@@ -11,7 +11,8 @@
 namespace tandem::gemm::cuda {
 
 /// A product as the kernel sees it. f32 sums in ascending k by fused multiply-add, from out's value when
-/// accumulating; then the bias, then one rounding: the bits of the CPU's kernels, NaN payloads aside.
+/// accumulating; then the bias, the addend and one rounding: the bits of the CPU's kernels, NaN payloads
+/// aside.
 struct ReferenceProduct {
   std::int64_t m = 0;
   std::int64_t n = 0;
@@ -21,6 +22,7 @@ struct ReferenceProduct {
   StridedMatrix out;
   const void* bias = nullptr;  ///< of out's type; null: none
   std::int64_t bias_stride = 0;
+  StridedMatrix addend = {};  ///< of out's type; without memory: none. It may be out
   DType in_dtype = DType::kF32;
   DType out_dtype = DType::kF32;
   bool accumulate = false;

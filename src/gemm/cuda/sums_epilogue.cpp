@@ -31,7 +31,10 @@ SumsEpilogue sums_epilogue_of(const Product& product, const ProductArgs& args) {
   if (args.bias != nullptr) epilogue.bias = columns_of(*args.bias);
   if (args.result_scale != nullptr)
     epilogue.result_scale = static_cast<const float*>(args.result_scale->data);
-  if (args.addend != nullptr) epilogue.addend = row_tensor_of(*args.addend);
+  if (args.addend != nullptr) {
+    epilogue.addend = row_tensor_of(*args.addend);
+    epilogue.addend_dtype = args.addend->dtype;
+  }
   epilogue.out = row_tensor_of(*args.out);
   epilogue.out_dtype = args.out->dtype;
   return epilogue;

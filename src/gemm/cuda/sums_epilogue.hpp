@@ -32,7 +32,8 @@ struct SumsEpilogue {
   ColumnVector b_scale;  ///< f32
   ColumnVector bias;
   const float* result_scale = nullptr;  ///< null: left out
-  RowTensor addend;                     ///< f32
+  RowTensor addend;
+  DType addend_dtype = DType::kF32;  ///< or that of out
   RowTensor out;
   DType out_dtype = DType::kF32;
 };

@@ -1,0 +1,270 @@
+#include "fused/scatter/pushed.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/format.hpp"
+#include "cost/schedules.hpp"
+
+namespace tandem::fused {
+
+using program::all_of;
+using program::kCurrent;
+using program::kSide;
+using program::Operand;
+using program::part_of;
+using program::RootId;
+using program::Space;
+using trace::StepKind;
+
+namespace {
+
+// The workspace of a rank holds, for each chunk of its part, a stack of W partials of the chunk: those of the
+// other ranks in rank order, and a last one of its own use. Behind the stacks is one word a rank and chunk.
+// Words are zero before the barrier at the start, and one once their chunk is there.
+//
+// No barrier stands at the end. Peers write a rank's workspace only between that barrier and the words that
+// the rank awaits, all of them in every call, also those of parts without rows. And every op touches a peer's
+// workspace only behind a barrier of its own, or a wait for words of its own.
+
+/// One of a part's chunks.
+struct Chunk {
+  int idx = 0;
+  Shard units;  ///< of the scattered dim
+};
+
+class PushedScatter {
+ public:
+  PushedScatter(const ScatterProblem& problem, int rank)
+      : problem_(problem), scatter_(problem, Algorithm::kPipelined, rank, 2) {}
+
+  ScatterProgram build();
+
+ private:
+  [[nodiscard]] program::Builder& steps() { return scatter_.steps(); }
+  [[nodiscard]] int rank() const { return scatter_.rank(); }
+  [[nodiscard]] int world() const { return problem_.world; }
+  [[nodiscard]] int most_chunks() const { return problem_.push_chunks; }
+  [[nodiscard]] std::int64_t chunk_units() const;
+  [[nodiscard]] std::int64_t stack_bytes() const;
+  [[nodiscard]] std::vector<Chunk> chunks_of(int part_of_rank) const;
+  /// Words in which `source` tells of its chunk number `chunk`.
+  [[nodiscard]] Operand word(int source, int chunk) const {
+    return part_of(words_, 0, std::int64_t{source} * most_chunks() + chunk, 1);
+  }
+  /// The partial at `place` of the stack of a chunk of this size.
+  RootId partial_at(const char* name, const Chunk& chunk, int place);
+
+  void add_words();
+  /// Absent where there are no units.
+  Operand make_partial(int destination, const Shard& units, int slot);
+  void push_whole(int destination);
+  bool push_by_chunks(int destination, const Chunk* first_own);
+  void push(int destination, const Chunk& chunk, const Operand& partial);
+  void await_peers(const Chunk& chunk);
+  void finish(const Chunk& chunk);
+  void finish_by_sum(const Chunk& chunk, const Operand& out);
+  [[nodiscard]] Operand stack_of(const char* name, const Chunk& chunk, int num_partials);
+
+  /// Whether own products write out. Otherwise a sum does: of a partial that is also kept, into an out that
+  /// is no matrix, or with a bias or a mean, which products would need another pass for.
+  [[nodiscard]] bool ends_by_product() const {
+    return !problem_.keeps_product && !problem_.has_bias && problem_.out_is_matrix() &&
+           problem_.reduce_op == coll::ReduceOp::kSum;
+  }
+
+  const ScatterProblem& problem_;
+  ScatterBuilder scatter_;
+  RootId words_ = program::kNone;
+};
+
+std::int64_t PushedScatter::chunk_units() const {
+  const std::int64_t units = shard_stride(problem_.total(), world());
+  return std::max<std::int64_t>(1, (units + most_chunks() - 1) / most_chunks());
+}
+
+std::int64_t PushedScatter::stack_bytes() const {
+  return program::aligned_to_root(world() * chunk_units() * scatter_.unit_bytes());
+}
+
+/// At least one, so that every rank awaits every other one.
+std::vector<Chunk> PushedScatter::chunks_of(int part_of_rank) const {
+  const Shard part = problem_.part_of(part_of_rank);
+  std::vector<Chunk> chunks;
+  std::int64_t done = 0;
+  do {
+    const std::int64_t units = std::min(chunk_units(), part.size - done);
+    chunks.push_back({static_cast<int>(chunks.size()), {part.offset + done, units}});
+    done += units;
+  } while (done < part.size);
+  return chunks;
+}
+
+RootId PushedScatter::partial_at(const char* name, const Chunk& chunk, int place) {
+  const std::int64_t at = chunk.idx * stack_bytes() + place * chunk.units.size * scatter_.unit_bytes();
+  return steps().at(Space::kWorkspace, at, fmt::format("{}, chunk {}", name, chunk.idx),
+                    problem_.sizes_of(chunk.units.size), problem_.partials);
+}
+
+void PushedScatter::add_words() {
+  const std::int64_t count = std::int64_t{world()} * most_chunks();
+  const std::int64_t at = most_chunks() * stack_bytes();
+  steps().memory().workspace_bytes =
+      at + program::aligned_to_root(count * static_cast<std::int64_t>(size_bytes(DType::kU32)));
+  words_ = steps().at(Space::kWorkspace, at, "words", {count}, DType::kU32);
+  steps().set_word_value(1);
+  steps().set_chunks(count, most_chunks());
+}
+
+ScatterProgram PushedScatter::build() {
+  add_words();
+  scatter_.copy_operands();
+  steps().join(kCurrent, kSide);
+  steps().reset(kSide, all_of(words_), 1);
+  const std::vector<Chunk> own = chunks_of(rank());
+  bool awaits_early = false;
+  for (int step = 1; step < world(); ++step) {
+    const int destination = (rank() + step) % world();
+    const bool is_last = step + 1 == world();
+    if (step == 1 || is_last) {
+      awaits_early = push_by_chunks(destination, is_last ? &own.front() : nullptr);
+    } else {
+      push_whole(destination);
+    }
+  }
+  for (const Chunk& chunk : own) {
+    if (chunk.idx > 0 || !awaits_early) await_peers(chunk);
+    finish(chunk);
+  }
+  steps().join(kSide, kCurrent);
+  return {scatter_.take(), scatter_.roots()};
+}
+
+Operand PushedScatter::make_partial(int destination, const Shard& units, int slot) {
+  if (units.size == 0) return {};
+  const std::int64_t first = units.offset - problem_.part_of(destination).offset;
+  const Operand partial =
+      all_of(steps().scratch(fmt::format("partial for {}, [{}:{}]", destination, first, first + units.size),
+                             problem_.sizes_of(units.size), problem_.partials));
+  scatter_.add_products(kCurrent, units, partial, {}, StepKind::kProduce, destination, slot);
+  return partial;
+}
+
+/// One product, whose chunks are copied beside those that come behind it.
+void PushedScatter::push_whole(int destination) {
+  const Shard part = problem_.part_of(destination);
+  const Operand partial = make_partial(destination, part, 0);
+  steps().join(kCurrent, kSide);
+  for (const Chunk& chunk : chunks_of(destination)) {
+    const std::int64_t first = chunk.units.offset - part.offset;
+    push(destination, chunk,
+         partial.is_absent() ? partial : part_of(partial.root, 0, first, chunk.units.size));
+  }
+  if (part.size > 0) scatter_.keep(kSide, part, partial);
+}
+
+/// A product for each chunk: of the first part, so that the link begins early, and of the last one, so that
+/// its first chunk is there when the own rows' turn comes. What their first chunk waits for comes before the
+/// last push, which hides behind that chunk. All ranks have pushed all their first chunks before they wait,
+/// so none waits for one that waits. `first_own`: null but in the last part. Returns whether it is awaited.
+bool PushedScatter::push_by_chunks(int destination, const Chunk* first_own) {
+  const std::vector<Chunk> chunks = chunks_of(destination);
+  for (const Chunk& chunk : chunks) {
+    const Operand partial = make_partial(destination, chunk.units, chunk.idx);
+    const bool is_last = chunk.idx > 0 && chunk.idx + 1 == static_cast<int>(chunks.size());
+    if (is_last && first_own != nullptr) await_peers(*first_own);
+    steps().join(kCurrent, kSide);
+    push(destination, chunk, partial);
+    if (chunk.units.size > 0) scatter_.keep(kSide, chunk.units, partial);
+  }
+  return first_own != nullptr && chunks.size() > 1;
+}
+
+/// To the place of this rank among the others'; and the word behind it.
+void PushedScatter::push(int destination, const Chunk& chunk, const Operand& partial) {
+  if (chunk.units.size > 0) {
+    const int place = rank() < destination ? rank() : rank() - 1;
+    const RootId there = partial_at(fmt::format("place at {}", destination).c_str(), chunk, place);
+    steps().put(kSide, destination, partial, all_of(there), StepKind::kPut, chunk.idx);
+  }
+  steps().write_word(kSide, destination, word(rank(), chunk.idx));
+}
+
+/// The product lane goes on once the chunk's partials of all other ranks, and their sum if there are several,
+/// are there.
+void PushedScatter::await_peers(const Chunk& chunk) {
+  for (int step = 1; step < world(); ++step) {
+    const int source = (rank() - step + world()) % world();
+    steps().await(kSide, source, word(source, chunk.idx), StepKind::kAwait, chunk.idx);
+  }
+  const int peers = world() - 1;
+  if (peers > 1 && chunk.units.size > 0 && ends_by_product()) {
+    steps().sum(kSide, stack_of("partials of peers", chunk, peers),
+                all_of(partial_at("sum of peers", chunk, peers)), coll::ReduceOp::kSum);
+  }
+  steps().join(kSide, kCurrent);
+}
+
+Operand PushedScatter::stack_of(const char* name, const Chunk& chunk, int num_partials) {
+  Dims sizes = problem_.sizes_of(chunk.units.size);
+  sizes.insert(0, num_partials);
+  return all_of(steps().at(Space::kWorkspace, chunk.idx * stack_bytes(),
+                           fmt::format("{}, chunk {}", name, chunk.idx), sizes, problem_.partials));
+}
+
+void PushedScatter::finish(const Chunk& chunk) {
+  if (chunk.units.size == 0) return;
+  const std::int64_t first = chunk.units.offset - scatter_.own().offset;
+  const Operand out = part_of(scatter_.roots().out, 0, first, chunk.units.size);
+  if (!ends_by_product()) return finish_by_sum(chunk, out);
+  const RootId addend = world() == 2 ? partial_at("partial of peer", chunk, 0)
+                                     : partial_at("sum of peers", chunk, world() - 1);
+  scatter_.add_products(kCurrent, chunk.units, out, all_of(addend), StepKind::kProduce, rank());
+}
+
+void PushedScatter::finish_by_sum(const Chunk& chunk, const Operand& out) {
+  const Operand own = all_of(partial_at("own partial", chunk, world() - 1));
+  scatter_.add_products(kCurrent, chunk.units, own, {}, StepKind::kProduce, rank());
+  scatter_.keep(kCurrent, chunk.units, own);
+  steps().sum(kCurrent, stack_of("partials", chunk, world()), out, problem_.reduce_op, scatter_.own_bias());
+}
+
+}  // namespace
+
+Support can_push(const ScatterProblem& problem) {
+  if (problem.device.kind != DeviceKind::kCuda) return Support::no("this is no GPU");
+  if (problem.world == 1) return Support::no("there are no peers");
+  if (problem.scatters_last()) return Support::no("columns are scattered");
+  if (problem.partials != problem.dtype) return Support::no("partials have another type than out");
+  if (problem.rows() == 0 || problem.n() == 0) return Support::no("there is nothing to multiply");
+  return Support::yes();
+}
+
+double predicted_push_us(const ScatterProblem& problem, int chunks, std::chrono::nanoseconds link) {
+  return cost::pushed_scatter_us({.world = problem.world,
+                                  .rows = shard_stride(problem.total(), problem.world) * problem.unit_rows(),
+                                  .n = problem.n(),
+                                  .k = problem.planned_k(),
+                                  .element_bytes = size_bytes(problem.factor()),
+                                  .partial_bytes = size_bytes(problem.partials),
+                                  .chunks = chunks,
+                                  .link = link});
+}
+
+int choose_push_chunks(const ScatterProblem& problem, std::chrono::nanoseconds link) {
+  int best = 1;
+  double best_us = predicted_push_us(problem, best, link);
+  for (const int chunks : {2, 4, 8}) {
+    const double us = predicted_push_us(problem, chunks, link);
+    if (us >= best_us) continue;
+    best = chunks;
+    best_us = us;
+  }
+  return best;
+}
+
+ScatterProgram build_pushed_scatter(const ScatterProblem& problem, int rank) {
+  return PushedScatter(problem, rank).build();
+}
+
+}  // namespace tandem::fused
