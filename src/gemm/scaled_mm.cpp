@@ -96,8 +96,8 @@ Result<void> check_added(const ProductArgs& args) {
     TANDEM_TRY(check_strides("addend", *args.addend));
     const DType dtype = args.addend->dtype;
     if (args.addend->sizes != args.out->sizes || (dtype != DType::kF32 && dtype != args.out->dtype)) {
-      return failf(ErrorCode::kInvalidArgument, "{}: addend is {}, need f32 or {} {}", kWho,
-                   to_string(*args.addend), to_string(args.out->dtype), to_string(args.out->sizes));
+      return failf(ErrorCode::kInvalidArgument, "{}: addend is {}, need f32 or out's type, {}", kWho,
+                   to_string(*args.addend), to_string(args.out->sizes));
     }
   }
   return {};

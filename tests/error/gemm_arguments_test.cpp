@@ -107,9 +107,9 @@ TEST_F(GemmArguments, OfAScaledProductNameWhatDoesNotFit) {
       {[&](auto& args) { args.bias = memory_.view({4}, DType::kF32); }, "need f32, bf16, f16 or f8 [5]"},
       {[&](auto& args) { args.result_scale = memory_.view({2}, DType::kF32); }, "result_scale is f32 [2]"},
       {[&](auto& args) {
-         args.addend = memory_.view({2, 4, 5}, DType::kBF16);
+         args.addend = memory_.view({2, 4, 5}, DType::kF16);
        },
-       "need f32 [2, 4, 5]"},
+       "need f32 or out's type, [2, 4, 5]"},
   };
   for (const ScaledChange& change : changes) {
     gemm::ScaledMmArgs args{.a = memory_.view({2, 4, 3}, DType::kF8E4M3),
@@ -207,8 +207,7 @@ TEST_F(GemmArguments, AnAddendIsAsOutAndNotBesideAnAccumulatingProduct) {
   args.addend = memory_.view({4, 5}, DType::kF32);
   EXPECT_TRUE(gemm::problem_of(args).value().addend);
   args.accumulate = true;
-  EXPECT_EQ(gemm::problem_of(args).error().text(),
-            "mm: got an addend, what accumulates adds to out");
+  EXPECT_EQ(gemm::problem_of(args).error().text(), "mm: got an addend, what accumulates adds to out");
 }
 
 TEST_F(GemmArguments, APlanIsForItsProblemOnly) {

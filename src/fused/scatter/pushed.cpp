@@ -217,9 +217,10 @@ void PushedScatter::finish(const Chunk& chunk) {
   const std::int64_t first = chunk.units.offset - scatter_.own().offset;
   const Operand out = part_of(scatter_.roots().out, 0, first, chunk.units.size);
   if (!ends_by_product()) return finish_by_sum(chunk, out);
-  const RootId addend = world() == 2 ? partial_at("partial of peer", chunk, 0)
-                                     : partial_at("sum of peers", chunk, world() - 1);
-  scatter_.add_products(kCurrent, chunk.units, out, all_of(addend), StepKind::kProduce, rank());
+  Operand addend;
+  if (world() == 2) addend = all_of(partial_at("partial of peer", chunk, 0));
+  if (world() > 2) addend = all_of(partial_at("sum of peers", chunk, world() - 1));
+  scatter_.add_products(kCurrent, chunk.units, out, addend, StepKind::kProduce, rank());
 }
 
 void PushedScatter::finish_by_sum(const Chunk& chunk, const Operand& out) {

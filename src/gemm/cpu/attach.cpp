@@ -114,9 +114,7 @@ class TileImplementation final : public Implementation {
 
  private:
   /// What the kernel does by itself.
-  static bool is_tile(const Product& product) {
-    return product.is_plain() && !product.epilogue.addend;
-  }
+  static bool is_tile(const Product& product) { return product.is_plain() && !product.epilogue.addend; }
   template <class Task>
   [[nodiscard]] Result<void> launch(const Task& task, Stream& stream) const {
     return tandem::cpu::launch(

@@ -46,7 +46,7 @@ void merge_rows(ScaledProduct& product) {
   const std::array strides = {product.a.strides.data(), product.a_scale.strides.data(),
                               product.out.strides.data(), product.addend.strides.data()};
   product.num_row_dims =
-      static_cast<std::int16_t>(merge_row_dims(product.row_sizes.data(), product.num_row_dims, strides));
+      static_cast<std::int8_t>(merge_row_dims(product.row_sizes.data(), product.num_row_dims, strides));
 }
 
 std::int64_t num_rows(const ScaledProduct& product) {
@@ -293,7 +293,7 @@ ScaledProduct scaled_product_of(const Product& product, const ProductArgs& args)
   ScaledProduct scaled;
   scaled.n = product.n;
   scaled.k = product.k;
-  scaled.num_row_dims = static_cast<std::int16_t>(args.a->dim() - 1);
+  scaled.num_row_dims = static_cast<std::int8_t>(args.a->dim() - 1);
   for (int d = 0; d < scaled.num_row_dims; ++d)
     scaled.row_sizes[static_cast<std::size_t>(d)] = args.a->size(d);
   scaled.a_dtype = product.a;

@@ -38,8 +38,8 @@ struct ColumnScales {
 struct ScaledProduct {
   std::int64_t n = 0;
   std::int64_t k = 0;
-  std::int16_t num_row_dims =
-      0;  ///< a's dims but the last, merged as far as every operand allows; at least one
+  /// a's dims but the last, merged as far as every operand allows; at least one.
+  std::int8_t num_row_dims = 0;
   DType a_dtype = DType::kF32;
   DType b_dtype = DType::kF32;
   DType out_dtype = DType::kF32;

@@ -28,8 +28,7 @@ __device__ Pack<T, kWidth> load(const void* data, std::int64_t at) {
 // The addend is f32 or of out's type.
 template <class Out, int kWidth>
 __device__ Pack<float, kWidth> load_addend(const SumsEpilogue& epilogue, std::int64_t row, std::int64_t col) {
-  const std::int64_t at =
-      row_offset(epilogue, epilogue.addend, row) + col * epilogue.addend.col_stride;
+  const std::int64_t at = row_offset(epilogue, epilogue.addend, row) + col * epilogue.addend.col_stride;
   if (epilogue.addend_dtype == DType::kF32) return load<kWidth>(epilogue.addend.data, at);
   const Pack<Out, kWidth> narrow = load<kWidth, Out>(epilogue.addend.data, at);
   Pack<float, kWidth> addend;

@@ -104,8 +104,7 @@ __device__ void finish(const ScaledReferenceProduct& product, const Place& mine,
           static_cast<const float*>(epilogue.a_scale.data)[row_offset(epilogue, epilogue.a_scale, row)];
     if (epilogue.addend.data != nullptr)
       terms.addend = tandem::cuda::load_widened(
-          epilogue.addend.data,
-          row_offset(epilogue, epilogue.addend, row) + col * epilogue.addend.col_stride,
+          epilogue.addend.data, row_offset(epilogue, epilogue.addend, row) + col * epilogue.addend.col_stride,
           epilogue.addend_dtype);
     tandem::cuda::store_narrowed(finished(epilogue, sums[i][j], terms), epilogue.out.data,
                                  row_offset(epilogue, epilogue.out, row) + col * epilogue.out.col_stride,
