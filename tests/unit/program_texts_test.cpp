@@ -85,9 +85,9 @@ void add_pushed_scatters(const Device& device, const Add& add) {
     fused::ScatterProblem pushed = test::small_pushed_scatter(world, 2);
     add("scatter of rows, pushed", fused::build_pipelined_scatter(pushed, 1, device).program);
     pushed.num_products = 2;
+    add("scatter of two products, pushed", fused::build_pipelined_scatter(pushed, 1, device).program);
     pushed.reduce_op = coll::ReduceOp::kAvg;
     pushed.has_bias = true;
-    add("mean of two products and a bias, pushed", fused::build_pipelined_scatter(pushed, 1, device).program);
     pushed.keeps_product = true;
     add("mean of two products and a bias, pushed and kept",
         fused::build_pipelined_scatter(pushed, 1, device).program);
