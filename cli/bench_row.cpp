@@ -66,7 +66,6 @@ class RowRunner {
   enum class Step { kRun, kPrepare };
   /// The product of these rows and the i-th b.
   [[nodiscard]] Result<void> product(Step step, std::size_t i, const Shard& rows, int heuristic) const;
-  [[nodiscard]] Result<void> scaled_product(Step step, std::size_t i, const Shard& rows, int heuristic) const;
   [[nodiscard]] Shard all_rows() const { return {0, products_[0].view().size(0)}; }
   /// One piece a rank.
   void product_in_chunks(Step step) const;
@@ -129,32 +128,20 @@ RowRunner::RowRunner(const BenchRow& row, const Session& session)
 }
 
 Result<void> RowRunner::product(Step step, std::size_t i, const Shard& rows, int heuristic) const {
-  if (row_.problem.is_scaled()) return scaled_product(step, i, rows, heuristic);
+  const harness::RankOperands& operands = op_.operands();
   const bool gathers = row_.problem.op == harness::Op::kAllGatherMatmul;
   const TensorView a = gathers ? gathered_.view() : op_.a().flatten_rows();
-  const gemm::MmArgs args{.a = a.narrow(0, rows.offset, rows.size),
-                          .b = op_.b()[i],
-                          .out = products_[i].view().narrow(0, rows.offset, rows.size),
-                          .bias = {},
-                          .heuristic = heuristic};
-  return step == Step::kRun ? gemm::mm(args, session_.stream()) : gemm::prepare(args, session_.stream());
-}
-
-Result<void> RowRunner::scaled_product(Step step, std::size_t i, const Shard& rows, int heuristic) const {
-  const bool gathers = row_.problem.op == harness::Op::kAllGatherMatmul;
-  const TensorView a = gathers ? gathered_.view() : op_.a().flatten_rows();
-  TensorView a_scale = gathers ? gathered_scale_->view() : op_.a_scale();
-  if (row_.problem.scales != harness::Scales::kTensor)
-    a_scale = a_scale.flatten_rows().narrow(0, rows.offset, rows.size);
-  const gemm::ScaledMmArgs args{.a = a.narrow(0, rows.offset, rows.size),
-                                .b = op_.b()[i],
-                                .a_scale = a_scale,
-                                .b_scale = op_.b_scale()[i],
-                                .out = products_[i].view().narrow(0, rows.offset, rows.size),
-                                .fast_accum = row_.problem.fast_accum,
-                                .heuristic = heuristic};
-  return step == Step::kRun ? gemm::scaled_matmul(args, session_.stream())
-                            : gemm::prepare(args, session_.stream());
+  harness::OperandProduct product{.a = a.narrow(0, rows.offset, rows.size),
+                                  .i = static_cast<int>(i),
+                                  .out = products_[i].view().narrow(0, rows.offset, rows.size),
+                                  .heuristic = heuristic};
+  if (row_.problem.is_scaled()) {
+    product.a_scale = gathers ? gathered_scale_->view() : operands.a_scale();
+    if (row_.problem.scales != harness::Scales::kTensor)
+      product.a_scale = product.a_scale.flatten_rows().narrow(0, rows.offset, rows.size);
+  }
+  return step == Step::kRun ? operands.multiply(product, session_.stream())
+                            : operands.prepare(product, session_.stream());
 }
 
 bool RowRunner::load_product(int heuristic) const {
@@ -441,10 +428,6 @@ void add_predictions(const nlohmann::json& report, nlohmann::json& row) {
   }
 }
 
-nlohmann::json scales_json(const harness::Problem& problem) {
-  return problem.is_scaled() ? nlohmann::json(to_string(problem.scales)) : nlohmann::json();
-}
-
 /// On all ranks together.
 std::int64_t count_wrong(const std::vector<nlohmann::json>& results) {
   std::int64_t wrong = 0;
@@ -453,6 +436,10 @@ std::int64_t count_wrong(const std::vector<nlohmann::json>& results) {
 }
 
 }  // namespace
+
+nlohmann::json scales_json(harness::Scales scales) {
+  return scales == harness::Scales::kNone ? nlohmann::json() : nlohmann::json(to_string(scales));
+}
 
 nlohmann::json summarize(const BenchRow& row, const BenchCounts& counts,
                          const std::vector<nlohmann::json>& results) {
@@ -467,7 +454,7 @@ nlohmann::json summarize(const BenchRow& row, const BenchCounts& counts,
                       {"n", product.n},
                       {"k", product.k},
                       {"dtype", to_string(problem.dtype)},
-                      {"scales", scales_json(problem)},
+                      {"scales", scales_json(problem.scales)},
                       {"fast_accum", problem.fast_accum},
                       {"world", problem.ranks},
                       {"graph", counts.graph},

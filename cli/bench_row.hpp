@@ -36,6 +36,9 @@ struct BenchCounts {
 [[nodiscard]] nlohmann::json measure_algorithms(const harness::Problem& problem, const BenchCounts& counts,
                                                 const Session& session);
 
+/// "row" and the like; null where there are no scales.
+[[nodiscard]] nlohmann::json scales_json(harness::Scales scales);
+
 /// In the launcher: the row of figures from what the ranks measured. Keys as in docs/cli.md; null where a
 /// figure does not apply.
 [[nodiscard]] nlohmann::json summarize(const BenchRow& row, const BenchCounts& counts,

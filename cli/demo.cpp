@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <tandem/base/time_text.hpp>
-#include <tandem/gemm/mm.hpp>
 
+#include "bench_row.hpp"
 #include "command.hpp"
 #include "demo_rank.hpp"
 #include "failure.hpp"
@@ -47,18 +47,20 @@ double flops_of(const MlpSizes& sizes) {
          static_cast<double>(sizes.intermediate);
 }
 
-// bf16 flop/s of one stream's products here.
-double measure_speed(const Config& config) {
+// flop/s of one stream's products of these types here.
+double measure_speed(const Config& config, const MlpTypes& types) {
   constexpr std::int64_t kSize = 384;
   const auto device = take(open_device({DeviceKind::kCpu, 0}, config));
   const auto stream = take(device->create_stream());
-  const Tensor a = take(device->allocate_tensor({kSize, kSize}, DType::kBF16));
-  const Tensor b = take(device->allocate_tensor({kSize, kSize}, DType::kBF16));
+  const harness::Problem problem = gather_problem({kSize, kSize, kSize}, types, 1);
+  const harness::RankOperands operands(problem, harness::GeneratedTensors(problem), 0, {*device});
   const Tensor out = take(device->allocate_tensor({kSize, kSize}, DType::kBF16));
+  harness::OperandProduct product{.a = operands.a().view(), .out = out.view()};
+  if (problem.is_scaled()) product.a_scale = operands.a_scale();
   double best_us = 0;
   for (int round = 0; round < 4; ++round) {
     const double start = harness::now_us();
-    take(gemm::mm({a.view(), b.view(), out.view(), std::nullopt, false}, *stream));
+    take(operands.multiply(product, *stream));
     take(stream->synchronize());
     const double us = harness::now_us() - start;
     if (round > 0) best_us = best_us == 0 ? us : std::min(best_us, us);
@@ -68,6 +70,9 @@ double measure_speed(const Config& config) {
 
 struct DemoFlags {
   std::string preset = "llama3-8b";
+  std::string dtype = "bf16";
+  std::string scales;
+  bool fast_accum = false;
   std::string scale;
   double seconds = 20;
   int slices = 0;
@@ -78,6 +83,34 @@ struct DemoFlags {
 
 constexpr const char* kSteps[] = {"all-gather + gate, up", "silu(gate) * up", "down + reduce-scatter",
                                   "whole MLP"};
+
+MlpTypes types_of(const DemoFlags& flags) {
+  MlpTypes types{.dtype = harness::parse_product_dtype(flags.dtype), .fast_accum = flags.fast_accum};
+  if (types.dtype != DType::kBF16 && types.dtype != DType::kF8E4M3)
+    bad_input(fmt::format("demo --dtype {}: need bf16 or f8e4m3", flags.dtype));
+  if (!flags.scales.empty()) types.scales = harness::parse_scales(flags.scales);
+  return types;
+}
+
+/// "bf16", "f8e4m3 with fast sums".
+std::string type_in_words(const MlpTypes& types) {
+  return fmt::format("{}{}", to_string(types.dtype), types.fast_accum ? " with fast sums" : "");
+}
+
+const char* scales_in_words(harness::Scales scales) {
+  switch (scales) {
+    case harness::Scales::kTensor:
+      return "scales: one for x, for silu(gate) * up, where it is fixed beforehand, and for each weight";
+    case harness::Scales::kRow:
+      return "scales: one for each row of x and of silu(gate) * up, and for each output of the weights";
+    case harness::Scales::kBlock:
+      return "scales along k: x in 1 x 128, gate and up in 128 x 128; down is bf16, because a scatter cuts k "
+             "and\nthere is none with scales along it";
+    case harness::Scales::kNone:
+      break;
+  }
+  return "";
+}
 
 /// "native", or "pipelined; auto stays serial: predicted ...".
 std::string overlap_in_words(const nlohmann::json& op) {
@@ -109,7 +142,10 @@ class DemoCommand : public Command {
   nlohmann::json run_rank(const RankContext& context, const Config& config) override;
 
  private:
+  /// Throws exit 2 for values that make no sense.
+  void check_flags(const Preset& preset, int ranks) const;
   [[nodiscard]] DemoPlan plan(const Invocation& invocation, const JobPlace& place) const;
+  static void print_heading(const Preset& preset, const DemoPlan& plan, const JobPlace& place);
   void print_phase(const nlohmann::json& phase, const DemoTimes& times) const;
   static void conclude(const std::vector<nlohmann::json>& results, std::int64_t num_samples,
                        const Placement& placement);
@@ -118,6 +154,10 @@ class DemoCommand : public Command {
 
 void DemoCommand::define(CLI::App& app) {
   app.add_option("--preset", flags_.preset, "llama3-8b or llama3-70b")->capture_default_str();
+  app.add_option("--dtype", flags_.dtype, "of what is multiplied: bf16 or f8e4m3")->capture_default_str();
+  app.add_option("--scales", flags_.scales,
+                 "of f8 operands: tensor, row or block (128 of k; down stays bf16)");
+  app.add_flag("--fast-accum", flags_.fast_accum, "of f8 operands: sums over all of k in the tensor cores");
   app.add_option("--scale", flags_.scale,
                  "shrinks every dimension, such as 1/4; default: what fits --seconds");
   app.add_option("--slices", flags_.slices,
@@ -133,6 +173,7 @@ DemoPlan DemoCommand::plan(const Invocation& invocation, const JobPlace& place) 
   const Preset& preset = find_preset(flags_.preset);
   const bool on_gpus = place.placement.kind == DeviceKind::kCuda;
   DemoPlan plan;
+  plan.types = types_of(flags_);
   plan.seconds = flags_.seconds;
   // Models of this size are cut for 8 GPUs. On fewer, larger slices would show products and little of what
   // joins them.
@@ -157,13 +198,14 @@ DemoPlan DemoCommand::plan(const Invocation& invocation, const JobPlace& place) 
     return plan;
   }
   const int cores = std::min(place.ranks, invocation.machine.usable_cores());
-  const double speed = measure_speed(invocation.config) * cores;
+  const double speed = measure_speed(invocation.config, plan.types) * cores;
   for (const char* scale : {"1", "1/2", "1/4", "1/8", "1/16", "1/32"}) {
     shrink_to(scale);
     // Both phases: five passes to warm up and at least three rounds of three; the rest is making and
     // checking.
     constexpr int kFewestPasses = 2 * (5 + 3 * 3);
-    const double bytes = 6.0 * static_cast<double>(plan.sizes.hidden * plan.sizes.intermediate) +
+    // Three weights in bf16, once as they are made and once as they are multiplied.
+    const double bytes = 12.0 * static_cast<double>(plan.sizes.hidden * plan.sizes.intermediate) +
                          8.0 * static_cast<double>(plan.sizes.tokens * plan.sizes.intermediate);
     if (kFewestPasses * flops_of(plan.sizes) / speed <= flags_.seconds &&
         bytes < 0.25 * static_cast<double>(invocation.machine.memory_bytes)) {
@@ -175,9 +217,7 @@ DemoPlan DemoCommand::plan(const Invocation& invocation, const JobPlace& place) 
   return plan;
 }
 
-int DemoCommand::launch(const Invocation& invocation) {
-  const JobPlace place = flags_.job.choose(invocation.machine);
-  const int ranks = place.ranks;
+void DemoCommand::check_flags(const Preset& preset, int ranks) const {
   if (!(flags_.seconds > 0 && flags_.seconds <= 3600)) {
     bad_input(fmt::format("--seconds {}: need a number above 0 and up to 3600", flags_.seconds));
   }
@@ -187,21 +227,34 @@ int DemoCommand::launch(const Invocation& invocation) {
   if (flags_.link_delay_us < -1 || flags_.link_delay_us > 1'000'000) {
     bad_input(fmt::format("--link-delay-us {}: need 0 to 1000000", flags_.link_delay_us));
   }
+  check_problem(gather_problem(preset.sizes, types_of(flags_), ranks));
+}
+
+void DemoCommand::print_heading(const Preset& preset, const DemoPlan& plan, const JobPlace& place) {
+  const MlpSizes& sizes = plan.sizes;
+  fmt::print("{}\n", place.heading);
+  fmt::print("{} MLP at scale {} ({}): {} tokens, hidden {}, intermediate {}, {}, {:.1f} GFLOP a pass\n",
+             preset.title, plan.scale, plan.why, sizes.tokens, sizes.hidden, sizes.intermediate,
+             type_in_words(plan.types), flops_of(sizes) * 1e-9);
+  fmt::print("x is split by tokens; all-gather + gate and up -> silu(gate) * up -> down + reduce-scatter\n");
+  fmt::print("weights as models store them, [outputs, inputs]: the b of a product is column-major{}\n",
+             plan.slices == place.ranks
+                 ? ""
+                 : fmt::format("; each rank has one of {} slices of them, so {} of {} run here", plan.slices,
+                               place.ranks, plan.slices));
+  if (plan.types.scales != harness::Scales::kNone) fmt::print("{}\n", scales_in_words(plan.types.scales));
+  std::fflush(stdout);
+}
+
+int DemoCommand::launch(const Invocation& invocation) {
+  const JobPlace place = flags_.job.choose(invocation.machine);
+  const int ranks = place.ranks;
   const Preset& preset = find_preset(flags_.preset);
+  check_flags(preset, ranks);
   const RowFile file(flags_.json);
   const DemoPlan plan = this->plan(invocation, place);
   const MlpSizes& sizes = plan.sizes;
-  fmt::print("{}\n", place.heading);
-  fmt::print("{} MLP at scale {} ({}): {} tokens, hidden {}, intermediate {}, bf16, {:.1f} GFLOP a pass\n",
-             preset.title, plan.scale, plan.why, sizes.tokens, sizes.hidden, sizes.intermediate,
-             flops_of(sizes) * 1e-9);
-  fmt::print("x is split by tokens; all-gather + gate and up -> silu(gate) * up -> down + reduce-scatter\n");
-  fmt::print("weights as models store them, [outputs, inputs]: the b of a product is column-major{}\n",
-             plan.slices == ranks
-                 ? ""
-                 : fmt::format("; each rank has one of {} slices of them, so {} of {} run here", plan.slices,
-                               ranks, plan.slices));
-  std::fflush(stdout);
+  print_heading(preset, plan, place);
 
   const SharedBytes parts(MlpReference::bytes_needed(sizes, ranks));
   const auto prepare = [&](Store& store) {
@@ -226,7 +279,9 @@ int DemoCommand::launch(const Invocation& invocation) {
                 {"tokens", sizes.tokens},
                 {"hidden", sizes.hidden},
                 {"intermediate", sizes.intermediate},
-                {"dtype", "bf16"},
+                {"dtype", to_string(plan.types.dtype)},
+                {"scales", scales_json(plan.types.scales)},
+                {"fast_accum", plan.types.fast_accum},
                 {"slices", plan.slices},
                 {"b_order", "column"},
                 {"world", ranks}});
@@ -297,6 +352,8 @@ nlohmann::json DemoCommand::run_rank(const RankContext& context, const Config& c
   const nlohmann::json told = receive(context, kPlanKey);
   DemoPlan plan;
   plan.sizes = {told.at("sizes")[0], told.at("sizes")[1], told.at("sizes")[2]};
+  plan.types = types_of(flags_);
+  plan.types.by_tensor_cores = receive_placement(context).kind == DeviceKind::kCuda;
   plan.seconds = told.at("seconds");
   DemoRank demo(plan, context, config);
   return demo.run(flags_.link_delay_us);

@@ -16,7 +16,10 @@
 namespace tandem::cli {
 
 DemoRank::DemoRank(const DemoPlan& plan, const RankContext& context, const Config& config)
-    : plan_(plan), context_(context), config_(config), weights_(plan.sizes, context.rank, context.size) {}
+    : plan_(plan),
+      context_(context),
+      config_(config),
+      weights_(plan.sizes, plan.types, context.rank, context.size) {}
 
 void DemoRank::say(const std::string& text) const {
   if (context_.rank != 0) return;
@@ -109,7 +112,7 @@ MlpTimes DemoRank::run_once(Mlp& mlp, const char* variant, const DemoPhase& phas
 void DemoRank::accept_first(const Mlp& mlp, const Session& session) {
   const SharedBytes shared = SharedBytes::open(*context_.store, kDemoPartsKey);
   const MlpReference reference(weights_, session, shared);
-  worst_error_ = reference.compare(mlp.y(), wrong_);
+  worst_error_ = reference.compare(mlp.download(), wrong_);
   say("samples of the outputs compared with float64");
   for (const harness::GuardedTensor* tensor : mlp.results()) {
     const auto* begin = tensor->host().data_as<const std::byte>();
@@ -129,7 +132,7 @@ void DemoRank::compare_bits(const Mlp& mlp, const char* variant, const DemoPhase
                   .second = tensor.host(),
                   .k = mlp.slack_k(),
                   .same_bits = mlp.has_same_bits(),
-                  .slack = Mlp::slack_of_result(i)},
+                  .slack = mlp.slack_of_result(i)},
                  what, wrong_);
   }
 }

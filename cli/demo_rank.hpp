@@ -21,6 +21,7 @@ constexpr const char* kDemoPartsKey = "demo/parts";
 /// What the launcher decides and the ranks follow.
 struct DemoPlan {
   MlpSizes sizes;
+  MlpTypes types;
   int slices = 1;  ///< into which the whole layer's intermediate dimension is cut; each rank has one
   double seconds = 20;
   std::string scale;

@@ -6,11 +6,12 @@
 
 namespace tandem::cli {
 
-/// activated = silu(gate) * up, bf16, contiguous, equal sizes; enqueued.
+/// activated = silu(gate) * up / scale; contiguous, equal sizes; enqueued.
 struct Activation {
-  TensorView gate;
-  TensorView up;
-  TensorView activated;
+  TensorView gate;       ///< bf16
+  TensorView up;         ///< bf16
+  TensorView activated;  ///< bf16 or f8e4m3, which saturates
+  float scale = 1;
 };
 [[nodiscard]] Result<void> enqueue_activation(const Activation& activation, Stream& stream);
 

@@ -3,33 +3,41 @@
 #include <algorithm>
 #include <cmath>
 #include <tandem/base/convert.hpp>
-#include <tandem/base/numeric.hpp>
 #include <tandem/base/shard.hpp>
+#include <utility>
 
 #include "failure.hpp"
 #include "mlp.hpp"
 
 namespace tandem::cli {
-namespace {
 
-/// The sum over k of x[k] * weights[row, k], for a weight [rows, k].
-double times_row(const std::vector<double>& x, const TensorView& weights, std::int64_t row) {
-  const BF16* values = weights.data_as<const BF16>() + row * weights.size(1);
-  double sum = 0;
-  for (std::size_t k = 0; k < x.size(); ++k) sum += x[k] * to_f32(values[k]);
-  return sum;
-}
+using harness::Expected;
+using harness::OperandKind;
+using harness::Scales;
 
-double rounded(double value) {
-  return to_f32(to_bf16(static_cast<float>(value)));
-}
+/// Counts what is wrong, and keeps the largest error.
+class MlpReference::Comparison {
+ public:
+  Comparison(int rank, harness::Wrong& wrong) : rank_(rank), wrong_(wrong) {}
 
-// Doubles that one rank adds for one sampled token: a sum and a sum of squares for each output.
-std::int64_t part_size(const MlpSizes& sizes) {
-  return 2 * sizes.hidden;
-}
+  void compare(const char* name, std::int64_t token, std::int64_t column, double got,
+               const Expected& expected) {
+    if (is_right(got, expected)) {
+      const double error = std::abs(got - expected.value);
+      if (error > 0) worst_ = std::max(worst_, error / expected.tolerance);
+      return;
+    }
+    wrong_.add(fmt::format("{}[{}, {}] on rank {}: got {}, need {} +- {:.3g} (float64)", name, token, column,
+                           rank_, got, expected.value, expected.tolerance));
+  }
+  /// As a part of its bound.
+  [[nodiscard]] double worst() const { return worst_; }
 
-}  // namespace
+ private:
+  int rank_;
+  harness::Wrong& wrong_;
+  double worst_ = 0;
+};
 
 std::vector<std::int64_t> MlpReference::sampled_tokens(const MlpSizes& sizes, int world) {
   constexpr std::int64_t kFewestSamples = 4096;
@@ -50,76 +58,102 @@ std::int64_t MlpReference::num_samples(const MlpSizes& sizes, int world) {
 }
 
 std::int64_t MlpReference::bytes_needed(const MlpSizes& sizes, int world) {
-  return num_samples(sizes, world) * 2 * world * static_cast<std::int64_t>(sizeof(double));
+  return num_samples(sizes, world) * world * static_cast<std::int64_t>(sizeof(Expected));
 }
 
 MlpReference::MlpReference(const MlpWeights& weights, const Session& session, const SharedBytes& shared)
     : weights_(weights),
+      session_(session),
       tokens_(sampled_tokens(weights.sizes, weights.world)),
-      parts_(static_cast<const double*>(shared.data())) {
-  const std::int64_t size = part_size(weights.sizes);
-  auto* own =
-      static_cast<double*>(shared.data()) + static_cast<std::int64_t>(tokens_.size()) * size * weights.rank;
-  for (std::size_t i = 0; i < tokens_.size(); ++i) {
-    double* sums = own + static_cast<std::int64_t>(i) * size;
-    add_own_part(tokens_[i], sums, sums + weights.sizes.hidden);
-  }
-  session.meet("demo reference");
+      parts_(static_cast<Expected*>(shared.data())) {}
+
+Expected* MlpReference::part(int rank, std::size_t i) const {
+  return parts_ + (tokens_.size() * static_cast<std::size_t>(rank) + i) *
+                      static_cast<std::size_t>(weights_.sizes.hidden);
 }
 
-void MlpReference::add_own_part(std::int64_t token, double* sums, double* squares) const {
-  const std::vector<double> x = weights_.row_of_x(token);
-  const std::int64_t inner = weights_.gate.view().size(0);
-  std::vector<double> activated(static_cast<std::size_t>(inner));
-  for (std::int64_t i = 0; i < inner; ++i) {
-    const double g = rounded(times_row(x, weights_.gate.view(), i));
-    const double up = rounded(times_row(x, weights_.up.view(), i));
-    activated[static_cast<std::size_t>(i)] = rounded(g / (1 + std::exp(-g)) * up);
-  }
-  const auto* down = weights_.down.view().data_as<const BF16>();
+double MlpReference::compare(const MlpOutputs& got, harness::Wrong& wrong) const {
+  Comparison comparison(weights_.rank, wrong);
+  compare_projection(0, got.gate.host(), comparison);
+  compare_projection(1, got.up.host(), comparison);
+  const std::vector<std::vector<double>> activated = compare_activation(got, comparison);
+  const MlpFactors& factors = weights_.scatter;
   for (std::int64_t j = 0; j < weights_.sizes.hidden; ++j) {
-    sums[j] = 0;
-    squares[j] = 0;
-    for (std::int64_t i = 0; i < inner; ++i) {
-      const double product = activated[static_cast<std::size_t>(i)] * to_f32(down[j * inner + i]);
-      sums[j] += product;
-      squares[j] += product * product;
+    const std::vector<double> column = line_of(factors.problem, *factors.source, {OperandKind::kB}, j);
+    for (std::size_t i = 0; i < tokens_.size(); ++i)
+      part(weights_.rank, i)[j] = expect(factors.problem, activated[i], column, 0);
+  }
+  session_.meet("demo reference");
+  Comparison of_y(weights_.rank, wrong);
+  compare_y(got.y.host(), of_y);
+  return of_y.worst();
+}
+
+void MlpReference::compare_projection(int idx, const TensorView& got, Comparison& comparison) const {
+  constexpr const char* kNames[] = {"gate", "up"};
+  const auto& [problem, source] = weights_.gather;
+  std::vector<std::vector<double>> rows;
+  for (const std::int64_t token : tokens_)
+    rows.push_back(line_of(problem, *source, {OperandKind::kA}, token));
+  const std::int64_t n = got.size(1);
+  for (std::int64_t column = 0; column < n; ++column) {
+    const std::vector<double> factors = line_of(problem, *source, {OperandKind::kB, idx}, column);
+    for (std::size_t i = 0; i < tokens_.size(); ++i) {
+      comparison.compare(kNames[idx], tokens_[i], column, element_as_f64(got, tokens_[i] * n + column),
+                         expect(problem, rows[i], factors, 0));
     }
   }
 }
 
-double MlpReference::compare(const TensorView& y, harness::Wrong& wrong) const {
+std::vector<std::vector<double>> MlpReference::compare_activation(const MlpOutputs& got,
+                                                                  Comparison& comparison) const {
+  constexpr double kRoundoff = 0x1p-18;  // of an exponential and some more operations in f32
+  const Scales scales = weights_.scatter.problem.scales;
+  const std::int64_t n = got.activated.view().size(1);
+  std::vector<std::vector<double>> rows;
+  for (const std::int64_t token : tokens_) {
+    std::vector<Expected> row;
+    double largest = 0;
+    for (std::int64_t i = token * n; i < (token + 1) * n; ++i) {
+      const double gate = got.gate.at(i);
+      const double value = gate / (1 + std::exp(-gate)) * got.up.at(i);
+      row.push_back({value, kRoundoff * std::abs(value)});
+      if (scales == Scales::kRow) row.back() = rounded(row.back(), DType::kBF16);
+      largest = std::max(largest, std::abs(value));
+    }
+    double scale = scales == Scales::kTensor ? kActivationScale : 1;
+    if (scales == Scales::kRow) {
+      scale = got.scale.at(token);
+      const double need = largest == 0 ? 1 : largest / 448;
+      comparison.compare("scale of silu(gate) * up", token, 0, scale,
+                         {need, 2 * harness::rounding_error(DType::kBF16, need)});
+    }
+    std::vector<double>& values = rows.emplace_back();
+    for (std::int64_t i = 0; i < n; ++i) {
+      const Expected& unscaled = row[static_cast<std::size_t>(i)];
+      const double element = got.activated.at(token * n + i);
+      comparison.compare(
+          "silu(gate) * up", token, i, element,
+          harness::rounded({unscaled.value / scale, unscaled.tolerance / scale}, got.activated.view().dtype));
+      values.push_back(element * scale);
+    }
+  }
+  return rows;
+}
+
+void MlpReference::compare_y(const TensorView& got, Comparison& comparison) const {
   const std::int64_t hidden = weights_.sizes.hidden;
-  const std::int64_t size = part_size(weights_.sizes);
   const Shard mine = shard_of(weights_.sizes.tokens, weights_.world, weights_.rank);
-  const double u = harness::unit_roundoff(DType::kBF16);
-  double worst = 0;
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
     const std::int64_t row = tokens_[i] - mine.offset;
     if (row < 0 || row >= mine.size) continue;
     for (std::int64_t j = 0; j < hidden; ++j) {
-      harness::Expected expected;
-      double squares = 0;
-      for (int rank = 0; rank < weights_.world; ++rank) {
-        const double* part =
-            parts_ + (static_cast<std::int64_t>(tokens_.size()) * rank + static_cast<std::int64_t>(i)) * size;
-        expected.value += part[j];
-        expected.tolerance += 1.01 * u * std::abs(part[j]);  // each rank's sum travels as bf16
-        squares += part[hidden + j];
-      }
-      // One rounding of the result; and each activation may sit one bf16 step beside ours where f32 and f64
-      // sums round apart: independent errors, six standard deviations.
-      expected.tolerance += 1.01 * u * std::abs(expected.value) + 6 * 2 * u * std::sqrt(squares);
-      const double got = element_as_f64(y, row * hidden + j);
-      if (is_right(got, expected)) {
-        worst = std::max(worst, std::abs(got - expected.value) / expected.tolerance);
-        continue;
-      }
-      wrong.add(fmt::format("y[{}, {}] on rank {}: got {}, need {} +- {:.3g} (float64)", tokens_[i], j,
-                            weights_.rank, got, expected.value, expected.tolerance));
+      std::vector<Expected> sent;
+      for (int rank = 0; rank < weights_.world; ++rank) sent.push_back(part(rank, i)[j]);
+      comparison.compare("y", tokens_[i], j, element_as_f64(got, row * hidden + j),
+                         rounded(harness::sum_in_f32(sent), DType::kBF16));
     }
   }
-  return worst;
 }
 
 }  // namespace tandem::cli

@@ -5,7 +5,6 @@
 #include "failure.hpp"
 
 namespace tandem::cli {
-namespace {
 
 Result<OpReport> run(const AllGatherMatmulArgs& args, Group& group, Stream& stream) {
   return fused_all_gather_matmul(args, group, stream);
@@ -19,8 +18,6 @@ Result<OpReport> run(const AllGatherScaledMatmulArgs& args, Group& group, Stream
 Result<OpReport> run(const ScaledMatmulReduceScatterArgs& args, Group& group, Stream& stream) {
   return fused_scaled_matmul_reduce_scatter(args, group, stream);
 }
-
-}  // namespace
 
 RankOp::RankOp(const harness::Problem& problem, const Session& session, const harness::OperandSource& source)
     : problem_(problem), session_(session), operands_(problem, source, session.rank(), {session.device()}) {

@@ -10,6 +10,12 @@
 
 namespace tandem::cli {
 
+// Enqueue the op of these arguments.
+[[nodiscard]] Result<OpReport> run(const AllGatherMatmulArgs& args, Group& group, Stream& stream);
+[[nodiscard]] Result<OpReport> run(const MatmulReduceScatterArgs& args, Group& group, Stream& stream);
+[[nodiscard]] Result<OpReport> run(const AllGatherScaledMatmulArgs& args, Group& group, Stream& stream);
+[[nodiscard]] Result<OpReport> run(const ScaledMatmulReduceScatterArgs& args, Group& group, Stream& stream);
+
 /// One rank's part of a problem: its shards of the inputs, its outputs, and the call of the op.
 class RankOp {
  public:
@@ -24,9 +30,7 @@ class RankOp {
   [[nodiscard]] const harness::Problem& problem() const { return problem_; }
   [[nodiscard]] const TensorView& a() const { return operands_.a().view(); }
   [[nodiscard]] std::span<const TensorView> b() const { return operands_.b(); }
-  /// Of a scaled problem.
-  [[nodiscard]] const TensorView& a_scale() const { return operands_.a_scale(); }
-  [[nodiscard]] std::span<const TensorView> b_scale() const { return operands_.b_scale(); }
+  [[nodiscard]] const harness::RankOperands& operands() const { return operands_; }
   [[nodiscard]] std::span<const harness::GuardedTensor> outputs() const { return out_; }
   /// All of a, if the problem keeps it.
   [[nodiscard]] const harness::GuardedTensor* gathered() const {

@@ -97,6 +97,25 @@ void apply_scales(std::span<double> line, std::span<const double> scales) {
     line[i] *= scales[scales.size() == 1 ? 0 : i / static_cast<std::size_t>(gemm::kScaleBlock)];
 }
 
+std::vector<double> line_of(const Problem& problem, const OperandSource& source, const Operand& operand,
+                            std::int64_t idx) {
+  const auto read = [&](const Operand& which, const Window& window) {
+    Dims sizes = sizes_of(problem, which);
+    sizes[window.dim] = window.shard.size;
+    const Tensor part = Tensor::host(sizes, dtype_of(problem, which));
+    source.read(which, window, part.view());
+    std::vector<double> values(static_cast<std::size_t>(numel(sizes)));
+    take(convert(part.view(), TensorView::contiguous(values.data(), sizes, DType::kF64)));
+    return values;
+  };
+  const Window window{operand.kind == OperandKind::kA ? 0 : 1, {idx, 1}};
+  std::vector<double> values = read(operand, window);
+  if (!problem.is_scaled()) return values;
+  apply_scales(values,
+               read(scale_of(operand), problem.scales == Scales::kTensor ? Window{0, {0, 1}} : window));
+  return values;
+}
+
 std::uint64_t GeneratedTensors::seed_of(const Operand& operand) const {
   return problem_.seed * 1024 + static_cast<std::uint64_t>(operand.kind) * 64 +
          static_cast<std::uint64_t>(operand.idx);
@@ -157,19 +176,7 @@ std::vector<double> GeneratedTensors::row_of_a(std::int64_t row) const {
 }
 
 std::vector<double> GeneratedTensors::column_of_b(int i, std::int64_t column) const {
-  const Operand operand{OperandKind::kB, i};
-  std::vector<double> values = line(operand, sizes_of(problem_, operand), {1, {column, 1}});
-  if (!problem_.is_scaled()) return values;
-  const Operand scale = scale_of(operand);
-  if (problem_.scales == Scales::kTensor) {
-    apply_scales(values, line(scale, {1}, {0, {0, 1}}));
-  } else if (problem_.scales == Scales::kBlock) {
-    const Window square{1, {column / gemm::kScaleBlock, 1}};
-    apply_scales(values, line(scale, square_sizes(problem_, scale), square));
-  } else {
-    apply_scales(values, line(scale, b_scale_sizes(problem_, i), {1, {column, 1}}));
-  }
-  return values;
+  return line_of(problem_, *this, {OperandKind::kB, i}, column);
 }
 
 double GeneratedTensors::bias_at(int i, std::int64_t column) const {
@@ -276,6 +283,35 @@ ScaledMatmulReduceScatterArgs RankOperands::scaled_scatter_args() const {
   args.fast_accum = problem_.fast_accum;
   if (problem_.bias && (problem_.reduce == coll::ReduceOp::kAvg || rank_ == 0)) args.bias = bias_views_[0];
   return args;
+}
+
+gemm::MmArgs RankOperands::mm_args(const OperandProduct& product) const {
+  return {.a = product.a,
+          .b = b_views_[static_cast<std::size_t>(product.i)],
+          .out = product.out,
+          .bias = {},
+          .heuristic = product.heuristic};
+}
+
+gemm::ScaledMmArgs RankOperands::scaled_mm_args(const OperandProduct& product) const {
+  const auto idx = static_cast<std::size_t>(product.i);
+  return {.a = product.a,
+          .b = b_views_[idx],
+          .a_scale = product.a_scale,
+          .b_scale = b_scale_views_[idx],
+          .out = product.out,
+          .fast_accum = problem_.fast_accum,
+          .heuristic = product.heuristic};
+}
+
+Result<void> RankOperands::multiply(const OperandProduct& product, Stream& stream) const {
+  return problem_.is_scaled() ? gemm::scaled_matmul(scaled_mm_args(product), stream)
+                              : gemm::mm(mm_args(product), stream);
+}
+
+Result<void> RankOperands::prepare(const OperandProduct& product, Stream& stream) const {
+  return problem_.is_scaled() ? gemm::prepare(scaled_mm_args(product), stream)
+                              : gemm::prepare(mm_args(product), stream);
 }
 
 void RankOperands::download() const {

@@ -9,6 +9,8 @@
 #include <tandem/fused/all_gather_scaled_matmul.hpp>
 #include <tandem/fused/matmul_reduce_scatter.hpp>
 #include <tandem/fused/scaled_matmul_reduce_scatter.hpp>
+#include <tandem/gemm/mm.hpp>
+#include <tandem/gemm/scaled_mm.hpp>
 #include <vector>
 
 #include "harness/guarded_tensor.hpp"
@@ -76,6 +78,15 @@ class GeneratedTensors : public OperandSource {
   Problem problem_;
 };
 
+/// One of a problem's products on one rank: these rows of a times b[i].
+struct OperandProduct {
+  TensorView a = {};
+  TensorView a_scale = {};  ///< of a scaled problem
+  int i = 0;
+  TensorView out = {};
+  int heuristic = 0;  ///< as in gemm::MmArgs
+};
+
 /// Where a rank has its operands.
 struct OperandMemory {
   Device& device;
@@ -88,6 +99,7 @@ class RankOperands {
  public:
   RankOperands(const Problem& problem, const OperandSource& source, int rank, const OperandMemory& memory);
 
+  [[nodiscard]] const Problem& problem() const { return problem_; }
   [[nodiscard]] const GuardedTensor& a() const { return a_; }
   [[nodiscard]] std::span<const TensorView> b() const { return b_views_; }
   /// Arguments without outputs and algorithm; they refer to this object.
@@ -97,12 +109,17 @@ class RankOperands {
   /// The op adds each rank's bias before the sum over ranks. So of a sum, only rank 0 has one.
   [[nodiscard]] ScaledMatmulReduceScatterArgs scaled_scatter_args() const;
   [[nodiscard]] const TensorView& a_scale() const { return a_scale_->view(); }
-  [[nodiscard]] std::span<const TensorView> b_scale() const { return b_scale_views_; }
+  /// Enqueues a product; prepare() only has it loaded.
+  [[nodiscard]] Result<void> multiply(const OperandProduct& product, Stream& stream) const;
+  [[nodiscard]] Result<void> prepare(const OperandProduct& product, Stream& stream) const;
   void download() const;
   /// As of the last download().
   [[nodiscard]] bool guards_are_whole() const;
 
  private:
+  [[nodiscard]] gemm::MmArgs mm_args(const OperandProduct& product) const;
+  [[nodiscard]] gemm::ScaledMmArgs scaled_mm_args(const OperandProduct& product) const;
+
   Problem problem_;
   int rank_;
   GuardedTensor a_;
@@ -126,6 +143,10 @@ class RankOperands {
 [[nodiscard]] Operand scale_of(const Operand& operand);
 /// Multiplies a row of a, or a column of b, by its scales: one, or one for each gemm::kScaleBlock elements.
 void apply_scales(std::span<double> line, std::span<const double> scales);
+
+/// Row `idx` of a, which has two dims, or column `idx` of a b, in f64 and times its scales.
+[[nodiscard]] std::vector<double> line_of(const Problem& problem, const OperandSource& source,
+                                          const Operand& operand, std::int64_t idx);
 
 /// Element `idx`, counted row-major, of the generated tensor of a seed.
 [[nodiscard]] float generated_value(std::uint64_t seed, std::int64_t idx);

@@ -21,7 +21,8 @@ using test::JobCase;
 using test::RankContextOfTest;
 using test::with_last;
 
-enum class Scaled { kNo, kTensorwise, kRowwise };
+/// kFlatRows: row-wise, by a scale [rows, 1] whatever dims a has.
+enum class Scaled { kNo, kTensorwise, kRowwise, kFlatRows };
 
 struct Product {
   std::int64_t k = 6;  ///< rank r has r more
@@ -50,8 +51,10 @@ std::string Case::text(int world, Algorithm algorithm) const {
                                 to_string(sizes), dim, to_string(op), world);
   for (const Product& p : products) {
     all += fmt::format(" {}*{} k {}{}{}{}", to_string(p.a), to_string(p.b), p.k,
-                       p.scaled == Scaled::kRowwise ? " row-wise" : "", p.bias ? " bias" : "",
-                       p.result_scale ? " result_scale" : "");
+                       p.scaled == Scaled::kRowwise    ? " row-wise"
+                       : p.scaled == Scaled::kFlatRows ? " flat row-wise"
+                                                       : "",
+                       p.bias ? " bias" : "", p.result_scale ? " result_scale" : "");
   }
   return all + (spread ? " spread" : "") + (exact_partials ? " f32 partials " : " ") +
          std::string(to_string(algorithm));
@@ -105,7 +108,7 @@ class Operands {
                                     .b = values({p.k + q, n}, p.b),
                                     .by_tensor_cores = rank.device.id().kind == DeviceKind::kCuda};
     if (p.scaled != Scaled::kNo) {
-      const bool rowwise = p.scaled == Scaled::kRowwise;
+      const bool rowwise = p.scaled != Scaled::kTensorwise;
       tensors.a_scale = scale(rowwise ? with_last(c.sizes, 1) : Dims{});
       tensors.b_scale = scale(rowwise ? Dims{1, n} : Dims{1});
     }
@@ -121,7 +124,8 @@ class Operands {
     };
     a_.push_back(*load(tensors.a));
     b_.push_back(*load(tensors.b));
-    a_scales_.push_back(load(tensors.a_scale));
+    a_scales_.push_back(
+        load(p.scaled == Scaled::kFlatRows ? tensors.a_scale->flatten_rows() : tensors.a_scale));
     b_scales_.push_back(load(tensors.b_scale));
     biases_.push_back(load(tensors.bias));
     result_scales_.push_back(load(tensors.result_scale));
@@ -141,7 +145,7 @@ class ScaledMatmulReduceScatter : public ::testing::TestWithParam<JobCase> {};
 
 TEST_P(ScaledMatmulReduceScatter, every_scale_and_dim) {
   std::vector<Case> cases;
-  for (const Scaled scaled : {Scaled::kTensorwise, Scaled::kRowwise, Scaled::kNo}) {
+  for (const Scaled scaled : {Scaled::kTensorwise, Scaled::kRowwise, Scaled::kFlatRows, Scaled::kNo}) {
     for (const Dims& sizes : {Dims{16, 24}, Dims{8, 16, 24}, Dims{2, 8, 8, 16}}) {
       for (int dim = 0; dim < sizes.size(); ++dim) {
         cases.push_back({.sizes = sizes,
@@ -230,6 +234,10 @@ TEST_P(ScaledMatmulReduceScatter, lists_of_scaled_and_plain_products) {
                          .exact_partials = exact});
       }
     }
+    cases.push_back({.sizes = {7, 11, 10},
+                     .dim = dim,
+                     .products = {{.scaled = Scaled::kFlatRows}, {.scaled = Scaled::kTensorwise}},
+                     .spread = true});
   }
   run_all(GetParam(), cases);
 }

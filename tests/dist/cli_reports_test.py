@@ -182,6 +182,23 @@ class Reports(unittest.TestCase):
         self.assertRegex(text, r"\n  hidden: -?\d+ % of the communication; serial shows ")
         self.assertIn("all equal", text)
 
+    def test_demo_multiplies_f8(self):
+        """By every kind of scales, against float64 and bit by bit; what each kind scales is said."""
+        words = {"tensor": "where it is fixed beforehand, and for each weight\n", "row": "for each output of the weights\n",
+                 "block": "down is bf16, because a scatter cuts k and\nthere is none with scales along it\n"}
+        with tempfile.TemporaryDirectory(prefix="cli_demo_") as folder:
+            path = os.path.join(folder, "rows.json")
+            for scales, fast in (("tensor", []), ("row", ["--fast-accum"]), ("block", [])):
+                text = self.succeed("demo", "--dtype", "f8e4m3", "--scales", scales, *fast, "--scale", "1/16", "--seconds", "0.2",
+                                    "--ranks", 3, "--link-delay-us", 0, "--json", path)
+                self.assertIn("intermediate 896, f8e4m3" + (" with fast sums," if fast else ","), text)
+                self.assertIn(words[scales], text)
+                self.assertRegex(text, r"checked: \d{4,} sampled outputs against float64 \(largest error [1-9]\d? % of its bound\)")
+                self.assertIn("all equal", text)
+            rows = [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
+        self.assertEqual([(row["dtype"], row["scales"], row["fast_accum"]) for row in rows],
+                         [("f8e4m3", "tensor", False), ("f8e4m3", "row", True), ("f8e4m3", "block", False)])
+
     def test_demo_appends_json_rows(self):
         with tempfile.TemporaryDirectory(prefix="cli_demo_") as folder:
             path = os.path.join(folder, "rows.json")
@@ -193,6 +210,7 @@ class Reports(unittest.TestCase):
         for row in rows:
             self.assertEqual((row["op"], row["tokens"], row["hidden"], row["intermediate"], row["slices"], row["world"]),
                              ("demo", 64, 64, 14336 * 2 // 8 // 64, 8, 2))
+            self.assertEqual((row["dtype"], row["scales"], row["fast_accum"]), ("bf16", None, False))
             self.assertEqual([op["overlapped_by"] in ("native", "pipelined") for op in row["ops"]], [True, True])
             self.assertEqual([op["predicted_serial_us"] > 0 for op in row["ops"]], [True, True])
             for step in row["steps"].values():

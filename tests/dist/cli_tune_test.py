@@ -40,13 +40,16 @@ class Tune(unittest.TestCase):
             row["us"] = us
         path.write_text(json.dumps(table))
 
-    def test_scaled_gathers_are_kept_by_scale_mode(self):
+    def test_scaled_ops_are_kept_by_scale_mode(self):
         sizes = ["--m", 32, "--n", 16, "--k", 200, "--dtype", "f8e4m3", "--ranks", 2, "--iterations", 1, "--warmup", 0]
         self.succeed("tune", "all_gather_matmul", *sizes, "--scales", "tensor,row,block")
+        self.succeed("tune", "matmul_reduce_scatter", *sizes, "--scales", "tensor,row")
         table = json.loads(next(self.tables.glob("*.json")).read_text())
         self.assertEqual(sorted((row["op"], row["layout"]) for row in table["rows"]),
                          [("all_gather_scaled_matmul", f"rows, {mode}")
-                          for mode in ("blockwise_sharded", "rowwise_sharded", "tensorwise")])
+                          for mode in ("blockwise_sharded", "rowwise_sharded", "tensorwise")] +
+                         [("scaled_matmul_reduce_scatter", f"rows, bf16 partials, scaled {mode}")
+                          for mode in ("as a whole", "by rows")])
 
     def test_rows_are_kept_and_looked_up(self):
         text = self.succeed("tune", *SIZES).stdout

@@ -166,6 +166,12 @@ CASES = [
     (["demo", "--slices", "2", "--ranks", "4"], ["--slices 2", "4, the number of ranks"]),
     (["demo", "--json", "/dev/null/rows.json"], ["--json /dev/null/rows.json", "Not a directory"]),
     (["demo", "--seconds", "0"], ["--seconds", "0"]),
+    (["demo", "--dtype", "f8e4m3"], ["dtype f8e4m3 needs scales: pass --scales tensor, row or block"]),
+    (["demo", "--dtype", "f8e4m3", "--scales", "rows"], ["'rows'", "need tensor, row or block"]),
+    (["demo", "--scales", "row"], ["--scales row with dtype bf16"]),
+    (["demo", "--fast-accum"], ["--fast-accum with dtype bf16"]),
+    (["demo", "--dtype", "f8e5m2", "--scales", "row"], ["demo --dtype f8e5m2", "need bf16 or f8e4m3"]),
+    (["demo", "--dtype", "f9"], ["'f9'"]),
     (["sing"], ["sing"]),
     ([], ["--help"]),
 ]

@@ -455,6 +455,37 @@ void expect_agreement(const Call& good, const Mutation& mutation) {
   }
 }
 
+/// A scatter whose a is scaled by so many rows' scales, or as a whole by one.
+Result<void> scatter(RankContextOfTest& rank, std::int64_t num_a_scales, std::int64_t num_b_scales) {
+  Guarded a(rank.device, Dims{4, 8}, DType::kF8E4M3);
+  Guarded b(rank.device, Dims{8, 5}, DType::kF8E4M3);
+  Guarded a_scale(rank.device, Dims{num_a_scales, 1}, DType::kF32);
+  Guarded b_scale(rank.device, Dims{1, num_b_scales}, DType::kF32);
+  Guarded out(rank.device, Dims{2, 5}, DType::kBF16);
+  const auto report = fused_scaled_matmul_reduce_scatter({.a = a.view(),
+                                                          .b = b.view(),
+                                                          .a_scale = a_scale.view(),
+                                                          .b_scale = b_scale.view(),
+                                                          .out = out.view(),
+                                                          .algorithm = Algorithm::kPipelined},
+                                                         rank.group, rank.stream);
+  const auto done = rank.stream.synchronize();
+  return report ? done : tl::unexpected(report.error());
+}
+
+TEST(FusedScaledArguments, ranks_agree_on_what_scatters_scale) {
+  Complaints complaints;
+  test::on_ranks(test::cpu_cases({2}).front(), test::quick_config(), complaints,
+                 [&](RankContextOfTest& rank) -> Result<void> {
+                   const bool is_first = rank.group.rank() == 0;
+                   if (auto ok = scatter(rank, 4, is_first ? 1 : 5); !ok) return ok;
+                   expect_error(scatter(rank, is_first ? 1 : 4, 5), ErrorCode::kMismatch, "scaled by rows",
+                                complaints);
+                   return {};
+                 });
+  EXPECT_EQ(complaints.text(), "");
+}
+
 TEST(FusedScaledArguments, what_ranks_have_to_agree_on) {
   const std::vector<Mutation> mutations = {
       {"mode", [](Call& call) { call.mode = ScaleMode::kRowwiseSharded; }},

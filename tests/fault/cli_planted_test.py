@@ -23,8 +23,10 @@ class Planted(unittest.TestCase):
 
     def test_demo_finds_a_wrong_chunk(self):
         for fault in ("get:*:3:corrupt", "get:0:1:corrupt", "get:3:20:corrupt"):
-            with self.subTest(fault):
-                self.fails(DEMO, fault, ["wrong result", "rank"])
+            for scales in (None, "tensor", "row", "block"):
+                with self.subTest(fault=fault, scales=scales):
+                    f8 = ["--dtype", "f8e4m3", "--scales", scales] if scales else []
+                    self.fails(DEMO + f8, fault, ["wrong result", "rank"])
 
     def test_check_finds_a_wrong_chunk_and_names_the_problem(self):
         done = self.fails(["check", "all_gather_matmul", "--ranks", "3", "--dtype", "f32"], "get:1:5:corrupt",

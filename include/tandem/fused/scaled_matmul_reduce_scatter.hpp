@@ -17,8 +17,8 @@ namespace tandem {
 struct ScaledMatmulReduceScatterArgs {
   TensorList a = {};  ///< [..., k_j] each; any strides; equal in all sizes but the last
   TensorList b = {};  ///< [k_j, n] each; as many as a
-  /// f32, one for each product: of a_j one element or a_j's sizes with 1 last, of b_j one element or [1, n].
-  /// A product has both scales or neither.
+  /// f32, one for each product: of a_j one element, a_j's sizes with 1 last or [rows of a_j, 1], of b_j one
+  /// element or [1, n]. A product has both scales or neither.
   OptionalTensorList a_scale = {};
   OptionalTensorList b_scale = {};
   /// Empty, or one for each product: [n], any type of out, also where n is scattered. It is added on every
@@ -45,8 +45,8 @@ struct ScaledMatmulReduceScatterArgs {
 ///          gives the same bits, and every other algorithm with products of tandem's own.
 /// Memory:  As fused_matmul_reduce_scatter().
 /// Order:   As fused_all_gather_matmul().
-/// Errors:  As fused_all_gather_matmul(). out's dtype, sizes of a but k, n, reduce_op, scatter_dim, partials
-///          and algorithm must agree.
+/// Errors:  As fused_all_gather_matmul(). out's dtype, sizes of a but k, n, reduce_op, scatter_dim, partials,
+///          algorithm, and whether an a_scale has more than one element, must agree.
 /// Source:  docs/design/schedules.md
 [[nodiscard]] Result<OpReport> fused_scaled_matmul_reduce_scatter(const ScaledMatmulReduceScatterArgs& args,
                                                                   Group& group, Stream& stream);

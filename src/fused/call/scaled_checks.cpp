@@ -45,6 +45,17 @@ Result<void> check_epilogue(std::string_view who, int idx, const TensorView* bia
   return check_scale(who, {"result_scale", idx, result_scale}, {1}, device);
 }
 
+gemm::Scale scale_of_b(gemm::Scale a) {
+  switch (a) {
+    case gemm::Scale::kNone:
+      return gemm::Scale::kNone;
+    case gemm::Scale::kVector128:
+      return gemm::Scale::kBlock128;
+    default:
+      return gemm::Scale::kColumn;
+  }
+}
+
 Result<void> check_runs(const gemm::ScaledProblem& problem, const Device& device) {
   const Support support = gemm::can_run(problem, device);
   if (support) return {};

@@ -10,6 +10,7 @@
 #include <tandem/gemm/scaled_mm.hpp>
 
 #include "fused/call/checks.hpp"
+#include "gemm/product.hpp"
 
 namespace tandem::fused {
 
@@ -32,6 +33,9 @@ namespace tandem::fused {
 [[nodiscard]] Result<void> check_epilogue(std::string_view who, int idx, const TensorView* bias,
                                           const TensorView* result_scale, std::int64_t n,
                                           const Device& device);
+
+/// As fine as a's, whatever each b has: that is each rank's own affair.
+[[nodiscard]] gemm::Scale scale_of_b(gemm::Scale a);
 
 /// Whether the device has scaled products like this one. Errors: kUnsupported with the reason.
 [[nodiscard]] Result<void> check_runs(const gemm::ScaledProblem& problem, const Device& device);

@@ -5,6 +5,7 @@
 
 #include "base/format.hpp"
 #include "cost/transfers.hpp"
+#include "fused/call/scaled_checks.hpp"
 
 namespace tandem::fused {
 namespace {
@@ -61,17 +62,6 @@ gemm::Scale scale_of_a(const GatherProblem& problem) {
   }
   return gemm::Scale::kNone;
 }
-/// As fine as a's, whatever each b has: that is each rank's own affair.
-gemm::Scale scale_of_b(const GatherProblem& problem) {
-  switch (scale_of_a(problem)) {
-    case gemm::Scale::kNone:
-      return gemm::Scale::kNone;
-    case gemm::Scale::kVector128:
-      return gemm::Scale::kBlock128;
-    default:
-      return gemm::Scale::kColumn;
-  }
-}
 
 }  // namespace
 
@@ -92,7 +82,7 @@ gemm::Product planned_product(const GatherProblem& problem) {
           .b = problem.factor(),
           .out = problem.is_scaled ? DType::kBF16 : problem.dtype,
           .a_scale = scale_of_a(problem),
-          .b_scale = scale_of_b(problem),
+          .b_scale = scale_of_b(scale_of_a(problem)),
           .fast_accum = problem.fast_accum && !problem.is_scaled_by_blocks()};
 }
 

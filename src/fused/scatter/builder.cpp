@@ -1,6 +1,7 @@
 #include "fused/scatter/builder.hpp"
 
 #include "base/format.hpp"
+#include "base/with_last.hpp"
 #include "fused/scatter/arguments.hpp"
 
 namespace tandem::fused {
@@ -115,11 +116,12 @@ Operand ScatterBuilder::own_bias() const {
 
 namespace {
 
-void bind_scale(program::Bindings& bindings, RootId root, const TensorView* scale,
-                const ScatterProblem& problem, bool is_of_rows) {
+/// One number is bound for every part; what has more as `of_parts` arranges it.
+template <class OfParts>
+void bind_scale(program::Bindings& bindings, RootId root, const TensorView* scale, OfParts of_parts) {
   if (root == kNone || scale == nullptr) return bindings.bind_optional(root, nullptr);
   if (scale->numel() == 1) return bindings.bind_for_every_part(root, *scale);
-  bindings.bind(root, is_of_rows ? front_of(*scale, problem.dim) : *scale);
+  bindings.bind(root, of_parts(*scale));
 }
 
 void bind_out(const ScatterCall& call, const ScatterProblem& problem, const ScatterRoots& roots,
@@ -150,8 +152,11 @@ void bind(const ScatterCall& call, const ScatterProblem& problem, const ScatterR
       copies_at += front.size_bytes();
     }
     bindings.bind(one.b, call.b[idx]);
-    bind_scale(bindings, one.a_scale, call.a_scale.at(j), problem, true);
-    bind_scale(bindings, one.b_scale, call.b_scale.at(j), problem, false);
+    bind_scale(bindings, one.a_scale, call.a_scale.at(j), [&](const TensorView& scale) {
+      const Dims& sizes = call.a[idx].sizes;
+      return front_of(scale.dim() == sizes.size() ? scale : unflatten_rows(scale, sizes), problem.dim);
+    });
+    bind_scale(bindings, one.b_scale, call.b_scale.at(j), [](const TensorView& scale) { return scale; });
     bindings.bind_optional(one.bias, call.product_bias.at(j));
     bindings.bind_optional(one.result_scale, call.result_scale.at(j));
   }

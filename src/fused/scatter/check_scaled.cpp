@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "base/with_last.hpp"
@@ -53,7 +55,9 @@ Result<void> check_product(const ScaledMatmulReduceScatterArgs& args, int j, std
   }
   TANDEM_TRY(check_factors({"a", j, &args.a[idx]}, {"b", j, &args.b[idx]}, a_scale != nullptr, device));
   if (a_scale != nullptr) {
-    TANDEM_TRY(check_scale(kWho, {"a_scale", j, a_scale}, with_last(args.a[idx].sizes, 1), device));
+    const Dims each = with_last(args.a[idx].sizes, 1);
+    const Dims flat = {numel(each), 1};
+    TANDEM_TRY(check_scale(kWho, {"a_scale", j, a_scale}, a_scale->sizes == flat ? flat : each, device));
     TANDEM_TRY(check_scale(kWho, {"b_scale", j, b_scale}, {1, n}, device));
   }
   return check_epilogue(kWho, j, at(args.bias, j), at(args.result_scale, j), n, device);
@@ -72,6 +76,15 @@ Result<void> check_outputs(const ScaledMatmulReduceScatterArgs& args, const Dims
   }
   TANDEM_TRY(check_tensor(kWho, product, device));
   return check_has_layout(kWho, product, {sizes, contiguous_strides(sizes)});
+}
+
+gemm::Scale scale_of_a(const ScaledMatmulReduceScatterArgs& args) {
+  gemm::Scale scale = gemm::Scale::kNone;
+  for (int j = 0; j < static_cast<int>(args.a.size()); ++j) {
+    const TensorView* one = at(args.a_scale, j);
+    if (one != nullptr) scale = std::max(scale, one->numel() == 1 ? gemm::Scale::kTensor : gemm::Scale::kRow);
+  }
+  return scale;
 }
 
 Result<void> check_memory_of(const ScaledMatmulReduceScatterArgs& args, const Named& output) {
@@ -107,6 +120,7 @@ Result<CheckedScatter> check(const ScaledMatmulReduceScatterArgs& args, const Gr
 
   ScatterProblem problem = scatter_problem_of(args, sizes, group, device);
   problem.is_scaled = true;
+  problem.a_scale = scale_of_a(args);
   problem.fast_accum = args.fast_accum;
   return CheckedScatter{ScatterCall::of(args), problem};
 }

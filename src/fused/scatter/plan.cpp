@@ -51,8 +51,8 @@ Result<Workload> workload_of(const ScatterProblem& problem, Group& group, Device
                     .a = factors,
                     .b = factors,
                     .out = problem.partials,
-                    .a_scale = problem.is_scaled ? gemm::Scale::kRow : gemm::Scale::kNone,
-                    .b_scale = problem.is_scaled ? gemm::Scale::kColumn : gemm::Scale::kNone,
+                    .a_scale = problem.a_scale,
+                    .b_scale = scale_of_b(problem.a_scale),
                     .fast_accum = problem.is_scaled && problem.fast_accum},
                    shard_stride(problem.total(), problem.world) * problem.unit_rows(), device, work);
   return work;
@@ -62,8 +62,8 @@ Result<Workload> workload_of(const ScatterProblem& problem, Group& group, Device
 std::optional<cost::Key> key_of(const ScatterProblem& problem, const Group& group) {
   if (problem.plan_k == 0) return std::nullopt;
   return cost::Key{.op = std::string(problem.op()),
-                   .layout = fmt::format("{}, {} partials", problem.scatters_last() ? "columns" : "rows",
-                                         to_string(problem.partials)),
+                   .layout = fmt::format("{}, {} partials{}", problem.scatters_last() ? "columns" : "rows",
+                                         to_string(problem.partials), scale_in_words(problem)),
                    .dtype = problem.dtype,
                    .m = problem.rows(),
                    .n = problem.n(),

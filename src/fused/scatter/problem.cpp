@@ -60,13 +60,19 @@ std::size_t hash_of(const ScatterProblem& p) {
       .add(p.has_bias)
       .add(p.keeps_product)
       .add(p.is_scaled)
+      .add(p.a_scale)
       .add(p.fast_accum)
       .value();
 }
 
+std::string scale_in_words(const ScatterProblem& problem) {
+  return problem.a_scale == gemm::Scale::kNone ? "" : fmt::format(", scaled {}", to_string(problem.a_scale));
+}
+
 std::string to_string(const ScatterProblem& problem) {
-  return fmt::format("{} {} dim {} {} w{} partials {}{}", to_string(problem.dtype), to_string(problem.sizes),
-                     problem.dim, to_string(problem.reduce_op), problem.world, to_string(problem.partials),
+  return fmt::format("{} {} dim {} {} w{} partials {}{}{}", to_string(problem.dtype),
+                     to_string(problem.sizes), problem.dim, to_string(problem.reduce_op), problem.world,
+                     to_string(problem.partials), scale_in_words(problem),
                      problem.plan_k == 0 ? "" : fmt::format(" plan_k {}", problem.plan_k));
 }
 

@@ -9,6 +9,8 @@
 #include <tandem/coll/collectives.hpp>
 #include <tandem/fused/report.hpp>
 
+#include "gemm/product.hpp"
+
 namespace tandem::fused {
 
 /// A checked call of a scatter op as what it comes down to. The scattered dim counts in units: a
@@ -23,7 +25,9 @@ struct ScatterProblem {
   coll::ReduceOp reduce_op = coll::ReduceOp::kSum;
   int world = 1;
   Algorithm asked = Algorithm::kAuto;
-  bool is_scaled = false;   ///< by fused_scaled_matmul_reduce_scatter()
+  bool is_scaled = false;  ///< by fused_scaled_matmul_reduce_scatter()
+  /// By rows where one product's a is scaled by rows, else as a whole where one is scaled as a whole.
+  gemm::Scale a_scale = gemm::Scale::kNone;
   std::int64_t plan_k = 0;  ///< as the caller says; 0: not told
   /// Of `pipelined`: peers push their partials in up to so many chunks a part, and own products add them; see
   /// pushed.hpp. 0: not decided yet, or ranks get partials behind barriers.
@@ -68,8 +72,10 @@ struct ScatterProblem {
   friend bool operator==(const ScatterProblem&, const ScatterProblem&) = default;
 };
 [[nodiscard]] std::size_t hash_of(const ScatterProblem& problem);
-/// "bf16 [4096, 8192] dim 0 sum w4 partials bf16": what the ranks have in common, but the op and the
-/// algorithm.
+/// ", scaled by rows", or nothing where no product is scaled.
+[[nodiscard]] std::string scale_in_words(const ScatterProblem& problem);
+/// "bf16 [4096, 8192] dim 0 sum w4 partials bf16, scaled by rows": what the ranks have in common, but the op
+/// and the algorithm.
 [[nodiscard]] std::string to_string(const ScatterProblem& problem);
 
 /// a with the scattered dim in front of its other rows (in place if the last is scattered): its rows in the
