@@ -7,14 +7,13 @@ of products.
     gather_linear   all_gather(x) @ w.t() for several w, which are split by rows: q, k, v and gate, up
     linear_scatter  reduce_scatter(x @ w.t()), where w is split by columns: o and down
 
-Master weights are float32. Every product takes them as bfloat16, or as float8 with a scale for each row.
+Master weights are float32. Products take them as bfloat16, or as float8 with a scale for each row.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -25,7 +24,6 @@ from torch.distributed._functional_collectives import all_gather_tensor_autograd
 import tandem.torch
 
 COMPUTE = torch.bfloat16
-F8 = torch.float8_e4m3fn
 
 
 class Products:
@@ -66,59 +64,18 @@ class Fused(Products):
 
 
 class FusedFloat8(Products):
-    """Fused calls, in float8 in the forward and in bfloat16 in the backward."""
+    """Fused calls that round their operands to float8 for the products of the forward. The backward is as in Fused.
+
+    Scales are made anew in each call: one for each row of x and one for each row of w.
+    """
 
     def gather_linear(self, x: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
-        return list(_GatherLinearFloat8.apply(self.group, x, *(w.to(COMPUTE) for w in weights)))
+        # x travels as float8. What the backward takes of it is gathered there, in bfloat16.
+        rights = [w.to(COMPUTE).t() for w in weights]
+        return tandem.torch.fused_all_gather_quantized_matmul(x, rights, 0, self.group, return_A=False)[1]
 
     def linear_scatter(self, x: Tensor, weight: Tensor) -> Tensor:
-        return _LinearScatterFloat8.apply(self.group, x, weight.to(COMPUTE))
-
-
-def rowwise_float8(x: Tensor) -> tuple[Tensor, Tensor]:
-    """x as float8, and the factor [..., 1] of each row that gives x again. The largest value of a row becomes 448."""
-    x = x.float()
-    scale = x.abs().amax(-1, keepdim=True).clamp(min=1e-12) / torch.finfo(F8).max
-    return (x / scale).to(F8), scale
-
-
-class _GatherLinearFloat8(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, group: dist.ProcessGroup, x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
-        ctx.group = group
-        ctx.save_for_backward(x, *weights)
-        x8, x_scale = rowwise_float8(x)
-        w8s, w_scales = zip(*map(rowwise_float8, weights))
-        rights, right_scales = [w.t() for w in w8s], [scale.t() for scale in w_scales]
-        none, types, exact = [None] * len(weights), [COMPUTE] * len(weights), [False] * len(weights)
-        _, outs = tandem.torch.fused_all_gather_scaled_matmul(
-            x8, rights, x_scale, right_scales, 0, group, none, none, types, exact
-        )
-        return tuple(outs)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, *weights = ctx.saved_tensors
-        grad_x, _ = tandem.torch.fused_matmuls_reduce_scatter(grads, weights, "sum", 0, ctx.group)
-        whole = torch.ops.tandem.all_gather(x, 0, ctx.group.group_name).flatten(0, 1)
-        return None, grad_x, *(grad.flatten(0, 1).t() @ whole for grad in grads)
-
-
-class _LinearScatterFloat8(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, group: dist.ProcessGroup, x: Tensor, weight: Tensor) -> Tensor:
-        ctx.group = group
-        ctx.save_for_backward(x, weight)
-        (x8, x_scale), (w8, w_scale) = rowwise_float8(x), rowwise_float8(weight)
-        return tandem.torch.fused_scaled_matmul_reduce_scatter(
-            x8, w8.t(), x_scale, w_scale.t(), "sum", 0, 0, group, None, out_dtype=COMPUTE
-        )
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = ctx.saved_tensors
-        whole, (grad_x,) = tandem.torch.fused_all_gather_matmul(grad, [weight], 0, ctx.group)
-        return None, grad_x, whole.flatten(0, 1).t() @ x.flatten(0, 1)
+        return tandem.torch.fused_quantized_matmul_reduce_scatter(x, weight.to(COMPUTE).t(), "sum", 0, self.group)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,6 +3,7 @@
 
     python examples/python/train_tiny_llama.py                    # two ranks on CPUs
     python examples/python/train_tiny_llama.py --device cuda      # two GPUs
+    python examples/python/train_tiny_llama.py --dtype f8e4m3 --scales row    # without the fused bf16 model
     torchrun --standalone --nproc-per-node 2 examples/python/train_tiny_llama.py
 
 The text is that of this repository's documentation, by bytes. The model and the three ways are in tiny_llama.py. The
@@ -12,6 +13,7 @@ program exits with 1 if the last losses of a way differ from those of the first,
 from __future__ import annotations
 
 import argparse
+import collections
 import dataclasses
 import json
 import math
@@ -34,10 +36,11 @@ import tandem.torch
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ALLOWED = 0.01
 COMPILED = "bf16 compiled"
+FUSED = {"bf16": "bf16 fused", "f8e4m3": "fp8 row-wise fused"}  # by the type of products
 PRODUCTS: dict[str, Callable[[dist.ProcessGroup], Products]] = {
     "bf16 serial": Serial,
-    "bf16 fused": Fused,
-    "fp8 row-wise fused": FusedFloat8,
+    FUSED["bf16"]: Fused,
+    FUSED["f8e4m3"]: FusedFloat8,
     COMPILED: Serial,
 }
 
@@ -49,6 +52,7 @@ class Run:
     variant: str
     losses: list[float] = dataclasses.field(default_factory=list)
     step_s: list[float] = dataclasses.field(default_factory=list)
+    fused_ops: dict[str, int] = dataclasses.field(default_factory=dict)  # calls of each op and algorithm, last step
     peak_bytes: int = 0
 
     def mean_loss(self, end: int, average: int) -> float:
@@ -63,6 +67,8 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, default=2, help="not with torchrun, which says it itself")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--dtype", choices=FUSED, help="train only the fused model of this type beside the serial one")
+    parser.add_argument("--scales", choices=("row",), default="row", help="scales of f8e4m3")
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--batch", type=int, default=8, help="sequences in a step")
     parser.add_argument("--length", type=int, default=128, help="tokens of a sequence")
@@ -74,15 +80,10 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def chosen(args: argparse.Namespace, say: Callable[[str], None]) -> list[str]:
-    """The ways that were asked for and can run here."""
-    names = list(PRODUCTS)
-    if args.device == "cuda":
-        names.remove("fp8 row-wise fused")
-        say("The fp8 ops run on CPUs only: the fp8 model is left out.")
-    if not args.compile:
-        names.remove(COMPILED)
-    return names
+def chosen(args: argparse.Namespace) -> list[str]:
+    """The ways that were asked for. All are compared with the first one."""
+    names = ["bf16 serial", *(FUSED.values() if args.dtype is None else [FUSED[args.dtype]])]
+    return [*names, COMPILED] if args.compile else names
 
 
 def compiled(model: Llama) -> torch.nn.Module:
@@ -127,6 +128,7 @@ def train(variant: str, args: argparse.Namespace, text: torch.Tensor, say: Calla
     choice = torch.Generator().manual_seed(args.seed)
     run = Run(variant)
     for step in range(args.steps):
+        before = tandem.torch.recent_reports()
         starts = torch.randint(len(text) - args.length, (args.batch,), generator=choice).tolist()
         tokens = torch.stack([text[start : start + args.length + 1] for start in starts], 1).to(args.device)
         begin = time.perf_counter()
@@ -143,6 +145,9 @@ def train(variant: str, args: argparse.Namespace, text: torch.Tensor, say: Calla
         if (step + 1) % 50 == 0:
             say(f"{variant}: step {step + 1}, loss {run.losses[-1]:.4f}")
     run.peak_bytes = peak_memory_bytes(args.device)
+    known = set(map(id, before))
+    reports = [report for report in tandem.torch.recent_reports() if id(report) not in known]
+    run.fused_ops = collections.Counter(f"{report.key.split()[0]} {report.algorithm}" for report in reports)
     return run
 
 
@@ -159,7 +164,7 @@ def train_all(rank: int, size: int, args: argparse.Namespace, folder: str | None
     store = dist.FileStore(f"{folder}/store", size) if folder else None
     dist.init_process_group("nccl" if args.device == "cuda" else "gloo", store=store, rank=rank, world_size=size)
     text = documentation()
-    runs = [train(variant, args, text, say) for variant in chosen(args, say)]
+    runs = [train(variant, args, text, say) for variant in chosen(args)]
     tandem.torch.close_groups()
     dist.destroy_process_group()
     return runs
@@ -209,7 +214,9 @@ def write_rows(path: pathlib.Path, runs: list[Run], world: int, args: argparse.N
                 **{name: getattr(args, name) for name in ("steps", "batch", "length", "rate", "average", "seed")},
                 "last_loss": run.last_loss(args.average),
                 "difference": difference,
+                "mean_loss": statistics.fmean(run.losses),
                 "losses": [round(loss, 5) for loss in run.losses],
+                "fused_ops": run.fused_ops,
                 "t_step_us": statistics.median(run.step_s) * 1e6,
                 "peak_memory_bytes": run.peak_bytes,
                 **machine(args.device),

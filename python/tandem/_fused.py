@@ -220,7 +220,7 @@ def fused_all_gather_scaled_matmul(
         `.out`, a list; `.gathered`; `.also_gathered`, a list; `.report`.
 
     Raises:
-        Error: as fused_all_gather_matmul(). UNSUPPORTED on CUDA devices.
+        Error: as fused_all_gather_matmul(). UNSUPPORTED, with each reason, where the device cannot multiply them.
     """
     library = _arrays.library_of(a)
     rights = _arrays.as_list(b) or []
@@ -325,7 +325,7 @@ def fused_scaled_matmul_reduce_scatter(
         `.out`, `.product`, `.report`, as fused_matmul_reduce_scatter().
 
     Raises:
-        Error: as fused_all_gather_matmul(). UNSUPPORTED on CUDA devices.
+        Error: as fused_all_gather_matmul(). UNSUPPORTED, with each reason, where the device cannot multiply them.
     """
     lefts = _arrays.as_list(a) or []
     library = _arrays.library_of(lefts[0]) if lefts else "numpy"

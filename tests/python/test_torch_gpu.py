@@ -5,7 +5,8 @@ import tempfile
 
 import pytest
 from test_gpu import num_gpus
-from torch_ranks import caught, check, compiled, needs_torch, random
+from test_torch_llama import check_models, trained
+from torch_ranks import caught, check, compiled, needs_torch, random, rounded_product
 
 import tandem
 
@@ -82,6 +83,52 @@ def results_and_gradients(rank, size):
 
 def test_results_and_gradients(run):
     run(results_and_gradients)
+
+
+def quantized(rank, size):
+    """fp8 products and their gradients: those of the operands as they are."""
+    import torch
+
+    t = tandem.torch
+    for dtype, quantize in (("bfloat16", torch.float8_e4m3fn), ("float16", torch.float8_e4m3fn)):
+        for rows, k, n, return_a in ((64, 128, 64, True), (64, 128, 192, False), (1024, 512, 256, False)):
+            where = f"{dtype} {quantize} {rows} {k} {n}"
+            shards = [same_everywhere((rows, k), dtype, 1, r) for r in range(size)]
+            rights = [same_everywhere((k, n), dtype, 2, r) for r in range(size)]
+            lefts = [same_everywhere((size * rows, n), dtype, 3, r) for r in range(size)]
+            downs = [same_everywhere((n, k), dtype, 4, r) for r in range(size)]
+            a, b, c, d = (each[rank].clone().requires_grad_() for each in (shards, rights, lefts, downs))
+            gathers = [
+                op(a, [b], 0, name(), return_A=return_a)[1][0]
+                for op in (t.fused_all_gather_matmul, t.fused_all_gather_quantized_matmul)
+            ]
+            scatters = [
+                op(c, d, "sum", 0, name())
+                for op in (t.fused_matmul_reduce_scatter, t.fused_quantized_matmul_reduce_scatter)
+            ]
+            gathered, _ = rounded_product(torch.cat(shards), rights[rank], quantize)
+            pairs = [rounded_product(*each, quantize)[0] for each in zip(lefts, downs, strict=True)]
+            for (plain, got), want, of in (
+                (gathers, gathered, (a, b)),
+                (scatters, sum(pairs).chunk(size)[rank], (c, d)),
+            ):
+                # What is left is the rounding of the result. That of the operands is many times as large.
+                error, rounding = ((each.detach().double() - want).norm() for each in (got, plain))
+                assert error < 0.25 * rounding, f"{where}: {error} of {rounding}"
+                seed = same_everywhere(got.shape, dtype, 5)
+                grads = [torch.autograd.grad(out, of, seed) for out in (plain, got)]
+                for one, other in zip(*grads, strict=True):
+                    torch.testing.assert_close(other, one, msg=where)
+
+
+def test_quantized_products(run):
+    run(quantized)
+
+
+def test_training_in_float8(run, tmp_path):
+    ranks = str(min(num_gpus(), 2))
+    rows = trained(tmp_path, "--device", "cuda", "--ranks", ranks, "--dtype", "f8e4m3", "--scales", "row")
+    check_models(rows, ["bf16 serial", "fp8 row-wise fused"])
 
 
 def on_streams(rank, size):
@@ -190,9 +237,9 @@ def misused(rank, size):
     a, b = same_everywhere((64, 32), "bfloat16", 1), same_everywhere((32, 16), "bfloat16", 2)
     t = tandem.torch
     f8 = a.to(torch.float8_e4m3fn)
-    one = torch.ones((), device="cuda")
+    one, three = torch.ones((), device="cuda"), torch.ones(3, device="cuda")
     lists = ([None], [None], [torch.bfloat16], [False])
-    scaled = (f8, [b.to(torch.float8_e4m3fn).t().contiguous().t()], one, [one], 0, name(), *lists)
+    scaled = (f8, [b.to(torch.float8_e4m3fn).t().contiguous().t()], three, [one], 0, name(), *lists)
     for call, arguments in (
         (t.fused_all_gather_matmul, (a, [b.cpu()], 0, name())),
         (t.fused_all_gather_matmul, (a, [b.float()], 0, name())),

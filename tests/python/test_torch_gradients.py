@@ -90,6 +90,31 @@ def scatters(rank, size):
             check(b.grad, want[wide][1][rank].grad, want[magnitudes][1][rank].grad, 2, f"{where} B")
 
 
+def quantized(rank, size):
+    """What rounds its operands has the gradients of what does not, bit by bit: they take the operands as they are."""
+    import torch
+
+    t = tandem.torch
+    for dtype, return_a in itertools.product(TYPES, (True, False)):
+        inputs = [random(shape, dtype, i, rank) for i, shape in enumerate(([4, 6, 16], [16, 32], [16, 48], [32, 16]))]
+        a, b, c, d = leaves(inputs)
+        rounded = t.fused_all_gather_quantized_matmul(a, [b, c], 0, world(), return_A=return_a)
+        plain = t.fused_all_gather_matmul(a, [b, c], 0, world(), return_A=return_a)
+        (hidden,) = leaves([rounded[1][0]])
+        shard = t.fused_quantized_matmul_reduce_scatter(hidden, d, "avg", 0, world())
+        plain_shard = t.fused_matmul_reduce_scatter(hidden, d, "avg", 0, world())
+        for one, other, of in (
+            ([*rounded[1], *[rounded[0]] * return_a], [*plain[1], *[plain[0]] * return_a], [a, b, c]),
+            ([shard], [plain_shard], [hidden, d]),
+        ):
+            assert not torch.equal(one[0], other[0])  # their values differ
+            seeds = [random(out.shape, dtype, 7, i, rank) for i, out in enumerate(one)]
+            for got, want in zip(
+                torch.autograd.grad(one, of, seeds), torch.autograd.grad(other, of, seeds), strict=True
+            ):
+                assert want.abs().max() > 0 and torch.equal(got, want), (dtype, return_a)
+
+
 def some_gradients(rank, size):
     """Only what is asked for is computed, and second derivatives exist."""
     import torch
@@ -152,7 +177,7 @@ def compiled(rank, size):
 
 
 def gradients(rank, size):
-    for work in (gathers, scatters, some_gradients, own_products, no_gradient, compiled):
+    for work in (gathers, scatters, quantized, some_gradients, own_products, no_gradient, compiled):
         work(rank, size)
 
 

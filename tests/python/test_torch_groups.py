@@ -1,5 +1,6 @@
 """Process groups and their tandem groups, and misuse: each a clear exception on every rank."""
 
+import functools
 import os
 
 import pytest
@@ -87,11 +88,20 @@ def misuse(rank, size):
         (t.async_input_mm, (a, b, words.int(), 0), "need uint32"),
         (t.async_input_mm, (a, a, words, 0), "need [m, k] and [k, n]"),
     ]
+    wrong = functools.partial(t.fused_all_gather_quantized_matmul, quantize=torch.bfloat16)
+    wrong_scatter = functools.partial(t.fused_quantized_matmul_reduce_scatter, quantize=torch.bfloat16)
+    cases += [
+        (t.fused_all_gather_quantized_matmul, (f8, [b], 0, name), "A is of type torch.float8_e4m3fn, need float32"),
+        (t.fused_all_gather_quantized_matmul, (a, [torch.zeros(8 * size, 6)], 1, name), "is 1, the last of A"),
+        (wrong, (a, [b], 0, name), "quantize is torch.bfloat16, need torch.float8_e4m3fn"),
+        (wrong_scatter, (a, b, "sum", 0, name), "quantize is torch.bfloat16, need torch.float8_e4m3fn"),
+        (t.fused_quantized_matmul_reduce_scatter, (a, b[:7], "sum", 0, name), "B has sizes [7, 6], need [8, n]"),
+    ]
     if size > 1:
         cases.append((t.fused_matmul_reduce_scatter, (a[:3], b, "sum", 0, name), "size 3, need a multiple"))
     for call, args, text in cases:
         error = caught(call, *args)
-        assert error.code is ErrorCode.INVALID_ARGUMENT and text in error.text, (call.__name__, text, error)
+        assert error.code is ErrorCode.INVALID_ARGUMENT and text in error.text, (call, text, error)
     for wrong in (3, None):
         with pytest.raises(TypeError, match="need a ProcessGroup or its name"):
             t.fused_all_gather_matmul(a, [b], 0, wrong)

@@ -354,7 +354,7 @@ def gradients(rank, size):
 
 
 GRADIENTS = {
-    "scaled": (UNSUPPORTED, "fused_all_gather_scaled_matmul has no gradient"),
+    "scaled": (UNSUPPORTED, "has no gradient: call fused_all_gather_quantized_matmul with operands of 16 bits"),
     "async_input_mm": (UNSUPPORTED, "async_input_mm has no gradient"),
     "twice": ("RuntimeError", "second time"),
     "changed": ("RuntimeError", "modified by an inplace operation"),

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from torch_ranks import TYPES, WORLDS, check, needs_torch, product, random, run, with_holes, world
+from torch_ranks import TYPES, WORLDS, check, needs_torch, product, random, rounded_product, run, with_holes, world
 
 import tandem
 
@@ -159,6 +159,49 @@ def scaled_scatters(rank, size):
         assert layouts(fake) == layouts(out)
 
 
+def quantized_gathers(rank, size):
+    import torch
+
+    f8_types = (torch.float8_e4m3fn, torch.float8_e5m2)
+    op = torch.ops.tandem.fused_all_gather_quantized_matmul
+    for dtype, quantize, dim, return_a in itertools.product(TYPES, f8_types, (0, 1), (True, False)):
+        where = f"{dtype} {quantize} dim {dim} return_A {return_a}"
+        whole = random([4 * size, 6 * size, 16], dtype, 1)
+        whole.flatten(0, 1)[::5] *= 1000  # rows of other sizes, and one of zeros
+        whole[0, 0] = 0
+        a = with_holes(whole.chunk(size, dim)[rank])
+        b = random([16, 48], dtype, 2)
+        bs = [b, b.t().contiguous().t()[:, :16], with_holes(b)]
+        args, named = (a, bs, dim, world()), {"quantize": quantize, "return_A": return_a}
+        gathered, outs = op(*args, **named)
+        assert torch.equal(gathered, whole) if return_a else gathered is None
+        for out, right in zip(outs, bs, strict=True):
+            check(out, *rounded_product(whole, right, quantize), where=where)
+        assert layouts(op(*on_meta(args), **named)) == layouts((gathered, outs))
+        _, outs = torch.ops.tandem.fused_all_gather_matmul(*args)
+        assert layouts(op(*args, **named)[1]) == layouts(outs)
+
+
+def quantized_scatters(rank, size):
+    import torch
+
+    op = torch.ops.tandem.fused_quantized_matmul_reduce_scatter
+    for dtype, dim, reduce_op in itertools.product(TYPES, (0, 1, 2), ("sum", "avg")):
+        quantize = torch.float8_e5m2 if reduce_op == "avg" else torch.float8_e4m3fn
+        lefts = [random([4 * size, 2 * size, 16], dtype, 1, r) for r in range(size)]
+        rights = [random([16, 16 * size], dtype, 2, r) for r in range(size)]
+        pairs = [rounded_product(a, b, quantize) for a, b in zip(lefts, rights, strict=True)]
+        factor = 1 / size if reduce_op == "avg" else 1
+        want = factor * sum(value for value, _ in pairs)
+        magnitude = sum(largest for _, largest in pairs)
+        args = (with_holes(lefts[rank]), rights[rank], reduce_op, dim, world())
+        out = op(*args, quantize=quantize)
+        parts = (want.chunk(size, dim)[rank], magnitude.chunk(size, dim)[rank])
+        check(out, *parts, 2, f"{dtype} dim {dim} {reduce_op}")
+        assert layouts(op(*on_meta(args), quantize=quantize)) == layouts(out)
+        assert layouts(torch.ops.tandem.fused_matmul_reduce_scatter(*args)) == layouts(out)
+
+
 def async_input(rank, size):
     import torch
 
@@ -193,7 +236,8 @@ def nothing_to_do(rank, size):
 
 
 def values(rank, size):
-    for work in (gathers, scatters, scaled_gathers, scaled_scatters, async_input, collectives, nothing_to_do):
+    plain, scaled = (gathers, scatters), (scaled_gathers, scaled_scatters)
+    for work in (*plain, *scaled, quantized_gathers, quantized_scatters, async_input, collectives, nothing_to_do):
         work(rank, size)
 
 
@@ -237,6 +281,11 @@ def checks(rank, size):
     lists = [grad(4, 6), grad(4, 8)], [grad(6, 5), grad(8, 5)]
     for named in ({}, {"return_product": True}):
         calls.append((ops.fused_matmuls_reduce_scatter, (*lists, "sum", 0, name), named))
+    e4m3 = {"quantize": torch.float8_e4m3fn}
+    for named in (e4m3, {**e4m3, "return_A": False, "use_fast_accum": True}):
+        args = (grad(4, 6, 16), [grad(16, 16), grad(16, 32)], 1, name)
+        calls.append((ops.fused_all_gather_quantized_matmul, args, named))
+    calls.append((ops.fused_quantized_matmul_reduce_scatter, (grad(4, 6, 16), grad(16, 16), "avg", 1, name), e4m3))
     calls.append((ops.all_gather, (grad(4, 6), 1, name), {}))
     calls.append((ops.reduce_scatter, (grad(4, 6), "avg", 1, name), {}))
     signals = torch.ones(3, dtype=torch.uint32)

@@ -87,6 +87,20 @@ def product(a, b):
     return a @ b, a.abs() @ b.abs()
 
 
+def rounded(rows, dtype):
+    """The rows in float64 as fp8 has them: each by a scale that makes its largest value the largest of the type."""
+    import torch
+
+    rows = rows.float()
+    largest = rows.abs().amax(-1, keepdim=True)
+    scale = torch.where(largest == 0, 1, largest / torch.finfo(dtype).max)
+    return (rows / scale).to(dtype).double() * scale.double()
+
+
+def rounded_product(a, b, dtype):
+    return product(rounded(a, dtype), rounded(b.t(), dtype).t())
+
+
 def check(got, want, magnitude, steps=1, where=""):
     """Whether `got` is `want` but for rounding: of sums in f32, and `steps` times to its own type."""
     import torch

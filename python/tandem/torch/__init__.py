@@ -8,20 +8,22 @@
     y, (z,) = torch.ops.tandem.fused_all_gather_matmul(a, [b], 0, dist.group.WORLD.group_name)  # the same
 
 Importing this module makes torch.ops.tandem. It needs PyTorch 2.11 or later, of any build. torch.compile can trace
-through the ops, and autograd through those without scales. fusion_pass() puts them into compiled models.
+through the ops, and autograd through those that take no fp8 tensors. fusion_pass() puts them into compiled models.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from . import _gradients  # registers
+from . import _gradients, _quantized_ops  # register
 from ._functions import (
     async_input_mm,
     fused_all_gather_addmm,
     fused_all_gather_matmul,
+    fused_all_gather_quantized_matmul,
     fused_all_gather_scaled_matmul,
     fused_all_gathers_scaled_matmul,
     fused_matmul_reduce_scatter,
     fused_matmuls_reduce_scatter,
+    fused_quantized_matmul_reduce_scatter,
     fused_scaled_matmul_reduce_scatter,
     fused_scaled_matmuls_reduce_scatter,
     recent_reports,
@@ -39,10 +41,12 @@ __all__ = [
     "close_groups",
     "fused_all_gather_addmm",
     "fused_all_gather_matmul",
+    "fused_all_gather_quantized_matmul",
     "fused_all_gather_scaled_matmul",
     "fused_all_gathers_scaled_matmul",
     "fused_matmul_reduce_scatter",
     "fused_matmuls_reduce_scatter",
+    "fused_quantized_matmul_reduce_scatter",
     "fused_scaled_matmul_reduce_scatter",
     "fused_scaled_matmuls_reduce_scatter",
     "fusion_pass",

@@ -107,12 +107,12 @@ def fused_all_gather_scaled_matmul(
     Returns:
         All of A, and a product for each B, with the strides of fused_all_gather_matmul().
 
-    Gradients: none.
+    Gradients: none, see fused_all_gather_quantized_matmul().
 
     Graphs: as for fused_all_gather_matmul().
 
     Raises:
-        tandem.Error: as fused_all_gather_matmul(). UNSUPPORTED on CUDA devices.
+        tandem.Error: as fused_all_gather_matmul(). UNSUPPORTED, with each reason, where the device cannot multiply them.
     """
     return _ops_of.fused_all_gather_scaled_matmul(
         A, Bs, A_scale, B_scales, gather_dim, name_of(group), biases, result_scales, out_dtypes, use_fast_accum
@@ -165,6 +165,44 @@ def fused_all_gathers_scaled_matmul(
         also_gather,
         return_A=return_A,
         scale_mode=scale_mode,
+    )
+
+
+def fused_all_gather_quantized_matmul(
+    A: torch.Tensor,
+    Bs: Tensors,
+    gather_dim: int,
+    group: GroupLike,
+    *,
+    quantize: torch.dtype = torch.float8_e4m3fn,
+    use_fast_accum: bool = False,
+    return_A: bool = True,
+) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
+    """As fused_all_gather_matmul(), with operands that are rounded to fp8 for the products. A collective call.
+
+    Each row of A and each column of a B has a scale of its own, which tandem.quantize_rows() chooses in every call. For
+    weights that stay as they are, round them once and call fused_all_gather_scaled_matmul().
+
+    Args:
+        A, Bs, gather_dim, group: as for fused_all_gather_matmul(), but the last dim of A cannot be gathered.
+        quantize: float8_e4m3fn or float8_e5m2.
+        use_fast_accum: allows less exact sums; the CPU has none.
+        return_A: whether the result has all of A, as it was before it is rounded. Without, A travels as fp8.
+
+    Returns:
+        As fused_all_gather_matmul(): all of A, or None; and a product for each B, of A's type.
+
+    Gradients:
+        Those of fused_all_gather_matmul(): rounding counts as the identity, and the backward's products take A, Bs and
+        the results' gradients as they are, in A's type.
+
+    Graphs: as for fused_all_gather_matmul().
+
+    Raises:
+        tandem.Error: as fused_all_gather_scaled_matmul().
+    """
+    return _ops_of.fused_all_gather_quantized_matmul(
+        A, Bs, gather_dim, name_of(group), quantize=quantize, use_fast_accum=use_fast_accum, return_A=return_A
     )
 
 
@@ -252,12 +290,12 @@ def fused_scaled_matmul_reduce_scatter(
     Returns:
         output_shape with orig_scatter_dim divided by W; contiguous.
 
-    Gradients: none.
+    Gradients: none, see fused_quantized_matmul_reduce_scatter().
 
     Graphs: as for fused_all_gather_matmul().
 
     Raises:
-        tandem.Error: as fused_all_gather_matmul(). UNSUPPORTED on CUDA devices.
+        tandem.Error: as fused_all_gather_matmul(). UNSUPPORTED, with each reason, where the device cannot multiply them.
     """
     return _ops_of.fused_scaled_matmul_reduce_scatter(
         A,
@@ -310,12 +348,12 @@ def fused_scaled_matmuls_reduce_scatter(
     Returns:
         This rank's shard, as fused_matmul_reduce_scatter(); and its own sum [..., n], or None.
 
-    Gradients: none.
+    Gradients: none, see fused_quantized_matmul_reduce_scatter().
 
     Graphs: as for fused_all_gather_matmul().
 
     Raises:
-        tandem.Error: as fused_all_gather_matmul(). UNSUPPORTED on CUDA devices.
+        tandem.Error: as fused_all_gather_matmul(). UNSUPPORTED, with each reason, where the device cannot multiply them.
     """
     return _ops_of.fused_scaled_matmuls_reduce_scatter(
         As,
@@ -330,6 +368,40 @@ def fused_scaled_matmuls_reduce_scatter(
         out_dtype=out_dtype,
         use_fast_accum=use_fast_accum,
         return_product=return_product,
+    )
+
+
+def fused_quantized_matmul_reduce_scatter(
+    A: torch.Tensor,
+    B: torch.Tensor,
+    reduce_op: str,
+    scatter_dim: int,
+    group: GroupLike,
+    *,
+    quantize: torch.dtype = torch.float8_e4m3fn,
+    use_fast_accum: bool = False,
+) -> torch.Tensor:
+    """As fused_matmul_reduce_scatter(), with operands that are rounded to fp8 for the product. A collective call.
+
+    Scales are those of fused_all_gather_quantized_matmul().
+
+    Args:
+        A, B, reduce_op, scatter_dim, group: as for fused_matmul_reduce_scatter().
+        quantize, use_fast_accum: as for fused_all_gather_quantized_matmul().
+
+    Returns:
+        As fused_matmul_reduce_scatter(), of A's type.
+
+    Gradients:
+        Those of fused_matmul_reduce_scatter(), of A and B as they are.
+
+    Graphs: as for fused_all_gather_matmul().
+
+    Raises:
+        tandem.Error: as fused_scaled_matmul_reduce_scatter().
+    """
+    return _ops_of.fused_quantized_matmul_reduce_scatter(
+        A, B, reduce_op, scatter_dim, name_of(group), quantize=quantize, use_fast_accum=use_fast_accum
     )
 
 

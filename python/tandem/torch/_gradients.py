@@ -14,7 +14,7 @@ from . import _ops
 _ops_of = getattr(torch.ops, _ops.NAMESPACE)
 
 
-def _register(name: str, backward: Any, setup_context: Any) -> None:
+def register(name: str, backward: Any, setup_context: Any) -> None:
     torch.library.register_autograd(
         f"{_ops.NAMESPACE}::{name}", backward, setup_context=setup_context, lib=_ops.library
     )
@@ -34,14 +34,14 @@ def _weight_gradient(left: torch.Tensor, grad: torch.Tensor, outermost: int) -> 
 # ---- fused_all_gather_matmul ----
 
 
-def _gather_setup(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
+def gather_setup(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
     a, bs, ctx.gather_dim, ctx.group_name = inputs
     ctx.set_materialize_grads(False)
     ctx.has_whole = keyword_only_inputs["return_A"]
     ctx.save_for_backward(output[0] if ctx.has_whole else a, *bs)
 
 
-def _gather_backward(ctx: Any, grad_whole: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
+def gather_backward(ctx: Any, grad_whole: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
     saved, *bs = ctx.saved_tensors
     dim, group = ctx.gather_dim, ctx.group_name
     needs_a, needs_bs = ctx.needs_input_grad[:2]
@@ -62,7 +62,7 @@ def _gather_backward(ctx: Any, grad_whole: Any, grads: Sequence[Any]) -> tuple[A
     return grad_a, grad_bs, None, None
 
 
-_register("fused_all_gather_matmul", _gather_backward, _gather_setup)
+register("fused_all_gather_matmul", gather_backward, gather_setup)
 
 
 # ---- fused_matmul_reduce_scatter and its form for several products ----
@@ -93,20 +93,20 @@ def _scatter_gradients(
     return grad_lefts, grad_rights
 
 
-def _scatter_setup(ctx: Any, inputs: Any, output: Any) -> None:
+def scatter_setup(ctx: Any, inputs: Any, output: Any) -> None:
     a, b, ctx.reduce_op, ctx.scatter_dim, ctx.group_name = inputs
     ctx.world = _ops._groups.size_of(ctx.group_name)
     ctx.save_for_backward(a, b)
 
 
-def _scatter_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+def scatter_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     a, b = ctx.saved_tensors
     needs_a, needs_b = ctx.needs_input_grad[:2]
     (grad_a,), (grad_b,) = _scatter_gradients(ctx, grad, [a], [b], ([needs_a], [needs_b]))
     return grad_a, grad_b, None, None, None
 
 
-_register("fused_matmul_reduce_scatter", _scatter_backward, _scatter_setup)
+register("fused_matmul_reduce_scatter", scatter_backward, scatter_setup)
 
 
 def _sum_scatter_setup(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
@@ -137,7 +137,7 @@ def _sum_scatter_backward(ctx: Any, grad: Any, grad_product: Any) -> tuple[Any, 
     return grad_lefts, grad_rights, None, None, None
 
 
-_register("fused_matmuls_reduce_scatter", _sum_scatter_backward, _sum_scatter_setup)
+register("fused_matmuls_reduce_scatter", _sum_scatter_backward, _sum_scatter_setup)
 
 
 # ---- the collectives ----
@@ -157,27 +157,29 @@ def _reduce_scatter_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     return _ops_of.all_gather(share, ctx.dim, ctx.group_name), None, None, None
 
 
-_register("all_gather", _all_gather_backward, _collective_setup)
-_register("reduce_scatter", _reduce_scatter_backward, _collective_setup)
+register("all_gather", _all_gather_backward, _collective_setup)
+register("reduce_scatter", _reduce_scatter_backward, _collective_setup)
 
 
 # ---- ops without gradients say so ----
 
+# Those on fp8 tensors, and what rounds its operands to fp8 and has gradients: see _quantized_ops.py.
+_WITH_GRADIENT = {
+    "fused_all_gather_scaled_matmul": "fused_all_gather_quantized_matmul",
+    "fused_all_gathers_scaled_matmul": "fused_all_gather_quantized_matmul",
+    "fused_scaled_matmul_reduce_scatter": "fused_quantized_matmul_reduce_scatter",
+    "fused_scaled_matmuls_reduce_scatter": "fused_quantized_matmul_reduce_scatter",
+}
+
 
 def _without_gradient(name: str) -> None:
     def backward(ctx: Any, *grads: Any) -> None:
-        raise Error(ErrorCode.UNSUPPORTED, f"torch.ops.{_ops.NAMESPACE}.{name} has no gradient")
+        text = f"torch.ops.{_ops.NAMESPACE}.{name} has no gradient"
+        instead = _WITH_GRADIENT.get(name)
+        raise Error(ErrorCode.UNSUPPORTED, f"{text}: call {instead} with operands of 16 bits" if instead else text)
 
-    _register(name, backward, lambda ctx, inputs, output: None)
+    register(name, backward, lambda ctx, inputs, output: None)
 
 
-for _name in (
-    "fused_all_gather_addmm",
-    "fused_all_gather_scaled_matmul",
-    "fused_all_gathers_scaled_matmul",
-    "fused_scaled_matmul_reduce_scatter",
-    "fused_scaled_matmuls_reduce_scatter",
-    "async_input_mm",
-    "_async_input_mm",
-):
+for _name in ("fused_all_gather_addmm", *_WITH_GRADIENT, "async_input_mm", "_async_input_mm"):
     _without_gradient(_name)

@@ -74,6 +74,11 @@ def check_f8(name: str, tensor: torch.Tensor) -> None:
         refuse(f"{name} is of type {tensor.dtype}, need float8_e4m3fn or float8_e5m2")
 
 
+def check_f8_type(name: str, dtype: torch.dtype) -> None:
+    if dtype not in F8_TYPES:
+        refuse(f"{name} is {dtype}, need torch.float8_e4m3fn or torch.float8_e5m2")
+
+
 def check_reduce_op(reduce_op: str) -> None:
     if reduce_op not in ("sum", "avg"):
         refuse(f"reduce_op is '{reduce_op}', need sum or avg")
