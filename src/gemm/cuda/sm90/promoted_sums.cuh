@@ -16,25 +16,41 @@ class StepFactors {
 
   template <class Work>
   CUTLASS_DEVICE StepFactors(const ScalesOfRows::Params& params, const ScalesOfRows& of_rows,
-                             const Work& work)
-      : params_(params), of_rows_(of_rows), first_block_(work.N_idx * kBlocks) {
+                             const Work& work, int k_steps) {
+    const SumScales& scales = params.scales;
+    const int own = static_cast<int>(threadIdx.x) % kTogether;
+    left_ = scales.along_k ? k_steps - own : 0;
+    has_rows_ = of_rows.rows[0] != nullptr;
+    row_advance_ = kTogether * of_rows.block_stride;
     CUTLASS_PRAGMA_UNROLL
-    for (float& scale : blocks_) scale = 1.0F;
-  }
-
-  /// The scales of the kTogether steps from `step` on, which need not all exist. take() makes factors of
-  /// them.
-  CUTLASS_DEVICE void load(int step, int k_steps) {
-    const SumScales& scales = params_.scales;
-    if (!scales.along_k) return;
-    const int own = min(step + static_cast<int>(threadIdx.x) % kTogether, k_steps - 1);
-    CUTLASS_PRAGMA_UNROLL
-    for (int row = 0; row < 2; ++row) rows_[row] = of_rows_.at(row, own);
-    if (scales.columns == nullptr) return;
+    for (int row = 0; row < 2; ++row) row_at_[row] = of_rows.rows[row] + own * of_rows.block_stride;
+    has_blocks_ = scales.columns != nullptr;
+    block_advance_ = kTogether * scales.block_stride;
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < kBlocks; ++i) {
-      const int block = min(first_block_ + i, (params_.n - 1) / 128);
-      blocks_[i] = scales.columns[block * scales.column_stride + own * scales.block_stride];
+      const int block = min(work.N_idx * kBlocks + i, (params.n - 1) / 128);
+      block_at_[i] = scales.columns + block * scales.column_stride + own * scales.block_stride;
+      blocks_[i] = 1.0F;
+    }
+  }
+
+  /// The scales of the next kTogether steps, which need not all exist. take() makes factors of them.
+  CUTLASS_DEVICE void load() {
+    if (left_ <= 0) return;
+    left_ -= kTogether;
+    if (has_rows_) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int row = 0; row < 2; ++row) {
+        rows_[row] = ScalesOfRows::load(row_at_[row]);
+        row_at_[row] += row_advance_;
+      }
+    }
+    if (has_blocks_) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < kBlocks; ++i) {
+        blocks_[i] = *block_at_[i];
+        block_at_[i] += block_advance_;
+      }
     }
   }
   CUTLASS_DEVICE void take() {
@@ -55,9 +71,14 @@ class StepFactors {
   }
 
  private:
-  const ScalesOfRows::Params& params_;
-  const ScalesOfRows& of_rows_;
-  int first_block_;
+  // Of the own step that load() comes to next.
+  const float* row_at_[2];
+  const float* block_at_[kBlocks];
+  std::int64_t row_advance_;
+  std::int64_t block_advance_;
+  int left_;  ///< steps from there to the last one
+  bool has_rows_;
+  bool has_blocks_;
   float rows_[2] = {1.0F, 1.0F};
   float blocks_[kBlocks];
   Values current_;
@@ -74,6 +95,7 @@ struct PromotedSums {
   static constexpr int kParts = kColumns / kPartColumns;
   static_assert(kColumns % kPartColumns == 0 && cute::size<2>(typename Mainloop::TileShape{}) == 128,
                 "a part of a step has one scale of b by blocks");
+  static constexpr std::uint32_t kBegun = 1;  ///< barrier, of those that CUTLASS leaves to others
   using Params = ScalesOfRows::Params;
   static Params params_of(const AsyncInputLaunch& what, const ProductGrid& grid) {
     return ScalesOfRows::params_of(what, grid);
@@ -128,14 +150,24 @@ struct PromotedSums {
 
     const int first_column = work.N_idx * kColumns;
     const ScalesOfRows of_rows(params, work, mainloop_params.is_complete(work), SumPlace(thread).row);
-    StepFactors<kColumns> factors(params, of_rows, work);
+    StepFactors<kColumns> factors(params, of_rows, work, k_steps);
     typename StepFactors<kColumns>::Values now;
     auto state = begin;
     pipeline.consumer_wait(state, pipeline.consumer_try_wait(state));
-    factors.load(0, k_steps);
+    factors.load();
+    // The second group begins when the first one has its first products. From there on one adds up while the
+    // other's products run. The first cannot be here again before the second is: a tile has no fewer steps than
+    // there are stages, and the second gives back none of its stages before.
+    const bool staggered = k_steps >= Mainloop::DispatchPolicy::Stages;
+    cutlass::arch::NamedBarrier begun(kGroups * cutlass::NumThreadsPerWarpGroup, kBegun);
+    if (staggered && group == 1) begun.arrive_and_wait_unaligned();
     issue(0, state);
+    if (staggered && group == 0) {
+      warpgroup_wait<0>();
+      begun.arrive_unaligned();
+    }
     factors.take();
-    factors.load(factors.kTogether, k_steps);
+    factors.load();
     int step = 0;
     // All that a step needs is there before its first wait. From a wait to the next products there are only
     // sums: the tensor cores may have nothing else to do then.
@@ -144,7 +176,7 @@ struct PromotedSums {
       factors.get(step, now);
       if (step % factors.kTogether == factors.kTogether - 1) {
         factors.take();
-        factors.load(step + 1 + factors.kTogether, k_steps);
+        factors.load();
       }
       CUTLASS_PRAGMA_UNROLL
       for (int part = 0; part + 1 < kParts; ++part) {

@@ -53,11 +53,13 @@ struct ScalesOfRows {
     }
   }
 
-  /// Of block `block` of k. They may have come from another GPU while the kernel ran, so the first-level
-  /// cache has no say. Order: the thread that loads has acquired the chunk before it announced the tile's
-  /// first stage, which this thread has waited for.
+  /// They may have come from another GPU while the kernel ran, so the first-level cache has no say. Order: the
+  /// thread that loads has acquired the chunk before it announced the tile's first stage, which this thread
+  /// has waited for.
+  CUTLASS_DEVICE static float load(const float* scale) { return __ldcg(scale); }
+  /// Of block `block` of k.
   CUTLASS_DEVICE float at(int i, int block) const {
-    return rows[i] == nullptr ? 1.0F : __ldcg(rows[i] + block * block_stride);
+    return rows[i] == nullptr ? 1.0F : load(rows[i] + block * block_stride);
   }
 };
 
