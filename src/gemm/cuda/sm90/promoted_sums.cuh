@@ -149,15 +149,15 @@ struct PromotedSums {
     };
 
     const int first_column = work.N_idx * kColumns;
-    const ScalesOfRows of_rows(params, work, mainloop_params.is_complete(work), SumPlace(thread).row);
+    const ScalesOfRows of_rows(params, work, mainloop_params.is_complete(work), first_row_of(thread));
     StepFactors<kColumns> factors(params, of_rows, work, k_steps);
     typename StepFactors<kColumns>::Values now;
     auto state = begin;
     pipeline.consumer_wait(state, pipeline.consumer_try_wait(state));
     factors.load();
     // The second group begins when the first one has its first products. From there on one adds up while the
-    // other's products run. The first cannot be here again before the second is: a tile has no fewer steps than
-    // there are stages, and the second gives back none of its stages before.
+    // other's products run. The first cannot be here again before the second is: a tile has no fewer steps
+    // than there are stages, and the second gives back none of its stages before.
     const bool staggered = k_steps >= Mainloop::DispatchPolicy::Stages;
     cutlass::arch::NamedBarrier begun(kGroups * cutlass::NumThreadsPerWarpGroup, kBegun);
     if (staggered && group == 1) begun.arrive_and_wait_unaligned();
@@ -200,7 +200,8 @@ struct PromotedSums {
     promote(kParts - 1, now[kParts - 1]);
     if (!params.scales.along_k) {
       TileScales<kColumns> scales;
-      scales.load(params, of_rows, first_column);
+      scales.load_rows(of_rows);
+      scales.load_columns(params, first_column);
       scales.apply(sums);
     }
     add_bias<kColumns>(params, first_column, sums);
