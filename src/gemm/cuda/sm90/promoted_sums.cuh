@@ -95,7 +95,6 @@ struct PromotedSums {
   static constexpr int kParts = kColumns / kPartColumns;
   static_assert(kColumns % kPartColumns == 0 && cute::size<2>(typename Mainloop::TileShape{}) == 128,
                 "a part of a step has one scale of b by blocks");
-  static constexpr std::uint32_t kBegun = 1;  ///< barrier, of those that CUTLASS leaves to others
   using Params = ScalesOfRows::Params;
   static Params params_of(const AsyncInputLaunch& what, const ProductGrid& grid) {
     return ScalesOfRows::params_of(what, grid);
@@ -155,17 +154,7 @@ struct PromotedSums {
     auto state = begin;
     pipeline.consumer_wait(state, pipeline.consumer_try_wait(state));
     factors.load();
-    // The second group begins when the first one has its first products. From there on one adds up while the
-    // other's products run. The first cannot be here again before the second is: a tile has no fewer steps
-    // than there are stages, and the second gives back none of its stages before.
-    const bool staggered = k_steps >= Mainloop::DispatchPolicy::Stages;
-    cutlass::arch::NamedBarrier begun(kGroups * cutlass::NumThreadsPerWarpGroup, kBegun);
-    if (staggered && group == 1) begun.arrive_and_wait_unaligned();
     issue(0, state);
-    if (staggered && group == 0) {
-      warpgroup_wait<0>();
-      begun.arrive_unaligned();
-    }
     factors.take();
     factors.load();
     int step = 0;
