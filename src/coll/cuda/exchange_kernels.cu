@@ -59,7 +59,7 @@ template <class In, class Out, int kWidth>
 __global__ void __launch_bounds__(kThreads, 2)
     exchanged_sum(const __grid_constant__ ExchangedSum sum, const __grid_constant__ Mailboxes boxes,
                   const std::int64_t piece_bytes) {
-  using Vector = Pack<In, kWidth>;
+  using Vector = Held<In, kWidth>;
   const Exchange exchange(boxes);
   const int rank = boxes.ranks.rank;
   const int world = boxes.ranks.world_size;

@@ -4,6 +4,8 @@
 // kLayerBatch layers before it adds the first, since a layer may lie in a peer's memory, a few microseconds
 // away.
 
+#include <type_traits>
+
 #include "coll/cuda/layer_sum_kernel.hpp"
 #include "device/cuda/elements.cuh"
 
@@ -17,41 +19,40 @@ struct Types {};
 using tandem::cuda::narrow;
 using tandem::cuda::widen;
 
-/// kWidth neighbouring elements, loaded and stored as one where 16 bytes hold them.
-template <class T, int kWidth>
-struct alignas(sizeof(T) * kWidth < 16 ? sizeof(T) * kWidth : 16) Pack {
-  T values[kWidth];
+using tandem::cuda::Pack;
+
+/// A Pack of bf16 or f8 as whole words: the compiler would give each element a register of its own.
+template <class T>
+struct alignas(16) PackWords {
+  std::uint32_t words[4];
 };
+
+template <class T, int kWidth>
+inline constexpr bool kIsWords =
+    (std::is_same_v<T, __nv_bfloat16> || sizeof(T) == 1) && kWidth * sizeof(T) == sizeof(PackWords<T>);
+
+/// What a thread holds of kWidth neighbouring elements.
+template <class T, int kWidth>
+using Held = std::conditional_t<kIsWords<T, kWidth>, PackWords<T>, Pack<T, kWidth>>;
 
 template <class T, int kWidth>
 __device__ float value_of(const Pack<T, kWidth>& pack, int i) {
   return widen(pack.values[i]);
 }
-
-// Whole words: the compiler would give each bf16, or f8, a register of its own.
-template <>
-struct alignas(16) Pack<__nv_bfloat16, 8> {
-  std::uint32_t words[4];
-};
-__device__ inline float value_of(const Pack<__nv_bfloat16, 8>& pack, int i) {
+__device__ inline float value_of(const PackWords<__nv_bfloat16>& pack, int i) {
   const std::uint32_t word = pack.words[i / 2];
   return __uint_as_float(i % 2 == 0 ? word << 16 : word & 0xffff0000U);
 }
-
 template <class T>
-requires(sizeof(T) == 1) struct alignas(16) Pack<T, 16> {
-  std::uint32_t words[4];
-};
-template <class T>
-requires(sizeof(T) == 1) __device__ float value_of(const Pack<T, 16>& pack, int i) {
+requires(sizeof(T) == 1) __device__ float value_of(const PackWords<T>& pack, int i) {
   T value;
   value.__x = static_cast<unsigned char>(pack.words[i / 4] >> (i % 4 * 8));
   return widen(value);
 }
 
 template <class T, int kWidth>
-__device__ Pack<T, kWidth> load(const void* data, std::int64_t at) {
-  return *reinterpret_cast<const Pack<T, kWidth>*>(static_cast<const T*>(data) + at);
+__device__ Held<T, kWidth> load(const void* data, std::int64_t at) {
+  return *reinterpret_cast<const Held<T, kWidth>*>(static_cast<const T*>(data) + at);
 }
 
 template <class T, int kWidth>
@@ -62,25 +63,25 @@ __device__ void store(const float (&values)[kWidth], T* to) {
   *reinterpret_cast<Pack<T, kWidth>*>(to) = pack;
 }
 __device__ inline void store(const float (&values)[8], __nv_bfloat16* to) {
-  Pack<__nv_bfloat16, 8> pack;
+  PackWords<__nv_bfloat16> pack;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const __nv_bfloat162 pair = __floats2bfloat162_rn(values[2 * i], values[2 * i + 1]);
     pack.words[i] = *reinterpret_cast<const std::uint32_t*>(&pair);
   }
-  *reinterpret_cast<Pack<__nv_bfloat16, 8>*>(to) = pack;
+  *reinterpret_cast<PackWords<__nv_bfloat16>*>(to) = pack;
 }
 
 template <class T>
 requires(sizeof(T) == 1) __device__ void store(const float (&values)[16], T* to) {
-  Pack<T, 16> pack = {};
+  PackWords<T> pack = {};
 #pragma unroll
   for (int i = 0; i < 16; ++i) {
     T narrowed;
     narrow(values[i], narrowed);
     pack.words[i / 4] |= static_cast<std::uint32_t>(narrowed.__x) << (i % 4 * 8);
   }
-  *reinterpret_cast<Pack<T, 16>*>(to) = pack;
+  *reinterpret_cast<PackWords<T>*>(to) = pack;
 }
 
 /// Adds element `at` and its neighbours of layers 0, 1, ..., `num_layers` - 1, each at address_of(layer).
@@ -90,7 +91,7 @@ __device__ void add_layers(int num_layers, AddressOf address_of, std::int64_t at
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) sums[i] = -0.0F;
   for (int first = 0; first < num_layers; first += kBatch) {
-    Pack<In, kWidth> packs[kBatch];
+    Held<In, kWidth> packs[kBatch];
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       if (first + i < num_layers) packs[i] = load<In, kWidth>(address_of(first, i), at);

@@ -211,7 +211,7 @@ struct AsyncInputProduct {
       Sums::make(params.sums, params.mainloop, mainloop, pipeline, state, work, params.k_steps, thread,
                  shared.tensors, sums);
       state.advance(params.k_steps);
-      Stores::store(params.stores, work, SumPlace(thread).row, work.N_idx * kTileColumns, sums);
+      Stores::store(params.stores, work, first_row_of(thread), work.N_idx * kTileColumns, sums);
       scheduler.advance_to_next_work();
       work = scheduler.get_current_work();
     }

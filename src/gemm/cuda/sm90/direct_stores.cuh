@@ -35,7 +35,7 @@ struct DirectStores {
     int batch_rows;  ///< see ProductGrid
   };
 
-  /// `row`, `column`: where this thread's sums begin in the tile, see SumPlace.
+  /// `row`: see first_row_of(); `first_column`: of the tile.
   template <class Work, class Sums>
   CUTLASS_DEVICE static void store(const Params& params, const Work& work, int row, int first_column,
                                    const Sums& sums) {

@@ -4,6 +4,86 @@
 
 namespace tandem::gemm::cuda {
 
+/// What sums of one step of k, 128, are multiplied by: a number for each of a thread's two rows, and every
+/// 128 columns of a tile. The four threads of a quad have the same rows. Each loads the scales of every
+/// fourth step, one to four steps ahead, and they exchange the products by shuffles.
+template <int kColumns>
+class StepFactors {
+ public:
+  static constexpr int kTogether = 4;
+  static constexpr int kBlocks = kColumns / 128;
+  using Values = float[kBlocks][2];
+
+  template <class Work>
+  CUTLASS_DEVICE StepFactors(const ScalesOfRows::Params& params, const ScalesOfRows& of_rows,
+                             const Work& work, int k_steps) {
+    const SumScales& scales = params.scales;
+    const int own = static_cast<int>(threadIdx.x) % kTogether;
+    left_ = scales.along_k ? k_steps - own : 0;
+    has_rows_ = of_rows.rows[0] != nullptr;
+    row_advance_ = kTogether * of_rows.block_stride;
+    CUTLASS_PRAGMA_UNROLL
+    for (int row = 0; row < 2; ++row) row_at_[row] = of_rows.rows[row] + own * of_rows.block_stride;
+    has_blocks_ = scales.columns != nullptr;
+    block_advance_ = kTogether * scales.block_stride;
+    CUTLASS_PRAGMA_UNROLL
+    for (int i = 0; i < kBlocks; ++i) {
+      const int block = min(work.N_idx * kBlocks + i, (params.n - 1) / 128);
+      block_at_[i] = scales.columns + block * scales.column_stride + own * scales.block_stride;
+      blocks_[i] = 1.0F;
+    }
+  }
+
+  /// The scales of the next kTogether steps, which need not all exist. take() makes factors of them.
+  CUTLASS_DEVICE void load() {
+    if (left_ <= 0) return;
+    left_ -= kTogether;
+    if (has_rows_) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int row = 0; row < 2; ++row) {
+        rows_[row] = ScalesOfRows::load(row_at_[row]);
+        row_at_[row] += row_advance_;
+      }
+    }
+    if (has_blocks_) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < kBlocks; ++i) {
+        blocks_[i] = *block_at_[i];
+        block_at_[i] += block_advance_;
+      }
+    }
+  }
+  CUTLASS_DEVICE void take() {
+    CUTLASS_PRAGMA_UNROLL
+    for (int block = 0; block < kBlocks; ++block) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int row = 0; row < 2; ++row) current_[block][row] = rows_[row] * blocks_[block];
+    }
+  }
+  /// By all lanes of a warp: of one of the steps that were taken last.
+  CUTLASS_DEVICE void get(int step, Values& values) const {
+    CUTLASS_PRAGMA_UNROLL
+    for (int block = 0; block < kBlocks; ++block) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int row = 0; row < 2; ++row)
+        values[block][row] = __shfl_sync(0xffffffffU, current_[block][row], step % kTogether, kTogether);
+    }
+  }
+
+ private:
+  // Of the own step that load() comes to next.
+  const float* row_at_[2];
+  const float* block_at_[kBlocks];
+  std::int64_t row_advance_;
+  std::int64_t block_advance_;
+  int left_;  ///< steps from there to the last one
+  bool has_rows_;
+  bool has_blocks_;
+  float rows_[2] = {1.0F, 1.0F};
+  float blocks_[kBlocks];
+  Values current_;
+};
+
 /// Sums over 128 of k, which are scaled and added up in f32. The tensor cores keep f8 sums in fewer bits than
 /// f32 has. Registers do not hold two sums of a tile: what a step adds is made for 128 columns at a time.
 /// While one warp group adds up, the other has the tensor cores. See plain_sums.cuh.
@@ -13,19 +93,12 @@ struct PromotedSums {
   static constexpr int kColumns = static_cast<int>(cute::size<1>(typename Mainloop::TileShape{}));
   static constexpr int kPartColumns = 128;
   static constexpr int kParts = kColumns / kPartColumns;
-  static constexpr bool kAhead = kParts == 1;
   static_assert(kColumns % kPartColumns == 0 && cute::size<2>(typename Mainloop::TileShape{}) == 128,
                 "a part of a step has one scale of b by blocks");
   using Params = ScalesOfRows::Params;
   static Params params_of(const AsyncInputLaunch& what, const ProductGrid& grid) {
     return ScalesOfRows::params_of(what, grid);
   }
-
-  /// Of one step of k.
-  struct StepScales {
-    float rows[2] = {1.0F, 1.0F};
-    float parts[kParts];
-  };
 
   template <class Work, class Sums>
   CUTLASS_DEVICE static void make(const Params& params, const typename Mainloop::Params& mainloop_params,
@@ -49,122 +122,77 @@ struct PromotedSums {
     auto partial = partition_fragment_C(part_mma, take<0, 2>(PartShape{}));
     clear(sums);
 
-    const SumScales& all = params.scales;
-    const int first_column = work.N_idx * kColumns;
-    const ScalesOfRows of_rows(params, work, mainloop_params.is_complete(work), SumPlace(thread).row);
-    const auto scales_of = [&](int step) {
-      StepScales of_step;
-      if (all.along_k) {
-        of_step.rows[0] = of_rows.at(0, step);
-        of_step.rows[1] = of_rows.at(1, step);
-      }
+    const auto issue = [&](int part, const auto& at) {
+      warpgroup_fence_operand(partial);
+      warpgroup_arrive();
+      part_mma.accumulate_ = GMMA::ScaleOut::Zero;
       CUTLASS_PRAGMA_UNROLL
-      for (int part = 0; part < kParts; ++part) {
-        const int block = min(work.N_idx * kParts + part, (params.n - 1) / kPartColumns);
-        of_step.parts[part] = !all.along_k || all.columns == nullptr
-                                  ? 1.0F
-                                  : all.columns[block * all.column_stride + step * all.block_stride];
+      for (int i = 0; i < size<2>(a); ++i) {
+        cute::gemm(part_mma, a(_, 0, i, at.index()), b(_, part, i, at.index()), partial(_, 0, 0));
+        part_mma.accumulate_ = GMMA::ScaleOut::One;
       }
-      return of_step;
+      warpgroup_commit_batch();
+    };
+    const auto promote = [&](int part, const float(&factors)[2]) {
+      warpgroup_fence_operand(partial);
+      CUTLASS_PRAGMA_UNROLL
+      for (int g = 0; g < kPartColumns / 8; ++g) {
+        CUTLASS_PRAGMA_UNROLL
+        for (int pair = 0; pair < 2; ++pair) {
+          CUTLASS_PRAGMA_UNROLL
+          for (int row = 0; row < 2; ++row)
+            sum_at(sums, part * (kPartColumns / 8) + g, row, pair) +=
+                sum_at(partial, g, row, pair) * factors[row];
+        }
+      }
     };
 
-    if constexpr (kAhead) {
-      auto issued = begin;
-      auto finished = begin;
-      auto other = make_fragment_like(partial);
-      TileScales<kColumns> scales;
-      const auto issue = [&](auto& to) {
-        pipeline.consumer_wait(issued, pipeline.consumer_try_wait(issued));
-        warpgroup_fence_operand(to);
-        warpgroup_arrive();
-        part_mma.accumulate_ = GMMA::ScaleOut::Zero;
-        CUTLASS_PRAGMA_UNROLL
-        for (int i = 0; i < size<2>(a); ++i) {
-          cute::gemm(part_mma, a(_, 0, i, issued.index()), b(_, 0, i, issued.index()), to(_, 0, 0));
-          part_mma.accumulate_ = GMMA::ScaleOut::One;
-        }
-        warpgroup_commit_batch();
-        ++issued;
-      };
-      const auto promote = [&](const StepScales& of_step, auto& from) {
-        warpgroup_fence_operand(from);
-        pipeline.consumer_release(finished);
-        ++finished;
-        const float factors[2] = {of_step.rows[0] * of_step.parts[0], of_step.rows[1] * of_step.parts[0]};
-        CUTLASS_PRAGMA_UNROLL
-        for (int i = 0; i < size(sums); ++i) sums(i) += from(i) * factors[i / 2 % 2];
-      };
-      issue(partial);
-      if (!all.along_k) scales.load(params, of_rows, first_column);
-      StepScales of_even = scales_of(0);
-      StepScales of_odd;
-      int step = 0;
-      CUTLASS_PRAGMA_NO_UNROLL
-      for (; step + 2 < k_steps; step += 2) {
-        issue(other);
-        of_odd = scales_of(step + 1);
-        warpgroup_wait<1>();
-        promote(of_even, partial);
-        issue(partial);
-        of_even = scales_of(step + 2);
-        warpgroup_wait<1>();
-        promote(of_odd, other);
-      }
-      if (step + 1 < k_steps) {
-        issue(other);
-        of_odd = scales_of(step + 1);
-        warpgroup_wait<1>();
-        promote(of_even, partial);
-        warpgroup_wait<0>();
-        promote(of_odd, other);
-      } else {
-        warpgroup_wait<0>();
-        promote(of_even, partial);
-      }
-      if (!all.along_k) scales.apply(sums);
-      add_bias<kColumns>(params, first_column, sums);
-      return;
-    }
+    const int first_column = work.N_idx * kColumns;
+    const ScalesOfRows of_rows(params, work, mainloop_params.is_complete(work), first_row_of(thread));
+    StepFactors<kColumns> factors(params, of_rows, work, k_steps);
+    typename StepFactors<kColumns>::Values now;
     auto state = begin;
     pipeline.consumer_wait(state, pipeline.consumer_try_wait(state));
-    TileScales<kColumns> scales;
-    if (!all.along_k) scales.load(params, of_rows, first_column);
-    StepScales next = scales_of(0);
+    factors.load();
+    issue(0, state);
+    factors.take();
+    factors.load();
+    int step = 0;
+    // All that a step needs is there before its first wait. From a wait to the next products there are only
+    // sums: the tensor cores may have nothing else to do then.
     CUTLASS_PRAGMA_NO_UNROLL
-    for (int step = 0; step < k_steps; ++step) {
-      const StepScales of_step = next;
-      pipeline.consumer_wait(state, pipeline.consumer_try_wait(state));
-      if (step + 1 < k_steps) next = scales_of(step + 1);
-      CUTLASS_PRAGMA_UNROLL
-      for (int part = 0; part < kParts; ++part) {
-        warpgroup_fence_operand(partial);
-        warpgroup_arrive();
-        part_mma.accumulate_ = GMMA::ScaleOut::Zero;
-        CUTLASS_PRAGMA_UNROLL
-        for (int i = 0; i < size<2>(a); ++i) {
-          cute::gemm(part_mma, a(_, 0, i, state.index()), b(_, part, i, state.index()), partial(_, 0, 0));
-          part_mma.accumulate_ = GMMA::ScaleOut::One;
-        }
-        warpgroup_commit_batch();
-        warpgroup_wait<0>();
-        warpgroup_fence_operand(partial);
-        if (part + 1 == kParts) pipeline.consumer_release(state);
-        const float factors[2] = {of_step.rows[0] * of_step.parts[part],
-                                  of_step.rows[1] * of_step.parts[part]};
-        CUTLASS_PRAGMA_UNROLL
-        for (int g = 0; g < kPartColumns / 8; ++g) {
-          CUTLASS_PRAGMA_UNROLL
-          for (int pair = 0; pair < 2; ++pair) {
-            CUTLASS_PRAGMA_UNROLL
-            for (int row = 0; row < 2; ++row)
-              sum_at(sums, part * (kPartColumns / 8) + g, row, pair) +=
-                  sum_at(partial, g, row, pair) * factors[row];
-          }
-        }
+    while (true) {
+      factors.get(step, now);
+      if (step % factors.kTogether == factors.kTogether - 1) {
+        factors.take();
+        factors.load();
       }
-      ++state;
+      CUTLASS_PRAGMA_UNROLL
+      for (int part = 0; part + 1 < kParts; ++part) {
+        warpgroup_wait<0>();
+        promote(part, now[part]);
+        issue(part + 1, state);
+      }
+      if (step + 1 == k_steps) break;
+      auto next = state;
+      ++next;
+      pipeline.consumer_wait(next, pipeline.consumer_try_wait(next));
+      warpgroup_wait<0>();
+      pipeline.consumer_release(state);
+      promote(kParts - 1, now[kParts - 1]);
+      issue(0, next);
+      state = next;
+      ++step;
     }
-    if (!all.along_k) scales.apply(sums);
+    warpgroup_wait<0>();
+    pipeline.consumer_release(state);
+    promote(kParts - 1, now[kParts - 1]);
+    if (!params.scales.along_k) {
+      TileScales<kColumns> scales;
+      scales.load_rows(of_rows);
+      scales.load_columns(params, first_column);
+      scales.apply(sums);
+    }
     add_bias<kColumns>(params, first_column, sums);
   }
 };

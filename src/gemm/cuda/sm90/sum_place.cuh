@@ -6,14 +6,11 @@
 
 namespace tandem::gemm::cuda {
 
-/// Where a thread's sums begin in the tile: they lie in two rows eight apart, and in two columns of every
-/// eight.
-struct SumPlace {
-  int row;
-  int column;
-  CUTLASS_DEVICE explicit SumPlace(int thread)
-      : row(thread / 128 * 64 + thread % 128 / 32 * 16 + thread % 32 / 4), column(thread % 4 * 2) {}
-};
+/// The first row of the tile that a thread has sums in. They lie in two rows eight apart, and in two columns
+/// of every eight.
+CUTLASS_DEVICE int first_row_of(int thread) {
+  return thread / 128 * 64 + thread % 128 / 32 * 16 + thread % 32 / 4;
+}
 
 /// Groups of eight columns that a thread has sums in, of the accumulators of one instruction of 64 rows:
 /// pairs of columns, two rows, groups.

@@ -53,11 +53,14 @@ struct ScalesOfRows {
     }
   }
 
-  /// Of block `block` of k. They may have come from another GPU while the kernel ran, so the first-level
-  /// cache has no say. Order: the thread that loads has acquired the chunk before it announced the tile's
-  /// first stage, which this thread has waited for.
+  /// They may have come from another GPU while the kernel ran, so the first-level cache has no say. Order:
+  /// this thread has waited for a stage of the tile, before which the thread that loads has acquired the word
+  /// that says that they are there: the first one, but where AsyncInputMainloop::Params::scales_step says
+  /// otherwise.
+  CUTLASS_DEVICE static float load(const float* scale) { return __ldcg(scale); }
+  /// Of block `block` of k.
   CUTLASS_DEVICE float at(int i, int block) const {
-    return rows[i] == nullptr ? 1.0F : __ldcg(rows[i] + block * block_stride);
+    return rows[i] == nullptr ? 1.0F : load(rows[i] + block * block_stride);
   }
 };
 
@@ -93,18 +96,19 @@ CUTLASS_DEVICE float bias_at(const SumScales& scales, int column) {
   return __bfloat162float(static_cast<const __nv_bfloat16*>(scales.bias)[at]);
 }
 
-/// All that the sums of one tile are multiplied by when they are complete, loaded before they are.
+/// All that the sums of one tile are multiplied by when they are complete.
 template <int kColumns>
 struct TileScales {
   float rows[2];
   ColumnValues<kColumns> columns;
 
-  /// `first_column`: of the tile.
-  CUTLASS_DEVICE void load(const ScalesOfRows::Params& params, const ScalesOfRows& of_rows,
-                           int first_column) {
-    const SumScales& scales = params.scales;
+  CUTLASS_DEVICE void load_rows(const ScalesOfRows& of_rows) {
     rows[0] = of_rows.at(0, 0);
     rows[1] = of_rows.at(1, 0);
+  }
+  /// `first_column`: of the tile.
+  CUTLASS_DEVICE void load_columns(const ScalesOfRows::Params& params, int first_column) {
+    const SumScales& scales = params.scales;
     columns.load(params.n - first_column, [&](int column) {
       return scales.columns == nullptr ? 1.0F
                                        : scales.columns[(first_column + column) * scales.column_stride];
