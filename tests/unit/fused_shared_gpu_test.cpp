@@ -105,6 +105,7 @@ class LoadedProducts final : public gemm::Backend {
 };
 
 constexpr std::int64_t kSide = 64;
+constexpr std::int64_t kRows = 256;  ///< of a rank
 
 /// An op, and a product of the caller's.
 class Calls {
@@ -113,10 +114,10 @@ class Calls {
       : gathers_(gathers),
         algorithm_(algorithm),
         rank_(rank),
-        rows_(kSide * rank.group.size()),
-        a_(rank.device, Dims{gathers ? kSide : rows_, kSide}, DType::kF32),
+        rows_(kRows * rank.group.size()),
+        a_(rank.device, Dims{gathers ? kRows : rows_, kSide}, DType::kF32),
         b_(rank.device, Dims{kSide, kSide}, DType::kF32),
-        out_(rank.device, Dims{gathers ? rows_ : kSide, kSide}, DType::kF32) {}
+        out_(rank.device, Dims{gathers ? rows_ : kRows, kSide}, DType::kF32) {}
 
   Result<void> op(bool by_columns, Stream& stream) {
     const std::vector a = {a_.view()};
@@ -230,7 +231,7 @@ INSTANTIATE_TEST_SUITE_P(Jobs, FusedSharedGpu,
 TEST(FusedSharedGpuPushes, OneRankLoadsWhileAnotherStillEnqueues) {
   if (testing::num_test_gpus() == 0) GTEST_SKIP() << "needs a GPU";
   Config config = test::quick_config();
-  config.fault = "put:2:4:delay:500";  // two pushes a call: the last one of the second call
+  config.fault = "put:2:*:delay:200";  // it sends to rank 1 first
   EXPECT_EQ(complaints_of(3, config,
                           [](RankContextOfTest& rank, const LoadedProduct&) -> Result<void> {
                             Calls calls(true, Algorithm::kNative, rank);
