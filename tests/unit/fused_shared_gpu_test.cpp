@@ -72,7 +72,8 @@ class LoadedProduct final : public gemm::Implementation {
   explicit LoadedProduct(LoadingGpu& gpu) : gpu_(gpu) {}
   std::string_view name() const override { return "loaded"; }
   bool accepts(const gemm::Product& product, std::string* /*why_not*/) const override {
-    return !product.arrival.has_value();
+    // A native gather whose b is column-major awaits what arrives, and then multiplies.
+    return !product.arrival.has_value() || !product.b_is_column_major;
   }
   Result<void> run(const gemm::Product&, const gemm::ProductArgs&, Stream&) const override { return {}; }
   Result<void> prepare(const gemm::Product& product, const gemm::ProductArgs& like,
@@ -236,7 +237,7 @@ TEST(FusedSharedGpuPushes, OneRankLoadsWhileAnotherStillEnqueues) {
                           [](RankContextOfTest& rank, const LoadedProduct&) -> Result<void> {
                             Calls calls(true, Algorithm::kNative, rank);
                             for (int call = 0; call < 2; ++call) {
-                              TANDEM_TRY(calls.op(false, rank.stream));
+                              TANDEM_TRY(calls.op(true, rank.stream));
                               TANDEM_TRY(rank.stream.synchronize());
                             }
                             if (rank.group.rank() == 1) TANDEM_TRY(calls.product());
