@@ -40,8 +40,10 @@ set(TANDEM_CUTLASS_FLAGS -DNDEBUG -DCUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED --expt
 
 # For a target with kernels made of CUTLASS's parts.
 function(tandem_use_cutlass target)
-  target_include_directories(${target} SYSTEM PRIVATE ${TANDEM_CUTLASS_INCLUDE})
-  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${TANDEM_CUTLASS_FLAGS}>")
+  target_include_directories(${target} SYSTEM PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${TANDEM_CUTLASS_INCLUDE}>)
+  # Two words: ccache does not take the folder of CMake's own -isystem= as relative.
+  target_compile_options(
+    ${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-isystem ${TANDEM_CUTLASS_INCLUDE};${TANDEM_CUTLASS_FLAGS}>")
   set_target_properties(
     ${target} PROPERTIES RULE_LAUNCH_COMPILE ${PROJECT_SOURCE_DIR}/tools/refuse_serialised_tensor_instructions.sh)
 endfunction()

@@ -172,7 +172,7 @@ Expected sum_in_steps(std::span<const Expected> parts, DType dtype) {
   double so_far = 0;
   for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
     so_far += parts[i].value;
-    sum.tolerance += rounded({so_far, 0}, dtype).tolerance;
+    sum.tolerance += rounding_error(dtype, so_far) + rounding_error(dtype, parts[i + 1].value);
   }
   return sum;
 }

@@ -31,7 +31,8 @@ struct Expected {
 [[nodiscard]] Expected rounded(const Expected& sum, DType dtype);
 /// The sum of `parts`, added one after the other in f32.
 [[nodiscard]] Expected sum_in_f32(std::span<const Expected> parts);
-/// The same, where each sum but the last is rounded to `dtype` before the next part is added.
+/// The same, where each sum but the last is rounded to `dtype` before the next part is added. A part may be
+/// rounded before it is added too, as by cuBLASLt.
 [[nodiscard]] Expected sum_in_steps(std::span<const Expected> parts, DType dtype);
 /// The sum or mean of the ranks' partials, each rounded to `dtype` for its way, and a bias.
 [[nodiscard]] Expected sum_over_ranks(std::span<const Expected> partials, DType dtype, coll::ReduceOp reduce,

@@ -18,6 +18,9 @@ tandem_test(unit fused
                     unit/fused_max_plans_test.cpp unit/fused_native_chunks_test.cpp unit/fused_prepared_products_test.cpp
                     unit/fused_pushed_scatter_test.cpp unit/fused_repeated_calls_test.cpp unit/fused_scaled_sums_test.cpp race/fused_inbox_test.cpp
             DEPENDS fused backend LIBRARIES test_fused_harness)
+if(TANDEM_HAS_CUDA)
+  tandem_test(unit fused SOURCES unit/fused_shared_gpu_test.cpp DEPENDS device_cuda LIBRARIES ${TANDEM_CUDART})
+endif()
 tandem_test(unit repeat_path SOURCES unit/fused_graph_cache_test.cpp unit/fused_repeat_path_test.cpp DEPENDS fused backend
             LIBRARIES test_fused_harness)
 # Ranks as threads, streams under skew and the inbox of native gathers from inside, under the thread sanitizer.

@@ -18,7 +18,9 @@
 // nobody: to post call n it had to see every rank's `agreed` at n - kNumAgreementSlots, so all those calls
 // were posted and its own comparison, right after the post, has passed them as well.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
@@ -185,6 +187,23 @@ Result<void> GroupControl::wait_agreed(std::uint64_t sequence, Deadline deadline
     compare_pending();
     return is_agreed(sequence);
   });
+}
+
+void GroupControl::note_enqueued() {
+  own().enqueued.store(own().issued.load(std::memory_order_relaxed), std::memory_order_release);
+}
+
+Result<void> GroupControl::wait_enqueued(Deadline deadline) {
+  constexpr std::chrono::microseconds kNap(20);
+  const std::uint64_t last = own().enqueued.load(std::memory_order_relaxed);
+  for (int r = 0; r < size(); ++r) {
+    const auto has_enqueued = [&] {
+      return is_reached(memory_->rank(r).enqueued.load(std::memory_order_acquire), last);
+    };
+    TANDEM_TRY(wait({.what = "enqueue", .peer = r}, deadline, has_enqueued,
+                    [&] { std::this_thread::sleep_for(kNap); }));
+  }
+  return {};
 }
 
 void GroupControl::refuse(std::uint64_t sequence, const Error& why) {

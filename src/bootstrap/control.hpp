@@ -22,7 +22,8 @@ class ControlMemory;
 /// What somebody waits for: goes into errors, and into the group's control memory so that another rank's
 /// timeout can follow "waits for" to the rank at fault.
 struct WaitInfo {
-  const char* what = "";  ///< static text: "wait_signal", "put_signal", "barrier", "agree", "exchange"
+  /// Static text: "wait_signal", "put_signal", "barrier", "agree", "enqueue", "exchange".
+  const char* what = "";
   int peer = -1;
   int channel = -1;
   std::uint32_t expected = 0;
@@ -94,6 +95,13 @@ class Control {
   /// Last sequence number whose agreement this rank has finished; for a host-side agreement that must come
   /// after those still queued on streams.
   [[nodiscard]] virtual Result<void> wait_agreed(std::uint64_t sequence, Deadline deadline) = 0;
+
+  /// Says that this rank has enqueued all of its calls up to the last number that it has taken. It rings no
+  /// doorbell, so it costs one store.
+  virtual void note_enqueued() = 0;
+  /// Waits until every rank has enqueued as many calls as this one.
+  /// Errors: the group's; kPeerLost; kTimeout naming the rank that has not.
+  [[nodiscard]] virtual Result<void> wait_enqueued(Deadline deadline) = 0;
 
   /// Posts "this rank refused call `sequence`: why" instead of a fingerprint: the others get kMismatch with
   /// the text at once instead of waiting. Does not poison this rank by itself. Waits for earlier agreements

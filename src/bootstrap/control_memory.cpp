@@ -85,6 +85,7 @@ void ControlMemory::initialise(const ControlIdentity& identity, std::span<const 
     area->agreed = identity.first_sequence - 1;
     area->posted = identity.first_sequence - 1;
     area->issued = identity.first_sequence - 1;
+    area->enqueued = identity.first_sequence - 1;
     for (AgreementSlot& slot : area->slots) slot.sequence = identity.first_sequence - 1;
   }
 }

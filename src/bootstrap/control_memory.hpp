@@ -68,12 +68,13 @@ struct alignas(64) ExchangeSlot {
 struct alignas(64) RankArea {
   Doorbell doorbell;
   std::atomic<std::uint32_t> left{0};
-  ProcessId process;                     ///< written before the memory is shared
-  CoreSet cores;                         ///< that the rank may run on; by the rank before it joins
-  std::int32_t granted_cores = 0;        ///< see usable_cores.hpp; as above
-  std::atomic<std::uint64_t> agreed{0};  ///< last call whose agreement this rank has finished
-  std::atomic<std::uint64_t> posted{0};  ///< last call that this rank has put into a slot
-  std::atomic<std::uint64_t> issued{0};  ///< last call whose number this rank's host has taken
+  ProcessId process;                       ///< written before the memory is shared
+  CoreSet cores;                           ///< that the rank may run on; by the rank before it joins
+  std::int32_t granted_cores = 0;          ///< see usable_cores.hpp; as above
+  std::atomic<std::uint64_t> agreed{0};    ///< last call whose agreement this rank has finished
+  std::atomic<std::uint64_t> posted{0};    ///< last call that this rank has put into a slot
+  std::atomic<std::uint64_t> issued{0};    ///< last call whose number this rank's host has taken
+  std::atomic<std::uint64_t> enqueued{0};  ///< last call of which this rank has enqueued all
   static constexpr int kNumWaits = 8;
   std::atomic<std::int32_t> waits_for[kNumWaits] = {};  ///< peer + 1 of a thread's wait, 0 if free
   std::atomic<std::int32_t> device_waits_for{0};  ///< the same of a kernel's long wait; stored by the device
@@ -104,7 +105,7 @@ struct RateBoard {
 
 struct ControlHeader {
   static constexpr std::uint64_t kMagic = 0x74616e64656d4354;
-  static constexpr std::uint32_t kVersion = 4;
+  static constexpr std::uint32_t kVersion = 5;
   std::uint64_t magic = kMagic;
   std::uint32_t version = kVersion;
   ControlIdentity identity;

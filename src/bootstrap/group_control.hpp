@@ -50,6 +50,8 @@ class GroupControl final : public Control {
                                       Deadline deadline) override;
   [[nodiscard]] Result<void> compare_announced() override;
   [[nodiscard]] Result<void> wait_agreed(std::uint64_t sequence, Deadline deadline) override;
+  void note_enqueued() override;
+  [[nodiscard]] Result<void> wait_enqueued(Deadline deadline) override;
   void refuse(std::uint64_t sequence, const Error& why) override;
   void report_timeout(const WaitInfo& info, std::chrono::nanoseconds waited) override;
   void report_peer_left(const WaitInfo& info) override;

@@ -177,7 +177,7 @@ Result<void> run_collective(const CollectiveCall& call, EnqueueSteps enqueue) {
 
   auto enqueued = enqueue(workspace.get());
   if (enqueued && !is_recorded) enqueued = order.mark_end(call.stream);
-  if (enqueued) return {};
+  if (enqueued) return symm::end_call(call.stream, call.group);
   const Error& why = enqueued.error();
   call.group.poison(
       Error(why.code(),

@@ -19,12 +19,14 @@ namespace tandem::coll {
 //
 //   - order behind the last op: ops of a group never overlap, also when they are issued on different streams;
 //
-//   - agree: on the stream; on a GPU on the host when this group meets the fingerprint first;
+//   - agree: on the stream; on a GPU on the host when this group meets the fingerprint first, or where ranks
+//     share the GPU;
 //
 //   - workspace: this rank's part of a larger one is made before the agreement, which it may have to refuse,
 //     and a barrier behind it, on the stream; on a GPU all of that behind an agreement on the host;
 //
-//   - enqueue the op's own steps, and mark the end for the next op of the group.
+//   - enqueue the op's own steps, and mark the end for the next op of the group; where ranks share the GPU,
+//     the hosts then wait until all of them have.
 
 struct CollectiveCall {
   Group& group;

@@ -23,6 +23,11 @@ Result<void> agree_now(Group& group, const bootstrap::Fingerprint& fingerprint) 
   return control.agree(sequence, fingerprint, deadline);
 }
 
+Result<void> end_call(Stream& stream, Group& group) {
+  TANDEM_ASSIGN(Service * service, service_of(stream.device()));
+  return service->end_call(group);
+}
+
 Error refuse(Group& group, Error why) {
   if (auto here = bootstrap::control_of(group).check_process(); !here) return std::move(here).error();
   group.refuse_call(why);

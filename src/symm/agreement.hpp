@@ -14,14 +14,19 @@ namespace tandem::symm {
 
 /// Takes the group's next sequence number and enqueues the comparison. If the ranks differ every rank gets
 /// kMismatch: on a CPU work behind it on `stream` is skipped; on a GPU, where neither host nor stream waits
-/// for the others, the next synchronize() says so, waits for signals end, and outputs are undefined. While a
-/// GPU's stream captures, the ranks agree at once; replays do not.
-/// `patience`: how long the stream waits for the other ranks.
+/// for the others, the next synchronize() says so, waits for signals end, and outputs are undefined. Where
+/// ranks share a GPU, and while a GPU's stream captures, the hosts agree at once; replays do not agree.
+/// `patience`: how long the stream, or the host, waits for the other ranks.
 [[nodiscard]] Result<void> agree(Stream& stream, Group& group, const bootstrap::Fingerprint& fingerprint,
                                  std::chrono::milliseconds patience);
 
 /// The same, blocking the host: before what ranks can only do together.
 [[nodiscard]] Result<void> agree_now(Group& group, const bootstrap::Fingerprint& fingerprint);
+
+/// Behind the last step of a call on which the ranks have agreed. Where ranks share the GPU of `stream`, the
+/// host waits until every rank has enqueued its steps: see Loopback in docs/design/cuda.md.
+/// Errors: those of bootstrap::Control::wait_enqueued().
+[[nodiscard]] Result<void> end_call(Stream& stream, Group& group);
 
 /// This rank's arguments were refused: tells the others at once, which wait for it otherwise. Returns `why`.
 [[nodiscard]] Error refuse(Group& group, Error why);

@@ -151,6 +151,8 @@ class Service {
   [[nodiscard]] virtual Result<void> enqueue_agreement(Stream& stream, Group& group, std::uint64_t sequence,
                                                        const bootstrap::Fingerprint& fingerprint,
                                                        std::chrono::milliseconds patience) = 0;
+  /// See symm::end_call().
+  [[nodiscard]] virtual Result<void> end_call(Group& /*group*/) { return {}; }
   /// await_chunks() with one chunk or more, on a stream that watches the handle.
   [[nodiscard]] virtual Result<void> enqueue_chunk_waits(const Handle& handle, const AwaitedChunks& chunks,
                                                          Stream& stream) = 0;

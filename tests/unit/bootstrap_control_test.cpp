@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <limits>
 #include <thread>
 #include <vector>
@@ -52,6 +53,38 @@ TEST(Agreement, EqualFingerprintsPassAlsoWhereNumbersWrapAround) {
         EXPECT_TRUE(agreed) << agreed.error().to_string();
       }
     });
+  }
+}
+
+TEST(Enqueued, WaitsForEveryRankAlsoWhereNumbersWrapAround) {
+  const auto controls = make_controls(3, std::numeric_limits<std::uint64_t>::max());
+  std::atomic<int> num_noted{0};
+  in_threads(3, [&](int r) {
+    GroupControl& control = *controls[static_cast<std::size_t>(r)];
+    for (int call = 1; call <= 20; ++call) {
+      static_cast<void>(control.next_sequence());
+      std::this_thread::sleep_for(std::chrono::microseconds(100 * r));
+      ++num_noted;
+      control.note_enqueued();
+      const auto waited = control.wait_enqueued(soon());
+      EXPECT_TRUE(waited) << waited.error().to_string();
+      EXPECT_GE(num_noted, 3 * call);
+    }
+  });
+}
+
+TEST(Enqueued, NamesTheRankThatHasNotOrHasLeft) {
+  for (const bool leaves : {false, true}) {
+    const auto controls = make_controls(2);
+    static_cast<void>(controls[0]->next_sequence());
+    static_cast<void>(controls[1]->next_sequence());
+    controls[0]->note_enqueued();
+    if (leaves) controls[1]->leave();
+    const auto waited = controls[0]->wait_enqueued(Deadline::after(milliseconds(20)));
+    ASSERT_FALSE(waited);
+    EXPECT_EQ(waited.error().code(), leaves ? ErrorCode::kPeerLost : ErrorCode::kTimeout);
+    const char* const text = leaves ? "rank 0 waited in enqueue for rank 1" : "for rank 1 in enqueue";
+    EXPECT_NE(waited.error().text().find(text), std::string::npos) << waited.error().text();
   }
 }
 

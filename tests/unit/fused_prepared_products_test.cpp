@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -60,8 +61,10 @@ class StrictProduct final : public gemm::Implementation {
  private:
   static std::string text_of(const gemm::Product& product, const gemm::ProductArgs& args,
                              const Stream& stream) {
-    return fmt::format("{}; a{}; b{}; out{}; on {}", to_string(product), look_of(*args.a), look_of(*args.b),
-                       look_of(*args.out), static_cast<const void*>(&stream));
+    const auto scale = [](const TensorView* view) { return view == nullptr ? " none" : look_of(*view); };
+    return fmt::format("{}; a{}; b{}; out{}; scales{},{}; on {}", to_string(product), look_of(*args.a),
+                       look_of(*args.b), look_of(*args.out), scale(args.a_scale), scale(args.b_scale),
+                       static_cast<const void*>(&stream));
   }
 
   Complaints& complaints_;
@@ -84,7 +87,7 @@ class StrictProducts final : public gemm::Backend {
 struct Case {
   bool gathers = true;
   int dim = 0;
-  DType dtype = DType::kBF16;
+  DType dtype = DType::kBF16;  ///< f8: the scaled op
   Algorithm algorithm = Algorithm::kPipelined;
   int num_b = 1;
 };
@@ -103,7 +106,8 @@ class Call {
         rank_(rank),
         a_(rank.device, Dims{kRoom}, c.dtype),
         b_(rank.device, Dims{kRoom}, c.dtype),
-        out_(rank.device, Dims{kRoom}, c.dtype) {}
+        out_(rank.device, Dims{kRoom}, is_scaled() ? DType::kBF16 : c.dtype),
+        scales_(rank.device, Dims{kRoom}, DType::kF32) {}
 
   Result<void> run(std::int64_t skipped, bool by_columns) {
     std::vector<TensorView> bs;
@@ -111,7 +115,9 @@ class Call {
       const std::int64_t place = skipped + i * kK * kN;
       bs.push_back(by_columns ? matrix_in(b_, kN, kK, place).movedim(0, 1) : matrix_in(b_, kK, kN, place));
     }
-    const auto done = case_.gathers ? gather(skipped, bs) : scatter(skipped, bs);
+    const auto done = is_scaled()     ? run_scaled(skipped, bs)
+                      : case_.gathers ? gather(skipped, bs)
+                                      : scatter(skipped, bs);
     const auto waited = rank_.stream.synchronize();
     return done ? waited : tl::unexpected(done.error());
   }
@@ -151,9 +157,45 @@ class Call {
         rank_.group, rank_.stream);
   }
 
+  [[nodiscard]] bool is_scaled() const { return size_bytes(case_.dtype) == 1; }
+  /// With scales of rows and of columns.
+  Result<OpReport> run_scaled(std::int64_t skipped, const std::vector<TensorView>& bs) {
+    const bool by_rows = case_.dim == 0;
+    const TensorView b_scale = matrix_in(scales_, 1, kN, skipped);
+    if (case_.gathers) {
+      const std::int64_t rows = by_rows ? mine(kM) : kM;
+      const std::vector gather_b_scales(bs.size(), b_scale);
+      std::vector<TensorView> outs;
+      for (int i = 0; i < case_.num_b; ++i) outs.push_back(matrix_in(out_, kM, kN, skipped + i * kM * kN));
+      return fused_all_gather_scaled_matmul({.a = matrix_in(a_, rows, by_rows ? kK : mine(kK), skipped),
+                                             .b = bs,
+                                             .a_scale = matrix_in(scales_, rows, 1, skipped),
+                                             .scale_mode = ScaleMode::kRowwiseSharded,
+                                             .b_scale = gather_b_scales,
+                                             .gather_dim = case_.dim,
+                                             .gather_size = by_rows ? kM : kK,
+                                             .out = outs,
+                                             .algorithm = case_.algorithm},
+                                            rank_.group, rank_.stream);
+    }
+    const std::vector<std::optional<TensorView>> a_scales(bs.size(), matrix_in(scales_, kM, 1, skipped));
+    const std::vector<std::optional<TensorView>> b_scales(bs.size(), b_scale);
+    std::vector<TensorView> as;
+    for (int i = 0; i < case_.num_b; ++i) as.push_back(matrix_in(a_, kM, kK, skipped + i * kM * kK));
+    return fused_scaled_matmul_reduce_scatter(
+        {.a = as,
+         .b = bs,
+         .a_scale = a_scales,
+         .b_scale = b_scales,
+         .scatter_dim = case_.dim,
+         .out = matrix_in(out_, by_rows ? mine(kM) : kM, by_rows ? kN : mine(kN), skipped),
+         .algorithm = case_.algorithm},
+        rank_.group, rank_.stream);
+  }
+
   Case case_;
   RankContextOfTest& rank_;
-  Guarded a_, b_, out_;
+  Guarded a_, b_, out_, scales_;
 };
 
 class FusedPreparedProducts
@@ -189,7 +231,7 @@ std::string name_of(const ::testing::TestParamInfo<FusedPreparedProducts::ParamT
 INSTANTIATE_TEST_SUITE_P(Jobs, FusedPreparedProducts,
                          ::testing::Combine(::testing::Values(1, 2, 3, 4), ::testing::Bool(),
                                             ::testing::Values(0, 1),
-                                            ::testing::Values(DType::kBF16, DType::kF32),
+                                            ::testing::Values(DType::kBF16, DType::kF32, DType::kF8E4M3),
                                             ::testing::Values(Algorithm::kSerial, Algorithm::kPipelined),
                                             ::testing::Values(1, 2)),
                          name_of);

@@ -37,8 +37,8 @@ struct GroupOptions {
 /// op waits on the host for another rank's call; a refused op waits for the group's earlier ops.
 ///
 /// The host does wait in create(), subgroup(), all_gather(), symm::rendezvous(), symm::workspace() and
-/// Stream::synchronize(). On GPUs it also waits in a group's first call of a problem. Make these calls in the
-/// same order on all ranks, or use one host thread for each group.
+/// Stream::synchronize(). On GPUs it also waits in a group's first call of a problem, and in every call where
+/// ranks share a GPU. Make these calls in the same order on all ranks, or use one host thread for each group.
 ///
 /// A circle of waits, of hosts and CPU streams, ends with kMismatch on each of its ranks after about 0.3 s.
 /// The text names the groups and the calls. The thread that used a group last is taken to be the one that

@@ -21,7 +21,7 @@ enum class ReduceOp : std::uint8_t { kSum, kAvg };
 /// Types:   any; equal.
 /// Memory:  the input may be its own place in the output; no other overlap.
 /// Order:   The call enqueues on `stream` and returns. On a GPU, the host waits for the other ranks in the
-///          first call of a problem.
+///          first call of a problem; in every call where ranks share the GPU.
 /// Errors:  kInvalidArgument now; kMismatch, kTimeout, kPeerLost at the next Stream::synchronize().
 struct AllGatherArgs {
   TensorView input;

@@ -44,9 +44,10 @@ struct AllGatherMatmulArgs {
 ///          GPUs this holds as far as the vendor's product gives the same bits for any number of rows.
 /// Memory:  Each out, and gathered, overlaps no input and no other output.
 /// Order:   The call enqueues on `stream` and returns. On a GPU, the host waits for the other ranks in the
-///          first call of a problem. Outputs are ready for later work on `stream`, and for the host after
-///          Stream::synchronize(). To capture this call in a graph, first run it once eagerly with the same
-///          tensors on the same stream: that allocates and loads what capture cannot.
+///          first call of a problem; in every call where ranks share the GPU. Outputs are ready for later
+///          work on `stream`, and for the host after Stream::synchronize(). To capture this call in a graph,
+///          first run it once eagerly with the same tensors on the same stream: that allocates and loads what
+///          capture cannot.
 /// Errors:  kInvalidArgument now, before anything is enqueued; the other ranks then get kMismatch. kMismatch
 ///          on every rank if dtype, k, gather_size, gather_dim, other sizes of a, plan_n or algorithm differ;
 ///          n_i and the number of b's may differ. kTimeout or kPeerLost at the next Stream::synchronize().

@@ -39,8 +39,8 @@ struct MatmulReduceScatterArgs {
 ///          product gives the same bits for any number of rows. `pipelined` on GPUs adds in products where
 ///          rows are scattered and partials have out's type: each further product of a list adds to the sum
 ///          in that type, the other ranks' partials are added in f32 in rank order and rounded to it, and the
-///          own products add to that sum. So each product is rounded once, with what it adds. Every run of it
-///          gives the same bits.
+///          own products add to that sum. So each product is rounded with what it adds; cuBLASLt may round
+///          it before that too. Every run of it gives the same bits.
 /// Memory:  out and product overlap no input and not each other.
 /// Order:   As fused_all_gather_matmul().
 /// Errors:  As fused_all_gather_matmul(). dtype, sizes of a but k, n, reduce_op, scatter_dim, partials,

@@ -17,7 +17,8 @@ inline constexpr std::int64_t kScaleBlock = 128;
   return (size + kScaleBlock - 1) / kScaleBlock;
 }
 
-/// out = (sum_k a * b * a_scale * b_scale + bias) * result_scale (+ addend), rounded once.
+/// out = (sum_k a * b * a_scale * b_scale + bias) * result_scale (+ addend), rounded once. cuBLASLt may round
+/// to out's type before it adds an addend of that type.
 /// Shapes:  N-D as it stands: no reshape before or after. Any strides, for all of them. kb and nb are the
 ///          num_scale_blocks() of k and n, and rows is the product of a's sizes but the last.
 /// Types:   a and b f8e4m3 or f8e5m2, in any combination, or f32, bf16 or f16, equal. f8 results saturate. A

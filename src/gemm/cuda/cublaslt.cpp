@@ -143,10 +143,12 @@ Result<std::shared_ptr<LtPlan>> CublasLt::plan_for(const LtProblem& key,
 
 // cuBLASLt loads a kernel when it first launches it, and loading one may wait for every kernel that runs: for
 // good, where one of them waits for a signal that this thread has yet to send. So the product runs once, on
-// memory that nobody looks at: all matrices and scales are the same.
+// memory that nobody looks at: all matrices and scales are the same, but for an addend that is not out.
 Result<void> CublasLt::load(const LtPlan& plan, const Operands& operands, Device& device) const {
   const std::int64_t matrix_bytes = aligned(operands.most_bytes(), kScratchAlignment);
-  const auto memory = device.allocate(matrix_bytes + plan.workspace_bytes() + kScratchAlignment);
+  const std::int64_t addend_at = &addend_of(operands) == &operands.out() ? 0 : matrix_bytes;
+  const std::int64_t workspace_at = addend_at + matrix_bytes;
+  const auto memory = device.allocate(workspace_at + plan.workspace_bytes() + kScratchAlignment);
   // The kernel is then loaded by the first run.
   if (!memory && memory.error().code() == ErrorCode::kOutOfMemory) return {};
   TANDEM_TRY(memory);
@@ -157,11 +159,11 @@ Result<void> CublasLt::load(const LtPlan& plan, const Operands& operands, Device
   const auto waited = check_cuda("mm: load", loading_->run([&](cudaStream_t on) {
     done = plan.launch({.a = matrix,
                         .b = matrix,
-                        .addend = matrix,
+                        .addend = matrix + addend_at,
                         .out = matrix,
                         .a_scale = matrix,
                         .b_scale = matrix,
-                        .workspace = matrix + matrix_bytes},
+                        .workspace = matrix + workspace_at},
                        on);
     return cudaSuccess;
   }));

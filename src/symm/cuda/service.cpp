@@ -35,6 +35,7 @@ Result<std::shared_ptr<Service>> CudaService::make(Device& device) {
   const CurrentDevice current(service->device_idx_);
   TANDEM_TRY(check_cuda("loading the signal kernels", tandem::cuda::load_kernels(kernels())));
   TANDEM_ASSIGN(service->internal_, tandem::cuda::InternalStream::of(service->device_idx_));
+  service->sharing_ = service->internal_->sharing();
   // Pinned memory is taken now rather than at the first wait without a group, when kernels may be waiting.
   TANDEM_TRY(FaultRecord::take());
   return service;
@@ -65,7 +66,16 @@ Result<void> CudaService::enqueue_agreement(Stream& stream, Group& group, std::u
   if (stream.is_capturing()) {
     return control.agree(sequence, fingerprint, Deadline::after(group.config().rendezvous_timeout));
   }
-  return control.announce(sequence, fingerprint, Deadline::after(patience));
+  const auto deadline = Deadline::after(patience);
+  return sharing_->is_shared() ? control.agree(sequence, fingerprint, deadline)
+                               : control.announce(sequence, fingerprint, deadline);
+}
+
+Result<void> CudaService::end_call(Group& group) {
+  bootstrap::Control& control = bootstrap::control_of(group);
+  control.note_enqueued();  // also for ranks whose GPUs are shared where this one's is not
+  if (!sharing_->is_shared()) return {};
+  return control.wait_enqueued(Deadline::after(group.config().op_timeout));
 }
 
 Result<void> CudaService::enqueue_chunk_waits(const Handle& handle, const AwaitedChunks& chunks,

@@ -30,10 +30,12 @@ class CudaService final : public Service {
   std::shared_ptr<Handle> make_handle(std::shared_ptr<Peers> peers, std::int64_t offset_bytes) override;
   /// Announces the call and returns: neither host nor stream waits for the other ranks. A disagreement is
   /// found while a host synchronizes, or at its next call; it poisons the group, which ends the waits of the
-  /// kernels. While `stream` captures, the ranks agree at once, on the host; replays do not agree again.
+  /// kernels. Where ranks share the GPU, and while `stream` captures, the hosts agree at once; replays do not
+  /// agree again.
   Result<void> enqueue_agreement(Stream& stream, Group& group, std::uint64_t sequence,
                                  const bootstrap::Fingerprint& fingerprint,
                                  std::chrono::milliseconds patience) override;
+  Result<void> end_call(Group& group) override;
   Result<void> enqueue_chunk_waits(const Handle& handle, const AwaitedChunks& chunks,
                                    Stream& stream) override;
   [[nodiscard]] Result<void> enqueue_word_reset(Handle& handle, const TensorView& words, int channel,
@@ -44,6 +46,7 @@ class CudaService final : public Service {
   Device& device_;
   int device_idx_ = device_.id().index;
   std::shared_ptr<tandem::cuda::InternalStream> internal_;
+  std::shared_ptr<tandem::cuda::SharedGpu> sharing_;
 };
 
 }  // namespace tandem::symm::cuda
