@@ -57,6 +57,8 @@ struct GpuRates {
   CollectiveTimes gather;
   CollectiveTimes sum;
 
+  double memory_bytes_per_us;  ///< that a sum of tensors in the GPU's own memory reads and writes
+
   // Schedules.
   double barrier_us;  ///< a meeting of all ranks on their streams
   double cut_us;      ///< what a product loses by being cut into chunks, each
@@ -99,6 +101,8 @@ inline constexpr GpuRates kH200 = {
     .by_mailboxes = {.start_us = 7, .slowness = 1.25, .slowness_of_a_peer = 0},
     .gather = {.start_us = 10.5, .slowness = 1.12, .slowness_of_a_peer = 0.18},
     .sum = {.start_us = 10, .slowness = 1.12, .slowness_of_a_peer = 0},
+
+    .memory_bytes_per_us = 2.4e6,  // h200_x2_pushed_scatter.json, in one chunk
 
     .barrier_us = 10,  // h200_x2_random_preset.json, `pipelined`
     .cut_us = 2};      // the same

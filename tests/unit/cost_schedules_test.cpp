@@ -65,9 +65,11 @@ TEST(Schedules, PushesHideBehindProducts) {
   GpuRates gpu = kRound;
   gpu.push_us = 1;
   gpu.sum.start_us = 5;
+  gpu.vendor.launch_us = 3;
+  gpu.memory_bytes_per_us = 100;
   // f32: a part takes 2 * 4 * 5 * 25 us, a half of it 500, and 100 bytes travel in 1 us.
   PushedScatter scatter{.world = 2, .rows = 4, .n = 5, .k = 25, .element_bytes = 4, .partial_bytes = 4};
-  EXPECT_DOUBLE_EQ(pushed_scatter_us(scatter, gpu), 2 * 1003 + 1 + 0.8) << "the only push hides nowhere";
+  EXPECT_DOUBLE_EQ(pushed_scatter_us(scatter, gpu), 2 * 1003 + 3 + 2.4) << "a sum of 80 bytes and 80 more";
   scatter.chunks = 2;
   EXPECT_DOUBLE_EQ(pushed_scatter_us(scatter, gpu), 4 * 503);
   scatter.world = 3;

@@ -62,14 +62,16 @@ class PushedScatter {
   bool push_by_chunks(int destination, const Chunk* first_own);
   void push(int destination, const Chunk& chunk, const Operand& partial);
   void await_peers(const Chunk& chunk);
-  void finish(const Chunk& chunk);
-  void finish_by_sum(const Chunk& chunk, const Operand& out);
+  void finish_by_product(const Chunk& chunk);
+  void finish_by_sum(const Chunk& chunk);
+  [[nodiscard]] Operand out_of(const Chunk& chunk) const;
   [[nodiscard]] Operand stack_of(const char* name, const Chunk& chunk, int num_partials);
 
-  /// Whether own products write out. Otherwise a sum does: of a partial that is also kept, into an out that
-  /// is no matrix, or with a bias or a mean, which products would need another pass for.
+  /// Whether own products write out. Otherwise a sum does: in one chunk, whose product would wait for all that
+  /// comes; of a partial that is also kept; into an out that is no matrix; or with a bias or a mean, which
+  /// products would need another pass for.
   [[nodiscard]] bool ends_by_product() const {
-    return !problem_.keeps_product && !problem_.has_bias && problem_.out_is_matrix() &&
+    return most_chunks() > 1 && !problem_.keeps_product && !problem_.has_bias && problem_.out_is_matrix() &&
            problem_.reduce_op == coll::ReduceOp::kSum;
   }
 
@@ -127,14 +129,18 @@ ScatterProgram PushedScatter::build() {
     const int destination = (rank() + step) % world();
     const bool is_last = step + 1 == world();
     if (step == 1 || is_last) {
-      awaits_early = push_by_chunks(destination, is_last ? &own.front() : nullptr);
+      awaits_early = push_by_chunks(destination, is_last && ends_by_product() ? &own.front() : nullptr);
     } else {
       push_whole(destination);
     }
   }
   for (const Chunk& chunk : own) {
+    if (!ends_by_product()) {
+      finish_by_sum(chunk);
+      continue;
+    }
     if (chunk.idx > 0 || !awaits_early) await_peers(chunk);
-    finish(chunk);
+    finish_by_product(chunk);
   }
   steps().join(kSide, kCurrent);
   return {scatter_.take(), scatter_.roots()};
@@ -166,7 +172,8 @@ void PushedScatter::push_whole(int destination) {
 /// A product for each chunk: of the first part, so that the link begins early, and of the last one, so that
 /// its first chunk is there when the own rows' turn comes. What their first chunk waits for comes before the
 /// last push, which hides behind that chunk. All ranks have pushed all their first chunks before they wait,
-/// so none waits for one that waits. `first_own`: null but in the last part. Returns whether it is awaited.
+/// so none waits for one that waits. `first_own`: null but in the last part, and where a sum ends that awaits
+/// it behind the product. Returns whether it is awaited.
 bool PushedScatter::push_by_chunks(int destination, const Chunk* first_own) {
   const std::vector<Chunk> chunks = chunks_of(destination);
   for (const Chunk& chunk : chunks) {
@@ -212,22 +219,27 @@ Operand PushedScatter::stack_of(const char* name, const Chunk& chunk, int num_pa
                            fmt::format("{}, chunk {}", name, chunk.idx), sizes, problem_.partials));
 }
 
-void PushedScatter::finish(const Chunk& chunk) {
+Operand PushedScatter::out_of(const Chunk& chunk) const {
+  return part_of(scatter_.roots().out, 0, chunk.units.offset - scatter_.own().offset, chunk.units.size);
+}
+
+void PushedScatter::finish_by_product(const Chunk& chunk) {
   if (chunk.units.size == 0) return;
-  const std::int64_t first = chunk.units.offset - scatter_.own().offset;
-  const Operand out = part_of(scatter_.roots().out, 0, first, chunk.units.size);
-  if (!ends_by_product()) return finish_by_sum(chunk, out);
   Operand addend;
   if (world() == 2) addend = all_of(partial_at("partial of peer", chunk, 0));
   if (world() > 2) addend = all_of(partial_at("sum of peers", chunk, world() - 1));
-  scatter_.add_products(kCurrent, chunk.units, out, addend, StepKind::kProduce, rank());
+  scatter_.add_products(kCurrent, chunk.units, out_of(chunk), addend, StepKind::kProduce, rank());
 }
 
-void PushedScatter::finish_by_sum(const Chunk& chunk, const Operand& out) {
+/// The peers' partials travel beside the product.
+void PushedScatter::finish_by_sum(const Chunk& chunk) {
+  if (chunk.units.size == 0) return await_peers(chunk);
   const Operand own = all_of(partial_at("own partial", chunk, world() - 1));
   scatter_.add_products(kCurrent, chunk.units, own, {}, StepKind::kProduce, rank());
   scatter_.keep(kCurrent, chunk.units, own);
-  steps().sum(kCurrent, stack_of("partials", chunk, world()), out, problem_.reduce_op, scatter_.own_bias());
+  await_peers(chunk);
+  steps().sum(kCurrent, stack_of("partials", chunk, world()), out_of(chunk), problem_.reduce_op,
+              scatter_.own_bias());
 }
 
 }  // namespace
