@@ -64,7 +64,7 @@ class PushedScatter {
   void await_peers(const Chunk& chunk);
   void finish_by_product(const Chunk& chunk);
   void finish_by_sum(const Chunk& chunk);
-  [[nodiscard]] Operand out_of(const Chunk& chunk) const;
+  [[nodiscard]] Operand out_of(const Chunk& chunk);
   [[nodiscard]] Operand stack_of(const char* name, const Chunk& chunk, int num_partials);
 
   /// Whether own products write out. Otherwise a sum does: in one chunk, whose product would wait for all that
@@ -219,7 +219,7 @@ Operand PushedScatter::stack_of(const char* name, const Chunk& chunk, int num_pa
                            fmt::format("{}, chunk {}", name, chunk.idx), sizes, problem_.partials));
 }
 
-Operand PushedScatter::out_of(const Chunk& chunk) const {
+Operand PushedScatter::out_of(const Chunk& chunk) {
   return part_of(scatter_.roots().out, 0, chunk.units.offset - scatter_.own().offset, chunk.units.size);
 }
 
