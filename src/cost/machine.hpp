@@ -57,6 +57,9 @@ struct GpuRates {
   CollectiveTimes gather;
   CollectiveTimes sum;
 
+  // Pushed scatters.
+  double put_us;      ///< of each copy to a peer, behind its product and with its word, beside its bytes
+  double put_cut_us;  ///< what a product loses by standing between copies and waits
   double memory_bytes_per_us;  ///< that a sum of tensors in the GPU's own memory reads and writes
 
   // Schedules.
@@ -102,7 +105,9 @@ inline constexpr GpuRates kH200 = {
     .gather = {.start_us = 10.5, .slowness = 1.12, .slowness_of_a_peer = 0.18},
     .sum = {.start_us = 10, .slowness = 1.12, .slowness_of_a_peer = 0},
 
-    .memory_bytes_per_us = 2.4e6,  // h200_x2_pushed_scatter.json, in one chunk
+    .put_us = 15,                  // h200_x2_pushed_scatter.json, h200_x2_f8_random_preset.json
+    .put_cut_us = 4,               // the same
+    .memory_bytes_per_us = 2.4e6,  // the same, in one chunk
 
     .barrier_us = 10,  // h200_x2_random_preset.json, `pipelined`
     .cut_us = 2};      // the same

@@ -92,14 +92,14 @@ double pushed_scatter_us(const PushedScatter& scatter, const GpuRates& gpu) {
     const double us = scatter.element_bytes <= 2
                           ? vendor_us(rows, scatter.n, scatter.k, scatter.element_bytes, gpu)
                           : product_us(flops, scatter.element_bytes, gpu);
-    return us + gpu.cut_us;
+    return us + gpu.put_cut_us;
   };
   const std::int64_t chunk_rows = (scatter.rows + scatter.chunks - 1) / scatter.chunks;
   const double part_us = multiply_us(scatter.rows);
   const double chunk_us = multiply_us(chunk_rows);
   const double bytes_us =
       static_cast<double>(chunk_rows * scatter.n * scatter.partial_bytes) / gpu.link_bytes_per_us;
-  const double push_us = gpu.push_us + to_us(scatter.link) + bytes_us;
+  const double push_us = gpu.put_us + to_us(scatter.link) + bytes_us;
   const double sum_us = scatter.world > 2 ? gpu.sum.start_us : 0;
   double products_us = 0;             // when the last product so far ends
   double pushes_us = gpu.barrier_us;  // and the last push; all come behind the barrier at the start

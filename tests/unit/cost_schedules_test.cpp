@@ -63,7 +63,8 @@ TEST(Schedules, OnAGpuEachWaitForASlowLink) {
 
 TEST(Schedules, PushesHideBehindProducts) {
   GpuRates gpu = kRound;
-  gpu.push_us = 1;
+  gpu.put_us = 1;
+  gpu.put_cut_us = 3;
   gpu.sum.start_us = 5;
   gpu.vendor.launch_us = 3;
   gpu.memory_bytes_per_us = 100;

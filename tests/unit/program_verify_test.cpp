@@ -438,10 +438,13 @@ TEST(ProgramMutants, data_that_does_not_come) {
 
 // Pushed scatters. Nothing but the barrier at the start meets all ranks.
 
-/// Whether a rank knows that chunk `word` of `sender` is there without its word. Every rank pushes its last
-/// chunk behind the first chunks of all others, to the rank before it; so what others pushed before, in last
-/// chunks too, is there when that comes.
+/// Whether a rank knows that chunk `word` of `sender` is there without its word. Where products end, every rank
+/// pushes its last chunk behind the first chunks of all others, to the rank before it; so what others pushed
+/// before, in last chunks too, is there when that comes. Where sums end, it awaits nothing before its last push.
 bool is_known_anyway(const program::Program& receiver, int sender, std::int64_t word) {
+  const auto& steps = receiver.steps;
+  const auto last_put = std::find_if(steps.rbegin(), steps.rend(), of_kind(StepKind::kPut)).base();
+  if (std::none_of(steps.begin(), last_put, of_kind(StepKind::kAwait))) return false;
   const std::int64_t chunk = word % receiver.chunks_per_rank;
   const bool is_last_sender = sender == (receiver.rank + 1) % receiver.world;
   return receiver.chunks_per_rank > 1 && chunk + 1 == receiver.chunks_per_rank && !is_last_sender;
