@@ -236,8 +236,9 @@ TEST_P(ProgramOverlap, runs_to_its_end_and_not_when_a_barrier_is_missing_on_one_
   }
 }
 
-// In one chunk the last part travels beside the own product, and a sum follows. In two, own products wait, and half of
-// the link's time may show: the link waits for the first of the parts that are multiplied at once.
+// In one chunk the last part travels beside the own product, and a sum follows. In two, own products wait,
+// and half of the link's time may show: the link waits for the first of the parts that are multiplied at
+// once.
 TEST(ProgramOverlapPushed, hides_all_but_half_of_the_last_part) {
   for (const int world : {2, 3, 4, 8}) {
     for (const int chunks : {1, 2}) {

@@ -67,9 +67,9 @@ class PushedScatter {
   [[nodiscard]] Operand out_of(const Chunk& chunk);
   [[nodiscard]] Operand stack_of(const char* name, const Chunk& chunk, int num_partials);
 
-  /// Whether own products write out. Otherwise a sum does: in one chunk, whose product would wait for all that
-  /// comes; of a partial that is also kept; into an out that is no matrix; or with a bias or a mean, which
-  /// products would need another pass for.
+  /// Whether own products write out. Otherwise a sum does: in one chunk, whose product would wait for all
+  /// that comes; of a partial that is also kept; into an out that is no matrix; or with a bias or a mean,
+  /// which products would need another pass for.
   [[nodiscard]] bool ends_by_product() const {
     return most_chunks() > 1 && !problem_.keeps_product && !problem_.has_bias && problem_.out_is_matrix() &&
            problem_.reduce_op == coll::ReduceOp::kSum;
