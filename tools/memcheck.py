@@ -23,6 +23,7 @@ RANKS = (2, 3, 4, 8)
 # Of the whole op, m x k and n. Rows that end inside a tile, a chunk of them and a few columns more; whole tiles, which travel
 # in pieces; shards of more than what ranks push into each other's boxes.
 RAGGED, TILES, LARGE = (600, 264, 576), (1024, 512, 1344), (2048, 1040, 640)
+SCALES = ("tensor", "row", "block")  # of f8
 
 
 def sweeps():
@@ -30,6 +31,11 @@ def sweeps():
     for op, dtype, algorithm in itertools.product(("all_gather_matmul", "matmul_reduce_scatter"), ("bf16", "f16", "f32"),
                                                   ("serial", "pipelined")):
         yield [op, "--ranks", ranks, "--dtype", dtype, "--algorithm", algorithm]
+    for scales, algorithm in itertools.product(SCALES, ("serial", "pipelined")):
+        f8 = ["--ranks", ranks, "--dtype", "f8e4m3", "--scales", scales, "--algorithm", algorithm]
+        yield ["all_gather_matmul", *f8]
+        if scales != "block":
+            yield ["matmul_reduce_scatter", *f8]
 
 
 def problems():
@@ -37,7 +43,11 @@ def problems():
         shapes = (RAGGED, TILES) if algorithm == "native" else (LARGE,)
         for (m, k, n), (dtype, extra) in itertools.product(shapes, (("bf16", "b=column"), ("f16", "gathered=1"))):
             yield f"all_gather_matmul,a={m}x{k},n={n},dtype={dtype},dim=0,ranks={ranks},algorithm={algorithm},{extra},seed=5"
-        if algorithm != "native":
+        if algorithm == "native":
+            for scales in SCALES:
+                yield (f"all_gather_matmul,a=600x272,n=576,dtype=f8e4m3,scales={scales},dim=0,ranks={ranks},algorithm=native,"
+                       "b=column,seed=5")
+        else:
             m, k, n = LARGE
             yield f"matmul_reduce_scatter,a={m}x{k},n={n},dtype=bf16,dim=0,ranks={ranks},algorithm={algorithm},reduce=avg,seed=7"
 

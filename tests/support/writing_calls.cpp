@@ -125,7 +125,7 @@ void add_mm_calls(std::vector<WritingCall>& calls) {
   with_addend.push_back(in("addend", {kM, kN}));
   calls.push_back({.name = "mm",
                    .header = "gemm/mm.hpp",
-                   .variant = "with an addend",
+                   .variant = "with_addend",
                    .operands = with_addend,
                    .make =
                        [](CallSite& at) {
