@@ -1,5 +1,6 @@
 // Native all-gather + matmul without rest: ops of many sizes one behind the other, under delays of random
-// ranks and between ops of other algorithms, shards pushed by copy engines and sent by products in turns.
+// ranks and between ops of other algorithms, shards pushed by copy engines and sent by products in turns, of
+// bf16 and of f8 whose scales of rows travel along.
 // Every output is compared bit by bit with the product of the same kernels over operands that are all there.
 // One GPU a rank.
 //   bench_native_stress [RANKS [OPS [SEED]]]   prints a JSON row
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "base/try.hpp"
+#include "gemm/product.hpp"
 #include "launched_ranks.hpp"
 
 namespace {
@@ -30,8 +32,14 @@ constexpr int kUnlooked = 500;  ///< ops that are enqueued before anybody looks 
 struct Problem {
   std::int64_t m = 0, n = 0, k = 0, plan_n = 0;
   Algorithm algorithm = Algorithm::kNative;
-  Tensor a, b;
+  bool is_f8 = false;
+  bool fast_accum = false;
+  Tensor a, b;              ///< b by columns: [n, k]
+  Tensor a_scale, b_scale;  ///< of f8: [m, 1] and [1, n]
   std::vector<std::byte> expected;
+
+  [[nodiscard]] DType dtype() const { return is_f8 ? DType::kF8E4M3 : DType::kBF16; }
+  [[nodiscard]] TensorView b_view() const { return b.view().movedim(0, 1); }
 };
 
 class Stress {
@@ -44,10 +52,14 @@ class Stress {
   [[nodiscard]] Device& device() const { return *device_; }
   [[nodiscard]] int ops_in_pieces() const { return ops_in_pieces_; }
   [[nodiscard]] int native_ops() const { return native_ops_; }
+  [[nodiscard]] int native_f8_ops() const { return native_f8_ops_; }
 
  private:
   Result<Problem> make_problem(std::mt19937& random);
-  Result<void> enqueue(Problem& problem, const TensorView& out);
+  Result<void> fill(Problem& problem, std::mt19937& random);
+  /// By the native kernel, over an a that is there.
+  Result<void> multiply(const Problem& problem, const TensorView& out);
+  Result<OpReport> enqueue(const Problem& problem, const TensorView& out);
   Result<void> hold_a_moment();
   Result<int> count_wrong(std::span<const int> ops);
   [[nodiscard]] TensorView out_of(std::size_t i, const Problem& problem) const {
@@ -67,7 +79,29 @@ class Stress {
   Tensor outs_, signal_;
   int ops_in_pieces_ = 0;
   int native_ops_ = 0;
+  int native_f8_ops_ = 0;
 };
+
+/// bf16 from -2 to 2, with bits that toggle.
+std::uint16_t random_bf16(std::mt19937& random) {
+  return static_cast<std::uint16_t>((random() & 0x80ffU) | 0x3f00U);
+}
+
+/// f8e4m3 from -2 to 2.
+std::uint8_t random_f8(std::mt19937& random) {
+  return static_cast<std::uint8_t>((random() & 0x8fU) | 0x30U);
+}
+
+float random_scale(std::mt19937& random) {
+  return 0.5F + static_cast<float>(random() % 1024) / 1024;
+}
+
+template <class T>
+Result<void> fill_with(T (*next)(std::mt19937&), const Tensor& tensor, Device& device, std::mt19937& random) {
+  std::vector<T> values(static_cast<std::size_t>(tensor.view().numel()));
+  for (T& one : values) one = next(random);
+  return device.copy_from_host(values.data(), tensor.view());
+}
 
 Result<Stress> Stress::make(const RankContext& context, unsigned seed) {
   Stress stress;
@@ -100,50 +134,80 @@ Result<Problem> Stress::make_problem(std::mt19937& random) {
   const bool whole_tiles = below(3) > 0;
   problem.m = whole_tiles ? tiles * (1 + below(4)) : 512 + below(1500);
   problem.m = std::max<std::int64_t>(problem.m, whole_tiles ? (511 / tiles + 1) * tiles : 512);
-  problem.k = whole_tiles ? 64 * (1 + below(16)) : 8 * (8 + below(100));
+  problem.is_f8 = below(2) == 0;
+  problem.fast_accum = below(2) == 0;
+  problem.k = whole_tiles ? 128 * (1 + below(8)) : 16 * (4 + below(50));
   problem.n = 8 * (1 + below(100));
   // What decides on how the shards travel.
   if (below(2) == 0) problem.plan_n = std::int64_t{3584} << below(3);
   if (whole_tiles && problem.m <= 1024) problem.plan_n = 3584;
   if (below(8) == 0) problem.algorithm = below(2) == 0 ? Algorithm::kPipelined : Algorithm::kSerial;
-  TANDEM_ASSIGN(problem.a, device_->allocate_tensor({problem.m, problem.k}, DType::kBF16));
-  TANDEM_ASSIGN(problem.b, device_->allocate_tensor({problem.n, problem.k}, DType::kBF16));
-  for (const Tensor* tensor : {&problem.a, &problem.b}) {
-    // bf16 from -2 to 2 with bits that toggle.
-    std::vector<std::uint16_t> bits(static_cast<std::size_t>(tensor->view().numel()));
-    for (std::uint16_t& one : bits) one = static_cast<std::uint16_t>((random() & 0x80ffU) | 0x3f00U);
-    TANDEM_TRY(device_->copy_from_host(bits.data(), tensor->view()));
-  }
+  TANDEM_TRY(fill(problem, random));
   if (problem.algorithm != Algorithm::kNative) return problem;
   TANDEM_ASSIGN(const Tensor out, device_->allocate_tensor({problem.m, problem.n}, DType::kBF16));
-  TANDEM_TRY(gemm::async_input_mm({.a = problem.a.view(),
-                                   .b = problem.b.view().movedim(0, 1),
-                                   .out = out.view(),
-                                   .a_chunk_signals = signal_.view(),
-                                   .complete = gemm::CompleteChunks{problem.a.view(), 0, 1}},
-                                  *stream_));
+  TANDEM_TRY(multiply(problem, out.view()));
   TANDEM_TRY(stream_->synchronize());
   problem.expected.resize(static_cast<std::size_t>(out.view().size_bytes()));
   TANDEM_TRY(device_->copy_to_host(out.view(), problem.expected.data()));
   return problem;
 }
 
-Result<void> Stress::enqueue(Problem& problem, const TensorView& out) {
+Result<void> Stress::fill(Problem& problem, std::mt19937& random) {
+  TANDEM_ASSIGN(problem.a, device_->allocate_tensor({problem.m, problem.k}, problem.dtype()));
+  TANDEM_ASSIGN(problem.b, device_->allocate_tensor({problem.n, problem.k}, problem.dtype()));
+  for (const Tensor* tensor : {&problem.a, &problem.b}) {
+    TANDEM_TRY(problem.is_f8 ? fill_with(random_f8, *tensor, *device_, random)
+                             : fill_with(random_bf16, *tensor, *device_, random));
+  }
+  if (!problem.is_f8) return {};
+  TANDEM_ASSIGN(problem.a_scale, device_->allocate_tensor({problem.m, 1}, DType::kF32));
+  TANDEM_ASSIGN(problem.b_scale, device_->allocate_tensor({1, problem.n}, DType::kF32));
+  TANDEM_TRY(fill_with(random_scale, problem.a_scale, *device_, random));
+  return fill_with(random_scale, problem.b_scale, *device_, random);
+}
+
+Result<void> Stress::multiply(const Problem& problem, const TensorView& out) {
+  const TensorView a = problem.a.view();
+  const TensorView b = problem.b_view();
+  const TensorView a_scale = problem.a_scale.view();
+  const TensorView b_scale = problem.b_scale.view();
+  gemm::Arrival arrival{.signals = signal_.view(), .complete = gemm::CompleteChunks{a, 0, 1}};
+  gemm::ProductArgs args{.a = &a, .b = &b, .out = &out, .arrival = &arrival};
+  if (problem.is_f8) {
+    arrival.complete_scale = a_scale;
+    args.a_scale = &a_scale;
+    args.b_scale = &b_scale;
+    args.fast_accum = problem.fast_accum;
+  }
+  return gemm::run(args, *stream_);
+}
+
+Result<OpReport> Stress::enqueue(const Problem& problem, const TensorView& out) {
   const Shard mine = shard_of(problem.m, world_, rank_);
-  const TensorView b[] = {problem.b.view().movedim(0, 1)};
+  const TensorView b[] = {problem.b_view()};
   const TensorView outs[] = {out};
+  if (problem.is_f8) {
+    const TensorView b_scale[] = {problem.b_scale.view()};
+    return fused_all_gather_scaled_matmul(
+        {.a = problem.a.view().narrow(0, mine.offset, mine.size),
+         .b = b,
+         .a_scale = problem.a_scale.view().narrow(0, mine.offset, mine.size),
+         .scale_mode = ScaleMode::kRowwiseSharded,
+         .b_scale = b_scale,
+         .gather_size = problem.m,
+         .out = outs,
+         .fast_accum = problem.fast_accum,
+         .algorithm = problem.algorithm,
+         .plan_n = problem.plan_n},
+        *group_, *stream_);
+  }
   const AllGatherMatmulArgs args{.a = problem.a.view().narrow(0, mine.offset, mine.size),
                                  .b = b,
                                  .gather_size = problem.m,
                                  .out = outs,
                                  .algorithm = problem.algorithm,
                                  .plan_n = problem.plan_n};
-  TANDEM_ASSIGN(const OpReport report, fused_all_gather_matmul(args, *group_, *stream_));
-  native_ops_ += report.algorithm == Algorithm::kNative ? 1 : 0;
-  ops_in_pieces_ +=
-      report.algorithm == Algorithm::kNative && report.reason.find("in pieces") != std::string_view::npos ? 1
-                                                                                                          : 0;
-  return {};
+  return fused_all_gather_matmul(args, *group_, *stream_);
 }
 
 Result<void> Stress::hold_a_moment() {
@@ -172,9 +236,13 @@ Result<int> Stress::run(int ops) {
     std::vector<int> batch(static_cast<std::size_t>(std::min(kUnlooked, ops - done)));
     for (int& op : batch) op = static_cast<int>(same_() % kProblems);
     for (std::size_t i = 0; i < batch.size(); ++i) {
-      Problem& problem = problems_[static_cast<std::size_t>(batch[i])];
+      const Problem& problem = problems_[static_cast<std::size_t>(batch[i])];
       TANDEM_TRY(hold_a_moment());
-      TANDEM_TRY(enqueue(problem, out_of(i, problem)));
+      TANDEM_ASSIGN(const OpReport report, enqueue(problem, out_of(i, problem)));
+      if (report.algorithm != Algorithm::kNative) continue;
+      ++native_ops_;
+      if (problem.is_f8) ++native_f8_ops_;
+      if (report.reason.find("in pieces") != std::string_view::npos) ++ops_in_pieces_;
     }
     TANDEM_TRY(stream_->synchronize());
     TANDEM_ASSIGN(const int here, count_wrong(batch));
@@ -205,6 +273,7 @@ Result<void> run_rank(const RankContext& context, int ops, unsigned seed) {
       {"world", context.size},
       {"ops", ops},
       {"native_ops", stress.native_ops()},
+      {"native_f8_ops", stress.native_f8_ops()},
       {"ops_in_pieces", stress.ops_in_pieces()},
       {"ops_between_looks", kUnlooked},
       {"wrong", all_wrong},
