@@ -312,7 +312,7 @@ def fused_scaled_matmul_reduce_scatter(
     Args:
         a: [..., k_j] each, f8e4m3 or f8e5m2, or f32, bf16 or f16; any strides.
         b: [k_j, n] each; as many as a.
-        a_scale: f32 for each a: one element, or a_j.shape[:-1] + [1]. A product has both scales or neither.
+        a_scale: f32 for each a: one element, a_j.shape[:-1] + [1], or [rows, 1]. A product has both scales or neither.
         b_scale: f32 for each b: one element, or [1, n].
         scatter_dim, reduce_op, group: as for fused_matmul_reduce_scatter().
         out_dtype: type of the result: f32, bf16, f16 or f8, which saturates.

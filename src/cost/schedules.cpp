@@ -83,8 +83,8 @@ std::optional<Prediction> predict(const Workload& work, const GpuRates& gpu) {
 }
 
 // All ranks do the same at the same time: a chunk comes from the last peer when this rank's last push of that
-// chunk is done. The other peers' have come before. In one chunk, partials come beside the own product, and a
-// sum follows; else own products wait for them.
+// chunk is done. The other peers' have come before. Where sums end, partials come beside own products; else
+// these wait for them.
 double pushed_scatter_us(const PushedScatter& scatter, const GpuRates& gpu) {
   const auto multiply_us = [&](std::int64_t rows) {
     const double flops =
@@ -112,12 +112,12 @@ double pushed_scatter_us(const PushedScatter& scatter, const GpuRates& gpu) {
   std::vector<double> arrived_us;
   for (int chunk = 0; chunk < scatter.chunks; ++chunk) {
     push(chunk_us, 1);
-    arrived_us.push_back(pushes_us + (scatter.chunks == 1 ? 0 : sum_us));
+    arrived_us.push_back(pushes_us + (scatter.ends_by_sums ? 0 : sum_us));
   }
-  if (scatter.chunks == 1) {
+  if (scatter.ends_by_sums) {
     const double bytes = static_cast<double>(chunk_rows * scatter.n * scatter.partial_bytes);
-    return std::max(products_us + chunk_us, arrived_us.front()) + gpu.vendor.launch_us +
-           (scatter.world + 1) * bytes / gpu.memory_bytes_per_us;
+    return std::max(products_us + scatter.chunks * chunk_us, arrived_us.back()) +
+           scatter.chunks * (gpu.vendor.launch_us + (scatter.world + 1) * bytes / gpu.memory_bytes_per_us);
   }
   for (const double arrived : arrived_us) products_us = std::max(products_us, arrived) + chunk_us;
   return products_us;

@@ -58,7 +58,7 @@ struct Prediction {
 [[nodiscard]] std::optional<Prediction> predict(const Workload& work, const GpuRates& gpu = kH200);
 
 /// A scatter of rows whose ranks push partials to each other in chunks, while they multiply, and add what
-/// comes in the products of their own rows.
+/// comes in the products of their own rows, or in sums behind them.
 struct PushedScatter {
   int world = 2;
   std::int64_t rows = 0;  ///< of the largest part
@@ -67,6 +67,7 @@ struct PushedScatter {
   std::int64_t element_bytes = 2;  ///< of factors
   std::int64_t partial_bytes = 2;  ///< of an element of a partial
   int chunks = 1;                  ///< of a part; products are cut in them too, but not for middle peers
+  bool ends_by_sums = false;       ///< behind all products, which wait for nothing then
   std::chrono::nanoseconds link{0};
 };
 /// From the first product's start to the last one's end.

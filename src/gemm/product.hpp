@@ -54,8 +54,8 @@ struct Arrival {
 };
 
 /// out = (sum_k a * b * a_scale * b_scale + bias) * result_scale + addend, in the order of ScaledMmArgs in
-/// f32, rounded once. Accumulating, the sum begins with out instead of 0. A null pointer leaves its part out.
-/// The views are read during the call only.
+/// f32, rounded once, or as MmArgs says of an addend. Accumulating, the sum begins with out instead of 0. A
+/// null pointer leaves its part out. The views are read during the call only.
 /// Shapes:  a [m, k], b [k, n], out and addend [m, n], bias [n]; with scales or f8 those of ScaledMmArgs.
 /// Types:   without scales and f8, and where the addend has out's type, those of MmArgs; else those of
 ///          ScaledMmArgs, not accumulating.

@@ -69,9 +69,12 @@ TEST(Schedules, PushesHideBehindProducts) {
   gpu.vendor.launch_us = 3;
   gpu.memory_bytes_per_us = 100;
   // f32: a part takes 2 * 4 * 5 * 25 us, a half of it 500, and 100 bytes travel in 1 us.
-  PushedScatter scatter{.world = 2, .rows = 4, .n = 5, .k = 25, .element_bytes = 4, .partial_bytes = 4};
+  PushedScatter scatter{
+      .world = 2, .rows = 4, .n = 5, .k = 25, .element_bytes = 4, .partial_bytes = 4, .ends_by_sums = true};
   EXPECT_DOUBLE_EQ(pushed_scatter_us(scatter, gpu), 2 * 1003 + 3 + 2.4) << "a sum of 80 bytes and 80 more";
   scatter.chunks = 2;
+  EXPECT_DOUBLE_EQ(pushed_scatter_us(scatter, gpu), 4 * 503 + 2 * (3 + 1.2));
+  scatter.ends_by_sums = false;
   EXPECT_DOUBLE_EQ(pushed_scatter_us(scatter, gpu), 4 * 503);
   scatter.world = 3;
   EXPECT_DOUBLE_EQ(pushed_scatter_us(scatter, gpu), 6 * 503);

@@ -40,7 +40,9 @@ struct MatmulReduceScatterArgs {
 ///          rows are scattered and partials have out's type: each further product of a list adds to the sum
 ///          in that type, the other ranks' partials are added in f32 in rank order and rounded to it, and the
 ///          own products add to that sum. So each product is rounded with what it adds; cuBLASLt may round
-///          it before that too. Every run of it gives the same bits.
+///          it before that too. Where parts are small, and with a mean, a bias, a kept product or dims before
+///          scatter_dim, partials are rounded once, and added in f32, the own one last. Every run with the
+///          same arguments gives the same bits.
 /// Memory:  out and product overlap no input and not each other.
 /// Order:   As fused_all_gather_matmul().
 /// Errors:  As fused_all_gather_matmul(). dtype, sizes of a but k, n, reduce_op, scatter_dim, partials,

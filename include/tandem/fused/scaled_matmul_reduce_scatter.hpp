@@ -42,11 +42,13 @@ struct ScaledMatmulReduceScatterArgs {
 /// Types:   a_j and b_j as gemm::scaled_matmul() takes them. Products are added in f32 in list order.
 ///          Partials are rounded to `partials`, added in f32 in rank order 0..W-1, and rounded once; f8
 ///          saturates. `pipelined` on GPUs adds in products as fused_matmul_reduce_scatter() does. Every run
-///          gives the same bits, and every other algorithm with products of tandem's own.
+///          of an algorithm gives the same bits. With products of tandem's own, all others give the same
+///          bits as each other.
 /// Memory:  As fused_matmul_reduce_scatter().
 /// Order:   As fused_all_gather_matmul().
 /// Errors:  As fused_all_gather_matmul(). out's dtype, sizes of a but k, n, reduce_op, scatter_dim, partials,
-///          algorithm, and whether an a_scale has more than one element, must agree.
+///          algorithm, and whether products have no scales, scales of one element, or scales of rows, must
+///          agree.
 /// Source:  docs/design/schedules.md
 [[nodiscard]] Result<OpReport> fused_scaled_matmul_reduce_scatter(const ScaledMatmulReduceScatterArgs& args,
                                                                   Group& group, Stream& stream);

@@ -176,7 +176,7 @@ def _without_gradient(name: str) -> None:
     def backward(ctx: Any, *grads: Any) -> None:
         text = f"torch.ops.{_ops.NAMESPACE}.{name} has no gradient"
         instead = _WITH_GRADIENT.get(name)
-        raise Error(ErrorCode.UNSUPPORTED, f"{text}: call {instead} with operands of 16 bits" if instead else text)
+        raise Error(ErrorCode.UNSUPPORTED, f"{text}: call {instead} with bf16, f16 or f32 operands" if instead else text)
 
     register(name, backward, lambda ctx, inputs, output: None)
 

@@ -91,10 +91,9 @@ Result<void> check_products_run(const ScatterProblem& problem, Device& device) {
 Notes notes_of(const ScatterAlgorithm& algorithm, const ScatterProblem& problem) {
   if (algorithm.name != Algorithm::kPipelined || problem.world == 1) return {};
   if (problem.push_chunks > 0) {
-    return {
-        .reason = fmt::format("; ranks push partials in up to {} chunks a part, and own products add them",
-                              problem.push_chunks),
-        .agreed = fmt::format(" in {} chunks", problem.push_chunks)};
+    return {.reason = fmt::format("; ranks push partials in up to {} chunks a part, and {} add them",
+                                  problem.push_chunks, own_products_end(problem) ? "own products" : "sums"),
+            .agreed = fmt::format(" in {} chunks", problem.push_chunks)};
   }
   if (problem.device.kind == DeviceKind::kCpu) return {};
   return {.reason = fmt::format("; ranks get partials behind barriers: {}", can_push(problem).why_not)};

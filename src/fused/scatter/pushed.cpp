@@ -63,17 +63,11 @@ class PushedScatter {
   void push(int destination, const Chunk& chunk, const Operand& partial);
   void await_peers(const Chunk& chunk);
   void finish_by_product(const Chunk& chunk);
-  void finish_by_sum(const Chunk& chunk);
+  void finish_by_sums(const std::vector<Chunk>& chunks);
   [[nodiscard]] Operand out_of(const Chunk& chunk);
   [[nodiscard]] Operand stack_of(const char* name, const Chunk& chunk, int num_partials);
 
-  /// Whether own products write out. Otherwise a sum does: in one chunk, whose product would wait for all
-  /// that comes; of a partial that is also kept; into an out that is no matrix; or with a bias or a mean,
-  /// which products would need another pass for.
-  [[nodiscard]] bool ends_by_product() const {
-    return most_chunks() > 1 && !problem_.keeps_product && !problem_.has_bias && problem_.out_is_matrix() &&
-           problem_.reduce_op == coll::ReduceOp::kSum;
-  }
+  [[nodiscard]] bool ends_by_product() const { return own_products_end(problem_); }
 
   const ScatterProblem& problem_;
   ScatterBuilder scatter_;
@@ -134,13 +128,13 @@ ScatterProgram PushedScatter::build() {
       push_whole(destination);
     }
   }
-  for (const Chunk& chunk : own) {
-    if (!ends_by_product()) {
-      finish_by_sum(chunk);
-      continue;
+  if (ends_by_product()) {
+    for (const Chunk& chunk : own) {
+      if (chunk.idx > 0 || !awaits_early) await_peers(chunk);
+      finish_by_product(chunk);
     }
-    if (chunk.idx > 0 || !awaits_early) await_peers(chunk);
-    finish_by_product(chunk);
+  } else {
+    finish_by_sums(own);
   }
   steps().join(kSide, kCurrent);
   return {scatter_.take(), scatter_.roots()};
@@ -231,15 +225,25 @@ void PushedScatter::finish_by_product(const Chunk& chunk) {
   scatter_.add_products(kCurrent, chunk.units, out_of(chunk), addend, StepKind::kProduce, rank());
 }
 
-/// The peers' partials travel beside the product.
-void PushedScatter::finish_by_sum(const Chunk& chunk) {
-  if (chunk.units.size == 0) return await_peers(chunk);
-  const Operand own = all_of(partial_at("own partial", chunk, world() - 1));
-  scatter_.add_products(kCurrent, chunk.units, own, {}, StepKind::kProduce, rank());
-  scatter_.keep(kCurrent, chunk.units, own);
-  await_peers(chunk);
-  steps().sum(kCurrent, stack_of("partials", chunk, world()), out_of(chunk), problem_.reduce_op,
-              scatter_.own_bias());
+/// The peers' partials travel beside the products.
+void PushedScatter::finish_by_sums(const std::vector<Chunk>& chunks) {
+  for (const Chunk& chunk : chunks) {
+    if (chunk.units.size == 0) continue;
+    const Operand own = all_of(partial_at("own partial", chunk, world() - 1));
+    scatter_.add_products(kCurrent, chunk.units, own, {}, StepKind::kProduce, rank());
+    scatter_.keep(kCurrent, chunk.units, own);
+  }
+  for (const Chunk& chunk : chunks) {
+    await_peers(chunk);
+    if (chunk.units.size == 0) continue;
+    steps().sum(kCurrent, stack_of("partials", chunk, world()), out_of(chunk), problem_.reduce_op,
+                scatter_.own_bias());
+  }
+}
+
+/// Of what the ranks have agreed on.
+bool may_end_by_products(const ScatterProblem& problem, int chunks) {
+  return chunks > 1 && problem.out_is_matrix() && problem.reduce_op == coll::ReduceOp::kSum;
 }
 
 }  // namespace
@@ -249,8 +253,13 @@ Support can_push(const ScatterProblem& problem) {
   if (problem.world == 1) return Support::no("there are no peers");
   if (problem.scatters_last()) return Support::no("columns are scattered");
   if (problem.partials != problem.dtype) return Support::no("partials have another type than out");
+  if (is_f8(problem.partials)) return Support::no("sums of f8 partials would saturate");
   if (problem.rows() == 0 || problem.n() == 0) return Support::no("there is nothing to multiply");
   return Support::yes();
+}
+
+bool own_products_end(const ScatterProblem& problem) {
+  return may_end_by_products(problem, problem.push_chunks) && !problem.keeps_product && !problem.has_bias;
 }
 
 double predicted_push_us(const ScatterProblem& problem, int chunks, std::chrono::nanoseconds link) {
@@ -261,6 +270,7 @@ double predicted_push_us(const ScatterProblem& problem, int chunks, std::chrono:
                                   .element_bytes = size_bytes(problem.factor()),
                                   .partial_bytes = size_bytes(problem.partials),
                                   .chunks = chunks,
+                                  .ends_by_sums = !may_end_by_products(problem, chunks),
                                   .link = link});
 }
 

@@ -15,6 +15,11 @@ namespace tandem::fused {
 /// same answer: it looks at what they have agreed on only.
 [[nodiscard]] Support can_push(const ScatterProblem& problem);
 
+/// Whether own products write out, and add what has come. Otherwise sums do: in one chunk, whose product
+/// would wait for all that comes; of partials that are also kept; into an out that is no matrix; or with a
+/// bias or a mean, which products would need another pass for.
+[[nodiscard]] bool own_products_end(const ScatterProblem& problem);
+
 /// What a problem that can be pushed takes, by the model, if parts are cut in so many chunks.
 [[nodiscard]] double predicted_push_us(const ScatterProblem& problem, int chunks,
                                        std::chrono::nanoseconds link);

@@ -14,8 +14,8 @@ bool library_scales(const Product& product) {
          (product.a_scale == Scale::kRow && product.b_scale == Scale::kColumn);
 }
 
-/// Whether the library has all that the product needs, and rounds once: it adds a bias to what it has
-/// rounded, but an addend, which it knows in out's type, to the sum.
+/// Whether the library has all that the product needs. It adds a bias to what it has rounded, which would
+/// round twice. So it does with an addend of out's type for some sizes: MmArgs allows that.
 bool library_finishes(const Product& product) {
   if (product.epilogue.bias || product.epilogue.result_scale) return false;
   if (product.epilogue.addend && *product.epilogue.addend != product.out) return false;
