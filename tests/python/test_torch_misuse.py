@@ -354,7 +354,7 @@ def gradients(rank, size):
 
 
 GRADIENTS = {
-    "scaled": (UNSUPPORTED, "has no gradient: call fused_all_gather_quantized_matmul with operands of 16 bits"),
+    "scaled": (UNSUPPORTED, "has no gradient: call fused_all_gather_quantized_matmul with bf16, f16 or f32 operands"),
     "async_input_mm": (UNSUPPORTED, "async_input_mm has no gradient"),
     "twice": ("RuntimeError", "second time"),
     "changed": ("RuntimeError", "modified by an inplace operation"),
