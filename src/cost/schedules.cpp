@@ -97,10 +97,9 @@ double pushed_scatter_us(const PushedScatter& scatter, const GpuRates& gpu) {
   const std::int64_t chunk_rows = (scatter.rows + scatter.chunks - 1) / scatter.chunks;
   const double part_us = multiply_us(scatter.rows);
   const double chunk_us = multiply_us(chunk_rows);
-  const double bytes_us =
-      static_cast<double>(chunk_rows * scatter.n * scatter.partial_bytes) / gpu.link_bytes_per_us;
-  const double push_us = gpu.put_us + to_us(scatter.link) + bytes_us;
-  const double sum_us = scatter.world > 2 ? gpu.sum.start_us : 0;
+  const auto chunk_bytes = static_cast<double>(chunk_rows * scatter.n * scatter.partial_bytes);
+  const double push_us = gpu.put_us + to_us(scatter.link) + chunk_bytes / gpu.link_bytes_per_us;
+  const double sum_of_peers_us = scatter.world > 2 && !scatter.ends_by_sums ? gpu.sum.start_us : 0;
   double products_us = 0;             // when the last product so far ends
   double pushes_us = gpu.barrier_us;  // and the last push; all come behind the barrier at the start
   const auto push = [&](double multiplied_us, int chunks) {
@@ -112,12 +111,11 @@ double pushed_scatter_us(const PushedScatter& scatter, const GpuRates& gpu) {
   std::vector<double> arrived_us;
   for (int chunk = 0; chunk < scatter.chunks; ++chunk) {
     push(chunk_us, 1);
-    arrived_us.push_back(pushes_us + (scatter.ends_by_sums ? 0 : sum_us));
+    arrived_us.push_back(pushes_us + sum_of_peers_us);
   }
   if (scatter.ends_by_sums) {
-    const double bytes = static_cast<double>(chunk_rows * scatter.n * scatter.partial_bytes);
-    return std::max(products_us + scatter.chunks * chunk_us, arrived_us.back()) +
-           scatter.chunks * (gpu.vendor.launch_us + (scatter.world + 1) * bytes / gpu.memory_bytes_per_us);
+    const double sum_us = gpu.vendor.launch_us + (scatter.world + 1) * chunk_bytes / gpu.memory_bytes_per_us;
+    return std::max(products_us + scatter.chunks * chunk_us, arrived_us.back()) + scatter.chunks * sum_us;
   }
   for (const double arrived : arrived_us) products_us = std::max(products_us, arrived) + chunk_us;
   return products_us;

@@ -1,6 +1,7 @@
 #include "fused/scatter/pushed.hpp"
 
 #include <algorithm>
+#include <string_view>
 #include <vector>
 
 #include "base/format.hpp"
@@ -53,7 +54,7 @@ class PushedScatter {
     return part_of(words_, 0, std::int64_t{source} * most_chunks() + chunk, 1);
   }
   /// The partial at `place` of the stack of a chunk of this size.
-  RootId partial_at(const char* name, const Chunk& chunk, int place);
+  RootId partial_at(std::string_view name, const Chunk& chunk, int place);
 
   void add_words();
   /// Absent where there are no units.
@@ -65,7 +66,7 @@ class PushedScatter {
   void finish_by_product(const Chunk& chunk);
   void finish_by_sums(const std::vector<Chunk>& chunks);
   [[nodiscard]] Operand out_of(const Chunk& chunk);
-  [[nodiscard]] Operand stack_of(const char* name, const Chunk& chunk, int num_partials);
+  [[nodiscard]] Operand stack_of(std::string_view name, const Chunk& chunk, int num_partials);
 
   [[nodiscard]] bool ends_by_product() const { return own_products_end(problem_); }
 
@@ -96,7 +97,7 @@ std::vector<Chunk> PushedScatter::chunks_of(int part_of_rank) const {
   return chunks;
 }
 
-RootId PushedScatter::partial_at(const char* name, const Chunk& chunk, int place) {
+RootId PushedScatter::partial_at(std::string_view name, const Chunk& chunk, int place) {
   const std::int64_t at = chunk.idx * stack_bytes() + place * chunk.units.size * scatter_.unit_bytes();
   return steps().at(Space::kWorkspace, at, fmt::format("{}, chunk {}", name, chunk.idx),
                     problem_.sizes_of(chunk.units.size), problem_.partials);
@@ -185,7 +186,7 @@ bool PushedScatter::push_by_chunks(int destination, const Chunk* first_own) {
 void PushedScatter::push(int destination, const Chunk& chunk, const Operand& partial) {
   if (chunk.units.size > 0) {
     const int place = rank() < destination ? rank() : rank() - 1;
-    const RootId there = partial_at(fmt::format("place at {}", destination).c_str(), chunk, place);
+    const RootId there = partial_at(fmt::format("place at {}", destination), chunk, place);
     steps().put(kSide, destination, partial, all_of(there), StepKind::kPut, chunk.idx);
   }
   steps().write_word(kSide, destination, word(rank(), chunk.idx));
@@ -206,7 +207,7 @@ void PushedScatter::await_peers(const Chunk& chunk) {
   steps().join(kSide, kCurrent);
 }
 
-Operand PushedScatter::stack_of(const char* name, const Chunk& chunk, int num_partials) {
+Operand PushedScatter::stack_of(std::string_view name, const Chunk& chunk, int num_partials) {
   Dims sizes = problem_.sizes_of(chunk.units.size);
   sizes.insert(0, num_partials);
   return all_of(steps().at(Space::kWorkspace, chunk.idx * stack_bytes(),
