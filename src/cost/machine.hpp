@@ -52,6 +52,10 @@ struct GpuRates {
   double sender_round_us;           ///< of a multiprocessor that only sends: a round, beside its bytes
   double sender_bytes_per_us;
 
+  // Partials that go to their owners from inside a product.
+  double partial_bytes_per_ns;  ///< the pace that is set for all multiprocessors together
+  double owner_column_us;       ///< what an owner adds to a tile of its own, a column
+
   // What kernels move in collectives.
   CollectiveTimes by_mailboxes;
   CollectiveTimes gather;
@@ -99,6 +103,9 @@ inline constexpr GpuRates kH200 = {
     .later_wave_bytes_per_us = 200e3,  // the same
     .sender_round_us = 3,              // h200_x4_native_by_four_senders.json
     .sender_bytes_per_us = 30e3,       // the same
+
+    .partial_bytes_per_ns = 280,  // h200_x2_native_scatter.json
+    .owner_column_us = 0.02,      // the same
 
     // t_serial_us - t_gemm_us of h200_x2_native.json, h200_x2_random_preset.json, h200_x4_native.json.
     .by_mailboxes = {.start_us = 7, .slowness = 1.25, .slowness_of_a_peer = 0},

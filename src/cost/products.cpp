@@ -115,4 +115,18 @@ double native_us(const NativeWaves& waves, const GpuRates& gpu) {
   return gpu.native.launch_us + clusters.end_us();
 }
 
+double departing_us(const NativeWaves& waves, int owners, const GpuRates& gpu) {
+  const std::int64_t ctas = waves.clusters_at_once * waves.cluster_rows * waves.cluster_columns;
+  const std::int64_t of_owner = parts(waves.step_rows, waves.tile_rows) * parts(waves.n, waves.tile_columns);
+  const double own_waves = std::ceil(static_cast<double>(of_owner) / static_cast<double>(ctas));
+  const double sum_us = own_waves * gpu.owner_column_us * static_cast<double>(waves.tile_columns);
+  // Tiles of peers that run beside the last ones.
+  const std::int64_t tiles = of_owner * owners;
+  const std::int64_t last = tiles - (tiles - 1) / ctas * ctas;
+  const std::int64_t exposed = std::max<std::int64_t>(last - of_owner, 0);
+  const double exposed_bytes = static_cast<double>(exposed * waves.tile_rows * waves.tile_columns * 2);
+  const double tail_us = gpu.first_piece_us + exposed_bytes / gpu.link_bytes_per_us;
+  return native_us(waves, gpu) + sum_us + (exposed > 0 ? tail_us : 0);
+}
+
 }  // namespace tandem::cost

@@ -51,4 +51,9 @@ struct NativeWaves {
 /// Source:  docs/design/native_all_gather_matmul.md
 [[nodiscard]] double native_us(const NativeWaves& waves, const GpuRates& gpu = kH200);
 
+/// A product whose rows go to the ranks that own them, each as many, the own ones last: `waves` has a step an
+/// owner. Blocks travel while later tiles are multiplied; those of the last wave travel behind it.
+/// Source:  docs/design/native_matmul_reduce_scatter.md
+[[nodiscard]] double departing_us(const NativeWaves& waves, int owners, const GpuRates& gpu = kH200);
+
 }  // namespace tandem::cost

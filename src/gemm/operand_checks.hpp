@@ -31,6 +31,7 @@ namespace tandem::gemm {
 [[nodiscard]] Result<Product> scaled_product(const ProductArgs& args);
 [[nodiscard]] Result<Product> async_input_product(const ProductArgs& args);
 [[nodiscard]] Result<Product> scaled_async_input_product(const ProductArgs& args);
+[[nodiscard]] Result<Product> departing_product(const ProductArgs& args);
 
 /// A public function: its name in errors, and its checks.
 struct Front {
@@ -42,6 +43,8 @@ inline constexpr Front kScaledMatmul = {"scaled_matmul", scaled_product};
 inline constexpr Front kAsyncInputMm = {"async_input_mm", async_input_product};
 /// For the fused ops alone.
 inline constexpr Front kScaledAsyncInputMm = {"async_input_mm", scaled_async_input_product};
+/// As well.
+inline constexpr Front kDepartingMm = {"matmul_reduce_scatter", departing_product};
 
 /// run() and prepare() of product.hpp by a front's checks.
 [[nodiscard]] Result<void> run(const Front& front, const ProductArgs& args, Stream& stream);

@@ -1,6 +1,7 @@
 #include "gemm/product.hpp"
 
 #include <array>
+#include <tandem/base/shard.hpp>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
@@ -14,6 +15,7 @@ namespace {
 
 /// The one whose shapes and types these arguments have.
 const Front& front_of(const ProductArgs& args) {
+  if (args.departure != nullptr) return kDepartingMm;
   const bool is_scaled = args.a_scale != nullptr || args.b_scale != nullptr || args.result_scale != nullptr;
   const bool is_narrow = is_f8(args.a->dtype) || is_f8(args.b->dtype) || is_f8(args.out->dtype);
   const auto is_of_other_type = [&](const TensorView* added) {
@@ -94,6 +96,10 @@ std::int64_t num_pieces(std::int64_t rows, std::int64_t row_bytes) {
   return (rows / PieceGrid::kRows) * (row_bytes / PieceGrid::kStepBytes);
 }
 
+PartialGrid partial_grid_of(std::int64_t m, std::int64_t n, int owners) {
+  return {owners, shard_stride(m, owners), n};
+}
+
 bool Product::is_plain() const {
   const auto is_as_out = [this](const std::optional<DType>& added) { return !added || *added == out; };
   return a_scale == Scale::kNone && b_scale == Scale::kNone && !epilogue.result_scale && is_matrix &&
@@ -106,6 +112,11 @@ std::string to_string(const Product& product) {
   const std::string epilogue = fmt::format("{}{}{}", product.epilogue.bias ? " + bias" : "",
                                            product.epilogue.addend ? " + addend" : "",
                                            product.epilogue.accumulate ? " accumulated" : "");
+  if (product.owners) {
+    return fmt::format("mm {} {} * {} -> {} for {} owners{}{}{}", sizes, to_string(product.a),
+                       to_string(product.b), to_string(product.out), product.owners->count, epilogue,
+                       scales_text(product), product.owners->is_made ? ", made before" : "");
+  }
   if (product.arrival) {
     const Chunks& chunks = *product.arrival;
     return fmt::format("async_input_mm {} in {} chunks {} -> {}{}{}{}{}", sizes, chunks.count,
@@ -163,6 +174,7 @@ Result<void> run(const Front& front, const ProductArgs& args, Stream& stream) {
   if (product.is_empty()) return {};
   if (args.arrival != nullptr && args.arrival->senders)
     TANDEM_TRY(args.arrival->senders->handle->watch(stream));
+  if (args.departure != nullptr) TANDEM_TRY(args.departure->place.handle->watch(stream));
   return with_known_scale(
       args, [&](const ProductArgs& known) { return implementation->run(product, known, stream); });
 }

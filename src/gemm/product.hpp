@@ -14,6 +14,9 @@
 #include <tandem/gemm/mm.hpp>
 #include <tandem/gemm/scaled_mm.hpp>
 
+#include "gemm/partial_grid.hpp"
+#include "symm/kernel_inbox.hpp"
+
 namespace tandem::gemm {
 
 class Implementation;
@@ -53,6 +56,20 @@ struct Arrival {
   bool begins_early = false;
 };
 
+/// Where the rows of a product go: each rank owns a shard of them, by the shard rule, and its `out` receives
+/// the sum over all ranks of its own rows: added in f32 in the order of the ranks, divided, plus bias, rounded
+/// once. What other ranks send is rounded to out's type before. All ranks of the group make such a product at
+/// the same time, each from its own a and b.
+struct Departure {
+  int world = 1;
+  int rank = 0;
+  symm::KernelInboxPlace place = {};  ///< with room for partial_grid_of() this product; not for prepare()
+  float divisor = 1;
+  bool rounds_own = false;  ///< the own partial is rounded as others are
+  const TensorView* product =
+      nullptr;  ///< [m, n] contiguous, of out's type: receives this rank's own partial
+};
+
 /// out = (sum_k a * b * a_scale * b_scale + bias) * result_scale + addend, in the order of ScaledMmArgs in
 /// f32, rounded once, or as MmArgs says of an addend. Accumulating, the sum begins with out instead of 0. A
 /// null pointer leaves its part out. The views are read during the call only.
@@ -72,6 +89,9 @@ struct ProductArgs {
   bool fast_accum = false;           ///< see ScaledMmArgs
   int heuristic = 0;                 ///< see MmArgs
   const Arrival* arrival = nullptr;  ///< null: a is there
+  /// Out has the own rows then, [shard of m, n], and bias is of the sum over ranks. A null b: a is this
+  /// rank's product itself, [m, n], of out's type or f32.
+  const Departure* departure = nullptr;
 };
 
 /// What the elements of an operand are multiplied by.
@@ -113,6 +133,14 @@ struct Chunks {
   friend bool operator==(const Chunks&, const Chunks&) = default;
 };
 
+/// Who owns the rows of a product that departs.
+struct Owners {
+  int count = 1;
+  int rank = 0;
+  bool is_made = false;  ///< the product is there already
+  friend bool operator==(const Owners&, const Owners&) = default;
+};
+
 /// What a product asks of an implementation: all that its acceptance and its predicted time depend on.
 struct Product {
   std::int64_t m = 0;  ///< rows: the product of a's sizes but the last
@@ -132,6 +160,7 @@ struct Product {
   bool is_aligned = true;
   Epilogue epilogue = {};
   std::optional<Chunks> arrival = {};  ///< none: a is there
+  std::optional<Owners> owners = {};   ///< none: out has all rows
   int heuristic = 0;                   ///< of MmArgs
 
   [[nodiscard]] bool is_scaled_along_k() const { return is_along_k(a_scale) || is_along_k(b_scale); }
@@ -162,6 +191,9 @@ struct Product {
 /// is none: on CPUs, and of types that nobody has measured. It follows from sizes and types alone. Chunks
 /// that arrive are on their way from the start on, one behind the other, and behind those that are complete.
 [[nodiscard]] std::optional<double> predicted_us(const Product& product, const Device& device);
+
+/// The blocks of a product that departs, by which the group's inbox is sized.
+[[nodiscard]] PartialGrid partial_grid_of(std::int64_t m, std::int64_t n, int owners);
 
 /// Checks the operands, chooses the implementation and enqueues.
 /// Memory, order and errors: those of mm(), scaled_matmul() or async_input_mm().

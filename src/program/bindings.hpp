@@ -12,6 +12,7 @@
 
 #include "program/program.hpp"
 #include "symm/inbox.hpp"
+#include "symm/kernel_inbox.hpp"
 
 namespace tandem::program {
 
@@ -47,6 +48,8 @@ class Bindings {
   void bind_workspace_like(const Program& program, DeviceId device);
   /// Everything that the program has in this slot.
   void bind_inbox(const Program& program, const symm::InboxSlot& inbox, DeviceId device);
+  /// Where products that depart leave what they send.
+  void bind_kernel_inbox(const symm::KernelInboxPlace& place) { kernel_inbox_ = place; }
   /// As bind_workspace_like().
   void bind_inbox_like(const Program& program, DeviceId device);
 
@@ -64,6 +67,7 @@ class Bindings {
   [[nodiscard]] Group& group() const { return *group_; }
   [[nodiscard]] symm::Handle* workspace() const { return workspace_; }
   [[nodiscard]] const symm::InboxSlot& inbox() const { return inbox_; }
+  [[nodiscard]] const symm::KernelInboxPlace& kernel_inbox() const { return kernel_inbox_; }
   [[nodiscard]] std::span<const Bound> roots() const { return roots_; }
   [[nodiscard]] const void* scratch() const { return scratch_; }
 
@@ -81,6 +85,7 @@ class Bindings {
   symm::Handle* workspace_ = nullptr;
   const void* workspace_memory_ = nullptr;
   symm::InboxSlot inbox_;
+  symm::KernelInboxPlace kernel_inbox_;
 };
 
 }  // namespace tandem::program

@@ -113,6 +113,13 @@ void Builder::product(Lane lane, const Product& product, Label label, int peer, 
                             .label = label});
 }
 
+void Builder::product_scatter(Lane lane, const Product& product) {
+  program_.products.push_back(product);
+  program_.steps.push_back({.kind = StepKind::kProductScatter,
+                            .lane = lane,
+                            .product = static_cast<std::int16_t>(program_.products.size() - 1)});
+}
+
 void Builder::sum(Lane lane, const Operand& from, const Operand& to, coll::ReduceOp op, const Operand& bias) {
   program_.steps.push_back(
       {.kind = StepKind::kSum, .lane = lane, .from = from, .to = to, .bias = bias, .reduce_op = op});

@@ -58,6 +58,8 @@ class Builder {
   void nap(Lane lane);
   /// `peer`, `slot`: for the trace.
   void product(Lane lane, const Product& product, Label label = {}, int peer = -1, int slot = -1);
+  /// Of a product with a departure.
+  void product_scatter(Lane lane, const Product& product);
   void sum(Lane lane, const Operand& from, const Operand& to, coll::ReduceOp op, const Operand& bias = {});
   void cast(Lane lane, const Operand& from, const Operand& to, const Operand& bias = {});
   void quantize(Lane lane, const Operand& from, const Operand& to, const Operand& scale, Label label = {},

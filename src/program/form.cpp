@@ -38,13 +38,16 @@ std::optional<std::int64_t> num_elements(const Program& program, const Operand& 
 Result<void> check_operands(const Program& program, const Step& step) {
   bool is_fine = is_inside(program, step.from) && is_inside(program, step.to) &&
                  is_inside(program, step.bias) && is_inside(program, step.scale);
-  if (step.kind == StepKind::kProduct) {
+  if (step.kind == StepKind::kProduct || step.kind == StepKind::kProductScatter) {
     is_fine = step.product >= 0 && step.product < static_cast<int>(program.products.size());
     if (!is_fine) return tl::unexpected(wrong(program, "a step multiplies a product that does not exist"));
     const Product& product = program.products[static_cast<std::size_t>(step.product)];
     for (const Operand* const one : {&product.a, &product.b, &product.out, &product.bias, &product.a_scale,
                                      &product.b_scale, &product.result_scale, &product.addend})
       is_fine = is_fine && is_inside(program, *one);
+    if (product.departure.has_value() != (step.kind == StepKind::kProductScatter))
+      return tl::unexpected(wrong(program, "a step scatters a product that does not depart, or does not"));
+    if (product.departure) is_fine = is_fine && is_inside(program, product.departure->kept);
   }
   if (!is_fine) return tl::unexpected(wrong(program, "a step reaches beyond its tensors"));
   if (step.kind != StepKind::kCopy && step.kind != StepKind::kPut && step.kind != StepKind::kQuantize)

@@ -61,12 +61,22 @@ class Printer {
     return operand.is_absent() ? std::string() : text + of(operand);
   }
   [[nodiscard]] std::string of(const Product& product) const;
+  [[nodiscard]] std::string departing(const Product& product) const;
 
   const Program& program_;
   std::string text_;
 };
 
+std::string Printer::departing(const Product& product) const {
+  const Departure& departure = *product.departure;
+  return fmt::format("{} = own rows of the {} over ranks of {}{}{}{}{}{}{}", of(product.out),
+                     coll::to_string(departure.reduce_op), of(product.a), plus(" * ", product.b),
+                     plus(" * ", product.a_scale), plus(" * ", product.b_scale), plus(" + ", product.bias),
+                     product.fast_accum ? ", fast sums" : "", plus(", kept in ", departure.kept));
+}
+
 std::string Printer::of(const Product& product) const {
+  if (product.departure) return departing(product);
   std::string sum =
       fmt::format("{} * {}{}{}{}", of(product.a), product.b.is_absent() ? "nothing" : of(product.b),
                   plus(" * ", product.a_scale), plus(" * ", product.b_scale), plus(" + ", product.bias));
@@ -120,6 +130,8 @@ std::string Printer::of(const Step& step) const {
       return fmt::format("{}: quantize {} -> {} by {}", lane, of(step.from), of(step.to), of(step.scale));
     case StepKind::kAllGather:
       return fmt::format("{}: all_gather {} -> {}", lane, of(step.from), of(step.to));
+    case StepKind::kProductScatter:
+      return fmt::format("{}: {}", lane, of(program_.products[static_cast<std::size_t>(step.product)]));
     case StepKind::kReduceScatter:
       return fmt::format("{}: reduce_scatter {} of {} -> {}{}", lane, coll::to_string(step.reduce_op),
                          of(step.from), of(step.to), plus(" + ", step.bias));

@@ -90,6 +90,13 @@ struct Arrival {
   bool begins_early = false;
 };
 
+/// The rows of a product go to the ranks that own them, each a shard of them: out has the own ones of the sum
+/// over all ranks, in the order of the ranks, and bias is of that sum. Without b, a is the product itself.
+struct Departure {
+  coll::ReduceOp reduce_op = coll::ReduceOp::kSum;
+  Operand kept = {};  ///< receives this rank's own partial of all rows
+};
+
 /// out = a * b, with everything that gemm::mm(), gemm::scaled_matmul() or gemm::async_input_mm() adds to it.
 /// Operands whose root the call leaves unbound are absent. The addend of one that is not scaled has out's
 /// type and may be out.
@@ -106,24 +113,26 @@ struct Product {
   bool scaled = false;      ///< a and out keep their dims, as scales do; else they are seen as matrices
   bool fast_accum = false;  ///< allows less exact sums
   std::optional<Arrival> arrival = {};
+  std::optional<Departure> departure = {};  ///< of kProductScatter
 };
 
 enum class StepKind : std::uint8_t {
-  kCopy,           ///< to = from
-  kGet,            ///< to = the elements of `peer` that start where `from` does on this rank
-  kPut,            ///< the elements of `peer` that start where `to` does on this rank = from
-  kReset,          ///< words `to` = 0, then a barrier of all ranks, on `channel`
-  kWriteWord,      ///< word `to` of `peer` = the word value
-  kAwait,          ///< words `from`, which `peer` writes, have reached the word value
-  kBarrier,        ///< of all ranks, on `channel`
-  kJoin,           ///< lane `other` waits for all that is on `lane` so far
-  kNap,            ///< a moment of nothing, so that other lanes start first; no result depends on it
-  kProduct,        ///< products[product]
-  kSum,            ///< to = the sum over dim 0 of `from`, in its order, plus bias, rounded once
-  kCast,           ///< to = from (plus bias), rounded where the type is narrower
-  kQuantize,       ///< to, scale = the f8 rows of `from` and their scales: gemm::quantize_rows()
-  kAllGather,      ///< to = every rank's `from`: a collective
-  kReduceScatter,  ///< to = this rank's rows of the sum of every rank's `from`, plus bias: a collective
+  kCopy,            ///< to = from
+  kGet,             ///< to = the elements of `peer` that start where `from` does on this rank
+  kPut,             ///< the elements of `peer` that start where `to` does on this rank = from
+  kReset,           ///< words `to` = 0, then a barrier of all ranks, on `channel`
+  kWriteWord,       ///< word `to` of `peer` = the word value
+  kAwait,           ///< words `from`, which `peer` writes, have reached the word value
+  kBarrier,         ///< of all ranks, on `channel`
+  kJoin,            ///< lane `other` waits for all that is on `lane` so far
+  kNap,             ///< a moment of nothing, so that other lanes start first; no result depends on it
+  kProduct,         ///< products[product]
+  kSum,             ///< to = the sum over dim 0 of `from`, in its order, plus bias, rounded once
+  kCast,            ///< to = from (plus bias), rounded where the type is narrower
+  kQuantize,        ///< to, scale = the f8 rows of `from` and their scales: gemm::quantize_rows()
+  kAllGather,       ///< to = every rank's `from`: a collective
+  kProductScatter,  ///< products[product], whose rows go to their owners
+  kReduceScatter,   ///< to = this rank's rows of the sum of every rank's `from`, plus bias: a collective
 };
 
 struct Step {
@@ -146,7 +155,8 @@ struct Step {
 /// All ranks take the step together.
 [[nodiscard]] inline bool is_together(const Step& step) {
   return step.kind == StepKind::kBarrier || step.kind == StepKind::kReset ||
-         step.kind == StepKind::kAllGather || step.kind == StepKind::kReduceScatter;
+         step.kind == StepKind::kAllGather || step.kind == StepKind::kReduceScatter ||
+         step.kind == StepKind::kProductScatter;
 }
 
 /// What the call has to reserve. Every rank needs the same workspace and inbox.
@@ -155,8 +165,11 @@ struct MemoryNeeds {
   std::int64_t workspace_bytes = 0;
   std::int64_t inbox_bytes = 0;  ///< of data
   std::int64_t inbox_words = 0;
-  std::int64_t inbox_flags = 0;  ///< of pieces that products send
+  std::int64_t inbox_flags = 0;         ///< of pieces that products send
+  std::int64_t kernel_inbox_bytes = 0;  ///< of partials, see symm/kernel_inbox.hpp
+  std::int64_t kernel_inbox_words = 0;
   [[nodiscard]] bool uses_inbox() const { return inbox_words > 0; }
+  [[nodiscard]] bool uses_kernel_inbox() const { return kernel_inbox_words > 0; }
   /// 0 for memory of the caller's.
   [[nodiscard]] std::int64_t bytes_of(Space space) const;
 };

@@ -56,6 +56,46 @@ class BoundProduct {
   gemm::ProductArgs args_;
 };
 
+/// The same of a product whose rows go to their owners: all are matrices.
+class DepartingProduct {
+ public:
+  DepartingProduct(const Product& product, const Program& program, const Bindings& bindings)
+      : bound_(product, bindings),
+        a_(bindings.view(product.a).flatten_rows()),
+        out_(bindings.view(product.out).flatten_rows()),
+        args_(bound_.args()) {
+    args_.a = &a_;
+    args_.out = &out_;
+    if (args_.a_scale != nullptr && args_.a_scale->numel() > 1) {
+      a_scale_ = args_.a_scale->flatten_rows();
+      args_.a_scale = &a_scale_;
+    }
+    const bool is_mean = product.departure->reduce_op == coll::ReduceOp::kAvg;
+    departure_ = {.world = program.world,
+                  .rank = program.rank,
+                  .place = bindings.kernel_inbox(),
+                  .divisor = is_mean ? static_cast<float>(program.world) : 1.0F};
+    if (!bindings.is_absent(product.departure->kept)) {
+      kept_ = bindings.view(product.departure->kept).flatten_rows();
+      departure_.product = &kept_;
+    }
+    args_.departure = &departure_;
+  }
+  DepartingProduct(const DepartingProduct&) = delete;
+  DepartingProduct& operator=(const DepartingProduct&) = delete;
+
+  [[nodiscard]] const gemm::ProductArgs& args() const { return args_; }
+
+ private:
+  BoundProduct bound_;
+  TensorView a_;
+  TensorView out_;
+  TensorView a_scale_;
+  TensorView kept_;
+  gemm::Departure departure_;
+  gemm::ProductArgs args_;
+};
+
 std::optional<TensorView> optional_view(const Bindings& bindings, const Operand& operand) {
   if (bindings.is_absent(operand)) return std::nullopt;
   return bindings.view(operand);
@@ -83,6 +123,7 @@ class Run {
   }
   Result<void> multiply(const Product& product, Stream& stream) const;
   Result<void> multiply_arriving(const Product& product, Stream& stream) const;
+  Result<void> scatter_product(const Product& product, Stream& stream) const;
   [[nodiscard]] std::uint32_t word_value() const {
     return program_.word_value.value_or(bindings_.inbox().epoch);
   }
@@ -121,6 +162,8 @@ Result<void> Run::enqueue(const Step& step) const {
       return stream.sleep(kNap);
     case StepKind::kProduct:
       return multiply(program_.products[static_cast<std::size_t>(step.product)], stream);
+    case StepKind::kProductScatter:
+      return scatter_product(program_.products[static_cast<std::size_t>(step.product)], stream);
     case StepKind::kSum:
       return sum(step, stream);
     case StepKind::kCast:
@@ -146,6 +189,11 @@ Result<void> Run::multiply(const Product& product, Stream& stream) const {
   if (product.arrival) return multiply_arriving(product, stream);
   const BoundProduct bound(product, bindings_);
   return bound.is_empty() ? Result<void>() : gemm::run(bound.args(), stream);
+}
+
+Result<void> Run::scatter_product(const Product& product, Stream& stream) const {
+  const DepartingProduct bound(product, program_, bindings_);
+  return gemm::run(bound.args(), stream);
 }
 
 Result<void> Run::multiply_arriving(const Product& product, Stream& stream) const {
@@ -258,6 +306,11 @@ Result<void> run(const Program& program, const Bindings& bindings) {
 
 Result<void> prepare(const Program& program, const Bindings& bindings) {
   for (const Step& step : program.steps) {
+    if (step.kind == StepKind::kProductScatter) {
+      const Product& departing = program.products[static_cast<std::size_t>(step.product)];
+      const DepartingProduct bound(departing, program, bindings);
+      TANDEM_TRY(gemm::prepare(bound.args(), bindings.lane(step.lane)));
+    }
     if (step.kind != StepKind::kProduct) continue;
     const Product& product = program.products[static_cast<std::size_t>(step.product)];
     if (product.arrival) continue;

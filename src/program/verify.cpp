@@ -162,6 +162,9 @@ class Simulation {
                       bool writes);
   Result<void> use_channel(int thread, const Step& step);
   Result<void> use_product(int thread, const Step& step, int round, const Product& product);
+  /// Reads them, from a's own part on, and writes out.
+  Result<void> use_operands(int thread, const Step& step, int round, const Product& product,
+                            const Operand& a);
   [[nodiscard]] bool is_written(const std::vector<Access>& all, const Region& region, int round) const;
   [[nodiscard]] const Root& root(int rank, RootId id) const {
     return program(rank).roots[static_cast<std::size_t>(id)];
@@ -526,7 +529,12 @@ Result<void> Simulation::use_channel(int thread, const Step& step) {
 
 Result<void> Simulation::use_product(int thread, const Step& step, int round, const Product& product) {
   if (!multiplies(product)) return {};
-  TANDEM_TRY(use(thread, step, round, product.arrival ? product.arrival->own : product.a, false));
+  return use_operands(thread, step, round, product, product.arrival ? product.arrival->own : product.a);
+}
+
+Result<void> Simulation::use_operands(int thread, const Step& step, int round, const Product& product,
+                                      const Operand& a) {
+  TANDEM_TRY(use(thread, step, round, a, false));
   const bool scales_arrive = product.arrival && product.arrival->scales_arrive();
   const Operand& a_scale = scales_arrive ? product.arrival->own_scale : product.a_scale;
   for (const Operand* const read :
@@ -546,6 +554,12 @@ Result<void> Simulation::touch(int thread, const Step& step, int round) {
       return use_at(thread, step, round, step.to, step.to, true);
     case StepKind::kWriteWord:
       return use_at(thread, step, round, step.to, step.to, true);
+    case StepKind::kProductScatter: {
+      const Program& own = program(rank_of(thread));
+      const Product& product = own.products[static_cast<std::size_t>(step.product)];
+      TANDEM_TRY(use(thread, step, round, product.departure->kept, true));
+      return use_operands(thread, step, round, product, product.a);
+    }
     case StepKind::kBarrier:
     case StepKind::kReset:  // before it: advance_together()
       return {};

@@ -81,6 +81,10 @@ class ChunkTileScheduler : public cutlass::gemm::kernel::detail::PersistentTileS
                                      params_.tiles_per_chunk, params_.tiles_per_batch);
     return {place.row, place.column, place.batch, true};
   }
+  /// Whether the current tile is this CTA's last one.
+  CUTLASS_DEVICE bool is_last_work() const {
+    return index_ + params_.num_clusters >= params_.order.num_clusters();
+  }
   CUTLASS_DEVICE void advance_to_next_work(std::uint32_t count = 1) {
     index_ += params_.num_clusters * static_cast<int>(count);
   }

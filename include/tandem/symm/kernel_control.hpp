@@ -15,7 +15,8 @@ enum class KernelCall : std::uint32_t {
   kBarrier,
   kSyncBlocks,
   kAwaitChunk,
-  kExchange
+  kExchange,
+  kAwaitPartial
 };
 
 /// Why a wait gave up.
@@ -30,7 +31,7 @@ struct alignas(64) KernelFault {
   GiveUpReason reason = GiveUpReason::kNone;
   KernelCall call = KernelCall::kPutSignal;
   std::int32_t peer = -1;
-  std::int32_t channel = -1;   ///< kAwaitChunk: the chunk; kExchange: the piece
+  std::int32_t channel = -1;   ///< kAwaitChunk: the chunk; kExchange: the piece; kAwaitPartial: the block
   std::uint32_t expected = 0;  ///< kBadArgument: the number of channels
   std::uint32_t seen = 0;
   std::uint32_t reserved = 0;

@@ -44,9 +44,11 @@ CachedGraph* GraphCache::place_for(std::vector<CachedGraph>& set) {
   return without == set.end() ? nullptr : &*without;
 }
 
-bool can_launch(CachedGraph& cached, const symm::Handle* workspace, const symm::Handle* in_place) {
+bool can_launch(CachedGraph& cached, const CallMemory& memory) {
   if (cached.graph == nullptr) return false;
-  if (cached.workspace == workspace && cached.in_place.lock().get() == in_place) return true;
+  if (cached.workspace == memory.workspace && cached.kernel_inbox == memory.kernel_inbox &&
+      cached.in_place.lock().get() == memory.in_place)
+    return true;
   cached.graph.reset();
   cached.num_calls = 1;
   return false;

@@ -46,8 +46,10 @@ struct CachedGraph {
   std::int64_t num_calls = 0;   ///< since it was met, or had to be met anew
   std::uint64_t last_call = 0;  ///< by the clock of its cache
   std::unique_ptr<Graph> graph;
-  bool is_refused = false;                  ///< it could not be recorded
-  const symm::Handle* workspace = nullptr;  ///< a group keeps its earlier ones too
+  bool is_refused = false;  ///< it could not be recorded
+  // A group keeps its earlier ones too.
+  const symm::Handle* workspace = nullptr;
+  const symm::Handle* kernel_inbox = nullptr;
   /// The caller's: once it is gone the graph is void, whatever has its address then.
   std::weak_ptr<symm::Handle> in_place;
 };
@@ -75,8 +77,13 @@ class GraphCache {
   std::array<std::vector<CachedGraph>, kNumSets> sets_;  ///< by the key's hash
 };
 
+/// Symmetric memory of a call; null: none of its kind.
+struct CallMemory {
+  const symm::Handle* workspace = nullptr;
+  const symm::Handle* kernel_inbox = nullptr;
+  const symm::Handle* in_place = nullptr;
+};
 /// Whether it has a graph that works with just this memory; one that does not is void, and goes.
-[[nodiscard]] bool can_launch(CachedGraph& cached, const symm::Handle* workspace,
-                              const symm::Handle* in_place);
+[[nodiscard]] bool can_launch(CachedGraph& cached, const CallMemory& memory);
 
 }  // namespace tandem::fused

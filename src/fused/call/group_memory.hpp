@@ -11,6 +11,7 @@
 
 #include "fused/call/graph_cache.hpp"
 #include "symm/inbox.hpp"
+#include "symm/kernel_inbox.hpp"
 
 namespace tandem::fused {
 
@@ -45,6 +46,7 @@ struct DeviceMemory {
   DeviceId device;
   Scratch scratch;
   std::unique_ptr<symm::Inbox> inbox;               ///< see inbox_of()
+  symm::KernelInbox kernel_inbox;                   ///< of products whose rows go to their owners
   std::vector<std::unique_ptr<Stream>> side_lanes;  ///< of the group's ops that overlap: lanes 1, 2, ...
   RecordedCalls recorded;
 };

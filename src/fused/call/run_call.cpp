@@ -91,6 +91,7 @@ void record_if_due(CachedGraph& cached, const PlannedCall& call, symm::Handle* w
   if (!graph) return give_up_recording(cached, call, graph.error());
   cached.graph = *std::move(graph);
   cached.workspace = workspace;
+  cached.kernel_inbox = call.plan->bindings.kernel_inbox().handle;
   cached.in_place = call.in_place;
 }
 
@@ -138,6 +139,24 @@ Result<void> make_ready(OpPlan& plan, const PlannedCall& call, Stream& stream) {
   return {};
 }
 
+namespace {
+
+/// Where the plan's products leave what they send, if they send anything: in a call's first steps, so that
+/// all ranks make it at the same call.
+Result<void> find_kernel_inbox(OpPlan& plan, Group& group, Stream& stream) {
+  const program::MemoryNeeds& needs = plan.program.memory;
+  if (!needs.uses_kernel_inbox()) return {};
+  symm::KernelInbox& inbox = device_memory(group, plan.device).kernel_inbox;
+  TANDEM_ASSIGN(const symm::KernelInboxPlace place,
+                inbox.place({.data_bytes = needs.kernel_inbox_bytes, .num_words = needs.kernel_inbox_words},
+                            group, stream));
+  coll::keep_for_ops(group, inbox.block());
+  plan.bindings.bind_kernel_inbox(place);
+  return {};
+}
+
+}  // namespace
+
 Result<void> enqueue(OpPlan& plan, Group& group, Stream& stream, symm::Handle* workspace) {
   const program::Program& program = plan.program;
   plan.bindings.bind_workspace(program, workspace, plan.device);
@@ -150,6 +169,7 @@ Result<void> enqueue(OpPlan& plan, Group& group, Stream& stream, symm::Handle* w
     coll::keep_for_ops(group, inbox.block());
     plan.bindings.bind_inbox(program, slot, plan.device);
   }
+  TANDEM_TRY(find_kernel_inbox(plan, group, stream));
   return program::run(program, plan.bindings);
 }
 
@@ -166,20 +186,23 @@ Result<OpReport> run_call(const PlannedCall& call) {
   }
   symm::Handle* workspace = nullptr;
   OpReport report = report_of(call.plan);
-  TANDEM_TRY(coll::run_collective({.group = call.group,
-                                   .stream = call.stream,
-                                   .fingerprint = plan.fingerprint,
-                                   .workspace_bytes = plan.program.memory.workspace_bytes,
-                                   .recorded_workspace_bytes = plan.recorded_workspace_bytes,
-                                   .label = plan.label},
-                                  [&](symm::Handle* of_group) {
-                                    workspace = of_group;
-                                    report.as_graph = cached != nullptr &&
-                                                      can_launch(*cached, workspace, call.in_place.get());
-                                    return report.as_graph
-                                               ? cached->graph->launch(call.stream)
-                                               : enqueue(plan, call.group, call.stream, workspace);
-                                  }));
+  TANDEM_TRY(coll::run_collective(
+      {.group = call.group,
+       .stream = call.stream,
+       .fingerprint = plan.fingerprint,
+       .workspace_bytes = plan.program.memory.workspace_bytes,
+       .recorded_workspace_bytes = plan.recorded_workspace_bytes,
+       .label = plan.label},
+      [&](symm::Handle* of_group) -> Result<void> {
+        workspace = of_group;
+        TANDEM_TRY(find_kernel_inbox(plan, call.group, call.stream));
+        report.as_graph =
+            cached != nullptr && can_launch(*cached, {.workspace = workspace,
+                                                      .kernel_inbox = plan.bindings.kernel_inbox().handle,
+                                                      .in_place = call.in_place.get()});
+        return report.as_graph ? cached->graph->launch(call.stream)
+                               : enqueue(plan, call.group, call.stream, workspace);
+      }));
   if (cached != nullptr && !report.as_graph) record_if_due(*cached, call, workspace);
   return report;
 }

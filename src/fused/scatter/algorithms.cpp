@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "fused/scatter/native.hpp"
+
 namespace tandem::fused {
 namespace {
 
@@ -21,6 +23,10 @@ std::span<const ScatterAlgorithm> scatter_algorithms() {
                        .can_run = &always,
                        .predicted_us = &Prediction::pipelined_us,
                        .build = &build_pipelined_scatter},
+      ScatterAlgorithm{.name = Algorithm::kNative,
+                       .can_run = &can_run_native_scatter,
+                       .predicted_us = &Prediction::native_us,
+                       .build = &build_native_scatter},
   };
   return kAll;
 }

@@ -30,5 +30,7 @@ struct ScatterAlgorithm {
                                                   const Device& device);
 [[nodiscard]] ScatterProgram build_pipelined_scatter(const ScatterProblem& problem, int rank,
                                                      const Device& device);
+[[nodiscard]] ScatterProgram build_native_scatter(const ScatterProblem& problem, int rank,
+                                                  const Device& device);
 
 }  // namespace tandem::fused

@@ -57,7 +57,6 @@ Operand ScatterBuilder::columns_of(RootId root, int dim, Shard part) const {
   return part_of(root, dim, part.offset, part.size);
 }
 
-/// (a_j * b_j * scales + bias_j) * result_scale_j for one part, but where it goes.
 program::Product ScatterBuilder::product(int j, Shard part) const {
   const ScatterRoots::PerProduct& one = roots_.products[static_cast<std::size_t>(j)];
   return {.a = rows_of(one.a, part),
@@ -79,6 +78,13 @@ void ScatterBuilder::make_partial(Lane lane, Shard part, const Operand& to, prog
                              fmt::format("sum of [{}:{}]", part.offset, part.offset + part.size),
                              problem_.sizes_of(part.size), DType::kF32));
   }
+  make_sums(lane, part, sum, to, label, peer, slot);
+  if (!problem_.is_scaled && problem_.sums_in_scratch()) builder_.cast(lane, sum, to);
+  keep(lane, part, to);
+}
+
+void ScatterBuilder::make_sums(Lane lane, Shard part, const Operand& sum, const Operand& to,
+                               program::Builder::Label label, int peer, int slot) {
   for (int j = 0; j < problem_.num_products; ++j) {
     program::Product one = product(j, part);
     // Scaled products are rounded together with the sum; plain ones are added to it, and it is rounded then.
@@ -89,8 +95,6 @@ void ScatterBuilder::make_partial(Lane lane, Shard part, const Operand& to, prog
     builder_.product(lane, one, label, peer, slot);
     label.reset();
   }
-  if (!problem_.is_scaled && problem_.sums_in_scratch()) builder_.cast(lane, sum, to);
-  keep(lane, part, to);
 }
 
 void ScatterBuilder::add_products(Lane lane, Shard part, const Operand& to, const Operand& addend,

@@ -52,6 +52,11 @@ class ScatterBuilder {
   /// sizes: added up in f32 in the order of the list, rounded once; and kept if that is wanted.
   void make_partial(program::Lane lane, Shard part, const program::Operand& to,
                     program::Builder::Label label = {}, int peer = -1, int slot = -1);
+  /// The products for one part, added up in f32 in `sum`; of scaled ones the last rounds into `to`.
+  void make_sums(program::Lane lane, Shard part, const program::Operand& sum, const program::Operand& to,
+                 program::Builder::Label label = {}, int peer = -1, int slot = -1);
+  /// (a_j * b_j * scales + bias_j) * result_scale_j for one part, but where it goes.
+  [[nodiscard]] program::Product product(int j, Shard part) const;
   /// As make_partial(), without f32 scratch: the first product adds `addend`, which may be absent, before it
   /// is rounded, and each further one what is in `to`. Nothing is kept.
   void add_products(program::Lane lane, Shard part, const program::Operand& to,
@@ -65,7 +70,6 @@ class ScatterBuilder {
   [[nodiscard]] program::Program take() { return builder_.take(); }
 
  private:
-  [[nodiscard]] program::Product product(int j, Shard part) const;
   [[nodiscard]] program::Operand rows_of(program::RootId root, Shard part) const;
   [[nodiscard]] program::Operand columns_of(program::RootId root, int dim, Shard part) const;
 

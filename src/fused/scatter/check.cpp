@@ -4,6 +4,7 @@
 #include "base/try.hpp"
 #include "fused/scatter/arguments.hpp"
 #include "fused/scatter/call.hpp"
+#include "fused/scatter/native.hpp"
 
 namespace tandem {
 namespace {
@@ -82,7 +83,9 @@ Result<CheckedScatter> check(const MatmulReduceScatterArgs& args, const Group& g
   for (std::size_t j = 0; j < args.a.size(); ++j) {
     if (problem.is_copied(static_cast<int>(j))) problem.copied_k += args.a[j].sizes.back();
   }
-  return CheckedScatter{ScatterCall::of(args), problem};
+  ScatterCall call = ScatterCall::of(args);
+  ask_native(call, device, problem);
+  return CheckedScatter{std::move(call), problem};
 }
 
 }  // namespace fused

@@ -6,6 +6,7 @@
 #include "fused/call/scaled_checks.hpp"
 #include "fused/scatter/arguments.hpp"
 #include "fused/scatter/call.hpp"
+#include "fused/scatter/native.hpp"
 
 namespace tandem {
 namespace {
@@ -122,7 +123,9 @@ Result<CheckedScatter> check(const ScaledMatmulReduceScatterArgs& args, const Gr
   problem.is_scaled = true;
   problem.a_scale = scale_of_a(args);
   problem.fast_accum = args.fast_accum;
-  return CheckedScatter{ScatterCall::of(args), problem};
+  ScatterCall call = ScatterCall::of(args);
+  ask_native(call, device, problem);
+  return CheckedScatter{std::move(call), problem};
 }
 
 }  // namespace fused

@@ -13,6 +13,7 @@
 #include "fused/call/make_plan.hpp"
 #include "fused/call/scaled_checks.hpp"
 #include "fused/scatter/algorithms.hpp"
+#include "fused/scatter/native.hpp"
 #include "fused/scatter/pushed.hpp"
 
 namespace tandem::fused {
@@ -45,6 +46,8 @@ Result<Workload> workload_of(const ScatterProblem& problem, Group& group, Device
   if (problem.push_chunks > 0)
     work.pushed_us = predicted_push_us(problem, problem.push_chunks, group.config().link_delay);
   if (problem.scatters_last()) return work;
+  if (can_run_native_scatter(problem, device))
+    work.native_us = gemm::predicted_us(planned_departing_product(problem, device), device);
   predict_products({.m = problem.rows(),
                     .n = problem.n(),
                     .k = problem.planned_k(),
@@ -87,8 +90,14 @@ Result<void> check_products_run(const ScatterProblem& problem, Device& device) {
   return plan ? Result<void>() : tl::unexpected(plan.error());
 }
 
-/// Which form of `pipelined` it is, on GPUs.
-Notes notes_of(const ScatterAlgorithm& algorithm, const ScatterProblem& problem) {
+/// Which form of `pipelined` or `native` it is, on GPUs.
+Notes notes_of(const ScatterAlgorithm& algorithm, const ScatterProblem& problem, const ScatterCall& call,
+               const Device& device) {
+  if (algorithm.name == Algorithm::kNative) {
+    const std::string why = why_made_before(problem, call, device);
+    return {.reason =
+                why.empty() ? "" : fmt::format("; the product is made before its rows are given: {}", why)};
+  }
   if (algorithm.name != Algorithm::kPipelined || problem.world == 1) return {};
   if (problem.push_chunks > 0) {
     return {.reason = fmt::format("; ranks push partials in up to {} chunks a part, and {} add them",
@@ -99,7 +108,7 @@ Notes notes_of(const ScatterAlgorithm& algorithm, const ScatterProblem& problem)
   return {.reason = fmt::format("; ranks get partials behind barriers: {}", can_push(problem).why_not)};
 }
 
-Result<ScatterPlan> plan_for(ScatterProblem problem, Group& group, Device& device) {
+Result<ScatterPlan> plan_for(ScatterProblem problem, const ScatterCall& call, Group& group, Device& device) {
   TANDEM_TRY(check_products_run(problem, device));
   if (problem.push_chunks == 0 && can_push(problem))
     problem.push_chunks = choose_push_chunks(problem, group.config().link_delay);
@@ -120,7 +129,8 @@ Result<ScatterPlan> plan_for(ScatterProblem problem, Group& group, Device& devic
   }
   return make_plan<ScatterPlan>(
       scatter_algorithms(), problem, std::move(facts),
-      [&](const ScatterAlgorithm& algorithm) { return notes_of(algorithm, problem); }, group, device);
+      [&](const ScatterAlgorithm& algorithm) { return notes_of(algorithm, problem, call, device); }, group,
+      device);
 }
 
 }  // namespace
@@ -129,7 +139,7 @@ Result<std::shared_ptr<ScatterPlan>> plan_of(const CheckedScatter& checked, Grou
   const ScatterProblem& problem = checked.problem;
   auto& plans = plans_of<ScatterProblem, ScatterPlan>(group, "fused.scatter");
   if (auto known = plans.find(problem)) return known;
-  TANDEM_ASSIGN(ScatterPlan plan, plan_for(problem, group, device));
+  TANDEM_ASSIGN(ScatterPlan plan, plan_for(problem, checked.call, group, device));
   return plans.insert(problem, std::move(plan));
 }
 

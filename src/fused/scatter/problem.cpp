@@ -62,6 +62,7 @@ std::size_t hash_of(const ScatterProblem& p) {
       .add(p.is_scaled)
       .add(p.a_scale)
       .add(p.fast_accum)
+      .add(p.gives_while_multiplying)
       .value();
 }
 

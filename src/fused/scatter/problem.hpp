@@ -42,6 +42,9 @@ struct ScatterProblem {
   bool has_bias = false;      ///< one that is added to the sum over ranks
   bool keeps_product = false;
   bool fast_accum = false;  ///< of scaled products
+  /// Of `native`: one kernel makes the product and gives its rows to their owners; else a kernel gives what
+  /// other products have made.
+  bool gives_while_multiplying = false;
 
   [[nodiscard]] bool scatters_last() const { return dim == sizes.size() - 1; }
   [[nodiscard]] std::int64_t total() const { return sizes[dim]; }

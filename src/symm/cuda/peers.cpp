@@ -30,12 +30,15 @@ const char* name_of(KernelCall call) {
       return "async_input_mm";
     case KernelCall::kExchange:
       return "a collective";
+    case KernelCall::kAwaitPartial:
+      return "matmul_reduce_scatter";
   }
   return "a kernel";
 }
 
 bool names_a_chunk(KernelCall call) {
-  return call == KernelCall::kAwaitChunk || call == KernelCall::kExchange;
+  return call == KernelCall::kAwaitChunk || call == KernelCall::kExchange ||
+         call == KernelCall::kAwaitPartial;
 }
 
 static_assert(sizeof(KernelFault) == sizeof(bootstrap::RankArea::device_record) &&

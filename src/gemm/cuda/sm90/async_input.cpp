@@ -2,8 +2,11 @@
 
 #include <algorithm>
 
+#include <tandem/base/shard.hpp>
+
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "cost/machine.hpp"
 #include "device/cuda/cuda_error.hpp"
 #include "gemm/cuda/max_products.hpp"
 #include "gemm/cuda/native.hpp"
@@ -16,6 +19,7 @@ namespace {
 using tandem::cuda::check_cuda;
 using tandem::cuda::CudaStream;
 using tandem::cuda::CurrentDevice;
+using tandem::cuda::joined;
 using tandem::cuda::Waits;
 
 Result<ResidentKernel> make_resident(const AsyncInputKernel& kernel) {
@@ -69,11 +73,12 @@ RowScales row_scales(const TensorView* scale, std::int64_t first_row) {
           .block_stride = rows.size(1) == 1 ? 0 : rows.stride(1)};
 }
 
-/// `first_row`: of the launch. `complete_row`: the first complete one of all.
-SumScales scales_of(const Product& product, const ProductArgs& args, std::int64_t first_row,
+/// `complete`: the scales of complete rows, where they lie apart. `first_row`: of the launch. `complete_row`:
+/// the first complete one of all.
+SumScales scales_of(const Product& product, const ProductArgs& args,
+                    const std::optional<TensorView>& complete, std::int64_t first_row,
                     std::int64_t complete_row) {
   SumScales scales;
-  const std::optional<TensorView>& complete = args.arrival->complete_scale;
   const std::int64_t first_complete = std::max(first_row, complete_row);
   scales.rows = row_scales(args.a_scale, first_row);
   scales.complete_rows = complete ? row_scales(&*complete, first_complete - complete_row)
@@ -119,7 +124,7 @@ AsyncInputLaunch launch_of(const Product& product, const ProductArgs& args, cons
   launch.start = part.start;
   if (is_f8(product.a)) {
     const std::int64_t complete_row = arrival.complete ? arrival.complete->first * stride : 0;
-    launch.scales = scales_of(product, args, first_row, complete_row);
+    launch.scales = scales_of(product, args, arrival.complete_scale, first_row, complete_row);
   }
   return launch;
 }
@@ -195,6 +200,41 @@ PiecePush piece_push(const Product& product, const Arrival& arrival) {
   return push;
 }
 
+// Tensor maps take addresses and strides of whole 16 bytes.
+constexpr std::string_view kNotAligned =
+    "the native kernels need operands that begin at multiples of 16 bytes";
+
+std::int64_t staged_bytes_of(const ResidentKernel& kernel) {
+  const Tiling& tiling = kernel.kernel->tiling;
+  return staged_bytes(kernel.most_clusters * tiling.cluster_rows * tiling.cluster_columns,
+                      tiling.tile_columns);
+}
+
+/// Of a product that departs, but what the launch decides.
+PartialExchange exchange_of(const Product& product, const ProductArgs& args) {
+  const Departure& departure = *args.departure;
+  const symm::KernelInboxPlace& place = departure.place;
+  PartialExchange exchange{.grid = partial_grid_of(product.m, product.n, product.owners->count),
+                           .ranks = place.handle->kernel_handle(),
+                           .counters_bytes = place.counters_bytes,
+                           .words_bytes = place.words_bytes,
+                           .words_stride = place.words_stride,
+                           .data_bytes = place.data_bytes,
+                           .data_stride = place.data_stride,
+                           .rows = static_cast<int>(product.m),
+                           .shard_rows = static_cast<int>(shard_stride(product.m, product.owners->count)),
+                           .n = static_cast<int>(product.n),
+                           .divisor = departure.divisor,
+                           .rounds_own = departure.rounds_own};
+  if (args.bias != nullptr) {
+    exchange.bias = args.bias->data;
+    exchange.bias_dtype = args.bias->dtype;
+    exchange.bias_stride = static_cast<int>(args.bias->stride(0));
+  }
+  if (departure.product != nullptr) exchange.product = departure.product->data;
+  return exchange;
+}
+
 /// Streams on which products wait without a group that are remembered: memory of a GPU is kept for each.
 constexpr std::size_t kMostLoneStreams = 64;
 
@@ -231,11 +271,13 @@ Result<void> AsyncInputProducts::open(const Device& device) {
   }
   kernels_.assign(std::move(kernels));
   TANDEM_TRY(
-      check_cuda("async_input_mm: load kernels", tandem::cuda::load_kernels({exchange_pieces_kernel()})));
+      check_cuda("async_input_mm: load kernels",
+                 tandem::cuda::load_kernels(joined({{exchange_pieces_kernel()}, give_partials_kernels()}))));
   return {};
 }
 
 bool AsyncInputProducts::accepts(const Product& product, std::string* why_not) const {
+  if (product.owners) return accepts_departing(product, why_not);
   if (!product.arrival && !product.is_scaled_along_k())
     return refuse(why_not, "has products only whose left operand still arrives, or that are scaled along k");
   if (!usable_) return refuse(why_not, usable_.why_not);
@@ -247,19 +289,22 @@ bool AsyncInputProducts::accepts(const Product& product, std::string* why_not) c
   if (!is_narrow && product.a != product.out)
     return refuse(why_not, "the native kernels of 16 bits write out in the type of a");
   const bool has_pieces = product.arrival && product.arrival->in_pieces > 0;
-  if (product.k == 0 || row_bytes_of(product) % 16 != 0 || product.n % 8 != 0)
-    return refuse(why_not, "the native kernels need n in multiples of 8, and k in multiples of 16 bytes");
+  if (!fits_tensor_maps(product, why_not)) return false;
   if (has_pieces && !exchanges_pieces(product))
     return refuse(why_not, "pieces need shards of whole tiles of 128 rows, and rows of whole 128 bytes");
   if (product.is_empty()) return true;
-  // Tensor maps take addresses and strides of whole 16 bytes.
-  if (!product.is_aligned)
-    return refuse(why_not, "the native kernels need operands that begin at multiples of 16 bytes");
+  if (!product.is_aligned) return refuse(why_not, kNotAligned);
+  if (product.n == 0) return true;
+  return kernels_.find(with_arrival(product), why_not) != nullptr;
+}
+
+bool AsyncInputProducts::fits_tensor_maps(const Product& product, std::string* why_not) {
+  if (product.k == 0 || row_bytes_of(product) % 16 != 0 || product.n % 8 != 0)
+    return refuse(why_not, "the native kernels need n in multiples of 8, and k in multiples of 16 bytes");
   constexpr std::int64_t kMost = INT32_MAX;
   if (product.m > kMost || product.n > kMost || product.k > kMost)
     return refuse(why_not, "the native kernels count rows and columns in 31 bits");
-  if (product.n == 0) return true;
-  return kernels_.find(with_arrival(product), why_not) != nullptr;
+  return true;
 }
 
 int AsyncInputProducts::share_of(const ResidentKernel& kernel, bool comes_by_copy_engine) const {
@@ -285,14 +330,20 @@ Result<symm::KernelHandle> AsyncInputProducts::waits_of(const Arrival& arrival, 
   return (*waits)->handle();
 }
 
-Result<void> AsyncInputProducts::prepare(const Product&, const ProductArgs& like, Stream& stream) const {
+Result<void> AsyncInputProducts::prepare(const Product& product, const ProductArgs& like,
+                                         Stream& stream) const {
   TANDEM_ASSIGN(CudaStream* const on, tandem::cuda::cuda_stream(stream, "async_input_mm: prepare"));
+  if (product.owners && !product.owners->is_made) {
+    const ResidentKernel* const kernel = kernels_.find(product, nullptr);
+    if (kernel != nullptr) TANDEM_TRY(staged_.reserve(staged_bytes_of(*kernel), *on));
+  }
   if (like.arrival != nullptr) TANDEM_TRY(waits_of(*like.arrival, *on));
   return {};
 }
 
 Result<void> AsyncInputProducts::run(const Product& product, const ProductArgs& args, Stream& stream) const {
   TANDEM_ASSIGN(CudaStream* const on, tandem::cuda::cuda_stream(stream, "async_input_mm"));
+  if (product.owners) return depart(product, args, *on);
   if (args.arrival == nullptr) {
     const Arrival there = already_there(args);
     ProductArgs arriving = args;
@@ -333,6 +384,74 @@ Result<void> AsyncInputProducts::multiply(const Product& product, const ProductA
   });
 }
 
+bool AsyncInputProducts::accepts_departing(const Product& product, std::string* why_not) const {
+  if (!usable_) return refuse(why_not, usable_.why_not);
+  const Owners& owners = *product.owners;
+  if (product.out != DType::kBF16 && product.out != DType::kF16)
+    return refuse(why_not, "partials of native products are bf16 or f16");
+  if (!PartialGrid::accepts(owners.count, shard_stride(product.m, owners.count), product.n))
+    return refuse(why_not, "blocks of partials are counted in 26 bits, and need another rank");
+  if (owners.is_made) {
+    return product.a == product.out || product.a == DType::kF32 ||
+           refuse(why_not, "partials are given from f32 or out's type");
+  }
+  const bool is_narrow = is_f8(product.a) && is_f8(product.b);
+  const Epilogue& epilogue = product.epilogue;
+  if (epilogue.accumulate || epilogue.addend || epilogue.result_scale)
+    return refuse(why_not, "products that depart add and scale nothing but what they sum over");
+  if (is_narrow ? !scales_natively(product, why_not) : !(product.a == product.b && product.a == product.out))
+    return is_narrow ? false : refuse(why_not, "the native kernels of 16 bits have one type");
+  if (!is_narrow && (product.a_scale != Scale::kNone || product.b_scale != Scale::kNone))
+    return refuse(why_not, "the native kernels of 16 bits do not scale");
+  if (!fits_tensor_maps(product, why_not)) return false;
+  if (!product.is_aligned) return refuse(why_not, kNotAligned);
+  return kernels_.find(product, why_not) != nullptr;
+}
+
+Result<void> AsyncInputProducts::depart(const Product& product, const ProductArgs& args,
+                                        CudaStream& stream) const {
+  PartialExchange exchange = exchange_of(product, args);
+  if (product.owners->is_made) {
+    constexpr int kMostCtas = 64;
+    const int sharers = sharing_ == nullptr ? 1 : sharing_->num_devices();
+    const GivePartialsLaunch launch{.exchange = exchange,
+                                    .product = args.a->data,
+                                    .is_f32 = product.a == DType::kF32,
+                                    .is_half = product.out == DType::kF16,
+                                    .out = args.out->data,
+                                    .most_ctas = std::min(kMostCtas, multiprocessors_ / (2 * sharers))};
+    return stream.enqueue("matmul_reduce_scatter", Waits::kForPeers,
+                          [&](cudaStream_t on) { return launch_give_partials(launch, on); });
+  }
+  const ResidentKernel* const chosen = kernels_.find(product, nullptr);
+  if (chosen == nullptr)
+    return failf(ErrorCode::kInternal, "cuda/sm90: no kernel for {}", to_string(product));
+  const Tiling& tiling = chosen->kernel->tiling;
+  AsyncInputLaunch launch;
+  launch.complete = args.a->data;
+  launch.a = args.a->data;
+  launch.b = args.b->data;
+  launch.out = args.out->data;
+  launch.n = product.n;
+  launch.k = product.k;
+  launch.rows = product.m;
+  launch.chunks = owners_of(product);
+  launch.signal_rows = static_cast<int>(product.m);
+  launch.complete_rows = product.m;
+  launch.complete_end = 1;
+  launch.num_clusters = share_of(*chosen, true);
+  if (is_f8(product.a)) {
+    launch.scales = scales_of(product, args, std::nullopt, 0, 0);
+    launch.scales.bias = nullptr;  // that of the sum
+  }
+  TANDEM_ASSIGN(exchange.staged, staged_.reserve(staged_bytes_of(*chosen), stream));
+  const int ctas = launch.num_clusters * tiling.cluster_rows * tiling.cluster_columns;
+  exchange.block_ns = static_cast<int>(PartialGrid::kBytes * ctas / cost::kH200.partial_bytes_per_ns);
+  launch.partials = exchange;
+  return stream.enqueue("matmul_reduce_scatter", Waits::kForPeers,
+                        [&](cudaStream_t on) { return chosen->kernel->launch(launch, on); });
+}
+
 Result<void> AsyncInputProducts::exchange(const Product& product, const Arrival& arrival,
                                           CudaStream& stream) const {
   PiecePush push = piece_push(product, arrival);
@@ -348,7 +467,7 @@ Result<void> AsyncInputProducts::exchange(const Product& product, const Arrival&
 }
 
 std::optional<double> AsyncInputProducts::predicted_us(const Product& product) const {
-  const Product arriving = with_arrival(product);
+  const Product arriving = product.owners ? product : with_arrival(product);
   const ResidentKernel* const kernel = kernels_.find(arriving, nullptr);
   if (kernel == nullptr) return std::nullopt;
   return cuda::predicted_us(*kernel, arriving);
@@ -362,7 +481,7 @@ tandem::cuda::KernelList native_kernels() {
   tandem::cuda::KernelList kernels;
   for (const AsyncInputKernel& one : async_input_kernels()) kernels.push_back(one.kernel);
   kernels.push_back(exchange_pieces_kernel());
-  return kernels;
+  return joined({kernels, give_partials_kernels()});
 }
 
 std::string_view native_name_of(const void* kernel) {

@@ -10,11 +10,12 @@
 #include "gemm/backend.hpp"
 #include "gemm/cuda/sm90/kernel_choice.hpp"
 #include "gemm/cuda/sm90/lone_waits.hpp"
+#include "gemm/cuda/stream_scratch.hpp"
 
 namespace tandem::gemm::cuda {
 
-/// Products that consume their left operand while it arrives, by the kernels of instances/; and those whose
-/// scales go along k. Other products go elsewhere.
+/// Products that consume their left operand while it arrives, by the kernels of instances/; those whose rows
+/// go to the ranks that own them; and those whose scales go along k. Other products go elsewhere.
 class AsyncInputProducts final : public Implementation {
  public:
   explicit AsyncInputProducts(const Device& device);
@@ -32,6 +33,12 @@ class AsyncInputProducts final : public Implementation {
   /// Of an arrival, with columns.
   Result<void> multiply(const Product& product, const ProductArgs& args, const symm::KernelHandle& waits,
                         tandem::cuda::CudaStream& stream) const;
+  /// Of rows that go to their owners.
+  [[nodiscard]] bool accepts_departing(const Product& product, std::string* why_not) const;
+  Result<void> depart(const Product& product, const ProductArgs& args,
+                      tandem::cuda::CudaStream& stream) const;
+  /// Whatever becomes of it: what a kernel's tensor maps ask of its operands.
+  [[nodiscard]] static bool fits_tensor_maps(const Product& product, std::string* why_not);
   /// With other ranks.
   [[nodiscard]] bool shares_gpu() const { return sharing_ != nullptr && sharing_->num_devices() > 1; }
   /// How many clusters of `kernel` run at one time, where other ranks on this GPU, and copies that are
@@ -49,6 +56,7 @@ class AsyncInputProducts final : public Implementation {
   KernelChoice kernels_;
   int multiprocessors_ = 0;
   const tandem::cuda::SharedGpu* sharing_ = nullptr;
+  mutable StreamScratch staged_;  ///< partials that wait to be pushed
   mutable std::mutex lone_waits_mutex_;
   mutable LruCache<std::uint64_t, std::shared_ptr<LoneWaits>> lone_waits_;  ///< by the stream's id
 };

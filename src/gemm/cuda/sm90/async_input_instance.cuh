@@ -89,6 +89,7 @@ AsyncInputInstance<What, kN, kR, kC>::params_of(const AsyncInputLaunch& what, co
   mainloop.pieces = what.pieces;
   const int k_steps = cute::ceil_div(k, static_cast<int>(cute::size<2>(Tile{})));
   mainloop.scales_step = !what.scales.rows_arrive ? -1 : what.scales.along_k ? 0 : k_steps - 1;
+  mainloop.shard_rows = what.partials.is_any() ? what.partials.shard_rows : 0;
 
   ChunkTileScheduler::Arguments scheduler{};
   scheduler.order = grid.order;
@@ -103,6 +104,7 @@ AsyncInputInstance<What, kN, kR, kC>::params_of(const AsyncInputLaunch& what, co
           k_steps,
           Product::Mainloop::to_underlying_arguments(problem, mainloop),
           {static_cast<Out*>(what.out), n, grid.batch_rows},
+          partials_of(what, grid.num_clusters * kR * kC),
           ChunkTileScheduler::to_underlying_arguments(problem, Tile{}, Cluster{}, hardware, scheduler),
           grid.push,
           Product::Sums::params_of(what, grid)};

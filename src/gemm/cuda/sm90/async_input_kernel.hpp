@@ -11,6 +11,7 @@
 #include <tandem/gemm/tile_order.hpp>
 #include <tandem/symm/kernel.hpp>
 
+#include "gemm/cuda/sm90/partial_exchange.hpp"
 #include "gemm/cuda/sm90/piece_exchange.hpp"
 #include "gemm/cuda/sm90/sum_scales.hpp"
 
@@ -43,7 +44,16 @@ struct AsyncInputLaunch {
   bool begins_early = false;  ///< beside the kernel before: see device/cuda/next_kernel.cuh
   double wave_us = 0;         ///< what a tile takes, about
   SumScales scales;           ///< of kernels that scale
+  /// Where rows go to their owners, who are the chunks: `out` is of the own rows then.
+  PartialExchange partials;
 };
+
+/// Those of a launch of so many CTAs.
+[[nodiscard]] inline PartialExchange partials_of(const AsyncInputLaunch& what, int ctas) {
+  PartialExchange partials = what.partials;
+  partials.parties = ctas * kPartiesOfCta;
+  return partials;
+}
 
 /// What a kernel makes of its sums.
 enum class SumsKind : std::uint8_t {
@@ -51,6 +61,11 @@ enum class SumsKind : std::uint8_t {
   kScaled,    ///< scales them at the end of k, see SumScales
   kPromoted,  ///< the same, and adds up those of 128 of k in f32, scaled along k too
 };
+
+/// Whether a kernel's tiles are whole blocks of partials, and its sums leave registers for what exchanges them.
+[[nodiscard]] constexpr bool can_exchange_partials(int tile_columns, SumsKind sums) {
+  return tile_columns % PartialGrid::kColumns == 0 && sums != SumsKind::kPromoted;
+}
 
 /// Of a CTA: a warp group of producers, two of consumers.
 inline constexpr int kAsyncInputThreads = 384;

@@ -75,6 +75,7 @@ struct AsyncInputMainloop : Base {
     tandem::symm::ChunkSignals signals;
     IncomingPieces pieces;
     int scales_step;
+    int shard_rows;
   };
   struct Params : Base::Params {
     TmaA tma_load_complete;
@@ -87,6 +88,9 @@ struct AsyncInputMainloop : Base {
     /// Before this step of a tile whose chunk comes in pieces its signal is awaited, which tells that the
     /// chunk's scales are there; -1: before none.
     int scales_step;
+    /// Batches are owners of so many rows of one matrix, whose tiles begin with the first of them; 0: they
+    /// are not.
+    int shard_rows;
 
     template <class WorkTile>
     CUTLASS_DEVICE int chunk_of(const WorkTile& work) const {
@@ -114,6 +118,7 @@ struct AsyncInputMainloop : Base {
     params.signals = args.signals;
     params.pieces = args.pieces;
     params.scales_step = args.scales_step;
+    params.shard_rows = args.shard_rows;
     return params;
   }
 
@@ -141,17 +146,24 @@ struct AsyncInputMainloop : Base {
     const int chunk = params.chunk_of(work);
     const bool is_complete = signals.is_complete(chunk);
     const bool in_pieces = params.pieces.has(chunk);
-    const int batch = work.L_idx - (is_complete && params.tiles_per_signal == 0 ? signals.complete_begin : 0);
+    const bool has_owners = params.shard_rows > 0;
+    const int first_row = has_owners ? work.L_idx * params.shard_rows : 0;
+    const int batch =
+        has_owners ? 0
+                   : work.L_idx - (is_complete && params.tiles_per_signal == 0 ? signals.complete_begin : 0);
     const int tile = work.M_idx - (is_complete ? signals.complete_begin * params.tiles_per_signal : 0);
     const TmaA& tma_a = is_complete ? params.tma_load_complete : params.tma_load_a;
     const Strips& strips = is_complete ? params.complete_strips : params.strips;
-    const int num_strips = strips.count_in(tile);
+    // A tile that ends outside of its owner's rows lies in those of the next one.
+    const int num_strips = has_owners ? Strips::kOfTile : strips.count_in(tile);
 
     Tensor sA = make_tensor(make_smem_ptr(shared.smem_A.data()), typename Base::SmemLayoutA{});
     Tensor sB = make_tensor(make_smem_ptr(shared.smem_B.data()), typename Base::SmemLayoutB{});
     auto slice_a = params.tma_load_a.get_slice(column);
     auto slice_b = params.tma_load_b.get_slice(row);
-    Tensor from_a = slice_a.partition_S(get<0>(inputs)(_, _, tile, _, batch));
+    Tensor at_tile = slice_a.partition_S(get<0>(inputs)(_, _, tile, _, batch));
+    Tensor from_a =
+        make_tensor(at_tile.data() + make_arithmetic_tuple(_0{}, first_row, _0{}), at_tile.layout());
     Tensor from_b = slice_b.partition_S(get<1>(inputs)(_, _, work.N_idx, _, 0));
     Tensor to_a = slice_a.partition_D(sA);
     Tensor to_b = slice_b.partition_D(sB);

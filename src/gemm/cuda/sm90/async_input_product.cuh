@@ -11,6 +11,7 @@
 
 #include "gemm/cuda/sm90/async_input_mainloop.cuh"
 #include "gemm/cuda/sm90/direct_stores.cuh"
+#include "gemm/cuda/sm90/partial_exchange.cuh"
 
 namespace tandem::gemm::cuda {
 
@@ -46,14 +47,15 @@ inline constexpr int kFewestStagedPieces = 4;
 
 /// A native kernel's CTA:
 ///
-///   warp group 0   40 registers a thread
+///   warp group 0   40 or 56 registers a thread
 ///     kLoader      one thread issues all tensor loads, so it alone waits for chunks, and for the pieces
 ///                  that another warp announces
-///     kPusher      pushes pieces of the own shard, if no CTAs do nothing else: see piece_exchange.cuh
-///     kPoller      looks for pieces that come, and announces them
+///     kPusher      pushes pieces of the own shard, if no CTAs do nothing else: see piece_exchange.cuh; or
+///                  partials of peers' tiles: see partial_exchange.cuh
+///     kPoller      looks for pieces, or partials of own tiles, that come, and announces them
 ///     kBarrierInit sets up the barriers between those that load and those that multiply, and outlives the
 ///                  kernel before, where that lets this one begin early (device/cuda/next_kernel.cuh)
-///   warp groups    232 registers a thread; each multiplies half of the tile's rows, rounds and stores them
+///   warp groups    232 or 224 registers a thread; each multiplies half of the tile's rows, rounds and stores them
 ///   1 and 2
 ///
 /// The two groups need not be at the same step, nor at the same tile: while one rounds and stores, the other
@@ -89,6 +91,7 @@ struct AsyncInputProduct {
     int k_steps;
     typename Mainloop::Params mainloop;
     typename Stores::Params stores;
+    PartialExchange partials;
     typename Scheduler::Params scheduler;
     PiecePush push;
     typename Sums::Params sums;
@@ -98,6 +101,7 @@ struct AsyncInputProduct {
     typename Mainloop::TensorStorage tensors;
     alignas(16) typename Mainloop::PipelineStorage pipeline;
     std::uint32_t announced;
+    PartialCounts partials;
   };
   static constexpr int kStagedPieces = std::min<int>(
       kMostPiecesTogether,
@@ -106,9 +110,13 @@ struct AsyncInputProduct {
     PieceStage<kStagedPieces> stage;
   };
   static_assert(kStagedPieces >= kFewestStagedPieces, "with few behind a fence the fences set the pace");
+  static_assert(kFewestStagedPieces * PieceGrid::kBytes >= 2 * PartialGrid::kBytes);
 
-  static constexpr int kLoadRegisters = 40;
-  static constexpr int kMultiplyRegisters = 232;
+  static constexpr bool kCanExchange =
+      can_exchange_partials(static_cast<int>(cute::size<1>(Tile{})), Sums::kKind);
+  // Who exchanges partials needs more of them than who sends pieces.
+  static constexpr int kLoadRegisters = kCanExchange ? 56 : 40;
+  static constexpr int kMultiplyRegisters = kCanExchange ? 224 : 232;
   static constexpr int kMultiplyThreads = static_cast<int>(cute::size(TiledMma{}));
   static constexpr int kGroupThreads = cutlass::NumThreadsPerWarpGroup;
   static constexpr int kThreads = kGroupThreads + kMultiplyThreads;
@@ -126,7 +134,7 @@ struct AsyncInputProduct {
   __device__ static void run(const Params& params, Shared& shared, int cta, int num_ctas) {
     const int warp = cutlass::canonical_warp_idx_sync();
     if (warp >= kWarpsOfGroup) {
-      multiply(params, shared);
+      multiply(params, shared, cta);
       return;
     }
     cutlass::arch::warpgroup_reg_dealloc<kLoadRegisters>();
@@ -141,11 +149,13 @@ struct AsyncInputProduct {
     if (warp == kPusher) {
       if (params.push.peers > 0 && params.push.senders == 0)
         push_pieces(params.push, cta, num_ctas, shared.stage.data);
+      if (params.partials.is_any()) push_partials(params, shared, cta);
       Meeting::leave();
       return;
     }
     Meeting::wait();
     if (looks) look(params, shared.announced);
+    if (warp == kPoller && params.partials.is_any()) await_partials(params, shared);
     if (warp == kBarrierInit) tandem::cuda::await_kernel_before();
   }
 
@@ -166,6 +176,10 @@ struct AsyncInputProduct {
   __device__ static void prepare(const Params& params, Shared& shared) {
     Pipeline::init_barriers(shared.pipeline, pipeline_params(Role::Producer), Cluster{});
     if (threadIdx.x % 32 == 0) {
+      if (params.partials.is_any()) {
+        begin_exchange(params.partials, shared.partials);
+        __threadfence_block();
+      }
       Mainloop::prefetch_tma_descriptors(params.mainloop);
     }
   }
@@ -194,7 +208,7 @@ struct AsyncInputProduct {
     pipeline.producer_tail(state);
   }
 
-  __device__ static void multiply(const Params& params, Shared& shared) {
+  __device__ static void multiply(const Params& params, Shared& shared, int cta) {
     Meeting::arrive();
     cutlass::arch::warpgroup_reg_alloc<kMultiplyRegisters>();
     const int thread = static_cast<int>(threadIdx.x) - kGroupThreads;
@@ -206,14 +220,87 @@ struct AsyncInputProduct {
     Scheduler scheduler(params.scheduler);
     auto work = scheduler.get_current_work();
     Meeting::wait();
+    Finish finish(params, shared, cta, thread);
     while (work.is_valid()) {
       auto sums = cute::partition_fragment_C(tiled_mma, cute::take<0, 2>(Tile{}));
       Sums::make(params.sums, params.mainloop, mainloop, pipeline, state, work, params.k_steps, thread,
                  shared.tensors, sums);
       state.advance(params.k_steps);
-      Stores::store(params.stores, work, first_row_of(thread), work.N_idx * kTileColumns, sums);
+      finish.tile(work, scheduler.is_last_work(), sums);
       scheduler.advance_to_next_work();
       work = scheduler.get_current_work();
+    }
+    finish.end();
+  }
+
+  template <class Work>
+  __device__ static OwnedTile owned(const Work& work) {
+    return {.owner = work.L_idx, .row = work.M_idx, .column = work.N_idx};
+  }
+
+  /// What becomes of a tile's sums.
+  class Finish {
+   public:
+    __device__ Finish(const Params& params, Shared& shared, int cta, int thread)
+        : params_(params),
+          cta_(cta),
+          row_(first_row_of(thread)),
+          partials_(params.partials, shared.partials, thread / kGroupThreads, thread % kGroupThreads) {
+      if (exchanges()) greet_pusher();
+    }
+    template <class Work, class Sums>
+    __device__ void tile(const Work& work, bool is_last, Sums& sums) {
+      const int column = work.N_idx * kTileColumns;
+      const auto store = [&](const typename Stores::Rows& rows) {
+        Stores::store(rows, params_.stores.n, row_, column, sums);
+      };
+      if (!exchanges()) return store(Stores::rows_of(params_.stores, work));
+      if constexpr (kCanExchange) {
+        const OwnedTile tile = owned(work);
+        const auto at = [&](int group, int row, int pair) -> float& {
+          return sum_at(sums, group, row, pair);
+        };
+        if (params_.partials.product != nullptr) store(Stores::product_rows(params_.partials, tile));
+        if (!partials_.is_own(tile)) return partials_.send(tile, is_last, cta_, at);
+        partials_.add(tile, at);
+        store(Stores::own_rows(params_.stores, params_.partials, tile));
+      }
+    }
+    __device__ void end() {
+      if (exchanges()) partials_.end();
+    }
+
+   private:
+    [[nodiscard]] __device__ bool exchanges() const { return kCanExchange && params_.partials.is_any(); }
+
+    const Params& params_;
+    const int cta_;
+    const int row_;
+    PartialTiles<kTileColumns, Stores::kIsHalf> partials_;
+  };
+
+  __device__ static void await_partials(const Params& params, Shared& shared) {
+    if constexpr (kCanExchange) {
+      PartialPoller<kTileColumns> poller(params.partials, shared.partials);
+      Scheduler scheduler(params.scheduler);
+      for (auto work = scheduler.get_current_work(); work.is_valid(); work = scheduler.get_current_work()) {
+        if (work.L_idx == params.partials.ranks.rank) poller.await(owned(work));
+        scheduler.advance_to_next_work();
+      }
+      poller.end();
+    }
+  }
+
+  __device__ static void push_partials(const Params& params, Shared& shared, int cta) {
+    if constexpr (kCanExchange) {
+      PartialPusher<kTileColumns> pusher(params.partials, shared.partials, cta, shared.stage.data);
+      await_greeting();
+      Scheduler scheduler(params.scheduler);
+      for (; !scheduler.is_last_work(); scheduler.advance_to_next_work()) {
+        const OwnedTile tile = owned(scheduler.get_current_work());
+        if (tile.owner != params.partials.ranks.rank) pusher.push(tile);
+      }
+      pusher.end();
     }
   }
 

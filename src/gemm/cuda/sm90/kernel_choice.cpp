@@ -59,7 +59,38 @@ SumsKind sums_of(const Product& product) {
   return product.fast_accum ? SumsKind::kScaled : SumsKind::kPromoted;
 }
 
+namespace {
+
+/// Rows go to their owners, and the own ones come last. The kernel may be another one on every rank.
+double departing_us(const ResidentKernel& kernel, const Product& product) {
+  const Tiling& tiling = kernel.kernel->tiling;
+  const ChunkOrder owners = owners_of(product);
+  if (!can_exchange_partials(tiling.tile_columns, kernel.kernel->sums) ||
+      !TileOrder::accepts(owners, product.n, tiling) || kernel.most_clusters < 1)
+    return 0;
+  return cost::departing_us({.m = product.m,
+                             .n = product.n,
+                             .k = half_k(*kernel.kernel, product.k),
+                             .tile_rows = tiling.tile_rows,
+                             .tile_columns = tiling.tile_columns,
+                             .cluster_rows = tiling.cluster_rows,
+                             .cluster_columns = tiling.cluster_columns,
+                             .clusters_at_once = kernel.most_clusters,
+                             .chunks = owners.size(),
+                             .step_rows = owners.stride(),
+                             .arrival = {.complete = owners.size()}},
+                            product.owners->count);
+}
+
+}  // namespace
+
+ChunkOrder owners_of(const Product& product) {
+  const Owners& owners = *product.owners;
+  return {product.m, owners.count, (owners.rank + 1) % owners.count};
+}
+
 double predicted_us(const ResidentKernel& kernel, const Product& product) {
+  if (product.owners) return departing_us(kernel, product);
   const Chunks& chunks = *product.arrival;
   const Tiling& tiling = kernel.kernel->tiling;
   const ChunkParts parts(product.m, static_cast<int>(chunks.count), 0, cut_of(tiling, product));

@@ -22,18 +22,24 @@ struct ResidentKernel {
   int most_clusters = 0;  ///< that run at one time
 };
 
-// The products here are those whose left operand arrives.
+// The products here are those whose left operand arrives, or whose rows go to their owners.
+
+/// The owners of a product's rows, as tiles are taken: the own ones last.
+[[nodiscard]] ChunkOrder owners_of(const Product& product);
 
 /// What a kernel has to make of the sums of this product.
 [[nodiscard]] SumsKind sums_of(const Product& product);
 
 /// What the choice of a kernel is remembered by: all that it depends on.
 [[nodiscard]] inline auto key_of(const Product& product) {
-  const Chunks& chunks = *product.arrival;
-  return std::tuple{product.m,       product.n,       product.k,        chunks.count,
-                    chunks.together, chunks.complete, chunks.in_pieces, chunks.in_order,
-                    product.a,       product.b,       product.out,      product.b_is_column_major,
-                    sums_of(product)};
+  const Chunks chunks = product.arrival.value_or(Chunks());
+  return std::tuple{product.m,        product.n,
+                    product.k,        chunks.count,
+                    chunks.together,  chunks.complete,
+                    chunks.in_pieces, chunks.in_order,
+                    product.a,        product.b,
+                    product.out,      product.b_is_column_major,
+                    sums_of(product), product.owners ? product.owners->count : 0};
 }
 
 /// How a kernel's launches cut the chunks of a product.

@@ -26,6 +26,15 @@ __device__ inline void end_loads() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
+__device__ inline uint4 load_vector(SharedAddress from) {
+  uint4 value;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(from)
+               : "memory");
+  return value;
+}
+
 /// Until all loads of this thread are over.
 __device__ inline void await_loads() {
   asm volatile("cp.async.wait_group 0;" ::: "memory");
@@ -68,6 +77,24 @@ __device__ inline std::uint32_t load_acquire(SharedAddress word) {
   std::uint32_t value = 0;
   asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(value) : "r"(word) : "memory");
   return value;
+}
+
+// Barriers of a CTA's warps: two warp groups of 128 threads that multiply, and a warp that pushes.
+
+/// By the threads of one of the two groups, together.
+__device__ inline void sync_warp_group(int group) {
+  constexpr int kFirstBarrier = 10;  // CUTLASS's own, and a kernel's meeting, come before
+  asm volatile("barrier.sync %0, 128;" ::"r"(kFirstBarrier + group) : "memory");
+}
+
+/// By both groups, once they have met the warp that sets up what they share with the one that pushes.
+__device__ inline void greet_pusher() {
+  asm volatile("barrier.arrive 12, 288;" ::: "memory");
+}
+
+/// By the warp that pushes: behind that.
+__device__ inline void await_greeting() {
+  asm volatile("barrier.sync 12, 288;" ::: "memory");
 }
 
 }  // namespace tandem::gemm::cuda

@@ -41,7 +41,8 @@ ProductGrid product_grid(const AsyncInputLaunch& what, const Tiling& tiling, int
     grid.complete_batches = is_whole ? 1 : what.complete_end - what.complete_begin;
   }
   grid.order = TileOrder(what.chunks, what.n, tiling, what.start);
-  grid.tiles_per_chunk = is_whole ? tiles_of(what.chunks.stride()) : 0;
+  const bool has_owners = what.partials.is_any();
+  grid.tiles_per_chunk = is_whole && !has_owners ? tiles_of(what.chunks.stride()) : 0;
   grid.tiles_per_batch = is_whole || what.chunks.size() > 1 ? 0 : tiles_of(what.signal_rows);
   const int senders = senders_of(what, grid.order, cluster);
   grid.push = push_of(what, grid.order, senders, most_together);

@@ -4,13 +4,9 @@
 
 #include <cute/tensor.hpp>
 
-namespace tandem::gemm::cuda {
+#include "gemm/cuda/sm90/sum_rows.cuh"
 
-/// The first row of the tile that a thread has sums in. They lie in two rows eight apart, and in two columns
-/// of every eight.
-CUTLASS_DEVICE int first_row_of(int thread) {
-  return thread / 128 * 64 + thread % 128 / 32 * 16 + thread % 32 / 4;
-}
+namespace tandem::gemm::cuda {
 
 /// Groups of eight columns that a thread has sums in, of the accumulators of one instruction of 64 rows:
 /// pairs of columns, two rows, groups.

@@ -11,8 +11,10 @@
 
 #include "device/cuda/elements.cuh"
 #include "gemm/cuda/sm90/async_input_signals.cuh"
+#include "gemm/cuda/sm90/partial_exchange.cuh"
 #include "gemm/cuda/sm90/piece_exchange.cuh"
 #include "gemm/cuda/sm90/product_grid.hpp"
+#include "gemm/cuda/sm90/sum_rows.cuh"
 
 namespace cutlass {
 
@@ -63,6 +65,13 @@ Source<E> source_of(const Product& product, const TilePlace& place) {
   const AsyncInputLaunch& launch = product.launch;
   const auto& grid = product.grid;
   const tandem::symm::ChunkSignals signals = signals_of(launch);
+  if (launch.partials.is_any()) {
+    const std::int64_t first =
+        std::int64_t{place.batch} * launch.partials.shard_rows + place.row * PieceGrid::kTileRows;
+    const auto rows = std::min<std::int64_t>(PieceGrid::kTileRows, launch.rows - first);
+    return {static_cast<const E*>(launch.complete) + first * launch.k, static_cast<int>(rows), 0, true,
+            first};
+  }
   const int per_signal = grid.tiles_per_signal;
   const int chunk = per_signal == 0 ? place.batch : place.row / per_signal;
   const bool is_complete = signals.is_complete(chunk);
@@ -164,12 +173,18 @@ void for_tiles(const Product& product, Work work) {
   }
 }
 
-/// By thread 0.
-template <class E, class Out>
-void multiply_tiles(const Product& product, std::uint32_t& announced) {
+/// How many they are.
+inline int num_tiles(const Product& product) {
+  int count = 0;
+  for_tiles(product, [&](const TilePlace&) { ++count; });
+  return count;
+}
+
+/// By thread 0: multiplies its CTA's tiles, and calls finish(place, columns, sums) behind each.
+template <class E, class Finish>
+void multiply_tiles(const Product& product, std::uint32_t& announced, Sums& sums, Finish finish) {
   const AsyncInputLaunch& launch = product.launch;
   const tandem::symm::ChunkSignals signals = signals_of(launch);
-  __shared__ Sums sums;
   __shared__ Sums part;
   std::uint32_t before = 0;
   bool gave_up = false;
@@ -193,15 +208,116 @@ void multiply_tiles(const Product& product, std::uint32_t& announced) {
       if (promotes) scaling.promote(step, a.count, columns, part, sums);
     }
     if (in_pieces) before += step;
-    const TileRows to = rows_of(place.row, place.batch, product.grid.batch_rows);
-    auto* const out = static_cast<Out*>(launch.out) + to.first * launch.n + first_column;
-    for (int r = 0; r < to.count; ++r) {
-      for (int c = 0; c < columns; ++c) {
-        const float sum = product.sums == SumsKind::kPlain ? sums[r][c] : scaling.finished(r, c, sums[r][c]);
-        tandem::cuda::narrow(sum, out[r * launch.n + c]);
+    if (product.sums != SumsKind::kPlain) {
+      for (int r = 0; r < a.count; ++r) {
+        for (int c = 0; c < columns; ++c) sums[r][c] = scaling.finished(r, c, sums[r][c]);
       }
     }
+    finish(place, columns, sums);
   });
+}
+
+/// Rounds the sums of a tile that nobody else owns.
+template <class Out>
+void store_tile(const Product& product, const TilePlace& place, int columns, const Sums& sums) {
+  const AsyncInputLaunch& launch = product.launch;
+  const TileRows to = rows_of(place.row, place.batch, product.grid.batch_rows);
+  auto* const out =
+      static_cast<Out*>(launch.out) + to.first * launch.n + place.column * product.tiling.tile_columns;
+  for (int r = 0; r < to.count; ++r) {
+    for (int c = 0; c < columns; ++c) tandem::cuda::narrow(sums[r][c], out[r * launch.n + c]);
+  }
+}
+
+/// How far the threads of a CTA are whose tiles go to their owners: as kernels have it, thread 0 multiplies,
+/// warps 1 and 2 push and poll, and two groups of 128 threads exchange.
+struct Turns {
+  int made = 0;      ///< tiles whose sums are there
+  int used[2] = {};  ///< that each group has done with
+};
+
+template <int kColumns, class Out>
+void exchange_tiles(const Product& product, PartialCounts& counts, int cta, Turns& turns, const Sums& sums) {
+  const PartialExchange& partials = product.launch.partials;
+  const int thread = static_cast<int>(threadIdx.x) - kStripThreads;
+  const int group = thread / kStripThreads;
+  PartialTiles<kColumns, std::is_same_v<Out, __half>> tiles(partials, counts, group, thread % kStripThreads);
+  const int first_row = first_row_of(thread);
+  int number = 0;
+  for_tiles(product, [&](const TilePlace& place) {
+    while (turns.made <= number) simulated::pause();
+    const OwnedTile tile{place.batch, place.row, place.column};
+    float own[kColumns / 8][2][2];
+    const int first_column = static_cast<int>(threadIdx.x) % 4 * 2;
+    const auto for_sums = [&](auto f) {
+      for (int g = 0; g < kColumns / 8; ++g) {
+        for (int i = 0; i < 2; ++i) {
+          for (int pair = 0; pair < 2; ++pair)
+            f(own[g][i][pair], first_row + 8 * i, first_column + g * 8 + pair);
+        }
+      }
+    };
+    for_sums([&](float& sum, int row, int column) { sum = sums[row][column]; });
+    const auto store = [&](void* rows, std::int64_t before) {
+      for_sums([&](float sum, int row, int column) {
+        const int at_row = place.row * PieceGrid::kTileRows + row;
+        const int at_column = place.column * kColumns + column;
+        if (at_row >= partials.rows_of(place.batch) || at_column >= partials.n) return;
+        tandem::cuda::narrow(sum, static_cast<Out*>(rows)[(before + at_row) * partials.n + at_column]);
+      });
+    };
+    if (partials.product != nullptr) store(partials.product, std::int64_t{place.batch} * partials.shard_rows);
+    const auto at = [&](int g, int row, int pair) -> float& { return own[g][row][pair]; };
+    if (tiles.is_own(tile)) {
+      tiles.add(tile, at);
+      store(product.launch.out, 0);
+    } else {
+      tiles.send(tile, number + 1 == num_tiles(product), cta, at);
+    }
+    ++number;
+    sync_warp_group(group);
+    if (thread % kStripThreads == 0) ++turns.used[group];
+  });
+  tiles.end();
+}
+
+/// By all threads of a CTA.
+template <int kColumns, class E, class Out>
+void run_with_owners(const Product& product, PartialCounts& counts, int cta, std::byte* stage) {
+  __shared__ Turns turns;
+  __shared__ Sums sums;
+  const PartialExchange& partials = product.launch.partials;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  if (threadIdx.x == 0) {
+    turns = {};
+    begin_exchange(partials, counts);
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    std::uint32_t announced = 0;
+    multiply_tiles<E>(product, announced, sums, [&](const TilePlace&, int, const Sums&) {
+      ++turns.made;
+      while (turns.used[0] < turns.made || turns.used[1] < turns.made) simulated::pause();
+    });
+  }
+  if (warp == 1) {
+    PartialPusher<kColumns> pusher(partials, counts, cta, stage);
+    int number = 0;
+    for_tiles(product, [&](const TilePlace& place) {
+      if (++number == num_tiles(product) || place.batch == partials.ranks.rank) return;
+      pusher.push({place.batch, place.row, place.column});
+    });
+    pusher.end();
+  }
+  if (warp == 2) {
+    PartialPoller<kColumns> poller(partials, counts);
+    for_tiles(product, [&](const TilePlace& place) {
+      if (place.batch == partials.ranks.rank) poller.await({place.batch, place.row, place.column});
+    });
+    poller.end();
+  }
+  if (threadIdx.x >= static_cast<unsigned>(kStripThreads))
+    exchange_tiles<kColumns, Out>(product, counts, cta, turns, sums);
 }
 
 /// By warp 2.
@@ -217,7 +333,7 @@ inline void announce_arrivals(const Product& product, std::uint32_t& announced) 
   });
 }
 
-template <class E, class Out>
+template <int kColumns, class E, class Out>
 __global__ void native_product(const Product product, const PiecePush push) {
   __shared__ SenderStages senders;
   __shared__ PieceStage<kMostPiecesTogether> stage;
@@ -229,11 +345,22 @@ __global__ void native_product(const Product product, const PiecePush push) {
     send_pieces(push, cta - multiplying, senders);
     return;
   }
+  if constexpr (kColumns % PartialGrid::kColumns == 0) {
+    __shared__ PartialCounts counts;
+    if (product.launch.partials.is_any())
+      return run_with_owners<kColumns, E, Out>(product, counts, cta, stage.data);
+  }
   const bool pushes = warp == 1 && push.peers > 0 && push.senders == 0;
   const bool has_pieces = product.launch.pieces.count > 0;
   if (threadIdx.x == 0) begin_announcing(announced);
   __syncthreads();
-  if (threadIdx.x == 0) multiply_tiles<E, Out>(product, announced);
+  if (threadIdx.x == 0) {
+    __shared__ Sums sums;
+    multiply_tiles<E>(product, announced, sums,
+                      [&](const TilePlace& place, int columns, const Sums& of_tile) {
+                        store_tile<Out>(product, place, columns, of_tile);
+                      });
+  }
   if (pushes) push_pieces(push, cta, multiplying, stage.data);
   if (warp == 2 && has_pieces) announce_arrivals(product, announced);
 }
@@ -254,7 +381,8 @@ struct AsyncInputInstance {
 
   static cudaError_t launch(const AsyncInputLaunch& what, cudaStream_t stream) {
     const ProductGrid grid = product_grid(what, kTiling, kMostPiecesTogether);
-    const in_loops::Product product = {what, grid, kTiling, What::kBIsColumnMajor, What::kSums};
+    in_loops::Product product = {what, grid, kTiling, What::kBIsColumnMajor, What::kSums};
+    product.launch.partials = partials_of(what, grid.num_clusters * kClusterRows * kClusterColumns);
     const PiecePush& push = product.grid.push;
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(kClusterRows, static_cast<unsigned>(kClusterColumns * product.grid.num_clusters +
@@ -266,8 +394,9 @@ struct AsyncInputInstance {
     static_cast<void>(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
     if (config.gridDim.x * config.gridDim.y > static_cast<unsigned>(multiprocessors))
       return cudaErrorCooperativeLaunchTooLarge;
-    return cudaLaunchKernelEx(&config, (in_loops::native_product<typename What::Element, typename What::Out>),
-                              product, push);
+    return cudaLaunchKernelEx(
+        &config, (in_loops::native_product<kColumns, typename What::Element, typename What::Out>), product,
+        push);
   }
 };
 

@@ -23,6 +23,10 @@ inline void end_loads() {}
 
 inline void await_loads() {}
 
+inline uint4 load_vector(SharedAddress from) {
+  return *reinterpret_cast<const uint4*>(from);
+}
+
 inline void fence_system() {
   __atomic_thread_fence(__ATOMIC_ACQ_REL);
 }
@@ -50,5 +54,20 @@ inline std::uint32_t load_relaxed(SharedAddress word) {
 inline std::uint32_t load_acquire(SharedAddress word) {
   return __atomic_load_n(reinterpret_cast<const std::uint32_t*>(word), __ATOMIC_ACQUIRE);
 }
+
+inline void sync_warp_group(int group) {
+  static thread_local int arrived[2] = {};
+  static thread_local unsigned rounds[2] = {};
+  const unsigned round = rounds[group];
+  if (++arrived[group] == 128) {
+    arrived[group] = 0;
+    ++rounds[group];
+  }
+  while (rounds[group] == round) simulated::pause();
+}
+
+// The twin of a kernel synchronizes its whole block before any of its roles begins.
+inline void greet_pusher() {}
+inline void await_greeting() {}
 
 }  // namespace tandem::gemm::cuda

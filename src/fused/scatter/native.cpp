@@ -1,0 +1,148 @@
+#include "fused/scatter/native.hpp"
+
+#include "base/format.hpp"
+#include "fused/call/scaled_checks.hpp"
+#include "fused/scatter/algorithms.hpp"
+
+namespace tandem::fused {
+
+using program::all_of;
+using program::kCurrent;
+using program::Operand;
+using program::RootId;
+
+namespace {
+
+gemm::Owners owners_of(const ScatterProblem& problem, bool is_made) {
+  return {.count = problem.world, .rank = 0, .is_made = is_made};
+}
+
+/// Of sizes and types that all ranks have; rank 0 stands for all of them.
+gemm::Product departing_product(const ScatterProblem& problem, std::int64_t k) {
+  return {.m = problem.rows(),
+          .n = problem.n(),
+          .k = k,
+          .a = problem.factor(),
+          .b = problem.factor(),
+          .out = problem.partials,
+          .a_scale = problem.a_scale,
+          .b_scale = problem.is_scaled ? scale_of_b(problem.a_scale) : gemm::Scale::kNone,
+          .fast_accum = problem.is_scaled,
+          .owners = owners_of(problem, false)};
+}
+
+/// What of this call's product a kernel that gives its rows away cannot do; null if there is nothing.
+const char* why_not_given(const ScatterProblem& problem, const ScatterCall& call) {
+  if (problem.num_products > 1) return "there are several products";
+  if (problem.is_copied(0)) return nullptr;
+  const TensorView front = front_of(call.a[0], problem.dim);
+  if (!front.is_contiguous()) return "rows of a have holes between them";
+  return nullptr;
+}
+
+/// Of this call.
+gemm::Product own_product(const ScatterProblem& problem, const ScatterCall& call) {
+  const TensorView& b = call.b[0];
+  gemm::Product product = departing_product(problem, b.size(0));
+  product.b = b.dtype;
+  product.a = call.a[0].dtype;
+  product.fast_accum = problem.is_scaled && problem.fast_accum;
+  if (problem.is_scaled) {
+    const TensorView* const a_scale = call.a_scale.at(0);
+    const TensorView* const b_scale = call.b_scale.at(0);
+    product.a_scale = a_scale == nullptr      ? gemm::Scale::kNone
+                      : a_scale->numel() == 1 ? gemm::Scale::kTensor
+                                              : gemm::Scale::kRow;
+    product.b_scale = b_scale == nullptr ? gemm::Scale::kNone : gemm::scale_of_b(*b_scale, b.size(1));
+    product.epilogue.result_scale = call.result_scale.at(0) != nullptr;
+    product.epilogue.accumulate = call.product_bias.at(0) != nullptr;  // what no kernel does there
+  }
+  if (problem.has_bias) product.epilogue.bias = problem.dtype;
+  product.b_is_column_major = !b.is_contiguous();
+  const bool has_no_holes = b.is_contiguous() || b.movedim(0, 1).is_contiguous();
+  product.is_aligned =
+      has_no_holes && gemm::is_aligned_async_input(b) &&
+      (problem.is_copied(0) || gemm::is_aligned_async_input(call.a[0])) &&
+      (!problem.out_is_matrix() || gemm::is_aligned_async_input(call.out)) &&
+      (!call.product || !problem.out_is_matrix() || gemm::is_aligned_async_input(*call.product));
+  return product;
+}
+
+}  // namespace
+
+gemm::Product planned_departing_product(const ScatterProblem& problem, const Device& device) {
+  gemm::Product product = departing_product(problem, problem.planned_k());
+  for (const bool by_columns : {false, true}) {
+    product.b_is_column_major = by_columns;
+    if (gemm::choose(product, device) != nullptr) break;
+  }
+  return product;
+}
+
+Support can_run_native_scatter(const ScatterProblem& problem, const Device& device) {
+  if (problem.device.kind != DeviceKind::kCuda) return Support::no("this is no GPU");
+  if (problem.world == 1) return Support::no("there are no peers");
+  if (problem.scatters_last()) return Support::no("columns are scattered");
+  if (problem.partials != problem.dtype) return Support::no("partials have another type than out");
+  if (problem.rows() == 0 || problem.n() == 0) return Support::no("there is nothing to multiply");
+  if (problem.part_of(problem.world - 1).size == 0)
+    return Support::no("a rank owns no rows, and every rank has to wait for every other one");
+  if (problem.unit_rows() > 1 && problem.total() % problem.world != 0)
+    return Support::no("shards are uneven, and their units are several rows");
+  return gemm::can_run(planned_departing_product(problem, device), device);
+}
+
+void ask_native(const ScatterCall& call, const Device& device, ScatterProblem& problem) {
+  problem.gives_while_multiplying = problem.device.kind == DeviceKind::kCuda && problem.world > 1 &&
+                                    !problem.scatters_last() && problem.asked != Algorithm::kSerial &&
+                                    problem.asked != Algorithm::kPipelined && problem.rows() > 0 &&
+                                    problem.n() > 0 && why_not_given(problem, call) == nullptr &&
+                                    gemm::choose(own_product(problem, call), device) != nullptr;
+}
+
+std::string why_made_before(const ScatterProblem& problem, const ScatterCall& call, const Device& device) {
+  if (problem.gives_while_multiplying) return {};
+  const char* const why = why_not_given(problem, call);
+  return why != nullptr ? why : gemm::can_run(own_product(problem, call), device).why_not;
+}
+
+/// One step, but for copies.
+ScatterProgram build_native_scatter(const ScatterProblem& problem, int rank, const Device&) {
+  ScatterBuilder scatter(problem, Algorithm::kNative, rank, 1);
+  program::Builder& steps = scatter.steps();
+  const gemm::PartialGrid grid = gemm::partial_grid_of(problem.rows(), problem.n(), problem.world);
+  steps.memory().kernel_inbox_bytes = grid.size() * gemm::PartialGrid::kBytes;
+  steps.memory().kernel_inbox_words = grid.size();
+  scatter.copy_operands();
+
+  // What kernels write is a matrix.
+  const bool is_matrix = problem.out_is_matrix();
+  const Operand out =
+      all_of(is_matrix ? scatter.roots().out
+                       : steps.scratch("out in order", problem.sizes_of(scatter.own().size), problem.dtype));
+  Operand kept;
+  if (problem.keeps_product) {
+    kept = all_of(
+        is_matrix ? scatter.roots().product
+                  : steps.scratch("product in order", problem.sizes_of(problem.total()), problem.partials));
+  }
+  program::Product product;
+  if (problem.gives_while_multiplying) {
+    product = scatter.product(0, {0, problem.total()});
+  } else {
+    const RootId sum = steps.scratch("product of all rows", problem.sizes_of(problem.total()), DType::kF32);
+    scatter.make_sums(kCurrent, {0, problem.total()}, all_of(sum), all_of(sum));
+    product.a = all_of(sum);
+  }
+  product.out = out;
+  product.bias = scatter.own_bias();
+  product.departure = program::Departure{.reduce_op = problem.reduce_op, .kept = kept};
+  steps.product_scatter(kCurrent, product);
+  if (!is_matrix) {
+    steps.copy(kCurrent, out, all_of(scatter.roots().out));
+    if (problem.keeps_product) steps.copy(kCurrent, kept, all_of(scatter.roots().product));
+  }
+  return {scatter.take(), scatter.roots()};
+}
+
+}  // namespace tandem::fused

@@ -1,0 +1,444 @@
+#pragma once
+
+// Partial sums on their way from inside a kernel that multiplies to the ranks that own them, and how an owner
+// adds them. Tiles are taken owner by owner, the own ones last. Blocks travel in the order in which threads
+// hold their sums, so nobody rearranges them: thread t of a warp group stores two vectors of a block, and
+// thread t of the owner's warp group loads them. See gemm/partial_grid.hpp.
+//
+// Who sends. A CTA with more tiles to come stages a tile in its GPU's memory, and a warp of its own pushes it
+// from there, at a rate: stores of all multiprocessors to peers at one time hold up what their products load.
+// A CTA's last tile goes to the peer directly, since nothing is left there that it could hold up.
+//
+// Memory order.
+//   Staged strip.   All threads of a warp group store it and meet; one of them then releases its number in
+//                   shared memory, which the pushing warp acquires. Backwards the same: a strip's room is
+//                   used again behind an acquire of the number of pushed ones.
+//   Blocks, words.  All threads that store blocks meet (a warp, or a warp group); then a thread for each word
+//                   has a fence of the system's scope and stores the word. The fence is cumulative.
+//   Owner.          A warp polls the words of a strip, relaxed, and then acquires each of them. Behind a
+//                   __syncwarp() it releases the strip's number in shared memory, which the threads that add
+//                   acquire. They read blocks by plain loads, past the first-level cache.
+//   Epoch.          See symm/kernel_inbox.hpp. A thread of each CTA reads it before the CTA's parties begin;
+//                   the last party of all to end writes it. Kernels of a group follow each other.
+
+#include <tandem/symm/kernel_device.cuh>
+
+#include "gemm/cuda/sm90/partial_exchange.hpp"
+#include "gemm/cuda/sm90/piece_words.cuh"
+#include "gemm/cuda/sm90/rounded_pairs.cuh"
+
+namespace tandem::gemm::cuda {
+
+/// Threads of a warp group, which hold a strip of a tile.
+inline constexpr int kStripThreads = 128;
+inline constexpr int kVectorBytes = 16;
+/// From a thread's first vector of a block to its second.
+inline constexpr int kVectorStride = kStripThreads * kVectorBytes;
+static_assert(PartialGrid::kBytes == 2 * kVectorStride);
+
+/// What the warps of a CTA tell each other, set by begin_exchange() before any of them looks.
+struct PartialCounts {
+  std::uint32_t epoch;  ///< of this kernel
+  // Strips, a word a warp group.
+  std::uint32_t staged[2];
+  std::uint32_t pushed[2];
+  std::uint32_t arrived[2];  ///< own ones, of which all other ranks' blocks are there
+};
+
+/// A tile of the product: its owner's rows count in tiles from the owner's first one.
+struct OwnedTile {
+  int owner;
+  int row;
+  int column;
+};
+
+/// What a warp group holds of a tile.
+struct Strip {
+  int owner = 0;
+  int number = 0;  ///< of the owner's strips
+  int first = 0;   ///< block
+  int count = 0;   ///< blocks inside of the matrix; 0: no row or no column of it is
+};
+
+template <int kColumns>
+__device__ inline Strip strip_of(const PartialExchange& exchange, const OwnedTile& tile, int group) {
+  constexpr int kBlocks = kColumns / PartialGrid::kColumns;
+  Strip strip{tile.owner, 2 * tile.row + group, tile.column * kBlocks, 0};
+  if (strip.number * PartialGrid::kRows < exchange.rows_of(tile.owner))
+    strip.count = min(kBlocks, exchange.grid.columns - strip.first);
+  return strip;
+}
+
+__device__ inline std::byte* block_of_rank(const PartialExchange& exchange, int rank) {
+  return static_cast<std::byte*>(exchange.ranks.buffers[rank]);
+}
+__device__ inline std::uint32_t* counters_of(const PartialExchange& exchange) {
+  return reinterpret_cast<std::uint32_t*>(block_of_rank(exchange, exchange.ranks.rank) +
+                                          exchange.counters_bytes);
+}
+/// The first block of `strip` that comes from `sender`, and its word, at the strip's owner.
+__device__ inline std::byte* blocks_at(const PartialExchange& exchange, std::uint32_t epoch,
+                                       const Strip& strip, int sender) {
+  const std::int64_t index = exchange.grid.index(strip.owner, sender, strip.number, strip.first);
+  return block_of_rank(exchange, strip.owner) + exchange.data_bytes + epoch % 2 * exchange.data_stride +
+         index * PartialGrid::kBytes;
+}
+__device__ inline std::uint32_t* words_at(const PartialExchange& exchange, std::uint32_t epoch,
+                                          const Strip& strip, int sender) {
+  const std::int64_t index = exchange.grid.index(strip.owner, sender, strip.number, strip.first);
+  return reinterpret_cast<std::uint32_t*>(block_of_rank(exchange, strip.owner) + exchange.words_bytes +
+                                          epoch % 2 * exchange.words_stride) +
+         index;
+}
+
+/// By one thread, before the parties of its CTA begin.
+__device__ inline void begin_exchange(const PartialExchange& exchange, PartialCounts& counts) {
+  counts = {};
+  counts.epoch = counters_of(exchange)[0] + 1;
+}
+/// By one thread of each party, behind all that the party does.
+__device__ inline void end_exchange(const PartialExchange& exchange, std::uint32_t epoch) {
+  std::uint32_t* const counters = counters_of(exchange);
+  __threadfence();
+  if (atomicAdd(counters + 1, 1U) + 1 != static_cast<std::uint32_t>(exchange.parties)) return;
+  counters[1] = 0;
+  counters[0] = epoch;
+}
+
+/// By lanes [0, strip.count) of a warp: block number `lane` of a strip is there.
+__device__ inline void publish_blocks(const PartialExchange& exchange, std::uint32_t epoch,
+                                      const Strip& strip, int lane) {
+  if (lane >= strip.count) return;
+  std::uint32_t* const words = words_at(exchange, epoch, strip, exchange.ranks.rank);
+  fence_system();
+  symm::detail::store_relaxed(words + lane, epoch);
+}
+
+/// Where a CTA stages a strip.
+template <int kColumns>
+__device__ std::byte* staged_strip(const PartialExchange& exchange, int cta, std::uint32_t number,
+                                   int group) {
+  constexpr int kStripBytes = kColumns / PartialGrid::kColumns * PartialGrid::kBytes;
+  return exchange.staged +
+         ((std::int64_t{cta} * kStagedTiles + number % kStagedTiles) * 2 + group) * kStripBytes;
+}
+
+/// By a warp group, which has sums of two rows and two columns of every eight: at(group of eight columns,
+/// row, column of two) is one of them. Its tiles in their order. What it keeps is little: nearly all registers
+/// have sums.
+template <int kColumns, bool kIsHalf>
+class PartialTiles {
+ public:
+  static constexpr int kBlocks = kColumns / PartialGrid::kColumns;
+
+  __device__ PartialTiles(const PartialExchange& exchange, PartialCounts& counts, int group, int thread)
+      : exchange_(exchange), counts_(counts), group_(group), thread_(thread) {}
+
+  [[nodiscard]] __device__ bool is_own(const OwnedTile& tile) const {
+    return tile.owner == exchange_.ranks.rank;
+  }
+
+  /// A peer's tile.
+  template <class At>
+  __device__ void send(const OwnedTile& tile, bool is_last, int cta, At at) {
+    const Strip strip = strip_of<kColumns>(exchange_, tile, group_);
+    if (strip.count == 0) return;
+    if (!is_last) await_room();
+    store(strip,
+          is_last ? blocks_at(exchange_, counts_.epoch, strip, exchange_.ranks.rank)
+                  : staged_strip<kColumns>(exchange_, cta, staged_, group_),
+          at);
+    sync_warp_group(group_);
+    if (is_last) return publish_blocks(exchange_, counts_.epoch, strip, thread_);
+    ++staged_;
+    if (thread_ == 0) store_release(shared_address(&counts_.staged[group_]), staged_);
+  }
+
+  /// An own tile, whose sums become those over all ranks, in the order of the ranks.
+  template <class At>
+  __device__ void add(const OwnedTile& tile, At at) {
+    const Strip strip = strip_of<kColumns>(exchange_, tile, group_);
+    if (strip.count == 0) return;
+    const SharedAddress arrived = shared_address(&counts_.arrived[group_]);
+    while (static_cast<std::int32_t>(load_relaxed(arrived) - added_) <= 0) __nanosleep(20);
+    static_cast<void>(load_acquire(arrived));
+    ++added_;
+    const int rank = exchange_.ranks.rank;
+    const int world = exchange_.ranks.world_size;
+    const std::byte* const from =
+        blocks_at(exchange_, counts_.epoch, strip, rank == 0 ? 1 : 0) + thread_ * kVectorBytes;
+    const std::int64_t stride = exchange_.grid.of_sender() * PartialGrid::kBytes;
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) {
+      if (block >= strip.count) continue;
+      const auto sum = [&](int i) -> float& { return at(block * 4 + i / 4, i / 2 % 2, i % 2); };
+      const std::byte* sender = from + block * PartialGrid::kBytes;
+      if (exchange_.rounds_own) {
+#pragma unroll
+        for (int i = 0; i < 16; ++i) sum(i) = values_of<kIsHalf>(rounded_pair<kIsHalf>(sum(i), 0.0F)).x;
+      }
+      if (rank > 1) {
+        // A sum that is not the own one comes first.
+        float before[16];
+#pragma unroll
+        for (int i = 0; i < 16; ++i) before[i] = -0.0F;
+        for (int i = 0; i < rank; ++i, sender += stride)
+          add_vectors(sender, [&](int j) -> float& { return before[j]; });
+#pragma unroll
+        for (int i = 0; i < 16; ++i) sum(i) = before[i] + sum(i);
+      }
+      for (int i = rank > 1 ? rank : 0; i < world - 1; ++i, sender += stride) add_vectors(sender, sum);
+    }
+    finish(tile.column * kColumns, at);
+  }
+
+  /// Behind all tiles.
+  __device__ void end() {
+    sync_warp_group(group_);
+    if (thread_ == 0) end_exchange(exchange_, counts_.epoch);
+  }
+
+ private:
+  template <class At>
+  __device__ void store(const Strip& strip, std::byte* to, At at) const {
+    to += thread_ * kVectorBytes;
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) {
+      if (block >= strip.count) continue;
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+        const auto pair = [&](int i) {
+          return rounded_pair<kIsHalf>(at(block * 4 + i, row, 0), at(block * 4 + i, row, 1));
+        };
+        *reinterpret_cast<uint4*>(to + block * PartialGrid::kBytes + row * kVectorStride) =
+            make_uint4(pair(0), pair(1), pair(2), pair(3));
+      }
+    }
+  }
+
+  /// Until the strip is pushed that lies where the next one will.
+  __device__ void await_room() const {
+    if (staged_ < kStagedTiles) return;
+    const SharedAddress pushed = shared_address(&counts_.pushed[group_]);
+    const auto has_room = [&](std::uint32_t number) {
+      return static_cast<std::int32_t>(number + kStagedTiles - 1 - staged_) >= 0;
+    };
+    while (!has_room(load_relaxed(pushed))) __nanosleep(40);
+    static_cast<void>(load_acquire(pushed));
+  }
+
+  /// A thread's part of one sender's block, to 16 sums.
+  template <class Sum>
+  __device__ static void add_vectors(const std::byte* from, Sum sum) {
+    uint4 vectors[2];
+#pragma unroll
+    for (int row = 0; row < 2; ++row)
+      vectors[row] = __ldcg(reinterpret_cast<const uint4*>(from + row * kVectorStride));
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      const std::uint32_t words[4] = {vectors[row].x, vectors[row].y, vectors[row].z, vectors[row].w};
+#pragma unroll
+      for (int word = 0; word < 4; ++word) {
+        const float2 values = values_of<kIsHalf>(words[word]);
+        sum(word * 4 + row * 2) += values.x;
+        sum(word * 4 + row * 2 + 1) += values.y;
+      }
+    }
+  }
+
+  template <class At>
+  __device__ void finish(int first_column, At at) const {
+    if (exchange_.divisor == 1.0F && exchange_.bias == nullptr) return;
+#pragma unroll
+    for (int group = 0; group < kBlocks * 4; ++group) {
+#pragma unroll
+      for (int pair = 0; pair < 2; ++pair) {
+        const int column = first_column + group * 8 + thread_ % 4 * 2 + pair;
+        const bool has_bias = exchange_.bias != nullptr && column < exchange_.n;
+        const float bias = has_bias ? bias_at(column) : -0.0F;
+#pragma unroll
+        for (int row = 0; row < 2; ++row) {
+          float& sum = at(group, row, pair);
+          sum = sum / exchange_.divisor + bias;
+        }
+      }
+    }
+  }
+  [[nodiscard]] __device__ float bias_at(int column) const {
+    const int at = column * exchange_.bias_stride;
+    if (exchange_.bias_dtype == DType::kF32) return static_cast<const float*>(exchange_.bias)[at];
+    return exchange_.bias_dtype == DType::kF16
+               ? __half2float(static_cast<const __half*>(exchange_.bias)[at])
+               : __bfloat162float(static_cast<const __nv_bfloat16*>(exchange_.bias)[at]);
+  }
+
+  const PartialExchange& exchange_;
+  PartialCounts& counts_;
+  const int group_;
+  const int thread_;
+  std::uint32_t staged_ = 0;
+  std::uint32_t added_ = 0;
+};
+
+/// By a warp of a CTA: tells its warp groups when other ranks' blocks of their own strips are there.
+template <int kColumns>
+class PartialPoller {
+ public:
+  __device__ PartialPoller(const PartialExchange& exchange, PartialCounts& counts)
+      : exchange_(exchange), counts_(counts), lane_(static_cast<int>(threadIdx.x % 32)) {}
+
+  /// Of an own tile.
+  __device__ void await(const OwnedTile& tile) {
+#pragma unroll 1
+    for (int group = 0; group < 2; ++group) {
+      const Strip strip = strip_of<kColumns>(exchange_, tile, group);
+      if (strip.count == 0) continue;
+      await_blocks(strip);
+      __syncwarp();
+      // One more than the word has: nobody else writes it.
+      if (lane_ == 0) store_release(shared_address(&counts_.arrived[group]), counts_.arrived[group] + 1);
+    }
+  }
+  __device__ void end() const {
+    __syncwarp();
+    if (lane_ == 0) end_exchange(exchange_, counts_.epoch);
+  }
+
+ private:
+  /// Words of four senders at one time. Once a wait has given up the others are skipped, and the kernel ends
+  /// over what is there.
+  __device__ void await_blocks(const Strip& strip) {
+    constexpr int kFirstLooks = 256;
+    constexpr int kLanesOfSender = 8;
+    static_assert(kColumns / PartialGrid::kColumns <= kLanesOfSender);
+    const std::uint32_t epoch = counts_.epoch;
+    const int senders = exchange_.ranks.world_size - 1;
+    const int block = lane_ % kLanesOfSender;
+#pragma unroll 1
+    for (int place = lane_ / kLanesOfSender; place - lane_ / kLanesOfSender < senders && !gave_up_;
+         place += 32 / kLanesOfSender) {
+      const int sender = place < strip.owner ? place : place + 1;
+      const bool is_any = place < senders && block < strip.count;
+      const std::uint32_t* const word =
+          words_at(exchange_, epoch, strip, is_any ? sender : strip.owner) + (is_any ? block : 0);
+      const auto has_come = [&] { return !is_any || symm::detail::load_relaxed(word) == epoch; };
+      bool have_all_come = false;
+#pragma unroll 1
+      for (int look = 0; look < kFirstLooks && !have_all_come; ++look) {
+        if (look > 0) __nanosleep(50);
+        have_all_come = __all_sync(0xffffffffU, has_come());
+      }
+      if (!have_all_come) {
+        // It takes long: look around too.
+        bool ok = true;
+        if (is_any) {
+          std::int64_t begin_ns = 0;
+          ok = symm::detail::wait_until(exchange_.ranks,
+                                        {symm::KernelCall::kAwaitPartial, sender, strip.number}, epoch,
+                                        begin_ns, [&](std::uint32_t& seen) {
+                                          seen = symm::detail::load_relaxed(word);
+                                          return seen == epoch;
+                                        });
+        }
+        gave_up_ = !__all_sync(0xffffffffU, ok);
+      }
+      if (is_any) static_cast<void>(symm::detail::load_acquire(word));
+    }
+  }
+
+  const PartialExchange& exchange_;
+  PartialCounts& counts_;
+  const int lane_;
+  bool gave_up_ = false;
+};
+
+/// By the warp of a CTA that pushes what its warp groups stage: strips in the order of the tiles.
+template <int kColumns>
+class PartialPusher {
+ public:
+  /// `stage`: shared memory for two blocks.
+  __device__ PartialPusher(const PartialExchange& exchange, PartialCounts& counts, int cta, std::byte* stage)
+      : exchange_(exchange),
+        counts_(counts),
+        cta_(cta),
+        lane_(static_cast<int>(threadIdx.x % 32)),
+        stage_(shared_address(stage) + lane_ * kVectorBytes) {}
+
+  /// Of a peer's tile that is not the CTA's last one.
+  __device__ void push(const OwnedTile& tile) {
+#pragma unroll 1
+    for (int group = 0; group < 2; ++group) {
+      const Strip strip = strip_of<kColumns>(exchange_, tile, group);
+      if (strip.count == 0) continue;
+      // Nobody else writes the word.
+      const std::uint32_t number = counts_.pushed[group];
+      await_staged(group, number);
+      push_blocks(strip, staged_strip<kColumns>(exchange_, cta_, number, group));
+      __syncwarp();
+      publish_blocks(exchange_, counts_.epoch, strip, lane_);
+      __syncwarp();
+      if (lane_ == 0) store_release(shared_address(&counts_.pushed[group]), number + 1);
+      __syncwarp();
+    }
+  }
+  __device__ void end() {
+    __syncwarp();
+    if (lane_ == 0) end_exchange(exchange_, counts_.epoch);
+  }
+
+ private:
+  static constexpr int kWarpBytes = 32 * kVectorBytes;
+  static constexpr int kLoads = PartialGrid::kBytes / kWarpBytes;
+  static constexpr int kAtOnce = 2;
+
+  __device__ void await_staged(int group, std::uint32_t number) const {
+    const SharedAddress staged = shared_address(&counts_.staged[group]);
+    while (static_cast<std::int32_t>(load_relaxed(staged) - number) <= 0) __nanosleep(100);
+    static_cast<void>(load_acquire(staged));
+    __syncwarp();
+  }
+  /// Each lane loads and stores its own vectors of a block: every 32nd.
+  __device__ void begin_block(const std::byte* from, int block) const {
+    const SharedAddress to = stage_ + block % 2 * PartialGrid::kBytes;
+    from += block * PartialGrid::kBytes;
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) begin_load(to + i * kWarpBytes, from + i * kWarpBytes);
+    end_loads();
+  }
+  __device__ void push_blocks(const Strip& strip, const std::byte* from) {
+    std::byte* to = blocks_at(exchange_, counts_.epoch, strip, exchange_.ranks.rank) + lane_ * kVectorBytes;
+    from += lane_ * kVectorBytes;
+    begin_block(from, 0);
+#pragma unroll 1
+    for (int block = 0; block < strip.count; ++block, to += PartialGrid::kBytes) {
+      await_loads();
+      if (block + 1 < strip.count) begin_block(from, block + 1);
+      pace();
+      const SharedAddress here = stage_ + block % 2 * PartialGrid::kBytes;
+#pragma unroll
+      for (int first = 0; first < kLoads; first += kAtOnce) {
+        uint4 vectors[kAtOnce];
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) vectors[i] = load_vector(here + (first + i) * kWarpBytes);
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i)
+          *reinterpret_cast<uint4*>(to + (first + i) * kWarpBytes) = vectors[i];
+      }
+    }
+  }
+  __device__ void pace() {
+    const auto now = [] { return static_cast<std::uint32_t>(symm::detail::global_time_ns()); };
+    // A due time long ago is as if there were none.
+    while (due_ns_ - now() < static_cast<std::uint32_t>(exchange_.block_ns)) __nanosleep(64);
+    due_ns_ = now() + exchange_.block_ns;
+  }
+
+  const PartialExchange& exchange_;
+  PartialCounts& counts_;
+  const int cta_;
+  const int lane_;
+  const SharedAddress stage_;  ///< of this lane
+  std::uint32_t due_ns_ = 0;
+};
+
+}  // namespace tandem::gemm::cuda

@@ -1,0 +1,70 @@
+#pragma once
+
+// What a kernel is told that gives the rows of its product to their owners. Included by .cu files.
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <tandem/base/dtype.hpp>
+#include <tandem/symm/kernel.hpp>
+
+#include "device/cuda/kernel_list.hpp"
+#include "gemm/partial_grid.hpp"
+
+namespace tandem::gemm::cuda {
+
+/// Partials that go to their owners, and what an owner makes of those that come: see partial_exchange.cuh.
+struct PartialExchange {
+  PartialGrid grid;  ///< of one owner where nothing is exchanged
+  symm::KernelHandle ranks;
+  // See symm::KernelInboxPlace.
+  std::int64_t counters_bytes = 0;
+  std::int64_t words_bytes = 0;
+  std::int64_t words_stride = 0;
+  std::int64_t data_bytes = 0;
+  std::int64_t data_stride = 0;
+  int rows = 0;        ///< of all owners
+  int shard_rows = 0;  ///< of each owner but perhaps the last
+  int n = 0;
+  std::byte* staged = nullptr;  ///< room for staged_bytes()
+  int block_ns = 0;             ///< in which a CTA pushes a block, at the least
+  int parties = 0;              ///< of all CTAs, that end one by one
+  // Of the own rows: sum / divisor + bias.
+  float divisor = 1;
+  const void* bias = nullptr;
+  DType bias_dtype = DType::kF32;
+  int bias_stride = 0;
+  bool rounds_own = false;  ///< the own partial is rounded as others are
+  void* product = nullptr;  ///< where this rank's partials of all rows are kept: [rows, n] of out's type
+
+  [[nodiscard]] constexpr bool is_any() const { return grid.owners > 1; }
+  [[nodiscard]] constexpr int rows_of(int owner) const {
+    const int first = owner * shard_rows;
+    return rows - first < shard_rows ? rows - first : shard_rows;
+  }
+};
+
+/// A CTA's tiles that wait for the warp that pushes them.
+inline constexpr int kStagedTiles = 2;
+/// Each of two warp groups has a strip of a tile.
+[[nodiscard]] constexpr std::int64_t staged_bytes(int ctas, int tile_columns) {
+  return std::int64_t{ctas} * kStagedTiles * 2 * (tile_columns / PartialGrid::kColumns) * PartialGrid::kBytes;
+}
+/// Two warp groups that multiply, a warp that pushes, and one that polls.
+inline constexpr int kPartiesOfCta = 4;
+
+/// For a rank that cannot multiply and exchange in one kernel: what it has multiplied before.
+struct GivePartialsLaunch {
+  PartialExchange exchange;
+  const void* product = nullptr;  ///< [rows, n] row-major
+  bool is_f32 = false;            ///< else of out's type
+  bool is_half = false;           ///< out is f16, else bf16
+  void* out = nullptr;            ///< own rows
+  int most_ctas = 1;              ///< that run at one time
+};
+[[nodiscard]] cudaError_t launch_give_partials(GivePartialsLaunch what, cudaStream_t stream);
+
+[[nodiscard]] tandem::cuda::KernelList give_partials_kernels();
+
+}  // namespace tandem::gemm::cuda

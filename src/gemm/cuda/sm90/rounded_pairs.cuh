@@ -1,0 +1,40 @@
+#pragma once
+
+// Two elements of 16 bits in a word.
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <cstring>
+
+namespace tandem::gemm::cuda {
+
+/// f16, or else bf16.
+template <bool kIsHalf>
+__device__ inline std::uint32_t rounded_pair(float first, float second) {
+  std::uint32_t word = 0;
+  if constexpr (kIsHalf) {
+    const __half2 pair = __floats2half2_rn(first, second);
+    std::memcpy(&word, &pair, sizeof(word));
+  } else {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+    std::memcpy(&word, &pair, sizeof(word));
+  }
+  return word;
+}
+
+template <bool kIsHalf>
+__device__ inline float2 values_of(std::uint32_t word) {
+  if constexpr (kIsHalf) {
+    __half2 pair;
+    std::memcpy(&pair, &word, sizeof(word));
+    return __half22float2(pair);
+  } else {
+    __nv_bfloat162 pair;
+    std::memcpy(&pair, &word, sizeof(word));
+    return __bfloat1622float2(pair);
+  }
+}
+
+}  // namespace tandem::gemm::cuda

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+
+namespace tandem::gemm {
+
+/// How a rank's part of a product is cut that goes to its owner: into blocks of 64 rows and 32 columns, what
+/// a warp group's 128 threads have of a tile, each with a word of its own at the owner. A block is cut alike
+/// by every rank, whatever tiles its kernel has. Runs on hosts and, compiled with --expt-relaxed-constexpr,
+/// in kernels.
+struct PartialGrid {
+  static constexpr int kRows = 64;
+  static constexpr int kColumns = 32;
+  static constexpr int kElementBytes = 2;
+  static constexpr int kBytes = kRows * kColumns * kElementBytes;
+
+  int owners = 1;   ///< ranks, each with a shard of the rows
+  int strips = 0;   ///< blocks of an owner's shard, one below the other
+  int columns = 0;  ///< and beside each other
+
+  constexpr PartialGrid() = default;
+  constexpr PartialGrid(int num_owners, std::int64_t shard_rows, std::int64_t n)
+      : owners(num_owners),
+        strips(static_cast<int>((shard_rows + kRows - 1) / kRows)),
+        columns(static_cast<int>((n + kColumns - 1) / kColumns)) {}
+
+  /// Of one sender's blocks for one owner.
+  [[nodiscard]] constexpr std::int64_t of_sender() const { return std::int64_t{strips} * columns; }
+  /// Of all that come to an owner; it sends none to itself.
+  [[nodiscard]] constexpr std::int64_t size() const { return (owners - 1) * of_sender(); }
+  /// Where a block lies at its owner, and its word. Those of a strip lie side by side.
+  [[nodiscard]] constexpr std::int64_t index(int owner, int sender, int strip, int column) const {
+    const int place = sender < owner ? sender : sender - 1;
+    return (std::int64_t{place} * strips + strip) * columns + column;
+  }
+
+  /// Whether blocks can be counted.
+  [[nodiscard]] static constexpr bool accepts(int owners, std::int64_t shard_rows, std::int64_t n) {
+    constexpr std::int64_t kMost = std::int64_t{1} << 26;
+    return owners > 1 && shard_rows > 0 && n > 0 && shard_rows <= kMost && n <= kMost &&
+           (shard_rows / kRows + 1) <= kMost / ((n / kColumns + 1) * owners);
+  }
+};
+
+}  // namespace tandem::gemm
