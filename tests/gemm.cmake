@@ -26,6 +26,9 @@ if(TANDEM_HAS_NATIVE AND TANDEM_HAS_NVCC)
            COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/unit/gemm_ptx_orders_test.py ${CMAKE_CUDA_COMPILER}
                    ${PROJECT_SOURCE_DIR} -I${TANDEM_CUTLASS_INCLUDE} ${TANDEM_CUTLASS_FLAGS})
   set_tests_properties(unit.gemm_ptx_orders PROPERTIES LABELS unit TIMEOUT 600)
+  add_test(NAME unit.gemm_ptx_partials COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/unit/gemm_ptx_partials_test.py
+                                               ${CMAKE_CUDA_COMPILER} ${PROJECT_SOURCE_DIR})
+  set_tests_properties(unit.gemm_ptx_partials PROPERTIES LABELS unit TIMEOUT 600)
   include(${PROJECT_SOURCE_DIR}/cmake/tandem_disassembler.cmake)
   add_test(NAME unit.gemm_sass_registers
            COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/unit/gemm_sass_registers_test.py

@@ -41,8 +41,14 @@ inline bool refuse(std::string* why_not, std::string_view reason) {
   return false;
 }
 
+/// For implementations whose products leave all rows where they are made.
+inline bool refuse_owners(std::string* why_not) {
+  return refuse(why_not, "gives no rows to their owners");
+}
+
 /// For implementations of mm() and scaled_matmul().
 [[nodiscard]] inline bool is_there(const Product& product, std::string* why_not) {
+  if (product.owners) return refuse_owners(why_not);
   return !product.arrival || refuse(why_not, "cannot take a left operand that still arrives");
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/alignment.hpp"
+#include "base/format.hpp"
 #include "base/try.hpp"
 #include "symm/agreement.hpp"
 #include "symm/placed_memory.hpp"

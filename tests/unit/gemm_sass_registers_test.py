@@ -144,9 +144,10 @@ def main():
         last = max(i for i, entry in enumerate(kernel.code) if entry in behind)
         for at in (start + 1, last):
             wrong = Kernel(kernel.name, kernel.source, kernel.registers, list(kernel.code))
-            wrong.code[at] = (wrong.code[at][0], "MOV R40, RZ")
+            given_back = "R" + str(int(re.search(r"0x([0-9a-f]+)", kernel.code[start][1])[1], 16))
+            wrong.code[at] = (wrong.code[at][0], f"MOV {given_back}, RZ")
             if not faults_of(wrong):
-                sys.exit(f"R40 behind the giving back, at {wrong.code[at][0]:#x}, was not seen")
+                sys.exit(f"{given_back} behind the giving back, at {wrong.code[at][0]:#x}, was not seen")
     return status
 
 

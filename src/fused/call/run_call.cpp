@@ -186,23 +186,23 @@ Result<OpReport> run_call(const PlannedCall& call) {
   }
   symm::Handle* workspace = nullptr;
   OpReport report = report_of(call.plan);
-  TANDEM_TRY(coll::run_collective(
-      {.group = call.group,
-       .stream = call.stream,
-       .fingerprint = plan.fingerprint,
-       .workspace_bytes = plan.program.memory.workspace_bytes,
-       .recorded_workspace_bytes = plan.recorded_workspace_bytes,
-       .label = plan.label},
-      [&](symm::Handle* of_group) -> Result<void> {
-        workspace = of_group;
-        TANDEM_TRY(find_kernel_inbox(plan, call.group, call.stream));
-        report.as_graph =
-            cached != nullptr && can_launch(*cached, {.workspace = workspace,
-                                                      .kernel_inbox = plan.bindings.kernel_inbox().handle,
-                                                      .in_place = call.in_place.get()});
-        return report.as_graph ? cached->graph->launch(call.stream)
-                               : enqueue(plan, call.group, call.stream, workspace);
-      }));
+  const auto run = [&](symm::Handle* of_group) -> Result<void> {
+    workspace = of_group;
+    TANDEM_TRY(find_kernel_inbox(plan, call.group, call.stream));
+    report.as_graph =
+        cached != nullptr && can_launch(*cached, {.workspace = workspace,
+                                                  .kernel_inbox = plan.bindings.kernel_inbox().handle,
+                                                  .in_place = call.in_place.get()});
+    return report.as_graph ? cached->graph->launch(call.stream)
+                           : enqueue(plan, call.group, call.stream, workspace);
+  };
+  TANDEM_TRY(coll::run_collective({.group = call.group,
+                                   .stream = call.stream,
+                                   .fingerprint = plan.fingerprint,
+                                   .workspace_bytes = plan.program.memory.workspace_bytes,
+                                   .recorded_workspace_bytes = plan.recorded_workspace_bytes,
+                                   .label = plan.label},
+                                  run));
   if (cached != nullptr && !report.as_graph) record_if_due(*cached, call, workspace);
   return report;
 }

@@ -94,6 +94,7 @@ class TileImplementation final : public Implementation {
   [[nodiscard]] std::string_view name() const override { return name_; }
 
   [[nodiscard]] bool accepts(const Product& product, std::string* why_not) const override {
+    if (product.owners) return refuse_owners(why_not);
     if (!has_heuristic(product, why_not)) return false;
     if (product.arrival && product.arrival->in_pieces > 0)
       return refuse(why_not, "products on CPUs send nothing");

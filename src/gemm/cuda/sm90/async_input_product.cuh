@@ -47,7 +47,7 @@ inline constexpr int kFewestStagedPieces = 4;
 
 /// A native kernel's CTA:
 ///
-///   warp group 0   40 or 56 registers a thread
+///   warp group 0   40 or 64 registers a thread
 ///     kLoader      one thread issues all tensor loads, so it alone waits for chunks, and for the pieces
 ///                  that another warp announces
 ///     kPusher      pushes pieces of the own shard, if no CTAs do nothing else: see piece_exchange.cuh; or
@@ -55,7 +55,7 @@ inline constexpr int kFewestStagedPieces = 4;
 ///     kPoller      looks for pieces, or partials of own tiles, that come, and announces them
 ///     kBarrierInit sets up the barriers between those that load and those that multiply, and outlives the
 ///                  kernel before, where that lets this one begin early (device/cuda/next_kernel.cuh)
-///   warp groups    232 or 224 registers a thread; each multiplies half of the tile's rows, rounds and stores them
+///   warp groups    232 or 216 registers a thread; each multiplies half of the tile's rows, rounds and stores them
 ///   1 and 2
 ///
 /// The two groups need not be at the same step, nor at the same tile: while one rounds and stores, the other
@@ -115,8 +115,8 @@ struct AsyncInputProduct {
   static constexpr bool kCanExchange =
       can_exchange_partials(static_cast<int>(cute::size<1>(Tile{})), Sums::kKind);
   // Who exchanges partials needs more of them than who sends pieces.
-  static constexpr int kLoadRegisters = kCanExchange ? 56 : 40;
-  static constexpr int kMultiplyRegisters = kCanExchange ? 224 : 232;
+  static constexpr int kLoadRegisters = kCanExchange ? 64 : 40;
+  static constexpr int kMultiplyRegisters = kCanExchange ? 216 : 232;
   static constexpr int kMultiplyThreads = static_cast<int>(cute::size(TiledMma{}));
   static constexpr int kGroupThreads = cutlass::NumThreadsPerWarpGroup;
   static constexpr int kThreads = kGroupThreads + kMultiplyThreads;
@@ -134,7 +134,7 @@ struct AsyncInputProduct {
   __device__ static void run(const Params& params, Shared& shared, int cta, int num_ctas) {
     const int warp = cutlass::canonical_warp_idx_sync();
     if (warp >= kWarpsOfGroup) {
-      multiply(params, shared, cta);
+      multiply(params, shared);
       return;
     }
     cutlass::arch::warpgroup_reg_dealloc<kLoadRegisters>();
@@ -149,7 +149,7 @@ struct AsyncInputProduct {
     if (warp == kPusher) {
       if (params.push.peers > 0 && params.push.senders == 0)
         push_pieces(params.push, cta, num_ctas, shared.stage.data);
-      if (params.partials.is_any()) push_partials(params, shared, cta);
+      if (params.partials.is_any()) push_partials(params, shared);
       Meeting::leave();
       return;
     }
@@ -208,7 +208,7 @@ struct AsyncInputProduct {
     pipeline.producer_tail(state);
   }
 
-  __device__ static void multiply(const Params& params, Shared& shared, int cta) {
+  __device__ static void multiply(const Params& params, Shared& shared) {
     Meeting::arrive();
     cutlass::arch::warpgroup_reg_alloc<kMultiplyRegisters>();
     const int thread = static_cast<int>(threadIdx.x) - kGroupThreads;
@@ -220,7 +220,7 @@ struct AsyncInputProduct {
     Scheduler scheduler(params.scheduler);
     auto work = scheduler.get_current_work();
     Meeting::wait();
-    Finish finish(params, shared, cta, thread);
+    Finish finish(params, shared, thread);
     while (work.is_valid()) {
       auto sums = cute::partition_fragment_C(tiled_mma, cute::take<0, 2>(Tile{}));
       Sums::make(params.sums, params.mainloop, mainloop, pipeline, state, work, params.k_steps, thread,
@@ -241,9 +241,8 @@ struct AsyncInputProduct {
   /// What becomes of a tile's sums.
   class Finish {
    public:
-    __device__ Finish(const Params& params, Shared& shared, int cta, int thread)
+    __device__ Finish(const Params& params, Shared& shared, int thread)
         : params_(params),
-          cta_(cta),
           row_(first_row_of(thread)),
           partials_(params.partials, shared.partials, thread / kGroupThreads, thread % kGroupThreads) {
       if (exchanges()) greet_pusher();
@@ -261,7 +260,7 @@ struct AsyncInputProduct {
           return sum_at(sums, group, row, pair);
         };
         if (params_.partials.product != nullptr) store(Stores::product_rows(params_.partials, tile));
-        if (!partials_.is_own(tile)) return partials_.send(tile, is_last, cta_, at);
+        if (!partials_.is_own(tile)) return partials_.send(tile, is_last, at);
         partials_.add(tile, at);
         store(Stores::own_rows(params_.stores, params_.partials, tile));
       }
@@ -274,7 +273,6 @@ struct AsyncInputProduct {
     [[nodiscard]] __device__ bool exchanges() const { return kCanExchange && params_.partials.is_any(); }
 
     const Params& params_;
-    const int cta_;
     const int row_;
     PartialTiles<kTileColumns, Stores::kIsHalf> partials_;
   };
@@ -291,9 +289,9 @@ struct AsyncInputProduct {
     }
   }
 
-  __device__ static void push_partials(const Params& params, Shared& shared, int cta) {
+  __device__ static void push_partials(const Params& params, Shared& shared) {
     if constexpr (kCanExchange) {
-      PartialPusher<kTileColumns> pusher(params.partials, shared.partials, cta, shared.stage.data);
+      PartialPusher<kTileColumns> pusher(params.partials, shared.partials, shared.stage.data);
       await_greeting();
       Scheduler scheduler(params.scheduler);
       for (; !scheduler.is_last_work(); scheduler.advance_to_next_work()) {

@@ -89,12 +89,12 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     const auto at = [&](int group, int row, int pair) -> float& { return sums[group * 4 + row * 2 + pair]; };
     if (!partials.is_own(tile)) {
-      partials.send(tile, true, cta, at);
+      partials.send(tile, true, at);
       continue;
     }
     partials.add(tile, at);
-    for_sums(exchange, tile, [&](int i, int row, int column) {
-      store_element<kIsHalf>(what.out, std::int64_t{row} * exchange.n + column, sums[i]);
+    for_sums(exchange, tile, [&](int sum, int row, int column) {
+      store_element<kIsHalf>(what.out, std::int64_t{row} * exchange.n + column, sums[sum]);
     });
   }
   partials.end();

@@ -114,10 +114,10 @@ __device__ inline void publish_blocks(const PartialExchange& exchange, std::uint
   symm::detail::store_relaxed(words + lane, epoch);
 }
 
-/// Where a CTA stages a strip.
+/// Where this CTA stages a strip.
 template <int kColumns>
-__device__ std::byte* staged_strip(const PartialExchange& exchange, int cta, std::uint32_t number,
-                                   int group) {
+__device__ std::byte* staged_strip(const PartialExchange& exchange, std::uint32_t number, int group) {
+  const auto cta = static_cast<int>(blockIdx.y * gridDim.x + blockIdx.x);
   constexpr int kStripBytes = kColumns / PartialGrid::kColumns * PartialGrid::kBytes;
   return exchange.staged +
          ((std::int64_t{cta} * kStagedTiles + number % kStagedTiles) * 2 + group) * kStripBytes;
@@ -140,13 +140,13 @@ class PartialTiles {
 
   /// A peer's tile.
   template <class At>
-  __device__ void send(const OwnedTile& tile, bool is_last, int cta, At at) {
+  __device__ void send(const OwnedTile& tile, bool is_last, At at) {
     const Strip strip = strip_of<kColumns>(exchange_, tile, group_);
     if (strip.count == 0) return;
     if (!is_last) await_room();
     store(strip,
           is_last ? blocks_at(exchange_, counts_.epoch, strip, exchange_.ranks.rank)
-                  : staged_strip<kColumns>(exchange_, cta, staged_, group_),
+                  : staged_strip<kColumns>(exchange_, staged_, group_),
           at);
     sync_warp_group(group_);
     if (is_last) return publish_blocks(exchange_, counts_.epoch, strip, thread_);
@@ -232,8 +232,7 @@ class PartialTiles {
   __device__ static void add_vectors(const std::byte* from, Sum sum) {
     uint4 vectors[2];
 #pragma unroll
-    for (int row = 0; row < 2; ++row)
-      vectors[row] = __ldcg(reinterpret_cast<const uint4*>(from + row * kVectorStride));
+    for (int row = 0; row < 2; ++row) vectors[row] = load_vector(from + row * kVectorStride);
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       const std::uint32_t words[4] = {vectors[row].x, vectors[row].y, vectors[row].z, vectors[row].w};
@@ -285,7 +284,7 @@ template <int kColumns>
 class PartialPoller {
  public:
   __device__ PartialPoller(const PartialExchange& exchange, PartialCounts& counts)
-      : exchange_(exchange), counts_(counts), lane_(static_cast<int>(threadIdx.x % 32)) {}
+      : exchange_(exchange), counts_(counts) {}
 
   /// Of an own tile.
   __device__ void await(const OwnedTile& tile) {
@@ -296,15 +295,18 @@ class PartialPoller {
       await_blocks(strip);
       __syncwarp();
       // One more than the word has: nobody else writes it.
-      if (lane_ == 0) store_release(shared_address(&counts_.arrived[group]), counts_.arrived[group] + 1);
+      if (lane() == 0) store_release(shared_address(&counts_.arrived[group]), counts_.arrived[group] + 1);
     }
   }
   __device__ void end() const {
     __syncwarp();
-    if (lane_ == 0) end_exchange(exchange_, counts_.epoch);
+    if (lane() == 0) end_exchange(exchange_, counts_.epoch);
   }
 
  private:
+  [[nodiscard]] __device__ static int lane() {
+    return static_cast<int>(threadIdx.x % 32);
+  }
   /// Words of four senders at one time. Once a wait has given up the others are skipped, and the kernel ends
   /// over what is there.
   __device__ void await_blocks(const Strip& strip) {
@@ -313,9 +315,9 @@ class PartialPoller {
     static_assert(kColumns / PartialGrid::kColumns <= kLanesOfSender);
     const std::uint32_t epoch = counts_.epoch;
     const int senders = exchange_.ranks.world_size - 1;
-    const int block = lane_ % kLanesOfSender;
+    const int block = lane() % kLanesOfSender;
 #pragma unroll 1
-    for (int place = lane_ / kLanesOfSender; place - lane_ / kLanesOfSender < senders && !gave_up_;
+    for (int place = lane() / kLanesOfSender; place - lane() / kLanesOfSender < senders && !gave_up_;
          place += 32 / kLanesOfSender) {
       const int sender = place < strip.owner ? place : place + 1;
       const bool is_any = place < senders && block < strip.count;
@@ -348,7 +350,6 @@ class PartialPoller {
 
   const PartialExchange& exchange_;
   PartialCounts& counts_;
-  const int lane_;
   bool gave_up_ = false;
 };
 
@@ -357,12 +358,8 @@ template <int kColumns>
 class PartialPusher {
  public:
   /// `stage`: shared memory for two blocks.
-  __device__ PartialPusher(const PartialExchange& exchange, PartialCounts& counts, int cta, std::byte* stage)
-      : exchange_(exchange),
-        counts_(counts),
-        cta_(cta),
-        lane_(static_cast<int>(threadIdx.x % 32)),
-        stage_(shared_address(stage) + lane_ * kVectorBytes) {}
+  __device__ PartialPusher(const PartialExchange& exchange, PartialCounts& counts, std::byte* stage)
+      : exchange_(exchange), counts_(counts), stage_(shared_address(stage) + lane() * kVectorBytes) {}
 
   /// Of a peer's tile that is not the CTA's last one.
   __device__ void push(const OwnedTile& tile) {
@@ -373,20 +370,23 @@ class PartialPusher {
       // Nobody else writes the word.
       const std::uint32_t number = counts_.pushed[group];
       await_staged(group, number);
-      push_blocks(strip, staged_strip<kColumns>(exchange_, cta_, number, group));
+      push_blocks(strip, staged_strip<kColumns>(exchange_, number, group));
       __syncwarp();
-      publish_blocks(exchange_, counts_.epoch, strip, lane_);
+      publish_blocks(exchange_, counts_.epoch, strip, lane());
       __syncwarp();
-      if (lane_ == 0) store_release(shared_address(&counts_.pushed[group]), number + 1);
+      if (lane() == 0) store_release(shared_address(&counts_.pushed[group]), number + 1);
       __syncwarp();
     }
   }
   __device__ void end() {
     __syncwarp();
-    if (lane_ == 0) end_exchange(exchange_, counts_.epoch);
+    if (lane() == 0) end_exchange(exchange_, counts_.epoch);
   }
 
  private:
+  [[nodiscard]] __device__ static int lane() {
+    return static_cast<int>(threadIdx.x % 32);
+  }
   static constexpr int kWarpBytes = 32 * kVectorBytes;
   static constexpr int kLoads = PartialGrid::kBytes / kWarpBytes;
   static constexpr int kAtOnce = 2;
@@ -406,8 +406,8 @@ class PartialPusher {
     end_loads();
   }
   __device__ void push_blocks(const Strip& strip, const std::byte* from) {
-    std::byte* to = blocks_at(exchange_, counts_.epoch, strip, exchange_.ranks.rank) + lane_ * kVectorBytes;
-    from += lane_ * kVectorBytes;
+    std::byte* to = blocks_at(exchange_, counts_.epoch, strip, exchange_.ranks.rank) + lane() * kVectorBytes;
+    from += lane() * kVectorBytes;
     begin_block(from, 0);
 #pragma unroll 1
     for (int block = 0; block < strip.count; ++block, to += PartialGrid::kBytes) {
@@ -435,8 +435,6 @@ class PartialPusher {
 
   const PartialExchange& exchange_;
   PartialCounts& counts_;
-  const int cta_;
-  const int lane_;
   const SharedAddress stage_;  ///< of this lane
   std::uint32_t due_ns_ = 0;
 };

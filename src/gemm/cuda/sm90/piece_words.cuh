@@ -26,6 +26,11 @@ __device__ inline void end_loads() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
+/// 16 bytes that another GPU has written while this kernel ran: past the first-level cache.
+__device__ inline uint4 load_vector(const std::byte* from) {
+  return __ldcg(reinterpret_cast<const uint4*>(from));
+}
+
 __device__ inline uint4 load_vector(SharedAddress from) {
   uint4 value;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"

@@ -28,11 +28,11 @@ template <bool kIsHalf>
 __device__ inline float2 values_of(std::uint32_t word) {
   if constexpr (kIsHalf) {
     __half2 pair;
-    std::memcpy(&pair, &word, sizeof(word));
+    std::memcpy(static_cast<void*>(&pair), &word, sizeof(word));
     return __half22float2(pair);
   } else {
     __nv_bfloat162 pair;
-    std::memcpy(&pair, &word, sizeof(word));
+    std::memcpy(static_cast<void*>(&pair), &word, sizeof(word));
     return __bfloat1622float2(pair);
   }
 }

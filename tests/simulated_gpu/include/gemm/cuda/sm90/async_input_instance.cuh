@@ -237,7 +237,7 @@ struct Turns {
 };
 
 template <int kColumns, class Out>
-void exchange_tiles(const Product& product, PartialCounts& counts, int cta, Turns& turns, const Sums& sums) {
+void exchange_tiles(const Product& product, PartialCounts& counts, Turns& turns, const Sums& sums) {
   const PartialExchange& partials = product.launch.partials;
   const int thread = static_cast<int>(threadIdx.x) - kStripThreads;
   const int group = thread / kStripThreads;
@@ -272,7 +272,7 @@ void exchange_tiles(const Product& product, PartialCounts& counts, int cta, Turn
       tiles.add(tile, at);
       store(product.launch.out, 0);
     } else {
-      tiles.send(tile, number + 1 == num_tiles(product), cta, at);
+      tiles.send(tile, number + 1 == num_tiles(product), at);
     }
     ++number;
     sync_warp_group(group);
@@ -283,7 +283,7 @@ void exchange_tiles(const Product& product, PartialCounts& counts, int cta, Turn
 
 /// By all threads of a CTA.
 template <int kColumns, class E, class Out>
-void run_with_owners(const Product& product, PartialCounts& counts, int cta, std::byte* stage) {
+void run_with_owners(const Product& product, PartialCounts& counts, std::byte* stage) {
   __shared__ Turns turns;
   __shared__ Sums sums;
   const PartialExchange& partials = product.launch.partials;
@@ -301,7 +301,7 @@ void run_with_owners(const Product& product, PartialCounts& counts, int cta, std
     });
   }
   if (warp == 1) {
-    PartialPusher<kColumns> pusher(partials, counts, cta, stage);
+    PartialPusher<kColumns> pusher(partials, counts, stage);
     int number = 0;
     for_tiles(product, [&](const TilePlace& place) {
       if (++number == num_tiles(product) || place.batch == partials.ranks.rank) return;
@@ -317,7 +317,7 @@ void run_with_owners(const Product& product, PartialCounts& counts, int cta, std
     poller.end();
   }
   if (threadIdx.x >= static_cast<unsigned>(kStripThreads))
-    exchange_tiles<kColumns, Out>(product, counts, cta, turns, sums);
+    exchange_tiles<kColumns, Out>(product, counts, turns, sums);
 }
 
 /// By warp 2.
@@ -348,7 +348,7 @@ __global__ void native_product(const Product product, const PiecePush push) {
   if constexpr (kColumns % PartialGrid::kColumns == 0) {
     __shared__ PartialCounts counts;
     if (product.launch.partials.is_any())
-      return run_with_owners<kColumns, E, Out>(product, counts, cta, stage.data);
+      return run_with_owners<kColumns, E, Out>(product, counts, stage.data);
   }
   const bool pushes = warp == 1 && push.peers > 0 && push.senders == 0;
   const bool has_pieces = product.launch.pieces.count > 0;

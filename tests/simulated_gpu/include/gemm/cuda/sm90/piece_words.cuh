@@ -23,6 +23,10 @@ inline void end_loads() {}
 
 inline void await_loads() {}
 
+inline uint4 load_vector(const std::byte* from) {
+  return *reinterpret_cast<const uint4*>(from);
+}
+
 inline uint4 load_vector(SharedAddress from) {
   return *reinterpret_cast<const uint4*>(from);
 }
