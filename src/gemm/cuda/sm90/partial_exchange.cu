@@ -8,7 +8,7 @@ namespace tandem::gemm::cuda {
 namespace {
 
 constexpr int kTileRows = 128;
-constexpr int kColumns = 128;
+constexpr int kColumns = 64;
 constexpr int kGroupThreads = 2 * kStripThreads;
 constexpr int kThreads = kGroupThreads + 32;
 constexpr int kParties = 3;
