@@ -99,7 +99,8 @@ typename AsyncInputInstance<What, OneTile>::Product::Params AsyncInputInstance<W
           {static_cast<Out*>(what.out), n, grid.batch_rows},
           ChunkTileScheduler::to_underlying_arguments(problem, Tile{}, Cluster{}, hardware, scheduler),
           grid.push,
-          Product::Sums::params_of(what, grid)};
+          Product::Sums::params_of(what, grid),
+          Product::Epilogue::params_of(what, grid)};
 }
 
 template <class What, class OneTile>

@@ -12,6 +12,7 @@
 #include <tandem/symm/kernel.hpp>
 
 #include "gemm/cuda/sm90/piece_exchange.hpp"
+#include "gemm/cuda/sm90/sum_epilogue.hpp"
 #include "gemm/cuda/sm90/sum_scales.hpp"
 
 namespace tandem::gemm::cuda {
@@ -43,11 +44,12 @@ struct AsyncInputLaunch {
   bool begins_early = false;  ///< beside the kernel before: see device/cuda/next_kernel.cuh
   double wave_us = 0;         ///< what a tile takes, about
   SumScales scales;           ///< of kernels that scale
+  SumEpilogue epilogue;
 };
 
-/// What a kernel makes of its sums.
+/// What a kernel makes of its sums before the epilogue.
 enum class SumsKind : std::uint8_t {
-  kPlain,     ///< rounds them
+  kPlain,     ///< nothing
   kScaled,    ///< scales them at the end of k, see SumScales
   kPromoted,  ///< the same, and adds up those of 128 of k in f32, scaled along k too
 };

@@ -11,6 +11,7 @@
 
 #include "gemm/cuda/sm90/async_input_mainloop.cuh"
 #include "gemm/cuda/sm90/direct_stores.cuh"
+#include "gemm/cuda/sm90/tile_epilogue.cuh"
 
 namespace tandem::gemm::cuda {
 
@@ -83,6 +84,7 @@ struct AsyncInputProduct {
   using TiledMma = typename Mainloop::TiledMma;
   using Pipeline = typename Mainloop::MainloopPipeline;
   using Scheduler = ChunkTileScheduler;
+  using Epilogue = TileEpilogue<static_cast<int>(cute::size<1>(Tile{})), Out>;
 
   struct Params {
     cute::Shape<int, int, int, int> problem;  ///< rows, columns, k, 1
@@ -92,6 +94,7 @@ struct AsyncInputProduct {
     typename Scheduler::Params scheduler;
     PiecePush push;
     typename Sums::Params sums;
+    typename Epilogue::Params epilogue;
   };
   /// Swizzles repeat after 1 KiB, and the first stage begins with one.
   struct alignas(1024) Tiles {
@@ -211,6 +214,7 @@ struct AsyncInputProduct {
       Sums::make(params.sums, params.mainloop, mainloop, pipeline, state, work, params.k_steps, thread,
                  shared.tensors, sums);
       state.advance(params.k_steps);
+      Epilogue::apply(params.epilogue, work, first_row_of(thread), sums);
       Stores::store(params.stores, work, first_row_of(thread), work.N_idx * kTileColumns, sums);
       scheduler.advance_to_next_work();
       work = scheduler.get_current_work();

@@ -17,8 +17,9 @@ using ColumnMajorTiles =
              InstanceTile<112, 2>,
              // chunks with an odd number of tile rows, and the smallest outputs
              InstanceTile<128, 1>>;
-/// 16 bits in other types and orders: one that takes every chunk.
-using AnyChunkTiles = TileList<InstanceTile<256, 1>>;
+/// 16 bits, b row-major.
+using RowMajorTiles = TileList<InstanceTile<256, 2>, InstanceTile<256, 1>, InstanceTile<224, 2>,
+                               InstanceTile<192, 2>, InstanceTile<128, 2>, InstanceTile<128, 1>>;
 /// f8 with fast sums, as of 16 bits.
 using ScaledTiles =
     TileList<InstanceTile<256, 2>, InstanceTile<224, 2>, InstanceTile<112, 2>, InstanceTile<128, 1>>;
