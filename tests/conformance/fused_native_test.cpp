@@ -1,7 +1,7 @@
 // Native all-gather + matmul at sizes for which a GPU has kernels, on CPUs with smaller ones: problem after
 // problem of random sizes, without a look at the device, under delays of random ranks, between ops of other
-// algorithms. Every output bit by bit what gemm::async_input_mm() makes of operands that are all there; with a
-// bias, as close to float64 as one rounding.
+// algorithms. Every output bit by bit what gemm::async_input_mm() makes of operands that are all there; with
+// a bias, as close to float64 as one rounding.
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
