@@ -27,16 +27,18 @@ inline std::vector<std::uint16_t> random_bf16(std::int64_t count, unsigned seed)
   return values;
 }
 
+inline double bf16_value(std::uint16_t bits) {
+  const std::uint32_t wide = std::uint32_t{bits} << 16U;
+  float value = 0;
+  std::memcpy(&value, &wide, sizeof(value));
+  return static_cast<double>(value);
+}
+
 /// How many sums of `k` products are farther off the reference than `tolerance` of what they may be; with 0,
 /// not its bits.
 inline std::int64_t count_wrong(std::span<const std::uint16_t> got, std::span<const std::uint16_t> reference,
-                                std::int64_t k, double tolerance) {
-  const auto value_of = [](std::uint16_t bits) {
-    const std::uint32_t wide = std::uint32_t{bits} << 16U;
-    float value = 0;
-    std::memcpy(&value, &wide, sizeof(value));
-    return static_cast<double>(value);
-  };
+                                std::int64_t k, double tolerance,
+                                double (*value_of)(std::uint16_t) = bf16_value) {
   const double scale = std::sqrt(static_cast<double>(k));
   std::int64_t wrong = 0;
   for (std::size_t i = 0; i < got.size(); ++i) {

@@ -17,7 +17,8 @@ tandem_test(conformance gemm
             DEPENDS gemm coll backend LIBRARIES test_fused_harness)
 if(TANDEM_HAS_NATIVE)
   tandem_test(conformance gemm SOURCES conformance/gemm_native_test.cpp)
-  tandem_test(unit native SOURCES unit/gemm_native_scaled_test.cpp DEPENDS gemm backend LIBRARIES test_fused_harness)
+  tandem_test(unit native SOURCES unit/gemm_native_epilogue_test.cpp unit/gemm_native_scaled_test.cpp
+              DEPENDS gemm gemm_sm90_cuda backend LIBRARIES test_fused_harness ${TANDEM_CUDART})
 endif()
 tandem_test(error gemm SOURCES error/gemm_arguments_test.cpp error/gemm_async_input_arguments_test.cpp DEPENDS gemm backend)
 tandem_test(race gemm SOURCES race/gemm_async_input_race_test.cpp DEPENDS gemm backend)

@@ -66,8 +66,9 @@ double vendor_us(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t el
 
 double native_tile_us(std::int64_t columns, std::int64_t k, bool is_paired, const GpuRates& gpu) {
   const double deep_us = gpu.tile_us + gpu.column_us * static_cast<double>(columns);
-  return gpu.native.begin_us +
-         (is_paired ? 1 : gpu.native_unpaired) * deep_us * static_cast<double>(k) / kTileDepth;
+  const double narrowness = 128 / static_cast<double>(columns);
+  const double longer = is_paired ? 1 : 1 + (gpu.native_unpaired - 1) * narrowness * narrowness;
+  return gpu.native.begin_us + longer * deep_us * static_cast<double>(k) / kTileDepth;
 }
 
 double arrival_us(const Arrival& arrival, std::int64_t step, const GpuRates& gpu) {

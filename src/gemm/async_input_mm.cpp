@@ -24,6 +24,10 @@ Result<void> check_strides(const ProductArgs& args) {
     return failf(ErrorCode::kInvalidArgument, "{}: a is {}, out {}: need both contiguous", kWho,
                  to_string(*args.a), to_string(*args.out));
   }
+  if (args.addend != nullptr && !args.addend->is_contiguous()) {
+    return failf(ErrorCode::kInvalidArgument, "{}: addend is {}, need it contiguous", kWho,
+                 to_string(*args.addend));
+  }
   if (!args.b->is_contiguous() && !args.b->movedim(0, 1).is_contiguous()) {
     return failf(ErrorCode::kInvalidArgument, "{}: b is {}, need it row-major or column-major without holes",
                  kWho, to_string(*args.b));
@@ -164,7 +168,8 @@ Result<void> check_flags_apart(const ProductArgs& args) {
 bool are_aligned(const ProductArgs& args) {
   const auto& complete = args.arrival->complete;
   return is_aligned_async_input(*args.a) && is_aligned_async_input(*args.b) &&
-         is_aligned_async_input(*args.out) && (!complete || is_aligned_async_input(complete->rows));
+         is_aligned_async_input(*args.out) && (!complete || is_aligned_async_input(complete->rows)) &&
+         (args.addend == nullptr || is_aligned_async_input(*args.addend));
 }
 
 Chunks chunks_of(const Arrival& arrival) {

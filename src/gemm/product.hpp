@@ -155,8 +155,8 @@ struct Product {
   bool is_matrix = true;    ///< a and out have two dims
   // These two are of products whose a arrives, or that are scaled along k; else in their default state.
   bool b_is_column_major = false;
-  /// a, b, out and complete.rows begin at multiples of kAsyncInputAlignment bytes. Where a is there: and have
-  /// no holes.
+  /// a, b, out, addend and complete.rows begin at multiples of kAsyncInputAlignment bytes. Where a is there:
+  /// and have no holes.
   bool is_aligned = true;
   Epilogue epilogue = {};
   std::optional<Chunks> arrival = {};  ///< none: a is there

@@ -161,7 +161,8 @@ Result<Product> scaled_product(const ProductArgs& args) {
   product.b_is_column_major = !args.b->is_contiguous();
   product.is_aligned = is_packed(*args.a) && is_packed(*args.out) &&
                        (is_packed(*args.b) || is_packed(b_columns)) &&
-                       (args.a_scale == nullptr || args.a_scale->can_flatten_rows());
+                       (args.a_scale == nullptr || args.a_scale->can_flatten_rows()) &&
+                       (args.addend == nullptr || is_packed(*args.addend));
   return product;
 }
 

@@ -271,7 +271,7 @@ TEST_P(AllGatherMatmul, native_says_what_it_does_by_mm) {
   test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
     // Only rank 0 has a b with holes; the others move and await the same.
     const bool holes = rank.group.rank() == 0;
-    const Case c{.sizes = {8 * rank.group.size(), 6}, .columns = {5, 4}, .spread = holes};
+    const Case c{.sizes = {8 * rank.group.size(), 6}, .columns = {5, 4}, .bias = true, .spread = holes};
     Operands in(rank, c);
     in.args.algorithm = Algorithm::kNative;
     Guarded first(rank.device, output_layout(in.args, 0).value(), c.dtype);

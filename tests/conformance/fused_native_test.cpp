@@ -1,12 +1,14 @@
 // Native all-gather + matmul at sizes for which a GPU has kernels, on CPUs with smaller ones: problem after
 // problem of random sizes, without a look at the device, under delays of random ranks, between ops of other
-// algorithms. Every output bit by bit what gemm::async_input_mm() makes of operands that are all there.
+// algorithms. Every output bit by bit what gemm::async_input_mm() makes of operands that are all there; with
+// a bias, as close to float64 as one rounding.
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <random>
 #include <tandem/gemm/async_input_mm.hpp>
 #include <thread>
@@ -41,6 +43,7 @@ struct Op {
   std::vector<std::size_t> b;
   int idle = -1;  ///< a rank that has nothing to multiply
   bool keeps_gathered = false;
+  bool has_bias = false;
   Algorithm algorithm = Algorithm::kNative;
   std::vector<Guarded> out;
   std::unique_ptr<Guarded> gathered;
@@ -61,6 +64,8 @@ class Workbench {
       const Layout layout = i == 1 ? test::dense({scale_.k, n}) : Layout{{scale_.k, n}, {1, scale_.k}};
       b_.push_back(std::make_unique<Guarded>(rank.device, layout,
                                              test::generated(layout.sizes, dtype, static_cast<int>(i) + 1)));
+      bias_.push_back(std::make_unique<Guarded>(rank.device, test::dense({n}),
+                                                test::generated({n}, dtype, static_cast<int>(i) + 10)));
     }
   }
 
@@ -88,6 +93,7 @@ class Workbench {
     }
     if (op.b.empty()) op.b.push_back(0);
     op.keeps_gathered = below(4) == 0;
+    op.has_bias = below(4) == 0;
     const std::int64_t other = below(5);
     if (other == 0) op.algorithm = Algorithm::kPipelined;
     if (other == 1) op.algorithm = Algorithm::kSerial;
@@ -100,17 +106,22 @@ class Workbench {
 
   Result<void> run(const Op& op) {
     const Shard mine = shard_of(op.rows, rank_.group.size(), rank_.group.rank());
-    std::vector<TensorView> b, out;
+    std::vector<TensorView> b, bias, out;
     for (const std::size_t i : op.b) b.push_back(b_[i]->view());
+    for (const std::size_t i : op.b) {
+      if (op.has_bias) bias.push_back(bias_[i]->view());
+    }
     for (const Guarded& tensor : op.out) out.push_back(tensor.view());
     if (op.idle == rank_.group.rank()) {
       for (TensorView& view : b) view = view.narrow(1, 0, 0);
+      for (TensorView& view : bias) view = view.narrow(0, 0, 0);
       for (TensorView& view : out) view = view.narrow(1, 0, 0);
     }
     AllGatherMatmulArgs args{.a = source_.view().narrow(0, op.first + mine.offset, mine.size),
                              .b = b,
                              .gather_size = op.rows,
                              .out = out,
+                             .bias = bias,
                              .algorithm = op.algorithm,
                              .plan_n = op.plan_n};
     if (op.gathered) args.gathered = op.gathered->view();
@@ -132,6 +143,10 @@ class Workbench {
     }
     if (op.algorithm != Algorithm::kNative || op.idle == rank_.group.rank()) return {};
     for (std::size_t i = 0; i < op.b.size(); ++i) {
+      if (op.has_bias) {
+        compare_with_float64(op, i, fmt::format("{} out[{}]", who, i), complaints);
+        continue;
+      }
       Guarded reference(rank_.device, Dims{op.rows, scale_.columns[op.b[i]]}, dtype_);
       auto done = gemm::async_input_mm({.a = a,
                                         .b = b_[op.b[i]]->view(),
@@ -155,11 +170,35 @@ class Workbench {
     complaints.add(who, got, wrong);
   }
 
+  /// Some elements.
+  void compare_with_float64(Op& op, std::size_t i, const std::string& who, Complaints& complaints) {
+    const Guarded& got = op.out[i];
+    got.download();
+    source_.download();
+    b_[op.b[i]]->download();
+    bias_[op.b[i]]->download();
+    const std::int64_t n = scale_.columns[op.b[i]];
+    const harness::ProductReference reference({.a = source_.host().narrow(0, op.first, op.rows),
+                                               .b = b_[op.b[i]]->host(),
+                                               .bias = bias_[op.b[i]]->host()});
+    std::mt19937 random(1);
+    harness::Wrong wrong;
+    for (int sample = 0; sample < 100; ++sample) {
+      const auto row = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(op.rows));
+      const auto column = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n));
+      const double need = reference.sum_at(row, column).value;
+      const double bound = 1e-6 * static_cast<double>(scale_.k) + harness::rounding_error(dtype_, need);
+      const double off = std::abs(got.at(row * n + column) - need);
+      if (!(off <= bound)) wrong.add(fmt::format("{}, {} is off by {}", row, column, off));
+    }
+    complaints.add(who, got, wrong);
+  }
+
   RankContextOfTest& rank_;
   DType dtype_;
   Scale scale_;
   Guarded source_, signal_;
-  std::vector<std::unique_ptr<Guarded>> b_;
+  std::vector<std::unique_ptr<Guarded>> b_, bias_;
 };
 
 Result<void> hold_a_moment(std::mt19937& own, Stream& stream) {

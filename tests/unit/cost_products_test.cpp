@@ -55,7 +55,8 @@ constexpr GpuRates kRound = [] {
 TEST(NativeTile, TakesLongerUnpaired) {
   EXPECT_DOUBLE_EQ(native_tile_us(64, 8192, true, kRound), 10 + 64);
   EXPECT_DOUBLE_EQ(native_tile_us(64, 4096, true, kRound), 10 + 32);
-  EXPECT_DOUBLE_EQ(native_tile_us(64, 8192, false, kRound), 10 + 128);
+  EXPECT_DOUBLE_EQ(native_tile_us(128, 8192, false, kRound), 10 + 256);
+  EXPECT_DOUBLE_EQ(native_tile_us(256, 8192, false, kRound), 10 + 320);
 }
 
 TEST(Arrival, IsAtOnceInPiecesThenByCopies) {

@@ -25,11 +25,10 @@ gemm::Product async_product(const GatherProblem& problem, const GatherCall& call
   product.n = b.size(1);
   product.b = b.dtype;
   product.out = call.out[idx].dtype;
+  if (const TensorView* const bias = call.bias.at(i)) product.epilogue.bias = bias->dtype;
   if (problem.is_scaled) {
     const TensorView* const b_scale = call.b_scale.at(i);
-    const TensorView* const bias = call.bias.at(i);
     product.b_scale = b_scale == nullptr ? gemm::Scale::kNone : gemm::scale_of_b(*b_scale, b.size(1));
-    if (bias != nullptr) product.epilogue.bias = bias->dtype;
     product.epilogue.result_scale = call.result_scale.at(i) != nullptr;
   }
   product.b_is_column_major = !b.is_contiguous();
@@ -40,7 +39,6 @@ gemm::Product async_product(const GatherProblem& problem, const GatherCall& call
 
 /// Why not, but for what the device's products say; null if there is nothing. Asked in every call.
 const char* why_not_consumed(const GatherProblem& problem, const TensorView& b) {
-  if (problem.has_bias) return "no product there adds a bias while its input arrives";
   if (!b.is_contiguous() && !b.movedim(0, 1).is_contiguous()) return "b has holes";
   if (!native_chunks(problem).by_shard_rule) return "shards are uneven, and their units are several rows";
   return nullptr;

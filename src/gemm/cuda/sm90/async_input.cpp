@@ -90,14 +90,25 @@ SumScales scales_of(const Product& product, const ProductArgs& args,
     scales.column_stride = is_one ? 0 : static_cast<int>(args.b_scale->stride(1));
     scales.block_stride = is_one ? 0 : args.b_scale->stride(0);
   }
-  if (args.bias != nullptr) {
-    scales.bias = args.bias->data;
-    scales.bias_dtype = args.bias->dtype;
-    scales.bias_stride = static_cast<int>(args.bias->stride(0));
-  }
-  if (args.result_scale != nullptr) scales.result = args.result_scale->data_as<const float>();
   scales.rows_arrive = complete.has_value();
   return scales;
+}
+
+/// `first_row`: of the launch.
+SumEpilogue epilogue_of(const Product& product, const ProductArgs& args, std::int64_t first_row) {
+  SumEpilogue epilogue;
+  if (args.bias != nullptr) {
+    epilogue.bias = args.bias->data;
+    epilogue.bias_dtype = args.bias->dtype;
+    epilogue.bias_stride = static_cast<int>(args.bias->stride(0));
+  }
+  if (args.result_scale != nullptr) epilogue.result = args.result_scale->data_as<const float>();
+  if (args.addend != nullptr) {
+    epilogue.addend_dtype = args.addend->dtype;
+    epilogue.addend =
+        args.addend->data_as<const std::byte>() + first_row * product.n * size_bytes(args.addend->dtype);
+  }
+  return epilogue;
 }
 
 AsyncInputLaunch launch_of(const Product& product, const ProductArgs& args, const ChunkPart& part) {
@@ -122,6 +133,7 @@ AsyncInputLaunch launch_of(const Product& product, const ProductArgs& args, cons
         static_cast<int>(std::min(arrival.senders->chunks_per_rank, product.arrival->count));
   }
   launch.start = part.start;
+  launch.epilogue = epilogue_of(product, args, first_row);
   if (is_f8(product.a)) {
     const std::int64_t complete_row = arrival.complete ? arrival.complete->first * stride : 0;
     launch.scales = scales_of(product, args, arrival.complete_scale, first_row, complete_row);
@@ -141,14 +153,17 @@ Product with_arrival(const Product& product) {
   return arriving;
 }
 
-/// Whether the epilogue of the f8 kernels is all that the product asks for.
-bool scales_natively(const Product& product, std::string* why_not) {
-  const Epilogue& epilogue = product.epilogue;
-  if (epilogue.accumulate || epilogue.addend)
-    return refuse(why_not, "the native kernels add nothing to what is there");
-  if (epilogue.bias && *epilogue.bias != DType::kF32 && *epilogue.bias != DType::kBF16)
-    return refuse(why_not, "the native kernels add a bias of f32 or bf16");
+/// Whether the kernels do all that the product asks for behind its sums.
+bool finishes_natively(const Product& product, std::string* why_not) {
+  if (product.epilogue.accumulate) return refuse(why_not, "the native kernels do not accumulate into out");
+  const std::optional<DType>& bias = product.epilogue.bias;
+  if (bias && *bias != DType::kF32 && *bias != DType::kBF16 && *bias != DType::kF16)
+    return refuse(why_not, "the native kernels add a bias of f32, bf16 or f16");
   const Scale b = product.b_scale;
+  if (!is_f8(product.a)) {
+    const bool is_scaled = product.a_scale != Scale::kNone || b != Scale::kNone;
+    return !is_scaled || refuse(why_not, "the native kernels of 16 bits do not scale a or b");
+  }
   const bool b_fits = b == Scale::kNone || b == Scale::kTensor ||
                       b == (product.is_scaled_along_k() ? Scale::kBlock128 : Scale::kColumn);
   return b_fits || refuse(why_not, "the native kernels scale a b along k by 128x128");
@@ -282,11 +297,8 @@ bool AsyncInputProducts::accepts(const Product& product, std::string* why_not) c
     return refuse(why_not, "has products only whose left operand still arrives, or that are scaled along k");
   if (!usable_) return refuse(why_not, usable_.why_not);
   if (!has_heuristic(product, why_not)) return false;
-  const bool is_narrow = is_f8(product.a) && is_f8(product.b);
-  if (is_narrow && !scales_natively(product, why_not)) return false;
-  if (!is_narrow && (!product.is_plain() || product.epilogue != Epilogue{}))
-    return refuse(why_not, "the native kernels of 16 bits neither scale nor add anything");
-  if (!is_narrow && product.a != product.out)
+  if (!finishes_natively(product, why_not)) return false;
+  if (!is_f8(product.a) && product.a != product.out)
     return refuse(why_not, "the native kernels of 16 bits write out in the type of a");
   const bool has_pieces = product.arrival && product.arrival->in_pieces > 0;
   if (!fits_tensor_maps(product, why_not)) return false;
@@ -399,7 +411,8 @@ bool AsyncInputProducts::accepts_departing(const Product& product, std::string* 
   const Epilogue& epilogue = product.epilogue;
   if (epilogue.accumulate || epilogue.addend || epilogue.result_scale)
     return refuse(why_not, "products that depart add and scale nothing but what they sum over");
-  if (is_narrow ? !scales_natively(product, why_not) : !(product.a == product.b && product.a == product.out))
+  if (is_narrow ? !finishes_natively(product, why_not)
+                : !(product.a == product.b && product.a == product.out))
     return is_narrow ? false : refuse(why_not, "the native kernels of 16 bits have one type");
   if (!is_narrow && (product.a_scale != Scale::kNone || product.b_scale != Scale::kNone))
     return refuse(why_not, "the native kernels of 16 bits do not scale");
@@ -442,7 +455,6 @@ Result<void> AsyncInputProducts::depart(const Product& product, const ProductArg
   launch.num_clusters = share_of(*chosen, true);
   if (is_f8(product.a)) {
     launch.scales = scales_of(product, args, std::nullopt, 0, 0);
-    launch.scales.bias = nullptr;  // that of the sum
   }
   TANDEM_ASSIGN(exchange.staged, staged_.reserve(staged_bytes_of(*chosen), stream));
   const int ctas = launch.num_clusters * tiling.cluster_rows * tiling.cluster_columns;

@@ -101,7 +101,8 @@ typename AsyncInputInstance<What, OneTile>::Product::Params AsyncInputInstance<W
           partials_of(what, grid.num_clusters * OneTile::kClusterRows * OneTile::kClusterColumns),
           ChunkTileScheduler::to_underlying_arguments(problem, Tile{}, Cluster{}, hardware, scheduler),
           grid.push,
-          Product::Sums::params_of(what, grid)};
+          Product::Sums::params_of(what, grid),
+          Product::Epilogue::params_of(what, grid)};
 }
 
 template <class What, class OneTile>

@@ -13,6 +13,7 @@
 
 #include "gemm/cuda/sm90/partial_exchange.hpp"
 #include "gemm/cuda/sm90/piece_exchange.hpp"
+#include "gemm/cuda/sm90/sum_epilogue.hpp"
 #include "gemm/cuda/sm90/sum_scales.hpp"
 
 namespace tandem::gemm::cuda {
@@ -44,6 +45,7 @@ struct AsyncInputLaunch {
   bool begins_early = false;  ///< beside the kernel before: see device/cuda/next_kernel.cuh
   double wave_us = 0;         ///< what a tile takes, about
   SumScales scales;           ///< of kernels that scale
+  SumEpilogue epilogue;       ///< where no rows go to owners
   /// Where rows go to their owners, who are the chunks: `out` is of the own rows then.
   PartialExchange partials;
 };
@@ -55,9 +57,9 @@ struct AsyncInputLaunch {
   return partials;
 }
 
-/// What a kernel makes of its sums.
+/// What a kernel makes of its sums before the epilogue.
 enum class SumsKind : std::uint8_t {
-  kPlain,     ///< rounds them
+  kPlain,     ///< nothing
   kScaled,    ///< scales them at the end of k, see SumScales
   kPromoted,  ///< the same, and adds up those of 128 of k in f32, scaled along k too
 };

@@ -53,6 +53,17 @@ auto remembered(const MapKey& key, Make make) {
   return *replaced.map;
 }
 
+/// A box after the other, of which a row-major b has several a step. Unrolled, their coordinates would need
+/// more registers than the warp that loads has.
+template <class Copy, class From, class To>
+CUTLASS_DEVICE void copy_in_turn(const Copy& copy_box, const From& from, const To& to) {
+  using namespace cute;
+  const auto boxes = tensor<0>(from);
+  auto to_boxes = tensor<0>(to);
+  CUTLASS_PRAGMA_NO_UNROLL
+  for (int i = 0; i < size<1>(boxes); ++i) copy(copy_box, boxes(_, i), to_boxes(_, i));
+}
+
 /// `Base` with two sources for the left operand, and a wait before a tile's first load from the one that
 /// arrives: load() and its parameters are its own, see AsyncInputProduct. Signals: one word a chunk in global
 /// memory, see ChunkSignals, or one a piece. Each CTA of a cluster waits for itself.
@@ -175,8 +186,8 @@ struct AsyncInputMainloop : Base {
     auto b_state = state;
     const auto load_b = [&] {
       pipeline.producer_acquire(b_state);
-      copy(params.tma_load_b.with(*pipeline.producer_get_barrier(b_state), mask_b), from_b(_, _, _, b_step),
-           to_b(_, _, _, b_state.index()));
+      copy_in_turn(params.tma_load_b.with(*pipeline.producer_get_barrier(b_state), mask_b),
+                   from_b(_, _, _, b_step), to_b(_, _, _, b_state.index()));
       ++b_step;
       ++b_state;
     };

@@ -12,6 +12,7 @@
 #include "gemm/cuda/sm90/async_input_mainloop.cuh"
 #include "gemm/cuda/sm90/direct_stores.cuh"
 #include "gemm/cuda/sm90/partial_exchange.cuh"
+#include "gemm/cuda/sm90/tile_epilogue.cuh"
 
 namespace tandem::gemm::cuda {
 
@@ -85,6 +86,7 @@ struct AsyncInputProduct {
   using TiledMma = typename Mainloop::TiledMma;
   using Pipeline = typename Mainloop::MainloopPipeline;
   using Scheduler = ChunkTileScheduler;
+  using Epilogue = TileEpilogue<static_cast<int>(cute::size<1>(Tile{})), Out>;
 
   struct Params {
     cute::Shape<int, int, int, int> problem;  ///< rows, columns, k, 1
@@ -95,6 +97,7 @@ struct AsyncInputProduct {
     typename Scheduler::Params scheduler;
     PiecePush push;
     typename Sums::Params sums;
+    typename Epilogue::Params epilogue;
   };
   /// Swizzles repeat after 1 KiB, and the first stage begins with one.
   struct alignas(1024) Tiles {
@@ -253,7 +256,10 @@ struct AsyncInputProduct {
       const auto store = [&](const typename Stores::Rows& rows) {
         Stores::store(rows, params_.stores.n, row_, column, sums);
       };
-      if (!exchanges()) return store(Stores::rows_of(params_.stores, work));
+      if (!exchanges()) {
+        Epilogue::apply(params_.epilogue, work, row_, sums);
+        return store(Stores::rows_of(params_.stores, work));
+      }
       if constexpr (kCanExchange) {
         const OwnedTile tile = owned(work);
         const auto at = [&](int group, int row, int pair) -> float& {

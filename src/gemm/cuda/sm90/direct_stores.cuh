@@ -68,8 +68,7 @@ struct DirectStores {
         std::uint32_t pairs[4];
         CUTLASS_PRAGMA_UNROLL
         for (int g = 0; g < 4; ++g) pairs[g] = pair(group + g);
-        exchange<1>(lane, pairs);
-        exchange<2>(lane, pairs);
+        transpose_in_quad(lane, pairs);
         const int column = (group + lane) * 8;
         if (is_inside && first_column + column < n)
           *reinterpret_cast<uint4*>(to + column) = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
@@ -79,20 +78,6 @@ struct DirectStores {
         if (is_inside && first_column + group * 8 < n)
           *reinterpret_cast<std::uint32_t*>(to + group * 8 + lane * 2) = pair(group);
       }
-    }
-  }
-
- private:
-  /// Transposes 4 values of 4 lanes, in both steps together: value g of lane l becomes value l of lane g.
-  template <int kBit>
-  CUTLASS_DEVICE static void exchange(int lane, std::uint32_t (&values)[4]) {
-    const bool is_upper = (lane & kBit) != 0;
-    CUTLASS_PRAGMA_UNROLL
-    for (int lower = 0; lower < 4; ++lower) {
-      if ((lower & kBit) != 0) continue;
-      const std::uint32_t sent = is_upper ? values[lower] : values[lower + kBit];
-      const std::uint32_t got = __shfl_xor_sync(0xffffffffU, sent, kBit);
-      (is_upper ? values[lower] : values[lower + kBit]) = got;
     }
   }
 };

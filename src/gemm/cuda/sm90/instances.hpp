@@ -17,8 +17,13 @@ using ColumnMajorTiles =
              InstanceTile<112, 2>,
              // chunks with an odd number of tile rows, and the smallest outputs
              InstanceTile<128, 1>>;
-/// 16 bits in other types and orders: one that takes every chunk.
-using AnyChunkTiles = TileList<InstanceTile<256, 1>>;
+/// 16 bits, b row-major. Where it was measured: bench/results/h200_native_kernels_orders.json.
+using RowMajorTiles = TileList<InstanceTile<256, 2>,   // large outputs, 8192 columns
+                               InstanceTile<256, 1>,   // chunks with an odd number of tile rows
+                               InstanceTile<224, 2>,   // 7168 columns, and others that it divides
+                               InstanceTile<192, 2>,   // 8192 rows of 8192 columns
+                               InstanceTile<128, 2>,   // few rows: as 112 columns of the other order
+                               InstanceTile<128, 1>>;  // the smallest outputs with an odd number of tile rows
 /// f8 with fast sums, as of 16 bits.
 using ScaledTiles =
     TileList<InstanceTile<256, 2>, InstanceTile<224, 2>, InstanceTile<112, 2>, InstanceTile<128, 1>>;

@@ -168,26 +168,34 @@ class PartialTiles {
     const std::byte* const from =
         blocks_at(exchange_, counts_.epoch, strip, rank == 0 ? 1 : 0) + thread_ * kVectorBytes;
     const std::int64_t stride = exchange_.grid.of_sender() * PartialGrid::kBytes;
+    if (exchange_.rounds_own) {
 #pragma unroll
-    for (int block = 0; block < kBlocks; ++block) {
-      if (block >= strip.count) continue;
-      const auto sum = [&](int i) -> float& { return at(block * 4 + i / 4, i / 2 % 2, i % 2); };
-      const std::byte* sender = from + block * PartialGrid::kBytes;
-      if (exchange_.rounds_own) {
-#pragma unroll
-        for (int i = 0; i < 16; ++i) sum(i) = values_of<kIsHalf>(rounded_pair<kIsHalf>(sum(i), 0.0F)).x;
+      for (int i = 0; i < kBlocks * 16; ++i) {
+        float& sum = at(i / 4, i / 2 % 2, i % 2);
+        sum = values_of<kIsHalf>(rounded_pair<kIsHalf>(sum, 0.0F)).x;
       }
-      if (rank > 1) {
+    }
+    // As many blocks at a time as there are registers for: each waits for memory once.
+    if (rank > 1) {
+      add_in_batches<kFewBlocks>(strip, at, [&](int block, auto sums) {
         // A sum that is not the own one comes first.
-        float before[16];
+        constexpr int kAtOnce = decltype(sums)::kBlocks;
+        float before[kAtOnce * 16];
 #pragma unroll
-        for (int i = 0; i < 16; ++i) before[i] = -0.0F;
-        for (int i = 0; i < rank; ++i, sender += stride)
-          add_vectors(sender, [&](int j) -> float& { return before[j]; });
+        for (float& one : before) one = -0.0F;
+        const auto before_at = [&](int j) -> float& { return before[j]; };
+        const std::byte* sender = from + block * PartialGrid::kBytes;
+        for (int i = 0; i < rank; ++i, sender += stride) add_vectors<kAtOnce>(sender, before_at);
 #pragma unroll
-        for (int i = 0; i < 16; ++i) sum(i) = before[i] + sum(i);
-      }
-      for (int i = rank > 1 ? rank : 0; i < world - 1; ++i, sender += stride) add_vectors(sender, sum);
+        for (int i = 0; i < kAtOnce * 16; ++i) sums(i) = before[i] + sums(i);
+        for (int i = rank; i < world - 1; ++i, sender += stride) add_vectors<kAtOnce>(sender, sums);
+      });
+    } else {
+      add_in_batches<kManyBlocks>(strip, at, [&](int block, auto sums) {
+        const std::byte* sender = from + block * PartialGrid::kBytes;
+        for (int i = 0; i < world - 1; ++i, sender += stride)
+          add_vectors<decltype(sums)::kBlocks>(sender, sums);
+      });
     }
     finish(tile.column * kColumns, at);
   }
@@ -227,20 +235,50 @@ class PartialTiles {
     static_cast<void>(load_acquire(pushed));
   }
 
-  /// A thread's part of one sender's block, to 16 sums.
-  template <class Sum>
+  // Blocks whose vectors a thread has at one time, beside its sums, and beside sums that come before them.
+  static constexpr int kManyBlocks = 4;
+  static constexpr int kFewBlocks = 1;
+
+  /// Sums of neighbouring blocks.
+  template <int kAtOnce, class At>
+  struct Sums {
+    static constexpr int kBlocks = kAtOnce;
+    At at;
+    int first;
+    __device__ float& operator()(int i) const { return at(first * 4 + i / 4, i / 2 % 2, i % 2); }
+  };
+  /// add(block, sums of the blocks from there on) for all blocks of a strip, kAtOnce at a time where there are
+  /// as many.
+  template <int kAtOnce, class At, class Add>
+  __device__ static void add_in_batches(const Strip& strip, At at, Add add) {
+#pragma unroll
+    for (int first = 0; first < kBlocks; first += kAtOnce) {
+      if (first + kAtOnce <= kBlocks && first + kAtOnce <= strip.count) {
+        add(first, Sums<kAtOnce, At>{at, first});
+        continue;
+      }
+#pragma unroll
+      for (int block = first; block < first + kAtOnce; ++block) {
+        if (block < kBlocks && block < strip.count) add(block, Sums<1, At>{at, block});
+      }
+    }
+  }
+
+  /// A thread's part of kAtOnce blocks of one sender.
+  template <int kAtOnce, class Sum>
   __device__ static void add_vectors(const std::byte* from, Sum sum) {
-    uint4 vectors[2];
+    uint4 vectors[2 * kAtOnce];
 #pragma unroll
-    for (int row = 0; row < 2; ++row) vectors[row] = load_vector(from + row * kVectorStride);
+    for (int i = 0; i < 2 * kAtOnce; ++i) vectors[i] = load_vector(from + i * kVectorStride);
 #pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      const std::uint32_t words[4] = {vectors[row].x, vectors[row].y, vectors[row].z, vectors[row].w};
+    for (int i = 0; i < 2 * kAtOnce; ++i) {
+      const std::uint32_t words[4] = {vectors[i].x, vectors[i].y, vectors[i].z, vectors[i].w};
 #pragma unroll
       for (int word = 0; word < 4; ++word) {
         const float2 values = values_of<kIsHalf>(words[word]);
-        sum(word * 4 + row * 2) += values.x;
-        sum(word * 4 + row * 2 + 1) += values.y;
+        const int first = i / 2 * 16 + word * 4 + i % 2 * 2;
+        sum(first) += values.x;
+        sum(first + 1) += values.y;
       }
     }
   }

@@ -147,7 +147,6 @@ struct PromotedSums {
       }
     };
 
-    const int first_column = work.N_idx * kColumns;
     const ScalesOfRows of_rows(params, work, mainloop_params.is_complete(work), first_row_of(thread));
     StepFactors<kColumns> factors(params, of_rows, work, k_steps);
     typename StepFactors<kColumns>::Values now;
@@ -190,10 +189,9 @@ struct PromotedSums {
     if (!params.scales.along_k) {
       TileScales<kColumns> scales;
       scales.load_rows(of_rows);
-      scales.load_columns(params, first_column);
+      scales.load_columns(params, work.N_idx * kColumns);
       scales.apply(sums);
     }
-    add_bias<kColumns>(params, first_column, sums);
   }
 };
 

@@ -19,11 +19,10 @@ struct ScaledSums {
                                   Mainloop& mainloop, typename Mainloop::MainloopPipeline& pipeline,
                                   typename Mainloop::PipelineState& state, const Work& work, int k_steps,
                                   int thread, typename Mainloop::TensorStorage& shared, Sums& sums) {
-    const int first_column = work.N_idx * kColumns;
     const ScalesOfRows of_rows(params, work, mainloop_params.is_complete(work), first_row_of(thread));
     pipeline.consumer_wait(state, pipeline.consumer_try_wait(state));
     TileScales<kColumns> scales;
-    scales.load_columns(params, first_column);
+    scales.load_columns(params, work.N_idx * kColumns);
     // Those that arrive may do so until the last stage is announced.
     const bool rows_arrive = params.scales.rows_arrive;
     if (!rows_arrive) scales.load_rows(of_rows);
@@ -31,7 +30,6 @@ struct ScaledSums {
     mainloop.mma_tail(pipeline, state, k_steps);
     if (rows_arrive) scales.load_rows(of_rows);
     scales.apply(sums);
-    add_bias<kColumns>(params, first_column, sums);
   }
 };
 

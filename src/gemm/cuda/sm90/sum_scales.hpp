@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <tandem/base/dtype.hpp>
 
 namespace tandem::gemm::cuda {
 
@@ -12,8 +11,7 @@ struct RowScales {
   std::int64_t block_stride = 0;  ///< from 128 of k to the next
 };
 
-/// What a launch makes of its sums: the epilogue of gemm::Product, but for what accumulates. Pointers to null
-/// leave their part out.
+/// What a launch multiplies its sums by. Pointers to null leave their part out.
 struct SumScales {
   // Row 0 is that of AsyncInputLaunch's a, or complete.
   RowScales rows;
@@ -21,11 +19,7 @@ struct SumScales {
   const float* columns = nullptr;  ///< of b
   int column_stride = 0;           ///< from a column, or along_k from 128 columns, to the next
   std::int64_t block_stride = 0;   ///< from 128 of k to the next
-  const void* bias = nullptr;
-  DType bias_dtype = DType::kF32;  ///< or bf16
-  int bias_stride = 0;
-  const float* result = nullptr;
-  bool along_k = false;  ///< sums are scaled every 128 of k
+  bool along_k = false;            ///< sums are scaled every 128 of k
   /// Peers write `rows` of a chunk before its signal, also where its elements come in pieces.
   bool rows_arrive = false;
 };

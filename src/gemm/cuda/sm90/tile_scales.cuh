@@ -2,13 +2,12 @@
 
 // The scales of a tile's sums, as one thread needs them.
 
-#include <cuda_bf16.h>
-
 #include <cstdint>
 
 #include "gemm/cuda/sm90/product_grid.hpp"
 #include "gemm/cuda/sm90/sum_place.cuh"
 #include "gemm/cuda/sm90/sum_scales.hpp"
+#include "gemm/cuda/sm90/tile_epilogue.cuh"
 
 namespace tandem::gemm::cuda {
 
@@ -68,38 +67,6 @@ struct ScalesOfRows {
   }
 };
 
-/// A number for each column of a tile, in the registers of a warp: lane l has those of its two columns in
-/// groups l / 4, l / 4 + 8, ..., which lanes of other rows need too.
-template <int kColumns>
-struct ColumnValues {
-  static constexpr int kEach = (kColumns / 8 + 7) / 8;
-  float values[kEach][2];
-
-  /// value(column) is asked for columns inside of the `columns_left`.
-  template <class Value>
-  CUTLASS_DEVICE void load(int columns_left, Value value) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    CUTLASS_PRAGMA_UNROLL
-    for (int i = 0; i < kEach; ++i) {
-      const int column = (i * 8 + lane / 4) * 8 + lane % 4 * 2;
-      const bool is_inside = column < columns_left;
-      CUTLASS_PRAGMA_UNROLL
-      for (int pair = 0; pair < 2; ++pair) values[i][pair] = is_inside ? value(column + pair) : 0.0F;
-    }
-  }
-  /// By all lanes: for this lane's column of a group.
-  CUTLASS_DEVICE float of(int group, int pair) const {
-    const int lane = static_cast<int>(threadIdx.x) % 4;
-    return __shfl_sync(0xffffffffU, values[group / 8][pair], group % 8 * 4 + lane);
-  }
-};
-
-CUTLASS_DEVICE float bias_at(const SumScales& scales, int column) {
-  const int at = column * scales.bias_stride;
-  if (scales.bias_dtype == DType::kF32) return static_cast<const float*>(scales.bias)[at];
-  return __bfloat162float(static_cast<const __nv_bfloat16*>(scales.bias)[at]);
-}
-
 /// All that the sums of one tile are multiplied by when they are complete.
 template <int kColumns>
 struct TileScales {
@@ -132,29 +99,5 @@ struct TileScales {
     }
   }
 };
-
-/// (sum + bias) * result scale, but for the parts that are left out.
-template <int kColumns, class Sums>
-CUTLASS_DEVICE void add_bias(const ScalesOfRows::Params& params, int first_column, Sums& sums) {
-  const SumScales& scales = params.scales;
-  if (scales.bias == nullptr && scales.result == nullptr) return;
-  const float result = scales.result == nullptr ? 1.0F : *scales.result;
-  ColumnValues<kColumns> bias;
-  bias.load(params.n - first_column, [&](int column) {
-    return scales.bias == nullptr ? 0.0F : bias_at(scales, first_column + column);
-  });
-  CUTLASS_PRAGMA_UNROLL
-  for (int group = 0; group < num_sum_groups(sums); ++group) {
-    CUTLASS_PRAGMA_UNROLL
-    for (int pair = 0; pair < 2; ++pair) {
-      const float added = bias.of(group, pair);
-      CUTLASS_PRAGMA_UNROLL
-      for (int row = 0; row < 2; ++row) {
-        float& sum = sum_at(sums, group, row, pair);
-        sum = (sum + added) * result;
-      }
-    }
-  }
-}
 
 }  // namespace tandem::gemm::cuda

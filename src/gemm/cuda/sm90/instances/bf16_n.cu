@@ -4,6 +4,6 @@
 
 std::span<const tandem::gemm::cuda::AsyncInputKernel> tandem::gemm::cuda::bf16_n() {
   using What = Multiplied<cutlass::bfloat16_t, cutlass::bfloat16_t, false, PlainSums>;
-  static const auto all = list_of<What>(AnyChunkTiles{}, "bf16 n", DType::kBF16, DType::kBF16);
+  static const auto all = list_of<What>(RowMajorTiles{}, "bf16 n", DType::kBF16, DType::kBF16);
   return all;
 }

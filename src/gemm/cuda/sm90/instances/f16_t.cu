@@ -4,6 +4,6 @@
 
 std::span<const tandem::gemm::cuda::AsyncInputKernel> tandem::gemm::cuda::f16_t() {
   using What = Multiplied<cutlass::half_t, cutlass::half_t, true, PlainSums>;
-  static const auto all = list_of<What>(AnyChunkTiles{}, "f16 t", DType::kF16, DType::kF16);
+  static const auto all = list_of<What>(ColumnMajorTiles{}, "f16 t", DType::kF16, DType::kF16);
   return all;
 }

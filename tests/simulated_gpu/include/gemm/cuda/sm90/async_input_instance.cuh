@@ -144,21 +144,24 @@ struct Scaling {
       }
     }
   }
-  [[nodiscard]] float finished(int r, int c, float sum) const {
-    const std::int64_t column = first_column + c;
-    if (!scales.along_k) {
-      sum *= row(r, 0);
-      if (scales.columns != nullptr) sum *= scales.columns[column * scales.column_stride];
-    }
-    if (scales.bias != nullptr) {
-      const std::int64_t at = column * scales.bias_stride;
-      sum += scales.bias_dtype == DType::kF32
-                 ? static_cast<const float*>(scales.bias)[at]
-                 : tandem::cuda::widen(static_cast<const __nv_bfloat16*>(scales.bias)[at]);
-    }
-    return scales.result == nullptr ? sum : sum * *scales.result;
+  [[nodiscard]] float scaled(int r, int c, float sum) const {
+    if (scales.along_k) return sum;
+    sum *= row(r, 0);
+    return scales.columns == nullptr ? sum : sum * scales.columns[(first_column + c) * scales.column_stride];
   }
 };
+
+inline float widened(const void* data, DType dtype, std::int64_t at) {
+  if (dtype == DType::kF32) return static_cast<const float*>(data)[at];
+  if (dtype == DType::kF16) return tandem::cuda::widen(static_cast<const __half*>(data)[at]);
+  return tandem::cuda::widen(static_cast<const __nv_bfloat16*>(data)[at]);
+}
+/// `at`: in out, and so in the addend.
+inline float finished(const SumEpilogue& what, float sum, std::int64_t column, std::int64_t at) {
+  if (what.bias != nullptr) sum += widened(what.bias, what.bias_dtype, column * what.bias_stride);
+  if (what.result != nullptr) sum *= *what.result;
+  return what.addend == nullptr ? sum : sum + widened(what.addend, what.addend_dtype, at);
+}
 
 /// Calls work(place) for the tiles of this CTA, in their order.
 template <class Work>
@@ -210,7 +213,7 @@ void multiply_tiles(const Product& product, std::uint32_t& announced, Sums& sums
     if (in_pieces) before += step;
     if (product.sums != SumsKind::kPlain) {
       for (int r = 0; r < a.count; ++r) {
-        for (int c = 0; c < columns; ++c) sums[r][c] = scaling.finished(r, c, sums[r][c]);
+        for (int c = 0; c < columns; ++c) sums[r][c] = scaling.scaled(r, c, sums[r][c]);
       }
     }
     finish(place, columns, sums);
@@ -222,10 +225,13 @@ template <class Out>
 void store_tile(const Product& product, const TilePlace& place, int columns, const Sums& sums) {
   const AsyncInputLaunch& launch = product.launch;
   const TileRows to = rows_of(place.row, place.batch, product.grid.batch_rows);
-  auto* const out =
-      static_cast<Out*>(launch.out) + to.first * launch.n + place.column * product.tiling.tile_columns;
+  const int first_column = place.column * product.tiling.tile_columns;
+  auto* const out = static_cast<Out*>(launch.out);
   for (int r = 0; r < to.count; ++r) {
-    for (int c = 0; c < columns; ++c) tandem::cuda::narrow(sums[r][c], out[r * launch.n + c]);
+    for (int c = 0; c < columns; ++c) {
+      const std::int64_t at = (to.first + r) * launch.n + first_column + c;
+      tandem::cuda::narrow(finished(launch.epilogue, sums[r][c], first_column + c, at), out[at]);
+    }
   }
 }
 
