@@ -32,6 +32,7 @@ struct GpuRates {
   KernelTimes vendor;          ///< of cuBLASLt's kernels
   double vendor_split_us;      ///< added where k is cut: the parts are summed
   KernelTimes native;          ///< of the library's own kernels
+  double read_bytes_per_us;    ///< at most, of a product's operands from memory
   double native_unpaired;      ///< so many times as long takes a tile whose b no other CTA loads
   double half_flops_per_us;    ///< of large 16-bit products, where only their flops are known
   double eighth_flops_per_us;  ///< of 8-bit products
@@ -80,6 +81,7 @@ inline constexpr GpuRates kH200 = {
     .vendor = {.launch_us = 3.8, .begin_us = 2.5},  // t_gemm_us, as above
     .vendor_split_us = 3,
     .native = {.launch_us = 2.3, .begin_us = 4},  // h200_native_kernels_row_strips.json
+    .read_bytes_per_us = 4.0e6,                   // no file yet
     .native_unpaired = 1.15,                      // h200_native_kernels_divisors.json, the kernel of 1x1
     // 2 m n k / t_gemm_us of h200_x*.json: the median is 681e6, of products from 100 GFLOP on 748e6.
     .half_flops_per_us = 700e6,

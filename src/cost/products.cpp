@@ -112,7 +112,11 @@ double native_us(const NativeWaves& waves, const GpuRates& gpu) {
     const double here_us = arrival_us(waves.arrival, (step + 1) * waves.step_chunks - 1, gpu);
     for (std::int64_t i = 0; i < rows * columns; ++i) clusters.run(here_us, tile_us);
   }
-  return gpu.native.launch_us + clusters.end_us();
+  // b comes from memory, from the start on.
+  constexpr double kElementBytes = 2;
+  const double b_us =
+      kElementBytes * static_cast<double>(waves.n) * static_cast<double>(waves.k) / gpu.read_bytes_per_us;
+  return gpu.native.launch_us + std::max(clusters.end_us(), gpu.native.begin_us + b_us);
 }
 
 }  // namespace tandem::cost

@@ -290,9 +290,14 @@ TEST(PeersAtOnce, AreThoseThatMultiplyTheShardInTheirFirstWave) {
   EXPECT_EQ(peers_at_once(7, 2, 4, 8), 1) << "two shards to a cluster";
 }
 
+/// One of two shards of so many rows of 8192.
+PieceGrid grid_of_shard(std::int64_t rows) {
+  return {{.rows = 2 * rows, .shard_rows = rows, .shards = 2, .row_bytes = 16384}, static_cast<int>(rows)};
+}
+
 TEST(PeersAtOnce, DecideWhatAFenceStandsBehindAndThePace) {
   PiecePush push;
-  push.grid = PieceGrid(4, 128);  // 512 rows of 8192: 4096 pieces
+  push.grid = grid_of_shard(512);  // 4096 pieces
   push.peers = 3;
   send_rounds(push, 3, 6);
   EXPECT_EQ(push.rounds.together, 2);
@@ -320,7 +325,7 @@ ProductGrid grid_of(std::int64_t rows, int ranks, int columns, int peers) {
   launch.complete_end = 1;
   launch.num_clusters = 66;
   launch.wave_us = 80;
-  launch.push.grid = PieceGrid(static_cast<int>(rows / ranks / PieceGrid::kTileRows), 128);
+  launch.push.grid = grid_of_shard(rows / ranks);
   launch.push.peers = peers;
   return product_grid(launch, async_input_tiling(columns, 2, 1), 5);
 }
@@ -340,7 +345,7 @@ TEST(ProductGrid, SendsToAllPeersWithinAWaveAndOneAfterTheOtherBeyond) {
 
 TEST(Senders, OnlySendWhereTheyAreEnough) {
   PiecePush push;
-  push.grid = PieceGrid(2, 128);  // 256 rows of 8192
+  push.grid = grid_of_shard(256);
   EXPECT_EQ(senders_among(4, push, 80), 0) << "to nobody";
   push.peers = 3;
   EXPECT_EQ(senders_among(4, push, 80), 0);

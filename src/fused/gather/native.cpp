@@ -116,7 +116,9 @@ void NativeGather::add_roots() {
       problem_.has_sharded_scale() ? scales_at + numel(gather_.tensors()[1].sizes) * size_bytes(DType::kF32)
                                    : numel(a.sizes) * element;
   const std::int64_t num_flags =
-      problem_.piece_peers > 0 ? gemm::num_pieces(problem_.rows(), problem_.k() * element) : 0;
+      problem_.piece_peers > 0
+          ? gemm::num_piece_flags(problem_.rows(), problem_.world, problem_.k() * element)
+          : 0;
   program::MemoryNeeds& needs = steps().memory();
   std::int64_t words_at = 0;
   std::int64_t flags_at = 0;
@@ -220,13 +222,15 @@ void NativeGather::push_to(int peer) {
 void NativeGather::consume() {
   const Operand own_words = words_of(rank());
   program::Product product{.a = all_of(slot_rows_), .b = {}, .out = {}};
-  product.arrival = program::Arrival{.words = all_of(words_),
-                                     .own = all_of(own_rows_),
-                                     .first_own = own_words.first,
-                                     .num_own = own_words.size,
-                                     .piece_peers = problem_.piece_peers,
-                                     .flags = flags_,
-                                     .begins_early = resets()};
+  product.arrival =
+      program::Arrival{.words = all_of(words_),
+                       .own = all_of(own_rows_),
+                       .first_own = own_words.first,
+                       .num_own = own_words.size,
+                       .piece_peers = problem_.piece_peers,
+                       .flags = flags_,
+                       .own_in_pieces = shares_tiles(agreed_product(problem_, problem_.piece_peers)),
+                       .begins_early = resets()};
   if (problem_.first_consumed < 0) {
     if (problem_.piece_peers > 0) steps().product(kCurrent, product);
     return;

@@ -15,6 +15,7 @@
 #include <tandem/symm/chunk_signals.cuh>
 
 #include "device/cuda/next_kernel.cuh"
+#include "gemm/cuda/sm90/async_input_kernel.hpp"
 #include "gemm/cuda/sm90/piece_exchange.cuh"
 #include "gemm/cuda/sm90/row_strips.cuh"
 
@@ -61,6 +62,8 @@ struct AsyncInputMainloop : Base {
   using TmaA = typename Base::Params::TMA_A;
   using ElementA = typename Base::ElementA;
   using Strips = RowStrips<Base>;
+  /// Whether b is brought into the L2 cache while a is awaited. Wider tiles are bound by what they multiply.
+  static constexpr bool kCachesB = cute::size<1>(typename Base::TileShape{}) <= 64;
 
   /// The left operand as its tensor maps see it: `count` batches of `rows`.
   struct Rows {
@@ -75,6 +78,7 @@ struct AsyncInputMainloop : Base {
     tandem::symm::ChunkSignals signals;
     IncomingPieces pieces;
     int scales_step;
+    BAhead b_ahead;
   };
   struct Params : Base::Params {
     TmaA tma_load_complete;
@@ -87,6 +91,7 @@ struct AsyncInputMainloop : Base {
     /// Before this step of a tile whose chunk comes in pieces its signal is awaited, which tells that the
     /// chunk's scales are there; -1: before none.
     int scales_step;
+    BAhead b_ahead;
 
     template <class WorkTile>
     CUTLASS_DEVICE int chunk_of(const WorkTile& work) const {
@@ -114,12 +119,23 @@ struct AsyncInputMainloop : Base {
     params.signals = args.signals;
     params.pieces = args.pieces;
     params.scales_step = args.scales_step;
+    params.b_ahead = args.b_ahead;
     return params;
   }
 
   CUTLASS_DEVICE static void prefetch_tma_descriptors(const Params& params) {
     Base::prefetch_tma_descriptors(params);
     cute::prefetch_tma_descriptor(params.tma_load_complete.get_tma_descriptor());
+  }
+
+  /// By all threads of a warp group, in place of mma(): frees the stages of a tile from `state` on.
+  CUTLASS_DEVICE static void skip(typename Base::MainloopPipeline& pipeline,
+                                  typename Base::PipelineState state, int k_steps) {
+    CUTLASS_PRAGMA_NO_UNROLL
+    for (int i = 0; i < k_steps; ++i, ++state) {
+      pipeline.consumer_wait(state);
+      pipeline.consumer_release(state);
+    }
   }
 
   /// By one thread: a tile's steps of k, from `state` on. `is_free(state)` looks whether a stage can be
@@ -158,15 +174,22 @@ struct AsyncInputMainloop : Base {
     const std::uint16_t mask_a = row_mask<Cluster>(row);
     const std::uint16_t mask_b = column_mask<Cluster>(column);
 
-    // b has a step of its own: before a is awaited, it goes into the stages that are free.
+    // b has a step of its own: before a is awaited, it goes into the stages that are free, and further steps
+    // of it into the L2 cache, which stay as far ahead from then on.
     int b_step = 0;
+    int b_cached = 0;
     auto b_state = state;
+    const auto cache_b = [&] {
+      prefetch(params.tma_load_b, from_b(_, _, _, b_cached));
+      ++b_cached;
+    };
     const auto load_b = [&] {
       pipeline.producer_acquire(b_state);
       copy(params.tma_load_b.with(*pipeline.producer_get_barrier(b_state), mask_b), from_b(_, _, _, b_step),
            to_b(_, _, _, b_state.index()));
       ++b_step;
       ++b_state;
+      if (kCachesB && b_cached >= b_step && b_cached < k_steps) cache_b();
     };
 
     // Steps of this tile that may be loaded.
@@ -176,9 +199,16 @@ struct AsyncInputMainloop : Base {
       if (b_step == i) load_b();
       if (i >= arrived) {
         const auto load_b_ahead = [&] {
-          const bool can = b_step < min(i + kStages, k_steps) && is_free(b_state);
-          if (can) load_b();
-          return can;
+          if (b_step < min(i + kStages, k_steps) && is_free(b_state)) {
+            load_b();
+            return true;
+          }
+          if (!kCachesB) return false;
+          b_cached = max(b_cached, b_step);
+          if (b_cached >= min(b_step + params.b_ahead.steps, k_steps)) return false;
+          cache_b();
+          __nanosleep(params.b_ahead.step_ns);
+          return true;
         };
         if (in_pieces) {
           arrived = static_cast<int>(await_announced(announced, before_ + i, load_b_ahead) - before_);
@@ -195,7 +225,7 @@ struct AsyncInputMainloop : Base {
       if (num_strips == Strips::kOfTile) {
         copy(tma_a.with(full, mask_a), from_a(_, _, _, i), to_a(_, _, _, state.index()));
       } else {
-        strips.load({tile, i, batch}, num_strips, full, sA(_, _, state.index()));
+        strips.load({tile, i, batch}, num_strips, {column, mask_a}, full, sA(_, _, state.index()));
       }
       ++state;
     }
@@ -254,7 +284,7 @@ struct AsyncInputMainloop : Base {
 
   int awaited_ = -1;
   bool gave_up_ = false;
-  std::uint32_t before_ = 0;  ///< announced steps of the tiles before
+  std::uint32_t before_ = 0;    ///< announced steps of the tiles before
 };
 
 }  // namespace tandem::gemm::cuda

@@ -206,12 +206,18 @@ struct AsyncInputProduct {
     Scheduler scheduler(params.scheduler);
     auto work = scheduler.get_current_work();
     Meeting::wait();
+    // A group whose rows all lie behind the last one only frees what the other one multiplies.
+    const int group_row = (cutlass::canonical_warp_group_idx() - 1) * (kTileRows / 2);
     while (work.is_valid()) {
-      auto sums = cute::partition_fragment_C(tiled_mma, cute::take<0, 2>(Tile{}));
-      Sums::make(params.sums, params.mainloop, mainloop, pipeline, state, work, params.k_steps, thread,
-                 shared.tensors, sums);
+      if (work.M_idx * kTileRows + group_row >= params.stores.batch_rows) {
+        Mainloop::skip(pipeline, state, params.k_steps);
+      } else {
+        auto sums = cute::partition_fragment_C(tiled_mma, cute::take<0, 2>(Tile{}));
+        Sums::make(params.sums, params.mainloop, mainloop, pipeline, state, work, params.k_steps, thread,
+                   shared.tensors, sums);
+        Stores::store(params.stores, work, first_row_of(thread), work.N_idx * kTileColumns, sums);
+      }
       state.advance(params.k_steps);
-      Stores::store(params.stores, work, first_row_of(thread), work.N_idx * kTileColumns, sums);
       scheduler.advance_to_next_work();
       work = scheduler.get_current_work();
     }
@@ -228,7 +234,7 @@ struct AsyncInputProduct {
     for (auto work = scheduler.get_current_work(); work.is_valid(); work = scheduler.get_current_work()) {
       if (mainloop.pieces.has(work.M_idx / mainloop.by_signal)) {
         announce_pieces(mainloop.signals, mainloop.pieces, work.M_idx, {announced, before}, gave_up);
-        before += static_cast<std::uint32_t>(mainloop.pieces.k_steps);
+        before += static_cast<std::uint32_t>(mainloop.pieces.k_steps());
       }
       scheduler.advance_to_next_work();
     }

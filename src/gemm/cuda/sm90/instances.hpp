@@ -18,6 +18,11 @@ namespace tandem::gemm::cuda {
 [[nodiscard]] AsyncInputKernel bf16_t_112_2x1();
 // Chunks with an odd number of tile rows, and the smallest outputs.
 [[nodiscard]] AsyncInputKernel bf16_t_128_1x1();
+// Few rows, which are bound by b's way from memory: as many multiprocessors read it as there are. Those of a
+// cluster share a.
+[[nodiscard]] AsyncInputKernel bf16_t_64_1x1();
+[[nodiscard]] AsyncInputKernel bf16_t_64_1x2();
+[[nodiscard]] AsyncInputKernel bf16_t_64_1x4();
 // A row-major b, and f16: one each that takes every chunk.
 [[nodiscard]] AsyncInputKernel bf16_n_256_1x1();
 [[nodiscard]] AsyncInputKernel f16_t_256_1x1();
