@@ -4,7 +4,7 @@
 Between the poll of a chunk's signal, or of pieces' flags, and the first tensor load of what it stands for there must be
 an acquire load at system scope and then a proxy fence, or the load may read what was there before; between the stores of
 pieces and their flags a meeting of the warp, or of the CTA, and a fence at system scope; and no kernel may touch multicast memory.
-First one whole instance, then the waits and the push by themselves, as they are and in mutants, each of which the check
+First the kernels of one whole file, then the waits and the push by themselves, as they are and in mutants, each of which the check
 must refuse.
 """
 import re
@@ -17,7 +17,7 @@ import ptx_mutants
 
 FOLDERS = ("include", "src")
 HEADER = "include/tandem/symm/chunk_signals.cuh"
-INSTANCE = "src/gemm/cuda/sm90/instances/bf16_t_112_2x1.cu"
+INSTANCES = "src/gemm/cuda/sm90/instances/bf16_t.cu"
 PIECES = "src/gemm/cuda/sm90/piece_exchange.cuh"
 WORDS = "include/tandem/cuda/device_words.cuh"
 PIECE_WORDS = "src/gemm/cuda/sm90/piece_words.cuh"
@@ -130,15 +130,23 @@ def faults_in(ptx):
     return [] if LOAD.search(ptx) else ["no tensor load"]
 
 
-def faults_in_instance(nvcc, root, flags):
+def faults_in_instance(ptx):
+    waits = ptx.count(AFTER_KERNEL_BEFORE)
+    if waits != WAITS_FOR_KERNEL_BEFORE:
+        return [f"{waits} waits for the kernel before, need {WAITS_FOR_KERNEL_BEFORE}"]
+    return faults_in(ptx)
+
+
+def faults_in_instances(nvcc, root, flags):
+    """Of the kernels of one file, a list each."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
         ptx_mutants.copy_of(root, FOLDERS, copy)
-        ptx = ptx_mutants.compile_to_ptx(nvcc, copy, INSTANCE, *flags)
-        waits = ptx.count(AFTER_KERNEL_BEFORE)
-        if waits != WAITS_FOR_KERNEL_BEFORE:
-            return [f"{waits} waits for the kernel before, need {WAITS_FOR_KERNEL_BEFORE}"]
-        return faults_in(ptx)
+        ptx = ptx_mutants.compile_to_ptx(nvcc, copy, INSTANCES, *flags)
+    kernels = ptx_mutants.entries_of(ptx)
+    if not kernels:
+        sys.exit(f"no kernel was found in {INSTANCES}")
+    return [faults_in_instance(kernel) for kernel in kernels]
 
 
 def faults_in_probe(nvcc, root):
@@ -190,9 +198,10 @@ def faults_in_pieces(nvcc, root):
 
 def main(nvcc, root, *flags):
     root = Path(root)
-    faults = faults_in_instance(nvcc, root, flags)
-    print(f"{INSTANCE}: {'; '.join(faults) or 'no fault'}")
-    status = bool(faults)
+    status = False
+    for number, faults in enumerate(faults_in_instances(nvcc, root, flags)):
+        print(f"{INSTANCES}, kernel {number}: {'; '.join(faults) or 'no fault'}")
+        status |= bool(faults)
     status |= ptx_mutants.check_mutants(root, FOLDERS, MUTANTS, lambda copy: faults_in_probe(nvcc, copy))
     status |= ptx_mutants.check_mutants(root, FOLDERS, PIECE_MUTANTS, lambda copy: faults_in_pieces(nvcc, copy))
     return status

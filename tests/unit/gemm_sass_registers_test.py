@@ -20,7 +20,7 @@ SKIPPED = 77
 @dataclass
 class Kernel:
     name: str
-    source: str  # "bf16_t_224_2x1"
+    source: str  # "bf16_t, 224 columns"
     registers: int  # a thread's, at the launch
     code: list = field(default_factory=list)  # (address, instruction)
 
@@ -32,7 +32,9 @@ def kernels_of(sass, resources):
         if found := re.match(r"member .*:(\w+)\.\S*:$", line):
             source = found[1]
         elif found := re.search(r"Function : (\S+)", line):
-            kernels.append(Kernel(found[1], source, int(registers[found[1]])))
+            tile = re.search(r"MMA_64x(\d+)x", found[1])
+            of_tile = f", {tile[1]} columns" if tile else ""
+            kernels.append(Kernel(found[1], source + of_tile, int(registers[found[1]])))
         elif found := re.match(r"\s+/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;", line):
             kernels[-1].code.append((int(found[1], 16), found[2]))
     return kernels

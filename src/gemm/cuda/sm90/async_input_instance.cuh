@@ -1,6 +1,6 @@
 #pragma once
 
-// One native kernel from CUTLASS's parts: included by the files of instances/.
+// One native kernel from CUTLASS's parts.
 
 #include <cutlass/bfloat16.h>
 #include <cutlass/float8.h>
@@ -26,24 +26,16 @@ __global__ void __launch_bounds__(Product::kThreads, 1)
   }
 }
 
-/// What one kernel multiplies, into what, and how: see plain_sums.cuh.
-template <class Element_, class Out_, bool kColumnMajorB, template <class> class Sums_>
-struct Multiplied {
-  using Element = Element_;
-  using Out = Out_;
-  static constexpr bool kBIsColumnMajor = kColumnMajorB;
-  template <class Mainloop>
-  using Sums = Sums_<Mainloop>;
-};
-
-template <class What, int kColumns, int kClusterRows, int kClusterColumns>
+/// `What`: see Multiplied; `OneTile`: an InstanceTile.
+template <class What, class OneTile>
 struct AsyncInputInstance {
   using Element = typename What::Element;
   using Out = typename What::Out;
   static constexpr int kAlignment = 16 / static_cast<int>(sizeof(Element));
-  using Tile = cute::Shape<cute::_128, cute::Int<kColumns>,
+  using Tile = cute::Shape<cute::_128, cute::Int<OneTile::kColumns>,
                            cute::Int<PieceGrid::kStepBytes / static_cast<int>(sizeof(Element))>>;
-  using Cluster = cute::Shape<cute::Int<kClusterRows>, cute::Int<kClusterColumns>, cute::_1>;
+  using Cluster =
+      cute::Shape<cute::Int<OneTile::kClusterRows>, cute::Int<OneTile::kClusterColumns>, cute::_1>;
   using RowMajor = cutlass::layout::RowMajor;
   using LayoutB = cute::conditional_t<What::kBIsColumnMajor, cutlass::layout::ColumnMajor, RowMajor>;
   // Of f8 the plain mainloop has this name; what it adds up is for `Sums` to say.
@@ -60,15 +52,16 @@ struct AsyncInputInstance {
   static constexpr int kSharedBytes =
       static_cast<int>(std::max(sizeof(SenderStages), sizeof(typename Product::Shared)));
   static_assert(kSharedBytes <= cutlass::gemm::collective::detail::sm90_smem_capacity_bytes);
-  static constexpr Tiling kTiling = async_input_tiling(kColumns, kClusterRows, kClusterColumns);
+  static constexpr SumsKind kSums = Product::Sums::kKind;
+  static const void* kernel() { return reinterpret_cast<const void*>(&async_input_product<Product>); }
 
   static typename Product::Params params_of(const AsyncInputLaunch& what, const ProductGrid& grid);
   static cudaError_t launch(const AsyncInputLaunch& what, cudaStream_t stream);
 };
 
-template <class What, int kN, int kR, int kC>
-typename AsyncInputInstance<What, kN, kR, kC>::Product::Params
-AsyncInputInstance<What, kN, kR, kC>::params_of(const AsyncInputLaunch& what, const ProductGrid& grid) {
+template <class What, class OneTile>
+typename AsyncInputInstance<What, OneTile>::Product::Params AsyncInputInstance<What, OneTile>::params_of(
+    const AsyncInputLaunch& what, const ProductGrid& grid) {
   const int n = static_cast<int>(what.n);
   const int k = static_cast<int>(what.k);
   const tandem::symm::ChunkSignals signals = signals_of(what);
@@ -98,7 +91,8 @@ AsyncInputInstance<What, kN, kR, kC>::params_of(const AsyncInputLaunch& what, co
   scheduler.num_clusters = grid.num_clusters;
   scheduler.signals = signals;
 
-  const cutlass::KernelHardwareInfo hardware{0, grid.num_clusters * kR * kC, grid.num_clusters};
+  const cutlass::KernelHardwareInfo hardware{
+      0, grid.num_clusters * OneTile::kClusterRows * OneTile::kClusterColumns, grid.num_clusters};
   const auto problem = cute::make_shape(static_cast<int>(what.rows), n, k, 1);
   return {problem,
           k_steps,
@@ -109,9 +103,11 @@ AsyncInputInstance<What, kN, kR, kC>::params_of(const AsyncInputLaunch& what, co
           Product::Sums::params_of(what, grid)};
 }
 
-template <class What, int kN, int kR, int kC>
-cudaError_t AsyncInputInstance<What, kN, kR, kC>::launch(const AsyncInputLaunch& what, cudaStream_t stream) {
-  const ProductGrid grid = product_grid(what, kTiling, Product::kStagedPieces);
+template <class What, class OneTile>
+cudaError_t AsyncInputInstance<What, OneTile>::launch(const AsyncInputLaunch& what, cudaStream_t stream) {
+  constexpr int kR = OneTile::kClusterRows;
+  constexpr int kC = OneTile::kClusterColumns;
+  const ProductGrid grid = product_grid(what, OneTile::kTiling, Product::kStagedPieces);
   const auto params = params_of(what, grid);
   cudaLaunchAttribute attributes[2] = {};
   attributes[0].id = cudaLaunchAttributeClusterDimension;
@@ -126,21 +122,6 @@ cudaError_t AsyncInputInstance<What, kN, kR, kC>::launch(const AsyncInputLaunch&
   config.attrs = attributes;
   config.numAttrs = what.begins_early ? 2 : 1;
   return cudaLaunchKernelEx(&config, async_input_product<Product>, params);
-}
-
-/// What an instance's file returns.
-template <class What, int kColumns, int kClusterRows, int kClusterColumns>
-AsyncInputKernel async_input_kernel(const char* name, DType dtype, DType out) {
-  using Instance = AsyncInputInstance<What, kColumns, kClusterRows, kClusterColumns>;
-  return {.name = name,
-          .dtype = dtype,
-          .out = out,
-          .sums = Instance::Product::Sums::kKind,
-          .b_is_column_major = What::kBIsColumnMajor,
-          .tiling = Instance::kTiling,
-          .kernel = reinterpret_cast<const void*>(&async_input_product<typename Instance::Product>),
-          .shared_bytes = Instance::kSharedBytes,
-          .launch = &Instance::launch};
 }
 
 }  // namespace tandem::gemm::cuda

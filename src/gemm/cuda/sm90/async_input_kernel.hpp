@@ -1,11 +1,11 @@
 #pragma once
 
-// What the native kernels offer to the host; they themselves are in instances/, one a file. Included by .cu
-// files.
+// What the native kernels offer to the host; they themselves are in instances/. Included by .cu files.
 
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <string>
 #include <tandem/base/dtype.hpp>
 #include <tandem/gemm/chunk_order.hpp>
 #include <tandem/gemm/tile_order.hpp>
@@ -70,9 +70,26 @@ inline constexpr int kAsyncInputThreads = 384;
           .group = 16 / cluster_rows};
 }
 
+/// The tile of an instance.
+template <int kColumns_, int kClusterRows_, int kClusterColumns_ = 1>
+struct InstanceTile {
+  static constexpr int kColumns = kColumns_;
+  static constexpr int kClusterRows = kClusterRows_;
+  static constexpr int kClusterColumns = kClusterColumns_;
+  static constexpr Tiling kTiling = async_input_tiling(kColumns, kClusterRows, kClusterColumns);
+};
+template <class... Tiles>
+struct TileList {};
+
+/// "bf16 t 128x256 2x1" of the family "bf16 t".
+[[nodiscard]] inline std::string name_of(const std::string& family, const Tiling& tiling) {
+  return family + ' ' + std::to_string(tiling.tile_rows) + 'x' + std::to_string(tiling.tile_columns) + ' ' +
+         std::to_string(tiling.cluster_rows) + 'x' + std::to_string(tiling.cluster_columns);
+}
+
 /// One instance. Tiles of 128 rows, k in steps of 128 bytes.
 struct AsyncInputKernel {
-  const char* name;  ///< "bf16 t 128x256 2x1"
+  std::string name;  ///< see name_of()
   DType dtype;       ///< of a and b
   DType out;
   SumsKind sums;

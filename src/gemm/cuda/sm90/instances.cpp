@@ -1,15 +1,16 @@
 #include "gemm/cuda/sm90/instances.hpp"
 
-#include <array>
+#include <vector>
 
 namespace tandem::gemm::cuda {
 
 std::span<const AsyncInputKernel> async_input_kernels() {
-  static const std::array all = {
-      bf16_t_256_2x1(),     bf16_t_224_2x1(),    bf16_t_208_2x1(), bf16_t_112_2x1(), bf16_t_128_1x1(),
-      bf16_t_64_1x4(),      bf16_t_64_1x2(),     bf16_t_64_1x1(),  bf16_n_256_1x1(), f16_t_256_1x1(),
-      f16_n_256_1x1(),      f8_t_256_2x1(),      f8_t_224_2x1(),   f8_t_112_2x1(),   f8_t_128_1x1(),
-      f8_exact_t_256_2x1(), f8_exact_t_128_1x1()};
+  static const std::vector<AsyncInputKernel> all = [] {
+    std::vector<AsyncInputKernel> kernels;
+    for (const auto list : {bf16_t(), bf16_n(), f16_t(), f16_n(), f8_t(), f8_exact_t()})
+      kernels.insert(kernels.end(), list.begin(), list.end());
+    return kernels;
+  }();
   return all;
 }
 

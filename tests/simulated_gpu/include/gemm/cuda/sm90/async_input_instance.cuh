@@ -1,8 +1,8 @@
 #pragma once
 
-// The twin of gemm/cuda/sm90/async_input_instance.cuh for the simulated GPU, found before it by the files of
-// instances/: the same launches, tiles, waits and pieces, and a loop in place of tensor instructions, which
-// no host has. Thread 0 of a CTA loads and multiplies; warps 1 and 2 exchange pieces, as there.
+// The twin of gemm/cuda/sm90/async_input_instance.cuh for the simulated GPU, found before it by
+// instance_list.cuh: the same launches, tiles, waits and pieces, and a loop in place of tensor instructions,
+// which no host has. Thread 0 of a CTA loads and multiplies; warps 1 and 2 exchange pieces, as there.
 
 #include <cuda_fp8.h>
 
@@ -240,25 +240,21 @@ __global__ void native_product(const Product product, const PiecePush push) {
 
 }  // namespace in_loops
 
-template <class Element_, class Out_, bool kColumnMajorB, template <class> class Sums>
-struct Multiplied {
-  using Element = Element_;
-  using Out = Out_;
-  static constexpr bool kBIsColumnMajor = kColumnMajorB;
-  static constexpr SumsKind kSums = Sums<void>::kKind;
-};
-
-template <class What, int kColumns, int kClusterRows, int kClusterColumns>
+template <class What, class OneTile>
 struct AsyncInputInstance {
-  static constexpr Tiling kTiling = async_input_tiling(kColumns, kClusterRows, kClusterColumns);
+  static constexpr SumsKind kSums = What::template Sums<void>::kKind;
+  static constexpr int kSharedBytes = 0;
+  static const void* kernel() { return reinterpret_cast<const void*>(&launch); }
 
   static cudaError_t launch(const AsyncInputLaunch& what, cudaStream_t stream) {
-    const ProductGrid grid = product_grid(what, kTiling, kMostPiecesTogether);
-    const in_loops::Product product = {what, grid, kTiling, What::kBIsColumnMajor, What::kSums};
+    const Tiling& tiling = OneTile::kTiling;
+    const ProductGrid grid = product_grid(what, tiling, kMostPiecesTogether);
+    const in_loops::Product product = {what, grid, tiling, What::kBIsColumnMajor, kSums};
     const PiecePush& push = product.grid.push;
     cudaLaunchConfig_t config{};
-    config.gridDim = dim3(kClusterRows, static_cast<unsigned>(kClusterColumns * product.grid.num_clusters +
-                                                              push.senders / kClusterRows));
+    config.gridDim = dim3(OneTile::kClusterRows,
+                          static_cast<unsigned>(OneTile::kClusterColumns * product.grid.num_clusters +
+                                                push.senders / OneTile::kClusterRows));
     config.blockDim = dim3(kAsyncInputThreads);
     config.stream = stream;
     // All CTAs have to be resident, and each fills a multiprocessor.
@@ -270,20 +266,5 @@ struct AsyncInputInstance {
                               product, push);
   }
 };
-
-/// What an instance's file returns.
-template <class What, int kColumns, int kClusterRows, int kClusterColumns>
-AsyncInputKernel async_input_kernel(const char* name, DType dtype, DType out) {
-  using Instance = AsyncInputInstance<What, kColumns, kClusterRows, kClusterColumns>;
-  return {.name = name,
-          .dtype = dtype,
-          .out = out,
-          .sums = What::kSums,
-          .b_is_column_major = What::kBIsColumnMajor,
-          .tiling = Instance::kTiling,
-          .kernel = reinterpret_cast<const void*>(&Instance::launch),
-          .shared_bytes = 0,
-          .launch = &Instance::launch};
-}
 
 }  // namespace tandem::gemm::cuda
