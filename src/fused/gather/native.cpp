@@ -73,6 +73,11 @@ class NativeGather {
   [[nodiscard]] program::Builder& steps() { return gather_.steps(); }
   [[nodiscard]] Shard own() const { return problem_.part_of(rank()); }
   [[nodiscard]] bool resets() const { return !counts_ && problem_.world > 1; }
+  /// Whether the products send the own shard to this rank too: their tiles have rows of several ranks.
+  [[nodiscard]] bool sends_own() const {
+    const int peers = problem_.piece_peers;
+    return peers == problem_.world - 1 && shares_tiles(agreed_product(problem_, peers));
+  }
   /// Chunks of one rank.
   [[nodiscard]] Operand words_of(int source) const {
     const std::int64_t first = source * chunks_.per_rank;
@@ -229,7 +234,7 @@ void NativeGather::consume() {
                        .num_own = own_words.size,
                        .piece_peers = problem_.piece_peers,
                        .flags = flags_,
-                       .own_in_pieces = shares_tiles(agreed_product(problem_, problem_.piece_peers)),
+                       .own_in_pieces = sends_own(),
                        .begins_early = resets()};
   if (problem_.first_consumed < 0) {
     if (problem_.piece_peers > 0) steps().product(kCurrent, product);
