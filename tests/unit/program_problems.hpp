@@ -139,7 +139,8 @@ inline void for_native_gathers(int world, const WithGather& body) {
         problem.first_consumed = products.first_consumed;
         for (problem.piece_peers = 0; problem.piece_peers < world; ++problem.piece_peers) {
           const bool is_to_all = problem.piece_peers == world - 1;
-          if (problem.piece_peers > 0 && problem.total() % world != 0 && !(is_to_all && is_consumed)) continue;
+          if (problem.piece_peers > 0 && problem.total() % world != 0 && !(is_to_all && is_consumed))
+            continue;
           if (has_empty && (!is_to_all || problem.piece_peers == 0)) continue;
           for (unsigned options = 0; options < 16; ++options) {
             problem.keeps_gathered = (options & 1U) != 0;

@@ -227,15 +227,14 @@ void NativeGather::push_to(int peer) {
 void NativeGather::consume() {
   const Operand own_words = words_of(rank());
   program::Product product{.a = all_of(slot_rows_), .b = {}, .out = {}};
-  product.arrival =
-      program::Arrival{.words = all_of(words_),
-                       .own = all_of(own_rows_),
-                       .first_own = own_words.first,
-                       .num_own = own_words.size,
-                       .piece_peers = problem_.piece_peers,
-                       .flags = flags_,
-                       .own_in_pieces = sends_own(),
-                       .begins_early = resets()};
+  product.arrival = program::Arrival{.words = all_of(words_),
+                                     .own = all_of(own_rows_),
+                                     .first_own = own_words.first,
+                                     .num_own = own_words.size,
+                                     .piece_peers = problem_.piece_peers,
+                                     .flags = flags_,
+                                     .own_in_pieces = sends_own(),
+                                     .begins_early = resets()};
   if (problem_.first_consumed < 0) {
     if (problem_.piece_peers > 0) steps().product(kCurrent, product);
     return;

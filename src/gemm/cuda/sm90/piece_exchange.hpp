@@ -55,7 +55,7 @@ void send_rounds(PiecePush& push, int at_once, int most_together);
 /// What arrives in pieces, if anything: `count` of the `chunks` from the first on, round the end.
 struct IncomingPieces {
   const std::uint32_t* flags = nullptr;  ///< of all rows
-  PieceFlags cut;
+  PieceFlags cut = {};
   int log2_lanes_of_step = 1;  ///< lanes of a warp that look at a step's flags, four each
   int tiles_per_chunk = 1;     ///< rows of tiles; 0: a tile needs the pieces of all chunks
   int parts_per_chunk = 1;     ///< flags of a step that are a chunk's, where a tile needs all
