@@ -29,14 +29,15 @@ struct GpuRates {
   // columns of 16-bit elements.
   double tile_us;
   double column_us;
-  KernelTimes vendor;          ///< of cuBLASLt's kernels
-  double vendor_split_us;      ///< added where k is cut: the parts are summed
-  KernelTimes native;          ///< of the library's own kernels
-  double read_bytes_per_us;    ///< at most, of a product's operands from memory
-  double native_unpaired;      ///< so many times as long takes a tile whose b no other CTA loads
-  double half_flops_per_us;    ///< of large 16-bit products, where only their flops are known
-  double eighth_flops_per_us;  ///< of 8-bit products
-  double full_flops_per_us;    ///< of f32 products
+  KernelTimes vendor;               ///< of cuBLASLt's kernels
+  double vendor_read_bytes_per_us;  ///< at most, of operands and output from and to memory
+  double vendor_split_us;           ///< added where k is cut: the parts are summed
+  KernelTimes native;               ///< of the library's own kernels
+  double read_bytes_per_us;         ///< at most, of a native kernel's b from memory
+  double native_unpaired;           ///< so many times as long takes a tile whose b no other CTA loads
+  double half_flops_per_us;         ///< of large 16-bit products, where only their flops are known
+  double eighth_flops_per_us;       ///< of 8-bit products
+  double full_flops_per_us;         ///< of f32 products
 
   // What engines copy from GPU to GPU.
   double link_bytes_per_us;  ///< of one large copy, in one direction
@@ -79,6 +80,7 @@ inline constexpr GpuRates kH200 = {
     .tile_us = 4.5,
     .column_us = 0.308,
     .vendor = {.launch_us = 3.8, .begin_us = 2.5},  // t_gemm_us, as above
+    .vendor_read_bytes_per_us = 2.9e6,              // 64 rows of h200_x2_native.json
     .vendor_split_us = 3,
     .native = {.launch_us = 2.3, .begin_us = 4},  // h200_native_kernels_row_strips.json
     .read_bytes_per_us = 4.0e6,                   // no file yet

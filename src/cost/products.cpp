@@ -61,7 +61,9 @@ double vendor_us(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t el
       best_us = std::min(best_us, us);
     }
   }
-  return best_us;
+  // Few rows take what b takes from memory.
+  const double elements = 1.0 * m * k + 1.0 * k * n + 1.0 * m * n;
+  return std::max(best_us, gpu.vendor.launch_us + elements * element_bytes / gpu.vendor_read_bytes_per_us);
 }
 
 double native_tile_us(std::int64_t columns, std::int64_t k, bool is_paired, const GpuRates& gpu) {
