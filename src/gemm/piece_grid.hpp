@@ -5,8 +5,8 @@
 
 namespace tandem::gemm {
 
-/// Where the flags of pieces lie at a receiver: those of a row of flags one step of k after the other, those of
-/// a step side by side.
+/// Where the flags of pieces lie at a receiver: those of a row of flags one step of k after the other, those
+/// of a step side by side.
 struct PieceFlags {
   int k_steps = 0;
   int of_step = 8;  ///< words of a step: a power of two, from 4 to kMostOfStep
@@ -22,9 +22,9 @@ struct PieceFlags {
 
 struct PieceCut;
 
-/// How a shard is cut that a kernel sends to its peers while it multiplies: into pieces that one warp copies at
-/// a time, each with a flag of its own at the receiver. A piece is 16 rows of 128 bytes, the last ones of a
-/// shard and of k perhaps less. Runs on hosts and, compiled with --expt-relaxed-constexpr, in kernels.
+/// How a shard is cut that a kernel sends to its peers while it multiplies: into pieces that one warp copies
+/// at a time, each with a flag of its own at the receiver. A piece is 16 rows of 128 bytes, the last ones of
+/// a shard and of k perhaps less. Runs on hosts and, compiled with --expt-relaxed-constexpr, in kernels.
 struct PieceGrid {
   static constexpr int kRows = 16;
   static constexpr int kStepBytes = 128;  ///< of a row
@@ -66,10 +66,11 @@ struct PieceGrid {
   Divisor of_step_;  // pieces of a whole shard
 };
 
-/// How the rows of all ranks are cut into pieces: what sender and receiver have to find alike. Shards of whole
-/// tiles have a row of flags for each tile, whose eight pieces a step. Others come together: there is one row
-/// of flags, and a step has the pieces of one shard behind those of the other. Each rank flags as many pieces
-/// as a whole shard has, also those that lie behind its own rows: so every rank hears of every other one.
+/// How the rows of all ranks are cut into pieces: what sender and receiver have to find alike. Shards of
+/// whole tiles have a row of flags for each tile, whose eight pieces a step. Others come together: there is
+/// one row of flags, and a step has the pieces of one shard behind those of the other. Each rank flags as
+/// many pieces as a whole shard has, also those that lie behind its own rows: so every rank hears of every
+/// other one.
 struct PieceCut {
   std::int64_t rows = 0;        ///< of all ranks
   std::int64_t shard_rows = 0;  ///< of every shard but perhaps the last ones
