@@ -284,7 +284,7 @@ struct AsyncInputMainloop : Base {
 
   int awaited_ = -1;
   bool gave_up_ = false;
-  std::uint32_t before_ = 0;    ///< announced steps of the tiles before
+  std::uint32_t before_ = 0;  ///< announced steps of the tiles before
 };
 
 }  // namespace tandem::gemm::cuda
