@@ -266,19 +266,19 @@ int main(int argc, char** argv) {
     for (std::size_t i = 1; i < numbers.texts().size(); ++i) {
       long long m = 0, n = 0, k = 0;
       const bool is_read = std::sscanf(numbers.texts()[i].c_str(), "%lldx%lldx%lld", &m, &n, &k) == 3;
-      const std::int64_t rows = m / kRanks;
-      is_fine = is_fine && is_read && m % kRanks == 0 && n > 0 && n % 8 == 0 &&
-                PieceGrid::accepts(rows, 2 * k) && PieceGrid::accepts(m, 2 * k);
-      shapes.push_back({m, n, k});
+      const Shape shape{m, n, k};
+      const gemm::PieceCut cut = shape.cut();
+      is_fine = is_fine && is_read && n > 0 && n % 8 == 0 && cut.is_possible() && !cut.shares_tiles();
+      shapes.push_back(shape);
     }
     if (shapes.empty())
       shapes = {{512, 3584, 8192}, {1024, 3584, 8192}, {2048, 3584, 8192}, {4096, 3584, 8192}};
     return bench::LaunchedRanks{
         .program = "bench_native_folded",
         .ranks = 2,
-        .refusal =
-            is_fine ? nullptr
-                    : "bench_native_folded [ROUNDS >= 1 [MxNxK ...]], M a multiple of 512, N of 8, K of 64",
+        .refusal = is_fine
+                       ? nullptr
+                       : "bench_native_folded [ROUNDS >= 1 [MxNxK ...]], M a multiple of 512, N and K of 8",
         .run_rank = [=](const RankContext& context) { return run_rank(context, numbers.at(0, 15), shapes); }};
   });
 }
