@@ -373,7 +373,7 @@ TEST(ProductGrid, SendsToAllPeersWithinAWaveAndOneAfterTheOtherBeyond) {
   EXPECT_EQ(sent_by_others.push.rounds.at_once, 1);
 }
 
-// One matrix of all rows, of which nothing is complete; b is ahead of a.
+// One matrix of all rows, of which nothing is complete.
 TEST(ProductGrid, OfShardsThatShareTilesIsOneMatrix) {
   const auto grid_of_few = [](std::int64_t rows, int peers) {
     const PieceCut cut{.rows = rows, .shard_rows = shard_stride(rows, 2), .shards = 2, .row_bytes = 16384};
@@ -398,7 +398,6 @@ TEST(ProductGrid, OfShardsThatShareTilesIsOneMatrix) {
   EXPECT_EQ(grid.complete_batches, 0);
   EXPECT_EQ(grid.num_clusters, 56);
   EXPECT_EQ(grid.push.senders, 16) << "of 20 multiprocessors that no tile needs";
-  EXPECT_EQ(grid.b_ahead.steps, (28 << 20) / (7168 * 128));
   EXPECT_EQ(grid_of_few(300, 2).tiles_per_signal, 3);
   const ProductGrid beside_tiles = grid_of_few(300, 2);
   EXPECT_EQ(beside_tiles.push.rounds.at_once, 2) << "to both at one time";

@@ -81,7 +81,6 @@ typename AsyncInputInstance<What, OneTile>::Product::Params AsyncInputInstance<W
   mainloop.signals = signals;
   mainloop.pieces = what.pieces;
   const int k_steps = cute::ceil_div(k, static_cast<int>(cute::size<2>(Tile{})));
-  mainloop.b_ahead = grid.b_ahead;
   mainloop.scales_step = !what.scales.rows_arrive ? -1 : what.scales.along_k ? 0 : k_steps - 1;
 
   ChunkTileScheduler::Arguments scheduler{};

@@ -45,12 +45,6 @@ struct AsyncInputLaunch {
   SumScales scales;           ///< of kernels that scale
 };
 
-/// How far ahead of its loads b is brought into the L2 cache while a is awaited.
-struct BAhead {
-  int steps = 0;              ///< of k; 0: not at all
-  std::uint32_t step_ns = 0;  ///< time between two of them, so that other loads get through
-};
-
 /// What a kernel makes of its sums.
 enum class SumsKind : std::uint8_t {
   kPlain,     ///< rounds them

@@ -15,7 +15,6 @@
 #include <tandem/symm/chunk_signals.cuh>
 
 #include "device/cuda/next_kernel.cuh"
-#include "gemm/cuda/sm90/async_input_kernel.hpp"
 #include "gemm/cuda/sm90/piece_exchange.cuh"
 #include "gemm/cuda/sm90/row_strips.cuh"
 
@@ -62,8 +61,6 @@ struct AsyncInputMainloop : Base {
   using TmaA = typename Base::Params::TMA_A;
   using ElementA = typename Base::ElementA;
   using Strips = RowStrips<Base>;
-  /// Whether b is brought into the L2 cache while a is awaited. Wider tiles are bound by what they multiply.
-  static constexpr bool kCachesB = cute::size<1>(typename Base::TileShape{}) <= 64;
 
   /// The left operand as its tensor maps see it: `count` batches of `rows`.
   struct Rows {
@@ -78,7 +75,6 @@ struct AsyncInputMainloop : Base {
     tandem::symm::ChunkSignals signals;
     IncomingPieces pieces;
     int scales_step;
-    BAhead b_ahead;
   };
   struct Params : Base::Params {
     TmaA tma_load_complete;
@@ -91,7 +87,6 @@ struct AsyncInputMainloop : Base {
     /// Before this step of a tile whose chunk comes in pieces its signal is awaited, which tells that the
     /// chunk's scales are there; -1: before none.
     int scales_step;
-    BAhead b_ahead;
 
     template <class WorkTile>
     CUTLASS_DEVICE int chunk_of(const WorkTile& work) const {
@@ -119,7 +114,6 @@ struct AsyncInputMainloop : Base {
     params.signals = args.signals;
     params.pieces = args.pieces;
     params.scales_step = args.scales_step;
-    params.b_ahead = args.b_ahead;
     return params;
   }
 
@@ -174,22 +168,15 @@ struct AsyncInputMainloop : Base {
     const std::uint16_t mask_a = row_mask<Cluster>(row);
     const std::uint16_t mask_b = column_mask<Cluster>(column);
 
-    // b has a step of its own: before a is awaited, it goes into the stages that are free, and further steps
-    // of it into the L2 cache, which stay as far ahead from then on.
+    // b has a step of its own: before a is awaited, it goes into the stages that are free.
     int b_step = 0;
-    int b_cached = 0;
     auto b_state = state;
-    const auto cache_b = [&] {
-      prefetch(params.tma_load_b, from_b(_, _, _, b_cached));
-      ++b_cached;
-    };
     const auto load_b = [&] {
       pipeline.producer_acquire(b_state);
       copy(params.tma_load_b.with(*pipeline.producer_get_barrier(b_state), mask_b), from_b(_, _, _, b_step),
            to_b(_, _, _, b_state.index()));
       ++b_step;
       ++b_state;
-      if (kCachesB && b_cached >= b_step && b_cached < k_steps) cache_b();
     };
 
     // Steps of this tile that may be loaded.
@@ -199,16 +186,9 @@ struct AsyncInputMainloop : Base {
       if (b_step == i) load_b();
       if (i >= arrived) {
         const auto load_b_ahead = [&] {
-          if (b_step < min(i + kStages, k_steps) && is_free(b_state)) {
-            load_b();
-            return true;
-          }
-          if (!kCachesB) return false;
-          b_cached = max(b_cached, b_step);
-          if (b_cached >= min(b_step + params.b_ahead.steps, k_steps)) return false;
-          cache_b();
-          __nanosleep(params.b_ahead.step_ns);
-          return true;
+          const bool can = b_step < min(i + kStages, k_steps) && is_free(b_state);
+          if (can) load_b();
+          return can;
         };
         if (in_pieces) {
           arrived = static_cast<int>(await_announced(announced, before_ + i, load_b_ahead) - before_);

@@ -66,6 +66,8 @@ double predicted_us(const ResidentKernel& kernel, const Product& product) {
   const Tiling& tiling = kernel.kernel->tiling;
   const ChunkParts parts(product.m, static_cast<int>(chunks.count), 0, cut_of(tiling, product));
   if (!accepts(tiling, parts, product.n) || kernel.most_clusters < 1) return 0;
+  // Pairs beside each other read b once for each row of tiles: they are for few rows.
+  if (tiling.cluster_columns > 1 && product.m > PieceCut::kMostShared) return 0;
   const ChunkOrder signals(product.m, static_cast<int>(product.arrival->count), 0);
   const ChunkOrder order = steps_of(product, parts.parts());
   const std::int64_t columns =

@@ -146,8 +146,7 @@ __device__ inline void send_pieces(const PiecePush& push, int sender, SenderStag
   const int lane = static_cast<int>(threadIdx.x % 32);
   std::byte* const stage = stages.data[warp];
   const int size = push.grid.size();
-  // The first rounds are short: what is needed first is there soon, and more of it before that is used up. A
-  // small shard is one round.
+  // The first round is short: what is needed first is there soon. A small shard is one round.
   constexpr int kMostOfOnly = 3;
   const int of_all = (size + push.senders * kSenderWarps - 1) / (push.senders * kSenderWarps);
   int of_warp = of_all <= kMostOfOnly ? of_all : 1;
@@ -166,7 +165,7 @@ __device__ inline void send_pieces(const PiecePush& push, int sender, SenderStag
       store_piece(push, index, index - begin, {0, push.peers}, stage);
     const int sent_begin = first;
     const int sent_end = min(first + kSenderWarps * of_warp, size);
-    of_warp = min(2 * of_warp, kPiecesOfSender);
+    of_warp = kPiecesOfSender;
     first = next_round + sender * kSenderWarps * of_warp;
     next_round += push.senders * kSenderWarps * of_warp;
     load_pieces(push, begin_of_warp(), end_of_warp(), stage);

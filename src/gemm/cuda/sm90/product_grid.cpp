@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "cost/machine.hpp"
-
 namespace tandem::gemm::cuda {
 namespace {
 
@@ -29,17 +27,6 @@ PiecePush push_of(const AsyncInputLaunch& what, const TileOrder& order, int send
   return push;
 }
 
-/// Of a product of few rows, which takes about as long as b's way from the memory: b is on it while a is
-/// awaited, as far as half of the L2 cache holds it.
-BAhead b_ahead_of(const AsyncInputLaunch& what) {
-  constexpr std::int64_t kMostBytes = 28 << 20;
-  constexpr std::int64_t kFewRows = PieceCut::kMostShared;
-  if (what.pieces.count == 0 || what.rows > kFewRows) return {};
-  const std::int64_t step_bytes = what.n * PieceGrid::kStepBytes;
-  return {.steps = static_cast<int>(std::min<std::int64_t>(kMostBytes / step_bytes, INT32_MAX)),
-          .step_ns = static_cast<std::uint32_t>(1000 * step_bytes / cost::kH200.read_bytes_per_us)};
-}
-
 }  // namespace
 
 ProductGrid product_grid(const AsyncInputLaunch& what, const Tiling& tiling, int most_together) {
@@ -61,7 +48,6 @@ ProductGrid product_grid(const AsyncInputLaunch& what, const Tiling& tiling, int
   grid.tiles_per_batch = is_whole || what.chunks.size() > 1 ? 0 : tiles_of(what.signal_rows);
   const int senders = senders_of(what, grid.order, cluster);
   grid.push = push_of(what, grid.order, senders, most_together);
-  grid.b_ahead = b_ahead_of(what);
   grid.num_clusters = std::min(what.num_clusters - senders / cluster, grid.order.num_clusters());
   return grid;
 }

@@ -19,8 +19,7 @@ struct ProductGrid {
   int tiles_per_chunk = 0;  ///< these two as ChunkTileScheduler has them
   int tiles_per_batch = 0;
   int num_clusters = 0;  ///< that multiply
-  BAhead b_ahead;
-  PiecePush push;  ///< the launch's, sent by CTAs behind those that multiply, or beside their tiles
+  PiecePush push;        ///< the launch's, sent by CTAs behind those that multiply, or beside their tiles
 };
 /// `most_together`: pieces that the kernel has room for, see send_rounds().
 [[nodiscard]] ProductGrid product_grid(const AsyncInputLaunch& what, const Tiling& tiling, int most_together);
