@@ -38,8 +38,9 @@ struct Shape {
   std::int64_t m = 0, n = 0, k = 0;
   [[nodiscard]] std::int64_t shard_rows() const { return m / kRanks; }
   [[nodiscard]] std::int64_t shard_bytes() const { return shard_rows() * k * 2; }
-  /// Of a shard.
-  [[nodiscard]] std::int64_t num_flags() const { return gemm::num_pieces(shard_rows(), 2 * k); }
+  [[nodiscard]] gemm::PieceCut cut() const {
+    return {.rows = m, .shard_rows = shard_rows(), .shards = kRanks, .row_bytes = 2 * k};
+  }
 };
 
 class Bench {
@@ -108,7 +109,7 @@ Result<Bench> Bench::make(const RankContext& context, const Shape& shape, const 
   TANDEM_ASSIGN(bench.b_, device.allocate_tensor({shape.n, shape.k}, DType::kBF16));
   TANDEM_ASSIGN(bench.out_, device.allocate_tensor({shape.m, shape.n}, DType::kBF16));
   TANDEM_ASSIGN(bench.flush_, device.allocate_tensor({64 << 20}, DType::kU32));
-  const std::int64_t bytes = bench.flags_bytes() + kRanks * shape.num_flags() * 4;
+  const std::int64_t bytes = bench.flags_bytes() + shape.cut().num_flags() * 4;
   TANDEM_ASSIGN(bench.block_, symm::empty({bytes}, DType::kU8, device));
   TANDEM_ASSIGN(bench.handle_, symm::rendezvous(bench.block_, *bench.group_));
   TANDEM_TRY(bench.handle_->watch(*bench.stream_));
@@ -129,15 +130,12 @@ Result<void> Bench::copy_shards() {
 }
 
 void Bench::send_in_pieces(AsyncInputLaunch& launch) const {
-  const auto k_steps = static_cast<int>(2 * shape_.k / PieceGrid::kStepBytes);
-  const auto tiles = static_cast<int>(shape_.shard_rows() / PieceGrid::kTileRows);
-  launch.pieces = {.flags = reinterpret_cast<const std::uint32_t*>(block(rank_) + flags_bytes()),
-                   .k_steps = k_steps,
-                   .tiles_per_chunk = tiles,
-                   .first = 1,
-                   .count = kRanks - 1,
-                   .chunks = kRanks};
-  launch.push.grid = PieceGrid(tiles, k_steps);
+  const gemm::PieceCut cut = shape_.cut();
+  launch.pieces = gemm::cuda::incoming_pieces(
+      cut, 1, reinterpret_cast<const std::uint32_t*>(block(rank_) + flags_bytes()));
+  launch.pieces.first = 1;
+  launch.pieces.count = kRanks - 1;
+  launch.push.grid = PieceGrid(cut, static_cast<int>(shape_.shard_rows()));
   launch.push.rows = own_.view().data_as<const std::byte>();
   launch.push.flag_value = epoch_;
   std::byte* const there = block(1 - rank_);
@@ -145,7 +143,7 @@ void Bench::send_in_pieces(AsyncInputLaunch& launch) const {
     const int place = launch.push.peers + 1;
     launch.push.to[launch.push.peers] = {
         .rows = there + place * shape_.shard_bytes(),
-        .flags = reinterpret_cast<std::uint32_t*>(there + flags_bytes()) + place * shape_.num_flags()};
+        .flags = reinterpret_cast<std::uint32_t*>(there + flags_bytes()) + cut.first_flag(place)};
   }
 }
 
@@ -268,19 +266,19 @@ int main(int argc, char** argv) {
     for (std::size_t i = 1; i < numbers.texts().size(); ++i) {
       long long m = 0, n = 0, k = 0;
       const bool is_read = std::sscanf(numbers.texts()[i].c_str(), "%lldx%lldx%lld", &m, &n, &k) == 3;
-      const std::int64_t rows = m / kRanks;
-      is_fine = is_fine && is_read && m % kRanks == 0 && n > 0 && n % 8 == 0 &&
-                PieceGrid::accepts(rows, 2 * k) && PieceGrid::accepts(m, 2 * k);
-      shapes.push_back({m, n, k});
+      const Shape shape{m, n, k};
+      const gemm::PieceCut cut = shape.cut();
+      is_fine = is_fine && is_read && n > 0 && n % 8 == 0 && cut.is_possible() && !cut.shares_tiles();
+      shapes.push_back(shape);
     }
     if (shapes.empty())
       shapes = {{512, 3584, 8192}, {1024, 3584, 8192}, {2048, 3584, 8192}, {4096, 3584, 8192}};
     return bench::LaunchedRanks{
         .program = "bench_native_folded",
         .ranks = 2,
-        .refusal =
-            is_fine ? nullptr
-                    : "bench_native_folded [ROUNDS >= 1 [MxNxK ...]], M a multiple of 512, N of 8, K of 64",
+        .refusal = is_fine
+                       ? nullptr
+                       : "bench_native_folded [ROUNDS >= 1 [MxNxK ...]], M a multiple of 512, N and K of 8",
         .run_rank = [=](const RankContext& context) { return run_rank(context, numbers.at(0, 15), shapes); }};
   });
 }

@@ -29,9 +29,11 @@ struct GpuRates {
   // columns of 16-bit elements.
   double tile_us;
   double column_us;
-  KernelTimes vendor;        ///< of cuBLASLt's kernels
-  double vendor_split_us;    ///< added where k is cut: the parts are summed
-  KernelTimes native;        ///< of the library's own kernels
+  KernelTimes vendor;               ///< of cuBLASLt's kernels
+  double vendor_read_bytes_per_us;  ///< at most, of operands and output from and to memory
+  double vendor_split_us;           ///< added where k is cut: the parts are summed
+  KernelTimes native;               ///< of the library's own kernels
+  double read_bytes_per_us;         ///< at most, of a native kernel's b from memory, with the wait for a
   double native_unpaired;    ///< so many times as long takes a tile of 128 columns whose b no other CTA loads
   double half_flops_per_us;  ///< of large 16-bit products, where only their flops are known
   double eighth_flops_per_us;  ///< of 8-bit products
@@ -82,8 +84,10 @@ inline constexpr GpuRates kH200 = {
     .tile_us = 4.5,
     .column_us = 0.308,
     .vendor = {.launch_us = 3.8, .begin_us = 2.5},  // t_gemm_us, as above
+    .vendor_read_bytes_per_us = 3.0e6,              // 64 rows of h200_x2_native.json
     .vendor_split_us = 3,
     .native = {.launch_us = 2.3, .begin_us = 4},  // h200_native_kernels_row_strips.json
+    .read_bytes_per_us = 2.5e6,                   // 51 us of 64 and 128 x 7168 x 8192 at W = 2; no file yet
     // h200_native_kernels_divisors.json, the kernel of 1x1; 256 columns: h200_native_kernels_orders.json
     .native_unpaired = 1.15,
     // 2 m n k / t_gemm_us of h200_x*.json: the median is 681e6, of products from 100 GFLOP on 748e6.

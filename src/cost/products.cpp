@@ -61,7 +61,9 @@ double vendor_us(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t el
       best_us = std::min(best_us, us);
     }
   }
-  return best_us;
+  // Few rows take what b takes from memory.
+  const double elements = 1.0 * m * k + 1.0 * k * n + 1.0 * m * n;
+  return std::max(best_us, gpu.vendor.launch_us + elements * element_bytes / gpu.vendor_read_bytes_per_us);
 }
 
 double native_tile_us(std::int64_t columns, std::int64_t k, bool is_paired, const GpuRates& gpu) {
@@ -113,7 +115,11 @@ double native_us(const NativeWaves& waves, const GpuRates& gpu) {
     const double here_us = arrival_us(waves.arrival, (step + 1) * waves.step_chunks - 1, gpu);
     for (std::int64_t i = 0; i < rows * columns; ++i) clusters.run(here_us, tile_us);
   }
-  return gpu.native.launch_us + clusters.end_us();
+  // b comes from memory, from the start on.
+  constexpr double kElementBytes = 2;
+  const double b_us =
+      kElementBytes * static_cast<double>(waves.n) * static_cast<double>(waves.k) / gpu.read_bytes_per_us;
+  return gpu.native.launch_us + std::max(clusters.end_us(), gpu.native.begin_us + b_us);
 }
 
 double departing_us(const NativeWaves& waves, int owners, const GpuRates& gpu) {

@@ -95,8 +95,10 @@ Result<void> check_senders(const Arrival& arrival, const Stream& stream) {
   return {};
 }
 
-std::int64_t num_pieces_of(const TensorView& a) {
-  return num_pieces(a.size(0), a.size(1) * size_bytes(a.dtype));
+std::int64_t num_flags_of(const ProductArgs& args) {
+  const TensorView& a = *args.a;
+  return num_piece_flags(a.size(0), args.arrival->senders->handle->world_size(),
+                         a.size(1) * size_bytes(a.dtype));
 }
 
 Result<void> check_pieces(const ProductArgs& args) {
@@ -136,7 +138,7 @@ Result<void> check_pieces(const ProductArgs& args) {
                  kWho, a_bytes, pieces.rows_bytes);
   }
   const std::int64_t rows_end = pieces.rows_bytes + args.a->size_bytes();
-  const std::int64_t flags_end = pieces.flags_bytes + 4 * num_pieces_of(*args.a);
+  const std::int64_t flags_end = pieces.flags_bytes + 4 * num_flags_of(args);
   if (pieces.rows_bytes < 0 || pieces.flags_bytes < 0 || pieces.rows_bytes % kAsyncInputAlignment != 0 ||
       pieces.flags_bytes % kAsyncInputAlignment != 0 ||
       std::max(rows_end, flags_end) > handle.buffer_size_bytes()) {
@@ -155,8 +157,8 @@ Result<void> check_flags_apart(const ProductArgs& args) {
   const Arrival& arrival = *args.arrival;
   const symm::Handle& handle = *arrival.senders->handle;
   auto* const block = static_cast<std::byte*>(handle.buffer_ptrs()[static_cast<std::size_t>(handle.rank())]);
-  const TensorView words = TensorView::contiguous(block + arrival.pieces->flags_bytes,
-                                                  {num_pieces_of(*args.a)}, DType::kU32, args.a->device);
+  const TensorView words = TensorView::contiguous(block + arrival.pieces->flags_bytes, {num_flags_of(args)},
+                                                  DType::kU32, args.a->device);
   const Named flags{"pieces' flags", -1, &words};
   TANDEM_TRY(check_apart(kWho, flags, {"a", -1, args.a}));
   TANDEM_TRY(check_apart(kWho, flags, {"b", -1, args.b}));

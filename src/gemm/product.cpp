@@ -1,5 +1,6 @@
 #include "gemm/product.hpp"
 
+#include <algorithm>
 #include <array>
 #include <tandem/base/shard.hpp>
 
@@ -92,8 +93,23 @@ std::string_view to_string(Scale scale) {
   return "?";
 }
 
-std::int64_t num_pieces(std::int64_t rows, std::int64_t row_bytes) {
-  return (rows / PieceGrid::kRows) * (row_bytes / PieceGrid::kStepBytes);
+std::int64_t num_piece_flags(std::int64_t rows, int ranks, std::int64_t row_bytes) {
+  const PieceCut cut{
+      .rows = rows, .shard_rows = shard_stride(rows, ranks), .shards = ranks, .row_bytes = row_bytes};
+  return cut.num_flags();
+}
+
+PieceCut piece_cut_of(const Product& product) {
+  const Chunks& chunks = *product.arrival;
+  const std::int64_t of_rank = std::max<std::int64_t>(chunks.complete, 1);
+  return {.rows = product.m,
+          .shard_rows = shard_stride(product.m, static_cast<int>(chunks.count)) * of_rank,
+          .shards = static_cast<int>(chunks.count / of_rank),
+          .row_bytes = product.k * size_bytes(product.a)};
+}
+
+bool shares_tiles(const Product& product) {
+  return product.arrival && product.arrival->in_pieces > 0 && piece_cut_of(product).shares_tiles();
 }
 
 PartialGrid partial_grid_of(std::int64_t m, std::int64_t n, int owners) {

@@ -15,6 +15,7 @@
 #include <tandem/gemm/scaled_mm.hpp>
 
 #include "gemm/partial_grid.hpp"
+#include "gemm/piece_grid.hpp"
 #include "symm/kernel_inbox.hpp"
 
 namespace tandem::gemm {
@@ -27,16 +28,20 @@ class Implementation;
 /// `peers` ranks before this one, which multiply them at the same time. The same number of ranks behind this
 /// one send to it. Their pieces are awaited one by one, each by its own flag; their chunks' signals are
 /// ignored. For outputs that need the rows before a copy could bring them.
+///
+/// Where shards are whole tiles the own one is multiplied from complete.rows. Else a tile may have rows of
+/// several shards, few rows come in all, and a product sends to all other ranks and to its own part of the
+/// block too. Shards may then be short or empty, and complete.rows has no rows then.
 struct PieceExchange {
   int peers = 0;                 ///< 1 to all other ranks, the same on every rank
   std::int64_t rows_bytes = 0;   ///< from the start of the senders' block to a, the same on every rank
-  std::int64_t flags_bytes = 0;  ///< and to the flags: u32, num_pieces() of them, compared as signals
+  std::int64_t flags_bytes = 0;  ///< and to the flags: u32, num_piece_flags() of them, compared as signals
   bool sends = true;             ///< not if an earlier product has sent these rows
 };
 /// Ranks that can exchange pieces: each other one has a lane of the warp that sends.
 inline constexpr int kMostPieceRanks = 33;
-/// Pieces of so many rows.
-[[nodiscard]] std::int64_t num_pieces(std::int64_t rows, std::int64_t row_bytes);
+/// Flags of the pieces of `rows` rows, which are sharded over `ranks` ranks.
+[[nodiscard]] std::int64_t num_piece_flags(std::int64_t rows, int ranks, std::int64_t row_bytes);
 
 /// How the left operand comes: in chunks, each behind its signal. See AsyncInputMmArgs.
 struct Arrival {
@@ -111,6 +116,12 @@ enum class Scale : std::uint8_t {
 [[nodiscard]] constexpr bool is_along_k(Scale scale) {
   return scale == Scale::kVector128 || scale == Scale::kBlock128;
 }
+
+struct Product;
+/// How the shards of a product are cut some of which come in pieces.
+[[nodiscard]] PieceCut piece_cut_of(const Product& product);
+/// Whether any do, and all come together: see PieceExchange.
+[[nodiscard]] bool shares_tiles(const Product& product);
 
 /// What becomes of the sums; the order is that of ProductArgs.
 struct Epilogue {

@@ -91,8 +91,8 @@ std::string Printer::of(const Product& product) const {
                       arrival.first_own + arrival.num_own, of(arrival.own));
   if (arrival.scales_arrive()) text += fmt::format(", their scales in {}", of(arrival.own_scale));
   if (arrival.piece_peers > 0) {
-    text += fmt::format(", {} pieces to the {} ranks before", arrival.sends ? "sends" : "has sent",
-                        arrival.piece_peers);
+    text += fmt::format(", {} pieces to the {} ranks before{}", arrival.sends ? "sends" : "has sent",
+                        arrival.piece_peers, arrival.own_in_pieces ? " and to itself" : "");
   }
   if (arrival.begins_early) text += ", begins early";
   return text;

@@ -84,6 +84,8 @@ struct Arrival {
   // Ranks to which this rank's products send `own` in pieces, and the flags of pieces that come.
   int piece_peers = 0;
   RootId flags = kNone;
+  /// `own` goes to this rank itself in the same way, and is read where it arrives.
+  bool own_in_pieces = false;
   bool sends = true;  ///< not if an earlier product has sent the pieces
   /// The step before it on its lane is a reset, and the product may begin during that. It looks for chunks
   /// and sends pieces only after all ranks have passed the barrier.

@@ -290,7 +290,7 @@ Result<void> Simulation::start_sending(int thread, const Entry& entry, const Pro
   step_on(thread);
   TANDEM_TRY(use(thread, *entry.step, entry.round, arrival.own, false));
   if (!arrival.sends) return {};
-  for (int step = 1; step <= arrival.piece_peers; ++step) {
+  for (int step = arrival.own_in_pieces ? 0 : 1; step <= arrival.piece_peers; ++step) {
     const int peer = (rank - step + world()) % world();
     Region region = region_of(rank, entry.round,
                               rows_of_chunks(program(rank), product.a.root, arrival.first_own,
@@ -312,7 +312,7 @@ bool Simulation::have_come(int thread, int round, const Product& product) const 
   const int rank = rank_of(thread);
   if (!are_of_call(thread)) return true;
   for (int source = 0; source < world(); ++source) {
-    if (source == rank) continue;
+    if (source == rank && !product.arrival->own_in_pieces) continue;
     const Shard words = words_from(source);
     if (awaits_words(rank, source, product) && !are_written(thread, round, words.offset, words.size))
       return false;
@@ -342,7 +342,7 @@ Result<void> Simulation::meet_all(int thread, const Entry& entry, const Product&
     return {};
   };
   for (int source = 0; source < world(); ++source) {
-    if (source == rank) continue;
+    if (source == rank && !product.arrival->own_in_pieces) continue;
     const Shard words = words_from(source);
     const std::int64_t last = words.offset + words.size;
     const bool in_pieces = comes_in_pieces(rank, source, product);

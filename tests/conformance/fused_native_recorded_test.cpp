@@ -121,17 +121,17 @@ class FusedNativeRecorded : public ::testing::TestWithParam<JobCase> {
  protected:
   /// Shards go in pieces to `piece_peers` ranks, or to as many as the library chooses, and by copies to the
   /// others.
-  static void replay(std::optional<int> piece_peers);
+  static void replay(std::optional<int> piece_peers, std::vector<std::int64_t> rows = {512, 1024, 2048});
 };
 
-void FusedNativeRecorded::replay(std::optional<int> piece_peers) {
+void FusedNativeRecorded::replay(std::optional<int> piece_peers, std::vector<std::int64_t> rows) {
   if (GetParam().is_on_cpu()) GTEST_SKIP() << "streams of CPUs are not recorded";
   Config config = test::quick_config();
   config.native_pieces = piece_peers;
   Complaints complaints;
   test::on_ranks(GetParam(), config, complaints, [&](RankContextOfTest& rank) -> Result<void> {
     std::vector<std::unique_ptr<Recorded>> all;
-    for (const std::int64_t m : {512, 1024, 2048})
+    for (const std::int64_t m : rows)
       all.push_back(std::make_unique<Recorded>(Recorded{Call(rank, m), nullptr}));
     if (auto done = record_all(all, rank, complaints); !done) return done;
     // Simulated GPUs are slow.
@@ -164,6 +164,10 @@ TEST_P(FusedNativeRecorded, replays_in_pieces_and_by_copies_and_eager_calls_take
 
 TEST_P(FusedNativeRecorded, replays_as_the_library_chooses_and_eager_calls_take_turns) {
   replay(std::nullopt);
+}
+
+TEST_P(FusedNativeRecorded, replays_of_few_rows_and_eager_calls_take_turns) {
+  replay(std::nullopt, {4, 120, 384});
 }
 
 TEST_P(FusedNativeRecorded, needs_an_eager_call_first) {

@@ -30,6 +30,10 @@ struct Scale {
   std::int64_t fewest_rows, most_rows, k;
   std::vector<std::int64_t> columns;
 };
+/// Of a GPU: tiles have rows of several ranks, some of which may have none. K ends inside a step.
+Scale few_rows() {
+  return {.fewest_rows = 1, .most_rows = 512, .k = 200, .columns = {264, 512, 40}};
+}
 Scale scale_of(DeviceKind kind) {
   if (kind == DeviceKind::kCpu) return {.fewest_rows = 64, .most_rows = 170, .k = 24, .columns = {9, 16, 5}};
   return {.fewest_rows = 512, .most_rows = 2300, .k = 192, .columns = {264, 512, 40}};
@@ -51,10 +55,10 @@ struct Op {
 
 class Workbench {
  public:
-  Workbench(RankContextOfTest& rank, DType dtype)
+  Workbench(RankContextOfTest& rank, DType dtype, Scale scale)
       : rank_(rank),
         dtype_(dtype),
-        scale_(scale_of(rank.device.id().kind)),
+        scale_(std::move(scale)),
         source_(rank.device, test::dense({2 * scale_.most_rows, scale_.k}),
                 test::generated({2 * scale_.most_rows, scale_.k}, dtype, 0)),
         signal_(rank.device, Dims{1}, DType::kU32) {
@@ -84,6 +88,7 @@ class Workbench {
       op.rows = whole_tiles * (1 + below(scale_.most_rows / whole_tiles));
       op.rows = std::max(op.rows, (scale_.fewest_rows + whole_tiles - 1) / whole_tiles * whole_tiles);
     }
+    if (scale_.fewest_rows < world && below(4) == 0) op.rows = 1 + below(2 * world);
     // The wider, the fewer shards are wanted at once, and so come in pieces.
     if (below(4) > 0) op.plan_n = std::int64_t{3584} << below(3);
     op.first = below(scale_.most_rows);
@@ -207,14 +212,15 @@ Result<void> hold_a_moment(std::mt19937& own, Stream& stream) {
   return stream.sleep(std::chrono::microseconds(own() % 300));
 }
 
-void run_random_problems(const testing::RankCase& ranks, const std::optional<int>& native_pieces) {
+void run_random_problems(const testing::RankCase& ranks, const Scale& scale,
+                         const std::optional<int>& native_pieces) {
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
     Complaints complaints;
     Config config;
     config.log_level = LogLevel::kOff;
     config.native_pieces = native_pieces;
     test::on_ranks({.ranks = ranks}, config, complaints, [&](RankContextOfTest& rank) -> Result<void> {
-      Workbench bench(rank, dtype);
+      Workbench bench(rank, dtype, scale);
       std::mt19937 same(17);
       std::mt19937 own(static_cast<unsigned>(100 + rank.group.rank()));
       std::vector<Op> ops;
@@ -237,21 +243,27 @@ void run_random_problems(const testing::RankCase& ranks, const std::optional<int
 class FusedNative : public ::testing::TestWithParam<testing::RankCase> {};
 
 TEST_P(FusedNative, random_problems_one_behind_the_other) {
-  run_random_problems(GetParam(), {});
+  run_random_problems(GetParam(), scale_of(GetParam().placement.kind), {});
 }
 
 // The others get theirs by copies beside the products that send.
 TEST_P(FusedNative, sent_in_pieces_to_one_rank) {
   if (GetParam().size == 1 || GetParam().placement.kind == DeviceKind::kCpu)
     GTEST_SKIP() << "nothing is sent in pieces";
-  run_random_problems(GetParam(), 1);
+  run_random_problems(GetParam(), scale_of(GetParam().placement.kind), 1);
 }
 
 // One rank behind the other where products take more than a wave.
 TEST_P(FusedNative, sent_in_pieces_to_every_rank) {
   if (GetParam().size <= 2 || GetParam().placement.kind == DeviceKind::kCpu)
     GTEST_SKIP() << "nothing is sent in pieces, or to one rank only";
-  run_random_problems(GetParam(), GetParam().size - 1);
+  run_random_problems(GetParam(), scale_of(GetParam().placement.kind), GetParam().size - 1);
+}
+
+TEST_P(FusedNative, few_rows_come_together) {
+  if (GetParam().size == 1 || GetParam().placement.kind == DeviceKind::kCpu)
+    GTEST_SKIP() << "nothing is sent in pieces";
+  run_random_problems(GetParam(), few_rows(), {});
 }
 
 // All others wait for it, and say for whom and for what; what they have on their GPUs stays usable.
@@ -264,7 +276,7 @@ TEST_P(FusedNative, a_rank_that_skips_an_op_is_named) {
   std::atomic<int> have_heard = 0;
   Complaints complaints;
   test::on_ranks({.ranks = GetParam()}, config, complaints, [&](RankContextOfTest& rank) -> Result<void> {
-    Workbench bench(rank, DType::kBF16);
+    Workbench bench(rank, DType::kBF16, scale_of(rank.device.id().kind));
     std::mt19937 same(3);
     Op op = bench.make_op(same);
     op.algorithm = Algorithm::kNative;

@@ -7,7 +7,8 @@
 namespace tandem::cost {
 namespace {
 
-// cuBLASLt's first choice on H200s: bench/results/h200_x4_native.json, h200_x2_random_preset.json.
+// cuBLASLt's first choice on H200s: bench/results/h200_x2_native.json, h200_x4_native.json,
+// h200_x2_random_preset.json. 64 rows take what b takes from memory.
 TEST(VendorModel, IsNearWhatWasMeasured) {
   struct Measured {
     std::int64_t m, n, k;
@@ -16,7 +17,8 @@ TEST(VendorModel, IsNearWhatWasMeasured) {
   for (const auto& [m, n, k, us] :
        {Measured{512, 3584, 8192, 45}, Measured{2048, 3584, 8192, 172}, Measured{8192, 3584, 8192, 603},
         Measured{4096, 6656, 16384, 1133}, Measured{1088, 640, 2688, 15.6}, Measured{640, 5824, 5184, 54.7},
-        Measured{4160, 1536, 9920, 171}, Measured{960, 1728, 8640, 44.9}, Measured{9408, 512, 1408, 27.4}}) {
+        Measured{4160, 1536, 9920, 171}, Measured{960, 1728, 8640, 44.9}, Measured{9408, 512, 1408, 27.4},
+        Measured{64, 7168, 8192, 44}, Measured{64, 3584, 8192, 30}, Measured{64, 8192, 3584, 27}}) {
     EXPECT_NEAR(vendor_us(m, n, k) / us, 1, 0.25) << m << " x " << n << " x " << k;
   }
 }
@@ -49,6 +51,7 @@ constexpr GpuRates kRound = [] {
   gpu.push_us = 7;
   gpu.piece_bytes_per_us = 8;
   gpu.first_piece_us = 50;
+  gpu.read_bytes_per_us = 1e9;
   return gpu;
 }();
 
@@ -57,6 +60,16 @@ TEST(NativeTile, TakesLongerUnpaired) {
   EXPECT_DOUBLE_EQ(native_tile_us(64, 4096, true, kRound), 10 + 32);
   EXPECT_DOUBLE_EQ(native_tile_us(128, 8192, false, kRound), 10 + 256);
   EXPECT_DOUBLE_EQ(native_tile_us(256, 8192, false, kRound), 10 + 320);
+}
+
+// However few the rows are, all of b is read.
+TEST(NativeUs, IsNoLessThanTheTimeOfBFromMemory) {
+  GpuRates slow = kRound;
+  slow.read_bytes_per_us = 100;
+  const NativeWaves one{
+      .m = 1, .n = 128, .k = 8192, .tile_columns = 64, .clusters_at_once = 2, .step_rows = 1};
+  EXPECT_DOUBLE_EQ(native_us(one, kRound), 1000 + 10 + 2 * 64);
+  EXPECT_DOUBLE_EQ(native_us(one, slow), 1000 + 10 + 2.0 * 128 * 8192 / 100);
 }
 
 TEST(Arrival, IsAtOnceInPiecesThenByCopies) {

@@ -102,16 +102,17 @@ TEST(ChunkParts, SoTheyDoWhereShardsEndInsideATile) {
   EXPECT_EQ(ChunkParts(4 * kShard - 1, 4, 1, pairs).parts().size(), 3U) << "the last one is shorter";
 }
 
-AsyncInputKernel kernel_of(const char* name, int columns, int cluster_rows) {
-  return {.name = name,
-          .dtype = DType::kBF16,
-          .out = DType::kBF16,
-          .sums = SumsKind::kPlain,
-          .b_is_column_major = true,
-          .tiling = {.tile_columns = columns, .cluster_rows = cluster_rows},
-          .kernel = nullptr,
-          .shared_bytes = 0,
-          .launch = nullptr};
+AsyncInputKernel kernel_of(const char* name, int columns, int cluster_rows, int cluster_columns = 1) {
+  return {
+      .name = name,
+      .dtype = DType::kBF16,
+      .out = DType::kBF16,
+      .sums = SumsKind::kPlain,
+      .b_is_column_major = true,
+      .tiling = {.tile_columns = columns, .cluster_rows = cluster_rows, .cluster_columns = cluster_columns},
+      .kernel = nullptr,
+      .shared_bytes = 0,
+      .launch = nullptr};
 }
 
 constexpr double kLaunchUs = 2.3;
@@ -119,7 +120,8 @@ constexpr double kLaunchUs = 2.3;
 class KernelChoiceTest : public ::testing::Test {
  protected:
   std::string chosen(const Product& product, std::string_view only = "") {
-    std::vector<ResidentKernel> kernels = {{&wide_, 66}, {&middle_, 66}, {&narrow_, 66}, {&any_, 132}};
+    std::vector<ResidentKernel> kernels = {
+        {&wide_, 66}, {&middle_, 66}, {&narrow_, 66}, {&any_, 132}, {&few_, 66}};
     std::erase_if(kernels, [&](const ResidentKernel& one) { return !may_run(*one.kernel, only); });
     KernelChoice choice;
     choice.assign(std::move(kernels));
@@ -141,6 +143,7 @@ class KernelChoiceTest : public ::testing::Test {
   AsyncInputKernel middle_ = kernel_of("224", 224, 2);
   AsyncInputKernel narrow_ = kernel_of("112", 112, 2);
   AsyncInputKernel any_ = kernel_of("128 1x1", 128, 1);
+  AsyncInputKernel few_ = kernel_of("64 1x2", 64, 1, 2);
 };
 
 TEST_F(KernelChoiceTest, TheWidthThatFillsItsWaves) {
@@ -158,6 +161,33 @@ TEST_F(KernelChoiceTest, TheWiderOneOfTwoThatAreAlike) {
 TEST_F(KernelChoiceTest, WhatArrivesLateCounts) {
   EXPECT_EQ(chosen(product(512, 7168)), "224");
   EXPECT_EQ(chosen(product(512, 7168, 2, 1)), "112");
+}
+
+/// In shards that all come in pieces, the own one too where they share tiles.
+Product of_few_rows(std::int64_t m, std::int64_t n, std::int64_t ranks) {
+  return {.m = m,
+          .n = n,
+          .k = 8192,
+          .a = DType::kBF16,
+          .b = DType::kBF16,
+          .out = DType::kBF16,
+          .b_is_column_major = true,
+          .arrival = Chunks{.count = ranks, .complete = 1, .in_pieces = ranks - 1, .in_order = false}};
+}
+
+// A row of tiles whose b as many multiprocessors read as there are; but not one for each shard.
+TEST_F(KernelChoiceTest, FewRowsTakeNarrowTiles) {
+  for (const std::int64_t m : {1, 2, 16, 63, 128}) {
+    for (const std::int64_t ranks : {2, 3, 8}) {
+      const Product few = of_few_rows(m, 7168, ranks);
+      EXPECT_TRUE(shares_tiles(few));
+      EXPECT_EQ(chosen(few), "64 1x2") << m << " rows of " << ranks;
+      EXPECT_EQ(predicted_us({&few_, 66}, few), predicted_us({&few_, 66}, of_few_rows(128, 7168, ranks)))
+          << "they take as long as a whole tile";
+    }
+  }
+  EXPECT_FALSE(shares_tiles(of_few_rows(256, 7168, 2)));
+  EXPECT_EQ(chosen(of_few_rows(256, 7168, 2)), "112");
 }
 
 TEST_F(KernelChoiceTest, MoreChunksTogetherThanThereAreIsAll) {
@@ -290,9 +320,14 @@ TEST(PeersAtOnce, AreThoseThatMultiplyTheShardInTheirFirstWave) {
   EXPECT_EQ(peers_at_once(7, 2, 4, 8), 1) << "two shards to a cluster";
 }
 
+/// One of two shards of so many rows of 8192.
+PieceGrid grid_of_shard(std::int64_t rows) {
+  return {{.rows = 2 * rows, .shard_rows = rows, .shards = 2, .row_bytes = 16384}, static_cast<int>(rows)};
+}
+
 TEST(PeersAtOnce, DecideWhatAFenceStandsBehindAndThePace) {
   PiecePush push;
-  push.grid = PieceGrid(4, 128);  // 512 rows of 8192: 4096 pieces
+  push.grid = grid_of_shard(512);  // 4096 pieces
   push.peers = 3;
   send_rounds(push, 3, 6);
   EXPECT_EQ(push.rounds.together, 2);
@@ -320,7 +355,7 @@ ProductGrid grid_of(std::int64_t rows, int ranks, int columns, int peers) {
   launch.complete_end = 1;
   launch.num_clusters = 66;
   launch.wave_us = 80;
-  launch.push.grid = PieceGrid(static_cast<int>(rows / ranks / PieceGrid::kTileRows), 128);
+  launch.push.grid = grid_of_shard(rows / ranks);
   launch.push.peers = peers;
   return product_grid(launch, async_input_tiling(columns, 2, 1), 5);
 }
@@ -338,9 +373,57 @@ TEST(ProductGrid, SendsToAllPeersWithinAWaveAndOneAfterTheOtherBeyond) {
   EXPECT_EQ(sent_by_others.push.rounds.at_once, 1);
 }
 
+// One matrix of all rows, of which nothing is complete.
+TEST(ProductGrid, OfShardsThatShareTilesIsOneMatrix) {
+  const auto grid_of_few = [](std::int64_t rows, int peers) {
+    const PieceCut cut{.rows = rows, .shard_rows = shard_stride(rows, 2), .shards = 2, .row_bytes = 16384};
+    AsyncInputLaunch launch;
+    launch.n = 7168;
+    launch.k = 8192;
+    launch.rows = rows;
+    launch.chunks = ChunkOrder(rows, 1, 0);
+    launch.signal_rows = static_cast<int>(rows);
+    launch.num_clusters = 66;
+    launch.wave_us = 30;
+    launch.pieces = incoming_pieces(cut, 1, nullptr);
+    launch.pieces.count = 2;
+    launch.push.grid = PieceGrid(cut, static_cast<int>(cut.shard_rows));
+    launch.push.peers = peers;
+    return product_grid(launch, async_input_tiling(64, 1, 2), 5);
+  };
+  const ProductGrid grid = grid_of_few(100, 2);
+  EXPECT_EQ(grid.batch_rows, 100);
+  EXPECT_EQ(grid.batches, 1);
+  EXPECT_EQ(grid.tiles_per_signal, 1);
+  EXPECT_EQ(grid.complete_batches, 0);
+  EXPECT_EQ(grid.num_clusters, 56);
+  EXPECT_EQ(grid.push.senders, 16) << "of 20 multiprocessors that no tile needs";
+  EXPECT_EQ(grid_of_few(300, 2).tiles_per_signal, 3);
+  const ProductGrid beside_tiles = grid_of_few(300, 2);
+  EXPECT_EQ(beside_tiles.push.rounds.at_once, 2) << "to both at one time";
+}
+
+TEST(IncomingPieces, OfShardsThatShareTilesAreWaitedForTogether) {
+  const PieceCut cut{.rows = 100, .shard_rows = 34, .shards = 3, .row_bytes = 16384};
+  const IncomingPieces pieces = incoming_pieces(cut, 1, nullptr);
+  EXPECT_EQ(pieces.cut.parts, 9);
+  EXPECT_EQ(pieces.cut.of_step, 16);
+  EXPECT_EQ(1 << pieces.log2_lanes_of_step, 4) << "four words each";
+  EXPECT_EQ(pieces.flag_row(2), 0);
+  EXPECT_EQ(pieces.chunk_of(0, 2), 0);
+  EXPECT_EQ(pieces.chunk_of(0, 3), 1);
+  EXPECT_EQ(pieces.chunk_of(0, 8), 2);
+  const PieceCut whole{.rows = 768, .shard_rows = 256, .shards = 3, .row_bytes = 16384};
+  const IncomingPieces of_tiles = incoming_pieces(whole, 2, nullptr);
+  EXPECT_EQ(1 << of_tiles.log2_lanes_of_step, 2);
+  EXPECT_EQ(of_tiles.chunks, 6);
+  EXPECT_EQ(of_tiles.flag_row(4), 4);
+  EXPECT_EQ(of_tiles.chunk_of(4, 7), 4);
+}
+
 TEST(Senders, OnlySendWhereTheyAreEnough) {
   PiecePush push;
-  push.grid = PieceGrid(2, 128);  // 256 rows of 8192
+  push.grid = grid_of_shard(256);
   EXPECT_EQ(senders_among(4, push, 80), 0) << "to nobody";
   push.peers = 3;
   EXPECT_EQ(senders_among(4, push, 80), 0);

@@ -377,7 +377,8 @@ TEST_F(GemmProduct, FlagsThatOverlap) {
     const auto handle = rank.meet(block);
     if (rank.group.rank() != 0) return {};
     stream_ = rank.device->create_stream().value();
-    // Two pieces, so two flags; a lies at the start of the block, the other operands behind it.
+    // Two pieces, whose flags are two of four words; a lies at the start of the block, the other operands
+    // behind it.
     const auto at = [&](std::int64_t num_bytes, const Dims& sizes) {
       return TensorView::contiguous(static_cast<std::byte*>(handle->buffer_ptrs()[0]) + num_bytes, sizes,
                                     DType::kBF16);
@@ -399,7 +400,7 @@ TEST_F(GemmProduct, FlagsThatOverlap) {
            with_flags_at(args, 8192);
            args.a_chunk_signals = TensorView::contiguous(at(8196, {1}).data, {4}, DType::kU32);
          },
-         "pieces' flags (8 bytes at"},
+         "pieces' flags (16 bytes at"},
     });
     stream_.reset();
     return {};

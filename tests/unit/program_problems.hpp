@@ -115,7 +115,8 @@ inline void for_quantized_gathers(int world, const WithGather& body) {
 }
 
 /// Those that native takes: with and without peers that products send pieces to, shards that are moved into
-/// the inbox, products that consume a as it comes, and products that wait; eager and recorded.
+/// the inbox, products that consume a as it comes, and products that wait; eager and recorded. Where all
+/// shards go in pieces some may be short or empty.
 inline void for_native_gathers(int world, const WithGather& body) {
   std::vector<Dims> all = sizes_on(world);
   all.push_back({1024 * world, 8});      // shards come in pieces
@@ -128,15 +129,19 @@ inline void for_native_gathers(int world, const WithGather& body) {
     for (int dim = 0; dim < sizes.size() - 1; ++dim) {
       fused::GatherProblem problem{
           .sizes = sizes, .dim = dim, .world = world, .device = {}, .num_b = 3, .sum_n = 9};
-      if (problem.part_of(world - 1).size == 0 || problem.unit_rows() == 0) continue;
+      if (problem.rows() == 0) continue;
       const bool is_consumed = native_chunks(problem).by_shard_rule;
+      const bool has_empty = problem.part_of(world - 1).size == 0;
       for (const Products& products :
            {Products{0, 0}, Products{1, 1}, Products{2, 0}, Products{7, -1}, Products{0, -1}}) {
         if (products.first_consumed >= 0 && !is_consumed) continue;
         problem.by_mm = products.by_mm;
         problem.first_consumed = products.first_consumed;
-        const int most_peers = problem.total() % world == 0 ? world - 1 : 0;
-        for (problem.piece_peers = 0; problem.piece_peers <= most_peers; ++problem.piece_peers) {
+        for (problem.piece_peers = 0; problem.piece_peers < world; ++problem.piece_peers) {
+          const bool is_to_all = problem.piece_peers == world - 1;
+          if (problem.piece_peers > 0 && problem.total() % world != 0 && !(is_to_all && is_consumed))
+            continue;
+          if (has_empty && (!is_to_all || problem.piece_peers == 0)) continue;
           for (unsigned options = 0; options < 16; ++options) {
             problem.keeps_gathered = (options & 1U) != 0;
             problem.copied = (options & 2U) != 0 ? 1 : 0;

@@ -115,6 +115,12 @@ TEST(ProgramTexts, of_a_few_programs_are_as_they_were) {
   native.has_bias = true;
   add("gather of rows, kept, sent in pieces to two ranks, multiplied behind its waits",
       fused::build_native_gather(native, 1, device).program);
+  native.piece_peers = 3;
+  native.first_consumed = 0;
+  native.by_mm = 0;
+  native.has_bias = false;
+  add("gather of few rows, kept, sent in pieces to all ranks",
+      fused::build_native_gather(native, 1, device).program);
   const fused::GatherProblem columns{
       .sizes = {4, 7}, .dim = 1, .world = 3, .device = {}, .num_b = 2, .sum_n = 5};
   add("gather of the last dim", fused::build_pipelined_gather(columns, 1, device).program);

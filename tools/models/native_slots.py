@@ -9,6 +9,9 @@ peer writes data into the peer's slot, then the peer's word. The model keeps wha
 read; data that is overwritten before it was read, a word that is there without its data, and a state in which nothing
 can move are failures. Words are the op's number on a small circle, so that their wrap is passed too.
 
+Products of few rows send to their own rank too, and a rank may have no rows: it still writes its words, and the others
+await them.
+
 The protocol must pass; every mutant must fail: a model that cannot fail proves nothing.
 """
 import sys
@@ -30,7 +33,20 @@ class Protocol:
         return seen == expected if self.exact else has_reached(seen, expected)
 
     def peers(self, rank):
-        return [(rank - step) % self.ranks for step in range(1, self.ranks)]
+        """Whom a rank sends to, and whose words it awaits."""
+        first = 0 if self.mutant in ("few_rows", "empty", "empty_is_silent") else 1
+        return [(rank - step) % self.ranks for step in range(first, self.ranks)]
+
+    def is_empty(self, rank):
+        """A rank without rows."""
+        return rank == 0 and self.mutant in ("empty", "empty_is_silent")
+
+    def awaited(self, rank):
+        return [peer for peer in self.peers(rank) if not (self.mutant == "empty_is_silent" and self.is_empty(peer))]
+
+    def writes(self, rank):
+        """Of an op."""
+        return 2 * len(self.peers(rank))
 
     def start(self):
         # Per rank: op of the caller's thread, sources read in it, next write of the side thread.
@@ -54,7 +70,7 @@ class Protocol:
         threads, data, words = state
         op, read, done = threads[rank]
         # Two writes a peer and op, in order; those of an op only once the caller's thread is there.
-        pushed, write = divmod(done, 2 * (self.ranks - 1))
+        pushed, write = divmod(done, self.writes(rank))
         ahead = 1 if self.mutant == "pushes_before_the_op" else 0
         if pushed >= self.ops or pushed > op + ahead:
             return
@@ -63,6 +79,9 @@ class Protocol:
         place = self.place(peer, pushed, rank)
         after = (op, read, done + 1)
         threads = threads[:rank] + (after,) + threads[rank + 1:]
+        if self.is_empty(rank) and (not is_word or self.mutant == "empty_is_silent"):
+            yield threads, data, words
+            return
         if is_word:
             yield threads, data, words[:place] + ((self.first + pushed) % CIRCLE,) + words[place + 1:]
             return
@@ -82,20 +101,20 @@ class Protocol:
         op, read, done = threads[rank]
         if op >= self.ops:
             return
-        everybody = sum(1 << peer for peer in self.peers(rank))
+        everybody = sum(1 << peer for peer in self.awaited(rank))
         if self.is_idle(rank) and self.mutant == "idle_does_not_wait":
             read = everybody
-        for peer in self.peers(rank):
+        for peer in self.awaited(rank):
             place = self.place(rank, op, peer)
             if read >> peer & 1 or not self.is_there(words[place], (self.first + op) % CIRCLE):
                 continue
-            if not self.is_idle(rank) and data[place][0] != op:
+            if not self.is_idle(rank) and not self.is_empty(peer) and data[place][0] != op:
                 yield f"rank {rank} reads op {data[place][0]} of rank {peer} for op {op}"
                 return
             after = (op, read | 1 << peer, done)
             yield (threads[:rank] + (after,) + threads[rank + 1:],
                    data[:place] + ((data[place][0], True),) + data[place + 1:], words)
-        if read == everybody and done >= (op + 1) * 2 * (self.ranks - 1):
+        if read == everybody and done >= (op + 1) * self.writes(rank):
             yield threads[:rank] + ((op + 1, 0, done),) + threads[rank + 1:], data, words
 
     def explore(self):
@@ -117,14 +136,15 @@ class Protocol:
         return len(seen), None
 
 
-MUTANTS = ["one_slot", "word_before_data", "idle_does_not_wait", "pushes_before_the_op"]
+VARIANTS = ["", "idle", "few_rows", "empty"]
+MUTANTS = ["one_slot", "word_before_data", "idle_does_not_wait", "pushes_before_the_op", "empty_is_silent"]
 SIZES = [(2, 6, 1), (2, 6, CIRCLE - 2), (3, 4, 1)]
 
 
 def main():
     ok = True
     # A rank without rows of its own is refused where words have to be exact.
-    for variant, exact in (("", False), ("idle", False), ("", True)):
+    for variant, exact in [(one, False) for one in VARIANTS] + [("", True)]:
         for ranks, ops, first in SIZES:
             states, failure = Protocol(ranks, ops, first, variant, exact).explore()
             print(f"{variant or 'all multiply'}{', exact words' if exact else ''}, {ranks} ranks, {ops} ops from word {first}: {states} states, "

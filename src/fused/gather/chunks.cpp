@@ -12,8 +12,9 @@ namespace {
 
 /// Rows of a chunk, where a shard travels in several.
 constexpr std::int64_t kChunkRows = 512;
-/// Below this the copies of a GPU take longer to start than the products do.
-constexpr std::int64_t kFewestRowsOnGpu = 512;
+/// Below this the copies of a GPU take longer to start than the products do: shards go in pieces, or the
+/// gather is not native.
+constexpr std::int64_t kFewestRowsByCopies = 512;
 
 std::int64_t shard_rows(const GatherProblem& problem) {
   return shard_stride(problem.total(), problem.world) * problem.unit_rows();
@@ -25,7 +26,8 @@ std::int64_t shard_rows(const GatherProblem& problem) {
 // empty (W <= C) it always holds; where units are thick it may not.
 NativeChunks cut(const GatherProblem& problem, std::int64_t chunk_rows) {
   NativeChunks chunks{.rows = chunk_rows, .per_rank = shard_rows(problem) / chunk_rows};
-  chunks.count = (problem.rows() + chunk_rows - 1) / chunk_rows;
+  // A chunk a rank, also where the last ranks have no rows.
+  chunks.count = chunks.per_rank == 1 ? problem.world : (problem.rows() + chunk_rows - 1) / chunk_rows;
   chunks.by_shard_rule = shard_stride(problem.rows(), static_cast<int>(chunks.count)) == chunk_rows;
   return chunks;
 }
@@ -44,6 +46,19 @@ bool is_taken(gemm::Product product, const Device& device) {
     if (gemm::choose(product, device) != nullptr) return true;
   }
   return false;
+}
+
+bool has_few_rows(const GatherProblem& problem) {
+  return problem.device.kind == DeviceKind::kCuda && problem.rows() < kFewestRowsByCopies;
+}
+
+/// Whether all of the shards of few rows can go in pieces to all ranks.
+bool goes_in_pieces(const GatherProblem& problem, const Device& device) {
+  const int others = problem.world - 1;
+  if (problem.rows() == 0 || device.config().native_pieces.value_or(others) < others) return false;
+  if (!native_chunks(problem).by_shard_rule) return false;
+  // Scales that travel are those of tiles of one shard.
+  return !problem.has_sharded_scale() || !shares_tiles(agreed_product(problem, others));
 }
 
 gemm::Scale scale_of_a(const GatherProblem& problem) {
@@ -102,13 +117,16 @@ Support can_run_native(const GatherProblem& problem, const Device& device) {
   if (problem.quantize)
     return Support::no("it multiplies what peers send, and here a is quantised in between");
   if (problem.gathers_last()) return Support::no("it gathers rows, and here columns are gathered");
-  if (problem.part_of(problem.world - 1).size == 0 || problem.unit_rows() == 0) {
+  const int others = problem.world - 1;
+  const bool is_few = has_few_rows(problem);
+  if (is_few && others > 0 && piece_peers(problem, device) == others) return Support::yes();
+  if (problem.part_of(others).size == 0 || problem.unit_rows() == 0) {
     return Support::no(fmt::format("every rank has to have rows, and of {} at dim {} rank {} has none",
-                                   to_string(problem.sizes), problem.dim, problem.world - 1));
+                                   to_string(problem.sizes), problem.dim, others));
   }
-  if (device.id().kind == DeviceKind::kCuda && problem.rows() < kFewestRowsOnGpu) {
-    return Support::no(fmt::format("{} rows, and fewer than {} are not made for a GPU yet", problem.rows(),
-                                   kFewestRowsOnGpu));
+  if (is_few) {
+    return Support::no(fmt::format("{} rows, and fewer than {} have to go in pieces to all ranks",
+                                   problem.rows(), kFewestRowsByCopies));
   }
   const gemm::Product product = agreed_product(problem, 0);
   return is_taken(product, device) ? Support::yes() : gemm::can_run(product, device);
@@ -124,13 +142,17 @@ bool pieces_keep_pace(const GatherProblem& problem) {
 
 int piece_peers(const GatherProblem& problem, const Device& device) {
   if (device.id().kind != DeviceKind::kCuda || problem.world == 1 || problem.world > gemm::kMostPieceRanks ||
-      problem.num_also_gathered > 0 || problem.gathers_last() || problem.rows() < kFewestRowsOnGpu ||
-      problem.total() % problem.world != 0) {
+      problem.num_also_gathered > 0 || problem.gathers_last()) {
     return 0;
   }
-  const std::optional<int> asked = device.config().native_pieces;
   const int others = problem.world - 1;
-  const int peers = asked ? std::min(*asked, others) : pieces_keep_pace(problem) ? others : 0;
+  int peers = 0;
+  if (has_few_rows(problem)) {
+    peers = goes_in_pieces(problem, device) ? others : 0;
+  } else if (problem.total() % problem.world == 0) {
+    const std::optional<int> asked = device.config().native_pieces;
+    peers = asked ? std::min(*asked, others) : pieces_keep_pace(problem) ? others : 0;
+  }
   return peers > 0 && is_taken(agreed_product(problem, peers), device) ? peers : 0;
 }
 

@@ -42,8 +42,9 @@ struct NativeChunks {
 [[nodiscard]] bool pieces_keep_pace(const GatherProblem& problem);
 
 /// To how many ranks before this one the products themselves send its shard, in pieces: to all where
-/// pieces_keep_pace(), to none elsewhere, or as Config::native_pieces says. Nobody pushes it to them beside
-/// the products. All ranks come to the same answer, as in can_run_native().
+/// pieces_keep_pace(), to none elsewhere, or as Config::native_pieces says; few rows on GPUs to all, or the
+/// gather is not native. Nobody pushes it to them beside the products. All ranks come to the same answer, as
+/// in can_run_native().
 [[nodiscard]] int piece_peers(const GatherProblem& problem, const Device& device);
 
 }  // namespace tandem::fused

@@ -71,6 +71,11 @@ class NativeGather {
   [[nodiscard]] program::Builder& steps() { return gather_.steps(); }
   [[nodiscard]] Shard own() const { return problem_.part_of(rank()); }
   [[nodiscard]] bool resets() const { return !counts_ && problem_.world > 1; }
+  /// Whether the products send the own shard to this rank too: their tiles have rows of several ranks.
+  [[nodiscard]] bool sends_own() const {
+    const int peers = problem_.piece_peers;
+    return peers == problem_.world - 1 && shares_tiles(agreed_product(problem_, peers));
+  }
   /// Chunks of one rank.
   [[nodiscard]] Operand words_of(int source) const {
     const std::int64_t first = source * chunks_.per_rank;
@@ -114,7 +119,9 @@ void NativeGather::add_roots() {
       problem_.has_sharded_scale() ? scales_at + numel(gather_.tensors()[1].sizes) * size_bytes(DType::kF32)
                                    : numel(a.sizes) * element;
   const std::int64_t num_flags =
-      problem_.piece_peers > 0 ? gemm::num_pieces(problem_.rows(), problem_.k() * element) : 0;
+      problem_.piece_peers > 0
+          ? gemm::num_piece_flags(problem_.rows(), problem_.world, problem_.k() * element)
+          : 0;
   program::MemoryNeeds& needs = steps().memory();
   std::int64_t words_at = 0;
   std::int64_t flags_at = 0;
@@ -224,6 +231,7 @@ void NativeGather::consume() {
                                      .num_own = own_words.size,
                                      .piece_peers = problem_.piece_peers,
                                      .flags = flags_,
+                                     .own_in_pieces = sends_own(),
                                      .begins_early = resets()};
   if (problem_.first_consumed < 0) {
     if (problem_.piece_peers > 0) steps().product(kCurrent, product);

@@ -124,10 +124,12 @@ AsyncInputLaunch launch_of(const Product& product, const ProductArgs& args, cons
   launch.rows = std::min(product.m - first_row, part.chunks.size() * part.chunks.stride());
   launch.chunks = part.chunks;
   launch.signal_rows = static_cast<int>(stride);
+  const bool is_shared = shares_tiles(product);  // all rows are read where they arrive, behind pieces' flags
+  if (is_shared) launch.signal_rows = static_cast<int>(product.m);
   launch.signals = arrival.signals.data_as<const std::uint32_t>() + part.first;
   launch.expected = arrival.expected;
   launch.first_number = part.first;
-  if (arrival.complete) add_complete(*arrival.complete, part, stride, launch);
+  if (arrival.complete && !is_shared) add_complete(*arrival.complete, part, stride, launch);
   if (arrival.senders) {
     launch.chunks_per_rank =
         static_cast<int>(std::min(arrival.senders->chunks_per_rank, product.arrival->count));
@@ -169,42 +171,47 @@ bool finishes_natively(const Product& product, std::string* why_not) {
   return b_fits || refuse(why_not, "the native kernels scale a b along k by 128x128");
 }
 
+/// Whether the shards can be cut into pieces, and those that share tiles come in pieces from all ranks.
 bool exchanges_pieces(const Product& product) {
-  const std::int64_t chunks = product.arrival->count;
-  const std::int64_t row_bytes = row_bytes_of(product);
-  return product.m % chunks == 0 && PieceGrid::accepts(product.m / chunks, row_bytes) &&
-         PieceGrid::accepts(product.m, row_bytes);
+  const PieceCut cut = piece_cut_of(product);
+  const Chunks& chunks = *product.arrival;
+  if (!cut.is_possible()) return false;
+  return !cut.shares_tiles() ||
+         (chunks.complete == 1 && chunks.in_pieces == chunks.count - 1 && chunks.count <= kMostPiecePeers);
 }
 
-IncomingPieces incoming_pieces(const Product& product, const Arrival& arrival) {
+IncomingPieces pieces_of(const Product& product, const Arrival& arrival) {
   const Chunks& chunks = *product.arrival;
   const symm::Handle& handle = *arrival.senders->handle;
-  const auto rank = static_cast<std::size_t>(handle.rank());
-  const auto* const block = static_cast<const std::byte*>(handle.buffer_ptrs()[rank]);
-  return {.flags = reinterpret_cast<const std::uint32_t*>(block + arrival.pieces->flags_bytes),
-          .k_steps = static_cast<int>(row_bytes_of(product) / PieceGrid::kStepBytes),
-          .tiles_per_chunk = static_cast<int>(product.m / chunks.count / PieceGrid::kTileRows),
-          .first = static_cast<int>((arrival.complete->first + arrival.complete->count) % chunks.count),
-          .count = static_cast<int>(chunks.in_pieces),
-          .chunks = static_cast<int>(chunks.count)};
+  const auto* const block =
+      static_cast<const std::byte*>(handle.buffer_ptrs()[static_cast<std::size_t>(handle.rank())]);
+  IncomingPieces pieces =
+      incoming_pieces(piece_cut_of(product), static_cast<int>(chunks.complete),
+                      reinterpret_cast<const std::uint32_t*>(block + arrival.pieces->flags_bytes));
+  if (shares_tiles(product)) {
+    pieces.count = pieces.chunks;
+  } else {
+    pieces.first = static_cast<int>((arrival.complete->first + arrival.complete->count) % chunks.count);
+    pieces.count = static_cast<int>(chunks.in_pieces);
+  }
+  return pieces;
 }
 
 static_assert(kMostPiecePeers == kMostPieceRanks - 1);
 
 PiecePush piece_push(const Product& product, const Arrival& arrival) {
   const PieceExchange& exchange = *arrival.pieces;
-  const TensorView& rows = arrival.complete->rows;
-  const std::int64_t first_row = arrival.complete->first * (product.m / product.arrival->count);
   PiecePush push;
   if (!exchange.sends || exchange.peers == 0) return push;
-  push.grid = PieceGrid(static_cast<int>(rows.size(0) / PieceGrid::kTileRows),
-                        static_cast<int>(row_bytes_of(product) / PieceGrid::kStepBytes));
-  push.rows = rows.data_as<const std::byte>();
-  const auto first_tile = static_cast<int>(first_row / PieceGrid::kTileRows);
-  const std::int64_t rows_bytes = exchange.rows_bytes + first_row * row_bytes_of(product);
-  const std::int64_t first_flag = PieceGrid::flag_index(first_tile, push.grid.k_steps(), 0, 0);
+  const PieceCut cut = piece_cut_of(product);
   const symm::Handle& handle = *arrival.senders->handle;
-  for (push.peers = 0; push.peers < exchange.peers; ++push.peers) {
+  const TensorView& rows = arrival.complete->rows;
+  push.grid = PieceGrid(cut, static_cast<int>(rows.size(0)));
+  push.rows = rows.data_as<const std::byte>();
+  const std::int64_t rows_bytes = exchange.rows_bytes + handle.rank() * cut.shard_rows * cut.row_bytes;
+  const std::int64_t first_flag = cut.first_flag(handle.rank());
+  const int targets = exchange.peers + (cut.shares_tiles() ? 1 : 0);
+  for (push.peers = 0; push.peers < targets; ++push.peers) {
     const int peer = (handle.rank() - 1 - push.peers + handle.world_size()) % handle.world_size();
     auto* const block = static_cast<std::byte*>(handle.buffer_ptrs()[static_cast<std::size_t>(peer)]);
     push.to[push.peers] = {
@@ -303,7 +310,9 @@ bool AsyncInputProducts::accepts(const Product& product, std::string* why_not) c
   const bool has_pieces = product.arrival && product.arrival->in_pieces > 0;
   if (!fits_tensor_maps(product, why_not)) return false;
   if (has_pieces && !exchanges_pieces(product))
-    return refuse(why_not, "pieces need shards of whole tiles of 128 rows, and rows of whole 128 bytes");
+    return refuse(
+        why_not,
+        "pieces need shards of whole tiles of 128 rows, or fewer than 512 rows that all come in pieces");
   if (product.is_empty()) return true;
   if (!product.is_aligned) return refuse(why_not, kNotAligned);
   if (product.n == 0) return true;
@@ -385,8 +394,8 @@ Result<void> AsyncInputProducts::multiply(const Product& product, const ProductA
       launch.num_clusters = share_of(*chosen, arrival.senders.has_value() || chunks.complete == chunks.count);
       launch.begins_early = arrival.begins_early && &part == &parts.parts().front() && !shares_gpu();
       if (arrival.pieces) {
-        // All of a rank's rows are whole tiles, so this is the only part.
-        launch.pieces = incoming_pieces(product, arrival);
+        // A rank's rows are whole tiles, or all ranks' come together: this is the only part.
+        launch.pieces = pieces_of(product, arrival);
         launch.push = piece_push(product, arrival);
         launch.wave_us = tile_us(*chosen->kernel, product.k);
       }
@@ -468,12 +477,13 @@ Result<void> AsyncInputProducts::exchange(const Product& product, const Arrival&
                                           CudaStream& stream) const {
   PiecePush push = piece_push(product, arrival);
   if (push.peers > 0) send_rounds(push, push.peers, kMostPiecesTogether);
-  const PieceExchangeLaunch launch{.push = push,
-                                   .pieces = incoming_pieces(product, arrival),
-                                   .expected = arrival.expected,
-                                   .chunks_per_rank = static_cast<int>(arrival.senders->chunks_per_rank),
-                                   .tiles = static_cast<int>(product.m / PieceGrid::kTileRows),
-                                   .waits = arrival.senders->handle->kernel_handle()};
+  const PieceExchangeLaunch launch{
+      .push = push,
+      .pieces = pieces_of(product, arrival),
+      .expected = arrival.expected,
+      .chunks_per_rank = static_cast<int>(arrival.senders->chunks_per_rank),
+      .tiles = shares_tiles(product) ? 1 : static_cast<int>(product.m / PieceGrid::kTileRows),
+      .waits = arrival.senders->handle->kernel_handle()};
   return stream.enqueue("async_input_mm", Waits::kForPeers,
                         [&](cudaStream_t on) { return launch_exchange_pieces(launch, on); });
 }

@@ -138,6 +138,16 @@ struct AsyncInputMainloop : Base {
     cute::prefetch_tma_descriptor(params.tma_load_complete.get_tma_descriptor());
   }
 
+  /// By all threads of a warp group, in place of mma(): frees the stages of a tile from `state` on.
+  CUTLASS_DEVICE static void skip(typename Base::MainloopPipeline& pipeline,
+                                  typename Base::PipelineState state, int k_steps) {
+    CUTLASS_PRAGMA_NO_UNROLL
+    for (int i = 0; i < k_steps; ++i, ++state) {
+      pipeline.consumer_wait(state);
+      pipeline.consumer_release(state);
+    }
+  }
+
   /// By one thread: a tile's steps of k, from `state` on. `is_free(state)` looks whether a stage can be
   /// acquired without a wait.
   template <class IsFree, class TensorA, class TensorB, class WorkTile>
@@ -218,7 +228,7 @@ struct AsyncInputMainloop : Base {
       if (num_strips == Strips::kOfTile) {
         copy(tma_a.with(full, mask_a), from_a(_, _, _, i), to_a(_, _, _, state.index()));
       } else {
-        strips.load({tile, i, batch}, num_strips, full, sA(_, _, state.index()));
+        strips.load({tile, i, batch}, num_strips, {column, mask_a}, full, sA(_, _, state.index()));
       }
       ++state;
     }

@@ -11,7 +11,11 @@ std::int64_t tiles_of(std::int64_t rows, const ChunkCut& cut) {
 }  // namespace
 
 ChunkParts::ChunkParts(std::int64_t rows, int chunks, int pivot, const ChunkCut& cut) {
-  const auto& [tile_rows, cluster_rows, together, in_order] = cut;
+  const auto& [tile_rows, cluster_rows, together, in_order, as_one] = cut;
+  if (as_one) {
+    add(0, ChunkOrder(rows, 1, 0));
+    return;
+  }
   const ChunkOrder all(rows, chunks, pivot);
   const std::int64_t stride = all.stride();
   // Where shards end inside a cluster, and all tiles together do not.

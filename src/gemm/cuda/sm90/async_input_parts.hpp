@@ -23,6 +23,7 @@ struct ChunkCut {
   int cluster_rows = 1;
   int together = 1;      ///< as AsyncInputMmArgs::chunks_together; only chunks of whole tiles are
   bool in_order = true;  ///< as AsyncInputMmArgs::in_order
+  bool as_one = false;   ///< all rows come together: they are one chunk
 };
 
 /// A product's chunks in at most three parts, one after the other in the product's order. A kernel cuts the

@@ -224,12 +224,19 @@ struct AsyncInputProduct {
     auto work = scheduler.get_current_work();
     Meeting::wait();
     Finish finish(params, shared, thread);
+    // A group whose rows all lie behind the last one only frees what the other one multiplies, and has
+    // nothing to finish.
+    const int group_row = (cutlass::canonical_warp_group_idx() - 1) * (kTileRows / 2);
     while (work.is_valid()) {
-      auto sums = cute::partition_fragment_C(tiled_mma, cute::take<0, 2>(Tile{}));
-      Sums::make(params.sums, params.mainloop, mainloop, pipeline, state, work, params.k_steps, thread,
-                 shared.tensors, sums);
+      if (work.M_idx * kTileRows + group_row >= finish.end_row(work)) {
+        Mainloop::skip(pipeline, state, params.k_steps);
+      } else {
+        auto sums = cute::partition_fragment_C(tiled_mma, cute::take<0, 2>(Tile{}));
+        Sums::make(params.sums, params.mainloop, mainloop, pipeline, state, work, params.k_steps, thread,
+                   shared.tensors, sums);
+        finish.tile(work, scheduler.is_last_work(), sums);
+      }
       state.advance(params.k_steps);
-      finish.tile(work, scheduler.is_last_work(), sums);
       scheduler.advance_to_next_work();
       work = scheduler.get_current_work();
     }
@@ -249,6 +256,11 @@ struct AsyncInputProduct {
           row_(first_row_of(thread)),
           partials_(params.partials, shared.partials, thread / kGroupThreads, thread % kGroupThreads) {
       if (exchanges()) greet_pusher();
+    }
+    /// Of the rows that a tile begins with: where they end.
+    template <class Work>
+    [[nodiscard]] __device__ int end_row(const Work& work) const {
+      return exchanges() ? params_.partials.rows_of(work.L_idx) : params_.stores.batch_rows;
     }
     template <class Work, class Sums>
     __device__ void tile(const Work& work, bool is_last, Sums& sums) {
@@ -319,7 +331,7 @@ struct AsyncInputProduct {
     for (auto work = scheduler.get_current_work(); work.is_valid(); work = scheduler.get_current_work()) {
       if (mainloop.pieces.has(work.M_idx / mainloop.by_signal)) {
         announce_pieces(mainloop.signals, mainloop.pieces, work.M_idx, {announced, before}, gave_up);
-        before += static_cast<std::uint32_t>(mainloop.pieces.k_steps);
+        before += static_cast<std::uint32_t>(mainloop.pieces.k_steps());
       }
       scheduler.advance_to_next_work();
     }

@@ -13,10 +13,14 @@ using ColumnMajorTiles =
     TileList<InstanceTile<256, 2>,  // large outputs: the fewest loads per flop
              // 3584 and 7168 columns: whole waves where 256 wastes the last one
              InstanceTile<224, 2>, InstanceTile<208, 2>,  // 6656 columns, and others that it divides
+             // three rows of tiles, of up to 384 rows
+             InstanceTile<192, 1, 2>,
              // few rows: twice the tiles of 224, so that the own shard fills a first wave
              InstanceTile<112, 2>,
              // chunks with an odd number of tile rows, and the smallest outputs
-             InstanceTile<128, 1>>;
+             InstanceTile<128, 1>,
+             // up to 128 rows, which are bound by b's way from memory: nearly all multiprocessors read it
+             InstanceTile<64, 1, 2>>;
 /// 16 bits, b row-major. Where it was measured: bench/results/h200_native_kernels_orders.json.
 using RowMajorTiles = TileList<InstanceTile<256, 2>,   // large outputs, 8192 columns
                                InstanceTile<256, 1>,   // chunks with an odd number of tile rows

@@ -14,6 +14,7 @@ std::int64_t chunks_at_once(const ResidentKernel& kernel, const Product& product
   const std::int64_t of_rank = std::max<std::int64_t>(chunks.complete, 1);
   const auto peers = static_cast<int>(chunks.in_pieces / of_rank);
   if (peers == 0) return 1;
+  if (shares_tiles(product)) return chunks.count;
   const Tiling& tiling = kernel.kernel->tiling;
   const std::int64_t rows = (product.m / tiling.tile_rows + tiling.cluster_rows - 1) / tiling.cluster_rows;
   const auto shards = static_cast<int>(chunks.count / of_rank);
@@ -40,7 +41,8 @@ ChunkCut cut_of(const Tiling& tiling, const Product& product) {
   return {.tile_rows = tiling.tile_rows,
           .cluster_rows = tiling.cluster_rows,
           .together = static_cast<int>(product.arrival->most_together()),
-          .in_order = product.arrival->in_order};
+          .in_order = product.arrival->in_order,
+          .as_one = shares_tiles(product)};
 }
 
 /// Steps of k are as many bytes in every type, and take as long.
@@ -95,10 +97,13 @@ double predicted_us(const ResidentKernel& kernel, const Product& product) {
   const Tiling& tiling = kernel.kernel->tiling;
   const ChunkParts parts(product.m, static_cast<int>(chunks.count), 0, cut_of(tiling, product));
   if (!accepts(tiling, parts, product.n) || kernel.most_clusters < 1) return 0;
+  // Pairs beside each other read b once for each row of tiles: they are for few rows.
+  if (tiling.cluster_columns > 1 && product.m > PieceCut::kMostShared) return 0;
   const ChunkOrder signals(product.m, static_cast<int>(product.arrival->count), 0);
   const ChunkOrder order = steps_of(product, parts.parts());
   const std::int64_t columns =
       (product.n + tiling.tile_columns - 1) / tiling.tile_columns / tiling.cluster_columns;
+  const bool is_one = shares_tiles(product);  // all chunks come at one time, the own ones too
   return cost::native_us({.m = product.m,
                           .n = product.n,
                           .k = half_k(*kernel.kernel, product.k),
@@ -109,10 +114,12 @@ double predicted_us(const ResidentKernel& kernel, const Product& product) {
                           .clusters_at_once = kernel.most_clusters,
                           .chunks = chunks.count,
                           .step_rows = order.stride(),
-                          .step_chunks = signals.stride() == 0 ? 1 : order.stride() / signals.stride(),
+                          .step_chunks = is_one                  ? chunks.count
+                                         : signals.stride() == 0 ? 1
+                                                                 : order.stride() / signals.stride(),
                           .arrival = {.chunk_bytes = signals.stride() * product.k * size_bytes(product.a),
-                                      .complete = chunks.complete,
-                                      .in_pieces = chunks.in_pieces,
+                                      .complete = is_one ? 0 : chunks.complete,
+                                      .in_pieces = is_one ? chunks.count : chunks.in_pieces,
                                       .chunks_at_once = chunks_at_once(kernel, product, columns)}});
 }
 

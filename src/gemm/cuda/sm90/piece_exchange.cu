@@ -20,10 +20,10 @@ __global__ void __launch_bounds__(32) exchange_pieces(const __grid_constant__ Pi
   signals.chunks_per_rank = what.chunks_per_rank;
   signals.waits = what.waits;
   bool gave_up = false;
+  const IncomingPieces& pieces = what.pieces;
   for (int tile = warp; tile < what.tiles; tile += kCtas) {
-    if (!what.pieces.has(tile / what.pieces.tiles_per_chunk)) continue;
-    for (int step = 0; step < what.pieces.k_steps;)
-      step = await_pieces(signals, what.pieces, tile, step, gave_up);
+    if (pieces.tiles_per_chunk > 0 && !pieces.has(tile / pieces.tiles_per_chunk)) continue;
+    for (int step = 0; step < pieces.k_steps();) step = await_pieces(signals, pieces, tile, step, gave_up);
   }
 }
 
@@ -44,6 +44,20 @@ void send_rounds(PiecePush& push, int at_once, int most_together) {
   const int together = std::clamp(kBytesBehindFence / piece_bytes, 1, most_together);
   push.rounds = PieceRounds(push.grid.size(), push.peers, at_once, together);
   push.round_ps = std::int64_t{1'000'000} * together * piece_bytes / cost::kH200.piece_bytes_per_us;
+}
+
+IncomingPieces incoming_pieces(const PieceCut& cut, int chunks_of_shard, const std::uint32_t* flags) {
+  IncomingPieces pieces{.flags = flags, .cut = cut.flags(), .chunks = cut.shards * chunks_of_shard};
+  constexpr int kWordsOfLane = 4;
+  for (int lanes = pieces.cut.of_step / kWordsOfLane, log2 = 0; lanes > 0; lanes /= 2)
+    pieces.log2_lanes_of_step = log2++;
+  if (cut.shares_tiles()) {
+    pieces.tiles_per_chunk = 0;
+    pieces.parts_per_chunk = cut.parts_of_shard();
+  } else {
+    pieces.tiles_per_chunk = static_cast<int>(cut.shard_rows / PieceGrid::kTileRows / chunks_of_shard);
+  }
+  return pieces;
 }
 
 int peers_at_once(int peers, int wave, std::int64_t clusters, int shards) {

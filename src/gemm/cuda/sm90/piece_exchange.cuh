@@ -18,17 +18,20 @@ inline constexpr int kVectorsOfPiece = PieceGrid::kStepBytes / 16;
 inline constexpr int kRowsAtOnce = 32 / kVectorsOfPiece;
 inline constexpr int kTimes = PieceGrid::kRows / kRowsAtOnce;
 
-__device__ inline std::int64_t row_bytes(const PieceGrid& grid) {
-  return std::int64_t{grid.k_steps()} * PieceGrid::kStepBytes;
+/// A lane's vectors of a piece: vector `lane % 8` of rows `lane / 8`, and every fourth one behind it.
+struct LaneOfPiece {
+  std::int64_t offset;  ///< of the first, from its shard's first byte
+  int rows;             ///< from the first one on that the shard has, if any
+};
+__device__ inline LaneOfPiece lane_of_piece(const PieceGrid& grid, const PieceGrid::Piece& piece) {
+  const int row = piece.row + static_cast<int>(threadIdx.x % 32 / kVectorsOfPiece);
+  const int byte =
+      piece.k_step * PieceGrid::kStepBytes + static_cast<int>(threadIdx.x % kVectorsOfPiece) * 16;
+  const bool is_inside = byte < grid.row_bytes();
+  return {std::int64_t{row} * grid.row_bytes() + byte, is_inside ? grid.rows() - row : 0};
 }
-
-/// Where a piece begins for this lane, from its shard's first byte: vector `lane % 8` of row `lane / 8`.
-__device__ inline std::int64_t lane_offset(const PieceGrid& grid, int index) {
-  const PieceGrid::Piece piece = grid.piece(index);
-  const auto row_of_lane = static_cast<int>(threadIdx.x % 32 / kVectorsOfPiece);
-  const auto vector_of_lane = static_cast<int>(threadIdx.x % kVectorsOfPiece);
-  const int row = piece.tile * PieceGrid::kTileRows + piece.part * PieceGrid::kRows + row_of_lane;
-  return row * row_bytes(grid) + (piece.k_step * kVectorsOfPiece + vector_of_lane) * 16;
+__device__ inline std::int64_t lane_stride(const PieceGrid& grid) {
+  return std::int64_t{kRowsAtOnce} * grid.row_bytes();
 }
 
 /// A warp's pieces on their way: a round of them in shared memory, each lane's own vectors side by side.
@@ -43,11 +46,12 @@ __device__ inline void load_pieces(const PiecePush& push, int first, int end, st
   const SharedAddress lane_stage = shared_address(stage) + threadIdx.x % 32 * 16;
 #pragma unroll 1
   for (int index = first; index < end; ++index) {
-    const std::int64_t at = lane_offset(push.grid, index);
+    const LaneOfPiece lane = lane_of_piece(push.grid, push.grid.piece(index));
     const SharedAddress to = lane_stage + (index - first) * PieceGrid::kBytes;
 #pragma unroll
     for (int i = 0; i < kTimes; ++i) {
-      begin_load(to + i * 32 * 16, push.rows + at + i * kRowsAtOnce * row_bytes(push.grid));
+      if (i * kRowsAtOnce < lane.rows)
+        begin_load(to + i * 32 * 16, push.rows + lane.offset + i * lane_stride(push.grid));
     }
   }
   end_loads();
@@ -63,8 +67,8 @@ struct PiecePeers {
 /// itself.
 __device__ inline void store_piece(const PiecePush& push, int index, int number, PiecePeers peers,
                                    const std::byte* stage) {
-  const std::int64_t at = lane_offset(push.grid, index);
-  const std::int64_t stride = kRowsAtOnce * row_bytes(push.grid);
+  const LaneOfPiece lane = lane_of_piece(push.grid, push.grid.piece(index));
+  const std::int64_t stride = lane_stride(push.grid);
   const auto* const from =
       reinterpret_cast<const uint4*>(stage + number * PieceGrid::kBytes) + threadIdx.x % 32;
   uint4 values[kTimes];
@@ -72,15 +76,16 @@ __device__ inline void store_piece(const PiecePush& push, int index, int number,
   for (int i = 0; i < kTimes; ++i) values[i] = from[i * 32];
 #pragma unroll 1
   for (int peer = peers.begin; peer < peers.end; ++peer) {
-    std::byte* const to = push.to[peer].rows + at;
+    std::byte* const to = push.to[peer].rows + lane.offset;
 #pragma unroll
-    for (int i = 0; i < kTimes; ++i) *reinterpret_cast<uint4*>(to + i * stride) = values[i];
+    for (int i = 0; i < kTimes; ++i) {
+      if (i * kRowsAtOnce < lane.rows) *reinterpret_cast<uint4*>(to + i * stride) = values[i];
+    }
   }
 }
 
 __device__ inline void flag_piece(const PiecePush& push, int index, int peer) {
-  const PieceGrid::Piece piece = push.grid.piece(index);
-  const std::int64_t flag = PieceGrid::flag_index(piece.tile, push.grid.k_steps(), piece.k_step, piece.part);
+  const std::int64_t flag = push.grid.flag_index(push.grid.piece(index));
   symm::detail::store_relaxed(push.to[peer].flags + flag, push.flag_value);
 }
 
@@ -141,10 +146,12 @@ __device__ inline void send_pieces(const PiecePush& push, int sender, SenderStag
   const int lane = static_cast<int>(threadIdx.x % 32);
   std::byte* const stage = stages.data[warp];
   const int size = push.grid.size();
-  // The first round is short: what is needed first is there soon.
-  int of_warp = 1;
-  int first = sender * kSenderWarps;
-  int next_round = push.senders * kSenderWarps;
+  // The first round is short: what is needed first is there soon. A small shard is one round.
+  constexpr int kMostOfOnly = 3;
+  const int of_all = (size + push.senders * kSenderWarps - 1) / (push.senders * kSenderWarps);
+  int of_warp = of_all <= kMostOfOnly ? of_all : 1;
+  int first = sender * kSenderWarps * of_warp;
+  int next_round = push.senders * kSenderWarps * of_warp;
   const auto begin_of_warp = [&] { return min(first + warp * of_warp, size); };
   const auto end_of_warp = [&] { return min(first + (warp + 1) * of_warp, size); };
   load_pieces(push, begin_of_warp(), end_of_warp(), stage);
@@ -182,24 +189,31 @@ __device__ inline void send_pieces(const PiecePush& push, int sender, SenderStag
 __device__ inline int await_pieces(const symm::ChunkSignals& signals, const IncomingPieces& pieces, int tile,
                                    int step, bool& gave_up) {
   constexpr int kWordsOfLane = 4;
-  constexpr int kLanesOfStep = PieceGrid::kOfStep / kWordsOfLane;
   constexpr int kFirstLooks = 256;
   constexpr unsigned kNapNs = 100;
-  if (gave_up) return pieces.k_steps;
-  const int lane = static_cast<int>(threadIdx.x % 32);
-  const bool is_any = step + lane / kLanesOfStep < pieces.k_steps;
+  if (gave_up) return pieces.k_steps();
+  const auto lane = threadIdx.x % 32;
+  const auto lanes_of_step = static_cast<unsigned>(pieces.cut.of_step) / kWordsOfLane;
+  const unsigned step_of_lane = lane >> pieces.log2_lanes_of_step;
+  const int part = static_cast<int>(lane & (lanes_of_step - 1)) * kWordsOfLane;
+  const bool is_any = step + static_cast<int>(step_of_lane) < pieces.k_steps();
   const std::uint32_t* const words =
-      pieces.flags + PieceGrid::flag_index(tile, pieces.k_steps, step, is_any ? lane * kWordsOfLane : 0);
-  const auto is_missing = [&](std::uint32_t word) { return !signals.has_come(word); };
+      pieces.flags +
+      pieces.cut.index(pieces.flag_row(tile), step + (is_any ? static_cast<int>(step_of_lane) : 0), part);
+  const auto is_missing = [&](std::uint32_t word, int idx) {
+    return part + idx < pieces.cut.parts && !signals.has_come(word);
+  };
   for (int look = 0;; ++look) {
     const uint4 seen = load_relaxed(reinterpret_cast<const uint4*>(words));
-    const bool misses = is_missing(seen.x) || is_missing(seen.y) || is_missing(seen.z) || is_missing(seen.w);
+    const bool misses =
+        is_missing(seen.x, 0) || is_missing(seen.y, 1) || is_missing(seen.z, 2) || is_missing(seen.w, 3);
     const unsigned missing = __ballot_sync(kWholeWarp, misses);
     const int first = missing == 0 ? 32 : __ffs(static_cast<int>(missing)) - 1;
-    if (first >= kLanesOfStep) {
+    const int steps = first >> pieces.log2_lanes_of_step;
+    if (steps > 0) {
       load_acquire(reinterpret_cast<const uint4*>(words));
       __syncwarp();
-      return min(step + first / kLanesOfStep, pieces.k_steps);
+      return min(step + steps, pieces.k_steps());
     }
     if (look < kFirstLooks) {
       __nanosleep(kNapNs);
@@ -207,19 +221,19 @@ __device__ inline int await_pieces(const symm::ChunkSignals& signals, const Inco
     }
     // It takes long: look around too, at a word that is missing.
     bool has_come = true;
-    if (lane == first) {
-      const int idx = is_missing(seen.x) ? 0 : is_missing(seen.y) ? 1 : is_missing(seen.z) ? 2 : 3;
-      const int chunk = signals.first_number + tile / pieces.tiles_per_chunk;
+    if (static_cast<int>(lane) == first) {
+      const int idx = is_missing(seen.x, 0) ? 0 : is_missing(seen.y, 1) ? 1 : is_missing(seen.z, 2) ? 2 : 3;
+      const int chunk = signals.first_number + pieces.chunk_of(tile, part + idx);
       std::int64_t begin_ns = 0;
       has_come = symm::detail::wait_until(
           signals.waits, {symm::KernelCall::kAwaitChunk, chunk / signals.chunks_per_rank, chunk},
           signals.expected, begin_ns, [&](std::uint32_t& word) {
             word = symm::detail::load_relaxed(words + idx);
-            return !is_missing(word);
+            return !is_missing(word, idx);
           });
     }
     gave_up = !__all_sync(kWholeWarp, has_come);
-    if (gave_up) return pieces.k_steps;
+    if (gave_up) return pieces.k_steps();
   }
 }
 
@@ -238,7 +252,7 @@ __device__ inline void announce(const Announcement& what) {
 /// By the warp that looks: a tile, behind the steps of `before`.
 __device__ inline void announce_pieces(const symm::ChunkSignals& signals, const IncomingPieces& pieces,
                                        int tile, const Announcement& before, bool& gave_up) {
-  for (int step = 0; step < pieces.k_steps;) {
+  for (int step = 0; step < pieces.k_steps();) {
     step = await_pieces(signals, pieces, tile, step, gave_up);
     if (threadIdx.x % 32 == 0) announce({before.word, before.steps + static_cast<std::uint32_t>(step)});
   }

@@ -26,10 +26,11 @@ struct PieceTarget {
 };
 inline constexpr int kMostPiecePeers = 32;  ///< a lane of the warp that sends flags for each
 
-/// Sends the own shard to the ranks before this one, which multiply it first.
+/// Sends the own shard to the ranks before this one, which multiply it first; and where tiles have rows of
+/// several shards last of all to this rank itself.
 struct PiecePush {
   PieceGrid grid;
-  int peers = 0;  ///< to so many, of which number i is i + 1 ranks before this one
+  int peers = 0;  ///< to so many, of which number i is i + 1 ranks before this one, round the end
   PieceTarget to[kMostPiecePeers];
   const std::byte* rows = nullptr;  ///< the own shard
   std::uint32_t flag_value = 0;     ///< the epoch of the op
@@ -54,16 +55,28 @@ void send_rounds(PiecePush& push, int at_once, int most_together);
 /// What arrives in pieces, if anything: `count` of the `chunks` from the first on, round the end.
 struct IncomingPieces {
   const std::uint32_t* flags = nullptr;  ///< of all rows
-  int k_steps = 0;
-  int tiles_per_chunk = 1;
+  PieceFlags cut = {};
+  int log2_lanes_of_step = 1;  ///< lanes of a warp that look at a step's flags, four each
+  int tiles_per_chunk = 1;     ///< rows of tiles; 0: a tile needs the pieces of all chunks
+  int parts_per_chunk = 1;     ///< flags of a step that are a chunk's, where a tile needs all
   int first = 0;
   int count = 0;
   int chunks = 1;
 
+  [[nodiscard]] constexpr int k_steps() const { return cut.k_steps; }
   [[nodiscard]] constexpr bool has(int chunk) const {
     return (chunk < first ? chunk + chunks : chunk) - first < count;
   }
+  /// The row of flags that a tile in row `tile` of tiles waits for.
+  [[nodiscard]] constexpr int flag_row(int tile) const { return tiles_per_chunk == 0 ? 0 : tile; }
+  /// Whose flag number `part` of a step is.
+  [[nodiscard]] constexpr int chunk_of(int tile, int part) const {
+    return tiles_per_chunk == 0 ? part / parts_per_chunk : tile / tiles_per_chunk;
+  }
 };
+/// Of all shards of `cut`, each in as many chunks, none of which comes in pieces yet.
+[[nodiscard]] IncomingPieces incoming_pieces(const PieceCut& cut, int chunks_of_shard,
+                                             const std::uint32_t* flags);
 
 /// For a rank that multiplies nothing: sends, and waits for what is sent to it in pieces.
 struct PieceExchangeLaunch {

@@ -18,9 +18,12 @@ PiecePush push_of(const AsyncInputLaunch& what, const TileOrder& order, int send
   PiecePush push = what.push;
   push.senders = senders;
   if (push.peers == 0 || senders > 0) return push;
-  const auto shards = static_cast<int>((what.rows + what.complete_rows - 1) / what.complete_rows);
-  send_rounds(push, peers_at_once(push.peers, what.num_clusters, order.num_clusters(), shards),
-              most_together);
+  int at_once = push.peers;
+  if (what.complete_rows > 0) {
+    const auto shards = static_cast<int>((what.rows + what.complete_rows - 1) / what.complete_rows);
+    at_once = peers_at_once(push.peers, what.num_clusters, order.num_clusters(), shards);
+  }
+  send_rounds(push, at_once, most_together);
   return push;
 }
 

@@ -20,8 +20,9 @@ auto map_of_strips(const typename Mainloop::InternalElementA* data, int rows, in
   const auto layout = make_layout(make_shape(rows, k, count),
                                   typename Mainloop::StrideA{k, Int<1>{}, std::int64_t{rows} * k});
   const auto in_shared = tile_to_shape(typename Mainloop::SmemLayoutAtomA{}, StripShape<Mainloop>{});
-  return make_tma_copy(SM90_TMA_LOAD{}, make_tensor(data, layout), in_shared, StripShape<Mainloop>{},
-                       Int<1>{});
+  // To all CTAs of the cluster's row, as a whole tile goes; each strip is one box, which one of them loads.
+  return make_tma_copy(typename Mainloop::GmemTiledCopyA{}, make_tensor(data, layout), in_shared,
+                       StripShape<Mainloop>{}, Int<1>{});
 }
 
 /// The left operand in strips of a few rows: for tiles that end outside of it. A box of which much lies
@@ -38,8 +39,7 @@ struct RowStrips {
   static constexpr int kRows = cute::size<0>(Shape{});
   static constexpr int kOfTile = kTileRows / kRows;
   static constexpr std::uint32_t kBytes = cute::size(Shape{}) * sizeof(Element);
-  static_assert(cute::size<1>(typename Mainloop::DispatchPolicy::ClusterShape{}) == 1,
-                "a CTA loads its rows for itself only");
+  static constexpr int kClusterColumns = cute::size<1>(typename Mainloop::DispatchPolicy::ClusterShape{});
 
   Map map;
   int rows = 0;  ///< of a batch; 0: all tiles are whole, and there is no map
@@ -62,17 +62,24 @@ struct RowStrips {
     int step;  ///< of k
     int batch;
   };
-  /// The first `count` strips of a tile, into `to_tile` in shared memory. `full` awaits the bytes of all.
+  /// Whom a CTA of a cluster loads for: it takes every so manieth strip.
+  struct Share {
+    int column;          ///< of the CTA in its cluster
+    std::uint16_t mask;  ///< the CTAs that get it; 0: there is but this one
+  };
+  /// This CTA's share of the first `count` strips of a tile, into `to_tile` in shared memory. `full` awaits
+  /// the bytes of all strips, and gets here those of strips that nobody loads.
   template <class TileInShared>
-  CUTLASS_DEVICE void load(const Place& place, int count, std::uint64_t& full,
+  CUTLASS_DEVICE void load(const Place& place, int count, const Share& share, std::uint64_t& full,
                            const TileInShared& to_tile) const {
     using namespace cute;
     auto slice = map.get_slice(0);
     Tensor all = map.get_tma_tensor(make_shape(rows, k, batches));
-    for (int i = 0; i < count; ++i) {
+    CUTLASS_PRAGMA_NO_UNROLL
+    for (int i = share.column; i < count; i += kClusterColumns) {
       Tensor from = local_tile(all, Shape{}, make_coord(place.row * kOfTile + i, place.step, place.batch));
       Tensor to = local_tile(to_tile, Shape{}, make_coord(i, 0));
-      copy(map.with(full), slice.partition_S(from), slice.partition_D(to));
+      copy(map.with(full, share.mask), slice.partition_S(from), slice.partition_D(to));
     }
     cutlass::arch::ClusterTransactionBarrier::complete_transaction(
         &full, block_rank_in_cluster(), static_cast<std::uint32_t>(kOfTile - count) * kBytes);

@@ -335,7 +335,7 @@ inline void announce_arrivals(const Product& product, std::uint32_t& announced) 
   for_tiles(product, [&](const TilePlace& place) {
     if (!launch.pieces.has(place.row / product.grid.tiles_per_signal)) return;
     announce_pieces(signals, launch.pieces, place.row, {announced, before}, gave_up);
-    before += static_cast<std::uint32_t>(launch.pieces.k_steps);
+    before += static_cast<std::uint32_t>(launch.pieces.k_steps());
   });
 }
 
