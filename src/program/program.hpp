@@ -124,6 +124,7 @@ enum class StepKind : std::uint8_t {
   kQuantize,       ///< to, scale = the f8 rows of `from` and their scales: gemm::quantize_rows()
   kAllGather,      ///< to = every rank's `from`: a collective
   kReduceScatter,  ///< to = this rank's rows of the sum of every rank's `from`, plus bias: a collective
+  kAllReduce,      ///< to = the sum of every rank's `from`, plus bias: a collective
 };
 
 struct Step {
@@ -146,7 +147,8 @@ struct Step {
 /// All ranks take the step together.
 [[nodiscard]] inline bool is_together(const Step& step) {
   return step.kind == StepKind::kBarrier || step.kind == StepKind::kReset ||
-         step.kind == StepKind::kAllGather || step.kind == StepKind::kReduceScatter;
+         step.kind == StepKind::kAllGather || step.kind == StepKind::kReduceScatter ||
+         step.kind == StepKind::kAllReduce;
 }
 
 /// What the call has to reserve. Every rank needs the same workspace and inbox.
