@@ -363,7 +363,8 @@ nlohmann::json RunCommand::run_rank(const RankContext& context, const Config& co
   const SharedBytes shared = SharedBytes::open(*context.store, kResultKey);
   std::int64_t num_bytes = 0;
   const auto results = result_views(problem, shared.data(), num_bytes);
-  if (problem.op == harness::Op::kMatmulAllReduce && context.rank > 0) return to_json(report);  // 0 has it all
+  // 0 has it all
+  if (problem.op == harness::Op::kMatmulAllReduce && context.rank > 0) return to_json(report);
   for (int i = 0; i < static_cast<int>(results.size()); ++i) {
     const auto idx = static_cast<std::size_t>(i);
     const harness::Window window = window_of_result(problem, i, context.rank);

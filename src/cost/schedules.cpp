@@ -127,7 +127,8 @@ double pushed_scatter_us(const PushedScatter& scatter, const GpuRates& gpu) {
   const int num_early = !scatter.ends_by_sums ? 0 : scatter.gives_all ? 1 : scatter.chunks;
   products_us += num_early * chunk_us;
   if (num_early == scatter.chunks) products_us = std::max(products_us, arrived_us.back());
-  // Sums of the other ranks come while the own ones are pushed, and are copied behind those of the next chunk.
+  // Sums of the other ranks come while the own ones are pushed, and are copied behind those of the next
+  // chunk.
   const int peers = scatter.world - 1;
   const double copies_us = gpu.put_us + 2 * peers * chunk_bytes / gpu.memory_bytes_per_us;
   for (int chunk = 0; chunk < scatter.chunks; ++chunk) {

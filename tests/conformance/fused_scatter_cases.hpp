@@ -14,8 +14,8 @@
 #include "conformance/fused_harness.hpp"
 #include "harness/reference.hpp"
 
-// Runs cases of a scatter or an all-reduce against float64. A Case has `sizes` of the product, `dim`, `dtype` of out, `op`,
-// `keeps_product`, `exact_partials` (which travel as f32 then),
+// Runs cases of a scatter or an all-reduce against float64. A Case has `sizes` of the product, `dim`, `dtype`
+// of out, `op`, `keeps_product`, `exact_partials` (which travel as f32 then),
 // `to_all`, and
 //   std::string text(int world, Algorithm algorithm) const;
 // Operands are made of a rank and a Case, and have `args` and

@@ -31,7 +31,8 @@ Result<void> rounds(Group& group, Stream& first, Stream& second) {
     if (!done) return done;
     done = coll::all_reduce({.input = shard.view({4}, DType::kF32),
                              .output = sum.view({4}, DType::kF32),
-                             .op = coll::ReduceOp::kSum},
+                             .op = coll::ReduceOp::kSum,
+                             .bias = {}},
                             group, next);
     if (!done) return done;
   }

@@ -220,17 +220,6 @@ void add_collectives(std::vector<WritingCall>& calls, int world) {
            },
        .in_place = {{"output", "input"}},
        .needs = Needs::kOtherRanks});
-  calls.push_back(
-      {.name = "all_reduce",
-       .header = "coll/collectives.hpp",
-       .operands = {contiguous(in("input", {4, 3})), contiguous(out("output", {4, 3})), in("bias", {3})},
-       .make =
-           [](CallSite& at) {
-             return coll::all_reduce({.input = at.views[0], .output = at.views[1], .bias = at.views[2]},
-                                     at.rank.group, *at.rank.stream);
-           },
-       .in_place = {{"output", "input"}},
-       .needs = Needs::kOtherRanks});
   calls.push_back({.name = "all_gather_with_progress",
                    .header = "coll/collectives.hpp",
                    .operands = {contiguous(in("input", {4, 3})), contiguous(out("output", {4 * world, 3})),
@@ -368,7 +357,18 @@ void add_fused_scatters(std::vector<WritingCall>& calls, int world) {
        .needs = Needs::kOtherRanks});
 }
 
-void add_fused_all_reduces(std::vector<WritingCall>& calls) {
+void add_all_reduces(std::vector<WritingCall>& calls) {
+  calls.push_back(
+      {.name = "all_reduce",
+       .header = "coll/collectives.hpp",
+       .operands = {contiguous(in("input", {4, 3})), contiguous(out("output", {4, 3})), in("bias", {3})},
+       .make =
+           [](CallSite& at) {
+             return coll::all_reduce({.input = at.views[0], .output = at.views[1], .bias = at.views[2]},
+                                     at.rank.group, *at.rank.stream);
+           },
+       .in_place = {{"output", "input"}},
+       .needs = Needs::kOtherRanks});
   calls.push_back(
       {.name = "fused_matmul_all_reduce",
        .header = "fused/matmul_all_reduce.hpp",
@@ -457,7 +457,7 @@ std::vector<WritingCall> writing_calls(int world) {
   add_fused_gathers(calls, world);
   add_block_scaled_gather(calls, world);
   add_fused_scatters(calls, world);
-  add_fused_all_reduces(calls);
+  add_all_reduces(calls);
   add_host_programs(calls, world);
   return calls;
 }

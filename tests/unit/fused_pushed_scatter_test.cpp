@@ -1,5 +1,6 @@
-// Pipelined scatters and all-reduces whose ranks push their partials, and all-reduces in rounds, by the same programs on CPUs as on GPUs, where a public
-// call runs them. Small whole numbers: every sum is exact, whatever its order.
+// Pipelined scatters and all-reduces whose ranks push their partials, and all-reduces in rounds, by the same
+// programs on CPUs as on GPUs, where a public call runs them. Small whole numbers: every sum is exact,
+// whatever its order.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -264,8 +264,8 @@ TEST(ProgramOverlapPushed, hides_all_but_half_of_the_last_part) {
   }
 }
 
-// The link carries partials and sums, and takes longer than the products do. The products of all parts but one
-// are hidden behind it, or, in one round, of all parts but two.
+// The link carries partials and sums, and takes longer than the products do. The products of all parts but
+// one are hidden behind it, or, in one round, of all parts but two.
 TEST(ProgramOverlapAllReduce, hides_products_and_link_behind_each_other) {
   for (const int world : {2, 3, 4, 8}) {
     for (const int parts : {1, 2, 4}) {

@@ -30,9 +30,9 @@ struct MatmulAllReduceArgs {
 
 /// Sums a_j * b_j over j and over the group; every rank gets all of it, with the same bits.
 /// Shapes:  out has a's sizes with n last; it is contiguous.
-/// Types:   As fused_matmul_reduce_scatter(), whose sums an element of out has: ranks share the rows, whatever
-///          the shape, and each gives the rows that it has summed to all. The last of the own products is
-///          rounded with what it adds where a scatter of rows would be.
+/// Types:   As fused_matmul_reduce_scatter(), whose sums an element of out has: ranks share the rows,
+///          whatever the shape, and each gives the rows that it has summed to all. The last of the own
+///          products is rounded with what it adds where a scatter of rows would be.
 /// Memory:  out and product overlap no input and not each other.
 /// Order:   As fused_all_gather_matmul().
 /// Errors:  As fused_all_gather_matmul(). dtype, rows of a, n, reduce_op, partials, plan_k and algorithm must

@@ -18,7 +18,8 @@ namespace tandem {
 struct ScaledMatmulAllReduceArgs {
   TensorList a = {};  ///< [..., k_j] each; any strides; equal in all sizes but the last
   TensorList b = {};  ///< [k_j, n] each; as many as a
-  /// As in ScaledMatmulReduceScatterArgs. A scale of a's rows must be seen as [rows of a_j, 1] without a copy.
+  /// As in ScaledMatmulReduceScatterArgs. A scale of a's rows must be seen as [rows of a_j, 1] without a
+  /// copy.
   OptionalTensorList a_scale = {};
   OptionalTensorList b_scale = {};
   /// Empty, or one for each product: [n], any type of out. It is added on every rank before the sum over

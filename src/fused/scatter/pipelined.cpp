@@ -87,8 +87,8 @@ ScatterProgram PipelinedScatter::build() {
     if (world() == 2 && round == 0) steps().nap(kCurrent);  // there was no step 2 to start with one
     produce_own(round);
     steps().join(kSide, kCurrent);
-    // Peers may use the slots again. Where sums are given, that is also behind the barrier in front of them, but
-    // for the even steps of a next round, which do not wait for it.
+    // Peers may use the slots again. Where sums are given, that is also behind the barrier in front of them,
+    // but for the even steps of a next round, which do not wait for it.
     if (!gives() || (round + 1 < problem_.rounds && world() > 2)) steps().barrier(kCurrent, 0);
     sum(round);
     if (gives()) give(round);

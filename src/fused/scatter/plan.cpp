@@ -128,8 +128,8 @@ Result<ScatterPlan> plan_for(ScatterProblem problem, Group& group, Device& devic
                   .tune_key = std::move(key),
                   .measured = measured,
                   .shape = {problem.rows(), problem.n(), problem.sum_k},
-                  .key = fmt::format("{} {}x{}x{} {} dim {} {} w{}", problem.op(), problem.rows(),
-                                     problem.n(), problem.sum_k, to_string(problem.dtype), problem.dim,
+                  .key = fmt::format("{} {}x{}x{} {}{} {} w{}", problem.op(), problem.rows(), problem.n(),
+                                     problem.sum_k, to_string(problem.dtype), dim_in_words(problem),
                                      to_string(problem.reduce_op), problem.world)};
   if (problem.num_copied > 0) {
     facts.reason =

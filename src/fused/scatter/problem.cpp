@@ -83,9 +83,13 @@ std::string scale_in_words(const ScatterProblem& problem) {
   return problem.a_scale == gemm::Scale::kNone ? "" : fmt::format(", scaled {}", to_string(problem.a_scale));
 }
 
+std::string dim_in_words(const ScatterProblem& problem) {
+  return problem.gives_all ? "" : fmt::format(" dim {}", problem.dim);
+}
+
 std::string to_string(const ScatterProblem& problem) {
-  return fmt::format("{} {} dim {} {} w{} partials {}{}{}", to_string(problem.dtype),
-                     to_string(problem.sizes), problem.dim, to_string(problem.reduce_op), problem.world,
+  return fmt::format("{} {}{} {} w{} partials {}{}{}", to_string(problem.dtype), to_string(problem.sizes),
+                     dim_in_words(problem), to_string(problem.reduce_op), problem.world,
                      to_string(problem.partials), scale_in_words(problem),
                      problem.plan_k == 0 ? "" : fmt::format(" plan_k {}", problem.plan_k));
 }

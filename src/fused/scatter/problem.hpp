@@ -86,6 +86,8 @@ struct ScatterProblem {
 [[nodiscard]] std::size_t hash_of(const ScatterProblem& problem);
 /// ", scaled by rows", or nothing where no product is scaled.
 [[nodiscard]] std::string scale_in_words(const ScatterProblem& problem);
+/// " dim 0", or nothing of an all-reduce.
+[[nodiscard]] std::string dim_in_words(const ScatterProblem& problem);
 /// "bf16 [4096, 8192] dim 0 sum w4 partials bf16, scaled by rows": what the ranks have in common, but the op
 /// and the algorithm.
 [[nodiscard]] std::string to_string(const ScatterProblem& problem);
