@@ -68,13 +68,13 @@ Prediction predict_on_gpu(const Workload& work, const GpuRates& gpu) {
   const int ways = work.gives_all ? 2 : 1;
   const double collective_us = ways * links_us + work.collective_us.value_or(ways * bytes_us);
   const double meetings_us = work.pipelined_barriers * gpu.barrier_us;
-  const double cut_us = work.world * gpu.cut_us + meetings_us;
+  const double cut_us = work.rounds * work.world * gpu.cut_us + meetings_us;
   // The last chunk is multiplied behind its copy; what is lost by cutting is lost while nothing is waited
   // for.
-  const double by_barriers_us = std::max(work.rounds * cut_us + work.world * chunk_us,
-                                         links_us + gpu.pull_slowness * bytes_us + chunk_us +
-                                             std::max(gpu.pull_start_us, meetings_us)) +
-                                (work.gives_all ? links_us + gpu.pull_slowness * bytes_us / work.rounds : 0);
+  const double by_barriers_us =
+      std::max(work.world * chunk_us + cut_us, links_us + gpu.pull_slowness * bytes_us + chunk_us +
+                                                   std::max(gpu.pull_start_us, meetings_us)) +
+      (work.gives_all ? links_us + gpu.pull_slowness * bytes_us / work.rounds : 0);
   // The model of the native product knows the links as they are, not a simulated one.
   double native_us = work.native_us.value_or(whole_us);
   if (!work.native_us || work.link.count() > 0) native_us = std::max(native_us, gets_us + chunk_us);

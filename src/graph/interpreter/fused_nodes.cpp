@@ -109,7 +109,9 @@ Result<ScatterNode> read_sum(const Call& call, const Places& at) {
   TANDEM_ASSIGN(const auto a, call.tensors(0));
   TANDEM_ASSIGN(const auto name, call.text(at.op));
   TANDEM_ASSIGN(const auto op, reduce_op_of(name));
-  ScatterNode node{.op = op, .dtype = a.front().dtype()};
+  ScatterNode node;
+  node.op = op;
+  node.dtype = a.front().dtype();
   if (at.dim) {
     TANDEM_ASSIGN(node.dim, call.dim(*at.dim, a.front()));
   }
