@@ -12,7 +12,7 @@ namespace {
 // Of wholes: publish the input, unless an op has made it at the start of the workspace; barrier; get every
 // rank's input; barrier; sum in rank order. Each rank sums all of it.
 
-// Up to here the barriers of a gather take longer than the copies and sums that it saves (CPU, 4 ranks).
+// About where the barriers of a gather take longer than the copies and sums that it saves; not measured.
 constexpr std::int64_t kMostWholeBytes = 64 * 1024;
 constexpr std::int64_t kStackAlignment = 64;
 

@@ -162,7 +162,7 @@ void PipelinedScatter::give(int round) {
 
 }  // namespace
 
-/// Every product packs b anew, which is an eighth of the product of so many rows (CPU, 2026-11), and each
+/// Every product packs b anew, which is about an eighth of the product of so many rows, and each
 /// round has barriers of its own. The last round's sums show, so more rounds show less.
 int choose_rounds(const ScatterProblem& problem) {
   constexpr std::int64_t kRoundRows = 256;
