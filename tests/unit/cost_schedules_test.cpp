@@ -84,7 +84,8 @@ TEST(Schedules, PushesHideBehindProducts) {
   EXPECT_DOUBLE_EQ(pushed_scatter_us(scatter, gpu), 503 + 6 * 2001.4 + 5 + 503) << "the link alone counts";
 }
 
-// A chunk's 40 bytes are pushed in 1.4 us, and those that came are copied in 1.8. Those of the last chunk show.
+// A chunk's 40 bytes are pushed in 1.4 us, and those that came are copied in 1.8. Those of the last chunk
+// show.
 TEST(Schedules, SumsThatAreGivenHideBehindProducts) {
   GpuRates gpu = kRound;
   gpu.put_us = 1;
