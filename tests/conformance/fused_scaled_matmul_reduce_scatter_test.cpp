@@ -120,6 +120,8 @@ TEST_P(ScaledMatmulReduceScatter, lists_of_scaled_and_plain_products) {
                      .dim = dim,
                      .products = {{.scaled = Scaled::kFlatRows}, {.scaled = Scaled::kTensorwise}},
                      .spread = true});
+    // A plain product whose operands have another type than what it is added to.
+    if (dim < 2) cases.push_back({.sizes = {9, 10}, .dim = dim, .dtype = DType::kF16, .products = mixed});
   }
   run_all(GetParam(), cases);
 }
