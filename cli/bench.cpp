@@ -102,7 +102,7 @@ void BenchCommand::check_flags(const JobPlace& place) const {
   if (!flags_.config.empty())
     not_supported(fmt::format("--config {}: no kernel here has configs; leave it out", flags_.config));
   if (flags_.problem.empty() == flags_.op.empty()) {
-    bad_input("bench needs an op (all_gather_matmul, matmul_reduce_scatter or mm) or --problem, not both");
+    bad_input(fmt::format("bench needs an op (mm, {}) or --problem, not both", harness::names_of_ops()));
   }
   flags_.measure.check();
 }

@@ -115,7 +115,8 @@ RowRunner::RowRunner(const BenchRow& row, const Session& session)
     collected_ = harness::GuardedTensor(session.device(), moved_first(problem.a, problem.dim), problem.dtype);
   } else {
     Dims sizes = problem.result_sizes(0);
-    sizes[problem.dim] = window_of_result(problem, 0, session.rank()).shard.size;
+    const harness::Window window = window_of_result(problem, 0, session.rank());
+    sizes[window.dim] = window.shard.size;
     collected_ =
         harness::GuardedTensor(session.device(), moved_first(sizes, problem.dim), problem.out_dtype());
   }
@@ -195,6 +196,10 @@ void RowRunner::communication() {
   const TensorView whole =
       TensorView::contiguous(products_[0].view().data, moved_first(problem.result_sizes(0), problem.dim),
                              problem.out_dtype(), device);
+  if (problem.op == harness::Op::kMatmulAllReduce) {
+    return take(coll::all_reduce({whole, collected_.view(), problem.reduce, std::nullopt}, session_.group(),
+                                 session_.stream()));
+  }
   take(coll::reduce_scatter({whole, collected_.view(), problem.reduce, std::nullopt}, session_.group(),
                             session_.stream()));
 }

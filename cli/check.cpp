@@ -171,7 +171,7 @@ class CheckCommand : public Command {
 };
 
 void CheckCommand::define(CLI::App& app) {
-  app.add_option("op", flags_.op, "all_gather_matmul or matmul_reduce_scatter; default: both");
+  app.add_option("op", flags_.op, harness::names_of_ops() + "; default: all");
   app.add_option("--problem", flags_.problem, "just this case, as a failure prints it");
   app.add_option("--ranks", flags_.ranks, "numbers of ranks")->delimiter(',')->capture_default_str();
   app.add_option("--dtype", flags_.dtypes, "element types")->delimiter(',')->capture_default_str();
@@ -194,9 +194,8 @@ SweepLists CheckCommand::lists() const {
     const harness::Problem problem = harness::parse_problem(flags_.problem);
     return {.ops = {problem.op}, .dtypes = {}, .algorithms = {problem.algorithm}, .ranks = {problem.ranks}};
   }
-  lists.ops = flags_.op.empty()
-                  ? std::vector<harness::Op>{harness::Op::kAllGatherMatmul, harness::Op::kMatmulReduceScatter}
-                  : std::vector<harness::Op>{harness::parse_op(flags_.op)};
+  lists.ops = flags_.op.empty() ? std::vector<harness::Op>(std::begin(harness::kOps), std::end(harness::kOps))
+                                : std::vector<harness::Op>{harness::parse_op(flags_.op)};
   for (const std::string& name : flags_.dtypes) {
     const DType dtype = harness::parse_product_dtype(name);
     (is_f8(dtype) ? lists.f8_types : lists.dtypes).push_back(dtype);
@@ -208,7 +207,7 @@ SweepLists CheckCommand::lists() const {
   for (const int ranks : lists.ranks) harness::check_ranks(ranks, "--ranks");
   const bool is_empty = std::all_of(lists.ops.begin(), lists.ops.end(),
                                     [&](harness::Op op) { return num_cases(op, lists) == 0; });
-  if (is_empty) not_supported("check: no case: scatters have scales of tensors and of rows only");
+  if (is_empty) not_supported("check: no case: sums over ranks have scales of tensors and of rows only");
   return lists;
 }
 

@@ -12,11 +12,17 @@ Result<OpReport> run(const AllGatherMatmulArgs& args, Group& group, Stream& stre
 Result<OpReport> run(const MatmulReduceScatterArgs& args, Group& group, Stream& stream) {
   return fused_matmul_reduce_scatter(args, group, stream);
 }
+Result<OpReport> run(const MatmulAllReduceArgs& args, Group& group, Stream& stream) {
+  return fused_matmul_all_reduce(args, group, stream);
+}
 Result<OpReport> run(const AllGatherScaledMatmulArgs& args, Group& group, Stream& stream) {
   return fused_all_gather_scaled_matmul(args, group, stream);
 }
 Result<OpReport> run(const ScaledMatmulReduceScatterArgs& args, Group& group, Stream& stream) {
   return fused_scaled_matmul_reduce_scatter(args, group, stream);
+}
+Result<OpReport> run(const ScaledMatmulAllReduceArgs& args, Group& group, Stream& stream) {
+  return fused_scaled_matmul_all_reduce(args, group, stream);
 }
 
 RankOp::RankOp(const harness::Problem& problem, const Session& session, const harness::OperandSource& source)
@@ -32,8 +38,8 @@ GatherArgs RankOp::completed_gather(GatherArgs args) const {
   return args;
 }
 
-template <class ScatterArgs>
-ScatterArgs RankOp::completed_scatter(ScatterArgs args) const {
+template <class ReduceArgs>
+ReduceArgs RankOp::completed_reduce(ReduceArgs args) const {
   if (!out_views_.empty()) args.out = out_views_[0];
   args.plan_k = product_of_a_rank(problem_).k;
   return args;
@@ -41,13 +47,19 @@ ScatterArgs RankOp::completed_scatter(ScatterArgs args) const {
 
 template <class Use>
 auto RankOp::with_args(Use use) const {
-  const bool gathers = problem_.op == harness::Op::kAllGatherMatmul;
-  if (problem_.is_scaled()) {
-    return gathers ? use(completed_gather(operands_.scaled_gather_args()))
-                   : use(completed_scatter(operands_.scaled_scatter_args()));
+  const bool is_scaled = problem_.is_scaled();
+  switch (problem_.op) {
+    case harness::Op::kMatmulReduceScatter:
+      return is_scaled ? use(completed_reduce(operands_.scaled_scatter_args()))
+                       : use(completed_reduce(operands_.scatter_args()));
+    case harness::Op::kMatmulAllReduce:
+      return is_scaled ? use(completed_reduce(operands_.scaled_all_reduce_args()))
+                       : use(completed_reduce(operands_.all_reduce_args()));
+    case harness::Op::kAllGatherMatmul:
+      break;
   }
-  return gathers ? use(completed_gather(operands_.gather_args()))
-                 : use(completed_scatter(operands_.scatter_args()));
+  return is_scaled ? use(completed_gather(operands_.scaled_gather_args()))
+                   : use(completed_gather(operands_.gather_args()));
 }
 
 void RankOp::allocate_outputs() {
@@ -55,6 +67,8 @@ void RankOp::allocate_outputs() {
     const Layout layout = with_args([&](const auto& args) {
       if constexpr (requires { args.gather_dim; }) {
         return take(output_layout(args, i));
+      } else if constexpr (!requires { args.scatter_dim; }) {
+        return take(output_layout(args));
       } else {
         return take(output_layout(args, session_.size(), session_.rank()));
       }

@@ -13,8 +13,10 @@ namespace tandem::cli {
 // Enqueue the op of these arguments.
 [[nodiscard]] Result<OpReport> run(const AllGatherMatmulArgs& args, Group& group, Stream& stream);
 [[nodiscard]] Result<OpReport> run(const MatmulReduceScatterArgs& args, Group& group, Stream& stream);
+[[nodiscard]] Result<OpReport> run(const MatmulAllReduceArgs& args, Group& group, Stream& stream);
 [[nodiscard]] Result<OpReport> run(const AllGatherScaledMatmulArgs& args, Group& group, Stream& stream);
 [[nodiscard]] Result<OpReport> run(const ScaledMatmulReduceScatterArgs& args, Group& group, Stream& stream);
+[[nodiscard]] Result<OpReport> run(const ScaledMatmulAllReduceArgs& args, Group& group, Stream& stream);
 
 /// One rank's part of a problem: its shards of the inputs, its outputs, and the call of the op.
 class RankOp {
@@ -53,8 +55,8 @@ class RankOp {
   auto with_args(Use use) const;
   template <class GatherArgs>
   [[nodiscard]] GatherArgs completed_gather(GatherArgs args) const;
-  template <class ScatterArgs>
-  [[nodiscard]] ScatterArgs completed_scatter(ScatterArgs args) const;
+  template <class ReduceArgs>
+  [[nodiscard]] ReduceArgs completed_reduce(ReduceArgs args) const;
 
   harness::Problem problem_;
   const Session& session_;

@@ -97,8 +97,15 @@ void check_type(const RunFlags& flags, const std::string& flag, const std::strin
 
 int choose_dim(const RunFlags& flags, harness::Op op) {
   const bool gathers = op == harness::Op::kAllGatherMatmul;
-  if (gathers && flags.scatter_dim) bad_input("--scatter-dim: all_gather_matmul takes --gather-dim");
-  if (!gathers && flags.gather_dim) bad_input("--gather-dim: matmul_reduce_scatter takes --scatter-dim");
+  const bool scatters = op == harness::Op::kMatmulReduceScatter;
+  const auto refuse = [&](const char* flag) {
+    bad_input(fmt::format("{}: {} takes {}", flag, to_string(op),
+                          gathers    ? "--gather-dim"
+                          : scatters ? "--scatter-dim"
+                                     : "no dimension"));
+  };
+  if (!scatters && flags.scatter_dim) refuse("--scatter-dim");
+  if (!gathers && flags.gather_dim) refuse("--gather-dim");
   return (gathers ? flags.gather_dim : flags.scatter_dim).value_or(0);
 }
 
@@ -244,7 +251,7 @@ class RunCommand : public Command {
 };
 
 void RunCommand::define(CLI::App& app) {
-  app.add_option("op", flags_.op, "all_gather_matmul or matmul_reduce_scatter");
+  app.add_option("op", flags_.op, harness::names_of_ops());
   app.add_option("--a", flags_.a, "A [..., k]: a .npy file, or a tensor of a .safetensors file or model")
       ->type_name("PATH[#NAME]");
   const auto add_list = [&](const char* name, std::vector<std::string>& list, const char* text,
@@ -271,7 +278,8 @@ void RunCommand::define(CLI::App& app) {
                "show what the algorithm was chosen from, and the steps of rank 0");
   app.add_option("--gather-dim", flags_.gather_dim, "dimension of A that is sharded (all_gather_matmul)");
   app.add_option("--scatter-dim", flags_.scatter_dim, "dimension of the result that is scattered");
-  app.add_option("--reduce", flags_.reduce, "sum or avg (matmul_reduce_scatter)");
+  app.add_option("--reduce", flags_.reduce,
+                 "sum or avg over ranks (matmul_reduce_scatter, matmul_all_reduce)");
   app.add_option("--problem", flags_.problem, "generated inputs, as check and bench print them");
   flags_.job.define(app);
   problem_stands_alone(
@@ -324,10 +332,9 @@ void RunCommand::print_report(const harness::Problem& problem, const nlohmann::j
     for (const std::string& file : flags_.b) add({"--b", file});
     if (flags_.transpose_b) add({"--transpose-b"});
     for (const std::string& file : flags_.bias) add({"--bias", file});
-    add({problem.op == harness::Op::kAllGatherMatmul ? "--gather-dim" : "--scatter-dim",
-         std::to_string(problem.dim)});
-    if (problem.op == harness::Op::kMatmulReduceScatter)
-      add({"--reduce", std::string(coll::to_string(problem.reduce))});
+    if (problem.op == harness::Op::kAllGatherMatmul) add({"--gather-dim", std::to_string(problem.dim)});
+    if (problem.op == harness::Op::kMatmulReduceScatter) add({"--scatter-dim", std::to_string(problem.dim)});
+    if (reduces(problem.op)) add({"--reduce", std::string(coll::to_string(problem.reduce))});
     add({"--dtype", std::string(to_string(problem.dtype)), "--algorithm", flags_.algorithm});
     if (problem.is_scaled()) {
       add({"--scales", std::string(to_string(problem.scales)), "--out-dtype",
@@ -356,6 +363,8 @@ nlohmann::json RunCommand::run_rank(const RankContext& context, const Config& co
   const SharedBytes shared = SharedBytes::open(*context.store, kResultKey);
   std::int64_t num_bytes = 0;
   const auto results = result_views(problem, shared.data(), num_bytes);
+  // 0 has it all
+  if (problem.op == harness::Op::kMatmulAllReduce && context.rank > 0) return to_json(report);
   for (int i = 0; i < static_cast<int>(results.size()); ++i) {
     const auto idx = static_cast<std::size_t>(i);
     const harness::Window window = window_of_result(problem, i, context.rank);

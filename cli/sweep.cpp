@@ -14,6 +14,12 @@ Dims sizes_for(SizeChoice choice, int num_dims) {
 
 }  // namespace
 
+std::span<const DimChoice> dims_of(harness::Op op) {
+  static constexpr DimChoice kAll[] = {{2, 0}, {2, 1}, {3, 0}, {3, 1}, {3, 2}};
+  static constexpr DimChoice kFirst[] = {{2, 0}, {3, 0}};
+  return op == harness::Op::kMatmulAllReduce ? std::span<const DimChoice>(kFirst) : kAll;
+}
+
 std::vector<Extras> extras_of(harness::Op op) {
   if (op == harness::Op::kAllGatherMatmul) {
     return {{false, false, coll::ReduceOp::kSum}, {true, true, coll::ReduceOp::kSum}};
@@ -28,12 +34,12 @@ namespace {
 
 std::vector<harness::Scales> scales_of(harness::Op op, const SweepLists& lists) {
   std::vector<harness::Scales> scales = lists.scales;
-  if (op == harness::Op::kMatmulReduceScatter) std::erase(scales, harness::Scales::kBlock);
+  if (reduces(op)) std::erase(scales, harness::Scales::kBlock);
   return scales;
 }
 
 std::size_t num_scaled(harness::Op op, const SweepLists& lists) {
-  return lists.f8_types.size() * scales_of(op, lists).size() * std::size(kDimChoices);
+  return lists.f8_types.size() * scales_of(op, lists).size() * dims_of(op).size();
 }
 
 /// With more than one block of k. Slices of k begin at blocks.
@@ -60,7 +66,7 @@ harness::Problem scaled_problem(harness::Op op, const DimChoice& choice, harness
 std::vector<harness::Problem> problems_of(harness::Op op, const SweepLists& lists, int ranks) {
   std::vector<harness::Problem> problems;
   for (const DType dtype : lists.dtypes) {
-    for (const DimChoice& choice : kDimChoices) {
+    for (const DimChoice& choice : dims_of(op)) {
       for (const SizeChoice size : kSizeChoices) {
         for (const Extras& extras : extras_of(op)) {
           harness::Problem problem;
@@ -82,7 +88,7 @@ std::vector<harness::Problem> problems_of(harness::Op op, const SweepLists& list
   }
   for (const DType dtype : lists.f8_types) {
     for (const harness::Scales scales : scales_of(op, lists)) {
-      for (const DimChoice& choice : kDimChoices) {
+      for (const DimChoice& choice : dims_of(op)) {
         harness::Problem& problem = problems.emplace_back(scaled_problem(op, choice, scales, ranks));
         problem.dtype = dtype;
         problem.seed = problems.size();
@@ -94,7 +100,7 @@ std::vector<harness::Problem> problems_of(harness::Op op, const SweepLists& list
 
 std::int64_t num_cases(harness::Op op, const SweepLists& lists) {
   const std::size_t plain =
-      lists.dtypes.size() * std::size(kDimChoices) * std::size(kSizeChoices) * extras_of(op).size();
+      lists.dtypes.size() * dims_of(op).size() * std::size(kSizeChoices) * extras_of(op).size();
   return static_cast<std::int64_t>((plain + num_scaled(op, lists)) * lists.algorithms.size() *
                                    lists.ranks.size());
 }
@@ -102,12 +108,12 @@ std::int64_t num_cases(harness::Op op, const SweepLists& lists) {
 std::string product_in_words(harness::Op op, const SweepLists& lists) {
   std::string words;
   if (!lists.dtypes.empty()) {
-    words = fmt::format("{} dtypes x {} dims x {} sizes x {} extras", lists.dtypes.size(),
-                        std::size(kDimChoices), std::size(kSizeChoices), extras_of(op).size());
+    words = fmt::format("{} dtypes x {} dims x {} sizes x {} extras", lists.dtypes.size(), dims_of(op).size(),
+                        std::size(kSizeChoices), extras_of(op).size());
   }
   if (num_scaled(op, lists) > 0) {
     const std::string scaled = fmt::format("{} f8 dtypes x {} scales x {} dims", lists.f8_types.size(),
-                                           scales_of(op, lists).size(), std::size(kDimChoices));
+                                           scales_of(op, lists).size(), dims_of(op).size());
     words = words.empty() ? scaled : fmt::format("({} + {})", words, scaled);
   }
   return fmt::format("{} x {} algorithms x {} numbers of ranks = {}", words, lists.algorithms.size(),

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,13 +24,14 @@ struct DimChoice {
   int num_dims;
   int dim;
 };
-inline constexpr DimChoice kDimChoices[] = {{2, 0}, {2, 1}, {3, 0}, {3, 1}, {3, 2}};
+/// Those of an op; an all-reduce has one for each number of dims.
+[[nodiscard]] std::span<const DimChoice> dims_of(harness::Op op);
 
 /// `kRagged`: nothing divides; `kTiny`: fewer rows than ranks, so some shards are empty.
 enum class SizeChoice : std::uint8_t { kRagged, kTiny };
 inline constexpr SizeChoice kSizeChoices[] = {SizeChoice::kRagged, SizeChoice::kTiny};
 
-/// What else an op can do: gather with one b, or with two, biases and the gathered a; scatter by sum or mean,
+/// What else an op can do: gather with one b, or with two, biases and the gathered a; sum or mean over ranks,
 /// with or without bias.
 struct Extras {
   bool bias;

@@ -44,7 +44,7 @@ class TuneCommand : public Command {
 };
 
 void TuneCommand::define(CLI::App& app) {
-  app.add_option("op", flags_.op, "all_gather_matmul or matmul_reduce_scatter; default: both");
+  app.add_option("op", flags_.op, harness::names_of_ops() + "; default: all");
   app.add_option("--folder", flags_.folder,
                  "where the table is; default: TANDEM_TUNE_FOLDER or the user's cache")
       ->type_name("DIR");
@@ -54,7 +54,7 @@ void TuneCommand::define(CLI::App& app) {
 
 std::vector<harness::Problem> TuneCommand::problems(int ranks, bool on_gpus) const {
   std::vector<harness::Problem> all;
-  for (const harness::Op op : {harness::Op::kAllGatherMatmul, harness::Op::kMatmulReduceScatter}) {
+  for (const harness::Op op : harness::kOps) {
     if (!flags_.op.empty() && harness::parse_op(flags_.op) != op) continue;
     for (const harness::Problem& problem : flags_.measure.problems(op, ranks, on_gpus))
       all.push_back(problem);

@@ -246,14 +246,24 @@ AllGatherMatmulArgs RankOperands::gather_args() const {
   return args;
 }
 
-MatmulReduceScatterArgs RankOperands::scatter_args() const {
-  MatmulReduceScatterArgs args;
+template <class Args>
+Args RankOperands::reduce_args() const {
+  Args args;
   args.a = std::span(&a_.view(), 1);
   args.b = b_views_;
-  args.scatter_dim = problem_.dim;
   args.reduce_op = problem_.reduce;
   if (problem_.bias) args.bias = bias_views_[0];
   return args;
+}
+
+MatmulReduceScatterArgs RankOperands::scatter_args() const {
+  auto args = reduce_args<MatmulReduceScatterArgs>();
+  args.scatter_dim = problem_.dim;
+  return args;
+}
+
+MatmulAllReduceArgs RankOperands::all_reduce_args() const {
+  return reduce_args<MatmulAllReduceArgs>();
 }
 
 AllGatherScaledMatmulArgs RankOperands::scaled_gather_args() const {
@@ -272,17 +282,27 @@ AllGatherScaledMatmulArgs RankOperands::scaled_gather_args() const {
   return args;
 }
 
-ScaledMatmulReduceScatterArgs RankOperands::scaled_scatter_args() const {
-  ScaledMatmulReduceScatterArgs args;
+template <class Args>
+Args RankOperands::scaled_reduce_args() const {
+  Args args;
   args.a = a_.view();
   args.b = b_views_;
   args.a_scale = a_scale_->view();
   args.b_scale = b_scale_views_[0];
-  args.scatter_dim = problem_.dim;
   args.reduce_op = problem_.reduce;
   args.fast_accum = problem_.fast_accum;
   if (problem_.bias && (problem_.reduce == coll::ReduceOp::kAvg || rank_ == 0)) args.bias = bias_views_[0];
   return args;
+}
+
+ScaledMatmulReduceScatterArgs RankOperands::scaled_scatter_args() const {
+  auto args = scaled_reduce_args<ScaledMatmulReduceScatterArgs>();
+  args.scatter_dim = problem_.dim;
+  return args;
+}
+
+ScaledMatmulAllReduceArgs RankOperands::scaled_all_reduce_args() const {
+  return scaled_reduce_args<ScaledMatmulAllReduceArgs>();
 }
 
 gemm::MmArgs RankOperands::mm_args(const OperandProduct& product) const {

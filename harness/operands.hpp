@@ -7,7 +7,9 @@
 #include <tandem/device/device.hpp>
 #include <tandem/fused/all_gather_matmul.hpp>
 #include <tandem/fused/all_gather_scaled_matmul.hpp>
+#include <tandem/fused/matmul_all_reduce.hpp>
 #include <tandem/fused/matmul_reduce_scatter.hpp>
+#include <tandem/fused/scaled_matmul_all_reduce.hpp>
 #include <tandem/fused/scaled_matmul_reduce_scatter.hpp>
 #include <tandem/gemm/mm.hpp>
 #include <tandem/gemm/scaled_mm.hpp>
@@ -105,9 +107,11 @@ class RankOperands {
   /// Arguments without outputs and algorithm; they refer to this object.
   [[nodiscard]] AllGatherMatmulArgs gather_args() const;
   [[nodiscard]] MatmulReduceScatterArgs scatter_args() const;
+  [[nodiscard]] MatmulAllReduceArgs all_reduce_args() const;
   [[nodiscard]] AllGatherScaledMatmulArgs scaled_gather_args() const;
   /// The op adds each rank's bias before the sum over ranks. So of a sum, only rank 0 has one.
   [[nodiscard]] ScaledMatmulReduceScatterArgs scaled_scatter_args() const;
+  [[nodiscard]] ScaledMatmulAllReduceArgs scaled_all_reduce_args() const;
   [[nodiscard]] const TensorView& a_scale() const { return a_scale_->view(); }
   /// Enqueues a product; prepare() only has it loaded.
   [[nodiscard]] Result<void> multiply(const OperandProduct& product, Stream& stream) const;
@@ -117,6 +121,11 @@ class RankOperands {
   [[nodiscard]] bool guards_are_whole() const;
 
  private:
+  /// What sums over ranks have in common.
+  template <class Args>
+  [[nodiscard]] Args reduce_args() const;
+  template <class Args>
+  [[nodiscard]] Args scaled_reduce_args() const;
   [[nodiscard]] gemm::MmArgs mm_args(const OperandProduct& product) const;
   [[nodiscard]] gemm::ScaledMmArgs scaled_mm_args(const OperandProduct& product) const;
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <tandem/gemm/scaled_mm.hpp>
 
 #include "harness/failure.hpp"
@@ -17,7 +18,7 @@ constexpr std::int64_t kLargestSize = std::int64_t{1} << 31;
 constexpr std::int64_t kMostElements = std::int64_t{1} << 48;
 
 constexpr std::string_view kOpsToCome[] = {"async_input_mm", "matmul_4bit", "low_contention_all_gather",
-                                           "low_contention_reduce_scatter", "matmul_all_reduce"};
+                                           "low_contention_reduce_scatter"};
 
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
@@ -102,10 +103,10 @@ void check_types(const Problem& problem) {
     bad_input(fmt::format("--out-dtype {}: products of {} have its type; only those of f8 have another",
                           tandem::to_string(*problem.out), dtype));
   }
-  if (problem.scales == Scales::kBlock && problem.op == Op::kMatmulReduceScatter) {
-    not_supported(
-        "--scales block: matmul_reduce_scatter cuts k, and has scales of tensors and of rows only; pass "
-        "--scales tensor or row");
+  if (problem.scales == Scales::kBlock && reduces(problem.op)) {
+    not_supported(fmt::format(
+        "--scales block: {} cuts k, and has scales of tensors and of rows only; pass --scales tensor or row",
+        to_string(problem.op)));
   }
 }
 
@@ -123,7 +124,15 @@ void check_num_elements(const char* what, const Dims& sizes) {
 }
 
 std::string_view scaled_name(Op op) {
-  return op == Op::kAllGatherMatmul ? "all_gather_scaled_matmul" : "scaled_matmul_reduce_scatter";
+  switch (op) {
+    case Op::kMatmulReduceScatter:
+      return "scaled_matmul_reduce_scatter";
+    case Op::kMatmulAllReduce:
+      return "scaled_matmul_all_reduce";
+    case Op::kAllGatherMatmul:
+      break;
+  }
+  return "all_gather_scaled_matmul";
 }
 
 }  // namespace
@@ -143,14 +152,33 @@ std::string_view to_string(Scales scales) {
 }
 
 std::string_view to_string(Op op) {
-  return op == Op::kAllGatherMatmul ? "all_gather_matmul" : "matmul_reduce_scatter";
+  switch (op) {
+    case Op::kMatmulReduceScatter:
+      return "matmul_reduce_scatter";
+    case Op::kMatmulAllReduce:
+      return "matmul_all_reduce";
+    case Op::kAllGatherMatmul:
+      break;
+  }
+  return "all_gather_matmul";
+}
+
+std::string names_of_ops() {
+  std::string names;
+  for (const Op op : kOps)
+    names += fmt::format("{}{}",
+                         op == kOps[0]              ? ""
+                         : op == *std::rbegin(kOps) ? " or "
+                                                    : ", ",
+                         to_string(op));
+  return names;
 }
 
 Op parse_op(const std::string& name) {
-  for (const Op op : {Op::kAllGatherMatmul, Op::kMatmulReduceScatter}) {
+  for (const Op op : kOps) {
     if (name == to_string(op)) return op;
   }
-  for (const Op op : {Op::kAllGatherMatmul, Op::kMatmulReduceScatter}) {
+  for (const Op op : kOps) {
     if (name == scaled_name(op)) {
       bad_input(fmt::format("op '{}': name it {}, with --dtype f8e4m3 or f8e5m2 and --scales", name,
                             to_string(op)));
@@ -158,10 +186,9 @@ Op parse_op(const std::string& name) {
   }
   const bool to_come = std::find(std::begin(kOpsToCome), std::end(kOpsToCome), name) != std::end(kOpsToCome);
   if (to_come) {
-    not_supported(
-        fmt::format("op '{}' is not built yet: all_gather_matmul and matmul_reduce_scatter are", name));
+    not_supported(fmt::format("op '{}' is not built yet: need {}", name, names_of_ops()));
   }
-  bad_input(fmt::format("unknown op '{}': need all_gather_matmul or matmul_reduce_scatter", name));
+  bad_input(fmt::format("unknown op '{}': need {}", name, names_of_ops()));
 }
 
 Dims Problem::result_sizes(int i) const {
@@ -184,8 +211,8 @@ Window window_of_b(const Problem& problem, int i, int rank) {
 
 Window window_of_bias(const Problem& problem, int i, int rank) {
   const std::int64_t n = problem.n[static_cast<std::size_t>(i)];
-  // A scatter's bias is always whole: each rank adds the columns that it keeps.
-  if (problem.op == Op::kMatmulReduceScatter) return {0, {0, n}};
+  // Of a sum over ranks it is always whole: each rank adds the columns that it sums.
+  if (reduces(problem.op)) return {0, {0, n}};
   return {0, shard_of(n, problem.ranks, rank)};
 }
 
@@ -219,6 +246,7 @@ Window window_of_b_scale(const Problem& problem, int i, int rank) {
 
 Window window_of_result(const Problem& problem, int i, int rank) {
   const Dims sizes = problem.result_sizes(i);
+  if (problem.op == Op::kMatmulAllReduce) return {0, {0, sizes[0]}};
   const int dim = problem.op == Op::kAllGatherMatmul ? sizes.size() - 1 : problem.dim;
   return {dim, shard_of(sizes[dim], problem.ranks, rank)};
 }
@@ -226,7 +254,7 @@ Window window_of_result(const Problem& problem, int i, int rank) {
 ProductSizes product_of_a_rank(const Problem& problem) {
   ProductSizes sizes{.m = 1, .n = 0, .k = problem.k()};
   for (int d = 0; d < problem.a.size() - 1; ++d) sizes.m *= problem.a[d];
-  if (problem.op == Op::kMatmulReduceScatter) {
+  if (reduces(problem.op)) {
     sizes.n = problem.n[0];
     sizes.k = window_of_b(problem, 0, 0).shard.size;
     return sizes;
@@ -253,7 +281,7 @@ void check_slices(const Problem& problem) {
 }  // namespace
 
 void check_problem(const Problem& problem) {
-  const bool gathers = problem.op == Op::kAllGatherMatmul;
+  const bool gathers = !reduces(problem.op);
   const char* flag = gathers ? "--gather-dim" : "--scatter-dim";
   check_ranks(problem.ranks, "--ranks");
   check_types(problem);
@@ -261,6 +289,8 @@ void check_problem(const Problem& problem) {
     bad_input(fmt::format("A has {} dimension(s), sizes {}: need at least 2, [..., k]", problem.a.size(),
                           tandem::to_string(problem.a)));
   }
+  if (problem.op == Op::kMatmulAllReduce && problem.dim != 0)
+    bad_input(fmt::format("dim {}: matmul_all_reduce scatters none: leave it out", problem.dim));
   if (problem.dim < 0 || problem.dim >= problem.a.size()) {
     bad_input(fmt::format("{} {} is outside [0, {}): A has sizes {}; count dimensions from 0", flag,
                           problem.dim, problem.a.size(), tandem::to_string(problem.a)));
@@ -283,7 +313,8 @@ void check_problem(const Problem& problem) {
     check_num_elements("B", {problem.k(), problem.n[static_cast<std::size_t>(i)]});
     check_num_elements("the result", problem.result_sizes(i));
   }
-  if (!gathers && problem.gathered) bad_input("matmul_reduce_scatter gathers nothing: leave out gathered=1");
+  if (!gathers && problem.gathered)
+    bad_input(fmt::format("{} gathers nothing: leave out gathered=1", to_string(problem.op)));
   if (gathers && problem.reduce != coll::ReduceOp::kSum) {
     bad_input("all_gather_matmul reduces nothing: leave out --reduce avg");
   }
@@ -296,8 +327,7 @@ std::string to_line(const Problem& problem) {
                                  problem.ranks, tandem::to_string(problem.algorithm));
   if (problem.is_scaled()) line += fmt::format(",scales={}", to_string(problem.scales));
   if (problem.out) line += fmt::format(",out={}", tandem::to_string(*problem.out));
-  if (problem.op == Op::kMatmulReduceScatter)
-    line += fmt::format(",reduce={}", coll::to_string(problem.reduce));
+  if (reduces(problem.op)) line += fmt::format(",reduce={}", coll::to_string(problem.reduce));
   if (problem.bias) line += ",bias=1";
   if (problem.gathered) line += ",gathered=1";
   if (problem.b_is_column_major) line += ",b=column";

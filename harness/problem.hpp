@@ -13,8 +13,15 @@
 
 namespace tandem::harness {
 
-enum class Op : std::uint8_t { kAllGatherMatmul, kMatmulReduceScatter };
+enum class Op : std::uint8_t { kAllGatherMatmul, kMatmulReduceScatter, kMatmulAllReduce };
+inline constexpr Op kOps[] = {Op::kAllGatherMatmul, Op::kMatmulReduceScatter, Op::kMatmulAllReduce};
 [[nodiscard]] std::string_view to_string(Op op);
+/// Whether it sums products over ranks, which have parts of k.
+[[nodiscard]] inline bool reduces(Op op) {
+  return op != Op::kAllGatherMatmul;
+}
+/// "all_gather_matmul, matmul_reduce_scatter or matmul_all_reduce".
+[[nodiscard]] std::string names_of_ops();
 /// Throws exit 2 for an unknown name, exit 4 for an op that is not built yet.
 [[nodiscard]] Op parse_op(const std::string& name);
 
@@ -32,11 +39,11 @@ enum class Scales : std::uint8_t {
 struct Problem {
   Op op = Op::kAllGatherMatmul;
   Dims a;                         ///< [..., k]
-  std::vector<std::int64_t> n;    ///< columns of each b; one for matmul_reduce_scatter
+  std::vector<std::int64_t> n;    ///< columns of each b; one where products are summed over ranks
   DType dtype = DType::kF32;      ///< of a and b
   Scales scales = Scales::kNone;  ///< f8 has some, and nothing else has
   std::optional<DType> out = {};  ///< of results and biases; only where a is f8, and then bf16 if not told
-  int dim = 0;                    ///< gather or scatter dim
+  int dim = 0;                    ///< gather or scatter dim; 0 for matmul_all_reduce
   int ranks = 1;
   Algorithm algorithm = Algorithm::kAuto;
   coll::ReduceOp reduce = coll::ReduceOp::kSum;

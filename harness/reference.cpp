@@ -211,7 +211,7 @@ Expected expect(const Problem& problem, std::span<const double> row, std::span<c
   expected.tolerance = (static_cast<double>(k + problem.ranks + 4) + num_scale_roundings(problem, k)) *
                            kF32Roundoff * (magnitude + std::abs(bias)) +
                        sum_roundoff(problem) * magnitude;
-  if (problem.op == Op::kMatmulReduceScatter) expected.tolerance += roundings;
+  if (reduces(problem.op)) expected.tolerance += roundings;
   if (problem.reduce == coll::ReduceOp::kAvg) {
     expected.value /= problem.ranks;
     expected.tolerance /= problem.ranks;
@@ -388,7 +388,7 @@ void compare_runs(const TwoRuns& runs, const std::string& what, Wrong& wrong) {
 void compare_with_serial(const Problem& problem, int i, const TwoRuns& runs, Wrong& wrong) {
   TwoRuns both = runs;
   both.k = problem.k();
-  if (problem.op == Op::kMatmulReduceScatter) {
+  if (reduces(problem.op)) {
     // Each rank's part is rounded to the result's type on its way, and in another order to the number beside:
     // off by 2 u of itself. A product has a standard deviation of 1/3; six times that of all parts together.
     both.slack = 6 * 2 * unit_roundoff(problem.out_dtype()) * std::sqrt(static_cast<double>(both.k)) / 3;

@@ -12,7 +12,9 @@
 #include <tandem/fused/all_gather_matmul.hpp>
 #include <tandem/fused/all_gather_scaled_matmul.hpp>
 #include <tandem/fused/layout.hpp>
+#include <tandem/fused/matmul_all_reduce.hpp>
 #include <tandem/fused/matmul_reduce_scatter.hpp>
+#include <tandem/fused/scaled_matmul_all_reduce.hpp>
 #include <tandem/fused/scaled_matmul_reduce_scatter.hpp>
 #include <tandem/gemm/async_input_mm.hpp>
 #include <tandem/gemm/mm.hpp>

@@ -62,6 +62,24 @@ std::optional<Array> reduce_scatter(PyGroup& group, PyStream& stream, nb::handle
   return made;
 }
 
+std::optional<Array> all_reduce(PyGroup& group, PyStream& stream, nb::handle input, nb::handle out,
+                                const std::string& reduce_op, nb::handle bias) {
+  Call call(stream, group.rank(), &group.user());
+  coll::AllReduceArgs args;
+  std::optional<Array> made;
+  const auto op = [&] { return coll::all_reduce(args, group.group(), call.stream()); };
+  const auto take = [&] {
+    args.input = call.take(input, "input");
+    args.op = reduce_op_of(reduce_op);
+    args.bias = call.take_if(bias, "bias");
+    args.output = call.take_or_make(out, "out", args.input.sizes, args.input.dtype, made);
+  };
+  take_arguments(call, take, args.output, op);
+  call.run(op);
+  call.finish();
+  return made;
+}
+
 std::optional<Array> all_gather_with_progress(PyGroup& group, PyStream& stream, nb::handle input,
                                               nb::handle out, nb::handle progress, int splits_per_rank,
                                               const std::shared_ptr<symm::Handle>& input_handle) {
@@ -106,6 +124,8 @@ void bind_collectives(nb::module_& module) {
   module.def("all_gather", &all_gather, nb::arg("group"), nb::arg("stream"), nb::arg("input").none(),
              nb::arg("total").none(), nb::arg("out").none());
   module.def("reduce_scatter", &reduce_scatter, nb::arg("group"), nb::arg("stream"), nb::arg("input").none(),
+             nb::arg("out").none(), nb::arg("reduce_op"), nb::arg("bias").none());
+  module.def("all_reduce", &all_reduce, nb::arg("group"), nb::arg("stream"), nb::arg("input").none(),
              nb::arg("out").none(), nb::arg("reduce_op"), nb::arg("bias").none());
   module.def("all_gather_with_progress", &all_gather_with_progress, nb::arg("group"), nb::arg("stream"),
              nb::arg("input").none(), nb::arg("out").none(), nb::arg("progress").none(),

@@ -10,7 +10,9 @@
 #include <tandem/fused/all_gather_matmul.hpp>
 #include <tandem/fused/all_gather_scaled_matmul.hpp>
 #include <tandem/fused/layout.hpp>
+#include <tandem/fused/matmul_all_reduce.hpp>
 #include <tandem/fused/matmul_reduce_scatter.hpp>
+#include <tandem/fused/scaled_matmul_all_reduce.hpp>
 #include <tandem/fused/scaled_matmul_reduce_scatter.hpp>
 #include <vector>
 
@@ -69,7 +71,7 @@ Extra take_extra(Call& call, nb::handle wanted, const char* name, Make&& make) {
   return extra;
 }
 
-/// The product beside a scattered one: contiguous, a's sizes with n last.
+/// The product beside a sum over ranks: contiguous, a's sizes with n last.
 Result<Tensor> make_product(const std::vector<TensorView>& a, const std::vector<TensorView>& b, DType dtype,
                             Device& device) {
   if (a.empty() || b.empty() || a[0].dim() < 1 || b[0].dim() != 2) {
@@ -94,10 +96,14 @@ OpReport run_op(Call& call, Take&& take, Output& output, Op&& op) {
   return report;
 }
 
-/// The operands and outputs of a scatter, which live as long as its call.
-struct Scatter {
+/// The operands and outputs of a sum over ranks, which live as long as its call.
+struct Reduction {
   std::vector<TensorView> lefts;
   std::vector<TensorView> rights;
+  MaybeViews a_scales;
+  MaybeViews b_scales;
+  MaybeViews biases;
+  MaybeViews result_scales;
   Outputs outputs;
   Extra own;
 
@@ -140,28 +146,60 @@ nb::tuple all_gather_matmul(PyGroup& group, PyStream& stream, nb::handle a, nb::
   return nb::make_tuple(outputs.made, whole.made, report);
 }
 
+/// What Python passes to a plain sum over ranks.
+struct PlainReduction {
+  PyGroup& group;
+  PyStream& stream;
+  nb::handle a, b;
+  const std::string& reduce_op;
+  nb::handle out, product, bias;
+  const std::optional<std::string>& partials;
+  const std::string& algorithm;
+  std::int64_t plan_k;
+};
+
+/// `fused` takes such args, and `make` makes an output for them.
+template <class Args, class Op, class Make>
+nb::tuple reduce(const PlainReduction& given, Args args, Op fused, Make make) {
+  PyGroup& group = given.group;
+  Call call(given.stream, group.rank(), &group.user());
+  Reduction taken;
+  const auto op = [&] { return fused(args, group.group(), call.stream()); };
+  const auto take = [&] {
+    args.a = taken.lefts = call.take_all(given.a, "a");
+    args.b = taken.rights = call.take_all(given.b, "b");
+    args.reduce_op = reduce_op_of(given.reduce_op);
+    args.bias = call.take_if(given.bias, "bias");
+    args.partials = type_if(given.partials);
+    args.algorithm = algorithm_of(given.algorithm);
+    args.plan_k = given.plan_k;
+    taken.take_outputs(call, args, given.out, given.product,
+                       [&](int) { return make(args, group.group(), call.device()); });
+  };
+  const OpReport report = run_op(call, take, args.out, op);
+  return nb::make_tuple(taken.outputs.made, taken.own.made, report);
+}
+
 nb::tuple matmul_reduce_scatter(PyGroup& group, PyStream& stream, nb::handle a, nb::handle b, int scatter_dim,
                                 const std::string& reduce_op, nb::handle out, nb::handle product,
                                 nb::handle bias, const std::optional<std::string>& partials,
                                 const std::string& algorithm, std::int64_t plan_k) {
-  Call call(stream, group.rank(), &group.user());
-  MatmulReduceScatterArgs args;
-  Scatter scatter;
-  const auto op = [&] { return fused_matmul_reduce_scatter(args, group.group(), call.stream()); };
-  const auto take = [&] {
-    args.a = scatter.lefts = call.take_all(a, "a");
-    args.b = scatter.rights = call.take_all(b, "b");
-    args.scatter_dim = scatter_dim;
-    args.reduce_op = reduce_op_of(reduce_op);
-    args.bias = call.take_if(bias, "bias");
-    args.partials = type_if(partials);
-    args.algorithm = algorithm_of(algorithm);
-    args.plan_k = plan_k;
-    const auto make = [&](int) { return make_output(args, group.group(), call.device()); };
-    scatter.take_outputs(call, args, out, product, make);
-  };
-  const OpReport report = run_op(call, take, args.out, op);
-  return nb::make_tuple(scatter.outputs.made, scatter.own.made, report);
+  return reduce({group, stream, a, b, reduce_op, out, product, bias, partials, algorithm, plan_k},
+                MatmulReduceScatterArgs{.scatter_dim = scatter_dim}, &fused_matmul_reduce_scatter,
+                [](const MatmulReduceScatterArgs& args, const Group& of, Device& device) {
+                  return make_output(args, of, device);
+                });
+}
+
+nb::tuple matmul_all_reduce(PyGroup& group, PyStream& stream, nb::handle a, nb::handle b,
+                            const std::string& reduce_op, nb::handle out, nb::handle product, nb::handle bias,
+                            const std::optional<std::string>& partials, const std::string& algorithm,
+                            std::int64_t plan_k) {
+  return reduce({group, stream, a, b, reduce_op, out, product, bias, partials, algorithm, plan_k},
+                MatmulAllReduceArgs{}, &fused_matmul_all_reduce,
+                [](const MatmulAllReduceArgs& args, const Group&, Device& device) {
+                  return make_output(args, device);
+                });
 }
 
 Result<Tensor> make_also_gathered(const AllGatherScaledMatmulArgs& args, int i, Device& device) {
@@ -234,6 +272,47 @@ nb::tuple all_gather_scaled_matmul(PyGroup& group, PyStream& stream, nb::handle 
   return nb::make_tuple(outputs.made, whole.made, whole_others.made, report);
 }
 
+/// What Python passes to a scaled sum over ranks.
+struct ScaledReduction {
+  PyGroup& group;
+  PyStream& stream;
+  nb::handle a, b, a_scale, b_scale;
+  const std::string& reduce_op;
+  const std::optional<std::string>& out_type;
+  nb::handle out, product, bias, result_scale;
+  const std::optional<std::string>& partials;
+  bool fast_accum;
+  const std::string& algorithm;
+  std::int64_t plan_k;
+};
+
+/// As reduce().
+template <class Args, class Op, class Make>
+nb::tuple reduce_scaled(const ScaledReduction& given, Args args, Op fused, Make make) {
+  PyGroup& group = given.group;
+  Call call(given.stream, group.rank(), &group.user());
+  Reduction taken;
+  const auto op = [&] { return fused(args, group.group(), call.stream()); };
+  const auto take = [&] {
+    args.a = taken.lefts = call.take_all(given.a, "a");
+    args.b = taken.rights = call.take_all(given.b, "b");
+    args.a_scale = taken.a_scales = call.take_some(given.a_scale, "a_scale");
+    args.b_scale = taken.b_scales = call.take_some(given.b_scale, "b_scale");
+    args.bias = taken.biases = call.take_some(given.bias, "bias");
+    args.result_scale = taken.result_scales = call.take_some(given.result_scale, "result_scale");
+    args.reduce_op = reduce_op_of(given.reduce_op);
+    args.partials = type_if(given.partials);
+    args.fast_accum = given.fast_accum;
+    args.algorithm = algorithm_of(given.algorithm);
+    args.plan_k = given.plan_k;
+    const DType dtype = type_if(given.out_type).value_or(DType::kBF16);
+    taken.take_outputs(call, args, given.out, given.product,
+                       [&](int) { return make(args, dtype, group.group(), call.device()); });
+  };
+  const OpReport report = run_op(call, take, args.out, op);
+  return nb::make_tuple(taken.outputs.made, taken.own.made, report);
+}
+
 nb::tuple scaled_matmul_reduce_scatter(PyGroup& group, PyStream& stream, nb::handle a, nb::handle b,
                                        nb::handle a_scale, nb::handle b_scale, int scatter_dim,
                                        const std::string& reduce_op,
@@ -241,33 +320,26 @@ nb::tuple scaled_matmul_reduce_scatter(PyGroup& group, PyStream& stream, nb::han
                                        nb::handle product, nb::handle bias, nb::handle result_scale,
                                        const std::optional<std::string>& partials, bool fast_accum,
                                        const std::string& algorithm, std::int64_t plan_k) {
-  Call call(stream, group.rank(), &group.user());
-  ScaledMatmulReduceScatterArgs args;
-  Scatter scatter;
-  MaybeViews a_scales;
-  MaybeViews b_scales;
-  MaybeViews biases;
-  MaybeViews result_scales;
-  const auto op = [&] { return fused_scaled_matmul_reduce_scatter(args, group.group(), call.stream()); };
-  const auto take = [&] {
-    args.a = scatter.lefts = call.take_all(a, "a");
-    args.b = scatter.rights = call.take_all(b, "b");
-    args.a_scale = a_scales = call.take_some(a_scale, "a_scale");
-    args.b_scale = b_scales = call.take_some(b_scale, "b_scale");
-    args.bias = biases = call.take_some(bias, "bias");
-    args.result_scale = result_scales = call.take_some(result_scale, "result_scale");
-    args.scatter_dim = scatter_dim;
-    args.reduce_op = reduce_op_of(reduce_op);
-    args.partials = type_if(partials);
-    args.fast_accum = fast_accum;
-    args.algorithm = algorithm_of(algorithm);
-    args.plan_k = plan_k;
-    const DType dtype = type_if(out_type).value_or(DType::kBF16);
-    const auto make = [&](int) { return make_output(args, dtype, group.group(), call.device()); };
-    scatter.take_outputs(call, args, out, product, make);
-  };
-  const OpReport report = run_op(call, take, args.out, op);
-  return nb::make_tuple(scatter.outputs.made, scatter.own.made, report);
+  return reduce_scaled({group, stream, a, b, a_scale, b_scale, reduce_op, out_type, out, product, bias,
+                        result_scale, partials, fast_accum, algorithm, plan_k},
+                       ScaledMatmulReduceScatterArgs{.scatter_dim = scatter_dim},
+                       &fused_scaled_matmul_reduce_scatter,
+                       [](const ScaledMatmulReduceScatterArgs& args, DType dtype, const Group& of,
+                          Device& device) { return make_output(args, dtype, of, device); });
+}
+
+nb::tuple scaled_matmul_all_reduce(PyGroup& group, PyStream& stream, nb::handle a, nb::handle b,
+                                   nb::handle a_scale, nb::handle b_scale, const std::string& reduce_op,
+                                   const std::optional<std::string>& out_type, nb::handle out,
+                                   nb::handle product, nb::handle bias, nb::handle result_scale,
+                                   const std::optional<std::string>& partials, bool fast_accum,
+                                   const std::string& algorithm, std::int64_t plan_k) {
+  return reduce_scaled({group, stream, a, b, a_scale, b_scale, reduce_op, out_type, out, product, bias,
+                        result_scale, partials, fast_accum, algorithm, plan_k},
+                       ScaledMatmulAllReduceArgs{}, &fused_scaled_matmul_all_reduce,
+                       [](const ScaledMatmulAllReduceArgs& args, DType dtype, const Group&, Device& device) {
+                         return make_output(args, dtype, device);
+                       });
 }
 
 }  // namespace
@@ -282,6 +354,10 @@ void bind_fused(nb::module_& module) {
              nb::arg("a").none(), nb::arg("b").none(), nb::arg("scatter_dim"), nb::arg("reduce_op"),
              nb::arg("out").none(), nb::arg("product").none(), nb::arg("bias").none(),
              nb::arg("partials").none(), nb::arg("algorithm"), nb::arg("plan_k"));
+  module.def("matmul_all_reduce", &matmul_all_reduce, nb::arg("group"), nb::arg("stream"),
+             nb::arg("a").none(), nb::arg("b").none(), nb::arg("reduce_op"), nb::arg("out").none(),
+             nb::arg("product").none(), nb::arg("bias").none(), nb::arg("partials").none(),
+             nb::arg("algorithm"), nb::arg("plan_k"));
   module.def("all_gather_scaled_matmul", &all_gather_scaled_matmul, nb::arg("group"), nb::arg("stream"),
              nb::arg("a").none(), nb::arg("b").none(), nb::arg("a_scale").none(), nb::arg("b_scale").none(),
              nb::arg("scale_mode"), nb::arg("quantize").none(), nb::arg("gather_dim"),
@@ -295,6 +371,11 @@ void bind_fused(nb::module_& module) {
              nb::arg("out_type").none(), nb::arg("out").none(), nb::arg("product").none(),
              nb::arg("bias").none(), nb::arg("result_scale").none(), nb::arg("partials").none(),
              nb::arg("fast_accum"), nb::arg("algorithm"), nb::arg("plan_k"));
+  module.def("scaled_matmul_all_reduce", &scaled_matmul_all_reduce, nb::arg("group"), nb::arg("stream"),
+             nb::arg("a").none(), nb::arg("b").none(), nb::arg("a_scale").none(), nb::arg("b_scale").none(),
+             nb::arg("reduce_op"), nb::arg("out_type").none(), nb::arg("out").none(),
+             nb::arg("product").none(), nb::arg("bias").none(), nb::arg("result_scale").none(),
+             nb::arg("partials").none(), nb::arg("fast_accum"), nb::arg("algorithm"), nb::arg("plan_k"));
 }
 
 }  // namespace tandem::python

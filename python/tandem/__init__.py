@@ -16,16 +16,27 @@ Arrays are NumPy's or of any library that speaks DLPack; they are used where the
 from importlib import metadata as _metadata
 
 from . import graph, symm
-from ._collectives import Shard, all_gather, all_gather_with_progress, reduce_scatter, reduce_stack, shard_of
+from ._collectives import (
+    Shard,
+    all_gather,
+    all_gather_with_progress,
+    all_reduce,
+    reduce_scatter,
+    reduce_stack,
+    shard_of,
+)
 from ._core import Array, Candidate, Device, Group, OpReport, Stream
 from ._errors import Error, ErrorCode
 from ._fused import (
+    AllReduceResult,
     GatherResult,
     ScatterResult,
     fused_all_gather_block_scaled_matmul,
     fused_all_gather_matmul,
     fused_all_gather_scaled_matmul,
+    fused_matmul_all_reduce,
     fused_matmul_reduce_scatter,
+    fused_scaled_matmul_all_reduce,
     fused_scaled_matmul_reduce_scatter,
 )
 from ._group import default_group, finalize, init
@@ -35,6 +46,7 @@ from ._products import async_input_mm, mm, quantize_rows, scaled_matmul
 __version__ = _metadata.version("tandem")
 
 __all__ = [
+    "AllReduceResult",
     "Array",
     "Candidate",
     "Device",
@@ -48,13 +60,16 @@ __all__ = [
     "Stream",
     "all_gather",
     "all_gather_with_progress",
+    "all_reduce",
     "async_input_mm",
     "default_group",
     "finalize",
     "fused_all_gather_block_scaled_matmul",
     "fused_all_gather_matmul",
     "fused_all_gather_scaled_matmul",
+    "fused_matmul_all_reduce",
     "fused_matmul_reduce_scatter",
+    "fused_scaled_matmul_all_reduce",
     "fused_scaled_matmul_reduce_scatter",
     "graph",
     "init",

@@ -81,6 +81,36 @@ def reduce_scatter(
     return out if made is None else _arrays.to_library(made, library)
 
 
+def all_reduce(
+    input: Any,
+    reduce_op: str = "sum",
+    group: _core.Group | None = None,
+    *,
+    bias: Any = None,
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """Sums the ranks' inputs, or takes their mean; every rank gets all of it, with the same bits. A collective call.
+
+    Args:
+        input: [total, ...], contiguous; f32, bf16, f16 or f8.
+        reduce_op: "sum" or "avg".
+        bias: [last] of the output's type, added once.
+        out: an array to write, contiguous, with the input's sizes; of its type or f32. It may be the input.
+        stream: as for fused_all_gather_matmul().
+
+    Returns:
+        [total, ...]: `out`, or a new array of the input's type.
+
+    Raises:
+        Error: as all_gather().
+    """
+    library = _arrays.library_of(input)
+    with collective(group, stream, library) as (group, on):
+        made = _core.all_reduce(group, on, input, out, reduce_op, bias)
+    return out if made is None else _arrays.to_library(made, library)
+
+
 def all_gather_with_progress(
     input: Any,
     input_handle: Any,

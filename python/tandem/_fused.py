@@ -31,6 +31,15 @@ class ScatterResult:
     report: _core.OpReport  #: what ran, and why
 
 
+@dataclasses.dataclass(slots=True)
+class AllReduceResult:
+    """What products with an all-reduce give."""
+
+    out: Any  #: the whole sum
+    product: Any  #: this rank's own sum of products, if it was asked for
+    report: _core.OpReport  #: what ran, and why
+
+
 def _chosen(given: Any, made: Any, library: str) -> Any:
     """The caller's own array, or the new one in his kind of array."""
     if isinstance(made, _core.Array):
@@ -160,6 +169,56 @@ def fused_matmul_reduce_scatter(
         )
     result = out if out is not None else _arrays.to_library(made[0], library)
     return ScatterResult(result, _chosen(product, own, library), report)
+
+
+def fused_matmul_all_reduce(
+    a: OneOrMore,
+    b: OneOrMore,
+    reduce_op: str = "sum",
+    group: _core.Group | None = None,
+    *,
+    bias: Any = None,
+    out: Any = None,
+    product: Any = False,
+    partials: Any = None,
+    algorithm: str = "auto",
+    plan_k: int = 0,
+    stream: Any = None,
+) -> AllReduceResult:
+    """Sums a_j @ b_j over j and over the group; every rank gets all of it, with the same bits.
+
+    A collective call.
+
+    Args:
+        a, b, reduce_op, group, bias, partials, plan_k, stream: as for fused_matmul_reduce_scatter().
+        out: an array [..., n] to write, contiguous.
+        product: True, or an array [..., n] to write: the result also has this rank's own sum of a_j @ b_j.
+        algorithm: "auto", "pipelined" or "serial".
+
+    Returns:
+        `.out`, of a's sizes with n last; `.product`; `.report`.
+
+    Raises:
+        Error: as fused_all_gather_matmul().
+    """
+    lefts = _arrays.as_list(a) or []
+    library = _arrays.library_of(lefts[0]) if lefts else "numpy"
+    with collective(group, stream, library) as (group, on):
+        made, own, report = _core.matmul_all_reduce(
+            group,
+            on,
+            lefts,
+            _arrays.as_list(b),
+            reduce_op,
+            None if out is None else [out],
+            product,
+            bias,
+            None if partials is None else _arrays.type_name(partials),
+            algorithm,
+            plan_k,
+        )
+    result = out if out is not None else _arrays.to_library(made[0], library)
+    return AllReduceResult(result, _chosen(product, own, library), report)
 
 
 def _types_of(out_dtype: Any, count: int) -> list[str]:
@@ -351,3 +410,62 @@ def fused_scaled_matmul_reduce_scatter(
         )
     result = out if out is not None else _arrays.to_library(made[0], library)
     return ScatterResult(result, _chosen(product, own, library), report)
+
+
+def fused_scaled_matmul_all_reduce(
+    a: OneOrMore,
+    b: OneOrMore,
+    a_scale: OneOrMore | None = None,
+    b_scale: OneOrMore | None = None,
+    reduce_op: str = "sum",
+    group: _core.Group | None = None,
+    *,
+    out_dtype: Any = "bf16",
+    bias: OneOrMore | None = None,
+    result_scale: OneOrMore | None = None,
+    out: Any = None,
+    product: Any = False,
+    partials: Any = None,
+    fast_accum: bool = False,
+    algorithm: str = "auto",
+    plan_k: int = 0,
+    stream: Any = None,
+) -> AllReduceResult:
+    """Sums (a_j @ b_j * scales_j + bias_j) * result_scale_j over j and over the group; every rank gets all of it.
+
+    A collective call.
+
+    Args:
+        a, b, a_scale, b_scale, reduce_op, out_dtype, bias, result_scale, fast_accum: as for
+            fused_scaled_matmul_reduce_scatter(). Rows of a_scale lie evenly in memory.
+        group, out, product, partials, algorithm, plan_k, stream: as for fused_matmul_all_reduce().
+
+    Returns:
+        `.out`, `.product`, `.report`, as fused_matmul_all_reduce().
+
+    Raises:
+        Error: as fused_scaled_matmul_reduce_scatter().
+    """
+    lefts = _arrays.as_list(a) or []
+    library = _arrays.library_of(lefts[0]) if lefts else "numpy"
+    with collective(group, stream, library) as (group, on):
+        made, own, report = _core.scaled_matmul_all_reduce(
+            group,
+            on,
+            lefts,
+            _arrays.as_list(b),
+            _arrays.as_list(a_scale),
+            _arrays.as_list(b_scale),
+            reduce_op,
+            _arrays.type_name(out_dtype),
+            None if out is None else [out],
+            product,
+            _arrays.as_list(bias),
+            _arrays.as_list(result_scale),
+            None if partials is None else _arrays.type_name(partials),
+            fast_accum,
+            algorithm,
+            plan_k,
+        )
+    result = out if out is not None else _arrays.to_library(made[0], library)
+    return AllReduceResult(result, _chosen(product, own, library), report)

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -13,13 +14,16 @@
 
 namespace tandem::coll {
 
-/// What the ranks agree on before a collective. The whole is the output of a gather or the input of a
-/// scatter; a part of it is one rank's shard or chunk.
+/// What the ranks agree on before a collective. The whole is the output of a gather or the input of a scatter
+/// or an all-reduce; a part of it is one rank's shard or chunk.
 struct Problem {
   std::int64_t whole_bytes = 0;
   std::int64_t part_bytes = 0;  ///< of the largest part
   bool has_equal_parts = true;
   int world = 1;
+  // Of an all-reduce, whose output may have another type.
+  std::int64_t element_bytes = 1;      ///< of its input
+  std::int64_t out_element_bytes = 1;  ///< of its output
 };
 
 /// A barrier() beside a kernel: at the kernel's own end, or before a library's. `channel` + 1 is for a
@@ -50,7 +54,7 @@ struct Algorithm {
   /// the same on every rank. Null: there is nothing to make, and can_run() alone decides.
   Result<Answer> (*connect)(const Problem& problem, Group& group, Stream& stream) = nullptr;
   /// What run() needs of each rank's workspace.
-  std::int64_t (*workspace_bytes)(const Problem& problem);
+  std::int64_t (*workspace_bytes)(const Problem& problem, const Device& device);
   /// By a model, which looks at `problem` only. Null: there is none.
   double (*predicted_us)(const Problem& problem) = nullptr;
   /// Enqueues, and ends with that barrier where peers use the workspace. `args` are checked and agreed on,
@@ -59,6 +63,7 @@ struct Algorithm {
 };
 using GatherAlgorithm = Algorithm<AllGatherArgs>;
 using ScatterAlgorithm = Algorithm<ReduceScatterArgs>;
+using AllReduceAlgorithm = Algorithm<AllReduceArgs>;
 
 /// Best first. The first that can run and connects is taken, and the last one always does.
 template <class Args>
@@ -66,20 +71,36 @@ using Algorithms = std::span<const Algorithm<Args>>;
 struct AlgorithmLists {
   Algorithms<AllGatherArgs> gather;
   Algorithms<ReduceScatterArgs> scatter;
+  Algorithms<AllReduceArgs> all_reduce;
 };
 /// Those of the device's backend; those for any device where it has none.
 [[nodiscard]] AlgorithmLists algorithms_of(const Device& device);
 
-// For any device: gather_by_copies.cpp and published_scatters.cpp.
+/// Enough for whichever of a list runs: the first that has nothing to connect runs at the latest.
+template <class Args>
+[[nodiscard]] std::int64_t workspace_bytes(Algorithms<Args> all, const Problem& problem,
+                                           const Device& device) {
+  std::int64_t num_bytes = 0;
+  for (const Algorithm<Args>& algorithm : all) {
+    if (!algorithm.can_run(problem, device)) continue;
+    num_bytes = std::max(num_bytes, algorithm.workspace_bytes(problem, device));
+    if (algorithm.connect == nullptr) break;
+  }
+  return num_bytes;
+}
+
+// For any device: gather_by_copies.cpp, published_scatters.cpp and all_reduces.cpp.
 extern const GatherAlgorithm kGatherByCopies;
 extern const ScatterAlgorithm kScatterInPlace;
 extern const ScatterAlgorithm kScatterByCopies;
+extern const AllReduceAlgorithm kAllReduceOfWholes;
+extern const AllReduceAlgorithm kAllReduceOfParts;
 
 // For entries.
 [[nodiscard]] inline Answer always(const Problem& /*problem*/, const Device& /*device*/) {
   return Answer::yes();
 }
-[[nodiscard]] inline std::int64_t one_part_bytes(const Problem& problem) {
+[[nodiscard]] inline std::int64_t one_part_bytes(const Problem& problem, const Device& /*device*/) {
   return problem.part_bytes;
 }
 

@@ -10,7 +10,8 @@ namespace {
 AlgorithmLists for_any_device() {
   static const std::array gathers = {kGatherByCopies};
   static const std::array scatters = {kScatterInPlace, kScatterByCopies};
-  return {.gather = gathers, .scatter = scatters};
+  static const std::array all_reduces = {kAllReduceOfWholes, kAllReduceOfParts};
+  return {.gather = gathers, .scatter = scatters, .all_reduce = all_reduces};
 }
 
 }  // namespace

@@ -25,6 +25,13 @@ Result<void> check_sizes(const char* op, const char* name, const TensorView& vie
                to_string(want));
 }
 
+/// One dim is left for the stack of all ranks' inputs.
+Result<void> check_stackable(const char* op, const TensorView& input) {
+  if (input.dim() >= 1 && input.dim() < kMaxDims) return {};
+  return failf(ErrorCode::kInvalidArgument, "{}: input is {}, need 1 to {} dims", op, to_string(input),
+               kMaxDims - 1);
+}
+
 }  // namespace
 
 Result<void> check_all_gather(const AllGatherArgs& args, const Group& group, const Stream& stream) {
@@ -53,10 +60,7 @@ Result<void> check_all_gather(const AllGatherArgs& args, const Group& group, con
 Result<void> check_reduce_scatter(const ReduceScatterArgs& args, const Group& group, const Stream& stream) {
   constexpr const char* kOp = "reduce_scatter";
   TANDEM_TRY(check_view(kOp, "input", args.input, stream.device()));
-  if (args.input.dim() < 1 || args.input.dim() >= kMaxDims) {
-    return failf(ErrorCode::kInvalidArgument, "{}: input is {}, need 1 to {} dims", kOp,
-                 to_string(args.input), kMaxDims - 1);
-  }
+  TANDEM_TRY(check_stackable(kOp, args.input));
   Dims want = args.input.sizes;
   const Shard mine = shard_of(args.input.size(0), group.size(), group.rank());
   want[0] = mine.size;
@@ -73,6 +77,23 @@ Result<void> check_reduce_scatter(const ReduceScatterArgs& args, const Group& gr
                         .bias = args.bias ? &*args.bias : nullptr},
                        stream));
   if (is_same_memory(args.output, args.input.narrow(0, mine.offset, mine.size))) return {};
+  return check_apart(kOp, {"output", -1, &args.output}, {"input", -1, &args.input});
+}
+
+Result<void> check_all_reduce(const AllReduceArgs& args, const Stream& stream) {
+  constexpr const char* kOp = "all_reduce";
+  TANDEM_TRY(check_view(kOp, "input", args.input, stream.device()));
+  TANDEM_TRY(check_stackable(kOp, args.input));
+  TANDEM_TRY(check_sizes(kOp, "output", args.output, args.input.sizes));
+  TANDEM_TRY(check_contiguous(kOp, "input", args.input));
+  TANDEM_TRY(check_contiguous(kOp, "output", args.output));
+  TANDEM_TRY(check_sum({.op_name = kOp,
+                        .in_dtype = args.input.dtype,
+                        .out = args.output,
+                        .op = args.op,
+                        .bias = args.bias ? &*args.bias : nullptr},
+                       stream));
+  if (is_same_memory(args.output, args.input)) return {};
   return check_apart(kOp, {"output", -1, &args.output}, {"input", -1, &args.input});
 }
 

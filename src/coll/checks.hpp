@@ -7,7 +7,7 @@
 
 namespace tandem::coll {
 
-/// What reduce_scatter and reduce_stack have in common.
+/// What reduce_scatter, all_reduce and reduce_stack have in common.
 struct SumCheck {
   const char* op_name;
   DType in_dtype;

@@ -57,6 +57,20 @@ Result<void> reduce_scatter(const ReduceScatterArgs& args, Group& group, Stream&
       [&](symm::Handle* workspace) { return enqueue_reduce_scatter(args, workspace, group, stream); });
 }
 
+Result<void> all_reduce(const AllReduceArgs& args, Group& group, Stream& stream) {
+  if (auto ok = check_all_reduce(args, stream); !ok) return refused(group, std::move(ok).error());
+  const auto fingerprint =
+      text_of("all_reduce {} {} [{}] -> {}{}", to_string(args.op), to_string(args.input.dtype),
+              listed(args.input.sizes), to_string(args.output.dtype), args.bias ? " + bias" : "");
+  return run_collective(
+      {.group = group,
+       .stream = stream,
+       .fingerprint = view_of(fingerprint),
+       .workspace_bytes =
+           all_reduce_workspace_bytes(args.input, args.output.dtype, group.size(), stream.device())},
+      [&](symm::Handle* workspace) { return enqueue_all_reduce(args, workspace, group, stream); });
+}
+
 Result<void> reduce_stack(const ReduceStackArgs& args, Stream& stream) {
   TANDEM_TRY(check_reduce_stack(args, stream));
   if (args.out.numel() == 0) return {};

@@ -41,7 +41,7 @@ Answer reads_peers(const Problem& problem, const Device& device) {
   return Answer::yes();
 }
 
-std::int64_t input_bytes(const Problem& problem) {
+std::int64_t input_bytes(const Problem& problem, const Device&) {
   return aligned(problem.whole_bytes, kStackAlignment);
 }
 
@@ -67,8 +67,8 @@ Result<void> sum_in_place(const ReduceScatterArgs& args, const EndBarrier& end, 
 // By copies: barrier, get every rank's chunk for this rank, barrier, sum in rank order.
 
 /// The input, and behind it a stack of all ranks' chunks for this rank.
-std::int64_t input_and_stack_bytes(const Problem& problem) {
-  return input_bytes(problem) + problem.world * problem.part_bytes;
+std::int64_t input_and_stack_bytes(const Problem& problem, const Device& device) {
+  return input_bytes(problem, device) + problem.world * problem.part_bytes;
 }
 
 Result<TensorView> get_stack(const ReduceScatterArgs& args, const Chunk& chunk, symm::Handle& workspace,

@@ -1,7 +1,5 @@
 #include "coll/steps.hpp"
 
-#include <algorithm>
-
 #include "base/format.hpp"
 #include "base/row_bytes.hpp"
 #include "base/try.hpp"
@@ -18,16 +16,11 @@ Problem problem_of(const TensorView& whole, int world) {
           .world = world};
 }
 
-/// Enough for whichever runs: the first that has nothing to connect runs at the latest.
-template <class Args>
-std::int64_t workspace_bytes(Algorithms<Args> all, const Problem& problem, const Device& device) {
-  std::int64_t num_bytes = 0;
-  for (const Algorithm<Args>& algorithm : all) {
-    if (!algorithm.can_run(problem, device)) continue;
-    num_bytes = std::max(num_bytes, algorithm.workspace_bytes(problem));
-    if (algorithm.connect == nullptr) break;
-  }
-  return num_bytes;
+Problem all_reduce_of(const TensorView& input, DType output, int world) {
+  Problem problem = problem_of(input, world);
+  problem.element_bytes = size_bytes(input.dtype);
+  problem.out_element_bytes = size_bytes(output);
+  return problem;
 }
 
 /// Of the first that can run, as if it connected.
@@ -66,12 +59,24 @@ std::int64_t reduce_scatter_workspace_bytes(const TensorView& input, int world, 
   return workspace_bytes(algorithms_of(device).scatter, problem_of(input, world), device);
 }
 
+std::int64_t all_reduce_workspace_bytes(const TensorView& input, DType output, int world,
+                                        const Device& device) {
+  return workspace_bytes(algorithms_of(device).all_reduce, all_reduce_of(input, output, world), device);
+}
+
 std::optional<double> predicted_us(Collective collective, std::int64_t part_bytes, int world,
                                    const Device& device) {
   const Problem problem = {.whole_bytes = world * part_bytes, .part_bytes = part_bytes, .world = world};
   const AlgorithmLists all = algorithms_of(device);
-  return collective == Collective::kAllGather ? first_us(all.gather, problem, device)
-                                              : first_us(all.scatter, problem, device);
+  switch (collective) {
+    case Collective::kAllGather:
+      return first_us(all.gather, problem, device);
+    case Collective::kReduceScatter:
+      return first_us(all.scatter, problem, device);
+    case Collective::kAllReduce:
+      break;
+  }
+  return first_us(all.all_reduce, problem, device);
 }
 
 Result<void> enqueue_all_gather(const AllGatherArgs& args, symm::Handle* workspace, Group& group,
@@ -87,6 +92,15 @@ Result<void> enqueue_reduce_scatter(const ReduceScatterArgs& args, symm::Handle*
   if (args.input.numel() == 0) return {};
   TANDEM_ASSIGN(const Backend* const backend, backend_of("reduce_scatter", stream));
   return run_first(backend->algorithms().scatter, args, problem_of(args.input, group.size()),
+                   {*workspace, group, symm::kScatterChannel}, stream);
+}
+
+Result<void> enqueue_all_reduce(const AllReduceArgs& args, symm::Handle* workspace, Group& group,
+                                Stream& stream) {
+  if (args.input.numel() == 0) return {};
+  TANDEM_ASSIGN(const Backend* const backend, backend_of("all_reduce", stream));
+  return run_first(backend->algorithms().all_reduce, args,
+                   all_reduce_of(args.input, args.output.dtype, group.size()),
                    {*workspace, group, symm::kScatterChannel}, stream);
 }
 

@@ -21,12 +21,15 @@ namespace tandem::coll {
                                             const Stream& stream);
 [[nodiscard]] Result<void> check_reduce_scatter(const ReduceScatterArgs& args, const Group& group,
                                                 const Stream& stream);
+[[nodiscard]] Result<void> check_all_reduce(const AllReduceArgs& args, const Stream& stream);
 
 /// Workspace that the steps need, the same on every rank: of the gathered output, of the whole input.
 [[nodiscard]] std::int64_t all_gather_workspace_bytes(const TensorView& output, int world,
                                                       const Device& device);
 [[nodiscard]] std::int64_t reduce_scatter_workspace_bytes(const TensorView& input, int world,
                                                           const Device& device);
+[[nodiscard]] std::int64_t all_reduce_workspace_bytes(const TensorView& input, DType output, int world,
+                                                      const Device& device);
 
 using cost::Collective;
 /// What a collective of equal parts takes between two products, in microseconds, by a model; nullopt where
@@ -41,8 +44,11 @@ using cost::Collective;
 /// it needs 0 bytes.
 [[nodiscard]] Result<void> enqueue_all_gather(const AllGatherArgs& args, symm::Handle* workspace,
                                               Group& group, Stream& stream);
-/// The same. Its input may lie at the start of the workspace already: an op may make it there.
+/// The same. The input of the other two may lie at the start of the workspace already: an op may make it
+/// there.
 [[nodiscard]] Result<void> enqueue_reduce_scatter(const ReduceScatterArgs& args, symm::Handle* workspace,
                                                   Group& group, Stream& stream);
+[[nodiscard]] Result<void> enqueue_all_reduce(const AllReduceArgs& args, symm::Handle* workspace,
+                                              Group& group, Stream& stream);
 
 }  // namespace tandem::coll

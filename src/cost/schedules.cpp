@@ -19,7 +19,8 @@ Prediction predict_on_cores(const Workload& work, const CoreSpeeds& core) {
   const double one_stream = std::min(1.0, cores);
   const double two_streams = std::min(2.0, cores);
   const double flops_us = work.chunk_flops / core.flops_per_us;
-  const double product_us = flops_us + work.chunk_b_elements / core.packed_per_us;  // of a chunk
+  const double product_us =
+      flops_us + work.rounds * work.chunk_b_elements / core.packed_per_us;  // of a chunk
   const auto chunk_bytes = static_cast<double>(work.chunk_bytes);
   const double copy_us = chunk_bytes / core.copy_bytes_per_us;
   const double sum_us = work.sums ? work.world * chunk_bytes / core.sum_bytes_per_us : 0;
@@ -28,22 +29,28 @@ Prediction predict_on_cores(const Workload& work, const CoreSpeeds& core) {
 
   const double serial_us =
       work.world * flops_us + work.b_elements / core.packed_per_us + work.serial_copies * copy_us + sum_us;
-  const double work_us = work.world * product_us + peers * copy_us + sum_us;
+  // What is given to all: all rounds but the last beside products, and that one on both streams.
+  const double gives_us = work.gives_all ? peers * (link_us + copy_us / work.rounds / one_stream) : 0;
+  const double last_gives_us = peers > 0 ? gives_us * (work.world / 2) / peers : 0;
+  const double copies_us = (work.gives_all ? 2 : 1) * peers * copy_us;
+  const double work_us = work.world * product_us + copies_us + sum_us;
   // The side stream takes the odd steps; a step on a stream of its own is a link's wait, a copy and a
   // product.
   const int side_steps = work.world / 2;
   const int own_steps = peers - side_steps;
-  const double step_us = link_us + (copy_us + product_us) / one_stream;
-  const double longest_lane_us =
-      std::max(side_steps * step_us, own_steps * step_us + product_us / one_stream) + sum_us / one_stream;
+  const double step_us = work.rounds * link_us + (copy_us + product_us) / one_stream;
+  const double longest_lane_us = std::max(side_steps * step_us + (work.rounds - 1) * gives_us,
+                                          own_steps * step_us + product_us / one_stream) +
+                                 sum_us / one_stream + last_gives_us;
   // The side stream pushes, the caller's multiplies; the last chunk that comes is multiplied behind its push.
   // Ranks that await each other's shards meet once.
   const double pushes_us = peers * (link_us + copy_us / one_stream);
   const double products_us = work.world * product_us / one_stream;
   const double longest_native_us = std::max(products_us, pushes_us + product_us / one_stream);
-  const double cut_us = work.world * kCore.cut_us;
+  const double cut_us = work.rounds * work.world * kCore.cut_us;
   const double barrier_us = kCore.barrier_us * std::max(1.0, 1 / cores);  // the ranks of a core go one by one
-  return {.serial_us = peers * link_us + serial_us / one_stream + work.serial_barriers * barrier_us,
+  const int links = (work.gives_all ? 2 : 1) * peers;
+  return {.serial_us = links * link_us + serial_us / one_stream + work.serial_barriers * barrier_us,
           .pipelined_us = std::max(longest_lane_us, work_us / two_streams) + cut_us +
                           work.pipelined_barriers * barrier_us,
           .native_us = std::max(longest_native_us, work_us / two_streams) + cut_us + barrier_us};
@@ -58,14 +65,16 @@ Prediction predict_on_gpu(const Workload& work, const GpuRates& gpu) {
   const double links_us = peers * to_us(work.link);
   const double bytes_us = peers * static_cast<double>(work.chunk_bytes) / gpu.link_bytes_per_us;
   const double gets_us = links_us + bytes_us;
-  const double collective_us = links_us + work.collective_us.value_or(bytes_us);
+  const int ways = work.gives_all ? 2 : 1;
+  const double collective_us = ways * links_us + work.collective_us.value_or(ways * bytes_us);
   const double meetings_us = work.pipelined_barriers * gpu.barrier_us;
-  const double cut_us = work.world * gpu.cut_us + meetings_us;
+  const double cut_us = work.rounds * work.world * gpu.cut_us + meetings_us;
   // The last chunk is multiplied behind its copy; what is lost by cutting is lost while nothing is waited
   // for.
   const double by_barriers_us =
-      std::max(work.world * chunk_us + cut_us,
-               links_us + gpu.pull_slowness * bytes_us + chunk_us + std::max(gpu.pull_start_us, meetings_us));
+      std::max(work.world * chunk_us + cut_us, links_us + gpu.pull_slowness * bytes_us + chunk_us +
+                                                   std::max(gpu.pull_start_us, meetings_us)) +
+      (work.gives_all ? links_us + gpu.pull_slowness * bytes_us / work.rounds : 0);
   // The model of the native product knows the links as they are, not a simulated one.
   double native_us = work.native_us.value_or(whole_us);
   if (!work.native_us || work.link.count() > 0) native_us = std::max(native_us, gets_us + chunk_us);
@@ -113,12 +122,22 @@ double pushed_scatter_us(const PushedScatter& scatter, const GpuRates& gpu) {
     push(chunk_us, 1);
     arrived_us.push_back(pushes_us + sum_of_peers_us);
   }
-  if (scatter.ends_by_sums) {
-    const double sum_us = gpu.vendor.launch_us + (scatter.world + 1) * chunk_bytes / gpu.memory_bytes_per_us;
-    return std::max(products_us + scatter.chunks * chunk_us, arrived_us.back()) + scatter.chunks * sum_us;
+  const double sum_us = gpu.vendor.launch_us + (scatter.world + 1) * chunk_bytes / gpu.memory_bytes_per_us;
+  // Where sums end, all own products come before them, or, where sums are given, one more than sums.
+  const int num_early = !scatter.ends_by_sums ? 0 : scatter.gives_all ? 1 : scatter.chunks;
+  products_us += num_early * chunk_us;
+  if (num_early == scatter.chunks) products_us = std::max(products_us, arrived_us.back());
+  // Sums of the other ranks come while the own ones are pushed, and are copied behind those of the next
+  // chunk.
+  const int peers = scatter.world - 1;
+  const double copies_us = gpu.put_us + 2 * peers * chunk_bytes / gpu.memory_bytes_per_us;
+  for (int chunk = 0; chunk < scatter.chunks; ++chunk) {
+    products_us = std::max(products_us, arrived_us[static_cast<std::size_t>(chunk)]);
+    if (chunk + num_early < scatter.chunks) products_us += chunk_us;
+    if (scatter.ends_by_sums) products_us += sum_us;
+    if (scatter.gives_all) pushes_us = std::max(pushes_us, products_us) + peers * push_us + copies_us;
   }
-  for (const double arrived : arrived_us) products_us = std::max(products_us, arrived) + chunk_us;
-  return products_us;
+  return scatter.gives_all ? pushes_us : products_us;
 }
 
 double overlap_saves_us(double received_bytes, double product_us, int world, const GpuRates& gpu) {

@@ -36,6 +36,8 @@ struct Workload {
   bool sums = false;                 ///< as many chunks as there are ranks are added up
   int pipelined_barriers = 0;
   int serial_barriers = 0;
+  int rounds = 1;          ///< of `pipelined`: every product, copy and link is cut in so many
+  bool gives_all = false;  ///< each rank's sums go to all the others
   /// On CPUs; nullopt: not known, and nothing is predicted.
   std::optional<CoreSpeeds> core = {};
   // On a GPU, by the models of products there; nullopt: by their flops. Of all chunks at once, of one, and of
@@ -68,6 +70,7 @@ struct PushedScatter {
   std::int64_t partial_bytes = 2;  ///< of an element of a partial
   int chunks = 1;                  ///< of a part; products are cut in them too, but not for middle peers
   bool ends_by_sums = false;       ///< behind all products, which wait for nothing then
+  bool gives_all = false;          ///< sums of chunks are pushed to all, beside the products behind them
   std::chrono::nanoseconds link{0};
 };
 /// From the first product's start to the last one's end.

@@ -17,6 +17,15 @@ double collective_us(Collective collective, std::int64_t part_bytes, int world, 
                      const GpuRates& gpu) {
   const int peers = world - 1;
   if (peers < 1) return 0;
+  if (collective == Collective::kAllReduce) {
+    const double in_parts_us =
+        collective_us(Collective::kReduceScatter, part_bytes, world, mailbox_bytes, gpu) +
+        collective_us(Collective::kAllGather, part_bytes, world, mailbox_bytes, gpu);
+    const std::int64_t whole_bytes = world * part_bytes;
+    return whole_bytes > mailbox_bytes
+               ? in_parts_us
+               : std::min(in_parts_us, us_by(gpu.by_mailboxes, whole_bytes, peers, gpu));
+  }
   const double us = us_by(gpu.by_mailboxes, std::min(part_bytes, mailbox_bytes), peers, gpu);
   if (part_bytes <= mailbox_bytes) return us;
   // No less than what mailboxes hold.

@@ -9,11 +9,12 @@
 
 namespace tandem::cost {
 
-enum class Collective { kAllGather, kReduceScatter };
+enum class Collective { kAllGather, kReduceScatter, kAllReduce };
 
 /// A collective between two products: a start and its bytes. `part_bytes`: of the largest shard, or of the
-/// largest rank's part of the input; up to `mailbox_bytes` of them go through mailboxes. Within a fifth of 2
-/// and 4 ranks' from 0.3 to 70 MB (bench/results/h200_x2_native.json, h200_x2_random_preset.json,
+/// largest rank's part of the input; up to `mailbox_bytes` of them go through mailboxes. An all-reduce is a
+/// scatter and a gather, or one exchange of whole inputs through mailboxes, whichever takes less. Within a
+/// fifth of 2 and 4 ranks' from 0.3 to 70 MB (bench/results/h200_x2_native.json, h200_x2_random_preset.json,
 /// h200_x4_native.json: t_serial_us - t_gemm_us).
 [[nodiscard]] double collective_us(Collective collective, std::int64_t part_bytes, int world,
                                    std::int64_t mailbox_bytes, const GpuRates& gpu = kH200);

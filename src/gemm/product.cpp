@@ -23,7 +23,9 @@ const Front& front_of(const ProductArgs& args) {
     return added != nullptr && added->dtype != args.out->dtype;
   };
   const bool adds_other_type = is_of_other_type(args.bias) || is_of_other_type(args.addend);
-  const bool is_plain = !is_scaled && !is_narrow && !adds_other_type && args.a->dim() == 2;
+  const bool makes_other_type = args.out->dtype != args.a->dtype && args.out->dtype != DType::kF32;
+  const bool is_plain =
+      !is_scaled && !is_narrow && !adds_other_type && !makes_other_type && args.a->dim() == 2;
   if (args.arrival != nullptr) return is_plain ? kAsyncInputMm : kScaledAsyncInputMm;
   return is_plain ? kMm : kScaledMatmul;
 }

@@ -154,4 +154,10 @@ void Builder::reduce_scatter(Lane lane, const Operand& from, const Operand& to, 
                             .reduce_op = op});
 }
 
+void Builder::all_reduce(Lane lane, const Operand& from, const Operand& to, coll::ReduceOp op,
+                         const Operand& bias) {
+  program_.steps.push_back(
+      {.kind = StepKind::kAllReduce, .lane = lane, .from = from, .to = to, .bias = bias, .reduce_op = op});
+}
+
 }  // namespace tandem::program

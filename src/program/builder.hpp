@@ -67,6 +67,8 @@ class Builder {
   void all_gather(Lane lane, const Operand& from, const Operand& to);
   void reduce_scatter(Lane lane, const Operand& from, const Operand& to, coll::ReduceOp op,
                       const Operand& bias = {});
+  void all_reduce(Lane lane, const Operand& from, const Operand& to, coll::ReduceOp op,
+                  const Operand& bias = {});
 
   /// See Program::word_value.
   void set_word_value(std::uint32_t value) { program_.word_value = value; }

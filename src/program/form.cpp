@@ -173,6 +173,7 @@ std::vector<std::string> meetings(const Program& program, Lane lane) {
     all.push_back(step.kind == StepKind::kBarrier     ? fmt::format("barrier {}", step.channel)
                   : step.kind == StepKind::kReset     ? fmt::format("reset and barrier {}", step.channel)
                   : step.kind == StepKind::kAllGather ? "all_gather"
+                  : step.kind == StepKind::kAllReduce ? "all_reduce"
                                                       : "reduce_scatter");
   }
   return all;

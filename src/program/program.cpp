@@ -133,8 +133,10 @@ std::string Printer::of(const Step& step) const {
     case StepKind::kProductScatter:
       return fmt::format("{}: {}", lane, of(program_.products[static_cast<std::size_t>(step.product)]));
     case StepKind::kReduceScatter:
-      return fmt::format("{}: reduce_scatter {} of {} -> {}{}", lane, coll::to_string(step.reduce_op),
-                         of(step.from), of(step.to), plus(" + ", step.bias));
+    case StepKind::kAllReduce:
+      return fmt::format("{}: {} {} of {} -> {}{}", lane,
+                         step.kind == StepKind::kAllReduce ? "all_reduce" : "reduce_scatter",
+                         coll::to_string(step.reduce_op), of(step.from), of(step.to), plus(" + ", step.bias));
   }
   return "?";
 }

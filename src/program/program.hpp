@@ -135,6 +135,7 @@ enum class StepKind : std::uint8_t {
   kAllGather,       ///< to = every rank's `from`: a collective
   kProductScatter,  ///< products[product], whose rows go to their owners
   kReduceScatter,   ///< to = this rank's rows of the sum of every rank's `from`, plus bias: a collective
+  kAllReduce,       ///< to = the sum of every rank's `from`, plus bias: a collective
 };
 
 struct Step {
@@ -158,7 +159,7 @@ struct Step {
 [[nodiscard]] inline bool is_together(const Step& step) {
   return step.kind == StepKind::kBarrier || step.kind == StepKind::kReset ||
          step.kind == StepKind::kAllGather || step.kind == StepKind::kReduceScatter ||
-         step.kind == StepKind::kProductScatter;
+         step.kind == StepKind::kAllReduce || step.kind == StepKind::kProductScatter;
 }
 
 /// What the call has to reserve. Every rank needs the same workspace and inbox.

@@ -132,6 +132,7 @@ class Run {
   Result<void> sum(const Step& step, Stream& stream) const;
   Result<void> cast(const Step& step, Stream& stream) const;
   Result<void> reduce_scatter(const Step& step, Stream& stream) const;
+  Result<void> all_reduce(const Step& step, Stream& stream) const;
 
   const Program& program_;
   const Bindings& bindings_;
@@ -176,6 +177,8 @@ Result<void> Run::enqueue(const Step& step) const {
                                       bindings_.workspace(), bindings_.group(), stream);
     case StepKind::kReduceScatter:
       return reduce_scatter(step, stream);
+    case StepKind::kAllReduce:
+      return all_reduce(step, stream);
   }
   return {};
 }
@@ -289,6 +292,14 @@ Result<void> Run::reduce_scatter(const Step& step, Stream& stream) const {
                                        .op = step.reduce_op,
                                        .bias = optional_view(bindings_, step.bias)},
                                       bindings_.workspace(), bindings_.group(), stream);
+}
+
+Result<void> Run::all_reduce(const Step& step, Stream& stream) const {
+  return coll::enqueue_all_reduce({.input = view(step.from),
+                                   .output = view(step.to),
+                                   .op = step.reduce_op,
+                                   .bias = optional_view(bindings_, step.bias)},
+                                  bindings_.workspace(), bindings_.group(), stream);
 }
 
 }  // namespace

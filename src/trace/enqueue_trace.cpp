@@ -31,6 +31,10 @@ std::string to_string(const Step& step) {
       return fmt::format("{}:put{}.P{}", stream, step.peer, step.slot);
     case StepKind::kAwait:
       return fmt::format("{}:await{}.P{}", stream, step.peer, step.slot);
+    case StepKind::kGiveSum:
+      return fmt::format("{}:sum->{}.P{}", stream, step.peer, step.slot);
+    case StepKind::kTakeSum:
+      return fmt::format("{}:sum{}.P{}", stream, step.peer, step.slot);
   }
   return "?";
 }

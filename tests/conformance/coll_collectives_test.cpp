@@ -98,28 +98,42 @@ GuardedBytes numbers_of(int rank, const Dims& sizes, DType dtype, unsigned call)
   return numbers;
 }
 
-struct ScatterCase {
+struct SumCase {
   std::int64_t total;
   DType in;
   DType out;
   ReduceOp op;
   bool bias;
   std::int64_t columns = 6;
+  bool to_all = false;    ///< an all-reduce
+  bool in_place = false;  ///< of one: its output is its input
 };
 
+/// Enqueues the collective, and adds a bias if there is one.
+template <class Args, class Collective>
+Result<void> enqueue(Args args, const SumCase& c, const TensorView& bias, Collective collective,
+                     SymmRank& rank) {
+  args.op = c.op;
+  if (c.bias) args.bias = bias;
+  return collective(args, rank.group, *rank.stream);
+}
+
 // Bit for bit the sum in rank order, whatever the order of arrival.
-Result<void> scatter_and_check(SymmRank& rank, const ScatterCase& c, unsigned call) {
+Result<void> sum_and_check(SymmRank& rank, const SumCase& c, unsigned call) {
   const Dims sizes = {c.total, c.columns};
-  const Shard mine = shard_of(c.total, rank.size(), rank.rank());
-  const DeviceBytes input(*rank.device, numbers_of(rank.rank(), sizes, c.in, call));
+  const Shard mine = c.to_all ? Shard{0, c.total} : shard_of(c.total, rank.size(), rank.rank());
+  DeviceBytes input(*rank.device, numbers_of(rank.rank(), sizes, c.in, call));
   DeviceBytes bias(*rank.device, numbers_of(99, {c.columns}, c.out, call));
-  DeviceBytes output(*rank.device, {mine.size, c.columns}, c.out);
-  coll::ReduceScatterArgs args{.input = input.view(sizes, c.in),
-                               .output = output.view({mine.size, c.columns}, c.out),
-                               .op = c.op,
-                               .bias = {}};
-  if (c.bias) args.bias = bias.view({c.columns}, c.out);
-  if (auto done = coll::reduce_scatter(args, rank.group, *rank.stream); !done) return done;
+  DeviceBytes elsewhere(*rank.device, {mine.size, c.columns}, c.out);
+  DeviceBytes& output = c.in_place ? input : elsewhere;
+  const TensorView from = input.view(sizes, c.in);
+  const TensorView to = output.view({mine.size, c.columns}, c.out);
+  const TensorView added = bias.view({c.columns}, c.out);
+  const auto enqueued = c.to_all ? enqueue(coll::AllReduceArgs{.input = from, .output = to, .bias = {}}, c,
+                                           added, coll::all_reduce, rank)
+                                 : enqueue(coll::ReduceScatterArgs{.input = from, .output = to, .bias = {}},
+                                           c, added, coll::reduce_scatter, rank);
+  if (!enqueued) return enqueued;
   if (auto done = rank.finish(); !done) return done;
   output.download();
 
@@ -142,22 +156,83 @@ Result<void> scatter_and_check(SymmRank& rank, const ScatterCase& c, unsigned ca
   return {};
 }
 
-TEST_P(CollCollectives, ReduceScatterSumsInRankOrder) {
-  run([](SymmRank& rank) -> Result<void> {
-    std::mt19937 random(static_cast<unsigned>(rank.rank()));
-    unsigned call = 0;
-    for (const auto& [in, out] :
-         {std::pair(DType::kF32, DType::kF32), std::pair(DType::kBF16, DType::kBF16),
-          std::pair(DType::kF16, DType::kF16), std::pair(DType::kBF16, DType::kF32),
-          std::pair(DType::kF32, DType::kF16), std::pair(DType::kF8E4M3, DType::kF8E4M3),
-          std::pair(DType::kF32, DType::kF8E5M2)}) {
-      for (const std::int64_t total : {0, 1, 3, 7, 8, 9, 65}) {
-        for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg}) {
-          delay_a_little(rank, random);
-          const ScatterCase c{.total = total, .in = in, .out = out, .op = op, .bias = ++call % 2 == 0};
-          if (auto done = scatter_and_check(rank, c, call); !done) return done;
-        }
+Result<void> sum_every_type(SymmRank& rank, bool to_all) {
+  std::mt19937 random(static_cast<unsigned>(rank.rank()));
+  unsigned call = to_all ? 500 : 0;
+  for (const auto& [in, out] :
+       {std::pair(DType::kF32, DType::kF32), std::pair(DType::kBF16, DType::kBF16),
+        std::pair(DType::kF16, DType::kF16), std::pair(DType::kBF16, DType::kF32),
+        std::pair(DType::kF32, DType::kF16), std::pair(DType::kF8E4M3, DType::kF8E4M3),
+        std::pair(DType::kF32, DType::kF8E5M2)}) {
+    for (const std::int64_t total : {0, 1, 3, 7, 8, 9, 65}) {
+      for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg}) {
+        delay_a_little(rank, random);
+        const SumCase c{.total = total,
+                        .in = in,
+                        .out = out,
+                        .op = op,
+                        .bias = ++call % 2 == 0,
+                        .to_all = to_all,
+                        .in_place = to_all && in == out && call % 3 == 0};
+        if (auto done = sum_and_check(rank, c, call); !done) return done;
       }
+    }
+  }
+  return {};
+}
+
+TEST_P(CollCollectives, ReduceScatterSumsInRankOrder) {
+  run([](SymmRank& rank) { return sum_every_type(rank, false); });
+}
+
+TEST_P(CollCollectives, AllReduceSumsInRankOrder) {
+  run([](SymmRank& rank) { return sum_every_type(rank, true); });
+}
+
+// Of more bytes than one exchange carries: each rank sums a part, and gives it to all.
+TEST_P(CollCollectives, AllReduceOfLargeInputs) {
+  run([](SymmRank& rank) -> Result<void> {
+    unsigned call = 700;
+    for (const auto& [in, out] : {std::pair(DType::kF32, DType::kF32), std::pair(DType::kBF16, DType::kF32),
+                                  std::pair(DType::kF32, DType::kBF16)}) {
+      for (const std::int64_t total : {rank.size() * 512, rank.size() * 1001 + 1}) {
+        const SumCase c{.total = total,
+                        .in = in,
+                        .out = out,
+                        .op = total % 2 == 0 ? ReduceOp::kAvg : ReduceOp::kSum,
+                        .bias = ++call % 2 == 0,
+                        .columns = 24,
+                        .to_all = true,
+                        .in_place = in == out};
+        if (auto done = sum_and_check(rank, c, call); !done) return done;
+      }
+    }
+    return {};
+  });
+}
+
+// The bias goes along the only dim, of which each rank sums a part.
+TEST_P(CollCollectives, AllReduceOfVectorsAddsTheBiasOfEachElement) {
+  run([](SymmRank& rank) -> Result<void> {
+    for (const std::int64_t size : {5, 70'001}) {
+      GuardedBytes numbers({size}, DType::kF32);
+      for (std::int64_t i = 0; i < size; ++i) set_float(numbers, i, DType::kF32, static_cast<float>(i % 97));
+      const DeviceBytes input(*rank.device, numbers);
+      DeviceBytes output(*rank.device, {size}, DType::kF32);
+      const TensorView in = input.view({size}, DType::kF32);
+      const DeviceBytes bias(*rank.device, numbers);
+      if (auto done = coll::all_reduce({.input = in,
+                                        .output = output.view({size}, DType::kF32),
+                                        .op = ReduceOp::kSum,
+                                        .bias = bias.view({size}, DType::kF32)},
+                                       rank.group, *rank.stream);
+          !done) {
+        return done;
+      }
+      if (auto done = rank.finish(); !done) return done;
+      output.download();
+      for (std::int64_t i = 0; i < size; ++i)
+        EXPECT_EQ(as_float(output.image(), i, DType::kF32), static_cast<float>((rank.size() + 1) * (i % 97)));
     }
     return {};
   });
@@ -176,13 +251,16 @@ TEST_P(CollCollectives, LargeAndSmallCallsTakeTurns) {
       if (auto done = gather_and_check(rank, total - 1, DType::kBF16, ++call); !done) return done;
       // The check of a sum is slow.
       if (rows == 27'001 || (rows == 110'000 && rank.size() > 2)) continue;
-      const ScatterCase c{.total = total,
-                          .in = DType::kBF16,
-                          .out = DType::kBF16,
-                          .op = ReduceOp::kSum,
-                          .bias = true,
-                          .columns = rows < 14'000 ? 8 : 10};
-      if (auto done = scatter_and_check(rank, c, ++call); !done) return done;
+      SumCase c{.total = total,
+                .in = DType::kBF16,
+                .out = DType::kBF16,
+                .op = ReduceOp::kSum,
+                .bias = true,
+                .columns = rows < 14'000 ? 8 : 10};
+      if (auto done = sum_and_check(rank, c, ++call); !done) return done;
+      if (rows >= 14'000) continue;
+      c.to_all = true;
+      if (auto done = sum_and_check(rank, c, ++call); !done) return done;
     }
     return {};
   });
@@ -266,14 +344,16 @@ TEST_P(CollCollectives, QueuedCallsOfChangingSizesAreKeptApart) {
 }
 
 // Whole vectors of every type, by all ranks at once.
-TEST_P(CollCollectives, ReduceScatterOfWideRows) {
+TEST_P(CollCollectives, SumsOfWideRows) {
   run([](SymmRank& rank) -> Result<void> {
     unsigned call = 100;
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
       for (const bool bias : {false, true}) {
-        const ScatterCase c{
-            .total = 24, .in = dtype, .out = dtype, .op = ReduceOp::kSum, .bias = bias, .columns = 64};
-        if (auto done = scatter_and_check(rank, c, ++call); !done) return done;
+        SumCase c{.total = 24, .in = dtype, .out = dtype, .op = ReduceOp::kSum, .bias = bias, .columns = 64};
+        for (const bool to_all : {false, true}) {
+          c.to_all = to_all;
+          if (auto done = sum_and_check(rank, c, ++call); !done) return done;
+        }
       }
     }
     return {};

@@ -96,6 +96,13 @@ TEST_P(FusedLayout, made_outputs_are_taken) {
       EXPECT_TRUE(has_layout(part, DType::kF32, output_layout(scatter, 1, 0))) << dim;
       scatter.out = part->view();
       EXPECT_TRUE(fused_matmul_reduce_scatter(scatter, rank.group, rank.stream)) << dim;
+
+      MatmulAllReduceArgs all_reduce{.a = a.view(), .b = b.view()};
+      const auto sum = make_output(all_reduce, rank.device);
+      EXPECT_TRUE(has_layout(sum, DType::kF32, output_layout(all_reduce))) << dim;
+      all_reduce.out = sum->view();
+      EXPECT_TRUE(can_run(all_reduce, rank.group, rank.stream)) << dim;
+      EXPECT_TRUE(fused_matmul_all_reduce(all_reduce, rank.group, rank.stream)) << dim;
       if (auto done = rank.stream.synchronize(); !done) return done;
     }
     return {};
@@ -115,6 +122,9 @@ TEST_P(FusedLayout, outputs_of_scaled_products_are_made_in_any_type) {
     const ScaledMatmulReduceScatterArgs scatter{.a = a.view(), .b = b.view(), .scatter_dim = 1};
     EXPECT_TRUE(has_layout(make_output(scatter, DType::kF32, rank.group, rank.device), DType::kF32,
                            output_layout(scatter, 1, 0)));
+    const ScaledMatmulAllReduceArgs all_reduce{.a = a.view(), .b = b.view()};
+    EXPECT_TRUE(has_layout(make_output(all_reduce, DType::kF32, rank.device), DType::kF32,
+                           output_layout(all_reduce)));
     return {};
   });
   EXPECT_EQ(complaints.text(), "");

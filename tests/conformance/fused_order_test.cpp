@@ -70,14 +70,15 @@ struct Rounds {
   std::vector<TensorView> views;
 };
 
-/// Both ops on one rank.
+/// All ops on one rank.
 class Workbench {
  public:
   Workbench(Device& device, Group& group, int num_rounds, int dim)
       : group_(group),
         gathers_(device, group, num_rounds, problem_of(harness::Op::kAllGatherMatmul, group.size(), dim)),
         scatters_(device, group, num_rounds,
-                  problem_of(harness::Op::kMatmulReduceScatter, group.size(), dim)) {}
+                  problem_of(harness::Op::kMatmulReduceScatter, group.size(), dim)),
+        all_reduces_(device, group, num_rounds, problem_of(harness::Op::kMatmulAllReduce, group.size(), 0)) {}
 
   Result<void> gather(int round, Algorithm algorithm, Stream& stream) {
     const auto report = fused_all_gather_matmul(gather_args(round, algorithm), group_, stream);
@@ -109,9 +110,19 @@ class Workbench {
     return {};
   }
 
+  Result<void> all_reduce(int round, Algorithm algorithm, Stream& stream) {
+    MatmulAllReduceArgs args = all_reduces_.operands.all_reduce_args();
+    args.out = all_reduces_.views[static_cast<std::size_t>(round)];
+    args.algorithm = algorithm;
+    const auto report = fused_matmul_all_reduce(args, group_, stream);
+    if (!report) return tl::unexpected(report.error());
+    return {};
+  }
+
   void compare_rounds(Complaints& complaints) const {
     compare_gathers(complaints);
     scatters_.compare(complaints);
+    all_reduces_.compare(complaints);
   }
   void compare_gathers(Complaints& complaints) const { gathers_.compare(complaints); }
 
@@ -124,7 +135,7 @@ class Workbench {
   }
 
   Group& group_;
-  Rounds gathers_, scatters_;
+  Rounds gathers_, scatters_, all_reduces_;
 };
 
 Result<void> hold_a_moment(std::mt19937& random, Stream& stream) {
@@ -159,7 +170,9 @@ TEST_P(FusedOrder, a_hundred_alternating_ops_under_skew) {
           return ok;
         if (auto ok = hold_a_moment(random, rank.stream); !ok) return ok;
         if (auto ok = bench.scatter(round, algorithm, rank.stream); !ok) return ok;
-        if (auto ok = keep_queue_short(round, 2, {&rank.stream}); !ok) return ok;
+        if (auto ok = hold_a_moment(random, rank.stream); !ok) return ok;
+        if (auto ok = bench.all_reduce(round, algorithm, rank.stream); !ok) return ok;
+        if (auto ok = keep_queue_short(round, 3, {&rank.stream}); !ok) return ok;
       }
       if (auto done = rank.stream.synchronize(); !done) return done;
       bench.compare_rounds(complaints);
@@ -205,7 +218,8 @@ TEST_P(FusedOrder, two_streams_of_one_group) {
       if (auto ok = bench.gather(round, by_native ? Algorithm::kNative : Algorithm::kPipelined, first); !ok)
         return ok;
       if (auto ok = bench.scatter(round, Algorithm::kPipelined, second); !ok) return ok;
-      if (auto ok = keep_queue_short(round, 2, {&rank.stream, other->get()}); !ok) return ok;
+      if (auto ok = bench.all_reduce(round, Algorithm::kPipelined, first); !ok) return ok;
+      if (auto ok = keep_queue_short(round, 3, {&rank.stream, other->get()}); !ok) return ok;
     }
     if (auto done = rank.stream.synchronize(); !done) return done;
     if (auto done = (*other)->synchronize(); !done) return done;
@@ -237,8 +251,9 @@ TEST_P(FusedOverlappingGroups, work_side_by_side) {
       for (Workbench& bench : benches) {
         if (auto ok = bench.gather(round, Algorithm::kPipelined, rank.stream); !ok) return ok;
         if (auto ok = bench.scatter(round, Algorithm::kPipelined, rank.stream); !ok) return ok;
+        if (auto ok = bench.all_reduce(round, Algorithm::kPipelined, rank.stream); !ok) return ok;
       }
-      if (auto ok = keep_queue_short(round, 4, {&rank.stream}); !ok) return ok;
+      if (auto ok = keep_queue_short(round, 6, {&rank.stream}); !ok) return ok;
     }
     if (auto done = rank.stream.synchronize(); !done) return done;
     for (Workbench& bench : benches) bench.compare_rounds(complaints);
@@ -311,8 +326,9 @@ TEST_P(FusedOrder, a_group_that_ends_finishes_its_queued_ops) {
       if (is_native && !bench.takes_native(rank.stream)) continue;
       for (int round = 0; round < kRounds; ++round) {
         if (auto ok = bench.gather(round, algorithm, rank.stream); !ok) return ok;
-        if (auto ok = bench.scatter(round, is_native ? Algorithm::kPipelined : algorithm, rank.stream); !ok)
-          return ok;
+        const Algorithm of_sums = is_native ? Algorithm::kPipelined : algorithm;
+        if (auto ok = bench.scatter(round, of_sums, rank.stream); !ok) return ok;
+        if (auto ok = bench.all_reduce(round, of_sums, rank.stream); !ok) return ok;
         if (auto ok = rank.stream.sleep(std::chrono::milliseconds(10)); !ok) return ok;
       }
       group->reset();

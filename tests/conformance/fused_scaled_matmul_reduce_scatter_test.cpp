@@ -1,12 +1,8 @@
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <deque>
-#include <optional>
-#include <string>
 #include <vector>
 
-#include "conformance/fused_scatter_cases.hpp"
+#include "conformance/fused_scaled_cases.hpp"
 
 // fused_scaled_matmul_reduce_scatter against float64 from the same f8 bits, as
 // fused_matmul_reduce_scatter_test.cpp: the product is N-D, so whatever dim is scattered, a rank gets that
@@ -16,129 +12,15 @@ namespace tandem {
 namespace {
 
 using coll::ReduceOp;
-using test::Guarded;
 using test::JobCase;
-using test::RankContextOfTest;
-using test::with_last;
+using test::Scaled;
 
-/// kFlatRows: row-wise, by a scale [rows, 1] whatever dims a has.
-enum class Scaled { kNo, kTensorwise, kRowwise, kFlatRows };
-
-struct Product {
-  std::int64_t k = 6;  ///< rank r has r more
-  Scaled scaled = Scaled::kTensorwise;
-  DType a = DType::kF8E4M3;
-  DType b = DType::kF8E4M3;
-  bool bias = false;
-  bool result_scale = false;
-};
-
-struct Case {
-  Dims sizes;  ///< of the product: [..., n]
-  int dim = 0;
-  DType dtype = DType::kBF16;  ///< of out
-  std::vector<Product> products = {{}};
-  ReduceOp op = ReduceOp::kSum;
-  bool keeps_product = false;
-  bool spread = false;
-  bool exact_partials = false;  ///< partials travel as f32
-
-  [[nodiscard]] std::string text(int world, Algorithm algorithm) const;
-};
-
-std::string Case::text(int world, Algorithm algorithm) const {
-  std::string all = fmt::format("scaled_matmul_reduce_scatter {} {} dim {} {} w{}", to_string(dtype),
-                                to_string(sizes), dim, to_string(op), world);
-  for (const Product& p : products) {
-    all += fmt::format(" {}*{} k {}{}{}{}", to_string(p.a), to_string(p.b), p.k,
-                       p.scaled == Scaled::kRowwise    ? " row-wise"
-                       : p.scaled == Scaled::kFlatRows ? " flat row-wise"
-                                                       : "",
-                       p.bias ? " bias" : "", p.result_scale ? " result_scale" : "");
-  }
-  return all + (spread ? " spread" : "") + (exact_partials ? " f32 partials " : " ") +
-         std::string(to_string(algorithm));
-}
-
-/// One rank's tensors of a case, and all ranks' products in f64.
-class Operands {
- public:
-  Operands(RankContextOfTest& rank, const Case& c) : products_(static_cast<std::size_t>(rank.group.size())) {
-    for (int q = 0; q < rank.group.size(); ++q) {
-      for (std::size_t j = 0; j < c.products.size(); ++j) add_product(rank, c, q, j);
-    }
-    args.a = a_;
-    args.b = b_;
-    args.a_scale = a_scales_;
-    args.b_scale = b_scales_;
-    args.bias = biases_;
-    args.result_scale = result_scales_;
-    args.scatter_dim = c.dim;
-    args.reduce_op = c.op;
-    if (c.exact_partials) args.partials = DType::kF32;
-  }
-
-  [[nodiscard]] harness::Expected product_at(int rank, std::int64_t row, std::int64_t column,
-                                             bool in_steps) const {
-    std::vector<harness::Expected> products;
-    for (const harness::ProductReference& product : products_[static_cast<std::size_t>(rank)])
-      products.push_back(product.sum_at(row, column));
-    return in_steps ? harness::sum_in_steps(products, args.out.dtype) : harness::sum_in_f32(products);
-  }
-  [[nodiscard]] static double added_at(std::int64_t /*column*/) { return 0; }
-
-  ScaledMatmulReduceScatterArgs args;
-
- private:
-  /// Product `j` of rank `q`.
-  void add_product(RankContextOfTest& rank, const Case& c, int q, std::size_t j) {
-    const Product& p = c.products[j];
-    const std::int64_t n = c.sizes.back();
-    std::deque<Tensor> held;
-    const auto seed = [&] {
-      return static_cast<int>(1000 * held.size() + 100 * static_cast<std::size_t>(q) + j);
-    };
-    const auto values = [&](const Dims& sizes, DType dtype) {
-      return held.emplace_back(test::generated(sizes, dtype, seed())).view();
-    };
-    const auto scale = [&](const Dims& sizes) {
-      return held.emplace_back(test::generated_scale(sizes, seed())).view();
-    };
-    harness::ProductTensors tensors{.a = values(with_last(c.sizes, p.k + q), p.a),
-                                    .b = values({p.k + q, n}, p.b),
-                                    .by_tensor_cores = rank.device.id().kind == DeviceKind::kCuda};
-    if (p.scaled != Scaled::kNo) {
-      const bool rowwise = p.scaled != Scaled::kTensorwise;
-      tensors.a_scale = scale(rowwise ? with_last(c.sizes, 1) : Dims{});
-      tensors.b_scale = scale(rowwise ? Dims{1, n} : Dims{1});
-    }
-    if (p.bias) tensors.bias = values({n}, c.dtype);
-    if (p.result_scale) tensors.result_scale = scale({1});
-    products_[static_cast<std::size_t>(q)].emplace_back(tensors);
-    if (q != rank.group.rank()) return;
-
-    const auto load = [&](const std::optional<TensorView>& from) -> std::optional<TensorView> {
-      if (!from) return {};
-      const Layout layout = c.spread ? test::spread_out(from->sizes) : test::dense(from->sizes);
-      return tensors_.emplace_back(rank.device, layout, *from).view();
-    };
-    a_.push_back(*load(tensors.a));
-    b_.push_back(*load(tensors.b));
-    a_scales_.push_back(
-        load(p.scaled == Scaled::kFlatRows ? tensors.a_scale->flatten_rows() : tensors.a_scale));
-    b_scales_.push_back(load(tensors.b_scale));
-    biases_.push_back(load(tensors.bias));
-    result_scales_.push_back(load(tensors.result_scale));
-  }
-
-  std::vector<std::vector<harness::ProductReference>> products_;  ///< of each rank
-  std::deque<Guarded> tensors_;
-  std::vector<TensorView> a_, b_;
-  std::vector<std::optional<TensorView>> a_scales_, b_scales_, biases_, result_scales_;
-};
+using Case = test::ScaledCase;
+using Product = test::ScaledProduct;
 
 void run_all(const JobCase& job, const std::vector<Case>& cases) {
-  test::run_scatters<Operands>(job, cases, fused_scaled_matmul_reduce_scatter);
+  test::run_scatters<test::ScaledOperands<ScaledMatmulReduceScatterArgs>>(job, cases,
+                                                                          fused_scaled_matmul_reduce_scatter);
 }
 
 class ScaledMatmulReduceScatter : public ::testing::TestWithParam<JobCase> {};
@@ -238,6 +120,8 @@ TEST_P(ScaledMatmulReduceScatter, lists_of_scaled_and_plain_products) {
                      .dim = dim,
                      .products = {{.scaled = Scaled::kFlatRows}, {.scaled = Scaled::kTensorwise}},
                      .spread = true});
+    // A plain product whose operands have another type than what it is added to.
+    if (dim < 2) cases.push_back({.sizes = {9, 10}, .dim = dim, .dtype = DType::kF16, .products = mixed});
   }
   run_all(GetParam(), cases);
 }

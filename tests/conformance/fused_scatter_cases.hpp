@@ -3,16 +3,20 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "conformance/fused_harness.hpp"
 #include "harness/reference.hpp"
 
-// Runs cases of a scatter op against float64. A Case has `sizes` of the product, `dim`, `dtype` of out, `op`,
-// `keeps_product`, `exact_partials` (which travel as f32 then), and
+// Runs cases of a scatter or an all-reduce against float64. A Case has `sizes` of the product, `dim`, `dtype`
+// of out, `op`, `keeps_product`, `exact_partials` (which travel as f32 then),
+// `to_all`, and
 //   std::string text(int world, Algorithm algorithm) const;
 // Operands are made of a rank and a Case, and have `args` and
 //   harness::Expected product_at(int rank, std::int64_t row, std::int64_t column, bool in_steps) const;
@@ -33,9 +37,34 @@ template <class Case>
   return rounded(sum, c.dtype);
 }
 
+/// What the first rank to come got of each call: all ranks of an all-reduce get these bits.
+class FirstBits {
+ public:
+  [[nodiscard]] bool are(const void* of_case, Algorithm algorithm, const std::vector<std::byte>& bits) {
+    const std::lock_guard lock(mutex_);
+    return first_.try_emplace({of_case, algorithm}, bits).first->second == bits;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::pair<const void*, Algorithm>, std::vector<std::byte>> first_;
+};
+
+/// The layout of out, and which part of the whole result that is.
+template <class Args, class Case>
+Result<Layout> layout_of(const Args& args, const Case& c, int world, int rank, harness::Window& window) {
+  if constexpr (requires { args.scatter_dim; }) {
+    window = {c.dim, shard_of(c.sizes[c.dim], world, rank)};
+    return output_layout(args, world, rank);
+  } else {
+    window = {0, {0, c.sizes[0]}};
+    return output_layout(args);
+  }
+}
+
 template <class Operands, class Case, class Op>
 Result<void> run_scatter(RankContextOfTest& rank, const Case& c, bool same_bits, Op op,
-                         Complaints& complaints) {
+                         Complaints& complaints, FirstBits& first_bits) {
   const int world = rank.group.size();
   const int me = rank.group.rank();
   Operands in(rank, c);
@@ -44,7 +73,8 @@ Result<void> run_scatter(RankContextOfTest& rank, const Case& c, bool same_bits,
   for (const Algorithm algorithm : {Algorithm::kSerial, Algorithm::kPipelined, Algorithm::kNative}) {
     in.args.algorithm = algorithm;
     const std::string who = c.text(world, algorithm) + ", rank " + std::to_string(me);
-    const auto layout = output_layout(in.args, world, me);
+    harness::Window window;
+    const auto layout = layout_of(in.args, c, world, me, window);
     if (!layout) return tl::unexpected(layout.error());
     Guarded out(rank.device, *layout, c.dtype);
     in.args.out = out.view();
@@ -66,9 +96,10 @@ Result<void> run_scatter(RankContextOfTest& rank, const Case& c, bool same_bits,
       for (int q = 0; q < world; ++q) partials.push_back(in.product_at(q, row, column, pushes));
       return sum_at(c, partials, in.added_at(column), pushes);
     };
-    const harness::Window window{c.dim, shard_of(c.sizes[c.dim], world, me)};
     compare_elements({c.sizes, window, out.host()}, "out", need, wrong);
     complaints.add(who, out, wrong);
+    if (c.to_all && !first_bits.are(&c, algorithm, out.bytes()))
+      complaints.add(who + ": out has other bits than another rank's");
     if (product) {
       product->download();
       const auto own = [&](std::int64_t row, std::int64_t column) {
@@ -95,9 +126,11 @@ Result<void> run_scatter(RankContextOfTest& rank, const Case& c, bool same_bits,
 template <class Operands, class Case, class Op>
 void run_scatters(const JobCase& job, const std::vector<Case>& cases, Op op) {
   Complaints complaints;
+  FirstBits first_bits;
   on_ranks(job, quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
     for (const Case& c : cases) {
-      if (auto ran = run_scatter<Operands>(rank, c, !job.vendor_products, op, complaints); !ran) return ran;
+      if (auto ran = run_scatter<Operands>(rank, c, !job.vendor_products, op, complaints, first_bits); !ran)
+        return ran;
     }
     return check_pads(rank, complaints);
   });

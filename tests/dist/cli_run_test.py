@@ -66,20 +66,20 @@ class Run(unittest.TestCase):
         sizes = SIZES_OF_A[num_dims]
         case = Case(self.folder, sizes, dtype, seed=ranks * 100 + num_dims * 10 + dim)
         out = os.path.join(self.folder, "out.npy")
-        scatters = op == "matmul_reduce_scatter"
-        flags = ["--scatter-dim" if scatters else "--gather-dim", dim]
+        sums = op != "all_gather_matmul"
+        flags = {"all_gather_matmul": ["--gather-dim", dim], "matmul_reduce_scatter": ["--scatter-dim", dim]}.get(op, [])
         if average:
             flags += ["--reduce", "avg"]
         text = self.succeed("run", op, "--a", case.a_file, "--b", case.b_file, "--out", out, "--ranks", ranks, *flags)
         self.assertIn(f"{ranks} rank", text.splitlines()[0])
         got_sizes, got = cli_tool.read_npy(out)
         self.assertEqual(got_sizes, sizes[:-1] + [N])
-        self.assert_near(got, case.expected(ranks, scatters, average))
+        self.assert_near(got, case.expected(ranks, sums, average))
 
     def every_product(self, op, dtype, average=False):
         for ranks in ALL_RANKS:
             for num_dims in (2, 3):
-                for dim in range(num_dims):
+                for dim in range(num_dims if op != "matmul_all_reduce" else 1):
                     with self.subTest(op=op, dtype=dtype, ranks=ranks, num_dims=num_dims, dim=dim, average=average):
                         self.product_is_right(op, ranks, dtype, num_dims, dim, average)
 
@@ -103,6 +103,12 @@ class Run(unittest.TestCase):
 
     def test_matmul_reduce_scatter_mean_bf16(self):
         self.every_product("matmul_reduce_scatter", "bf16", average=True)
+
+    def test_matmul_all_reduce_f32(self):
+        self.every_product("matmul_all_reduce", "f32")
+
+    def test_matmul_all_reduce_mean_bf16(self):
+        self.every_product("matmul_all_reduce", "bf16", average=True)
 
     def test_every_algorithm_gives_the_same_bytes(self):
         case = Case(self.folder, [9, 6], "bf16", seed=5)

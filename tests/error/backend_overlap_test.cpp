@@ -420,6 +420,8 @@ const std::set<std::string> kWriteNothing = {
     "fused/all_gather_scaled_matmul.hpp: gathered_layout",
     "fused/all_gather_scaled_matmul.hpp: output_layout", "fused/all_gather_scaled_matmul.hpp: plan",
     "fused/matmul_reduce_scatter.hpp: output_layout", "fused/matmul_reduce_scatter.hpp: plan",
+    "fused/matmul_all_reduce.hpp: output_layout", "fused/matmul_all_reduce.hpp: plan",
+    "fused/scaled_matmul_all_reduce.hpp: output_layout", "fused/scaled_matmul_all_reduce.hpp: plan",
     "fused/scaled_matmul_reduce_scatter.hpp: output_layout", "fused/scaled_matmul_reduce_scatter.hpp: plan",
     "gemm/async_input_mm.hpp: problem_of", "gemm/mm.hpp: prepare", "gemm/mm.hpp: problem_of",
     "gemm/scaled_mm.hpp: prepare", "gemm/scaled_mm.hpp: problem_of", "io/npy.hpp: write_npy",
@@ -430,7 +432,8 @@ const std::set<std::string> kWriteNothing = {
     "program/host/executor.hpp: create", "fused/all_gather_matmul.hpp: make_gathered",
     "fused/all_gather_matmul.hpp: make_output", "fused/all_gather_scaled_matmul.hpp: make_gathered",
     "fused/all_gather_scaled_matmul.hpp: make_output", "fused/matmul_reduce_scatter.hpp: make_output",
-    "fused/scaled_matmul_reduce_scatter.hpp: make_output",
+    "fused/scaled_matmul_reduce_scatter.hpp: make_output", "fused/matmul_all_reduce.hpp: make_output",
+    "fused/scaled_matmul_all_reduce.hpp: make_output",
     // Tensors that another library writes to.
     "dlpack.hpp: to_dlpack", "dlpack.hpp: to_dlpack_versioned",
     // Signals.

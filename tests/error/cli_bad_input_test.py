@@ -140,6 +140,8 @@ CASES = [
     (["run", "--problem", "all_gather_matmul,a=3x5,n=9", *OUT, "--dtype", "f16"], ["--dtype", "--problem"]),
     (["run", "--problem", "matmul_reduce_scatter,a=3x5,n=9", *OUT, "--reduce", "avg"], ["--reduce", "--problem"]),
     (["run", "--problem", "matmul_reduce_scatter,a=3x5,n=9,gathered=1", *OUT], ["gathers nothing", "gathered=1"]),
+    (["run", "--problem", "matmul_all_reduce,a=3x5,n=9,dim=1", *OUT], ["matmul_all_reduce", "leave it out"]),
+    (["run", "matmul_all_reduce", "--a", "a", "--b", "b", "--scatter-dim", "0", *OUT], ["takes no dimension"]),
     (["run", "--problem", "all_gather_matmul,a=2147483648x2147483648,n=3", *OUT], ["[2147483648, 2147483648]", "elements"]),
     ([*AG, "--a", "no_columns.npy", "--b", "no_rows.npy", *OUT], ["[2147483648, 2147483648]", "elements"]),
     (["run", "--problem", "all_gather_matmul,a=3x5,n", *OUT], ["'n'", "key=value"]),

@@ -143,6 +143,28 @@ TEST(CollArguments, ReduceScatterNamesWhatDoesNotFit) {
   expect_refused(scatter(f32({8, 2}), f32({4, 2}), {}, static_cast<ReduceOp>(7)), {"op", "7"});
 }
 
+TEST(CollArguments, AllReduceNamesWhatDoesNotFit) {
+  GuardedBytes memory(4096);
+  const auto f32 = [&](const Dims& sizes) { return memory.view(sizes, DType::kF32); };
+  const auto reduce = [&](TensorView input, TensorView output, std::optional<TensorView> bias = {},
+                          ReduceOp op = ReduceOp::kSum) {
+    return [=](SymmRank& rank) {
+      return coll::all_reduce({.input = input, .output = output, .op = op, .bias = bias}, rank.group,
+                              *rank.stream);
+    };
+  };
+  expect_refused(reduce(f32({8, 2}), f32({4, 2})), {"all_reduce", "output", "[4, 2]", "[8, 2]"});
+  expect_refused(reduce(f32({}), f32({})), {"input", "1 to"});
+  expect_refused(reduce(f32({2, 8}).movedim(0, 1), f32({8, 2})), {"input", "contiguous"});
+  expect_refused(reduce(f32({8, 2}), f32({2, 8}).movedim(0, 1)), {"output", "contiguous"});
+  expect_refused(reduce(memory.view({8, 2}, DType::kI32), memory.view({8, 2}, DType::kI32)), {"i32"});
+  expect_refused(reduce(f32({8, 2}), f32({8, 2}), f32({3})), {"bias", "[3]"});
+  expect_refused(reduce(f32({8, 2}), f32({8, 2}), {}, static_cast<ReduceOp>(7)), {"op", "7"});
+  TensorView shifted = f32({8, 2});
+  shifted.data = shifted.data_as<float>() + 2;
+  expect_refused(reduce(f32({8, 2}), shifted), {"output", "input"});
+}
+
 TEST(CollArguments, ProgressNamesWhatDoesNotFit) {
   struct Change {
     std::function<void(coll::AllGatherWithProgressArgs&, SymmRank&)> make;

@@ -173,31 +173,24 @@ TEST_P(FusedArguments, a_handle_has_to_be_of_the_group) {
   EXPECT_EQ(complaints.text(), "");
 }
 
-/// Right arguments of a scatter, and everything that makes them wrong.
-class ScatterArguments {
+/// Right arguments of a scatter or an all-reduce, and everything that makes them wrong.
+template <class ArgsOfOp>
+class SumArguments {
  public:
-  using Args = MatmulReduceScatterArgs;
-  explicit ScatterArguments(Device& device) : device_(device) {}
+  using Args = ArgsOfOp;
+  explicit SumArguments(Device& device) : device_(device) {}
 
   Args good() {
     as_ = {a_.view()};
     bs_ = {b_.view()};
-    return {.a = as_,
-            .b = bs_,
-            .scatter_dim = 0,
-            .out = out_.view(),
-            .bias = {},
-            .product = product_.view(),
-            .partials = {}};
+    return {.a = as_, .b = bs_, .out = out_.view(), .bias = {}, .product = product_.view(), .partials = {}};
   }
 
   std::vector<Change<Args>> wrong_inputs() {
-    return {
+    std::vector<Change<Args>> changes = {
         {"0 a's", [](Args& args) { args.a = {}; }},
         {"1 a's and 0 b's", [](Args& args) { args.b = {}; }},
-        {"scatter_dim is 3, need 0 to 2", [](Args& args) { args.scatter_dim = 3; }},
         {"plan_k is -7, need 0 to", [](Args& args) { args.plan_k = -7; }},
-        {"scatter_dim is -1", [](Args& args) { args.scatter_dim = -1; }},
         {"need a matrix",
          [&](Args& args) {
            as_ = {bias_.view()};
@@ -215,6 +208,11 @@ class ScatterArguments {
         {"reduce_op must be sum or avg", [](Args& args) { args.reduce_op = static_cast<coll::ReduceOp>(7); }},
         {"partials is bf16, need f32", [](Args& args) { args.partials = DType::kBF16; }},
     };
+    if constexpr (requires(Args args) { args.scatter_dim; }) {
+      changes.push_back({"scatter_dim is 3, need 0 to 2", [](Args& args) { args.scatter_dim = 3; }});
+      changes.push_back({"scatter_dim is -1", [](Args& args) { args.scatter_dim = -1; }});
+    }
+    return changes;
   }
 
   std::vector<Change<Args>> wrong_outputs() {
@@ -253,7 +251,11 @@ class ScatterArguments {
 };
 
 TEST_P(FusedArguments, matmul_reduce_scatter_refuses) {
-  test::expect_refusals<ScatterArguments>(GetParam(), fused_matmul_reduce_scatter);
+  test::expect_refusals<SumArguments<MatmulReduceScatterArgs>>(GetParam(), fused_matmul_reduce_scatter);
+}
+
+TEST_P(FusedArguments, matmul_all_reduce_refuses) {
+  test::expect_refusals<SumArguments<MatmulAllReduceArgs>>(GetParam(), fused_matmul_all_reduce);
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <array>
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -20,9 +22,12 @@ using test::Guarded;
 using test::JobCase;
 using test::RankContextOfTest;
 
+enum class Op : std::uint8_t { kGather, kScatter, kAllReduce };
+constexpr std::array<std::string_view, 3> kNames = {"gather", "scatter", "all_reduce"};
+
 /// What one rank calls.
 struct Call {
-  bool gather = true;
+  Op kind = Op::kGather;
   DType dtype = DType::kF32;
   Dims sizes = {6, 4, 8};  ///< of all of a; of the product for a scatter
   int dim = 0;
@@ -47,18 +52,47 @@ struct Made {
   std::vector<std::byte> before;
 };
 
+Result<Layout> layout_of(const MatmulReduceScatterArgs& args, const Group& group) {
+  return output_layout(args, group.size(), group.rank());
+}
+Result<Layout> layout_of(const MatmulAllReduceArgs& args, const Group&) {
+  return output_layout(args);
+}
+
+/// A sum over ranks. `op` takes such args.
+template <class Args, class Op>
+Result<void> issue_sum(RankContextOfTest& rank, const Call& call, Made& made, Args args, Op op) {
+  args.a = made.as;
+  args.b = made.bs;
+  args.reduce_op = call.op;
+  args.partials = call.partials;
+  args.algorithm = call.algorithm;
+  args.plan_k = call.plan;
+  if (!made.bs.empty()) {
+    const auto layout = layout_of(args, rank.group);
+    if (!layout) return tl::unexpected(layout.error());
+    made.out.emplace(rank.device, *layout, call.dtype);
+    args.out = made.out->view();
+    made.before = made.out->bytes();
+  }
+  if (const auto report = op(args, rank.group, rank.stream); !report)
+    return broken_off(report.error(), rank.stream);
+  return rank.stream.synchronize();
+}
+
 Result<void> issue(RankContextOfTest& rank, const Call& call, Made& made) {
   const int world = rank.group.size();
   const int me = rank.group.rank();
-  Dims mine = call.gather ? call.sizes : test::with_last(call.sizes, call.n);
-  if (call.gather) mine[call.dim] = shard_of(call.sizes[call.dim], world, me).size;
+  const bool gathers = call.kind == Op::kGather;
+  Dims mine = gathers ? call.sizes : test::with_last(call.sizes, call.n);
+  if (gathers) mine[call.dim] = shard_of(call.sizes[call.dim], world, me).size;
   made.a.emplace(rank.device, mine, call.dtype);
-  made.b.emplace(rank.device, call.gather ? Dims{call.sizes.back(), call.n} : Dims{call.n, call.sizes.back()},
+  made.b.emplace(rank.device, gathers ? Dims{call.sizes.back(), call.n} : Dims{call.n, call.sizes.back()},
                  call.dtype);
   made.as = {made.a->view()};
   made.bs = {made.b->view()};
   if (call.bad_arguments) made.bs.clear();
-  if (call.gather) {
+  if (gathers) {
     AllGatherMatmulArgs args{.a = made.as[0],
                              .b = made.bs,
                              .gather_dim = call.dim,
@@ -80,27 +114,10 @@ Result<void> issue(RankContextOfTest& rank, const Call& call, Made& made) {
     }
     return rank.stream.synchronize();
   }
-  MatmulReduceScatterArgs args{.a = made.as,
-                               .b = made.bs,
-                               .scatter_dim = call.dim,
-                               .reduce_op = call.op,
-                               .out = {},
-                               .bias = {},
-                               .product = {},
-                               .partials = call.partials};
-  args.algorithm = call.algorithm;
-  args.plan_k = call.plan;
-  if (!made.bs.empty()) {
-    const auto layout = output_layout(args, world, me);
-    if (!layout) return tl::unexpected(layout.error());
-    made.out.emplace(rank.device, *layout, call.dtype);
-    args.out = made.out->view();
-    made.before = made.out->bytes();
-  }
-  if (const auto report = fused_matmul_reduce_scatter(args, rank.group, rank.stream); !report) {
-    return broken_off(report.error(), rank.stream);
-  }
-  return rank.stream.synchronize();
+  if (call.kind == Op::kAllReduce)
+    return issue_sum(rank, call, made, MatmulAllReduceArgs(), fused_matmul_all_reduce);
+  return issue_sum(rank, call, made, MatmulReduceScatterArgs{.scatter_dim = call.dim},
+                   fused_matmul_reduce_scatter);
 }
 
 struct Mutation {
@@ -116,33 +133,37 @@ std::vector<Mutation> common_mutations() {
       {"last size 9", [](Call& c) { c.sizes[2] = 9; }},
       {"last size 7", [](Call& c) { c.sizes[2] = 7; }},
       {"last size 0", [](Call& c) { c.sizes[2] = 0; }},
-      {"dim 1", [](Call& c) { c.dim = 1; }},
-      {"dim 2", [](Call& c) { c.dim = 2; }},
       {"first size 7", [](Call& c) { c.sizes[0] = 7; }},
       {"first size 12", [](Call& c) { c.sizes[0] = 12; }},
       {"first size 0", [](Call& c) { c.sizes[0] = 0; }},
       {"second size 5", [](Call& c) { c.sizes[1] = 5; }},
-      {"2-D of as many elements",
-       [](Call& c) {
-         c.sizes = {24, 8};
-       }},
-      {"4-D of as many elements",
-       [](Call& c) {
-         c.sizes = {6, 2, 2, 8};
-       }},
       {"serial", [](Call& c) { c.algorithm = Algorithm::kSerial; }},
       {"auto", [](Call& c) { c.algorithm = Algorithm::kAuto; }},
       {"native", [](Call& c) { c.algorithm = Algorithm::kNative; }},
       {"another planned size", [](Call& c) { c.plan = 5; }},
-      {"the other op", [](Call& c) { c.gather = !c.gather; }},
+      {"another op", [](Call& c) { c.kind = static_cast<Op>((static_cast<int>(c.kind) + 1) % 3); }},
       {"bad arguments", [](Call& c) { c.bad_arguments = true; }},
       {"b of other size", [](Call& c) { c.n = 6; }, true},
       {"b of no columns or rows", [](Call& c) { c.n = 0; }, true},
   };
 }
 
-std::vector<Mutation> scatter_mutations() {
+/// Ranks share the rows of all dims in an all-reduce.
+void add_shapes(std::vector<Mutation>& all, bool agrees) {
+  all.push_back({"2-D of as many elements", [](Call& c) { c.sizes = {24, 8}; }, agrees});
+  all.push_back({"4-D of as many elements", [](Call& c) { c.sizes = {6, 2, 2, 8}; }, agrees});
+}
+
+void add_dims(std::vector<Mutation>& all) {
+  all.push_back({"dim 1", [](Call& c) { c.dim = 1; }});
+  all.push_back({"dim 2", [](Call& c) { c.dim = 2; }});
+}
+
+std::vector<Mutation> mutations_of(Op op) {
   std::vector<Mutation> all = common_mutations();
+  add_shapes(all, op == Op::kAllReduce);
+  if (op != Op::kAllReduce) add_dims(all);
+  if (op == Op::kGather) return all;
   all.push_back({"avg", [](Call& c) { c.op = coll::ReduceOp::kAvg; }});
   all.push_back({"bf16 with f32 partials", [](Call& c) {
                    c.dtype = DType::kBF16;
@@ -152,12 +173,12 @@ std::vector<Mutation> scatter_mutations() {
   return all;
 }
 
-void run_mutation(const JobCase& job, bool gather, const Mutation& mutation, int odd_rank, int good_calls) {
+void run_mutation(const JobCase& job, Op op, const Mutation& mutation, int odd_rank, int good_calls) {
   Complaints complaints;
   test::on_ranks(job, test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
     const std::string who = mutation.name + " on rank " + std::to_string(odd_rank) + " after " +
                             std::to_string(good_calls) + " calls, rank " + std::to_string(rank.group.rank());
-    Call call{.gather = gather};
+    Call call{.kind = op};
     for (int i = 0; i < good_calls; ++i) {
       Made made;
       if (auto ok = issue(rank, call, made); !ok) return ok;
@@ -172,7 +193,8 @@ void run_mutation(const JobCase& job, bool gather, const Mutation& mutation, int
       return {};
     }
     // Native runs where rows are gathered on CPUs: there it differs from what the others run.
-    const bool lacks_native = call.algorithm == Algorithm::kNative && !(call.gather && job.is_on_cpu());
+    const bool lacks_native =
+        call.algorithm == Algorithm::kNative && !(call.kind == Op::kGather && job.is_on_cpu());
     const bool refused_here = rank.group.rank() == odd_rank && (call.bad_arguments || lacks_native);
     if (result) {
       complaints.add(who + ": no error");
@@ -188,22 +210,23 @@ void run_mutation(const JobCase& job, bool gather, const Mutation& mutation, int
   EXPECT_EQ(complaints.text(), "");
 }
 
-class FusedMismatch : public ::testing::TestWithParam<std::tuple<bool, JobCase>> {};
+class FusedMismatch : public ::testing::TestWithParam<std::tuple<Op, JobCase>> {};
 
 TEST_P(FusedMismatch, is_an_error_on_every_rank_before_any_output_byte_changes) {
-  const auto& [gather, job] = GetParam();
+  const auto& [op, job] = GetParam();
   int turn = 0;
-  for (const Mutation& mutation : gather ? common_mutations() : scatter_mutations()) {
-    for (const int good_calls : {0, 3}) run_mutation(job, gather, mutation, turn++ % 3, good_calls);
+  for (const Mutation& mutation : mutations_of(op)) {
+    for (const int good_calls : {0, 3}) run_mutation(job, op, mutation, turn++ % 3, good_calls);
   }
 }
 
 std::string case_name(const ::testing::TestParamInfo<FusedMismatch::ParamType>& instance) {
-  const auto& [gather, job] = instance.param;
-  return (gather ? "gather_" : "scatter_") + to_string(job);
+  const auto& [op, job] = instance.param;
+  return std::string(kNames[static_cast<std::size_t>(op)]) + "_" + to_string(job);
 }
 INSTANTIATE_TEST_SUITE_P(Ops, FusedMismatch,
-                         ::testing::Combine(::testing::Bool(), ::testing::ValuesIn(test::exact_cases({3}))),
+                         ::testing::Combine(::testing::Values(Op::kGather, Op::kScatter, Op::kAllReduce),
+                                            ::testing::ValuesIn(test::exact_cases({3}))),
                          case_name);
 
 }  // namespace

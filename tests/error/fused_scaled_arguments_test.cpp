@@ -202,11 +202,12 @@ class QuantizedGatherArguments {
   std::vector<TensorView> bs_, b_scales_, outs_;
 };
 
-/// Right arguments of a scatter, and everything that makes them wrong.
-class ScatterArguments {
+/// Right arguments of a scatter or an all-reduce, and everything that makes them wrong.
+template <class ArgsOfOp>
+class SumArguments {
  public:
-  using Args = ScaledMatmulReduceScatterArgs;
-  explicit ScatterArguments(Device& device) : device_(device) {}
+  using Args = ArgsOfOp;
+  explicit SumArguments(Device& device) : device_(device) {}
 
   Args good() {
     as_ = {a_.view(), plain_.view()};
@@ -215,24 +216,24 @@ class ScatterArguments {
     b_scales_ = {columns_.view(), std::nullopt};
     biases_ = {std::nullopt, bias_.view()};
     result_scales_ = {std::nullopt, std::nullopt};
-    return {.a = as_,
-            .b = bs_,
-            .a_scale = a_scales_,
-            .b_scale = b_scales_,
-            .bias = biases_,
-            .result_scale = result_scales_,
-            .scatter_dim = 1,
-            .out = out_.view(),
-            .product = product_.view()};
+    Args args = {.a = as_,
+                 .b = bs_,
+                 .a_scale = a_scales_,
+                 .b_scale = b_scales_,
+                 .bias = biases_,
+                 .result_scale = result_scales_,
+                 .out = out_.view(),
+                 .product = product_.view()};
+    if constexpr (requires { args.scatter_dim; }) args.scatter_dim = 1;
+    return args;
   }
 
   std::vector<Change<Args>> wrong_inputs() {
-    return {
+    std::vector<Change<Args>> changes = {
         {"0 a's", [](Args& args) { args.a = {}; }},
         {"a[1] has sizes [4, 5, 8], need those of a[0] but the last: [4, 6, 8]",
          [&](Args&) { as_[1].sizes[1] = 5; }},
         {"b[1] has sizes [8, 4], need [8, 5]", [&](Args&) { bs_[1].sizes[1] = 4; }},
-        {"scatter_dim is 3, need 0 to 2", [](Args& args) { args.scatter_dim = 3; }},
         {"plan_k is -7, need 0 to", [](Args& args) { args.plan_k = -7; }},
         {"got 2 a's, 1 a_scales", [&](Args& args) { args.a_scale = std::span(args.a_scale).first(1); }},
         {"1 result_scales", [&](Args& args) { args.result_scale = std::span(args.result_scale).first(1); }},
@@ -250,6 +251,14 @@ class ScatterArguments {
         {"reduce_op must be sum or avg", [](Args& args) { args.reduce_op = static_cast<coll::ReduceOp>(7); }},
         {"partials is f16, need bf16 as out or f32", [](Args& args) { args.partials = DType::kF16; }},
     };
+    if constexpr (requires(Args args) { args.scatter_dim; }) {
+      changes.push_back({"scatter_dim is 3, need 0 to 2", [](Args& args) { args.scatter_dim = 3; }});
+    } else {
+      changes.push_back({"a_scale[0] is f32 [4, 6, 1] strides [1, 4, 1]", [&](Args&) {
+                           a_scales_[0]->strides = {1, 4, 1};
+                         }});
+    }
+    return changes;
   }
 
   std::vector<Change<Args>> wrong_outputs() {
@@ -340,7 +349,13 @@ TEST(FusedScaledArguments, slices_of_k_have_whole_blocks_of_scales) {
 }
 
 TEST(FusedScaledArguments, scaled_matmul_reduce_scatter_refuses) {
-  test::expect_refusals<ScatterArguments>(test::cpu_cases({1}).front(), fused_scaled_matmul_reduce_scatter);
+  test::expect_refusals<SumArguments<ScaledMatmulReduceScatterArgs>>(test::cpu_cases({1}).front(),
+                                                                     fused_scaled_matmul_reduce_scatter);
+}
+
+TEST(FusedScaledArguments, scaled_matmul_all_reduce_refuses) {
+  test::expect_refusals<SumArguments<ScaledMatmulAllReduceArgs>>(test::cpu_cases({1}).front(),
+                                                                 fused_scaled_matmul_all_reduce);
 }
 
 TEST(FusedScaledArguments, the_shape_of_a_scale_tells_its_mode) {

@@ -80,6 +80,12 @@ Result<void> scatter(RankContextOfTest& rank, const Tensors& t, Algorithm algori
       rank.group, rank.stream));
 }
 
+Result<void> all_reduce(RankContextOfTest& rank, const Tensors& t, Algorithm algorithm) {
+  return without_report(fused_matmul_all_reduce(
+      {.a = {&t.a.view(), 1}, .b = {&t.b.view(), 1}, .out = t.whole.view(), .algorithm = algorithm},
+      rank.group, rank.stream));
+}
+
 Result<void> get_and_put(RankContextOfTest& rank, Tensors& t) {
   const int peer = (rank.group.rank() + 1) % kWorld;
   if (auto done = t.handle->barrier(rank.stream, 8); !done) return done;
@@ -115,6 +121,11 @@ const std::vector<Call>& calls() {
        [](RankContextOfTest& rank, Tensors& t) {
          return coll::reduce_scatter({t.a.view(), t.part.view(), coll::ReduceOp::kSum, {}}, rank.group,
                                      rank.stream);
+       }},
+      {"all_reduce",
+       [](RankContextOfTest& rank, Tensors& t) {
+         return coll::all_reduce({t.a.view(), t.whole.view(), coll::ReduceOp::kSum, {}}, rank.group,
+                                 rank.stream);
        }},
       {"symmetric_local",  // used as memory like any other
        [](RankContextOfTest& rank, Tensors& t) {
@@ -162,6 +173,8 @@ std::vector<Call> every_call() {
                    }});
     all.push_back({"scatter_" + name,
                    [=](RankContextOfTest& rank, Tensors& t) { return scatter(rank, t, algorithm); }});
+    all.push_back({"fused_all_reduce_" + name,
+                   [=](RankContextOfTest& rank, Tensors& t) { return all_reduce(rank, t, algorithm); }});
   }
   return all;
 }

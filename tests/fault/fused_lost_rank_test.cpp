@@ -74,7 +74,8 @@ const RankFunction kRun("fused_until_error", [](RankProcess& self) -> Result<voi
   const auto [dtype, rows, k, n] = sizes_of(algorithm, placement);
   test::Guarded a(**device, Dims{gather ? rows : rows * world, k}, dtype);
   test::Guarded b(**device, Dims{k, n}, dtype);
-  test::Guarded out(**device, Dims{gather ? rows * world : rows, n}, dtype);
+  const bool scatter = self.arguments.at(0) == "scatter";
+  test::Guarded out(**device, Dims{scatter ? rows : rows * world, n}, dtype);
   const std::vector<TensorView> as = {a.view()};
   const std::vector<TensorView> bs = {b.view()};
   const std::vector<TensorView> outs = {out.view()};
@@ -89,8 +90,10 @@ const RankFunction kRun("fused_until_error", [](RankProcess& self) -> Result<voi
             ? fused_all_gather_matmul(
                   {.a = a.view(), .b = bs, .gather_size = rows * world, .out = outs, .algorithm = algorithm},
                   **group, **stream)
-            : fused_matmul_reduce_scatter({.a = as, .b = bs, .out = out.view(), .algorithm = algorithm},
-                                          **group, **stream);
+        : scatter ? fused_matmul_reduce_scatter({.a = as, .b = bs, .out = out.view(), .algorithm = algorithm},
+                                                **group, **stream)
+                  : fused_matmul_all_reduce({.a = as, .b = bs, .out = out.view(), .algorithm = algorithm},
+                                            **group, **stream);
     Result<void> result;
     if (!report) {
       result = tl::unexpected(report.error());
@@ -194,7 +197,7 @@ std::vector<Fault> all_faults() {
         all.push_back({"gather", "native", "call", action, placement, 2, in_pieces});
     }
   }
-  for (const char* op : {"gather", "scatter"}) {
+  for (const char* op : {"gather", "scatter", "all_reduce"}) {
     for (const char* algorithm : {"serial", "pipelined"}) {
       for (const char* point : {"agree", "barrier", "get"}) {
         for (const char* action : {"die", "stop"}) {
@@ -203,7 +206,7 @@ std::vector<Fault> all_faults() {
           // point.
           if (algorithm != std::string("pipelined")) continue;
           // Partials are pushed there.
-          const bool pushes = op == std::string("scatter") && point == std::string("get");
+          const bool pushes = op != std::string("gather") && point == std::string("get");
           for (const int placement : {1, 2})
             all.push_back({op, algorithm, pushes ? "put" : point, action, placement, 2});
         }

@@ -33,15 +33,22 @@ class GraphRun(unittest.TestCase):
 
     def test_each_program_compares(self):
         ops = {
-            "mlp_tp2.txt": ["fused_all_gather_matmul", "fused_matmul_reduce_scatter"],
-            "mlp_f8_tp2.txt": ["fused_all_gather_scaled_matmul", "fused_scaled_matmul_reduce_scatter"],
+            "mlp_tp2.txt": ["symm_mem.fused_all_gather_matmul", "symm_mem.fused_matmul_reduce_scatter"],
+            "mlp_all_reduce_tp2.txt": ["tandem.fused_matmul_all_reduce"],
+            "mlp_f8_tp2.txt": [
+                "symm_mem.fused_all_gather_scaled_matmul",
+                "symm_mem.fused_scaled_matmul_reduce_scatter",
+            ],
             "attention_gradient.txt": [],
             "fused_nodes_tp2.txt": [
-                "fused_all_gather_matmul",
-                "fused_all_gather_scaled_matmul",
-                "fused_matmul_reduce_scatter",
-                "fused_matmul_reduce_scatter",
-                "fused_scaled_matmul_reduce_scatter",
+                "symm_mem.fused_all_gather_matmul",
+                "symm_mem.fused_all_gather_scaled_matmul",
+                "symm_mem.fused_matmul_reduce_scatter",
+                "symm_mem.fused_matmul_reduce_scatter",
+                "symm_mem.fused_scaled_matmul_reduce_scatter",
+                "tandem.fused_matmul_all_reduce",
+                "tandem.fused_matmul_all_reduce",
+                "tandem.fused_scaled_matmul_all_reduce",
             ],
         }
         self.assertEqual(sorted(ops), sorted(path.name for path in PROGRAMS.iterdir()))
@@ -52,7 +59,7 @@ class GraphRun(unittest.TestCase):
                 self.assertEqual(len(report["ranks"]), 2)
                 for rank in report["ranks"]:
                     ran = sorted(fused["op"] for fused in rank["fused"])
-                    self.assertEqual(ran, [f"symm_mem.{name}.default" for name in names])
+                    self.assertEqual(ran, [f"{name}.default" for name in names])
                     for fused in rank["fused"]:
                         self.assertEqual(fused["algorithm"], "pipelined")
                         self.assertTrue(fused["trace"])
@@ -65,7 +72,7 @@ class GraphRun(unittest.TestCase):
         report, _ = report_of("fused_nodes_tp2.txt", "--compare")
         for rank in report["ranks"]:
             self.assertEqual({fused["node"]: len(fused["differences"]) for fused in rank["fused"]},
-                             {"f": 3, "s": 2, "y": 1, "m": 2, "z": 2})
+                             {"f": 3, "s": 2, "y": 1, "m": 2, "z": 2, "u": 2, "v": 1, "x": 2})
 
     def test_a_saved_attention_is_that_of_the_programs_own_operands(self):
         report, _ = report_of("attention_gradient.txt")

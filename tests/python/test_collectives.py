@@ -26,6 +26,11 @@ def collectives(rank, size):
     tandem.reduce_scatter(inputs[rank], "avg", bias=bias, out=wide)
     check(wide, shard(want / size, 0, size, rank) + bias, shard(magnitude, 0, size, rank) + 1)
 
+    check(tandem.all_reduce(inputs[rank]), want, magnitude)
+    out = numpy.zeros((7, 3), F32)
+    assert tandem.all_reduce(inputs[rank], "avg", bias=bias, out=out) is out
+    check(out, want / size + bias, magnitude + 1)
+
     stack = random((size, 4, 3), F32, 4)
     check(tandem.reduce_stack(stack, "avg"), stack.astype(numpy.float64).mean(0), numpy.abs(stack).sum(0))
 

@@ -69,6 +69,52 @@ def matmul_reduce_scatter(rank, size):
     check(out, *(shard(sum(part), 0, size, rank) for part in zip(*pairs, strict=True)))
 
 
+def matmul_all_reduce(rank, size):
+    tandem.init()
+    for dtype, reduce_op, algorithm in itertools.product((F32, BF16, F16), ("sum", "avg"), ("serial", "pipelined")):
+        where = f"{dtype} {reduce_op} {algorithm}"
+        lefts = [random((5, 7, 11), dtype, 1, r) for r in range(size)]
+        rights = [random((11, 6), dtype, 2, r) for r in range(size)]
+        pairs = [product(a, b) for a, b in zip(lefts, rights, strict=True)]
+        want = sum(value for value, _ in pairs) / (size if reduce_op == "avg" else 1)
+        magnitude = sum(largest for _, largest in pairs)
+        a, b = with_holes(lefts[rank]), in_other_order(rights[rank])
+        bias = random((6,), dtype, 3)
+        result = tandem.fused_matmul_all_reduce(
+            a, b, reduce_op, bias=bias, product=True, partials="f32", algorithm=algorithm
+        )
+        assert result.report.algorithm == algorithm and result.out.dtype == dtype
+        check(result.out, want + bias.astype(numpy.float64), magnitude + 1, where=where)
+        check(result.product, *pairs[rank], where=where)
+
+    # Two products, whose rows are no matrix in memory, summed; an output of the caller.
+    lefts = [random((3, 2, 4 + j), F32, 6, rank, j) for j in range(2)]
+    rights = [random((4 + j, 3), F32, 7, rank, j) for j in range(2)]
+    out = numpy.full((2, 3, 3), numpy.nan, F32)
+    result = tandem.fused_matmul_all_reduce([a.transpose(1, 0, 2) for a in lefts], rights, out=out)
+    assert result.out is out and result.product is None
+    pairs = [
+        product(random((3, 2, 4 + j), F32, 6, r, j).transpose(1, 0, 2), random((4 + j, 3), F32, 7, r, j))
+        for r in range(size)
+        for j in range(2)
+    ]
+    check(out, *(sum(part) for part in zip(*pairs, strict=True)))
+
+
+def scaled_matmul_all_reduce(rank, size):
+    tandem.init()
+    for reduce_op in ("sum", "avg"):
+        lefts = [random((3, 5, 16), E4M3, 1, r) for r in range(size)]
+        rights = [random((16, 6), E5M2, 2, r) for r in range(size)]
+        scale = numpy.abs(random((3, 5, 1), F32, 3)) + 0.5
+        pairs = [product(a, b) for a, b in zip(lefts, rights, strict=True)]
+        factor = 2.0 * scale.astype(numpy.float64) / (size if reduce_op == "avg" else 1)
+        result = tandem.fused_scaled_matmul_all_reduce(
+            lefts[rank], rights[rank], scale, numpy.full((1, 6), 2.0, F32), reduce_op, out_dtype="f32", partials="f32"
+        )
+        check(result.out, factor * sum(value for value, _ in pairs), factor * sum(most for _, most in pairs))
+
+
 def all_gather_scaled_matmul(rank, size):
     tandem.init()
     for dtype, dim, mode in itertools.product((E4M3, E5M2), (0, 1), ("tensorwise", "rowwise_sharded", "none")):
@@ -182,10 +228,12 @@ def scaled_matmul_reduce_scatter(rank, size):
     [
         all_gather_matmul,
         matmul_reduce_scatter,
+        matmul_all_reduce,
         all_gather_scaled_matmul,
         all_gather_block_scaled_matmul,
         quantized_all_gather_scaled_matmul,
         scaled_matmul_reduce_scatter,
+        scaled_matmul_all_reduce,
     ],
 )
 def test_against_float64(program, world):

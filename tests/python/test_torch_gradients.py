@@ -90,6 +90,35 @@ def scatters(rank, size):
             check(b.grad, want[wide][1][rank].grad, want[magnitudes][1][rank].grad, 2, f"{where} B")
 
 
+def all_reduces(rank, size):
+    """Each rank's result has a gradient of its own, whose sum is that of the sum of all ranks' losses."""
+    for dtype, reduce_op in itertools.product(TYPES, ("sum", "avg")):
+        where = f"{dtype} {reduce_op}"
+        lefts = [random([4, 2, 8], dtype, 1, r) for r in range(size)]
+        rights = [random([8, 6], dtype, 2, r) for r in range(size)]
+        seeds = [random([4, 2, 6], dtype, 3, r) for r in range(size)]
+        added = random([6], dtype, 4)
+
+        want = {}
+        for kind in (wide, magnitudes):
+            want[kind] = kind(lefts), kind(rights)
+            total = sum(a @ b for a, b in zip(*want[kind], strict=True)) / (size if reduce_op == "avg" else 1)
+            (total * sum(seed.detach() for seed in kind(seeds))).sum().backward()
+
+        for several in (False, True):
+            a, b, bias = leaves([lefts[rank], rights[rank], added])
+            if several:
+                halves = (a[..., :4], a[..., 4:]), (b[:4], b[4:])
+                out, _ = tandem.torch.fused_matmuls_all_reduce(*halves, reduce_op, world(), bias)
+            else:
+                out = tandem.torch.fused_matmul_all_reduce(a, b, reduce_op, world(), bias)
+            (out * seeds[rank]).sum().backward()
+            check(a.grad, want[wide][0][rank].grad, want[magnitudes][0][rank].grad, 3, f"{where} A")
+            check(b.grad, want[wide][1][rank].grad, want[magnitudes][1][rank].grad, 3, f"{where} B")
+            own = seeds[rank].double()
+            check(bias.grad, own.sum((0, 1)), own.abs().sum((0, 1)), 1, f"{where} bias")
+
+
 def quantized(rank, size):
     """What rounds its operands has the gradients of what does not, bit by bit: they take the operands as they are."""
     import torch
@@ -149,6 +178,12 @@ def own_products(rank, size):
     (4 * (left @ right)).sum().backward()
     for got, want in ((a, left), (b, right)):
         torch.testing.assert_close(got.grad.double(), want.grad, rtol=1e-4, atol=1e-4)
+    # The sum of all is every rank's result.
+    first, second = leaves([a, b])
+    out, own = tandem.torch.fused_matmuls_all_reduce([first], [second], "sum", world(), return_product=True)
+    (out.sum() + 3 * own.sum()).backward()
+    for got, want in ((first, left), (second, right)):
+        torch.testing.assert_close(got.grad.double(), want.grad * (size + 3) / 4, rtol=1e-4, atol=1e-4)
 
 
 def no_gradient(rank, size):
@@ -166,7 +201,8 @@ def compiled(rank, size):
 
     def program(a, b, c):
         _, (hidden,) = tandem.torch.fused_all_gather_matmul(a, [b], 0, dist.group.WORLD)
-        return tandem.torch.fused_matmul_reduce_scatter(torch.relu(hidden), c, "sum", 0, dist.group.WORLD)
+        shard = tandem.torch.fused_matmul_reduce_scatter(torch.relu(hidden), c, "sum", 0, dist.group.WORLD)
+        return tandem.torch.fused_matmul_all_reduce(shard, b, "sum", dist.group.WORLD, c.sum(1))
 
     inputs = [random([4, 8], "float32", 1, rank), random([8, 6], "float32", 2), random([6, 8], "float32", 3)]
     plain, traced = leaves(inputs), leaves(inputs)
@@ -177,7 +213,7 @@ def compiled(rank, size):
 
 
 def gradients(rank, size):
-    for work in (gathers, scatters, quantized, some_gradients, own_products, no_gradient, compiled):
+    for work in (gathers, scatters, all_reduces, quantized, some_gradients, own_products, no_gradient, compiled):
         work(rank, size)
 
 

@@ -94,6 +94,38 @@ def scatters(rank, size):
         check(twice, 2 * want.chunk(size, dim)[rank], 2 * magnitude.chunk(size, dim)[rank], 2, where)
 
 
+def all_reduces(rank, size):
+    import torch
+
+    for dtype, reduce_op in itertools.product(TYPES, ("sum", "avg")):
+        where = f"{dtype} {reduce_op}"
+        lefts = [random([4, 7, 11], dtype, 1, r) for r in range(size)]
+        rights = [random([11, 6], dtype, 2, r) for r in range(size)]
+        pairs = [product(a, b) for a, b in zip(lefts, rights, strict=True)]
+        want = sum(value for value, _ in pairs) / (size if reduce_op == "avg" else 1)
+        magnitude = sum(largest for _, largest in pairs) + 1
+        bias = random([6], dtype, 3)
+        args = (with_holes(lefts[rank]), rights[rank], reduce_op, world())
+        out = torch.ops.tandem.fused_matmul_all_reduce(*args)
+        assert out.is_contiguous() and out.dtype == rights[rank].dtype
+        check(out, want, magnitude, 2, where)
+        check(torch.ops.tandem.fused_matmul_all_reduce(*args, bias), want + bias.double(), magnitude, 2, where)
+        lists = [args[0].transpose(0, 1)] * 2, [args[1]] * 2
+        twice, own = torch.ops.tandem.fused_matmuls_all_reduce(*lists, *args[2:], return_product=True)
+        check(twice, 2 * want.transpose(0, 1), 2 * magnitude.transpose(0, 1), 2, where)
+        check(own, *(2 * part.transpose(0, 1) for part in pairs[rank]), 2, where)
+        again = torch.ops.tandem.all_reduce(own, reduce_op, world())
+        check(again, 2 * want.transpose(0, 1), 2 * magnitude.transpose(0, 1), 4, where)
+
+    a, b = f8([4, 6, 16], 1), f8([16, 32], 2)
+    scales = [random([4, 6, 1], "float32", 3).abs() + 0.5], [torch.tensor(2.0)]
+    args = ([a], [b], *scales, "sum", world())
+    out, _ = torch.ops.tandem.fused_scaled_matmuls_all_reduce(*args, out_dtype=torch.float32)
+    value, magnitude = product(a, b)
+    factor = 2 * size * scales[0][0].double()
+    check(out, value * factor, magnitude * factor + 1, 2)
+
+
 def f8(shape, *seed):
     return random(shape, "float8_e4m3fn", *seed)
 
@@ -236,7 +268,7 @@ def nothing_to_do(rank, size):
 
 
 def values(rank, size):
-    plain, scaled = (gathers, scatters), (scaled_gathers, scaled_scatters)
+    plain, scaled = (gathers, scatters, all_reduces), (scaled_gathers, scaled_scatters)
     for work in (*plain, *scaled, quantized_gathers, quantized_scatters, async_input, collectives, nothing_to_do):
         work(rank, size)
 
@@ -253,13 +285,14 @@ def reported(rank, size):
     a, b = torch.ones(4, 8), torch.ones(8, 6)
     torch.ops.tandem.fused_all_gather_matmul(a, [b], 0, world())
     torch.ops.tandem.fused_matmul_reduce_scatter(a, b, "sum", 0, world())
-    return [(report.key.split()[0], report.algorithm) for report in tandem.torch.recent_reports()[-2:]]
+    torch.ops.tandem.fused_matmul_all_reduce(a, b, "sum", world())
+    return [(report.key.split()[0], report.algorithm) for report in tandem.torch.recent_reports()[-3:]]
 
 
 def test_reports():
     for reports in run(reported, 2):
         names, algorithms = zip(*reports, strict=True)
-        assert names == ("all_gather_matmul", "matmul_reduce_scatter")
+        assert names == ("all_gather_matmul", "matmul_reduce_scatter", "matmul_all_reduce")
         assert set(algorithms) <= {"native", "pipelined", "serial"}
 
 
@@ -279,6 +312,10 @@ def checks(rank, size):
         operands = torch.randn(4, 6, 8), [torch.randn(k, 5), torch.randn(k, 3)], [torch.randn(5), None]
         calls.append((ops.fused_all_gather_addmm, (*operands, dim, name), {}))
     lists = [grad(4, 6), grad(4, 8)], [grad(6, 5), grad(8, 5)]
+    for named in ({}, {"return_product": True}):
+        calls.append((ops.fused_matmuls_all_reduce, (*lists, "sum", name, grad(5)), named))
+    calls.append((ops.fused_matmul_all_reduce, (grad(4, 6, 8), grad(8, 6), "avg", name), {}))
+    calls.append((ops.all_reduce, (grad(4, 6), "avg", name), {}))
     for named in ({}, {"return_product": True}):
         calls.append((ops.fused_matmuls_reduce_scatter, (*lists, "sum", 0, name), named))
     e4m3 = {"quantize": torch.float8_e4m3fn}
@@ -309,6 +346,8 @@ def checks(rank, size):
     args = ([a, plain[0]], [b, plain[1]], *scales, "sum", 1, name)
     for named in ({"out_dtype": bf16}, {"out_dtype": bf16, "return_product": True}):
         torch.library.opcheck(ops.fused_scaled_matmuls_reduce_scatter.default, args, named, test_utils=known)
+        reduced = (*args[:5], name)
+        torch.library.opcheck(ops.fused_scaled_matmuls_all_reduce.default, reduced, named, test_utils=known)
     args = (a.flatten(0, 1), b, torch.rand(24, 1), torch.rand(1, 16), "sum", 1, 0, name, [4, 6, 16], None, None, bf16)
     torch.library.opcheck(ops.fused_scaled_matmul_reduce_scatter.default, args, test_utils=known)
     assert torch.equal(a.float(), f8([4, 6, 16], 1).float()) and torch.equal(b.float(), f8([16, 16], 2).float())

@@ -15,6 +15,7 @@ Result<void> rounds(Group& group, Stream& first, Stream& second) {
   const int world = group.size();
   GuardedBytes shard({4}, DType::kF32);
   GuardedBytes all({4 * world}, DType::kF32);
+  GuardedBytes sum({4}, DType::kF32);
   for (int i = 0; i < 4; ++i) reinterpret_cast<float*>(shard.data())[i] = static_cast<float>(group.rank());
   for (int round = 0; round < 15; ++round) {
     Stream& stream = round % 2 == 0 ? first : second;
@@ -28,11 +29,18 @@ Result<void> rounds(Group& group, Stream& first, Stream& second) {
                                  .bias = {}},
                                 group, next);
     if (!done) return done;
+    done = coll::all_reduce({.input = shard.view({4}, DType::kF32),
+                             .output = sum.view({4}, DType::kF32),
+                             .op = coll::ReduceOp::kSum,
+                             .bias = {}},
+                            group, next);
+    if (!done) return done;
   }
   if (auto done = first.synchronize(); !done) return done;
   if (auto done = second.synchronize(); !done) return done;
   for (int i = 0; i < 4; ++i) {
     EXPECT_EQ(reinterpret_cast<float*>(shard.data())[i], static_cast<float>(group.rank()));
+    EXPECT_EQ(reinterpret_cast<float*>(sum.data())[i], static_cast<float>(world * (world - 1)) / 2);
   }
   return {};
 }

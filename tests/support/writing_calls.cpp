@@ -357,6 +357,53 @@ void add_fused_scatters(std::vector<WritingCall>& calls, int world) {
        .needs = Needs::kOtherRanks});
 }
 
+void add_all_reduces(std::vector<WritingCall>& calls) {
+  calls.push_back(
+      {.name = "all_reduce",
+       .header = "coll/collectives.hpp",
+       .operands = {contiguous(in("input", {4, 3})), contiguous(out("output", {4, 3})), in("bias", {3})},
+       .make =
+           [](CallSite& at) {
+             return coll::all_reduce({.input = at.views[0], .output = at.views[1], .bias = at.views[2]},
+                                     at.rank.group, *at.rank.stream);
+           },
+       .in_place = {{"output", "input"}},
+       .needs = Needs::kOtherRanks});
+  calls.push_back(
+      {.name = "fused_matmul_all_reduce",
+       .header = "fused/matmul_all_reduce.hpp",
+       .operands = {in("a[0]", {kM, kK}), in("a[1]", {kM, kN}), in("b[0]", {kK, kN}), in("b[1]", {kN, kN}),
+                    contiguous(out("out", {kM, kN})), in("bias", {kN}), contiguous(out("product", {kM, kN}))},
+       .make =
+           [](CallSite& at) {
+             const std::span<const TensorView> v = at.views;
+             return done(fused_matmul_all_reduce(
+                 {.a = v.subspan(0, 2), .b = v.subspan(2, 2), .out = v[4], .bias = v[5], .product = v[6]},
+                 at.rank.group, *at.rank.stream));
+           },
+       .needs = Needs::kOtherRanks});
+  calls.push_back({.name = "fused_scaled_matmul_all_reduce",
+                   .header = "fused/scaled_matmul_all_reduce.hpp",
+                   .operands = {in("a[0]", {kM, kK}, DType::kF8E4M3), in("b[0]", {kK, kN}, DType::kF8E4M3),
+                                in("a_scale[0]", {kM, 1}), in("b_scale[0]", {1, kN}), in("bias[0]", {kN}),
+                                in("result_scale[0]", {1}), contiguous(out("out", {kM, kN}, DType::kBF16)),
+                                contiguous(out("product", {kM, kN}, DType::kBF16))},
+                   .make =
+                       [](CallSite& at) {
+                         const std::span<const TensorView> v = at.views;
+                         return done(fused_scaled_matmul_all_reduce({.a = v[0],
+                                                                     .b = v[1],
+                                                                     .a_scale = v[2],
+                                                                     .b_scale = v[3],
+                                                                     .bias = v[4],
+                                                                     .result_scale = v[5],
+                                                                     .out = v[6],
+                                                                     .product = v[7]},
+                                                                    at.rank.group, *at.rank.stream));
+                       },
+                   .needs = Needs::kOtherRanks});
+}
+
 Result<void> run_host_program(CallSite& at) {
   namespace host = program::host;
   const int world = at.rank.group.size();
@@ -410,6 +457,7 @@ std::vector<WritingCall> writing_calls(int world) {
   add_fused_gathers(calls, world);
   add_block_scaled_gather(calls, world);
   add_fused_scatters(calls, world);
+  add_all_reduces(calls);
   add_host_programs(calls, world);
   return calls;
 }

@@ -51,6 +51,11 @@ TEST(CollAlgorithms, SayWhyTheyCannotRun) {
     return texts_of(coll::algorithms_of(*device).scatter, {.world = world}, *device);
   };
   EXPECT_EQ(texts_of(coll::algorithms_of(*device).gather, {.world = 2}, *device), (Texts{"copies"}));
+  const auto all_reduce = [&](std::int64_t bytes) {
+    return texts_of(coll::algorithms_of(*device).all_reduce, {.whole_bytes = bytes, .world = 2}, *device);
+  };
+  EXPECT_EQ(all_reduce(65'536), (Texts{"wholes", "parts"}));
+  EXPECT_EQ(all_reduce(65'537), (Texts{"wholes: the input is large", "parts"}));
   EXPECT_EQ(scatter(2), (Texts{"in_place: kernels cannot read memory of peers", "copies"}));
   device->attach<coll::Backend>(std::make_shared<UpToFourLayers>());
   EXPECT_EQ(scatter(4), (Texts{"in_place", "copies"}));
@@ -68,6 +73,20 @@ TEST(CollAlgorithms, NeedWhatTheFirstThatSurelyRunsNeeds) {
   EXPECT_EQ(coll::reduce_scatter_workspace_bytes(whole, 5, *device), 128 + 5 * 20);
 }
 
+// Whole inputs of 100 bytes; or 30,000 rows in 4 parts, which are scattered as they are, and gathered in the
+// output's type.
+TEST(CollAlgorithms, AllReducesNeedWhatTheirStepsNeed) {
+  const auto device = open_device({DeviceKind::kCpu, 0}, Config{}).value();
+  const TensorView small = TensorView::contiguous(nullptr, {25}, DType::kF32);
+  EXPECT_EQ(coll::all_reduce_workspace_bytes(small, DType::kF32, 4, *device), 128 + 4 * 100);
+  const TensorView large = TensorView::contiguous(nullptr, {30'000}, DType::kF32);
+  EXPECT_EQ(coll::all_reduce_workspace_bytes(large, DType::kBF16, 4, *device), 120'000 + 4 * 30'000);
+  device->attach<coll::Backend>(std::make_shared<UpToFourLayers>());
+  const TensorView narrow = TensorView::contiguous(nullptr, {50'000}, DType::kBF16);
+  EXPECT_EQ(coll::all_reduce_workspace_bytes(narrow, DType::kF32, 1, *device), 200'000);
+  EXPECT_EQ(coll::all_reduce_workspace_bytes(narrow, DType::kBF16, 1, *device), 100'032);
+}
+
 // Takes shards of 8 bytes, of groups that it connects to.
 std::atomic<int> num_runs = 0;
 std::atomic<bool> connects = false;
@@ -80,7 +99,7 @@ const GatherAlgorithm kOfTest = {
     .connect = [](const Problem&, Group&, Stream&) -> Result<Answer> {
       return connects ? Answer::yes() : Answer::no("not connected");
     },
-    .workspace_bytes = [](const Problem&) -> std::int64_t { return 4096; },
+    .workspace_bytes = [](const Problem&, const Device&) -> std::int64_t { return 4096; },
     .predicted_us = [](const Problem& problem) { return 0.5 * static_cast<double>(problem.whole_bytes); },
     .run = [](const AllGatherArgs& args, const EndBarrier& end, Stream& stream) -> Result<void> {
       ++num_runs;

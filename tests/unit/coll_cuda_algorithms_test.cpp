@@ -60,6 +60,19 @@ TEST_F(CollCudaAlgorithms, SayWhyTheyCannotRun) {
             "copies");
 }
 
+// One exchange of whole inputs, while that takes less than a scatter and a gather.
+TEST_F(CollCudaAlgorithms, ReduceSmallInputsInOneExchange) {
+  const auto all_reduce = [&](std::int64_t whole, int world) {
+    return texts_of(algorithms().all_reduce,
+                    {.whole_bytes = whole, .part_bytes = whole / world, .world = world});
+  };
+  EXPECT_EQ(all_reduce(16, 8), "mailboxes; parts");
+  EXPECT_EQ(all_reduce(kMost, 2), "mailboxes; parts");
+  EXPECT_EQ(all_reduce(kMost, 8), "mailboxes: a scatter and a gather take less; parts");
+  EXPECT_EQ(all_reduce(kMost + 16, 2), "mailboxes: a part is larger than the mailboxes; parts");
+  EXPECT_EQ(all_reduce(16, 1), "mailboxes: one rank has no peers; parts");
+}
+
 // Whichever runs: every problem has a prediction.
 TEST_F(CollCudaAlgorithms, PredictByTheModelsOfKernels) {
   for (const int world : {1, 4, 17}) {
@@ -73,6 +86,10 @@ TEST_F(CollCudaAlgorithms, PredictByTheModelsOfKernels) {
       for (const ScatterAlgorithm& algorithm : algorithms().scatter) {
         EXPECT_EQ(algorithm.predicted_us(problem),
                   cost::collective_us(cost::Collective::kReduceScatter, bytes, world, kMost));
+      }
+      for (const AllReduceAlgorithm& algorithm : algorithms().all_reduce) {
+        EXPECT_EQ(algorithm.predicted_us(problem),
+                  cost::collective_us(cost::Collective::kAllReduce, bytes, world, kMost));
       }
     }
   }

@@ -84,6 +84,38 @@ TEST(Schedules, PushesHideBehindProducts) {
   EXPECT_DOUBLE_EQ(pushed_scatter_us(scatter, gpu), 503 + 6 * 2001.4 + 5 + 503) << "the link alone counts";
 }
 
+// A chunk's 40 bytes are pushed in 1.4 us, and those that came are copied in 1.8. Those of the last chunk
+// show.
+TEST(Schedules, SumsThatAreGivenHideBehindProducts) {
+  GpuRates gpu = kRound;
+  gpu.put_us = 1;
+  gpu.put_cut_us = 3;
+  gpu.vendor.launch_us = 3;
+  gpu.memory_bytes_per_us = 100;
+  PushedScatter scatter{.world = 2,
+                        .rows = 4,
+                        .n = 5,
+                        .k = 25,
+                        .element_bytes = 4,
+                        .partial_bytes = 4,
+                        .chunks = 2,
+                        .gives_all = true};
+  EXPECT_DOUBLE_EQ(pushed_scatter_us(scatter, gpu), 4 * 503 + 1.4 + 1.8);
+  scatter.ends_by_sums = true;
+  EXPECT_DOUBLE_EQ(pushed_scatter_us(scatter, gpu), 4 * 503 + 2 * (3 + 1.2) + 1.4 + 1.8) << "two sums";
+}
+
+TEST(Schedules, AllReducesBehindBarriersHaveRounds) {
+  Workload work = on_gpu();
+  work.gives_all = true;
+  work.rounds = 2;
+  EXPECT_DOUBLE_EQ(predict(work, kRound)->serial_us, 380 + 160) << "as the model of the collective says";
+  EXPECT_DOUBLE_EQ(predict(work, kRound)->pipelined_us, 4 * 100 + 2 * 4 * 3 + 2 * 8 + 3 * 40 * 2 / 2.0)
+      << "half of the sums show";
+  work.collective_us.reset();
+  EXPECT_DOUBLE_EQ(predict(work, kRound)->serial_us, 380 + 2 * 3 * 40.0) << "the bytes go two ways";
+}
+
 TEST(Schedules, PushesTakeThePlaceOfBarriers) {
   Workload work = on_gpu();
   work.pushed_us = 401;

@@ -57,6 +57,21 @@ TEST(CollectiveModel, GoesWithTheLink) {
   EXPECT_DOUBLE_EQ(collective_us(kGather, 64 * kMost, 4, kMost, slow) - start_us, 2 * (us - start_us));
 }
 
+// Two steps, or one exchange of everything where that takes less.
+TEST(CollectiveModel, AllReducesInTheFewestMicroseconds) {
+  const auto all_reduce = [](std::int64_t bytes, int world) {
+    return collective_us(Collective::kAllReduce, bytes, world, kMost);
+  };
+  const auto both = [](std::int64_t bytes, int world) {
+    return collective_us(kScatter, bytes, world, kMost) + collective_us(kGather, bytes, world, kMost);
+  };
+  EXPECT_EQ(all_reduce(1 << 20, 1), 0);
+  EXPECT_EQ(all_reduce(1024, 4), collective_us(kScatter, 4096, 4, kMost));
+  EXPECT_LT(all_reduce(1024, 4), both(1024, 4));
+  for (const int world : {2, 4, 8}) EXPECT_EQ(all_reduce(8 << 20, world), both(8 << 20, world));
+  EXPECT_EQ(all_reduce(200 << 10, 8), both(200 << 10, 8)) << "each of 8 ranks would push 1.6 MB to 7 others";
+}
+
 TEST(KeepPace, CopiesDoWhereProductsAreWide) {
   EXPECT_TRUE(copies_keep_pace(3584));
   EXPECT_FALSE(copies_keep_pace(2048));

@@ -28,10 +28,12 @@ using test::RankContextOfTest;
 
 constexpr int kWorld = 2;
 
-enum class Op { kGather, kScatter, kScaledGather, kScaledScatter };
-constexpr std::array kOps = {Op::kGather, Op::kScatter, Op::kScaledGather, Op::kScaledScatter};
+enum class Op { kGather, kScatter, kAllReduce, kScaledGather, kScaledScatter };
+constexpr std::array kOps = {Op::kGather, Op::kScatter, Op::kAllReduce, Op::kScaledGather,
+                             Op::kScaledScatter};
 std::string_view to_string(Op op) {
-  constexpr std::array<std::string_view, 4> kNames = {"gather", "scatter", "scaled_gather", "scaled_scatter"};
+  constexpr std::array<std::string_view, 5> kNames = {"gather", "scatter", "all_reduce", "scaled_gather",
+                                                      "scaled_scatter"};
   return kNames[static_cast<std::size_t>(op)];
 }
 
@@ -66,7 +68,8 @@ class Operands {
     const std::int64_t shard = p.rows / kWorld;
     const TensorView a = part(is_scaled ? narrow_a_ : a_, {is_gather ? shard : p.rows, p.planes, p.k});
     const TensorView b = part(is_scaled ? narrow_b_ : b_, {p.k, 1});
-    const TensorView out = part(out_, {is_gather ? p.rows : shard, p.planes, 1});
+    const bool is_scatter = p.op == Op::kScatter || p.op == Op::kScaledScatter;
+    const TensorView out = part(out_, {is_scatter ? shard : p.rows, p.planes, 1});
     const TensorView scale = scale_.view();
     const std::optional<TensorView> some_scale = scale;
     switch (p.op) {
@@ -77,6 +80,9 @@ class Operands {
       case Op::kScatter:
         return fused_matmul_reduce_scatter({.a = {&a, 1}, .b = {&b, 1}, .out = out, .algorithm = p.algorithm},
                                            rank_.group, rank_.stream);
+      case Op::kAllReduce:
+        return fused_matmul_all_reduce({.a = {&a, 1}, .b = {&b, 1}, .out = out, .algorithm = p.algorithm},
+                                       rank_.group, rank_.stream);
       case Op::kScaledGather:
         return fused_all_gather_scaled_matmul({.a = a,
                                                .b = {&b, 1},
@@ -107,7 +113,8 @@ class Operands {
     out_.download();
     const bool is_gather = p.op == Op::kGather || p.op == Op::kScaledGather;
     const auto need = static_cast<double>(is_gather ? p.k : kWorld * p.k);
-    const std::int64_t num = p.planes * (is_gather ? p.rows : p.rows / kWorld);
+    const bool is_scatter = p.op == Op::kScatter || p.op == Op::kScaledScatter;
+    const std::int64_t num = p.planes * (is_scatter ? p.rows / kWorld : p.rows);
     for (std::int64_t i = 0; i < num; ++i) {
       if (out_.at(i) == need) continue;
       complaints.add(std::string(report->key) + ": element " + std::to_string(i) + " is " +

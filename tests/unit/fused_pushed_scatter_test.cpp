@@ -1,5 +1,6 @@
-// Pipelined scatters whose ranks push their partials, by the same programs on CPUs as on GPUs, where a public
-// call runs them. Small whole numbers: every sum is exact, whatever its order.
+// Pipelined scatters and all-reduces whose ranks push their partials, and all-reduces in rounds, by the same
+// programs on CPUs as on GPUs, where a public call runs them. Small whole numbers: every sum is exact,
+// whatever its order.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -30,12 +31,15 @@ struct Case {
   bool bias = false;
   bool keeps_product = false;
   DType dtype = DType::kBF16;
+  bool to_all = false;     ///< an all-reduce
+  bool in_rounds = false;  ///< behind barriers, of an all-reduce
 
-  [[nodiscard]] int dim() const { return sizes.size() - 2; }
+  [[nodiscard]] int dim() const { return to_all ? 0 : sizes.size() - 2; }
   [[nodiscard]] std::int64_t k(int j) const { return j == 1 ? 0 : 3 + j; }  ///< one is empty
   [[nodiscard]] std::string text(int chunks, int world) const {
-    return fmt::format("{} of {} products, {}{}{}, {} chunks, {} ranks", to_string(sizes), num_products,
-                       to_string(op), bias ? ", bias" : "", keeps_product ? ", kept" : "", chunks, world);
+    return fmt::format("{}{} of {} products, {}{}{}, {} {}, {} ranks", to_all ? "all of " : "",
+                       to_string(sizes), num_products, to_string(op), bias ? ", bias" : "",
+                       keeps_product ? ", kept" : "", chunks, in_rounds ? "rounds" : "chunks", world);
   }
 };
 
@@ -74,22 +78,12 @@ class Call {
 
   /// Without a wait.
   [[nodiscard]] Result<OpReport> run(int chunks) const {
-    MatmulReduceScatterArgs args{.a = a_,
-                                 .b = b_,
-                                 .scatter_dim = case_.dim(),
-                                 .reduce_op = case_.op,
-                                 .out = out_.view(),
-                                 .algorithm = Algorithm::kPipelined};
-    if (case_.bias) args.bias = bias_.view();
-    if (case_.keeps_product) args.product = product_.view();
-    auto checked = fused::check(args, rank_.group, rank_.stream);
-    if (checked) checked->problem.push_chunks = chunks;
-    return fused::run_op(std::move(checked), rank_.group, rank_.stream);
+    return case_.to_all ? run(MatmulAllReduceArgs(), chunks)
+                        : run(MatmulReduceScatterArgs{.scatter_dim = case_.dim()}, chunks);
   }
 
   void check(const std::string& who, Complaints& complaints) const {
-    const Shard own = shard_of(case_.sizes[case_.dim()], rank_.group.size(), rank_.group.rank());
-    compare(out_, own, who + ": out", complaints, [&](std::int64_t row, std::int64_t column) {
+    compare(out_, own_part(), who + ": out", complaints, [&](std::int64_t row, std::int64_t column) {
       double sum = 0;
       for (int q = 0; q < rank_.group.size(); ++q) sum += product_at(q, row, column);
       if (case_.op == ReduceOp::kAvg) sum /= rank_.group.size();
@@ -102,9 +96,27 @@ class Call {
   }
 
  private:
+  template <class Args>
+  [[nodiscard]] Result<OpReport> run(Args args, int chunks) const {
+    args.a = a_;
+    args.b = b_;
+    args.reduce_op = case_.op;
+    args.out = out_.view();
+    args.algorithm = Algorithm::kPipelined;
+    if (case_.bias) args.bias = bias_.view();
+    if (case_.keeps_product) args.product = product_.view();
+    auto checked = fused::check(args, rank_.group, rank_.stream);
+    if (checked) (case_.in_rounds ? checked->problem.rounds : checked->problem.push_chunks) = chunks;
+    return fused::run_op(std::move(checked), rank_.group, rank_.stream);
+  }
+  /// Of the scattered dim, that out has.
+  [[nodiscard]] Shard own_part() const {
+    const std::int64_t total = case_.sizes[case_.dim()];
+    return case_.to_all ? Shard{0, total} : shard_of(total, rank_.group.size(), rank_.group.rank());
+  }
   [[nodiscard]] Dims out_sizes() const {
     Dims sizes = case_.sizes;
-    sizes[case_.dim()] = shard_of(sizes[case_.dim()], rank_.group.size(), rank_.group.rank()).size;
+    sizes[case_.dim()] = own_part().size;
     return sizes;
   }
   [[nodiscard]] double product_at(int rank, std::int64_t row, std::int64_t column) const {
@@ -153,6 +165,14 @@ std::vector<Case> every_case(std::size_t step) {
       }
     }
   }
+  const std::size_t num_scatters = cases.size();
+  for (const bool in_rounds : {false, true}) {
+    for (std::size_t i = 0; i < num_scatters; ++i) {
+      Case& one = cases.emplace_back(Case(cases[i]));
+      one.to_all = true;
+      one.in_rounds = in_rounds;
+    }
+  }
   std::vector<Case> taken;
   for (std::size_t i = 0; i < cases.size(); i += step) taken.push_back(cases[i]);
   return taken;
@@ -172,7 +192,10 @@ TEST_P(FusedPushedScatter, in_any_number_of_chunks) {
             fmt::format("{}, rank {}", c.text(chunks, rank.group.size()), rank.group.rank());
         const auto report = call.run(chunks);
         if (!report) return tl::unexpected(Error(report.error().code(), who + ": " + report.error().text()));
-        if (report->reason.find("ranks push partials") == std::string_view::npos)
+        const std::string need = !c.in_rounds ? "ranks push partials"
+                                 : chunks > 1 ? fmt::format("given to all in {} rounds", chunks)
+                                              : std::string();
+        if (report->reason.find(need) == std::string_view::npos)
           complaints.add(who + ": " + std::string(report->reason));
         if (auto done = rank.stream.synchronize(); !done) return done;
         call.check(who, complaints);
@@ -188,7 +211,10 @@ TEST_P(FusedPushedScatter, between_other_ops) {
   constexpr std::int64_t kRows = 48, kColumns = 16;
   const std::vector<Case> cases = {{.sizes = {kRows, kColumns}},
                                    {.sizes = {kRows - 1, kColumns}, .num_products = 3, .keeps_product = true},
-                                   {.sizes = {5, kColumns}, .bias = true}};
+                                   {.sizes = {5, kColumns}, .bias = true},
+                                   {.sizes = {kRows, kColumns}, .to_all = true},
+                                   {.sizes = {kRows - 5, kColumns}, .bias = true, .to_all = true},
+                                   {.sizes = {kRows, kColumns}, .to_all = true, .in_rounds = true}};
   Complaints complaints;
   test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
     const int world = rank.group.size();

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <array>
 #include <barrier>
 #include <optional>
 #include <string>
@@ -19,8 +20,10 @@ using test::Guarded;
 using test::JobCase;
 using test::RankContextOfTest;
 
+enum class Op : std::uint8_t { kGather, kScatter, kAllReduce };
+
 struct Case {
-  bool gather;
+  Op op;
   bool scaled;
   int dim;
   Algorithm algorithm;
@@ -30,7 +33,8 @@ struct Case {
 constexpr int kWorld = 2;
 
 std::string name_of(const Case& c) {
-  return std::string(c.scaled ? "scaled_" : "") + (c.gather ? "gather" : "scatter") + "_dim" +
+  constexpr std::array<const char*, 3> kNames = {"gather", "scatter", "all_reduce"};
+  return std::string(c.scaled ? "scaled_" : "") + kNames[static_cast<std::size_t>(c.op)] + "_dim" +
          std::to_string(c.dim) + "_" + std::string(to_string(c.algorithm)) + "_" + to_string(c.job);
 }
 void PrintTo(const Case& c, std::ostream* out) {
@@ -47,18 +51,30 @@ class Operands {
  public:
   Operands(RankContextOfTest& rank, const Case& c)
       : case_(c),
-        a_(rank.device, c.gather ? halved({8, 6}, c.dim) : Dims{8, 4}, factor_of(c)),
-        b_(rank.device, c.gather ? Dims{6, 5} : Dims{4, 6}, factor_of(c)),
-        out_(rank.device, c.gather ? Dims{8, 5} : halved({8, 6}, c.dim), DType::kBF16),
-        bias_(rank.device, Dims{c.gather ? 5 : 6}, DType::kBF16),
+        a_(rank.device, gathers() ? halved({8, 6}, c.dim) : Dims{8, 4}, factor_of(c)),
+        b_(rank.device, gathers() ? Dims{6, 5} : Dims{4, 6}, factor_of(c)),
+        out_(rank.device, sizes_of_out(c), DType::kBF16),
+        bias_(rank.device, Dims{gathers() ? 5 : 6}, DType::kBF16),
         scale_(rank.device, Dims{1}, DType::kF32) {}
 
   Result<OpReport> call(RankContextOfTest& rank) {
-    if (case_.gather) return case_.scaled ? scaled_gather(rank) : gather(rank);
-    return case_.scaled ? scaled_scatter(rank) : scatter(rank);
+    switch (case_.op) {
+      case Op::kGather:
+        return case_.scaled ? scaled_gather(rank) : gather(rank);
+      case Op::kScatter:
+        return case_.scaled ? scaled_scatter(rank) : scatter(rank);
+      case Op::kAllReduce:
+        break;
+    }
+    return case_.scaled ? scaled_all_reduce(rank) : all_reduce(rank);
   }
 
  private:
+  [[nodiscard]] bool gathers() const { return case_.op == Op::kGather; }
+  static Dims sizes_of_out(const Case& c) {
+    if (c.op == Op::kGather) return {8, 5};
+    return c.op == Op::kScatter ? halved({8, 6}, c.dim) : Dims{8, 6};
+  }
   static DType factor_of(const Case& c) { return c.scaled ? DType::kF8E4M3 : DType::kBF16; }
   [[nodiscard]] std::int64_t gather_size() const { return case_.dim == 0 ? 8 : 6; }
 
@@ -85,6 +101,21 @@ class Operands {
                                         .bias = bias_.view(),
                                         .algorithm = case_.algorithm},
                                        rank.group, rank.stream);
+  }
+  Result<OpReport> all_reduce(RankContextOfTest& rank) {
+    return fused_matmul_all_reduce(
+        {.a = as_, .b = bs_, .out = out_.view(), .bias = bias_.view(), .algorithm = case_.algorithm},
+        rank.group, rank.stream);
+  }
+  Result<OpReport> scaled_all_reduce(RankContextOfTest& rank) {
+    return fused_scaled_matmul_all_reduce({.a = as_,
+                                           .b = bs_,
+                                           .a_scale = scales_,
+                                           .b_scale = scales_,
+                                           .bias = scaled_biases_,
+                                           .out = out_.view(),
+                                           .algorithm = case_.algorithm},
+                                          rank.group, rank.stream);
   }
   Result<OpReport> scaled_gather(RankContextOfTest& rank) {
     return fused_all_gather_scaled_matmul({.a = a_.view(),
@@ -155,15 +186,16 @@ TEST_P(FusedRepeatPath, allocates_nothing) {
 std::vector<Case> every_case() {
   std::vector<Case> all;
   for (const JobCase& job : test::all_cases({kWorld})) {
-    for (const bool gather : {true, false}) {
+    for (const Op op : {Op::kGather, Op::kScatter, Op::kAllReduce}) {
       for (const bool scaled : {false, true}) {
         if (scaled && !job.is_on_cpu()) continue;
         for (const int dim : {0, 1}) {
+          if (op == Op::kAllReduce && dim > 0) continue;
           for (const Algorithm algorithm :
                {Algorithm::kSerial, Algorithm::kPipelined, Algorithm::kNative, Algorithm::kAuto}) {
-            const bool has_native = gather && !scaled && dim == 0 && job.is_on_cpu();
+            const bool has_native = op == Op::kGather && !scaled && dim == 0 && job.is_on_cpu();
             if (algorithm == Algorithm::kNative && !has_native) continue;
-            all.push_back({gather, scaled, dim, algorithm, job});
+            all.push_back({op, scaled, dim, algorithm, job});
           }
         }
       }

@@ -173,6 +173,11 @@ TEST_F(GemmProduct, WithoutScalesHasTheSameBitsInAnyNumberOfDims) {
   const TensorView a_of_three = TensorView::contiguous(a.view().data, {3, 20, 1500}, DType::kBF16);
   EXPECT_EQ(run({.a = &a_of_three, .b = &b.view(), .bias = &bias.view()}, out_of_three),
             run({.a = &a.view(), .b = &b.view(), .bias = &bias.view()}, out));
+  // Also of another type, which mm() does not make.
+  const Tensor other = Tensor::host({60, 70}, DType::kF16);
+  const Tensor other_of_three = Tensor::host({3, 20, 70}, DType::kF16);
+  EXPECT_EQ(run({.a = &a_of_three, .b = &b.view()}, other_of_three),
+            run({.a = &a.view(), .b = &b.view()}, other));
 }
 
 TEST_F(GemmProduct, ThatIsScaledDoesNotAccumulate) {

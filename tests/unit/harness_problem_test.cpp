@@ -48,12 +48,17 @@ TEST(ProblemLine, WhatDoesNotFitIsNamed) {
             "2: op 'all_gather_scaled_matmul': name it all_gather_matmul, with --dtype f8e4m3 or f8e5m2 and "
             "--scales");
   EXPECT_EQ(why("matmul_reduce_scatter,a=3x5,n=9,dtype=f8e4m3,scales=block").substr(0, 2), "4:");
-  EXPECT_EQ(why("matmul_all_reduce,a=3x5,n=9").substr(0, 2), "4:");
+  EXPECT_EQ(why("matmul_all_reduce,a=3x5,n=9,dtype=f8e4m3,scales=block").substr(0, 2), "4:");
+  EXPECT_EQ(why("matmul_4bit,a=3x5,n=9"),
+            "4: op 'matmul_4bit' is not built yet: need all_gather_matmul, matmul_reduce_scatter or "
+            "matmul_all_reduce");
+  EXPECT_EQ(why("matmul_all_reduce,a=3x5,n=9,dim=1"),
+            "2: dim 1: matmul_all_reduce scatters none: leave it out");
 }
 
 // Every rank's windows, one behind the other, are the whole tensor.
 TEST(ProblemWindows, CoverTheWhole) {
-  for (const Op op : {Op::kAllGatherMatmul, Op::kMatmulReduceScatter}) {
+  for (const Op op : kOps) {
     Problem problem;
     problem.op = op;
     problem.a = {7, 10};
@@ -67,6 +72,7 @@ TEST(ProblemWindows, CoverTheWhole) {
       a += window_of_a(problem, rank).shard.size;
       b += window_of_b(problem, 0, rank).shard.size;
       result += window_of_result(problem, 0, rank).shard.size;
+      if (op == Op::kMatmulAllReduce) result = window_of_result(problem, 0, rank).shard.size;  // of all of it
     }
     const bool gathers = op == Op::kAllGatherMatmul;
     EXPECT_EQ(a, gathers ? 7 : 10);

@@ -75,7 +75,12 @@ class Machine {
     double processor_free = 0;
   };
 
+  /// Chunks of sums are told apart from those of partials.
+  static constexpr int kOfSums = 1000;
+
   static void load(Rank& rank, const std::vector<Step>& steps) {
+    const bool pushes_sums = std::any_of(steps.begin(), steps.end(),
+                                         [](const Step& step) { return step.kind == StepKind::kGiveSum; });
     for (const Step& step : steps) {
       const int from = step.stream == StreamRole::kCurrent ? 0 : 1;
       Op op;
@@ -96,6 +101,12 @@ class Machine {
           break;
         case StepKind::kAwait:
           op = {Op::Kind::kAwait, step.peer, step.slot};
+          break;
+        case StepKind::kGiveSum:
+          op = {Op::Kind::kPut, step.peer, kOfSums + step.slot};
+          break;
+        case StepKind::kTakeSum:
+          op = {pushes_sums ? Op::Kind::kAwait : Op::Kind::kGet, step.peer, kOfSums + step.slot};
           break;
         case StepKind::kConsume:
         case StepKind::kConsumeOwn:
@@ -249,6 +260,26 @@ TEST(ProgramOverlapPushed, hides_all_but_half_of_the_last_part) {
       const double shown = chunks == 2 && world > 3 ? kLink / 2 : 0;
       EXPECT_NEAR(Machine(traces).makespan(), world * kProduct + shown, 1e-9)
           << "W = " << world << " in " << chunks << " chunks";
+    }
+  }
+}
+
+// The link carries partials and sums, and takes longer than the products do. The products of all parts but
+// one are hidden behind it, or, in one round, of all parts but two.
+TEST(ProgramOverlapAllReduce, hides_products_and_link_behind_each_other) {
+  for (const int world : {2, 3, 4, 8}) {
+    for (const int parts : {1, 2, 4}) {
+      for (const bool pushes : {false, true}) {
+        Traces traces;
+        for (const program::Program& program : test::programs_of(
+                 &fused::build_pipelined_scatter,
+                 pushes ? test::small_pushed_all_reduce(world, parts) : test::small_all_reduce(world, parts)))
+          traces.push_back(program.traced());
+        const double link = 2 * (world - 1) * kLink;
+        const double hidden = world * kProduct + link - Machine(traces).makespan();
+        EXPECT_GE(hidden, (world - (parts > 1 ? 1 : 2)) * kProduct - 1e-9)
+            << "W = " << world << (pushes ? ", chunks " : ", rounds ") << parts;
+      }
     }
   }
 }

@@ -179,7 +179,7 @@ inline void for_scatters(int world, const WithScatter& body) {
             if ((options & 8U) != 0) {
               problem.num_copied = num_products == 1 ? 1 : 2;
               problem.copied = num_products == 1 ? 1 : 5;
-              problem.copied_k = 7 * problem.num_copied;
+              problem.copied_bytes = 7 * problem.num_copied * problem.rows() * 2;
             }
             if (problem.is_scaled && (problem.has_bias || problem.num_copied > 0)) continue;
             body(problem);
@@ -212,7 +212,7 @@ inline void for_pushed_scatters(int world, const WithScatter& body) {
             if ((options & 8U) != 0) {
               problem.num_copied = 1;
               problem.copied = 1;
-              problem.copied_k = 7;
+              problem.copied_bytes = 7 * problem.rows() * 2;
             }
             body(problem);
           }
@@ -220,6 +220,27 @@ inline void for_pushed_scatters(int world, const WithScatter& body) {
       }
     }
   }
+}
+
+/// All-reduces of the same kinds as these scatters, which have one dim of rows.
+[[nodiscard]] inline WithScatter as_all_reduces(const WithScatter& body) {
+  return [&body](fused::ScatterProblem problem) {
+    if (problem.sizes.size() > 2 || problem.dim > 0) return;
+    problem.gives_all = true;
+    body(problem);
+  };
+}
+
+/// Behind barriers, in any number of rounds.
+inline void for_all_reduces(int world, const WithScatter& body) {
+  for_scatters(world, as_all_reduces([&](fused::ScatterProblem problem) {
+                 for (problem.rounds = 1; problem.rounds < 4; ++problem.rounds) body(problem);
+               }));
+}
+
+/// By pushes, in any number of chunks.
+inline void for_pushed_all_reduces(int world, const WithScatter& body) {
+  for_pushed_scatters(world, as_all_reduces(body));
 }
 
 }  // namespace tandem::test

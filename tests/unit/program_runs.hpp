@@ -93,6 +93,19 @@ inline fused::ScatterProblem small_pushed_scatter(int world, int chunks) {
   return problem;
 }
 
+/// The same, whose sums all ranks get: behind barriers in rounds, or by pushes in chunks.
+inline fused::ScatterProblem small_all_reduce(int world, int rounds) {
+  fused::ScatterProblem problem = small_scatter(world);
+  problem.gives_all = true;
+  problem.rounds = rounds;
+  return problem;
+}
+inline fused::ScatterProblem small_pushed_all_reduce(int world, int chunks) {
+  fused::ScatterProblem problem = small_all_reduce(world, 1);
+  problem.push_chunks = chunks;
+  return problem;
+}
+
 /// The pipelined gather of small_gather(). The product of source `broken` is refused.
 inline Recorded record_gather(int world, int rank, bool keep_own = true, bool in_place = false,
                               int broken = -1) {

@@ -50,6 +50,18 @@ TEST(ProgramTexts, of_pipelined_schedules_are_the_published_ones_on_every_rank) 
       }
     }
   }
+  for (int world = 1; world <= 8; ++world) {
+    for (int parts = 1; parts <= (world > 1 ? 2 : 1); ++parts) {
+      const auto add = [&](std::string_view what, const fused::ScatterProblem& problem) {
+        for (const program::Program& program : test::programs_of(&fused::build_pipelined_scatter, problem)) {
+          all += fmt::format("{} ({}), rank {} of {}: {}\n", what, parts, program.rank, world,
+                             test::trace_of(program).to_string());
+        }
+      };
+      add("all-reduce in rounds", test::small_all_reduce(world, parts));
+      if (world > 1) add("all-reduce pushed in chunks", test::small_pushed_all_reduce(world, parts));
+    }
+  }
   expect_golden("schedules.txt", all);
 }
 
@@ -91,6 +103,26 @@ void add_pushed_scatters(const Device& device, const Add& add) {
     pushed.keeps_product = true;
     add("mean of two products and a bias, pushed and kept",
         fused::build_pipelined_scatter(pushed, 1, device).program);
+  }
+}
+
+void add_all_reduces(const Device& device, const Add& add) {
+  fused::ScatterProblem problem = test::small_all_reduce(3, 2);
+  add("all-reduce", fused::build_serial_scatter(problem, 1, device).program);
+  add("all-reduce in two rounds", fused::build_pipelined_scatter(problem, 1, device).program);
+  problem.num_products = 2;
+  problem.num_copied = 1;
+  problem.copied = 2;
+  problem.copied_bytes = 15 * 4 * 4;
+  problem.has_bias = true;
+  problem.reduce_op = coll::ReduceOp::kAvg;
+  add("mean of two products and a bias, one a copied, in two rounds",
+      fused::build_pipelined_scatter(problem, 0, device).program);
+  for (const int world : {2, 3}) {
+    fused::ScatterProblem pushed = test::small_pushed_all_reduce(world, 2);
+    add("all-reduce, pushed", fused::build_pipelined_scatter(pushed, 1, device).program);
+    pushed.has_bias = true;
+    add("all-reduce with a bias, pushed", fused::build_pipelined_scatter(pushed, 0, device).program);
   }
 }
 
@@ -136,6 +168,7 @@ TEST(ProgramTexts, of_a_few_programs_are_as_they_were) {
   add("scatter of rows", fused::build_serial_scatter(scatter, 1, device).program);
   add("scatter of rows", fused::build_pipelined_scatter(scatter, 1, device).program);
   add_pushed_scatters(device, add);
+  add_all_reduces(device, add);
   const fused::ScatterProblem scattered_columns{.dtype = DType::kBF16,
                                                 .partials = DType::kBF16,
                                                 .sizes = {3, 10},

@@ -45,6 +45,19 @@ struct ReduceScatterArgs {
 };
 [[nodiscard]] Result<void> reduce_scatter(const ReduceScatterArgs& args, Group& group, Stream& stream);
 
+/// Sums the ranks' inputs, or takes their mean; every rank gets all of it, with the same bits.
+/// Shapes:  input and output [total, ...], both contiguous.
+/// Types:   as reduce_scatter().
+/// Memory:  the output may be the input, element for element and with its type; no other overlap.
+/// Errors:  as all_gather().
+struct AllReduceArgs {
+  TensorView input;
+  TensorView output;
+  ReduceOp op = ReduceOp::kSum;
+  std::optional<TensorView> bias;  ///< [last], added once, before the rounding
+};
+[[nodiscard]] Result<void> all_reduce(const AllReduceArgs& args, Group& group, Stream& stream);
+
 /// Collects every rank's rows and writes a progress word after each chunk, for a consumer that already runs.
 /// Shapes:  input [rows, ...], symmetric (`input_handle`); output [W*rows, ...]; progress u32
 ///          [W*splits_per_rank], zero at the start. Word q*splits_per_rank + i becomes 1 when chunk i of rank

@@ -10,8 +10,8 @@
 
 namespace tandem::graph {
 
-/// Why a collective is not fused. The first reasons are about gathers, the next about scatters, the last
-/// about both.
+/// Why a collective is not fused. The first reasons are about gathers, the next about scatters and
+/// all-reduces, the last about all.
 enum class Reason : std::uint8_t {
   kNoProduct,          ///< no product takes what is gathered
   kRightOperand,       ///< products take it only as right operand; the gathered dim is K or N
@@ -19,7 +19,7 @@ enum class Reason : std::uint8_t {
   kBiasOperand,        ///< products take it only as a bias
   kScaleOfWhole,       ///< the product's scale is computed from all of what is gathered
   kDependentOperand,   ///< the product's other operand, too, depends on what is gathered
-  kNoProducer,         ///< no product makes what is scattered
+  kNoProducer,         ///< no product makes what is scattered or all-reduced
   kReduction,          ///< it reduces with neither sum nor mean
   kProductTaken,       ///< another fused op computes its product
   kProductUsed,        ///< one of several products is used elsewhere; it would be computed twice
@@ -31,7 +31,6 @@ enum class Reason : std::uint8_t {
   kOpaqueBetween,      ///< an unknown op is in the way, and nothing moves across it
   kUnusualForm,        ///< it is not followed by exactly one wait
   kUnsupportedType,    ///< tandem has no product of this type
-  kAllReduce,          ///< it is an all-reduce, and no fused op does that
   kNotProfitable,      ///< the cost model expects no gain; only with FuseOptions::cost
 };
 inline constexpr int kNumReasons = static_cast<int>(Reason::kNotProfitable) + 1;

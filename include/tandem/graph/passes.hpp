@@ -85,6 +85,13 @@ struct Pass {
 ///   %s = aten.add.Tensor(%p, %q)
 ///   %r = tandem.reduce_scatter.default(
 ///          %s, "sum", 0, 2, "0")
+///
+/// And with the all-reduce of it, which is followed by one wait:
+///
+///   %p = aten.mm.default(%a, %b)                       %w = tandem.fused_matmul_all_reduce.default(
+///   %r = _c10d_functional.all_reduce.default(     ->          %a, %b, "sum", "0")
+///          %p, "sum", "0")
+///   %w = _c10d_functional.wait_tensor.default(%r)
 [[nodiscard]] Result<void> fuse_scatters(Graph& graph, const FuseOptions& options);
 
 /// Undoes merge_collectives() for collectives that were not fused: they become PyTorch's ops again.

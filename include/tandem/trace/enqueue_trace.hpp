@@ -24,6 +24,8 @@ enum class StepKind : std::uint8_t {
   kNap,         ///< cur:nap: a short sleep that lets the side stream start first
   kPut,         ///< bk:put2.P0: copies chunk `slot` to rank `peer`, and its word behind it
   kAwait,       ///< bk:await2.P0: waits for the word of chunk `slot` from rank `peer`
+  kGiveSum,  ///< bk:sum->2.P0: copies the sum of the own chunk `slot` to rank `peer`, and its word behind it
+  kTakeSum,  ///< bk:sum2.P0: takes the sum of chunk `slot` from rank `peer`, behind its word or a barrier
 };
 
 /// One step, as it was enqueued. A member that does not apply is -1.

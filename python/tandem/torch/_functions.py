@@ -405,6 +405,107 @@ def fused_quantized_matmul_reduce_scatter(
     )
 
 
+def fused_matmul_all_reduce(
+    A: torch.Tensor, B: torch.Tensor, reduce_op: str, group: GroupLike, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Sums A @ B over the group; every rank gets all of it, with the same bits. A collective call.
+
+    Args:
+        A: [..., k]; float32, bfloat16 or float16. It is not copied for its layout if its rows lie evenly in memory.
+        B: [k, n], of A's type.
+        reduce_op: "sum" or "avg".
+        group: a ProcessGroup, or its name.
+        bias: [n], of A's type, the same on every rank. It is added once, after the sum over ranks.
+
+    Returns:
+        A's sizes with n last; contiguous; of A's type.
+
+    Gradients:
+        The loss is the sum of the ranks' losses: so A's and B's take the sum over ranks of the results' gradients, by
+        all_reduce(). Where all ranks compute one loss from equal results, divide it by the group's size. That of bias
+        is of the rank's own result.
+
+    Graphs: as for fused_all_gather_matmul().
+
+    Raises:
+        tandem.Error: as fused_all_gather_matmul().
+    """
+    return _ops_of.fused_matmul_all_reduce(A, B, reduce_op, name_of(group), bias)
+
+
+def fused_matmuls_all_reduce(
+    As: Tensors,
+    Bs: Tensors,
+    reduce_op: str,
+    group: GroupLike,
+    bias: torch.Tensor | None = None,
+    *,
+    return_product: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Sums A_j @ B_j over j and over the group; every rank gets all of it. A collective call.
+
+    Args:
+        As: [..., k_j] each, equal in all sizes but the last.
+        Bs: [k_j, n] each; as many as As.
+        reduce_op, group, bias: as for fused_matmul_all_reduce().
+        return_product: whether the result has this rank's own sum of products.
+
+    Returns:
+        The sum, as fused_matmul_all_reduce(); and the own sum [..., n], or None.
+
+    Gradients, Graphs, Raises: as fused_matmul_all_reduce().
+    """
+    return _ops_of.fused_matmuls_all_reduce(As, Bs, reduce_op, name_of(group), bias, return_product=return_product)
+
+
+def fused_scaled_matmuls_all_reduce(
+    As: Tensors,
+    Bs: Tensors,
+    A_scales: MaybeTensors,
+    B_scales: MaybeTensors,
+    reduce_op: str,
+    group: GroupLike,
+    biases: MaybeTensors | None = None,
+    result_scales: MaybeTensors | None = None,
+    *,
+    out_dtype: torch.dtype | None = None,
+    use_fast_accum: bool = False,
+    return_product: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Sums (A_j @ B_j * scales_j + bias_j) * result_scale_j over j and over the group; every rank gets all of it.
+
+    A collective call.
+
+    Args:
+        As, Bs, A_scales, B_scales, biases, result_scales, out_dtype, use_fast_accum: as for
+            fused_scaled_matmuls_reduce_scatter().
+        reduce_op, group, return_product: as for fused_matmuls_all_reduce().
+
+    Returns:
+        As fused_matmuls_all_reduce().
+
+    Gradients: none.
+
+    Graphs: as for fused_all_gather_matmul().
+
+    Raises:
+        tandem.Error: as fused_scaled_matmul_reduce_scatter().
+    """
+    return _ops_of.fused_scaled_matmuls_all_reduce(
+        As,
+        Bs,
+        A_scales,
+        B_scales,
+        reduce_op,
+        name_of(group),
+        biases,
+        result_scales,
+        out_dtype=out_dtype,
+        use_fast_accum=use_fast_accum,
+        return_product=return_product,
+    )
+
+
 def async_input_mm(a: torch.Tensor, b: torch.Tensor, a_chunk_signals: torch.Tensor, a_chunk_pivot: int) -> torch.Tensor:
     """a @ b, while the rows of a still arrive. No other rank takes part.
 

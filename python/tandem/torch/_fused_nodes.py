@@ -78,19 +78,47 @@ def _matmul_reduce_scatter(args: Sequence[Any], named: dict[str, Any]) -> Call:
     return Call(_ops_of.fused_matmuls_reduce_scatter.default, operands, kwargs, _scattered_or_product)
 
 
-def _scaled_matmul_reduce_scatter(args: Sequence[Any], named: dict[str, Any]) -> Call:
-    a, b, a_scale, b_scale, reduce_op, dim, _, group, _, bias, result_scale, dtype, fast = args
-    lefts, rights = _as_list(a, 1), _as_list(b, 1)
-    count = len(lefts)
-    operands = (lefts, rights, _as_list(a_scale, 1), _as_list(b_scale, 1), reduce_op, dim, group)
-    kwargs = {
+def _scaled_options(count: int, others: Sequence[Any], named: dict[str, Any]) -> dict[str, Any]:
+    """Of the op of so many scaled products: the last arguments of a node."""
+    bias, result_scale, dtype, fast = others
+    return {
         "biases": _as_list(bias, count),
         "result_scales": _as_list(result_scale, count),
         "out_dtype": dtype,
         "use_fast_accum": all(_as_list(fast, count)),
         "return_product": named.get("return_product", False),
     }
+
+
+def _scaled_matmul_reduce_scatter(args: Sequence[Any], named: dict[str, Any]) -> Call:
+    a, b, a_scale, b_scale, reduce_op, dim, _, group, _, *others = args
+    operands = (_as_list(a, 1), _as_list(b, 1), _as_list(a_scale, 1), _as_list(b_scale, 1), reduce_op, dim, group)
+    kwargs = _scaled_options(len(operands[0]), others, named)
     return Call(_ops_of.fused_scaled_matmuls_reduce_scatter.default, operands, kwargs, _scattered_or_product)
+
+
+def _matmul_all_reduce(args: Sequence[Any], named: dict[str, Any]) -> Call:
+    a, b, reduce_op, group = args
+    lefts, rights = _as_list(a, 1), _as_list(b, 1)
+    return_product = named.get("return_product", False)
+    if "bias" in named:  # each rank adds its own before the sum, as the op with scales does
+        none = [None] * len(lefts)
+        kwargs = {"biases": _as_list(named["bias"], 1), "return_product": return_product}
+        operands = (lefts, rights, none, none, reduce_op, group)
+        return Call(_ops_of.fused_scaled_matmuls_all_reduce.default, operands, kwargs, _scattered_or_product)
+    if len(lefts) == 1 and not return_product:
+        operands = (lefts[0], rights[0], reduce_op, group)
+        return Call(_ops_of.fused_matmul_all_reduce.default, operands, {}, lambda _: ())
+    kwargs = {"return_product": return_product}
+    operands = (lefts, rights, reduce_op, group)
+    return Call(_ops_of.fused_matmuls_all_reduce.default, operands, kwargs, _scattered_or_product)
+
+
+def _scaled_matmul_all_reduce(args: Sequence[Any], named: dict[str, Any]) -> Call:
+    a, b, a_scale, b_scale, reduce_op, group, *others = args
+    operands = (_as_list(a, 1), _as_list(b, 1), _as_list(a_scale, 1), _as_list(b_scale, 1), reduce_op, group)
+    kwargs = _scaled_options(len(operands[0]), others, named)
+    return Call(_ops_of.fused_scaled_matmuls_all_reduce.default, operands, kwargs, _scattered_or_product)
 
 
 #: A fused node's op to what makes the call of its arguments, in place and by name.
@@ -99,4 +127,6 @@ CALLS: dict[str, Callable[[Sequence[Any], dict[str, Any]], Call]] = {
     "symm_mem.fused_all_gather_scaled_matmul.default": _all_gather_scaled_matmul,
     "symm_mem.fused_matmul_reduce_scatter.default": _matmul_reduce_scatter,
     "symm_mem.fused_scaled_matmul_reduce_scatter.default": _scaled_matmul_reduce_scatter,
+    "tandem.fused_matmul_all_reduce.default": _matmul_all_reduce,
+    "tandem.fused_scaled_matmul_all_reduce.default": _scaled_matmul_all_reduce,
 }

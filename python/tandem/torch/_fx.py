@@ -22,13 +22,17 @@ from ._fused_nodes import CALLS
 
 _GETITEM = str(operator.getitem)
 _OWN_FORMS = ("symm_mem.", "tandem.")  # targets that graphs of tandem use in forms of their own
-_COLLECTIVES = ("_c10d_functional.all_gather_into_tensor.default", "_c10d_functional.reduce_scatter_tensor.default")
+_COLLECTIVES = (
+    "_c10d_functional.all_gather_into_tensor.default",
+    "_c10d_functional.all_reduce.default",
+    "_c10d_functional.reduce_scatter_tensor.default",
+)
 
 Json = Any
 
 
 def groups_in(graph: fx.Graph) -> list[str]:
-    """The names of the process groups that gather or scatter in a graph, in order."""
+    """The names of the process groups that gather, scatter or reduce in a graph, in order."""
     names = [node.args[-1] for node in graph.nodes if str(node.target) in _COLLECTIVES]
     return sorted({name for name in names if isinstance(name, str)})
 

@@ -1,4 +1,7 @@
-"""Gradients. The gradient of a gather with products is products with a reduce-scatter, and the other way round."""
+"""Gradients. The gradient of a gather with products is products with a reduce-scatter, and the other way round.
+
+The loss is the sum of the ranks' losses. So the gradient of an all-reduce is an all-reduce of the ranks' gradients.
+"""
 
 from __future__ import annotations
 
@@ -121,6 +124,17 @@ def _add(total: list[Any], idx: int, term: torch.Tensor) -> None:
     total[idx] = term if total[idx] is None else total[idx] + term
 
 
+def _add_own_products(ctx: Any, grad: Any, tensors: Any, grads: tuple[list[Any], list[Any]]) -> None:
+    """Adds the gradients of a rank's operands; `grad` is that of its own sum of products."""
+    (lefts, rights), (grad_lefts, grad_rights) = tensors, grads
+    needs_lefts, needs_rights = ctx.needs_input_grad[:2]
+    for i, (left, right) in enumerate(zip(lefts, rights, strict=True)):
+        if needs_lefts[i]:
+            _add(grad_lefts, i, grad @ right.t())
+        if needs_rights[i]:
+            _add(grad_rights, i, _weight_gradient(left, grad, 0))
+
+
 def _sum_scatter_backward(ctx: Any, grad: Any, grad_product: Any) -> tuple[Any, ...]:
     lefts, rights = ctx.saved_tensors[: ctx.num_products], ctx.saved_tensors[ctx.num_products :]
     needs_lefts, needs_rights = ctx.needs_input_grad[:2]
@@ -128,23 +142,75 @@ def _sum_scatter_backward(ctx: Any, grad: Any, grad_product: Any) -> tuple[Any, 
     grad_rights: list[Any] = [None] * len(rights)
     if grad is not None:
         grad_lefts, grad_rights = _scatter_gradients(ctx, grad, lefts, rights, (needs_lefts, needs_rights))
-    if grad_product is not None:  # of the rank's own products
-        for i, (left, right) in enumerate(zip(lefts, rights, strict=True)):
-            if needs_lefts[i]:
-                _add(grad_lefts, i, grad_product @ right.t())
-            if needs_rights[i]:
-                _add(grad_rights, i, _weight_gradient(left, grad_product, 0))
+    if grad_product is not None:
+        _add_own_products(ctx, grad_product, (lefts, rights), (grad_lefts, grad_rights))
     return grad_lefts, grad_rights, None, None, None
 
 
 register("fused_matmuls_reduce_scatter", _sum_scatter_backward, _sum_scatter_setup)
 
 
+# ---- fused_matmul_all_reduce and its form for several products ----
+
+
+def _with_bias_gradient(ctx: Any, grad: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
+    """The gradients of the operands, and those of the other arguments. Calls may leave out the last, the bias."""
+    needs = ctx.needs_input_grad[4:]
+    if not needs:
+        return *grads, None, None
+    needs_bias = grad is not None and needs[0]
+    return *grads, None, None, grad.reshape(-1, grad.shape[-1]).sum(0) if needs_bias else None
+
+
+def _sum_reduce_setup(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
+    lefts, rights, reduce_op, ctx.group_name, _ = inputs
+    ctx.set_materialize_grads(False)
+    ctx.divisor = _ops._groups.size_of(ctx.group_name) if reduce_op == "avg" else 1
+    ctx.num_products = len(lefts)
+    ctx.save_for_backward(*lefts, *rights)
+
+
+def _sum_reduce_backward(ctx: Any, grad: Any, grad_product: Any) -> tuple[Any, ...]:
+    tensors = ctx.saved_tensors[: ctx.num_products], ctx.saved_tensors[ctx.num_products :]
+    grads: tuple[list[Any], list[Any]] = ([None] * ctx.num_products, [None] * ctx.num_products)
+    if grad is not None and (any(ctx.needs_input_grad[0]) or any(ctx.needs_input_grad[1])):
+        share = grad / ctx.divisor if ctx.divisor != 1 else grad
+        whole = _ops_of.all_reduce(share, "sum", ctx.group_name)
+        _add_own_products(ctx, whole, tensors, grads)
+    if grad_product is not None:
+        _add_own_products(ctx, grad_product, tensors, grads)
+    return _with_bias_gradient(ctx, grad, grads)
+
+
+register("fused_matmuls_all_reduce", _sum_reduce_backward, _sum_reduce_setup)
+
+
+def _reduce_setup(ctx: Any, inputs: Any, output: Any) -> None:
+    a, b, reduce_op, group_name, bias = inputs
+    ctx.divisor = _ops._groups.size_of(group_name) if reduce_op == "avg" else 1
+    ctx.group_name = group_name
+    ctx.save_for_backward(a, b)
+
+
+def _reduce_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    a, b = ctx.saved_tensors
+    needs_a, needs_b = ctx.needs_input_grad[:2]
+    grad_a = grad_b = None
+    if needs_a or needs_b:
+        whole = _ops_of.all_reduce(grad / ctx.divisor if ctx.divisor != 1 else grad, "sum", ctx.group_name)
+        grad_a = whole @ b.t() if needs_a else None
+        grad_b = _weight_gradient(a, whole, 0) if needs_b else None
+    return _with_bias_gradient(ctx, grad, (grad_a, grad_b))
+
+
+register("fused_matmul_all_reduce", _reduce_backward, _reduce_setup)
+
+
 # ---- the collectives ----
 
 
 def _collective_setup(ctx: Any, inputs: Any, output: Any) -> None:
-    *_, ctx.dim, ctx.group_name = inputs
+    *_, ctx.dim, ctx.group_name = inputs  # of an all-reduce, which has no dim, its op
     ctx.divisor = _ops._groups.size_of(ctx.group_name) if inputs[1] == "avg" else 1
 
 
@@ -157,6 +223,12 @@ def _reduce_scatter_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     return _ops_of.all_gather(share, ctx.dim, ctx.group_name), None, None, None
 
 
+def _all_reduce_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    share = grad / ctx.divisor if ctx.divisor != 1 else grad
+    return _ops_of.all_reduce(share, "sum", ctx.group_name), None, None
+
+
+register("all_reduce", _all_reduce_backward, _collective_setup)
 register("all_gather", _all_gather_backward, _collective_setup)
 register("reduce_scatter", _reduce_scatter_backward, _collective_setup)
 
@@ -181,5 +253,5 @@ def _without_gradient(name: str) -> None:
     register(name, backward, lambda ctx, inputs, output: None)
 
 
-for _name in ("fused_all_gather_addmm", *_WITH_GRADIENT, "async_input_mm", "_async_input_mm"):
+for _name in ("fused_all_gather_addmm", "fused_scaled_matmuls_all_reduce", *_WITH_GRADIENT, "async_input_mm", "_async_input_mm"):
     _without_gradient(_name)

@@ -341,39 +341,44 @@ def _first(lefts: Tensors) -> torch.Tensor:
     return lefts[0]
 
 
-def _scatter_results(
+def _reduction_results(
     names: tuple[str, str],
     lefts: Tensors,
     rights: Tensors,
     reduce_op: str,
-    scatter_dim: int,
+    scatter_dim: int | None,
     world: int,
     return_product: bool,
     dtype: torch.dtype,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """This rank's shard, and its own sum of products."""
+    """This rank's shard of the sum, or all of it if no dim is scattered; and its own sum of products."""
     _shapes.check_tensors({names[0]: lefts, names[1]: rights})
-    _shapes.check_scatter(names, lefts, rights, scatter_dim, reduce_op)
+    _shapes.check_reduction(names, lefts, rights, reduce_op)
     sizes = [*lefts[0].shape[:-1], rights[0].shape[1]]
-    shard = lefts[0].new_empty(_shapes.scattered_sizes(sizes, scatter_dim, world), dtype=dtype)
-    return shard, lefts[0].new_empty(sizes, dtype=dtype) if return_product else None
+    own_sizes = sizes
+    if scatter_dim is not None:
+        _shapes.check_dim("scatter_dim", scatter_dim, lefts[0])
+        own_sizes = _shapes.scattered_sizes(sizes, scatter_dim, world)
+    out = lefts[0].new_empty(own_sizes, dtype=dtype)
+    return out, lefts[0].new_empty(sizes, dtype=dtype) if return_product else None
 
 
-def _plain_scatter_results(
+def _plain_reduction_results(
     names: tuple[str, str],
     lefts: Tensors,
     rights: Tensors,
     reduce_op: str,
-    scatter_dim: int,
+    scatter_dim: int | None,
     world: int,
     return_product: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    results = _scatter_results(names, lefts, rights, reduce_op, scatter_dim, world, return_product, _first(lefts).dtype)
+    dtype = _first(lefts).dtype
+    results = _reduction_results(names, lefts, rights, reduce_op, scatter_dim, world, return_product, dtype)
     _shapes.check_types([names[0]] * len(lefts) + [names[1]] * len(rights), [*lefts, *rights])
     return results
 
 
-_known_plain_scatter_results = _checked_once(_plain_scatter_results)
+_known_plain_reduction_results = _checked_once(_plain_reduction_results)
 
 
 def _products_reduce_scatter(
@@ -386,7 +391,7 @@ def _products_reduce_scatter(
     return_product: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     with _group_for(group_name, _first(lefts)) as group:
-        out, product = _known_plain_scatter_results(
+        out, product = _known_plain_reduction_results(
             names, lefts, rights, reduce_op, scatter_dim, group.size, return_product
         )
     operands = (_plain(lefts), _plain(rights), scatter_dim, reduce_op)
@@ -400,7 +405,7 @@ def _products_reduce_scatter(
 _define(
     "fused_matmul_reduce_scatter(Tensor A, Tensor B, str reduce_op, int scatter_dim, str group_name) -> Tensor",
     lambda a, b, op, dim, group: _products_reduce_scatter(("A", "B"), [a], [b], op, dim, group)[0],
-    lambda a, b, op, dim, group: _plain_scatter_results(("A", "B"), [a], [b], op, dim, _groups.size_of(group))[0],
+    lambda a, b, op, dim, group: _plain_reduction_results(("A", "B"), [a], [b], op, dim, _groups.size_of(group))[0],
 )
 _define(
     "fused_matmuls_reduce_scatter("
@@ -409,25 +414,25 @@ _define(
     lambda as_, bs, op, dim, group, return_product=False: _products_reduce_scatter(
         ("As", "Bs"), as_, bs, op, dim, group, return_product
     ),
-    lambda as_, bs, op, dim, group, return_product=False: _plain_scatter_results(
+    lambda as_, bs, op, dim, group, return_product=False: _plain_reduction_results(
         ("As", "Bs"), as_, bs, op, dim, _groups.size_of(group), return_product
     ),
 )
 
 
-def _scaled_scatter_results(
+def _scaled_reduction_results(
     names: tuple[str, str],
     lefts: Tensors,
     rights: Tensors,
     reduce_op: str,
-    scatter_dim: int,
+    scatter_dim: int | None,
     world: int,
     lists: dict[str, Sequence[Any] | None],
     dtype: torch.dtype | None,
     return_product: bool,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     out_dtype = dtype or _first(lefts).dtype
-    results = _scatter_results(names, lefts, rights, reduce_op, scatter_dim, world, return_product, out_dtype)
+    results = _reduction_results(names, lefts, rights, reduce_op, scatter_dim, world, return_product, out_dtype)
     for name, values in lists.items():
         if values is not None:
             _shapes.check_length(name, values, names[1], rights)
@@ -454,7 +459,7 @@ def _scaled_matmuls_reduce_scatter(
     lists = {"A_scales": a_scales, "B_scales": b_scales, "biases": biases, "result_scales": result_scales}
     with _group_for(group_name, _first(as_)) as group:
         _shapes.check_tensors({names[0]: as_} | {name: values or () for name, values in lists.items()})
-        out, product = _scaled_scatter_results(
+        out, product = _scaled_reduction_results(
             names, as_, bs, reduce_op, scatter_dim, group.size, lists, out_dtype, return_product
         )
     done = tandem.fused_scaled_matmul_reduce_scatter(
@@ -494,7 +499,7 @@ def _scaled_matmuls_reduce_scatter_fake(
     lists = {"A_scales": a_scales, "B_scales": b_scales, "biases": biases, "result_scales": result_scales}
     world = _groups.size_of(group_name)
     names = ("As", "Bs")
-    return _scaled_scatter_results(names, as_, bs, reduce_op, scatter_dim, world, lists, out_dtype, return_product)
+    return _scaled_reduction_results(names, as_, bs, reduce_op, scatter_dim, world, lists, out_dtype, return_product)
 
 
 _define(
@@ -585,7 +590,7 @@ def _scaled_matmul_reduce_scatter_fake(
     left, _ = _scaled_operands(a, a_scale, orig_scatter_dim, scatter_dim_after_maybe_reshape, output_shape)
     _check_f8_scatter(left, b, output_shape)
     lists: dict[str, Sequence[Any] | None] = {"biases": [bias]}
-    return _scaled_scatter_results(
+    return _scaled_reduction_results(
         ("A", "B"), [left], [b], reduce_op, orig_scatter_dim, world, lists, out_dtype, False
     )[0]
 
@@ -597,6 +602,135 @@ _define(
     "Tensor? result_scale = None, ScalarType? out_dtype = None, bool use_fast_accum = False) -> Tensor",
     _scaled_matmul_reduce_scatter,
     _scaled_matmul_reduce_scatter_fake,
+)
+
+
+# ---- products, then all-reduce ----
+
+
+def _all_reduce_results(
+    names: tuple[str, str],
+    lefts: Tensors,
+    rights: Tensors,
+    reduce_op: str,
+    bias: torch.Tensor | None,
+    return_product: bool,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """All of the sum, and this rank's own sum of products."""
+    results = _plain_reduction_results(names, lefts, rights, reduce_op, None, 1, return_product)
+    if bias is not None:
+        _shapes.check_tensors({names[0]: lefts, "bias": bias})
+        _shapes.check_types([names[0], "bias"], [lefts[0], bias])
+        _shapes.check_bias("bias", bias, rights[0])
+    return results
+
+
+_known_all_reduce_results = _checked_once(_all_reduce_results)
+
+
+def _products_all_reduce(
+    names: tuple[str, str],
+    lefts: Tensors,
+    rights: Tensors,
+    reduce_op: str,
+    group_name: str,
+    bias: torch.Tensor | None = None,
+    return_product: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    with _group_for(group_name, _first(lefts)) as group:
+        out, product = _known_all_reduce_results(names, lefts, rights, reduce_op, bias, return_product)
+    done = tandem.fused_matmul_all_reduce(
+        _plain(lefts),
+        _plain(rights),
+        reduce_op,
+        group=group,
+        bias=_plain(bias),
+        out=out,
+        product=False if product is None else product,
+    )
+    reports.append(done.report)
+    return out, product
+
+
+_define(
+    "fused_matmul_all_reduce(Tensor A, Tensor B, str reduce_op, str group_name, Tensor? bias = None) -> Tensor",
+    lambda a, b, op, group, bias=None: _products_all_reduce(("A", "B"), [a], [b], op, group, bias)[0],
+    lambda a, b, op, group, bias=None: _all_reduce_results(("A", "B"), [a], [b], op, bias, False)[0],
+)
+_define(
+    "fused_matmuls_all_reduce("
+    "Tensor[] As, Tensor[] Bs, str reduce_op, str group_name, Tensor? bias = None, *, bool return_product = False) "
+    "-> (Tensor, Tensor?)",
+    lambda as_, bs, op, group, bias=None, return_product=False: _products_all_reduce(
+        ("As", "Bs"), as_, bs, op, group, bias, return_product
+    ),
+    lambda as_, bs, op, group, bias=None, return_product=False: _all_reduce_results(
+        ("As", "Bs"), as_, bs, op, bias, return_product
+    ),
+)
+
+
+def _scaled_all_reduce_results(
+    as_: Tensors,
+    bs: Tensors,
+    a_scales: MaybeTensors,
+    b_scales: MaybeTensors,
+    reduce_op: str,
+    group_name: str,
+    biases: MaybeTensors | None = None,
+    result_scales: MaybeTensors | None = None,
+    *,
+    out_dtype: torch.dtype | None = None,
+    use_fast_accum: bool = False,
+    return_product: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    lists = {"A_scales": a_scales, "B_scales": b_scales, "biases": biases, "result_scales": result_scales}
+    names = ("As", "Bs")
+    return _scaled_reduction_results(names, as_, bs, reduce_op, None, 1, lists, out_dtype, return_product)
+
+
+def _scaled_matmuls_all_reduce(
+    as_: Tensors,
+    bs: Tensors,
+    a_scales: MaybeTensors,
+    b_scales: MaybeTensors,
+    reduce_op: str,
+    group_name: str,
+    biases: MaybeTensors | None = None,
+    result_scales: MaybeTensors | None = None,
+    **options: Any,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    lists = {"A_scales": a_scales, "B_scales": b_scales, "biases": biases, "result_scales": result_scales}
+    with _group_for(group_name, _first(as_)) as group:
+        _shapes.check_tensors({"As": as_} | {name: values or () for name, values in lists.items()})
+        out, product = _scaled_all_reduce_results(
+            as_, bs, a_scales, b_scales, reduce_op, group_name, biases, result_scales, **options
+        )
+    done = tandem.fused_scaled_matmul_all_reduce(
+        _plain(as_),
+        _plain(bs),
+        [None if scale is None else _plain(scale).contiguous() for scale in a_scales],
+        _plain(b_scales),
+        reduce_op,
+        group=group,
+        bias=_plain(_some(biases)),
+        result_scale=_plain(_some(result_scales)),
+        fast_accum=options.get("use_fast_accum", False),
+        out_dtype=out.dtype,
+        out=out,
+        product=False if product is None else product,
+    )
+    reports.append(done.report)
+    return out, product
+
+
+_define(
+    "fused_scaled_matmuls_all_reduce("
+    "Tensor[] As, Tensor[] Bs, Tensor?[] A_scales, Tensor?[] B_scales, str reduce_op, str group_name, "
+    "Tensor?[]? biases = None, Tensor?[]? result_scales = None, *, ScalarType? out_dtype = None, "
+    "bool use_fast_accum = False, bool return_product = False) -> (Tensor, Tensor?)",
+    _scaled_matmuls_all_reduce,
+    _scaled_all_reduce_results,
 )
 
 
@@ -674,4 +808,25 @@ _define(
     "reduce_scatter(Tensor input, str reduce_op, int scatter_dim, str group_name) -> Tensor",
     _reduce_scatter,
     lambda input, op, dim, group: _scattered(input, op, dim, _groups.size_of(group)),
+)
+
+
+def _reduced(input: torch.Tensor, reduce_op: str) -> torch.Tensor:
+    _shapes.check_tensors({"input": input})
+    _shapes.check_dim("dim", 0, input)
+    _shapes.check_reduce_op(reduce_op)
+    return input.new_empty(input.shape)
+
+
+def _all_reduce(input: torch.Tensor, reduce_op: str, group_name: str) -> torch.Tensor:
+    with _group_for(group_name, input) as group:
+        out = _reduced(input, reduce_op)
+    tandem.all_reduce(_plain(input).contiguous(), reduce_op, group=group, out=out)
+    return out
+
+
+_define(
+    "all_reduce(Tensor input, str reduce_op, str group_name) -> Tensor",
+    _all_reduce,
+    lambda input, op, group: _reduced(input, op),
 )

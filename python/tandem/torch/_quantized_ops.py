@@ -100,7 +100,7 @@ _gradients.register("fused_all_gather_quantized_matmul", _gradients.gather_backw
 def _scatter_result(
     a: torch.Tensor, b: torch.Tensor, reduce_op: str, scatter_dim: int, world: int, quantize: torch.dtype
 ) -> torch.Tensor:
-    out, _ = _ops._plain_scatter_results(("A", "B"), [a], [b], reduce_op, scatter_dim, world)
+    out, _ = _ops._plain_reduction_results(("A", "B"), [a], [b], reduce_op, scatter_dim, world)
     _shapes.check_f8_type("quantize", quantize)
     return out
 

@@ -95,8 +95,14 @@ def check_biases(name: str, biases: Sequence[torch.Tensor | None] | None, of: st
         return
     check_length(name, biases, of, bs)
     for i, (bias, b) in enumerate(zip(biases, bs, strict=True)):
-        if bias is not None and list(bias.shape) != [b.shape[1]]:
-            refuse(f"{name}[{i}] has sizes {list(bias.shape)}, need [{b.shape[1]}]")
+        if bias is not None:
+            check_bias(f"{name}[{i}]", bias, b)
+
+
+def check_bias(name: str, bias: torch.Tensor, b: torch.Tensor) -> None:
+    """Whether it is a row of what b multiplies to."""
+    if list(bias.shape) != [b.shape[1]]:
+        refuse(f"{name} has sizes {list(bias.shape)}, need [{b.shape[1]}]")
 
 
 def check_beside(name: str, shard: torch.Tensor, a: torch.Tensor) -> None:
@@ -156,8 +162,8 @@ def gather_outputs(
     return gathered, outs
 
 
-def check_scatter(
-    names: tuple[str, str], lefts: Sequence[torch.Tensor], rights: Sequence[torch.Tensor], scatter_dim: int, op: str
+def check_reduction(
+    names: tuple[str, str], lefts: Sequence[torch.Tensor], rights: Sequence[torch.Tensor], op: str
 ) -> None:
     """Whether the products have meaning and can be added."""
     if not lefts or len(lefts) != len(rights):
@@ -170,7 +176,6 @@ def check_scatter(
         want = [*lefts[0].shape[:-1], rights[0].shape[1]]
         if len(got) != len(want) or any(g != w for g, w in zip(got, want)):
             refuse(f"product {i} has sizes {got} and product 0 {want}, need the same")
-    check_dim("scatter_dim", scatter_dim, lefts[0])
     check_reduce_op(op)
 
 

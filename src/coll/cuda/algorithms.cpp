@@ -25,7 +25,9 @@ AlgorithmLists algorithms() {
                                      with_model(kGatherByCopies, &gather_us)};
   static const std::array scatters = {kScatterByMailboxes, with_model(kScatterInPlace, &scatter_us),
                                       with_model(kScatterByCopies, &scatter_us)};
-  return {.gather = gathers, .scatter = scatters};
+  static const std::array all_reduces = {kAllReduceByMailboxes,
+                                         with_model(kAllReduceOfParts, &all_reduce_us)};
+  return {.gather = gathers, .scatter = scatters, .all_reduce = all_reduces};
 }
 
 Answer may_have_mailboxes(const Problem& problem) {
@@ -47,6 +49,11 @@ double gather_us(const Problem& problem) {
 
 double scatter_us(const Problem& problem) {
   return cost::collective_us(cost::Collective::kReduceScatter, problem.part_bytes, problem.world,
+                             Mailboxes::kMostBytes);
+}
+
+double all_reduce_us(const Problem& problem) {
+  return cost::collective_us(cost::Collective::kAllReduce, problem.part_bytes, problem.world,
                              Mailboxes::kMostBytes);
 }
 

@@ -9,6 +9,7 @@ namespace tandem::coll::cuda {
 
 extern const GatherAlgorithm kGatherByMailboxes;
 extern const ScatterAlgorithm kScatterByMailboxes;
+extern const AllReduceAlgorithm kAllReduceByMailboxes;
 extern const GatherAlgorithm kPublishedGather;
 extern const GatherAlgorithm kGatherByNccl;
 
@@ -21,5 +22,6 @@ extern const GatherAlgorithm kGatherByNccl;
 /// By cost::collective_us(), which has one model for mailboxes and one for what is larger.
 [[nodiscard]] double gather_us(const Problem& problem);
 [[nodiscard]] double scatter_us(const Problem& problem);
+[[nodiscard]] double all_reduce_us(const Problem& problem);
 
 }  // namespace tandem::coll::cuda

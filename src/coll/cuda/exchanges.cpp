@@ -50,12 +50,27 @@ Result<Answer> connect(const Problem& problem, Group& group, Stream& stream) {
   return Answer::yes();
 }
 
-std::int64_t no_bytes(const Problem&) {
+std::int64_t no_bytes(const Problem&, const Device&) {
   return 0;
 }
 
-Pieces pieces_of(const TensorView& whole, const Mailboxes& boxes) {
-  return cut_into_pieces(largest_part_bytes(whole, boxes.ranks.world_size), boxes.num_pieces);
+/// Every rank sums everything: the whole is the part of each.
+Problem exchange_of_wholes(Problem problem) {
+  problem.part_bytes = problem.whole_bytes;
+  return problem;
+}
+
+/// Not where a scatter and a gather, of which each starts later but carries less, take less.
+Answer fits_mailboxes_whole(const Problem& problem, const Device& device) {
+  const Problem exchange = exchange_of_wholes(problem);
+  if (const Answer fits = fits_mailboxes(exchange, device); !fits) return fits;
+  if (scatter_us(exchange) > scatter_us(problem) + gather_us(problem))
+    return Answer::no("a scatter and a gather take less");
+  return Answer::yes();
+}
+
+Result<Answer> connect_whole(const Problem& problem, Group& group, Stream& stream) {
+  return connect(exchange_of_wholes(problem), group, stream);
 }
 
 Result<void> exchange_gather(const AllGatherArgs& args, const EndBarrier& end, Stream& stream) {
@@ -66,16 +81,21 @@ Result<void> exchange_gather(const AllGatherArgs& args, const EndBarrier& end, S
   cut(args.output, parts);
   gather.by_vectors = are_vectors(parts) && is_aligned(gather.shard) && is_aligned(gather.out);
   return on->enqueue("all_gather", Waits::kForPeers, [&](cudaStream_t native) {
-    return launch_exchanged_gather(gather, *boxes, pieces_of(args.output, *boxes), native);
+    return launch_exchanged_gather(
+        gather, *boxes,
+        cut_into_pieces(largest_part_bytes(args.output, boxes->ranks.world_size), boxes->num_pieces), native);
   });
 }
 
-Result<void> exchange_sum(const ReduceScatterArgs& args, const EndBarrier& end, Stream& stream) {
-  TANDEM_ASSIGN(CudaStream* const on, tandem::cuda::cuda_stream(stream, "reduce_scatter"));
-  TANDEM_ASSIGN(const std::optional<Mailboxes> boxes, mailboxes_of(end.group, *on));
-  ExchangedSum sum{.sum = {}, .input = args.input.data};
-  const std::span parts = std::span(sum.parts).first(static_cast<std::size_t>(end.group.size()));
-  cut(args.input, parts);
+/// The sum of what all ranks have for this one. `sum` has each rank's part of the input, `largest_bytes` is
+/// of the largest.
+template <class Args>
+Result<void> exchange_and_add(const Args& args, ExchangedSum sum, std::int64_t largest_bytes,
+                              const char* what, Group& group, Stream& stream) {
+  TANDEM_ASSIGN(CudaStream* const on, tandem::cuda::cuda_stream(stream, what));
+  TANDEM_ASSIGN(const std::optional<Mailboxes> boxes, mailboxes_of(group, *on));
+  sum.input = args.input.data;
+  const std::span parts = std::span(sum.parts).first(static_cast<std::size_t>(group.size()));
   const void* chunks[kMaxAddresses] = {};
   std::transform(parts.begin(), parts.end(), chunks, [&](const Part& part) {
     return static_cast<const std::byte*>(args.input.data) + part.begin;
@@ -86,9 +106,22 @@ Result<void> exchange_sum(const ReduceScatterArgs& args, const EndBarrier& end, 
                                           .op = args.op,
                                           .bias = args.bias});
   sum.sum.by_vectors = sum.sum.by_vectors && are_vectors(parts);
-  return on->enqueue("reduce_scatter", Waits::kForPeers, [&](cudaStream_t native) {
-    return launch_exchanged_sum(sum, *boxes, pieces_of(args.input, *boxes), native);
+  return on->enqueue(what, Waits::kForPeers, [&](cudaStream_t native) {
+    return launch_exchanged_sum(sum, *boxes, cut_into_pieces(largest_bytes, boxes->num_pieces), native);
   });
+}
+
+Result<void> exchange_sum(const ReduceScatterArgs& args, const EndBarrier& end, Stream& stream) {
+  ExchangedSum sum;
+  cut(args.input, std::span(sum.parts).first(static_cast<std::size_t>(end.group.size())));
+  return exchange_and_add(args, sum, largest_part_bytes(args.input, end.group.size()), "reduce_scatter",
+                          end.group, stream);
+}
+
+Result<void> exchange_wholes(const AllReduceArgs& args, const EndBarrier& end, Stream& stream) {
+  ExchangedSum sum;
+  std::fill_n(sum.parts, end.group.size(), Part{0, args.input.size_bytes()});
+  return exchange_and_add(args, sum, args.input.size_bytes(), "all_reduce", end.group, stream);
 }
 
 }  // namespace
@@ -105,5 +138,11 @@ const ScatterAlgorithm kScatterByMailboxes = {.name = "mailboxes",
                                               .workspace_bytes = &no_bytes,
                                               .predicted_us = &scatter_us,
                                               .run = &exchange_sum};
+const AllReduceAlgorithm kAllReduceByMailboxes = {.name = "mailboxes",
+                                                  .can_run = &fits_mailboxes_whole,
+                                                  .connect = &connect_whole,
+                                                  .workspace_bytes = &no_bytes,
+                                                  .predicted_us = &all_reduce_us,
+                                                  .run = &exchange_wholes};
 
 }  // namespace tandem::coll::cuda

@@ -11,23 +11,28 @@ Support always(const ScatterProblem&, const Device&) {
   return Support::yes();
 }
 
+constexpr ScatterAlgorithm kSerial = {.name = Algorithm::kSerial,
+                                      .can_run = &always,
+                                      .predicted_us = &Prediction::serial_us,
+                                      .build = &build_serial_scatter};
+constexpr ScatterAlgorithm kPipelined = {.name = Algorithm::kPipelined,
+                                         .can_run = &always,
+                                         .predicted_us = &Prediction::pipelined_us,
+                                         .build = &build_pipelined_scatter};
+constexpr ScatterAlgorithm kNative = {.name = Algorithm::kNative,
+                                      .can_run = &can_run_native_scatter,
+                                      .predicted_us = &Prediction::native_us,
+                                      .build = &build_native_scatter};
+
 }  // namespace
 
 std::span<const ScatterAlgorithm> scatter_algorithms() {
-  static constexpr std::array kAll = {
-      ScatterAlgorithm{.name = Algorithm::kSerial,
-                       .can_run = &always,
-                       .predicted_us = &Prediction::serial_us,
-                       .build = &build_serial_scatter},
-      ScatterAlgorithm{.name = Algorithm::kPipelined,
-                       .can_run = &always,
-                       .predicted_us = &Prediction::pipelined_us,
-                       .build = &build_pipelined_scatter},
-      ScatterAlgorithm{.name = Algorithm::kNative,
-                       .can_run = &can_run_native_scatter,
-                       .predicted_us = &Prediction::native_us,
-                       .build = &build_native_scatter},
-  };
+  static constexpr std::array kAll = {kSerial, kPipelined, kNative};
+  return kAll;
+}
+
+std::span<const ScatterAlgorithm> all_reduce_algorithms() {
+  static constexpr std::array kAll = {kSerial, kPipelined};
   return kAll;
 }
 

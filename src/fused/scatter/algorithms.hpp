@@ -15,7 +15,7 @@ struct ScatterProgram {
   ScatterRoots roots;
 };
 
-/// One way to run a scatter. All that is known of an algorithm stands in one of these.
+/// One way to run a scatter or an all-reduce. All that is known of an algorithm stands in one of these.
 struct ScatterAlgorithm {
   Algorithm name;
   /// The same on every rank: it looks at what they have agreed on only.
@@ -24,6 +24,8 @@ struct ScatterAlgorithm {
   ScatterProgram (*build)(const ScatterProblem& problem, int rank, const Device& device);
 };
 [[nodiscard]] std::span<const ScatterAlgorithm> scatter_algorithms();
+/// Of problems that give all.
+[[nodiscard]] std::span<const ScatterAlgorithm> all_reduce_algorithms();
 
 // Each in the file of its name.
 [[nodiscard]] ScatterProgram build_serial_scatter(const ScatterProblem& problem, int rank,
@@ -32,5 +34,7 @@ struct ScatterAlgorithm {
                                                      const Device& device);
 [[nodiscard]] ScatterProgram build_native_scatter(const ScatterProblem& problem, int rank,
                                                   const Device& device);
+/// How many rounds build_pipelined_scatter() cuts an all-reduce in that does not push.
+[[nodiscard]] int choose_rounds(const ScatterProblem& problem);
 
 }  // namespace tandem::fused

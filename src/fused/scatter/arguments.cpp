@@ -1,5 +1,7 @@
 #include "fused/scatter/arguments.hpp"
 
+#include <algorithm>
+#include <cstdint>
 #include <tandem/base/shard.hpp>
 
 #include "base/format.hpp"
@@ -54,6 +56,10 @@ Layout shard_layout(Dims sizes, int dim, int world, int rank) {
   return {sizes, contiguous_strides(sizes)};
 }
 
+Layout whole_layout(const Dims& sizes) {
+  return {sizes, contiguous_strides(sizes)};
+}
+
 Result<Layout> output_layout(std::string_view who, const Products& products, int world, int rank) {
   if (world < 1 || rank < 0 || rank >= world) {
     return failf(ErrorCode::kInvalidArgument, "{}: rank {} of {} does not exist", who, rank, world);
@@ -73,6 +79,17 @@ Result<void> check_reduction(std::string_view who, coll::ReduceOp op, std::optio
                  to_string(*partials), to_string(dtype));
   }
   return {};
+}
+
+void add_copies(std::span<const TensorView> a, int scatter_dim, ScatterProblem& problem) {
+  for (std::size_t j = 0; j < a.size(); ++j) {
+    if (front_of(a[j], scatter_dim).can_flatten_rows()) continue;
+    ++problem.num_copied;
+    problem.copied |= std::uint64_t{1} << std::min<std::size_t>(j, 63);
+  }
+  for (std::size_t j = 0; j < a.size(); ++j) {
+    if (problem.is_copied(static_cast<int>(j))) problem.copied_bytes += a[j].size_bytes();
+  }
 }
 
 Result<void> check_outputs_apart(std::string_view who, const TensorView& out,

@@ -16,7 +16,7 @@
 
 namespace tandem::fused {
 
-// Checks that both scatter ops make.
+// Checks that the scatter and all-reduce ops make.
 
 /// What is multiplied and scattered.
 struct Products {
@@ -34,6 +34,8 @@ template <class Args>
 
 /// The shard of rank `rank`, contiguous.
 [[nodiscard]] Layout shard_layout(Dims sizes, int dim, int world, int rank);
+/// All of it, contiguous: out of an all-reduce.
+[[nodiscard]] Layout whole_layout(const Dims& sizes);
 [[nodiscard]] Result<Layout> output_layout(std::string_view who, const Products& products, int world,
                                            int rank);
 
@@ -47,10 +49,11 @@ using CheckInputs = FunctionRef<Result<void>(const Named& output)>;
                                                const std::optional<TensorView>& product,
                                                CheckInputs check_inputs);
 
-/// What checked arguments come down to in either op; no a is copied, and no bias added to the sum over ranks.
+/// What checked arguments come down to; no a is copied, and no bias added to the sum over ranks. `gives_all`:
+/// of an all-reduce, whose args are those of the scatter that it is.
 template <class Args>
-[[nodiscard]] ScatterProblem scatter_problem_of(const Args& args, const Dims& sizes, const Group& group,
-                                                const Device& device) {
+[[nodiscard]] ScatterProblem scatter_problem_of(const Args& args, const Dims& sizes, bool gives_all,
+                                                const Group& group, const Device& device) {
   ScatterProblem problem{.dtype = args.out.dtype,
                          .partials = args.partials.value_or(args.out.dtype),
                          .sizes = sizes,
@@ -63,7 +66,12 @@ template <class Args>
                          .num_products = static_cast<int>(args.a.size()),
                          .keeps_product = args.product.has_value()};
   for (const TensorView& a : args.a) problem.sum_k += a.sizes.back();
+  problem.gives_all = gives_all;
+  if (gives_all) problem.sizes = {problem.rows(), problem.n()};
   return problem;
 }
+
+/// Notes which a's are copied once: those whose rows cannot be read as a matrix.
+void add_copies(std::span<const TensorView> a, int scatter_dim, ScatterProblem& problem);
 
 }  // namespace tandem::fused

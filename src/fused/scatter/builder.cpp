@@ -17,13 +17,16 @@ ScatterBuilder::ScatterBuilder(const ScatterProblem& problem, Algorithm algorith
     : problem_(problem),
       builder_(fmt::format("{} {}", problem.op(), to_string(algorithm)), rank, problem.world, num_lanes,
                symm::kScatterChannel) {
-  const std::int64_t copies_bytes = problem.rows() * problem.copied_k * size_bytes(problem.dtype);
-  const std::int64_t copies_at = problem.num_copied > 0 ? builder_.reserve_scratch(copies_bytes) : 0;
+  const std::int64_t copies_at = problem.num_copied > 0 ? builder_.reserve_scratch(problem.copied_bytes) : 0;
   for (int j = 0; j < problem.num_products; ++j) {
     ScatterRoots::PerProduct& one = roots_.products.emplace_back();
     one.front = one.a = builder_.caller(fmt::format("a{}", j));
-    if (problem.is_copied(j))
-      one.a = builder_.bound_scratch(fmt::format("a{} in order", j), copies_at, copies_bytes);
+    if (problem.is_copied(j)) {
+      const std::string name = fmt::format("a{} in order", j);
+      one.a = one.copy = builder_.bound_scratch(name, copies_at, problem.copied_bytes);
+      if (problem.gives_all)
+        one.a = builder_.bound_scratch(name + ", as a matrix", copies_at, problem.copied_bytes);
+    }
     one.b = builder_.caller(fmt::format("b{}", j));
     if (!problem.is_scaled) continue;
     one.a_scale = builder_.caller(fmt::format("a_scale{}", j));
@@ -43,7 +46,7 @@ void ScatterBuilder::add_sums(Lane lane, std::int64_t most_units) {
 
 void ScatterBuilder::copy_operands() {
   for (const ScatterRoots::PerProduct& one : roots_.products) {
-    if (one.a != one.front) builder_.copy(program::kCurrent, all_of(one.front), all_of(one.a));
+    if (one.copy != kNone) builder_.copy(program::kCurrent, all_of(one.front), all_of(one.copy));
   }
 }
 
@@ -114,11 +117,21 @@ void ScatterBuilder::keep(Lane lane, Shard part, const Operand& partial) {
   builder_.cast(lane, partial, part_of(roots_.product, dim, part.offset, part.size));
 }
 
+Operand ScatterBuilder::own_out(Shard units) const {
+  return part_of(roots_.out, 0, problem_.gives_all ? units.offset : units.offset - own().offset, units.size);
+}
+
 Operand ScatterBuilder::own_bias() const {
   return columns_of(roots_.bias, 0, own());
 }
 
 namespace {
+
+/// What a program sees of a tensor of the product's rows: the scattered dim in front, or, where all ranks get
+/// all, one dim of rows.
+TensorView arranged(const TensorView& rows, const ScatterProblem& problem) {
+  return problem.gives_all ? rows.flatten_rows() : front_of(rows, problem.dim);
+}
 
 /// One number is bound for every part; what has more as `of_parts` arranges it.
 template <class OfParts>
@@ -131,14 +144,15 @@ void bind_scale(program::Bindings& bindings, RootId root, const TensorView* scal
 void bind_out(const ScatterCall& call, const ScatterProblem& problem, const ScatterRoots& roots,
               program::Bindings& bindings) {
   const TensorView& out = call.out;
-  bindings.bind(roots.out, problem.scatters_last() ? out.flatten_rows() : out.movedim(problem.dim, 0));
+  const bool as_matrix = problem.scatters_last() || problem.gives_all;
+  bindings.bind(roots.out, as_matrix ? out.flatten_rows() : out.movedim(problem.dim, 0));
   if (roots.out_units != kNone) {
     const TensorView matrix = out.flatten_rows();
     bindings.bind(roots.out_units,
                   TensorView::contiguous(out.data, {matrix.size(1), matrix.size(0)}, out.dtype, out.device));
   }
   if (roots.bias != kNone) bindings.bind(roots.bias, *call.bias);
-  if (roots.product != kNone) bindings.bind(roots.product, front_of(*call.product, problem.dim));
+  if (roots.product != kNone) bindings.bind(roots.product, arranged(*call.product, problem));
 }
 
 }  // namespace
@@ -149,14 +163,20 @@ void bind(const ScatterCall& call, const ScatterProblem& problem, const ScatterR
   for (int j = 0; j < problem.num_products; ++j) {
     const auto idx = static_cast<std::size_t>(j);
     const ScatterRoots::PerProduct& one = roots.products[idx];
-    const TensorView front = front_of(call.a[idx], problem.dim);
-    bindings.bind(one.front, front);
-    if (one.a != one.front) {
-      bindings.bind_in_scratch(one.a, copies_at, front.sizes, front.dtype, problem.device);
+    const TensorView& a = call.a[idx];
+    if (one.copy == kNone) {
+      bindings.bind(one.front, arranged(a, problem));
+    } else {
+      const TensorView front = problem.gives_all ? a : front_of(a, problem.dim);
+      bindings.bind(one.front, front);
+      bindings.bind_in_scratch(one.copy, copies_at, front.sizes, front.dtype, problem.device);
+      const Dims matrix = {problem.rows(), a.sizes.back()};
+      if (one.a != one.copy) bindings.bind_in_scratch(one.a, copies_at, matrix, a.dtype, problem.device);
       copies_at += front.size_bytes();
     }
     bindings.bind(one.b, call.b[idx]);
     bind_scale(bindings, one.a_scale, call.a_scale.at(j), [&](const TensorView& scale) {
+      if (problem.gives_all) return scale.flatten_rows();
       const Dims& sizes = call.a[idx].sizes;
       return front_of(scale.dim() == sizes.size() ? scale : unflatten_rows(scale, sizes), problem.dim);
     });

@@ -16,6 +16,7 @@ struct ScatterRoots {
   struct PerProduct {
     program::RootId front = program::kNone;  ///< a, the scattered dim in front unless that is the last
     program::RootId a = program::kNone;      ///< front, or a copy in scratch
+    program::RootId copy = program::kNone;  ///< that copy, with front's sizes; of an all-reduce a is a matrix
     program::RootId b = program::kNone;
     program::RootId a_scale = program::kNone;
     program::RootId b_scale = program::kNone;
@@ -23,7 +24,7 @@ struct ScatterRoots {
     program::RootId result_scale = program::kNone;
   };
   std::vector<PerProduct> products;
-  program::RootId out = program::kNone;        ///< as front; of scattered columns [rows, columns]
+  program::RootId out = program::kNone;        ///< as front; of scattered columns and of all-reduces a matrix
   program::RootId out_units = program::kNone;  ///< of scattered columns: [columns, rows] in the same memory
   program::RootId bias = program::kNone;
   program::RootId product = program::kNone;  ///< as front
@@ -64,6 +65,8 @@ class ScatterBuilder {
                     int slot = -1);
   /// Keeps a partial where the caller wants its rank's product.
   void keep(program::Lane lane, Shard part, const program::Operand& partial);
+  /// The units of the own part that out has.
+  [[nodiscard]] program::Operand own_out(Shard units) const;
   /// The bias of the sum for this rank's columns.
   [[nodiscard]] program::Operand own_bias() const;
 

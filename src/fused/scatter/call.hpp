@@ -6,7 +6,9 @@
 #include <tandem/base/tensor.hpp>
 #include <tandem/bootstrap/group.hpp>
 #include <tandem/device/stream.hpp>
+#include <tandem/fused/matmul_all_reduce.hpp>
 #include <tandem/fused/matmul_reduce_scatter.hpp>
+#include <tandem/fused/scaled_matmul_all_reduce.hpp>
 #include <tandem/fused/scaled_matmul_reduce_scatter.hpp>
 #include <tandem/trace/enqueue_trace.hpp>
 
@@ -15,7 +17,8 @@
 
 namespace tandem::fused {
 
-/// The arguments of either scatter op, whichever was called. Their names are the public ones.
+/// The arguments of a scatter or an all-reduce, plain or scaled, whichever was called. Their names are the
+/// public ones.
 struct ScatterCall {
   std::span<const TensorView> a;
   std::span<const TensorView> b;
@@ -28,24 +31,18 @@ struct ScatterCall {
   std::optional<TensorView> product = {};
   trace::EnqueueTrace* trace = nullptr;
 
-  [[nodiscard]] static ScatterCall of(const MatmulReduceScatterArgs& args) {
-    return {.a = args.a,
-            .b = args.b,
-            .out = args.out,
-            .bias = args.bias,
-            .product = args.product,
-            .trace = args.trace};
-  }
-  [[nodiscard]] static ScatterCall of(const ScaledMatmulReduceScatterArgs& args) {
-    return {.a = args.a,
-            .b = args.b,
-            .a_scale = args.a_scale,
-            .b_scale = args.b_scale,
-            .product_bias = args.bias,
-            .result_scale = args.result_scale,
-            .out = args.out,
-            .product = args.product,
-            .trace = args.trace};
+  template <class Args>
+  [[nodiscard]] static ScatterCall of(const Args& args) {
+    ScatterCall call{.a = args.a, .b = args.b, .out = args.out, .product = args.product, .trace = args.trace};
+    if constexpr (requires { args.a_scale; }) {
+      call.a_scale = args.a_scale;
+      call.b_scale = args.b_scale;
+      call.product_bias = args.bias;
+      call.result_scale = args.result_scale;
+    } else {
+      call.bias = args.bias;
+    }
+    return call;
   }
 };
 
@@ -58,6 +55,10 @@ struct CheckedScatter {
 [[nodiscard]] Result<CheckedScatter> check(const MatmulReduceScatterArgs& args, const Group& group,
                                            const Stream& stream);
 [[nodiscard]] Result<CheckedScatter> check(const ScaledMatmulReduceScatterArgs& args, const Group& group,
+                                           const Stream& stream);
+[[nodiscard]] Result<CheckedScatter> check(const MatmulAllReduceArgs& args, const Group& group,
+                                           const Stream& stream);
+[[nodiscard]] Result<CheckedScatter> check(const ScaledMatmulAllReduceArgs& args, const Group& group,
                                            const Stream& stream);
 
 }  // namespace tandem::fused

@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "fused/scatter/arguments.hpp"
@@ -9,83 +7,105 @@
 namespace tandem {
 namespace {
 
-constexpr std::string_view kWho = "fused_matmul_reduce_scatter";
+constexpr std::string_view kScatter = "fused_matmul_reduce_scatter";
+constexpr std::string_view kAllReduce = "fused_matmul_all_reduce";
+
+/// An all-reduce is the scatter of its rows, whose sums go to all ranks.
+MatmulReduceScatterArgs scatter_of(const MatmulAllReduceArgs& args) {
+  return {.a = args.a,
+          .b = args.b,
+          .reduce_op = args.reduce_op,
+          .out = args.out,
+          .bias = args.bias,
+          .product = args.product,
+          .partials = args.partials,
+          .algorithm = args.algorithm,
+          .plan_k = args.plan_k};
+}
 
 }  // namespace
 
 Result<Layout> output_layout(const MatmulReduceScatterArgs& args, int world, int rank) {
-  return fused::output_layout(kWho, fused::products_of(args), world, rank);
+  return fused::output_layout(kScatter, fused::products_of(args), world, rank);
+}
+
+Result<Layout> output_layout(const MatmulAllReduceArgs& args) {
+  return fused::product_sizes(kAllReduce, fused::products_of(scatter_of(args))).map(fused::whole_layout);
 }
 
 namespace fused {
 namespace {
 
-Result<void> check_products(const MatmulReduceScatterArgs& args, const Device& device) {
+Result<void> check_products(std::string_view who, const MatmulReduceScatterArgs& args, const Device& device) {
   for (int j = 0; j < static_cast<int>(args.a.size()); ++j) {
     const auto idx = static_cast<std::size_t>(j);
-    TANDEM_TRY(check_operand(kWho, {"a", j, &args.a[idx]}, args.out.dtype, device));
-    TANDEM_TRY(check_operand(kWho, {"b", j, &args.b[idx]}, args.out.dtype, device));
+    TANDEM_TRY(check_operand(who, {"a", j, &args.a[idx]}, args.out.dtype, device));
+    TANDEM_TRY(check_operand(who, {"b", j, &args.b[idx]}, args.out.dtype, device));
   }
   return {};
 }
 
-Result<void> check_options(const MatmulReduceScatterArgs& args, const Dims& sizes, const Device& device) {
+Result<void> check_options(std::string_view who, const MatmulReduceScatterArgs& args, const Dims& sizes,
+                           const Device& device) {
   const DType dtype = args.out.dtype;
-  TANDEM_TRY(check_reduction(kWho, args.reduce_op, args.partials, dtype));
+  TANDEM_TRY(check_reduction(who, args.reduce_op, args.partials, dtype));
   if (args.bias) {
-    TANDEM_TRY(check_operand(kWho, {"bias", -1, &*args.bias}, dtype, device));
+    TANDEM_TRY(check_operand(who, {"bias", -1, &*args.bias}, dtype, device));
     if (!(args.bias->sizes == Dims{sizes.back()})) {
       return failf(ErrorCode::kInvalidArgument,
-                   "{}: bias has sizes {}, need {}: all columns, also where they are "
-                   "scattered",
-                   kWho, to_string(args.bias->sizes), to_string(Dims{sizes.back()}));
+                   "{}: bias has sizes {}, need {}: all columns, also where they are scattered", who,
+                   to_string(args.bias->sizes), to_string(Dims{sizes.back()}));
     }
   }
   if (args.product) {
-    TANDEM_TRY(check_layout(kWho, {"product", -1, &*args.product}, {sizes, contiguous_strides(sizes)}, dtype,
+    TANDEM_TRY(check_layout(who, {"product", -1, &*args.product}, {sizes, contiguous_strides(sizes)}, dtype,
                             device));
   }
   return {};
 }
 
-Result<void> check_memory_of(const MatmulReduceScatterArgs& args, const Named& output) {
+Result<void> check_memory_of(std::string_view who, const MatmulReduceScatterArgs& args, const Named& output) {
   for (int j = 0; j < static_cast<int>(args.a.size()); ++j) {
     const auto idx = static_cast<std::size_t>(j);
-    TANDEM_TRY(check_apart(kWho, output, {"a", j, &args.a[idx]}));
-    TANDEM_TRY(check_apart(kWho, output, {"b", j, &args.b[idx]}));
+    TANDEM_TRY(check_apart(who, output, {"a", j, &args.a[idx]}));
+    TANDEM_TRY(check_apart(who, output, {"b", j, &args.b[idx]}));
   }
-  if (args.bias) TANDEM_TRY(check_apart(kWho, output, {"bias", -1, &*args.bias}));
+  if (args.bias) TANDEM_TRY(check_apart(who, output, {"bias", -1, &*args.bias}));
   return {};
+}
+
+Result<ScatterProblem> checked_problem(std::string_view who, const MatmulReduceScatterArgs& args,
+                                       bool gives_all, const Group& group, const Stream& stream) {
+  const Device& device = stream.device();
+  TANDEM_ASSIGN(const Dims sizes, product_sizes(who, products_of(args)));
+  TANDEM_TRY(check_planned(who, "plan_k", args.plan_k));
+  const Layout out =
+      gives_all ? whole_layout(sizes) : shard_layout(sizes, args.scatter_dim, group.size(), group.rank());
+  TANDEM_TRY(check_layout(who, {"out", -1, &args.out}, out, args.a.front().dtype, device));
+  TANDEM_TRY(check_products(who, args, device));
+  TANDEM_TRY(check_options(who, args, sizes, device));
+  TANDEM_TRY(check_outputs_apart(who, args.out, args.product,
+                                 [&](const Named& output) { return check_memory_of(who, args, output); }));
+
+  ScatterProblem problem = scatter_problem_of(args, sizes, gives_all, group, device);
+  problem.has_bias = args.bias.has_value();
+  add_copies(args.a, args.scatter_dim, problem);
+  return problem;
 }
 
 }  // namespace
 
 Result<CheckedScatter> check(const MatmulReduceScatterArgs& args, const Group& group, const Stream& stream) {
-  const Device& device = stream.device();
-  TANDEM_ASSIGN(const Dims sizes, product_sizes(kWho, products_of(args)));
-  TANDEM_TRY(check_planned(kWho, "plan_k", args.plan_k));
-  TANDEM_TRY(check_layout(kWho, {"out", -1, &args.out},
-                          shard_layout(sizes, args.scatter_dim, group.size(), group.rank()),
-                          args.a.front().dtype, device));
-  TANDEM_TRY(check_products(args, device));
-  TANDEM_TRY(check_options(args, sizes, device));
-  TANDEM_TRY(check_outputs_apart(kWho, args.out, args.product,
-                                 [&](const Named& output) { return check_memory_of(args, output); }));
-
-  ScatterProblem problem = scatter_problem_of(args, sizes, group, device);
-  problem.has_bias = args.bias.has_value();
-  for (std::size_t j = 0; j < args.a.size(); ++j) {
-    const TensorView& a = args.a[j];
-    if (front_of(a, args.scatter_dim).can_flatten_rows()) continue;
-    ++problem.num_copied;
-    problem.copied |= std::uint64_t{1} << std::min<std::size_t>(j, 63);
-  }
-  for (std::size_t j = 0; j < args.a.size(); ++j) {
-    if (problem.is_copied(static_cast<int>(j))) problem.copied_k += args.a[j].sizes.back();
-  }
+  TANDEM_ASSIGN(ScatterProblem problem, checked_problem(kScatter, args, false, group, stream));
   ScatterCall call = ScatterCall::of(args);
-  ask_native(call, device, problem);
+  ask_native(call, stream.device(), problem);
   return CheckedScatter{std::move(call), problem};
+}
+
+Result<CheckedScatter> check(const MatmulAllReduceArgs& args, const Group& group, const Stream& stream) {
+  TANDEM_ASSIGN(const ScatterProblem problem,
+                checked_problem(kAllReduce, scatter_of(args), true, group, stream));
+  return CheckedScatter{ScatterCall::of(args), problem};
 }
 
 }  // namespace fused

@@ -34,19 +34,27 @@ Result<Workload> workload_of(const ScatterProblem& problem, Group& group, Device
       .chunk_b_elements = problem.scatters_last() ? b_elements / problem.world : b_elements,
       .serial_copies = problem.world,  // from all ranks, the own part too
       .sums = true,
-      .pipelined_barriers = std::max(2 * problem.world - 3, problem.world),
-      .serial_barriers = 2};
+      .pipelined_barriers = problem.rounds * std::max(2 * problem.world - 3, problem.world),
+      .serial_barriers = 2,
+      .rounds = problem.rounds,
+      .gives_all = problem.gives_all};
+  if (problem.gives_all) {
+    work.serial_copies += problem.world + 1;  // the own sums too, where peers get them and in out
+    work.serial_barriers += 2;
+    work.pipelined_barriers += problem.rounds + 1;
+  }
   const DType factors = problem.factor();
   TANDEM_ASSIGN(work.core, core_speeds({.product = mm_rate_of(factors),
                                         .packing = pack_rate_of(factors),
                                         .sum = sum_rate_of(problem.partials)},
                                        may_measure, group, device));
   work.collective_us =
-      coll::predicted_us(coll::Collective::kReduceScatter, work.chunk_bytes, work.world, device);
+      coll::predicted_us(problem.gives_all ? coll::Collective::kAllReduce : coll::Collective::kReduceScatter,
+                         work.chunk_bytes, work.world, device);
   if (problem.push_chunks > 0)
     work.pushed_us = predicted_push_us(problem, problem.push_chunks, group.config().link_delay);
   if (problem.scatters_last()) return work;
-  if (can_run_native_scatter(problem, device))
+  if (!problem.gives_all && can_run_native_scatter(problem, device))
     work.native_us = gemm::predicted_us(planned_departing_product(problem, device), device);
   predict_products({.m = problem.rows(),
                     .n = problem.n(),
@@ -100,18 +108,27 @@ Notes notes_of(const ScatterAlgorithm& algorithm, const ScatterProblem& problem,
   }
   if (algorithm.name != Algorithm::kPipelined || problem.world == 1) return {};
   if (problem.push_chunks > 0) {
-    return {.reason = fmt::format("; ranks push partials in up to {} chunks a part, and {} add them",
-                                  problem.push_chunks, own_products_end(problem) ? "own products" : "sums"),
+    return {.reason = fmt::format("; ranks push partials in up to {} chunks a part, {} add them{}",
+                                  problem.push_chunks, own_products_end(problem) ? "own products" : "sums",
+                                  problem.gives_all ? ", and their sums are pushed to all" : ""),
             .agreed = fmt::format(" in {} chunks", problem.push_chunks)};
   }
-  if (problem.device.kind == DeviceKind::kCpu) return {};
-  return {.reason = fmt::format("; ranks get partials behind barriers: {}", can_push(problem).why_not)};
+  Notes notes;
+  if (problem.rounds > 1) {
+    notes.agreed = fmt::format(" in {} rounds", problem.rounds);
+    notes.reason = "; sums are given to all" + notes.agreed;
+  }
+  if (problem.device.kind != DeviceKind::kCpu)
+    notes.reason += fmt::format("; ranks get partials behind barriers: {}", can_push(problem).why_not);
+  return notes;
 }
 
 Result<ScatterPlan> plan_for(ScatterProblem problem, const ScatterCall& call, Group& group, Device& device) {
   TANDEM_TRY(check_products_run(problem, device));
   if (problem.push_chunks == 0 && can_push(problem))
     problem.push_chunks = choose_push_chunks(problem, group.config().link_delay);
+  if (problem.gives_all && problem.push_chunks == 0 && problem.rounds == 1)
+    problem.rounds = choose_rounds(problem);
   std::optional<cost::Key> key = key_of(problem, group);
   const cost::Row* const measured = find_measured(group, key);
   const bool predicts = problem.asked == Algorithm::kAuto && measured == nullptr;
@@ -120,15 +137,15 @@ Result<ScatterPlan> plan_for(ScatterProblem problem, const ScatterCall& call, Gr
                   .tune_key = std::move(key),
                   .measured = measured,
                   .shape = {problem.rows(), problem.n(), problem.sum_k},
-                  .key = fmt::format("{} {}x{}x{} {} dim {} {} w{}", problem.op(), problem.rows(),
-                                     problem.n(), problem.sum_k, to_string(problem.dtype), problem.dim,
+                  .key = fmt::format("{} {}x{}x{} {}{} {} w{}", problem.op(), problem.rows(), problem.n(),
+                                     problem.sum_k, to_string(problem.dtype), dim_in_words(problem),
                                      to_string(problem.reduce_op), problem.world)};
   if (problem.num_copied > 0) {
     facts.reason =
         fmt::format("; {} of {} a's copied once for their strides", problem.num_copied, problem.num_products);
   }
   return make_plan<ScatterPlan>(
-      scatter_algorithms(), problem, std::move(facts),
+      problem.gives_all ? all_reduce_algorithms() : scatter_algorithms(), problem, std::move(facts),
       [&](const ScatterAlgorithm& algorithm) { return notes_of(algorithm, problem, call, device); }, group,
       device);
 }

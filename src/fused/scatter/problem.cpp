@@ -1,5 +1,7 @@
 #include "fused/scatter/problem.hpp"
 
+#include <algorithm>
+
 #include "base/format.hpp"
 #include "base/hash.hpp"
 
@@ -19,6 +21,16 @@ std::int64_t ScatterProblem::unit_rows() const {
   std::int64_t product = scatters_last() ? 0 : 1;
   for (int d = 0; d < sizes.size() - 1; ++d) product *= d == dim ? 1 : sizes[d];
   return product;
+}
+
+std::int64_t ScatterProblem::chunk_units(int chunks) const {
+  return std::max<std::int64_t>(1, (shard_stride(total(), world) + chunks - 1) / chunks);
+}
+
+Shard ScatterProblem::chunk_of(int rank, int idx, int chunks) const {
+  const Shard part = part_of(rank);
+  const std::int64_t first = std::min(idx * chunk_units(chunks), part.size);
+  return {part.offset + first, std::min(chunk_units(chunks), part.size - first)};
 }
 
 bool ScatterProblem::out_is_matrix() const {
@@ -52,13 +64,15 @@ std::size_t hash_of(const ScatterProblem& p) {
       .add(p.asked)
       .add(p.plan_k)
       .add(p.push_chunks)
+      .add(p.rounds)
       .add(p.num_products)
       .add(p.sum_k)
       .add(p.num_copied)
-      .add(p.copied_k)
+      .add(p.copied_bytes)
       .add(p.copied)
       .add(p.has_bias)
       .add(p.keeps_product)
+      .add(p.gives_all)
       .add(p.is_scaled)
       .add(p.a_scale)
       .add(p.fast_accum)
@@ -70,9 +84,13 @@ std::string scale_in_words(const ScatterProblem& problem) {
   return problem.a_scale == gemm::Scale::kNone ? "" : fmt::format(", scaled {}", to_string(problem.a_scale));
 }
 
+std::string dim_in_words(const ScatterProblem& problem) {
+  return problem.gives_all ? "" : fmt::format(" dim {}", problem.dim);
+}
+
 std::string to_string(const ScatterProblem& problem) {
-  return fmt::format("{} {} dim {} {} w{} partials {}{}{}", to_string(problem.dtype),
-                     to_string(problem.sizes), problem.dim, to_string(problem.reduce_op), problem.world,
+  return fmt::format("{} {}{} {} w{} partials {}{}{}", to_string(problem.dtype), to_string(problem.sizes),
+                     dim_in_words(problem), to_string(problem.reduce_op), problem.world,
                      to_string(problem.partials), scale_in_words(problem),
                      problem.plan_k == 0 ? "" : fmt::format(" plan_k {}", problem.plan_k));
 }

@@ -16,6 +16,9 @@ namespace tandem::fused {
 /// A checked call of a scatter op as what it comes down to. The scattered dim counts in units: a
 /// unit is what one index of that dim of the product holds, so that partials travel as [total, unit] whatever
 /// their shape.
+///
+/// An all-reduce is a scatter of rows whose owners give what they have summed to all ranks. Its dims but the
+/// last are one, so that ranks share the rows whatever the shape.
 struct ScatterProblem {
   // Equal on all ranks.
   DType dtype = DType::kF32;  ///< of out
@@ -25,21 +28,25 @@ struct ScatterProblem {
   coll::ReduceOp reduce_op = coll::ReduceOp::kSum;
   int world = 1;
   Algorithm asked = Algorithm::kAuto;
-  bool is_scaled = false;  ///< by fused_scaled_matmul_reduce_scatter()
+  bool gives_all = false;  ///< every rank gets the whole sum: an all-reduce
+  bool is_scaled = false;  ///< by one of the ops of scaled products
   /// By rows where one product's a is scaled by rows, else as a whole where one is scaled as a whole.
   gemm::Scale a_scale = gemm::Scale::kNone;
   std::int64_t plan_k = 0;  ///< as the caller says; 0: not told
   /// Of `pipelined`: peers push their partials in up to so many chunks a part, and own products or sums add
   /// them; see pushed.hpp. 0: not decided yet, or ranks get partials behind barriers.
   int push_chunks = 0;
+  /// Of an all-reduce that is `pipelined` behind barriers: chunks in which parts are multiplied, summed and
+  /// given to all, so that one travels beside the products of the next.
+  int rounds = 1;
   // This rank's.
   DeviceId device;
   int num_products = 0;
-  std::int64_t sum_k = 0;     ///< of all products
-  int num_copied = 0;         ///< a's whose strides need one copy
-  std::int64_t copied_k = 0;  ///< of those a's
-  std::uint64_t copied = 0;   ///< bit min(j, 63): a_j is copied
-  bool has_bias = false;      ///< one that is added to the sum over ranks
+  std::int64_t sum_k = 0;         ///< of all products
+  int num_copied = 0;             ///< a's whose strides need one copy
+  std::int64_t copied_bytes = 0;  ///< of those a's
+  std::uint64_t copied = 0;       ///< bit min(j, 63): a_j is copied
+  bool has_bias = false;          ///< one that is added to the sum over ranks
   bool keeps_product = false;
   bool fast_accum = false;  ///< of scaled products
   /// Of `native`: one kernel makes the product and gives its rows to their owners; else a kernel gives what
@@ -56,6 +63,10 @@ struct ScatterProblem {
   [[nodiscard]] std::int64_t unit_rows() const;
   [[nodiscard]] std::int64_t unit_elements() const;
   [[nodiscard]] Shard part_of(int rank) const { return shard_of(total(), world, rank); }
+  /// Units of a chunk, where the largest part is cut in so many.
+  [[nodiscard]] std::int64_t chunk_units(int chunks) const;
+  /// Chunk `idx` of so many of a rank's part; late ones may be short or empty.
+  [[nodiscard]] Shard chunk_of(int rank, int idx, int chunks) const;
   /// Scaled ops multiply f8, whatever they give out.
   [[nodiscard]] DType factor() const { return is_scaled ? DType::kF8E4M3 : dtype; }
   /// Whether products are first summed in f32 scratch and then rounded to `partials`.
@@ -67,6 +78,7 @@ struct ScatterProblem {
   [[nodiscard]] bool is_copied(int j) const { return (copied >> (j < 63 ? j : 63) & 1U) != 0; }
   /// "matmul_reduce_scatter".
   [[nodiscard]] std::string_view op() const {
+    if (gives_all) return is_scaled ? "scaled_matmul_all_reduce" : "matmul_all_reduce";
     return is_scaled ? "scaled_matmul_reduce_scatter" : "matmul_reduce_scatter";
   }
   /// Of so many units of the product, the scattered dim in front unless that is the last.
@@ -77,6 +89,8 @@ struct ScatterProblem {
 [[nodiscard]] std::size_t hash_of(const ScatterProblem& problem);
 /// ", scaled by rows", or nothing where no product is scaled.
 [[nodiscard]] std::string scale_in_words(const ScatterProblem& problem);
+/// " dim 0", or nothing of an all-reduce.
+[[nodiscard]] std::string dim_in_words(const ScatterProblem& problem);
 /// "bf16 [4096, 8192] dim 0 sum w4 partials bf16, scaled by rows": what the ranks have in common, but the op
 /// and the algorithm.
 [[nodiscard]] std::string to_string(const ScatterProblem& problem);

@@ -27,6 +27,9 @@ namespace {
 // No barrier stands at the end. Peers write a rank's workspace only between that barrier and the words that
 // the rank awaits, all of them in every call, also those of parts without rows. And every op touches a peer's
 // workspace only behind a barrier of its own, or a wait for words of its own.
+//
+// In an all-reduce each owner pushes the sum of a chunk to all ranks too, beside the product of its next one.
+// The workspace then has a place for the whole sum, and a second word a rank and chunk.
 
 /// One of a part's chunks.
 struct Chunk {
@@ -46,13 +49,17 @@ class PushedScatter {
   [[nodiscard]] int rank() const { return scatter_.rank(); }
   [[nodiscard]] int world() const { return problem_.world; }
   [[nodiscard]] int most_chunks() const { return problem_.push_chunks; }
-  [[nodiscard]] std::int64_t chunk_units() const;
   [[nodiscard]] std::int64_t stack_bytes() const;
   [[nodiscard]] std::vector<Chunk> chunks_of(int part_of_rank) const;
   /// Words in which `source` tells of its chunk number `chunk`.
   [[nodiscard]] Operand word(int source, int chunk) const {
-    return part_of(words_, 0, std::int64_t{source} * most_chunks() + chunk, 1);
+    return part_of(words_, 0, std::int64_t{source} * words_per_rank() + chunk, 1);
   }
+  /// And of the chunk's sum.
+  [[nodiscard]] Operand word_of_sum(int source, int chunk) const {
+    return word(source, most_chunks() + chunk);
+  }
+  [[nodiscard]] int words_per_rank() const { return problem_.gives_all ? 2 * most_chunks() : most_chunks(); }
   /// The partial at `place` of the stack of a chunk of this size.
   RootId partial_at(std::string_view name, const Chunk& chunk, int place);
 
@@ -64,8 +71,10 @@ class PushedScatter {
   void push(int destination, const Chunk& chunk, const Operand& partial);
   void await_peers(const Chunk& chunk);
   void finish_by_product(const Chunk& chunk);
-  void finish_by_sums(const std::vector<Chunk>& chunks);
-  [[nodiscard]] Operand out_of(const Chunk& chunk);
+  void make_own(const Chunk& chunk);
+  void finish_by_sum(const Chunk& chunk);
+  void give_sum(const Chunk& chunk);
+  void take_sums(int chunk);
   [[nodiscard]] Operand stack_of(std::string_view name, const Chunk& chunk, int num_partials);
 
   [[nodiscard]] bool ends_by_product() const { return own_products_end(problem_); }
@@ -73,15 +82,11 @@ class PushedScatter {
   const ScatterProblem& problem_;
   ScatterBuilder scatter_;
   RootId words_ = program::kNone;
+  RootId sums_ = program::kNone;  ///< all of out, where peers push it
 };
 
-std::int64_t PushedScatter::chunk_units() const {
-  const std::int64_t units = shard_stride(problem_.total(), world());
-  return std::max<std::int64_t>(1, (units + most_chunks() - 1) / most_chunks());
-}
-
 std::int64_t PushedScatter::stack_bytes() const {
-  return program::aligned_to_root(world() * chunk_units() * scatter_.unit_bytes());
+  return program::aligned_to_root(world() * problem_.chunk_units(most_chunks()) * scatter_.unit_bytes());
 }
 
 /// At least one, so that every rank awaits every other one.
@@ -90,9 +95,9 @@ std::vector<Chunk> PushedScatter::chunks_of(int part_of_rank) const {
   std::vector<Chunk> chunks;
   std::int64_t done = 0;
   do {
-    const std::int64_t units = std::min(chunk_units(), part.size - done);
-    chunks.push_back({static_cast<int>(chunks.size()), {part.offset + done, units}});
-    done += units;
+    const auto idx = static_cast<int>(chunks.size());
+    chunks.push_back({idx, problem_.chunk_of(part_of_rank, idx, most_chunks())});
+    done += chunks.back().units.size;
   } while (done < part.size);
   return chunks;
 }
@@ -104,13 +109,17 @@ RootId PushedScatter::partial_at(std::string_view name, const Chunk& chunk, int 
 }
 
 void PushedScatter::add_words() {
-  const std::int64_t count = std::int64_t{world()} * most_chunks();
+  const std::int64_t count = std::int64_t{world()} * words_per_rank();
   const std::int64_t at = most_chunks() * stack_bytes();
   steps().memory().workspace_bytes =
       at + program::aligned_to_root(count * static_cast<std::int64_t>(size_bytes(DType::kU32)));
   words_ = steps().at(Space::kWorkspace, at, "words", {count}, DType::kU32);
   steps().set_word_value(1);
-  steps().set_chunks(count, most_chunks());
+  steps().set_chunks(count, words_per_rank());
+  if (!problem_.gives_all) return;
+  sums_ = steps().at(Space::kWorkspace, steps().memory().workspace_bytes, "sums",
+                     problem_.sizes_of(problem_.total()), problem_.dtype);
+  steps().memory().workspace_bytes += program::aligned_to_root(steps().root(sums_).most_bytes);
 }
 
 ScatterProgram PushedScatter::build() {
@@ -129,14 +138,23 @@ ScatterProgram PushedScatter::build() {
       push_whole(destination);
     }
   }
-  if (ends_by_product()) {
-    for (const Chunk& chunk : own) {
-      if (chunk.idx > 0 || !awaits_early) await_peers(chunk);
-      finish_by_product(chunk);
+  // Where sums end, own products come before all of them, or, so that sums are given beside products, each
+  // before the sum of the chunk before.
+  const std::size_t num_early = ends_by_product() ? 0 : problem_.gives_all ? 1 : own.size();
+  for (std::size_t i = 0; i < num_early; ++i) make_own(own[i]);
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    if (i > 0 || !awaits_early) await_peers(own[i]);
+    // Behind that wait, for which the lane of products waits too, and beside the product that comes next.
+    if (i > 0) give_sum(own[i - 1]);
+    if (ends_by_product()) {
+      finish_by_product(own[i]);
+      continue;
     }
-  } else {
-    finish_by_sums(own);
+    if (i + num_early < own.size()) make_own(own[i + num_early]);
+    finish_by_sum(own[i]);
   }
+  give_sum(own.back());
+  for (int chunk = own.back().idx; chunk < most_chunks(); ++chunk) take_sums(chunk);
   steps().join(kSide, kCurrent);
   return {scatter_.take(), scatter_.roots()};
 }
@@ -214,31 +232,57 @@ Operand PushedScatter::stack_of(std::string_view name, const Chunk& chunk, int n
                            fmt::format("{}, chunk {}", name, chunk.idx), sizes, problem_.partials));
 }
 
-Operand PushedScatter::out_of(const Chunk& chunk) {
-  return part_of(scatter_.roots().out, 0, chunk.units.offset - scatter_.own().offset, chunk.units.size);
-}
-
 void PushedScatter::finish_by_product(const Chunk& chunk) {
   if (chunk.units.size == 0) return;
   Operand addend;
   if (world() == 2) addend = all_of(partial_at("partial of peer", chunk, 0));
   if (world() > 2) addend = all_of(partial_at("sum of peers", chunk, world() - 1));
-  scatter_.add_products(kCurrent, chunk.units, out_of(chunk), addend, StepKind::kProduce, rank());
+  scatter_.add_products(kCurrent, chunk.units, scatter_.own_out(chunk.units), addend, StepKind::kProduce,
+                        rank());
 }
 
-/// The peers' partials travel beside the products.
-void PushedScatter::finish_by_sums(const std::vector<Chunk>& chunks) {
-  for (const Chunk& chunk : chunks) {
-    if (chunk.units.size == 0) continue;
-    const Operand own = all_of(partial_at("own partial", chunk, world() - 1));
-    scatter_.add_products(kCurrent, chunk.units, own, {}, StepKind::kProduce, rank());
-    scatter_.keep(kCurrent, chunk.units, own);
+/// The peers' partials travel beside these products.
+void PushedScatter::make_own(const Chunk& chunk) {
+  if (chunk.units.size == 0) return;
+  const Operand own = all_of(partial_at("own partial", chunk, world() - 1));
+  scatter_.add_products(kCurrent, chunk.units, own, {}, StepKind::kProduce, rank());
+  scatter_.keep(kCurrent, chunk.units, own);
+}
+
+void PushedScatter::finish_by_sum(const Chunk& chunk) {
+  if (chunk.units.size == 0) return;
+  steps().sum(kCurrent, stack_of("partials", chunk, world()), scatter_.own_out(chunk.units),
+              problem_.reduce_op, scatter_.own_bias());
+}
+
+/// To all other ranks, and then the sums of the chunk before from them. They were given as this one was, so
+/// no rank waits for one that waits.
+void PushedScatter::give_sum(const Chunk& chunk) {
+  if (!problem_.gives_all) return;
+  steps().join(kCurrent, kSide);
+  const Shard& units = chunk.units;
+  for (int step = 1; step < world(); ++step) {
+    const int receiver = (rank() + step) % world();
+    if (units.size > 0) {
+      steps().put(kSide, receiver, scatter_.own_out(units), part_of(sums_, 0, units.offset, units.size),
+                  StepKind::kGiveSum, chunk.idx);
+    }
+    steps().write_word(kSide, receiver, word_of_sum(rank(), chunk.idx));
   }
-  for (const Chunk& chunk : chunks) {
-    await_peers(chunk);
-    if (chunk.units.size == 0) continue;
-    steps().sum(kCurrent, stack_of("partials", chunk, world()), out_of(chunk), problem_.reduce_op,
-                scatter_.own_bias());
+  if (chunk.idx > 0) take_sums(chunk.idx - 1);
+}
+
+/// From every other rank that has such a chunk.
+void PushedScatter::take_sums(int chunk) {
+  if (!problem_.gives_all) return;
+  for (int step = 1; step < world(); ++step) {
+    const int source = (rank() - step + world()) % world();
+    const Shard units = problem_.chunk_of(source, chunk, most_chunks());
+    if (units.size == 0 && chunk > 0) continue;
+    steps().await(kSide, source, word_of_sum(source, chunk), StepKind::kTakeSum, chunk);
+    if (units.size == 0) continue;
+    steps().copy(kSide, part_of(sums_, 0, units.offset, units.size),
+                 part_of(scatter_.roots().out, 0, units.offset, units.size));
   }
 }
 
@@ -272,6 +316,7 @@ double predicted_push_us(const ScatterProblem& problem, int chunks, std::chrono:
                                   .partial_bytes = size_bytes(problem.partials),
                                   .chunks = chunks,
                                   .ends_by_sums = !may_end_by_products(problem, chunks),
+                                  .gives_all = problem.gives_all,
                                   .link = link});
 }
 

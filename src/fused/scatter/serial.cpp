@@ -17,8 +17,13 @@ void reduce_rows(ScatterBuilder& scatter) {
   const RootId partials = scatter.steps().at(Space::kWorkspace, 0, "partials",
                                              problem.sizes_of(problem.total()), problem.partials);
   scatter.make_partial(kCurrent, {0, problem.total()}, all_of(partials));
-  scatter.steps().reduce_scatter(kCurrent, all_of(partials), all_of(scatter.roots().out), problem.reduce_op,
-                                 all_of(scatter.roots().bias));
+  const program::Operand out = all_of(scatter.roots().out);
+  const program::Operand bias = all_of(scatter.roots().bias);
+  if (problem.gives_all) {
+    scatter.steps().all_reduce(kCurrent, all_of(partials), out, problem.reduce_op, bias);
+  } else {
+    scatter.steps().reduce_scatter(kCurrent, all_of(partials), out, problem.reduce_op, bias);
+  }
 }
 
 /// Scattered columns: blocks [rows, n_d] one after the other, which the collective takes for [n_d, rows]; it
@@ -56,9 +61,11 @@ ScatterProgram build_serial_scatter(const ScatterProblem& problem, int rank, con
   ScatterBuilder scatter(problem, Algorithm::kSerial, rank, 1);
   const std::int64_t units = shard_stride(problem.total(), problem.world);
   scatter.add_sums(kCurrent, problem.scatters_last() ? units : problem.total());
-  scatter.steps().memory().workspace_bytes = coll::reduce_scatter_workspace_bytes(
-      TensorView::contiguous(nullptr, {problem.total(), problem.unit_elements()}, problem.partials),
-      problem.world, device);
+  const TensorView partials =
+      TensorView::contiguous(nullptr, {problem.total(), problem.unit_elements()}, problem.partials);
+  scatter.steps().memory().workspace_bytes =
+      problem.gives_all ? coll::all_reduce_workspace_bytes(partials, problem.dtype, problem.world, device)
+                        : coll::reduce_scatter_workspace_bytes(partials, problem.world, device);
   scatter.copy_operands();
   if (problem.scatters_last()) {
     reduce_columns(scatter);

@@ -31,9 +31,17 @@ Result<std::vector<HostTensor>> exchange(const HostTensor& mine, const Ranks& ra
   return values;
 }
 
-Result<HostTensor> all_reduce(const HostTensor& mine, std::string_view op, const Ranks& ranks) {
+/// Whether the library sums it over ranks.
+bool can_sum(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
+}
+
+/// What the library has no collective for: maxima, and sums of integers.
+Result<HostTensor> reduce_exchanged(const HostTensor& mine, std::string_view op, const Ranks& ranks) {
   if (op != "sum" && op != "max") {
-    return failf(ErrorCode::kUnsupported, "all_reduce '{}' cannot be executed, only sum and max", op);
+    return failf(ErrorCode::kUnsupported,
+                 "all_reduce '{}' of {} cannot be executed, only sum and max, or sum and avg of floats", op,
+                 to_string(mine.dtype()));
   }
   TANDEM_ASSIGN(const auto all, exchange(mine, ranks, "all_reduce of a program"));
   std::vector<double> result = elements<double>(all.front().view());
@@ -69,7 +77,12 @@ Result<Values> functional_all_reduce(const Call& call) {
   TANDEM_ASSIGN(const HostTensor mine, call.tensor(0));
   TANDEM_ASSIGN(const auto op, call.text(1));
   TANDEM_TRY(check_group(call, 2));
-  TANDEM_ASSIGN(HostTensor result, all_reduce(mine, op, call.ranks()));
+  const auto known = reduce_op_of(op);
+  if (!known || !can_sum(mine.dtype())) {
+    TANDEM_ASSIGN(HostTensor result, reduce_exchanged(mine, op, call.ranks()));
+    return one(std::move(result));
+  }
+  TANDEM_ASSIGN(HostTensor result, all_reduce(mine, *known, call.ranks()));
   return one(std::move(result));
 }
 
@@ -128,6 +141,18 @@ Result<HostTensor> reduce_scatter(const HostTensor& partial, int dim, coll::Redu
                                   ranks.group, ranks.stream));
   TANDEM_TRY(ranks.stream.synchronize());
   return moved(part, 0, dim);
+}
+
+Result<HostTensor> all_reduce(const HostTensor& partial, coll::ReduceOp op, const Ranks& ranks) {
+  const HostTensor sum(partial.sizes(), partial.dtype());
+  const auto as_row = [](const HostTensor& x) {
+    const TensorView& view = x.view();
+    return TensorView::contiguous(view.data, {x.numel()}, view.dtype, view.device);
+  };
+  TANDEM_TRY(coll::all_reduce({.input = as_row(partial), .output = as_row(sum), .op = op, .bias = {}},
+                              ranks.group, ranks.stream));
+  TANDEM_TRY(ranks.stream.synchronize());
+  return sum;
 }
 
 Result<coll::ReduceOp> reduce_op_of(std::string_view name) {

@@ -15,6 +15,9 @@ namespace tandem::graph::interpreter {
 [[nodiscard]] Result<HostTensor> reduce_scatter(const HostTensor& partial, int dim, coll::ReduceOp op,
                                                 const Ranks& ranks);
 
+/// The same of all of it, for every rank.
+[[nodiscard]] Result<HostTensor> all_reduce(const HostTensor& partial, coll::ReduceOp op, const Ranks& ranks);
+
 /// "sum" or "avg". Errors: kUnsupported for another.
 [[nodiscard]] Result<coll::ReduceOp> reduce_op_of(std::string_view name);
 /// Refuses a collective of other ranks than those that run the program.

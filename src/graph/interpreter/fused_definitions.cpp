@@ -86,11 +86,31 @@ Result<Values> define_scaled_scatter(const Call& call) {
   return scatter(node, call.ranks());
 }
 
-constexpr std::array<std::pair<std::string_view, Result<Values> (*)(const Call&)>, 4> kDefinitions = {{
+Result<Values> reduce(const ScatterNode& node, const Ranks& ranks) {
+  TANDEM_ASSIGN(HostTensor product, sum_of_products(node.products, node.dtype, ranks.stream));
+  TANDEM_ASSIGN(HostTensor sum, all_reduce(product, node.op, ranks));
+  Values values = one(std::move(sum));
+  if (node.returns_product) values.emplace_back(std::move(product));
+  return values;
+}
+
+Result<Values> define_all_reduce(const Call& call) {
+  TANDEM_ASSIGN(const ScatterNode node, read_all_reduce(call));
+  return reduce(node, call.ranks());
+}
+
+Result<Values> define_scaled_all_reduce(const Call& call) {
+  TANDEM_ASSIGN(const ScatterNode node, read_scaled_all_reduce(call));
+  return reduce(node, call.ranks());
+}
+
+constexpr std::array<std::pair<std::string_view, Result<Values> (*)(const Call&)>, 6> kDefinitions = {{
     {graph::op::kFusedAllGatherMatmul, define_gather},
     {graph::op::kFusedAllGatherScaledMatmul, define_scaled_gather},
     {graph::op::kFusedMatmulReduceScatter, define_scatter},
     {graph::op::kFusedScaledMatmulReduceScatter, define_scaled_scatter},
+    {graph::op::kFusedMatmulAllReduce, define_all_reduce},
+    {graph::op::kFusedScaledMatmulAllReduce, define_scaled_all_reduce},
 }};
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "graph/interpreter/fused_nodes.hpp"
 
+#include <optional>
 #include <tandem/graph/text.hpp>
 
 #include "base/format.hpp"
@@ -94,48 +95,84 @@ Result<ScaledGatherNode> read_scaled_gather(const Call& call) {
                           std::move(also_gather)};
 }
 
-// (a or [a...], b or [b...], op, dim, group, bias=as a?, return_product=flag?)
-Result<ScatterNode> read_scatter(const Call& call) {
+namespace {
+
+/// Where a node has what all sums over ranks have.
+struct Places {
+  std::size_t op;
+  std::size_t group;
+  std::optional<std::size_t> dim = {};
+};
+
+/// What is not of the single products.
+Result<ScatterNode> read_sum(const Call& call, const Places& at) {
+  TANDEM_ASSIGN(const auto a, call.tensors(0));
+  TANDEM_ASSIGN(const auto name, call.text(at.op));
+  TANDEM_ASSIGN(const auto op, reduce_op_of(name));
+  ScatterNode node;
+  node.op = op;
+  node.dtype = a.front().dtype();
+  if (at.dim) {
+    TANDEM_ASSIGN(node.dim, call.dim(*at.dim, a.front()));
+  }
+  TANDEM_TRY(check_group(call, at.group));
+  TANDEM_ASSIGN(node.returns_product, call.flag_or(call.named("return_product"), false));
+  return node;
+}
+
+Result<void> check_pairs(const std::vector<HostTensor>& a, const std::vector<HostTensor>& b) {
+  if (a.size() == b.size()) return {};
+  return failf(ErrorCode::kInvalidArgument, "has {} left and {} right operands", a.size(), b.size());
+}
+
+Result<ScatterNode> read_plain_sum(const Call& call, const Places& at) {
+  TANDEM_ASSIGN(ScatterNode node, read_sum(call, at));
   TANDEM_ASSIGN(const auto a, call.tensors(0));
   TANDEM_ASSIGN(const auto b, call.tensors(1));
-  TANDEM_ASSIGN(const auto name, call.text(2));
-  TANDEM_ASSIGN(const auto op, reduce_op_of(name));
-  TANDEM_ASSIGN(const int dim, call.dim(3, a.front()));
-  TANDEM_TRY(check_group(call, 4));
   TANDEM_ASSIGN(const Values bias, call.optional_tensors_in(call.named("bias"), a.size()));
-  TANDEM_ASSIGN(const bool returns_product, call.flag_or(call.named("return_product"), false));
-  if (a.size() != b.size()) {
-    return failf(ErrorCode::kInvalidArgument, "has {} left and {} right operands", a.size(), b.size());
-  }
-  ScatterNode node{{}, op, dim, a.front().dtype(), returns_product};
+  TANDEM_TRY(check_pairs(a, b));
   for (std::size_t j = 0; j < a.size(); ++j) node.products.push_back({.a = a[j], .b = b[j], .bias = bias[j]});
   return node;
+}
+
+/// `first`: where the biases are. Scales of results, the type and the flags follow.
+Result<ScatterNode> read_scaled_sum(const Call& call, const Places& at, std::size_t first) {
+  TANDEM_ASSIGN(ScatterNode node, read_sum(call, at));
+  TANDEM_ASSIGN(const auto a, call.tensors(0));
+  TANDEM_ASSIGN(const auto b, call.tensors(1));
+  TANDEM_ASSIGN(const Values a_scale, call.optional_tensors(2, a.size()));
+  TANDEM_ASSIGN(const Values b_scale, call.optional_tensors(3, a.size()));
+  TANDEM_ASSIGN(const Values bias, call.optional_tensors(first, a.size()));
+  TANDEM_ASSIGN(const Values result_scale, call.optional_tensors(first + 1, a.size()));
+  TANDEM_ASSIGN(node.dtype, call.dtype_or(call.argument(first + 2), a.front().dtype()));
+  TANDEM_ASSIGN(node.allows_fast_sums, flags_at(call, first + 3));
+  TANDEM_TRY(check_pairs(a, b));
+  for (std::size_t j = 0; j < a.size(); ++j)
+    node.products.push_back({a[j], b[j], a_scale[j], b_scale[j], bias[j], result_scale[j]});
+  return node;
+}
+
+}  // namespace
+
+// (a or [a...], b or [b...], op, dim, group, bias=as a?, return_product=flag?)
+Result<ScatterNode> read_scatter(const Call& call) {
+  return read_plain_sum(call, {.op = 2, .group = 4, .dim = 3});
 }
 
 // (a or [a...], b, scale of a, scale of b, op, dim, dim, group, [sizes], bias, result scale, type, fast,
 // return_product=flag?), all but the type and what the collective takes lists as a is
 Result<ScatterNode> read_scaled_scatter(const Call& call) {
-  TANDEM_ASSIGN(const auto a, call.tensors(0));
-  TANDEM_ASSIGN(const auto b, call.tensors(1));
-  TANDEM_ASSIGN(const Values a_scale, call.optional_tensors(2, a.size()));
-  TANDEM_ASSIGN(const Values b_scale, call.optional_tensors(3, a.size()));
-  TANDEM_ASSIGN(const auto name, call.text(4));
-  TANDEM_ASSIGN(const auto op, reduce_op_of(name));
-  TANDEM_ASSIGN(const int dim, call.dim(6, a.front()));
-  TANDEM_TRY(check_group(call, 7));
-  TANDEM_ASSIGN(const Values bias, call.optional_tensors(9, a.size()));
-  TANDEM_ASSIGN(const Values result_scale, call.optional_tensors(10, a.size()));
-  TANDEM_ASSIGN(const DType dtype, call.dtype_or(call.argument(11), a.front().dtype()));
-  TANDEM_ASSIGN(const bool allows_fast_sums, flags_at(call, 12));
-  TANDEM_ASSIGN(const bool returns_product, call.flag_or(call.named("return_product"), false));
-  if (a.size() != b.size()) {
-    return failf(ErrorCode::kInvalidArgument, "has {} left and {} right operands", a.size(), b.size());
-  }
-  ScatterNode node{{}, op, dim, dtype, returns_product, allows_fast_sums};
-  for (std::size_t j = 0; j < a.size(); ++j) {
-    node.products.push_back({a[j], b[j], a_scale[j], b_scale[j], bias[j], result_scale[j]});
-  }
-  return node;
+  return read_scaled_sum(call, {.op = 4, .group = 7, .dim = 6}, 9);
+}
+
+// As these, without dims and sizes.
+
+Result<ScatterNode> read_all_reduce(const Call& call) {
+  return read_plain_sum(call, {.op = 2, .group = 3});
+}
+
+Result<ScatterNode> read_scaled_all_reduce(const Call& call) {
+  return read_scaled_sum(call, {.op = 4, .group = 5}, 6);
 }
 
 }  // namespace tandem::graph::interpreter

@@ -32,11 +32,11 @@ struct ScaledGatherNode {
   std::vector<HostTensor> also_gather;  ///< further shards, gathered as they are
 };
 
-/// A scattered sum of products.
+/// A scattered or all-reduced sum of products.
 struct ScatterNode {
   std::vector<Product> products;
   coll::ReduceOp op = coll::ReduceOp::kSum;
-  int dim = 0;
+  int dim = 0;  ///< of a scatter
   DType dtype = DType::kF32;
   bool returns_product = false;
   bool allows_fast_sums = false;
@@ -46,6 +46,8 @@ struct ScatterNode {
 [[nodiscard]] Result<ScaledGatherNode> read_scaled_gather(const Call& call);
 [[nodiscard]] Result<ScatterNode> read_scatter(const Call& call);
 [[nodiscard]] Result<ScatterNode> read_scaled_scatter(const Call& call);
+[[nodiscard]] Result<ScatterNode> read_all_reduce(const Call& call);
+[[nodiscard]] Result<ScatterNode> read_scaled_all_reduce(const Call& call);
 
 /// What a node of fused_gather_ops() or fused_scatter_ops() means: the collective, serial, and the products
 /// by themselves, on the same operands and with the same order of additions. Collective over the ranks, as

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <tandem/fused/matmul_all_reduce.hpp>
 #include <tandem/fused/matmul_reduce_scatter.hpp>
+#include <tandem/fused/scaled_matmul_all_reduce.hpp>
 #include <tandem/fused/scaled_matmul_reduce_scatter.hpp>
 
 #include "base/try.hpp"
@@ -33,10 +35,23 @@ struct Operands {
   }
 };
 
+Result<Layout> layout_of(const MatmulReduceScatterArgs& args, const Group& group) {
+  return output_layout(args, group.size(), group.rank());
+}
+Result<Layout> layout_of(const ScaledMatmulReduceScatterArgs& args, const Group& group) {
+  return output_layout(args, group.size(), group.rank());
+}
+Result<Layout> layout_of(const MatmulAllReduceArgs& args, const Group&) {
+  return output_layout(args);
+}
+Result<Layout> layout_of(const ScaledMatmulAllReduceArgs& args, const Group&) {
+  return output_layout(args);
+}
+
 /// Makes the memory for the results of `args`, and puts it there.
 template <class Args>
 Result<Values> allocate(const ScatterNode& node, const Group& group, Args& args) {
-  TANDEM_ASSIGN(const Layout layout, output_layout(args, group.size(), group.rank()));
+  TANDEM_ASSIGN(const Layout layout, layout_of(args, group));
   Values values = one(HostTensor(layout.sizes, node.dtype));
   args.out = values[0]->view();
   if (node.returns_product) {
@@ -47,61 +62,79 @@ Result<Values> allocate(const ScatterNode& node, const Group& group, Args& args)
   return values;
 }
 
-Result<Values> run_plain(const Call& call, const ScatterNode& node) {
+/// `fused` takes such args, which have what only they have.
+template <class Args, class Fused>
+Result<Values> run_plain(const Call& call, const ScatterNode& node, Args args, Fused fused) {
   Group& group = call.ranks().group;
   const Operands operands(node.products);
   trace::EnqueueTrace trace;
-  MatmulReduceScatterArgs args{.a = operands.a,
-                               .b = operands.b,
-                               .scatter_dim = node.dim,
-                               .reduce_op = node.op,
-                               .algorithm = Algorithm::kPipelined,
-                               .trace = &trace};
+  args.a = operands.a;
+  args.b = operands.b;
+  args.reduce_op = node.op;
+  args.algorithm = Algorithm::kPipelined;
+  args.trace = &trace;
   TANDEM_ASSIGN(Values values, allocate(node, group, args));
-  TANDEM_ASSIGN(const OpReport report, fused_matmul_reduce_scatter(args, group, call.ranks().stream));
+  TANDEM_ASSIGN(const OpReport report, fused(args, group, call.ranks().stream));
   return finish(call, report, trace, [&] { return values; });
 }
 
-Result<Values> run_scaled(const Call& call, const ScatterNode& node) {
-  Group& group = call.ranks().group;
+/// As run_plain().
+template <class Args, class Fused>
+Result<Values> run_scaled(const Call& call, const ScatterNode& node, Args args, Fused fused) {
   const Operands operands(node.products);
   const auto a_scale = views_of(operands.a_scale);
   const auto b_scale = views_of(operands.b_scale);
   const auto bias = views_of(operands.bias);
   const auto result_scale = views_of(operands.result_scale);
-  trace::EnqueueTrace trace;
-  ScaledMatmulReduceScatterArgs args{.a = operands.a,
-                                     .b = operands.b,
-                                     .a_scale = a_scale,
-                                     .b_scale = b_scale,
-                                     .bias = bias,
-                                     .result_scale = result_scale,
-                                     .scatter_dim = node.dim,
-                                     .reduce_op = node.op,
-                                     .fast_accum = node.allows_fast_sums,
-                                     .algorithm = Algorithm::kPipelined,
-                                     .trace = &trace};
-  TANDEM_ASSIGN(Values values, allocate(node, group, args));
-  TANDEM_ASSIGN(const OpReport report, fused_scaled_matmul_reduce_scatter(args, group, call.ranks().stream));
-  return finish(call, report, trace, [&] { return values; });
+  args.a_scale = a_scale;
+  args.b_scale = b_scale;
+  args.bias = bias;
+  args.result_scale = result_scale;
+  args.fast_accum = node.allows_fast_sums;
+  return run_plain(call, node, args, fused);
+}
+
+Result<Values> run_scaled_scatter(const Call& call, const ScatterNode& node) {
+  return run_scaled(call, node, ScaledMatmulReduceScatterArgs{.scatter_dim = node.dim},
+                    fused_scaled_matmul_reduce_scatter);
+}
+Result<Values> run_scaled_all_reduce(const Call& call, const ScatterNode& node) {
+  return run_scaled(call, node, ScaledMatmulAllReduceArgs{}, fused_scaled_matmul_all_reduce);
+}
+
+/// The plain ops add a bias once, after the sum over the ranks; a node's is each rank's own.
+bool has_bias(const ScatterNode& node) {
+  return std::any_of(node.products.begin(), node.products.end(),
+                     [](const Product& product) { return product.bias.has_value(); });
 }
 
 Result<Values> matmul_reduce_scatter(const Call& call) {
   TANDEM_ASSIGN(const ScatterNode node, read_scatter(call));
-  // The plain op adds a bias once, after the sum over the ranks; a node's is each rank's own.
-  const bool has_bias = std::any_of(node.products.begin(), node.products.end(),
-                                    [](const Product& product) { return product.bias.has_value(); });
-  return has_bias ? run_scaled(call, node) : run_plain(call, node);
+  if (has_bias(node)) return run_scaled_scatter(call, node);
+  return run_plain(call, node, MatmulReduceScatterArgs{.scatter_dim = node.dim}, fused_matmul_reduce_scatter);
 }
 
 Result<Values> scaled_matmul_reduce_scatter(const Call& call) {
   TANDEM_ASSIGN(const ScatterNode node, read_scaled_scatter(call));
-  return run_scaled(call, node);
+  return run_scaled_scatter(call, node);
+}
+
+Result<Values> matmul_all_reduce(const Call& call) {
+  TANDEM_ASSIGN(const ScatterNode node, read_all_reduce(call));
+  if (has_bias(node)) return run_scaled_all_reduce(call, node);
+  return run_plain(call, node, MatmulAllReduceArgs{}, fused_matmul_all_reduce);
+}
+
+Result<Values> scaled_matmul_all_reduce(const Call& call) {
+  TANDEM_ASSIGN(const ScatterNode node, read_scaled_all_reduce(call));
+  return run_scaled_all_reduce(call, node);
 }
 
 constexpr Op kOps[] = {
     {graph::op::kFusedMatmulReduceScatter, matmul_reduce_scatter},
     {graph::op::kFusedScaledMatmulReduceScatter, scaled_matmul_reduce_scatter},
+    {graph::op::kFusedMatmulAllReduce, matmul_all_reduce},
+    {graph::op::kFusedScaledMatmulAllReduce, scaled_matmul_all_reduce},
 };
 
 }  // namespace

@@ -73,8 +73,8 @@ Result<void> check_gather(const Call& call, std::int64_t gather_dim) {
   return {};
 }
 
-/// scattered, or [scattered, product]
-Result<void> check_scatter(const Call& call, std::int64_t scatter_dim) {
+/// The shape of the sum of products.
+Result<Shape> summed(const Call& call) {
   const auto a = tensors_at(call, 0);
   const auto b = tensors_at(call, 1);
   if (a.size() != b.size()) {
@@ -95,6 +95,20 @@ Result<void> check_scatter(const Call& call, std::int64_t scatter_dim) {
                    listed(product));
     }
   }
+  return product;
+}
+
+/// What is left of the sum on a rank, or that and the product.
+Result<void> need_part(const Call& call, const Shape& part, const Shape& product) {
+  if (call.node.type().kind != NodeType::Kind::kList) return need(call, part);
+  TANDEM_TRY(need_items(call, 2));
+  TANDEM_TRY(need_item(call, 0, part));
+  return need_item(call, 1, product);
+}
+
+/// scattered, or [scattered, product]
+Result<void> check_scatter(const Call& call, std::int64_t scatter_dim) {
+  TANDEM_ASSIGN(const Shape product, summed(call));
   TANDEM_ASSIGN(const std::size_t dim, dim_of(scatter_dim, product.size()));
   if (product[dim] % call.world_size != 0) {
     return failf(ErrorCode::kInvalidArgument, "scatters dim {} of {} over {} ranks", dim, listed(product),
@@ -102,10 +116,7 @@ Result<void> check_scatter(const Call& call, std::int64_t scatter_dim) {
   }
   Shape part = product;
   part[dim] /= call.world_size;
-  if (call.node.type().kind != NodeType::Kind::kList) return need(call, part);
-  TANDEM_TRY(need_items(call, 2));
-  TANDEM_TRY(need_item(call, 0, part));
-  return need_item(call, 1, product);
+  return need_part(call, part, product);
 }
 
 }  // namespace
@@ -124,6 +135,11 @@ Result<void> check_fused_reduce_scatter(const Call& call) {
 
 Result<void> check_fused_reduce_scatter_scaled(const Call& call) {
   return check_scatter(call, call.integer(5));
+}
+
+Result<void> check_fused_all_reduce(const Call& call) {
+  TANDEM_ASSIGN(const Shape product, summed(call));
+  return need_part(call, product, product);
 }
 
 }  // namespace tandem::graph

@@ -44,11 +44,11 @@ inline constexpr std::string_view kAllGather = "tandem.all_gather.default";
 /// (partial, "sum" or "avg", dim, world size, group) -> this rank's part, along `dim`, of the reduced whole.
 inline constexpr std::string_view kReduceScatter = "tandem.reduce_scatter.default";
 
-// Fused ops, by PyTorch's names. Theirs are the first arguments; a list that theirs return beside a tensor is
-// flattened. docs/design/graph.md has the whole signatures.
+// Fused ops, by PyTorch's names where it has them. Theirs are the first arguments; a list that theirs return
+// beside a tensor is flattened. docs/design/graph.md has the whole signatures.
 
 [[nodiscard]] constexpr bool is_fused(std::string_view target) {
-  return target.starts_with("symm_mem.");
+  return target.starts_with("symm_mem.") || target.starts_with("tandem.fused_");
 }
 
 /// (a, [b...], dim, group, bias=[b...], return_A=) -> [gathered a or null, products...]
@@ -65,5 +65,11 @@ inline constexpr std::string_view kFusedMatmulReduceScatter = "symm_mem.fused_ma
 /// return_product=)
 inline constexpr std::string_view kFusedScaledMatmulReduceScatter =
     "symm_mem.fused_scaled_matmul_reduce_scatter.default";
+// PyTorch has no such op, so these have tandem's names.
+/// (a, b, "sum" or "avg", group, bias=, return_product=) -> sum over ranks, or [sum, product]
+inline constexpr std::string_view kFusedMatmulAllReduce = "tandem.fused_matmul_all_reduce.default";
+/// (a, b, a scale, b scale, "sum" or "avg", group, bias, result scale, dtype, fast, return_product=)
+inline constexpr std::string_view kFusedScaledMatmulAllReduce =
+    "tandem.fused_scaled_matmul_all_reduce.default";
 
 }  // namespace tandem::graph::op

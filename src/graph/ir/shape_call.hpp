@@ -59,5 +59,6 @@ using ShapeRule = Result<void> (*)(const Call& call);
 [[nodiscard]] Result<void> check_fused_all_gather_scaled(const Call& call);
 [[nodiscard]] Result<void> check_fused_reduce_scatter(const Call& call);
 [[nodiscard]] Result<void> check_fused_reduce_scatter_scaled(const Call& call);
+[[nodiscard]] Result<void> check_fused_all_reduce(const Call& call);
 
 }  // namespace tandem::graph

@@ -220,6 +220,8 @@ constexpr OpRule kRules[] = {
     {"symm_mem.fused_matmul_reduce_scatter.default", check_fused_reduce_scatter},
     {"symm_mem.fused_scaled_matmul_reduce_scatter.default", check_fused_reduce_scatter_scaled},
     {"tandem.all_gather.default", all_gather},
+    {"tandem.fused_matmul_all_reduce.default", check_fused_all_reduce},
+    {"tandem.fused_scaled_matmul_all_reduce.default", check_fused_all_reduce},
     {"tandem.reduce_scatter.default", reduce_scatter},
 };
 

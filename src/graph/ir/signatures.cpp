@@ -73,6 +73,8 @@ constexpr Signature kSignatures[] = {
     {"symm_mem.fused_matmul_reduce_scatter.default", "PPXIX", "bias return_product "},
     {"symm_mem.fused_scaled_matmul_reduce_scatter.default", "PPAAXIIXSAARA", "return_product "},
     {"tandem.all_gather.default", "TIIX", ""},
+    {"tandem.fused_matmul_all_reduce.default", "PPXX", "bias return_product "},
+    {"tandem.fused_scaled_matmul_all_reduce.default", "PPAAXXAARA", "return_product "},
     {"tandem.reduce_scatter.default", "TXIIX", ""},
 };
 static_assert(std::is_sorted(std::begin(kSignatures), std::end(kSignatures),

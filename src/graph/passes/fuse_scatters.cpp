@@ -26,32 +26,38 @@ class Fusing {
   Result<void> run() {
     TANDEM_ASSIGN(Node* const fused, insert());
     if (!fusion_.returns_product) {
-      graph_.replace_uses(*fusion_.scatter, *fused);
-      return erase_unused(graph_, *fusion_.scatter);
+      graph_.replace_uses(*fusion_.result, *fused);
+      return erase_unused(graph_, *fusion_.result);
     }
     Node& place = *fusion_.sum;
     TANDEM_ASSIGN(Node* const scattered, item_of(graph_, place, *fused, 0));
     TANDEM_ASSIGN(Node* const product, item_of(graph_, place, *fused, 1));
     TANDEM_ASSIGN(Node* const instead, reshaped(graph_, place, *product, type_of(place).shape));
-    graph_.replace_uses(*fusion_.scatter, *scattered);
-    TANDEM_TRY(erase_unused(graph_, *fusion_.scatter));
+    graph_.replace_uses(*fusion_.result, *scattered);
+    TANDEM_TRY(erase_unused(graph_, *fusion_.result));
     graph_.replace_uses(place, *instead);
     return erase_unused(graph_, place);
   }
 
  private:
+  [[nodiscard]] std::string_view fused_op() const {
+    if (fusion_.gives_all())
+      return fusion_.is_scaled() ? op::kFusedScaledMatmulAllReduce : op::kFusedMatmulAllReduce;
+    return fusion_.is_scaled() ? op::kFusedScaledMatmulReduceScatter : op::kFusedMatmulReduceScatter;
+  }
+
   /// Where the products' values are needed: before the sum, behind all operands.
   Result<Node*> insert() {
-    const bool is_scaled = fusion_.is_scaled();
+    const std::string_view target = fused_op();
+    const std::size_t begin = target.find('.') + 1;
     NodeSpec spec{.kind = NodeKind::kCall,
-                  .name = graph_.free_name(is_scaled ? "fused_scaled_matmul_reduce_scatter"
-                                                     : "fused_matmul_reduce_scatter"),
-                  .target = std::string(is_scaled ? op::kFusedScaledMatmulReduceScatter
-                                                  : op::kFusedMatmulReduceScatter),
+                  .name = graph_.free_name(target.substr(begin, target.rfind('.') - begin)),
+                  .target = std::string(target),
                   .arguments = {},
                   .named_arguments = {},
                   .type = fusion_.scatter->type(),
                   .collectives = fusion_.scatter->collectives()};
+    if (fusion_.gives_all()) spec.collectives.insert(fusion_.scatter->name());  // as it was captured
     TANDEM_TRY(add_operands(spec));
     const TensorType& whole = type_of(*collective_.input);
     spec.type.tensors[0] = contiguous_type(type_of(*fusion_.scatter).shape, whole.dtype);
@@ -63,7 +69,7 @@ class Fusing {
     return graph_.insert_before(fusion_.sum, std::move(spec));
   }
 
-  /// Left operands, and columns of scales, have the leading dims of what is scattered.
+  /// Left operands, and columns of scales, have the leading dims of what is reduced.
   Result<void> add_operands(NodeSpec& spec) {
     const auto& whole = type_of(*collective_.input).shape;
     Argument::List a, b, a_scale, b_scale, bias, result_scale, fast;
@@ -86,25 +92,30 @@ class Fusing {
     }
     const Argument dim{static_cast<std::int64_t>(collective_.dim)};
     const Argument& reduce_op = fusion_.scatter->arguments()[1];
+    const bool scatters = !fusion_.gives_all();
+    const auto add = [&](Argument argument) { spec.arguments.push_back(std::move(argument)); };
+    add(one_or_list(std::move(a)));
+    add(one_or_list(std::move(b)));
     if (!fusion_.is_scaled()) {
-      spec.arguments = {one_or_list(std::move(a)), one_or_list(std::move(b)), reduce_op, dim,
-                        collective_.group};
+      add(reduce_op);
+      if (scatters) add(dim);
+      add(collective_.group);
       if (has_bias) spec.named_arguments["bias"] = one_or_list(std::move(bias));
       return {};
     }
-    spec.arguments = {one_or_list(std::move(a)),
-                      one_or_list(std::move(b)),
-                      one_or_list(std::move(a_scale)),
-                      one_or_list(std::move(b_scale)),
-                      reduce_op,
-                      dim,
-                      dim,
-                      collective_.group,
-                      {list_of(whole)},
-                      one_or_list(std::move(bias)),
-                      one_or_list(std::move(result_scale)),
-                      {Repr{"torch." + type_of(*collective_.input).dtype}},
-                      one_or_list(std::move(fast))};
+    add(one_or_list(std::move(a_scale)));
+    add(one_or_list(std::move(b_scale)));
+    add(reduce_op);
+    if (scatters) {
+      add(dim);
+      add(dim);
+    }
+    add(collective_.group);
+    if (scatters) add({list_of(whole)});
+    add(one_or_list(std::move(bias)));
+    add(one_or_list(std::move(result_scale)));
+    add({Repr{"torch." + type_of(*collective_.input).dtype}});
+    add(one_or_list(std::move(fast)));
     return {};
   }
 
@@ -118,7 +129,8 @@ class Fusing {
 Result<void> fuse_scatters(Graph& graph, const FuseOptions& options) {
   std::vector<Node*> scatters;
   for (Node& node : graph.nodes()) {
-    if (node.is_call_of(op::kReduceScatter)) scatters.push_back(&node);
+    if (node.is_call_of(op::kReduceScatter) || node.is_call_of(op::kFunctionalAllReduce))
+      scatters.push_back(&node);
   }
   const OpaqueOps opaque(graph);
   for (Node* const scatter : scatters) {

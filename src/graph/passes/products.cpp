@@ -94,6 +94,8 @@ std::size_t dim_from_front(std::int64_t dim, std::size_t num_dims) {
 
 Collective as_collective(const Node& node) {
   const Argument::List& arguments = node.arguments();
+  if (node.is_call_of(op::kFunctionalAllReduce))
+    return {.input = arguments[0].node(), .world = 0, .group = arguments[2]};
   const std::size_t dim = node.is_call_of(op::kAllGather) ? 1 : 2;
   return {arguments[0].node(), dim_from_front(*arguments[dim].integer(), type_of(node).shape.size()),
           *arguments[dim + 1].integer(), arguments[dim + 2]};
@@ -101,7 +103,8 @@ Collective as_collective(const Node& node) {
 
 bool is_of_all(const Collective& collective, const GraphHeader& header) {
   const auto* const group = std::get_if<std::string>(&collective.group.value);
-  return collective.world == header.world_size && group != nullptr && *group == header.group;
+  return (collective.world == 0 || collective.world == header.world_size) && group != nullptr &&
+         *group == header.group;
 }
 
 bool Dependence::of(const Node& node) {

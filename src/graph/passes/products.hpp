@@ -45,11 +45,11 @@ struct Product {
 /// Counted from the front; `num_dims` of a tensor.
 [[nodiscard]] std::size_t dim_from_front(std::int64_t dim, std::size_t num_dims);
 
-/// A tandem.all_gather or tandem.reduce_scatter.
+/// A tandem.all_gather or tandem.reduce_scatter, or an all-reduce.
 struct Collective {
   Node* input = nullptr;
   std::size_t dim = 0;
-  std::int64_t world = 1;
+  std::int64_t world = 1;  ///< 0: that of its group; of an all-reduce, which has no dim either
   Argument group;
 };
 [[nodiscard]] Collective as_collective(const Node& node);

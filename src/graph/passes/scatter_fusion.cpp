@@ -71,10 +71,11 @@ std::optional<Product> as_scaled_afterwards(Node& node) {
 class Planner {
  public:
   Planner(const Graph& graph, Node& scatter) : graph_(graph), collective_(as_collective(scatter)) {
-    fusion_.scatter = &scatter;
+    fusion_.scatter = fusion_.result = &scatter;
   }
 
   ScatterPlan run(const OpaqueOps& opaque, const FuseOptions& options) {
+    if (fusion_.gives_all() && !find_wait()) return {std::nullopt, {Reason::kUnusualForm, nullptr}};
     if (!is_of_all(collective_, graph_.header)) return {std::nullopt, {Reason::kOtherGroup, nullptr}};
     const auto* const reduction = std::get_if<std::string>(&fusion_.scatter->arguments()[1].value);
     if (reduction == nullptr || (*reduction != "sum" && *reduction != "avg")) {
@@ -97,6 +98,14 @@ class Planner {
   }
 
  private:
+  /// Of an all-reduce. Scatters have none: a pass before has merged them.
+  bool find_wait() {
+    const auto& users = fusion_.scatter->users();
+    if (users.size() != 1 || !(*users.begin())->is_call_of(op::kWait)) return false;
+    fusion_.result = *users.begin();
+    return true;
+  }
+
   void refuse(Reason reason, const Node* node) {
     if (!refusal_) refusal_ = {reason, node};
   }
@@ -185,7 +194,7 @@ class Planner {
     refuse(is_taken ? Reason::kProductTaken : Reason::kOpBetween, is_taken ? from : &node);
   }
 
-  /// All terms have the type of what is scattered: sums are of equal types.
+  /// All terms have the type of what is reduced: sums are of equal types.
   void check_types() {
     if (!is_product_type(type_of(*collective_.input).dtype)) {
       return refuse(Reason::kUnsupportedType, fusion_.terms[0].node);
@@ -202,6 +211,10 @@ class Planner {
 
 bool ScatterFusion::is_scaled() const {
   return std::any_of(terms.begin(), terms.end(), [](const Product& term) { return term.is_scaled(); });
+}
+
+bool ScatterFusion::gives_all() const {
+  return scatter->is_call_of(op::kFunctionalAllReduce);
 }
 
 ScatterPlan plan_scatter(const Graph& graph, Node& scatter, const OpaqueOps& opaque,

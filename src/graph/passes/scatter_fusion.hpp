@@ -11,7 +11,7 @@
 
 namespace tandem::graph {
 
-/// A scatter with the products whose sum it scatters.
+/// A scatter or an all-reduce with the products whose sum it takes.
 ///
 ///   %p = aten.mm.default(%a, %b)                               terms: p, q
 ///   %q = aten.mm.default(%c, %d)
@@ -20,14 +20,16 @@ namespace tandem::graph {
 ///   %r = tandem.reduce_scatter.default(%v, "sum", 1, 4, "0")
 struct ScatterFusion {
   Node* scatter = nullptr;
+  Node* result = nullptr;        ///< what the fused op gives: the scatter, or the wait for an all-reduce
   std::vector<Product> terms;    ///< not empty
   Node* sum = nullptr;           ///< the top-most add, or the one product
   bool returns_product = false;  ///< the sum is used elsewhere too
 
   [[nodiscard]] bool is_scaled() const;
+  [[nodiscard]] bool gives_all() const;
 };
 
-/// Decides what to do about a scatter, and changes nothing. Where a fusion is refused, why.
+/// Decides what to do about a scatter or an all-reduce, and changes nothing. Where a fusion is refused, why.
 struct ScatterPlan {
   std::optional<ScatterFusion> fusion;
   Refusal why_not;

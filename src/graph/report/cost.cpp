@@ -33,7 +33,8 @@ Work work_of(const GatherFusion& fusion, int world) {
 }
 
 Work work_of(const ScatterFusion& fusion, int world) {
-  Work work{.bytes = received_bytes(type_of(*as_collective(*fusion.scatter).input), world)};
+  const int ways = fusion.gives_all() ? 2 : 1;
+  Work work{.bytes = received_bytes(type_of(*as_collective(*fusion.scatter).input), world, ways)};
   for (const Product& term : fusion.terms) add_product(work, term.flops(), element_bytes(*term.a));
   return work;
 }
@@ -56,7 +57,9 @@ Work work_of(const Node& fused, int world) {
     }
     return work;
   }
-  work.bytes = received_bytes(*fused.type().tensors[0], world, world);
+  const bool gives_all =
+      fused.is_call_of(op::kFusedMatmulAllReduce) || fused.is_call_of(op::kFusedScaledMatmulAllReduce);
+  work.bytes = received_bytes(*fused.type().tensors[0], world, gives_all ? 2 : world);
   for (std::size_t i = 0; i < a.size(); ++i) {
     const Node& left = *a[i].node();
     add_product(work, flops_of(type_of(left).numel(), *b[i].node()), element_bytes(left));

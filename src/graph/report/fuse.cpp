@@ -49,7 +49,8 @@ std::map<std::string, Node*, std::less<>> nodes_by_collective(Graph& graph) {
 
 Refusal refusal_of(Graph& graph, Node& node, const OpaqueOps& opaque, const FuseOptions& options) {
   if (node.is_call_of(op::kAllGather)) return plan_gather(graph, node, {}, opaque, options).why_not;
-  if (node.is_call_of(op::kReduceScatter)) return plan_scatter(graph, node, opaque, options).why_not;
+  if (node.is_call_of(op::kReduceScatter) || node.is_call_of(op::kFunctionalAllReduce))
+    return plan_scatter(graph, node, opaque, options).why_not;
   return {Reason::kUnusualForm, nullptr};
 }
 
@@ -71,11 +72,8 @@ void judge(Graph& graph, std::vector<CollectiveReport>& collectives, const FuseO
       one.saved_us = std::max(0.0, saved_us(work_of(*node, world), world)) / num_collectives(*node);
       continue;
     }
-    Refusal why{Reason::kAllReduce, nullptr};
-    if (one.kind != Kind::kAllReduce) {
-      why =
-          node == nullptr ? Refusal{Reason::kNoProduct, nullptr} : refusal_of(graph, *node, opaque, options);
-    }
+    const Refusal why =
+        node == nullptr ? Refusal{Reason::kNoProduct, nullptr} : refusal_of(graph, *node, opaque, options);
     one.reason = why.reason;
     if (why.node != nullptr) one.detail = fmt::format("{} ({})", why.node->name(), why.node->target());
   }

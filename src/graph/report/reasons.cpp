@@ -18,7 +18,7 @@ constexpr std::array<Entry, kNumReasons> kEntries = {{
     {"kBiasOperand", "it is only a bias"},
     {"kScaleOfWhole", "the scale is computed from all of what is gathered"},
     {"kDependentOperand", "another operand of the product depends on what is gathered"},
-    {"kNoProducer", "no product makes what is scattered"},
+    {"kNoProducer", "no product makes what is summed over the ranks"},
     {"kReduction", "it reduces with neither sum nor mean"},
     {"kProductTaken", "another fused op computes its product"},
     {"kProductUsed", "one of several products is used elsewhere too, and would be computed twice", true},
@@ -30,7 +30,6 @@ constexpr std::array<Entry, kNumReasons> kEntries = {{
     {"kOpaqueBetween", "an unknown op is in the way: nothing is moved across it"},
     {"kUnusualForm", "it is not followed by one wait"},
     {"kUnsupportedType", "there is no product of this type"},
-    {"kAllReduce", "no fused op does the work of an all-reduce"},
     {"kNotProfitable", "the cost model expects no gain"},
 }};
 
