@@ -115,6 +115,7 @@ double native_us(const NativeWaves& waves, const GpuRates& gpu) {
     const double here_us = arrival_us(waves.arrival, (step + 1) * waves.step_chunks - 1, gpu);
     for (std::int64_t i = 0; i < rows * columns; ++i) clusters.run(here_us, tile_us);
   }
+  if (waves.m == 0) return gpu.native.launch_us;
   // b comes from memory, from the start on.
   constexpr double kElementBytes = 2;
   const double b_us =

@@ -66,8 +66,13 @@ TEST(NativeTile, TakesLongerUnpaired) {
 TEST(NativeUs, IsNoLessThanTheTimeOfBFromMemory) {
   GpuRates slow = kRound;
   slow.read_bytes_per_us = 100;
-  const NativeWaves one{
-      .m = 1, .n = 128, .k = 8192, .tile_columns = 64, .clusters_at_once = 2, .step_rows = 1};
+  const NativeWaves one{.m = 1,
+                        .n = 128,
+                        .k = 8192,
+                        .tile_columns = 64,
+                        .clusters_at_once = 2,
+                        .step_rows = 1,
+                        .arrival = {.complete = 1}};
   EXPECT_DOUBLE_EQ(native_us(one, kRound), 1000 + 10 + 2 * 64);
   EXPECT_DOUBLE_EQ(native_us(one, slow), 1000 + 10 + 2.0 * 128 * 8192 / 100);
 }

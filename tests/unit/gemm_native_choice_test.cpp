@@ -375,7 +375,7 @@ TEST(ProductGrid, SendsToAllPeersWithinAWaveAndOneAfterTheOtherBeyond) {
 
 // One matrix of all rows, of which nothing is complete.
 TEST(ProductGrid, OfShardsThatShareTilesIsOneMatrix) {
-  const auto grid_of_few = [](std::int64_t rows, int peers) {
+  const auto grid_of_few = [](std::int64_t rows, int clusters) {
     const PieceCut cut{.rows = rows, .shard_rows = shard_stride(rows, 2), .shards = 2, .row_bytes = 16384};
     AsyncInputLaunch launch;
     launch.n = 7168;
@@ -383,23 +383,24 @@ TEST(ProductGrid, OfShardsThatShareTilesIsOneMatrix) {
     launch.rows = rows;
     launch.chunks = ChunkOrder(rows, 1, 0);
     launch.signal_rows = static_cast<int>(rows);
-    launch.num_clusters = 66;
+    launch.num_clusters = clusters;
     launch.wave_us = 30;
     launch.pieces = incoming_pieces(cut, 1, nullptr);
     launch.pieces.count = 2;
     launch.push.grid = PieceGrid(cut, static_cast<int>(cut.shard_rows));
-    launch.push.peers = peers;
+    launch.push.peers = 2;
     return product_grid(launch, async_input_tiling(64, 1, 2), 5);
   };
-  const ProductGrid grid = grid_of_few(100, 2);
+  const ProductGrid grid = grid_of_few(100, 66);
   EXPECT_EQ(grid.batch_rows, 100);
   EXPECT_EQ(grid.batches, 1);
   EXPECT_EQ(grid.tiles_per_signal, 1);
   EXPECT_EQ(grid.complete_batches, 0);
   EXPECT_EQ(grid.num_clusters, 56);
   EXPECT_EQ(grid.push.senders, 16) << "of 20 multiprocessors that no tile needs";
-  EXPECT_EQ(grid_of_few(300, 2).tiles_per_signal, 3);
-  const ProductGrid beside_tiles = grid_of_few(300, 2);
+  EXPECT_EQ(grid_of_few(300, 66).tiles_per_signal, 3);
+  const ProductGrid beside_tiles = grid_of_few(100, 56);
+  EXPECT_EQ(beside_tiles.push.senders, 0);
   EXPECT_EQ(beside_tiles.push.rounds.at_once, 2) << "to both at one time";
 }
 
