@@ -65,8 +65,10 @@ enum class SumsKind : std::uint8_t {
 };
 
 /// Whether a kernel's tiles are whole blocks of partials, and its sums leave registers for what exchanges them.
-[[nodiscard]] constexpr bool can_exchange_partials(int tile_columns, SumsKind sums) {
-  return tile_columns % PartialGrid::kColumns == 0 && sums != SumsKind::kPromoted;
+/// (Those of the widest tile of a single CTA do not: its loads keep more.)
+[[nodiscard]] constexpr bool can_exchange_partials(int tile_columns, int ctas_of_cluster, SumsKind sums) {
+  return tile_columns % PartialGrid::kColumns == 0 && (tile_columns < 256 || ctas_of_cluster > 1) &&
+         sums == SumsKind::kPlain;
 }
 
 /// Of a CTA: a warp group of producers, two of consumers.

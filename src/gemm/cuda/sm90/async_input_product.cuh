@@ -115,8 +115,8 @@ struct AsyncInputProduct {
   static_assert(kStagedPieces >= kFewestStagedPieces, "with few behind a fence the fences set the pace");
   static_assert(kFewestStagedPieces * PieceGrid::kBytes >= 2 * PartialGrid::kBytes);
 
-  static constexpr bool kCanExchange =
-      can_exchange_partials(static_cast<int>(cute::size<1>(Tile{})), Sums::kKind);
+  static constexpr bool kCanExchange = can_exchange_partials(
+      static_cast<int>(cute::size<1>(Tile{})), static_cast<int>(cute::size(Cluster{})), Sums::kKind);
   // Who exchanges partials needs more of them than who sends pieces.
   static constexpr int kLoadRegisters = kCanExchange ? 64 : 40;
   static constexpr int kMultiplyRegisters = kCanExchange ? 216 : 232;

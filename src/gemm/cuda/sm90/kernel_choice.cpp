@@ -67,7 +67,8 @@ namespace {
 double departing_us(const ResidentKernel& kernel, const Product& product) {
   const Tiling& tiling = kernel.kernel->tiling;
   const ChunkOrder owners = owners_of(product);
-  if (!can_exchange_partials(tiling.tile_columns, kernel.kernel->sums) ||
+  if (!can_exchange_partials(tiling.tile_columns, tiling.cluster_rows * tiling.cluster_columns,
+                             kernel.kernel->sums) ||
       !TileOrder::accepts(owners, product.n, tiling) || kernel.most_clusters < 1)
     return 0;
   return cost::departing_us({.m = product.m,

@@ -236,7 +236,7 @@ class PartialTiles {
   }
 
   // Blocks whose vectors a thread has at one time, beside its sums, and beside sums that come before them.
-  static constexpr int kManyBlocks = 4;
+  static constexpr int kManyBlocks = 2;
   static constexpr int kFewBlocks = 1;
 
   /// Sums of neighbouring blocks.
