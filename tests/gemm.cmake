@@ -1,5 +1,5 @@
 tandem_test(unit gemm
-            SOURCES unit/gemm_piece_grid_test.cpp unit/gemm_product_test.cpp unit/gemm_tile_order_test.cpp
+            SOURCES unit/gemm_partial_grid_test.cpp unit/gemm_piece_grid_test.cpp unit/gemm_product_test.cpp unit/gemm_tile_order_test.cpp
                     unit/gemm_tile_test.cpp
             DEPENDS gemm gemm_cpu backend)
 if(TANDEM_HAS_CUDA)

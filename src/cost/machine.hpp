@@ -56,7 +56,8 @@ struct GpuRates {
 
   // Partials that go to their owners from inside a product.
   double partial_bytes_per_ns;  ///< the pace that is set for all multiprocessors together
-  double owner_column_us;       ///< what an owner adds to a tile of its own, a column
+  double owner_us;              ///< until an owner has what was sent last
+  double owner_column_us;       ///< what it adds to a tile of its own, a column
 
   // What kernels move in collectives.
   CollectiveTimes by_mailboxes;
@@ -109,8 +110,9 @@ inline constexpr GpuRates kH200 = {
     .sender_round_us = 3,              // h200_x4_native_by_four_senders.json
     .sender_bytes_per_us = 30e3,       // the same
 
-    .partial_bytes_per_ns = 280,  // h200_x2_native_scatter.json
-    .owner_column_us = 0.02,      // the same
+    .partial_bytes_per_ns = 280,  // h200_x2_native_scatter.json, like the next two
+    .owner_us = 8,
+    .owner_column_us = 0.04,
 
     // t_serial_us - t_gemm_us of h200_x2_native.json, h200_x2_random_preset.json, h200_x4_native.json.
     .by_mailboxes = {.start_us = 7, .slowness = 1.25, .slowness_of_a_peer = 0},

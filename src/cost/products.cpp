@@ -127,7 +127,8 @@ double departing_us(const NativeWaves& waves, int owners, const GpuRates& gpu) {
   const std::int64_t ctas = waves.clusters_at_once * waves.cluster_rows * waves.cluster_columns;
   const std::int64_t of_owner = parts(waves.step_rows, waves.tile_rows) * parts(waves.n, waves.tile_columns);
   const double own_waves = std::ceil(static_cast<double>(of_owner) / static_cast<double>(ctas));
-  const double sum_us = own_waves * gpu.owner_column_us * static_cast<double>(waves.tile_columns);
+  const double sum_us =
+      gpu.owner_us + own_waves * gpu.owner_column_us * static_cast<double>(waves.tile_columns);
   // Tiles of peers that run beside the last ones.
   const std::int64_t tiles = of_owner * owners;
   const std::int64_t last = tiles - (tiles - 1) / ctas * ctas;

@@ -132,5 +132,24 @@ TEST(NativeWaves, TakeWhatTheirTilesDoWhereThereAreVeryMany) {
       << "or their last chunk";
 }
 
+TEST(DepartingRows, CostTheAdditionsAndWhatTheLastWaveSends) {
+  NativeWaves waves{.m = 2048,
+                    .n = 8192,
+                    .k = 8192,
+                    .tile_columns = 256,
+                    .cluster_rows = 2,
+                    .clusters_at_once = 66,
+                    .chunks = 2,
+                    .step_rows = 1024,
+                    .arrival = {.complete = 2}};
+  // Two waves of either owner: the peer's are over before the own ones end.
+  const double added_us = departing_us(waves, 2) - native_us(waves);
+  EXPECT_DOUBLE_EQ(added_us, kH200.owner_us + 2 * 256 * kH200.owner_column_us);
+  // One wave of both: what the peer is sent travels behind it.
+  waves.m = 512;
+  waves.step_rows = 256;
+  EXPECT_GT(departing_us(waves, 2) - native_us(waves), kH200.owner_us + kH200.first_piece_us);
+}
+
 }  // namespace
 }  // namespace tandem::cost

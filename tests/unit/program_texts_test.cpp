@@ -106,6 +106,19 @@ void add_pushed_scatters(const Device& device, const Add& add) {
   }
 }
 
+void add_native_scatters(const Device& device, const Add& add) {
+  fused::ScatterProblem problem = test::small_scatter(3);
+  problem.dtype = problem.partials = DType::kBF16;
+  problem.gives_while_multiplying = true;
+  add("scatter of rows", fused::build_native_scatter(problem, 1, device).program);
+  problem.gives_while_multiplying = false;
+  problem.num_products = 2;
+  problem.has_bias = true;
+  problem.keeps_product = true;
+  problem.reduce_op = coll::ReduceOp::kAvg;
+  add("mean of two products and a bias, kept", fused::build_native_scatter(problem, 1, device).program);
+}
+
 void add_all_reduces(const Device& device, const Add& add) {
   fused::ScatterProblem problem = test::small_all_reduce(3, 2);
   add("all-reduce", fused::build_serial_scatter(problem, 1, device).program);
@@ -168,6 +181,7 @@ TEST(ProgramTexts, of_a_few_programs_are_as_they_were) {
   add("scatter of rows", fused::build_serial_scatter(scatter, 1, device).program);
   add("scatter of rows", fused::build_pipelined_scatter(scatter, 1, device).program);
   add_pushed_scatters(device, add);
+  add_native_scatters(device, add);
   add_all_reduces(device, add);
   const fused::ScatterProblem scattered_columns{.dtype = DType::kBF16,
                                                 .partials = DType::kBF16,

@@ -68,6 +68,18 @@ TEST_P(ProgramVerify, scatters_pass) {
   });
 }
 
+TEST_P(ProgramVerify, native_scatters_pass) {
+  test::for_scatters(world(), [&](fused::ScatterProblem problem) {
+    const bool is_native = world() > 1 && !problem.scatters_last() && problem.partials == problem.dtype &&
+                           problem.part_of(world() - 1).size > 0;
+    if (!is_native) return;
+    for (const bool while_multiplying : {false, problem.num_products == 1}) {
+      problem.gives_while_multiplying = while_multiplying;
+      expect_passes(&fused::build_native_scatter, problem, "native");
+    }
+  });
+}
+
 TEST_P(ProgramVerify, pushed_scatters_pass) {
   test::for_pushed_scatters(world(), [&](const fused::ScatterProblem& problem) {
     expect_passes(&fused::build_pipelined_scatter, problem, "pipelined, pushed");
