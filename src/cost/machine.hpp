@@ -112,7 +112,7 @@ inline constexpr GpuRates kH200 = {
 
     .partial_bytes_per_ns = 280,  // h200_x2_native_scatter.json, like the next two
     .owner_us = 8,
-    .owner_column_us = 0.04,
+    .owner_column_us = 0.02,
 
     // t_serial_us - t_gemm_us of h200_x2_native.json, h200_x2_random_preset.json, h200_x4_native.json.
     .by_mailboxes = {.start_us = 7, .slowness = 1.25, .slowness_of_a_peer = 0},

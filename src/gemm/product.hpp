@@ -62,7 +62,7 @@ struct Arrival {
 };
 
 /// Where the rows of a product go: each rank owns a shard of them, by the shard rule, and its `out` receives
-/// the sum over all ranks of its own rows: added in f32 in the order of the ranks, divided, plus bias, rounded
+/// the sum over all ranks of its own rows: added in f32 in rank order, divided, plus bias, rounded
 /// once. What other ranks send is rounded to out's type before. All ranks of the group make such a product at
 /// the same time, each from its own a and b.
 struct Departure {

@@ -53,10 +53,10 @@ class Tune(unittest.TestCase):
 
     def test_rows_are_kept_and_looked_up(self):
         text = self.succeed("tune", *SIZES).stdout
-        self.assertRegex(text.splitlines()[-1], r"^# \S+\.json: 2 rows taken in$")
+        self.assertRegex(text.splitlines()[-1], r"^# \S+\.json: 3 rows taken in$")
         (path,) = self.tables.glob("*.json")
         table = json.loads(path.read_text())
-        self.assertEqual([row["op"] for row in table["rows"]], ["all_gather_matmul", "matmul_reduce_scatter"])
+        self.assertEqual([row["op"] for row in table["rows"]], ["all_gather_matmul", "matmul_reduce_scatter", "matmul_all_reduce"])
         for row in table["rows"]:
             self.assertEqual((row["m"], row["n"], row["k"], row["dtype"], row["world"], row["link"]),
                              (64, 24, 48, "f32", 3, "shared memory"))

@@ -67,18 +67,18 @@ TEST(FusedGraphCache, AGraphIsVoidWithoutItsMemory) {
     return cached;
   };
   CachedGraph alone = recorded(nullptr);
-  EXPECT_TRUE(can_launch(alone, {.workspace = &workspace}));
-  EXPECT_FALSE(can_launch(alone, {.workspace = &grown}));
+  EXPECT_TRUE((can_launch(alone, {.workspace = &workspace})));
+  EXPECT_FALSE((can_launch(alone, {.workspace = &grown})));
   EXPECT_EQ(alone.graph, nullptr) << "void once and for all";
   EXPECT_EQ(alone.num_calls, 1) << "it is met anew";
-  EXPECT_FALSE(can_launch(alone, {.workspace = &workspace}));
+  EXPECT_FALSE((can_launch(alone, {.workspace = &workspace})));
 
   CachedGraph reads_peers = recorded(in_place);
-  EXPECT_TRUE(can_launch(reads_peers, {.workspace = &workspace, .in_place = in_place.get(})));
+  EXPECT_TRUE((can_launch(reads_peers, {.workspace = &workspace, .in_place = in_place.get()})));
   // Another handle at the same address cannot be told from this one by the address.
   const symm::Handle* const address = in_place.get();
   in_place.reset();
-  EXPECT_FALSE(can_launch(reads_peers, {.workspace = &workspace, .in_place = address}));
+  EXPECT_FALSE((can_launch(reads_peers, {.workspace = &workspace, .in_place = address})));
   EXPECT_EQ(reads_peers.graph, nullptr);
 }
 

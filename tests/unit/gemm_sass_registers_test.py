@@ -66,7 +66,7 @@ def reachable(code, start):
             continue
         seen.add(i)
         predicate, name, operands = split(code[i][1])
-        if re.match(r"BRX|JMX|JMP|BREAK|BMOV\.\S*PC|CALL\.ABS", name):
+        if re.match(r"BRX|JMX|JMP|BMOV\.\S*PC|CALL\.ABS", name):
             raise ValueError(f"where '{code[i][1]}' goes is not known")
         if re.match(r"BRA|BSSY|CALL|WARPSYNC\.COLLECTIVE", name):
             todo.append(index_of[int(re.search(r"0x([0-9a-f]+)\)?$", operands)[1], 16)])

@@ -64,7 +64,7 @@ enum class SumsKind : std::uint8_t {
   kPromoted,  ///< the same, and adds up those of 128 of k in f32, scaled along k too
 };
 
-/// Whether a kernel's tiles are whole blocks of partials, and its sums leave registers for what exchanges them.
+/// Whether a kernel's tiles are whole blocks of partials, and its sums leave registers for their exchange.
 /// (Those of the widest tile of a single CTA do not: its loads keep more.)
 [[nodiscard]] constexpr bool can_exchange_partials(int tile_columns, int ctas_of_cluster, SumsKind sums) {
   return tile_columns % PartialGrid::kColumns == 0 && (tile_columns < 256 || ctas_of_cluster > 1) &&

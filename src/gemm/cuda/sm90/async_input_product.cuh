@@ -56,7 +56,7 @@ inline constexpr int kFewestStagedPieces = 4;
 ///     kPoller      looks for pieces, or partials of own tiles, that come, and announces them
 ///     kBarrierInit sets up the barriers between those that load and those that multiply, and outlives the
 ///                  kernel before, where that lets this one begin early (device/cuda/next_kernel.cuh)
-///   warp groups    232 or 216 registers a thread; each multiplies half of the tile's rows, rounds and stores them
+///   warp groups    232 or 216 registers a thread; each multiplies half of the tile's rows, and stores them
 ///   1 and 2
 ///
 /// The two groups need not be at the same step, nor at the same tile: while one rounds and stores, the other

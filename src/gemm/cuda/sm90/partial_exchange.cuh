@@ -124,7 +124,7 @@ __device__ std::byte* staged_strip(const PartialExchange& exchange, std::uint32_
 }
 
 /// By a warp group, which has sums of two rows and two columns of every eight: at(group of eight columns,
-/// row, column of two) is one of them. Its tiles in their order. What it keeps is little: nearly all registers
+/// row, column of two) is one of them. Its tiles in their order. What it keeps is little: most registers
 /// have sums.
 template <int kColumns, bool kIsHalf>
 class PartialTiles {
@@ -247,8 +247,8 @@ class PartialTiles {
     int first;
     __device__ float& operator()(int i) const { return at(first * 4 + i / 4, i / 2 % 2, i % 2); }
   };
-  /// add(block, sums of the blocks from there on) for all blocks of a strip, kAtOnce at a time where there are
-  /// as many.
+  /// add(block, sums of the blocks from there on) for all blocks of a strip, kAtOnce at a time where there
+  /// are as many.
   template <int kAtOnce, class At, class Add>
   __device__ static void add_in_batches(const Strip& strip, At at, Add add) {
 #pragma unroll
