@@ -85,6 +85,24 @@ Source<E> source_of(const Product& product, const TilePlace& place) {
 
 using Sums = float[PieceGrid::kTileRows][kMostColumns];
 
+// Shared memory of whichever kernel runs: the host thread's own, so it must not be there once for each kernel.
+inline Sums& sums_of_tile() {
+  __shared__ Sums sums;
+  return sums;
+}
+inline Sums& sums_of_step() {
+  __shared__ Sums sums;
+  return sums;
+}
+inline SenderStages& stages_of_sender() {
+  __shared__ SenderStages stages;
+  return stages;
+}
+inline PieceStage<kMostPiecesTogether>& stage_of_warp() {
+  __shared__ PieceStage<kMostPiecesTogether> stage;
+  return stage;
+}
+
 /// Adds the part of [k, k_end) to the sums of a tile. Most of the time goes here, and sanitizers would make
 /// it several times as long.
 template <class E>
@@ -188,7 +206,7 @@ template <class E, class Finish>
 void multiply_tiles(const Product& product, std::uint32_t& announced, Sums& sums, Finish finish) {
   const AsyncInputLaunch& launch = product.launch;
   const tandem::symm::ChunkSignals signals = signals_of(launch);
-  __shared__ Sums part;
+  Sums& part = sums_of_step();
   std::uint32_t before = 0;
   bool gave_up = false;
   for_tiles(product, [&](const TilePlace& place) {
@@ -291,7 +309,7 @@ void exchange_tiles(const Product& product, PartialCounts& counts, Turns& turns,
 template <int kColumns, class E, class Out>
 void run_with_owners(const Product& product, PartialCounts& counts, std::byte* stage) {
   __shared__ Turns turns;
-  __shared__ Sums sums;
+  Sums& sums = sums_of_tile();
   const PartialExchange& partials = product.launch.partials;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   if (threadIdx.x == 0) {
@@ -341,33 +359,30 @@ inline void announce_arrivals(const Product& product, std::uint32_t& announced) 
 
 template <int kColumns, class E, class Out>
 __global__ void native_product(const Product product, const PiecePush push) {
-  __shared__ SenderStages senders;
-  __shared__ PieceStage<kMostPiecesTogether> stage;
   __shared__ std::uint32_t announced;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const auto cta = static_cast<int>(blockIdx.y * gridDim.x + blockIdx.x);
   const int multiplying = static_cast<int>(gridDim.x * gridDim.y) - push.senders;
   if (cta >= multiplying) {
-    send_pieces(push, cta - multiplying, senders);
+    send_pieces(push, cta - multiplying, stages_of_sender());
     return;
   }
   if constexpr (kColumns % PartialGrid::kColumns == 0) {
     __shared__ PartialCounts counts;
     if (product.launch.partials.is_any())
-      return run_with_owners<kColumns, E, Out>(product, counts, stage.data);
+      return run_with_owners<kColumns, E, Out>(product, counts, stage_of_warp().data);
   }
   const bool pushes = warp == 1 && push.peers > 0 && push.senders == 0;
   const bool has_pieces = product.launch.pieces.count > 0;
   if (threadIdx.x == 0) begin_announcing(announced);
   __syncthreads();
   if (threadIdx.x == 0) {
-    __shared__ Sums sums;
-    multiply_tiles<E>(product, announced, sums,
+    multiply_tiles<E>(product, announced, sums_of_tile(),
                       [&](const TilePlace& place, int columns, const Sums& of_tile) {
                         store_tile<Out>(product, place, columns, of_tile);
                       });
   }
-  if (pushes) push_pieces(push, cta, multiplying, stage.data);
+  if (pushes) push_pieces(push, cta, multiplying, stage_of_warp().data);
   if (warp == 2 && has_pieces) announce_arrivals(product, announced);
 }
 
