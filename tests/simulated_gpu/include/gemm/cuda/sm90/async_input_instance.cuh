@@ -85,7 +85,7 @@ Source<E> source_of(const Product& product, const TilePlace& place) {
 
 using Sums = float[PieceGrid::kTileRows][kMostColumns];
 
-// Shared memory of whichever kernel runs: the host thread's own, so it must not be there once for each kernel.
+// Shared memory of whichever kernel runs: the host thread's own, so it must not be there once a kernel.
 inline Sums& sums_of_tile() {
   __shared__ Sums sums;
   return sums;
