@@ -247,11 +247,8 @@ Result<void> Bench::run(const Variant& variant) {
     launch.scales.block_stride = 1;
     launch.scales.along_k = shape_.is_by_blocks();
   }
-  if (shape_.mode.has_bias) {
-    launch.epilogue.bias = bias_.view().data;
-    launch.epilogue.bias_dtype = shape_.mode.out();
-    launch.epilogue.bias_stride = 1;
-  }
+  if (shape_.mode.has_bias)
+    launch.epilogue.bias = {.data = bias_.view().data, .dtype = shape_.mode.out(), .stride = 1};
   if (shape_.mode.addend) {
     launch.epilogue.addend = addend_.view().data;
     launch.epilogue.addend_dtype = *shape_.mode.addend;

@@ -88,7 +88,7 @@ inline constexpr GpuRates kH200 = {
     .vendor_read_bytes_per_us = 3.0e6,              // 64 rows of h200_x2_native.json
     .vendor_split_us = 3,
     .native = {.launch_us = 2.3, .begin_us = 4},  // h200_native_kernels_row_strips.json
-    .read_bytes_per_us = 2.5e6,                   // 51 us of 64 and 128 x 7168 x 8192 at W = 2; no file yet
+    .read_bytes_per_us = 2.5e6,                   // h200_x2_few_rows.json
     // h200_native_kernels_divisors.json, the kernel of 1x1; 256 columns: h200_native_kernels_orders.json
     .native_unpaired = 1.15,
     // 2 m n k / t_gemm_us of h200_x*.json: the median is 681e6, of products from 100 GFLOP on 748e6.
@@ -110,9 +110,9 @@ inline constexpr GpuRates kH200 = {
     .sender_round_us = 3,              // h200_x4_native_by_four_senders.json
     .sender_bytes_per_us = 30e3,       // the same
 
-    .partial_bytes_per_ns = 280,  // h200_x2_native_scatter.json, like the next two
-    .owner_us = 8,
-    .owner_column_us = 0.02,
+    .partial_bytes_per_ns = 280,  // h200_x2_native_scatter.json
+    .owner_us = 8,                // the same
+    .owner_column_us = 0.02,      // the same
 
     // t_serial_us - t_gemm_us of h200_x2_native.json, h200_x2_random_preset.json, h200_x4_native.json.
     .by_mailboxes = {.start_us = 7, .slowness = 1.25, .slowness_of_a_peer = 0},

@@ -28,7 +28,7 @@ Result<void> check_strides(const ProductArgs& args) {
     return failf(ErrorCode::kInvalidArgument, "{}: addend is {}, need it contiguous", kWho,
                  to_string(*args.addend));
   }
-  if (!args.b->is_contiguous() && !args.b->movedim(0, 1).is_contiguous()) {
+  if (!has_no_holes(*args.b)) {
     return failf(ErrorCode::kInvalidArgument, "{}: b is {}, need it row-major or column-major without holes",
                  kWho, to_string(*args.b));
   }

@@ -9,11 +9,6 @@ namespace {
 
 constexpr std::string_view kWho = "matmul_reduce_scatter";
 
-/// Without holes, whichever way round.
-bool is_packed(const TensorView& view) {
-  return view.is_contiguous() || view.movedim(0, 1).is_contiguous();
-}
-
 Result<void> check_out(const ProductArgs& args, std::int64_t m, std::int64_t n) {
   const Dims own = {shard_of(m, args.departure->world, args.departure->rank).size, n};
   if (!(args.out->sizes == own) || !args.out->is_contiguous()) {
@@ -58,7 +53,7 @@ Result<Product> departing_product(const ProductArgs& args) {
   product.b_is_column_major = !is_made && !args.b->is_contiguous();
   const auto is_aligned = [](const TensorView& view) { return is_aligned_async_input(view); };
   product.is_aligned = is_aligned(*args.a) && is_aligned(*args.out) &&
-                       (is_made || (is_aligned(*args.b) && is_packed(*args.b))) &&
+                       (is_made || (is_aligned(*args.b) && has_no_holes(*args.b))) &&
                        (args.departure->product == nullptr || is_aligned(*args.departure->product));
   product.owners = Owners{.count = args.departure->world, .rank = args.departure->rank, .is_made = is_made};
   return product;

@@ -62,17 +62,16 @@ struct Arrival {
 };
 
 /// Where the rows of a product go: each rank owns a shard of them, by the shard rule, and its `out` receives
-/// the sum over all ranks of its own rows: added in f32 in rank order, divided, plus bias, rounded
-/// once. What other ranks send is rounded to out's type before. All ranks of the group make such a product at
-/// the same time, each from its own a and b.
+/// the sum over all ranks of its own rows: added in f32 in rank order, divided, plus bias, rounded once. What
+/// other ranks send is rounded to out's type before. All ranks of the group make such a product at the same
+/// time, each from its own a and b.
 struct Departure {
   int world = 1;
   int rank = 0;
   symm::KernelInboxPlace place = {};  ///< with room for partial_grid_of() this product; not for prepare()
   float divisor = 1;
-  bool rounds_own = false;  ///< the own partial is rounded as others are
-  const TensorView* product =
-      nullptr;  ///< [m, n] contiguous, of out's type: receives this rank's own partial
+  /// [m, n] contiguous, of out's type: receives this rank's own partial.
+  const TensorView* product = nullptr;
 };
 
 /// out = (sum_k a * b * a_scale * b_scale + bias) * result_scale + addend, in the order of ScaledMmArgs in
@@ -115,6 +114,11 @@ enum class Scale : std::uint8_t {
 /// Whether it differs along k, so that sums are scaled every 128 of k: see ScaledMmArgs.
 [[nodiscard]] constexpr bool is_along_k(Scale scale) {
   return scale == Scale::kVector128 || scale == Scale::kBlock128;
+}
+
+/// Whether a matrix is row-major or column-major without holes.
+[[nodiscard]] inline bool has_no_holes(const TensorView& matrix) {
+  return matrix.is_contiguous() || matrix.movedim(0, 1).is_contiguous();
 }
 
 struct Product;

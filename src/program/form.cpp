@@ -170,11 +170,12 @@ std::vector<std::string> meetings(const Program& program, Lane lane) {
   std::vector<std::string> all;
   for (const Step& step : program.steps) {
     if (step.lane != lane || !is_together(step)) continue;
-    all.push_back(step.kind == StepKind::kBarrier     ? fmt::format("barrier {}", step.channel)
-                  : step.kind == StepKind::kReset     ? fmt::format("reset and barrier {}", step.channel)
-                  : step.kind == StepKind::kAllGather ? "all_gather"
-                  : step.kind == StepKind::kAllReduce ? "all_reduce"
-                                                      : "reduce_scatter");
+    all.push_back(step.kind == StepKind::kBarrier          ? fmt::format("barrier {}", step.channel)
+                  : step.kind == StepKind::kReset          ? fmt::format("reset and barrier {}", step.channel)
+                  : step.kind == StepKind::kAllGather      ? "all_gather"
+                  : step.kind == StepKind::kAllReduce      ? "all_reduce"
+                  : step.kind == StepKind::kProductScatter ? "product scatter"
+                                                           : "reduce_scatter");
   }
   return all;
 }

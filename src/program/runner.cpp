@@ -13,27 +13,30 @@
 namespace tandem::program {
 namespace {
 
-/// The operands of a product as one call binds them. Those that are absent are null.
+/// The operands of a product as one call binds them. Those that are absent are null. Scaled ones keep their
+/// dims, but where their left operand arrives or their rows go to their owners; others are matrices.
 class BoundProduct {
  public:
   BoundProduct(const Product& product, const Bindings& bindings)
       : a_(bindings.view(product.a)),
         out_(product.out.is_absent() ? TensorView() : bindings.view(product.out)) {
     TensorView* const addend = add(product.addend, bindings);
+    TensorView* const a_scale = add(product.a_scale, bindings);
     args_ = {.a = &a_,
              .b = add(product.b, bindings),
              .out = &out_,
              .bias = add(product.bias, bindings),
-             .a_scale = add(product.a_scale, bindings),
+             .a_scale = a_scale,
              .b_scale = add(product.b_scale, bindings),
              .result_scale = add(product.result_scale, bindings),
              .addend = addend,
              .accumulate = product.accumulate,
              .fast_accum = product.fast_accum};
-    if (product.scaled || product.out.is_absent()) return;
+    if (product.scaled && !product.arrival && !product.departure) return;
     a_ = a_.flatten_rows();
-    out_ = out_.flatten_rows();
+    if (!product.out.is_absent()) out_ = out_.flatten_rows();
     if (addend != nullptr) *addend = addend->flatten_rows();
+    if (a_scale != nullptr && a_scale->numel() > 1) *a_scale = a_scale->flatten_rows();
   }
   BoundProduct(const BoundProduct&) = delete;
   BoundProduct& operator=(const BoundProduct&) = delete;
@@ -56,20 +59,11 @@ class BoundProduct {
   gemm::ProductArgs args_;
 };
 
-/// The same of a product whose rows go to their owners: all are matrices.
+/// The same of a product whose rows go to their owners.
 class DepartingProduct {
  public:
   DepartingProduct(const Product& product, const Program& program, const Bindings& bindings)
-      : bound_(product, bindings),
-        a_(bindings.view(product.a).flatten_rows()),
-        out_(bindings.view(product.out).flatten_rows()),
-        args_(bound_.args()) {
-    args_.a = &a_;
-    args_.out = &out_;
-    if (args_.a_scale != nullptr && args_.a_scale->numel() > 1) {
-      a_scale_ = args_.a_scale->flatten_rows();
-      args_.a_scale = &a_scale_;
-    }
+      : bound_(product, bindings), args_(bound_.args()) {
     const bool is_mean = product.departure->reduce_op == coll::ReduceOp::kAvg;
     departure_ = {.world = program.world,
                   .rank = program.rank,
@@ -88,9 +82,6 @@ class DepartingProduct {
 
  private:
   BoundProduct bound_;
-  TensorView a_;
-  TensorView out_;
-  TensorView a_scale_;
   TensorView kept_;
   gemm::Departure departure_;
   gemm::ProductArgs args_;
@@ -203,18 +194,13 @@ Result<void> Run::multiply_arriving(const Product& product, Stream& stream) cons
   const Arrival& arrival = *product.arrival;
   // Without an output it only exchanges pieces; with an empty one there is nothing to do.
   if (!product.out.is_absent() && view(product.out).numel() == 0) return {};
-  const TensorView a = view(product.a).flatten_rows();
-  const TensorView b = product.b.is_absent()
-                           ? TensorView::contiguous(nullptr, {a.size(1), 0}, a.dtype, a.device)
-                           : view(product.b);
-  const TensorView out = product.out.is_absent()
-                             ? TensorView::contiguous(nullptr, {a.size(0), 0}, a.dtype, a.device)
-                             : view(product.out).flatten_rows();
   const BoundProduct bound(product, bindings_);
   gemm::ProductArgs args = bound.args();
-  args.a = &a;
-  args.b = &b;
-  args.out = &out;
+  const TensorView& a = *args.a;
+  const TensorView no_columns = TensorView::contiguous(nullptr, {a.size(1), 0}, a.dtype, a.device);
+  const TensorView no_out = TensorView::contiguous(nullptr, {a.size(0), 0}, a.dtype, a.device);
+  if (product.b.is_absent()) args.b = &no_columns;
+  if (product.out.is_absent()) args.out = &no_out;
   gemm::Arrival comes{.signals = view(arrival.words),
                       .pivot = arrival.first_own,
                       .expected = word_value(),
@@ -231,11 +217,6 @@ Result<void> Run::multiply_arriving(const Product& product, Stream& stream) cons
                     .rows_bytes = bindings_.root(product.a.root).offset_bytes,
                     .flags_bytes = bindings_.root(arrival.flags).offset_bytes,
                     .sends = arrival.sends};
-  }
-  TensorView a_scale;
-  if (args.a_scale != nullptr && args.a_scale->numel() > 1) {
-    a_scale = args.a_scale->flatten_rows();
-    args.a_scale = &a_scale;
   }
   if (arrival.scales_arrive()) comes.complete_scale = view(arrival.own_scale).flatten_rows();
   args.arrival = &comes;

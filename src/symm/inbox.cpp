@@ -25,11 +25,6 @@ std::int64_t all_words(const Inbox::Need& need) {
   return whole_lines(need.num_words) + need.num_flags;
 }
 
-/// What is too small at least doubles: the number of growths stays small.
-std::int64_t grown(std::int64_t has, std::int64_t needs) {
-  return needs <= has ? has : std::max(needs, 2 * has);
-}
-
 }  // namespace
 
 Result<TensorView> InboxSlot::data(const Dims& sizes, DType dtype) const {

@@ -1,7 +1,5 @@
 #include "symm/kernel_inbox.hpp"
 
-#include <algorithm>
-
 #include "base/alignment.hpp"
 #include "base/format.hpp"
 #include "base/try.hpp"
@@ -16,9 +14,8 @@ constexpr std::int64_t kWordBytes = 4;
 constexpr std::int64_t kAlignment = 128;
 constexpr std::int64_t kCountersBytes = kAlignment;
 
-/// What is too small at least doubles: the number of growths stays small.
-std::int64_t grown(std::int64_t has, std::int64_t needs) {
-  return needs <= has ? has : aligned(std::max(needs, 2 * has), kAlignment);
+std::int64_t whole_lines(std::int64_t num_bytes) {
+  return aligned(num_bytes, kAlignment);
 }
 
 }  // namespace
@@ -44,8 +41,8 @@ Result<KernelInboxPlace> KernelInbox::place(const Need& need, Group& group, Stre
 
 Result<void> KernelInbox::grow(const Need& need, Group& group, Stream& stream) {
   const Need capacity = {
-      .data_bytes = grown(capacity_.data_bytes, need.data_bytes),
-      .num_words = grown(capacity_.num_words * kWordBytes, need.num_words * kWordBytes) / kWordBytes};
+      .data_bytes = whole_lines(grown(capacity_.data_bytes, need.data_bytes)),
+      .num_words = whole_lines(grown(capacity_.num_words, need.num_words) * kWordBytes) / kWordBytes};
   const std::int64_t num_bytes = kCountersBytes + 2 * (capacity.data_bytes + capacity.num_words * kWordBytes);
   auto memory = PlacedMemory::make(group, stream.device(), num_bytes);
   if (!memory) return tl::unexpected(refuse(group, std::move(memory).error()));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <tandem/base/error.hpp>
@@ -12,6 +13,11 @@
 #include "symm/service.hpp"
 
 namespace tandem::symm {
+
+/// What memory that is too small is replaced by: at least twice as much, so that growths stay few.
+[[nodiscard]] constexpr std::int64_t grown(std::int64_t has, std::int64_t needs) {
+  return needs <= has ? has : std::max(needs, 2 * has);
+}
 
 /// Symmetric memory that a group's ops work in, made while the group runs. On a CPU its addresses, those of
 /// the other ranks' memory too, are known before the ranks have met, and they meet in their streams: no host

@@ -169,7 +169,6 @@ Result<void> enqueue(OpPlan& plan, Group& group, Stream& stream, symm::Handle* w
     coll::keep_for_ops(group, inbox.block());
     plan.bindings.bind_inbox(program, slot, plan.device);
   }
-  TANDEM_TRY(find_kernel_inbox(plan, group, stream));
   return program::run(program, plan.bindings);
 }
 

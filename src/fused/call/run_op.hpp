@@ -19,6 +19,7 @@ namespace tandem::fused {
 /// tells the other ranks, which would wait otherwise.
 template <class Checked>
 [[nodiscard]] Result<OpReport> run_op(Result<Checked> checked, Group& group, Stream& stream) {
+  TANDEM_TRY(group.status());
   if (!checked) return coll::refused(group, std::move(checked).error());
   auto plan = plan_of(*checked, group, stream.device());
   if (!plan) return coll::refused(group, std::move(plan).error());
@@ -35,6 +36,7 @@ template <class Checked>
 /// What run_op() would do, as a report. The other ranks hear nothing of it.
 template <class Checked>
 [[nodiscard]] Result<OpReport> plan_op(const Result<Checked>& checked, Group& group, Device& device) {
+  TANDEM_TRY(group.status());
   if (!checked) return tl::unexpected(checked.error());
   TANDEM_ASSIGN(const auto plan, plan_of(*checked, group, device));
   return report_of(plan);

@@ -10,11 +10,9 @@
 namespace tandem {
 
 Result<OpReport> fused_all_gather_matmul(const AllGatherMatmulArgs& args, Group& group, Stream& stream) {
-  TANDEM_TRY(group.status());
   return fused::run_op(fused::check(args, group, stream), group, stream);
 }
 Result<OpReport> plan(const AllGatherMatmulArgs& args, Group& group, Stream& stream) {
-  TANDEM_TRY(group.status());
   return fused::plan_op(fused::check(args, group, stream), group, stream.device());
 }
 Support can_run(const AllGatherMatmulArgs& args, Group& group, Stream& stream) {
@@ -31,7 +29,6 @@ Result<Tensor> make_gathered(const AllGatherMatmulArgs& args, Device& device) {
 
 Result<OpReport> fused_all_gather_scaled_matmul(const AllGatherScaledMatmulArgs& args, Group& group,
                                                 Stream& stream) {
-  TANDEM_TRY(group.status());
   return fused::run_op(fused::check(args, group, stream), group, stream);
 }
 Result<OpReport> fused_all_gather_block_scaled_matmul(const AllGatherScaledMatmulArgs& args, Group& group,
@@ -46,7 +43,6 @@ Result<OpReport> fused_all_gather_block_scaled_matmul(const AllGatherScaledMatmu
                to_string(args.scale_mode));
 }
 Result<OpReport> plan(const AllGatherScaledMatmulArgs& args, Group& group, Stream& stream) {
-  TANDEM_TRY(group.status());
   return fused::plan_op(fused::check(args, group, stream), group, stream.device());
 }
 Support can_run(const AllGatherScaledMatmulArgs& args, Group& group, Stream& stream) {

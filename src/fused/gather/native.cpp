@@ -39,7 +39,7 @@ gemm::Product async_product(const GatherProblem& problem, const GatherCall& call
 
 /// Why not, but for what the device's products say; null if there is nothing. Asked in every call.
 const char* why_not_consumed(const GatherProblem& problem, const TensorView& b) {
-  if (!b.is_contiguous() && !b.movedim(0, 1).is_contiguous()) return "b has holes";
+  if (!gemm::has_no_holes(b)) return "b has holes";
   if (!native_chunks(problem).by_shard_rule) return "shards are uneven, and their units are several rows";
   return nullptr;
 }

@@ -9,11 +9,9 @@
 namespace tandem {
 
 Result<OpReport> fused_matmul_all_reduce(const MatmulAllReduceArgs& args, Group& group, Stream& stream) {
-  TANDEM_TRY(group.status());
   return fused::run_op(fused::check(args, group, stream), group, stream);
 }
 Result<OpReport> plan(const MatmulAllReduceArgs& args, Group& group, Stream& stream) {
-  TANDEM_TRY(group.status());
   return fused::plan_op(fused::check(args, group, stream), group, stream.device());
 }
 Support can_run(const MatmulAllReduceArgs& args, Group& group, Stream& stream) {
@@ -26,11 +24,9 @@ Result<Tensor> make_output(const MatmulAllReduceArgs& args, Device& device) {
 
 Result<OpReport> fused_scaled_matmul_all_reduce(const ScaledMatmulAllReduceArgs& args, Group& group,
                                                 Stream& stream) {
-  TANDEM_TRY(group.status());
   return fused::run_op(fused::check(args, group, stream), group, stream);
 }
 Result<OpReport> plan(const ScaledMatmulAllReduceArgs& args, Group& group, Stream& stream) {
-  TANDEM_TRY(group.status());
   return fused::plan_op(fused::check(args, group, stream), group, stream.device());
 }
 Support can_run(const ScaledMatmulAllReduceArgs& args, Group& group, Stream& stream) {

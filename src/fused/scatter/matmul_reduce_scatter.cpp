@@ -10,11 +10,9 @@ namespace tandem {
 
 Result<OpReport> fused_matmul_reduce_scatter(const MatmulReduceScatterArgs& args, Group& group,
                                              Stream& stream) {
-  TANDEM_TRY(group.status());
   return fused::run_op(fused::check(args, group, stream), group, stream);
 }
 Result<OpReport> plan(const MatmulReduceScatterArgs& args, Group& group, Stream& stream) {
-  TANDEM_TRY(group.status());
   return fused::plan_op(fused::check(args, group, stream), group, stream.device());
 }
 Support can_run(const MatmulReduceScatterArgs& args, Group& group, Stream& stream) {
@@ -27,11 +25,9 @@ Result<Tensor> make_output(const MatmulReduceScatterArgs& args, const Group& gro
 
 Result<OpReport> fused_scaled_matmul_reduce_scatter(const ScaledMatmulReduceScatterArgs& args, Group& group,
                                                     Stream& stream) {
-  TANDEM_TRY(group.status());
   return fused::run_op(fused::check(args, group, stream), group, stream);
 }
 Result<OpReport> plan(const ScaledMatmulReduceScatterArgs& args, Group& group, Stream& stream) {
-  TANDEM_TRY(group.status());
   return fused::plan_op(fused::check(args, group, stream), group, stream.device());
 }
 Support can_run(const ScaledMatmulReduceScatterArgs& args, Group& group, Stream& stream) {

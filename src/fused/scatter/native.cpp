@@ -1,7 +1,6 @@
 #include "fused/scatter/native.hpp"
 
 #include "base/format.hpp"
-#include "fused/call/scaled_checks.hpp"
 #include "fused/scatter/algorithms.hpp"
 
 namespace tandem::fused {
@@ -13,55 +12,33 @@ using program::RootId;
 
 namespace {
 
-gemm::Owners owners_of(const ScatterProblem& problem, bool is_made) {
-  return {.count = problem.world, .rank = 0, .is_made = is_made};
-}
-
 /// Of sizes and types that all ranks have; rank 0 stands for all of them.
 gemm::Product departing_product(const ScatterProblem& problem, std::int64_t k) {
   return {.m = problem.rows(),
           .n = problem.n(),
           .k = k,
-          .a = problem.factor(),
-          .b = problem.factor(),
+          .a = problem.dtype,
+          .b = problem.dtype,
           .out = problem.partials,
-          .a_scale = problem.a_scale,
-          .b_scale = problem.is_scaled ? scale_of_b(problem.a_scale) : gemm::Scale::kNone,
-          .fast_accum = problem.is_scaled,
-          .owners = owners_of(problem, false)};
+          .owners = gemm::Owners{.count = problem.world}};
 }
 
 /// What of this call's product a kernel that gives its rows away cannot do; null if there is nothing.
 const char* why_not_given(const ScatterProblem& problem, const ScatterCall& call) {
   if (problem.num_products > 1) return "there are several products";
-  if (problem.is_copied(0)) return nullptr;
-  const TensorView front = front_of(call.a[0], problem.dim);
-  if (!front.is_contiguous()) return "rows of a have holes between them";
+  if (!problem.is_copied(0) && !front_of(call.a[0], problem.dim).is_contiguous())
+    return "rows of a have holes between them";
   return nullptr;
 }
 
-/// Of this call.
+/// Of this call, whose products are plain.
 gemm::Product own_product(const ScatterProblem& problem, const ScatterCall& call) {
   const TensorView& b = call.b[0];
   gemm::Product product = departing_product(problem, b.size(0));
-  product.b = b.dtype;
-  product.a = call.a[0].dtype;
-  product.fast_accum = problem.is_scaled && problem.fast_accum;
-  if (problem.is_scaled) {
-    const TensorView* const a_scale = call.a_scale.at(0);
-    const TensorView* const b_scale = call.b_scale.at(0);
-    product.a_scale = a_scale == nullptr      ? gemm::Scale::kNone
-                      : a_scale->numel() == 1 ? gemm::Scale::kTensor
-                                              : gemm::Scale::kRow;
-    product.b_scale = b_scale == nullptr ? gemm::Scale::kNone : gemm::scale_of_b(*b_scale, b.size(1));
-    product.epilogue.result_scale = call.result_scale.at(0) != nullptr;
-    product.epilogue.accumulate = call.product_bias.at(0) != nullptr;  // what no kernel does there
-  }
   if (problem.has_bias) product.epilogue.bias = problem.dtype;
   product.b_is_column_major = !b.is_contiguous();
-  const bool has_no_holes = b.is_contiguous() || b.movedim(0, 1).is_contiguous();
   product.is_aligned =
-      has_no_holes && gemm::is_aligned_async_input(b) &&
+      gemm::has_no_holes(b) && gemm::is_aligned_async_input(b) &&
       (problem.is_copied(0) || gemm::is_aligned_async_input(call.a[0])) &&
       (!problem.out_is_matrix() || gemm::is_aligned_async_input(call.out)) &&
       (!call.product || !problem.out_is_matrix() || gemm::is_aligned_async_input(*call.product));
@@ -80,11 +57,8 @@ gemm::Product planned_departing_product(const ScatterProblem& problem, const Dev
 }
 
 Support can_run_native_scatter(const ScatterProblem& problem, const Device& device) {
-  if (problem.device.kind != DeviceKind::kCuda) return Support::no("this is no GPU");
-  if (problem.world == 1) return Support::no("there are no peers");
-  if (problem.scatters_last()) return Support::no("columns are scattered");
-  if (problem.partials != problem.dtype) return Support::no("partials have another type than out");
-  if (problem.rows() == 0 || problem.n() == 0) return Support::no("there is nothing to multiply");
+  if (Support sends = can_send_rows(problem); !sends) return sends;
+  if (problem.is_scaled) return Support::no("no kernel gives rows away whose products are scaled");
   if (problem.part_of(problem.world - 1).size == 0)
     return Support::no("a rank owns no rows, and every rank has to wait for every other one");
   if (problem.unit_rows() > 1 && problem.total() % problem.world != 0)
@@ -93,10 +67,9 @@ Support can_run_native_scatter(const ScatterProblem& problem, const Device& devi
 }
 
 void ask_native(const ScatterCall& call, const Device& device, ScatterProblem& problem) {
-  problem.gives_while_multiplying = problem.device.kind == DeviceKind::kCuda && problem.world > 1 &&
-                                    !problem.scatters_last() && problem.asked != Algorithm::kSerial &&
-                                    problem.asked != Algorithm::kPipelined && problem.rows() > 0 &&
-                                    problem.n() > 0 && why_not_given(problem, call) == nullptr &&
+  const bool may_run = problem.asked == Algorithm::kAuto || problem.asked == Algorithm::kNative;
+  problem.gives_while_multiplying = may_run && problem.device.kind == DeviceKind::kCuda &&
+                                    !problem.scatters_last() && why_not_given(problem, call) == nullptr &&
                                     gemm::choose(own_product(problem, call), device) != nullptr;
 }
 

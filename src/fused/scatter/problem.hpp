@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <tandem/base/shard.hpp>
+#include <tandem/base/support.hpp>
 #include <tandem/base/tensor.hpp>
 #include <tandem/coll/collectives.hpp>
 #include <tandem/fused/report.hpp>
@@ -94,6 +95,10 @@ struct ScatterProblem {
 /// "bf16 [4096, 8192] dim 0 sum w4 partials bf16, scaled by rows": what the ranks have in common, but the op
 /// and the algorithm.
 [[nodiscard]] std::string to_string(const ScatterProblem& problem);
+
+/// Whether ranks can push each other their partials of rows, as they are, beside their products. The same on
+/// every rank.
+[[nodiscard]] Support can_send_rows(const ScatterProblem& problem);
 
 /// a with the scattered dim in front of its other rows (in place if the last is scattered): its rows in the
 /// order in which they are scattered.

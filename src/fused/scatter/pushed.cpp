@@ -294,12 +294,8 @@ bool may_end_by_products(const ScatterProblem& problem, int chunks) {
 }  // namespace
 
 Support can_push(const ScatterProblem& problem) {
-  if (problem.device.kind != DeviceKind::kCuda) return Support::no("this is no GPU");
-  if (problem.world == 1) return Support::no("there are no peers");
-  if (problem.scatters_last()) return Support::no("columns are scattered");
-  if (problem.partials != problem.dtype) return Support::no("partials have another type than out");
+  if (Support sends = can_send_rows(problem); !sends) return sends;
   if (is_f8(problem.partials)) return Support::no("sums of f8 partials would saturate");
-  if (problem.rows() == 0 || problem.n() == 0) return Support::no("there is nothing to multiply");
   return Support::yes();
 }
 

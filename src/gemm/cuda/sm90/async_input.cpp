@@ -73,12 +73,11 @@ RowScales row_scales(const TensorView* scale, std::int64_t first_row) {
           .block_stride = rows.size(1) == 1 ? 0 : rows.stride(1)};
 }
 
-/// `complete`: the scales of complete rows, where they lie apart. `first_row`: of the launch. `complete_row`:
-/// the first complete one of all.
-SumScales scales_of(const Product& product, const ProductArgs& args,
-                    const std::optional<TensorView>& complete, std::int64_t first_row,
+/// `first_row`: of the launch. `complete_row`: the first complete one of all.
+SumScales scales_of(const Product& product, const ProductArgs& args, std::int64_t first_row,
                     std::int64_t complete_row) {
   SumScales scales;
+  const std::optional<TensorView>& complete = args.arrival->complete_scale;
   const std::int64_t first_complete = std::max(first_row, complete_row);
   scales.rows = row_scales(args.a_scale, first_row);
   scales.complete_rows = complete ? row_scales(&*complete, first_complete - complete_row)
@@ -94,14 +93,15 @@ SumScales scales_of(const Product& product, const ProductArgs& args,
   return scales;
 }
 
+ColumnBias bias_of(const ProductArgs& args) {
+  if (args.bias == nullptr) return {};
+  return {
+      .data = args.bias->data, .dtype = args.bias->dtype, .stride = static_cast<int>(args.bias->stride(0))};
+}
+
 /// `first_row`: of the launch.
 SumEpilogue epilogue_of(const Product& product, const ProductArgs& args, std::int64_t first_row) {
-  SumEpilogue epilogue;
-  if (args.bias != nullptr) {
-    epilogue.bias = args.bias->data;
-    epilogue.bias_dtype = args.bias->dtype;
-    epilogue.bias_stride = static_cast<int>(args.bias->stride(0));
-  }
+  SumEpilogue epilogue{.bias = bias_of(args)};
   if (args.result_scale != nullptr) epilogue.result = args.result_scale->data_as<const float>();
   if (args.addend != nullptr) {
     epilogue.addend_dtype = args.addend->dtype;
@@ -138,7 +138,7 @@ AsyncInputLaunch launch_of(const Product& product, const ProductArgs& args, cons
   launch.epilogue = epilogue_of(product, args, first_row);
   if (is_f8(product.a)) {
     const std::int64_t complete_row = arrival.complete ? arrival.complete->first * stride : 0;
-    launch.scales = scales_of(product, args, arrival.complete_scale, first_row, complete_row);
+    launch.scales = scales_of(product, args, first_row, complete_row);
   }
   return launch;
 }
@@ -149,9 +149,10 @@ Arrival already_there(const ProductArgs& args) {
   return {.signals = TensorView::contiguous(nullptr, {1}, DType::kU32, a.device),
           .complete = CompleteChunks{.rows = a.flatten_rows(), .first = 0, .count = 1}};
 }
+/// What kernels are found by: who waits for nothing and has no owners waits for one chunk that is there.
 Product with_arrival(const Product& product) {
   Product arriving = product;
-  if (!product.arrival) arriving.arrival = Chunks{.count = 1, .complete = 1};
+  if (!product.arrival && !product.owners) arriving.arrival = Chunks{.count = 1, .complete = 1};
   return arriving;
 }
 
@@ -222,10 +223,6 @@ PiecePush piece_push(const Product& product, const Arrival& arrival) {
   return push;
 }
 
-// Tensor maps take addresses and strides of whole 16 bytes.
-constexpr std::string_view kNotAligned =
-    "the native kernels need operands that begin at multiples of 16 bytes";
-
 std::int64_t staged_bytes_of(const ResidentKernel& kernel) {
   const Tiling& tiling = kernel.kernel->tiling;
   return staged_bytes(kernel.most_clusters * tiling.cluster_rows * tiling.cluster_columns,
@@ -247,14 +244,24 @@ PartialExchange exchange_of(const Product& product, const ProductArgs& args) {
                            .shard_rows = static_cast<int>(shard_stride(product.m, product.owners->count)),
                            .n = static_cast<int>(product.n),
                            .divisor = departure.divisor,
-                           .rounds_own = departure.rounds_own};
-  if (args.bias != nullptr) {
-    exchange.bias = args.bias->data;
-    exchange.bias_dtype = args.bias->dtype;
-    exchange.bias_stride = static_cast<int>(args.bias->stride(0));
-  }
+                           .bias = bias_of(args)};
   if (departure.product != nullptr) exchange.product = departure.product->data;
   return exchange;
+}
+
+/// Whether a product's partials can go to their owners, made by a kernel or before.
+bool exchanges_partials(const Product& product, std::string* why_not) {
+  const Owners& owners = *product.owners;
+  if (product.out != DType::kBF16 && product.out != DType::kF16)
+    return refuse(why_not, "partials of native products are bf16 or f16");
+  if (!PartialGrid::accepts(owners.count, shard_stride(product.m, owners.count), product.n))
+    return refuse(why_not, "blocks of partials are counted in 26 bits, and need another rank");
+  if (owners.is_made) {
+    return product.a == product.out || product.a == DType::kF32 ||
+           refuse(why_not, "partials are given from f32 or out's type");
+  }
+  return (!product.epilogue.addend && !product.epilogue.result_scale) ||
+         refuse(why_not, "products that depart add and scale nothing but what they sum over");
 }
 
 /// Streams on which products wait without a group that are remembered: memory of a GPU is kept for each.
@@ -299,33 +306,37 @@ Result<void> AsyncInputProducts::open(const Device& device) {
 }
 
 bool AsyncInputProducts::accepts(const Product& product, std::string* why_not) const {
-  if (product.owners) return accepts_departing(product, why_not);
-  if (!product.arrival && !product.is_scaled_along_k())
-    return refuse(why_not, "has products only whose left operand still arrives, or that are scaled along k");
+  if (!product.arrival && !product.owners && !product.is_scaled_along_k()) {
+    return refuse(
+        why_not,
+        "has products only whose left operand still arrives, whose rows go to their owners, or that "
+        "are scaled along k");
+  }
   if (!usable_) return refuse(why_not, usable_.why_not);
+  if (product.owners) {
+    if (!exchanges_partials(product, why_not)) return false;
+    if (product.owners->is_made) return true;
+  }
   if (!has_heuristic(product, why_not)) return false;
   if (!finishes_natively(product, why_not)) return false;
   if (!is_f8(product.a) && product.a != product.out)
     return refuse(why_not, "the native kernels of 16 bits write out in the type of a");
   const bool has_pieces = product.arrival && product.arrival->in_pieces > 0;
-  if (!fits_tensor_maps(product, why_not)) return false;
+  if (product.k == 0 || row_bytes_of(product) % 16 != 0 || product.n % 8 != 0)
+    return refuse(why_not, "the native kernels need n in multiples of 8, and k in multiples of 16 bytes");
   if (has_pieces && !exchanges_pieces(product))
     return refuse(
         why_not,
         "pieces need shards of whole tiles of 128 rows, or fewer than 512 rows that all come in pieces");
   if (product.is_empty()) return true;
-  if (!product.is_aligned) return refuse(why_not, kNotAligned);
-  if (product.n == 0) return true;
-  return kernels_.find(with_arrival(product), why_not) != nullptr;
-}
-
-bool AsyncInputProducts::fits_tensor_maps(const Product& product, std::string* why_not) {
-  if (product.k == 0 || row_bytes_of(product) % 16 != 0 || product.n % 8 != 0)
-    return refuse(why_not, "the native kernels need n in multiples of 8, and k in multiples of 16 bytes");
+  // Tensor maps take addresses and strides of whole 16 bytes.
+  if (!product.is_aligned)
+    return refuse(why_not, "the native kernels need operands that begin at multiples of 16 bytes");
   constexpr std::int64_t kMost = INT32_MAX;
   if (product.m > kMost || product.n > kMost || product.k > kMost)
     return refuse(why_not, "the native kernels count rows and columns in 31 bits");
-  return true;
+  if (product.n == 0) return true;
+  return kernels_.find(with_arrival(product), why_not) != nullptr;
 }
 
 int AsyncInputProducts::share_of(const ResidentKernel& kernel, bool comes_by_copy_engine) const {
@@ -405,31 +416,6 @@ Result<void> AsyncInputProducts::multiply(const Product& product, const ProductA
   });
 }
 
-bool AsyncInputProducts::accepts_departing(const Product& product, std::string* why_not) const {
-  if (!usable_) return refuse(why_not, usable_.why_not);
-  const Owners& owners = *product.owners;
-  if (product.out != DType::kBF16 && product.out != DType::kF16)
-    return refuse(why_not, "partials of native products are bf16 or f16");
-  if (!PartialGrid::accepts(owners.count, shard_stride(product.m, owners.count), product.n))
-    return refuse(why_not, "blocks of partials are counted in 26 bits, and need another rank");
-  if (owners.is_made) {
-    return product.a == product.out || product.a == DType::kF32 ||
-           refuse(why_not, "partials are given from f32 or out's type");
-  }
-  const bool is_narrow = is_f8(product.a) && is_f8(product.b);
-  const Epilogue& epilogue = product.epilogue;
-  if (epilogue.accumulate || epilogue.addend || epilogue.result_scale)
-    return refuse(why_not, "products that depart add and scale nothing but what they sum over");
-  if (is_narrow ? !finishes_natively(product, why_not)
-                : !(product.a == product.b && product.a == product.out))
-    return is_narrow ? false : refuse(why_not, "the native kernels of 16 bits have one type");
-  if (!is_narrow && (product.a_scale != Scale::kNone || product.b_scale != Scale::kNone))
-    return refuse(why_not, "the native kernels of 16 bits do not scale");
-  if (!fits_tensor_maps(product, why_not)) return false;
-  if (!product.is_aligned) return refuse(why_not, kNotAligned);
-  return kernels_.find(product, why_not) != nullptr;
-}
-
 Result<void> AsyncInputProducts::depart(const Product& product, const ProductArgs& args,
                                         CudaStream& stream) const {
   PartialExchange exchange = exchange_of(product, args);
@@ -462,9 +448,6 @@ Result<void> AsyncInputProducts::depart(const Product& product, const ProductArg
   launch.complete_rows = product.m;
   launch.complete_end = 1;
   launch.num_clusters = share_of(*chosen, true);
-  if (is_f8(product.a)) {
-    launch.scales = scales_of(product, args, std::nullopt, 0, 0);
-  }
   TANDEM_ASSIGN(exchange.staged, staged_.reserve(staged_bytes_of(*chosen), stream));
   const int ctas = launch.num_clusters * tiling.cluster_rows * tiling.cluster_columns;
   exchange.block_ns = static_cast<int>(PartialGrid::kBytes * ctas / cost::kH200.partial_bytes_per_ns);
@@ -489,7 +472,7 @@ Result<void> AsyncInputProducts::exchange(const Product& product, const Arrival&
 }
 
 std::optional<double> AsyncInputProducts::predicted_us(const Product& product) const {
-  const Product arriving = product.owners ? product : with_arrival(product);
+  const Product arriving = with_arrival(product);
   const ResidentKernel* const kernel = kernels_.find(arriving, nullptr);
   if (kernel == nullptr) return std::nullopt;
   return cuda::predicted_us(*kernel, arriving);

@@ -34,11 +34,8 @@ class AsyncInputProducts final : public Implementation {
   Result<void> multiply(const Product& product, const ProductArgs& args, const symm::KernelHandle& waits,
                         tandem::cuda::CudaStream& stream) const;
   /// Of rows that go to their owners.
-  [[nodiscard]] bool accepts_departing(const Product& product, std::string* why_not) const;
   Result<void> depart(const Product& product, const ProductArgs& args,
                       tandem::cuda::CudaStream& stream) const;
-  /// Whatever becomes of it: what a kernel's tensor maps ask of its operands.
-  [[nodiscard]] static bool fits_tensor_maps(const Product& product, std::string* why_not);
   /// With other ranks.
   [[nodiscard]] bool shares_gpu() const { return sharing_ != nullptr && sharing_->num_devices() > 1; }
   /// How many clusters of `kernel` run at one time, where other ranks on this GPU, and copies that are

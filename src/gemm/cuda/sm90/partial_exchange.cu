@@ -1,11 +1,16 @@
 #include "gemm/cuda/sm90/partial_exchange.cuh"
 
 #include <algorithm>
+#include <type_traits>
 
+#include "device/cuda/elements.cuh"
 #include "gemm/cuda/sm90/sum_rows.cuh"
 
 namespace tandem::gemm::cuda {
 namespace {
+
+using tandem::cuda::narrow;
+using tandem::cuda::widen;
 
 constexpr int kTileRows = 128;
 constexpr int kColumns = 64;
@@ -27,21 +32,6 @@ struct Tiles {
   }
 };
 
-template <bool kIsF32, bool kIsHalf>
-__device__ float element(const void* data, std::int64_t at) {
-  if constexpr (kIsF32) return static_cast<const float*>(data)[at];
-  if constexpr (kIsHalf) return __half2float(static_cast<const __half*>(data)[at]);
-  return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[at]);
-}
-template <bool kIsHalf>
-__device__ void store_element(void* data, std::int64_t at, float value) {
-  if constexpr (kIsHalf) {
-    static_cast<__half*>(data)[at] = __float2half_rn(value);
-  } else {
-    static_cast<__nv_bfloat16*>(data)[at] = __float2bfloat16_rn(value);
-  }
-}
-
 /// f(place of the sum, row of the owner's, column) for what this thread has inside of a tile.
 template <class F>
 __device__ void for_sums(const PartialExchange& exchange, const OwnedTile& tile, F f) {
@@ -55,7 +45,7 @@ __device__ void for_sums(const PartialExchange& exchange, const OwnedTile& tile,
   }
 }
 
-template <bool kIsF32, bool kIsHalf>
+template <class In, class Out>
 __global__ void __launch_bounds__(kThreads, 1)
     give_partials(const __grid_constant__ GivePartialsLaunch what, const Tiles tiles) {
   const PartialExchange& exchange = what.exchange;
@@ -73,18 +63,19 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     return poller.end();
   }
-  PartialTiles<kColumns, kIsHalf> partials(exchange, counts, static_cast<int>(threadIdx.x) / kStripThreads,
-                                           static_cast<int>(threadIdx.x) % kStripThreads);
+  PartialTiles<kColumns, std::is_same_v<Out, __half>> partials(exchange, counts,
+                                                               static_cast<int>(threadIdx.x) / kStripThreads,
+                                                               static_cast<int>(threadIdx.x) % kStripThreads);
   for (int i = cta; i < count; i += ctas) {
     const OwnedTile tile = tiles.tile(exchange.ranks, i);
     const std::int64_t first_row = std::int64_t{tile.owner} * exchange.shard_rows;
     float sums[kSums] = {};
     for_sums(exchange, tile, [&](int at, int row, int column) {
-      sums[at] = element<kIsF32, kIsHalf>(what.product, (first_row + row) * exchange.n + column);
+      sums[at] = widen(static_cast<const In*>(what.product)[(first_row + row) * exchange.n + column]);
     });
     if (exchange.product != nullptr) {
       for_sums(exchange, tile, [&](int at, int row, int column) {
-        store_element<kIsHalf>(exchange.product, (first_row + row) * exchange.n + column, sums[at]);
+        narrow(sums[at], static_cast<Out*>(exchange.product)[(first_row + row) * exchange.n + column]);
       });
     }
     const auto at = [&](int group, int row, int pair) -> float& { return sums[group * 4 + row * 2 + pair]; };
@@ -94,15 +85,17 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     partials.add(tile, at);
     for_sums(exchange, tile, [&](int sum, int row, int column) {
-      store_element<kIsHalf>(what.out, std::int64_t{row} * exchange.n + column, sums[sum]);
+      narrow(sums[sum], static_cast<Out*>(what.out)[std::int64_t{row} * exchange.n + column]);
     });
   }
   partials.end();
 }
 
 using Kernel = void (*)(GivePartialsLaunch, Tiles);
-constexpr Kernel kKernels[2][2] = {{give_partials<false, false>, give_partials<false, true>},
-                                   {give_partials<true, false>, give_partials<true, true>}};
+/// By the type of the product, out's or f32, and that of out, bf16 or f16.
+constexpr Kernel kKernels[2][2] = {
+    {give_partials<__nv_bfloat16, __nv_bfloat16>, give_partials<__half, __half>},
+    {give_partials<float, __nv_bfloat16>, give_partials<float, __half>}};
 
 }  // namespace
 
@@ -122,9 +115,7 @@ cudaError_t launch_give_partials(GivePartialsLaunch what, cudaStream_t stream) {
 
 tandem::cuda::KernelList give_partials_kernels() {
   tandem::cuda::KernelList list;
-  for (const auto& of_type : kKernels) {
-    for (const Kernel kernel : of_type) list.push_back(reinterpret_cast<const void*>(kernel));
-  }
+  for (const auto& of_type : kKernels) tandem::cuda::add_kernels(list, of_type[0], of_type[1]);
   return list;
 }
 

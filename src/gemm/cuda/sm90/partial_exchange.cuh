@@ -168,13 +168,6 @@ class PartialTiles {
     const std::byte* const from =
         blocks_at(exchange_, counts_.epoch, strip, rank == 0 ? 1 : 0) + thread_ * kVectorBytes;
     const std::int64_t stride = exchange_.grid.of_sender() * PartialGrid::kBytes;
-    if (exchange_.rounds_own) {
-#pragma unroll
-      for (int i = 0; i < kBlocks * 16; ++i) {
-        float& sum = at(i / 4, i / 2 % 2, i % 2);
-        sum = values_of<kIsHalf>(rounded_pair<kIsHalf>(sum, 0.0F)).x;
-      }
-    }
     // As many blocks at a time as there are registers for: each waits for memory once.
     if (rank > 1) {
       add_in_batches<kFewBlocks>(strip, at, [&](int block, auto sums) {
@@ -285,14 +278,14 @@ class PartialTiles {
 
   template <class At>
   __device__ void finish(int first_column, At at) const {
-    if (exchange_.divisor == 1.0F && exchange_.bias == nullptr) return;
+    if (exchange_.divisor == 1.0F && exchange_.bias.data == nullptr) return;
 #pragma unroll
     for (int group = 0; group < kBlocks * 4; ++group) {
 #pragma unroll
       for (int pair = 0; pair < 2; ++pair) {
         const int column = first_column + group * 8 + thread_ % 4 * 2 + pair;
-        const bool has_bias = exchange_.bias != nullptr && column < exchange_.n;
-        const float bias = has_bias ? bias_at(column) : -0.0F;
+        const bool has_bias = exchange_.bias.data != nullptr && column < exchange_.n;
+        const float bias = has_bias ? bias_at(exchange_.bias, column) : -0.0F;
 #pragma unroll
         for (int row = 0; row < 2; ++row) {
           float& sum = at(group, row, pair);
@@ -300,13 +293,6 @@ class PartialTiles {
         }
       }
     }
-  }
-  [[nodiscard]] __device__ float bias_at(int column) const {
-    const int at = column * exchange_.bias_stride;
-    if (exchange_.bias_dtype == DType::kF32) return static_cast<const float*>(exchange_.bias)[at];
-    return exchange_.bias_dtype == DType::kF16
-               ? __half2float(static_cast<const __half*>(exchange_.bias)[at])
-               : __bfloat162float(static_cast<const __nv_bfloat16*>(exchange_.bias)[at]);
   }
 
   const PartialExchange& exchange_;

@@ -6,10 +6,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <tandem/base/dtype.hpp>
 #include <tandem/symm/kernel.hpp>
 
 #include "device/cuda/kernel_list.hpp"
+#include "gemm/cuda/sm90/sum_epilogue.hpp"
 #include "gemm/partial_grid.hpp"
 
 namespace tandem::gemm::cuda {
@@ -32,10 +32,7 @@ struct PartialExchange {
   int parties = 0;              ///< of all CTAs, that end one by one
   // Of the own rows: sum / divisor + bias.
   float divisor = 1;
-  const void* bias = nullptr;
-  DType bias_dtype = DType::kF32;
-  int bias_stride = 0;
-  bool rounds_own = false;  ///< the own partial is rounded as others are
+  ColumnBias bias;
   void* product = nullptr;  ///< where this rank's partials of all rows are kept: [rows, n] of out's type
 
   [[nodiscard]] constexpr bool is_any() const { return grid.owners > 1; }

@@ -1,12 +1,14 @@
 #pragma once
 
-// Two elements of 16 bits in a word.
+// What is read and rounded beside f32 sums: two elements of 16 bits in a word, and a bias of any type.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include <cstdint>
 #include <cstring>
+
+#include "gemm/cuda/sm90/sum_epilogue.hpp"
 
 namespace tandem::gemm::cuda {
 
@@ -35,6 +37,13 @@ __device__ inline float2 values_of(std::uint32_t word) {
     std::memcpy(static_cast<void*>(&pair), &word, sizeof(word));
     return __bfloat1622float2(pair);
   }
+}
+
+__device__ inline float bias_at(const ColumnBias& bias, int column) {
+  const int at = column * bias.stride;
+  if (bias.dtype == DType::kF32) return static_cast<const float*>(bias.data)[at];
+  if (bias.dtype == DType::kF16) return __half2float(static_cast<const __half*>(bias.data)[at]);
+  return __bfloat162float(static_cast<const __nv_bfloat16*>(bias.data)[at]);
 }
 
 }  // namespace tandem::gemm::cuda

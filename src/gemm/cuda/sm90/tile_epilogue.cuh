@@ -40,13 +40,6 @@ struct ColumnValues {
   }
 };
 
-CUTLASS_DEVICE float bias_at(const SumEpilogue& what, int column) {
-  const int at = column * what.bias_stride;
-  if (what.bias_dtype == DType::kF32) return static_cast<const float*>(what.bias)[at];
-  if (what.bias_dtype == DType::kF16) return __half2float(static_cast<const __half*>(what.bias)[at]);
-  return __bfloat162float(static_cast<const __nv_bfloat16*>(what.bias)[at]);
-}
-
 /// SumEpilogue of the sums of one tile of so many columns, into an out of 16 bits.
 template <int kColumns, class Out>
 struct TileEpilogue {
@@ -64,7 +57,7 @@ struct TileEpilogue {
   template <class Work, class Sums>
   CUTLASS_DEVICE static void apply(const Params& params, const Work& work, int row, Sums& sums) {
     const SumEpilogue& what = params.what;
-    if (what.bias != nullptr || what.result != nullptr)
+    if (what.bias.data != nullptr || what.result != nullptr)
       add_bias(what, params.n - work.N_idx * kColumns, work.N_idx * kColumns, sums);
     if (what.addend == nullptr) return;
     if (what.addend_dtype == DType::kF32) {
@@ -80,8 +73,9 @@ struct TileEpilogue {
                                       Sums& sums) {
     const float result = what.result == nullptr ? 1.0F : *what.result;
     ColumnValues<kColumns> bias;
-    bias.load(columns_left,
-              [&](int column) { return what.bias == nullptr ? 0.0F : bias_at(what, first_column + column); });
+    bias.load(columns_left, [&](int column) {
+      return what.bias.data == nullptr ? 0.0F : bias_at(what.bias, first_column + column);
+    });
     CUTLASS_PRAGMA_UNROLL
     for (int group = 0; group < num_sum_groups(sums); ++group) {
       CUTLASS_PRAGMA_UNROLL

@@ -21,7 +21,6 @@ struct ScalesOfRows {
     int complete_rows;
     int complete_begin;
     int tiles_per_signal;
-    int shard_rows;  ///< see AsyncInputMainloop
   };
   static Params params_of(const AsyncInputLaunch& what, const ProductGrid& grid) {
     return {.scales = what.scales,
@@ -29,8 +28,7 @@ struct ScalesOfRows {
             .rows = grid.batch_rows,
             .complete_rows = grid.complete_rows,
             .complete_begin = what.complete_begin,
-            .tiles_per_signal = grid.tiles_per_signal,
-            .shard_rows = what.partials.is_any() ? what.partials.shard_rows : 0};
+            .tiles_per_signal = grid.tiles_per_signal};
   }
 
   const float* rows[2];  ///< null: 1
@@ -43,14 +41,12 @@ struct ScalesOfRows {
     const int before = is_complete ? params.complete_begin : 0;
     const int batch_rows = is_complete ? params.complete_rows : params.rows;
     const bool by_batches = params.tiles_per_signal == 0;
-    const bool has_owners = params.shard_rows > 0;
-    const int batch = has_owners ? 0 : work.L_idx - (by_batches ? before : 0);
+    const int batch = work.L_idx - (by_batches ? before : 0);
     const int tile = work.M_idx - (by_batches ? 0 : before * params.tiles_per_signal);
-    const int first = (has_owners ? work.L_idx * params.shard_rows : 0) + tile * 128 + first_row;
     block_stride = from.block_stride;
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < 2; ++i) {
-      const int row = min(first + 8 * i, batch_rows - 1);
+      const int row = min(tile * 128 + first_row + 8 * i, batch_rows - 1);
       rows[i] = from.data == nullptr ? nullptr
                                      : from.data + (std::int64_t{batch} * batch_rows + row) * from.row_stride;
     }

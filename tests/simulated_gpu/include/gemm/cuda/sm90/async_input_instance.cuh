@@ -176,7 +176,7 @@ inline float widened(const void* data, DType dtype, std::int64_t at) {
 }
 /// `at`: in out, and so in the addend.
 inline float finished(const SumEpilogue& what, float sum, std::int64_t column, std::int64_t at) {
-  if (what.bias != nullptr) sum += widened(what.bias, what.bias_dtype, column * what.bias_stride);
+  if (what.bias.data != nullptr) sum += bias_at(what.bias, static_cast<int>(column));
   if (what.result != nullptr) sum *= *what.result;
   return what.addend == nullptr ? sum : sum + widened(what.addend, what.addend_dtype, at);
 }
