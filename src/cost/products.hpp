@@ -51,9 +51,16 @@ struct NativeWaves {
 /// Source:  docs/design/native_all_gather_matmul.md
 [[nodiscard]] double native_us(const NativeWaves& waves, const GpuRates& gpu = kH200);
 
-/// A product whose rows go to the ranks that own them, each as many, the own ones last: `waves` has a step an
-/// owner. Blocks travel while later tiles are multiplied; those of the last wave travel behind it.
+/// Who owns the rows of a product.
+struct Owners {
+  int owners = 1;
+  bool share_tiles = false;  ///< `waves` has one step then, else a step an owner
+  bool own_all = false;
+};
+/// A product whose rows go to the ranks that own them, each as many, the own ones last. Blocks travel while
+/// later tiles are multiplied; those of the last wave travel behind it.
 /// Source:  docs/design/native_matmul_reduce_scatter.md
-[[nodiscard]] double departing_us(const NativeWaves& waves, int owners, const GpuRates& gpu = kH200);
+[[nodiscard]] double departing_us(const NativeWaves& waves, const Owners& owners,
+                                  const GpuRates& gpu = kH200);
 
 }  // namespace tandem::cost

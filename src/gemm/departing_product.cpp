@@ -10,7 +10,8 @@ namespace {
 constexpr std::string_view kWho = "matmul_reduce_scatter";
 
 Result<void> check_out(const ProductArgs& args, std::int64_t m, std::int64_t n) {
-  const Dims own = {shard_of(m, args.departure->world, args.departure->rank).size, n};
+  const Departure& departure = *args.departure;
+  const Dims own = {departure.gives_all ? m : shard_of(m, departure.world, departure.rank).size, n};
   if (!(args.out->sizes == own) || !args.out->is_contiguous()) {
     return failf(ErrorCode::kInvalidArgument, "{}: out is {}, need {}, contiguous", kWho,
                  to_string(*args.out), to_string(own));
@@ -55,7 +56,10 @@ Result<Product> departing_product(const ProductArgs& args) {
   product.is_aligned = is_aligned(*args.a) && is_aligned(*args.out) &&
                        (is_made || (is_aligned(*args.b) && has_no_holes(*args.b))) &&
                        (args.departure->product == nullptr || is_aligned(*args.departure->product));
-  product.owners = Owners{.count = args.departure->world, .rank = args.departure->rank, .is_made = is_made};
+  product.owners = Owners{.count = args.departure->world,
+                          .rank = args.departure->rank,
+                          .own_all = args.departure->gives_all,
+                          .is_made = is_made};
   return product;
 }
 

@@ -8,21 +8,30 @@ namespace tandem::gemm {
 /// a warp group's 128 threads have of a tile, each with a word of its own at the owner. A block is cut alike
 /// by every rank, whatever tiles its kernel has. Runs on hosts and, compiled with --expt-relaxed-constexpr,
 /// in kernels.
+///
+/// Each owner's rows are cut from its own first one on. Few rows share tiles: all rows are cut together, a
+/// block may have rows of several owners, and each owner gets those of its own.
 struct PartialGrid {
+  /// Up to so many rows share tiles: one wave of tiles then, that loads b once.
+  static constexpr std::int64_t kMostShared = 512;
+
   static constexpr int kRows = 64;
   static constexpr int kColumns = 32;
   static constexpr int kElementBytes = 2;
   static constexpr int kBytes = kRows * kColumns * kElementBytes;
 
-  int owners = 1;   ///< ranks, each with a shard of the rows
-  int strips = 0;   ///< blocks of an owner's shard, one below the other
+  int owners = 1;   ///< ranks, each with a shard of the rows, or with all of them
+  int strips = 0;   ///< blocks of an owner's shard, or of all rows, one below the other
   int columns = 0;  ///< and beside each other
+  bool shares_tiles = false;
 
   constexpr PartialGrid() = default;
-  constexpr PartialGrid(int num_owners, std::int64_t shard_rows, std::int64_t n)
+  /// `rows`: of an owner's shard, or all that share tiles.
+  constexpr PartialGrid(int num_owners, std::int64_t rows, std::int64_t n, bool shares)
       : owners(num_owners),
-        strips(static_cast<int>((shard_rows + kRows - 1) / kRows)),
-        columns(static_cast<int>((n + kColumns - 1) / kColumns)) {}
+        strips(static_cast<int>((rows + kRows - 1) / kRows)),
+        columns(static_cast<int>((n + kColumns - 1) / kColumns)),
+        shares_tiles(shares) {}
 
   /// Of one sender's blocks for one owner.
   [[nodiscard]] constexpr std::int64_t of_sender() const { return std::int64_t{strips} * columns; }
@@ -35,10 +44,10 @@ struct PartialGrid {
   }
 
   /// Whether blocks can be counted.
-  [[nodiscard]] static constexpr bool accepts(int owners, std::int64_t shard_rows, std::int64_t n) {
+  [[nodiscard]] static constexpr bool accepts(int owners, std::int64_t rows, std::int64_t n) {
     constexpr std::int64_t kMost = std::int64_t{1} << 26;
-    return owners > 1 && shard_rows > 0 && n > 0 && shard_rows <= kMost && n <= kMost &&
-           (shard_rows / kRows + 1) <= kMost / ((n / kColumns + 1) * owners);
+    return owners > 1 && rows > 0 && n > 0 && rows <= kMost && n <= kMost &&
+           (rows / kRows + 1) <= kMost / ((n / kColumns + 1) * owners);
   }
 };
 

@@ -14,6 +14,14 @@
 namespace tandem::gemm {
 namespace {
 
+bool share_tiles(std::int64_t m, const Owners& owners) {
+  return owners.own_all || m <= PartialGrid::kMostShared;
+}
+/// That are cut together.
+std::int64_t rows_cut(std::int64_t m, const Owners& owners) {
+  return share_tiles(m, owners) ? m : shard_stride(m, owners.count);
+}
+
 /// The one whose shapes and types these arguments have.
 const Front& front_of(const ProductArgs& args) {
   if (args.departure != nullptr) return kDepartingMm;
@@ -114,8 +122,12 @@ bool shares_tiles(const Product& product) {
   return product.arrival && product.arrival->in_pieces > 0 && piece_cut_of(product).shares_tiles();
 }
 
-PartialGrid partial_grid_of(std::int64_t m, std::int64_t n, int owners) {
-  return {owners, shard_stride(m, owners), n};
+PartialGrid partial_grid_of(std::int64_t m, std::int64_t n, const Owners& owners) {
+  return {owners.count, rows_cut(m, owners), n, share_tiles(m, owners)};
+}
+
+bool can_count_partials(std::int64_t m, std::int64_t n, const Owners& owners) {
+  return PartialGrid::accepts(owners.count, rows_cut(m, owners), n);
 }
 
 bool Product::is_plain() const {
@@ -131,9 +143,10 @@ std::string to_string(const Product& product) {
                                            product.epilogue.addend ? " + addend" : "",
                                            product.epilogue.accumulate ? " accumulated" : "");
   if (product.owners) {
-    return fmt::format("mm {} {} * {} -> {} for {} owners{}{}{}", sizes, to_string(product.a),
-                       to_string(product.b), to_string(product.out), product.owners->count, epilogue,
-                       scales_text(product), product.owners->is_made ? ", made before" : "");
+    return fmt::format("mm {} {} * {} -> {} for {} owners{}{}{}{}", sizes, to_string(product.a),
+                       to_string(product.b), to_string(product.out), product.owners->count,
+                       product.owners->own_all ? " of all" : "", epilogue, scales_text(product),
+                       product.owners->is_made ? ", made before" : "");
   }
   if (product.arrival) {
     const Chunks& chunks = *product.arrival;

@@ -68,6 +68,7 @@ struct Arrival {
 struct Departure {
   int world = 1;
   int rank = 0;
+  bool gives_all = false;  ///< every rank owns all rows: `out` is of all of them, the same on every rank
   symm::KernelInboxPlace place = {};  ///< with room for partial_grid_of() this product; not for prepare()
   float divisor = 1;
   /// [m, n] contiguous, of out's type: receives this rank's own partial.
@@ -152,6 +153,7 @@ struct Chunks {
 struct Owners {
   int count = 1;
   int rank = 0;
+  bool own_all = false;  ///< each owns all rows
   bool is_made = false;  ///< the product is there already
   friend bool operator==(const Owners&, const Owners&) = default;
 };
@@ -208,7 +210,9 @@ struct Product {
 [[nodiscard]] std::optional<double> predicted_us(const Product& product, const Device& device);
 
 /// The blocks of a product that departs, by which the group's inbox is sized.
-[[nodiscard]] PartialGrid partial_grid_of(std::int64_t m, std::int64_t n, int owners);
+[[nodiscard]] PartialGrid partial_grid_of(std::int64_t m, std::int64_t n, const Owners& owners);
+/// Whether they can be counted.
+[[nodiscard]] bool can_count_partials(std::int64_t m, std::int64_t n, const Owners& owners);
 
 /// Checks the operands, chooses the implementation and enqueues.
 /// Memory, order and errors: those of mm(), scaled_matmul() or async_input_mm().

@@ -184,10 +184,11 @@ std::vector<std::string> meetings(const Program& program, Lane lane) {
 Result<void> check_alike(const Program& first, const Program& program) {
   const MemoryNeeds& x = first.memory;
   const MemoryNeeds& y = program.memory;
-  const bool alike = program.num_lanes == first.num_lanes && program.base_channel == first.base_channel &&
-                     program.chunks_per_rank == first.chunks_per_rank &&
-                     x.workspace_bytes == y.workspace_bytes && x.inbox_bytes == y.inbox_bytes &&
-                     x.inbox_words == y.inbox_words && x.inbox_flags == y.inbox_flags;
+  const bool alike =
+      program.num_lanes == first.num_lanes && program.base_channel == first.base_channel &&
+      program.chunks_per_rank == first.chunks_per_rank && x.workspace_bytes == y.workspace_bytes &&
+      x.inbox_bytes == y.inbox_bytes && x.inbox_words == y.inbox_words && x.inbox_flags == y.inbox_flags &&
+      x.kernel_inbox_bytes == y.kernel_inbox_bytes && x.kernel_inbox_words == y.kernel_inbox_words;
   if (!alike) {
     return tl::unexpected(
         wrong(program, "its lanes, channels, chunks, workspace or inbox are not those of rank 0"));

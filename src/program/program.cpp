@@ -69,10 +69,11 @@ class Printer {
 
 std::string Printer::departing(const Product& product) const {
   const Departure& departure = *product.departure;
-  return fmt::format("{} = own rows of the {} over ranks of {}{}{}{}{}{}{}", of(product.out),
-                     coll::to_string(departure.reduce_op), of(product.a), plus(" * ", product.b),
-                     plus(" * ", product.a_scale), plus(" * ", product.b_scale), plus(" + ", product.bias),
-                     product.fast_accum ? ", fast sums" : "", plus(", kept in ", departure.kept));
+  return fmt::format("{} = {} rows of the {} over ranks of {}{}{}{}{}{}{}", of(product.out),
+                     departure.gives_all ? "all" : "own", coll::to_string(departure.reduce_op), of(product.a),
+                     plus(" * ", product.b), plus(" * ", product.a_scale), plus(" * ", product.b_scale),
+                     plus(" + ", product.bias), product.fast_accum ? ", fast sums" : "",
+                     plus(", kept in ", departure.kept));
 }
 
 std::string Printer::of(const Product& product) const {

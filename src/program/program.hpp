@@ -96,7 +96,8 @@ struct Arrival {
 /// over all ranks, in the order of the ranks, and bias is of that sum. Without b, a is the product itself.
 struct Departure {
   coll::ReduceOp reduce_op = coll::ReduceOp::kSum;
-  Operand kept = {};  ///< receives this rank's own partial of all rows
+  bool gives_all = false;  ///< every rank owns all rows: out has the whole sum
+  Operand kept = {};       ///< receives this rank's own partial of all rows
 };
 
 /// out = a * b, with everything that gemm::mm(), gemm::scaled_matmul() or gemm::async_input_mm() adds to it.

@@ -67,6 +67,7 @@ class DepartingProduct {
     const bool is_mean = product.departure->reduce_op == coll::ReduceOp::kAvg;
     departure_ = {.world = program.world,
                   .rank = program.rank,
+                  .gives_all = product.departure->gives_all,
                   .place = bindings.kernel_inbox(),
                   .divisor = is_mean ? static_cast<float>(program.world) : 1.0F};
     if (!bindings.is_absent(product.departure->kept)) {

@@ -144,12 +144,12 @@ TEST(DepartingRows, CostTheAdditionsAndWhatTheLastWaveSends) {
                     .step_rows = 1024,
                     .arrival = {.complete = 2}};
   // Two waves of either owner: the peer's are over before the own ones end.
-  const double added_us = departing_us(waves, 2) - native_us(waves);
+  const double added_us = departing_us(waves, {.owners = 2}) - native_us(waves);
   EXPECT_NEAR(added_us, kH200.owner_us + 2 * 256 * kH200.owner_column_us, 1e-9);
   // One wave of both: what the peer is sent travels behind it.
   waves.m = 512;
   waves.step_rows = 256;
-  EXPECT_GT(departing_us(waves, 2) - native_us(waves), kH200.owner_us + kH200.first_piece_us);
+  EXPECT_GT(departing_us(waves, {.owners = 2}) - native_us(waves), kH200.owner_us + kH200.first_piece_us);
 }
 
 }  // namespace

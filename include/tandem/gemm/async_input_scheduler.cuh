@@ -17,6 +17,15 @@ namespace tandem::gemm {
 /// The tile scheduler's tag.
 struct PersistentAsyncInput {};
 
+struct ChunkTileParams : cutlass::gemm::kernel::detail::PersistentTileSchedulerSm90::Params {
+  TileOrder order;
+  int tiles_per_chunk;
+  int tiles_per_batch;
+  int num_clusters;
+  Divisor cluster_columns;
+  symm::ChunkSignals signals;
+};
+
 /// The order alone, without waits, for kernels that wait elsewhere. Takes the clusters of the order one after
 /// the other: cluster c of the grid those of number c, c + grid,
 /// ... Launch dim3(cluster rows, cluster columns * clusters), no more clusters than are resident together.
@@ -24,10 +33,15 @@ struct PersistentAsyncInput {};
 /// A work tile is (row of tiles, column of tiles, batch): see place_of(). The tensor maps of a and out, of
 /// [chunk rows, columns, chunks], cut the last tile of a batch off. A cluster may lie in two batches where
 /// they are taken as one chunk.
-class ChunkTileScheduler : public cutlass::gemm::kernel::detail::PersistentTileSchedulerSm90 {
+///
+/// It keeps a copy of its parameters, or, of `Kept` a reference, reads them where they lie: a kernel's
+/// parameters then, which outlive it.
+template <class Kept>
+class ChunkTileSchedulerThatKeeps : public cutlass::gemm::kernel::detail::PersistentTileSchedulerSm90 {
   using Base = cutlass::gemm::kernel::detail::PersistentTileSchedulerSm90;
 
  public:
+  using Params = ChunkTileParams;
   struct Arguments : Base::Arguments {
     TileOrder order;
     int tiles_per_chunk;
@@ -35,17 +49,9 @@ class ChunkTileScheduler : public cutlass::gemm::kernel::detail::PersistentTileS
     int num_clusters;     ///< of the grid
     symm::ChunkSignals signals;
   };
-  struct Params : Base::Params {
-    TileOrder order;
-    int tiles_per_chunk;
-    int tiles_per_batch;
-    int num_clusters;
-    Divisor cluster_columns;
-    symm::ChunkSignals signals;
-  };
 
-  CUTLASS_HOST_DEVICE ChunkTileScheduler() {}
-  CUTLASS_DEVICE explicit ChunkTileScheduler(const Params& params)
+  CUTLASS_HOST_DEVICE ChunkTileSchedulerThatKeeps() {}
+  CUTLASS_DEVICE explicit ChunkTileSchedulerThatKeeps(const Params& params)
       : Base(params), params_(params), index_(static_cast<int>(blockIdx.y) / params.cluster_columns) {}
 
   template <class ProblemShape, class TileShape, class ClusterShape>
@@ -90,9 +96,10 @@ class ChunkTileScheduler : public cutlass::gemm::kernel::detail::PersistentTileS
   }
 
  protected:
-  Params params_;
+  Kept params_;
   int index_ = 0;
 };
+using ChunkTileScheduler = ChunkTileSchedulerThatKeeps<ChunkTileParams>;
 
 /// Every warp that takes a tile waits for its chunk here, so nothing else of the kernel has to know of
 /// chunks. Once a wait has given up the others are skipped and the kernel ends over what is there.

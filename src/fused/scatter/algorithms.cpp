@@ -32,7 +32,7 @@ std::span<const ScatterAlgorithm> scatter_algorithms() {
 }
 
 std::span<const ScatterAlgorithm> all_reduce_algorithms() {
-  static constexpr std::array kAll = {kSerial, kPipelined};
+  static constexpr std::array kAll = {kSerial, kPipelined, kNative};
   return kAll;
 }
 

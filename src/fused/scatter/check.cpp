@@ -103,9 +103,10 @@ Result<CheckedScatter> check(const MatmulReduceScatterArgs& args, const Group& g
 }
 
 Result<CheckedScatter> check(const MatmulAllReduceArgs& args, const Group& group, const Stream& stream) {
-  TANDEM_ASSIGN(const ScatterProblem problem,
-                checked_problem(kAllReduce, scatter_of(args), true, group, stream));
-  return CheckedScatter{ScatterCall::of(args), problem};
+  TANDEM_ASSIGN(ScatterProblem problem, checked_problem(kAllReduce, scatter_of(args), true, group, stream));
+  ScatterCall call = ScatterCall::of(args);
+  ask_native(call, stream.device(), problem);
+  return CheckedScatter{std::move(call), problem};
 }
 
 }  // namespace fused

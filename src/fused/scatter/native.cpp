@@ -1,6 +1,7 @@
 #include "fused/scatter/native.hpp"
 
 #include "base/format.hpp"
+#include "fused/call/scaled_checks.hpp"
 #include "fused/scatter/algorithms.hpp"
 
 namespace tandem::fused {
@@ -12,15 +13,21 @@ using program::RootId;
 
 namespace {
 
+gemm::Owners owners_of(const ScatterProblem& problem) {
+  return {.count = problem.world, .own_all = problem.gives_all};
+}
+
 /// Of sizes and types that all ranks have; rank 0 stands for all of them.
 gemm::Product departing_product(const ScatterProblem& problem, std::int64_t k) {
   return {.m = problem.rows(),
           .n = problem.n(),
           .k = k,
-          .a = problem.dtype,
-          .b = problem.dtype,
+          .a = problem.factor(),
+          .b = problem.factor(),
           .out = problem.partials,
-          .owners = gemm::Owners{.count = problem.world}};
+          .a_scale = problem.a_scale,
+          .b_scale = scale_of_b(problem.a_scale),
+          .owners = owners_of(problem)};
 }
 
 /// What of this call's product a kernel that gives its rows away cannot do; null if there is nothing.
@@ -28,13 +35,27 @@ const char* why_not_given(const ScatterProblem& problem, const ScatterCall& call
   if (problem.num_products > 1) return "there are several products";
   if (!problem.is_copied(0) && !front_of(call.a[0], problem.dim).is_contiguous())
     return "rows of a have holes between them";
+  if (problem.is_scaled) {
+    if (call.product_bias.at(0) != nullptr) return "the rank's own product has a bias";
+    const TensorView* const scale = call.a_scale.at(0);
+    if (scale != nullptr && scale->numel() > 1 && call.a[0].dim() != 2)
+      return "a is scaled by rows of several dimensions";
+    if (call.result_scale.at(0) != nullptr) return "the rank's own product is scaled once more";
+  }
   return nullptr;
 }
 
-/// Of this call, whose products are plain.
+/// Of this call.
 gemm::Product own_product(const ScatterProblem& problem, const ScatterCall& call) {
   const TensorView& b = call.b[0];
   gemm::Product product = departing_product(problem, b.size(0));
+  if (problem.is_scaled) {
+    product.a = call.a[0].dtype;
+    product.b = b.dtype;
+    const TensorView* const b_scale = call.b_scale.at(0);
+    product.b_scale = b_scale == nullptr ? gemm::Scale::kNone : gemm::scale_of_b(*b_scale, b.size(1));
+    product.fast_accum = problem.fast_accum;
+  }
   if (problem.has_bias) product.epilogue.bias = problem.dtype;
   product.b_is_column_major = !b.is_contiguous();
   product.is_aligned =
@@ -50,16 +71,23 @@ gemm::Product own_product(const ScatterProblem& problem, const ScatterCall& call
 gemm::Product planned_departing_product(const ScatterProblem& problem, const Device& device) {
   gemm::Product product = departing_product(problem, problem.planned_k());
   for (const bool by_columns : {false, true}) {
-    product.b_is_column_major = by_columns;
-    if (gemm::choose(product, device) != nullptr) break;
+    for (const bool fast : {problem.is_scaled, false}) {
+      product.b_is_column_major = by_columns;
+      product.fast_accum = fast;
+      if (gemm::choose(product, device) != nullptr) return product;
+    }
   }
   return product;
 }
 
 Support can_run_native_scatter(const ScatterProblem& problem, const Device& device) {
   if (Support sends = can_send_rows(problem); !sends) return sends;
-  if (problem.is_scaled) return Support::no("no kernel gives rows away whose products are scaled");
-  if (problem.part_of(problem.world - 1).size == 0)
+  if (problem.gives_all) {
+    // Each rank sends all of its rows to all others.
+    constexpr std::int64_t kMostSent = 1024;
+    if (problem.rows() * (problem.world - 1) > kMostSent && problem.rows() > kMostSent / 2)
+      return Support::no("whole results are exchanged, which is for fewer rows");
+  } else if (problem.part_of(problem.world - 1).size == 0)
     return Support::no("a rank owns no rows, and every rank has to wait for every other one");
   if (problem.unit_rows() > 1 && problem.total() % problem.world != 0)
     return Support::no("shards are uneven, and their units are several rows");
@@ -83,7 +111,7 @@ std::string why_made_before(const ScatterProblem& problem, const ScatterCall& ca
 ScatterProgram build_native_scatter(const ScatterProblem& problem, int rank, const Device&) {
   ScatterBuilder scatter(problem, Algorithm::kNative, rank, 1);
   program::Builder& steps = scatter.steps();
-  const gemm::PartialGrid grid = gemm::partial_grid_of(problem.rows(), problem.n(), problem.world);
+  const gemm::PartialGrid grid = gemm::partial_grid_of(problem.rows(), problem.n(), owners_of(problem));
   steps.memory().kernel_inbox_bytes = grid.size() * gemm::PartialGrid::kBytes;
   steps.memory().kernel_inbox_words = grid.size();
   scatter.copy_operands();
@@ -109,7 +137,8 @@ ScatterProgram build_native_scatter(const ScatterProblem& problem, int rank, con
   }
   product.out = out;
   product.bias = scatter.own_bias();
-  product.departure = program::Departure{.reduce_op = problem.reduce_op, .kept = kept};
+  product.departure =
+      program::Departure{.reduce_op = problem.reduce_op, .gives_all = problem.gives_all, .kept = kept};
   steps.product_scatter(kCurrent, product);
   if (!is_matrix) {
     steps.copy(kCurrent, out, all_of(scatter.roots().out));

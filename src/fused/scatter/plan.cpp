@@ -54,7 +54,7 @@ Result<Workload> workload_of(const ScatterProblem& problem, Group& group, Device
   if (problem.push_chunks > 0)
     work.pushed_us = predicted_push_us(problem, problem.push_chunks, group.config().link_delay);
   if (problem.scatters_last()) return work;
-  if (!problem.gives_all && can_run_native_scatter(problem, device))
+  if (can_run_native_scatter(problem, device))
     work.native_us = gemm::predicted_us(planned_departing_product(problem, device), device);
   predict_products({.m = problem.rows(),
                     .n = problem.n(),

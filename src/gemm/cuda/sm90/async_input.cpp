@@ -223,17 +223,31 @@ PiecePush piece_push(const Product& product, const Arrival& arrival) {
   return push;
 }
 
-std::int64_t staged_bytes_of(const ResidentKernel& kernel) {
-  const Tiling& tiling = kernel.kernel->tiling;
-  return staged_bytes(kernel.most_clusters * tiling.cluster_rows * tiling.cluster_columns,
-                      tiling.tile_columns);
+/// Memory of a launch of so many clusters.
+struct ExchangeRoom {
+  std::int64_t staged_bytes = 0;
+  int aside_tiles = 0;
+  std::int64_t aside_bytes = 0;
+};
+ExchangeRoom room_of(const AsyncInputKernel& kernel, const Product& product, int num_clusters) {
+  const Tiling& tiling = kernel.tiling;
+  const int of_cluster = tiling.cluster_rows * tiling.cluster_columns;
+  ExchangeRoom room;
+  if (partial_grid_of(product.m, product.n, *product.owners).shares_tiles) {
+    const int clusters = TileOrder(owners_of(product), product.n, tiling).num_clusters();
+    room.aside_tiles = (clusters + num_clusters - 1) / num_clusters;
+  } else {
+    room.staged_bytes = staged_bytes(num_clusters * of_cluster, tiling.tile_columns);
+  }
+  room.aside_bytes = aside_bytes(num_clusters * of_cluster, room.aside_tiles, tiling.tile_columns);
+  return room;
 }
 
 /// Of a product that departs, but what the launch decides.
 PartialExchange exchange_of(const Product& product, const ProductArgs& args) {
   const Departure& departure = *args.departure;
   const symm::KernelInboxPlace& place = departure.place;
-  PartialExchange exchange{.grid = partial_grid_of(product.m, product.n, product.owners->count),
+  PartialExchange exchange{.grid = partial_grid_of(product.m, product.n, *product.owners),
                            .ranks = place.handle->kernel_handle(),
                            .counters_bytes = place.counters_bytes,
                            .words_bytes = place.words_bytes,
@@ -243,8 +257,11 @@ PartialExchange exchange_of(const Product& product, const ProductArgs& args) {
                            .rows = static_cast<int>(product.m),
                            .shard_rows = static_cast<int>(shard_stride(product.m, product.owners->count)),
                            .n = static_cast<int>(product.n),
+                           .gives_all = departure.gives_all,
                            .divisor = departure.divisor,
-                           .bias = bias_of(args)};
+                           .bias = bias_of(args),
+                           // The same bits on every rank, if all have the sum.
+                           .rounds_own = departure.gives_all};
   if (departure.product != nullptr) exchange.product = departure.product->data;
   return exchange;
 }
@@ -254,7 +271,7 @@ bool exchanges_partials(const Product& product, std::string* why_not) {
   const Owners& owners = *product.owners;
   if (product.out != DType::kBF16 && product.out != DType::kF16)
     return refuse(why_not, "partials of native products are bf16 or f16");
-  if (!PartialGrid::accepts(owners.count, shard_stride(product.m, owners.count), product.n))
+  if (!can_count_partials(product.m, product.n, owners))
     return refuse(why_not, "blocks of partials are counted in 26 bits, and need another rank");
   if (owners.is_made) {
     return product.a == product.out || product.a == DType::kF32 ||
@@ -367,7 +384,10 @@ Result<void> AsyncInputProducts::prepare(const Product& product, const ProductAr
   TANDEM_ASSIGN(CudaStream* const on, tandem::cuda::cuda_stream(stream, "async_input_mm: prepare"));
   if (product.owners && !product.owners->is_made) {
     const ResidentKernel* const kernel = kernels_.find(product, nullptr);
-    if (kernel != nullptr) TANDEM_TRY(staged_.reserve(staged_bytes_of(*kernel), *on));
+    if (kernel != nullptr) {
+      const ExchangeRoom room = room_of(*kernel->kernel, product, share_of(*kernel, true));
+      TANDEM_TRY(staged_.reserve(room.staged_bytes + room.aside_bytes, *on));
+    }
   }
   if (like.arrival != nullptr) TANDEM_TRY(waits_of(*like.arrival, *on));
   return {};
@@ -448,7 +468,11 @@ Result<void> AsyncInputProducts::depart(const Product& product, const ProductArg
   launch.complete_rows = product.m;
   launch.complete_end = 1;
   launch.num_clusters = share_of(*chosen, true);
-  TANDEM_ASSIGN(exchange.staged, staged_.reserve(staged_bytes_of(*chosen), stream));
+  const ExchangeRoom room = room_of(*chosen->kernel, product, launch.num_clusters);
+  TANDEM_ASSIGN(std::byte* const memory, staged_.reserve(room.staged_bytes + room.aside_bytes, stream));
+  exchange.staged = memory;
+  exchange.aside = reinterpret_cast<float4*>(memory + room.staged_bytes);
+  exchange.aside_tiles = room.aside_tiles;
   const int ctas = launch.num_clusters * tiling.cluster_rows * tiling.cluster_columns;
   exchange.block_ns = static_cast<int>(PartialGrid::kBytes * ctas / cost::kH200.partial_bytes_per_ns);
   launch.partials = exchange;

@@ -22,7 +22,12 @@ __global__ void __launch_bounds__(Product::kThreads, 1)
   if (cta >= multiplying) {
     send_pieces(params.push, cta - multiplying, *reinterpret_cast<SenderStages*>(shared));
   } else {
-    Product::run(params, *reinterpret_cast<typename Product::Shared*>(shared), cta, multiplying);
+    auto& shared_of_product = *reinterpret_cast<typename Product::Shared*>(shared);
+    if constexpr (Product::kCanExchange) {
+      Product::run_here(params, shared_of_product, cta, multiplying);
+    } else {
+      Product::run(params, shared_of_product, cta, multiplying);
+    }
   }
 }
 
@@ -82,7 +87,7 @@ typename AsyncInputInstance<What, OneTile>::Product::Params AsyncInputInstance<W
   mainloop.pieces = what.pieces;
   const int k_steps = cute::ceil_div(k, static_cast<int>(cute::size<2>(Tile{})));
   mainloop.scales_step = !what.scales.rows_arrive ? -1 : what.scales.along_k ? 0 : k_steps - 1;
-  mainloop.shard_rows = what.partials.is_any() ? what.partials.shard_rows : 0;
+  mainloop.shard_rows = what.partials.batch_rows();
 
   ChunkTileScheduler::Arguments scheduler{};
   scheduler.order = grid.order;

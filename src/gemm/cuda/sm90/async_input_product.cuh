@@ -85,7 +85,6 @@ struct AsyncInputProduct {
   using Cluster = typename Mainloop::DispatchPolicy::ClusterShape;
   using TiledMma = typename Mainloop::TiledMma;
   using Pipeline = typename Mainloop::MainloopPipeline;
-  using Scheduler = ChunkTileScheduler;
   using Epilogue = TileEpilogue<static_cast<int>(cute::size<1>(Tile{})), Out>;
 
   struct Params {
@@ -94,7 +93,7 @@ struct AsyncInputProduct {
     typename Mainloop::Params mainloop;
     typename Stores::Params stores;
     PartialExchange partials;
-    typename Scheduler::Params scheduler;
+    ChunkTileParams scheduler;
     PiecePush push;
     typename Sums::Params sums;
     typename Epilogue::Params epilogue;
@@ -117,6 +116,9 @@ struct AsyncInputProduct {
 
   static constexpr bool kCanExchange = can_exchange_partials(
       static_cast<int>(cute::size<1>(Tile{})), static_cast<int>(cute::size(Cluster{})), Sums::kKind);
+  // Where sums have many uses a copy of the order's parameters would take their registers.
+  using Scheduler =
+      ChunkTileSchedulerThatKeeps<cute::conditional_t<kCanExchange, const ChunkTileParams&, ChunkTileParams>>;
   // Who exchanges partials needs more of them than who sends pieces.
   static constexpr int kLoadRegisters = kCanExchange ? 64 : 40;
   static constexpr int kMultiplyRegisters = kCanExchange ? 216 : 232;
@@ -135,9 +137,19 @@ struct AsyncInputProduct {
 
   /// By all threads of a CTA that multiplies, number `cta` of `num_ctas`.
   __device__ static void run(const Params& params, Shared& shared, int cta, int num_ctas) {
+    run_here(params, shared, cta, num_ctas);
+  }
+  /// The same, inlined: for a compiler to which sums with many uses are too long. The tensor cores wait for
+  /// each instruction of a function that is called.
+  __device__ __forceinline__ static void run_here(const Params& params, Shared& shared, int cta,
+                                                  int num_ctas) {
     const int warp = cutlass::canonical_warp_idx_sync();
     if (warp >= kWarpsOfGroup) {
-      multiply(params, shared);
+      if constexpr (kCanExchange) {
+        multiply_here(params, shared);
+      } else {
+        multiply(params, shared);
+      }
       return;
     }
     cutlass::arch::warpgroup_reg_dealloc<kLoadRegisters>();
@@ -211,7 +223,8 @@ struct AsyncInputProduct {
     pipeline.producer_tail(state);
   }
 
-  __device__ static void multiply(const Params& params, Shared& shared) {
+  __device__ static void multiply(const Params& params, Shared& shared) { multiply_here(params, shared); }
+  __device__ __forceinline__ static void multiply_here(const Params& params, Shared& shared) {
     Meeting::arrive();
     cutlass::arch::warpgroup_reg_alloc<kMultiplyRegisters>();
     const int thread = static_cast<int>(threadIdx.x) - kGroupThreads;
@@ -226,7 +239,7 @@ struct AsyncInputProduct {
     Finish finish(params, shared, thread);
     // A group whose rows all lie behind the last one only frees what the other one multiplies, and has
     // nothing to finish.
-    const int group_row = (cutlass::canonical_warp_group_idx() - 1) * (kTileRows / 2);
+    const int group_row = first_row_of_group(thread);
     while (work.is_valid()) {
       if (work.M_idx * kTileRows + group_row >= finish.end_row(work)) {
         Mainloop::skip(pipeline, state, params.k_steps);
@@ -244,8 +257,14 @@ struct AsyncInputProduct {
   }
 
   template <class Work>
-  __device__ static OwnedTile owned(const Work& work) {
-    return {.owner = work.L_idx, .row = work.M_idx, .column = work.N_idx};
+  __device__ static OwnedTile owned(const PartialExchange& partials, const Work& work) {
+    return {.owner = partials.owner_of(work.L_idx), .row = work.M_idx, .column = work.N_idx};
+  }
+
+  __device__ static int first_row_of_group(int thread) {
+    // Of kernels that exchange, the sums leave no register for it.
+    if constexpr (kCanExchange) return first_row_of(thread) & kTileRows / 2;
+    return (cutlass::canonical_warp_group_idx() - 1) * (kTileRows / 2);
   }
 
   /// What becomes of a tile's sums.
@@ -254,16 +273,17 @@ struct AsyncInputProduct {
     __device__ Finish(const Params& params, Shared& shared, int thread)
         : params_(params),
           row_(first_row_of(thread)),
-          partials_(params.partials, shared.partials, thread / kGroupThreads, thread % kGroupThreads) {
+          partials_(params.partials, shared.partials, thread / kGroupThreads) {
       if (exchanges()) greet_pusher();
     }
     /// Of the rows that a tile begins with: where they end.
     template <class Work>
     [[nodiscard]] __device__ int end_row(const Work& work) const {
-      return exchanges() ? params_.partials.rows_of(work.L_idx) : params_.stores.batch_rows;
+      return exchanges() ? params_.partials.rows_of(params_.partials.owner_of(work.L_idx))
+                         : params_.stores.batch_rows;
     }
     template <class Work, class Sums>
-    __device__ void tile(const Work& work, bool is_last, Sums& sums) {
+    __device__ __forceinline__ void tile(const Work& work, bool is_last, Sums& sums) {
       const int column = work.N_idx * kTileColumns;
       const auto store = [&](const typename Stores::Rows& rows) {
         Stores::store(rows, params_.stores.n, row_, column, sums);
@@ -273,22 +293,42 @@ struct AsyncInputProduct {
         return store(Stores::rows_of(params_.stores, work));
       }
       if constexpr (kCanExchange) {
-        const OwnedTile tile = owned(work);
+        const OwnedTile tile = owned(params_.partials, work);
         const auto at = [&](int group, int row, int pair) -> float& {
           return sum_at(sums, group, row, pair);
         };
         if (params_.partials.product != nullptr) store(Stores::product_rows(params_.partials, tile));
-        if (!partials_.is_own(tile)) return partials_.send(tile, is_last, at);
+        partials_.send(tile, is_last, at);
+        if (!partials_.is_own(tile)) return;
+        if (shares()) return partials_.put_aside(at);
         partials_.add(tile, at);
         store(Stores::own_rows(params_.stores, params_.partials, tile));
       }
     }
-    __device__ void end() {
-      if (exchanges()) partials_.end();
+    /// Behind all tiles.
+    __device__ __forceinline__ void end() {
+      if (!exchanges()) return;
+      if (kCanExchange && shares()) {
+        Scheduler scheduler(params_.scheduler);
+        for (int place = 0; place < partials_.num_aside(); scheduler.advance_to_next_work()) {
+          const OwnedTile tile = owned(params_.partials, scheduler.get_current_work());
+          if (partials_.is_own(tile)) settle(tile, place++);
+        }
+      }
+      partials_.end();
     }
 
    private:
     [[nodiscard]] __device__ bool exchanges() const { return kCanExchange && params_.partials.is_any(); }
+    [[nodiscard]] __device__ bool shares() const { return params_.partials.grid.shares_tiles; }
+
+    __device__ __forceinline__ void settle(const OwnedTile& tile, int place) {
+      const typename Stores::Rows rows = Stores::own_rows(params_.stores, params_.partials, tile);
+      const int column = tile.column * kTileColumns;
+      partials_.settle(tile, place, [&](int block, const auto& sums) {
+        Stores::store(rows, params_.stores.n, row_, column + block * PartialGrid::kColumns, sums);
+      });
+    }
 
     const Params& params_;
     const int row_;
@@ -300,7 +340,7 @@ struct AsyncInputProduct {
       PartialPoller<kTileColumns> poller(params.partials, shared.partials);
       Scheduler scheduler(params.scheduler);
       for (auto work = scheduler.get_current_work(); work.is_valid(); work = scheduler.get_current_work()) {
-        if (work.L_idx == params.partials.ranks.rank) poller.await(owned(work));
+        poller.await(owned(params.partials, work));
         scheduler.advance_to_next_work();
       }
       poller.end();
@@ -313,8 +353,7 @@ struct AsyncInputProduct {
       await_greeting();
       Scheduler scheduler(params.scheduler);
       for (; !scheduler.is_last_work(); scheduler.advance_to_next_work()) {
-        const OwnedTile tile = owned(scheduler.get_current_work());
-        if (tile.owner != params.partials.ranks.rank) pusher.push(tile);
+        pusher.push(owned(params.partials, scheduler.get_current_work()));
       }
       pusher.end();
     }

@@ -31,7 +31,7 @@ struct DirectStores {
   /// Rows of a batch.
   struct Rows {
     Out* out;   ///< the batch's first row
-    int first;  ///< of the tile
+    int first;  ///< of the tile; it may lie before the batch's
     int end;    ///< of the batch
   };
   template <class Work>
@@ -42,10 +42,11 @@ struct DirectStores {
   /// Of a tile's owner: all that out is of, and where this rank's partials of its rows are kept.
   CUTLASS_DEVICE static Rows own_rows(const Params& params, const PartialExchange& partials,
                                       const OwnedTile& tile) {
-    return {params.out, tile.row * 128, partials.rows_of(tile.owner)};
+    const StripRows own = partials.owned_by(tile.owner);
+    return {params.out, tile.row * 128 - own.begin, own.end - own.begin};
   }
   CUTLASS_DEVICE static Rows product_rows(const PartialExchange& partials, const OwnedTile& tile) {
-    return {static_cast<Out*>(partials.product) + std::int64_t{tile.owner} * partials.shard_rows * partials.n,
+    return {static_cast<Out*>(partials.product) + std::int64_t{partials.first_of(tile.owner)} * partials.n,
             tile.row * 128, partials.rows_of(tile.owner)};
   }
 
@@ -58,7 +59,7 @@ struct DirectStores {
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < 2; ++i) {
       const int at = rows.first + row + 8 * i;
-      const bool is_inside = at < rows.end;
+      const bool is_inside = static_cast<unsigned>(at) < static_cast<unsigned>(rows.end);
       Out* const to = rows.out + std::int64_t{at} * n + first_column;
       const auto pair = [&](int group) {
         return rounded_pair<kIsHalf>(sum_at(sums, group, i, 0), sum_at(sums, group, i, 1));

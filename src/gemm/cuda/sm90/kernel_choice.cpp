@@ -71,24 +71,28 @@ double departing_us(const ResidentKernel& kernel, const Product& product) {
                              kernel.kernel->sums) ||
       !TileOrder::accepts(owners, product.n, tiling) || kernel.most_clusters < 1)
     return 0;
-  return cost::departing_us({.m = product.m,
-                             .n = product.n,
-                             .k = half_k(*kernel.kernel, product.k),
-                             .tile_rows = tiling.tile_rows,
-                             .tile_columns = tiling.tile_columns,
-                             .cluster_rows = tiling.cluster_rows,
-                             .cluster_columns = tiling.cluster_columns,
-                             .clusters_at_once = kernel.most_clusters,
-                             .chunks = owners.size(),
-                             .step_rows = owners.stride(),
-                             .arrival = {.complete = owners.size()}},
-                            product.owners->count);
+  return cost::departing_us(
+      {.m = product.m,
+       .n = product.n,
+       .k = half_k(*kernel.kernel, product.k),
+       .tile_rows = tiling.tile_rows,
+       .tile_columns = tiling.tile_columns,
+       .cluster_rows = tiling.cluster_rows,
+       .cluster_columns = tiling.cluster_columns,
+       .clusters_at_once = kernel.most_clusters,
+       .chunks = owners.size(),
+       .step_rows = owners.stride(),
+       .arrival = {.complete = owners.size()}},
+      {.owners = product.owners->count,
+       .share_tiles = partial_grid_of(product.m, product.n, *product.owners).shares_tiles,
+       .own_all = product.owners->own_all});
 }
 
 }  // namespace
 
 ChunkOrder owners_of(const Product& product) {
   const Owners& owners = *product.owners;
+  if (partial_grid_of(product.m, product.n, owners).shares_tiles) return {product.m, 1, 0};
   return {product.m, owners.count, (owners.rank + 1) % owners.count};
 }
 

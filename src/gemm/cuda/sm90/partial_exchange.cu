@@ -20,14 +20,15 @@ constexpr int kParties = 3;
 /// Two of each of a thread's groups of eight columns, in two rows.
 constexpr int kSums = kColumns / 8 * 4;
 
-/// The tiles of owner `step` places behind this rank, which is the last one.
+/// Owner by owner from the one behind this rank on, which is the last one. Shared ones count as this rank's.
 struct Tiles {
   int columns;
-  int rows;  ///< of an owner
-  [[nodiscard]] __device__ int count(int world) const { return columns * rows * world; }
+  int rows;    ///< of an owner, or of all that share tiles
+  int owners;  ///< 1 where all share them
+  [[nodiscard]] __device__ int count() const { return columns * rows * owners; }
   [[nodiscard]] __device__ OwnedTile tile(const symm::KernelHandle& ranks, int index) const {
     const int of_owner = columns * rows;
-    const int owner = (ranks.rank + 1 + index / of_owner) % ranks.world_size;
+    const int owner = owners == 1 ? ranks.rank : (ranks.rank + 1 + index / of_owner) % ranks.world_size;
     return {owner, index % of_owner / columns, index % columns};
   }
 };
@@ -54,38 +55,45 @@ __global__ void __launch_bounds__(kThreads, 1)
   __syncthreads();
   const auto ctas = static_cast<int>(gridDim.x);
   const auto cta = static_cast<int>(blockIdx.x);
-  const int count = tiles.count(exchange.ranks.world_size);
+  const int count = tiles.count();
   if (threadIdx.x >= kGroupThreads) {
     PartialPoller<kColumns> poller(exchange, counts);
     for (int i = cta; i < count; i += ctas) {
-      const OwnedTile tile = tiles.tile(exchange.ranks, i);
-      if (tile.owner == exchange.ranks.rank) poller.await(tile);
+      poller.await(tiles.tile(exchange.ranks, i));
     }
     return poller.end();
   }
   PartialTiles<kColumns, std::is_same_v<Out, __half>> partials(exchange, counts,
-                                                               static_cast<int>(threadIdx.x) / kStripThreads,
-                                                               static_cast<int>(threadIdx.x) % kStripThreads);
+                                                               static_cast<int>(threadIdx.x) / kStripThreads);
+  float sums[kSums];
+  const auto at = [&](int group, int row, int pair) -> float& { return sums[group * 4 + row * 2 + pair]; };
+  const auto make_sums = [&](const OwnedTile& tile) {
+    const std::int64_t first_row = exchange.first_of(tile.owner);
+    for_sums(exchange, tile, [&](int sum, int row, int column) {
+      sums[sum] = widen(static_cast<const In*>(what.product)[(first_row + row) * exchange.n + column]);
+    });
+  };
+  // All that peers wait for goes before this rank waits.
   for (int i = cta; i < count; i += ctas) {
     const OwnedTile tile = tiles.tile(exchange.ranks, i);
-    const std::int64_t first_row = std::int64_t{tile.owner} * exchange.shard_rows;
-    float sums[kSums] = {};
-    for_sums(exchange, tile, [&](int at, int row, int column) {
-      sums[at] = widen(static_cast<const In*>(what.product)[(first_row + row) * exchange.n + column]);
-    });
+    make_sums(tile);
     if (exchange.product != nullptr) {
-      for_sums(exchange, tile, [&](int at, int row, int column) {
-        narrow(sums[at], static_cast<Out*>(exchange.product)[(first_row + row) * exchange.n + column]);
+      const std::int64_t first_row = exchange.first_of(tile.owner);
+      for_sums(exchange, tile, [&](int sum, int row, int column) {
+        narrow(sums[sum], static_cast<Out*>(exchange.product)[(first_row + row) * exchange.n + column]);
       });
     }
-    const auto at = [&](int group, int row, int pair) -> float& { return sums[group * 4 + row * 2 + pair]; };
-    if (!partials.is_own(tile)) {
-      partials.send(tile, true, at);
-      continue;
-    }
+    partials.send(tile, true, at);
+  }
+  for (int i = cta; i < count; i += ctas) {
+    const OwnedTile tile = tiles.tile(exchange.ranks, i);
+    if (!partials.is_own(tile)) continue;
+    make_sums(tile);
     partials.add(tile, at);
+    const StripRows own = exchange.owned_by(tile.owner);
     for_sums(exchange, tile, [&](int sum, int row, int column) {
-      narrow(sums[sum], static_cast<Out*>(what.out)[std::int64_t{row} * exchange.n + column]);
+      if (own.has(row))
+        narrow(sums[sum], static_cast<Out*>(what.out)[std::int64_t{row - own.begin} * exchange.n + column]);
     });
   }
   partials.end();
@@ -102,8 +110,11 @@ constexpr Kernel kKernels[2][2] = {
 cudaError_t launch_give_partials(GivePartialsLaunch what, cudaStream_t stream) {
   PartialExchange& exchange = what.exchange;
   const auto parts = [](int extent, int part) { return (extent + part - 1) / part; };
-  const Tiles tiles{.columns = parts(exchange.n, kColumns), .rows = parts(exchange.shard_rows, kTileRows)};
-  const int count = tiles.columns * tiles.rows * exchange.ranks.world_size;
+  const bool shares = exchange.grid.shares_tiles;
+  const Tiles tiles{.columns = parts(exchange.n, kColumns),
+                    .rows = parts(shares ? exchange.rows : exchange.shard_rows, kTileRows),
+                    .owners = shares ? 1 : exchange.ranks.world_size};
+  const int count = tiles.columns * tiles.rows * tiles.owners;
   const int ctas = std::min(what.most_ctas, count);
   exchange.parties = ctas * kParties;
   cudaLaunchConfig_t config{};

@@ -9,6 +9,10 @@
 // from there, at a rate: stores of all multiprocessors to peers at one time hold up what their products load.
 // A CTA's last tile goes to the peer directly, since nothing is left there that it could hold up.
 //
+// Tiles that owners share. All go to the peers directly, each row to its owner, or to all where all ranks own
+// all rows. A tile has own rows too, whose sums are put aside until the CTA has sent its last tile: nobody
+// waits before that, so that ranks may take their tiles in different orders.
+//
 // Memory order.
 //   Staged strip.   All threads of a warp group store it and meet; one of them then releases its number in
 //                   shared memory, which the pushing warp acquires. Backwards the same: a strip's room is
@@ -22,10 +26,12 @@
 //                   the last party of all to end writes it. Kernels of a group follow each other.
 
 #include <tandem/symm/kernel_device.cuh>
+#include <utility>
 
 #include "gemm/cuda/sm90/partial_exchange.hpp"
 #include "gemm/cuda/sm90/piece_words.cuh"
 #include "gemm/cuda/sm90/rounded_pairs.cuh"
+#include "gemm/cuda/sm90/sum_rows.cuh"
 
 namespace tandem::gemm::cuda {
 
@@ -58,7 +64,16 @@ struct Strip {
   int number = 0;  ///< of the owner's strips
   int first = 0;   ///< block
   int count = 0;   ///< blocks inside of the matrix; 0: no row or no column of it is
+
+  [[nodiscard]] __device__ bool has_any_of(const StripRows& rows) const {
+    return rows.begin < (number + 1) * PartialGrid::kRows && rows.end > number * PartialGrid::kRows;
+  }
 };
+/// Whether this rank owns rows of it.
+__device__ inline bool is_own(const PartialExchange& exchange, const Strip& strip) {
+  const int rank = exchange.ranks.rank;
+  return strip.count > 0 && strip.owner == rank && strip.has_any_of(exchange.owned_by(rank));
+}
 
 template <int kColumns>
 __device__ inline Strip strip_of(const PartialExchange& exchange, const OwnedTile& tile, int group) {
@@ -123,6 +138,25 @@ __device__ std::byte* staged_strip(const PartialExchange& exchange, std::uint32_
          ((std::int64_t{cta} * kStagedTiles + number % kStagedTiles) * 2 + group) * kStripBytes;
 }
 
+/// A thread's sums of blocks side by side, as num_sum_groups() and sum_at() have them.
+template <int kBlocks>
+struct BlockSums {
+  float values[kBlocks * 16];
+};
+template <int kBlocks>
+__host__ __device__ constexpr int num_sum_groups(const BlockSums<kBlocks>&) {
+  return kBlocks * 4;
+}
+template <int kBlocks>
+__device__ inline float& sum_at(BlockSums<kBlocks>& sums, int group, int row, int pair) {
+  return sums.values[group * 4 + row * 2 + pair];
+}
+template <int kBlocks>
+__device__ inline const float& sum_at(const BlockSums<kBlocks>& sums, int group, int row, int pair) {
+  return sums.values[group * 4 + row * 2 + pair];
+}
+
+/// (All that sees a tile's sums has to be inlined: a call would put them into memory.)
 /// By a warp group, which has sums of two rows and two columns of every eight: at(group of eight columns,
 /// row, column of two) is one of them. Its tiles in their order. What it keeps is little: most registers
 /// have sums.
@@ -131,88 +165,229 @@ class PartialTiles {
  public:
   static constexpr int kBlocks = kColumns / PartialGrid::kColumns;
 
-  __device__ PartialTiles(const PartialExchange& exchange, PartialCounts& counts, int group, int thread)
-      : exchange_(exchange), counts_(counts), group_(group), thread_(thread) {}
+  __device__ PartialTiles(const PartialExchange& exchange, PartialCounts& counts, int group)
+      : exchange_(exchange), counts_(counts), group_(group) {}
 
+  /// Whether this rank owns rows that this group has of a tile.
   [[nodiscard]] __device__ bool is_own(const OwnedTile& tile) const {
-    return tile.owner == exchange_.ranks.rank;
+    return cuda::is_own(exchange_, strip_of<kColumns>(exchange_, tile, group_));
   }
 
-  /// A peer's tile.
+  /// What peers own of a tile.
   template <class At>
-  __device__ void send(const OwnedTile& tile, bool is_last, At at) {
+  __device__ __forceinline__ void send(const OwnedTile& tile, bool is_last, At at) {
     const Strip strip = strip_of<kColumns>(exchange_, tile, group_);
     if (strip.count == 0) return;
+    if (exchange_.grid.shares_tiles) return send_shared(strip, at);
+    if (strip.owner == exchange_.ranks.rank) return;
     if (!is_last) await_room();
     store(strip,
           is_last ? blocks_at(exchange_, counts_.epoch, strip, exchange_.ranks.rank)
                   : staged_strip<kColumns>(exchange_, staged_, group_),
           at);
     sync_warp_group(group_);
-    if (is_last) return publish_blocks(exchange_, counts_.epoch, strip, thread_);
+    if (is_last) return publish_blocks(exchange_, counts_.epoch, strip, thread());
     ++staged_;
-    if (thread_ == 0) store_release(shared_address(&counts_.staged[group_]), staged_);
+    if (thread() == 0) store_release(shared_address(&counts_.staged[group_]), staged_);
+  }
+
+  /// The sums of an own tile, for settle(). Those of tiles that are shared have a place each.
+  template <class At>
+  __device__ __forceinline__ void put_aside(At at) {
+    const int place = exchange_.grid.shares_tiles ? static_cast<int>(own_) : 0;
+    ++own_;
+#pragma unroll
+    for (int group = 0; group < kBlocks * kAsideVectors; ++group) {
+      *aside(place, group) = make_float4(at(group, 0, 0), at(group, 0, 1), at(group, 1, 0), at(group, 1, 1));
+    }
+  }
+
+  /// An own tile that was put aside: some blocks at a time of the sums over all ranks, as add() makes them.
+  /// store(first block, sums) gets them.
+  template <class Store>
+  __device__ __forceinline__ void settle(const OwnedTile& tile, int place, Store store) {
+    const Strip strip = strip_of<kColumns>(exchange_, tile, group_);
+    await_peers();
+#pragma unroll 1
+    for (int first = 0; first < strip.count; first += kSettledBlocks) {
+      BlockSums<kSettledBlocks> sums;
+      const auto at = [&](int group, int row, int pair) -> float& { return sum_at(sums, group, row, pair); };
+#pragma unroll
+      for (int group = 0; group < kSettledBlocks * kAsideVectors; ++group) {
+        const float4 values = *aside(place, first * kAsideVectors + group);
+        at(group, 0, 0) = values.x;
+        at(group, 0, 1) = values.y;
+        at(group, 1, 0) = values.z;
+        at(group, 1, 1) = values.w;
+      }
+      if (exchange_.rounds_own) round<kSettledBlocks>(at);
+      if (first + kSettledBlocks <= strip.count) {
+        add_ranks(strip, first, Sums<kSettledBlocks, decltype(at)>{at, 0});
+      } else {
+#pragma unroll
+        for (int block = 0; block < kSettledBlocks; ++block) {
+          if (first + block < strip.count) add_ranks(strip, first + block, Sums<1, decltype(at)>{at, block});
+        }
+      }
+      finish<kSettledBlocks>(tile.column * kColumns + first * PartialGrid::kColumns, at);
+      store(first, sums);
+    }
   }
 
   /// An own tile, whose sums become those over all ranks, in the order of the ranks.
   template <class At>
-  __device__ void add(const OwnedTile& tile, At at) {
+  __device__ __forceinline__ void add(const OwnedTile& tile, At at) {
     const Strip strip = strip_of<kColumns>(exchange_, tile, group_);
-    if (strip.count == 0) return;
-    const SharedAddress arrived = shared_address(&counts_.arrived[group_]);
-    while (static_cast<std::int32_t>(load_relaxed(arrived) - added_) <= 0) __nanosleep(20);
-    static_cast<void>(load_acquire(arrived));
-    ++added_;
-    const int rank = exchange_.ranks.rank;
-    const int world = exchange_.ranks.world_size;
-    const std::byte* const from =
-        blocks_at(exchange_, counts_.epoch, strip, rank == 0 ? 1 : 0) + thread_ * kVectorBytes;
-    const std::int64_t stride = exchange_.grid.of_sender() * PartialGrid::kBytes;
+    if (exchange_.rounds_own) round<kBlocks>(at);
+    ++own_;
+    await_peers();
     // As many blocks at a time as there are registers for: each waits for memory once.
-    if (rank > 1) {
-      add_in_batches<kFewBlocks>(strip, at, [&](int block, auto sums) {
-        // A sum that is not the own one comes first.
-        constexpr int kAtOnce = decltype(sums)::kBlocks;
-        float before[kAtOnce * 16];
-#pragma unroll
-        for (float& one : before) one = -0.0F;
-        const auto before_at = [&](int j) -> float& { return before[j]; };
-        const std::byte* sender = from + block * PartialGrid::kBytes;
-        for (int i = 0; i < rank; ++i, sender += stride) add_vectors<kAtOnce>(sender, before_at);
-#pragma unroll
-        for (int i = 0; i < kAtOnce * 16; ++i) sums(i) = before[i] + sums(i);
-        for (int i = rank; i < world - 1; ++i, sender += stride) add_vectors<kAtOnce>(sender, sums);
-      });
+    if (exchange_.ranks.rank > 1) {
+      add_in_batches<kFewBlocks>(strip, at, [&](int block, auto sums) { add_ranks(strip, block, sums); });
     } else {
       add_in_batches<kManyBlocks>(strip, at, [&](int block, auto sums) {
-        const std::byte* sender = from + block * PartialGrid::kBytes;
-        for (int i = 0; i < world - 1; ++i, sender += stride)
+        const std::byte* sender = first_sender(strip, block);
+        for (int i = 0; i < exchange_.ranks.world_size - 1; ++i, sender += of_sender())
           add_vectors<decltype(sums)::kBlocks>(sender, sums);
       });
     }
-    finish(tile.column * kColumns, at);
+    finish<kBlocks>(tile.column * kColumns, at);
+  }
+
+  /// How many were put aside, if tiles are shared.
+  [[nodiscard]] __device__ int num_aside() const {
+    return static_cast<int>(own_);
   }
 
   /// Behind all tiles.
   __device__ void end() {
     sync_warp_group(group_);
-    if (thread_ == 0) end_exchange(exchange_, counts_.epoch);
+    if (thread() == 0) end_exchange(exchange_, counts_.epoch);
   }
 
  private:
+  /// Of the group. (A register that held it would be missing elsewhere.)
+  [[nodiscard]] __device__ static int thread() {
+    return static_cast<int>(threadIdx.x) % kStripThreads;
+  }
+  /// Which of a thread's two rows.
+  struct RowsOfThread {
+    bool has[2];
+  };
+  /// This thread's vector of a block: of one of its two rows.
   template <class At>
-  __device__ void store(const Strip& strip, std::byte* to, At at) const {
-    to += thread_ * kVectorBytes;
+  [[nodiscard]] __device__ __forceinline__ static uint4 vector_of(int block, int row, At at) {
+    const auto pair = [&](int i) {
+      return rounded_pair<kIsHalf>(at(block * 4 + i, row, 0), at(block * 4 + i, row, 1));
+    };
+    return make_uint4(pair(0), pair(1), pair(2), pair(3));
+  }
+  template <class At>
+  __device__ __forceinline__ void store(const Strip& strip, std::byte* to, At at) const {
+    to += thread() * kVectorBytes;
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
       if (block >= strip.count) continue;
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
-        const auto pair = [&](int i) {
-          return rounded_pair<kIsHalf>(at(block * 4 + i, row, 0), at(block * 4 + i, row, 1));
-        };
         *reinterpret_cast<uint4*>(to + block * PartialGrid::kBytes + row * kVectorStride) =
-            make_uint4(pair(0), pair(1), pair(2), pair(3));
+            vector_of(block, row, at);
+      }
+    }
+  }
+
+  /// f(strip as a peer's, the rows of it that the peer owns) for each peer that owns any.
+  template <class F>
+  __device__ __forceinline__ void for_owning_peers(Strip strip, F f) const {
+    const int rank = strip.owner;
+#pragma unroll 1
+    for (int peer = 0; peer < exchange_.ranks.world_size; ++peer) {
+      const StripRows rows = exchange_.owned_by(peer);
+      if (peer == rank || !strip.has_any_of(rows)) continue;
+      strip.owner = peer;
+      f(strip, rows);
+    }
+  }
+  /// One at a time: the vectors of all blocks would not fit the registers beside the sums.
+  template <int kBlock, class At>
+  __device__ __forceinline__ void send_block(const Strip& strip, At at) const {
+    if (kBlock >= strip.count) return;
+    const int first_row = strip.number * PartialGrid::kRows + first_row_of(thread());
+    const uint4 first = vector_of(kBlock, 0, at);
+    const uint4 second = vector_of(kBlock, 1, at);
+    for_owning_peers(strip, [&](const Strip& of_peer, const StripRows& rows) {
+      std::byte* const to = blocks_at(exchange_, counts_.epoch, of_peer, exchange_.ranks.rank) +
+                            kBlock * PartialGrid::kBytes + thread() * kVectorBytes;
+      if (rows.has(first_row)) *reinterpret_cast<uint4*>(to) = first;
+      if (rows.has(first_row + 8)) *reinterpret_cast<uint4*>(to + kVectorStride) = second;
+    });
+  }
+  template <class At>
+  __device__ __forceinline__ void send_shared(const Strip& strip, At at) {
+    // No compiler unrolls a loop of loops, and a number that it does not know would put the sums into memory.
+    [&]<int... kBlock>(std::integer_sequence<int, kBlock...>) {
+      (send_block<kBlock>(strip, at), ...);
+    }
+    (std::make_integer_sequence<int, kBlocks>());
+    sync_warp_group(group_);
+    for_owning_peers(strip, [&](const Strip& of_peer, const StripRows&) {
+      publish_blocks(exchange_, counts_.epoch, of_peer, thread());
+    });
+  }
+
+  // What a thread has of a block put aside.
+  static constexpr int kAsideVectors = 4;
+  [[nodiscard]] __device__ float4* aside(int place, int vector) const {
+    const auto cta = static_cast<int>(blockIdx.y * gridDim.x + blockIdx.x);
+    const std::int64_t strip = (std::int64_t{cta} * exchange_.aside_tiles + place) * 2 + group_;
+    return exchange_.aside + (strip * kBlocks * kAsideVectors + vector) * kStripThreads + thread();
+  }
+
+  /// Until all own strips so far have come from all peers.
+  __device__ void await_peers() const {
+    const SharedAddress arrived = shared_address(&counts_.arrived[group_]);
+    while (static_cast<std::int32_t>(load_relaxed(arrived) - own_) < 0) __nanosleep(20);
+    static_cast<void>(load_acquire(arrived));
+  }
+
+  /// This thread's part of a block that the first other rank has sent.
+  [[nodiscard]] __device__ const std::byte* first_sender(const Strip& strip, int block) const {
+    return blocks_at(exchange_, counts_.epoch, strip, exchange_.ranks.rank == 0 ? 1 : 0) +
+           thread() * kVectorBytes + block * PartialGrid::kBytes;
+  }
+  [[nodiscard]] __device__ std::int64_t of_sender() const {
+    return exchange_.grid.of_sender() * PartialGrid::kBytes;
+  }
+
+  /// To the own sums of blocks, in the order of the ranks.
+  template <class Sum>
+  __device__ __forceinline__ void add_ranks(const Strip& strip, int block, Sum sums) const {
+    constexpr int kAtOnce = Sum::kBlocks;
+    const std::byte* sender = first_sender(strip, block);
+    const int rank = exchange_.ranks.rank;
+    float before[kAtOnce * 16];
+#pragma unroll
+    for (float& one : before) one = -0.0F;
+    const auto before_at = [&](int j) -> float& { return before[j]; };
+    for (int i = 0; i < rank; ++i, sender += of_sender()) add_vectors<kAtOnce>(sender, before_at);
+#pragma unroll
+    for (int i = 0; i < kAtOnce * 16; ++i) sums(i) = before[i] + sums(i);
+    for (int i = rank; i < exchange_.ranks.world_size - 1; ++i, sender += of_sender())
+      add_vectors<kAtOnce>(sender, sums);
+  }
+
+  /// As store() rounds what goes to others.
+  template <int kOfBlocks, class At>
+  __device__ __forceinline__ static void round(At at) {
+#pragma unroll
+    for (int group = 0; group < kOfBlocks * 4; ++group) {
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+        float& first = at(group, row, 0);
+        float& second = at(group, row, 1);
+        const float2 rounded = values_of<kIsHalf>(rounded_pair<kIsHalf>(first, second));
+        first = rounded.x;
+        second = rounded.y;
       }
     }
   }
@@ -231,6 +406,7 @@ class PartialTiles {
   // Blocks whose vectors a thread has at one time, beside its sums, and beside sums that come before them.
   static constexpr int kManyBlocks = 2;
   static constexpr int kFewBlocks = 1;
+  static constexpr int kSettledBlocks = kBlocks < 2 ? kBlocks : 2;
 
   /// Sums of neighbouring blocks.
   template <int kAtOnce, class At>
@@ -243,7 +419,7 @@ class PartialTiles {
   /// add(block, sums of the blocks from there on) for all blocks of a strip, kAtOnce at a time where there
   /// are as many.
   template <int kAtOnce, class At, class Add>
-  __device__ static void add_in_batches(const Strip& strip, At at, Add add) {
+  __device__ __forceinline__ static void add_in_batches(const Strip& strip, At at, Add add) {
 #pragma unroll
     for (int first = 0; first < kBlocks; first += kAtOnce) {
       if (first + kAtOnce <= kBlocks && first + kAtOnce <= strip.count) {
@@ -259,7 +435,7 @@ class PartialTiles {
 
   /// A thread's part of kAtOnce blocks of one sender.
   template <int kAtOnce, class Sum>
-  __device__ static void add_vectors(const std::byte* from, Sum sum) {
+  __device__ __forceinline__ static void add_vectors(const std::byte* from, Sum sum) {
     uint4 vectors[2 * kAtOnce];
 #pragma unroll
     for (int i = 0; i < 2 * kAtOnce; ++i) vectors[i] = load_vector(from + i * kVectorStride);
@@ -276,14 +452,14 @@ class PartialTiles {
     }
   }
 
-  template <class At>
-  __device__ void finish(int first_column, At at) const {
+  template <int kOfBlocks, class At>
+  __device__ __forceinline__ void finish(int first_column, At at) const {
     if (exchange_.divisor == 1.0F && exchange_.bias.data == nullptr) return;
 #pragma unroll
-    for (int group = 0; group < kBlocks * 4; ++group) {
+    for (int group = 0; group < kOfBlocks * 4; ++group) {
 #pragma unroll
       for (int pair = 0; pair < 2; ++pair) {
-        const int column = first_column + group * 8 + thread_ % 4 * 2 + pair;
+        const int column = first_column + group * 8 + thread() % 4 * 2 + pair;
         const bool has_bias = exchange_.bias.data != nullptr && column < exchange_.n;
         const float bias = has_bias ? bias_at(exchange_.bias, column) : -0.0F;
 #pragma unroll
@@ -298,9 +474,8 @@ class PartialTiles {
   const PartialExchange& exchange_;
   PartialCounts& counts_;
   const int group_;
-  const int thread_;
   std::uint32_t staged_ = 0;
-  std::uint32_t added_ = 0;
+  std::uint32_t own_ = 0;  ///< strips so far
 };
 
 /// By a warp of a CTA: tells its warp groups when other ranks' blocks of their own strips are there.
@@ -310,12 +485,12 @@ class PartialPoller {
   __device__ PartialPoller(const PartialExchange& exchange, PartialCounts& counts)
       : exchange_(exchange), counts_(counts) {}
 
-  /// Of an own tile.
+  /// Of a tile, if this rank owns rows of it.
   __device__ void await(const OwnedTile& tile) {
 #pragma unroll 1
     for (int group = 0; group < 2; ++group) {
       const Strip strip = strip_of<kColumns>(exchange_, tile, group);
-      if (strip.count == 0) continue;
+      if (!is_own(exchange_, strip)) continue;
       await_blocks(strip);
       __syncwarp();
       // One more than the word has: nobody else writes it.
@@ -385,8 +560,9 @@ class PartialPusher {
   __device__ PartialPusher(const PartialExchange& exchange, PartialCounts& counts, std::byte* stage)
       : exchange_(exchange), counts_(counts), stage_(shared_address(stage) + lane() * kVectorBytes) {}
 
-  /// Of a peer's tile that is not the CTA's last one.
+  /// Of a tile that is not the CTA's last one, if it is a peer's.
   __device__ void push(const OwnedTile& tile) {
+    if (tile.owner == exchange_.ranks.rank) return;
 #pragma unroll 1
     for (int group = 0; group < 2; ++group) {
       const Strip strip = strip_of<kColumns>(exchange_, tile, group);

@@ -67,7 +67,7 @@ Source<E> source_of(const Product& product, const TilePlace& place) {
   const tandem::symm::ChunkSignals signals = signals_of(launch);
   if (launch.partials.is_any()) {
     const std::int64_t first =
-        std::int64_t{place.batch} * launch.partials.shard_rows + place.row * PieceGrid::kTileRows;
+        std::int64_t{place.batch} * launch.partials.batch_rows() + place.row * PieceGrid::kTileRows;
     const auto rows = std::min<std::int64_t>(PieceGrid::kTileRows, launch.rows - first);
     return {static_cast<const E*>(launch.complete) + first * launch.k, static_cast<int>(rows), 0, true,
             first};
@@ -260,17 +260,43 @@ struct Turns {
   int used[2] = {};  ///< that each group has done with
 };
 
+inline OwnedTile owned(const PartialExchange& partials, const TilePlace& place) {
+  return {partials.owner_of(place.batch), place.row, place.column};
+}
+
+template <int kColumns, class Out, class Tiles>
+void settle_tile(const Product& product, Tiles& tiles, const OwnedTile& tile, int place_aside) {
+  const PartialExchange& partials = product.launch.partials;
+  const StripRows rows = partials.owned_by(tile.owner);
+  const int first_row = first_row_of(static_cast<int>(threadIdx.x) - kStripThreads);
+  tiles.settle(tile, place_aside, [&](int block, const auto& sums) {
+    const int first_column = block * PartialGrid::kColumns + static_cast<int>(threadIdx.x) % 4 * 2;
+    for (int g = 0; g < num_sum_groups(sums); ++g) {
+      for (int i = 0; i < 4; ++i) {
+        const int at_row = tile.row * PieceGrid::kTileRows + first_row + i / 2 * 8;
+        const int at_column = tile.column * kColumns + first_column + g * 8 + i % 2;
+        if (!rows.has(at_row) || at_column >= partials.n) continue;
+        tandem::cuda::narrow(
+            sum_at(sums, g, i / 2, i % 2),
+            static_cast<Out*>(
+                product.launch.out)[std::int64_t{at_row - rows.begin} * partials.n + at_column]);
+      }
+    }
+  });
+}
+
 template <int kColumns, class Out>
 void exchange_tiles(const Product& product, PartialCounts& counts, Turns& turns, const Sums& sums) {
   const PartialExchange& partials = product.launch.partials;
   const int thread = static_cast<int>(threadIdx.x) - kStripThreads;
   const int group = thread / kStripThreads;
-  PartialTiles<kColumns, std::is_same_v<Out, __half>> tiles(partials, counts, group, thread % kStripThreads);
+  PartialTiles<kColumns, std::is_same_v<Out, __half>> tiles(partials, counts, group);
+  const bool shares = partials.grid.shares_tiles;
   const int first_row = first_row_of(thread);
   int number = 0;
   for_tiles(product, [&](const TilePlace& place) {
     while (turns.made <= number) simulated::pause();
-    const OwnedTile tile{place.batch, place.row, place.column};
+    const OwnedTile tile = owned(partials, place);
     float own[kColumns / 8][2][2];
     const int first_column = static_cast<int>(threadIdx.x) % 4 * 2;
     const auto for_sums = [&](auto f) {
@@ -282,26 +308,39 @@ void exchange_tiles(const Product& product, PartialCounts& counts, Turns& turns,
       }
     };
     for_sums([&](float& sum, int row, int column) { sum = sums[row][column]; });
-    const auto store = [&](void* rows, std::int64_t before) {
+    const auto store = [&](void* to, std::int64_t before, const StripRows& rows) {
       for_sums([&](float sum, int row, int column) {
         const int at_row = place.row * PieceGrid::kTileRows + row;
         const int at_column = place.column * kColumns + column;
-        if (at_row >= partials.rows_of(place.batch) || at_column >= partials.n) return;
-        tandem::cuda::narrow(sum, static_cast<Out*>(rows)[(before + at_row) * partials.n + at_column]);
+        if (!rows.has(at_row) || at_column >= partials.n) return;
+        tandem::cuda::narrow(sum, static_cast<Out*>(to)[(before + at_row) * partials.n + at_column]);
       });
     };
-    if (partials.product != nullptr) store(partials.product, std::int64_t{place.batch} * partials.shard_rows);
+    if (partials.product != nullptr)
+      store(partials.product, partials.first_of(tile.owner), {0, partials.rows_of(tile.owner)});
     const auto at = [&](int g, int row, int pair) -> float& { return own[g][row][pair]; };
+    tiles.send(tile, number + 1 == num_tiles(product), at);
+    const StripRows rows = partials.owned_by(tile.owner);
     if (tiles.is_own(tile)) {
-      tiles.add(tile, at);
-      store(product.launch.out, 0);
-    } else {
-      tiles.send(tile, number + 1 == num_tiles(product), at);
+      if (shares || partials.aside_tiles > 0) {
+        tiles.put_aside(at);
+        if (!shares) settle_tile<kColumns, Out>(product, tiles, tile, 0);
+      } else {
+        tiles.add(tile, at);
+        store(product.launch.out, -rows.begin, rows);
+      }
     }
     ++number;
     sync_warp_group(group);
     if (thread % kStripThreads == 0) ++turns.used[group];
   });
+  if (shares) {
+    int place_aside = 0;
+    for_tiles(product, [&](const TilePlace& place) {
+      const OwnedTile tile = owned(partials, place);
+      if (tiles.is_own(tile)) settle_tile<kColumns, Out>(product, tiles, tile, place_aside++);
+    });
+  }
   tiles.end();
 }
 
@@ -328,16 +367,13 @@ void run_with_owners(const Product& product, PartialCounts& counts, std::byte* s
     PartialPusher<kColumns> pusher(partials, counts, stage);
     int number = 0;
     for_tiles(product, [&](const TilePlace& place) {
-      if (++number == num_tiles(product) || place.batch == partials.ranks.rank) return;
-      pusher.push({place.batch, place.row, place.column});
+      if (++number < num_tiles(product)) pusher.push(owned(partials, place));
     });
     pusher.end();
   }
   if (warp == 2) {
     PartialPoller<kColumns> poller(partials, counts);
-    for_tiles(product, [&](const TilePlace& place) {
-      if (place.batch == partials.ranks.rank) poller.await({place.batch, place.row, place.column});
-    });
+    for_tiles(product, [&](const TilePlace& place) { poller.await(owned(partials, place)); });
     poller.end();
   }
   if (threadIdx.x >= static_cast<unsigned>(kStripThreads))
