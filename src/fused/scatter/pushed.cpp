@@ -124,6 +124,7 @@ void PushedScatter::add_words() {
 
 ScatterProgram PushedScatter::build() {
   add_words();
+  if (problem_.batch_invariant) scatter_.add_sums(kCurrent, shard_stride(problem_.total(), world()));
   scatter_.copy_operands();
   steps().join(kCurrent, kSide);
   steps().reset(kSide, all_of(words_), 1);
@@ -288,7 +289,8 @@ void PushedScatter::take_sums(int chunk) {
 
 /// Of what the ranks have agreed on.
 bool may_end_by_products(const ScatterProblem& problem, int chunks) {
-  return chunks > 1 && problem.out_is_matrix() && problem.reduce_op == coll::ReduceOp::kSum;
+  return chunks > 1 && problem.out_is_matrix() && problem.reduce_op == coll::ReduceOp::kSum &&
+         !problem.batch_invariant;
 }
 
 }  // namespace

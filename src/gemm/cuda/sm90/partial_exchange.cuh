@@ -159,6 +159,7 @@ class PartialTiles {
   __device__ void add(const OwnedTile& tile, At at) {
     const Strip strip = strip_of<kColumns>(exchange_, tile, group_);
     if (strip.count == 0) return;
+    if (exchange_.rounds_own) round_own(at);
     const SharedAddress arrived = shared_address(&counts_.arrived[group_]);
     while (static_cast<std::int32_t>(load_relaxed(arrived) - added_) <= 0) __nanosleep(20);
     static_cast<void>(load_acquire(arrived));
@@ -213,6 +214,22 @@ class PartialTiles {
         };
         *reinterpret_cast<uint4*>(to + block * PartialGrid::kBytes + row * kVectorStride) =
             make_uint4(pair(0), pair(1), pair(2), pair(3));
+      }
+    }
+  }
+
+  /// As store() rounds what goes to others.
+  template <class At>
+  __device__ static void round_own(At at) {
+#pragma unroll
+    for (int group = 0; group < kBlocks * 4; ++group) {
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+        float& first = at(group, row, 0);
+        float& second = at(group, row, 1);
+        const float2 rounded = values_of<kIsHalf>(rounded_pair<kIsHalf>(first, second));
+        first = rounded.x;
+        second = rounded.y;
       }
     }
   }

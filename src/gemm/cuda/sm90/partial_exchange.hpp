@@ -33,6 +33,7 @@ struct PartialExchange {
   // Of the own rows: sum / divisor + bias.
   float divisor = 1;
   ColumnBias bias;
+  bool rounds_own = false;  ///< own partials are rounded before they are added, as those of others are
   void* product = nullptr;  ///< where this rank's partials of all rows are kept: [rows, n] of out's type
 
   [[nodiscard]] constexpr bool is_any() const { return grid.owners > 1; }
