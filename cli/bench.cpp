@@ -224,7 +224,7 @@ int BenchCommand::launch(const Invocation& invocation) {
 }
 
 nlohmann::json BenchCommand::run_rank(const RankContext& context, const Config& config) {
-  Config own = config;
+  Config own = flags_.measure.job.config_of(config);
   own.link_delay = flags_.measure.link_of(config);
   const Session session(context, own, "bench");
   on_gpus_ = session.placement().kind == DeviceKind::kCuda;

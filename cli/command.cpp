@@ -16,6 +16,8 @@ void JobFlags::define(CLI::App& app) {
   app.add_option("--ranks", ranks, "Number of ranks (processes); default: by the machine")->type_name("W");
   app.add_option("--backend", backend, "auto, cpu or cuda")->type_name("NAME");
   app.add_flag("--loopback", loopback, "all ranks as threads on GPU 0; also what more ranks than GPUs get");
+  app.add_flag("--batch-invariant", batch_invariant,
+               "rows have the same bits in every batch, by every algorithm");
 }
 
 JobPlace JobFlags::choose(const Machine& machine, const std::string& problem) const {

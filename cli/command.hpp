@@ -47,8 +47,14 @@ struct JobFlags {
   std::optional<int> ranks;  ///< unset: by the machine
   std::string backend = "auto";
   bool loopback = false;
+  bool batch_invariant = false;
 
   void define(CLI::App& app);
+  /// What the environment says, and these flags.
+  [[nodiscard]] Config config_of(Config config) const {
+    config.batch_invariant = config.batch_invariant || batch_invariant;
+    return config;
+  }
   /// Number and place of the ranks: as asked for, or as `problem` says where there is one, or by the machine.
   /// Throws exit 2 for a backend or a number that makes no sense, exit 4 for one that is not there.
   [[nodiscard]] JobPlace choose(const Machine& machine, const std::string& problem = "") const;

@@ -355,7 +355,7 @@ nlohmann::json DemoCommand::run_rank(const RankContext& context, const Config& c
   plan.types = types_of(flags_);
   plan.types.by_tensor_cores = receive_placement(context).kind == DeviceKind::kCuda;
   plan.seconds = told.at("seconds");
-  DemoRank demo(plan, context, config);
+  DemoRank demo(plan, context, flags_.job.config_of(config));
   return demo.run(flags_.link_delay_us);
 }
 

@@ -99,6 +99,7 @@ void show_settings(const Config& config, const Findings& findings) {
        "predicted");
   show("TANDEM_NATIVE_PIECES", config.native_pieces ? std::to_string(*config.native_pieces) : "predicted",
        "predicted");
+  show("TANDEM_BATCH_INVARIANT", config.batch_invariant ? "1" : "0", "0");
   show("TANDEM_CUBLASLT_LIBRARY", config.cublaslt_library.value_or("searched for"), "searched for");
   show("TANDEM_NCCL_LIBRARY", config.nccl_library.value_or("searched for"), "searched for");
   show("TANDEM_TUNE_FOLDER", config.tune_folder.empty() ? "none" : config.tune_folder, "");

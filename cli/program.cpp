@@ -338,7 +338,7 @@ int ProgramCommand::run(const Invocation& invocation) const {
 }
 
 nlohmann::json ProgramCommand::run_rank(const RankContext& context, const Config& config) {
-  const Session session(context, config, "program");
+  const Session session(context, job_.config_of(config), "program");
   const HostSizes sizes = sizes_for(flags_, session.size());
   std::string dumped;
   host::LowerOptions options = flags_.options;

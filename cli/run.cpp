@@ -353,7 +353,7 @@ void RunCommand::print_report(const harness::Problem& problem, const nlohmann::j
 nlohmann::json RunCommand::run_rank(const RankContext& context, const Config& config) {
   const Inputs inputs = read_inputs(flags_, context.size);
   const harness::Problem& problem = inputs.problem;
-  const Session session(context, config, "run");
+  const Session session(context, flags_.job.config_of(config), "run");
   RankOp op(problem, session, *inputs.source);
   op.poison();
   const OpReport report = op.call(problem.algorithm);

@@ -130,7 +130,7 @@ int TuneCommand::launch(const Invocation& invocation) {
 }
 
 nlohmann::json TuneCommand::run_rank(const RankContext& context, const Config& config) {
-  Config own = config;
+  Config own = flags_.measure.job.config_of(config);
   own.link_delay = flags_.measure.link_of(config);
   if (!flags_.folder.empty()) own.tune_folder = flags_.folder;
   const Session session(context, own, "tune");

@@ -4,6 +4,7 @@ target_link_libraries(test_fused_harness PUBLIC tandem_harness tandem::fused tan
 
 tandem_test(conformance fused
             SOURCES conformance/fused_all_gather_matmul_test.cpp conformance/fused_all_gather_scaled_matmul_test.cpp
+                    conformance/fused_batch_invariant_test.cpp
                     conformance/fused_graph_test.cpp conformance/fused_layout_test.cpp
                     conformance/fused_matmul_all_reduce_test.cpp conformance/fused_matmul_reduce_scatter_test.cpp
                     conformance/fused_measured_choice_test.cpp conformance/fused_native_recorded_test.cpp conformance/fused_native_test.cpp

@@ -23,12 +23,14 @@ std::shared_ptr<PyGroup> create_group(int rank, int size, const std::shared_ptr<
                                       const std::string& device_name, int device_index,
                                       const std::string& name, std::optional<double> op_timeout,
                                       std::optional<double> rendezvous_timeout,
+                                      std::optional<bool> batch_invariant,
                                       const std::optional<std::string>& fault) {
   Config config = take(Config::from_environment());
   if (op_timeout) config.op_timeout = to_milliseconds(*op_timeout, "op_timeout");
   if (rendezvous_timeout) {
     config.rendezvous_timeout = to_milliseconds(*rendezvous_timeout, "rendezvous_timeout");
   }
+  if (batch_invariant) config.batch_invariant = *batch_invariant;
   if (fault) config.fault = *fault;
   auto device = std::make_shared<PyDevice>(parse_device(device_name, device_index), config);
   GroupOptions options{.rank = rank,
@@ -151,7 +153,8 @@ void bind_groups(nb::module_& module) {
       "The longest wait for other ranks that the environment asks for, in seconds.");
   module.def("create_group", &create_group, nb::kw_only(), nb::arg("rank"), nb::arg("size"), nb::arg("store"),
              nb::arg("device"), nb::arg("device_index"), nb::arg("name"), nb::arg("op_timeout").none(),
-             nb::arg("rendezvous_timeout").none(), nb::arg("fault").none());
+             nb::arg("rendezvous_timeout").none(), nb::arg("batch_invariant").none(),
+             nb::arg("fault").none());
 }
 
 }  // namespace tandem::python

@@ -235,6 +235,7 @@ def init(
     job: str | None = None,
     op_timeout: float | None = None,
     rendezvous_timeout: float | None = None,
+    batch_invariant: bool | None = None,
     fault: str | None = None,
 ) -> _core.Group:
     """Makes this process a rank of a group, and the group the default of later calls. A collective call of all ranks.
@@ -251,6 +252,8 @@ def init(
             the launcher's environment variables, or else from the parent process.
         op_timeout: longest wait inside an op, in seconds (default 30, or TANDEM_OP_TIMEOUT_MS).
         rendezvous_timeout: longest wait for the other ranks, in seconds (default 60, or TANDEM_RENDEZVOUS_TIMEOUT_MS).
+        batch_invariant: whether a row of a result has the same bits however many rows a batch has, by every algorithm
+            (default False, or TANDEM_BATCH_INVARIANT). The same on every rank.
         fault: faults to inject for tests, as in TANDEM_FAULT.
 
     Raises:
@@ -272,6 +275,7 @@ def init(
         name=name,
         op_timeout=op_timeout,
         rendezvous_timeout=rendezvous_timeout,
+        batch_invariant=batch_invariant,
         fault=fault,
     )
     _default, _default_thread = group, threading.get_ident()

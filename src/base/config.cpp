@@ -76,6 +76,7 @@ Result<Config> Config::from_environment() {
   config.native_kernel = variable("TANDEM_NATIVE_KERNEL").value_or("");
   TANDEM_TRY(
       read_count("TANDEM_NATIVE_PIECES", 0, 32, [&](auto v) { config.native_pieces = static_cast<int>(v); }));
+  TANDEM_TRY(read_count("TANDEM_BATCH_INVARIANT", 0, 1, [&](auto v) { config.batch_invariant = v != 0; }));
   config.cublaslt_library = variable("TANDEM_CUBLASLT_LIBRARY");
   config.nccl_library = variable("TANDEM_NCCL_LIBRARY");
   config.tune_folder = read_tune_folder();

@@ -177,6 +177,13 @@ const Implementation* choose(const Product& product, const Device& device, std::
   return nullptr;
 }
 
+std::string runner_in_words(const Product& product, const Device& device) {
+  std::string reasons;
+  const Implementation* const found = choose(product, device, &reasons);
+  const std::string_view name = found == nullptr ? "none" : found->name();
+  return reasons.empty() ? std::string(name) : fmt::format("{} ({})", name, reasons);
+}
+
 Support can_run(const Product& product, const Device& device) {
   std::string reasons;
   if (choose(product, device, &reasons) != nullptr) return Support::yes();

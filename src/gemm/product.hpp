@@ -201,6 +201,10 @@ struct Product {
 [[nodiscard]] const Implementation* choose(const Product& product, const Device& device,
                                            std::string* reasons = nullptr);
 
+/// The implementation that runs it, by its name, and why none does that comes before it: "cuda/reference
+/// (cuda/sm90: ...)". "none (...)" where no one does. For reports.
+[[nodiscard]] std::string runner_in_words(const Product& product, const Device& device);
+
 /// Whether this device has an implementation, and if not, each one's reason.
 [[nodiscard]] Support can_run(const Product& product, const Device& device);
 

@@ -229,6 +229,14 @@ class Reports(unittest.TestCase):
         changed = cli_tool.run("doctor", env={"TANDEM_OP_TIMEOUT_MS": "1234"})
         self.assertIn("TANDEM_OP_TIMEOUT_MS = 1234\n", changed.stdout)
 
+    def test_reports_say_that_rows_are_the_same_in_every_batch(self):
+        command = ["bench", "matmul_reduce_scatter", "--m", 64, "--n", 16, "--k", 24, "--ranks", 2, "--algorithm", "serial",
+                   "--iterations", 1, "--backend", "cpu", "--explain"]
+        words = "batch invariant, products by cpu/"
+        self.assertNotIn(words, self.succeed(*command))
+        self.assertIn(words, self.succeed(*command, "--batch-invariant"))
+        self.assertIn(words, cli_tool.run(*command, env={"TANDEM_BATCH_INVARIANT": "1"}).stdout)
+
     def test_version_and_help(self):
         self.assertRegex(self.succeed("--version"), r"^tandem \d+\.\d+\.\d+\n$")
         for command in ([], ["demo"], ["run"], ["bench"], ["check"], ["doctor"]):

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
 #include <array>
 #include <functional>
 #include <optional>
@@ -218,6 +220,28 @@ TEST_P(FusedMismatch, is_an_error_on_every_rank_before_any_output_byte_changes) 
   for (const Mutation& mutation : mutations_of(op)) {
     for (const int good_calls : {0, 3}) run_mutation(job, op, mutation, turn++ % 3, good_calls);
   }
+}
+
+// Config::batch_invariant is a device's own, so every rank may have another one.
+TEST_P(FusedMismatch, in_batch_invariance_is_an_error_on_every_rank) {
+  const auto& [op, job] = GetParam();
+  Complaints complaints;
+  test::on_ranks(job, test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+    Config config = test::with_own_products(test::quick_config());
+    config.batch_invariant = rank.group.rank() == 1;
+    const auto device = open_device(rank.device.id(), config);
+    if (!device) return tl::unexpected(device.error());
+    const auto stream = (*device)->create_stream();
+    if (!stream) return tl::unexpected(stream.error());
+    RankContextOfTest own{rank.group, **device, **stream};
+    Made made;
+    const auto result = issue(own, {.kind = op}, made);
+    const std::string text = result ? "no error" : result.error().to_string();
+    if (!text.starts_with("Mismatch") || text.find("batch invariant") == std::string::npos)
+      complaints.add(fmt::format("rank {}: {}", rank.group.rank(), text));
+    return {};
+  });
+  EXPECT_EQ(complaints.text(), "");
 }
 
 std::string case_name(const ::testing::TestParamInfo<FusedMismatch::ParamType>& instance) {

@@ -41,6 +41,25 @@ def all_gather_matmul(rank, size):
     check(out, *product(whole, b))
 
 
+def batch_invariant(rank, size):
+    tandem.init(batch_invariant=True)
+    a, b = random((130, 24), BF16, 1, rank), random((24, 16), BF16, 2, rank)
+    whole = tandem.fused_matmul_all_reduce(a, b)
+    assert "batch invariant" in whole.report.reason
+    for rows in (1, 2, 7, 64):
+        assert (tandem.fused_matmul_all_reduce(a[-rows:], b).out == whole.out[-rows:]).all()
+    tandem.finalize()
+
+    tandem.init(name="other", batch_invariant=rank == 0)
+    with pytest.raises(tandem.Error, match="batch invariant"):
+        tandem.fused_matmul_all_reduce(a, b)
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_batch_invariant(world):
+    tandem.launch(batch_invariant, world)
+
+
 def matmul_reduce_scatter(rank, size):
     tandem.init()
     for dtype, dim, reduce_op in itertools.product((F32, BF16, F16), (0, 1, 2), ("sum", "avg")):

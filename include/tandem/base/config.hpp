@@ -43,6 +43,11 @@ struct Config {
   /// the shard themselves, in pieces, where that is possible. It must be the same on every rank. Unset: a
   /// model decides. For measurements.
   std::optional<int> native_pieces;
+  /// TANDEM_BATCH_INVARIANT = 0 or 1: a row of a result has the same bits however many rows a batch has,
+  /// whichever rank owns it and whichever algorithm runs. Products on GPUs are then tandem's own, which takes
+  /// time. A device's value holds for its products, and for the fused ops on it, whose ranks must agree on
+  /// it. See docs/guide/batch_invariance.md.
+  bool batch_invariant = false;
   /// TANDEM_CUBLASLT_LIBRARY, TANDEM_NCCL_LIBRARY: the only file to load. Unset: the library is looked for by
   /// its soname, then in the usual folders. Without it, other products or collectives run.
   std::optional<std::string> cublaslt_library;

@@ -41,7 +41,8 @@ struct AllGatherMatmulArgs {
 ///          n_i in their places.
 /// Types:   f32, bf16 or f16, the same for all. Sums are f32 and rounded once. Every rank, W and algorithm
 ///          give the same bits, unless the last dim is gathered: then slices of k are added in rank order. On
-///          GPUs this holds as far as the vendor's product gives the same bits for any number of rows.
+///          GPUs this holds as far as the vendor's product gives the same bits for any number of rows; with
+///          Config::batch_invariant it always holds, also between batches.
 /// Memory:  Each out, and gathered, overlaps no input and no other output.
 /// Order:   The call enqueues on `stream` and returns. On a GPU, the host waits for the other ranks in the
 ///          first call of a problem; in every call where ranks share the GPU. Outputs are ready for later

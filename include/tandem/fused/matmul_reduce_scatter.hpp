@@ -42,7 +42,8 @@ struct MatmulReduceScatterArgs {
 ///          own products add to that sum. So each product is rounded with what it adds; cuBLASLt may round
 ///          it before that too. Where parts are small, and with a mean, a bias, a kept product or dims before
 ///          scatter_dim, partials are rounded once, and added in f32, the own one last. Every run with the
-///          same arguments gives the same bits.
+///          same arguments gives the same bits. With Config::batch_invariant all algorithms give those of
+///          `serial` on GPUs too, and a row has the same bits in every batch.
 /// Memory:  out and product overlap no input and not each other.
 /// Order:   As fused_all_gather_matmul().
 /// Errors:  As fused_all_gather_matmul(). dtype, sizes of a but k, n, reduce_op, scatter_dim, partials,

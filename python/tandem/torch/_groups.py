@@ -115,6 +115,7 @@ def _create(process_group: dist.ProcessGroup, device: str) -> _Made:
         name=f"torch {name} {device.partition(':')[0]} {turn}",
         op_timeout=None,
         rendezvous_timeout=None,
+        batch_invariant=None,
         fault=None,
     )
     return _Made(weakref.ref(process_group), group, server)

@@ -73,6 +73,17 @@ void predict_products(const gemm::Product& whole, std::int64_t chunk_rows, const
   work.chunk_product_us = gemm::predicted_us(chunk, device);
 }
 
+std::string invariance_in_words(std::span<const gemm::Product> products, const Device& device) {
+  if (!device.config().batch_invariant) return {};
+  std::vector<std::string> runners;
+  for (const gemm::Product& product : products) {
+    std::string runner = gemm::runner_in_words(product, device);
+    if (std::find(runners.begin(), runners.end(), runner) == runners.end())
+      runners.push_back(std::move(runner));
+  }
+  return fmt::format("; batch invariant, products by {}", fmt::join(runners, " and "));
+}
+
 Result<Choice> choose(const Asked& asked, std::vector<Candidate> candidates) {
   // A report says of every algorithm why it does not run, also of those that this op does not have.
   for (const Algorithm algorithm : {Algorithm::kSerial, Algorithm::kPipelined, Algorithm::kNative}) {

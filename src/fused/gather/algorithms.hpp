@@ -34,6 +34,9 @@ struct GatherAlgorithm {
 [[nodiscard]] GatherProgram build_native_gather(const GatherProblem& problem, int rank, const Device& device);
 [[nodiscard]] Notes native_gather_notes(const GatherProblem& problem, const GatherCall& call,
                                         const Device& device);
+/// Of this rank's b number i, where a is there: `planned`, or the agreed one, with what is the rank's own.
+[[nodiscard]] gemm::Product own_product(gemm::Product planned, const GatherProblem& problem,
+                                        const GatherCall& call, int i);
 /// Fills in what native would make of the problem on this rank.
 void ask_native(const GatherCall& call, const Device& device, GatherProblem& problem);
 

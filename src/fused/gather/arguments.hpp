@@ -52,6 +52,7 @@ template <class Args>
                         .world = group.size(),
                         .asked = args.algorithm,
                         .plan_n = args.plan_n,
+                        .batch_invariant = device.config().batch_invariant,
                         .device = device.id(),
                         .num_b = static_cast<int>(args.b.size()),
                         .keeps_gathered = args.gathered.has_value()};

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "base/format.hpp"
 #include "base/with_last.hpp"
@@ -15,13 +16,11 @@ using program::part_of;
 using program::RootId;
 using program::Space;
 
-namespace {
-
-/// Of b number i of this rank.
-gemm::Product async_product(const GatherProblem& problem, const GatherCall& call, int i) {
+gemm::Product own_product(gemm::Product planned, const GatherProblem& problem, const GatherCall& call,
+                          int i) {
   const auto idx = static_cast<std::size_t>(i);
   const TensorView& b = call.b[idx];
-  gemm::Product product = agreed_product(problem, problem.piece_peers);
+  gemm::Product product = std::move(planned);
   product.n = b.size(1);
   product.b = b.dtype;
   product.out = call.out[idx].dtype;
@@ -31,6 +30,16 @@ gemm::Product async_product(const GatherProblem& problem, const GatherCall& call
     product.b_scale = b_scale == nullptr ? gemm::Scale::kNone : gemm::scale_of_b(*b_scale, b.size(1));
     product.epilogue.result_scale = call.result_scale.at(i) != nullptr;
   }
+  return product;
+}
+
+namespace {
+
+/// Of b number i of this rank.
+gemm::Product async_product(const GatherProblem& problem, const GatherCall& call, int i) {
+  const auto idx = static_cast<std::size_t>(i);
+  const TensorView& b = call.b[idx];
+  gemm::Product product = own_product(agreed_product(problem, problem.piece_peers), problem, call, i);
   product.b_is_column_major = !b.is_contiguous();
   product.is_aligned = gemm::is_aligned_async_input(b) && gemm::is_aligned_async_input(call.out[idx]) &&
                        (problem.copies_a() || gemm::is_aligned_async_input(call.a));

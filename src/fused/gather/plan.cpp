@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <tandem/gemm/mm.hpp>
+#include <vector>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
@@ -64,10 +65,33 @@ Result<Workload> workload_of(const GatherProblem& problem, Group& group, Device&
   return work;
 }
 
-/// "rows", "columns, rowwise_sharded": the scale mode decides on what travels and on the products.
+/// "rows", "columns, rowwise_sharded": the scale mode decides on what travels and on the products, on which
+/// Config::batch_invariant does too.
 std::string layout_of(const GatherProblem& problem) {
-  const std::string dim = problem.gathers_last() ? "columns" : "rows";
-  return problem.is_scaled ? fmt::format("{}, {}", dim, tandem::to_string(problem.scale_mode)) : dim;
+  std::string layout = problem.gathers_last() ? "columns" : "rows";
+  if (problem.is_scaled) layout += fmt::format(", {}", tandem::to_string(problem.scale_mode));
+  if (problem.batch_invariant) layout += ", batch invariant";
+  return layout;
+}
+
+/// What this rank multiplies; of slices the first one, which is rounded later, and the last one.
+std::vector<gemm::Product> own_products(const GatherProblem& problem, const GatherCall& call) {
+  std::vector<gemm::Product> products;
+  for (int i = 0; i < problem.num_b; ++i) {
+    gemm::Product product = own_product(planned_product(problem), problem, call, i);
+    if (problem.gathers_last()) {
+      product.k = shard_stride(problem.total(), problem.world);
+      gemm::Product first = product;
+      first.out = DType::kF32;
+      first.epilogue = {};
+      products.push_back(first);
+      if (problem.world == 1 || !problem.is_scaled) continue;
+      product.k = problem.part_of(problem.world - 1).size;
+      product.epilogue.addend = DType::kF32;
+    }
+    products.push_back(product);
+  }
+  return products;
 }
 
 /// None where nobody tells n: the square b that stands in for it may be far from every rank's.
@@ -110,7 +134,8 @@ Result<GatherPlan> plan_for(const CheckedGather& checked, Group& group, Device& 
        .shape = {problem.rows(), problem.sum_n, problem.k()},
        .key = fmt::format("{} {}x{}x{} {} dim {} w{}", problem.op(), problem.rows(), problem.sum_n,
                           problem.k(), to_string(problem.dtype), problem.dim, problem.world),
-       .reason = problem.copies_a() ? "; a is copied once for its strides" : ""},
+       .reason = fmt::format("{}{}", problem.copies_a() ? "; a is copied once for its strides" : "",
+                             invariance_in_words(own_products(problem, checked.call), device))},
       [&](const GatherAlgorithm& algorithm) { return algorithm.notes(problem, checked.call, device); }, group,
       device);
 }

@@ -57,6 +57,7 @@ std::size_t hash_of(const GatherProblem& p) {
   hash.add(p.quantize.has_value()).add(p.factor());
   hash.add(p.num_also_gathered).add(p.in_place_offset).add(p.plan_n).add(p.is_capturing).add(p.piece_peers);
   hash.add(p.num_b).add(p.sum_n).add(p.keeps_gathered).add(p.copied).add(p.has_bias).add(p.by_mm);
+  hash.add(p.batch_invariant);
   hash.add(p.first_consumed).add(p.aligns_own).add(p.orders_scale).add(p.fast_accum);
   for (const GatherProblem::AlsoGathered& one : p.also_gather) hash.add(one.dtype).add(one.last);
   return hash.value();
@@ -64,10 +65,10 @@ std::size_t hash_of(const GatherProblem& p) {
 
 std::string to_string(const GatherProblem& problem) {
   return fmt::format(
-      "{} {} dim {} w{}{}{}{}", to_string(problem.dtype), to_string(problem.sizes), problem.dim,
+      "{} {} dim {} w{}{}{}{}{}", to_string(problem.dtype), to_string(problem.sizes), problem.dim,
       problem.world, problem.plan_n == 0 ? "" : fmt::format(" plan_n {}", problem.plan_n),
       problem.in_place_offset < 0 ? "" : fmt::format(" in place at {}", problem.in_place_offset),
-      problem.is_scaled ? scaled_text(problem) : "");
+      problem.is_scaled ? scaled_text(problem) : "", problem.batch_invariant ? ", batch invariant" : "");
 }
 
 std::int64_t Travelling::unit_elements() const {

@@ -40,6 +40,7 @@ struct GatherProblem {
   std::array<AlsoGathered, kMaxAlsoGathered> also_gather = {};
   std::int64_t in_place_offset = -1;  ///< of a in a_handle, in elements; -1: no a_handle
   std::int64_t plan_n = 0;            ///< as the caller says; 0: not told
+  bool batch_invariant = false;       ///< Config::batch_invariant of the device
   bool is_capturing = false;          ///< the op is recorded
   int piece_peers = 0;                ///< to so many ranks native products send the shards themselves
   // This rank's.

@@ -62,6 +62,7 @@ template <class Args>
                          .world = group.size(),
                          .asked = args.algorithm,
                          .plan_k = args.plan_k,
+                         .batch_invariant = device.config().batch_invariant,
                          .device = device.id(),
                          .num_products = static_cast<int>(args.a.size()),
                          .keeps_product = args.product.has_value()};

@@ -75,6 +75,12 @@ program::Product ScatterBuilder::product(int j, Shard part) const {
 
 void ScatterBuilder::make_partial(Lane lane, Shard part, const Operand& to, program::Builder::Label label,
                                   int peer, int slot) {
+  make_rounded(lane, part, to, label, peer, slot);
+  keep(lane, part, to);
+}
+
+void ScatterBuilder::make_rounded(Lane lane, Shard part, const Operand& to, program::Builder::Label label,
+                                  int peer, int slot) {
   Operand sum = to;
   if (problem_.sums_in_scratch()) {
     sum = all_of(builder_.at(program::Space::kScratch, sums_at_[lane],
@@ -83,7 +89,6 @@ void ScatterBuilder::make_partial(Lane lane, Shard part, const Operand& to, prog
   }
   make_sums(lane, part, sum, to, label, peer, slot);
   if (!problem_.is_scaled && problem_.sums_in_scratch()) builder_.cast(lane, sum, to);
-  keep(lane, part, to);
 }
 
 void ScatterBuilder::make_sums(Lane lane, Shard part, const Operand& sum, const Operand& to,
@@ -102,6 +107,7 @@ void ScatterBuilder::make_sums(Lane lane, Shard part, const Operand& sum, const 
 
 void ScatterBuilder::add_products(Lane lane, Shard part, const Operand& to, const Operand& addend,
                                   program::Builder::Label label, int peer, int slot) {
+  if (problem_.batch_invariant) return make_rounded(lane, part, to, label, peer, slot);
   for (int j = 0; j < problem_.num_products; ++j) {
     program::Product one = product(j, part);
     one.out = to;

@@ -59,7 +59,8 @@ class ScatterBuilder {
   /// (a_j * b_j * scales + bias_j) * result_scale_j for one part, but where it goes.
   [[nodiscard]] program::Product product(int j, Shard part) const;
   /// As make_partial(), without f32 scratch: the first product adds `addend`, which may be absent, before it
-  /// is rounded, and each further one what is in `to`. Nothing is kept.
+  /// is rounded, and each further one what is in `to`. Nothing is kept. Where the problem is batch
+  /// invariant there is no `addend`, and the sum is rounded once, as in make_partial(): by add_sums().
   void add_products(program::Lane lane, Shard part, const program::Operand& to,
                     const program::Operand& addend, program::Builder::Label label = {}, int peer = -1,
                     int slot = -1);
@@ -73,6 +74,9 @@ class ScatterBuilder {
   [[nodiscard]] program::Program take() { return builder_.take(); }
 
  private:
+  /// make_partial() without what is kept.
+  void make_rounded(program::Lane lane, Shard part, const program::Operand& to, program::Builder::Label label,
+                    int peer, int slot);
   [[nodiscard]] program::Operand rows_of(program::RootId root, Shard part) const;
   [[nodiscard]] program::Operand columns_of(program::RootId root, int dim, Shard part) const;
 

@@ -131,9 +131,15 @@ ScatterProgram build_native_scatter(const ScatterProblem& problem, int rank, con
   if (problem.gives_while_multiplying) {
     product = scatter.product(0, {0, problem.total()});
   } else {
-    const RootId sum = steps.scratch("product of all rows", problem.sizes_of(problem.total()), DType::kF32);
-    scatter.make_sums(kCurrent, {0, problem.total()}, all_of(sum), all_of(sum));
-    product.a = all_of(sum);
+    const DType made = problem.batch_invariant ? problem.partials : DType::kF32;
+    product.a = all_of(steps.scratch("product of all rows", problem.sizes_of(problem.total()), made));
+    const Shard rows = {0, problem.total()};
+    if (problem.batch_invariant) {
+      scatter.add_sums(kCurrent, rows.size);
+      scatter.add_products(kCurrent, rows, product.a, {});
+    } else {
+      scatter.make_sums(kCurrent, rows, product.a, product.a);
+    }
   }
   product.out = out;
   product.bias = scatter.own_bias();

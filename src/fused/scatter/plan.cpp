@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <tandem/gemm/mm.hpp>
+#include <vector>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
@@ -15,6 +16,7 @@
 #include "fused/scatter/algorithms.hpp"
 #include "fused/scatter/native.hpp"
 #include "fused/scatter/pushed.hpp"
+#include "gemm/operand_checks.hpp"
 
 namespace tandem::fused {
 namespace {
@@ -73,14 +75,41 @@ Result<Workload> workload_of(const ScatterProblem& problem, Group& group, Device
 std::optional<cost::Key> key_of(const ScatterProblem& problem, const Group& group) {
   if (problem.plan_k == 0) return std::nullopt;
   return cost::Key{.op = std::string(problem.op()),
-                   .layout = fmt::format("{}, {} partials{}", problem.scatters_last() ? "columns" : "rows",
-                                         to_string(problem.partials), scale_in_words(problem)),
+                   .layout = fmt::format("{}, {} partials{}{}", problem.scatters_last() ? "columns" : "rows",
+                                         to_string(problem.partials), scale_in_words(problem),
+                                         problem.batch_invariant ? ", batch invariant" : ""),
                    .dtype = problem.dtype,
                    .m = problem.rows(),
                    .n = problem.n(),
                    .k = problem.plan_k,
                    .world = problem.world,
                    .link = link_name(problem.device.kind, group.config().link_delay)};
+}
+
+/// What this rank multiplies.
+std::vector<gemm::Product> own_products(const ScatterProblem& problem, const ScatterCall& call) {
+  std::vector<gemm::Product> products;
+  for (int j = 0; j < problem.num_products; ++j) {
+    const auto idx = static_cast<std::size_t>(j);
+    const bool is_last = j + 1 == problem.num_products;
+    const bool rounds = !problem.sums_in_scratch() || (problem.is_scaled && is_last);
+    const TensorView out = TensorView::contiguous(nullptr, problem.sizes_of(problem.part_of(0).size),
+                                                  rounds ? problem.partials : DType::kF32);
+    const gemm::ProductArgs args{.a = &call.a[idx],
+                                 .b = &call.b[idx],
+                                 .out = &out,
+                                 .bias = call.product_bias.at(j),
+                                 .a_scale = call.a_scale.at(j),
+                                 .b_scale = call.b_scale.at(j),
+                                 .result_scale = call.result_scale.at(j),
+                                 .accumulate = !problem.is_scaled && j > 0,
+                                 .fast_accum = problem.fast_accum};
+    gemm::Product product = gemm::product_of(args);
+    if (problem.scatters_last()) product.n = problem.part_of(0).size;
+    if (problem.is_scaled && j > 0) product.epilogue.addend = DType::kF32;
+    products.push_back(product);
+  }
+  return products;
 }
 
 /// Whether there are products of these types on this device; any sizes will do.
@@ -144,6 +173,7 @@ Result<ScatterPlan> plan_for(ScatterProblem problem, const ScatterCall& call, Gr
     facts.reason =
         fmt::format("; {} of {} a's copied once for their strides", problem.num_copied, problem.num_products);
   }
+  facts.reason += invariance_in_words(own_products(problem, call), device);
   return make_plan<ScatterPlan>(
       problem.gives_all ? all_reduce_algorithms() : scatter_algorithms(), problem, std::move(facts),
       [&](const ScatterAlgorithm& algorithm) { return notes_of(algorithm, problem, call, device); }, group,

@@ -63,6 +63,7 @@ std::size_t hash_of(const ScatterProblem& p) {
       .add(p.reduce_op)
       .add(p.asked)
       .add(p.plan_k)
+      .add(p.batch_invariant)
       .add(p.push_chunks)
       .add(p.rounds)
       .add(p.num_products)
@@ -98,10 +99,11 @@ std::string dim_in_words(const ScatterProblem& problem) {
 }
 
 std::string to_string(const ScatterProblem& problem) {
-  return fmt::format("{} {}{} {} w{} partials {}{}{}", to_string(problem.dtype), to_string(problem.sizes),
+  return fmt::format("{} {}{} {} w{} partials {}{}{}{}", to_string(problem.dtype), to_string(problem.sizes),
                      dim_in_words(problem), to_string(problem.reduce_op), problem.world,
                      to_string(problem.partials), scale_in_words(problem),
-                     problem.plan_k == 0 ? "" : fmt::format(" plan_k {}", problem.plan_k));
+                     problem.plan_k == 0 ? "" : fmt::format(" plan_k {}", problem.plan_k),
+                     problem.batch_invariant ? ", batch invariant" : "");
 }
 
 }  // namespace tandem::fused

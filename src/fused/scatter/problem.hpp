@@ -34,6 +34,9 @@ struct ScatterProblem {
   /// By rows where one product's a is scaled by rows, else as a whole where one is scaled as a whole.
   gemm::Scale a_scale = gemm::Scale::kNone;
   std::int64_t plan_k = 0;  ///< as the caller says; 0: not told
+  /// Config::batch_invariant of the device: partials are what one rounding makes of a rank's products, the
+  /// own ones too, and are added in rank order.
+  bool batch_invariant = false;
   /// Of `pipelined`: peers push their partials in up to so many chunks a part, and own products or sums add
   /// them; see pushed.hpp. 0: not decided yet, or ranks get partials behind barriers.
   int push_chunks = 0;

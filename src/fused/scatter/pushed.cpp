@@ -21,7 +21,8 @@ using trace::StepKind;
 namespace {
 
 // The workspace of a rank holds, for each chunk of its part, a stack of W partials of the chunk: those of the
-// other ranks in rank order, and a last one of its own use. Behind the stacks is one word a rank and chunk.
+// other ranks in rank order, and a last one of its own use; or all in rank order where that is the order of
+// sums (ScatterProblem::batch_invariant). Behind the stacks is one word a rank and chunk.
 // Words are zero before the barrier at the start, and one once their chunk is there.
 //
 // No barrier stands at the end. Peers write a rank's workspace only between that barrier and the words that
@@ -60,6 +61,12 @@ class PushedScatter {
     return word(source, most_chunks() + chunk);
   }
   [[nodiscard]] int words_per_rank() const { return problem_.gives_all ? 2 * most_chunks() : most_chunks(); }
+  /// Of the partial of `source` in the stacks of `owner`.
+  [[nodiscard]] int place_of(int source, int owner) const {
+    if (problem_.batch_invariant) return source;
+    if (source == owner) return world() - 1;
+    return source < owner ? source : source - 1;
+  }
   /// The partial at `place` of the stack of a chunk of this size.
   RootId partial_at(std::string_view name, const Chunk& chunk, int place);
 
@@ -124,6 +131,7 @@ void PushedScatter::add_words() {
 
 ScatterProgram PushedScatter::build() {
   add_words();
+  if (problem_.batch_invariant) scatter_.add_sums(kCurrent, shard_stride(problem_.total(), world()));
   scatter_.copy_operands();
   steps().join(kCurrent, kSide);
   steps().reset(kSide, all_of(words_), 1);
@@ -203,8 +211,8 @@ bool PushedScatter::push_by_chunks(int destination, const Chunk* first_own) {
 /// To the place of this rank among the others'; and the word behind it.
 void PushedScatter::push(int destination, const Chunk& chunk, const Operand& partial) {
   if (chunk.units.size > 0) {
-    const int place = rank() < destination ? rank() : rank() - 1;
-    const RootId there = partial_at(fmt::format("place at {}", destination), chunk, place);
+    const RootId there =
+        partial_at(fmt::format("place at {}", destination), chunk, place_of(rank(), destination));
     steps().put(kSide, destination, partial, all_of(there), StepKind::kPut, chunk.idx);
   }
   steps().write_word(kSide, destination, word(rank(), chunk.idx));
@@ -244,7 +252,7 @@ void PushedScatter::finish_by_product(const Chunk& chunk) {
 /// The peers' partials travel beside these products.
 void PushedScatter::make_own(const Chunk& chunk) {
   if (chunk.units.size == 0) return;
-  const Operand own = all_of(partial_at("own partial", chunk, world() - 1));
+  const Operand own = all_of(partial_at("own partial", chunk, place_of(rank(), rank())));
   scatter_.add_products(kCurrent, chunk.units, own, {}, StepKind::kProduce, rank());
   scatter_.keep(kCurrent, chunk.units, own);
 }
@@ -288,7 +296,8 @@ void PushedScatter::take_sums(int chunk) {
 
 /// Of what the ranks have agreed on.
 bool may_end_by_products(const ScatterProblem& problem, int chunks) {
-  return chunks > 1 && problem.out_is_matrix() && problem.reduce_op == coll::ReduceOp::kSum;
+  return chunks > 1 && problem.out_is_matrix() && problem.reduce_op == coll::ReduceOp::kSum &&
+         !problem.batch_invariant;
 }
 
 }  // namespace

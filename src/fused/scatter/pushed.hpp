@@ -17,7 +17,7 @@ namespace tandem::fused {
 
 /// Whether own products write out, and add what has come. Otherwise sums do: in one chunk, whose product
 /// would wait for all that comes; of partials that are also kept; into an out that is no matrix; or with a
-/// bias or a mean, which products would need another pass for.
+/// bias or a mean, which products would need another pass for; or where every partial must be rounded.
 [[nodiscard]] bool own_products_end(const ScatterProblem& problem);
 
 /// What a problem that can be pushed takes, by the model, if parts are cut in so many chunks.

@@ -34,6 +34,10 @@ Result<void> no_such(const Product& product) {
 
 CublasLt::CublasLt(const Device& device, const Implementation& fallback)
     : fallback_(fallback), gpu_(device.id().index), plans_(max_products(device)) {
+  if (device.config().batch_invariant) {
+    usable_ = Support::no("cuBLASLt may add along k in another order where m is another");
+    return;
+  }
   if (const auto opened = open(device); !opened) usable_ = Support::no(opened.error().text());
 }
 

@@ -12,6 +12,7 @@
 #include "gemm/cuda/native.hpp"
 #include "gemm/cuda/sm90/async_input_parts.hpp"
 #include "gemm/cuda/sm90/instances.hpp"
+#include "gemm/cuda/sm90/packed_operands.hpp"
 
 namespace tandem::gemm::cuda {
 namespace {
@@ -149,11 +150,14 @@ Arrival already_there(const ProductArgs& args) {
   return {.signals = TensorView::contiguous(nullptr, {1}, DType::kU32, a.device),
           .complete = CompleteChunks{.rows = a.flatten_rows(), .first = 0, .count = 1}};
 }
-/// What kernels are found by: who waits for nothing and has no owners waits for one chunk that is there.
-Product with_arrival(const Product& product) {
-  Product arriving = product;
-  if (!product.arrival && !product.owners) arriving.arrival = Chunks{.count = 1, .complete = 1};
-  return arriving;
+bool is_there(const Product& product) {
+  return !product.arrival && !product.owners;
+}
+/// With the order in which b lies: fronts tell it of products whose a arrives, or that are scaled along k.
+Product of_order(const Product& product, const ProductArgs& args) {
+  Product ordered = product;
+  ordered.b_is_column_major = lies_by_columns(*args.b);
+  return ordered;
 }
 
 /// Whether the kernels do all that the product asks for behind its sums.
@@ -289,6 +293,7 @@ constexpr std::size_t kMostLoneStreams = 64;
 AsyncInputProducts::AsyncInputProducts(const Device& device)
     : gpu_(device.id().index),
       kernels_(max_products(device)),
+      batch_invariant_(device.config().batch_invariant),
       sharing_(device.service<tandem::cuda::SharedGpu>()),
       lone_waits_(kMostLoneStreams) {
   usable_ = Support::yes();
@@ -322,8 +327,20 @@ Result<void> AsyncInputProducts::open(const Device& device) {
   return {};
 }
 
+Product AsyncInputProducts::as_arrived(const Product& product) const {
+  Product arrived = product;
+  if (!is_there(product)) return arrived;
+  arrived.arrival = Chunks{.count = 1, .complete = 1};
+  if (batch_invariant_ && kernels_.find(arrived, nullptr) == nullptr) {
+    arrived.b_is_column_major = !product.b_is_column_major;
+    if (kernels_.find(arrived, nullptr) == nullptr) arrived.b_is_column_major = product.b_is_column_major;
+  }
+  return arrived;
+}
+
 bool AsyncInputProducts::accepts(const Product& product, std::string* why_not) const {
-  if (!product.arrival && !product.owners && !product.is_scaled_along_k()) {
+  const bool is_packed = batch_invariant_ && is_there(product);
+  if (is_there(product) && !is_packed && !product.is_scaled_along_k()) {
     return refuse(
         why_not,
         "has products only whose left operand still arrives, whose rows go to their owners, or that "
@@ -347,13 +364,13 @@ bool AsyncInputProducts::accepts(const Product& product, std::string* why_not) c
         "pieces need shards of whole tiles of 128 rows, or fewer than 512 rows that all come in pieces");
   if (product.is_empty()) return true;
   // Tensor maps take addresses and strides of whole 16 bytes.
-  if (!product.is_aligned)
+  if (!product.is_aligned && !is_packed)
     return refuse(why_not, "the native kernels need operands that begin at multiples of 16 bytes");
   constexpr std::int64_t kMost = INT32_MAX;
   if (product.m > kMost || product.n > kMost || product.k > kMost)
     return refuse(why_not, "the native kernels count rows and columns in 31 bits");
   if (product.n == 0) return true;
-  return kernels_.find(with_arrival(product), why_not) != nullptr;
+  return kernels_.find(as_arrived(product), why_not) != nullptr;
 }
 
 int AsyncInputProducts::share_of(const ResidentKernel& kernel, bool comes_by_copy_engine) const {
@@ -389,18 +406,37 @@ Result<void> AsyncInputProducts::prepare(const Product& product, const ProductAr
       TANDEM_TRY(staged_.reserve(room.staged_bytes + room.aside_bytes, *on));
     }
   }
+  if (batch_invariant_ && is_there(product)) {
+    const PackedOperands operands(like, as_arrived(of_order(product, like)).b_is_column_major);
+    TANDEM_TRY(packed_.reserve(operands.scratch_bytes(), *on));
+  }
   if (like.arrival != nullptr) TANDEM_TRY(waits_of(*like.arrival, *on));
   return {};
+}
+
+Result<void> AsyncInputProducts::multiply_packed(const Product& product, const ProductArgs& args,
+                                                 CudaStream& stream) const {
+  const Product arrived = as_arrived(of_order(product, args));
+  PackedOperands operands(args, arrived.b_is_column_major);
+  TANDEM_ASSIGN(std::byte* const scratch, packed_.reserve(operands.scratch_bytes(), stream));
+  operands.place(scratch);
+  TANDEM_TRY(operands.copy_in(stream));
+  const Arrival there = already_there(operands.args());
+  ProductArgs arriving = operands.args();
+  arriving.arrival = &there;
+  TANDEM_TRY(multiply(arrived, arriving, {}, stream));
+  return operands.copy_out(stream);
 }
 
 Result<void> AsyncInputProducts::run(const Product& product, const ProductArgs& args, Stream& stream) const {
   TANDEM_ASSIGN(CudaStream* const on, tandem::cuda::cuda_stream(stream, "async_input_mm"));
   if (product.owners) return depart(product, args, *on);
+  if (args.arrival == nullptr && batch_invariant_) return multiply_packed(product, args, *on);
   if (args.arrival == nullptr) {
     const Arrival there = already_there(args);
     ProductArgs arriving = args;
     arriving.arrival = &there;
-    return multiply(with_arrival(product), arriving, {}, *on);
+    return multiply(as_arrived(product), arriving, {}, *on);
   }
   if (product.n == 0) return exchange(product, *args.arrival, *on);
   TANDEM_ASSIGN(const symm::KernelHandle waits, waits_of(*args.arrival, *on));
@@ -439,6 +475,7 @@ Result<void> AsyncInputProducts::multiply(const Product& product, const ProductA
 Result<void> AsyncInputProducts::depart(const Product& product, const ProductArgs& args,
                                         CudaStream& stream) const {
   PartialExchange exchange = exchange_of(product, args);
+  if (batch_invariant_) exchange.rounds_own = true;
   if (product.owners->is_made) {
     constexpr int kMostCtas = 64;
     const int sharers = sharing_ == nullptr ? 1 : sharing_->num_devices();
@@ -496,7 +533,7 @@ Result<void> AsyncInputProducts::exchange(const Product& product, const Arrival&
 }
 
 std::optional<double> AsyncInputProducts::predicted_us(const Product& product) const {
-  const Product arriving = with_arrival(product);
+  const Product arriving = as_arrived(product);
   const ResidentKernel* const kernel = kernels_.find(arriving, nullptr);
   if (kernel == nullptr) return std::nullopt;
   return cuda::predicted_us(*kernel, arriving);

@@ -15,7 +15,9 @@
 namespace tandem::gemm::cuda {
 
 /// Products that consume their left operand while it arrives, by the kernels of instances/; those whose rows
-/// go to the ranks that own them; and those whose scales go along k. Other products go elsewhere.
+/// go to the ranks that own them; and those whose scales go along k. Other products go elsewhere, but where
+/// Config::batch_invariant is set: every kernel adds each k of a sum in the same order, whatever its tiles.
+/// Operands whose a is there may then lie anywhere: see PackedOperands.
 class AsyncInputProducts final : public Implementation {
  public:
   explicit AsyncInputProducts(const Device& device);
@@ -30,6 +32,12 @@ class AsyncInputProducts final : public Implementation {
 
  private:
   Result<void> open(const Device& device);
+  /// A product whose a is there, as the kernels know it: one chunk that has come. Where operands are packed b
+  /// comes in an order of which there is a kernel, its own one if it can be.
+  [[nodiscard]] Product as_arrived(const Product& product) const;
+  /// Such a product of packed operands.
+  Result<void> multiply_packed(const Product& product, const ProductArgs& args,
+                               tandem::cuda::CudaStream& stream) const;
   /// Of an arrival, with columns.
   Result<void> multiply(const Product& product, const ProductArgs& args, const symm::KernelHandle& waits,
                         tandem::cuda::CudaStream& stream) const;
@@ -52,8 +60,10 @@ class AsyncInputProducts final : public Implementation {
   Support usable_;
   KernelChoice kernels_;
   int multiprocessors_ = 0;
+  bool batch_invariant_;
   const tandem::cuda::SharedGpu* sharing_ = nullptr;
   mutable StreamScratch staged_;  ///< partials that wait to be pushed
+  mutable StreamScratch packed_;  ///< copies of operands
   mutable std::mutex lone_waits_mutex_;
   mutable LruCache<std::uint64_t, std::shared_ptr<LoneWaits>> lone_waits_;  ///< by the stream's id
 };
