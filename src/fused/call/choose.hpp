@@ -25,7 +25,7 @@ using cost::Workload;
 
 /// Asks the device's models what `whole` takes, and one of its chunks of so many rows.
 void predict_products(const gemm::Product& whole, std::int64_t chunk_rows, const Device& device,
-                      Workload& work);
+                      const cost::GpuRates& gpu, Workload& work);
 
 struct Choice {
   Algorithm algorithm = Algorithm::kSerial;
