@@ -52,8 +52,8 @@ class RowRunner {
   void poison() const { op_.poison(); }
   /// Takes the op's results to the host, for check().
   void look() { op_.download_results(); }
-  /// Counts wrong elements of the op's results after a run.
-  void check();
+  /// Counts wrong elements of the op's results after a run, of all or of samples.
+  void check(bool by_samples);
   /// Runs serial; its results are the ones to compare with, once samples of them agree with f64.
   void start_from_serial();
 
@@ -229,10 +229,11 @@ void RowRunner::start_from_serial() {
   }
 }
 
-void RowRunner::check() {
+void RowRunner::check(bool by_samples) {
   if (!op_.guards_intact()) wrong_.add("bytes beside a tensor were overwritten");
   // Slices of k add up one after the other when the last dim is gathered: other bits than one sum.
-  if (row_.problem.op == harness::Op::kAllGatherMatmul && row_.problem.dim_is_last()) return check_samples();
+  if (by_samples || (row_.problem.op == harness::Op::kAllGatherMatmul && row_.problem.dim_is_last()))
+    return check_samples();
   for (std::size_t i = 0; i < serial_bytes_.size(); ++i) {
     compare_with_serial(row_.problem, static_cast<int>(i),
                         {.first = serial_bytes_[i],
@@ -339,7 +340,8 @@ harness::Stopwatch stopwatch_for(RowRunner& runner, const harness::Problem& prob
   return stopwatch;
 }
 
-/// Times all variants, in a new order every round, and checks what they leave: a list of times by name.
+/// Times all variants, in a new order every round, and checks what they leave in the rounds that are to be
+/// checked: a list of times by name.
 nlohmann::json time_in_turns(const std::vector<Variant>& variants, const BenchCounts& counts,
                              RowRunner& runner, const harness::Stopwatch& stopwatch) {
   nlohmann::json times;
@@ -348,14 +350,15 @@ nlohmann::json time_in_turns(const std::vector<Variant>& variants, const BenchCo
   std::vector<std::size_t> order(variants.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   for (int round = -counts.warmup; round < counts.iterations; ++round) {
+    const bool is_checked = !counts.by_samples || round == -counts.warmup;
     std::shuffle(order.begin(), order.end(), random);
     for (const std::size_t which : order) {
       const Variant& variant = variants[which];
       // What comes around a call decides on how warm its GPU is: the same for those without a result.
-      runner.poison();
+      if (is_checked) runner.poison();
       const double us = stopwatch.time_us(variant.enqueue);
-      runner.look();
-      if (variant.is_checked) runner.check();
+      if (is_checked) runner.look();
+      if (is_checked && variant.is_checked) runner.check(counts.by_samples);
       if (round >= 0) times[variant.name].push_back(us);
     }
   }

@@ -21,6 +21,7 @@ struct BenchRow {
 
 struct BenchCounts {
   int warmup = 2;
+  bool by_samples = false;  ///< of results in the first round, warm-up too; else all, in all rounds
   int iterations = 10;
   bool graph = false;         ///< time replays of a recording
   bool alternatives = false;  ///< time the other algorithms too

@@ -8,6 +8,7 @@
 #include <sstream>
 #include <tandem/backend/backend.hpp>
 #include <tandem/cost/folder.hpp>
+#include <tandem/cost/gpu_times.hpp>
 #include <tandem/cost/rates.hpp>
 
 #include "backend/for_tools.hpp"
@@ -105,6 +106,7 @@ void show_settings(const Config& config, const Findings& findings) {
   show("TANDEM_TUNE_FOLDER", config.tune_folder.empty() ? "none" : config.tune_folder, "");
   const std::string rates = to_string(config.core_rates);
   show("TANDEM_RATES", rates.empty() ? "measured" : rates, "measured");
+  show("TANDEM_MEASURE_GPUS", config.measure_gpus ? "1" : "0", "1");
   show("TANDEM_FAULT", config.fault.empty() ? "none" : config.fault, "none");
 }
 
@@ -115,6 +117,27 @@ void show_speeds(const Config& config, const std::string& device, int cores, con
   const std::string kept = to_string(found.rates);
   findings.say("speeds", fmt::format("of a core, in GFLOP/s, G elements/s and GB/s: {}",
                                      kept.empty() ? "none kept; ops that ask auto measure them" : kept));
+}
+
+/// What groups of all numbers of ranks up to that of the GPUs find, or measure.
+void show_gpu_rates(const Config& config, std::size_t num_gpus, const Findings& findings) {
+  constexpr const char* kTopic = "GPU rates";
+  if (num_gpus < 2) return;
+  const auto gpu = open_device({DeviceKind::kCuda, 0}, config);
+  if (!gpu) return findings.say(kTopic, gpu.error().text());
+  for (int ranks = 2; ranks <= static_cast<int>(num_gpus); ++ranks) {
+    const cost::FoundGpuTimes found = cost::read_gpu_times(config.tune_folder, (*gpu)->description(), ranks);
+    if (!found.warning.empty()) findings.say(kTopic, found.warning);
+    if (found.times.is_empty()) {
+      findings.say(kTopic, fmt::format("{} ranks: none kept; {}", ranks,
+                                       config.measure_gpus && !config.tune_folder.empty()
+                                           ? "the first group measures them"
+                                           : "auto predicts with those of the reference machine"));
+      continue;
+    }
+    for (const std::string& rate : cost::describe_gpu_rates(found.times))
+      findings.say(kTopic, fmt::format("{} ranks, measured: {}", ranks, rate));
+  }
 }
 
 void show_table(const Config& config, const std::string& device, const Findings& findings) {
@@ -174,6 +197,7 @@ int DoctorCommand::launch(const Invocation& invocation) {
                            NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH));
   show_settings(invocation.config, findings);
   show_speeds(invocation.config, device, machine.usable_cores(), findings);
+  show_gpu_rates(invocation.config, machine.gpus.size(), findings);
   show_table(invocation.config, device, findings);
   if (!findings.first_missing().empty()) {
     not_supported(fmt::format("doctor: {}; tandem cannot run ranks here", findings.first_missing()));

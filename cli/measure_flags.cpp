@@ -78,6 +78,8 @@ void MeasureFlags::define(CLI::App& app) {
   app.add_option("--scale", scale, "shrinks m, n and k of a preset; default 1/8 on CPUs")->type_name("X");
   app.add_option("--iterations", counts.iterations, "timed rounds")->capture_default_str();
   app.add_option("--warmup", counts.warmup, "rounds before them")->capture_default_str();
+  app.add_flag("--check-samples", counts.by_samples,
+               "check samples of each result in the first round, not every element in every round");
   app.add_option("--link-delay-us", link_delay_us,
                  "simulated link: each copy from a peer takes so long first");
   job.define(app);

@@ -1,6 +1,7 @@
 #include "session.hpp"
 
 #include <cstring>
+#include <tandem/fused/measure_gpus.hpp>
 
 #include "failure.hpp"
 
@@ -15,6 +16,7 @@ Session::Session(const RankContext& context, const Config& config, const std::st
                                .store = context.store,
                                .config = config,
                                .device = device_->description()}));
+  take(fused::measure_gpus(*group_, *device_));
   stream_ = take(device_->create_stream());
 }
 

@@ -1,9 +1,12 @@
 #include "harness/operands.hpp"
 
 #include <algorithm>
+#include <future>
 #include <tandem/base/convert.hpp>
 #include <tandem/gemm/scaled_mm.hpp>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "harness/failure.hpp"
 
@@ -355,29 +358,50 @@ std::vector<TensorView> views_of(std::span<const GuardedTensor> tensors) {
   return views;
 }
 
+namespace {
+
+/// `first`: the element of the whole at the start of `to`. `row`: memory for an innermost row, f32, so that
+/// no second copy of a large tensor is needed.
+void generate_rows(std::int64_t first, const GeneratedPart& part, const TensorView& to,
+                   const TensorView& row) {
+  if (to.dim() > 1) {
+    const std::int64_t stride = contiguous_strides(part.sizes)[part.sizes.size() - to.dim()];
+    for (std::int64_t i = 0; i < to.size(0); ++i)
+      generate_rows(first + i * stride, part, to.select(0, i), row);
+    return;
+  }
+  auto* values = row.data_as<float>();
+  for (std::int64_t i = 0; i < to.size(0); ++i)
+    values[i] = part.shift + generated_value(part.seed, first + i) * part.scale;
+  take(convert(row, to));
+}
+
+void generate_from(std::int64_t first, const GeneratedPart& part, const TensorView& to) {
+  const Tensor row = Tensor::host({to.size(to.dim() - 1)}, DType::kF32);
+  generate_rows(first, part, to, row.view());
+}
+
+}  // namespace
+
 void generate(const GeneratedPart& part, const TensorView& to) {
   if (to.numel() == 0) return;
   const Dims strides = contiguous_strides(part.sizes);
-  const int last = to.dim() - 1;
-  // One innermost row at a time, so that no second copy of a large tensor is needed.
-  const Tensor row = Tensor::host({to.size(last)}, DType::kF32);
-  auto* values = row.view().data_as<float>();
-  Dims idx;
-  for (int d = 0; d < last; ++d) idx.push_back(0);
-  for (;;) {
-    std::int64_t first = part.offset * strides[part.dim];
-    TensorView target = to;
-    for (int d = 0; d < last; ++d) {
-      first += idx[d] * strides[d];
-      target = target.select(0, idx[d]);
-    }
-    for (std::int64_t i = 0; i < to.size(last); ++i)
-      values[i] = part.shift + generated_value(part.seed, first + i) * part.scale;
-    take(convert(row.view(), target));
-    int d = last - 1;
-    for (; d >= 0 && ++idx[d] == to.size(d); --d) idx[d] = 0;
-    if (d < 0) return;
+  const std::int64_t first = part.offset * strides[part.dim];
+  // Large tensors take longer than what is done with them.
+  constexpr std::int64_t kElementsOfThread = 1 << 20;
+  constexpr std::int64_t kMostThreads = 8;
+  const std::int64_t cores = std::max(1U, std::thread::hardware_concurrency());
+  const std::int64_t wanted = std::min({to.numel() / kElementsOfThread, kMostThreads, cores, to.size(0)});
+  if (to.dim() < 2 || wanted < 2) return generate_from(first, part, to);
+  std::vector<std::future<void>> parts;
+  for (std::int64_t i = 0; i < wanted; ++i) {
+    const std::int64_t begin = to.size(0) * i / wanted;
+    const std::int64_t end = to.size(0) * (i + 1) / wanted;
+    parts.push_back(std::async(std::launch::async, [&, begin, end] {
+      generate_from(first + begin * strides[0], part, to.narrow(0, begin, end - begin));
+    }));
   }
+  for (auto& one : parts) one.get();
 }
 
 }  // namespace tandem::harness

@@ -14,6 +14,7 @@
 #include <tandem/fused/layout.hpp>
 #include <tandem/fused/matmul_all_reduce.hpp>
 #include <tandem/fused/matmul_reduce_scatter.hpp>
+#include <tandem/fused/measure_gpus.hpp>
 #include <tandem/fused/scaled_matmul_all_reduce.hpp>
 #include <tandem/fused/scaled_matmul_reduce_scatter.hpp>
 #include <tandem/gemm/async_input_mm.hpp>

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstring>
 #include <optional>
+#include <tandem/fused/measure_gpus.hpp>
 
 namespace tandem::python {
 namespace {
@@ -40,6 +41,7 @@ std::shared_ptr<PyGroup> create_group(int rank, int size, const std::shared_ptr<
                        .config = config,
                        .device = device->device()->description()};
   auto group = take_unlocked([&] { return Group::create(options); }, rank);
+  take_unlocked([&] { return fused::measure_gpus(*group, *device->device()); }, rank);
   return std::make_shared<PyGroup>(std::move(device), std::move(group));
 }
 

@@ -85,6 +85,7 @@ Result<Config> Config::from_environment() {
     if (!parsed) return failf(ErrorCode::kInvalidArgument, "TANDEM_RATES: {}", parsed.error().text());
     config.core_rates = *parsed;
   }
+  TANDEM_TRY(read_count("TANDEM_MEASURE_GPUS", 0, 1, [&](auto v) { config.measure_gpus = v != 0; }));
   if (auto fault = variable("TANDEM_FAULT")) {
     const auto plan = FaultPlan::parse(*fault);
     if (!plan) return failf(ErrorCode::kInvalidArgument, "TANDEM_FAULT: {}", plan.error().text());

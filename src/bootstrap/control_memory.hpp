@@ -9,6 +9,7 @@
 #include <tandem/base/core_rates.hpp>
 #include <tandem/base/error.hpp>
 #include <tandem/base/unique_fd.hpp>
+#include <tandem/cost/gpu_times.hpp>
 
 #include "base/function_ref.hpp"
 #include "base/usable_cores.hpp"
@@ -105,7 +106,7 @@ struct RateBoard {
 
 struct ControlHeader {
   static constexpr std::uint64_t kMagic = 0x74616e64656d4354;
-  static constexpr std::uint32_t kVersion = 5;
+  static constexpr std::uint32_t kVersion = 6;
   std::uint64_t magic = kMagic;
   std::uint32_t version = kVersion;
   ControlIdentity identity;
@@ -114,6 +115,7 @@ struct ControlHeader {
   std::int32_t max_plans = 0;
   ErrorRecord error;
   RateBoard rates;
+  cost::GpuTimes gpu_times;  ///< that rank 0 found; written before the memory is shared
 };
 
 /// Owns one mapping of a group's control memory.

@@ -76,6 +76,10 @@ const Config& Group::config() const {
 const FaultPlan& Group::faults() const {
   return impl_->faults;
 }
+const cost::GpuTimes& Group::gpu_times() const {
+  return impl_->gpu_times;
+}
+
 const cost::Table& Group::tune_table() const {
   return impl_->tune_table;
 }

@@ -11,6 +11,7 @@
 #include "base/usable_cores.hpp"
 #include "bootstrap/group_rates.hpp"
 #include "bootstrap/group_store.hpp"
+#include "cost/gpu_fit.hpp"
 
 namespace tandem {
 namespace {
@@ -40,6 +41,7 @@ Result<std::unique_ptr<Group::Impl>> Group::Impl::create(const GroupOptions& opt
   if (parent != nullptr) impl->monitor = parent->monitor;
   TANDEM_ASSIGN(impl->faults, FaultPlan::parse(options.config.fault));
   TANDEM_ASSIGN(impl->seat, bootstrap::Seat::take(options.store, impl->key_prefix(), options.rank));
+  if (options.rank == 0) impl->gpu_times = impl->find_gpu_times(parent);
   const auto deadline = Deadline::after(options.config.rendezvous_timeout);
   TANDEM_TRY(options.rank == 0 ? impl->found(deadline) : impl->join(deadline));
   TANDEM_TRY(impl->watch_peers());
@@ -91,6 +93,7 @@ Result<void> Group::Impl::publish_control(std::uint64_t nonce, const std::vector
   const auto write_settings = [&](ControlMemory& of_all) {
     of_all.header().max_plans = options.config.max_plans;
     bootstrap::give_rates(of_all, options.config.core_rates);
+    of_all.header().gpu_times = gpu_times;
   };
   std::shared_ptr<ControlMemory> made;
   if (shared_store->carries_objects()) {
@@ -136,6 +139,8 @@ void Group::Impl::use(std::shared_ptr<ControlMemory> mapped) {
   memory = std::move(mapped);
   options.config.max_plans = memory->header().max_plans;
   options.config.core_rates = memory->header().rates.given;
+  gpu_times = memory->header().gpu_times;
+  gpu_rates = cost::rates_of(gpu_times);
   memory->rank(options.rank).cores = own_cores();
   memory->rank(options.rank).granted_cores = granted_cores();
   const auto spin = bootstrap::spin_duration(options.size, usable_cores(), options.config.spin);
@@ -172,6 +177,16 @@ Result<void> Group::Impl::meet(std::string_view table, Deadline deadline) {
   }
   if (options.rank != 0) return {};
   return shared_store->erase(control_key(key_prefix(), memory->header().identity.nonce));
+}
+
+/// Empty if there are none.
+cost::GpuTimes Group::Impl::find_gpu_times(const Impl* parent) const {
+  if (parent != nullptr && parent->options.size == options.size) return parent->gpu_times;
+  if (options.device.empty()) return {};
+  const cost::FoundGpuTimes found =
+      cost::read_gpu_times(options.config.tune_folder, options.device, options.size);
+  if (!found.warning.empty()) log(options.config.log_level, LogLevel::kWarning, found.warning);
+  return found.times;
 }
 
 /// Empty if there is none. What is wrong with the file is told, and is no reason to have no group.

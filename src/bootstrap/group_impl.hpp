@@ -13,6 +13,7 @@
 #include "bootstrap/group_control.hpp"
 #include "bootstrap/membership.hpp"
 #include "bootstrap/peer_monitor.hpp"
+#include "cost/machine.hpp"
 
 namespace tandem {
 
@@ -45,9 +46,12 @@ class Group::Impl {
   std::list<Extension> extensions;  ///< a list: making one may make others
   std::vector<std::function<void()>> before_end;
   cost::Table tune_table;
+  cost::GpuTimes gpu_times;
+  cost::GpuRates gpu_rates = cost::kH200;  ///< that follow from these times
 
  private:
   Impl() = default;
+  [[nodiscard]] cost::GpuTimes find_gpu_times(const Impl* parent) const;
   Result<void> found(Deadline deadline);
   Result<void> found_with(bootstrap::Host& host, Deadline deadline);
   Result<LocalStoreAddress> open_file_server();

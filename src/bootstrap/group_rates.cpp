@@ -8,6 +8,8 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "base/usable_cores.hpp"
+#include "bootstrap/group_impl.hpp"
+#include "cost/gpu_fit.hpp"
 
 namespace tandem::bootstrap {
 namespace {
@@ -105,6 +107,15 @@ Result<CoreRates> agreed_rates(Group& group, std::span<const CoreRate> needed,
     }
     return rates;
   }
+}
+
+const cost::GpuRates& gpu_rates_of(Group& group) {
+  return group.impl().gpu_rates;
+}
+
+void set_gpu_times(Group& group, const cost::GpuTimes& times) {
+  group.impl().gpu_times = times;
+  group.impl().gpu_rates = cost::rates_of(times);
 }
 
 }  // namespace tandem::bootstrap

@@ -7,6 +7,7 @@
 
 #include "base/function_ref.hpp"
 #include "bootstrap/control_memory.hpp"
+#include "cost/machine.hpp"
 
 namespace tandem::bootstrap {
 
@@ -29,5 +30,10 @@ void give_rates(ControlMemory& memory, const CoreRates& rates);
 /// Errors: those of measure(); kInternal if it does not say what is needed.
 [[nodiscard]] Result<CoreRates> agreed_rates(Group& group, std::span<const CoreRate> needed,
                                              FunctionRef<Result<CoreRates>()> measure);
+
+/// What plans predict with on GPUs; the same on all ranks.
+[[nodiscard]] const cost::GpuRates& gpu_rates_of(Group& group);
+/// From now on it follows from `times`, which are the same on all ranks.
+void set_gpu_times(Group& group, const cost::GpuTimes& times);
 
 }  // namespace tandem::bootstrap

@@ -12,6 +12,8 @@
 #include <tandem/device/stream.hpp>
 #include <tandem/symm/handle.hpp>
 
+#include "cost/machine.hpp"
+
 namespace tandem::coll {
 
 /// What the ranks agree on before a collective. The whole is the output of a gather or the input of a scatter
@@ -55,8 +57,8 @@ struct Algorithm {
   Result<Answer> (*connect)(const Problem& problem, Group& group, Stream& stream) = nullptr;
   /// What run() needs of each rank's workspace.
   std::int64_t (*workspace_bytes)(const Problem& problem, const Device& device);
-  /// By a model, which looks at `problem` only. Null: there is none.
-  double (*predicted_us)(const Problem& problem) = nullptr;
+  /// By a model, which looks at these two only. Null: there is none.
+  double (*predicted_us)(const Problem& problem, const cost::GpuRates& gpu) = nullptr;
   /// Enqueues, and ends with that barrier where peers use the workspace. `args` are checked and agreed on,
   /// and there is at least one element.
   Result<void> (*run)(const Args& args, const EndBarrier& end, Stream& stream);

@@ -25,11 +25,12 @@ Problem all_reduce_of(const TensorView& input, DType output, int world) {
 
 /// Of the first that can run, as if it connected.
 template <class Args>
-std::optional<double> first_us(Algorithms<Args> all, const Problem& problem, const Device& device) {
+std::optional<double> first_us(Algorithms<Args> all, const Problem& problem, const Device& device,
+                               const cost::GpuRates& gpu) {
   for (const Algorithm<Args>& algorithm : all) {
     if (!algorithm.can_run(problem, device)) continue;
     if (algorithm.predicted_us == nullptr) break;
-    return algorithm.predicted_us(problem);
+    return algorithm.predicted_us(problem, gpu);
   }
   return std::nullopt;
 }
@@ -65,18 +66,18 @@ std::int64_t all_reduce_workspace_bytes(const TensorView& input, DType output, i
 }
 
 std::optional<double> predicted_us(Collective collective, std::int64_t part_bytes, int world,
-                                   const Device& device) {
+                                   const Device& device, const cost::GpuRates& gpu) {
   const Problem problem = {.whole_bytes = world * part_bytes, .part_bytes = part_bytes, .world = world};
   const AlgorithmLists all = algorithms_of(device);
   switch (collective) {
     case Collective::kAllGather:
-      return first_us(all.gather, problem, device);
+      return first_us(all.gather, problem, device, gpu);
     case Collective::kReduceScatter:
-      return first_us(all.scatter, problem, device);
+      return first_us(all.scatter, problem, device, gpu);
     case Collective::kAllReduce:
       break;
   }
-  return first_us(all.all_reduce, problem, device);
+  return first_us(all.all_reduce, problem, device, gpu);
 }
 
 Result<void> enqueue_all_gather(const AllGatherArgs& args, symm::Handle* workspace, Group& group,

@@ -36,7 +36,8 @@ using cost::Collective;
 /// there is none: on CPUs. `part_bytes`: of the largest shard, or of the largest rank's part of the input. It
 /// follows from its arguments and the kind of device alone, so that all ranks find it alike.
 [[nodiscard]] std::optional<double> predicted_us(Collective collective, std::int64_t part_bytes, int world,
-                                                 const Device& device);
+                                                 const Device& device,
+                                                 const cost::GpuRates& gpu = cost::kH200);
 
 // Every op whose peers read a workspace ends with a barrier. So no op needs one at its start.
 

@@ -11,6 +11,7 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "io/regular_file.hpp"
 #include "io/whole_file.hpp"
 
 namespace tandem::cost {
@@ -73,6 +74,25 @@ std::string file_head(int format, std::string_view device, std::string_view rows
       nlohmann::json(device).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   return fmt::format("{{\"format\": {}, \"library\": \"{}\", \"device\": {},\n \"{}\": [", format,
                      TANDEM_VERSION, name, rows_key);
+}
+
+Result<void> read_rows(const fs::path& path, const FileOfRows& file,
+                       FunctionRef<Result<void>(const nlohmann::json&)> read_row) {
+  TANDEM_ASSIGN(const std::string text, io::read_small_file(path, file.most_bytes));
+  const auto value = nlohmann::json::parse(text, nullptr, false);
+  if (value.is_discarded()) return fail(ErrorCode::kParse, "no JSON");
+  try {
+    if (value.at("format") != file.format || value.at("library") != TANDEM_VERSION) {
+      return failf(ErrorCode::kParse, "format {} of tandem {}, need format {} of tandem {}",
+                   shown(value.at("format")), shown(value.at("library")), file.format, TANDEM_VERSION);
+    }
+    if (value.at("device") != file.device)
+      return failf(ErrorCode::kInvalidArgument, "it is of the device {}", shown(value.at("device")));
+    for (const nlohmann::json& row : value.at(file.rows_key)) TANDEM_TRY(read_row(row));
+  } catch (const nlohmann::json::exception& error) {
+    return fail(ErrorCode::kParse, error.what());
+  }
+  return {};
 }
 
 std::string shown(const nlohmann::json& value) {

@@ -8,6 +8,8 @@
 #include <tandem/base/error.hpp>
 #include <tandem/base/unique_fd.hpp>
 
+#include "base/function_ref.hpp"
+
 // Files of what was measured on a device, in a folder that programs share.
 
 namespace tandem::cost {
@@ -30,6 +32,20 @@ namespace tandem::cost {
 
 /// The beginning of a file's text, up to its list of rows: those who read it look at all three first.
 [[nodiscard]] std::string file_head(int format, std::string_view device, std::string_view rows_key);
+
+/// What a file of rows has to be.
+struct FileOfRows {
+  int format = 1;
+  std::string_view device;
+  const char* rows_key = "";
+  std::size_t most_bytes = 0;
+};
+/// Reads such a file, row by row. `read_row` may throw json::exception for what is missing or of another
+/// type.
+/// Errors:  kDriver when it cannot be read (ENOENT: there is none); kParse when it is no such file;
+///          kInvalidArgument when it is another device's; those of read_row().
+[[nodiscard]] Result<void> read_rows(const std::filesystem::path& path, const FileOfRows& file,
+                                     FunctionRef<Result<void>(const nlohmann::json&)> read_row);
 
 /// What a file says, for an error text. What has parts is not printed: it may be as deep as the file is long.
 [[nodiscard]] std::string shown(const nlohmann::json& value);

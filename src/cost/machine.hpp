@@ -14,6 +14,13 @@ struct KernelTimes {
   double begin_us;   ///< and end of each tile, whatever k
 };
 
+/// How many times as long the tiles of native kernels take in the tensor cores, by the factors' type.
+struct Slowness {
+  double bf16;
+  double f16;
+  double f8;
+};
+
 /// A collective takes start_us, and for the bytes that a rank gets so many times what the link takes.
 struct CollectiveTimes {
   double start_us;
@@ -30,10 +37,12 @@ struct GpuRates {
   double tile_us;
   double column_us;
   KernelTimes vendor;               ///< of cuBLASLt's kernels
+  double vendor_slowness;           ///< so many times as long take their tiles
   double vendor_read_bytes_per_us;  ///< at most, of operands and output from and to memory
   double vendor_split_us;           ///< added where k is cut: the parts are summed
   KernelTimes native;               ///< of the library's own kernels
-  double read_bytes_per_us;         ///< at most, of a native kernel's b from memory, with the wait for a
+  Slowness native_slowness;
+  double read_bytes_per_us;  ///< at most, of a native kernel's b from memory, with the wait for a
   double native_unpaired;    ///< so many times as long takes a tile of 128 columns whose b no other CTA loads
   double half_flops_per_us;  ///< of large 16-bit products, where only their flops are known
   double eighth_flops_per_us;  ///< of 8-bit products
@@ -45,6 +54,7 @@ struct GpuRates {
   double pull_slowness;      ///< so many times as long take these copies where nothing hides them
   double push_start_us;      ///< until the first copy of a native op's shard starts
   double push_us;            ///< of each such copy, with its word, beside its bytes
+  double recorded_scale_us;  ///< added where scales travel in a recording, which sends them behind a barrier
 
   // What multiprocessors send, in pieces, while they multiply.
   std::int64_t piece_bytes_per_us;  ///< the pace that is set for all together; more would hold up loads
@@ -56,6 +66,7 @@ struct GpuRates {
 
   // Partials that go to their owners from inside a product.
   double partial_bytes_per_ns;  ///< the pace that is set for all multiprocessors together
+  double partial_bytes_per_us;  ///< that leaves a GPU in fact, where its product leaves no time for more
   double owner_us;              ///< until an owner has what was sent last
   double owner_column_us;       ///< what it adds to a tile of its own, a column
 
@@ -85,10 +96,12 @@ inline constexpr GpuRates kH200 = {
     .tile_us = 4.5,
     .column_us = 0.308,
     .vendor = {.launch_us = 3.8, .begin_us = 2.5},  // t_gemm_us, as above
-    .vendor_read_bytes_per_us = 3.0e6,              // 64 rows of h200_x2_native.json
+    .vendor_slowness = 1,
+    .vendor_read_bytes_per_us = 3.0e6,  // 64 rows of h200_x2_native.json
     .vendor_split_us = 3,
     .native = {.launch_us = 2.3, .begin_us = 4},  // h200_native_kernels_row_strips.json
-    .read_bytes_per_us = 2.5e6,                   // h200_x2_few_rows.json
+    .native_slowness = {.bf16 = 1, .f16 = 1, .f8 = 1},
+    .read_bytes_per_us = 2.5e6,  // h200_x2_few_rows.json
     // h200_native_kernels_divisors.json, the kernel of 1x1; 256 columns: h200_native_kernels_orders.json
     .native_unpaired = 1.15,
     // 2 m n k / t_gemm_us of h200_x*.json: the median is 681e6, of products from 100 GFLOP on 748e6.
@@ -100,8 +113,9 @@ inline constexpr GpuRates kH200 = {
     .link_bytes_per_us = 360e3,  // h200_x2_random_preset.json, h200_x4_native.json; data sheet: 450e3
     .pull_start_us = 28,         // h200_x2_random_preset.json, `pipelined`
     .pull_slowness = 1.1,        // the same
-    .push_start_us = 4,          // h200_x2_random_preset.json, `native`
+    .push_start_us = 3,          // h200_x2_random_preset_fitted_column.json, `native`
     .push_us = 4.2,              // the same
+    .recorded_scale_us = 5,      // h200_x2_f8_recorded.json beside h200_x2_f8.json, scales of rows
 
     .piece_bytes_per_us = 220'000,     // h200_x4_native.json, `native` of up to 2048 rows
     .first_piece_us = 8,               // the same
@@ -110,9 +124,10 @@ inline constexpr GpuRates kH200 = {
     .sender_round_us = 3,              // h200_x4_native_by_four_senders.json
     .sender_bytes_per_us = 30e3,       // the same
 
-    .partial_bytes_per_ns = 280,  // h200_x2_native_scatter.json
-    .owner_us = 8,                // the same
-    .owner_column_us = 0.02,      // the same
+    .partial_bytes_per_ns = 280,    // h200_x2_native_scatter.json
+    .partial_bytes_per_us = 117e3,  // h200_x2_random_preset_fitted_column.json
+    .owner_us = 8,                  // the same
+    .owner_column_us = 0.02,        // the same
 
     // t_serial_us - t_gemm_us of h200_x2_native.json, h200_x2_random_preset.json, h200_x4_native.json.
     .by_mailboxes = {.start_us = 7, .slowness = 1.25, .slowness_of_a_peer = 0},

@@ -21,6 +21,11 @@ std::int64_t parts(std::int64_t extent, std::int64_t part) {
   return (extent + part - 1) / part;
 }
 
+double slowness_of(DType factors, const GpuRates& gpu) {
+  if (is_f8(factors)) return gpu.native_slowness.f8;
+  return factors == DType::kF16 ? gpu.native_slowness.f16 : gpu.native_slowness.bf16;
+}
+
 /// Clusters that a kernel runs at one time, each free again at its own time. It takes them in turns.
 class Clusters {
  public:
@@ -50,8 +55,9 @@ double vendor_us(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t el
   double best_us = std::numeric_limits<double>::infinity();
   for (const TileSize& tile : kVendorTiles) {
     const double column_us = gpu.column_us * static_cast<double>(tile.rows) / 128;
-    const double deep_us = (gpu.tile_us + column_us * static_cast<double>(tile.columns)) * steps;
-    for (const std::int64_t cut : {1, 2, 4}) {
+    const double deep_us =
+        gpu.vendor_slowness * (gpu.tile_us + column_us * static_cast<double>(tile.columns)) * steps;
+    for (const std::int64_t cut : {1, 2, 3, 4}) {
       const std::int64_t waves =
           parts(parts(m, tile.rows) * parts(n, tile.columns) * cut, gpu.multiprocessors);
       const double us =
@@ -66,8 +72,9 @@ double vendor_us(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t el
   return std::max(best_us, gpu.vendor.launch_us + elements * element_bytes / gpu.vendor_read_bytes_per_us);
 }
 
-double native_tile_us(std::int64_t columns, std::int64_t k, bool is_paired, const GpuRates& gpu) {
-  const double deep_us = gpu.tile_us + gpu.column_us * static_cast<double>(columns);
+double native_tile_us(std::int64_t columns, std::int64_t k, bool is_paired, const GpuRates& gpu,
+                      double slowness) {
+  const double deep_us = slowness * (gpu.tile_us + gpu.column_us * static_cast<double>(columns));
   const double narrowness = 128 / static_cast<double>(columns);
   const double longer = is_paired ? 1 : 1 + (gpu.native_unpaired - 1) * narrowness * narrowness;
   return gpu.native.begin_us + longer * deep_us * static_cast<double>(k) / kTileDepth;
@@ -89,7 +96,8 @@ double arrival_us(const Arrival& arrival, std::int64_t step, const GpuRates& gpu
 
 double native_us(const NativeWaves& waves, const GpuRates& gpu) {
   const bool is_paired = waves.cluster_rows * waves.cluster_columns > 1;
-  const double tile_us = native_tile_us(waves.tile_columns, waves.k, is_paired, gpu);
+  const double tile_us =
+      native_tile_us(waves.tile_columns, waves.k, is_paired, gpu, slowness_of(waves.factors, gpu));
   constexpr double kManyTiles = 1 << 16;
   const double tiles = std::ceil(static_cast<double>(waves.m) / static_cast<double>(waves.tile_rows)) *
                        std::ceil(static_cast<double>(waves.n) / static_cast<double>(waves.tile_columns));
@@ -152,8 +160,16 @@ double departing_us(const NativeWaves& waves, const Owners& owners, const GpuRat
   const std::int64_t last = tiles - (tiles - 1) / ctas * ctas;
   const std::int64_t exposed = std::max<std::int64_t>(last - of_owner, 0);
   const double exposed_bytes = static_cast<double>(exposed * waves.tile_rows * waves.tile_columns * 2);
-  const double tail_us = gpu.first_piece_us + exposed_bytes / gpu.link_bytes_per_us;
-  return native_us(waves, gpu) + sum_us + (exposed > 0 ? tail_us : 0);
+  const double multiplied_us = native_us(waves, gpu) + sum_us + exposed_bytes / gpu.link_bytes_per_us;
+  // All partials leave one behind the other, from the end of the first wave on; then the last ones are added.
+  const bool is_paired = waves.cluster_rows * waves.cluster_columns > 1;
+  const double first_us = gpu.native.launch_us + native_tile_us(waves.tile_columns, waves.k, is_paired, gpu,
+                                                                slowness_of(waves.factors, gpu));
+  constexpr double kElementBytes = 2;
+  const double sent_bytes =
+      kElementBytes * static_cast<double>(owners.owners - 1) * static_cast<double>(waves.step_rows * waves.n);
+  const double added_us = gpu.owner_column_us * static_cast<double>(waves.tile_columns);
+  return std::max(multiplied_us, first_us + sent_bytes / gpu.partial_bytes_per_us + added_us);
 }
 
 }  // namespace tandem::cost

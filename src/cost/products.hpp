@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <tandem/base/dtype.hpp>
 
 #include "cost/machine.hpp"
 
@@ -18,9 +19,10 @@ namespace tandem::cost {
 [[nodiscard]] double vendor_us(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t element_bytes = 2,
                                const GpuRates& gpu = kH200);
 
-/// A tile of 128 rows of a native kernel; `is_paired`: another CTA loads its b too.
+/// A tile of 128 rows of a native kernel; `is_paired`: another CTA loads its b too. `slowness`: of its
+/// factors' type.
 [[nodiscard]] double native_tile_us(std::int64_t columns, std::int64_t k, bool is_paired,
-                                    const GpuRates& gpu = kH200);
+                                    const GpuRates& gpu = kH200, double slowness = 1);
 
 /// How the chunks of a left operand arrive, in the order in which they are taken.
 struct Arrival {
@@ -36,7 +38,8 @@ struct Arrival {
 struct NativeWaves {
   std::int64_t m = 0;
   std::int64_t n = 0;
-  std::int64_t k = 0;
+  std::int64_t k = 0;  ///< of 16 bits
+  DType factors = DType::kBF16;
   std::int64_t tile_rows = 128;
   std::int64_t tile_columns = 128;
   std::int64_t cluster_rows = 1;  ///< tiles of a cluster

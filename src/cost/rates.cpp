@@ -6,7 +6,6 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "cost/device_file.hpp"
-#include "io/regular_file.hpp"
 #include "io/utf8.hpp"
 
 namespace tandem::cost {
@@ -20,6 +19,7 @@ constexpr std::size_t kMostBytes = 64 << 10;
 constexpr int kMostCores = 1 << 16;
 /// Files hold G a second, models count by microseconds.
 constexpr double kPerUs = 1e3;
+constexpr const char* kRowsKey = "rates";
 constexpr const char* kBusyCores = "busy_cores";
 
 /// By busy cores.
@@ -49,31 +49,16 @@ Result<void> read_row(const json& object, Rows& rows) {
   return {};
 }
 
-Result<Rows> parse(const std::string& text, std::string_view device) {
-  const json file = json::parse(text, nullptr, false);
-  if (file.is_discarded()) return fail(ErrorCode::kParse, "no JSON");
+Result<Rows> read_file(const fs::path& path, std::string_view device) {
   Rows rows;
-  try {
-    if (file.at("format") != kFormat || file.at("library") != TANDEM_VERSION) {
-      return failf(ErrorCode::kParse, "format {} of tandem {}, need format {} of tandem {}",
-                   shown(file.at("format")), shown(file.at("library")), kFormat, TANDEM_VERSION);
-    }
-    if (file.at("device") != device)
-      return failf(ErrorCode::kInvalidArgument, "it is of the device {}", shown(file.at("device")));
-    for (const json& row : file.at("rates")) TANDEM_TRY(read_row(row, rows));
-  } catch (const json::exception& error) {
-    return fail(ErrorCode::kParse, error.what());
-  }
+  TANDEM_TRY(read_rows(path,
+                       {.format = kFormat, .device = device, .rows_key = kRowsKey, .most_bytes = kMostBytes},
+                       [&](const json& row) { return read_row(row, rows); }));
   return rows;
 }
 
-Result<Rows> read_file(const fs::path& path, std::string_view device) {
-  TANDEM_ASSIGN(const std::string text, io::read_small_file(path, kMostBytes));
-  return parse(text, device);
-}
-
 std::string to_text(std::string_view device, const Rows& rows) {
-  std::string text = file_head(kFormat, device, "rates");
+  std::string text = file_head(kFormat, device, kRowsKey);
   bool is_first = true;
   for (const auto& [busy_cores, rates] : rows) {
     json row = {{kBusyCores, busy_cores}};

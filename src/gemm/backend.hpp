@@ -7,6 +7,7 @@
 #include <tandem/base/error.hpp>
 #include <tandem/device/stream.hpp>
 
+#include "cost/machine.hpp"
 #include "gemm/product.hpp"
 
 namespace tandem::gemm {
@@ -30,7 +31,8 @@ class Implementation {
   [[nodiscard]] virtual Result<void> run(const Product& product, const ProductArgs& args,
                                          Stream& stream) const = 0;
   /// See gemm::predicted_us(); of products that were accepted. By default there is no model.
-  [[nodiscard]] virtual std::optional<double> predicted_us(const Product& /*product*/) const {
+  [[nodiscard]] virtual std::optional<double> predicted_us(const Product& /*product*/,
+                                                           const cost::GpuRates& /*gpu*/) const {
     return std::nullopt;
   }
 };

@@ -190,9 +190,9 @@ Support can_run(const Product& product, const Device& device) {
   return Support::no(std::move(reasons));
 }
 
-std::optional<double> predicted_us(const Product& product, const Device& device) {
+std::optional<double> predicted_us(const Product& product, const Device& device, const cost::GpuRates& gpu) {
   const Implementation* const found = choose(product, device);
-  return found == nullptr ? std::nullopt : found->predicted_us(product);
+  return found == nullptr ? std::nullopt : found->predicted_us(product, gpu);
 }
 
 Result<const Implementation*> chosen(const Product& product, const Device& device) {

@@ -14,6 +14,7 @@
 #include <tandem/gemm/mm.hpp>
 #include <tandem/gemm/scaled_mm.hpp>
 
+#include "cost/machine.hpp"
 #include "gemm/partial_grid.hpp"
 #include "gemm/piece_grid.hpp"
 #include "symm/kernel_inbox.hpp"
@@ -211,7 +212,8 @@ struct Product {
 /// What a product takes on a device that does nothing else, in microseconds, by a model; nullopt where there
 /// is none: on CPUs, and of types that nobody has measured. It follows from sizes and types alone. Chunks
 /// that arrive are on their way from the start on, one behind the other, and behind those that are complete.
-[[nodiscard]] std::optional<double> predicted_us(const Product& product, const Device& device);
+[[nodiscard]] std::optional<double> predicted_us(const Product& product, const Device& device,
+                                                 const cost::GpuRates& gpu = cost::kH200);
 
 /// The blocks of a product that departs, by which the group's inbox is sized.
 [[nodiscard]] PartialGrid partial_grid_of(std::int64_t m, std::int64_t n, const Owners& owners);

@@ -18,7 +18,7 @@ constexpr const char* kVariables[] = {
     "TANDEM_SPIN_US",       "TANDEM_LINK_DELAY_US",    "TANDEM_ISA",
     "TANDEM_FAULT",         "TANDEM_CUBLASLT_LIBRARY", "TANDEM_NCCL_LIBRARY",
     "TANDEM_NATIVE_PIECES", "TANDEM_RECORD_AFTER",     "TANDEM_RATES",
-    "TANDEM_MAX_PLANS",     "TANDEM_BATCH_INVARIANT"};
+    "TANDEM_MAX_PLANS",     "TANDEM_BATCH_INVARIANT",  "TANDEM_MEASURE_GPUS"};
 
 class ConfigTest : public testing::Test {
  protected:
@@ -83,6 +83,8 @@ TEST_F(ConfigTest, ReadsEveryVariable) {
   EXPECT_EQ(good("TANDEM_NATIVE_PIECES", "0").native_pieces, 0);
   EXPECT_EQ(good("TANDEM_NATIVE_PIECES", "32").native_pieces, 32);
   EXPECT_EQ(good("TANDEM_RECORD_AFTER", "0").record_after, 0);
+  EXPECT_TRUE(good("TANDEM_MEASURE_GPUS", "1").measure_gpus);
+  EXPECT_FALSE(good("TANDEM_MEASURE_GPUS", "0").measure_gpus);
   EXPECT_EQ(good("TANDEM_RECORD_AFTER", "1000000").record_after, 1'000'000);
   EXPECT_EQ(good("TANDEM_MAX_PLANS", "1").max_plans, 1);
   EXPECT_EQ(good("TANDEM_MAX_PLANS", "1000000").max_plans, 1'000'000);
@@ -108,6 +110,7 @@ TEST_F(ConfigTest, RefusesBadCounts) {
       {"TANDEM_SPIN_US", "a whole number from 0 to 1000000", {"1000001"}},
       {"TANDEM_LINK_DELAY_US", "a whole number from 0 to 60000000", {"60000001"}},
       {"TANDEM_RECORD_AFTER", "a whole number from 0 to 1000000", {"1000001"}},
+      {"TANDEM_MEASURE_GPUS", "a whole number from 0 to 1", {"2"}},
       {"TANDEM_MAX_PLANS", "a whole number from 1 to 1000000", {"0", "1000001"}},
       {"TANDEM_NATIVE_PIECES", "a whole number from 0 to 32", {"33"}},
       {"TANDEM_BATCH_INVARIANT", "a whole number from 0 to 1", {"2"}},

@@ -100,7 +100,10 @@ const GatherAlgorithm kOfTest = {
       return connects ? Answer::yes() : Answer::no("not connected");
     },
     .workspace_bytes = [](const Problem&, const Device&) -> std::int64_t { return 4096; },
-    .predicted_us = [](const Problem& problem) { return 0.5 * static_cast<double>(problem.whole_bytes); },
+    .predicted_us =
+        [](const Problem& problem, const cost::GpuRates& /*gpu*/) {
+          return 0.5 * static_cast<double>(problem.whole_bytes);
+        },
     .run = [](const AllGatherArgs& args, const EndBarrier& end, Stream& stream) -> Result<void> {
       ++num_runs;
       EXPECT_GE(end.workspace.buffer_size_bytes(), 4096);

@@ -80,15 +80,15 @@ TEST_F(CollCudaAlgorithms, PredictByTheModelsOfKernels) {
       const Problem problem = {.whole_bytes = world * bytes, .part_bytes = bytes, .world = world};
       for (const GatherAlgorithm& algorithm : algorithms().gather) {
         if (algorithm.run == nullptr) continue;  // a build without NCCL
-        EXPECT_EQ(algorithm.predicted_us(problem),
+        EXPECT_EQ(algorithm.predicted_us(problem, cost::kH200),
                   cost::collective_us(cost::Collective::kAllGather, bytes, world, kMost));
       }
       for (const ScatterAlgorithm& algorithm : algorithms().scatter) {
-        EXPECT_EQ(algorithm.predicted_us(problem),
+        EXPECT_EQ(algorithm.predicted_us(problem, cost::kH200),
                   cost::collective_us(cost::Collective::kReduceScatter, bytes, world, kMost));
       }
       for (const AllReduceAlgorithm& algorithm : algorithms().all_reduce) {
-        EXPECT_EQ(algorithm.predicted_us(problem),
+        EXPECT_EQ(algorithm.predicted_us(problem, cost::kH200),
                   cost::collective_us(cost::Collective::kAllReduce, bytes, world, kMost));
       }
     }

@@ -149,7 +149,18 @@ TEST(DepartingRows, CostTheAdditionsAndWhatTheLastWaveSends) {
   // One wave of both: what the peer is sent travels behind it.
   waves.m = 512;
   waves.step_rows = 256;
-  EXPECT_GT(departing_us(waves, {.owners = 2}) - native_us(waves), kH200.owner_us + kH200.first_piece_us);
+  waves.n = 2048;
+  const double bytes = 2.0 * 256 * 2048;
+  EXPECT_NEAR(departing_us(waves, {.owners = 2}) - native_us(waves),
+              bytes / kH200.link_bytes_per_us + kH200.owner_us + 256 * kH200.owner_column_us, 1e-9);
+  // Tiles that end sooner than their partials can leave.
+  waves.k = 1024;
+  waves.n = 8192;
+  waves.m = 2048;
+  waves.step_rows = 1024;
+  const double first_us = kH200.native.launch_us + native_tile_us(256, 1024, true);
+  EXPECT_NEAR(departing_us(waves, {.owners = 2}),
+              first_us + 16 * bytes / kH200.partial_bytes_per_us + 256 * kH200.owner_column_us, 1e-9);
 }
 
 }  // namespace

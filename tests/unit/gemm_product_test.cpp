@@ -235,7 +235,9 @@ class NotedProduct final : public gemm::Implementation {
     run_products.push_back(to_string(product));
     return {};
   }
-  std::optional<double> predicted_us(const Product& product) const override { return 0.5 * product.m; }
+  std::optional<double> predicted_us(const Product& product, const cost::GpuRates& /*gpu*/) const override {
+    return 0.5 * product.m;
+  }
 
   mutable std::vector<std::string> prepared;
   mutable std::vector<std::string> run_products;

@@ -58,6 +58,9 @@ struct Config {
   /// TANDEM_RATES: speeds of a core, from which `auto` predicts on CPUs; parse_core_rates() reads them. Rank
   /// 0's hold for a group. Speeds that are not given are measured when an op first asks `auto`.
   CoreRates core_rates;
+  /// TANDEM_MEASURE_GPUS = 0 | 1: whether fused::measure_gpus() measures what the folder does not hold. Rank
+  /// 0's value holds for a group.
+  bool measure_gpus = true;
   /// TANDEM_FAULT: faults to inject; see fault.hpp.
   std::string fault;
 

@@ -11,6 +11,7 @@
 #include <tandem/base/error.hpp>
 #include <tandem/base/fault.hpp>
 #include <tandem/bootstrap/store.hpp>
+#include <tandem/cost/gpu_times.hpp>
 #include <tandem/cost/table.hpp>
 #include <typeindex>
 #include <typeinfo>
@@ -26,7 +27,8 @@ struct GroupOptions {
   std::shared_ptr<Store> store;
   Config config = {};
   /// Device::description() of the device that the group's ops will run on. Under this name, rank 0 looks for
-  /// measured times in Config::tune_folder, for all ranks. Empty: `auto` uses predictions.
+  /// measured times in Config::tune_folder, for all ranks. Empty: `auto` uses predictions, on GPUs with rates
+  /// of the reference machine.
   std::string device = {};
 };
 
@@ -65,6 +67,10 @@ class Group {
   /// The measured times that rank 0 found for its device when the group was created. They are the same on
   /// every rank, so that all choose alike. A subgroup has its parent's.
   [[nodiscard]] const cost::Table& tune_table() const;
+  /// What was measured on GPUs like the group's, as far as rank 0 found it when the group was created, or
+  /// fused::measure_gpus() has measured it since. It is the same on every rank. A subgroup of as many ranks
+  /// has its parent's.
+  [[nodiscard]] const cost::GpuTimes& gpu_times() const;
   [[nodiscard]] Store& store() const;
 
   /// Creates a group of some of this group's ranks, in the given order. This is a collective call of these

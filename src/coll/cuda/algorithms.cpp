@@ -13,7 +13,8 @@ namespace {
 
 /// An entry for any device, with the model of this one.
 template <class Args>
-Algorithm<Args> with_model(Algorithm<Args> algorithm, double (*model)(const Problem& problem)) {
+Algorithm<Args> with_model(Algorithm<Args> algorithm,
+                           double (*model)(const Problem& problem, const cost::GpuRates& gpu)) {
   algorithm.predicted_us = model;
   return algorithm;
 }
@@ -42,19 +43,19 @@ Result<Answer> connect_mailboxes(const Problem& /*problem*/, Group& group, Strea
   return boxes ? Answer::yes() : Answer::no("the group has no mailboxes");
 }
 
-double gather_us(const Problem& problem) {
+double gather_us(const Problem& problem, const cost::GpuRates& gpu) {
   return cost::collective_us(cost::Collective::kAllGather, problem.part_bytes, problem.world,
-                             Mailboxes::kMostBytes);
+                             Mailboxes::kMostBytes, gpu);
 }
 
-double scatter_us(const Problem& problem) {
+double scatter_us(const Problem& problem, const cost::GpuRates& gpu) {
   return cost::collective_us(cost::Collective::kReduceScatter, problem.part_bytes, problem.world,
-                             Mailboxes::kMostBytes);
+                             Mailboxes::kMostBytes, gpu);
 }
 
-double all_reduce_us(const Problem& problem) {
+double all_reduce_us(const Problem& problem, const cost::GpuRates& gpu) {
   return cost::collective_us(cost::Collective::kAllReduce, problem.part_bytes, problem.world,
-                             Mailboxes::kMostBytes);
+                             Mailboxes::kMostBytes, gpu);
 }
 
 }  // namespace tandem::coll::cuda

@@ -20,8 +20,8 @@ extern const GatherAlgorithm kGatherByNccl;
 /// Collective at the group's first call; see mailboxes_of().
 [[nodiscard]] Result<Answer> connect_mailboxes(const Problem& problem, Group& group, Stream& stream);
 /// By cost::collective_us(), which has one model for mailboxes and one for what is larger.
-[[nodiscard]] double gather_us(const Problem& problem);
-[[nodiscard]] double scatter_us(const Problem& problem);
-[[nodiscard]] double all_reduce_us(const Problem& problem);
+[[nodiscard]] double gather_us(const Problem& problem, const cost::GpuRates& gpu);
+[[nodiscard]] double scatter_us(const Problem& problem, const cost::GpuRates& gpu);
+[[nodiscard]] double all_reduce_us(const Problem& problem, const cost::GpuRates& gpu);
 
 }  // namespace tandem::coll::cuda

@@ -65,12 +65,12 @@ Choice take_measured(Choice choice) {
 }  // namespace
 
 void predict_products(const gemm::Product& whole, std::int64_t chunk_rows, const Device& device,
-                      Workload& work) {
+                      const cost::GpuRates& gpu, Workload& work) {
   work.element_bytes = size_bytes(whole.a);
-  work.product_us = gemm::predicted_us(whole, device);
+  work.product_us = gemm::predicted_us(whole, device, gpu);
   gemm::Product chunk = whole;
   chunk.m = chunk_rows;
-  work.chunk_product_us = gemm::predicted_us(chunk, device);
+  work.chunk_product_us = gemm::predicted_us(chunk, device, gpu);
 }
 
 std::string invariance_in_words(std::span<const gemm::Product> products, const Device& device) {

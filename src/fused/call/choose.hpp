@@ -26,7 +26,7 @@ using cost::Workload;
 
 /// Asks the device's models what `whole` takes, and one of its chunks of so many rows.
 void predict_products(const gemm::Product& whole, std::int64_t chunk_rows, const Device& device,
-                      Workload& work);
+                      const cost::GpuRates& gpu, Workload& work);
 
 /// What a report adds where the device is batch invariant: who makes these products.
 [[nodiscard]] std::string invariance_in_words(std::span<const gemm::Product> products, const Device& device);

@@ -12,6 +12,7 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "bootstrap/group_rates.hpp"
 #include "fused/call/choose.hpp"
 #include "fused/call/group_memory.hpp"
 #include "fused/call/plan.hpp"
@@ -51,7 +52,7 @@ template <class Plan, class Entry, class Problem, class NotesOf>
 [[nodiscard]] Result<Plan> make_plan(std::span<const Entry> algorithms, const Problem& problem,
                                      PlanFacts facts, NotesOf notes_of, Group& group, Device& device) {
   const std::string who = fmt::format("fused_{}", problem.op());
-  const std::optional<Prediction> us = predict(facts.work);
+  const std::optional<Prediction> us = predict(facts.work, bootstrap::gpu_rates_of(group));
   std::vector<Candidate> candidates;
   for (const Entry& one : algorithms)
     candidates.push_back(candidate_of(one, problem, device, us, facts.measured));

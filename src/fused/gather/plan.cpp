@@ -19,22 +19,26 @@ namespace tandem::fused {
 namespace {
 
 /// As if every b were column-major, which is each rank's own affair.
-void predict_on(const Device& device, const GatherProblem& problem, Workload& work) {
+void predict_on(const Device& device, const GatherProblem& problem, const cost::GpuRates& gpu,
+                Workload& work) {
   predict_products(planned_product(problem),
-                   shard_stride(problem.total(), problem.world) * problem.unit_rows(), device, work);
+                   shard_stride(problem.total(), problem.world) * problem.unit_rows(), device, gpu, work);
   if (!can_run_native(problem, device)) return;
   gemm::Product native = agreed_product(problem, piece_peers(problem, device));
   native.b_is_column_major = true;
-  work.native_us = gemm::predicted_us(native, device);
+  work.native_us = gemm::predicted_us(native, device, gpu);
+  if (work.native_us && problem.is_capturing && problem.has_sharded_scale())
+    *work.native_us += gpu.recorded_scale_us;
 }
 
 /// One for each tensor that travels; nullopt where the device has no model.
-std::optional<double> collectives_us(const GatherProblem& problem, const Device& device) {
+std::optional<double> collectives_us(const GatherProblem& problem, const Device& device,
+                                     const cost::GpuRates& gpu) {
   double us = 0;
   for (int i = 0; i < num_travelling(problem); ++i) {
     const auto one =
         coll::predicted_us(coll::Collective::kAllGather, travelling(problem, i).part_bytes(problem.world),
-                           problem.world, device);
+                           problem.world, device, gpu);
     if (!one) return std::nullopt;
     us += *one;
   }
@@ -60,8 +64,9 @@ Result<Workload> workload_of(const GatherProblem& problem, Group& group, Device&
   TANDEM_ASSIGN(work.core, core_speeds({.product = mm_rate_of(problem.factor()),
                                         .packing = pack_rate_of(problem.factor())},
                                        may_measure, group, device));
-  work.collective_us = collectives_us(problem, device);
-  if (!problem.gathers_last()) predict_on(device, problem, work);
+  const cost::GpuRates& gpu = bootstrap::gpu_rates_of(group);
+  work.collective_us = collectives_us(problem, device, gpu);
+  if (!problem.gathers_last()) predict_on(device, problem, gpu, work);
   return work;
 }
 

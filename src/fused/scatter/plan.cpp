@@ -21,6 +21,15 @@
 namespace tandem::fused {
 namespace {
 
+/// As if every b were column-major, which is each rank's own affair, where a kernel takes that.
+std::optional<double> predicted_native_us(const ScatterProblem& problem, const Device& device,
+                                          const cost::GpuRates& gpu) {
+  gemm::Product product = planned_departing_product(problem, device);
+  product.b_is_column_major = true;
+  const auto us = gemm::predicted_us(product, device, gpu);
+  return us ? us : gemm::predicted_us(planned_departing_product(problem, device), device, gpu);
+}
+
 Result<Workload> workload_of(const ScatterProblem& problem, Group& group, Device& device, bool may_measure) {
   const std::int64_t chunk_elements = shard_stride(problem.total(), problem.world) * problem.unit_elements();
   const double b_elements = static_cast<double>(problem.n()) * static_cast<double>(problem.planned_k());
@@ -50,14 +59,14 @@ Result<Workload> workload_of(const ScatterProblem& problem, Group& group, Device
                                         .packing = pack_rate_of(factors),
                                         .sum = sum_rate_of(problem.partials)},
                                        may_measure, group, device));
+  const cost::GpuRates& gpu = bootstrap::gpu_rates_of(group);
   work.collective_us =
       coll::predicted_us(problem.gives_all ? coll::Collective::kAllReduce : coll::Collective::kReduceScatter,
-                         work.chunk_bytes, work.world, device);
+                         work.chunk_bytes, work.world, device, gpu);
   if (problem.push_chunks > 0)
-    work.pushed_us = predicted_push_us(problem, problem.push_chunks, group.config().link_delay);
+    work.pushed_us = predicted_push_us(problem, problem.push_chunks, group.config().link_delay, gpu);
   if (problem.scatters_last()) return work;
-  if (can_run_native_scatter(problem, device))
-    work.native_us = gemm::predicted_us(planned_departing_product(problem, device), device);
+  if (can_run_native_scatter(problem, device)) work.native_us = predicted_native_us(problem, device, gpu);
   predict_products({.m = problem.rows(),
                     .n = problem.n(),
                     .k = problem.planned_k(),
@@ -67,7 +76,7 @@ Result<Workload> workload_of(const ScatterProblem& problem, Group& group, Device
                     .a_scale = problem.a_scale,
                     .b_scale = scale_of_b(problem.a_scale),
                     .fast_accum = problem.is_scaled && problem.fast_accum},
-                   shard_stride(problem.total(), problem.world) * problem.unit_rows(), device, work);
+                   shard_stride(problem.total(), problem.world) * problem.unit_rows(), device, gpu, work);
   return work;
 }
 
@@ -155,7 +164,8 @@ Notes notes_of(const ScatterAlgorithm& algorithm, const ScatterProblem& problem,
 Result<ScatterPlan> plan_for(ScatterProblem problem, const ScatterCall& call, Group& group, Device& device) {
   TANDEM_TRY(check_products_run(problem, device));
   if (problem.push_chunks == 0 && can_push(problem))
-    problem.push_chunks = choose_push_chunks(problem, group.config().link_delay);
+    problem.push_chunks =
+        choose_push_chunks(problem, group.config().link_delay, bootstrap::gpu_rates_of(group));
   if (problem.gives_all && problem.push_chunks == 0 && problem.rounds == 1)
     problem.rounds = choose_rounds(problem);
   std::optional<cost::Key> key = key_of(problem, group);

@@ -312,7 +312,8 @@ bool own_products_end(const ScatterProblem& problem) {
   return may_end_by_products(problem, problem.push_chunks) && !problem.keeps_product && !problem.has_bias;
 }
 
-double predicted_push_us(const ScatterProblem& problem, int chunks, std::chrono::nanoseconds link) {
+double predicted_push_us(const ScatterProblem& problem, int chunks, std::chrono::nanoseconds link,
+                         const cost::GpuRates& gpu) {
   return cost::pushed_scatter_us({.world = problem.world,
                                   .rows = shard_stride(problem.total(), problem.world) * problem.unit_rows(),
                                   .n = problem.n(),
@@ -322,14 +323,16 @@ double predicted_push_us(const ScatterProblem& problem, int chunks, std::chrono:
                                   .chunks = chunks,
                                   .ends_by_sums = !may_end_by_products(problem, chunks),
                                   .gives_all = problem.gives_all,
-                                  .link = link});
+                                  .link = link},
+                                 gpu);
 }
 
-int choose_push_chunks(const ScatterProblem& problem, std::chrono::nanoseconds link) {
+int choose_push_chunks(const ScatterProblem& problem, std::chrono::nanoseconds link,
+                       const cost::GpuRates& gpu) {
   int best = 1;
-  double best_us = predicted_push_us(problem, best, link);
+  double best_us = predicted_push_us(problem, best, link, gpu);
   for (const int chunks : {2, 4, 8}) {
-    const double us = predicted_push_us(problem, chunks, link);
+    const double us = predicted_push_us(problem, chunks, link, gpu);
     if (us >= best_us) continue;
     best = chunks;
     best_us = us;

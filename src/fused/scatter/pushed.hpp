@@ -3,6 +3,7 @@
 #include <chrono>
 #include <tandem/base/support.hpp>
 
+#include "cost/machine.hpp"
 #include "fused/scatter/algorithms.hpp"
 
 namespace tandem::fused {
@@ -22,12 +23,13 @@ namespace tandem::fused {
 
 /// What a problem that can be pushed takes, by the model, if parts are cut in so many chunks.
 [[nodiscard]] double predicted_push_us(const ScatterProblem& problem, int chunks,
-                                       std::chrono::nanoseconds link);
+                                       std::chrono::nanoseconds link, const cost::GpuRates& gpu);
 
 /// In how many chunks its parts are pushed. A chunk is copied while the next one is multiplied, so more
 /// chunks expose less of the last copy. But each product of a chunk has to fill whole waves of the GPU. So it
 /// is the number that takes least by the model.
-[[nodiscard]] int choose_push_chunks(const ScatterProblem& problem, std::chrono::nanoseconds link);
+[[nodiscard]] int choose_push_chunks(const ScatterProblem& problem, std::chrono::nanoseconds link,
+                                     const cost::GpuRates& gpu);
 
 /// Of a problem that has push_chunks.
 [[nodiscard]] ScatterProgram build_pushed_scatter(const ScatterProblem& problem, int rank);

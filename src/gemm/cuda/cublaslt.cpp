@@ -174,10 +174,10 @@ Result<void> CublasLt::load(const LtPlan& plan, const Operands& operands, Device
   return done ? waited : done;
 }
 
-std::optional<double> CublasLt::predicted_us(const Product& product) const {
+std::optional<double> CublasLt::predicted_us(const Product& product, const cost::GpuRates& gpu) const {
   const std::int64_t element_bytes = size_bytes(product.a);
   if (element_bytes > 2 || product.is_scaled_along_k()) return std::nullopt;
-  return cost::vendor_us(product.m, product.n, product.k, element_bytes);
+  return cost::vendor_us(product.m, product.n, product.k, element_bytes, gpu);
 }
 
 }  // namespace tandem::gemm::cuda

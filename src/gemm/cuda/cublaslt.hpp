@@ -34,7 +34,8 @@ class CublasLt final : public Implementation {
                                      Stream& stream) const override;
   [[nodiscard]] Result<void> run(const Product& product, const ProductArgs& args,
                                  Stream& stream) const override;
-  [[nodiscard]] std::optional<double> predicted_us(const Product& product) const override;
+  [[nodiscard]] std::optional<double> predicted_us(const Product& product,
+                                                   const cost::GpuRates& gpu) const override;
 
  private:
   Result<void> open(const Device& device);

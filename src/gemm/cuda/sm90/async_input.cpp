@@ -532,11 +532,12 @@ Result<void> AsyncInputProducts::exchange(const Product& product, const Arrival&
                         [&](cudaStream_t on) { return launch_exchange_pieces(launch, on); });
 }
 
-std::optional<double> AsyncInputProducts::predicted_us(const Product& product) const {
+std::optional<double> AsyncInputProducts::predicted_us(const Product& product,
+                                                       const cost::GpuRates& gpu) const {
   const Product arriving = as_arrived(product);
   const ResidentKernel* const kernel = kernels_.find(arriving, nullptr);
   if (kernel == nullptr) return std::nullopt;
-  return cuda::predicted_us(*kernel, arriving);
+  return cuda::predicted_us(*kernel, arriving, gpu);
 }
 
 std::unique_ptr<Implementation> make_native_products(const Device& device) {

@@ -37,6 +37,15 @@ ChunkOrder steps_of(const Product& product, std::span<const ChunkPart> parts) {
 
 }  // namespace
 
+namespace {
+
+/// Pairs beside each other read b once for each row of tiles: they are for few rows.
+bool has_rows_for(const Tiling& tiling, const Product& product) {
+  return tiling.cluster_columns == 1 || product.m <= PieceCut::kMostShared;
+}
+
+}  // namespace
+
 ChunkCut cut_of(const Tiling& tiling, const Product& product) {
   return {.tile_rows = tiling.tile_rows,
           .cluster_rows = tiling.cluster_rows,
@@ -64,17 +73,19 @@ SumsKind sums_of(const Product& product) {
 namespace {
 
 /// Rows go to their owners, and the own ones come last. The kernel may be another one on every rank.
-double departing_us(const ResidentKernel& kernel, const Product& product) {
+double departing_us(const ResidentKernel& kernel, const Product& product, const cost::GpuRates& gpu) {
   const Tiling& tiling = kernel.kernel->tiling;
   const ChunkOrder owners = owners_of(product);
   if (!can_exchange_partials(tiling.tile_columns, tiling.cluster_rows * tiling.cluster_columns,
                              kernel.kernel->sums) ||
-      !TileOrder::accepts(owners, product.n, tiling) || kernel.most_clusters < 1)
+      !TileOrder::accepts(owners, product.n, tiling) || kernel.most_clusters < 1 ||
+      !has_rows_for(tiling, product))
     return 0;
   return cost::departing_us(
       {.m = product.m,
        .n = product.n,
        .k = half_k(*kernel.kernel, product.k),
+       .factors = product.a,
        .tile_rows = tiling.tile_rows,
        .tile_columns = tiling.tile_columns,
        .cluster_rows = tiling.cluster_rows,
@@ -85,7 +96,8 @@ double departing_us(const ResidentKernel& kernel, const Product& product) {
        .arrival = {.complete = owners.size()}},
       {.owners = product.owners->count,
        .share_tiles = partial_grid_of(product.m, product.n, *product.owners).shares_tiles,
-       .own_all = product.owners->own_all});
+       .own_all = product.owners->own_all},
+      gpu);
 }
 
 }  // namespace
@@ -96,14 +108,13 @@ ChunkOrder owners_of(const Product& product) {
   return {product.m, owners.count, (owners.rank + 1) % owners.count};
 }
 
-double predicted_us(const ResidentKernel& kernel, const Product& product) {
-  if (product.owners) return departing_us(kernel, product);
+double predicted_us(const ResidentKernel& kernel, const Product& product, const cost::GpuRates& gpu) {
+  if (product.owners) return departing_us(kernel, product, gpu);
   const Chunks& chunks = *product.arrival;
   const Tiling& tiling = kernel.kernel->tiling;
   const ChunkParts parts(product.m, static_cast<int>(chunks.count), 0, cut_of(tiling, product));
   if (!accepts(tiling, parts, product.n) || kernel.most_clusters < 1) return 0;
-  // Pairs beside each other read b once for each row of tiles: they are for few rows.
-  if (tiling.cluster_columns > 1 && product.m > PieceCut::kMostShared) return 0;
+  if (!has_rows_for(tiling, product)) return 0;
   const ChunkOrder signals(product.m, static_cast<int>(product.arrival->count), 0);
   const ChunkOrder order = steps_of(product, parts.parts());
   const std::int64_t columns =
@@ -112,6 +123,7 @@ double predicted_us(const ResidentKernel& kernel, const Product& product) {
   return cost::native_us({.m = product.m,
                           .n = product.n,
                           .k = half_k(*kernel.kernel, product.k),
+                          .factors = product.a,
                           .tile_rows = tiling.tile_rows,
                           .tile_columns = tiling.tile_columns,
                           .cluster_rows = tiling.cluster_rows,
@@ -125,7 +137,8 @@ double predicted_us(const ResidentKernel& kernel, const Product& product) {
                           .arrival = {.chunk_bytes = signals.stride() * product.k * size_bytes(product.a),
                                       .complete = is_one ? 0 : chunks.complete,
                                       .in_pieces = is_one ? chunks.count : chunks.in_pieces,
-                                      .chunks_at_once = chunks_at_once(kernel, product, columns)}});
+                                      .chunks_at_once = chunks_at_once(kernel, product, columns)}},
+                         gpu);
 }
 
 bool takes(const AsyncInputKernel& kernel, const Product& product) {

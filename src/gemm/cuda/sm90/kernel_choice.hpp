@@ -10,6 +10,7 @@
 
 #include "base/hash.hpp"
 #include "base/lru_cache.hpp"
+#include "cost/machine.hpp"
 #include "gemm/cuda/sm90/async_input_kernel.hpp"
 #include "gemm/cuda/sm90/async_input_parts.hpp"
 #include "gemm/product.hpp"
@@ -51,7 +52,8 @@ struct ResidentKernel {
 /// Time of the product by waves of tiles, in microseconds: cluster number i starts when cluster number i -
 /// most_clusters has ended and its chunk has arrived. 0 if the kernel does not take the problem.
 /// Source:  docs/design/native_all_gather_matmul.md
-[[nodiscard]] double predicted_us(const ResidentKernel& kernel, const Product& product);
+[[nodiscard]] double predicted_us(const ResidentKernel& kernel, const Product& product,
+                                  const cost::GpuRates& gpu = cost::kH200);
 
 /// Whether types, b's memory order and what becomes of the sums are the kernel's.
 [[nodiscard]] bool takes(const AsyncInputKernel& kernel, const Product& product);
@@ -69,8 +71,8 @@ class KernelChoice {
   /// Once.
   void assign(std::vector<ResidentKernel> kernels) { kernels_ = std::move(kernels); }
 
-  /// The one that is predicted to be fastest, or null and the reason in `why_not` unless that is null.
-  /// Allocates nothing for a problem that it remembers.
+  /// The one that is predicted to be fastest on the reference machine, so that all ranks choose alike, or
+  /// null and the reason in `why_not` unless that is null. Allocates nothing for a problem that it remembers.
   [[nodiscard]] const ResidentKernel* find(const Product& product, std::string* why_not) const;
 
  private:
