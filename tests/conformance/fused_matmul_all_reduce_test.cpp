@@ -96,6 +96,25 @@ TEST_P(MatmulAllReduce, lists_bias_product_partials_and_strides) {
   run_all(cases);
 }
 
+// By one kernel on GPUs, where each rank gets all partials.
+TEST_P(MatmulAllReduce, few_rows) {
+  std::vector<PlainCase> cases;
+  for (const std::int64_t rows : {1, 2, 63, 65, 129, 200, 512}) {
+    for (const std::int64_t n : {8, 264, 520}) {
+      const bool is_odd = (rows + n / 8) % 2 == 1;
+      cases.push_back({.sizes = {rows, n},
+                       .dtype = is_odd ? DType::kBF16 : DType::kF16,
+                       .k = {24},
+                       .is_even = n != 264,
+                       .b_by_columns = rows % 4 != 0,
+                       .op = rows % 3 == 0 ? ReduceOp::kAvg : ReduceOp::kSum,
+                       .bias = rows % 2 == 0,
+                       .keeps_product = n == 264});
+    }
+  }
+  run_all(cases);
+}
+
 TEST_P(MatmulAllReduce, scaled) {
   std::vector<ScaledCase> cases;
   for (const Scaled scaled : {Scaled::kTensorwise, Scaled::kRowwise, Scaled::kFlatRows, Scaled::kNo}) {

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <string>
 #include <vector>
 
 #include "conformance/fused_plain_cases.hpp"
@@ -74,6 +75,63 @@ TEST_P(MatmulReduceScatter, lists_bias_product_partials_and_strides) {
     }
   }
   run_all(GetParam(), cases);
+}
+
+/// Shapes that native kernels multiply.
+std::vector<Case> native_cases(const std::vector<std::int64_t>& rows) {
+  std::vector<Case> cases;
+  for (const std::int64_t m : rows) {
+    for (const std::int64_t n : {8, 264, 520}) {
+      const bool is_odd = (m + n / 8) % 2 == 1;
+      cases.push_back({.sizes = {m, n},
+                       .dim = 0,
+                       .dtype = is_odd ? DType::kBF16 : DType::kF16,
+                       .k = {24},
+                       .is_even = n != 264,
+                       .b_by_columns = m % 4 != 0,
+                       .op = m % 3 == 0 ? ReduceOp::kAvg : ReduceOp::kSum,
+                       .bias = m % 2 == 0,
+                       .keeps_product = n == 264});
+    }
+  }
+  return cases;
+}
+
+// A tile has rows of several ranks.
+TEST_P(MatmulReduceScatter, few_rows_share_tiles) {
+  const std::int64_t world = GetParam().ranks.size;
+  run_all(GetParam(), native_cases({world, 3 * world + 1, 63, 65, 129, 200, 512}));
+}
+
+// Tiles begin with the rows of their rank.
+TEST_P(MatmulReduceScatter, many_rows_have_tiles_by_owners) {
+  run_all(GetParam(), native_cases({513, 640, 1000, 1027}));
+}
+
+// Whatever their tiles are, in tiles that ranks share and in those by owners.
+TEST_P(MatmulReduceScatter, by_each_native_kernel) {
+  const JobCase& job = GetParam();
+  if (job.ranks.placement.kind == DeviceKind::kCpu || job.ranks.size < 2 || job.ranks.size > 3)
+    GTEST_SKIP() << "kernels of two and three GPUs are looked at";
+  constexpr std::int64_t kWidth = 1152;  // pairs of tiles of 64 and of 192 columns; the others end outside
+  for (const char* kernel :
+       {"t 128x256 2x1", "t 128x224 2x1", "t 128x192 1x2", "t 128x128 1x1", "t 128x64 1x2", "n 128x256 2x1",
+        "n 128x224 2x1", "n 128x192 2x1", "n 128x128 2x1", "n 128x128 1x1"}) {
+    Config config = test::quick_config();
+    config.native_kernel = std::string("bf16 ") + kernel;
+    std::vector<Case> cases;
+    for (const std::int64_t m : {100, 256, 768}) {
+      cases.push_back({.sizes = {m, kWidth},
+                       .dim = 0,
+                       .dtype = DType::kBF16,
+                       .k = {72},
+                       .is_even = true,
+                       .b_by_columns = kernel[0] == 't',
+                       .bias = true});
+    }
+    test::run_scatters<test::PlainOperands<MatmulReduceScatterArgs>>(job, cases, fused_matmul_reduce_scatter,
+                                                                     config);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, MatmulReduceScatter, ::testing::ValuesIn(test::all_cases({1, 2, 3, 4, 8})),

@@ -22,7 +22,9 @@ struct PlainCase {
   Dims sizes;  ///< of the product: [..., n]
   int dim = 0;
   DType dtype = DType::kF32;
-  std::vector<std::int64_t> k = {6};  ///< of each rank's part of each product; the last rank's has one less
+  std::vector<std::int64_t> k = {6};  ///< of each rank's part of each product
+  bool is_even = false;               ///< else the last rank's k is one less
+  bool b_by_columns = false;
   coll::ReduceOp op = coll::ReduceOp::kSum;
   bool bias = false;
   bool keeps_product = false;
@@ -40,13 +42,14 @@ struct PlainCase {
 inline harness::Problem PlainCase::problem(int world, std::size_t j) const {
   harness::Problem one;
   one.op = to_all ? harness::Op::kMatmulAllReduce : harness::Op::kMatmulReduceScatter;
-  one.a = with_last(sizes, std::max<std::int64_t>(0, k[j] * world - (world > 1 ? 1 : 0)));
+  one.a = with_last(sizes, std::max<std::int64_t>(0, k[j] * world - (world > 1 && !is_even ? 1 : 0)));
   one.n = {sizes.back()};
   one.dtype = dtype;
   one.dim = dim;
   one.ranks = world;
   one.reduce = op;
   one.bias = bias;
+  one.b_is_column_major = b_by_columns;
   one.seed = j + 1;
   return one;
 }

@@ -124,10 +124,11 @@ Result<void> run_scatter(RankContextOfTest& rank, const Case& c, bool same_bits,
 }
 
 template <class Operands, class Case, class Op>
-void run_scatters(const JobCase& job, const std::vector<Case>& cases, Op op) {
+void run_scatters(const JobCase& job, const std::vector<Case>& cases, Op op,
+                  const Config& config = quick_config()) {
   Complaints complaints;
   FirstBits first_bits;
-  on_ranks(job, quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+  on_ranks(job, config, complaints, [&](RankContextOfTest& rank) -> Result<void> {
     for (const Case& c : cases) {
       if (auto ran = run_scatter<Operands>(rank, c, !job.vendor_products, op, complaints, first_bits); !ran)
         return ran;

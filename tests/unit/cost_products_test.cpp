@@ -163,5 +163,24 @@ TEST(DepartingRows, CostTheAdditionsAndWhatTheLastWaveSends) {
               first_us + 16 * bytes / kH200.partial_bytes_per_us + 256 * kH200.owner_column_us, 1e-9);
 }
 
+TEST(DepartingRows, ThatShareTilesTravelBehindTheLastWave) {
+  const NativeWaves waves{.m = 512,
+                          .n = 8192,
+                          .k = 8192,
+                          .tile_columns = 256,
+                          .cluster_rows = 2,
+                          .clusters_at_once = 66,
+                          .chunks = 1,
+                          .step_rows = 512,
+                          .arrival = {.complete = 1}};
+  const auto behind_us = [&](int owners, bool own_all) {
+    return departing_us(waves, {.owners = owners, .share_tiles = true, .own_all = own_all}) -
+           native_us(waves);
+  };
+  const double half_us = 512.0 * 8192 / kH200.link_bytes_per_us;
+  EXPECT_NEAR(behind_us(2, true) - behind_us(2, false), half_us, 1e-9) << "all rows go, not half of them";
+  EXPECT_NEAR(behind_us(4, true) - behind_us(2, true), 4 * half_us, 1e-9);
+}
+
 }  // namespace
 }  // namespace tandem::cost

@@ -15,8 +15,6 @@ using ColumnMajorTiles =
              InstanceTile<224, 2>, InstanceTile<208, 2>,  // 6656 columns, and others that it divides
              // three rows of tiles, of up to 384 rows
              InstanceTile<192, 1, 2>,
-             // few rows that go to their owners
-             InstanceTile<128, 2>,
              // few rows: twice the tiles of 224, so that the own shard fills a first wave
              InstanceTile<112, 2>,
              // chunks with an odd number of tile rows, and the smallest outputs

@@ -41,7 +41,8 @@ namespace {
 
 /// Pairs beside each other read b once for each row of tiles: they are for few rows.
 bool has_rows_for(const Tiling& tiling, const Product& product) {
-  return tiling.cluster_columns == 1 || product.m <= PieceCut::kMostShared;
+  const std::int64_t most = product.owners ? tiling.tile_rows : PieceCut::kMostShared;
+  return tiling.cluster_columns == 1 || product.m <= most;
 }
 
 }  // namespace

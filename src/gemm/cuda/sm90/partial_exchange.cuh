@@ -406,7 +406,8 @@ class PartialTiles {
   // Blocks whose vectors a thread has at one time, beside its sums, and beside sums that come before them.
   static constexpr int kManyBlocks = 2;
   static constexpr int kFewBlocks = 1;
-  static constexpr int kSettledBlocks = kBlocks < 2 ? kBlocks : 2;
+  static constexpr int kSettledBlocks = kBlocks % 2 == 0 ? 2 : 1;
+  static_assert(kBlocks % kSettledBlocks == 0, "blocks behind a tile are another tile's");
 
   /// Sums of neighbouring blocks.
   template <int kAtOnce, class At>
