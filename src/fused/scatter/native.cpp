@@ -1,6 +1,9 @@
 #include "fused/scatter/native.hpp"
 
+#include <algorithm>
+
 #include "base/format.hpp"
+#include "coll/steps.hpp"
 #include "fused/call/scaled_checks.hpp"
 #include "fused/scatter/algorithms.hpp"
 
@@ -14,7 +17,7 @@ using program::RootId;
 namespace {
 
 gemm::Owners owners_of(const ScatterProblem& problem) {
-  return {.count = problem.world, .own_all = problem.gives_all};
+  return {.count = problem.world, .own_all = exchanges_whole(problem)};
 }
 
 /// Of sizes and types that all ranks have; rank 0 stands for all of them.
@@ -68,6 +71,12 @@ gemm::Product own_product(const ScatterProblem& problem, const ScatterCall& call
 
 }  // namespace
 
+bool exchanges_whole(const ScatterProblem& problem) {
+  // Up to there the two waits of a scatter and a gather take longer than the bytes that they save.
+  constexpr std::int64_t kMostSent = 512;
+  return problem.gives_all && problem.rows() <= kMostSent / std::max(problem.world - 1, 1);
+}
+
 gemm::Product planned_departing_product(const ScatterProblem& problem, const Device& device) {
   gemm::Product product = departing_product(problem, problem.planned_k());
   for (const bool by_columns : {false, true}) {
@@ -82,12 +91,7 @@ gemm::Product planned_departing_product(const ScatterProblem& problem, const Dev
 
 Support can_run_native_scatter(const ScatterProblem& problem, const Device& device) {
   if (Support sends = can_send_rows(problem); !sends) return sends;
-  if (problem.gives_all) {
-    // Each rank sends all of its rows to all others.
-    constexpr std::int64_t kMostSent = 1024;
-    if (problem.rows() * (problem.world - 1) > kMostSent && problem.rows() > kMostSent / 2)
-      return Support::no("whole results are exchanged, which is for fewer rows");
-  } else if (problem.part_of(problem.world - 1).size == 0)
+  if (!exchanges_whole(problem) && problem.part_of(problem.world - 1).size == 0)
     return Support::no("a rank owns no rows, and every rank has to wait for every other one");
   if (problem.unit_rows() > 1 && problem.total() % problem.world != 0)
     return Support::no("shards are uneven, and their units are several rows");
@@ -107,8 +111,8 @@ std::string why_made_before(const ScatterProblem& problem, const ScatterCall& ca
   return why != nullptr ? why : gemm::can_run(own_product(problem, call), device).why_not;
 }
 
-/// One step, but for copies.
-ScatterProgram build_native_scatter(const ScatterProblem& problem, int rank, const Device&) {
+/// One step, but for copies, and for the gather of an all-reduce of many rows.
+ScatterProgram build_native_scatter(const ScatterProblem& problem, int rank, const Device& device) {
   ScatterBuilder scatter(problem, Algorithm::kNative, rank, 1);
   program::Builder& steps = scatter.steps();
   const gemm::PartialGrid grid = gemm::partial_grid_of(problem.rows(), problem.n(), owners_of(problem));
@@ -118,9 +122,12 @@ ScatterProgram build_native_scatter(const ScatterProblem& problem, int rank, con
 
   // What kernels write is a matrix.
   const bool is_matrix = problem.out_is_matrix();
+  const bool gathers = problem.gives_all && !exchanges_whole(problem);
   const Operand out =
-      all_of(is_matrix ? scatter.roots().out
-                       : steps.scratch("out in order", problem.sizes_of(scatter.own().size), problem.dtype));
+      gathers ? scatter.own_out(scatter.own())
+      : is_matrix
+          ? all_of(scatter.roots().out)
+          : all_of(steps.scratch("out in order", problem.sizes_of(scatter.own().size), problem.dtype));
   Operand kept;
   if (problem.keeps_product) {
     kept = all_of(
@@ -144,8 +151,14 @@ ScatterProgram build_native_scatter(const ScatterProblem& problem, int rank, con
   product.out = out;
   product.bias = scatter.own_bias();
   product.departure =
-      program::Departure{.reduce_op = problem.reduce_op, .gives_all = problem.gives_all, .kept = kept};
+      program::Departure{.reduce_op = problem.reduce_op, .gives_all = exchanges_whole(problem), .kept = kept};
   steps.product_scatter(kCurrent, product);
+  if (gathers) {
+    const TensorView whole =
+        TensorView::contiguous(nullptr, problem.sizes_of(problem.total()), problem.dtype, problem.device);
+    steps.memory().workspace_bytes = coll::all_gather_workspace_bytes(whole, problem.world, device);
+    steps.all_gather(kCurrent, out, all_of(scatter.roots().out));
+  }
   if (!is_matrix) {
     steps.copy(kCurrent, out, all_of(scatter.roots().out));
     if (problem.keeps_product) steps.copy(kCurrent, kept, all_of(scatter.roots().product));

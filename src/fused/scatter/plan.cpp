@@ -26,8 +26,13 @@ std::optional<double> predicted_native_us(const ScatterProblem& problem, const D
                                           const cost::GpuRates& gpu) {
   gemm::Product product = planned_departing_product(problem, device);
   product.b_is_column_major = true;
-  const auto us = gemm::predicted_us(product, device, gpu);
-  return us ? us : gemm::predicted_us(planned_departing_product(problem, device), device, gpu);
+  std::optional<double> us = gemm::predicted_us(product, device, gpu);
+  if (!us) us = gemm::predicted_us(planned_departing_product(problem, device), device, gpu);
+  if (!us || !problem.gives_all || exchanges_whole(problem)) return us;
+  const std::int64_t bytes =
+      shard_stride(problem.total(), problem.world) * problem.unit_elements() * size_bytes(problem.dtype);
+  const auto gather_us = coll::predicted_us(coll::Collective::kAllGather, bytes, problem.world, device, gpu);
+  return gather_us ? std::optional(*us + *gather_us) : std::nullopt;
 }
 
 Result<Workload> workload_of(const ScatterProblem& problem, Group& group, Device& device, bool may_measure) {
@@ -140,9 +145,12 @@ Result<void> check_products_run(const ScatterProblem& problem, Device& device) {
 Notes notes_of(const ScatterAlgorithm& algorithm, const ScatterProblem& problem, const ScatterCall& call,
                const Device& device) {
   if (algorithm.name == Algorithm::kNative) {
+    Notes notes;
+    if (problem.gives_all)
+      notes.reason = exchanges_whole(problem) ? "; each rank adds all rows of all" : "; sums are gathered";
     const std::string why = why_made_before(problem, call, device);
-    return {.reason =
-                why.empty() ? "" : fmt::format("; the product is made before its rows are given: {}", why)};
+    if (!why.empty()) notes.reason += fmt::format("; the product is made before its rows are given: {}", why);
+    return notes;
   }
   if (algorithm.name != Algorithm::kPipelined || problem.world == 1) return {};
   if (problem.push_chunks > 0) {
