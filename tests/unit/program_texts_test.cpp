@@ -131,6 +131,13 @@ void add_all_reduces(const Device& device, const Add& add) {
   problem.reduce_op = coll::ReduceOp::kAvg;
   add("mean of two products and a bias, one a copied, in two rounds",
       fused::build_pipelined_scatter(problem, 0, device).program);
+  fused::ScatterProblem native = test::small_all_reduce(3, 1);
+  native.dtype = native.partials = DType::kBF16;
+  native.gives_while_multiplying = true;
+  native.has_bias = true;
+  add("all-reduce of few rows and a bias", fused::build_native_scatter(native, 1, device).program);
+  native.sizes[0] = 600;
+  add("all-reduce of many rows and a bias", fused::build_native_scatter(native, 1, device).program);
   for (const int world : {2, 3}) {
     fused::ScatterProblem pushed = test::small_pushed_all_reduce(world, 2);
     add("all-reduce, pushed", fused::build_pipelined_scatter(pushed, 1, device).program);

@@ -86,6 +86,17 @@ TEST_P(ProgramVerify, all_reduces_pass) {
   test::for_all_reduces(world(), [&](const fused::ScatterProblem& problem) {
     expect_passes(&fused::build_serial_scatter, problem, "serial");
     expect_passes(&fused::build_pipelined_scatter, problem, "pipelined");
+    if (world() == 1 || problem.partials != problem.dtype || problem.rows() == 0 || problem.n() == 0) return;
+    // Whole results are exchanged, or sums of many rows gathered.
+    for (const std::int64_t rows : {problem.rows(), problem.rows() + 600}) {
+      fused::ScatterProblem native = problem;
+      native.sizes[0] = rows;
+      native.copied_bytes = 2 * native.copied_bytes * rows / problem.rows();
+      for (const bool while_multiplying : {false, problem.num_products == 1}) {
+        native.gives_while_multiplying = while_multiplying;
+        expect_passes(&fused::build_native_scatter, native, "native");
+      }
+    }
   });
 }
 
