@@ -99,8 +99,8 @@ TEST_P(MatmulAllReduce, lists_bias_product_partials_and_strides) {
 // By one kernel on GPUs, where each rank gets all partials.
 TEST_P(MatmulAllReduce, few_rows) {
   std::vector<PlainCase> cases;
-  for (const std::int64_t rows : {1, 2, 63, 65, 129, 200, 512}) {
-    for (const std::int64_t n : {8, 264, 520}) {
+  for (const std::int64_t rows : {1, 2, 65, 200, 513}) {
+    for (const std::int64_t n : {8, 264}) {
       const bool is_odd = (rows + n / 8) % 2 == 1;
       cases.push_back({.sizes = {rows, n},
                        .dtype = is_odd ? DType::kBF16 : DType::kF16,

@@ -81,7 +81,7 @@ TEST_P(MatmulReduceScatter, lists_bias_product_partials_and_strides) {
 std::vector<Case> native_cases(const std::vector<std::int64_t>& rows) {
   std::vector<Case> cases;
   for (const std::int64_t m : rows) {
-    for (const std::int64_t n : {8, 264, 520}) {
+    for (const std::int64_t n : {8, 264}) {
       const bool is_odd = (m + n / 8) % 2 == 1;
       cases.push_back({.sizes = {m, n},
                        .dim = 0,
@@ -100,12 +100,12 @@ std::vector<Case> native_cases(const std::vector<std::int64_t>& rows) {
 // A tile has rows of several ranks.
 TEST_P(MatmulReduceScatter, few_rows_share_tiles) {
   const std::int64_t world = GetParam().ranks.size;
-  run_all(GetParam(), native_cases({world, 3 * world + 1, 63, 65, 129, 200, 512}));
+  run_all(GetParam(), native_cases({world, 3 * world + 1, 65, 200, 512}));
 }
 
 // Tiles begin with the rows of their rank.
 TEST_P(MatmulReduceScatter, many_rows_have_tiles_by_owners) {
-  run_all(GetParam(), native_cases({513, 640, 1000, 1027}));
+  run_all(GetParam(), native_cases({513, 1027}));
 }
 
 // Whatever their tiles are, in tiles that ranks share and in those by owners.
