@@ -270,10 +270,6 @@ class PartialTiles {
   [[nodiscard]] __device__ static int thread() {
     return static_cast<int>(threadIdx.x) % kStripThreads;
   }
-  /// Which of a thread's two rows.
-  struct RowsOfThread {
-    bool has[2];
-  };
   /// This thread's vector of a block: of one of its two rows.
   template <class At>
   [[nodiscard]] __device__ __forceinline__ static uint4 vector_of(int block, int row, At at) {

@@ -322,9 +322,8 @@ void exchange_tiles(const Product& product, PartialCounts& counts, Turns& turns,
     tiles.send(tile, number + 1 == num_tiles(product), at);
     const StripRows rows = partials.owned_by(tile.owner);
     if (tiles.is_own(tile)) {
-      if (shares || partials.aside_tiles > 0) {
+      if (shares) {
         tiles.put_aside(at);
-        if (!shares) settle_tile<kColumns, Out>(product, tiles, tile, 0);
       } else {
         tiles.add(tile, at);
         store(product.launch.out, -rows.begin, rows);
