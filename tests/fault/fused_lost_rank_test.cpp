@@ -42,10 +42,11 @@ struct Sizes {
   std::int64_t k, n;
 };
 
-/// The smallest that the kernels take, where GPUs have kernels of their own for it.
-Sizes sizes_of(Algorithm algorithm, const Placement& placement) {
+/// The smallest that the kernels take, where GPUs have kernels of their own for it. Rows of a scatter have
+/// tiles by owners, those of an all-reduce share them.
+Sizes sizes_of(const std::string& op, Algorithm algorithm, const Placement& placement) {
   if (algorithm == Algorithm::kNative && placement.kind == DeviceKind::kCuda)
-    return {DType::kBF16, 512, 128, 256};
+    return {DType::kBF16, op == "all_reduce" ? 100 : 512, 128, 256};
   return {DType::kF32, 4, 16, 8};
 }
 
@@ -71,7 +72,7 @@ const RankFunction kRun("fused_until_error", [](RankProcess& self) -> Result<voi
   const Algorithm algorithm = *parse_algorithm(self.arguments.at(1));
   const int world = self.size();
 
-  const auto [dtype, rows, k, n] = sizes_of(algorithm, placement);
+  const auto [dtype, rows, k, n] = sizes_of(self.arguments.at(0), algorithm, placement);
   test::Guarded a(**device, Dims{gather ? rows : rows * world, k}, dtype);
   test::Guarded b(**device, Dims{k, n}, dtype);
   const bool scatter = self.arguments.at(0) == "scatter";
@@ -195,6 +196,8 @@ std::vector<Fault> all_faults() {
     for (const char* action : {"skip", "die", "stop"}) {
       for (const bool in_pieces : {false, true})
         all.push_back({"gather", "native", "call", action, placement, 2, in_pieces});
+      for (const char* op : {"scatter", "all_reduce"})
+        all.push_back({op, "native", "call", action, placement, 2});
     }
   }
   for (const char* op : {"gather", "scatter", "all_reduce"}) {
