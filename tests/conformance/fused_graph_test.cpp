@@ -205,6 +205,23 @@ TEST_P(FusedGraph, replays_keep_their_place_among_eager_calls) {
   EXPECT_EQ(complaints.text(), "");
 }
 
+// Kernels count their calls themselves. Few rows share tiles, many have them by owners.
+TEST_P(FusedGraph, replays_of_native_scatters_keep_their_place) {
+  const testing::RankCase& ranks = GetParam().ranks;
+  if (ranks.placement.kind == DeviceKind::kCpu || ranks.size == 1) GTEST_SKIP() << "nothing is given away";
+  Complaints complaints;
+  test::on_ranks(GetParam(), test::quick_config(), complaints, [&](RankContextOfTest& rank) -> Result<void> {
+    std::deque<GraphedOp> ops;
+    for (const std::int64_t m : {10, 520}) {
+      ops.emplace_back(rank, Problem{.gathers = false, .algorithm = Algorithm::kNative, .m = m});
+      if (auto done = ops.back().record(); !done) return done;
+    }
+    if (auto done = replay_among_eager_calls(rank, ops, complaints); !done) return done;
+    return test::check_pads(rank, complaints);
+  });
+  EXPECT_EQ(complaints.text(), "");
+}
+
 // Workspace and scratch memory grow after the recording: replays use the old, eager calls the new.
 TEST_P(FusedGraph, replays_outlive_the_growth_of_memory) {
   Complaints complaints;
