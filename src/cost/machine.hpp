@@ -126,7 +126,7 @@ inline constexpr GpuRates kH200 = {
 
     .partial_bytes_per_ns = 280,    // h200_x2_native_scatter.json
     .partial_bytes_per_us = 117e3,  // h200_x2_random_preset_fitted_column.json
-    .owner_us = 8,                  // the same
+    .owner_us = 8,                  // h200_x2_native_scatter.json
     .owner_column_us = 0.02,        // the same
 
     // t_serial_us - t_gemm_us of h200_x2_native.json, h200_x2_random_preset.json, h200_x4_native.json.

@@ -42,6 +42,19 @@ class Clusters {
   std::size_t next_ = 0;
 };
 
+/// Behind a product of tiles that owners share: the last wave travels, and all tiles are added.
+double shared_tiles_us(const NativeWaves& waves, std::int64_t ctas, const Owners& owners,
+                       const GpuRates& gpu) {
+  const std::int64_t tiles = parts(waves.m, waves.tile_rows) * parts(waves.n, waves.tile_columns);
+  const std::int64_t num_waves = parts(tiles, ctas);
+  const std::int64_t last = tiles - (num_waves - 1) * ctas;
+  const double share = static_cast<double>(last) / static_cast<double>(tiles);
+  const double sent = (owners.own_all ? 1.0 : 1.0 / owners.count) * (owners.count - 1);
+  const double bytes = 2.0 * static_cast<double>(waves.m) * static_cast<double>(waves.n) * share * sent;
+  const double sum_us = gpu.owner_column_us * static_cast<double>(waves.tile_columns);
+  return gpu.first_piece_us / 2 + bytes / gpu.link_bytes_per_us + static_cast<double>(num_waves) * sum_us;
+}
+
 }  // namespace
 
 double product_us(double flops, std::int64_t element_bytes, const GpuRates& gpu) {
@@ -131,23 +144,6 @@ double native_us(const NativeWaves& waves, const GpuRates& gpu) {
   return gpu.native.launch_us + std::max(clusters.end_us(), gpu.native.begin_us + b_us);
 }
 
-namespace {
-
-/// Behind a product of tiles that owners share: the last wave travels, and all tiles are added.
-double shared_tiles_us(const NativeWaves& waves, std::int64_t ctas, const Owners& owners,
-                       const GpuRates& gpu) {
-  const std::int64_t tiles = parts(waves.m, waves.tile_rows) * parts(waves.n, waves.tile_columns);
-  const std::int64_t num_waves = parts(tiles, ctas);
-  const std::int64_t last = tiles - (num_waves - 1) * ctas;
-  const double share = static_cast<double>(last) / static_cast<double>(tiles);
-  const double sent = (owners.own_all ? 1.0 : 1.0 / owners.owners) * (owners.owners - 1);
-  const double bytes = 2.0 * static_cast<double>(waves.m) * static_cast<double>(waves.n) * share * sent;
-  const double sum_us = gpu.owner_column_us * static_cast<double>(waves.tile_columns);
-  return gpu.first_piece_us / 2 + bytes / gpu.link_bytes_per_us + static_cast<double>(num_waves) * sum_us;
-}
-
-}  // namespace
-
 double departing_us(const NativeWaves& waves, const Owners& owners, const GpuRates& gpu) {
   const std::int64_t ctas = waves.clusters_at_once * waves.cluster_rows * waves.cluster_columns;
   if (owners.share_tiles) return native_us(waves, gpu) + shared_tiles_us(waves, ctas, owners, gpu);
@@ -156,7 +152,7 @@ double departing_us(const NativeWaves& waves, const Owners& owners, const GpuRat
   const double sum_us =
       gpu.owner_us + own_waves * gpu.owner_column_us * static_cast<double>(waves.tile_columns);
   // Tiles of peers that run beside the last ones.
-  const std::int64_t tiles = of_owner * owners.owners;
+  const std::int64_t tiles = of_owner * owners.count;
   const std::int64_t last = tiles - (tiles - 1) / ctas * ctas;
   const std::int64_t exposed = std::max<std::int64_t>(last - of_owner, 0);
   const double exposed_bytes = static_cast<double>(exposed * waves.tile_rows * waves.tile_columns * 2);
@@ -167,7 +163,7 @@ double departing_us(const NativeWaves& waves, const Owners& owners, const GpuRat
                                                                 slowness_of(waves.factors, gpu));
   constexpr double kElementBytes = 2;
   const double sent_bytes =
-      kElementBytes * static_cast<double>(owners.owners - 1) * static_cast<double>(waves.step_rows * waves.n);
+      kElementBytes * static_cast<double>(owners.count - 1) * static_cast<double>(waves.step_rows * waves.n);
   const double added_us = gpu.owner_column_us * static_cast<double>(waves.tile_columns);
   return std::max(multiplied_us, first_us + sent_bytes / gpu.partial_bytes_per_us + added_us);
 }

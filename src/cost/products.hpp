@@ -56,7 +56,7 @@ struct NativeWaves {
 
 /// Who owns the rows of a product.
 struct Owners {
-  int owners = 1;
+  int count = 1;
   bool share_tiles = false;  ///< `waves` has one step then, else a step an owner
   bool own_all = false;
 };

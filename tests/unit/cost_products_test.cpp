@@ -144,14 +144,14 @@ TEST(DepartingRows, CostTheAdditionsAndWhatTheLastWaveSends) {
                     .step_rows = 1024,
                     .arrival = {.complete = 2}};
   // Two waves of either owner: the peer's are over before the own ones end.
-  const double added_us = departing_us(waves, {.owners = 2}) - native_us(waves);
+  const double added_us = departing_us(waves, {.count = 2}) - native_us(waves);
   EXPECT_NEAR(added_us, kH200.owner_us + 2 * 256 * kH200.owner_column_us, 1e-9);
   // One wave of both: what the peer is sent travels behind it.
   waves.m = 512;
   waves.step_rows = 256;
   waves.n = 2048;
   const double bytes = 2.0 * 256 * 2048;
-  EXPECT_NEAR(departing_us(waves, {.owners = 2}) - native_us(waves),
+  EXPECT_NEAR(departing_us(waves, {.count = 2}) - native_us(waves),
               bytes / kH200.link_bytes_per_us + kH200.owner_us + 256 * kH200.owner_column_us, 1e-9);
   // Tiles that end sooner than their partials can leave.
   waves.k = 1024;
@@ -159,7 +159,7 @@ TEST(DepartingRows, CostTheAdditionsAndWhatTheLastWaveSends) {
   waves.m = 2048;
   waves.step_rows = 1024;
   const double first_us = kH200.native.launch_us + native_tile_us(256, 1024, true);
-  EXPECT_NEAR(departing_us(waves, {.owners = 2}),
+  EXPECT_NEAR(departing_us(waves, {.count = 2}),
               first_us + 16 * bytes / kH200.partial_bytes_per_us + 256 * kH200.owner_column_us, 1e-9);
 }
 
@@ -174,8 +174,7 @@ TEST(DepartingRows, ThatShareTilesTravelBehindTheLastWave) {
                           .step_rows = 512,
                           .arrival = {.complete = 1}};
   const auto behind_us = [&](int owners, bool own_all) {
-    return departing_us(waves, {.owners = owners, .share_tiles = true, .own_all = own_all}) -
-           native_us(waves);
+    return departing_us(waves, {.count = owners, .share_tiles = true, .own_all = own_all}) - native_us(waves);
   };
   const double half_us = 512.0 * 8192 / kH200.link_bytes_per_us;
   EXPECT_NEAR(behind_us(2, true) - behind_us(2, false), half_us, 1e-9) << "all rows go, not half of them";

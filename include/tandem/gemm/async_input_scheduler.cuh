@@ -17,6 +17,7 @@ namespace tandem::gemm {
 /// The tile scheduler's tag.
 struct PersistentAsyncInput {};
 
+/// What ChunkTileScheduler goes by.
 struct ChunkTileParams : cutlass::gemm::kernel::detail::PersistentTileSchedulerSm90::Params {
   TileOrder order;
   int tiles_per_chunk;
@@ -34,10 +35,10 @@ struct ChunkTileParams : cutlass::gemm::kernel::detail::PersistentTileSchedulerS
 /// [chunk rows, columns, chunks], cut the last tile of a batch off. A cluster may lie in two batches where
 /// they are taken as one chunk.
 ///
-/// It keeps a copy of its parameters, or, of `Kept` a reference, reads them where they lie: a kernel's
-/// parameters then, which outlive it.
+/// `Kept` is ChunkTileParams, or a reference to them. Those that are referred to must outlive the scheduler,
+/// as a kernel's own parameters do.
 template <class Kept>
-class ChunkTileSchedulerThatKeeps : public cutlass::gemm::kernel::detail::PersistentTileSchedulerSm90 {
+class BasicChunkTileScheduler : public cutlass::gemm::kernel::detail::PersistentTileSchedulerSm90 {
   using Base = cutlass::gemm::kernel::detail::PersistentTileSchedulerSm90;
 
  public:
@@ -50,8 +51,8 @@ class ChunkTileSchedulerThatKeeps : public cutlass::gemm::kernel::detail::Persis
     symm::ChunkSignals signals;
   };
 
-  CUTLASS_HOST_DEVICE ChunkTileSchedulerThatKeeps() {}
-  CUTLASS_DEVICE explicit ChunkTileSchedulerThatKeeps(const Params& params)
+  CUTLASS_HOST_DEVICE BasicChunkTileScheduler() {}
+  CUTLASS_DEVICE explicit BasicChunkTileScheduler(const Params& params)
       : Base(params), params_(params), index_(static_cast<int>(blockIdx.y) / params.cluster_columns) {}
 
   template <class ProblemShape, class TileShape, class ClusterShape>
@@ -99,7 +100,7 @@ class ChunkTileSchedulerThatKeeps : public cutlass::gemm::kernel::detail::Persis
   Kept params_;
   int index_ = 0;
 };
-using ChunkTileScheduler = ChunkTileSchedulerThatKeeps<ChunkTileParams>;
+using ChunkTileScheduler = BasicChunkTileScheduler<ChunkTileParams>;
 
 /// Every warp that takes a tile waits for its chunk here, so nothing else of the kernel has to know of
 /// chunks. Once a wait has given up the others are skipped and the kernel ends over what is there.

@@ -1,7 +1,9 @@
 #include "coll/cuda/gpus_of_ranks.hpp"
 
 #include <algorithm>
+#include <cstring>
 
+#include "base/try.hpp"
 #include "device/cuda/cuda_error.hpp"
 
 namespace tandem::coll::cuda {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/try.hpp"
+#include "bootstrap/told_by_all.hpp"
 #include "coll/cuda/gpus_of_ranks.hpp"
 #include "coll/cuda/vectors.hpp"
 #include "device/cuda/cuda_stream.hpp"
@@ -24,7 +25,7 @@ using MailboxesOfGroup = std::vector<MailboxesOfDevice>;
 
 /// Whether all ranks have succeeded. Collective.
 Result<bool> all_have(bool mine, Group& group) {
-  TANDEM_ASSIGN(const auto all, told_by_all<int>(mine ? 1 : 0, group, "mailboxes: memory"));
+  TANDEM_ASSIGN(const auto all, bootstrap::told_by_all<int>(mine ? 1 : 0, group, "mailboxes: memory"));
   return std::all_of(all.begin(), all.end(), [](int one) { return one != 0; });
 }
 
@@ -33,7 +34,7 @@ Result<bool> all_have(bool mine, Group& group) {
 Result<MailboxesOfDevice> make(Group& group, Device& device) {
   MailboxesOfDevice made{.device = device.id()};
   TANDEM_ASSIGN(const Place place, place_of(device.id().index));
-  TANDEM_ASSIGN(const auto places, told_by_all(place, group, "mailboxes: who is where"));
+  TANDEM_ASSIGN(const auto places, bootstrap::told_by_all(place, group, "mailboxes: who is where"));
   made.boxes.ranks.world_size = group.size();
   made.boxes.num_pieces = num_pieces_for(places);
   auto tensor = symm::empty({made.boxes.size_bytes()}, DType::kU8, device);

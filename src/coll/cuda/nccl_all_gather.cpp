@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/try.hpp"
+#include "bootstrap/told_by_all.hpp"
 #include "coll/cuda/algorithms.hpp"
 #include "coll/cuda/gpus_of_ranks.hpp"
 #include "coll/cuda/nccl_communicator.hpp"
@@ -46,16 +47,16 @@ Result<Communicator> connect(Group& group, int gpu) {
   Hello hello;
   TANDEM_ASSIGN(hello.place, place_of(gpu));
   hello.version = api ? (*api)->version : 0;
-  TANDEM_ASSIGN(const auto hellos, told_by_all(hello, group, "NCCL: who is where"));
+  TANDEM_ASSIGN(const auto hellos, bootstrap::told_by_all(hello, group, "NCCL: who is where"));
   if (!can_connect(hellos)) return nullptr;
 
   ncclUniqueId id = {};
   if (group.rank() == 0) TANDEM_TRY((*api)->check("id", (*api)->get_unique_id(&id)));
-  TANDEM_ASSIGN(const auto ids, told_by_all(id, group, "NCCL: id"));
+  TANDEM_ASSIGN(const auto ids, bootstrap::told_by_all(id, group, "NCCL: id"));
   auto communicator = std::make_shared<NcclCommunicator>(**api, group, gpu);
   const auto made = communicator->init(ids[0], Deadline::after(group.config().rendezvous_timeout));
   // One that fails for one rank is of no use to the others. They then gather without it.
-  TANDEM_ASSIGN(const auto all_made, told_by_all<int>(made ? 1 : 0, group, "NCCL: ready"));
+  TANDEM_ASSIGN(const auto all_made, bootstrap::told_by_all<int>(made ? 1 : 0, group, "NCCL: ready"));
   for (const int one : all_made) {
     if (one == 0) return nullptr;
   }

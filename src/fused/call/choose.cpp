@@ -74,7 +74,6 @@ void predict_products(const gemm::Product& whole, std::int64_t chunk_rows, const
 }
 
 std::string invariance_in_words(std::span<const gemm::Product> products, const Device& device) {
-  if (!device.config().batch_invariant) return {};
   std::vector<std::string> runners;
   for (const gemm::Product& product : products) {
     std::string runner = gemm::runner_in_words(product, device);

@@ -28,7 +28,7 @@ using cost::Workload;
 void predict_products(const gemm::Product& whole, std::int64_t chunk_rows, const Device& device,
                       const cost::GpuRates& gpu, Workload& work);
 
-/// What a report adds where the device is batch invariant: who makes these products.
+/// What the report of a batch-invariant call adds: who makes these products.
 [[nodiscard]] std::string invariance_in_words(std::span<const gemm::Product> products, const Device& device);
 
 struct Choice {

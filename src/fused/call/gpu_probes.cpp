@@ -4,7 +4,6 @@
 #include <chrono>
 #include <memory>
 #include <optional>
-#include <span>
 #include <tandem/coll/collectives.hpp>
 #include <tandem/gemm/mm.hpp>
 #include <tandem/symm/symmetric_memory.hpp>
@@ -12,6 +11,7 @@
 
 #include "base/function_ref.hpp"
 #include "base/try.hpp"
+#include "bootstrap/told_by_all.hpp"
 #include "gemm/operand_checks.hpp"
 #include "gemm/product.hpp"
 
@@ -293,11 +293,10 @@ Result<cost::GpuTimes> run_probes(const ProbeSet& wanted, const ProbeSizes& size
   const auto allocated = probes.allocate();
   if (!allocated && allocated.error().code() != ErrorCode::kOutOfMemory)
     return tl::unexpected(allocated.error());
-  const std::byte has_memory{allocated ? std::uint8_t{1} : std::uint8_t{0}};
-  TANDEM_ASSIGN(const auto all, group.all_gather(std::span(&has_memory, 1), "measure GPUs: memory"));
+  TANDEM_ASSIGN(const auto have_memory,
+                bootstrap::told_by_all<int>(allocated ? 1 : 0, group, "measure GPUs: memory"));
   cost::GpuTimes times;
-  if (std::any_of(all.begin(), all.end(), [](const auto& one) { return one[0] == std::byte{0}; }))
-    return times;
+  if (std::count(have_memory.begin(), have_memory.end(), 0) > 0) return times;
   TANDEM_TRY(probes.connect());
   for (std::size_t i = 0; i < cost::kNumGpuProbes; ++i) {
     if (!wanted[i]) continue;

@@ -32,8 +32,7 @@ struct ProbeSizes {
 [[nodiscard]] ProbeSet probes_of(const Device& device, const ProbeSizes& sizes);
 
 /// Runs these probes, the same on every rank. Each time is the median of this rank's rounds, behind a barrier
-/// and with cold caches. Without times where
-/// a rank lacks the memory. Collective; blocks the host.
+/// and with cold caches. There are no times where a rank lacks the memory. Collective; blocks the host.
 /// Errors: those of the device's memory, streams, products and collectives.
 [[nodiscard]] Result<cost::GpuTimes> run_probes(const ProbeSet& wanted, const ProbeSizes& sizes, Group& group,
                                                 Device& device);

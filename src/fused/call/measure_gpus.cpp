@@ -1,13 +1,10 @@
 #include <algorithm>
 #include <chrono>
-#include <cstring>
-#include <span>
 #include <string>
 #include <tandem/base/log.hpp>
 #include <tandem/base/time_text.hpp>
 #include <tandem/cost/folder.hpp>
 #include <tandem/fused/measure_gpus.hpp>
-#include <type_traits>
 #include <vector>
 
 #include "base/format.hpp"
@@ -15,6 +12,7 @@
 #include "bootstrap/control.hpp"
 #include "bootstrap/control_memory.hpp"
 #include "bootstrap/group_rates.hpp"
+#include "bootstrap/told_by_all.hpp"
 #include "fused/call/gpu_probes.hpp"
 
 namespace tandem::fused {
@@ -26,20 +24,6 @@ struct Standpoint {
   std::uint64_t probes = 0;
   char why_not[256] = {};  ///< nothing is to be measured; of rank 0
 };
-
-/// Every rank's value, in rank order. Collective.
-template <class Value>
-Result<std::vector<Value>> exchange(const Value& mine, std::string_view what, Group& group) {
-  static_assert(std::is_trivially_copyable_v<Value>);
-  TANDEM_ASSIGN(const auto all, group.all_gather(std::as_bytes(std::span(&mine, 1)), what));
-  std::vector<Value> values(all.size());
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    if (all[i].size() != sizeof(Value))
-      return failf(ErrorCode::kMismatch, "{}: rank {} gave {} bytes", what, i, all[i].size());
-    std::memcpy(&values[i], all[i].data(), sizeof(Value));
-  }
-  return values;
-}
 
 std::string why_not_kept(const Config& config) {
   if (!config.measure_gpus) return "TANDEM_MEASURE_GPUS is 0";
@@ -77,7 +61,7 @@ Result<void> measure(const ProbeSizes& sizes, Group& group, Device& device) {
   const Config& config = group.config();
   Standpoint mine = {.gpu = device.id().index, .probes = probes_of(device, sizes).to_ullong()};
   if (group.rank() == 0) why_not_kept(config).copy(mine.why_not, sizeof(mine.why_not) - 1);
-  TANDEM_ASSIGN(const auto all, exchange(mine, "measure GPUs", group));
+  TANDEM_ASSIGN(const auto all, bootstrap::told_by_all(mine, group, "measure GPUs"));
   if (const std::string why_not = why_not_measured(all, group); !why_not.empty()) {
     log(config.log_level, LogLevel::kInfo,
         fmt::format("{} is not measured: {}", device.description(), why_not));
@@ -87,7 +71,7 @@ Result<void> measure(const ProbeSizes& sizes, Group& group, Device& device) {
   for (const Standpoint& one : all) wanted &= ProbeSet(one.probes);
   const auto begin = std::chrono::steady_clock::now();
   TANDEM_ASSIGN(const cost::GpuTimes own, run_probes(wanted, sizes, group, device));
-  TANDEM_ASSIGN(const auto times, exchange(own, "measure GPUs", group));
+  TANDEM_ASSIGN(const auto times, bootstrap::told_by_all(own, group, "measure GPUs"));
   const cost::GpuTimes slowest = slowest_of(times);
   if (slowest.is_empty()) {
     log(config.log_level, LogLevel::kInfo,

@@ -131,6 +131,8 @@ Result<GatherPlan> plan_for(const CheckedGather& checked, Group& group, Device& 
   const cost::Row* const measured = find_measured(group, key);
   const bool predicts = problem.asked == Algorithm::kAuto && measured == nullptr;
   TANDEM_ASSIGN(const Workload work, workload_of(problem, group, device, predicts));
+  std::string reason = problem.copies_a() ? "; a is copied once for its strides" : "";
+  if (problem.batch_invariant) reason += invariance_in_words(own_products(problem, checked.call), device);
   return make_plan<GatherPlan>(
       gather_algorithms(), problem,
       {.work = work,
@@ -139,8 +141,7 @@ Result<GatherPlan> plan_for(const CheckedGather& checked, Group& group, Device& 
        .shape = {problem.rows(), problem.sum_n, problem.k()},
        .key = fmt::format("{} {}x{}x{} {} dim {} w{}", problem.op(), problem.rows(), problem.sum_n,
                           problem.k(), to_string(problem.dtype), problem.dim, problem.world),
-       .reason = fmt::format("{}{}", problem.copies_a() ? "; a is copied once for its strides" : "",
-                             invariance_in_words(own_products(problem, checked.call), device))},
+       .reason = std::move(reason)},
       [&](const GatherAlgorithm& algorithm) { return algorithm.notes(problem, checked.call, device); }, group,
       device);
 }

@@ -4,7 +4,6 @@
 
 #include "base/format.hpp"
 #include "coll/steps.hpp"
-#include "fused/call/scaled_checks.hpp"
 #include "fused/scatter/algorithms.hpp"
 
 namespace tandem::fused {
@@ -25,11 +24,9 @@ gemm::Product departing_product(const ScatterProblem& problem, std::int64_t k) {
   return {.m = problem.rows(),
           .n = problem.n(),
           .k = k,
-          .a = problem.factor(),
-          .b = problem.factor(),
+          .a = problem.dtype,
+          .b = problem.dtype,
           .out = problem.partials,
-          .a_scale = problem.a_scale,
-          .b_scale = scale_of_b(problem.a_scale),
           .owners = owners_of(problem)};
 }
 
@@ -38,27 +35,13 @@ const char* why_not_given(const ScatterProblem& problem, const ScatterCall& call
   if (problem.num_products > 1) return "there are several products";
   if (!problem.is_copied(0) && !front_of(call.a[0], problem.dim).is_contiguous())
     return "rows of a have holes between them";
-  if (problem.is_scaled) {
-    if (call.product_bias.at(0) != nullptr) return "the rank's own product has a bias";
-    const TensorView* const scale = call.a_scale.at(0);
-    if (scale != nullptr && scale->numel() > 1 && call.a[0].dim() != 2)
-      return "a is scaled by rows of several dimensions";
-    if (call.result_scale.at(0) != nullptr) return "the rank's own product is scaled once more";
-  }
   return nullptr;
 }
 
-/// Of this call.
+/// Of this call, whose products are plain.
 gemm::Product own_product(const ScatterProblem& problem, const ScatterCall& call) {
   const TensorView& b = call.b[0];
   gemm::Product product = departing_product(problem, b.size(0));
-  if (problem.is_scaled) {
-    product.a = call.a[0].dtype;
-    product.b = b.dtype;
-    const TensorView* const b_scale = call.b_scale.at(0);
-    product.b_scale = b_scale == nullptr ? gemm::Scale::kNone : gemm::scale_of_b(*b_scale, b.size(1));
-    product.fast_accum = problem.fast_accum;
-  }
   if (problem.has_bias) product.epilogue.bias = problem.dtype;
   product.b_is_column_major = !b.is_contiguous();
   product.is_aligned =
@@ -80,17 +63,15 @@ bool exchanges_whole(const ScatterProblem& problem) {
 gemm::Product planned_departing_product(const ScatterProblem& problem, const Device& device) {
   gemm::Product product = departing_product(problem, problem.planned_k());
   for (const bool by_columns : {false, true}) {
-    for (const bool fast : {problem.is_scaled, false}) {
-      product.b_is_column_major = by_columns;
-      product.fast_accum = fast;
-      if (gemm::choose(product, device) != nullptr) return product;
-    }
+    product.b_is_column_major = by_columns;
+    if (gemm::choose(product, device) != nullptr) break;
   }
   return product;
 }
 
 Support can_run_native_scatter(const ScatterProblem& problem, const Device& device) {
   if (Support sends = can_send_rows(problem); !sends) return sends;
+  if (problem.is_scaled) return Support::no("no kernel gives rows away whose products are scaled");
   if (!exchanges_whole(problem) && problem.part_of(problem.world - 1).size == 0)
     return Support::no("a rank owns no rows, and every rank has to wait for every other one");
   if (problem.unit_rows() > 1 && problem.total() % problem.world != 0)

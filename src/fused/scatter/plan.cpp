@@ -191,7 +191,7 @@ Result<ScatterPlan> plan_for(ScatterProblem problem, const ScatterCall& call, Gr
     facts.reason =
         fmt::format("; {} of {} a's copied once for their strides", problem.num_copied, problem.num_products);
   }
-  facts.reason += invariance_in_words(own_products(problem, call), device);
+  if (problem.batch_invariant) facts.reason += invariance_in_words(own_products(problem, call), device);
   return make_plan<ScatterPlan>(
       problem.gives_all ? all_reduce_algorithms() : scatter_algorithms(), problem, std::move(facts),
       [&](const ScatterAlgorithm& algorithm) { return notes_of(algorithm, problem, call, device); }, group,

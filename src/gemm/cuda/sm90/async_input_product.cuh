@@ -118,7 +118,7 @@ struct AsyncInputProduct {
       static_cast<int>(cute::size<1>(Tile{})), static_cast<int>(cute::size(Cluster{})), Sums::kKind);
   // Where sums have many uses a copy of the order's parameters would take their registers.
   using Scheduler =
-      ChunkTileSchedulerThatKeeps<cute::conditional_t<kCanExchange, const ChunkTileParams&, ChunkTileParams>>;
+      BasicChunkTileScheduler<cute::conditional_t<kCanExchange, const ChunkTileParams&, ChunkTileParams>>;
   // Who exchanges partials needs more of them than who sends pieces.
   static constexpr int kLoadRegisters = kCanExchange ? 64 : 40;
   static constexpr int kMultiplyRegisters = kCanExchange ? 216 : 232;
@@ -139,8 +139,8 @@ struct AsyncInputProduct {
   __device__ static void run(const Params& params, Shared& shared, int cta, int num_ctas) {
     run_here(params, shared, cta, num_ctas);
   }
-  /// The same, inlined: for a compiler to which sums with many uses are too long. The tensor cores wait for
-  /// each instruction of a function that is called.
+  /// The same, always inlined. Where sums have many uses a compiler would make it a call, and the tensor
+  /// cores wait at each instruction of a function that is called.
   __device__ __forceinline__ static void run_here(const Params& params, Shared& shared, int cta,
                                                   int num_ctas) {
     const int warp = cutlass::canonical_warp_idx_sync();

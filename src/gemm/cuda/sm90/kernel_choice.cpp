@@ -35,10 +35,6 @@ ChunkOrder steps_of(const Product& product, std::span<const ChunkPart> parts) {
   return ChunkOrder(product.m, static_cast<int>((product.m + stride - 1) / stride), 0);
 }
 
-}  // namespace
-
-namespace {
-
 /// Pairs beside each other read b once for each row of tiles: they are for few rows.
 bool has_rows_for(const Tiling& tiling, const Product& product) {
   const std::int64_t most = product.owners ? tiling.tile_rows : PieceCut::kMostShared;
@@ -73,6 +69,22 @@ SumsKind sums_of(const Product& product) {
 
 namespace {
 
+/// Sizes, and the kernel's tiles.
+cost::NativeWaves waves_of(const ResidentKernel& kernel, const Product& product) {
+  const Tiling& tiling = kernel.kernel->tiling;
+  cost::NativeWaves waves;
+  waves.m = product.m;
+  waves.n = product.n;
+  waves.k = half_k(*kernel.kernel, product.k);
+  waves.factors = product.a;
+  waves.tile_rows = tiling.tile_rows;
+  waves.tile_columns = tiling.tile_columns;
+  waves.cluster_rows = tiling.cluster_rows;
+  waves.cluster_columns = tiling.cluster_columns;
+  waves.clusters_at_once = kernel.most_clusters;
+  return waves;
+}
+
 /// Rows go to their owners, and the own ones come last. The kernel may be another one on every rank.
 double departing_us(const ResidentKernel& kernel, const Product& product, const cost::GpuRates& gpu) {
   const Tiling& tiling = kernel.kernel->tiling;
@@ -82,20 +94,13 @@ double departing_us(const ResidentKernel& kernel, const Product& product, const 
       !TileOrder::accepts(owners, product.n, tiling) || kernel.most_clusters < 1 ||
       !has_rows_for(tiling, product))
     return 0;
+  cost::NativeWaves waves = waves_of(kernel, product);
+  waves.chunks = owners.size();
+  waves.step_rows = owners.stride();
+  waves.arrival = {.complete = owners.size()};
   return cost::departing_us(
-      {.m = product.m,
-       .n = product.n,
-       .k = half_k(*kernel.kernel, product.k),
-       .factors = product.a,
-       .tile_rows = tiling.tile_rows,
-       .tile_columns = tiling.tile_columns,
-       .cluster_rows = tiling.cluster_rows,
-       .cluster_columns = tiling.cluster_columns,
-       .clusters_at_once = kernel.most_clusters,
-       .chunks = owners.size(),
-       .step_rows = owners.stride(),
-       .arrival = {.complete = owners.size()}},
-      {.owners = product.owners->count,
+      waves,
+      {.count = product.owners->count,
        .share_tiles = partial_grid_of(product.m, product.n, *product.owners).shares_tiles,
        .own_all = product.owners->own_all},
       gpu);
@@ -121,25 +126,15 @@ double predicted_us(const ResidentKernel& kernel, const Product& product, const 
   const std::int64_t columns =
       (product.n + tiling.tile_columns - 1) / tiling.tile_columns / tiling.cluster_columns;
   const bool is_one = shares_tiles(product);  // all chunks come at one time, the own ones too
-  return cost::native_us({.m = product.m,
-                          .n = product.n,
-                          .k = half_k(*kernel.kernel, product.k),
-                          .factors = product.a,
-                          .tile_rows = tiling.tile_rows,
-                          .tile_columns = tiling.tile_columns,
-                          .cluster_rows = tiling.cluster_rows,
-                          .cluster_columns = tiling.cluster_columns,
-                          .clusters_at_once = kernel.most_clusters,
-                          .chunks = chunks.count,
-                          .step_rows = order.stride(),
-                          .step_chunks = is_one                  ? chunks.count
-                                         : signals.stride() == 0 ? 1
-                                                                 : order.stride() / signals.stride(),
-                          .arrival = {.chunk_bytes = signals.stride() * product.k * size_bytes(product.a),
-                                      .complete = is_one ? 0 : chunks.complete,
-                                      .in_pieces = is_one ? chunks.count : chunks.in_pieces,
-                                      .chunks_at_once = chunks_at_once(kernel, product, columns)}},
-                         gpu);
+  cost::NativeWaves waves = waves_of(kernel, product);
+  waves.chunks = chunks.count;
+  waves.step_rows = order.stride();
+  waves.step_chunks = is_one ? chunks.count : signals.stride() == 0 ? 1 : order.stride() / signals.stride();
+  waves.arrival = {.chunk_bytes = signals.stride() * product.k * size_bytes(product.a),
+                   .complete = is_one ? 0 : chunks.complete,
+                   .in_pieces = is_one ? chunks.count : chunks.in_pieces,
+                   .chunks_at_once = chunks_at_once(kernel, product, columns)};
+  return cost::native_us(waves, gpu);
 }
 
 bool takes(const AsyncInputKernel& kernel, const Product& product) {

@@ -156,10 +156,9 @@ __device__ inline const float& sum_at(const BlockSums<kBlocks>& sums, int group,
   return sums.values[group * 4 + row * 2 + pair];
 }
 
-/// (All that sees a tile's sums has to be inlined: a call would put them into memory.)
 /// By a warp group, which has sums of two rows and two columns of every eight: at(group of eight columns,
 /// row, column of two) is one of them. Its tiles in their order. What it keeps is little: most registers
-/// have sums.
+/// have sums. What takes `at` is always inlined: a call would put the sums into memory.
 template <int kColumns, bool kIsHalf>
 class PartialTiles {
  public:
@@ -191,10 +190,10 @@ class PartialTiles {
     if (thread() == 0) store_release(shared_address(&counts_.staged[group_]), staged_);
   }
 
-  /// The sums of an own tile, for settle(). Those of tiles that are shared have a place each.
+  /// The sums of an own tile that is shared, for settle(). Each such tile has a place, in their order.
   template <class At>
   __device__ __forceinline__ void put_aside(At at) {
-    const int place = exchange_.grid.shares_tiles ? static_cast<int>(own_) : 0;
+    const int place = num_aside();
     ++own_;
 #pragma unroll
     for (int group = 0; group < kBlocks * kAsideVectors; ++group) {
