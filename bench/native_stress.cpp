@@ -1,23 +1,29 @@
-// Native all-gather + matmul without rest: ops of many sizes one behind the other, under delays of random
-// ranks and between ops of other algorithms, shards pushed by copy engines and sent by products in turns, of
-// bf16 and of f8 whose scales of rows travel along.
-// Every output is compared bit by bit with the product of the same kernels over operands that are all there.
-// One GPU a rank.
+// Native ops without rest: gathers, scatters and all-reduces of many sizes one behind the other, under delays
+// of random ranks and between ops of other algorithms, shards pushed by copy engines and sent by products in
+// turns, of bf16 and of f8 with scales of rows.
+// Every output is compared bit by bit: of gathers with the product of the same kernels over operands that are
+// all there; of sums, where TANDEM_BATCH_INVARIANT=1, with such products added in rank order by the host, and
+// else with what the same op leaves that runs alone. One GPU a rank.
 //   bench_native_stress [RANKS [OPS [SEED]]]   prints a JSON row
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
+#include <span>
 #include <string>
+#include <tandem/base/convert.hpp>
 #include <tandem/tandem.hpp>
 #include <thread>
 #include <vector>
 
 #include "base/try.hpp"
+#include "bf16_values.hpp"
 #include "gemm/product.hpp"
 #include "launched_ranks.hpp"
 
@@ -28,18 +34,29 @@ using namespace tandem;
 constexpr int kProblems = 32;
 constexpr int kUnlooked = 500;  ///< ops that are enqueued before anybody looks at the GPU
 
-/// All ranks know all of a, so that each can make the whole product alone.
+enum class Kind { kGather, kScatter, kAllReduce };
+
+struct Operands {
+  Tensor a, b;              ///< b by columns: [n, k]
+  Tensor a_scale, b_scale;  ///< of f8: [m, 1] and [1, n]
+
+  [[nodiscard]] TensorView b_view() const { return b.view().movedim(0, 1); }
+};
+
+/// All ranks know all operands, so that each can make what it should get alone.
 struct Problem {
-  std::int64_t m = 0, n = 0, k = 0, plan_n = 0;
+  Kind kind = Kind::kGather;
+  std::int64_t m = 0, n = 0, k = 0;
+  std::int64_t planned = 0;  ///< n of gathers, k of others
   Algorithm algorithm = Algorithm::kNative;
   bool is_f8 = false;
   bool fast_accum = false;
-  Tensor a, b;              ///< b by columns: [n, k]
-  Tensor a_scale, b_scale;  ///< of f8: [m, 1] and [1, n]
+  coll::ReduceOp reduce = coll::ReduceOp::kSum;
+  Operands operands;  ///< of gathers all of a, of others this rank's
+  Shard out_rows;
   std::vector<std::byte> expected;
 
   [[nodiscard]] DType dtype() const { return is_f8 ? DType::kF8E4M3 : DType::kBF16; }
-  [[nodiscard]] TensorView b_view() const { return b.view().movedim(0, 1); }
 };
 
 class Stress {
@@ -51,21 +68,29 @@ class Stress {
   Result<int> over_all_ranks(int wrong);
   [[nodiscard]] Device& device() const { return *device_; }
   [[nodiscard]] int ops_in_pieces() const { return ops_in_pieces_; }
-  [[nodiscard]] int native_ops() const { return native_ops_; }
+  /// Of each Kind.
+  [[nodiscard]] const std::array<int, 3>& native_ops() const { return native_ops_; }
   [[nodiscard]] int native_f8_ops() const { return native_f8_ops_; }
+  [[nodiscard]] int made_before() const { return made_before_; }
+  [[nodiscard]] bool is_batch_invariant() const { return device_->config().batch_invariant; }
 
  private:
   Result<Problem> make_problem(std::mt19937& random);
-  Result<void> fill(Problem& problem, std::mt19937& random);
+  Result<Operands> random_operands(const Problem& problem, std::mt19937& random);
   /// By the native kernel, over an a that is there.
-  Result<void> multiply(const Problem& problem, const TensorView& out);
+  Result<std::vector<std::byte>> multiply(const Problem& problem, const Operands& operands);
+  Result<std::vector<std::byte>> run_alone(const Problem& problem);
   Result<OpReport> enqueue(const Problem& problem, const TensorView& out);
+  Result<OpReport> gather(const Problem& problem, const TensorView& out);
+  Result<OpReport> scatter(const Problem& problem, const TensorView& out);
+  Result<OpReport> all_reduce(const Problem& problem, const TensorView& out);
+  void count(const Problem& problem, const OpReport& report);
   Result<void> hold_a_moment();
   Result<int> count_wrong(std::span<const int> ops);
   [[nodiscard]] TensorView out_of(std::size_t i, const Problem& problem) const {
     return TensorView::contiguous(
         static_cast<std::byte*>(outs_.view().data) + static_cast<std::int64_t>(i) * most_out_bytes_,
-        {problem.m, problem.n}, DType::kBF16, device_->id());
+        {problem.out_rows.size, problem.n}, DType::kBF16, device_->id());
   }
 
   int rank_ = 0;
@@ -78,8 +103,9 @@ class Stress {
   std::int64_t most_out_bytes_ = 0;
   Tensor outs_, signal_;
   int ops_in_pieces_ = 0;
-  int native_ops_ = 0;
+  std::array<int, 3> native_ops_{};
   int native_f8_ops_ = 0;
+  int made_before_ = 0;
 };
 
 /// bf16 from -2 to 2, with bits that toggle.
@@ -125,89 +151,217 @@ Result<Stress> Stress::make(const RankContext& context, unsigned seed) {
   return stress;
 }
 
+/// Of bf16 partials of all ranks, added in f32 in their order; the own rows of out.
+Result<std::vector<std::byte>> sum_of(const std::vector<std::vector<std::byte>>& partials,
+                                      const Problem& problem, int world) {
+  const std::int64_t count = problem.out_rows.size * problem.n;
+  const std::int64_t first = problem.out_rows.offset * problem.n;
+  std::vector<float> sums(static_cast<std::size_t>(count), -0.0F);
+  for (const std::vector<std::byte>& partial : partials) {
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      std::uint16_t bits = 0;
+      std::memcpy(&bits, partial.data() + 2 * (static_cast<std::size_t>(first) + i), sizeof(bits));
+      sums[i] += static_cast<float>(bench::bf16_value(bits));
+    }
+  }
+  if (problem.reduce == coll::ReduceOp::kAvg) {
+    for (float& sum : sums) sum /= static_cast<float>(world);
+  }
+  std::vector<std::byte> rounded(2 * sums.size());
+  TANDEM_TRY(convert(TensorView::contiguous(sums.data(), {count}, DType::kF32),
+                     TensorView::contiguous(rounded.data(), {count}, DType::kBF16)));
+  return rounded;
+}
+
 Result<Problem> Stress::make_problem(std::mt19937& random) {
   const auto below = [&](std::int64_t n) {
     return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n));
   };
   Problem problem;
+  problem.kind = static_cast<Kind>(below(3));
   const std::int64_t tiles = std::int64_t{128} * world_;
   const bool whole_tiles = below(3) > 0;
-  problem.m = whole_tiles ? tiles * (1 + below(4)) : 512 + below(1500);
-  problem.m = std::max<std::int64_t>(problem.m, whole_tiles ? (511 / tiles + 1) * tiles : 512);
   problem.is_f8 = below(2) == 0;
+  // Those of f8 are gathered natively in whole tiles only.
+  const bool few_rows = below(3) == 0 && !(problem.is_f8 && problem.kind == Kind::kGather);
+  problem.m = few_rows      ? world_ + below(512 - world_)
+              : whole_tiles ? std::max((511 / tiles + 1) * tiles, tiles * (1 + below(4)))
+                            : 512 + below(1500);
   problem.fast_accum = below(2) == 0;
   problem.k = whole_tiles ? 128 * (1 + below(8)) : 16 * (4 + below(50));
   problem.n = 8 * (1 + below(100));
-  // What decides on how the shards travel.
-  if (below(2) == 0) problem.plan_n = std::int64_t{3584} << below(3);
-  if (whole_tiles && problem.m <= 1024) problem.plan_n = 3584;
+  // What decides on how the shards of gathers travel.
+  if (below(2) == 0) problem.planned = std::int64_t{3584} << below(3);
+  if (whole_tiles && problem.m <= 1024) problem.planned = 3584;
+  if (problem.kind != Kind::kGather) problem.planned = problem.k;
+  if (problem.kind != Kind::kGather && below(2) == 0) problem.reduce = coll::ReduceOp::kAvg;
   if (below(8) == 0) problem.algorithm = below(2) == 0 ? Algorithm::kPipelined : Algorithm::kSerial;
-  TANDEM_TRY(fill(problem, random));
-  if (problem.algorithm != Algorithm::kNative) return problem;
-  TANDEM_ASSIGN(const Tensor out, device_->allocate_tensor({problem.m, problem.n}, DType::kBF16));
-  TANDEM_TRY(multiply(problem, out.view()));
-  TANDEM_TRY(stream_->synchronize());
-  problem.expected.resize(static_cast<std::size_t>(out.view().size_bytes()));
-  TANDEM_TRY(device_->copy_to_host(out.view(), problem.expected.data()));
+  problem.out_rows =
+      problem.kind == Kind::kScatter ? shard_of(problem.m, world_, rank_) : Shard{0, problem.m};
+  const bool is_compared = problem.algorithm == Algorithm::kNative;
+  if (problem.kind == Kind::kGather) {
+    TANDEM_ASSIGN(problem.operands, random_operands(problem, random));
+    if (is_compared) {
+      TANDEM_ASSIGN(problem.expected, multiply(problem, problem.operands));
+    }
+    return problem;
+  }
+  std::vector<std::vector<std::byte>> partials;
+  for (int rank = 0; rank < world_; ++rank) {
+    TANDEM_ASSIGN(Operands operands, random_operands(problem, random));
+    if (is_compared && is_batch_invariant()) {
+      TANDEM_ASSIGN(partials.emplace_back(), multiply(problem, operands));
+    }
+    if (rank == rank_) problem.operands = std::move(operands);
+  }
+  if (!is_compared) return problem;
+  if (is_batch_invariant()) {
+    TANDEM_ASSIGN(problem.expected, sum_of(partials, problem, world_));
+  } else {
+    TANDEM_ASSIGN(problem.expected, run_alone(problem));
+  }
   return problem;
 }
 
-Result<void> Stress::fill(Problem& problem, std::mt19937& random) {
-  TANDEM_ASSIGN(problem.a, device_->allocate_tensor({problem.m, problem.k}, problem.dtype()));
-  TANDEM_ASSIGN(problem.b, device_->allocate_tensor({problem.n, problem.k}, problem.dtype()));
-  for (const Tensor* tensor : {&problem.a, &problem.b}) {
+Result<Operands> Stress::random_operands(const Problem& problem, std::mt19937& random) {
+  Operands made;
+  TANDEM_ASSIGN(made.a, device_->allocate_tensor({problem.m, problem.k}, problem.dtype()));
+  TANDEM_ASSIGN(made.b, device_->allocate_tensor({problem.n, problem.k}, problem.dtype()));
+  for (const Tensor* tensor : {&made.a, &made.b}) {
     TANDEM_TRY(problem.is_f8 ? fill_with(random_f8, *tensor, *device_, random)
                              : fill_with(random_bf16, *tensor, *device_, random));
   }
-  if (!problem.is_f8) return {};
-  TANDEM_ASSIGN(problem.a_scale, device_->allocate_tensor({problem.m, 1}, DType::kF32));
-  TANDEM_ASSIGN(problem.b_scale, device_->allocate_tensor({1, problem.n}, DType::kF32));
-  TANDEM_TRY(fill_with(random_scale, problem.a_scale, *device_, random));
-  return fill_with(random_scale, problem.b_scale, *device_, random);
+  if (!problem.is_f8) return made;
+  TANDEM_ASSIGN(made.a_scale, device_->allocate_tensor({problem.m, 1}, DType::kF32));
+  TANDEM_ASSIGN(made.b_scale, device_->allocate_tensor({1, problem.n}, DType::kF32));
+  TANDEM_TRY(fill_with(random_scale, made.a_scale, *device_, random));
+  TANDEM_TRY(fill_with(random_scale, made.b_scale, *device_, random));
+  return made;
 }
 
-Result<void> Stress::multiply(const Problem& problem, const TensorView& out) {
-  const TensorView a = problem.a.view();
-  const TensorView b = problem.b_view();
-  const TensorView a_scale = problem.a_scale.view();
-  const TensorView b_scale = problem.b_scale.view();
+Result<std::vector<std::byte>> Stress::multiply(const Problem& problem, const Operands& operands) {
+  TANDEM_ASSIGN(const Tensor out, device_->allocate_tensor({problem.m, problem.n}, DType::kBF16));
+  const TensorView to = out.view();
+  const TensorView a = operands.a.view();
+  const TensorView b = operands.b_view();
+  const TensorView a_scale = operands.a_scale.view();
+  const TensorView b_scale = operands.b_scale.view();
   gemm::Arrival arrival{.signals = signal_.view(), .complete = gemm::CompleteChunks{a, 0, 1}};
-  gemm::ProductArgs args{.a = &a, .b = &b, .out = &out, .arrival = &arrival};
+  gemm::ProductArgs args{.a = &a, .b = &b, .out = &to, .arrival = &arrival};
   if (problem.is_f8) {
     arrival.complete_scale = a_scale;
     args.a_scale = &a_scale;
     args.b_scale = &b_scale;
     args.fast_accum = problem.fast_accum;
   }
-  return gemm::run(args, *stream_);
+  TANDEM_TRY(gemm::run(args, *stream_));
+  TANDEM_TRY(stream_->synchronize());
+  std::vector<std::byte> bytes(static_cast<std::size_t>(to.size_bytes()));
+  TANDEM_TRY(device_->copy_to_host(to, bytes.data()));
+  return bytes;
+}
+
+Result<std::vector<std::byte>> Stress::run_alone(const Problem& problem) {
+  TANDEM_ASSIGN(const Tensor out, device_->allocate_tensor({problem.out_rows.size, problem.n}, DType::kBF16));
+  TANDEM_TRY(enqueue(problem, out.view()));
+  TANDEM_TRY(stream_->synchronize());
+  std::vector<std::byte> bytes(static_cast<std::size_t>(out.view().size_bytes()));
+  TANDEM_TRY(device_->copy_to_host(out.view(), bytes.data()));
+  return bytes;
 }
 
 Result<OpReport> Stress::enqueue(const Problem& problem, const TensorView& out) {
+  if (problem.kind == Kind::kGather) return gather(problem, out);
+  return problem.kind == Kind::kScatter ? scatter(problem, out) : all_reduce(problem, out);
+}
+
+Result<OpReport> Stress::gather(const Problem& problem, const TensorView& out) {
   const Shard mine = shard_of(problem.m, world_, rank_);
-  const TensorView b[] = {problem.b_view()};
+  const Operands& operands = problem.operands;
+  const TensorView b[] = {operands.b_view()};
   const TensorView outs[] = {out};
   if (problem.is_f8) {
-    const TensorView b_scale[] = {problem.b_scale.view()};
+    const TensorView b_scale[] = {operands.b_scale.view()};
     return fused_all_gather_scaled_matmul(
-        {.a = problem.a.view().narrow(0, mine.offset, mine.size),
+        {.a = operands.a.view().narrow(0, mine.offset, mine.size),
          .b = b,
-         .a_scale = problem.a_scale.view().narrow(0, mine.offset, mine.size),
+         .a_scale = operands.a_scale.view().narrow(0, mine.offset, mine.size),
          .scale_mode = ScaleMode::kRowwiseSharded,
          .b_scale = b_scale,
          .gather_size = problem.m,
          .out = outs,
          .fast_accum = problem.fast_accum,
          .algorithm = problem.algorithm,
-         .plan_n = problem.plan_n},
+         .plan_n = problem.planned},
         *group_, *stream_);
   }
-  const AllGatherMatmulArgs args{.a = problem.a.view().narrow(0, mine.offset, mine.size),
-                                 .b = b,
-                                 .gather_size = problem.m,
-                                 .out = outs,
-                                 .algorithm = problem.algorithm,
-                                 .plan_n = problem.plan_n};
-  return fused_all_gather_matmul(args, *group_, *stream_);
+  return fused_all_gather_matmul({.a = operands.a.view().narrow(0, mine.offset, mine.size),
+                                  .b = b,
+                                  .gather_size = problem.m,
+                                  .out = outs,
+                                  .algorithm = problem.algorithm,
+                                  .plan_n = problem.planned},
+                                 *group_, *stream_);
+}
+
+Result<OpReport> Stress::scatter(const Problem& problem, const TensorView& out) {
+  const TensorView a[] = {problem.operands.a.view()};
+  const TensorView b[] = {problem.operands.b_view()};
+  if (problem.is_f8) {
+    const std::optional<TensorView> a_scale[] = {problem.operands.a_scale.view()};
+    const std::optional<TensorView> b_scale[] = {problem.operands.b_scale.view()};
+    return fused_scaled_matmul_reduce_scatter({.a = a,
+                                               .b = b,
+                                               .a_scale = a_scale,
+                                               .b_scale = b_scale,
+                                               .reduce_op = problem.reduce,
+                                               .out = out,
+                                               .fast_accum = problem.fast_accum,
+                                               .algorithm = problem.algorithm,
+                                               .plan_k = problem.planned},
+                                              *group_, *stream_);
+  }
+  return fused_matmul_reduce_scatter({.a = a,
+                                      .b = b,
+                                      .reduce_op = problem.reduce,
+                                      .out = out,
+                                      .algorithm = problem.algorithm,
+                                      .plan_k = problem.planned},
+                                     *group_, *stream_);
+}
+
+Result<OpReport> Stress::all_reduce(const Problem& problem, const TensorView& out) {
+  const TensorView a[] = {problem.operands.a.view()};
+  const TensorView b[] = {problem.operands.b_view()};
+  if (problem.is_f8) {
+    const std::optional<TensorView> a_scale[] = {problem.operands.a_scale.view()};
+    const std::optional<TensorView> b_scale[] = {problem.operands.b_scale.view()};
+    return fused_scaled_matmul_all_reduce({.a = a,
+                                           .b = b,
+                                           .a_scale = a_scale,
+                                           .b_scale = b_scale,
+                                           .reduce_op = problem.reduce,
+                                           .out = out,
+                                           .fast_accum = problem.fast_accum,
+                                           .algorithm = problem.algorithm,
+                                           .plan_k = problem.planned},
+                                          *group_, *stream_);
+  }
+  return fused_matmul_all_reduce({.a = a,
+                                  .b = b,
+                                  .reduce_op = problem.reduce,
+                                  .out = out,
+                                  .algorithm = problem.algorithm,
+                                  .plan_k = problem.planned},
+                                 *group_, *stream_);
+}
+
+void Stress::count(const Problem& problem, const OpReport& report) {
+  if (report.algorithm != Algorithm::kNative) return;
+  ++native_ops_[static_cast<std::size_t>(problem.kind)];
+  if (problem.is_f8) ++native_f8_ops_;
+  if (report.reason.find("in pieces") != std::string_view::npos) ++ops_in_pieces_;
+  if (report.reason.find("is made before") != std::string_view::npos) ++made_before_;
 }
 
 Result<void> Stress::hold_a_moment() {
@@ -239,10 +393,7 @@ Result<int> Stress::run(int ops) {
       const Problem& problem = problems_[static_cast<std::size_t>(batch[i])];
       TANDEM_TRY(hold_a_moment());
       TANDEM_ASSIGN(const OpReport report, enqueue(problem, out_of(i, problem)));
-      if (report.algorithm != Algorithm::kNative) continue;
-      ++native_ops_;
-      if (problem.is_f8) ++native_f8_ops_;
-      if (report.reason.find("in pieces") != std::string_view::npos) ++ops_in_pieces_;
+      count(problem, report);
     }
     TANDEM_TRY(stream_->synchronize());
     TANDEM_ASSIGN(const int here, count_wrong(batch));
@@ -269,18 +420,23 @@ Result<void> run_rank(const RankContext& context, int ops, unsigned seed) {
   TANDEM_ASSIGN(const int all_wrong, stress.over_all_ranks(wrong));
   if (context.rank != 0) return {};
   const nlohmann::json row{
-      {"what", "native all-gather + matmul under delays, outputs of all ranks bit by bit"},
+      {"what", "native gathers, scatters and all-reduces under delays, outputs of all ranks bit by bit"},
       {"world", context.size},
       {"ops", ops},
-      {"native_ops", stress.native_ops()},
+      {"batch_invariant", stress.is_batch_invariant()},
+      {"native_gathers", stress.native_ops()[0]},
+      {"native_scatters", stress.native_ops()[1]},
+      {"native_all_reduces", stress.native_ops()[2]},
+      {"made_before", stress.made_before()},
       {"native_f8_ops", stress.native_f8_ops()},
       {"ops_in_pieces", stress.ops_in_pieces()},
       {"ops_between_looks", kUnlooked},
       {"wrong", all_wrong},
       {"machine", stress.device().description()},
       {"commit", TANDEM_COMMIT},
-      {"command", "bench_native_stress " + std::to_string(context.size) + " " + std::to_string(ops) + " " +
-                      std::to_string(seed)}};
+      {"command", std::string(stress.is_batch_invariant() ? "TANDEM_BATCH_INVARIANT=1 " : "") +
+                      "bench_native_stress " + std::to_string(context.size) + " " + std::to_string(ops) +
+                      " " + std::to_string(seed)}};
   std::printf("%s\n", row.dump().c_str());
   return {};
 }

@@ -47,6 +47,10 @@ def problems():
             for scales in SCALES:
                 yield (f"all_gather_matmul,a=600x272,n=576,dtype=f8e4m3,scales={scales},dim=0,ranks={ranks},algorithm=native,"
                        "b=column,seed=5")
+            # Tiles that owners share, and tiles by owners.
+            for op, m, kind in itertools.product(("matmul_reduce_scatter,dim=0", "matmul_all_reduce"), (200, 600),
+                                                 ("bf16,b=column", "f16", "f8e4m3,scales=row,b=column")):
+                yield f"{op},a={m}x{272 * ranks},n=576,dtype={kind},ranks={ranks},algorithm=native,seed=7"
         else:
             m, k, n = LARGE
             yield f"matmul_reduce_scatter,a={m}x{k},n={n},dtype=bf16,dim=0,ranks={ranks},algorithm={algorithm},reduce=avg,seed=7"

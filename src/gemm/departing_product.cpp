@@ -23,6 +23,11 @@ Result<void> check_out(const ProductArgs& args, std::int64_t m, std::int64_t n) 
     return failf(ErrorCode::kInvalidArgument, "{}: product is {}, need {} {}, contiguous", kWho,
                  to_string(*kept), to_string(args.out->dtype), to_string(all));
   }
+  const TensorView* const bias = departure.bias;
+  if (bias != nullptr && (!(bias->sizes == Dims{n}) || bias->dtype != args.out->dtype)) {
+    return failf(ErrorCode::kInvalidArgument, "{}: bias is {}, need {} [{}]", kWho, to_string(*bias),
+                 to_string(args.out->dtype), n);
+  }
   return {};
 }
 

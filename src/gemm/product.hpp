@@ -64,7 +64,8 @@ struct Arrival {
 
 /// Where the rows of a product go: each rank owns a shard of them, by the shard rule, and its `out` receives
 /// the sum over all ranks of its own rows: added in f32 in rank order, divided, plus bias, rounded once. What
-/// other ranks send is rounded to out's type before. All ranks of the group make such a product at the same
+/// other ranks send is rounded to out's type before. Bias is of that sum; that of the product is of this
+/// rank's own partial. All ranks of the group make such a product at the same
 /// time, each from its own a and b.
 struct Departure {
   int world = 1;
@@ -72,6 +73,7 @@ struct Departure {
   bool gives_all = false;  ///< every rank owns all rows: `out` is of all of them, the same on every rank
   symm::KernelInboxPlace place = {};  ///< with room for partial_grid_of() this product; not for prepare()
   float divisor = 1;
+  const TensorView* bias = nullptr;  ///< [n], of out's type
   /// [m, n] contiguous, of out's type: receives this rank's own partial.
   const TensorView* product = nullptr;
 };
@@ -95,8 +97,8 @@ struct ProductArgs {
   bool fast_accum = false;           ///< see ScaledMmArgs
   int heuristic = 0;                 ///< see MmArgs
   const Arrival* arrival = nullptr;  ///< null: a is there
-  /// Out has the own rows then, [shard of m, n], and bias is of the sum over ranks. A null b: a is this
-  /// rank's product itself, [m, n], of out's type or f32.
+  /// Out has the own rows then, [shard of m, n]. A null b: a is this rank's product itself, [m, n], of out's
+  /// type or f32.
   const Departure* departure = nullptr;
 };
 

@@ -47,7 +47,10 @@ Result<void> check_operands(const Program& program, const Step& step) {
       is_fine = is_fine && is_inside(program, *one);
     if (product.departure.has_value() != (step.kind == StepKind::kProductScatter))
       return tl::unexpected(wrong(program, "a step scatters a product that does not depart, or does not"));
-    if (product.departure) is_fine = is_fine && is_inside(program, product.departure->kept);
+    if (product.departure) {
+      is_fine = is_fine && is_inside(program, product.departure->kept) &&
+                is_inside(program, product.departure->bias);
+    }
   }
   if (!is_fine) return tl::unexpected(wrong(program, "a step reaches beyond its tensors"));
   if (step.kind != StepKind::kCopy && step.kind != StepKind::kPut && step.kind != StepKind::kQuantize)

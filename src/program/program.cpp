@@ -62,6 +62,7 @@ class Printer {
   }
   [[nodiscard]] std::string of(const Product& product) const;
   [[nodiscard]] std::string departing(const Product& product) const;
+  [[nodiscard]] std::string sum_of(const Product& product) const;
 
   const Program& program_;
   std::string text_;
@@ -69,22 +70,25 @@ class Printer {
 
 std::string Printer::departing(const Product& product) const {
   const Departure& departure = *product.departure;
-  return fmt::format("{} = {} rows of the {} over ranks of {}{}{}{}{}{}{}", of(product.out),
-                     departure.gives_all ? "all" : "own", coll::to_string(departure.reduce_op), of(product.a),
-                     plus(" * ", product.b), plus(" * ", product.a_scale), plus(" * ", product.b_scale),
-                     plus(" + ", product.bias), product.fast_accum ? ", fast sums" : "",
-                     plus(", kept in ", departure.kept));
+  return fmt::format("{} = {} rows of the {} over ranks of {}{}{}{}", of(product.out),
+                     departure.gives_all ? "all" : "own", coll::to_string(departure.reduce_op),
+                     product.b.is_absent() ? of(product.a) : sum_of(product), plus(" + ", departure.bias),
+                     product.fast_accum ? ", fast sums" : "", plus(", kept in ", departure.kept));
 }
 
-std::string Printer::of(const Product& product) const {
-  if (product.departure) return departing(product);
+std::string Printer::sum_of(const Product& product) const {
   std::string sum =
       fmt::format("{} * {}{}{}{}", of(product.a), product.b.is_absent() ? "nothing" : of(product.b),
                   plus(" * ", product.a_scale), plus(" * ", product.b_scale), plus(" + ", product.bias));
   if (!product.bias.is_absent() && !product.result_scale.is_absent()) sum = fmt::format("({})", sum);
-  std::string text = fmt::format("{} {} {}{}{}", product.out.is_absent() ? "nothing" : of(product.out),
-                                 product.accumulate ? "+=" : "=", sum, plus(" * ", product.result_scale),
-                                 plus(" + ", product.addend));
+  return sum + plus(" * ", product.result_scale);
+}
+
+std::string Printer::of(const Product& product) const {
+  if (product.departure) return departing(product);
+  std::string text =
+      fmt::format("{} {} {}{}", product.out.is_absent() ? "nothing" : of(product.out),
+                  product.accumulate ? "+=" : "=", sum_of(product), plus(" + ", product.addend));
   if (product.fast_accum) text += ", fast sums";
   if (!product.arrival) return text;
   const Arrival& arrival = *product.arrival;

@@ -93,10 +93,11 @@ struct Arrival {
 };
 
 /// The rows of a product go to the ranks that own them, each a shard of them: out has the own ones of the sum
-/// over all ranks, in the order of the ranks, and bias is of that sum. Without b, a is the product itself.
+/// over all ranks, in the order of the ranks. Without b, a is the product itself.
 struct Departure {
   coll::ReduceOp reduce_op = coll::ReduceOp::kSum;
   bool gives_all = false;  ///< every rank owns all rows: out has the whole sum
+  Operand bias = {};       ///< of that sum
   Operand kept = {};       ///< receives this rank's own partial of all rows
 };
 

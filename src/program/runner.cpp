@@ -74,6 +74,10 @@ class DepartingProduct {
       kept_ = bindings.view(product.departure->kept).flatten_rows();
       departure_.product = &kept_;
     }
+    if (!bindings.is_absent(product.departure->bias)) {
+      bias_ = bindings.view(product.departure->bias);
+      departure_.bias = &bias_;
+    }
     args_.departure = &departure_;
   }
   DepartingProduct(const DepartingProduct&) = delete;
@@ -84,6 +88,7 @@ class DepartingProduct {
  private:
   BoundProduct bound_;
   TensorView kept_;
+  TensorView bias_;
   gemm::Departure departure_;
   gemm::ProductArgs args_;
 };

@@ -558,6 +558,7 @@ Result<void> Simulation::touch(int thread, const Step& step, int round) {
       const Program& own = program(rank_of(thread));
       const Product& product = own.products[static_cast<std::size_t>(step.product)];
       TANDEM_TRY(use(thread, step, round, product.departure->kept, true));
+      TANDEM_TRY(use(thread, step, round, product.departure->bias, false));
       return use_operands(thread, step, round, product, product.a);
     }
     case StepKind::kBarrier:

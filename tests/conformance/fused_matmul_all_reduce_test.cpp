@@ -139,6 +139,12 @@ TEST_P(MatmulAllReduce, scaled) {
   run_all(cases);
 }
 
+// In one exchange, and as a scatter and a gather.
+TEST_P(MatmulAllReduce, scaled_by_native_kernels) {
+  const std::int64_t world = GetParam().ranks.size;
+  run_all(test::native_scaled_cases({3 * world + 1, 200, 520}, 72));
+}
+
 TEST_P(MatmulAllReduce, lists_of_scaled_and_plain_products) {
   const std::vector<ScaledProduct> mixed = {
       {.k = 9, .scaled = Scaled::kRowwise, .bias = true, .result_scale = true},

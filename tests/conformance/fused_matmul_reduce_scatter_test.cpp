@@ -120,7 +120,7 @@ TEST_P(MatmulReduceScatter, by_each_native_kernel) {
     Config config = test::quick_config();
     config.native_kernel = std::string("bf16 ") + kernel;
     std::vector<Case> cases;
-    for (const std::int64_t m : {100, 520}) {
+    for (const std::int64_t m : test::rows_of_kernel(kernel, job.ranks.size)) {
       cases.push_back({.sizes = {m, kWidth},
                        .dim = 0,
                        .dtype = DType::kBF16,
@@ -129,8 +129,9 @@ TEST_P(MatmulReduceScatter, by_each_native_kernel) {
                        .b_by_columns = kernel[0] == 't',
                        .bias = true});
     }
-    test::run_scatters<test::PlainOperands<MatmulReduceScatterArgs>>(job, cases, fused_matmul_reduce_scatter,
-                                                                     config);
+    const int given = test::run_scatters<test::PlainOperands<MatmulReduceScatterArgs>>(
+        job, cases, fused_matmul_reduce_scatter, config);
+    EXPECT_EQ(given, static_cast<int>(cases.size()) * job.ranks.size) << kernel;
   }
 }
 

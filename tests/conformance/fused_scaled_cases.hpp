@@ -18,12 +18,15 @@ namespace tandem::test {
 enum class Scaled { kNo, kTensorwise, kRowwise, kFlatRows };
 
 struct ScaledProduct {
-  std::int64_t k = 6;  ///< rank r has r more
+  std::int64_t k = 6;    ///< rank r has r more
+  bool is_even = false;  ///< it has not, and b is column-major: what native kernels multiply
   Scaled scaled = Scaled::kTensorwise;
   DType a = DType::kF8E4M3;
   DType b = DType::kF8E4M3;
   bool bias = false;
   bool result_scale = false;
+
+  [[nodiscard]] std::int64_t k_of(int rank) const { return is_even ? k : k + rank; }
 };
 
 struct ScaledCase {
@@ -36,6 +39,7 @@ struct ScaledCase {
   bool spread = false;
   bool exact_partials = false;  ///< partials travel as f32
   bool to_all = false;          ///< an all-reduce
+  bool fast_accum = false;
 
   [[nodiscard]] std::string text(int world, Algorithm algorithm) const;
 };
@@ -51,8 +55,29 @@ inline std::string ScaledCase::text(int world, Algorithm algorithm) const {
                                                        : "",
                        p.bias ? " bias" : "", p.result_scale ? " result_scale" : "");
   }
-  return all + (spread ? " spread" : "") + (exact_partials ? " f32 partials " : " ") +
-         std::string(to_string(algorithm));
+  return all + (fast_accum ? " fast" : "") + (spread ? " spread" : "") +
+         (exact_partials ? " f32 partials " : " ") + std::string(to_string(algorithm));
+}
+
+/// What native kernels multiply.
+inline std::vector<ScaledCase> native_scaled_cases(const std::vector<std::int64_t>& rows, std::int64_t n,
+                                                   const std::vector<Scaled>& kinds = {
+                                                       Scaled::kTensorwise, Scaled::kRowwise,
+                                                       Scaled::kFlatRows, Scaled::kNo}) {
+  std::vector<ScaledCase> cases;
+  for (const std::int64_t m : rows) {
+    for (const Scaled scaled : kinds) {
+      const bool is_odd = cases.size() % 2 == 1;
+      cases.push_back(
+          {.sizes = {m, n},
+           .products =
+               {{.k = 144, .is_even = true, .scaled = scaled, .bias = m % 3 != 0, .result_scale = is_odd}},
+           .op = m % 3 == 0 ? coll::ReduceOp::kAvg : coll::ReduceOp::kSum,
+           .keeps_product = m % 2 == 0,
+           .fast_accum = (m % 2 == 1) != is_odd});
+    }
+  }
+  return cases;
 }
 
 /// One rank's tensors of a case, and all ranks' products in f64.
@@ -72,6 +97,7 @@ class ScaledOperands {
     args.result_scale = result_scales_;
     if constexpr (requires { args.scatter_dim; }) args.scatter_dim = c.dim;
     args.reduce_op = c.op;
+    args.fast_accum = c.fast_accum;
     if (c.exact_partials) args.partials = DType::kF32;
   }
 
@@ -101,8 +127,8 @@ class ScaledOperands {
     const auto scale = [&](const Dims& sizes) {
       return held.emplace_back(generated_scale(sizes, seed())).view();
     };
-    harness::ProductTensors tensors{.a = values(with_last(c.sizes, p.k + q), p.a),
-                                    .b = values({p.k + q, n}, p.b),
+    harness::ProductTensors tensors{.a = values(with_last(c.sizes, p.k_of(q)), p.a),
+                                    .b = values({p.k_of(q), n}, p.b),
                                     .by_tensor_cores = rank.device.id().kind == DeviceKind::kCuda};
     if (p.scaled != Scaled::kNo) {
       const bool rowwise = p.scaled != Scaled::kTensorwise;
@@ -120,7 +146,7 @@ class ScaledOperands {
       return tensors_.emplace_back(rank.device, layout, *from).view();
     };
     a_.push_back(*load(tensors.a));
-    b_.push_back(*load(tensors.b));
+    b_.push_back(p.is_even ? load(tensors.b.movedim(0, 1))->movedim(0, 1) : *load(tensors.b));
     a_scales_.push_back(
         load(p.scaled == Scaled::kFlatRows ? tensors.a_scale->flatten_rows() : tensors.a_scale));
     b_scales_.push_back(load(tensors.b_scale));

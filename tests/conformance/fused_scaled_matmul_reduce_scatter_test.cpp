@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <string>
 #include <vector>
 
 #include "conformance/fused_scaled_cases.hpp"
@@ -141,6 +142,34 @@ TEST_P(ScaledMatmulReduceScatter, f8_results) {
     }
   }
   run_all(GetParam(), cases);
+}
+
+// A tile has rows of several ranks.
+TEST_P(ScaledMatmulReduceScatter, few_rows_share_tiles) {
+  const std::int64_t world = GetParam().ranks.size;
+  run_all(GetParam(), test::native_scaled_cases({3 * world + 1, 200, 509}, 72));
+}
+
+// Tiles begin with the rows of their rank.
+TEST_P(ScaledMatmulReduceScatter, many_rows_have_tiles_by_owners) {
+  run_all(GetParam(), test::native_scaled_cases({513, 1028}, 264));
+}
+
+// Whatever their tiles are, in tiles that ranks share and in those by owners.
+TEST_P(ScaledMatmulReduceScatter, by_each_native_kernel) {
+  const JobCase& job = GetParam();
+  if (job.ranks.placement.kind == DeviceKind::kCpu || job.ranks.size < 2 || job.ranks.size > 3)
+    GTEST_SKIP() << "kernels of two and three GPUs are looked at";
+  for (const char* kernel : {"t 128x256 2x1", "t 128x224 2x1", "t 128x128 1x1", "exact t 128x128 1x1"}) {
+    Config config = test::quick_config();
+    config.native_kernel = std::string("f8e4m3 ") + kernel;
+    std::vector<Case> cases =
+        test::native_scaled_cases(test::rows_of_kernel(kernel, job.ranks.size), 280, {Scaled::kRowwise});
+    for (Case& one : cases) one.fast_accum = kernel[0] == 't';
+    const int given = test::run_scatters<test::ScaledOperands<ScaledMatmulReduceScatterArgs>>(
+        job, cases, fused_scaled_matmul_reduce_scatter, config);
+    EXPECT_EQ(given, static_cast<int>(cases.size()) * job.ranks.size) << kernel;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, ScaledMatmulReduceScatter,

@@ -64,6 +64,9 @@ class ScatterBuilder {
   void add_products(program::Lane lane, Shard part, const program::Operand& to,
                     const program::Operand& addend, program::Builder::Label label = {}, int peer = -1,
                     int slot = -1);
+  /// As make_partial(), but for what is kept.
+  void make_rounded(program::Lane lane, Shard part, const program::Operand& to,
+                    program::Builder::Label label = {}, int peer = -1, int slot = -1);
   /// Keeps a partial where the caller wants its rank's product.
   void keep(program::Lane lane, Shard part, const program::Operand& partial);
   /// The units of the own part that out has.
@@ -74,9 +77,6 @@ class ScatterBuilder {
   [[nodiscard]] program::Program take() { return builder_.take(); }
 
  private:
-  /// make_partial() without what is kept.
-  void make_rounded(program::Lane lane, Shard part, const program::Operand& to, program::Builder::Label label,
-                    int peer, int slot);
   [[nodiscard]] program::Operand rows_of(program::RootId root, Shard part) const;
   [[nodiscard]] program::Operand columns_of(program::RootId root, int dim, Shard part) const;
 

@@ -6,6 +6,7 @@
 #include "fused/call/scaled_checks.hpp"
 #include "fused/scatter/arguments.hpp"
 #include "fused/scatter/call.hpp"
+#include "fused/scatter/native.hpp"
 
 namespace tandem {
 namespace {
@@ -164,8 +165,10 @@ Result<ScatterProblem> checked_problem(std::string_view who, const ScaledMatmulR
 
 Result<CheckedScatter> check(const ScaledMatmulReduceScatterArgs& args, const Group& group,
                              const Stream& stream) {
-  TANDEM_ASSIGN(const ScatterProblem problem, checked_problem(kScatter, args, false, group, stream));
-  return CheckedScatter{ScatterCall::of(args), problem};
+  TANDEM_ASSIGN(ScatterProblem problem, checked_problem(kScatter, args, false, group, stream));
+  const ScatterCall call = ScatterCall::of(args);
+  ask_native(call, stream.device(), problem);
+  return CheckedScatter{call, problem};
 }
 
 /// Products of views with more dims need no copy where their own dim is scattered; rows of all dims do.
@@ -175,7 +178,9 @@ Result<CheckedScatter> check(const ScaledMatmulAllReduceArgs& args, const Group&
   TANDEM_ASSIGN(ScatterProblem problem, checked_problem(kAllReduce, scatter, true, group, stream));
   TANDEM_TRY(check_flat_scales(scatter));
   add_copies(args.a, 0, problem);
-  return CheckedScatter{ScatterCall::of(args), problem};
+  const ScatterCall call = ScatterCall::of(args);
+  ask_native(call, stream.device(), problem);
+  return CheckedScatter{call, problem};
 }
 
 }  // namespace fused

@@ -4,7 +4,9 @@
 
 #include "base/format.hpp"
 #include "coll/steps.hpp"
+#include "fused/call/scaled_checks.hpp"
 #include "fused/scatter/algorithms.hpp"
+#include "gemm/operand_checks.hpp"
 
 namespace tandem::fused {
 
@@ -24,9 +26,12 @@ gemm::Product departing_product(const ScatterProblem& problem, std::int64_t k) {
   return {.m = problem.rows(),
           .n = problem.n(),
           .k = k,
-          .a = problem.dtype,
-          .b = problem.dtype,
+          .a = problem.factor(),
+          .b = problem.factor(),
           .out = problem.partials,
+          .a_scale = problem.a_scale,
+          .b_scale = scale_of_b(problem.a_scale),
+          .fast_accum = problem.is_scaled && problem.fast_accum,
           .owners = owners_of(problem)};
 }
 
@@ -35,14 +40,25 @@ const char* why_not_given(const ScatterProblem& problem, const ScatterCall& call
   if (problem.num_products > 1) return "there are several products";
   if (!problem.is_copied(0) && !front_of(call.a[0], problem.dim).is_contiguous())
     return "rows of a have holes between them";
+  const TensorView* const scale = call.a_scale.at(0);
+  if (scale != nullptr && scale->dim() > 2 && !front_of(*scale, problem.dim).can_flatten_rows())
+    return "scales of a's rows have no common stride";
   return nullptr;
 }
 
-/// Of this call, whose products are plain.
+/// Of this call.
 gemm::Product own_product(const ScatterProblem& problem, const ScatterCall& call) {
   const TensorView& b = call.b[0];
-  gemm::Product product = departing_product(problem, b.size(0));
-  if (problem.has_bias) product.epilogue.bias = problem.dtype;
+  gemm::Product product = gemm::product_of(gemm::ProductArgs{.a = call.a.data(),
+                                                             .b = &b,
+                                                             .out = &call.out,
+                                                             .bias = call.product_bias.at(0),
+                                                             .a_scale = call.a_scale.at(0),
+                                                             .b_scale = call.b_scale.at(0),
+                                                             .result_scale = call.result_scale.at(0),
+                                                             .fast_accum = problem.fast_accum});
+  product.is_matrix = true;
+  product.owners = owners_of(problem);
   product.b_is_column_major = !b.is_contiguous();
   product.is_aligned =
       gemm::has_no_holes(b) && gemm::is_aligned_async_input(b) &&
@@ -61,7 +77,9 @@ bool exchanges_whole(const ScatterProblem& problem) {
 }
 
 gemm::Product planned_departing_product(const ScatterProblem& problem, const Device& device) {
-  gemm::Product product = departing_product(problem, problem.planned_k());
+  // A rank whose own k no kernel takes makes its product before.
+  constexpr std::int64_t kStep = 16;
+  gemm::Product product = departing_product(problem, (problem.planned_k() + kStep - 1) / kStep * kStep);
   for (const bool by_columns : {false, true}) {
     product.b_is_column_major = by_columns;
     if (gemm::choose(product, device) != nullptr) break;
@@ -71,7 +89,6 @@ gemm::Product planned_departing_product(const ScatterProblem& problem, const Dev
 
 Support can_run_native_scatter(const ScatterProblem& problem, const Device& device) {
   if (Support sends = can_send_rows(problem); !sends) return sends;
-  if (problem.is_scaled) return Support::no("no kernel gives rows away whose products are scaled");
   if (!exchanges_whole(problem) && problem.part_of(problem.world - 1).size == 0)
     return Support::no("a rank owns no rows, and every rank has to wait for every other one");
   if (problem.unit_rows() > 1 && problem.total() % problem.world != 0)
@@ -119,20 +136,23 @@ ScatterProgram build_native_scatter(const ScatterProblem& problem, int rank, con
   if (problem.gives_while_multiplying) {
     product = scatter.product(0, {0, problem.total()});
   } else {
-    const DType made = problem.batch_invariant ? problem.partials : DType::kF32;
+    // Of scaled products there are more implementations that round.
+    const bool rounds = problem.batch_invariant || problem.is_scaled;
+    const DType made = rounds ? problem.partials : DType::kF32;
     product.a = all_of(steps.scratch("product of all rows", problem.sizes_of(problem.total()), made));
     const Shard rows = {0, problem.total()};
-    if (problem.batch_invariant) {
+    if (rounds) {
       scatter.add_sums(kCurrent, rows.size);
-      scatter.add_products(kCurrent, rows, product.a, {});
+      scatter.make_rounded(kCurrent, rows, product.a);
     } else {
       scatter.make_sums(kCurrent, rows, product.a, product.a);
     }
   }
   product.out = out;
-  product.bias = scatter.own_bias();
-  product.departure =
-      program::Departure{.reduce_op = problem.reduce_op, .gives_all = exchanges_whole(problem), .kept = kept};
+  product.departure = program::Departure{.reduce_op = problem.reduce_op,
+                                         .gives_all = exchanges_whole(problem),
+                                         .bias = scatter.own_bias(),
+                                         .kept = kept};
   steps.product_scatter(kCurrent, product);
   if (gathers) {
     const TensorView whole =

@@ -22,8 +22,7 @@ namespace tandem::fused {
 /// The product of a rank as all ranks count it; any memory order of b.
 [[nodiscard]] gemm::Product planned_departing_product(const ScatterProblem& problem, const Device& device);
 
-/// Decides on this rank's own part in it: ScatterProblem::gives_while_multiplying. For plain products.
-/// Allocates nothing.
+/// Decides on this rank's own part in it: ScatterProblem::gives_while_multiplying. Allocates nothing.
 void ask_native(const ScatterCall& call, const Device& device, ScatterProblem& problem);
 
 /// Why this rank's products are made before their rows are given to others; empty if they are not.

@@ -78,11 +78,11 @@ RowScales row_scales(const TensorView* scale, std::int64_t first_row) {
 SumScales scales_of(const Product& product, const ProductArgs& args, std::int64_t first_row,
                     std::int64_t complete_row) {
   SumScales scales;
-  const std::optional<TensorView>& complete = args.arrival->complete_scale;
+  const bool arrives = args.arrival != nullptr && args.arrival->complete_scale;
   const std::int64_t first_complete = std::max(first_row, complete_row);
   scales.rows = row_scales(args.a_scale, first_row);
-  scales.complete_rows = complete ? row_scales(&*complete, first_complete - complete_row)
-                                  : row_scales(args.a_scale, first_complete);
+  scales.complete_rows = arrives ? row_scales(&*args.arrival->complete_scale, first_complete - complete_row)
+                                 : row_scales(args.a_scale, first_complete);
   scales.along_k = product.is_scaled_along_k();
   if (args.b_scale != nullptr) {
     scales.columns = args.b_scale->data_as<const float>();
@@ -90,19 +90,18 @@ SumScales scales_of(const Product& product, const ProductArgs& args, std::int64_
     scales.column_stride = is_one ? 0 : static_cast<int>(args.b_scale->stride(1));
     scales.block_stride = is_one ? 0 : args.b_scale->stride(0);
   }
-  scales.rows_arrive = complete.has_value();
+  scales.rows_arrive = arrives;
   return scales;
 }
 
-ColumnBias bias_of(const ProductArgs& args) {
-  if (args.bias == nullptr) return {};
-  return {
-      .data = args.bias->data, .dtype = args.bias->dtype, .stride = static_cast<int>(args.bias->stride(0))};
+ColumnBias column_bias(const TensorView* bias) {
+  if (bias == nullptr) return {};
+  return {.data = bias->data, .dtype = bias->dtype, .stride = static_cast<int>(bias->stride(0))};
 }
 
 /// `first_row`: of the launch.
 SumEpilogue epilogue_of(const Product& product, const ProductArgs& args, std::int64_t first_row) {
-  SumEpilogue epilogue{.bias = bias_of(args)};
+  SumEpilogue epilogue{.bias = column_bias(args.bias)};
   if (args.result_scale != nullptr) epilogue.result = args.result_scale->data_as<const float>();
   if (args.addend != nullptr) {
     epilogue.addend_dtype = args.addend->dtype;
@@ -263,7 +262,7 @@ PartialExchange exchange_of(const Product& product, const ProductArgs& args) {
                            .n = static_cast<int>(product.n),
                            .gives_all = departure.gives_all,
                            .divisor = departure.divisor,
-                           .bias = bias_of(args),
+                           .bias = column_bias(departure.bias),
                            // The same bits on every rank, if all have the sum.
                            .rounds_own = departure.gives_all};
   if (departure.product != nullptr) exchange.product = departure.product->data;
@@ -281,8 +280,9 @@ bool exchanges_partials(const Product& product, std::string* why_not) {
     return product.a == product.out || product.a == DType::kF32 ||
            refuse(why_not, "partials are given from f32 or out's type");
   }
-  return (!product.epilogue.addend && !product.epilogue.result_scale) ||
-         refuse(why_not, "products that depart add and scale nothing but what they sum over");
+  if (product.epilogue.addend) return refuse(why_not, "products that depart have no addend");
+  return is_f8(product.a) || !product.epilogue.bias ||
+         refuse(why_not, "the native kernels of 16 bits add a bias to the sum over ranks only");
 }
 
 /// Streams on which products wait without a group that are remembered: memory of a GPU is kept for each.
@@ -505,6 +505,8 @@ Result<void> AsyncInputProducts::depart(const Product& product, const ProductArg
   launch.complete_rows = product.m;
   launch.complete_end = 1;
   launch.num_clusters = share_of(*chosen, true);
+  launch.epilogue = epilogue_of(product, args, 0);
+  if (is_f8(product.a)) launch.scales = scales_of(product, args, 0, 0);
   const ExchangeRoom room = room_of(*chosen->kernel, product, launch.num_clusters);
   TANDEM_ASSIGN(std::byte* const memory, staged_.reserve(room.staged_bytes + room.aside_bytes, stream));
   exchange.staged = memory;

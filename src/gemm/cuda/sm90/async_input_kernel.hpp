@@ -45,7 +45,7 @@ struct AsyncInputLaunch {
   bool begins_early = false;  ///< beside the kernel before: see device/cuda/next_kernel.cuh
   double wave_us = 0;         ///< what a tile takes, about
   SumScales scales;           ///< of kernels that scale
-  SumEpilogue epilogue;       ///< where no rows go to owners
+  SumEpilogue epilogue;       ///< without an addend where rows go to owners
   /// Where rows go to their owners, who are the chunks: `out` is of the own rows then.
   PartialExchange partials;
 };
@@ -65,10 +65,11 @@ enum class SumsKind : std::uint8_t {
 };
 
 /// Whether a kernel's tiles are whole blocks of partials, and its sums leave registers for their exchange.
-/// (Those of the widest tile of a single CTA do not: its loads keep more.)
+/// (Those of the widest tile of a single CTA do not: its loads keep more. No more do two sums of a tile that
+/// is wider than one part of them.)
 [[nodiscard]] constexpr bool can_exchange_partials(int tile_columns, int ctas_of_cluster, SumsKind sums) {
-  return tile_columns % PartialGrid::kColumns == 0 && (tile_columns < 256 || ctas_of_cluster > 1) &&
-         sums == SumsKind::kPlain;
+  if (sums == SumsKind::kPromoted) return tile_columns == 128;
+  return tile_columns % PartialGrid::kColumns == 0 && (tile_columns < 256 || ctas_of_cluster > 1);
 }
 
 /// Of a CTA: a warp group of producers, two of consumers.

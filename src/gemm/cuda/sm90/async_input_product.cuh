@@ -48,7 +48,7 @@ inline constexpr int kFewestStagedPieces = 4;
 
 /// A native kernel's CTA:
 ///
-///   warp group 0   40 or 64 registers a thread
+///   warp group 0   40, 56 or 64 registers a thread
 ///     kLoader      one thread issues all tensor loads, so it alone waits for chunks, and for the pieces
 ///                  that another warp announces
 ///     kPusher      pushes pieces of the own shard, if no CTAs do nothing else: see piece_exchange.cuh; or
@@ -56,8 +56,8 @@ inline constexpr int kFewestStagedPieces = 4;
 ///     kPoller      looks for pieces, or partials of own tiles, that come, and announces them
 ///     kBarrierInit sets up the barriers between those that load and those that multiply, and outlives the
 ///                  kernel before, where that lets this one begin early (device/cuda/next_kernel.cuh)
-///   warp groups    232 or 216 registers a thread; each multiplies half of the tile's rows, and stores them
-///   1 and 2
+///   warp groups    232, 224 or 216 registers a thread; each multiplies half of the rows of a tile, and
+///   1 and 2        stores them
 ///
 /// The two groups need not be at the same step, nor at the same tile: while one rounds and stores, the other
 /// has the tensor cores for itself.
@@ -119,9 +119,10 @@ struct AsyncInputProduct {
   // Where sums have many uses a copy of the order's parameters would take their registers.
   using Scheduler =
       BasicChunkTileScheduler<cute::conditional_t<kCanExchange, const ChunkTileParams&, ChunkTileParams>>;
-  // Who exchanges partials needs more of them than who sends pieces.
-  static constexpr int kLoadRegisters = kCanExchange ? 64 : 40;
-  static constexpr int kMultiplyRegisters = kCanExchange ? 216 : 232;
+  // Who exchanges partials needs more of them than who sends pieces. Scales need some beside the sums.
+  static constexpr bool kScales = Sums::kKind != SumsKind::kPlain;
+  static constexpr int kLoadRegisters = kCanExchange ? (kScales ? 56 : 64) : 40;
+  static constexpr int kMultiplyRegisters = kCanExchange ? (kScales ? 224 : 216) : 232;
   static constexpr int kMultiplyThreads = static_cast<int>(cute::size(TiledMma{}));
   static constexpr int kGroupThreads = cutlass::NumThreadsPerWarpGroup;
   static constexpr int kThreads = kGroupThreads + kMultiplyThreads;
@@ -293,6 +294,7 @@ struct AsyncInputProduct {
         return store(Stores::rows_of(params_.stores, work));
       }
       if constexpr (kCanExchange) {
+        if constexpr (kScales) Epilogue::apply_of_columns(params_.epilogue, column, sums);
         const OwnedTile tile = owned(params_.partials, work);
         const auto at = [&](int group, int row, int pair) -> float& {
           return sum_at(sums, group, row, pair);

@@ -56,15 +56,21 @@ struct TileEpilogue {
   /// `row`: see first_row_of().
   template <class Work, class Sums>
   CUTLASS_DEVICE static void apply(const Params& params, const Work& work, int row, Sums& sums) {
+    apply_of_columns(params, work.N_idx * kColumns, sums);
     const SumEpilogue& what = params.what;
-    if (what.bias.data != nullptr || what.result != nullptr)
-      add_bias(what, params.n - work.N_idx * kColumns, work.N_idx * kColumns, sums);
     if (what.addend == nullptr) return;
     if (what.addend_dtype == DType::kF32) {
       add_wide(params, work, row, sums);
     } else {
       add_narrow(params, work, row, sums);
     }
+  }
+  /// The same without an addend.
+  template <class Sums>
+  CUTLASS_DEVICE static void apply_of_columns(const Params& params, int first_column, Sums& sums) {
+    const SumEpilogue& what = params.what;
+    if (what.bias.data == nullptr && what.result == nullptr) return;
+    add_bias(what, params.n - first_column, first_column, sums);
   }
 
  private:

@@ -21,6 +21,7 @@ struct ScalesOfRows {
     int complete_rows;
     int complete_begin;
     int tiles_per_signal;
+    int shard_rows;  ///< batches are owners of so many rows of one; 0: they are not
   };
   static Params params_of(const AsyncInputLaunch& what, const ProductGrid& grid) {
     return {.scales = what.scales,
@@ -28,7 +29,8 @@ struct ScalesOfRows {
             .rows = grid.batch_rows,
             .complete_rows = grid.complete_rows,
             .complete_begin = what.complete_begin,
-            .tiles_per_signal = grid.tiles_per_signal};
+            .tiles_per_signal = grid.tiles_per_signal,
+            .shard_rows = what.partials.batch_rows()};
   }
 
   const float* rows[2];  ///< null: 1
@@ -43,12 +45,14 @@ struct ScalesOfRows {
     const bool by_batches = params.tiles_per_signal == 0;
     const int batch = work.L_idx - (by_batches ? before : 0);
     const int tile = work.M_idx - (by_batches ? 0 : before * params.tiles_per_signal);
+    const bool has_owners = params.shard_rows > 0;
+    const int first = tile * 128 + first_row + (has_owners ? batch * params.shard_rows : 0);
+    const std::int64_t batch_row = has_owners ? 0 : std::int64_t{batch} * batch_rows;
     block_stride = from.block_stride;
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < 2; ++i) {
-      const int row = min(tile * 128 + first_row + 8 * i, batch_rows - 1);
-      rows[i] = from.data == nullptr ? nullptr
-                                     : from.data + (std::int64_t{batch} * batch_rows + row) * from.row_stride;
+      const int row = min(first + 8 * i, batch_rows - 1);
+      rows[i] = from.data == nullptr ? nullptr : from.data + (batch_row + row) * from.row_stride;
     }
   }
 

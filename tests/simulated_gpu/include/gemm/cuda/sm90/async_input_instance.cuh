@@ -260,6 +260,13 @@ struct Turns {
   int used[2] = {};  ///< that each group has done with
 };
 
+/// What a rank's own partial has besides its sums.
+inline void finish_columns(const Product& product, int first_column, int columns, Sums& sums) {
+  for (auto& row : sums) {
+    for (int c = 0; c < columns; ++c) row[c] = finished(product.launch.epilogue, row[c], first_column + c, 0);
+  }
+}
+
 inline OwnedTile owned(const PartialExchange& partials, const TilePlace& place) {
   return {partials.owner_of(place.batch), place.row, place.column};
 }
@@ -357,7 +364,8 @@ void run_with_owners(const Product& product, PartialCounts& counts, std::byte* s
   __syncthreads();
   if (threadIdx.x == 0) {
     std::uint32_t announced = 0;
-    multiply_tiles<E>(product, announced, sums, [&](const TilePlace&, int, const Sums&) {
+    multiply_tiles<E>(product, announced, sums, [&](const TilePlace& place, int columns, const Sums&) {
+      finish_columns(product, place.column * kColumns, columns, sums);
       ++turns.made;
       while (turns.used[0] < turns.made || turns.used[1] < turns.made) simulated::pause();
     });
