@@ -55,6 +55,12 @@ class FirstBits {
 struct AllRanks {
   FirstBits first_bits;
   std::atomic<int> given = 0;  ///< calls that gave rows to their owners while they multiplied
+
+  void count(const OpReport& report) {
+    if (report.algorithm == Algorithm::kNative &&
+        report.reason.find("is made before") == std::string_view::npos)
+      ++given;
+  }
 };
 
 /// The layout of out, and which part of the whole result that is.
@@ -69,8 +75,8 @@ Result<Layout> layout_of(const Args& args, const Case& c, int world, int rank, h
   }
 }
 
-/// That a native kernel takes, by the end of its name: in tiles that ranks share, and in those by owners. Pairs
-/// of tiles need an even number of rows of tiles, and those beside each other are for one row.
+/// What a native kernel takes, by the end of its name: in tiles that ranks share, and in those by owners.
+/// Pairs of tiles need an even number of rows of tiles, and those beside each other are for one row.
 inline std::vector<std::int64_t> rows_of_kernel(std::string_view kernel, int world) {
   if (kernel.ends_with("1x2")) return {100};
   return {200, std::int64_t{200} * world + (world == 2 ? 600 : 0)};
@@ -101,9 +107,7 @@ Result<void> run_scatter(RankContextOfTest& rank, const Case& c, bool same_bits,
     if (report->algorithm != algorithm)
       complaints.add(who + ": ran " + std::string(to_string(report->algorithm)));
     if (auto done = rank.stream.synchronize(); !done) return done;
-    if (algorithm == Algorithm::kNative && report->reason.find("is made before") == std::string_view::npos)
-      ++all.given;
-
+    all.count(*report);
     out.download();
     harness::Wrong wrong;
     const bool pushes = report->reason.find("ranks push partials") != std::string_view::npos;
