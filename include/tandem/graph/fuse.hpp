@@ -14,6 +14,7 @@ namespace tandem::graph {
 /// all-reduces, the last about all.
 enum class Reason : std::uint8_t {
   kNoProduct,          ///< no product takes what is gathered
+  kBatchedProduct,     ///< products take it only as a batch of matrices
   kRightOperand,       ///< products take it only as right operand; the gathered dim is K or N
   kTransposedOperand,  ///< products take it only transposed; the gathered dim is K
   kBiasOperand,        ///< products take it only as a bias

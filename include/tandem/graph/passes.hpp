@@ -45,6 +45,12 @@ struct Pass {
 ///   my.op(%g, %h)
 [[nodiscard]] Result<void> merge_equal_gathers(Graph& graph);
 
+/// Writes products beside collectives in the one form that fused ops have:
+///
+///   %p = bmm(%a, %b)             ->  %p = reshape(mm(reshape(%a), reshape(%b)))    of one matrix each
+///   %p = addmm(%row, %a, %b)     ->  %p = addmm(reshape(%row, [n]), %a, %b)        a row [1, n]
+[[nodiscard]] Result<void> plain_products(Graph& graph);
+
 /// Makes one op of a chain of reshapes, or of permutes, and removes those that change nothing:
 ///
 ///   %v = aten.reshape.default(%g, [1, 64, 256])    %w = aten.reshape.default(%g, [64, 256])

@@ -27,6 +27,7 @@ inline constexpr std::string_view kAdd = "aten.add.Tensor";
 inline constexpr std::string_view kMul = "aten.mul.Tensor";
 inline constexpr std::string_view kMax = "aten.max.default";
 inline constexpr std::string_view kMm = "aten.mm.default";
+inline constexpr std::string_view kBmm = "aten.bmm.default";
 inline constexpr std::string_view kAddmm = "aten.addmm.default";
 inline constexpr std::string_view kScaledMm = "aten._scaled_mm.default";
 inline constexpr std::string_view kAttention = "aten._scaled_dot_product_cudnn_attention.default";

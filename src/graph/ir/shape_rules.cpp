@@ -185,6 +185,17 @@ Result<void> mm(const Call& call) {
   return product(call, 0, 1);
 }
 
+Result<void> bmm(const Call& call) {
+  TANDEM_TRY(same_dtype(call));
+  const Shape& a = call.input(0).shape;
+  const Shape& b = call.input(1).shape;
+  if (a.size() != 3 || b.size() != 3 || a[0] != b[0] || a[2] != b[1]) {
+    return failf(ErrorCode::kInvalidArgument, "multiplies {} by {}, need [batch, m, k] and [batch, k, n]",
+                 listed(a), listed(b));
+  }
+  return need(call, {a[0], a[1], b[2]});
+}
+
 Result<void> scaled_mm(const Call& call) {
   return product(call, 0, 1);
 }
@@ -208,6 +219,7 @@ constexpr OpRule kRules[] = {
     {"aten._scaled_mm.default", scaled_mm},
     {"aten._unsafe_view.default", reshape},
     {"aten.addmm.default", addmm},
+    {"aten.bmm.default", bmm},
     {"aten.cat.default", cat},
     {"aten.clone.default", same_type},
     {"aten.mm.default", mm},

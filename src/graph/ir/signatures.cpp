@@ -35,6 +35,7 @@ constexpr Signature kSignatures[] = {
     {"aten.add.Tensor", "OO", "alpha "},
     {"aten.addmm.default", "TTT", "alpha beta "},
     {"aten.amax.default", "TS?B?", ""},
+    {"aten.bmm.default", "TT", ""},
     {"aten.cat.default", "LI?", ""},
     {"aten.clamp_max.default", "TN", ""},
     {"aten.clamp_min.default", "TN", ""},

@@ -31,10 +31,13 @@ Result<void> skip(Graph& graph, Node& node, Node& inner, Argument shape_or_order
 }
 
 Result<void> fold_reshape(Graph& graph, Node& node) {
-  Node* const input = input_of(node);
   // As an aten.reshape: of what lies under a view, a view may not be possible.
-  const bool is_chain = is_view_op(*input) && !input->is_call_of(op::kClone) && node.is_call_of(op::kReshape);
-  if (is_chain) TANDEM_TRY(skip(graph, node, *input, node.arguments()[1]));
+  bool is_chain = false;
+  while (node.is_call_of(op::kReshape) && is_view_op(*input_of(node)) &&
+         !input_of(node)->is_call_of(op::kClone)) {
+    is_chain = true;
+    TANDEM_TRY(skip(graph, node, *input_of(node), node.arguments()[1]));
+  }
   Node& from = *input_of(node);
   if (from.type() == node.type()) return replace(graph, node, from);
   const bool copies = is_chain && type_of(from).shape == type_of(node).shape && type_of(node).is_contiguous();

@@ -85,7 +85,11 @@ class Fusing {
       b.push_back({term.b});
       a_scale.push_back(or_null(scale));
       b_scale.push_back(or_null(term.b_scale));
-      bias.push_back(or_null(term.bias));
+      Node* row = term.bias;
+      if (row != nullptr) {
+        TANDEM_ASSIGN(row, reshaped(graph_, *fusion_.sum, *row, {whole.back()}));
+      }
+      bias.push_back(or_null(row));
       result_scale.push_back(or_null(term.result_scale));
       fast.push_back({term.fast_accum});
       has_bias = has_bias || term.bias != nullptr;

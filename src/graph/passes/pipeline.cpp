@@ -21,6 +21,7 @@ std::span<const Pass> all_passes() {
   static constexpr std::array kPasses = {
       Pass{"merge-collectives", always<merge_collectives>},
       Pass{"merge-equal-gathers", always<merge_equal_gathers>},
+      Pass{"plain-products", always<plain_products>},
       Pass{"fold-views", always<fold_views>},
       Pass{"share-maxima", share_maxima},
       Pass{"narrow-gathers", always<narrow_gathers>},

@@ -1,6 +1,7 @@
 #include "graph/passes/scatter_fusion.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "graph/ir/ops.hpp"
 #include "graph/passes/row_local.hpp"
@@ -140,11 +141,35 @@ class Planner {
       } else if (is_sum(*node)) {
         open.push_back(node->arguments()[1].node());  // the first operand comes off the stack first
         open.push_back(node->arguments()[0].node());
+      } else if (Node* const row = row_added_by(*node); row != nullptr && row_ == nullptr) {
+        row_ = row;
+        row_sum_ = node;
+        Node* const left = node->arguments()[0].node();
+        open.push_back(left == row ? node->arguments()[1].node() : left);
       } else {
         Node* const addend = add_term(*node);
         if (addend != nullptr) open.push_back(addend);
       }
     }
+    if (row_ != nullptr) refuse(Reason::kOpBetween, row_sum_);
+  }
+
+  /// The row that a sum adds to each row of its other operand, or null.
+  static Node* row_added_by(const Node& sum) {
+    if (!sum.is_call_of(op::kAdd) || !sum.named_arguments().empty()) return nullptr;
+    const TensorType& made = type_of(sum);
+    for (const std::size_t at : {std::size_t{0}, std::size_t{1}}) {
+      Node* const row = sum.arguments()[at].node();
+      const Node* const other = sum.arguments()[1 - at].node();
+      const bool is_whole = other != nullptr && type_of(*other).shape == made.shape && other != row;
+      if (row == nullptr || !is_whole || type_of(*other).dtype != made.dtype) continue;
+      const TensorType& type = type_of(*row);
+      if (!type.shape.empty() && type.shape.back() == made.shape.back() &&
+          type.numel() == made.shape.back() && type.dtype == made.dtype) {
+        return row;
+      }
+    }
+    return nullptr;
   }
 
   static bool is_used_once(const Node& node) { return node.users().size() == 1; }
@@ -181,6 +206,9 @@ class Planner {
       refuse(Reason::kProductUsed, addend);
       return nullptr;
     }
+    // A row of the sum is one of any of its products that has none.
+    if (row_ != nullptr && product->bias == nullptr && product->result_scale == nullptr)
+      product->bias = std::exchange(row_, nullptr);
     fusion_.terms.push_back(*std::move(product));
     return addend;
   }
@@ -206,6 +234,9 @@ class Planner {
   const Graph& graph_;
   Collective collective_;
   ScatterFusion fusion_;
+  // A row that the sum adds, until a product has it for its bias, and where it is added.
+  Node* row_ = nullptr;
+  const Node* row_sum_ = nullptr;
   std::optional<Refusal> refusal_;
 };
 

@@ -21,9 +21,9 @@ struct Way {
 
 /// From the nearest to a fusion to the farthest; others are farther.
 constexpr std::array kNearestFirst = {
-    Reason::kDependentOperand, Reason::kScaleOfWhole, Reason::kFactors,           Reason::kOpaqueBetween,
-    Reason::kUnsupportedType,  Reason::kReshape,      Reason::kTransposedOperand, Reason::kRightOperand,
-    Reason::kBiasOperand,      Reason::kOpBetween};
+    Reason::kDependentOperand, Reason::kScaleOfWhole,   Reason::kFactors,           Reason::kOpaqueBetween,
+    Reason::kUnsupportedType,  Reason::kReshape,        Reason::kTransposedOperand, Reason::kRightOperand,
+    Reason::kBiasOperand,      Reason::kBatchedProduct, Reason::kOpBetween};
 
 bool is_nearer(Reason a, Reason b) {
   const auto place_of = [](Reason reason) {
@@ -47,6 +47,8 @@ class Search {
       for (Node* const user : way.node->users()) {
         if (const auto product = as_product(*user)) {
           note(judge(way, *product), way, *user);
+        } else if (user->is_call_of(op::kBmm) && way.between == nullptr) {
+          note(Reason::kBatchedProduct, way, *user);
         } else if (user->kind() == NodeKind::kCall && seen.insert(user).second) {
           open.push_back(beyond(way, *user));
         }

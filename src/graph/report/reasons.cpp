@@ -13,6 +13,7 @@ struct Entry {
 // In the order of Reason.
 constexpr std::array<Entry, kNumReasons> kEntries = {{
     {"kNoProduct", "no product takes what is gathered"},
+    {"kBatchedProduct", "its product is one of a batch of matrices, each by another one"},
     {"kRightOperand", "it is only a right operand: the gathered dim is summed, or N"},
     {"kTransposedOperand", "it is only used transposed: the gathered dim is summed"},
     {"kBiasOperand", "it is only a bias"},

@@ -1,0 +1,86 @@
+#include <tandem/graph/passes.hpp>
+
+#include "base/try.hpp"
+#include "graph/ir/ops.hpp"
+#include "graph/passes/edits.hpp"
+#include "graph/passes/products.hpp"
+#include "graph/passes/row_local.hpp"
+
+namespace tandem::graph {
+namespace {
+
+/// Whether what a node takes first is a gather's, but for views.
+bool reads_gathered(const Node& node) {
+  const Node* above = node.arguments()[0].node();
+  while (above != nullptr && (is_view_op(*above) || above->is_call_of(op::kPermute)))
+    above = above->arguments()[0].node();
+  return above != nullptr && above->is_call_of(op::kAllGather);
+}
+
+/// Whether it is reduced over ranks, but for views and sums.
+bool is_reduced(const Node& node) {
+  std::vector<const Node*> open{&node};
+  constexpr std::size_t kFarEnough = 100;  // nodes; sums are shorter
+  for (std::size_t i = 0; i < open.size() && open.size() < kFarEnough; ++i) {
+    for (const Node* const user : open[i]->users()) {
+      if (user->is_call_of(op::kReduceScatter) || user->is_call_of(op::kFunctionalAllReduce)) return true;
+      if (is_view_op(*user) || user->is_call_of(op::kAdd)) open.push_back(user);
+    }
+  }
+  return false;
+}
+
+std::vector<std::int64_t> without_first(const Node& node) {
+  const auto& shape = type_of(node).shape;
+  return {shape.begin() + 1, shape.end()};
+}
+
+Result<void> flatten_batch(Graph& graph, Node& node) {
+  Argument::List operands;
+  for (const Argument& one : node.arguments()) {
+    TANDEM_ASSIGN(Node* const matrix, reshaped(graph, node, *one.node(), without_first(*one.node())));
+    operands.push_back({matrix});
+  }
+  TANDEM_ASSIGN(
+      Node* const product,
+      graph.insert_before(&node, {.kind = NodeKind::kCall,
+                                  .name = graph.free_name("mm"),
+                                  .target = std::string(op::kMm),
+                                  .arguments = std::move(operands),
+                                  .named_arguments = {},
+                                  .type = {NodeType::Kind::kTensor,
+                                           {contiguous_type(without_first(node), type_of(node).dtype)}}}));
+  TANDEM_ASSIGN(Node* const instead, reshaped(graph, node, *product, type_of(node).shape));
+  graph.replace_uses(node, *instead);
+  return graph.erase(node);
+}
+
+Result<void> flatten_bias(Graph& graph, Node& node) {
+  Argument::List arguments = node.arguments();
+  Node& bias = *arguments[0].node();
+  TANDEM_ASSIGN(Node* const row, reshaped(graph, node, bias, without_first(bias)));
+  arguments[0] = {row};
+  graph.set_arguments(node, std::move(arguments), node.named_arguments());
+  return {};
+}
+
+bool has_bias_of_one_row(const Node& node) {
+  if (!node.is_call_of(op::kAddmm)) return false;
+  const auto& bias = type_of(*node.arguments()[0].node()).shape;
+  const auto& made = type_of(node).shape;
+  return bias.size() == 2 && bias[0] == 1 && made[0] != 1 && bias[1] == made[1];
+}
+
+}  // namespace
+
+Result<void> plain_products(Graph& graph) {
+  for (auto place = graph.nodes().begin(); place != graph.nodes().end();) {
+    Node& node = *place++;
+    const bool is_one_of_batch = node.is_call_of(op::kBmm) && type_of(node).shape[0] == 1;
+    if (is_one_of_batch && (reads_gathered(node) || is_reduced(node))) TANDEM_TRY(flatten_batch(graph, node));
+    if (has_bias_of_one_row(node)) TANDEM_TRY(flatten_bias(graph, node));
+  }
+  return {};
+}
+
+}  // namespace tandem::graph
