@@ -237,7 +237,7 @@ Result<Inputs> make_inputs(const graph::Graph& program, std::uint64_t seed, cons
   Inputs inputs;
   Maker maker(seed, ranks.group.rank(), inputs);
   for (const graph::Node& node : program.nodes()) {
-    if (node.kind() != graph::NodeKind::kPlaceholder || missing.contains(&node)) continue;
+    if (!node.is_given() || missing.contains(&node)) continue;
     TANDEM_TRY(maker.make(node));
   }
   // An attention's q may follow from another's output, in whatever order the program has their gradients.

@@ -21,6 +21,7 @@ struct Product {
   Node* result_scale = nullptr;  ///< or null
   Argument out_dtype = {};       ///< of a scaled one
   bool fast_accum = false;
+  bool is_widened = false;   ///< `node` casts the plain product to f32
   bool has_factors = false;  ///< of addmm: alpha and beta are not 1, or it adds neither row nor matrix
 
   [[nodiscard]] bool is_scaled() const { return a_scale != nullptr; }

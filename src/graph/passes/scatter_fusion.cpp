@@ -69,6 +69,22 @@ std::optional<Product> as_scaled_afterwards(Node& node) {
   return std::nullopt;
 }
 
+/// A plain product that is cast to f32 then, as the backward of autocast does: one that is not rounded before.
+std::optional<Product> as_widened(Node& node) {
+  if (!node.is_call_of(op::kConvert) || type_of(node).dtype != "float32") return std::nullopt;
+  Node* multiplied = only_input(node, 0);
+  while (multiplied != nullptr && is_view_op(*multiplied) && keeps_rows(*multiplied))
+    multiplied = only_input(*multiplied, 0);
+  auto product = multiplied == nullptr ? std::nullopt : as_product(*multiplied);
+  if (!product || product->is_scaled() || product->has_factors || product->addend != nullptr ||
+      !is_product_type(type_of(*multiplied).dtype)) {
+    return std::nullopt;
+  }
+  product->node = &node;
+  product->is_widened = true;
+  return product;
+}
+
 class Planner {
  public:
   Planner(const Graph& graph, Node& scatter) : graph_(graph), collective_(as_collective(scatter)) {
@@ -193,6 +209,7 @@ class Planner {
   Node* add_term(Node& node) {
     auto product = as_product(node);
     if (!product) product = as_scaled_afterwards(node);
+    if (!product) product = as_widened(node);
     if (!product) {
       refuse_term(node);
       return nullptr;
@@ -243,7 +260,8 @@ class Planner {
 }  // namespace
 
 bool ScatterFusion::is_scaled() const {
-  return std::any_of(terms.begin(), terms.end(), [](const Product& term) { return term.is_scaled(); });
+  return std::any_of(terms.begin(), terms.end(),
+                     [](const Product& term) { return term.is_scaled() || term.is_widened; });
 }
 
 bool ScatterFusion::gives_all() const {
