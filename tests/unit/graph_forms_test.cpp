@@ -25,6 +25,8 @@ fuses "symm_mem.fused_all_gather_matmul.default" 1
 %split: (bfloat16[8, 16], bfloat16[8, 16]) = aten.split.Tensor(%mm, 8)
 %"get item": bfloat16[8, 16] = "<built-in function getitem>"(%split, 0)
 %odd: complex64[1, 0, 3]{7, 3, 1} = my.op(null, true, -1.5, 2.0, 1e-12, [], [[%mm], "\n%"], <"a>b">, "a b"=-3)
+%size: null = "<built-in function mul>"(2, {"s77" 12})
+%any: bfloat16[24, 2, 5] = aten.expand.default(%mm, [%size, {"s77" 2}, {"u0" null}])
 %far: float32[1] = "get_attr"(infinity, -infinity, nan, "-Infinity", least=-infinity)
 %output: (bfloat16[8, 16], null) = output([%"get item", null])
 )";

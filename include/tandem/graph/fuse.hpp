@@ -30,6 +30,7 @@ enum class Reason : std::uint8_t {
   kFactors,            ///< a bias with factors, or one that is no row
   kOtherGroup,         ///< its group is not that of the program
   kOpaqueBetween,      ///< an unknown op is in the way, and nothing moves across it
+  kSymbolicSizes,      ///< sizes that the program does not know have no name where the op would stand
   kUnusualForm,        ///< it is not followed by exactly one wait
   kUnsupportedType,    ///< tandem has no product of this type
   kNotProfitable,      ///< the cost model expects no gain; only with FuseOptions::cost

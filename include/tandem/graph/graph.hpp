@@ -47,17 +47,27 @@ struct Repr {
   friend bool operator==(const Repr&, const Repr&) = default;
 };
 
+/// A size that the program does not know: PyTorch's expression, and its value in the call that was captured.
+struct Symbol {
+  std::string text;
+  std::optional<std::int64_t> hint;
+  friend bool operator==(const Symbol&, const Symbol&) = default;
+};
+
 /// One argument of a node: a constant, another node, or a list of arguments.
 struct Argument {
   using List = std::vector<Argument>;
-  std::variant<std::monostate, bool, std::int64_t, double, std::string, Repr, Node*, List> value;
+  std::variant<std::monostate, bool, std::int64_t, double, std::string, Repr, Symbol, Node*, List> value;
 
   [[nodiscard]] Node* node() const;        ///< null if it is no node
   [[nodiscard]] const List* list() const;  ///< null if it is no list
   /// The elements of a list; any other argument counts as one element. Many ops take a tensor or a list of
   /// tensors.
   [[nodiscard]] std::span<const Argument> entries() const;
+  /// A whole number, or the hint of a symbol.
   [[nodiscard]] std::optional<std::int64_t> integer() const;
+  /// Whether it is a size that the program does not know: a symbol, or a node that makes no tensor.
+  [[nodiscard]] bool is_symbolic() const;
   friend bool operator==(const Argument&, const Argument&) = default;
 };
 
@@ -164,6 +174,8 @@ class Graph {
   [[nodiscard]] Result<Node*> insert_before(Node* place, NodeSpec spec);
   /// Whether `a` runs before `b`.
   [[nodiscard]] static bool is_before(const Node& a, const Node& b) { return a.order_ < b.order_; }
+  /// Whether sizes of the program are symbolic. Then those of types are the symbols' hints.
+  [[nodiscard]] bool has_symbols() const { return has_symbols_; }
   /// Returns "name", or the first of "name_1", "name_2", ... that is free.
   [[nodiscard]] std::string free_name(std::string_view name);
 
@@ -186,6 +198,7 @@ class Graph {
   void drop_uses(Node& node);
   void set_order(Node& node);
 
+  bool has_symbols_ = false;
   std::list<Node> nodes_;
   std::map<std::string, Node*, std::less<>> by_name_;
   std::map<std::string, int, std::less<>> next_of_name_;  ///< those below were taken when free_name() looked

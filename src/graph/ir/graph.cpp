@@ -83,8 +83,15 @@ std::span<const Argument> Argument::entries() const {
 }
 
 std::optional<std::int64_t> Argument::integer() const {
-  const auto* found = std::get_if<std::int64_t>(&value);
-  return found == nullptr ? std::nullopt : std::optional(*found);
+  if (const auto* const symbol = std::get_if<Symbol>(&value)) return symbol->hint;
+  const auto* const integer = std::get_if<std::int64_t>(&value);
+  return integer == nullptr ? std::nullopt : std::optional(*integer);
+}
+
+bool Argument::is_symbolic() const {
+  const Node* const made_by = node();
+  return std::holds_alternative<Symbol>(value) ||
+         (made_by != nullptr && made_by->type().kind == NodeType::Kind::kNone);
 }
 
 const TensorType* NodeType::tensor() const {
@@ -163,6 +170,12 @@ void Graph::set_order(Node& node) {
 }
 
 void Graph::add_uses(Node& node) {
+  for (const Argument& argument : node.arguments_) {
+    const auto* const sizes = argument.list();
+    has_symbols_ = has_symbols_ || (sizes != nullptr && node.kind_ == NodeKind::kCall &&
+                                    std::any_of(sizes->begin(), sizes->end(),
+                                                [](const Argument& one) { return one.is_symbolic(); }));
+  }
   for (Node* const input : node.inputs()) input->users_.push_back(&node);
 }
 

@@ -19,6 +19,9 @@ Json json_of(const Argument& argument) {
     }
     Json operator()(const std::string& value) const { return value; }
     Json operator()(const Repr& value) const { return {{"repr", value.text}}; }
+    Json operator()(const Symbol& value) const {
+      return {{"sym", value.text}, {"hint", value.hint ? Json(*value.hint) : Json(nullptr)}};
+    }
     Json operator()(const Node* value) const { return {{"node", value->name()}}; }
     Json operator()(const Argument::List& list) const {
       Json json = Json::array();

@@ -167,6 +167,14 @@ Result<Argument> float_of(const Json& word) {
   return failf(ErrorCode::kParse, "float is {}, need \"inf\", \"-inf\" or \"nan\"", word.dump());
 }
 
+Result<Argument> symbol_of(const Json& json) {
+  TANDEM_ASSIGN(const Json* const text, member(json, "sym", Json::value_t::string));
+  Symbol symbol{.text = text->get<std::string>(), .hint = std::nullopt};
+  if (!json["hint"].is_number_integer()) return Argument{std::move(symbol)};  // of a number that is no size
+  TANDEM_ASSIGN(symbol.hint, integer_of(json["hint"], "hint"));
+  return Argument{std::move(symbol)};
+}
+
 Result<Argument> Importer::object_of(const Json& json) {
   if (json.size() == 1 && json.contains("node")) {
     TANDEM_ASSIGN(const Json* const name, member(json, "node", Json::value_t::string));
@@ -181,9 +189,12 @@ Result<Argument> Importer::object_of(const Json& json) {
     TANDEM_ASSIGN(const Json* const text, member(json, "repr", Json::value_t::string));
     return Argument{Repr{text->get<std::string>()}};
   }
+  if (json.size() == 2 && json.contains("sym") && json.contains("hint")) return symbol_of(json);
   if (json.size() == 1 && json.contains("float")) return float_of(json["float"]);
   return failf(ErrorCode::kParse,
-               "an argument is an object of {} keys, need just \"node\", \"repr\" or \"float\"", json.size());
+               "an argument is an object of {} keys, need just \"node\", \"repr\" or \"float\", or \"sym\" "
+               "and \"hint\"",
+               json.size());
 }
 
 Result<Argument> Importer::argument_of(const Json& json, int depth) {

@@ -26,11 +26,14 @@ struct Call {
   [[nodiscard]] std::int64_t integer(std::size_t idx, std::int64_t otherwise = 0) const {
     return idx < node.arguments().size() ? node.arguments()[idx].integer().value_or(otherwise) : otherwise;
   }
+  /// kUnknown for one that nobody knows.
   [[nodiscard]] Shape integers(std::size_t idx) const {
     Shape found;
-    for (const Argument& one : *node.arguments()[idx].list()) found.push_back(*one.integer());
+    for (const Argument& one : *node.arguments()[idx].list())
+      found.push_back(one.integer().value_or(kUnknown));
     return found;
   }
+  static constexpr std::int64_t kUnknown = -2;
 };
 
 inline std::string listed(const Shape& shape) {

@@ -88,6 +88,7 @@ Result<void> reduce_scatter(const Call& call) {
 Result<void> split(const Call& call) {
   const Shape& whole = call.input(0).shape;
   TANDEM_ASSIGN(const std::size_t dim, dim_of(call.integer(2), whole.size()));
+  if (!call.node.arguments()[1].integer()) return {};
   const std::int64_t piece = call.integer(1);
   if (piece < 1) return failf(ErrorCode::kInvalidArgument, "splits into pieces of {}", piece);
   const auto& made = call.node.type();
@@ -138,6 +139,11 @@ Result<void> cat(const Call& call) {
   return need(call, shape);
 }
 
+/// Whether a size of a reshape is one that the program does not know.
+bool is_unknown_size(const Call& call, std::size_t idx) {
+  return (*call.node.arguments()[1].list())[idx].is_symbolic();
+}
+
 Result<void> reshape(const Call& call) {
   const Shape& from = call.input(0).shape;
   Shape to = call.integers(1);
@@ -145,6 +151,9 @@ Result<void> reshape(const Call& call) {
   const TensorType* const made = call.node.type().tensor();
   if (unknown != to.end() && made != nullptr && made->shape.size() == to.size()) {
     *unknown = made->shape[static_cast<std::size_t>(unknown - to.begin())];
+  }
+  for (std::size_t i = 0; made != nullptr && made->shape.size() == to.size() && i < to.size(); ++i) {
+    if (to[i] == Call::kUnknown && is_unknown_size(call, i)) to[i] = made->shape[i];
   }
   TANDEM_TRY(need(call, to));
   TANDEM_TRY(same_dtype(call));

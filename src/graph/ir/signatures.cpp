@@ -13,7 +13,7 @@ namespace {
 // Kinds of arguments, a letter each. One that may be missing or null is followed by a question mark.
 //   T tensor   L list of tensors   P one or the other   M node that makes several tensors
 //   O tensor or number   N number   I whole number   S list of whole numbers   B bool   X text
-//   R dtype, device, ...   A anything
+//   Z, z  the same as S, I, or sizes that the program does not know   R dtype, device, ...   A anything
 struct Signature {
   std::string_view target;
   std::string_view arguments;
@@ -27,9 +27,9 @@ constexpr Signature kSignatures[] = {
     {"_c10d_functional.reduce_scatter_tensor.default", "TXIX", ""},
     {"_c10d_functional.wait_tensor.default", "T", ""},
     {"aten._scaled_dot_product_cudnn_attention.default", "TTTT?BN?B?B?", "scale "},
-    {"aten._scaled_dot_product_cudnn_attention_backward.default", "TTTTTTTTT?T?T?IINB", "scale "},
+    {"aten._scaled_dot_product_cudnn_attention_backward.default", "TTTTTTTTT?T?T?zzNB", "scale "},
     {"aten._scaled_mm.default", "TTTTT?T?R?B?", ""},
-    {"aten._unsafe_view.default", "TS", ""},
+    {"aten._unsafe_view.default", "TZ", ""},
     {"aten.abs.default", "T", ""},
     {"aten.add.Scalar", "TN", "alpha "},
     {"aten.add.Tensor", "OO", "alpha "},
@@ -43,9 +43,9 @@ constexpr Signature kSignatures[] = {
     {"aten.div.Tensor", "OO", ""},
     {"aten.exp.default", "T", ""},
     {"aten.exp2.default", "T", ""},
-    {"aten.expand.default", "TS", ""},
+    {"aten.expand.default", "TZ", ""},
     {"aten.floor.default", "T", ""},
-    {"aten.full.default", "SN", "device dtype layout pin_memory "},
+    {"aten.full.default", "ZN", "device dtype layout pin_memory "},
     {"aten.log2.default", "T", ""},
     {"aten.max.default", "T", ""},
     {"aten.mean.dim", "TS?B?", "dtype "},
@@ -56,16 +56,16 @@ constexpr Signature kSignatures[] = {
     {"aten.pow.Tensor_Scalar", "TN", ""},
     {"aten.reciprocal.default", "T", ""},
     {"aten.relu.default", "T", ""},
-    {"aten.repeat.default", "TS", ""},
-    {"aten.reshape.default", "TS", ""},
+    {"aten.repeat.default", "TZ", ""},
+    {"aten.reshape.default", "TZ", ""},
     {"aten.rsqrt.default", "T", ""},
-    {"aten.split.Tensor", "TII?", ""},
+    {"aten.split.Tensor", "TzI?", ""},
     {"aten.squeeze.dim", "TI", ""},
     {"aten.sub.Tensor", "OO", "alpha "},
     {"aten.sum.default", "T", "dtype "},
     {"aten.sum.dim_IntList", "TS?B?", "dtype "},
     {"aten.unsqueeze.default", "TI", ""},
-    {"aten.view.default", "TS", ""},
+    {"aten.view.default", "TZ", ""},
     {"aten.view.dtype", "TR", ""},
     {"graphsafe_run_with_rng_state", "RA?A?A?A?A?A?A?A?A?A?A?A?A?A?A?", "rng_state "},
     {"prims.convert_element_type.default", "TR", ""},
@@ -119,6 +119,10 @@ bool is_kind(const Argument& argument, char kind) {
       return argument.integer().has_value();
     case 'S':
       return is_list_of(argument, [](const Argument& one) { return one.integer().has_value(); });
+    case 'z':
+      return argument.integer().has_value() || argument.is_symbolic();
+    case 'Z':
+      return is_list_of(argument, [](const Argument& one) { return is_kind(one, 'z'); });
     case 'N':
       return is_number(argument);
     case 'B':
@@ -145,8 +149,10 @@ std::string_view words_for(char kind) {
     case 'O':
       return "a tensor or a number";
     case 'I':
+    case 'z':
       return "a whole number";
     case 'S':
+    case 'Z':
       return "a list of whole numbers";
     case 'N':
       return "a number";

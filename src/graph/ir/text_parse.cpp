@@ -275,6 +275,18 @@ Result<Argument> Parser::argument(int depth) {
       TANDEM_TRY(reader_.expect('>'));
       return Argument{Repr{std::move(text)}};
     }
+    case '{': {
+      static_cast<void>(reader_.take('{'));
+      Symbol symbol;
+      TANDEM_ASSIGN(symbol.text, reader_.quoted());
+      if (reader_.peek() == 'n') {
+        TANDEM_TRY(reader_.expect_word("null"));
+      } else {
+        TANDEM_ASSIGN(symbol.hint, reader_.integer());
+      }
+      TANDEM_TRY(reader_.expect('}'));
+      return Argument{std::move(symbol)};
+    }
     case 't':
       TANDEM_TRY(reader_.expect_word("true"));
       return Argument{true};
@@ -294,7 +306,7 @@ Result<void> Parser::arguments(NodeSpec& spec) {
   if (reader_.take(')')) return {};
   do {
     Reader before = reader_;
-    constexpr std::string_view kNoNames = "%[<-0123456789";  // a refusal counts lines: not for each argument
+    constexpr std::string_view kNoNames = "%[<{-0123456789";  // a refusal counts lines: not for each argument
     const bool may_be_name = kNoNames.find(reader_.peek()) == std::string_view::npos;
     const auto name = may_be_name ? reader_.name() : Result<std::string>();
     if (may_be_name && name && reader_.take('=')) {

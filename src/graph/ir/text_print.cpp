@@ -65,6 +65,10 @@ std::string to_text(const Argument& argument) {
     std::string operator()(const Repr& value) const {
       return fmt::format("<{}>", is_plain_repr(value.text) ? value.text : in_quotes(value.text));
     }
+    std::string operator()(const Symbol& value) const {
+      return fmt::format("{{{} {}}}", in_quotes(value.text),
+                         value.hint ? std::to_string(*value.hint) : "null");
+    }
     std::string operator()(const Node* value) const { return fmt::format("%{}", word(value->name())); }
     std::string operator()(const Argument::List& list) const {
       std::string text;

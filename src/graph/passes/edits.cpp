@@ -1,5 +1,6 @@
 #include "graph/passes/edits.hpp"
 
+#include "base/format.hpp"
 #include "base/try.hpp"
 #include "graph/ir/ops.hpp"
 #include "graph/ir/signatures.hpp"
@@ -21,12 +22,56 @@ Result<void> erase_unused(Graph& graph, Node& node) {
   return {};
 }
 
-Result<Node*> reshaped(Graph& graph, Node& place, Node& node, const std::vector<std::int64_t>& shape) {
+namespace {
+
+/// The reshape that gave a node its sizes: element-wise ops keep those of what they take.
+const Node* reshape_above(const Node* node) {
+  while (node != nullptr && (node->is_call_of(op::kAdd) || node->is_call_of(op::kConvert))) {
+    const Node* above = nullptr;
+    for (const Argument& one : node->arguments()) {
+      const Node* const taken = one.node();
+      const bool has_all = taken != nullptr && taken->type().tensor() != nullptr &&
+                           type_of(*taken).shape == type_of(*node).shape;
+      if (above == nullptr && has_all) above = taken;
+    }
+    node = above;
+  }
+  const bool is_reshape = node != nullptr && (node->is_call_of(op::kReshape) || node->is_call_of(op::kView));
+  return is_reshape ? node : nullptr;
+}
+
+}  // namespace
+
+std::optional<Argument::List> sizes_for(const Graph& graph, const std::vector<std::int64_t>& shape,
+                                        const Node* like, const Node& place) {
+  if (!graph.has_symbols()) return list_of(shape);
+  if (shape.size() <= 2) {
+    Argument::List sizes = list_of(shape);
+    sizes[0] = {std::int64_t{-1}};  // whatever there are
+    return sizes;
+  }
+  like = reshape_above(like);
+  if (like == nullptr) return std::nullopt;
+  Argument::List sizes = *like->arguments()[1].list();
+  if (sizes.size() != shape.size()) return std::nullopt;
+  sizes.back() = {shape.back()};
+  for (const Argument& one : sizes) {
+    if (one.node() != nullptr && !Graph::is_before(*one.node(), place)) return std::nullopt;
+  }
+  return sizes;
+}
+
+Result<Node*> reshaped(Graph& graph, Node& place, Node& node, const std::vector<std::int64_t>& shape,
+                       const Node* like) {
   if (type_of(node).shape == shape) return &node;
+  auto sizes = sizes_for(graph, shape, like, place);
+  if (!sizes) {
+    return failf(ErrorCode::kInternal, "graph: '{}' is reshaped to sizes that nobody can name", node.name());
+  }
   TensorType type = contiguous_type(shape, type_of(node).dtype);
   return graph.insert_before(&place, {.name = graph.free_name("reshape"),
                                       .target = std::string(op::kReshape),
-                                      .arguments = {{&node}, {list_of(shape)}},
+                                      .arguments = {{&node}, {*std::move(sizes)}},
                                       .named_arguments = {},
                                       .type = {NodeType::Kind::kTensor, {std::move(type)}}});
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <tandem/base/error.hpp>
 #include <tandem/graph/graph.hpp>
@@ -14,9 +15,15 @@ namespace tandem::graph {
 /// stay.
 [[nodiscard]] Result<void> erase_unused(Graph& graph, Node& node);
 
-/// `node` itself, or a reshape of it before `place`. Contiguous.
+/// The argument of a reshape to `shape` before `place`. In a program whose sizes are symbolic, those but the
+/// last are whatever is left, or those that `like` was reshaped to; nullopt where neither says them.
+[[nodiscard]] std::optional<Argument::List> sizes_for(const Graph& graph,
+                                                      const std::vector<std::int64_t>& shape,
+                                                      const Node* like, const Node& place);
+
+/// `node` itself, or a reshape of it before `place`, to sizes_for() it. Contiguous.
 [[nodiscard]] Result<Node*> reshaped(Graph& graph, Node& place, Node& node,
-                                     const std::vector<std::int64_t>& shape);
+                                     const std::vector<std::int64_t>& shape, const Node* like = nullptr);
 
 /// `node` itself, or a contiguous copy of it before `place`: views of other strides than those that a program
 /// was captured with would make its types wrong.

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <tandem/graph/passes.hpp>
 
 #include "base/try.hpp"
@@ -37,6 +38,13 @@ Result<void> fold_reshape(Graph& graph, Node& node) {
          !input_of(node)->is_call_of(op::kClone)) {
     is_chain = true;
     TANDEM_TRY(skip(graph, node, *input_of(node), node.arguments()[1]));
+  }
+  // Sizes that are the same in one call may differ in another.
+  const auto* const sizes =
+      node.is_call_of(op::kReshape) || node.is_call_of(op::kView) ? node.arguments()[1].list() : nullptr;
+  if (sizes != nullptr &&
+      std::any_of(sizes->begin(), sizes->end(), [](const Argument& one) { return one.is_symbolic(); })) {
+    return {};
   }
   Node& from = *input_of(node);
   if (from.type() == node.type()) return replace(graph, node, from);

@@ -32,7 +32,7 @@ class Fusing {
     Node& place = *fusion_.sum;
     TANDEM_ASSIGN(Node* const scattered, item_of(graph_, place, *fused, 0));
     TANDEM_ASSIGN(Node* const product, item_of(graph_, place, *fused, 1));
-    TANDEM_ASSIGN(Node* const instead, reshaped(graph_, place, *product, type_of(place).shape));
+    TANDEM_ASSIGN(Node* const instead, reshaped(graph_, place, *product, type_of(place).shape, &place));
     graph_.replace_uses(*fusion_.result, *scattered);
     TANDEM_TRY(erase_unused(graph_, *fusion_.result));
     graph_.replace_uses(place, *instead);
@@ -76,10 +76,11 @@ class Fusing {
     bool has_bias = false;
     for (const Product& term : fusion_.terms) {
       TANDEM_ASSIGN(Node* const left,
-                    reshaped(graph_, *fusion_.sum, *term.a, with_last(whole, type_of(*term.a).shape.back())));
+                    reshaped(graph_, *fusion_.sum, *term.a, with_last(whole, type_of(*term.a).shape.back()),
+                             collective_.input));
       Node* scale = term.a_scale;
       if (scale != nullptr && type_of(*scale).numel() != 1) {
-        TANDEM_ASSIGN(scale, reshaped(graph_, *fusion_.sum, *scale, with_last(whole, 1)));
+        TANDEM_ASSIGN(scale, reshaped(graph_, *fusion_.sum, *scale, with_last(whole, 1), collective_.input));
       }
       a.push_back({left});
       b.push_back({term.b});
@@ -115,7 +116,7 @@ class Fusing {
       add(dim);
     }
     add(collective_.group);
-    if (scatters) add({list_of(whole)});
+    if (scatters) add({*sizes_for(graph_, whole, collective_.input, *fusion_.sum)});
     add(one_or_list(std::move(bias)));
     add(one_or_list(std::move(result_scale)));
     add({Repr{"torch." + type_of(*collective_.input).dtype}});

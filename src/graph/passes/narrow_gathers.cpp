@@ -89,6 +89,7 @@ Result<void> narrow(Graph& graph, Node& gather, const std::vector<Node*>& wanted
 }  // namespace
 
 Result<void> narrow_gathers(Graph& graph) {
+  if (graph.has_symbols()) return {};  // what is narrowed before it is gathered has sizes that nobody names
   const OpaqueOps opaque(graph);
   std::vector<std::pair<Node*, std::vector<Node*>>> found;  // gather -> what to gather instead
   const auto want = [&](Node* gather, Node* node) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "graph/ir/ops.hpp"
+#include "graph/passes/edits.hpp"
 #include "graph/passes/row_local.hpp"
 #include "graph/report/cost.hpp"
 
@@ -69,7 +70,8 @@ std::optional<Product> as_scaled_afterwards(Node& node) {
   return std::nullopt;
 }
 
-/// A plain product that is cast to f32 then, as the backward of autocast does: one that is not rounded before.
+/// A plain product that is cast to f32 then, as the backward of autocast does: one that is not rounded
+/// before.
 std::optional<Product> as_widened(Node& node) {
   if (!node.is_call_of(op::kConvert) || type_of(node).dtype != "float32") return std::nullopt;
   Node* multiplied = only_input(node, 0);
@@ -104,6 +106,7 @@ class Planner {
     if (refusal_) return {std::nullopt, *refusal_};
     check_types();
     if (refusal_) return {std::nullopt, *refusal_};
+    if (!can_name_sizes()) return {std::nullopt, {Reason::kSymbolicSizes, collective_.input}};
     for (const Product& term : fusion_.terms) {
       if (!opaque.between(*term.computed_at, *fusion_.scatter)) continue;
       return {std::nullopt, {Reason::kOpaqueBetween, opaque.first_after(*term.computed_at)}};
@@ -239,6 +242,13 @@ class Planner {
     if (node.is_call_of(op::kWait) && from != nullptr) return refuse(Reason::kOpBetween, from);
     const bool is_taken = node.is_call_of(op::kGetItem) && from != nullptr && op::is_fused(from->target());
     refuse(is_taken ? Reason::kProductTaken : Reason::kOpBetween, is_taken ? from : &node);
+  }
+
+  /// Whether operands and the product can be reshaped to what is reduced, and to the sum.
+  [[nodiscard]] bool can_name_sizes() const {
+    const Node& sum = *fusion_.sum;
+    return sizes_for(graph_, type_of(*collective_.input).shape, collective_.input, sum) &&
+           (!fusion_.returns_product || sizes_for(graph_, type_of(sum).shape, &sum, sum));
   }
 
   /// All terms have the type of what is reduced: sums are of equal types.

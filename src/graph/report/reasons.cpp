@@ -29,6 +29,7 @@ constexpr std::array<Entry, kNumReasons> kEntries = {{
     {"kFactors", "the bias has factors, or is no row", true},
     {"kOtherGroup", "it is not of the program's group"},
     {"kOpaqueBetween", "an unknown op is in the way: nothing is moved across it"},
+    {"kSymbolicSizes", "sizes that the program does not know have no name where the op would stand", true},
     {"kUnusualForm", "it is not followed by one wait"},
     {"kUnsupportedType", "there is no product of this type"},
     {"kNotProfitable", "the cost model expects no gain"},
