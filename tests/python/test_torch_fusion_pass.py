@@ -5,7 +5,7 @@ import pathlib
 import pytest
 from fx_graphs import build, inputs_of
 from fx_graphs import run as execute
-from torch_ranks import check, compiled, needs_torch, run
+from torch_ranks import check, compiled, mlp, needs_torch, run
 
 import tandem
 
@@ -78,31 +78,6 @@ def test_captured_graphs(path, fake_group):
     assert passed.report.fused == report.fused
     assert passed.after.to_text().splitlines()[1:] == graph.to_text().splitlines()[1 + text.count("\nfuses") :]
     assert outputs == [node.meta["val"].shape for node in module.graph.output_node().args[0] if node is not None]
-
-
-@pytest.fixture
-def fake_group(tmp_path, monkeypatch):
-    """Makes a process group of ranks that are not there."""
-    import torch.distributed as dist
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
-    yield lambda size: dist.init_process_group("fake", rank=0, world_size=size, store=FakeStore())
-    if dist.is_initialized():
-        dist.destroy_process_group()
-
-
-def mlp(size, device_type="cpu"):
-    """Two products of DTensor with sequence parallelism. Without other ops, nothing has to be compiled to C++."""
-    import torch
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Shard
-    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(32, 64, bias=False), torch.nn.Linear(64, 32, bias=False))
-    plan = {"0": ColwiseParallel(input_layouts=Shard(0)), "1": RowwiseParallel(output_layouts=Shard(0))}
-    return parallelize_module(model, init_device_mesh(device_type, (size,)), plan)
 
 
 def trains(rank, size, folder):
@@ -203,16 +178,3 @@ def test_key():
     """Passes of other options, or of other code, have other keys in Inductor's caches."""
     keys = {tandem.torch.fusion_pass(**options).uuid() for options in ({}, {"strict": True}, {"cost": True})}
     assert len(keys) == 3 and tandem.torch.fusion_pass().uuid() in keys
-
-
-def test_capture(fake_group, tmp_path):
-    import torch
-
-    fake_group(2)
-    with tandem.torch.capture_graphs(tmp_path / "mlp") as files:
-        compiled(mlp(2))(torch.randn(16, 32)).sum().backward()
-    forward, backward = files
-    assert forward.parent == tmp_path and "forward" in forward.name and "backward" in backward.name
-    graph = tandem.graph.load(forward)
-    assert graph.world_size == 2
-    assert tandem.graph.fuse(graph, strict=True).fused
