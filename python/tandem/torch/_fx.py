@@ -170,7 +170,7 @@ class CapturedGraph:
         exact = _type(value)
         made = {
             "name": node.name,
-            "op": "placeholder" if node.op == "get_attr" else node.op,
+            "op": node.op,
             "target": _target(node),
             "args": self._argument(node, node.args),
             "kwargs": {name: self._argument(node, each) for name, each in node.kwargs.items()},
