@@ -157,7 +157,7 @@ class _Capture(CustomGraphPass):
     def why_nothing(self) -> str:
         """Why no graph came, and what to do."""
         compiled = max(counters["stats"]["unique_graphs"] - self._compiled, 0)
-        if torch._dynamo.config.disable:
+        if getattr(torch._dynamo.config, "disable", False):
             return "torch.compile is disabled, as TORCH_COMPILE_DISABLE=1 does"
         if compiled > 0:
             return (
