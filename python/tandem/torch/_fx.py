@@ -59,7 +59,9 @@ def name_of_graph() -> str:
 
     # Behind the name, AOTAutograd counts what it compiles. There is no name where only Inductor is called.
     name, _, _ = get_aot_graph_name().removeprefix("model__").rpartition("_")
-    if getattr(compiled_autograd, "in_compiled_autograd_region", False):  # all of a backward as one graph that needs no gradients
+    if getattr(
+        compiled_autograd, "in_compiled_autograd_region", False
+    ):  # all of a backward as one graph that needs no gradients
         name = name.replace("_inference", "_backward")
     return name or "graph"
 
