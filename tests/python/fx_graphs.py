@@ -43,6 +43,8 @@ class Builder:
             return argument
         if "node" in argument:
             return self.made[argument["node"]]
+        if "float" in argument:
+            return float(argument["float"])
         text = argument["repr"]
         if text.startswith("torch."):
             return getattr(self.torch, text.removeprefix("torch."))

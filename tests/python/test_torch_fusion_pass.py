@@ -1,5 +1,6 @@
 """The pass of torch.compile: what tandem.graph decides is what FX has afterwards, and computes the same."""
 
+import json
 import pathlib
 
 import pytest
@@ -130,6 +131,40 @@ def test_strict(fake_group):
     with pytest.raises(tandem.Error, match="NOTHING WAS FUSED.*kNoProducer") as error:
         tandem.torch.fusion_pass(strict=True)(module.graph)
     assert error.value.code is tandem.ErrorCode.UNSUPPORTED
+
+
+GATHER_BESIDE_MASKS = """graph world 2 group "0" source ""
+%a: float32[4, 8] = placeholder
+%b: float32[8, 6] = placeholder
+%g: float32[8, 8] = _c10d_functional.all_gather_into_tensor.default(%a, 2, "0")
+%w: float32[8, 8] = _c10d_functional.wait_tensor.default(%g)
+%p: float32[8, 6] = aten.mm.default(%w, %b)
+%k: bool[8, 6] = placeholder
+%m: float32[8, 6] = aten.masked_fill.Scalar(%p, %k, -infinity)
+%n: float32[8, 6] = aten.masked_fill.Scalar(%p, %k, nan)
+%output: (float32[8, 6], float32[8, 6]) = output([%m, %n])
+"""
+
+
+def test_numbers_that_are_not_finite(fake_group):
+    """They are the same numbers in the rewritten graph, in nodes that stay and in those that are made anew."""
+    import torch
+
+    from tandem.torch import _fx
+
+    fake_group(2)
+    module = build(GATHER_BESIDE_MASKS)
+
+    def numbers():
+        fill = torch.ops.aten.masked_fill.Scalar
+        return [str(node.args[2]) for node in module.graph.nodes if node.target is fill]
+
+    fusion = tandem.torch.fusion_pass()
+    fusion(module.graph)
+    assert sum(fusion.graphs[0].report.fused.values()) == 1 and numbers() == ["-inf", "nan"]
+    captured = _fx.CapturedGraph(module.graph, "0", 2)
+    captured.rewrite(json.loads(captured.text().replace('"m"', '"another"').replace('"n"', '"one"')))
+    assert numbers() == ["-inf", "nan"] and {"another", "one"} < {node.name for node in module.graph.nodes}
 
 
 def test_graphs_without_collectives(fake_group):
