@@ -26,7 +26,7 @@ wheel:
 	tools/install_packages.sh python
 	tools/build_wheel.sh
 
-## test-torch  the ops for PyTorch, on CPUs: installs PyTorch in a virtual environment; TORCH=2.12.0 for another version
+## test-torch  the ops for PyTorch, on CPUs: installs PyTorch in a virtual environment; TORCH=2.15.0 for another version
 test-torch:
 	tools/test_torch.sh
 

@@ -37,3 +37,15 @@ def nothing_left(monkeypatch):
         while (left := _left_behind(folder) - before) and time.monotonic() < deadline:
             time.sleep(0.02)
         assert not left
+
+
+@pytest.fixture
+def fake_group(tmp_path, monkeypatch):
+    """Makes a process group of ranks that are not there."""
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    yield lambda size: dist.init_process_group("fake", rank=0, world_size=size, store=FakeStore())
+    if dist.is_initialized():
+        dist.destroy_process_group()

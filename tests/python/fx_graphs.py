@@ -19,12 +19,13 @@ class Builder:
         from torch._subclasses.fake_tensor import FakeTensorMode
 
         self.graph = fx.Graph()
+        self.root = torch.nn.Module()
         self.mode = FakeTensorMode()
         self.made = {}
         self.torch = torch
         for item in document["nodes"]:
             self.add(item)
-        self.module = fx.GraphModule(torch.nn.Module(), self.graph)
+        self.module = fx.GraphModule(self.root, self.graph)
 
     def fake(self, out):
         if isinstance(out, list):
@@ -42,6 +43,8 @@ class Builder:
             return argument
         if "node" in argument:
             return self.made[argument["node"]]
+        if "float" in argument:
+            return float(argument["float"])
         text = argument["repr"]
         if text.startswith("torch."):
             return getattr(self.torch, text.removeprefix("torch."))
@@ -65,6 +68,10 @@ class Builder:
         if item["op"] == "placeholder":
             node = self.graph.placeholder(name)
             node.meta["val"] = self.fake(item["out"])
+        elif item["op"] == "get_attr":
+            node = self.graph.create_node("get_attr", item["target"], name=name)
+            node.meta["val"] = self.fake(item["out"])
+            setattr(self.root, item["target"], value_of(node.meta["val"], 1))
         elif item["op"] == "output":
             node = self.graph.output(tuple(args[0]))
         elif item["target"] in ("tandem.all_gather.default", "tandem.reduce_scatter.default"):
@@ -161,18 +168,22 @@ def run(module, inputs):
         return module(*inputs)
 
 
-def inputs_of(module, seed):
-    """A value for each placeholder; numbers and vectors are the same on every rank."""
+def value_of(fake, seed):
+    """Random values of the type of a fake tensor."""
     import torch
 
+    value = torch.rand(fake.shape, generator=torch.Generator().manual_seed(seed)) - 0.5
+    if "float32" in str(fake.dtype):  # a scale
+        value = value.abs() + 0.5
+    memory = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype)
+    return memory.copy_(value.to(fake.dtype))
+
+
+def inputs_of(module, seed):
+    """A value for each placeholder; numbers and vectors are the same on every rank."""
     values = []
     for idx, node in enumerate(node for node in module.graph.nodes if node.op == "placeholder"):
         fake = node.meta["val"]
         is_shared = fake.dim() < 2 or min(fake.shape[-2:]) == 1
-        generator = torch.Generator().manual_seed(1000 * idx + (0 if is_shared else seed))
-        value = torch.rand(fake.shape, generator=generator) - 0.5
-        if "float32" in str(fake.dtype):  # a scale
-            value = value.abs() + 0.5
-        memory = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype)
-        values.append(memory.copy_(value.to(fake.dtype)))
+        values.append(value_of(fake, 1000 * idx + (0 if is_shared else seed)))
     return values

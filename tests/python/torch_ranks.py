@@ -55,6 +55,19 @@ def run(work, ranks, *args):
         return tandem.launch(_rank, ranks, work, folder, args)
 
 
+def mlp(size, device_type="cpu"):
+    """Two products of DTensor with sequence parallelism. Without other ops, nothing has to be compiled to C++."""
+    import torch
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(32, 64, bias=False), torch.nn.Linear(64, 32, bias=False))
+    plan = {"0": ColwiseParallel(input_layouts=Shard(0)), "1": RowwiseParallel(output_layouts=Shard(0))}
+    return parallelize_module(model, init_device_mesh(device_type, (size,)), plan)
+
+
 def world():
     """The name of the group of all ranks."""
     import torch.distributed as dist

@@ -7,8 +7,9 @@
     y, (z,) = tandem.torch.fused_all_gather_matmul(a, [b], 0, dist.group.WORLD)
     y, (z,) = torch.ops.tandem.fused_all_gather_matmul(a, [b], 0, dist.group.WORLD.group_name)  # the same
 
-Importing this module makes torch.ops.tandem. It needs PyTorch 2.11 or later, of any build. torch.compile can trace
-through the ops, and autograd through those that take no fp8 tensors. fusion_pass() puts them into compiled models.
+Importing this module makes torch.ops.tandem. It needs PyTorch 2.11 or later, of any build, and is tested with 2.11 and
+2.15. torch.compile can trace through the ops, and autograd through those that take no fp8 tensors. fusion_pass() puts
+them into compiled models.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,8 @@ from ._functions import (
 from ._groups import close_groups, group_of
 
 if TYPE_CHECKING:
-    from ._fusion_pass import FusionPass, PassedGraph, capture_graphs, fusion_pass
+    from ._capture import capture_graphs
+    from ._fusion_pass import FusionPass, PassedGraph, fusion_pass
 
 __all__ = [
     "FusionPass",
@@ -63,7 +65,11 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """What compiles is imported when it is used: it imports Inductor, which takes a second."""
-    if name in ("FusionPass", "PassedGraph", "capture_graphs", "fusion_pass"):
+    if name == "capture_graphs":
+        from ._capture import capture_graphs
+
+        return capture_graphs
+    if name in ("FusionPass", "PassedGraph", "fusion_pass"):
         from . import _fusion_pass
 
         return getattr(_fusion_pass, name)

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
-import itertools
 import json
 import logging
 import os
 import pathlib
 import shutil
 import subprocess
-from collections.abc import Collection, Iterator
 
-import torch
 from torch import fx
-from torch._inductor import config
 from torch._inductor.custom_graph_pass import CustomGraphPass
 
 from tandem import _core
@@ -57,16 +52,6 @@ class PassedGraph:
         return files
 
 
-def _name_of_graph(taken: Collection[str]) -> str:
-    """What AOTAutograd calls the graph that is compiled: "0_forward", "0_backward" or "0_inference"."""
-    from torch._functorch.aot_autograd import get_aot_graph_name
-
-    # Behind the name, AOTAutograd counts what it compiles.
-    name, _, _ = get_aot_graph_name().removeprefix("model__").rpartition("_")
-    names = (name if i == 0 else f"{name}_{i}" for i in itertools.count())
-    return next(each for each in names if each not in taken)
-
-
 class FusionPass(CustomGraphPass):
     """What fusion_pass() returns."""
 
@@ -100,10 +85,11 @@ class FusionPass(CustomGraphPass):
         _log.info("tandem fused %s in %s", passed.report.fused or "nothing", passed.name)
 
     def _name_of_graph(self) -> str:
-        return _name_of_graph([each.name for each in self.graphs])
+        return _fx.free_name(_fx.name_of_graph(), [each.name for each in self.graphs])
 
     def _fused(self, graph: fx.Graph, group: str) -> tuple[_fx.CapturedGraph, PassedGraph]:
         captured = _fx.CapturedGraph(graph, group, _groups.size_of(group))
+        captured.refuse_symbols()
         before, after = graphs.loads(captured.text()), graphs.loads(captured.text())
         report = graphs.fuse(after, **self._options)
         return captured, PassedGraph(self._name_of_graph(), before, after, report)
@@ -158,33 +144,3 @@ def fusion_pass(
             is not consistent.
     """
     return FusionPass(None if group is None else _groups.name_of(group), strict, cost, share_maxima)
-
-
-@contextlib.contextmanager
-def capture_graphs(path: str | os.PathLike[str], group: GroupLike | None = None) -> Iterator[list[pathlib.Path]]:
-    """Writes the graphs that are compiled inside as JSON for tandem.graph.load() and the command `tandem graph`.
-
-        with tandem.torch.capture_graphs("out/block"):  # out/block.0_forward.json, out/block.0_backward.json
-            torch.compile(block)(x).sum().backward()
-
-    Graphs are those of Inductor, before any pass that fuses. A fake process group suffices; call it on one rank. The
-    list has the files once they are written.
-
-    Args:
-        path: the files begin with it.
-        group: the process group of the graphs, or its name; by default that of all ranks.
-    """
-    name = _groups.name_of(torch.distributed.group.WORLD if group is None else group)
-    names: list[str] = []
-    written: list[pathlib.Path] = []
-
-    def write(graph: fx.Graph) -> None:
-        name_of_graph = _name_of_graph(names)
-        names.append(name_of_graph)
-        file = pathlib.Path(f"{path}.{name_of_graph}.json")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(_fx.CapturedGraph(graph, name, _groups.size_of(name)).text(), encoding="utf-8")
-        written.append(file)
-
-    with config.patch(post_grad_custom_pre_pass=write):
-        yield written

@@ -6,10 +6,12 @@ found again by its name. The rest is built anew, and its fake values are compare
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+import types
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +24,7 @@ from ._fused_nodes import CALLS
 
 _GETITEM = str(operator.getitem)
 _OWN_FORMS = ("symm_mem.", "tandem.")  # targets that graphs of tandem use in forms of their own
+_SIZES = ("shape", "stride")
 _COLLECTIVES = (
     "_c10d_functional.all_gather_into_tensor.default",
     "_c10d_functional.all_reduce.default",
@@ -31,39 +34,97 @@ _COLLECTIVES = (
 Json = Any
 
 
+def collectives_in(graph: fx.Graph) -> Iterator[tuple[str, str]]:
+    """The collectives of a graph, in its order: the op and the name of its process group."""
+    for node in graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        if not str(node.target).startswith("_c10d_functional") or schema is None:
+            continue
+        for i, argument in enumerate(schema.arguments):
+            if argument.name == "group_name":
+                name = node.args[i] if i < len(node.args) else node.kwargs.get(argument.name)
+                if isinstance(name, str):
+                    yield str(node.target), name
+
+
 def groups_in(graph: fx.Graph) -> list[str]:
     """The names of the process groups that gather, scatter or reduce in a graph, in order."""
-    names = [node.args[-1] for node in graph.nodes if str(node.target) in _COLLECTIVES]
-    return sorted({name for name in names if isinstance(name, str)})
+    return sorted({name for op, name in collectives_in(graph) if op in _COLLECTIVES})
+
+
+def name_of_graph() -> str:
+    """What AOTAutograd calls the graph that is compiled: "0_forward", "0_backward" or "0_inference"."""
+    from torch._dynamo import compiled_autograd
+    from torch._functorch.aot_autograd import get_aot_graph_name
+
+    # Behind the name, AOTAutograd counts what it compiles. There is no name where only Inductor is called.
+    name, _, _ = get_aot_graph_name().removeprefix("model__").rpartition("_")
+    if getattr(
+        compiled_autograd, "in_compiled_autograd_region", False
+    ):  # all of a backward as one graph that needs no gradients
+        name = name.replace("_inference", "_backward")
+    return name or "graph"
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """The name, or the first of NAME_1, NAME_2, ... that is not taken."""
+    names = (name if i == 0 else f"{name}_{i}" for i in itertools.count())
+    return next(each for each in names if each not in taken)
+
+
+def attribute_of(node: fx.Node) -> Any:
+    """What a get_attr node takes from its module: a tensor, a graph, or another object. None if it is missing."""
+    owner: Any = node.graph.owning_module
+    for part in str(node.target).split("."):
+        owner = getattr(owner, part, None)
+    return owner
+
+
+def number(value: float) -> Json:
+    """A number in JSON, which has none that are not finite."""
+    return {"float": str(value)} if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _target(node: fx.Node) -> str:
     """The name of a node's op in a graph of tandem. Fused ops that the program calls itself are like unknown ops."""
+    if isinstance(node.target, types.FunctionType):  # its text has an address
+        return f"{node.target.__module__}.{node.target.__qualname__}"
     name = str(node.target)
     return f"torch.ops.{name}" if name.startswith(_OWN_FORMS) else name
 
 
-def _refuse_symbolic(node: str, sizes: object) -> None:
-    raise Error(
-        ErrorCode.UNSUPPORTED,
-        f"graph: node '{node}' has sizes {sizes}, need numbers: compile with dynamic=False, "
-        "or call torch._dynamo.mark_static() on the inputs",
-    )
+def _is_symbol(value: object) -> bool:
+    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
-def _tensor_type(name: str, value: object) -> Json:
+def _symbol(value: Any) -> Json:
+    """A symbol, and its value in the call that was compiled. int() of it would add a guard to the program."""
+    hint = getattr(value.node, "hint", None)
+    return {"sym": str(value), "hint": number(hint) if isinstance(hint, (bool, int, float)) else None}
+
+
+def _tensor_type(value: object) -> Json:
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return None
-    shape, stride = list(value.shape), list(value.stride())
-    if any(isinstance(number, torch.SymInt) for number in (*shape, *stride)):
-        _refuse_symbolic(name, shape)
-    return {"shape": shape, "stride": stride, "dtype": str(value.dtype).removeprefix("torch.")}
+    sizes = {"shape": value.shape, "stride": value.stride()}
+    numbers = {name: [_symbol(each) if _is_symbol(each) else each for each in sizes[name]] for name in _SIZES}
+    return {**numbers, "dtype": str(value.dtype).removeprefix("torch.")}
 
 
-def _type(name: str, value: object) -> Json:
+def _type(value: object) -> Json:
     if isinstance(value, (list, tuple)):
-        return [_tensor_type(name, each) for each in value]
-    return _tensor_type(name, value)
+        return [_symbol(each) if _is_symbol(each) else _tensor_type(each) for each in value]
+    return _symbol(value) if _is_symbol(value) else _tensor_type(value)
+
+
+def _hinted(of_type: Json) -> Json:
+    """The type with numbers in the place of symbols. None for what is no tensor, or has a size that nobody knows."""
+    if isinstance(of_type, list):
+        return [_hinted(each) for each in of_type]
+    if of_type is None or "sym" in of_type:
+        return None
+    sizes = {part: [each["hint"] if isinstance(each, dict) else each for each in of_type[part]] for part in _SIZES}
+    return None if any(None in each for each in sizes.values()) else {**of_type, **sizes}
 
 
 def _value(node: fx.Node) -> object:
@@ -71,20 +132,18 @@ def _value(node: fx.Node) -> object:
     if node.op == "output":
         return fx.map_arg(node.args[0], lambda each: each.meta.get("val"))
     if node.op == "get_attr" and "val" not in node.meta:
-        owner: Any = node.graph.owning_module
-        for part in str(node.target).split("."):
-            owner = getattr(owner, part, None)
-        return owner
+        return attribute_of(node)
     return node.meta.get("val")
 
 
 class CapturedGraph:
-    """An FX graph in the JSON of tandem.graph."""
+    """An FX graph in the JSON of tandem.graph. docs/design/graph.md has its forms."""
 
     def __init__(self, graph: fx.Graph, group: str, world_size: int) -> None:
         self._graph = graph
         self._nodes = {node.name: node for node in graph.nodes}
         self._objects: dict[str, Any] = {}  # what the JSON names by its repr
+        self._symbolic: tuple[str, object] | None = None  # the first node with a symbol, and its sizes
         self._targets = {_target(node): node.target for node in graph.nodes if node.op == "call_function"}
         values = {name: _value(node) for name, node in self._nodes.items()}
         self.document: Json = {
@@ -98,31 +157,45 @@ class CapturedGraph:
 
     def text(self) -> str:
         """The document as tandem.graph.loads() takes it."""
-        return json.dumps(self.document)
+        return json.dumps(self.document, allow_nan=False)
+
+    def refuse_symbols(self) -> None:
+        """Raises Error UNSUPPORTED for a graph with symbolic sizes."""
+        if self._symbolic is not None:
+            raise Error(
+                ErrorCode.UNSUPPORTED,
+                f"graph: node '{self._symbolic[0]}' has sizes {self._symbolic[1]}, need numbers: compile with "
+                "dynamic=False, or call torch._dynamo.mark_static() on the inputs",
+            )
 
     def _node(self, node: fx.Node, value: object) -> Json:
-        kwargs = {name: self._argument(node, each) for name, each in node.kwargs.items()}
-        return {
+        exact = _type(value)
+        made = {
             "name": node.name,
-            "op": "placeholder" if node.op == "get_attr" else node.op,
+            "op": node.op,
             "target": _target(node),
             "args": self._argument(node, node.args),
-            "kwargs": kwargs,
-            "out": _type(node.name, value),
+            "kwargs": {name: self._argument(node, each) for name, each in node.kwargs.items()},
+            "out": _hinted(exact),
         }
+        if made["out"] != exact:
+            made["symbolic"] = exact
+            self._symbolic = self._symbolic or (node.name, getattr(value, "shape", value))
+        return made
 
     def _argument(self, node: fx.Node, value: Any) -> Json:
         if isinstance(value, fx.Node):
             return {"node": value.name}
         if isinstance(value, (list, tuple)):
             return [self._argument(node, each) for each in value]
-        if isinstance(value, (torch.SymInt, torch.SymFloat)):
-            _refuse_symbolic(node.name, value)
-        if isinstance(value, float) and not math.isfinite(value):
-            return self._object(value)
-        if value is None or isinstance(value, (bool, float, str)):
+        if _is_symbol(value):
+            self._symbolic = self._symbolic or (node.name, value)
+            return _symbol(value)
+        if isinstance(value, float):
+            return number(value)
+        if value is None or isinstance(value, (bool, str)):
             return value
-        if isinstance(value, int) and abs(value) < 2**63:
+        if isinstance(value, int) and -(2**63) <= value < 2**63:
             return value
         parts = _parts(value)
         return self._object(value) if parts is None else [self._argument(node, each) for each in parts]
@@ -174,7 +247,7 @@ def _parts(value: Any) -> Sequence[Any] | None:
         return None
     if isinstance(value, slice):
         return ["slice", value.start, value.stop, value.step]
-    return ["dict", *value.values()] if isinstance(value, dict) else ["other", *found]
+    return ["dict", *map(list, value.items())] if isinstance(value, dict) else ["other", *found]
 
 
 class _Rewriting:
@@ -244,6 +317,8 @@ class _Rewriting:
         if isinstance(argument, dict):
             if "node" in argument:
                 return self._made[argument["node"]]
+            if "float" in argument:
+                return float(argument["float"])
             return self._captured.object_named(argument["repr"])
         return argument
 
@@ -287,7 +362,7 @@ class _Rewriting:
         return self._add(operator.getitem, (node, step), {}, "getitem")
 
     def _check(self, node: fx.Node, want: Json) -> None:
-        got = _type(node.name, node.meta.get("val"))
+        got = _type(node.meta.get("val"))
         if not _are_alike(got, want):
             raise Error(ErrorCode.INTERNAL, f"graph: the rewritten node '{node.name}' makes {got}, need {want}")
 
