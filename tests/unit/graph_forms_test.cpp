@@ -15,6 +15,8 @@ fuses "symm_mem.fused_all_gather_matmul.default" 1
 %a: bfloat16[8, 64] = placeholder
 %b: bfloat16[16, 64] = placeholder
 %rng: null = placeholder "state"
+%weight: float32[4] = get_attr "_frozen_param0"
+%score: null = get_attr
 %ag: bfloat16[16, 64] = _c10d_functional.all_gather_into_tensor.default(%a, 2, "0")
 %wait: bfloat16[16, 64] = _c10d_functional.wait_tensor.default(%ag)
 %t: bfloat16[64, 16]{1, 64} = aten.permute.default(%b, [1, 0])
@@ -23,6 +25,7 @@ fuses "symm_mem.fused_all_gather_matmul.default" 1
 %split: (bfloat16[8, 16], bfloat16[8, 16]) = aten.split.Tensor(%mm, 8)
 %"get item": bfloat16[8, 16] = "<built-in function getitem>"(%split, 0)
 %odd: complex64[1, 0, 3]{7, 3, 1} = my.op(null, true, -1.5, 2.0, 1e-12, [], [[%mm], "\n%"], <"a>b">, "a b"=-3)
+%far: float32[1] = "get_attr"(infinity, -infinity, nan, "-Infinity", least=-infinity)
 %output: (bfloat16[8, 16], null) = output([%"get item", null])
 )";
 
@@ -40,6 +43,17 @@ TEST(GraphJson, HoldsAllThatTheTextHolds) {
   const auto read = import_json(export_json(*graph));
   ASSERT_TRUE(read) << read.error().to_string();
   EXPECT_EQ(to_text(*read), kText);
+}
+
+// As Python's own module writes them, which is not JSON; text that looks the same stays.
+TEST(GraphJson, ReadsPythonsWordsForNumbersThatAreNotFinite) {
+  const auto graph = import_json(R"({"schema": 1, "source": "s", "world_size": 4, "group": "g", "nodes": [
+      {"name": "x", "op": "call_function", "target": "f", "out": null,
+       "args": [-Infinity, [Infinity], NaN, "NaN, \"-Infinity", {"float": "inf"}], "kwargs": {"k": NaN}},
+      {"name": "output", "op": "output", "target": "output", "args": [[]], "kwargs": {}, "out": []}]})");
+  ASSERT_TRUE(graph) << graph.error().to_string();
+  EXPECT_EQ(to_text(*graph->find("x")),
+            R"(%x: null = f(-infinity, [infinity], nan, "NaN, \"-Infinity", infinity, k=nan))");
 }
 
 TEST(GraphJson, IgnoresKeysThatItDoesNotKnowAndMayLackTheCounts) {

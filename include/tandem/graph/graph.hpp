@@ -74,13 +74,22 @@ struct NodeType {
   friend bool operator==(const NodeType&, const NodeType&) = default;
 };
 
-enum class NodeKind : std::uint8_t { kPlaceholder, kCall, kOutput };
+enum class NodeKind : std::uint8_t {
+  kPlaceholder,
+  kAttribute,  ///< a tensor of the program's own, or a part of it that an op runs: its target is its name
+  kCall,
+  kOutput
+};
 
 /// A node of a Graph, which owns it and keeps the lists of users.
 class Node {
  public:
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] NodeKind kind() const { return kind_; }
+  /// Whether it is there before anything runs.
+  [[nodiscard]] bool is_given() const {
+    return kind_ == NodeKind::kPlaceholder || kind_ == NodeKind::kAttribute;
+  }
   /// The op of a call.
   [[nodiscard]] const std::string& target() const { return target_; }
   [[nodiscard]] bool is_call_of(std::string_view target) const {

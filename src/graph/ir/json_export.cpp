@@ -1,3 +1,4 @@
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <tandem/graph/json.hpp>
 
@@ -12,7 +13,10 @@ Json json_of(const Argument& argument) {
     Json operator()(std::monostate) const { return nullptr; }
     Json operator()(bool value) const { return value; }
     Json operator()(std::int64_t value) const { return value; }
-    Json operator()(double value) const { return value; }
+    Json operator()(double value) const {
+      if (std::isfinite(value)) return value;
+      return {{"float", std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf"}};
+    }
     Json operator()(const std::string& value) const { return value; }
     Json operator()(const Repr& value) const { return {{"repr", value.text}}; }
     Json operator()(const Node* value) const { return {{"node", value->name()}}; }
@@ -42,6 +46,8 @@ const char* op_of(NodeKind kind) {
   switch (kind) {
     case NodeKind::kPlaceholder:
       return "placeholder";
+    case NodeKind::kAttribute:
+      return "get_attr";
     case NodeKind::kCall:
       return "call_function";
     case NodeKind::kOutput:

@@ -1,7 +1,10 @@
 #include <tandem/graph/json.hpp>
 
+#include <algorithm>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
@@ -37,10 +40,41 @@ Result<void> check_depth(std::string_view text) {
   return {};
 }
 
+/// Python's own words for numbers that are not finite, which JSON has none for, as the schema has them.
+std::string with_known_numbers(std::string_view text) {
+  constexpr std::pair<std::string_view, std::string_view> kWords[] = {{"-Infinity", R"({"float":"-inf"})"},
+                                                                      {"Infinity", R"({"float":"inf"})"},
+                                                                      {"NaN", R"({"float":"nan"})"}};
+  std::string known;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size();) {
+    if (!in_string) {
+      const auto* const found = std::find_if(std::begin(kWords), std::end(kWords), [&](const auto& word) {
+        return text.substr(i).starts_with(word.first);
+      });
+      if (found != std::end(kWords)) {
+        known += found->second;
+        i += found->first.size();
+        continue;
+      }
+    }
+    if (in_string && text[i] == '\\' && i + 1 < text.size()) {
+      known += text.substr(i, 2);
+      i += 2;
+      continue;
+    }
+    if (text[i] == '"') in_string = !in_string;
+    known += text[i++];
+  }
+  return known;
+}
+
 Result<Json> parse(std::string_view text) {
   TANDEM_TRY(check_depth(text));
+  const bool has_words =
+      text.find("Infinity") != std::string_view::npos || text.find("NaN") != std::string_view::npos;
   try {
-    return Json::parse(text);
+    return has_words ? Json::parse(with_known_numbers(text)) : Json::parse(text);
   } catch (const Json::exception& error) {
     return failf(ErrorCode::kParse, "graph: {}", error.what());
   }
@@ -124,6 +158,15 @@ class Importer {
   Graph& graph_;
 };
 
+/// A number that is not finite.
+Result<Argument> float_of(const Json& word) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (word == "inf") return Argument{kInfinity};
+  if (word == "-inf") return Argument{-kInfinity};
+  if (word == "nan") return Argument{std::numeric_limits<double>::quiet_NaN()};
+  return failf(ErrorCode::kParse, "float is {}, need \"inf\", \"-inf\" or \"nan\"", word.dump());
+}
+
 Result<Argument> Importer::object_of(const Json& json) {
   if (json.size() == 1 && json.contains("node")) {
     TANDEM_ASSIGN(const Json* const name, member(json, "node", Json::value_t::string));
@@ -138,8 +181,9 @@ Result<Argument> Importer::object_of(const Json& json) {
     TANDEM_ASSIGN(const Json* const text, member(json, "repr", Json::value_t::string));
     return Argument{Repr{text->get<std::string>()}};
   }
-  return failf(ErrorCode::kParse, "an argument is an object of {} keys, need just \"node\" or \"repr\"",
-               json.size());
+  if (json.size() == 1 && json.contains("float")) return float_of(json["float"]);
+  return failf(ErrorCode::kParse,
+               "an argument is an object of {} keys, need just \"node\", \"repr\" or \"float\"", json.size());
 }
 
 Result<Argument> Importer::argument_of(const Json& json, int depth) {
@@ -177,8 +221,10 @@ Result<NodeSpec> Importer::spec_of(const Json& json) {
     spec.kind = NodeKind::kPlaceholder;
   } else if (kind == "output") {
     spec.kind = NodeKind::kOutput;
+  } else if (kind == "get_attr") {
+    spec.kind = NodeKind::kAttribute;
   } else if (kind != "call_function") {
-    return failf(ErrorCode::kParse, "op is '{}', need placeholder, call_function or output", kind);
+    return failf(ErrorCode::kParse, "op is '{}', need placeholder, get_attr, call_function or output", kind);
   }
   TANDEM_ASSIGN(const Json* const target, member(json, "target", Json::value_t::string));
   spec.target = target->get<std::string>();

@@ -9,6 +9,8 @@ namespace tandem::graph::op {
 
 inline constexpr std::string_view kGetItem = "<built-in function getitem>";
 inline constexpr std::string_view kSplit = "aten.split.Tensor";
+inline constexpr std::string_view kSplitSizes = "aten.split_with_sizes.default";
+inline constexpr std::string_view kSlice = "aten.slice.Tensor";
 inline constexpr std::string_view kCat = "aten.cat.default";
 inline constexpr std::string_view kViewDType = "aten.view.dtype";
 inline constexpr std::string_view kReshape = "aten.reshape.default";

@@ -18,6 +18,7 @@ using Shape = std::vector<std::int64_t>;
 struct Call {
   const Node& node;
   int world_size;
+  std::string_view group;  ///< the graph's
 
   [[nodiscard]] const TensorType& input(std::size_t idx) const {
     return *node.arguments()[idx].node()->type().tensor();

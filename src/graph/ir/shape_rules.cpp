@@ -33,10 +33,14 @@ Result<void> same_type(const Call& call) {
   return same_dtype(call);
 }
 
+/// Of a collective, whose last argument is its group. Other groups than the graph's may have more ranks.
 Result<void> check_world(const Call& call, std::int64_t size) {
-  if (size >= 1 && size <= call.world_size) return {};
-  return failf(ErrorCode::kInvalidArgument, "is of {} ranks, need 1 to {}, the graph's", size,
-               call.world_size);
+  const auto* const group = std::get_if<std::string>(&call.node.arguments().back().value);
+  const bool is_of_graph = group != nullptr && *group == call.group;
+  const int most = is_of_graph ? call.world_size : kMaxWorldSize;
+  if (size >= 1 && size <= most) return {};
+  return failf(ErrorCode::kInvalidArgument, "is of {} ranks, need 1 to {}{}", size, most,
+               is_of_graph ? ", the graph's" : "");
 }
 
 Result<void> gather(const Call& call, std::int64_t dim, std::int64_t size) {
@@ -227,11 +231,11 @@ constexpr OpRule kRules[] = {
 
 }  // namespace
 
-Result<void> check_shapes(const Node& node, int world_size) {
+Result<void> check_shapes(const Node& node, const GraphHeader& header) {
   const auto* const found = std::find_if(std::begin(kRules), std::end(kRules),
                                          [&](const OpRule& one) { return one.target == node.target(); });
   if (found == std::end(kRules)) return {};
-  return found->rule({node, world_size});
+  return found->rule({node, header.world_size, header.group});
 }
 
 }  // namespace tandem::graph

@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <tandem/graph/text.hpp>
+#include <utility>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
@@ -50,7 +52,7 @@ class Reader {
   /// All up to `end`, which is stepped over.
   Result<std::string> up_to(char end);
   Result<std::int64_t> integer();
-  /// A whole number, or with a dot or an exponent a double; a finite one, since JSON has no others.
+  /// A whole number, or with a dot or an exponent a double; or infinity, -infinity, nan.
   Result<Argument> number();
 
   [[nodiscard]] tl::unexpected<Error> expected(std::string_view what) {
@@ -121,6 +123,14 @@ Result<std::int64_t> Reader::integer() {
 
 Result<Argument> Reader::number() {
   const std::string_view found = digits();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  constexpr std::pair<std::string_view, double> kWords[] = {
+      {"infinity", kInfinity}, {"-infinity", -kInfinity}, {"nan", std::numeric_limits<double>::quiet_NaN()}};
+  for (const auto& [word, value] : kWords) {
+    if (found != word) continue;
+    at_ += found.size();
+    return Argument{value};
+  }
   if (found.find_first_of(".e") == std::string_view::npos) {
     TANDEM_ASSIGN(const std::int64_t value, integer());
     return Argument{value};
@@ -272,8 +282,8 @@ Result<Argument> Parser::argument(int depth) {
       TANDEM_TRY(reader_.expect_word("false"));
       return Argument{false};
     case 'n':
-      TANDEM_TRY(reader_.expect_word("null"));
-      return Argument{};
+      if (reader_.expect_word("null")) return Argument{};
+      return reader_.number();  // nan
     default:
       return reader_.number();
   }
@@ -310,16 +320,19 @@ Result<void> Parser::node() {
   TANDEM_TRY(reader_.expect('='));
   const bool is_quoted = reader_.peek() == '"';
   TANDEM_ASSIGN(spec.target, reader_.name());
-  if (!is_quoted && (spec.target == "placeholder" || spec.target == "output")) {
-    spec.kind = spec.target == "output" ? NodeKind::kOutput : NodeKind::kPlaceholder;
-    if (spec.kind == NodeKind::kPlaceholder) spec.target = spec.name;
+  if (!is_quoted && spec.target == "placeholder") spec.kind = NodeKind::kPlaceholder;
+  if (!is_quoted && spec.target == "get_attr") spec.kind = NodeKind::kAttribute;
+  if (!is_quoted && spec.target == "output") spec.kind = NodeKind::kOutput;
+  const bool is_given = spec.kind == NodeKind::kPlaceholder || spec.kind == NodeKind::kAttribute;
+  if (spec.kind != NodeKind::kCall) {
+    if (is_given) spec.target = spec.name;
     if (reader_.peek() == '"') {
       TANDEM_ASSIGN(spec.target, reader_.quoted());
     }
   }
   if (reader_.take('(')) {
     TANDEM_TRY(arguments(spec));
-  } else if (spec.kind != NodeKind::kPlaceholder) {
+  } else if (!is_given) {
     return reader_.expected("(");
   }
   if (auto added = graph_.add(std::move(spec)); !added) return reader_.refusal(added.error().text());

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <tandem/graph/text.hpp>
 
@@ -16,6 +17,7 @@ std::string word(std::string_view text) {
 }
 
 std::string number(double value) {
+  if (!std::isfinite(value)) return std::isnan(value) ? "nan" : value > 0 ? "infinity" : "-infinity";
   std::string text = fmt::format("{}", value);
   if (text.find_first_of(".e") == std::string::npos) text += ".0";  // or it would be read as an integer
   return text;
@@ -40,6 +42,10 @@ std::string arguments_of(const Node& node) {
     text += fmt::format("{}{}={}", text.empty() ? "" : ", ", word(name), to_text(value));
   }
   return text;
+}
+
+bool is_keyword(std::string_view target) {
+  return target == "placeholder" || target == "get_attr" || target == "output";
 }
 
 /// `keyword`, and the target in quotes where it is not the usual one.
@@ -84,18 +90,19 @@ std::string to_text(const Node& node) {
     case NodeKind::kPlaceholder:
       what = keyword_of("placeholder", node, node.name());
       break;
+    case NodeKind::kAttribute:
+      what = keyword_of("get_attr", node, node.name());
+      break;
     case NodeKind::kOutput:
       what = keyword_of("output", node, "output");
       break;
     case NodeKind::kCall:
-      what = node.target() == "placeholder" || node.target() == "output" ? in_quotes(node.target())
-                                                                         : word(node.target());
+      what = is_keyword(node.target()) ? in_quotes(node.target()) : word(node.target());
       break;
   }
   const bool has_arguments = !node.arguments().empty() || !node.named_arguments().empty();
-  return fmt::format(
-      "%{}: {} = {}{}", word(node.name()), text_of(node.type()), what,
-      node.kind() == NodeKind::kPlaceholder && !has_arguments ? "" : fmt::format("({})", arguments_of(node)));
+  return fmt::format("%{}: {} = {}{}", word(node.name()), text_of(node.type()), what,
+                     node.is_given() && !has_arguments ? "" : fmt::format("({})", arguments_of(node)));
 }
 
 std::string to_text(const Graph& graph) {

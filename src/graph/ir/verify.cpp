@@ -40,11 +40,11 @@ Result<void> check_users(const Graph& graph) {
                other->name());
 }
 
-Result<void> check_node(const Node& node, const Earlier& earlier, int world_size) {
+Result<void> check_node(const Node& node, const Earlier& earlier, const GraphHeader& header) {
   TANDEM_TRY(check_inputs(node, earlier));
   if (node.kind() != NodeKind::kCall) return {};
   TANDEM_TRY(check_signature(node));
-  return check_shapes(node, world_size);
+  return check_shapes(node, header);
 }
 
 }  // namespace
@@ -52,7 +52,7 @@ Result<void> check_node(const Node& node, const Earlier& earlier, int world_size
 Result<void> verify(const Graph& graph) {
   Earlier earlier;
   for (const Node& node : graph.nodes()) {
-    if (const auto ok = check_node(node, earlier, graph.header.world_size); !ok) {
+    if (const auto ok = check_node(node, earlier, graph.header); !ok) {
       return failf(ErrorCode::kInvalidArgument, "graph: node {} '{}' ({}): {}", earlier.size(), node.name(),
                    node.target(), ok.error().text());
     }

@@ -126,7 +126,7 @@ class Planner {
       open.pop_back();
       if (Graph::is_before(*one, *fusion_.place) || raised.contains(one)) continue;
       const bool is_place_opaque = opaque_.contains(*fusion_.place);
-      const bool can_move = one->kind() == NodeKind::kPlaceholder || is_known_op(*one);
+      const bool can_move = one->is_given() || is_known_op(*one);
       if (!can_move || is_place_opaque || opaque_.between(*fusion_.place, *one)) return false;
       raised.insert(one);
       for (Node* const input : one->inputs()) open.push_back(input);

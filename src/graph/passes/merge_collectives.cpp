@@ -4,6 +4,7 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "graph/ir/ops.hpp"
+#include "graph/passes/blocks.hpp"
 #include "graph/passes/opaque_ops.hpp"
 #include "graph/passes/products.hpp"
 
@@ -23,71 +24,119 @@ Node* only_user(const Node& node, std::string_view target) {
   return node.users().size() == 1 && node.users()[0]->is_call_of(target) ? node.users()[0] : nullptr;
 }
 
-/// The nodes between a collective and the node whose value it stands for, in the order of the graph.
+/// The nodes between a collective and the nodes whose value it stands for, each before its users.
 struct Ladder {
   std::vector<Node*> nodes;
-  Node* result = nullptr;
+  std::vector<Node*> results;
   std::size_t dim = 0;
 
   [[nodiscard]] Argument dim_argument() const { return {static_cast<std::int64_t>(dim)}; }
 };
 
-/// `split`, the items that it makes in order, each with one user, which is returned by idx.
-/// Empty unless there are `count` equal pieces along `dim`.
-std::vector<Node*> pieces_of(const Node& split, std::int64_t count) {
-  std::vector<Node*> items(static_cast<std::size_t>(count), nullptr);
-  if (split.type().tensors.size() != items.size()) return {};
-  for (Node* const user : split.users()) {
-    if (!user->is_call_of(op::kGetItem)) return {};
-    auto& item = items[static_cast<std::size_t>(integer_at(*user, 1, 0))];
-    if (item != nullptr) return {};
-    item = user;
-  }
-  if (std::count(items.begin(), items.end(), nullptr) != 0) return {};
-  return items;
-}
-
-/// Whether a cat has just these parts, in this order.
-bool joins(const Node& cat, const std::vector<Node*>& parts) {
-  const Argument::List& list = *cat.arguments()[0].list();
-  return std::equal(list.begin(), list.end(), parts.begin(), parts.end(),
-                    [](const Argument& one, const Node* part) { return one.node() == part; });
-}
-
-/// From the wait of a gather of `world` shards to the cat that puts them along another dim.
-Ladder gather_ladder(Node& wait, const TensorType& shard, std::int64_t world) {
-  Node* const split = only_user(wait, op::kSplit);
-  if (split == nullptr || dim_at(*split, 2, shard.shape.size()) != 0 ||
-      integer_at(*split, 1, 0) != shard.shape[0]) {
-    return {};
-  }
-  std::vector<Node*> parts = pieces_of(*split, world);
-  if (parts.empty()) return {};
-  Ladder ladder;
-  ladder.nodes.push_back(split);
-  ladder.nodes.insert(ladder.nodes.end(), parts.begin(), parts.end());
-  const bool is_erased = only_user(*parts[0], op::kViewDType) != nullptr;
-  if (is_erased) {
-    for (Node*& part : parts) {
-      part = only_user(*part, op::kViewDType);
-      if (part == nullptr || type_of(*part).shape != shard.shape) return {};
-      ladder.nodes.push_back(part);
-    }
-  }
-  Node* const cat = only_user(*parts[0], op::kCat);
-  if (cat == nullptr || !joins(*cat, parts)) return {};
+/// What the parts are of their sources; empty where one is no block.
+std::vector<Block> blocks_of(const std::vector<Node*>& parts) {
+  std::vector<Block> blocks;
   for (const Node* const part : parts) {
-    if (only_user(*part, op::kCat) != cat) return {};
+    const auto block = as_block(*part);
+    if (!block) return {};
+    blocks.push_back(*block);
   }
-  ladder.nodes.push_back(cat);
-  ladder.result = cat;
-  ladder.dim = dim_at(*cat, 1, shard.shape.size());
-  if (!is_erased) return type_of(*cat).dtype == shard.dtype ? ladder : Ladder();
-  ladder.result = only_user(*cat, op::kViewDType);
-  if (ladder.result == nullptr || type_of(*ladder.result).dtype != shard.dtype) return {};
-  ladder.nodes.push_back(ladder.result);
-  return ladder;
+  return blocks;
 }
+
+/// From the wait of a gather of `world` shards to the cats that put them along another dim.
+class GatherLadder {
+ public:
+  GatherLadder(Node& wait, const TensorType& shard, std::int64_t world)
+      : wait_(wait), shard_(shard), world_(static_cast<std::size_t>(world)) {}
+
+  /// Empty unless all that is made of the wait ends in such cats, along one dim.
+  Ladder find() {
+    if (shard_.shape.empty() || shard_.shape[0] == 0 || !find_parts()) return {};
+    for (Node* const part : parts_) {
+      if (!add_cats_of(*part)) return {};
+    }
+    for (Node* const cat : cats_) {
+      if (!add_result_of(*cat)) return {};
+    }
+    ladder_.nodes.insert(ladder_.nodes.end(), parts_.begin(), parts_.end());
+    for (const auto& nodes : {bytes_, cats_, results_}) {
+      ladder_.nodes.insert(ladder_.nodes.end(), nodes.begin(), nodes.end());
+    }
+    ladder_.results = results_.empty() ? cats_ : results_;
+    return ladder_;
+  }
+
+ private:
+  static void add(std::vector<Node*>& nodes, Node* node) {
+    if (std::find(nodes.begin(), nodes.end(), node) == nodes.end()) nodes.push_back(node);
+  }
+
+  /// All that takes blocks of the wait.
+  bool find_parts() {
+    for (Node* const user : wait_.users()) {
+      if (as_block(*user)) {
+        add(parts_, user);
+        continue;
+      }
+      for (Node* const item : user->users()) {
+        const auto block = as_block(*item);
+        if (!block || block->source != &wait_) return false;
+        add(parts_, item);
+      }
+      if (user->users().empty()) return false;
+      add(ladder_.nodes, user);
+    }
+    return !parts_.empty();
+  }
+
+  /// Those that join a part, or its bytes.
+  bool add_cats_of(Node& part) {
+    for (Node* const user : part.users()) {
+      if (user->is_call_of(op::kCat)) {
+        add(cats_, user);
+        continue;
+      }
+      if (!user->is_call_of(op::kViewDType) || type_of(*user).shape != shard_.shape) return false;
+      add(bytes_, user);
+      for (Node* const cat : user->users()) {
+        if (!cat->is_call_of(op::kCat)) return false;
+        add(cats_, cat);
+      }
+    }
+    return !part.users().empty();
+  }
+
+  /// A cat of all shards in their order.
+  bool add_result_of(Node& cat) {
+    std::vector<Node*> parts;
+    for (const Argument& one : *cat.arguments()[0].list()) {
+      Node* const part = one.node();
+      const bool is_bytes = std::find(bytes_.begin(), bytes_.end(), part) != bytes_.end();
+      parts.push_back(is_bytes ? part->arguments()[0].node() : part);
+    }
+    const std::vector<Block> blocks = blocks_of(parts);
+    const bool is_whole = parts.size() == world_ && !blocks.empty() && blocks[0].source == &wait_ &&
+                          blocks[0].dim == 0 && are_whole_in_order(blocks, shard_.shape[0]);
+    const std::size_t dim = dim_at(cat, 1, shard_.shape.size());
+    if (!is_whole || (&cat != cats_[0] && dim != ladder_.dim)) return false;
+    ladder_.dim = dim;
+    if (bytes_.empty()) return type_of(cat).dtype == shard_.dtype;
+    Node* const result = only_user(cat, op::kViewDType);
+    if (result == nullptr || type_of(*result).dtype != shard_.dtype) return false;
+    add(results_, result);
+    return true;
+  }
+
+  Node& wait_;
+  const TensorType& shard_;
+  const std::size_t world_;
+  std::vector<Node*> parts_;
+  std::vector<Node*> bytes_;  ///< of parts, where these are joined
+  std::vector<Node*> cats_;
+  std::vector<Node*> results_;  ///< of cats of bytes
+  Ladder ladder_;
+};
 
 /// Erases nodes from the last to the first; none has other users.
 Result<void> erase_all(Graph& graph, const std::vector<Node*>& nodes) {
@@ -128,8 +177,8 @@ Result<void> merge_gather(Graph& graph, Node& gather) {
   if (wait == nullptr) return {};
   Node* const shard = gather.arguments()[0].node();
   const std::int64_t world = integer_at(gather, 1, 1);
-  Ladder ladder = gather_ladder(*wait, type_of(*shard), world);
-  if (ladder.result == nullptr) ladder = {.nodes = {}, .result = wait, .dim = 0};
+  Ladder ladder = GatherLadder(*wait, type_of(*shard), world).find();
+  if (ladder.results.empty()) ladder = {.nodes = {}, .results = {wait}, .dim = 0};
   TANDEM_ASSIGN(Node* const merged,
                 graph.insert_before(
                     &gather, {.kind = NodeKind::kCall,
@@ -137,38 +186,57 @@ Result<void> merge_gather(Graph& graph, Node& gather) {
                               .target = std::string(op::kAllGather),
                               .arguments = {{shard}, ladder.dim_argument(), {world}, gather.arguments()[2]},
                               .named_arguments = {},
-                              .type = ladder.result->type(),
+                              .type = ladder.results[0]->type(),
                               .collectives = {gather.name()}}));
-  graph.replace_uses(*ladder.result, *merged);
+  for (Node* const result : ladder.results) graph.replace_uses(*result, *merged);
   TANDEM_TRY(erase_all(graph, ladder.nodes));
   TANDEM_TRY(erase_all(graph, {&gather, wait}));
   return gather_without_bytes(graph, *merged);
 }
 
-/// From a split along another dim to the cat that a reduce-scatter takes; `result` is what is split.
+/// From what is taken apart along another dim to the cat that a reduce-scatter takes; the one result is what
+/// was taken apart.
 Ladder scatter_ladder(Node& cat, std::int64_t world) {
   if (!cat.is_call_of(op::kCat) || cat.users().size() != 1) return {};
-  const std::size_t num_dims = type_of(cat).shape.size();
-  if (dim_at(cat, 1, num_dims) != 0) return {};
-  Node* const first = cat.arguments()[0].list()->front().node();
-  if (!first->is_call_of(op::kGetItem)) return {};
-  Node* const split = first->arguments()[0].node();
-  if (!split->is_call_of(op::kSplit)) return {};
-  const std::vector<Node*> parts = pieces_of(*split, world);
-  if (parts.empty() || !joins(cat, parts)) return {};
-  for (const Node* const part : parts) {
-    if (part->users().size() != 1) return {};
+  if (dim_at(cat, 1, type_of(cat).shape.size()) != 0) return {};
+  std::vector<Node*> parts;
+  for (const Argument& one : *cat.arguments()[0].list()) {
+    parts.push_back(one.node());
+    if (parts.back()->users().size() != 1) return {};
   }
-  Ladder ladder;
-  ladder.result = split->arguments()[0].node();
-  ladder.dim = dim_at(*split, 2, num_dims);
-  const std::int64_t whole = type_of(*ladder.result).shape[ladder.dim];
-  if (whole != integer_at(*split, 1, 0) * world) return {};
-  if (type_of(cat).dtype != type_of(*ladder.result).dtype) return {};
-  ladder.nodes.push_back(split);
+  const std::vector<Block> blocks = blocks_of(parts);
+  if (blocks.size() != static_cast<std::size_t>(world)) return {};
+  const Block& first = blocks[0];
+  if (!are_whole_in_order(blocks, first.length) || first.length == 0) return {};
+  if (type_of(cat).dtype != type_of(*first.source).dtype) return {};
+  Ladder ladder{.nodes = {}, .results = {first.source}, .dim = first.dim};
+  for (Node* const part : parts) {
+    Node* const from = part->arguments()[0].node();
+    if (from == first.source) continue;
+    // A split all of whose items are joined.
+    if (from->users().size() != parts.size()) return {};
+    if (ladder.nodes.empty()) ladder.nodes.push_back(from);
+    if (ladder.nodes[0] != from) return {};
+  }
   ladder.nodes.insert(ladder.nodes.end(), parts.begin(), parts.end());
   ladder.nodes.push_back(&cat);
   return ladder;
+}
+
+/// A collective's result is the same whoever waits for it: all take that of the first wait.
+Result<void> merge_waits(Graph& graph, Node& collective) {
+  Node* first = nullptr;
+  const std::vector<Node*> users(collective.users().begin(), collective.users().end());
+  for (Node* const user : users) {
+    if (!user->is_call_of(op::kWait)) continue;
+    if (first == nullptr || Graph::is_before(*user, *first)) first = user;
+  }
+  for (Node* const user : users) {
+    if (user == first || !user->is_call_of(op::kWait)) continue;
+    graph.replace_uses(*user, *first);
+    TANDEM_TRY(graph.erase(*user));
+  }
+  return {};
 }
 
 /// The wait of a reduce-scatter whose value goes nowhere else but, at most, to the output.
@@ -188,12 +256,12 @@ Result<void> merge_scatter(Graph& graph, Node& scatter, const OpaqueOps& opaque)
   const std::int64_t world = integer_at(scatter, 2, 1);
   Node* const input = scatter.arguments()[0].node();
   Ladder ladder = scatter_ladder(*input, world);
-  const bool is_split_late = ladder.result != nullptr && !opaque.between(*ladder.nodes.front(), scatter);
-  if (!is_split_late) ladder = {.nodes = {}, .result = input, .dim = 0};
+  const bool is_split_late = !ladder.results.empty() && !opaque.between(*ladder.nodes.front(), scatter);
+  if (!is_split_late) ladder = {.nodes = {}, .results = {input}, .dim = 0};
   TANDEM_ASSIGN(Node* const merged, graph.insert_before(&scatter, {.kind = NodeKind::kCall,
                                                                    .name = graph.free_name("reduce_scatter"),
                                                                    .target = std::string(op::kReduceScatter),
-                                                                   .arguments = {{ladder.result},
+                                                                   .arguments = {{ladder.results[0]},
                                                                                  scatter.arguments()[1],
                                                                                  ladder.dim_argument(),
                                                                                  {world},
@@ -214,11 +282,16 @@ Result<void> merge_collectives(Graph& graph) {
   const OpaqueOps opaque(graph);
   std::vector<Node*> gathers;
   std::vector<Node*> scatters;
+  std::vector<Node*> reductions;
   for (Node& node : graph.nodes()) {
     if (node.is_call_of(op::kFunctionalAllGather)) gathers.push_back(&node);
     if (node.is_call_of(op::kFunctionalReduceScatter)) scatters.push_back(&node);
+    if (node.is_call_of(op::kFunctionalAllReduce)) reductions.push_back(&node);
     const bool is_merged = node.is_call_of(op::kAllGather) || node.is_call_of(op::kReduceScatter);
     if (is_merged && node.collectives().empty()) graph.add_collectives(node, {node.name()});
+  }
+  for (const auto& collectives : {gathers, scatters, reductions}) {
+    for (Node* const one : collectives) TANDEM_TRY(merge_waits(graph, *one));
   }
   for (Node* const gather : gathers) TANDEM_TRY(merge_gather(graph, *gather));
   for (Node* const scatter : scatters) TANDEM_TRY(merge_scatter(graph, *scatter, opaque));

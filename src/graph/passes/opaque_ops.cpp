@@ -1,30 +1,11 @@
 #include "graph/passes/opaque_ops.hpp"
 
 #include <algorithm>
-#include <string_view>
 
 #include "graph/ir/signatures.hpp"
+#include "graph/passes/pure_ops.hpp"
 
 namespace tandem::graph {
-namespace {
-
-/// Whether PyTorch's conventions say so: "aten.gelu.default" computes, "aten.gelu_.default" changes its
-/// input, and "aten.gelu.out" what is given by name. Normalisations that keep statistics break the
-/// convention.
-bool is_functional(const Node& node) {
-  const std::string_view target = node.target();
-  if (!target.starts_with("aten.") || target.find("batch_norm") != std::string_view::npos ||
-      target.find("with_noise") != std::string_view::npos) {
-    return false;
-  }
-  const std::string_view name = target.substr(5, target.find('.', 5) - 5);
-  const auto& named = node.named_arguments();
-  return !name.ends_with('_') && !target.ends_with("out") &&
-         std::none_of(named.begin(), named.end(),
-                      [](const auto& one) { return one.second.node() != nullptr; });
-}
-
-}  // namespace
 
 OpaqueOps::OpaqueOps(Graph& graph) {
   for (Node& node : graph.nodes()) {
@@ -33,7 +14,7 @@ OpaqueOps::OpaqueOps(Graph& graph) {
 }
 
 bool OpaqueOps::contains(const Node& node) {
-  return node.kind() == NodeKind::kCall && !is_known_op(node) && !is_functional(node);
+  return node.kind() == NodeKind::kCall && !is_known_op(node) && why_pure(node).empty();
 }
 
 Node* OpaqueOps::first_after(const Node& node) const {

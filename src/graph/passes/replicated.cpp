@@ -33,7 +33,7 @@ bool is_replicated(const Node& node, const GraphHeader& header) {
     open.pop_back();
     if (is_collected(*one, header)) continue;
     const TensorType* const type = one->type().tensor();
-    if (one->kind() == NodeKind::kPlaceholder) {
+    if (one->is_given()) {
       if (type == nullptr || type->numel() != 1 || is_gathered(*one)) return false;
       continue;
     }

@@ -136,7 +136,7 @@ class Planner {
         node = node->arguments()[0].node();
       }
       if (!is_top && !is_used_once(*node)) {
-        refuse(node->kind() == NodeKind::kPlaceholder ? Reason::kNoProducer : Reason::kProductUsed, node);
+        refuse(node->is_given() ? Reason::kNoProducer : Reason::kProductUsed, node);
       } else if (is_sum(*node)) {
         open.push_back(node->arguments()[1].node());  // the first operand comes off the stack first
         open.push_back(node->arguments()[0].node());
@@ -186,10 +186,12 @@ class Planner {
   }
 
   void refuse_term(const Node& node) {
-    if (node.kind() == NodeKind::kPlaceholder) return refuse(Reason::kNoProducer, &node);
+    if (node.is_given()) return refuse(Reason::kNoProducer, &node);
     if (is_view_op(node)) return refuse(Reason::kReshape, &node);
     if (node.is_call_of(op::kAdd) && has_two_types(node)) return refuse(Reason::kMixedTypes, &node);
     const Node* const from = node.arguments().empty() ? nullptr : node.arguments()[0].node();
+    // A wait does nothing itself.
+    if (node.is_call_of(op::kWait) && from != nullptr) return refuse(Reason::kOpBetween, from);
     const bool is_taken = node.is_call_of(op::kGetItem) && from != nullptr && op::is_fused(from->target());
     refuse(is_taken ? Reason::kProductTaken : Reason::kOpBetween, is_taken ? from : &node);
   }

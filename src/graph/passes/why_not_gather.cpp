@@ -14,6 +14,7 @@ struct Way {
   const Node* node = nullptr;
   const Node* between = nullptr;  ///< the first op that is neither a view nor part of a cast
   const Node* reshape = nullptr;  ///< the first that mixes rows with columns
+  const Node* cast = nullptr;     ///< the first op that is part of a cast
   bool is_transposed = false;
   bool has_maximum = false;  ///< of all of it
 };
@@ -63,7 +64,9 @@ class Search {
       way.is_transposed = !way.is_transposed;
     } else if (is_view_op(user)) {
       if (!keeps_rows(user) && way.reshape == nullptr) way.reshape = &user;
-    } else if (!is_cast(user) && way.between == nullptr) {
+    } else if (is_cast(user)) {
+      if (way.cast == nullptr) way.cast = &user;
+    } else if (way.between == nullptr) {
       way.between = &user;
     }
     return way;
@@ -102,7 +105,7 @@ class Search {
   void note(Reason reason, const Way& way, const Node& product) {
     if (!is_nearer(reason, best_.reason)) return;
     const Node* culprit = &product;
-    if (reason == Reason::kOpBetween && way.between != nullptr) culprit = way.between;
+    if (reason == Reason::kOpBetween) culprit = way.between != nullptr ? way.between : way.cast;
     if (reason == Reason::kReshape) culprit = way.reshape;
     if (reason == Reason::kOpaqueBetween) culprit = opaque_.first_after(gather_);
     best_ = {reason, culprit};

@@ -1,0 +1,88 @@
+#include "graph/passes/blocks.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <variant>
+
+#include "graph/ir/ops.hpp"
+#include "graph/passes/products.hpp"
+
+namespace tandem::graph {
+namespace {
+
+/// A whole number, or what a missing or null one stands for; nullopt for all else.
+std::optional<std::int64_t> integer_or(const Node& node, std::size_t idx, std::int64_t otherwise) {
+  if (idx >= node.arguments().size()) return otherwise;
+  const Argument& argument = node.arguments()[idx];
+  return std::holds_alternative<std::monostate>(argument.value) ? otherwise : argument.integer();
+}
+
+/// An end of a slice, as PyTorch takes it: from the back where it is negative, and inside of the tensor.
+std::int64_t clamped(std::int64_t at, std::int64_t size) {
+  return std::clamp<std::int64_t>(at < 0 ? at + size : at, 0, size);
+}
+
+std::optional<Block> as_slice(const Node& node) {
+  Node* const source = node.arguments()[0].node();
+  if (source == nullptr || source->type().tensor() == nullptr) return std::nullopt;
+  const auto& shape = type_of(*source).shape;
+  const auto dim = integer_or(node, 1, 0);
+  const auto begin = integer_or(node, 2, 0);
+  const auto end = integer_or(node, 3, INT64_MAX);
+  const auto step = integer_or(node, 4, 1);
+  if (!dim || !begin || !end || step != 1 || shape.empty()) return std::nullopt;
+  Block block{.source = source, .dim = dim_from_front(*dim, shape.size())};
+  if (block.dim >= shape.size()) return std::nullopt;
+  const std::int64_t size = shape[block.dim];
+  block.offset = clamped(*begin, size);
+  block.length = std::max<std::int64_t>(clamped(*end, size) - block.offset, 0);
+  return block;
+}
+
+/// Of a split by one size or by a list of them: the items' own sizes tell where each begins.
+std::optional<Block> as_item(const Node& node) {
+  const Node* const split = node.arguments()[0].node();
+  const bool is_split =
+      split != nullptr && (split->is_call_of(op::kSplit) || split->is_call_of(op::kSplitSizes));
+  const auto item = integer_or(node, 1, -1);
+  if (!is_split || !item || *item < 0) return std::nullopt;
+  Node* const source = split->arguments()[0].node();
+  const auto dim = integer_or(*split, 2, 0);
+  if (source == nullptr || source->type().tensor() == nullptr || !dim) return std::nullopt;
+  const auto& tensors = split->type().tensors;
+  if (static_cast<std::size_t>(*item) >= tensors.size()) return std::nullopt;
+  Block block{.source = source, .dim = dim_from_front(*dim, type_of(*source).shape.size())};
+  for (std::int64_t i = 0; i <= *item; ++i) {
+    const auto& tensor = tensors[static_cast<std::size_t>(i)];
+    if (!tensor || block.dim >= tensor->shape.size()) return std::nullopt;
+    block.offset += block.length;
+    block.length = tensor->shape[block.dim];
+  }
+  return block;
+}
+
+}  // namespace
+
+std::optional<Block> as_block(const Node& node) {
+  if (node.kind() != NodeKind::kCall || node.arguments().empty() || node.type().tensor() == nullptr)
+    return std::nullopt;
+  if (node.is_call_of(op::kSlice)) return as_slice(node);
+  if (node.is_call_of(op::kGetItem)) return as_item(node);
+  return std::nullopt;
+}
+
+bool are_whole_in_order(const std::vector<Block>& blocks, std::int64_t length) {
+  if (blocks.empty()) return false;
+  const Block& first = blocks[0];
+  std::int64_t offset = 0;
+  for (const Block& block : blocks) {
+    if (block.source != first.source || block.dim != first.dim || block.offset != offset ||
+        block.length != length) {
+      return false;
+    }
+    offset += length;
+  }
+  return offset == type_of(*first.source).shape[first.dim];
+}
+
+}  // namespace tandem::graph
