@@ -1,6 +1,5 @@
 #include <gtest/gtest.h>
 
-#include <limits>
 #include <tandem/graph/passes.hpp>
 #include <tandem/graph/text.hpp>
 
@@ -211,28 +210,41 @@ TEST(Execute, WhatIsConstantInOneProgramIsCompared) {
 
 TEST(Execute, AnInfinityIsAFaultUnlessTheProgramWritesIt) {
   // 1e39 is no f32.
-  graph::Graph program = testing::parsed(R"(graph world 1 group "0" source ""
+  constexpr std::string_view kText = R"(graph world 1 group "0" source ""
 %a: float32[64] = placeholder
-%f: float32[] = aten.full.default([], 1.0, dtype=<torch.float32>)
+%f: float32[] = aten.full.default([], -infinity, dtype=<torch.float32>)
 %m: bool[64] = aten.lt.Scalar(%a, 0.0)
 %x: float32[64] = aten.where.self(%m, %a, %f)
 %y: float32[64] = aten.mul.Tensor(%a, 1e39)
 %output: null = output([%x, %y])
+)";
+  const auto reports = execute_on_ranks(kText, kText, {.seed = 1, .compare = true});
+  ASSERT_TRUE(reports) << reports.error().to_string();
+  const auto& outputs = (*reports)[0].outputs;
+  EXPECT_EQ(outputs[0].fault, "");
+  EXPECT_TRUE(outputs[0].difference->ok());
+  EXPECT_LT(outputs[0].difference->largest, 1) << "of what is finite";
+  EXPECT_EQ(outputs[1].fault, "is not finite");
+}
+
+TEST(Execute, TensorsOfTheProgramAreMadeAsInputsAre) {
+  const auto ranks = outputs_of_two(R"(%table: bfloat16[4, 3] = get_attr
+%ids: int64[5] = placeholder
+%x: bfloat16[5, 3] = aten.embedding.default(%table, %ids)
+%output: null = output([%x])
 )");
-  graph::Node& full = *program.find("f");
-  auto arguments = full.arguments();
-  arguments[1].value = -std::numeric_limits<double>::infinity();
-  program.set_arguments(full, arguments, full.named_arguments());
-  const auto done = testing::on_cpu_ranks(1, [&](Group& group, Stream& stream) -> Result<void> {
-    const auto report = execute(program, program, {.seed = 1, .compare = true}, group, stream);
-    if (!report) return tl::unexpected(report.error());
-    EXPECT_EQ(report->outputs[0].fault, "");
-    EXPECT_TRUE(report->outputs[0].difference->ok());
-    EXPECT_LT(report->outputs[0].difference->largest, 1) << "of what is finite";
-    EXPECT_EQ(report->outputs[1].fault, "is not finite");
-    return {};
-  });
-  EXPECT_TRUE(done) << done.error().to_string();
+  ASSERT_EQ(ranks.size(), 2U);
+  EXPECT_TRUE(ranks[0][0].difference);
+}
+
+TEST(Execute, ABroadcastIsTheValueOfOneRank) {
+  const auto ranks = outputs_of_two(R"(%a: bfloat16[3, 2] = placeholder
+%x: bfloat16[3, 2] = _c10d_functional.broadcast.default(%a, 1, "0")
+%output: null = output([%x, %a])
+)");
+  ASSERT_EQ(ranks.size(), 2U);
+  for (const auto& outputs : ranks) EXPECT_EQ(outputs[0].checksum, ranks[1][1].checksum);
+  EXPECT_NE(ranks[0][1].checksum, ranks[1][1].checksum);
 }
 
 TEST(Execute, AWriteToAnInputIsAnOutput) {

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -71,8 +72,8 @@ TEST(InterpreterOps, HandOnWhatTheyWereGiven) {
   const Input x{{1, 2, 3}, {3}, DType::kBF16};
   for (const std::string op :
        {"aten.alias.default(%x)", "aten.contiguous.default(%x)", "aten.detach.default(%x)",
-        "aten.lift_fresh_copy.default(%x)", "aten.dropout.default(%x, 0.0, true)",
-        "aten.dropout.default(%x, 0.5, false)"}) {
+        "aten.lift_fresh_copy.default(%x)", "prims.device_put.default(%x, <cpu>)",
+        "aten.dropout.default(%x, 0.0, true)", "aten.dropout.default(%x, 0.5, false)"}) {
     EXPECT_EQ(run_program("%out: bfloat16[3] = " + op + "\n", {{"x", x}}), x.values) << op;
   }
   const Values zeros(3, 0.0);
@@ -166,6 +167,22 @@ TEST(InterpreterOps, MoveElements) {
   const Input f8{{1, 2}, {2}, DType::kF8E4M3};
   EXPECT_EQ(run_program("%out: uint8[2] = aten.view.dtype(%x, <torch.uint8>)\n", {{"x", f8}}),
             (Values{0x38, 0x40}));
+}
+
+TEST(InterpreterOps, MakeRandomIntegersInARange) {
+  const Values numbers = run_program(
+      "%s: int64[] = prims.inductor_seed.default(<cpu>)\n"
+      "%out: int64[1000] = prims.inductor_randint.default(-2, 3, [1000], %s)\n",
+      {});
+  EXPECT_EQ(*std::min_element(numbers.begin(), numbers.end()), -2);
+  EXPECT_EQ(*std::max_element(numbers.begin(), numbers.end()), 2);
+}
+
+TEST(InterpreterOps, PutDimsAmongOthers) {
+  const Input x{{1, 2}, {1, 2}, DType::kF32};
+  EXPECT_EQ(run_program("%out: float32[2, 3, 2] = prims.broadcast_in_dim.default(%x, [2, 3, 2], [0, 2])\n",
+                        {{"x", x}}),
+            (Values{1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2}));
 }
 
 TEST(InterpreterOps, Multiply) {

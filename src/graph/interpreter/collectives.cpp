@@ -132,6 +132,20 @@ Result<Values> coalesced_all_reduce(const Call& call) {
   return results;
 }
 
+// (value, rank whose value it becomes, group)
+Result<Values> broadcast_from(const Call& call) {
+  TANDEM_ASSIGN(const HostTensor mine, call.tensor(0));
+  TANDEM_ASSIGN(const std::int64_t source, call.integer(1));
+  TANDEM_TRY(check_group(call, 2));
+  if (source < 0 || source >= call.ranks().group.size()) {
+    return failf(ErrorCode::kInvalidArgument, "the value of rank {} of {}", source,
+                 call.ranks().group.size());
+  }
+  TANDEM_ASSIGN(const HostTensor whole, gather(mine.with_sizes({mine.numel()}), 0, call.ranks()));
+  const TensorView part = whole.view().narrow(0, source * mine.numel(), mine.numel());
+  return one(HostTensor::copy_of(part, mine.dtype()).with_sizes(mine.sizes()));
+}
+
 /// (rows, rows from each rank, rows for each rank, group). All ranks run one program, and so send the same
 /// numbers of rows: a rank gets as many rows from each.
 Result<Values> all_to_all(const Call& call) {
@@ -188,6 +202,7 @@ constexpr Op kOps[] = {
     {"_c10d_functional.all_gather_into_tensor_coalesced.default", coalesced_all_gather},
     {"_c10d_functional.all_reduce_coalesced.default", coalesced_all_reduce},
     {"_c10d_functional.all_to_all_single.default", all_to_all},
+    {"_c10d_functional.broadcast.default", broadcast_from},
     {"_c10d_functional.reduce_scatter_tensor_coalesced.default", coalesced_reduce_scatter},
     {graph::op::kFunctionalAllGather, functional_all_gather},
     {graph::op::kFunctionalAllReduce, functional_all_reduce},

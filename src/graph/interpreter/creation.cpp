@@ -106,14 +106,22 @@ Result<Values> arange(const Call& call) {
 
 // ---- random numbers: those of a call follow from its seed, and seeds from their place and the rank
 
+HostTensor made_seeds(const Call& call, const Dims& sizes) {
+  Numbers numbers(0, call.ranks().group.rank(), call.node().target());
+  std::vector<double> values(static_cast<std::size_t>(numel(sizes)));
+  for (double& value : values) value = std::floor(numbers.next() * 0x1p53);
+  return HostTensor::from(std::span<const double>(values), sizes, DType::kI64);
+}
+
+Result<Values> seed(const Call& call) {
+  return one(made_seeds(call, {}));
+}
+
 // (count)
 Result<Values> seeds(const Call& call) {
   TANDEM_ASSIGN(const std::int64_t count, call.integer(0));
   if (count < 0) return failf(ErrorCode::kInvalidArgument, "makes {} seeds", count);
-  Numbers numbers(0, call.ranks().group.rank(), call.node().target());
-  std::vector<double> values(static_cast<std::size_t>(count));
-  for (double& value : values) value = std::floor(numbers.next() * 0x1p53);
-  return one(HostTensor::from(std::span<const double>(values), {count}, DType::kI64));
+  return one(made_seeds(call, {count}));
 }
 
 // (seeds, idx)
@@ -127,25 +135,43 @@ Result<Values> lookup_seed(const Call& call) {
   return one(HostTensor::from(std::span(&values[static_cast<std::size_t>(idx)], 1), {}, DType::kI64));
 }
 
+/// The stream of the seed in this place.
+Result<Numbers> numbers_of(const Call& call, std::size_t place, std::string_view name) {
+  TANDEM_ASSIGN(const HostTensor seed, call.tensor(place));
+  if (seed.numel() != 1) return failf(ErrorCode::kInvalidArgument, "{} seeds, need one", seed.numel());
+  return Numbers(static_cast<std::uint64_t>(elements<std::int64_t>(seed.view())[0]), 0, name);
+}
+
 // (sizes, seed, "rand" or "randn")
 Result<Values> random(const Call& call) {
   TANDEM_ASSIGN(const auto shape, call.integers(0));
   TANDEM_ASSIGN(const Dims sizes, to_dims(shape));
-  TANDEM_ASSIGN(const HostTensor seed, call.tensor(1));
   TANDEM_ASSIGN(const auto mode, call.text(2));
-  if (seed.numel() != 1) return failf(ErrorCode::kInvalidArgument, "{} seeds, need one", seed.numel());
   if (mode != "rand" && mode != "randn") {
     return failf(ErrorCode::kUnsupported, "random numbers by '{}', need rand or randn", mode);
   }
-  Numbers numbers(static_cast<std::uint64_t>(elements<std::int64_t>(seed.view())[0]), 0, mode);
+  TANDEM_ASSIGN(Numbers numbers, numbers_of(call, 1, mode));
   std::vector<float> values(static_cast<std::size_t>(numel(sizes)));
   for (float& value : values) {
     const double uniform = std::floor(numbers.next() * 0x1p24) * 0x1p-24;  // below 1 in f32 too
     const double angle = 2 * std::numbers::pi * numbers.next();
-    value =
-        static_cast<float>(mode == "rand" ? uniform : std::sqrt(-2 * std::log1p(-uniform)) * std::cos(angle));
+    const double normal = std::sqrt(-2 * std::log1p(-uniform)) * std::cos(angle);
+    value = static_cast<float>(mode == "rand" ? uniform : normal);
   }
   return one(HostTensor::from(std::span<const float>(values), sizes, DType::kF32));
+}
+
+// (least, one more than the most, sizes, seed)
+Result<Values> random_integers(const Call& call) {
+  TANDEM_ASSIGN(const double least, call.number(0));
+  TANDEM_ASSIGN(const double end, call.number(1));
+  TANDEM_ASSIGN(const auto shape, call.integers(2));
+  TANDEM_ASSIGN(const Dims sizes, to_dims(shape));
+  TANDEM_ASSIGN(Numbers numbers, numbers_of(call, 3, "randint"));
+  if (!(least < end)) return failf(ErrorCode::kInvalidArgument, "from {} to below {}", least, end);
+  std::vector<double> values(static_cast<std::size_t>(numel(sizes)));
+  for (double& value : values) value = least + std::floor(numbers.next() * (end - least));
+  return one(HostTensor::from(std::span<const double>(values), sizes, DType::kI64));
 }
 
 constexpr Op kOps[] = {
@@ -162,7 +188,9 @@ constexpr Op kOps[] = {
     {"aten.zeros.default", of_sizes<0>},
     {"aten.zeros_like.default", of_like<0>},
     {"prims.inductor_lookup_seed.default", lookup_seed},
+    {"prims.inductor_randint.default", random_integers},
     {"prims.inductor_random.default", random},
+    {"prims.inductor_seed.default", seed},
     {"prims.inductor_seeds.default", seeds},
     {"prims.iota.default", iota},
 };

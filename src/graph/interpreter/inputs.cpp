@@ -80,7 +80,7 @@ class Maker {
   /// That of an f8 placeholder, if it is one number and a placeholder too; else a scale's in the middle.
   Result<double> known_inverse(const Use& use) {
     for (const graph::Node* inverse : use.inverses) {
-      const bool is_number = inverse != nullptr && inverse->kind() == graph::NodeKind::kPlaceholder &&
+      const bool is_number = inverse != nullptr && inverse->is_given() &&
                              inverse->type().tensor() != nullptr && inverse->type().tensor()->numel() == 1;
       if (!is_number) continue;
       TANDEM_TRY(make(*inverse));
@@ -117,7 +117,7 @@ struct SavedAttention {
 std::vector<SavedAttention> saved_attentions(const graph::Graph& program) {
   const auto placeholder_at = [](const graph::Node& node, std::size_t idx) {
     const graph::Node* const made = node_at(node, idx);
-    return made != nullptr && made->kind() == graph::NodeKind::kPlaceholder ? made : nullptr;
+    return made != nullptr && made->is_given() ? made : nullptr;
   };
   std::vector<SavedAttention> all;
   for (const graph::Node& node : program.nodes()) {
@@ -171,7 +171,7 @@ Result<Inputs> make_inputs(const graph::Graph& program, std::uint64_t seed, cons
   Inputs inputs;
   Maker maker(seed, ranks.group, inputs);
   for (const graph::Node& node : program.nodes()) {
-    if (node.kind() != graph::NodeKind::kPlaceholder || missing.contains(&node)) continue;
+    if (!node.is_given() || missing.contains(&node)) continue;
     TANDEM_TRY(maker.make(node));
   }
   // An attention's q may follow from another's output, in whatever order the program has their gradients.

@@ -44,8 +44,7 @@ bool may_be_constant(const graph::Node* output) {
   const graph::Node* const origin = origin_of(output, [](const graph::Node& node) {
     return node.is_call_of("aten.exp2.default") || node.is_call_of("aten.reciprocal.default");
   });
-  return origin != nullptr &&
-         (origin->kind() == graph::NodeKind::kPlaceholder || origin->is_call_of("aten.floor.default"));
+  return origin != nullptr && (origin->is_given() || origin->is_call_of("aten.floor.default"));
 }
 
 const HostTensor* value_of(const ValueTable& values, const graph::Node* node) {

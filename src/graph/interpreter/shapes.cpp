@@ -72,6 +72,32 @@ Result<Values> expand(const Call& call) {
   return copied(broadcast(x.view(), sizes));
 }
 
+// (x, sizes, where each dim of x stands in them)
+Result<Values> broadcast_in_dim(const Call& call) {
+  TANDEM_ASSIGN(const HostTensor x, call.tensor(0));
+  TANDEM_ASSIGN(const auto shape, call.integers(1));
+  TANDEM_ASSIGN(const auto places, call.integers(2));
+  TANDEM_ASSIGN(const Dims sizes, to_dims(shape));
+  TensorView view = x.view();
+  view.sizes = view.strides = Dims();
+  for (const std::int64_t size : sizes) {
+    view.sizes.push_back(size);
+    view.strides.push_back(0);
+  }
+  bool fits = static_cast<int>(places.size()) == x.sizes().size();
+  for (int d = 0; fits && d < x.sizes().size(); ++d) {
+    const std::int64_t place = places[static_cast<std::size_t>(d)];
+    fits = place >= 0 && place < sizes.size();
+    if (!fits) break;
+    const int at = static_cast<int>(place);
+    fits = x.sizes()[d] == sizes[at] || x.sizes()[d] == 1;
+    if (x.sizes()[d] == sizes[at]) view.strides[at] = x.view().stride(d);
+  }
+  if (fits) return copied(view);
+  return failf(ErrorCode::kInvalidArgument, "sizes {} do not become {}", to_string(x.sizes()),
+               to_string(sizes));
+}
+
 Result<Values> repeat(const Call& call) {
   TANDEM_ASSIGN(const HostTensor x, call.tensor(0));
   TANDEM_ASSIGN(const auto counts, call.integers(1));
@@ -432,10 +458,10 @@ constexpr Op kOps[] = {
     {graph::op::kReshape, reshape},
     {"aten.select.int", select},
     {"aten.select_scatter.default", select_scatter},
-    {"aten.slice.Tensor", slice},
+    {graph::op::kSlice, slice},
     {"aten.slice_scatter.default", slice_scatter},
     {graph::op::kSplit, split},
-    {"aten.split_with_sizes.default", split_with_sizes},
+    {graph::op::kSplitSizes, split_with_sizes},
     {"aten.squeeze.default", squeeze},
     {graph::op::kSqueeze, squeeze},
     {"aten.squeeze.dims", squeeze},
@@ -448,6 +474,8 @@ constexpr Op kOps[] = {
     {graph::op::kUnsqueeze, unsqueeze},
     {graph::op::kView, reshape},
     {graph::op::kViewDType, view_dtype},
+    {"prims.broadcast_in_dim.default", broadcast_in_dim},
+    {"prims.device_put.default", same},
 };
 
 }  // namespace

@@ -22,6 +22,7 @@ bool is_any_of(std::string_view target, std::span<const std::string_view> names)
 bool moves(const graph::Node& node) {
   static constexpr std::string_view kMovers[] = {op::kGetItem,
                                                  op::kSplit,
+                                                 op::kSplitSizes,
                                                  op::kCat,
                                                  op::kWait,
                                                  op::kPermute,
@@ -31,7 +32,7 @@ bool moves(const graph::Node& node) {
                                                  "aten.constant_pad_nd.default",
                                                  "aten.expand.default",
                                                  "aten.repeat.default",
-                                                 "aten.slice.Tensor",
+                                                 op::kSlice,
                                                  "aten.t.default",
                                                  "aten.transpose.int"};
   return is_any_of(node.target(), kMovers) || graph::is_view_op(node);
