@@ -55,6 +55,7 @@ nlohmann::json to_json(const graph::interpreter::OutputResult& output) {
                       {"type", output.type},
                       {"checksum", fmt::format("{:016x}", output.checksum)},
                       {"fault", output.fault},
+                      {"not_compared", output.not_compared},
                       {"differences", nlohmann::json::array()}};
   if (output.difference) json["differences"].push_back(to_json(*output.difference));
   return json;
@@ -68,17 +69,20 @@ struct Worst {
   std::size_t rank = 0;
 };
 
-/// Of one result of one node on all ranks; nothing where nothing is compared.
+/// Of each tensor of one node, on all ranks that compared it.
 std::vector<Worst> worst_of(const std::vector<nlohmann::json>& ranks, const char* kind, std::size_t idx) {
   std::vector<Worst> worst;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     const nlohmann::json& differences = ranks[rank].at(kind).at(idx).at("differences");
-    worst.resize(differences.size());
-    for (std::size_t i = 0; i < worst.size(); ++i) {
+    for (std::size_t i = 0; i < differences.size(); ++i) {
       const Difference difference = difference_of(differences[i]);
-      const double excess = difference.max_error - difference.bound;
+      if (i == worst.size()) {
+        worst.push_back({difference, rank});
+        continue;
+      }
       const Difference& so_far = worst[i].difference;
-      if (rank == 0 || excess > so_far.max_error - so_far.bound) worst[i] = {difference, rank};
+      const double excess = difference.max_error - difference.bound;
+      if (excess > so_far.max_error - so_far.bound) worst[i] = {difference, rank};
     }
   }
   return worst;
@@ -124,6 +128,7 @@ class Report {
         const auto fault = output.at("fault").get<std::string>();
         if (!fault.empty()) wrong_.push_back(fmt::format("{} on rank {} {}", name, rank, fault));
       }
+      line += not_compared(i, name);
       for (const Worst& worst : worst_of(ranks_, "outputs", i)) {
         line += ", " + in_words(worst);
         check(name, worst);
@@ -133,14 +138,34 @@ class Report {
   }
 
   [[nodiscard]] const std::vector<std::string>& wrong() const { return wrong_; }
+  /// What no rank could compare, if nothing else was compared either.
+  [[nodiscard]] const std::vector<std::string>& all_not_compared() const {
+    static const std::vector<std::string> kNone;
+    return num_compared_ == 0 ? not_compared_ : kNone;
+  }
 
  private:
+  /// Of an output, on which ranks it is not compared, and why.
+  std::string not_compared(std::size_t idx, const std::string& name) {
+    std::string line;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      const auto why = ranks_[rank].at("outputs").at(idx).at("not_compared").get<std::string>();
+      if (why.empty()) continue;
+      line += fmt::format(", not compared on rank {}: {}", rank, why);
+      not_compared_.push_back(fmt::format("{} on rank {} {}", name, rank, why));
+    }
+    return line;
+  }
+
   void check(const std::string& name, const Worst& worst) {
+    ++num_compared_;
     if (!worst.difference.ok()) wrong_.push_back(fmt::format("{}: {}", name, in_words(worst)));
   }
 
   const std::vector<nlohmann::json>& ranks_;
   std::vector<std::string> wrong_;
+  std::vector<std::string> not_compared_;
+  std::size_t num_compared_ = 0;
 };
 
 }  // namespace
@@ -184,6 +209,11 @@ int GraphRun::launch(const Invocation& invocation) const {
     throw Failure(kFailed,
                   Error(ErrorCode::kNumeric, fmt::format("graph run: {} results are wrong; first: {}",
                                                          report.wrong().size(), report.wrong().front())));
+  }
+  if (!report.all_not_compared().empty()) {
+    throw Failure(kFailed,
+                  Error(ErrorCode::kNumeric, fmt::format("graph run: nothing could be compared; first: {}",
+                                                         report.all_not_compared().front())));
   }
   fmt::print("compared: all results are within their bounds\n");
   return kOk;

@@ -30,8 +30,15 @@ sigset_t awaited_signals() {
 
 constexpr const char* kSizeKey = "size";
 
+/// A result of any size is a number of parts, each no larger than a value of a store may be.
+constexpr std::size_t kPartBytes = std::size_t{32} << 10;
+
 std::string result_key(int rank) {
   return fmt::format("result/{}", rank);
+}
+
+std::string part_key(int rank, std::size_t part) {
+  return fmt::format("result/{}/{}", rank, part);
 }
 
 Store::Bytes to_bytes(const nlohmann::json& value) {
@@ -47,6 +54,16 @@ nlohmann::json from_bytes(const Store::Bytes& bytes) {
 
 Deadline soon() {
   return Deadline::after(std::chrono::seconds(10));
+}
+
+nlohmann::json result_of(Store& store, int rank) {
+  const std::size_t num_parts = from_bytes(take(store.get(result_key(rank), soon())));
+  Store::Bytes whole;
+  for (std::size_t part = 0; part < num_parts; ++part) {
+    const Store::Bytes bytes = take(store.get(part_key(rank, part), soon()));
+    whole.insert(whole.end(), bytes.begin(), bytes.end());
+  }
+  return from_bytes(whole);
 }
 
 }  // namespace
@@ -147,13 +164,21 @@ std::vector<nlohmann::json> run_job(const JobRequest& request, Interrupts& inter
   std::vector<nlohmann::json> results;
   results.reserve(static_cast<std::size_t>(request.ranks));
   for (int rank = 0; rank < request.ranks; ++rank) {
-    results.push_back(from_bytes(take(job->store().get(result_key(rank), soon()))));
+    results.push_back(result_of(job->store(), rank));
   }
   return results;
 }
 
 void publish_result(const RankContext& context, const nlohmann::json& result) {
-  take(context.store->set(result_key(context.rank), to_bytes(result)));
+  const Store::Bytes whole = to_bytes(result);
+  const std::size_t num_parts = (whole.size() + kPartBytes - 1) / kPartBytes;
+  for (std::size_t part = 0; part < num_parts; ++part) {
+    const auto bytes = std::span(whole)
+                           .subspan(part * kPartBytes)
+                           .first(std::min(kPartBytes, whole.size() - part * kPartBytes));
+    take(context.store->set(part_key(context.rank, part), bytes));
+  }
+  take(context.store->set(result_key(context.rank), to_bytes(num_parts)));
 }
 
 void send_to_ranks(Store& store, const std::string& key, const nlohmann::json& value) {

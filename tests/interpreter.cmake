@@ -3,8 +3,12 @@ target_include_directories(test_interpreter_ranks PUBLIC ${PROJECT_SOURCE_DIR}/t
 target_link_libraries(test_interpreter_ranks PUBLIC tandem::graph_interpreter tandem::backend GTest::gtest
                       PRIVATE tandem_options)
 
-tandem_test(unit interpreter SOURCES unit/interpreter_attention_test.cpp unit/interpreter_ops_test.cpp
+tandem_test(unit interpreter
+            SOURCES unit/interpreter_attention_test.cpp unit/interpreter_ops_test.cpp unit/interpreter_programs.cpp
+                    unit/interpreter_values_test.cpp
             DEPENDS graph_interpreter backend LIBRARIES test_interpreter_ranks)
+target_compile_definitions(test_unit_interpreter
+                           PRIVATE TANDEM_OP_VALUES="${CMAKE_CURRENT_LIST_DIR}/golden/op_values.txt")
 tandem_test(conformance interpreter SOURCES conformance/interpreter_execute_test.cpp DEPENDS graph_interpreter backend
             LIBRARIES test_interpreter_ranks)
 tandem_test(error interpreter SOURCES error/interpreter_refusals_test.cpp DEPENDS graph_interpreter backend

@@ -22,11 +22,14 @@ def report_of(program, *arguments):
 
 
 class GraphRun(unittest.TestCase):
-    def refuse(self, text, exit_code, words, *arguments):
+    def run_text(self, text, *arguments):
         with tempfile.TemporaryDirectory(prefix="cli_graph_run_") as folder:
             path = os.path.join(folder, "program.txt")
             pathlib.Path(path).write_text(text)
-            done = cli_tool.run("graph", "run", path, *arguments)
+            return cli_tool.run("graph", "run", path, *arguments)
+
+    def refuse(self, text, exit_code, words, *arguments):
+        done = self.run_text(text, *arguments)
         self.assertEqual(done.returncode, exit_code, done.stderr)
         self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
         self.assertIn(words, done.stderr)
@@ -103,12 +106,45 @@ class GraphRun(unittest.TestCase):
             (PROGRAMS / "mlp_tp2.txt").read_text(), 2, "is a program of 2 ranks; leave out --ranks", "--ranks", 3
         )
 
-    def test_a_constant_output_fails_the_comparison(self):
+    def test_constant_outputs_alone_are_nothing_to_compare(self):
+        head = 'graph world 1 group "0" source ""\n%a: bfloat16[4] = placeholder\n'
+        constant = "%x: bfloat16[4] = aten.mul.Tensor(%a, 0.0)\n"
+        self.refuse(
+            head + constant + "%output: null = output([%x])\n",
+            1,
+            "nothing could be compared; first: output 0 'x' on rank 0 is 0 everywhere",
+            "--compare",
+        )
+        text = head + constant + "%y: bfloat16[4] = aten.neg.default(%a)\n%output: null = output([%x, %y])\n"
+        done = self.run_text(text, "--compare")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(", not compared on rank 0: is 0 everywhere\n", done.stdout)
+
+    def test_a_value_that_is_not_finite_is_named(self):
         text = (
             'graph world 1 group "0" source ""\n%a: bfloat16[4] = placeholder\n'
-            "%x: bfloat16[4] = aten.mul.Tensor(%a, 0.0)\n%output: null = output([%x])\n"
+            "%i: bfloat16[4] = aten.div.Tensor(%a, 0.0)\n%x: bfloat16[4] = aten.sub.Tensor(%i, %i)\n"
+            "%output: null = output([%x])\n"
         )
-        self.refuse(text, 1, "output 0 'x' on rank 0 is 0 everywhere", "--compare")
+        with tempfile.TemporaryDirectory(prefix="cli_graph_run_") as folder:
+            path = os.path.join(folder, "report.json")
+            self.refuse(text, 1, "output 0 'x' on rank 0 is not finite", "--compare", "--json", path)
+            report = json.loads(pathlib.Path(path).read_text())
+        difference = {"max_error": None, "bound": 0.0, "largest": 0.0}
+        self.assertEqual(report["ranks"][0]["outputs"][0]["differences"], [difference])
+
+    def test_a_report_may_be_of_any_size(self):
+        lines = [f"%x{i}: bfloat16[4] = aten.mul.Tensor(%a, {i + 1})" for i in range(1000)]
+        outputs = ", ".join(f"%x{i}" for i in range(1000))
+        text = "\n".join(
+            ['graph world 2 group "0" source ""', "%a: bfloat16[4] = placeholder"]
+            + lines
+            + [f"%output: null = output([{outputs}])\n"]
+        )
+        done = self.run_text(text, "--compare")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("outputs: 1000\n", done.stdout)
+        self.assertIn("  999 'x999' bf16 [4]: ", done.stdout)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,41 @@ std::int64_t visible(const AttentionInput& input, const Shape& shape, std::int64
   return input.is_causal ? std::min(i + 1, shape.keys) : shape.keys;
 }
 
+/// What is added to the scaled product of a query (a row of all batches and heads) and a key; nothing where
+/// the program has no mask.
+class Mask {
+ public:
+  static Result<Mask> of(const AttentionInput& input, const Shape& shape) {
+    Mask mask;
+    mask.keys_ = shape.keys;
+    if (!input.mask) return mask;
+    const Dims& q = input.q.sizes();
+    const Dims sizes{q[0], q[1], shape.queries, shape.keys};
+    TANDEM_ASSIGN(const Dims wide, broadcast_sizes(input.mask->sizes(), sizes));
+    if (!(wide == sizes)) {
+      return failf(ErrorCode::kInvalidArgument, "a mask of {} for an attention of {}",
+                   to_string(input.mask->sizes()), to_string(sizes));
+    }
+    mask.addends_ = elements<double>(broadcast(input.mask->view(), sizes));
+    if (input.mask->dtype() != DType::kBool) return mask;
+    for (double& addend : mask.addends_) addend = addend != 0 ? 0 : -INFINITY;
+    return mask;
+  }
+  [[nodiscard]] double at(std::int64_t row, std::int64_t key) const {
+    return addends_.empty() ? 0 : addends_[static_cast<std::size_t>(row * keys_ + key)];
+  }
+
+ private:
+  std::vector<double> addends_;
+  std::int64_t keys_ = 0;
+};
+
+/// Of a score in a softmax over scores whose log-sum-exp is given; 0 for a key that is not seen, also in a
+/// row that sees none.
+double weight_of(double score, double logsumexp) {
+  return score == -INFINITY ? 0 : std::exp(score - logsumexp);
+}
+
 double dot(const double* x, const double* y, std::int64_t count) {
   double sum = 0;
   for (std::int64_t i = 0; i < count; ++i) sum += x[i] * y[i];
@@ -50,6 +85,7 @@ HostTensor rounded(const std::vector<double>& values, const HostTensor& like) {
 
 Result<AttentionOutput> attention(const AttentionInput& input) {
   TANDEM_ASSIGN(const Shape shape, shape_of(input));
+  TANDEM_ASSIGN(const Mask mask, Mask::of(input, shape));
   const auto q = elements<double>(input.q.view());
   const auto k = elements<double>(input.k.view());
   const auto v = elements<double>(input.v.view());
@@ -62,15 +98,16 @@ Result<AttentionOutput> attention(const AttentionInput& input) {
     double largest = -INFINITY;
     for (std::int64_t j = 0; j < num_keys; ++j) {
       double& score = scores[static_cast<std::size_t>(j)];
-      score = input.scale * dot(&q[row * shape.size], &k[(first_key + j) * shape.size], shape.size);
+      score = input.scale * dot(&q[row * shape.size], &k[(first_key + j) * shape.size], shape.size) +
+              mask.at(row, j);
       largest = std::max(largest, score);
     }
     double sum = 0;
     for (std::int64_t j = 0; j < num_keys; ++j)
-      sum += std::exp(scores[static_cast<std::size_t>(j)] - largest);
+      sum += weight_of(scores[static_cast<std::size_t>(j)], largest);
     logsumexp[static_cast<std::size_t>(row)] = largest + std::log(sum);
-    for (std::int64_t j = 0; j < num_keys; ++j) {
-      const double weight = std::exp(scores[static_cast<std::size_t>(j)] - largest) / sum;
+    for (std::int64_t j = 0; sum > 0 && j < num_keys; ++j) {
+      const double weight = weight_of(scores[static_cast<std::size_t>(j)], largest) / sum;
       add(weight, &v[(first_key + j) * shape.v_size], &out[row * shape.v_size], shape.v_size);
     }
   }
@@ -86,6 +123,7 @@ Result<std::array<HostTensor, 3>> attention_backward(const AttentionInput& input
                                                      const AttentionOutput& output,
                                                      const HostTensor& grad_out) {
   TANDEM_ASSIGN(const Shape shape, shape_of(input));
+  TANDEM_ASSIGN(const Mask mask, Mask::of(input, shape));
   const std::int64_t num_rows = shape.batch_heads * shape.queries;
   if (!(grad_out.sizes() == output.out.sizes()) || output.out.numel() != num_rows * shape.v_size ||
       output.logsumexp.numel() != num_rows) {
@@ -108,8 +146,9 @@ Result<std::array<HostTensor, 3>> attention_backward(const AttentionInput& input
     const double mean = dot(row_grad, &out[row * shape.v_size], shape.v_size);
     for (std::int64_t j = 0; j < visible(input, shape, row % shape.queries); ++j) {
       const std::int64_t key = first_key + j;
-      const double score = input.scale * dot(&q[row * shape.size], &k[key * shape.size], shape.size);
-      const double weight = std::exp(score - logsumexp[static_cast<std::size_t>(row)]);
+      const double score =
+          input.scale * dot(&q[row * shape.size], &k[key * shape.size], shape.size) + mask.at(row, j);
+      const double weight = weight_of(score, logsumexp[static_cast<std::size_t>(row)]);
       add(weight, row_grad, &grad_v[key * shape.v_size], shape.v_size);
       const double grad_weight = dot(row_grad, &v[key * shape.v_size], shape.v_size);
       const double grad_score = input.scale * weight * (grad_weight - mean);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 
 #include "graph/interpreter/host_tensor.hpp"
 
@@ -13,6 +14,9 @@ struct AttentionInput {
   HostTensor v;
   bool is_causal = false;
   double scale = 0;  ///< of q * k
+  /// Broadcast to [batch, heads, length of q, length of k]: added to the scaled products, or, of bool,
+  /// whether a query sees a key.
+  std::optional<HostTensor> mask = {};
 };
 
 struct AttentionOutput {

@@ -43,6 +43,11 @@ const graph::Argument* Call::named(std::string_view name) const {
   return found == node_.named_arguments().end() || is_null(&found->second) ? nullptr : &found->second;
 }
 
+const graph::Argument* Call::argument(std::size_t idx, std::string_view name) const {
+  const auto* const found = argument(idx);
+  return found != nullptr ? found : named(name);
+}
+
 Result<std::optional<HostTensor>> Call::value_of(const graph::Argument* argument) const {
   if (is_null(argument)) return std::nullopt;
   if (argument->node() == nullptr) return wrong(argument, "a tensor");
@@ -100,13 +105,33 @@ Result<std::int64_t> Call::integer_or(std::size_t idx, std::int64_t otherwise) c
   return argument(idx) == nullptr ? Result<std::int64_t>(otherwise) : integer(idx);
 }
 
-Result<int> Call::dim(std::size_t idx, const HostTensor& tensor, int otherwise) const {
-  TANDEM_ASSIGN(std::int64_t dim, integer_or(idx, otherwise));
+Result<int> Call::dim(const graph::Argument* argument, const HostTensor& tensor, int otherwise) const {
+  if (argument != nullptr && !argument->integer()) return wrong(argument, "a whole number");
+  std::int64_t dim = argument == nullptr ? otherwise : *argument->integer();
   const int num_dims = tensor.sizes().size();
   if (dim < 0) dim += num_dims;
   if (dim < 0 || dim >= num_dims)
-    return wrong(argument(idx), fmt::format("a dim of {}", to_string(tensor.sizes())));
+    return wrong(argument, fmt::format("a dim of {}", to_string(tensor.sizes())));
   return static_cast<int>(dim);
+}
+
+Result<std::vector<bool>> Call::dims_or_all(std::size_t idx, const HostTensor& tensor) const {
+  const auto* const found = argument(idx);
+  const int num_dims = tensor.sizes().size();
+  std::vector<bool> is_named(static_cast<std::size_t>(num_dims), false);
+  const auto entries = found == nullptr ? std::span<const graph::Argument>() : found->entries();
+  for (const graph::Argument& entry : entries) {
+    if (!entry.integer()) return wrong(&entry, "a whole number");
+    const std::int64_t dim = *entry.integer() < 0 ? *entry.integer() + num_dims : *entry.integer();
+    if (dim < 0 || dim >= num_dims) {
+      if (num_dims == 0 && dim >= -1 && dim <= 0) continue;  // of a number, which has none
+      return failf(ErrorCode::kInvalidArgument, "dim {} does not exist in sizes {}", *entry.integer(),
+                   to_string(tensor.sizes()));
+    }
+    is_named[static_cast<std::size_t>(dim)] = true;
+  }
+  if (entries.empty()) is_named.assign(is_named.size(), true);
+  return is_named;
 }
 
 Result<std::vector<std::int64_t>> Call::integers(std::size_t idx) const {
@@ -124,6 +149,13 @@ Result<double> Call::number(std::size_t idx) const {
   const auto* const found = argument(idx);
   const auto value = found == nullptr ? std::nullopt : number_of(*found);
   if (!value) return wrong(found, "a number");
+  return *value;
+}
+
+Result<double> Call::number_or(const graph::Argument* argument, double otherwise) const {
+  if (argument == nullptr) return otherwise;
+  const auto value = number_of(*argument);
+  if (!value) return wrong(argument, "a number");
   return *value;
 }
 

@@ -58,6 +58,8 @@ class Call {
   /// Null for one that is left out, or null.
   [[nodiscard]] const graph::Argument* argument(std::size_t idx) const;
   [[nodiscard]] const graph::Argument* named(std::string_view name) const;
+  /// The one in this place, or else the one of this name.
+  [[nodiscard]] const graph::Argument* argument(std::size_t idx, std::string_view name) const;
 
   [[nodiscard]] Result<HostTensor> tensor(std::size_t idx) const;
   [[nodiscard]] Result<std::optional<HostTensor>> optional_tensor(std::size_t idx) const;
@@ -76,9 +78,16 @@ class Call {
   [[nodiscard]] Result<std::int64_t> integer(std::size_t idx) const;
   [[nodiscard]] Result<std::int64_t> integer_or(std::size_t idx, std::int64_t otherwise) const;
   /// A dim of `tensor`, counted from the end if negative.
-  [[nodiscard]] Result<int> dim(std::size_t idx, const HostTensor& tensor, int otherwise = 0) const;
+  [[nodiscard]] Result<int> dim(std::size_t idx, const HostTensor& tensor, int otherwise = 0) const {
+    return dim(argument(idx), tensor, otherwise);
+  }
+  [[nodiscard]] Result<int> dim(const graph::Argument* argument, const HostTensor& tensor,
+                                int otherwise = 0) const;
+  /// Which dims of `tensor` a list, or one number, names; all, if it names none.
+  [[nodiscard]] Result<std::vector<bool>> dims_or_all(std::size_t idx, const HostTensor& tensor) const;
   [[nodiscard]] Result<std::vector<std::int64_t>> integers(std::size_t idx) const;
   [[nodiscard]] Result<double> number(std::size_t idx) const;
+  [[nodiscard]] Result<double> number_or(const graph::Argument* argument, double otherwise) const;
   [[nodiscard]] Result<bool> flag_or(const graph::Argument* argument, bool otherwise) const;
   [[nodiscard]] Result<std::string_view> text(std::size_t idx) const;
   /// A dtype of PyTorch, or the one given for an argument that is not there.

@@ -1,10 +1,12 @@
 #include "graph/interpreter/collectives.hpp"
 
 #include <algorithm>
-#include <cstring>
+#include <numeric>
+#include <tandem/base/convert.hpp>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "graph/interpreter/elementwise.hpp"
 #include "graph/interpreter/ops.hpp"
 #include "graph/ir/ops.hpp"
 
@@ -15,43 +17,51 @@ HostTensor moved(const HostTensor& x, int from, int to) {
   return HostTensor::copy_of(x.view().movedim(from, to), x.dtype());
 }
 
-/// This rank's value and all others', in rank order.
-Result<std::vector<HostTensor>> exchange(const HostTensor& mine, const Ranks& ranks, std::string_view what) {
-  const auto num_bytes = static_cast<std::size_t>(mine.view().size_bytes());
-  TANDEM_ASSIGN(const auto all,
-                ranks.group.all_gather(std::span(mine.view().data_as<const std::byte>(), num_bytes), what));
-  std::vector<HostTensor> values;
-  for (const auto& bytes : all) {
-    if (bytes.size() != num_bytes) {
-      return failf(ErrorCode::kMismatch, "{}: ranks have {} and {} bytes", what, num_bytes, bytes.size());
-    }
-    HostTensor& value = values.emplace_back(mine.sizes(), mine.dtype());
-    std::memcpy(value.view().data, bytes.data(), num_bytes);
-  }
-  return values;
-}
-
 /// Whether the library sums it over ranks.
 bool can_sum(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
 }
 
-/// What the library has no collective for: maxima, and sums of integers.
+/// The elements of all ranks' values, in rank order.
+template <class T>
+Result<std::vector<std::vector<T>>> exchanged(const HostTensor& mine, const Ranks& ranks) {
+  TANDEM_ASSIGN(const HostTensor whole, gather(mine.with_sizes({mine.numel()}), 0, ranks));
+  std::vector<std::vector<T>> all;
+  for (int rank = 0; rank < ranks.group.size(); ++rank) {
+    all.push_back(elements<T>(whole.view().narrow(0, rank * mine.numel(), mine.numel())));
+  }
+  return all;
+}
+
+/// The op of a name, or null.
+template <class T>
+T (*reduction_of(std::string_view op))
+(T, T) {
+  if (op == "sum") return [](T x, T y) { return x + y; };
+  if (op == "product") return [](T x, T y) { return x * y; };
+  if (op == "max") return [](T x, T y) { return std::max(x, y); };
+  if (op == "min") return [](T x, T y) { return std::min(x, y); };
+  return nullptr;
+}
+
+/// What the library has no collective for: maxima, minima and products, and all of integers.
 Result<HostTensor> reduce_exchanged(const HostTensor& mine, std::string_view op, const Ranks& ranks) {
-  if (op != "sum" && op != "max") {
-    return failf(ErrorCode::kUnsupported,
-                 "all_reduce '{}' of {} cannot be executed, only sum and max, or sum and avg of floats", op,
-                 to_string(mine.dtype()));
-  }
-  TANDEM_ASSIGN(const auto all, exchange(mine, ranks, "all_reduce of a program"));
-  std::vector<double> result = elements<double>(all.front().view());
-  for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    const auto other = elements<double>(all[rank].view());
-    for (std::size_t i = 0; i < result.size(); ++i) {
-      result[i] = op == "sum" ? result[i] + other[i] : std::max(result[i], other[i]);
+  return with_element_type(mine.dtype(), [&](auto zero) -> Result<HostTensor> {
+    using T = decltype(zero);
+    const auto reduce = reduction_of<T>(op);
+    if (reduce == nullptr) {
+      return failf(
+          ErrorCode::kUnsupported,
+          "all_reduce '{}' of {} cannot be executed, only sum, product, max and min, or avg of floats", op,
+          to_string(mine.dtype()));
     }
-  }
-  return HostTensor::from(std::span<const double>(result), mine.sizes(), mine.dtype());
+    TANDEM_ASSIGN(auto all, exchanged<T>(mine, ranks));
+    std::vector<T>& result = all.front();
+    for (std::size_t rank = 1; rank < all.size(); ++rank) {
+      for (std::size_t i = 0; i < result.size(); ++i) result[i] = reduce(result[i], all[rank][i]);
+    }
+    return HostTensor::from(std::span<const T>(result), mine.sizes(), mine.dtype());
+  });
 }
 
 // The functional collectives have their dim in front: (shard, world size, group), (partial, op, world size,
@@ -73,17 +83,99 @@ Result<Values> functional_reduce_scatter(const Call& call) {
   return one(std::move(part));
 }
 
+Result<HostTensor> reduced(const HostTensor& mine, std::string_view op, const Ranks& ranks) {
+  const auto known = reduce_op_of(op);
+  if (!known || !can_sum(mine.dtype())) return reduce_exchanged(mine, op, ranks);
+  return all_reduce(mine, *known, ranks);
+}
+
 Result<Values> functional_all_reduce(const Call& call) {
   TANDEM_ASSIGN(const HostTensor mine, call.tensor(0));
   TANDEM_ASSIGN(const auto op, call.text(1));
   TANDEM_TRY(check_group(call, 2));
-  const auto known = reduce_op_of(op);
-  if (!known || !can_sum(mine.dtype())) {
-    TANDEM_ASSIGN(HostTensor result, reduce_exchanged(mine, op, call.ranks()));
-    return one(std::move(result));
-  }
-  TANDEM_ASSIGN(HostTensor result, all_reduce(mine, *known, call.ranks()));
+  TANDEM_ASSIGN(HostTensor result, reduced(mine, op, call.ranks()));
   return one(std::move(result));
+}
+
+// The coalesced ones take a list of tensors, and make one.
+
+Result<Values> coalesced_all_gather(const Call& call) {
+  TANDEM_ASSIGN(const auto shards, call.tensors(0));
+  TANDEM_TRY(check_group(call, 2));
+  Values wholes;
+  for (const HostTensor& shard : shards) {
+    TANDEM_ASSIGN(wholes.emplace_back(), gather(shard, 0, call.ranks()));
+  }
+  return wholes;
+}
+
+Result<Values> coalesced_reduce_scatter(const Call& call) {
+  TANDEM_ASSIGN(const auto partials, call.tensors(0));
+  TANDEM_ASSIGN(const auto name, call.text(1));
+  TANDEM_ASSIGN(const auto op, reduce_op_of(name));
+  TANDEM_TRY(check_group(call, 3));
+  Values parts;
+  for (const HostTensor& partial : partials) {
+    TANDEM_ASSIGN(parts.emplace_back(), reduce_scatter(partial, 0, op, call.ranks()));
+  }
+  return parts;
+}
+
+Result<Values> coalesced_all_reduce(const Call& call) {
+  TANDEM_ASSIGN(const auto all, call.tensors(0));
+  TANDEM_ASSIGN(const auto op, call.text(1));
+  TANDEM_TRY(check_group(call, 2));
+  Values results;
+  for (const HostTensor& mine : all) {
+    TANDEM_ASSIGN(results.emplace_back(), reduced(mine, op, call.ranks()));
+  }
+  return results;
+}
+
+// (value, rank whose value it becomes, group)
+Result<Values> broadcast_from(const Call& call) {
+  TANDEM_ASSIGN(const HostTensor mine, call.tensor(0));
+  TANDEM_ASSIGN(const std::int64_t source, call.integer(1));
+  TANDEM_TRY(check_group(call, 2));
+  if (source < 0 || source >= call.ranks().group.size()) {
+    return failf(ErrorCode::kInvalidArgument, "the value of rank {} of {}", source,
+                 call.ranks().group.size());
+  }
+  TANDEM_ASSIGN(const HostTensor whole, gather(mine.with_sizes({mine.numel()}), 0, call.ranks()));
+  const TensorView part = whole.view().narrow(0, source * mine.numel(), mine.numel());
+  return one(HostTensor::copy_of(part, mine.dtype()).with_sizes(mine.sizes()));
+}
+
+/// (rows, rows from each rank, rows for each rank, group). All ranks run one program, and so send the same
+/// numbers of rows: a rank gets as many rows from each.
+Result<Values> all_to_all(const Call& call) {
+  TANDEM_ASSIGN(const HostTensor rows, call.tensor(0));
+  TANDEM_ASSIGN(const auto from, call.integers(1));
+  TANDEM_ASSIGN(const auto to, call.integers(2));
+  TANDEM_TRY(check_group(call, 3));
+  const Group& group = call.ranks().group;
+  const auto world = static_cast<std::size_t>(group.size());
+  const auto rank = static_cast<std::size_t>(group.rank());
+  const bool fits =
+      !rows.sizes().empty() && to.size() == world && from.size() == world &&
+      std::all_of(to.begin(), to.end(), [](std::int64_t count) { return count >= 0; }) &&
+      std::accumulate(to.begin(), to.end(), std::int64_t{0}) == rows.sizes()[0] &&
+      std::all_of(from.begin(), from.end(), [&](std::int64_t count) { return count == to[rank]; });
+  if (!fits) {
+    return failf(ErrorCode::kInvalidArgument,
+                 "sends [{}] rows of {} to {} ranks, of which rank {} takes [{}]", fmt::join(to, ", "),
+                 to_string(rows.sizes()), world, rank, fmt::join(from, ", "));
+  }
+  TANDEM_ASSIGN(const HostTensor whole, gather(rows, 0, call.ranks()));
+  Dims sizes = rows.sizes();
+  sizes[0] = to[rank] * group.size();
+  const HostTensor received(sizes, rows.dtype());
+  const std::int64_t mine = std::accumulate(to.begin(), to.begin() + group.rank(), std::int64_t{0});
+  for (int other = 0; other < group.size(); ++other) {
+    TANDEM_TRY(convert(whole.view().narrow(0, other * rows.sizes()[0] + mine, to[rank]),
+                       received.view().narrow(0, other * to[rank], to[rank])));
+  }
+  return one(received);
 }
 
 // (shard, dim, world size, group) and (partial, op, dim, world size, group)
@@ -107,6 +199,11 @@ Result<Values> reduce_scatter_along(const Call& call) {
 }
 
 constexpr Op kOps[] = {
+    {"_c10d_functional.all_gather_into_tensor_coalesced.default", coalesced_all_gather},
+    {"_c10d_functional.all_reduce_coalesced.default", coalesced_all_reduce},
+    {"_c10d_functional.all_to_all_single.default", all_to_all},
+    {"_c10d_functional.broadcast.default", broadcast_from},
+    {"_c10d_functional.reduce_scatter_tensor_coalesced.default", coalesced_reduce_scatter},
     {graph::op::kFunctionalAllGather, functional_all_gather},
     {graph::op::kFunctionalAllReduce, functional_all_reduce},
     {graph::op::kFunctionalReduceScatter, functional_reduce_scatter},

@@ -10,7 +10,9 @@ namespace tandem::graph::interpreter {
 namespace {
 
 template <class T>
-constexpr DType kDTypeOf = std::is_same_v<T, float> ? DType::kF32 : DType::kF64;
+constexpr DType kDTypeOf = std::is_same_v<T, float>    ? DType::kF32
+                           : std::is_same_v<T, double> ? DType::kF64
+                                                       : DType::kI64;
 
 /// convert() between host memories of equal shape, which cannot fail.
 void convert_all(const TensorView& from, const TensorView& to) {
@@ -40,6 +42,7 @@ HostTensor HostTensor::from(std::span<const T> values, const Dims& sizes, DType 
 }
 template HostTensor HostTensor::from(std::span<const float>, const Dims&, DType);
 template HostTensor HostTensor::from(std::span<const double>, const Dims&, DType);
+template HostTensor HostTensor::from(std::span<const std::int64_t>, const Dims&, DType);
 
 HostTensor HostTensor::with_sizes(const Dims& sizes) const {
   assert(tandem::numel(sizes) == numel());
@@ -69,6 +72,7 @@ std::vector<T> elements(const TensorView& view) {
 }
 template std::vector<float> elements(const TensorView&);
 template std::vector<double> elements(const TensorView&);
+template std::vector<std::int64_t> elements(const TensorView&);
 
 TensorView broadcast(const TensorView& view, const Dims& sizes) {
   TensorView wide = view;

@@ -37,7 +37,8 @@ class HostTensor {
 /// Whether both hold the same bytes in the same shape and type.
 [[nodiscard]] bool is_same(const HostTensor& x, const HostTensor& y);
 
-/// Elements as f32 or f64 (T), row-major over the sizes of `view`, which may have any strides.
+/// Elements as f32, f64 or 64-bit integers (T), row-major over the sizes of `view`, which may have any
+/// strides.
 template <class T>
 [[nodiscard]] std::vector<T> elements(const TensorView& view);
 

@@ -1,91 +1,27 @@
 #include "graph/interpreter/inputs.hpp"
 
 #include <algorithm>
-#include <array>
-#include <set>
+#include <cmath>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "graph/interpreter/attention.hpp"
 #include "graph/interpreter/attention_ops.hpp"
+#include "graph/interpreter/numbers.hpp"
+#include "graph/interpreter/uses.hpp"
 #include "graph/ir/ops.hpp"
-#include "graph/passes/row_local.hpp"
 
 namespace tandem::graph::interpreter {
 namespace {
 
-/// Numbers of a stream that (seed, rank, name) picks; the same on every machine.
-class Numbers {
- public:
-  Numbers(std::uint64_t seed, int rank, std::string_view name) : state_(seed) {
-    absorb(static_cast<std::uint64_t>(rank));
-    for (const char c : name) absorb(static_cast<unsigned char>(c));
-  }
-  /// In [0, 1).
-  double next() { return static_cast<double>(step() >> 11) * 0x1p-53; }
-
- private:
-  // splitmix64
-  std::uint64_t step() {
-    state_ += 0x9e3779b97f4a7c15U;
-    std::uint64_t mixed = state_;
-    mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9U;
-    mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebU;
-    return mixed ^ (mixed >> 31);
-  }
-  void absorb(std::uint64_t value) {
-    state_ ^= value;
-    state_ = step();
-  }
-
-  std::uint64_t state_;
-};
-
-/// What a program does with a placeholder, directly or behind views and gathers.
-struct Use {
-  bool is_scale = false;     ///< values were multiplied by it to become f8: its reciprocal is taken
-  bool is_inverse = false;   ///< of a scale: a scaled product takes it
-  bool is_positive = false;  ///< a maximum of absolute values
-  bool is_gathered = false;
-  /// Of f8: the inverse scales that scaled products take beside it.
-  std::vector<const graph::Node*> inverses;
-};
-
-const graph::Node* node_at(const graph::Node& node, std::size_t idx) {
-  return idx < node.arguments().size() ? node.arguments()[idx].node() : nullptr;
-}
-
-void follow(const graph::Node& value, Use& use, std::set<const graph::Node*>& seen) {
-  if (!seen.insert(&value).second) return;
-  namespace op = graph::op;
-  static constexpr std::array<std::string_view, 9> kMovers = {
-      op::kGetItem,         op::kSplit,     op::kCat,     op::kWait,
-      op::kPermute,         op::kViewDType, op::kConvert, "aten.expand.default",
-      "aten.repeat.default"};
-  for (const graph::Node* user : value.users()) {
-    if (user->kind() != graph::NodeKind::kCall) continue;
-    const std::string_view target = user->target();
-    const bool is_gather = target == op::kFunctionalAllGather || target == op::kAllGather;
-    const bool is_mover = std::find(kMovers.begin(), kMovers.end(), target) != kMovers.end();
-    if (is_gather) use.is_gathered = true;
-    if (is_gather || is_mover || graph::is_view_op(*user)) follow(*user, use, seen);
-    if (target == "aten.reciprocal.default") use.is_scale = true;
-    if (target == "aten.clamp_min.default" || target == "aten.log2.default") use.is_positive = true;
-    if (target != op::kScaledMm) continue;
-    for (const std::size_t side : {0U, 1U}) {
-      if (node_at(*user, side + 2) == &value) use.is_inverse = true;
-      if (node_at(*user, side) == &value) use.inverses.push_back(node_at(*user, side + 2));
-    }
-  }
-}
-
 /// f32 with one element a row, or a column: what bf16 programs keep in f32 is what rows are multiplied by.
-bool is_factor(const HostTensor& x) {
-  if (x.dtype() != DType::kF32 || x.sizes().empty()) return false;
-  return x.sizes().back() == 1 || (x.sizes().size() > 1 && x.numel() == x.sizes().back());
+bool is_factor(const Dims& sizes, DType dtype) {
+  if (dtype != DType::kF32 || sizes.empty()) return false;
+  return sizes.back() == 1 || (sizes.size() > 1 && numel(sizes) == sizes.back());
 }
 
-HostTensor filled(const Dims& sizes, DType dtype, Numbers& numbers, double (*value)(double)) {
+template <class Value>
+HostTensor filled(const Dims& sizes, DType dtype, Numbers& numbers, const Value& value) {
   std::vector<double> values(static_cast<std::size_t>(numel(sizes)));
   for (double& element : values) element = value(numbers.next());
   return HostTensor::from(std::span<const double>(values), sizes, dtype);
@@ -96,10 +32,14 @@ double scale_at(double x) {
   return x < 1 / 3.0 ? 128 : x < 2 / 3.0 ? 256 : 512;
 }
 
+/// Of integers that are no indices, as far as the program shows.
+constexpr std::int64_t kDefaultIndexBound = 16;
+
 /// What of a program's inputs does not follow from others.
 class Maker {
  public:
-  Maker(std::uint64_t seed, int rank, Inputs& inputs) : seed_(seed), rank_(rank), inputs_(inputs) {}
+  Maker(std::uint64_t seed, const Group& group, Inputs& inputs)
+      : seed_(seed), group_(group), inputs_(inputs) {}
 
   Result<void> make(const graph::Node& placeholder) {
     const graph::TensorType* const type = placeholder.type().tensor();
@@ -107,46 +47,40 @@ class Maker {
     TANDEM_ASSIGN(const Dims sizes, to_dims(type->shape));
     const auto dtype = graph::dtype_of(type->dtype);
     if (!dtype) return failf(ErrorCode::kUnsupported, "'{}' is {}", placeholder.name(), type->dtype);
-    HostTensor value(sizes, *dtype);
-    if (is_floating(*dtype)) {
-      TANDEM_ASSIGN(value, floating(placeholder, value));
-    }
+    const Use use = use_of(placeholder, group_.size());
+    // Scales come of maxima over all ranks, and single numbers and indices are the program's, unless each
+    // rank's part has its own.
+    const bool is_programs = use.is_scale || use.is_inverse || numel(sizes) == 1 || !is_floating(*dtype);
+    Numbers numbers(seed_, is_programs && !use.is_gathered ? 0 : group_.rank(), placeholder.name());
+    TANDEM_ASSIGN(HostTensor value, made(use, sizes, *dtype, numbers));
     inputs_.emplace(placeholder.name(), std::move(value));
     return {};
   }
 
  private:
-  Result<HostTensor> floating(const graph::Node& placeholder, const HostTensor& like) {
-    Use use;
-    std::set<const graph::Node*> seen;
-    follow(placeholder, use, seen);
-    // Scales come of maxima over all ranks, and single numbers are the program's, unless each rank's part has
-    // its own.
-    const bool is_shared = (use.is_scale || use.is_inverse || like.numel() == 1) && !use.is_gathered;
-    Numbers numbers(seed_, is_shared ? 0 : rank_, placeholder.name());
-    const auto make = [&](double (*value)(double)) {
-      return filled(like.sizes(), like.dtype(), numbers, value);
-    };
-    if (is_f8(like.dtype())) {
+  Result<HostTensor> made(const Use& use, const Dims& sizes, DType dtype, Numbers& numbers) {
+    const auto make = [&](const auto& value) { return filled(sizes, dtype, numbers, value); };
+    if (dtype == DType::kBool) return make([](double x) { return x < 0.5 ? 0.0 : 1.0; });
+    if (!is_floating(dtype)) {
+      const auto bound = static_cast<double>(use.index_bound.value_or(kDefaultIndexBound));
+      return make([&](double x) { return std::floor(x * bound); });
+    }
+    if (is_f8(dtype)) {
       TANDEM_ASSIGN(const double inverse, known_inverse(use));
-      return f8(like, inverse, numbers);
+      return make([&](double x) { return (x - 0.5) / inverse; });
     }
     if (use.is_inverse) return make([](double x) { return 1 / scale_at(x); });
     if (use.is_scale) return make(scale_at);
-    if (use.is_positive || is_factor(like)) return make([](double x) { return 0.75 + x / 2; });
-    return make([](double x) { return x - 0.5; });
-  }
-
-  static HostTensor f8(const HostTensor& like, double inverse, Numbers& numbers) {
-    std::vector<double> values(static_cast<std::size_t>(like.numel()));
-    for (double& value : values) value = (numbers.next() - 0.5) / inverse;
-    return HostTensor::from(std::span<const double>(values), like.sizes(), like.dtype());
+    if (use.is_positive || is_factor(sizes, dtype)) return make([](double x) { return 0.75 + x / 2; });
+    // A product with a weight is as large as its other operand, whatever number of terms it adds up.
+    const double width = use.num_terms > 0 ? std::sqrt(12 / use.num_terms) : 1;
+    return make([&](double x) { return (x - 0.5) * width; });
   }
 
   /// That of an f8 placeholder, if it is one number and a placeholder too; else a scale's in the middle.
   Result<double> known_inverse(const Use& use) {
     for (const graph::Node* inverse : use.inverses) {
-      const bool is_number = inverse != nullptr && inverse->kind() == graph::NodeKind::kPlaceholder &&
+      const bool is_number = inverse != nullptr && inverse->is_given() &&
                              inverse->type().tensor() != nullptr && inverse->type().tensor()->numel() == 1;
       if (!is_number) continue;
       TANDEM_TRY(make(*inverse));
@@ -156,7 +90,7 @@ class Maker {
   }
 
   std::uint64_t seed_;
-  int rank_;
+  const Group& group_;
   Inputs& inputs_;
 };
 
@@ -183,11 +117,11 @@ struct SavedAttention {
 std::vector<SavedAttention> saved_attentions(const graph::Graph& program) {
   const auto placeholder_at = [](const graph::Node& node, std::size_t idx) {
     const graph::Node* const made = node_at(node, idx);
-    return made != nullptr && made->kind() == graph::NodeKind::kPlaceholder ? made : nullptr;
+    return made != nullptr && made->is_given() ? made : nullptr;
   };
   std::vector<SavedAttention> all;
   for (const graph::Node& node : program.nodes()) {
-    if (!node.is_call_of(graph::op::kAttentionBackward)) continue;
+    if (!is_attention_backward(node)) continue;
     SavedAttention saved{&node, placeholder_at(node, 4), placeholder_at(node, 5),
                          sources_of({node_at(node, 1), node_at(node, 2), node_at(node, 3)})};
     if (saved.out != nullptr || saved.logsumexp != nullptr) all.push_back(std::move(saved));
@@ -235,7 +169,7 @@ Result<Inputs> make_inputs(const graph::Graph& program, std::uint64_t seed, cons
   NodeSet missing;
   for (const SavedAttention& saved : attentions) missing.insert({saved.out, saved.logsumexp});
   Inputs inputs;
-  Maker maker(seed, ranks.group.rank(), inputs);
+  Maker maker(seed, ranks.group, inputs);
   for (const graph::Node& node : program.nodes()) {
     if (!node.is_given() || missing.contains(&node)) continue;
     TANDEM_TRY(maker.make(node));

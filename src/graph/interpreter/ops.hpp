@@ -21,9 +21,15 @@ struct Op {
 
 // The families that find_op() looks through, a file each.
 [[nodiscard]] std::span<const Op> elementwise_ops();
+[[nodiscard]] std::span<const Op> comparison_ops();
+[[nodiscard]] std::span<const Op> activation_ops();
+[[nodiscard]] std::span<const Op> creation_ops();
 [[nodiscard]] std::span<const Op> reduction_ops();
+[[nodiscard]] std::span<const Op> normalisation_ops();
 [[nodiscard]] std::span<const Op> shape_ops();
+[[nodiscard]] std::span<const Op> indexing_ops();
 [[nodiscard]] std::span<const Op> product_ops();
+[[nodiscard]] std::span<const Op> convolution_ops();
 [[nodiscard]] std::span<const Op> attention_ops();
 [[nodiscard]] std::span<const Op> collective_ops();
 [[nodiscard]] std::span<const Op> fused_gather_ops();

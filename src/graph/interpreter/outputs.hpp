@@ -6,14 +6,15 @@
 
 namespace tandem::graph::interpreter {
 
-/// The nodes that the output node names, in its order; null where it names none.
+/// The nodes that the output node names, in its order; null where it names none. Behind them come writes to
+/// inputs, which a program makes too.
 [[nodiscard]] std::vector<const graph::Node*> outputs_of(const graph::Graph& graph);
 
 /// Nodes whose values output_results() looks at.
 [[nodiscard]] NodeSet wanted_of(const graph::Graph& graph);
 
-/// The outputs of a program: each of more than one element has to be finite and must not be the same number
-/// everywhere, unless the program hands an input through, or rounds it to whole powers.
+/// The outputs of a program: each has to be finite. One of several elements that is the same number
+/// everywhere is not compared, unless the program hands an input through, or rounds it to whole powers.
 [[nodiscard]] std::vector<OutputResult> describe_outputs(const graph::Graph& graph, const ValueTable& values);
 
 /// How far each output of a rewritten program is from the program's own.

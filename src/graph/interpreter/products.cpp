@@ -1,5 +1,6 @@
 #include "graph/interpreter/products.hpp"
 
+#include <tandem/base/convert.hpp>
 #include <tandem/gemm/mm.hpp>
 
 #include "base/format.hpp"
@@ -93,6 +94,59 @@ Result<Values> addmm(const Call& call) {
   return one(std::move(out));
 }
 
+/// Products of matrices one by one: [batch, m, k] and [batch, k, n].
+Result<HostTensor> batched(const HostTensor& a, const HostTensor& b, const std::optional<HostTensor>& bias,
+                           Stream& stream) {
+  const bool fits = a.sizes().size() == 3 && b.sizes().size() == 3 && a.sizes()[0] == b.sizes()[0] &&
+                    a.sizes()[2] == b.sizes()[1];
+  if (!fits) {
+    return failf(ErrorCode::kInvalidArgument, "multiplies {} by {}, matrix by matrix", to_string(a.sizes()),
+                 to_string(b.sizes()));
+  }
+  const Dims sizes{a.sizes()[0], a.sizes()[1], b.sizes()[2]};
+  const auto matrix = [](const HostTensor& x, std::int64_t i) {
+    const HostTensor part = HostTensor::copy_of(x.view().narrow(0, i, 1), x.dtype());
+    return part.with_sizes({x.sizes()[1], x.sizes()[2]});
+  };
+  HostTensor out(sizes, a.dtype());
+  for (std::int64_t i = 0; i < sizes[0]; ++i) {
+    Product product{matrix(a, i), matrix(b, i)};
+    if (bias) product.bias = matrix(*bias, i);
+    TANDEM_ASSIGN(const HostTensor one, sum_of_products(std::span(&product, 1), a.dtype(), stream));
+    TANDEM_TRY(convert(one.with_sizes({1, sizes[1], sizes[2]}).view(), out.view().narrow(0, i, 1)));
+  }
+  return out;
+}
+
+Result<Values> bmm(const Call& call) {
+  TANDEM_ASSIGN(const HostTensor a, call.tensor(0));
+  TANDEM_ASSIGN(const HostTensor b, call.tensor(1));
+  TANDEM_ASSIGN(HostTensor out, batched(a, b, {}, call.ranks().stream));
+  return one(std::move(out));
+}
+
+// (bias, a, b)
+Result<Values> baddbmm(const Call& call) {
+  TANDEM_ASSIGN(const HostTensor bias, call.tensor(0));
+  TANDEM_ASSIGN(const HostTensor a, call.tensor(1));
+  TANDEM_ASSIGN(const HostTensor b, call.tensor(2));
+  TANDEM_TRY(call.named_is("alpha", 1));
+  TANDEM_TRY(call.named_is("beta", 1));
+  if (a.sizes().size() != 3 || b.sizes().size() != 3) {
+    return failf(ErrorCode::kInvalidArgument, "multiplies {} by {}, matrix by matrix", to_string(a.sizes()),
+                 to_string(b.sizes()));
+  }
+  const Dims sizes{a.sizes()[0], a.sizes()[1], b.sizes()[2]};
+  TANDEM_ASSIGN(const Dims wide, broadcast_sizes(bias.sizes(), sizes));
+  if (!(wide == sizes)) {
+    return failf(ErrorCode::kInvalidArgument, "adds a bias of {} to {}", to_string(bias.sizes()),
+                 to_string(sizes));
+  }
+  const HostTensor whole = HostTensor::copy_of(broadcast(bias.view(), sizes), bias.dtype());
+  TANDEM_ASSIGN(HostTensor out, batched(a, b, whole, call.ranks().stream));
+  return one(std::move(out));
+}
+
 Result<Values> scaled_mm(const Call& call) {
   TANDEM_ASSIGN(HostTensor a, call.tensor(0));
   TANDEM_ASSIGN(HostTensor b, call.tensor(1));
@@ -108,9 +162,8 @@ Result<Values> scaled_mm(const Call& call) {
 }
 
 constexpr Op kOps[] = {
-    {graph::op::kScaledMm, scaled_mm},
-    {graph::op::kAddmm, addmm},
-    {graph::op::kMm, mm},
+    {graph::op::kScaledMm, scaled_mm}, {graph::op::kAddmm, addmm}, {"aten.baddbmm.default", baddbmm},
+    {"aten.bmm.default", bmm},         {graph::op::kMm, mm},
 };
 
 }  // namespace

@@ -14,9 +14,11 @@ namespace tandem::graph::interpreter {
 
 /// How far one tensor is from what it should be.
 struct Difference {
-  double max_error = 0;  ///< largest |got - want|; infinite if one of the two is not finite
-  double bound = 0;      ///< the largest allowed max_error
-  double largest = 0;    ///< largest |want|, or what the bound is relative to
+  /// Largest |got - want|; infinite if one of the two is not finite and they differ. Of integers and truth
+  /// values, the share of elements that differ.
+  double max_error = 0;
+  double bound = 0;    ///< the largest allowed max_error
+  double largest = 0;  ///< largest finite |want|, or what the bound is relative to
   [[nodiscard]] bool ok() const { return max_error <= bound; }
 };
 
@@ -38,8 +40,10 @@ struct OutputResult {
   std::string node;
   std::string type;  ///< "bf16 [8, 64]"
   std::uint64_t checksum = 0;
-  std::string fault;                     ///< "is not finite", "is 0.5 everywhere"; empty: none
-  std::optional<Difference> difference;  ///< from the program as it was read
+  std::string fault;  ///< "is not finite"; empty: none
+  /// "is 0.5 everywhere", in both programs: that they agree says nothing. Empty: it is compared.
+  std::string not_compared;
+  std::optional<Difference> difference;  ///< from the program as it was read, if it is compared
 };
 
 /// What execute() found on this rank.
@@ -60,7 +64,9 @@ struct ExecuteOptions {
 
 /// Runs `rewritten`, which is `program` after passes, on the ranks of `group`, with fused ops `pipelined`.
 /// This is a collective call. Inputs come from the seed, the rank and the placeholder's name:
-/// - They are uniform in [-0.5, 0.5), and positive where the program wants a factor of rows or columns.
+/// - They are uniform in [-0.5, 0.5), and positive where the program wants a factor, a divisor or a root.
+/// - Weights of products are smaller the more terms the product adds up, so that values keep their size.
+/// - Indices are uniform below the size of what they index, and half of the truth values are true.
 /// - An f8 tensor is uniform times a scale. Scales are 128, 256 or 512, or their inverse where a product
 ///   takes them. They are the same on every rank, unless the program gathers them.
 /// - For the gradient of an attention, its output and log-sum-exp are computed from q, k and v.
