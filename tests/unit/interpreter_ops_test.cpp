@@ -169,6 +169,19 @@ TEST(InterpreterOps, MoveElements) {
             (Values{0x38, 0x40}));
 }
 
+TEST(InterpreterOps, MakeRandomNumbersOfANodesName) {
+  for (const std::string op : {"aten.rand.default", "aten.randn.default"}) {
+    const std::string call = ": float32[2, 50] = " + op + "([2, 50])\n";
+    const Values numbers = run_program("%out" + call, {});
+    EXPECT_EQ(numbers, run_program("%out" + call, {}));
+    EXPECT_NE(numbers,
+              run_program("%other" + call + "%out: float32[2, 50] = aten.alias.default(%other)\n", {}));
+    const auto [least, most] = std::minmax_element(numbers.begin(), numbers.end());
+    EXPECT_EQ(*least < 0, op == "aten.randn.default");
+    EXPECT_GT(*most, 0.5);
+  }
+}
+
 TEST(InterpreterOps, MakeRandomIntegersInARange) {
   const Values numbers = run_program(
       "%s: int64[] = prims.inductor_seed.default(<cpu>)\n"

@@ -142,15 +142,10 @@ Result<Numbers> numbers_of(const Call& call, std::size_t place, std::string_view
   return Numbers(static_cast<std::uint64_t>(elements<std::int64_t>(seed.view())[0]), 0, name);
 }
 
-// (sizes, seed, "rand" or "randn")
-Result<Values> random(const Call& call) {
-  TANDEM_ASSIGN(const auto shape, call.integers(0));
-  TANDEM_ASSIGN(const Dims sizes, to_dims(shape));
-  TANDEM_ASSIGN(const auto mode, call.text(2));
+Result<HostTensor> random_reals(Numbers numbers, std::string_view mode, const Dims& sizes, DType dtype) {
   if (mode != "rand" && mode != "randn") {
     return failf(ErrorCode::kUnsupported, "random numbers by '{}', need rand or randn", mode);
   }
-  TANDEM_ASSIGN(Numbers numbers, numbers_of(call, 1, mode));
   std::vector<float> values(static_cast<std::size_t>(numel(sizes)));
   for (float& value : values) {
     const double uniform = std::floor(numbers.next() * 0x1p24) * 0x1p-24;  // below 1 in f32 too
@@ -158,7 +153,28 @@ Result<Values> random(const Call& call) {
     const double normal = std::sqrt(-2 * std::log1p(-uniform)) * std::cos(angle);
     value = static_cast<float>(mode == "rand" ? uniform : normal);
   }
-  return one(HostTensor::from(std::span<const float>(values), sizes, DType::kF32));
+  return HostTensor::from(std::span<const float>(values), sizes, dtype);
+}
+
+// (sizes, seed, "rand" or "randn")
+Result<Values> random(const Call& call) {
+  TANDEM_ASSIGN(const auto shape, call.integers(0));
+  TANDEM_ASSIGN(const Dims sizes, to_dims(shape));
+  TANDEM_ASSIGN(const auto mode, call.text(2));
+  TANDEM_ASSIGN(const Numbers numbers, numbers_of(call, 1, mode));
+  TANDEM_ASSIGN(HostTensor values, random_reals(numbers, mode, sizes, DType::kF32));
+  return one(std::move(values));
+}
+
+/// (sizes): without a seed, numbers follow from the node's name, which passes keep.
+Result<Values> random_of_name(const Call& call) {
+  TANDEM_ASSIGN(const auto shape, call.integers(0));
+  TANDEM_ASSIGN(const Dims sizes, to_dims(shape));
+  TANDEM_ASSIGN(const DType dtype, call.dtype_or(call.named("dtype"), DType::kF32));
+  const std::string_view mode = call.node().is_call_of("aten.rand.default") ? "rand" : "randn";
+  const Numbers numbers(0, call.ranks().group.rank(), call.node().name());
+  TANDEM_ASSIGN(HostTensor values, random_reals(numbers, mode, sizes, dtype));
+  return one(std::move(values));
 }
 
 // (least, one more than the most, sizes, seed)
@@ -184,6 +200,8 @@ constexpr Op kOps[] = {
     {"aten.full_like.default", full_like},
     {"aten.ones.default", of_sizes<1>},
     {"aten.ones_like.default", of_like<1>},
+    {"aten.rand.default", random_of_name},
+    {"aten.randn.default", random_of_name},
     {"aten.scalar_tensor.default", scalar_tensor},
     {"aten.zeros.default", of_sizes<0>},
     {"aten.zeros_like.default", of_like<0>},

@@ -114,8 +114,7 @@ Result<Values> division_with_mode(const Call& call) {
 // Integers wrap around, as PyTorch's do.
 
 template <class T>
-using Wrapping =
-    std::conditional_t<std::is_integral_v<T>, std::make_unsigned<std::int64_t>, std::type_identity<T>>::type;
+using Wrapping = std::conditional_t<std::is_integral_v<T>, std::uint64_t, T>;
 
 Result<Values> sum(const Call& call) {
   return compute_elements<2>(call, [](auto x, auto y) {

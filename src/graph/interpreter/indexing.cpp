@@ -263,11 +263,54 @@ Result<IndexedDims> indexed_dims(const HostTensor& x, const Values& lists) {
   return dims;
 }
 
+/// Truth values as lists of where they are true, one for each of their dims.
+Result<Values> where_true(const HostTensor& mask, const Dims& of) {
+  if (!(mask.sizes() == of)) {
+    return failf(ErrorCode::kInvalidArgument, "a mask of {} for dims of {}", to_string(mask.sizes()),
+                 to_string(of));
+  }
+  const auto truths = elements<std::int64_t>(mask.view());
+  std::vector<Positions> lists(static_cast<std::size_t>(of.size()));
+  for (std::size_t i = 0; i < truths.size(); ++i) {
+    if (truths[i] == 0) continue;
+    for (int d = 0; d < of.size(); ++d) {
+      lists[static_cast<std::size_t>(d)].push_back(static_cast<std::int64_t>(i) / mask.view().stride(d) %
+                                                   of[d]);
+    }
+  }
+  Values all;
+  for (const Positions& list : lists) {
+    const auto count = static_cast<std::int64_t>(list.size());
+    all.emplace_back(HostTensor::from(std::span<const std::int64_t>(list), {count}, DType::kI64));
+  }
+  return all;
+}
+
+/// The lists of argument 1, whole numbers all of them.
+Result<Values> index_lists(const Call& call, const HostTensor& x) {
+  const auto* const argument = call.argument(1);
+  const std::size_t count = argument == nullptr ? 0 : argument->entries().size();
+  TANDEM_ASSIGN(const Values given, call.optional_tensors(1, count));
+  Values lists;
+  for (const auto& list : given) {
+    if (!list || list->dtype() != DType::kBool) {
+      lists.push_back(list);
+      continue;
+    }
+    Dims of;
+    for (int d = 0; d < list->sizes().size(); ++d) {
+      const int at = static_cast<int>(lists.size()) + d;
+      if (at < x.sizes().size()) of.push_back(x.sizes()[at]);
+    }
+    TANDEM_ASSIGN(const Values all, where_true(*list, of));
+    lists.insert(lists.end(), all.begin(), all.end());
+  }
+  return lists;
+}
+
 /// Each dim of `x` adds to a position: a whole one its own index, another what its list says.
 Result<Indexed> indexed(const Call& call, const HostTensor& x) {
-  const auto* const argument = call.argument(1);
-  TANDEM_ASSIGN(const Values lists,
-                call.optional_tensors(1, argument == nullptr ? 0 : argument->entries().size()));
+  TANDEM_ASSIGN(const Values lists, index_lists(call, x));
   TANDEM_ASSIGN(const IndexedDims dims, indexed_dims(x, lists));
   Indexed result{dims.result, Positions(static_cast<std::size_t>(numel(dims.result)), 0)};
   Dims ones;
