@@ -348,6 +348,31 @@ def test_groups(fake_group, tmp_path, caplog, shape, names):
     assert f"captured for process group '{tensor.group_name}'" in caplog.text and data.group_desc in caplog.text
 
 
+def test_group_of_gradients(fake_group, tmp_path):
+    """In the backward most can be fused of the data-parallel group, which scatters two gradients."""
+    import torch
+    import torch.distributed._functional_collectives as functional
+
+    data, tensor = mesh_of(fake_group, (2, 2))
+
+    def step(x, up, down):
+        hidden = functional.all_gather_tensor(x, 0, tensor) @ functional.all_gather_tensor_autograd(up, 0, data)
+        return hidden @ functional.all_gather_tensor_autograd(down, 0, data)
+
+    up, down = weights()
+    with capturing(tmp_path / "gradients") as files:
+        compiled(step)(torch.randn(8, 16), up[:8], down[:16]).sum().backward()
+    assert kinds(files) == 2 and all(read(file)["group"] == tensor.group_name for file in files)
+
+
+def test_group_by_name(fake_group, tmp_path):
+    """A mesh dim that is named so decides before what can be fused."""
+    data, tensor = mesh_of(fake_group, (2, 2), ("dp", "tp"))
+    with capturing(tmp_path / "named") as files:
+        see(graph_of([gather(data.group_name), gather(tensor.group_name)]))
+    assert read(files[0])["group"] == tensor.group_name
+
+
 def test_group_that_is_asked_for(fake_group, tmp_path, caplog):
     data, tensor = mesh_of(fake_group, (4, 2), ("dp", "tp"))
     for group in (data, data.group_name):

@@ -152,7 +152,7 @@ class _Capture(CustomGraphPass):
         except Error:  # a graph that cannot be read: the user says
             return []
         most = max(counts.values())
-        return [name for name, count in counts.items() if count == most and count > 0]
+        return [name for name, count in counts.items() if count == most]
 
     def why_nothing(self) -> str:
         """Why no graph came, and what to do."""
