@@ -22,11 +22,10 @@ TEST(RunPasses, VerifiesBeforeAndAfterAndShowsEach) {
     seen += std::string(pass.name) + " " + std::to_string(now.nodes().size()) + ";";
   };
   ASSERT_TRUE(run_passes(*graph, all_passes(), see));
-  EXPECT_EQ(
-      seen,
-      "merge-collectives 3;merge-equal-gathers 3;plain-products 3;fold-views 3;share-maxima 3;"
-      "narrow-gathers 3;fuse-gathers 3;"
-      "fuse-scatters 3;clean-up 3;restore-collectives 4;");
+  EXPECT_EQ(seen,
+            "merge-collectives 3;merge-equal-gathers 3;plain-products 3;fold-views 3;share-maxima 3;"
+            "narrow-gathers 3;fuse-gathers 3;"
+            "fuse-scatters 3;clean-up 3;restore-collectives 4;");
   EXPECT_EQ(to_text(*graph), kText) << "nothing to fuse";
 
   const Pass breaks{"breaks", [](Graph& broken, const FuseOptions&) -> Result<void> {
