@@ -13,15 +13,17 @@ import tandem
 pytestmark = needs_torch
 
 FUSED = ("= symm_mem.", "= tandem.fused_")  # in a text
+LEFT_OUT = ("inductor_seeds", ": null = placeholder")
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
 
 
 def goldens():
-    """The graphs before the passes, by name. Those of unknown ops, and those that draw seeds, are left out."""
+    """The graphs before the passes, by name. Those of unknown ops, that draw seeds, or whose sizes are symbolic are
+    left out."""
     found = {}
     for file in sorted((GOLDEN / "fusions").glob("*.txt")):
         before, after, _ = file.read_text(encoding="utf-8").split("=>\n")
-        if any(fused in after for fused in FUSED) and "inductor_seeds" not in before:
+        if any(fused in after for fused in FUSED) and not any(one in before for one in LEFT_OUT):
             found[file.stem] = before
     return found
 
@@ -49,7 +51,9 @@ def computes_the_same(rank, size):
         for i, (one, other) in enumerate(zip(got, want, strict=True)):
             assert (one.shape, one.stride(), one.dtype) == (other.shape, other.stride(), other.dtype), (name, i)
             wide = other.double()
-            check(one, wide, wide.abs().max() + torch.zeros_like(wide), 4, f"{name} output {i}")
+            # The program rounds what it widens then, and the op does not.
+            seen = one.bfloat16() if "widened" in name else one
+            check(seen, wide, wide.abs().max() + torch.zeros_like(wide), 4, f"{name} output {i}")
         done.append(name)
     return done
 
