@@ -77,9 +77,11 @@ Result<void> plain_products(Graph& graph) {
   for (auto place = graph.nodes().begin(); place != graph.nodes().end();) {
     Node& node = *place++;
     const bool is_one_of_batch = node.is_call_of(op::kBmm) && type_of(node).shape[0] == 1;
-    if (is_one_of_batch && !graph.has_symbols() && (reads_gathered(node) || is_reduced(node)))
-      TANDEM_TRY(flatten_batch(graph, node));
-    if (has_bias_of_one_row(node)) TANDEM_TRY(flatten_bias(graph, node));
+    if (has_bias_of_one_row(node)) {
+      TANDEM_TRY(flatten_bias(graph, node));
+    } else if (is_one_of_batch && !graph.has_symbols() && (reads_gathered(node) || is_reduced(node))) {
+      TANDEM_TRY(flatten_batch(graph, node));  // the node is gone then
+    }
   }
   return {};
 }
