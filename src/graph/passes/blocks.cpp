@@ -52,11 +52,14 @@ std::optional<Block> as_item(const Node& node) {
   const auto& tensors = split->type().tensors;
   if (static_cast<std::size_t>(*item) >= tensors.size()) return std::nullopt;
   Block block{.source = source, .dim = dim_from_front(*dim, type_of(*source).shape.size())};
+  if (block.dim >= type_of(*source).shape.size()) return std::nullopt;
+  const std::int64_t size = type_of(*source).shape[block.dim];
   for (std::int64_t i = 0; i <= *item; ++i) {
     const auto& tensor = tensors[static_cast<std::size_t>(i)];
     if (!tensor || block.dim >= tensor->shape.size()) return std::nullopt;
     block.offset += block.length;
     block.length = tensor->shape[block.dim];
+    if (block.length > size - block.offset) return std::nullopt;  // nobody has checked the op's own result
   }
   return block;
 }
