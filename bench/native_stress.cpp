@@ -82,8 +82,10 @@ class Stress {
   Result<std::vector<std::byte>> run_alone(const Problem& problem);
   Result<OpReport> enqueue(const Problem& problem, const TensorView& out);
   Result<OpReport> gather(const Problem& problem, const TensorView& out);
-  Result<OpReport> scatter(const Problem& problem, const TensorView& out);
-  Result<OpReport> all_reduce(const Problem& problem, const TensorView& out);
+  template <class Plain, class Scaled>
+  Result<OpReport> sum(const Problem& problem, const TensorView& out,
+                       Result<OpReport> (*plain)(const Plain&, Group&, Stream&),
+                       Result<OpReport> (*scaled)(const Scaled&, Group&, Stream&));
   void count(const Problem& problem, const OpReport& report);
   Result<void> hold_a_moment();
   Result<int> count_wrong(std::span<const int> ops);
@@ -270,9 +272,36 @@ Result<std::vector<std::byte>> Stress::run_alone(const Problem& problem) {
   return bytes;
 }
 
+template <class Plain, class Scaled>
+Result<OpReport> Stress::sum(const Problem& problem, const TensorView& out,
+                             Result<OpReport> (*plain)(const Plain&, Group&, Stream&),
+                             Result<OpReport> (*scaled)(const Scaled&, Group&, Stream&)) {
+  const TensorView a[] = {problem.operands.a.view()};
+  const TensorView b[] = {problem.operands.b_view()};
+  const std::optional<TensorView> a_scale[] = {problem.operands.a_scale.view()};
+  const std::optional<TensorView> b_scale[] = {problem.operands.b_scale.view()};
+  const auto fill = [&](auto args) {
+    args.a = a;
+    args.b = b;
+    args.reduce_op = problem.reduce;
+    args.out = out;
+    args.algorithm = problem.algorithm;
+    args.plan_k = problem.planned;
+    return args;
+  };
+  if (!problem.is_f8) return plain(fill(Plain{}), *group_, *stream_);
+  Scaled args = fill(Scaled{});
+  args.a_scale = a_scale;
+  args.b_scale = b_scale;
+  args.fast_accum = problem.fast_accum;
+  return scaled(args, *group_, *stream_);
+}
+
 Result<OpReport> Stress::enqueue(const Problem& problem, const TensorView& out) {
   if (problem.kind == Kind::kGather) return gather(problem, out);
-  return problem.kind == Kind::kScatter ? scatter(problem, out) : all_reduce(problem, out);
+  return problem.kind == Kind::kScatter
+             ? sum(problem, out, fused_matmul_reduce_scatter, fused_scaled_matmul_reduce_scatter)
+             : sum(problem, out, fused_matmul_all_reduce, fused_scaled_matmul_all_reduce);
 }
 
 Result<OpReport> Stress::gather(const Problem& problem, const TensorView& out) {
@@ -301,58 +330,6 @@ Result<OpReport> Stress::gather(const Problem& problem, const TensorView& out) {
                                   .out = outs,
                                   .algorithm = problem.algorithm,
                                   .plan_n = problem.planned},
-                                 *group_, *stream_);
-}
-
-Result<OpReport> Stress::scatter(const Problem& problem, const TensorView& out) {
-  const TensorView a[] = {problem.operands.a.view()};
-  const TensorView b[] = {problem.operands.b_view()};
-  if (problem.is_f8) {
-    const std::optional<TensorView> a_scale[] = {problem.operands.a_scale.view()};
-    const std::optional<TensorView> b_scale[] = {problem.operands.b_scale.view()};
-    return fused_scaled_matmul_reduce_scatter({.a = a,
-                                               .b = b,
-                                               .a_scale = a_scale,
-                                               .b_scale = b_scale,
-                                               .reduce_op = problem.reduce,
-                                               .out = out,
-                                               .fast_accum = problem.fast_accum,
-                                               .algorithm = problem.algorithm,
-                                               .plan_k = problem.planned},
-                                              *group_, *stream_);
-  }
-  return fused_matmul_reduce_scatter({.a = a,
-                                      .b = b,
-                                      .reduce_op = problem.reduce,
-                                      .out = out,
-                                      .algorithm = problem.algorithm,
-                                      .plan_k = problem.planned},
-                                     *group_, *stream_);
-}
-
-Result<OpReport> Stress::all_reduce(const Problem& problem, const TensorView& out) {
-  const TensorView a[] = {problem.operands.a.view()};
-  const TensorView b[] = {problem.operands.b_view()};
-  if (problem.is_f8) {
-    const std::optional<TensorView> a_scale[] = {problem.operands.a_scale.view()};
-    const std::optional<TensorView> b_scale[] = {problem.operands.b_scale.view()};
-    return fused_scaled_matmul_all_reduce({.a = a,
-                                           .b = b,
-                                           .a_scale = a_scale,
-                                           .b_scale = b_scale,
-                                           .reduce_op = problem.reduce,
-                                           .out = out,
-                                           .fast_accum = problem.fast_accum,
-                                           .algorithm = problem.algorithm,
-                                           .plan_k = problem.planned},
-                                          *group_, *stream_);
-  }
-  return fused_matmul_all_reduce({.a = a,
-                                  .b = b,
-                                  .reduce_op = problem.reduce,
-                                  .out = out,
-                                  .algorithm = problem.algorithm,
-                                  .plan_k = problem.planned},
                                  *group_, *stream_);
 }
 

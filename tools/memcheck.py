@@ -134,7 +134,7 @@ def main():
         if not is_clean(row):
             print(json.dumps(row), *text.splitlines()[-15:], sep="\n", flush=True)
     total = {"tool": "memcheck", "gpu": said("nvidia-smi", "--query-gpu=name", "--format=csv,noheader"),
-             "sanitizer": said(args.sanitizer, "--version"), "commit": args.commit, "command": " ".join(sys.argv),
+             "sanitizer": said(args.sanitizer, "--version"), "commit": args.commit, "command": " ".join(os.path.basename(word) if os.path.isabs(word) else word for word in sys.argv),
              "of": len(cases), "cases": len(rows), "clean": sum(map(is_clean, rows)),
              "calls": sum(row["ran"] for row in rows), "rows": rows}
     print(f"memcheck: {total['clean']} of {total['cases']} cases clean, {total['calls']} calls, {len(cases) - len(rows)} not run")

@@ -65,8 +65,8 @@ enum class SumsKind : std::uint8_t {
 };
 
 /// Whether a kernel's tiles are whole blocks of partials, and its sums leave registers for their exchange.
-/// (Those of the widest tile of a single CTA do not: its loads keep more. No more do two sums of a tile that
-/// is wider than one part of them.)
+/// Those of the widest tile of a single CTA do not: its loads keep more. Promoted sums do so only in tiles
+/// that are no wider than the part which is promoted at one time.
 [[nodiscard]] constexpr bool can_exchange_partials(int tile_columns, int ctas_of_cluster, SumsKind sums) {
   if (sums == SumsKind::kPromoted) return tile_columns == 128;
   return tile_columns % PartialGrid::kColumns == 0 && (tile_columns < 256 || ctas_of_cluster > 1);
