@@ -59,6 +59,19 @@ struct Pass {
 ///   %u = aten.permute.default(%t, [0, 2, 1])
 [[nodiscard]] Result<void> fold_views(Graph& graph);
 
+/// Takes the padding of uneven shards out of the program. The last ranks' shards of 61 rows over 4 ranks are
+/// shorter; what is gathered is trimmed, and what is scattered has rows of zeros behind it:
+///
+///   %g = tandem.all_gather.default(%a, 0, 4, "0")      %s = tandem.all_gather.default(%a, 0, 4, "0",
+///   %s = aten.slice.Tensor(%g, 0, 0, 61)          ->                                 gather_size=61)
+///   %z = constant_pad_nd(%p, [0, 0, 0, 3])             %r = tandem.reduce_scatter.default(
+///   %r = tandem.reduce_scatter.default(                       %p, "sum", 0, 4, "0")
+///          %z, "sum", 0, 4, "0")
+///
+/// The padding may be that of each rank's block, which are joined then. The rows of %r beyond a rank's shard
+/// are zeros, as before. Other rows than those of the shard rule are no padding.
+[[nodiscard]] Result<void> uneven_shards(Graph& graph);
+
 /// Computes the maximum of a gathered tensor from the shards' maxima, which are known before the gather. It
 /// does so with options.share_maxima, where a product's scale alone keeps a gather from being fused:
 ///

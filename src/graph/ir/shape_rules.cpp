@@ -46,27 +46,18 @@ Result<void> check_world(const Call& call, std::int64_t size) {
 Result<void> gather(const Call& call, std::int64_t dim, std::int64_t size) {
   TANDEM_TRY(check_world(call, size));
   TANDEM_TRY(same_dtype(call));
-  Shape shape = call.input(0).shape;
-  TANDEM_ASSIGN(const std::size_t along, dim_of(dim, shape.size()));
-  if (shape[along] > kMaxNumel / size) {
-    return failf(ErrorCode::kInvalidArgument, "gathers {} from {} ranks: more than 2^62", listed(shape),
-                 size);
-  }
-  shape[along] *= size;
-  return need(call, shape);
+  const Shape& shard = call.input(0).shape;
+  TANDEM_ASSIGN(const std::size_t along, dim_of(dim, shard.size()));
+  TANDEM_ASSIGN(const Shape whole, gathered(call, shard, along, size));
+  return need(call, whole);
 }
 
 Result<void> scatter(const Call& call, std::int64_t dim, std::int64_t size) {
   TANDEM_TRY(check_world(call, size));
   TANDEM_TRY(same_dtype(call));
-  Shape shape = call.input(0).shape;
-  TANDEM_ASSIGN(const std::size_t along, dim_of(dim, shape.size()));
-  if (shape[along] % size != 0) {
-    return failf(ErrorCode::kInvalidArgument, "scatters dim {} of {} over {} ranks", dim, listed(shape),
-                 size);
-  }
-  shape[along] /= size;
-  return need(call, shape);
+  const Shape& whole = call.input(0).shape;
+  TANDEM_ASSIGN(const std::size_t along, dim_of(dim, whole.size()));
+  return need(call, scattered(whole, along, size));
 }
 
 Result<void> functional_all_gather(const Call& call) {
@@ -74,6 +65,10 @@ Result<void> functional_all_gather(const Call& call) {
 }
 
 Result<void> functional_reduce_scatter(const Call& call) {
+  const Shape& whole = call.input(0).shape;
+  const std::int64_t world = call.integer(2);
+  if (world > 0 && !whole.empty() && whole[0] % world != 0)
+    return failf(ErrorCode::kInvalidArgument, "scatters dim 0 of {} over {} ranks", listed(whole), world);
   return scatter(call, 0, call.integer(2));
 }
 

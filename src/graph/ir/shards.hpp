@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <tandem/graph/graph.hpp>
+
+namespace tandem::graph {
+
+/// Argument by name of what gathers: the size over all ranks, where W shards are longer than that. Rank r
+/// then holds shard_of(gather_size, W, r), and the rest of its shard is padding that nobody gets.
+inline constexpr std::string_view kGatherSize = "gather_size";
+
+/// That argument; nullopt where all of every shard is gathered.
+[[nodiscard]] inline std::optional<std::int64_t> gather_size_of(const Node& gather) {
+  const auto found = gather.named_arguments().find(kGatherSize);
+  return found == gather.named_arguments().end() ? std::nullopt : found->second.integer();
+}
+
+}  // namespace tandem::graph
