@@ -33,6 +33,7 @@ enum class Reason : std::uint8_t {
   kSymbolicSizes,      ///< sizes that the program does not know have no name where the op would stand
   kUnusualForm,        ///< it is not followed by exactly one wait
   kUnsupportedType,    ///< tandem has no product of this type
+  kNoFusedOp,          ///< no fused op has such a collective: an all-to-all, a broadcast
   kNotProfitable,      ///< the cost model expects no gain; only with FuseOptions::cost
 };
 inline constexpr int kNumReasons = static_cast<int>(Reason::kNotProfitable) + 1;
@@ -55,9 +56,9 @@ struct FuseOptions {
 
 /// What became of one collective of the captured graph.
 struct CollectiveReport {
-  enum class Kind : std::uint8_t { kAllGather, kReduceScatter, kAllReduce };
+  enum class Kind : std::uint8_t { kAllGather, kReduceScatter, kAllReduce, kAllToAll, kBroadcast };
 
-  std::string node;  ///< its name in the captured graph
+  std::string node;  ///< its name in the captured graph; "c[0]" for the first tensor of a coalesced one
   Kind kind = Kind::kAllGather;
   std::optional<std::string> fused_into = {};  ///< a node of the rewritten graph
   std::optional<Reason> reason = {};           ///< if it is not fused

@@ -25,6 +25,16 @@ struct Pass {
     const std::function<void(const Pass& pass, const Graph& graph)>& after = {},
     const FuseOptions& options = {});
 
+/// Makes one collective for each tensor of one that takes several:
+///
+///   %c = all_gather_into_tensor_coalesced([%a, %b], 2, "0")      %g = all_gather_into_tensor(%a, 2, "0")
+///   %x, %y = %c[0], %c[1]                                    ->  %u = wait_tensor(%g)
+///   %u = wait_tensor(%x)                                         %h = all_gather_into_tensor(%b, 2, "0")
+///   %v = wait_tensor(%y)                                         %v = wait_tensor(%h)
+///
+/// So it does with all_reduce_coalesced and reduce_scatter_tensor_coalesced. One wait for all of them will do.
+[[nodiscard]] Result<void> split_coalesced(Graph& graph);
+
 /// Merges a collective along dim 0 with the split and cat by which PyTorch moves another dim there and back.
 /// The result is one node that names the dim:
 ///
@@ -113,7 +123,11 @@ struct Pass {
 ///   %w = _c10d_functional.wait_tensor.default(%r)
 [[nodiscard]] Result<void> fuse_scatters(Graph& graph, const FuseOptions& options);
 
-/// Undoes merge_collectives() for collectives that were not fused: they become PyTorch's ops again.
+/// Undoes merge_collectives() and uneven_shards() for collectives that were not fused: they become PyTorch's
+/// ops again.
 [[nodiscard]] Result<void> restore_collectives(Graph& graph);
+
+/// Undoes split_coalesced() for those that were not fused, where two or more are left of one.
+[[nodiscard]] Result<void> join_coalesced(Graph& graph);
 
 }  // namespace tandem::graph

@@ -57,7 +57,7 @@ class Fusing {
                   .named_arguments = {},
                   .type = fusion_.scatter->type(),
                   .collectives = fusion_.scatter->collectives()};
-    if (fusion_.gives_all()) spec.collectives.insert(fusion_.scatter->name());  // as it was captured
+    if (spec.collectives.empty()) spec.collectives.insert(fusion_.scatter->name());  // as it was captured
     TANDEM_TRY(add_operands(spec));
     const TensorType& whole = type_of(*collective_.input);
     spec.type.tensors[0] = contiguous_type(type_of(*fusion_.scatter).shape, whole.dtype);

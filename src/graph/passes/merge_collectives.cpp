@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <set>
+#include <string>
 #include <tandem/graph/passes.hpp>
 
 #include "base/format.hpp"
@@ -10,6 +12,11 @@
 
 namespace tandem::graph {
 namespace {
+
+/// What a collective is called in the captured program.
+std::set<std::string> names_of(const Node& collective) {
+  return collective.collectives().empty() ? std::set{collective.name()} : collective.collectives();
+}
 
 std::int64_t integer_at(const Node& node, std::size_t idx, std::int64_t otherwise) {
   return idx < node.arguments().size() ? node.arguments()[idx].integer().value_or(otherwise) : otherwise;
@@ -187,7 +194,7 @@ Result<void> merge_gather(Graph& graph, Node& gather) {
                               .arguments = {{shard}, ladder.dim_argument(), {world}, gather.arguments()[2]},
                               .named_arguments = {},
                               .type = ladder.results[0]->type(),
-                              .collectives = {gather.name()}}));
+                              .collectives = names_of(gather)}));
   for (Node* const result : ladder.results) graph.replace_uses(*result, *merged);
   TANDEM_TRY(erase_all(graph, ladder.nodes));
   TANDEM_TRY(erase_all(graph, {&gather, wait}));
@@ -268,7 +275,7 @@ Result<void> merge_scatter(Graph& graph, Node& scatter, const OpaqueOps& opaque)
                                                                                  scatter.arguments()[3]},
                                                                    .named_arguments = {},
                                                                    .type = wait->type(),
-                                                                   .collectives = {scatter.name()}}));
+                                                                   .collectives = names_of(scatter)}));
   graph.replace_uses(*wait, *merged);
   TANDEM_TRY(graph.erase(*wait));
   graph.replace_uses(scatter, *merged);

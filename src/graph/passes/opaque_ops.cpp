@@ -34,6 +34,7 @@ constexpr std::string_view kPureOps[] = {
     "_c10d_functional.all_to_all_single.default",
     "_c10d_functional.broadcast.default",
     "_c10d_functional.reduce_scatter_tensor_coalesced.default",
+    "_c10d_functional.wait_tensors.default",
     // They only compute; seeds are drawn from a generator that nothing else reads.
     "prims.broadcast_in_dim.default",
     "prims.device_put.default",

@@ -19,6 +19,7 @@ Result<void> always(Graph& graph, const FuseOptions& /*options*/) {
 
 std::span<const Pass> all_passes() {
   static constexpr std::array kPasses = {
+      Pass{"split-coalesced", always<split_coalesced>},
       Pass{"merge-collectives", always<merge_collectives>},
       Pass{"merge-equal-gathers", always<merge_equal_gathers>},
       Pass{"plain-products", always<plain_products>},
@@ -30,6 +31,7 @@ std::span<const Pass> all_passes() {
       Pass{"fuse-scatters", fuse_scatters},
       Pass{"clean-up", always<fold_views>},
       Pass{"restore-collectives", always<restore_collectives>},
+      Pass{"join-coalesced", always<join_coalesced>},
   };
   return kPasses;
 }

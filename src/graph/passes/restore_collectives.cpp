@@ -4,6 +4,7 @@
 #include "base/try.hpp"
 #include "graph/ir/ops.hpp"
 #include "graph/ir/shards.hpp"
+#include "graph/passes/coalesced.hpp"
 #include "graph/passes/edits.hpp"
 #include "graph/passes/products.hpp"
 
@@ -102,6 +103,7 @@ class Restoring {
   Result<Node*> waited(std::string_view target, std::string_view name, Argument::List arguments,
                        TensorType type) {
     TANDEM_ASSIGN(started_, insert(target, name, std::move(arguments), tensor(type)));
+    graph_.add_collectives(*started_, node_.collectives());
     return insert(op::kWait, "wait_tensor", {{started_}}, tensor(std::move(type)));
   }
 
@@ -149,7 +151,8 @@ class Restoring {
     const auto names = node_.collectives();
     graph_.replace_uses(node_, instead);
     TANDEM_TRY(graph_.erase(node_));
-    const bool has_one_name = names.size() == 1 && graph_.find(*names.begin()) == nullptr;
+    const bool has_one_name =
+        names.size() == 1 && !name_of_coalesced(*names.begin()) && graph_.find(*names.begin()) == nullptr;
     return has_one_name ? graph_.rename(*started_, *names.begin()) : Result<void>();
   }
 

@@ -32,6 +32,7 @@ constexpr std::array<Entry, kNumReasons> kEntries = {{
     {"kSymbolicSizes", "sizes that the program does not know have no name where the op would stand", true},
     {"kUnusualForm", "it is not followed by one wait"},
     {"kUnsupportedType", "there is no product of this type"},
+    {"kNoFusedOp", "no fused op has such a collective"},
     {"kNotProfitable", "the cost model expects no gain"},
 }};
 
@@ -54,7 +55,8 @@ bool leaves_legal_pair(Reason reason) {
 }
 
 std::string_view to_string(CollectiveReport::Kind kind) {
-  constexpr std::array<std::string_view, 3> kNames = {"all_gather", "reduce_scatter", "all_reduce"};
+  constexpr std::array<std::string_view, 5> kNames = {"all_gather", "reduce_scatter", "all_reduce",
+                                                      "all_to_all", "broadcast"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
