@@ -27,6 +27,7 @@ enum class Reason : std::uint8_t {
   kMixedTypes,         ///< tensors of different types are summed
   kReshape,            ///< a reshape on the way mixes rows with columns
   kOpBetween,          ///< an op stands between the collective and the product
+  kBlocks,             ///< blocks are cut out of it, or are put together another way than the ranks have them
   kFactors,            ///< a bias with factors, or one that is no row
   kOtherGroup,         ///< its group is not that of the program
   kOpaqueBetween,      ///< an unknown op is in the way, and nothing moves across it

@@ -82,6 +82,17 @@ struct Pass {
 /// are zeros, as before. Other rows than those of the shard rule are no padding.
 [[nodiscard]] Result<void> uneven_shards(Graph& graph);
 
+/// Gives the rows of a product another order, where those of a gather before it, or of a scatter behind it,
+/// have that. Each block of rows is there once:
+///
+///   %s = aten.slice.Tensor(%g, 0, 4, 8)                %q = aten.mm.default(%g, %b)
+///   %t = aten.slice.Tensor(%g, 0, 0, 4)                %s = aten.slice.Tensor(%q, 0, 4, 8)
+///   %c = aten.cat.default([%s, %t])               ->   %t = aten.slice.Tensor(%q, 0, 0, 4)
+///   %p = aten.mm.default(%c, %b)                       %p = aten.cat.default([%s, %t])
+///
+/// Before a scatter the left operands of all products of the sum are put in order.
+[[nodiscard]] Result<void> move_blocks(Graph& graph);
+
 /// Computes the maximum of a gathered tensor from the shards' maxima, which are known before the gather. It
 /// does so with options.share_maxima, where a product's scale alone keeps a gather from being fused:
 ///

@@ -15,6 +15,7 @@ namespace tandem::graph {
 struct Refusal {
   Reason reason = Reason::kNoProduct;
   const Node* node = nullptr;  ///< or null
+  std::string says = {};       ///< what that does, if its op does not say it
 };
 
 enum class ScaleMode : std::uint8_t { kNone, kTensorwise, kRowwiseSharded, kRowwiseReplicated };

@@ -25,6 +25,7 @@ std::span<const Pass> all_passes() {
       Pass{"plain-products", always<plain_products>},
       Pass{"fold-views", always<fold_views>},
       Pass{"uneven-shards", always<uneven_shards>},
+      Pass{"move-blocks", always<move_blocks>},
       Pass{"share-maxima", share_maxima},
       Pass{"narrow-gathers", always<narrow_gathers>},
       Pass{"fuse-gathers", fuse_gathers},

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "graph/ir/ops.hpp"
+#include "graph/passes/blocks.hpp"
 #include "graph/passes/edits.hpp"
 #include "graph/passes/row_local.hpp"
 #include "graph/report/cost.hpp"
@@ -241,6 +242,10 @@ class Planner {
     // A wait does nothing itself.
     if (node.is_call_of(op::kWait) && from != nullptr) return refuse(Reason::kOpBetween, from);
     const bool is_taken = node.is_call_of(op::kGetItem) && from != nullptr && op::is_fused(from->target());
+    if (const std::vector<Block> blocks = blocks_of_cat(node); !blocks.empty()) {
+      if (!refusal_) refusal_ = {Reason::kBlocks, &node, "takes " + to_text(blocks)};
+      return;
+    }
     refuse(is_taken ? Reason::kProductTaken : Reason::kOpBetween, is_taken ? from : &node);
   }
 

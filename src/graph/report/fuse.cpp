@@ -100,7 +100,9 @@ void judge(Graph& graph, std::vector<CollectiveReport>& collectives, const FuseO
     const Refusal why =
         node == nullptr ? Refusal{Reason::kNoProduct, nullptr} : refusal_of(graph, *node, opaque, options);
     one.reason = why.reason;
-    if (why.node != nullptr) one.detail = fmt::format("{} ({})", why.node->name(), why.node->target());
+    if (why.node != nullptr)
+      one.detail = fmt::format("{} ({}){}{}", why.node->name(), why.node->target(),
+                               why.says.empty() ? "" : " ", why.says);
   }
 }
 

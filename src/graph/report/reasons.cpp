@@ -26,6 +26,7 @@ constexpr std::array<Entry, kNumReasons> kEntries = {{
     {"kMixedTypes", "tensors of different types are summed"},
     {"kReshape", "a reshape mixes rows with columns"},
     {"kOpBetween", "an op stands between it and the product"},
+    {"kBlocks", "slices take blocks of it that are not the ranks' shards"},
     {"kFactors", "the bias has factors, or is no row", true},
     {"kOtherGroup", "it is not of the program's group"},
     {"kOpaqueBetween", "an unknown op is in the way: nothing is moved across it"},
