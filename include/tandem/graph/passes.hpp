@@ -93,6 +93,20 @@ struct Pass {
 /// Before a scatter the left operands of all products of the sum are put in order.
 [[nodiscard]] Result<void> move_blocks(Graph& graph);
 
+/// Moves numbers, and columns of numbers, that multiply rows between a product and its collective:
+///
+///   %m = aten.mul.Tensor(%g, 0.5)           ->  %g gathers aten.mul.Tensor(%a, 0.5)
+///   %m = aten.mul.Tensor(%g, %column)           %q = aten.mm.default(%g, %b)
+///   %p = aten.mm.default(%m, %b)            ->  %p = aten.mul.Tensor(%q, %column)
+///   %m = aten.mul.Tensor(%p, 0.5)               %q = tandem.reduce_scatter.default(%p, ...)
+///   %r = tandem.reduce_scatter.default(%m)  ->  %r = aten.mul.Tensor(%q, 0.5)
+///   %m = aten.mul.Tensor(%p, %column)       ->  %p = aten.mm.default(aten.mul.Tensor(%a, %column), %b),
+///                                               where %m is a term of a sum that is scattered
+///
+/// What is rounded in between differs, but for gathers. In f16 nothing moves that a value between could
+/// exceed.
+[[nodiscard]] Result<void> move_factors(Graph& graph);
+
 /// Computes the maximum of a gathered tensor from the shards' maxima, which are known before the gather. It
 /// does so with options.share_maxima, where a product's scale alone keeps a gather from being fused:
 ///

@@ -14,11 +14,6 @@
 namespace tandem::graph {
 namespace {
 
-/// What a collective is called in the captured program.
-std::set<std::string> names_of(const Node& collective) {
-  return collective.collectives().empty() ? std::set{collective.name()} : collective.collectives();
-}
-
 std::int64_t integer_at(const Node& node, std::size_t idx, std::int64_t otherwise) {
   return idx < node.arguments().size() ? node.arguments()[idx].integer().value_or(otherwise) : otherwise;
 }

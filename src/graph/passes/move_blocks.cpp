@@ -27,21 +27,6 @@ std::optional<Permuted> as_permuted(Node& node) {
   return has_rows ? std::optional(std::move(permuted)) : std::nullopt;
 }
 
-bool is_used_once(const Node& node) {
-  return node.users().size() == 1;
-}
-
-/// What is seen by views that keep rows.
-Node* below_views(Node* node) {
-  while (is_view_op(*node) && keeps_rows(*node)) node = node->arguments()[0].node();
-  return node;
-}
-
-/// Where a product has its left operand.
-std::size_t left_of(const Node& product) {
-  return product.is_call_of(op::kAddmm) ? 1 : 0;
-}
-
 bool has_column_of_scales(const Product& product) {
   return product.is_scaled() && type_of(*product.a_scale).numel() != 1;
 }
@@ -110,9 +95,8 @@ std::vector<Operand> operands_of(Node& sum) {
       open.push_back(term);
     }
   }
-  std::sort(found.begin(), found.end(), [](const Operand& a, const Operand& b) {
-    return Graph::is_before(*a.product, *b.product);
-  });
+  std::sort(found.begin(), found.end(),
+            [](const Operand& a, const Operand& b) { return Graph::is_before(*a.product, *b.product); });
   return found;
 }
 

@@ -26,6 +26,7 @@ std::span<const Pass> all_passes() {
       Pass{"fold-views", always<fold_views>},
       Pass{"uneven-shards", always<uneven_shards>},
       Pass{"move-blocks", always<move_blocks>},
+      Pass{"move-factors", always<move_factors>},
       Pass{"share-maxima", share_maxima},
       Pass{"narrow-gathers", always<narrow_gathers>},
       Pass{"fuse-gathers", fuse_gathers},

@@ -59,6 +59,11 @@ bool keeps_rows(const Node& view) {
   return !from.empty() && !to.empty() && from.back() == to.back();
 }
 
+Node* below_views(Node* node) {
+  while (is_view_op(*node) && keeps_rows(*node)) node = node->arguments()[0].node();
+  return node;
+}
+
 RowLocal::RowLocal(Node& gather, const GraphHeader& header, const OpaqueOps& opaque)
     : header_(header), has_whole_rows_(as_collective(gather).dim + 1 != type_of(gather).shape.size()) {
   const Node* const end = opaque.first_after(gather);

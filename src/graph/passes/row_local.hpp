@@ -50,5 +50,7 @@ class RowLocal {
 [[nodiscard]] bool is_view_op(const Node& node);
 /// Whether such a one keeps the last dim, and so each row.
 [[nodiscard]] bool keeps_rows(const Node& view);
+/// What is seen by views that keep each row.
+[[nodiscard]] Node* below_views(Node* node);
 
 }  // namespace tandem::graph

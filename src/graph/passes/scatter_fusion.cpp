@@ -6,6 +6,7 @@
 #include "graph/ir/ops.hpp"
 #include "graph/passes/blocks.hpp"
 #include "graph/passes/edits.hpp"
+#include "graph/passes/factors.hpp"
 #include "graph/passes/row_local.hpp"
 #include "graph/report/cost.hpp"
 
@@ -102,7 +103,7 @@ class Planner {
       return {std::nullopt, {Reason::kReduction, nullptr}};
     }
     if (type_of(*collective_.input).shape.size() < 2) return {std::nullopt, {Reason::kNoProducer, nullptr}};
-    fusion_.sum = below_views(*collective_.input, fusion_.scatter);
+    fusion_.sum = sum_below_views(*collective_.input, fusion_.scatter);
     if (fusion_.sum != nullptr && !refusal_) collect(*fusion_.sum);
     if (refusal_) return {std::nullopt, *refusal_};
     check_types();
@@ -132,7 +133,7 @@ class Planner {
   }
 
   /// What is reshaped on the way to `user`; notes whether others use what is on the way.
-  Node* below_views(Node& node, const Node* user) {
+  Node* sum_below_views(Node& node, const Node* user) {
     Node* below = &node;
     for (;;) {
       for (const Node* const other : below->users()) fusion_.returns_product |= other != user;
@@ -192,8 +193,6 @@ class Planner {
     return nullptr;
   }
 
-  static bool is_used_once(const Node& node) { return node.users().size() == 1; }
-
   static bool is_sum(const Node& node) {
     if (!node.is_call_of(op::kAdd) || !node.named_arguments().empty()) return false;
     const Node* const left = node.arguments()[0].node();
@@ -234,13 +233,18 @@ class Planner {
     return addend;
   }
 
-  void refuse_term(const Node& node) {
+  void refuse_term(Node& node) {
     if (node.is_given()) return refuse(Reason::kNoProducer, &node);
     if (is_view_op(node)) return refuse(Reason::kReshape, &node);
     if (node.is_call_of(op::kAdd) && has_two_types(node)) return refuse(Reason::kMixedTypes, &node);
     const Node* const from = node.arguments().empty() ? nullptr : node.arguments()[0].node();
     // A wait does nothing itself.
     if (node.is_call_of(op::kWait) && from != nullptr) return refuse(Reason::kOpBetween, from);
+    if (const auto factor = as_factor(node)) {  // one that could not be moved
+      Node* const multiplied = below_views(&factor->source());
+      if (as_product(*multiplied) && !is_used_once(*multiplied))
+        return refuse(Reason::kProductUsed, multiplied);
+    }
     const bool is_taken = node.is_call_of(op::kGetItem) && from != nullptr && op::is_fused(from->target());
     if (const std::vector<Block> blocks = blocks_of_cat(node); !blocks.empty()) {
       if (!refusal_) refusal_ = {Reason::kBlocks, &node, "takes " + to_text(blocks)};
