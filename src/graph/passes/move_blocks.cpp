@@ -31,6 +31,13 @@ bool has_column_of_scales(const Product& product) {
   return product.is_scaled() && type_of(*product.a_scale).numel() != 1;
 }
 
+/// Whether it is its source after all.
+bool is_in_order(const Permuted& permuted) {
+  return permuted.source().type() == permuted.cat->type() &&
+         std::is_sorted(permuted.blocks.begin(), permuted.blocks.end(),
+                        [](const Block& a, const Block& b) { return a.offset < b.offset; });
+}
+
 /// The rows of `node`, which has those of the blocks' source, in the blocks' order.
 Result<Node*> with_rows_of(Graph& graph, Node& place, Node& node, const Permuted& permuted) {
   const auto& sizes = type_of(permuted.source()).shape;
@@ -79,8 +86,9 @@ std::vector<Operand> operands_of(Node& sum) {
   while (!open.empty()) {
     Node* node = open.back();
     open.pop_back();
-    while (is_used_once(*node) && is_view_op(*node) && keeps_rows(*node)) node = node->arguments()[0].node();
-    if (node != &sum && !is_used_once(*node)) return {};
+    while ((node == &sum || is_used_once(*node)) && is_view_op(*node) && keeps_rows(*node))
+      node = node->arguments()[0].node();
+    if (node != &sum && !is_used_once(*node)) return {};  // the blocks read the sum
     if (const auto product = as_product(*node)) {
       if (product->has_factors) return {};
       found.push_back({node, left_of(*node)});
@@ -150,10 +158,15 @@ Result<void> move_blocks(Graph& graph) {
       if (const auto permuted = permuted_operand(*product)) {
         TANDEM_TRY(permute_product(graph, node, *product, *permuted));
       }
-    } else if (auto permuted = as_permuted(node); permuted && is_for_one_scatter(*permuted) &&
-                                                  is_source_of_blocks_alone(*permuted) &&
-                                                  !operands_of(permuted->source()).empty()) {
-      scattered.push_back(*std::move(permuted));
+    } else if (auto permuted = as_permuted(node)) {
+      const bool can_move = is_for_one_scatter(*permuted) && is_source_of_blocks_alone(*permuted) &&
+                            !operands_of(permuted->source()).empty();
+      if (is_in_order(*permuted)) {
+        graph.replace_uses(node, permuted->source());
+        TANDEM_TRY(erase_unused(graph, node));
+      } else if (can_move) {
+        scattered.push_back(*std::move(permuted));
+      }
     }
   }
   for (const Permuted& one : scattered) TANDEM_TRY(permute_operands(graph, one));
