@@ -292,7 +292,9 @@ Result<void> merge_scatter(Graph& graph, Node& scatter, const OpaqueOps& opaque)
   const std::int64_t world = integer_at(scatter, 2, 1);
   Node* const input = scatter.arguments()[0].node();
   Ladder ladder = scatter_ladder(*input, world);
-  const bool is_split_late = !ladder.results.empty() && !opaque.between(*ladder.nodes.front(), scatter);
+  const bool is_split_late =
+      !ladder.results.empty() &&
+      !opaque.between(*ladder.nodes.front(), scatter, {ladder.results[0], ladder.nodes.back()});
   if (!is_split_late) ladder = {.nodes = {}, .results = {input}, .dim = 0};
   Node* whole = ladder.results[0];
   if (const auto order = ladder.orders.find(whole); order != ladder.orders.end()) {

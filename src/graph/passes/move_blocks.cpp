@@ -7,6 +7,7 @@
 #include "graph/ir/ops.hpp"
 #include "graph/passes/blocks.hpp"
 #include "graph/passes/edits.hpp"
+#include "graph/passes/opaque_ops.hpp"
 #include "graph/passes/products.hpp"
 #include "graph/passes/row_local.hpp"
 
@@ -49,10 +50,12 @@ Result<Node*> with_rows_of(Graph& graph, Node& place, Node& node, const Permuted
 // ---- Behind the products of a gather ----
 
 /// The rows of a gather, permuted, that a product takes; nullopt for other products.
-std::optional<Permuted> permuted_operand(const Product& product) {
+std::optional<Permuted> permuted_operand(const Product& product, const OpaqueOps& opaque) {
   if (product.addend != nullptr || product.has_factors || has_column_of_scales(product)) return std::nullopt;
   auto permuted = as_permuted(*below_views(product.a));
   if (!permuted || !below_views(&permuted->source())->is_call_of(op::kAllGather)) return std::nullopt;
+  if (opaque.between(*permuted->cat, *product.node, {permuted->cat, &permuted->source()}))
+    return std::nullopt;
   return permuted;
 }
 
@@ -151,11 +154,12 @@ Result<void> permute_operands(Graph& graph, const Permuted& permuted) {
 
 Result<void> move_blocks(Graph& graph) {
   if (graph.has_symbols()) return {};  // the sizes of what is moved have no names
+  const OpaqueOps opaque(graph);
   std::vector<Permuted> scattered;
   for (auto place = graph.nodes().begin(); place != graph.nodes().end();) {
     Node& node = *place++;
     if (const auto product = as_product(node)) {
-      if (const auto permuted = permuted_operand(*product)) {
+      if (const auto permuted = permuted_operand(*product, opaque)) {
         TANDEM_TRY(permute_product(graph, node, *product, *permuted));
       }
     } else if (auto permuted = as_permuted(node)) {

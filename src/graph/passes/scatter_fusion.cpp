@@ -110,8 +110,11 @@ class Planner {
     if (refusal_) return {std::nullopt, *refusal_};
     if (!can_name_sizes()) return {std::nullopt, {Reason::kSymbolicSizes, collective_.input}};
     for (const Product& term : fusion_.terms) {
-      if (!opaque.between(*term.computed_at, *fusion_.scatter)) continue;
-      return {std::nullopt, {Reason::kOpaqueBetween, opaque.first_after(*term.computed_at)}};
+      OpaqueOps::Values values{term.a, term.a_scale, term.addend, term.computed_at};
+      for (const Node* const other : term.other_operands()) values.push_back(other);
+      values.insert(values.end(), summed_.begin(), summed_.end());
+      if (!opaque.between(*term.computed_at, *fusion_.scatter, values)) continue;
+      return {std::nullopt, {Reason::kOpaqueBetween, opaque.first_after(*term.computed_at, values)}};
     }
     if (options.cost && saved_us(work_of(fusion_, graph_.header.world_size), graph_.header.world_size) <= 0) {
       return {std::nullopt, {Reason::kNotProfitable, nullptr}};
@@ -154,6 +157,7 @@ class Planner {
       Node* node = open.back();
       open.pop_back();
       const bool is_top = node == &sum;
+      summed_.push_back(node);
       while (!is_top && is_view_op(*node) && keeps_rows(*node) && is_used_once(*node)) {
         node = node->arguments()[0].node();
       }
@@ -273,6 +277,7 @@ class Planner {
   // A row that the sum adds, until a product has it for its bias, and where it is added.
   Node* row_ = nullptr;
   const Node* row_sum_ = nullptr;
+  std::vector<const Node*> summed_;  ///< the products, and what is computed of them
   std::optional<Refusal> refusal_;
 };
 

@@ -118,7 +118,7 @@ class Search {
       if (product.b == way.node) return way.has_maximum ? Reason::kNoProduct : Reason::kRightOperand;
       return product.bias == way.node ? Reason::kBiasOperand : Reason::kNoProduct;
     }
-    if (opaque_.between(gather_, *product.node)) return Reason::kOpaqueBetween;
+    if (opaque_.between(gather_, *product.node, values_of(product, gather_))) return Reason::kOpaqueBetween;
     if (way.has_maximum) return Reason::kScaleOfWhole;
     if (way.is_transposed) return Reason::kTransposedOperand;
     if (way.reshape != nullptr) return Reason::kReshape;
@@ -132,12 +132,13 @@ class Search {
     return local_.is_view(*way.node) ? Reason::kUnsupportedType : Reason::kOpBetween;
   }
 
-  void note(Reason reason, const Way& way, const Node& product) {
+  void note(Reason reason, const Way& way, Node& product) {
     if (!is_nearer(reason, best_.reason)) return;
     const Node* culprit = &product;
     if (reason == Reason::kOpBetween) culprit = way.between != nullptr ? way.between : way.cast;
     if (reason == Reason::kReshape) culprit = way.reshape;
-    if (reason == Reason::kOpaqueBetween) culprit = opaque_.first_after(gather_);
+    if (reason == Reason::kOpaqueBetween)
+      culprit = opaque_.first_after(gather_, values_of(*as_product(product), gather_));
     best_ = {reason, culprit};
     if (reason == Reason::kBlocks) best_ = refusal_of_blocks(*way.between);
   }
