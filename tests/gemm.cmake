@@ -12,7 +12,7 @@ endif()
 tandem_test(unit repeat_path SOURCES unit/gemm_repeat_path_test.cpp DEPENDS gemm backend)
 tandem_test(conformance gemm
             SOURCES conformance/gemm_async_input_mm_test.cpp conformance/gemm_gather_with_progress_test.cpp
-                    conformance/gemm_mm_test.cpp conformance/gemm_quantize_rows_test.cpp
+                    conformance/gemm_matmul_4bit_test.cpp conformance/gemm_mm_test.cpp conformance/gemm_quantize_rows_test.cpp
                     conformance/gemm_scaled_bits_test.cpp conformance/gemm_scaled_mm_test.cpp
             DEPENDS gemm coll backend LIBRARIES test_fused_harness)
 if(TANDEM_HAS_NATIVE)

@@ -1,0 +1,222 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <tandem/base/numeric.hpp>
+#include <type_traits>
+
+#include "gemm/cpu/four_bit_rows.hpp"
+#include "gemm/packed_weight.hpp"
+
+// Compiled once for each instruction set: what is here must not be inline in the sense of the language, so
+// each function is a template over the Isa.
+
+namespace tandem::gemm::cpu {
+
+/// Rounds rows of a block to 8 bits: [k / 4][rows] of 4 bytes. `values` [rows][k].
+template <class Isa>
+void quantize_row(const float* values, std::int64_t row, const FourBitRows& rows) {
+  constexpr std::int64_t kWidth = Isa::kWidth;
+  using Floats = typename Isa::Floats;
+  Floats low = Isa::zero();
+  Floats high = Isa::zero();
+  Floats poison = Isa::zero();  // NaN where a value is not finite
+  for (std::int64_t k = 0; k < rows.k; k += kWidth) {
+    const Floats x = Isa::load(values + k);
+    low = Isa::smaller(low, x);
+    high = Isa::larger(high, x);
+    poison = Isa::fma(x, Isa::zero(), poison);
+  }
+  float lo = 0;
+  float hi = 0;
+  float all = 0;
+  float lanes[kWidth];
+  Isa::store(lanes, low);
+  for (const float lane : lanes) lo = lane < lo ? lane : lo;
+  Isa::store(lanes, high);
+  for (const float lane : lanes) hi = lane > hi ? lane : hi;
+  Isa::store(lanes, poison);
+  for (const float lane : lanes) all += lane;
+  const RowScale scale =
+      all == 0 ? row_scale_of(lo, hi) : RowScale{.scale = std::numeric_limits<float>::quiet_NaN()};
+  rows.scales[row] = scale.scale;
+  rows.zeros[row] = scale.zero;
+  const Floats factor = Isa::broadcast(all == 0 ? scale.scale : 0.0F);
+  const Floats zero = Isa::broadcast(static_cast<float>(scale.zero));
+  std::int8_t* const to = rows.bytes + 4 * row;
+  for (std::int64_t group = 0; group < rows.k; group += rows.group) {
+    std::int32_t sum = 0;
+    for (std::int64_t k = group; k < group + rows.group; k += 16) {
+      std::int8_t bytes[16];
+      for (std::int64_t i = 0; i < 16; i += kWidth)
+        Isa::round_to_bytes(bytes + i, Isa::load(values + k + i), factor, zero);
+      std::int32_t part = 0;
+      for (const std::int8_t byte : bytes) part += byte;
+      sum += part;
+      for (std::int64_t q = 0; q < 4; ++q) std::memcpy(to + (k / 4 + q) * 4 * rows.count, bytes + 4 * q, 4);
+    }
+    rows.sums[group / rows.group * rows.count + row] = sum;
+    rows.pairs[group / rows.group * rows.count + row] = static_cast<std::int32_t>(
+        (static_cast<std::uint32_t>(sum) << 16) | (static_cast<std::uint32_t>(-scale.zero) & 0xffffU));
+  }
+}
+
+/// Some rows of a block against some columns of a panel.
+struct FourBitTile {
+  const FourBitRows* rows = nullptr;
+  std::int64_t first_row = 0;
+  const PackedWeight* weight = nullptr;
+  const std::byte* panel = nullptr;
+  std::int64_t first_column = 0;  ///< of the panel
+  float* sums = nullptr;          ///< [rows][kPanel]
+};
+
+/// What a sum over a group begins with: zero * sum (w - 8) and 8 * sum q, both negative.
+template <class Isa, int kRows, int kVecs>
+void begin_sums(const FourBitTile& tile, std::int64_t group, const std::byte* sums,
+                typename Isa::Ints (&acc)[kRows][kVecs]) {
+  const FourBitRows& rows = *tile.rows;
+  const std::int64_t at = group * rows.count + tile.first_row;
+  if (tile.weight->has_small_groups()) {
+    typename Isa::Ints pairs[kVecs];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVecs; ++v)
+      pairs[v] = Isa::with_minus_8(sums + (tile.first_column + v * Isa::kWidth) * 2);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const auto pair = Isa::spread(rows.pairs + at + r);
+#pragma GCC unroll 8
+      for (int v = 0; v < kVecs; ++v) acc[r][v] = Isa::dot_of_pairs(pairs[v], pair);
+    }
+    return;
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+    const std::int32_t eight = -8 * rows.sums[at + r];
+    const std::int32_t zero = -rows.zeros[tile.first_row + r];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVecs; ++v)
+      acc[r][v] = Isa::times_plus(sums + (tile.first_column + v * Isa::kWidth) * 4, zero, eight);
+  }
+}
+
+/// The sums over all groups: [kRows][kVecs vectors] of tile.sums. Integer sums are exact, so their order is free; few rows
+/// have two of each.
+template <class Isa, int kRows, int kVecs>
+void multiply(const FourBitTile& tile) {
+  using Ints = typename Isa::Ints;
+  constexpr bool kIsSplit = kRows * kVecs < 8;
+  const FourBitRows& rows = *tile.rows;
+  const PackedWeight& weight = *tile.weight;
+  const std::int64_t stride = 4 * rows.count;
+  const std::int8_t* a = rows.bytes + 4 * tile.first_row;
+  const std::byte* group = tile.panel;
+  const std::int64_t steps = weight.group() / 8;
+  const std::int64_t scales_at = weight.nibble_bytes();
+  const std::int64_t sums_at = scales_at + PackedWeight::kPanel * 4;
+  for (std::int64_t j = 0; j < weight.num_groups(); ++j) {
+    Ints acc[kRows][kVecs];
+    Ints more[kRows][kVecs];
+    begin_sums<Isa, kRows, kVecs>(tile, j, group + sums_at, acc);
+    if constexpr (kIsSplit) {
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+        for (int v = 0; v < kVecs; ++v) more[r][v] = Isa::no_sum();
+      }
+    }
+    const std::byte* nibbles = group + tile.first_column * 4;
+    for (std::int64_t step = 0; step < steps; ++step) {
+      Ints low[kVecs];
+      Ints high[kVecs];
+#pragma GCC unroll 8
+      for (int v = 0; v < kVecs; ++v) {
+        const Ints both = Isa::load_bytes(nibbles + v * Isa::kWidth * 4);
+        low[v] = Isa::low_halves(both);
+        high[v] = Isa::high_halves(both);
+      }
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const Ints x = Isa::spread(a + 4 * r);
+#pragma GCC unroll 8
+        for (int v = 0; v < kVecs; ++v) acc[r][v] = Isa::dot(acc[r][v], low[v], x);
+      }
+      a += stride;
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const Ints x = Isa::spread(a + 4 * r);
+#pragma GCC unroll 8
+        for (int v = 0; v < kVecs; ++v) {
+          Ints& sum = kIsSplit ? more[r][v] : acc[r][v];
+          sum = Isa::dot(sum, high[v], x);
+        }
+      }
+      a += stride;
+      nibbles += PackedWeight::kStepBytes;
+    }
+    const auto* scales = reinterpret_cast<const float*>(group + scales_at) + tile.first_column;
+#pragma GCC unroll 8
+    for (int v = 0; v < kVecs; ++v) {
+      const typename Isa::Floats scale = Isa::load(scales + v * Isa::kWidth);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        float* const sum = tile.sums + r * PackedWeight::kPanel + v * Isa::kWidth;
+        const Ints exact = kIsSplit ? Isa::plus(acc[r][v], more[r][v]) : acc[r][v];
+        Isa::store(sum, Isa::fma(Isa::to_floats(exact), scale, j == 0 ? Isa::zero() : Isa::load(sum)));
+      }
+    }
+    group += weight.group_bytes();
+  }
+}
+
+template <class Isa, int kVecs>
+void multiply_rows(int rows, const FourBitTile& tile) {
+  static_assert(Isa::kTileRows <= 8);
+  if constexpr (Isa::kTileRows >= 8) {
+    if (rows == 8) return multiply<Isa, 8, kVecs>(tile);
+    if (rows == 7) return multiply<Isa, 7, kVecs>(tile);
+    if (rows == 6) return multiply<Isa, 6, kVecs>(tile);
+    if (rows == 5) return multiply<Isa, 5, kVecs>(tile);
+  }
+  if constexpr (Isa::kTileRows >= 4) {
+    if (rows == 4) return multiply<Isa, 4, kVecs>(tile);
+    if (rows == 3) return multiply<Isa, 3, kVecs>(tile);
+    if (rows == 2) return multiply<Isa, 2, kVecs>(tile);
+  }
+  multiply<Isa, 1, kVecs>(tile);
+}
+
+/// All rows of a block against a panel: sums [rows.count][kPanel].
+template <class Isa>
+void multiply_panel(const FourBitRows& rows, const PackedWeight& weight, std::int64_t panel, float* sums) {
+  for (std::int64_t row = 0; row < rows.count; row += Isa::kTileRows) {
+    const std::int64_t left = rows.count - row;
+    const int count = static_cast<int>(left < Isa::kTileRows ? left : Isa::kTileRows);
+    for (std::int64_t column = 0; column < PackedWeight::kPanel; column += Isa::kTileVecs * Isa::kWidth) {
+      multiply_rows<Isa, Isa::kTileVecs>(count, {.rows = &rows,
+                                                 .first_row = row,
+                                                 .weight = &weight,
+                                                 .panel = weight.panel(panel),
+                                                 .first_column = column,
+                                                 .sums = sums + row * PackedWeight::kPanel + column});
+    }
+  }
+}
+
+/// A row of a panel: / scale, + bias, clamped. `bias` may be null. Columns are whole vectors.
+template <class Isa>
+void finish_row(float* sums, float scale, const float* bias, float largest) {
+  const typename Isa::Floats by = Isa::broadcast(scale);
+  const typename Isa::Floats most = Isa::broadcast(largest);
+  const typename Isa::Floats least = Isa::broadcast(-largest);
+  for (std::int64_t c = 0; c < PackedWeight::kPanel; c += Isa::kWidth) {
+    typename Isa::Floats y = Isa::divided(Isa::load(sums + c), by);
+    if (bias != nullptr) y = Isa::add(y, Isa::load(bias + c));
+    // Of a NaN these keep their second operand.
+    Isa::store(sums + c, Isa::smaller(most, Isa::larger(least, y)));
+  }
+}
+
+}  // namespace tandem::gemm::cpu

@@ -1,0 +1,276 @@
+#include <tandem/gemm/matmul_4bit.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <new>
+
+#include "base/convert_elements.hpp"
+#include "base/format.hpp"
+#include "base/overlap.hpp"
+#include "base/try.hpp"
+#include "base/with_last.hpp"
+#include "device/check_view.hpp"
+#include "gemm/packed_weight.hpp"
+#include "gemm/row_dims.hpp"
+
+namespace tandem::gemm {
+namespace {
+
+constexpr std::string_view kQuantize = "quantize_weight_4bit";
+constexpr std::string_view kPack = "pack_4bit_weight";
+constexpr std::string_view kMultiply = "matmul_4bit";
+constexpr std::int64_t kLeastGroup = 32;
+
+Result<void> check_group(std::string_view who, std::int64_t k, std::int64_t group) {
+  if (k < 0 || k % kLeastGroup != 0) {
+    return failf(ErrorCode::kInvalidArgument, "{}: in_features is {}, need a multiple of {}: pad with zeros",
+                 who, k, kLeastGroup);
+  }
+  const bool is_part = group > 0 && group % kLeastGroup == 0 && k % group == 0;
+  if (is_part || (k == 0 && group >= 0)) return {};
+  return failf(ErrorCode::kInvalidArgument,
+               "{}: group_size is {}, need {} (in_features), or a multiple of {} that divides it", who, group,
+               k, kLeastGroup);
+}
+
+Result<void> check_on_cpu(std::string_view who, std::string_view name, const TensorView& view) {
+  if (view.device.kind == DeviceKind::kCpu) return {};
+  return failf(ErrorCode::kUnsupported, "{}: {} is on {}, need a CPU: GPUs have no 4-bit products here", who,
+               name, to_string(view.device));
+}
+
+/// All elements, row-major, as f32.
+std::vector<float> floats_of(const TensorView& view) {
+  std::vector<float> values(static_cast<std::size_t>(view.numel()));
+  convert_elements(view, TensorView::contiguous(values.data(), view.sizes, DType::kF32));
+  return values;
+}
+
+std::vector<std::uint8_t> bytes_of(const TensorView& view) {
+  std::vector<std::uint8_t> values(static_cast<std::size_t>(view.numel()));
+  convert_elements(view, TensorView::contiguous(values.data(), view.sizes, DType::kU8));
+  return values;
+}
+
+bool has_shape(const TensorView& view, std::int64_t rows, std::int64_t columns) {
+  return (view.dim() == 2 && view.size(0) == rows && view.size(1) == columns) ||
+         (view.dim() == 1 && view.size(0) == rows * columns);
+}
+
+Result<void> check_operands(const Pack4bitArgs& args) {
+  const std::int64_t n = args.out_features;
+  const std::int64_t k = args.in_features;
+  if (n < 0) return failf(ErrorCode::kInvalidArgument, "{}: out_features is {}", kPack, n);
+  TANDEM_TRY(check_group(kPack, k, args.group_size));
+  TANDEM_TRY(check_on_cpu(kPack, "weight", args.weight));
+  TANDEM_TRY(check_on_cpu(kPack, "scales", args.scales));
+  if (args.weight.dtype != DType::kU8 || !has_shape(args.weight, n, k / 2)) {
+    return failf(ErrorCode::kInvalidArgument, "{}: weight is {} {}, need u8 [{}, {}] or [{}]", kPack,
+                 to_string(args.weight.dtype), to_string(args.weight.sizes), n, k / 2, n * (k / 2));
+  }
+  const std::int64_t groups = k == 0 ? 0 : k / args.group_size;
+  const bool is_scale = args.scales.dtype == DType::kF32 || args.scales.dtype == DType::kBF16;
+  if (!is_scale || !has_shape(args.scales, n, groups)) {
+    return failf(ErrorCode::kInvalidArgument, "{}: scales is {} {}, need f32 or bf16 [{}, {}] or [{}]", kPack,
+                 to_string(args.scales.dtype), to_string(args.scales.sizes), n, groups, n * groups);
+  }
+  if (!args.bias) return {};
+  TANDEM_TRY(check_on_cpu(kPack, "bias", *args.bias));
+  if (args.bias->dtype != DType::kF32 || args.bias->dim() != 1 || args.bias->size(0) != n) {
+    return failf(ErrorCode::kInvalidArgument, "{}: bias is {} {}, need f32 [{}]", kPack,
+                 to_string(args.bias->dtype), to_string(args.bias->sizes), n);
+  }
+  return {};
+}
+
+/// Puts one row of the weight where the panels have it.
+class RowPacker {
+ public:
+  RowPacker(PackedWeight& weight, std::int64_t row)
+      : weight_(weight),
+        panel_(weight.panel(row / PackedWeight::kPanel)),
+        column_(row % PackedWeight::kPanel) {}
+
+  void pack(const std::uint8_t* nibbles, const float* scales) {
+    for (std::int64_t j = 0; j < weight_.num_groups(); ++j) {
+      std::byte* const group = panel_ + j * weight_.group_bytes();
+      const std::int32_t sum = pack_nibbles(nibbles + j * weight_.group() / 2, group);
+      std::byte* const of_scales = group + weight_.nibble_bytes();
+      std::memcpy(of_scales + column_ * 4, scales + j, 4);
+      std::byte* const sums = of_scales + PackedWeight::kPanel * 4;
+      if (weight_.has_small_groups()) {
+        const auto small = static_cast<std::int16_t>(sum);
+        std::memcpy(sums + column_ * 2, &small, 2);
+      } else {
+        std::memcpy(sums + column_ * 4, &sum, 4);
+      }
+    }
+  }
+
+ private:
+  /// Returns the sum of (q - 8).
+  std::int32_t pack_nibbles(const std::uint8_t* nibbles, std::byte* group) const {
+    std::int32_t sum = 0;
+    for (std::int64_t step = 0; step < weight_.group() / 8; ++step) {
+      std::byte* const to = group + step * PackedWeight::kStepBytes + column_ * 4;
+      const auto at = [&](std::int64_t k) {  // of the eight
+        const std::uint8_t byte = nibbles[step * 4 + k / 2];
+        return static_cast<std::uint8_t>(k % 2 == 0 ? byte & 15 : byte >> 4);
+      };
+      for (std::int64_t k = 0; k < 4; ++k) {
+        to[k] = static_cast<std::byte>(at(k) | (at(k + 4) << 4));
+        sum += at(k) + at(k + 4) - 16;
+      }
+    }
+    return sum;
+  }
+
+  PackedWeight& weight_;
+  std::byte* panel_;
+  std::int64_t column_;
+};
+
+Result<void> check(const Matmul4bitArgs& args, const PackedWeight& weight) {
+  const auto is_type = [](DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16; };
+  const TensorView& input = args.input;
+  if (input.dim() < 1 || !is_type(input.dtype) || input.sizes.back() != weight.k()) {
+    return failf(ErrorCode::kInvalidArgument, "{}: input is {} {}, need f32 or bf16 [..., {}]", kMultiply,
+                 to_string(input.dtype), to_string(input.sizes), weight.k());
+  }
+  const Dims sizes = with_last(input.sizes, weight.n());
+  if (!is_type(args.out.dtype) || args.out.sizes != sizes) {
+    return failf(ErrorCode::kInvalidArgument, "{}: out is {} {}, need f32 or bf16 {}", kMultiply,
+                 to_string(args.out.dtype), to_string(args.out.sizes), to_string(sizes));
+  }
+  const Named in{"input", -1, &input};
+  const Named out{"out", -1, &args.out};
+  TANDEM_TRY(check_writable(kMultiply, out));
+  return check_apart(kMultiply, out, in);
+}
+
+FourBitProduct product_of(const Matmul4bitArgs& args, const PackedWeight& weight) {
+  FourBitProduct product{.weight = &weight,
+                         .num_row_dims = args.input.dim() - 1,
+                         .num_rows = numel(with_last(args.input.sizes, 1)),
+                         .input = row_tensor_of(args.input),
+                         .out = row_tensor_of(args.out),
+                         .input_dtype = args.input.dtype,
+                         .out_dtype = args.out.dtype};
+  for (int d = 0; d < product.num_row_dims; ++d) product.row_sizes[d] = args.input.size(d);
+  const std::array strides = {&product.input.row_strides[0], &product.out.row_strides[0]};
+  product.num_row_dims = merge_row_dims(product.row_sizes, product.num_row_dims, strides);
+  return product;
+}
+
+Result<const FourBitProducts*> products_of(const Device& device) {
+  const auto* const products = device.service<FourBitProducts>();
+  if (products != nullptr) return products;
+  return failf(ErrorCode::kUnsupported, "{}: {} has no 4-bit products, only CPUs have", kMultiply,
+               to_string(device.id()));
+}
+
+}  // namespace
+
+void PackedWeight::Free::operator()(std::byte* memory) const {
+  std::free(memory);
+}
+
+Result<PackedWeight> PackedWeight::make(std::int64_t n, std::int64_t k, std::int64_t group) {
+  PackedWeight weight;
+  weight.n_ = n;
+  weight.k_ = k;
+  weight.group_ = k == 0 ? kLeastGroup : group;
+  constexpr std::size_t kAlignment = 64;
+  const auto num_bytes = static_cast<std::size_t>(weight.num_panels() * weight.panel_bytes());
+  if (num_bytes == 0) return weight;
+  auto* const memory = static_cast<std::byte*>(std::aligned_alloc(kAlignment, num_bytes));
+  if (memory == nullptr) {
+    return failf(ErrorCode::kOutOfMemory, "{}: no {} bytes for a weight of {} x {}", kPack, num_bytes, n, k);
+  }
+  weight.memory_.reset(memory);
+  std::memset(memory, 0, num_bytes);
+  return weight;
+}
+
+std::int64_t Packed4bitWeight::in_features() const {
+  return packed_->k();
+}
+std::int64_t Packed4bitWeight::out_features() const {
+  return packed_->n();
+}
+std::int64_t Packed4bitWeight::group_size() const {
+  return packed_->group();
+}
+std::int64_t Packed4bitWeight::num_bytes() const {
+  return packed_->num_bytes();
+}
+
+Result<Weight4bit> quantize_weight_4bit(const TensorView& weight, std::int64_t group_size) {
+  if (weight.dtype != DType::kF32 || weight.dim() != 2) {
+    return failf(ErrorCode::kInvalidArgument, "{}: weight is {} {}, need f32 [n, k]", kQuantize,
+                 to_string(weight.dtype), to_string(weight.sizes));
+  }
+  const std::int64_t k = weight.size(1);
+  TANDEM_TRY(check_group(kQuantize, k, group_size));
+  TANDEM_TRY(check_on_cpu(kQuantize, "weight", weight));
+  const std::vector<float> values = floats_of(weight);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (std::isfinite(values[i])) continue;
+    return failf(ErrorCode::kNumeric, "{}: weight[{}, {}] is {}, need a finite number", kQuantize,
+                 static_cast<std::int64_t>(i) / k, static_cast<std::int64_t>(i) % k, values[i]);
+  }
+  Weight4bit made;
+  made.nibbles.resize(values.size() / 2);
+  for (std::size_t begin = 0; begin < values.size(); begin += static_cast<std::size_t>(group_size)) {
+    const std::span group(values.data() + begin, static_cast<std::size_t>(group_size));
+    float largest = 0;
+    for (const float value : group) largest = std::max(largest, std::fabs(value));
+    const float scale = std::max(largest / 7.0F, std::numeric_limits<float>::min());
+    made.scales.push_back(scale);
+    const auto rounded = [&](std::size_t i) {
+      return static_cast<std::uint8_t>(std::min(group[i] / scale + 8.5F, 15.0F));
+    };
+    for (std::size_t i = 0; i < group.size(); i += 2)
+      made.nibbles[(begin + i) / 2] = static_cast<std::uint8_t>(rounded(i) | (rounded(i + 1) << 4));
+  }
+  return made;
+}
+
+Result<Packed4bitWeight> pack_4bit_weight(const Pack4bitArgs& args) {
+  TANDEM_TRY(check_operands(args));
+  const std::int64_t n = args.out_features;
+  TANDEM_ASSIGN(PackedWeight made, PackedWeight::make(n, args.in_features, args.group_size));
+  auto weight = std::make_shared<PackedWeight>(std::move(made));
+  const std::vector<std::uint8_t> nibbles = bytes_of(args.weight);
+  const std::vector<float> scales = floats_of(args.scales);
+  for (std::int64_t row = 0; row < n && args.in_features > 0; ++row) {
+    RowPacker(*weight, row)
+        .pack(nibbles.data() + row * (args.in_features / 2), scales.data() + row * weight->num_groups());
+  }
+  if (args.bias) {
+    weight->bias() = floats_of(*args.bias);
+    weight->bias().resize(static_cast<std::size_t>(weight->num_panels() * PackedWeight::kPanel));
+  }
+  return Packed4bitWeight(std::move(weight));
+}
+
+Result<void> matmul_4bit(const Matmul4bitArgs& args, const Packed4bitWeight& packed, Stream& stream) {
+  const Device& device = stream.device();
+  TANDEM_ASSIGN(const FourBitProducts* const products, products_of(device));
+  TANDEM_TRY(check_view(kMultiply, "input", args.input, device));
+  TANDEM_TRY(check_view(kMultiply, "out", args.out, device));
+  const PackedWeight& weight = packed.packed();
+  TANDEM_TRY(check(args, weight));
+  return args.out.numel() == 0 ? Result<void>() : products->run(product_of(args, weight), stream);
+}
+
+Result<std::string_view> matmul_4bit_implementation(const Device& device) {
+  TANDEM_ASSIGN(const FourBitProducts* const products, products_of(device));
+  return products->implementation();
+}
+
+}  // namespace tandem::gemm
