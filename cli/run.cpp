@@ -13,6 +13,7 @@
 #include "harness/operands.hpp"
 #include "quantized_tensors.hpp"
 #include "rank_op.hpp"
+#include "run_4bit.hpp"
 #include "scale_files.hpp"
 #include "session.hpp"
 #include "shared_bytes.hpp"
@@ -41,6 +42,7 @@ struct RunFlags {
   std::string problem;
   std::optional<int> gather_dim;
   std::optional<int> scatter_dim;
+  std::optional<std::int64_t> group_size;
   bool transpose_b = false;
   bool explain = false;
   JobFlags job;
@@ -251,7 +253,7 @@ class RunCommand : public Command {
 };
 
 void RunCommand::define(CLI::App& app) {
-  app.add_option("op", flags_.op, harness::names_of_ops());
+  app.add_option("op", flags_.op, harness::names_of_ops() + ", matmul_4bit");
   app.add_option("--a", flags_.a, "A [..., k]: a .npy file, or a tensor of a .safetensors file or model")
       ->type_name("PATH[#NAME]");
   const auto add_list = [&](const char* name, std::vector<std::string>& list, const char* text,
@@ -281,13 +283,38 @@ void RunCommand::define(CLI::App& app) {
   app.add_option("--reduce", flags_.reduce,
                  "sum or avg over ranks (matmul_reduce_scatter, matmul_all_reduce)");
   app.add_option("--problem", flags_.problem, "generated inputs, as check and bench print them");
+  app.add_option(
+      "--group-size", flags_.group_size,
+      "weights that share a scale (matmul_4bit): k, or a multiple of 32 that divides it; default 32");
   flags_.job.define(app);
   problem_stands_alone(
       app, {"op", "--a", "--b", "--bias", "--transpose-b", "--dtype", "--scales", "--a-scale", "--b-scale",
             "--out-dtype", "--algorithm", "--gather-dim", "--scatter-dim", "--reduce"});
 }
 
+/// `run matmul_4bit` is a product of one process. Throws exit 2 for flags that it does not take.
+FourBitRun four_bit_run(const RunFlags& flags) {
+  if (flags.b.size() > 1 || flags.bias.size() > 1 || flags.out.size() > 1)
+    bad_input("run matmul_4bit takes one --b, one --bias and one --out");
+  const bool has_others = !flags.dtype.empty() || !flags.scales.empty() || !flags.out_dtype.empty() ||
+                          flags.scale_files.are_given() || flags.gather_dim || flags.scatter_dim ||
+                          !flags.problem.empty() || flags.explain || flags.algorithm != "auto" ||
+                          flags.job.ranks.value_or(1) != 1;
+  if (has_others) {
+    bad_input(
+        "run matmul_4bit takes --a, --b, --transpose-b, --bias, --out and --group-size alone: it multiplies "
+        "f32 "
+        "values in one process");
+  }
+  const auto first = [](const std::vector<std::string>& list) {
+    return list.empty() ? std::string() : list[0];
+  };
+  return {flags.a, first(flags.b), first(flags.bias), first(flags.out), flags.transpose_b, flags.group_size};
+}
+
 int RunCommand::launch(const Invocation& invocation) {
+  if (flags_.op == "matmul_4bit") return run_4bit(four_bit_run(flags_), invocation);
+  if (flags_.group_size) bad_input("--group-size: only matmul_4bit takes it");
   const JobPlace place = flags_.job.choose(invocation.machine, flags_.problem);
   const int ranks = place.ranks;
   const Inputs inputs = read_inputs(flags_, ranks);
