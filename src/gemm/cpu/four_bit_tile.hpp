@@ -116,6 +116,12 @@ void multiply(const FourBitTile& tile) {
   const std::int64_t steps = weight.group() / 8;
   const std::int64_t scales_at = weight.nibble_bytes();
   const std::int64_t sums_at = scales_at + PackedWeight::kPanel * 4;
+  typename Isa::Floats sums[kRows][kVecs];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVecs; ++v) sums[r][v] = Isa::zero();
+  }
   for (std::int64_t j = 0; j < weight.num_groups(); ++j) {
     Ints acc[kRows][kVecs];
     Ints more[kRows][kVecs];
@@ -162,12 +168,17 @@ void multiply(const FourBitTile& tile) {
       const typename Isa::Floats scale = Isa::load(scales + v * Isa::kWidth);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
-        float* const sum = tile.sums + r * PackedWeight::kPanel + v * Isa::kWidth;
         const Ints exact = kIsSplit ? Isa::plus(acc[r][v], more[r][v]) : acc[r][v];
-        Isa::store(sum, Isa::fma(Isa::to_floats(exact), scale, j == 0 ? Isa::zero() : Isa::load(sum)));
+        sums[r][v] = Isa::fma(Isa::to_floats(exact), scale, sums[r][v]);
       }
     }
     group += weight.group_bytes();
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVecs; ++v)
+      Isa::store(tile.sums + r * PackedWeight::kPanel + v * Isa::kWidth, sums[r][v]);
   }
 }
 
@@ -177,6 +188,8 @@ void multiply_rows(int rows, const FourBitTile& tile) {
   if constexpr (Isa::kTileRows >= 8) {
     if (rows == 8) return multiply<Isa, 8, kVecs>(tile);
     if (rows == 7) return multiply<Isa, 7, kVecs>(tile);
+  }
+  if constexpr (Isa::kTileRows >= 6) {
     if (rows == 6) return multiply<Isa, 6, kVecs>(tile);
     if (rows == 5) return multiply<Isa, 5, kVecs>(tile);
   }
