@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tandem/base/time_text.hpp>
 
+#include "bench_4bit.hpp"
 #include "bench_row.hpp"
 #include "command.hpp"
 #include "explain.hpp"
@@ -24,6 +25,7 @@ struct BenchFlags {
   std::string json;
   std::string config;
   bool explain = false;
+  std::vector<std::int64_t> group_sizes;
   MeasureFlags measure;
 };
 
@@ -61,6 +63,7 @@ class BenchCommand : public Command {
 
  private:
   void check_flags(const JobPlace& place) const;
+  [[nodiscard]] int launch_4bit(const Invocation& invocation) const;
   [[nodiscard]] bool is_product_only() const { return flags_.op == "mm"; }
   [[nodiscard]] std::vector<BenchRow> rows(int ranks) const;
   void print_heading(const Invocation& invocation, const JobPlace& place) const;
@@ -72,7 +75,8 @@ class BenchCommand : public Command {
 };
 
 void BenchCommand::define(CLI::App& app) {
-  app.add_option("op", flags_.op, "all_gather_matmul, matmul_reduce_scatter or mm");
+  app.add_option("op", flags_.op,
+                 "all_gather_matmul, matmul_reduce_scatter, matmul_all_reduce, mm or matmul_4bit");
   app.add_option("--algorithm", flags_.algorithms, "auto, native, pipelined, serial (list)")
       ->delimiter(',')
       ->capture_default_str();
@@ -85,6 +89,9 @@ void BenchCommand::define(CLI::App& app) {
   app.add_option("--load-ms", flags_.measure.counts.load_ms,
                  "work before each timed call, so that a GPU's clocks are those under load (CUDA)");
   app.add_flag("--explain", flags_.explain, "show the candidates behind each row, and the steps of rank 0");
+  app.add_option("--group-size", flags_.group_sizes,
+                 "weights that share a scale (matmul_4bit; list); 0: all of k; default 32")
+      ->delimiter(',');
   flags_.measure.define(app);
   problem_stands_alone(app,
                        {"--m", "--n", "--k", "--dtype", "--scales", "--algorithm", "--preset", "--b-order"});
@@ -105,6 +112,29 @@ void BenchCommand::check_flags(const JobPlace& place) const {
     bad_input(fmt::format("bench needs an op (mm, {}) or --problem, not both", harness::names_of_ops()));
   }
   flags_.measure.check();
+}
+
+/// In this process. Throws exit 2 for flags that it does not take.
+int BenchCommand::launch_4bit(const Invocation& invocation) const {
+  const MeasureFlags& measure = flags_.measure;
+  if (!flags_.problem.empty() || flags_.explain || measure.counts.graph || !measure.scales.empty() ||
+      !measure.scale.empty() || measure.job.ranks.value_or(1) != 1) {
+    bad_input(
+        "bench matmul_4bit takes --m, --n and --k or --preset, --group-size, --iterations, --warmup and "
+        "--json");
+  }
+  JobFlags job;
+  job.ranks = 1;
+  job.backend = "cpu";
+  const FourBitBench bench{measure.m,
+                           measure.n,
+                           measure.k,
+                           flags_.group_sizes,
+                           measure.preset,
+                           measure.counts.warmup,
+                           measure.counts.iterations,
+                           flags_.json};
+  return bench_4bit(bench, invocation, job.choose(invocation.machine));
 }
 
 std::vector<BenchRow> BenchCommand::rows(int ranks) const {
@@ -175,6 +205,8 @@ void BenchCommand::print_link_verdict(const nlohmann::json& row, std::chrono::mi
 }
 
 int BenchCommand::launch(const Invocation& invocation) {
+  if (flags_.op == "matmul_4bit") return launch_4bit(invocation);
+  if (!flags_.group_sizes.empty()) bad_input("--group-size: only matmul_4bit takes it");
   const JobPlace place = flags_.measure.job.choose(invocation.machine, flags_.problem);
   check_flags(place);
   on_gpus_ = place.placement.kind == DeviceKind::kCuda;

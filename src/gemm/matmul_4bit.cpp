@@ -209,6 +209,10 @@ std::int64_t Packed4bitWeight::num_bytes() const {
   return packed_->num_bytes();
 }
 
+std::span<const std::byte> Packed4bitWeight::bytes() const {
+  return {packed_->panel(0), static_cast<std::size_t>(packed_->num_panels() * packed_->panel_bytes())};
+}
+
 Result<Weight4bit> quantize_weight_4bit(const TensorView& weight, std::int64_t group_size) {
   if (weight.dtype != DType::kF32 || weight.dim() != 2) {
     return failf(ErrorCode::kInvalidArgument, "{}: weight is {} {}, need f32 [n, k]", kQuantize,

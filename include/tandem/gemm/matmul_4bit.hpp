@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <tandem/base/error.hpp>
 #include <tandem/base/tensor.hpp>
 #include <tandem/device/device.hpp>
@@ -49,6 +50,8 @@ class Packed4bitWeight {
   [[nodiscard]] std::int64_t out_features() const;
   [[nodiscard]] std::int64_t group_size() const;
   [[nodiscard]] std::int64_t num_bytes() const;
+  /// All that is read in a product, but for the bias.
+  [[nodiscard]] std::span<const std::byte> bytes() const;
   [[nodiscard]] const PackedWeight& packed() const { return *packed_; }
 
  private:
