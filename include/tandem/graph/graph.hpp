@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <list>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
@@ -47,10 +48,11 @@ struct Repr {
   friend bool operator==(const Repr&, const Repr&) = default;
 };
 
-/// A size that the program does not know: PyTorch's expression, and its value in the call that was captured.
+/// A size, or another number, that the program does not know: PyTorch's expression, and its hint, which is
+/// its value in the call that was captured.
 struct Symbol {
   std::string text;
-  std::optional<std::int64_t> hint;
+  std::variant<std::monostate, bool, std::int64_t, double> hint;
   friend bool operator==(const Symbol&, const Symbol&) = default;
 };
 
@@ -64,7 +66,7 @@ struct Argument {
   /// The elements of a list; any other argument counts as one element. Many ops take a tensor or a list of
   /// tensors.
   [[nodiscard]] std::span<const Argument> entries() const;
-  /// A whole number, or the hint of a symbol.
+  /// A whole number, or a symbol's hint that is one.
   [[nodiscard]] std::optional<std::int64_t> integer() const;
   /// Whether it is a size that the program does not know: a symbol, or a node that makes no tensor.
   [[nodiscard]] bool is_symbolic() const;
@@ -82,6 +84,38 @@ struct NodeType {
 
   [[nodiscard]] const TensorType* tensor() const;  ///< null unless the kind is kTensor
   friend bool operator==(const NodeType&, const NodeType&) = default;
+};
+
+/// A tensor with symbols among its sizes and strides, which are whole numbers otherwise.
+struct SymbolicTensor {
+  Argument::List shape;
+  Argument::List stride;
+  std::string dtype;
+  friend bool operator==(const SymbolicTensor&, const SymbolicTensor&) = default;
+};
+
+/// What a node makes that has symbols: no tensor, a number, one tensor, or a list of these.
+struct SymbolicType {
+  using Item = std::variant<std::monostate, Symbol, SymbolicTensor>;
+  bool is_list = false;
+  std::vector<Item> items;  ///< one unless it is a list
+
+  /// The same with hints in the place of symbols: nothing for a number, and for a tensor with a size that has
+  /// no hint.
+  /// Errors:  kParse for a size that is no whole number, and for a tensor that no type can state.
+  [[nodiscard]] Result<NodeType> hinted() const;
+  [[nodiscard]] bool has_symbols() const;
+  friend bool operator==(const SymbolicType&, const SymbolicType&) = default;
+};
+
+class Graph;
+
+/// The value of an attribute, as far as the file has it: nothing, a tensor's elements in row-major order, the
+/// part of the program that an op runs, or another object.
+struct Constant {
+  std::variant<std::monostate, Argument::List, std::shared_ptr<const Graph>, Repr> value;
+
+  [[nodiscard]] const Argument::List* elements() const { return std::get_if<Argument::List>(&value); }
 };
 
 enum class NodeKind : std::uint8_t {
@@ -108,6 +142,11 @@ class Node {
   [[nodiscard]] const Argument::List& arguments() const { return arguments_; }
   [[nodiscard]] const NamedArguments& named_arguments() const { return named_arguments_; }
   [[nodiscard]] const NodeType& type() const { return type_; }
+  /// What it makes, with symbols, or null where there are none. Its sizes in type() are hints. Nodes that
+  /// passes make have none.
+  [[nodiscard]] const SymbolicType* symbolic() const { return symbolic_.get(); }
+  /// The value of an attribute, or null if the file does not say it.
+  [[nodiscard]] const Constant* constant() const { return constant_.get(); }
   /// The nodes with this one among their arguments, each once, in no particular order.
   [[nodiscard]] const std::vector<Node*>& users() const { return users_; }
   /// The nodes among the arguments, each once, in order of appearance.
@@ -125,6 +164,8 @@ class Node {
   Argument::List arguments_;
   NamedArguments named_arguments_;
   NodeType type_;
+  std::shared_ptr<const SymbolicType> symbolic_;
+  std::shared_ptr<const Constant> constant_;
   std::vector<Node*> users_;
   std::set<std::string> collectives_;
   std::list<Node>::iterator place_;
@@ -140,6 +181,15 @@ struct NodeSpec {
   NamedArguments named_arguments;
   NodeType type;
   std::set<std::string> collectives = {};
+  std::shared_ptr<const SymbolicType> symbolic = {};
+  std::shared_ptr<const Constant> constant = {};
+};
+
+/// Ranks among which collectives of the captured program run.
+struct ProcessGroup {
+  std::int64_t num_ranks = 1;
+  std::string description;                                       ///< "mesh_tp"
+  std::map<std::string, std::int64_t, std::less<>> collectives;  ///< op -> how often all graphs have it
 };
 
 /// What a file holds besides its nodes.
@@ -148,7 +198,8 @@ struct GraphHeader {
   int world_size = 1;
   std::string group;
   std::map<std::string, std::int64_t, std::less<>>
-      pytorch_fuses;  ///< op -> how many PyTorch's own pass makes
+      pytorch_fuses;                                             ///< op -> how many PyTorch's own pass makes
+  std::map<std::string, ProcessGroup, std::less<>> groups = {};  ///< by name, as far as the file lists them
 };
 
 /// A captured graph. A move keeps the addresses of the nodes.

@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "base/format.hpp"
+#include "base/try.hpp"
+#include "graph/ir/limits.hpp"
 
 namespace tandem::graph {
 namespace {
@@ -24,6 +26,37 @@ void put_in_place(Argument& argument, const Node* from, Node* to) {
   if (auto* list = std::get_if<Argument::List>(&argument.value); list != nullptr) {
     for (Argument& one : *list) put_in_place(one, from, to);
   }
+}
+
+/// Whole numbers, or nothing where one of them has no hint.
+Result<std::optional<std::vector<std::int64_t>>> hints_of(const Argument::List& sizes) {
+  std::optional<std::vector<std::int64_t>> hints(std::in_place);
+  for (const Argument& size : sizes) {
+    const auto* const symbol = std::get_if<Symbol>(&size.value);
+    const bool has_no_hint = symbol != nullptr && std::holds_alternative<std::monostate>(symbol->hint);
+    if (!has_no_hint && !size.integer()) return failf(ErrorCode::kParse, "a size is no whole number");
+    if (has_no_hint) {
+      hints.reset();
+    } else if (hints) {
+      hints->push_back(*size.integer());
+    }
+  }
+  return hints;
+}
+
+bool has_symbol(const Argument::List& sizes) {
+  return std::any_of(sizes.begin(), sizes.end(), [](const Argument& size) { return size.is_symbolic(); });
+}
+
+Result<std::optional<TensorType>> hinted(const SymbolicType::Item& item) {
+  const auto* const tensor = std::get_if<SymbolicTensor>(&item);
+  if (tensor == nullptr) return std::nullopt;
+  TANDEM_ASSIGN(auto shape, hints_of(tensor->shape));
+  TANDEM_ASSIGN(auto stride, hints_of(tensor->stride));
+  if (!shape || !stride) return std::nullopt;
+  TensorType type{*std::move(shape), *std::move(stride), tensor->dtype};
+  TANDEM_TRY(check_type(type));
+  return type;
 }
 
 }  // namespace
@@ -83,8 +116,9 @@ std::span<const Argument> Argument::entries() const {
 }
 
 std::optional<std::int64_t> Argument::integer() const {
-  if (const auto* const symbol = std::get_if<Symbol>(&value)) return symbol->hint;
-  const auto* const integer = std::get_if<std::int64_t>(&value);
+  const auto* const symbol = std::get_if<Symbol>(&value);
+  const auto* const integer =
+      symbol != nullptr ? std::get_if<std::int64_t>(&symbol->hint) : std::get_if<std::int64_t>(&value);
   return integer == nullptr ? std::nullopt : std::optional(*integer);
 }
 
@@ -96,6 +130,24 @@ bool Argument::is_symbolic() const {
 
 const TensorType* NodeType::tensor() const {
   return kind == Kind::kTensor && tensors[0] ? &*tensors[0] : nullptr;
+}
+
+Result<NodeType> SymbolicType::hinted() const {
+  NodeType type;
+  for (const Item& item : items) {
+    TANDEM_ASSIGN(type.tensors.emplace_back(), graph::hinted(item));
+  }
+  type.kind = is_list ? NodeType::Kind::kList : NodeType::Kind::kTensor;
+  if (is_list || type.tensors[0]) return type;
+  return NodeType();
+}
+
+bool SymbolicType::has_symbols() const {
+  return std::any_of(items.begin(), items.end(), [](const Item& item) {
+    const auto* const tensor = std::get_if<SymbolicTensor>(&item);
+    return std::holds_alternative<Symbol>(item) ||
+           (tensor != nullptr && (has_symbol(tensor->shape) || has_symbol(tensor->stride)));
+  });
 }
 
 std::vector<Node*> Node::inputs() const {
@@ -139,6 +191,8 @@ Result<Node*> Graph::insert_before(Node* place, NodeSpec spec) {
   node.named_arguments_ = std::move(spec.named_arguments);
   node.type_ = std::move(spec.type);
   node.collectives_ = std::move(spec.collectives);
+  node.symbolic_ = std::move(spec.symbolic);
+  node.constant_ = std::move(spec.constant);
   set_order(node);
   by_name_.emplace(node.name_, &node);
   add_uses(node);
@@ -172,9 +226,7 @@ void Graph::set_order(Node& node) {
 void Graph::add_uses(Node& node) {
   for (const Argument& argument : node.arguments_) {
     const auto* const sizes = argument.list();
-    has_symbols_ = has_symbols_ || (sizes != nullptr && node.kind_ == NodeKind::kCall &&
-                                    std::any_of(sizes->begin(), sizes->end(),
-                                                [](const Argument& one) { return one.is_symbolic(); }));
+    has_symbols_ = has_symbols_ || (sizes != nullptr && node.kind_ == NodeKind::kCall && has_symbol(*sizes));
   }
   for (Node* const input : node.inputs()) input->users_.push_back(&node);
 }
