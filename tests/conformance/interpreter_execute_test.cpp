@@ -76,6 +76,24 @@ TEST(Execute, FindsARewritingThatIsWrong) {
   }
 }
 
+TEST(Execute, AnAttributeHasTheValueThatTheFileSays) {
+  const std::string program = R"(graph world 1 group "0" source ""
+%w: bfloat16[2] = get_attr value [1.5, 1.5]
+%m: bool[2] = get_attr value [true, true]
+%large: int64[2] = get_attr value [9007199254740993, 9007199254740993]
+%v: bfloat16[2] = aten.full.default([2], 1.5, dtype=<torch.bfloat16>)
+%n: bool[2] = aten.full.default([2], true, dtype=<torch.bool>)
+%huge: int64[2] = aten.full.default([2], 9007199254740993, dtype=<torch.int64>)
+%unlike: bfloat16[2] = get_attr value null
+%output: null = output([%w, %v, %m, %n, %large, %huge, %unlike])
+)";
+  const auto reports = execute_on_ranks(program, program, {});
+  ASSERT_TRUE(reports) << reports.error().to_string();
+  const auto& outputs = reports->front().outputs;
+  for (const std::size_t i : {0U, 2U, 4U}) EXPECT_EQ(outputs[i].checksum, outputs[i + 1].checksum) << i;
+  EXPECT_NE(outputs[6].checksum, outputs[0].checksum);
+}
+
 TEST(Execute, ABiasGradientIsMeasuredByWhatItAddsUp) {
   // The two programs differ by a step of bf16 in what is summed, and by all of the sum.
   constexpr std::string_view kBefore = R"(graph world 1 group "0" source ""

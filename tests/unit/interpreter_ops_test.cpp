@@ -25,6 +25,30 @@ TEST(InterpreterOps, RoundOnceToTheTypeOfTheResult) {
             Values{1 + 0x1p-9});
 }
 
+TEST(InterpreterOps, ComputeSizesAsPythonDoes) {
+  const std::pair<std::string, double> sums[] = {
+      {"\"<built-in function add>\"({\"s0\" 7}, -2)", 5},
+      {"\"<built-in function sub>\"(7, -2)", 9},
+      {"\"<built-in function mul>\"(7, -2)", -14},
+      {"\"<built-in function floordiv>\"(7, -2)", -4},
+      {"\"<built-in function floordiv>\"(7, 2)", 3},
+      {"\"<built-in function mod>\"(7, -2)", -1},
+      {"\"<built-in function mod>\"(-7, 2)", 1},
+      {"aten.sym_size.int(%x, -1)", 3},
+      {"aten.sym_numel.default(%x)", 6},
+  };
+  const Input input{{0, 0, 0, 0, 0, 0}, {2, 3}, DType::kF32};
+  for (const auto& [call, want] : sums) {
+    const std::string lines =
+        "%n: null = " + call + "\n%out: int64[] = aten.scalar_tensor.default(%n, dtype=<torch.int64>)\n";
+    EXPECT_EQ(run_program(lines, {{"x", input}}), Values{want}) << call;
+  }
+  // A hint counts, whatever the op is.
+  EXPECT_EQ(run_program("%n: {\"f\" 2.5} = my.op()\n%out: float32[2, 3] = aten.add.Tensor(%x, %n)\n",
+                        {{"x", input}}),
+            Values(6, 2.5));
+}
+
 TEST(InterpreterOps, PromoteAsPyTorchDoes) {
   const Input vector{{3, 5}, {2}, DType::kBF16};
   const Input number{{0.5}, {}, DType::kF32};

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -39,12 +40,12 @@ struct Ranks {
   std::function<Result<void>(const Call& call, const FusedRun& run)> watch = {};
 };
 
-/// A node as its op sees it: arguments with the values that nodes among them have made.
+/// A node as its op sees it: arguments with the values that nodes among them have made. Sizes that the
+/// program does not know are numbers here: the hints of symbols, and the values of nodes that make no tensor.
 /// Errors of all accessors: kInvalidArgument with the argument's place, for another kind.
 class Call {
  public:
-  Call(const graph::Node& node, const ValueTable& values, const Ranks& ranks)
-      : node_(node), values_(values), ranks_(ranks), arguments_(node.arguments()) {}
+  Call(const graph::Node& node, const ValueTable& values, const Ranks& ranks);
   /// The call that this one wraps: its first argument is that op, the rest that op's arguments.
   [[nodiscard]] Call without_first() const {
     Call inner = *this;
@@ -101,7 +102,14 @@ class Call {
   const graph::Node& node_;
   const ValueTable& values_;
   const Ranks& ranks_;
+  /// Those of the node, if it has sizes that the program does not know.
+  struct Arguments {
+    graph::Argument::List list;
+    graph::NamedArguments named;
+  };
+  std::shared_ptr<const Arguments> known_;
   std::span<const graph::Argument> arguments_;
+  const graph::NamedArguments* named_arguments_;
 };
 
 /// Whether an argument is a number, and which.
