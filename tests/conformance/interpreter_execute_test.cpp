@@ -76,6 +76,35 @@ TEST(Execute, FindsARewritingThatIsWrong) {
   }
 }
 
+TEST(Execute, EachRankStandsForAllRanksOfAnotherGroup) {
+  const std::string program = R"(graph world 2 group "0" source ""
+group "1" ranks 3 "mesh_dp"
+%a: bfloat16[3, 2] = placeholder
+%g: bfloat16[9, 2] = _c10d_functional.all_gather_into_tensor.default(%a, 3, "1")
+%c: bfloat16[9, 2] = aten.cat.default([%a, %a, %a])
+%r: bfloat16[1, 2] = _c10d_functional.reduce_scatter_tensor.default(%a, "sum", 3, "1")
+%t: bfloat16[3, 2] = aten.mul.Tensor(%a, 3)
+%s: bfloat16[1, 2] = aten.slice.Tensor(%t, 0, 0, 1)
+%v: bfloat16[3, 2] = _c10d_functional.all_reduce.default(%a, "avg", "1")
+%w: bfloat16[3, 2] = _c10d_functional.all_reduce.default(%a, "max", "1")
+%x: bfloat16[3, 2] = _c10d_functional.broadcast.default(%a, 2, "1")
+%y: bfloat16[3, 2] = _c10d_functional.all_to_all_single.default(%a, [1, 1, 1], [1, 1, 1], "1")
+%f: bfloat16[1, 2] = aten.slice.Tensor(%a, 0, 0, 1)
+%z: bfloat16[3, 2] = aten.cat.default([%f, %f, %f])
+%output: null = output([%g, %c, %r, %s, %v, %a, %w, %a, %x, %a, %y, %z])
+)";
+  const auto reports = execute_on_ranks(program, program, {});
+  ASSERT_TRUE(reports) << reports.error().to_string();
+  for (const ExecutionReport& report : *reports) {
+    for (std::size_t i = 0; i < report.outputs.size(); i += 2) {
+      EXPECT_EQ(report.outputs[i].checksum, report.outputs[i + 1].checksum) << report.outputs[i].node;
+    }
+  }
+  EXPECT_NE((*reports)[0].outputs[0].checksum, (*reports)[1].outputs[0].checksum);
+  const std::map<std::string, std::int64_t> want{{"1", 3}};
+  EXPECT_EQ(other_groups(testing::parsed(program)), want);
+}
+
 TEST(Execute, AnAttributeHasTheValueThatTheFileSays) {
   const std::string program = R"(graph world 1 group "0" source ""
 %w: bfloat16[2] = get_attr value [1.5, 1.5]

@@ -67,8 +67,8 @@ TEST(Refusals, NameTheNode) {
        "node 'x' (aten.add.Tensor): alpha is 2, can only be executed with 1"},
       {"%x: bfloat16[4, 4] = _c10d_functional.all_reduce.default(%a, \"sum\", \"7\")\n",
        ErrorCode::kUnsupported,
-       "node 'x' (_c10d_functional.all_reduce.default): a collective of group '7', but the program runs on "
-       "group '0'"},
+       "node 'x' (_c10d_functional.all_reduce.default): a collective of group '7', of which the file does "
+       "not say how many ranks it has; capture the program again"},
       {"%x: float32[4, 4] = aten.neg.default(%a)\n", ErrorCode::kInvalidArgument,
        "node 'x' (aten.neg.default): result 0 is bf16 [4, 4] strides [4, 1] on cpu:0, but the graph says "
        "float32[4, 4]"},

@@ -107,6 +107,16 @@ class GraphRun(unittest.TestCase):
             (PROGRAMS / "mlp_tp2.txt").read_text(), 2, "is a program of 2 ranks; leave out --ranks", "--ranks", 3
         )
 
+    def test_another_group_is_said_not_to_run(self):
+        done = self.run_text(
+            'graph world 2 group "0" source ""\n%a: bfloat16[2, 4] = placeholder\n'
+            '%g: bfloat16[6, 4] = _c10d_functional.all_gather_into_tensor.default(%a, 3, "1")\n'
+            "%output: null = output([%g])\n",
+            "--compare",
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("group '1' of 3 ranks is not run: each rank stands for all of them\n", done.stdout)
+
     def test_constant_outputs_alone_are_nothing_to_compare(self):
         head = 'graph world 1 group "0" source ""\n%a: bfloat16[4] = placeholder\n'
         constant = "%x: bfloat16[4] = aten.mul.Tensor(%a, 0.0)\n"

@@ -61,7 +61,7 @@ struct CollectiveReport {
   Kind kind = Kind::kAllGather;
   std::optional<std::string> fused_into = {};  ///< a node of the rewritten graph
   std::optional<Reason> reason = {};           ///< if it is not fused
-  std::string detail = {};                     ///< the node that is in the way, if there is one
+  std::string detail = {};                     ///< the node that is in the way, or the other group
   std::int64_t bytes = 0;                      ///< bytes that a rank receives
   double saved_us = 0.0;                       ///< expected on H200s with NVLink; 0 if it is not fused
 };

@@ -36,6 +36,8 @@ struct Ranks {
   Group& group;
   Stream& stream;
   std::string_view group_name;  ///< the name that the graph's collectives have for `group`
+  /// The numbers of ranks of other groups. This rank has the values of each, and is the first of them.
+  std::map<std::string, std::int64_t> other_groups = {};
   /// If set, hears of each fused op when it is done.
   std::function<Result<void>(const Call& call, const FusedRun& run)> watch = {};
 };

@@ -35,7 +35,7 @@ Result<HostTensor> multiply_gathered(const Product& whole, int dim, DType dtype,
 
 Result<Values> define_gather(const Call& call) {
   TANDEM_ASSIGN(const GatherNode node, read_gather(call));
-  TANDEM_ASSIGN(const HostTensor whole, gather(node.a, node.dim, call.ranks()));
+  TANDEM_ASSIGN(const HostTensor whole, gather(node.a, node.dim, Team(call.ranks())));
   Values values{node.returns_gathered ? std::optional(whole) : std::nullopt};
   for (std::size_t i = 0; i < node.b.size(); ++i) {
     const Product product{.a = whole, .b = node.b[i], .bias = node.bias[i]};
@@ -48,10 +48,10 @@ Result<Values> define_gather(const Call& call) {
 Result<Values> define_scaled_gather(const Call& call) {
   TANDEM_ASSIGN(const ScaledGatherNode node, read_scaled_gather(call));
   const GatherNode& plain = node.plain;
-  TANDEM_ASSIGN(const HostTensor whole, gather(plain.a, plain.dim, call.ranks()));
+  TANDEM_ASSIGN(const HostTensor whole, gather(plain.a, plain.dim, Team(call.ranks())));
   HostTensor a_scale = node.a_scale;
   if (node.mode == ScaleMode::kRowwiseSharded) {
-    TANDEM_ASSIGN(a_scale, gather(node.a_scale, plain.dim, call.ranks()));
+    TANDEM_ASSIGN(a_scale, gather(node.a_scale, plain.dim, Team(call.ranks())));
   }
   const Dims rows = with_last(whole.sizes(), 1);
   if (a_scale.numel() == numel(rows)) a_scale = a_scale.with_sizes(rows);  // [rows, 1] is allowed too
@@ -62,7 +62,7 @@ Result<Values> define_scaled_gather(const Call& call) {
     values.emplace_back(std::move(out));
   }
   for (const HostTensor& shard : node.also_gather) {
-    TANDEM_ASSIGN(HostTensor all, gather(shard, plain.dim, call.ranks()));
+    TANDEM_ASSIGN(HostTensor all, gather(shard, plain.dim, Team(call.ranks())));
     values.emplace_back(std::move(all));
   }
   return values;
@@ -70,7 +70,7 @@ Result<Values> define_scaled_gather(const Call& call) {
 
 Result<Values> scatter(const ScatterNode& node, const Ranks& ranks) {
   TANDEM_ASSIGN(HostTensor product, sum_of_products(node.products, node.dtype, ranks.stream));
-  TANDEM_ASSIGN(HostTensor part, reduce_scatter(product, node.dim, node.op, ranks));
+  TANDEM_ASSIGN(HostTensor part, reduce_scatter(product, node.dim, node.op, Team(ranks)));
   Values values = one(std::move(part));
   if (node.returns_product) values.emplace_back(std::move(product));
   return values;
@@ -88,7 +88,7 @@ Result<Values> define_scaled_scatter(const Call& call) {
 
 Result<Values> reduce(const ScatterNode& node, const Ranks& ranks) {
   TANDEM_ASSIGN(HostTensor product, sum_of_products(node.products, node.dtype, ranks.stream));
-  TANDEM_ASSIGN(HostTensor sum, all_reduce(product, node.op, ranks));
+  TANDEM_ASSIGN(HostTensor sum, all_reduce(product, node.op, Team(ranks)));
   Values values = one(std::move(sum));
   if (node.returns_product) values.emplace_back(std::move(product));
   return values;

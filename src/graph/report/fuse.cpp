@@ -3,6 +3,7 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "graph/ir/groups.hpp"
 #include "graph/ir/ops.hpp"
 #include "graph/passes/gather_fusion.hpp"
 #include "graph/passes/scatter_fusion.hpp"
@@ -75,6 +76,9 @@ void judge(Graph& graph, std::vector<CollectiveReport>& collectives, const FuseO
     const Refusal why =
         node == nullptr ? Refusal{Reason::kNoProduct, nullptr} : refusal_of(graph, *node, opaque, options);
     one.reason = why.reason;
+    if (why.reason == Reason::kOtherGroup) {
+      if (const auto* const group = group_of(*node)) one.detail = fmt::format("'{}'", *group);
+    }
     if (why.node != nullptr) one.detail = fmt::format("{} ({})", why.node->name(), why.node->target());
   }
 }

@@ -27,7 +27,7 @@ constexpr std::array<Entry, kNumReasons> kEntries = {{
     {"kReshape", "a reshape mixes rows with columns"},
     {"kOpBetween", "an op stands between it and the product"},
     {"kFactors", "the bias has factors, or is no row", true},
-    {"kOtherGroup", "it is not of the program's group"},
+    {"kOtherGroup", "the program is fused for another group; capture with group= to fuse this one"},
     {"kOpaqueBetween", "an unknown op is in the way: nothing is moved across it"},
     {"kSymbolicSizes", "sizes that the program does not know have no name where the op would stand", true},
     {"kUnusualForm", "it is not followed by one wait"},
