@@ -11,6 +11,7 @@
 #include <string_view>
 #include <tandem/base/dtype.hpp>
 #include <tandem/base/error.hpp>
+#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -167,6 +168,8 @@ class Node {
   std::shared_ptr<const SymbolicType> symbolic_;
   std::shared_ptr<const Constant> constant_;
   std::vector<Node*> users_;
+  /// Where each input stands among the arguments, if they are many and an input has been replaced.
+  std::unique_ptr<std::unordered_map<const Node*, std::vector<Argument*>>> places_;
   std::set<std::string> collectives_;
   std::list<Node>::iterator place_;
   std::uint64_t order_ = 0;  ///< ascending along the graph
@@ -177,9 +180,9 @@ struct NodeSpec {
   NodeKind kind = NodeKind::kCall;
   std::string name;
   std::string target;
-  Argument::List arguments;
-  NamedArguments named_arguments;
-  NodeType type;
+  Argument::List arguments = {};
+  NamedArguments named_arguments = {};
+  NodeType type = {};
   std::set<std::string> collectives = {};
   std::shared_ptr<const SymbolicType> symbolic = {};
   std::shared_ptr<const Constant> constant = {};
@@ -245,6 +248,7 @@ class Graph {
   [[nodiscard]] Result<void> erase(Node& node);
 
  private:
+  static void put_in_place(Node& user, Node& from, Node& to);
   void add_uses(Node& node);
   void drop_uses(Node& node);
   void set_order(Node& node);

@@ -12,21 +12,17 @@
 namespace tandem::graph {
 namespace {
 
-/// Calls `visit` with every node among `argument`, in order of appearance.
-template <class Visit>
-void for_each_node(const Argument& argument, const Visit& visit) {
-  if (Node* const node = argument.node(); node != nullptr) visit(node);
-  if (const auto* list = argument.list(); list != nullptr) {
-    for (const Argument& one : *list) for_each_node(one, visit);
+/// Calls `visit` with every argument that is a node, in order of appearance.
+template <class Arg, class Visit>
+void for_each_node(Arg& argument, const Visit& visit) {
+  if (argument.node() != nullptr) visit(argument);
+  if (auto* list = std::get_if<Argument::List>(&argument.value); list != nullptr) {
+    for (auto& one : *list) for_each_node(one, visit);
   }
 }
 
-void put_in_place(Argument& argument, const Node* from, Node* to) {
-  if (argument.node() == from) argument.value = to;
-  if (auto* list = std::get_if<Argument::List>(&argument.value); list != nullptr) {
-    for (Argument& one : *list) put_in_place(one, from, to);
-  }
-}
+/// More than one looks through for each of them: an output takes thousands.
+constexpr std::size_t kManyArguments = 32;
 
 /// Whole numbers, or nothing where one of them has no hint.
 Result<std::optional<std::vector<std::int64_t>>> hints_of(const Argument::List& sizes) {
@@ -152,8 +148,15 @@ bool SymbolicType::has_symbols() const {
 
 std::vector<Node*> Node::inputs() const {
   std::vector<Node*> found;
-  std::unordered_set<const Node*> seen;  // an output takes thousands
-  const auto note = [&](Node* node) {
+  found.reserve(4);  // most have fewer
+  std::unordered_set<const Node*> seen;
+  const auto note = [&](const Argument& argument) {
+    Node* const node = argument.node();
+    if (found.size() < kManyArguments) {
+      if (std::find(found.begin(), found.end(), node) == found.end()) found.push_back(node);
+      return;
+    }
+    if (seen.empty()) seen.insert(found.begin(), found.end());
     if (seen.insert(node).second) found.push_back(node);
   };
   for (const Argument& argument : arguments_) for_each_node(argument, note);
@@ -235,12 +238,38 @@ void Graph::drop_uses(Node& node) {
   for (Node* const input : node.inputs()) std::erase(input->users_, &node);
 }
 
+void Graph::put_in_place(Node& user, Node& from, Node& to) {
+  const auto for_each = [&](const auto& visit) {
+    for (Argument& argument : user.arguments_) for_each_node(argument, visit);
+    for (auto& [name, argument] : user.named_arguments_) for_each_node(argument, visit);
+  };
+  const bool has_many = std::any_of(user.arguments_.begin(), user.arguments_.end(), [](const Argument& one) {
+    return one.entries().size() > kManyArguments;
+  });
+  if (!has_many) {
+    for_each([&](Argument& argument) {
+      if (argument.node() == &from) argument.value = &to;
+    });
+    return;
+  }
+  if (user.places_ == nullptr) {
+    user.places_ = std::make_unique<std::unordered_map<const Node*, std::vector<Argument*>>>();
+    for_each([&](Argument& argument) { (*user.places_)[argument.node()].push_back(&argument); });
+  }
+  const auto moved = user.places_->extract(&from);
+  if (moved.empty()) return;
+  auto& places = (*user.places_)[&to];
+  for (Argument* const argument : moved.mapped()) {
+    argument->value = &to;
+    places.push_back(argument);
+  }
+}
+
 void Graph::replace_uses(Node& from, Node& to) {
   std::unordered_set<const Node*> known(to.users_.begin(), to.users_.end());
   const bool is_used_by_to = std::erase(from.users_, &to) != 0;
   for (Node* const user : std::exchange(from.users_, {})) {
-    for (Argument& argument : user->arguments_) put_in_place(argument, &from, &to);
-    for (auto& [name, argument] : user->named_arguments_) put_in_place(argument, &from, &to);
+    put_in_place(*user, from, to);
     if (known.insert(user).second) to.users_.push_back(user);
   }
   if (is_used_by_to) from.users_.push_back(&to);
@@ -248,6 +277,7 @@ void Graph::replace_uses(Node& from, Node& to) {
 
 void Graph::set_arguments(Node& node, Argument::List arguments, NamedArguments named_arguments) {
   drop_uses(node);
+  node.places_.reset();
   node.arguments_ = std::move(arguments);
   node.named_arguments_ = std::move(named_arguments);
   add_uses(node);

@@ -1,7 +1,6 @@
 #include <tandem/graph/verify.hpp>
 
 #include <algorithm>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -13,22 +12,26 @@
 namespace tandem::graph {
 namespace {
 
-using Earlier = std::unordered_set<const Node*>;
+/// A node, and another one that takes it.
+using Use = std::pair<const Node*, const Node*>;
 
-Result<void> check_inputs(const Node& node, const Earlier& earlier) {
+/// Notes what a node takes.
+Result<void> check_inputs(const Node& node, std::vector<Use>& takes) {
   for (const Node* const input : node.inputs()) {
-    if (earlier.contains(input)) continue;
-    return failf(ErrorCode::kInvalidArgument, "takes '{}', which is not before it", input->name());
+    if (!Graph::is_before(*input, node)) {
+      return failf(ErrorCode::kInvalidArgument, "takes '{}', which is not before it", input->name());
+    }
+    takes.emplace_back(input, &node);
   }
   return {};
 }
 
-/// Whether users are those that take a node, for all nodes at once: some have thousands.
-Result<void> check_users(const Graph& graph) {
-  std::vector<std::pair<const Node*, const Node*>> takes;
-  std::vector<std::pair<const Node*, const Node*>> users;
+/// Whether users are those that take a node, for all nodes at once: some have thousands. A node of another
+/// graph has no users here.
+Result<void> check_users(const Graph& graph, std::vector<Use> takes) {
+  std::vector<Use> users;
+  users.reserve(takes.size());
   for (const Node& node : graph.nodes()) {
-    for (const Node* const input : node.inputs()) takes.emplace_back(input, &node);
     for (const Node* const user : node.users()) users.emplace_back(&node, user);
   }
   std::sort(takes.begin(), takes.end());
@@ -40,8 +43,8 @@ Result<void> check_users(const Graph& graph) {
                other->name());
 }
 
-Result<void> check_node(const Node& node, const Earlier& earlier, const GraphHeader& header) {
-  TANDEM_TRY(check_inputs(node, earlier));
+Result<void> check_node(const Node& node, std::vector<Use>& takes, const GraphHeader& header) {
+  TANDEM_TRY(check_inputs(node, takes));
   if (node.kind() != NodeKind::kCall) return {};
   TANDEM_TRY(check_signature(node));
   return check_shapes(node, header);
@@ -50,21 +53,23 @@ Result<void> check_node(const Node& node, const Earlier& earlier, const GraphHea
 }  // namespace
 
 Result<void> verify(const Graph& graph) {
-  Earlier earlier;
+  std::vector<Use> takes;
+  takes.reserve(2 * graph.nodes().size());
+  std::size_t place = 0;
   for (const Node& node : graph.nodes()) {
-    if (const auto ok = check_node(node, earlier, graph.header); !ok) {
-      return failf(ErrorCode::kInvalidArgument, "graph: node {} '{}' ({}): {}", earlier.size(), node.name(),
+    if (const auto ok = check_node(node, takes, graph.header); !ok) {
+      return failf(ErrorCode::kInvalidArgument, "graph: node {} '{}' ({}): {}", place, node.name(),
                    node.target(), ok.error().text());
     }
     const bool is_last = &node == &graph.nodes().back();
     if ((node.kind() == NodeKind::kOutput) != is_last) {
       return failf(ErrorCode::kInvalidArgument, "graph: node {} '{}': need one output, as the last node",
-                   earlier.size(), node.name());
+                   place, node.name());
     }
-    earlier.insert(&node);
+    ++place;
   }
-  if (earlier.empty()) return fail(ErrorCode::kInvalidArgument, "graph: no nodes, need an output");
-  return check_users(graph);
+  if (place == 0) return fail(ErrorCode::kInvalidArgument, "graph: no nodes, need an output");
+  return check_users(graph, std::move(takes));
 }
 
 }  // namespace tandem::graph
