@@ -25,6 +25,24 @@ TEST(InterpreterOps, RoundOnceToTheTypeOfTheResult) {
             Values{1 + 0x1p-9});
 }
 
+TEST(InterpreterOps, ScaleProductsByRecipe) {
+  const std::map<std::string, Input> inputs{{"a", {{1, 2, -3, 4}, {2, 2}, DType::kF8E4M3}},
+                                            {"b", {{0.5, -1, 2, 1.5}, {2, 2}, DType::kF8E4M3}},
+                                            {"s", {{2, 3}, {2, 1}, DType::kF32}},
+                                            {"t", {{0.5, 4}, {2}, DType::kF32}},
+                                            {"u", {{2}, {}, DType::kF32}}};
+  EXPECT_EQ(
+      run_program("%out: float32[2, 2] = aten._scaled_mm_v2.default(%a, %b, [%s], [1], [0], [%t], [1], [], "
+                  "null, <torch.float32>)\n",
+                  inputs),
+      (Values{4.5, 16, 9.75, 108}));
+  EXPECT_EQ(
+      run_program("%out: bfloat16[2, 2] = aten._scaled_mm_v2.default(%a, %b, [%u], [0], [0], [%u], [0], [0], "
+                  "%t, <torch.bfloat16>, [], true)\n",
+                  inputs),
+      (Values{18.5, 12, 26.5, 40}));
+}
+
 TEST(InterpreterOps, ComputeSizesAsPythonDoes) {
   const std::pair<std::string, double> sums[] = {
       {"\"<built-in function add>\"({\"s0\" 7}, -2)", 5},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <tandem/base/convert.hpp>
+#include <tandem/base/shard.hpp>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
@@ -10,6 +11,7 @@
 #include "graph/interpreter/ops.hpp"
 #include "graph/ir/groups.hpp"
 #include "graph/ir/ops.hpp"
+#include "graph/ir/shards.hpp"
 
 namespace tandem::graph::interpreter {
 namespace {
@@ -198,7 +200,7 @@ Result<Values> all_gather_along(const Call& call) {
   TANDEM_ASSIGN(const HostTensor shard, call.tensor(0));
   TANDEM_ASSIGN(const int dim, call.dim(1, shard));
   TANDEM_ASSIGN(const Team team, team_of(call));
-  TANDEM_ASSIGN(HostTensor whole, gather(shard, dim, team));
+  TANDEM_ASSIGN(HostTensor whole, gather(shard, dim, team, graph::gather_size_of(call.node())));
   return one(std::move(whole));
 }
 
@@ -227,7 +229,8 @@ constexpr Op kOps[] = {
 
 }  // namespace
 
-Result<HostTensor> gather(const HostTensor& shard, int dim, const Team& team) {
+Result<HostTensor> gather(const HostTensor& shard, int dim, const Team& team,
+                          std::optional<std::int64_t> size) {
   if (shard.sizes().empty()) return failf(ErrorCode::kInvalidArgument, "gathers a number, need a dim");
   const HostTensor front = moved(shard, dim, 0);
   Dims sizes = front.sizes();
@@ -237,31 +240,43 @@ Result<HostTensor> gather(const HostTensor& shard, int dim, const Team& team) {
     for (std::int64_t rank = 0; rank < team.size(); ++rank) {
       TANDEM_TRY(convert(front.view(), whole.view().narrow(0, rank * front.sizes()[0], front.sizes()[0])));
     }
-    return moved(whole, 0, dim);
+  } else {
+    TANDEM_TRY(
+        coll::all_gather({.input = front.view(), .output = whole.view()}, team.group(), team.stream()));
+    TANDEM_TRY(team.stream().synchronize());
   }
-  TANDEM_TRY(coll::all_gather({.input = front.view(), .output = whole.view()}, team.group(), team.stream()));
-  TANDEM_TRY(team.stream().synchronize());
-  return moved(whole, 0, dim);
+  if (!size) return moved(whole, 0, dim);
+  const TensorView rows = whole.view().narrow(0, 0, *size);
+  return HostTensor::copy_of(rows.movedim(0, dim), shard.dtype());
 }
 
 Result<HostTensor> reduce_scatter(const HostTensor& partial, int dim, coll::ReduceOp op, const Team& team) {
-  const std::int64_t world = team.size();
-  if (partial.sizes().empty() || partial.sizes()[dim] % world != 0) {
-    return failf(ErrorCode::kInvalidArgument, "scatters dim {} of {} over {} ranks, which do not divide it",
-                 dim, to_string(partial.sizes()), world);
-  }
+  if (partial.sizes().empty()) return fail(ErrorCode::kInvalidArgument, "scatters a number, need a dim");
+  const std::int64_t rows =
+      shard_of(partial.sizes()[dim], static_cast<int>(team.size()), static_cast<int>(team.rank())).size;
   if (team.is_alike()) {
     TANDEM_ASSIGN(const HostTensor whole, all_reduce(partial, op, team));
-    return HostTensor::copy_of(whole.view().narrow(dim, 0, partial.sizes()[dim] / world), partial.dtype());
+    return HostTensor::copy_of(whole.view().narrow(dim, 0, rows), partial.dtype());
   }
   const HostTensor front = moved(partial, dim, 0);
   Dims sizes = front.sizes();
-  sizes[0] /= world;
+  sizes[0] = rows;
   const HostTensor part(sizes, partial.dtype());
   TANDEM_TRY(coll::reduce_scatter({.input = front.view(), .output = part.view(), .op = op, .bias = {}},
                                   team.group(), team.stream()));
   TANDEM_TRY(team.stream().synchronize());
-  return moved(part, 0, dim);
+  return padded(moved(part, 0, dim), dim, partial.sizes()[dim], team);
+}
+
+Result<HostTensor> padded(const HostTensor& part, int dim, std::int64_t size, const Team& team) {
+  const std::int64_t rows = part.sizes()[dim];
+  const std::int64_t full = shard_stride(size, static_cast<int>(team.size()));
+  if (rows == full) return part;
+  Dims sizes = part.sizes();
+  sizes[dim] = full;
+  HostTensor whole(sizes, part.dtype());
+  TANDEM_TRY(convert(part.view(), whole.view().narrow(dim, 0, rows)));
+  return whole;
 }
 
 Result<HostTensor> all_reduce(const HostTensor& partial, coll::ReduceOp op, const Team& team) {

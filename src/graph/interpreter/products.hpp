@@ -2,11 +2,15 @@
 
 #include <optional>
 #include <span>
+#include <string_view>
 #include <tandem/device/stream.hpp>
 
 #include "graph/interpreter/host_tensor.hpp"
 
 namespace tandem::graph::interpreter {
+
+/// A product of scaled operands, each with a list of scales and what they are for.
+inline constexpr std::string_view kScaledMmByRecipe = "aten._scaled_mm_v2.default";
 
 /// One product of a sum, with what _scaled_mm does to it: (a * b * a_scale * b_scale + bias) * result_scale.
 struct Product {

@@ -21,8 +21,8 @@ constexpr Place kPlaces[] = {
     {"_c10d_functional.all_gather_into_tensor_coalesced.default", 2, true},
     {"_c10d_functional.reduce_scatter_tensor_coalesced.default", 3, true},
     {"_c10d_functional.all_reduce_coalesced.default", 2, false},
-    {"_c10d_functional.all_to_all_single.default", 3, false},
-    {"_c10d_functional.broadcast.default", 2, false},
+    {op::kAllToAll, 3, false},
+    {op::kBroadcast, 2, false},
     {op::kAllGather, 3, true},
     {op::kReduceScatter, 4, true},
 };
