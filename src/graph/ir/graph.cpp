@@ -8,18 +8,10 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "graph/ir/limits.hpp"
+#include "graph/ir/visit.hpp"
 
 namespace tandem::graph {
 namespace {
-
-/// Calls `visit` with every argument that is a node, in order of appearance.
-template <class Arg, class Visit>
-void for_each_node(Arg& argument, const Visit& visit) {
-  if (argument.node() != nullptr) visit(argument);
-  if (auto* list = std::get_if<Argument::List>(&argument.value); list != nullptr) {
-    for (auto& one : *list) for_each_node(one, visit);
-  }
-}
 
 /// More than one looks through for each of them: an output takes thousands.
 constexpr std::size_t kManyArguments = 32;

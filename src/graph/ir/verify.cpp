@@ -8,6 +8,7 @@
 #include "base/try.hpp"
 #include "graph/ir/shape_rules.hpp"
 #include "graph/ir/signatures.hpp"
+#include "graph/ir/visit.hpp"
 
 namespace tandem::graph {
 namespace {
@@ -15,15 +16,17 @@ namespace {
 /// A node, and another one that takes it.
 using Use = std::pair<const Node*, const Node*>;
 
-/// Notes what a node takes.
+/// Notes what a node takes, as often as it does.
 Result<void> check_inputs(const Node& node, std::vector<Use>& takes) {
-  for (const Node* const input : node.inputs()) {
-    if (!Graph::is_before(*input, node)) {
-      return failf(ErrorCode::kInvalidArgument, "takes '{}', which is not before it", input->name());
-    }
-    takes.emplace_back(input, &node);
-  }
-  return {};
+  const Node* later = nullptr;
+  const auto note = [&](const Argument& argument) {
+    if (later == nullptr && !Graph::is_before(*argument.node(), node)) later = argument.node();
+    takes.emplace_back(argument.node(), &node);
+  };
+  for (const Argument& argument : node.arguments()) for_each_node(argument, note);
+  for (const auto& [name, argument] : node.named_arguments()) for_each_node(argument, note);
+  if (later == nullptr) return {};
+  return failf(ErrorCode::kInvalidArgument, "takes '{}', which is not before it", later->name());
 }
 
 /// Whether users are those that take a node, for all nodes at once: some have thousands. A node of another
@@ -35,6 +38,7 @@ Result<void> check_users(const Graph& graph, std::vector<Use> takes) {
     for (const Node* const user : node.users()) users.emplace_back(&node, user);
   }
   std::sort(takes.begin(), takes.end());
+  takes.erase(std::unique(takes.begin(), takes.end()), takes.end());
   std::sort(users.begin(), users.end());
   const auto [take, user] = std::mismatch(takes.begin(), takes.end(), users.begin(), users.end());
   if (take == takes.end() && user == users.end()) return {};
