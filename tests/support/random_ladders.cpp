@@ -53,6 +53,8 @@ class Writer {
   std::vector<Value> parts(const Value& of, std::size_t dim, std::int64_t count);
   std::vector<Value> in_some_order(std::vector<Value> values);
   Value joined(const std::vector<Value>& values, std::size_t dim);
+  Value trimmed(const Value& of);
+  Value shards_padded(const Value& of, std::size_t dim);
   Value taken_apart_and_joined(Value of, bool is_gathered);
   void gather();
   void scatter();
@@ -171,6 +173,32 @@ Value Writer::taken_apart_and_joined(Value of, bool is_gathered) {
   return of;
 }
 
+/// Without some of the last rows of a dim: ranks' shards may be uneven.
+Value Writer::trimmed(const Value& of) {
+  const auto dim = static_cast<std::size_t>(choose(static_cast<std::int64_t>(of.shape.size()) - 1));
+  Shape shape = of.shape;
+  shape[dim] -= std::min(shape[dim] - 1, 1 + choose(world_));
+  return add(shape, fmt::format("aten.slice.Tensor(%{}, {}, 0, {})", of.name, dim, shape[dim]));
+}
+
+/// Shards along a dim, the short ones with zeros behind them, one after the other along dim 0.
+Value Writer::shards_padded(const Value& of, std::size_t dim) {
+  const std::int64_t full = (of.shape[dim] + world_ - 1) / world_;
+  Shape lengths;
+  for (std::int64_t rest = of.shape[dim]; rest > 0; rest -= full) lengths.push_back(std::min(rest, full));
+  std::vector<Value> shards = parts_by_split(of, dim, lengths);
+  for (Value& shard : shards) {
+    if (shard.shape[dim] == full) continue;
+    Shape widths(2 * (of.shape.size() - dim), 0);
+    widths.back() = full - shard.shape[dim];
+    Shape shape = shard.shape;
+    shape[dim] = full;
+    shard = add(shape, fmt::format("aten.constant_pad_nd.default(%{}, [{}], 0.0)", shard.name,
+                                   fmt::join(widths, ", ")));
+  }
+  return joined(in_some_order(std::move(shards)), 0);
+}
+
 void Writer::gather() {
   Shape shape{1 + choose(3), 1 + choose(4), 4 * world_};
   if (may()) shape.erase(shape.begin());
@@ -179,7 +207,8 @@ void Writer::gather() {
   const Value whole =
       wait(add(shape, fmt::format("_c10d_functional.all_gather_into_tensor.default(%{}, {}, \"0\")",
                                   shard.name, world_)));
-  const Value left = taken_apart_and_joined(whole, true);
+  Value left = taken_apart_and_joined(whole, true);
+  if (choose(4) == 1) left = trimmed(left);
   const std::int64_t k = left.shape.back();
   const std::int64_t m =
       std::accumulate(left.shape.begin(), left.shape.end() - 1, std::int64_t{1}, std::multiplies<>());
@@ -192,14 +221,16 @@ void Writer::gather() {
 
 void Writer::scatter() {
   const std::int64_t outer = may() ? 1 + choose(3) : 0;
-  const std::int64_t rows = world_ * (1 + choose(3));
+  const bool is_uneven = choose(4) == 1;
+  const std::int64_t rows = world_ * (1 + choose(3)) + (is_uneven ? 1 + choose(world_ - 1) : 0);
   const std::int64_t m = std::max<std::int64_t>(1, outer) * rows;
   const std::int64_t n = world_ * (1 + choose(2));
   const Value a = input({m, 5});
   const Value b = input({5, n});
   const Value product = add({m, n}, fmt::format("aten.mm.default(%{}, %{})", a.name, b.name));
+  const Value whole = outer == 0 ? product : reshape(product, {outer, rows, n});
   const Value partial =
-      taken_apart_and_joined(outer == 0 ? product : reshape(product, {outer, rows, n}), false);
+      is_uneven ? shards_padded(whole, outer == 0 ? 0 : 1) : taken_apart_and_joined(whole, false);
   if (partial.shape[0] % world_ != 0) {
     outputs_.push_back(partial);
     return;
