@@ -27,12 +27,14 @@ enum class Reason : std::uint8_t {
   kMixedTypes,         ///< tensors of different types are summed
   kReshape,            ///< a reshape on the way mixes rows with columns
   kOpBetween,          ///< an op stands between the collective and the product
+  kBlocks,             ///< blocks are cut out of it, or are put together another way than the ranks have them
   kFactors,            ///< a bias with factors, or one that is no row
   kOtherGroup,         ///< its group is not that of the program
   kOpaqueBetween,      ///< an unknown op is in the way, and nothing moves across it
   kSymbolicSizes,      ///< sizes that the program does not know have no name where the op would stand
   kUnusualForm,        ///< it is not followed by exactly one wait
   kUnsupportedType,    ///< tandem has no product of this type
+  kNoFusedOp,          ///< no fused op has such a collective: an all-to-all, a broadcast
   kNotProfitable,      ///< the cost model expects no gain; only with FuseOptions::cost
 };
 inline constexpr int kNumReasons = static_cast<int>(Reason::kNotProfitable) + 1;
@@ -55,9 +57,9 @@ struct FuseOptions {
 
 /// What became of one collective of the captured graph.
 struct CollectiveReport {
-  enum class Kind : std::uint8_t { kAllGather, kReduceScatter, kAllReduce };
+  enum class Kind : std::uint8_t { kAllGather, kReduceScatter, kAllReduce, kAllToAll, kBroadcast };
 
-  std::string node;  ///< its name in the captured graph
+  std::string node;  ///< its name in the captured graph; "c[0]" for the first tensor of a coalesced one
   Kind kind = Kind::kAllGather;
   std::optional<std::string> fused_into = {};  ///< a node of the rewritten graph
   std::optional<Reason> reason = {};           ///< if it is not fused

@@ -25,6 +25,16 @@ struct Pass {
     const std::function<void(const Pass& pass, const Graph& graph)>& after = {},
     const FuseOptions& options = {});
 
+/// Makes one collective for each tensor of one that takes several:
+///
+///   %c = all_gather_into_tensor_coalesced([%a, %b], 2, "0")      %g = all_gather_into_tensor(%a, 2, "0")
+///   %x, %y = %c[0], %c[1]                                    ->  %u = wait_tensor(%g)
+///   %u = wait_tensor(%x)                                         %h = all_gather_into_tensor(%b, 2, "0")
+///   %v = wait_tensor(%y)                                         %v = wait_tensor(%h)
+///
+/// So it does with all_reduce_coalesced and reduce_scatter_tensor_coalesced. One wait for all of them will do.
+[[nodiscard]] Result<void> split_coalesced(Graph& graph);
+
 /// Merges a collective along dim 0 with the split and cat by which PyTorch moves another dim there and back.
 /// The result is one node that names the dim:
 ///
@@ -58,6 +68,44 @@ struct Pass {
 ///   %t = aten.permute.default(%b, [1, 2, 0])
 ///   %u = aten.permute.default(%t, [0, 2, 1])
 [[nodiscard]] Result<void> fold_views(Graph& graph);
+
+/// Takes the padding of uneven shards out of the program. The last ranks' shards of 61 rows over 4 ranks are
+/// shorter; what is gathered is trimmed, and what is scattered has rows of zeros behind it:
+///
+///   %g = tandem.all_gather.default(%a, 0, 4, "0")      %s = tandem.all_gather.default(%a, 0, 4, "0",
+///   %s = aten.slice.Tensor(%g, 0, 0, 61)          ->                                 gather_size=61)
+///   %z = constant_pad_nd(%p, [0, 0, 0, 3])             %r = tandem.reduce_scatter.default(
+///   %r = tandem.reduce_scatter.default(                       %p, "sum", 0, 4, "0")
+///          %z, "sum", 0, 4, "0")
+///
+/// The padding may be that of each rank's block, which are joined then. The rows of %r beyond a rank's shard
+/// are zeros, as before. Other rows than those of the shard rule are no padding.
+[[nodiscard]] Result<void> uneven_shards(Graph& graph);
+
+/// Gives the rows of a product another order, where those of a gather before it, or of a scatter behind it,
+/// have that. Each block of rows is there once:
+///
+///   %s = aten.slice.Tensor(%g, 0, 4, 8)                %q = aten.mm.default(%g, %b)
+///   %t = aten.slice.Tensor(%g, 0, 0, 4)                %s = aten.slice.Tensor(%q, 0, 4, 8)
+///   %c = aten.cat.default([%s, %t])               ->   %t = aten.slice.Tensor(%q, 0, 0, 4)
+///   %p = aten.mm.default(%c, %b)                       %p = aten.cat.default([%s, %t])
+///
+/// Before a scatter the left operands of all products of the sum are put in order.
+[[nodiscard]] Result<void> move_blocks(Graph& graph);
+
+/// Moves numbers, and columns of numbers, that multiply rows between a product and its collective:
+///
+///   %m = aten.mul.Tensor(%g, 0.5)           ->  %g gathers aten.mul.Tensor(%a, 0.5)
+///   %m = aten.mul.Tensor(%g, %column)           %q = aten.mm.default(%g, %b)
+///   %p = aten.mm.default(%m, %b)            ->  %p = aten.mul.Tensor(%q, %column)
+///   %m = aten.mul.Tensor(%p, 0.5)               %q = tandem.reduce_scatter.default(%p, ...)
+///   %r = tandem.reduce_scatter.default(%m)  ->  %r = aten.mul.Tensor(%q, 0.5)
+///   %m = aten.mul.Tensor(%p, %column)       ->  %p = aten.mm.default(aten.mul.Tensor(%a, %column), %b),
+///                                               where %m is a term of a sum that is scattered
+///
+/// What is rounded in between differs, but for gathers. In f16 nothing moves that a value between could
+/// exceed.
+[[nodiscard]] Result<void> move_factors(Graph& graph);
 
 /// Computes the maximum of a gathered tensor from the shards' maxima, which are known before the gather. It
 /// does so with options.share_maxima, where a product's scale alone keeps a gather from being fused:
@@ -100,7 +148,11 @@ struct Pass {
 ///   %w = _c10d_functional.wait_tensor.default(%r)
 [[nodiscard]] Result<void> fuse_scatters(Graph& graph, const FuseOptions& options);
 
-/// Undoes merge_collectives() for collectives that were not fused: they become PyTorch's ops again.
+/// Undoes merge_collectives() and uneven_shards() for collectives that were not fused: they become PyTorch's
+/// ops again.
 [[nodiscard]] Result<void> restore_collectives(Graph& graph);
+
+/// Undoes split_coalesced() for those that were not fused, where two or more are left of one.
+[[nodiscard]] Result<void> join_coalesced(Graph& graph);
 
 }  // namespace tandem::graph

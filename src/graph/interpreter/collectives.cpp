@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <numeric>
 #include <tandem/base/convert.hpp>
+#include <tandem/base/shard.hpp>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "graph/interpreter/elementwise.hpp"
 #include "graph/interpreter/ops.hpp"
 #include "graph/ir/ops.hpp"
+#include "graph/ir/shards.hpp"
 
 namespace tandem::graph::interpreter {
 namespace {
@@ -184,7 +186,7 @@ Result<Values> all_gather_along(const Call& call) {
   TANDEM_ASSIGN(const HostTensor shard, call.tensor(0));
   TANDEM_ASSIGN(const int dim, call.dim(1, shard));
   TANDEM_TRY(check_group(call, 3));
-  TANDEM_ASSIGN(HostTensor whole, gather(shard, dim, call.ranks()));
+  TANDEM_ASSIGN(HostTensor whole, gather(shard, dim, call.ranks(), graph::gather_size_of(call.node())));
   return one(std::move(whole));
 }
 
@@ -213,7 +215,8 @@ constexpr Op kOps[] = {
 
 }  // namespace
 
-Result<HostTensor> gather(const HostTensor& shard, int dim, const Ranks& ranks) {
+Result<HostTensor> gather(const HostTensor& shard, int dim, const Ranks& ranks,
+                          std::optional<std::int64_t> size) {
   if (shard.sizes().empty()) return failf(ErrorCode::kInvalidArgument, "gathers a number, need a dim");
   const HostTensor front = moved(shard, dim, 0);
   Dims sizes = front.sizes();
@@ -221,23 +224,33 @@ Result<HostTensor> gather(const HostTensor& shard, int dim, const Ranks& ranks) 
   const HostTensor whole(sizes, shard.dtype());
   TANDEM_TRY(coll::all_gather({.input = front.view(), .output = whole.view()}, ranks.group, ranks.stream));
   TANDEM_TRY(ranks.stream.synchronize());
-  return moved(whole, 0, dim);
+  if (!size) return moved(whole, 0, dim);
+  const TensorView rows = whole.view().narrow(0, 0, *size);
+  return HostTensor::copy_of(rows.movedim(0, dim), shard.dtype());
 }
 
 Result<HostTensor> reduce_scatter(const HostTensor& partial, int dim, coll::ReduceOp op, const Ranks& ranks) {
   const int world = ranks.group.size();
-  if (partial.sizes().empty() || partial.sizes()[dim] % world != 0) {
-    return failf(ErrorCode::kInvalidArgument, "scatters dim {} of {} over {} ranks, which do not divide it",
-                 dim, to_string(partial.sizes()), world);
-  }
+  if (partial.sizes().empty()) return fail(ErrorCode::kInvalidArgument, "scatters a number, need a dim");
   const HostTensor front = moved(partial, dim, 0);
   Dims sizes = front.sizes();
-  sizes[0] /= world;
+  sizes[0] = shard_of(sizes[0], world, ranks.group.rank()).size;
   const HostTensor part(sizes, partial.dtype());
   TANDEM_TRY(coll::reduce_scatter({.input = front.view(), .output = part.view(), .op = op, .bias = {}},
                                   ranks.group, ranks.stream));
   TANDEM_TRY(ranks.stream.synchronize());
-  return moved(part, 0, dim);
+  return padded(moved(part, 0, dim), dim, partial.sizes()[dim], ranks);
+}
+
+Result<HostTensor> padded(const HostTensor& part, int dim, std::int64_t size, const Ranks& ranks) {
+  const std::int64_t rows = part.sizes()[dim];
+  const std::int64_t full = shard_stride(size, ranks.group.size());
+  if (rows == full) return part;
+  Dims sizes = part.sizes();
+  sizes[dim] = full;
+  HostTensor whole(sizes, part.dtype());
+  TANDEM_TRY(convert(part.view(), whole.view().narrow(dim, 0, rows)));
+  return whole;
 }
 
 Result<HostTensor> all_reduce(const HostTensor& partial, coll::ReduceOp op, const Ranks& ranks) {

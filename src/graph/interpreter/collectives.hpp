@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <tandem/coll/collectives.hpp>
 
 #include "graph/interpreter/call.hpp"
@@ -8,12 +9,17 @@ namespace tandem::graph::interpreter {
 
 // Serial collectives along any dim: every rank blocks until its result is there.
 
-/// The shards of all ranks along `dim`, each as large as this rank's.
-[[nodiscard]] Result<HostTensor> gather(const HostTensor& shard, int dim, const Ranks& ranks);
+/// The shards of all ranks along `dim`, each as large as this rank's. With `size`, the first so many of that.
+[[nodiscard]] Result<HostTensor> gather(const HostTensor& shard, int dim, const Ranks& ranks,
+                                        std::optional<std::int64_t> size = std::nullopt);
 /// This rank's part, along `dim`, of the sum or mean over the ranks: f32 sums in rank order, one rounding.
-/// Errors:  kInvalidArgument where the ranks do not divide the dim.
+/// A short part is padded().
 [[nodiscard]] Result<HostTensor> reduce_scatter(const HostTensor& partial, int dim, coll::ReduceOp op,
                                                 const Ranks& ranks);
+
+/// A part along `dim` with rows of zeros behind it, as many as a full shard of `size` has.
+[[nodiscard]] Result<HostTensor> padded(const HostTensor& part, int dim, std::int64_t size,
+                                        const Ranks& ranks);
 
 /// The same of all of it, for every rank.
 [[nodiscard]] Result<HostTensor> all_reduce(const HostTensor& partial, coll::ReduceOp op, const Ranks& ranks);

@@ -23,9 +23,9 @@ std::vector<std::optional<TensorView>> views_of(const Values& values) {
 }
 
 Result<Values> finish(const Call& call, const OpReport& report, const trace::EnqueueTrace& trace,
-                      const std::function<Values()>& take) {
+                      const std::function<Result<Values>()>& take) {
   TANDEM_TRY(call.ranks().stream.synchronize());
-  Values values = take();
+  TANDEM_ASSIGN(Values values, take());
   if (call.ranks().watch) TANDEM_TRY(call.ranks().watch(call, {values, report, trace}));
   return values;
 }

@@ -24,6 +24,7 @@ class Output {
 
 /// Waits for the op, and tells who watches.
 [[nodiscard]] Result<Values> finish(const Call& call, const OpReport& report,
-                                    const trace::EnqueueTrace& trace, const std::function<Values()>& take);
+                                    const trace::EnqueueTrace& trace,
+                                    const std::function<Result<Values>()>& take);
 
 }  // namespace tandem::graph::interpreter

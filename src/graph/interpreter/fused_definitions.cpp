@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <tandem/base/shard.hpp>
 
 #include "base/try.hpp"
 #include "base/with_last.hpp"
@@ -13,8 +14,8 @@ namespace {
 /// The slice of `x` along `dim` that came from `rank`; all of it where ranks share one element.
 HostTensor slice_of(const HostTensor& x, int dim, int rank, int world) {
   if (x.sizes().empty() || x.sizes()[dim] < world) return x;
-  const std::int64_t size = x.sizes()[dim] / world;
-  return HostTensor::copy_of(x.view().narrow(dim, rank * size, size), x.dtype());
+  const Shard part = shard_of(x.sizes()[dim], world, rank);
+  return HostTensor::copy_of(x.view().narrow(dim, part.offset, part.size), x.dtype());
 }
 
 /// A product of what was gathered along `dim`. Where that is the last dim, ranks hold slices of k, each with
@@ -35,7 +36,7 @@ Result<HostTensor> multiply_gathered(const Product& whole, int dim, DType dtype,
 
 Result<Values> define_gather(const Call& call) {
   TANDEM_ASSIGN(const GatherNode node, read_gather(call));
-  TANDEM_ASSIGN(const HostTensor whole, gather(node.a, node.dim, call.ranks()));
+  TANDEM_ASSIGN(const HostTensor whole, gather(node.a, node.dim, call.ranks(), node.size));
   Values values{node.returns_gathered ? std::optional(whole) : std::nullopt};
   for (std::size_t i = 0; i < node.b.size(); ++i) {
     const Product product{.a = whole, .b = node.b[i], .bias = node.bias[i]};
@@ -48,10 +49,10 @@ Result<Values> define_gather(const Call& call) {
 Result<Values> define_scaled_gather(const Call& call) {
   TANDEM_ASSIGN(const ScaledGatherNode node, read_scaled_gather(call));
   const GatherNode& plain = node.plain;
-  TANDEM_ASSIGN(const HostTensor whole, gather(plain.a, plain.dim, call.ranks()));
+  TANDEM_ASSIGN(const HostTensor whole, gather(plain.a, plain.dim, call.ranks(), plain.size));
   HostTensor a_scale = node.a_scale;
   if (node.mode == ScaleMode::kRowwiseSharded) {
-    TANDEM_ASSIGN(a_scale, gather(node.a_scale, plain.dim, call.ranks()));
+    TANDEM_ASSIGN(a_scale, gather(node.a_scale, plain.dim, call.ranks(), plain.size));
   }
   const Dims rows = with_last(whole.sizes(), 1);
   if (a_scale.numel() == numel(rows)) a_scale = a_scale.with_sizes(rows);  // [rows, 1] is allowed too
@@ -62,7 +63,7 @@ Result<Values> define_scaled_gather(const Call& call) {
     values.emplace_back(std::move(out));
   }
   for (const HostTensor& shard : node.also_gather) {
-    TANDEM_ASSIGN(HostTensor all, gather(shard, plain.dim, call.ranks()));
+    TANDEM_ASSIGN(HostTensor all, gather(shard, plain.dim, call.ranks(), plain.size));
     values.emplace_back(std::move(all));
   }
   return values;

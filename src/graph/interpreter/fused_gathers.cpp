@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <tandem/base/shard.hpp>
 #include <tandem/fused/all_gather_matmul.hpp>
 #include <tandem/fused/all_gather_scaled_matmul.hpp>
 
@@ -13,6 +14,18 @@ namespace {
 
 static_assert(graph::op::kMaxAlsoGathered == kMaxAlsoGathered,
               "passes put beside a gather what its op takes");
+
+/// The size of the gathered dim over all ranks.
+std::int64_t size_of(const GatherNode& node, const Group& group) {
+  return node.size.value_or(node.a.sizes()[node.dim] * group.size());
+}
+
+/// What of `shard` is this rank's and no padding.
+HostTensor without_padding(const HostTensor& shard, const GatherNode& node, const Group& group) {
+  const std::int64_t rows = shard_of(size_of(node, group), group.size(), group.rank()).size;
+  if (rows == shard.sizes()[node.dim]) return shard;
+  return HostTensor::copy_of(shard.view().narrow(node.dim, 0, rows), shard.dtype());
+}
 
 /// Memory for all that a gather makes, in the order of the node's results.
 struct GatherOutputs {
@@ -62,14 +75,15 @@ std::vector<HostTensor> all_biases(const GatherNode& node) {
 Result<Values> all_gather_matmul(const Call& call) {
   TANDEM_ASSIGN(const GatherNode node, read_gather(call));
   Group& group = call.ranks().group;
+  const HostTensor a = without_padding(node.a, node, group);
   const std::vector<TensorView> b = views_of(node.b);
   const std::vector<HostTensor> biases = all_biases(node);
   const std::vector<TensorView> bias = views_of(biases);
   trace::EnqueueTrace trace;
-  AllGatherMatmulArgs args{.a = node.a.view(),
+  AllGatherMatmulArgs args{.a = a.view(),
                            .b = b,
                            .gather_dim = node.dim,
-                           .gather_size = node.a.sizes()[node.dim] * group.size(),
+                           .gather_size = size_of(node, group),
                            .bias = bias,
                            .algorithm = Algorithm::kPipelined,
                            .trace = &trace};
@@ -83,19 +97,24 @@ Result<Values> all_gather_scaled_matmul(const Call& call) {
   TANDEM_ASSIGN(const ScaledGatherNode node, read_scaled_gather(call));
   const GatherNode& plain = node.plain;
   Group& group = call.ranks().group;
+  const HostTensor a = without_padding(plain.a, plain, group);
+  const bool is_sharded = node.mode == ScaleMode::kRowwiseSharded;
+  const HostTensor a_scale = is_sharded ? without_padding(node.a_scale, plain, group) : node.a_scale;
+  std::vector<HostTensor> beside;
+  for (const HostTensor& shard : node.also_gather) beside.push_back(without_padding(shard, plain, group));
   const std::vector<TensorView> b = views_of(plain.b);
   const std::vector<TensorView> b_scale = views_of(node.b_scale);
-  const std::vector<TensorView> also_gather = views_of(node.also_gather);
+  const std::vector<TensorView> also_gather = views_of(beside);
   const auto bias = views_of(plain.bias);
   const auto result_scale = views_of(node.result_scale);
   trace::EnqueueTrace trace;
-  AllGatherScaledMatmulArgs args{.a = plain.a.view(),
+  AllGatherScaledMatmulArgs args{.a = a.view(),
                                  .b = b,
-                                 .a_scale = node.a_scale.view(),
+                                 .a_scale = a_scale.view(),
                                  .scale_mode = node.mode,
                                  .b_scale = b_scale,
                                  .gather_dim = plain.dim,
-                                 .gather_size = plain.a.sizes()[plain.dim] * group.size(),
+                                 .gather_size = size_of(plain, group),
                                  .bias = bias,
                                  .result_scale = result_scale,
                                  .fast_accum = node.allows_fast_sums,

@@ -6,6 +6,7 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "graph/interpreter/collectives.hpp"
+#include "graph/ir/shards.hpp"
 
 namespace tandem::graph::interpreter {
 namespace {
@@ -51,7 +52,7 @@ Result<ScaleMode> scale_mode_of(const Call& call) {
 
 }  // namespace
 
-// (shard, [b...], dim, group, bias=[...]?, return_A=flag)
+// (shard, [b...], dim, group, bias=[...]?, gather_size=rows?, return_A=flag)
 Result<GatherNode> read_gather(const Call& call) {
   TANDEM_ASSIGN(HostTensor a, call.tensor(0));
   TANDEM_ASSIGN(auto b, call.tensors(1));
@@ -59,11 +60,12 @@ Result<GatherNode> read_gather(const Call& call) {
   TANDEM_TRY(check_group(call, 3));
   TANDEM_ASSIGN(Values bias, call.optional_tensors_in(call.named("bias"), b.size()));
   TANDEM_ASSIGN(const bool returns_gathered, call.flag_or(call.named("return_A"), false));
-  return GatherNode{std::move(a), std::move(b), dim, std::move(bias), returns_gathered};
+  return GatherNode{std::move(a),    std::move(b),    dim, graph::gather_size_of(call.node()),
+                    std::move(bias), returns_gathered};
 }
 
 // (shard, [b...], scale of a, [scale of b...], dim, group, [bias...], [result scale...], [type...],
-// [fast...], beside=[shard...]?, return_A=flag, scale_mode=text)
+// [fast...], also_gather=[shard...]?, gather_size=rows?, return_A=flag, scale_mode=text)
 Result<ScaledGatherNode> read_scaled_gather(const Call& call) {
   TANDEM_ASSIGN(HostTensor a, call.tensor(0));
   TANDEM_ASSIGN(auto b, call.tensors(1));
@@ -85,7 +87,8 @@ Result<ScaledGatherNode> read_scaled_gather(const Call& call) {
     return failf(ErrorCode::kInvalidArgument, "has {} scales for {} right operands", b_scale.size(),
                  b.size());
   }
-  return ScaledGatherNode{{std::move(a), std::move(b), dim, std::move(bias), returns_gathered},
+  return ScaledGatherNode{{std::move(a), std::move(b), dim, graph::gather_size_of(call.node()),
+                           std::move(bias), returns_gathered},
                           mode,
                           std::move(a_scale),
                           std::move(b_scale),

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <tandem/coll/collectives.hpp>
 #include <tandem/fused/all_gather_scaled_matmul.hpp>
 #include <vector>
@@ -16,7 +17,8 @@ struct GatherNode {
   HostTensor a;
   std::vector<HostTensor> b;
   int dim = 0;
-  Values bias;  ///< one a b, or null
+  std::optional<std::int64_t> size;  ///< of the dim over all ranks, where shards have padding
+  Values bias;                       ///< one a b, or null
   bool returns_gathered = false;
 };
 

@@ -6,6 +6,7 @@
 
 #include "base/try.hpp"
 #include "base/with_last.hpp"
+#include "graph/interpreter/collectives.hpp"
 #include "graph/interpreter/fused_call.hpp"
 #include "graph/interpreter/fused_nodes.hpp"
 #include "graph/interpreter/ops.hpp"
@@ -48,6 +49,11 @@ Result<Layout> layout_of(const ScaledMatmulAllReduceArgs& args, const Group&) {
   return output_layout(args);
 }
 
+Dims product_sizes(const ScatterNode& node) {
+  const Product& product = node.products.front();
+  return with_last(product.a.sizes(), product.b.sizes().back());
+}
+
 /// Makes the memory for the results of `args`, and puts it there.
 template <class Args>
 Result<Values> allocate(const ScatterNode& node, const Group& group, Args& args) {
@@ -55,9 +61,7 @@ Result<Values> allocate(const ScatterNode& node, const Group& group, Args& args)
   Values values = one(HostTensor(layout.sizes, node.dtype));
   args.out = values[0]->view();
   if (node.returns_product) {
-    const Product& product = node.products.front();
-    const Dims sizes = with_last(product.a.sizes(), product.b.sizes().back());
-    args.product = values.emplace_back(HostTensor(sizes, node.dtype))->view();
+    args.product = values.emplace_back(HostTensor(product_sizes(node), node.dtype))->view();
   }
   return values;
 }
@@ -75,7 +79,12 @@ Result<Values> run_plain(const Call& call, const ScatterNode& node, Args args, F
   args.trace = &trace;
   TANDEM_ASSIGN(Values values, allocate(node, group, args));
   TANDEM_ASSIGN(const OpReport report, fused(args, group, call.ranks().stream));
-  return finish(call, report, trace, [&] { return values; });
+  return finish(call, report, trace, [&]() -> Result<Values> {
+    if constexpr (requires { args.scatter_dim; }) {
+      TANDEM_ASSIGN(values[0], padded(*values[0], node.dim, product_sizes(node)[node.dim], call.ranks()));
+    }
+    return values;
+  });
 }
 
 /// As run_plain().

@@ -1,6 +1,11 @@
+#include <algorithm>
+#include <tandem/base/shard.hpp>
+#include <tandem/graph/text.hpp>
+
 #include "base/try.hpp"
 #include "graph/ir/limits.hpp"
 #include "graph/ir/shape_call.hpp"
+#include "graph/ir/shards.hpp"
 
 namespace tandem::graph {
 namespace {
@@ -32,20 +37,11 @@ Result<void> need_product(const Shape& a, std::int64_t k, const Shape& b) {
   return failf(ErrorCode::kInvalidArgument, "multiplies {} by {}", listed(a), listed(b));
 }
 
-Result<Shape> gathered(const Call& call, Shape shape, std::size_t dim) {
-  if (shape[dim] > kMaxNumel / call.world_size) {
-    return failf(ErrorCode::kInvalidArgument, "gathers {} from {} ranks: more than 2^62", listed(shape),
-                 call.world_size);
-  }
-  shape[dim] *= call.world_size;
-  return shape;
-}
-
 /// [gathered a or null, products..., gathered shards beside...]
 Result<void> check_gather(const Call& call, std::int64_t gather_dim) {
   const Shape& a = call.input(0).shape;
   TANDEM_ASSIGN(const std::size_t dim, dim_of(gather_dim, a.size()));
-  TANDEM_ASSIGN(const Shape whole, gathered(call, a, dim));
+  TANDEM_ASSIGN(const Shape whole, gathered(call, a, dim, call.world_size));
   const auto b = tensors_at(call, 1);
   const auto found = call.node.named_arguments().find("also_gather");
   const Argument::List none;
@@ -67,7 +63,7 @@ Result<void> check_gather(const Call& call, std::int64_t gather_dim) {
       return failf(ErrorCode::kInvalidArgument, "shard {} beside the first is no tensor of {} dims", i,
                    a.size());
     }
-    TANDEM_ASSIGN(const Shape all, gathered(call, type->shape, dim));
+    TANDEM_ASSIGN(const Shape all, gathered(call, type->shape, dim, call.world_size));
     TANDEM_TRY(need_item(call, 1 + b.size() + i, all));
   }
   return {};
@@ -110,16 +106,43 @@ Result<void> need_part(const Call& call, const Shape& part, const Shape& product
 Result<void> check_scatter(const Call& call, std::int64_t scatter_dim) {
   TANDEM_ASSIGN(const Shape product, summed(call));
   TANDEM_ASSIGN(const std::size_t dim, dim_of(scatter_dim, product.size()));
-  if (product[dim] % call.world_size != 0) {
-    return failf(ErrorCode::kInvalidArgument, "scatters dim {} of {} over {} ranks", dim, listed(product),
-                 call.world_size);
+  const auto padded = call.node.named_arguments().find(kPadded);
+  const bool is_padded = padded != call.node.named_arguments().end() && padded->second == Argument{true};
+  if (product[dim] % call.world_size != 0 && !is_padded) {
+    return failf(ErrorCode::kInvalidArgument, "scatters dim {} of {} over {} ranks without padded=true", dim,
+                 listed(product), call.world_size);
   }
-  Shape part = product;
-  part[dim] /= call.world_size;
-  return need_part(call, part, product);
+  return need_part(call, scattered(product, dim, call.world_size), product);
 }
 
 }  // namespace
+
+Result<Shape> gathered(const Call& call, Shape shard, std::size_t dim, std::int64_t world) {
+  if (shard[dim] > kMaxNumel / world) {
+    return failf(ErrorCode::kInvalidArgument, "gathers {} from {} ranks: more than 2^62", listed(shard),
+                 world);
+  }
+  const std::int64_t all = shard[dim] * world;
+  const auto found = call.node.named_arguments().find(kGatherSize);
+  if (found == call.node.named_arguments().end()) {
+    shard[dim] = all;
+    return shard;
+  }
+  const std::int64_t size = found->second.integer().value_or(-1);
+  if (size < 0 || size > all || shard_stride(size, static_cast<int>(world)) != shard[dim]) {
+    return failf(ErrorCode::kInvalidArgument,
+                 "gather_size is {}, but {} ranks with {} of dim {} each have between {} and {}",
+                 to_text(found->second), world, shard[dim], dim, std::max<std::int64_t>(0, all - world + 1),
+                 all);
+  }
+  shard[dim] = size;
+  return shard;
+}
+
+Shape scattered(Shape whole, std::size_t dim, std::int64_t world) {
+  whole[dim] = shard_stride(whole[dim], static_cast<int>(world));
+  return whole;
+}
 
 Result<void> check_fused_all_gather(const Call& call) {
   return check_gather(call, call.integer(2));

@@ -41,6 +41,9 @@ inline constexpr std::string_view kFunctionalAllReduce = "_c10d_functional.all_r
 inline constexpr std::string_view kFunctionalAllGather = "_c10d_functional.all_gather_into_tensor.default";
 inline constexpr std::string_view kFunctionalReduceScatter = "_c10d_functional.reduce_scatter_tensor.default";
 inline constexpr std::string_view kWait = "_c10d_functional.wait_tensor.default";
+inline constexpr std::string_view kWaits = "_c10d_functional.wait_tensors.default";
+inline constexpr std::string_view kAllToAll = "_c10d_functional.all_to_all_single.default";
+inline constexpr std::string_view kBroadcast = "_c10d_functional.broadcast.default";
 
 /// (shard, dim, world size, group) -> the shards of all ranks along `dim`.
 inline constexpr std::string_view kAllGather = "tandem.all_gather.default";

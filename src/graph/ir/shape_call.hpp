@@ -56,6 +56,12 @@ inline Result<void> need(const Call& call, const Shape& shape) {
   return failf(ErrorCode::kInvalidArgument, "makes {}, need {}", listed(made->shape), listed(shape));
 }
 
+/// What `call` gathers of shards like this one along `dim`, from `world` ranks.
+/// Errors:  more than 2^62; a gather_size of other shards.
+[[nodiscard]] Result<Shape> gathered(const Call& call, Shape shard, std::size_t dim, std::int64_t world);
+/// What of `whole` a rank gets along `dim`; the last ones' parts are padded to that.
+[[nodiscard]] Shape scattered(Shape whole, std::size_t dim, std::int64_t world);
+
 using ShapeRule = Result<void> (*)(const Call& call);
 
 /// fused_shape_rules.cpp. `call` gathers or scatters in the graph's one group.

@@ -46,27 +46,18 @@ Result<void> check_world(const Call& call, std::int64_t size) {
 Result<void> gather(const Call& call, std::int64_t dim, std::int64_t size) {
   TANDEM_TRY(check_world(call, size));
   TANDEM_TRY(same_dtype(call));
-  Shape shape = call.input(0).shape;
-  TANDEM_ASSIGN(const std::size_t along, dim_of(dim, shape.size()));
-  if (shape[along] > kMaxNumel / size) {
-    return failf(ErrorCode::kInvalidArgument, "gathers {} from {} ranks: more than 2^62", listed(shape),
-                 size);
-  }
-  shape[along] *= size;
-  return need(call, shape);
+  const Shape& shard = call.input(0).shape;
+  TANDEM_ASSIGN(const std::size_t along, dim_of(dim, shard.size()));
+  TANDEM_ASSIGN(const Shape whole, gathered(call, shard, along, size));
+  return need(call, whole);
 }
 
 Result<void> scatter(const Call& call, std::int64_t dim, std::int64_t size) {
   TANDEM_TRY(check_world(call, size));
   TANDEM_TRY(same_dtype(call));
-  Shape shape = call.input(0).shape;
-  TANDEM_ASSIGN(const std::size_t along, dim_of(dim, shape.size()));
-  if (shape[along] % size != 0) {
-    return failf(ErrorCode::kInvalidArgument, "scatters dim {} of {} over {} ranks", dim, listed(shape),
-                 size);
-  }
-  shape[along] /= size;
-  return need(call, shape);
+  const Shape& whole = call.input(0).shape;
+  TANDEM_ASSIGN(const std::size_t along, dim_of(dim, whole.size()));
+  return need(call, scattered(whole, along, size));
 }
 
 Result<void> functional_all_gather(const Call& call) {
@@ -74,6 +65,10 @@ Result<void> functional_all_gather(const Call& call) {
 }
 
 Result<void> functional_reduce_scatter(const Call& call) {
+  const Shape& whole = call.input(0).shape;
+  const std::int64_t world = call.integer(2);
+  if (world > 0 && !whole.empty() && whole[0] % world != 0)
+    return failf(ErrorCode::kInvalidArgument, "scatters dim 0 of {} over {} ranks", listed(whole), world);
   return scatter(call, 0, call.integer(2));
 }
 
@@ -107,6 +102,27 @@ Result<void> split(const Call& call) {
                  call.input(0).dtype, listed(shape));
   }
   return {};
+}
+
+/// An end of a slice: from the back where it is negative, and inside of the tensor.
+std::int64_t clamped(std::int64_t at, std::int64_t size) {
+  return std::clamp<std::int64_t>(at < 0 ? at + size : at, 0, size);
+}
+
+Result<void> slice(const Call& call) {
+  TANDEM_TRY(same_dtype(call));
+  Shape shape = call.input(0).shape;
+  TANDEM_ASSIGN(const std::size_t dim, dim_of(call.integer(1), shape.size()));
+  for (const Argument& one : call.node.arguments()) {
+    if (one.is_symbolic()) return {};
+  }
+  const std::int64_t step = call.integer(4, 1);
+  if (step < 1) return failf(ErrorCode::kInvalidArgument, "takes each {}th element", step);
+  const std::int64_t size = shape[dim];
+  const std::int64_t begin = clamped(call.integer(2), size);
+  const std::int64_t length = std::max<std::int64_t>(clamped(call.integer(3, size), size) - begin, 0);
+  shape[dim] = length / step + (length % step != 0 ? 1 : 0);
+  return need(call, shape);
 }
 
 Result<void> getitem(const Call& call) {
@@ -235,6 +251,7 @@ constexpr OpRule kRules[] = {
     {"aten.permute.default", permute},
     {"aten.relu.default", same_type},
     {"aten.reshape.default", reshape},
+    {"aten.slice.Tensor", slice},
     {"aten.split.Tensor", split},
     {"aten.squeeze.dim", same_numel},
     {"aten.unsqueeze.default", same_numel},

@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <variant>
 
+#include "base/format.hpp"
+#include "base/try.hpp"
 #include "graph/ir/ops.hpp"
+#include "graph/passes/edits.hpp"
 #include "graph/passes/products.hpp"
 
 namespace tandem::graph {
@@ -86,6 +90,81 @@ bool are_whole_in_order(const std::vector<Block>& blocks, std::int64_t length) {
     offset += length;
   }
   return offset == type_of(*first.source).shape[first.dim];
+}
+
+std::vector<Block> blocks_of(const std::vector<Node*>& parts) {
+  std::vector<Block> blocks;
+  for (const Node* const part : parts) {
+    const auto block = as_block(*part);
+    if (!block) return {};
+    blocks.push_back(*block);
+  }
+  return blocks;
+}
+
+std::vector<Block> blocks_of_cat(const Node& cat) {
+  if (!cat.is_call_of(op::kCat) || cat.arguments()[0].list() == nullptr) return {};
+  const auto dim = integer_or(cat, 1, 0);
+  if (!dim) return {};
+  std::vector<Node*> parts;
+  for (const Argument& one : *cat.arguments()[0].list()) parts.push_back(one.node());
+  std::vector<Block> blocks = blocks_of(parts);
+  const std::size_t along = dim_from_front(*dim, type_of(cat).shape.size());
+  const bool is_of_one = std::all_of(blocks.begin(), blocks.end(), [&](const Block& block) {
+    return block.source == blocks[0].source && block.dim == along;
+  });
+  return is_of_one ? blocks : std::vector<Block>();
+}
+
+bool are_permuted(const std::vector<Block>& blocks) {
+  std::vector<Block> sorted = blocks;
+  std::sort(sorted.begin(), sorted.end(), [](const Block& a, const Block& b) {
+    return std::pair(a.offset, a.length) < std::pair(b.offset, b.length);
+  });
+  std::int64_t end = 0;
+  for (const Block& block : sorted) {
+    if (block.source != sorted[0].source || block.dim != sorted[0].dim || block.offset != end) return false;
+    end += block.length;
+  }
+  return !sorted.empty() && end == type_of(*sorted[0].source).shape[sorted[0].dim];
+}
+
+Result<Node*> joined(Graph& graph, Node& place, Node& from, const std::vector<Block>& blocks) {
+  const TensorType& whole = type_of(from);
+  const auto dim = static_cast<std::int64_t>(blocks[0].dim);
+  Argument::List parts;
+  std::int64_t size = 0;
+  for (const Block& block : blocks) {
+    TensorType type = whole;
+    type.shape[block.dim] = block.length;
+    size += block.length;
+    TANDEM_ASSIGN(Node* const part,
+                  graph.insert_before(
+                      &place, {.name = graph.free_name("slice"),
+                               .target = std::string(op::kSlice),
+                               .arguments = {{&from}, {dim}, {block.offset}, {block.offset + block.length}},
+                               .named_arguments = {},
+                               .type = {NodeType::Kind::kTensor, {std::move(type)}}}));
+    parts.push_back({part});
+  }
+  std::vector<std::int64_t> shape = whole.shape;
+  shape[blocks[0].dim] = size;
+  return graph.insert_before(
+      &place, {.name = graph.free_name("cat"),
+               .target = std::string(op::kCat),
+               .arguments = {{std::move(parts)}, {dim}},
+               .named_arguments = {},
+               .type = {NodeType::Kind::kTensor, {contiguous_type(std::move(shape), whole.dtype)}}});
+}
+
+std::string to_text(const std::vector<Block>& blocks) {
+  constexpr std::size_t kMost = 8;  // as many as fit in a line
+  std::string text;
+  for (std::size_t i = 0; i < std::min(blocks.size(), kMost); ++i)
+    text += fmt::format("[{}, {}) ", blocks[i].offset, blocks[i].offset + blocks[i].length);
+  if (blocks.size() > kMost) text += "... ";
+  const Block& first = blocks[0];
+  return text + fmt::format("of {} along dim {}", type_of(*first.source).shape[first.dim], first.dim);
 }
 
 }  // namespace tandem::graph

@@ -15,6 +15,11 @@ namespace tandem::graph {
 /// stay.
 [[nodiscard]] Result<void> erase_unused(Graph& graph, Node& node);
 
+/// Whether one node takes it.
+[[nodiscard]] inline bool is_used_once(const Node& node) {
+  return node.users().size() == 1;
+}
+
 /// The argument of a reshape to `shape` before `place`. In a program whose sizes are symbolic, those but the
 /// last are whatever is left, or those that `like` was reshaped to; nullopt where neither says them.
 [[nodiscard]] std::optional<Argument::List> sizes_for(const Graph& graph,

@@ -3,6 +3,7 @@
 
 #include "base/try.hpp"
 #include "graph/ir/ops.hpp"
+#include "graph/ir/shards.hpp"
 #include "graph/passes/edits.hpp"
 #include "graph/passes/gather_fusion.hpp"
 #include "graph/passes/row_local.hpp"
@@ -53,6 +54,8 @@ class Fusing {
                   .type = {NodeType::Kind::kList, {}},
                   .collectives = fusion_.gather->collectives()};
     spec.arguments = fusion_.is_scaled() ? scaled_arguments() : plain_arguments(spec);
+    if (const auto size = gather_size_of(*fusion_.gather))
+      spec.named_arguments[std::string(kGatherSize)] = {*size};
     spec.named_arguments["return_A"] = {needs_whole_};
     if (fusion_.is_scaled())
       spec.named_arguments["scale_mode"] = {std::string(to_string(fusion_.uses[0].mode))};

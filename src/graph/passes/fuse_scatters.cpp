@@ -2,6 +2,7 @@
 
 #include "base/try.hpp"
 #include "graph/ir/ops.hpp"
+#include "graph/ir/shards.hpp"
 #include "graph/passes/edits.hpp"
 #include "graph/passes/scatter_fusion.hpp"
 
@@ -57,10 +58,12 @@ class Fusing {
                   .named_arguments = {},
                   .type = fusion_.scatter->type(),
                   .collectives = fusion_.scatter->collectives()};
-    if (fusion_.gives_all()) spec.collectives.insert(fusion_.scatter->name());  // as it was captured
+    if (spec.collectives.empty()) spec.collectives.insert(fusion_.scatter->name());  // as it was captured
     TANDEM_TRY(add_operands(spec));
     const TensorType& whole = type_of(*collective_.input);
     spec.type.tensors[0] = contiguous_type(type_of(*fusion_.scatter).shape, whole.dtype);
+    const bool is_whole = fusion_.gives_all() || whole.shape[collective_.dim] % collective_.world == 0;
+    if (!is_whole) spec.named_arguments[std::string(kPadded)] = {true};
     if (fusion_.returns_product) {
       spec.named_arguments["return_product"] = {true};
       spec.type.kind = NodeType::Kind::kList;

@@ -15,6 +15,7 @@ namespace tandem::graph {
 struct Refusal {
   Reason reason = Reason::kNoProduct;
   const Node* node = nullptr;  ///< or null
+  std::string says = {};       ///< what that does, if its op does not say it
 };
 
 enum class ScaleMode : std::uint8_t { kNone, kTensorwise, kRowwiseSharded, kRowwiseReplicated };
@@ -32,6 +33,9 @@ struct GatherUse {
   bool is_scale_computed = false;  ///< the scale is computed row by row after its gather
   [[nodiscard]] bool needs_narrowing() const { return is_operand_cast || is_scale_computed; }
 };
+
+/// All that the product of a gathered tensor reads, and what is gathered.
+[[nodiscard]] OpaqueOps::Values values_of(const Product& product, const Node& gather);
 
 /// The products that a fused op can compute while `gather` runs, in the order of the graph, or why there is
 /// none.

@@ -1,4 +1,7 @@
 #include <algorithm>
+#include <map>
+#include <set>
+#include <string>
 #include <tandem/graph/passes.hpp>
 
 #include "base/format.hpp"
@@ -7,6 +10,7 @@
 #include "graph/passes/blocks.hpp"
 #include "graph/passes/opaque_ops.hpp"
 #include "graph/passes/products.hpp"
+#include "graph/passes/row_local.hpp"
 
 namespace tandem::graph {
 namespace {
@@ -29,22 +33,24 @@ struct Ladder {
   std::vector<Node*> nodes;
   std::vector<Node*> results;
   std::size_t dim = 0;
+  /// The blocks of the merged collective's result, or of its input, for those in another order than they
+  /// travel in; by result.
+  std::map<const Node*, std::vector<Block>> orders = {};
 
   [[nodiscard]] Argument dim_argument() const { return {static_cast<std::int64_t>(dim)}; }
 };
 
-/// What the parts are of their sources; empty where one is no block.
-std::vector<Block> blocks_of(const std::vector<Node*>& parts) {
-  std::vector<Block> blocks;
-  for (const Node* const part : parts) {
-    const auto block = as_block(*part);
-    if (!block) return {};
-    blocks.push_back(*block);
-  }
-  return blocks;
+/// Whether a product takes it as left operand, seen by views that keep rows.
+bool is_multiplied(const Node& node) {
+  return std::any_of(node.users().begin(), node.users().end(), [&](Node* user) {
+    if (user->kind() != NodeKind::kCall) return false;
+    const auto product = as_product(*user);
+    if (product) return product->a == &node;
+    return is_view_op(*user) && keeps_rows(*user) && is_multiplied(*user);
+  });
 }
 
-/// From the wait of a gather of `world` shards to the cats that put them along another dim.
+/// From the wait of a gather of `world` shards to the cats that put them along another dim, in any order.
 class GatherLadder {
  public:
   GatherLadder(Node& wait, const TensorType& shard, std::int64_t world)
@@ -107,7 +113,22 @@ class GatherLadder {
     return !part.users().empty();
   }
 
-  /// A cat of all shards in their order.
+  /// Notes the order of a cat of all shards, along another dim than they travel in; false for other blocks.
+  bool note_order(const Node& cat, const std::vector<Block>& blocks, std::size_t dim) {
+    const bool has_shards = std::all_of(blocks.begin(), blocks.end(), [&](const Block& block) {
+      return block.length == shard_.shape[0] && block.offset % shard_.shape[0] == 0;
+    });
+    if (dim == 0 || !bytes_.empty() || !has_shards || !are_permuted(blocks) || !is_multiplied(cat))
+      return false;
+    std::vector<Block>& order = ladder_.orders[&cat];
+    for (const Block& block : blocks) {
+      const std::int64_t length = shard_.shape[dim];
+      order.push_back({.dim = dim, .offset = block.offset / block.length * length, .length = length});
+    }
+    return true;
+  }
+
+  /// A cat of all shards.
   bool add_result_of(Node& cat) {
     std::vector<Node*> parts;
     for (const Argument& one : *cat.arguments()[0].list()) {
@@ -116,10 +137,11 @@ class GatherLadder {
       parts.push_back(is_bytes ? part->arguments()[0].node() : part);
     }
     const std::vector<Block> blocks = blocks_of(parts);
-    const bool is_whole = parts.size() == world_ && !blocks.empty() && blocks[0].source == &wait_ &&
-                          blocks[0].dim == 0 && are_whole_in_order(blocks, shard_.shape[0]);
+    const bool is_of_wait =
+        parts.size() == world_ && !blocks.empty() && blocks[0].source == &wait_ && blocks[0].dim == 0;
     const std::size_t dim = dim_at(cat, 1, shard_.shape.size());
-    if (!is_whole || (&cat != cats_[0] && dim != ladder_.dim)) return false;
+    if (!is_of_wait || (&cat != cats_[0] && dim != ladder_.dim)) return false;
+    if (!are_whole_in_order(blocks, shard_.shape[0]) && !note_order(cat, blocks, dim)) return false;
     ladder_.dim = dim;
     if (bytes_.empty()) return type_of(cat).dtype == shard_.dtype;
     Node* const result = only_user(cat, op::kViewDType);
@@ -187,8 +209,15 @@ Result<void> merge_gather(Graph& graph, Node& gather) {
                               .arguments = {{shard}, ladder.dim_argument(), {world}, gather.arguments()[2]},
                               .named_arguments = {},
                               .type = ladder.results[0]->type(),
-                              .collectives = {gather.name()}}));
-  for (Node* const result : ladder.results) graph.replace_uses(*result, *merged);
+                              .collectives = names_of(gather)}));
+  for (Node* const result : ladder.results) {
+    const auto order = ladder.orders.find(result);
+    Node* instead = merged;
+    if (order != ladder.orders.end()) {
+      TANDEM_ASSIGN(instead, joined(graph, gather, *merged, order->second));
+    }
+    graph.replace_uses(*result, *instead);
+  }
   TANDEM_TRY(erase_all(graph, ladder.nodes));
   TANDEM_TRY(erase_all(graph, {&gather, wait}));
   return gather_without_bytes(graph, *merged);
@@ -207,9 +236,16 @@ Ladder scatter_ladder(Node& cat, std::int64_t world) {
   const std::vector<Block> blocks = blocks_of(parts);
   if (blocks.size() != static_cast<std::size_t>(world)) return {};
   const Block& first = blocks[0];
-  if (!are_whole_in_order(blocks, first.length) || first.length == 0) return {};
+  const bool is_in_order = are_whole_in_order(blocks, first.length);
+  Node& made = *below_views(first.source);
+  const bool is_sum = as_product(made).has_value() || made.is_call_of(op::kAdd);
+  const bool is_permuted = first.dim != 0 && is_sum && are_permuted(blocks) &&
+                           std::all_of(blocks.begin(), blocks.end(),
+                                       [&](const Block& block) { return block.length == first.length; });
+  if (first.length == 0 || (!is_in_order && !is_permuted)) return {};
   if (type_of(cat).dtype != type_of(*first.source).dtype) return {};
   Ladder ladder{.nodes = {}, .results = {first.source}, .dim = first.dim};
+  if (!is_in_order) ladder.orders[first.source] = blocks;
   for (Node* const part : parts) {
     Node* const from = part->arguments()[0].node();
     if (from == first.source) continue;
@@ -256,19 +292,25 @@ Result<void> merge_scatter(Graph& graph, Node& scatter, const OpaqueOps& opaque)
   const std::int64_t world = integer_at(scatter, 2, 1);
   Node* const input = scatter.arguments()[0].node();
   Ladder ladder = scatter_ladder(*input, world);
-  const bool is_split_late = !ladder.results.empty() && !opaque.between(*ladder.nodes.front(), scatter);
+  const bool is_split_late =
+      !ladder.results.empty() &&
+      !opaque.between(*ladder.nodes.front(), scatter, {ladder.results[0], ladder.nodes.back()});
   if (!is_split_late) ladder = {.nodes = {}, .results = {input}, .dim = 0};
+  Node* whole = ladder.results[0];
+  if (const auto order = ladder.orders.find(whole); order != ladder.orders.end()) {
+    TANDEM_ASSIGN(whole, joined(graph, scatter, *whole, order->second));
+  }
   TANDEM_ASSIGN(Node* const merged, graph.insert_before(&scatter, {.kind = NodeKind::kCall,
                                                                    .name = graph.free_name("reduce_scatter"),
                                                                    .target = std::string(op::kReduceScatter),
-                                                                   .arguments = {{ladder.results[0]},
+                                                                   .arguments = {{whole},
                                                                                  scatter.arguments()[1],
                                                                                  ladder.dim_argument(),
                                                                                  {world},
                                                                                  scatter.arguments()[3]},
                                                                    .named_arguments = {},
                                                                    .type = wait->type(),
-                                                                   .collectives = {scatter.name()}}));
+                                                                   .collectives = names_of(scatter)}));
   graph.replace_uses(*wait, *merged);
   TANDEM_TRY(graph.erase(*wait));
   graph.replace_uses(scatter, *merged);

@@ -16,7 +16,8 @@ Result<void> merge_equal_gathers(Graph& graph) {
     if (!node.is_call_of(op::kAllGather)) continue;
     std::vector<Node*>& earlier = seen[node.arguments()[0].node()];
     const auto equal = std::find_if(earlier.begin(), earlier.end(), [&](const Node* one) {
-      return one->arguments() == node.arguments() && !opaque.between(*one, node);
+      return one->arguments() == node.arguments() && one->named_arguments() == node.named_arguments() &&
+             !opaque.between(*one, node, {one, one->arguments()[0].node()});
     });
     if (equal == earlier.end()) {
       earlier.push_back(&node);

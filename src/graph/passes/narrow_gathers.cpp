@@ -30,7 +30,7 @@ class Narrowing {
                                                              {static_cast<std::int64_t>(collective.dim)},
                                                              {collective.world},
                                                              collective.group},
-                                               .named_arguments = {},
+                                               .named_arguments = gather_.named_arguments(),
                                                .type = {NodeType::Kind::kTensor, {std::move(type)}},
                                                .collectives = gather_.collectives()}));
     return reshaped(graph_, node, *whole, type_of(node).shape);

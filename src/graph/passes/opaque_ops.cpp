@@ -34,6 +34,7 @@ constexpr std::string_view kPureOps[] = {
     "_c10d_functional.all_to_all_single.default",
     "_c10d_functional.broadcast.default",
     "_c10d_functional.reduce_scatter_tensor_coalesced.default",
+    "_c10d_functional.wait_tensors.default",
     // They only compute; seeds are drawn from a generator that nothing else reads.
     "prims.broadcast_in_dim.default",
     "prims.device_put.default",
@@ -65,9 +66,9 @@ bool is_functional(const Node& node) {
 
 }  // namespace
 
-OpaqueOps::OpaqueOps(Graph& graph) {
+OpaqueOps::OpaqueOps(Graph& graph) : memory_(graph) {
   for (Node& node : graph.nodes()) {
-    if (contains(node)) nodes_.push_back(&node);
+    if (contains(node)) by_memory_[memory_.of(node)[0]].push_back(&node);
   }
 }
 
@@ -76,15 +77,56 @@ bool OpaqueOps::contains(const Node& node) {
          !std::binary_search(std::begin(kPureOps), std::end(kPureOps), node.target());
 }
 
-Node* OpaqueOps::first_after(const Node& node) const {
-  const auto found = std::upper_bound(nodes_.begin(), nodes_.end(), &node,
-                                      [](const Node* a, const Node* b) { return Graph::is_before(*a, *b); });
-  return found == nodes_.end() ? nullptr : *found;
+namespace {
+
+bool is_before(const Node* a, const Node* b) {
+  return Graph::is_before(*a, *b);
 }
 
-bool OpaqueOps::between(const Node& first, const Node& second) const {
-  const Node* const opaque = first_after(first);
-  return opaque != nullptr && Graph::is_before(*opaque, second);
+/// The first behind `node` that takes a newer value, or a view of it.
+Node* first_user(const Node& value, const Node& node) {
+  Node* first = nullptr;
+  for (Node* const user : value.users()) {
+    Node* const found = OpaqueOps::contains(*user)                               ? user
+                        : user->kind() != NodeKind::kCall || makes_memory(*user) ? nullptr
+                                                                                 : first_user(*user, node);
+    const bool is_first =
+        found != nullptr && is_before(&node, found) && (first == nullptr || is_before(found, first));
+    if (is_first) first = found;
+  }
+  return first;
+}
+
+}  // namespace
+
+Node* OpaqueOps::first_after(const Node& node, const Values& values) const {
+  Node* first = nullptr;
+  const auto note = [&](Node* found) {
+    if (found != nullptr && (first == nullptr || is_before(found, first))) first = found;
+  };
+  for (const Node* const value : values) {
+    if (value == nullptr || by_memory_.empty()) continue;
+    for (const std::size_t memory : memory_.of(*value)) {
+      const auto ops = by_memory_.find(memory);
+      if (ops == by_memory_.end()) continue;
+      const auto found = std::upper_bound(ops->second.begin(), ops->second.end(), &node, is_before);
+      note(found == ops->second.end() ? nullptr : *found);
+    }
+    if (memory_.is_new(*value)) note(first_user(*value, node));
+  }
+  return first;
+}
+
+bool OpaqueOps::may_change(const Node& node, const Values& values) const {
+  if (!contains(node)) return false;
+  const auto takes = [&](const Node* value) {
+    if (value == nullptr) return false;
+    const std::vector<std::size_t> memories = memory_.of(*value);
+    if (std::find(memories.begin(), memories.end(), memory_.of(node)[0]) != memories.end()) return true;
+    const auto& users = value->users();
+    return std::find(users.begin(), users.end(), &node) != users.end();
+  };
+  return std::any_of(values.begin(), values.end(), takes);
 }
 
 }  // namespace tandem::graph

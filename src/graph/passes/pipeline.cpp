@@ -19,16 +19,21 @@ Result<void> always(Graph& graph, const FuseOptions& /*options*/) {
 
 std::span<const Pass> all_passes() {
   static constexpr std::array kPasses = {
+      Pass{"split-coalesced", always<split_coalesced>},
       Pass{"merge-collectives", always<merge_collectives>},
       Pass{"merge-equal-gathers", always<merge_equal_gathers>},
       Pass{"plain-products", always<plain_products>},
       Pass{"fold-views", always<fold_views>},
+      Pass{"uneven-shards", always<uneven_shards>},
+      Pass{"move-blocks", always<move_blocks>},
+      Pass{"move-factors", always<move_factors>},
       Pass{"share-maxima", share_maxima},
       Pass{"narrow-gathers", always<narrow_gathers>},
       Pass{"fuse-gathers", fuse_gathers},
       Pass{"fuse-scatters", fuse_scatters},
       Pass{"clean-up", always<fold_views>},
       Pass{"restore-collectives", always<restore_collectives>},
+      Pass{"join-coalesced", always<join_coalesced>},
   };
   return kPasses;
 }

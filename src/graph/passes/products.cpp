@@ -75,6 +75,10 @@ std::optional<Product> as_product(Node& node) {
   return std::nullopt;
 }
 
+std::size_t left_of(const Node& product) {
+  return product.is_call_of(op::kAddmm) ? 1 : 0;
+}
+
 bool is_product_type(std::string_view dtype) {
   return dtype == "float32" || dtype == "bfloat16" || dtype == "float16";
 }
@@ -99,6 +103,10 @@ Collective as_collective(const Node& node) {
   const std::size_t dim = node.is_call_of(op::kAllGather) ? 1 : 2;
   return {arguments[0].node(), dim_from_front(*arguments[dim].integer(), type_of(node).shape.size()),
           *arguments[dim + 1].integer(), arguments[dim + 2]};
+}
+
+std::set<std::string> names_of(const Node& collective) {
+  return collective.collectives().empty() ? std::set{collective.name()} : collective.collectives();
 }
 
 bool is_of_all(const Collective& collective, const GraphHeader& header) {

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <optional>
+#include <set>
+#include <string>
 #include <string_view>
 #include <tandem/graph/graph.hpp>
 #include <unordered_set>
@@ -34,6 +36,9 @@ struct Product {
 /// What mm, addmm and _scaled_mm compute.
 [[nodiscard]] std::optional<Product> as_product(Node& node);
 
+/// Which argument of such a call is the left operand.
+[[nodiscard]] std::size_t left_of(const Node& product);
+
 /// Whether fused ops multiply tensors of this type without scales, and scatter them.
 [[nodiscard]] bool is_product_type(std::string_view dtype);
 
@@ -54,6 +59,8 @@ struct Collective {
   Argument group;
 };
 [[nodiscard]] Collective as_collective(const Node& node);
+/// What it is called in the captured program.
+[[nodiscard]] std::set<std::string> names_of(const Node& collective);
 /// Whether it is of the group, and of all ranks, of the program.
 [[nodiscard]] bool is_of_all(const Collective& collective, const GraphHeader& header);
 

@@ -1,7 +1,10 @@
+#include <algorithm>
 #include <tandem/graph/passes.hpp>
 
 #include "base/try.hpp"
 #include "graph/ir/ops.hpp"
+#include "graph/ir/shards.hpp"
+#include "graph/passes/coalesced.hpp"
 #include "graph/passes/edits.hpp"
 #include "graph/passes/products.hpp"
 
@@ -28,11 +31,14 @@ class Restoring {
         TANDEM_ASSIGN(whole, viewed(*whole, shard.dtype));
       }
     }
+    if (const auto size = gather_size_of(node_)) {
+      TANDEM_ASSIGN(whole, trimmed(*whole, *size));
+    }
     return finish(*whole);
   }
 
   Result<void> scatter() {
-    Node* input = collective_.input;
+    TANDEM_ASSIGN(Node * input, padded());
     if (collective_.dim != 0) {
       const std::int64_t piece = type_of(node_).shape[collective_.dim];
       if (piece == 0) return {};
@@ -48,6 +54,34 @@ class Restoring {
   }
 
  private:
+  /// The first rows of what was gathered, contiguous where a user may mind.
+  Result<Node*> trimmed(Node& whole, std::int64_t size) {
+    const auto dim = static_cast<std::int64_t>(collective_.dim);
+    TensorType type = type_of(whole);
+    type.shape[collective_.dim] = size;
+    TANDEM_ASSIGN(Node* const slice,
+                  insert(op::kSlice, "slice", {{&whole}, {dim}, {0}, {size}}, tensor(std::move(type))));
+    const auto& users = node_.users();
+    const bool takes_any = std::all_of(users.begin(), users.end(), [](const Node* user) {
+      return user->is_call_of(op::kReshape) || user->is_call_of(op::kClone);
+    });
+    return takes_any ? slice : contiguous(graph_, node_, *slice);
+  }
+
+  /// What is scattered, with rows of zeros where ranks do not divide it.
+  Result<Node*> padded() {
+    TensorType type = contiguous_type(type_of(*collective_.input).shape, type_of(node_).dtype);
+    std::int64_t& size = type.shape[collective_.dim];
+    const std::int64_t rows = type_of(node_).shape[collective_.dim] * collective_.world - size;
+    if (rows == 0) return collective_.input;
+    size += rows;
+    std::vector<std::int64_t> pads((type.shape.size() - collective_.dim) * 2);
+    pads.back() = rows;
+    return insert("aten.constant_pad_nd.default", "constant_pad_nd",
+                  {{collective_.input}, {list_of(pads)}, {0.0}},
+                  tensor(contiguous_type(type.shape, type.dtype)));
+  }
+
   Result<Node*> insert(std::string_view target, std::string_view name, Argument::List arguments,
                        NodeType type) {
     return graph_.insert_before(&node_, {.kind = NodeKind::kCall,
@@ -69,6 +103,7 @@ class Restoring {
   Result<Node*> waited(std::string_view target, std::string_view name, Argument::List arguments,
                        TensorType type) {
     TANDEM_ASSIGN(started_, insert(target, name, std::move(arguments), tensor(type)));
+    graph_.add_collectives(*started_, node_.collectives());
     return insert(op::kWait, "wait_tensor", {{started_}}, tensor(std::move(type)));
   }
 
@@ -116,7 +151,8 @@ class Restoring {
     const auto names = node_.collectives();
     graph_.replace_uses(node_, instead);
     TANDEM_TRY(graph_.erase(node_));
-    const bool has_one_name = names.size() == 1 && graph_.find(*names.begin()) == nullptr;
+    const bool has_one_name =
+        names.size() == 1 && !name_of_coalesced(*names.begin()) && graph_.find(*names.begin()) == nullptr;
     return has_one_name ? graph_.rename(*started_, *names.begin()) : Result<void>();
   }
 

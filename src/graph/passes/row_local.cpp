@@ -59,9 +59,14 @@ bool keeps_rows(const Node& view) {
   return !from.empty() && !to.empty() && from.back() == to.back();
 }
 
+Node* below_views(Node* node) {
+  while (is_view_op(*node) && keeps_rows(*node)) node = node->arguments()[0].node();
+  return node;
+}
+
 RowLocal::RowLocal(Node& gather, const GraphHeader& header, const OpaqueOps& opaque)
     : header_(header), has_whole_rows_(as_collective(gather).dim + 1 != type_of(gather).shape.size()) {
-  const Node* const end = opaque.first_after(gather);
+  const Node* const shard = as_collective(gather).input;
   std::set<Node*, InOrder> open{&gather};
   while (!open.empty()) {
     Node* const node = *open.begin();
@@ -70,7 +75,7 @@ RowLocal::RowLocal(Node& gather, const GraphHeader& header, const OpaqueOps& opa
     nodes_.push_back(node);
     is_view_[node] = node == &gather || (is_view_op(*node) && is_view(*node->arguments()[0].node()));
     for (Node* const user : node->users()) {
-      const bool is_in_reach = end == nullptr || Graph::is_before(*user, *end);
+      const bool is_in_reach = !opaque.between(gather, *user, {shard, &gather, node});
       if (user->kind() == NodeKind::kCall && is_in_reach) open.insert(user);
     }
   }

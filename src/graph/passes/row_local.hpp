@@ -19,7 +19,7 @@ namespace tandem::graph {
 ///   %v = aten.reshape.default(%s, [64, 128])           a view of that
 ///
 /// Where the last dim is gathered a rank has parts of rows only: there, no column comes of them. Behind an
-/// opaque op the shard may be another.
+/// opaque op that may change one of them, the shard or its values may be others.
 class RowLocal {
  public:
   RowLocal(Node& gather, const GraphHeader& header, const OpaqueOps& opaque);
@@ -50,5 +50,7 @@ class RowLocal {
 [[nodiscard]] bool is_view_op(const Node& node);
 /// Whether such a one keeps the last dim, and so each row.
 [[nodiscard]] bool keeps_rows(const Node& view);
+/// What is seen by views that keep each row.
+[[nodiscard]] Node* below_views(Node* node);
 
 }  // namespace tandem::graph

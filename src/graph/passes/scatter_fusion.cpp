@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "graph/ir/ops.hpp"
+#include "graph/passes/blocks.hpp"
 #include "graph/passes/edits.hpp"
+#include "graph/passes/factors.hpp"
 #include "graph/passes/row_local.hpp"
 #include "graph/report/cost.hpp"
 
@@ -101,15 +103,18 @@ class Planner {
       return {std::nullopt, {Reason::kReduction, nullptr}};
     }
     if (type_of(*collective_.input).shape.size() < 2) return {std::nullopt, {Reason::kNoProducer, nullptr}};
-    fusion_.sum = below_views(*collective_.input, fusion_.scatter);
+    fusion_.sum = sum_below_views(*collective_.input, fusion_.scatter);
     if (fusion_.sum != nullptr && !refusal_) collect(*fusion_.sum);
     if (refusal_) return {std::nullopt, *refusal_};
     check_types();
     if (refusal_) return {std::nullopt, *refusal_};
     if (!can_name_sizes()) return {std::nullopt, {Reason::kSymbolicSizes, collective_.input}};
     for (const Product& term : fusion_.terms) {
-      if (!opaque.between(*term.computed_at, *fusion_.scatter)) continue;
-      return {std::nullopt, {Reason::kOpaqueBetween, opaque.first_after(*term.computed_at)}};
+      OpaqueOps::Values values{term.a, term.a_scale, term.addend, term.computed_at};
+      for (const Node* const other : term.other_operands()) values.push_back(other);
+      values.insert(values.end(), summed_.begin(), summed_.end());
+      if (!opaque.between(*term.computed_at, *fusion_.scatter, values)) continue;
+      return {std::nullopt, {Reason::kOpaqueBetween, opaque.first_after(*term.computed_at, values)}};
     }
     if (options.cost && saved_us(work_of(fusion_, graph_.header.world_size), graph_.header.world_size) <= 0) {
       return {std::nullopt, {Reason::kNotProfitable, nullptr}};
@@ -131,7 +136,7 @@ class Planner {
   }
 
   /// What is reshaped on the way to `user`; notes whether others use what is on the way.
-  Node* below_views(Node& node, const Node* user) {
+  Node* sum_below_views(Node& node, const Node* user) {
     Node* below = &node;
     for (;;) {
       for (const Node* const other : below->users()) fusion_.returns_product |= other != user;
@@ -152,6 +157,7 @@ class Planner {
       Node* node = open.back();
       open.pop_back();
       const bool is_top = node == &sum;
+      summed_.push_back(node);
       while (!is_top && is_view_op(*node) && keeps_rows(*node) && is_used_once(*node)) {
         node = node->arguments()[0].node();
       }
@@ -190,8 +196,6 @@ class Planner {
     }
     return nullptr;
   }
-
-  static bool is_used_once(const Node& node) { return node.users().size() == 1; }
 
   static bool is_sum(const Node& node) {
     if (!node.is_call_of(op::kAdd) || !node.named_arguments().empty()) return false;
@@ -233,14 +237,23 @@ class Planner {
     return addend;
   }
 
-  void refuse_term(const Node& node) {
+  void refuse_term(Node& node) {
     if (node.is_given()) return refuse(Reason::kNoProducer, &node);
     if (is_view_op(node)) return refuse(Reason::kReshape, &node);
     if (node.is_call_of(op::kAdd) && has_two_types(node)) return refuse(Reason::kMixedTypes, &node);
     const Node* const from = node.arguments().empty() ? nullptr : node.arguments()[0].node();
     // A wait does nothing itself.
     if (node.is_call_of(op::kWait) && from != nullptr) return refuse(Reason::kOpBetween, from);
+    if (const auto factor = as_factor(node)) {  // one that could not be moved
+      Node* const multiplied = below_views(&factor->source());
+      if (as_product(*multiplied) && !is_used_once(*multiplied))
+        return refuse(Reason::kProductUsed, multiplied);
+    }
     const bool is_taken = node.is_call_of(op::kGetItem) && from != nullptr && op::is_fused(from->target());
+    if (const std::vector<Block> blocks = blocks_of_cat(node); !blocks.empty()) {
+      if (!refusal_) refusal_ = {Reason::kBlocks, &node, "takes " + to_text(blocks)};
+      return;
+    }
     refuse(is_taken ? Reason::kProductTaken : Reason::kOpBetween, is_taken ? from : &node);
   }
 
@@ -264,6 +277,7 @@ class Planner {
   // A row that the sum adds, until a product has it for its bias, and where it is added.
   Node* row_ = nullptr;
   const Node* row_sum_ = nullptr;
+  std::vector<const Node*> summed_;  ///< the products, and what is computed of them
   std::optional<Refusal> refusal_;
 };
 

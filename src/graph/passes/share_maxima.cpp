@@ -2,6 +2,7 @@
 
 #include "base/try.hpp"
 #include "graph/ir/ops.hpp"
+#include "graph/ir/shards.hpp"
 #include "graph/passes/edits.hpp"
 #include "graph/passes/gather_match.hpp"
 #include "graph/passes/shard_values.hpp"
@@ -39,7 +40,8 @@ Result<void> share_maxima(Graph& graph, const FuseOptions& options) {
   const OpaqueOps opaque(graph);
   std::vector<Node*> gathers;
   for (Node& node : graph.nodes()) {
-    if (!node.is_call_of(op::kAllGather)) continue;
+    // The maximum of a shard is also that of its padding.
+    if (!node.is_call_of(op::kAllGather) || gather_size_of(node)) continue;
     if (match_gather(node, graph.header, opaque).why_not.reason == Reason::kScaleOfWhole)
       gathers.push_back(&node);
   }

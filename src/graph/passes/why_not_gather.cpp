@@ -5,6 +5,7 @@
 #include <set>
 
 #include "graph/ir/ops.hpp"
+#include "graph/passes/blocks.hpp"
 
 namespace tandem::graph {
 namespace {
@@ -21,9 +22,36 @@ struct Way {
 
 /// From the nearest to a fusion to the farthest; others are farther.
 constexpr std::array kNearestFirst = {
-    Reason::kDependentOperand, Reason::kScaleOfWhole,   Reason::kFactors,           Reason::kOpaqueBetween,
-    Reason::kUnsupportedType,  Reason::kReshape,        Reason::kTransposedOperand, Reason::kRightOperand,
-    Reason::kBiasOperand,      Reason::kBatchedProduct, Reason::kOpBetween};
+    Reason::kDependentOperand,  Reason::kScaleOfWhole,    Reason::kFactors,
+    Reason::kOpaqueBetween,     Reason::kUnsupportedType, Reason::kReshape,
+    Reason::kTransposedOperand, Reason::kRightOperand,    Reason::kBiasOperand,
+    Reason::kBatchedProduct,    Reason::kBlocks,          Reason::kOpBetween};
+
+/// What takes blocks, or the split of which they are items.
+bool is_of_blocks(const Node& node) {
+  return as_block(node).has_value() ||
+         std::any_of(node.users().begin(), node.users().end(), [&](const Node* user) {
+           const auto block = user->is_call_of(op::kGetItem) ? as_block(*user) : std::nullopt;
+           return block && block->source != &node && user->arguments()[0].node() == &node;
+         });
+}
+
+/// Names the blocks: those of the cat that puts them together, or the one that is taken.
+Refusal refusal_of_blocks(const Node& node) {
+  std::vector<const Node*> open{&node};
+  for (std::size_t i = 0; i < open.size(); ++i) {
+    for (const Node* const user : open[i]->users()) {
+      const std::vector<Block> blocks = blocks_of_cat(*user);
+      if (!blocks.empty()) return {Reason::kBlocks, user, "takes " + to_text(blocks)};
+      if (i == 0 && !as_block(node)) open.push_back(user);
+    }
+  }
+  for (const Node* const one : open) {
+    if (const auto block = as_block(*one))
+      return {Reason::kBlocks, one, "takes " + to_text(std::vector{*block})};
+  }
+  return {Reason::kBlocks, &node};
+}
 
 bool is_nearer(Reason a, Reason b) {
   const auto place_of = [](Reason reason) {
@@ -85,12 +113,12 @@ class Search {
   }
 
   Reason judge(const Way& way, const Product& product) {
-    if (way.between != nullptr) return Reason::kOpBetween;
+    if (way.between != nullptr) return is_of_blocks(*way.between) ? Reason::kBlocks : Reason::kOpBetween;
     if (product.a != way.node) {
       if (product.b == way.node) return way.has_maximum ? Reason::kNoProduct : Reason::kRightOperand;
       return product.bias == way.node ? Reason::kBiasOperand : Reason::kNoProduct;
     }
-    if (opaque_.between(gather_, *product.node)) return Reason::kOpaqueBetween;
+    if (opaque_.between(gather_, *product.node, values_of(product, gather_))) return Reason::kOpaqueBetween;
     if (way.has_maximum) return Reason::kScaleOfWhole;
     if (way.is_transposed) return Reason::kTransposedOperand;
     if (way.reshape != nullptr) return Reason::kReshape;
@@ -104,13 +132,15 @@ class Search {
     return local_.is_view(*way.node) ? Reason::kUnsupportedType : Reason::kOpBetween;
   }
 
-  void note(Reason reason, const Way& way, const Node& product) {
+  void note(Reason reason, const Way& way, Node& product) {
     if (!is_nearer(reason, best_.reason)) return;
     const Node* culprit = &product;
     if (reason == Reason::kOpBetween) culprit = way.between != nullptr ? way.between : way.cast;
     if (reason == Reason::kReshape) culprit = way.reshape;
-    if (reason == Reason::kOpaqueBetween) culprit = opaque_.first_after(gather_);
+    if (reason == Reason::kOpaqueBetween)
+      culprit = opaque_.first_after(gather_, values_of(*as_product(product), gather_));
     best_ = {reason, culprit};
+    if (reason == Reason::kBlocks) best_ = refusal_of_blocks(*way.between);
   }
 
   const Node& gather_;

@@ -3,6 +3,7 @@
 #include "cost/products.hpp"
 #include "cost/schedules.hpp"
 #include "graph/ir/ops.hpp"
+#include "graph/ir/shards.hpp"
 #include "graph/passes/gather_fusion.hpp"
 #include "graph/passes/scatter_fusion.hpp"
 
@@ -44,10 +45,14 @@ Work work_of(const Node& fused, int world) {
   const auto a = fused.arguments()[0].entries();
   const auto b = fused.arguments()[1].entries();
   if (fused.is_call_of(op::kFusedAllGatherMatmul) || fused.is_call_of(op::kFusedAllGatherScaledMatmul)) {
-    const TensorType& shard = type_of(*a[0].node());
-    work.bytes = received_bytes(shard, world, world);
+    TensorType whole = type_of(*a[0].node());
+    const bool is_scaled = fused.is_call_of(op::kFusedAllGatherScaledMatmul);
+    const std::size_t dim =
+        dim_from_front(*fused.arguments()[is_scaled ? 4 : 2].integer(), whole.shape.size());
+    whole.shape[dim] = gather_size_of(fused).value_or(whole.shape[dim] * world);
+    work.bytes = received_bytes(whole, world);
     for (const Argument& one : b) {
-      add_product(work, flops_of(shard.numel() * world, *one.node()), element_bytes(*one.node()));
+      add_product(work, flops_of(whole.numel(), *one.node()), element_bytes(*one.node()));
     }
     if (const auto beside = fused.named_arguments().find("also_gather");
         beside != fused.named_arguments().end()) {

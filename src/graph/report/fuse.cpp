@@ -1,9 +1,11 @@
+#include <array>
 #include <tandem/graph/fuse.hpp>
 #include <tandem/graph/passes.hpp>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "graph/ir/ops.hpp"
+#include "graph/passes/coalesced.hpp"
 #include "graph/passes/gather_fusion.hpp"
 #include "graph/passes/scatter_fusion.hpp"
 #include "graph/report/cost.hpp"
@@ -14,23 +16,43 @@ namespace {
 using Kind = CollectiveReport::Kind;
 
 /// A scatter makes one part of `world`; a ring all-reduce receives all other parts twice.
-std::int64_t bytes_of(const Node& node, Kind kind, int world) {
+std::int64_t bytes_of(const TensorType& made, Kind kind, int world) {
   constexpr double kMost = 9e18;  // sizes may be anything up to 2^62
   const int count = kind == Kind::kReduceScatter ? world : kind == Kind::kAllReduce ? 2 : 1;
-  return static_cast<std::int64_t>(std::min(kMost, received_bytes(type_of(node), world, count)));
+  return static_cast<std::int64_t>(std::min(kMost, received_bytes(made, world, count)));
+}
+
+std::optional<Kind> kind_of(std::string_view target) {
+  constexpr std::array<std::pair<std::string_view, Kind>, 7> kKinds = {{
+      {op::kFunctionalAllGather, Kind::kAllGather},
+      {op::kAllGather, Kind::kAllGather},
+      {op::kFunctionalReduceScatter, Kind::kReduceScatter},
+      {op::kReduceScatter, Kind::kReduceScatter},
+      {op::kFunctionalAllReduce, Kind::kAllReduce},
+      {op::kAllToAll, Kind::kAllToAll},
+      {op::kBroadcast, Kind::kBroadcast},
+  }};
+  const auto* const found =
+      std::find_if(kKinds.begin(), kKinds.end(), [&](const auto& one) { return one.first == target; });
+  return found == kKinds.end() ? std::nullopt : std::optional(found->second);
 }
 
 /// All collectives of the captured program, not yet judged.
 std::vector<CollectiveReport> find_collectives(const Graph& graph) {
   std::vector<CollectiveReport> found;
-  for (const Node& node : graph.nodes()) {
-    const bool is_gather = node.is_call_of(op::kFunctionalAllGather) || node.is_call_of(op::kAllGather);
-    const bool is_scatter =
-        node.is_call_of(op::kFunctionalReduceScatter) || node.is_call_of(op::kReduceScatter);
-    if (!is_gather && !is_scatter && !node.is_call_of(op::kFunctionalAllReduce)) continue;
-    const Kind kind = is_gather ? Kind::kAllGather : is_scatter ? Kind::kReduceScatter : Kind::kAllReduce;
+  const auto add = [&](std::string name, Kind kind, const TensorType& made) {
     found.push_back(
-        {.node = node.name(), .kind = kind, .bytes = bytes_of(node, kind, graph.header.world_size)});
+        {.node = std::move(name), .kind = kind, .bytes = bytes_of(made, kind, graph.header.world_size)});
+  };
+  for (const Node& node : graph.nodes()) {
+    if (node.kind() != NodeKind::kCall) continue;
+    if (const auto single = single_of(node)) {
+      for (std::size_t i = 0; i < node.type().tensors.size(); ++i) {
+        if (node.type().tensors[i]) add(coalesced_name(node, i), *kind_of(*single), *node.type().tensors[i]);
+      }
+    } else if (const auto kind = kind_of(node.target()); kind && node.type().tensor() != nullptr) {
+      add(node.name(), *kind, type_of(node));
+    }
   }
   return found;
 }
@@ -51,7 +73,9 @@ Refusal refusal_of(Graph& graph, Node& node, const OpaqueOps& opaque, const Fuse
   if (node.is_call_of(op::kAllGather)) return plan_gather(graph, node, {}, opaque, options).why_not;
   if (node.is_call_of(op::kReduceScatter) || node.is_call_of(op::kFunctionalAllReduce))
     return plan_scatter(graph, node, opaque, options).why_not;
-  return {Reason::kUnusualForm, nullptr};
+  const auto kind = kind_of(node.target());
+  const bool has_op = kind && *kind != Kind::kAllToAll && *kind != Kind::kBroadcast;
+  return {has_op || single_of(node) ? Reason::kUnusualForm : Reason::kNoFusedOp, nullptr};
 }
 
 /// How many captured collectives a node does the work of.
@@ -64,7 +88,8 @@ void judge(Graph& graph, std::vector<CollectiveReport>& collectives, const FuseO
   const OpaqueOps opaque(graph);
   for (CollectiveReport& one : collectives) {
     const auto found = nodes.find(one.node);
-    Node* const node = found == nodes.end() ? graph.find(one.node) : found->second;
+    const std::string name = name_of_coalesced(one.node).value_or(one.node);
+    Node* const node = found == nodes.end() ? graph.find(name) : found->second;
     if (node != nullptr && op::is_fused(node->target())) {
       one.fused_into = node->name();
       const int world = graph.header.world_size;
@@ -75,7 +100,9 @@ void judge(Graph& graph, std::vector<CollectiveReport>& collectives, const FuseO
     const Refusal why =
         node == nullptr ? Refusal{Reason::kNoProduct, nullptr} : refusal_of(graph, *node, opaque, options);
     one.reason = why.reason;
-    if (why.node != nullptr) one.detail = fmt::format("{} ({})", why.node->name(), why.node->target());
+    if (why.node != nullptr)
+      one.detail = fmt::format("{} ({}){}{}", why.node->name(), why.node->target(),
+                               why.says.empty() ? "" : " ", why.says);
   }
 }
 
@@ -83,9 +110,9 @@ void judge(Graph& graph, std::vector<CollectiveReport>& collectives, const FuseO
 
 Result<FuseReport> fuse(Graph& graph, const FuseOptions& options) {
   FuseReport report{.collectives = find_collectives(graph), .fused = {}};
-  const auto passes = all_passes();  // the last gives collectives PyTorch's form again: judged before
+  const auto passes = all_passes();  // the last two give collectives PyTorch's form again: judged before
   const auto note = [&](const Pass& pass, const Graph& /*rewritten*/) {
-    if (&pass == &passes[passes.size() - 2]) judge(graph, report.collectives, options);
+    if (&pass == &passes[passes.size() - 3]) judge(graph, report.collectives, options);
   };
   TANDEM_TRY(run_passes(graph, passes, note, options));
   for (const CollectiveReport& one : report.collectives) {

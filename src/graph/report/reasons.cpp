@@ -26,12 +26,14 @@ constexpr std::array<Entry, kNumReasons> kEntries = {{
     {"kMixedTypes", "tensors of different types are summed"},
     {"kReshape", "a reshape mixes rows with columns"},
     {"kOpBetween", "an op stands between it and the product"},
+    {"kBlocks", "slices take blocks of it that are not the ranks' shards"},
     {"kFactors", "the bias has factors, or is no row", true},
     {"kOtherGroup", "it is not of the program's group"},
     {"kOpaqueBetween", "an unknown op is in the way: nothing is moved across it"},
     {"kSymbolicSizes", "sizes that the program does not know have no name where the op would stand", true},
     {"kUnusualForm", "it is not followed by one wait"},
     {"kUnsupportedType", "there is no product of this type"},
+    {"kNoFusedOp", "no fused op has such a collective"},
     {"kNotProfitable", "the cost model expects no gain"},
 }};
 
@@ -54,7 +56,8 @@ bool leaves_legal_pair(Reason reason) {
 }
 
 std::string_view to_string(CollectiveReport::Kind kind) {
-  constexpr std::array<std::string_view, 3> kNames = {"all_gather", "reduce_scatter", "all_reduce"};
+  constexpr std::array<std::string_view, 5> kNames = {"all_gather", "reduce_scatter", "all_reduce",
+                                                      "all_to_all", "broadcast"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
