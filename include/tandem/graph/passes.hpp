@@ -32,7 +32,8 @@ struct Pass {
 ///   %u = wait_tensor(%x)                                         %h = all_gather_into_tensor(%b, 2, "0")
 ///   %v = wait_tensor(%y)                                         %v = wait_tensor(%h)
 ///
-/// So it does with all_reduce_coalesced and reduce_scatter_tensor_coalesced. One wait for all of them will do.
+/// So it does with all_reduce_coalesced and reduce_scatter_tensor_coalesced. One wait for all of them will
+/// do.
 [[nodiscard]] Result<void> split_coalesced(Graph& graph);
 
 /// Merges a collective along dim 0 with the split and cat by which PyTorch moves another dim there and back.
@@ -59,6 +60,8 @@ struct Pass {
 ///
 ///   %p = bmm(%a, %b)             ->  %p = reshape(mm(reshape(%a), reshape(%b)))    of one matrix each
 ///   %p = addmm(%row, %a, %b)     ->  %p = addmm(reshape(%row, [n]), %a, %b)        a row [1, n]
+///   %p = addmm(%row, %a, %b,     ->  %p = addmm(%row, %a, mul(%b, 2))              not in f16
+///              alpha=2)
 [[nodiscard]] Result<void> plain_products(Graph& graph);
 
 /// Makes one op of a chain of reshapes, or of permutes, and removes those that change nothing:

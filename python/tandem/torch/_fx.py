@@ -33,8 +33,11 @@ _SIZES = ("shape", "stride")
 _FIRST_SIZES = (101, 211)  # of two other calls: a symbol has its captured value in one of them at most
 _COLLECTIVES = (
     "_c10d_functional.all_gather_into_tensor.default",
+    "_c10d_functional.all_gather_into_tensor_coalesced.default",
     "_c10d_functional.all_reduce.default",
+    "_c10d_functional.all_reduce_coalesced.default",
     "_c10d_functional.reduce_scatter_tensor.default",
+    "_c10d_functional.reduce_scatter_tensor_coalesced.default",
 )
 
 Json = Any
