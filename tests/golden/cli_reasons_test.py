@@ -1,0 +1,122 @@
+"""Every reason that `tandem graph fuse` reports is true, and every pair that can be fused is, or `--strict` says so: judged by
+derived_reasons.py, which derives both anew. For the programs of captured and fusions, and of further folders:
+
+    python3 tests/golden/cli_reasons_test.py TANDEM [FOLDER...]
+"""
+
+import copy
+import json
+import pathlib
+import re
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import cli_tool
+import derived_reasons
+
+HERE = pathlib.Path(__file__).resolve().parent
+FOLDERS = [HERE / "captured", HERE / "fusions"]
+
+
+def programs():
+    return [path for folder in FOLDERS for path in sorted(folder.iterdir()) if path.suffix in (".json", ".txt")]
+
+
+class Case:
+    """A program, and what the tool says of it."""
+
+    def __init__(self, path, folder):
+        program, report = folder / path.name, folder / "report.json"
+        program.write_text(path.read_text().split("\n=>\n")[0] + "\n")
+        shown = cli_tool.run("graph", "show", program, "--form", "json")
+        assert shown.returncode == 0, shown.stderr
+        done = cli_tool.run("graph", "fuse", program, "--strict", "--json", report)
+        assert done.returncode in (0, 3), done.stderr
+        self.graph = derived_reasons.Graph(json.loads(shown.stdout))
+        report = json.loads(report.read_text())
+        self.rows, self.fused_ops = report["collectives"], sorted(report["fused"])
+        self.is_strict_content = done.returncode == 0
+        self.complaint = done.stderr
+
+
+def finding_of(case, row):
+    return derived_reasons.find_of(case.graph, row["node"], {} if row["kind"] == "all_gather" else taken_of(case))
+
+
+def taken_of(case):
+    """By product the names that the fused op of its gather may have in a detail."""
+    taken = {}
+    for row in case.rows:
+        if row["kind"] == "all_gather" and row["fused_into"]:
+            for product, _ in finding_of(case, row).legal:
+                taken[product] = [f"{row['fused_into']} ({op})" for op in case.fused_ops]
+    return taken
+
+
+def objections(case):
+    """What is wrong in a report, a sentence each."""
+    found = []
+    is_legal_left = False
+    for row in case.rows:
+        finding = finding_of(case, row)
+        say = lambda text: found.append(f"{row['node']}: {text}")
+        if (row["reason"] is None) != (row["fused_into"] is not None):
+            say("needs either a reason or a fused op")
+        if row["fused_into"]:
+            if not finding.legal and not brings_scale(case, row):
+                say(f"is fused into {row['fused_into']}, but only these are true: {dict(finding.reasons)}")
+            if row["is_legal"] or row["detail"]:
+                say("is fused, and nothing is in its way")
+            products = {product for one in together(case, row) for product in finding_of(case, one).products}
+            if row["num_products"] < 1 or row["num_products"] + len(row["products_left"]) != len(products):
+                say(f"{row['num_products']} products, left {row['products_left']}; there are {sorted(map(repr, products))}")
+            if not set(row["products_left"]) <= set(map(repr, products)):
+                say(f"left {row['products_left']}, which are not of {sorted(map(repr, products))}")
+            continue
+        details = finding.reasons.get(row["reason"])
+        named = " ".join(row["detail"].split(" ")[:2])
+        if details is None:
+            say(f"{row['reason']} is not true, but {dict(finding.reasons)}; legal: {finding.legal}")
+        elif named not in details:
+            say(f"{row['reason']} names {named or 'nothing'}, not one of {sorted(details)}")
+        if row["is_legal"] != bool(finding.legal):
+            say(f"is said to be {'' if row['is_legal'] else 'not '}legal: {row}, {finding.legal}")
+        if finding.legal:
+            is_legal_left = True
+            if not any(row["reason"] in reasons for _, reasons in finding.legal):
+                say(f"can be fused with {finding.legal}, but is left for {row['reason']}")
+            if row["node"] not in case.complaint:
+                say("is a legal pair, but --strict does not name it")
+    is_nothing = not any(row["fused_into"] for row in case.rows)
+    if case.is_strict_content == (is_legal_left or is_nothing):
+        found.append(f"--strict is {'content' if case.is_strict_content else 'not content: ' + case.complaint}")
+    return found
+
+
+def together(case, row):
+    """The rows of all collectives that one fused op does."""
+    return [other for other in case.rows if other["fused_into"] == row["fused_into"]]
+
+
+def brings_scale(case, row):
+    """Whether a gather's values are the scale of a product whose left operand the same fused op gathers."""
+    return any(
+        other is not row and finding_of(case, other).products & finding_of(case, row).products
+        for other in together(case, row)
+    )
+
+
+class Reasons(unittest.TestCase):
+    def test_are_true_and_nothing_legal_is_left_in_silence(self):
+        with tempfile.TemporaryDirectory(prefix="cli_reasons_") as folder:
+            for path in programs():
+                with self.subTest(path.name):
+                    self.assertEqual(objections(Case(path, pathlib.Path(folder))), [])
+
+
+if __name__ == "__main__":
+    FOLDERS += map(pathlib.Path, sys.argv[2:])
+    del sys.argv[2:]
+    cli_tool.main("__main__")
