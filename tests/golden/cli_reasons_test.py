@@ -7,7 +7,6 @@ derived_reasons.py, which derives both anew. For the programs of captured and fu
 import copy
 import json
 import pathlib
-import re
 import sys
 import tempfile
 import unittest
@@ -108,12 +107,84 @@ def brings_scale(case, row):
     )
 
 
+def changed(case, idx, **changes):
+    other = copy.copy(case)
+    other.rows = copy.deepcopy(case.rows)
+    other.rows[idx].update(changes)
+    return other
+
+
+FUSED = {"fused_into": "fused_all_gather_matmul", "reason": None, "detail": "", "num_products": 1, "is_legal": False}
+# By program, of its first collective: reports that are wrong.
+WRONG = {
+    "refuse_kTransposedOperand": [
+        {"reason": "kRightOperand", "detail": "p (aten.mm.default)"},
+        {"reason": "kReshape", "detail": "t (aten.permute.default)"},
+        {"detail": "p (aten.mm.default)"},
+        {"is_legal": True},
+        FUSED,
+    ],
+    "refuse_kOpBetween_gather": [
+        {"reason": "kTransposedOperand"},
+        {"reason": "kNoProduct", "detail": ""},
+        {"detail": "p (aten.mm.default)"},
+        {"detail": "g (tandem.all_gather.default)"},
+        {"detail": ""},
+        FUSED,
+    ],
+    "refuse_kReshape_gather": [{"reason": "kTransposedOperand"}, {"detail": "p (aten.mm.default)"}, {"is_legal": False}, FUSED],
+    "refuse_kRightOperand": [{"reason": "kTransposedOperand"}, {"reason": "kBiasOperand"}, FUSED],
+    "refuse_kDependentOperand": [{"reason": "kOpBetween"}, {"detail": "g (tandem.all_gather.default)"}, FUSED],
+    "refuse_kScaleOfWhole": [{"reason": "kDependentOperand"}, {"detail": "p (aten._scaled_mm.default)"}],
+    "refuse_kFactors": [{"is_legal": False}, {"reason": "kOpBetween"}, FUSED],
+    "refuse_kUnsupportedType": [{"reason": "kOpBetween"}, FUSED],
+    "refuse_kOtherGroup_gather": [{"reason": "kNoProduct"}, FUSED],
+    "refuse_kNoProduct": [{"reason": "kRightOperand"}, FUSED],
+    "refuse_kBatchedProduct": [{"reason": "kRightOperand"}, {"reason": "kNoProduct"}, FUSED],
+    "refuse_kOpaqueBetween_gather": [{"reason": "kOpBetween"}, {"detail": "p (aten.mm.default)"}, FUSED],
+    "refuse_kOpBetween_scatter": [{"reason": "kNoProducer"}, {"detail": "p (aten.mm.default)"}, FUSED],
+    "refuse_kNoProducer": [{"reason": "kOpBetween"}, {"detail": ""}, FUSED],
+    "refuse_kMixedTypes": [{"reason": "kReshape"}, FUSED],
+    "refuse_kReduction": [{"reason": "kOtherGroup"}, FUSED],
+    "gather_2d": [
+        {"reason": "kOpBetween", "detail": "p (aten.mm.default)", "fused_into": None},
+        {"reason": "kRightOperand", "detail": "p (aten.mm.default)", "fused_into": None},
+        {"reason": "kNoProduct", "fused_into": None},
+        {"num_products": 2},
+        {"num_products": 0},
+        {"is_legal": True},
+        {"reason": "kNoProduct"},
+        {"fused_into": None},
+    ],
+    "scatter_sum_of_three": [{"reason": "kProductUsed", "fused_into": None}, {"num_products": 2}],
+    "gather_one_product_depends_on_it": [{"products_left": []}, {"products_left": ["x (placeholder)"]}],
+}
+
+
 class Reasons(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory(prefix="cli_reasons_")
+        self.addCleanup(temporary.cleanup)
+        self.folder = pathlib.Path(temporary.name)
+
     def test_are_true_and_nothing_legal_is_left_in_silence(self):
-        with tempfile.TemporaryDirectory(prefix="cli_reasons_") as folder:
-            for path in programs():
-                with self.subTest(path.name):
-                    self.assertEqual(objections(Case(path, pathlib.Path(folder))), [])
+        for path in programs():
+            with self.subTest(path.name):
+                self.assertEqual(objections(Case(path, self.folder)), [])
+
+    def test_wrong_reports_are_noticed(self):
+        for name, reports in WRONG.items():
+            case = Case(HERE / "fusions" / f"{name}.txt", self.folder)
+            for report in reports:
+                with self.subTest(name, report=report):
+                    self.assertNotEqual(objections(changed(case, 0, **report)), [])
+
+    def test_strict_that_says_the_contrary_is_noticed(self):
+        for path in programs():
+            case = Case(path, self.folder)
+            case.is_strict_content = not case.is_strict_content
+            with self.subTest(path.name):
+                self.assertNotEqual(objections(case), [])
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ A finding says of each reason that is true which ops may be named for it. The op
 
 * kOpBetween, kBlocks, kReshape, kOpaqueBetween, kMixedTypes: an op on a path between the collective and a product;
 * kTransposedOperand: the permute; kScaleOfWhole: the op that takes the whole;
-* kDependentOperand: what makes the other operand; kProductUsed: what is used twice, or what else uses it;
+* kDependentOperand: what makes the other operand; kProductUsed: what else uses the product;
 * kNoProducer: what is reduced instead of a product, if the program has it from outside;
 * kProductTaken: the fused op;
 * kBatchedProduct, kRightOperand, kBiasOperand, kFactors, kUnsupportedType: the product, whose own property it is.
@@ -40,6 +40,11 @@ CASTS = {
     "aten.reciprocal.default", "aten.sub.Tensor", CONVERT,
 }
 FACTORS = {"aten.mul.Tensor", "aten.mul.Scalar", "aten.div.Tensor", "aten.div.Scalar"}
+MAKES_MEMORY = {
+    *CASTS, *FACTORS, *GATHERS, *SCATTERS, ALL_REDUCE, "aten.cat.default", "aten.clone.default", "aten.relu.default",
+    "aten.mm.default", "aten.bmm.default", "aten.addmm.default", "aten._scaled_mm.default", "aten.max.default",
+    "aten.amax.default",
+}
 BYTES = {
     "float64": 8, "int64": 8, "float32": 4, "int32": 4, "bfloat16": 2, "float16": 2, "int16": 2, "float8_e4m3fn": 1,
     "float8_e5m2": 1, "uint8": 1, "int8": 1, "bool": 1,
@@ -162,8 +167,27 @@ class Graph:
         found = {slot: self.tensor(product.argument(idx)) for slot, idx in SLOTS[product.target].items()}
         return {slot: node for slot, node in found.items() if node is not None}
 
-    def opaque_between(self, first, second):
-        return [node for node in self.opaque if first.place < node.place < second.place]
+    def memories(self):
+        """By node the first of those that may lie in the same memory: all that an opaque op takes, and all that an op takes
+        which may return a view of it."""
+        roots = {}
+
+        def root_of(node):
+            while roots.setdefault(node, node) is not node:
+                node = roots[node]
+            return node
+
+        for node in self.nodes:
+            if node.is_call and node.target not in MAKES_MEMORY:
+                for one in node.inputs:
+                    roots[root_of(one)] = root_of(node)
+        return {node: root_of(node) for node in self.nodes}
+
+    def opaque_between(self, first, second, values):
+        """Ops between two nodes that may change what these values, or the second node, read."""
+        memories = self.memories()
+        touched = {memories[one] for value in values for one in (value, *value.inputs)}
+        return [node for node in self.opaque if first.place < node.place < second.place and memories[node] in touched]
 
 
 def is_opaque(node):
@@ -288,7 +312,7 @@ def end_of(runs):
 
 # A value that comes of a gather. What was crossed on the way, `ops`: "cast", "factor", "keeps" (another op that keeps
 # the shape), "column" (a row's maximum), "whole" (the maximum of all), "scales" (something else is multiplied by it), "shuffled" (blocks in another order), "blocks" (other
-# blocks), "reshape", "other".
+# blocks, of rows), "columns" (the same of columns), "reshape", "other".
 Value = collections.namedtuple("Value", "layout ops is_permuted")
 
 
@@ -380,45 +404,43 @@ class GatherPaths:
         return is_multiple(node, above, others)
 
     def block(self, node, above, value):
-        cut = value._replace(layout=None, ops=value.ops | {"blocks"})
         if node.target in SPLITS:
             return value  # its items say what they are
         if node.target == GETITEM and above.target not in SPLITS:
             return value._replace(layout=None, ops=value.ops | {"other"})
         run = run_of(node)
         if run is None or value.layout is None:
-            return cut
+            return cut(value, node, above)
         after = sliced(value.layout[run.dim], run.begin, run.length, self.world)
         if after is None:
-            return cut
+            return cut(value, node, above)
         return value._replace(layout=(*value.layout[: run.dim], after, *value.layout[run.dim + 1 :]))
 
     def joined(self, node, runs, value):
         """What a cat makes of parts of a value."""
-        cut = value._replace(layout=None, ops=value.ops | {"blocks"})
-        from_, to, size = runs[0].dim, node.argument(1, 0) % len(node.shape), runs[0].source.shape[runs[0].dim]
+        source, from_, to = runs[0].source, runs[0].dim, node.argument(1, 0) % len(node.shape)
         end = end_of(sorted(runs))
         if value.layout is None or end is None or any(run.is_padded for run in runs):
-            return cut
+            return cut(value, node, source)
         is_in_order = end_of(runs) is not None
-        if not is_in_order:
-            value = value._replace(ops=value.ops | {"shuffled"})
-        layout = list(value.layout)
+        size, layout = source.shape[from_], list(value.layout)
         if from_ == to:
             if is_in_order and end == size:
                 self.note_ladder(node, runs)
             layout[from_] = sliced(layout[from_], 0, end, self.world)
-            return cut if layout[from_] is None else value._replace(layout=tuple(layout))
-        shape = list(runs[0].source.shape)
-        shape[from_ : from_ + 1] = [len(runs), size // len(runs)]
-        layout = reshaped(layout, shape) if end == size and size % len(runs) == 0 else None
-        if layout is None or any(run.length != size // len(runs) for run in runs):
-            return cut
-        outer, layout = layout[from_], [*layout[:from_], *layout[from_ + 1 :]]
-        if is_in_order and [digit[0] for digit in outer] == ["ranks"]:
-            self.note_ladder(node, runs)
-        layout[to] = merged([*outer, *layout[to]])
-        return value._replace(layout=tuple(layout))
+            if layout[from_] is None:
+                return cut(value, node, source)
+        else:
+            shape = list(source.shape)
+            shape[from_ : from_ + 1] = [len(runs), size // len(runs)]
+            layout = reshaped(layout, shape) if end == size and size % len(runs) == 0 else None
+            if layout is None or any(run.length != size // len(runs) for run in runs):
+                return cut(value, node, source)
+            outer, layout = layout[from_], [*layout[:from_], *layout[from_ + 1 :]]
+            if is_in_order and [digit[0] for digit in outer] == ["ranks"]:
+                self.note_ladder(node, runs)
+            layout[to] = merged([*outer, *layout[to]])
+        return value._replace(layout=tuple(layout), ops=value.ops if is_in_order else value.ops | {"shuffled"})
 
     def note_ladder(self, cat, runs):
         open_ = [cat]
@@ -457,11 +479,21 @@ class GatherPaths:
         return any(digit[0] == "ranks" for layout in layouts for digit in layout[-1])
 
 
+def cut(value, node, above):
+    """What of a value is left when parts of it are taken."""
+    shape = above.shape or tuple(above.out[0]["shape"])
+    is_of_rows = node.shape is not None and len(node.shape) == len(shape) and node.shape[-1] == shape[-1]
+    return value._replace(layout=None, ops=value.ops | {"blocks" if is_of_rows else "columns"})
+
+
 def is_multiple(node, above, others):
-    """Whether each row, or all, is multiplied by a number. In f16 the order matters: it has a small range."""
+    """Whether each row, or each column, is multiplied by a number. In f16 the order matters: it has a small range."""
     if node.dtype != above.dtype or node.dtype == "float16" or node.shape != above.shape:
         return False
-    return not others or math.prod(others[0].shape) == 1 or others[0].shape == (*node.shape[:-1], 1)
+    if not others or math.prod(others[0].shape) == 1:
+        return True
+    is_row = bool(others[0].shape) and others[0].shape[-1] == math.prod(others[0].shape) == node.shape[-1]
+    return is_row or others[0].shape == (*node.shape[:-1], 1)
 
 
 def is_wait_of(node, gather):
@@ -610,6 +642,10 @@ class GatherJudge:
             self.is_left |= bool(blocks)
             add("kBlocks", *blocks)
             add("kOpBetween", *ops)
+            is_of_rows = "blocks" in value.ops if layout is None else layout[-1] == self.paths.layout[-1]
+            if is_of_rows and value.ops <= {"blocks", "factor"} and not value.is_permuted:
+                if not self.faults_of(product, operand, value):
+                    legal.append((product, {"kBlocks", "kOpBetween"}))
             return
         rows, columns = [digit for dim in layout[:-1] for digit in dim], layout[-1]
         last = [digit for digit in self.paths.layout[-1] if digit[0] != "ranks"]
@@ -670,7 +706,7 @@ class GatherJudge:
             self.finding.add(reason, *nodes)
             faults.add(reason)
 
-        opaque = self.graph.opaque_between(self.gather, product)
+        opaque = self.graph.opaque_between(self.gather, product, [self.gather, product, *slots.values()])
         if opaque:
             fault("kOpaqueBetween", *opaque)
         if product.target == "aten.addmm.default" and has_factors(product, slots):
@@ -764,6 +800,9 @@ class ReductionJudge:
         while node.is_view and node.keeps_rows:
             node = node.inputs[0]
         self.collect(node, True)
+        if not has_product_above(reduced):
+            for reason in ("kMixedTypes", "kReshape", "kBlocks", "kOpBetween"):
+                self.finding.reasons["kNoProducer"] |= self.finding.reasons.pop(reason, set())
         if len(reduced.shape) < 2:
             self.fault("kNoProducer")
         if len(self.rows) > sum(term.target != "aten.addmm.default" for term in self.terms):
@@ -773,7 +812,7 @@ class ReductionJudge:
         for product in self.terms:
             if product in self.taken:
                 self.fault("kProductTaken", *self.taken[product])
-            opaque = self.graph.opaque_between(product, self.collective)
+            opaque = self.graph.opaque_between(product, self.collective, [product, *self.above(product)])
             if opaque:
                 self.fault("kOpaqueBetween", *opaque)
         if self.terms and reduced.dtype not in PRODUCT_TYPES:
@@ -783,6 +822,15 @@ class ReductionJudge:
         self.finding.products.update(self.terms)
         if self.terms and self.faults <= {"kProductUsed", "kFactors", "kSymbolicSizes", "ladder"}:
             self.finding.legal.append((self.terms[0], self.reasons_to_leave()))
+
+    def above(self, product):
+        """What a product reads, and what is between it and the collective."""
+        below = [node for node in self.graph.nodes if product.place < node.place <= self.collective.place]
+        made = {product}
+        for node in below:
+            if made & set(node.inputs):
+                made.add(node)
+        return made | set(product.inputs)
 
     def reasons_to_leave(self):
         return {reason for fault in self.faults for reason in ({"kOpBetween", "kBlocks"} if fault == "ladder" else {fault})}
@@ -814,7 +862,11 @@ class ReductionJudge:
         while not is_top and node.is_view and len(node.users) == 1 and node.keeps_rows:
             node = node.inputs[0]
         if not is_top and len(node.users) > 1:
-            self.fault("kProductUsed" if node.is_call else "kNoProducer", node, *(node.users if node.is_call else ()))
+            is_sum = node.target == "aten.add.Tensor"
+            if is_sum or node.is_product or scaled_afterwards(self.graph, node) or widened(node):
+                self.fault("kProductUsed", *node.users)
+            else:
+                self.stick(node)
             return
         if node.target == "aten.add.Tensor" and not node.kwargs and len(node.inputs) == 2:
             left, right = node.inputs
@@ -832,11 +884,14 @@ class ReductionJudge:
                     return
         self.term(node)
 
+    def stick(self, node):
+        self.stuck.append(node)
+        self.faults.add("stuck")
+
     def term(self, node):
         product = scaled_afterwards(self.graph, node) or widened(node) or node
         if not product.is_product:
-            self.stuck.append(node)
-            self.faults.add("stuck")
+            self.stick(node)
             return
         if product.target == "aten.bmm.default" and product.shape[0] != 1:
             self.fault("kOpBetween", product)
@@ -850,7 +905,7 @@ class ReductionJudge:
             self.fault("kFactors", product)
         elif slots["bias"].shape == product.shape:
             if slots["bias"] in (slots["a"], slots["b"]):
-                self.fault("kProductUsed", slots["bias"], product)
+                self.fault("kProductUsed", product)
             self.collect(slots["bias"], False)
 
     def judge_stuck(self):
@@ -861,7 +916,7 @@ class ReductionJudge:
             if not node.is_call:
                 add("kNoProducer", node)
             elif not is_product_near:
-                add("kNoProducer", node)
+                add("kNoProducer", node.inputs[0] if node.target == WAIT else node)
             elif node.is_view:
                 add("kReshape", node)
             else:
@@ -885,7 +940,7 @@ class ReductionJudge:
             others = [one for one in node.inputs if one is not above]
             if product.is_product and is_multiple(node, above, others) and node.argument(0) == {"node": above.name}:
                 if len(above.users) > 1 or len(product.users) > 1:
-                    self.fault("kProductUsed", product, above, *product.users, *above.users)
+                    self.fault("kProductUsed", *product.users, *above.users)
                 return product
         return None
 

@@ -95,6 +95,8 @@ enum class NodeKind : std::uint8_t {
 class Node {
  public:
   [[nodiscard]] const std::string& name() const { return name_; }
+  /// A number that no other node of its graph has or had, from 0 on.
+  [[nodiscard]] std::size_t id() const { return id_; }
   [[nodiscard]] NodeKind kind() const { return kind_; }
   /// Whether it is there before anything runs.
   [[nodiscard]] bool is_given() const {
@@ -129,6 +131,7 @@ class Node {
   std::set<std::string> collectives_;
   std::list<Node>::iterator place_;
   std::uint64_t order_ = 0;  ///< ascending along the graph
+  std::size_t id_ = 0;
 };
 
 /// A node as Graph::add() and Graph::insert_before() take it.
@@ -199,6 +202,7 @@ class Graph {
   void set_order(Node& node);
 
   bool has_symbols_ = false;
+  std::size_t num_ids_ = 0;
   std::list<Node> nodes_;
   std::map<std::string, Node*, std::less<>> by_name_;
   std::map<std::string, int, std::less<>> next_of_name_;  ///< those below were taken when free_name() looked

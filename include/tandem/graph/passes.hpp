@@ -32,7 +32,8 @@ struct Pass {
 ///   %u = wait_tensor(%x)                                         %h = all_gather_into_tensor(%b, 2, "0")
 ///   %v = wait_tensor(%y)                                         %v = wait_tensor(%h)
 ///
-/// So it does with all_reduce_coalesced and reduce_scatter_tensor_coalesced. One wait for all of them will do.
+/// So it does with all_reduce_coalesced and reduce_scatter_tensor_coalesced. One wait for all of them will
+/// do.
 [[nodiscard]] Result<void> split_coalesced(Graph& graph);
 
 /// Merges a collective along dim 0 with the split and cat by which PyTorch moves another dim there and back.

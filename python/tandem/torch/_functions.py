@@ -64,18 +64,23 @@ def fused_all_gather_addmm(
     group: GroupLike,
     *,
     return_A: bool = True,
+    gather_size: int | None = None,
 ) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
     """Gathers A along a dim and computes `all_gather(A) @ B_i + bias_i` for each B. A collective call.
 
     Args:
         biases: [n_i] or None for each B, of A's type.
+        gather_size: the size of gather_dim over all ranks, if W shards have more. Rank r then has `ceil(gather_size /
+            W)` of them from `r` times that on, as far as there are so many. The rest of its shard is padding.
         A, Bs, gather_dim, group, return_A: as for fused_all_gather_matmul().
 
     Gradients: none. With gradients, add the biases to the results of fused_all_gather_matmul().
 
     Returns, Graphs, Raises: as fused_all_gather_matmul().
     """
-    return _ops_of.fused_all_gather_addmm(A, Bs, biases, gather_dim, name_of(group), return_A=return_A)
+    return _ops_of.fused_all_gather_addmm(
+        A, Bs, biases, gather_dim, name_of(group), return_A=return_A, gather_size=gather_size
+    )
 
 
 def fused_all_gather_scaled_matmul(
@@ -134,6 +139,7 @@ def fused_all_gathers_scaled_matmul(
     *,
     return_A: bool = True,
     scale_mode: str = "detect",
+    gather_size: int | None = None,
 ) -> tuple[torch.Tensor | None, list[torch.Tensor], list[torch.Tensor]]:
     """As fused_all_gather_scaled_matmul(); the same schedule gathers further shards. A collective call.
 
@@ -143,6 +149,7 @@ def fused_all_gathers_scaled_matmul(
         scale_mode: what A_scale is: "tensorwise", "rowwise_sharded", "rowwise_replicated", or "detect" by its sizes. Or
             "blockwise_sharded", "blockwise_replicated": scales by blocks of 128, as for
             tandem.fused_all_gather_block_scaled_matmul().
+        gather_size: as for fused_all_gather_addmm(). Pass scale_mode with it, if a shard of scales has padding too.
         others: as for fused_all_gather_scaled_matmul().
 
     Returns:
@@ -165,6 +172,7 @@ def fused_all_gathers_scaled_matmul(
         also_gather,
         return_A=return_A,
         scale_mode=scale_mode,
+        gather_size=gather_size,
     )
 
 
@@ -328,6 +336,7 @@ def fused_scaled_matmuls_reduce_scatter(
     out_dtype: torch.dtype | None = None,
     use_fast_accum: bool = False,
     return_product: bool = False,
+    padded: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Sums (A_j @ B_j * scales_j + bias_j) * result_scale_j over j and over the group; leaves this rank's shard.
 
@@ -344,6 +353,8 @@ def fused_scaled_matmuls_reduce_scatter(
         out_dtype: float32, bfloat16, float16 or fp8, which saturates. None is the type of the first A.
         use_fast_accum: allows less exact sums; the CPU has none.
         return_product: whether the result has this rank's own sum of products.
+        padded: allows a size of scatter_dim that W does not divide. Every rank then gets `ceil(size / W)` rows, and
+            zeros behind the rows that are its own.
 
     Returns:
         This rank's shard, as fused_matmul_reduce_scatter(); and its own sum [..., n], or None.
@@ -368,6 +379,7 @@ def fused_scaled_matmuls_reduce_scatter(
         out_dtype=out_dtype,
         use_fast_accum=use_fast_accum,
         return_product=return_product,
+        padded=padded,
     )
 
 

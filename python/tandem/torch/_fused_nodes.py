@@ -29,13 +29,14 @@ class Call:
 
 def _all_gather_matmul(args: Sequence[Any], named: dict[str, Any]) -> Call:
     a, bs, dim, group = args
-    kwargs = {"return_A": named["return_A"]}
+    kwargs = {name: named[name] for name in ("return_A", "gather_size") if name in named}
 
     def path_of(index: int) -> tuple[int, ...]:
         return (0,) if index == 0 else (1, index - 1)
 
-    if "bias" in named:
-        return Call(_ops_of.fused_all_gather_addmm.default, (a, bs, named["bias"], dim, group), kwargs, path_of)
+    if "bias" in named or "gather_size" in named:
+        biases = named.get("bias", [None] * len(bs))
+        return Call(_ops_of.fused_all_gather_addmm.default, (a, bs, biases, dim, group), kwargs, path_of)
     return Call(_ops_of.fused_all_gather_matmul.default, (a, bs, dim, group), kwargs, path_of)
 
 
@@ -48,7 +49,7 @@ def _all_gather_scaled_matmul(args: Sequence[Any], named: dict[str, Any]) -> Cal
         return (1, index - 1) if index <= count else (2, index - 1 - count)
 
     operands = (*args, named.get("also_gather", []))
-    kwargs = {name: named[name] for name in ("return_A", "scale_mode")}
+    kwargs = {name: named[name] for name in ("return_A", "scale_mode", "gather_size") if name in named}
     return Call(_ops_of.fused_all_gathers_scaled_matmul.default, operands, kwargs, path_of)
 
 
@@ -65,9 +66,10 @@ def _matmul_reduce_scatter(args: Sequence[Any], named: dict[str, Any]) -> Call:
     a, b, reduce_op, dim, group = args
     lefts, rights = _as_list(a, 1), _as_list(b, 1)
     return_product = named.get("return_product", False)
-    if "bias" in named:  # each rank adds its own before the sum, as the op with scales does
+    if "bias" in named or "padded" in named:  # each rank adds its own before the sum, as the op with scales does
         none = [None] * len(lefts)
-        kwargs = {"biases": _as_list(named["bias"], 1), "return_product": return_product}
+        biases = _as_list(named["bias"], 1) if "bias" in named else None
+        kwargs = {"biases": biases, "return_product": return_product, "padded": named.get("padded", False)}
         operands = (lefts, rights, none, none, reduce_op, dim, group)
         return Call(_ops_of.fused_scaled_matmuls_reduce_scatter.default, operands, kwargs, _scattered_or_product)
     if len(lefts) == 1 and not return_product:
@@ -93,7 +95,7 @@ def _scaled_options(count: int, others: Sequence[Any], named: dict[str, Any]) ->
 def _scaled_matmul_reduce_scatter(args: Sequence[Any], named: dict[str, Any]) -> Call:
     a, b, a_scale, b_scale, reduce_op, dim, _, group, _, *others = args
     operands = (_as_list(a, 1), _as_list(b, 1), _as_list(a_scale, 1), _as_list(b_scale, 1), reduce_op, dim, group)
-    kwargs = _scaled_options(len(operands[0]), others, named)
+    kwargs = _scaled_options(len(operands[0]), others, named) | {"padded": named.get("padded", False)}
     return Call(_ops_of.fused_scaled_matmuls_reduce_scatter.default, operands, kwargs, _scattered_or_product)
 
 

@@ -156,31 +156,49 @@ def _some(values: MaybeTensors | None) -> MaybeTensors | None:
     return values if values is not None and any(value is not None for value in values) else None
 
 
+def _own(shard: torch.Tensor, dim: int, group: tandem.Group, gather_size: int | None) -> torch.Tensor:
+    """What of a shard is this rank's, and no padding."""
+    return shard if gather_size is None else shard.narrow(dim, 0, _shapes.own_rows(gather_size, group.size, group.rank))
+
+
 def _gather_results(
-    a: torch.Tensor, bs: Tensors, gather_dim: int, world: int, return_a: bool, biases: MaybeTensors | None
+    a: torch.Tensor,
+    bs: Tensors,
+    gather_dim: int,
+    world: int,
+    return_a: bool,
+    biases: MaybeTensors | None,
+    gather_size: int | None = None,
 ) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
     _shapes.check_tensors({"A": a, "Bs": bs, "biases": biases or ()})
-    _shapes.check_gather(a, bs, gather_dim, world)
+    _shapes.check_gather(a, bs, gather_dim, world, gather_size)
     _shapes.check_types(["A", *(f"Bs[{i}]" for i in range(len(bs)))], [a, *bs])
     _shapes.check_biases("biases", biases, "Bs", bs)
-    return _shapes.gather_outputs(a, bs, gather_dim, world, [b.dtype for b in bs], return_a)
+    return _shapes.gather_outputs(a, bs, gather_dim, world, [b.dtype for b in bs], return_a, gather_size)
 
 
 _known_gather_results = _checked_once(_gather_results)
 
 
 def _all_gather_addmm(
-    a: torch.Tensor, bs: Tensors, biases: MaybeTensors | None, gather_dim: int, group_name: str, return_a: bool
+    a: torch.Tensor,
+    bs: Tensors,
+    biases: MaybeTensors | None,
+    gather_dim: int,
+    group_name: str,
+    return_a: bool,
+    gather_size: int | None = None,
 ) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
     with _group_for(group_name, a) as group:
-        gathered, outs = _known_gather_results(a, bs, gather_dim, group.size, return_a, biases)
+        gathered, outs = _known_gather_results(a, bs, gather_dim, group.size, return_a, biases, gather_size)
     added = _some(biases)
     if added is not None:  # where one product has a bias, all have: zeros do nothing
         added = [b.new_zeros(b.shape[1]) if bias is None else bias for b, bias in zip(bs, added, strict=True)]
     done = tandem.fused_all_gather_matmul(
-        _plain(a),
+        _plain(_own(a, gather_dim, group, gather_size)),
         _plain(bs),
         gather_dim,
+        gather_size,
         group=group,
         bias=_plain(added),
         out=outs,
@@ -198,11 +216,13 @@ _define(
 )
 _define(
     "fused_all_gather_addmm("
-    "Tensor A, Tensor[] Bs, Tensor?[] biases, int gather_dim, str group_name, *, bool return_A = True) "
-    "-> (Tensor?, Tensor[])",
-    lambda a, bs, biases, dim, group, *, return_A=True: _all_gather_addmm(a, bs, biases, dim, group, return_A),
-    lambda a, bs, biases, dim, group, *, return_A=True: _gather_results(
-        a, bs, dim, _groups.size_of(group), return_A, biases
+    "Tensor A, Tensor[] Bs, Tensor?[] biases, int gather_dim, str group_name, *, bool return_A = True, "
+    "int? gather_size = None) -> (Tensor?, Tensor[])",
+    lambda a, bs, biases, dim, group, *, return_A=True, gather_size=None: _all_gather_addmm(
+        a, bs, biases, dim, group, return_A, gather_size
+    ),
+    lambda a, bs, biases, dim, group, *, return_A=True, gather_size=None: _gather_results(
+        a, bs, dim, _groups.size_of(group), return_A, biases, gather_size
     ),
 )
 
@@ -226,10 +246,11 @@ def _scaled_gather_results(
     return_a: bool,
     also_gather: Tensors,
     lists: dict[str, Sequence[Any]],
+    gather_size: int | None = None,
 ) -> tuple[torch.Tensor | None, list[torch.Tensor], list[torch.Tensor]]:
     """All of A, the products, and what is gathered beside."""
     _shapes.check_tensors({"A": a, "Bs": bs, "also_gather": also_gather})
-    _shapes.check_gather(a, bs, gather_dim, world)
+    _shapes.check_gather(a, bs, gather_dim, world, gather_size)
     _shapes.check_f8("A", a)
     for i, b in enumerate(bs):
         _shapes.check_f8(f"Bs[{i}]", b)
@@ -237,11 +258,11 @@ def _scaled_gather_results(
         _shapes.check_length(name, values, "Bs", bs)
     _shapes.check_biases("biases", lists["biases"], "Bs", bs)
     types = _types_of(lists["out_dtypes"], bs)
-    gathered, outs = _shapes.gather_outputs(a, bs, gather_dim, world, types, return_a)
+    gathered, outs = _shapes.gather_outputs(a, bs, gather_dim, world, types, return_a, gather_size)
     beside = []
     for i, shard in enumerate(also_gather):
         _shapes.check_beside(f"also_gather[{i}]", shard, a)
-        sizes = _shapes.gathered_sizes(shard.shape, gather_dim, world)
+        sizes = _shapes.gathered_sizes(shard.shape, gather_dim, world, gather_size)
         beside.append(_shapes.empty_with_outermost(shard, sizes, gather_dim, shard.dtype))
     return gathered, outs, beside
 
@@ -272,18 +293,24 @@ def _all_gathers_scaled_matmul(
     *,
     return_A: bool = True,
     scale_mode: str = "detect",
+    gather_size: int | None = None,
 ) -> tuple[torch.Tensor | None, list[torch.Tensor], list[torch.Tensor]]:
     lists = _lists(b_scales, biases, result_scales, out_dtypes, use_fast_accum)
     others = {"A_scale": a_scale, "B_scales": b_scales, "biases": biases, "result_scales": result_scales}
     with _group_for(group_name, a) as group:
         _shapes.check_tensors({"A": a} | others)
-        gathered, outs, beside = _scaled_gather_results(a, bs, gather_dim, group.size, return_A, also_gather, lists)
+        gathered, outs, beside = _scaled_gather_results(
+            a, bs, gather_dim, group.size, return_A, also_gather, lists, gather_size
+        )
+    if scale_mode.endswith("_sharded"):
+        a_scale = _own(a_scale, gather_dim, group, gather_size)
     done = tandem.fused_all_gather_scaled_matmul(
-        _plain(a),
+        _plain(_own(a, gather_dim, group, gather_size)),
         _plain(bs),
         _plain(a_scale),
         _plain(b_scales),
         gather_dim,
+        gather_size,
         group=group,
         scale_mode=scale_mode,
         bias=_plain(_some(biases)),
@@ -291,7 +318,7 @@ def _all_gathers_scaled_matmul(
         fast_accum=all(use_fast_accum),
         out=outs,
         gathered=False if gathered is None else gathered,
-        also_gather=_plain(also_gather) if also_gather else None,
+        also_gather=[_plain(_own(shard, gather_dim, group, gather_size)) for shard in also_gather] or None,
         also_gathered=beside if also_gather else None,
     )
     reports.append(done.report)
@@ -308,10 +335,12 @@ def _all_gathers_scaled_matmul_fake(
     *lists_and_shards: Any,
     return_A: bool = True,
     scale_mode: str = "detect",
+    gather_size: int | None = None,
 ) -> tuple[torch.Tensor | None, list[torch.Tensor], list[torch.Tensor]]:
     *lists, also_gather = lists_and_shards
     world = _groups.size_of(group_name)
-    return _scaled_gather_results(a, bs, gather_dim, world, return_A, also_gather, _lists(b_scales, *lists))
+    named = _lists(b_scales, *lists)
+    return _scaled_gather_results(a, bs, gather_dim, world, return_A, also_gather, named, gather_size)
 
 
 _SCALED_GATHER = (
@@ -325,7 +354,7 @@ _define(
 )
 _define(
     f"fused_all_gathers_scaled_matmul({_SCALED_GATHER}, Tensor[] also_gather, *, bool return_A = True, "
-    "str scale_mode = 'detect') -> (Tensor?, Tensor[], Tensor[])",
+    "str scale_mode = 'detect', int? gather_size = None) -> (Tensor?, Tensor[], Tensor[])",
     _all_gathers_scaled_matmul,
     _all_gathers_scaled_matmul_fake,
 )
@@ -350,6 +379,7 @@ def _reduction_results(
     world: int,
     return_product: bool,
     dtype: torch.dtype,
+    padded: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """This rank's shard of the sum, or all of it if no dim is scattered; and its own sum of products."""
     _shapes.check_tensors({names[0]: lefts, names[1]: rights})
@@ -358,7 +388,7 @@ def _reduction_results(
     own_sizes = sizes
     if scatter_dim is not None:
         _shapes.check_dim("scatter_dim", scatter_dim, lefts[0])
-        own_sizes = _shapes.scattered_sizes(sizes, scatter_dim, world)
+        own_sizes = _shapes.scattered_sizes(sizes, scatter_dim, world, padded)
     out = lefts[0].new_empty(own_sizes, dtype=dtype)
     return out, lefts[0].new_empty(sizes, dtype=dtype) if return_product else None
 
@@ -430,9 +460,12 @@ def _scaled_reduction_results(
     lists: dict[str, Sequence[Any] | None],
     dtype: torch.dtype | None,
     return_product: bool,
+    padded: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     out_dtype = dtype or _first(lefts).dtype
-    results = _reduction_results(names, lefts, rights, reduce_op, scatter_dim, world, return_product, out_dtype)
+    results = _reduction_results(
+        names, lefts, rights, reduce_op, scatter_dim, world, return_product, out_dtype, padded
+    )
     for name, values in lists.items():
         if values is not None:
             _shapes.check_length(name, values, names[1], rights)
@@ -454,14 +487,20 @@ def _scaled_matmuls_reduce_scatter(
     out_dtype: torch.dtype | None = None,
     use_fast_accum: bool = False,
     return_product: bool = False,
+    padded: bool = False,
     names: tuple[str, str] = ("As", "Bs"),
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     lists = {"A_scales": a_scales, "B_scales": b_scales, "biases": biases, "result_scales": result_scales}
     with _group_for(group_name, _first(as_)) as group:
         _shapes.check_tensors({names[0]: as_} | {name: values or () for name, values in lists.items()})
         out, product = _scaled_reduction_results(
-            names, as_, bs, reduce_op, scatter_dim, group.size, lists, out_dtype, return_product
+            names, as_, bs, reduce_op, scatter_dim, group.size, lists, out_dtype, return_product, padded
         )
+    size = bs[0].shape[1] if scatter_dim == as_[0].dim() - 1 else as_[0].shape[scatter_dim]
+    rows = _shapes.own_rows(size, group.size, group.rank)
+    own = out.narrow(scatter_dim, 0, rows)
+    if not own.is_contiguous():
+        own = torch.empty_like(own, memory_format=torch.contiguous_format)
     done = tandem.fused_scaled_matmul_reduce_scatter(
         _plain(as_),
         _plain(bs),
@@ -474,10 +513,14 @@ def _scaled_matmuls_reduce_scatter(
         result_scale=_plain(_some(result_scales)),
         fast_accum=use_fast_accum,
         out_dtype=out.dtype,
-        out=out,
+        out=own,
         product=False if product is None else product,
     )
     reports.append(done.report)
+    if rows < out.shape[scatter_dim]:
+        out.narrow(scatter_dim, rows, out.shape[scatter_dim] - rows).zero_()
+        if own.data_ptr() != out.data_ptr():
+            out.narrow(scatter_dim, 0, rows).copy_(own)
     return out, product
 
 
@@ -495,18 +538,21 @@ def _scaled_matmuls_reduce_scatter_fake(
     out_dtype: torch.dtype | None = None,
     use_fast_accum: bool = False,
     return_product: bool = False,
+    padded: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     lists = {"A_scales": a_scales, "B_scales": b_scales, "biases": biases, "result_scales": result_scales}
     world = _groups.size_of(group_name)
     names = ("As", "Bs")
-    return _scaled_reduction_results(names, as_, bs, reduce_op, scatter_dim, world, lists, out_dtype, return_product)
+    return _scaled_reduction_results(
+        names, as_, bs, reduce_op, scatter_dim, world, lists, out_dtype, return_product, padded
+    )
 
 
 _define(
     "fused_scaled_matmuls_reduce_scatter("
     "Tensor[] As, Tensor[] Bs, Tensor?[] A_scales, Tensor?[] B_scales, str reduce_op, int scatter_dim, "
     "str group_name, Tensor?[]? biases = None, Tensor?[]? result_scales = None, *, ScalarType? out_dtype = None, "
-    "bool use_fast_accum = False, bool return_product = False) -> (Tensor, Tensor?)",
+    "bool use_fast_accum = False, bool return_product = False, bool padded = False) -> (Tensor, Tensor?)",
     _scaled_matmuls_reduce_scatter,
     _scaled_matmuls_reduce_scatter_fake,
 )

@@ -111,17 +111,29 @@ def check_beside(name: str, shard: torch.Tensor, a: torch.Tensor) -> None:
         refuse(f"{name} has sizes {list(shard.shape)}, need those of A, {list(a.shape)}, but for the last")
 
 
-def gathered_sizes(shape: Sequence[int], dim: int, world: int) -> list[int]:
+def gathered_sizes(shape: Sequence[int], dim: int, world: int, gather_size: int | None = None) -> list[int]:
+    """The sizes over all ranks. With gather_size the last ranks' shards have padding, which is left out."""
     sizes = list(shape)
-    sizes[dim] *= world
+    whole = sizes[dim] * world
+    sizes[dim] = whole if gather_size is None else gather_size
+    if sizes[dim] < 0 or -(-sizes[dim] // world) != shape[dim]:
+        least = max(0, whole - world + 1)
+        refuse(f"gather_size is {gather_size}, need {least} to {whole}: {world} shards of {shape[dim]}")
     return sizes
 
 
-def scattered_sizes(shape: Sequence[int], dim: int, world: int) -> list[int]:
+def own_rows(size: int, world: int, rank: int) -> int:
+    """How many of `size` rows the rank has by the shard rule."""
+    stride = -(-size // world)
+    return max(0, min(size - rank * stride, stride))
+
+
+def scattered_sizes(shape: Sequence[int], dim: int, world: int, padded: bool = False) -> list[int]:
+    """A rank's sizes; with `padded` those of the first rank, where ranks have more or fewer rows."""
     sizes = list(shape)
-    if sizes[dim] % world != 0:
+    if sizes[dim] % world != 0 and not padded:
         refuse(f"dim {dim} of the product has size {sizes[dim]}, need a multiple of the group's size {world}")
-    sizes[dim] //= world
+    sizes[dim] = -(-sizes[dim] // world)
     return sizes
 
 
@@ -133,15 +145,16 @@ def empty_with_outermost(like: torch.Tensor, sizes: Sequence[int], dim: int, dty
     return like.new_empty(order, dtype=dtype).movedim(0, dim)
 
 
-def check_gather(a: torch.Tensor, bs: Sequence[torch.Tensor], gather_dim: int, world: int) -> None:
+def check_gather(
+    a: torch.Tensor, bs: Sequence[torch.Tensor], gather_dim: int, world: int, gather_size: int | None = None
+) -> None:
     """Whether all_gather(a) @ b has meaning for every b."""
     _check_left("A", a)
     check_dim("gather_dim", gather_dim, a)
     if not bs:
         refuse("Bs is empty, need at least one matrix")
-    k = a.shape[-1] * world if gather_dim == a.dim() - 1 else a.shape[-1]
     for i, b in enumerate(bs):
-        _check_right(f"Bs[{i}]", b, k)
+        _check_right(f"Bs[{i}]", b, gathered_sizes(a.shape, gather_dim, world, gather_size)[-1])
 
 
 def gather_outputs(
@@ -151,9 +164,10 @@ def gather_outputs(
     world: int,
     dtypes: Sequence[torch.dtype],
     return_a: bool,
+    gather_size: int | None = None,
 ) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
     """New tensors: all of a, and a product for each b."""
-    whole = gathered_sizes(a.shape, gather_dim, world)
+    whole = gathered_sizes(a.shape, gather_dim, world, gather_size)
     gathered = empty_with_outermost(a, whole, gather_dim, a.dtype) if return_a else None
     rows = list(a.shape[:-1]) if gather_dim == a.dim() - 1 else whole[:-1]
     outs = []

@@ -106,6 +106,12 @@ Result<void> need_part(const Call& call, const Shape& part, const Shape& product
 Result<void> check_scatter(const Call& call, std::int64_t scatter_dim) {
   TANDEM_ASSIGN(const Shape product, summed(call));
   TANDEM_ASSIGN(const std::size_t dim, dim_of(scatter_dim, product.size()));
+  const auto padded = call.node.named_arguments().find(kPadded);
+  const bool is_padded = padded != call.node.named_arguments().end() && padded->second == Argument{true};
+  if (product[dim] % call.world_size != 0 && !is_padded) {
+    return failf(ErrorCode::kInvalidArgument, "scatters dim {} of {} over {} ranks without padded=true", dim,
+                 listed(product), call.world_size);
+  }
   return need_part(call, scattered(product, dim, call.world_size), product);
 }
 

@@ -132,6 +132,7 @@ Result<Node*> Graph::insert_before(Node* place, NodeSpec spec) {
   }
   Node& node = *nodes_.emplace(place == nullptr ? nodes_.end() : place->place_);
   node.place_ = place == nullptr ? std::prev(nodes_.end()) : std::prev(place->place_);
+  node.id_ = num_ids_++;
   node.kind_ = spec.kind;
   node.name_ = std::move(spec.name);
   node.target_ = std::move(spec.target);

@@ -104,6 +104,27 @@ Result<void> split(const Call& call) {
   return {};
 }
 
+/// An end of a slice: from the back where it is negative, and inside of the tensor.
+std::int64_t clamped(std::int64_t at, std::int64_t size) {
+  return std::clamp<std::int64_t>(at < 0 ? at + size : at, 0, size);
+}
+
+Result<void> slice(const Call& call) {
+  TANDEM_TRY(same_dtype(call));
+  Shape shape = call.input(0).shape;
+  TANDEM_ASSIGN(const std::size_t dim, dim_of(call.integer(1), shape.size()));
+  for (const Argument& one : call.node.arguments()) {
+    if (one.is_symbolic()) return {};
+  }
+  const std::int64_t step = call.integer(4, 1);
+  if (step < 1) return failf(ErrorCode::kInvalidArgument, "takes each {}th element", step);
+  const std::int64_t size = shape[dim];
+  const std::int64_t begin = clamped(call.integer(2), size);
+  const std::int64_t length = std::max<std::int64_t>(clamped(call.integer(3, size), size) - begin, 0);
+  shape[dim] = length / step + (length % step != 0 ? 1 : 0);
+  return need(call, shape);
+}
+
 Result<void> getitem(const Call& call) {
   const NodeType& from = call.node.arguments()[0].node()->type();
   const std::int64_t idx = call.integer(1);
@@ -230,6 +251,7 @@ constexpr OpRule kRules[] = {
     {"aten.permute.default", permute},
     {"aten.relu.default", same_type},
     {"aten.reshape.default", reshape},
+    {"aten.slice.Tensor", slice},
     {"aten.split.Tensor", split},
     {"aten.squeeze.dim", same_numel},
     {"aten.unsqueeze.default", same_numel},

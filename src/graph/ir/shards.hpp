@@ -11,7 +11,11 @@ namespace tandem::graph {
 /// then holds shard_of(gather_size, W, r), and the rest of its shard is padding that nobody gets.
 inline constexpr std::string_view kGatherSize = "gather_size";
 
-/// That argument; nullopt where all of every shard is gathered.
+/// Argument by name of a fused scatter, true where the ranks do not divide the dim: each gets as many rows as
+/// the first one, and zeros behind its own.
+inline constexpr std::string_view kPadded = "padded";
+
+/// Its gather_size; nullopt where all of every shard is gathered.
 [[nodiscard]] inline std::optional<std::int64_t> gather_size_of(const Node& gather) {
   const auto found = gather.named_arguments().find(kGatherSize);
   return found == gather.named_arguments().end() ? std::nullopt : found->second.integer();

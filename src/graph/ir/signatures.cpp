@@ -40,6 +40,8 @@ constexpr Signature kSignatures[] = {
     {"aten.clamp_max.default", "TN", ""},
     {"aten.clamp_min.default", "TN", ""},
     {"aten.clone.default", "T", "memory_format "},
+    {"aten.constant_pad_nd.default", "TZN?", ""},
+    {"aten.div.Scalar", "TN", ""},
     {"aten.div.Tensor", "OO", ""},
     {"aten.exp.default", "T", ""},
     {"aten.exp2.default", "T", ""},
@@ -50,6 +52,7 @@ constexpr Signature kSignatures[] = {
     {"aten.max.default", "T", ""},
     {"aten.mean.dim", "TS?B?", "dtype "},
     {"aten.mm.default", "TT", ""},
+    {"aten.mul.Scalar", "TN", ""},
     {"aten.mul.Tensor", "OO", ""},
     {"aten.neg.default", "T", ""},
     {"aten.permute.default", "TS", ""},
@@ -59,7 +62,9 @@ constexpr Signature kSignatures[] = {
     {"aten.repeat.default", "TZ", ""},
     {"aten.reshape.default", "TZ", ""},
     {"aten.rsqrt.default", "T", ""},
+    {"aten.slice.Tensor", "TI?z?z?I?", ""},
     {"aten.split.Tensor", "TzI?", ""},
+    {"aten.split_with_sizes.default", "TZI?", ""},
     {"aten.squeeze.dim", "TI", ""},
     {"aten.sub.Tensor", "OO", "alpha "},
     {"aten.sum.default", "T", "dtype "},
@@ -72,8 +77,8 @@ constexpr Signature kSignatures[] = {
     {"symm_mem.fused_all_gather_matmul.default", "TLIX", "bias gather_size return_A "},
     {"symm_mem.fused_all_gather_scaled_matmul.default", "TLTLIXAAAA",
      "also_gather gather_size return_A scale_mode "},
-    {"symm_mem.fused_matmul_reduce_scatter.default", "PPXIX", "bias return_product "},
-    {"symm_mem.fused_scaled_matmul_reduce_scatter.default", "PPAAXIIXSAARA", "return_product "},
+    {"symm_mem.fused_matmul_reduce_scatter.default", "PPXIX", "bias padded return_product "},
+    {"symm_mem.fused_scaled_matmul_reduce_scatter.default", "PPAAXIIXSAARA", "padded return_product "},
     {"tandem.all_gather.default", "TIIX", "gather_size "},
     {"tandem.fused_matmul_all_reduce.default", "PPXX", "bias return_product "},
     {"tandem.fused_scaled_matmul_all_reduce.default", "PPAAXXAARA", "return_product "},
@@ -210,7 +215,7 @@ Result<void> check_signature(const Node& node) {
     }
   }
   const bool may_make_several = signature->target == op::kGetItem || signature->target == op::kSplit ||
-                                op::is_fused(signature->target) ||
+                                signature->target == op::kSplitSizes || op::is_fused(signature->target) ||
                                 signature->target.find("attention") != std::string_view::npos ||
                                 signature->target == op::kWithRngState;
   if (may_make_several || node.type().tensor() != nullptr) return {};  // passes look at the one tensor

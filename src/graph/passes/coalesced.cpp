@@ -83,35 +83,36 @@ std::vector<Item> items_of(const Node& node) {
   return node.users().size() == items.size() ? items : std::vector<Item>();
 }
 
+/// A collective of one tensor, and what is waited for, which has the name of the wait in its place.
+Result<void> split_off(Graph& graph, Node& node, std::size_t idx, const Item& item) {
+  Argument::List arguments = node.arguments();
+  arguments[0] = {item.input};
+  const std::string_view target = *single_of(node);
+  TANDEM_ASSIGN(Node* const started,
+                graph.insert_before(&node, {.kind = NodeKind::kCall,
+                                            .name = graph.free_name(short_name(target)),
+                                            .target = std::string(target),
+                                            .arguments = std::move(arguments),
+                                            .named_arguments = node.named_arguments(),
+                                            .type = type_of_item(node, idx),
+                                            .collectives = {coalesced_name(node, idx)}}));
+  TANDEM_ASSIGN(Node* const waited, graph.insert_before(&node, {.kind = NodeKind::kCall,
+                                                                .name = graph.free_name("waited"),
+                                                                .target = std::string(op::kWait),
+                                                                .arguments = {{started}},
+                                                                .named_arguments = {},
+                                                                .type = type_of_item(node, idx)}));
+  graph.replace_uses(*item.result, *waited);
+  Node* const wait = item.result->arguments()[0].node();  // where all are waited for at once
+  const std::string name = item.result->name();
+  TANDEM_TRY(graph.erase(*item.result));
+  if (wait == item.item) return graph.rename(*waited, name);
+  return wait->users().empty() ? graph.erase(*wait) : Result<void>();
+}
+
 Result<void> split(Graph& graph, Node& node) {
   const std::vector<Item> items = items_of(node);
-  std::vector<Node*> waits;
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    Argument::List arguments = node.arguments();
-    arguments[0] = {items[i].input};
-    const std::string_view target = *single_of(node);
-    TANDEM_ASSIGN(Node* const started,
-                  graph.insert_before(&node, {.kind = NodeKind::kCall,
-                                              .name = graph.free_name(short_name(target)),
-                                              .target = std::string(target),
-                                              .arguments = std::move(arguments),
-                                              .named_arguments = node.named_arguments(),
-                                              .type = type_of_item(node, i),
-                                              .collectives = {coalesced_name(node, i)}}));
-    TANDEM_ASSIGN(Node* const waited, graph.insert_before(&node, {.kind = NodeKind::kCall,
-                                                                  .name = graph.free_name("wait_tensor"),
-                                                                  .target = std::string(op::kWait),
-                                                                  .arguments = {{started}},
-                                                                  .named_arguments = {},
-                                                                  .type = type_of_item(node, i)}));
-    graph.replace_uses(*items[i].result, *waited);
-    waits.push_back(only_user(*items[i].item));
-  }
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    TANDEM_TRY(graph.erase(*items[i].result));
-    const bool waits_for_all = waits[i] != items[i].result;
-    if (waits_for_all && waits[i]->users().empty()) TANDEM_TRY(graph.erase(*waits[i]));
-  }
+  for (std::size_t i = 0; i < items.size(); ++i) TANDEM_TRY(split_off(graph, node, i, items[i]));
   for (const Item& one : items) TANDEM_TRY(graph.erase(*one.item));
   return items.empty() ? Result<void>() : graph.erase(node);
 }

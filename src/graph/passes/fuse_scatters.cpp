@@ -2,6 +2,7 @@
 
 #include "base/try.hpp"
 #include "graph/ir/ops.hpp"
+#include "graph/ir/shards.hpp"
 #include "graph/passes/edits.hpp"
 #include "graph/passes/scatter_fusion.hpp"
 
@@ -61,6 +62,8 @@ class Fusing {
     TANDEM_TRY(add_operands(spec));
     const TensorType& whole = type_of(*collective_.input);
     spec.type.tensors[0] = contiguous_type(type_of(*fusion_.scatter).shape, whole.dtype);
+    const bool is_whole = fusion_.gives_all() || whole.shape[collective_.dim] % collective_.world == 0;
+    if (!is_whole) spec.named_arguments[std::string(kPadded)] = {true};
     if (fusion_.returns_product) {
       spec.named_arguments["return_product"] = {true};
       spec.type.kind = NodeType::Kind::kList;

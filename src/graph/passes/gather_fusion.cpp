@@ -5,7 +5,6 @@
 #include <unordered_set>
 
 #include "graph/ir/ops.hpp"
-#include "graph/ir/signatures.hpp"
 #include "graph/passes/row_local.hpp"
 #include "graph/report/cost.hpp"
 
@@ -38,8 +37,7 @@ class Planner {
     if (fusion_.uses.empty()) return {std::nullopt, {Reason::kOpBetween, match.uses[0].product.a}};
     find_beside();
     place();
-    if (fusion_.uses.empty())
-      return {std::nullopt, {Reason::kOpaqueBetween, opaque_.first_after(*fusion_.gather)}};
+    if (fusion_.uses.empty()) return {std::nullopt, {Reason::kOpaqueBetween, in_the_way_}};
     if (options.cost && saved_us(work_of(fusion_, graph_.header.world_size), graph_.header.world_size) <= 0) {
       return {std::nullopt, {Reason::kNotProfitable, nullptr}};
     }
@@ -71,14 +69,30 @@ class Planner {
     }
   }
 
-  /// Before the first use of anything it makes, but not beyond an op that tandem does not know.
+  /// All that the op reads, and what it gathers.
+  [[nodiscard]] OpaqueOps::Values values() const {
+    OpaqueOps::Values found;
+    for (const Node* const beside : fusion_.also_gather) {
+      found.push_back(beside);
+      found.push_back(as_collective(*beside).input);
+    }
+    for (const GatherUse& use : fusion_.uses) {
+      const OpaqueOps::Values of_product = values_of(use.product, *fusion_.gather);
+      found.insert(found.end(), of_product.begin(), of_product.end());
+      if (use.scale_gather != nullptr) found.push_back(as_collective(*use.scale_gather).input);
+    }
+    return found;
+  }
+
+  /// Before the first use of anything it makes, but not beyond an op that may change what it reads.
   void place() {
     consider(fusion_.other_readers(*fusion_.gather));
     for (Node* const beside : fusion_.also_gather) consider(fusion_.other_readers(*beside));
     for (const GatherUse& use : fusion_.uses) {
       consider(use.product.node->users());
     }
-    if (Node* const opaque = opaque_.first_after(*fusion_.gather); opaque != nullptr) consider({opaque});
+    if (Node* const opaque = opaque_.first_after(*fusion_.gather, values()); opaque != nullptr)
+      consider({opaque});
     std::vector<GatherUse> kept;
     std::set<Node*> raised;
     std::vector<Node*> shards{collective_.input};
@@ -119,17 +133,25 @@ class Planner {
   }
 
   /// Adds what of `node` and above it does not come before the place, if all of it can be moved there.
-  bool raise(Node& node, std::set<Node*>& raised) const {
+  bool raise(Node& node, std::set<Node*>& raised) {
     std::vector<Node*> open{&node};
     while (!open.empty()) {
       Node* const one = open.back();
       open.pop_back();
       if (Graph::is_before(*one, *fusion_.place) || raised.contains(one)) continue;
-      const bool is_place_opaque = opaque_.contains(*fusion_.place);
-      const bool can_move = one->is_given() || is_known_op(*one);
-      if (!can_move || is_place_opaque || opaque_.between(*fusion_.place, *one)) return false;
+      const std::vector<Node*> inputs = one->inputs();
+      OpaqueOps::Values values(inputs.begin(), inputs.end());
+      values.push_back(one);
+      const bool can_move = one->is_given() || OpaqueOps::can_move(*one);
+      const bool is_behind = opaque_.may_change(*fusion_.place, values);
+      if (!can_move || is_behind || opaque_.between(*fusion_.place, *one, values)) {
+        in_the_way_ = !can_move   ? one
+                      : is_behind ? fusion_.place
+                                  : opaque_.first_after(*fusion_.place, values);
+        return false;
+      }
       raised.insert(one);
-      for (Node* const input : one->inputs()) open.push_back(input);
+      open.insert(open.end(), inputs.begin(), inputs.end());
     }
     return true;
   }
@@ -139,6 +161,7 @@ class Planner {
   const OpaqueOps& opaque_;
   Collective collective_;
   GatherFusion fusion_;
+  const Node* in_the_way_ = nullptr;  ///< of an operand that comes too late
 };
 
 }  // namespace

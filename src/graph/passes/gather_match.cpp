@@ -116,6 +116,12 @@ bool run_together(const Node& a, const Node& b) {
          type_of(b).shape.size() == shape.size() && with_last(type_of(b).shape, shape.back()) == shape;
 }
 
+OpaqueOps::Values values_of(const Product& product, const Node& gather) {
+  OpaqueOps::Values values{as_collective(gather).input, &gather, product.a, product.a_scale, product.addend};
+  for (const Node* const other : product.other_operands()) values.push_back(other);
+  return values;
+}
+
 GatherMatch match_gather(Node& gather, const GraphHeader& header, const OpaqueOps& opaque) {
   Source source(gather, header, opaque);
   if (!is_of_all(source.collective, header)) return {{}, {Reason::kOtherGroup, nullptr}};
@@ -123,8 +129,9 @@ GatherMatch match_gather(Node& gather, const GraphHeader& header, const OpaqueOp
   GatherMatch match;
   for (Node* const node : source.local.nodes()) {
     for (Node* const user : node->users()) {
-      if (opaque.between(gather, *user)) continue;
-      if (auto use = find_use(source, *node, *user)) match.uses.push_back(*std::move(use));
+      auto use = find_use(source, *node, *user);
+      if (!use || opaque.between(gather, *user, values_of(use->product, gather))) continue;
+      match.uses.push_back(*std::move(use));
     }
   }
   std::sort(match.uses.begin(), match.uses.end(), [](const GatherUse& a, const GatherUse& b) {

@@ -35,6 +35,9 @@ struct GatherUse {
   [[nodiscard]] bool needs_narrowing() const { return is_operand_cast || is_scale_computed; }
 };
 
+/// All that the product of a gathered tensor reads, and what is gathered.
+[[nodiscard]] OpaqueOps::Values values_of(const Product& product, const Node& gather);
+
 /// The products that a fused op can compute while `gather` runs, in the order of the graph, or why there is
 /// none.
 struct GatherMatch {

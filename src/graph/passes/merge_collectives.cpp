@@ -10,6 +10,7 @@
 #include "graph/passes/blocks.hpp"
 #include "graph/passes/opaque_ops.hpp"
 #include "graph/passes/products.hpp"
+#include "graph/passes/row_local.hpp"
 
 namespace tandem::graph {
 namespace {
@@ -38,6 +39,16 @@ struct Ladder {
 
   [[nodiscard]] Argument dim_argument() const { return {static_cast<std::int64_t>(dim)}; }
 };
+
+/// Whether a product takes it as left operand, seen by views that keep rows.
+bool is_multiplied(const Node& node) {
+  return std::any_of(node.users().begin(), node.users().end(), [&](Node* user) {
+    if (user->kind() != NodeKind::kCall) return false;
+    const auto product = as_product(*user);
+    if (product) return product->a == &node;
+    return is_view_op(*user) && keeps_rows(*user) && is_multiplied(*user);
+  });
+}
 
 /// From the wait of a gather of `world` shards to the cats that put them along another dim, in any order.
 class GatherLadder {
@@ -107,7 +118,8 @@ class GatherLadder {
     const bool has_shards = std::all_of(blocks.begin(), blocks.end(), [&](const Block& block) {
       return block.length == shard_.shape[0] && block.offset % shard_.shape[0] == 0;
     });
-    if (dim == 0 || !bytes_.empty() || !has_shards || !are_permuted(blocks)) return false;
+    if (dim == 0 || !bytes_.empty() || !has_shards || !are_permuted(blocks) || !is_multiplied(cat))
+      return false;
     std::vector<Block>& order = ladder_.orders[&cat];
     for (const Block& block : blocks) {
       const std::int64_t length = shard_.shape[dim];
@@ -225,7 +237,9 @@ Ladder scatter_ladder(Node& cat, std::int64_t world) {
   if (blocks.size() != static_cast<std::size_t>(world)) return {};
   const Block& first = blocks[0];
   const bool is_in_order = are_whole_in_order(blocks, first.length);
-  const bool is_permuted = first.dim != 0 && are_permuted(blocks) &&
+  Node& made = *below_views(first.source);
+  const bool is_sum = as_product(made).has_value() || made.is_call_of(op::kAdd);
+  const bool is_permuted = first.dim != 0 && is_sum && are_permuted(blocks) &&
                            std::all_of(blocks.begin(), blocks.end(),
                                        [&](const Block& block) { return block.length == first.length; });
   if (first.length == 0 || (!is_in_order && !is_permuted)) return {};
@@ -278,7 +292,9 @@ Result<void> merge_scatter(Graph& graph, Node& scatter, const OpaqueOps& opaque)
   const std::int64_t world = integer_at(scatter, 2, 1);
   Node* const input = scatter.arguments()[0].node();
   Ladder ladder = scatter_ladder(*input, world);
-  const bool is_split_late = !ladder.results.empty() && !opaque.between(*ladder.nodes.front(), scatter);
+  const bool is_split_late =
+      !ladder.results.empty() &&
+      !opaque.between(*ladder.nodes.front(), scatter, {ladder.results[0], ladder.nodes.back()});
   if (!is_split_late) ladder = {.nodes = {}, .results = {input}, .dim = 0};
   Node* whole = ladder.results[0];
   if (const auto order = ladder.orders.find(whole); order != ladder.orders.end()) {

@@ -17,7 +17,7 @@ Result<void> merge_equal_gathers(Graph& graph) {
     std::vector<Node*>& earlier = seen[node.arguments()[0].node()];
     const auto equal = std::find_if(earlier.begin(), earlier.end(), [&](const Node* one) {
       return one->arguments() == node.arguments() && one->named_arguments() == node.named_arguments() &&
-             !opaque.between(*one, node);
+             !opaque.between(*one, node, {one, one->arguments()[0].node()});
     });
     if (equal == earlier.end()) {
       earlier.push_back(&node);

@@ -7,6 +7,7 @@
 #include "graph/ir/ops.hpp"
 #include "graph/passes/blocks.hpp"
 #include "graph/passes/edits.hpp"
+#include "graph/passes/opaque_ops.hpp"
 #include "graph/passes/products.hpp"
 #include "graph/passes/row_local.hpp"
 
@@ -31,6 +32,13 @@ bool has_column_of_scales(const Product& product) {
   return product.is_scaled() && type_of(*product.a_scale).numel() != 1;
 }
 
+/// Whether it is its source after all.
+bool is_in_order(const Permuted& permuted) {
+  return permuted.source().type() == permuted.cat->type() &&
+         std::is_sorted(permuted.blocks.begin(), permuted.blocks.end(),
+                        [](const Block& a, const Block& b) { return a.offset < b.offset; });
+}
+
 /// The rows of `node`, which has those of the blocks' source, in the blocks' order.
 Result<Node*> with_rows_of(Graph& graph, Node& place, Node& node, const Permuted& permuted) {
   const auto& sizes = type_of(permuted.source()).shape;
@@ -42,10 +50,12 @@ Result<Node*> with_rows_of(Graph& graph, Node& place, Node& node, const Permuted
 // ---- Behind the products of a gather ----
 
 /// The rows of a gather, permuted, that a product takes; nullopt for other products.
-std::optional<Permuted> permuted_operand(const Product& product) {
+std::optional<Permuted> permuted_operand(const Product& product, const OpaqueOps& opaque) {
   if (product.addend != nullptr || product.has_factors || has_column_of_scales(product)) return std::nullopt;
   auto permuted = as_permuted(*below_views(product.a));
   if (!permuted || !below_views(&permuted->source())->is_call_of(op::kAllGather)) return std::nullopt;
+  if (opaque.between(*permuted->cat, *product.node, {permuted->cat, &permuted->source()}))
+    return std::nullopt;
   return permuted;
 }
 
@@ -79,8 +89,9 @@ std::vector<Operand> operands_of(Node& sum) {
   while (!open.empty()) {
     Node* node = open.back();
     open.pop_back();
-    while (is_used_once(*node) && is_view_op(*node) && keeps_rows(*node)) node = node->arguments()[0].node();
-    if (node != &sum && !is_used_once(*node)) return {};
+    while ((node == &sum || is_used_once(*node)) && is_view_op(*node) && keeps_rows(*node))
+      node = node->arguments()[0].node();
+    if (node != &sum && !is_used_once(*node)) return {};  // the blocks read the sum
     if (const auto product = as_product(*node)) {
       if (product->has_factors) return {};
       found.push_back({node, left_of(*node)});
@@ -143,17 +154,23 @@ Result<void> permute_operands(Graph& graph, const Permuted& permuted) {
 
 Result<void> move_blocks(Graph& graph) {
   if (graph.has_symbols()) return {};  // the sizes of what is moved have no names
+  const OpaqueOps opaque(graph);
   std::vector<Permuted> scattered;
   for (auto place = graph.nodes().begin(); place != graph.nodes().end();) {
     Node& node = *place++;
     if (const auto product = as_product(node)) {
-      if (const auto permuted = permuted_operand(*product)) {
+      if (const auto permuted = permuted_operand(*product, opaque)) {
         TANDEM_TRY(permute_product(graph, node, *product, *permuted));
       }
-    } else if (auto permuted = as_permuted(node); permuted && is_for_one_scatter(*permuted) &&
-                                                  is_source_of_blocks_alone(*permuted) &&
-                                                  !operands_of(permuted->source()).empty()) {
-      scattered.push_back(*std::move(permuted));
+    } else if (auto permuted = as_permuted(node)) {
+      const bool can_move = is_for_one_scatter(*permuted) && is_source_of_blocks_alone(*permuted) &&
+                            !operands_of(permuted->source()).empty();
+      if (is_in_order(*permuted)) {
+        graph.replace_uses(node, permuted->source());
+        TANDEM_TRY(erase_unused(graph, node));
+      } else if (can_move) {
+        scattered.push_back(*std::move(permuted));
+      }
     }
   }
   for (const Permuted& one : scattered) TANDEM_TRY(permute_operands(graph, one));

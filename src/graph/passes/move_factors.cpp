@@ -41,6 +41,7 @@ class Moving {
     const auto factor = as_factor(*left);
     if (!factor || !can_be_larger(*left)) return {};
     if (!below_views(&factor->source())->is_call_of(op::kAllGather)) return {};
+    if (opaque_.between(*left, node, {left, &factor->source(), factor->column})) return {};
     if (product->b == product->a || (graph_.has_symbols() && left != product->a)) return {};
     TANDEM_ASSIGN(Node* const rows, reshaped(graph_, node, factor->source(), type_of(*product->a).shape));
     TANDEM_ASSIGN(Node* const made, with_argument(node, node, left_of(node), *rows));
@@ -61,7 +62,8 @@ class Moving {
     const bool is_linear = collective.arguments()[1] == Argument{std::string("sum")} ||
                            collective.arguments()[1] == Argument{std::string("avg")};
     if (!factor || factor->column != nullptr || !can_be_larger(input) || result == nullptr || !is_linear ||
-        terms_of(factor->source()).empty() || opaque_.between(*factor->node, collective) ||
+        terms_of(factor->source()).empty() ||
+        opaque_.between(*factor->node, collective, {factor->node, &factor->source()}) ||
         (graph_.has_symbols() && factor->node != &input)) {
       return nullptr;
     }
@@ -147,7 +149,10 @@ class Moving {
     const auto product = as_product(*node);
     const bool is_plain = product && product->bias == nullptr && product->addend == nullptr &&
                           product->result_scale == nullptr && !product->has_factors;
-    if (!is_plain || !is_used_once(*node) || opaque_.between(*node, *factor.node)) return false;
+    if (!is_plain || !is_used_once(*node) ||
+        opaque_.between(*node, *factor.node,
+                        {node, product->a, product->b, product->a_scale, product->b_scale}))
+      return false;
     const bool has_number = factor.column == nullptr;
     return has_number || (!product->is_scaled() && !graph_.has_symbols());
   }

@@ -1,6 +1,7 @@
 #include "graph/passes/opaque_ops.hpp"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <string_view>
 
@@ -66,9 +67,9 @@ bool is_functional(const Node& node) {
 
 }  // namespace
 
-OpaqueOps::OpaqueOps(Graph& graph) {
+OpaqueOps::OpaqueOps(Graph& graph) : memory_(graph) {
   for (Node& node : graph.nodes()) {
-    if (contains(node)) nodes_.push_back(&node);
+    if (contains(node)) by_memory_[memory_.of(node)[0]].push_back(&node);
   }
 }
 
@@ -77,15 +78,66 @@ bool OpaqueOps::contains(const Node& node) {
          !std::binary_search(std::begin(kPureOps), std::end(kPureOps), node.target());
 }
 
-Node* OpaqueOps::first_after(const Node& node) const {
-  const auto found = std::upper_bound(nodes_.begin(), nodes_.end(), &node,
-                                      [](const Node* a, const Node* b) { return Graph::is_before(*a, *b); });
-  return found == nodes_.end() ? nullptr : *found;
+bool OpaqueOps::can_move(const Node& node) {
+  if (is_known_op(node)) return true;
+  constexpr std::array<std::string_view, 9> kDraws = {"rand",    "bernoulli",   "dropout",
+                                                      "normal",  "multinomial", "uniform_",
+                                                      "poisson", "exponential", "attention"};
+  return node.kind() == NodeKind::kCall && is_functional(node) &&
+         std::none_of(kDraws.begin(), kDraws.end(),
+                      [&](std::string_view word) { return node.target().find(word) != std::string::npos; });
 }
 
-bool OpaqueOps::between(const Node& first, const Node& second) const {
-  const Node* const opaque = first_after(first);
-  return opaque != nullptr && Graph::is_before(*opaque, second);
+namespace {
+
+bool is_before(const Node* a, const Node* b) {
+  return Graph::is_before(*a, *b);
+}
+
+/// The first behind `node` that takes a newer value, or a view of it.
+Node* first_user(const Node& value, const Node& node) {
+  Node* first = nullptr;
+  for (Node* const user : value.users()) {
+    Node* const found = OpaqueOps::contains(*user)                               ? user
+                        : user->kind() != NodeKind::kCall || makes_memory(*user) ? nullptr
+                                                                                 : first_user(*user, node);
+    const bool is_first =
+        found != nullptr && is_before(&node, found) && (first == nullptr || is_before(found, first));
+    if (is_first) first = found;
+  }
+  return first;
+}
+
+}  // namespace
+
+Node* OpaqueOps::first_after(const Node& node, const Values& values) const {
+  Node* first = nullptr;
+  const auto note = [&](Node* found) {
+    if (found != nullptr && (first == nullptr || is_before(found, first))) first = found;
+  };
+  for (const Node* const value : values) {
+    if (value == nullptr || by_memory_.empty()) continue;
+    for (const std::size_t memory : memory_.of(*value)) {
+      const auto ops = by_memory_.find(memory);
+      if (ops == by_memory_.end()) continue;
+      const auto found = std::upper_bound(ops->second.begin(), ops->second.end(), &node, is_before);
+      note(found == ops->second.end() ? nullptr : *found);
+    }
+    if (memory_.is_new(*value)) note(first_user(*value, node));
+  }
+  return first;
+}
+
+bool OpaqueOps::may_change(const Node& node, const Values& values) const {
+  if (!contains(node)) return false;
+  const auto takes = [&](const Node* value) {
+    if (value == nullptr) return false;
+    const std::vector<std::size_t> memories = memory_.of(*value);
+    if (std::find(memories.begin(), memories.end(), memory_.of(node)[0]) != memories.end()) return true;
+    const auto& users = value->users();
+    return std::find(users.begin(), users.end(), &node) != users.end();
+  };
+  return std::any_of(values.begin(), values.end(), takes);
 }
 
 }  // namespace tandem::graph

@@ -66,7 +66,7 @@ Node* below_views(Node* node) {
 
 RowLocal::RowLocal(Node& gather, const GraphHeader& header, const OpaqueOps& opaque)
     : header_(header), has_whole_rows_(as_collective(gather).dim + 1 != type_of(gather).shape.size()) {
-  const Node* const end = opaque.first_after(gather);
+  const Node* const shard = as_collective(gather).input;
   std::set<Node*, InOrder> open{&gather};
   while (!open.empty()) {
     Node* const node = *open.begin();
@@ -75,7 +75,7 @@ RowLocal::RowLocal(Node& gather, const GraphHeader& header, const OpaqueOps& opa
     nodes_.push_back(node);
     is_view_[node] = node == &gather || (is_view_op(*node) && is_view(*node->arguments()[0].node()));
     for (Node* const user : node->users()) {
-      const bool is_in_reach = end == nullptr || Graph::is_before(*user, *end);
+      const bool is_in_reach = !opaque.between(gather, *user, {shard, &gather, node});
       if (user->kind() == NodeKind::kCall && is_in_reach) open.insert(user);
     }
   }

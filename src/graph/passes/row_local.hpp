@@ -19,7 +19,7 @@ namespace tandem::graph {
 ///   %v = aten.reshape.default(%s, [64, 128])           a view of that
 ///
 /// Where the last dim is gathered a rank has parts of rows only: there, no column comes of them. Behind an
-/// opaque op the shard may be another.
+/// opaque op that may change one of them, the shard or its values may be others.
 class RowLocal {
  public:
   RowLocal(Node& gather, const GraphHeader& header, const OpaqueOps& opaque);

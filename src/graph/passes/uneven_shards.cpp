@@ -9,6 +9,7 @@
 #include "graph/ir/shards.hpp"
 #include "graph/passes/blocks.hpp"
 #include "graph/passes/edits.hpp"
+#include "graph/passes/opaque_ops.hpp"
 #include "graph/passes/products.hpp"
 #include "graph/passes/row_local.hpp"
 
@@ -164,7 +165,7 @@ Node* below_rows_of_zeros(Node& node, std::size_t dim, std::int64_t world) {
   return source;
 }
 
-Result<void> scatter_without_padding(Graph& graph, Node& scatter) {
+Result<void> scatter_without_padding(Graph& graph, Node& scatter, const OpaqueOps& opaque) {
   const Collective collective = as_collective(scatter);
   const auto* const op = std::get_if<std::string>(&scatter.arguments()[1].value);
   if (op == nullptr || (*op != "sum" && *op != "avg")) return {};
@@ -176,6 +177,7 @@ Result<void> scatter_without_padding(Graph& graph, Node& scatter) {
     if (!is_same_division(reduced, collective.dim, shape, dim, collective.world)) continue;
     Node* const below = below_rows_of_zeros(*padded, dim, collective.world);
     if (below == nullptr || type_of(*below).dtype != type_of(*padded).dtype) continue;
+    if (opaque.between(*below, scatter, {below, padded})) continue;
     if (!is_uneven(type_of(*below).shape[dim], shape[dim] / collective.world, collective.world)) continue;
     Shape part = shape;
     part[dim] /= collective.world;
@@ -203,6 +205,7 @@ Result<void> scatter_without_padding(Graph& graph, Node& scatter) {
 
 Result<void> uneven_shards(Graph& graph) {
   if (graph.has_symbols()) return {};  // nothing says that padding is what the shard rule pads
+  const OpaqueOps opaque(graph);
   std::vector<Node*> gathers;
   std::vector<Node*> scatters;
   for (Node& node : graph.nodes()) {
@@ -210,7 +213,7 @@ Result<void> uneven_shards(Graph& graph) {
     if (node.is_call_of(op::kReduceScatter)) scatters.push_back(&node);
   }
   for (Node* const gather : gathers) TANDEM_TRY(trim_gather(graph, *gather));
-  for (Node* const scatter : scatters) TANDEM_TRY(scatter_without_padding(graph, *scatter));
+  for (Node* const scatter : scatters) TANDEM_TRY(scatter_without_padding(graph, *scatter, opaque));
   return {};
 }
 

@@ -64,8 +64,9 @@ struct Way {
   const Node* permute = nullptr;  ///< the first
   const Node* blocks = nullptr;   ///< the first op that takes blocks
   const Node* maximum = nullptr;  ///< of all of it
-  bool is_far = false;            ///< an op has made a tensor of another shape, and is no view
-  bool is_cut = false;            ///< a dim is no longer where it is said to be
+  bool are_blocks_of_rows = true;
+  bool is_far = false;  ///< an op has made a tensor of another shape, and is no view
+  bool is_cut = false;  ///< a dim is no longer where it is said to be
 
   using State =
       std::tuple<const Node*, bool, bool, bool, bool, bool, bool, bool, bool, std::int64_t, std::int64_t>;
@@ -171,7 +172,7 @@ class Search {
   }
 
  private:
-  Way beyond(Way way, Node& user) {
+  Way beyond(Way way, const Node& user) {
     const Node& from = *way.node;
     way.node = &user;
     if (user.is_call_of(op::kMax)) {
@@ -182,8 +183,9 @@ class Search {
       if (!keeps_rows(user) && way.reshape == nullptr) way.reshape = &user;
     } else if (is_of_blocks(user) || (way.blocks != nullptr && user.is_call_of(op::kCat))) {
       if (way.blocks == nullptr) way.blocks = &user;
+      way.are_blocks_of_rows = way.are_blocks_of_rows && last_size(from) == last_size(user);
       way.is_cut = true;
-    } else if (is_multiple(from, user)) {
+    } else if (is_multiple_here(from, user)) {
       if (way.factor == nullptr) way.factor = &user;
     } else if (is_cast_op(user) || user.is_call_of("aten.amax.default") || user.is_call_of(op::kGetItem)) {
       if (way.cast == nullptr) way.cast = &user;
@@ -195,16 +197,19 @@ class Search {
     return way;
   }
 
-  /// Such a factor could multiply the rows of the product instead. In f16 that could exceed its range.
-  bool is_multiple(const Node& from, Node& user) {
-    if (!has_shape_of(user, from) || type_of(from).dtype != type_of(user).dtype) return false;
-    if (type_of(from).dtype == "float16") return false;
-    if (const auto factor = as_factor(user); factor && &factor->source() == &from)
-      return factor->column == nullptr || !dependence_.of(*factor->column);
+  /// By numbers that do not come of the gather.
+  bool is_multiple_here(const Node& from, const Node& user) {
     const std::vector<Node*> inputs = user.inputs();
-    if (!user.is_call_of(op::kMul) || inputs.size() != 2) return false;
-    const Node& other = *inputs[inputs[0] == &from ? 1 : 0];
-    return other.type().tensor() != nullptr && type_of(other).numel() == 1 && !dependence_.of(other);
+    return is_multiple(user, from) && std::all_of(inputs.begin(), inputs.end(), [&](const Node* input) {
+             return input == &from || !dependence_.of(*input);
+           });
+  }
+
+  /// Of a tensor, or of the first of several.
+  static std::optional<std::int64_t> last_size(const Node& node) {
+    const auto& tensors = node.type().tensors;
+    if (tensors.empty() || !tensors[0] || tensors[0]->shape.empty()) return std::nullopt;
+    return tensors[0]->shape.back();
   }
 
   static bool has_shape_of(const Node& a, const Node& b) {
@@ -244,7 +249,13 @@ class Search {
     if (way.between != nullptr) return op_between(way);
     Judgement others = judge_others(product);
     if (others.reason != Reason::kNoProduct && !others.is_legal) return others;
-    if (way.blocks != nullptr) return judge_blocks(*way.blocks);
+    if (way.blocks != nullptr) {
+      Judgement blocks = judge_blocks(*way.blocks);
+      // Rows that are left out, or repeated, are those of the product too.
+      blocks.is_legal =
+          way.are_blocks_of_rows && way.cast == nullptr && way.permute == nullptr && way.reshape == nullptr;
+      return blocks;
+    }
     // A view that keeps the gathered dim among the rows could be taken of the shard instead.
     const bool is_legal = !way.is_cut && way.cast == nullptr && way.gathered.is_in_rows(columns);
     if (way.factor != nullptr && way.cast == nullptr)
@@ -258,8 +269,9 @@ class Search {
 
   /// What is in the way of a product whose left operand is gathered; kNoProduct if nothing is.
   Judgement judge_others(const Product& product) {
-    if (opaque_.between(gather_, *product.node))
-      return {Reason::kOpaqueBetween, opaque_.first_after(gather_)};
+    const OpaqueOps::Values values = values_of(product, gather_);
+    if (opaque_.between(gather_, *product.node, values))
+      return {Reason::kOpaqueBetween, opaque_.first_after(gather_, values)};
     for (const Node* const other : product.other_operands()) {
       if (!dependence_.of(*other)) continue;
       const Node& maker = maker_of(*other);
