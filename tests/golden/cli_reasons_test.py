@@ -5,6 +5,7 @@ derived_reasons.py, which derives both anew. For the programs of captured and fu
 """
 
 import copy
+import functools
 import json
 import pathlib
 import sys
@@ -13,6 +14,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import cli_tool
+import captured_graph
 import derived_reasons
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -21,6 +23,12 @@ FOLDERS = [HERE / "captured", HERE / "fusions"]
 
 def programs():
     return [path for folder in FOLDERS for path in sorted(folder.iterdir()) if path.suffix in (".json", ".txt")]
+
+
+@functools.cache
+def case_of(path):
+    with tempfile.TemporaryDirectory(prefix="cli_reasons_") as folder:
+        return Case(path, pathlib.Path(folder))
 
 
 class Case:
@@ -33,15 +41,20 @@ class Case:
         assert shown.returncode == 0, shown.stderr
         done = cli_tool.run("graph", "fuse", program, "--strict", "--json", report)
         assert done.returncode in (0, 3), done.stderr
-        self.graph = derived_reasons.Graph(json.loads(shown.stdout))
+        self.graph = captured_graph.Graph(json.loads(shown.stdout))
         report = json.loads(report.read_text())
         self.rows, self.fused_ops = report["collectives"], sorted(report["fused"])
         self.is_strict_content = done.returncode == 0
         self.complaint = done.stderr
+        self.findings = {}
 
 
 def finding_of(case, row):
-    return derived_reasons.find_of(case.graph, row["node"], {} if row["kind"] == "all_gather" else taken_of(case))
+    is_gather = row["kind"] == "all_gather"
+    if not is_gather or row["node"] not in case.findings:  # those of gathers do not depend on the report
+        taken = {} if is_gather else taken_of(case)
+        case.findings[row["node"]] = derived_reasons.find_of(case.graph, row["node"], taken)
+    return case.findings[row["node"]]
 
 
 def taken_of(case):
@@ -64,7 +77,7 @@ def objections(case):
         if (row["reason"] is None) != (row["fused_into"] is not None):
             say("needs either a reason or a fused op")
         if row["fused_into"]:
-            if not finding.legal and not brings_scale(case, row):
+            if not finding.legal and not finding.may_fuse and not brings_scale(case, row):
                 say(f"is fused into {row['fused_into']}, but only these are true: {dict(finding.reasons)}")
             if row["is_legal"] or row["detail"]:
                 say("is fused, and nothing is in its way")
@@ -75,7 +88,7 @@ def objections(case):
                 say(f"left {row['products_left']}, which are not of {sorted(map(repr, products))}")
             continue
         details = finding.reasons.get(row["reason"])
-        named = " ".join(row["detail"].split(" ")[:2])
+        named = row["detail"].split(") ")[0] + ")" if ") " in row["detail"] else row["detail"]
         if details is None:
             say(f"{row['reason']} is not true, but {dict(finding.reasons)}; legal: {finding.legal}")
         elif named not in details:
@@ -162,26 +175,21 @@ WRONG = {
 
 
 class Reasons(unittest.TestCase):
-    def setUp(self):
-        temporary = tempfile.TemporaryDirectory(prefix="cli_reasons_")
-        self.addCleanup(temporary.cleanup)
-        self.folder = pathlib.Path(temporary.name)
-
     def test_are_true_and_nothing_legal_is_left_in_silence(self):
         for path in programs():
             with self.subTest(path.name):
-                self.assertEqual(objections(Case(path, self.folder)), [])
+                self.assertEqual(objections(case_of(path)), [])
 
     def test_wrong_reports_are_noticed(self):
         for name, reports in WRONG.items():
-            case = Case(HERE / "fusions" / f"{name}.txt", self.folder)
+            case = case_of(HERE / "fusions" / f"{name}.txt")
             for report in reports:
                 with self.subTest(name, report=report):
                     self.assertNotEqual(objections(changed(case, 0, **report)), [])
 
     def test_strict_that_says_the_contrary_is_noticed(self):
         for path in programs():
-            case = Case(path, self.folder)
+            case = copy.copy(case_of(path))
             case.is_strict_content = not case.is_strict_content
             with self.subTest(path.name):
                 self.assertNotEqual(objections(case), [])

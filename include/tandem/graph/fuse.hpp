@@ -43,8 +43,8 @@ inline constexpr int kNumReasons = static_cast<int>(Reason::kNotProfitable) + 1;
 [[nodiscard]] std::string_view to_string(Reason reason);
 /// The reason as a sentence for people.
 [[nodiscard]] std::string_view describe(Reason reason);
-/// Whether each collective with this reason could be fused all the same, although tandem does not do it. Others
-/// can be: CollectiveReport::is_legal says it of one collective.
+/// Whether each collective with this reason could be fused all the same, although tandem does not do it.
+/// Others can be: CollectiveReport::is_legal says it of one collective.
 [[nodiscard]] bool leaves_legal_pair(Reason reason);
 
 /// Which fusions fuse() makes, and what it takes for an error.

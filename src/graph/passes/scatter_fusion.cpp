@@ -306,7 +306,8 @@ class Planner {
     }
     const bool is_taken = node.is_call_of(op::kGetItem) && from != nullptr && op::is_fused(from->target());
     if (const std::vector<Block> blocks = blocks_of_cat(node); !blocks.empty()) {
-      return refuse({Reason::kBlocks, &node, "takes " + to_text(blocks)});
+      const bool is_legal = are_permuted(blocks) && as_product(*below_views(blocks[0].source));
+      return refuse({Reason::kBlocks, &node, "takes " + to_text(blocks), is_legal});
     }
     if (is_taken) return refuse(Reason::kProductTaken, from);
     refuse({.reason = Reason::kOpBetween, .node = &node, .is_legal = is_multiple_of_product(node)});

@@ -50,6 +50,10 @@ struct DimPlace {
   /// Whether it is among the columns of a matrix.
   [[nodiscard]] bool is_in_columns(std::int64_t columns) const { return inner * size <= columns; }
   [[nodiscard]] bool is_in_rows(std::int64_t columns) const { return inner >= columns; }
+  /// Whether each of `world` parts of it has whole rows.
+  [[nodiscard]] bool has_parts_in_rows(std::int64_t columns, std::int64_t world) const {
+    return columns > 0 && world > 0 && inner * (size / world) % columns == 0;
+  }
 };
 
 /// What happened to a value between the gather and where it is.
@@ -257,7 +261,8 @@ class Search {
       return blocks;
     }
     // A view that keeps the gathered dim among the rows could be taken of the shard instead.
-    const bool is_legal = !way.is_cut && way.cast == nullptr && way.gathered.is_in_rows(columns);
+    const bool is_legal = !way.is_cut && way.cast == nullptr &&
+                          way.gathered.has_parts_in_rows(columns, as_collective(gather_).world);
     if (way.factor != nullptr && way.cast == nullptr)
       return {Reason::kOpBetween, way.factor, way.permute == nullptr || is_legal};
     if (way.permute != nullptr) return {Reason::kOpBetween, way.permute, is_legal};
