@@ -137,9 +137,14 @@ def end_of(runs):
     return end
 
 
-# A value that comes of a gather. What was crossed on the way, `ops`: "cast", "factor", "keeps" (another op that keeps
-# the shape), "column" (a row's maximum), "whole" (the maximum of all), "scales" (something else is multiplied by it), "shuffled" (blocks in another order), "blocks" (other
-# blocks, of rows), "columns" (the same of columns), "reshape", "other".
+# A value that comes of a gather. `ops` says what was crossed on the way:
+#   cast, factor        ops of casts; a multiplication by numbers that do not come of the gather
+#   keeps, other        other ops that keep the shape, and that do not
+#   column, whole       the maximum of each row, and of all
+#   scales              something else is multiplied by it
+#   shuffled            blocks in another order
+#   blocks, columns     other blocks of rows; of columns, or joined with other tensors
+#   reshape             a reshape that cuts the digits of a layout
 Value = collections.namedtuple("Value", "layout ops is_permuted")
 
 
@@ -205,6 +210,8 @@ class GatherPaths:
             if layout is None:
                 return value
             return Value(tuple(layout[dim] for dim in node.argument(1)), ops, True)
+        if node.target == "aten.cat.default":  # with other tensors
+            return value._replace(layout=None, ops=ops | {"columns"})
         if node.target in BLOCKS or node.target == GETITEM:
             return self.block(node, above, value)
         if node.target in ("aten.max.default", "aten.amax.default") and not is_row_maximum(node):
