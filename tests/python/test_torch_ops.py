@@ -3,7 +3,19 @@
 import itertools
 
 import pytest
-from torch_ranks import TYPES, WORLDS, check, needs_torch, product, random, rounded_product, run, with_holes, world
+from torch_ranks import (
+    TYPES,
+    WORLDS,
+    caught,
+    check,
+    needs_torch,
+    product,
+    random,
+    rounded_product,
+    run,
+    with_holes,
+    world,
+)
 
 import tandem
 
@@ -276,6 +288,107 @@ def values(rank, size):
 @pytest.mark.parametrize("size", WORLDS)
 def test_values(size):
     run(values, size)
+
+
+def padded_shard(whole, dim, rank, size):
+    """A rank's shard with NaNs behind its own rows, so that all are as long as the first."""
+    import torch
+
+    stride = -(-whole.shape[dim] // size)
+    begin, end = (min(whole.shape[dim], each * stride) for each in (rank, rank + 1))
+    own = whole.narrow(dim, begin, end - begin)
+    sizes = list(whole.shape)
+    sizes[dim] = stride - (end - begin)
+    return torch.cat([own, torch.full(sizes, torch.nan).to(whole.dtype)], dim), end - begin
+
+
+def uneven_gathers(rank, size):
+    import torch
+
+    for dtype, dim, total in itertools.product(TYPES, (0, 1, 2), (1, 4, 5, 7)):
+        where = f"{dtype} dim {dim} of {total}"
+        sizes = [2, 3, 4]
+        sizes[dim] = total
+        whole = random(sizes, dtype, 1)
+        a, _ = padded_shard(whole, dim, rank, size)
+        b, bias = random([sizes[2], 6], dtype, 2), random([6], dtype, 3)
+        gathered, (plain, biased) = torch.ops.tandem.fused_all_gather_addmm(
+            a, [b, b], [None, bias], dim, world(), gather_size=total
+        )
+        want, magnitude = product(whole, b)
+        assert torch.equal(gathered, whole), where
+        check(plain, want, magnitude, where=where)
+        check(biased, want + bias.double(), magnitude + bias.double().abs(), where=where)
+
+
+def uneven_f8_gathers(rank, size):
+    """Also their scales, and what is gathered beside them."""
+    import torch
+
+    for dim, total in itertools.product((0, 1), (1, 4, 5, 7)):
+        sizes = [2, 3, 16]
+        sizes[dim] = total
+        whole, wide = f8(sizes, 1), random([*sizes[:2], 4], "bfloat16", 4)
+        b, scale, b_scale = f8([16, 8], 2), random([*sizes[:2], 1], "float32", 3).abs() + 0.5, torch.ones(1, 8)
+        shards = [padded_shard(each, dim, rank, size)[0] for each in (whole, scale, wide)]
+        lists = ([None], [None], [torch.bfloat16], [False])
+        gathered, (out,), (beside,) = torch.ops.tandem.fused_all_gathers_scaled_matmul(
+            shards[0],
+            [b],
+            shards[1],
+            [b_scale],
+            dim,
+            world(),
+            *lists,
+            [shards[2]],
+            scale_mode="rowwise_sharded",
+            gather_size=total,
+        )
+        assert torch.equal(gathered.float(), whole.float()) and torch.equal(beside, wide), (dim, total)
+        check(out, *(each * scale.double() for each in product(whole, b)), where=f"dim {dim} of {total}")
+
+
+def uneven_scatters(rank, size):
+    import torch
+
+    for dtype, dim, total in itertools.product(TYPES, (0, 1, 2), (1, 4, 5, 7)):
+        sizes = [2, 3, 4]
+        sizes[dim] = total
+        lefts = [random([*sizes[:2], 8], dtype, 1, each) for each in range(size)]
+        b = random([8, sizes[2]], dtype, 2)
+        out, own = torch.ops.tandem.fused_scaled_matmuls_reduce_scatter(
+            [lefts[rank]], [b], [None], [None], "sum", dim, world(), return_product=True, padded=True
+        )
+        want, magnitude = (sum(each) for each in zip(*(product(left, b) for left in lefts), strict=True))
+        (part, rows), (most, _) = (padded_shard(each, dim, rank, size) for each in (want, magnitude))
+        where = f"{dtype} dim {dim} of {total}"
+        assert list(out.shape) == list(part.shape) and out.is_contiguous(), where
+        check(out.narrow(dim, 0, rows), part.narrow(dim, 0, rows), most.narrow(dim, 0, rows), 4, where)
+        assert not out.narrow(dim, rows, part.shape[dim] - rows).any(), where
+        check(own, *product(lefts[rank], b), where=where)
+
+
+def wrong_sizes(rank, size):
+    import torch
+
+    a, b = random([2, 8], "float32", 1), random([8, 6], "float32", 2)
+    error = caught(torch.ops.tandem.fused_all_gather_addmm, a, [b], [None], 0, world(), gather_size=2 * size + 1)
+    assert f"gather_size is {2 * size + 1}, need {size + 1} to {2 * size}: {size} shards of 2" in str(error)
+    left = random([size + 1, 8], "float32", 1)
+    error = caught(
+        torch.ops.tandem.fused_scaled_matmuls_reduce_scatter, [left], [b], [None], [None], "sum", 0, world()
+    )
+    assert f"dim 0 of the product has size {size + 1}, need a multiple of the group's size {size}" in str(error)
+
+
+def uneven(rank, size):
+    for one in (uneven_gathers, uneven_f8_gathers, uneven_scatters, wrong_sizes):
+        one(rank, size)
+
+
+def test_uneven_shards():
+    """Of three ranks the last ones have fewer rows, or none."""
+    run(uneven, 3)
 
 
 def reported(rank, size):

@@ -28,7 +28,7 @@ enum class Reason : std::uint8_t {
   kReshape,            ///< a reshape on the way mixes rows with columns
   kOpBetween,          ///< an op stands between the collective and the product
   kBlocks,             ///< blocks are cut out of it, or are put together another way than the ranks have them
-  kFactors,            ///< a bias with factors, or one that is no row
+  kFactors,            ///< the product adds neither row nor matrix, or it has factors in f16
   kOtherGroup,         ///< its group is not that of the program
   kOpaqueBetween,      ///< an unknown op is in the way, and nothing moves across it
   kSymbolicSizes,      ///< sizes that the program does not know have no name where the op would stand

@@ -60,6 +60,8 @@ struct Pass {
 ///
 ///   %p = bmm(%a, %b)             ->  %p = reshape(mm(reshape(%a), reshape(%b)))    of one matrix each
 ///   %p = addmm(%row, %a, %b)     ->  %p = addmm(reshape(%row, [n]), %a, %b)        a row [1, n]
+///   %p = addmm(%row, %a, %b,     ->  %p = addmm(%row, %a, mul(%b, 2))              not in f16
+///              alpha=2)
 [[nodiscard]] Result<void> plain_products(Graph& graph);
 
 /// Makes one op of a chain of reshapes, or of permutes, and removes those that change nothing:

@@ -27,8 +27,11 @@ _OWN_FORMS = ("symm_mem.", "tandem.")  # targets that graphs of tandem use in fo
 _SIZES = ("shape", "stride")
 _COLLECTIVES = (
     "_c10d_functional.all_gather_into_tensor.default",
+    "_c10d_functional.all_gather_into_tensor_coalesced.default",
     "_c10d_functional.all_reduce.default",
+    "_c10d_functional.all_reduce_coalesced.default",
     "_c10d_functional.reduce_scatter_tensor.default",
+    "_c10d_functional.reduce_scatter_tensor_coalesced.default",
 )
 
 Json = Any

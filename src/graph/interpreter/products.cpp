@@ -82,14 +82,23 @@ Result<Values> mm(const Call& call) {
   return one(std::move(out));
 }
 
+/// In f32.
+HostTensor multiplied(const HostTensor& x, double number) {
+  std::vector<double> values = elements<double>(x.view());
+  for (double& value : values) value *= number;
+  return HostTensor::from(std::span<const double>(values), x.sizes(), DType::kF32);
+}
+
 Result<Values> addmm(const Call& call) {
   TANDEM_ASSIGN(HostTensor bias, call.tensor(0));
   TANDEM_ASSIGN(HostTensor a, call.tensor(1));
   TANDEM_ASSIGN(HostTensor b, call.tensor(2));
-  TANDEM_TRY(call.named_is("alpha", 1));
-  TANDEM_TRY(call.named_is("beta", 1));
+  TANDEM_ASSIGN(const double alpha, call.number_or(call.named("alpha"), 1));
+  TANDEM_ASSIGN(const double beta, call.number_or(call.named("beta"), 1));
   const DType dtype = a.dtype();
-  const Product product{.a = std::move(a), .b = std::move(b), .bias = std::move(bias)};
+  Product product{.a = std::move(a), .b = std::move(b)};
+  if (alpha != 1) product.a_scale = HostTensor::from(std::span<const double>(&alpha, 1), {}, DType::kF32);
+  product.bias = beta == 1 ? std::move(bias) : multiplied(bias, beta);
   TANDEM_ASSIGN(HostTensor out, sum_of_products(std::span(&product, 1), dtype, call.ranks().stream));
   return one(std::move(out));
 }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <tandem/graph/passes.hpp>
 
 #include "base/try.hpp"
@@ -9,12 +10,11 @@
 namespace tandem::graph {
 namespace {
 
-/// Whether what a node takes first is a gather's, but for views.
-bool reads_gathered(const Node& node) {
-  const Node* above = node.arguments()[0].node();
-  while (above != nullptr && (is_view_op(*above) || above->is_call_of(op::kPermute)))
-    above = above->arguments()[0].node();
-  return above != nullptr && above->is_call_of(op::kAllGather);
+/// Whether a value is a gather's, but for views.
+bool is_gathered(const Node& value) {
+  const Node* above = &value;
+  while ((is_view_op(*above) || above->is_call_of(op::kPermute))) above = above->arguments()[0].node();
+  return above->is_call_of(op::kAllGather);
 }
 
 /// Whether it is reduced over ranks, but for views and sums.
@@ -71,15 +71,50 @@ bool has_bias_of_one_row(const Node& node) {
   return bias.size() == 2 && bias[0] == 1 && made[0] != 1 && bias[1] == made[1];
 }
 
+/// Whether it multiplies the product or what it adds by other numbers than 1, and could be larger in between.
+bool has_numbers(const Node& node) {
+  const auto& numbers = node.named_arguments();
+  return node.is_call_of(op::kAddmm) && !numbers.empty() && type_of(node).dtype != "float16" &&
+         std::all_of(numbers.begin(), numbers.end(), [](const auto& one) {
+           return std::holds_alternative<std::int64_t>(one.second.value) ||
+                  std::holds_alternative<double>(one.second.value);
+         });
+}
+
+/// The right operand and what is added, each by its number.
+Result<void> multiply_operands(Graph& graph, Node& node) {
+  Argument::List arguments = node.arguments();
+  for (const auto& [name, number] : node.named_arguments()) {
+    Argument& operand = arguments[name == "alpha" ? 2 : 0];
+    const bool is_one = number == Argument{std::int64_t{1}} || number == Argument{1.0};
+    if (is_one) continue;
+    TANDEM_ASSIGN(Node* const multiple, graph.insert_before(&node, {.kind = NodeKind::kCall,
+                                                                    .name = graph.free_name("mul"),
+                                                                    .target = std::string(op::kMul),
+                                                                    .arguments = {operand, number},
+                                                                    .named_arguments = {},
+                                                                    .type = operand.node()->type()}));
+    operand = {multiple};
+  }
+  graph.set_arguments(node, std::move(arguments), {});
+  return {};
+}
+
 }  // namespace
 
 Result<void> plain_products(Graph& graph) {
   for (auto place = graph.nodes().begin(); place != graph.nodes().end();) {
     Node& node = *place++;
     const bool is_one_of_batch = node.is_call_of(op::kBmm) && type_of(node).shape[0] == 1;
+    const auto is_beside_collective = [&] {
+      return is_gathered(*node.arguments()[left_of(node)].node()) || is_reduced(node);
+    };
+    if (has_numbers(node) && is_beside_collective()) {
+      TANDEM_TRY(multiply_operands(graph, node));
+    }
     if (has_bias_of_one_row(node)) {
       TANDEM_TRY(flatten_bias(graph, node));
-    } else if (is_one_of_batch && !graph.has_symbols() && (reads_gathered(node) || is_reduced(node))) {
+    } else if (is_one_of_batch && !graph.has_symbols() && is_beside_collective()) {
       TANDEM_TRY(flatten_batch(graph, node));  // the node is gone then
     }
   }

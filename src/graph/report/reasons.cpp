@@ -27,7 +27,7 @@ constexpr std::array<Entry, kNumReasons> kEntries = {{
     {"kReshape", "a reshape mixes rows with columns"},
     {"kOpBetween", "an op stands between it and the product"},
     {"kBlocks", "slices take blocks of it that are not the ranks' shards"},
-    {"kFactors", "the bias has factors, or is no row", true},
+    {"kFactors", "what the product adds is no row, or in f16 it has factors", true},
     {"kOtherGroup", "it is not of the program's group"},
     {"kOpaqueBetween", "an unknown op is in the way: nothing is moved across it"},
     {"kSymbolicSizes", "sizes that the program does not know have no name where the op would stand", true},
