@@ -7,8 +7,8 @@ WAIT = "_c10d_functional.wait_tensor.default"
 GETITEM = "<built-in function getitem>"
 CONVERT = "prims.convert_element_type.default"
 VIEWS = {
-    "aten.reshape.default", "aten.view.default", "aten._unsafe_view.default", "aten.squeeze.dim", "aten.unsqueeze.default",
-    "aten.clone.default", "aten.view.dtype",
+    "aten.reshape.default", "aten.view.default", "aten._unsafe_view.default", "aten.squeeze.dim",
+    "aten.unsqueeze.default", "aten.clone.default", "aten.view.dtype",
 }
 PERMUTE = "aten.permute.default"
 SPLITS = {"aten.split.Tensor", "aten.split_with_sizes.default"}
@@ -148,7 +148,7 @@ class Graph:
         return {slot: node for slot, node in found.items() if node is not None}
 
     def memories(self):
-        """By node the first of those that may lie in the same memory: all that an opaque op takes, and all that an op takes
+        """By node one of those that may lie in the same memory: all that an opaque op takes, and all that an op takes
         which may return a view of it."""
         roots = {}
 

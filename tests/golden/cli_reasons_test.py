@@ -1,5 +1,5 @@
-"""Every reason that `tandem graph fuse` reports is true, and every pair that can be fused is, or `--strict` says so: judged by
-derived_reasons.py, which derives both anew. For the programs of captured and fusions, and of further folders:
+"""Every reason that `tandem graph fuse` reports is true, and every pair that can be fused is, or `--strict` says so: judged
+by derived_reasons.py, which derives both anew. For the programs of captured and fusions, and of further folders:
 
     python3 tests/golden/cli_reasons_test.py TANDEM [FOLDER...]
 """
@@ -83,7 +83,7 @@ def objections(case):
                 say("is fused, and nothing is in its way")
             products = {product for one in together(case, row) for product in finding_of(case, one).products}
             if row["num_products"] < 1 or row["num_products"] + len(row["products_left"]) != len(products):
-                say(f"{row['num_products']} products, left {row['products_left']}; there are {sorted(map(repr, products))}")
+                say(f"has {row['num_products']} products and left {row['products_left']}, of {sorted(map(repr, products))}")
             if not set(row["products_left"]) <= set(map(repr, products)):
                 say(f"left {row['products_left']}, which are not of {sorted(map(repr, products))}")
             continue
@@ -145,7 +145,12 @@ WRONG = {
         {"detail": ""},
         FUSED,
     ],
-    "refuse_kReshape_gather": [{"reason": "kTransposedOperand"}, {"detail": "p (aten.mm.default)"}, {"is_legal": False}, FUSED],
+    "refuse_kReshape_gather": [
+        {"reason": "kTransposedOperand"},
+        {"detail": "p (aten.mm.default)"},
+        {"is_legal": False},
+        FUSED,
+    ],
     "refuse_kRightOperand": [{"reason": "kTransposedOperand"}, {"reason": "kBiasOperand"}, FUSED],
     "refuse_kDependentOperand": [{"reason": "kOpBetween"}, {"detail": "g (tandem.all_gather.default)"}, FUSED],
     "refuse_kScaleOfWhole": [{"reason": "kDependentOperand"}, {"detail": "p (aten._scaled_mm.default)"}],

@@ -1,7 +1,7 @@
 """Derives from a captured graph alone which collectives can be fused, and which reasons are true of the others.
 
-This is a second opinion on `tandem graph fuse`: it shares no code with it, is slow, and follows all paths. What it knows
-is what docs/design/graph.md and the public headers state. It works on the graph as captured, before any pass.
+This is a second opinion on `tandem graph fuse`: it shares no code with it, is slow, and follows all paths. What it
+knows is what docs/design/graph.md and the public headers state. It works on the graph as captured, before any pass.
 
 A gather is followed down. Each value on the way has a *layout*: for each of its dims the digits of the gathered
 tensor's index that it runs over. So views, permutes, slices and cats are judged by what they do to elements. A scatter
@@ -31,8 +31,8 @@ from gather_paths import (
 
 
 class Finding:
-    """`reasons`: each that is true, with the ops that may be named for it. `legal`: for each product that can be fused the
-    reasons for which tandem may leave it nevertheless. `may_fuse`: products that are legal or not by their numbers.
+    """`reasons`: each that is true, with the ops that may be named for it. `legal`: for each product that can be fused
+    the reasons for which tandem may leave it nevertheless. `may_fuse`: products that are legal or not by their numbers.
     `products`: all that read what is gathered, or that are summed."""
 
     def __init__(self):
@@ -235,7 +235,8 @@ def is_addend(product, slots, slot):
 
 
 def has_factors(product, slots):
-    if any(factor != 1 for factor in product.kwargs.values()):
+    """Whether an addmm adds neither row nor matrix, or has factors in f16, whose range is small."""
+    if product.dtype == "float16" and any(factor != 1 for factor in product.kwargs.values()):
         return True
     bias = slots["bias"].shape
     return not (bias == product.shape or bias == product.shape[1:] or bias == (1, product.shape[1]))
@@ -334,7 +335,8 @@ class ReductionJudge:
         return made | set(product.inputs)
 
     def reasons_to_leave(self):
-        return {reason for fault in self.faults for reason in ({"kOpBetween", "kBlocks"} if fault == "ladder" else {fault})}
+        of_ladder = {"kOpBetween", "kBlocks"} if "ladder" in self.faults else set()
+        return of_ladder | (self.faults - {"ladder"})
 
     def without_ladders(self, node):
         below = self.without_ladder(node)
@@ -412,7 +414,7 @@ class ReductionJudge:
             self.collect(slots["bias"], False)
 
     def judge_stuck(self):
-        """Terms that are none: an op is in the way of a product above it, or keeps the other products from being all."""
+        """Terms that are none: an op is in the way of a product above it, or stands beside the products."""
         add = self.finding.add
         is_product_near = has_product_above(self.collective)
         for node in self.stuck:

@@ -1,5 +1,5 @@
-"""What comes of a gather: every value behind it, and what was crossed on the way. Each value has a layout, so views, permutes,
-slices and cats are judged by what they do to elements.
+"""What comes of a gather: every value behind it, and what was crossed on the way. Each value has a layout, so views,
+permutes, slices and cats are judged by what they do to elements.
 """
 
 import collections
@@ -9,8 +9,8 @@ from captured_graph import (
     ALL_REDUCE, BLOCKS, CASTS, FACTORS, GATHERS, GETITEM, PERMUTE, SCATTERS, SPLITS, WAIT, is_opaque, nodes_in,
 )
 
-# ---- layouts: of each dim the digits (of which dim of what is gathered, step, count, first) that it runs over, outermost
-# first. "ranks" is the number of the shard; "shards" runs over all shards, but for the end of the last one.
+# ---- layouts: of each dim the digits (of which dim of what is gathered, step, count, first) that it runs over,
+# outermost first. "ranks" is the number of the shard; "shards" runs over all shards, but for the end of the last one.
 
 
 def merged(digits):
@@ -205,12 +205,12 @@ class GatherPaths:
             if layout is None or node.shape is None:
                 return value._replace(layout=None)
             after = layout if node.target == "aten.view.dtype" else reshaped(layout, node.shape)
-            return value._replace(layout=after) if after is not None else Value(None, ops | {"reshape"}, value.is_permuted)
+            return value._replace(layout=after, ops=ops | {"reshape"} if after is None else ops)
         if node.target == PERMUTE:
             if layout is None:
                 return value
             return Value(tuple(layout[dim] for dim in node.argument(1)), ops, True)
-        if node.target == "aten.cat.default":  # with other tensors
+        if node.target == "aten.cat.default" and not all(one in self.values for one in node.inputs):
             return value._replace(layout=None, ops=ops | {"columns"})
         if node.target in BLOCKS or node.target == GETITEM:
             return self.block(node, above, value)

@@ -142,12 +142,12 @@ TEST(Strict, ComplainsWhenALegalPairIsLeft) {
   EXPECT_EQ(strict_error(R"(graph world 2 group "0" source ""
 %a: bfloat16[4, 8] = placeholder
 %b: bfloat16[8, 6] = placeholder
-%c: bfloat16[6] = placeholder
+%c: bfloat16[8, 1] = placeholder
 %g: bfloat16[8, 8] = tandem.all_gather.default(%a, 0, 2, "0")
 %p: bfloat16[8, 6] = aten.mm.default(%g, %b)
 %q: bfloat16[8, 6] = aten.mm.default(%g, %b)
 %x: bfloat16[8, 8] = aten.relu.default(%g)
-%s: bfloat16[8, 6] = aten.addmm.default(%c, %x, %b, alpha=2)
+%s: bfloat16[8, 6] = aten.addmm.default(%c, %x, %b)
 %r: bfloat16[4, 6] = tandem.reduce_scatter.default(%s, "sum", 0, 2, "0")
 %output: (bfloat16[8, 6], bfloat16[8, 6], bfloat16[4, 6]) = output([%p, %q, %r])
 )"),
