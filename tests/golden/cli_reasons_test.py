@@ -48,21 +48,22 @@ class Case:
         self.complaint = done.stderr
         self.findings = {}
 
-
-def finding_of(case, row):
-    is_gather = row["kind"] == "all_gather"
-    if not is_gather or row["node"] not in case.findings:  # those of gathers do not depend on the report
-        taken = {} if is_gather else taken_of(case)
-        case.findings[row["node"]] = derived_reasons.find_of(case.graph, row["node"], taken)
-    return case.findings[row["node"]]
+    def alone(self, name):
+        """What is true of a collective whatever became of the others."""
+        if name not in self.findings:
+            self.findings[name] = derived_reasons.find_of(self.graph, name, {})
+        return self.findings[name]
 
 
-def taken_of(case):
-    """By product the names that the fused op of its gather may have in a detail."""
+def taken_by(case, is_by_gathers):
+    """By product the names that the fused op of its gather, or of what sums it, may have in a detail."""
     taken = {}
+    others = taken_by(case, False) if is_by_gathers else {}
     for row in case.rows:
-        if row["kind"] == "all_gather" and row["fused_into"]:
-            for product, _ in finding_of(case, row).legal:
+        if row["fused_into"] and (row["kind"] == "all_gather") == is_by_gathers:
+            finding = case.alone(row["node"])
+            products = {product for product, _ in finding.legal} if is_by_gathers else finding.products
+            for product in products - set(others):
                 taken[product] = [f"{row['fused_into']} ({op})" for op in case.fused_ops]
     return taken
 
@@ -71,8 +72,10 @@ def objections(case):
     """What is wrong in a report, a sentence each."""
     found = []
     is_legal_left = False
+    by_gathers, by_scatters = taken_by(case, True), taken_by(case, False)
     for row in case.rows:
-        finding = finding_of(case, row)
+        taken = by_scatters if row["kind"] == "all_gather" else by_gathers
+        finding = derived_reasons.find_of(case.graph, row["node"], taken) if taken else case.alone(row["node"])
         say = lambda text: found.append(f"{row['node']}: {text}")
         if (row["reason"] is None) != (row["fused_into"] is not None):
             say("needs either a reason or a fused op")
@@ -81,10 +84,11 @@ def objections(case):
                 say(f"is fused into {row['fused_into']}, but only these are true: {dict(finding.reasons)}")
             if row["is_legal"] or row["detail"]:
                 say("is fused, and nothing is in its way")
-            products = {product for one in together(case, row) for product in finding_of(case, one).products}
+            products = {product for one in together(case, row) for product in case.alone(one["node"]).products}
             if row["num_products"] < 1 or row["num_products"] + len(row["products_left"]) != len(products):
                 say(f"has {row['num_products']} products and left {row['products_left']}, of {sorted(map(repr, products))}")
-            if not set(row["products_left"]) <= set(map(repr, products)):
+            names = {name for product in products for name in (repr(product), *by_scatters.get(product, ()))}
+            if not set(row["products_left"]) <= names:
                 say(f"left {row['products_left']}, which are not of {sorted(map(repr, products))}")
             continue
         details = finding.reasons.get(row["reason"])
@@ -115,7 +119,7 @@ def together(case, row):
 def brings_scale(case, row):
     """Whether a gather's values are the scale of a product whose left operand the same fused op gathers."""
     return any(
-        other is not row and finding_of(case, other).products & finding_of(case, row).products
+        other is not row and case.alone(other["node"]).products & case.alone(row["node"]).products
         for other in together(case, row)
     )
 

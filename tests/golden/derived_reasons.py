@@ -46,8 +46,10 @@ class Finding:
 
 
 class GatherJudge:
-    def __init__(self, graph, gather):
-        self.graph, self.gather, self.finding = graph, gather, Finding()
+    """`taken`: by product the names of fused ops of scatters that compute it."""
+
+    def __init__(self, graph, gather, taken):
+        self.graph, self.gather, self.taken, self.finding = graph, gather, taken, Finding()
         self.only = []  # reasons that hold if no product takes what is gathered as left operand, row by row
         self.is_left = False
 
@@ -73,10 +75,16 @@ class GatherJudge:
                         self.judge(product, slot, operand, value)
         if not self.is_left:
             for reason, nodes in self.only:
-                self.finding.add(reason, *nodes)
+                self.finding.add(reason, *nodes, *[name for node in nodes for name in self.taken.get(node, ())])
         if takers == 0:
             self.finding.add("kNoProduct")
         return self.finding
+
+    def note_legal(self, product, reasons):
+        if product in self.taken:
+            self.finding.add("kProductTaken", *self.taken[product])
+        else:
+            self.finding.legal.append((product, reasons))
 
     def judge(self, product, slot, operand, value):
         """What is true of one value in one place of one product."""
@@ -121,8 +129,8 @@ class GatherJudge:
         return [one for one in found if not one.is_view]
 
     def judge_left(self, product, operand, value, on_way, ops):
-        add, legal = self.finding.add, self.finding.legal
-        blocks = [node for node in ops if node.target in BLOCKS or node.target == GETITEM]
+        add, legal = self.finding.add, self.note_legal
+        blocks = [node for node in on_way if node.target in BLOCKS or node.target == GETITEM]
         permutes = [node for node in ops if node.target == PERMUTE]
         mixing = [node for node in on_way if node.is_view and not node.keeps_rows]
         layout = value.layout
@@ -140,7 +148,7 @@ class GatherJudge:
             is_of_rows = "blocks" in value.ops if layout is None else layout[-1] == self.paths.layout[-1]
             if is_of_rows and value.ops <= {"blocks", "factor"} and not value.is_permuted:
                 if not self.faults_of(product, operand, value):
-                    legal.append((product, {"kBlocks", "kOpBetween"}))
+                    legal(product, {"kBlocks", "kOpBetween"})
             return
         rows, columns = [digit for dim in layout[:-1] for digit in dim], layout[-1]
         last = [digit for digit in self.paths.layout[-1] if digit[0] != "ranks"]
@@ -161,27 +169,30 @@ class GatherJudge:
             add("kOpBetween", *ops)
             add("kBlocks", *blocks)
             if not value.ops & {"keeps", "column", "cast"} and not self.faults_of(product, operand, value):
-                legal.append((product, {"kOpBetween", "kBlocks"}))
+                legal(product, {"kOpBetween", "kBlocks"})
             return
         faults = self.faults_of(product, operand, value)
         if value.ops & {"cast", "factor"} and not self.can_cast_before(operand):
             add("kOpBetween", *ops)
             if "cast" not in value.ops and not faults:
-                (self.finding.may_fuse if operand.dtype == "float16" else legal).append((product, {"kOpBetween"}))
+                if operand.dtype == "float16":
+                    self.finding.may_fuse.append((product, {"kOpBetween"}))
+                else:
+                    legal(product, {"kOpBetween"})
             return
         if value.ops and (self.graph.has_symbols or product.target == "aten.bmm.default"):
             add("kOpBetween", *ops)
             return
         if not faults:
-            legal.append((product, set()))
+            legal(product, set())
         elif faults <= {"kFactors", "kSymbolicSizes"}:
-            legal.append((product, faults))
+            legal(product, faults)
 
     def judge_views(self, product, operand, value, rows):
         """Views can be taken of the shard instead, if the gathered dim stays among the rows."""
         is_whole = any(digit[0] == "ranks" and digit[2] == self.paths.world for digit in rows)
-        if is_whole and not value.ops and not self.faults_of(product, operand, value):
-            self.finding.legal.append((product, {"kOpBetween", "kReshape"}))
+        if is_whole and value.ops <= {"factor"} and not self.faults_of(product, operand, value):
+            self.note_legal(product, {"kOpBetween", "kReshape"})
 
     def whole_size(self, layout):
         """The elements of what is gathered; without the end of the last shard if `layout` is so."""
@@ -255,7 +266,8 @@ NOT_FUSED = {"_c10d_functional.all_to_all_single.default", "_c10d_functional.bro
 
 
 def find_of(graph, name, taken):
-    """What is true of a collective. `taken`: by product the names of fused ops of gathers that compute it."""
+    """What is true of a collective. `taken`: by product the names of fused ops that compute it: of a gather those of scatters,
+    and the other way round."""
     node = graph.by_name[name]
     finding = Finding()
     if node.target in NOT_FUSED:
@@ -265,7 +277,7 @@ def find_of(graph, name, taken):
     if any(user.target != WAIT for one in together for user in one.users):
         finding.add("kUnusualForm")
         return finding
-    return GatherJudge(graph, node).run() if node.target in GATHERS else ReductionJudge(graph, node, taken).run()
+    return GatherJudge(graph, node, taken).run() if node.target in GATHERS else ReductionJudge(graph, node, taken).run()
 
 
 class ReductionJudge:
@@ -446,6 +458,8 @@ class ReductionJudge:
             product = widened(above) or below_views(above)
             others = [one for one in node.inputs if one is not above]
             if product.is_product and is_multiple(node, above, others) and node.argument(0) == {"node": above.name}:
+                if product in self.taken:
+                    self.fault("kProductTaken", *self.taken[product])
                 if len(above.users) > 1 or len(product.users) > 1:
                     self.fault("kProductUsed", *product.users, *above.users)
                 return product

@@ -233,7 +233,8 @@ class GatherPaths:
         if self.graph.tensor(node.argument(0)) is not above and node.target.startswith("aten.div"):
             return False
         others = [one for one in node.inputs if one is not above]
-        if others and (len(others) > 1 or others[0] in self.depends):
+        tensors = [one for one in node.args if isinstance(one, dict)]
+        if len(tensors) != 1 + len(others) or len(others) > 1 or any(one in self.depends for one in others):
             return False
         return is_multiple(node, above, others)
 

@@ -67,6 +67,7 @@ struct Way {
   const Node* factor = nullptr;   ///< the first multiplication of all, or of each row, by another number
   const Node* permute = nullptr;  ///< the first
   const Node* blocks = nullptr;   ///< the first op that takes blocks
+  const Node* cat = nullptr;      ///< the first that puts blocks together
   const Node* maximum = nullptr;  ///< of all of it
   bool are_blocks_of_rows = true;
   bool is_far = false;  ///< an op has made a tensor of another shape, and is no view
@@ -107,10 +108,11 @@ struct Judgement {
   /// What could be fused comes first of all, and what is far from its product last.
   [[nodiscard]] std::pair<bool, std::size_t> distance() const {
     constexpr std::array kNearestFirst = {
-        Reason::kFactors,       Reason::kDependentOperand, Reason::kScaleOfWhole,
-        Reason::kOpaqueBetween, Reason::kBlocks,           Reason::kUnsupportedType,
-        Reason::kReshape,       Reason::kOpBetween,        Reason::kTransposedOperand,
-        Reason::kRightOperand,  Reason::kBiasOperand,      Reason::kBatchedProduct};
+        Reason::kFactors,           Reason::kDependentOperand, Reason::kScaleOfWhole,
+        Reason::kProductTaken,      Reason::kOpaqueBetween,    Reason::kBlocks,
+        Reason::kUnsupportedType,   Reason::kReshape,          Reason::kOpBetween,
+        Reason::kTransposedOperand, Reason::kRightOperand,     Reason::kBiasOperand,
+        Reason::kBatchedProduct};
     const auto* const place = std::find(kNearestFirst.begin(), kNearestFirst.end(), reason);
     const auto idx = static_cast<std::size_t>(place - kNearestFirst.begin());
     if (place == kNearestFirst.end()) return {true, kNearestFirst.size() + 1};
@@ -128,22 +130,15 @@ bool is_of_blocks(const Node& node) {
 }
 
 /// Names the blocks: those of the cat that puts them together, or the one that is taken.
-Judgement judge_blocks(const Node& node) {
-  std::vector<const Node*> open{&node};
-  for (std::size_t i = 0; i < open.size(); ++i) {
-    for (const Node* const user : open[i]->users()) {
-      const std::vector<Block> blocks = blocks_of_cat(*user);
-      if (!blocks.empty())
-        return {.reason = Reason::kBlocks, .node = user, .says = "takes " + to_text(blocks)};
-      if (i == 0 && !as_block(node)) open.push_back(user);
-    }
+Judgement judge_blocks(const Way& way) {
+  if (way.cat != nullptr) {
+    const std::vector<Block> blocks = blocks_of_cat(*way.cat);
+    if (!blocks.empty())
+      return {.reason = Reason::kBlocks, .node = way.cat, .says = "takes " + to_text(blocks)};
   }
-  for (const Node* const one : open) {
-    if (const auto block = as_block(*one)) {
-      return {.reason = Reason::kBlocks, .node = one, .says = "takes " + to_text(std::vector{*block})};
-    }
-  }
-  return {.reason = Reason::kBlocks, .node = &node};
+  Judgement judgement{.reason = Reason::kBlocks, .node = way.blocks};
+  if (const auto block = as_block(*way.blocks)) judgement.says = "takes " + to_text(std::vector{*block});
+  return judgement;
 }
 
 class Search {
@@ -164,6 +159,8 @@ class Search {
       for (Node* const user : way.node->users()) {
         if (const auto product = as_product(*user)) {
           note(judge(way, *product));
+        } else if (const auto scattered = products_scattered_by(*user); !scattered.empty()) {
+          for (const Product& one : scattered) note(judge_taken(way, one));
         } else if (user->is_call_of(op::kBmm)) {
           note(judge_batch(way, *user));
         } else if (user->kind() == NodeKind::kCall) {
@@ -186,7 +183,8 @@ class Search {
     } else if (is_view_op(user)) {
       if (!keeps_rows(user) && way.reshape == nullptr) way.reshape = &user;
     } else if (is_of_blocks(user) || (way.blocks != nullptr && user.is_call_of(op::kCat))) {
-      if (way.blocks == nullptr) way.blocks = &user;
+      if (way.blocks == nullptr || !as_block(*way.blocks)) way.blocks = &user;
+      if (way.cat == nullptr && user.is_call_of(op::kCat)) way.cat = &user;
       way.are_blocks_of_rows = way.are_blocks_of_rows && last_size(from) == last_size(user);
       way.is_cut = true;
     } else if (is_multiple_here(from, user)) {
@@ -254,22 +252,32 @@ class Search {
     Judgement others = judge_others(product);
     if (others.reason != Reason::kNoProduct && !others.is_legal) return others;
     if (way.blocks != nullptr) {
-      Judgement blocks = judge_blocks(*way.blocks);
+      Judgement blocks = judge_blocks(way);
       // Rows that are left out, or repeated, are those of the product too.
       blocks.is_legal =
           way.are_blocks_of_rows && way.cast == nullptr && way.permute == nullptr && way.reshape == nullptr;
       return blocks;
     }
     // A view that keeps the gathered dim among the rows could be taken of the shard instead.
-    const bool is_legal = !way.is_cut && way.cast == nullptr &&
-                          way.gathered.has_parts_in_rows(columns, as_collective(gather_).world);
-    if (way.factor != nullptr && way.cast == nullptr)
-      return {Reason::kOpBetween, way.factor, way.permute == nullptr || is_legal};
+    const bool has_views = way.permute != nullptr || way.reshape != nullptr;
+    const bool has_rows =
+        !way.is_cut && way.gathered.has_parts_in_rows(columns, as_collective(gather_).world);
+    const bool is_legal = way.cast == nullptr && (!has_views || has_rows);
+    if (way.factor != nullptr && way.cast == nullptr) return {Reason::kOpBetween, way.factor, is_legal};
     if (way.permute != nullptr) return {Reason::kOpBetween, way.permute, is_legal};
     if (way.reshape != nullptr) return {Reason::kReshape, way.reshape, is_legal};
     if (others.is_legal) return others;
     if (!local_.is_view(*way.node)) return op_between(way);
     return {Reason::kUnsupportedType, product.node};
+  }
+
+  /// Of a product that a scatter's fused op computes: it is in no other one.
+  Judgement judge_taken(const Way& way, const Product& product) {
+    if (product.a != way.node && product.b != way.node) return {};
+    Judgement judgement = judge(way, product);
+    if (judgement.is_legal || judgement.reason == Reason::kUnsupportedType)
+      judgement = {Reason::kProductTaken, product.node};
+    return judgement;
   }
 
   /// What is in the way of a product whose left operand is gathered; kNoProduct if nothing is.

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <set>
 #include <tandem/graph/fuse.hpp>
 #include <tandem/graph/passes.hpp>
 #include <unordered_set>
@@ -117,10 +118,16 @@ void count_products(const std::vector<Node*>& nodes, CollectiveReport& report) {
     open.insert(open.end(), gathered.begin(), gathered.end());
   }
   std::unordered_set<const Node*> seen(open.begin(), open.end());
+  std::set<std::pair<const Node*, std::size_t>> scattered;  // by fused op, and its number
   std::vector<const Node*> products;
   for (std::size_t i = 0; i < open.size(); ++i) {
     for (Node* const user : open[i]->users()) {
-      if (!seen.insert(user).second) continue;
+      const std::vector<Product> of_user = products_scattered_by(*user);
+      for (std::size_t j = 0; j < of_user.size(); ++j) {
+        const bool is_read = of_user[j].a == open[i] || of_user[j].b == open[i];
+        if (is_read && scattered.insert({user, j}).second) products.push_back(user);
+      }
+      if (!of_user.empty() || !seen.insert(user).second) continue;
       if (as_product(*user) || user->is_call_of(op::kBmm)) {
         products.push_back(user);
       } else if (user->kind() == NodeKind::kCall && passes_on(*open[i], *user)) {
