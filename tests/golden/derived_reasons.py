@@ -134,6 +134,8 @@ class GatherJudge:
         permutes = [node for node in ops if node.target == PERMUTE]
         mixing = [node for node in on_way if node.is_view and not node.keeps_rows]
         layout = value.layout
+        if "shuffled" in value.ops or value.ops & {"blocks", "columns"}:
+            add("kBlocks", *blocks)
         if layout is not None and product.target == "aten.bmm.default":
             layout = layout[1:]
         if "reshape" in value.ops:
@@ -146,14 +148,15 @@ class GatherJudge:
             add("kBlocks", *blocks)
             add("kOpBetween", *ops)
             is_of_rows = "blocks" in value.ops if layout is None else layout[-1] == self.paths.layout[-1]
-            if is_of_rows and value.ops <= {"blocks", "factor"} and not value.is_permuted:
+            if is_of_rows and value.ops <= {"blocks", "shuffled", "factor"} and not value.is_permuted:
                 if not self.faults_of(product, operand, value):
                     legal(product, {"kBlocks", "kOpBetween"})
             return
         rows, columns = [digit for dim in layout[:-1] for digit in dim], layout[-1]
         last = [digit for digit in self.paths.layout[-1] if digit[0] != "ranks"]
         is_trimmed = [digit[0] for digit in columns] == ["shards"] and not set(last) & set(rows)
-        is_last = is_trimmed or [digit for digit in columns if digit[0] != "ranks"] == last
+        ranks = ("ranks", 1, self.paths.world, 0)
+        is_last = is_trimmed or columns in (self.paths.layout[-1], (ranks, *self.paths.layout[-1]))
         if not is_last and "column" not in value.ops:
             is_transposed = value.is_permuted and set(last) <= set(rows)
             if is_transposed and any(digit[0] in ("ranks", "shards") for digit in columns):

@@ -287,6 +287,23 @@ class Planner {
     });
   }
 
+  /// The fused op that gives a term, also where its factors or blocks have been moved behind it; or null.
+  static const Node* taker_of(Node& term) {
+    Node* given = &term;
+    for (;;) {
+      given = below_views(given);
+      if (const auto factor = as_factor(*given)) {
+        given = &factor->source();
+      } else if (const std::vector<Block> blocks = blocks_of_cat(*given); !blocks.empty()) {
+        given = blocks[0].source;
+      } else {
+        break;
+      }
+    }
+    const Node* const from = given->is_call_of(op::kGetItem) ? given->arguments()[0].node() : nullptr;
+    return from != nullptr && op::is_fused(from->target()) ? from : nullptr;
+  }
+
   void refuse_term(Node& node) {
     if (node.is_given()) return refuse(Reason::kNoProducer, &node);
     if (is_view_op(node)) return refuse(Reason::kReshape, &node);
@@ -304,12 +321,12 @@ class Planner {
       if (as_product(*below_views(multiplied)) && !is_used_once(*multiplied))
         return refuse(Reason::kProductUsed, another_user(*multiplied, user));
     }
-    const bool is_taken = node.is_call_of(op::kGetItem) && from != nullptr && op::is_fused(from->target());
+    if (const Node* const taker = taker_of(node); taker != nullptr)
+      return refuse(Reason::kProductTaken, taker);
     if (const std::vector<Block> blocks = blocks_of_cat(node); !blocks.empty()) {
       const bool is_legal = are_permuted(blocks) && as_product(*below_views(blocks[0].source));
       return refuse({Reason::kBlocks, &node, "takes " + to_text(blocks), is_legal});
     }
-    if (is_taken) return refuse(Reason::kProductTaken, from);
     refuse({.reason = Reason::kOpBetween, .node = &node, .is_legal = is_multiple_of_product(node)});
   }
 
