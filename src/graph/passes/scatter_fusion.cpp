@@ -205,7 +205,7 @@ class Planner {
   }
 
   static bool has_product_above(Node& node) {
-    constexpr std::size_t kFarEnough = 2000;  // nodes; there may be one farther away
+    constexpr std::size_t kFarEnough = 500;  // nodes; there may be one farther away
     std::vector<Node*> open{&node};
     std::unordered_set<const Node*> seen{&node};
     for (std::size_t i = 0; i < open.size() && i < kFarEnough; ++i) {

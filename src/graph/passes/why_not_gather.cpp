@@ -152,7 +152,7 @@ class Search {
     const DimPlace gathered(shape, as_collective(gather_).dim);
     std::deque<Way> open{{.node = &gather_, .gathered = gathered, .last = {shape, shape.size() - 1}}};
     std::set<Way::State> seen{open[0].state()};
-    constexpr std::size_t kFarEnough = 2000;  // ways; what is farther away is no longer about this gather
+    constexpr std::size_t kFarEnough = 500;  // ways; what is farther away is no longer about this gather
     while (!open.empty() && seen.size() < kFarEnough) {
       const Way way = open.front();
       open.pop_front();
