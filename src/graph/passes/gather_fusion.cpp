@@ -5,7 +5,6 @@
 #include <unordered_set>
 
 #include "graph/ir/ops.hpp"
-#include "graph/ir/signatures.hpp"
 #include "graph/passes/row_local.hpp"
 #include "graph/report/cost.hpp"
 
@@ -143,7 +142,7 @@ class Planner {
       const std::vector<Node*> inputs = one->inputs();
       OpaqueOps::Values values(inputs.begin(), inputs.end());
       values.push_back(one);
-      const bool can_move = one->is_given() || is_known_op(*one);
+      const bool can_move = one->is_given() || OpaqueOps::can_move(*one);
       const bool is_behind = opaque_.may_change(*fusion_.place, values);
       if (!can_move || is_behind || opaque_.between(*fusion_.place, *one, values)) {
         in_the_way_ = !can_move   ? one

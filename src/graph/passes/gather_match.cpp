@@ -125,9 +125,10 @@ OpaqueOps::Values values_of(const Product& product, const Node& gather) {
 GatherMatch match_gather(Node& gather, const GraphHeader& header, const OpaqueOps& opaque) {
   Source source(gather, header, opaque);
   if (!is_of_all(source.collective, header)) return {{}, {Reason::kOtherGroup, nullptr}};
-  if (type_of(gather).shape.size() < 2) return {{}, {Reason::kNoProduct, nullptr}};
+  if (type_of(gather).shape.empty()) return {{}, {Reason::kNoProduct, nullptr}};
   GatherMatch match;
   for (Node* const node : source.local.nodes()) {
+    if (type_of(gather).shape.size() < 2) break;  // no left operand
     for (Node* const user : node->users()) {
       auto use = find_use(source, *node, *user);
       if (!use || opaque.between(gather, *user, values_of(use->product, gather))) continue;

@@ -16,6 +16,7 @@ struct Refusal {
   Reason reason = Reason::kNoProduct;
   const Node* node = nullptr;  ///< or null
   std::string says = {};       ///< what that does, if its op does not say it
+  bool is_legal = false;       ///< a fusion exists all the same
 };
 
 enum class ScaleMode : std::uint8_t { kNone, kTensorwise, kRowwiseSharded, kRowwiseReplicated };
