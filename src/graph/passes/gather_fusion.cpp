@@ -27,8 +27,8 @@ class Planner {
     fusion_.gather = &gather;
   }
 
-  GatherPlan run(const FuseOptions& options) {
-    GatherMatch match = match_gather(*fusion_.gather, graph_.header, opaque_);
+  GatherPlan run(const FuseOptions& options, Explains explains) {
+    GatherMatch match = match_gather(*fusion_.gather, graph_.header, opaque_, explains);
     if (match.uses.empty()) return {std::nullopt, match.why_not};
     // One op takes one scale. Other products then read what it has gathered.
     for (GatherUse& use : match.uses) {
@@ -187,8 +187,8 @@ std::vector<Node*> GatherFusion::other_readers(const Node& gather_or_view) const
 }
 
 GatherPlan plan_gather(Graph& graph, Node& gather, const std::vector<std::string>& gathers,
-                       const OpaqueOps& opaque, const FuseOptions& options) {
-  return Planner(graph, gather, gathers, opaque).run(options);
+                       const OpaqueOps& opaque, const FuseOptions& options, Explains explains) {
+  return Planner(graph, gather, gathers, opaque).run(options, explains);
 }
 
 std::vector<std::string> names_of_gathers(const Graph& graph) {

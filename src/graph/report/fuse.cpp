@@ -141,7 +141,8 @@ void count_products(const std::vector<Node*>& nodes, CollectiveReport& report) {
 }
 
 Refusal refusal_of(Graph& graph, Node& node, const OpaqueOps& opaque, const FuseOptions& options) {
-  if (node.is_call_of(op::kAllGather)) return plan_gather(graph, node, {}, opaque, options).why_not;
+  if (node.is_call_of(op::kAllGather))
+    return plan_gather(graph, node, {}, opaque, options, Explains::kYes).why_not;
   if (node.is_call_of(op::kReduceScatter) || node.is_call_of(op::kFunctionalAllReduce))
     return plan_scatter(graph, node, opaque, options).why_not;
   const auto kind = kind_of(node.target());
