@@ -44,6 +44,7 @@ class GraphRun(unittest.TestCase):
             ],
             "symbolic_sizes_tp2.txt": ["symm_mem.fused_all_gather_matmul", "symm_mem.fused_matmul_reduce_scatter"],
             "attention_gradient.txt": [],
+            "attention_gradient_masked.txt": [],
             "fused_nodes_tp2.txt": [
                 "symm_mem.fused_all_gather_matmul",
                 "symm_mem.fused_all_gather_scaled_matmul",
@@ -79,11 +80,12 @@ class GraphRun(unittest.TestCase):
                              {"f": 3, "s": 2, "y": 1, "m": 2, "z": 2, "u": 2, "v": 1, "x": 2})
 
     def test_a_saved_attention_is_that_of_the_programs_own_operands(self):
-        report, _ = report_of("attention_gradient.txt")
-        for rank in report["ranks"]:
-            sums = [output["checksum"] for output in rank["outputs"]]
-            self.assertEqual(sums[3], sums[4])
-            self.assertEqual(sums[5], sums[6])
+        for program in ("attention_gradient.txt", "attention_gradient_masked.txt"):
+            report, _ = report_of(program)
+            for rank in report["ranks"]:
+                sums = [output["checksum"] for output in rank["outputs"]]
+                self.assertEqual(sums[3], sums[4], program)
+                self.assertEqual(sums[5], sums[6], program)
 
     def test_the_seed_makes_the_inputs(self):
         def sums_of(seed):

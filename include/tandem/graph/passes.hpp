@@ -64,7 +64,7 @@ struct Pass {
 ///              alpha=2)
 [[nodiscard]] Result<void> plain_products(Graph& graph);
 
-/// Makes one op of a chain of reshapes, or of permutes, and removes those that change nothing:
+/// Makes one op of a chain of reshapes, or of permutes, and removes those, and slices, that change nothing:
 ///
 ///   %v = aten.reshape.default(%g, [1, 64, 256])    %w = aten.reshape.default(%g, [64, 256])
 ///   %w = aten.reshape.default(%v, [64, 256])   ->  %u = aten.permute.default(%b, [1, 0, 2])

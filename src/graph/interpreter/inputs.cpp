@@ -140,8 +140,16 @@ struct SavedAttention {
   const graph::Node* backward;
   const graph::Node* out;        ///< null where it is no placeholder
   const graph::Node* logsumexp;  ///< as out
-  NodeSet sources;               ///< of q, k and v
+  NodeSet sources;               ///< of q, k, v and a mask
 };
+
+/// What an attention's output follows from, as its gradient takes it.
+std::vector<const graph::Node*> operands_of(const graph::Node& backward) {
+  const auto by_name = backward.named_arguments().find("attn_mask");
+  const graph::Node* const mask =
+      by_name != backward.named_arguments().end() ? by_name->second.node() : node_at(backward, 8);
+  return {node_at(backward, 1), node_at(backward, 2), node_at(backward, 3), mask};
+}
 
 std::vector<SavedAttention> saved_attentions(const graph::Graph& program) {
   const auto placeholder_at = [](const graph::Node& node, std::size_t idx) {
@@ -152,7 +160,7 @@ std::vector<SavedAttention> saved_attentions(const graph::Graph& program) {
   for (const graph::Node& node : program.nodes()) {
     if (!is_attention_backward(node)) continue;
     SavedAttention saved{&node, placeholder_at(node, 4), placeholder_at(node, 5),
-                         sources_of({node_at(node, 1), node_at(node, 2), node_at(node, 3)})};
+                         sources_of(operands_of(node))};
     if (saved.out != nullptr || saved.logsumexp != nullptr) all.push_back(std::move(saved));
   }
   return all;

@@ -1,6 +1,7 @@
 #include "graph/passes/opaque_ops.hpp"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <string_view>
 
@@ -75,6 +76,16 @@ OpaqueOps::OpaqueOps(Graph& graph) : memory_(graph) {
 bool OpaqueOps::contains(const Node& node) {
   return node.kind() == NodeKind::kCall && !is_known_op(node) && !is_functional(node) &&
          !std::binary_search(std::begin(kPureOps), std::end(kPureOps), node.target());
+}
+
+bool OpaqueOps::can_move(const Node& node) {
+  if (is_known_op(node)) return true;
+  constexpr std::array<std::string_view, 9> kDraws = {"rand",    "bernoulli",   "dropout",
+                                                      "normal",  "multinomial", "uniform_",
+                                                      "poisson", "exponential", "attention"};
+  return node.kind() == NodeKind::kCall && is_functional(node) &&
+         std::none_of(kDraws.begin(), kDraws.end(),
+                      [&](std::string_view word) { return node.target().find(word) != std::string::npos; });
 }
 
 namespace {
