@@ -31,6 +31,7 @@ BYTES = {
 }
 PRODUCT_TYPES = {"float32", "bfloat16", "float16"}
 F8 = {"float8_e4m3fn", "float8_e5m2"}
+BY_RECIPE = "aten._scaled_mm_v2.default"
 # Of a product: where its operands stand.
 SLOTS = {
     "aten.mm.default": {"a": 0, "b": 1},
@@ -40,10 +41,20 @@ SLOTS = {
 }
 
 
+def is_by_tensor_or_rows(args):
+    """Whether a product by recipes has one scale for each operand, of the whole (0) or of rows (1), in plain order."""
+    return all(
+        len(args[at]) == 1 and args[at + 1] in ([0], [1]) and args[at + 2] in ([0], []) for at in (2, 5)
+    ) and (len(args) < 11 or not args[10])
+
+
 class Node:
     def __init__(self, place, raw):
         self.place, self.name, self.op, self.target = place, raw["name"], raw["op"], raw["target"]
         self.args, self.kwargs, self.out = raw["args"], raw["kwargs"], raw["out"]
+        if self.target == BY_RECIPE and is_by_tensor_or_rows(self.args):  # _scaled_mm in other words
+            self.target = "aten._scaled_mm.default"
+            self.args = [*self.args[:2], self.args[2][0], self.args[5][0], *self.args[8:9], None, *self.args[9:10]]
         self.inputs, self.users = [], []
 
     @property

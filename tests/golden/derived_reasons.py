@@ -21,7 +21,7 @@ import collections
 import math
 
 from captured_graph import (
-    ALL_REDUCE, BLOCKS, BYTES, CONVERT, F8, FACTORS, GATHERS, GETITEM, PERMUTE, PRODUCT_TYPES, WAIT,
+    ALL_REDUCE, BLOCKS, BY_RECIPE, BYTES, CONVERT, F8, FACTORS, GATHERS, GETITEM, PERMUTE, PRODUCT_TYPES, WAIT,
 )
 from gather_paths import (
     GatherPaths, end_of, is_multiple, is_of_all, is_padded_as_shards, runs_of, size_of,
@@ -55,7 +55,7 @@ class GatherJudge:
 
     def run(self):
         if not is_of_all(self.graph, self.gather):
-            self.finding.add("kOtherGroup")
+            self.finding.add("kOtherGroup", f"'{self.gather.args[-1]}'")
             return self.finding
         self.paths = GatherPaths(self.graph, self.gather)
         if not self.paths.has_form:
@@ -305,7 +305,7 @@ class ReductionJudge:
         if collective.target != "tandem.reduce_scatter.default" and (not waits or others):
             finding.add("kUnusualForm")
         elif not is_of_all(graph, collective):
-            finding.add("kOtherGroup")
+            finding.add("kOtherGroup", f"'{collective.args[-1]}'")
         elif collective.argument(1) not in ("sum", "avg"):
             finding.add("kReduction")
         else:
@@ -316,6 +316,9 @@ class ReductionJudge:
         node = self.without_ladders(reduced)
         while node.is_view and node.keeps_rows:
             node = node.inputs[0]
+        if node.target == BY_RECIPE:  # by another one than those of a tensor and of rows
+            self.fault("kUnsupportedType", node)
+            return
         self.collect(node, True)
         if not has_product_above(reduced):
             for reason in ("kMixedTypes", "kReshape", "kBlocks", "kOpBetween"):

@@ -33,7 +33,7 @@ enum class Reason : std::uint8_t {
   kOpaqueBetween,      ///< an unknown op is in the way, and nothing moves across it
   kSymbolicSizes,      ///< sizes that the program does not know have no name where the op would stand
   kUnusualForm,        ///< it is not followed by exactly one wait
-  kUnsupportedType,    ///< tandem has no product of this type
+  kUnsupportedType,    ///< tandem has no product of this type, or by such scales
   kNoFusedOp,          ///< no fused op has such a collective: an all-to-all, a broadcast
   kNotProfitable,      ///< the cost model expects no gain; only with FuseOptions::cost
 };

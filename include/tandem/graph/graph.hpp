@@ -233,6 +233,8 @@ class Graph {
   [[nodiscard]] static bool is_before(const Node& a, const Node& b) { return a.order_ < b.order_; }
   /// Whether sizes of the program are symbolic. Then those of types are the symbols' hints.
   [[nodiscard]] bool has_symbols() const { return has_symbols_; }
+  /// A number that grows with each change.
+  [[nodiscard]] std::uint64_t num_changes() const { return num_changes_; }
   /// Returns "name", or the first of "name_1", "name_2", ... that is free.
   [[nodiscard]] std::string free_name(std::string_view name);
 
@@ -258,6 +260,7 @@ class Graph {
 
   bool has_symbols_ = false;
   std::size_t num_ids_ = 0;
+  std::uint64_t num_changes_ = 0;
   std::list<Node> nodes_;
   std::map<std::string, Node*, std::less<>> by_name_;
   std::map<std::string, int, std::less<>> next_of_name_;  ///< those below were taken when free_name() looked

@@ -214,8 +214,12 @@ Result<Values> scaled_mm_by_recipe(const Call& call) {
 }
 
 constexpr Op kOps[] = {
-    {kScaledMmByRecipe, scaled_mm_by_recipe}, {graph::op::kScaledMm, scaled_mm}, {graph::op::kAddmm, addmm},
-    {"aten.baddbmm.default", baddbmm},        {"aten.bmm.default", bmm},         {graph::op::kMm, mm},
+    {graph::op::kScaledMmByRecipe, scaled_mm_by_recipe},
+    {graph::op::kScaledMm, scaled_mm},
+    {graph::op::kAddmm, addmm},
+    {"aten.baddbmm.default", baddbmm},
+    {"aten.bmm.default", bmm},
+    {graph::op::kMm, mm},
 };
 
 }  // namespace

@@ -9,9 +9,6 @@
 
 namespace tandem::graph::interpreter {
 
-/// A product of scaled operands, each with a list of scales and what they are for.
-inline constexpr std::string_view kScaledMmByRecipe = "aten._scaled_mm_v2.default";
-
 /// One product of a sum, with what _scaled_mm does to it: (a * b * a_scale * b_scale + bias) * result_scale.
 struct Product {
   HostTensor a;                            ///< [..., k]

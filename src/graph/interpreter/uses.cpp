@@ -150,7 +150,7 @@ class Follower {
       sum_of_logs_ += std::log(static_cast<double>(terms) * ranks);
       use_.num_terms = std::exp(sum_of_logs_ / ++num_products_);
     }
-    if (!user.is_call_of(op::kScaledMm) && !user.is_call_of(kScaledMmByRecipe)) return;
+    if (!user.is_call_of(op::kScaledMm) && !user.is_call_of(op::kScaledMmByRecipe)) return;
     for (const std::size_t side : {0U, 1U}) {
       if (scale_of(user, side) == &value) use_.is_inverse = true;
       if (node_at(user, side) == &value) use_.inverses.push_back(scale_of(user, side));

@@ -179,6 +179,7 @@ Result<Node*> Graph::insert_before(Node* place, NodeSpec spec) {
   }
   Node& node = *nodes_.emplace(place == nullptr ? nodes_.end() : place->place_);
   node.place_ = place == nullptr ? std::prev(nodes_.end()) : std::prev(place->place_);
+  ++num_changes_;
   node.id_ = num_ids_++;
   node.kind_ = spec.kind;
   node.name_ = std::move(spec.name);
@@ -199,6 +200,7 @@ Result<void> Graph::rename(Node& node, std::string name) {
   if (find(name) != nullptr) {
     return failf(ErrorCode::kInvalidArgument, "graph: there is a node '{}' already", name);
   }
+  ++num_changes_;
   auto entry = by_name_.extract(node.name_);
   node.name_ = std::move(name);
   entry.key() = node.name_;
@@ -259,6 +261,7 @@ void Graph::put_in_place(Node& user, Node& from, Node& to) {
 }
 
 void Graph::replace_uses(Node& from, Node& to) {
+  ++num_changes_;
   std::unordered_set<const Node*> known(to.users_.begin(), to.users_.end());
   const bool is_used_by_to = std::erase(from.users_, &to) != 0;
   for (Node* const user : std::exchange(from.users_, {})) {
@@ -269,6 +272,7 @@ void Graph::replace_uses(Node& from, Node& to) {
 }
 
 void Graph::set_arguments(Node& node, Argument::List arguments, NamedArguments named_arguments) {
+  ++num_changes_;
   drop_uses(node);
   node.places_.reset();
   node.arguments_ = std::move(arguments);
@@ -282,6 +286,7 @@ void Graph::add_collectives(Node& node, const std::set<std::string>& names) {
 
 void Graph::move_before(Node& node, Node& place) {
   if (&node == &place) return;
+  ++num_changes_;
   nodes_.splice(place.place_, nodes_, node.place_);
   set_order(node);
 }
@@ -291,6 +296,7 @@ Result<void> Graph::erase(Node& node) {
     return failf(ErrorCode::kInvalidArgument, "graph: '{}' has users, '{}' first", node.name_,
                  node.users_[0]->name());
   }
+  ++num_changes_;
   drop_uses(node);
   by_name_.erase(node.name_);
   nodes_.erase(node.place_);

@@ -67,10 +67,14 @@ bool is_functional(const Node& node) {
 
 }  // namespace
 
-OpaqueOps::OpaqueOps(Graph& graph) : memory_(graph) {
+OpaqueOps::OpaqueOps(Graph& graph) {
+  std::vector<Node*> found;
   for (Node& node : graph.nodes()) {
-    if (contains(node)) by_memory_[memory_.of(node)[0]].push_back(&node);
+    if (contains(node)) found.push_back(&node);
   }
+  if (found.empty()) return;
+  memory_ = Memory(graph);
+  for (Node* const node : found) by_memory_[memory_.of(*node)[0]].push_back(node);
 }
 
 bool OpaqueOps::contains(const Node& node) {

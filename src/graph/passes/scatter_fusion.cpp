@@ -306,6 +306,7 @@ class Planner {
 
   void refuse_term(Node& node) {
     if (node.is_given()) return refuse(Reason::kNoProducer, &node);
+    if (node.is_call_of(op::kScaledMmByRecipe)) return refuse(Reason::kUnsupportedType, &node);
     if (is_view_op(node)) return refuse(Reason::kReshape, &node);
     if (node.is_call_of(op::kAdd) && has_two_types(node)) return refuse(Reason::kMixedTypes, &node);
     const Node* const from = node.arguments().empty() ? nullptr : node.arguments()[0].node();

@@ -32,7 +32,7 @@ constexpr std::array<Entry, kNumReasons> kEntries = {{
     {"kOpaqueBetween", "an unknown op is in the way: nothing is moved across it"},
     {"kSymbolicSizes", "sizes that the program does not know have no name where the op would stand", true},
     {"kUnusualForm", "it is not followed by one wait"},
-    {"kUnsupportedType", "there is no product of this type"},
+    {"kUnsupportedType", "there is no product of this type, or by such scales"},
     {"kNoFusedOp", "no fused op has such a collective"},
     {"kNotProfitable", "the cost model expects no gain"},
 }};
