@@ -102,6 +102,34 @@ TEST(GraphEdit, OrderCountsWhenANodeMoves) {
   EXPECT_EQ(ok.error().text(), "graph: node 2 'cat' (aten.cat.default): takes 'x', which is not before it");
 }
 
+TEST(GraphEdit, OrderStaysWhereverManyNodesAreInserted) {
+  Graph graph;
+  const auto add = [&](Node* place) {
+    NodeSpec spec;
+    spec.kind = NodeKind::kPlaceholder;
+    spec.name = graph.free_name("x");
+    return *graph.insert_before(place, std::move(spec));
+  };
+  Node* const middle = add(nullptr);
+  Node* const last = add(nullptr);
+  Node* front = add(middle);
+  for (int i = 0; i < 3000; ++i) {
+    front = add(front);  // ever farther in front
+    add(middle);         // in one place
+    add(last);
+    if (i % 3 == 0) add(nullptr);
+    if (i % 7 == 0) graph.move_before(*front, *last);
+    if (i % 7 == 0) front = &graph.nodes().front();
+  }
+  const Node* before = nullptr;
+  for (const Node& node : graph.nodes()) {
+    if (before != nullptr) {
+      ASSERT_TRUE(Graph::is_before(*before, node)) << before->name() << " and " << node.name();
+    }
+    before = &node;
+  }
+}
+
 TEST(GraphEdit, ANameIsTakenOnce) {
   Graph graph = make();
   const auto added = graph.add({.kind = NodeKind::kCall,

@@ -208,17 +208,29 @@ Result<void> Graph::rename(Node& node, std::string name) {
   return {};
 }
 
-/// Between its neighbours'. Where no number is left there, all nodes get another one: that takes some 30
-/// insertions at one place.
+/// Between its neighbours'. Where no number is left there, nodes around it get others: as many as it takes
+/// until they are far enough apart again, which is seldom many.
 void Graph::set_order(Node& node) {
   constexpr std::uint64_t kGap = std::uint64_t{1} << 32;
-  const std::uint64_t before = node.place_ == nodes_.begin() ? 0 : std::prev(node.place_)->order_;
-  const auto next = std::next(node.place_);
-  const std::uint64_t after = next == nodes_.end() ? before + 2 * kGap : next->order_;
-  node.order_ = before + (after - before) / 2;
-  if (node.order_ > before) return;
-  std::uint64_t order = 0;
-  for (Node& each : nodes_) each.order_ = order += kGap;
+  constexpr std::uint64_t kEnough = std::uint64_t{1} << 16;
+  const auto before = [&](std::list<Node>::iterator at) {
+    return at == nodes_.begin() ? 0 : std::prev(at)->order_;
+  };
+  std::uint64_t low = before(node.place_);
+  auto end = std::next(node.place_);
+  std::uint64_t high = end == nodes_.end() ? low + 2 * kGap : end->order_;
+  node.order_ = low + (high - low) / 2;
+  if (node.order_ > low) return;
+  auto begin = node.place_;
+  std::uint64_t count = 1;
+  for (std::uint64_t more = 1; (high - low) / (count + 1) < kEnough; more *= 2) {
+    for (std::uint64_t i = 0; i < more && begin != nodes_.begin(); ++i, ++count) --begin;
+    for (std::uint64_t i = 0; i < more && end != nodes_.end(); ++i, ++count) ++end;
+    low = before(begin);
+    high = end == nodes_.end() ? low + (count + 1) * kGap : end->order_;
+  }
+  const std::uint64_t step = (high - low) / (count + 1);
+  for (auto each = begin; each != end; ++each) each->order_ = low += step;
 }
 
 void Graph::add_uses(Node& node) {
