@@ -194,6 +194,10 @@ int GraphRun::launch(const Invocation& invocation) const {
   take(graph::interpreter::check_executable(rewritten));
   fmt::print("{}: {} nodes, {} after passes; backend cpu, {} ranks, seed {}\n", file_, program.nodes().size(),
              rewritten.nodes().size(), ranks, seed_);
+  const auto others = graph::interpreter::other_groups(program);
+  for (const auto& [group, num_ranks] : others) {
+    fmt::print("group '{}' of {} ranks is not run: each rank stands for all of them\n", group, num_ranks);
+  }
   std::fflush(stdout);
 
   const auto results = run_job({ranks, invocation.arguments, {}, nullptr}, invocation.interrupts);
@@ -201,7 +205,11 @@ int GraphRun::launch(const Invocation& invocation) const {
   report.print_fused();
   report.print_outputs();
   if (!json_.empty()) {
-    const nlohmann::json all{{"graph", file_}, {"seed", seed_}, {"compared", compare_}, {"ranks", results}};
+    const nlohmann::json all{{"graph", file_},
+                             {"seed", seed_},
+                             {"compared", compare_},
+                             {"other_groups", others},
+                             {"ranks", results}};
     write_file(json_, all.dump(1) + "\n");
   }
   if (!compare_) return kOk;

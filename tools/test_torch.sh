@@ -1,15 +1,27 @@
 #!/usr/bin/env bash
-# Installs the wheel beside PyTorch and tests tandem.torch on CPUs: tools/test_torch.sh [--if-there] [REPORT.xml [ARGUMENT...]]
-# Further arguments are pytest's. TORCH and PYTHON are those of tools/install_torch.sh, --if-there too; WHEEL is a wheel of
-# this clone that is built already. Exits 77, with the reason in the last line, where that cannot be done here.
+# Installs the wheel beside PyTorch and tests tandem.torch on CPUs: tools/test_torch.sh [--if-there | --guide] [REPORT.xml
+# [ARGUMENT...]]. Further arguments are pytest's. TORCH and PYTHON are those of tools/install_torch.sh, --if-there too; WHEEL
+# is a wheel of this clone that is built already. --guide tests the guide to graphs instead, and installs its libraries of
+# models; its tests of these are skipped where pip cannot. Exits 77, with the reason in the last line, where nothing can be
+# tested here.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+root=$PWD
 if_there=()
-if [[ "${1:-}" == --if-there ]]; then
-  if_there=(--if-there)
-  shift
-fi
-report=${1:-build/python/torch_report.xml}
+tests=("$root"/tests/python/test_torch_*.py)
+name=torch
+case ${1:-} in
+  --if-there)
+    if_there=(--if-there)
+    shift
+    ;;
+  --guide)
+    tests=("$root"/tests/python/{test_torch,models_of}_guide.py)
+    name=guide
+    shift
+    ;;
+esac
+report=${1:-build/python/${name}_report.xml}
 shift || true
 
 skip() {
@@ -35,11 +47,13 @@ fi
 install=("$venv/bin/pip" install --quiet --retries 1 --timeout 20)
 "${install[@]}" --force-reinstall --no-deps "$wheel" && "${install[@]}" "$wheel" 'pytest>=8' ||
   skip "pip cannot install NumPy, ml_dtypes, cloudpickle or pytest"
+if [[ $name == guide ]]; then
+  # accelerate asks for what PyTorch asks for, and install_torch.sh has chosen from that.
+  "${install[@]}" transformers psutil && "${install[@]}" --no-deps accelerate || echo "pip cannot install transformers"
+fi
 
-root=$PWD
 report=$(realpath -m "$report")
 with_torch=("$root/tools/with_torch_libraries.sh" "$root/$venv")
-tests=("$root"/tests/python/test_torch_*.py)
 cd "$venv"
 "${with_torch[@]}" bin/python -c 'import torch; print("PyTorch", torch.__version__)'
 "${with_torch[@]}" bin/python -m pytest --quiet -p no:cacheprovider --junit-xml="$report" --rootdir="$root" "${tests[@]}" "$@"

@@ -60,7 +60,12 @@ void bind_graphs(nb::module_& module) {
       .def_ro("fused_into", &CollectiveReport::fused_into, "A node of the rewritten graph, or None.")
       .def_prop_ro("reason", &reason_of, "The name of the reason if it is not fused: \"kRightOperand\".")
       .def_prop_ro("why", &why_of, "The reason as a sentence, or None.")
-      .def_ro("detail", &CollectiveReport::detail, "The node that is in the way, or empty.")
+      .def_ro("detail", &CollectiveReport::detail, "The node that is in the way, the other group, or empty.")
+      .def_ro("is_legal", &CollectiveReport::is_legal, "Whether a fusion exists although it is not fused.")
+      .def_ro("num_products", &CollectiveReport::num_products,
+              "Products that fused ops compute of what it gathers or sums.")
+      .def_ro("products_left", &CollectiveReport::products_left,
+              "Other products that read what is gathered, if it is fused.")
       .def_ro("bytes", &CollectiveReport::bytes, "Bytes that a rank receives.")
       .def_ro("saved_us", &CollectiveReport::saved_us,
               "Expected on H200s with NVLink; 0 if it is not fused.");

@@ -76,6 +76,53 @@ TEST(Execute, FindsARewritingThatIsWrong) {
   }
 }
 
+TEST(Execute, EachRankStandsForAllRanksOfAnotherGroup) {
+  const std::string program = R"(graph world 2 group "0" source ""
+group "1" ranks 3 "mesh_dp"
+%a: bfloat16[3, 2] = placeholder
+%g: bfloat16[9, 2] = _c10d_functional.all_gather_into_tensor.default(%a, 3, "1")
+%c: bfloat16[9, 2] = aten.cat.default([%a, %a, %a])
+%r: bfloat16[1, 2] = _c10d_functional.reduce_scatter_tensor.default(%a, "sum", 3, "1")
+%t: bfloat16[3, 2] = aten.mul.Tensor(%a, 3)
+%s: bfloat16[1, 2] = aten.slice.Tensor(%t, 0, 0, 1)
+%v: bfloat16[3, 2] = _c10d_functional.all_reduce.default(%a, "avg", "1")
+%w: bfloat16[3, 2] = _c10d_functional.all_reduce.default(%a, "max", "1")
+%x: bfloat16[3, 2] = _c10d_functional.broadcast.default(%a, 2, "1")
+%y: bfloat16[3, 2] = _c10d_functional.all_to_all_single.default(%a, [1, 1, 1], [1, 1, 1], "1")
+%f: bfloat16[1, 2] = aten.slice.Tensor(%a, 0, 0, 1)
+%z: bfloat16[3, 2] = aten.cat.default([%f, %f, %f])
+%output: null = output([%g, %c, %r, %s, %v, %a, %w, %a, %x, %a, %y, %z])
+)";
+  const auto reports = execute_on_ranks(program, program, {});
+  ASSERT_TRUE(reports) << reports.error().to_string();
+  for (const ExecutionReport& report : *reports) {
+    for (std::size_t i = 0; i < report.outputs.size(); i += 2) {
+      EXPECT_EQ(report.outputs[i].checksum, report.outputs[i + 1].checksum) << report.outputs[i].node;
+    }
+  }
+  EXPECT_NE((*reports)[0].outputs[0].checksum, (*reports)[1].outputs[0].checksum);
+  const std::map<std::string, std::int64_t> want{{"1", 3}};
+  EXPECT_EQ(other_groups(testing::parsed(program)), want);
+}
+
+TEST(Execute, AnAttributeHasTheValueThatTheFileSays) {
+  const std::string program = R"(graph world 1 group "0" source ""
+%w: bfloat16[2] = get_attr value [1.5, 1.5]
+%m: bool[2] = get_attr value [true, true]
+%large: int64[2] = get_attr value [9007199254740993, 9007199254740993]
+%v: bfloat16[2] = aten.full.default([2], 1.5, dtype=<torch.bfloat16>)
+%n: bool[2] = aten.full.default([2], true, dtype=<torch.bool>)
+%huge: int64[2] = aten.full.default([2], 9007199254740993, dtype=<torch.int64>)
+%unlike: bfloat16[2] = get_attr value null
+%output: null = output([%w, %v, %m, %n, %large, %huge, %unlike])
+)";
+  const auto reports = execute_on_ranks(program, program, {});
+  ASSERT_TRUE(reports) << reports.error().to_string();
+  const auto& outputs = reports->front().outputs;
+  for (const std::size_t i : {0U, 2U, 4U}) EXPECT_EQ(outputs[i].checksum, outputs[i + 1].checksum) << i;
+  EXPECT_NE(outputs[6].checksum, outputs[0].checksum);
+}
+
 TEST(Execute, ABiasGradientIsMeasuredByWhatItAddsUp) {
   // The two programs differ by a step of bf16 in what is summed, and by all of the sum.
   constexpr std::string_view kBefore = R"(graph world 1 group "0" source ""

@@ -17,6 +17,17 @@ std::string call(const std::string& arguments, const std::string& out = "null") 
          R"(, "out": )" + out + "}";
 }
 
+std::string attribute(const std::string& constant) {
+  return R"({"name": "n", "op": "get_attr", "target": "n", "args": [], "kwargs": {}, "out": null)"
+         R"(, "constant": )" +
+         constant + "}";
+}
+
+/// Parts of programs in each other.
+std::string parts(int depth) {
+  return attribute(R"({"nodes": [)" + (depth == 0 ? "" : parts(depth - 1)) + "]}");
+}
+
 struct Case {
   const char* name;
   std::string text;
@@ -75,6 +86,26 @@ INSTANTIATE_TEST_SUITE_P(
              "'n': 2 sizes and 1 strides"},
         Case{"fractional_size", with_nodes(call("[]", R"({"shape": [1.5], "stride": [1], "dtype": "bool"})")),
              "'n': shape is 1.5, need a whole number of 64 bits"},
+        Case{"out_without_hints",
+             with_nodes(R"({"name": "n", "op": "placeholder", "target": "n", "args": [], "kwargs": {},
+               "out": {"shape": [3], "stride": [1], "dtype": "bool"},
+               "symbolic": {"shape": [{"sym": "s0", "hint": 2}], "stride": [1], "dtype": "bool"}})"),
+             "'n': out is not symbolic with its hints"},
+        Case{"fractional_hint",
+             with_nodes(
+                 R"({"name": "n", "op": "placeholder", "target": "n", "args": [], "kwargs": {},
+               "out": null,
+               "symbolic": {"shape": [{"sym": "s0", "hint": 0.5}], "stride": [1], "dtype": "bool"}})"),
+             "'n': a size is no whole number"},
+        Case{"node_in_a_constant", with_nodes(attribute(R"({"elements": ["text"]})")),
+             "'n': an element is neither a number, a truth value nor a repr"},
+        Case{"unknown_constant", with_nodes(attribute(R"({"bytes": ""})")),
+             "'n': constant is not an object of"},
+        Case{"deep_parts", with_nodes(parts(9)), "'n': parts nested deeper than 8"},
+        Case{"group_without_ranks",
+             R"({"schema": 1, "source": "", "group": "0", "world_size": 1, "nodes": [],
+                 "groups": {"0": {"ranks": 0, "description": ""}}})",
+             "group '0': ranks is 0, need 1 to 1048576"},
         Case{"deep_arguments", with_nodes(call(std::string(40, '[') + std::string(40, ']'))),
              "'n': lists nested deeper than 32"},
         Case{"deep_file", std::string(1'000'000, '['), "nested deeper than 32 lists"},

@@ -17,6 +17,16 @@ constexpr std::string_view kHead = R"(graph world 1 group "0" source ""
 )";
 constexpr std::string_view kTail = "%output: null = output([%x])\n";
 
+void expect(std::span<const Refusal> refusals) {
+  for (const Refusal& refusal : refusals) {
+    const std::string text = std::string(kHead) + refusal.lines + std::string(kTail);
+    const auto reports = testing::execute_on_ranks(text, text, {});
+    ASSERT_FALSE(reports) << refusal.lines;
+    EXPECT_EQ(reports.error().code(), refusal.code) << refusal.lines;
+    EXPECT_TRUE(reports.error().text().starts_with(refusal.text)) << reports.error().text();
+  }
+}
+
 TEST(Refusals, NameTheNode) {
   const Refusal refusals[] = {
       {"%x: bfloat16[4, 4] = my.op(%a)\n", ErrorCode::kUnsupported, "node 'x': my.op cannot be executed"},
@@ -57,19 +67,34 @@ TEST(Refusals, NameTheNode) {
        "node 'x' (aten.add.Tensor): alpha is 2, can only be executed with 1"},
       {"%x: bfloat16[4, 4] = _c10d_functional.all_reduce.default(%a, \"sum\", \"7\")\n",
        ErrorCode::kUnsupported,
-       "node 'x' (_c10d_functional.all_reduce.default): a collective of group '7', but the program runs on "
-       "group '0'"},
+       "node 'x' (_c10d_functional.all_reduce.default): a collective of group '7', of which the file does "
+       "not say how many ranks it has; capture the program again"},
       {"%x: float32[4, 4] = aten.neg.default(%a)\n", ErrorCode::kInvalidArgument,
        "node 'x' (aten.neg.default): result 0 is bf16 [4, 4] strides [4, 1] on cpu:0, but the graph says "
        "float32[4, 4]"},
   };
-  for (const Refusal& refusal : refusals) {
-    const std::string text = std::string(kHead) + refusal.lines + std::string(kTail);
-    const auto reports = testing::execute_on_ranks(text, text, {});
-    ASSERT_FALSE(reports) << refusal.lines;
-    EXPECT_EQ(reports.error().code(), refusal.code) << refusal.lines;
-    EXPECT_TRUE(reports.error().text().starts_with(refusal.text)) << reports.error().text();
-  }
+  expect(refusals);
+}
+
+TEST(Refusals, OfSizesAndConstantsSayWhatTheFileLacks) {
+  const Refusal refusals[] = {
+      {"%n: null = placeholder\n%x: bfloat16[4, 4] = aten.split.Tensor(%a, %n)\n",
+       ErrorCode::kInvalidArgument,
+       "node 'x' (aten.split.Tensor): an argument is %n, need a whole number; the file has no hint of it"},
+      {"%x: bfloat16[4] = aten.full.default([{\"u0\" null}], 0.0)\n", ErrorCode::kInvalidArgument,
+       "node 'x' (aten.full.default): an argument is {\"u0\" null}, need a whole number; the file has no "
+       "hint"},
+      {"%x: null = \"<built-in function floordiv>\"(4, 0)\n", ErrorCode::kUnsupported,
+       "node 'x' (<built-in function floordiv>): 4 / 0 is no size"},
+      {"%x: bfloat16[4, 4] = aten._scaled_mm_v2.default(%a, %a, [%a], [4], [0], [%a], [5], [0])\n",
+       ErrorCode::kUnsupported,
+       "node 'x' (aten._scaled_mm_v2.default): scales by recipes [4] and swizzles [0], only 0 (tensor-wise)"},
+      {"%x: float32[2] = get_attr value [1.0]\n", ErrorCode::kInvalidArgument,
+       "'x' has 1 elements in the file, need 2"},
+      {"%x: int64[1] = get_attr value [1.5]\n", ErrorCode::kInvalidArgument,
+       "'x' has the element 1.5, need one of i64"},
+  };
+  expect(refusals);
 }
 
 TEST(Refusals, AnotherNumberOfRanks) {

@@ -42,7 +42,9 @@ class GraphRun(unittest.TestCase):
                 "symm_mem.fused_all_gather_scaled_matmul",
                 "symm_mem.fused_scaled_matmul_reduce_scatter",
             ],
+            "symbolic_sizes_tp2.txt": ["symm_mem.fused_all_gather_matmul", "symm_mem.fused_matmul_reduce_scatter"],
             "attention_gradient.txt": [],
+            "attention_gradient_masked.txt": [],
             "fused_nodes_tp2.txt": [
                 "symm_mem.fused_all_gather_matmul",
                 "symm_mem.fused_all_gather_scaled_matmul",
@@ -78,11 +80,12 @@ class GraphRun(unittest.TestCase):
                              {"f": 3, "s": 2, "y": 1, "m": 2, "z": 2, "u": 2, "v": 1, "x": 2})
 
     def test_a_saved_attention_is_that_of_the_programs_own_operands(self):
-        report, _ = report_of("attention_gradient.txt")
-        for rank in report["ranks"]:
-            sums = [output["checksum"] for output in rank["outputs"]]
-            self.assertEqual(sums[3], sums[4])
-            self.assertEqual(sums[5], sums[6])
+        for program in ("attention_gradient.txt", "attention_gradient_masked.txt"):
+            report, _ = report_of(program)
+            for rank in report["ranks"]:
+                sums = [output["checksum"] for output in rank["outputs"]]
+                self.assertEqual(sums[3], sums[4], program)
+                self.assertEqual(sums[5], sums[6], program)
 
     def test_the_seed_makes_the_inputs(self):
         def sums_of(seed):
@@ -105,6 +108,16 @@ class GraphRun(unittest.TestCase):
         self.refuse(
             (PROGRAMS / "mlp_tp2.txt").read_text(), 2, "is a program of 2 ranks; leave out --ranks", "--ranks", 3
         )
+
+    def test_another_group_is_said_not_to_run(self):
+        done = self.run_text(
+            'graph world 2 group "0" source ""\n%a: bfloat16[2, 4] = placeholder\n'
+            '%g: bfloat16[6, 4] = _c10d_functional.all_gather_into_tensor.default(%a, 3, "1")\n'
+            "%output: null = output([%g])\n",
+            "--compare",
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("group '1' of 3 ranks is not run: each rank stands for all of them\n", done.stdout)
 
     def test_constant_outputs_alone_are_nothing_to_compare(self):
         head = 'graph world 1 group "0" source ""\n%a: bfloat16[4] = placeholder\n'

@@ -34,8 +34,18 @@ def test_readme(tmp_path):
     assert subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=120).stdout == want + "\n"
 
 
+def test_reasons():
+    """The guide to graphs has a row for each reason why a collective is not fused, and for no other."""
+    header = (README.parent / "include/tandem/graph/fuse.hpp").read_text(encoding="utf-8")
+    (listed,) = re.findall(r"^enum class Reason .*?\{(.*?)^\};", header, re.M | re.S)
+    rows = re.findall(r"^\| `(k\w+)` \|", (GUIDE.parent / "graph.md").read_text(encoding="utf-8"), re.M)
+    assert sorted(rows) == sorted(re.findall(r"^  (k\w+),", listed, re.M))
+
+
 def test_the_command():
-    done = subprocess.run([f"{pathlib.Path(sys.executable).parent}/tandem", "--version"], capture_output=True, text=True)
+    done = subprocess.run(
+        [f"{pathlib.Path(sys.executable).parent}/tandem", "--version"], capture_output=True, text=True
+    )
     assert done.stdout.startswith("tandem ") and done.returncode == 0
 
 

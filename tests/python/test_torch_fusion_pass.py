@@ -1,5 +1,6 @@
 """The pass of torch.compile: what tandem.graph decides is what FX has afterwards, and computes the same."""
 
+import contextlib
 import json
 import pathlib
 
@@ -194,25 +195,85 @@ def test_another_group(fake_group):
     assert sum(fusion.graphs[0].report.fused.values()) == 1
 
 
-def symbolic(strict):
+LENGTHS = (8, 12, 20, 28)  # the first is the one that is compiled
+
+
+def along(dim):
+    """Sequence parallelism along a dim, and a scatter that stays, because no product makes what it takes."""
+
+    def step(x, up, down):
+        import torch.distributed._functional_collectives as functional
+
+        whole = functional.all_gather_tensor_autograd(x, dim, "0")
+        y = functional.reduce_scatter_tensor_autograd(whole @ up @ down, "sum", dim, "0")
+        return y, functional.reduce_scatter_tensor_autograd(whole, "sum", dim, "0")
+
+    return step
+
+
+def each_length(step, dim, rank):
+    """For each length: results; and gradients, but along other dims, whose kernels take long to compile."""
     import torch
-    import torch.distributed._functional_collectives as functional
 
-    def gather(x, w):
-        return functional.all_gather_tensor(x, 0, "0") @ w
+    generator = torch.Generator().manual_seed(0)
+    parameters = [torch.randn(shape, generator=generator).requires_grad_() for shape in ((16, 32), (32, 16))]
+    done = []
+    for length in LENGTHS:
+        generator = torch.Generator().manual_seed(100 * length + rank)
+        x = torch.randn(*[2] * dim, length, 16, generator=generator).requires_grad_()
+        torch._dynamo.mark_dynamic(x, dim)
+        results = step(x, *parameters)
+        of_results = [torch.full_like(each, rank + 1) for each in results]
+        gradients = torch.autograd.grad(results, [x, *parameters], of_results) if dim == 0 else ()
+        done.append([*(each.detach() for each in results), *gradients])
+    return done
 
-    fusion = tandem.torch.fusion_pass(strict=strict)
-    step = compiled(gather, dynamic=True, options={"post_grad_custom_pre_pass": fusion})
-    step(torch.randn(4, 8), torch.randn(8, 6))
-    return fusion.report()
+
+def compares_lengths(rank, size, dim):
+    """Compiled for any length against eager. How many programs there are, and what is fused in each of their graphs."""
+    import torch
+    from torch._dynamo.utils import counters
+
+    fusion = tandem.torch.fusion_pass()
+    step = compiled(along(dim), options={"post_grad_custom_pre_pass": fusion})
+    with contextlib.nullcontext() if dim == 0 else torch.no_grad():
+        results = [each_length(each, dim, rank) for each in (along(dim), step)]
+    for length, *of_length in zip(LENGTHS, *results, strict=True):
+        for i, (want, got) in enumerate(zip(*of_length, strict=True)):
+            wide = want.double()
+            check(got, wide, wide.abs().max() + torch.zeros_like(wide), 16, f"length {length}, result {i}")
+    fused = [list(passed.report.fused.values()) for passed in fusion.graphs]
+    return counters["stats"]["unique_graphs"], fused, fusion.refused
 
 
-def test_symbolic_sizes(fake_group):
-    """Such a graph is left as it is, and the report says so."""
+@pytest.mark.parametrize("dim", [0, 1])
+def test_symbolic_sizes(dim):
+    """They are fused as numbers are, with results that are right for each length, and no more programs."""
+    for programs, fused, refused in run(compares_lengths, 2, dim):
+        assert programs == 1 and not refused
+        assert fused == ([[1, 1], [1]] if dim == 0 else [[1, 1]])
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_sizes_of_one_call(fake_group, strict):
+    """A graph stays as it was where the rewritten one would fit one call only, and the report says so."""
+    import torch
+
     fake_group(2)
-    assert "dynamic=False" in symbolic(False)
-    with pytest.raises(Exception, match="dynamic=False"):
-        symbolic(True)
+    fusion = tandem.torch.fusion_pass(strict=strict)
+
+    def see(graph):
+        before = str(graph)
+        fusion(graph)
+        assert str(graph) == before
+        raise RuntimeError("it was seen")
+
+    # The last dim of the product is a symbol too, which passes write as a number.
+    step = compiled(along(1), dynamic=True, options={"post_grad_custom_pre_pass": see})
+    with pytest.raises(Exception, match="mark_static" if strict else "it was seen"), torch.no_grad():
+        step(torch.randn(2, 8, 16), torch.randn(16, 32), torch.randn(32, 16))
+    if not strict:
+        assert not fusion.graphs and "mark_static" in fusion.report()
 
 
 def test_key():

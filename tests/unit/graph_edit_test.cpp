@@ -57,6 +57,41 @@ TEST(GraphEdit, AReplacedNodeHasNoUsersLeftAndCanGo) {
   EXPECT_TRUE(verify(graph)) << verify(graph).error().to_string();
 }
 
+TEST(GraphEdit, OneOfManyArgumentsIsReplacedEverywhereAndAgain) {
+  Graph graph;
+  Argument::List many;
+  for (int i = 0; i < 60; ++i) {
+    const auto made =
+        graph.add({.kind = NodeKind::kPlaceholder, .name = "a" + std::to_string(i % 50), .target = ""});
+    EXPECT_EQ(made.has_value(), i < 50);
+    many.push_back({graph.find("a" + std::to_string(i % 50))});
+  }
+  Node& output = **graph.add({.kind = NodeKind::kOutput,
+                              .name = "output",
+                              .target = "output",
+                              .arguments = {{std::move(many)}},
+                              .named_arguments = {{"k", {graph.find("a3")}}}});
+  Node& a3 = *graph.find("a3");
+  Node& a7 = *graph.find("a7");
+  graph.replace_uses(a3, a7);  // both stand there twice, and a3 by name too
+  graph.replace_uses(a7, *graph.find("a20"));
+  EXPECT_TRUE(a3.users().empty());
+  EXPECT_TRUE(a7.users().empty());
+  EXPECT_EQ(names(graph.find("a20")->users()), (std::vector<std::string>{"output"}));
+  const auto entries = output.arguments()[0].entries();
+  for (const std::size_t place : {3U, 7U, 20U, 53U, 57U})
+    EXPECT_EQ(entries[place].node()->name(), "a20") << place;
+  EXPECT_EQ(entries[54].node()->name(), "a4");
+  EXPECT_EQ(output.named_arguments().at("k").node()->name(), "a20");
+  EXPECT_EQ(output.inputs().size(), 48U);
+  EXPECT_TRUE(verify(graph));
+
+  graph.set_arguments(output, {{Argument::List(40, {&a3})}}, {});
+  graph.replace_uses(a3, a7);
+  EXPECT_EQ(output.arguments()[0].entries()[39].node()->name(), "a7");
+  EXPECT_TRUE(verify(graph));
+}
+
 TEST(GraphEdit, OrderCountsWhenANodeMoves) {
   Graph graph = make();
   graph.move_before(*graph.find("cat"), *graph.find("y"));
@@ -65,6 +100,34 @@ TEST(GraphEdit, OrderCountsWhenANodeMoves) {
   const auto ok = verify(graph);
   ASSERT_FALSE(ok);
   EXPECT_EQ(ok.error().text(), "graph: node 2 'cat' (aten.cat.default): takes 'x', which is not before it");
+}
+
+TEST(GraphEdit, OrderStaysWhereverManyNodesAreInserted) {
+  Graph graph;
+  const auto add = [&](Node* place) {
+    NodeSpec spec;
+    spec.kind = NodeKind::kPlaceholder;
+    spec.name = graph.free_name("x");
+    return *graph.insert_before(place, std::move(spec));
+  };
+  Node* const middle = add(nullptr);
+  Node* const last = add(nullptr);
+  Node* front = add(middle);
+  for (int i = 0; i < 3000; ++i) {
+    front = add(front);  // ever farther in front
+    add(middle);         // in one place
+    add(last);
+    if (i % 3 == 0) add(nullptr);
+    if (i % 7 == 0) graph.move_before(*front, *last);
+    if (i % 7 == 0) front = &graph.nodes().front();
+  }
+  const Node* before = nullptr;
+  for (const Node& node : graph.nodes()) {
+    if (before != nullptr) {
+      ASSERT_TRUE(Graph::is_before(*before, node)) << before->name() << " and " << node.name();
+    }
+    before = &node;
+  }
 }
 
 TEST(GraphEdit, ANameIsTakenOnce) {

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <tandem/graph/dot.hpp>
 #include <tandem/graph/json.hpp>
@@ -12,11 +13,24 @@ namespace {
 /// A graph with one of everything that the forms have.
 constexpr std::string_view kText = R"(graph world 2 group "0" source "torch \"2.11\""
 fuses "symm_mem.fused_all_gather_matmul.default" 1
+group "0" ranks 2 "mesh_tp" "_c10d_functional.all_gather_into_tensor.default" 1
+group "1" ranks 4 ""
 %a: bfloat16[8, 64] = placeholder
 %b: bfloat16[16, 64] = placeholder
 %rng: null = placeholder "state"
 %weight: float32[4] = get_attr "_frozen_param0"
-%score: null = get_attr
+%mask: float32[3] = get_attr "a.mask" value [1.0, -infinity, nan]
+%large: float32[4] = get_attr value null
+%module: null = get_attr "a.b" value <Scale()>
+%score: null = get_attr value {
+%a: float32[] = placeholder
+%bias: complex64[1] = get_attr value [<(1+2j)>]
+%output: (float32[]) = output([%a])
+}
+%length: {"s77" 12} = placeholder
+%scale: {"zuf0" 0.5} = placeholder
+%rows: bfloat16[2, {"s77" 12}, 16]{{"16*s77" 192}, 16, 1} = placeholder
+%both: ({"u0" null}, {"s77 < 3" false}, null, bfloat16[{"u0" null}]{1}, bfloat16[2]{1}) = my.op(%length)
 %ag: bfloat16[16, 64] = _c10d_functional.all_gather_into_tensor.default(%a, 2, "0")
 %wait: bfloat16[16, 64] = _c10d_functional.wait_tensor.default(%ag)
 %t: bfloat16[64, 16]{1, 64} = aten.permute.default(%b, [1, 0])
@@ -66,6 +80,58 @@ TEST(GraphJson, IgnoresKeysThatItDoesNotKnowAndMayLackTheCounts) {
   EXPECT_EQ(graph->header.world_size, 4);
   EXPECT_TRUE(graph->header.pytorch_fuses.empty());
   EXPECT_TRUE(verify(*graph));
+}
+
+// As tandem.torch.capture_graphs() writes it: every key and every form of a value.
+constexpr std::string_view kJson = R"json({"schema": 1, "source": "torch 2.15", "world_size": 2, "group": "1",
+  "pytorch_fuses": {"symm_mem.fused_all_gather_matmul.default": 1},
+  "groups": {"0": {"ranks": 8, "description": "default_pg", "collectives": {}},
+             "1": {"ranks": 2, "description": "mesh_tp",
+                   "collectives": {"_c10d_functional.all_reduce.default": 2}}},
+  "nodes": [
+    {"name": "s", "op": "placeholder", "target": "s", "args": [], "kwargs": {}, "out": null,
+     "symbolic": {"sym": "s77", "hint": 12}},
+    {"name": "r", "op": "placeholder", "target": "r", "args": [], "kwargs": {}, "out": null,
+     "symbolic": {"sym": "zuf0", "hint": {"float": "inf"}}},
+    {"name": "x", "op": "placeholder", "target": "x", "args": [], "kwargs": {},
+     "out": {"shape": [24, 16], "stride": [16, 1], "dtype": "bfloat16"},
+     "symbolic": {"shape": [{"sym": "2*s77", "hint": 24}, 16], "stride": [16, 1], "dtype": "bfloat16"}},
+    {"name": "u", "op": "call_function", "target": "my.op", "kwargs": {"k": {"sym": "u0", "hint": null}},
+     "args": [{"node": "x"}, {"sym": "s77 > 3", "hint": true}, {"sym": "s77/2.0", "hint": 6.5}, null, 1.5,
+              {"float": "nan"}, "text", {"repr": "torch.bfloat16"}, ["slice", null, {"node": "s"}, 1]],
+     "out": [null, null, {"shape": [2], "stride": [1], "dtype": "float32"}],
+     "symbolic": [{"shape": [{"sym": "u0", "hint": null}], "stride": [1], "dtype": "int64"},
+                  {"sym": "u0", "hint": null}, {"shape": [2], "stride": [1], "dtype": "float32"}]},
+    {"name": "m", "op": "get_attr", "target": "mask", "args": [], "kwargs": {},
+     "out": {"shape": [4], "stride": [1], "dtype": "float32"},
+     "constant": {"elements": [0.5, {"float": "-inf"}, {"float": "nan"}, 3]}},
+    {"name": "w", "op": "get_attr", "target": "w", "args": [], "kwargs": {},
+     "out": {"shape": [70000], "stride": [1], "dtype": "float32"}, "constant": {"elements": null}},
+    {"name": "z", "op": "get_attr", "target": "z", "args": [], "kwargs": {}, "out": null,
+     "constant": {"repr": "ScriptObject"}},
+    {"name": "score", "op": "get_attr", "target": "score0", "args": [], "kwargs": {}, "out": null,
+     "constant": {"nodes": [
+       {"name": "x", "op": "placeholder", "target": "x", "args": [], "kwargs": {},
+        "out": {"shape": [], "stride": [], "dtype": "float32"}},
+       {"name": "c", "op": "get_attr", "target": "c", "args": [], "kwargs": {},
+        "out": {"shape": [1], "stride": [1], "dtype": "complex64"},
+        "constant": {"elements": [{"repr": "(1+2j)"}]}},
+       {"name": "output", "op": "output", "target": "output", "args": [{"node": "x"}], "kwargs": {},
+        "out": null}]}},
+    {"name": "output", "op": "output", "target": "output", "args": [[{"node": "x"}]], "kwargs": {},
+     "out": [{"shape": [24, 16], "stride": [16, 1], "dtype": "bfloat16"}],
+     "symbolic": [{"shape": [{"sym": "2*s77", "hint": 24}, 16], "stride": [16, 1],
+                   "dtype": "bfloat16"}]}]})json";
+
+TEST(GraphJson, IsTheSameDocumentAfterBothForms) {
+  const auto graph = import_json(kJson);
+  ASSERT_TRUE(graph) << graph.error().to_string();
+  EXPECT_TRUE(verify(*graph));
+  const auto document = nlohmann::json::parse(kJson);
+  EXPECT_EQ(nlohmann::json::parse(export_json(*graph)), document);
+  const auto from_text = parse_text(to_text(*graph));
+  ASSERT_TRUE(from_text) << from_text.error().to_string() << to_text(*graph);
+  EXPECT_EQ(nlohmann::json::parse(export_json(*from_text)), document);
 }
 
 TEST(GraphDot, NamesNodesAndColoursCollectives) {

@@ -24,8 +24,11 @@ constexpr std::string_view kBigJson = R"json({
       "node": "g",
       "kind": "all_gather",
       "fused_into": "fused_all_gather_matmul",
+      "num_products": 1,
+      "products_left": [],
       "reason": null,
       "detail": "",
+      "is_legal": false,
       "bytes": 25690112,
       "saved_us": 12.3
     },
@@ -33,8 +36,11 @@ constexpr std::string_view kBigJson = R"json({
       "node": "r",
       "kind": "reduce_scatter",
       "fused_into": null,
+      "num_products": 0,
+      "products_left": [],
       "reason": "kOpBetween",
       "detail": "u (aten.relu.default)",
+      "is_legal": false,
       "bytes": 58720256,
       "saved_us": 0.0
     }
@@ -81,6 +87,26 @@ TEST(FuseReport, TheTableSaysItLoudly) {
   EXPECT_NE(to_table(report).find("NOTHING WAS FUSED"), std::string::npos);
 }
 
+TEST(FuseReport, SaysHowManyOfHowManyProducts) {
+  const FuseReport report = report_of(R"(graph world 2 group "0" source ""
+%a: bfloat16[4, 8] = placeholder
+%b: bfloat16[8, 6] = placeholder
+%x: bfloat16[6, 8] = placeholder
+%g: bfloat16[8, 8] = tandem.all_gather.default(%a, 0, 2, "0")
+%p: bfloat16[8, 6] = aten.mm.default(%g, %b)
+%q: bfloat16[8, 6] = aten.mm.default(%g, %b)
+%t: bfloat16[8, 8]{1, 8} = aten.permute.default(%g, [1, 0])
+%w: bfloat16[6, 8] = aten.mm.default(%x, %t)
+%output: (bfloat16[8, 6], bfloat16[8, 6], bfloat16[6, 8]) = output([%p, %q, %w])
+)");
+  const CollectiveReport& gather = report.collectives.at(0);
+  EXPECT_EQ(gather.num_products, 2);
+  EXPECT_EQ(gather.products_left, std::vector<std::string>{"w (aten.mm.default)"});
+  EXPECT_NE(to_table(report).find("fused into fused_all_gather_matmul with 2 of 3 products\n"),
+            std::string::npos);
+  EXPECT_EQ(to_table(report_of(kBig)).find(" products"), std::string::npos);
+}
+
 TEST(FuseReport, CostKeepsWhatGains) {
   EXPECT_EQ(report_of(kBig, {.strict = false, .cost = true, .share_maxima = false}).fused.size(), 1u);
 }
@@ -104,7 +130,7 @@ TEST(Strict, ComplainsWhenNothingIsFused) {
 %r: bfloat16[4, 8] = tandem.reduce_scatter.default(%g, "sum", 0, 2, "0")
 %output: (bfloat16[4, 8]) = output([%r])
 )"),
-      "Unsupported: graph: NOTHING WAS FUSED: g kNoProduct; r kOpBetween g (tandem.all_gather.default)");
+      "Unsupported: graph: NOTHING WAS FUSED: g kNoProduct; r kNoProducer g (tandem.all_gather.default)");
   EXPECT_EQ(strict_error(R"(graph world 2 group "0" source ""
 %a: bfloat16[4, 8] = placeholder
 %output: (bfloat16[4, 8]) = output([%a])
@@ -116,16 +142,34 @@ TEST(Strict, ComplainsWhenALegalPairIsLeft) {
   EXPECT_EQ(strict_error(R"(graph world 2 group "0" source ""
 %a: bfloat16[4, 8] = placeholder
 %b: bfloat16[8, 6] = placeholder
-%c: bfloat16[6] = placeholder
+%c: bfloat16[8, 1] = placeholder
 %g: bfloat16[8, 8] = tandem.all_gather.default(%a, 0, 2, "0")
 %p: bfloat16[8, 6] = aten.mm.default(%g, %b)
 %q: bfloat16[8, 6] = aten.mm.default(%g, %b)
 %x: bfloat16[8, 8] = aten.relu.default(%g)
-%s: bfloat16[8, 6] = aten.addmm.default(%c, %x, %b, alpha=2)
+%s: bfloat16[8, 6] = aten.addmm.default(%c, %x, %b)
 %r: bfloat16[4, 6] = tandem.reduce_scatter.default(%s, "sum", 0, 2, "0")
 %output: (bfloat16[8, 6], bfloat16[8, 6], bfloat16[4, 6]) = output([%p, %q, %r])
 )"),
             "Unsupported: graph: a pair that could be fused was left: r kFactors s (aten.addmm.default)");
+}
+
+TEST(Strict, NamesOnlyLegalPairsWhereSomethingIsFused) {
+  // A permute that could be taken of the shard; r cannot be fused.
+  EXPECT_EQ(strict_error(R"(graph world 2 group "0" source ""
+%a: bfloat16[4, 8] = placeholder
+%b: bfloat16[8, 6] = placeholder
+%c: bfloat16[8, 4] = placeholder
+%g: bfloat16[8, 8] = tandem.all_gather.default(%a, 0, 2, "0")
+%p: bfloat16[8, 6] = aten.mm.default(%g, %b)
+%h: bfloat16[8, 8] = tandem.all_gather.default(%c, 1, 2, "0")
+%t: bfloat16[8, 8]{1, 8} = aten.permute.default(%h, [1, 0])
+%q: bfloat16[8, 6] = aten.mm.default(%t, %b)
+%u: bfloat16[8, 6] = aten.relu.default(%q)
+%r: bfloat16[4, 6] = tandem.reduce_scatter.default(%u, "sum", 0, 2, "0")
+%output: (bfloat16[8, 6], bfloat16[4, 6]) = output([%p, %r])
+)"),
+            "Unsupported: graph: a pair that could be fused was left: h kOpBetween t (aten.permute.default)");
 }
 
 }  // namespace

@@ -25,6 +25,48 @@ TEST(InterpreterOps, RoundOnceToTheTypeOfTheResult) {
             Values{1 + 0x1p-9});
 }
 
+TEST(InterpreterOps, ScaleProductsByRecipe) {
+  const std::map<std::string, Input> inputs{{"a", {{1, 2, -3, 4}, {2, 2}, DType::kF8E4M3}},
+                                            {"b", {{0.5, -1, 2, 1.5}, {2, 2}, DType::kF8E4M3}},
+                                            {"s", {{2, 3}, {2, 1}, DType::kF32}},
+                                            {"t", {{0.5, 4}, {2}, DType::kF32}},
+                                            {"u", {{2}, {}, DType::kF32}}};
+  EXPECT_EQ(
+      run_program("%out: float32[2, 2] = aten._scaled_mm_v2.default(%a, %b, [%s], [1], [0], [%t], [1], [], "
+                  "null, <torch.float32>)\n",
+                  inputs),
+      (Values{4.5, 16, 9.75, 108}));
+  EXPECT_EQ(
+      run_program("%out: bfloat16[2, 2] = aten._scaled_mm_v2.default(%a, %b, [%u], [0], [0], [%u], [0], [0], "
+                  "%t, <torch.bfloat16>, [], true)\n",
+                  inputs),
+      (Values{18.5, 12, 26.5, 40}));
+}
+
+TEST(InterpreterOps, ComputeSizesAsPythonDoes) {
+  const std::pair<std::string, double> sums[] = {
+      {"\"<built-in function add>\"({\"s0\" 7}, -2)", 5},
+      {"\"<built-in function sub>\"(7, -2)", 9},
+      {"\"<built-in function mul>\"(7, -2)", -14},
+      {"\"<built-in function floordiv>\"(7, -2)", -4},
+      {"\"<built-in function floordiv>\"(7, 2)", 3},
+      {"\"<built-in function mod>\"(7, -2)", -1},
+      {"\"<built-in function mod>\"(-7, 2)", 1},
+      {"aten.sym_size.int(%x, -1)", 3},
+      {"aten.sym_numel.default(%x)", 6},
+  };
+  const Input input{{0, 0, 0, 0, 0, 0}, {2, 3}, DType::kF32};
+  for (const auto& [call, want] : sums) {
+    const std::string lines =
+        "%n: null = " + call + "\n%out: int64[] = aten.scalar_tensor.default(%n, dtype=<torch.int64>)\n";
+    EXPECT_EQ(run_program(lines, {{"x", input}}), Values{want}) << call;
+  }
+  // A hint counts, whatever the op is.
+  EXPECT_EQ(run_program("%n: {\"f\" 2.5} = my.op()\n%out: float32[2, 3] = aten.add.Tensor(%x, %n)\n",
+                        {{"x", input}}),
+            Values(6, 2.5));
+}
+
 TEST(InterpreterOps, PromoteAsPyTorchDoes) {
   const Input vector{{3, 5}, {2}, DType::kBF16};
   const Input number{{0.5}, {}, DType::kF32};

@@ -33,7 +33,7 @@ enum class Reason : std::uint8_t {
   kOpaqueBetween,      ///< an unknown op is in the way, and nothing moves across it
   kSymbolicSizes,      ///< sizes that the program does not know have no name where the op would stand
   kUnusualForm,        ///< it is not followed by exactly one wait
-  kUnsupportedType,    ///< tandem has no product of this type
+  kUnsupportedType,    ///< tandem has no product of this type, or by such scales
   kNoFusedOp,          ///< no fused op has such a collective: an all-to-all, a broadcast
   kNotProfitable,      ///< the cost model expects no gain; only with FuseOptions::cost
 };
@@ -43,7 +43,8 @@ inline constexpr int kNumReasons = static_cast<int>(Reason::kNotProfitable) + 1;
 [[nodiscard]] std::string_view to_string(Reason reason);
 /// The reason as a sentence for people.
 [[nodiscard]] std::string_view describe(Reason reason);
-/// Whether the collective could be fused all the same, although tandem does not do it.
+/// Whether each collective with this reason could be fused all the same, although tandem does not do it.
+/// Others can be: CollectiveReport::is_legal says it of one collective.
 [[nodiscard]] bool leaves_legal_pair(Reason reason);
 
 /// Which fusions fuse() makes, and what it takes for an error.
@@ -63,9 +64,12 @@ struct CollectiveReport {
   Kind kind = Kind::kAllGather;
   std::optional<std::string> fused_into = {};  ///< a node of the rewritten graph
   std::optional<Reason> reason = {};           ///< if it is not fused
-  std::string detail = {};                     ///< the node that is in the way, if there is one
-  std::int64_t bytes = 0;                      ///< bytes that a rank receives
-  double saved_us = 0.0;                       ///< expected on H200s with NVLink; 0 if it is not fused
+  std::string detail = {};                     ///< the node that is in the way, or the other group
+  bool is_legal = false;                       ///< not fused, although a fusion exists
+  std::int64_t num_products = 0;               ///< products that fused ops compute of what it gathers or sums
+  std::vector<std::string> products_left = {};  ///< others that read what is gathered, if it is fused
+  std::int64_t bytes = 0;                       ///< bytes that a rank receives
+  double saved_us = 0.0;                        ///< expected on H200s with NVLink; 0 if it is not fused
 };
 
 /// "all_gather".
@@ -86,7 +90,8 @@ struct FuseReport {
 
 /// The report as JSON:
 ///
-///   {schema, collectives: [{node, kind, fused_into, reason, detail, bytes, saved_us}], fused: {op: count}}
+///   {schema, collectives: [{node, kind, fused_into, num_products, products_left, reason, detail, is_legal,
+///                           bytes, saved_us}], fused: {op: count}}
 [[nodiscard]] std::string to_json(const FuseReport& report);
 /// The report as a table for people. It says first if nothing was fused.
 [[nodiscard]] std::string to_table(const FuseReport& report);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <list>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
@@ -10,6 +11,7 @@
 #include <string_view>
 #include <tandem/base/dtype.hpp>
 #include <tandem/base/error.hpp>
+#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -47,10 +49,11 @@ struct Repr {
   friend bool operator==(const Repr&, const Repr&) = default;
 };
 
-/// A size that the program does not know: PyTorch's expression, and its value in the call that was captured.
+/// A size, or another number, that the program does not know: PyTorch's expression, and its hint, which is
+/// its value in the call that was captured.
 struct Symbol {
   std::string text;
-  std::optional<std::int64_t> hint;
+  std::variant<std::monostate, bool, std::int64_t, double> hint;
   friend bool operator==(const Symbol&, const Symbol&) = default;
 };
 
@@ -64,7 +67,7 @@ struct Argument {
   /// The elements of a list; any other argument counts as one element. Many ops take a tensor or a list of
   /// tensors.
   [[nodiscard]] std::span<const Argument> entries() const;
-  /// A whole number, or the hint of a symbol.
+  /// A whole number, or a symbol's hint that is one.
   [[nodiscard]] std::optional<std::int64_t> integer() const;
   /// Whether it is a size that the program does not know: a symbol, or a node that makes no tensor.
   [[nodiscard]] bool is_symbolic() const;
@@ -82,6 +85,38 @@ struct NodeType {
 
   [[nodiscard]] const TensorType* tensor() const;  ///< null unless the kind is kTensor
   friend bool operator==(const NodeType&, const NodeType&) = default;
+};
+
+/// A tensor with symbols among its sizes and strides, which are whole numbers otherwise.
+struct SymbolicTensor {
+  Argument::List shape;
+  Argument::List stride;
+  std::string dtype;
+  friend bool operator==(const SymbolicTensor&, const SymbolicTensor&) = default;
+};
+
+/// What a node makes that has symbols: no tensor, a number, one tensor, or a list of these.
+struct SymbolicType {
+  using Item = std::variant<std::monostate, Symbol, SymbolicTensor>;
+  bool is_list = false;
+  std::vector<Item> items;  ///< one unless it is a list
+
+  /// The same with hints in the place of symbols: nothing for a number, and for a tensor with a size that has
+  /// no hint.
+  /// Errors:  kParse for a size that is no whole number, and for a tensor that no type can state.
+  [[nodiscard]] Result<NodeType> hinted() const;
+  [[nodiscard]] bool has_symbols() const;
+  friend bool operator==(const SymbolicType&, const SymbolicType&) = default;
+};
+
+class Graph;
+
+/// The value of an attribute, as far as the file has it: nothing, a tensor's elements in row-major order, the
+/// part of the program that an op runs, or another object.
+struct Constant {
+  std::variant<std::monostate, Argument::List, std::shared_ptr<const Graph>, Repr> value;
+
+  [[nodiscard]] const Argument::List* elements() const { return std::get_if<Argument::List>(&value); }
 };
 
 enum class NodeKind : std::uint8_t {
@@ -110,6 +145,11 @@ class Node {
   [[nodiscard]] const Argument::List& arguments() const { return arguments_; }
   [[nodiscard]] const NamedArguments& named_arguments() const { return named_arguments_; }
   [[nodiscard]] const NodeType& type() const { return type_; }
+  /// What it makes, with symbols, or null where there are none. Its sizes in type() are hints. Nodes that
+  /// passes make have none.
+  [[nodiscard]] const SymbolicType* symbolic() const { return symbolic_.get(); }
+  /// The value of an attribute, or null if the file does not say it.
+  [[nodiscard]] const Constant* constant() const { return constant_.get(); }
   /// The nodes with this one among their arguments, each once, in no particular order.
   [[nodiscard]] const std::vector<Node*>& users() const { return users_; }
   /// The nodes among the arguments, each once, in order of appearance.
@@ -127,7 +167,11 @@ class Node {
   Argument::List arguments_;
   NamedArguments named_arguments_;
   NodeType type_;
+  std::shared_ptr<const SymbolicType> symbolic_;
+  std::shared_ptr<const Constant> constant_;
   std::vector<Node*> users_;
+  /// Where each input stands among the arguments, if they are many and an input has been replaced.
+  std::unique_ptr<std::unordered_map<const Node*, std::vector<Argument*>>> places_;
   std::set<std::string> collectives_;
   std::list<Node>::iterator place_;
   std::uint64_t order_ = 0;  ///< ascending along the graph
@@ -139,10 +183,19 @@ struct NodeSpec {
   NodeKind kind = NodeKind::kCall;
   std::string name;
   std::string target;
-  Argument::List arguments;
-  NamedArguments named_arguments;
-  NodeType type;
+  Argument::List arguments = {};
+  NamedArguments named_arguments = {};
+  NodeType type = {};
   std::set<std::string> collectives = {};
+  std::shared_ptr<const SymbolicType> symbolic = {};
+  std::shared_ptr<const Constant> constant = {};
+};
+
+/// Ranks among which collectives of the captured program run.
+struct ProcessGroup {
+  std::int64_t num_ranks = 1;
+  std::string description;                                       ///< "mesh_tp"
+  std::map<std::string, std::int64_t, std::less<>> collectives;  ///< op -> how often all graphs have it
 };
 
 /// What a file holds besides its nodes.
@@ -151,7 +204,8 @@ struct GraphHeader {
   int world_size = 1;
   std::string group;
   std::map<std::string, std::int64_t, std::less<>>
-      pytorch_fuses;  ///< op -> how many PyTorch's own pass makes
+      pytorch_fuses;                                             ///< op -> how many PyTorch's own pass makes
+  std::map<std::string, ProcessGroup, std::less<>> groups = {};  ///< by name, as far as the file lists them
 };
 
 /// A captured graph. A move keeps the addresses of the nodes.
@@ -179,6 +233,8 @@ class Graph {
   [[nodiscard]] static bool is_before(const Node& a, const Node& b) { return a.order_ < b.order_; }
   /// Whether sizes of the program are symbolic. Then those of types are the symbols' hints.
   [[nodiscard]] bool has_symbols() const { return has_symbols_; }
+  /// A number that grows with each change.
+  [[nodiscard]] std::uint64_t num_changes() const { return num_changes_; }
   /// Returns "name", or the first of "name_1", "name_2", ... that is free.
   [[nodiscard]] std::string free_name(std::string_view name);
 
@@ -197,12 +253,14 @@ class Graph {
   [[nodiscard]] Result<void> erase(Node& node);
 
  private:
+  static void put_in_place(Node& user, Node& from, Node& to);
   void add_uses(Node& node);
   void drop_uses(Node& node);
   void set_order(Node& node);
 
   bool has_symbols_ = false;
   std::size_t num_ids_ = 0;
+  std::uint64_t num_changes_ = 0;
   std::list<Node> nodes_;
   std::map<std::string, Node*, std::less<>> by_name_;
   std::map<std::string, int, std::less<>> next_of_name_;  ///< those below were taken when free_name() looked

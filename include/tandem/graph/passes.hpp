@@ -17,7 +17,8 @@ struct Pass {
 /// All passes, in the order in which they run.
 [[nodiscard]] std::span<const Pass> all_passes();
 
-/// Runs passes in order and verifies the graph after each. Then it calls `after`, if there is one.
+/// Runs passes in order and verifies the graph after each that has changed it. Then it calls `after`, if
+/// there is one.
 /// Errors:  those of the passes; kInternal with the text of verify() and the pass's name, which is a bug of
 ///          that pass.
 [[nodiscard]] Result<void> run_passes(
@@ -60,11 +61,14 @@ struct Pass {
 ///
 ///   %p = bmm(%a, %b)             ->  %p = reshape(mm(reshape(%a), reshape(%b)))    of one matrix each
 ///   %p = addmm(%row, %a, %b)     ->  %p = addmm(reshape(%row, [n]), %a, %b)        a row [1, n]
+///   %p = _scaled_mm_v2(%a, %b,   ->  %p = _scaled_mm(%a, %b, %s, %t, null, null, <torch.bfloat16>, false)
+///          [%s], [1], [0],                                       scales of the whole or of rows
+///          [%t], [1], [0], null, <torch.bfloat16>)
 ///   %p = addmm(%row, %a, %b,     ->  %p = addmm(%row, %a, mul(%b, 2))              not in f16
 ///              alpha=2)
 [[nodiscard]] Result<void> plain_products(Graph& graph);
 
-/// Makes one op of a chain of reshapes, or of permutes, and removes those that change nothing:
+/// Makes one op of a chain of reshapes, or of permutes, and removes those, and slices, that change nothing:
 ///
 ///   %v = aten.reshape.default(%g, [1, 64, 256])    %w = aten.reshape.default(%g, [64, 256])
 ///   %w = aten.reshape.default(%v, [64, 256])   ->  %u = aten.permute.default(%b, [1, 0, 2])

@@ -9,7 +9,6 @@ namespace tandem::graph {
 /// A graph as text, for people and golden tests. parse_text() reads it:
 ///
 ///   graph world 2 group "0" source "torch 2.11"
-///   device "cuda"
 ///   fuses "symm_mem.fused_all_gather_matmul.default" 1
 ///   %a: bfloat16[8, 64] = placeholder
 ///   %ag: bfloat16[16, 64] = _c10d_functional.all_gather_into_tensor.default(%a, 2, "0")
@@ -18,8 +17,15 @@ namespace tandem::graph {
 ///   %output: (bfloat16[64, 8]) = output([%c])
 ///
 /// Strides follow in braces if the tensor is not contiguous. A node that makes no tensor has null for a type.
-/// A list of types has parentheses. A name with other characters than letters, digits, dots and underscores
-/// has quotes.
+/// A list of types has parentheses. Sizes that the program does not know are symbols with their hints,
+/// process groups stand in front of the nodes, and an attribute may have its value:
+///
+///   group "1" ranks 4 "mesh_dp" "_c10d_functional.all_reduce.default" 2
+///   %n: {"s77" 12} = placeholder
+///   %x: bfloat16[{"s77" 12}, 64]{64, 1} = placeholder
+///   %mask: float32[2] = get_attr "mask" value [0.0, -infinity]
+///
+/// A name with other characters than letters, digits, dots and underscores has quotes.
 [[nodiscard]] std::string to_text(const Graph& graph);
 /// The line of one node.
 [[nodiscard]] std::string to_text(const Node& node);

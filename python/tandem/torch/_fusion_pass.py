@@ -67,21 +67,21 @@ class FusionPass(CustomGraphPass):
         groups = _fx.groups_in(graph)
         if not groups:
             return
+        tried = [self._fused(graph, group) for group in ([self._group] if self._group else groups)]
+        captured, passed = max(tried, key=lambda each: sum(each[1].report.fused.values()))
         try:
-            tried = [self._fused(graph, group) for group in ([self._group] if self._group else groups)]
+            if self._strict and (complaint := passed.report.complaint) is not None:
+                raise Error(ErrorCode.UNSUPPORTED, f"{passed.name}: {complaint}")
+            if passed.report.fused:
+                captured.rewrite(json.loads(passed.after.to_json()))
+                graph.lint()
         except Error as error:
             if self._strict or error.code is not ErrorCode.UNSUPPORTED:
                 raise
-            self.refused.append(f"{self._name_of_graph()}: {error.text}")
+            self.refused.append(f"{passed.name}: {error.text}")
             _log.warning("tandem fused nothing in %s", self.refused[-1])
             return
-        captured, passed = max(tried, key=lambda each: sum(each[1].report.fused.values()))
         self.graphs.append(passed)
-        if self._strict and (complaint := passed.report.complaint) is not None:
-            raise Error(ErrorCode.UNSUPPORTED, f"{passed.name}: {complaint}")
-        if passed.report.fused:
-            captured.rewrite(json.loads(passed.after.to_json()))
-            graph.lint()
         _log.info("tandem fused %s in %s", passed.report.fused or "nothing", passed.name)
 
     def _name_of_graph(self) -> str:
@@ -89,7 +89,6 @@ class FusionPass(CustomGraphPass):
 
     def _fused(self, graph: fx.Graph, group: str) -> tuple[_fx.CapturedGraph, PassedGraph]:
         captured = _fx.CapturedGraph(graph, group, _groups.size_of(group))
-        captured.refuse_symbols()
         before, after = graphs.loads(captured.text()), graphs.loads(captured.text())
         report = graphs.fuse(after, **self._options)
         return captured, PassedGraph(self._name_of_graph(), before, after, report)
@@ -139,8 +138,8 @@ def fusion_pass(
         cost, share_maxima: as for tandem.graph.fuse().
 
     Raises:
-        tandem.Error: when a graph is compiled. With `strict`: UNSUPPORTED with every reason, also for sizes that are
-            symbols; without it, such a graph is left as it is, and report() says so. INTERNAL if the rewritten graph
-            is not consistent.
+        tandem.Error: when a graph is compiled. With `strict`: UNSUPPORTED with every reason, also if the rewritten graph
+            of a program with symbolic sizes would fit one call only. Without it, such a graph is left as it is, and
+            report() says so. INTERNAL if the rewritten graph is not consistent.
     """
     return FusionPass(None if group is None else _groups.name_of(group), strict, cost, share_maxima)

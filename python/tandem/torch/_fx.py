@@ -1,11 +1,13 @@
 """FX graphs of PyTorch as graphs of tandem, and what tandem made of them back into FX.
 
 A graph of tandem is the JSON of tandem.graph. Its nodes have the names of FX's, so a node that passes leave alone is
-found again by its name. The rest is built anew, and its fake values are compared with the types that the passes state.
+found again by its name. The rest is built anew, and its fake values are compared with the types that the passes state. In a
+program for many sizes these are the types of one call, so what is built is also tried with other sizes.
 """
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import math
@@ -17,14 +19,18 @@ from typing import Any
 import torch
 from torch import fx
 from torch._guards import detect_fake_mode
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree as pytree
 
 from tandem._errors import Error, ErrorCode
 
 from ._fused_nodes import CALLS
 
 _GETITEM = str(operator.getitem)
+_SPLIT = "aten.split.Tensor"
 _OWN_FORMS = ("symm_mem.", "tandem.")  # targets that graphs of tandem use in forms of their own
 _SIZES = ("shape", "stride")
+_FIRST_SIZES = (101, 211)  # of two other calls: a symbol has its captured value in one of them at most
 _COLLECTIVES = (
     "_c10d_functional.all_gather_into_tensor.default",
     "_c10d_functional.all_gather_into_tensor_coalesced.default",
@@ -145,8 +151,8 @@ class CapturedGraph:
     def __init__(self, graph: fx.Graph, group: str, world_size: int) -> None:
         self._graph = graph
         self._nodes = {node.name: node for node in graph.nodes}
-        self._objects: dict[str, Any] = {}  # what the JSON names by its repr
-        self._symbolic: tuple[str, object] | None = None  # the first node with a symbol, and its sizes
+        self._group, self._world_size = group, world_size
+        self._objects: dict[str, Any] = {}  # what the JSON names by its repr, or as a symbol
         self._targets = {_target(node): node.target for node in graph.nodes if node.op == "call_function"}
         values = {name: _value(node) for name, node in self._nodes.items()}
         self.document: Json = {
@@ -162,15 +168,6 @@ class CapturedGraph:
         """The document as tandem.graph.loads() takes it."""
         return json.dumps(self.document, allow_nan=False)
 
-    def refuse_symbols(self) -> None:
-        """Raises Error UNSUPPORTED for a graph with symbolic sizes."""
-        if self._symbolic is not None:
-            raise Error(
-                ErrorCode.UNSUPPORTED,
-                f"graph: node '{self._symbolic[0]}' has sizes {self._symbolic[1]}, need numbers: compile with "
-                "dynamic=False, or call torch._dynamo.mark_static() on the inputs",
-            )
-
     def _node(self, node: fx.Node, value: object) -> Json:
         exact = _type(value)
         made = {
@@ -183,7 +180,6 @@ class CapturedGraph:
         }
         if made["out"] != exact:
             made["symbolic"] = exact
-            self._symbolic = self._symbolic or (node.name, getattr(value, "shape", value))
         return made
 
     def _argument(self, node: fx.Node, value: Any) -> Json:
@@ -192,7 +188,7 @@ class CapturedGraph:
         if isinstance(value, (list, tuple)):
             return [self._argument(node, each) for each in value]
         if _is_symbol(value):
-            self._symbolic = self._symbolic or (node.name, value)
+            self._objects.setdefault(str(value), value)
             return _symbol(value)
         if isinstance(value, float):
             return number(value)
@@ -210,11 +206,21 @@ class CapturedGraph:
     # ---- back ----
 
     def rewrite(self, document: Json) -> None:
-        """Makes the FX graph what a rewritten document says."""
+        """Makes the FX graph what a rewritten document says.
+
+        Raises Error UNSUPPORTED where that fits only the sizes of this call. Then the graph is as it was.
+        """
+        if self.is_symbolic:
+            _Rewriting(CapturedGraph(self._copy(), self._group, self._world_size), document).run()
         _Rewriting(self, document).run()
 
+    def _copy(self) -> fx.Graph:
+        copied = copy.deepcopy(self._graph)
+        copied.owning_module = self._graph.owning_module
+        return copied
+
     def object_named(self, text: str) -> Any:
-        """The object of FX with this repr."""
+        """The object of FX with this repr, or the symbol."""
         if text in self._objects:
             return self._objects[text]
         module, _, name = text.rpartition(".")
@@ -232,6 +238,11 @@ class CapturedGraph:
         for part in text.split("."):
             found = getattr(found, part)
         return found
+
+    @property
+    def is_symbolic(self) -> bool:
+        """Whether there are sizes that the program does not know."""
+        return any("symbolic" in node for node in self.document["nodes"])
 
     @property
     def graph(self) -> fx.Graph:
@@ -269,6 +280,10 @@ class _Rewriting:
         self._last: fx.Node | None = None
         fakes = [value for node in self._graph.nodes if isinstance(value := _value(node), torch.Tensor)]
         self._mode = detect_fake_mode(fakes)
+        self._inputs = {node: node.all_input_nodes for node in self._graph.nodes}
+        self._renewed: set[fx.Node] = set()  # kept nodes whose value is another one
+        firsts = _FIRST_SIZES if captured.is_symbolic else ()
+        self._elsewhere = [_Elsewhere(first, captured.document["world_size"]) for first in firsts]
 
     def run(self) -> None:
         kept = set()
@@ -284,7 +299,7 @@ class _Rewriting:
             else:
                 target = self._captured.target_named(item["target"])
                 named = {name: self._build(each) for name, each in item["kwargs"].items()}
-                node = self._add(target, self._build(item["args"]), named, item["name"])
+                node = self._laid_out(self._add(target, self._arguments(item), named, item["name"]), item["out"])
                 self._check(node, item["out"])
                 self._made[item["name"]] = node
         for name, node in reversed(self._captured.nodes.items()):
@@ -306,13 +321,51 @@ class _Rewriting:
             inputs = _nodes_in([item["args"], *(item["kwargs"][name] for name in node.kwargs)])
             node.args, node.kwargs = fx.map_arg((node.args, node.kwargs), lambda _: self._made[next(inputs)])
         else:
-            node.args = tuple(self._build(item["args"]))
+            node.args = tuple(self._arguments(item))
             node.kwargs = {name: self._build(each) for name, each in item["kwargs"].items()}
         self._place(node)
         if node.op == "call_function" and not is_same:
             node.meta["val"] = self._fake(node)
-            self._check(node, item["out"])
-        self._made[item["name"]] = node
+            self._renewed.add(node)
+        elif self._elsewhere:
+            self._renew(node, old.get("symbolic", old["out"]))
+        made = self._laid_out(node, item["out"])
+        if node.op == "call_function" and not is_same:
+            self._check(made, item["out"])
+        self._made[item["name"]] = made
+
+    def _laid_out(self, node: fx.Node, want: Json) -> fx.Node:
+        """The node, or a copy of it: to its own sizes, which passes cannot know of symbols, a reshape keeps strides."""
+        if not self._elsewhere or node.target not in (torch.ops.aten.reshape.default, torch.ops.aten.view.default):
+            return node
+        if _are_alike(_hinted(_type(node.meta.get("val"))), want):
+            return node
+        form = {"memory_format": torch.contiguous_format}
+        return self._add(torch.ops.aten.clone.default, (node,), form, "clone")
+
+    def _renew(self, node: fx.Node, before: Json) -> None:
+        """Of a kept node that takes something new: its value, if it is another one for other sizes."""
+        inputs = node.all_input_nodes
+        if inputs == self._inputs[node] and self._renewed.isdisjoint(inputs):
+            return
+        value = _value(node) if node.op == "output" else self._fake(node)
+        if _are_alike(_type(value), before):
+            return
+        if node.op == "output":
+            raise _fits_only_here(node)
+        node.meta["val"] = value
+        self._renewed.add(node)
+
+    def _arguments(self, item: Json) -> list[Any]:
+        """Those of a node that is built anew. Passes write pieces of a split as in the captured call."""
+        args = self._build(item["args"])
+        if self._elsewhere and item["target"] == _SPLIT:
+            whole, _, dim = args
+            size = _value(whole).shape[dim]
+            if _is_symbol(size):
+                size = self._add(torch.ops.aten.sym_size.int, (whole, dim), {}, "sym_size")
+                args[1] = self._add(operator.floordiv, (size, len(item["out"])), {}, "floordiv")
+        return args
 
     def _build(self, argument: Json) -> Any:
         if isinstance(argument, list):
@@ -322,7 +375,7 @@ class _Rewriting:
                 return self._made[argument["node"]]
             if "float" in argument:
                 return float(argument["float"])
-            return self._captured.object_named(argument["repr"])
+            return self._captured.object_named(argument["repr"] if "repr" in argument else argument["sym"])
         return argument
 
     def _add(self, target: Any, args: Sequence[Any], kwargs: dict[str, Any], name: str) -> fx.Node:
@@ -336,8 +389,16 @@ class _Rewriting:
         if node.target is operator.getitem:
             return operator.getitem(*args[0])
         assert self._mode is not None and callable(node.target)
-        with self._mode, torch.no_grad():
-            return node.target(*args[0], **args[1])
+        if not self._elsewhere:
+            with self._mode, torch.no_grad():
+                return node.target(*args[0], **args[1])
+        # Without guards: the program stays one for all sizes that it was one for.
+        sizes = self._mode.shape_env
+        with self._mode, torch.no_grad(), sizes.suppress_guards(), sizes.ignore_fresh_unbacked_symbols():
+            value = node.target(*args[0], **args[1])
+        for each in self._elsewhere:
+            each.check(node, *args, value)
+        return value
 
     def _fuse(self, item: Json) -> None:
         """A fused node as a call of an op of tandem.torch."""
@@ -365,16 +426,69 @@ class _Rewriting:
         return self._add(operator.getitem, (node, step), {}, "getitem")
 
     def _check(self, node: fx.Node, want: Json) -> None:
-        got = _type(node.meta.get("val"))
+        got = _hinted(_type(node.meta.get("val")))
         if not _are_alike(got, want):
             raise Error(ErrorCode.INTERNAL, f"graph: the rewritten node '{node.name}' makes {got}, need {want}")
+
+
+class _Elsewhere:
+    """Another call of a program of symbolic sizes: each symbol has another value.
+
+    It finds what passes wrote as a number, although it is one in the captured call only.
+    """
+
+    def __init__(self, first: int, world_size: int) -> None:
+        self._mode = FakeTensorMode()
+        self._first = first
+        self._step = 48 * world_size  # models divide sizes by numbers of heads and ranks
+        self._values: dict[Any, int] = {}
+
+    def check(self, node: fx.Node, args: Any, kwargs: Any, value: Any) -> None:
+        """Whether the node makes of these arguments what its symbolic value says. Error UNSUPPORTED if not."""
+        args, kwargs, want = pytree.tree_map(self._here, (args, kwargs, value))
+        assert callable(node.target)
+        try:
+            with self._mode, torch.no_grad():
+                got = node.target(*args, **kwargs)
+        except Exception as error:
+            raise _fits_only_here(node) from error
+        if not _are_alike(_type(got), _type(want)):
+            raise _fits_only_here(node)
+
+    def _here(self, value: Any) -> Any:
+        """The value in this call."""
+        if _is_symbol(value):
+            return self._number(value)
+        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+            return value
+        shape, stride = ([self._number(each) for each in sizes] for sizes in (value.shape, value.stride()))
+        with self._mode:
+            return torch.empty_strided(shape, stride, dtype=value.dtype, device=value.device)
+
+    def _number(self, size: Any) -> Any:
+        if not _is_symbol(size):
+            return size
+        expression = size.node.expr
+        for symbol in sorted(expression.free_symbols, key=str):
+            self._values.setdefault(symbol, (self._first + len(self._values)) * self._step)
+        number = expression.xreplace(self._values)
+        return bool(number) if isinstance(size, torch.SymBool) else size.node.pytype(number)
+
+
+def _fits_only_here(node: fx.Node) -> Error:
+    return Error(
+        ErrorCode.UNSUPPORTED,
+        f"graph: '{node.name}' of the rewritten program fits only the sizes of this call: compile with dynamic=False, "
+        "or call torch._dynamo.mark_static() on the inputs, also on weights that are inputs",
+    )
 
 
 def _are_alike(got: Json, want: Json) -> bool:
     """Whether types are the same. Strides have no meaning for a dim of one element, and in a tensor without any."""
     if isinstance(got, list) and isinstance(want, list):
         return len(got) == len(want) and all(map(_are_alike, got, want))
-    if got is None or want is None or got["shape"] != want["shape"] or got["dtype"] != want["dtype"]:
+    are_tensors = all(isinstance(each, dict) and "shape" in each for each in (got, want))
+    if not are_tensors or got["shape"] != want["shape"] or got["dtype"] != want["dtype"]:
         return got == want
     steps = zip(got["shape"], got["stride"], want["stride"], strict=True)
     return 0 in got["shape"] or all(size == 1 or a == b for size, a, b in steps)

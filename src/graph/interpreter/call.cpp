@@ -1,9 +1,11 @@
 #include "graph/interpreter/call.hpp"
 
+#include <algorithm>
 #include <tandem/graph/text.hpp>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "graph/interpreter/sizes.hpp"
 
 namespace tandem::graph::interpreter {
 namespace {
@@ -13,8 +15,33 @@ bool is_null(const graph::Argument* argument) {
 }
 
 tl::unexpected<Error> wrong(const graph::Argument* argument, std::string_view need) {
-  return failf(ErrorCode::kInvalidArgument, "an argument is {}, need {}",
-               argument == nullptr ? "missing" : graph::to_text(*argument), need);
+  return failf(ErrorCode::kInvalidArgument, "an argument is {}, need {}{}",
+               argument == nullptr ? "missing" : graph::to_text(*argument), need,
+               argument != nullptr && argument->is_symbolic() ? "; the file has no hint of it" : "");
+}
+
+bool has_symbols(const graph::Argument& argument) {
+  if (argument.list() == nullptr) return argument.is_symbolic();
+  return std::any_of(argument.list()->begin(), argument.list()->end(), has_symbols);
+}
+
+/// Numbers in the place of symbols and nodes, as far as they are known.
+void put_numbers(graph::Argument& argument, const ValueTable& values) {
+  if (auto* const list = std::get_if<graph::Argument::List>(&argument.value)) {
+    for (graph::Argument& entry : *list) put_numbers(entry, values);
+  } else if (const auto* const symbol = std::get_if<graph::Symbol>(&argument.value)) {
+    const auto hint = symbol->hint;
+    std::visit(
+        [&](auto number) {
+          if constexpr (!std::is_same_v<decltype(number), std::monostate>) argument.value = number;
+        },
+        hint);
+  } else if (argument.is_symbolic()) {
+    const auto made = values.find(argument.node());
+    const bool is_one = made != values.end() && made->second.size() == 1 && made->second.front();
+    const auto number = is_one ? number_in(*made->second.front()) : std::nullopt;
+    if (number) argument = *number;
+  }
 }
 
 }  // namespace
@@ -34,13 +61,31 @@ Result<Dims> to_dims(std::span<const std::int64_t> shape) {
   return Dims(shape);
 }
 
+Call::Call(const graph::Node& node, const ValueTable& values, const Ranks& ranks)
+    : node_(node),
+      values_(values),
+      ranks_(ranks),
+      arguments_(node.arguments()),
+      named_arguments_(&node.named_arguments()) {
+  const bool is_known = std::none_of(arguments_.begin(), arguments_.end(), has_symbols) &&
+                        std::none_of(named_arguments_->begin(), named_arguments_->end(),
+                                     [](const auto& named) { return has_symbols(named.second); });
+  if (is_known) return;
+  Arguments known{node.arguments(), node.named_arguments()};
+  for (graph::Argument& argument : known.list) put_numbers(argument, values);
+  for (auto& [name, argument] : known.named) put_numbers(argument, values);
+  known_ = std::make_shared<const Arguments>(std::move(known));
+  arguments_ = known_->list;
+  named_arguments_ = &known_->named;
+}
+
 const graph::Argument* Call::argument(std::size_t idx) const {
   return idx < arguments_.size() && !is_null(&arguments_[idx]) ? &arguments_[idx] : nullptr;
 }
 
 const graph::Argument* Call::named(std::string_view name) const {
-  const auto found = node_.named_arguments().find(name);
-  return found == node_.named_arguments().end() || is_null(&found->second) ? nullptr : &found->second;
+  const auto found = named_arguments_->find(name);
+  return found == named_arguments_->end() || is_null(&found->second) ? nullptr : &found->second;
 }
 
 const graph::Argument* Call::argument(std::size_t idx, std::string_view name) const {

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -35,16 +36,18 @@ struct Ranks {
   Group& group;
   Stream& stream;
   std::string_view group_name;  ///< the name that the graph's collectives have for `group`
+  /// The numbers of ranks of other groups. This rank has the values of each, and is the first of them.
+  std::map<std::string, std::int64_t> other_groups = {};
   /// If set, hears of each fused op when it is done.
   std::function<Result<void>(const Call& call, const FusedRun& run)> watch = {};
 };
 
-/// A node as its op sees it: arguments with the values that nodes among them have made.
+/// A node as its op sees it: arguments with the values that nodes among them have made. Sizes that the
+/// program does not know are numbers here: the hints of symbols, and the values of nodes that make no tensor.
 /// Errors of all accessors: kInvalidArgument with the argument's place, for another kind.
 class Call {
  public:
-  Call(const graph::Node& node, const ValueTable& values, const Ranks& ranks)
-      : node_(node), values_(values), ranks_(ranks), arguments_(node.arguments()) {}
+  Call(const graph::Node& node, const ValueTable& values, const Ranks& ranks);
   /// The call that this one wraps: its first argument is that op, the rest that op's arguments.
   [[nodiscard]] Call without_first() const {
     Call inner = *this;
@@ -101,7 +104,14 @@ class Call {
   const graph::Node& node_;
   const ValueTable& values_;
   const Ranks& ranks_;
+  /// Those of the node, if it has sizes that the program does not know.
+  struct Arguments {
+    graph::Argument::List list;
+    graph::NamedArguments named;
+  };
+  std::shared_ptr<const Arguments> known_;
   std::span<const graph::Argument> arguments_;
+  const graph::NamedArguments* named_arguments_;
 };
 
 /// Whether an argument is a number, and which.

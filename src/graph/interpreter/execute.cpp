@@ -6,6 +6,8 @@
 #include "graph/interpreter/inputs.hpp"
 #include "graph/interpreter/ops.hpp"
 #include "graph/interpreter/outputs.hpp"
+#include "graph/interpreter/sizes.hpp"
+#include "graph/ir/groups.hpp"
 
 namespace tandem::graph::interpreter {
 namespace {
@@ -27,6 +29,7 @@ Result<void> check_types(const graph::Node& node) {
 Result<void> check_node(const graph::Node& node) {
   TANDEM_TRY(check_types(node));
   if (node.kind() != graph::NodeKind::kCall) return {};
+  if (hint_of(node)) return {};
   const Op* const op = find_op(node.target());
   if (op == nullptr) {
     return failf(ErrorCode::kUnsupported, "node '{}': {} cannot be executed", node.name(), node.target());
@@ -49,6 +52,10 @@ std::vector<Difference> compare_fused(const Values& got, const Values& want) {
 
 }  // namespace
 
+std::map<std::string, std::int64_t> other_groups(const graph::Graph& program) {
+  return graph::other_groups_of(program);
+}
+
 Result<void> check_executable(const graph::Graph& program) {
   for (const graph::Node& node : program.nodes()) TANDEM_TRY(check_node(node));
   return {};
@@ -61,7 +68,7 @@ Result<ExecutionReport> execute(const graph::Graph& program, const graph::Graph&
                  group.size());
   }
   for (const graph::Graph* each : {&program, &rewritten}) TANDEM_TRY(check_executable(*each));
-  Ranks ranks{group, stream, program.header.group};
+  Ranks ranks{group, stream, program.header.group, graph::other_groups_of(program)};
   TANDEM_ASSIGN(const Inputs inputs, make_inputs(program, options.seed, ranks));
   ValueTable want;
   if (options.compare) {

@@ -36,7 +36,7 @@ Result<HostTensor> multiply_gathered(const Product& whole, int dim, DType dtype,
 
 Result<Values> define_gather(const Call& call) {
   TANDEM_ASSIGN(const GatherNode node, read_gather(call));
-  TANDEM_ASSIGN(const HostTensor whole, gather(node.a, node.dim, call.ranks(), node.size));
+  TANDEM_ASSIGN(const HostTensor whole, gather(node.a, node.dim, Team(call.ranks()), node.size));
   Values values{node.returns_gathered ? std::optional(whole) : std::nullopt};
   for (std::size_t i = 0; i < node.b.size(); ++i) {
     const Product product{.a = whole, .b = node.b[i], .bias = node.bias[i]};
@@ -49,10 +49,10 @@ Result<Values> define_gather(const Call& call) {
 Result<Values> define_scaled_gather(const Call& call) {
   TANDEM_ASSIGN(const ScaledGatherNode node, read_scaled_gather(call));
   const GatherNode& plain = node.plain;
-  TANDEM_ASSIGN(const HostTensor whole, gather(plain.a, plain.dim, call.ranks(), plain.size));
+  TANDEM_ASSIGN(const HostTensor whole, gather(plain.a, plain.dim, Team(call.ranks()), plain.size));
   HostTensor a_scale = node.a_scale;
   if (node.mode == ScaleMode::kRowwiseSharded) {
-    TANDEM_ASSIGN(a_scale, gather(node.a_scale, plain.dim, call.ranks(), plain.size));
+    TANDEM_ASSIGN(a_scale, gather(node.a_scale, plain.dim, Team(call.ranks()), plain.size));
   }
   const Dims rows = with_last(whole.sizes(), 1);
   if (a_scale.numel() == numel(rows)) a_scale = a_scale.with_sizes(rows);  // [rows, 1] is allowed too
@@ -63,7 +63,7 @@ Result<Values> define_scaled_gather(const Call& call) {
     values.emplace_back(std::move(out));
   }
   for (const HostTensor& shard : node.also_gather) {
-    TANDEM_ASSIGN(HostTensor all, gather(shard, plain.dim, call.ranks(), plain.size));
+    TANDEM_ASSIGN(HostTensor all, gather(shard, plain.dim, Team(call.ranks()), plain.size));
     values.emplace_back(std::move(all));
   }
   return values;
@@ -71,7 +71,7 @@ Result<Values> define_scaled_gather(const Call& call) {
 
 Result<Values> scatter(const ScatterNode& node, const Ranks& ranks) {
   TANDEM_ASSIGN(HostTensor product, sum_of_products(node.products, node.dtype, ranks.stream));
-  TANDEM_ASSIGN(HostTensor part, reduce_scatter(product, node.dim, node.op, ranks));
+  TANDEM_ASSIGN(HostTensor part, reduce_scatter(product, node.dim, node.op, Team(ranks)));
   Values values = one(std::move(part));
   if (node.returns_product) values.emplace_back(std::move(product));
   return values;
@@ -89,7 +89,7 @@ Result<Values> define_scaled_scatter(const Call& call) {
 
 Result<Values> reduce(const ScatterNode& node, const Ranks& ranks) {
   TANDEM_ASSIGN(HostTensor product, sum_of_products(node.products, node.dtype, ranks.stream));
-  TANDEM_ASSIGN(HostTensor sum, all_reduce(product, node.op, ranks));
+  TANDEM_ASSIGN(HostTensor sum, all_reduce(product, node.op, Team(ranks)));
   Values values = one(std::move(sum));
   if (node.returns_product) values.emplace_back(std::move(product));
   return values;

@@ -81,7 +81,8 @@ Result<Values> run_plain(const Call& call, const ScatterNode& node, Args args, F
   TANDEM_ASSIGN(const OpReport report, fused(args, group, call.ranks().stream));
   return finish(call, report, trace, [&]() -> Result<Values> {
     if constexpr (requires { args.scatter_dim; }) {
-      TANDEM_ASSIGN(values[0], padded(*values[0], node.dim, product_sizes(node)[node.dim], call.ranks()));
+      TANDEM_ASSIGN(values[0],
+                    padded(*values[0], node.dim, product_sizes(node)[node.dim], Team(call.ranks())));
     }
     return values;
   });

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tandem/graph/text.hpp>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "graph/interpreter/attention.hpp"
 #include "graph/interpreter/attention_ops.hpp"
 #include "graph/interpreter/numbers.hpp"
+#include "graph/interpreter/sizes.hpp"
 #include "graph/interpreter/uses.hpp"
 #include "graph/ir/ops.hpp"
 
@@ -35,6 +37,27 @@ double scale_at(double x) {
 /// Of integers that are no indices, as far as the program shows.
 constexpr std::int64_t kDefaultIndexBound = 16;
 
+Result<HostTensor> tensor_of(const graph::Argument::List& elements, const graph::Node& node,
+                             const Dims& sizes, DType dtype) {
+  if (static_cast<std::int64_t>(elements.size()) != numel(sizes)) {
+    return failf(ErrorCode::kInvalidArgument, "'{}' has {} elements in the file, need {}", node.name(),
+                 elements.size(), numel(sizes));
+  }
+  std::vector<double> reals;
+  std::vector<std::int64_t> wholes;  // 64 bits of them have no f64
+  for (const graph::Argument& element : elements) {
+    const auto number = number_of(element);
+    if (!number || (!is_floating(dtype) && std::holds_alternative<double>(element.value))) {
+      return failf(ErrorCode::kInvalidArgument, "'{}' has the element {}, need one of {}", node.name(),
+                   graph::to_text(element), to_string(dtype));
+    }
+    reals.push_back(*number);
+    if (!is_floating(dtype)) wholes.push_back(element.integer().value_or(*number != 0 ? 1 : 0));
+  }
+  return is_floating(dtype) ? HostTensor::from(std::span<const double>(reals), sizes, dtype)
+                            : HostTensor::from(std::span<const std::int64_t>(wholes), sizes, dtype);
+}
+
 /// What of a program's inputs does not follow from others.
 class Maker {
  public:
@@ -47,6 +70,12 @@ class Maker {
     TANDEM_ASSIGN(const Dims sizes, to_dims(type->shape));
     const auto dtype = graph::dtype_of(type->dtype);
     if (!dtype) return failf(ErrorCode::kUnsupported, "'{}' is {}", placeholder.name(), type->dtype);
+    const graph::Constant* const constant = placeholder.constant();
+    if (const auto* const elements = constant == nullptr ? nullptr : constant->elements()) {
+      TANDEM_ASSIGN(HostTensor value, tensor_of(*elements, placeholder, sizes, *dtype));
+      inputs_.emplace(placeholder.name(), std::move(value));
+      return {};
+    }
     const Use use = use_of(placeholder, group_.size());
     // Scales come of maxima over all ranks, and single numbers and indices are the program's, unless each
     // rank's part has its own.
@@ -111,8 +140,16 @@ struct SavedAttention {
   const graph::Node* backward;
   const graph::Node* out;        ///< null where it is no placeholder
   const graph::Node* logsumexp;  ///< as out
-  NodeSet sources;               ///< of q, k and v
+  NodeSet sources;               ///< of q, k, v and a mask
 };
+
+/// What an attention's output follows from, as its gradient takes it.
+std::vector<const graph::Node*> operands_of(const graph::Node& backward) {
+  const auto by_name = backward.named_arguments().find("attn_mask");
+  const graph::Node* const mask =
+      by_name != backward.named_arguments().end() ? by_name->second.node() : node_at(backward, 8);
+  return {node_at(backward, 1), node_at(backward, 2), node_at(backward, 3), mask};
+}
 
 std::vector<SavedAttention> saved_attentions(const graph::Graph& program) {
   const auto placeholder_at = [](const graph::Node& node, std::size_t idx) {
@@ -123,7 +160,7 @@ std::vector<SavedAttention> saved_attentions(const graph::Graph& program) {
   for (const graph::Node& node : program.nodes()) {
     if (!is_attention_backward(node)) continue;
     SavedAttention saved{&node, placeholder_at(node, 4), placeholder_at(node, 5),
-                         sources_of({node_at(node, 1), node_at(node, 2), node_at(node, 3)})};
+                         sources_of(operands_of(node))};
     if (saved.out != nullptr || saved.logsumexp != nullptr) all.push_back(std::move(saved));
   }
   return all;
@@ -168,7 +205,7 @@ Result<Inputs> make_inputs(const graph::Graph& program, std::uint64_t seed, cons
   std::vector<SavedAttention> attentions = saved_attentions(program);
   NodeSet missing;
   for (const SavedAttention& saved : attentions) missing.insert({saved.out, saved.logsumexp});
-  Inputs inputs;
+  Inputs inputs = known_sizes(program);
   Maker maker(seed, ranks.group, inputs);
   for (const graph::Node& node : program.nodes()) {
     if (!node.is_given() || missing.contains(&node)) continue;

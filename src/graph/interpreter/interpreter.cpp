@@ -6,6 +6,7 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "graph/interpreter/ops.hpp"
+#include "graph/interpreter/sizes.hpp"
 
 namespace tandem::graph::interpreter {
 namespace {
@@ -35,6 +36,7 @@ Result<Values> run(const Op& op, const Call& call) {
 }  // namespace
 
 Result<Values> run_node(const graph::Node& node, const ValueTable& values, const Ranks& ranks) {
+  if (auto hint = hint_of(node)) return one(*std::move(hint));
   const Op* const op = find_op(node.target());
   Result<Values> result = fail(ErrorCode::kUnsupported, "cannot be executed");
   if (op != nullptr) result = run(*op, Call(node, values, ranks));

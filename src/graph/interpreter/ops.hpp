@@ -27,6 +27,7 @@ struct Op {
 [[nodiscard]] std::span<const Op> reduction_ops();
 [[nodiscard]] std::span<const Op> normalisation_ops();
 [[nodiscard]] std::span<const Op> shape_ops();
+[[nodiscard]] std::span<const Op> size_ops();
 [[nodiscard]] std::span<const Op> indexing_ops();
 [[nodiscard]] std::span<const Op> product_ops();
 [[nodiscard]] std::span<const Op> convolution_ops();

@@ -53,13 +53,20 @@ const HostTensor* value_of(const ValueTable& values, const graph::Node* node) {
   return &*found->second.front();
 }
 
+bool is_infinite(const graph::Argument& argument) {
+  const auto number = number_of(argument);
+  return number && !std::isfinite(*number);
+}
+
 /// Whether a program writes an infinity there itself: a constant, as masks have it, moved or chosen.
 bool has_infinite_constant(const graph::Node* node) {
-  if (node == nullptr || node->kind() != graph::NodeKind::kCall) return false;
-  if (node->is_call_of(graph::op::kFull)) {
-    const auto number = number_of(node->arguments()[1]);
-    return number && !std::isfinite(*number);
+  if (node == nullptr) return false;
+  if (const graph::Constant* const constant = node->constant()) {
+    const auto* const elements = constant->elements();
+    return elements != nullptr && std::any_of(elements->begin(), elements->end(), is_infinite);
   }
+  if (node->kind() != graph::NodeKind::kCall) return false;
+  if (node->is_call_of(graph::op::kFull)) return is_infinite(node->arguments()[1]);
   if (keeps_numbers(*node)) return has_infinite_constant(node->arguments().front().node());
   if (!node->is_call_of("aten.where.self")) return false;
   const auto inputs = node->inputs();

@@ -1,5 +1,6 @@
 #include "graph/interpreter/products.hpp"
 
+#include <algorithm>
 #include <tandem/base/convert.hpp>
 #include <tandem/gemm/mm.hpp>
 
@@ -170,9 +171,55 @@ Result<Values> scaled_mm(const Call& call) {
   return one(std::move(out));
 }
 
+/// From the arguments scales, recipes and swizzles, of which `first` is the first: PyTorch's recipe 0 is one
+/// scale for the whole operand, and 1 one for each row of a, or column of b.
+Result<HostTensor> scale_by_recipe(const Call& call, std::size_t first, const Dims& by_rows) {
+  TANDEM_ASSIGN(const auto scales, call.tensors(first));
+  TANDEM_ASSIGN(const auto recipes, call.integers(first + 1));
+  TANDEM_ASSIGN(const auto swizzles, call.integers(first + 2));
+  const bool is_known =
+      scales.size() == 1 && recipes.size() == 1 && (recipes[0] == 0 || recipes[0] == 1) &&
+      std::all_of(swizzles.begin(), swizzles.end(), [](std::int64_t kind) { return kind == 0; });
+  if (!is_known) {
+    return failf(
+        ErrorCode::kUnsupported,
+        "scales by recipes [{}] and swizzles [{}], only 0 (tensor-wise) and 1 (row-wise) can be executed",
+        fmt::join(recipes, ", "), fmt::join(swizzles, ", "));
+  }
+  const Dims need = recipes[0] == 0 ? Dims() : by_rows;
+  if (scales[0].numel() != numel(need)) {
+    return failf(ErrorCode::kInvalidArgument, "scales {} by recipe {}, need {} of them",
+                 to_string(scales[0].sizes()), recipes[0], numel(need));
+  }
+  return scales[0].with_sizes(need);
+}
+
+// (a, b, a scales, recipes, swizzles, b scales, recipes, swizzles, bias, dtype, contracted dims, fast)
+Result<Values> scaled_mm_by_recipe(const Call& call) {
+  TANDEM_ASSIGN(HostTensor a, call.tensor(0));
+  TANDEM_ASSIGN(HostTensor b, call.tensor(1));
+  TANDEM_ASSIGN(const auto dims,
+                call.argument(10) == nullptr ? Result<std::vector<std::int64_t>>() : call.integers(10));
+  if (a.sizes().size() != 2 || b.sizes().size() != 2 || !dims.empty()) {
+    return failf(ErrorCode::kUnsupported, "multiplies {} by {} over dims [{}], need matrices and no dims",
+                 to_string(a.sizes()), to_string(b.sizes()), fmt::join(dims, ", "));
+  }
+  TANDEM_ASSIGN(HostTensor a_scale, scale_by_recipe(call, 2, {a.sizes()[0], 1}));
+  TANDEM_ASSIGN(HostTensor b_scale, scale_by_recipe(call, 5, {1, b.sizes()[1]}));
+  TANDEM_ASSIGN(auto bias, call.optional_tensor(8));
+  TANDEM_ASSIGN(const DType dtype, call.dtype_or(call.argument(9), a.dtype()));
+  const Product product{std::move(a), std::move(b), std::move(a_scale), std::move(b_scale), std::move(bias)};
+  TANDEM_ASSIGN(HostTensor out, sum_of_products(std::span(&product, 1), dtype, call.ranks().stream));
+  return one(std::move(out));
+}
+
 constexpr Op kOps[] = {
-    {graph::op::kScaledMm, scaled_mm}, {graph::op::kAddmm, addmm}, {"aten.baddbmm.default", baddbmm},
-    {"aten.bmm.default", bmm},         {graph::op::kMm, mm},
+    {graph::op::kScaledMmByRecipe, scaled_mm_by_recipe},
+    {graph::op::kScaledMm, scaled_mm},
+    {graph::op::kAddmm, addmm},
+    {"aten.baddbmm.default", baddbmm},
+    {"aten.bmm.default", bmm},
+    {graph::op::kMm, mm},
 };
 
 }  // namespace

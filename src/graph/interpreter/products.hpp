@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <span>
+#include <string_view>
 #include <tandem/device/stream.hpp>
 
 #include "graph/interpreter/host_tensor.hpp"

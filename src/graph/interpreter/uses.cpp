@@ -6,6 +6,7 @@
 #include <span>
 #include <string_view>
 
+#include "graph/interpreter/products.hpp"
 #include "graph/ir/ops.hpp"
 #include "graph/passes/row_local.hpp"
 
@@ -101,6 +102,15 @@ std::optional<std::int64_t> bound_of(const graph::Node& user, const graph::Node&
   return std::nullopt;
 }
 
+/// The first scale of an operand of a scaled product.
+const graph::Node* scale_of(const graph::Node& product, std::size_t side) {
+  if (product.is_call_of(op::kScaledMm)) return node_at(product, side + 2);
+  const std::size_t place = 2 + 3 * side;
+  const auto& arguments = product.arguments();
+  const bool has_scale = place < arguments.size() && !arguments[place].entries().empty();
+  return has_scale ? arguments[place].entries().front().node() : nullptr;
+}
+
 /// Whether indices stay such, or are replaced where they are none.
 bool keeps_indices(const graph::Node& user) {
   static constexpr std::string_view kNames[] = {"aten.where.self", "aten.sub.Tensor", "aten.clamp.default",
@@ -140,10 +150,10 @@ class Follower {
       sum_of_logs_ += std::log(static_cast<double>(terms) * ranks);
       use_.num_terms = std::exp(sum_of_logs_ / ++num_products_);
     }
-    if (!user.is_call_of(op::kScaledMm)) return;
+    if (!user.is_call_of(op::kScaledMm) && !user.is_call_of(op::kScaledMmByRecipe)) return;
     for (const std::size_t side : {0U, 1U}) {
-      if (node_at(user, side + 2) == &value) use_.is_inverse = true;
-      if (node_at(user, side) == &value) use_.inverses.push_back(node_at(user, side + 2));
+      if (scale_of(user, side) == &value) use_.is_inverse = true;
+      if (node_at(user, side) == &value) use_.inverses.push_back(scale_of(user, side));
     }
   }
 

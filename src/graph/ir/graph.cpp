@@ -6,24 +6,45 @@
 #include <utility>
 
 #include "base/format.hpp"
+#include "base/try.hpp"
+#include "graph/ir/limits.hpp"
+#include "graph/ir/visit.hpp"
 
 namespace tandem::graph {
 namespace {
 
-/// Calls `visit` with every node among `argument`, in order of appearance.
-template <class Visit>
-void for_each_node(const Argument& argument, const Visit& visit) {
-  if (Node* const node = argument.node(); node != nullptr) visit(node);
-  if (const auto* list = argument.list(); list != nullptr) {
-    for (const Argument& one : *list) for_each_node(one, visit);
+/// More than one looks through for each of them: an output takes thousands.
+constexpr std::size_t kManyArguments = 32;
+
+/// Whole numbers, or nothing where one of them has no hint.
+Result<std::optional<std::vector<std::int64_t>>> hints_of(const Argument::List& sizes) {
+  std::optional<std::vector<std::int64_t>> hints(std::in_place);
+  for (const Argument& size : sizes) {
+    const auto* const symbol = std::get_if<Symbol>(&size.value);
+    const bool has_no_hint = symbol != nullptr && std::holds_alternative<std::monostate>(symbol->hint);
+    if (!has_no_hint && !size.integer()) return failf(ErrorCode::kParse, "a size is no whole number");
+    if (has_no_hint) {
+      hints.reset();
+    } else if (hints) {
+      hints->push_back(*size.integer());
+    }
   }
+  return hints;
 }
 
-void put_in_place(Argument& argument, const Node* from, Node* to) {
-  if (argument.node() == from) argument.value = to;
-  if (auto* list = std::get_if<Argument::List>(&argument.value); list != nullptr) {
-    for (Argument& one : *list) put_in_place(one, from, to);
-  }
+bool has_symbol(const Argument::List& sizes) {
+  return std::any_of(sizes.begin(), sizes.end(), [](const Argument& size) { return size.is_symbolic(); });
+}
+
+Result<std::optional<TensorType>> hinted(const SymbolicType::Item& item) {
+  const auto* const tensor = std::get_if<SymbolicTensor>(&item);
+  if (tensor == nullptr) return std::nullopt;
+  TANDEM_ASSIGN(auto shape, hints_of(tensor->shape));
+  TANDEM_ASSIGN(auto stride, hints_of(tensor->stride));
+  if (!shape || !stride) return std::nullopt;
+  TensorType type{*std::move(shape), *std::move(stride), tensor->dtype};
+  TANDEM_TRY(check_type(type));
+  return type;
 }
 
 }  // namespace
@@ -83,8 +104,9 @@ std::span<const Argument> Argument::entries() const {
 }
 
 std::optional<std::int64_t> Argument::integer() const {
-  if (const auto* const symbol = std::get_if<Symbol>(&value)) return symbol->hint;
-  const auto* const integer = std::get_if<std::int64_t>(&value);
+  const auto* const symbol = std::get_if<Symbol>(&value);
+  const auto* const integer =
+      symbol != nullptr ? std::get_if<std::int64_t>(&symbol->hint) : std::get_if<std::int64_t>(&value);
   return integer == nullptr ? std::nullopt : std::optional(*integer);
 }
 
@@ -98,10 +120,35 @@ const TensorType* NodeType::tensor() const {
   return kind == Kind::kTensor && tensors[0] ? &*tensors[0] : nullptr;
 }
 
+Result<NodeType> SymbolicType::hinted() const {
+  NodeType type;
+  for (const Item& item : items) {
+    TANDEM_ASSIGN(type.tensors.emplace_back(), graph::hinted(item));
+  }
+  type.kind = is_list ? NodeType::Kind::kList : NodeType::Kind::kTensor;
+  if (is_list || type.tensors[0]) return type;
+  return NodeType();
+}
+
+bool SymbolicType::has_symbols() const {
+  return std::any_of(items.begin(), items.end(), [](const Item& item) {
+    const auto* const tensor = std::get_if<SymbolicTensor>(&item);
+    return std::holds_alternative<Symbol>(item) ||
+           (tensor != nullptr && (has_symbol(tensor->shape) || has_symbol(tensor->stride)));
+  });
+}
+
 std::vector<Node*> Node::inputs() const {
   std::vector<Node*> found;
-  std::unordered_set<const Node*> seen;  // an output takes thousands
-  const auto note = [&](Node* node) {
+  found.reserve(4);  // most have fewer
+  std::unordered_set<const Node*> seen;
+  const auto note = [&](const Argument& argument) {
+    Node* const node = argument.node();
+    if (found.size() < kManyArguments) {
+      if (std::find(found.begin(), found.end(), node) == found.end()) found.push_back(node);
+      return;
+    }
+    if (seen.empty()) seen.insert(found.begin(), found.end());
     if (seen.insert(node).second) found.push_back(node);
   };
   for (const Argument& argument : arguments_) for_each_node(argument, note);
@@ -132,6 +179,7 @@ Result<Node*> Graph::insert_before(Node* place, NodeSpec spec) {
   }
   Node& node = *nodes_.emplace(place == nullptr ? nodes_.end() : place->place_);
   node.place_ = place == nullptr ? std::prev(nodes_.end()) : std::prev(place->place_);
+  ++num_changes_;
   node.id_ = num_ids_++;
   node.kind_ = spec.kind;
   node.name_ = std::move(spec.name);
@@ -140,6 +188,8 @@ Result<Node*> Graph::insert_before(Node* place, NodeSpec spec) {
   node.named_arguments_ = std::move(spec.named_arguments);
   node.type_ = std::move(spec.type);
   node.collectives_ = std::move(spec.collectives);
+  node.symbolic_ = std::move(spec.symbolic);
+  node.constant_ = std::move(spec.constant);
   set_order(node);
   by_name_.emplace(node.name_, &node);
   add_uses(node);
@@ -150,6 +200,7 @@ Result<void> Graph::rename(Node& node, std::string name) {
   if (find(name) != nullptr) {
     return failf(ErrorCode::kInvalidArgument, "graph: there is a node '{}' already", name);
   }
+  ++num_changes_;
   auto entry = by_name_.extract(node.name_);
   node.name_ = std::move(name);
   entry.key() = node.name_;
@@ -157,25 +208,35 @@ Result<void> Graph::rename(Node& node, std::string name) {
   return {};
 }
 
-/// Between its neighbours'. Where no number is left there, all nodes get another one: that takes some 30
-/// insertions at one place.
+/// Between its neighbours'. Where no number is left there, nodes around it get others: as many as it takes
+/// until they are far enough apart again, which is seldom many.
 void Graph::set_order(Node& node) {
   constexpr std::uint64_t kGap = std::uint64_t{1} << 32;
-  const std::uint64_t before = node.place_ == nodes_.begin() ? 0 : std::prev(node.place_)->order_;
-  const auto next = std::next(node.place_);
-  const std::uint64_t after = next == nodes_.end() ? before + 2 * kGap : next->order_;
-  node.order_ = before + (after - before) / 2;
-  if (node.order_ > before) return;
-  std::uint64_t order = 0;
-  for (Node& each : nodes_) each.order_ = order += kGap;
+  constexpr std::uint64_t kEnough = std::uint64_t{1} << 16;
+  const auto before = [&](std::list<Node>::iterator at) {
+    return at == nodes_.begin() ? 0 : std::prev(at)->order_;
+  };
+  std::uint64_t low = before(node.place_);
+  auto end = std::next(node.place_);
+  std::uint64_t high = end == nodes_.end() ? low + 2 * kGap : end->order_;
+  node.order_ = low + (high - low) / 2;
+  if (node.order_ > low) return;
+  auto begin = node.place_;
+  std::uint64_t count = 1;
+  for (std::uint64_t more = 1; (high - low) / (count + 1) < kEnough; more *= 2) {
+    for (std::uint64_t i = 0; i < more && begin != nodes_.begin(); ++i, ++count) --begin;
+    for (std::uint64_t i = 0; i < more && end != nodes_.end(); ++i, ++count) ++end;
+    low = before(begin);
+    high = end == nodes_.end() ? low + (count + 1) * kGap : end->order_;
+  }
+  const std::uint64_t step = (high - low) / (count + 1);
+  for (auto each = begin; each != end; ++each) each->order_ = low += step;
 }
 
 void Graph::add_uses(Node& node) {
   for (const Argument& argument : node.arguments_) {
     const auto* const sizes = argument.list();
-    has_symbols_ = has_symbols_ || (sizes != nullptr && node.kind_ == NodeKind::kCall &&
-                                    std::any_of(sizes->begin(), sizes->end(),
-                                                [](const Argument& one) { return one.is_symbolic(); }));
+    has_symbols_ = has_symbols_ || (sizes != nullptr && node.kind_ == NodeKind::kCall && has_symbol(*sizes));
   }
   for (Node* const input : node.inputs()) input->users_.push_back(&node);
 }
@@ -184,19 +245,48 @@ void Graph::drop_uses(Node& node) {
   for (Node* const input : node.inputs()) std::erase(input->users_, &node);
 }
 
+void Graph::put_in_place(Node& user, Node& from, Node& to) {
+  const auto for_each = [&](const auto& visit) {
+    for (Argument& argument : user.arguments_) for_each_node(argument, visit);
+    for (auto& [name, argument] : user.named_arguments_) for_each_node(argument, visit);
+  };
+  const bool has_many = std::any_of(user.arguments_.begin(), user.arguments_.end(), [](const Argument& one) {
+    return one.entries().size() > kManyArguments;
+  });
+  if (!has_many) {
+    for_each([&](Argument& argument) {
+      if (argument.node() == &from) argument.value = &to;
+    });
+    return;
+  }
+  if (user.places_ == nullptr) {
+    user.places_ = std::make_unique<std::unordered_map<const Node*, std::vector<Argument*>>>();
+    for_each([&](Argument& argument) { (*user.places_)[argument.node()].push_back(&argument); });
+  }
+  const auto moved = user.places_->extract(&from);
+  if (moved.empty()) return;
+  auto& places = (*user.places_)[&to];
+  for (Argument* const argument : moved.mapped()) {
+    argument->value = &to;
+    places.push_back(argument);
+  }
+}
+
 void Graph::replace_uses(Node& from, Node& to) {
+  ++num_changes_;
   std::unordered_set<const Node*> known(to.users_.begin(), to.users_.end());
   const bool is_used_by_to = std::erase(from.users_, &to) != 0;
   for (Node* const user : std::exchange(from.users_, {})) {
-    for (Argument& argument : user->arguments_) put_in_place(argument, &from, &to);
-    for (auto& [name, argument] : user->named_arguments_) put_in_place(argument, &from, &to);
+    put_in_place(*user, from, to);
     if (known.insert(user).second) to.users_.push_back(user);
   }
   if (is_used_by_to) from.users_.push_back(&to);
 }
 
 void Graph::set_arguments(Node& node, Argument::List arguments, NamedArguments named_arguments) {
+  ++num_changes_;
   drop_uses(node);
+  node.places_.reset();
   node.arguments_ = std::move(arguments);
   node.named_arguments_ = std::move(named_arguments);
   add_uses(node);
@@ -208,6 +298,7 @@ void Graph::add_collectives(Node& node, const std::set<std::string>& names) {
 
 void Graph::move_before(Node& node, Node& place) {
   if (&node == &place) return;
+  ++num_changes_;
   nodes_.splice(place.place_, nodes_, node.place_);
   set_order(node);
 }
@@ -217,6 +308,7 @@ Result<void> Graph::erase(Node& node) {
     return failf(ErrorCode::kInvalidArgument, "graph: '{}' has users, '{}' first", node.name_,
                  node.users_[0]->name());
   }
+  ++num_changes_;
   drop_uses(node);
   by_name_.erase(node.name_);
   nodes_.erase(node.place_);

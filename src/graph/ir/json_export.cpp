@@ -8,20 +8,28 @@ namespace {
 // Keys in the order of the schema, not of the alphabet.
 using Json = nlohmann::ordered_json;
 
+Json json_of_float(double value) {
+  if (std::isfinite(value)) return value;
+  return {{"float", std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf"}};
+}
+
+Json json_of(const Symbol& symbol) {
+  Json hint;
+  if (const auto* const flag = std::get_if<bool>(&symbol.hint)) hint = *flag;
+  if (const auto* const whole = std::get_if<std::int64_t>(&symbol.hint)) hint = *whole;
+  if (const auto* const real = std::get_if<double>(&symbol.hint)) hint = json_of_float(*real);
+  return {{"sym", symbol.text}, {"hint", std::move(hint)}};
+}
+
 Json json_of(const Argument& argument) {
   struct Visitor {
     Json operator()(std::monostate) const { return nullptr; }
     Json operator()(bool value) const { return value; }
     Json operator()(std::int64_t value) const { return value; }
-    Json operator()(double value) const {
-      if (std::isfinite(value)) return value;
-      return {{"float", std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf"}};
-    }
+    Json operator()(double value) const { return json_of_float(value); }
     Json operator()(const std::string& value) const { return value; }
     Json operator()(const Repr& value) const { return {{"repr", value.text}}; }
-    Json operator()(const Symbol& value) const {
-      return {{"sym", value.text}, {"hint", value.hint ? Json(*value.hint) : Json(nullptr)}};
-    }
+    Json operator()(const Symbol& value) const { return json_of(value); }
     Json operator()(const Node* value) const { return {{"node", value->name()}}; }
     Json operator()(const Argument::List& list) const {
       Json json = Json::array();
@@ -45,6 +53,44 @@ Json json_of(const NodeType& type) {
   return json;
 }
 
+Json json_of(const SymbolicType::Item& item) {
+  struct Visitor {
+    Json operator()(std::monostate) const { return nullptr; }
+    Json operator()(const Symbol& symbol) const { return json_of(symbol); }
+    Json operator()(const SymbolicTensor& tensor) const {
+      return {{"shape", json_of(Argument{tensor.shape})},
+              {"stride", json_of(Argument{tensor.stride})},
+              {"dtype", tensor.dtype}};
+    }
+  };
+  return std::visit(Visitor(), item);
+}
+
+Json json_of(const SymbolicType& type) {
+  if (!type.is_list) return json_of(type.items[0]);
+  Json json = Json::array();
+  for (const auto& item : type.items) json.push_back(json_of(item));
+  return json;
+}
+
+Json json_of(const Node& node);
+
+Json json_of(const Constant& constant) {
+  struct Visitor {
+    Json operator()(std::monostate) const { return {{"elements", nullptr}}; }
+    Json operator()(const Argument::List& elements) const {
+      return {{"elements", json_of(Argument{elements})}};
+    }
+    Json operator()(const std::shared_ptr<const Graph>& part) const {
+      Json nodes = Json::array();
+      for (const Node& node : part->nodes()) nodes.push_back(json_of(node));
+      return {{"nodes", std::move(nodes)}};
+    }
+    Json operator()(const Repr& object) const { return json_of(Argument{object}); }
+  };
+  return std::visit(Visitor(), constant.value);
+}
+
 const char* op_of(NodeKind kind) {
   switch (kind) {
     case NodeKind::kPlaceholder:
@@ -62,9 +108,16 @@ const char* op_of(NodeKind kind) {
 Json json_of(const Node& node) {
   Json named = Json::object();
   for (const auto& [name, argument] : node.named_arguments()) named[name] = json_of(argument);
-  return {{"name", node.name()},        {"op", op_of(node.kind())},
-          {"target", node.target()},    {"args", json_of(Argument{node.arguments()})},
-          {"kwargs", std::move(named)}, {"out", json_of(node.type())}};
+  Json json = {{"name", node.name()},        {"op", op_of(node.kind())},
+               {"target", node.target()},    {"args", json_of(Argument{node.arguments()})},
+               {"kwargs", std::move(named)}, {"out", json_of(node.type())}};
+  if (node.symbolic() != nullptr) json["symbolic"] = json_of(*node.symbolic());
+  if (node.constant() != nullptr) json["constant"] = json_of(*node.constant());
+  return json;
+}
+
+Json json_of(const ProcessGroup& group) {
+  return {{"ranks", group.num_ranks}, {"description", group.description}, {"collectives", group.collectives}};
 }
 
 }  // namespace
@@ -75,6 +128,7 @@ std::string export_json(const Graph& graph) {
                  {"world_size", graph.header.world_size},
                  {"group", graph.header.group},
                  {"pytorch_fuses", graph.header.pytorch_fuses}};
+  for (const auto& [name, group] : graph.header.groups) header["groups"][name] = json_of(group);
   std::string text = header.dump();
   text.pop_back();  // the brace that closes it
   text += ",\"nodes\":[";

@@ -147,16 +147,28 @@ Result<NodeType> type_of(const Json& node) {
 /// Reads nodes into a graph, in order.
 class Importer {
  public:
-  explicit Importer(Graph& graph) : graph_(graph) {}
-  Result<void> add(const Json& json);
+  /// `depth` parts of programs around it.
+  explicit Importer(Graph& graph, int depth = 0) : graph_(graph), depth_(depth) {}
+  /// Errors: kParse that begins with the node's place and name.
+  Result<void> add_all(const Json& nodes);
 
  private:
+  Result<void> add(const Json& json);
+  Result<SymbolicType::Item> symbolic_item_of(const Json& json);
+  Result<void> add_symbols(const Json& json, NodeSpec& spec);
+  Result<Constant> constant_of(const Json& json);
   Result<Argument> argument_of(const Json& json, int depth);
   Result<Argument> object_of(const Json& json);
   Result<NodeSpec> spec_of(const Json& json);
 
   Graph& graph_;
+  int depth_;
 };
+
+/// Whether this key is the only one of an object.
+bool is_only(const Json& json, const char* key) {
+  return json.is_object() && json.size() == 1 && json.contains(key);
+}
 
 /// A number that is not finite.
 Result<Argument> float_of(const Json& word) {
@@ -169,14 +181,24 @@ Result<Argument> float_of(const Json& word) {
 
 Result<Argument> symbol_of(const Json& json) {
   TANDEM_ASSIGN(const Json* const text, member(json, "sym", Json::value_t::string));
-  Symbol symbol{.text = text->get<std::string>(), .hint = std::nullopt};
-  if (!json["hint"].is_number_integer()) return Argument{std::move(symbol)};  // of a number that is no size
-  TANDEM_ASSIGN(symbol.hint, integer_of(json["hint"], "hint"));
+  Symbol symbol{.text = text->get<std::string>(), .hint = {}};
+  const Json& hint = json["hint"];
+  if (hint.is_null()) return Argument{std::move(symbol)};
+  if (hint.is_boolean()) {
+    symbol.hint = hint.get<bool>();
+  } else if (hint.is_number_float()) {
+    symbol.hint = hint.get<double>();
+  } else if (is_only(hint, "float")) {
+    TANDEM_ASSIGN(const Argument number, float_of(hint["float"]));
+    symbol.hint = std::get<double>(number.value);
+  } else {
+    TANDEM_ASSIGN(symbol.hint, integer_of(hint, "hint"));
+  }
   return Argument{std::move(symbol)};
 }
 
 Result<Argument> Importer::object_of(const Json& json) {
-  if (json.size() == 1 && json.contains("node")) {
+  if (is_only(json, "node")) {
     TANDEM_ASSIGN(const Json* const name, member(json, "node", Json::value_t::string));
     Node* const node = graph_.find(name->get_ref<const std::string&>());
     if (node == nullptr) {
@@ -185,12 +207,12 @@ Result<Argument> Importer::object_of(const Json& json) {
     }
     return Argument{node};
   }
-  if (json.size() == 1 && json.contains("repr")) {
+  if (is_only(json, "repr")) {
     TANDEM_ASSIGN(const Json* const text, member(json, "repr", Json::value_t::string));
     return Argument{Repr{text->get<std::string>()}};
   }
   if (json.size() == 2 && json.contains("sym") && json.contains("hint")) return symbol_of(json);
-  if (json.size() == 1 && json.contains("float")) return float_of(json["float"]);
+  if (is_only(json, "float")) return float_of(json["float"]);
   return failf(ErrorCode::kParse,
                "an argument is an object of {} keys, need just \"node\", \"repr\" or \"float\", or \"sym\" "
                "and \"hint\"",
@@ -248,7 +270,84 @@ Result<NodeSpec> Importer::spec_of(const Json& json) {
     TANDEM_ASSIGN(spec.named_arguments[name], argument_of(value, 1));
   }
   TANDEM_ASSIGN(spec.type, type_of(json));
+  TANDEM_TRY(add_symbols(json, spec));
+  if (const auto constant = json.find("constant");
+      constant != json.end() && spec.kind == NodeKind::kAttribute) {
+    TANDEM_ASSIGN(Constant value, constant_of(*constant));
+    spec.constant = std::make_shared<const Constant>(std::move(value));
+  }
   return spec;
+}
+
+Result<SymbolicType::Item> Importer::symbolic_item_of(const Json& json) {
+  if (json.is_null()) return SymbolicType::Item();
+  if (!json.is_object()) {
+    return failf(ErrorCode::kParse, "symbolic is {}, need null, a symbol, a tensor or a list of these",
+                 json.type_name());
+  }
+  if (json.contains("sym")) {
+    TANDEM_ASSIGN(Argument symbol, argument_of(json, 1));
+    return std::get<Symbol>(std::move(symbol.value));
+  }
+  SymbolicTensor tensor;
+  for (const auto& [key, list] : {std::pair("shape", &tensor.shape), std::pair("stride", &tensor.stride)}) {
+    TANDEM_ASSIGN(const Json* const sizes, member(json, key, Json::value_t::array));
+    for (const Json& size : *sizes) {
+      TANDEM_ASSIGN(list->emplace_back(), argument_of(size, 1));
+    }
+  }
+  TANDEM_ASSIGN(const Json* const dtype, member(json, "dtype", Json::value_t::string));
+  tensor.dtype = dtype->get<std::string>();
+  return SymbolicType::Item(std::move(tensor));
+}
+
+Result<void> Importer::add_symbols(const Json& json, NodeSpec& spec) {
+  const auto symbolic = json.find("symbolic");
+  if (symbolic == json.end()) return {};
+  SymbolicType type{.is_list = symbolic->is_array(), .items = {}};
+  if (type.is_list) {
+    for (const Json& one : *symbolic) {
+      TANDEM_ASSIGN(type.items.emplace_back(), symbolic_item_of(one));
+    }
+  } else {
+    TANDEM_ASSIGN(type.items.emplace_back(), symbolic_item_of(*symbolic));
+  }
+  TANDEM_ASSIGN(const NodeType hinted, type.hinted());
+  if (hinted != spec.type) return fail(ErrorCode::kParse, "out is not symbolic with its hints");
+  if (type.has_symbols()) spec.symbolic = std::make_shared<const SymbolicType>(std::move(type));
+  return {};
+}
+
+Result<Constant> Importer::constant_of(const Json& json) {
+  if (is_only(json, "repr")) {
+    TANDEM_ASSIGN(const Json* const text, member(json, "repr", Json::value_t::string));
+    return Constant{Repr{text->get<std::string>()}};
+  }
+  if (is_only(json, "elements")) {
+    TANDEM_ASSIGN(Argument elements, argument_of(json["elements"], 1));
+    if (std::holds_alternative<std::monostate>(elements.value)) return Constant{};
+    if (elements.list() == nullptr) return fail(ErrorCode::kParse, "elements is no list, nor null");
+    TANDEM_TRY(check_elements(*elements.list()));
+    return Constant{std::get<Argument::List>(std::move(elements.value))};
+  }
+  if (is_only(json, "nodes")) {
+    TANDEM_ASSIGN(const Json* const nodes, member(json, "nodes", Json::value_t::array));
+    if (depth_ == kMaxPartDepth)
+      return failf(ErrorCode::kParse, "parts nested deeper than {}", kMaxPartDepth);
+    Graph part;
+    TANDEM_TRY(Importer(part, depth_ + 1).add_all(*nodes));
+    return Constant{std::make_shared<const Graph>(std::move(part))};
+  }
+  return fail(ErrorCode::kParse, "constant is not an object of just \"elements\", \"nodes\" or \"repr\"");
+}
+
+Result<void> Importer::add_all(const Json& nodes) {
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (const auto added = add(nodes[i]); !added) {
+      return failf(ErrorCode::kParse, "node {} {}", i, added.error().text());
+    }
+  }
+  return {};
 }
 
 Result<void> Importer::add(const Json& json) {
@@ -262,6 +361,47 @@ Result<void> Importer::add(const Json& json) {
     spec = tl::unexpected(std::move(added).error());
   }
   return failf(ErrorCode::kParse, "'{}': {}", name->get_ref<const std::string&>(), spec.error().text());
+}
+
+using Counts = std::map<std::string, std::int64_t, std::less<>>;
+
+/// Whole numbers by name. There are none where the key is missing, or null.
+Result<Counts> counts_of(const Json& object, const char* key) {
+  Counts counts;
+  const auto found = object.find(key);
+  if (found == object.end() || found->is_null()) return counts;
+  TANDEM_ASSIGN(const Json* const all, member(object, key, Json::value_t::object));
+  for (const auto& [name, count] : all->items()) {
+    TANDEM_ASSIGN(counts[name], integer_of(count, key));
+  }
+  return counts;
+}
+
+Result<ProcessGroup> group_of(const Json& json) {
+  ProcessGroup group;
+  if (!json.is_object() || !json.contains("ranks")) return fail(ErrorCode::kParse, "ranks is missing");
+  TANDEM_ASSIGN(group.num_ranks, integer_of(json["ranks"], "ranks"));
+  if (group.num_ranks < 1 || group.num_ranks > kMaxWorldSize) {
+    return failf(ErrorCode::kParse, "ranks is {}, need 1 to {}", group.num_ranks, kMaxWorldSize);
+  }
+  TANDEM_ASSIGN(const Json* const description, member(json, "description", Json::value_t::string));
+  group.description = description->get<std::string>();
+  TANDEM_ASSIGN(group.collectives, counts_of(json, "collectives"));
+  return group;
+}
+
+/// Those that the file lists, if it does.
+Result<std::map<std::string, ProcessGroup, std::less<>>> groups_of(const Json& json) {
+  std::map<std::string, ProcessGroup, std::less<>> groups;
+  const auto listed = json.find("groups");
+  if (listed == json.end()) return groups;
+  TANDEM_ASSIGN(const Json* const all, member(json, "groups", Json::value_t::object));
+  for (const auto& [name, about] : all->items()) {
+    auto group = group_of(about);
+    if (!group) return failf(ErrorCode::kParse, "group '{}': {}", name, group.error().text());
+    groups.emplace(name, *std::move(group));
+  }
+  return groups;
 }
 
 Result<GraphHeader> header_of(const Json& json) {
@@ -282,14 +422,8 @@ Result<GraphHeader> header_of(const Json& json) {
     return failf(ErrorCode::kParse, "world_size is {}, need 1 to {}", world_size, kMaxWorldSize);
   }
   header.world_size = static_cast<int>(world_size);
-  const auto fuses = json.find("pytorch_fuses");
-  if (fuses == json.end() || fuses->is_null()) return header;
-  if (!fuses->is_object()) {
-    return failf(ErrorCode::kParse, "pytorch_fuses is {}, need an object", fuses->type_name());
-  }
-  for (const auto& [op, count] : fuses->items()) {
-    TANDEM_ASSIGN(header.pytorch_fuses[op], integer_of(count, "pytorch_fuses"));
-  }
+  TANDEM_ASSIGN(header.pytorch_fuses, counts_of(json, "pytorch_fuses"));
+  TANDEM_ASSIGN(header.groups, groups_of(json));
   return header;
 }
 
@@ -303,11 +437,8 @@ Result<Graph> import_json(std::string_view text) {
   graph.header = *std::move(header);
   const auto nodes = member(json, "nodes", Json::value_t::array);
   if (!nodes) return failf(ErrorCode::kParse, "graph: {}", nodes.error().text());
-  Importer importer(graph);
-  for (std::size_t i = 0; i < (*nodes)->size(); ++i) {
-    if (const auto added = importer.add((**nodes)[i]); !added) {
-      return failf(ErrorCode::kParse, "graph: node {} {}", i, added.error().text());
-    }
+  if (const auto added = Importer(graph).add_all(**nodes); !added) {
+    return failf(ErrorCode::kParse, "graph: {}", added.error().text());
   }
   return graph;
 }

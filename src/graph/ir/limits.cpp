@@ -25,4 +25,14 @@ Result<void> check_type(const TensorType& type) {
   return {};
 }
 
+Result<void> check_elements(const Argument::List& elements) {
+  for (const Argument& element : elements) {
+    const bool fits =
+        std::holds_alternative<bool>(element.value) || std::holds_alternative<std::int64_t>(element.value) ||
+        std::holds_alternative<double>(element.value) || std::holds_alternative<Repr>(element.value);
+    if (!fits) return fail(ErrorCode::kParse, "an element is neither a number, a truth value nor a repr");
+  }
+  return {};
+}
+
 }  // namespace tandem::graph

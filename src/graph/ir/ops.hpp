@@ -30,6 +30,8 @@ inline constexpr std::string_view kMm = "aten.mm.default";
 inline constexpr std::string_view kBmm = "aten.bmm.default";
 inline constexpr std::string_view kAddmm = "aten.addmm.default";
 inline constexpr std::string_view kScaledMm = "aten._scaled_mm.default";
+/// (a, b, [a scale], [recipe], [swizzle], [b scale], [recipe], [swizzle], bias, dtype, [dim...], fast)
+inline constexpr std::string_view kScaledMmByRecipe = "aten._scaled_mm_v2.default";
 inline constexpr std::string_view kAttention = "aten._scaled_dot_product_cudnn_attention.default";
 inline constexpr std::string_view kAttentionBackward =
     "aten._scaled_dot_product_cudnn_attention_backward.default";

@@ -15,6 +15,10 @@ inline constexpr std::string_view kGatherSize = "gather_size";
 /// the first one, and zeros behind its own.
 inline constexpr std::string_view kPadded = "padded";
 
+/// Argument by name of a merged collective along another dim than 0: the size of the pieces in which the
+/// captured program moved it, where that is symbolic.
+inline constexpr std::string_view kPiece = "piece";
+
 /// Its gather_size; nullopt where all of every shard is gathered.
 [[nodiscard]] inline std::optional<std::int64_t> gather_size_of(const Node& gather) {
   const auto found = gather.named_arguments().find(kGatherSize);

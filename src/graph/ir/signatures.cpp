@@ -29,6 +29,7 @@ constexpr Signature kSignatures[] = {
     {"aten._scaled_dot_product_cudnn_attention.default", "TTTT?BN?B?B?", "scale "},
     {"aten._scaled_dot_product_cudnn_attention_backward.default", "TTTTTTTTT?T?T?zzNB", "scale "},
     {"aten._scaled_mm.default", "TTTTT?T?R?B?", ""},
+    {"aten._scaled_mm_v2.default", "TTAAAAAAA?A?A?A?", ""},
     {"aten._unsafe_view.default", "TZ", ""},
     {"aten.abs.default", "T", ""},
     {"aten.add.Scalar", "TN", "alpha "},
@@ -79,10 +80,10 @@ constexpr Signature kSignatures[] = {
      "also_gather gather_size return_A scale_mode "},
     {"symm_mem.fused_matmul_reduce_scatter.default", "PPXIX", "bias padded return_product "},
     {"symm_mem.fused_scaled_matmul_reduce_scatter.default", "PPAAXIIXSAARA", "padded return_product "},
-    {"tandem.all_gather.default", "TIIX", "gather_size "},
+    {"tandem.all_gather.default", "TIIX", "gather_size piece "},
     {"tandem.fused_matmul_all_reduce.default", "PPXX", "bias return_product "},
     {"tandem.fused_scaled_matmul_all_reduce.default", "PPAAXXAARA", "return_product "},
-    {"tandem.reduce_scatter.default", "TXIIX", ""},
+    {"tandem.reduce_scatter.default", "TXIIX", "piece "},
 };
 static_assert(std::is_sorted(std::begin(kSignatures), std::end(kSignatures),
                              [](const Signature& a, const Signature& b) { return a.target < b.target; }));

@@ -152,17 +152,21 @@ class Parser {
 
  private:
   Result<void> header();
+  Result<void> group();
   Result<void> node();
+  Result<void> type_of(NodeSpec& spec);
+  Result<Constant> constant();
   Result<Node*> known_node();
-  Result<NodeType> type();
-  Result<std::optional<TensorType>> tensor();
-  Result<std::vector<std::int64_t>> integers(char end);
+  Result<SymbolicType::Item> item();
+  Result<Argument::List> sizes(char end);
+  Result<Argument> symbol();
   Result<Argument> argument(int depth);
   Result<Argument> list(int depth);
   Result<void> arguments(NodeSpec& spec);
 
   Reader reader_;
   Graph graph_;
+  int depth_ = 0;  ///< of the part that is read
 };
 
 Result<void> Parser::header() {
@@ -182,54 +186,83 @@ Result<void> Parser::header() {
     TANDEM_ASSIGN(const std::string op, reader_.quoted());
     TANDEM_ASSIGN(graph_.header.pytorch_fuses[op], reader_.integer());
   }
+  while (reader_.peek() == 'g') TANDEM_TRY(group());
   return {};
 }
 
-Result<std::vector<std::int64_t>> Parser::integers(char end) {
-  std::vector<std::int64_t> found;
+Result<void> Parser::group() {
+  TANDEM_TRY(reader_.expect_word("group"));
+  TANDEM_ASSIGN(const std::string name, reader_.quoted());
+  ProcessGroup& group = graph_.header.groups[name];
+  TANDEM_TRY(reader_.expect_word("ranks"));
+  TANDEM_ASSIGN(group.num_ranks, reader_.integer());
+  if (group.num_ranks < 1 || group.num_ranks > kMaxWorldSize) {
+    return reader_.refusal(fmt::format("ranks is {}, need 1 to {}", group.num_ranks, kMaxWorldSize));
+  }
+  TANDEM_ASSIGN(group.description, reader_.quoted());
+  while (reader_.peek() == '"') {
+    TANDEM_ASSIGN(const std::string op, reader_.quoted());
+    TANDEM_ASSIGN(group.collectives[op], reader_.integer());
+  }
+  return {};
+}
+
+Result<Argument::List> Parser::sizes(char end) {
+  Argument::List found;
   if (reader_.take(end)) return found;
   do {
-    TANDEM_ASSIGN(found.emplace_back(), reader_.integer());
+    if (reader_.peek() == '{') {
+      TANDEM_ASSIGN(found.emplace_back(), symbol());
+      continue;
+    }
+    TANDEM_ASSIGN(const std::int64_t size, reader_.integer());
+    found.push_back(Argument{size});
   } while (reader_.take(','));
   TANDEM_TRY(reader_.expect(end));
   return found;
 }
 
-Result<std::optional<TensorType>> Parser::tensor() {
+Result<SymbolicType::Item> Parser::item() {
+  if (reader_.peek() == '{') {
+    TANDEM_ASSIGN(Argument number, symbol());
+    return SymbolicType::Item(std::get<Symbol>(std::move(number.value)));
+  }
   TANDEM_ASSIGN(std::string dtype, reader_.name());
-  if (dtype == "null") return std::nullopt;
-  TensorType type;
-  type.dtype = std::move(dtype);
+  if (dtype == "null") return SymbolicType::Item();
+  SymbolicTensor tensor;
+  tensor.dtype = std::move(dtype);
   TANDEM_TRY(reader_.expect('['));
-  TANDEM_ASSIGN(type.shape, integers(']'));
-  type.stride.assign(type.shape.size(), 0);
+  TANDEM_ASSIGN(tensor.shape, sizes(']'));
+  if (reader_.take('{')) {
+    TANDEM_ASSIGN(tensor.stride, sizes('}'));
+    return SymbolicType::Item(std::move(tensor));
+  }
+  TensorType type{{}, std::vector<std::int64_t>(tensor.shape.size(), 0), {}};
+  for (const Argument& size : tensor.shape) {
+    if (size.is_symbolic()) return reader_.expected("strides in braces");
+    type.shape.push_back(*size.integer());
+  }
   // Before sizes are multiplied.
   if (const auto ok = check_type(type); !ok) return reader_.refusal(ok.error().text());
-  if (reader_.take('{')) {
-    TANDEM_ASSIGN(type.stride, integers('}'));
-    if (const auto ok = check_type(type); !ok) return reader_.refusal(ok.error().text());
-    return type;
-  }
-  type.stride = contiguous_stride(type.shape);
-  return type;
+  for (const std::int64_t stride : contiguous_stride(type.shape)) tensor.stride.push_back(Argument{stride});
+  return SymbolicType::Item(std::move(tensor));
 }
 
-Result<NodeType> Parser::type() {
-  NodeType type;
-  if (!reader_.take('(')) {
-    TANDEM_ASSIGN(auto one, tensor());
-    if (!one) return type;
-    type.kind = NodeType::Kind::kTensor;
-    type.tensors.push_back(std::move(one));
-    return type;
+Result<void> Parser::type_of(NodeSpec& spec) {
+  SymbolicType type{.is_list = reader_.take('('), .items = {}};
+  if (!type.is_list) {
+    TANDEM_ASSIGN(type.items.emplace_back(), item());
+  } else if (!reader_.take(')')) {
+    do {
+      TANDEM_ASSIGN(type.items.emplace_back(), item());
+    } while (reader_.take(','));
+    TANDEM_TRY(reader_.expect(')'));
   }
-  type.kind = NodeType::Kind::kList;
-  if (reader_.take(')')) return type;
-  do {
-    TANDEM_ASSIGN(type.tensors.emplace_back(), tensor());
-  } while (reader_.take(','));
-  TANDEM_TRY(reader_.expect(')'));
-  return type;
+  auto hinted = type.hinted();
+  if (!hinted) return reader_.refusal(hinted.error().text());
+  spec.type = *std::move(hinted);
+  if (type.has_symbols()) spec.symbolic = std::make_shared<const SymbolicType>(std::move(type));
+  return {};
 }
 
 Result<Node*> Parser::known_node() {
@@ -275,18 +308,8 @@ Result<Argument> Parser::argument(int depth) {
       TANDEM_TRY(reader_.expect('>'));
       return Argument{Repr{std::move(text)}};
     }
-    case '{': {
-      static_cast<void>(reader_.take('{'));
-      Symbol symbol;
-      TANDEM_ASSIGN(symbol.text, reader_.quoted());
-      if (reader_.peek() == 'n') {
-        TANDEM_TRY(reader_.expect_word("null"));
-      } else {
-        TANDEM_ASSIGN(symbol.hint, reader_.integer());
-      }
-      TANDEM_TRY(reader_.expect('}'));
-      return Argument{std::move(symbol)};
-    }
+    case '{':
+      return symbol();
     case 't':
       TANDEM_TRY(reader_.expect_word("true"));
       return Argument{true};
@@ -299,6 +322,41 @@ Result<Argument> Parser::argument(int depth) {
     default:
       return reader_.number();
   }
+}
+
+Result<Argument> Parser::symbol() {
+  TANDEM_TRY(reader_.expect('{'));
+  Symbol symbol;
+  TANDEM_ASSIGN(symbol.text, reader_.quoted());
+  constexpr std::string_view kFirstOfNumbers = "-0123456789tfni";  // true, false, nan, null, infinity
+  if (kFirstOfNumbers.find(reader_.peek()) == std::string_view::npos) return reader_.expected("a hint");
+  TANDEM_ASSIGN(const Argument hint, argument(1));
+  if (const auto* const flag = std::get_if<bool>(&hint.value)) symbol.hint = *flag;
+  if (const auto* const whole = std::get_if<std::int64_t>(&hint.value)) symbol.hint = *whole;
+  if (const auto* const real = std::get_if<double>(&hint.value)) symbol.hint = *real;
+  TANDEM_TRY(reader_.expect('}'));
+  return Argument{std::move(symbol)};
+}
+
+Result<Constant> Parser::constant() {
+  if (!reader_.take('{')) {
+    TANDEM_ASSIGN(Argument value, argument(1));
+    if (std::holds_alternative<std::monostate>(value.value)) return Constant{};
+    if (auto* const list = std::get_if<Argument::List>(&value.value)) {
+      if (const auto ok = check_elements(*list); !ok) return reader_.refusal(ok.error().text());
+      return Constant{std::move(*list)};
+    }
+    if (auto* const repr = std::get_if<Repr>(&value.value)) return Constant{std::move(*repr)};
+    return reader_.refusal("a value is neither null, a list, a repr nor a part in braces");
+  }
+  if (depth_ == kMaxPartDepth)
+    return reader_.refusal(fmt::format("parts nested deeper than {}", kMaxPartDepth));
+  Graph outer = std::exchange(graph_, Graph());
+  ++depth_;
+  while (!reader_.take('}')) TANDEM_TRY(node());
+  --depth_;
+  auto part = std::make_shared<const Graph>(std::exchange(graph_, std::move(outer)));
+  return Constant{std::move(part)};
 }
 
 /// Positional ones, then those with names.
@@ -328,7 +386,7 @@ Result<void> Parser::node() {
   TANDEM_TRY(reader_.expect('%'));
   TANDEM_ASSIGN(spec.name, reader_.name());
   TANDEM_TRY(reader_.expect(':'));
-  TANDEM_ASSIGN(spec.type, type());
+  TANDEM_TRY(type_of(spec));
   TANDEM_TRY(reader_.expect('='));
   const bool is_quoted = reader_.peek() == '"';
   TANDEM_ASSIGN(spec.target, reader_.name());
@@ -341,6 +399,11 @@ Result<void> Parser::node() {
     if (reader_.peek() == '"') {
       TANDEM_ASSIGN(spec.target, reader_.quoted());
     }
+  }
+  if (spec.kind == NodeKind::kAttribute && reader_.peek() == 'v') {
+    TANDEM_TRY(reader_.expect_word("value"));
+    TANDEM_ASSIGN(Constant value, constant());
+    spec.constant = std::make_shared<const Constant>(std::move(value));
   }
   if (reader_.take('(')) {
     TANDEM_TRY(arguments(spec));

@@ -23,8 +23,42 @@ std::string number(double value) {
   return text;
 }
 
+std::string text_of(const Symbol& symbol) {
+  std::string hint = "null";
+  if (const auto* const flag = std::get_if<bool>(&symbol.hint)) hint = *flag ? "true" : "false";
+  if (const auto* const whole = std::get_if<std::int64_t>(&symbol.hint)) hint = std::to_string(*whole);
+  if (const auto* const real = std::get_if<double>(&symbol.hint)) hint = number(*real);
+  return fmt::format("{{{} {}}}", in_quotes(symbol.text), hint);
+}
+
+std::string entries_of(const Argument::List& list) {
+  std::string text;
+  for (const Argument& one : list) text += (text.empty() ? "" : ", ") + to_text(one);
+  return text;
+}
+
 std::string text_of(const std::optional<TensorType>& type) {
   return type ? to_text(*type) : "null";
+}
+
+/// With all strides: they have symbols too.
+std::string text_of(const SymbolicType::Item& item) {
+  struct Visitor {
+    std::string operator()(std::monostate) const { return "null"; }
+    std::string operator()(const Symbol& symbol) const { return text_of(symbol); }
+    std::string operator()(const SymbolicTensor& tensor) const {
+      return fmt::format("{}[{}]{{{}}}", word(tensor.dtype), entries_of(tensor.shape),
+                         entries_of(tensor.stride));
+    }
+  };
+  return std::visit(Visitor(), item);
+}
+
+std::string text_of(const SymbolicType& type) {
+  if (!type.is_list) return text_of(type.items[0]);
+  std::string text;
+  for (const auto& item : type.items) text += (text.empty() ? "" : ", ") + text_of(item);
+  return fmt::format("({})", text);
 }
 
 std::string text_of(const NodeType& type) {
@@ -36,8 +70,7 @@ std::string text_of(const NodeType& type) {
 }
 
 std::string arguments_of(const Node& node) {
-  std::string text;
-  for (const Argument& one : node.arguments()) text += (text.empty() ? "" : ", ") + to_text(one);
+  std::string text = entries_of(node.arguments());
   for (const auto& [name, value] : node.named_arguments()) {
     text += fmt::format("{}{}={}", text.empty() ? "" : ", ", word(name), to_text(value));
   }
@@ -53,6 +86,20 @@ std::string keyword_of(const char* keyword, const Node& node, std::string_view u
   return node.target() == usual_target ? keyword : fmt::format("{} {}", keyword, in_quotes(node.target()));
 }
 
+std::string text_of(const Constant& constant) {
+  struct Visitor {
+    std::string operator()(std::monostate) const { return "null"; }
+    std::string operator()(const Argument::List& elements) const { return to_text(Argument{elements}); }
+    std::string operator()(const std::shared_ptr<const Graph>& part) const {
+      std::string text = "{\n";
+      for (const Node& node : part->nodes()) text += to_text(node) + "\n";
+      return text + "}";
+    }
+    std::string operator()(const Repr& object) const { return to_text(Argument{object}); }
+  };
+  return std::visit(Visitor(), constant.value);
+}
+
 }  // namespace
 
 std::string to_text(const Argument& argument) {
@@ -65,16 +112,9 @@ std::string to_text(const Argument& argument) {
     std::string operator()(const Repr& value) const {
       return fmt::format("<{}>", is_plain_repr(value.text) ? value.text : in_quotes(value.text));
     }
-    std::string operator()(const Symbol& value) const {
-      return fmt::format("{{{} {}}}", in_quotes(value.text),
-                         value.hint ? std::to_string(*value.hint) : "null");
-    }
+    std::string operator()(const Symbol& value) const { return text_of(value); }
     std::string operator()(const Node* value) const { return fmt::format("%{}", word(value->name())); }
-    std::string operator()(const Argument::List& list) const {
-      std::string text;
-      for (const Argument& one : list) text += (text.empty() ? "" : ", ") + to_text(one);
-      return fmt::format("[{}]", text);
-    }
+    std::string operator()(const Argument::List& list) const { return fmt::format("[{}]", entries_of(list)); }
   };
   return std::visit(Visitor(), argument.value);
 }
@@ -96,6 +136,7 @@ std::string to_text(const Node& node) {
       break;
     case NodeKind::kAttribute:
       what = keyword_of("get_attr", node, node.name());
+      if (node.constant() != nullptr) what += " value " + text_of(*node.constant());
       break;
     case NodeKind::kOutput:
       what = keyword_of("output", node, "output");
@@ -105,7 +146,8 @@ std::string to_text(const Node& node) {
       break;
   }
   const bool has_arguments = !node.arguments().empty() || !node.named_arguments().empty();
-  return fmt::format("%{}: {} = {}{}", word(node.name()), text_of(node.type()), what,
+  const std::string type = node.symbolic() != nullptr ? text_of(*node.symbolic()) : text_of(node.type());
+  return fmt::format("%{}: {} = {}{}", word(node.name()), type, what,
                      node.is_given() && !has_arguments ? "" : fmt::format("({})", arguments_of(node)));
 }
 
@@ -115,6 +157,12 @@ std::string to_text(const Graph& graph) {
                                  in_quotes(header.group), in_quotes(header.source));
   for (const auto& [op, count] : header.pytorch_fuses)
     text += fmt::format("fuses {} {}\n", in_quotes(op), count);
+  for (const auto& [name, group] : header.groups) {
+    text +=
+        fmt::format("group {} ranks {} {}", in_quotes(name), group.num_ranks, in_quotes(group.description));
+    for (const auto& [op, count] : group.collectives) text += fmt::format(" {} {}", in_quotes(op), count);
+    text += "\n";
+  }
   for (const Node& node : graph.nodes()) text += to_text(node) + "\n";
   return text;
 }

@@ -22,6 +22,13 @@ Result<void> erase_unused(Graph& graph, Node& node) {
   return {};
 }
 
+Result<void> replace_by(Graph& graph, Node& node, Node& instead, Node& heir) {
+  const std::string name = node.name();
+  graph.replace_uses(node, instead);
+  TANDEM_TRY(erase_unused(graph, node));
+  return graph.find(name) == nullptr ? graph.rename(heir, name) : Result<void>();
+}
+
 namespace {
 
 /// The reshape that gave a node its sizes: element-wise ops keep those of what they take.

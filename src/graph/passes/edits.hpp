@@ -15,6 +15,9 @@ namespace tandem::graph {
 /// stay.
 [[nodiscard]] Result<void> erase_unused(Graph& graph, Node& node);
 
+/// All that use a node use `instead`; the node goes, and `heir` has its name if nobody needs it any more.
+[[nodiscard]] Result<void> replace_by(Graph& graph, Node& node, Node& instead, Node& heir);
+
 /// Whether one node takes it.
 [[nodiscard]] inline bool is_used_once(const Node& node) {
   return node.users().size() == 1;

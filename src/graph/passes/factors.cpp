@@ -21,6 +21,25 @@ bool is_column_for(const Node& node, const Node& rows) {
 
 }  // namespace
 
+bool is_multiple(const Node& node, const Node& from) {
+  const bool is_factor_op =
+      std::find(kFactorOps.begin(), kFactorOps.end(), node.target()) != kFactorOps.end();
+  if (!is_factor_op || node.type().tensor() == nullptr || from.type().tensor() == nullptr) return false;
+  const TensorType& made = type_of(node);
+  if (made.shape.empty() || made.shape != type_of(from).shape || made.dtype != type_of(from).dtype)
+    return false;
+  if (made.dtype == "float16") return false;
+  const bool is_first = node.arguments()[0].node() == &from;
+  if (!is_first && !node.is_call_of(op::kMul)) return false;
+  const Argument& other = node.arguments()[is_first ? 1 : 0];
+  if (other.node() == nullptr) return other.list() == nullptr;
+  const TensorType* const type = other.node()->type().tensor();
+  if (type == nullptr || other.node() == &from) return false;
+  const bool is_row =
+      !type->shape.empty() && type->numel() == made.shape.back() && type->shape.back() == made.shape.back();
+  return type->numel() == 1 || is_row || is_column_for(*other.node(), from);
+}
+
 std::optional<Factor> as_factor(Node& node) {
   const bool is_factor_op =
       node.kind() == NodeKind::kCall && node.arguments().size() == 2 &&

@@ -18,4 +18,8 @@ struct Factor {
 /// nullopt for other nodes, and where the result has another type.
 [[nodiscard]] std::optional<Factor> as_factor(Node& node);
 
+/// Whether `node` multiplies each row of `from`, or each column, by a number: what an operand of a product
+/// could be multiplied by instead. Not in f16, whose range that could exceed.
+[[nodiscard]] bool is_multiple(const Node& node, const Node& from);
+
 }  // namespace tandem::graph

@@ -3,6 +3,7 @@
 
 #include "base/try.hpp"
 #include "graph/ir/ops.hpp"
+#include "graph/passes/blocks.hpp"
 #include "graph/passes/edits.hpp"
 #include "graph/passes/products.hpp"
 #include "graph/passes/row_local.hpp"
@@ -77,6 +78,13 @@ Result<void> fold_permute(Graph& graph, Node& node) {
                                                               : Result<void>();
 }
 
+/// A slice of all of a tensor.
+Result<void> fold_slice(Graph& graph, Node& node) {
+  const auto block = as_block(node);
+  if (!block || graph.has_symbols()) return {};  // sizes that are the same in one call may differ in another
+  return block->source->type() == node.type() ? replace(graph, node, *block->source) : Result<void>();
+}
+
 }  // namespace
 
 Result<void> fold_views(Graph& graph) {
@@ -86,6 +94,8 @@ Result<void> fold_views(Graph& graph) {
       TANDEM_TRY(fold_reshape(graph, node));
     } else if (node.is_call_of(op::kPermute)) {
       TANDEM_TRY(fold_permute(graph, node));
+    } else if (node.is_call_of(op::kSlice)) {
+      TANDEM_TRY(fold_slice(graph, node));
     }
   }
   return {};

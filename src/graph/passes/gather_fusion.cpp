@@ -5,7 +5,6 @@
 #include <unordered_set>
 
 #include "graph/ir/ops.hpp"
-#include "graph/ir/signatures.hpp"
 #include "graph/passes/row_local.hpp"
 #include "graph/report/cost.hpp"
 
@@ -28,8 +27,8 @@ class Planner {
     fusion_.gather = &gather;
   }
 
-  GatherPlan run(const FuseOptions& options) {
-    GatherMatch match = match_gather(*fusion_.gather, graph_.header, opaque_);
+  GatherPlan run(const FuseOptions& options, Explains explains) {
+    GatherMatch match = match_gather(*fusion_.gather, graph_.header, opaque_, explains);
     if (match.uses.empty()) return {std::nullopt, match.why_not};
     // One op takes one scale. Other products then read what it has gathered.
     for (GatherUse& use : match.uses) {
@@ -143,7 +142,7 @@ class Planner {
       const std::vector<Node*> inputs = one->inputs();
       OpaqueOps::Values values(inputs.begin(), inputs.end());
       values.push_back(one);
-      const bool can_move = one->is_given() || is_known_op(*one);
+      const bool can_move = one->is_given() || OpaqueOps::can_move(*one);
       const bool is_behind = opaque_.may_change(*fusion_.place, values);
       if (!can_move || is_behind || opaque_.between(*fusion_.place, *one, values)) {
         in_the_way_ = !can_move   ? one
@@ -188,8 +187,8 @@ std::vector<Node*> GatherFusion::other_readers(const Node& gather_or_view) const
 }
 
 GatherPlan plan_gather(Graph& graph, Node& gather, const std::vector<std::string>& gathers,
-                       const OpaqueOps& opaque, const FuseOptions& options) {
-  return Planner(graph, gather, gathers, opaque).run(options);
+                       const OpaqueOps& opaque, const FuseOptions& options, Explains explains) {
+  return Planner(graph, gather, gathers, opaque).run(options, explains);
 }
 
 std::vector<std::string> names_of_gathers(const Graph& graph) {

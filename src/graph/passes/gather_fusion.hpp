@@ -31,7 +31,8 @@ struct GatherPlan {
 };
 /// `gathers`: the names of those that may go into the same op; some may be gone.
 [[nodiscard]] GatherPlan plan_gather(Graph& graph, Node& gather, const std::vector<std::string>& gathers,
-                                     const OpaqueOps& opaque, const FuseOptions& options);
+                                     const OpaqueOps& opaque, const FuseOptions& options,
+                                     Explains explains = Explains::kNo);
 
 [[nodiscard]] std::vector<std::string> names_of_gathers(const Graph& graph);
 

@@ -122,12 +122,14 @@ OpaqueOps::Values values_of(const Product& product, const Node& gather) {
   return values;
 }
 
-GatherMatch match_gather(Node& gather, const GraphHeader& header, const OpaqueOps& opaque) {
+GatherMatch match_gather(Node& gather, const GraphHeader& header, const OpaqueOps& opaque,
+                         Explains explains) {
   Source source(gather, header, opaque);
   if (!is_of_all(source.collective, header)) return {{}, {Reason::kOtherGroup, nullptr}};
-  if (type_of(gather).shape.size() < 2) return {{}, {Reason::kNoProduct, nullptr}};
+  if (type_of(gather).shape.empty()) return {{}, {Reason::kNoProduct, nullptr}};
   GatherMatch match;
   for (Node* const node : source.local.nodes()) {
+    if (type_of(gather).shape.size() < 2) break;  // no left operand
     for (Node* const user : node->users()) {
       auto use = find_use(source, *node, *user);
       if (!use || opaque.between(gather, *user, values_of(use->product, gather))) continue;
@@ -137,7 +139,8 @@ GatherMatch match_gather(Node& gather, const GraphHeader& header, const OpaqueOp
   std::sort(match.uses.begin(), match.uses.end(), [](const GatherUse& a, const GatherUse& b) {
     return Graph::is_before(*a.product.node, *b.product.node);
   });
-  if (match.uses.empty()) match.why_not = why_not_gather(gather, source.local, opaque);
+  if (match.uses.empty() && explains == Explains::kYes)
+    match.why_not = why_not_gather(gather, source.local, opaque);
   return match;
 }
 

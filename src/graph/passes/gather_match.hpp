@@ -16,6 +16,7 @@ struct Refusal {
   Reason reason = Reason::kNoProduct;
   const Node* node = nullptr;  ///< or null
   std::string says = {};       ///< what that does, if its op does not say it
+  bool is_legal = false;       ///< a fusion exists all the same
 };
 
 enum class ScaleMode : std::uint8_t { kNone, kTensorwise, kRowwiseSharded, kRowwiseReplicated };
@@ -41,8 +42,11 @@ struct GatherUse {
 /// none.
 struct GatherMatch {
   std::vector<GatherUse> uses;
-  Refusal why_not;  ///< if there are none
+  Refusal why_not;  ///< if there are none, and it was asked for
 };
-[[nodiscard]] GatherMatch match_gather(Node& gather, const GraphHeader& header, const OpaqueOps& opaque);
+/// Whether to look for the reason, which takes longer than to look for products.
+enum class Explains : std::uint8_t { kNo, kYes };
+[[nodiscard]] GatherMatch match_gather(Node& gather, const GraphHeader& header, const OpaqueOps& opaque,
+                                       Explains explains = Explains::kNo);
 
 }  // namespace tandem::graph

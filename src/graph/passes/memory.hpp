@@ -14,6 +14,7 @@ namespace tandem::graph {
 /// view.
 class Memory {
  public:
+  Memory() = default;
   /// Of the nodes as they are now. It stays right where passes change the graph.
   explicit Memory(const Graph& graph);
 

@@ -7,6 +7,7 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "graph/ir/ops.hpp"
+#include "graph/ir/shards.hpp"
 #include "graph/passes/blocks.hpp"
 #include "graph/passes/opaque_ops.hpp"
 #include "graph/passes/products.hpp"
@@ -47,6 +48,26 @@ bool is_multiplied(const Node& node) {
     const auto product = as_product(*user);
     if (product) return product->a == &node;
     return is_view_op(*user) && keeps_rows(*user) && is_multiplied(*user);
+  });
+}
+
+/// The size of a ladder's pieces by name, where it is symbolic.
+NamedArguments pieces_of(const Ladder& ladder) {
+  for (const Node* const node : ladder.nodes) {
+    const Argument::List& arguments = node->arguments();
+    const std::size_t at = node->is_call_of(op::kSlice) ? 3 : 1;  // the end of the first slice
+    const bool has_size =
+        node->is_call_of(op::kSplit) || (node->is_call_of(op::kSlice) && as_block(*node)->offset == 0);
+    if (has_size && arguments.size() > at && arguments[at].is_symbolic())
+      return {{std::string(kPiece), arguments[at]}};
+  }
+  return {};
+}
+
+/// Whether `node` comes behind all that these arguments name.
+bool is_behind(const Node& node, const NamedArguments& arguments) {
+  return std::all_of(arguments.begin(), arguments.end(), [&](const auto& one) {
+    return one.second.node() == nullptr || Graph::is_before(*one.second.node(), node);
   });
 }
 
@@ -186,7 +207,7 @@ Result<void> gather_without_bytes(Graph& graph, Node& gather) {
                                                                   .name = graph.free_name("all_gather"),
                                                                   .target = std::string(op::kAllGather),
                                                                   .arguments = std::move(arguments),
-                                                                  .named_arguments = {},
+                                                                  .named_arguments = gather.named_arguments(),
                                                                   .type = viewed->type(),
                                                                   .collectives = gather.collectives()}));
   graph.replace_uses(*viewed, *merged);
@@ -200,14 +221,15 @@ Result<void> merge_gather(Graph& graph, Node& gather) {
   Node* const shard = gather.arguments()[0].node();
   const std::int64_t world = integer_at(gather, 1, 1);
   Ladder ladder = GatherLadder(*wait, type_of(*shard), world).find();
-  if (ladder.results.empty()) ladder = {.nodes = {}, .results = {wait}, .dim = 0};
+  if (ladder.results.empty() || !is_behind(gather, pieces_of(ladder)))
+    ladder = {.nodes = {}, .results = {wait}, .dim = 0};
   TANDEM_ASSIGN(Node* const merged,
                 graph.insert_before(
                     &gather, {.kind = NodeKind::kCall,
                               .name = graph.free_name("all_gather"),
                               .target = std::string(op::kAllGather),
                               .arguments = {{shard}, ladder.dim_argument(), {world}, gather.arguments()[2]},
-                              .named_arguments = {},
+                              .named_arguments = pieces_of(ladder),
                               .type = ladder.results[0]->type(),
                               .collectives = names_of(gather)}));
   for (Node* const result : ladder.results) {
@@ -308,7 +330,7 @@ Result<void> merge_scatter(Graph& graph, Node& scatter, const OpaqueOps& opaque)
                                                                                  ladder.dim_argument(),
                                                                                  {world},
                                                                                  scatter.arguments()[3]},
-                                                                   .named_arguments = {},
+                                                                   .named_arguments = pieces_of(ladder),
                                                                    .type = wait->type(),
                                                                    .collectives = names_of(scatter)}));
   graph.replace_uses(*wait, *merged);

@@ -70,8 +70,7 @@ Result<void> permute_product(Graph& graph, Node& node, const Product& product, c
                                                               .named_arguments = node.named_arguments(),
                                                               .type = node.type()}));
   TANDEM_ASSIGN(Node* const instead, with_rows_of(graph, node, *made, permuted));
-  graph.replace_uses(node, *instead);
-  return erase_unused(graph, node);
+  return replace_by(graph, node, *instead, *made);
 }
 
 // ---- Before the products of a scatter ----

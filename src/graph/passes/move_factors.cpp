@@ -47,8 +47,7 @@ class Moving {
     TANDEM_ASSIGN(Node* const made, with_argument(node, node, left_of(node), *rows));
     TANDEM_ASSIGN(Node* const column, column_for(node, *factor, *made));
     TANDEM_ASSIGN(Node* const multiple, applied(node, *factor, *made, column));
-    graph_.replace_uses(node, *multiple);
-    return erase_unused(graph_, node);
+    return replace_by(graph_, node, *multiple, *made);
   }
 
   // ---- Scatters and all-reduces ----
@@ -166,8 +165,10 @@ class Moving {
     TANDEM_ASSIGN(Node* const made, with_argument(*factor.node, node, idx, *multiple));
     TANDEM_ASSIGN(Node* const instead, reshaped(graph_, *factor.node, *made, type_of(*factor.node).shape,
                                                 factor.node->arguments()[factor.value].node()));
+    const std::string name = node.name();
     graph_.replace_uses(*factor.node, *instead);
-    return erase_unused(graph_, *factor.node);
+    TANDEM_TRY(erase_unused(graph_, *factor.node));
+    return graph_.find(name) == nullptr ? graph_.rename(*made, name) : Result<void>();
   }
 
   /// `factor` of another value, before `place`.

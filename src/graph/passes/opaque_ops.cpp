@@ -1,6 +1,7 @@
 #include "graph/passes/opaque_ops.hpp"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <string_view>
 
@@ -66,15 +67,29 @@ bool is_functional(const Node& node) {
 
 }  // namespace
 
-OpaqueOps::OpaqueOps(Graph& graph) : memory_(graph) {
+OpaqueOps::OpaqueOps(Graph& graph) {
+  std::vector<Node*> found;
   for (Node& node : graph.nodes()) {
-    if (contains(node)) by_memory_[memory_.of(node)[0]].push_back(&node);
+    if (contains(node)) found.push_back(&node);
   }
+  if (found.empty()) return;
+  memory_ = Memory(graph);
+  for (Node* const node : found) by_memory_[memory_.of(*node)[0]].push_back(node);
 }
 
 bool OpaqueOps::contains(const Node& node) {
   return node.kind() == NodeKind::kCall && !is_known_op(node) && !is_functional(node) &&
          !std::binary_search(std::begin(kPureOps), std::end(kPureOps), node.target());
+}
+
+bool OpaqueOps::can_move(const Node& node) {
+  if (is_known_op(node)) return true;
+  constexpr std::array<std::string_view, 9> kDraws = {"rand",    "bernoulli",   "dropout",
+                                                      "normal",  "multinomial", "uniform_",
+                                                      "poisson", "exponential", "attention"};
+  return node.kind() == NodeKind::kCall && is_functional(node) &&
+         std::none_of(kDraws.begin(), kDraws.end(),
+                      [&](std::string_view word) { return node.target().find(word) != std::string::npos; });
 }
 
 namespace {

@@ -18,6 +18,8 @@ class OpaqueOps {
   using Values = std::vector<const Node*>;  ///< null entries are none
 
   [[nodiscard]] static bool contains(const Node& node);
+  /// Whether it makes the same wherever it stands. Draws of random numbers do not.
+  [[nodiscard]] static bool can_move(const Node& node);
   /// The first one behind `node` that may change one of the values, or null.
   [[nodiscard]] Node* first_after(const Node& node, const Values& values) const;
   /// Whether one stands between two nodes, the first before the second.

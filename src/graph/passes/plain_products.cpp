@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 #include <tandem/graph/passes.hpp>
 
 #include "base/try.hpp"
@@ -10,10 +11,12 @@
 namespace tandem::graph {
 namespace {
 
-/// Whether a value is a gather's, but for views.
-bool is_gathered(const Node& value) {
+/// Whether a value is a gather's, but for views; with `casts`, also but for the ops of casts.
+bool is_gathered(const Node& value, bool casts = false) {
   const Node* above = &value;
-  while ((is_view_op(*above) || above->is_call_of(op::kPermute))) above = above->arguments()[0].node();
+  while ((is_view_op(*above) || above->is_call_of(op::kPermute) ||
+          (casts && is_cast_op(*above) && above->arguments()[0].node() != nullptr)))
+    above = above->arguments()[0].node();
   return above->is_call_of(op::kAllGather);
 }
 
@@ -100,6 +103,47 @@ Result<void> multiply_operands(Graph& graph, Node& node) {
   return {};
 }
 
+/// The scale of an operand, where recipes and swizzles name one of the whole operand or of each row (0 and
+/// 1); null for other recipes. `first` of the three arguments.
+Node* scale_of(const Node& node, std::size_t first) {
+  const Argument::List& arguments = node.arguments();
+  const auto is_list_of = [&](std::size_t idx, std::int64_t most) {
+    const auto entries = arguments[idx].entries();
+    return entries.size() <= 1 && std::all_of(entries.begin(), entries.end(), [&](const Argument& one) {
+             return one.integer() && *one.integer() >= 0 && *one.integer() <= most;
+           });
+  };
+  const auto scales = arguments[first].entries();
+  const bool is_known = scales.size() == 1 && scales[0].node() != nullptr && is_list_of(first + 1, 1) &&
+                        arguments[first + 1].entries().size() == 1 && is_list_of(first + 2, 0);
+  return is_known ? scales[0].node() : nullptr;
+}
+
+/// A product by recipes in the form of _scaled_mm, where that has one; nothing where it has not.
+std::optional<Argument::List> by_scales(const Node& node) {
+  const Argument::List& arguments = node.arguments();
+  if (!node.is_call_of(op::kScaledMmByRecipe) || arguments.size() < 8 || node.type().tensor() == nullptr)
+    return std::nullopt;
+  const auto at = [&](std::size_t idx) { return idx < arguments.size() ? arguments[idx] : Argument{}; };
+  const bool has_dims = at(10).list() != nullptr && !at(10).list()->empty();
+  Node* const a_scale = scale_of(node, 2);
+  Node* const b_scale = scale_of(node, 5);
+  if (a_scale == nullptr || b_scale == nullptr || has_dims || !node.named_arguments().empty())
+    return std::nullopt;
+  const bool is_fast = at(11) == Argument{true};
+  return Argument::List{at(0), at(1), {a_scale}, {b_scale}, at(8), {}, at(9), {is_fast}};
+}
+
+Result<void> write_with_scales(Graph& graph, Node& node, Argument::List arguments) {
+  TANDEM_ASSIGN(Node* const product, graph.insert_before(&node, {.kind = NodeKind::kCall,
+                                                                 .name = graph.free_name("_scaled_mm"),
+                                                                 .target = std::string(op::kScaledMm),
+                                                                 .arguments = std::move(arguments),
+                                                                 .named_arguments = {},
+                                                                 .type = node.type()}));
+  return replace_by(graph, node, *product, *product);
+}
+
 }  // namespace
 
 Result<void> plain_products(Graph& graph) {
@@ -111,6 +155,11 @@ Result<void> plain_products(Graph& graph) {
     };
     if (has_numbers(node) && is_beside_collective()) {
       TANDEM_TRY(multiply_operands(graph, node));
+    }
+    if (auto arguments = by_scales(node);
+        arguments && (is_gathered(*node.arguments()[0].node(), true) || is_reduced(node))) {
+      TANDEM_TRY(write_with_scales(graph, node, *std::move(arguments)));  // the node is gone then
+      continue;
     }
     if (has_bias_of_one_row(node)) {
       TANDEM_TRY(flatten_bias(graph, node));

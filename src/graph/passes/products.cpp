@@ -1,5 +1,7 @@
 #include "graph/passes/products.hpp"
 
+#include <algorithm>
+#include <array>
 #include <tandem/base/dtype.hpp>
 #include <utility>
 
@@ -77,6 +79,19 @@ std::optional<Product> as_product(Node& node) {
 
 std::size_t left_of(const Node& product) {
   return product.is_call_of(op::kAddmm) ? 1 : 0;
+}
+
+std::vector<Product> products_scattered_by(Node& fused) {
+  constexpr std::array kOps = {op::kFusedMatmulReduceScatter, op::kFusedScaledMatmulReduceScatter,
+                               op::kFusedMatmulAllReduce, op::kFusedScaledMatmulAllReduce};
+  if (std::find(kOps.begin(), kOps.end(), fused.target()) == kOps.end()) return {};
+  std::vector<Product> products;
+  const auto a = fused.arguments()[0].entries();
+  const auto b = fused.arguments()[1].entries();
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    products.push_back({.node = &fused, .computed_at = &fused, .a = a[i].node(), .b = b[i].node()});
+  }
+  return products;
 }
 
 bool is_product_type(std::string_view dtype) {

@@ -39,6 +39,9 @@ struct Product {
 /// Which argument of such a call is the left operand.
 [[nodiscard]] std::size_t left_of(const Node& product);
 
+/// The products whose sum a fused scatter or all-reduce takes; none of other nodes.
+[[nodiscard]] std::vector<Product> products_scattered_by(Node& fused);
+
 /// Whether fused ops multiply tensors of this type without scales, and scatter them.
 [[nodiscard]] bool is_product_type(std::string_view dtype);
 

@@ -108,13 +108,15 @@ class Restoring {
   }
 
   Result<std::vector<Node*>> parts_of(Node& whole, std::int64_t piece, std::size_t dim) {
+    const auto symbolic = node_.named_arguments().find(kPiece);
+    const Argument size = symbolic == node_.named_arguments().end() ? Argument{piece} : symbolic->second;
     TensorType type = type_of(whole);
     type.shape[dim] = piece;
     NodeType types{NodeType::Kind::kList, {}};
     types.tensors.assign(static_cast<std::size_t>(collective_.world), type);
     TANDEM_ASSIGN(
         Node* const split,
-        insert(op::kSplit, "split", {{&whole}, {piece}, {static_cast<std::int64_t>(dim)}}, std::move(types)));
+        insert(op::kSplit, "split", {{&whole}, size, {static_cast<std::int64_t>(dim)}}, std::move(types)));
     std::vector<Node*> parts;
     for (std::int64_t i = 0; i < collective_.world; ++i) {
       TANDEM_ASSIGN(Node* const part, item_of(graph_, node_, *split, i));

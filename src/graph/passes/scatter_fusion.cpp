@@ -1,6 +1,7 @@
 #include "graph/passes/scatter_fusion.hpp"
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "graph/ir/ops.hpp"
@@ -105,8 +106,9 @@ class Planner {
     if (type_of(*collective_.input).shape.size() < 2) return {std::nullopt, {Reason::kNoProducer, nullptr}};
     fusion_.sum = sum_below_views(*collective_.input, fusion_.scatter);
     if (fusion_.sum != nullptr && !refusal_) collect(*fusion_.sum);
-    if (refusal_) return {std::nullopt, *refusal_};
-    check_types();
+    if (!refusal_) check_types();
+    if (refusal_ && is_about_product(refusal_->reason) && !has_product_above(*collective_.input))
+      refusal_->reason = Reason::kNoProducer;
     if (refusal_) return {std::nullopt, *refusal_};
     if (!can_name_sizes()) return {std::nullopt, {Reason::kSymbolicSizes, collective_.input}};
     for (const Product& term : fusion_.terms) {
@@ -131,8 +133,12 @@ class Planner {
     return true;
   }
 
-  void refuse(Reason reason, const Node* node) {
-    if (!refusal_) refusal_ = {reason, node};
+  void refuse(Reason reason, const Node* node) { refuse(Refusal{reason, node}); }
+
+  /// What leaves no legal pair goes before what does.
+  void refuse(Refusal refusal) {
+    refusal.is_legal = refusal.is_legal || leaves_legal_pair(refusal.reason);
+    if (!refusal_ || (refusal_->is_legal && !refusal.is_legal)) refusal_ = std::move(refusal);
   }
 
   /// What is reshaped on the way to `user`; notes whether others use what is on the way.
@@ -152,31 +158,64 @@ class Planner {
 
   /// The products whose sum a node is.
   void collect(Node& sum) {
-    std::vector<Node*> open{&sum};
-    while (!open.empty() && !refusal_) {
-      Node* node = open.back();
+    std::vector<std::pair<Node*, const Node*>> open{{&sum, nullptr}};  // with what adds it
+    while (!open.empty() && (!refusal_ || refusal_->is_legal)) {
+      auto [node, user] = open.back();
       open.pop_back();
       const bool is_top = node == &sum;
       summed_.push_back(node);
       while (!is_top && is_view_op(*node) && keeps_rows(*node) && is_used_once(*node)) {
+        user = node;
         node = node->arguments()[0].node();
       }
       if (!is_top && !is_used_once(*node)) {
-        refuse(node->is_given() ? Reason::kNoProducer : Reason::kProductUsed, node);
+        if (!as_term(*node) && !is_sum(*node) && row_added_by(*node) == nullptr) {
+          refuse_term(*node);
+        } else {
+          refuse(Reason::kProductUsed, another_user(*node, user));
+        }
       } else if (is_sum(*node)) {
-        open.push_back(node->arguments()[1].node());  // the first operand comes off the stack first
-        open.push_back(node->arguments()[0].node());
+        open.emplace_back(node->arguments()[1].node(), node);  // the first operand comes off the stack first
+        open.emplace_back(node->arguments()[0].node(), node);
       } else if (Node* const row = row_added_by(*node); row != nullptr && row_ == nullptr) {
         row_ = row;
         row_sum_ = node;
         Node* const left = node->arguments()[0].node();
-        open.push_back(left == row ? node->arguments()[1].node() : left);
-      } else {
-        Node* const addend = add_term(*node);
-        if (addend != nullptr) open.push_back(addend);
+        open.emplace_back(left == row ? node->arguments()[1].node() : left, node);
+      } else if (Node* const addend = add_term(*node); addend != nullptr) {
+        open.emplace_back(addend, node);
       }
     }
     if (row_ != nullptr) refuse(Reason::kOpBetween, row_sum_);
+  }
+
+  /// The first user of a node that is not `user`.
+  static const Node* another_user(const Node& node, const Node* user) {
+    const Node* first = nullptr;
+    for (const Node* const one : node.users()) {
+      if (one != user && (first == nullptr || Graph::is_before(*one, *first))) first = one;
+    }
+    return first;
+  }
+
+  /// Whether a reason says that there is a product, but that something is in its way.
+  static bool is_about_product(Reason reason) {
+    return reason == Reason::kOpBetween || reason == Reason::kReshape || reason == Reason::kMixedTypes ||
+           reason == Reason::kBlocks;
+  }
+
+  static bool has_product_above(Node& node) {
+    constexpr std::size_t kFarEnough = 500;  // nodes; there may be one farther away
+    std::vector<Node*> open{&node};
+    std::unordered_set<const Node*> seen{&node};
+    for (std::size_t i = 0; i < open.size() && i < kFarEnough; ++i) {
+      Node& one = *open[i];
+      if (as_product(one) || one.is_call_of(op::kBmm) || op::is_fused(one.target())) return true;
+      for (Node* const input : one.inputs()) {
+        if (seen.insert(input).second) open.push_back(input);
+      }
+    }
+    return open.size() >= kFarEnough;
   }
 
   /// The row that a sum adds to each row of its other operand, or null.
@@ -212,11 +251,15 @@ class Planner {
     return left != nullptr && right != nullptr && type_of(*left).dtype != type_of(*right).dtype;
   }
 
-  /// Returns what an addmm adds, if that is of the sum too.
-  Node* add_term(Node& node) {
+  static std::optional<Product> as_term(Node& node) {
     auto product = as_product(node);
     if (!product) product = as_scaled_afterwards(node);
-    if (!product) product = as_widened(node);
+    return product ? product : as_widened(node);
+  }
+
+  /// Returns what an addmm adds, if that is of the sum too.
+  Node* add_term(Node& node) {
+    auto product = as_term(node);
     if (!product) {
       refuse_term(node);
       return nullptr;
@@ -227,7 +270,7 @@ class Planner {
     }
     Node* const addend = product->addend;
     if (addend != nullptr && (addend == product->a || addend == product->b)) {
-      refuse(Reason::kProductUsed, addend);
+      refuse(Reason::kProductUsed, &node);
       return nullptr;
     }
     // A row of the sum is one of any of its products that has none.
@@ -237,24 +280,55 @@ class Planner {
     return addend;
   }
 
+  static bool is_multiple_of_product(const Node& node) {
+    const std::vector<Node*> inputs = node.inputs();
+    return std::any_of(inputs.begin(), inputs.end(), [&](Node* input) {
+      return is_multiple(node, *input) && as_product(*below_views(input)) && is_used_once(*input);
+    });
+  }
+
+  /// The fused op that gives a term, also where its factors or blocks have been moved behind it; or null.
+  static const Node* taker_of(Node& term) {
+    Node* given = &term;
+    for (;;) {
+      given = below_views(given);
+      if (const auto factor = as_factor(*given)) {
+        given = &factor->source();
+      } else if (const std::vector<Block> blocks = blocks_of_cat(*given); !blocks.empty()) {
+        given = blocks[0].source;
+      } else {
+        break;
+      }
+    }
+    const Node* const from = given->is_call_of(op::kGetItem) ? given->arguments()[0].node() : nullptr;
+    return from != nullptr && op::is_fused(from->target()) ? from : nullptr;
+  }
+
   void refuse_term(Node& node) {
     if (node.is_given()) return refuse(Reason::kNoProducer, &node);
+    if (node.is_call_of(op::kScaledMmByRecipe)) return refuse(Reason::kUnsupportedType, &node);
     if (is_view_op(node)) return refuse(Reason::kReshape, &node);
     if (node.is_call_of(op::kAdd) && has_two_types(node)) return refuse(Reason::kMixedTypes, &node);
     const Node* const from = node.arguments().empty() ? nullptr : node.arguments()[0].node();
     // A wait does nothing itself.
     if (node.is_call_of(op::kWait) && from != nullptr) return refuse(Reason::kOpBetween, from);
     if (const auto factor = as_factor(node)) {  // one that could not be moved
-      Node* const multiplied = below_views(&factor->source());
-      if (as_product(*multiplied) && !is_used_once(*multiplied))
-        return refuse(Reason::kProductUsed, multiplied);
+      const Node* user = &node;
+      Node* multiplied = &factor->source();
+      while (is_used_once(*multiplied) && is_view_op(*multiplied) && keeps_rows(*multiplied)) {
+        user = multiplied;
+        multiplied = multiplied->arguments()[0].node();
+      }
+      if (as_product(*below_views(multiplied)) && !is_used_once(*multiplied))
+        return refuse(Reason::kProductUsed, another_user(*multiplied, user));
     }
-    const bool is_taken = node.is_call_of(op::kGetItem) && from != nullptr && op::is_fused(from->target());
+    if (const Node* const taker = taker_of(node); taker != nullptr)
+      return refuse(Reason::kProductTaken, taker);
     if (const std::vector<Block> blocks = blocks_of_cat(node); !blocks.empty()) {
-      if (!refusal_) refusal_ = {Reason::kBlocks, &node, "takes " + to_text(blocks)};
-      return;
+      const bool is_legal = are_permuted(blocks) && as_product(*below_views(blocks[0].source));
+      return refuse({Reason::kBlocks, &node, "takes " + to_text(blocks), is_legal});
     }
-    refuse(is_taken ? Reason::kProductTaken : Reason::kOpBetween, is_taken ? from : &node);
+    refuse({.reason = Reason::kOpBetween, .node = &node, .is_legal = is_multiple_of_product(node)});
   }
 
   /// Whether operands and the product can be reshaped to what is reduced, and to the sum.

@@ -42,7 +42,7 @@ Result<void> share_maxima(Graph& graph, const FuseOptions& options) {
   for (Node& node : graph.nodes()) {
     // The maximum of a shard is also that of its padding.
     if (!node.is_call_of(op::kAllGather) || gather_size_of(node)) continue;
-    if (match_gather(node, graph.header, opaque).why_not.reason == Reason::kScaleOfWhole)
+    if (match_gather(node, graph.header, opaque, Explains::kYes).why_not.reason == Reason::kScaleOfWhole)
       gathers.push_back(&node);
   }
   for (Node* const gather : gathers) {

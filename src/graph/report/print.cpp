@@ -15,8 +15,11 @@ std::string to_json(const FuseReport& report) {
     row["node"] = one.node;
     row["kind"] = to_string(one.kind);
     row["fused_into"] = one.fused_into ? nlohmann::ordered_json(*one.fused_into) : nullptr;
+    row["num_products"] = one.num_products;
+    row["products_left"] = one.products_left;
     row["reason"] = one.reason ? nlohmann::ordered_json(to_string(*one.reason)) : nullptr;
     row["detail"] = one.detail;
+    row["is_legal"] = one.is_legal;
     row["bytes"] = one.bytes;
     row["saved_us"] = std::round(one.saved_us * 10) / 10;
     collectives.push_back(std::move(row));
@@ -38,7 +41,11 @@ std::string to_table(const FuseReport& report) {
     text += fmt::format("{:{}}  {:14}  {:>10.3f}  {:>9}  ", one.node, width, to_string(one.kind), mib,
                         time_text(one.saved_us));
     if (one.fused_into) {
-      text += fmt::format("fused into {}\n", *one.fused_into);
+      const auto num_left = std::ssize(one.products_left);
+      text += fmt::format("fused into {}", *one.fused_into);
+      if (num_left > 0)
+        text += fmt::format(" with {} of {} products", one.num_products, one.num_products + num_left);
+      text += "\n";
     } else {
       text += fmt::format("{}: {}{}\n", to_string(*one.reason), describe(*one.reason),
                           one.detail.empty() ? "" : ": " + one.detail);

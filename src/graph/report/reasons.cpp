@@ -28,11 +28,11 @@ constexpr std::array<Entry, kNumReasons> kEntries = {{
     {"kOpBetween", "an op stands between it and the product"},
     {"kBlocks", "slices take blocks of it that are not the ranks' shards"},
     {"kFactors", "what the product adds is no row, or in f16 it has factors", true},
-    {"kOtherGroup", "it is not of the program's group"},
+    {"kOtherGroup", "the program is fused for another group; capture with group= to fuse this one"},
     {"kOpaqueBetween", "an unknown op is in the way: nothing is moved across it"},
     {"kSymbolicSizes", "sizes that the program does not know have no name where the op would stand", true},
     {"kUnusualForm", "it is not followed by one wait"},
-    {"kUnsupportedType", "there is no product of this type"},
+    {"kUnsupportedType", "there is no product of this type, or by such scales"},
     {"kNoFusedOp", "no fused op has such a collective"},
     {"kNotProfitable", "the cost model expects no gain"},
 }};

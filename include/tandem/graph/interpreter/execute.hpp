@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <tandem/base/error.hpp>
@@ -61,6 +62,11 @@ struct ExecuteOptions {
 /// Checks whether a program can be executed: every op is known, tandem has every type, dropout is 0.
 /// Errors:  kUnsupported with the op and the node.
 [[nodiscard]] Result<void> check_executable(const graph::Graph& program);
+
+/// The process groups of collectives other than the program's, with their numbers of ranks: 0 where the file
+/// does not say it, and the program cannot be executed. In a run each rank stands for all ranks of such a
+/// group: they have its values, and it is the first of them.
+[[nodiscard]] std::map<std::string, std::int64_t> other_groups(const graph::Graph& program);
 
 /// Runs `rewritten`, which is `program` after passes, on the ranks of `group`, with fused ops `pipelined`.
 /// This is a collective call. Inputs come from the seed, the rank and the placeholder's name:
