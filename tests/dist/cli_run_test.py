@@ -1,7 +1,9 @@
 """`tandem run` gives A*B, whatever the number of ranks, the type and the sharded dimension."""
 
+import json
 import os
 import pathlib
+import shlex
 import sys
 import tempfile
 import unittest
@@ -187,6 +189,106 @@ class Run(unittest.TestCase):
         self.assertEqual(words[0], "tandem")
         self.succeed(*words[1:])
         self.assertEqual(pathlib.Path(out).read_bytes(), first)
+
+
+class FourBit(unittest.TestCase):
+    """`tandem run matmul_4bit`: rounds, packs, multiplies and says how far the result is from float64."""
+
+    M, K = 5, 64
+
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory(prefix="cli_run_4bit_")
+        self.addCleanup(self.temporary.cleanup)
+        self.a = [rounded(x, "f32") for x in pseudo_random(self.M * self.K, 1)]
+        self.weight = [rounded(x, "f32") for x in pseudo_random(N * self.K, 2)]  # [n, k]
+        self.bias = [rounded(x, "f32") for x in pseudo_random(N, 3)]
+        columns = [self.weight[i % N * self.K + i // N] for i in range(N * self.K)]
+        self.files = {
+            "a": ([self.M, self.K], self.a), "w": ([N, self.K], self.weight), "b": ([self.K, N], columns),
+            "bias": ([N], self.bias),
+        }
+        for name, (sizes, values) in self.files.items():
+            cli_tool.write_npy(self.path(name), sizes, values)
+
+    def path(self, name):
+        return os.path.join(self.temporary.name, f"{name}.npy")
+
+    def run_4bit(self, *arguments):
+        return cli_tool.run("run", "matmul_4bit", "--a", self.path("a"), "--out", self.path("out"), *arguments)
+
+    def stored(self, group):
+        """The weight as 4 bits have it, computed anew."""
+        values = []
+        for begin in range(0, len(self.weight), group):
+            part = self.weight[begin : begin + group]
+            scale = rounded(max(map(abs, part)) / 7, "f32")
+            values += [(min(int(w / scale + 8.5), 15) - 8) * scale for w in part]
+        return values
+
+    def error_against(self, weight, bias):
+        _, out = cli_tool.read_npy(self.path("out"))
+        off = whole = 0
+        for row in range(self.M):
+            for column in range(N):
+                want = sum(
+                    self.a[row * self.K + i] * weight[column * self.K + i] for i in range(self.K)
+                ) + (bias[column] if bias else 0)
+                off += (out[row * N + column] - want) ** 2
+                whole += want**2
+        return (off / whole) ** 0.5
+
+    def test_result_and_errors(self):
+        for group in (32, 64):
+            for weight, turned in (("w", ["--transpose-b"]), ("b", [])):
+                for bias, given in ((None, []), (self.bias, ["--bias", self.path("bias")])):
+                    with self.subTest(group=group, weight=weight, bias=bool(bias)):
+                        done = self.run_4bit("--b", self.path(weight), "--group-size", group, *turned, *given)
+                        self.assertEqual(done.returncode, 0, done.stderr)
+                        self.assertEqual(cli_tool.read_npy(self.path("out"))[0], [self.M, N])
+                        words = done.stdout.split("error against float64: ")[1].split()
+                        for printed, values in ((words[0], self.stored(group)), (words[5], self.weight)):
+                            error = self.error_against(values, bias)
+                            self.assertAlmostEqual(float(printed), error, delta=0.01 * error + 5e-5)
+                        self.assertLess(float(words[0]), 0.02)
+                        again = shlex.split(done.stdout.split("again: tandem ")[1].splitlines()[0])
+                        self.assertEqual(cli_tool.run(*again).returncode, 0)
+
+    def test_what_does_not_fit(self):
+        for arguments, text in (
+            (["--b", self.path("w")], "it fits as [n, k]: pass --transpose-b"),
+            (["--b", self.path("b"), "--transpose-b"], "it fits as it is: leave out --transpose-b"),
+            (["--b", self.path("b"), "--group-size", 48], "group_size is 48, need 64 (in_features), or a multiple of 32"),
+            (["--b", self.path("b"), "--bias", self.path("a")], "need [13], the columns of --b"),
+            (["--b", self.path("b"), "--ranks", 2], "it multiplies f32 values in one process"),
+            (["--b", self.path("b"), "--b", self.path("b")], "takes one --b"),
+        ):
+            with self.subTest(text):
+                done = self.run_4bit(*arguments)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(text, done.stderr)
+        done = cli_tool.run("run", "all_gather_matmul", "--group-size", 32)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("only matmul_4bit takes it", done.stderr)
+
+    def test_bench(self):
+        rows = pathlib.Path(self.path("rows"))
+        done = cli_tool.run(
+            "bench", "matmul_4bit", "--m", "1,3", "--n", 40, "--k", 128, "--group-size", "32,0", "--iterations", 2,
+            "--json", rows,
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        written = [json.loads(line) for line in rows.read_text().splitlines()]
+        self.assertEqual([(row["m"], row["group_size"]) for row in written], [(1, 32), (3, 32), (1, 128), (3, 128)])
+        for row in written:
+            self.assertTrue(row["t_us"] > 0 and row["t_f32_us"] > 0 and row["t_read_us"] > 0 and row["cpu"])
+        for arguments, text in (
+            (["--m", 1], "needs --m, --n and --k, or --preset 7b or 2b"),
+            (["--preset", "seed"], "need 7b or 2b for matmul_4bit"),
+            (["--m", 1, "--n", 32, "--k", 64, "--group-size", 48], "group_size is 48"),
+        ):
+            done = cli_tool.run("bench", "matmul_4bit", *arguments)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(text, done.stderr)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-// Compiled with -mavx512f -mavx512bw -mavx512vl -mavx512vnni: nothing here may run before the processor was asked.
+// Compiled with -mavx512f -mavx512bw -mavx512vl -mavx512vnni: nothing here may run before the processor was
+// asked.
 
 #include <immintrin.h>
 

@@ -102,8 +102,8 @@ void begin_sums(const FourBitTile& tile, std::int64_t group, const std::byte* su
   }
 }
 
-/// The sums over all groups: [kRows][kVecs vectors] of tile.sums. Integer sums are exact, so their order is free; few rows
-/// have two of each.
+/// The sums over all groups: [kRows][kVecs vectors] of tile.sums. Integer sums are exact, so their order is
+/// free; few rows have two of each.
 template <class Isa, int kRows, int kVecs>
 void multiply(const FourBitTile& tile) {
   using Ints = typename Isa::Ints;
