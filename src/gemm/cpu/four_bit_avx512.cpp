@@ -1,5 +1,6 @@
 // Compiled with -mavx512f -mavx512bw -mavx512vl -mavx512vnni: nothing here may run before the processor was
 // asked.
+// asked.
 
 #include <immintrin.h>
 

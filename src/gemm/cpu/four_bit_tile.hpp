@@ -75,8 +75,9 @@ struct FourBitTile {
 
 /// What a sum over a group begins with: zero * sum (w - 8) and 8 * sum q, both negative.
 template <class Isa, int kRows, int kVecs>
-void begin_sums(const FourBitTile& tile, std::int64_t group, const std::byte* sums,
-                typename Isa::Ints (&acc)[kRows][kVecs]) {
+[[gnu::always_inline]] inline void begin_sums(const FourBitTile& tile, std::int64_t group,
+                                              const std::byte* sums,
+                                              typename Isa::Ints (&acc)[kRows][kVecs]) {
   const FourBitRows& rows = *tile.rows;
   const std::int64_t at = group * rows.count + tile.first_row;
   if (tile.weight->has_small_groups()) {
@@ -102,83 +103,89 @@ void begin_sums(const FourBitTile& tile, std::int64_t group, const std::byte* su
   }
 }
 
-/// The sums over all groups: [kRows][kVecs vectors] of tile.sums. Integer sums are exact, so their order is
-/// free; few rows have two of each.
+/// Few rows have two sums of each element, so that no product waits for the one before it.
+template <int kRows, int kVecs>
+inline constexpr bool kIsSplit = kRows* kVecs < 8;
+
+/// Adds the products of eight k: the low halves of the nibbles by a row's first four bytes, the high ones by
+/// its next. Integer sums are exact, so their order is free.
 template <class Isa, int kRows, int kVecs>
-void multiply(const FourBitTile& tile) {
+[[gnu::always_inline]] inline void add_step(const std::byte* nibbles, const std::int8_t* a,
+                                            std::int64_t stride, typename Isa::Ints (&sums)[kRows][kVecs],
+                                            typename Isa::Ints (&more)[kRows][kVecs]) {
   using Ints = typename Isa::Ints;
-  constexpr bool kIsSplit = kRows * kVecs < 8;
-  const FourBitRows& rows = *tile.rows;
-  const PackedWeight& weight = *tile.weight;
-  const std::int64_t stride = 4 * rows.count;
-  const std::int8_t* a = rows.bytes + 4 * tile.first_row;
-  const std::byte* group = tile.panel;
-  const std::int64_t steps = weight.group() / 8;
-  const std::int64_t scales_at = weight.nibble_bytes();
-  const std::int64_t sums_at = scales_at + PackedWeight::kPanel * 4;
-  typename Isa::Floats sums[kRows][kVecs];
+  Ints low[kVecs];
+  Ints high[kVecs];
+#pragma GCC unroll 8
+  for (int v = 0; v < kVecs; ++v) {
+    const Ints both = Isa::load_bytes(nibbles + v * Isa::kWidth * 4);
+    low[v] = Isa::low_halves(both);
+    high[v] = Isa::high_halves(both);
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+    const Ints x = Isa::spread(a + 4 * r);
+#pragma GCC unroll 8
+    for (int v = 0; v < kVecs; ++v) sums[r][v] = Isa::dot(sums[r][v], low[v], x);
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+    const Ints x = Isa::spread(a + stride + 4 * r);
+#pragma GCC unroll 8
+    for (int v = 0; v < kVecs; ++v) {
+      Ints& sum = kIsSplit<kRows, kVecs> ? more[r][v] : sums[r][v];
+      sum = Isa::dot(sum, high[v], x);
+    }
+  }
+}
+
+template <class Value, int kRows, int kVecs>
+[[gnu::always_inline]] inline void fill(Value (&values)[kRows][kVecs], Value value) {
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
-    for (int v = 0; v < kVecs; ++v) sums[r][v] = Isa::zero();
+    for (int v = 0; v < kVecs; ++v) values[r][v] = value;
   }
-  for (std::int64_t j = 0; j < weight.num_groups(); ++j) {
-    Ints acc[kRows][kVecs];
+}
+
+/// The sums over all groups: [kRows][kVecs vectors] of tile.sums.
+template <class Isa, int kRows, int kVecs>
+void multiply(const FourBitTile& tile) {
+  using Ints = typename Isa::Ints;
+  const PackedWeight& weight = *tile.weight;
+  const std::int64_t stride = 4 * tile.rows->count;
+  const std::int8_t* a = tile.rows->bytes + 4 * tile.first_row;
+  const std::byte* group = tile.panel;
+  typename Isa::Floats total[kRows][kVecs];
+  fill(total, Isa::zero());
+  for (std::int64_t j = 0; j < weight.num_groups(); ++j, group += weight.group_bytes()) {
+    const std::byte* const scales = group + weight.nibble_bytes();
+    Ints sums[kRows][kVecs];
     Ints more[kRows][kVecs];
-    begin_sums<Isa, kRows, kVecs>(tile, j, group + sums_at, acc);
-    if constexpr (kIsSplit) {
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 8
-        for (int v = 0; v < kVecs; ++v) more[r][v] = Isa::no_sum();
-      }
-    }
+    begin_sums<Isa, kRows, kVecs>(tile, j, scales + PackedWeight::kPanel * 4, sums);
+    fill(more, Isa::no_sum());
     const std::byte* nibbles = group + tile.first_column * 4;
-    for (std::int64_t step = 0; step < steps; ++step) {
-      Ints low[kVecs];
-      Ints high[kVecs];
-#pragma GCC unroll 8
-      for (int v = 0; v < kVecs; ++v) {
-        const Ints both = Isa::load_bytes(nibbles + v * Isa::kWidth * 4);
-        low[v] = Isa::low_halves(both);
-        high[v] = Isa::high_halves(both);
-      }
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-        const Ints x = Isa::spread(a + 4 * r);
-#pragma GCC unroll 8
-        for (int v = 0; v < kVecs; ++v) acc[r][v] = Isa::dot(acc[r][v], low[v], x);
-      }
-      a += stride;
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-        const Ints x = Isa::spread(a + 4 * r);
-#pragma GCC unroll 8
-        for (int v = 0; v < kVecs; ++v) {
-          Ints& sum = kIsSplit ? more[r][v] : acc[r][v];
-          sum = Isa::dot(sum, high[v], x);
-        }
-      }
-      a += stride;
+    for (std::int64_t step = 0; step < weight.group() / 8; ++step) {
+      add_step<Isa, kRows, kVecs>(nibbles, a, stride, sums, more);
+      a += 2 * stride;
       nibbles += PackedWeight::kStepBytes;
     }
-    const auto* scales = reinterpret_cast<const float*>(group + scales_at) + tile.first_column;
 #pragma GCC unroll 8
     for (int v = 0; v < kVecs; ++v) {
-      const typename Isa::Floats scale = Isa::load(scales + v * Isa::kWidth);
+      const auto* const at = reinterpret_cast<const float*>(scales) + tile.first_column + v * Isa::kWidth;
+      const typename Isa::Floats scale = Isa::load(at);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
-        const Ints exact = kIsSplit ? Isa::plus(acc[r][v], more[r][v]) : acc[r][v];
-        sums[r][v] = Isa::fma(Isa::to_floats(exact), scale, sums[r][v]);
+        const Ints exact = kIsSplit<kRows, kVecs> ? Isa::plus(sums[r][v], more[r][v]) : sums[r][v];
+        total[r][v] = Isa::fma(Isa::to_floats(exact), scale, total[r][v]);
       }
     }
-    group += weight.group_bytes();
   }
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
     for (int v = 0; v < kVecs; ++v)
-      Isa::store(tile.sums + r * PackedWeight::kPanel + v * Isa::kWidth, sums[r][v]);
+      Isa::store(tile.sums + r * PackedWeight::kPanel + v * Isa::kWidth, total[r][v]);
   }
 }
 
