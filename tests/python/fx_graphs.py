@@ -143,6 +143,12 @@ def _scaled_mm(a, b, a_scale, b_scale, bias=None, result_scale=None, out_dtype=N
     return out.to(out_dtype)
 
 
+def _scaled_mm_by_recipe(a, b, a_scales, a_recipe, a_swizzle, b_scales, *others):
+    """aten._scaled_mm_v2 with one scale for each operand, of the whole or of rows; CPUs have none."""
+    bias, out_dtype = (*others[2:], None, None)[:2]
+    return _scaled_mm(a, b, *a_scales, *b_scales, bias, None, out_dtype)
+
+
 def _all_gather(shard, world, group):
     """all_gather_into_tensor, which gloo has for no 8-bit floats."""
     import torch
@@ -159,6 +165,7 @@ def run(module, inputs):
 
     instead = {
         torch.ops.aten._scaled_mm.default: _scaled_mm,
+        torch.ops.aten._scaled_mm_v2.default: _scaled_mm_by_recipe,
         torch.ops._c10d_functional.all_gather_into_tensor.default: _all_gather,
     }
     for node in module.graph.nodes:
