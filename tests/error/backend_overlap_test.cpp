@@ -423,7 +423,8 @@ const std::set<std::string> kWriteNothing = {
     "fused/matmul_all_reduce.hpp: output_layout", "fused/matmul_all_reduce.hpp: plan",
     "fused/scaled_matmul_all_reduce.hpp: output_layout", "fused/scaled_matmul_all_reduce.hpp: plan",
     "fused/scaled_matmul_reduce_scatter.hpp: output_layout", "fused/scaled_matmul_reduce_scatter.hpp: plan",
-    "gemm/async_input_mm.hpp: problem_of", "gemm/mm.hpp: prepare", "gemm/mm.hpp: problem_of",
+    "gemm/async_input_mm.hpp: problem_of", "gemm/matmul_4bit.hpp: pack_4bit_weight",
+    "gemm/matmul_4bit.hpp: quantize_weight_4bit", "gemm/mm.hpp: prepare", "gemm/mm.hpp: problem_of",
     "gemm/scaled_mm.hpp: prepare", "gemm/scaled_mm.hpp: problem_of", "io/npy.hpp: write_npy",
     "symm/symmetric_memory.hpp: rendezvous",
     // Tensors that they make themselves.
