@@ -148,6 +148,29 @@ void add_mm_calls(std::vector<WritingCall>& calls) {
                    }});
 }
 
+void add_4bit_product(std::vector<WritingCall>& calls) {
+  calls.push_back({.name = "matmul_4bit",
+                   .header = "gemm/matmul_4bit.hpp",
+                   .operands = {in("input", {2, 4, 64}), out("out", {2, 4, kN})},
+                   .make = [](CallSite& at) -> Result<void> {
+                     std::vector<float> weight(static_cast<std::size_t>(kN) * 64, 0.5F);
+                     auto rounded = gemm::quantize_weight_4bit(
+                         TensorView::contiguous(weight.data(), {kN, 64}, DType::kF32), 32);
+                     if (!rounded) return tl::unexpected(rounded.error());
+                     const auto packed = gemm::pack_4bit_weight(
+                         {.weight = TensorView::contiguous(rounded->nibbles.data(), {kN, 32}, DType::kU8),
+                          .scales = TensorView::contiguous(rounded->scales.data(), {kN, 2}, DType::kF32),
+                          .group_size = 32,
+                          .in_features = 64,
+                          .out_features = kN});
+                     if (!packed) return tl::unexpected(packed.error());
+                     const auto begun = gemm::matmul_4bit({.input = at.views[0], .out = at.views[1]}, *packed,
+                                                          *at.rank.stream);
+                     return begun ? at.rank.stream->synchronize() : begun;  // behind it the weight goes
+                   },
+                   .needs = Needs::kHostMemory});
+}
+
 void add_other_products(std::vector<WritingCall>& calls) {
   calls.push_back(
       {.name = "scaled_matmul",
@@ -177,26 +200,6 @@ void add_other_products(std::vector<WritingCall>& calls) {
                      const Views& v = at.views;
                      return gemm::quantize_rows({.input = v[0], .out = v[1], .scale = v[2]}, *at.rank.stream);
                    }});
-  calls.push_back({.name = "matmul_4bit",
-                   .header = "gemm/matmul_4bit.hpp",
-                   .operands = {in("input", {2, 4, 64}), out("out", {2, 4, kN})},
-                   .make = [](CallSite& at) -> Result<void> {
-                     std::vector<float> weight(static_cast<std::size_t>(kN) * 64, 0.5F);
-                     auto rounded = gemm::quantize_weight_4bit(
-                         TensorView::contiguous(weight.data(), {kN, 64}, DType::kF32), 32);
-                     if (!rounded) return tl::unexpected(rounded.error());
-                     const auto packed = gemm::pack_4bit_weight(
-                         {.weight = TensorView::contiguous(rounded->nibbles.data(), {kN, 32}, DType::kU8),
-                          .scales = TensorView::contiguous(rounded->scales.data(), {kN, 2}, DType::kF32),
-                          .group_size = 32,
-                          .in_features = 64,
-                          .out_features = kN});
-                     if (!packed) return tl::unexpected(packed.error());
-                     const auto begun = gemm::matmul_4bit({.input = at.views[0], .out = at.views[1]}, *packed,
-                                                          *at.rank.stream);
-                     return begun ? at.rank.stream->synchronize() : begun;  // behind it the weight goes
-                   },
-                   .needs = Needs::kHostMemory});
   calls.push_back(
       {.name = "async_input_mm",
        .header = "gemm/async_input_mm.hpp",
@@ -473,6 +476,7 @@ std::vector<WritingCall> writing_calls(int world) {
   add_device_calls(calls);
   add_symm_calls(calls);
   add_mm_calls(calls);
+  add_4bit_product(calls);
   add_other_products(calls);
   add_collectives(calls, world);
   add_fused_gathers(calls, world);

@@ -49,9 +49,13 @@ TEST(ProblemLine, WhatDoesNotFitIsNamed) {
             "--scales");
   EXPECT_EQ(why("matmul_reduce_scatter,a=3x5,n=9,dtype=f8e4m3,scales=block").substr(0, 2), "4:");
   EXPECT_EQ(why("matmul_all_reduce,a=3x5,n=9,dtype=f8e4m3,scales=block").substr(0, 2), "4:");
+  EXPECT_EQ(
+      why("low_contention_all_gather,a=3x5,n=9"),
+      "4: op 'low_contention_all_gather' is not built yet: need all_gather_matmul, matmul_reduce_scatter or "
+      "matmul_all_reduce");
   EXPECT_EQ(why("matmul_4bit,a=3x5,n=9"),
-            "4: op 'matmul_4bit' is not built yet: need all_gather_matmul, matmul_reduce_scatter or "
-            "matmul_all_reduce");
+            "4: op 'matmul_4bit' runs in one process, which only run and bench know: need all_gather_matmul, "
+            "matmul_reduce_scatter or matmul_all_reduce here");
   EXPECT_EQ(why("matmul_all_reduce,a=3x5,n=9,dim=1"),
             "2: dim 1: matmul_all_reduce scatters none: leave it out");
 }
