@@ -22,10 +22,6 @@ constexpr std::array<Names, 3> kSingles = {{
     {"_c10d_functional.reduce_scatter_tensor_coalesced.default", op::kFunctionalReduceScatter},
 }};
 
-Node* only_user(const Node& node) {
-  return node.users().size() == 1 ? node.users()[0] : nullptr;
-}
-
 /// "all_gather_into_tensor" of "_c10d_functional.all_gather_into_tensor.default".
 std::string_view short_name(std::string_view target) {
   const std::size_t begin = target.find('.') + 1;

@@ -22,6 +22,10 @@ namespace tandem::graph {
 [[nodiscard]] inline bool is_used_once(const Node& node) {
   return node.users().size() == 1;
 }
+/// The one node that takes it; null where none or several do.
+[[nodiscard]] inline Node* only_user(const Node& node) {
+  return is_used_once(node) ? node.users()[0] : nullptr;
+}
 
 /// The argument of a reshape to `shape` before `place`. In a program whose sizes are symbolic, those but the
 /// last are whatever is left, or those that `like` was reshaped to; nullopt where neither says them.

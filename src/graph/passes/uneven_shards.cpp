@@ -35,10 +35,6 @@ bool is_uneven(std::int64_t size, std::int64_t part, std::int64_t world) {
   return size > 0 && size < part * world && shard_stride(size, static_cast<int>(world)) == part;
 }
 
-Node* only_user(const Node& node) {
-  return node.users().size() == 1 ? node.users()[0] : nullptr;
-}
-
 // ---- Gathers ----
 
 /// Where all that reads a gather, or the one reshape of it, takes the same block.
