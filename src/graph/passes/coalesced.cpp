@@ -22,12 +22,6 @@ constexpr std::array<Names, 3> kSingles = {{
     {"_c10d_functional.reduce_scatter_tensor_coalesced.default", op::kFunctionalReduceScatter},
 }};
 
-/// "all_gather_into_tensor" of "_c10d_functional.all_gather_into_tensor.default".
-std::string_view short_name(std::string_view target) {
-  const std::size_t begin = target.find('.') + 1;
-  return target.substr(begin, target.rfind('.') - begin);
-}
-
 NodeType type_of_item(const Node& node, std::size_t idx) {
   return {NodeType::Kind::kTensor, {node.type().tensors[idx]}};
 }

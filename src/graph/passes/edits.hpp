@@ -27,6 +27,12 @@ namespace tandem::graph {
   return is_used_once(node) ? node.users()[0] : nullptr;
 }
 
+/// "all_gather_into_tensor" of "_c10d_functional.all_gather_into_tensor.default".
+[[nodiscard]] inline std::string_view short_name(std::string_view target) {
+  const std::size_t begin = target.find('.') + 1;
+  return target.substr(begin, target.rfind('.') - begin);
+}
+
 /// The argument of a reshape to `shape` before `place`. In a program whose sizes are symbolic, those but the
 /// last are whatever is left, or those that `like` was reshaped to; nullopt where neither says them.
 [[nodiscard]] std::optional<Argument::List> sizes_for(const Graph& graph,

@@ -50,9 +50,8 @@ class Fusing {
   /// Where the products' values are needed: before the sum, behind all operands.
   Result<Node*> insert() {
     const std::string_view target = fused_op();
-    const std::size_t begin = target.find('.') + 1;
     NodeSpec spec{.kind = NodeKind::kCall,
-                  .name = graph_.free_name(target.substr(begin, target.rfind('.') - begin)),
+                  .name = graph_.free_name(short_name(target)),
                   .target = std::string(target),
                   .arguments = {},
                   .named_arguments = {},
