@@ -1,0 +1,25 @@
+// Compiled with -mavx2 -mfma: nothing here may run before the processor was asked (core_peaks.cpp).
+
+#include <immintrin.h>
+
+#include "device/cpu/probe_loop.hpp"
+
+namespace tandem::cpu {
+namespace {
+
+struct Fma {
+  using Lane = float;
+  using Sum = __m256;
+  static constexpr int kSums = 12;  // and two factors, of 16 registers
+  static constexpr int kLanes = 8;
+  static constexpr int kProducts = 1;
+  static __m256 sum_of(float value) { return _mm256_set1_ps(value); }
+  static __m256 ones(int zero) { return _mm256_set1_ps(1.0F + static_cast<float>(zero)); }
+  static __m256 step(__m256 sum, __m256 x, __m256 y) { return _mm256_fmadd_ps(x, y, sum); }
+};
+
+}  // namespace
+
+constinit const ProbeLoop kFma256 = kProbeLoop<Fma>;
+
+}  // namespace tandem::cpu
