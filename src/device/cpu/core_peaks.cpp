@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstring>
 
 #include "device/cpu/probe_loop.hpp"
 #include "device/cpu/processor.hpp"
@@ -23,6 +24,17 @@ struct Portable {
   static Sum ones(int zero) { return Sum{} + (1.0F + static_cast<float>(zero)); }
   static Sum step(Sum sum, Sum x, Sum y) { return sum + x * y; }
 };
+
+struct PortableWords {
+  using Words = std::uint64_t __attribute__((vector_size(16)));
+  static Words load(const std::byte* from) {
+    Words words;
+    std::memcpy(&words, from, sizeof(words));
+    return words;
+  }
+  static Words add(Words x, Words y) { return x + y; }
+};
+constexpr WordSum kWordSumPortable = word_sum<PortableWords>;
 
 bool has_amx_bf16() {
   constexpr unsigned kFeatures = 7;
@@ -74,8 +86,8 @@ CorePeaks measure_core_peaks() {
   const PeakProbe* const dot = widest("dot_bf16");
   CorePeaks peaks;
   for (int turn = 0; turn < kTurns; ++turn) {
-    peaks.fma_f32 = std::max(peaks.fma_f32, measure_gops(*fma, 1));
-    if (dot != nullptr) peaks.dot_bf16 = std::max(peaks.dot_bf16, measure_gops(*dot, 1));
+    peaks.fma_f32 = std::max(peaks.fma_f32, burst_gops(*fma));
+    if (dot != nullptr) peaks.dot_bf16 = std::max(peaks.dot_bf16, burst_gops(*dot));
   }
   return peaks;
 }
@@ -87,19 +99,22 @@ std::span<const PeakProbe> peak_probes() {
   return probes;
 }
 
-double measure_gops(const PeakProbe& probe, int bursts) {
+double burst_gops(const PeakProbe& probe) {
   using Clock = std::chrono::steady_clock;
   constexpr std::int64_t kRounds = 8192;
   if (!probe.why_not.empty()) return 0;
-  double best = 0;
-  for (int burst = 0; burst < bursts; ++burst) {
-    const auto begin = Clock::now();
-    // The compiler does not know what a function behind a pointer does, so it makes every call.
-    probe.loop.run(kRounds);
-    const double ns = std::chrono::duration<double, std::nano>(Clock::now() - begin).count();
-    if (ns > 0) best = std::max(best, probe.loop.ops_per_round * static_cast<double>(kRounds) / ns);
-  }
-  return best;
+  const auto begin = Clock::now();
+  // The compiler does not know what a function behind a pointer does, so it makes the call.
+  probe.loop.run(kRounds);
+  const double ns = std::chrono::duration<double, std::nano>(Clock::now() - begin).count();
+  return ns > 0 ? probe.loop.ops_per_round * static_cast<double>(kRounds) / ns : 0;
+}
+
+std::uint64_t sum_of_words(std::span<const std::byte> bytes) {
+  static const WordSum sum = best_isa() == "avx512" ? kWordSum512
+                             : best_isa() == "avx2" ? kWordSum256
+                                                    : kWordSumPortable;
+  return sum(bytes.data(), bytes.size());
 }
 
 const CorePeaks& core_peaks() {

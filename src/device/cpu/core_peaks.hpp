@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -24,9 +25,14 @@ struct PeakProbe {
 /// All of them, the widest first for each name. The processor is asked once.
 [[nodiscard]] std::span<const PeakProbe> peak_probes();
 
-/// 10^9 operations a second of the calling thread in the fastest of so many bursts of about 30 us: what comes
-/// between on a core that others use too does not count. 0 where the probe cannot be measured.
-[[nodiscard]] double measure_gops(const PeakProbe& probe, int bursts);
+/// 10^9 operations a second of the calling thread in a burst of about 30 us. What else ran on the core
+/// meanwhile makes them fewer, so the most of several bursts is what the core can do. 0 where the probe
+/// cannot be measured.
+[[nodiscard]] double burst_gops(const PeakProbe& probe);
+
+/// The sum of 64-bit words, read by the widest loads of the processor: what reading memory costs at least.
+/// `bytes` begin at a multiple of 64 and are a multiple of 512.
+[[nodiscard]] std::uint64_t sum_of_words(std::span<const std::byte> bytes);
 
 /// What a core reaches in products of f32 and of bf16, in 10^9 operations a second.
 struct CorePeaks {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -39,11 +40,32 @@ template <class Instruction>
 constexpr ProbeLoop kProbeLoop = {2.0 * Instruction::kSums* Instruction::kLanes* Instruction::kProducts,
                                   run_probe<Instruction>};
 
+using WordSum = std::uint64_t (*)(const std::byte* bytes, std::size_t size);
+
+/// Eight sums, so that none of them waits for the one before.
+template <class Instruction>
+std::uint64_t word_sum(const std::byte* bytes, std::size_t size) {
+  using Words = typename Instruction::Words;
+  Words sums[8] = {};
+  for (std::size_t at = 0; at < size; at += sizeof(sums)) {
+#pragma GCC unroll 8
+    for (std::size_t i = 0; i < 8; ++i)
+      sums[i] = Instruction::add(sums[i], Instruction::load(bytes + at + i * sizeof(Words)));
+  }
+  std::uint64_t words[sizeof(sums) / 8];
+  std::memcpy(words, sums, sizeof(sums));
+  std::uint64_t total = 0;
+  for (const std::uint64_t word : words) total += word;
+  return total;
+}
+
 extern const ProbeLoop kFma512;
 extern const ProbeLoop kDotBf16In512;
 extern const ProbeLoop kDotBf16In256;
 extern const ProbeLoop kDotU8s8In512;
 extern const ProbeLoop kDotU8s8In256;
 extern const ProbeLoop kFma256;
+extern const WordSum kWordSum512;
+extern const WordSum kWordSum256;
 
 }  // namespace tandem::cpu

@@ -18,8 +18,17 @@ struct Fma {
   static __m256 step(__m256 sum, __m256 x, __m256 y) { return _mm256_fmadd_ps(x, y, sum); }
 };
 
+struct Words256 {
+  using Words = __m256i;
+  static Words load(const std::byte* from) {
+    return _mm256_load_si256(reinterpret_cast<const __m256i*>(from));
+  }
+  static Words add(Words x, Words y) { return _mm256_add_epi64(x, y); }
+};
+
 }  // namespace
 
 constinit const ProbeLoop kFma256 = kProbeLoop<Fma>;
+constinit const WordSum kWordSum256 = word_sum<Words256>;
 
 }  // namespace tandem::cpu

@@ -77,6 +77,12 @@ struct DotU8s8In256 : Ints256 {
   }
 };
 
+struct Words512 {
+  using Words = __m512i;
+  static Words load(const std::byte* from) { return _mm512_load_si512(from); }
+  static Words add(Words x, Words y) { return _mm512_add_epi64(x, y); }
+};
+
 }  // namespace
 
 constinit const ProbeLoop kFma512 = kProbeLoop<Fma>;
@@ -84,5 +90,6 @@ constinit const ProbeLoop kDotBf16In512 = kProbeLoop<DotBf16In512>;
 constinit const ProbeLoop kDotBf16In256 = kProbeLoop<DotBf16In256>;
 constinit const ProbeLoop kDotU8s8In512 = kProbeLoop<DotU8s8In512>;
 constinit const ProbeLoop kDotU8s8In256 = kProbeLoop<DotU8s8In256>;
+constinit const WordSum kWordSum512 = word_sum<Words512>;
 
 }  // namespace tandem::cpu
