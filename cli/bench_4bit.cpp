@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <tandem/backend/backend.hpp>
 #include <tandem/base/time_text.hpp>
@@ -54,12 +57,15 @@ Model model_of(const std::string& name) {
 /// One size in one process, with all that it needs.
 class Product {
  public:
-  Product(std::int64_t m, const Linear& linear, std::int64_t group, Stream& stream)
+  Product(std::int64_t m, const Linear& linear, std::int64_t group, Stream& stream, const Peers& peers)
       : m_(m), n_(linear.n), k_(linear.k), group_(group == 0 ? linear.k : group), stream_(stream) {
     fill(input_, m_ * k_, 1);
     fill(weight_, n_ * k_, 2);
     out_.resize(static_cast<std::size_t>(m_ * n_));
     auto rounded = take_input(gemm::quantize_weight_4bit(view(weight_, n_, k_), group_), "--group-size");
+    for (const auto& peer : peers)
+      add_peer(*peer, {m_, n_, k_, group_, input_.data(), rounded.nibbles.data(), rounded.scales.data(),
+                       out_.data()});
     const auto count = static_cast<std::int64_t>(rounded.scales.size());
     packed_.emplace(take(gemm::pack_4bit_weight(
         {.weight = TensorView::contiguous(rounded.nibbles.data(), {n_, k_ / 2}, DType::kU8),
@@ -71,8 +77,12 @@ class Product {
 
   /// Times of all variants in turn, in a new order each round.
   void measure(int warmup, int iterations) {
-    const std::vector<std::function<void()>> variants = {[&] { multiply(); }, [&] { multiply_f32(); },
-                                                         [&] { read_bytes(); }};
+    check_peers();
+    std::vector<std::function<void()>> variants = {[&] { multiply(); }, [&] { multiply_f32(); },
+                                                   [&] { read_bytes(); }};
+    for (const PeerTimes& peer : peers_) {
+      if (peer.why_not.empty()) variants.emplace_back([&peer] { peer.product->run(); });
+    }
     std::vector<std::vector<double>> times(variants.size());
     for (int round = 0; round < warmup + iterations; ++round) {
       for (std::size_t i = 0; i < variants.size(); ++i) {
@@ -85,6 +95,20 @@ class Product {
     fused_us_ = harness::median(times[0]);
     f32_us_ = harness::median(times[1]);
     read_us_ = harness::median(times[2]);
+    std::size_t next = 3;
+    for (PeerTimes& peer : peers_) {
+      if (peer.why_not.empty()) peer.us = harness::median(times[next++]);
+    }
+  }
+
+  void print_peers() const {
+    for (const PeerTimes& peer : peers_) {
+      fmt::print("# {}: {}\n", peer.name,
+                 peer.why_not.empty()
+                     ? fmt::format("{}, {:.2f} of tandem's time; its result differs by {:.4f}",
+                                   time_text(peer.us), peer.us / fused_us_, peer.difference)
+                     : "not measured: " + peer.why_not);
+    }
   }
 
   [[nodiscard]] double us() const { return fused_us_; }
@@ -95,6 +119,17 @@ class Product {
     return 2.0 * static_cast<double>(m_) * static_cast<double>(n_) * static_cast<double>(k_);
   }
   [[nodiscard]] nlohmann::json row() const {
+    nlohmann::json peers = nlohmann::json::object();
+    for (const PeerTimes& peer : peers_) {
+      if (peer.why_not.empty()) {
+        peers[peer.name] = {{"t_us", peer.us},
+                            {"times_tandem", peer.us / fused_us_},
+                            {"difference", peer.difference},
+                            {"library", peer.description}};
+      } else {
+        peers[peer.name] = {{"why_not", peer.why_not}};
+      }
+    }
     return {{"op", "matmul_4bit"},
             {"m", m_},
             {"n", n_},
@@ -104,10 +139,53 @@ class Product {
             {"t_f32_us", f32_us_},
             {"t_read_us", read_us_},
             {"bytes", num_bytes()},
-            {"gops", flops() / fused_us_ / 1e3}};
+            {"gops", flops() / fused_us_ / 1e3},
+            {"peers", peers}};
   }
 
  private:
+  /// Another library's product of the same operands.
+  struct PeerTimes {
+    std::string name;
+    std::string description;
+    std::unique_ptr<PeerProduct> product;
+    std::string why_not;    ///< why it has no time
+    double difference = 0;  ///< of its result from tandem's, by their norms
+    double us = 0;
+  };
+
+  void add_peer(Peer& peer, const PeerFourBitOperands& operands) {
+    PeerTimes& added = peers_.emplace_back();
+    added.name = peer.name();
+    added.description = peer.description();
+    try {
+      peer.use_threads(1);
+      added.product = peer.prepare(operands);
+    } catch (const Failure& failure) {
+      added.why_not = failure.what();
+    }
+  }
+  /// Both round rows to int8, each by a rule of its own: their results are close, not equal.
+  void check_peers() {
+    constexpr double kMostDifference = 0.02;
+    multiply();
+    const std::vector<float> own = out_;
+    for (PeerTimes& peer : peers_) {
+      if (!peer.why_not.empty()) continue;
+      std::fill(out_.begin(), out_.end(), std::numeric_limits<float>::quiet_NaN());
+      peer.product->run();
+      double squares = 0;
+      double errors = 0;
+      for (std::size_t i = 0; i < own.size(); ++i) {
+        squares += static_cast<double>(own[i]) * own[i];
+        errors += std::pow(static_cast<double>(out_[i]) - own[i], 2);
+      }
+      peer.difference = std::sqrt(errors / squares);
+      if (!(peer.difference <= kMostDifference))
+        peer.why_not = fmt::format("its result differs from tandem's by {}", peer.difference);
+    }
+  }
+
   static void fill(std::vector<float>& values, std::int64_t count, int seed) {
     values.resize(static_cast<std::size_t>(count));
     for (std::int64_t i = 0; i < count; ++i)
@@ -146,6 +224,7 @@ class Product {
   std::vector<float> weight_;
   std::vector<float> out_;
   std::optional<gemm::Packed4bitWeight> packed_;
+  std::vector<PeerTimes> peers_;
   double fused_us_ = 0;
   double f32_us_ = 0;
   double read_us_ = 0;
@@ -160,7 +239,8 @@ class Bench {
         place_(place),
         file_(flags.json),
         device_(take(open_device({DeviceKind::kCpu, 0}, invocation.config))),
-        stream_(take(device_->create_stream())) {}
+        stream_(take(device_->create_stream())),
+        peers_(load_peers(flags.peers, missing_)) {}
 
   int run() {
     fmt::print("{}, {}; times are medians of {}, in turn\n", place_.heading,
@@ -182,14 +262,16 @@ class Bench {
  private:
   Product measured(std::int64_t m, const Linear& linear, std::int64_t group) {
     invocation_.interrupts.check();
-    Product product(m, linear, group, *stream_);
+    Product product(m, linear, group, *stream_, peers_);
     product.measure(flags_.warmup, flags_.iterations);
     nlohmann::json row = product.row();
+    for (const auto& [name, why_not] : missing_) row["peers"][name] = {{"why_not", why_not}};
     fmt::print("{:>6} {:>6} {:>6} {:>6} {:>10} {:>10} {:>8.2f} {:>8.0f} {:>10} {:>8.2f}\n", m, linear.n,
                linear.k, row.at("group_size").get<std::int64_t>(), time_text(product.us()),
                time_text(product.f32_us()), product.f32_us() / product.us(),
                product.flops() / product.us() / 1e3, time_text(product.read_us()),
                product.read_us() / product.us());
+    product.print_peers();
     std::fflush(stdout);
     add_circumstances(row, invocation_, place_);
     file_.append(row);
@@ -245,6 +327,8 @@ class Bench {
   RowFile file_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
+  MissingPeers missing_;  ///< before peers_, which fills it
+  Peers peers_;
 };
 
 }  // namespace

@@ -1,0 +1,291 @@
+#include "bench_products.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <tandem/backend/backend.hpp>
+#include <tandem/base/convert.hpp>
+#include <tandem/base/shard.hpp>
+#include <tandem/base/time_text.hpp>
+#include <tandem/gemm/mm.hpp>
+#include <thread>
+
+#include "device/cpu/core_peaks.hpp"
+#include "failure.hpp"
+#include "harness/operands.hpp"
+#include "harness/reference.hpp"
+#include "harness/stopwatch.hpp"
+#include "pinned.hpp"
+#include "row_file.hpp"
+#include "timing.hpp"
+
+namespace tandem::cli {
+namespace {
+
+/// The operands of one problem, which all libraries read, and a result, which each of them writes.
+class ProductData {
+ public:
+  ProductData(const harness::Problem& problem, Device& device)
+      : problem_(problem),
+        m_(problem.a[0]),
+        n_(problem.n[0]),
+        k_(problem.a[1]),
+        a_(take(device.allocate_tensor({m_, k_}, problem.dtype))),
+        b_(take(
+            device.allocate_tensor(problem.b_is_column_major ? Dims{n_, k_} : Dims{k_, n_}, problem.dtype))),
+        out_(take(device.allocate_tensor({m_, n_}, problem.dtype))) {
+    harness::generate({.seed = 1, .sizes = {m_, k_}}, a());
+    harness::generate({.seed = 2, .sizes = {k_, n_}}, b());
+  }
+
+  [[nodiscard]] const harness::Problem& problem() const { return problem_; }
+  [[nodiscard]] const TensorView& a() const { return a_.view(); }
+  [[nodiscard]] TensorView b() const {
+    return problem_.b_is_column_major ? b_.view().movedim(0, 1) : b_.view();
+  }
+  [[nodiscard]] const TensorView& out() const { return out_.view(); }
+  [[nodiscard]] double flops() const {
+    return 2.0 * static_cast<double>(m_) * static_cast<double>(n_) * static_cast<double>(k_);
+  }
+  [[nodiscard]] PeerOperands for_peer() const {
+    return {problem_.dtype, m_, n_, k_, problem_.b_is_column_major, a().data, b_.view().data, out().data};
+  }
+
+  void poison() const {
+    std::memset(out().data, 0xff, static_cast<std::size_t>(out().size_bytes()));  // NaN in each of the types
+  }
+  /// Looks at samples of the result, of the last row and the last column too. Says which one is wrong; empty
+  /// where none is.
+  [[nodiscard]] std::string wrong_sample() const {
+    constexpr std::int64_t kSamples = 61;
+    const auto at = [](std::int64_t i, std::int64_t size) {
+      return (size * (i + 1) + kSamples - 1) / kSamples - 1;
+    };
+    for (std::int64_t i = 0; i < kSamples; ++i) {
+      const std::int64_t row = at(i, m_);
+      const std::int64_t column = at(i * 7 % kSamples, n_);
+      std::vector<double> of_a(static_cast<std::size_t>(k_));
+      std::vector<double> of_b(static_cast<std::size_t>(k_));
+      const TensorView a_row = a().narrow(0, row, 1);
+      const TensorView b_column = b().narrow(1, column, 1);
+      for (std::int64_t k = 0; k < k_; ++k) {
+        of_a[static_cast<std::size_t>(k)] = element_as_f64(a_row, k);
+        of_b[static_cast<std::size_t>(k)] = element_as_f64(b_column, k);
+      }
+      const harness::Expected expected = expect(problem_, of_a, of_b, 0);
+      const double got = element_as_f64(out(), row * n_ + column);
+      if (!is_right(got, expected)) {
+        return fmt::format("out[{}, {}]: got {}, need {} +- {}", row, column, got, expected.value,
+                           expected.tolerance);
+      }
+    }
+    return {};
+  }
+
+ private:
+  harness::Problem problem_;
+  std::int64_t m_;
+  std::int64_t n_;
+  std::int64_t k_;
+  Tensor a_;
+  Tensor b_;
+  Tensor out_;
+};
+
+/// tandem's product on some cores: each multiplies by as many columns of b, on a stream of its own.
+class OwnProduct {
+ public:
+  OwnProduct(const ProductData& data, Device& device, const std::vector<int>& cores) : data_(data) {
+    for (const int core : cores) {
+      const Pinned here({core});  // the stream's thread stays there
+      streams_.push_back(take(device.create_stream()));
+    }
+  }
+  void run() const {
+    const auto count = static_cast<int>(streams_.size());
+    for (int i = 0; i < count; ++i) {
+      const Shard columns = shard_of(data_.out().size(1), count, i);
+      if (columns.size == 0) continue;
+      take(gemm::mm({.a = data_.a(),
+                     .b = data_.b().narrow(1, columns.offset, columns.size),
+                     .out = data_.out().narrow(1, columns.offset, columns.size),
+                     .bias = {}},
+                    *streams_[static_cast<std::size_t>(i)]));
+    }
+    for (const auto& stream : streams_) take(stream->synchronize());
+  }
+
+ private:
+  const ProductData& data_;
+  std::vector<std::unique_ptr<Stream>> streams_;
+};
+
+/// What the cores reach together in a burst of an instruction; 0 where they lack it.
+double peak_of(std::string_view name, const std::vector<int>& cores) {
+  constexpr int kBursts = 16;
+  const auto probes = tandem::cpu::peak_probes();
+  const auto probe = std::find_if(probes.begin(), probes.end(), [&](const tandem::cpu::PeakProbe& each) {
+    return each.name == name && each.why_not.empty();
+  });
+  if (probe == probes.end()) return 0;
+  std::vector<double> gops(cores.size());
+  run_at_once(cores, [&](std::size_t i) {
+    for (int burst = 0; burst < kBursts; ++burst) gops[i] = std::max(gops[i], burst_gops(*probe));
+  });
+  return std::accumulate(gops.begin(), gops.end(), 0.0);
+}
+
+struct Contender {
+  std::string name;
+  std::string description;
+  std::string why_not;  ///< why it has no times
+  std::function<void()> run;
+  std::vector<double> us;
+};
+
+class ProductsRun {
+ public:
+  ProductsRun(const ProductsBench& flags, const Invocation& invocation, const JobPlace& place)
+      : flags_(flags),
+        invocation_(invocation),
+        place_(place),
+        file_(flags.json),
+        device_(take(open_device({DeviceKind::kCpu, 0}, invocation.config))) {}
+
+  int run() {
+    fmt::print("# tandem bench mm --peers, {}, {}; medians of {}, in turns\n", date_utc(),
+               invocation_.machine.cpu_model, flags_.iterations);
+    peers_ = load_peers(flags_.peers, missing_);
+    const std::vector<int> cores = allowed_cores();
+    fmt::print("#{:>6} {:>6} {:>6} {:>5} {:>6} {:>5} {:>14} {:>9} {:>8} {:>7} {:>8}\n", "m", "n", "k",
+               "dtype", "b", "cores", "who", "time", "GFLOP/s", "of peak", "/tandem");
+    for (const harness::Problem& problem : flags_.problems) {
+      measure(problem, {cores.back()});
+      if (flags_.all_cores && cores.size() > 1) measure(problem, cores);
+    }
+    return kOk;
+  }
+
+ private:
+  /// One peer's part in a row; without times where it refuses or errs.
+  static Contender contender_of(Peer& peer, const ProductData& data, int threads,
+                                std::vector<std::unique_ptr<PeerProduct>>& products) {
+    Contender contender{peer.name(), peer.description(), {}, {}, {}};
+    try {
+      peer.use_threads(threads);
+      PeerProduct& product = *products.emplace_back(peer.prepare(data.for_peer()));
+      data.poison();
+      product.run();
+      contender.why_not = data.wrong_sample();
+      contender.run = [&peer, &product, threads] {
+        peer.use_threads(threads);
+        product.run();
+      };
+    } catch (const Failure& failure) {
+      contender.why_not = failure.what();
+    }
+    return contender;
+  }
+
+  void measure(const harness::Problem& problem, const std::vector<int>& cores) {
+    const Pinned here(cores);
+    const ProductData data(problem, *device_);
+    const OwnProduct own(data, *device_, cores);
+    data.poison();
+    own.run();
+    if (const std::string wrong = data.wrong_sample(); !wrong.empty())
+      throw Failure(kFailed, Error(ErrorCode::kNumeric, fmt::format("bench mm: wrong result: {}", wrong)));
+    std::vector<std::unique_ptr<PeerProduct>> products;
+    std::vector<Contender> contenders{{"tandem", {}, {}, [&] { own.run(); }, {}}};
+    for (const auto& peer : peers_)
+      contenders.push_back(contender_of(*peer, data, static_cast<int>(cores.size()), products));
+    double fma = 0;
+    double dot = 0;
+    for (int round = -flags_.warmup; round < flags_.iterations; ++round) {
+      invocation_.interrupts.check();
+      fma = std::max(fma, peak_of("fma_f32", cores));
+      dot = std::max(dot, peak_of("dot_bf16", cores));
+      for (std::size_t i = 0; i < contenders.size(); ++i)
+        time_once(contenders[(i + static_cast<std::size_t>(round + flags_.warmup)) % contenders.size()],
+                  cores, round);
+    }
+    report(data, cores, contenders, fma, dot);
+  }
+
+  static void time_once(Contender& contender, const std::vector<int>& cores, int round) {
+    // So long others' idle threads keep looking for work, and so keep a core from the next contender.
+    constexpr std::chrono::milliseconds kIdleThreadsSleep{50};
+    if (!contender.why_not.empty()) return;
+    if (cores.size() > 1) std::this_thread::sleep_for(kIdleThreadsSleep);
+    const double begin = harness::now_us();
+    contender.run();
+    if (round >= 0) contender.us.push_back(harness::now_us() - begin);
+  }
+
+  void report(const ProductData& data, const std::vector<int>& cores,
+              const std::vector<Contender>& contenders, double fma, double dot) const {
+    const harness::Problem& problem = data.problem();
+    const bool by_dot = problem.dtype == DType::kBF16 && dot > fma;
+    const double peak = by_dot ? dot : fma;
+    const double own_us = harness::median(contenders.front().us);
+    nlohmann::json row = {{"op", "mm"},
+                          {"m", problem.a[0]},
+                          {"n", problem.n[0]},
+                          {"k", problem.a[1]},
+                          {"dtype", to_string(problem.dtype)},
+                          {"b_order", problem.b_is_column_major ? "column" : "row"},
+                          {"on_cores", cores},
+                          {"peak", by_dot ? "dot_bf16" : "fma_f32"},
+                          {"peak_gflops", peak},
+                          {"fma_f32_gflops", fma},
+                          {"dot_bf16_gflops", dot},
+                          {"peers", nlohmann::json::object()}};
+    for (const auto& [name, why_not] : missing_) row["peers"][name] = {{"why_not", why_not}};
+    for (const Contender& contender : contenders) {
+      const bool is_own = contender.name == "tandem";
+      std::string line =
+          fmt::format(" {:>6} {:>6} {:>6} {:>5} {:>6} {:>5} {:>14}", problem.a[0], problem.n[0], problem.a[1],
+                      to_string(problem.dtype), problem.b_is_column_major ? "column" : "row", cores.size(),
+                      contender.name);
+      if (!contender.why_not.empty()) {
+        fmt::print("{} not measured: {}\n", line, contender.why_not);
+        row["peers"][contender.name] = {{"why_not", contender.why_not}};
+        continue;
+      }
+      const double us = harness::median(contender.us);
+      const double gflops = data.flops() / us * 1e-3;
+      nlohmann::json figures = {{"t_us", us}, {"gflops", gflops}, {"share_of_peak", gflops / peak}};
+      if (is_own) {
+        row.update(figures);
+      } else {
+        figures["times_tandem"] = us / own_us;
+        figures["library"] = contender.description;
+        row["peers"][contender.name] = figures;
+      }
+      fmt::print("{} {:>9} {:>8.1f} {:>7.3f} {:>8.3f}\n", line, time_text(us), gflops, gflops / peak,
+                 us / own_us);
+    }
+    std::fflush(stdout);
+    add_circumstances(row, invocation_, place_);
+    file_.append(row);
+  }
+
+  const ProductsBench& flags_;
+  const Invocation& invocation_;
+  const JobPlace& place_;
+  RowFile file_;
+  std::unique_ptr<Device> device_;
+  Peers peers_;
+  MissingPeers missing_;
+};
+
+}  // namespace
+
+int bench_products(const ProductsBench& flags, const Invocation& invocation, const JobPlace& place) {
+  return ProductsRun(flags, invocation, place).run();
+}
+
+}  // namespace tandem::cli
