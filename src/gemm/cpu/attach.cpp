@@ -5,7 +5,9 @@
 #include <string>
 #include <tandem/cpu/launch.hpp>
 
+#include "base/format.hpp"
 #include "base/try.hpp"
+#include "device/cpu/core_peaks.hpp"
 #include "device/cpu/processor.hpp"
 #include "gemm/backend.hpp"
 #include "gemm/cpu/async_input_product.hpp"
@@ -103,6 +105,7 @@ class TileImplementation final : public Implementation {
       : name_("cpu/tile_" + std::string(isa.name)),
         kernels_(*isa.kernels),
         only_pairs_(isa.kernels == &cpu::kTileAvx512Bf16),
+        is_forced_(config.isa == isa.name),
         usable_(usable(isa, config)) {}
 
   [[nodiscard]] std::string_view name() const override { return name_; }
@@ -116,9 +119,8 @@ class TileImplementation final : public Implementation {
       return refuse(why_not, "has no scaled products whose left operand still arrives");
     if (product.arrival && !is_tile(product))
       return refuse(why_not, "adds nothing but a bias to products whose left operand still arrives");
-    if (only_pairs_ && (product.a != DType::kBF16 || product.b != DType::kBF16))
-      return refuse(why_not, "multiplies bf16 by bf16 only");
-    return usable_.ok || refuse(why_not, usable_.why_not);
+    if (!usable_.ok) return refuse(why_not, usable_.why_not);
+    return !only_pairs_ || takes_pairs(product, why_not);
   }
 
   [[nodiscard]] Result<void> run(const Product& product, const ProductArgs& args,
@@ -130,6 +132,16 @@ class TileImplementation final : public Implementation {
   }
 
  private:
+  [[nodiscard]] bool takes_pairs(const Product& product, std::string* why_not) const {
+    if (product.a != DType::kBF16 || product.b != DType::kBF16)
+      return refuse(why_not, "multiplies bf16 by bf16 only");
+    if (is_forced_) return true;
+    const tandem::cpu::CorePeaks& peaks = tandem::cpu::core_peaks();
+    if (peaks.dot_bf16 > peaks.fma_f32) return true;
+    if (why_not == nullptr) return false;
+    return refuse(why_not, fmt::format("VDPBF16PS reaches {:.0f} GFLOP/s on this machine, FMA {:.0f}",
+                                       peaks.dot_bf16, peaks.fma_f32));
+  }
   /// What the kernel does by itself.
   static bool is_tile(const Product& product) { return product.is_plain() && !product.epilogue.addend; }
   template <class Task>
@@ -141,6 +153,7 @@ class TileImplementation final : public Implementation {
   std::string name_;
   const cpu::TileKernels& kernels_;
   bool only_pairs_;
+  bool is_forced_;
   Support usable_;
 };
 
