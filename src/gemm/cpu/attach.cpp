@@ -11,7 +11,7 @@
 #include "device/cpu/processor.hpp"
 #include "gemm/backend.hpp"
 #include "gemm/cpu/async_input_product.hpp"
-#include "gemm/cpu/four_bit_rows.hpp"
+#include "gemm/cpu/four_bit_implementation.hpp"
 #include "gemm/cpu/quantize_rows.hpp"
 #include "gemm/cpu/scaled_product.hpp"
 #include "gemm/cpu/tile_product.hpp"
@@ -112,6 +112,7 @@ class TileImplementation final : public Implementation {
 
   [[nodiscard]] bool accepts(const Product& product, std::string* why_not) const override {
     if (product.owners) return refuse_owners(why_not);
+    if (!has_wide_weight(product, why_not)) return false;
     if (!has_heuristic(product, why_not)) return false;
     if (product.arrival && product.arrival->in_pieces > 0)
       return refuse(why_not, "products on CPUs send nothing");
@@ -163,7 +164,11 @@ class CpuBackend final : public Backend {
       : avx512_bf16_(kAvx512Bf16, config),
         avx512_(kAvx512, config),
         avx2_(kAvx2, config),
-        scalar_(kScalar, config) {}
+        scalar_(kScalar, config),
+        four_bit_avx512_("cpu/4bit_avx512_vnni", cpu::kFourBitAvx512,
+                         cpu::with_vnni(usable(kAvx512, config))),
+        four_bit_avx2_("cpu/4bit_avx2", cpu::kFourBitAvx2, usable(kAvx2, config)),
+        four_bit_scalar_("cpu/4bit_scalar", cpu::kFourBitScalar, usable(kScalar, config)) {}
   [[nodiscard]] std::span<const Implementation* const> implementations() const override { return list_; }
 
  private:
@@ -171,7 +176,11 @@ class CpuBackend final : public Backend {
   TileImplementation avx512_;
   TileImplementation avx2_;
   TileImplementation scalar_;
-  std::array<const Implementation*, 4> list_ = {&avx512_bf16_, &avx512_, &avx2_, &scalar_};
+  cpu::FourBitImplementation four_bit_avx512_;
+  cpu::FourBitImplementation four_bit_avx2_;
+  cpu::FourBitImplementation four_bit_scalar_;
+  std::array<const Implementation*, 7> list_ = {
+      &avx512_bf16_, &avx512_, &avx2_, &scalar_, &four_bit_avx512_, &four_bit_avx2_, &four_bit_scalar_};
 };
 
 class CpuRowQuantizer final : public RowQuantizer {
@@ -181,64 +190,11 @@ class CpuRowQuantizer final : public RowQuantizer {
   }
 };
 
-/// By the best instruction set that the processor has and the configuration allows.
-class CpuFourBitProducts final : public FourBitProducts {
- public:
-  explicit CpuFourBitProducts(const Config& config) {
-    const std::array choices = {Choice{"cpu/4bit_avx512_vnni", usable_vnni(config), &cpu::kFourBitAvx512},
-                                Choice{"cpu/4bit_avx2", usable(kAvx2, config), &cpu::kFourBitAvx2},
-                                Choice{"cpu/4bit_scalar", usable(kScalar, config), &cpu::kFourBitScalar}};
-    for (const Choice& one : choices) {
-      if (one.usable.ok && kernels_ == nullptr) {
-        kernels_ = one.kernels;
-        name_ = one.name;
-      } else if (!one.usable.ok) {
-        why_not_ +=
-            std::string(why_not_.empty() ? "" : "; ") + std::string(one.name) + ": " + one.usable.why_not;
-      }
-    }
-  }
-
-  [[nodiscard]] Result<std::string_view> implementation() const override {
-    TANDEM_TRY(check());
-    return name_;
-  }
-  [[nodiscard]] Result<void> run(const FourBitProduct& product, Stream& stream) const override {
-    TANDEM_TRY(check());
-    return tandem::cpu::launch(
-        stream, tandem::cpu::Task([product, kernels = kernels_] { return cpu::run(product, *kernels); }));
-  }
-
- private:
-  struct Choice {
-    std::string_view name;
-    Support usable;
-    const cpu::FourBitKernels* kernels;
-  };
-  [[nodiscard]] Result<void> check() const {
-    if (kernels_ != nullptr) return {};
-    return fail(ErrorCode::kUnsupported, "matmul_4bit: " + why_not_);
-  }
-  static Support usable_vnni(const Config& config) {
-    Support support = usable(kAvx512, config);
-#if defined(__x86_64__)
-    if (support.ok && !__builtin_cpu_supports("avx512vnni"))
-      return Support::no("this processor has no AVX512_VNNI");
-#endif
-    return support;
-  }
-
-  const cpu::FourBitKernels* kernels_ = nullptr;
-  std::string_view name_;
-  std::string why_not_;
-};
-
 }  // namespace
 
 void attach_cpu(Device& device) {
   device.attach<Backend>(std::make_shared<CpuBackend>(device.config()));
   device.attach<RowQuantizer>(std::make_shared<CpuRowQuantizer>());
-  device.attach<FourBitProducts>(std::make_shared<CpuFourBitProducts>(device.config()));
 }
 
 }  // namespace tandem::gemm
