@@ -48,9 +48,15 @@ inline bool refuse_owners(std::string* why_not) {
   return refuse(why_not, "gives no rows to their owners");
 }
 
+/// For implementations that have no products by 4-bit weights.
+[[nodiscard]] inline bool has_wide_weight(const Product& product, std::string* why_not) {
+  return product.b_scale != Scale::kGroup || refuse(why_not, "has no products by 4-bit weights");
+}
+
 /// For implementations of mm() and scaled_matmul().
 [[nodiscard]] inline bool is_there(const Product& product, std::string* why_not) {
   if (product.owners) return refuse_owners(why_not);
+  if (!has_wide_weight(product, why_not)) return false;
   return !product.arrival || refuse(why_not, "cannot take a left operand that still arrives");
 }
 

@@ -76,7 +76,7 @@ Result<void> for_each_input(const ProductArgs& args, Check check) {
   const auto check_given = [&](std::string_view name, const TensorView* view) -> Result<void> {
     return view == nullptr ? Result<void>() : check(name, *view);
   };
-  TANDEM_TRY(check_given("a", args.a));
+  TANDEM_TRY(check_given(args.packed == nullptr ? "a" : "input", args.a));
   TANDEM_TRY(check_given("b", args.b));
   TANDEM_TRY(check_given("a_scale", args.a_scale));
   TANDEM_TRY(check_given("b_scale", args.b_scale));

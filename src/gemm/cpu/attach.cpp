@@ -5,14 +5,16 @@
 #include <string>
 #include <tandem/cpu/launch.hpp>
 
+#include "base/format.hpp"
 #include "base/try.hpp"
+#include "device/cpu/core_peaks.hpp"
 #include "device/cpu/processor.hpp"
 #include "gemm/backend.hpp"
 #include "gemm/cpu/async_input_product.hpp"
-#include "gemm/cpu/four_bit_rows.hpp"
+#include "gemm/cpu/four_bit_implementation.hpp"
 #include "gemm/cpu/quantize_rows.hpp"
 #include "gemm/cpu/scaled_product.hpp"
-#include "gemm/cpu/tile_problem.hpp"
+#include "gemm/cpu/tile_product.hpp"
 
 namespace tandem::gemm {
 namespace {
@@ -23,21 +25,29 @@ using cpu::TileProblem;
 struct Isa {
   std::string_view name;
   int level;
-  cpu::TileKernel kernel;
+  const cpu::TileKernels* kernels;
 };
-constexpr Isa kScalar = {"scalar", 0, cpu::run_tile_scalar};
-constexpr Isa kAvx2 = {"avx2", 1, cpu::run_tile_avx2};
-constexpr Isa kAvx512 = {"avx512", 2, cpu::run_tile_avx512};
+constexpr Isa kScalar = {"scalar", 0, &cpu::kTileScalar};
+constexpr Isa kAvx2 = {"avx2", 1, &cpu::kTileAvx2};
+constexpr Isa kAvx512 = {"avx512", 2, &cpu::kTileAvx512};
+/// kAvx512 and VDPBF16PS.
+constexpr Isa kAvx512Bf16 = {"avx512_bf16", 3, &cpu::kTileAvx512Bf16};
 
 int level_of(std::string_view name) {
-  for (const Isa& isa : {kAvx512, kAvx2}) {
+  for (const Isa& isa : {kAvx512Bf16, kAvx512, kAvx2}) {
     if (isa.name == name) return isa.level;
   }
   return kScalar.level;
 }
 
+/// Whether the configuration leaves it: what kAvx512Bf16 lacks is kAvx512's.
+bool is_left(const Isa& isa, const Config& config) {
+  return !config.isa || *config.isa == isa.name ||
+         (*config.isa == kAvx512Bf16.name && isa.name == kAvx512.name);
+}
+
 Support usable(const Isa& isa, const Config& config) {
-  if (config.isa && *config.isa != isa.name) return Support::no("TANDEM_ISA=" + *config.isa + " excludes it");
+  if (!is_left(isa, config)) return Support::no("TANDEM_ISA=" + *config.isa + " excludes it");
   const std::string_view best = tandem::cpu::best_isa();
   if (isa.level <= level_of(best)) return Support::yes();
   return Support::no("this processor's best instruction set is " + std::string(best));
@@ -59,7 +69,8 @@ TileProblem tile_problem_of(const Product& product, const ProductArgs& args) {
     tile.bias = args.bias->data;
     tile.bias_stride = args.bias->stride(0);
   }
-  tile.in_dtype = product.a;
+  tile.a_dtype = product.a;
+  tile.b_dtype = product.b;
   tile.out_dtype = product.out;
   tile.accumulate = product.epilogue.accumulate;
   return tile;
@@ -91,12 +102,17 @@ cpu::AsyncInputProduct async_input_product_of(const Product& product, const Prod
 class TileImplementation final : public Implementation {
  public:
   TileImplementation(const Isa& isa, const Config& config)
-      : name_("cpu/tile_" + std::string(isa.name)), kernel_(isa.kernel), usable_(usable(isa, config)) {}
+      : name_("cpu/tile_" + std::string(isa.name)),
+        kernels_(*isa.kernels),
+        only_pairs_(isa.kernels == &cpu::kTileAvx512Bf16),
+        is_forced_(config.isa == isa.name),
+        usable_(usable(isa, config)) {}
 
   [[nodiscard]] std::string_view name() const override { return name_; }
 
   [[nodiscard]] bool accepts(const Product& product, std::string* why_not) const override {
     if (product.owners) return refuse_owners(why_not);
+    if (!has_wide_weight(product, why_not)) return false;
     if (!has_heuristic(product, why_not)) return false;
     if (product.arrival && product.arrival->in_pieces > 0)
       return refuse(why_not, "products on CPUs send nothing");
@@ -104,7 +120,8 @@ class TileImplementation final : public Implementation {
       return refuse(why_not, "has no scaled products whose left operand still arrives");
     if (product.arrival && !is_tile(product))
       return refuse(why_not, "adds nothing but a bias to products whose left operand still arrives");
-    return usable_.ok || refuse(why_not, usable_.why_not);
+    if (!usable_.ok) return refuse(why_not, usable_.why_not);
+    return !only_pairs_ || takes_pairs(product, why_not);
   }
 
   [[nodiscard]] Result<void> run(const Product& product, const ProductArgs& args,
@@ -116,30 +133,54 @@ class TileImplementation final : public Implementation {
   }
 
  private:
+  [[nodiscard]] bool takes_pairs(const Product& product, std::string* why_not) const {
+    if (product.a != DType::kBF16 || product.b != DType::kBF16)
+      return refuse(why_not, "multiplies bf16 by bf16 only");
+    if (is_forced_) return true;
+    const tandem::cpu::CorePeaks& peaks = tandem::cpu::core_peaks();
+    if (peaks.dot_bf16 > peaks.fma_f32) return true;
+    if (why_not == nullptr) return false;
+    return refuse(why_not, fmt::format("VDPBF16PS reaches {:.0f} GFLOP/s on this machine, FMA {:.0f}",
+                                       peaks.dot_bf16, peaks.fma_f32));
+  }
   /// What the kernel does by itself.
   static bool is_tile(const Product& product) { return product.is_plain() && !product.epilogue.addend; }
   template <class Task>
   [[nodiscard]] Result<void> launch(const Task& task, Stream& stream) const {
     return tandem::cpu::launch(
-        stream, tandem::cpu::Task([kernel = kernel_, task] { return cpu::run(task, kernel); }));
+        stream, tandem::cpu::Task([kernels = &kernels_, task] { return cpu::run(task, *kernels); }));
   }
 
   std::string name_;
-  cpu::TileKernel kernel_;
+  const cpu::TileKernels& kernels_;
+  bool only_pairs_;
+  bool is_forced_;
   Support usable_;
 };
 
 class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const Config& config)
-      : avx512_(kAvx512, config), avx2_(kAvx2, config), scalar_(kScalar, config) {}
+      : avx512_bf16_(kAvx512Bf16, config),
+        avx512_(kAvx512, config),
+        avx2_(kAvx2, config),
+        scalar_(kScalar, config),
+        four_bit_avx512_("cpu/4bit_avx512_vnni", cpu::kFourBitAvx512,
+                         cpu::with_vnni(usable(kAvx512, config))),
+        four_bit_avx2_("cpu/4bit_avx2", cpu::kFourBitAvx2, usable(kAvx2, config)),
+        four_bit_scalar_("cpu/4bit_scalar", cpu::kFourBitScalar, usable(kScalar, config)) {}
   [[nodiscard]] std::span<const Implementation* const> implementations() const override { return list_; }
 
  private:
+  TileImplementation avx512_bf16_;
   TileImplementation avx512_;
   TileImplementation avx2_;
   TileImplementation scalar_;
-  std::array<const Implementation*, 3> list_ = {&avx512_, &avx2_, &scalar_};
+  cpu::FourBitImplementation four_bit_avx512_;
+  cpu::FourBitImplementation four_bit_avx2_;
+  cpu::FourBitImplementation four_bit_scalar_;
+  std::array<const Implementation*, 7> list_ = {
+      &avx512_bf16_, &avx512_, &avx2_, &scalar_, &four_bit_avx512_, &four_bit_avx2_, &four_bit_scalar_};
 };
 
 class CpuRowQuantizer final : public RowQuantizer {
@@ -149,64 +190,11 @@ class CpuRowQuantizer final : public RowQuantizer {
   }
 };
 
-/// By the best instruction set that the processor has and the configuration allows.
-class CpuFourBitProducts final : public FourBitProducts {
- public:
-  explicit CpuFourBitProducts(const Config& config) {
-    const std::array choices = {Choice{"cpu/4bit_avx512_vnni", usable_vnni(config), &cpu::kFourBitAvx512},
-                                Choice{"cpu/4bit_avx2", usable(kAvx2, config), &cpu::kFourBitAvx2},
-                                Choice{"cpu/4bit_scalar", usable(kScalar, config), &cpu::kFourBitScalar}};
-    for (const Choice& one : choices) {
-      if (one.usable.ok && kernels_ == nullptr) {
-        kernels_ = one.kernels;
-        name_ = one.name;
-      } else if (!one.usable.ok) {
-        why_not_ +=
-            std::string(why_not_.empty() ? "" : "; ") + std::string(one.name) + ": " + one.usable.why_not;
-      }
-    }
-  }
-
-  [[nodiscard]] Result<std::string_view> implementation() const override {
-    TANDEM_TRY(check());
-    return name_;
-  }
-  [[nodiscard]] Result<void> run(const FourBitProduct& product, Stream& stream) const override {
-    TANDEM_TRY(check());
-    return tandem::cpu::launch(
-        stream, tandem::cpu::Task([product, kernels = kernels_] { return cpu::run(product, *kernels); }));
-  }
-
- private:
-  struct Choice {
-    std::string_view name;
-    Support usable;
-    const cpu::FourBitKernels* kernels;
-  };
-  [[nodiscard]] Result<void> check() const {
-    if (kernels_ != nullptr) return {};
-    return fail(ErrorCode::kUnsupported, "matmul_4bit: " + why_not_);
-  }
-  static Support usable_vnni(const Config& config) {
-    Support support = usable(kAvx512, config);
-#if defined(__x86_64__)
-    if (support.ok && !__builtin_cpu_supports("avx512vnni"))
-      return Support::no("this processor has no AVX512_VNNI");
-#endif
-    return support;
-  }
-
-  const cpu::FourBitKernels* kernels_ = nullptr;
-  std::string_view name_;
-  std::string why_not_;
-};
-
 }  // namespace
 
 void attach_cpu(Device& device) {
   device.attach<Backend>(std::make_shared<CpuBackend>(device.config()));
   device.attach<RowQuantizer>(std::make_shared<CpuRowQuantizer>());
-  device.attach<FourBitProducts>(std::make_shared<CpuFourBitProducts>(device.config()));
 }
 
 }  // namespace tandem::gemm
