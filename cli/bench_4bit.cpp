@@ -4,15 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <limits>
-#include <numeric>
 #include <tandem/backend/backend.hpp>
 #include <tandem/base/time_text.hpp>
 #include <tandem/gemm/matmul_4bit.hpp>
 #include <tandem/gemm/mm.hpp>
 
+#include "device/cpu/core_peaks.hpp"
 #include "failure.hpp"
 #include "harness/operands.hpp"
 #include "harness/stopwatch.hpp"
@@ -54,6 +53,14 @@ Model model_of(const std::string& name) {
   bad_input(fmt::format("--preset '{}': need 7b or 2b for matmul_4bit", name));
 }
 
+struct Medians {
+  double us = 0;
+  double cpu_us = 0;
+  Medians() = default;
+  explicit Medians(const harness::CallTimes& times)
+      : us(harness::median(times.us)), cpu_us(harness::median(times.cpu_us)) {}
+};
+
 /// One size in one process, with all that it needs.
 class Product {
  public:
@@ -83,37 +90,41 @@ class Product {
     for (const PeerTimes& peer : peers_) {
       if (peer.why_not.empty()) variants.emplace_back([&peer] { peer.product->run(); });
     }
-    std::vector<std::vector<double>> times(variants.size());
+    std::vector<harness::CallTimes> times(variants.size());
     for (int round = 0; round < warmup + iterations; ++round) {
       for (std::size_t i = 0; i < variants.size(); ++i) {
         const std::size_t at = (i + static_cast<std::size_t>(round)) % variants.size();
-        const double begin = harness::now_us();
-        variants[at]();
-        if (round >= warmup) times[at].push_back(harness::now_us() - begin);
+        if (round == warmup && i == 0) times.assign(variants.size(), {});
+        times[at].time(variants[at]);
       }
     }
-    fused_us_ = harness::median(times[0]);
-    f32_us_ = harness::median(times[1]);
-    read_us_ = harness::median(times[2]);
+    fused_ = Medians(times[0]);
+    f32_ = Medians(times[1]);
+    read_ = Medians(times[2]);
     std::size_t next = 3;
     for (PeerTimes& peer : peers_) {
-      if (peer.why_not.empty()) peer.us = harness::median(times[next++]);
+      if (peer.why_not.empty()) peer.times = Medians(times[next++]);
     }
   }
 
   void print_peers() const {
     for (const PeerTimes& peer : peers_) {
-      fmt::print("# {}: {}\n", peer.name,
-                 peer.why_not.empty()
-                     ? fmt::format("{}, {:.2f} of tandem's time; its result differs by {:.4f}",
-                                   time_text(peer.us), peer.us / fused_us_, peer.difference)
-                     : "not measured: " + peer.why_not);
+      fmt::print(
+          "# {}: {}\n", peer.name,
+          peer.why_not.empty()
+              ? fmt::format(
+                    "{}, {:.2f} of tandem's time, {:.2f} by processor time; its result differs by {:.4f}",
+                    time_text(peer.times.us), peer.times.us / fused_.us, peer.times.cpu_us / fused_.cpu_us,
+                    peer.difference)
+              : "not measured: " + peer.why_not);
     }
   }
 
-  [[nodiscard]] double us() const { return fused_us_; }
-  [[nodiscard]] double f32_us() const { return f32_us_; }
-  [[nodiscard]] double read_us() const { return read_us_; }
+  [[nodiscard]] double us() const { return fused_.us; }
+  [[nodiscard]] double f32_us() const { return f32_.us; }
+  [[nodiscard]] double read_us() const { return read_.us; }
+  /// What f32 takes of tandem's time with 4-bit weights, by processor time.
+  [[nodiscard]] double cpu_ratio() const { return f32_.cpu_us / fused_.cpu_us; }
   [[nodiscard]] std::int64_t num_bytes() const { return packed_->num_bytes(); }
   [[nodiscard]] double flops() const {
     return 2.0 * static_cast<double>(m_) * static_cast<double>(n_) * static_cast<double>(k_);
@@ -122,8 +133,10 @@ class Product {
     nlohmann::json peers = nlohmann::json::object();
     for (const PeerTimes& peer : peers_) {
       if (peer.why_not.empty()) {
-        peers[peer.name] = {{"t_us", peer.us},
-                            {"times_tandem", peer.us / fused_us_},
+        peers[peer.name] = {{"t_us", peer.times.us},
+                            {"t_cpu_us", peer.times.cpu_us},
+                            {"times_tandem", peer.times.us / fused_.us},
+                            {"times_tandem_cpu", peer.times.cpu_us / fused_.cpu_us},
                             {"difference", peer.difference},
                             {"library", peer.description}};
       } else {
@@ -135,11 +148,14 @@ class Product {
             {"n", n_},
             {"k", k_},
             {"group_size", group_},
-            {"t_us", fused_us_},
-            {"t_f32_us", f32_us_},
-            {"t_read_us", read_us_},
+            {"t_us", fused_.us},
+            {"t_f32_us", f32_.us},
+            {"t_read_us", read_.us},
+            {"t_cpu_us", fused_.cpu_us},
+            {"t_f32_cpu_us", f32_.cpu_us},
+            {"t_read_cpu_us", read_.cpu_us},
             {"bytes", num_bytes()},
-            {"gops", flops() / fused_us_ / 1e3},
+            {"gops", flops() / fused_.us / 1e3},
             {"peers", peers}};
   }
 
@@ -151,7 +167,7 @@ class Product {
     std::unique_ptr<PeerProduct> product;
     std::string why_not;    ///< why it has no time
     double difference = 0;  ///< of its result from tandem's, by their norms
-    double us = 0;
+    Medians times;
   };
 
   void add_peer(Peer& peer, const PeerFourBitOperands& operands) {
@@ -203,23 +219,10 @@ class Product {
     take(gemm::mm({.a = view(input_, m_, k_), .b = b, .out = view(out_, m_, n_), .bias = {}}, stream_));
     take(stream_.synchronize());
   }
-  /// Eight sums of vectors, so that the memory is what takes the time: a sum of words takes 1.7 times as
-  /// long.
   void read_bytes() {
-    using Words = std::uint64_t __attribute__((vector_size(16)));
-    constexpr std::size_t kSums = 8;
+    constexpr std::size_t kUnit = 512;  // what is behind the last one makes no difference
     const std::span<const std::byte> bytes = packed_->bytes();
-    Words sums[kSums] = {};
-    for (std::size_t at = 0; at + sizeof(sums) <= bytes.size(); at += sizeof(sums)) {
-#pragma GCC unroll 8
-      for (std::size_t i = 0; i < kSums; ++i) {
-        Words words;
-        std::memcpy(&words, bytes.data() + at + i * sizeof(words), sizeof(words));
-        sums[i] += words;
-      }
-    }
-    const Words sum = std::accumulate(std::begin(sums), std::end(sums), Words{});
-    sink_ = sum[0] + sum[1];
+    sink_ = tandem::cpu::sum_of_words(bytes.first(bytes.size() / kUnit * kUnit));
   }
 
   std::int64_t m_;
@@ -232,9 +235,9 @@ class Product {
   std::vector<float> out_;
   std::optional<gemm::Packed4bitWeight> packed_;
   std::vector<PeerTimes> peers_;
-  double fused_us_ = 0;
-  double f32_us_ = 0;
-  double read_us_ = 0;
+  Medians fused_;
+  Medians f32_;
+  Medians read_;
   volatile std::uint64_t sink_ = 0;
 };
 
@@ -253,8 +256,8 @@ class Bench {
     const auto plan = take(gemm::plan({.group_size = 32}, *device_));
     fmt::print("{}, {}; times are medians of {}, in turn\n", place_.heading, plan.implementation(),
                flags_.iterations);
-    fmt::print("{:>6} {:>6} {:>6} {:>6} {:>10} {:>10} {:>8} {:>8} {:>10} {:>8}\n", "m", "n", "k", "group",
-               "4-bit", "f32", "f32/4bit", "GOP/s", "read", "of read");
+    fmt::print("{:>6} {:>6} {:>6} {:>6} {:>10} {:>10} {:>8} {:>8} {:>8} {:>10} {:>8}\n", "m", "n", "k",
+               "group", "4-bit", "f32", "f32/4bit", "by cpu", "GOP/s", "read", "of read");
     const std::vector<std::int64_t> groups =
         flags_.group_sizes.empty() ? std::vector<std::int64_t>{32} : flags_.group_sizes;
     for (const std::int64_t group : groups) {
@@ -274,9 +277,9 @@ class Bench {
     product.measure(flags_.warmup, flags_.iterations);
     nlohmann::json row = product.row();
     for (const auto& [name, why_not] : missing_) row["peers"][name] = {{"why_not", why_not}};
-    fmt::print("{:>6} {:>6} {:>6} {:>6} {:>10} {:>10} {:>8.2f} {:>8.0f} {:>10} {:>8.2f}\n", m, linear.n,
-               linear.k, row.at("group_size").get<std::int64_t>(), time_text(product.us()),
-               time_text(product.f32_us()), product.f32_us() / product.us(),
+    fmt::print("{:>6} {:>6} {:>6} {:>6} {:>10} {:>10} {:>8.2f} {:>8.2f} {:>8.0f} {:>10} {:>8.2f}\n", m,
+               linear.n, linear.k, row.at("group_size").get<std::int64_t>(), time_text(product.us()),
+               time_text(product.f32_us()), product.f32_us() / product.us(), product.cpu_ratio(),
                product.flops() / product.us() / 1e3, time_text(product.read_us()),
                product.read_us() / product.us());
     product.print_peers();

@@ -143,7 +143,7 @@ struct Contender {
   std::string description;
   std::string why_not;  ///< why it has no times
   std::function<void()> run;
-  std::vector<double> us;
+  harness::CallTimes times;
 };
 
 class ProductsRun {
@@ -160,8 +160,9 @@ class ProductsRun {
                invocation_.machine.cpu_model, flags_.iterations);
     peers_ = load_peers(flags_.peers, missing_);
     const std::vector<int> cores = allowed_cores();
-    fmt::print("#{:>6} {:>6} {:>6} {:>5} {:>6} {:>5} {:>14} {:>9} {:>8} {:>7} {:>8}\n", "m", "n", "k",
-               "dtype", "b", "cores", "who", "time", "GFLOP/s", "of peak", "/tandem");
+    fmt::print("#{:>6} {:>6} {:>6} {:>5} {:>6} {:>5} {:>14} {:>9} {:>8} {:>7} {:>7} {:>8} {:>7}\n", "m", "n",
+               "k", "dtype", "b", "cores", "who", "time", "GFLOP/s", "of peak", "by cpu", "/tandem",
+               "by cpu");
     for (const harness::Problem& problem : flags_.problems) {
       measure(problem, {cores.back()});
       if (flags_.all_cores && cores.size() > 1) measure(problem, cores);
@@ -220,9 +221,40 @@ class ProductsRun {
     constexpr std::chrono::milliseconds kIdleThreadsSleep{50};
     if (!contender.why_not.empty()) return;
     if (cores.size() > 1) std::this_thread::sleep_for(kIdleThreadsSleep);
-    const double begin = harness::now_us();
-    contender.run();
-    if (round >= 0) contender.us.push_back(harness::now_us() - begin);
+    harness::CallTimes warmup;
+    (round < 0 ? warmup : contender.times).time(contender.run);
+  }
+
+  /// Times of one contender beside tandem's. Processor time is that of one thread's work on one core only:
+  /// threads that wait for others use it too.
+  static nlohmann::json figures_of(const Contender& contender, const harness::CallTimes& own, double flops,
+                                   double peak, bool is_one_core) {
+    const double us = harness::median(contender.times.us);
+    const double cpu_us = harness::median(contender.times.cpu_us);
+    const auto gflops = [&](double took) { return flops / took * 1e-3; };
+    nlohmann::json figures = {{"t_us", us},
+                              {"gflops", gflops(us)},
+                              {"share_of_peak", gflops(us) / peak},
+                              {"times_tandem", us / harness::median(own.us)},
+                              {"t_cpu_us", nullptr},
+                              {"share_of_peak_cpu", nullptr},
+                              {"times_tandem_cpu", nullptr}};
+    if (!is_one_core) return figures;
+    figures["t_cpu_us"] = cpu_us;
+    figures["share_of_peak_cpu"] = gflops(cpu_us) / peak;
+    figures["times_tandem_cpu"] = cpu_us / harness::median(own.cpu_us);
+    return figures;
+  }
+
+  static void print_line(const std::string& begin, const nlohmann::json& figures) {
+    const auto figure = [&](const char* key) {
+      return figures.at(key).is_null() ? std::string("-")
+                                       : fmt::format("{:.3f}", figures.at(key).get<double>());
+    };
+    fmt::print("{} {:>9} {:>8.1f} {:>7} {:>7} {:>8} {:>7}\n", begin,
+               time_text(figures.at("t_us").get<double>()), figures.at("gflops").get<double>(),
+               figure("share_of_peak"), figure("share_of_peak_cpu"), figure("times_tandem"),
+               figure("times_tandem_cpu"));
   }
 
   void report(const ProductData& data, const std::vector<int>& cores,
@@ -230,13 +262,13 @@ class ProductsRun {
     const harness::Problem& problem = data.problem();
     const bool by_dot = problem.dtype == DType::kBF16 && dot > fma;
     const double peak = by_dot ? dot : fma;
-    const double own_us = harness::median(contenders.front().us);
+    const std::string order = problem.b_is_column_major ? "column" : "row";
     nlohmann::json row = {{"op", "mm"},
                           {"m", problem.a[0]},
                           {"n", problem.n[0]},
                           {"k", problem.a[1]},
                           {"dtype", to_string(problem.dtype)},
-                          {"b_order", problem.b_is_column_major ? "column" : "row"},
+                          {"b_order", order},
                           {"on_cores", cores},
                           {"peak", by_dot ? "dot_bf16" : "fma_f32"},
                           {"peak_gflops", peak},
@@ -245,28 +277,23 @@ class ProductsRun {
                           {"peers", nlohmann::json::object()}};
     for (const auto& [name, why_not] : missing_) row["peers"][name] = {{"why_not", why_not}};
     for (const Contender& contender : contenders) {
-      const bool is_own = contender.name == "tandem";
-      std::string line =
+      const std::string begin =
           fmt::format(" {:>6} {:>6} {:>6} {:>5} {:>6} {:>5} {:>14}", problem.a[0], problem.n[0], problem.a[1],
-                      to_string(problem.dtype), problem.b_is_column_major ? "column" : "row", cores.size(),
-                      contender.name);
+                      to_string(problem.dtype), order, cores.size(), contender.name);
       if (!contender.why_not.empty()) {
-        fmt::print("{} not measured: {}\n", line, contender.why_not);
+        fmt::print("{} not measured: {}\n", begin, contender.why_not);
         row["peers"][contender.name] = {{"why_not", contender.why_not}};
         continue;
       }
-      const double us = harness::median(contender.us);
-      const double gflops = data.flops() / us * 1e-3;
-      nlohmann::json figures = {{"t_us", us}, {"gflops", gflops}, {"share_of_peak", gflops / peak}};
-      if (is_own) {
+      nlohmann::json figures =
+          figures_of(contender, contenders.front().times, data.flops(), peak, cores.size() == 1);
+      print_line(begin, figures);
+      if (&contender == &contenders.front()) {
         row.update(figures);
       } else {
-        figures["times_tandem"] = us / own_us;
         figures["library"] = contender.description;
         row["peers"][contender.name] = figures;
       }
-      fmt::print("{} {:>9} {:>8.1f} {:>7.3f} {:>8.3f}\n", line, time_text(us), gflops, gflops / peak,
-                 us / own_us);
     }
     std::fflush(stdout);
     add_circumstances(row, invocation_, place_);

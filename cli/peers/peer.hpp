@@ -25,7 +25,7 @@ struct PeerOperands {
   void* out = nullptr;
 };
 
-/// out [m, n] = input [m, k] * weight [n, k] in f32, by rows of int8 and 4-bit weights. Values are stored
+/// out [m, n] = input [m, k] * weight [n, k] in f32, by rows of 8 bits and 4-bit weights. Values are stored
 /// plus 8, two in a byte, the first of a row in its low half. `group` weights of a row share a scale.
 struct PeerFourBitOperands {
   std::int64_t m = 0;

@@ -58,8 +58,8 @@ std::vector<std::uint16_t> to_bf16(const float* values, std::int64_t count) {
   return narrow;
 }
 
-/// Rows are rounded to int8 and multiplied, as XNNPACK's operators for f32 input do: qd8-f32-qc4w where a
-/// channel has one scale, else qd8-f32-qb4w. On the calling thread.
+/// Rows are rounded to 8 bits and multiplied by the operators that XNNPACK takes on x86: qdu8-f32-qc4w where
+/// a channel has one scale, else qdu8-f32-qb4w. On the calling thread.
 class Product final : public PeerProduct {
  public:
   Product(const Functions& functions, const PeerFourBitOperands& operands)
@@ -70,33 +70,33 @@ class Product final : public PeerProduct {
     const auto n = static_cast<std::size_t>(operands.n);
     const auto k = static_cast<std::size_t>(operands.k);
     constexpr float kMost = std::numeric_limits<float>::infinity();
-    check(call_.create_convert(0, &convert_), "create_convert_nc_f32_qd8");
-    check(call_.reshape_convert(convert_, m, k, k, k, nullptr), "reshape_convert_nc_f32_qd8");
+    check(call_.create_convert(0, &convert_), "create_convert_nc_f32_qdu8");
+    check(call_.reshape_convert(convert_, m, k, k, k, nullptr), "reshape_convert_nc_f32_qdu8");
     check(call_.setup_convert(convert_, operands.input, rounded_.data(), nullptr, rows_.data()),
-          "setup_convert_nc_f32_qd8");
+          "setup_convert_nc_f32_qdu8");
     std::size_t workspace_size = 0;
     if (operands.group == operands.k) {
       check(call_.create_channelwise(k, n, k, n, kZeroPoint, operands.scales, operands.nibbles, nullptr,
                                      -kMost, kMost, 0, nullptr, &multiply_),
-            "create_fully_connected_nc_qd8_f32_qc4w");
+            "create_fully_connected_nc_qdu8_f32_qc4w");
       check(call_.reshape_channelwise(multiply_, m, &workspace_size, nullptr),
-            "reshape_fully_connected_nc_qd8_f32_qc4w");
+            "reshape_fully_connected_nc_qdu8_f32_qc4w");
       workspace_.resize(workspace_size);
       check(
           call_.setup_channelwise(multiply_, rounded_.data(), operands.out, workspace_.data(), rows_.data()),
-          "setup_fully_connected_nc_qd8_f32_qc4w");
+          "setup_fully_connected_nc_qdu8_f32_qc4w");
       return;
     }
     const std::vector<std::uint16_t> scales =
         to_bf16(operands.scales, operands.n * (operands.k / operands.group));
     check(call_.create_groups(k, n, k, n, static_cast<std::size_t>(operands.group), kZeroPoint, scales.data(),
                               operands.nibbles, nullptr, -kMost, kMost, 0, nullptr, &multiply_),
-          "create_fully_connected_nc_qd8_f32_qb4w");
+          "create_fully_connected_nc_qdu8_f32_qb4w");
     check(call_.reshape_groups(multiply_, m, &workspace_size, nullptr),
-          "reshape_fully_connected_nc_qd8_f32_qb4w");
+          "reshape_fully_connected_nc_qdu8_f32_qb4w");
     workspace_.resize(workspace_size);
     check(call_.setup_groups(multiply_, rounded_.data(), operands.out, workspace_.data(), rows_.data()),
-          "setup_fully_connected_nc_qd8_f32_qb4w");
+          "setup_fully_connected_nc_qdu8_f32_qb4w");
   }
   ~Product() override {
     for (const Handle op : {convert_, multiply_}) {
@@ -107,7 +107,7 @@ class Product final : public PeerProduct {
   Product& operator=(const Product&) = delete;
 
   void run() override {
-    check(call_.run(convert_, nullptr), "a run of convert_nc_f32_qd8");
+    check(call_.run(convert_, nullptr), "a run of convert_nc_f32_qdu8");
     check(call_.run(multiply_, nullptr), "a run of fully_connected_nc");
   }
 
@@ -148,18 +148,18 @@ Peers load_xnnpack(const std::optional<std::string>& path) {
                                                           .path = path,
                                                           .folders = kFolders}));
   void (*sign_of_version)() = nullptr;
-  take(library.find("xnn_create_fully_connected_nc_qd8_f32_qc2w", sign_of_version));
+  take(library.find("xnn_create_fully_connected_nc_qdu8_f32_qc2w", sign_of_version));
   Functions call{};
   take(library.find("xnn_initialize", call.initialize));
-  take(library.find("xnn_create_fully_connected_nc_qd8_f32_qc4w", call.create_channelwise));
-  take(library.find("xnn_reshape_fully_connected_nc_qd8_f32_qc4w", call.reshape_channelwise));
-  take(library.find("xnn_setup_fully_connected_nc_qd8_f32_qc4w", call.setup_channelwise));
-  take(library.find("xnn_create_fully_connected_nc_qd8_f32_qb4w", call.create_groups));
-  take(library.find("xnn_reshape_fully_connected_nc_qd8_f32_qb4w", call.reshape_groups));
-  take(library.find("xnn_setup_fully_connected_nc_qd8_f32_qb4w", call.setup_groups));
-  take(library.find("xnn_create_convert_nc_f32_qd8", call.create_convert));
-  take(library.find("xnn_reshape_convert_nc_f32_qd8", call.reshape_convert));
-  take(library.find("xnn_setup_convert_nc_f32_qd8", call.setup_convert));
+  take(library.find("xnn_create_fully_connected_nc_qdu8_f32_qc4w", call.create_channelwise));
+  take(library.find("xnn_reshape_fully_connected_nc_qdu8_f32_qc4w", call.reshape_channelwise));
+  take(library.find("xnn_setup_fully_connected_nc_qdu8_f32_qc4w", call.setup_channelwise));
+  take(library.find("xnn_create_fully_connected_nc_qdu8_f32_qb4w", call.create_groups));
+  take(library.find("xnn_reshape_fully_connected_nc_qdu8_f32_qb4w", call.reshape_groups));
+  take(library.find("xnn_setup_fully_connected_nc_qdu8_f32_qb4w", call.setup_groups));
+  take(library.find("xnn_create_convert_nc_f32_qdu8", call.create_convert));
+  take(library.find("xnn_reshape_convert_nc_f32_qdu8", call.reshape_convert));
+  take(library.find("xnn_setup_convert_nc_f32_qdu8", call.setup_convert));
   take(library.find("xnn_run_operator", call.run));
   take(library.find("xnn_delete_operator", call.delete_operator));
   check(call.initialize(nullptr), "initialize");

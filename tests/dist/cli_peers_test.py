@@ -65,7 +65,7 @@ class Peers(unittest.TestCase):
     def test_products_by_4_bit_weights_name_what_they_lack(self):
         sizes = ["--m", 2, "--n", 32, "--k", 64, "--iterations", 1, "--warmup", 0]
         text, (row,) = self.bench("matmul_4bit", *sizes, "--peers", f"xnnpack={RIGHT},openblas={RIGHT}")
-        self.assertIn("has no xnn_create_fully_connected_nc_qd8_f32_qc2w", row["peers"]["xnnpack"]["why_not"])
+        self.assertIn("has no xnn_create_fully_connected_nc_qdu8_f32_qc2w", row["peers"]["xnnpack"]["why_not"])
         self.assertIn("4-bit", row["peers"]["openblas"]["why_not"])
         self.assertIn("# openblas: not measured: ", text)
 
