@@ -57,6 +57,10 @@ cpu::Matrix matrix_of(const TensorView& view) {
   return {.data = view.data, .row_stride = view.stride(0), .col_stride = view.stride(1)};
 }
 
+const cpu::Panels& panels_of(const PackedOperand& packed) {
+  return static_cast<const cpu::PackedPanels&>(packed).panels();
+}
+
 TileProblem tile_problem_of(const Product& product, const ProductArgs& args) {
   TileProblem tile;
   tile.m = product.m;
@@ -64,6 +68,7 @@ TileProblem tile_problem_of(const Product& product, const ProductArgs& args) {
   tile.k = product.k;
   tile.a = matrix_of(*args.a);
   tile.b = matrix_of(*args.b);
+  if (args.packed_b != nullptr) tile.packed_b = panels_of(*args.packed_b);
   tile.out = matrix_of(*args.out);
   if (args.bias != nullptr) {
     tile.bias = args.bias->data;
@@ -129,7 +134,13 @@ class TileImplementation final : public Implementation {
     if (product.arrival)
       return launch(async_input_product_of(product, args, stream.device().config().op_timeout), stream);
     if (is_tile(product)) return launch(tile_problem_of(product, args), stream);
-    return launch(cpu::scaled_product_of(product, args), stream);
+    cpu::ScaledProduct scaled = cpu::scaled_product_of(product, args);
+    if (args.packed_b != nullptr) scaled.packed_b = panels_of(*args.packed_b);
+    return launch(scaled, stream);
+  }
+
+  [[nodiscard]] Result<std::shared_ptr<const PackedOperand>> pack(const TensorView& b) const override {
+    return cpu::PackedPanels::make(b, kernels_, name_);
   }
 
  private:
