@@ -6,11 +6,13 @@
 #include <cstring>
 #include <functional>
 #include <numeric>
+#include <optional>
 #include <tandem/backend/backend.hpp>
 #include <tandem/base/convert.hpp>
 #include <tandem/base/shard.hpp>
 #include <tandem/base/time_text.hpp>
 #include <tandem/gemm/mm.hpp>
+#include <tandem/gemm/packed_b.hpp>
 #include <thread>
 
 #include "device/cpu/core_peaks.hpp"
@@ -95,32 +97,37 @@ class ProductData {
   Tensor out_;
 };
 
-/// tandem's product on some cores: each multiplies by as many columns of b, on a stream of its own.
+/// tandem's product on some cores: each multiplies by as many columns of b, on a stream of its own. b is
+/// packed beforehand, or in each call.
 class OwnProduct {
  public:
-  OwnProduct(const ProductData& data, Device& device, const std::vector<int>& cores) : data_(data) {
-    for (const int core : cores) {
-      const Pinned here({core});  // the stream's thread stays there
-      streams_.push_back(take(device.create_stream()));
+  OwnProduct(const ProductData& data, Device& device, const std::vector<int>& cores, bool is_packed) {
+    for (std::size_t i = 0; i < cores.size(); ++i) {
+      const Shard columns = shard_of(data.out().size(1), static_cast<int>(cores.size()), static_cast<int>(i));
+      if (columns.size == 0) continue;
+      const Pinned here({cores[i]});  // the stream's thread stays there
+      Part& part = parts_.emplace_back();
+      part.stream = take(device.create_stream());
+      part.args = {.a = data.a(),
+                   .b = data.b().narrow(1, columns.offset, columns.size),
+                   .out = data.out().narrow(1, columns.offset, columns.size),
+                   .bias = {}};
+      if (is_packed) part.b = take(gemm::pack_b(part.args.b, device));
     }
   }
   void run() const {
-    const auto count = static_cast<int>(streams_.size());
-    for (int i = 0; i < count; ++i) {
-      const Shard columns = shard_of(data_.out().size(1), count, i);
-      if (columns.size == 0) continue;
-      take(gemm::mm({.a = data_.a(),
-                     .b = data_.b().narrow(1, columns.offset, columns.size),
-                     .out = data_.out().narrow(1, columns.offset, columns.size),
-                     .bias = {}},
-                    *streams_[static_cast<std::size_t>(i)]));
-    }
-    for (const auto& stream : streams_) take(stream->synchronize());
+    for (const Part& part : parts_)
+      take(part.b ? mm(part.args, *part.b, *part.stream) : mm(part.args, *part.stream));
+    for (const Part& part : parts_) take(part.stream->synchronize());
   }
 
  private:
-  const ProductData& data_;
-  std::vector<std::unique_ptr<Stream>> streams_;
+  struct Part {
+    gemm::MmArgs args;
+    std::optional<gemm::PackedB> b;
+    std::unique_ptr<Stream> stream;
+  };
+  std::vector<Part> parts_;
 };
 
 /// What the cores reach together in a burst of an instruction; 0 where they lack it.
@@ -194,13 +201,12 @@ class ProductsRun {
   void measure(const harness::Problem& problem, const std::vector<int>& cores) {
     const Pinned here(cores);
     const ProductData data(problem, *device_);
-    const OwnProduct own(data, *device_, cores);
-    data.poison();
-    own.run();
-    if (const std::string wrong = data.wrong_sample(); !wrong.empty())
-      throw Failure(kFailed, Error(ErrorCode::kNumeric, fmt::format("bench mm: wrong result: {}", wrong)));
+    const OwnProduct own(data, *device_, cores, false);
+    const OwnProduct packed(data, *device_, cores, true);
     std::vector<std::unique_ptr<PeerProduct>> products;
-    std::vector<Contender> contenders{{"tandem", {}, {}, [&] { own.run(); }, {}}};
+    std::vector<Contender> contenders{{"tandem", {}, {}, [&] { own.run(); }, {}},
+                                      {"tandem_packed", {}, {}, [&] { packed.run(); }, {}}};
+    for (const Contender& each : contenders) check_own(each, data);
     for (const auto& peer : peers_)
       contenders.push_back(contender_of(*peer, data, static_cast<int>(cores.size()), products));
     double fma = 0;
@@ -214,6 +220,15 @@ class ProductsRun {
                   cores, round);
     }
     report(data, cores, contenders, fma, dot);
+  }
+
+  static void check_own(const Contender& own, const ProductData& data) {
+    data.poison();
+    own.run();
+    const std::string wrong = data.wrong_sample();
+    if (wrong.empty()) return;
+    throw Failure(kFailed, Error(ErrorCode::kNumeric,
+                                 fmt::format("bench mm: wrong result of {}: {}", own.name, wrong)));
   }
 
   static void time_once(Contender& contender, const std::vector<int>& cores, int round) {

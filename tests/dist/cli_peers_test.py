@@ -33,6 +33,8 @@ class Peers(unittest.TestCase):
             self.assertEqual((row["op"], row["m"], row["n"], row["k"], len(row["on_cores"])), ("mm", 48, 40, 32, 1))
             self.assertGreater(row["t_us"], 0)
             self.assertAlmostEqual(row["share_of_peak"], row["gflops"] / row["peak_gflops"])
+            self.assertEqual(row["times_tandem"], 1)
+            self.assertGreater(row["peers"]["tandem_packed"]["t_cpu_us"], 0)
             by_dot = row["dtype"] == "bf16" and row["dot_bf16_gflops"] > row["fma_f32_gflops"]
             self.assertEqual(row["peak"], "dot_bf16" if by_dot else "fma_f32")
             self.assertEqual(row["peak_gflops"], row[row["peak"] + "_gflops"])
@@ -47,6 +49,7 @@ class Peers(unittest.TestCase):
         self.assertEqual([len(row["on_cores"]) for row in rows], [1] if cores == 1 else [1, cores])
         for row in rows:
             self.assertGreater(row["peers"]["openblas"]["t_us"], 0)
+            self.assertEqual(row["t_cpu_us"] is None, len(row["on_cores"]) > 1)
 
     def test_a_library_that_is_wrong_has_no_time(self):
         text, (row,) = self.bench("mm", *SIZES, "--dtype", "f32", "--peers", f"openblas={WRONG}")
