@@ -112,7 +112,9 @@ class OwnProduct {
                    .b = data.b().narrow(1, columns.offset, columns.size),
                    .out = data.out().narrow(1, columns.offset, columns.size),
                    .bias = {}};
-      if (is_packed) part.b = take(gemm::pack_b(part.args.b, device));
+      if (!is_packed) continue;
+      part.b = take(gemm::pack_b(part.args.b, device));
+      part.args.b = {};
     }
   }
   void run() const {
