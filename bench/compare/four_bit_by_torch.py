@@ -9,6 +9,7 @@ thread. PyTorch's ops are
     int4pack    aten._weight_int4pack_mm_for_cpu: weights alone are rounded, in groups; bf16 and f32
 Group size 0 is all of k. What an op refuses is in the row with its reason. Before an op is timed its result is compared with
 f64 of the rounded weights. Prints one JSON object for each m and group size, and adds it to FILE: medians over alternations.
+Keys that end in "cpu" count processor time, which says more where others use the machine.
 """
 import argparse
 import json
@@ -60,15 +61,15 @@ OPS = {"dyn_quant_f32": (dyn_quant, torch.float32), "int4pack_f32": (int4pack, t
        "int4pack_bf16": (int4pack, torch.bfloat16)}
 
 
-def time_once(call, enough_s):
-    """The median of as many calls as fit, but at least one."""
+def time_calls(call, enough_s):
+    """Medians of as many calls as fit, but at least one, in us: by the clock, and by processor time."""
     times = []
     begin = time.perf_counter()
     while not times or time.perf_counter() - begin < enough_s:
-        start = time.perf_counter()
+        start, cpu_start = time.perf_counter(), time.process_time()
         call()
-        times.append((time.perf_counter() - start) * 1e6)
-    return statistics.median(times)
+        times.append(((time.perf_counter() - start) * 1e6, (time.process_time() - cpu_start) * 1e6))
+    return [statistics.median(column) for column in zip(*times)]
 
 
 class Case:
@@ -103,17 +104,20 @@ class Case:
 
     def turn(self, enough_s):
         for name, call in self.calls.items():
-            self.times[name].append(time_once(call, enough_s))
+            self.times[name].append(time_calls(call, enough_s))
 
     def row(self):
-        own_us = [row["t_us"] for row in self.own]
-        for name, times in self.times.items():
-            ratios = [theirs / ours for theirs, ours in zip(times, own_us)]
-            self.rows[name].update({"t_us": statistics.median(times), "times_tandem": statistics.median(ratios),
-                                    "times_tandem_least": min(ratios), "times_tandem_most": max(ratios)})
         first = self.own[0]
+        for name, times in self.times.items():
+            for i, end in enumerate(("", "_cpu")):
+                own_us = [row[f"t{end}_us"] for row in self.own]
+                ratios = [theirs[i] / ours for theirs, ours in zip(times, own_us)]
+                self.rows[name].update({f"t{end}_us": statistics.median(one[i] for one in times),
+                                        f"times_tandem{end}": statistics.median(ratios),
+                                        f"times_tandem{end}_least": min(ratios), f"times_tandem{end}_most": max(ratios)})
         return {"op": "matmul_4bit", **{key: first[key] for key in ("m", "n", "k", "group_size")},
-                "t_us": statistics.median(own_us), "t_f32_us": statistics.median(row["t_f32_us"] for row in self.own),
+                **{key: statistics.median(row[key] for row in self.own)
+                   for key in ("t_us", "t_cpu_us", "t_f32_us", "t_f32_cpu_us")},
                 "torch": self.rows, **{key: first[key] for key in ("cpu", "cores", "commit")}}
 
 
