@@ -24,7 +24,7 @@ using gemm::Weight4bit;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-enum class Values { kAnySign, kPositive, kNegative, kWide, kSpecial, kTiny, kHuge };
+enum class Values { kAnySign, kPositive, kNegative, kWide, kSpecial, kTiny, kHuge, kHalves, kEqual };
 
 struct Case {
   std::int64_t m = 1;
@@ -62,6 +62,13 @@ float input_value(const Case& c, std::int64_t row, std::int64_t col) {
       return std::ldexp(ordinary, -130);
     case Values::kHuge:
       return std::copysign(std::numeric_limits<float>::max(), ordinary);
+    case Values::kHalves: {  // of a range of 255, so that they are rounded as they are
+      const float below_half = 0x1.fffffep-2F;
+      const float half = col == 0 ? 255 : col == 1 ? below_half : static_cast<float>(col % 64) / 2;
+      return row % 2 == 0 ? half : -half;
+    }
+    case Values::kEqual:  // each -128 or 127 in 8 bits
+      return row % 2 == 0 ? -1.0F : 1.0F;
     default:
       return ordinary;
   }
@@ -300,7 +307,7 @@ TEST(Matmul4bit, HasTheBitsOfItsFormulaByEveryInstructionSet) {
     }
   }
   for (const Values values : {Values::kPositive, Values::kNegative, Values::kWide, Values::kSpecial,
-                              Values::kTiny, Values::kHuge}) {
+                              Values::kTiny, Values::kHuge, Values::kHalves}) {
     for (const std::int64_t group : {32, 128})
       check({.m = 19,
              .n = 35,
@@ -310,6 +317,11 @@ TEST(Matmul4bit, HasTheBitsOfItsFormulaByEveryInstructionSet) {
              .has_bias = true,
              .values = values});
   }
+  for (const std::int64_t group : {256, 288}) {
+    check({.m = 8, .n = 33, .k = 2 * group, .group = group, .values = Values::kEqual});
+    check({.m = 2, .n = 33, .k = 2 * group, .group = group, .values = Values::kEqual});
+  }
+  check({.m = 1, .n = 2, .k = 131072, .group = 131072, .values = Values::kEqual});
   // More rows than are multiplied at once.
   check({.m = 300, .n = 32, .k = 2048, .group = 32});
 }
@@ -388,7 +400,8 @@ double relative_error(const std::vector<float>& got, const std::vector<float>& i
   return whole == 0 ? std::sqrt(error) : std::sqrt(error / whole);
 }
 
-/// A few thousand operations, of any kind. Sums that cancel have no relative error, so there are many columns.
+/// A few thousand operations, of any kind. Sums that cancel have no relative error, so there are many
+/// columns.
 Case random_case(int seed) {
   auto random = [at = std::int64_t{0}, seed](std::int64_t count) mutable {
     const float value = (harness::generated_value(static_cast<std::uint64_t>(seed) + 100, at++) + 1) / 2;
