@@ -20,6 +20,7 @@
 #include <tandem/gemm/async_input_mm.hpp>
 #include <tandem/gemm/matmul_4bit.hpp>
 #include <tandem/gemm/mm.hpp>
+#include <tandem/gemm/packed_b.hpp>
 #include <tandem/gemm/quantize.hpp>
 #include <tandem/gemm/scaled_mm.hpp>
 #include <tandem/symm/symmetric_memory.hpp>

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -8,6 +9,7 @@
 #include <tandem/device/stream.hpp>
 
 #include "cost/machine.hpp"
+#include "gemm/packed_operand.hpp"
 #include "gemm/product.hpp"
 
 namespace tandem::gemm {
@@ -30,6 +32,11 @@ class Implementation {
   /// Enqueues. `args` are checked and of `product`, which was accepted and is not empty.
   [[nodiscard]] virtual Result<void> run(const Product& product, const ProductArgs& args,
                                          Stream& stream) const = 0;
+  /// See gemm::pack_b(); of a b whose products it accepts. By default there is nothing to gain.
+  [[nodiscard]] virtual Result<std::shared_ptr<const PackedOperand>> pack(const TensorView& /*b*/) const {
+    return fail(ErrorCode::kUnsupported,
+                "pack_b: " + std::string(name()) + " reads b as it is; call mm() with it");
+  }
   /// See gemm::predicted_us(); of products that were accepted. By default there is no model.
   [[nodiscard]] virtual std::optional<double> predicted_us(const Product& /*product*/,
                                                            const cost::GpuRates& /*gpu*/) const {

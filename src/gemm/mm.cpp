@@ -1,4 +1,5 @@
 #include <tandem/gemm/mm.hpp>
+#include <tandem/gemm/packed_b.hpp>
 
 #include "base/format.hpp"
 #include "base/overlap.hpp"
@@ -80,6 +81,15 @@ Result<void> prepare(const MmArgs& like, Stream& stream) {
 
 Result<void> mm(const MmArgs& args, Stream& stream) {
   return run(kMm, product_args(args), stream);
+}
+
+Result<void> mm(const MmArgs& args, const PackedB& b, Stream& stream) {
+  if (args.b.data != nullptr || args.b.dim() != 0)
+    return fail(ErrorCode::kInvalidArgument, "mm: got b twice, packed and as a tensor: leave out args.b");
+  ProductArgs operands = product_args(args);
+  operands.b = &b.packed().like();
+  operands.packed_b = &b.packed();
+  return run(kMm, operands, stream);
 }
 
 }  // namespace tandem::gemm

@@ -125,6 +125,12 @@ Product product_of(const ProductArgs& args) {
   return product;
 }
 
+Result<void> check_right_operand(std::string_view who, const TensorView& b) {
+  TANDEM_TRY(check_matrix(who, "b", b));
+  if (is_factor_type(b.dtype)) return {};
+  return failf(ErrorCode::kInvalidArgument, "{}: b is {}, need f32, bf16 or f16", who, to_string(b.dtype));
+}
+
 Result<void> check_matrices(std::string_view who, const ProductArgs& args) {
   TANDEM_TRY(check_matrix(who, "a", *args.a));
   TANDEM_TRY(check_matrix(who, "b", *args.b));

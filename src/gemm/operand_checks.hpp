@@ -79,6 +79,9 @@ Result<void> run_planned(const Front& front, const PlanOf<ProblemType>& plan, co
                      args, stream);
 }
 
+/// Of pack_b(): what mm() takes as b.
+[[nodiscard]] Result<void> check_right_operand(std::string_view who, const TensorView& b);
+
 [[nodiscard]] Result<void> check_heuristic(std::string_view who, int heuristic);
 
 /// Whether the device can work on every operand: check_view().

@@ -216,12 +216,24 @@ Result<const Implementation*> chosen(const Product& product, const Device& devic
                can_run(product, device).why_not);
 }
 
+namespace {
+/// Another implementation has another order.
+Result<void> check_packed_b(std::string_view who, const ProductArgs& args,
+                            const Implementation& implementation) {
+  if (args.packed_b == nullptr || args.packed_b->implementation() == implementation.name()) return {};
+  return failf(ErrorCode::kInvalidArgument,
+               "{}: b was packed for {}, and {} runs this product: pack it for this device", who,
+               args.packed_b->implementation(), implementation.name());
+}
+}  // namespace
+
 Result<void> run(const Front& front, const ProductArgs& args, Stream& stream) {
   const Result<Product> checked = checked_product(front, args, stream.device());
   TANDEM_TRY(checked);
   const Product& product = *checked;
   if (args.arrival != nullptr) TANDEM_TRY(check_senders_and_pieces(args, stream));
   TANDEM_ASSIGN(const Implementation* const implementation, chosen(product, stream.device()));
+  TANDEM_TRY(check_packed_b(front.who, args, *implementation));
   if (product.is_empty()) return {};
   if (args.arrival != nullptr && args.arrival->senders)
     TANDEM_TRY(args.arrival->senders->handle->watch(stream));

@@ -23,6 +23,7 @@
 namespace tandem::gemm {
 
 class Implementation;
+class PackedOperand;
 
 // One product of any kind: what mm(), scaled_matmul(), async_input_mm() and matmul_4bit() come down to.
 
@@ -88,7 +89,8 @@ struct Departure {
 struct ProductArgs {
   const TensorView* a = nullptr;
   const TensorView* b = nullptr;
-  const PackedWeight* packed = nullptr;  ///< b, its scales and bias, where those pointers are null
+  const PackedWeight* packed = nullptr;     ///< b, its scales and bias, where those pointers are null
+  const PackedOperand* packed_b = nullptr;  ///< of plain products: b's values; b is its like() then
   const TensorView* out = nullptr;
   const TensorView* bias = nullptr;
   const TensorView* a_scale = nullptr;

@@ -16,7 +16,8 @@ namespace tandem::gemm {
 
 /// out [m, n] = a [m, k] * b [k, n] (+ bias [n]) (+ addend [m, n]), or out += a * b.
 /// Types: a and b f32, bf16 or f16, equal; out the same or f32; bias and addend as out. f32 sums in ascending
-///        k, one rounding. cuBLASLt may round the product to out's type before it adds an addend.
+///        k, one rounding. CPUs add products of bf16 in pairs, the odd k of each first, and take subnormals
+///        for zeros. cuBLASLt may round the product to out's type before it adds an addend.
 struct Problem {
   std::int64_t m = 0;
   std::int64_t n = 0;

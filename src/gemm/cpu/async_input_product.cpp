@@ -3,6 +3,7 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "device/cpu/word_wait.hpp"
+#include "gemm/cpu/tile_product.hpp"
 #include "symm/cpu/chunk_wait.hpp"
 
 namespace tandem::gemm::cpu {
@@ -56,11 +57,11 @@ TileProblem rows_of(const AsyncInputProduct& product, int first_chunk, int last_
   TileProblem part = whole;
   part.m = end.offset + end.size - first;
   part.a.data =
-      static_cast<std::byte*>(whole.a.data) + first * whole.a.row_stride * size_bytes(whole.in_dtype);
+      static_cast<std::byte*>(whole.a.data) + first * whole.a.row_stride * size_bytes(whole.a_dtype);
   if (is_complete(product, first_chunk)) {
     const std::int64_t first_complete = product.order.rows_of(product.complete_first).offset;
     part.a.data = static_cast<std::byte*>(const_cast<void*>(product.complete)) +
-                  (first - first_complete) * whole.a.row_stride * size_bytes(whole.in_dtype);
+                  (first - first_complete) * whole.a.row_stride * size_bytes(whole.a_dtype);
   }
   part.out.data =
       static_cast<std::byte*>(whole.out.data) + first * whole.out.row_stride * size_bytes(whole.out_dtype);
@@ -69,7 +70,8 @@ TileProblem rows_of(const AsyncInputProduct& product, int first_chunk, int last_
 
 }  // namespace
 
-Result<void> run(const AsyncInputProduct& product, TileKernel kernel) {
+Result<void> run(const AsyncInputProduct& product, const TileKernels& kernels) {
+  TANDEM_ASSIGN(const RowProduct rows, RowProduct::make(product.whole, kernels));
   const ChunkOrder& order = product.order;
   for (int step = 0; step < order.size();) {
     const int first = order.chunk(step);
@@ -79,7 +81,7 @@ Result<void> run(const AsyncInputProduct& product, TileKernel kernel) {
                  has_arrived(product, order.chunk(step));
          ++step)
       ++last;
-    TANDEM_TRY(run(rows_of(product, first, last), kernel));
+    TANDEM_TRY(rows.multiply(rows_of(product, first, last)));
   }
   return {};
 }

@@ -7,7 +7,7 @@
 #include <tandem/gemm/chunk_order.hpp>
 #include <tandem/symm/kernel.hpp>
 
-#include "gemm/cpu/tile_problem.hpp"
+#include "gemm/cpu/tile_kernels.hpp"
 
 namespace tandem::gemm::cpu {
 
@@ -28,9 +28,9 @@ struct AsyncInputProduct {
   std::int64_t chunks_per_rank = 1;
 };
 
-/// Takes the chunks in order: awaits one, multiplies its rows, goes on. Chunks behind it that are there
-/// already are multiplied with it, since b is packed once a product. Errors: kTimeout, kOutOfMemory,
+/// Packs b, unless it is large. Takes the chunks in order: awaits one, multiplies its rows, goes on. Chunks
+/// behind it that are there already are multiplied with it, since a large b is packed once a product. Errors: kTimeout, kOutOfMemory,
 /// kDriver; those of Control::wait() where a group watches.
-[[nodiscard]] Result<void> run(const AsyncInputProduct& product, TileKernel kernel);
+[[nodiscard]] Result<void> run(const AsyncInputProduct& product, const TileKernels& kernels);
 
 }  // namespace tandem::gemm::cpu

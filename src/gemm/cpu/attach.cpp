@@ -5,14 +5,16 @@
 #include <string>
 #include <tandem/cpu/launch.hpp>
 
+#include "base/format.hpp"
 #include "base/try.hpp"
+#include "device/cpu/core_peaks.hpp"
 #include "device/cpu/processor.hpp"
 #include "gemm/backend.hpp"
 #include "gemm/cpu/async_input_product.hpp"
 #include "gemm/cpu/four_bit_implementation.hpp"
 #include "gemm/cpu/quantize_rows.hpp"
 #include "gemm/cpu/scaled_product.hpp"
-#include "gemm/cpu/tile_problem.hpp"
+#include "gemm/cpu/tile_product.hpp"
 
 namespace tandem::gemm {
 namespace {
@@ -23,21 +25,29 @@ using cpu::TileProblem;
 struct Isa {
   std::string_view name;
   int level;
-  cpu::TileKernel kernel;
+  const cpu::TileKernels* kernels;
 };
-constexpr Isa kScalar = {"scalar", 0, cpu::run_tile_scalar};
-constexpr Isa kAvx2 = {"avx2", 1, cpu::run_tile_avx2};
-constexpr Isa kAvx512 = {"avx512", 2, cpu::run_tile_avx512};
+constexpr Isa kScalar = {"scalar", 0, &cpu::kTileScalar};
+constexpr Isa kAvx2 = {"avx2", 1, &cpu::kTileAvx2};
+constexpr Isa kAvx512 = {"avx512", 2, &cpu::kTileAvx512};
+/// kAvx512 and VDPBF16PS.
+constexpr Isa kAvx512Bf16 = {"avx512_bf16", 3, &cpu::kTileAvx512Bf16};
 
 int level_of(std::string_view name) {
-  for (const Isa& isa : {kAvx512, kAvx2}) {
+  for (const Isa& isa : {kAvx512Bf16, kAvx512, kAvx2}) {
     if (isa.name == name) return isa.level;
   }
   return kScalar.level;
 }
 
+/// Whether the configuration leaves it: what kAvx512Bf16 lacks is kAvx512's.
+bool is_left(const Isa& isa, const Config& config) {
+  return !config.isa || *config.isa == isa.name ||
+         (*config.isa == kAvx512Bf16.name && isa.name == kAvx512.name);
+}
+
 Support usable(const Isa& isa, const Config& config) {
-  if (config.isa && *config.isa != isa.name) return Support::no("TANDEM_ISA=" + *config.isa + " excludes it");
+  if (!is_left(isa, config)) return Support::no("TANDEM_ISA=" + *config.isa + " excludes it");
   const std::string_view best = tandem::cpu::best_isa();
   if (isa.level <= level_of(best)) return Support::yes();
   return Support::no("this processor's best instruction set is " + std::string(best));
@@ -47,6 +57,10 @@ cpu::Matrix matrix_of(const TensorView& view) {
   return {.data = view.data, .row_stride = view.stride(0), .col_stride = view.stride(1)};
 }
 
+const cpu::Panels& panels_of(const PackedOperand& packed) {
+  return static_cast<const cpu::PackedPanels&>(packed).panels();
+}
+
 TileProblem tile_problem_of(const Product& product, const ProductArgs& args) {
   TileProblem tile;
   tile.m = product.m;
@@ -54,12 +68,14 @@ TileProblem tile_problem_of(const Product& product, const ProductArgs& args) {
   tile.k = product.k;
   tile.a = matrix_of(*args.a);
   tile.b = matrix_of(*args.b);
+  if (args.packed_b != nullptr) tile.packed_b = panels_of(*args.packed_b);
   tile.out = matrix_of(*args.out);
   if (args.bias != nullptr) {
     tile.bias = args.bias->data;
     tile.bias_stride = args.bias->stride(0);
   }
-  tile.in_dtype = product.a;
+  tile.a_dtype = product.a;
+  tile.b_dtype = product.b;
   tile.out_dtype = product.out;
   tile.accumulate = product.epilogue.accumulate;
   return tile;
@@ -91,7 +107,11 @@ cpu::AsyncInputProduct async_input_product_of(const Product& product, const Prod
 class TileImplementation final : public Implementation {
  public:
   TileImplementation(const Isa& isa, const Config& config)
-      : name_("cpu/tile_" + std::string(isa.name)), kernel_(isa.kernel), usable_(usable(isa, config)) {}
+      : name_("cpu/tile_" + std::string(isa.name)),
+        kernels_(*isa.kernels),
+        only_pairs_(isa.kernels == &cpu::kTileAvx512Bf16),
+        is_forced_(config.isa == isa.name),
+        usable_(usable(isa, config)) {}
 
   [[nodiscard]] std::string_view name() const override { return name_; }
 
@@ -105,7 +125,8 @@ class TileImplementation final : public Implementation {
       return refuse(why_not, "has no scaled products whose left operand still arrives");
     if (product.arrival && !is_tile(product))
       return refuse(why_not, "adds nothing but a bias to products whose left operand still arrives");
-    return usable_.ok || refuse(why_not, usable_.why_not);
+    if (!usable_.ok) return refuse(why_not, usable_.why_not);
+    return !only_pairs_ || takes_pairs(product, why_not);
   }
 
   [[nodiscard]] Result<void> run(const Product& product, const ProductArgs& args,
@@ -113,27 +134,46 @@ class TileImplementation final : public Implementation {
     if (product.arrival)
       return launch(async_input_product_of(product, args, stream.device().config().op_timeout), stream);
     if (is_tile(product)) return launch(tile_problem_of(product, args), stream);
-    return launch(cpu::scaled_product_of(product, args), stream);
+    cpu::ScaledProduct scaled = cpu::scaled_product_of(product, args);
+    if (args.packed_b != nullptr) scaled.packed_b = panels_of(*args.packed_b);
+    return launch(scaled, stream);
+  }
+
+  [[nodiscard]] Result<std::shared_ptr<const PackedOperand>> pack(const TensorView& b) const override {
+    return cpu::PackedPanels::make(b, kernels_, name_);
   }
 
  private:
+  [[nodiscard]] bool takes_pairs(const Product& product, std::string* why_not) const {
+    if (product.a != DType::kBF16 || product.b != DType::kBF16)
+      return refuse(why_not, "multiplies bf16 by bf16 only");
+    if (is_forced_) return true;
+    const tandem::cpu::CorePeaks& peaks = tandem::cpu::core_peaks();
+    if (peaks.dot_bf16 > peaks.fma_f32) return true;
+    if (why_not == nullptr) return false;
+    return refuse(why_not, fmt::format("VDPBF16PS reaches {:.0f} GFLOP/s on this machine, FMA {:.0f}",
+                                       peaks.dot_bf16, peaks.fma_f32));
+  }
   /// What the kernel does by itself.
   static bool is_tile(const Product& product) { return product.is_plain() && !product.epilogue.addend; }
   template <class Task>
   [[nodiscard]] Result<void> launch(const Task& task, Stream& stream) const {
     return tandem::cpu::launch(
-        stream, tandem::cpu::Task([kernel = kernel_, task] { return cpu::run(task, kernel); }));
+        stream, tandem::cpu::Task([kernels = &kernels_, task] { return cpu::run(task, *kernels); }));
   }
 
   std::string name_;
-  cpu::TileKernel kernel_;
+  const cpu::TileKernels& kernels_;
+  bool only_pairs_;
+  bool is_forced_;
   Support usable_;
 };
 
 class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const Config& config)
-      : avx512_(kAvx512, config),
+      : avx512_bf16_(kAvx512Bf16, config),
+        avx512_(kAvx512, config),
         avx2_(kAvx2, config),
         scalar_(kScalar, config),
         four_bit_avx512_("cpu/4bit_avx512_vnni", cpu::kFourBitAvx512,
@@ -143,14 +183,15 @@ class CpuBackend final : public Backend {
   [[nodiscard]] std::span<const Implementation* const> implementations() const override { return list_; }
 
  private:
+  TileImplementation avx512_bf16_;
   TileImplementation avx512_;
   TileImplementation avx2_;
   TileImplementation scalar_;
   cpu::FourBitImplementation four_bit_avx512_;
   cpu::FourBitImplementation four_bit_avx2_;
   cpu::FourBitImplementation four_bit_scalar_;
-  std::array<const Implementation*, 6> list_ = {&avx512_,          &avx2_,          &scalar_,
-                                                &four_bit_avx512_, &four_bit_avx2_, &four_bit_scalar_};
+  std::array<const Implementation*, 7> list_ = {
+      &avx512_bf16_, &avx512_, &avx2_, &scalar_, &four_bit_avx512_, &four_bit_avx2_, &four_bit_scalar_};
 };
 
 class CpuRowQuantizer final : public RowQuantizer {
