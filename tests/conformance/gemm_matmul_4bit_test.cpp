@@ -519,7 +519,7 @@ std::string refused(const gemm::Pack4bitArgs& args) {
   return packed ? "nothing" : packed.error().text();
 }
 
-TEST(Matmul4bit, RefusesWhatDoesNotFit) {
+TEST(Pack4bitWeight, RefusesWhatDoesNotFit) {
   std::vector<std::uint8_t> nibbles(4 * 32);
   std::vector<float> scales(8);
   const gemm::Pack4bitArgs good{.weight = TensorView::contiguous(nibbles.data(), {4, 32}, DType::kU8),
@@ -557,11 +557,17 @@ TEST(Matmul4bit, RefusesWhatDoesNotFit) {
   bad = good;
   bad.weight.device = {DeviceKind::kCuda, 0};
   EXPECT_NE(refused(bad).find("weight is on cuda:0, need a CPU"), std::string::npos) << refused(bad);
+}
 
+TEST(Matmul4bit, RefusesWhatDoesNotFit) {
+  const Case c{.n = 4, .k = 64};
+  Weight4bit weight = weight_of(c);
+  std::vector<float> bias;
+  const auto packed = packed_of(c, weight, bias);
+  ASSERT_TRUE(packed);
   const auto device = open_device({DeviceKind::kCpu, 0}, {});
   ASSERT_TRUE(device);
   const auto stream = (*device)->create_stream();
-  const auto packed = pack_4bit_weight(good);
   std::vector<float> memory(256);
   const auto text = [&](const Dims& input, DType in, const Dims& out, std::int64_t offset) {
     const auto done = matmul_4bit({.input = TensorView::contiguous(memory.data(), input, in),
@@ -576,10 +582,13 @@ TEST(Matmul4bit, RefusesWhatDoesNotFit) {
   EXPECT_NE(text({2, 64}, DType::kF32, {4, 2}, 128).find("need f32 or bf16 [2, 4]"), std::string::npos);
   EXPECT_NE(text({2, 64}, DType::kF32, {2, 4}, 120).find("overlap"), std::string::npos);
   EXPECT_TRUE((*stream)->synchronize());
+}
 
-  memory[3] = std::numeric_limits<float>::quiet_NaN();
+TEST(QuantizeWeight4bit, RefusesWhatIsNotFinite) {
+  std::vector<float> weight(256);
+  weight[3] = std::numeric_limits<float>::quiet_NaN();
   const auto quantized =
-      gemm::quantize_weight_4bit(TensorView::contiguous(memory.data(), {4, 64}, DType::kF32), 32);
+      gemm::quantize_weight_4bit(TensorView::contiguous(weight.data(), {4, 64}, DType::kF32), 32);
   ASSERT_FALSE(quantized);
   EXPECT_NE(quantized.error().text().find("weight[0, 3] is nan, need a finite number"), std::string::npos);
 }
