@@ -237,11 +237,11 @@ class FourBit(unittest.TestCase):
         return values
 
     def product(self, a, weight, bias):
-        return [
-            sum(a[row * self.K + i] * weight[column * self.K + i] for i in range(self.K)) + (bias[column] if bias else 0)
-            for row in range(self.M)
-            for column in range(N)
-        ]
+        def element(row, column):
+            return sum(a[row * self.K + i] * weight[column * self.K + i] for i in range(self.K))
+
+        added = bias or [0] * N
+        return [element(row, column) + added[column] for row in range(self.M) for column in range(N)]
 
     def error_against(self, weight, bias, out=None):
         out = out or cli_tool.read_npy(self.path("out"))[1]

@@ -163,7 +163,7 @@ def test_what_is_no_4bit_product():
         (lambda: tandem.pack_4bit_weight(a, scales, None, 32, 64, 3), "INVALID_ARGUMENT", "need u8"),
         (lambda: tandem.pack_4bit_weight(nibbles, scales, a[0], 32, 64, 3), "INVALID_ARGUMENT", r"need f32 \[3\]"),
         (lambda: tandem.matmul_4bit(a[:, :32], packed), "INVALID_ARGUMENT", r"need f32 or bf16 \[..., 64\]"),
-        (lambda: tandem.matmul_4bit(a, packed, out=numpy.zeros((2, 4), F32)), "INVALID_ARGUMENT", r"need f32 or bf16 \[2, 3\]"),
+        (lambda: tandem.matmul_4bit(a, packed, out=numpy.zeros((2, 4), F32)), "INVALID_ARGUMENT", r"need .* \[2, 3\]"),
         (lambda: tandem.matmul_4bit(a, packed, out=a[:, :3]), "INVALID_ARGUMENT", "overlap"),
     ):
         with pytest.raises(tandem.Error, match=text) as caught:
@@ -179,7 +179,8 @@ def test_a_4bit_weight_stays_until_its_products_are_done():
     a = random((64, 256), F32, 1)
 
     def packed_of(seed):
-        return tandem.pack_4bit_weight(*tandem.quantize_weight_4bit(random((96, 256), F32, seed), 32), None, 32, 256, 96)
+        rounded = tandem.quantize_weight_4bit(random((96, 256), F32, seed), 32)
+        return tandem.pack_4bit_weight(*rounded, None, 32, 256, 96)
 
     outs = [tandem.matmul_4bit(a, packed_of(seed), device=device, stream=stream) for seed in range(20)]
     stream.synchronize()
