@@ -198,7 +198,7 @@ def pack_4bit_weight(
 
 
 def matmul_4bit(
-    input: Any,  # noqa: A002, the name that the operand has in C++
+    input: Any,
     packed: _core.Packed4bitWeight,
     *,
     out: Any = None,
