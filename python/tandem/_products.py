@@ -184,8 +184,8 @@ def pack_4bit_weight(
     """Packs a 4-bit weight for matmul_4bit(). The arguments are not needed afterwards.
 
     Args:
-        weight: u8 [out_features, in_features / 2], or flat: the nibbles of quantize_weight_4bit(); any strides.
-        scales: f32 or bf16 [out_features, in_features / group_size], or flat; any strides.
+        weight: the nibbles of quantize_weight_4bit(), u8 [n, k / 2], [n * k / group_size, group_size / 2] or flat.
+        scales: f32 or bf16 [n, k / group_size], [n * k / group_size, 1] or flat.
         bias: f32 [out_features], or None.
         group_size: as for quantize_weight_4bit().
         in_features: k, a multiple of 32.
@@ -198,7 +198,7 @@ def pack_4bit_weight(
 
 
 def matmul_4bit(
-    input: Any,  # noqa: A002, the name that the operand has in C++
+    input: Any,
     packed: _core.Packed4bitWeight,
     *,
     out: Any = None,
