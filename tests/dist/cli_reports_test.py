@@ -160,7 +160,7 @@ class Reports(unittest.TestCase):
                 continue
             self.assertGreaterEqual(row["best"], row["median"])
             self.assertGreater(row["median"], 0)
-            shown = re.search(rf"^ +{row['what']} +{row['form']} +{row['bytes'] or '-'} +{len(row['on_cores'])} +([\d.]+) ", text, re.M)
+            shown = re.search(rf"^ +{row['what']} +{row['form']} +{row['bytes'] or '-'} +{len(row['on_cores'])} +([\d.]+) ", text, re.MULTILINE)
             self.assertAlmostEqual(float(shown.group(1)), row["best"], delta=0.06)
 
     def test_problem_lines_are_accepted_by_all_three(self):
