@@ -15,6 +15,19 @@ def _name_if(dtype: Any) -> str | None:
     return None if dtype is None else _arrays.type_name(dtype)
 
 
+def pack_b(b: Any, *, device: AnyDevice = None) -> _core.PackedB:
+    """Packs the right operand of mm() once for many products, on CPUs. b is not needed afterwards.
+
+    Args:
+        b: [k, n]; f32, bf16 or f16; any strides. Its values are there: work on other streams is done.
+        device: as for mm().
+
+    Raises:
+        Error: INVALID_ARGUMENT with the values; UNSUPPORTED on GPUs, whose products read b as it is.
+    """
+    return _core.pack_b(default_device(device), b)
+
+
 def mm(
     a: Any,
     b: Any,
@@ -30,7 +43,7 @@ def mm(
 
     Args:
         a: [m, k]; f32, bf16 or f16; any strides.
-        b: [k, n], of a's type.
+        b: [k, n], of a's type, or what pack_b() returns. Calls in flight keep its memory alive.
         bias: [n], of the result's type.
         out: [m, n] to write, of a's type or f32.
         out_dtype: type of a new result: a's (default) or f32.

@@ -196,6 +196,7 @@ def test_outputs_that_cannot_be_written(group):
 
 OBJECTS = {
     "Packed4bitWeight": lambda group: packed(),
+    "PackedB": lambda group: tandem.pack_b(B),
     "Group": lambda group: group,
     "Stream": lambda group: group.create_stream(),
     "Device": lambda group: group.device,

@@ -186,3 +186,25 @@ def test_a_4bit_weight_stays_until_its_products_are_done():
     stream.synchronize()
     for seed, out in enumerate(outs):
         assert (out == tandem.matmul_4bit(a, packed_of(seed), device=device)).all()
+
+
+def test_a_packed_b_gives_the_same_bits():
+    device = tandem.Device()
+    stream = device.create_stream()
+    for dtype in (F32, BF16):
+        a = random((7, 90), F32, 1).astype(dtype)
+        b = random((90, 70), F32, 2).astype(dtype)
+        packed = tandem.pack_b(b.T.copy().T, device=device)
+        assert (packed.k, packed.n) == (90, 70)
+        assert packed.num_bytes >= b.nbytes and packed.implementation.startswith("cpu/tile_")
+        assert (tandem.mm(a, packed, device=device) == tandem.mm(a, b, device=device)).all()
+        out = numpy.ones((7, 70), F32)
+        assert tandem.mm(a, packed, out=out, accumulate=True, device=device) is out
+        assert (out == tandem.mm(a, b, out=numpy.ones((7, 70), F32), accumulate=True, device=device)).all()
+        outs = [tandem.mm(a, tandem.pack_b(b, device=device), device=device, stream=stream) for _ in range(20)]
+        stream.synchronize()
+        assert all((one == tandem.mm(a, b, device=device)).all() for one in outs)
+    with pytest.raises(tandem.Error, match="80 columns of a, 90 rows of b"):
+        tandem.mm(random((7, 80), F32, 1).astype(BF16), packed, device=device)
+    with pytest.raises(tandem.Error, match="need f32, bf16 or f16"):
+        tandem.pack_b(numpy.ones((4, 4), numpy.int32), device=device)

@@ -29,8 +29,8 @@ struct AsyncInputProduct {
 };
 
 /// Packs b, unless it is large. Takes the chunks in order: awaits one, multiplies its rows, goes on. Chunks
-/// behind it that are there already are multiplied with it, since a large b is packed once a product. Errors: kTimeout, kOutOfMemory,
-/// kDriver; those of Control::wait() where a group watches.
+/// behind it that are there already are multiplied with it, since a large b is packed once a product. Errors:
+/// kTimeout, kOutOfMemory, kDriver; those of Control::wait() where a group watches.
 [[nodiscard]] Result<void> run(const AsyncInputProduct& product, const TileKernels& kernels);
 
 }  // namespace tandem::gemm::cpu
