@@ -53,6 +53,9 @@ struct Arrival {
   bool in_order = true;
   std::optional<CompleteChunks> complete = {};
   std::optional<ChunkSenders> senders = {};
+  /// Rows of chunks that are not complete lie in their senders' blocks, where a has them in this rank's, and
+  /// are read there. Needs `senders`, and signals that symm::write_word() writes.
+  bool held = false;
   std::optional<PieceExchange> pieces = {};  ///< needs `complete`, `senders` and GPUs
   /// Of the rows that are complete, where a_scale is one of rows: [rows, 1 or kb], f32. The others arrive in
   /// a_scale [m, 1 or kb] before their chunk's signal, for which pieces wait too; without it they are there.
@@ -147,6 +150,7 @@ struct Chunks {
   std::int64_t complete = 0;   ///< that are there from the start
   std::int64_t in_pieces = 0;  ///< behind the complete ones, that come in pieces
   bool in_order = true;
+  bool held = false;  ///< by their senders
   /// At most all of them.
   [[nodiscard]] std::int64_t most_together() const { return std::min(together, count); }
   friend bool operator==(const Chunks&, const Chunks&) = default;

@@ -55,6 +55,23 @@ void Builder::get(Lane lane, int peer, const Operand& from, const Operand& to, L
                             .label = label});
 }
 
+void Builder::read(Lane lane, int peer, const Operand& from, const Operand& to) {
+  program_.steps.push_back({.kind = StepKind::kRead,
+                            .lane = lane,
+                            .peer = static_cast<std::int16_t>(peer),
+                            .from = from,
+                            .to = to});
+}
+
+void Builder::cross(Lane lane, int peer, int parts, Label label, int slot) {
+  program_.steps.push_back({.kind = StepKind::kCross,
+                            .lane = lane,
+                            .peer = static_cast<std::int16_t>(peer),
+                            .parts = static_cast<std::int16_t>(parts),
+                            .slot = static_cast<std::int16_t>(slot),
+                            .label = label});
+}
+
 void Builder::put(Lane lane, int peer, const Operand& from, const Operand& to, Label label, int slot) {
   program_.steps.push_back({.kind = StepKind::kPut,
                             .lane = lane,
@@ -73,9 +90,13 @@ void Builder::reset(Lane lane, const Operand& words, int channel) {
                             .label = trace::StepKind::kBarrier});
 }
 
-void Builder::write_word(Lane lane, int peer, const Operand& word) {
-  program_.steps.push_back(
-      {.kind = StepKind::kWriteWord, .lane = lane, .peer = static_cast<std::int16_t>(peer), .to = word});
+void Builder::write_word(Lane lane, int peer, const Operand& word, Label label, int slot) {
+  program_.steps.push_back({.kind = StepKind::kWriteWord,
+                            .lane = lane,
+                            .peer = static_cast<std::int16_t>(peer),
+                            .to = word,
+                            .slot = static_cast<std::int16_t>(slot),
+                            .label = label});
 }
 
 void Builder::await(Lane lane, int peer, const Operand& words, Label label, int slot) {

@@ -48,9 +48,11 @@ class Builder {
   using Label = std::optional<trace::StepKind>;
   void copy(Lane lane, const Operand& from, const Operand& to, Label label = {}, int peer = -1);
   void get(Lane lane, int peer, const Operand& from, const Operand& to, Label label = {}, int slot = -1);
+  void read(Lane lane, int peer, const Operand& from, const Operand& to);
+  void cross(Lane lane, int peer, int parts, Label label = {}, int slot = -1);
   void put(Lane lane, int peer, const Operand& from, const Operand& to, Label label = {}, int slot = -1);
   void reset(Lane lane, const Operand& words, int channel);
-  void write_word(Lane lane, int peer, const Operand& word);
+  void write_word(Lane lane, int peer, const Operand& word, Label label = {}, int slot = -1);
   void await(Lane lane, int peer, const Operand& words, Label label = {}, int slot = -1);
   void barrier(Lane lane, int channel);
   /// `waiter` waits for all that is on `lane` so far.

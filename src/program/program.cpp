@@ -94,6 +94,7 @@ std::string Printer::of(const Product& product) const {
   const Arrival& arrival = *product.arrival;
   text += fmt::format(", as {} says, own chunks [{}:{}] in {}", of(arrival.words), arrival.first_own,
                       arrival.first_own + arrival.num_own, of(arrival.own));
+  if (arrival.held) text += ", others where they are held";
   if (arrival.scales_arrive()) text += fmt::format(", their scales in {}", of(arrival.own_scale));
   if (arrival.piece_peers > 0) {
     text += fmt::format(", {} pieces to the {} ranks before{}", arrival.sends ? "sends" : "has sent",
@@ -110,6 +111,10 @@ std::string Printer::of(const Step& step) const {
       return fmt::format("{}: copy {} -> {}", lane, of(step.from), of(step.to));
     case StepKind::kGet:
       return fmt::format("{}: get {} of rank {} -> {}", lane, of(step.from), step.peer, of(step.to));
+    case StepKind::kRead:
+      return fmt::format("{}: read {} of rank {} -> {}", lane, of(step.from), step.peer, of(step.to));
+    case StepKind::kCross:
+      return fmt::format("{}: cross the link from rank {}, one of {}", lane, step.peer, step.parts);
     case StepKind::kPut:
       return fmt::format("{}: put {} -> {} of rank {}", lane, of(step.from), of(step.to), step.peer);
     case StepKind::kReset:

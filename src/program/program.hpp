@@ -81,6 +81,8 @@ struct Arrival {
   /// Absent: a_scale is complete.
   Operand own_scale = {};
   [[nodiscard]] bool scales_arrive() const { return !own_scale.is_absent(); }
+  /// Chunks of other ranks lie in their memory, where `a` has them in this rank's, and are read there.
+  bool held = false;
   // Ranks to which this rank's products send `own` in pieces, and the flags of pieces that come.
   int piece_peers = 0;
   RootId flags = kNone;
@@ -123,6 +125,8 @@ struct Product {
 enum class StepKind : std::uint8_t {
   kCopy,            ///< to = from
   kGet,             ///< to = the elements of `peer` that start where `from` does on this rank
+  kRead,            ///< as kGet, of what has crossed the link already
+  kCross,           ///< the link's time of one of `parts` equal parts of what `peer` has for this rank
   kPut,             ///< the elements of `peer` that start where `to` does on this rank = from
   kReset,           ///< words `to` = 0, then a barrier of all ranks, on `channel`
   kWriteWord,       ///< word `to` of `peer` = the word value
@@ -147,6 +151,7 @@ struct Step {
   std::int16_t peer = -1;
   std::int16_t channel = -1;  ///< counted from Program::base_channel
   std::int16_t product = -1;
+  std::int16_t parts = 1;  ///< of kCross
   Operand from = {};
   Operand to = {};
   Operand bias = {};

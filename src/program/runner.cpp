@@ -124,6 +124,7 @@ class Run {
   [[nodiscard]] std::uint32_t word_value() const {
     return program_.word_value.value_or(bindings_.inbox().epoch);
   }
+  Result<void> read(const Step& step, Stream& stream) const;
   Result<void> write_word(const Step& step, Stream& stream) const;
   Result<void> await_words(const Step& step, Stream& stream) const;
   Result<void> sum(const Step& step, Stream& stream) const;
@@ -143,6 +144,10 @@ Result<void> Run::enqueue(const Step& step) const {
       return stream.copy(view(step.from), view(step.to));
     case StepKind::kGet:
       return handle_of(step.from).get(stream, view(step.to), step.peer, offset_of(step.from));
+    case StepKind::kRead:
+      return read(step, stream);
+    case StepKind::kCross:
+      return symm::cross_link(*bindings_.inbox().handle, step.peer, step.parts, stream);
     case StepKind::kPut:
       return handle_of(step.to).put(stream, view(step.from), step.peer, offset_of(step.to));
     case StepKind::kReset:
@@ -217,6 +222,7 @@ Result<void> Run::multiply_arriving(const Product& product, Stream& stream) cons
                                                        .count = arrival.num_own},
                       .senders = gemm::ChunkSenders{.handle = bindings_.root(arrival.words.root).handle,
                                                     .chunks_per_rank = program_.chunks_per_rank},
+                      .held = arrival.held,
                       .begins_early = arrival.begins_early};
   if (arrival.piece_peers > 0) {
     comes.pieces = {.peers = arrival.piece_peers,
@@ -229,12 +235,20 @@ Result<void> Run::multiply_arriving(const Product& product, Stream& stream) cons
   return gemm::run(args, stream);
 }
 
+Result<void> Run::read(const Step& step, Stream& stream) const {
+  const TensorView to = view(step.to);
+  const symm::Handle& handle = handle_of(step.from);
+  const std::int64_t offset = handle.offset_bytes() / size_bytes(to.dtype) + offset_of(step.from);
+  TANDEM_ASSIGN(const TensorView from, handle.get_buffer(step.peer, to.sizes, to.dtype, offset));
+  return stream.copy(from, to);
+}
+
 Result<void> Run::write_word(const Step& step, Stream& stream) const {
   const Bindings::Bound& words = bindings_.root(step.to.root);
   TANDEM_ASSIGN(const TensorView of_peer,
                 words.handle->get_buffer(step.peer, words.view.sizes, words.view.dtype,
                                          words.offset_bytes / size_bytes(words.view.dtype)));
-  return stream.stream_write_value32(of_peer, step.to.first, word_value());
+  return symm::write_word(*words.handle, step.peer, of_peer, step.to.first, word_value(), stream);
 }
 
 Result<void> Run::await_words(const Step& step, Stream& stream) const {

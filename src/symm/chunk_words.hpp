@@ -24,6 +24,15 @@ struct AwaitedChunks {
 /// names rank, peer, chunk, expected and seen value.
 [[nodiscard]] Result<void> await_chunks(const Handle& handle, const AwaitedChunks& chunks, Stream& stream);
 
+/// Word `idx` of `words`, which lie in the memory of `peer`, = value, behind what came before on `stream`; a
+/// peer that waits for it is woken.
+[[nodiscard]] Result<void> write_word(Handle& handle, int peer, const TensorView& words, std::int64_t idx,
+                                      std::uint32_t value, Stream& stream);
+
+/// Later work on `stream` comes behind the time that the link takes (Config::link_delay) for one of so many
+/// equal parts of what `peer` has for this rank: for data that is read where it lies.
+[[nodiscard]] Result<void> cross_link(Handle& handle, int peer, int parts, Stream& stream);
+
 /// Words = 0, and then Handle::barrier() on `channel`. On a GPU one kernel does both, and a kernel behind it
 /// may begin early: see device/cuda/next_kernel.cuh.
 /// Shapes:  words [n], u32, contiguous, on this device.

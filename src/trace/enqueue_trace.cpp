@@ -29,6 +29,8 @@ std::string to_string(const Step& step) {
       return fmt::format("{}:nap", stream);
     case StepKind::kPut:
       return fmt::format("{}:put{}.P{}", stream, step.peer, step.slot);
+    case StepKind::kTell:
+      return fmt::format("{}:tell{}.P{}", stream, step.peer, step.slot);
     case StepKind::kAwait:
       return fmt::format("{}:await{}.P{}", stream, step.peer, step.slot);
     case StepKind::kGiveSum:

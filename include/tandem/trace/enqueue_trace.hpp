@@ -23,6 +23,7 @@ enum class StepKind : std::uint8_t {
   kProduce,     ///< bk:make2->P0 or cur:make1->out (slot < 0): makes the chunk for rank `peer`
   kNap,         ///< cur:nap: a short sleep that lets the side stream start first
   kPut,         ///< bk:put2.P0: copies chunk `slot` to rank `peer`, and its word behind it
+  kTell,        ///< cur:tell2.P0: writes the word of chunk `slot` for rank `peer`, which may get it
   kAwait,       ///< bk:await2.P0: waits for the word of chunk `slot` from rank `peer`
   kGiveSum,  ///< bk:sum->2.P0: copies the sum of the own chunk `slot` to rank `peer`, and its word behind it
   kTakeSum,  ///< bk:sum2.P0: takes the sum of chunk `slot` from rank `peer`, behind its word or a barrier

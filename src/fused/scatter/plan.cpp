@@ -50,14 +50,16 @@ Result<Workload> workload_of(const ScatterProblem& problem, Group& group, Device
       .chunk_b_elements = problem.scatters_last() ? b_elements / problem.world : b_elements,
       .serial_copies = problem.world,  // from all ranks, the own part too
       .sums = true,
-      .pipelined_barriers = problem.rounds * std::max(2 * problem.world - 3, problem.world),
+      .pipelined_barriers =
+          problem.tells ? 1 : problem.rounds * std::max(2 * problem.world - 3, problem.world),
       .serial_barriers = 2,
+      .tells = problem.tells,
       .rounds = problem.rounds,
       .gives_all = problem.gives_all};
   if (problem.gives_all) {
     work.serial_copies += problem.world + 1;  // the own sums too, where peers get them and in out
     work.serial_barriers += 2;
-    work.pipelined_barriers += problem.rounds + 1;
+    work.pipelined_barriers += problem.tells ? 1 : problem.rounds + 1;
   }
   const DType factors = problem.factor();
   TANDEM_ASSIGN(work.core, core_speeds({.product = mm_rate_of(factors),
@@ -160,13 +162,23 @@ Notes notes_of(const ScatterAlgorithm& algorithm, const ScatterProblem& problem,
             .agreed = fmt::format(" in {} chunks", problem.push_chunks)};
   }
   Notes notes;
+  if (problem.tells)
+    notes = {.reason = "; ranks get partials as they are told of them", .agreed = " as told"};
   if (problem.rounds > 1) {
-    notes.agreed = fmt::format(" in {} rounds", problem.rounds);
-    notes.reason = "; sums are given to all" + notes.agreed;
+    const std::string in_rounds = fmt::format(" in {} rounds", problem.rounds);
+    notes.agreed += in_rounds;
+    notes.reason += "; sums are given to all" + in_rounds;
   }
   if (problem.device.kind != DeviceKind::kCpu)
     notes.reason += fmt::format("; ranks get partials behind barriers: {}", can_push(problem).why_not);
   return notes;
+}
+
+/// Where each of a rank's two lanes has a core both multiply, and ranks meet at little cost. Else one lane
+/// multiplies all, and ranks do not wait for each other's turns. On GPUs a call must be the same every time,
+/// and words count epochs.
+bool tells_better(const ScatterProblem& problem, int cores) {
+  return problem.device.kind == DeviceKind::kCpu && problem.world > 1 && cores < 2 * problem.world;
 }
 
 Result<ScatterPlan> plan_for(ScatterProblem problem, const ScatterCall& call, Group& group, Device& device) {
@@ -174,6 +186,7 @@ Result<ScatterPlan> plan_for(ScatterProblem problem, const ScatterCall& call, Gr
   if (problem.push_chunks == 0 && can_push(problem))
     problem.push_chunks =
         choose_push_chunks(problem, group.config().link_delay, bootstrap::gpu_rates_of(group));
+  problem.tells = problem.tells || tells_better(problem, bootstrap::cores_of(group));
   if (problem.gives_all && problem.push_chunks == 0 && problem.rounds == 1)
     problem.rounds = choose_rounds(problem);
   std::optional<cost::Key> key = key_of(problem, group);

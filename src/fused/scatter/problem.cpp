@@ -65,6 +65,7 @@ std::size_t hash_of(const ScatterProblem& p) {
       .add(p.plan_k)
       .add(p.batch_invariant)
       .add(p.push_chunks)
+      .add(p.tells)
       .add(p.rounds)
       .add(p.num_products)
       .add(p.sum_k)

@@ -40,7 +40,10 @@ struct ScatterProblem {
   /// Of `pipelined`: peers push their partials in up to so many chunks a part, and own products or sums add
   /// them; see pushed.hpp. 0: not decided yet, or ranks get partials behind barriers.
   int push_chunks = 0;
-  /// Of an all-reduce that is `pipelined` behind barriers: chunks in which parts are multiplied, summed and
+  /// Of `pipelined`: ranks tell each other one by one of the partials that they have made, and get them from
+  /// the inbox of whoever made them; else ranks meet in barriers, or push.
+  bool tells = false;
+  /// Of an all-reduce that is `pipelined` and does not push: chunks in which parts are multiplied, summed and
   /// given to all, so that one travels beside the products of the next.
   int rounds = 1;
   // This rank's.

@@ -26,11 +26,16 @@ struct AsyncInputProduct {
   /// The group that watches the waits.
   std::optional<symm::KernelHandle> group = {};
   std::int64_t chunks_per_rank = 1;
+  /// False: the first chunk in the order that is there goes first.
+  bool in_order = true;
+  /// The rows of a chunk lie in its sender's block, where `whole.a` has them in the own one. Only complete
+  /// ones do not. Needs `group`, and signals that ring the own doorbell.
+  bool held = false;
 };
 
-/// Takes the chunks in order: awaits one, multiplies its rows, goes on. Chunks behind it that are there
-/// already are multiplied with it, since b is packed once a product. Errors: kTimeout, kOutOfMemory,
-/// kDriver; those of Control::wait() where a group watches.
+/// Awaits a chunk, multiplies its rows, goes on, until all are taken. Chunks behind it that are there already
+/// are multiplied with it where their rows lie behind its own. No order changes a bit. Errors: kTimeout,
+/// kOutOfMemory, kDriver; those of Control::wait() where a group watches.
 [[nodiscard]] Result<void> run(const AsyncInputProduct& product, TileKernel kernel);
 
 }  // namespace tandem::gemm::cpu

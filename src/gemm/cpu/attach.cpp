@@ -84,6 +84,8 @@ cpu::AsyncInputProduct async_input_product_of(const Product& product, const Prod
     task.group = arrival.senders->handle->kernel_handle();
     task.chunks_per_rank = arrival.senders->chunks_per_rank;
   }
+  task.in_order = arrival.in_order;
+  task.held = arrival.held;
   return task;
 }
 
