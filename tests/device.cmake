@@ -15,7 +15,8 @@ tandem_test(conformance device
 tandem_test(error device SOURCES error/device_arguments_test.cpp error/device_cpu_test.cpp DEPENDS backend
             LIBRARIES test_device_backends)
 tandem_test(unit device
-            SOURCES unit/device_copy_plan_test.cpp unit/device_deferred_frees_test.cpp unit/device_processor_test.cpp
+            SOURCES unit/device_copy_plan_test.cpp unit/device_core_peaks_test.cpp unit/device_deferred_frees_test.cpp
+                    unit/device_processor_test.cpp
             DEPENDS device_cpu)
 if(TANDEM_HAS_CUDA)
   tandem_test(unit device

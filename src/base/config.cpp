@@ -64,8 +64,9 @@ Result<Config> Config::from_environment() {
   TANDEM_TRY(read_count("TANDEM_LINK_DELAY_US", 0, 60'000'000,
                         [&](auto v) { config.link_delay = std::chrono::microseconds(v); }));
   if (auto isa = variable("TANDEM_ISA")) {
-    if (*isa != "scalar" && *isa != "avx2" && *isa != "avx512") {
-      return failf(ErrorCode::kInvalidArgument, "TANDEM_ISA='{}': need scalar, avx2 or avx512", *isa);
+    if (*isa != "scalar" && *isa != "avx2" && *isa != "avx512" && *isa != "avx512_bf16") {
+      return failf(ErrorCode::kInvalidArgument, "TANDEM_ISA='{}': need scalar, avx2, avx512 or avx512_bf16",
+                   *isa);
     }
     config.isa = std::move(isa);
   }

@@ -41,29 +41,34 @@ Prediction predict_on_cores(const Workload& work, const CoreSpeeds& core) {
   const double step_us = work.rounds * link_us + (copy_us + product_us) / one_stream;
   const double lanes_us = std::max(side_steps * step_us + (work.rounds - 1) * gives_us,
                                    own_steps * step_us + product_us / one_stream);
-  // Where ranks tell, a peer's chunk can be got when the peer has made it.
-  const double gets_us = peers * (work.rounds * link_us + copy_us / one_stream);
-  const double told_us =
-      std::max(work.world * product_us / one_stream,
-               product_us / work.rounds / one_stream + gets_us + (work.rounds - 1) * gives_us);
-  const double longest_lane_us = (work.tells ? told_us : lanes_us) + sum_us / one_stream + last_gives_us;
+  const double longest_lane_us = lanes_us + sum_us / one_stream + last_gives_us;
   // The side stream pushes, the caller's multiplies; the last chunk that comes is multiplied behind its push.
   // Ranks that await each other's shards meet once.
   const double pushes_us = peers * (link_us + copy_us / one_stream);
   const double products_us = work.world * product_us / one_stream;
   const double last_us = product_us / one_stream;
-  // What is held by peers is copied once, into where they read it.
-  const double held_us =
-      copy_us / one_stream + std::max(products_us, peers * link_us + last_us / std::max(work.held_parts, 1));
-  const double longest_native_us = work.held_parts > 0 ? held_us : std::max(products_us, pushes_us + last_us);
-  const double native_work_us = work.held_parts > 0 ? work.world * product_us + copy_us : work_us;
+  const double longest_native_us = std::max(products_us, pushes_us + last_us);
   const double cut_us = work.rounds * work.world * kCore.cut_us;
   const double barrier_us = kCore.barrier_us * std::max(1.0, 1 / cores);  // the ranks of a core go one by one
+  // One product that packs b once: of what peers hold, behind the link's time for each part of it, which is
+  // copied once, into where they read it; or of what peers are told of, which come to add it.
+  const double once_us = (flops_us + work.b_elements / core.packed_per_us / work.world) / one_stream;
+  const double held_us =
+      copy_us / one_stream +
+      std::max(work.world * once_us, peers * link_us + once_us / std::max(work.held_parts, 1));
+  const double told_us =
+      std::max(work.world * once_us, once_us / work.rounds + peers * link_us) + sum_us / one_stream +
+      (work.gives_all ? (peers * link_us / work.rounds) + peers * copy_us / one_stream : 0);
+  const double one_meeting_us = cut_us + barrier_us;
   const int links = (work.gives_all ? 2 : 1) * peers;
-  return {.serial_us = links * link_us + serial_us / one_stream + work.serial_barriers * barrier_us,
-          .pipelined_us = std::max(longest_lane_us, work_us / two_streams) + cut_us +
-                          work.pipelined_barriers * barrier_us,
-          .native_us = std::max(longest_native_us, native_work_us / two_streams) + cut_us + barrier_us};
+  Prediction us = {.serial_us = links * link_us + serial_us / one_stream + work.serial_barriers * barrier_us,
+                   .pipelined_us = std::max(longest_lane_us, work_us / two_streams) + cut_us +
+                                   work.pipelined_barriers * barrier_us,
+                   .native_us = std::max(longest_native_us, work_us / two_streams) + one_meeting_us};
+  if (work.held_parts > 0) us.native_us = held_us + one_meeting_us;
+  if (work.tells) us.native_us = told_us + one_meeting_us;
+  if (work.pipelined_tells) us.pipelined_us = us.native_us;
+  return us;
 }
 
 // Copy engines work beside the products, which share one processor whatever the stream.

@@ -81,6 +81,15 @@ struct Departure {
   const TensorView* product = nullptr;
 };
 
+/// The ranks of a group own the rows of a product, each a shard by the shard rule. As soon as the rows of
+/// another rank are made, the word at `word_bytes` of its block is `value`: symm::write_word(). Also where it
+/// owns none. The own rows come last.
+struct Telling {
+  symm::Handle* handle = nullptr;
+  std::int64_t word_bytes = 0;
+  std::uint32_t value = 0;
+};
+
 /// out = (sum_k a * b * a_scale * b_scale + bias) * result_scale + addend, in the order of ScaledMmArgs in
 /// f32, rounded once, or as MmArgs says of an addend. Accumulating, the sum begins with out instead of 0. A
 /// null pointer leaves its part out. The views are read during the call only.
@@ -103,6 +112,7 @@ struct ProductArgs {
   /// Out has the own rows then, [shard of m, n]. A null b: a is this rank's product itself, [m, n], of out's
   /// type or f32.
   const Departure* departure = nullptr;
+  const Telling* telling = nullptr;  ///< null: nobody is told; else a and out have rows, and b columns
 };
 
 /// What the elements of an operand are multiplied by.
@@ -185,6 +195,7 @@ struct Product {
   Epilogue epilogue = {};
   std::optional<Chunks> arrival = {};  ///< none: a is there
   std::optional<Owners> owners = {};   ///< none: out has all rows
+  bool tells = false;                  ///< of its rows, as they are made
   int heuristic = 0;                   ///< of MmArgs
 
   [[nodiscard]] bool is_scaled_along_k() const { return is_along_k(a_scale) || is_along_k(b_scale); }

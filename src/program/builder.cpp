@@ -146,6 +146,12 @@ void Builder::sum(Lane lane, const Operand& from, const Operand& to, coll::Reduc
       {.kind = StepKind::kSum, .lane = lane, .from = from, .to = to, .bias = bias, .reduce_op = op});
 }
 
+void Builder::sum_ranks(Lane lane, const Operand& from, const Operand& to, coll::ReduceOp op,
+                        const Operand& bias) {
+  program_.steps.push_back(
+      {.kind = StepKind::kSumRanks, .lane = lane, .from = from, .to = to, .bias = bias, .reduce_op = op});
+}
+
 void Builder::cast(Lane lane, const Operand& from, const Operand& to, const Operand& bias) {
   program_.steps.push_back({.kind = StepKind::kCast, .lane = lane, .from = from, .to = to, .bias = bias});
 }

@@ -63,6 +63,8 @@ class Builder {
   /// Of a product with a departure.
   void product_scatter(Lane lane, const Product& product);
   void sum(Lane lane, const Operand& from, const Operand& to, coll::ReduceOp op, const Operand& bias = {});
+  void sum_ranks(Lane lane, const Operand& from, const Operand& to, coll::ReduceOp op,
+                 const Operand& bias = {});
   void cast(Lane lane, const Operand& from, const Operand& to, const Operand& bias = {});
   void quantize(Lane lane, const Operand& from, const Operand& to, const Operand& scale, Label label = {},
                 int peer = -1);

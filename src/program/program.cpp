@@ -90,6 +90,7 @@ std::string Printer::of(const Product& product) const {
       fmt::format("{} {} {}{}", product.out.is_absent() ? "nothing" : of(product.out),
                   product.accumulate ? "+=" : "=", sum_of(product), plus(" + ", product.addend));
   if (product.fast_accum) text += ", fast sums";
+  if (product.telling) text += fmt::format(", tells owners of rows by {}", of(product.telling->word));
   if (!product.arrival) return text;
   const Arrival& arrival = *product.arrival;
   text += fmt::format(", as {} says, own chunks [{}:{}] in {}", of(arrival.words), arrival.first_own,
@@ -133,6 +134,9 @@ std::string Printer::of(const Step& step) const {
       return fmt::format("{}: {}", lane, of(program_.products[static_cast<std::size_t>(step.product)]));
     case StepKind::kSum:
       return fmt::format("{}: {} = {} of {}{}", lane, of(step.to), coll::to_string(step.reduce_op),
+                         of(step.from), plus(" + ", step.bias));
+    case StepKind::kSumRanks:
+      return fmt::format("{}: {} = {} of {} over ranks{}", lane, of(step.to), coll::to_string(step.reduce_op),
                          of(step.from), plus(" + ", step.bias));
     case StepKind::kCast:
       return fmt::format("{}: {} = {}{}, rounded", lane, of(step.to), of(step.from), plus(" + ", step.bias));

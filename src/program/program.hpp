@@ -103,6 +103,12 @@ struct Departure {
   Operand kept = {};       ///< receives this rank's own partial of all rows
 };
 
+/// Each rank owns a shard of the product's rows. As soon as the rows of another rank are made, this rank's
+/// word there says so. The own rows come last.
+struct Telling {
+  Operand word;
+};
+
 /// out = a * b, with everything that gemm::mm(), gemm::scaled_matmul() or gemm::async_input_mm() adds to it.
 /// Operands whose root the call leaves unbound are absent. The addend of one that is not scaled has out's
 /// type and may be out.
@@ -120,6 +126,7 @@ struct Product {
   bool fast_accum = false;  ///< allows less exact sums
   std::optional<Arrival> arrival = {};
   std::optional<Departure> departure = {};  ///< of kProductScatter
+  std::optional<Telling> telling = {};
 };
 
 enum class StepKind : std::uint8_t {
@@ -136,6 +143,7 @@ enum class StepKind : std::uint8_t {
   kNap,             ///< a moment of nothing, so that other lanes start first; no result depends on it
   kProduct,         ///< products[product]
   kSum,             ///< to = the sum over dim 0 of `from`, in its order, plus bias, rounded once
+  kSumRanks,        ///< to = the sum over ranks, in their order, of `from` in each one's memory, plus bias
   kCast,            ///< to = from (plus bias), rounded where the type is narrower
   kQuantize,        ///< to, scale = the f8 rows of `from` and their scales: gemm::quantize_rows()
   kAllGather,       ///< to = every rank's `from`: a collective

@@ -128,6 +128,7 @@ class Run {
   Result<void> write_word(const Step& step, Stream& stream) const;
   Result<void> await_words(const Step& step, Stream& stream) const;
   Result<void> sum(const Step& step, Stream& stream) const;
+  Result<void> sum_ranks(const Step& step, Stream& stream) const;
   Result<void> cast(const Step& step, Stream& stream) const;
   Result<void> reduce_scatter(const Step& step, Stream& stream) const;
   Result<void> all_reduce(const Step& step, Stream& stream) const;
@@ -169,6 +170,8 @@ Result<void> Run::enqueue(const Step& step) const {
       return scatter_product(program_.products[static_cast<std::size_t>(step.product)], stream);
     case StepKind::kSum:
       return sum(step, stream);
+    case StepKind::kSumRanks:
+      return sum_ranks(step, stream);
     case StepKind::kCast:
       return cast(step, stream);
     case StepKind::kQuantize:
@@ -193,7 +196,17 @@ void Run::join_all() const {
 Result<void> Run::multiply(const Product& product, Stream& stream) const {
   if (product.arrival) return multiply_arriving(product, stream);
   const BoundProduct bound(product, bindings_);
-  return bound.is_empty() ? Result<void>() : gemm::run(bound.args(), stream);
+  if (bound.is_empty()) return {};
+  if (!product.telling) return gemm::run(bound.args(), stream);
+  const Operand& word = product.telling->word;
+  const Bindings::Bound& words = bindings_.root(word.root);
+  gemm::ProductArgs args = bound.args();
+  const gemm::Telling telling{.handle = words.handle,
+                              .word_bytes = words.handle->offset_bytes() + words.offset_bytes +
+                                            word.first * size_bytes(words.view.dtype),
+                              .value = word_value()};
+  args.telling = &telling;
+  return gemm::run(args, stream);
 }
 
 Result<void> Run::scatter_product(const Product& product, Stream& stream) const {
@@ -270,6 +283,18 @@ Result<void> Run::sum(const Step& step, Stream& stream) const {
                              .op = step.reduce_op,
                              .bias = optional_view(bindings_, step.bias)},
                             stream);
+}
+
+Result<void> Run::sum_ranks(const Step& step, Stream& stream) const {
+  const Bindings::Bound& layers = bindings_.root(step.from.root);
+  return coll::reduce_ranks(
+      {.handle = layers.handle,
+       .offset_bytes = layers.handle->offset_bytes() + offset_of(step.from) * size_bytes(layers.view.dtype),
+       .dtype = layers.view.dtype,
+       .out = view(step.to),
+       .op = step.reduce_op,
+       .bias = optional_view(bindings_, step.bias)},
+      stream);
 }
 
 Result<void> Run::cast(const Step& step, Stream& stream) const {

@@ -140,6 +140,7 @@ class Simulation {
   using Word = std::tuple<int, int, std::int64_t>;  // rank, slot, word in that rank's memory
   using Pieces = std::tuple<int, int, int>;         // receiver, slot, sender
   [[nodiscard]] bool have_come(int thread, int round, const Product& product) const;
+  Result<void> tell_all(int thread, const Entry& entry, const Operand& word);
   Result<void> meet_all(int thread, const Entry& entry, const Product& product);
   /// Which words an operand is, as all are counted that lie in its memory.
   [[nodiscard]] Shard words_in(int rank, const Operand& operand) const {
@@ -282,8 +283,22 @@ Result<bool> Simulation::advance_product(int thread, Entry& entry, const Product
   }
   TANDEM_TRY(use_product(thread, *entry.step, entry.round, product));
   clock(thread) = later;
+  if (product.telling) TANDEM_TRY(tell_all(thread, entry, product.telling->word));
   queue(thread).pop_front();
   return true;
+}
+
+/// A product's words at all other ranks. Each rank's rows were made before.
+Result<void> Simulation::tell_all(int thread, const Entry& entry, const Operand& word) {
+  const int rank = rank_of(thread);
+  for (int owner = 0; owner < world(); ++owner) {
+    if (owner == rank) continue;
+    Region region = region_of(rank, entry.round, word);
+    region.rank = owner;
+    TANDEM_TRY(access(thread, *entry.step, entry.round, region, true));
+    words_[{owner, slot_of(entry.round), words_in(rank, word).offset}] = {entry.round, clock(thread)};
+  }
+  return {};
 }
 
 /// Of n chunks over all rows of a root, by the shard rule.
@@ -575,6 +590,13 @@ Result<void> Simulation::touch(int thread, const Step& step, int round) {
       TANDEM_TRY(use(thread, step, round, product.departure->kept, true));
       TANDEM_TRY(use(thread, step, round, product.departure->bias, false));
       return use_operands(thread, step, round, product, product.a);
+    }
+    case StepKind::kSumRanks: {
+      Region region = region_of(rank_of(thread), round, step.from);
+      for (region.rank = 0; region.rank < world(); ++region.rank)
+        TANDEM_TRY(access(thread, step, round, region, false));
+      TANDEM_TRY(use(thread, step, round, step.bias, false));
+      return use(thread, step, round, step.to, true);
     }
     case StepKind::kBarrier:
     case StepKind::kCross:

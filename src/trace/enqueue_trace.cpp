@@ -23,6 +23,7 @@ std::string to_string(const Step& step) {
     case StepKind::kKeepOwn:
       return fmt::format("{}:own->out{}", stream, step.peer);
     case StepKind::kProduce:
+      if (step.peer < 0) return fmt::format("{}:make->P{}", stream, step.slot);
       return step.slot < 0 ? fmt::format("{}:make{}->out", stream, step.peer)
                            : fmt::format("{}:make{}->P{}", stream, step.peer, step.slot);
     case StepKind::kNap:

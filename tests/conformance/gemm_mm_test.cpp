@@ -308,7 +308,7 @@ TEST_P(GemmMm, PreparedProductsCanBeRecorded) {
   }
 }
 
-// Slices of k that accumulate one after the other are one product, bit for bit.
+// Slices of k that accumulate one after the other are one product, bit for bit, if they begin at even k.
 TEST_P(GemmMm, SlicesOfKAddUpToTheWhole) {
   if (!GetParam().adds_in_order) GTEST_SKIP() << GetParam().name << " adds in an order of its own";
   const Guarded a(*device_, test::dense({20, 90}), generated({20, 90}, DType::kBF16, 1));
@@ -316,7 +316,7 @@ TEST_P(GemmMm, SlicesOfKAddUpToTheWhole) {
   const Guarded whole(*device_, Dims{20, 50}, DType::kF32);
   const Guarded slices(*device_, Dims{20, 50}, DType::kF32);
   ASSERT_TRUE(gemm::mm({.a = a.view(), .b = b.view(), .out = whole.view(), .bias = {}}, *stream_));
-  for (const auto& [begin, size] : {std::pair(0, 7), std::pair(7, 50), std::pair(57, 33)}) {
+  for (const auto& [begin, size] : {std::pair(0, 8), std::pair(8, 50), std::pair(58, 32)}) {
     ASSERT_TRUE(gemm::mm({.a = a.view().narrow(1, begin, size),
                           .b = b.view().narrow(0, begin, size),
                           .out = slices.view(),
@@ -330,12 +330,13 @@ TEST_P(GemmMm, SlicesOfKAddUpToTheWhole) {
   EXPECT_EQ(whole.bytes(), slices.bytes());
 }
 
-// Bit for bit: both add in ascending k by fused multiply-adds.
+// Bit for bit: both add in ascending k by fused multiply-adds. CPUs add products of bf16 in pairs.
 TEST(GemmReference, GivesTheBitsOfTheCpu) {
   if (testing::num_test_gpus() == 0) GTEST_SKIP() << "no GPU";
   Config plain;
   plain.cublaslt_library = "none";
   for (const Types& types : kTypes) {
+    if (types.in == DType::kBF16) continue;
     std::vector<std::byte> expected;
     for (const DeviceKind kind : {DeviceKind::kCpu, DeviceKind::kCuda}) {
       const auto device = open_device({kind, 0}, plain).value();
@@ -353,7 +354,7 @@ TEST(GemmReference, GivesTheBitsOfTheCpu) {
 TEST(GemmForced, InstructionSetsGiveTheSameBits) {
   std::vector<std::byte> expected;
   int num_ran = 0;
-  for (const char* isa : {"scalar", "avx2", "avx512"}) {
+  for (const char* isa : {"scalar", "avx2", "avx512", "avx512_bf16"}) {
     Config config;
     config.isa = isa;
     const auto device = open_device({DeviceKind::kCpu, 0}, config).value();

@@ -93,6 +93,7 @@ TEST_F(ConfigTest, ReadsEveryVariable) {
   EXPECT_EQ(good("TANDEM_ISA", "scalar").isa, "scalar");
   EXPECT_EQ(good("TANDEM_ISA", "avx2").isa, "avx2");
   EXPECT_EQ(good("TANDEM_ISA", "avx512").isa, "avx512");
+  EXPECT_EQ(good("TANDEM_ISA", "avx512_bf16").isa, "avx512_bf16");
   EXPECT_EQ(good("TANDEM_CUBLASLT_LIBRARY", "/a/libcublasLt.so.13").cublaslt_library, "/a/libcublasLt.so.13");
   EXPECT_EQ(good("TANDEM_NCCL_LIBRARY", "/a/libnccl.so.2").nccl_library, "/a/libnccl.so.2");
   EXPECT_EQ(good("TANDEM_FAULT", "put:0:*:delay:5,get:1:2:die").fault, "put:0:*:delay:5,get:1:2:die");

@@ -35,6 +35,7 @@ struct Op {
     kWait,
     kGet,
     kPut,
+    kTell,
     kAwait,
     kMultiply,
     kSleep,
@@ -98,6 +99,9 @@ class Machine {
           break;
         case StepKind::kPut:
           op = {Op::Kind::kPut, step.peer, step.slot};
+          break;
+        case StepKind::kTell:
+          op = {Op::Kind::kTell, step.peer, step.slot};
           break;
         case StepKind::kAwait:
           op = {Op::Kind::kAwait, step.peer, step.slot};
@@ -185,7 +189,7 @@ class Machine {
     queue.ops.pop_front();
     queue.now = start;
     if (op.kind == Op::Kind::kGet || op.kind == Op::Kind::kPut) queue.now += op.share * kLink;
-    if (op.kind == Op::Kind::kPut)
+    if (op.kind == Op::Kind::kPut || op.kind == Op::Kind::kTell)
       words_[{static_cast<int>(&rank - ranks_.data()), op.id, op.chunk}] = queue.now;
     if (op.kind == Op::Kind::kSleep) queue.now += kNap;
     if (op.kind == Op::Kind::kMultiply) rank.processor_free = queue.now += op.share * kProduct;
@@ -244,6 +248,21 @@ TEST_P(ProgramOverlap, runs_to_its_end_and_not_when_a_barrier_is_missing_on_one_
                    .base() -
                1);
     EXPECT_EQ(Machine(traces).makespan(), std::numeric_limits<double>::infinity()) << "W = " << world;
+  }
+}
+
+// Peers' parts cross the link while the next ones are made; only the last one's time may show, for it is made
+// last of all but the own part.
+TEST(ProgramOverlapTold, hides_the_link_behind_the_products) {
+  for (const int world : {2, 3, 4, 8}) {
+    Traces traces;
+    for (const program::Program& program :
+         test::programs_of(&fused::build_native_scatter, test::small_told_scatter(world, false, true)))
+      traces.push_back(program.traced());
+    EXPECT_NEAR(Machine(traces).makespan(), world * kProduct, 1e-9) << "W = " << world;
+    for (auto& trace : traces)
+      std::erase_if(trace, [](const Step& step) { return step.kind == StepKind::kTell && step.peer == 0; });
+    EXPECT_EQ(Machine(traces).makespan(), std::numeric_limits<double>::infinity()) << "nobody tells rank 0";
   }
 }
 

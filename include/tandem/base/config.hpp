@@ -26,7 +26,8 @@ struct Config {
   /// TANDEM_LINK_DELAY_US: simulates a link. A copy from a peer waits this long before its first byte,
   /// without using the processor.
   std::chrono::microseconds link_delay{0};
-  /// TANDEM_ISA = scalar | avx2 | avx512: the instruction set of the CPU kernels.
+  /// TANDEM_ISA = scalar | avx2 | avx512 | avx512_bf16: the instruction set of the CPU kernels. The last is
+  /// avx512 with VDPBF16PS for products of bf16, however fast it is.
   std::optional<std::string> isa;
   /// TANDEM_RECORD_AFTER = 0 to 1000000: an op that was called this often with the same tensors is recorded
   /// where that is of use. Later calls launch the recording as one graph. With 0 nothing is recorded, so that

@@ -21,6 +21,7 @@ enum class StepKind : std::uint8_t {
   kConsume,     ///< bk:use2: uses the chunk of rank `peer`
   kKeepOwn,     ///< cur:own->out1: copies the own shard into the gathered output
   kProduce,     ///< bk:make2->P0 or cur:make1->out (slot < 0): makes the chunk for rank `peer`
+                ///< cur:make->P0 (peer < 0): makes all ranks' chunks, and tells of each
   kNap,         ///< cur:nap: a short sleep that lets the side stream start first
   kPut,         ///< bk:put2.P0: copies chunk `slot` to rank `peer`, and its word behind it
   kTell,        ///< cur:tell2.P0: writes the word of chunk `slot` for rank `peer`, which may get it

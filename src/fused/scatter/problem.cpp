@@ -66,6 +66,8 @@ std::size_t hash_of(const ScatterProblem& p) {
       .add(p.batch_invariant)
       .add(p.push_chunks)
       .add(p.tells)
+      .add(p.has_core_a_lane)
+      .add(p.has_link)
       .add(p.rounds)
       .add(p.num_products)
       .add(p.sum_k)

@@ -5,7 +5,9 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "device/cpu/word_wait.hpp"
+#include "gemm/cpu/tile_product.hpp"
 #include "symm/cpu/chunk_wait.hpp"
+#include "symm/cpu/group_use.hpp"
 
 namespace tandem::gemm::cpu {
 namespace {
@@ -36,7 +38,7 @@ Result<void> await_chunk(const AsyncInputProduct& product, int chunk) {
       ErrorCode::kTimeout,
       "async_input_mm: chunk {} of {} (rows {} to {} of a) had not arrived after {} ms: its signal is {}, "
       "expected {}",
-      chunk, product.num_signals, rows.offset, rows.offset + rows.size - 1,
+      chunk, product.num_chunks, rows.offset, rows.offset + rows.size - 1,
       std::chrono::duration_cast<std::chrono::milliseconds>(product.timeout).count(), seen, product.expected);
 }
 
@@ -52,13 +54,14 @@ int sender_of(const AsyncInputProduct& product, int chunk) {
 /// Whether the chunk's rows lie right behind those of the one before.
 bool goes_on(const AsyncInputProduct& product, int last, int chunk) {
   if (chunk != last + 1 || is_complete(product, chunk) != is_complete(product, last)) return false;
+  if (product.telling) return false;  // its owner hears of it at once
   return !product.held || sender_of(product, chunk) == sender_of(product, last);
 }
 
 /// Where a's rows from the chunk's first one on lie.
 std::byte* rows_at(const AsyncInputProduct& product, int chunk) {
   const TileProblem& whole = product.whole;
-  const std::int64_t row_bytes = whole.a.row_stride * size_bytes(whole.in_dtype);
+  const std::int64_t row_bytes = whole.a.row_stride * size_bytes(whole.a_dtype);
   const std::int64_t first = product.order.rows_of(chunk).offset;
   if (is_complete(product, chunk)) {
     const std::int64_t first_complete = product.order.rows_of(product.complete_first).offset;
@@ -85,6 +88,21 @@ TileProblem rows_of(const AsyncInputProduct& product, int first_chunk, int last_
   part.out.data =
       static_cast<std::byte*>(whole.out.data) + first * whole.out.row_stride * size_bytes(whole.out_dtype);
   return part;
+}
+
+/// The ranks that own chunks [first, last], that their rows are made.
+Result<void> tell(const AsyncInputProduct& product, int first, int last) {
+  const Telling& telling = *product.telling;
+  auto& peers = *static_cast<symm::Peers*>(telling.ranks.control);
+  const symm::cpu::GroupUse use(peers);
+  TANDEM_TRY(use.check());
+  for (int owner = first; owner <= last; ++owner) {
+    if (owner == telling.ranks.rank) continue;
+    auto* const block = static_cast<std::byte*>(telling.ranks.buffers[owner]);
+    TANDEM_TRY(symm::cpu::write_word(
+        peers, owner, reinterpret_cast<std::uint32_t*>(block + telling.word_bytes), telling.value));
+  }
+  return {};
 }
 
 /// The chunks that are left, by their steps in the order.
@@ -149,7 +167,8 @@ Result<int> await_next(const AsyncInputProduct& product, Remaining& left) {
 
 }  // namespace
 
-Result<void> run(const AsyncInputProduct& product, TileKernel kernel) {
+Result<void> run(const AsyncInputProduct& product, const TileKernels& kernels) {
+  TANDEM_ASSIGN(const RowProduct rows, RowProduct::make(product.whole, kernels));
   const ChunkOrder& order = product.order;
   Remaining left(product);
   while (left.first() < order.size()) {
@@ -162,9 +181,11 @@ Result<void> run(const AsyncInputProduct& product, TileKernel kernel) {
       left.take(step);
       ++last;
     }
-    TANDEM_TRY(run(rows_of(product, first, last), kernel));
+    TANDEM_TRY(rows.multiply(rows_of(product, first, last)));
+    if (product.telling) TANDEM_TRY(tell(product, first, last));
   }
-  return {};
+  // Of parts without rows too: every rank hears of every other one.
+  return product.telling ? tell(product, order.size(), product.num_chunks - 1) : Result<void>();
 }
 
 }  // namespace tandem::gemm::cpu

@@ -12,7 +12,7 @@
 #include "gemm/cpu/four_bit_rows.hpp"
 #include "gemm/cpu/quantize_rows.hpp"
 #include "gemm/cpu/scaled_product.hpp"
-#include "gemm/cpu/tile_problem.hpp"
+#include "gemm/cpu/tile_product.hpp"
 
 namespace tandem::gemm {
 namespace {
@@ -23,21 +23,29 @@ using cpu::TileProblem;
 struct Isa {
   std::string_view name;
   int level;
-  cpu::TileKernel kernel;
+  const cpu::TileKernels* kernels;
 };
-constexpr Isa kScalar = {"scalar", 0, cpu::run_tile_scalar};
-constexpr Isa kAvx2 = {"avx2", 1, cpu::run_tile_avx2};
-constexpr Isa kAvx512 = {"avx512", 2, cpu::run_tile_avx512};
+constexpr Isa kScalar = {"scalar", 0, &cpu::kTileScalar};
+constexpr Isa kAvx2 = {"avx2", 1, &cpu::kTileAvx2};
+constexpr Isa kAvx512 = {"avx512", 2, &cpu::kTileAvx512};
+/// kAvx512 and VDPBF16PS.
+constexpr Isa kAvx512Bf16 = {"avx512_bf16", 3, &cpu::kTileAvx512Bf16};
 
 int level_of(std::string_view name) {
-  for (const Isa& isa : {kAvx512, kAvx2}) {
+  for (const Isa& isa : {kAvx512Bf16, kAvx512, kAvx2}) {
     if (isa.name == name) return isa.level;
   }
   return kScalar.level;
 }
 
+/// Whether the configuration leaves it: what kAvx512Bf16 lacks is kAvx512's.
+bool is_left(const Isa& isa, const Config& config) {
+  return !config.isa || *config.isa == isa.name ||
+         (*config.isa == kAvx512Bf16.name && isa.name == kAvx512.name);
+}
+
 Support usable(const Isa& isa, const Config& config) {
-  if (config.isa && *config.isa != isa.name) return Support::no("TANDEM_ISA=" + *config.isa + " excludes it");
+  if (!is_left(isa, config)) return Support::no("TANDEM_ISA=" + *config.isa + " excludes it");
   const std::string_view best = tandem::cpu::best_isa();
   if (isa.level <= level_of(best)) return Support::yes();
   return Support::no("this processor's best instruction set is " + std::string(best));
@@ -59,7 +67,8 @@ TileProblem tile_problem_of(const Product& product, const ProductArgs& args) {
     tile.bias = args.bias->data;
     tile.bias_stride = args.bias->stride(0);
   }
-  tile.in_dtype = product.a;
+  tile.a_dtype = product.a;
+  tile.b_dtype = product.b;
   tile.out_dtype = product.out;
   tile.accumulate = product.epilogue.accumulate;
   return tile;
@@ -72,7 +81,7 @@ cpu::AsyncInputProduct async_input_product_of(const Product& product, const Prod
   cpu::AsyncInputProduct task{.whole = tile_problem_of(product, args),
                               .order = ChunkOrder(product.m, chunks, static_cast<int>(arrival.pivot)),
                               .signals = arrival.signals.data_as<const std::uint32_t>(),
-                              .num_signals = chunks,
+                              .num_chunks = chunks,
                               .expected = arrival.expected,
                               .timeout = timeout};
   if (arrival.complete) {
@@ -89,11 +98,27 @@ cpu::AsyncInputProduct async_input_product_of(const Product& product, const Prod
   return task;
 }
 
+/// All of a is there; the own chunk comes last.
+cpu::AsyncInputProduct telling_product_of(const Product& product, const ProductArgs& args) {
+  const Telling& telling = *args.telling;
+  const symm::KernelHandle ranks = telling.handle->kernel_handle();
+  return {.whole = tile_problem_of(product, args),
+          .order = ChunkOrder(product.m, ranks.world_size, (ranks.rank + 1) % ranks.world_size),
+          .num_chunks = ranks.world_size,
+          .complete = args.a->data,
+          .complete_first = 0,
+          .complete_end = ranks.world_size,
+          .telling = cpu::Telling{ranks, telling.word_bytes, telling.value}};
+}
+
 /// Every product but those that send, and those that are scaled while their left operand arrives.
 class TileImplementation final : public Implementation {
  public:
   TileImplementation(const Isa& isa, const Config& config)
-      : name_("cpu/tile_" + std::string(isa.name)), kernel_(isa.kernel), usable_(usable(isa, config)) {}
+      : name_("cpu/tile_" + std::string(isa.name)),
+        kernels_(*isa.kernels),
+        only_pairs_(isa.kernels == &cpu::kTileAvx512Bf16),
+        usable_(usable(isa, config)) {}
 
   [[nodiscard]] std::string_view name() const override { return name_; }
 
@@ -106,6 +131,10 @@ class TileImplementation final : public Implementation {
       return refuse(why_not, "has no scaled products whose left operand still arrives");
     if (product.arrival && !is_tile(product))
       return refuse(why_not, "adds nothing but a bias to products whose left operand still arrives");
+    if (product.tells && !is_tile(product))
+      return refuse(why_not, "tells of the rows of plain products only");
+    if (only_pairs_ && (product.a != DType::kBF16 || product.b != DType::kBF16))
+      return refuse(why_not, "multiplies bf16 by bf16 only");
     return usable_.ok || refuse(why_not, usable_.why_not);
   }
 
@@ -113,6 +142,7 @@ class TileImplementation final : public Implementation {
                                  Stream& stream) const override {
     if (product.arrival)
       return launch(async_input_product_of(product, args, stream.device().config().op_timeout), stream);
+    if (product.tells) return launch(telling_product_of(product, args), stream);
     if (is_tile(product)) return launch(tile_problem_of(product, args), stream);
     return launch(cpu::scaled_product_of(product, args), stream);
   }
@@ -123,25 +153,30 @@ class TileImplementation final : public Implementation {
   template <class Task>
   [[nodiscard]] Result<void> launch(const Task& task, Stream& stream) const {
     return tandem::cpu::launch(
-        stream, tandem::cpu::Task([kernel = kernel_, task] { return cpu::run(task, kernel); }));
+        stream, tandem::cpu::Task([kernels = &kernels_, task] { return cpu::run(task, *kernels); }));
   }
 
   std::string name_;
-  cpu::TileKernel kernel_;
+  const cpu::TileKernels& kernels_;
+  bool only_pairs_;
   Support usable_;
 };
 
 class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const Config& config)
-      : avx512_(kAvx512, config), avx2_(kAvx2, config), scalar_(kScalar, config) {}
+      : avx512_bf16_(kAvx512Bf16, config),
+        avx512_(kAvx512, config),
+        avx2_(kAvx2, config),
+        scalar_(kScalar, config) {}
   [[nodiscard]] std::span<const Implementation* const> implementations() const override { return list_; }
 
  private:
+  TileImplementation avx512_bf16_;
   TileImplementation avx512_;
   TileImplementation avx2_;
   TileImplementation scalar_;
-  std::array<const Implementation*, 3> list_ = {&avx512_, &avx2_, &scalar_};
+  std::array<const Implementation*, 4> list_ = {&avx512_bf16_, &avx512_, &avx2_, &scalar_};
 };
 
 class CpuRowQuantizer final : public RowQuantizer {

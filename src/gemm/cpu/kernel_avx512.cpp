@@ -1,61 +1,18 @@
 // Compiled with -mavx512f: nothing here may run before the processor was asked (tile_implementations.cpp).
 
-#include <immintrin.h>
-
-#include "gemm/cpu/f16c_elements.hpp"
+#include "gemm/cpu/avx512_vectors.hpp"
 #include "gemm/cpu/tile_loop.hpp"
 
 namespace tandem::gemm::cpu {
 namespace {
 
-struct Avx512 : F16cElements<Avx512> {
-  using Vec = __m512;
-  static constexpr int kWidth = 16;
-  static constexpr int kTileVecs = 4;  // 6 x 64: 24 sums, 4 columns and 1 row of 32 registers
-
-  static Vec zero() { return _mm512_setzero_ps(); }
-  static Vec broadcast(float value) { return _mm512_set1_ps(value); }
-  static Vec fma(Vec x, Vec y, Vec sum) { return _mm512_fmadd_ps(x, y, sum); }
-  static Vec add(Vec x, Vec y) { return _mm512_add_ps(x, y); }
-
-  static Vec load(const float* from) { return _mm512_loadu_ps(from); }
-  static Vec load(const BF16* from) {
-    const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
-  }
-  static Vec load(const F16* from) {
-    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
-  }
-  static void store(float* to, Vec value) { _mm512_storeu_ps(to, value); }
-  static void store(BF16* to, Vec value) {  // no NaN but the canonical one gets here, which this keeps
-    const __m512i bits = _mm512_castps_si512(value);
-    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
-                        _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
-  }
-  static void store(F16* to, Vec value) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
-  }
-
-  static Vec canonical(Vec value) {
-    const __mmask16 is_nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
-    return _mm512_mask_mov_ps(value, is_nan, _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000)));
-  }
-  static Vec interleave_low(Vec x, Vec y) {
-    const __m512i lanes = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-    return _mm512_permutex2var_ps(x, lanes, y);
-  }
-  static Vec interleave_high(Vec x, Vec y) {
-    const __m512i lanes = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-    return _mm512_permutex2var_ps(x, lanes, y);
-  }
+struct Avx512 : Avx512Vectors<Avx512> {
+  using PairIsa = Avx512;
+  static constexpr PanelForm kPairsForm = PanelForm::kTwoSteps;
 };
 
 }  // namespace
 
-void run_tile_avx512(const TileProblem& problem, const Blocking& blocking, const Scratch& scratch) {
-  run_tile<Avx512>(problem, blocking, scratch);
-}
+const TileKernels kTileAvx512 = {Avx512::kPairsForm, pack_by<Avx512>, multiply_by<Avx512>};
 
 }  // namespace tandem::gemm::cpu

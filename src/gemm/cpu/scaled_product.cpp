@@ -6,15 +6,15 @@
 #include "base/convert_elements.hpp"
 #include "base/try.hpp"
 #include "gemm/cpu/scratch.hpp"
+#include "gemm/cpu/tile_product.hpp"
 #include "gemm/operand_checks.hpp"
 #include "gemm/row_dims.hpp"
 
 namespace tandem::gemm::cpu {
 namespace {
 
-// Widening a block of b costs about as much as the products of 20 rows with it.
-constexpr std::int64_t kRowsAtOnce = 384;
-constexpr std::int64_t kDepthAtOnce = 1024;
+// The sums of a block, and those of one block of k, stay in the second-level cache.
+constexpr std::int64_t kRowsAtOnce = 96;
 constexpr std::int64_t kColumnsAtOnce = kPanelColumns * 8;
 
 Rows rows_of(const TensorView& view) {
@@ -66,26 +66,26 @@ struct Block {
 /// The walk over the blocks of one product, on one thread's scratch memory.
 class BlockLoop {
  public:
-  BlockLoop(const ScaledProduct& product, TileKernel kernel)
+  BlockLoop(const ScaledProduct& product, const TileKernels& kernels)
       : product_(product),
-        kernel_(kernel),
+        kernels_(kernels),
         rows_(std::min(num_rows(product), kRowsAtOnce)),
         cols_(std::min(product.n, kColumnsAtOnce)),
-        depth_(std::min(product.k, kDepthAtOnce)),
-        a_stride_(depth_ + 16),
-        blocking_(choose_blocking(depth_)),
-        reads_in_place_(is_factor_type(product.a_dtype) && product.num_row_dims == 1) {}
+        whole_(whole_of(product)),
+        form_(kernels.form_of(whole_)),
+        panel_rows_(rows_of_panel(product.k, form_)),
+        panels_at_once_(panels_at_once(product.n, product.k, form_)),
+        blocking_(choose_blocking(panel_rows_)),
+        is_matrix_(product.num_row_dims == 1) {}
 
   Result<void> run();
 
  private:
+  static TileProblem whole_of(const ScaledProduct& product);
   Result<void> take_scratch();
-  void add_products(const Block& block, std::int64_t at, std::int64_t depth);
-  void add_scaled_products(const Block& block, std::int64_t at, TileProblem& whole);
+  void multiply(const Block& block, const Panels& panels);
   void add_scaled(const Block& block, std::int64_t scale_idx);
-  [[nodiscard]] TileProblem tile_of(const Block& block, std::int64_t at, std::int64_t depth);
-  void read_in_place(const Block& block, std::int64_t at, TileProblem& tile) const;
-  void widen(const Block& block, std::int64_t at, std::int64_t depth, TileProblem& tile);
+  [[nodiscard]] Matrix rows_of_a(const Block& block);
   void load_columns(const Block& block);
   void load_b_scales(const Block& block, std::int64_t scale_idx);
   [[nodiscard]] float a_scale_at(std::int64_t row, std::int64_t scale_idx) const;
@@ -93,14 +93,15 @@ class BlockLoop {
   [[nodiscard]] std::int64_t offset_of(const Rows& rows, std::int64_t row) const;
 
   const ScaledProduct& product_;
-  TileKernel kernel_;
-  std::int64_t rows_, cols_, depth_;
-  std::int64_t
-      a_stride_;  // a power of two would put all rows of a tile into one set of the first-level cache
+  const TileKernels& kernels_;
+  std::int64_t rows_, cols_;
+  TileProblem whole_;  // without a and out
+  PanelForm form_;
+  std::int64_t panel_rows_, panels_at_once_;
   Blocking blocking_;
-  bool reads_in_place_;
-  float* a_ = nullptr;        // [rows_, a_stride_], unless a is read in place
-  float* b_ = nullptr;        // [depth_, cols_], the same
+  bool is_matrix_;            // the rows of a are those of a matrix
+  float* packed_ = nullptr;   // [panels_at_once_] panels
+  float* a_ = nullptr;        // [rows_, k] of a's type, unless is_matrix_
   float* sums_ = nullptr;     // [rows_, cols_]
   float* partial_ = nullptr;  // [rows_, cols_], of one block of k; only if scales differ along k
   float* b_scale_ = nullptr;  // [cols_]
@@ -109,19 +110,30 @@ class BlockLoop {
   Scratch scratch_;
 };
 
+TileProblem BlockLoop::whole_of(const ScaledProduct& product) {
+  TileProblem whole;
+  whole.n = product.n;
+  whole.k = product.k;
+  whole.b = product.b;
+  whole.a_dtype = product.a_dtype;
+  whole.b_dtype = product.b_dtype;
+  return whole;
+}
+
 Result<void> BlockLoop::take_scratch() {
-  const std::int64_t widened = reads_in_place_ ? 0 : rows_ * a_stride_ + depth_ * cols_;
+  const std::int64_t packed = panels_at_once_ * panel_floats(product_.k, form_);
+  const std::int64_t a = is_matrix_ ? 0 : rows_ * product_.k * size_bytes(product_.a_dtype) / 4 + 1;
   const std::int64_t partial = product_.is_scaled_along_k() ? rows_ * cols_ : 0;
-  const std::int64_t own = widened + rows_ * cols_ + partial + 3 * cols_;
-  TANDEM_ASSIGN(float* memory, thread_scratch(own + scratch_floats(depth_, blocking_)));
+  const std::int64_t of_kernel = scratch_floats(panel_rows_, blocking_);
+  TANDEM_ASSIGN(float* memory, thread_scratch(packed + of_kernel + a + rows_ * cols_ + partial + 3 * cols_));
   const auto take = [&](std::int64_t count) {
     float* const piece = memory;
     memory += count;
     return piece;
   };
-  scratch_ = cut_scratch(take(scratch_floats(depth_, blocking_)), depth_, blocking_);
-  a_ = take(reads_in_place_ ? 0 : rows_ * a_stride_);
-  b_ = take(reads_in_place_ ? 0 : depth_ * cols_);
+  packed_ = take(packed);
+  scratch_ = cut_scratch(take(of_kernel), panel_rows_, blocking_);
+  a_ = take(a);
   sums_ = take(rows_ * cols_);
   partial_ = take(partial);
   b_scale_ = take(cols_);
@@ -133,40 +145,40 @@ Result<void> BlockLoop::take_scratch() {
 Result<void> BlockLoop::run() {
   TANDEM_TRY(take_scratch());
   const std::int64_t all_rows = num_rows(product_);
-  for (std::int64_t col = 0; col < product_.n; col += cols_) {
+  const std::int64_t packed_cols = panels_at_once_ * kPanelColumns;
+  const std::int64_t stride = panel_floats(product_.k, form_);
+  for (std::int64_t first = 0; first < product_.n; first += packed_cols) {
+    const std::int64_t end = std::min(first + packed_cols, product_.n);
+    kernels_.pack(whole_, first, end - first, packed_);
     for (std::int64_t row = 0; row < all_rows; row += rows_) {
-      const Block block{row, std::min(rows_, all_rows - row), col, std::min(cols_, product_.n - col)};
-      if (product_.k == 0 || product_.is_scaled_along_k()) std::fill(sums_, sums_ + rows_ * cols_, 0.0F);
-      for (std::int64_t at = 0; at < product_.k; at += depth_) {
-        add_products(block, at, std::min(depth_, product_.k - at));
+      for (std::int64_t col = first; col < end; col += cols_) {
+        const Block block{row, std::min(rows_, all_rows - row), col, std::min(cols_, end - col)};
+        multiply(block, {packed_ + (col - first) / kPanelColumns * stride, stride, form_});
+        load_columns(block);
+        for (std::int64_t i = 0; i < block.rows; ++i) finish_row(block, i);
       }
-      load_columns(block);
-      for (std::int64_t i = 0; i < block.rows; ++i) finish_row(block, i);
     }
   }
   return {};
 }
 
-void BlockLoop::add_products(const Block& block, std::int64_t at, std::int64_t depth) {
-  TileProblem tile = tile_of(block, at, depth);
-  if (product_.is_scaled_along_k()) return add_scaled_products(block, at, tile);
+/// The sums of a block; those of each block of k by itself, where scales differ along k.
+void BlockLoop::multiply(const Block& block, const Panels& panels) {
+  static_assert(kScaleBlock % 2 == 0);
+  TileProblem tile = whole_;
+  tile.m = block.rows;
+  tile.n = block.cols;
+  tile.a = rows_of_a(block);
   tile.out = {.data = sums_, .row_stride = cols_, .col_stride = 1};
-  tile.accumulate = at > 0;
-  kernel_(tile, blocking_, scratch_);
-}
-
-/// Each block of k by itself.
-void BlockLoop::add_scaled_products(const Block& block, std::int64_t at, TileProblem& whole) {
-  static_assert(kDepthAtOnce % kScaleBlock == 0);
-  const std::int64_t element = size_bytes(whole.in_dtype);
-  TileProblem tile = whole;
-  tile.out = {.data = partial_, .row_stride = cols_, .col_stride = 1};
-  for (std::int64_t step = 0; step < whole.k; step += kScaleBlock) {
-    tile.k = std::min(kScaleBlock, whole.k - step);
-    tile.a.data = static_cast<std::byte*>(whole.a.data) + step * whole.a.col_stride * element;
-    tile.b.data = static_cast<std::byte*>(whole.b.data) + step * whole.b.row_stride * element;
-    kernel_(tile, blocking_, scratch_);
-    add_scaled(block, (at + step) / kScaleBlock);
+  if (!product_.is_scaled_along_k()) return kernels_.multiply(tile, panels, blocking_, scratch_);
+  std::fill(sums_, sums_ + rows_ * cols_, 0.0F);
+  tile.out.data = partial_;
+  for (std::int64_t at = 0; at < product_.k; at += kScaleBlock) {
+    tile.k = std::min(kScaleBlock, product_.k - at);
+    kernels_.multiply(tile, from_step(panels, at), blocking_, scratch_);
+    add_scaled(block, at / kScaleBlock);
+    tile.a.data =
+        static_cast<std::byte*>(tile.a.data) + kScaleBlock * tile.a.col_stride * size_bytes(product_.a_dtype);
   }
 }
 
@@ -181,48 +193,19 @@ void BlockLoop::add_scaled(const Block& block, std::int64_t scale_idx) {
   }
 }
 
-TileProblem BlockLoop::tile_of(const Block& block, std::int64_t at, std::int64_t depth) {
-  TileProblem tile;
-  tile.m = block.rows;
-  tile.n = block.cols;
-  tile.k = depth;
-  if (reads_in_place_) {
-    read_in_place(block, at, tile);
-  } else {
-    widen(block, at, depth, tile);
+/// In place where they are those of a matrix, else copied.
+Matrix BlockLoop::rows_of_a(const Block& block) {
+  const Rows& a = product_.a;
+  if (is_matrix_) {
+    const TensorView first = row_view(a.data, offset_of(a, block.row), 0, 0, product_.a_dtype);
+    return {.data = first.data, .row_stride = a.strides[0], .col_stride = a.col_stride};
   }
-  return tile;
-}
-
-void BlockLoop::read_in_place(const Block& block, std::int64_t at, TileProblem& tile) const {
-  const std::int64_t element = size_bytes(product_.a_dtype);
-  const std::int64_t a_offset = offset_of(product_.a, block.row) + at * product_.a.col_stride;
-  const std::int64_t b_offset = at * product_.b.row_stride + block.col * product_.b.col_stride;
-  tile.in_dtype = product_.a_dtype;
-  tile.a = {.data = static_cast<std::byte*>(product_.a.data) + a_offset * element,
-            .row_stride = product_.a.strides[0],
-            .col_stride = product_.a.col_stride};
-  tile.b = product_.b;
-  tile.b.data = static_cast<std::byte*>(product_.b.data) + b_offset * element;
-}
-
-void BlockLoop::widen(const Block& block, std::int64_t at, std::int64_t depth, TileProblem& tile) {
   for (std::int64_t i = 0; i < block.rows; ++i) {
-    const std::int64_t offset = offset_of(product_.a, block.row + i) + at * product_.a.col_stride;
-    convert_elements(row_view(product_.a.data, offset, depth, product_.a.col_stride, product_.a_dtype),
-                     row_view(a_ + i * a_stride_, 0, depth, 1, DType::kF32));
+    convert_elements(
+        row_view(a.data, offset_of(a, block.row + i), product_.k, a.col_stride, product_.a_dtype),
+        row_view(a_, i * product_.k, product_.k, 1, product_.a_dtype));
   }
-  const Matrix& b = product_.b;
-  TensorView from = row_view(b.data, at * b.row_stride + block.col * b.col_stride, 0, 0, product_.b_dtype);
-  from.sizes = {depth, block.cols};
-  from.strides = {b.row_stride, b.col_stride};
-  TensorView to = row_view(b_, 0, 0, 0, DType::kF32);
-  to.sizes = from.sizes;
-  to.strides = {cols_, 1};
-  convert_elements(from, to);
-  tile.in_dtype = DType::kF32;
-  tile.a = {.data = a_, .row_stride = a_stride_, .col_stride = 1};
-  tile.b = {.data = b_, .row_stride = cols_, .col_stride = 1};
+  return {.data = a_, .row_stride = product_.k, .col_stride = 1};
 }
 
 void BlockLoop::load_columns(const Block& block) {
@@ -319,8 +302,8 @@ ScaledProduct scaled_product_of(const Product& product, const ProductArgs& args)
   return scaled;
 }
 
-Result<void> run(const ScaledProduct& product, TileKernel kernel) {
-  return BlockLoop(product, kernel).run();
+Result<void> run(const ScaledProduct& product, const TileKernels& kernels) {
+  return BlockLoop(product, kernels).run();
 }
 
 }  // namespace tandem::gemm::cpu

@@ -6,7 +6,7 @@
 #include <tandem/base/error.hpp>
 #include <tandem/base/shape.hpp>
 
-#include "gemm/cpu/tile_problem.hpp"
+#include "gemm/cpu/tile_kernels.hpp"
 #include "gemm/product.hpp"
 
 namespace tandem::gemm::cpu {
@@ -63,9 +63,9 @@ struct ScaledProduct {
 };
 [[nodiscard]] ScaledProduct scaled_product_of(const Product& product, const ProductArgs& args);
 
-/// Blocks of a and b as f32 (as they are, where the kernel reads them), their products by `kernel`, and one
-/// pass over the f32 sums: scales, bias, addend, rounding. Scales along k come earlier: into the sums, with
-/// each block of k. Errors: kOutOfMemory for the blocks.
-[[nodiscard]] Result<void> run(const ScaledProduct& product, TileKernel kernel);
+/// Packs b, multiplies blocks of rows and columns, and makes one pass over their f32 sums: scales, bias,
+/// addend, rounding. Scales along k come earlier: into the sums, with each block of k. Errors: kOutOfMemory
+/// for the blocks.
+[[nodiscard]] Result<void> run(const ScaledProduct& product, const TileKernels& kernels);
 
 }  // namespace tandem::gemm::cpu

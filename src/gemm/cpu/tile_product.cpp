@@ -1,0 +1,66 @@
+#include "gemm/cpu/tile_product.hpp"
+
+#include <algorithm>
+
+#include "base/try.hpp"
+#include "gemm/cpu/scratch.hpp"
+
+namespace tandem::gemm::cpu {
+namespace {
+
+TileProblem columns_of(const TileProblem& whole, std::int64_t first, std::int64_t count) {
+  TileProblem part = whole;
+  part.n = count;
+  const std::int64_t element = size_bytes(whole.out_dtype);
+  part.out.data = static_cast<std::byte*>(whole.out.data) + first * whole.out.col_stride * element;
+  if (whole.bias != nullptr)
+    part.bias = static_cast<const std::byte*>(whole.bias) + first * whole.bias_stride * element;
+  return part;
+}
+
+}  // namespace
+
+std::int64_t panels_at_once(std::int64_t n, std::int64_t k, PanelForm form) {
+  constexpr std::int64_t kFloats = std::int64_t{2} << 20;
+  const std::int64_t fitting = kFloats / std::max<std::int64_t>(panel_floats(k, form), 1);
+  return std::max<std::int64_t>(std::min(fitting, panels_of(n)), 1);
+}
+
+Result<void> run(const TileProblem& problem, const TileKernels& kernels) {
+  const PanelForm form = kernels.form_of(problem);
+  const std::int64_t panel = panel_floats(problem.k, form);
+  const std::int64_t rows = rows_of_panel(problem.k, form);
+  const std::int64_t at_once = panels_at_once(problem.n, problem.k, form);
+  const Blocking blocking = choose_blocking(rows);
+  TANDEM_ASSIGN(float* memory, thread_scratch(at_once * panel + scratch_floats(rows, blocking)));
+  const Scratch scratch = cut_scratch(memory + at_once * panel, rows, blocking);
+  for (std::int64_t col = 0; col < problem.n; col += at_once * kPanelColumns) {
+    const std::int64_t cols = std::min(at_once * kPanelColumns, problem.n - col);
+    kernels.pack(problem, col, cols, memory);
+    kernels.multiply(columns_of(problem, col, cols), {memory, panel, form}, blocking, scratch);
+  }
+  return {};
+}
+
+Result<RowProduct> RowProduct::make(const TileProblem& whole, const TileKernels& kernels) {
+  RowProduct product(kernels);
+  const PanelForm form = kernels.form_of(whole);
+  const std::int64_t stride = panel_floats(whole.k, form);
+  const std::int64_t packed = panels_of(whole.n) * stride;
+  if (packed > kMostPackedBytes / static_cast<std::int64_t>(sizeof(float))) return product;
+  const std::int64_t rows = rows_of_panel(whole.k, form);
+  product.blocking_ = choose_blocking(rows);
+  TANDEM_ASSIGN(float* memory, thread_scratch(packed + scratch_floats(rows, product.blocking_)));
+  product.scratch_ = cut_scratch(memory + packed, rows, product.blocking_);
+  product.panels_ = {memory, stride, form};
+  kernels.pack(whole, 0, whole.n, memory);
+  return product;
+}
+
+Result<void> RowProduct::multiply(const TileProblem& rows) const {
+  if (panels_.data == nullptr) return run(rows, *kernels_);
+  kernels_->multiply(rows, panels_, blocking_, scratch_);
+  return {};
+}
+
+}  // namespace tandem::gemm::cpu

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <tandem/base/error.hpp>
+
+#include "gemm/cpu/tile_kernels.hpp"
+
+namespace tandem::gemm::cpu {
+
+/// As many panels as stay in the third-level cache; at least one.
+[[nodiscard]] std::int64_t panels_at_once(std::int64_t n, std::int64_t k, PanelForm form);
+
+// Products on the calling thread, with scratch memory of its own. Errors: kOutOfMemory.
+
+/// Packs b by and by, and multiplies.
+[[nodiscard]] Result<void> run(const TileProblem& problem, const TileKernels& kernels);
+
+/// One b by rows that come by and by. b is packed at once, unless that takes more than kMostPackedBytes: then
+/// by each call.
+class RowProduct {
+ public:
+  static constexpr std::int64_t kMostPackedBytes = std::int64_t{256} << 20;
+
+  /// The calling thread makes no other product while this one lives.
+  static Result<RowProduct> make(const TileProblem& whole, const TileKernels& kernels);
+  /// Rows of `whole`: m, a and out are theirs.
+  [[nodiscard]] Result<void> multiply(const TileProblem& rows) const;
+
+ private:
+  explicit RowProduct(const TileKernels& kernels) : kernels_(&kernels) {}
+
+  const TileKernels* kernels_;
+  Panels panels_ = {};  // no data: packed by each call
+  Blocking blocking_ = {};
+  Scratch scratch_ = {};
+};
+
+}  // namespace tandem::gemm::cpu
