@@ -59,14 +59,13 @@ Prediction predict_on_cores(const Workload& work, const CoreSpeeds& core) {
   const double told_us =
       std::max(work.world * once_us, once_us / work.rounds + peers * link_us) + sum_us / one_stream +
       (work.gives_all ? (peers * link_us / work.rounds) + peers * copy_us / one_stream : 0);
-  const double one_meeting_us = cut_us + barrier_us;
   const int links = (work.gives_all ? 2 : 1) * peers;
   Prediction us = {.serial_us = links * link_us + serial_us / one_stream + work.serial_barriers * barrier_us,
                    .pipelined_us = std::max(longest_lane_us, work_us / two_streams) + cut_us +
                                    work.pipelined_barriers * barrier_us,
-                   .native_us = std::max(longest_native_us, work_us / two_streams) + one_meeting_us};
-  if (work.held_parts > 0) us.native_us = held_us + one_meeting_us;
-  if (work.tells) us.native_us = told_us + one_meeting_us;
+                   .native_us = std::max(longest_native_us, work_us / two_streams) + cut_us + barrier_us};
+  if (work.held_parts > 0) us.native_us = held_us + barrier_us;
+  if (work.tells) us.native_us = told_us + barrier_us;
   if (work.pipelined_tells) us.pipelined_us = us.native_us;
   return us;
 }

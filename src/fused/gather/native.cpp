@@ -238,7 +238,8 @@ void NativeGather::bring_over_link() {
     steps().await(kSide, source, part_of(words_, 0, words.first, 1), StepKind::kAwait, 0);
     for (std::int64_t i = 0; i < words.size; ++i) {
       steps().cross(kSide, source, static_cast<int>(words.size), StepKind::kGet, static_cast<int>(i));
-      steps().write_word(kSide, rank(), part_of(arrived_, 0, words.first + i, 1));
+      if (problem_.first_consumed >= 0)
+        steps().write_word(kSide, rank(), part_of(arrived_, 0, words.first + i, 1));
     }
   }
 }
