@@ -184,16 +184,17 @@ int run_4bit(const FourBitRun& flags, const Invocation& invocation) {
   const gemm::Packed4bitWeight packed = pack(operands, weight, group);
   const auto device = take(open_device({DeviceKind::kCpu, 0}, invocation.config));
   const auto stream = take(device->create_stream());
-  fmt::print("{}: {} x {} weights in groups of {}, {} bytes\n",
-             take(gemm::matmul_4bit_implementation(*device)), operands.n(), operands.k(), group,
-             packed.num_bytes());
-  invocation.interrupts.check();
-
   Dims sizes = operands.a.sizes;
   sizes[sizes.size() - 1] = operands.n();
   std::vector<float> out(static_cast<std::size_t>(numel(sizes)));
   const TensorView result = TensorView::contiguous(out.data(), sizes, DType::kF32);
-  take(gemm::matmul_4bit({.input = operands.a.view(), .out = result}, packed, *stream));
+  const gemm::Matmul4bitArgs args{.input = operands.a.view(), .out = result};
+  const auto plan = take(gemm::plan(take(gemm::problem_of(args, packed)), *device));
+  fmt::print("{}: {} x {} weights in groups of {}, {} bytes\n", plan.implementation(), operands.n(),
+             operands.k(), group, packed.num_bytes());
+  invocation.interrupts.check();
+
+  take(gemm::run(plan, args, packed, *stream));
   take(stream->synchronize());
   write_tensor_file(flags.out, result);
   fmt::print("wrote {}: f32 {}\n", flags.out, to_string(sizes));

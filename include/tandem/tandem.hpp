@@ -18,7 +18,9 @@
 #include <tandem/fused/scaled_matmul_all_reduce.hpp>
 #include <tandem/fused/scaled_matmul_reduce_scatter.hpp>
 #include <tandem/gemm/async_input_mm.hpp>
+#include <tandem/gemm/matmul_4bit.hpp>
 #include <tandem/gemm/mm.hpp>
+#include <tandem/gemm/packed_b.hpp>
 #include <tandem/gemm/quantize.hpp>
 #include <tandem/gemm/scaled_mm.hpp>
 #include <tandem/symm/symmetric_memory.hpp>

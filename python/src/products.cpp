@@ -4,9 +4,11 @@
 #include <nanobind/stl/string.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <tandem/gemm/async_input_mm.hpp>
+#include <tandem/gemm/matmul_4bit.hpp>
 #include <tandem/gemm/mm.hpp>
 #include <tandem/gemm/quantize.hpp>
 #include <tandem/gemm/scaled_mm.hpp>
@@ -103,9 +105,65 @@ std::optional<Array> async_input_mm(PyStream& stream, nb::handle a, nb::handle b
   return made;
 }
 
+constexpr Place kHost = {{DeviceKind::kCpu, 0}, std::nullopt};
+
+nb::tuple quantize_weight_4bit(nb::handle weight, std::int64_t group_size) {
+  const Operand operand = take_array(weight, "weight", kHost);
+  auto made = take_unlocked([&] { return gemm::quantize_weight_4bit(operand.view, group_size); });
+  const auto kept = std::make_shared<gemm::Weight4bit>(std::move(made));
+  const Dims& sizes = operand.view.sizes;
+  const std::int64_t groups = sizes[1] == 0 ? 0 : sizes[1] / group_size;
+  return nb::make_tuple(
+      Array{TensorView::contiguous(kept->nibbles.data(), {sizes[0], sizes[1] / 2}, DType::kU8), kept},
+      Array{TensorView::contiguous(kept->scales.data(), {sizes[0], groups}, DType::kF32), kept});
+}
+
+gemm::Packed4bitWeight pack_4bit_weight(nb::handle weight, nb::handle scales, nb::handle bias,
+                                        std::int64_t group_size, std::int64_t in_features,
+                                        std::int64_t out_features) {
+  const Operand nibbles = take_array(weight, "weight", kHost);
+  const Operand factors = take_array(scales, "scales", kHost);
+  const Operand added = bias.is_none() ? Operand{} : take_array(bias, "bias", kHost);
+  gemm::Pack4bitArgs args{.weight = nibbles.view,
+                          .scales = factors.view,
+                          .group_size = group_size,
+                          .in_features = in_features,
+                          .out_features = out_features};
+  if (!bias.is_none()) args.bias = added.view;
+  return take_unlocked([&] { return gemm::pack_4bit_weight(args); });
+}
+
+std::optional<Array> matmul_4bit(PyStream& stream, nb::handle input, const gemm::Packed4bitWeight& packed,
+                                 nb::handle out, const MaybeType& out_type) {
+  Call call(stream);
+  gemm::Matmul4bitArgs args;
+  std::optional<Array> made;
+  args.input = call.take(input, "input");
+  Dims sizes = args.input.sizes;
+  if (!sizes.empty()) sizes[sizes.size() - 1] = packed.out_features();
+  args.out = call.take_or_make(out, "out", sizes, type_or(out_type, args.input.dtype), made);
+  call.keep(std::make_shared<gemm::Packed4bitWeight>(packed));
+  call.run([&] { return gemm::matmul_4bit(args, packed, call.stream()); });
+  call.finish();
+  return made;
+}
+
 }  // namespace
 
 void bind_products(nb::module_& module) {
+  auto packed = nb::class_<gemm::Packed4bitWeight>(
+      module, "Packed4bitWeight",
+      "A 4-bit weight in the order in which matmul_4bit() reads it, with its scales and bias.");
+  refuse_pickling(packed, "Pack the weight in each process.");
+  packed.def_prop_ro("in_features", &gemm::Packed4bitWeight::in_features)
+      .def_prop_ro("out_features", &gemm::Packed4bitWeight::out_features)
+      .def_prop_ro("group_size", &gemm::Packed4bitWeight::group_size)
+      .def_prop_ro("num_bytes", &gemm::Packed4bitWeight::num_bytes);
+  module.def("quantize_weight_4bit", &quantize_weight_4bit, nb::arg("weight").none(), nb::arg("group_size"));
+  module.def("pack_4bit_weight", &pack_4bit_weight, nb::arg("weight").none(), nb::arg("scales").none(),
+             nb::arg("bias").none(), nb::arg("group_size"), nb::arg("in_features"), nb::arg("out_features"));
+  module.def("matmul_4bit", &matmul_4bit, nb::arg("stream"), nb::arg("input").none(), nb::arg("packed"),
+             nb::arg("out").none(), nb::arg("out_type").none());
   module.def("mm", &mm, nb::arg("stream"), nb::arg("a").none(), nb::arg("b").none(), nb::arg("out").none(),
              nb::arg("out_type").none(), nb::arg("bias").none(), nb::arg("accumulate"));
   module.def("scaled_matmul", &scaled_matmul, nb::arg("stream"), nb::arg("a").none(), nb::arg("b").none(),

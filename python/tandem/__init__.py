@@ -25,7 +25,7 @@ from ._collectives import (
     reduce_stack,
     shard_of,
 )
-from ._core import Array, Candidate, Device, Group, OpReport, Stream
+from ._core import Array, Candidate, Device, Group, OpReport, Packed4bitWeight, Stream
 from ._errors import Error, ErrorCode
 from ._fused import (
     AllReduceResult,
@@ -41,7 +41,15 @@ from ._fused import (
 )
 from ._group import default_group, finalize, init
 from ._launch import launch
-from ._products import async_input_mm, mm, quantize_rows, scaled_matmul
+from ._products import (
+    async_input_mm,
+    matmul_4bit,
+    mm,
+    pack_4bit_weight,
+    quantize_rows,
+    quantize_weight_4bit,
+    scaled_matmul,
+)
 
 __version__ = _metadata.version("tandem")
 
@@ -55,6 +63,7 @@ __all__ = [
     "GatherResult",
     "Group",
     "OpReport",
+    "Packed4bitWeight",
     "ScatterResult",
     "Shard",
     "Stream",
@@ -74,8 +83,11 @@ __all__ = [
     "graph",
     "init",
     "launch",
+    "matmul_4bit",
     "mm",
+    "pack_4bit_weight",
     "quantize_rows",
+    "quantize_weight_4bit",
     "reduce_scatter",
     "reduce_stack",
     "scaled_matmul",

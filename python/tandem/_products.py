@@ -158,3 +158,69 @@ def async_input_mm(
             on, a, b, a_chunk_signals, out, a_chunk_pivot, expected, chunks_together, in_order
         )
     return out if made is None else _arrays.to_library(made, library)
+
+
+def quantize_weight_4bit(weight: Any, group_size: int) -> tuple[Any, Any]:
+    """Rounds a weight to 4 bits: (nibbles - 8) * scales is the weight. Runs on the CPU at once.
+
+    Args:
+        weight: f32 [n, k], any strides; 32 divides k.
+        group_size: how many of k share a scale: k, or a multiple of 32 that divides k; at most 131072.
+
+    Returns:
+        (nibbles, scales): u8 [n, k / 2], the even k in the low half of a byte, and f32 [n, k / group_size].
+
+    Raises:
+        Error: INVALID_ARGUMENT with the values; NUMERIC for an element that is not finite, with its place.
+    """
+    library = _arrays.library_of(weight)
+    nibbles, scales = _core.quantize_weight_4bit(weight, group_size)
+    return _arrays.to_library(nibbles, library), _arrays.to_library(scales, library)
+
+
+def pack_4bit_weight(
+    weight: Any, scales: Any, bias: Any, group_size: int, in_features: int, out_features: int
+) -> _core.Packed4bitWeight:
+    """Packs a 4-bit weight for matmul_4bit(). The arguments are not needed afterwards.
+
+    Args:
+        weight: u8 [out_features, in_features / 2], or flat: the nibbles of quantize_weight_4bit(); any strides.
+        scales: f32 or bf16 [out_features, in_features / group_size], or flat; any strides.
+        bias: f32 [out_features], or None.
+        group_size: as for quantize_weight_4bit().
+        in_features: k, a multiple of 32.
+        out_features: n.
+
+    Raises:
+        Error: INVALID_ARGUMENT with the values when they do not fit together.
+    """
+    return _core.pack_4bit_weight(weight, scales, bias, group_size, in_features, out_features)
+
+
+def matmul_4bit(
+    input: Any,  # noqa: A002, the name that the operand has in C++
+    packed: _core.Packed4bitWeight,
+    *,
+    out: Any = None,
+    out_dtype: Any = None,
+    device: AnyDevice = None,
+    stream: Any = None,
+) -> Any:
+    """input @ weight.T (+ bias), with each row of input rounded to 8 bits, on CPUs. No other rank takes part.
+
+    Args:
+        input: [..., in_features]; f32 or bf16; any strides.
+        packed: what pack_4bit_weight() returns. Calls in flight keep its memory alive.
+        out: [..., out_features] to write, f32 or bf16.
+        out_dtype: type of a new result: input's (default), f32 or bf16.
+        device, stream: as for mm().
+
+    Raises:
+        Error: INVALID_ARGUMENT with the values; UNSUPPORTED with each implementation's reason.
+    """
+    if not isinstance(packed, _core.Packed4bitWeight):
+        raise TypeError(f"packed: got a {type(packed).__qualname__}, need what pack_4bit_weight() returns")
+    library = _arrays.library_of(input)
+    with stream_of(default_device(device), stream, library) as on:
+        made = _core.matmul_4bit(on, input, packed, out, _name_if(out_dtype))
+    return out if made is None else _arrays.to_library(made, library)

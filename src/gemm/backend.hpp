@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -8,6 +9,7 @@
 #include <tandem/device/stream.hpp>
 
 #include "cost/machine.hpp"
+#include "gemm/packed_operand.hpp"
 #include "gemm/product.hpp"
 
 namespace tandem::gemm {
@@ -30,6 +32,11 @@ class Implementation {
   /// Enqueues. `args` are checked and of `product`, which was accepted and is not empty.
   [[nodiscard]] virtual Result<void> run(const Product& product, const ProductArgs& args,
                                          Stream& stream) const = 0;
+  /// See gemm::pack_b(); of a b whose products it accepts. By default there is nothing to gain.
+  [[nodiscard]] virtual Result<std::shared_ptr<const PackedOperand>> pack(const TensorView& /*b*/) const {
+    return fail(ErrorCode::kUnsupported,
+                "pack_b: " + std::string(name()) + " reads b as it is; call mm() with it");
+  }
   /// See gemm::predicted_us(); of products that were accepted. By default there is no model.
   [[nodiscard]] virtual std::optional<double> predicted_us(const Product& /*product*/,
                                                            const cost::GpuRates& /*gpu*/) const {
@@ -48,10 +55,16 @@ inline bool refuse_owners(std::string* why_not) {
   return refuse(why_not, "gives no rows to their owners");
 }
 
+/// For implementations that have no products by 4-bit weights.
+[[nodiscard]] inline bool has_wide_weight(const Product& product, std::string* why_not) {
+  return product.b_scale != Scale::kGroup || refuse(why_not, "has no products by 4-bit weights");
+}
+
 /// For implementations of mm() and scaled_matmul().
 [[nodiscard]] inline bool is_there(const Product& product, std::string* why_not) {
   if (product.owners) return refuse_owners(why_not);
   if (product.tells) return refuse(why_not, "tells nobody of its rows");
+  if (!has_wide_weight(product, why_not)) return false;
   return !product.arrival || refuse(why_not, "cannot take a left operand that still arrives");
 }
 

@@ -1,7 +1,6 @@
 #include <tandem/gemm/matmul_4bit.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -13,22 +12,25 @@
 #include "base/overlap.hpp"
 #include "base/try.hpp"
 #include "base/with_last.hpp"
-#include "device/check_view.hpp"
+#include "gemm/operand_checks.hpp"
 #include "gemm/packed_weight.hpp"
-#include "gemm/row_dims.hpp"
 
 namespace tandem::gemm {
 namespace {
 
 constexpr std::string_view kQuantize = "quantize_weight_4bit";
 constexpr std::string_view kPack = "pack_4bit_weight";
-constexpr std::string_view kMultiply = "matmul_4bit";
+constexpr std::string_view kMultiply = kMatmul4bit.who;
 constexpr std::int64_t kLeastGroup = 32;
 
 Result<void> check_group(std::string_view who, std::int64_t k, std::int64_t group) {
   if (k < 0 || k % kLeastGroup != 0) {
     return failf(ErrorCode::kInvalidArgument, "{}: in_features is {}, need a multiple of {}: pad with zeros",
                  who, k, kLeastGroup);
+  }
+  if (group > PackedWeight::kMostGroup) {
+    return failf(ErrorCode::kInvalidArgument, "{}: group_size is {}, need at most {}", who, group,
+                 PackedWeight::kMostGroup);
   }
   const bool is_part = group > 0 && group % kLeastGroup == 0 && k % group == 0;
   if (is_part || (k == 0 && group >= 0)) return {};
@@ -134,43 +136,8 @@ class RowPacker {
   std::int64_t column_;
 };
 
-Result<void> check(const Matmul4bitArgs& args, const PackedWeight& weight) {
-  const auto is_type = [](DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16; };
-  const TensorView& input = args.input;
-  if (input.dim() < 1 || !is_type(input.dtype) || input.sizes.back() != weight.k()) {
-    return failf(ErrorCode::kInvalidArgument, "{}: input is {} {}, need f32 or bf16 [..., {}]", kMultiply,
-                 to_string(input.dtype), to_string(input.sizes), weight.k());
-  }
-  const Dims sizes = with_last(input.sizes, weight.n());
-  if (!is_type(args.out.dtype) || args.out.sizes != sizes) {
-    return failf(ErrorCode::kInvalidArgument, "{}: out is {} {}, need f32 or bf16 {}", kMultiply,
-                 to_string(args.out.dtype), to_string(args.out.sizes), to_string(sizes));
-  }
-  const Named in{"input", -1, &input};
-  const Named out{"out", -1, &args.out};
-  TANDEM_TRY(check_writable(kMultiply, out));
-  return check_apart(kMultiply, out, in);
-}
-
-FourBitProduct product_of(const Matmul4bitArgs& args, const PackedWeight& weight) {
-  FourBitProduct product{.weight = &weight,
-                         .num_row_dims = args.input.dim() - 1,
-                         .num_rows = numel(with_last(args.input.sizes, 1)),
-                         .input = row_tensor_of(args.input),
-                         .out = row_tensor_of(args.out),
-                         .input_dtype = args.input.dtype,
-                         .out_dtype = args.out.dtype};
-  for (int d = 0; d < product.num_row_dims; ++d) product.row_sizes[d] = args.input.size(d);
-  const std::array strides = {&product.input.row_strides[0], &product.out.row_strides[0]};
-  product.num_row_dims = merge_row_dims(product.row_sizes, product.num_row_dims, strides);
-  return product;
-}
-
-Result<const FourBitProducts*> products_of(const Device& device) {
-  const auto* const products = device.service<FourBitProducts>();
-  if (products != nullptr) return products;
-  return failf(ErrorCode::kUnsupported, "{}: {} has no 4-bit products, only CPUs have", kMultiply,
-               to_string(device.id()));
+ProductArgs product_args(const Matmul4bitArgs& args, const Packed4bitWeight& packed) {
+  return {.a = &args.input, .packed = &packed.packed(), .out = &args.out};
 }
 
 }  // namespace
@@ -262,19 +229,71 @@ Result<Packed4bitWeight> pack_4bit_weight(const Pack4bitArgs& args) {
   return Packed4bitWeight(std::move(weight));
 }
 
-Result<void> matmul_4bit(const Matmul4bitArgs& args, const Packed4bitWeight& packed, Stream& stream) {
-  const Device& device = stream.device();
-  TANDEM_ASSIGN(const FourBitProducts* const products, products_of(device));
-  TANDEM_TRY(check_view(kMultiply, "input", args.input, device));
-  TANDEM_TRY(check_view(kMultiply, "out", args.out, device));
-  const PackedWeight& weight = packed.packed();
-  TANDEM_TRY(check(args, weight));
-  return args.out.numel() == 0 ? Result<void>() : products->run(product_of(args, weight), stream);
+std::string to_string(const Matmul4bitProblem& problem) {
+  return to_string(product_of(problem));
 }
 
-Result<std::string_view> matmul_4bit_implementation(const Device& device) {
-  TANDEM_ASSIGN(const FourBitProducts* const products, products_of(device));
-  return products->implementation();
+Product product_of(const Matmul4bitProblem& problem) {
+  return {.m = problem.m,
+          .n = problem.n,
+          .k = problem.k,
+          .a = problem.input,
+          .b = DType::kU8,
+          .out = problem.out,
+          .b_scale = Scale::kGroup,
+          .group = problem.group_size,
+          .epilogue = {.bias = problem.bias ? std::optional(DType::kF32) : std::nullopt}};
+}
+
+Result<Product> matmul_4bit_product(const ProductArgs& args) {
+  const PackedWeight& weight = *args.packed;
+  const auto is_type = [](DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16; };
+  const TensorView& input = *args.a;
+  if (input.dim() < 1 || !is_type(input.dtype) || input.sizes.back() != weight.k()) {
+    return failf(ErrorCode::kInvalidArgument, "{}: input is {} {}, need f32 or bf16 [..., {}]", kMultiply,
+                 to_string(input.dtype), to_string(input.sizes), weight.k());
+  }
+  const Dims sizes = with_last(input.sizes, weight.n());
+  if (!is_type(args.out->dtype) || args.out->sizes != sizes) {
+    return failf(ErrorCode::kInvalidArgument, "{}: out is {} {}, need f32 or bf16 {}", kMultiply,
+                 to_string(args.out->dtype), to_string(args.out->sizes), to_string(sizes));
+  }
+  TANDEM_TRY(check_writable(kMultiply, {"out", -1, args.out}));
+  return product_of(Matmul4bitProblem{.m = numel(with_last(input.sizes, 1)),
+                                      .n = weight.n(),
+                                      .k = weight.k(),
+                                      .group_size = weight.group(),
+                                      .input = input.dtype,
+                                      .out = args.out->dtype,
+                                      .bias = !weight.bias().empty()});
+}
+
+Result<Matmul4bitProblem> problem_of(const Matmul4bitArgs& args, const Packed4bitWeight& packed) {
+  TANDEM_ASSIGN(const Product product, matmul_4bit_product(product_args(args, packed)));
+  return Matmul4bitProblem{.m = product.m,
+                           .n = product.n,
+                           .k = product.k,
+                           .group_size = product.group,
+                           .input = product.a,
+                           .out = product.out,
+                           .bias = product.epilogue.bias.has_value()};
+}
+
+Support can_run(const Matmul4bitProblem& problem, const Device& device) {
+  return can_run(product_of(problem), device);
+}
+
+Result<Matmul4bitPlan> plan(const Matmul4bitProblem& problem, const Device& device) {
+  return plan_of(problem, device);
+}
+
+Result<void> run(const Matmul4bitPlan& plan, const Matmul4bitArgs& args, const Packed4bitWeight& packed,
+                 Stream& stream) {
+  return run_planned(kMatmul4bit, plan, product_args(args, packed), stream);
+}
+
+Result<void> matmul_4bit(const Matmul4bitArgs& args, const Packed4bitWeight& packed, Stream& stream) {
+  return run(kMatmul4bit, product_args(args, packed), stream);
 }
 
 }  // namespace tandem::gemm

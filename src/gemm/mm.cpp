@@ -1,4 +1,5 @@
 #include <tandem/gemm/mm.hpp>
+#include <tandem/gemm/packed_b.hpp>
 
 #include "base/format.hpp"
 #include "base/overlap.hpp"
@@ -67,21 +68,11 @@ Support can_run(const Problem& problem, const Device& device) {
 }
 
 Result<Plan> plan(const Problem& problem, const Device& device) {
-  TANDEM_ASSIGN(const Implementation* const found, chosen(product_of(problem), device));
-  return Plan(problem, found->name(), found);
+  return plan_of(problem, device);
 }
 
 Result<void> run(const Plan& plan, const MmArgs& args, Stream& stream) {
-  const ProductArgs operands = product_args(args);
-  TANDEM_ASSIGN(const Product product, mm_product(operands));
-  if (problem_of(product) != plan.problem()) {
-    return failf(ErrorCode::kInvalidArgument, "mm: the arguments are of {}, the plan of {}",
-                 to_string(product), to_string(plan.problem()));
-  }
-  TANDEM_TRY(check_views("mm", operands, stream.device()));
-  TANDEM_TRY(check_out_apart("mm", operands));
-  if (product.is_empty()) return {};
-  return static_cast<const Implementation*>(plan.leaf())->run(product, operands, stream);
+  return run_planned(kMm, plan, product_args(args), stream);
 }
 
 Result<void> prepare(const MmArgs& like, Stream& stream) {
@@ -90,6 +81,15 @@ Result<void> prepare(const MmArgs& like, Stream& stream) {
 
 Result<void> mm(const MmArgs& args, Stream& stream) {
   return run(kMm, product_args(args), stream);
+}
+
+Result<void> mm(const MmArgs& args, const PackedB& b, Stream& stream) {
+  if (args.b.data != nullptr || args.b.dim() != 0)
+    return fail(ErrorCode::kInvalidArgument, "mm: got b twice, packed and as a tensor: leave out args.b");
+  ProductArgs operands = product_args(args);
+  operands.b = &b.packed().like();
+  operands.packed_b = &b.packed();
+  return run(kMm, operands, stream);
 }
 
 }  // namespace tandem::gemm

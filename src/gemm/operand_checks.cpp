@@ -76,7 +76,7 @@ Result<void> for_each_input(const ProductArgs& args, Check check) {
   const auto check_given = [&](std::string_view name, const TensorView* view) -> Result<void> {
     return view == nullptr ? Result<void>() : check(name, *view);
   };
-  TANDEM_TRY(check_given("a", args.a));
+  TANDEM_TRY(check_given(args.packed == nullptr ? "a" : "input", args.a));
   TANDEM_TRY(check_given("b", args.b));
   TANDEM_TRY(check_given("a_scale", args.a_scale));
   TANDEM_TRY(check_given("b_scale", args.b_scale));
@@ -124,6 +124,12 @@ Product product_of(const ProductArgs& args) {
       .heuristic = args.heuristic};
   for (int d = 0; d < args.a->dim() - 1; ++d) product.m *= args.a->size(d);
   return product;
+}
+
+Result<void> check_right_operand(std::string_view who, const TensorView& b) {
+  TANDEM_TRY(check_matrix(who, "b", b));
+  if (is_factor_type(b.dtype)) return {};
+  return failf(ErrorCode::kInvalidArgument, "{}: b is {}, need f32, bf16 or f16", who, to_string(b.dtype));
 }
 
 Result<void> check_matrices(std::string_view who, const ProductArgs& args) {

@@ -4,6 +4,7 @@
 #include <tandem/base/error.hpp>
 #include <tandem/base/tensor.hpp>
 
+#include "gemm/backend.hpp"
 #include "gemm/product.hpp"
 
 namespace tandem::gemm {
@@ -32,6 +33,7 @@ namespace tandem::gemm {
 [[nodiscard]] Result<Product> async_input_product(const ProductArgs& args);
 [[nodiscard]] Result<Product> scaled_async_input_product(const ProductArgs& args);
 [[nodiscard]] Result<Product> departing_product(const ProductArgs& args);
+[[nodiscard]] Result<Product> matmul_4bit_product(const ProductArgs& args);
 
 /// A public function: its name in errors, and its checks.
 struct Front {
@@ -40,6 +42,7 @@ struct Front {
 };
 inline constexpr Front kMm = {"mm", mm_product};
 inline constexpr Front kScaledMatmul = {"scaled_matmul", scaled_product};
+inline constexpr Front kMatmul4bit = {"matmul_4bit", matmul_4bit_product};
 inline constexpr Front kAsyncInputMm = {"async_input_mm", async_input_product};
 /// For the fused ops alone.
 inline constexpr Front kScaledAsyncInputMm = {"async_input_mm", scaled_async_input_product};
@@ -52,6 +55,32 @@ inline constexpr Front kDepartingMm = {"matmul_reduce_scatter", departing_produc
 
 /// The one that runs the product. Errors: kUnsupported with each one's reason.
 [[nodiscard]] Result<const Implementation*> chosen(const Product& product, const Device& device);
+
+/// The public plan() of a front.
+template <class ProblemType>
+Result<PlanOf<ProblemType>> plan_of(const ProblemType& problem, const Device& device) {
+  const Product product = product_of(problem);
+  std::string why_no_others;
+  const Implementation* const found = choose(product, device, &why_no_others);
+  if (found == nullptr) return tl::unexpected(chosen(product, device).error());
+  return PlanOf<ProblemType>(problem, found->name(), std::move(why_no_others), found);
+}
+
+/// run() of product.hpp by what was planned for `planned`. Errors: kInvalidArgument for any other product.
+[[nodiscard]] Result<void> run_planned(const Front& front, const Product& planned,
+                                       const Implementation& implementation, const ProductArgs& args,
+                                       Stream& stream);
+
+/// The public run() of a front's plan.
+template <class ProblemType>
+Result<void> run_planned(const Front& front, const PlanOf<ProblemType>& plan, const ProductArgs& args,
+                         Stream& stream) {
+  return run_planned(front, product_of(plan.problem()), *static_cast<const Implementation*>(plan.leaf()),
+                     args, stream);
+}
+
+/// Of pack_b(): what mm() takes as b.
+[[nodiscard]] Result<void> check_right_operand(std::string_view who, const TensorView& b);
 
 [[nodiscard]] Result<void> check_heuristic(std::string_view who, int heuristic);
 

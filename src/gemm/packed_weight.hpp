@@ -3,13 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string_view>
-#include <tandem/base/dtype.hpp>
 #include <tandem/base/error.hpp>
-#include <tandem/device/stream.hpp>
 #include <vector>
-
-#include "gemm/row_tensor.hpp"
 
 namespace tandem::gemm {
 
@@ -24,6 +19,8 @@ class PackedWeight {
   static constexpr std::int64_t kPanel = 32;
   /// Groups whose sums, of the weight or of a row, fit in 16 bits.
   static constexpr std::int64_t kSmallGroup = 224;
+  /// Of sums that fit in 32 bits.
+  static constexpr std::int64_t kMostGroup = 1 << 17;
   static constexpr std::int64_t kStepBytes = 4 * kPanel;  ///< of eight k
 
   static Result<PackedWeight> make(std::int64_t n, std::int64_t k, std::int64_t group);
@@ -60,27 +57,6 @@ class PackedWeight {
   std::int64_t group_ = 0;
   std::unique_ptr<std::byte[], Free> memory_;  ///< 64-byte aligned
   std::vector<float> bias_;
-};
-
-/// A call of matmul_4bit() as a backend sees it: small enough to be captured by a task.
-struct FourBitProduct {
-  const PackedWeight* weight = nullptr;
-  int num_row_dims = 0;  ///< input's dims but the last, merged as far as the tensors allow; at least one
-  std::int64_t row_sizes[kMaxDims - 1] = {};
-  std::int64_t num_rows = 0;
-  RowTensor input;
-  RowTensor out;
-  DType input_dtype = DType::kF32;
-  DType out_dtype = DType::kF32;
-};
-
-/// Multiplies by 4-bit weights on one kind of device, a service of Device.
-class FourBitProducts {
- public:
-  virtual ~FourBitProducts() = default;
-  [[nodiscard]] virtual Result<std::string_view> implementation() const = 0;
-  /// Enqueues. The operands are checked, and out is not empty.
-  [[nodiscard]] virtual Result<void> run(const FourBitProduct& product, Stream& stream) const = 0;
 };
 
 }  // namespace tandem::gemm

@@ -25,6 +25,7 @@ std::int64_t rows_cut(std::int64_t m, const Owners& owners) {
 /// The one whose shapes and types these arguments have.
 const Front& front_of(const ProductArgs& args) {
   if (args.departure != nullptr) return kDepartingMm;
+  if (args.packed != nullptr) return kMatmul4bit;
   const bool is_scaled = args.a_scale != nullptr || args.b_scale != nullptr || args.result_scale != nullptr;
   const bool is_narrow = is_f8(args.a->dtype) || is_f8(args.b->dtype) || is_f8(args.out->dtype);
   const auto is_of_other_type = [&](const TensorView* added) {
@@ -83,6 +84,14 @@ Result<void> with_known_scale(ProductArgs args, Use use) {
   return use(args);
 }
 
+/// What run() is asked for. Errors: kInvalidArgument for operands that do not fit, or overlap.
+Result<Product> checked_product(const Front& front, const ProductArgs& args, const Device& device) {
+  TANDEM_TRY(check_views(front.who, args, device));
+  TANDEM_ASSIGN(const Product product, front.product_of(args));
+  TANDEM_TRY(check_out_apart(front.who, args));
+  return product;
+}
+
 }  // namespace
 
 std::string_view to_string(Scale scale) {
@@ -99,6 +108,8 @@ std::string_view to_string(Scale scale) {
       return "1x128";
     case Scale::kBlock128:
       return "128x128";
+    case Scale::kGroup:
+      return "in groups";
   }
   return "?";
 }
@@ -155,6 +166,10 @@ std::string to_string(const Product& product) {
                        product.b_is_column_major ? ", b column-major" : "",
                        chunks.in_pieces == 0 ? "" : fmt::format(", {} in pieces", chunks.in_pieces));
   }
+  if (product.b_scale == Scale::kGroup) {
+    return fmt::format("matmul_4bit {} {} in groups of {} -> {}{}", sizes, to_string(product.a),
+                       product.group, to_string(product.out), epilogue);
+  }
   if (product.is_plain())
     return fmt::format("mm {} {} -> {}{}{}", sizes, to_string(product.a), to_string(product.out), epilogue,
                        product.tells ? ", tells of its rows" : "");
@@ -202,14 +217,24 @@ Result<const Implementation*> chosen(const Product& product, const Device& devic
                can_run(product, device).why_not);
 }
 
+namespace {
+/// Another implementation has another order.
+Result<void> check_packed_b(std::string_view who, const ProductArgs& args,
+                            const Implementation& implementation) {
+  if (args.packed_b == nullptr || args.packed_b->implementation() == implementation.name()) return {};
+  return failf(ErrorCode::kInvalidArgument,
+               "{}: b was packed for {}, and {} runs this product: pack it for this device", who,
+               args.packed_b->implementation(), implementation.name());
+}
+}  // namespace
+
 Result<void> run(const Front& front, const ProductArgs& args, Stream& stream) {
-  TANDEM_TRY(check_views(front.who, args, stream.device()));
-  const Result<Product> checked = front.product_of(args);
+  const Result<Product> checked = checked_product(front, args, stream.device());
   TANDEM_TRY(checked);
   const Product& product = *checked;
-  TANDEM_TRY(check_out_apart(front.who, args));
   if (args.arrival != nullptr) TANDEM_TRY(check_senders_and_pieces(args, stream));
   TANDEM_ASSIGN(const Implementation* const implementation, chosen(product, stream.device()));
+  TANDEM_TRY(check_packed_b(front.who, args, *implementation));
   if (product.is_empty()) return {};
   if (args.arrival != nullptr && args.arrival->senders)
     TANDEM_TRY(args.arrival->senders->handle->watch(stream));
@@ -217,6 +242,17 @@ Result<void> run(const Front& front, const ProductArgs& args, Stream& stream) {
   if (args.telling != nullptr) TANDEM_TRY(args.telling->handle->watch(stream));
   return with_known_scale(
       args, [&](const ProductArgs& known) { return implementation->run(product, known, stream); });
+}
+
+Result<void> run_planned(const Front& front, const Product& planned, const Implementation& implementation,
+                         const ProductArgs& args, Stream& stream) {
+  const Result<Product> product = checked_product(front, args, stream.device());
+  TANDEM_TRY(product);
+  if (*product != planned) {
+    return failf(ErrorCode::kInvalidArgument, "{}: the arguments are of {}, the plan of {}", front.who,
+                 to_string(*product), to_string(planned));
+  }
+  return product->is_empty() ? Result<void>() : implementation.run(*product, args, stream);
 }
 
 Result<void> prepare(const Front& front, const ProductArgs& like, Stream& stream) {

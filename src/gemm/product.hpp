@@ -11,6 +11,7 @@
 #include <tandem/device/device.hpp>
 #include <tandem/device/stream.hpp>
 #include <tandem/gemm/async_input_mm.hpp>
+#include <tandem/gemm/matmul_4bit.hpp>
 #include <tandem/gemm/mm.hpp>
 #include <tandem/gemm/scaled_mm.hpp>
 
@@ -22,8 +23,9 @@
 namespace tandem::gemm {
 
 class Implementation;
+class PackedOperand;
 
-// One product of any kind: what mm(), scaled_matmul() and async_input_mm() come down to.
+// One product of any kind: what mm(), scaled_matmul(), async_input_mm() and matmul_4bit() come down to.
 
 /// A product that sends while it multiplies: complete.rows, this rank's whole shard, in small pieces to the
 /// `peers` ranks before this one, which multiply them at the same time. The same number of ranks behind this
@@ -95,10 +97,12 @@ struct Telling {
 /// null pointer leaves its part out. The views are read during the call only.
 /// Shapes:  a [m, k], b [k, n], out and addend [m, n], bias [n]; with scales or f8 those of ScaledMmArgs.
 /// Types:   without scales and f8, and where the addend has out's type, those of MmArgs; else those of
-///          ScaledMmArgs, not accumulating.
+///          ScaledMmArgs, not accumulating. By a packed weight, those of Matmul4bitArgs.
 struct ProductArgs {
   const TensorView* a = nullptr;
   const TensorView* b = nullptr;
+  const PackedWeight* packed = nullptr;     ///< b, its scales and bias, where those pointers are null
+  const PackedOperand* packed_b = nullptr;  ///< of plain products: b's values; b is its like() then
   const TensorView* out = nullptr;
   const TensorView* bias = nullptr;
   const TensorView* a_scale = nullptr;
@@ -123,8 +127,9 @@ enum class Scale : std::uint8_t {
   kColumn,     ///< one for each column of b
   kVector128,  ///< one for each row of a, or column of b, and each 128 of k
   kBlock128,   ///< one for each 128 columns of b and each 128 of k
+  kGroup,      ///< one for each column of a 4-bit b and Product::group of k
 };
-/// "not", "as a whole", "by rows", "by columns", "1x128", "128x128".
+/// "not", "as a whole", "by rows", "by columns", "1x128", "128x128", "in groups".
 [[nodiscard]] std::string_view to_string(Scale scale);
 /// What a scale of so many columns is: where k has one block only, its columns tell.
 [[nodiscard]] Scale scale_of_b(const TensorView& scale, std::int64_t n);
@@ -186,7 +191,8 @@ struct Product {
   Scale a_scale = Scale::kNone;
   Scale b_scale = Scale::kNone;
   bool fast_accum = false;  ///< of f8 factors without scales along k; else false
-  bool is_matrix = true;    ///< a and out have two dims
+  std::int64_t group = 0;   ///< of Scale::kGroup; else 0
+  bool is_matrix = true;    ///< a and out have two dims; of a 4-bit b always true
   // These two are of products whose a arrives, or that are scaled along k; else in their default state.
   bool b_is_column_major = false;
   /// a, b, out, addend and complete.rows begin at multiples of kAsyncInputAlignment bytes. Where a is there:
@@ -213,6 +219,7 @@ struct Product {
 [[nodiscard]] Product product_of(const Problem& problem);
 [[nodiscard]] Product product_of(const ScaledProblem& problem);  ///< by one scale each
 [[nodiscard]] Product product_of(const AsyncInputProblem& problem);
+[[nodiscard]] Product product_of(const Matmul4bitProblem& problem);
 
 /// The first implementation of the device that accepts, or null; then `reasons`, if given, has each one's.
 /// Allocates nothing without `reasons`.
@@ -238,7 +245,7 @@ struct Product {
 [[nodiscard]] bool can_count_partials(std::int64_t m, std::int64_t n, const Owners& owners);
 
 /// Checks the operands, chooses the implementation and enqueues.
-/// Memory, order and errors: those of mm(), scaled_matmul() or async_input_mm().
+/// Memory, order and errors: those of mm(), scaled_matmul(), async_input_mm() or matmul_4bit().
 [[nodiscard]] Result<void> run(const ProductArgs& args, Stream& stream);
 
 /// Makes now what the first run() of such a product would make, see prepare() of MmArgs. Of the operands only

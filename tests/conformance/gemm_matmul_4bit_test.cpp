@@ -24,7 +24,7 @@ using gemm::Weight4bit;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-enum class Values { kAnySign, kPositive, kNegative, kWide, kSpecial };
+enum class Values { kAnySign, kPositive, kNegative, kWide, kSpecial, kTiny, kHuge };
 
 struct Case {
   std::int64_t m = 1;
@@ -58,6 +58,10 @@ float input_value(const Case& c, std::int64_t row, std::int64_t col) {
       if (row % 4 == 2 && col == c.k - 1)
         return row % 8 == 2 ? kInfinity : std::numeric_limits<float>::quiet_NaN();
       return row % 4 == 3 ? std::ldexp(ordinary, 127) : ordinary;
+    case Values::kTiny:  // subnormal
+      return std::ldexp(ordinary, -130);
+    case Values::kHuge:
+      return std::copysign(std::numeric_limits<float>::max(), ordinary);
     default:
       return ordinary;
   }
@@ -205,6 +209,8 @@ class Buffer {
   TensorView view_;
 };
 
+constexpr const char* kIsas[] = {"avx512", "avx2", "scalar"};
+
 /// By one instruction set, or nothing where this processor does not have it.
 std::optional<std::vector<float>> multiplied(const Case& c, const Packed4bitWeight& packed,
                                              const std::string& isa) {
@@ -212,15 +218,16 @@ std::optional<std::vector<float>> multiplied(const Case& c, const Packed4bitWeig
   config.isa = isa;
   const auto device = open_device({DeviceKind::kCpu, 0}, config);
   EXPECT_TRUE(device);
-  const auto name = gemm::matmul_4bit_implementation(**device);
-  if (!name) return std::nullopt;
-  EXPECT_NE(name->find(isa), std::string_view::npos) << *name;
-  const auto stream = (*device)->create_stream();
   std::vector<float> values = input_of(c);
   const Buffer input(c.m, c.k, c.in, c.is_strided);
   Buffer out(c.m, c.n, c.out, c.is_strided);
   EXPECT_TRUE(convert(TensorView::contiguous(values.data(), {c.m, c.k}, DType::kF32), input.view()));
-  const auto done = matmul_4bit({.input = input.view(), .out = out.view()}, packed, **stream);
+  const gemm::Matmul4bitArgs args{.input = input.view(), .out = out.view()};
+  const auto plan = gemm::plan(gemm::problem_of(args, packed).value(), **device);
+  if (!plan) return std::nullopt;
+  EXPECT_NE(plan->implementation().find("4bit_" + isa), std::string_view::npos) << plan->implementation();
+  const auto stream = (*device)->create_stream();
+  const auto done = run(*plan, args, packed, **stream);
   EXPECT_TRUE(done) << done.error().to_string();
   EXPECT_TRUE((*stream)->synchronize());
   std::vector<float> result(static_cast<std::size_t>(c.m * c.n));
@@ -240,8 +247,18 @@ std::vector<float> as_out(const std::vector<float>& values, const Case& c) {
   return made;
 }
 
-bool is_same(float x, float y) {
-  return (std::isnan(x) && std::isnan(y)) || std::memcmp(&x, &y, sizeof(x)) == 0 || (x == 0 && y == 0);
+/// By all instruction sets, whose bits are the same.
+std::vector<float> multiplied_by_all(const Case& c, const Packed4bitWeight& packed) {
+  std::optional<std::vector<float>> first;
+  for (const char* const isa : kIsas) {
+    const auto got = multiplied(c, packed, isa);
+    if (!got) continue;
+    if (!first) first = got;
+    const bool is_same = std::memcmp(first->data(), got->data(), got->size() * sizeof(float)) == 0;
+    EXPECT_TRUE(got->empty() || is_same) << isa << " has other bits: " << to_text(c);
+  }
+  EXPECT_TRUE(first);
+  return *first;
 }
 
 void check(const Case& c) {
@@ -251,18 +268,12 @@ void check(const Case& c) {
   const auto packed = packed_of(c, weight, bias);
   ASSERT_TRUE(packed) << packed.error().to_string();
   const std::vector<float> want = as_out(expected(c, weight), c);
-  int num_isas = 0;
-  for (const std::string isa : {"avx512", "avx2", "scalar"}) {
-    const auto got = multiplied(c, *packed, isa);
-    if (!got) continue;
-    ++num_isas;
-    for (std::size_t i = 0; i < want.size(); ++i) {
-      ASSERT_TRUE(is_same((*got)[i], want[i]))
-          << isa << " [" << i / static_cast<std::size_t>(c.n) << ", " << i % static_cast<std::size_t>(c.n)
-          << "]: " << (*got)[i] << ", need " << want[i];
-    }
+  const std::vector<float> got = multiplied_by_all(c, *packed);
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    ASSERT_TRUE(std::memcmp(&got[i], &want[i], sizeof(float)) == 0 || (got[i] == 0 && want[i] == 0))
+        << "[" << i / static_cast<std::size_t>(c.n) << ", " << i % static_cast<std::size_t>(c.n)
+        << "]: " << got[i] << ", need " << want[i];
   }
-  EXPECT_GE(num_isas, 1);
 }
 
 TEST(Matmul4bit, HasTheBitsOfItsFormulaByEveryInstructionSet) {
@@ -288,7 +299,8 @@ TEST(Matmul4bit, HasTheBitsOfItsFormulaByEveryInstructionSet) {
       }
     }
   }
-  for (const Values values : {Values::kPositive, Values::kNegative, Values::kWide, Values::kSpecial}) {
+  for (const Values values : {Values::kPositive, Values::kNegative, Values::kWide, Values::kSpecial,
+                              Values::kTiny, Values::kHuge}) {
     for (const std::int64_t group : {32, 128})
       check({.m = 19,
              .n = 35,
@@ -308,14 +320,63 @@ TEST(Matmul4bit, IsEmptyWhereNothingIsThere) {
   check({.m = 3, .n = 5, .k = 0, .group = 32, .has_bias = true});
 }
 
+TEST(Matmul4bit, GivesOneFormOfNaNByEveryInstructionSet) {
+  const Case c{.m = 3, .n = 33, .k = 64, .has_bias = true};
+  Weight4bit weight = weight_of(c);
+  std::vector<float> bias = bias_of(c);
+  weight.scales[2] = -std::numeric_limits<float>::quiet_NaN();
+  weight.scales[4] = kInfinity;
+  weight.scales[5] = -kInfinity;
+  bias[7] = -std::numeric_limits<float>::quiet_NaN();
+  const auto packed = packed_of(c, weight, bias);
+  ASSERT_TRUE(packed);
+  const std::vector<float> got = multiplied_by_all(c, *packed);
+  for (const std::size_t column : {1U, 7U}) {
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, &got[column], sizeof(bits));
+    EXPECT_EQ(bits, 0x7fc00000U) << "column " << column;
+  }
+}
+
+TEST(Matmul4bit, TakesRowsOfManyDims) {
+  const Case c{.m = 12, .n = 40, .k = 64};
+  Weight4bit weight = weight_of(c);
+  std::vector<float> bias;
+  const auto packed = packed_of(c, weight, bias);
+  ASSERT_TRUE(packed);
+  const auto want = multiplied(c, *packed, "scalar");
+  std::vector<float> values = input_of(c);  // [2, 3, 2, 64]; out is [2, 3, 2, 40] with dims in another order
+  std::vector<float> out(12 * 40, -1);
+  const TensorView input{values.data(), {2, 3, 2, 64}, {384, 128, 64, 1}, DType::kF32, {}};
+  const TensorView turned{out.data(), {2, 3, 2, 40}, {40, 160, 80, 1}, DType::kF32, {}};
+  const auto device = open_device({DeviceKind::kCpu, 0}, {});
+  const auto stream = (*device)->create_stream();
+  ASSERT_TRUE(matmul_4bit({.input = input, .out = turned}, *packed, **stream));
+  ASSERT_TRUE((*stream)->synchronize());
+  for (std::size_t row = 0; row < 12; ++row) {
+    const std::size_t at = row / 6 * 40 + row / 2 % 3 * 160 + row % 2 * 80;
+    EXPECT_EQ(std::memcmp(&out[at], &(*want)[row * 40], 40 * sizeof(float)), 0) << row;
+  }
+}
+
+/// The weight as it is stored.
+std::vector<double> stored_of(const Weight4bit& weight, const Case& c) {
+  std::vector<double> stored;
+  for (std::int64_t i = 0; i < c.n * c.k; ++i)
+    stored.push_back((nibble_of(weight, i) - 8) *
+                     static_cast<double>(weight.scales[static_cast<std::size_t>(i / c.group)]));
+  return stored;
+}
+
 /// ||error|| / ||product|| in float64.
 double relative_error(const std::vector<float>& got, const std::vector<float>& input,
                       const std::vector<double>& weight, const Case& c) {
+  const std::vector<float> bias = bias_of(c);
   double error = 0;
   double whole = 0;
   for (std::int64_t row = 0; row < c.m; ++row) {
     for (std::int64_t col = 0; col < c.n; ++col) {
-      double sum = 0;
+      double sum = c.has_bias ? bias[static_cast<std::size_t>(col)] : 0;
       for (std::int64_t i = 0; i < c.k; ++i)
         sum += static_cast<double>(input[static_cast<std::size_t>(row * c.k + i)]) *
                weight[static_cast<std::size_t>(col * c.k + i)];
@@ -324,29 +385,41 @@ double relative_error(const std::vector<float>& got, const std::vector<float>& i
       whole += sum * sum;
     }
   }
-  return std::sqrt(error / whole);
+  return whole == 0 ? std::sqrt(error) : std::sqrt(error / whole);
 }
 
-TEST(Matmul4bit, IsCloseToFloat64) {
-  for (const Values values : {Values::kAnySign, Values::kPositive, Values::kNegative}) {
-    for (const std::int64_t group : {32, 128, 512}) {
-      Case c{.m = 16, .n = 64, .k = 512, .group = group, .values = values};
-      std::vector<float> original;
-      for (std::int64_t i = 0; i < c.n * c.k; ++i) original.push_back(harness::generated_value(11, i));
-      auto weight =
-          gemm::quantize_weight_4bit(TensorView::contiguous(original.data(), {c.n, c.k}, DType::kF32), group);
-      ASSERT_TRUE(weight);
-      std::vector<double> stored;
-      for (std::int64_t i = 0; i < c.n * c.k; ++i)
-        stored.push_back((nibble_of(*weight, i) - 8) *
-                         static_cast<double>(weight->scales[static_cast<std::size_t>(i / group)]));
-      std::vector<float> bias;
-      const auto packed = packed_of(c, *weight, bias);
-      ASSERT_TRUE(packed);
-      const auto got = multiplied(c, *packed, std::string("scalar"));
-      ASSERT_TRUE(got);
-      EXPECT_LE(relative_error(*got, input_of(c), stored, c), 0.02) << to_text(c);
-    }
+/// A few thousand operations, of any kind. Sums that cancel have no relative error, so there are many columns.
+Case random_case(int seed) {
+  auto random = [at = std::int64_t{0}, seed](std::int64_t count) mutable {
+    const float value = (harness::generated_value(static_cast<std::uint64_t>(seed) + 100, at++) + 1) / 2;
+    return std::min(static_cast<std::int64_t>(value * static_cast<float>(count)), count - 1);
+  };
+  const auto type = [&] { return random(2) == 0 ? DType::kF32 : DType::kBF16; };
+  Case c{.m = random(14), .n = 24 + random(60), .k = 32 * (1 + random(12)), .in = type(), .out = type()};
+  do c.group = 32 * (1 + random(c.k / 32));
+  while (c.k % c.group != 0);
+  c.has_bias = random(2) == 0;
+  c.is_strided = random(2) == 0;
+  constexpr Values kValues[] = {Values::kAnySign, Values::kPositive, Values::kNegative, Values::kWide};
+  c.values = kValues[random(4)];
+  return c;
+}
+
+TEST(Matmul4bit, IsCloseToFloat64AndTheSameByEveryInstructionSet) {
+  for (int seed = 0; seed < 1000; ++seed) {
+    const Case c = random_case(seed);
+    SCOPED_TRACE(to_text(c));
+    std::vector<float> original;
+    for (std::int64_t i = 0; i < c.n * c.k; ++i)
+      original.push_back(harness::generated_value(static_cast<std::uint64_t>(seed) + 2000, i));
+    auto weight =
+        gemm::quantize_weight_4bit(TensorView::contiguous(original.data(), {c.n, c.k}, DType::kF32), c.group);
+    ASSERT_TRUE(weight);
+    std::vector<float> bias = bias_of(c);
+    const auto packed = packed_of(c, *weight, bias);
+    ASSERT_TRUE(packed);
+    const std::vector<float> got = multiplied_by_all(c, *packed);
+    ASSERT_LE(relative_error(got, input_of(c), stored_of(*weight, c), c), 0.02);
   }
 }
 
@@ -382,6 +455,48 @@ TEST(Pack4bitWeight, TakesLittleMoreThanTheWeight) {
   }
 }
 
+TEST(Matmul4bit, SaysWhatRunsItAndWhyNothingElseDoes) {
+  const gemm::Matmul4bitProblem problem{
+      .m = 2, .n = 4, .k = 64, .group_size = 32, .out = DType::kBF16, .bias = true};
+  EXPECT_EQ(to_string(problem), "matmul_4bit 2x4x64 f32 in groups of 32 -> bf16 + bias");
+  Config config;
+  config.isa = "scalar";
+  const auto scalar = open_device({DeviceKind::kCpu, 0}, config);
+  const auto plan = gemm::plan(problem, **scalar);
+  ASSERT_TRUE(plan) << plan.error().to_string();
+  EXPECT_TRUE(can_run(problem, **scalar));
+  EXPECT_EQ(plan->implementation(), "cpu/4bit_scalar");
+  for (const char* reason :
+       {"cpu/4bit_avx512_vnni: TANDEM_ISA=scalar excludes it", "cpu/4bit_avx2: TANDEM_ISA=scalar excludes it",
+        "cpu/tile_scalar: has no products by 4-bit weights"})
+    EXPECT_NE(plan->why_no_others().find(reason), std::string::npos) << plan->why_no_others();
+  config.isa = "neon";
+  const auto none = open_device({DeviceKind::kCpu, 0}, config);
+  const Support support = can_run(problem, **none);
+  EXPECT_FALSE(support);
+  EXPECT_NE(support.why_not.find("cpu/4bit_scalar: TANDEM_ISA=neon excludes it"), std::string::npos)
+      << support.why_not;
+  const auto refused = gemm::plan(problem, **none);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::kUnsupported);
+
+  // A plan is for its problem alone.
+  const Case c{.m = 3, .n = 4, .k = 64};
+  Weight4bit weight = weight_of(c);
+  std::vector<float> bias;
+  const auto packed = packed_of(c, weight, bias);
+  std::vector<float> memory(256);
+  const auto stream = (*scalar)->create_stream();
+  const auto done = run(*plan,
+                        {.input = TensorView::contiguous(memory.data(), {3, 64}, DType::kF32),
+                         .out = TensorView::contiguous(memory.data() + 200, {3, 4}, DType::kF32)},
+                        *packed, **stream);
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().text(),
+            "matmul_4bit: the arguments are of matmul_4bit 3x4x64 f32 in groups of 32 -> f32, the plan of "
+            "matmul_4bit 2x4x64 f32 in groups of 32 -> bf16 + bias");
+}
+
 /// The text of what is refused.
 std::string refused(const gemm::Pack4bitArgs& args) {
   const auto packed = pack_4bit_weight(args);
@@ -408,6 +523,10 @@ TEST(Matmul4bit, RefusesWhatDoesNotFit) {
         std::string::npos)
         << refused(bad);
   }
+  bad = good;
+  bad.in_features = bad.group_size = std::int64_t{1} << 18;
+  EXPECT_NE(refused(bad).find("group_size is 262144, need at most 131072"), std::string::npos)
+      << refused(bad);
   bad = good;
   bad.out_features = 5;
   EXPECT_NE(refused(bad).find("weight is u8 [4, 32], need u8 [5, 32] or [160]"), std::string::npos)

@@ -1,10 +1,11 @@
 // mm against sums in f64 on every backend: shapes, types, strides, bias, accumulation. Guards around every
-// buffer; outputs start as NaN.
+// buffer; outputs start as NaN. On CPUs a packed b gives the same bits.
 #include <gtest/gtest.h>
 
 #include <optional>
 #include <string>
 #include <tandem/gemm/mm.hpp>
+#include <tandem/gemm/packed_b.hpp>
 #include <vector>
 
 #include "conformance/fused_harness.hpp"
@@ -110,7 +111,23 @@ class GemmMm : public test::GemmTest {
                  std::to_string(static_cast<int>(c.b)) + std::to_string(static_cast<int>(c.c)));
     expect_ok(gemm::mm(product.args(), *stream_));
     expect_ok(stream_->synchronize());
-    if (!HasFatalFailure()) product.check();
+    if (HasFatalFailure()) return;
+    product.check();
+    if (HasFatalFailure() || GetParam().kind != DeviceKind::kCpu) return;
+    check_packed(c, product);
+  }
+
+ private:
+  void check_packed(const Case& c, const Product& plain) {
+    Product product(*device_, c);
+    gemm::MmArgs args = product.args();
+    const auto packed = gemm::pack_b(args.b, *device_);
+    ASSERT_TRUE(packed) << packed.error().to_string();
+    args.b = {};
+    expect_ok(gemm::mm(args, *packed, *stream_));
+    expect_ok(stream_->synchronize());
+    product.check();
+    EXPECT_EQ(product.out().bytes(), plain.out().bytes());
   }
 };
 INSTANTIATE_TEST_SUITE_P(Backend, GemmMm, ::testing::ValuesIn(test::gemm_backends()),
@@ -306,6 +323,66 @@ TEST_P(GemmMm, PreparedProductsCanBeRecorded) {
     product.check();
     if (HasFatalFailure()) return;
   }
+}
+
+TEST_P(GemmMm, AddendsAfterAPackedB) {
+  const Guarded a(*device_, test::dense({20, 90}), generated({20, 90}, DType::kBF16, 1));
+  const Guarded b(*device_, layout_of(Layout2d::kColumns, 90, 150), generated({90, 150}, DType::kBF16, 2));
+  const Guarded addend(*device_, test::dense({20, 150}), generated({20, 150}, DType::kBF16, 3));
+  const Guarded want(*device_, Dims{20, 150}, DType::kBF16);
+  const Guarded got(*device_, Dims{20, 150}, DType::kBF16);
+  const auto packed = gemm::pack_b(b.view(), *device_);
+  if (GetParam().kind != DeviceKind::kCpu) {
+    ASSERT_FALSE(packed);
+    EXPECT_EQ(packed.error().code(), ErrorCode::kUnsupported);
+    EXPECT_NE(packed.error().text().find("reads b as it is"), std::string::npos) << packed.error().text();
+    return;
+  }
+  ASSERT_TRUE(packed) << packed.error().to_string();
+  EXPECT_EQ(packed->k(), 90);
+  EXPECT_EQ(packed->n(), 150);
+  EXPECT_EQ(packed->dtype(), DType::kBF16);
+  EXPECT_GE(packed->num_bytes(), 90 * 150 * 2);
+  expect_ok(gemm::mm({.a = a.view(), .b = b.view(), .out = want.view(), .bias = {}, .addend = addend.view()},
+                     *stream_));
+  expect_ok(gemm::mm({.a = a.view(), .b = {}, .out = got.view(), .bias = {}, .addend = addend.view()},
+                     *packed, *stream_));
+  expect_ok(stream_->synchronize());
+  want.download();
+  got.download();
+  EXPECT_EQ(got.bytes(), want.bytes());
+}
+
+TEST(GemmPackedB, RefusesWhatDoesNotFit) {
+  const auto device = open_device({DeviceKind::kCpu, 0}, Config()).value();
+  const auto stream = device->create_stream().value();
+  const Tensor a = generated({4, 6}, DType::kF32, 1);
+  const Tensor b = generated({6, 8}, DType::kF32, 2);
+  const Tensor out = Tensor::host({4, 8}, DType::kF32);
+  const auto packed = gemm::pack_b(b.view(), *device).value();
+  const auto text_of = [&](const gemm::MmArgs& args) {
+    const auto result = gemm::mm(args, packed, *stream);
+    return result ? std::string("no error") : std::string(result.error().text());
+  };
+  EXPECT_NE(text_of({.a = a.view(), .b = b.view(), .out = out.view(), .bias = {}}).find("got b twice"),
+            std::string::npos);
+  EXPECT_NE(
+      text_of({.a = b.view(), .b = {}, .out = out.view(), .bias = {}}).find("8 columns of a, 6 rows of b"),
+      std::string::npos);
+  Config config;
+  config.isa = "scalar";
+  const auto other = open_device({DeviceKind::kCpu, 0}, config).value();
+  const auto theirs = gemm::pack_b(b.view(), *other).value();
+  EXPECT_EQ(theirs.implementation(), "cpu/tile_scalar");
+  if (packed.implementation() == theirs.implementation()) return;
+  const auto refused = gemm::mm({.a = a.view(), .b = {}, .out = out.view(), .bias = {}}, theirs, *stream);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().text().find("b was packed for cpu/tile_scalar"), std::string::npos)
+      << refused.error().text();
+  const Tensor whole = Tensor::host({6, 8}, DType::kI32);
+  EXPECT_FALSE(gemm::pack_b(whole.view(), *device));
+  const Tensor row = Tensor::host({6}, DType::kF32);
+  EXPECT_FALSE(gemm::pack_b(row.view(), *device));
 }
 
 // Slices of k that accumulate one after the other are one product, bit for bit, if they begin at even k.

@@ -148,26 +148,51 @@ void add_mm_calls(std::vector<WritingCall>& calls) {
                    }});
 }
 
-void add_4bit_product(std::vector<WritingCall>& calls) {
+Result<gemm::Packed4bitWeight> packed_4bit_weight() {
+  std::vector<float> weight(static_cast<std::size_t>(kN) * 64, 0.5F);
+  auto rounded = gemm::quantize_weight_4bit(TensorView::contiguous(weight.data(), {kN, 64}, DType::kF32), 32);
+  if (!rounded) return tl::unexpected(rounded.error());
+  return gemm::pack_4bit_weight(
+      {.weight = TensorView::contiguous(rounded->nibbles.data(), {kN, 32}, DType::kU8),
+       .scales = TensorView::contiguous(rounded->scales.data(), {kN, 2}, DType::kF32),
+       .group_size = 32,
+       .in_features = 64,
+       .out_features = kN});
+}
+
+void add_4bit_products(std::vector<WritingCall>& calls) {
+  const std::vector<Operand> operands = {in("input", {2, 4, 64}), out("out", {2, 4, kN})};
+  // The weight goes when a call has run.
+  const auto run = [](CallSite& at, const auto& enqueue) -> Result<void> {
+    const auto packed = packed_4bit_weight();
+    if (!packed) return tl::unexpected(packed.error());
+    const auto begun = enqueue(gemm::Matmul4bitArgs{.input = at.views[0], .out = at.views[1]}, *packed);
+    return begun ? at.rank.stream->synchronize() : begun;
+  };
   calls.push_back({.name = "matmul_4bit",
                    .header = "gemm/matmul_4bit.hpp",
-                   .operands = {in("input", {2, 4, 64}), out("out", {2, 4, kN})},
-                   .make = [](CallSite& at) -> Result<void> {
-                     std::vector<float> weight(static_cast<std::size_t>(kN) * 64, 0.5F);
-                     auto rounded = gemm::quantize_weight_4bit(
-                         TensorView::contiguous(weight.data(), {kN, 64}, DType::kF32), 32);
-                     if (!rounded) return tl::unexpected(rounded.error());
-                     const auto packed = gemm::pack_4bit_weight(
-                         {.weight = TensorView::contiguous(rounded->nibbles.data(), {kN, 32}, DType::kU8),
-                          .scales = TensorView::contiguous(rounded->scales.data(), {kN, 2}, DType::kF32),
-                          .group_size = 32,
-                          .in_features = 64,
-                          .out_features = kN});
-                     if (!packed) return tl::unexpected(packed.error());
-                     const auto begun = gemm::matmul_4bit({.input = at.views[0], .out = at.views[1]}, *packed,
-                                                          *at.rank.stream);
-                     return begun ? at.rank.stream->synchronize() : begun;  // behind it the weight goes
-                   },
+                   .operands = operands,
+                   .make =
+                       [run](CallSite& at) {
+                         return run(at, [&](const auto& args, const auto& packed) {
+                           return gemm::matmul_4bit(args, packed, *at.rank.stream);
+                         });
+                       },
+                   .needs = Needs::kHostMemory});
+  calls.push_back({.name = "run",
+                   .header = "gemm/matmul_4bit.hpp",
+                   .variant = "4bit",
+                   .operands = operands,
+                   .make =
+                       [run](CallSite& at) {
+                         return run(at, [&](const auto& args, const auto& packed) -> Result<void> {
+                           const auto problem = gemm::problem_of(args, packed);
+                           if (!problem) return tl::unexpected(problem.error());
+                           const auto plan = gemm::plan(*problem, *at.rank.device);
+                           if (!plan) return tl::unexpected(plan.error());
+                           return gemm::run(*plan, args, packed, *at.rank.stream);
+                         });
+                       },
                    .needs = Needs::kHostMemory});
 }
 
@@ -476,7 +501,7 @@ std::vector<WritingCall> writing_calls(int world) {
   add_device_calls(calls);
   add_symm_calls(calls);
   add_mm_calls(calls);
-  add_4bit_product(calls);
+  add_4bit_products(calls);
   add_other_products(calls);
   add_collectives(calls, world);
   add_fused_gathers(calls, world);

@@ -12,7 +12,7 @@ namespace tandem::cpu {
 /// A move-only callable `Result<void>()` that is stored in place. Enqueueing one allocates nothing.
 class Task {
  public:
-  static constexpr std::size_t kCapacityBytes = 448;
+  static constexpr std::size_t kCapacityBytes = 512;
 
   Task() = default;
   template <class F>

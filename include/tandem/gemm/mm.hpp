@@ -10,12 +10,14 @@
 #include <tandem/base/tensor.hpp>
 #include <tandem/device/device.hpp>
 #include <tandem/device/stream.hpp>
+#include <utility>
 
 namespace tandem::gemm {
 
 /// out [m, n] = a [m, k] * b [k, n] (+ bias [n]) (+ addend [m, n]), or out += a * b.
 /// Types: a and b f32, bf16 or f16, equal; out the same or f32; bias and addend as out. f32 sums in ascending
-///        k, one rounding. cuBLASLt may round the product to out's type before it adds an addend.
+///        k, one rounding. CPUs add products of bf16 in pairs, the odd k of each first, and take subnormals
+///        for zeros. cuBLASLt may round the product to out's type before it adds an addend.
 struct Problem {
   std::int64_t m = 0;
   std::int64_t n = 0;
@@ -53,20 +55,29 @@ struct MmArgs {
 [[nodiscard]] Result<Problem> problem_of(const MmArgs& args);
 
 /// A problem with the implementation that will run it. Reusable, cheap to copy, valid as long as the device.
-class Plan {
+template <class ProblemType>
+class PlanOf {
  public:
-  [[nodiscard]] const Problem& problem() const { return problem_; }
+  [[nodiscard]] const ProblemType& problem() const { return problem_; }
   /// "cpu/tile_avx512".
   [[nodiscard]] std::string_view implementation() const { return implementation_; }
-  Plan(const Problem& problem, std::string_view implementation, const void* leaf)
-      : problem_(problem), implementation_(implementation), leaf_(leaf) {}
+  /// Why none of those runs it that are tried first: "cpu/tile_avx512: TANDEM_ISA=avx2 excludes it; ...".
+  [[nodiscard]] const std::string& why_no_others() const { return why_no_others_; }
+  PlanOf(const ProblemType& problem, std::string_view implementation, std::string why_no_others,
+         const void* leaf)
+      : problem_(problem),
+        implementation_(implementation),
+        why_no_others_(std::move(why_no_others)),
+        leaf_(leaf) {}
   [[nodiscard]] const void* leaf() const { return leaf_; }
 
  private:
-  Problem problem_;
+  ProblemType problem_;
   std::string_view implementation_;
+  std::string why_no_others_;
   const void* leaf_;
 };
+using Plan = PlanOf<Problem>;
 
 /// Whether this device has an implementation, and if not, each one's reason.
 [[nodiscard]] Support can_run(const Problem& problem, const Device& device);

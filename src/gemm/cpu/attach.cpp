@@ -5,11 +5,13 @@
 #include <string>
 #include <tandem/cpu/launch.hpp>
 
+#include "base/format.hpp"
 #include "base/try.hpp"
+#include "device/cpu/core_peaks.hpp"
 #include "device/cpu/processor.hpp"
 #include "gemm/backend.hpp"
 #include "gemm/cpu/async_input_product.hpp"
-#include "gemm/cpu/four_bit_rows.hpp"
+#include "gemm/cpu/four_bit_implementation.hpp"
 #include "gemm/cpu/quantize_rows.hpp"
 #include "gemm/cpu/scaled_product.hpp"
 #include "gemm/cpu/tile_product.hpp"
@@ -55,6 +57,10 @@ cpu::Matrix matrix_of(const TensorView& view) {
   return {.data = view.data, .row_stride = view.stride(0), .col_stride = view.stride(1)};
 }
 
+const cpu::Panels& panels_of(const PackedOperand& packed) {
+  return static_cast<const cpu::PackedPanels&>(packed).panels();
+}
+
 TileProblem tile_problem_of(const Product& product, const ProductArgs& args) {
   TileProblem tile;
   tile.m = product.m;
@@ -62,6 +68,7 @@ TileProblem tile_problem_of(const Product& product, const ProductArgs& args) {
   tile.k = product.k;
   tile.a = matrix_of(*args.a);
   tile.b = matrix_of(*args.b);
+  if (args.packed_b != nullptr) tile.packed_b = panels_of(*args.packed_b);
   tile.out = matrix_of(*args.out);
   if (args.bias != nullptr) {
     tile.bias = args.bias->data;
@@ -118,12 +125,14 @@ class TileImplementation final : public Implementation {
       : name_("cpu/tile_" + std::string(isa.name)),
         kernels_(*isa.kernels),
         only_pairs_(isa.kernels == &cpu::kTileAvx512Bf16),
+        is_forced_(config.isa == isa.name),
         usable_(usable(isa, config)) {}
 
   [[nodiscard]] std::string_view name() const override { return name_; }
 
   [[nodiscard]] bool accepts(const Product& product, std::string* why_not) const override {
     if (product.owners) return refuse_owners(why_not);
+    if (!has_wide_weight(product, why_not)) return false;
     if (!has_heuristic(product, why_not)) return false;
     if (product.arrival && product.arrival->in_pieces > 0)
       return refuse(why_not, "products on CPUs send nothing");
@@ -133,9 +142,8 @@ class TileImplementation final : public Implementation {
       return refuse(why_not, "adds nothing but a bias to products whose left operand still arrives");
     if (product.tells && !is_tile(product))
       return refuse(why_not, "tells of the rows of plain products only");
-    if (only_pairs_ && (product.a != DType::kBF16 || product.b != DType::kBF16))
-      return refuse(why_not, "multiplies bf16 by bf16 only");
-    return usable_.ok || refuse(why_not, usable_.why_not);
+    if (!usable_.ok) return refuse(why_not, usable_.why_not);
+    return !only_pairs_ || takes_pairs(product, why_not);
   }
 
   [[nodiscard]] Result<void> run(const Product& product, const ProductArgs& args,
@@ -144,10 +152,26 @@ class TileImplementation final : public Implementation {
       return launch(async_input_product_of(product, args, stream.device().config().op_timeout), stream);
     if (product.tells) return launch(telling_product_of(product, args), stream);
     if (is_tile(product)) return launch(tile_problem_of(product, args), stream);
-    return launch(cpu::scaled_product_of(product, args), stream);
+    cpu::ScaledProduct scaled = cpu::scaled_product_of(product, args);
+    if (args.packed_b != nullptr) scaled.packed_b = panels_of(*args.packed_b);
+    return launch(scaled, stream);
+  }
+
+  [[nodiscard]] Result<std::shared_ptr<const PackedOperand>> pack(const TensorView& b) const override {
+    return cpu::PackedPanels::make(b, kernels_, name_);
   }
 
  private:
+  [[nodiscard]] bool takes_pairs(const Product& product, std::string* why_not) const {
+    if (product.a != DType::kBF16 || product.b != DType::kBF16)
+      return refuse(why_not, "multiplies bf16 by bf16 only");
+    if (is_forced_) return true;
+    const tandem::cpu::CorePeaks& peaks = tandem::cpu::core_peaks();
+    if (peaks.dot_bf16 > peaks.fma_f32) return true;
+    if (why_not == nullptr) return false;
+    return refuse(why_not, fmt::format("VDPBF16PS reaches {:.0f} GFLOP/s on this machine, FMA {:.0f}",
+                                       peaks.dot_bf16, peaks.fma_f32));
+  }
   /// What the kernel does by itself.
   static bool is_tile(const Product& product) { return product.is_plain() && !product.epilogue.addend; }
   template <class Task>
@@ -159,6 +183,7 @@ class TileImplementation final : public Implementation {
   std::string name_;
   const cpu::TileKernels& kernels_;
   bool only_pairs_;
+  bool is_forced_;
   Support usable_;
 };
 
@@ -168,7 +193,11 @@ class CpuBackend final : public Backend {
       : avx512_bf16_(kAvx512Bf16, config),
         avx512_(kAvx512, config),
         avx2_(kAvx2, config),
-        scalar_(kScalar, config) {}
+        scalar_(kScalar, config),
+        four_bit_avx512_("cpu/4bit_avx512_vnni", cpu::kFourBitAvx512,
+                         cpu::with_vnni(usable(kAvx512, config))),
+        four_bit_avx2_("cpu/4bit_avx2", cpu::kFourBitAvx2, usable(kAvx2, config)),
+        four_bit_scalar_("cpu/4bit_scalar", cpu::kFourBitScalar, usable(kScalar, config)) {}
   [[nodiscard]] std::span<const Implementation* const> implementations() const override { return list_; }
 
  private:
@@ -176,7 +205,11 @@ class CpuBackend final : public Backend {
   TileImplementation avx512_;
   TileImplementation avx2_;
   TileImplementation scalar_;
-  std::array<const Implementation*, 4> list_ = {&avx512_bf16_, &avx512_, &avx2_, &scalar_};
+  cpu::FourBitImplementation four_bit_avx512_;
+  cpu::FourBitImplementation four_bit_avx2_;
+  cpu::FourBitImplementation four_bit_scalar_;
+  std::array<const Implementation*, 7> list_ = {
+      &avx512_bf16_, &avx512_, &avx2_, &scalar_, &four_bit_avx512_, &four_bit_avx2_, &four_bit_scalar_};
 };
 
 class CpuRowQuantizer final : public RowQuantizer {
@@ -186,64 +219,11 @@ class CpuRowQuantizer final : public RowQuantizer {
   }
 };
 
-/// By the best instruction set that the processor has and the configuration allows.
-class CpuFourBitProducts final : public FourBitProducts {
- public:
-  explicit CpuFourBitProducts(const Config& config) {
-    const std::array choices = {Choice{"cpu/4bit_avx512_vnni", usable_vnni(config), &cpu::kFourBitAvx512},
-                                Choice{"cpu/4bit_avx2", usable(kAvx2, config), &cpu::kFourBitAvx2},
-                                Choice{"cpu/4bit_scalar", usable(kScalar, config), &cpu::kFourBitScalar}};
-    for (const Choice& one : choices) {
-      if (one.usable.ok && kernels_ == nullptr) {
-        kernels_ = one.kernels;
-        name_ = one.name;
-      } else if (!one.usable.ok) {
-        why_not_ +=
-            std::string(why_not_.empty() ? "" : "; ") + std::string(one.name) + ": " + one.usable.why_not;
-      }
-    }
-  }
-
-  [[nodiscard]] Result<std::string_view> implementation() const override {
-    TANDEM_TRY(check());
-    return name_;
-  }
-  [[nodiscard]] Result<void> run(const FourBitProduct& product, Stream& stream) const override {
-    TANDEM_TRY(check());
-    return tandem::cpu::launch(
-        stream, tandem::cpu::Task([product, kernels = kernels_] { return cpu::run(product, *kernels); }));
-  }
-
- private:
-  struct Choice {
-    std::string_view name;
-    Support usable;
-    const cpu::FourBitKernels* kernels;
-  };
-  [[nodiscard]] Result<void> check() const {
-    if (kernels_ != nullptr) return {};
-    return fail(ErrorCode::kUnsupported, "matmul_4bit: " + why_not_);
-  }
-  static Support usable_vnni(const Config& config) {
-    Support support = usable(kAvx512, config);
-#if defined(__x86_64__)
-    if (support.ok && !__builtin_cpu_supports("avx512vnni"))
-      return Support::no("this processor has no AVX512_VNNI");
-#endif
-    return support;
-  }
-
-  const cpu::FourBitKernels* kernels_ = nullptr;
-  std::string_view name_;
-  std::string why_not_;
-};
-
 }  // namespace
 
 void attach_cpu(Device& device) {
   device.attach<Backend>(std::make_shared<CpuBackend>(device.config()));
   device.attach<RowQuantizer>(std::make_shared<CpuRowQuantizer>());
-  device.attach<FourBitProducts>(std::make_shared<CpuFourBitProducts>(device.config()));
 }
 
 }  // namespace tandem::gemm

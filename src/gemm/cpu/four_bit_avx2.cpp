@@ -18,6 +18,18 @@ struct Avx2 {
   static Floats broadcast(float value) { return _mm256_set1_ps(value); }
   static Floats load(const float* from) { return _mm256_loadu_ps(from); }
   static void store(float* to, Floats value) { _mm256_storeu_ps(to, value); }
+  static void store(BF16* to, Floats value) {
+    const Ints bits = _mm256_castps_si256(value);
+    const Ints is_odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const Ints rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), is_odd);
+    const Ints high = _mm256_srli_epi32(rounded, 16);
+    const __m128i narrow = _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), narrow);
+  }
+  static Floats or_nan_of(Floats y, Floats value) {
+    return _mm256_blendv_ps(value, broadcast(std::numeric_limits<float>::quiet_NaN()),
+                            _mm256_cmp_ps(y, y, _CMP_UNORD_Q));
+  }
   static Floats fma(Floats x, Floats y, Floats sum) { return _mm256_fmadd_ps(x, y, sum); }
   static Floats add(Floats x, Floats y) { return _mm256_add_ps(x, y); }
   static Floats divided(Floats x, Floats y) { return _mm256_div_ps(x, y); }
@@ -25,15 +37,19 @@ struct Avx2 {
   static Floats larger(Floats x, Floats y) { return _mm256_max_ps(x, y); }
   static Floats to_floats(Ints value) { return _mm256_cvtepi32_ps(value); }
 
+  static Ints broadcast(std::int32_t value) { return _mm256_set1_epi32(value); }
   static Ints no_sum() { return _mm256_setzero_si256(); }
   static Ints plus(Ints x, Ints y) { return _mm256_add_epi32(x, y); }
   static Ints load_bytes(const std::byte* from) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
   }
+  static Ints load_bytes_once(const std::byte* from) { return load_bytes(from); }
   static Ints low_halves(Ints both) { return _mm256_and_si256(both, _mm256_set1_epi8(15)); }
   static Ints high_halves(Ints both) {
     return _mm256_and_si256(_mm256_srli_epi16(both, 4), _mm256_set1_epi8(15));
   }
+  static Ints apart_high_halves(Ints both) { return high_halves(both); }
+  static Ints joined(Ints low, Ints high) { return plus(low, high); }
   template <class T>
   static Ints spread(const T* four_bytes) {
     std::int32_t value;
@@ -54,22 +70,28 @@ struct Avx2 {
     return _mm256_add_epi32(_mm256_mullo_epi32(load_bytes(values), _mm256_set1_epi32(factor)),
                             _mm256_set1_epi32(addend));
   }
-  static void round_to_bytes(std::int8_t* to, Floats x, Floats factor, Floats zero) {
-    const Floats sign = broadcast(-0.0F);
+  static Ints rounded(Floats x, Floats factor, Ints zero) {
     const Floats scaled = _mm256_mul_ps(x, factor);
-    const Floats whole = _mm256_round_ps(scaled, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
-    const Floats rest = _mm256_andnot_ps(sign, _mm256_sub_ps(scaled, whole));
-    const Floats is_half = _mm256_cmp_ps(rest, broadcast(0.5F), _CMP_GE_OQ);
-    const Floats one = _mm256_or_ps(broadcast(1.0F), _mm256_and_ps(sign, scaled));
-    const Floats rounded = _mm256_add_ps(whole, _mm256_and_ps(is_half, one));
-    const Ints q = _mm256_cvttps_epi32(_mm256_add_ps(rounded, zero));
+    const Floats sign = _mm256_and_ps(scaled, broadcast(-0.0F));
+    const Floats outward = _mm256_add_ps(scaled, _mm256_or_ps(sign, broadcast(kBelowHalf)));
+    const Ints q = plus(_mm256_cvttps_epi32(outward), zero);
+    return _mm256_max_epi32(_mm256_min_epi32(q, _mm256_set1_epi32(127)), _mm256_set1_epi32(-128));
+  }
+  static void store_bytes(std::int8_t* to, Ints q) {
     const __m128i narrow = _mm_packs_epi32(_mm256_castsi256_si128(q), _mm256_extracti128_si256(q, 1));
     _mm_storel_epi64(reinterpret_cast<__m128i*>(to), _mm_packs_epi16(narrow, narrow));
+  }
+  static std::int32_t total(Ints sums) {
+    std::int32_t lanes[8];
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(lanes), sums);
+    std::int32_t sum = 0;
+    for (const std::int32_t lane : lanes) sum += lane;
+    return sum;
   }
 };
 
 }  // namespace
 
-const FourBitKernels kFourBitAvx2 = {quantize_row<Avx2>, multiply_panel<Avx2>, finish_row<Avx2>};
+const FourBitKernels kFourBitAvx2 = kernels_of<Avx2>();
 
 }  // namespace tandem::gemm::cpu

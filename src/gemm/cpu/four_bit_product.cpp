@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -62,10 +63,6 @@ Workspace cut(float* memory, std::int64_t count, const PackedWeight& weight) {
   return space;
 }
 
-float largest_of(DType dtype) {
-  return dtype == DType::kBF16 ? 0x1.fep127F : std::numeric_limits<float>::max();
-}
-
 std::int64_t offset_of(const FourBitProduct& product, const RowTensor& tensor, std::int64_t row) {
   return row_offset(product.row_sizes, product.num_row_dims, tensor.row_strides, row);
 }
@@ -86,18 +83,23 @@ void quantize(const FourBitProduct& product, std::int64_t first, const FourBitKe
   }
 }
 
+/// Writes a panel in the type of out, by rows as the product has them or else by way of the stack.
+template <class T>
 void write(const FourBitProduct& product, std::int64_t first, std::int64_t panel,
-           const FourBitKernels& kernels, const Workspace& space) {
+           void (*finish_row)(const float*, float, const float*, T*), const Workspace& space) {
   const PackedWeight& weight = *product.weight;
   const std::int64_t column = panel * PackedWeight::kPanel;
   const std::int64_t columns = std::min(PackedWeight::kPanel, weight.n() - column);
   const float* const bias = weight.bias().empty() ? nullptr : weight.bias().data() + column;
+  const bool is_whole = product.out.col_stride == 1 && columns == PackedWeight::kPanel;
   for (std::int64_t row = 0; row < space.rows.count; ++row) {
-    float* const sums = space.sums + row * PackedWeight::kPanel;
-    kernels.finish_row(sums, space.rows.scales[row], bias, largest_of(product.out_dtype));
+    const float* const sums = space.sums + row * PackedWeight::kPanel;
     const std::int64_t at = offset_of(product, product.out, first + row) + column * product.out.col_stride;
-    convert_elements(row_view(sums, 0, columns, 1, DType::kF32),
-                     row_view(product.out.data, at, columns, product.out.col_stride, product.out_dtype));
+    T* const to = static_cast<T*>(product.out.data) + at;
+    T finished[PackedWeight::kPanel];
+    finish_row(sums, space.rows.scales[row], bias, is_whole ? to : finished);
+    if (is_whole) continue;
+    for (std::int64_t c = 0; c < columns; ++c) to[c * product.out.col_stride] = finished[c];
   }
 }
 
@@ -115,6 +117,20 @@ RowScale row_scale_of(float lo, float hi) {
   return row;
 }
 
+FourBitProduct four_bit_product_of(const Product& product, const ProductArgs& args) {
+  FourBitProduct task{.weight = args.packed,
+                      .num_row_dims = args.a->dim() - 1,
+                      .num_rows = product.m,
+                      .input = row_tensor_of(*args.a),
+                      .out = row_tensor_of(*args.out),
+                      .input_dtype = product.a,
+                      .out_dtype = product.out};
+  for (int d = 0; d < task.num_row_dims; ++d) task.row_sizes[d] = args.a->size(d);
+  const std::array strides = {&task.input.row_strides[0], &task.out.row_strides[0]};
+  task.num_row_dims = merge_row_dims(task.row_sizes, task.num_row_dims, strides);
+  return task;
+}
+
 Result<void> run(const FourBitProduct& product, const FourBitKernels& kernels) {
   const PackedWeight& weight = *product.weight;
   const std::int64_t at_once = std::min(rows_at_once(weight), product.num_rows);
@@ -126,7 +142,11 @@ Result<void> run(const FourBitProduct& product, const FourBitKernels& kernels) {
     for (std::int64_t panel = 0; panel < weight.num_panels(); ++panel) {
       std::fill_n(space.sums, weight.num_groups() == 0 ? space.rows.count * PackedWeight::kPanel : 0, 0.0F);
       kernels.multiply_panel(space.rows, weight, panel, space.sums);
-      write(product, first, panel, kernels, space);
+      if (product.out_dtype == DType::kF32) {
+        write(product, first, panel, kernels.finish_row, space);
+      } else {
+        write(product, first, panel, kernels.finish_row_bf16, space);
+      }
     }
   }
   return {};

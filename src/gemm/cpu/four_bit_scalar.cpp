@@ -19,6 +19,10 @@ struct Scalar {
   static Floats broadcast(float value) { return value; }
   static Floats load(const float* from) { return *from; }
   static void store(float* to, Floats value) { *to = value; }
+  static void store(BF16* to, Floats value) { *to = to_bf16(value); }
+  static Floats or_nan_of(Floats y, Floats value) {
+    return y == y ? value : std::numeric_limits<float>::quiet_NaN();
+  }
   static Floats fma(Floats x, Floats y, Floats sum) { return std::fma(x, y, sum); }
   static Floats add(Floats x, Floats y) { return x + y; }
   static Floats divided(Floats x, Floats y) { return x / y; }
@@ -26,11 +30,15 @@ struct Scalar {
   static Floats larger(Floats x, Floats y) { return x > y ? x : y; }
   static Floats to_floats(Ints value) { return static_cast<float>(value); }
 
+  static Ints broadcast(std::int32_t value) { return value; }
   static Ints no_sum() { return 0; }
   static Ints plus(Ints x, Ints y) { return x + y; }
   static Ints load_bytes(const std::byte* from) { return spread(from); }
+  static Ints load_bytes_once(const std::byte* from) { return spread(from); }
   static Ints low_halves(Ints both) { return both & 0x0f0f0f0f; }
   static Ints high_halves(Ints both) { return (both >> 4) & 0x0f0f0f0f; }
+  static Ints apart_high_halves(Ints both) { return high_halves(both); }
+  static Ints joined(Ints low, Ints high) { return plus(low, high); }
   template <class T>
   static Ints spread(const T* four_bytes) {
     std::int32_t value;
@@ -53,14 +61,16 @@ struct Scalar {
   static Ints times_plus(const std::byte* values, std::int32_t factor, std::int32_t addend) {
     return spread(values) * factor + addend;
   }
-  static void round_to_bytes(std::int8_t* to, Floats x, Floats factor, Floats zero) {
-    const float q = std::clamp(std::round(x * factor) + zero, -128.0F, 127.0F);
-    *to = q == q ? static_cast<std::int8_t>(q) : std::int8_t{0};  // nobody sees the bytes of a row with NaNs
+  static Ints rounded(Floats x, Floats factor, Ints zero) {
+    const float q = std::round(x * factor);
+    return q == q ? std::clamp(static_cast<Ints>(q) + zero, -128, 127) : 0;  // nobody sees a NaN's
   }
+  static void store_bytes(std::int8_t* to, Ints q) { *to = static_cast<std::int8_t>(q); }
+  static std::int32_t total(Ints sums) { return sums; }
 };
 
 }  // namespace
 
-const FourBitKernels kFourBitScalar = {quantize_row<Scalar>, multiply_panel<Scalar>, finish_row<Scalar>};
+const FourBitKernels kFourBitScalar = kernels_of<Scalar>();
 
 }  // namespace tandem::gemm::cpu

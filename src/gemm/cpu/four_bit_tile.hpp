@@ -15,7 +15,25 @@
 
 namespace tandem::gemm::cpu {
 
-/// Rounds rows of a block to 8 bits: [k / 4][rows] of 4 bytes. `values` [rows][k].
+/// The largest float below 1/2: adding it away from zero, then cutting off, rounds halves away from zero.
+inline constexpr float kBelowHalf = 0x1.fffffep-2F;
+
+/// Rows of a block that are multiplied together.
+struct RowTile {
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+};
+/// The tile of a row: the rows are cut into as few as can be, which differ by one row at most.
+template <class Isa>
+RowTile tile_of(std::int64_t num_rows, std::int64_t row) {
+  const std::int64_t tiles = (num_rows + Isa::kTileRows - 1) / Isa::kTileRows;
+  const std::int64_t small = num_rows / tiles;
+  const std::int64_t border = num_rows % tiles * (small + 1);  // where the larger ones end
+  if (row < border) return {row / (small + 1) * (small + 1), small + 1};
+  return {border + (row - border) / small * small, small};
+}
+
+/// Rounds a row of a block to 8 bits. `values` [k].
 template <class Isa>
 void quantize_row(const float* values, std::int64_t row, const FourBitRows& rows) {
   constexpr std::int64_t kWidth = Isa::kWidth;
@@ -44,19 +62,21 @@ void quantize_row(const float* values, std::int64_t row, const FourBitRows& rows
   rows.scales[row] = scale.scale;
   rows.zeros[row] = scale.zero;
   const Floats factor = Isa::broadcast(all == 0 ? scale.scale : 0.0F);
-  const Floats zero = Isa::broadcast(static_cast<float>(scale.zero));
-  std::int8_t* const to = rows.bytes + 4 * row;
+  const typename Isa::Ints zero = Isa::broadcast(scale.zero);
+  const RowTile tile = tile_of<Isa>(rows.count, row);
+  std::int8_t* to = rows.bytes + tile.first * rows.k + 4 * (row - tile.first);
   for (std::int64_t group = 0; group < rows.k; group += rows.group) {
-    std::int32_t sum = 0;
+    typename Isa::Ints sums = Isa::no_sum();
     for (std::int64_t k = group; k < group + rows.group; k += 16) {
       std::int8_t bytes[16];
-      for (std::int64_t i = 0; i < 16; i += kWidth)
-        Isa::round_to_bytes(bytes + i, Isa::load(values + k + i), factor, zero);
-      std::int32_t part = 0;
-      for (const std::int8_t byte : bytes) part += byte;
-      sum += part;
-      for (std::int64_t q = 0; q < 4; ++q) std::memcpy(to + (k / 4 + q) * 4 * rows.count, bytes + 4 * q, 4);
+      for (std::int64_t i = 0; i < 16; i += kWidth) {
+        const auto q = Isa::rounded(Isa::load(values + k + i), factor, zero);
+        sums = Isa::plus(sums, q);
+        Isa::store_bytes(bytes + i, q);
+      }
+      for (std::int64_t q = 0; q < 4; ++q, to += 4 * tile.count) std::memcpy(to, bytes + 4 * q, 4);
     }
+    const std::int32_t sum = Isa::total(sums);
     rows.sums[group / rows.group * rows.count + row] = sum;
     rows.pairs[group / rows.group * rows.count + row] = static_cast<std::int32_t>(
         (static_cast<std::uint32_t>(sum) << 16) | (static_cast<std::uint32_t>(-scale.zero) & 0xffffU));
@@ -103,7 +123,8 @@ template <class Isa, int kRows, int kVecs>
   }
 }
 
-/// Few rows have two sums of each element, so that no product waits for the one before it.
+/// Few rows have two sums of each element, so that no product waits for the one before it: one of the low
+/// halves and one of the high ones.
 template <int kRows, int kVecs>
 inline constexpr bool kIsSplit = kRows* kVecs < 8;
 
@@ -118,9 +139,10 @@ template <class Isa, int kRows, int kVecs>
   Ints high[kVecs];
 #pragma GCC unroll 8
   for (int v = 0; v < kVecs; ++v) {
-    const Ints both = Isa::load_bytes(nibbles + v * Isa::kWidth * 4);
+    const std::byte* const from = nibbles + v * Isa::kWidth * 4;
+    const Ints both = kIsSplit<kRows, kVecs> ? Isa::load_bytes_once(from) : Isa::load_bytes(from);
     low[v] = Isa::low_halves(both);
-    high[v] = Isa::high_halves(both);
+    high[v] = kIsSplit<kRows, kVecs> ? Isa::apart_high_halves(both) : Isa::high_halves(both);
   }
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
@@ -153,8 +175,8 @@ template <class Isa, int kRows, int kVecs>
 void multiply(const FourBitTile& tile) {
   using Ints = typename Isa::Ints;
   const PackedWeight& weight = *tile.weight;
-  const std::int64_t stride = 4 * tile.rows->count;
-  const std::int8_t* a = tile.rows->bytes + 4 * tile.first_row;
+  constexpr std::int64_t stride = 4 * kRows;
+  const std::int8_t* a = tile.rows->bytes + tile.first_row * tile.rows->k;
   const std::byte* group = tile.panel;
   typename Isa::Floats total[kRows][kVecs];
   fill(total, Isa::zero());
@@ -176,7 +198,7 @@ void multiply(const FourBitTile& tile) {
       const typename Isa::Floats scale = Isa::load(at);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
-        const Ints exact = kIsSplit<kRows, kVecs> ? Isa::plus(sums[r][v], more[r][v]) : sums[r][v];
+        const Ints exact = kIsSplit<kRows, kVecs> ? Isa::joined(sums[r][v], more[r][v]) : sums[r][v];
         total[r][v] = Isa::fma(Isa::to_floats(exact), scale, total[r][v]);
       }
     }
@@ -191,11 +213,7 @@ void multiply(const FourBitTile& tile) {
 
 template <class Isa, int kVecs>
 void multiply_rows(int rows, const FourBitTile& tile) {
-  static_assert(Isa::kTileRows <= 8);
-  if constexpr (Isa::kTileRows >= 8) {
-    if (rows == 8) return multiply<Isa, 8, kVecs>(tile);
-    if (rows == 7) return multiply<Isa, 7, kVecs>(tile);
-  }
+  static_assert(Isa::kTileRows <= 6);
   if constexpr (Isa::kTileRows >= 6) {
     if (rows == 6) return multiply<Isa, 6, kVecs>(tile);
     if (rows == 5) return multiply<Isa, 5, kVecs>(tile);
@@ -211,32 +229,38 @@ void multiply_rows(int rows, const FourBitTile& tile) {
 /// All rows of a block against a panel: sums [rows.count][kPanel].
 template <class Isa>
 void multiply_panel(const FourBitRows& rows, const PackedWeight& weight, std::int64_t panel, float* sums) {
-  for (std::int64_t row = 0; row < rows.count; row += Isa::kTileRows) {
-    const std::int64_t left = rows.count - row;
-    const int count = static_cast<int>(left < Isa::kTileRows ? left : Isa::kTileRows);
+  RowTile tile;
+  for (; tile.first < rows.count; tile.first += tile.count) {
+    tile = tile_of<Isa>(rows.count, tile.first);
     for (std::int64_t column = 0; column < PackedWeight::kPanel; column += Isa::kTileVecs * Isa::kWidth) {
-      multiply_rows<Isa, Isa::kTileVecs>(count, {.rows = &rows,
-                                                 .first_row = row,
-                                                 .weight = &weight,
-                                                 .panel = weight.panel(panel),
-                                                 .first_column = column,
-                                                 .sums = sums + row * PackedWeight::kPanel + column});
+      multiply_rows<Isa, Isa::kTileVecs>(static_cast<int>(tile.count),
+                                         {.rows = &rows,
+                                          .first_row = tile.first,
+                                          .weight = &weight,
+                                          .panel = weight.panel(panel),
+                                          .first_column = column,
+                                          .sums = sums + tile.first * PackedWeight::kPanel + column});
     }
   }
 }
 
-/// A row of a panel: / scale, + bias, clamped. `bias` may be null. Columns are whole vectors.
-template <class Isa>
-void finish_row(float* sums, float scale, const float* bias, float largest) {
+/// A row of a panel: / scale, + bias, clamped, one form of NaN, rounded. `bias` may be null. T is f32 or
+/// bf16.
+template <class Isa, class T>
+void finish_row(const float* sums, float scale, const float* bias, T* to) {
+  const float largest = std::is_same_v<T, float> ? std::numeric_limits<float>::max() : 0x1.fep127F;
   const typename Isa::Floats by = Isa::broadcast(scale);
-  const typename Isa::Floats most = Isa::broadcast(largest);
-  const typename Isa::Floats least = Isa::broadcast(-largest);
   for (std::int64_t c = 0; c < PackedWeight::kPanel; c += Isa::kWidth) {
     typename Isa::Floats y = Isa::divided(Isa::load(sums + c), by);
     if (bias != nullptr) y = Isa::add(y, Isa::load(bias + c));
-    // Of a NaN these keep their second operand.
-    Isa::store(sums + c, Isa::smaller(most, Isa::larger(least, y)));
+    const auto clamped = Isa::smaller(Isa::larger(y, Isa::broadcast(-largest)), Isa::broadcast(largest));
+    Isa::store(to + c, Isa::or_nan_of(y, clamped));
   }
+}
+
+template <class Isa>
+constexpr FourBitKernels kernels_of() {
+  return {quantize_row<Isa>, multiply_panel<Isa>, finish_row<Isa, float>, finish_row<Isa, BF16>};
 }
 
 }  // namespace tandem::gemm::cpu

@@ -1,5 +1,5 @@
 // Compiled with -mavx2 -mfma -mf16c: nothing here may run before the processor was asked
-// (tile_implementations.cpp).
+// (attach.cpp).
 
 #include <immintrin.h>
 

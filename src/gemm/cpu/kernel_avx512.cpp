@@ -1,4 +1,4 @@
-// Compiled with -mavx512f: nothing here may run before the processor was asked (tile_implementations.cpp).
+// Compiled with -mavx512f: nothing here may run before the processor was asked (attach.cpp).
 
 #include "gemm/cpu/avx512_vectors.hpp"
 #include "gemm/cpu/tile_loop.hpp"

@@ -1,4 +1,4 @@
-// Compiled with -mavx512bf16: nothing here may run before the processor was asked (tile_implementations.cpp).
+// Compiled with -mavx512bf16: nothing here may run before the processor was asked (attach.cpp).
 // Only for products that add in pairs.
 
 #include "gemm/cpu/avx512_vectors.hpp"

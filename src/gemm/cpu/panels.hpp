@@ -39,6 +39,11 @@ struct Panels {
 [[nodiscard]] constexpr std::int64_t panels_of(std::int64_t n) {
   return (n + kPanelColumns - 1) / kPanelColumns;
 }
+/// The panels from this one on.
+[[nodiscard]] constexpr Panels from_panel(Panels panels, std::int64_t idx) {
+  panels.data += idx * panels.stride;
+  return panels;
+}
 /// The panels from this k on, which is a multiple of two.
 [[nodiscard]] constexpr Panels from_step(Panels panels, std::int64_t k) {
   panels.data += panel_floats(k, panels.form);

@@ -74,7 +74,8 @@ class BlockLoop {
         whole_(whole_of(product)),
         form_(kernels.form_of(whole_)),
         panel_rows_(rows_of_panel(product.k, form_)),
-        panels_at_once_(panels_at_once(product.n, product.k, form_)),
+        panels_at_once_(product.packed_b.data != nullptr ? panels_of(product.n)
+                                                         : panels_at_once(product.n, product.k, form_)),
         blocking_(choose_blocking(panel_rows_)),
         is_matrix_(product.num_row_dims == 1) {}
 
@@ -121,7 +122,8 @@ TileProblem BlockLoop::whole_of(const ScaledProduct& product) {
 }
 
 Result<void> BlockLoop::take_scratch() {
-  const std::int64_t packed = panels_at_once_ * panel_floats(product_.k, form_);
+  const std::int64_t packed =
+      product_.packed_b.data != nullptr ? 0 : panels_at_once_ * panel_floats(product_.k, form_);
   const std::int64_t a = is_matrix_ ? 0 : rows_ * product_.k * size_bytes(product_.a_dtype) / 4 + 1;
   const std::int64_t partial = product_.is_scaled_along_k() ? rows_ * cols_ : 0;
   const std::int64_t of_kernel = scratch_floats(panel_rows_, blocking_);
@@ -149,11 +151,15 @@ Result<void> BlockLoop::run() {
   const std::int64_t stride = panel_floats(product_.k, form_);
   for (std::int64_t first = 0; first < product_.n; first += packed_cols) {
     const std::int64_t end = std::min(first + packed_cols, product_.n);
-    kernels_.pack(whole_, first, end - first, packed_);
+    Panels panels = product_.packed_b;
+    if (panels.data == nullptr) {
+      kernels_.pack(whole_, first, end - first, packed_);
+      panels = {packed_, stride, form_};
+    }
     for (std::int64_t row = 0; row < all_rows; row += rows_) {
       for (std::int64_t col = first; col < end; col += cols_) {
         const Block block{row, std::min(rows_, all_rows - row), col, std::min(cols_, end - col)};
-        multiply(block, {packed_ + (col - first) / kPanelColumns * stride, stride, form_});
+        multiply(block, from_panel(panels, (col - first) / kPanelColumns));
         load_columns(block);
         for (std::int64_t i = 0; i < block.rows; ++i) finish_row(block, i);
       }

@@ -53,6 +53,7 @@ struct ScaledProduct {
   Rows out;
   Rows addend;
   Matrix b;
+  Panels packed_b = {};  ///< with data: b's values, and b is not read
   ColumnScales b_scale;
   Columns bias;
   const float* result_scale = nullptr;  ///< null: 1

@@ -19,30 +19,71 @@ constexpr std::int64_t smaller(std::int64_t x, std::int64_t y) {
 
 /// Packs columns of b, of type B.
 template <class Isa, PanelForm kForm, class B>
-void pack_columns(const TileProblem& problem, std::int64_t first, std::int64_t count, float* to) {
-  const Matrix& b = problem.b;
-  const std::int64_t k = problem.k;
-  const std::int64_t rows = rows_of_panel(k, kForm);
-  for (std::int64_t c = 0; c < count; c += kPanelColumns, to += rows * kPanelColumns) {
-    const B* const from = static_cast<const B*>(b.data) + (first + c) * b.col_stride;
-    const std::int64_t used = smaller<Isa>(kPanelColumns, count - c);
-    if constexpr (kForm == PanelForm::kPairs) {
-      copy_block<Isa>(PairsOfRows<Isa>{from, b.row_stride, b.col_stride},
-                      Target{k / 2, used, to, kPanelColumns});
-      for (std::int64_t i = 0; k % 2 == 1 && i < used; ++i)
-        to[(rows - 1) * kPanelColumns + i] =
-            Isa::pair(from[(k - 1) * b.row_stride + i * b.col_stride].bits, 0);
-    } else {
-      copy_block<Isa>(Elements<Isa, B>{from, b.row_stride, b.col_stride}, Target{k, used, to, kPanelColumns});
-      for (std::int64_t i = 0; rows > k && i < used; ++i) to[k * kPanelColumns + i] = 0.0F;
+class ColumnPacker {
+ public:
+  ColumnPacker(const TileProblem& problem, std::int64_t first, std::int64_t count, float* to)
+      : b_(problem.b),
+        from_(static_cast<const B*>(b_.data) + first * b_.col_stride),
+        count_(count),
+        k_(problem.k),
+        to_(to) {}
+
+  void run() const {
+    // Rows of b that are contiguous are read as far as they go, a few at a time: a page is visited once.
+    constexpr std::int64_t kFewRows = 16;
+    const std::int64_t whole = kForm == PanelForm::kPairs ? k_ / 2 : k_;
+    const std::int64_t rows_at_once = b_.col_stride == 1 ? kFewRows : whole;
+    for (std::int64_t row = 0; row < whole; row += rows_at_once) {
+      const std::int64_t rows = smaller<Isa>(rows_at_once, whole - row);
+      for (std::int64_t c = 0; c < count_; c += kPanelColumns) copy(row, rows, c);
     }
-    if (used % Isa::kWidth == 0) continue;
-    const std::int64_t whole = used + Isa::kWidth - used % Isa::kWidth;
-    for (std::int64_t p = 0; p < rows; ++p) {
-      for (std::int64_t i = used; i < whole; ++i) to[p * kPanelColumns + i] = 0.0F;
+    for (std::int64_t c = 0; c < count_; c += kPanelColumns) fill_up(c);
+  }
+
+ private:
+  [[nodiscard]] std::int64_t columns_of(std::int64_t c) const {
+    return smaller<Isa>(kPanelColumns, count_ - c);
+  }
+  [[nodiscard]] float* row_of_panel(std::int64_t c, std::int64_t row) const {
+    return to_ + c * rows_of_panel(k_, kForm) + row * kPanelColumns;
+  }
+
+  void copy(std::int64_t row, std::int64_t rows, std::int64_t c) const {
+    const Target target{rows, columns_of(c), row_of_panel(c, row), kPanelColumns};
+    if constexpr (kForm == PanelForm::kPairs) {
+      const B* const from = from_ + 2 * row * b_.row_stride + c * b_.col_stride;
+      copy_block<Isa>(PairsOfRows<Isa>{from, b_.row_stride, b_.col_stride}, target);
+    } else {
+      const B* const from = from_ + row * b_.row_stride + c * b_.col_stride;
+      copy_block<Isa>(Elements<Isa, B>{from, b_.row_stride, b_.col_stride}, target);
     }
   }
-}
+
+  /// What an odd k leaves, and columns up to a whole vector.
+  void fill_up(std::int64_t c) const {
+    const std::int64_t rows = rows_of_panel(k_, kForm);
+    const std::int64_t used = columns_of(c);
+    float* const last = row_of_panel(c, rows - 1);
+    if constexpr (kForm == PanelForm::kPairs) {
+      const B* const from = from_ + (k_ - 1) * b_.row_stride + c * b_.col_stride;
+      for (std::int64_t i = 0; k_ % 2 == 1 && i < used; ++i)
+        last[i] = Isa::pair(from[i * b_.col_stride].bits, 0);
+    } else {
+      for (std::int64_t i = 0; rows > k_ && i < used; ++i) last[i] = 0.0F;
+    }
+    if (used % Isa::kWidth == 0) return;
+    const std::int64_t whole = used + Isa::kWidth - used % Isa::kWidth;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      for (std::int64_t i = used; i < whole; ++i) row_of_panel(c, row)[i] = 0.0F;
+    }
+  }
+
+  Matrix b_;
+  const B* from_;
+  std::int64_t count_;
+  std::int64_t k_;
+  float* to_;
+};
 
 /// Blocks of rows by panels.
 template <class Isa, PanelForm kForm, class A, class Out>
@@ -190,7 +231,7 @@ class TileLoop {
 /// Of products that add in pairs.
 template <class PairIsa>
 void pack_pairs(const TileProblem& problem, std::int64_t first, std::int64_t count, float* to) {
-  pack_columns<PairIsa, PairIsa::kPairsForm, BF16>(problem, first, count, to);
+  ColumnPacker<PairIsa, PairIsa::kPairsForm, BF16>(problem, first, count, to).run();
 }
 
 template <class PairIsa>
@@ -210,15 +251,15 @@ void pack_by(const TileProblem& problem, std::int64_t first, std::int64_t count,
   constexpr PanelForm kForm = PanelForm::kSteps;
   switch (problem.b_dtype) {
     case DType::kBF16:
-      return pack_columns<Isa, kForm, BF16>(problem, first, count, to);
+      return ColumnPacker<Isa, kForm, BF16>(problem, first, count, to).run();
     case DType::kF16:
-      return pack_columns<Isa, kForm, F16>(problem, first, count, to);
+      return ColumnPacker<Isa, kForm, F16>(problem, first, count, to).run();
     case DType::kF8E4M3:
-      return pack_columns<Isa, kForm, F8E4M3>(problem, first, count, to);
+      return ColumnPacker<Isa, kForm, F8E4M3>(problem, first, count, to).run();
     case DType::kF8E5M2:
-      return pack_columns<Isa, kForm, F8E5M2>(problem, first, count, to);
+      return ColumnPacker<Isa, kForm, F8E5M2>(problem, first, count, to).run();
     default:
-      return pack_columns<Isa, kForm, float>(problem, first, count, to);
+      return ColumnPacker<Isa, kForm, float>(problem, first, count, to).run();
   }
 }
 

@@ -23,6 +23,7 @@ struct TileProblem {
   std::int64_t k = 0;
   Matrix a;
   Matrix b;
+  Panels packed_b = {};  ///< with data: b's values, and b is not read
   Matrix out;
   const void* bias = nullptr;  ///< null: none
   std::int64_t bias_stride = 0;

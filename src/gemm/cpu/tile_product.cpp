@@ -1,7 +1,9 @@
 #include "gemm/cpu/tile_product.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 
+#include "base/format.hpp"
 #include "base/try.hpp"
 #include "gemm/cpu/scratch.hpp"
 
@@ -18,6 +20,13 @@ TileProblem columns_of(const TileProblem& whole, std::int64_t first, std::int64_
   return part;
 }
 
+Result<void> run_packed(const TileProblem& problem, const TileKernels& kernels, std::int64_t panel_rows) {
+  const Blocking blocking = choose_blocking(panel_rows);
+  TANDEM_ASSIGN(float* memory, thread_scratch(scratch_floats(panel_rows, blocking)));
+  kernels.multiply(problem, problem.packed_b, blocking, cut_scratch(memory, panel_rows, blocking));
+  return {};
+}
+
 }  // namespace
 
 std::int64_t panels_at_once(std::int64_t n, std::int64_t k, PanelForm form) {
@@ -30,6 +39,7 @@ Result<void> run(const TileProblem& problem, const TileKernels& kernels) {
   const PanelForm form = kernels.form_of(problem);
   const std::int64_t panel = panel_floats(problem.k, form);
   const std::int64_t rows = rows_of_panel(problem.k, form);
+  if (problem.packed_b.data != nullptr) return run_packed(problem, kernels, rows);
   const std::int64_t at_once = panels_at_once(problem.n, problem.k, form);
   const Blocking blocking = choose_blocking(rows);
   TANDEM_ASSIGN(float* memory, thread_scratch(at_once * panel + scratch_floats(rows, blocking)));
@@ -40,6 +50,37 @@ Result<void> run(const TileProblem& problem, const TileKernels& kernels) {
     kernels.multiply(columns_of(problem, col, cols), {memory, panel, form}, blocking, scratch);
   }
   return {};
+}
+
+void PackedPanels::Free::operator()(float* memory) const {
+  std::free(memory);
+}
+
+Result<std::shared_ptr<const PackedOperand>> PackedPanels::make(const TensorView& b,
+                                                                const TileKernels& kernels,
+                                                                std::string_view implementation) {
+  TileProblem problem;
+  problem.k = b.size(0);
+  problem.n = b.size(1);
+  problem.b = {.data = b.data, .row_stride = b.stride(0), .col_stride = b.stride(1)};
+  problem.a_dtype = b.dtype;
+  problem.b_dtype = b.dtype;
+  const PanelForm form = kernels.form_of(problem);
+  const std::int64_t stride = panel_floats(problem.k, form);
+  constexpr std::int64_t kAlignment = 64;
+  const std::int64_t num_bytes = std::max<std::int64_t>(
+      panels_of(problem.n) * stride * static_cast<std::int64_t>(sizeof(float)), kAlignment);
+  auto packed = std::shared_ptr<PackedPanels>(new PackedPanels(b, implementation));
+  packed->memory_.reset(
+      static_cast<float*>(std::aligned_alloc(kAlignment, static_cast<std::size_t>(num_bytes))));
+  float* const memory = packed->memory_.get();
+  if (memory == nullptr)
+    return failf(ErrorCode::kOutOfMemory, "pack_b: no {} bytes for a packed b", num_bytes);
+  kernels.pack(problem, 0, problem.n, memory);
+  packed->num_bytes_ = num_bytes;
+  packed->panels_ = {memory, stride, form};
+  packed->like_ = TensorView::contiguous(memory, b.sizes, b.dtype);
+  return packed;
 }
 
 Result<RowProduct> RowProduct::make(const TileProblem& whole, const TileKernels& kernels) {

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <memory>
 #include <tandem/base/error.hpp>
+#include <tandem/base/tensor.hpp>
 
 #include "gemm/cpu/tile_kernels.hpp"
+#include "gemm/packed_operand.hpp"
 
 namespace tandem::gemm::cpu {
 
@@ -11,7 +14,7 @@ namespace tandem::gemm::cpu {
 
 // Products on the calling thread, with scratch memory of its own. Errors: kOutOfMemory.
 
-/// Packs b by and by, and multiplies.
+/// Packs b by and by, unless it is packed, and multiplies.
 [[nodiscard]] Result<void> run(const TileProblem& problem, const TileKernels& kernels);
 
 /// One b by rows that come by and by. b is packed at once, unless that takes more than kMostPackedBytes: then
@@ -29,9 +32,29 @@ class RowProduct {
   explicit RowProduct(const TileKernels& kernels) : kernels_(&kernels) {}
 
   const TileKernels* kernels_;
-  Panels panels_ = {};  // no data: packed by each call
+  Panels panels_ = {};  // without data: packed by each call
   Blocking blocking_ = {};
   Scratch scratch_ = {};
+};
+
+/// See gemm::pack_b().
+class PackedPanels final : public PackedOperand {
+ public:
+  /// Errors: kOutOfMemory.
+  static Result<std::shared_ptr<const PackedOperand>> make(const TensorView& b, const TileKernels& kernels,
+                                                           std::string_view implementation);
+  [[nodiscard]] const Panels& panels() const { return panels_; }
+  [[nodiscard]] std::int64_t num_bytes() const override { return num_bytes_; }
+
+ private:
+  struct Free {
+    void operator()(float* memory) const;
+  };
+  using PackedOperand::PackedOperand;
+
+  std::unique_ptr<float, Free> memory_;
+  std::int64_t num_bytes_ = 0;
+  Panels panels_;
 };
 
 }  // namespace tandem::gemm::cpu

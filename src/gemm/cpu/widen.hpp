@@ -46,51 +46,34 @@ struct Elements {
   }
 };
 
-/// A strided block of bf16 as pairs of rows.
-template <class Isa>
-struct PairsOfRows {
+/// A strided block of bf16 as pairs of rows, or of columns.
+template <class Isa, bool kOfRows>
+struct Pairs {
   const BF16* from;
   std::int64_t row_stride;
   std::int64_t col_stride;
 
   [[nodiscard]] bool has_rows() const { return col_stride == 1; }
   [[nodiscard]] bool has_columns() const { return row_stride == 1; }
+  /// The first of the pair; the other lies `to_other()` behind.
   [[nodiscard]] const BF16* at(std::int64_t r, std::int64_t c) const {
-    return from + 2 * r * row_stride + c * col_stride;
+    return from + (kOfRows ? 2 : 1) * r * row_stride + (kOfRows ? 1 : 2) * c * col_stride;
   }
+  [[nodiscard]] std::int64_t to_other() const { return kOfRows ? row_stride : col_stride; }
   [[nodiscard]] float one(std::int64_t r, std::int64_t c) const {
-    return Isa::pair(at(r, c)->bits, at(r, c)[row_stride].bits);
+    return Isa::pair(at(r, c)->bits, at(r, c)[to_other()].bits);
   }
   [[nodiscard]] typename Isa::Vec along_row(std::int64_t r, std::int64_t c) const {
-    return Isa::zip(at(r, c), at(r, c) + row_stride);
+    return kOfRows ? Isa::zip(at(r, c), at(r, c) + to_other()) : Isa::load_pairs(at(r, c));
   }
   [[nodiscard]] typename Isa::Vec along_column(std::int64_t r, std::int64_t c) const {
-    return Isa::load_pairs(at(r, c));
+    return kOfRows ? Isa::load_pairs(at(r, c)) : Isa::zip(at(r, c), at(r, c) + to_other());
   }
 };
-
-/// The same of columns.
 template <class Isa>
-struct PairsOfColumns {
-  const BF16* from;
-  std::int64_t row_stride;
-  std::int64_t col_stride;
-
-  [[nodiscard]] bool has_rows() const { return col_stride == 1; }
-  [[nodiscard]] bool has_columns() const { return row_stride == 1; }
-  [[nodiscard]] const BF16* at(std::int64_t r, std::int64_t c) const {
-    return from + r * row_stride + 2 * c * col_stride;
-  }
-  [[nodiscard]] float one(std::int64_t r, std::int64_t c) const {
-    return Isa::pair(at(r, c)->bits, at(r, c)[col_stride].bits);
-  }
-  [[nodiscard]] typename Isa::Vec along_row(std::int64_t r, std::int64_t c) const {
-    return Isa::load_pairs(at(r, c));
-  }
-  [[nodiscard]] typename Isa::Vec along_column(std::int64_t r, std::int64_t c) const {
-    return Isa::zip(at(r, c), at(r, c) + col_stride);
-  }
-};
+using PairsOfRows = Pairs<Isa, true>;
+template <class Isa>
+using PairsOfColumns = Pairs<Isa, false>;
 
 /// Where a block goes: row-major.
 struct Target {

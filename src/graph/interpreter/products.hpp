@@ -20,7 +20,7 @@ struct Product {
 };
 
 /// The sum of products, in f32 and in the order of the list, rounded once to `dtype`. A product's own sum
-/// runs in ascending k, as in the library's products: the same bits as theirs.
+/// is the library's, with its bits.
 /// Shapes:  a's sizes with n last.
 /// Errors:  kInvalidArgument for operands that do not fit together.
 [[nodiscard]] Result<HostTensor> sum_of_products(std::span<const Product> products, DType dtype,
