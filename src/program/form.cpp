@@ -117,8 +117,8 @@ Result<void> check_resets(const Program& program) {
   return are_reset ? Result<void>() : tl::unexpected(wrong(program, "words or flags are not reset"));
 }
 
-/// Whether each rank writes the words of its own chunks, and awaits those of the rank that it names. To itself
-/// it may pass on any.
+/// Whether each rank writes the words of its own chunks, and awaits those of the rank that it names. To
+/// itself it may pass on any.
 Result<void> check_words(const Program& program) {
   if (program.num_chunks == 0) return {};
   for (const Step& step : program.steps) {

@@ -13,10 +13,10 @@
 
 namespace tandem::symm {
 
-// Where ranks push data for each other, or let each other read it, without a barrier: one symmetric block with two slots of data and two
-// arrays of words, one word a chunk. Op number e (its epoch, from 1) uses slot and words e % 2, and a chunk
-// is there once its word has reached e on the circle of u32. Words start at zero and only grow. Nothing is
-// ever reset, and no barrier keeps a sender from a slot that is still read.
+// Where ranks push data for each other, or let each other read it, without a barrier: one symmetric block
+// with two slots of data and two arrays of words, one word a chunk. Op number e (its epoch, from 1) uses slot
+// and words e % 2, and a chunk is there once its word has reached e on the circle of u32. Words start at zero
+// and only grow. Nothing is ever reset, and no barrier keeps a sender from a slot that is still read.
 //
 // Why two slots suffice. Rank r sends data of e+2, into the slot of e, after its own op e+1 is over. In that
 // op it awaited a word of e+1 of every other rank p. Rank p wrote that word after its own op e was over: the

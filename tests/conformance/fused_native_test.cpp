@@ -247,8 +247,8 @@ TEST_P(FusedNative, random_problems_one_behind_the_other) {
   run_random_problems(GetParam(), scale_of(GetParam().placement.kind), {});
 }
 
-// Shards are cut in chunks, each of which counts as arrived behind its part of the link's time. Together with the
-// test above these are more than 1000 schedules.
+// Shards are cut in chunks, each of which counts as arrived behind its part of the link's time. Together with
+// the test above these are more than 1000 schedules.
 TEST_P(FusedNative, random_problems_over_a_link) {
   if (GetParam().placement.kind != DeviceKind::kCpu) GTEST_SKIP() << "copies of GPUs have a link";
   for (const int link_us : {20, 300}) {

@@ -1,6 +1,6 @@
-// Native gathers, and scatters, as their parts: the schedule without an agreement before each op, so that nothing but words
-// and slots keeps the ranks in step, inboxes that grow and are renewed, and ranks that fall behind. Ranks are
-// threads: under the thread sanitizer these are the tests of its memory order.
+// Native gathers, and scatters, as their parts: the schedule without an agreement before each op, so that
+// nothing but words and slots keeps the ranks in step, inboxes that grow and are renewed, and ranks that fall
+// behind. Ranks are threads: under the thread sanitizer these are the tests of its memory order.
 #include <gtest/gtest.h>
 
 #include <chrono>

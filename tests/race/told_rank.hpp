@@ -12,8 +12,8 @@
 
 namespace tandem::testing {
 
-/// One CPU rank that runs native scatters and all-reduces, each of another a, and keeps every result. Small whole
-/// numbers: all sums are exact.
+/// One CPU rank that runs native scatters and all-reduces, each of another a, and keeps every result. Small
+/// whole numbers: all sums are exact.
 class ToldRank {
  public:
   struct Shape {

@@ -156,8 +156,8 @@ inline void for_native_gathers(int world, const WithGather& body) {
   }
 }
 
-/// Those of CPUs, whose products read what peers have published: with and without a link, products that consume
-/// a as it comes, and products that wait; and scaled ones, whose scales are published too.
+/// Those of CPUs, whose products read what peers have published: with and without a link, products that
+/// consume a as it comes, and products that wait; and scaled ones, whose scales are published too.
 inline void for_pulled_gathers(int world, const WithGather& body) {
   std::vector<Dims> all = sizes_on(world);
   all.push_back({256 * world, 8});  // shards cross a link in parts

@@ -177,8 +177,8 @@ Notes notes_of(const ScatterAlgorithm& algorithm, const ScatterProblem& problem,
   return notes;
 }
 
-/// How ranks on CPUs tell each other. Where each of a rank's two lanes has a core both multiply, and ranks meet
-/// at little cost; else one lane multiplies all, and ranks do not wait for each other's turns.
+/// How ranks on CPUs tell each other. Where each of a rank's two lanes has a core both multiply, and ranks
+/// meet at little cost; else one lane multiplies all, and ranks do not wait for each other's turns.
 void decide_telling(ScatterProblem& problem, Group& group) {
   if (!can_tell(problem)) return;
   problem.tells = true;

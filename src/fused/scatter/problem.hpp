@@ -45,8 +45,8 @@ struct ScatterProblem {
   bool tells = false;
   bool has_core_a_lane = false;
   bool has_link = false;  ///< of those: what is told of still has to cross a link
-  /// Of an all-reduce that is `pipelined`, or tells, and does not push: chunks in which parts are multiplied, summed and
-  /// given to all, so that one travels beside the products of the next.
+  /// Of an all-reduce that is `pipelined`, or tells, and does not push: chunks in which parts are multiplied,
+  /// summed and given to all, so that one travels beside the products of the next.
   int rounds = 1;
   // This rank's.
   DeviceId device;

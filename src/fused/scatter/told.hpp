@@ -11,7 +11,8 @@ namespace tandem::fused {
 // owner when it has made them, and the owner adds all ranks' partials where they lie, in rank order. See
 // docs/design/schedules.md.
 
-/// Whether a scatter, or an all-reduce, is of this form where it is `native`: on CPUs. The same on every rank.
+/// Whether a scatter, or an all-reduce, is of this form where it is `native`: on CPUs. The same on every
+/// rank.
 [[nodiscard]] Support can_tell(const ScatterProblem& problem);
 
 /// Of a problem that tells.

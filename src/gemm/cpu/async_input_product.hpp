@@ -18,7 +18,8 @@ struct Telling {
   std::uint32_t value = 0;
 };
 
-/// A product whose left operand arrives in chunks, or whose rows others are told of, as the CPU runs it: small enough to be captured by a task.
+/// A product whose left operand arrives in chunks, or whose rows others are told of, as the CPU runs it:
+/// small enough to be captured by a task.
 struct AsyncInputProduct {
   TileProblem whole;
   ChunkOrder order;
@@ -42,9 +43,9 @@ struct AsyncInputProduct {
   std::optional<Telling> telling = {};
 };
 
-/// Packs b, unless it is large. Awaits a chunk, multiplies its rows, goes on, until all are taken. Chunks behind
-/// it that are there already are multiplied with it where their rows lie behind its own, since a large b is
-/// packed once a product. No order changes a bit. Errors: kTimeout, kOutOfMemory, kDriver; those of
+/// Packs b, unless it is large. Awaits a chunk, multiplies its rows, goes on, until all are taken. Chunks
+/// behind it that are there already are multiplied with it where their rows lie behind its own, since a large
+/// b is packed once a product. No order changes a bit. Errors: kTimeout, kOutOfMemory, kDriver; those of
 /// Control::wait() where a group watches.
 [[nodiscard]] Result<void> run(const AsyncInputProduct& product, const TileKernels& kernels);
 
