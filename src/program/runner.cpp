@@ -352,7 +352,11 @@ Result<void> prepare(const Program& program, const Bindings& bindings) {
     const Product& product = program.products[static_cast<std::size_t>(step.product)];
     if (product.arrival) continue;
     const BoundProduct bound(product, bindings);
-    if (!bound.is_empty()) TANDEM_TRY(gemm::prepare(bound.args(), bindings.lane(step.lane)));
+    if (bound.is_empty()) continue;
+    const gemm::Telling of_anybody;
+    gemm::ProductArgs args = bound.args();
+    if (product.telling) args.telling = &of_anybody;
+    TANDEM_TRY(gemm::prepare(args, bindings.lane(step.lane)));
   }
   return {};
 }

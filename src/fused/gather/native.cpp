@@ -368,9 +368,9 @@ GatherProgram build_native_gather(const GatherProblem& problem, int rank, const 
 }
 
 void ask_native(const GatherCall& call, const Device& device, GatherProblem& problem) {
+  problem.pulls = problem.device.kind == DeviceKind::kCpu && problem.world > 1;
   if (problem.asked == Algorithm::kSerial || problem.asked == Algorithm::kPipelined || problem.quantize)
     return;
-  problem.pulls = problem.device.kind == DeviceKind::kCpu && problem.world > 1;
   problem.piece_peers = piece_peers(problem, device);
   problem.aligns_own =
       problem.piece_peers > 0 && !problem.copies_a() && !gemm::is_aligned_async_input(call.a);

@@ -152,7 +152,8 @@ Notes notes_of(const ScatterAlgorithm& algorithm, const ScatterProblem& problem,
       is_pipelined ? problem.pipelined_tells() : problem.tells && algorithm.name == Algorithm::kNative;
   const std::string in_rounds = problem.rounds > 1 ? fmt::format(" in {} rounds", problem.rounds) : "";
   if (tells) {
-    return {.reason = fmt::format("; ranks add partials where they were made{}", in_rounds),
+    return {.reason = fmt::format("; ranks add partials where they were made{}{}",
+                                  problem.gives_all ? ", and sums are given to all" : "", in_rounds),
             .agreed = fmt::format(" as told{}{}", problem.has_link ? " over a link" : "", in_rounds)};
   }
   if (algorithm.name == Algorithm::kNative) {

@@ -150,7 +150,8 @@ Result<int> await_next(const AsyncInputProduct& product, Remaining& left) {
     return first;
   }
   int ready = left.first_ready();
-  if (ready < product.order.size()) return ready;
+  const bool is_there = ready < product.order.size();
+  if (is_there && (!product.held || is_complete(product, product.order.chunk(ready)))) return ready;
   if (!product.held) {
     TANDEM_TRY(await_chunk(product, chunk));
     return first;
