@@ -63,13 +63,14 @@ void Builder::read(Lane lane, int peer, const Operand& from, const Operand& to) 
                             .to = to});
 }
 
-void Builder::cross(Lane lane, int peer, int parts, Label label, int slot) {
+void Builder::cross(Lane lane, const Operand& told, int parts, const Operand& arrived, int slot) {
   program_.steps.push_back({.kind = StepKind::kCross,
                             .lane = lane,
-                            .peer = static_cast<std::int16_t>(peer),
                             .parts = static_cast<std::int16_t>(parts),
+                            .from = told,
+                            .to = arrived,
                             .slot = static_cast<std::int16_t>(slot),
-                            .label = label});
+                            .label = trace::StepKind::kGet});
 }
 
 void Builder::put(Lane lane, int peer, const Operand& from, const Operand& to, Label label, int slot) {

@@ -49,7 +49,8 @@ class Builder {
   void copy(Lane lane, const Operand& from, const Operand& to, Label label = {}, int peer = -1);
   void get(Lane lane, int peer, const Operand& from, const Operand& to, Label label = {}, int slot = -1);
   void read(Lane lane, int peer, const Operand& from, const Operand& to);
-  void cross(Lane lane, int peer, int parts, Label label = {}, int slot = -1);
+  /// `told`: the word of rank 0.
+  void cross(Lane lane, const Operand& told, int parts, const Operand& arrived = {}, int slot = -1);
   void put(Lane lane, int peer, const Operand& from, const Operand& to, Label label = {}, int slot = -1);
   void reset(Lane lane, const Operand& words, int channel);
   void write_word(Lane lane, int peer, const Operand& word, Label label = {}, int slot = -1);

@@ -69,8 +69,8 @@ Result<void> check_steps(const Program& program) {
       return tl::unexpected(wrong(program, fmt::format("a step on lane {} of {}, or for lane {}", step.lane,
                                                        program.num_lanes, step.other)));
     const bool has_peer = step.kind == StepKind::kGet || step.kind == StepKind::kPut ||
-                          step.kind == StepKind::kRead || step.kind == StepKind::kCross ||
-                          step.kind == StepKind::kWriteWord || step.kind == StepKind::kAwait;
+                          step.kind == StepKind::kRead || step.kind == StepKind::kWriteWord ||
+                          step.kind == StepKind::kAwait;
     if (has_peer && (step.peer < 0 || step.peer >= program.world))
       return tl::unexpected(
           wrong(program, fmt::format("a step for rank {} of {}", step.peer, program.world)));
@@ -117,14 +117,12 @@ Result<void> check_resets(const Program& program) {
   return are_reset ? Result<void>() : tl::unexpected(wrong(program, "words or flags are not reset"));
 }
 
-/// Whether each rank writes the words of its own chunks, and awaits those of the rank that it names. To
-/// itself it may pass on any.
+/// Whether each rank writes the words of its own chunks, and awaits those of the rank that it names.
 Result<void> check_words(const Program& program) {
   if (program.num_chunks == 0) return {};
   for (const Step& step : program.steps) {
     const bool awaits = step.kind == StepKind::kAwait;
     if (!awaits && step.kind != StepKind::kWriteWord) continue;
-    if (!awaits && step.peer == program.rank) continue;
     const Operand& words = awaits ? step.from : step.to;
     const int sender = awaits ? step.peer : program.rank;
     const std::int64_t first = sender * program.chunks_per_rank;

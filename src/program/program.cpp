@@ -115,7 +115,8 @@ std::string Printer::of(const Step& step) const {
     case StepKind::kRead:
       return fmt::format("{}: read {} of rank {} -> {}", lane, of(step.from), step.peer, of(step.to));
     case StepKind::kCross:
-      return fmt::format("{}: cross the link from rank {}, one of {}", lane, step.peer, step.parts);
+      return fmt::format("{}: what other ranks tell of by {} crosses the link, in {} parts{}", lane,
+                         of(step.from), step.parts, plus(", as then says ", step.to));
     case StepKind::kPut:
       return fmt::format("{}: put {} -> {} of rank {}", lane, of(step.from), of(step.to), step.peer);
     case StepKind::kReset:

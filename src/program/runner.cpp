@@ -125,6 +125,7 @@ class Run {
     return program_.word_value.value_or(bindings_.inbox().epoch);
   }
   Result<void> read(const Step& step, Stream& stream) const;
+  Result<void> cross(const Step& step, Stream& stream) const;
   Result<void> write_word(const Step& step, Stream& stream) const;
   Result<void> await_words(const Step& step, Stream& stream) const;
   Result<void> sum(const Step& step, Stream& stream) const;
@@ -148,7 +149,7 @@ Result<void> Run::enqueue(const Step& step) const {
     case StepKind::kRead:
       return read(step, stream);
     case StepKind::kCross:
-      return symm::cross_link(*bindings_.inbox().handle, step.peer, step.parts, stream);
+      return cross(step, stream);
     case StepKind::kPut:
       return handle_of(step.to).put(stream, view(step.from), step.peer, offset_of(step.to));
     case StepKind::kReset:
@@ -254,6 +255,18 @@ Result<void> Run::read(const Step& step, Stream& stream) const {
   const std::int64_t offset = handle.offset_bytes() / size_bytes(to.dtype) + offset_of(step.from);
   TANDEM_ASSIGN(const TensorView from, handle.get_buffer(step.peer, to.sizes, to.dtype, offset));
   return stream.copy(from, to);
+}
+
+Result<void> Run::cross(const Step& step, Stream& stream) const {
+  const Bindings::Bound& words = bindings_.root(step.from.root);
+  symm::Crossing crossing{.told = {.words = words.view.data_as<const std::uint32_t>(),
+                                   .first = step.from.first,
+                                   .count = program_.num_chunks,
+                                   .chunks_per_rank = program_.chunks_per_rank,
+                                   .expected = word_value()},
+                          .parts = step.parts};
+  if (!step.to.is_absent()) crossing.arrived = bindings_.root(step.to.root).view.data_as<std::uint32_t>();
+  return symm::cross_link(*words.handle, crossing, stream);
 }
 
 Result<void> Run::write_word(const Step& step, Stream& stream) const {

@@ -140,6 +140,7 @@ class Simulation {
   using Word = std::tuple<int, int, std::int64_t>;  // rank, slot, word in that rank's memory
   using Pieces = std::tuple<int, int, int>;         // receiver, slot, sender
   [[nodiscard]] bool have_come(int thread, int round, const Product& product) const;
+  Result<bool> cross(int thread, const Entry& entry);
   Result<void> tell_all(int thread, const Entry& entry, const Operand& word);
   Result<void> meet_all(int thread, const Entry& entry, const Product& product);
   /// Which words an operand is, as all are counted that lie in its memory.
@@ -254,6 +255,9 @@ Result<bool> Simulation::advance(int thread) {
     const Shard words = words_in(rank_of(thread), entry.step->from);
     if (!are_written(thread, entry.round, words)) return false;
     read_words(thread, entry.round, words);
+  } else if (entry.step->kind == StepKind::kCross) {
+    TANDEM_ASSIGN(const bool crossed, cross(thread, entry));
+    if (!crossed) return false;
   } else {
     const Step& step = *entry.step;
     step_on(thread);
@@ -285,6 +289,34 @@ Result<bool> Simulation::advance_product(int thread, Entry& entry, const Product
   clock(thread) = later;
   if (product.telling) TANDEM_TRY(tell_all(thread, entry, product.telling->word));
   queue(thread).pop_front();
+  return true;
+}
+
+/// All other ranks have told; then the rank passes that on to itself.
+Result<bool> Simulation::cross(int thread, const Entry& entry) {
+  const int rank = rank_of(thread);
+  const Step& step = *entry.step;
+  const auto word_of = [&](int source) {
+    Operand word = step.from;
+    word.first += source * program(rank).chunks_per_rank;
+    return words_in(rank, word);
+  };
+  for (int source = 0; source < world(); ++source) {
+    if (source != rank && !are_written(thread, entry.round, word_of(source))) return false;
+  }
+  for (int source = 0; source < world(); ++source) {
+    if (source != rank) read_words(thread, entry.round, word_of(source));
+  }
+  step_on(thread);
+  for (int source = 0; source < world() && !step.to.is_absent(); ++source) {
+    if (source == rank) continue;
+    const Shard chunks = chunks_from(source);
+    for (std::int64_t chunk = chunks.offset; chunk < chunks.offset + chunks.size; ++chunk) {
+      const Operand word = part_of(step.to.root, 0, chunk, 1);
+      TANDEM_TRY(use(thread, step, entry.round, word, true));
+      words_[{rank, slot_of(entry.round), words_in(rank, word).offset}] = {entry.round, clock(thread)};
+    }
+  }
   return true;
 }
 
@@ -599,7 +631,7 @@ Result<void> Simulation::touch(int thread, const Step& step, int round) {
       return use(thread, step, round, step.to, true);
     }
     case StepKind::kBarrier:
-    case StepKind::kCross:
+    case StepKind::kCross:  // see cross()
     case StepKind::kReset:  // before it: advance_together()
       return {};
     default:

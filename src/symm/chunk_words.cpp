@@ -24,14 +24,13 @@ Result<void> Service::enqueue_word_write(Handle&, int, const TensorView& words, 
   return stream.stream_write_value32(words, idx, value);
 }
 
-Result<void> cross_link(Handle& handle, int peer, int parts, Stream& stream) {
+Result<void> cross_link(Handle& handle, const Crossing& crossing, Stream& stream) {
   TANDEM_TRY(handle.watch(stream));
-  if (peer == handle.rank()) return {};
   TANDEM_ASSIGN(Service * service, service_of(stream.device()));
-  return service->enqueue_crossing(handle, parts, stream);
+  return service->enqueue_crossing(handle, crossing, stream);
 }
 
-Result<void> Service::enqueue_crossing(Handle&, int, Stream& stream) {
+Result<void> Service::enqueue_crossing(Handle&, const Crossing&, Stream& stream) {
   return failf(ErrorCode::kUnsupported, "cross_link: {} copies what peers have",
                to_string(stream.device().id()));
 }

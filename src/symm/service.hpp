@@ -160,8 +160,9 @@ class Service {
   [[nodiscard]] virtual Result<void> enqueue_word_write(Handle& handle, int peer, const TensorView& words,
                                                         std::int64_t idx, std::uint32_t value,
                                                         Stream& stream);
-  /// cross_link() of another rank's data, on a stream that watches the handle. By default kUnsupported.
-  [[nodiscard]] virtual Result<void> enqueue_crossing(Handle& handle, int parts, Stream& stream);
+  /// cross_link() on a stream that watches the handle. By default kUnsupported.
+  [[nodiscard]] virtual Result<void> enqueue_crossing(Handle& handle, const Crossing& crossing,
+                                                      Stream& stream);
   /// reset_words() on a stream that watches the handle.
   [[nodiscard]] virtual Result<void> enqueue_word_reset(Handle& handle, const TensorView& words, int channel,
                                                         Stream& stream);

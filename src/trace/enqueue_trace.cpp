@@ -16,6 +16,7 @@ std::string to_string(const Step& step) {
     case StepKind::kConsumeOwn:
       return fmt::format("{}:use{}(own)", stream, step.peer);
     case StepKind::kGet:
+      if (step.peer < 0) return fmt::format("{}:get*.P{}", stream, step.slot);
       return step.slot < 0 ? fmt::format("{}:get{}", stream, step.peer)
                            : fmt::format("{}:get{}.P{}", stream, step.peer, step.slot);
     case StepKind::kConsume:

@@ -50,7 +50,8 @@ class Machine {
  public:
   /// `chunks`: so many make what a rank sends to another one.
   explicit Machine(const Traces& traces) : ranks_(traces.size()) {
-    for (std::size_t r = 0; r < traces.size(); ++r) load(ranks_[r], traces[r]);
+    for (std::size_t r = 0; r < traces.size(); ++r)
+      load(ranks_[r], traces[r], static_cast<int>(r), static_cast<int>(traces.size()));
   }
 
   /// When the last stream of the last rank is done; infinite if they block each other.
@@ -79,7 +80,7 @@ class Machine {
   /// Chunks of sums are told apart from those of partials.
   static constexpr int kOfSums = 1000;
 
-  static void load(Rank& rank, const std::vector<Step>& steps) {
+  static void load(Rank& rank, const std::vector<Step>& steps, int number, int world) {
     const bool pushes_sums = std::any_of(steps.begin(), steps.end(),
                                          [](const Step& step) { return step.kind == StepKind::kGiveSum; });
     for (const Step& step : steps) {
@@ -95,6 +96,13 @@ class Machine {
           op = {Op::Kind::kBarrier, step.channel};
           break;
         case StepKind::kGet:
+          if (step.peer < 0) {  // behind the word of each other rank
+            for (int q = 1; q < world; ++q) {
+              rank.streams[from].ops.push_back({Op::Kind::kAwait, (number - q + world) % world, step.slot});
+              rank.streams[from].ops.push_back({Op::Kind::kGet, 0});
+            }
+            continue;
+          }
           op = {Op::Kind::kGet, 0};
           break;
         case StepKind::kPut:

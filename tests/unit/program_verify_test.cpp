@@ -234,6 +234,7 @@ TEST(ProgramMutants, of_what_peers_read_where_it_is_held) {
     ASSERT_TRUE(program::verify(programs)) << programs.front().to_string();
     expect_each_needed(programs, of_kind(StepKind::kWriteWord), {kStuck});
     expect_each_needed(programs, of_kind(StepKind::kAwait), {kNotOrdered, kNotWritten, kStillUsed});
+    expect_each_needed(programs, of_kind(StepKind::kCross), {kNotOrdered, kNotWritten, kStillUsed, kStuck});
     const auto ends_side = [](const Step& step) {
       return step.kind == StepKind::kJoin && step.lane == program::kSide;
     };
@@ -248,7 +249,7 @@ TEST(ProgramMutants, of_what_peers_read_where_it_is_held) {
       // A word that stands before what it tells of.
       for (const std::size_t word : find(programs, rank, of_kind(StepKind::kWriteWord))) {
         const Step& step = programs[static_cast<std::size_t>(rank)].steps[word];
-        if (word == 0 || step.peer == rank) continue;
+        if (word == 0) continue;
         Programs mutant = programs;
         auto& steps = steps_of(mutant, rank);
         const auto first = std::find_if(steps.begin(), steps.end(), [&](const Step& one) {

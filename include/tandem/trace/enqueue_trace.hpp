@@ -18,6 +18,7 @@ enum class StepKind : std::uint8_t {
   kPublish,     ///< cur:mv: copies the own shard into the own symmetric buffer
   kConsumeOwn,  ///< cur:use1(own): uses the caller's own shard
   kGet,         ///< bk:get2 or bk:get2.P0: copies from rank `peer` (out of its slot `slot`, if >= 0)
+                ///< bk:get*.P0 (peer < 0): lets the link's time pass behind the word of each other rank
   kConsume,     ///< bk:use2: uses the chunk of rank `peer`
   kKeepOwn,     ///< cur:own->out1: copies the own shard into the gathered output
   kProduce,     ///< bk:make2->P0 or cur:make1->out (slot < 0): makes the chunk for rank `peer`

@@ -232,16 +232,9 @@ void NativeGather::publish() {
 
 /// What peers have published counts as arrived once the link has taken its time for it, chunk by chunk.
 void NativeGather::bring_over_link() {
-  for (int step = 1; step < problem_.world; ++step) {
-    const int source = (rank() + step) % problem_.world;
-    const Operand words = words_of(source);
-    steps().await(kSide, source, part_of(words_, 0, words.first, 1), StepKind::kAwait, 0);
-    for (std::int64_t i = 0; i < words.size; ++i) {
-      steps().cross(kSide, source, static_cast<int>(words.size), StepKind::kGet, static_cast<int>(i));
-      if (problem_.first_consumed >= 0)
-        steps().write_word(kSide, rank(), part_of(arrived_, 0, words.first + i, 1));
-    }
-  }
+  const Operand arrived = problem_.first_consumed < 0 ? Operand() : all_of(arrived_);
+  steps().cross(kSide, part_of(words_, 0, 0, 1), arrived.is_absent() ? 1 : static_cast<int>(chunks_.per_rank),
+                arrived, 0);
 }
 
 /// What peers have published, for products that do not read it where it is: into the own slot, at its place.

@@ -136,38 +136,38 @@ void ToldScatter::make(int owner, int round) {
   if (owner != rank()) tell(owner, round);
 }
 
-/// Those for the own chunk, in the order in which they are made. What crosses a link is not copied.
+/// Those for the own chunk. What crosses a link, in the order in which it is made, is not copied.
 void ToldScatter::await_partials(int round) {
-  for (int step = 1; step < world(); ++step) {
-    const int source = (rank() - step + world()) % world();
-    await(has_side(problem_) ? kSide : kCurrent, source, round);
-    if (has_side(problem_)) steps().cross(kSide, source, problem_.rounds, StepKind::kGet, round);
+  if (has_side(problem_)) {
+    steps().cross(kSide, word(0, round), problem_.rounds, {}, round);
+    return steps().join(kSide, kCurrent);
   }
-  if (has_side(problem_)) steps().join(kSide, kCurrent);
+  for (int step = 1; step < world(); ++step) await(kCurrent, (rank() - step + world()) % world(), round);
 }
 
 /// All ranks' partials, in rank order.
 void ToldScatter::sum(int round) {
   const Shard own = chunk_of(rank(), round);
-  const RootId layer = steps().at(Space::kInbox, own.offset * scatter_.unit_bytes(), "own chunk",
-                                  problem_.scatters_last() ? Dims{problem_.rows(), own.size}
-                                                           : problem_.sizes_of(own.size),
-                                  problem_.partials);
+  const RootId layer =
+      steps().at(Space::kInbox, own.offset * scatter_.unit_bytes(), "own chunk",
+                 problem_.scatters_last() ? Dims{problem_.rows(), own.size} : problem_.sizes_of(own.size),
+                 problem_.partials);
   const Operand to = problem_.gives_all ? part_of(sums_, 0, own.offset - scatter_.own().offset, own.size)
                                         : all_of(scatter_.roots().out);
   steps().sum_ranks(kCurrent, all_of(layer), to, problem_.reduce_op, scatter_.own_bias());
 }
 
-/// The sums of a round: over a link, beside the products of the next round; behind the last one on both
-/// lanes.
+/// The sums of a round: over a link, beside the products of the next round.
 void ToldScatter::give(int round) {
-  const bool is_last = round + 1 == problem_.rounds;
   for (int step = 1; step < world(); ++step) tell(next(step), word_of_sum(round));
-  if (has_side(problem_)) steps().join(kCurrent, kSide);
+  const Lane lane = has_side(problem_) ? kSide : kCurrent;
+  if (has_side(problem_)) {
+    steps().join(kCurrent, kSide);
+    steps().cross(kSide, word(0, word_of_sum(round)), problem_.rounds, {}, word_of_sum(round));
+  }
   for (int step = 1; step <= world(); ++step) {
-    const Lane lane = has_side(problem_) && !(is_last && step % 2 == 0) ? kSide : kCurrent;
     const int source = next(step);
-    if (source != rank()) await(lane, source, word_of_sum(round));
+    if (source != rank() && !has_side(problem_)) await(lane, source, word_of_sum(round));
     const Shard part = chunk_of(source, round);
     if (part.size == 0) continue;
     const Operand from = part_of(sums_, 0, part.offset - problem_.part_of(source).offset, part.size);
@@ -175,7 +175,6 @@ void ToldScatter::give(int round) {
     if (source == rank()) {
       steps().copy(lane, from, to);
     } else {
-      if (has_side(problem_)) steps().cross(lane, source, problem_.rounds, StepKind::kTakeSum, round);
       steps().read(lane, source, from, to);
     }
   }

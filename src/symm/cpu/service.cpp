@@ -89,11 +89,10 @@ Result<void> CpuService::enqueue_word_write(Handle& handle, int peer, const Tens
   });
 }
 
-Result<void> CpuService::enqueue_crossing(Handle& handle, int parts, Stream& stream) {
-  return launch_use(handle, stream, [parts](Peers& peers) -> Result<void> {
-    fault_at(peers, "get");
-    return wait_for_link(peers, parts);
-  });
+Result<void> CpuService::enqueue_crossing(Handle& handle, const Crossing& crossing, Stream& stream) {
+  return tandem::cpu::launch(stream, tandem::cpu::Task([handle = handle.kernel_handle(), crossing] {
+                               return cross_link(handle, crossing);
+                             }));
 }
 
 namespace {
