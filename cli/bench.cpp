@@ -1,9 +1,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <tandem/base/time_text.hpp>
 
 #include "bench_4bit.hpp"
+#include "bench_peaks.hpp"
+#include "bench_products.hpp"
 #include "bench_row.hpp"
 #include "command.hpp"
 #include "explain.hpp"
@@ -25,6 +28,9 @@ struct BenchFlags {
   std::string json;
   std::string config;
   bool explain = false;
+  bool all_cores = false;
+  std::vector<std::string> peers;
+  double link = 0;  ///< of the product's time; 0 where the delay is given
   std::vector<std::int64_t> group_sizes;
   MeasureFlags measure;
 };
@@ -64,11 +70,16 @@ class BenchCommand : public Command {
  private:
   void check_flags(const JobPlace& place) const;
   [[nodiscard]] int launch_4bit(const Invocation& invocation) const;
+  [[nodiscard]] int launch_peaks(const Invocation& invocation) const;
+  [[nodiscard]] int launch_products(const Invocation& invocation) const;
+  [[nodiscard]] bool is_for_ranks() const;
   [[nodiscard]] bool is_product_only() const { return flags_.op == "mm"; }
   [[nodiscard]] std::vector<BenchRow> rows(int ranks) const;
   void print_heading(const Invocation& invocation, const JobPlace& place) const;
   void print_row(const nlohmann::json& row) const;
-  static void print_link_verdict(const nlohmann::json& row, std::chrono::microseconds link);
+  static void print_link_verdict(const nlohmann::json& row);
+  [[nodiscard]] std::chrono::microseconds link_of(const BenchRow& row, const RankContext& context,
+                                                  const Config& config) const;
 
   BenchFlags flags_;
   bool on_gpus_ = false;
@@ -76,7 +87,7 @@ class BenchCommand : public Command {
 
 void BenchCommand::define(CLI::App& app) {
   app.add_option("op", flags_.op,
-                 "all_gather_matmul, matmul_reduce_scatter, matmul_all_reduce, mm or matmul_4bit");
+                 "all_gather_matmul, matmul_reduce_scatter, matmul_all_reduce, mm, matmul_4bit or peaks");
   app.add_option("--algorithm", flags_.algorithms, "auto, native, pipelined, serial (list)")
       ->delimiter(',')
       ->capture_default_str();
@@ -92,7 +103,18 @@ void BenchCommand::define(CLI::App& app) {
   app.add_option("--group-size", flags_.group_sizes,
                  "weights that share a scale (matmul_4bit; list); 0: all of k; default 32")
       ->delimiter(',');
+  app.add_option(
+         "--peers", flags_.peers,
+         "libraries to time beside tandem on a CPU, each NAME or NAME=FILE (list): openblas and onednn for "
+         "mm, xnnpack for matmul_4bit")
+      ->delimiter(',');
+  app.add_flag("--all-cores", flags_.all_cores,
+               "on one core, and then on all of them too (peaks, mm --peers)");
   flags_.measure.define(app);
+  app.add_option("--link", flags_.link,
+                 "simulated link: the copies from all peers take this share of the product's own time")
+      ->type_name("X")
+      ->excludes("--link-delay-us");
   problem_stands_alone(app,
                        {"--m", "--n", "--k", "--dtype", "--scales", "--algorithm", "--preset", "--b-order"});
 }
@@ -106,6 +128,11 @@ void BenchCommand::check_flags(const JobPlace& place) const {
     bad_input(fmt::format("--load-ms {}: need 0 to 1000", load_ms));
   if (flags_.measure.counts.load_ms > 0 && place.placement.kind == DeviceKind::kCpu)
     not_supported("--load-ms: only for GPUs, whose clocks follow their load; leave it out");
+  if (flags_.link != 0 && !(flags_.link > 0 && flags_.link <= 100))
+    bad_input(
+        fmt::format("--link {}: need a share of the product's time above 0 and up to 100", flags_.link));
+  if (flags_.link > 0 && (place.ranks == 1 || is_product_only()))
+    bad_input("--link: need an op that gets something from a peer, and at least 2 ranks");
   if (!flags_.config.empty())
     not_supported(fmt::format("--config {}: no kernel here has configs; leave it out", flags_.config));
   if (flags_.problem.empty() == flags_.op.empty()) {
@@ -114,27 +141,72 @@ void BenchCommand::check_flags(const JobPlace& place) const {
   flags_.measure.check();
 }
 
-/// In this process. Throws exit 2 for flags that it does not take.
-int BenchCommand::launch_4bit(const Invocation& invocation) const {
+/// Whether a flag is set that has a meaning for ranks and their ops only.
+bool BenchCommand::is_for_ranks() const {
   const MeasureFlags& measure = flags_.measure;
-  if (!flags_.problem.empty() || flags_.explain || measure.counts.graph || !measure.scales.empty() ||
-      !measure.scale.empty() || measure.job.ranks.value_or(1) != 1) {
-    bad_input(
-        "bench matmul_4bit takes --m, --n and --k or --preset, --group-size, --iterations, --warmup and "
-        "--json");
-  }
+  return !flags_.problem.empty() || flags_.explain || measure.counts.graph || !measure.scales.empty() ||
+         measure.counts.alternatives || measure.link_delay_us >= 0 || flags_.link != 0 ||
+         measure.job.ranks.value_or(1) != 1;
+}
+
+/// One rank on a CPU: this process.
+JobPlace this_process(const Invocation& invocation) {
   JobFlags job;
   job.ranks = 1;
   job.backend = "cpu";
+  return job.choose(invocation.machine);
+}
+
+/// In this process. Throws exit 2 for flags that it does not take.
+int BenchCommand::launch_peaks(const Invocation& invocation) const {
+  const MeasureFlags& measure = flags_.measure;
+  if (is_for_ranks() || !measure.m.empty() || !measure.n.empty() || !measure.k.empty() ||
+      !measure.preset.empty() || !measure.scale.empty() || !flags_.group_sizes.empty() ||
+      !flags_.peers.empty()) {
+    bad_input("bench peaks takes --all-cores, --iterations, --warmup and --json");
+  }
+  measure.check();
+  return bench_peaks({flags_.all_cores, measure.counts.warmup, measure.counts.iterations, flags_.json},
+                     invocation, this_process(invocation));
+}
+
+/// In this process. Throws exit 2 for flags that it does not take.
+int BenchCommand::launch_products(const Invocation& invocation) const {
+  const MeasureFlags& measure = flags_.measure;
+  if (is_for_ranks() || measure.job.backend == "cuda" || !flags_.group_sizes.empty()) {
+    bad_input(
+        "bench mm --peers takes --m, --n and --k or --preset, --scale, --dtype f32, bf16 or f16, --b-order, "
+        "--all-cores, --iterations, --warmup and --json");
+  }
+  measure.check();
+  const ProductsBench bench{measure.problems(harness::Op::kAllGatherMatmul, 1, false),
+                            parse_peers(flags_.peers),
+                            flags_.all_cores,
+                            measure.counts.warmup,
+                            measure.counts.iterations,
+                            flags_.json};
+  return bench_products(bench, invocation, this_process(invocation));
+}
+
+/// In this process. Throws exit 2 for flags that it does not take.
+int BenchCommand::launch_4bit(const Invocation& invocation) const {
+  const MeasureFlags& measure = flags_.measure;
+  if (is_for_ranks() || !measure.scale.empty()) {
+    bad_input(
+        "bench matmul_4bit takes --m, --n and --k or --preset, --group-size, --peers, --iterations, --warmup "
+        "and "
+        "--json");
+  }
   const FourBitBench bench{measure.m,
                            measure.n,
                            measure.k,
                            flags_.group_sizes,
                            measure.preset,
+                           parse_peers(flags_.peers),
                            measure.counts.warmup,
                            measure.counts.iterations,
                            flags_.json};
-  return bench_4bit(bench, invocation, job.choose(invocation.machine));
+  return bench_4bit(bench, invocation, this_process(invocation));
 }
 
 std::vector<BenchRow> BenchCommand::rows(int ranks) const {
@@ -157,6 +229,7 @@ std::vector<BenchRow> BenchCommand::rows(int ranks) const {
 
 void BenchCommand::print_heading(const Invocation& invocation, const JobPlace& place) const {
   flags_.measure.print_heading(invocation, place);
+  if (flags_.link > 0) fmt::print("# simulated link: {} of the product's own time\n", flags_.link);
   std::vector<std::string> names;
   for (const Column& column : kColumns) names.emplace_back(column.name);
   print_line('#', names);
@@ -196,16 +269,28 @@ void BenchCommand::print_row(const nlohmann::json& row) const {
                    count("wrong")});
 }
 
-void BenchCommand::print_link_verdict(const nlohmann::json& row, std::chrono::microseconds link) {
-  if (link.count() <= 0 || row.at("t_fused_us").is_null()) return;
-  const double saved = row.at("t_serial_us").get<double>() - row.at("t_fused_us").get<double>();
-  const double half = 0.5 * (row.at("world").get<int>() - 1) * static_cast<double>(link.count());
+void BenchCommand::print_link_verdict(const nlohmann::json& row) {
+  const auto delay_us = row.at("link_delay_us").get<double>();
+  if (delay_us <= 0 || row.at("t_fused_us").is_null()) return;
+  const auto gemm_us = row.at("t_gemm_us").get<double>();
+  const auto serial_us = row.at("t_serial_us").get<double>();
+  const auto fused_us = row.at("t_fused_us").get<double>();
+  const double link_us = (row.at("world").get<int>() - 1) * delay_us;
+  const double saved = serial_us - fused_us;
+  const double half = 0.5 * link_us;
   fmt::print("# link: saved {} against serial; 0.5*(W-1)*d = {} {}\n", time_text(saved), time_text(half),
              saved >= half ? "reached" : "not reached");
+  fmt::print(
+      "# link: takes {} ({:.2f} of the product); fused is {:.3f} of the longer one, serial {:.2f} of fused\n",
+      time_text(link_us), link_us / gemm_us, fused_us / std::max(gemm_us, link_us), serial_us / fused_us);
 }
 
 int BenchCommand::launch(const Invocation& invocation) {
+  if (flags_.op == "peaks") return launch_peaks(invocation);
+  if (is_product_only() && !flags_.peers.empty()) return launch_products(invocation);
+  if (flags_.all_cores) bad_input("--all-cores: only peaks and mm --peers take it");
   if (flags_.op == "matmul_4bit") return launch_4bit(invocation);
+  if (!flags_.peers.empty()) bad_input("--peers: only mm and matmul_4bit take it");
   if (!flags_.group_sizes.empty()) bad_input("--group-size: only matmul_4bit takes it");
   const JobPlace place = flags_.measure.job.choose(invocation.machine, flags_.problem);
   check_flags(place);
@@ -226,7 +311,9 @@ int BenchCommand::launch(const Invocation& invocation) {
       print_candidates(results[0].at("report"), times_here(row));
       print_program(results[0].at("report"));
     }
-    print_link_verdict(row, flags_.measure.link_of(invocation.config));
+    row["link"] = flags_.link > 0 ? nlohmann::json(flags_.link) : nlohmann::json();
+    row["link_delay_us"] = results[0].at("link_delay_us");
+    print_link_verdict(row);
     if (row.at("wrong") != 0) {
       const auto culprit =
           std::find_if(results.begin(), results.end(), [](const auto& r) { return r.at("wrong") != 0; });
@@ -238,7 +325,6 @@ int BenchCommand::launch(const Invocation& invocation) {
       continue;  // a wrong answer has no time
     }
     add_circumstances(row, invocation, place);
-    row["link_delay_us"] = flags_.measure.link_of(invocation.config).count();
     file.append(row);
     if (!row.at("speedup").is_null()) speedups.push_back(row.at("speedup"));
   }
@@ -255,15 +341,28 @@ int BenchCommand::launch(const Invocation& invocation) {
   return kOk;
 }
 
+/// The delay of each copy. With --link it depends on the product, which is measured first, without a link.
+std::chrono::microseconds BenchCommand::link_of(const BenchRow& row, const RankContext& context,
+                                                const Config& config) const {
+  if (flags_.link <= 0) return flags_.measure.link_of(config);
+  Config without = config;
+  without.link_delay = {};
+  const Session session(context, without, "bench product");
+  const double us = flags_.link * product_us(row, flags_.measure.counts, session) / (context.size - 1);
+  return std::chrono::microseconds(std::llround(us));
+}
+
 nlohmann::json BenchCommand::run_rank(const RankContext& context, const Config& config) {
   Config own = flags_.measure.job.config_of(config);
-  own.link_delay = flags_.measure.link_of(config);
-  const Session session(context, own, "bench");
-  on_gpus_ = session.placement().kind == DeviceKind::kCuda;
+  on_gpus_ = receive_placement(context).kind == DeviceKind::kCuda;
   const auto idx = receive(context, kRowKey).get<std::size_t>();
   BenchRow row = rows(context.size)[idx];
   row.problem.by_tensor_cores = on_gpus_;
-  return measure(row, flags_.measure.counts, session);
+  own.link_delay = link_of(row, context, own);
+  const Session session(context, own, "bench");
+  nlohmann::json measured = measure(row, flags_.measure.counts, session);
+  measured["link_delay_us"] = own.link_delay.count();
+  return measured;
 }
 
 }  // namespace

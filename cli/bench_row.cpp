@@ -398,6 +398,18 @@ nlohmann::json measure(const BenchRow& row, const BenchCounts& counts, const Ses
           {"first_wrong", runner.wrong().first}};
 }
 
+double product_us(const BenchRow& row, const BenchCounts& counts, const Session& session) {
+  RowRunner runner(row, session);
+  const harness::Stopwatch stopwatch = stopwatch_for(runner, row.problem, counts, session);
+  std::vector<double> slowest;
+  for (int round = -counts.warmup; round < counts.iterations; ++round) {
+    const double own = stopwatch.time_us([&] { runner.whole_product(); });
+    const std::vector<double> all = session.exchange(own, "bench product");
+    if (round >= 0) slowest.push_back(*std::max_element(all.begin(), all.end()));
+  }
+  return harness::median(slowest);
+}
+
 nlohmann::json measure_algorithms(const harness::Problem& problem, const BenchCounts& counts,
                                   const Session& session) {
   const BenchRow row{problem};

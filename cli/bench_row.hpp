@@ -32,7 +32,11 @@ struct BenchCounts {
 /// result. The JSON object holds lists of microseconds, one value an iteration.
 [[nodiscard]] nlohmann::json measure(const BenchRow& row, const BenchCounts& counts, const Session& session);
 
-/// In a rank: the same for each algorithm of an op that can run, by their names, with the report of what
+/// In a rank: what the product alone takes on the slowest rank, the median of all rounds; the same on every
+/// rank.
+[[nodiscard]] double product_us(const BenchRow& row, const BenchCounts& counts, const Session& session);
+
+/// In a rank: as measure(), for each algorithm of an op that can run, by their names, with the report of what
 /// `problem` asks for, and "table", this rank's medians as a cost::Table.
 [[nodiscard]] nlohmann::json measure_algorithms(const harness::Problem& problem, const BenchCounts& counts,
                                                 const Session& session);

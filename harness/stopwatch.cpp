@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <tandem/symm/symmetric_memory.hpp>
 #include <utility>
 #include <vector>
@@ -20,6 +21,19 @@ double median(std::vector<double> values) {
 double now_us() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return std::chrono::duration<double, std::micro>(now).count();
+}
+
+void CallTimes::time(const std::function<void()>& call) {
+  const auto cpu_us_now = [] {
+    std::timespec time{};
+    ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) * 1e-3;
+  };
+  const double begin = now_us();
+  const double cpu_begin = cpu_us_now();
+  call();
+  cpu_us.push_back(cpu_us_now() - cpu_begin);
+  us.push_back(now_us() - begin);
 }
 
 Stopwatch::Stopwatch(Device& device, Group& group, Stream& stream) : group_(group), stream_(stream) {

@@ -16,6 +16,16 @@ namespace tandem::harness {
 /// Microseconds that a monotonic clock has counted.
 [[nodiscard]] double now_us();
 
+/// Times of calls in this process, one after the other.
+struct CallTimes {
+  std::vector<double> us;
+  /// Of the processor, all threads of the process together. Where others use the machine it says more of one
+  /// thread's work than the clock does: it does not run while they have the core.
+  std::vector<double> cpu_us;
+
+  void time(const std::function<void()>& call);
+};
+
 /// Times work that all ranks run together, on one rank. The host's clock on CPUs; on GPUs events on the
 /// stream, behind a cold L2, a pause in which the host enqueues, and a barrier on the device, so that neither
 /// the host's cost nor the ranks' skew is in the figure.

@@ -10,6 +10,7 @@
 #include <tandem/gemm/async_input_mm.hpp>
 #include <tandem/gemm/matmul_4bit.hpp>
 #include <tandem/gemm/mm.hpp>
+#include <tandem/gemm/packed_b.hpp>
 #include <tandem/gemm/quantize.hpp>
 #include <tandem/gemm/scaled_mm.hpp>
 
@@ -31,18 +32,32 @@ DType type_or(const MaybeType& name, DType otherwise) {
   return name ? parse_type(*name) : otherwise;
 }
 
+gemm::PackedB pack_b(const PyDevice& device, nb::handle b) {
+  const Operand operand = take_array(b, "b", {device.device()->id(), std::nullopt});
+  return take_unlocked([&] { return gemm::pack_b(operand.view, *device.device()); });
+}
+
+/// b is an array, or packed.
 std::optional<Array> mm(PyStream& stream, nb::handle a, nb::handle b, nb::handle out,
                         const MaybeType& out_type, nb::handle bias, bool accumulate) {
   Call call(stream);
   gemm::MmArgs args;
+  std::optional<gemm::PackedB> packed;
   std::optional<Array> made;
   args.a = call.take(a, "a");
-  args.b = call.take(b, "b");
+  Dims sizes = args.a.sizes;
+  if (nb::isinstance<gemm::PackedB>(b)) {
+    packed = nb::cast<const gemm::PackedB&>(b);
+    if (!sizes.empty()) sizes[sizes.size() - 1] = packed->n();
+    call.keep(std::make_shared<gemm::PackedB>(*packed));
+  } else {
+    args.b = call.take(b, "b");
+    sizes = product_sizes(args.a, args.b);
+  }
   args.bias = call.take_if(bias, "bias");
   args.accumulate = accumulate;
-  args.out =
-      call.take_or_make(out, "out", product_sizes(args.a, args.b), type_or(out_type, args.a.dtype), made);
-  call.run([&] { return gemm::mm(args, call.stream()); });
+  args.out = call.take_or_make(out, "out", sizes, type_or(out_type, args.a.dtype), made);
+  call.run([&] { return packed ? gemm::mm(args, *packed, call.stream()) : gemm::mm(args, call.stream()); });
   call.finish();
   return made;
 }
@@ -159,6 +174,14 @@ void bind_products(nb::module_& module) {
       .def_prop_ro("out_features", &gemm::Packed4bitWeight::out_features)
       .def_prop_ro("group_size", &gemm::Packed4bitWeight::group_size)
       .def_prop_ro("num_bytes", &gemm::Packed4bitWeight::num_bytes);
+  auto packed_b = nb::class_<gemm::PackedB>(
+      module, "PackedB", "The right operand of mm() in the order in which a CPU's products read it.");
+  refuse_pickling(packed_b, "Pack b in each process.");
+  packed_b.def_prop_ro("k", &gemm::PackedB::k)
+      .def_prop_ro("n", &gemm::PackedB::n)
+      .def_prop_ro("num_bytes", &gemm::PackedB::num_bytes)
+      .def_prop_ro("implementation", &gemm::PackedB::implementation);
+  module.def("pack_b", &pack_b, nb::arg("device"), nb::arg("b").none());
   module.def("quantize_weight_4bit", &quantize_weight_4bit, nb::arg("weight").none(), nb::arg("group_size"));
   module.def("pack_4bit_weight", &pack_4bit_weight, nb::arg("weight").none(), nb::arg("scales").none(),
              nb::arg("bias").none(), nb::arg("group_size"), nb::arg("in_features"), nb::arg("out_features"));

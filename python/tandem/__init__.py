@@ -25,7 +25,7 @@ from ._collectives import (
     reduce_stack,
     shard_of,
 )
-from ._core import Array, Candidate, Device, Group, OpReport, Packed4bitWeight, Stream
+from ._core import Array, Candidate, Device, Group, OpReport, Packed4bitWeight, PackedB, Stream
 from ._errors import Error, ErrorCode
 from ._fused import (
     AllReduceResult,
@@ -46,6 +46,7 @@ from ._products import (
     matmul_4bit,
     mm,
     pack_4bit_weight,
+    pack_b,
     quantize_rows,
     quantize_weight_4bit,
     scaled_matmul,
@@ -64,6 +65,7 @@ __all__ = [
     "Group",
     "OpReport",
     "Packed4bitWeight",
+    "PackedB",
     "ScatterResult",
     "Shard",
     "Stream",
@@ -86,6 +88,7 @@ __all__ = [
     "matmul_4bit",
     "mm",
     "pack_4bit_weight",
+    "pack_b",
     "quantize_rows",
     "quantize_weight_4bit",
     "reduce_scatter",

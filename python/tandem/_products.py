@@ -15,6 +15,19 @@ def _name_if(dtype: Any) -> str | None:
     return None if dtype is None else _arrays.type_name(dtype)
 
 
+def pack_b(b: Any, *, device: AnyDevice = None) -> _core.PackedB:
+    """Packs the right operand of mm() once for many products, on CPUs. b is not needed afterwards.
+
+    Args:
+        b: [k, n]; f32, bf16 or f16; any strides. Its values are there: work on other streams is done.
+        device: as for mm().
+
+    Raises:
+        Error: INVALID_ARGUMENT with the values; UNSUPPORTED on GPUs, whose products read b as it is.
+    """
+    return _core.pack_b(default_device(device), b)
+
+
 def mm(
     a: Any,
     b: Any,
@@ -30,7 +43,7 @@ def mm(
 
     Args:
         a: [m, k]; f32, bf16 or f16; any strides.
-        b: [k, n], of a's type.
+        b: [k, n], of a's type, or what pack_b() returns. Calls in flight keep its memory alive.
         bias: [n], of the result's type.
         out: [m, n] to write, of a's type or f32.
         out_dtype: type of a new result: a's (default) or f32.
@@ -184,8 +197,8 @@ def pack_4bit_weight(
     """Packs a 4-bit weight for matmul_4bit(). The arguments are not needed afterwards.
 
     Args:
-        weight: u8 [out_features, in_features / 2], or flat: the nibbles of quantize_weight_4bit(); any strides.
-        scales: f32 or bf16 [out_features, in_features / group_size], or flat; any strides.
+        weight: the nibbles of quantize_weight_4bit(), u8 [n, k / 2], [n * k / group_size, group_size / 2] or flat.
+        scales: f32 or bf16 [n, k / group_size], [n * k / group_size, 1] or flat.
         bias: f32 [out_features], or None.
         group_size: as for quantize_weight_4bit().
         in_features: k, a multiple of 32.
@@ -198,7 +211,7 @@ def pack_4bit_weight(
 
 
 def matmul_4bit(
-    input: Any,  # noqa: A002, the name that the operand has in C++
+    input: Any,
     packed: _core.Packed4bitWeight,
     *,
     out: Any = None,

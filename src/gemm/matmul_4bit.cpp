@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <limits>
 #include <new>
 
@@ -58,9 +59,20 @@ std::vector<std::uint8_t> bytes_of(const TensorView& view) {
   return values;
 }
 
-bool has_shape(const TensorView& view, std::int64_t rows, std::int64_t columns) {
-  return (view.dim() == 2 && view.size(0) == rows && view.size(1) == columns) ||
-         (view.dim() == 1 && view.size(0) == rows * columns);
+/// Whether a tensor has one of these types, and so many elements of each group: by rows, by groups, or flat.
+Result<void> check_elements(std::string_view name, const TensorView& view, std::initializer_list<DType> types,
+                            const Pack4bitArgs& args, std::int64_t each_group) {
+  const std::int64_t n = args.out_features;
+  const std::int64_t groups = args.in_features == 0 ? 0 : args.in_features / args.group_size;
+  const Dims shapes[] = {{n, groups * each_group}, {n * groups, each_group}, {n * groups * each_group}};
+  const bool has_type = std::find(types.begin(), types.end(), view.dtype) != types.end();
+  if (has_type && std::find(std::begin(shapes), std::end(shapes), view.sizes) != std::end(shapes)) return {};
+  std::string need;
+  for (const DType type : types) need += fmt::format("{}{}", need.empty() ? "" : " or ", to_string(type));
+  need += fmt::format(" {}", to_string(shapes[0]));
+  if (shapes[1] != shapes[0]) need += fmt::format(" or {}", to_string(shapes[1]));
+  return failf(ErrorCode::kInvalidArgument, "{}: {} is {} {}, need {} or {}", kPack, name,
+               to_string(view.dtype), to_string(view.sizes), need, to_string(shapes[2]));
 }
 
 Result<void> check_operands(const Pack4bitArgs& args) {
@@ -70,16 +82,8 @@ Result<void> check_operands(const Pack4bitArgs& args) {
   TANDEM_TRY(check_group(kPack, k, args.group_size));
   TANDEM_TRY(check_on_cpu(kPack, "weight", args.weight));
   TANDEM_TRY(check_on_cpu(kPack, "scales", args.scales));
-  if (args.weight.dtype != DType::kU8 || !has_shape(args.weight, n, k / 2)) {
-    return failf(ErrorCode::kInvalidArgument, "{}: weight is {} {}, need u8 [{}, {}] or [{}]", kPack,
-                 to_string(args.weight.dtype), to_string(args.weight.sizes), n, k / 2, n * (k / 2));
-  }
-  const std::int64_t groups = k == 0 ? 0 : k / args.group_size;
-  const bool is_scale = args.scales.dtype == DType::kF32 || args.scales.dtype == DType::kBF16;
-  if (!is_scale || !has_shape(args.scales, n, groups)) {
-    return failf(ErrorCode::kInvalidArgument, "{}: scales is {} {}, need f32 or bf16 [{}, {}] or [{}]", kPack,
-                 to_string(args.scales.dtype), to_string(args.scales.sizes), n, groups, n * groups);
-  }
+  TANDEM_TRY(check_elements("weight", args.weight, {DType::kU8}, args, args.group_size / 2));
+  TANDEM_TRY(check_elements("scales", args.scales, {DType::kF32, DType::kBF16}, args, 1));
   if (!args.bias) return {};
   TANDEM_TRY(check_on_cpu(kPack, "bias", *args.bias));
   if (args.bias->dtype != DType::kF32 || args.bias->dim() != 1 || args.bias->size(0) != n) {

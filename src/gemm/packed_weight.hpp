@@ -18,7 +18,7 @@ class PackedWeight {
  public:
   static constexpr std::int64_t kPanel = 32;
   /// Groups whose sums, of the weight or of a row, fit in 16 bits.
-  static constexpr std::int64_t kSmallGroup = 224;
+  static constexpr std::int64_t kSmallGroup = 256;
   /// Of sums that fit in 32 bits.
   static constexpr std::int64_t kMostGroup = 1 << 17;
   static constexpr std::int64_t kStepBytes = 4 * kPanel;  ///< of eight k

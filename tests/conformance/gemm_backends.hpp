@@ -17,7 +17,8 @@ struct GemmBackend {
   std::string name;
   DeviceKind kind = DeviceKind::kCpu;
   Config config;
-  /// Each element is one chain of sums, in ascending k or, of bf16 on CPUs, in pairs. A vendor's library adds in an order of its own.
+  /// Each element is one chain of sums, in ascending k or, of bf16 on CPUs, in pairs.
+  /// A vendor's library adds in an order of its own.
   bool adds_in_order = true;
 };
 

@@ -24,7 +24,7 @@ using gemm::Weight4bit;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-enum class Values { kAnySign, kPositive, kNegative, kWide, kSpecial, kTiny, kHuge };
+enum class Values { kAnySign, kPositive, kNegative, kWide, kSpecial, kTiny, kHuge, kHalves, kEqual };
 
 struct Case {
   std::int64_t m = 1;
@@ -62,6 +62,13 @@ float input_value(const Case& c, std::int64_t row, std::int64_t col) {
       return std::ldexp(ordinary, -130);
     case Values::kHuge:
       return std::copysign(std::numeric_limits<float>::max(), ordinary);
+    case Values::kHalves: {  // of a range of 255, so that they are rounded as they are
+      const float below_half = 0x1.fffffep-2F;
+      const float half = col == 0 ? 255 : col == 1 ? below_half : static_cast<float>(col % 64) / 2;
+      return row % 2 == 0 ? half : -half;
+    }
+    case Values::kEqual:  // each -128 or 127 in 8 bits
+      return row % 2 == 0 ? -1.0F : 1.0F;
     default:
       return ordinary;
   }
@@ -299,8 +306,13 @@ TEST(Matmul4bit, HasTheBitsOfItsFormulaByEveryInstructionSet) {
       }
     }
   }
+  // More rows than are multiplied at once.
+  check({.m = 300, .n = 32, .k = 2048, .group = 32});
+}
+
+TEST(Matmul4bit, HasTheBitsOfItsFormulaWhateverTheValues) {
   for (const Values values : {Values::kPositive, Values::kNegative, Values::kWide, Values::kSpecial,
-                              Values::kTiny, Values::kHuge}) {
+                              Values::kTiny, Values::kHuge, Values::kHalves}) {
     for (const std::int64_t group : {32, 128})
       check({.m = 19,
              .n = 35,
@@ -310,8 +322,11 @@ TEST(Matmul4bit, HasTheBitsOfItsFormulaByEveryInstructionSet) {
              .has_bias = true,
              .values = values});
   }
-  // More rows than are multiplied at once.
-  check({.m = 300, .n = 32, .k = 2048, .group = 32});
+  for (const std::int64_t group : {256, 288}) {
+    check({.m = 8, .n = 33, .k = 2 * group, .group = group, .values = Values::kEqual});
+    check({.m = 2, .n = 33, .k = 2 * group, .group = group, .values = Values::kEqual});
+  }
+  check({.m = 1, .n = 2, .k = 131072, .group = 131072, .values = Values::kEqual});
 }
 
 TEST(Matmul4bit, IsEmptyWhereNothingIsThere) {
@@ -388,7 +403,8 @@ double relative_error(const std::vector<float>& got, const std::vector<float>& i
   return whole == 0 ? std::sqrt(error) : std::sqrt(error / whole);
 }
 
-/// A few thousand operations, of any kind. Sums that cancel have no relative error, so there are many columns.
+/// A few thousand operations, of any kind. Sums that cancel have no relative error, so there are many
+/// columns.
 Case random_case(int seed) {
   auto random = [at = std::int64_t{0}, seed](std::int64_t count) mutable {
     const float value = (harness::generated_value(static_cast<std::uint64_t>(seed) + 100, at++) + 1) / 2;
@@ -503,7 +519,7 @@ std::string refused(const gemm::Pack4bitArgs& args) {
   return packed ? "nothing" : packed.error().text();
 }
 
-TEST(Matmul4bit, RefusesWhatDoesNotFit) {
+TEST(Pack4bitWeight, RefusesWhatDoesNotFit) {
   std::vector<std::uint8_t> nibbles(4 * 32);
   std::vector<float> scales(8);
   const gemm::Pack4bitArgs good{.weight = TensorView::contiguous(nibbles.data(), {4, 32}, DType::kU8),
@@ -529,22 +545,29 @@ TEST(Matmul4bit, RefusesWhatDoesNotFit) {
       << refused(bad);
   bad = good;
   bad.out_features = 5;
-  EXPECT_NE(refused(bad).find("weight is u8 [4, 32], need u8 [5, 32] or [160]"), std::string::npos)
+  EXPECT_NE(refused(bad).find("weight is u8 [4, 32], need u8 [5, 32] or [10, 16] or [160]"),
+            std::string::npos)
       << refused(bad);
   bad = good;
   bad.scales = TensorView::contiguous(scales.data(), {4, 1}, DType::kF32);
-  EXPECT_NE(refused(bad).find("need f32 or bf16 [4, 2] or [8]"), std::string::npos) << refused(bad);
+  EXPECT_NE(refused(bad).find("need f32 or bf16 [4, 2] or [8, 1] or [8]"), std::string::npos) << refused(bad);
   bad = good;
   bad.bias = TensorView::contiguous(scales.data(), {8}, DType::kF32);
   EXPECT_NE(refused(bad).find("bias is f32 [8], need f32 [4]"), std::string::npos) << refused(bad);
   bad = good;
   bad.weight.device = {DeviceKind::kCuda, 0};
   EXPECT_NE(refused(bad).find("weight is on cuda:0, need a CPU"), std::string::npos) << refused(bad);
+}
 
+TEST(Matmul4bit, RefusesWhatDoesNotFit) {
+  const Case c{.n = 4, .k = 64};
+  Weight4bit weight = weight_of(c);
+  std::vector<float> bias;
+  const auto packed = packed_of(c, weight, bias);
+  ASSERT_TRUE(packed);
   const auto device = open_device({DeviceKind::kCpu, 0}, {});
   ASSERT_TRUE(device);
   const auto stream = (*device)->create_stream();
-  const auto packed = pack_4bit_weight(good);
   std::vector<float> memory(256);
   const auto text = [&](const Dims& input, DType in, const Dims& out, std::int64_t offset) {
     const auto done = matmul_4bit({.input = TensorView::contiguous(memory.data(), input, in),
@@ -559,10 +582,13 @@ TEST(Matmul4bit, RefusesWhatDoesNotFit) {
   EXPECT_NE(text({2, 64}, DType::kF32, {4, 2}, 128).find("need f32 or bf16 [2, 4]"), std::string::npos);
   EXPECT_NE(text({2, 64}, DType::kF32, {2, 4}, 120).find("overlap"), std::string::npos);
   EXPECT_TRUE((*stream)->synchronize());
+}
 
-  memory[3] = std::numeric_limits<float>::quiet_NaN();
+TEST(QuantizeWeight4bit, RefusesWhatIsNotFinite) {
+  std::vector<float> weight(256);
+  weight[3] = std::numeric_limits<float>::quiet_NaN();
   const auto quantized =
-      gemm::quantize_weight_4bit(TensorView::contiguous(memory.data(), {4, 64}, DType::kF32), 32);
+      gemm::quantize_weight_4bit(TensorView::contiguous(weight.data(), {4, 64}, DType::kF32), 32);
   ASSERT_FALSE(quantized);
   EXPECT_NE(quantized.error().text().find("weight[0, 3] is nan, need a finite number"), std::string::npos);
 }

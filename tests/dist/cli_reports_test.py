@@ -119,6 +119,49 @@ class Reports(unittest.TestCase):
                             "pipelined", "--link-delay-us", 3000, "--iterations", 2, "--warmup", 1)
         self.assertRegex(text, r"# link: saved -?[\d.]+ (us|ms) against serial; 0\.5\*\(W-1\)\*d = 3\.00 ms (not )?reached")
 
+    def test_a_link_can_be_a_share_of_the_product(self):
+        """The delay follows the product of the same run, and copies wait for it: no less than (W-1) delays."""
+        with tempfile.TemporaryDirectory(prefix="cli_link_") as folder:
+            path = os.path.join(folder, "rows.json")
+            text = self.succeed("bench", "all_gather_matmul", "--m", 256, "--n", 256, "--k", 256, "--dtype", "f32", "--ranks", 3,
+                                "--algorithm", "pipelined", "--link", 2.5, "--iterations", 3, "--json", path)
+            self.succeed("bench", "all_gather_matmul", "--m", 64, "--n", 32, "--k", 32, "--ranks", 2, "--algorithm", "pipelined",
+                         "--link-delay-us", 500, "--iterations", 1, "--json", path)
+            share, fixed = [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
+        self.assertIn("# simulated link: 2.5 of the product's own time", text)
+        link = share["link_delay_us"] * 2
+        self.assertEqual((share["link"], fixed["link"], fixed["link_delay_us"]), (2.5, None, 500))
+        self.assertGreater(link, 0)
+        self.assertGreaterEqual(share["t_comm_us"], link)
+        self.assertGreaterEqual(share["t_serial_us"], link)
+        verdict = re.search(r"# link: takes \S+ \S+ \(([\d.]+) of the product\); fused is ([\d.]+) of the longer one, "
+                            r"serial ([\d.]+) of fused", text)
+        figures = [link / share["t_gemm_us"], share["t_fused_us"] / max(share["t_gemm_us"], link),
+                   share["t_serial_us"] / share["t_fused_us"]]
+        for shown, figure in zip(verdict.groups(), figures):
+            self.assertAlmostEqual(float(shown), figure, delta=0.006)
+
+    def test_peaks_say_what_was_measured_and_what_was_not(self):
+        with tempfile.TemporaryDirectory(prefix="cli_peaks_") as folder:
+            path = os.path.join(folder, "rows.json")
+            text = self.succeed("bench", "peaks", "--all-cores", "--iterations", 2, "--warmup", 0, "--json", path)
+            rows = [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
+        cores = len(os.sched_getaffinity(0))
+        one = [row for row in rows if len(row["on_cores"]) == 1]
+        names = {(row["what"], row["form"]) for row in one}
+        self.assertLessEqual({("fma_f32", "scalar"), ("dot_bf16", "512"), ("dot_u8s8", "256"), ("tile_bf16", "amx"),
+                              ("read", "L2"), ("write", "L3"), ("copy", "DRAM")}, names)
+        self.assertEqual(len(rows), len(one) * (2 if cores > 1 else 1))
+        for row in rows:
+            self.assertEqual((row["op"], row["best"] is None), ("peaks", row["why_not"] is not None))
+            if row["best"] is None:
+                self.assertIn(row["why_not"], text)
+                continue
+            self.assertGreaterEqual(row["best"], row["median"])
+            self.assertGreater(row["median"], 0)
+            shown = re.search(rf"^ +{row['what']} +{row['form']} +{row['bytes'] or '-'} +{len(row['on_cores'])} +([\d.]+) ", text, re.MULTILINE)
+            self.assertAlmostEqual(float(shown.group(1)), row["best"], delta=0.06)
+
     def test_problem_lines_are_accepted_by_all_three(self):
         with tempfile.TemporaryDirectory(prefix="cli_problem_") as folder:
             for problem in PROBLEMS:

@@ -225,17 +225,29 @@ class FourBit(unittest.TestCase):
             values += [(min(int(w / scale + 8.5), 15) - 8) * scale for w in part]
         return values
 
-    def error_against(self, weight, bias):
-        _, out = cli_tool.read_npy(self.path("out"))
-        off = whole = 0
-        for row in range(self.M):
-            for column in range(N):
-                want = sum(
-                    self.a[row * self.K + i] * weight[column * self.K + i] for i in range(self.K)
-                ) + (bias[column] if bias else 0)
-                off += (out[row * N + column] - want) ** 2
-                whole += want**2
-        return (off / whole) ** 0.5
+    def rounded_to_8_bits(self):
+        """The rows of a as asymmetric 8-bit integers have them, computed anew."""
+        values = []
+        for begin in range(0, len(self.a), self.K):
+            row = self.a[begin : begin + self.K]
+            low, high = min(0, *row), max(0, *row)
+            step = (high - low) / 255
+            zero = round(-128 - low / step)
+            values += [(max(-128, min(127, round(x / step) + zero)) - zero) * step for x in row]
+        return values
+
+    def product(self, a, weight, bias):
+        def element(row, column):
+            return sum(a[row * self.K + i] * weight[column * self.K + i] for i in range(self.K))
+
+        added = bias or [0] * N
+        return [element(row, column) + added[column] for row in range(self.M) for column in range(N)]
+
+    def error_against(self, weight, bias, out=None):
+        out = out or cli_tool.read_npy(self.path("out"))[1]
+        want = self.product(self.a, weight, bias)
+        off = sum((got - value) ** 2 for got, value in zip(out, want, strict=True))
+        return (off / sum(value**2 for value in want)) ** 0.5
 
     def test_result_and_errors(self):
         for group in (32, 64):
@@ -249,6 +261,10 @@ class FourBit(unittest.TestCase):
                         for printed, values in ((words[0], self.stored(group)), (words[5], self.weight)):
                             error = self.error_against(values, bias)
                             self.assertAlmostEqual(float(printed), error, delta=0.01 * error + 5e-5)
+                        # The error against the weight as it was is that of roundings of our own.
+                        own = self.product(self.rounded_to_8_bits(), self.stored(group), bias)
+                        error = self.error_against(self.weight, bias, own)
+                        self.assertAlmostEqual(float(words[5]), error, delta=0.01 * error)
                         self.assertLess(float(words[0]), 0.02)
                         again = shlex.split(done.stdout.split("again: tandem ")[1].splitlines()[0])
                         self.assertEqual(cli_tool.run(*again).returncode, 0)

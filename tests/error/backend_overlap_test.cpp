@@ -425,8 +425,8 @@ const std::set<std::string> kWriteNothing = {
     "fused/scaled_matmul_reduce_scatter.hpp: output_layout", "fused/scaled_matmul_reduce_scatter.hpp: plan",
     "gemm/async_input_mm.hpp: problem_of", "gemm/matmul_4bit.hpp: pack_4bit_weight",
     "gemm/matmul_4bit.hpp: problem_of", "gemm/matmul_4bit.hpp: quantize_weight_4bit", "gemm/mm.hpp: prepare",
-    "gemm/mm.hpp: problem_of", "gemm/scaled_mm.hpp: prepare", "gemm/scaled_mm.hpp: problem_of",
-    "io/npy.hpp: write_npy", "symm/symmetric_memory.hpp: rendezvous",
+    "gemm/mm.hpp: problem_of", "gemm/packed_b.hpp: pack_b", "gemm/scaled_mm.hpp: prepare",
+    "gemm/scaled_mm.hpp: problem_of", "io/npy.hpp: write_npy", "symm/symmetric_memory.hpp: rendezvous",
     // Tensors that they make themselves.
     "fused/layout.hpp: make_contiguous_for_perm", "fused/layout.hpp: restride_for_all_gather_matmul",
     "fused/layout.hpp: restride_for_matmul_reduce_scatter", "graph/interpreter/execute.hpp: execute",

@@ -129,7 +129,7 @@ TEST_F(ConfigTest, RefusesUnknownNames) {
     expect_refused("TANDEM_LOG", value, "debug, info, warning, error or off");
   }
   for (const char* value : {"AVX2", "sse", "avx512f"}) {
-    expect_refused("TANDEM_ISA", value, "scalar, avx2 or avx512");
+    expect_refused("TANDEM_ISA", value, "scalar, avx2, avx512 or avx512_bf16");
   }
 }
 

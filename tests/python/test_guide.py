@@ -15,7 +15,7 @@ PROGRAMS = [found for found in PROGRAM.findall(GUIDE.read_text(encoding="utf-8")
 
 
 def test_there_are_programs():
-    assert len(PROGRAMS) == 2
+    assert len(PROGRAMS) == 3
 
 
 @pytest.mark.parametrize("program, output", PROGRAMS, ids=range(len(PROGRAMS)))

@@ -28,6 +28,11 @@ def group():
         yield made
 
 
+def packed():
+    """A 4-bit weight [2, 64]."""
+    return tandem.pack_4bit_weight(numpy.zeros((2, 32), numpy.uint8), numpy.ones((2, 2), F32), None, 32, 64, 2)
+
+
 # ---- one rank: things that are closed, of another kind, or of elsewhere ----
 
 COLLECTIVES = {
@@ -60,6 +65,7 @@ LOCAL = {
     "mm": lambda **named: tandem.mm(A, B, **named),
     "scaled_matmul": lambda **named: tandem.scaled_matmul(A, B, None, None, **named),
     "async_input_mm": lambda **named: tandem.async_input_mm(A, B, numpy.ones(2, numpy.uint32), **named),
+    "matmul_4bit": lambda **named: tandem.matmul_4bit(numpy.ones((2, 64), F32), packed(), **named),
     "reduce_stack": lambda **named: tandem.reduce_stack(A[None], **named),
 }
 
@@ -189,6 +195,8 @@ def test_outputs_that_cannot_be_written(group):
 
 
 OBJECTS = {
+    "Packed4bitWeight": lambda group: packed(),
+    "PackedB": lambda group: tandem.pack_b(B),
     "Group": lambda group: group,
     "Stream": lambda group: group.create_stream(),
     "Device": lambda group: group.device,

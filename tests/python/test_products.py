@@ -91,3 +91,120 @@ def test_arrays_stay_alive_until_their_work_is_done():
     stream.synchronize()
     for i, out in enumerate(outs):
         check(out, *product(random((64, 64), F32, i), random((64, 64), F32, i + 1)))
+
+
+def rounded_to_4_bits(weight, group):
+    """Nibbles [n, k], scales [n, k / group], and the weight that they stand for, by NumPy alone."""
+    groups = weight.reshape(weight.shape[0], -1, group)
+    scales = numpy.abs(groups).max(-1, keepdims=True) / numpy.float32(7)
+    nibbles = numpy.minimum(numpy.floor(groups / scales + numpy.float32(8.5)), 15)
+    stored = (nibbles.astype(numpy.float64) - 8) * scales
+    return nibbles.astype(numpy.uint8).reshape(weight.shape), scales[..., 0], stored.reshape(weight.shape)
+
+
+def rounded_to_8_bits(rows):
+    """What rows are taken for when each is rounded to asymmetric 8-bit integers, in float64."""
+    rows = rows.astype(numpy.float64)
+    low, high = numpy.minimum(rows.min(-1, keepdims=True), 0), numpy.maximum(rows.max(-1, keepdims=True), 0)
+    step = (high - low) / 255
+    zero = numpy.rint(-128 - low / step)
+    return (numpy.clip(numpy.rint(rows / step) + zero, -128, 127) - zero) * step
+
+
+def error_of(got, want):
+    return numpy.linalg.norm(got.astype(numpy.float64) - want) / numpy.linalg.norm(want)
+
+
+def packed_nibbles(nibbles):
+    return nibbles[:, 0::2] | (nibbles[:, 1::2] << 4)
+
+
+@pytest.mark.parametrize("group", [32, 64, 192])
+def test_matmul_4bit(group):
+    a, weight, bias = random((2, 3, 192), F32, 1), random((33, 192), F32, 2), random((33,), F32, 3)
+    nibbles, scales = tandem.quantize_weight_4bit(weight, group)
+    mine, mine_scales, stored = rounded_to_4_bits(weight, group)
+    assert (nibbles == packed_nibbles(mine)).all()
+    assert nibbles.dtype == numpy.uint8
+    assert (scales == mine_scales).all()
+    for given in (None, bias):
+        added = 0 if given is None else given
+        packed = tandem.pack_4bit_weight(nibbles, scales, given, group, 192, 33)
+        assert (packed.in_features, packed.out_features, packed.group_size) == (192, 33, group)
+        assert packed.num_bytes >= nibbles.size + 4 * scales.size
+        got = tandem.matmul_4bit(a, packed)
+        assert got.shape == (2, 3, 33)
+        assert got.dtype == F32
+        assert error_of(got, a.astype(numpy.float64) @ stored.T + added) <= 0.02
+        # The error against the weight as it was is that of an independent rounding of both operands.
+        want = a.astype(numpy.float64) @ weight.T.astype(numpy.float64) + added
+        independent = error_of(rounded_to_8_bits(a) @ stored.T + added, want)
+        assert abs(error_of(got, want) - independent) <= 0.01 * independent
+    out = numpy.zeros((2, 3, 33), BF16)
+    assert tandem.matmul_4bit(with_holes(a.astype(BF16)), packed, out=out) is out
+    assert error_of(out, want) <= independent + 0.02
+    assert tandem.matmul_4bit(a, packed, out_dtype="bf16").dtype == BF16
+    by_groups = tandem.pack_4bit_weight(
+        nibbles.reshape(-1, group // 2), in_other_order(scales).reshape(-1), bias, group, 192, 33
+    )
+    assert (tandem.matmul_4bit(a, by_groups) == got).all()
+
+
+def test_what_is_no_4bit_product():
+    a, weight = random((2, 64), F32, 1), random((3, 64), F32, 2)
+    nibbles, scales = tandem.quantize_weight_4bit(weight, 32)
+    packed = tandem.pack_4bit_weight(nibbles, scales, None, 32, 64, 3)
+    weight[1, 2] = numpy.inf
+    for call, code, text in (
+        (lambda: tandem.quantize_weight_4bit(weight, 32), "NUMERIC", r"weight\[1, 2\] is inf"),
+        (lambda: tandem.quantize_weight_4bit(a[0], 32), "INVALID_ARGUMENT", r"weight is f32 \[64\], need f32 \[n, k\]"),
+        (lambda: tandem.quantize_weight_4bit(a, 48), "INVALID_ARGUMENT", "group_size is 48, need 64"),
+        (lambda: tandem.pack_4bit_weight(nibbles, scales, None, 64, 64, 3), "INVALID_ARGUMENT", r"\[3, 1\] or \[3\]"),
+        (lambda: tandem.pack_4bit_weight(a, scales, None, 32, 64, 3), "INVALID_ARGUMENT", "need u8"),
+        (lambda: tandem.pack_4bit_weight(nibbles, scales, a[0], 32, 64, 3), "INVALID_ARGUMENT", r"need f32 \[3\]"),
+        (lambda: tandem.matmul_4bit(a[:, :32], packed), "INVALID_ARGUMENT", r"need f32 or bf16 \[..., 64\]"),
+        (lambda: tandem.matmul_4bit(a, packed, out=numpy.zeros((2, 4), F32)), "INVALID_ARGUMENT", r"need .* \[2, 3\]"),
+        (lambda: tandem.matmul_4bit(a, packed, out=a[:, :3]), "INVALID_ARGUMENT", "overlap"),
+    ):
+        with pytest.raises(tandem.Error, match=text) as caught:
+            call()
+        assert caught.value.code is getattr(tandem.ErrorCode, code)
+    with pytest.raises(TypeError, match="packed: got a ndarray, need what pack_4bit_weight"):
+        tandem.matmul_4bit(a, nibbles)
+
+
+def test_a_4bit_weight_stays_until_its_products_are_done():
+    device = tandem.Device()
+    stream = device.create_stream()
+    a = random((64, 256), F32, 1)
+
+    def packed_of(seed):
+        rounded = tandem.quantize_weight_4bit(random((96, 256), F32, seed), 32)
+        return tandem.pack_4bit_weight(*rounded, None, 32, 256, 96)
+
+    outs = [tandem.matmul_4bit(a, packed_of(seed), device=device, stream=stream) for seed in range(20)]
+    stream.synchronize()
+    for seed, out in enumerate(outs):
+        assert (out == tandem.matmul_4bit(a, packed_of(seed), device=device)).all()
+
+
+def test_a_packed_b_gives_the_same_bits():
+    device = tandem.Device()
+    stream = device.create_stream()
+    for dtype in (F32, BF16):
+        a = random((7, 90), F32, 1).astype(dtype)
+        b = random((90, 70), F32, 2).astype(dtype)
+        packed = tandem.pack_b(b.T.copy().T, device=device)
+        assert (packed.k, packed.n) == (90, 70)
+        assert packed.num_bytes >= b.nbytes and packed.implementation.startswith("cpu/tile_")
+        assert (tandem.mm(a, packed, device=device) == tandem.mm(a, b, device=device)).all()
+        out = numpy.ones((7, 70), F32)
+        assert tandem.mm(a, packed, out=out, accumulate=True, device=device) is out
+        assert (out == tandem.mm(a, b, out=numpy.ones((7, 70), F32), accumulate=True, device=device)).all()
+        outs = [tandem.mm(a, tandem.pack_b(b, device=device), device=device, stream=stream) for _ in range(20)]
+        stream.synchronize()
+        assert all((one == tandem.mm(a, b, device=device)).all() for one in outs)
+    with pytest.raises(tandem.Error, match="80 columns of a, 90 rows of b"):
+        tandem.mm(random((7, 80), F32, 1).astype(BF16), packed, device=device)
+    with pytest.raises(tandem.Error, match="need f32, bf16 or f16"):
+        tandem.pack_b(numpy.ones((4, 4), numpy.int32), device=device)

@@ -468,3 +468,42 @@ def checks(rank, size):
 
 def test_opcheck():
     run(checks, 2)
+
+
+@pytest.mark.parametrize("group", [32, 128])
+def test_4bit_weights_of_pytorch(group):
+    """Nibbles and scales as PyTorch's own packing takes them give our product within its error, and near PyTorch's."""
+    import torch
+
+    n, k = 64, 128
+    torch.manual_seed(3)
+    x, weight, bias = torch.randn(5, k), torch.randn(n, k), torch.randn(n)
+    groups = weight.reshape(n, -1, group)
+    scales = groups.abs().amax(-1) / 7
+    if group < k:
+        scales = scales.to(torch.bfloat16)
+    q = (groups / scales.float()[..., None] + 8.5).to(torch.int8).clamp(min=0, max=15)
+    want = x.double() @ ((q.double() - 8) * scales.double()[..., None]).reshape(n, k).T + bias
+    q = q.reshape(n, k)
+    nibbles = (q[:, 1::2] << 4 | q[:, ::2]).to(torch.uint8)
+
+    def error_of(got):
+        return float((got.double() - want).norm() / want.norm())
+
+    packed = tandem.pack_4bit_weight(nibbles, scales, bias, group, k, n)
+    got = tandem.matmul_4bit(x, packed)
+    assert isinstance(got, torch.Tensor)
+    assert error_of(got) <= 0.02
+    out = torch.zeros(5, n, dtype=torch.bfloat16)
+    assert tandem.matmul_4bit(x.to(torch.bfloat16), packed, out=out) is out
+    assert error_of(out) <= 0.02
+    own = tandem.quantize_weight_4bit(weight, group)
+    assert isinstance(own[0], torch.Tensor)
+    assert (own[0] == nibbles).double().mean() > 0.9  # scales of bf16 round a few other ways
+    if not hasattr(torch.ops.aten, "_dyn_quant_pack_4bit_weight"):
+        pytest.skip("this PyTorch has no _dyn_quant_pack_4bit_weight")
+    # PyTorch takes a bias by channels only.
+    theirs = torch.ops.aten._dyn_quant_pack_4bit_weight(nibbles, scales, None, group, k, n)
+    other = torch.ops.aten._dyn_quant_matmul_4bit(x, theirs, group, k, n) + bias
+    assert error_of(other) <= 0.02
+    assert float((got - other).norm() / other.norm()) <= 0.02

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <tandem/gemm/matmul_4bit.hpp>
+#include <tandem/gemm/packed_b.hpp>
 #include <tandem/program/host/executor.hpp>
 #include <tandem/program/host/fusion.hpp>
 #include <tandem/program/host/lower.hpp>
@@ -146,6 +147,20 @@ void add_mm_calls(std::vector<WritingCall>& calls) {
                      if (!plan) return tl::unexpected(plan.error());
                      return gemm::run(*plan, args, *at.rank.stream);
                    }});
+  calls.push_back({.name = "mm",
+                   .header = "gemm/packed_b.hpp",
+                   .variant = "packed",
+                   .operands = {in("a", {kM, kK}), out("out", {kM, kN})},
+                   .make = [](CallSite& at) -> Result<void> {
+                     std::vector<float> b(static_cast<std::size_t>(kK * kN), 0.5F);
+                     const auto packed = gemm::pack_b(TensorView::contiguous(b.data(), {kK, kN}, DType::kF32),
+                                                      *at.rank.device);
+                     if (!packed) return tl::unexpected(packed.error());
+                     const gemm::MmArgs args{.a = at.views[0], .b = {}, .out = at.views[1], .bias = {}};
+                     const auto begun = gemm::mm(args, *packed, *at.rank.stream);
+                     return begun ? at.rank.stream->synchronize() : begun;  // then the packed b goes
+                   },
+                   .needs = Needs::kHostMemory});
 }
 
 Result<gemm::Packed4bitWeight> packed_4bit_weight() {

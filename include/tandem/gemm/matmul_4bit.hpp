@@ -34,8 +34,10 @@ struct Weight4bit {
 
 /// The arguments of pack_4bit_weight(). n is out_features, k in_features.
 struct Pack4bitArgs {
-  TensorView weight = {};               ///< u8 [n, k / 2], or flat: the nibbles of Weight4bit; any strides
-  TensorView scales = {};               ///< f32 or bf16 [n, k / group_size], or flat; any strides
+  /// The nibbles of Weight4bit, u8 [n, k / 2], [n * k / group_size, group_size / 2] or flat; any strides.
+  TensorView weight = {};
+  /// F32 or bf16 [n, k / group_size], [n * k / group_size, 1] or flat; any strides.
+  TensorView scales = {};
   std::optional<TensorView> bias = {};  ///< f32 [n]; any stride
   std::int64_t group_size = 0;          ///< k, or a multiple of 32 that divides k; at most 131072
   std::int64_t in_features = 0;         ///< k, a multiple of 32

@@ -24,7 +24,7 @@ inline constexpr std::int64_t kScaleBlock = 128;
 /// Types:   a and b f8e4m3 or f8e5m2, in any combination, or f32, bf16 or f16, equal. f8 results saturate. A
 ///          scale that is left out is 1.
 /// Sums:    f32, in the order of mm(), times a's scale, times b's. Where a scale goes by blocks of k, each
-///          block's sum is multiplied by the product of both scales and then added to the sum of those before.
+///          block's sum is multiplied by the product of both scales and added to the sum of those before.
 /// Memory:  out may be the addend, element for element; it overlaps none of the others.
 struct ScaledMmArgs {
   TensorView a = {};                    ///< [..., k]

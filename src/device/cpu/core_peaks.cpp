@@ -36,6 +36,9 @@ struct PortableWords {
 };
 constexpr WordSum kWordSumPortable = word_sum<PortableWords>;
 
+/// The beginning of what best_isa() says of processors with AVX-512: "avx512", "avx512_bf16".
+constexpr std::string_view kAvx512 = "avx512";
+
 bool has_amx_bf16() {
   constexpr unsigned kFeatures = 7;
   constexpr unsigned kAmxBf16 = 1U << 22U;
@@ -49,11 +52,10 @@ bool has_amx_bf16() {
 using Probes = std::array<PeakProbe, 8>;
 
 Probes make_probes() {
-  const std::string_view isa = best_isa();
-  const bool has_avx512 = isa == "avx512";
+  const bool has_avx512 = best_isa().starts_with(kAvx512);
   const auto unless = [](bool has, std::string_view why_not) { return has ? std::string_view() : why_not; };
   const std::string_view no_512 = unless(has_avx512, "this processor has no AVX-512");
-  const std::string_view no_256 = unless(isa != "scalar", "this processor has no AVX2 with FMA");
+  const std::string_view no_256 = unless(best_isa() != "scalar", "this processor has no AVX2 with FMA");
   const std::string_view no_bf16 =
       unless(has_avx512 && __builtin_cpu_supports("avx512bf16"), "this processor has no AVX512_BF16");
   const std::string_view no_vnni =
@@ -111,9 +113,9 @@ double burst_gops(const PeakProbe& probe) {
 }
 
 std::uint64_t sum_of_words(std::span<const std::byte> bytes) {
-  static const WordSum sum = best_isa() == "avx512" ? kWordSum512
-                             : best_isa() == "avx2" ? kWordSum256
-                                                    : kWordSumPortable;
+  static const WordSum sum = best_isa().starts_with(kAvx512) ? kWordSum512
+                             : best_isa() == "avx2"          ? kWordSum256
+                                                             : kWordSumPortable;
   return sum(bytes.data(), bytes.size());
 }
 

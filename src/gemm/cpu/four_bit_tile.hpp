@@ -175,7 +175,7 @@ template <class Isa, int kRows, int kVecs>
 void multiply(const FourBitTile& tile) {
   using Ints = typename Isa::Ints;
   const PackedWeight& weight = *tile.weight;
-  constexpr std::int64_t stride = 4 * kRows;
+  constexpr std::int64_t kStride = 4 * kRows;
   const std::int8_t* a = tile.rows->bytes + tile.first_row * tile.rows->k;
   const std::byte* group = tile.panel;
   typename Isa::Floats total[kRows][kVecs];
@@ -188,8 +188,8 @@ void multiply(const FourBitTile& tile) {
     fill(more, Isa::no_sum());
     const std::byte* nibbles = group + tile.first_column * 4;
     for (std::int64_t step = 0; step < weight.group() / 8; ++step) {
-      add_step<Isa, kRows, kVecs>(nibbles, a, stride, sums, more);
-      a += 2 * stride;
+      add_step<Isa, kRows, kVecs>(nibbles, a, kStride, sums, more);
+      a += 2 * kStride;
       nibbles += PackedWeight::kStepBytes;
     }
 #pragma GCC unroll 8

@@ -1,6 +1,6 @@
 #pragma once
 
-// The loops around the register tile, for one pair of types. Templates over an Isa, as register_tile.hpp says.
+// The loops around the register tile, for one pair of types. Templates over an Isa: see register_tile.hpp.
 
 #include <cstdint>
 #include <tandem/base/numeric.hpp>

@@ -1,7 +1,7 @@
 #pragma once
 
-// Copies of strided blocks in the form in which the tile reads them. Everything is a template over an Isa, for
-// the reason that register_tile.hpp gives.
+// Copies of strided blocks in the form in which the tile reads them. Everything is a template over an Isa:
+// see register_tile.hpp.
 
 #include <cstdint>
 #include <tandem/base/numeric.hpp>
