@@ -36,3 +36,6 @@ find_package(Python3 COMPONENTS Interpreter REQUIRED)
 add_test(NAME unit.fused_native_slots_model
          COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/models/native_slots.py)
 set_tests_properties(unit.fused_native_slots_model PROPERTIES LABELS unit TIMEOUT 120)
+add_test(NAME unit.fused_pulled_slots_model
+         COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/models/pulled_slots.py)
+set_tests_properties(unit.fused_pulled_slots_model PROPERTIES LABELS unit TIMEOUT 120)

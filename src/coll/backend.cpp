@@ -30,6 +30,11 @@ Result<void> Backend::reduce_layers(const ReduceLayersArgs&, const EndBarrier&, 
                to_string(stream.device().id()));
 }
 
+Result<void> Backend::reduce_ranks(const ReduceRanksArgs&, Stream& stream) {
+  return failf(ErrorCode::kUnsupported, "reduce_ranks: {} does not add what lies in memory of peers",
+               to_string(stream.device().id()));
+}
+
 Result<Backend*> backend_of(std::string_view op, const Stream& stream) {
   if (auto* backend = stream.device().service<Backend>()) return backend;
   return failf(ErrorCode::kUnsupported, "{}: {} has no collectives attached", op,

@@ -9,6 +9,7 @@
 #include <tandem/device/stream.hpp>
 
 #include "coll/algorithms.hpp"
+#include "coll/steps.hpp"
 
 namespace tandem::coll {
 
@@ -36,6 +37,9 @@ class Backend {
   /// bits as reduce_stack().
   [[nodiscard]] virtual Result<void> reduce_layers(const ReduceLayersArgs& args, const EndBarrier& end,
                                                    Stream& stream);
+
+  /// Enqueues: see steps.hpp. There is at least one element.
+  [[nodiscard]] virtual Result<void> reduce_ranks(const ReduceRanksArgs& args, Stream& stream);
 
   /// By default those that need no more than copies and the sums above.
   [[nodiscard]] virtual AlgorithmLists algorithms() const;

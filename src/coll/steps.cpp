@@ -80,6 +80,13 @@ std::optional<double> predicted_us(Collective collective, std::int64_t part_byte
   return first_us(all.all_reduce, problem, device, gpu);
 }
 
+Result<void> reduce_ranks(const ReduceRanksArgs& args, Stream& stream) {
+  if (args.out.numel() == 0) return {};
+  TANDEM_TRY(args.handle->watch(stream));
+  TANDEM_ASSIGN(Backend* const backend, backend_of("reduce_ranks", stream));
+  return backend->reduce_ranks(args, stream);
+}
+
 Result<void> enqueue_all_gather(const AllGatherArgs& args, symm::Handle* workspace, Group& group,
                                 Stream& stream) {
   if (args.output.numel() == 0) return {};

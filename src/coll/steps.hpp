@@ -39,6 +39,18 @@ using cost::Collective;
                                                  const Device& device,
                                                  const cost::GpuRates& gpu = cost::kH200);
 
+/// reduce_stack() over layers of which each rank has one, at the same place of its block, in the order of the
+/// ranks. They are read there, once the stream knows that they are made.
+struct ReduceRanksArgs {
+  const symm::Handle* handle = nullptr;  ///< of the blocks; outlives the sum
+  std::int64_t offset_bytes = 0;         ///< from a block's start to the layer, which has out's sizes
+  DType dtype = DType::kF32;             ///< of the layers
+  TensorView out;                        ///< any strides
+  ReduceOp op = ReduceOp::kSum;
+  std::optional<TensorView> bias = {};  ///< as in ReduceStackArgs
+};
+[[nodiscard]] Result<void> reduce_ranks(const ReduceRanksArgs& args, Stream& stream);
+
 // Every op whose peers read a workspace ends with a barrier. So no op needs one at its start.
 
 /// By the first algorithm of the device's list that can run; see algorithms.hpp. `workspace` may be null when

@@ -39,21 +39,35 @@ Prediction predict_on_cores(const Workload& work, const CoreSpeeds& core) {
   const int side_steps = work.world / 2;
   const int own_steps = peers - side_steps;
   const double step_us = work.rounds * link_us + (copy_us + product_us) / one_stream;
-  const double longest_lane_us = std::max(side_steps * step_us + (work.rounds - 1) * gives_us,
-                                          own_steps * step_us + product_us / one_stream) +
-                                 sum_us / one_stream + last_gives_us;
+  const double lanes_us = std::max(side_steps * step_us + (work.rounds - 1) * gives_us,
+                                   own_steps * step_us + product_us / one_stream);
+  const double longest_lane_us = lanes_us + sum_us / one_stream + last_gives_us;
   // The side stream pushes, the caller's multiplies; the last chunk that comes is multiplied behind its push.
   // Ranks that await each other's shards meet once.
   const double pushes_us = peers * (link_us + copy_us / one_stream);
   const double products_us = work.world * product_us / one_stream;
-  const double longest_native_us = std::max(products_us, pushes_us + product_us / one_stream);
+  const double last_us = product_us / one_stream;
+  const double longest_native_us = std::max(products_us, pushes_us + last_us);
   const double cut_us = work.rounds * work.world * kCore.cut_us;
   const double barrier_us = kCore.barrier_us * std::max(1.0, 1 / cores);  // the ranks of a core go one by one
+  // One product that packs b once: of what peers hold, behind the link's time for each part of it, which is
+  // copied once, into where they read it; or of what peers are told of, which come to add it.
+  const double once_us = (flops_us + work.b_elements / core.packed_per_us / work.world) / one_stream;
+  const double held_us =
+      copy_us / one_stream +
+      std::max(work.world * once_us, peers * link_us + once_us / std::max(work.held_parts, 1));
+  const double told_us =
+      std::max(work.world * once_us, once_us / work.rounds + peers * link_us) + sum_us / one_stream +
+      (work.gives_all ? (peers * link_us / work.rounds) + peers * copy_us / one_stream : 0);
   const int links = (work.gives_all ? 2 : 1) * peers;
-  return {.serial_us = links * link_us + serial_us / one_stream + work.serial_barriers * barrier_us,
-          .pipelined_us = std::max(longest_lane_us, work_us / two_streams) + cut_us +
-                          work.pipelined_barriers * barrier_us,
-          .native_us = std::max(longest_native_us, work_us / two_streams) + cut_us + barrier_us};
+  Prediction us = {.serial_us = links * link_us + serial_us / one_stream + work.serial_barriers * barrier_us,
+                   .pipelined_us = std::max(longest_lane_us, work_us / two_streams) + cut_us +
+                                   work.pipelined_barriers * barrier_us,
+                   .native_us = std::max(longest_native_us, work_us / two_streams) + cut_us + barrier_us};
+  if (work.held_parts > 0) us.native_us = held_us + barrier_us;
+  if (work.tells) us.native_us = told_us + barrier_us;
+  if (work.pipelined_tells) us.pipelined_us = us.native_us;
+  return us;
 }
 
 // Copy engines work beside the products, which share one processor whatever the stream.

@@ -36,6 +36,13 @@ struct Workload {
   bool sums = false;                 ///< as many chunks as there are ranks are added up
   int pipelined_barriers = 0;
   int serial_barriers = 0;
+  /// Of `native`: products read what peers have where it lies, behind the link's time for each of so many
+  /// parts of a chunk; 0: peers push chunks.
+  int held_parts = 0;
+  /// Of `native` scatters, and of `pipelined` ones: products are of one lane and pack b once, and partials
+  /// are added where peers have made them.
+  bool tells = false;
+  bool pipelined_tells = false;
   int rounds = 1;          ///< of `pipelined`: every product, copy and link is cut in so many
   bool gives_all = false;  ///< each rank's sums go to all the others
   /// On CPUs; nullopt: not known, and nothing is predicted.

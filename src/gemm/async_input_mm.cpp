@@ -95,6 +95,21 @@ Result<void> check_senders(const Arrival& arrival, const Stream& stream) {
   return {};
 }
 
+/// Whether a lies in the senders' block, so that each of them has its rows at the same place.
+Result<void> check_held(const ProductArgs& args) {
+  const Arrival& arrival = *args.arrival;
+  if (!arrival.senders)
+    return failf(ErrorCode::kInvalidArgument, "{}: rows are held by their senders, which are missing", kWho);
+  const symm::Handle& handle = *arrival.senders->handle;
+  const void* const block = handle.buffer_ptrs()[static_cast<std::size_t>(handle.rank())];
+  const std::int64_t at = args.a->data_as<const std::byte>() - static_cast<const std::byte*>(block);
+  if (at >= 0 && at + args.a->size_bytes() <= handle.buffer_size_bytes()) return {};
+  return failf(
+      ErrorCode::kInvalidArgument,
+      "{}: a lies {} bytes behind the start of the senders' block, need all of its {} bytes inside {}", kWho,
+      at, args.a->size_bytes(), handle.buffer_size_bytes());
+}
+
 std::int64_t num_flags_of(const ProductArgs& args) {
   const TensorView& a = *args.a;
   return num_piece_flags(a.size(0), args.arrival->senders->handle->world_size(),
@@ -180,7 +195,8 @@ Chunks chunks_of(const Arrival& arrival) {
           .together = arrival.chunks_together,
           .complete = arrival.complete ? arrival.complete->count : 0,
           .in_pieces = has_pieces ? arrival.pieces->peers * arrival.senders->chunks_per_rank : 0,
-          .in_order = arrival.in_order};
+          .in_order = arrival.in_order,
+          .held = arrival.held};
 }
 
 Arrival arrival_of(const AsyncInputMmArgs& args) {
@@ -263,6 +279,7 @@ Result<Product> scaled_async_input_product(const ProductArgs& args) {
 
 Result<void> check_senders_and_pieces(const ProductArgs& args, const Stream& stream) {
   if (args.arrival->senders) TANDEM_TRY(check_senders(*args.arrival, stream));
+  if (args.arrival->held) TANDEM_TRY(check_held(args));
   if (!args.arrival->pieces) return {};
   TANDEM_TRY(check_pieces(args));
   return check_flags_apart(args);

@@ -63,6 +63,7 @@ inline bool refuse_owners(std::string* why_not) {
 /// For implementations of mm() and scaled_matmul().
 [[nodiscard]] inline bool is_there(const Product& product, std::string* why_not) {
   if (product.owners) return refuse_owners(why_not);
+  if (product.tells) return refuse(why_not, "tells nobody of its rows");
   if (!has_wide_weight(product, why_not)) return false;
   return !product.arrival || refuse(why_not, "cannot take a left operand that still arrives");
 }

@@ -120,6 +120,7 @@ Product product_of(const ProductArgs& args) {
                    .result_scale = args.result_scale != nullptr,
                    .addend = args.addend ? std::optional(args.addend->dtype) : std::nullopt,
                    .bias = args.bias ? std::optional(args.bias->dtype) : std::nullopt},
+      .tells = args.telling != nullptr,
       .heuristic = args.heuristic};
   for (int d = 0; d < args.a->dim() - 1; ++d) product.m *= args.a->size(d);
   return product;

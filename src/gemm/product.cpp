@@ -171,7 +171,8 @@ std::string to_string(const Product& product) {
                        product.group, to_string(product.out), epilogue);
   }
   if (product.is_plain())
-    return fmt::format("mm {} {} -> {}{}", sizes, to_string(product.a), to_string(product.out), epilogue);
+    return fmt::format("mm {} {} -> {}{}{}", sizes, to_string(product.a), to_string(product.out), epilogue,
+                       product.tells ? ", tells of its rows" : "");
   return fmt::format("scaled_mm {} {} * {} -> {}{}", sizes, to_string(product.a), to_string(product.b),
                      to_string(product.out), scales_text(product));
 }
@@ -238,6 +239,7 @@ Result<void> run(const Front& front, const ProductArgs& args, Stream& stream) {
   if (args.arrival != nullptr && args.arrival->senders)
     TANDEM_TRY(args.arrival->senders->handle->watch(stream));
   if (args.departure != nullptr) TANDEM_TRY(args.departure->place.handle->watch(stream));
+  if (args.telling != nullptr) TANDEM_TRY(args.telling->handle->watch(stream));
   return with_known_scale(
       args, [&](const ProductArgs& known) { return implementation->run(product, known, stream); });
 }

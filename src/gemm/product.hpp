@@ -55,6 +55,9 @@ struct Arrival {
   bool in_order = true;
   std::optional<CompleteChunks> complete = {};
   std::optional<ChunkSenders> senders = {};
+  /// Rows of chunks that are not complete lie in their senders' blocks, where a has them in this rank's, and
+  /// are read there. Needs `senders`, and signals that symm::write_word() writes.
+  bool held = false;
   std::optional<PieceExchange> pieces = {};  ///< needs `complete`, `senders` and GPUs
   /// Of the rows that are complete, where a_scale is one of rows: [rows, 1 or kb], f32. The others arrive in
   /// a_scale [m, 1 or kb] before their chunk's signal, for which pieces wait too; without it they are there.
@@ -78,6 +81,15 @@ struct Departure {
   const TensorView* bias = nullptr;  ///< [n], of out's type
   /// [m, n] contiguous, of out's type: receives this rank's own partial.
   const TensorView* product = nullptr;
+};
+
+/// The ranks of a group own the rows of a product, each a shard by the shard rule. As soon as the rows of
+/// another rank are made, the word at `word_bytes` of its block is `value`: symm::write_word(). Also where it
+/// owns none. The own rows come last.
+struct Telling {
+  symm::Handle* handle = nullptr;
+  std::int64_t word_bytes = 0;
+  std::uint32_t value = 0;
 };
 
 /// out = (sum_k a * b * a_scale * b_scale + bias) * result_scale + addend, in the order of ScaledMmArgs in
@@ -104,6 +116,7 @@ struct ProductArgs {
   /// Out has the own rows then, [shard of m, n]. A null b: a is this rank's product itself, [m, n], of out's
   /// type or f32.
   const Departure* departure = nullptr;
+  const Telling* telling = nullptr;  ///< null: nobody is told; else a and out have rows, and b columns
 };
 
 /// What the elements of an operand are multiplied by.
@@ -152,6 +165,7 @@ struct Chunks {
   std::int64_t complete = 0;   ///< that are there from the start
   std::int64_t in_pieces = 0;  ///< behind the complete ones, that come in pieces
   bool in_order = true;
+  bool held = false;  ///< by their senders
   /// At most all of them.
   [[nodiscard]] std::int64_t most_together() const { return std::min(together, count); }
   friend bool operator==(const Chunks&, const Chunks&) = default;
@@ -187,6 +201,7 @@ struct Product {
   Epilogue epilogue = {};
   std::optional<Chunks> arrival = {};  ///< none: a is there
   std::optional<Owners> owners = {};   ///< none: out has all rows
+  bool tells = false;                  ///< of its rows, as they are made
   int heuristic = 0;                   ///< of MmArgs
 
   [[nodiscard]] bool is_scaled_along_k() const { return is_along_k(a_scale) || is_along_k(b_scale); }

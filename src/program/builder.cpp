@@ -55,6 +55,24 @@ void Builder::get(Lane lane, int peer, const Operand& from, const Operand& to, L
                             .label = label});
 }
 
+void Builder::read(Lane lane, int peer, const Operand& from, const Operand& to) {
+  program_.steps.push_back({.kind = StepKind::kRead,
+                            .lane = lane,
+                            .peer = static_cast<std::int16_t>(peer),
+                            .from = from,
+                            .to = to});
+}
+
+void Builder::cross(Lane lane, const Operand& told, int parts, const Operand& arrived, int slot) {
+  program_.steps.push_back({.kind = StepKind::kCross,
+                            .lane = lane,
+                            .parts = static_cast<std::int16_t>(parts),
+                            .from = told,
+                            .to = arrived,
+                            .slot = static_cast<std::int16_t>(slot),
+                            .label = trace::StepKind::kGet});
+}
+
 void Builder::put(Lane lane, int peer, const Operand& from, const Operand& to, Label label, int slot) {
   program_.steps.push_back({.kind = StepKind::kPut,
                             .lane = lane,
@@ -73,9 +91,13 @@ void Builder::reset(Lane lane, const Operand& words, int channel) {
                             .label = trace::StepKind::kBarrier});
 }
 
-void Builder::write_word(Lane lane, int peer, const Operand& word) {
-  program_.steps.push_back(
-      {.kind = StepKind::kWriteWord, .lane = lane, .peer = static_cast<std::int16_t>(peer), .to = word});
+void Builder::write_word(Lane lane, int peer, const Operand& word, Label label, int slot) {
+  program_.steps.push_back({.kind = StepKind::kWriteWord,
+                            .lane = lane,
+                            .peer = static_cast<std::int16_t>(peer),
+                            .to = word,
+                            .slot = static_cast<std::int16_t>(slot),
+                            .label = label});
 }
 
 void Builder::await(Lane lane, int peer, const Operand& words, Label label, int slot) {
@@ -123,6 +145,12 @@ void Builder::product_scatter(Lane lane, const Product& product) {
 void Builder::sum(Lane lane, const Operand& from, const Operand& to, coll::ReduceOp op, const Operand& bias) {
   program_.steps.push_back(
       {.kind = StepKind::kSum, .lane = lane, .from = from, .to = to, .bias = bias, .reduce_op = op});
+}
+
+void Builder::sum_ranks(Lane lane, const Operand& from, const Operand& to, coll::ReduceOp op,
+                        const Operand& bias) {
+  program_.steps.push_back(
+      {.kind = StepKind::kSumRanks, .lane = lane, .from = from, .to = to, .bias = bias, .reduce_op = op});
 }
 
 void Builder::cast(Lane lane, const Operand& from, const Operand& to, const Operand& bias) {

@@ -48,9 +48,12 @@ class Builder {
   using Label = std::optional<trace::StepKind>;
   void copy(Lane lane, const Operand& from, const Operand& to, Label label = {}, int peer = -1);
   void get(Lane lane, int peer, const Operand& from, const Operand& to, Label label = {}, int slot = -1);
+  void read(Lane lane, int peer, const Operand& from, const Operand& to);
+  /// `told`: the word of rank 0.
+  void cross(Lane lane, const Operand& told, int parts, const Operand& arrived = {}, int slot = -1);
   void put(Lane lane, int peer, const Operand& from, const Operand& to, Label label = {}, int slot = -1);
   void reset(Lane lane, const Operand& words, int channel);
-  void write_word(Lane lane, int peer, const Operand& word);
+  void write_word(Lane lane, int peer, const Operand& word, Label label = {}, int slot = -1);
   void await(Lane lane, int peer, const Operand& words, Label label = {}, int slot = -1);
   void barrier(Lane lane, int channel);
   /// `waiter` waits for all that is on `lane` so far.
@@ -61,6 +64,8 @@ class Builder {
   /// Of a product with a departure.
   void product_scatter(Lane lane, const Product& product);
   void sum(Lane lane, const Operand& from, const Operand& to, coll::ReduceOp op, const Operand& bias = {});
+  void sum_ranks(Lane lane, const Operand& from, const Operand& to, coll::ReduceOp op,
+                 const Operand& bias = {});
   void cast(Lane lane, const Operand& from, const Operand& to, const Operand& bias = {});
   void quantize(Lane lane, const Operand& from, const Operand& to, const Operand& scale, Label label = {},
                 int peer = -1);

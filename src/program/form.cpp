@@ -47,6 +47,7 @@ Result<void> check_operands(const Program& program, const Step& step) {
       is_fine = is_fine && is_inside(program, *one);
     if (product.departure.has_value() != (step.kind == StepKind::kProductScatter))
       return tl::unexpected(wrong(program, "a step scatters a product that does not depart, or does not"));
+    if (product.telling) is_fine = is_fine && is_inside(program, product.telling->word);
     if (product.departure) {
       is_fine = is_fine && is_inside(program, product.departure->kept) &&
                 is_inside(program, product.departure->bias);
@@ -68,7 +69,8 @@ Result<void> check_steps(const Program& program) {
       return tl::unexpected(wrong(program, fmt::format("a step on lane {} of {}, or for lane {}", step.lane,
                                                        program.num_lanes, step.other)));
     const bool has_peer = step.kind == StepKind::kGet || step.kind == StepKind::kPut ||
-                          step.kind == StepKind::kWriteWord || step.kind == StepKind::kAwait;
+                          step.kind == StepKind::kRead || step.kind == StepKind::kWriteWord ||
+                          step.kind == StepKind::kAwait;
     if (has_peer && (step.peer < 0 || step.peer >= program.world))
       return tl::unexpected(
           wrong(program, fmt::format("a step for rank {} of {}", step.peer, program.world)));
@@ -127,6 +129,13 @@ Result<void> check_words(const Program& program) {
     if (words.first >= first && words.first + words.size <= first + program.chunks_per_rank) continue;
     return tl::unexpected(wrong(program, fmt::format("'{}' is of words that rank {} does not write",
                                                      program.to_string(step), sender)));
+  }
+  const std::int64_t first_own = program.rank * program.chunks_per_rank;
+  for (const Product& product : program.products) {
+    if (!product.telling) continue;
+    const Operand& word = product.telling->word;
+    if (word.size != 1 || word.first < first_own || word.first >= first_own + program.chunks_per_rank)
+      return tl::unexpected(wrong(program, "a product tells by words that the rank does not write"));
   }
   return {};
 }

@@ -90,10 +90,12 @@ std::string Printer::of(const Product& product) const {
       fmt::format("{} {} {}{}", product.out.is_absent() ? "nothing" : of(product.out),
                   product.accumulate ? "+=" : "=", sum_of(product), plus(" + ", product.addend));
   if (product.fast_accum) text += ", fast sums";
+  if (product.telling) text += fmt::format(", tells owners of rows by {}", of(product.telling->word));
   if (!product.arrival) return text;
   const Arrival& arrival = *product.arrival;
   text += fmt::format(", as {} says, own chunks [{}:{}] in {}", of(arrival.words), arrival.first_own,
                       arrival.first_own + arrival.num_own, of(arrival.own));
+  if (arrival.held) text += ", others where they are held";
   if (arrival.scales_arrive()) text += fmt::format(", their scales in {}", of(arrival.own_scale));
   if (arrival.piece_peers > 0) {
     text += fmt::format(", {} pieces to the {} ranks before{}", arrival.sends ? "sends" : "has sent",
@@ -110,6 +112,11 @@ std::string Printer::of(const Step& step) const {
       return fmt::format("{}: copy {} -> {}", lane, of(step.from), of(step.to));
     case StepKind::kGet:
       return fmt::format("{}: get {} of rank {} -> {}", lane, of(step.from), step.peer, of(step.to));
+    case StepKind::kRead:
+      return fmt::format("{}: read {} of rank {} -> {}", lane, of(step.from), step.peer, of(step.to));
+    case StepKind::kCross:
+      return fmt::format("{}: what other ranks tell of by {} crosses the link, in {} parts{}", lane,
+                         of(step.from), step.parts, plus(", as then says ", step.to));
     case StepKind::kPut:
       return fmt::format("{}: put {} -> {} of rank {}", lane, of(step.from), of(step.to), step.peer);
     case StepKind::kReset:
@@ -128,6 +135,9 @@ std::string Printer::of(const Step& step) const {
       return fmt::format("{}: {}", lane, of(program_.products[static_cast<std::size_t>(step.product)]));
     case StepKind::kSum:
       return fmt::format("{}: {} = {} of {}{}", lane, of(step.to), coll::to_string(step.reduce_op),
+                         of(step.from), plus(" + ", step.bias));
+    case StepKind::kSumRanks:
+      return fmt::format("{}: {} = {} of {} over ranks{}", lane, of(step.to), coll::to_string(step.reduce_op),
                          of(step.from), plus(" + ", step.bias));
     case StepKind::kCast:
       return fmt::format("{}: {} = {}{}, rounded", lane, of(step.to), of(step.from), plus(" + ", step.bias));

@@ -81,6 +81,8 @@ struct Arrival {
   /// Absent: a_scale is complete.
   Operand own_scale = {};
   [[nodiscard]] bool scales_arrive() const { return !own_scale.is_absent(); }
+  /// Chunks of other ranks lie in their memory, where `a` has them in this rank's, and are read there.
+  bool held = false;
   // Ranks to which this rank's products send `own` in pieces, and the flags of pieces that come.
   int piece_peers = 0;
   RootId flags = kNone;
@@ -101,6 +103,12 @@ struct Departure {
   Operand kept = {};       ///< receives this rank's own partial of all rows
 };
 
+/// Each rank owns a shard of the product's rows. As soon as the rows of another rank are made, this rank's
+/// word there says so. The own rows come last.
+struct Telling {
+  Operand word;
+};
+
 /// out = a * b, with everything that gemm::mm(), gemm::scaled_matmul() or gemm::async_input_mm() adds to it.
 /// Operands whose root the call leaves unbound are absent. The addend of one that is not scaled has out's
 /// type and may be out.
@@ -118,11 +126,16 @@ struct Product {
   bool fast_accum = false;  ///< allows less exact sums
   std::optional<Arrival> arrival = {};
   std::optional<Departure> departure = {};  ///< of kProductScatter
+  std::optional<Telling> telling = {};
 };
 
 enum class StepKind : std::uint8_t {
-  kCopy,            ///< to = from
-  kGet,             ///< to = the elements of `peer` that start where `from` does on this rank
+  kCopy,  ///< to = from
+  kGet,   ///< to = the elements of `peer` that start where `from` does on this rank
+  kRead,  ///< as kGet, of what has crossed the link already
+  /// Behind word `from` of each other rank, as they come, the link's time of one of `parts` equal parts of what
+  /// that rank has; or of each whose word in `to` is written then.
+  kCross,
   kPut,             ///< the elements of `peer` that start where `to` does on this rank = from
   kReset,           ///< words `to` = 0, then a barrier of all ranks, on `channel`
   kWriteWord,       ///< word `to` of `peer` = the word value
@@ -132,6 +145,7 @@ enum class StepKind : std::uint8_t {
   kNap,             ///< a moment of nothing, so that other lanes start first; no result depends on it
   kProduct,         ///< products[product]
   kSum,             ///< to = the sum over dim 0 of `from`, in its order, plus bias, rounded once
+  kSumRanks,        ///< to = the sum over ranks, in their order, of `from` in each one's memory, plus bias
   kCast,            ///< to = from (plus bias), rounded where the type is narrower
   kQuantize,        ///< to, scale = the f8 rows of `from` and their scales: gemm::quantize_rows()
   kAllGather,       ///< to = every rank's `from`: a collective
@@ -147,6 +161,7 @@ struct Step {
   std::int16_t peer = -1;
   std::int16_t channel = -1;  ///< counted from Program::base_channel
   std::int16_t product = -1;
+  std::int16_t parts = 1;  ///< of kCross
   Operand from = {};
   Operand to = {};
   Operand bias = {};

@@ -124,9 +124,12 @@ class Run {
   [[nodiscard]] std::uint32_t word_value() const {
     return program_.word_value.value_or(bindings_.inbox().epoch);
   }
+  Result<void> read(const Step& step, Stream& stream) const;
+  Result<void> cross(const Step& step, Stream& stream) const;
   Result<void> write_word(const Step& step, Stream& stream) const;
   Result<void> await_words(const Step& step, Stream& stream) const;
   Result<void> sum(const Step& step, Stream& stream) const;
+  Result<void> sum_ranks(const Step& step, Stream& stream) const;
   Result<void> cast(const Step& step, Stream& stream) const;
   Result<void> reduce_scatter(const Step& step, Stream& stream) const;
   Result<void> all_reduce(const Step& step, Stream& stream) const;
@@ -143,6 +146,10 @@ Result<void> Run::enqueue(const Step& step) const {
       return stream.copy(view(step.from), view(step.to));
     case StepKind::kGet:
       return handle_of(step.from).get(stream, view(step.to), step.peer, offset_of(step.from));
+    case StepKind::kRead:
+      return read(step, stream);
+    case StepKind::kCross:
+      return cross(step, stream);
     case StepKind::kPut:
       return handle_of(step.to).put(stream, view(step.from), step.peer, offset_of(step.to));
     case StepKind::kReset:
@@ -164,6 +171,8 @@ Result<void> Run::enqueue(const Step& step) const {
       return scatter_product(program_.products[static_cast<std::size_t>(step.product)], stream);
     case StepKind::kSum:
       return sum(step, stream);
+    case StepKind::kSumRanks:
+      return sum_ranks(step, stream);
     case StepKind::kCast:
       return cast(step, stream);
     case StepKind::kQuantize:
@@ -188,7 +197,17 @@ void Run::join_all() const {
 Result<void> Run::multiply(const Product& product, Stream& stream) const {
   if (product.arrival) return multiply_arriving(product, stream);
   const BoundProduct bound(product, bindings_);
-  return bound.is_empty() ? Result<void>() : gemm::run(bound.args(), stream);
+  if (bound.is_empty()) return {};
+  if (!product.telling) return gemm::run(bound.args(), stream);
+  const Operand& word = product.telling->word;
+  const Bindings::Bound& words = bindings_.root(word.root);
+  gemm::ProductArgs args = bound.args();
+  const gemm::Telling telling{.handle = words.handle,
+                              .word_bytes = words.handle->offset_bytes() + words.offset_bytes +
+                                            word.first * size_bytes(words.view.dtype),
+                              .value = word_value()};
+  args.telling = &telling;
+  return gemm::run(args, stream);
 }
 
 Result<void> Run::scatter_product(const Product& product, Stream& stream) const {
@@ -217,6 +236,7 @@ Result<void> Run::multiply_arriving(const Product& product, Stream& stream) cons
                                                        .count = arrival.num_own},
                       .senders = gemm::ChunkSenders{.handle = bindings_.root(arrival.words.root).handle,
                                                     .chunks_per_rank = program_.chunks_per_rank},
+                      .held = arrival.held,
                       .begins_early = arrival.begins_early};
   if (arrival.piece_peers > 0) {
     comes.pieces = {.peers = arrival.piece_peers,
@@ -229,12 +249,32 @@ Result<void> Run::multiply_arriving(const Product& product, Stream& stream) cons
   return gemm::run(args, stream);
 }
 
+Result<void> Run::read(const Step& step, Stream& stream) const {
+  const TensorView to = view(step.to);
+  const symm::Handle& handle = handle_of(step.from);
+  const std::int64_t offset = handle.offset_bytes() / size_bytes(to.dtype) + offset_of(step.from);
+  TANDEM_ASSIGN(const TensorView from, handle.get_buffer(step.peer, to.sizes, to.dtype, offset));
+  return stream.copy(from, to);
+}
+
+Result<void> Run::cross(const Step& step, Stream& stream) const {
+  const Bindings::Bound& words = bindings_.root(step.from.root);
+  symm::Crossing crossing{.told = {.words = words.view.data_as<const std::uint32_t>(),
+                                   .first = step.from.first,
+                                   .count = program_.num_chunks,
+                                   .chunks_per_rank = program_.chunks_per_rank,
+                                   .expected = word_value()},
+                          .parts = step.parts};
+  if (!step.to.is_absent()) crossing.arrived = bindings_.root(step.to.root).view.data_as<std::uint32_t>();
+  return symm::cross_link(*words.handle, crossing, stream);
+}
+
 Result<void> Run::write_word(const Step& step, Stream& stream) const {
   const Bindings::Bound& words = bindings_.root(step.to.root);
   TANDEM_ASSIGN(const TensorView of_peer,
                 words.handle->get_buffer(step.peer, words.view.sizes, words.view.dtype,
                                          words.offset_bytes / size_bytes(words.view.dtype)));
-  return stream.stream_write_value32(of_peer, step.to.first, word_value());
+  return symm::write_word(*words.handle, step.peer, of_peer, step.to.first, word_value(), stream);
 }
 
 Result<void> Run::await_words(const Step& step, Stream& stream) const {
@@ -256,6 +296,18 @@ Result<void> Run::sum(const Step& step, Stream& stream) const {
                              .op = step.reduce_op,
                              .bias = optional_view(bindings_, step.bias)},
                             stream);
+}
+
+Result<void> Run::sum_ranks(const Step& step, Stream& stream) const {
+  const Bindings::Bound& layers = bindings_.root(step.from.root);
+  return coll::reduce_ranks(
+      {.handle = layers.handle,
+       .offset_bytes = layers.handle->offset_bytes() + offset_of(step.from) * size_bytes(layers.view.dtype),
+       .dtype = layers.view.dtype,
+       .out = view(step.to),
+       .op = step.reduce_op,
+       .bias = optional_view(bindings_, step.bias)},
+      stream);
 }
 
 Result<void> Run::cast(const Step& step, Stream& stream) const {
@@ -313,7 +365,11 @@ Result<void> prepare(const Program& program, const Bindings& bindings) {
     const Product& product = program.products[static_cast<std::size_t>(step.product)];
     if (product.arrival) continue;
     const BoundProduct bound(product, bindings);
-    if (!bound.is_empty()) TANDEM_TRY(gemm::prepare(bound.args(), bindings.lane(step.lane)));
+    if (bound.is_empty()) continue;
+    const gemm::Telling of_anybody;
+    gemm::ProductArgs args = bound.args();
+    if (product.telling) args.telling = &of_anybody;
+    TANDEM_TRY(gemm::prepare(args, bindings.lane(step.lane)));
   }
   return {};
 }

@@ -137,15 +137,26 @@ class Simulation {
     std::erase_if(pieces_, [&](const auto& one) { return std::get<0>(one.first) == rank; });
     resets_[static_cast<std::size_t>(rank)] = {thread, now(thread)};
   }
-  using Word = std::tuple<int, int, std::int64_t>;  // rank, slot, word
+  using Word = std::tuple<int, int, std::int64_t>;  // rank, slot, word in that rank's memory
   using Pieces = std::tuple<int, int, int>;         // receiver, slot, sender
   [[nodiscard]] bool have_come(int thread, int round, const Product& product) const;
+  Result<bool> cross(int thread, const Entry& entry);
+  Result<void> tell_all(int thread, const Entry& entry, const Operand& word);
   Result<void> meet_all(int thread, const Entry& entry, const Product& product);
-  [[nodiscard]] bool are_written(int thread, int round, std::int64_t first, std::int64_t count) const;
-  void read_words(int thread, int round, std::int64_t first, std::int64_t count);
-  [[nodiscard]] Shard words_from(int source) const {
+  /// Which words an operand is, as all are counted that lie in its memory.
+  [[nodiscard]] Shard words_in(int rank, const Operand& operand) const {
+    constexpr std::int64_t kWordBytes = 4;
+    return {root(rank, operand.root).offset_bytes / kWordBytes + operand.first, operand.size};
+  }
+  [[nodiscard]] bool are_written(int thread, int round, const Shard& words) const;
+  void read_words(int thread, int round, const Shard& words);
+  [[nodiscard]] Shard chunks_from(int source) const {
     const std::int64_t first = source * ranks_.front().chunks_per_rank;
     return {first, std::min(ranks_.front().chunks_per_rank, ranks_.front().num_chunks - first)};
+  }
+  /// In which the product of this rank sees those chunks.
+  [[nodiscard]] Shard words_of(int rank, const Product& product, const Shard& chunks) const {
+    return words_in(rank, part_of(product.arrival->words.root, 0, chunks.offset, chunks.size));
   }
   [[nodiscard]] bool awaits_words(int rank, int source, const Product& product) const {
     return multiplies(product) &&
@@ -241,15 +252,19 @@ Result<bool> Simulation::advance(int thread) {
     const Program& own = program(rank_of(thread));
     return advance_product(thread, entry, own.products[static_cast<std::size_t>(entry.step->product)]);
   } else if (entry.step->kind == StepKind::kAwait) {
-    const Operand& words = entry.step->from;
-    if (!are_written(thread, entry.round, words.first, words.size)) return false;
-    read_words(thread, entry.round, words.first, words.size);
+    const Shard words = words_in(rank_of(thread), entry.step->from);
+    if (!are_written(thread, entry.round, words)) return false;
+    read_words(thread, entry.round, words);
+  } else if (entry.step->kind == StepKind::kCross) {
+    TANDEM_ASSIGN(const bool crossed, cross(thread, entry));
+    if (!crossed) return false;
   } else {
     const Step& step = *entry.step;
     step_on(thread);
     TANDEM_TRY(touch(thread, step, entry.round));
     if (step.kind == StepKind::kWriteWord)
-      words_[{step.peer, slot_of(entry.round), step.to.first}] = {entry.round, clock(thread)};
+      words_[{step.peer, slot_of(entry.round), words_in(rank_of(thread), step.to).offset}] = {entry.round,
+                                                                                              clock(thread)};
   }
   queue(thread).pop_front();
   return true;
@@ -272,8 +287,50 @@ Result<bool> Simulation::advance_product(int thread, Entry& entry, const Product
   }
   TANDEM_TRY(use_product(thread, *entry.step, entry.round, product));
   clock(thread) = later;
+  if (product.telling) TANDEM_TRY(tell_all(thread, entry, product.telling->word));
   queue(thread).pop_front();
   return true;
+}
+
+/// All other ranks have told; then the rank passes that on to itself.
+Result<bool> Simulation::cross(int thread, const Entry& entry) {
+  const int rank = rank_of(thread);
+  const Step& step = *entry.step;
+  const auto word_of = [&](int source) {
+    Operand word = step.from;
+    word.first += source * program(rank).chunks_per_rank;
+    return words_in(rank, word);
+  };
+  for (int source = 0; source < world(); ++source) {
+    if (source != rank && !are_written(thread, entry.round, word_of(source))) return false;
+  }
+  for (int source = 0; source < world(); ++source) {
+    if (source != rank) read_words(thread, entry.round, word_of(source));
+  }
+  step_on(thread);
+  for (int source = 0; source < world() && !step.to.is_absent(); ++source) {
+    if (source == rank) continue;
+    const Shard chunks = chunks_from(source);
+    for (std::int64_t chunk = chunks.offset; chunk < chunks.offset + chunks.size; ++chunk) {
+      const Operand word = part_of(step.to.root, 0, chunk, 1);
+      TANDEM_TRY(use(thread, step, entry.round, word, true));
+      words_[{rank, slot_of(entry.round), words_in(rank, word).offset}] = {entry.round, clock(thread)};
+    }
+  }
+  return true;
+}
+
+/// A product's words at all other ranks. Each rank's rows were made before.
+Result<void> Simulation::tell_all(int thread, const Entry& entry, const Operand& word) {
+  const int rank = rank_of(thread);
+  for (int owner = 0; owner < world(); ++owner) {
+    if (owner == rank) continue;
+    Region region = region_of(rank, entry.round, word);
+    region.rank = owner;
+    TANDEM_TRY(access(thread, *entry.step, entry.round, region, true));
+    words_[{owner, slot_of(entry.round), words_in(rank, word).offset}] = {entry.round, clock(thread)};
+  }
+  return {};
 }
 
 /// Of n chunks over all rows of a root, by the shard rule.
@@ -313,9 +370,8 @@ bool Simulation::have_come(int thread, int round, const Product& product) const 
   if (!are_of_call(thread)) return true;
   for (int source = 0; source < world(); ++source) {
     if (source == rank && !product.arrival->own_in_pieces) continue;
-    const Shard words = words_from(source);
-    if (awaits_words(rank, source, product) && !are_written(thread, round, words.offset, words.size))
-      return false;
+    const Shard words = words_of(rank, product, chunks_from(source));
+    if (awaits_words(rank, source, product) && !are_written(thread, round, words)) return false;
     if (!comes_in_pieces(rank, source, product)) continue;
     const auto pieces = pieces_.find({rank, slot_of(round), source});
     if (pieces == pieces_.end() || !is_of(pieces->second, round)) return false;
@@ -331,29 +387,34 @@ Result<void> Simulation::meet_all(int thread, const Entry& entry, const Product&
   const auto sent = [&](const auto& words, const auto& word) {
     return are_of_call(thread) ? words.at(word).clock : before;
   };
+  int of_rank = rank;  // in whose memory chunks are read
   const auto read = [&](RootId root, const Clock& known, std::int64_t first,
                         std::int64_t last) -> Result<void> {
     merge(clock(thread), known);
     merge(behind, known);
-    if (multiplies(product))
-      TANDEM_TRY(
-          use(thread, *entry.step, entry.round, rows_of_chunks(program(rank), root, first, last), false));
+    if (multiplies(product)) {
+      Region region = region_of(rank, entry.round, rows_of_chunks(program(rank), root, first, last));
+      region.rank = of_rank;
+      TANDEM_TRY(access(thread, *entry.step, entry.round, region, false));
+    }
     clock(thread) = before;
     return {};
   };
   for (int source = 0; source < world(); ++source) {
     if (source == rank && !product.arrival->own_in_pieces) continue;
-    const Shard words = words_from(source);
-    const std::int64_t last = words.offset + words.size;
+    if (product.arrival->held) of_rank = source;
+    const Shard chunks = chunks_from(source);
+    const std::int64_t last = chunks.offset + chunks.size;
     const bool in_pieces = comes_in_pieces(rank, source, product);
     if (in_pieces) {
-      TANDEM_TRY(read(product.a.root, sent(pieces_, Pieces{rank, slot_of(entry.round), source}), words.offset,
-                      last));
+      TANDEM_TRY(read(product.a.root, sent(pieces_, Pieces{rank, slot_of(entry.round), source}),
+                      chunks.offset, last));
     }
-    for (std::int64_t word = words.offset; awaits_words(rank, source, product) && word < last; ++word) {
+    for (std::int64_t chunk = chunks.offset; awaits_words(rank, source, product) && chunk < last; ++chunk) {
+      const std::int64_t word = words_of(rank, product, {chunk, 1}).offset;
       const auto& known = sent(words_, Word{rank, slot_of(entry.round), word});
-      if (!in_pieces) TANDEM_TRY(read(product.a.root, known, word, word + 1));
-      if (product.arrival->scales_arrive()) TANDEM_TRY(read(product.a_scale.root, known, word, word + 1));
+      if (!in_pieces) TANDEM_TRY(read(product.a.root, known, chunk, chunk + 1));
+      if (product.arrival->scales_arrive()) TANDEM_TRY(read(product.a_scale.root, known, chunk, chunk + 1));
     }
   }
   clock(thread) = behind;
@@ -414,18 +475,18 @@ Result<void> Simulation::end(int thread) {
   return {};
 }
 
-bool Simulation::are_written(int thread, int round, std::int64_t first, std::int64_t count) const {
+bool Simulation::are_written(int thread, int round, const Shard& words) const {
   if (!are_of_call(thread)) return true;
-  for (std::int64_t word = first; word < first + count; ++word) {
+  for (std::int64_t word = words.offset; word < words.offset + words.size; ++word) {
     const auto written = words_.find({rank_of(thread), slot_of(round), word});
     if (written == words_.end() || !is_of(written->second, round)) return false;
   }
   return true;
 }
 
-void Simulation::read_words(int thread, int round, std::int64_t first, std::int64_t count) {
+void Simulation::read_words(int thread, int round, const Shard& words) {
   if (!are_of_call(thread)) return;
-  for (std::int64_t word = first; word < first + count; ++word)
+  for (std::int64_t word = words.offset; word < words.offset + words.size; ++word)
     merge(clock(thread), words_.at({rank_of(thread), slot_of(round), word}).clock);
 }
 
@@ -547,6 +608,7 @@ Result<void> Simulation::use_operands(int thread, const Step& step, int round, c
 Result<void> Simulation::touch(int thread, const Step& step, int round) {
   switch (step.kind) {
     case StepKind::kGet:
+    case StepKind::kRead:
       TANDEM_TRY(use_at(thread, step, round, step.from, step.to, false));
       return use(thread, step, round, step.to, true);
     case StepKind::kPut:
@@ -561,7 +623,15 @@ Result<void> Simulation::touch(int thread, const Step& step, int round) {
       TANDEM_TRY(use(thread, step, round, product.departure->bias, false));
       return use_operands(thread, step, round, product, product.a);
     }
+    case StepKind::kSumRanks: {
+      Region region = region_of(rank_of(thread), round, step.from);
+      for (region.rank = 0; region.rank < world(); ++region.rank)
+        TANDEM_TRY(access(thread, step, round, region, false));
+      TANDEM_TRY(use(thread, step, round, step.bias, false));
+      return use(thread, step, round, step.to, true);
+    }
     case StepKind::kBarrier:
+    case StepKind::kCross:  // see cross()
     case StepKind::kReset:  // before it: advance_together()
       return {};
     default:

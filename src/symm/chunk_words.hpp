@@ -24,6 +24,26 @@ struct AwaitedChunks {
 /// names rank, peer, chunk, expected and seen value.
 [[nodiscard]] Result<void> await_chunks(const Handle& handle, const AwaitedChunks& chunks, Stream& stream);
 
+/// Word `idx` of `words`, which lie in the memory of `peer`, = value, behind what came before on `stream`; a
+/// peer that waits for it is woken.
+[[nodiscard]] Result<void> write_word(Handle& handle, int peer, const TensorView& words, std::int64_t idx,
+                                      std::uint32_t value, Stream& stream);
+
+/// What crosses the simulated link (Config::link_delay) to be read where it lies: a part of what each other
+/// rank has for this one.
+struct Crossing {
+  AwaitedChunks
+      told;       ///< word `first` of each rank's chunks says that its part may cross; count: of all words
+  int parts = 1;  ///< equal ones, into which the link's time for a rank is cut
+  /// As `told.words`, in this rank's memory: a rank's words are written one by one, each behind the link's time
+  /// of a part. Null: one part crosses.
+  std::uint32_t* arrived = nullptr;
+};
+
+/// Later work on `stream` comes behind the link's time for all other ranks, one after the other, in the order in
+/// which they tell.
+[[nodiscard]] Result<void> cross_link(Handle& handle, const Crossing& crossing, Stream& stream);
+
 /// Words = 0, and then Handle::barrier() on `channel`. On a GPU one kernel does both, and a kernel behind it
 /// may begin early: see device/cuda/next_kernel.cuh.
 /// Shapes:  words [n], u32, contiguous, on this device.

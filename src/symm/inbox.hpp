@@ -13,10 +13,10 @@
 
 namespace tandem::symm {
 
-// Where ranks push data for each other without a barrier: one symmetric block with two slots of data and two
-// arrays of words, one word a chunk. Op number e (its epoch, from 1) uses slot and words e % 2, and a chunk
-// is there once its word has reached e on the circle of u32. Words start at zero and only grow. Nothing is
-// ever reset, and no barrier keeps a sender from a slot that is still read.
+// Where ranks push data for each other, or let each other read it, without a barrier: one symmetric block
+// with two slots of data and two arrays of words, one word a chunk. Op number e (its epoch, from 1) uses slot
+// and words e % 2, and a chunk is there once its word has reached e on the circle of u32. Words start at zero
+// and only grow. Nothing is ever reset, and no barrier keeps a sender from a slot that is still read.
 //
 // Why two slots suffice. Rank r sends data of e+2, into the slot of e, after its own op e+1 is over. In that
 // op it awaited a word of e+1 of every other rank p. Rank p wrote that word after its own op e was over: the
@@ -24,6 +24,18 @@ namespace tandem::symm {
 // p has read the slot of e before anybody writes it again. This needs every rank to await every other one in
 // every op. So ranks without rows are refused, and a rank without columns waits all the same. Model:
 // tools/models/native_slots.py.
+//
+// The same holds where rank r does not push, but leaves its data of e in its own slot and tells its peers,
+// who read it there. It writes that slot again in op e+2, after its op e+1, in which it awaited a word of
+// every other rank p. Rank p wrote that word after its own op e, with all that it read, was over. Model:
+// tools/models/pulled_slots.py.
+//
+// Memory order of such reads, on CPUs. Data before word: the rank's stream writes both, and the word is a
+// release; the look that finds it is an acquire. Over a simulated link the peer's side stream is the one that
+// looks, and it tells the caller's stream by a word of its own, in the same way. Reads before they are
+// overwritten: p's reads of op e come before its word of e+1 on one thread (its side stream is joined, which
+// is an acquire, before the op ends), and that word is a release. Rank r acquires it in op e+1, before its
+// own op ends, and writes the slot after that.
 //
 // The circle needs a bound. A word that the last n ops had no chunk for is n behind, and looks as if it were
 // ahead once n reaches 2^31. So an inbox is renewed, with a block of zeros, long before: while its epochs are

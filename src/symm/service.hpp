@@ -156,6 +156,13 @@ class Service {
   /// await_chunks() with one chunk or more, on a stream that watches the handle.
   [[nodiscard]] virtual Result<void> enqueue_chunk_waits(const Handle& handle, const AwaitedChunks& chunks,
                                                          Stream& stream) = 0;
+  /// write_word(). By default a write of the stream's.
+  [[nodiscard]] virtual Result<void> enqueue_word_write(Handle& handle, int peer, const TensorView& words,
+                                                        std::int64_t idx, std::uint32_t value,
+                                                        Stream& stream);
+  /// cross_link() on a stream that watches the handle. By default kUnsupported.
+  [[nodiscard]] virtual Result<void> enqueue_crossing(Handle& handle, const Crossing& crossing,
+                                                      Stream& stream);
   /// reset_words() on a stream that watches the handle.
   [[nodiscard]] virtual Result<void> enqueue_word_reset(Handle& handle, const TensorView& words, int channel,
                                                         Stream& stream);

@@ -16,6 +16,7 @@ std::string to_string(const Step& step) {
     case StepKind::kConsumeOwn:
       return fmt::format("{}:use{}(own)", stream, step.peer);
     case StepKind::kGet:
+      if (step.peer < 0) return fmt::format("{}:get*.P{}", stream, step.slot);
       return step.slot < 0 ? fmt::format("{}:get{}", stream, step.peer)
                            : fmt::format("{}:get{}.P{}", stream, step.peer, step.slot);
     case StepKind::kConsume:
@@ -23,12 +24,15 @@ std::string to_string(const Step& step) {
     case StepKind::kKeepOwn:
       return fmt::format("{}:own->out{}", stream, step.peer);
     case StepKind::kProduce:
+      if (step.peer < 0) return fmt::format("{}:make->P{}", stream, step.slot);
       return step.slot < 0 ? fmt::format("{}:make{}->out", stream, step.peer)
                            : fmt::format("{}:make{}->P{}", stream, step.peer, step.slot);
     case StepKind::kNap:
       return fmt::format("{}:nap", stream);
     case StepKind::kPut:
       return fmt::format("{}:put{}.P{}", stream, step.peer, step.slot);
+    case StepKind::kTell:
+      return fmt::format("{}:tell{}.P{}", stream, step.peer, step.slot);
     case StepKind::kAwait:
       return fmt::format("{}:await{}.P{}", stream, step.peer, step.slot);
     case StepKind::kGiveSum:

@@ -213,12 +213,13 @@ Result<void> hold_a_moment(std::mt19937& own, Stream& stream) {
 }
 
 void run_random_problems(const testing::RankCase& ranks, const Scale& scale,
-                         const std::optional<int>& native_pieces) {
+                         const std::optional<int>& native_pieces, std::chrono::microseconds link = {}) {
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
     Complaints complaints;
     Config config;
     config.log_level = LogLevel::kOff;
     config.native_pieces = native_pieces;
+    config.link_delay = link;
     test::on_ranks({.ranks = ranks}, config, complaints, [&](RankContextOfTest& rank) -> Result<void> {
       Workbench bench(rank, dtype, scale);
       std::mt19937 same(17);
@@ -244,6 +245,16 @@ class FusedNative : public ::testing::TestWithParam<testing::RankCase> {};
 
 TEST_P(FusedNative, random_problems_one_behind_the_other) {
   run_random_problems(GetParam(), scale_of(GetParam().placement.kind), {});
+}
+
+// Shards are cut in chunks, each of which counts as arrived behind its part of the link's time. Together with
+// the test above these are more than 1000 schedules.
+TEST_P(FusedNative, random_problems_over_a_link) {
+  if (GetParam().placement.kind != DeviceKind::kCpu) GTEST_SKIP() << "copies of GPUs have a link";
+  for (const int link_us : {20, 300}) {
+    run_random_problems(GetParam(), {.fewest_rows = 64, .most_rows = 1200, .k = 24, .columns = {9, 16, 5}},
+                        {}, std::chrono::microseconds(link_us));
+  }
 }
 
 // The others get theirs by copies beside the products that send.

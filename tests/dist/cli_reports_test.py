@@ -70,9 +70,8 @@ class Reports(unittest.TestCase):
                 self.succeed("bench", op, "--m", 64, "--n", 16, "--k", 24, "--ranks", 2, "--iterations", 2, "--alternatives",
                              "--json", path)
             gather, scatter = [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
-        self.assertEqual(set(gather["t_algorithms_us"]), {"serial", "pipelined", "native"})
-        self.assertEqual(set(scatter["t_algorithms_us"]), {"serial", "pipelined"})
         for row in (gather, scatter):
+            self.assertEqual(set(row["t_algorithms_us"]), {"serial", "pipelined", "native"})
             self.assertEqual(row["t_algorithms_us"][row["algorithm"]], row["t_fused_us"])
             self.assertTrue(all(us > 0 for us in row["t_algorithms_us"].values()))
 
@@ -205,7 +204,7 @@ class Reports(unittest.TestCase):
         text = self.succeed(*lists, "native,serial")
         self.assertIn("total: 32 cases run, 8 skipped, of 40; 0 wrong", text)
         self.assertIn("skipped: --problem all_gather_matmul,", text)
-        lists[1] = "matmul_reduce_scatter"
+        lists[1:4] = ["matmul_reduce_scatter", "--ranks", "1"]  # it has no peers
         done = cli_tool.run(*lists, "native")
         self.assertEqual(done.returncode, 4, done.stderr)  # nothing was checked: no success
         self.assertRegex(done.stdout, r"total: 0 cases run, (\d+) skipped, of \1; 0 wrong")

@@ -194,9 +194,8 @@ void run_mutation(const JobCase& job, Op op, const Mutation& mutation, int odd_r
       if (!result) complaints.add(who + ": " + result.error().to_string());
       return {};
     }
-    // Native runs where rows are gathered on CPUs: there it differs from what the others run.
-    const bool lacks_native =
-        call.algorithm == Algorithm::kNative && !(call.kind == Op::kGather && job.is_on_cpu());
+    // Native runs on CPUs: there it differs from what the others run.
+    const bool lacks_native = call.algorithm == Algorithm::kNative && !job.is_on_cpu();
     const bool refused_here = rank.group.rank() == odd_rank && (call.bad_arguments || lacks_native);
     if (result) {
       complaints.add(who + ": no error");

@@ -1,6 +1,6 @@
-// The native gather as its parts: the schedule without an agreement before each op, so that nothing but words
-// and slots keeps the ranks in step, inboxes that grow and are renewed, and ranks that fall behind. Ranks are
-// threads: under the thread sanitizer these are the tests of its memory order.
+// Native gathers, and scatters, as their parts: the schedule without an agreement before each op, so that
+// nothing but words and slots keeps the ranks in step, inboxes that grow and are renewed, and ranks that fall
+// behind. Ranks are threads: under the thread sanitizer these are the tests of its memory order.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -10,6 +10,7 @@
 
 #include "device/cuda/number_table.hpp"
 #include "race/native_rank.hpp"
+#include "race/told_rank.hpp"
 #include "support/symm_rank.hpp"
 
 namespace tandem::testing {
@@ -95,6 +96,31 @@ TEST_P(FusedInbox, sizes_and_algorithms_change_from_call_to_call) {
     }
     if (auto done = rank.finish(); !done) return done;
     EXPECT_EQ(native.wrong(), "");
+    return {};
+  });
+}
+
+// Scatters, all-reduces and gathers share the slots and words. Some parts have no rows.
+TEST_P(FusedInbox, scatters_in_a_row_with_nothing_but_words_between_the_ranks) {
+  if (world() == 1) GTEST_SKIP() << "nobody to tell";
+  run_on_all([](SymmRank& rank) -> Result<void> {
+    NativeRank gathers(rank.group, *rank.device, *rank.stream);
+    ToldRank scatters(rank.group, *rank.device, *rank.stream);
+    std::mt19937 random(static_cast<unsigned>(30 + rank.rank()));
+    std::mt19937 of_all(6);
+    for (int round = 0; round < 300; ++round) {
+      if (auto held = gathers.hold_now_and_then(random); !held) return held;
+      const auto dice = of_all() % 6;
+      const ToldRank::Shape shape{.rows = 1 + static_cast<std::int64_t>(of_all() % 12),
+                                  .k = static_cast<std::int64_t>(of_all() % 4),
+                                  .to_all = dice == 1,
+                                  .num_products = dice == 2 ? 2 : 1};
+      auto ran = dice == 0 ? gathers.run_schedule({}) : scatters.run_schedule(shape);
+      if (!ran) return ran;
+    }
+    if (auto done = rank.finish(); !done) return done;
+    EXPECT_EQ(scatters.wrong(), "");
+    EXPECT_EQ(gathers.wrong(), "");
     return {};
   });
 }

@@ -5,6 +5,7 @@
 #include <random>
 #include <string>
 #include <tandem/tandem.hpp>
+#include <utility>
 #include <vector>
 
 #include "fused/call/group_memory.hpp"
@@ -60,11 +61,15 @@ class NativeRank {
     return fused::enqueue(**plan, group_, stream_, nullptr);
   }
 
-  /// What this rank has read is overwritten, before it tells anybody that the op is over.
+  /// What peers have read by now is overwritten: the slot of the op before, of which the words of the last op
+  /// have said on every rank that it is over. To be called behind each op.
   Result<void> poison_slot(const Shape& shape) {
     const symm::InboxSlot& slot = inbox_.last();
-    const auto words = slot.handle->get_buffer(group_.rank(), {group_.size() * shape.rows * shape.k},
-                                               DType::kU32, slot.data_bytes / 4);
+    const InUse before = std::exchange(
+        in_use_, {slot.handle, slot.epoch, slot.data_bytes / 4, group_.size() * shape.rows * shape.k});
+    if (before.handle != slot.handle || before.epoch + 1 != slot.epoch) return {};
+    const auto words =
+        slot.handle->get_buffer(group_.rank(), {before.num_words}, DType::kU32, before.first_word);
     if (!words) return tl::unexpected(words.error());
     return stream_.memset32(*words, 0, 0xffffffff, words->numel());
   }
@@ -101,6 +106,13 @@ class NativeRank {
   }
 
  private:
+  /// What the last op published.
+  struct InUse {
+    const symm::Handle* handle = nullptr;
+    std::uint32_t epoch = 0;
+    std::int64_t first_word = 0;
+    std::int64_t num_words = 0;
+  };
   struct Call {
     Shape shape;
     std::vector<float> source, b, out;
@@ -146,6 +158,7 @@ class NativeRank {
   Device& device_;
   Stream& stream_;
   symm::Inbox& inbox_;
+  InUse in_use_;
   std::vector<float> a_ = std::vector<float>(kLargestShard);
   std::vector<std::unique_ptr<Call>> calls_;
 };

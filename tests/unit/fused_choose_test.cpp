@@ -265,6 +265,33 @@ TEST(FusedChoose, predicts_serial_by_what_a_rank_does) {
   EXPECT_DOUBLE_EQ(prediction_of(work).serial_us, 400 + 5 + 10 + 16 + 21 + 40) << "a stream has one core";
 }
 
+// The same. One product packs b once, and ranks meet once.
+TEST(FusedChoose, predicts_what_is_read_where_it_is_held) {
+  Workload work{.world = 4,
+                .cores = 2,
+                .link = std::chrono::microseconds(7),
+                .chunk_bytes = 20'000,
+                .chunk_flops = 4e6,
+                .b_elements = 5e3,
+                .chunk_b_elements = 5e3,
+                .held_parts = 2,
+                .core = kCore};
+  EXPECT_DOUBLE_EQ(prediction_of(work).native_us, 2 * (400 + 5 + 2) + 40) << "the own shard is copied";
+  work.link = std::chrono::microseconds(1000);
+  EXPECT_DOUBLE_EQ(prediction_of(work).native_us, 2 * 2 + 3000 + 2 * (100 + 1.25) / 2 + 40)
+      << "half of the last shard is multiplied behind the link";
+  work.held_parts = 0;
+  work.tells = true;
+  work.sums = true;
+  EXPECT_DOUBLE_EQ(prediction_of(work).native_us, 2 * (100 + 1.25) + 3000 + 2 * 16 + 40)
+      << "the first part is made before the link begins";
+  work.link = {};
+  EXPECT_DOUBLE_EQ(prediction_of(work).native_us, 2 * (400 + 5 + 16) + 40);
+  EXPECT_NE(prediction_of(work).pipelined_us, prediction_of(work).native_us);
+  work.pipelined_tells = true;
+  EXPECT_EQ(prediction_of(work).pipelined_us, prediction_of(work).native_us);
+}
+
 TEST(FusedChoose, predicts_nothing_for_cores_that_nobody_knows) {
   Workload work = large({});
   work.core.reset();

@@ -14,6 +14,7 @@
 
 #include "conformance/fused_harness.hpp"
 #include "gemm/backend.hpp"
+#include "symm/chunk_words.hpp"
 
 // Every product that a fused op enqueues has been prepared: like it in all that gemm::prepare() looks at, on
 // the same stream, before anything of the op was enqueued. On a GPU what is missing would be made while peers
@@ -49,7 +50,7 @@ class StrictProduct final : public gemm::Implementation {
     ++num_run_;
     const std::string like = text_of(product, args, stream);
     if (!prepared_.contains(like)) complaints_.add("not prepared:" + like);
-    return {};
+    return args.telling == nullptr ? Result<void>() : tell(*args.telling, stream);
   }
   Result<void> prepare(const gemm::Product& product, const gemm::ProductArgs& like,
                        Stream& stream) const override {
@@ -59,6 +60,17 @@ class StrictProduct final : public gemm::Implementation {
   int num_run() const { return num_run_; }
 
  private:
+  /// The others wait for it.
+  static Result<void> tell(const gemm::Telling& telling, Stream& stream) {
+    for (int owner = 0; owner < telling.handle->world_size(); ++owner) {
+      if (owner == telling.handle->rank()) continue;
+      const auto word = telling.handle->get_buffer(owner, {1}, DType::kU32, telling.word_bytes / 4);
+      if (!word) return tl::unexpected(word.error());
+      const auto told = symm::write_word(*telling.handle, owner, *word, 0, telling.value, stream);
+      if (!told) return told;
+    }
+    return {};
+  }
   static std::string text_of(const gemm::Product& product, const gemm::ProductArgs& args,
                              const Stream& stream) {
     const auto scale = [](const TensorView* view) { return view == nullptr ? " none" : look_of(*view); };

@@ -193,7 +193,7 @@ std::vector<Case> every_case() {
           if (op == Op::kAllReduce && dim > 0) continue;
           for (const Algorithm algorithm :
                {Algorithm::kSerial, Algorithm::kPipelined, Algorithm::kNative, Algorithm::kAuto}) {
-            const bool has_native = op == Op::kGather && !scaled && dim == 0 && job.is_on_cpu();
+            const bool has_native = job.is_on_cpu() && (op != Op::kGather || (dim == 0 && !scaled));
             if (algorithm == Algorithm::kNative && !has_native) continue;
             all.push_back({op, scaled, dim, algorithm, job});
           }

@@ -35,6 +35,7 @@ struct Op {
     kWait,
     kGet,
     kPut,
+    kTell,
     kAwait,
     kMultiply,
     kSleep,
@@ -49,7 +50,8 @@ class Machine {
  public:
   /// `chunks`: so many make what a rank sends to another one.
   explicit Machine(const Traces& traces) : ranks_(traces.size()) {
-    for (std::size_t r = 0; r < traces.size(); ++r) load(ranks_[r], traces[r]);
+    for (std::size_t r = 0; r < traces.size(); ++r)
+      load(ranks_[r], traces[r], static_cast<int>(r), static_cast<int>(traces.size()));
   }
 
   /// When the last stream of the last rank is done; infinite if they block each other.
@@ -78,7 +80,7 @@ class Machine {
   /// Chunks of sums are told apart from those of partials.
   static constexpr int kOfSums = 1000;
 
-  static void load(Rank& rank, const std::vector<Step>& steps) {
+  static void load(Rank& rank, const std::vector<Step>& steps, int number, int world) {
     const bool pushes_sums = std::any_of(steps.begin(), steps.end(),
                                          [](const Step& step) { return step.kind == StepKind::kGiveSum; });
     for (const Step& step : steps) {
@@ -94,10 +96,20 @@ class Machine {
           op = {Op::Kind::kBarrier, step.channel};
           break;
         case StepKind::kGet:
+          if (step.peer < 0) {  // behind the word of each other rank
+            for (int q = 1; q < world; ++q) {
+              rank.streams[from].ops.push_back({Op::Kind::kAwait, (number - q + world) % world, step.slot});
+              rank.streams[from].ops.push_back({Op::Kind::kGet, 0});
+            }
+            continue;
+          }
           op = {Op::Kind::kGet, 0};
           break;
         case StepKind::kPut:
           op = {Op::Kind::kPut, step.peer, step.slot};
+          break;
+        case StepKind::kTell:
+          op = {Op::Kind::kTell, step.peer, step.slot};
           break;
         case StepKind::kAwait:
           op = {Op::Kind::kAwait, step.peer, step.slot};
@@ -185,7 +197,7 @@ class Machine {
     queue.ops.pop_front();
     queue.now = start;
     if (op.kind == Op::Kind::kGet || op.kind == Op::Kind::kPut) queue.now += op.share * kLink;
-    if (op.kind == Op::Kind::kPut)
+    if (op.kind == Op::Kind::kPut || op.kind == Op::Kind::kTell)
       words_[{static_cast<int>(&rank - ranks_.data()), op.id, op.chunk}] = queue.now;
     if (op.kind == Op::Kind::kSleep) queue.now += kNap;
     if (op.kind == Op::Kind::kMultiply) rank.processor_free = queue.now += op.share * kProduct;
@@ -244,6 +256,21 @@ TEST_P(ProgramOverlap, runs_to_its_end_and_not_when_a_barrier_is_missing_on_one_
                    .base() -
                1);
     EXPECT_EQ(Machine(traces).makespan(), std::numeric_limits<double>::infinity()) << "W = " << world;
+  }
+}
+
+// Peers' parts cross the link while the next ones are made; only the last one's time may show, for it is made
+// last of all but the own part.
+TEST(ProgramOverlapTold, hides_the_link_behind_the_products) {
+  for (const int world : {2, 3, 4, 8}) {
+    Traces traces;
+    for (const program::Program& program :
+         test::programs_of(&fused::build_native_scatter, test::small_told_scatter(world, false, true)))
+      traces.push_back(program.traced());
+    EXPECT_NEAR(Machine(traces).makespan(), world * kProduct, 1e-9) << "W = " << world;
+    for (auto& trace : traces)
+      std::erase_if(trace, [](const Step& step) { return step.kind == StepKind::kTell && step.peer == 0; });
+    EXPECT_EQ(Machine(traces).makespan(), std::numeric_limits<double>::infinity()) << "nobody tells rank 0";
   }
 }
 

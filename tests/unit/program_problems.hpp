@@ -156,6 +156,40 @@ inline void for_native_gathers(int world, const WithGather& body) {
   }
 }
 
+/// Those of CPUs, whose products read what peers have published: with and without a link, products that
+/// consume a as it comes, and products that wait; and scaled ones, whose scales are published too.
+inline void for_pulled_gathers(int world, const WithGather& body) {
+  std::vector<Dims> all = sizes_on(world);
+  all.push_back({256 * world, 8});  // shards cross a link in parts
+  all.push_back({256 * world - 1, 8});
+  struct Products {
+    std::uint64_t by_mm;
+    int first_consumed;
+  };
+  for (const Dims& sizes : all) {
+    for (int dim = 0; dim < sizes.size() - 1; ++dim) {
+      fused::GatherProblem problem{
+          .sizes = sizes, .dim = dim, .world = world, .pulls = true, .device = {}, .num_b = 3, .sum_n = 9};
+      if (problem.rows() == 0 || problem.part_of(world - 1).size == 0) continue;
+      for (const Products& products :
+           {Products{0, 0}, Products{1, 1}, Products{2, 0}, Products{7, -1}, Products{0, -1}}) {
+        for (unsigned options = 0; options < 16; ++options) {
+          problem.keeps_gathered = (options & 1U) != 0;
+          problem.copied = (options & 2U) != 0 ? 1 : 0;
+          problem.has_link = (options & 4U) != 0;
+          problem.is_scaled = (options & 8U) != 0;
+          problem.scale_mode = problem.is_scaled ? ScaleMode::kRowwiseSharded : ScaleMode::kNone;
+          problem.by_mm = products.by_mm;
+          problem.first_consumed = products.first_consumed;
+          if (products.first_consumed >= 0 && (problem.is_scaled || !native_chunks(problem).by_shard_rule))
+            continue;
+          body(problem);
+        }
+      }
+    }
+  }
+}
+
 using WithScatter = std::function<void(const fused::ScatterProblem& problem)>;
 
 /// Plain and scaled ones.
@@ -231,11 +265,31 @@ inline void for_pushed_scatters(int world, const WithScatter& body) {
   };
 }
 
+/// Whose ranks tell each other, with and without a link.
+[[nodiscard]] inline WithScatter as_told(const WithScatter& body) {
+  return [&body](fused::ScatterProblem problem) {
+    if (problem.world == 1) return;
+    problem.tells = true;
+    for (const bool has_link : {false, true}) {
+      problem.has_link = has_link;
+      body(problem);
+    }
+  };
+}
+inline void for_told_scatters(int world, const WithScatter& body) {
+  for_scatters(world, as_told(body));
+}
+
 /// Behind barriers, in any number of rounds.
 inline void for_all_reduces(int world, const WithScatter& body) {
   for_scatters(world, as_all_reduces([&](fused::ScatterProblem problem) {
                  for (problem.rounds = 1; problem.rounds < 4; ++problem.rounds) body(problem);
                }));
+}
+
+/// Told, in any number of rounds.
+inline void for_told_all_reduces(int world, const WithScatter& body) {
+  for_all_reduces(world, as_told(body));
 }
 
 /// By pushes, in any number of chunks.

@@ -93,6 +93,15 @@ inline fused::ScatterProblem small_pushed_scatter(int world, int chunks) {
   return problem;
 }
 
+/// The same, of which ranks tell each other: one product of all rows, or the sum of two for each part.
+inline fused::ScatterProblem small_told_scatter(int world, bool at_once, bool has_link) {
+  fused::ScatterProblem problem = small_scatter(world);
+  problem.num_products = at_once ? 1 : 2;
+  problem.tells = true;
+  problem.has_link = has_link;
+  return problem;
+}
+
 /// The same, whose sums all ranks get: behind barriers in rounds, or by pushes in chunks.
 inline fused::ScatterProblem small_all_reduce(int world, int rounds) {
   fused::ScatterProblem problem = small_scatter(world);

@@ -62,6 +62,18 @@ TEST(ProgramTexts, of_pipelined_schedules_are_the_published_ones_on_every_rank) 
       if (world > 1) add("all-reduce pushed in chunks", test::small_pushed_all_reduce(world, parts));
     }
   }
+  for (int world = 2; world <= 4; ++world) {
+    for (const bool has_link : {false, true}) {
+      for (const bool at_once : {false, true}) {
+        for (const program::Program& program : test::programs_of(
+                 &fused::build_native_scatter, test::small_told_scatter(world, at_once, has_link))) {
+          all += fmt::format("scatter told{}{}, rank {} of {}: {}\n", at_once ? " at once" : "",
+                             has_link ? " over a link" : "", program.rank, world,
+                             test::trace_of(program).to_string());
+        }
+      }
+    }
+  }
   expect_golden("schedules.txt", all);
 }
 

@@ -35,12 +35,15 @@ class ProgramVerify : public testing::TestWithParam<int> {
     ADD_FAILURE() << algorithm << " of " << to_string(problem) << ": " << verified.error().to_string() << "\n"
                   << programs.front().to_string();
   }
+  /// There are no such programs of one rank.
+  void count_none() { fewest_ = -1; }
   void TearDown() override {
     EXPECT_EQ(num_failed_, 0) << "of " << num_verified_ << " problems";
-    EXPECT_GT(num_verified_, 100);
+    EXPECT_GT(num_verified_, fewest_);
   }
 
  private:
+  int fewest_ = 100;
   int num_verified_ = 0;
   int num_failed_ = 0;
 };
@@ -73,6 +76,27 @@ TEST_P(ProgramVerify, scatters_pass) {
       native.gives_while_multiplying = while_multiplying;
       expect_passes(&fused::build_native_scatter, native, "native");
     }
+  });
+}
+
+TEST_P(ProgramVerify, pulled_gathers_pass) {
+  test::for_pulled_gathers(world(), [&](const fused::GatherProblem& problem) {
+    expect_passes(&fused::build_native_gather, problem, "native, pulled");
+  });
+}
+
+TEST_P(ProgramVerify, told_scatters_pass) {
+  if (world() == 1) return count_none();
+  test::for_told_scatters(world(), [&](const fused::ScatterProblem& problem) {
+    expect_passes(&fused::build_native_scatter, problem, "native, told");
+    expect_passes(&fused::build_pipelined_scatter, problem, "pipelined, told");
+  });
+}
+
+TEST_P(ProgramVerify, told_all_reduces_pass) {
+  if (world() == 1) return count_none();
+  test::for_told_all_reduces(world(), [&](const fused::ScatterProblem& problem) {
+    expect_passes(&fused::build_native_scatter, problem, "native, told");
   });
 }
 
@@ -177,6 +201,66 @@ std::vector<Natives> all_native_programs() {
   std::vector<Natives> all = native_programs();
   for (Natives& natives : native_programs(true)) all.push_back(std::move(natives));
   return all;
+}
+
+/// Whose data peers read where it is held: gathers and scatters, over a link and without one.
+std::vector<Programs> held_programs() {
+  std::vector<Programs> all;
+  for (const int world : {2, 3, 4}) {
+    for (const bool has_link : {false, true}) {
+      fused::GatherProblem gather = test::small_gather(world, false);
+      gather.sizes = {256 * world, 8};
+      gather.pulls = true;
+      gather.has_link = has_link;
+      for (const int first_consumed : {0, -1}) {
+        gather.first_consumed = first_consumed;
+        gather.by_mm = first_consumed < 0 ? 1 : 0;
+        all.push_back(programs_of(&fused::build_native_gather, gather));
+      }
+      for (const bool at_once : {false, true}) {
+        fused::ScatterProblem scatter = test::small_told_scatter(world, at_once, has_link);
+        all.push_back(programs_of(&fused::build_native_scatter, scatter));
+        scatter.gives_all = true;
+        for (scatter.rounds = 1; scatter.rounds < 3; ++scatter.rounds)
+          all.push_back(programs_of(&fused::build_native_scatter, scatter));
+      }
+    }
+  }
+  return all;
+}
+
+TEST(ProgramMutants, of_what_peers_read_where_it_is_held) {
+  for (const Programs& programs : held_programs()) {
+    ASSERT_TRUE(program::verify(programs)) << programs.front().to_string();
+    expect_each_needed(programs, of_kind(StepKind::kWriteWord), {kStuck});
+    expect_each_needed(programs, of_kind(StepKind::kAwait), {kNotOrdered, kNotWritten, kStillUsed});
+    expect_each_needed(programs, of_kind(StepKind::kCross), {kNotOrdered, kNotWritten, kStillUsed, kStuck});
+    const auto ends_side = [](const Step& step) {
+      return step.kind == StepKind::kJoin && step.lane == program::kSide;
+    };
+    expect_each_needed(programs, ends_side, {kNotJoined, kNotOrdered, kNotWritten, kStillUsed});
+    for (int rank = 0; rank < static_cast<int>(programs.size()); ++rank) {
+      Programs silent = programs;
+      auto& products = silent[static_cast<std::size_t>(rank)].products;
+      const bool tells =
+          std::any_of(products.begin(), products.end(), [](const auto& one) { return one.telling; });
+      for (program::Product& one : products) one.telling.reset();
+      if (tells) expect_caught(silent, {kStuck}, fmt::format("rank {} tells nobody", rank));
+      // A word that stands before what it tells of.
+      for (const std::size_t word : find(programs, rank, of_kind(StepKind::kWriteWord))) {
+        const Step& step = programs[static_cast<std::size_t>(rank)].steps[word];
+        if (word == 0) continue;
+        Programs mutant = programs;
+        auto& steps = steps_of(mutant, rank);
+        const auto first = std::find_if(steps.begin(), steps.end(), [&](const Step& one) {
+          return one.lane == step.lane && one.kind != StepKind::kJoin;
+        });
+        std::rotate(first, steps.begin() + static_cast<std::ptrdiff_t>(word),
+                    steps.begin() + static_cast<std::ptrdiff_t>(word) + 1);
+        expect_caught(mutant, {kNotOrdered, kNotWritten}, text_of(programs, rank, word) + " first of all");
+      }
+    }
+  }
 }
 
 // The sum of slices joins lanes wherever it changes lanes; some of that is implied.

@@ -24,7 +24,7 @@ struct Config {
   /// TANDEM_SPIN_US: how long a wait spins before it sleeps. Unset: it depends on ranks and usable cores.
   std::optional<std::chrono::microseconds> spin;
   /// TANDEM_LINK_DELAY_US: simulates a link. A copy from a peer waits this long before its first byte,
-  /// without using the processor.
+  /// without using the processor. On CPUs native ops take a part of what a peer has behind its part of that.
   std::chrono::microseconds link_delay{0};
   /// TANDEM_ISA = scalar | avx2 | avx512 | avx512_bf16: the instruction set of the CPU kernels. The last is
   /// avx512 with VDPBF16PS for products of bf16, however fast it is.

@@ -18,11 +18,14 @@ enum class StepKind : std::uint8_t {
   kPublish,     ///< cur:mv: copies the own shard into the own symmetric buffer
   kConsumeOwn,  ///< cur:use1(own): uses the caller's own shard
   kGet,         ///< bk:get2 or bk:get2.P0: copies from rank `peer` (out of its slot `slot`, if >= 0)
+                ///< bk:get*.P0 (peer < 0): lets the link's time pass behind the word of each other rank
   kConsume,     ///< bk:use2: uses the chunk of rank `peer`
   kKeepOwn,     ///< cur:own->out1: copies the own shard into the gathered output
   kProduce,     ///< bk:make2->P0 or cur:make1->out (slot < 0): makes the chunk for rank `peer`
+                ///< cur:make->P0 (peer < 0): makes all ranks' chunks, and tells of each
   kNap,         ///< cur:nap: a short sleep that lets the side stream start first
   kPut,         ///< bk:put2.P0: copies chunk `slot` to rank `peer`, and its word behind it
+  kTell,        ///< cur:tell2.P0: writes the word of chunk `slot` for rank `peer`, which may get it
   kAwait,       ///< bk:await2.P0: waits for the word of chunk `slot` from rank `peer`
   kGiveSum,  ///< bk:sum->2.P0: copies the sum of the own chunk `slot` to rank `peer`, and its word behind it
   kTakeSum,  ///< bk:sum2.P0: takes the sum of chunk `slot` from rank `peer`, behind its word or a barrier

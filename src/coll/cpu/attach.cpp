@@ -23,10 +23,32 @@ cpu::StackSum stack_sum_of(const ReduceStackArgs& args) {
   return sum;
 }
 
+cpu::StackSum sum_of_ranks(const ReduceRanksArgs& args) {
+  const symm::KernelHandle ranks = args.handle->kernel_handle();
+  cpu::StackSum sum;
+  sum.blocks = ranks.buffers;
+  sum.offset_bytes = args.offset_bytes;
+  sum.stack_dtype = args.dtype;
+  sum.num_layers = ranks.world_size;
+  sum.out = args.out;
+  sum.divisor = args.op == ReduceOp::kAvg ? static_cast<float>(sum.num_layers) : 1.0F;
+  if (args.bias) {
+    sum.bias = args.bias->data;
+    sum.bias_stride = args.bias->stride(0);
+  }
+  return sum;
+}
+
 class CpuBackend final : public Backend {
  public:
   [[nodiscard]] Result<void> reduce_stack(const ReduceStackArgs& args, Stream& stream) override {
     return tandem::cpu::launch(stream, tandem::cpu::Task([sum = stack_sum_of(args)]() -> Result<void> {
+                                 cpu::add_up(sum);
+                                 return {};
+                               }));
+  }
+  [[nodiscard]] Result<void> reduce_ranks(const ReduceRanksArgs& args, Stream& stream) override {
+    return tandem::cpu::launch(stream, tandem::cpu::Task([sum = sum_of_ranks(args)]() -> Result<void> {
                                  cpu::add_up(sum);
                                  return {};
                                }));

@@ -40,13 +40,22 @@ void narrow(float value, F8E5M2& to) {
   to = to_f8e5m2(value);
 }
 
-/// Layers 0, 1, ... in this order, the first by copy: a sum of one is that value, also -0.
+/// Where layer `idx`, of so many elements, lies.
 template <class T>
-void sum_layers(const T* first, std::int64_t layer_stride, std::int64_t num_layers, std::int64_t count,
+const T* layer_of(const StackSum& sum, std::int64_t idx, std::int64_t numel) {
+  if (sum.stack != nullptr) return static_cast<const T*>(sum.stack) + idx * numel;
+  return reinterpret_cast<const T*>(static_cast<const std::byte*>(sum.blocks[idx]) + sum.offset_bytes);
+}
+
+/// Layers 0, 1, ... in this order, the first by copy: a sum of one is that value, also -0. Of each `count`
+/// elements from `begin` on.
+template <class T>
+void sum_layers(const StackSum& sum, std::int64_t numel, std::int64_t begin, std::int64_t count,
                 float* sums) {
+  const T* first = layer_of<T>(sum, 0, numel) + begin;
   for (std::int64_t i = 0; i < count; ++i) sums[i] = widen(first[i]);
-  for (std::int64_t layer = 1; layer < num_layers; ++layer) {
-    const T* values = first + layer * layer_stride;
+  for (std::int64_t layer = 1; layer < sum.num_layers; ++layer) {
+    const T* values = layer_of<T>(sum, layer, numel) + begin;
     for (std::int64_t i = 0; i < count; ++i) sums[i] += widen(values[i]);
   }
 }
@@ -114,8 +123,7 @@ void add_up_piece(const StackSum& sum, const Piece& piece, std::int64_t layer_st
                   std::int64_t out_stride) {
   float sums[kPieceElements];
   with_type(sum.stack_dtype, [&]<class T>(T*) {
-    const T* first = static_cast<const T*>(sum.stack) + piece.row_in_stack + piece.at;
-    sum_layers(first, layer_stride, sum.num_layers, piece.count, sums);
+    sum_layers<T>(sum, layer_stride, piece.row_in_stack + piece.at, piece.count, sums);
   });
   if (sum.divisor != 1.0F) {
     for (std::int64_t i = 0; i < piece.count; ++i) sums[i] /= sum.divisor;

@@ -53,6 +53,7 @@ template <class Args>
                         .asked = args.algorithm,
                         .plan_n = args.plan_n,
                         .batch_invariant = device.config().batch_invariant,
+                        .has_link = group.config().link_delay.count() > 0,
                         .device = device.id(),
                         .num_b = static_cast<int>(args.b.size()),
                         .keeps_gathered = args.gathered.has_value()};

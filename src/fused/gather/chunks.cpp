@@ -32,6 +32,19 @@ NativeChunks cut(const GatherProblem& problem, std::int64_t chunk_rows) {
   return chunks;
 }
 
+/// As many as let a product begin with what has come of a shard while the link brings the rest.
+NativeChunks over_a_link(const GatherProblem& problem) {
+  constexpr std::int64_t kMostChunks = 8;
+  constexpr std::int64_t kFewestRows = 64;
+  const std::int64_t whole = shard_rows(problem);
+  for (std::int64_t count = std::min(kMostChunks, whole / kFewestRows); count > 1; --count) {
+    if (whole % count != 0) continue;
+    const NativeChunks chunks = cut(problem, whole / count);
+    if (chunks.by_shard_rule) return chunks;
+  }
+  return cut(problem, whole);
+}
+
 /// By sizes alone: whether a copy engine brings a whole shard in time. Smaller chunks would only keep the
 /// host longer: each is two calls of the driver's for each peer.
 bool comes_whole_in_time(const GatherProblem& problem) {
@@ -82,6 +95,7 @@ gemm::Scale scale_of_a(const GatherProblem& problem) {
 
 NativeChunks native_chunks(const GatherProblem& problem) {
   const std::int64_t whole = shard_rows(problem);
+  if (problem.pulls) return problem.has_link ? over_a_link(problem) : cut(problem, whole);
   if (whole % kChunkRows == 0 && !comes_whole_in_time(problem)) {
     const NativeChunks chunks = cut(problem, kChunkRows);
     if (chunks.by_shard_rule) return chunks;
@@ -108,7 +122,8 @@ gemm::Product agreed_product(const GatherProblem& problem, int piece_peers) {
                                  .together = chunks.per_rank,
                                  .complete = chunks.per_rank,
                                  .in_pieces = piece_peers * chunks.per_rank,
-                                 .in_order = false};
+                                 .in_order = false,
+                                 .held = problem.pulls};
   return product;
 }
 

@@ -15,6 +15,7 @@ using program::Operand;
 using program::part_of;
 using program::RootId;
 using program::Space;
+using trace::StepKind;
 
 gemm::Product own_product(gemm::Product planned, const GatherProblem& problem, const GatherCall& call,
                           int i) {
@@ -58,6 +59,11 @@ bool is_consumed(const GatherProblem& problem, const GatherCall& call, int i, co
          gemm::choose(async_product(problem, call, i), device) != nullptr;
 }
 
+/// Whether what peers tell of still has to come over a link.
+bool crosses_link(const GatherProblem& problem) {
+  return problem.pulls && problem.has_link;
+}
+
 /// A native gather while it is written down.
 class NativeGather {
  public:
@@ -65,7 +71,7 @@ class NativeGather {
       : problem_(problem),
         counts_(!problem.is_capturing),
         chunks_(native_chunks(problem)),
-        gather_(problem, Algorithm::kNative, rank, pushes(problem) ? 2 : 1) {
+        gather_(problem, Algorithm::kNative, rank, has_side(problem) ? 2 : 1) {
     add_roots();
   }
 
@@ -74,8 +80,10 @@ class NativeGather {
  private:
   /// Whether there is a peer that the products do not send all to.
   static bool pushes(const GatherProblem& problem) {
-    return problem.piece_peers < problem.world - 1 || (problem.has_sharded_scale() && problem.world > 1);
+    return !problem.pulls &&
+           (problem.piece_peers < problem.world - 1 || (problem.has_sharded_scale() && problem.world > 1));
   }
+  static bool has_side(const GatherProblem& problem) { return pushes(problem) || crosses_link(problem); }
   [[nodiscard]] int rank() const { return gather_.rank(); }
   [[nodiscard]] program::Builder& steps() { return gather_.steps(); }
   [[nodiscard]] Shard own() const { return problem_.part_of(rank()); }
@@ -93,6 +101,9 @@ class NativeGather {
 
   void add_roots();
   void add_scale_roots(Space data, std::int64_t at);
+  void publish();
+  void bring_over_link();
+  void read_rest(int source);
   void push_to_all();
   void push_to(int peer);
   void push_scales_to(int peer);
@@ -107,6 +118,7 @@ class NativeGather {
   RootId slot_rows_ = program::kNone;
   RootId own_rows_ = program::kNone;
   RootId words_ = program::kNone;
+  RootId arrived_ = program::kNone;  ///< words that say what has crossed the link
   RootId flags_ = program::kNone;
   // Where scales travel.
   RootId slot_scales_ = program::kNone;  ///< as rows of slot_rows_
@@ -136,7 +148,7 @@ void NativeGather::add_roots() {
   std::int64_t flags_at = 0;
   if (counts_) {
     needs.inbox_bytes = data_bytes;
-    needs.inbox_words = chunks_.count;
+    needs.inbox_words = crosses_link(problem_) ? 2 * chunks_.count : chunks_.count;
     needs.inbox_flags = num_flags;
   } else {
     words_at = program::aligned_to_root(data_bytes);
@@ -152,6 +164,10 @@ void NativeGather::add_roots() {
   gather_.roots().travels.front().gathered = steps().at(data, 0, "inbox", a.sizes, problem_.dtype);
   slot_rows_ = steps().at(data, 0, "inbox rows", {problem_.rows(), problem_.k()}, problem_.dtype);
   words_ = steps().at(counts_ ? Space::kInboxWords : data, words_at, "words", {chunks_.count}, DType::kU32);
+  if (crosses_link(problem_)) {
+    arrived_ = steps().at(Space::kInboxWords, chunks_.count * size_bytes(DType::kU32), "arrived",
+                          {chunks_.count}, DType::kU32);
+  }
   if (num_flags > 0)
     flags_ = steps().at(counts_ ? Space::kInboxFlags : data, flags_at, "flags", {num_flags}, DType::kU32);
   const Dims rows = {own().size * unit_rows, problem_.k()};
@@ -184,16 +200,49 @@ GatherProgram NativeGather::build() {
   }
   // Before the product, which leaves no room for a barrier that begins after it.
   if (resets()) steps().reset(kCurrent, all_of(all_words_), 1);
-  if (pushes(problem_)) steps().join(kCurrent, kSide);  // a is ready, and so is what earlier work made of it
+  if (problem_.pulls) publish();
+  if (has_side(problem_))
+    steps().join(kCurrent, kSide);  // a is ready, and so is what earlier work made of it
+  if (crosses_link(problem_)) bring_over_link();
   // Eager pushes are enqueued first, so that they begin at once. A recording begins with what comes first on
   // the caller's lane without delay.
-  if (counts_) push_to_all();
+  if (counts_ && !problem_.pulls) push_to_all();
   consume();
   if (!counts_) push_to_all();
   multiply_the_rest();
   if (problem_.keeps_gathered) keep_gathered();
   if (pushes(problem_)) steps().join(kSide, kCurrent);
   return {gather_.take(), gather_.roots()};
+}
+
+/// The own shard, and its scales, where peers read them; and to each peer, that they are there.
+void NativeGather::publish() {
+  for (int i = 0; i < static_cast<int>(gather_.tensors().size()); ++i) {
+    const Shard part = gather_.tensors()[static_cast<std::size_t>(i)].part_of(problem_.world, rank());
+    steps().copy(kCurrent, gather_.own_shard(i),
+                 part_of(gather_.travel(i).gathered, 0, part.offset, part.size),
+                 i == 0 ? std::optional(StepKind::kPublish) : std::nullopt);
+  }
+  const Operand words = words_of(rank());
+  for (int step = 1; step < problem_.world; ++step) {
+    const int peer = (rank() - step + problem_.world) % problem_.world;
+    steps().write_word(kCurrent, peer, part_of(words_, 0, words.first, 1), StepKind::kTell, 0);
+  }
+}
+
+/// What peers have published counts as arrived once the link has taken its time for it, chunk by chunk.
+void NativeGather::bring_over_link() {
+  const Operand arrived = problem_.first_consumed < 0 ? Operand() : all_of(arrived_);
+  steps().cross(kSide, part_of(words_, 0, 0, 1), arrived.is_absent() ? 1 : static_cast<int>(chunks_.per_rank),
+                arrived, 0);
+}
+
+/// What peers have published, for products that do not read it where it is: into the own slot, at its place.
+void NativeGather::read_rest(int source) {
+  for (int i = 0; i < static_cast<int>(gather_.tensors().size()); ++i) {
+    const Operand rows = gather_.arrived(i, gather_.from(source));
+    steps().read(kCurrent, source, rows, rows);
+  }
 }
 
 /// To one peer at a time, in the order in which they will read the shard; to none that the products send it
@@ -234,10 +283,11 @@ void NativeGather::push_to(int peer) {
 void NativeGather::consume() {
   const Operand own_words = words_of(rank());
   program::Product product{.a = all_of(slot_rows_), .b = {}, .out = {}};
-  product.arrival = program::Arrival{.words = all_of(words_),
+  product.arrival = program::Arrival{.words = all_of(crosses_link(problem_) ? arrived_ : words_),
                                      .own = all_of(own_rows_),
                                      .first_own = own_words.first,
                                      .num_own = own_words.size,
+                                     .held = problem_.pulls,
                                      .piece_peers = problem_.piece_peers,
                                      .flags = flags_,
                                      .own_in_pieces = sends_own(),
@@ -270,10 +320,15 @@ void NativeGather::consume() {
 // Also without a product to make: the peers count on it that every op awaits all of them (symm/inbox.hpp).
 void NativeGather::multiply_the_rest() {
   const bool waits = problem_.first_consumed < 0;
+  if (crosses_link(problem_)) steps().join(kSide, kCurrent);
   for (int step = 0; step < problem_.world; ++step) {
     const int source = (rank() + step) % problem_.world;
-    if (waits && step > 0 && (step > problem_.piece_peers || problem_.has_sharded_scale()))
-      steps().await(kCurrent, source, words_of(source));
+    const bool is_awaited = step > problem_.piece_peers || problem_.has_sharded_scale();
+    if (waits && step > 0 && is_awaited && !crosses_link(problem_)) {
+      const Operand words = words_of(source);
+      steps().await(kCurrent, source, problem_.pulls ? part_of(words_, 0, words.first, 1) : words);
+    }
+    if (problem_.pulls && step > 0 && problem_.by_mm != 0) read_rest(source);
     gather_.multiply(kCurrent, gather_.from(source), {}, [this](int i) { return problem_.is_by_mm(i); });
   }
 }
@@ -281,6 +336,13 @@ void NativeGather::multiply_the_rest() {
 /// All of a, for a caller who wants to keep it.
 void NativeGather::keep_gathered() {
   const GatherRoots::Travel& a = gather_.travel(0);
+  for (int step = 1; problem_.pulls && step < problem_.world; ++step) {
+    const int source = (rank() + step) % problem_.world;
+    const Shard part = problem_.part_of(source);
+    steps().read(kCurrent, source, part_of(a.gathered, 0, part.offset, part.size),
+                 part_of(a.whole, 0, part.offset, part.size));
+  }
+  if (problem_.pulls) return gather_.keep_own(kCurrent, {});
   const std::int64_t behind = own().offset + own().size;
   for (const Shard& part : {Shard{0, own().offset}, Shard{behind, problem_.total() - behind}}) {
     if (part.size == 0) continue;
@@ -299,6 +361,7 @@ GatherProgram build_native_gather(const GatherProblem& problem, int rank, const 
 }
 
 void ask_native(const GatherCall& call, const Device& device, GatherProblem& problem) {
+  problem.pulls = problem.device.kind == DeviceKind::kCpu && problem.world > 1;
   if (problem.asked == Algorithm::kSerial || problem.asked == Algorithm::kPipelined || problem.quantize)
     return;
   problem.piece_peers = piece_peers(problem, device);
@@ -319,6 +382,7 @@ void ask_native(const GatherCall& call, const Device& device, GatherProblem& pro
 
 Notes native_gather_notes(const GatherProblem& problem, const GatherCall& call, const Device& device) {
   Notes notes;
+  if (problem.pulls) notes.agreed = crosses_link(problem) ? " pulled over a link" : " pulled";
   if (problem.piece_peers > 0) {
     notes.reason = fmt::format("; products send the shards in pieces to {} of {} ranks", problem.piece_peers,
                                problem.world - 1);

@@ -61,6 +61,8 @@ Result<Workload> workload_of(const GatherProblem& problem, Group& group, Device&
       .serial_copies = problem.world + 1,  // into the workspace, and all into one place
       .pipelined_barriers = 2,
       .serial_barriers = 2};
+  if (problem.pulls && can_run_native(problem, device))
+    work.held_parts = static_cast<int>(native_chunks(problem).per_rank);
   TANDEM_ASSIGN(work.core, core_speeds({.product = mm_rate_of(problem.factor()),
                                         .packing = pack_rate_of(problem.factor())},
                                        may_measure, group, device));

@@ -56,6 +56,7 @@ std::size_t hash_of(const GatherProblem& p) {
   hash.add(p.dtype).add(p.sizes).add(p.dim).add(p.asked).add(p.is_scaled).add(p.scale_mode);
   hash.add(p.quantize.has_value()).add(p.factor());
   hash.add(p.num_also_gathered).add(p.in_place_offset).add(p.plan_n).add(p.is_capturing).add(p.piece_peers);
+  hash.add(p.pulls).add(p.has_link);
   hash.add(p.num_b).add(p.sum_n).add(p.keeps_gathered).add(p.copied).add(p.has_bias).add(p.by_mm);
   hash.add(p.batch_invariant);
   hash.add(p.first_consumed).add(p.aligns_own).add(p.orders_scale).add(p.fast_accum);

@@ -42,7 +42,10 @@ struct GatherProblem {
   std::int64_t plan_n = 0;            ///< as the caller says; 0: not told
   bool batch_invariant = false;       ///< Config::batch_invariant of the device
   bool is_capturing = false;          ///< the op is recorded
-  int piece_peers = 0;                ///< to so many ranks native products send the shards themselves
+  /// Of `native`: ranks publish their shards in the inbox, tell each other, and products read them there.
+  bool pulls = false;
+  bool has_link = false;  ///< where ranks pull: what is told of still has to cross a link
+  int piece_peers = 0;    ///< to so many ranks native products send the shards themselves
   // This rank's.
   DeviceId device;
   int num_b = 0;

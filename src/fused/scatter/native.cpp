@@ -6,6 +6,7 @@
 #include "coll/steps.hpp"
 #include "fused/call/scaled_checks.hpp"
 #include "fused/scatter/algorithms.hpp"
+#include "fused/scatter/told.hpp"
 #include "gemm/operand_checks.hpp"
 
 namespace tandem::fused {
@@ -88,6 +89,7 @@ gemm::Product planned_departing_product(const ScatterProblem& problem, const Dev
 }
 
 Support can_run_native_scatter(const ScatterProblem& problem, const Device& device) {
+  if (problem.device.kind == DeviceKind::kCpu) return can_tell(problem);
   if (Support sends = can_send_rows(problem); !sends) return sends;
   if (!exchanges_whole(problem) && problem.part_of(problem.world - 1).size == 0)
     return Support::no("a rank owns no rows, and every rank has to wait for every other one");
@@ -111,6 +113,7 @@ std::string why_made_before(const ScatterProblem& problem, const ScatterCall& ca
 
 /// One step, but for copies, and for the gather of an all-reduce of many rows.
 ScatterProgram build_native_scatter(const ScatterProblem& problem, int rank, const Device& device) {
+  if (problem.tells) return build_told_scatter(problem, Algorithm::kNative, rank);
   ScatterBuilder scatter(problem, Algorithm::kNative, rank, 1);
   program::Builder& steps = scatter.steps();
   const gemm::PartialGrid grid = gemm::partial_grid_of(problem.rows(), problem.n(), owners_of(problem));

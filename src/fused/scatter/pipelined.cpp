@@ -3,6 +3,7 @@
 #include "base/format.hpp"
 #include "fused/scatter/algorithms.hpp"
 #include "fused/scatter/pushed.hpp"
+#include "fused/scatter/told.hpp"
 
 namespace tandem::fused {
 
@@ -174,6 +175,7 @@ int choose_rounds(const ScatterProblem& problem) {
 
 ScatterProgram build_pipelined_scatter(const ScatterProblem& problem, int rank, const Device&) {
   if (problem.push_chunks > 0) return build_pushed_scatter(problem, rank);
+  if (problem.pipelined_tells()) return build_told_scatter(problem, Algorithm::kPipelined, rank);
   return PipelinedScatter(problem, rank).build();
 }
 

@@ -16,6 +16,7 @@
 #include "fused/scatter/algorithms.hpp"
 #include "fused/scatter/native.hpp"
 #include "fused/scatter/pushed.hpp"
+#include "fused/scatter/told.hpp"
 #include "gemm/operand_checks.hpp"
 
 namespace tandem::fused {
@@ -52,6 +53,8 @@ Result<Workload> workload_of(const ScatterProblem& problem, Group& group, Device
       .sums = true,
       .pipelined_barriers = problem.rounds * std::max(2 * problem.world - 3, problem.world),
       .serial_barriers = 2,
+      .tells = problem.tells,
+      .pipelined_tells = problem.pipelined_tells(),
       .rounds = problem.rounds,
       .gives_all = problem.gives_all};
   if (problem.gives_all) {
@@ -144,6 +147,15 @@ Result<void> check_products_run(const ScatterProblem& problem, Device& device) {
 /// Which form of `pipelined` or `native` it is, on GPUs.
 Notes notes_of(const ScatterAlgorithm& algorithm, const ScatterProblem& problem, const ScatterCall& call,
                const Device& device) {
+  const bool is_pipelined = algorithm.name == Algorithm::kPipelined;
+  const bool tells =
+      is_pipelined ? problem.pipelined_tells() : problem.tells && algorithm.name == Algorithm::kNative;
+  const std::string in_rounds = problem.rounds > 1 ? fmt::format(" in {} rounds", problem.rounds) : "";
+  if (tells) {
+    return {.reason = fmt::format("; ranks add partials where they were made{}{}",
+                                  problem.gives_all ? ", and sums are given to all" : "", in_rounds),
+            .agreed = fmt::format(" as told{}{}", problem.has_link ? " over a link" : "", in_rounds)};
+  }
   if (algorithm.name == Algorithm::kNative) {
     Notes notes;
     if (problem.gives_all)
@@ -152,7 +164,7 @@ Notes notes_of(const ScatterAlgorithm& algorithm, const ScatterProblem& problem,
     if (!why.empty()) notes.reason += fmt::format("; the product is made before its rows are given: {}", why);
     return notes;
   }
-  if (algorithm.name != Algorithm::kPipelined || problem.world == 1) return {};
+  if (!is_pipelined || problem.world == 1) return {};
   if (problem.push_chunks > 0) {
     return {.reason = fmt::format("; ranks push partials in up to {} chunks a part, {} add them{}",
                                   problem.push_chunks, own_products_end(problem) ? "own products" : "sums",
@@ -160,13 +172,19 @@ Notes notes_of(const ScatterAlgorithm& algorithm, const ScatterProblem& problem,
             .agreed = fmt::format(" in {} chunks", problem.push_chunks)};
   }
   Notes notes;
-  if (problem.rounds > 1) {
-    notes.agreed = fmt::format(" in {} rounds", problem.rounds);
-    notes.reason = "; sums are given to all" + notes.agreed;
-  }
+  if (problem.rounds > 1) notes = {.reason = "; sums are given to all" + in_rounds, .agreed = in_rounds};
   if (problem.device.kind != DeviceKind::kCpu)
     notes.reason += fmt::format("; ranks get partials behind barriers: {}", can_push(problem).why_not);
   return notes;
+}
+
+/// How ranks on CPUs tell each other. Where each of a rank's two lanes has a core both multiply, and ranks
+/// meet at little cost; else one lane multiplies all, and ranks do not wait for each other's turns.
+void decide_telling(ScatterProblem& problem, Group& group) {
+  if (!can_tell(problem)) return;
+  problem.tells = true;
+  problem.has_core_a_lane = bootstrap::cores_of(group) >= 2 * problem.world;
+  problem.has_link = group.config().link_delay.count() > 0;
 }
 
 Result<ScatterPlan> plan_for(ScatterProblem problem, const ScatterCall& call, Group& group, Device& device) {
@@ -174,7 +192,9 @@ Result<ScatterPlan> plan_for(ScatterProblem problem, const ScatterCall& call, Gr
   if (problem.push_chunks == 0 && can_push(problem))
     problem.push_chunks =
         choose_push_chunks(problem, group.config().link_delay, bootstrap::gpu_rates_of(group));
-  if (problem.gives_all && problem.push_chunks == 0 && problem.rounds == 1)
+  decide_telling(problem, group);
+  const bool hides_sums = !problem.tells || problem.has_core_a_lane || problem.has_link;
+  if (problem.gives_all && problem.push_chunks == 0 && problem.rounds == 1 && hides_sums)
     problem.rounds = choose_rounds(problem);
   std::optional<cost::Key> key = key_of(problem, group);
   const cost::Row* const measured = find_measured(group, key);

@@ -40,8 +40,13 @@ struct ScatterProblem {
   /// Of `pipelined`: peers push their partials in up to so many chunks a part, and own products or sums add
   /// them; see pushed.hpp. 0: not decided yet, or ranks get partials behind barriers.
   int push_chunks = 0;
-  /// Of an all-reduce that is `pipelined` behind barriers: chunks in which parts are multiplied, summed and
-  /// given to all, so that one travels beside the products of the next.
+  /// Ranks tell each other one by one of the partials that they have made: see told.hpp. Of `native` on CPUs,
+  /// and of `pipelined` there unless each of its two lanes has a core.
+  bool tells = false;
+  bool has_core_a_lane = false;
+  bool has_link = false;  ///< of those: what is told of still has to cross a link
+  /// Of an all-reduce that is `pipelined`, or tells, and does not push: chunks in which parts are multiplied,
+  /// summed and given to all, so that one travels beside the products of the next.
   int rounds = 1;
   // This rank's.
   DeviceId device;
@@ -57,6 +62,8 @@ struct ScatterProblem {
   /// other products have made.
   bool gives_while_multiplying = false;
 
+  /// Whether `pipelined` is of that form.
+  [[nodiscard]] bool pipelined_tells() const { return tells && !has_core_a_lane && push_chunks == 0; }
   [[nodiscard]] bool scatters_last() const { return dim == sizes.size() - 1; }
   [[nodiscard]] std::int64_t total() const { return sizes[dim]; }
   [[nodiscard]] std::int64_t n() const { return sizes.back(); }

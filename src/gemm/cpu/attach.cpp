@@ -88,7 +88,7 @@ cpu::AsyncInputProduct async_input_product_of(const Product& product, const Prod
   cpu::AsyncInputProduct task{.whole = tile_problem_of(product, args),
                               .order = ChunkOrder(product.m, chunks, static_cast<int>(arrival.pivot)),
                               .signals = arrival.signals.data_as<const std::uint32_t>(),
-                              .num_signals = chunks,
+                              .num_chunks = chunks,
                               .expected = arrival.expected,
                               .timeout = timeout};
   if (arrival.complete) {
@@ -100,7 +100,22 @@ cpu::AsyncInputProduct async_input_product_of(const Product& product, const Prod
     task.group = arrival.senders->handle->kernel_handle();
     task.chunks_per_rank = arrival.senders->chunks_per_rank;
   }
+  task.in_order = arrival.in_order;
+  task.held = arrival.held;
   return task;
+}
+
+/// All of a is there; the own chunk comes last.
+cpu::AsyncInputProduct telling_product_of(const Product& product, const ProductArgs& args) {
+  const Telling& telling = *args.telling;
+  const symm::KernelHandle ranks = telling.handle->kernel_handle();
+  return {.whole = tile_problem_of(product, args),
+          .order = ChunkOrder(product.m, ranks.world_size, (ranks.rank + 1) % ranks.world_size),
+          .num_chunks = ranks.world_size,
+          .complete = args.a->data,
+          .complete_first = 0,
+          .complete_end = ranks.world_size,
+          .telling = cpu::Telling{ranks, telling.word_bytes, telling.value}};
 }
 
 /// Every product but those that send, and those that are scaled while their left operand arrives.
@@ -125,6 +140,8 @@ class TileImplementation final : public Implementation {
       return refuse(why_not, "has no scaled products whose left operand still arrives");
     if (product.arrival && !is_tile(product))
       return refuse(why_not, "adds nothing but a bias to products whose left operand still arrives");
+    if (product.tells && !is_tile(product))
+      return refuse(why_not, "tells of the rows of plain products only");
     if (!usable_.ok) return refuse(why_not, usable_.why_not);
     return !only_pairs_ || takes_pairs(product, why_not);
   }
@@ -133,6 +150,7 @@ class TileImplementation final : public Implementation {
                                  Stream& stream) const override {
     if (product.arrival)
       return launch(async_input_product_of(product, args, stream.device().config().op_timeout), stream);
+    if (product.tells) return launch(telling_product_of(product, args), stream);
     if (is_tile(product)) return launch(tile_problem_of(product, args), stream);
     cpu::ScaledProduct scaled = cpu::scaled_product_of(product, args);
     if (args.packed_b != nullptr) scaled.packed_b = panels_of(*args.packed_b);

@@ -1,31 +1,18 @@
 #include "symm/cpu/handle.hpp"
 
-#include <algorithm>
 #include <cstring>
 #include <tandem/cpu/launch.hpp>
-#include <thread>
 
 #include "base/try.hpp"
 #include "symm/cpu/group_use.hpp"
+#include "symm/cpu/link.hpp"
 #include "symm/cpu/signals.hpp"
 
 namespace tandem::symm::cpu {
 namespace {
 
-using std::chrono::milliseconds;
 using tandem::cpu::launch;
 using tandem::cpu::Task;
-
-/// The simulated link: takes its time without a core, but not longer than the group is sound.
-Result<void> wait_for_link(const Peers& peers) {
-  const Deadline end = Deadline::after(peers.group->config().link_delay);
-  constexpr std::chrono::nanoseconds kLook = milliseconds(10);
-  while (!end.expired()) {
-    TANDEM_TRY(peers.control->status());
-    std::this_thread::sleep_for(std::min(end.remaining(), kLook));
-  }
-  return {};
-}
 
 /// A copy from or to a peer. It holds what queued work needs: the handle may be gone.
 struct PeerCopy {

@@ -9,11 +9,14 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "device/cpu/word_wait.hpp"
 #include "device/cpu/work_queue.hpp"
 #include "symm/cpu/attach.hpp"
 #include "symm/cpu/chunk_wait.hpp"
+#include "symm/cpu/group_use.hpp"
 #include "symm/cpu/handle.hpp"
 #include "symm/cpu/joining.hpp"
+#include "symm/cpu/link.hpp"
 #include "symm/cpu/placed_peers.hpp"
 
 namespace tandem::symm {
@@ -60,6 +63,35 @@ Result<void> CpuService::enqueue_chunk_waits(const Handle& handle, const Awaited
                                for (std::int64_t i = 0; i < chunks.count; ++i)
                                  TANDEM_TRY(await_chunk(handle, chunks, chunks.first + i, "await_chunks"));
                                return {};
+                             }));
+}
+
+namespace {
+
+/// A task that uses the peers of a handle while their group lives.
+template <class Use>
+Result<void> launch_use(Handle& handle, Stream& stream, Use use) {
+  return tandem::cpu::launch(
+      stream, tandem::cpu::Task([control = handle.kernel_handle().control, use]() -> Result<void> {
+        auto& peers = *static_cast<Peers*>(control);
+        const GroupUse group(peers);
+        TANDEM_TRY(group.check());
+        return use(peers);
+      }));
+}
+
+}  // namespace
+
+Result<void> CpuService::enqueue_word_write(Handle& handle, int peer, const TensorView& words,
+                                            std::int64_t idx, std::uint32_t value, Stream& stream) {
+  return launch_use(handle, stream, [peer, value, word = words.data_as<std::uint32_t>() + idx](Peers& peers) {
+    return write_word(peers, peer, word, value);
+  });
+}
+
+Result<void> CpuService::enqueue_crossing(Handle& handle, const Crossing& crossing, Stream& stream) {
+  return tandem::cpu::launch(stream, tandem::cpu::Task([handle = handle.kernel_handle(), crossing] {
+                               return cross_link(handle, crossing);
                              }));
 }
 

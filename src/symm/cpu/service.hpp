@@ -32,6 +32,9 @@ class CpuService : public Service {
                                  std::chrono::milliseconds patience) override;
   Result<void> enqueue_chunk_waits(const Handle& handle, const AwaitedChunks& chunks,
                                    Stream& stream) override;
+  Result<void> enqueue_word_write(Handle& handle, int peer, const TensorView& words, std::int64_t idx,
+                                  std::uint32_t value, Stream& stream) override;
+  Result<void> enqueue_crossing(Handle& handle, const Crossing& crossing, Stream& stream) override;
   [[nodiscard]] bool is_capturing() const override { return false; }
 
  private:

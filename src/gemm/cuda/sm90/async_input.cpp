@@ -347,6 +347,9 @@ bool AsyncInputProducts::accepts(const Product& product, std::string* why_not) c
         "are scaled along k");
   }
   if (!usable_) return refuse(why_not, usable_.why_not);
+  if (product.arrival && product.arrival->held)
+    return refuse(why_not, "the native kernels read rows where they arrive");
+  if (product.tells) return refuse(why_not, "the native kernels tell nobody of rows");
   if (product.owners) {
     if (!exchanges_partials(product, why_not)) return false;
     if (product.owners->is_made) return true;
