@@ -29,7 +29,7 @@ CASES = [
     (["check", "matmul_reduce_scatter", "--algorithm", "native", "--ranks", "1", "--dtype", "f32"],
      ["none of the 40 cases", "native"]),
     (["check", "--problem", "matmul_reduce_scatter,a=3x5,n=9,algorithm=native,ranks=1"], ["native", "cpu"]),
-    (["bench", "matmul_reduce_scatter", *SIZES, "--dtype", "f32", "--algorithm", "native", "--ranks", "1"],
+    (["bench", "--problem", "matmul_reduce_scatter,a=3x5,n=9,dim=1,algorithm=native", "--ranks", "1"],
      ["fused_matmul_reduce_scatter", "native", "cpu", "no peers", "pipelined or serial"]),
     (["bench", "--problem", "all_gather_matmul,a=3x5,n=9,dim=1,algorithm=native", "--ranks", "2"],
      ["native", "cpu", "columns"]),

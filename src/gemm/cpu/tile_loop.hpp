@@ -30,8 +30,8 @@ class ColumnPacker {
 
   void run() const {
     if (k_ == 0) return;
-    // Rows of b that are contiguous are read as far as they go, a few at a time. The processor does not foresee
-    // the next ones, which lie on other pages.
+    // Rows of b that are contiguous are read as far as they go, a few at a time. The processor does not
+    // foresee the next ones, which lie on other pages.
     const std::int64_t whole = kForm == PanelForm::kPairs ? k_ / 2 : k_;
     const std::int64_t rows_at_once = b_.col_stride == 1 ? kFewRows : whole;
     for (std::int64_t row = 0; row < whole; row += rows_at_once) {
