@@ -133,8 +133,8 @@ enum class StepKind : std::uint8_t {
   kCopy,  ///< to = from
   kGet,   ///< to = the elements of `peer` that start where `from` does on this rank
   kRead,  ///< as kGet, of what has crossed the link already
-  /// Behind word `from` of each other rank, as they come, the link's time of one of `parts` equal parts of what
-  /// that rank has; or of each whose word in `to` is written then.
+  /// Behind word `from` of each other rank, as they come, the link's time of one of `parts` equal parts of
+  /// what that rank has; or of each whose word in `to` is written then.
   kCross,
   kPut,             ///< the elements of `peer` that start where `to` does on this rank = from
   kReset,           ///< words `to` = 0, then a barrier of all ranks, on `channel`

@@ -35,13 +35,13 @@ struct Crossing {
   AwaitedChunks
       told;       ///< word `first` of each rank's chunks says that its part may cross; count: of all words
   int parts = 1;  ///< equal ones, into which the link's time for a rank is cut
-  /// As `told.words`, in this rank's memory: a rank's words are written one by one, each behind the link's time
-  /// of a part. Null: one part crosses.
+  /// As `told.words`, in this rank's memory: a rank's words are written one by one, each behind the link's
+  /// time of a part. Null: one part crosses.
   std::uint32_t* arrived = nullptr;
 };
 
-/// Later work on `stream` comes behind the link's time for all other ranks, one after the other, in the order in
-/// which they tell.
+/// Later work on `stream` comes behind the link's time for all other ranks, one after the other, in the order
+/// in which they tell.
 [[nodiscard]] Result<void> cross_link(Handle& handle, const Crossing& crossing, Stream& stream);
 
 /// Words = 0, and then Handle::barrier() on `channel`. On a GPU one kernel does both, and a kernel behind it
