@@ -11,7 +11,7 @@ namespace tandem::gemm {
 class PackedOperand {
  public:
   PackedOperand(const TensorView& like, std::string_view implementation)
-      : like_(like), implementation_(implementation) {}
+      : like_(TensorView::contiguous(nullptr, like.sizes, like.dtype)), implementation_(implementation) {}
   virtual ~PackedOperand() = default;
   PackedOperand(const PackedOperand&) = delete;
   PackedOperand& operator=(const PackedOperand&) = delete;
@@ -22,9 +22,10 @@ class PackedOperand {
   [[nodiscard]] virtual std::int64_t num_bytes() const = 0;
 
  protected:
-  TensorView like_;
+  void set_memory(void* memory) { like_.data = memory; }
 
  private:
+  TensorView like_;
   std::string implementation_;
 };
 

@@ -29,23 +29,39 @@ class ColumnPacker {
         to_(to) {}
 
   void run() const {
-    // Rows of b that are contiguous are read as far as they go, a few at a time: a page is visited once.
-    constexpr std::int64_t kFewRows = 16;
+    if (k_ == 0) return;
+    // Rows of b that are contiguous are read as far as they go, a few at a time. The processor does not
+    // foresee the next ones, which lie on other pages.
     const std::int64_t whole = kForm == PanelForm::kPairs ? k_ / 2 : k_;
     const std::int64_t rows_at_once = b_.col_stride == 1 ? kFewRows : whole;
     for (std::int64_t row = 0; row < whole; row += rows_at_once) {
       const std::int64_t rows = smaller<Isa>(rows_at_once, whole - row);
-      for (std::int64_t c = 0; c < count_; c += kPanelColumns) copy(row, rows, c);
+      for (std::int64_t c = 0; c < count_; c += kPanelColumns) {
+        if (b_.col_stride == 1) fetch(row + 2 * kFewRows, c);
+        copy(row, rows, c);
+      }
     }
     for (std::int64_t c = 0; c < count_; c += kPanelColumns) fill_up(c);
   }
 
  private:
+  static constexpr std::int64_t kFewRows = 4;
+
   [[nodiscard]] std::int64_t columns_of(std::int64_t c) const {
     return smaller<Isa>(kPanelColumns, count_ - c);
   }
   [[nodiscard]] float* row_of_panel(std::int64_t c, std::int64_t row) const {
     return to_ + c * rows_of_panel(k_, kForm) + row * kPanelColumns;
+  }
+
+  /// A few rows of a panel that are contiguous.
+  void fetch(std::int64_t row, std::int64_t c) const {
+    constexpr std::int64_t kLine = 64 / static_cast<std::int64_t>(sizeof(B));
+    constexpr std::int64_t kStepsOfRow = kForm == PanelForm::kPairs ? 2 : 1;
+    for (std::int64_t k = row * kStepsOfRow; k < smaller<Isa>((row + kFewRows) * kStepsOfRow, k_); ++k) {
+      for (std::int64_t i = 0; i < columns_of(c); i += kLine)
+        __builtin_prefetch(from_ + k * b_.row_stride + c + i);
+    }
   }
 
   void copy(std::int64_t row, std::int64_t rows, std::int64_t c) const {

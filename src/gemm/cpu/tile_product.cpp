@@ -79,7 +79,7 @@ Result<std::shared_ptr<const PackedOperand>> PackedPanels::make(const TensorView
   kernels.pack(problem, 0, problem.n, memory);
   packed->num_bytes_ = num_bytes;
   packed->panels_ = {memory, stride, form};
-  packed->like_ = TensorView::contiguous(memory, b.sizes, b.dtype);
+  packed->set_memory(memory);
   return packed;
 }
 

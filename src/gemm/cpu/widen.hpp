@@ -104,8 +104,9 @@ void copy_block(const Source& from, const Target& target) {
     }
     copy_each<Isa>(from, target, 0, target.rows, whole_cols, target.cols);
   } else if (from.has_columns()) {
-    for (std::int64_t r = 0; r < whole_rows; r += kWidth) {
-      for (std::int64_t c = 0; c < whole_cols; c += kWidth) {
+    // A few columns to their end: as many streams as a processor fetches ahead.
+    for (std::int64_t c = 0; c < whole_cols; c += kWidth) {
+      for (std::int64_t r = 0; r < whole_rows; r += kWidth) {
         typename Isa::Vec block[kWidth];
 #pragma GCC unroll 16
         for (int i = 0; i < kWidth; ++i) block[i] = from.along_column(r, c + i);
