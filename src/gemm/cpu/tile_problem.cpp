@@ -14,9 +14,9 @@ std::int64_t padded(std::int64_t panel_rows) {
 }  // namespace
 
 Blocking choose_blocking(std::int64_t panel_rows) {
-  constexpr std::int64_t kBlockFloats = std::int64_t{128} << 10;
-  const std::int64_t tiles = kBlockFloats / (std::max<std::int64_t>(panel_rows, 1) * kTileRows);
-  return {.rows = kTileRows * std::clamp<std::int64_t>(tiles, 16, 32), .depth = 2048};
+  constexpr std::int64_t kCopiedFloats = std::int64_t{2} << 20;
+  const std::int64_t tiles = kCopiedFloats / (std::max<std::int64_t>(panel_rows, 1) * kTileRows);
+  return {.rows = kTileRows * std::clamp<std::int64_t>(tiles, 16, 64)};
 }
 
 std::int64_t scratch_floats(std::int64_t panel_rows, const Blocking& blocking) {
