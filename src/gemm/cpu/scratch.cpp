@@ -1,34 +1,46 @@
 #include "gemm/cpu/scratch.hpp"
 
+#include <sys/mman.h>
+
 #include <cstdlib>
-#include <memory>
 
 #include "base/format.hpp"
 
 namespace tandem::gemm::cpu {
 namespace {
 
-struct Freeing {
-  void operator()(float* memory) const { std::free(memory); }
-};
 struct ThreadScratch {
-  std::unique_ptr<float, Freeing> memory;
+  FloatMemory memory;
   std::int64_t num_floats = 0;
 };
 
 }  // namespace
 
+void FreeFloats::operator()(float* memory) const {
+  std::free(memory);
+}
+
+FloatMemory allocate_floats(std::int64_t num_floats) {
+  constexpr std::int64_t kLine = 64;
+  constexpr std::int64_t kLargePage = std::int64_t{2} << 20;
+  const std::int64_t wanted = num_floats * static_cast<std::int64_t>(sizeof(float));
+  const std::int64_t alignment = wanted < kLargePage ? kLine : kLargePage;
+  const auto num_bytes = static_cast<std::size_t>((wanted + alignment - 1) / alignment * alignment);
+  void* const memory = std::aligned_alloc(static_cast<std::size_t>(alignment), num_bytes);
+  // A wish: without large pages it is slower, and nothing else.
+  if (memory != nullptr && alignment == kLargePage)
+    static_cast<void>(madvise(memory, num_bytes, MADV_HUGEPAGE));
+  return FloatMemory(static_cast<float*>(memory));
+}
+
 Result<float*> thread_scratch(std::int64_t num_floats) {
   thread_local ThreadScratch scratch;
   if (num_floats > scratch.num_floats) {
-    constexpr std::int64_t kAlignment = 64;
-    const std::int64_t num_bytes = (num_floats * 4 + kAlignment - 1) / kAlignment * kAlignment;
     scratch = {};
-    auto* memory = std::aligned_alloc(kAlignment, static_cast<std::size_t>(num_bytes));
-    if (memory == nullptr) {
-      return failf(ErrorCode::kOutOfMemory, "mm: no {} bytes for packed operands", num_bytes);
-    }
-    scratch = {std::unique_ptr<float, Freeing>(static_cast<float*>(memory)), num_floats};
+    FloatMemory memory = allocate_floats(num_floats);
+    if (memory == nullptr)
+      return failf(ErrorCode::kOutOfMemory, "mm: no {} bytes for packed operands", num_floats * 4);
+    scratch = {std::move(memory), num_floats};
   }
   return scratch.memory.get();
 }

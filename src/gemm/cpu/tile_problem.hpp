@@ -37,14 +37,10 @@ struct TileProblem {
 
 /// How the loops are cut. No choice changes a bit of the result.
 struct Blocking {
-  std::int64_t rows = 384;   ///< rows of a and out that are worked on together
-  std::int64_t depth = 512;  ///< rows of a panel between two stores of the sums; even
+  std::int64_t rows = 384;    ///< rows of a and out that are worked on together
+  std::int64_t depth = 1024;  ///< rows of a panel between two stores of the sums; even
   friend bool operator==(const Blocking&, const Blocking&) = default;
 };
-
-/// The blocking for panels of so many rows. A part of a panel stays in the second-level cache, whatever
-/// passes beside it, and a copied block of a in the third.
-[[nodiscard]] Blocking choose_blocking(std::int64_t panel_rows);
 
 /// Where a kernel keeps what it works on. Units: 32 bits.
 struct Scratch {

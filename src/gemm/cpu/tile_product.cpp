@@ -1,10 +1,10 @@
 #include "gemm/cpu/tile_product.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "gemm/cpu/register_tile.hpp"
 #include "gemm/cpu/scratch.hpp"
 
 namespace tandem::gemm::cpu {
@@ -29,6 +29,12 @@ Result<void> run_packed(const TileProblem& problem, const TileKernels& kernels, 
 
 }  // namespace
 
+Blocking choose_blocking(std::int64_t panel_rows) {
+  constexpr std::int64_t kCopiedFloats = std::int64_t{2} << 20;
+  const std::int64_t tiles = kCopiedFloats / (std::max<std::int64_t>(panel_rows, 1) * kTileRows);
+  return {.rows = kTileRows * std::clamp<std::int64_t>(tiles, 16, 64)};
+}
+
 std::int64_t panels_at_once(std::int64_t n, std::int64_t k, PanelForm form) {
   constexpr std::int64_t kFloats = std::int64_t{2} << 20;
   const std::int64_t fitting = kFloats / std::max<std::int64_t>(panel_floats(k, form), 1);
@@ -52,10 +58,6 @@ Result<void> run(const TileProblem& problem, const TileKernels& kernels) {
   return {};
 }
 
-void PackedPanels::Free::operator()(float* memory) const {
-  std::free(memory);
-}
-
 Result<std::shared_ptr<const PackedOperand>> PackedPanels::make(const TensorView& b,
                                                                 const TileKernels& kernels,
                                                                 std::string_view implementation) {
@@ -67,12 +69,10 @@ Result<std::shared_ptr<const PackedOperand>> PackedPanels::make(const TensorView
   problem.b_dtype = b.dtype;
   const PanelForm form = kernels.form_of(problem);
   const std::int64_t stride = panel_floats(problem.k, form);
-  constexpr std::int64_t kAlignment = 64;
-  const std::int64_t num_bytes = std::max<std::int64_t>(
-      panels_of(problem.n) * stride * static_cast<std::int64_t>(sizeof(float)), kAlignment);
+  const std::int64_t num_floats = std::max<std::int64_t>(panels_of(problem.n) * stride, 1);
+  const std::int64_t num_bytes = num_floats * static_cast<std::int64_t>(sizeof(float));
   auto packed = std::shared_ptr<PackedPanels>(new PackedPanels(b, implementation));
-  packed->memory_.reset(
-      static_cast<float*>(std::aligned_alloc(kAlignment, static_cast<std::size_t>(num_bytes))));
+  packed->memory_ = allocate_floats(num_floats);
   float* const memory = packed->memory_.get();
   if (memory == nullptr)
     return failf(ErrorCode::kOutOfMemory, "pack_b: no {} bytes for a packed b", num_bytes);

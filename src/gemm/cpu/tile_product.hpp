@@ -4,6 +4,7 @@
 #include <tandem/base/error.hpp>
 #include <tandem/base/tensor.hpp>
 
+#include "gemm/cpu/scratch.hpp"
 #include "gemm/cpu/tile_kernels.hpp"
 #include "gemm/packed_operand.hpp"
 
@@ -11,6 +12,10 @@ namespace tandem::gemm::cpu {
 
 /// As many panels as stay in the third-level cache; at least one.
 [[nodiscard]] std::int64_t panels_at_once(std::int64_t n, std::int64_t k, PanelForm form);
+
+/// The blocking for panels of so many rows. A part of a panel stays in the second-level cache, and a block of
+/// a that has to be copied in the third.
+[[nodiscard]] Blocking choose_blocking(std::int64_t panel_rows);
 
 // Products on the calling thread, with scratch memory of its own. Errors: kOutOfMemory.
 
@@ -47,12 +52,9 @@ class PackedPanels final : public PackedOperand {
   [[nodiscard]] std::int64_t num_bytes() const override { return num_bytes_; }
 
  private:
-  struct Free {
-    void operator()(float* memory) const;
-  };
   using PackedOperand::PackedOperand;
 
-  std::unique_ptr<float, Free> memory_;
+  FloatMemory memory_;
   std::int64_t num_bytes_ = 0;
   Panels panels_;
 };
