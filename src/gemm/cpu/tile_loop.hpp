@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <tandem/base/numeric.hpp>
-#include <type_traits>
 
 #include "gemm/cpu/register_tile.hpp"
 #include "gemm/cpu/tile_kernels.hpp"
@@ -144,12 +143,10 @@ class TileLoop {
     const Matrix& a = problem_.a;
     const A* const from = static_cast<const A*>(a.data) + row * a.row_stride;
     const std::int64_t k = problem_.k;
-    if constexpr (kForm == PanelForm::kPairs || std::is_same_v<A, float>) {
-      if (a.col_stride == 1 && (kForm != PanelForm::kPairs || k % 2 == 0)) {
-        a_ = reinterpret_cast<const std::byte*>(from);
-        a_stride_ = a.row_stride * static_cast<std::int64_t>(sizeof(A));
-        return;
-      }
+    if (reads_a_in_place(problem_, kForm)) {
+      a_ = reinterpret_cast<const std::byte*>(from);
+      a_stride_ = a.row_stride * static_cast<std::int64_t>(sizeof(A));
+      return;
     }
     const std::int64_t stride = scratch_.a_stride;
     a_ = reinterpret_cast<const std::byte*>(scratch_.a);

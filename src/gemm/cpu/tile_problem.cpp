@@ -9,6 +9,11 @@ std::int64_t padded(std::int64_t panel_rows) {
 }
 }  // namespace
 
+bool reads_a_in_place(const TileProblem& problem, PanelForm form) {
+  if (problem.a.col_stride != 1) return false;
+  return form == PanelForm::kPairs ? problem.k % 2 == 0 : problem.a_dtype == DType::kF32;
+}
+
 std::int64_t scratch_floats(std::int64_t panel_rows, const Blocking& blocking) {
   return blocking.rows * (padded(panel_rows) + kPanelColumns);
 }

@@ -35,6 +35,9 @@ struct TileProblem {
   [[nodiscard]] bool adds_pairs() const { return a_dtype == DType::kBF16 && b_dtype == DType::kBF16; }
 };
 
+/// Whether the tile reads a as it lies, by panels of this form. Else its rows are copied, once a call.
+[[nodiscard]] bool reads_a_in_place(const TileProblem& problem, PanelForm form);
+
 /// How the loops are cut. No choice changes a bit of the result.
 struct Blocking {
   std::int64_t rows = 384;    ///< rows of a and out that are worked on together

@@ -46,7 +46,9 @@ Result<void> run(const TileProblem& problem, const TileKernels& kernels) {
   const std::int64_t panel = panel_floats(problem.k, form);
   const std::int64_t rows = rows_of_panel(problem.k, form);
   if (problem.packed_b.data != nullptr) return run_packed(problem, kernels, rows);
-  const std::int64_t at_once = panels_at_once(problem.n, problem.k, form);
+  // Columns that are contiguous are packed one panel at a time, which is multiplied while it is near.
+  const bool by_panels = problem.b.row_stride == 1 && reads_a_in_place(problem, form);
+  const std::int64_t at_once = by_panels ? 1 : panels_at_once(problem.n, problem.k, form);
   const Blocking blocking = choose_blocking(rows);
   TANDEM_ASSIGN(float* memory, thread_scratch(at_once * panel + scratch_floats(rows, blocking)));
   const Scratch scratch = cut_scratch(memory + at_once * panel, rows, blocking);
