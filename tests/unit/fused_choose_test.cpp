@@ -245,18 +245,23 @@ TEST(FusedChoose, predicts_more_for_more_of_everything_and_for_slower_cores) {
   }
 }
 
-// By hand: 4 ranks on 2 cores, so each has half of one.
+/// 4 ranks on 2 cores, so each has half of one.
+Workload on_half_cores() {
+  return {.world = 4,
+          .cores = 2,
+          .link = std::chrono::microseconds(7),
+          .chunk_bytes = 20'000,
+          .chunk_flops = 4e6,
+          .b_elements = 5e3,
+          .chunk_b_elements = 5e3,
+          .core = kCore};
+}
+
+// By hand.
 TEST(FusedChoose, predicts_serial_by_what_a_rank_does) {
-  Workload work{.world = 4,
-                .cores = 2,
-                .link = std::chrono::microseconds(7),
-                .chunk_bytes = 20'000,
-                .chunk_flops = 4e6,
-                .b_elements = 5e3,
-                .chunk_b_elements = 5e3,
-                .serial_copies = 5,
-                .serial_barriers = 2,
-                .core = kCore};
+  Workload work = on_half_cores();
+  work.serial_copies = 5;
+  work.serial_barriers = 2;
   // Products 4 * 100, packing 5, copies 5 * 2, twice; links 3 * 7; barriers 2 * 20, twice.
   EXPECT_DOUBLE_EQ(prediction_of(work).serial_us, 2 * (400 + 5 + 10) + 21 + 80);
   work.sums = true;  // 4 * 4
@@ -267,15 +272,8 @@ TEST(FusedChoose, predicts_serial_by_what_a_rank_does) {
 
 // The same. One product packs b once, and ranks meet once.
 TEST(FusedChoose, predicts_what_is_read_where_it_is_held) {
-  Workload work{.world = 4,
-                .cores = 2,
-                .link = std::chrono::microseconds(7),
-                .chunk_bytes = 20'000,
-                .chunk_flops = 4e6,
-                .b_elements = 5e3,
-                .chunk_b_elements = 5e3,
-                .held_parts = 2,
-                .core = kCore};
+  Workload work = on_half_cores();
+  work.held_parts = 2;
   EXPECT_DOUBLE_EQ(prediction_of(work).native_us, 2 * (400 + 5 + 2) + 40) << "the own shard is copied";
   work.link = std::chrono::microseconds(1000);
   EXPECT_DOUBLE_EQ(prediction_of(work).native_us, 2 * 2 + 3000 + 2 * (100 + 1.25) / 2 + 40)

@@ -15,13 +15,8 @@ await them.
 The protocol must pass; every mutant must fail: a model that cannot fail proves nothing.
 """
 import sys
-from collections import deque
 
-CIRCLE = 16  # words are numbers modulo this; the longest way ahead on it is half of it
-
-
-def has_reached(seen, expected):
-    return (seen - expected) % CIRCLE < CIRCLE // 2
+from slot_words import CIRCLE, explore, has_reached
 
 
 class Protocol:
@@ -119,21 +114,7 @@ class Protocol:
 
     def explore(self):
         """(states, None or the failure)."""
-        start = self.start()
-        seen, pending = {start}, deque([start])
-        while pending:
-            state = pending.popleft()
-            stuck = any(op < self.ops for op, _, _ in state[0])
-            for after in self.steps(state):
-                if isinstance(after, str):
-                    return len(seen), after
-                stuck = False
-                if after not in seen:
-                    seen.add(after)
-                    pending.append(after)
-            if stuck:
-                return len(seen), f"nothing can move: {state[0]}"
-        return len(seen), None
+        return explore(self.start(), self.steps, self.ops)
 
 
 VARIANTS = ["", "idle", "few_rows", "empty"]

@@ -14,13 +14,8 @@ own after a while. The op ends when it is done.
 The protocol must pass; every mutant must fail: a model that cannot fail proves nothing.
 """
 import sys
-from collections import deque
 
-CIRCLE = 16
-
-
-def has_reached(seen, expected):
-    return (seen - expected) % CIRCLE < CIRCLE // 2
+from slot_words import CIRCLE, explore, has_reached
 
 
 class Protocol:
@@ -125,21 +120,7 @@ class Protocol:
 
     def explore(self):
         """(states, None or the failure)."""
-        start = self.start()
-        seen, pending = {start}, deque([start])
-        while pending:
-            state = pending.popleft()
-            stuck = any(op < self.ops for op, _, _, _ in state[0])
-            for after in self.steps(state):
-                if isinstance(after, str):
-                    return len(seen), after
-                stuck = False
-                if after not in seen:
-                    seen.add(after)
-                    pending.append(after)
-            if stuck:
-                return len(seen), f"nothing can move: {state[0]}"
-        return len(seen), None
+        return explore(self.start(), self.steps, self.ops)
 
 
 MUTANTS = ["one_slot", "word_before_data", "idle_does_not_wait", "reads_at_once", "ends_before_it_has_read"]

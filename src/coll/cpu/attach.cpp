@@ -9,17 +9,22 @@
 namespace tandem::coll {
 namespace {
 
+/// Where the sum goes, and what becomes of it.
+template <class Args>
+void set_result(const Args& args, cpu::StackSum& sum) {
+  sum.out = args.out;
+  sum.divisor = args.op == ReduceOp::kAvg ? static_cast<float>(sum.num_layers) : 1.0F;
+  if (!args.bias) return;
+  sum.bias = args.bias->data;
+  sum.bias_stride = args.bias->stride(0);
+}
+
 cpu::StackSum stack_sum_of(const ReduceStackArgs& args) {
   cpu::StackSum sum;
   sum.stack = args.stack.data;
   sum.stack_dtype = args.stack.dtype;
   sum.num_layers = args.stack.size(0);
-  sum.out = args.out;
-  sum.divisor = args.op == ReduceOp::kAvg ? static_cast<float>(sum.num_layers) : 1.0F;
-  if (args.bias) {
-    sum.bias = args.bias->data;
-    sum.bias_stride = args.bias->stride(0);
-  }
+  set_result(args, sum);
   return sum;
 }
 
@@ -30,12 +35,7 @@ cpu::StackSum sum_of_ranks(const ReduceRanksArgs& args) {
   sum.offset_bytes = args.offset_bytes;
   sum.stack_dtype = args.dtype;
   sum.num_layers = ranks.world_size;
-  sum.out = args.out;
-  sum.divisor = args.op == ReduceOp::kAvg ? static_cast<float>(sum.num_layers) : 1.0F;
-  if (args.bias) {
-    sum.bias = args.bias->data;
-    sum.bias_stride = args.bias->stride(0);
-  }
+  set_result(args, sum);
   return sum;
 }
 

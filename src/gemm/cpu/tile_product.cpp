@@ -20,13 +20,6 @@ TileProblem columns_of(const TileProblem& whole, std::int64_t first, std::int64_
   return part;
 }
 
-Result<void> run_packed(const TileProblem& problem, const TileKernels& kernels, std::int64_t panel_rows) {
-  const Blocking blocking = choose_blocking(panel_rows);
-  TANDEM_ASSIGN(float* memory, thread_scratch(scratch_floats(panel_rows, blocking)));
-  kernels.multiply(problem, problem.packed_b, blocking, cut_scratch(memory, panel_rows, blocking));
-  return {};
-}
-
 }  // namespace
 
 Blocking choose_blocking(std::int64_t panel_rows) {
@@ -42,10 +35,13 @@ std::int64_t panels_at_once(std::int64_t n, std::int64_t k, PanelForm form) {
 }
 
 Result<void> run(const TileProblem& problem, const TileKernels& kernels) {
+  if (problem.packed_b.data != nullptr) {
+    TANDEM_ASSIGN(const RowProduct whole, RowProduct::make(problem, kernels));
+    return whole.multiply(problem);
+  }
   const PanelForm form = kernels.form_of(problem);
   const std::int64_t panel = panel_floats(problem.k, form);
   const std::int64_t rows = rows_of_panel(problem.k, form);
-  if (problem.packed_b.data != nullptr) return run_packed(problem, kernels, rows);
   // Columns that are contiguous are packed one panel at a time, which is multiplied while it is near.
   const bool by_panels = problem.b.row_stride == 1 && reads_a_in_place(problem, form);
   const std::int64_t at_once = by_panels ? 1 : panels_at_once(problem.n, problem.k, form);
@@ -87,14 +83,17 @@ Result<std::shared_ptr<const PackedOperand>> PackedPanels::make(const TensorView
 
 Result<RowProduct> RowProduct::make(const TileProblem& whole, const TileKernels& kernels) {
   RowProduct product(kernels);
+  product.panels_ = whole.packed_b;
+  const bool is_packed = product.panels_.data != nullptr;
   const PanelForm form = kernels.form_of(whole);
   const std::int64_t stride = panel_floats(whole.k, form);
-  const std::int64_t packed = panels_of(whole.n) * stride;
-  if (packed > kMostPackedBytes / static_cast<std::int64_t>(sizeof(float))) return product;
+  const std::int64_t to_pack = is_packed ? 0 : panels_of(whole.n) * stride;
+  if (to_pack > kMostPackedBytes / static_cast<std::int64_t>(sizeof(float))) return product;
   const std::int64_t rows = rows_of_panel(whole.k, form);
   product.blocking_ = choose_blocking(rows);
-  TANDEM_ASSIGN(float* memory, thread_scratch(packed + scratch_floats(rows, product.blocking_)));
-  product.scratch_ = cut_scratch(memory + packed, rows, product.blocking_);
+  TANDEM_ASSIGN(float* memory, thread_scratch(to_pack + scratch_floats(rows, product.blocking_)));
+  product.scratch_ = cut_scratch(memory + to_pack, rows, product.blocking_);
+  if (is_packed) return product;
   product.panels_ = {memory, stride, form};
   kernels.pack(whole, 0, whole.n, memory);
   return product;

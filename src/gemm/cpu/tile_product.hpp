@@ -22,8 +22,8 @@ namespace tandem::gemm::cpu {
 /// Packs b by and by, unless it is packed, and multiplies.
 [[nodiscard]] Result<void> run(const TileProblem& problem, const TileKernels& kernels);
 
-/// One b by rows that come by and by. b is packed at once, unless that takes more than kMostPackedBytes: then
-/// by each call.
+/// One b by rows that come by and by. b is packed at once, unless it is already, or that takes more than
+/// kMostPackedBytes: then by each call.
 class RowProduct {
  public:
   static constexpr std::int64_t kMostPackedBytes = std::int64_t{256} << 20;
