@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <fstream>
 #include <memory>
 #include <numeric>
@@ -95,22 +94,15 @@ double copy_half(std::span<std::byte> bytes) {
 
 using Touch = double (*)(std::span<std::byte>);
 
-/// What this thread has worked. While others have the core it stands still.
-double thread_us() {
-  std::timespec time{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) * 1e-3;
-}
-
 /// Once untimed, which brings the bytes as near as they get.
 double rate_of(Touch touch, std::span<std::byte> bytes) {
   touch(bytes);
   double amount = 0;
   double us = 0;
-  const double begin = thread_us();
+  const double begin = harness::thread_cpu_us();
   while (us < kRoundUs) {
     amount += touch(bytes);
-    us = thread_us() - begin;
+    us = harness::thread_cpu_us() - begin;
   }
   return amount / us * 1e-3;
 }

@@ -11,6 +11,14 @@
 
 namespace tandem::harness {
 
+namespace {
+double clock_us(::clockid_t clock) {
+  std::timespec time{};
+  ::clock_gettime(clock, &time);
+  return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) * 1e-3;
+}
+}  // namespace
+
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
@@ -23,16 +31,15 @@ double now_us() {
   return std::chrono::duration<double, std::micro>(now).count();
 }
 
+double thread_cpu_us() {
+  return clock_us(CLOCK_THREAD_CPUTIME_ID);
+}
+
 void CallTimes::time(const std::function<void()>& call) {
-  const auto cpu_us_now = [] {
-    std::timespec time{};
-    ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-    return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) * 1e-3;
-  };
   const double begin = now_us();
-  const double cpu_begin = cpu_us_now();
+  const double cpu_begin = clock_us(CLOCK_PROCESS_CPUTIME_ID);
   call();
-  cpu_us.push_back(cpu_us_now() - cpu_begin);
+  cpu_us.push_back(clock_us(CLOCK_PROCESS_CPUTIME_ID) - cpu_begin);
   us.push_back(now_us() - begin);
 }
 

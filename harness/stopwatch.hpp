@@ -16,6 +16,9 @@ namespace tandem::harness {
 /// Microseconds that a monotonic clock has counted.
 [[nodiscard]] double now_us();
 
+/// Microseconds that the calling thread has worked. While others have its core it stands still.
+[[nodiscard]] double thread_cpu_us();
+
 /// Times of calls in this process, one after the other.
 struct CallTimes {
   std::vector<double> us;
