@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := build
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 
-.PHONY: build demo test wheel test-torch test-guide lint format docs bench clean packages
+.PHONY: build demo test mutants wheel test-torch test-guide lint format docs bench clean packages
 
 ## build   the library, the command-line tool and the tests, optimised, in build/release
 build: packages
@@ -33,6 +33,10 @@ test-torch:
 ## test-guide  the guide to captured graphs as it stands, with models, on PyTorch 2.15; TORCH names another version
 test-guide:
 	TORCH=$${TORCH:-2.15.0} tools/test_torch.sh --guide || { [[ $$? -eq 77 ]] && echo "skipped: the line above says why"; }
+
+## mutants  breaks one check after the other, and runs the test that must fail then; takes long
+mutants: packages
+	tools/run_mutants.py
 
 ## lint    layers, sizes, format, headers that compile alone, clang-tidy
 lint:

@@ -5,6 +5,7 @@
 #include <tandem/base/time_text.hpp>
 
 #include "bench_4bit.hpp"
+#include "bench_beside.hpp"
 #include "bench_peaks.hpp"
 #include "bench_products.hpp"
 #include "bench_row.hpp"
@@ -12,6 +13,7 @@
 #include "explain.hpp"
 #include "failure.hpp"
 #include "measure_flags.hpp"
+#include "memory_need.hpp"
 #include "row_file.hpp"
 #include "timing.hpp"
 #include "version.hpp"
@@ -32,6 +34,8 @@ struct BenchFlags {
   std::vector<std::string> peers;
   double link = 0;  ///< of the product's time; 0 where the delay is given
   std::vector<std::int64_t> group_sizes;
+  std::string beside;
+  std::vector<std::int64_t> mibs;
   MeasureFlags measure;
 };
 
@@ -71,6 +75,8 @@ class BenchCommand : public Command {
   void check_flags(const JobPlace& place) const;
   [[nodiscard]] int launch_4bit(const Invocation& invocation) const;
   [[nodiscard]] int launch_peaks(const Invocation& invocation) const;
+  [[nodiscard]] BesideBench beside(CollectiveOp op) const;
+  [[nodiscard]] int launch_beside(CollectiveOp op, const Invocation& invocation, const JobPlace& place) const;
   [[nodiscard]] int launch_products(const Invocation& invocation) const;
   [[nodiscard]] bool is_for_ranks() const;
   [[nodiscard]] bool is_product_only() const { return flags_.op == "mm"; }
@@ -78,6 +84,7 @@ class BenchCommand : public Command {
   void print_heading(const Invocation& invocation, const JobPlace& place) const;
   void print_row(const nlohmann::json& row) const;
   static void print_link_verdict(const nlohmann::json& row);
+  static void print_nan_check(const nlohmann::json& row);
   [[nodiscard]] std::chrono::microseconds link_of(const BenchRow& row, const RankContext& context,
                                                   const Config& config) const;
 
@@ -87,7 +94,8 @@ class BenchCommand : public Command {
 
 void BenchCommand::define(CLI::App& app) {
   app.add_option("op", flags_.op,
-                 "all_gather_matmul, matmul_reduce_scatter, matmul_all_reduce, mm, matmul_4bit or peaks");
+                 "all_gather_matmul, matmul_reduce_scatter, matmul_all_reduce, mm, matmul_4bit, peaks, " +
+                     names_of_collectives());
   app.add_option("--algorithm", flags_.algorithms, "auto, native, pipelined, serial (list)")
       ->delimiter(',')
       ->capture_default_str();
@@ -108,6 +116,9 @@ void BenchCommand::define(CLI::App& app) {
          "libraries to time beside tandem on a CPU, each NAME or NAME=FILE (list): openblas and onednn for "
          "mm, xnnpack for matmul_4bit")
       ->delimiter(',');
+  app.add_option("--beside", flags_.beside, "what runs beside a low-contention collective: mm");
+  app.add_option("--mib", flags_.mibs, "MiB of a rank's part of such a collective (list); default 1,8,64")
+      ->delimiter(',');
   app.add_flag("--all-cores", flags_.all_cores,
                "on one core, and then on all of them too (peaks, mm --peers)");
   flags_.measure.define(app);
@@ -120,6 +131,8 @@ void BenchCommand::define(CLI::App& app) {
 }
 
 void BenchCommand::check_flags(const JobPlace& place) const {
+  if (!flags_.beside.empty() || !flags_.mibs.empty())
+    bad_input("--beside, --mib: only low-contention collectives take them");
   if (flags_.measure.counts.graph && place.placement.kind == DeviceKind::kCpu)
     not_supported("--graph: CPU streams cannot be captured; leave it out");
   if (flags_.measure.counts.graph && flags_.measure.counts.alternatives)
@@ -144,9 +157,9 @@ void BenchCommand::check_flags(const JobPlace& place) const {
 /// Whether a flag is set that has a meaning for ranks and their ops only.
 bool BenchCommand::is_for_ranks() const {
   const MeasureFlags& measure = flags_.measure;
-  return !flags_.problem.empty() || flags_.explain || measure.counts.graph || !measure.scales.empty() ||
-         measure.counts.alternatives || measure.link_delay_us >= 0 || flags_.link != 0 ||
-         measure.job.ranks.value_or(1) != 1;
+  return !flags_.problem.empty() || flags_.explain || !flags_.beside.empty() || !flags_.mibs.empty() ||
+         measure.counts.graph || !measure.scales.empty() || measure.counts.alternatives ||
+         measure.link_delay_us >= 0 || flags_.link != 0 || measure.job.ranks.value_or(1) != 1;
 }
 
 /// One rank on a CPU: this process.
@@ -207,6 +220,49 @@ int BenchCommand::launch_4bit(const Invocation& invocation) const {
                            measure.counts.iterations,
                            flags_.json};
   return bench_4bit(bench, invocation, this_process(invocation));
+}
+
+/// Throws exit 2 for flags that it does not take.
+BesideBench BenchCommand::beside(CollectiveOp op) const {
+  const MeasureFlags& measure = flags_.measure;
+  if (flags_.beside != "mm") bad_input(fmt::format("bench {} needs --beside mm", to_string(op)));
+  if (!flags_.problem.empty() || flags_.explain || measure.counts.graph || measure.counts.alternatives ||
+      !measure.scales.empty() || !measure.b_orders.empty() || measure.counts.by_samples ||
+      measure.counts.load_ms != 0 || flags_.link != 0 ||
+      flags_.algorithms != std::vector<std::string>{"auto"}) {
+    bad_input(
+        fmt::format("bench {} takes --beside, --mib, --m, --n and --k or --preset, --scale, --dtype, "
+                    "--iterations, --warmup, --link-delay-us, --json and the flags of ranks",
+                    to_string(op)));
+  }
+  BesideBench bench{.op = op,
+                    .products = {},
+                    .dtypes = {},
+                    .mibs = flags_.mibs.empty() ? std::vector<std::int64_t>{1, 8, 64} : flags_.mibs,
+                    .counts = measure.counts,
+                    .json = flags_.json};
+  for (const std::int64_t mib : bench.mibs) {
+    if (mib < 1 || mib > 4096) bad_input(fmt::format("--mib {}: need 1 to 4096", mib));
+  }
+  for (const harness::Problem& problem : measure.problems(harness::Op::kAllGatherMatmul, 1, on_gpus_)) {
+    const harness::ProductSizes sizes = product_of_a_rank(problem);
+    const auto is_known = [&](const harness::ProductSizes& one) {
+      return one.m == sizes.m && one.n == sizes.n && one.k == sizes.k;
+    };
+    if (std::none_of(bench.products.begin(), bench.products.end(), is_known)) bench.products.push_back(sizes);
+    if (std::find(bench.dtypes.begin(), bench.dtypes.end(), problem.dtype) == bench.dtypes.end())
+      bench.dtypes.push_back(problem.dtype);
+  }
+  return bench;
+}
+
+int BenchCommand::launch_beside(CollectiveOp op, const Invocation& invocation, const JobPlace& place) const {
+  const BesideBench bench = beside(op);
+  flags_.measure.check();
+  check_memory_need(bench, place.ranks);
+  const RowFile file(bench.json);
+  flags_.measure.print_heading(invocation, place);
+  return bench_beside(bench, file, invocation, place);
 }
 
 std::vector<BenchRow> BenchCommand::rows(int ranks) const {
@@ -285,6 +341,13 @@ void BenchCommand::print_link_verdict(const nlohmann::json& row) {
       time_text(link_us), link_us / gemm_us, fused_us / std::max(gemm_us, link_us), serial_us / fused_us);
 }
 
+void BenchCommand::print_nan_check(const nlohmann::json& row) {
+  if (row.at("t_unchecked_us").is_null()) return;
+  const auto unchecked_us = row.at("t_unchecked_us").get<double>();
+  fmt::print("# NaN check: fused takes {} without it, {:.3f} of that with it\n", time_text(unchecked_us),
+             row.at("t_fused_us").get<double>() / unchecked_us);
+}
+
 int BenchCommand::launch(const Invocation& invocation) {
   if (flags_.op == "peaks") return launch_peaks(invocation);
   if (is_product_only() && !flags_.peers.empty()) return launch_products(invocation);
@@ -293,18 +356,22 @@ int BenchCommand::launch(const Invocation& invocation) {
   if (!flags_.peers.empty()) bad_input("--peers: only mm and matmul_4bit take it");
   if (!flags_.group_sizes.empty()) bad_input("--group-size: only matmul_4bit takes it");
   const JobPlace place = flags_.measure.job.choose(invocation.machine, flags_.problem);
-  check_flags(place);
   on_gpus_ = place.placement.kind == DeviceKind::kCuda;
+  if (const auto collective = collective_named(flags_.op))
+    return launch_beside(*collective, invocation, place);
+  check_flags(place);
   const int ranks = place.ranks;
   const std::vector<BenchRow> rows = this->rows(ranks);
+  for (const BenchRow& row : rows)
+    check_memory_need(fmt::format("bench on {} ranks", ranks), bytes_of_ranks(row.problem));
   const RowFile file(flags_.json);
   print_heading(invocation, place);
   std::vector<double> speedups;
   std::string first_wrong;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto tell_row = [&](Store& store) { send_to_ranks(store, kRowKey, i); };
-    const auto results =
-        run_job({ranks, invocation.arguments, place.placement, tell_row}, invocation.interrupts);
+    const auto results = run_job({ranks, invocation.arguments, place.placement, tell_row, invocation.tracing},
+                                 invocation.interrupts);
     nlohmann::json row = summarize(rows[i], flags_.measure.counts, results);
     print_row(row);
     if (flags_.explain && !is_product_only()) {
@@ -314,6 +381,7 @@ int BenchCommand::launch(const Invocation& invocation) {
     row["link"] = flags_.link > 0 ? nlohmann::json(flags_.link) : nlohmann::json();
     row["link_delay_us"] = results[0].at("link_delay_us");
     print_link_verdict(row);
+    print_nan_check(row);
     if (row.at("wrong") != 0) {
       const auto culprit =
           std::find_if(results.begin(), results.end(), [](const auto& r) { return r.at("wrong") != 0; });
@@ -355,12 +423,17 @@ std::chrono::microseconds BenchCommand::link_of(const BenchRow& row, const RankC
 nlohmann::json BenchCommand::run_rank(const RankContext& context, const Config& config) {
   Config own = flags_.measure.job.config_of(config);
   on_gpus_ = receive_placement(context).kind == DeviceKind::kCuda;
+  if (const auto collective = collective_named(flags_.op)) {
+    own.link_delay = flags_.measure.link_of(own);
+    return measure_beside(beside(*collective), context, own);
+  }
   const auto idx = receive(context, kRowKey).get<std::size_t>();
   BenchRow row = rows(context.size)[idx];
   row.problem.by_tensor_cores = on_gpus_;
   own.link_delay = link_of(row, context, own);
   const Session session(context, own, "bench");
   nlohmann::json measured = measure(row, flags_.measure.counts, session);
+  session.tell_trace();
   measured["link_delay_us"] = own.link_delay.count();
   return measured;
 }

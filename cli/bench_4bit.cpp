@@ -15,6 +15,8 @@
 #include "failure.hpp"
 #include "harness/operands.hpp"
 #include "harness/stopwatch.hpp"
+#include "measure_flags.hpp"
+#include "memory_need.hpp"
 #include "row_file.hpp"
 
 namespace tandem::cli {
@@ -253,6 +255,7 @@ class Bench {
         peers_(load_peers(flags.peers, missing_)) {}
 
   int run() {
+    check_memory();
     const auto plan = take(gemm::plan({.group_size = 32}, *device_));
     fmt::print("{}, {}; times are medians of {}, in turn\n", place_.heading, plan.implementation(),
                flags_.iterations);
@@ -271,8 +274,25 @@ class Bench {
   }
 
  private:
+  void check_memory() const {
+    const auto check = [](const harness::ProductSizes& sizes) {
+      check_memory_need("bench matmul_4bit", bytes_of_product(sizes, DType::kF32));
+    };
+    if (!flags_.preset.empty()) {
+      for (const Linear& linear : model_of(flags_.preset).linears) check({kPrompt, linear.n, linear.k});
+      return;
+    }
+    for (const std::int64_t m : flags_.m) {
+      for (const std::int64_t n : flags_.n) {
+        for (const std::int64_t k : flags_.k) {
+          check_sizes({m, n, k});
+          check({m, n, k});
+        }
+      }
+    }
+  }
+
   Product measured(std::int64_t m, const Linear& linear, std::int64_t group) {
-    invocation_.interrupts.check();
     Product product(m, linear, group, *stream_, peers_);
     product.measure(flags_.warmup, flags_.iterations);
     nlohmann::json row = product.row();
@@ -301,7 +321,6 @@ class Bench {
 
   /// Tokens a second of all products of a model; attention and the rest are not in it.
   void run_model(const Model& model, std::int64_t group) {
-    constexpr std::int64_t kPrompt = 128;
     double prompt_us = 0;
     double token_us = 0;
     double read_us = 0;
@@ -332,6 +351,7 @@ class Bench {
     file_.append(row);
   }
 
+  static constexpr std::int64_t kPrompt = 128;  ///< tokens
   const FourBitBench& flags_;
   const Invocation& invocation_;
   const JobPlace& place_;

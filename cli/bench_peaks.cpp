@@ -182,7 +182,6 @@ class Peaks {
     std::vector<std::vector<double>> rates(probes.size());
     for (int round = -flags_.warmup; round < flags_.iterations; ++round) {
       for (std::size_t i = 0; i < probes.size(); ++i) {
-        invocation_.interrupts.check();
         if (!probes[i].why_not.empty()) continue;
         std::vector<double> of_cores(cores.size());
         run_at_once(cores, [&](std::size_t core) { of_cores[core] = probes[i].one_round(memories[core]); });

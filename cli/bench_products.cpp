@@ -20,6 +20,7 @@
 #include "harness/operands.hpp"
 #include "harness/reference.hpp"
 #include "harness/stopwatch.hpp"
+#include "memory_need.hpp"
 #include "pinned.hpp"
 #include "row_file.hpp"
 #include "timing.hpp"
@@ -214,7 +215,6 @@ class ProductsRun {
     double fma = 0;
     double dot = 0;
     for (int round = -flags_.warmup; round < flags_.iterations; ++round) {
-      invocation_.interrupts.check();
       fma = std::max(fma, peak_of("fma_f32", cores));
       dot = std::max(dot, peak_of("dot_bf16", cores));
       for (std::size_t i = 0; i < contenders.size(); ++i)
@@ -329,6 +329,8 @@ class ProductsRun {
 }  // namespace
 
 int bench_products(const ProductsBench& flags, const Invocation& invocation, const JobPlace& place) {
+  for (const harness::Problem& problem : flags.problems)
+    check_memory_need("bench mm --peers", bytes_of_product(product_of_a_rank(problem), problem.dtype));
   return ProductsRun(flags, invocation, place).run();
 }
 

@@ -304,7 +304,7 @@ int find_best_heuristic(RowRunner& runner, const Session& session, const harness
   return best;
 }
 
-std::vector<Variant> variants_of(const BenchRow& row, RowRunner& runner, int best_heuristic) {
+std::vector<Variant> variants_of(const BenchRow& row, RowRunner& runner, Group& group, int best_heuristic) {
   std::vector<Variant> variants{{"gemm", false, [&] { runner.whole_product(); }}};
   if (best_heuristic >= 0) {
     variants.push_back(
@@ -315,6 +315,12 @@ std::vector<Variant> variants_of(const BenchRow& row, RowRunner& runner, int bes
   variants.push_back({"comm", false, [&] { runner.communication(); }});
   variants.push_back({"serial", true, [&] { runner.op(Algorithm::kSerial); }});
   variants.push_back({"fused", true, [&] { runner.fused(); }});
+  if (!group.nan_check()) return variants;
+  variants.push_back({"unchecked", true, [&] {
+                        group.set_nan_check(false);
+                        runner.op(row.problem.algorithm);
+                        group.set_nan_check(true);
+                      }});
   return variants;
 }
 
@@ -335,6 +341,8 @@ int num_loads(const harness::Problem& problem, int load_ms) {
 
 harness::Stopwatch stopwatch_for(RowRunner& runner, const harness::Problem& problem,
                                  const BenchCounts& counts, const Session& session) {
+  if (session.group().nan_check())
+    runner.whole_product();  // which the collective sums, from the first load on
   harness::Stopwatch stopwatch(session.device(), session.group(), session.stream());
   stopwatch.load_before([&runner] { runner.load(); }, num_loads(problem, counts.load_ms));
   return stopwatch;
@@ -385,7 +393,8 @@ nlohmann::json measure(const BenchRow& row, const BenchCounts& counts, const Ses
   RowRunner runner(row, session);
   runner.learn_speeds();
   const harness::Stopwatch stopwatch = stopwatch_for(runner, row.problem, counts, session);
-  std::vector<Variant> variants = variants_of(row, runner, find_best_heuristic(runner, session, stopwatch));
+  std::vector<Variant> variants =
+      variants_of(row, runner, session.group(), find_best_heuristic(runner, session, stopwatch));
   if (!row.product_only) runner.start_from_serial();
   if (!row.product_only && counts.alternatives) add_alternatives(runner, session, variants);
   std::vector<harness::Replay> replays;
@@ -483,9 +492,9 @@ nlohmann::json summarize(const BenchRow& row, const BenchCounts& counts,
                       {"t_gemm_us", t_gemm},
                       {"t_gemm_best_us", nullptr}};
   if (results[0].at("times").contains("gemm_best")) json["t_gemm_best_us"] = typical("gemm_best");
-  for (const char* key :
-       {"algorithm", "as_graph", "t_own_mm_us", "t_comm_us", "t_serial_us", "t_fused_us", "predicted_us",
-        "predicted_serial_us", "host_us", "host_serial_us", "ect_us", "efficiency", "ceiling", "speedup"}) {
+  for (const char* key : {"algorithm", "as_graph", "nan_check", "t_own_mm_us", "t_comm_us", "t_serial_us",
+                          "t_fused_us", "t_unchecked_us", "predicted_us", "predicted_serial_us", "host_us",
+                          "host_serial_us", "ect_us", "efficiency", "ceiling", "speedup"}) {
     json[key] = nullptr;
   }
   json["wrong"] = 0;
@@ -496,22 +505,22 @@ nlohmann::json summarize(const BenchRow& row, const BenchCounts& counts,
   const double t_serial = typical("serial");
   const double t_fused = typical("fused");
   const double ect = t_fused - t_gemm;
-  for (const char* key : {"algorithm", "as_graph"}) json[key] = results[0].at("report").at(key);
+  for (const char* key : {"algorithm", "as_graph", "nan_check"}) json[key] = results[0].at("report").at(key);
   json["t_own_mm_us"] = typical("own_mm");
   json["t_comm_us"] = t_comm;
   json["t_serial_us"] = t_serial;
   json["t_fused_us"] = t_fused;
+  if (results[0].at("times").contains("unchecked")) json["t_unchecked_us"] = typical("unchecked");
   add_predictions(results[0].at("report"), json);
   if (!results[0].at("times").at("host").at("fused").empty()) {
     json["host_us"] = typical("host/fused");
     json["host_serial_us"] = typical("host/serial");
   }
-  if (counts.alternatives) {
-    for (const char* name : {"serial", "pipelined", "native"}) {
-      const bool is_chosen = json["algorithm"] == name;
-      if (is_chosen || results[0].at("times").contains(name))
-        json["t_algorithms_us"][name] = is_chosen ? t_fused : typical(name);
-    }
+  for (const char* name : {"serial", "pipelined", "native"}) {
+    if (!counts.alternatives) break;
+    const bool is_chosen = json["algorithm"] == name;
+    if (is_chosen || results[0].at("times").contains(name))
+      json["t_algorithms_us"][name] = is_chosen ? t_fused : typical(name);
   }
   json["tflops"] = flops_of(product) / t_fused * 1e-6;
   json["ect_us"] = ect;

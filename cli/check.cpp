@@ -4,9 +4,11 @@
 #include <cstring>
 #include <map>
 
+#include "check_collectives.hpp"
 #include "command.hpp"
 #include "failure.hpp"
 #include "harness/reference.hpp"
+#include "memory_need.hpp"
 #include "rank_op.hpp"
 #include "session.hpp"
 #include "sweep.hpp"
@@ -27,6 +29,8 @@ class CaseRunner {
   /// In step: see CheckFlags.
   CaseRunner(const Session& session, bool is_in_step) : session_(session), is_in_step_(is_in_step) {}
 
+  /// Runs and compares a collective.
+  void run(const CollectiveCase& c);
   /// Runs a problem with each algorithm.
   void run(harness::Problem problem, const std::vector<Algorithm>& algorithms);
   [[nodiscard]] nlohmann::json result() const;
@@ -49,7 +53,7 @@ class CaseRunner {
   std::vector<std::string> skip_reasons_;
 };
 
-std::vector<std::byte> bytes_of(const TensorView& view) {
+std::vector<std::byte> contents_of(const TensorView& view) {
   const auto* begin = view.data_as<const std::byte>();
   return {begin, begin + view.size_bytes()};
 }
@@ -69,6 +73,17 @@ void CaseRunner::run(harness::Problem problem, const std::vector<Algorithm>& alg
     const bool ran = run_case(op, reference, problem, algorithm);
     ++(ran ? tally.run : tally.skipped);
   }
+}
+
+void CaseRunner::run(const CollectiveCase& c) {
+  if (is_in_step_) session_.meet("every rank is about to call");
+  const harness::Wrong wrong = check_case(c, session_);
+  Tally& tally = tallies_[std::string(to_string(c.op))];
+  ++tally.run;
+  if (wrong.count == 0) return;
+  ++tally.wrong;
+  wrong_lines_.push_back(fmt::format("{} --ranks {} --dtype {}   {} wrong; first: {}", to_string(c.op),
+                                     session_.size(), tandem::to_string(c.dtype), wrong.count, wrong.first));
 }
 
 void CaseRunner::call(RankOp& op, Algorithm algorithm) const {
@@ -116,7 +131,7 @@ void CaseRunner::compare(const RankOp& op, const harness::Reference& reference, 
 
 void CaseRunner::remember_serial(const RankOp& op) {
   serial_bytes_.clear();
-  for (const harness::GuardedTensor& out : op.outputs()) serial_bytes_.push_back(bytes_of(out.host()));
+  for (const harness::GuardedTensor& out : op.outputs()) serial_bytes_.push_back(contents_of(out.host()));
 }
 
 void CaseRunner::compare_with_serial(const RankOp& op, harness::Wrong& wrong) const {
@@ -149,6 +164,7 @@ struct CheckFlags {
   std::vector<int> ranks{1, 2, 3, 4, 8};
   std::string backend = "auto";
   bool loopback = false;
+  bool nan_check = false;
   bool is_in_step = false;  ///< ranks meet on the host before each call, and again behind it
 };
 
@@ -160,8 +176,14 @@ class CheckCommand : public Command {
 
  private:
   [[nodiscard]] SweepLists lists() const;
+  /// Throws exit 2 for a problem that is larger than memory.
+  void check_sizes(const SweepLists& lists) const;
   /// Adds up what the ranks of one job found; prints a line.
   void collect(const Placement& placement, int ranks, const std::vector<nlohmann::json>& results);
+  [[nodiscard]] Tally total_of(std::string_view op) const {
+    const auto found = totals_.find(std::string(op));
+    return found == totals_.end() ? Tally{} : found->second;
+  }
   int conclude(const SweepLists& lists) const;
 
   CheckFlags flags_;
@@ -171,7 +193,7 @@ class CheckCommand : public Command {
 };
 
 void CheckCommand::define(CLI::App& app) {
-  app.add_option("op", flags_.op, harness::names_of_ops() + "; default: all");
+  app.add_option("op", flags_.op, harness::names_of_ops() + ", " + names_of_collectives() + "; default: all");
   app.add_option("--problem", flags_.problem, "just this case, as a failure prints it");
   app.add_option("--ranks", flags_.ranks, "numbers of ranks")->delimiter(',')->capture_default_str();
   app.add_option("--dtype", flags_.dtypes, "element types")->delimiter(',')->capture_default_str();
@@ -180,6 +202,7 @@ void CheckCommand::define(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--algorithm", flags_.algorithms, "algorithms")->delimiter(',')->capture_default_str();
   app.add_option("--backend", flags_.backend, "auto, cpu or cuda");
+  app.add_flag("--nan-check", flags_.nan_check, "ops look for NaN in their inputs; results are full of it");
   app.add_flag("--loopback", flags_.loopback,
                "all ranks as threads on GPU 0, also where there are enough GPUs");
   app.add_flag("--in-step", flags_.is_in_step,
@@ -194,8 +217,14 @@ SweepLists CheckCommand::lists() const {
     const harness::Problem problem = harness::parse_problem(flags_.problem);
     return {.ops = {problem.op}, .dtypes = {}, .algorithms = {problem.algorithm}, .ranks = {problem.ranks}};
   }
-  lists.ops = flags_.op.empty() ? std::vector<harness::Op>(std::begin(harness::kOps), std::end(harness::kOps))
-                                : std::vector<harness::Op>{harness::parse_op(flags_.op)};
+  if (const auto collective = collective_named(flags_.op)) {
+    lists.collectives = {*collective};
+  } else if (!flags_.op.empty()) {
+    lists.ops = {harness::parse_op(flags_.op)};
+  } else {
+    lists.ops.assign(std::begin(harness::kOps), std::end(harness::kOps));
+    lists.collectives.assign(std::begin(kCollectives), std::end(kCollectives));
+  }
   for (const std::string& name : flags_.dtypes) {
     const DType dtype = harness::parse_product_dtype(name);
     (is_f8(dtype) ? lists.f8_types : lists.dtypes).push_back(dtype);
@@ -205,16 +234,30 @@ SweepLists CheckCommand::lists() const {
     lists.algorithms.push_back(harness::parse_algorithm_flag(name));
   lists.ranks = flags_.ranks;
   for (const int ranks : lists.ranks) harness::check_ranks(ranks, "--ranks");
-  const bool is_empty = std::all_of(lists.ops.begin(), lists.ops.end(),
-                                    [&](harness::Op op) { return num_cases(op, lists) == 0; });
+  const bool is_empty =
+      lists.collectives.empty() && std::all_of(lists.ops.begin(), lists.ops.end(),
+                                               [&](harness::Op op) { return num_cases(op, lists) == 0; });
   if (is_empty) not_supported("check: no case: sums over ranks have scales of tensors and of rows only");
   return lists;
+}
+
+void CheckCommand::check_sizes(const SweepLists& lists) const {
+  std::int64_t largest = 0;
+  if (!flags_.problem.empty()) largest = bytes_of_ranks(harness::parse_problem(flags_.problem));
+  for (const harness::Op op : lists.ops) {
+    for (const int ranks : lists.ranks) {
+      for (const harness::Problem& problem : problems_of(op, lists, ranks))
+        largest = std::max(largest, bytes_of_ranks(problem));
+    }
+  }
+  check_memory_need("check", largest);
 }
 
 int CheckCommand::launch(const Invocation& invocation) {
   const Machine& machine = invocation.machine;
   const Placement first = place(machine, flags_.backend, flags_.loopback, 1);
   const SweepLists lists = this->lists();
+  check_sizes(lists);
   fmt::print("backend {}, {} cores\n", backend_and_why(machine, first, flags_.backend, 1),
              machine.usable_cores());
   std::fflush(stdout);
@@ -258,13 +301,21 @@ int CheckCommand::conclude(const SweepLists& lists) const {
   Tally sum;
   std::int64_t product = 0;
   for (const harness::Op op : lists.ops) {
-    const auto found = totals_.find(std::string(to_string(op)));
-    const Tally tally = found == totals_.end() ? Tally{} : found->second;
+    const Tally tally = total_of(to_string(op));
     const std::int64_t cases = flags_.problem.empty() ? num_cases(op, lists) : 1;
     fmt::print("{}: {}: {} run, {} skipped, {} wrong\n", to_string(op),
                flags_.problem.empty() ? product_in_words(op, lists) : "1 problem", tally.run, tally.skipped,
                tally.wrong);
     product += cases;
+    sum.run += tally.run;
+    sum.skipped += tally.skipped;
+    sum.wrong += tally.wrong;
+  }
+  for (const CollectiveOp op : lists.collectives) {
+    const Tally tally = total_of(to_string(op));
+    fmt::print("{}: {}: {} run, {} skipped, {} wrong\n", to_string(op), product_in_words(op, lists),
+               tally.run, tally.skipped, tally.wrong);
+    product += static_cast<std::int64_t>(cases_of(op, lists).size() * lists.ranks.size());
     sum.run += tally.run;
     sum.skipped += tally.skipped;
     sum.wrong += tally.wrong;
@@ -295,7 +346,9 @@ int CheckCommand::conclude(const SweepLists& lists) const {
 }
 
 nlohmann::json CheckCommand::run_rank(const RankContext& context, const Config& config) {
-  const Session session(context, config, "check");
+  Config own = config;
+  own.nan_check = own.nan_check || flags_.nan_check;
+  const Session session(context, own, "check");
   CaseRunner runner(session, flags_.is_in_step);
   const SweepLists lists = this->lists();
   if (!flags_.problem.empty()) {
@@ -305,6 +358,9 @@ nlohmann::json CheckCommand::run_rank(const RankContext& context, const Config& 
   for (const harness::Op op : lists.ops) {
     for (const harness::Problem& problem : problems_of(op, lists, context.size))
       runner.run(problem, lists.algorithms);
+  }
+  for (const CollectiveOp op : lists.collectives) {
+    for (const CollectiveCase& c : cases_of(op, lists)) runner.run(c);
   }
   return runner.result();
 }

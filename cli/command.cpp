@@ -18,6 +18,7 @@ void JobFlags::define(CLI::App& app) {
   app.add_flag("--loopback", loopback, "all ranks as threads on GPU 0; also what more ranks than GPUs get");
   app.add_flag("--batch-invariant", batch_invariant,
                "rows have the same bits in every batch, by every algorithm");
+  app.add_flag("--nan-check", nan_check, "ops look for NaN in their inputs; the first one ends the run");
 }
 
 JobPlace JobFlags::choose(const Machine& machine, const std::string& problem) const {

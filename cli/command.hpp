@@ -20,6 +20,7 @@ struct Invocation {
   Config config;
   Machine machine;
   Interrupts& interrupts;
+  Tracing* tracing = nullptr;  ///< for the command's jobs; null: they are not traced
 };
 
 /// A subcommand. The launcher process checks everything and prints; ranks parse the same flags and do the
@@ -48,11 +49,13 @@ struct JobFlags {
   std::string backend = "auto";
   bool loopback = false;
   bool batch_invariant = false;
+  bool nan_check = false;
 
   void define(CLI::App& app);
   /// What the environment says, and these flags.
   [[nodiscard]] Config config_of(Config config) const {
     config.batch_invariant = config.batch_invariant || batch_invariant;
+    config.nan_check = config.nan_check || nan_check;
     return config;
   }
   /// Number and place of the ranks: as asked for, or as `problem` says where there is one, or by the machine.
@@ -71,6 +74,8 @@ void problem_stands_alone(CLI::App& app, const std::vector<std::string>& flags);
 [[nodiscard]] std::unique_ptr<Command> make_doctor();
 [[nodiscard]] std::unique_ptr<Command> make_graph();
 [[nodiscard]] std::unique_ptr<Command> make_program();
+/// Only says how to trace: main() takes `trace` off the command line.
+[[nodiscard]] std::unique_ptr<Command> make_trace();
 /// In a rank: the names of the GPUs, or why there are none.
 [[nodiscard]] std::unique_ptr<Command> make_list_gpus();
 

@@ -10,6 +10,7 @@
 #include "failure.hpp"
 #include "harness/problem.hpp"
 #include "harness/stopwatch.hpp"
+#include "memory_need.hpp"
 #include "mlp.hpp"
 #include "row_file.hpp"
 #include "timing.hpp"
@@ -135,6 +136,17 @@ nlohmann::json row_of_phase(const nlohmann::json& phase, const DemoTimes& times)
   return row;
 }
 
+/// Each rank has all of x. Weights are there as they were made and as they are multiplied.
+std::int64_t bytes_needed(const DemoPlan& plan, int ranks) {
+  const MlpSizes& sizes = plan.sizes;
+  const harness::Problem gather = gather_problem(sizes, plan.types, ranks);
+  const harness::Problem scatter = scatter_problem(sizes, plan.types, ranks);
+  return sum_of_bytes({times_bytes(ranks, bytes_of(gather.a, DType::kBF16)),
+                       times_bytes(3, bytes_of({sizes.hidden, sizes.intermediate}, DType::kBF16)),
+                       bytes_of_ranks(gather), bytes_of_ranks(scatter),
+                       MlpReference::bytes_needed(sizes, ranks)});
+}
+
 class DemoCommand : public Command {
  public:
   void define(CLI::App& app) override;
@@ -254,16 +266,16 @@ int DemoCommand::launch(const Invocation& invocation) {
   const RowFile file(flags_.json);
   const DemoPlan plan = this->plan(invocation, place);
   const MlpSizes& sizes = plan.sizes;
+  check_memory_need(fmt::format("demo on {} ranks", ranks), bytes_needed(plan, ranks));
   print_heading(preset, plan, place);
-
   const SharedBytes parts(MlpReference::bytes_needed(sizes, ranks));
   const auto prepare = [&](Store& store) {
     send_to_ranks(store, kPlanKey,
                   {{"sizes", {sizes.tokens, sizes.hidden, sizes.intermediate}}, {"seconds", plan.seconds}});
     parts.publish(store, kDemoPartsKey);
   };
-  const auto results =
-      run_job({ranks, invocation.arguments, place.placement, prepare}, invocation.interrupts);
+  const auto results = run_job({ranks, invocation.arguments, place.placement, prepare, invocation.tracing},
+                               invocation.interrupts);
   const nlohmann::json& phases = results[0].at("phases");
   std::vector<nlohmann::json> rows;
   for (std::size_t i = 0; i < phases.size(); ++i) {

@@ -78,6 +78,7 @@ nlohmann::json DemoRank::run_phase(const DemoPhase& phase) {
     const double own = harness::median(result["times"]["serial"][kGatherGateUp].get<std::vector<double>>());
     serial_gather_us_ = session.exchange(own, "demo link")[0];
   }
+  session.tell_trace();
   return result;
 }
 

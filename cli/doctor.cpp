@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <CLI/Version.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -14,8 +15,11 @@
 #include "backend/for_tools.hpp"
 #include "command.hpp"
 #include "failure.hpp"
+#include "flight_record_file.hpp"
 #include "host_probes.hpp"
+#include "row_file.hpp"
 #include "session.hpp"
+#include "tracing_facts.hpp"
 #include "version.hpp"
 
 namespace tandem::cli {
@@ -23,18 +27,24 @@ namespace {
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
-/// Prints findings; remembers whether something that tandem needs is missing.
+/// Prints findings and keeps them; remembers whether something that tandem needs is missing.
 class Findings {
  public:
-  void say(const char* topic, const std::string& text) const { fmt::print("  {:<12} {}\n", topic, text); }
+  void say(const char* topic, const std::string& text) {
+    fmt::print("  {:<12} {}\n", topic, text);
+    all_.push_back({{"topic", topic}, {"text", text}});
+  }
   void need(const char* topic, const Support& support, const std::string& meaning) {
     say(topic, support.ok ? fmt::format("ok: {}", meaning)
                           : fmt::format("MISSING: {} ({})", support.why_not, meaning));
     if (!support.ok && first_missing_.empty()) first_missing_ = fmt::format("{}: {}", topic, support.why_not);
   }
   [[nodiscard]] const std::string& first_missing() const { return first_missing_; }
+  /// [{topic, text}].
+  [[nodiscard]] const nlohmann::json& all() const { return all_; }
 
  private:
+  nlohmann::json all_ = nlohmann::json::array();
   std::string first_missing_;
 };
 
@@ -75,7 +85,7 @@ Support cpu_device(const Config& config, std::string& description) {
   return Support::yes();
 }
 
-void show_settings(const Config& config, const Findings& findings) {
+void show_settings(const Config& config, Findings& findings) {
   const Config defaults;
   const auto show = [&](const char* name, const std::string& value, const std::string& usual) {
     findings.say("setting", fmt::format("{} = {}{}", name, value, value == usual ? " (default)" : ""));
@@ -101,8 +111,10 @@ void show_settings(const Config& config, const Findings& findings) {
   show("TANDEM_NATIVE_PIECES", config.native_pieces ? std::to_string(*config.native_pieces) : "predicted",
        "predicted");
   show("TANDEM_BATCH_INVARIANT", config.batch_invariant ? "1" : "0", "0");
+  show("TANDEM_NAN_CHECK", config.nan_check ? "1" : "0", "0");
   show("TANDEM_CUBLASLT_LIBRARY", config.cublaslt_library.value_or("searched for"), "searched for");
   show("TANDEM_NCCL_LIBRARY", config.nccl_library.value_or("searched for"), "searched for");
+  show("TANDEM_RECORDER_FOLDER", config.recorder_folder.empty() ? "none" : config.recorder_folder, "");
   show("TANDEM_TUNE_FOLDER", config.tune_folder.empty() ? "none" : config.tune_folder, "");
   const std::string rates = to_string(config.core_rates);
   show("TANDEM_RATES", rates.empty() ? "measured" : rates, "measured");
@@ -111,7 +123,7 @@ void show_settings(const Config& config, const Findings& findings) {
 }
 
 /// As a group of at least so many ranks looks them up.
-void show_speeds(const Config& config, const std::string& device, int cores, const Findings& findings) {
+void show_speeds(const Config& config, const std::string& device, int cores, Findings& findings) {
   const cost::FoundRates found = cost::read_rates(config.tune_folder, device, cores);
   if (!found.warning.empty()) findings.say("speeds", found.warning);
   const std::string kept = to_string(found.rates);
@@ -120,7 +132,7 @@ void show_speeds(const Config& config, const std::string& device, int cores, con
 }
 
 /// What groups of all numbers of ranks up to that of the GPUs find, or measure.
-void show_gpu_rates(const Config& config, std::size_t num_gpus, const Findings& findings) {
+void show_gpu_rates(const Config& config, std::size_t num_gpus, Findings& findings) {
   constexpr const char* kTopic = "GPU rates";
   if (num_gpus < 2) return;
   const auto gpu = open_device({DeviceKind::kCuda, 0}, config);
@@ -140,13 +152,21 @@ void show_gpu_rates(const Config& config, std::size_t num_gpus, const Findings& 
   }
 }
 
-void show_table(const Config& config, const std::string& device, const Findings& findings) {
+void show_table(const Config& config, const std::string& device, Findings& findings) {
   // As a group reads it: what is counted here is what its ops look up.
   const cost::Found found = cost::read_table(config.tune_folder, device);
   if (!found.warning.empty()) findings.say("tuned", found.warning);
   const std::size_t rows = found.table.rows.size();
   findings.say("tuned", fmt::format("{} problems measured on this processor{}", rows,
                                     rows == 0 ? "; tandem tune measures them" : ""));
+}
+
+/// What a timeline or a profiler can see here. Adds to `shown`.
+void show_tracing(const std::vector<TracingFact>& facts, Findings& findings, nlohmann::json& shown) {
+  for (const TracingFact& fact : facts) {
+    findings.say("tracing", to_text(fact));
+    shown.push_back(to_json(fact));
+  }
 }
 
 std::string temp_folder() {
@@ -157,15 +177,27 @@ std::string temp_folder() {
 
 class DoctorCommand : public Command {
  public:
-  void define(CLI::App&) override {}
+  void define(CLI::App& app) override {
+    app.add_option("--json", json_path_, "Append the findings to this file, as one JSON object");
+    app.add_option("--recorder", recorder_path_,
+                   "say where the ranks of a failed group part, by this file from TANDEM_RECORDER_FOLDER");
+  }
   int launch(const Invocation& invocation) override;
   nlohmann::json run_rank(const RankContext& context, const Config& config) override;
 
  private:
-  static Support two_ranks(const Invocation& invocation);
+  static Support two_ranks(const Invocation& invocation, Findings& findings);
+
+  std::string json_path_;
+  std::string recorder_path_;
 };
 
 int DoctorCommand::launch(const Invocation& invocation) {
+  if (!recorder_path_.empty()) {
+    fmt::print("{}", describe(read_flight_record(recorder_path_)));
+    return kOk;
+  }
+  const RowFile file(json_path_);
   Findings findings;
   const Machine& machine = invocation.machine;
   fmt::print("{}\n", JobFlags().choose(machine).heading);
@@ -176,14 +208,18 @@ int DoctorCommand::launch(const Invocation& invocation) {
   findings.need("memfd", probe_sealed_memory(), "memory with seals that ranks share; /dev/shm is not used");
   findings.need("passing fds", probe_fd_passing(), "handing that memory to another rank");
   findings.need("futex", probe_futex(), "sleeping until a signal comes");
-  findings.need("pidfd", probe_pidfd(), "noticing at once that a rank died");
-  findings.need("two ranks", two_ranks(invocation), "starting processes that meet in a group");
+  const Support pidfd = probe_pidfd();
+  findings.say("pidfd", pidfd.ok ? "ok: noticing at once that a rank died"
+                                 : fmt::format("not here: {}; /proc is read every 10 ms", pidfd.why_not));
+  findings.need("two ranks", two_ranks(invocation, findings), "starting processes that meet in a group");
   findings.say("temp folder",
                fmt::format("{} (used only by jobs that other launchers start)", temp_folder()));
   if (machine.gpus.empty()) findings.say("GPU", machine.why_no_gpu);
   for (std::size_t i = 0; i < machine.gpus.size(); ++i) {
     findings.say("GPU", fmt::format("{}: {}", i, machine.gpus[i]));
   }
+  nlohmann::json tracing = nlohmann::json::array();
+  show_tracing(profiler_facts(machine), findings, tracing);
   // No processes are made from here on: these start the CUDA runtime.
   for (const std::string& line : describe_cuda_libraries(invocation.config))
     findings.say("GPU library", line);
@@ -199,15 +235,27 @@ int DoctorCommand::launch(const Invocation& invocation) {
   show_speeds(invocation.config, device, machine.usable_cores(), findings);
   show_gpu_rates(invocation.config, machine.gpus.size(), findings);
   show_table(invocation.config, device, findings);
+  show_tracing(device_facts(invocation.config, machine), findings, tracing);
+  file.append({{"findings", findings.all()},
+               {"missing", findings.first_missing()},
+               {"tracing", tracing},
+               {"commit", kCommit}});
   if (!findings.first_missing().empty()) {
     not_supported(fmt::format("doctor: {}; tandem cannot run ranks here", findings.first_missing()));
   }
   return kOk;
 }
 
-Support DoctorCommand::two_ranks(const Invocation& invocation) {
+/// Also says whether the ranks would notice the death of one.
+Support DoctorCommand::two_ranks(const Invocation& invocation, Findings& findings) {
   try {
-    run_job({2, invocation.arguments, {}, nullptr}, invocation.interrupts);
+    const auto unseen = run_job({2, invocation.arguments, {}, nullptr}, invocation.interrupts);
+    const auto why = std::max_element(unseen.begin(), unseen.end())->get<std::string>();
+    findings.say("dead ranks", why.empty()
+                                   ? "ok: seen by the others"
+                                   : fmt::format("MAY GO UNSEEN: {}; a death shows when a deadline passes "
+                                                 "(TANDEM_OP_TIMEOUT_MS)",
+                                                 why));
     return Support::yes();
   } catch (const Failure& failure) {
     if (failure.exit_code() > kInterrupted) throw;
@@ -215,10 +263,13 @@ Support DoctorCommand::two_ranks(const Invocation& invocation) {
   }
 }
 
+/// Why it would not notice; empty if it would.
 nlohmann::json DoctorCommand::run_rank(const RankContext& context, const Config& config) {
-  const Session session(context, config, "doctor");
+  Config quiet = config;
+  quiet.log_level = LogLevel::kOff;  // the report says it
+  const Session session(context, quiet, "doctor");
   session.meet("doctor");
-  return nlohmann::json::object();
+  return sees_deaths(session.group()).why_not;
 }
 
 }  // namespace

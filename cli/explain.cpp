@@ -23,6 +23,7 @@ nlohmann::json to_json(const OpReport& report) {
           {"reason", report.reason},
           {"key", report.key},
           {"as_graph", report.as_graph},
+          {"nan_check", report.checks_nan},
           {"candidates", candidates},
           {"program", program_text(report)}};
 }

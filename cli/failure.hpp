@@ -14,6 +14,7 @@ using harness::kNotSupported;
 using harness::kOk;
 using harness::kStrict;
 using harness::not_supported;
+using harness::out_of_memory;
 using harness::take;
 using harness::take_input;
 

@@ -12,6 +12,7 @@
 #include "failure.hpp"
 #include "graph_file.hpp"
 #include "graph_run.hpp"
+#include "outputs.hpp"
 
 namespace tandem::cli {
 namespace {
@@ -77,6 +78,8 @@ void GraphCommand::define_fuse(CLI::App& app) {
   app.add_flag(
       "--share-maxima", options_.share_maxima,
       "take the maximum of what is gathered from the shards' maxima, by an all-reduce of one number");
+  app.add_flag("--low-contention", options_.low_contention,
+               "run what is not fused beside products, where these take longer");
   app.add_option("--json", report_file_, "write the report to this file");
   app.add_option("--out", out_file_,
                  "write the rewritten program to this file, in the schema of captured ones");
@@ -84,7 +87,6 @@ void GraphCommand::define_fuse(CLI::App& app) {
 
 int GraphCommand::launch(const Invocation& invocation) {
   if (run_app_->parsed()) return run_.launch(invocation);
-  invocation.interrupts.end_process();
   return fuse_app_->parsed() ? fuse() : show();
 }
 
@@ -99,12 +101,14 @@ int GraphCommand::show() const {
 }
 
 int GraphCommand::fuse() const {
+  claim_output("--json", report_file_);
+  claim_output("--out", out_file_);
   graph::Graph program = read_graph(file_);
   graph::FuseOptions options = options_;
   options.strict = false;  // the report is printed and written all the same
   const graph::FuseReport report = take(graph::fuse(program, options));
-  if (!report_file_.empty()) write_file(report_file_, graph::to_json(report));
-  if (!out_file_.empty()) write_file(out_file_, graph::export_json(program));
+  if (!report_file_.empty()) write_output("--json", report_file_, graph::to_json(report));
+  if (!out_file_.empty()) write_output("--out", out_file_, graph::export_json(program));
   fmt::print("{}", graph::to_table(report));
   const auto text = graph::complaint(report);
   if (!options_.strict || !text) return kOk;

@@ -9,7 +9,4 @@ namespace tandem::cli {
 /// keyword. Throws exit 2 for a file that holds none.
 [[nodiscard]] graph::Graph read_graph(const std::string& path);
 
-/// Throws exit 2 where that cannot be done.
-void write_file(const std::string& path, const std::string& text);
-
 }  // namespace tandem::cli

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <tandem/graph/interpreter/execute.hpp>
@@ -9,6 +10,8 @@
 
 #include "failure.hpp"
 #include "graph_file.hpp"
+#include "memory_need.hpp"
+#include "outputs.hpp"
 #include "session.hpp"
 
 namespace tandem::cli {
@@ -17,10 +20,31 @@ namespace {
 using graph::interpreter::Difference;
 
 /// What all passes make of the program in the file.
-graph::Graph read_rewritten(const std::string& path) {
+graph::Graph read_rewritten(const std::string& path, const graph::FuseOptions& options) {
   graph::Graph program = read_graph(path);
-  take(graph::run_passes(program, graph::all_passes()));
+  take(graph::run_passes(program, graph::all_passes(), {}, options));
   return program;
+}
+
+std::int64_t type_bytes(const graph::NodeType& type) {
+  std::int64_t sum = 0;
+  for (const auto& tensor : type.tensors) {
+    const auto dtype = tensor ? graph::dtype_of(tensor->dtype) : std::nullopt;
+    if (dtype) sum = sum_of_bytes({sum, times_bytes(size_bytes(*dtype), tensor->numel())});
+  }
+  return sum;
+}
+
+/// Of one rank: inputs stay to the end, and each node makes its values beside them.
+std::int64_t bytes_needed(const graph::Graph& program) {
+  std::int64_t inputs = 0;
+  std::int64_t largest = 0;
+  for (const graph::Node& node : program.nodes()) {
+    const std::int64_t num_bytes = type_bytes(node.type());
+    if (node.is_given()) inputs = sum_of_bytes({inputs, num_bytes});
+    if (node.kind() == graph::NodeKind::kCall) largest = std::max(largest, num_bytes);
+  }
+  return sum_of_bytes({inputs, largest});
 }
 
 // ---- what a rank tells the launcher
@@ -179,10 +203,13 @@ void GraphRun::define(CLI::App& app) {
       "--compare", compare_,
       "also run the program as it is, with serial collectives, and compare: each fused op on the same "
       "operands, and each output");
+  app.add_flag("--low-contention", options_.low_contention,
+               "run what is not fused beside products, where these take longer");
   app.add_option("--json", json_, "write what ran, and how far it is off, to this file")->type_name("FILE");
 }
 
 int GraphRun::launch(const Invocation& invocation) const {
+  claim_output("--json", json_);
   const graph::Graph program = read_graph(file_);
   const int ranks = ranks_.value_or(program.header.world_size);
   if (ranks != program.header.world_size) {
@@ -190,8 +217,9 @@ int GraphRun::launch(const Invocation& invocation) const {
                           program.header.world_size));
   }
   take(graph::interpreter::check_executable(program));
-  const graph::Graph rewritten = read_rewritten(file_);
+  const graph::Graph rewritten = read_rewritten(file_, options_);
   take(graph::interpreter::check_executable(rewritten));
+  check_memory_need(fmt::format("graph run on {} ranks", ranks), times_bytes(ranks, bytes_needed(program)));
   fmt::print("{}: {} nodes, {} after passes; backend cpu, {} ranks, seed {}\n", file_, program.nodes().size(),
              rewritten.nodes().size(), ranks, seed_);
   const auto others = graph::interpreter::other_groups(program);
@@ -210,7 +238,8 @@ int GraphRun::launch(const Invocation& invocation) const {
                              {"compared", compare_},
                              {"other_groups", others},
                              {"ranks", results}};
-    write_file(json_, all.dump(1) + "\n");
+    // The name of a file may be no UTF-8, which JSON has to be.
+    write_output("--json", json_, all.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   }
   if (!compare_) return kOk;
   if (!report.wrong().empty()) {
@@ -229,7 +258,7 @@ int GraphRun::launch(const Invocation& invocation) const {
 
 nlohmann::json GraphRun::run_rank(const RankContext& context, const Config& config) const {
   const graph::Graph program = read_graph(file_);
-  const graph::Graph rewritten = read_rewritten(file_);
+  const graph::Graph rewritten = read_rewritten(file_, options_);
   const Session session(context, config, "graph run");
   const auto report = take(graph::interpreter::execute(
       program, rewritten, {.seed = seed_, .compare = compare_}, session.group(), session.stream()));

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <tandem/graph/fuse.hpp>
 
 #include "command.hpp"
 
@@ -20,6 +21,7 @@ class GraphRun {
   std::optional<int> ranks_;
   std::uint64_t seed_ = 0;
   bool compare_ = false;
+  graph::FuseOptions options_;
 };
 
 }  // namespace tandem::cli

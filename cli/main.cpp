@@ -11,8 +11,11 @@
 #include <cstring>
 #include <map>
 
+#include "base/uninterrupted.hpp"
 #include "command.hpp"
 #include "failure.hpp"
+#include "shell_words.hpp"
+#include "tracing.hpp"
 #include "version.hpp"
 
 namespace tandem::cli {
@@ -24,7 +27,6 @@ struct Subcommand {
 };
 
 constexpr const char* kListGpus = "list-gpus";  // for the tool itself
-constexpr const char* kNotBuiltYet[] = {"trace"};
 
 std::vector<Subcommand> define_commands(CLI::App& app) {
   app.set_version_flag("--version", fmt::format("tandem {}", kVersion));
@@ -43,6 +45,7 @@ std::vector<Subcommand> define_commands(CLI::App& app) {
   add("doctor", "What this machine allows and why not", make_doctor());
   add("graph", "Captured programs: show, fuse and run", make_graph());
   add("program", "The host program of a distributed matmul: print it, run it", make_program());
+  add("trace", "The timeline of demo, run or bench: JSON for Perfetto, and a page", make_trace());
   add(kListGpus, "", make_list_gpus());
   subcommands.back().app->group("");  // hidden
   return subcommands;
@@ -51,7 +54,8 @@ std::vector<Subcommand> define_commands(CLI::App& app) {
 // A stream that the caller closed: otherwise memory or a socket gets its number and what is printed.
 void open_closed_streams() {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
-    if (::fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) < 0) return;
+    if (::fcntl(fd, F_GETFD) >= 0) continue;
+    if (uninterrupted([] { return ::open("/dev/null", O_RDWR); }) < 0) return;
   }
 }
 
@@ -77,10 +81,7 @@ void check_command_name(const std::vector<Subcommand>& subcommands, int argc, ch
     return subcommand.app->get_name() == name;
   });
   if (known) return;
-  constexpr const char* kKnown = "demo, run, bench, check, tune, doctor, graph and program";
-  if (std::find(std::begin(kNotBuiltYet), std::end(kNotBuiltYet), name) != std::end(kNotBuiltYet)) {
-    not_supported(fmt::format("command '{}' is not built yet: {} are", name, kKnown));
-  }
+  constexpr const char* kKnown = "demo, run, bench, check, tune, doctor, graph, program and trace";
   bad_input(fmt::format("unknown command '{}': there are {}; see tandem --help", name, kKnown));
 }
 
@@ -124,7 +125,9 @@ void probe_gpus(Machine& machine, Interrupts& interrupts) {
   machine.why_no_gpu = found.at("why_not").get<std::string>();
 }
 
-int run_as_launcher(CLI::App& app, const std::vector<Subcommand>& subcommands, int argc, char** argv) {
+/// `argv`: without `trace`. `arguments`: what the user wrote.
+int run_as_launcher(CLI::App& app, const std::vector<Subcommand>& subcommands, int argc, char** argv,
+                    std::vector<std::string> arguments, const std::optional<std::filesystem::path>& trace) {
   check_command_name(subcommands, argc, argv);
   Command& command = parse(app, subcommands, argc, argv);
   auto config = Config::from_environment();
@@ -132,19 +135,28 @@ int run_as_launcher(CLI::App& app, const std::vector<Subcommand>& subcommands, i
   Interrupts interrupts;
   Machine machine = probe_machine();
   probe_gpus(machine, interrupts);
-  const int exit_code =
-      command.launch({{argv + 1, argv + argc}, *std::move(config), std::move(machine), interrupts});
+  std::optional<Tracing> tracing;
+  if (trace) tracing.emplace(*trace);
+  const std::string written = shell_words(arguments);
+  const int exit_code = command.launch(
+      {std::move(arguments), *std::move(config), machine, interrupts, tracing ? &*tracing : nullptr});
+  if (tracing) tracing->finish(fmt::format("tandem {}", written), machine);
   check_report_written();
   return exit_code;
 }
 
 int run(int argc, char** argv) {
   const auto context = take(join_job(argc, argv));
-  if (context) return run_as_rank(*context, argc, argv);
+  CommandLine line = CommandLine::of(argc, argv);
+  std::vector<char*> words;
+  for (std::string& word : line.words) words.push_back(word.data());
+  const int num_words = static_cast<int>(words.size());
+  words.push_back(nullptr);
+  if (context) return run_as_rank(*context, num_words, words.data());
   CLI::App app("Matrix products with their communication hidden inside", "tandem");
   const auto subcommands = define_commands(app);
   try {
-    return run_as_launcher(app, subcommands, argc, argv);
+    return run_as_launcher(app, subcommands, num_words, words.data(), {argv + 1, argv + argc}, line.trace);
   } catch (const CLI::ParseError& help) {
     return app.exit(help);
   }
@@ -155,10 +167,13 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   tandem::cli::open_closed_streams();
+  tandem::cli::set_signals_of_this_program();
   try {
     return tandem::cli::run(argc, argv);
   } catch (const tandem::cli::Failure& failure) {
     return tandem::cli::complain(failure);
+  } catch (const std::bad_alloc& lack) {
+    return tandem::cli::complain(tandem::cli::out_of_memory(lack));
   } catch (const std::exception& error) {
     return tandem::cli::complain(
         {tandem::cli::kFailed, tandem::Error(tandem::ErrorCode::kInternal, error.what())});

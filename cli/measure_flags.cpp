@@ -57,6 +57,12 @@ std::vector<harness::ProductSizes> preset_sizes(const std::string& name, bool ga
 
 }  // namespace
 
+void check_sizes(const harness::ProductSizes& sizes) {
+  const auto& [m, n, k] = sizes;
+  if (std::min({m, n, k}) >= 1 && std::max({m, n, k}) <= (1 << 24)) return;
+  bad_input(fmt::format("--m {} --n {} --k {}: each needs to be from 1 to {}", m, n, k, 1 << 24));
+}
+
 void MeasureFlags::define(CLI::App& app) {
   const auto add_sizes = [&](const char* name, std::vector<std::int64_t>& list, const char* text) {
     app.add_option(name, list, text)->delimiter(',');
@@ -115,11 +121,8 @@ std::vector<harness::ProductSizes> MeasureFlags::listed_sizes() const {
   for (const auto rows : m) {
     for (const auto columns : n) {
       for (const auto inner : k) {
-        if (std::min({rows, columns, inner}) < 1 || std::max({rows, columns, inner}) > (1 << 24)) {
-          bad_input(fmt::format("--m {} --n {} --k {}: each needs to be from 1 to {}", rows, columns, inner,
-                                1 << 24));
-        }
         sizes.push_back({rows, columns, inner});
+        check_sizes(sizes.back());
       }
     }
   }

@@ -14,6 +14,9 @@
 
 namespace tandem::cli {
 
+/// Throws exit 2 for --m, --n or --k out of range.
+void check_sizes(const harness::ProductSizes& sizes);
+
 /// What `bench` and `tune` have in common: which problems are measured, how often, and where.
 struct MeasureFlags {
   std::vector<std::int64_t> m;

@@ -6,8 +6,8 @@
 #include <barrier>
 #include <cerrno>
 #include <cstring>
-#include <thread>
 
+#include "base/threads_together.hpp"
 #include "failure.hpp"
 
 namespace tandem::cli {
@@ -52,15 +52,15 @@ Pinned::~Pinned() {
 
 void run_at_once(const std::vector<int>& cores, const std::function<void(std::size_t)>& work) {
   std::barrier meeting(static_cast<std::ptrdiff_t>(cores.size()));
-  std::vector<std::thread> threads;
+  ThreadsTogether threads;
   for (std::size_t i = 0; i < cores.size(); ++i) {
     const Pinned here({cores[i]});
-    threads.emplace_back([&, i] {
+    take(threads.add(fmt::format("thread {} of {}, one for each core", i + 1, cores.size()), [&, i] {
       meeting.arrive_and_wait();
       work(i);
-    });
+    }));
   }
-  for (std::thread& thread : threads) thread.join();
+  threads.run();
 }
 
 }  // namespace tandem::cli

@@ -13,6 +13,7 @@
 #include "harness/operands.hpp"
 #include "harness/problem.hpp"
 #include "harness/reference.hpp"
+#include "memory_need.hpp"
 #include "session.hpp"
 
 namespace tandem::cli {
@@ -271,7 +272,6 @@ void ProgramCommand::define(CLI::App& app) {
 
 int ProgramCommand::launch(const Invocation& invocation) {
   if (run_app_->parsed()) return run(invocation);
-  invocation.interrupts.end_process();
   return lower();
 }
 
@@ -316,6 +316,7 @@ int ProgramCommand::run(const Invocation& invocation) const {
   host::LowerOptions options = flags_.options;
   options.workers_wait = true;
   static_cast<void>(lower_for(flags_, place.ranks, options));
+  check_memory_need(fmt::format("program on {} ranks", place.ranks), bytes_of_ranks(sizes.whole));
   fmt::print("{}\n", place.heading);
   std::fflush(stdout);
   const auto reports =

@@ -1,44 +1,31 @@
 #include "rank_job.hpp"
 
 #include <fmt/format.h>
-#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
 #include <csignal>
-#include <cstdio>
-#include <cstdlib>
-#include <mutex>
-#include <thread>
 
 #include "backend/for_tools.hpp"
+#include "base/threads_together.hpp"
 #include "failure.hpp"
 #include "loopback_store.hpp"
+#include "stopped_ranks.hpp"
 
 namespace tandem::cli {
 namespace {
 
-// Sent to the own process to end the signal thread; never sent by a user.
-constexpr int kStopSignal = SIGUSR2;
-
-sigset_t awaited_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, kStopSignal}) sigaddset(&set, signal);
-  return set;
-}
-
 constexpr const char* kSizeKey = "size";
 
-/// A result of any size is a number of parts, each no larger than a value of a store may be.
+/// A value of a store may not be larger.
 constexpr std::size_t kPartBytes = std::size_t{32} << 10;
 
 std::string result_key(int rank) {
   return fmt::format("result/{}", rank);
 }
 
-std::string part_key(int rank, std::size_t part) {
-  return fmt::format("result/{}/{}", rank, part);
+std::string part_key(const std::string& key, std::size_t part) {
+  return fmt::format("{}/{}", key, part);
 }
 
 Store::Bytes to_bytes(const nlohmann::json& value) {
@@ -56,88 +43,37 @@ Deadline soon() {
   return Deadline::after(std::chrono::seconds(10));
 }
 
-nlohmann::json result_of(Store& store, int rank) {
-  const std::size_t num_parts = from_bytes(take(store.get(result_key(rank), soon())));
-  Store::Bytes whole;
-  for (std::size_t part = 0; part < num_parts; ++part) {
-    const Store::Bytes bytes = take(store.get(part_key(rank, part), soon()));
-    whole.insert(whole.end(), bytes.begin(), bytes.end());
+}  // namespace
+
+namespace {
+
+Result<JobOutcome> wait_for(Job& job, int num_processes) {
+  std::vector<pid_t> processes;
+  for (int rank = 0; rank < num_processes; ++rank) processes.push_back(job.pid(rank));
+  const StoppedRanks look(std::move(processes));
+  return job.wait(Deadline::never());
+}
+
+/// Throws what ended a job badly.
+void check_outcome(const JobOutcome& ended, const Interrupts& interrupts) {
+  const auto status = ended.status();
+  if (status) return;
+  if (ended.first_failed >= 0) {
+    // A terminal's and a shell's signals reach the ranks too, perhaps first.
+    const int signal = ended.ranks[static_cast<std::size_t>(ended.first_failed)].signal;
+    if (signal == SIGTERM || signal == SIGHUP) interrupts.check_soon();
+    // Nobody reads what they print: that ends this process too, in the same way.
+    if (signal == SIGPIPE) ::raise(SIGPIPE);
   }
-  return from_bytes(whole);
+  const Error& error = status.error();
+  throw Failure(exit_code_of(error),
+                Error(error.code(), fmt::format("rank {}: {}", ended.first_failed, error.to_string())));
 }
 
 }  // namespace
 
-class Interrupts::Impl {
- public:
-  Impl() : set_(awaited_signals()) {
-    pthread_sigmask(SIG_BLOCK, &set_, &before_);
-    thread_ = std::thread([this] { wait_for_signals(); });
-  }
-  ~Impl() {
-    stopping_ = true;
-    pthread_kill(thread_.native_handle(), kStopSignal);
-    thread_.join();
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-
-  void on_signal(std::function<void()> end) {
-    const std::lock_guard lock(mutex_);
-    end_ = std::move(end);
-    if (end_ && signal_ != 0) end_();
-  }
-  [[nodiscard]] int signal() const { return signal_; }
-
- private:
-  void wait_for_signals() {
-    for (;;) {
-      int signal = 0;
-      sigwait(&set_, &signal);
-      if (signal == kStopSignal && stopping_) return;
-      if (signal == kStopSignal) continue;
-      const std::lock_guard lock(mutex_);
-      signal_ = signal;
-      if (end_) end_();
-    }
-  }
-
-  sigset_t set_;
-  sigset_t before_{};
-  std::mutex mutex_;
-  std::function<void()> end_;
-  std::atomic<int> signal_{0};
-  std::atomic<bool> stopping_{false};
-  std::thread thread_;
-};
-
-Interrupts::Interrupts() : impl_(std::make_unique<Impl>()) {}
-Interrupts::~Interrupts() = default;
-
-void Interrupts::on_signal(std::function<void()> end) {
-  impl_->on_signal(std::move(end));
-}
-
-void Interrupts::end_process() {
-  on_signal([this] {
-    try {
-      check();
-    } catch (const Failure& failure) {
-      fmt::print(stderr, "tandem: {}\n", failure.error().text());
-      std::_Exit(failure.exit_code());
-    }
-  });
-}
-
-void Interrupts::check() const {
-  const int signal = impl_->signal();
-  if (signal == 0) return;
-  throw Failure(
-      kInterrupted + signal,
-      Error(ErrorCode::kPeerLost, fmt::format("interrupted by signal {}; nothing was written", signal)));
-}
-
 std::vector<nlohmann::json> run_job(const JobRequest& request, Interrupts& interrupts) {
-  interrupts.check();
+  const Interrupts::Orderly orderly(interrupts);
   LaunchOptions options;
   options.ranks = request.placement.loopback ? 1 : request.ranks;
   options.arguments = request.arguments;
@@ -145,48 +81,63 @@ std::vector<nlohmann::json> run_job(const JobRequest& request, Interrupts& inter
   interrupts.on_signal([&] {
     for (int rank = 0; rank < options.ranks; ++rank) ::kill(job->pid(rank), SIGKILL);
   });
-  struct TakeBack {
-    Interrupts& interrupts;
-    ~TakeBack() { interrupts.on_signal(nullptr); }
-  } take_back{interrupts};
-
   send_placement(job->store(), request.placement);
+  Tracing::ask(job->store(), request.tracing != nullptr);
   send_to_ranks(job->store(), kSizeKey, request.ranks);
   if (request.prepare) request.prepare(job->store());
-  const auto outcome = job->wait(Deadline::never());
+  const auto outcome = wait_for(*job, options.ranks);
+  interrupts.on_signal(nullptr);  // their numbers may be other processes' from here on
   interrupts.check();
-  const JobOutcome ended = take(outcome);
-  if (const auto status = ended.status(); !status) {
-    const Error& error = status.error();
-    throw Failure(exit_code_of(error),
-                  Error(error.code(), fmt::format("rank {}: {}", ended.first_failed, error.to_string())));
-  }
+  check_outcome(take(outcome), interrupts);
   std::vector<nlohmann::json> results;
   results.reserve(static_cast<std::size_t>(request.ranks));
   for (int rank = 0; rank < request.ranks; ++rank) {
-    results.push_back(result_of(job->store(), rank));
+    // All have ended: what is not there will not come.
+    if (!job->store().get(result_key(rank), Deadline::after(std::chrono::nanoseconds(0)))) {
+      throw Failure(kFailed,
+                    Error(ErrorCode::kPeerLost,
+                          fmt::format("rank {} ended with exit code 0, but without a result", rank)));
+    }
+    results.push_back(from_bytes(get_large(job->store(), result_key(rank))));
   }
+  if (request.tracing != nullptr) request.tracing->collect(job->store());
+  interrupts.check();
   return results;
 }
 
-void publish_result(const RankContext& context, const nlohmann::json& result) {
-  const Store::Bytes whole = to_bytes(result);
-  const std::size_t num_parts = (whole.size() + kPartBytes - 1) / kPartBytes;
+void set_large(Store& store, const std::string& key, std::span<const std::byte> bytes) {
+  const std::size_t num_parts = (bytes.size() + kPartBytes - 1) / kPartBytes;
   for (std::size_t part = 0; part < num_parts; ++part) {
-    const auto bytes = std::span(whole)
-                           .subspan(part * kPartBytes)
-                           .first(std::min(kPartBytes, whole.size() - part * kPartBytes));
-    take(context.store->set(part_key(context.rank, part), bytes));
+    const auto begin = bytes.subspan(part * kPartBytes);
+    take(store.set(part_key(key, part), begin.first(std::min(kPartBytes, begin.size()))));
   }
-  take(context.store->set(result_key(context.rank), to_bytes(num_parts)));
+  send_to_ranks(store, key, num_parts);
+}
+
+Store::Bytes get_large(Store& store, const std::string& key) {
+  const std::size_t num_parts = from_store(store, key);
+  Store::Bytes whole;
+  for (std::size_t part = 0; part < num_parts; ++part) {
+    const Store::Bytes bytes = take(store.get(part_key(key, part), soon()));
+    whole.insert(whole.end(), bytes.begin(), bytes.end());
+  }
+  return whole;
+}
+
+void publish_result(const RankContext& context, const nlohmann::json& result) {
+  set_large(*context.store, result_key(context.rank), to_bytes(result));
 }
 
 void send_to_ranks(Store& store, const std::string& key, const nlohmann::json& value) {
   take(store.set(key, to_bytes(value)));
 }
 
+nlohmann::json from_store(Store& store, const std::string& key) {
+  return from_bytes(take(store.get(key, soon())));
+}
+
 nlohmann::json receive(const RankContext& context, const std::string& key) {
-  return from_bytes(take(context.store->get(key, soon())));
+  return from_store(*context.store, key);
 }
 
 namespace {
@@ -204,6 +155,9 @@ int work_as_rank(const RankContext& process, const RankContext& context,
     return kOk;
   } catch (const Failure& failure) {
     return fail_with(failure.error(), failure.exit_code());
+  } catch (const std::bad_alloc& lack) {
+    const Failure failure = out_of_memory(lack);
+    return fail_with(failure.error(), failure.exit_code());
   } catch (const std::exception& error) {
     return fail_with(Error(ErrorCode::kInternal, error.what()), kFailed);
   }
@@ -218,15 +172,17 @@ int work_as_ranks(const RankContext& process, const std::function<nlohmann::json
   prepare_shared_gpu();
   const auto store = std::make_shared<LoopbackStore>(make_in_process_store(), process.store);
   std::vector<int> exit_codes(static_cast<std::size_t>(size), kOk);
-  std::vector<std::thread> threads;
-  threads.reserve(static_cast<std::size_t>(size));
+  ThreadsTogether threads;
   for (int rank = 0; rank < size; ++rank) {
-    threads.emplace_back([&, rank] {
+    const auto made = threads.add(fmt::format("rank {} of {}", rank, size), [&, rank] {
       exit_codes[static_cast<std::size_t>(rank)] =
           work_as_rank(process, {rank, size, store}, work, is_reported);
     });
+    if (made) continue;
+    report_failure(process, made.error());
+    return kFailed;
   }
-  for (std::thread& thread : threads) thread.join();
+  threads.run();
   return *std::max_element(exit_codes.begin(), exit_codes.end());
 }
 

@@ -1,19 +1,19 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <set>
 #include <tandem/base/convert.hpp>
 
 #include "command.hpp"
 #include "explain.hpp"
 #include "failure.hpp"
 #include "harness/operands.hpp"
+#include "memory_need.hpp"
 #include "quantized_tensors.hpp"
 #include "rank_op.hpp"
 #include "run_4bit.hpp"
+#include "run_collective.hpp"
 #include "scale_files.hpp"
 #include "session.hpp"
 #include "shared_bytes.hpp"
@@ -22,8 +22,6 @@
 
 namespace tandem::cli {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr const char* kResultKey = "run/result";
 
@@ -213,19 +211,12 @@ Inputs read_inputs(const RunFlags& flags, int ranks) {
   return inputs;
 }
 
-void check_outputs(const RunFlags& flags, std::size_t num_results) {
+void claim_outputs(const RunFlags& flags, std::size_t num_results) {
   if (flags.out.size() != num_results) {
     bad_input(
         fmt::format("{} --out for {} result(s): pass one --out for each --b", flags.out.size(), num_results));
   }
-  for (const std::string& path : flags.out) check_output_file(path);
-  std::set<fs::path> files;  // one file may have several names
-  std::error_code ignored;
-  for (const std::string& path : flags.out) files.insert(fs::weakly_canonical(fs::absolute(path), ignored));
-  if (files.size() != flags.out.size()) {
-    bad_input(fmt::format("--out {}: the same file twice; name each result differently",
-                          fmt::join(flags.out, " ")));
-  }
+  for (const std::string& path : flags.out) claim_tensor_file(path);
 }
 
 // The whole results, one after the other in shared memory; each starts on a cache line.
@@ -241,6 +232,17 @@ std::vector<TensorView> result_views(const harness::Problem& problem, void* data
   return views;
 }
 
+/// Of the ranks and the launcher, which writes the results when the ranks have ended: some in another type.
+std::int64_t bytes_needed(const harness::Problem& problem, const std::vector<std::string>& files) {
+  std::int64_t widened = 0;
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    const DType stored = stored_dtype(files[i], problem.out_dtype());
+    if (stored != problem.out_dtype())
+      widened = std::max(widened, bytes_of(problem.result_sizes(static_cast<int>(i)), stored));
+  }
+  return sum_of_bytes({std::max(bytes_of_ranks(problem), widened), bytes_of_results(problem)});
+}
+
 class RunCommand : public Command {
  public:
   void define(CLI::App& app) override;
@@ -253,7 +255,7 @@ class RunCommand : public Command {
 };
 
 void RunCommand::define(CLI::App& app) {
-  app.add_option("op", flags_.op, harness::names_of_ops() + ", matmul_4bit");
+  app.add_option("op", flags_.op, harness::names_of_ops() + ", matmul_4bit, " + names_of_collectives());
   app.add_option("--a", flags_.a, "A [..., k]: a .npy file, or a tensor of a .safetensors file or model")
       ->type_name("PATH[#NAME]");
   const auto add_list = [&](const char* name, std::vector<std::string>& list, const char* text,
@@ -278,10 +280,12 @@ void RunCommand::define(CLI::App& app) {
   app.add_option("--algorithm", flags_.algorithm, "auto, native, pipelined or serial");
   app.add_flag("--explain", flags_.explain,
                "show what the algorithm was chosen from, and the steps of rank 0");
-  app.add_option("--gather-dim", flags_.gather_dim, "dimension of A that is sharded (all_gather_matmul)");
+  app.add_option("--gather-dim", flags_.gather_dim,
+                 "dimension of A that is sharded (all_gather_matmul, low_contention_all_gather)");
   app.add_option("--scatter-dim", flags_.scatter_dim, "dimension of the result that is scattered");
-  app.add_option("--reduce", flags_.reduce,
-                 "sum or avg over ranks (matmul_reduce_scatter, matmul_all_reduce)");
+  app.add_option(
+      "--reduce", flags_.reduce,
+      "sum or avg over ranks (matmul_reduce_scatter, matmul_all_reduce, low_contention_reduce_scatter)");
   app.add_option("--problem", flags_.problem, "generated inputs, as check and bench print them");
   app.add_option(
       "--group-size", flags_.group_size,
@@ -312,14 +316,37 @@ FourBitRun four_bit_run(const RunFlags& flags) {
   return {flags.a, first(flags.b), first(flags.bias), first(flags.out), flags.transpose_b, flags.group_size};
 }
 
+/// `run` of a collective. Throws exit 2 for flags that it does not take.
+CollectiveRun collective_run(const RunFlags& flags, CollectiveOp op) {
+  const bool gathers = op == CollectiveOp::kLowContentionAllGather;
+  const bool has_others =
+      !flags.b.empty() || !flags.bias.empty() || flags.transpose_b || !flags.scales.empty() ||
+      flags.scale_files.are_given() || !flags.out_dtype.empty() || !flags.problem.empty() || flags.explain ||
+      flags.algorithm != "auto" || flags.group_size || flags.out.size() != 1 ||
+      (gathers ? flags.scatter_dim : flags.gather_dim) || (gathers && flags.reduce != "sum");
+  if (has_others) {
+    bad_input(fmt::format("run {} takes --a, --out, --dtype, {} and the flags of ranks", to_string(op),
+                          gathers ? "--gather-dim" : "--scatter-dim, --reduce"));
+  }
+  return {.op = op,
+          .a = flags.a,
+          .out = flags.out[0],
+          .dtype = flags.dtype,
+          .reduce = flags.reduce,
+          .dim = (gathers ? flags.gather_dim : flags.scatter_dim).value_or(0)};
+}
+
 int RunCommand::launch(const Invocation& invocation) {
+  if (const auto collective = collective_named(flags_.op))
+    return run_collective(collective_run(flags_, *collective), flags_.job, invocation);
   if (flags_.op == "matmul_4bit") return run_4bit(four_bit_run(flags_), invocation);
   if (flags_.group_size) bad_input("--group-size: only matmul_4bit takes it");
   const JobPlace place = flags_.job.choose(invocation.machine, flags_.problem);
   const int ranks = place.ranks;
   const Inputs inputs = read_inputs(flags_, ranks);
   const harness::Problem& problem = inputs.problem;
-  check_outputs(flags_, problem.n.size());
+  check_memory_need(fmt::format("run on {} ranks", ranks), bytes_needed(problem, flags_.out));
+  claim_outputs(flags_, problem.n.size());
 
   fmt::print("{}\n", place.heading);
   std::fflush(stdout);
@@ -327,14 +354,11 @@ int RunCommand::launch(const Invocation& invocation) {
   (void)result_views(problem, nullptr, num_bytes);
   const SharedBytes shared(num_bytes);
   const auto publish = [&](Store& store) { shared.publish(store, kResultKey); };
-  const auto reports =
-      run_job({ranks, invocation.arguments, place.placement, publish}, invocation.interrupts);
+  const auto reports = run_job({ranks, invocation.arguments, place.placement, publish, invocation.tracing},
+                               invocation.interrupts);
 
   const auto results = result_views(problem, shared.data(), num_bytes);
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    invocation.interrupts.check();
-    write_tensor_file(flags_.out[i], results[i]);
-  }
+  for (std::size_t i = 0; i < results.size(); ++i) write_tensor_file(flags_.out[i], results[i]);
   print_report(problem, reports[0], ranks);
   return kOk;
 }
@@ -378,6 +402,8 @@ void RunCommand::print_report(const harness::Problem& problem, const nlohmann::j
 }
 
 nlohmann::json RunCommand::run_rank(const RankContext& context, const Config& config) {
+  if (const auto collective = collective_named(flags_.op))
+    return run_collective_rank(collective_run(flags_, *collective), flags_.job, context, config);
   const Inputs inputs = read_inputs(flags_, context.size);
   const harness::Problem& problem = inputs.problem;
   const Session session(context, flags_.job.config_of(config), "run");
@@ -385,6 +411,7 @@ nlohmann::json RunCommand::run_rank(const RankContext& context, const Config& co
   op.poison();
   const OpReport report = op.call(problem.algorithm);
   session.finish();
+  session.tell_trace();
   op.download();
 
   const SharedBytes shared = SharedBytes::open(*context.store, kResultKey);

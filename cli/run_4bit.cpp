@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "failure.hpp"
+#include "memory_need.hpp"
 #include "shell_words.hpp"
 #include "tensor_file.hpp"
 
@@ -59,6 +60,11 @@ Operands read_operands(const FourBitRun& flags) {
     bad_input(fmt::format("--b {} has sizes {}: need two dimensions {}", flags.b, to_string(b.view().sizes),
                           flags.transpose_b ? "[n, k], as --transpose-b says" : "[k, n]"));
   }
+  Dims result = read_tensor_file(flags.a, "--a").sizes();
+  const std::int64_t num_bytes =
+      sum_of_bytes({bytes_of(result, DType::kF32), bytes_of(b.sizes(), DType::kF32)});
+  if (!result.empty()) result[result.size() - 1] = b.view().size(flags.transpose_b ? 0 : 1);
+  check_memory_need("run matmul_4bit", sum_of_bytes({num_bytes, bytes_of(result, DType::kF32)}));
   Operands operands{read(flags.a, "--a"), read(flags.b, "--b", !flags.transpose_b), std::nullopt};
   const Dims& a = operands.a.sizes;
   if (a.size() < 1 || a.back() != operands.k()) {
@@ -177,22 +183,21 @@ void print_again(const FourBitRun& flags, std::int64_t group) {
 
 int run_4bit(const FourBitRun& flags, const Invocation& invocation) {
   Operands operands = read_operands(flags);
-  check_output_file(flags.out);
+  claim_tensor_file(flags.out);
+  Dims sizes = operands.a.sizes;
+  sizes[sizes.size() - 1] = operands.n();
   const std::int64_t group = flags.group_size.value_or(32);
   gemm::Weight4bit weight =
       take_input(gemm::quantize_weight_4bit(operands.weight.view(), group), "--b " + flags.b);
   const gemm::Packed4bitWeight packed = pack(operands, weight, group);
   const auto device = take(open_device({DeviceKind::kCpu, 0}, invocation.config));
   const auto stream = take(device->create_stream());
-  Dims sizes = operands.a.sizes;
-  sizes[sizes.size() - 1] = operands.n();
   std::vector<float> out(static_cast<std::size_t>(numel(sizes)));
   const TensorView result = TensorView::contiguous(out.data(), sizes, DType::kF32);
   const gemm::Matmul4bitArgs args{.input = operands.a.view(), .out = result};
   const auto plan = take(gemm::plan(take(gemm::problem_of(args, packed)), *device));
   fmt::print("{}: {} x {} weights in groups of {}, {} bytes\n", plan.implementation(), operands.n(),
              operands.k(), group, packed.num_bytes());
-  invocation.interrupts.check();
 
   take(gemm::run(plan, args, packed, *stream));
   take(stream->synchronize());

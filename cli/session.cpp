@@ -7,7 +7,8 @@
 
 namespace tandem::cli {
 
-Session::Session(const RankContext& context, const Config& config, const std::string& name) {
+Session::Session(const RankContext& context, const Config& config, const std::string& name)
+    : context_(context) {
   placement_ = receive_placement(context);
   device_ = take(open_device(placement_.device_of(context.rank), config));
   group_ = take(Group::create({.rank = context.rank,
@@ -18,6 +19,8 @@ Session::Session(const RankContext& context, const Config& config, const std::st
                                .device = device_->description()}));
   take(fused::measure_gpus(*group_, *device_));
   stream_ = take(device_->create_stream());
+  timeline_ = asked_timeline(context, *device_);
+  group_->set_timeline(timeline_);
 }
 
 Session::~Session() {
@@ -37,6 +40,12 @@ std::vector<double> Session::exchange(double mine, std::string_view what) const 
 
 void Session::finish() const {
   take(stream_->synchronize());
+}
+
+void Session::tell_trace() const {
+  if (timeline_ == nullptr) return;
+  finish();
+  tell(*timeline_, *group_, context_);
 }
 
 }  // namespace tandem::cli

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "placement.hpp"
+#include "tracing.hpp"
 
 namespace tandem::cli {
 
@@ -35,11 +36,15 @@ class Session {
   [[nodiscard]] std::vector<double> exchange(double mine, std::string_view what) const;
   /// Blocks until the stream's work is done.
   void finish() const;
+  /// Collective, at the end: tells the launcher when the steps ran, if it has asked for that.
+  void tell_trace() const;
 
  private:
+  RankContext context_;
   Placement placement_;
   // In this order: the stream ends first, then the group lets go of memory of the device.
   std::unique_ptr<Device> device_;
+  std::shared_ptr<Timeline> timeline_;  // null: nobody asks
   std::unique_ptr<Group> group_;
   std::unique_ptr<Stream> stream_;
 };

@@ -6,32 +6,30 @@
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <cstring>
+#include <string_view>
 
+#include "base/memory_pages.hpp"
+#include "base/system_refusal.hpp"
 #include "failure.hpp"
 
 namespace tandem::cli {
 namespace {
 
-[[noreturn]] void no_memory(std::int64_t num_bytes, int code) {
-  throw Failure(kFailed,
-                Error(ErrorCode::kOutOfMemory,
-                      fmt::format("no {} bytes of shared memory for the result: {}; use smaller tensors or "
-                                  "raise the memory limit",
-                                  num_bytes, std::strerror(code)),
-                      code));
+constexpr std::string_view kWhat = "shared memory for the result";
+
+[[noreturn]] void refused(const char* call, std::int64_t num_bytes, int code) {
+  throw Failure(kFailed, system_refusal(fmt::format("{}: {} of {} bytes", kWhat, call, num_bytes), code));
+}
+
+UniqueFd create_file(std::int64_t num_bytes) {
+  auto file = create_memory_file("tandem result", kWhat, num_bytes);
+  if (!file) throw Failure(exit_code_of(file.error()), file.error());
+  return *std::move(file);
 }
 
 }  // namespace
 
-SharedBytes::SharedBytes(std::int64_t num_bytes)
-    : fd_(memfd_create("tandem result", MFD_CLOEXEC)), num_bytes_(num_bytes) {
-  if (!fd_.valid()) no_memory(num_bytes, errno);
-  if (num_bytes == 0) return;
-  // Reserves the pages now: a full memory is an error here and not a SIGBUS in a rank.
-  if (const int code = posix_fallocate(fd_.get(), 0, num_bytes); code != 0) no_memory(num_bytes, code);
-  map();
-}
+SharedBytes::SharedBytes(std::int64_t num_bytes) : SharedBytes(create_file(num_bytes), num_bytes) {}
 
 SharedBytes::SharedBytes(UniqueFd fd, std::int64_t num_bytes) : fd_(std::move(fd)), num_bytes_(num_bytes) {
   if (num_bytes > 0) map();
@@ -49,14 +47,14 @@ SharedBytes::~SharedBytes() {
 void SharedBytes::map() {
   void* data =
       mmap(nullptr, static_cast<std::size_t>(num_bytes_), PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
-  if (data == MAP_FAILED) no_memory(num_bytes_, errno);
+  if (data == MAP_FAILED) refused("mmap", num_bytes_, errno);
   data_ = data;
 }
 
 SharedBytes SharedBytes::open(Store& store, const std::string& key) {
   UniqueFd fd = take(store.get_file(key, Deadline::after(std::chrono::seconds(10))));
   struct stat status {};
-  if (fstat(fd.get(), &status) != 0) no_memory(0, errno);
+  if (fstat(fd.get(), &status) != 0) refused("fstat", 0, errno);
   return {std::move(fd), status.st_size};
 }
 

@@ -11,7 +11,7 @@ namespace tandem::cli {
 /// name, so nothing is left behind however a process ends.
 class SharedBytes {
  public:
-  /// In the launcher. Throws with the bytes asked for when there is no room.
+  /// In the launcher. Throws exit 2 with the bytes asked for and available when there is no room.
   explicit SharedBytes(std::int64_t num_bytes);
   /// In a rank: maps what the launcher published under `key`.
   static SharedBytes open(Store& store, const std::string& key);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "collective.hpp"
 #include "harness/problem.hpp"
 
 namespace tandem::cli {
@@ -12,6 +13,7 @@ namespace tandem::cli {
 /// The lists whose product `check` runs.
 struct SweepLists {
   std::vector<harness::Op> ops;
+  std::vector<CollectiveOp> collectives = {};
   std::vector<DType> dtypes;  ///< but f8
   std::vector<DType> f8_types = {};
   std::vector<harness::Scales> scales = {};  ///< of f8 operands

@@ -1,7 +1,6 @@
 #include "tensor_file.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -12,6 +11,7 @@
 #include <tandem/io/safetensors.hpp>
 
 #include "failure.hpp"
+#include "outputs.hpp"
 
 namespace tandem::cli {
 namespace {
@@ -76,28 +76,11 @@ Tensor read_tensor_file(const std::string& spec, const std::string& flag) {
   return take_input(tensors.read(name), flag);
 }
 
-void check_output_file(const std::string& path) {
+void claim_tensor_file(const std::string& path) {
   if (!is_npy(path) && !is_safetensors(path)) {
     bad_input(fmt::format("--out {}: need a file whose name ends in .npy or .safetensors", path));
   }
-  std::error_code ignored;
-  if (fs::is_directory(path, ignored)) bad_input(fmt::format("--out {}: is a folder; name a file", path));
-  std::error_code error;
-  const fs::file_status status = fs::symlink_status(path, error);
-  if (fs::is_symlink(status) && !fs::exists(path, ignored)) {
-    bad_input(fmt::format("--out {}: is a symbolic link to nothing; remove it or name a file", path));
-  }
-  if (fs::exists(status) && !fs::is_symlink(status) && !fs::is_regular_file(status)) {
-    bad_input(fmt::format("--out {}: is no regular file; name one", path));
-  }
-  fs::path folder = fs::path(path).parent_path();
-  if (folder.empty()) folder = ".";
-  if (!fs::is_directory(folder, ignored)) {
-    bad_input(fmt::format("--out {}: folder {} is not there; make it first", path, folder.string()));
-  }
-  if (::access(folder.c_str(), W_OK | X_OK) != 0) {
-    bad_input(fmt::format("--out {}: folder {} is not writable; choose another", path, folder.string()));
-  }
+  claim_output("--out", path);
 }
 
 DType stored_dtype(const std::string& path, DType dtype) {
@@ -105,11 +88,17 @@ DType stored_dtype(const std::string& path, DType dtype) {
 }
 
 void write_tensor_file(const std::string& path, const TensorView& tensor) {
-  if (is_safetensors(path)) return take(io::write_safetensors(path, {{"out", tensor}}));
-  if (tensor.dtype == DType::kF32) return take(io::write_npy(path, tensor));
-  const Tensor widened = Tensor::host(tensor.sizes, DType::kF32);
-  take(convert(tensor, widened.view()));
-  take(io::write_npy(path, widened.view()));
+  const Writing writing(path);
+  if (is_safetensors(path)) {
+    take(io::write_safetensors(path, {{"out", tensor}}));
+  } else if (tensor.dtype == DType::kF32) {
+    take(io::write_npy(path, tensor));
+  } else {
+    const Tensor widened = Tensor::host(tensor.sizes, DType::kF32);
+    take(convert(tensor, widened.view()));
+    take(io::write_npy(path, widened.view()));
+  }
+  writing.kept();
 }
 
 }  // namespace tandem::cli

@@ -9,8 +9,8 @@ namespace tandem::cli {
 /// or a folder (io::Checkpoint). The tensor maps the file. Throws exit 2; `flag` is named in the text.
 [[nodiscard]] Tensor read_tensor_file(const std::string& spec, const std::string& flag);
 
-/// Throws exit 2 unless a file of this name can be written: known ending, folder there and writable.
-void check_output_file(const std::string& path);
+/// Claims an output whose name has to have a known ending. Throws exit 2.
+void claim_tensor_file(const std::string& path);
 
 /// .npy: f32, named by nothing; .safetensors: the tensor's type under the key "out". Appears whole or not at
 /// all.

@@ -13,6 +13,8 @@
 #include "failure.hpp"
 #include "harness/stopwatch.hpp"
 #include "measure_flags.hpp"
+#include "memory_need.hpp"
+#include "outputs.hpp"
 #include "timing.hpp"
 #include "version.hpp"
 
@@ -93,6 +95,13 @@ cost::Table table_of(const harness::Problem& problem, const std::vector<nlohmann
   return table;
 }
 
+cost::Written add_to(const std::filesystem::path& folder, const cost::Table& table) {
+  const Writing writing((folder / cost::file_name_of(table.device)).native());
+  cost::Written written = take(cost::add_rows(folder, table.device, table.rows));
+  writing.kept_row();
+  return written;
+}
+
 int TuneCommand::launch(const Invocation& invocation) {
   const JobPlace place = flags_.measure.job.choose(invocation.machine);
   flags_.measure.check();
@@ -100,11 +109,13 @@ int TuneCommand::launch(const Invocation& invocation) {
     not_supported("tune: ranks that share a GPU take turns there; give each rank a GPU, or --backend cpu");
   if (flags_.measure.b_orders.size() > 1)
     bad_input("tune --b-order: a table keeps times of one order of b: name one");
-  const std::string folder = flags_.folder.empty() ? invocation.config.tune_folder : flags_.folder;
-  if (folder.empty()) bad_input("tune: no folder for the table: give --folder, or set TANDEM_TUNE_FOLDER");
   const std::vector<harness::Problem> problems =
       this->problems(place.ranks, place.placement.kind == DeviceKind::kCuda);
-  take(cost::prepare_folder(folder));  // before minutes are spent on what could not be kept
+  for (const harness::Problem& problem : problems)
+    check_memory_need(fmt::format("tune on {} ranks", place.ranks), bytes_of_ranks(problem));
+  const std::string folder = flags_.folder.empty() ? invocation.config.tune_folder : flags_.folder;
+  if (folder.empty()) bad_input("tune: no folder for the table: give --folder, or set TANDEM_TUNE_FOLDER");
+  take(cost::check_folder(folder));  // before minutes are spent on what could not be kept
   flags_.measure.print_heading(invocation, place);
   fmt::print("# {:>21} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>3}", "op", "m", "n", "k", "dtype", "scales",
              "b", "W");
@@ -121,7 +132,7 @@ int TuneCommand::launch(const Invocation& invocation) {
     print_row(problems[i], table.rows[0]);
     if (flags_.explain) print_candidates(results[0].at("report"));
     // At once: what was measured stays when the rest is interrupted.
-    const cost::Written written = take(cost::add_rows(folder, table.device, table.rows));
+    const cost::Written written = add_to(folder, table);
     if (!written.warning.empty()) fmt::print("# {}\n", written.warning);
     file = written.file.native();
   }

@@ -81,7 +81,7 @@ function(tandem_use_cuda target)
   set(folder ${PROJECT_SOURCE_DIR}/tests/simulated_gpu)
   set_source_files_properties(
     ${kernels} PROPERTIES LANGUAGE CXX
-                          COMPILE_OPTIONS "-x;c++;-include;${folder}/device_code.hpp;-Wno-unknown-pragmas;-Wno-uninitialized;-fno-strict-aliasing;-O3")
+                          COMPILE_OPTIONS "-x;c++;-include;${folder}/device_code.hpp;-Wno-unknown-pragmas;-Wno-uninitialized;-fno-strict-aliasing;-O1")
   target_include_directories(${target} BEFORE PRIVATE ${folder}/include)
 endfunction()
 

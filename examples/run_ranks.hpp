@@ -14,13 +14,22 @@
 
 using RankMain = std::function<tandem::Result<void>(tandem::Group&)>;
 
+/// No exception may leave main(): value() throws where a call has failed.
+inline tandem::Result<void> call(const RankMain& rank_main, tandem::Group& group) {
+  try {
+    return rank_main(group);
+  } catch (const tl::bad_expected_access<tandem::Error>& failed) {
+    return tl::unexpected<tandem::Error>(failed.error());
+  }
+}
+
 inline tandem::Result<void> run_as_rank(const tandem::RankContext& context, const RankMain& rank_main) {
   tandem::GroupOptions options;
   options.rank = context.rank;
   options.size = context.size;
   options.store = context.store;
   const auto group = tandem::Group::create(options);
-  auto done = group ? rank_main(**group) : tandem::Result<void>(tl::unexpected(group.error()));
+  auto done = group ? call(rank_main, **group) : tandem::Result<void>(tl::unexpected(group.error()));
   if (!done) tandem::report_failure(context, done.error());
   return done;
 }

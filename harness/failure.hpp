@@ -1,6 +1,7 @@
 #pragma once
 
 #include <exception>
+#include <new>
 #include <string>
 #include <tandem/base/error.hpp>
 #include <utility>
@@ -11,7 +12,7 @@ namespace tandem::harness {
 enum ExitCode : int {
   kOk = 0,
   kFailed = 1,        ///< wrong result or failed run
-  kBadInput = 2,      ///< bad arguments or files; nothing ran
+  kBadInput = 2,      ///< bad arguments or files, or larger than memory; nothing was written
   kStrict = 3,        ///< what --strict demands does not hold
   kNotSupported = 4,  ///< correct, but not possible here or not built yet
   kInterrupted = 128  ///< plus the signal's number
@@ -42,7 +43,13 @@ class Failure : public std::exception {
 }
 
 [[nodiscard]] inline int exit_code_of(const Error& error) {
+  if (error.code() == ErrorCode::kOutOfMemory) return kBadInput;
   return error.code() == ErrorCode::kUnsupported ? kNotSupported : kFailed;
+}
+
+/// Of memory that was not there; the library's text says how much.
+[[nodiscard]] inline Failure out_of_memory(const std::bad_alloc& lack) {
+  return {kBadInput, Error(ErrorCode::kOutOfMemory, lack.what())};
 }
 
 /// The value, or a Failure with the library's error.

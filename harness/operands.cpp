@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <future>
+#include <system_error>
 #include <tandem/base/convert.hpp>
 #include <tandem/gemm/scaled_mm.hpp>
 #include <thread>
@@ -397,9 +398,14 @@ void generate(const GeneratedPart& part, const TensorView& to) {
   for (std::int64_t i = 0; i < wanted; ++i) {
     const std::int64_t begin = to.size(0) * i / wanted;
     const std::int64_t end = to.size(0) * (i + 1) / wanted;
-    parts.push_back(std::async(std::launch::async, [&, begin, end] {
+    const auto generate_piece = [&, begin, end] {
       generate_from(first + begin * strides[0], part, to.narrow(0, begin, end - begin));
-    }));
+    };
+    try {
+      parts.push_back(std::async(std::launch::async, generate_piece));
+    } catch (const std::system_error&) {
+      generate_piece();  // where no thread can be made this one does the work
+    }
   }
   for (auto& one : parts) one.get();
 }

@@ -4,7 +4,10 @@ if(TANDEM_HAS_CUDA)
   tandem_test(unit coll SOURCES unit/coll_cuda_algorithms_test.cpp unit/coll_cuda_layer_sum_test.cpp unit/coll_cuda_mailboxes_test.cpp DEPENDS coll_cuda
               LIBRARIES ${TANDEM_CUDART})
 endif()
-tandem_test(conformance coll SOURCES conformance/coll_collectives_test.cpp DEPENDS coll backend)
+if(TANDEM_SIMULATES_GPUS)
+  tandem_test(unit copy_engines SOURCES unit/coll_copy_engines_test.cpp DEPENDS coll backend LIBRARIES tandem_simulated_gpu)
+endif()
+tandem_test(conformance coll SOURCES conformance/coll_collectives_test.cpp conformance/coll_low_contention_test.cpp conformance/coll_random_groups_test.cpp DEPENDS fused backend)
 tandem_test(error coll SOURCES error/coll_arguments_test.cpp error/coll_circle_of_waits_test.cpp DEPENDS fused backend
             LIBRARIES tandem_test_support)
 tandem_test(race coll

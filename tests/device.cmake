@@ -18,6 +18,7 @@ tandem_test(unit device
             SOURCES unit/device_copy_plan_test.cpp unit/device_core_peaks_test.cpp unit/device_deferred_frees_test.cpp
                     unit/device_processor_test.cpp
             DEPENDS device_cpu)
+tandem_test(unit stamps SOURCES unit/device_stamps_test.cpp DEPENDS backend LIBRARIES test_device_backends)
 if(TANDEM_HAS_CUDA)
   tandem_test(unit device
               SOURCES unit/device_shared_gpu_test.cpp unit/device_strided_copy_test.cpp unit/device_watch_list_test.cpp

@@ -19,8 +19,14 @@ tandem_test(unit fused
                     unit/fused_max_plans_test.cpp unit/fused_measure_gpus_test.cpp unit/fused_native_chunks_test.cpp unit/fused_prepared_products_test.cpp
                     unit/fused_pushed_scatter_test.cpp unit/fused_repeated_calls_test.cpp unit/fused_scaled_sums_test.cpp race/fused_inbox_test.cpp
             DEPENDS fused backend LIBRARIES test_fused_harness)
+# What all ops look at for NaN, in an executable of its own.
+tandem_test(unit nan_check SOURCES unit/base_nan_rule_test.cpp unit/coll_nan_check_test.cpp unit/fused_nan_check_test.cpp
+            DEPENDS coll_cpu fused backend LIBRARIES tandem_test_support)
 if(TANDEM_HAS_CUDA)
   tandem_test(unit fused SOURCES unit/fused_shared_gpu_test.cpp DEPENDS device_cuda LIBRARIES ${TANDEM_CUDART})
+  # Apart from the others: this program is a profiler, and every device that it opens is heard.
+  tandem_test(unit profiler SOURCES unit/fused_profiler_test.cpp DEPENDS fused backend
+              LIBRARIES test_fused_harness CUDA::nvtx3 ${TANDEM_CUDART})
 endif()
 tandem_test(unit repeat_path SOURCES unit/fused_graph_cache_test.cpp unit/fused_repeat_path_test.cpp DEPENDS fused backend
             LIBRARIES test_fused_harness)

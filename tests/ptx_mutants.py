@@ -7,13 +7,28 @@ import tempfile
 from pathlib import Path
 
 
+# What has been compiled: (source, flags) -> the texts that went into it, by their names below the root, and the PTX.
+_compiled = {}
+
+
 def compile_to_ptx(nvcc, root, source, *flags):
+    """The PTX of a file of the copy `root`. It is compiled once for all copies in which what it includes is the same."""
+    known = _compiled.setdefault((source, flags), [])
+    for texts, ptx in known:
+        if all((root / name).read_bytes() == text for name, text in texts.items()):
+            return ptx
+    output, rule = root / "kernels.ptx", root / "kernels.d"
     command = [nvcc, "-ptx", "-arch=sm_90a", "-std=c++20", f"-I{root}/include", f"-I{root}/src", *flags, str(root / source),
-               "-o", str(root / "kernels.ptx")]
+               "-o", str(output), "-MD", "-MF", str(rule)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"nvcc failed:\n{done.stderr}")
-    return (root / "kernels.ptx").read_text()
+    included = {Path(name) for name in rule.read_text().split(":", 1)[1].replace("\\\n", " ").split()}
+    texts = {path.relative_to(root): path.read_bytes() for path in included if path.is_relative_to(root)}
+    if Path(source) not in texts:
+        sys.exit(f"nvcc does not say what {source} includes: {rule.read_text()[:300]}")
+    known.append((texts, output.read_text()))
+    return known[-1][1]
 
 
 def entries_of(ptx):

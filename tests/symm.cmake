@@ -12,7 +12,8 @@ else()
   target_sources(test_symm_kernels PRIVATE support/symm_no_gpu_kernels.cpp)
 endif()
 
-tandem_test(conformance symm SOURCES conformance/symm_memory_test.cpp conformance/symm_signals_test.cpp DEPENDS backend
+tandem_test(conformance symm SOURCES conformance/symm_memory_test.cpp conformance/symm_random_lives_test.cpp
+                    conformance/symm_signals_test.cpp DEPENDS backend
             LIBRARIES test_symm_kernels)
 tandem_test(error symm SOURCES error/symm_arguments_test.cpp DEPENDS backend)
 tandem_test(fault symm SOURCES fault/symm_timeout_test.cpp DEPENDS backend LIBRARIES test_symm_kernels)

@@ -14,13 +14,13 @@ config=$(find "$prefix" -name tandem-config.cmake)
 
 source tools/set_up_ccache.sh
 venv=build/python/$("$python" -c 'import sys; print(f"venv-{sys.implementation.cache_tag}")')
-pip=$venv/bin/pip
-[[ -x "$pip" ]] || "$python" -m venv "$venv"
+pip=("$venv/bin/python" -m pip)
+"${pip[@]}" --version >/dev/null 2>&1 || "$python" -m venv "$venv"
 tools=('scikit-build-core>=0.11' 'nanobind>=3.0')
-if ! "$venv/bin/python" -c 'import nanobind, scikit_build_core' 2>/dev/null && ! "$pip" install --quiet --retries 1 --timeout 20 "${tools[@]}"; then
+if ! "$venv/bin/python" -c 'import nanobind, scikit_build_core' 2>/dev/null && ! "${pip[@]}" install --quiet --retries 1 --timeout 20 "${tools[@]}"; then
   echo "build_wheel.sh: pip cannot install ${tools[*]}: is PyPI reachable?" >&2
   exit 77
 fi
 rm -rf build/wheel
-"$pip" wheel . --quiet --no-deps --no-build-isolation --wheel-dir build/wheel -C "cmake.define.tandem_DIR=$(dirname "$config")"
+"${pip[@]}" wheel . --quiet --no-deps --no-build-isolation --wheel-dir build/wheel -C "cmake.define.tandem_DIR=$(dirname "$config")"
 echo build/wheel/*.whl

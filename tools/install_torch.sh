@@ -9,7 +9,7 @@ python=${PYTHON:-python3}
 version=${TORCH:-2.11.0}
 toolkit=${CUDA_HOME:-/usr/local/cuda}
 venv=build/python/torch-venv-$("$python" -c 'import sys; print(sys.implementation.cache_tag)')-$version
-install=("$venv/bin/pip" install --quiet --retries 1 --timeout 20)
+install=("$venv/bin/python" -m pip install --quiet --retries 1 --timeout 20)
 
 skip() {
   echo "$*"

@@ -32,6 +32,7 @@ check_tidy() {
 step "checkers" python3 tools/checkers_test.py
 step "layers" tools/check_layers.py
 step "sizes" tools/check_sizes.py
+step "charts" tools/plot_results.py --check
 step "format" check_format
 step "headers compile alone" tools/check_headers.sh
 step "clang-tidy" check_tidy

@@ -105,6 +105,25 @@ class Memcheck(unittest.TestCase):
             self.assertIn('"check": "--problem all_gather_matmul,', text)
 
 
+class TestPage(unittest.TestCase):
+    def test_a_skip_has_its_remedy_and_fails_where_it_must_run(self):
+        for commands, why in (((), "no chromium here"), (("chromium", "chromedriver"), "selenium, pytest and Pillow")):
+            with tempfile.TemporaryDirectory() as folder:
+                debian = Debian(folder, commands)
+                debian.write("python3", "exit 1")
+                (debian.folder / "dirname").symlink_to(shutil.which("dirname"))
+                # Another Python, that of Debian, may have them on this machine.
+                script = (TOOLS / "test_page.sh").read_text(encoding="utf-8").replace(" /usr/bin/python3;", ";")
+                for must_run, expected in (("", 77), ("1", 1)):
+                    done = subprocess.run(["/bin/bash", "-c", script, TOOLS / "test_page.sh"], capture_output=True, text=True, check=False,
+                                          env={"PATH": folder, "PAGE_MUST_RUN": must_run})
+                    self.assertEqual(done.returncode, expected, done.stderr)
+                    first, last = done.stdout.splitlines()
+                    self.assertEqual(first, "tests/page: Skipped")
+                    self.assertIn(why, last)
+                    self.assertIn("tools/install_packages.sh page", last)
+
+
 class InstallPackages(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -131,6 +150,12 @@ class InstallPackages(unittest.TestCase):
         debian.write("dpkg-query", "echo -n config-files")
         _, _, calls = debian.run("build")
         self.assertIn("libexpected-dev", calls[1])
+
+    def test_browser_of_the_page(self):
+        commands = [*COMMANDS, "chromium", "chromedriver"]
+        debian = Debian(self.folder.name, commands, ["python3-selenium", "python3-pytest"])
+        _, _, calls = debian.run("page")
+        self.assertTrue(calls[1].endswith("--no-install-recommends python3-pil"), calls)
 
     def test_python_that_cannot_build_wheels(self):
         debian = Debian(self.folder.name)

@@ -19,7 +19,8 @@ tools/build_wheel.sh || status=$?
 [[ $status -eq 0 ]] || exit "$status"
 venv=build/python/test-venv
 "$python" -m venv --clear "$venv"
-"$venv/bin/pip" install --quiet --retries 1 --timeout 20 build/wheel/*.whl 'pytest>=8' || skip "pip cannot install NumPy, ml_dtypes, cloudpickle or pytest"
+"$venv/bin/python" -m pip install --quiet --retries 1 --timeout 20 build/wheel/*.whl 'pytest>=8' || skip "pip cannot install NumPy, ml_dtypes, cloudpickle or pytest"
+"$venv/bin/python" -m pip install --quiet --retries 1 --timeout 20 'matplotlib>=3.8' || echo "pip cannot install matplotlib: tests that draw charts are skipped"
 # From another folder, so that nothing is imported from the source tree.
 root=$PWD
 report=$(realpath -m "$report")

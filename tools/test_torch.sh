@@ -44,7 +44,7 @@ if [[ -z "$wheel" ]]; then
   wheel=$(echo build/wheel/*.whl)
 fi
 # The environment stays, since PyTorch is large: only tandem is installed again.
-install=("$venv/bin/pip" install --quiet --retries 1 --timeout 20)
+install=("$venv/bin/python" -m pip install --quiet --retries 1 --timeout 20)
 "${install[@]}" --force-reinstall --no-deps "$wheel" && "${install[@]}" "$wheel" 'pytest>=8' ||
   skip "pip cannot install NumPy, ml_dtypes, cloudpickle or pytest"
 if [[ $name == guide ]]; then

@@ -26,20 +26,15 @@ A JSON row for each number of tokens has for each variant
 
 A variant with a wrong result is not timed, and the exit code is 1.
 """
-import argparse
 import collections
-import json
 import os
-import pathlib
 import random
 import statistics
-import subprocess
 import sys
 import time
 
 import torch
 import torch.distributed as dist
-import torch.distributed._symmetric_memory as symm_mem
 import torch.nn.functional as F
 from torch import nn
 from torch.distributed._functional_collectives import all_gather_tensor_autograd, reduce_scatter_tensor_autograd
@@ -49,6 +44,7 @@ from torch.distributed.tensor.parallel import (ColwiseParallel, PrepareModuleInp
                                                parallelize_module)
 
 import tandem.torch
+from torch_rounds import about_run, append_rows, gpu_facts, row_arguments, start_gpu_rank
 
 REFERENCE = "dtensor"
 # Results are sums of bf16 products in different orders, rounded to bf16 up to a dozen times on their way.
@@ -369,27 +365,16 @@ def show(bench, row):
     bench.say(f"\nwhat tandem's pass found:\n{bench.fusion.report()}")
 
 
-def commit():
-    here = pathlib.Path(__file__).resolve().parent
-    command = ["git", "-C", here, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    except OSError:
-        return ""
-
-
 def machine(on_gpu):
-    if not on_gpu:
-        names = [line for line in open("/proc/cpuinfo", encoding="utf-8") if line.startswith("model name")]
-        return {"cpu": names[0].partition(":")[2].strip() if names else "", "cores": len(os.sched_getaffinity(0))}
-    states = subprocess.run(["nvidia-smi", "--query-gpu=name,clocks.sm,power.draw,temperature.gpu,pstate",
-                             "--format=csv,noheader"], capture_output=True, text=True, check=False)
-    return {"gpu": torch.cuda.get_device_name(), "gpus": states.stdout.strip().split("\n"),
-            "nccl": ".".join(map(str, torch.cuda.nccl.version()))}
+    if on_gpu:
+        return gpu_facts()
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        names = [line for line in file if line.startswith("model name")]
+    return {"cpu": names[0].partition(":")[2].strip() if names else "", "cores": len(os.sched_getaffinity(0))}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = row_arguments(__doc__)
     parser.add_argument("--tokens", default=None, help="lengths of the sequence; 4096,8192, with --tiny 64")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--first", type=int, default=5, help="steps of each variant before any is timed")
@@ -397,16 +382,9 @@ def main():
     parser.add_argument("--default-stream", action="store_true", help="run on it, not on another stream")
     parser.add_argument("--sleep-cycles", type=int, default=0, help="a head start for the host")
     parser.add_argument("--tiny", action="store_true", help="small sizes, to see whether it runs")
-    parser.add_argument("--out", default=None, help="append JSON rows here")
-    parser.add_argument("--commit", default=None, help="where git cannot say it")
     args = parser.parse_args()
-    local_rank = int(os.environ["LOCAL_RANK"])
     if args.device == "cuda":
-        torch.cuda.set_device(local_rank)
-        dist.init_process_group("nccl", device_id=torch.device("cuda", local_rank))
-        if not args.default_stream:
-            torch.cuda.set_stream(torch.cuda.Stream())  # the default one waits for all others
-        symm_mem.enable_symm_mem_for_group(dist.group.WORLD.group_name)
+        start_gpu_rank(own_stream=not args.default_stream)
     else:
         torch.set_num_threads(1)
         dist.init_process_group("gloo")
@@ -418,11 +396,7 @@ def main():
         rows.append(measure(bench, layer, sizes, tokens))
         show(bench, rows[-1])
     if bench.rank == 0 and args.out:
-        about = {**machine(bench.on_gpu), "torch": torch.__version__, "commit": args.commit or commit(),
-                 "command": " ".join(["llama_block.py", *sys.argv[1:]])}
-        with open(args.out, "a", encoding="utf-8") as file:
-            for row in rows:
-                file.write(json.dumps(row | about) + "\n")
+        append_rows(args.out, rows, machine(bench.on_gpu) | about_run(args))
     dist.barrier()
     tandem.torch.close_groups()
     dist.destroy_process_group()

@@ -24,3 +24,5 @@
 #include <tandem/gemm/quantize.hpp>
 #include <tandem/gemm/scaled_mm.hpp>
 #include <tandem/symm/symmetric_memory.hpp>
+#include <tandem/timeline/timeline.hpp>
+#include <tandem/trace/summary.hpp>

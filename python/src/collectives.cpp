@@ -15,15 +15,15 @@
 namespace tandem::python {
 namespace {
 
-/// The sizes of `view` with this many rows.
-Dims with_rows(const TensorView& view, std::int64_t rows) {
+/// The sizes of `view` with so many indices in `dim`. Where there is no such dim, the op says so.
+Dims with_size(const TensorView& view, int dim, std::int64_t size) {
   Dims sizes = view.sizes;
-  if (!sizes.empty()) sizes[0] = rows;
+  if (dim >= 0 && dim < sizes.size()) sizes[dim] = size;
   return sizes;
 }
 
-std::int64_t rows_of(const TensorView& view) {
-  return view.sizes.empty() ? 0 : view.size(0);
+std::int64_t size_of(const TensorView& view, int dim) {
+  return dim >= 0 && dim < view.dim() ? view.size(dim) : 0;
 }
 
 std::optional<Array> all_gather(PyGroup& group, PyStream& stream, nb::handle input,
@@ -34,8 +34,8 @@ std::optional<Array> all_gather(PyGroup& group, PyStream& stream, nb::handle inp
   const auto op = [&] { return coll::all_gather(args, group.group(), call.stream()); };
   const auto take = [&] {
     args.input = call.take(input, "input");
-    const std::int64_t rows = total.value_or(rows_of(args.input) * group.group().size());
-    args.output = call.take_or_make(out, "out", with_rows(args.input, rows), args.input.dtype, made);
+    const std::int64_t rows = total.value_or(size_of(args.input, 0) * group.group().size());
+    args.output = call.take_or_make(out, "out", with_size(args.input, 0, rows), args.input.dtype, made);
   };
   take_arguments(call, take, args.output, op);
   call.run(op);
@@ -53,13 +53,61 @@ std::optional<Array> reduce_scatter(PyGroup& group, PyStream& stream, nb::handle
     args.input = call.take(input, "input");
     args.op = reduce_op_of(reduce_op);
     args.bias = call.take_if(bias, "bias");
-    const auto rows = shard_of(rows_of(args.input), group.group().size(), group.rank()).size;
-    args.output = call.take_or_make(out, "out", with_rows(args.input, rows), args.input.dtype, made);
+    const auto rows = shard_of(size_of(args.input, 0), group.group().size(), group.rank()).size;
+    args.output = call.take_or_make(out, "out", with_size(args.input, 0, rows), args.input.dtype, made);
   };
   take_arguments(call, take, args.output, op);
   call.run(op);
   call.finish();
   return made;
+}
+
+std::optional<Array> low_contention_all_gather(PyGroup& group, PyStream& stream, nb::handle input,
+                                               std::optional<std::int64_t> total, nb::handle out,
+                                               int gather_dim,
+                                               const std::shared_ptr<symm::Handle>& input_handle) {
+  Call call(stream, group.rank(), &group.user());
+  coll::LowContentionAllGatherArgs args;
+  std::optional<Array> made;
+  if (input_handle) call.keep(input_handle);
+  const auto op = [&] { return coll::low_contention_all_gather(args, group.group(), call.stream()); };
+  const auto take = [&] {
+    args.input = call.take(input, "input");
+    args.gather_dim = gather_dim;
+    args.input_handle = input_handle;
+    const std::int64_t size = total.value_or(size_of(args.input, gather_dim) * group.group().size());
+    args.output =
+        call.take_or_make(out, "out", with_size(args.input, gather_dim, size), args.input.dtype, made);
+  };
+  take_arguments(call, take, args.output, op);
+  call.run(op);
+  call.finish();
+  return made;
+}
+
+std::optional<Array> low_contention_reduce_scatter(PyGroup& group, PyStream& stream, nb::handle input,
+                                                   nb::handle out, const std::string& reduce_op,
+                                                   int scatter_dim) {
+  Call call(stream, group.rank(), &group.user());
+  coll::LowContentionReduceScatterArgs args;
+  std::optional<Array> made;
+  const auto op = [&] { return coll::low_contention_reduce_scatter(args, group.group(), call.stream()); };
+  const auto take = [&] {
+    args.input = call.take(input, "input");
+    args.op = reduce_op_of(reduce_op);
+    args.scatter_dim = scatter_dim;
+    const auto mine = shard_of(size_of(args.input, scatter_dim), group.group().size(), group.rank()).size;
+    args.output =
+        call.take_or_make(out, "out", with_size(args.input, scatter_dim, mine), args.input.dtype, made);
+  };
+  take_arguments(call, take, args.output, op);
+  call.run(op);
+  call.finish();
+  return made;
+}
+
+std::string low_contention_barriers(PyGroup& group, PyStream& stream) {
+  return std::string(::tandem::python::take(coll::low_contention_barriers(group.group(), stream.stream())));
 }
 
 std::optional<Array> all_reduce(PyGroup& group, PyStream& stream, nb::handle input, nb::handle out,
@@ -93,7 +141,7 @@ std::optional<Array> all_gather_with_progress(PyGroup& group, PyStream& stream, 
     args.progress = call.take(progress, "progress");
     args.splits_per_rank = splits_per_rank;
     args.input_handle = input_handle;
-    const Dims sizes = with_rows(args.input, rows_of(args.input) * group.group().size());
+    const Dims sizes = with_size(args.input, 0, size_of(args.input, 0) * group.group().size());
     args.output = call.take_or_make(out, "out", sizes, args.input.dtype, made);
   };
   take_arguments(call, take, args.output, op);
@@ -125,6 +173,13 @@ void bind_collectives(nb::module_& module) {
              nb::arg("total").none(), nb::arg("out").none());
   module.def("reduce_scatter", &reduce_scatter, nb::arg("group"), nb::arg("stream"), nb::arg("input").none(),
              nb::arg("out").none(), nb::arg("reduce_op"), nb::arg("bias").none());
+  module.def("low_contention_all_gather", &low_contention_all_gather, nb::arg("group"), nb::arg("stream"),
+             nb::arg("input").none(), nb::arg("total").none(), nb::arg("out").none(), nb::arg("gather_dim"),
+             nb::arg("input_handle").none());
+  module.def("low_contention_reduce_scatter", &low_contention_reduce_scatter, nb::arg("group"),
+             nb::arg("stream"), nb::arg("input").none(), nb::arg("out").none(), nb::arg("reduce_op"),
+             nb::arg("scatter_dim"));
+  module.def("low_contention_barriers", &low_contention_barriers, nb::arg("group"), nb::arg("stream"));
   module.def("all_reduce", &all_reduce, nb::arg("group"), nb::arg("stream"), nb::arg("input").none(),
              nb::arg("out").none(), nb::arg("reduce_op"), nb::arg("bias").none());
   module.def("all_gather_with_progress", &all_gather_with_progress, nb::arg("group"), nb::arg("stream"),

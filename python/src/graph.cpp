@@ -32,8 +32,9 @@ PyGraph parse(const std::string& text) {
   return parsed;
 }
 
-graph::FuseReport fuse(PyGraph& graph, bool strict, bool cost, bool share_maxima) {
-  const graph::FuseOptions options{.strict = strict, .cost = cost, .share_maxima = share_maxima};
+graph::FuseReport fuse(PyGraph& graph, bool strict, bool cost, bool share_maxima, bool low_contention) {
+  const graph::FuseOptions options{
+      .strict = strict, .cost = cost, .share_maxima = share_maxima, .low_contention = low_contention};
   return take_unlocked([&] { return graph::fuse(graph.graph, options); });
 }
 
@@ -61,6 +62,8 @@ void bind_graphs(nb::module_& module) {
       .def_prop_ro("reason", &reason_of, "The name of the reason if it is not fused: \"kRightOperand\".")
       .def_prop_ro("why", &why_of, "The reason as a sentence, or None.")
       .def_ro("detail", &CollectiveReport::detail, "The node that is in the way, the other group, or empty.")
+      .def_ro("runs_beside", &CollectiveReport::runs_beside,
+              "The low-contention collective that it is in the rewritten graph, or None.")
       .def_ro("is_legal", &CollectiveReport::is_legal, "Whether a fusion exists although it is not fused.")
       .def_ro("num_products", &CollectiveReport::num_products,
               "Products that fused ops compute of what it gathers or sums.")
@@ -101,7 +104,7 @@ void bind_graphs(nb::module_& module) {
           "A picture for Graphviz.");
   module.def("parse_graph", &parse, nb::arg("text"));
   module.def("fuse_graph", &fuse, nb::arg("graph"), nb::arg("strict"), nb::arg("cost"),
-             nb::arg("share_maxima"));
+             nb::arg("share_maxima"), nb::arg("low_contention"));
 }
 
 }  // namespace tandem::python

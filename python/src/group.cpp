@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstring>
 #include <optional>
+#include <tandem/bootstrap/flight_record.hpp>
 #include <tandem/fused/measure_gpus.hpp>
 
 namespace tandem::python {
@@ -24,7 +25,7 @@ std::shared_ptr<PyGroup> create_group(int rank, int size, const std::shared_ptr<
                                       const std::string& device_name, int device_index,
                                       const std::string& name, std::optional<double> op_timeout,
                                       std::optional<double> rendezvous_timeout,
-                                      std::optional<bool> batch_invariant,
+                                      std::optional<bool> batch_invariant, std::optional<bool> nan_check,
                                       const std::optional<std::string>& fault) {
   Config config = take(Config::from_environment());
   if (op_timeout) config.op_timeout = to_milliseconds(*op_timeout, "op_timeout");
@@ -32,6 +33,7 @@ std::shared_ptr<PyGroup> create_group(int rank, int size, const std::shared_ptr<
     config.rendezvous_timeout = to_milliseconds(*rendezvous_timeout, "rendezvous_timeout");
   }
   if (batch_invariant) config.batch_invariant = *batch_invariant;
+  if (nan_check) config.nan_check = *nan_check;
   if (fault) config.fault = *fault;
   auto device = std::make_shared<PyDevice>(parse_device(device_name, device_index), config);
   GroupOptions options{.rank = rank,
@@ -100,6 +102,13 @@ void bind_groups(nb::module_& module) {
       .def_prop_ro("size", [](const PyGroup& group) { return group.group().size(); })
       .def_prop_ro("name", [](const PyGroup& group) { return group.group().name(); })
       .def_prop_ro("is_closed", &PyGroup::is_closed)
+      .def_prop_rw(
+          "nan_check", [](const PyGroup& group) { return group.group().nan_check(); },
+          [](const PyGroup& group, bool is_on) { group.group().set_nan_check(is_on); },
+          "Whether ops of this rank look for NaN in their floating inputs. What they find is an Error "
+          "NUMERIC\n"
+          "with the rank, the op, the tensor, the number of NaNs and the index of the first. It poisons the\n"
+          "group. Other ranks may have another value.")
       .def_prop_ro("device", &PyGroup::device, "The device that the group's ops run on.")
       .def(
           "subgroup", &PyGroup::subgroup, nb::arg("ranks"), nb::arg("name"),
@@ -115,6 +124,14 @@ void bind_groups(nb::module_& module) {
       .def(
           "check", [](const PyGroup& group) { take(group.group().status(), group.rank()); },
           "Raises the error that poisoned the group, if one did.")
+      .def(
+          "flight_record",
+          [](const PyGroup& group) {
+            return nb::module_::import_("json").attr("loads")(to_json(flight_record(group.group())));
+          },
+          nb::sig("def flight_record(self) -> dict[str, object]"),
+          "Returns what every rank has noted of its last collective calls, as docs/design/flight_recorder.md\n"
+          "says. Local; also after an error, and of ranks that have died.")
       .def(
           "refuse_call",
           [](const PyGroup& group, const std::string& text) {
@@ -156,7 +173,7 @@ void bind_groups(nb::module_& module) {
   module.def("create_group", &create_group, nb::kw_only(), nb::arg("rank"), nb::arg("size"), nb::arg("store"),
              nb::arg("device"), nb::arg("device_index"), nb::arg("name"), nb::arg("op_timeout").none(),
              nb::arg("rendezvous_timeout").none(), nb::arg("batch_invariant").none(),
-             nb::arg("fault").none());
+             nb::arg("nan_check").none(), nb::arg("fault").none());
 }
 
 }  // namespace tandem::python

@@ -12,6 +12,7 @@
 #include <csignal>
 #include <future>
 #include <optional>
+#include <system_error>
 #include <tandem/bootstrap/launcher.hpp>
 #include <tandem/bootstrap/local_store.hpp>
 
@@ -35,7 +36,15 @@ class PyJob {
     options.interpreter_arguments = arguments;
     options.grace = std::chrono::milliseconds(static_cast<std::int64_t>(grace * 1e3));
     job_ = take_unlocked([&] { return Job::start(options); });
-    outcome_ = std::async(std::launch::async, [this] { return job_->wait(Deadline::never()); }).share();
+    try {
+      outcome_ = std::async(std::launch::async, [this] { return job_->wait(Deadline::never()); }).share();
+    } catch (const std::system_error& refused) {
+      const int code = refused.code().value();
+      throw Raised(Error(ErrorCode::kDriver,
+                         "job: no thread that waits for the ranks: " + refused.code().message() +
+                             "; raise the limit of processes (ulimit -u)",
+                         code));
+    }
   }
   ~PyJob() {
     end();

@@ -12,6 +12,7 @@
 #include "reports.hpp"
 #include "stream.hpp"
 #include "symmetric_memory.hpp"
+#include "timeline.hpp"
 
 NB_MODULE(_core, module) {
   nanobind::set_leak_warnings(
@@ -28,4 +29,5 @@ NB_MODULE(_core, module) {
   tandem::python::bind_collectives(module);
   tandem::python::bind_products(module);
   tandem::python::bind_graphs(module);
+  tandem::python::bind_timelines(module);
 }

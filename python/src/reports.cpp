@@ -47,6 +47,7 @@ void bind_reports(nb::module_& module) {
                      return std::vector<Candidate>(report.candidates.begin(), report.candidates.end());
                    })
       .def_ro("as_graph", &OpReport::as_graph, "Whether a recording of an earlier call was launched.")
+      .def_ro("checks_nan", &OpReport::checks_nan, "Whether the call looked for NaN in its inputs.")
       .def_prop_ro("program", &program_text, "The steps that ran, as text.")
       .def("__repr__", [](const OpReport& report) {
         return "OpReport(" + std::string(to_string(report.algorithm)) + ": " + std::string(report.reason) +

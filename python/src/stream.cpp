@@ -22,6 +22,14 @@ bool wait_a_while(Event& event) {
   return result.has_value() || !deadline.expired();
 }
 
+/// The same however long it takes, or until `interrupt` comes: then false. Called without Python's lock.
+bool wait_for(Event& event, Interrupt& interrupt) {
+  while (!wait_a_while(event)) {
+    if (interrupt.look()) return false;
+  }
+  return true;
+}
+
 nb::handle at(nb::handle sequence, std::size_t idx, std::vector<nb::object>& held) {
   held.push_back(nb::steal(PySequence_GetItem(sequence.ptr(), static_cast<Py_ssize_t>(idx))));
   if (!held.back().is_valid()) throw nb::python_error();
@@ -62,10 +70,16 @@ Place PyStream::place() const {
   return place;
 }
 
+Result<std::unique_ptr<Event>> PyStream::record() {
+  auto mark = device_->create_mark();
+  if (!mark) return mark;
+  if (auto recorded = stream_->record(**mark); !recorded) return tl::unexpected<Error>(recorded.error());
+  return mark;
+}
+
 void PyStream::finish(std::vector<std::shared_ptr<void>> owners, int rank) {
   if (adopted_) return;  // libraries of GPUs free memory in the order of the stream
-  Kept kept{take(device_->create_mark(), rank), std::move(owners)};
-  take(stream_->record(*kept.mark), rank);
+  Kept kept{take(record(), rank), std::move(owners)};
   kept_.push_back(std::move(kept));
   if (waits_) return synchronize(rank);
   while (kept_.front().mark->is_done() && kept_.size() > 1) kept_.pop_front();
@@ -78,12 +92,8 @@ bool PyStream::is_idle() {
 
 bool PyStream::await(Interrupt& interrupt) {
   const nb::gil_scoped_release unlocked;
-  const auto mark = device_->create_mark();
-  if (!mark || !stream_->record(**mark)) return true;  // the error comes with the stream's
-  while (!wait_a_while(**mark)) {
-    if (interrupt.look()) return false;
-  }
-  return true;
+  const auto mark = record();
+  return !mark || wait_for(**mark, interrupt);  // without a mark, the error comes with the stream's
 }
 
 void PyStream::synchronize(int rank) {
@@ -95,6 +105,18 @@ void PyStream::synchronize(int rank) {
   }();
   static_cast<void>(is_idle());  // drops what is done: other threads may have made calls meanwhile
   take(result, rank);
+}
+
+void PyEvent::synchronize() {
+  Interrupt interrupt;
+  const auto result = [&]() -> Result<void> {
+    const nb::gil_scoped_release unlocked;
+    if (!wait_for(*mark_, interrupt)) return {};
+    return mark_->synchronize(Deadline::never());  // it was reached
+  }();
+  interrupt.raise();
+  static_cast<void>(stream_->is_idle());  // drops what is done
+  take(result);
 }
 
 PyDevice::PyDevice(DeviceId id, const Config& config)
@@ -230,6 +252,13 @@ void bind_streams(nb::module_& module) {
       .def(
           "synchronize", [](PyStream& stream) { stream.synchronize(); },
           "Waits until all queued work is done. Raises the work's error.")
+      .def(
+          "record",
+          [](std::shared_ptr<PyStream> stream) {
+            auto mark = take(stream->record());
+            return PyEvent(std::move(stream), std::move(mark));
+          },
+          "Makes an event behind all that is queued now.")
       .def_prop_ro("native", &PyStream::native, "The cudaStream_t behind it, as a number; 0 on CPUs.")
       .def(
           "wait", [](PyStream& stream, PyStream& other) { take(stream.stream().wait(other.stream())); },
@@ -264,6 +293,13 @@ void bind_streams(nb::module_& module) {
           },
           nb::arg("words").none(), nb::arg("offset"), nb::arg("value"), nb::arg("count") = 1,
           "Sets words [offset, offset + count) of a contiguous u32 array.");
+
+  auto event = nb::class_<PyEvent>(
+      module, "Event", "A point in a stream: the end of all that was queued when Stream.record() made it.");
+  refuse_pickling(event, "Make an event in each process.");
+  event.def_prop_ro("is_done", &PyEvent::is_done, "Whether that work has run or failed.")
+      .def("synchronize", &PyEvent::synchronize,
+           "Waits until that work has run. Raises its error, unless another wait has.");
 
   auto device =
       nb::class_<PyDevice>(module, "Device", "A device of this process: the cores of this host, or a GPU.");

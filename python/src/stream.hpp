@@ -65,6 +65,8 @@ class PyStream {
   [[nodiscard]] bool is_idle();
   /// Waits until all queued work has run or failed, or `interrupt` comes. Whether it has run.
   bool await(Interrupt& interrupt);
+  /// A mark behind all that is queued.
+  [[nodiscard]] Result<std::unique_ptr<Event>> record();
 
  private:
   std::shared_ptr<Device> device_;
@@ -79,6 +81,21 @@ class PyStream {
     std::vector<std::shared_ptr<void>> owners;
   };
   std::deque<Kept> kept_;
+};
+
+/// A point in a stream: the end of all that was queued when it was made.
+class PyEvent {
+ public:
+  PyEvent(std::shared_ptr<PyStream> stream, std::unique_ptr<Event> mark)
+      : stream_(std::move(stream)), mark_(std::move(mark)) {}
+
+  [[nodiscard]] bool is_done() const { return mark_->is_done(); }
+  /// Waits until that work has run, and looks for ^C meanwhile. Throws its error, unless that was told.
+  void synchronize();
+
+ private:
+  std::shared_ptr<PyStream> stream_;
+  std::unique_ptr<Event> mark_;
 };
 
 /// A device of Python: opened once, with the stream on which calls run that name none.

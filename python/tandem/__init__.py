@@ -21,11 +21,14 @@ from ._collectives import (
     all_gather,
     all_gather_with_progress,
     all_reduce,
+    low_contention_all_gather,
+    low_contention_barriers,
+    low_contention_reduce_scatter,
     reduce_scatter,
     reduce_stack,
     shard_of,
 )
-from ._core import Array, Candidate, Device, Group, OpReport, Packed4bitWeight, PackedB, Stream
+from ._core import Array, Candidate, Device, Event, Group, OpReport, Packed4bitWeight, PackedB, Stream
 from ._errors import Error, ErrorCode
 from ._fused import (
     AllReduceResult,
@@ -51,6 +54,7 @@ from ._products import (
     quantize_weight_4bit,
     scaled_matmul,
 )
+from ._timeline import Timeline
 
 __version__ = _metadata.version("tandem")
 
@@ -61,6 +65,7 @@ __all__ = [
     "Device",
     "Error",
     "ErrorCode",
+    "Event",
     "GatherResult",
     "Group",
     "OpReport",
@@ -69,6 +74,7 @@ __all__ = [
     "ScatterResult",
     "Shard",
     "Stream",
+    "Timeline",
     "all_gather",
     "all_gather_with_progress",
     "all_reduce",
@@ -85,6 +91,9 @@ __all__ = [
     "graph",
     "init",
     "launch",
+    "low_contention_all_gather",
+    "low_contention_barriers",
+    "low_contention_reduce_scatter",
     "matmul_4bit",
     "mm",
     "pack_4bit_weight",

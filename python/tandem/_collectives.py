@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from . import _arrays, _core
-from ._group import default_device
+from ._group import default_device, group_or_default
 from ._streams import collective, stream_of
 
 
@@ -79,6 +79,89 @@ def reduce_scatter(
     with collective(group, stream, library) as (group, on):
         made = _core.reduce_scatter(group, on, input, out, reduce_op, bias)
     return out if made is None else _arrays.to_library(made, library)
+
+
+def low_contention_all_gather(
+    input: Any,
+    total: int | None = None,
+    group: _core.Group | None = None,
+    *,
+    gather_dim: int = 0,
+    input_handle: Any = None,
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """As all_gather(), along any dimension, for a product that runs beside it on another stream.
+
+    Copy engines move the data, between two barriers: see low_contention_barriers(). On CPUs the ranks' cores copy. A
+    collective call.
+
+    Args:
+        input: a shard of any type, whose size in `gather_dim` follows the shard rule over `total`. Its strides are those
+            that copy engines take; with a handle it is contiguous.
+        total: the size of all shards together. The default is W times this rank's: right where all shards are equal.
+        gather_dim: the dimension, from 0 on.
+        input_handle: a tandem.symm.Handle of the memory that holds the input, at the same place on every rank. Peers
+            then read the input in place, and no workspace is used.
+        out: an array to write. The input may be its own place in it.
+        stream: as for fused_all_gather_matmul().
+
+    Returns:
+        `out`, or a new array.
+
+    Raises:
+        Error: as all_gather(); UNSUPPORTED for strides that would take more than 64 copies a shard.
+    """
+    library = _arrays.library_of(input)
+    with collective(group, stream, library) as (group, on):
+        handle = None if input_handle is None else _arrays.core_handle("input_handle", input_handle)
+        made = _core.low_contention_all_gather(group, on, input, total, out, gather_dim, handle)
+    return out if made is None else _arrays.to_library(made, library)
+
+
+def low_contention_reduce_scatter(
+    input: Any,
+    reduce_op: str = "sum",
+    group: _core.Group | None = None,
+    *,
+    scatter_dim: int = 0,
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """As reduce_scatter(), along any dimension, for a product that runs beside it on another stream.
+
+    Copy engines push the chunks to their owners, and one small kernel adds them. The bits are those of
+    reduce_scatter(). On CPUs the ranks' cores copy and add. A collective call.
+
+    Args:
+        input: all rows of this rank's summand; f32, bf16, f16 or f8; of strides that copy engines take. It is read where
+            it lies.
+        reduce_op: "sum" or "avg".
+        scatter_dim: the dimension, from 0 on.
+        out: this rank's shard to write, of the input's type or f32, any strides. It may be its own place in the input.
+        stream: as for fused_all_gather_matmul().
+
+    Returns:
+        `out`, or a new array of the input's type.
+
+    Raises:
+        Error: as low_contention_all_gather().
+    """
+    library = _arrays.library_of(input)
+    with collective(group, stream, library) as (group, on):
+        made = _core.low_contention_reduce_scatter(group, on, input, out, reduce_op, scatter_dim)
+    return out if made is None else _arrays.to_library(made, library)
+
+
+def low_contention_barriers(group: _core.Group | None = None) -> str:
+    """What the barriers of low-contention ops are on the group's device. Known once it has run such an op.
+
+    Returns:
+        "stream operations", which take no multiprocessor; "kernels" of one warp, where ranks share a GPU or a driver
+        refuses such operations; or "cores".
+    """
+    group = group_or_default(group)
+    return _core.low_contention_barriers(group, group.device.stream)
 
 
 def all_reduce(

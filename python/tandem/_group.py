@@ -236,6 +236,7 @@ def init(
     op_timeout: float | None = None,
     rendezvous_timeout: float | None = None,
     batch_invariant: bool | None = None,
+    nan_check: bool | None = None,
     fault: str | None = None,
 ) -> _core.Group:
     """Makes this process a rank of a group, and the group the default of later calls. A collective call of all ranks.
@@ -254,6 +255,8 @@ def init(
         rendezvous_timeout: longest wait for the other ranks, in seconds (default 60, or TANDEM_RENDEZVOUS_TIMEOUT_MS).
         batch_invariant: whether a row of a result has the same bits however many rows a batch has, by every algorithm
             (default False, or TANDEM_BATCH_INVARIANT). The same on every rank.
+        nan_check: whether ops look for NaN in their floating inputs (default False, or TANDEM_NAN_CHECK). This rank's
+            own affair; Group.nan_check turns it on and off.
         fault: faults to inject for tests, as in TANDEM_FAULT.
 
     Raises:
@@ -276,6 +279,7 @@ def init(
         op_timeout=op_timeout,
         rendezvous_timeout=rendezvous_timeout,
         batch_invariant=batch_invariant,
+        nan_check=nan_check,
         fault=fault,
     )
     _default, _default_thread = group, threading.get_ident()

@@ -24,7 +24,14 @@ def load(path: str | os.PathLike[str]) -> Graph:
     return loads(Path(path).read_text(encoding="utf-8"))
 
 
-def fuse(graph: Graph, *, strict: bool = False, cost: bool = False, share_maxima: bool = False) -> FuseReport:
+def fuse(
+    graph: Graph,
+    *,
+    strict: bool = False,
+    cost: bool = False,
+    share_maxima: bool = False,
+    low_contention: bool = False,
+) -> FuseReport:
     """Rewrites the graph in place with fused ops, and reports what became of each collective.
 
     Args:
@@ -32,7 +39,9 @@ def fuse(graph: Graph, *, strict: bool = False, cost: bool = False, share_maxima
         cost: do not fuse where the cost model expects no gain.
         share_maxima: compute scales that need the maximum of the gathered tensor from the shards' maxima.
 
+        low_contention: run gathers and scatters that are not fused beside products, where these take longer.
+
     Raises:
         Error: UNSUPPORTED with every reason, with `strict`; the graph is rewritten all the same.
     """
-    return _core.fuse_graph(graph, strict, cost, share_maxima)
+    return _core.fuse_graph(graph, strict, cost, share_maxima, low_contention)

@@ -1,7 +1,12 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <tandem/base/config.hpp>
+#include <tandem/base/error.hpp>
+#include <tandem/base/support.hpp>
+#include <tandem/bootstrap/group.hpp>
+#include <tandem/device/device.hpp>
 #include <vector>
 
 namespace tandem {
@@ -20,6 +25,19 @@ void prepare_shared_gpu();
 [[nodiscard]] std::vector<std::string> describe_cuda_links();
 /// Each kernel of tandem on GPU 0: "symm::cuda::barrier_kernel: 40 registers, 0 bytes of local memory, ...".
 [[nodiscard]] std::vector<std::string> describe_cuda_kernels();
+
+/// The clock of a device's stamps, which timelines are made of.
+struct ClockReport {
+  std::string clock;
+  std::int64_t uncertainty_ns = 0;  ///< of a time, against the host's clock
+};
+/// Errors: kUnsupported where the device has no stamps; those of making them.
+[[nodiscard]] Result<ClockReport> report_clock(Device& device);
+/// Whether a profiler gets the ranges of this device's streams.
+[[nodiscard]] bool has_profiler(const Device& device);
+
+/// Whether this rank notices the end of every other rank's process, and if not, why.
+[[nodiscard]] Support sees_deaths(const Group& group);
 
 /// Each library that is loaded at run time: "cuBLASLt 13.1.0, /usr/.../libcublasLt.so.13", or why it cannot
 /// be loaded. Loads them. Empty in a build without CUDA.

@@ -5,8 +5,11 @@
 #include "backend/for_tools.hpp"
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "bootstrap/group_impl.hpp"
 #include "coll/cpu/attach.hpp"
 #include "device/cpu/cpu_device.hpp"
+#include "device/profiler.hpp"
+#include "device/stamps.hpp"
 #include "fused/cpu/attach.hpp"
 #include "gemm/cpu/attach.hpp"
 #include "symm/cpu/attach.hpp"
@@ -92,6 +95,22 @@ std::vector<std::string> describe_cuda_kernels() {
   }
 #endif
   return lines;
+}
+
+Result<ClockReport> report_clock(Device& device) {
+  auto* const service = device.service<StampService>();
+  if (service == nullptr)
+    return failf(ErrorCode::kUnsupported, "{} has no times of places of its streams", to_string(device.id()));
+  TANDEM_ASSIGN(const auto stamps, service->create(device, 1));
+  return ClockReport{.clock = std::string(stamps->clock()), .uncertainty_ns = stamps->uncertainty_ns()};
+}
+
+bool has_profiler(const Device& device) {
+  return device.service<Profiler>() != nullptr;
+}
+
+Support sees_deaths(const Group& group) {
+  return group.impl().sees_deaths;
 }
 
 void prepare_shared_gpu() {

@@ -78,6 +78,7 @@ Result<Config> Config::from_environment() {
   TANDEM_TRY(
       read_count("TANDEM_NATIVE_PIECES", 0, 32, [&](auto v) { config.native_pieces = static_cast<int>(v); }));
   TANDEM_TRY(read_count("TANDEM_BATCH_INVARIANT", 0, 1, [&](auto v) { config.batch_invariant = v != 0; }));
+  TANDEM_TRY(read_count("TANDEM_NAN_CHECK", 0, 1, [&](auto v) { config.nan_check = v != 0; }));
   config.cublaslt_library = variable("TANDEM_CUBLASLT_LIBRARY");
   config.nccl_library = variable("TANDEM_NCCL_LIBRARY");
   config.tune_folder = read_tune_folder();
@@ -87,6 +88,7 @@ Result<Config> Config::from_environment() {
     config.core_rates = *parsed;
   }
   TANDEM_TRY(read_count("TANDEM_MEASURE_GPUS", 0, 1, [&](auto v) { config.measure_gpus = v != 0; }));
+  config.recorder_folder = variable("TANDEM_RECORDER_FOLDER").value_or("");
   if (auto fault = variable("TANDEM_FAULT")) {
     const auto plan = FaultPlan::parse(*fault);
     if (!plan) return failf(ErrorCode::kInvalidArgument, "TANDEM_FAULT: {}", plan.error().text());

@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/byte_size.hpp"
 #include "base/convert_elements.hpp"
 #include "base/format.hpp"
 #include "base/overlap.hpp"
@@ -191,6 +192,8 @@ Result<void> convert(const TensorView& from, const TensorView& to) {
     return failf(ErrorCode::kInvalidArgument, "convert: sizes differ: from {}, to {}", to_string(from.sizes),
                  to_string(to.sizes));
   }
+  TANDEM_TRY(byte_size(from.sizes, from.dtype, "convert: from"));
+  TANDEM_TRY(byte_size(to.sizes, to.dtype, "convert: to"));
   if (from.device.kind != DeviceKind::kCpu || to.device.kind != DeviceKind::kCpu) {
     return failf(ErrorCode::kInvalidArgument, "convert: needs host memory, got {} and {}",
                  to_string(from.device), to_string(to.device));

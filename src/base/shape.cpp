@@ -2,9 +2,16 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 #include <tandem/base/shape.hpp>
 
 namespace tandem {
+namespace {
+
+/// More than any memory has, and so few that their bytes can be counted.
+constexpr std::int64_t kMostElements = std::numeric_limits<std::int64_t>::max() / 8;
+
+}  // namespace
 
 std::int64_t Dims::erase(int idx) {
   const std::int64_t value = (*this)[idx];
@@ -26,8 +33,12 @@ std::string to_string(const Dims& dims) {
 
 std::int64_t numel(const Dims& sizes) {
   std::int64_t product = 1;
-  for (const std::int64_t size : sizes) product *= size;
-  return product;
+  bool overflow = false;
+  for (const std::int64_t size : sizes) {
+    if (size == 0) return 0;
+    overflow = __builtin_mul_overflow(product, size, &product) || overflow;
+  }
+  return overflow ? kMostElements : std::clamp(product, -kMostElements, kMostElements);
 }
 
 Dims contiguous_strides(const Dims& sizes) {
@@ -35,7 +46,7 @@ Dims contiguous_strides(const Dims& sizes) {
   std::int64_t stride = 1;
   for (int d = sizes.size() - 1; d >= 0; --d) {
     strides[d] = stride;
-    stride *= sizes[d];
+    if (__builtin_mul_overflow(stride, sizes[d], &stride)) stride = kMostElements;
   }
   return strides;
 }

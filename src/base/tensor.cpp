@@ -4,9 +4,27 @@
 #include <cstring>
 #include <new>
 #include <optional>
+#include <stdexcept>
 #include <tandem/base/tensor.hpp>
+#include <utility>
+
+#include "base/byte_size.hpp"
+#include "base/memory_pages.hpp"
 
 namespace tandem {
+namespace {
+
+/// What is thrown where no Result is returned.
+class OutOfMemory : public std::bad_alloc {
+ public:
+  explicit OutOfMemory(std::string text) : text_(std::move(text)) {}
+  [[nodiscard]] const char* what() const noexcept override { return text_.c_str(); }
+
+ private:
+  std::string text_;
+};
+
+}  // namespace
 
 std::string to_string(DeviceId id) {
   return fmt::format("{}:{}", id.kind == DeviceKind::kCpu ? "cpu" : "cuda", id.index);
@@ -27,7 +45,7 @@ bool TensorView::is_contiguous() const {
   std::int64_t expected = 1;
   for (int d = dim() - 1; d >= 0; --d) {
     if (sizes[d] != 1 && strides[d] != expected) return false;
-    expected *= sizes[d];
+    if (__builtin_mul_overflow(expected, sizes[d], &expected)) return false;
   }
   return true;
 }
@@ -88,14 +106,13 @@ std::string to_string(const TensorView& view) {
 }
 
 Tensor Tensor::host(const Dims& sizes, DType dtype) {
-  const TensorView shape = TensorView::contiguous(nullptr, sizes, dtype);
-  const auto num_bytes = static_cast<std::size_t>(shape.size_bytes());
-  constexpr std::size_t kAlignment = 64;
-  const std::size_t rounded = (num_bytes + kAlignment) / kAlignment * kAlignment;
-  void* data = std::aligned_alloc(kAlignment, rounded);
-  if (data == nullptr) throw std::bad_alloc();
-  std::memset(data, 0, rounded);
-  return {TensorView::contiguous(data, sizes, dtype), std::shared_ptr<void>(data, std::free)};
+  const auto num_bytes = byte_size(sizes, dtype, "Tensor::host");
+  if (!num_bytes) throw std::length_error(num_bytes.error().text());
+  auto data = allocate_pages("Tensor::host", *num_bytes);
+  if (!data) throw OutOfMemory(std::move(data).error().text());
+  std::shared_ptr<void> owner(*data, std::free);
+  std::memset(*data, 0, static_cast<std::size_t>(*num_bytes));
+  return {TensorView::contiguous(*data, sizes, dtype), std::move(owner)};
 }
 
 }  // namespace tandem

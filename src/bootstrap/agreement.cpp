@@ -55,11 +55,11 @@ void raise(std::atomic<std::uint64_t>& posted, std::uint64_t sequence) {
   }
 }
 
+}  // namespace
+
 std::string_view text_of(const Fingerprint& fingerprint) {
   return {fingerprint.text, ::strnlen(fingerprint.text, sizeof(fingerprint.text))};
 }
-
-}  // namespace
 
 Fingerprint Fingerprint::of(std::string_view text) {
   Fingerprint fingerprint;
@@ -125,6 +125,7 @@ void GroupControl::finish_agreement(std::uint64_t sequence, const Fingerprint& f
     last_sequence_ = sequence;
     last_call_ = fingerprint;
   }
+  note_reached(sequence, CallState::kAgreed);
   own().agreed.store(sequence, std::memory_order_release);
   ring_everybody();  // this rank's host thread in wait_agreed(), and ranks that wait for a free slot
 }
@@ -209,6 +210,7 @@ Result<void> GroupControl::wait_enqueued(Deadline deadline) {
 void GroupControl::refuse(std::uint64_t sequence, const Error& why) {
   const auto deadline = Deadline::after(options_.refuse_timeout);
   const auto fingerprint = Fingerprint::of(why.to_string());
+  own().flight.refuse(sequence, text_of(fingerprint));
   // A failure here is the group's error already; this rank's caller returns `why`.
   if (!wait_agreed(sequence - 1, deadline)) return;
   if (!post(sequence, true, fingerprint, deadline)) return;

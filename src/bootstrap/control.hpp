@@ -8,6 +8,8 @@
 #include <tandem/base/deadline.hpp>
 #include <tandem/base/error.hpp>
 
+#include <tandem/bootstrap/flight_record.hpp>
+
 #include "base/executor.hpp"
 #include "base/function_ref.hpp"
 
@@ -47,6 +49,9 @@ struct Fingerprint {
   [[nodiscard]] static Fingerprint of(std::string_view text);
 };
 
+/// Its text.
+[[nodiscard]] std::string_view text_of(const Fingerprint& fingerprint);
+
 /// The group's control memory: one shared mapping with, per rank, a doorbell, the waits in flight, the
 /// agreement slots and a "has left" flag, and one sticky error for all. See docs/design/waiting.md for the
 /// protocol and its model. Thread-safe unless noted.
@@ -74,6 +79,10 @@ class Control {
 
   /// Next number in the group's order of collective calls, counted on the host at the time of the call.
   [[nodiscard]] virtual std::uint64_t next_sequence() = 0;
+  /// The same, noted in the rank's flight recorder.
+  [[nodiscard]] virtual std::uint64_t begin_call(const Fingerprint& mine) = 0;
+  /// Notes there how far this rank has come with a call that it has begun.
+  virtual void note_reached(std::uint64_t sequence, CallState state) = 0;
   /// Says that the agreement on call `sequence` is queued on a stream, which has a thread of its own.
   virtual void note_queued(std::uint64_t sequence, ExecutorKey stream) = 0;
 

@@ -9,6 +9,8 @@
 #include <new>
 
 #include "base/format.hpp"
+#include "base/memory_pages.hpp"
+#include "base/system_refusal.hpp"
 #include "base/try.hpp"
 
 namespace tandem::bootstrap {
@@ -25,19 +27,8 @@ std::size_t total_bytes(int num_ranks) {
 }
 
 Result<UniqueFd> create_sealed_file(std::size_t num_bytes) {
-  UniqueFd file(::memfd_create("tandem-control", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!file.valid()) {
-    return fail(ErrorCode::kDriver,
-                fmt::format("control memory: memfd_create failed: {}", std::strerror(errno)), errno);
-  }
-  int error =
-      EINTR;  // posix_fallocate, unlike ftruncate, fails now instead of with SIGBUS at the first store
-  while (error == EINTR) error = ::posix_fallocate(file.get(), 0, static_cast<off_t>(num_bytes));
-  if (error != 0) {
-    const auto code = error == ENOSPC || error == ENOMEM ? ErrorCode::kOutOfMemory : ErrorCode::kDriver;
-    return fail(code, fmt::format("control memory: cannot get {} bytes: {}", num_bytes, std::strerror(error)),
-                error);
-  }
+  TANDEM_ASSIGN(UniqueFd file,
+                create_memory_file("tandem-control", "control memory", static_cast<std::int64_t>(num_bytes)));
   if (::fcntl(file.get(), F_ADD_SEALS, kSeals) != 0) {
     return fail(ErrorCode::kDriver, fmt::format("control memory: cannot seal: {}", std::strerror(errno)),
                 errno);
@@ -73,6 +64,7 @@ Result<std::shared_ptr<ControlMemory>> ControlMemory::map(int fd, int num_ranks)
                 fmt::format("control memory: cannot map {} bytes: {}", num_bytes, std::strerror(errno)),
                 errno);
   }
+  ::madvise(address, num_bytes, MADV_DONTFORK);  // a child of fork() holds no memory of the group
   return std::shared_ptr<ControlMemory>(new ControlMemory(address, num_ranks));
 }
 
@@ -119,7 +111,9 @@ Result<std::shared_ptr<ControlMemory>> ControlMemory::open(UniqueFd file, const 
         fmt::format("it has {} bytes, need {} for {} ranks", status.st_size, need_bytes, expected.num_ranks));
   }
   const int seals = ::fcntl(file.get(), F_GET_SEALS);
-  if (seals < 0 || (seals & kSeals) != kSeals)
+  if (seals < 0 && errno != EINVAL)
+    return tl::unexpected(system_refusal("control memory: the file's seals cannot be read", errno));
+  if (seals < 0 || (seals & kSeals) != kSeals)  // EINVAL: a file of another kind has none
     return refuse(fmt::format("it has seals {}, need {}", seals, kSeals));
 
   TANDEM_ASSIGN(auto memory, map(file.get(), expected.num_ranks));

@@ -15,6 +15,7 @@
 #include "base/usable_cores.hpp"
 #include "bootstrap/control.hpp"
 #include "bootstrap/doorbell.hpp"
+#include "bootstrap/flight_recorder.hpp"
 #include "bootstrap/process_id.hpp"
 
 namespace tandem::bootstrap {
@@ -79,13 +80,26 @@ struct alignas(64) RankArea {
   static constexpr int kNumWaits = 8;
   std::atomic<std::int32_t> waits_for[kNumWaits] = {};  ///< peer + 1 of a thread's wait, 0 if free
   std::atomic<std::int32_t> device_waits_for{0};  ///< the same of a kernel's long wait; stored by the device
+  // Barriers of streams: see src/symm/cuda/stream_barriers.hpp. Stored by devices, but the first.
+  static constexpr int kMostStreamRanks = 64;
+  static constexpr std::uint32_t kStreamsWait = 1, kKernelsWait = 2;
+  /// One of those, by how the rank's GPU can wait, once the rank has symmetric memory on one.
+  std::atomic<std::uint32_t> waits_by{0};
+  /// turn * kMostStreamRanks + peer + 1 of the wait that is under way; 0: none. At its end both words are
+  /// written as one of 64 bits.
+  alignas(8) std::atomic<std::uint32_t> stream_waits{0};
+  std::atomic<std::uint32_t> stream_wait_ended{0};  ///< 1: one has ended since the host looked
+  alignas(64) std::atomic<std::uint32_t> stream_puts[2][kMostStreamRanks] = {};  ///< by turn and source
   /// What the first wait of a kernel that gave up has left, for every rank to see; of the device that wrote
   /// it.
   alignas(64) std::byte device_record[64] = {};
+  /// The NaN that a check of the rank's kernels has found, if the record above says so.
+  alignas(64) std::byte nan_report[256] = {};
   AgreementSlot slots[kNumAgreementSlots];
   ExchangeSlot exchange;
   BlockedRecord host_blocked;  ///< of the host thread that uses the group
   BlockedRecord call_blocked;  ///< of who runs the call behind `posted`, if that is issued
+  FlightRing flight;
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "the words are shared by processes");
 
@@ -106,7 +120,7 @@ struct RateBoard {
 
 struct ControlHeader {
   static constexpr std::uint64_t kMagic = 0x74616e64656d4354;
-  static constexpr std::uint32_t kVersion = 6;
+  static constexpr std::uint32_t kVersion = 8;
   std::uint64_t magic = kMagic;
   std::uint32_t version = kVersion;
   ControlIdentity identity;

@@ -51,7 +51,9 @@ int GroupControl::waited_for_by(int rank) const {
   for (const auto& word : area.waits_for) {
     if (const int peer = peer_in(word); peer >= 0) return peer;
   }
-  return peer_in(area.device_waits_for);
+  if (const int peer = peer_in(area.device_waits_for); peer >= 0) return peer;
+  const auto wait = static_cast<int>(area.stream_waits.load(std::memory_order_relaxed));
+  return wait == 0 ? -1 : (wait - 1) % RankArea::kMostStreamRanks;
 }
 
 std::string GroupControl::describe_idle(int rank) const {
@@ -69,9 +71,9 @@ GroupControl::Culprit GroupControl::find_culprit(const WaitInfo& info) const {
   const ProcessId& self = own().process;
   for (int r = 0; r < size(); ++r) {
     const ProcessId& process = memory_->rank(r).process;
-    if (process.pid == self.pid || process.pid_namespace != self.pid_namespace) continue;
-    const auto stat = read_process_stat(process.pid);
-    if (stat && stat->start_time == process.start_time && stat->is_stopped()) {
+    if (process.pid == self.pid || !self.shares_pids_with(process)) continue;
+    const auto stat = stat_of(process);
+    if (stat && stat->is_stopped()) {
       return {r, fmt::format("{} is stopped", describe_rank(r))};
     }
   }

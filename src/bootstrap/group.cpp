@@ -76,6 +76,12 @@ const Config& Group::config() const {
 const FaultPlan& Group::faults() const {
   return impl_->faults;
 }
+bool Group::nan_check() const {
+  return impl_->options.config.nan_check;
+}
+void Group::set_nan_check(bool is_on) {
+  impl_->options.config.nan_check = is_on;
+}
 const cost::GpuTimes& Group::gpu_times() const {
   return impl_->gpu_times;
 }
@@ -109,7 +115,7 @@ Result<std::unique_ptr<Group>> Group::subgroup(std::span<const int> ranks, std::
   // Disjoint subgroups may carry one name: the members are part of the full one.
   options.name = fmt::format("{}/{}[{}]", impl_->options.name, name, fmt::join(ranks, ","));
   TANDEM_TRY(check(options));
-  auto impl = Impl::create(options, impl_.get());
+  auto impl = Impl::create(options, impl_.get(), ranks);
   if (!impl) return tl::unexpected<Error>(with_name(impl.error(), options.name));
   return std::unique_ptr<Group>(new Group(*std::move(impl)));
 }
@@ -138,6 +144,14 @@ std::shared_ptr<void>& Group::extension_slot(std::type_index type, std::string_v
   }
   extensions.push_back({type, std::string(name), nullptr});
   return extensions.back().object;
+}
+
+void Group::set_timeline(std::shared_ptr<Timeline> timeline) {
+  impl_->timeline = std::move(timeline);
+}
+
+Timeline* Group::timeline() const {
+  return impl_->timeline.get();
 }
 
 void Group::before_end(std::function<void()> step) {

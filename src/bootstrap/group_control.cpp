@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tandem/base/log.hpp>
 #include <thread>
 
 #include "base/format.hpp"
 #include "base/interrupts.hpp"
 #include "base/try.hpp"
 #include "bootstrap/wait_circles.hpp"
+#include "io/whole_file.hpp"
 
 namespace tandem::bootstrap {
 namespace {
@@ -60,6 +62,16 @@ std::uint64_t GroupControl::next_sequence() {
   const std::uint64_t sequence = next_sequence_.fetch_add(1);
   own().issued.store(sequence, std::memory_order_release);
   return sequence;
+}
+
+std::uint64_t GroupControl::begin_call(const Fingerprint& mine) {
+  const std::uint64_t sequence = next_sequence();
+  own().flight.enter(sequence, mine.hash, text_of(mine));
+  return sequence;
+}
+
+void GroupControl::note_reached(std::uint64_t sequence, CallState state) {
+  own().flight.reach(sequence, state);
 }
 
 void GroupControl::note_queued(std::uint64_t sequence, ExecutorKey stream) {
@@ -262,6 +274,33 @@ void GroupControl::write_error(const Error& error, int culprit, std::span<const 
   }
   // Also for an error that came second: whoever was first may have been killed before it rang.
   for (int r = 0; r < size(); ++r) memory_->rank(r).doorbell.ring_always();
+  if (none == ErrorRecord::kNone) save_flight_record();
+}
+
+FlightRecord GroupControl::flight_record() const {
+  FlightRecord record{.group = name(), .error = {}, .culprit = -1, .ranks = {}};
+  const ErrorRecord& error = memory_->header().error;
+  if (const auto ok = status(); !ok) record.error = ok.error().to_string();
+  if (error.state.load(std::memory_order_acquire) == ErrorRecord::kSet) record.culprit = error.culprit;
+  for (int r = 0; r < size(); ++r) {
+    const RankArea& area = memory_->rank(r);
+    record.ranks.push_back({.rank = r,
+                            .process = area.process.pid,
+                            .has_left = area.left.load(std::memory_order_acquire) != 0,
+                            .calls = area.flight.read()});
+  }
+  return record;
+}
+
+void GroupControl::save_flight_record() const {
+  if (options_.recorder_folder.empty()) return;
+  const auto file = options_.recorder_folder / fmt::format("tandem-{:x}-rank{}.json", nonce(), rank());
+  const auto saved = io::WholeFile::put(file, to_json(flight_record()), {.is_private = true});
+  log(options_.log_level, LogLevel::kError,
+      saved ? fmt::format("group '{}': the last calls of its ranks are in {}: tandem doctor --recorder {}",
+                          name(), file.string(), file.string())
+            : fmt::format("group '{}': the last calls of its ranks cannot be written to {}: {}", name(),
+                          file.string(), saved.error().text()));
 }
 
 void GroupControl::leave() {

@@ -3,11 +3,13 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
+#include <tandem/base/config.hpp>
 #include <tandem/bootstrap/store.hpp>
 #include <vector>
 
@@ -29,7 +31,9 @@ class GroupControl final : public Control {
     int rank = 0;
     std::chrono::nanoseconds spin{0};
     std::chrono::milliseconds refuse_timeout{30'000};
-    std::string name = "world";  ///< of the group, for texts
+    std::string name = "world";                  ///< of the group, for texts
+    std::filesystem::path recorder_folder = {};  ///< for the flight record of an error; empty: none
+    LogLevel log_level = LogLevel::kWarning;
   };
 
   GroupControl(std::shared_ptr<ControlMemory> memory, const Options& options);
@@ -43,6 +47,8 @@ class GroupControl final : public Control {
                                   FunctionRef<void()> nap) override;
   void ring(int peer) override;
   [[nodiscard]] std::uint64_t next_sequence() override;
+  [[nodiscard]] std::uint64_t begin_call(const Fingerprint& mine) override;
+  void note_reached(std::uint64_t sequence, CallState state) override;
   void note_queued(std::uint64_t sequence, ExecutorKey stream) override;
   [[nodiscard]] Result<void> agree(std::uint64_t sequence, const Fingerprint& mine,
                                    Deadline deadline) override;
@@ -63,6 +69,7 @@ class GroupControl final : public Control {
   /// Every rank's bytes in rank order. Collective; one thread of a rank at a time.
   [[nodiscard]] Result<std::vector<Store::Bytes>> exchange(std::span<const std::byte> mine,
                                                            std::string_view what, Deadline deadline);
+  [[nodiscard]] FlightRecord flight_record() const;
   /// Tells the others that this rank uses the group no more.
   void leave();
   /// For the monitor: the process of `rank` has ended. Nothing to report if it had left before.
@@ -112,6 +119,8 @@ class GroupControl final : public Control {
                               FunctionRef<bool()> interrupted);
   void ring_everybody();
 
+  /// Into the folder, if there is one.
+  void save_flight_record() const;
   void write_error(const Error& error, int culprit, std::span<const std::uint64_t> circle);
   [[nodiscard]] int waiter_of(const WaitInfo& info) const;
   [[nodiscard]] Culprit find_culprit(const WaitInfo& info) const;

@@ -1,12 +1,11 @@
 #include "bootstrap/group_impl.hpp"
 
-#include <sys/random.h>
-
 #include <span>
 #include <tandem/base/log.hpp>
 #include <tandem/cost/folder.hpp>
 
 #include "base/format.hpp"
+#include "base/random_bytes.hpp"
 #include "base/try.hpp"
 #include "base/usable_cores.hpp"
 #include "bootstrap/group_rates.hpp"
@@ -23,9 +22,7 @@ using bootstrap::GroupControl;
 
 Result<std::uint64_t> random_nonce() {
   std::uint64_t nonce = 0;
-  if (::getrandom(&nonce, sizeof(nonce), 0) != sizeof(nonce)) {
-    return fail(ErrorCode::kDriver, "group: getrandom gave no bytes", errno);
-  }
+  TANDEM_TRY(random_bytes("group", std::as_writable_bytes(std::span(&nonce, 1))));
   return nonce;
 }
 
@@ -35,7 +32,8 @@ std::string control_key(const std::string& prefix, std::uint64_t nonce) {
 
 }  // namespace
 
-Result<std::unique_ptr<Group::Impl>> Group::Impl::create(const GroupOptions& options, const Impl* parent) {
+Result<std::unique_ptr<Group::Impl>> Group::Impl::create(const GroupOptions& options, const Impl* parent,
+                                                         std::span<const int> ranks) {
   std::unique_ptr<Impl> impl(new Impl);
   impl->options = options;
   if (parent != nullptr) impl->monitor = parent->monitor;
@@ -43,8 +41,14 @@ Result<std::unique_ptr<Group::Impl>> Group::Impl::create(const GroupOptions& opt
   TANDEM_ASSIGN(impl->seat, bootstrap::Seat::take(options.store, impl->key_prefix(), options.rank));
   if (options.rank == 0) impl->gpu_times = impl->find_gpu_times(parent);
   const auto deadline = Deadline::after(options.config.rendezvous_timeout);
-  TANDEM_TRY(options.rank == 0 ? impl->found(deadline) : impl->join(deadline));
-  TANDEM_TRY(impl->watch_peers());
+  const auto lost = impl->find_lost(parent, ranks);
+  TANDEM_TRY(options.rank == 0 ? impl->found(deadline, lost) : impl->join(deadline, lost));
+  if (auto watched = impl->watch_peers(parent == nullptr); !watched) {
+    impl->control->poison(Error(ErrorCode::kPeerLost, fmt::format("rank {} could not join: {}", options.rank,
+                                                                  watched.error().to_string())),
+                          options.rank);
+    return tl::unexpected(std::move(watched).error());
+  }
   const bool reads_table = parent == nullptr && options.rank == 0;
   TANDEM_TRY(impl->meet(reads_table ? impl->read_tune_table() : "", deadline));
   if (parent != nullptr) impl->tune_table = parent->tune_table;
@@ -58,9 +62,25 @@ Group::Impl::~Impl() {
   if (control) control->leave();
 }
 
+/// Who is lost to a job's processes, or to the parent group, will not come.
+bootstrap::FindLost Group::Impl::find_lost(const Impl* parent, std::span<const int> ranks) const {
+  if (parent == nullptr) return bootstrap::find_lost_of_job(options.store, options.size, options.rank);
+  return [parent, ranks]() -> std::optional<Error> {
+    if (const auto status = parent->control->status(); !status) return status.error();
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      if (parent->memory->rank(ranks[r]).left.load(std::memory_order_acquire) == 0) continue;
+      return Error(ErrorCode::kPeerLost,
+                   fmt::format("group: rank {} can not join: as rank {} it has left '{}'", r, ranks[r],
+                               parent->options.name));
+    }
+    return std::nullopt;
+  };
+}
+
 /// Rank 0 makes the control memory; the others get it from rank 0.
-Result<void> Group::Impl::found(Deadline deadline) {
-  bootstrap::Host host(options.store, key_prefix(), Candidate::self(options.rank, options.size));
+Result<void> Group::Impl::found(Deadline deadline, bootstrap::FindLost find_lost) {
+  bootstrap::Host host(options.store, key_prefix(), Candidate::self(options.rank, options.size),
+                       std::move(find_lost));
   auto result = found_with(host, deadline);
   if (!result) host.reject(result.error());
   return result;
@@ -110,10 +130,10 @@ Result<void> Group::Impl::publish_control(std::uint64_t nonce, const std::vector
   return {};
 }
 
-Result<void> Group::Impl::join(Deadline deadline) {
+Result<void> Group::Impl::join(Deadline deadline, const bootstrap::FindLost& find_lost) {
   TANDEM_ASSIGN(const auto invitation,
                 bootstrap::ask_to_join(*options.store, key_prefix(),
-                                       Candidate::self(options.rank, options.size), deadline));
+                                       Candidate::self(options.rank, options.size), deadline, find_lost));
   shared_store = options.store;
   if (invitation.file_store) {
     TANDEM_ASSIGN(shared_store, open_local_store(*invitation.file_store, deadline));
@@ -145,26 +165,44 @@ void Group::Impl::use(std::shared_ptr<ControlMemory> mapped) {
   memory->rank(options.rank).granted_cores = granted_cores();
   const auto spin = bootstrap::spin_duration(options.size, usable_cores(), options.config.spin);
   control = std::make_unique<GroupControl>(
-      memory, GroupControl::Options{options.rank, spin, longest_wait_of(options.config), options.name});
+      memory, GroupControl::Options{options.rank, spin, longest_wait_of(options.config), options.name,
+                                    options.config.recorder_folder, options.config.log_level});
   const std::string prefix = fmt::format("{}{:x}/", key_prefix(), memory->header().identity.nonce);
   store = std::make_shared<bootstrap::GroupStore>(shared_store, prefix,
                                                   [raw = control.get()] { return raw->status(); });
 }
 
-Result<void> Group::Impl::watch_peers() {
+Result<void> Group::Impl::watch_peers(bool tells) {
   const bootstrap::ProcessId& self = memory->rank(options.rank).process;
+  std::vector<int> unseen;
   for (int r = 0; r < options.size; ++r) {
     const bootstrap::ProcessId& peer = memory->rank(r).process;
-    // Threads of this process live and die with it. A pid of another namespace means nothing here: such a
-    // rank's death shows as a timeout.
-    if (peer == self || peer.pid_namespace != self.pid_namespace) continue;
-    if (!monitor) {
-      TANDEM_ASSIGN(monitor, bootstrap::PeerMonitor::create());
+    if (peer == self) continue;  // threads of this process live and die with it
+    Support sight = Support::no("they are in another pid namespace, or /proc is not there to tell");
+    if (self.shares_pids_with(peer)) {
+      if (!monitor) {
+        TANDEM_ASSIGN(monitor, bootstrap::PeerMonitor::create());
+      }
+      TANDEM_ASSIGN(auto watch, monitor->watch(peer, [raw = control.get(), r] { raw->report_death(r); }));
+      sight = watch->sight();
+      watches.push_back(std::move(watch));
     }
-    TANDEM_ASSIGN(auto watch, monitor->watch(peer, [raw = control.get(), r] { raw->report_death(r); }));
-    watches.push_back(std::move(watch));
+    if (sight.ok) continue;
+    unseen.push_back(r);
+    sees_deaths = std::move(sight);
   }
+  if (tells) tell_unseen(unseen);
   return {};
+}
+
+/// One line of the first of the ranks that do not see each other.
+void Group::Impl::tell_unseen(std::span<const int> unseen) const {
+  if (unseen.empty() || unseen.front() < options.rank) return;
+  log(options.config.log_level, LogLevel::kWarning,
+      fmt::format("group '{}': rank {} may not see when {} {} die ({}); such a death shows when a deadline "
+                  "passes (TANDEM_OP_TIMEOUT_MS, now {})",
+                  options.name, options.rank, unseen.size() == 1 ? "rank" : "ranks", fmt::join(unseen, ", "),
+                  sees_deaths.why_not, options.config.op_timeout.count()));
 }
 
 /// All have mapped the memory and know each other; what announced it is not needed any more. Rank 0's table

@@ -3,7 +3,9 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <span>
 #include <string>
+#include <tandem/base/support.hpp>
 #include <tandem/bootstrap/group.hpp>
 #include <tandem/bootstrap/local_store.hpp>
 #include <typeindex>
@@ -20,9 +22,10 @@ namespace tandem {
 /// The members of a Group. Their order is the order of making; the destructor unmakes in reverse.
 class Group::Impl {
  public:
-  /// `parent` is null for a group that is no subgroup.
+  /// `parent` is null for a group that is no subgroup, and `ranks` are those of a subgroup in its parent.
   [[nodiscard]] static Result<std::unique_ptr<Impl>> create(const GroupOptions& options,
-                                                            const Impl* parent = nullptr);
+                                                            const Impl* parent = nullptr,
+                                                            std::span<const int> ranks = {});
   ~Impl();
 
   [[nodiscard]] std::string key_prefix() const { return "tandem/group/" + options.name + "/"; }
@@ -37,6 +40,7 @@ class Group::Impl {
   std::unique_ptr<bootstrap::GroupControl> control;
   std::shared_ptr<bootstrap::PeerMonitor> monitor;
   std::vector<std::unique_ptr<bootstrap::PeerMonitor::Watch>> watches;
+  Support sees_deaths;           ///< of all ranks in other processes
   std::shared_ptr<Store> store;  ///< shared_store under this life's own keys
   struct Extension {
     std::type_index type;
@@ -45,6 +49,7 @@ class Group::Impl {
   };
   std::list<Extension> extensions;  ///< a list: making one may make others
   std::vector<std::function<void()>> before_end;
+  std::shared_ptr<Timeline> timeline;
   cost::Table tune_table;
   cost::GpuTimes gpu_times;
   cost::GpuRates gpu_rates = cost::kH200;  ///< that follow from these times
@@ -52,13 +57,15 @@ class Group::Impl {
  private:
   Impl() = default;
   [[nodiscard]] cost::GpuTimes find_gpu_times(const Impl* parent) const;
-  Result<void> found(Deadline deadline);
+  [[nodiscard]] bootstrap::FindLost find_lost(const Impl* parent, std::span<const int> ranks) const;
+  Result<void> found(Deadline deadline, bootstrap::FindLost find_lost);
   Result<void> found_with(bootstrap::Host& host, Deadline deadline);
   Result<LocalStoreAddress> open_file_server();
   Result<void> publish_control(std::uint64_t nonce, const std::vector<bootstrap::Candidate>& members);
-  Result<void> join(Deadline deadline);
+  Result<void> join(Deadline deadline, const bootstrap::FindLost& find_lost);
   void use(std::shared_ptr<bootstrap::ControlMemory> mapped);
-  Result<void> watch_peers();
+  Result<void> watch_peers(bool tells);
+  void tell_unseen(std::span<const int> unseen) const;
   Result<void> meet(std::string_view table, Deadline deadline);
   [[nodiscard]] std::string read_tune_table() const;
 };

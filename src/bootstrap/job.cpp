@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <condition_variable>
 #include <csignal>
-#include <cstring>
 #include <future>
 #include <mutex>
 #include <tandem/bootstrap/launcher.hpp>
@@ -17,9 +16,11 @@
 
 #include "base/format.hpp"
 #include "base/home_process.hpp"
+#include "base/make_thread.hpp"
 #include "base/try.hpp"
 #include "bootstrap/failure_report.hpp"
 #include "bootstrap/process_id.hpp"
+#include "bootstrap/rank_ends.hpp"
 #include "bootstrap/rank_process.hpp"
 
 namespace tandem {
@@ -65,6 +66,7 @@ class Job::Impl {
   mutable std::mutex mutex_;
   std::condition_variable ended_;
   JobOutcome outcome_;
+  std::vector<bool> rank_has_ended_;
   bool has_ended_ = false;
   bool must_end_ = false;
   Deadline grace_until_ = Deadline::never();
@@ -87,27 +89,25 @@ std::string program_name(const std::string& program) {
 Result<void> Job::Impl::start() {
   TANDEM_ASSIGN(server_, LocalStoreServer::create());
   store_ = server_->local();
+  TANDEM_TRY(bootstrap::write_job_size(*store_, options_.ranks));
   wake_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!wake_.valid())
-    return fail(ErrorCode::kDriver, fmt::format("job: eventfd failed: {}", std::strerror(errno)), errno);
+  if (!wake_.valid()) return tl::unexpected(system_refusal("job: no eventfd", errno));
   children_.resize(static_cast<std::size_t>(options_.ranks));
   outcome_.ranks.resize(children_.size());
+  rank_has_ended_.resize(children_.size());
 
-  sigset_t all;
-  sigset_t mask;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &mask);  // signals are for the application's threads
+  sigset_t mask;  // the ranks' is the caller's
+  pthread_sigmask(SIG_SETMASK, nullptr, &mask);
   std::promise<Result<void>> started;
-  thread_ = std::thread([this, mask, &started] {
-    auto result = start_all(mask);
-    const bool is_running = result.has_value();
-    if (!is_running) must_end_ = true;
-    // run() also ends and reaps those that were started before one could not be.
-    if (!is_running) run();
-    started.set_value(std::move(result));
-    if (is_running) run();
-  });
-  pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+  TANDEM_ASSIGN(thread_, make_thread("job", [this, mask, &started] {
+                  auto result = start_all(mask);
+                  const bool is_running = result.has_value();
+                  if (!is_running) must_end_ = true;
+                  // run() also ends and reaps those that were started before one could not be.
+                  if (!is_running) run();
+                  started.set_value(std::move(result));
+                  if (is_running) run();
+                }));
   return started.get_future().get();
 }
 
@@ -195,8 +195,12 @@ void Job::Impl::reap(int rank) {
     outcome.exit_code = WEXITSTATUS(status);
   }
   if (auto reported = bootstrap::read_failure(*store_, rank)) outcome.error = std::move(reported);
+  outcome.has_joined = bootstrap::has_joined(*store_, rank);
+  // It fails only when the store has no memory left: the others then wait until their deadline.
+  static_cast<void>(bootstrap::write_end(*store_, rank, {outcome.exit_code, outcome.signal}));
   const std::lock_guard lock(mutex_);
-  if (outcome.signal != 0 || outcome.exit_code != 0) {
+  rank_has_ended_[static_cast<std::size_t>(rank)] = true;
+  if (outcome.signal != 0 || outcome.exit_code != 0 || !outcome.has_joined) {
     failed_.push_back(rank);
     if (failed_.size() == 1) grace_until_ = Deadline::after(options_.grace);
   }
@@ -233,10 +237,10 @@ int Job::Impl::choose_first_failed() const {
 std::string Job::Impl::describe_running() const {
   std::string text;
   for (int r = 0; r < options_.ranks; ++r) {
-    const auto stat = bootstrap::read_process_stat(pid(r));
-    if (!stat || stat->is_dead()) continue;
+    if (rank_has_ended_[static_cast<std::size_t>(r)]) continue;
+    const auto stat = bootstrap::stat_of({.pid = pid(r)});
     text += fmt::format("{}rank {} (pid {}{})", text.empty() ? "" : ", ", r, pid(r),
-                        stat->is_stopped() ? ", stopped" : "");
+                        stat && stat->is_stopped() ? ", stopped" : "");
   }
   return text;
 }
@@ -294,12 +298,13 @@ Result<void> JobOutcome::status() const {
   if (first_failed < 0) return {};
   const RankOutcome& failed = ranks[static_cast<std::size_t>(first_failed)];
   if (failed.error) return tl::unexpected(*failed.error);
-  if (failed.signal != 0) {
-    return failf(ErrorCode::kPeerLost, "rank {} was ended by signal {} ({})", failed.rank, failed.signal,
-                 ::strsignal(failed.signal));
+  const std::string end = bootstrap::describe({failed.exit_code, failed.signal});
+  if (!failed.has_joined) {
+    return failf(ErrorCode::kPeerLost, "rank {} {} before it joined the job (by join_job())", failed.rank,
+                 end);
   }
-  return failf(ErrorCode::kPeerLost, "rank {} ended with exit code {} and did not say why", failed.rank,
-               failed.exit_code);
+  return failf(ErrorCode::kPeerLost, "rank {} {}{}", failed.rank, end,
+               failed.signal != 0 ? "" : " and did not say why");
 }
 
 }  // namespace tandem

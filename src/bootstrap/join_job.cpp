@@ -3,14 +3,15 @@
 
 #include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <string_view>
 #include <tandem/bootstrap/launcher.hpp>
 #include <tandem/bootstrap/local_store.hpp>
 
 #include "base/format.hpp"
+#include "base/system_refusal.hpp"
 #include "base/try.hpp"
 #include "bootstrap/failure_report.hpp"
+#include "bootstrap/rank_ends.hpp"
 #include "bootstrap/rank_process.hpp"
 
 namespace tandem {
@@ -34,17 +35,17 @@ Result<void> parse(std::string_view text, int (&numbers)[3]) {
   return {};
 }
 
-Result<void> check_connection(int fd) {
+Result<UniqueFd> take_connection(int fd) {
   int type = 0;
   socklen_t length = sizeof(type);
   if (::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_SEQPACKET) {
     return failf(ErrorCode::kInvalidArgument, "{}: file descriptor {} is not a launcher's connection",
                  bootstrap::kRankArgument, fd);
   }
-  if (::fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
-    return fail(ErrorCode::kDriver, fmt::format("job: fcntl failed: {}", std::strerror(errno)), errno);
-  }
-  return {};
+  UniqueFd connection(fd);
+  if (::fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
+    return tl::unexpected(system_refusal("job: the launcher's connection stays open for children", errno));
+  return connection;
 }
 
 }  // namespace
@@ -55,9 +56,10 @@ Result<std::optional<RankContext>> join_job(int& argc, char**& argv) {
   if (argument.substr(0, bootstrap::kRankArgument.size()) != bootstrap::kRankArgument) return std::nullopt;
   int numbers[3] = {};
   TANDEM_TRY(parse(argument.substr(bootstrap::kRankArgument.size()), numbers));
-  TANDEM_TRY(check_connection(numbers[0]));
+  TANDEM_ASSIGN(UniqueFd connection, take_connection(numbers[0]));
   RankContext context{numbers[1], numbers[2], nullptr};
-  TANDEM_ASSIGN(context.store, open_local_store(UniqueFd(numbers[0])));
+  TANDEM_ASSIGN(context.store, open_local_store(std::move(connection)));
+  TANDEM_TRY(bootstrap::write_joined(*context.store, context.rank));
   argv[1] = argv[0];
   ++argv;
   --argc;

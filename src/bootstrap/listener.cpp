@@ -1,84 +1,51 @@
 #include "bootstrap/listener.hpp"
 
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
+#include <span>
 #include <utility>
 
 #include "base/format.hpp"
+#include "base/random_bytes.hpp"
+#include "base/system_refusal.hpp"
 #include "base/try.hpp"
 
 namespace tandem::bootstrap {
 
-Listener& Listener::operator=(Listener&& other) noexcept {
-  if (this != &other) {
-    remove();
-    socket_ = std::move(other.socket_);
-    directory_ = std::exchange(other.directory_, {});
-    path_ = std::exchange(other.path_, {});
-  }
-  return *this;
-}
-
-void Listener::remove() {
-  if (!path_.empty()) ::unlink(path_.c_str());
-  if (!directory_.empty()) ::rmdir(directory_.c_str());
-  path_.clear();
-  directory_.clear();
-}
-
 Result<Listener> Listener::create() {
-  std::error_code no_directory;
-  const auto temporary = std::filesystem::temp_directory_path(no_directory);
-  if (no_directory) {
-    return failf(ErrorCode::kUnsupported, "store: no temporary directory ({}): set TMPDIR to one",
-                 no_directory.message());
-  }
-  std::string directory = temporary / "tandem-XXXXXX";
+  TANDEM_ASSIGN(auto directory, PrivateDirectory::create());
+  Listener listener(std::move(directory));
+  const std::string path = listener.path();
   sockaddr_un address{};
-  constexpr std::size_t kLongest = sizeof(address.sun_path) - 1;
-  if (const std::size_t length = directory.size() + std::strlen("/store"); length > kLongest) {
-    return failf(ErrorCode::kUnsupported,
-                 "store: a socket below '{}' would have a path of {} characters, at most {}: set TMPDIR to a "
-                 "shorter one",
-                 temporary.string(), length, kLongest);
-  }
-  if (::mkdtemp(directory.data()) == nullptr) {  // mode 0700
-    return fail(
-        ErrorCode::kDriver,
-        fmt::format("store: cannot make a directory below '{}', errno {}: set TMPDIR to a writable one",
-                    temporary.string(), errno),
-        errno);
-  }
-  Listener listener;
-  listener.directory_ = directory;
-  const std::string path = directory + "/store";
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, path.data(), path.size());
   listener.socket_ = UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   constexpr int kBacklog = 128;
-  if (!listener.socket_.valid() ||
-      ::bind(listener.socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
+  if (!listener.socket_.valid()) return tl::unexpected(system_refusal("store: no socket", errno));
+  if (::bind(listener.socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
       ::listen(listener.socket_.get(), kBacklog) != 0) {
-    return fail(ErrorCode::kDriver, fmt::format("store: cannot listen at '{}', errno {}", path, errno),
-                errno);
+    const int code = errno;
+    return fail(ErrorCode::kDriver,
+                fmt::format("store: cannot listen at '{}': {}", path, std::strerror(code)), code);
   }
-  listener.path_ = path;
   return listener;
+}
+
+Result<uid_t> user_of_peer(int socket) {
+  ucred peer{};
+  socklen_t length = sizeof(peer);
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
+    return tl::unexpected(system_refusal("store: the user at the other end", errno));
+  return peer.uid;
 }
 
 Result<std::string> make_token() {
   std::uint8_t bytes[32];
-  if (::getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes)) {
-    return fail(ErrorCode::kDriver, "store: getrandom gave no bytes", errno);
-  }
+  TANDEM_TRY(random_bytes("store", std::as_writable_bytes(std::span(bytes))));
   return fmt::format("{:02x}", fmt::join(bytes, ""));
 }
 

@@ -1,29 +1,30 @@
 #pragma once
 
+#include <sys/types.h>
 #include <string>
 #include <tandem/base/error.hpp>
 #include <tandem/base/unique_fd.hpp>
 
+#include "bootstrap/private_directory.hpp"
+
 namespace tandem::bootstrap {
 
-/// A listening socket in a directory of its own that only this user may enter; both go with the object.
+/// A listening socket in a directory of its own; both go with the object.
 class Listener {
  public:
   [[nodiscard]] static Result<Listener> create();
-  Listener(Listener&& other) noexcept = default;
-  Listener& operator=(Listener&& other) noexcept;
-  ~Listener() { remove(); }
 
   [[nodiscard]] int socket() const { return socket_.get(); }
-  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] std::string path() const { return directory_.socket_path(); }
 
  private:
-  Listener() = default;
-  void remove();
+  explicit Listener(PrivateDirectory directory) : directory_(std::move(directory)) {}
+  PrivateDirectory directory_;
   UniqueFd socket_;
-  std::string directory_;
-  std::string path_;
 };
+
+/// The user at the other end of a connected local socket, as the system says.
+[[nodiscard]] Result<uid_t> user_of_peer(int socket);
 
 /// 32 random bytes as hex.
 [[nodiscard]] Result<std::string> make_token();

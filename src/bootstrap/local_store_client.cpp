@@ -1,6 +1,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <condition_variable>
@@ -12,7 +13,10 @@
 #include "base/format.hpp"
 #include "base/home_process.hpp"
 #include "base/interrupts.hpp"
+#include "base/system_refusal.hpp"
 #include "base/try.hpp"
+#include "base/uninterrupted.hpp"
+#include "bootstrap/listener.hpp"
 #include "bootstrap/local_store_message.hpp"
 #include "bootstrap/memory_store.hpp"
 
@@ -104,9 +108,13 @@ class LocalStoreClient final : public Store {
     const std::lock_guard turn(turn_);
     if (is_broken_) return fail(ErrorCode::kPeerLost, "store: the connection to its server is lost");
     head.id = ++last_id_;
-    auto reply = exchange(head, key, value, file);
-    // A request that was refused before it was sent does no harm; all else leaves the two ends out of step.
-    if (!reply && reply.error().code() != ErrorCode::kInvalidArgument) is_broken_ = true;
+    // A request that could not be sent does no harm; all else leaves the two ends out of step.
+    if (auto sent = bootstrap::send_message(socket_.get(), head, key, value, file); !sent) {
+      is_broken_ = sent.error().code() == ErrorCode::kPeerLost;
+      return tl::unexpected(std::move(sent).error());
+    }
+    auto reply = receive_reply(head.id, key);
+    is_broken_ = !reply;
     TANDEM_TRY(reply);
     if (reply->head.status == MessageHead::kOk) return reply;
     const auto largest = static_cast<std::int32_t>(ErrorCode::kInternal);
@@ -115,23 +123,23 @@ class LocalStoreClient final : public Store {
                 std::string(reinterpret_cast<const char*>(reply->value.data()), reply->value.size()));
   }
 
-  Result<Message> exchange(const MessageHead& head, std::string_view key, std::span<const std::byte> value,
-                           int file) {
-    TANDEM_TRY(bootstrap::send_message(socket_.get(), head, key, value, file));
+  Result<Message> receive_reply(std::uint64_t id, std::string_view key) {
     const auto deadline = Deadline::after(kReplyTimeout);
     for (;;) {
       pollfd entry{socket_.get(), POLLIN, 0};
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining());
-      const int ready = ::poll(&entry, 1, static_cast<int>(left.count()));
-      if (ready < 0 && errno == EINTR) continue;
-      if (ready <= 0) {
+      const int ready = outlasting_shortage([&] {
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining());
+        return ::poll(&entry, 1, static_cast<int>(left.count()));
+      });
+      if (ready < 0) return tl::unexpected(system_refusal("store: poll failed", errno));
+      if (ready == 0) {
         return failf(ErrorCode::kTimeout, "store: its server did not answer about '{}' within {} ms", key,
                      kReplyTimeout.count());
       }
       TANDEM_ASSIGN(auto message, bootstrap::receive_message(socket_.get()));
       if (!message) continue;
-      if (message->head.id != head.id || message->head.type != MessageType::kReply) {
-        return failf(ErrorCode::kParse, "store: reply {} to request {}", message->head.id, head.id);
+      if (message->head.id != id || message->head.type != MessageType::kReply) {
+        return failf(ErrorCode::kParse, "store: reply {} to request {}", message->head.id, id);
       }
       return *std::move(message);
     }
@@ -154,19 +162,25 @@ Result<UniqueFd> connect_to(const std::string& path, Deadline deadline) {
   }
   std::memcpy(address.sun_path, path.data(), path.size());
   UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket.valid())
-    return fail(ErrorCode::kDriver, fmt::format("store: socket failed: {}", std::strerror(errno)), errno);
+  if (!socket.valid()) return tl::unexpected(system_refusal("store: no socket", errno));
   while (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
     if (errno == EINTR) continue;
     if (errno != EAGAIN) {  // EAGAIN: too many clients wait to be accepted
+      const int code = errno;
       return fail(ErrorCode::kDriver,
-                  fmt::format("store: cannot connect to '{}': {}", path, std::strerror(errno)), errno);
+                  fmt::format("store: cannot connect to '{}': {}", path, std::strerror(code)), code);
     }
     if (is_interrupted())
       return failf(ErrorCode::kPeerLost, "store: connecting to '{}' was interrupted", path);
     if (deadline.expired())
       return failf(ErrorCode::kTimeout, "store: '{}' does not accept connections", path);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  TANDEM_ASSIGN(const uid_t user, bootstrap::user_of_peer(socket.get()));
+  if (user != ::geteuid()) {
+    return failf(ErrorCode::kInvalidArgument,
+                 "store: the server at '{}' is of user {}, this process of user {}: run both as one user",
+                 path, user, ::geteuid());
   }
   return socket;
 }
@@ -184,8 +198,24 @@ Result<std::shared_ptr<Store>> open_local_store(UniqueFd connection) {
 }
 
 Result<std::shared_ptr<Store>> open_local_store(const LocalStoreAddress& address, Deadline deadline) {
-  TANDEM_ASSIGN(UniqueFd socket, connect_to(address.path, deadline));
-  return greet(std::move(socket), address.token);
+  const auto started = Deadline::Clock::now();
+  for (;;) {
+    TANDEM_ASSIGN(UniqueFd socket, connect_to(address.path, deadline));
+    auto client = greet(std::move(socket), address.token);
+    // Where too many are silent the server closes some. It may have taken this client for one of them.
+    if (client || client.error().code() != ErrorCode::kPeerLost) return client;
+    if (is_interrupted()) return client;
+    if (deadline.expired()) {
+      const auto waited =
+          std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::Clock::now() - started);
+      return failf(
+          ErrorCode::kTimeout,
+          "store: '{}' closed each connection for {} ms before it answered the greeting: too many other "
+          "processes connect to it",
+          address.path, waited.count());
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 }  // namespace tandem

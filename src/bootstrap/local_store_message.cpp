@@ -7,7 +7,9 @@
 #include <cstring>
 
 #include "base/format.hpp"
+#include "base/system_refusal.hpp"
 #include "base/try.hpp"
+#include "base/uninterrupted.hpp"
 
 namespace tandem::bootstrap {
 namespace {
@@ -15,14 +17,14 @@ namespace {
 constexpr std::size_t kMaxFiles = 8;  // room to receive, and so to close, files that nobody asked for
 
 Result<void> transmit(int socket, const msghdr& message) {
-  for (;;) {
-    if (::sendmsg(socket, &message, MSG_NOSIGNAL) >= 0) return {};  // a packet goes whole or not at all
-    if (errno == EINTR) continue;
-    if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN) {
-      return fail(ErrorCode::kPeerLost, "store: the other end of the connection is gone", errno);
-    }
-    return fail(ErrorCode::kDriver, fmt::format("store: sendmsg failed: {}", std::strerror(errno)), errno);
+  // A packet goes whole or not at all.
+  if (outlasting_shortage([&] { return ::sendmsg(socket, &message, MSG_NOSIGNAL); }) >= 0) return {};
+  if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN) {
+    return fail(ErrorCode::kPeerLost, "store: the other end of the connection is gone", errno);
   }
+  if (errno == EAGAIN)
+    return fail(ErrorCode::kDriver, "store: the other end does not read what it was sent", EAGAIN);
+  return tl::unexpected(system_refusal("store: sendmsg failed", errno));
 }
 
 /// Takes ownership of every file that came along.
@@ -104,22 +106,22 @@ Result<std::optional<Message>> receive_message(int socket) {
   message.msg_iovlen = 1;
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
-  ssize_t count = -1;
-  do {
-    count = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-  } while (count < 0 && errno == EINTR);
+  const ssize_t count = outlasting_shortage([&] { return ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC); });
   if (count < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return std::nullopt;
-    const auto code = errno == ECONNRESET ? ErrorCode::kPeerLost : ErrorCode::kDriver;
-    return fail(code, fmt::format("store: recvmsg failed: {}", std::strerror(errno)), errno);
+    if (errno == ECONNRESET)
+      return fail(ErrorCode::kPeerLost, "store: the other end of the connection is gone", errno);
+    return tl::unexpected(system_refusal("store: recvmsg failed", errno));
   }
   std::vector<UniqueFd> files = take_files(message);
   if (count == 0) return fail(ErrorCode::kPeerLost, "store: the other end has closed the connection");
-  // MSG_CTRUNC also when this process has no file descriptor left: the file would be missing silently.
-  if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
-    return failf(ErrorCode::kParse,
-                 "store: a packet was cut off (flags {:x}): too long, or no file descriptor left",
-                 static_cast<unsigned>(message.msg_flags));
+  if ((message.msg_flags & MSG_TRUNC) != 0)
+    return failf(ErrorCode::kParse, "store: a packet is longer than {} bytes", packet.size());
+  if ((message.msg_flags & MSG_CTRUNC) != 0) {
+    // More files than there is room for; or this process has no file descriptor left for one.
+    if (!files.empty()) return fail(ErrorCode::kParse, "store: more than one file in one message");
+    return tl::unexpected(
+        system_refusal("store: the file that came with a message cannot be opened", EMFILE));
   }
   TANDEM_ASSIGN(Message parsed,
                 parse(std::span(packet).first(static_cast<std::size_t>(count)), std::move(files)));

@@ -47,8 +47,9 @@ inline constexpr std::size_t kMaxValueBytes = std::size_t{64} << 10;
                                         std::span<const std::byte> value, int file = -1);
 
 /// Receives one packet; nothing if the socket is non-blocking and has none.
-/// Errors: kPeerLost at the end of the connection; kParse for a packet that is no message, has more than one
-/// file, or whose files were cut off. Files that came with a refused packet are closed.
+/// Errors: kPeerLost at the end of the connection; kParse for a packet that is no message or has more than
+/// one file; kDriver if this process has no file descriptor left for the file. Files that came with a refused
+/// packet are closed.
 [[nodiscard]] Result<std::optional<Message>> receive_message(int socket);
 
 }  // namespace tandem::bootstrap

@@ -6,10 +6,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 
 #include "base/format.hpp"
+#include "base/make_thread.hpp"
+#include "base/system_refusal.hpp"
 #include "base/try.hpp"
 #include "bootstrap/local_store_service.hpp"
 
@@ -25,9 +26,8 @@ constexpr std::chrono::seconds kGreetingTime{5};
 constexpr std::size_t kMaxStrangers = 64;
 
 bool is_own_user(int socket) {
-  ucred peer{};
-  socklen_t length = sizeof(peer);
-  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == ::geteuid();
+  const auto user = bootstrap::user_of_peer(socket);
+  return user && *user == ::geteuid();
 }
 
 std::span<const std::byte> bytes_of(const std::string& text) {
@@ -69,21 +69,15 @@ LocalStoreServer::Impl::Impl(std::shared_ptr<UniqueFd> wake)
 
 Result<std::unique_ptr<LocalStoreServer::Impl>> LocalStoreServer::Impl::create() {
   auto wake = std::make_shared<UniqueFd>(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!wake->valid())
-    return fail(ErrorCode::kDriver, fmt::format("store: eventfd failed: {}", std::strerror(errno)), errno);
+  if (!wake->valid()) return tl::unexpected(system_refusal("store: eventfd failed", errno));
   std::unique_ptr<Impl> impl(new Impl(wake));
   impl->store_->on_set([wake] { ::eventfd_write(wake->get(), 1); });
-  // The application's signals are for its own threads.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  impl->thread_ = std::thread([raw = impl.get()] { raw->run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  TANDEM_ASSIGN(impl->thread_, make_thread("the server of a store", [raw = impl.get()] { raw->run(); }));
   return impl;
 }
 
 LocalStoreServer::Impl::~Impl() {
+  if (!thread_.joinable()) return;  // it could not be made
   {
     const std::lock_guard lock(mutex_);
     is_stopping_ = true;
@@ -100,12 +94,12 @@ Result<UniqueFd> LocalStoreServer::Impl::connect_pair() {
   TANDEM_TRY(home_.check("the server of a store"));
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
-    return fail(ErrorCode::kDriver, fmt::format("store: socketpair failed: {}", std::strerror(errno)), errno);
+    return tl::unexpected(system_refusal("store: socketpair failed", errno));
   }
   UniqueFd ours(ends[0]);
   UniqueFd theirs(ends[1]);
   if (::fcntl(ours.get(), F_SETFL, O_NONBLOCK) != 0) {
-    return fail(ErrorCode::kDriver, fmt::format("store: fcntl failed: {}", std::strerror(errno)), errno);
+    return tl::unexpected(system_refusal("store: fcntl failed", errno));
   }
   {
     const std::lock_guard lock(mutex_);
@@ -127,7 +121,8 @@ Result<LocalStoreAddress> LocalStoreServer::Impl::listen(int expected_clients) {
     if (listener_)
       return failf(ErrorCode::kInvalidArgument, "store: already listening at '{}'", listener_->path());
     TANDEM_ASSIGN(token_, bootstrap::make_token());
-    TANDEM_ASSIGN(listener_, bootstrap::Listener::create());
+    TANDEM_ASSIGN(auto listener, bootstrap::Listener::create());
+    listener_.emplace(std::move(listener));
     num_expected_ = expected_clients;
     address = {listener_->path(), token_};
   }
@@ -186,26 +181,39 @@ int LocalStoreServer::Impl::poll_timeout_ms() const {
 void LocalStoreServer::Impl::accept_waiting() {
   const std::lock_guard lock(mutex_);
   if (!listener_) return;
-  for (;;) {
+  // Fewer in one turn than may be silent: each is heard in the next turn, before others take its place.
+  for (std::size_t i = 0; i < kMaxStrangers / 2; ++i) {
     UniqueFd socket(::accept4(listener_->socket(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.valid()) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
-      // Without a file descriptor left the client stays in the queue; do not burn the processor meanwhile.
-      if (errno == EMFILE || errno == ENFILE) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (errno == EAGAIN) return;
+      // Without a file descriptor or memory left the client stays in the queue. A stranger may hold one; do
+      // not burn the processor meanwhile.
+      close_longest_silent();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
       return;
     }
-    const auto num_strangers =
-        std::count_if(connections_.begin(), connections_.end(),
-                      [](const Connection& c) { return c.needs_token && !c.has_greeted; });
-    if (!is_own_user(socket.get()) || static_cast<std::size_t>(num_strangers) >= kMaxStrangers) {
+    if (!is_own_user(socket.get())) {
       ++num_refused_;
       continue;
     }
+    if (num_strangers() >= kMaxStrangers) close_longest_silent();
     Connection& connection = connections_.emplace_back();
     connection.socket = std::move(socket);
     connection.needs_token = true;
     connection.greet_until = Deadline::after(kGreetingTime);
   }
+}
+
+std::size_t LocalStoreServer::Impl::num_strangers() const {
+  return static_cast<std::size_t>(std::count_if(connections_.begin(), connections_.end(),
+                                                [](const Connection& c) { return c.is_stranger(); }));
+}
+
+void LocalStoreServer::Impl::close_longest_silent() {
+  const auto longest = std::find_if(connections_.begin(), connections_.end(),
+                                    [](const Connection& c) { return c.is_stranger(); });
+  if (longest != connections_.end()) close_as_stranger(*longest);  // they stand in the order of their arrival
 }
 
 void LocalStoreServer::Impl::close_as_stranger(Connection& connection) {

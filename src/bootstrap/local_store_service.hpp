@@ -40,6 +40,8 @@ class LocalStoreServer::Impl {
     Deadline greet_until = Deadline::never();
     std::optional<bootstrap::Message> pending;
     Deadline pending_until = Deadline::never();
+
+    [[nodiscard]] bool is_stranger() const { return needs_token && !has_greeted && !is_closed; }
   };
 
   explicit Impl(std::shared_ptr<UniqueFd> wake);
@@ -48,6 +50,8 @@ class LocalStoreServer::Impl {
   void collect_polled(std::vector<struct pollfd>& polled);
   [[nodiscard]] int poll_timeout_ms() const;
   void accept_waiting();
+  [[nodiscard]] std::size_t num_strangers() const;
+  void close_longest_silent();
   void read(Connection& connection);
   void serve(Connection& connection, bootstrap::Message request);
   void greet(Connection& connection, const bootstrap::Message& hello);

@@ -6,6 +6,7 @@
 #include "base/format.hpp"
 #include "base/interrupts.hpp"
 #include "base/try.hpp"
+#include "bootstrap/rank_ends.hpp"
 
 namespace tandem::bootstrap {
 namespace {
@@ -72,6 +73,9 @@ std::string_view host_of(const Candidate& candidate) {
 /// How long a rank whose time is up waits for the word of a rank 0 that is still there.
 constexpr auto kHostGrace = 250ms;
 
+/// How long a rank that has found another one lost waits for what rank 0 has found.
+constexpr auto kLostGrace = 40ms;
+
 template <class T>
 bool is_timeout(const Result<T>& result) {
   return !result && result.error().code() == ErrorCode::kTimeout;
@@ -83,7 +87,34 @@ Error missing_ranks(const std::vector<int>& missing, int size) {
                            fmt::join(missing, ", "), size));
 }
 
+/// Waits for a key as long as no rank that the group needs is lost. Fills in `lost` if one is.
+Result<Bytes> get_unless_lost(Store& store, const std::string& key, Deadline deadline,
+                              const FindLost& find_lost, std::optional<Error>& lost) {
+  if (!find_lost) return store.get(key, deadline);
+  constexpr auto kBetweenLooks = 25ms;
+  for (;;) {
+    auto value = store.get(key, Deadline::earlier(deadline, Deadline::after(kBetweenLooks)));
+    if (!is_timeout(value) || deadline.expired() || was_interrupted()) return value;
+    lost = find_lost();
+    if (lost) return tl::unexpected(*lost);
+  }
+}
+
 }  // namespace
+
+FindLost find_lost_of_job(std::shared_ptr<Store> store, int size, int self) {
+  if (!is_job_of(*store, size)) return nullptr;
+  return [store = std::move(store), size, self]() -> std::optional<Error> {
+    const std::vector<int> ended = find_ended(*store, size, self);
+    if (ended.empty()) return std::nullopt;
+    std::string text = "group:";
+    for (const int r : ended) {
+      text += fmt::format("{} rank {} of {} {}", r == ended.front() ? "" : ",", r, size,
+                          describe(read_end(*store, r).value_or(RankEnd{})));
+    }
+    return Error(ErrorCode::kPeerLost, text + " before all had joined");
+  };
+}
 
 // ---- seats ----
 
@@ -134,15 +165,16 @@ Candidate Candidate::self(int rank, int size) {
 
 // ---- rank 0 ----
 
-Host::Host(std::shared_ptr<Store> store, std::string prefix, const Candidate& self)
-    : store_(std::move(store)), prefix_(std::move(prefix)), self_(self) {}
+Host::Host(std::shared_ptr<Store> store, std::string prefix, const Candidate& self, FindLost find_lost)
+    : store_(std::move(store)), prefix_(std::move(prefix)), self_(self), find_lost_(std::move(find_lost)) {}
 
 /// Nothing for a ticket whose holder has given up.
 Result<std::optional<Host::Ticket>> Host::next_ticket(Deadline deadline) {
   TANDEM_ASSIGN(const std::int64_t num_read, store_->add(cursor_key(prefix_), 0));
   Ticket ticket;
   ticket.number = num_read + 1;
-  TANDEM_ASSIGN(const Bytes bytes, store_->get(ticket_key(prefix_, ticket.number), deadline));
+  TANDEM_ASSIGN(const Bytes bytes,
+                get_unless_lost(*store_, ticket_key(prefix_, ticket.number), deadline, find_lost_, lost_));
   TANDEM_TRY(store_->add(cursor_key(prefix_), 1));
   TANDEM_TRY(store_->erase(ticket_key(prefix_, ticket.number)));
   TANDEM_ASSIGN(const std::int64_t gone, store_->add(gone_key(prefix_, ticket.number), 0));
@@ -166,6 +198,7 @@ Result<std::vector<Candidate>> Host::collect(Deadline deadline) {
       num_there -= num_gone;
     }
     auto next = next_ticket(deadline);
+    if (lost_) return tl::unexpected(*lost_);
     if (is_timeout(next)) break;
     if (was_interrupted()) {
       return fail(ErrorCode::kPeerLost, "group: rank 0 was interrupted while it waited for the other ranks");
@@ -231,11 +264,13 @@ Result<void> Host::check(const std::vector<std::optional<Ticket>>& by_rank) cons
   }
   if (!missing.empty()) return tl::unexpected(missing_ranks(missing, self_.size));
   for (std::size_t r = 1; r < by_rank.size(); ++r) {
-    if (host_of(by_rank[r]->candidate) == host_of(self_)) continue;
+    const std::string_view host = host_of(by_rank[r]->candidate);
+    // Empty: a rank that has no /proc. What it can not open tells it then.
+    if (host == host_of(self_) || host.empty() || host_of(self_).empty()) continue;
     return failf(
         ErrorCode::kUnsupported,
         "group: rank 0 and rank {} are on different hosts (boot ids {} and {}); all ranks must share one", r,
-        host_of(self_), host_of(by_rank[r]->candidate));
+        host_of(self_), host);
   }
   return {};
 }
@@ -259,23 +294,27 @@ void Host::reject(const Error& why) {
 // ---- the others ----
 
 Result<Invitation> ask_to_join(Store& store, const std::string& prefix, const Candidate& self,
-                               Deadline deadline) {
+                               Deadline deadline, const FindLost& find_lost) {
   TANDEM_ASSIGN(const std::int64_t number, store.add(prefix + "tickets", 1));
   Bytes bytes(sizeof(self));
   std::memcpy(bytes.data(), &self, sizeof(self));
   TANDEM_TRY(store.set(ticket_key(prefix, number), bytes));
-  auto answer = store.get(answer_key(prefix, number), deadline);
+  const std::string key = answer_key(prefix, number);
+  std::optional<Error> lost;
+  auto answer = get_unless_lost(store, key, deadline, find_lost, lost);
   // Rank 0 may count on this rank by now. Then it goes on, and leaves as members do.
-  if (was_interrupted()) answer = store.get(answer_key(prefix, number), Deadline::after(0ms));
+  if (was_interrupted()) answer = store.get(key, Deadline::after(0ms));
   std::vector<int> missing;
-  if (is_timeout(answer) && !was_interrupted()) {
+  if (lost && !was_interrupted()) {
+    answer = store.get(key, Deadline::after(kLostGrace));
+  } else if (is_timeout(answer) && !was_interrupted()) {
     // Rank 0's time ends about now too. It knows who came; seats only tell who has not left yet.
     TANDEM_ASSIGN(missing, Seat::find_empty(store, prefix, self.size));
     const bool is_host_gone = !missing.empty() && missing.front() == 0;
-    answer = store.get(answer_key(prefix, number), Deadline::after(is_host_gone ? 0ms : kHostGrace));
+    answer = store.get(key, Deadline::after(is_host_gone ? 0ms : kHostGrace));
   }
   if (answer) {
-    TANDEM_TRY(store.erase(answer_key(prefix, number)));
+    TANDEM_TRY(store.erase(key));
     return unpack(*answer);
   }
   if (!is_timeout(answer) && !was_interrupted()) return tl::unexpected(answer.error());
@@ -284,6 +323,7 @@ Result<Invitation> ask_to_join(Store& store, const std::string& prefix, const Ca
     return failf(ErrorCode::kPeerLost, "group: rank {} was interrupted while it waited for rank 0",
                  self.rank);
   }
+  if (lost) return tl::unexpected(*lost);
   if (!missing.empty()) return tl::unexpected(missing_ranks(missing, self.size));
   return failf(ErrorCode::kTimeout, "group: rank 0 is there but did not answer rank {} in time", self.rank);
 }

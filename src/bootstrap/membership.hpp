@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,9 +38,15 @@ class Seat {
   std::string key_;
 };
 
+/// The error of a group that can not form any more, because a rank that it needs is lost; else nothing. Asked
+/// every 25 ms. An empty function: nobody can know.
+using FindLost = std::function<std::optional<Error>()>;
+/// Of the group of all ranks of a job. Empty if `store` is that of no job, or of one of another size.
+[[nodiscard]] FindLost find_lost_of_job(std::shared_ptr<Store> store, int size, int self);
+
 /// Who wants to join.
 struct Candidate {
-  static constexpr std::uint32_t kProtocolVersion = 1;
+  static constexpr std::uint32_t kProtocolVersion = 2;
   std::uint32_t version = kProtocolVersion;
   std::int32_t rank = 0;
   std::int32_t size = 1;
@@ -58,10 +65,10 @@ struct Invitation {
 /// Rank 0's side. Call invite() or reject() after collect().
 class Host {
  public:
-  Host(std::shared_ptr<Store> store, std::string prefix, const Candidate& self);
+  Host(std::shared_ptr<Store> store, std::string prefix, const Candidate& self, FindLost find_lost);
   /// Waits for all others; their candidates in rank order, rank 0's own first.
-  /// Errors: kTimeout naming the missing, kMismatch for another size or version, kUnsupported for another
-  /// host.
+  /// Errors: kTimeout naming the missing, that of a lost rank, kMismatch for another size or version,
+  /// kUnsupported for another host.
   [[nodiscard]] Result<std::vector<Candidate>> collect(Deadline deadline);
   [[nodiscard]] Result<void> invite(const Invitation& invitation);
   /// Tells those that came.
@@ -79,11 +86,13 @@ class Host {
   std::shared_ptr<Store> store_;
   std::string prefix_;
   Candidate self_;
+  FindLost find_lost_;
+  std::optional<Error> lost_;
   std::vector<Ticket> accepted_;
 };
 
 /// The side of every other rank: queues a ticket, waits for the answer.
 [[nodiscard]] Result<Invitation> ask_to_join(Store& store, const std::string& prefix, const Candidate& self,
-                                             Deadline deadline);
+                                             Deadline deadline, const FindLost& find_lost);
 
 }  // namespace tandem::bootstrap

@@ -7,6 +7,7 @@
 
 #include "base/format.hpp"
 #include "base/interrupts.hpp"
+#include "base/system_refusal.hpp"
 #include "base/try.hpp"
 
 namespace tandem {
@@ -29,9 +30,8 @@ Error interrupted(std::string_view key) {
 Result<UniqueFd> duplicate(int fd) {
   const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
   if (copy < 0) {
-    return fail(ErrorCode::kDriver,
-                fmt::format("store: cannot duplicate file descriptor {}: {}", fd, std::strerror(errno)),
-                errno);
+    return tl::unexpected(
+        system_refusal(fmt::format("store: cannot duplicate file descriptor {}", fd), errno));
   }
   return UniqueFd(copy);
 }

@@ -5,49 +5,46 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <vector>
 
 #include "base/format.hpp"
+#include "base/make_thread.hpp"
+#include "base/try.hpp"
 
 namespace tandem::bootstrap {
 namespace {
 
 constexpr int kProcPollMs = 10;
 
-/// An invalid fd with errno ESRCH for a process that is gone.
+/// An invalid fd with errno where there is none.
 UniqueFd open_pidfd(pid_t pid) {
   return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 }
 
-bool is_readable(int fd) {
-  pollfd entry{fd, POLLIN, 0};
-  return ::poll(&entry, 1, 0) > 0;
+/// What poll() finds without waiting: POLLIN at a process's end, POLLNVAL if the program has closed it.
+int events_of(int pidfd) {
+  pollfd entry{pidfd, POLLIN, 0};
+  return ::poll(&entry, 1, 0) > 0 ? entry.revents : 0;
+}
+
+bool is_pidfd(int fd) {
+  return ::syscall(SYS_pidfd_send_signal, fd, 0, nullptr, 0) == 0 || errno != EBADF;
 }
 
 }  // namespace
 
 Result<std::shared_ptr<PeerMonitor>> PeerMonitor::create() {
   UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!wake.valid()) {
-    return fail(ErrorCode::kDriver, fmt::format("peer monitor: eventfd failed: {}", std::strerror(errno)),
-                errno);
-  }
+  if (!wake.valid()) return tl::unexpected(system_refusal("peer monitor: no eventfd", errno));
   std::shared_ptr<PeerMonitor> monitor(new PeerMonitor(std::move(wake)));
-  // The application's signals are for its own threads.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  monitor->thread_ = std::thread([raw = monitor.get()] { raw->run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  TANDEM_ASSIGN(monitor->thread_, make_thread("peer monitor", [raw = monitor.get()] { raw->run(); }));
   return monitor;
 }
 
 PeerMonitor::~PeerMonitor() {
+  if (!thread_.joinable()) return;
   {
     const std::lock_guard lock(mutex_);
     is_stopping_ = true;
@@ -64,20 +61,29 @@ void PeerMonitor::notify() {
 
 Result<std::unique_ptr<PeerMonitor::Watch>> PeerMonitor::watch(const ProcessId& process,
                                                                std::function<void()> on_death) {
-  // The number may belong to another process by now: is_alive() also compares the start time, after the open.
   Entry entry{process, open_pidfd(process.pid), std::move(on_death)};
-  if (!entry.pidfd.valid() && (errno == EMFILE || errno == ENFILE)) {
-    return fail(ErrorCode::kDriver,
-                fmt::format("peer monitor: no file descriptor left to watch process {}", process.pid), errno);
+  const int code = entry.pidfd.valid() ? 0 : errno;
+  if (code == EMFILE || code == ENFILE || code == ENOMEM) {
+    return tl::unexpected(
+        system_refusal(fmt::format("peer monitor: process {} cannot be watched", process.pid), code));
   }
-  if (!is_alive(process)) entry.pidfd.reset();
+  // Looked at after the open, because the pid may be another process's by now.
+  const Life life = look_at(process);
+  if (life == Life::kGone) entry.pidfd.reset();
+  Support sight;
+  if (!entry.pidfd.valid() && life == Life::kUnknown) {
+    sight = Support::no(fmt::format(
+        "pidfd_open: {}, and /proc does not show them; allow that system call, or mount /proc of this pid "
+        "namespace without hidepid",
+        std::strerror(code)));
+  }
   std::list<Entry>::iterator place;
   {
     const std::lock_guard lock(mutex_);
     place = entries_.insert(entries_.end(), std::move(entry));
   }
   notify();
-  return std::make_unique<Watch>(shared_from_this(), place);
+  return std::make_unique<Watch>(shared_from_this(), place, std::move(sight));
 }
 
 PeerMonitor::Watch::~Watch() {
@@ -85,11 +91,19 @@ PeerMonitor::Watch::~Watch() {
   monitor_->entries_.erase(entry_);
 }
 
+bool PeerMonitor::is_dead(Entry& entry) {
+  const int events = entry.pidfd.valid() ? events_of(entry.pidfd.get()) : POLLNVAL;
+  if (events == 0) return false;
+  const Life life = look_at(entry.process);
+  if ((events & POLLIN) != 0 && life != Life::kAlive && is_pidfd(entry.pidfd.get())) return true;
+  // The program has closed the fd, and its number may be another file's by now.
+  static_cast<void>(entry.pidfd.release());
+  return life == Life::kGone;
+}
+
 void PeerMonitor::report_dead() {
   for (Entry& entry : entries_) {
-    if (entry.is_done) continue;
-    const bool is_dead = entry.pidfd.valid() ? is_readable(entry.pidfd.get()) : !is_alive(entry.process);
-    if (!is_dead) continue;
+    if (entry.is_done || !is_dead(entry)) continue;
     entry.is_done = true;
     entry.on_death();
   }

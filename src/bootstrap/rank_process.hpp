@@ -22,7 +22,7 @@ struct RankProgram {
 
 /// Starts a process that is killed when the *calling thread* ends: call it from a thread that lives as long
 /// as the job.
-/// Errors: kDriver with the reason when there is no such program or no process to be had.
+/// Errors: kDriver or kOutOfMemory with the reason, when there is no such program or no process to be had.
 [[nodiscard]] Result<pid_t> start_process(const RankProgram& program);
 
 }  // namespace tandem::bootstrap

@@ -3,10 +3,9 @@
 #include <exception>
 #include <mutex>
 #include <optional>
-#include <thread>
-#include <vector>
 
 #include "base/format.hpp"
+#include "base/threads_together.hpp"
 #include "base/try.hpp"
 
 namespace tandem {
@@ -16,6 +15,8 @@ namespace {
 Result<void> call(const std::function<Result<void>(Group&)>& rank_main, Group& group) {
   try {
     return rank_main(group);
+  } catch (const tl::bad_expected_access<Error>& failed) {  // of value(), where a call failed
+    return tl::unexpected(failed.error());
   } catch (const std::exception& exception) {
     return failf(ErrorCode::kInternal, "rank {} threw: {}", group.rank(), exception.what());
   } catch (...) {
@@ -46,22 +47,23 @@ Result<void> run_thread_ranks(int size, const Config& config,
   if (size < 1) return failf(ErrorCode::kInvalidArgument, "thread ranks: size {}, need at least 1", size);
   FirstError first;
   const auto store = make_in_process_store();
-  std::vector<std::thread> threads;
-  threads.reserve(static_cast<std::size_t>(size));
+  ThreadsTogether threads;
+  const auto run_rank = [&](int rank) {
+    auto group =
+        Group::create({.rank = rank, .size = size, .name = "world", .store = store, .config = config});
+    if (!group) return first.offer(group.error());
+    if (const auto result = call(rank_main, **group); !result) {
+      first.offer(result.error());
+      (*group)->poison(
+          Error(ErrorCode::kPeerLost, fmt::format("rank {} failed: {}", rank, result.error().to_string())),
+          rank);
+    }
+  };
   for (int rank = 0; rank < size; ++rank) {
-    threads.emplace_back([&, rank] {
-      auto group =
-          Group::create({.rank = rank, .size = size, .name = "world", .store = store, .config = config});
-      if (!group) return first.offer(group.error());
-      if (const auto result = call(rank_main, **group); !result) {
-        first.offer(result.error());
-        (*group)->poison(
-            Error(ErrorCode::kPeerLost, fmt::format("rank {} failed: {}", rank, result.error().to_string())),
-            rank);
-      }
-    });
+    TANDEM_TRY(threads.add(fmt::format("thread ranks: rank {} of {}", rank, size),
+                           [&run_rank, rank] { run_rank(rank); }));
   }
-  for (std::thread& thread : threads) thread.join();
+  threads.run();
   return first.result();
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <tandem/base/error.hpp>
@@ -23,9 +24,30 @@ struct Problem {
   std::int64_t part_bytes = 0;  ///< of the largest part
   bool has_equal_parts = true;
   int world = 1;
+  /// Something runs beside the collective: only algorithms that leave the multiprocessors to it are asked.
+  bool runs_beside = false;
+  bool is_read_in_place = false;  ///< the peers read the parts of a gather in the caller's memory
   // Of an all-reduce, whose output may have another type.
   std::int64_t element_bytes = 1;      ///< of its input
   std::int64_t out_element_bytes = 1;  ///< of its output
+};
+
+/// A gather as algorithms see it.
+struct GatherCall {
+  TensorView input;
+  TensorView output;
+  int dim = 0;  ///< another one, and other strides than contiguous ones, only where Problem::runs_beside
+  /// Where the input lies in EndBarrier::workspace, on every rank. Else it is copied to its start.
+  std::optional<std::int64_t> symmetric_at_bytes = {};
+};
+
+/// A scatter as algorithms see it.
+struct ScatterCall {
+  TensorView input;
+  TensorView output;
+  ReduceOp op = ReduceOp::kSum;
+  std::optional<TensorView> bias = {};
+  int dim = 0;  ///< as in GatherCall
 };
 
 /// A barrier() beside a kernel: at the kernel's own end, or before a library's. `channel` + 1 is for a
@@ -50,6 +72,8 @@ struct Answer {
 template <class Args>
 struct Algorithm {
   std::string_view name;
+  /// Whether copy engines move all that travels, and what is left to multiprocessors takes few of them.
+  bool leaves_multiprocessors = false;
   /// The same on every rank: it looks at what they have agreed on and at the kind of device only.
   Answer (*can_run)(const Problem& problem, const Device& device);
   /// Makes what the group needs for it at its first call, which may block the host. Collective; the answer is
@@ -63,20 +87,27 @@ struct Algorithm {
   /// and there is at least one element.
   Result<void> (*run)(const Args& args, const EndBarrier& end, Stream& stream);
 };
-using GatherAlgorithm = Algorithm<AllGatherArgs>;
-using ScatterAlgorithm = Algorithm<ReduceScatterArgs>;
+using GatherAlgorithm = Algorithm<GatherCall>;
+using ScatterAlgorithm = Algorithm<ScatterCall>;
 using AllReduceAlgorithm = Algorithm<AllReduceArgs>;
 
 /// Best first. The first that can run and connects is taken, and the last one always does.
 template <class Args>
 using Algorithms = std::span<const Algorithm<Args>>;
 struct AlgorithmLists {
-  Algorithms<AllGatherArgs> gather;
-  Algorithms<ReduceScatterArgs> scatter;
+  Algorithms<GatherCall> gather;
+  Algorithms<ScatterCall> scatter;
   Algorithms<AllReduceArgs> all_reduce;
 };
 /// Those of the device's backend; those for any device where it has none.
 [[nodiscard]] AlgorithmLists algorithms_of(const Device& device);
+
+/// Whether an algorithm of a list is one for this problem.
+template <class Args>
+[[nodiscard]] bool fits(const Algorithm<Args>& algorithm, const Problem& problem, const Device& device) {
+  if (problem.runs_beside && !algorithm.leaves_multiprocessors) return false;
+  return static_cast<bool>(algorithm.can_run(problem, device));
+}
 
 /// Enough for whichever of a list runs: the first that has nothing to connect runs at the latest.
 template <class Args>
@@ -84,14 +115,23 @@ template <class Args>
                                            const Device& device) {
   std::int64_t num_bytes = 0;
   for (const Algorithm<Args>& algorithm : all) {
-    if (!algorithm.can_run(problem, device)) continue;
+    if (!fits(algorithm, problem, device)) continue;
     num_bytes = std::max(num_bytes, algorithm.workspace_bytes(problem, device));
     if (algorithm.connect == nullptr) break;
   }
   return num_bytes;
 }
 
-// For any device: gather_by_copies.cpp, published_scatters.cpp and all_reduces.cpp.
+/// Whole tensors in parts along `dim`.
+[[nodiscard]] Problem problem_of(const TensorView& whole, int dim, int world);
+
+// Enqueues by the first of the device's list that fits and connects. There is at least one element.
+[[nodiscard]] Result<void> run_first(const GatherCall& call, const Problem& problem, const EndBarrier& end,
+                                     Stream& stream);
+[[nodiscard]] Result<void> run_first(const ScatterCall& call, const Problem& problem, const EndBarrier& end,
+                                     Stream& stream);
+
+// For any device: gather_by_copies.cpp, scatter_in_place.cpp, scatter_by_copies.cpp and all_reduces.cpp.
 extern const GatherAlgorithm kGatherByCopies;
 extern const ScatterAlgorithm kScatterInPlace;
 extern const ScatterAlgorithm kScatterByCopies;

@@ -1,8 +1,10 @@
+#include <array>
 #include <tandem/coll/collectives.hpp>
 
 #include "base/format.hpp"
 #include "base/overlap.hpp"
 #include "base/try.hpp"
+#include "coll/checks.hpp"
 #include "coll/collective_call.hpp"
 #include "device/check_view.hpp"
 
@@ -52,37 +54,15 @@ Result<void> check_apart_in(const AllGatherWithProgressArgs& args, const Group& 
   return check_apart(kOp, output, input);
 }
 
-/// Elements from the handle's start to the input.
-Result<std::int64_t> offset_in_block(const AllGatherWithProgressArgs& args, const Group& group) {
-  const symm::Handle* handle = args.input_handle.get();
-  if (handle == nullptr || !handle->is_of(group)) {
-    return failf(ErrorCode::kInvalidArgument,
-                 "{}: input_handle is {}; need the input's handle in this group, from symm::rendezvous()",
-                 kOp, handle == nullptr ? "null" : "another group's");
-  }
-  const auto begin =
-      reinterpret_cast<std::intptr_t>(handle->buffer_ptrs()[static_cast<std::size_t>(group.rank())]);
-  const std::intptr_t at = reinterpret_cast<std::intptr_t>(args.input.data) - begin;
-  const std::int64_t element_bytes = size_bytes(args.input.dtype);
-  const std::int64_t offset_bytes = at - handle->offset_bytes();
-  if (offset_bytes < 0 || offset_bytes % element_bytes != 0 ||
-      at + args.input.size_bytes() > handle->buffer_size_bytes()) {
-    return failf(
-        ErrorCode::kInvalidArgument,
-        "{}: input is not symmetric: its {} bytes at {} are not in the handle's block of {} bytes at {}", kOp,
-        args.input.size_bytes(), args.input.data, handle->buffer_size_bytes(),
-        reinterpret_cast<void*>(begin));
-  }
-  return offset_bytes / element_bytes;
-}
-
 Result<std::int64_t> check(const AllGatherWithProgressArgs& args, const Group& group, const Stream& stream) {
   TANDEM_TRY(check_view(kOp, "input", args.input, stream.device()));
   TANDEM_TRY(check_view(kOp, "output", args.output, stream.device()));
   TANDEM_TRY(check_view(kOp, "progress", args.progress, stream.device()));
   TANDEM_TRY(check_sizes(args, group.size()));
   TANDEM_TRY(check_apart_in(args, group));
-  return offset_in_block(args, group);
+  TANDEM_ASSIGN(const std::int64_t offset_bytes,
+                offset_in_handle({.op_name = kOp, .view = args.input}, args.input_handle.get(), group));
+  return offset_bytes / size_bytes(args.input.dtype);
 }
 
 Result<void> enqueue(const AllGatherWithProgressArgs& args, std::int64_t offset, const Group& group,
@@ -115,9 +95,12 @@ Result<void> all_gather_with_progress(const AllGatherWithProgressArgs& args, Gro
   fmt::format_to(
       std::back_inserter(fingerprint), "{} {} [{}] at {} in {} splits", kOp, to_string(args.input.dtype),
       fmt::join(args.input.sizes.begin(), args.input.sizes.end(), ", "), *offset, args.splits_per_rank);
-  return run_collective(
-      {.group = group, .stream = stream, .fingerprint = {fingerprint.data(), fingerprint.size()}},
-      [&](symm::Handle*) { return enqueue(args, *offset, group, stream); });
+  const std::array inputs = {CheckedInput{"input", &args.input}};
+  return run_collective({.group = group,
+                         .stream = stream,
+                         .fingerprint = {fingerprint.data(), fingerprint.size()},
+                         .inputs = inputs},
+                        [&](symm::Handle*) { return enqueue(args, *offset, group, stream); });
 }
 
 }  // namespace tandem::coll

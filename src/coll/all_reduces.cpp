@@ -5,6 +5,7 @@
 #include "base/try.hpp"
 #include "coll/algorithms.hpp"
 #include "coll/steps.hpp"
+#include "timeline/timeline_impl.hpp"
 
 namespace tandem::coll {
 namespace {
@@ -26,13 +27,16 @@ std::int64_t input_and_stack_bytes(const Problem& problem, const Device&) {
 }
 
 Result<void> sum_wholes(const AllReduceArgs& args, const EndBarrier& end, Stream& stream) {
+  const timeline::Parts parts(end.group, stream);
   symm::Handle& workspace = end.workspace;
   const TensorView& input = args.input;
   const int rank = workspace.rank();
   const int world = workspace.world_size();
   TANDEM_ASSIGN(const TensorView published, workspace.get_buffer(rank, input.sizes, input.dtype));
   if (input.data != published.data) TANDEM_TRY(stream.copy(input, published));
+  TANDEM_TRY(parts.copied("publish", input.size_bytes()));
   TANDEM_TRY(workspace.barrier(stream, end.channel + 1));  // all inputs are published
+  TANDEM_TRY(parts.met(end.channel + 1));
   Dims stack_sizes = input.sizes;
   stack_sizes.insert(0, world);
   TANDEM_ASSIGN(const TensorView stack,
@@ -41,9 +45,12 @@ Result<void> sum_wholes(const AllReduceArgs& args, const EndBarrier& end, Stream
   for (int step = 1; step <= world; ++step) {
     const int source = (rank + step) % world;
     TANDEM_TRY(workspace.get(stream, stack.select(0, source), source));
+    TANDEM_TRY(parts.got(source, input.size_bytes()));
   }
   TANDEM_TRY(workspace.barrier(stream, end.channel));  // peers may use the workspace again
-  return reduce_stack({.stack = stack, .out = args.output, .op = args.op, .bias = args.bias}, stream);
+  TANDEM_TRY(parts.met(end.channel));
+  TANDEM_TRY(reduce_stack({.stack = stack, .out = args.output, .op = args.op, .bias = args.bias}, stream));
+  return parts.summed();
 }
 
 // Of parts: a reduce-scatter into the own rows of the output, and an all-gather of those.

@@ -25,13 +25,28 @@ AlgorithmLists Backend::algorithms() const {
   return for_any_device();
 }
 
+Result<void> Backend::copy_aside(const TensorView& from, const TensorView& to, Stream& stream) {
+  return stream.copy(from, to);
+}
+
 Result<void> Backend::reduce_layers(const ReduceLayersArgs&, const EndBarrier&, Stream& stream) {
   return failf(ErrorCode::kUnsupported, "reduce_scatter: kernels of {} do not read memory of peers",
                to_string(stream.device().id()));
 }
 
+Result<void> Backend::reduce_layers_aside(const ReduceLayersArgs&, Stream& stream) {
+  return failf(ErrorCode::kUnsupported, "reduce_scatter: kernels of {} add stacks only",
+               to_string(stream.device().id()));
+}
+
 Result<void> Backend::reduce_ranks(const ReduceRanksArgs&, Stream& stream) {
   return failf(ErrorCode::kUnsupported, "reduce_ranks: {} does not add what lies in memory of peers",
+               to_string(stream.device().id()));
+}
+
+Result<void> Backend::look_for_nan(const NanCheckArgs& args, const std::shared_ptr<symm::Handle>&,
+                                   Stream& stream) {
+  return failf(ErrorCode::kUnsupported, "{}: {} does not look for NaN", args.op,
                to_string(stream.device().id()));
 }
 

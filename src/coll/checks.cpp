@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <tandem/base/shard.hpp>
 
 #include "base/format.hpp"
@@ -25,14 +26,36 @@ Result<void> check_sizes(const char* op, const char* name, const TensorView& vie
                to_string(want));
 }
 
-/// One dim is left for the stack of all ranks' inputs.
+}  // namespace
+
 Result<void> check_stackable(const char* op, const TensorView& input) {
   if (input.dim() >= 1 && input.dim() < kMaxDims) return {};
   return failf(ErrorCode::kInvalidArgument, "{}: input is {}, need 1 to {} dims", op, to_string(input),
                kMaxDims - 1);
 }
 
-}  // namespace
+Result<std::int64_t> offset_in_handle(const SymmetricInput& input, const symm::Handle* handle,
+                                      const Group& group) {
+  if (handle == nullptr || !handle->is_of(group)) {
+    return failf(ErrorCode::kInvalidArgument,
+                 "{}: input_handle is {}; need the input's handle in this group, from symm::rendezvous()",
+                 input.op_name, handle == nullptr ? "null" : "another group's");
+  }
+  const auto begin =
+      reinterpret_cast<std::intptr_t>(handle->buffer_ptrs()[static_cast<std::size_t>(group.rank())]);
+  const std::intptr_t at = reinterpret_cast<std::intptr_t>(input.view.data) - begin;
+  const std::int64_t num_bytes = std::max(input.view.size_bytes(), input.largest_bytes);
+  const std::int64_t offset_bytes = at - handle->offset_bytes();
+  if (offset_bytes < 0 || offset_bytes % size_bytes(input.view.dtype) != 0 ||
+      at + num_bytes > handle->buffer_size_bytes()) {
+    return failf(
+        ErrorCode::kInvalidArgument,
+        "{}: input is not symmetric: its {} bytes at {} are not in the handle's block of {} bytes at {}",
+        input.op_name, num_bytes, input.view.data, handle->buffer_size_bytes(),
+        reinterpret_cast<void*>(begin));
+  }
+  return offset_bytes;
+}
 
 Result<void> check_all_gather(const AllGatherArgs& args, const Group& group, const Stream& stream) {
   constexpr const char* kOp = "all_gather";

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <tandem/symm/symmetric_memory.hpp>
 #include <utility>
 #include <variant>
@@ -12,8 +13,10 @@
 #include "base/lru_cache.hpp"
 #include "base/try.hpp"
 #include "coll/orphaned_memory.hpp"
+#include "device/profiler.hpp"
 #include "symm/agreement.hpp"
 #include "symm/op_workspace.hpp"
+#include "timeline/timeline_impl.hpp"
 
 namespace tandem::coll {
 namespace {
@@ -135,49 +138,73 @@ bootstrap::Fingerprint fingerprint_of(const CollectiveCall& call, bool is_record
   return bootstrap::Fingerprint::of(fmt::format("{}, recorded", call.fingerprint));
 }
 
-/// Agrees on the call. Returns the workspace, null where none is needed.
-Result<std::shared_ptr<symm::Handle>> agree(const CollectiveCall& call,
-                                            const bootstrap::Fingerprint& fingerprint, bool is_known) {
+/// A call on which the ranks agree.
+struct AgreedCall {
+  std::uint64_t sequence = 0;
+  std::shared_ptr<symm::Handle> workspace = nullptr;  ///< null where none is needed
+};
+Result<AgreedCall> agree(const CollectiveCall& call, const bootstrap::Fingerprint& fingerprint,
+                         bool is_known) {
   Device& device = call.stream.device();
   // Once it is there it stays, so a known problem's recordings have theirs.
   const std::int64_t needed_bytes =
       is_known ? call.workspace_bytes : std::max(call.workspace_bytes, call.recorded_workspace_bytes);
   TANDEM_ASSIGN(const bool can_place, symm::can_place(device));
   if (!is_known && !can_place) {
-    TANDEM_TRY(symm::agree_now(call.group, fingerprint));
-    if (needed_bytes == 0) return nullptr;
-    return symm::workspace(call.group, device, needed_bytes);
+    TANDEM_ASSIGN(const std::uint64_t sequence, symm::agree_now(call.group, fingerprint));
+    if (needed_bytes == 0) return AgreedCall{sequence};
+    TANDEM_ASSIGN(auto workspace, symm::workspace(call.group, device, needed_bytes));
+    return AgreedCall{sequence, std::move(workspace)};
   }
   auto larger = symm::place_workspace(call.group, device, needed_bytes);
   if (!larger) return refused(call.group, std::move(larger).error());
   // The others may come later to a new problem than to one that all have prepared.
   const Config& config = call.group.config();
-  TANDEM_TRY(symm::agree(call.stream, call.group, fingerprint,
-                         is_known ? config.op_timeout : config.rendezvous_timeout));
-  if (needed_bytes == 0) return nullptr;
-  return symm::connect_workspace(call.group, call.stream, *std::move(larger));
+  TANDEM_ASSIGN(const std::uint64_t sequence,
+                symm::agree(call.stream, call.group, fingerprint,
+                            is_known ? config.op_timeout : config.rendezvous_timeout));
+  if (needed_bytes == 0) return AgreedCall{sequence};
+  TANDEM_ASSIGN(auto workspace, symm::connect_workspace(call.group, call.stream, *std::move(larger)));
+  return AgreedCall{sequence, std::move(workspace)};
 }
 
 }  // namespace
 
 Result<void> run_collective(const CollectiveCall& call, EnqueueSteps enqueue) {
   TANDEM_TRY(call.group.status());
-  const Stream::Range range(call.stream, call.label.empty() ? call.fingerprint : call.label);
+  const std::string_view label = call.label.empty() ? call.fingerprint : call.label;
   Device& device = call.stream.device();
+  std::optional<Stream::Range> range;  // "all_gather_matmul [4096,3584,8192] bf16 native rank 1"
+  if (device.service<Profiler>() != nullptr)
+    range.emplace(call.stream, fmt::format("{} rank {}", label, call.group.rank()));
   OpOrder& order = OpOrder::of(call.group);
   const bool is_recorded = call.stream.is_capturing();  // asks the driver, so once
-  if (auto entered = is_recorded ? Result<void>() : order.enter(call.stream); !entered)
-    return refused(call.group, std::move(entered).error());
+  timeline::NotedCall noted(call.group);
+  auto entered = noted.begin(call.stream, label, call.algorithm, is_recorded);
+  if (entered && !is_recorded) entered = order.enter(call.stream);
+  if (!entered) return refused(call.group, std::move(entered).error());
+
+  const bool checks_nan = !call.inputs.empty() && call.group.nan_check();
+  if (checks_nan) {
+    if (auto ready = prepare_nan_checks(call.group, device); !ready)
+      return refused(call.group, std::move(ready).error());
+  }
 
   const auto fingerprint = fingerprint_of(call, is_recorded);
   const bool is_known = order.knows(fingerprint.hash, device);
-  TANDEM_ASSIGN(const std::shared_ptr<symm::Handle> workspace, agree(call, fingerprint, is_known));
+  TANDEM_ASSIGN(const AgreedCall agreed, agree(call, fingerprint, is_known));
+  const std::shared_ptr<symm::Handle>& workspace = agreed.workspace;
   if (workspace) order.keep(workspace);
   if (!is_known) order.learn(fingerprint.hash, device);
 
-  auto enqueued = enqueue(workspace.get());
+  auto enqueued = noted.agreed(call.stream);
+  if (enqueued && checks_nan)
+    enqueued = enqueue_nan_checks(call.fingerprint, call.inputs, call.group, call.stream);
+  noted.checked();
+  if (enqueued) enqueued = enqueue(workspace.get());
+  if (enqueued) enqueued = noted.finish(call.stream);
   if (enqueued && !is_recorded) enqueued = order.mark_end(call.stream);
-  if (enqueued) return symm::end_call(call.stream, call.group);
+  if (enqueued) return symm::end_call(call.stream, call.group, agreed.sequence);
   const Error& why = enqueued.error();
   call.group.poison(
       Error(why.code(),

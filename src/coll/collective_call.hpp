@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <tandem/base/error.hpp>
 #include <tandem/bootstrap/group.hpp>
@@ -9,6 +10,7 @@
 #include <tandem/symm/handle.hpp>
 
 #include "base/function_ref.hpp"
+#include "coll/nan_check.hpp"
 
 namespace tandem::coll {
 
@@ -25,8 +27,12 @@ namespace tandem::coll {
 //   - workspace: this rank's part of a larger one is made before the agreement, which it may have to refuse,
 //     and a barrier behind it, on the stream; on a GPU all of that behind an agreement on the host;
 //
+//   - check the inputs for NaN, if that is on: Group::nan_check();
+//
 //   - enqueue the op's own steps, and mark the end for the next op of the group; where ranks share the GPU,
-//     the hosts then wait until all of them have.
+//     the hosts then wait until all of them have;
+//
+//   - note the call in the group's timeline, if it has one.
 
 struct CollectiveCall {
   Group& group;
@@ -37,7 +43,10 @@ struct CollectiveCall {
   /// What a recording of this call needs, if it is more, since none can be made then. The fingerprint decides
   /// it too.
   std::int64_t recorded_workspace_bytes = 0;
-  std::string_view label = {};  ///< for profilers; the fingerprint if it is empty
+  std::string_view label = {};      ///< for profilers and timelines; the fingerprint if it is empty
+  std::string_view algorithm = {};  ///< with which the label ends, if it does
+  /// What this rank gives to the op, for checks for NaN. An op that has its own leaves it empty.
+  std::span<const CheckedInput> inputs = {};
 };
 
 /// Enqueues the op's own steps. `workspace` is null where none was asked for, also for a recording. Runs

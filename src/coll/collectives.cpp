@@ -1,3 +1,4 @@
+#include <array>
 #include <tandem/coll/collectives.hpp>
 
 #include "base/format.hpp"
@@ -22,6 +23,12 @@ auto listed(const Dims& dims) {
   return fmt::join(dims.begin(), dims.end(), ", ");
 }
 
+/// What is added up, and the bias.
+template <class Args>
+std::array<CheckedInput, 2> summed_inputs(const Args& args) {
+  return {CheckedInput{"input", &args.input}, CheckedInput{"bias", args.bias ? &*args.bias : nullptr}};
+}
+
 std::string_view view_of(const fmt::memory_buffer& text) {
   return {text.data(), text.size()};
 }
@@ -36,11 +43,13 @@ Result<void> all_gather(const AllGatherArgs& args, Group& group, Stream& stream)
   if (auto ok = check_all_gather(args, group, stream); !ok) return refused(group, std::move(ok).error());
   const auto fingerprint =
       text_of("all_gather {} [{}]", to_string(args.output.dtype), listed(args.output.sizes));
+  const std::array inputs = {CheckedInput{"input", &args.input}};
   return run_collective(
       {.group = group,
        .stream = stream,
        .fingerprint = view_of(fingerprint),
-       .workspace_bytes = all_gather_workspace_bytes(args.output, group.size(), stream.device())},
+       .workspace_bytes = all_gather_workspace_bytes(args.output, group.size(), stream.device()),
+       .inputs = inputs},
       [&](symm::Handle* workspace) { return enqueue_all_gather(args, workspace, group, stream); });
 }
 
@@ -49,11 +58,13 @@ Result<void> reduce_scatter(const ReduceScatterArgs& args, Group& group, Stream&
   const auto fingerprint =
       text_of("reduce_scatter {} {} [{}] -> {}{}", to_string(args.op), to_string(args.input.dtype),
               listed(args.input.sizes), to_string(args.output.dtype), args.bias ? " + bias" : "");
+  const auto inputs = summed_inputs(args);
   return run_collective(
       {.group = group,
        .stream = stream,
        .fingerprint = view_of(fingerprint),
-       .workspace_bytes = reduce_scatter_workspace_bytes(args.input, group.size(), stream.device())},
+       .workspace_bytes = reduce_scatter_workspace_bytes(args.input, group.size(), stream.device()),
+       .inputs = inputs},
       [&](symm::Handle* workspace) { return enqueue_reduce_scatter(args, workspace, group, stream); });
 }
 
@@ -62,12 +73,14 @@ Result<void> all_reduce(const AllReduceArgs& args, Group& group, Stream& stream)
   const auto fingerprint =
       text_of("all_reduce {} {} [{}] -> {}{}", to_string(args.op), to_string(args.input.dtype),
               listed(args.input.sizes), to_string(args.output.dtype), args.bias ? " + bias" : "");
+  const auto inputs = summed_inputs(args);
   return run_collective(
       {.group = group,
        .stream = stream,
        .fingerprint = view_of(fingerprint),
        .workspace_bytes =
-           all_reduce_workspace_bytes(args.input, args.output.dtype, group.size(), stream.device())},
+           all_reduce_workspace_bytes(args.input, args.output.dtype, group.size(), stream.device()),
+       .inputs = inputs},
       [&](symm::Handle* workspace) { return enqueue_all_reduce(args, workspace, group, stream); });
 }
 

@@ -1,16 +1,17 @@
 #include "cost/device_file.hpp"
 
 #include <fcntl.h>
-#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <system_error>
-#include <tandem/base/deadline.hpp>
-#include <thread>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "base/uninterrupted.hpp"
+#include "io/file_lock.hpp"
+#include "io/json_value.hpp"
 #include "io/regular_file.hpp"
 #include "io/whole_file.hpp"
 
@@ -30,42 +31,35 @@ tl::unexpected<Error> at(const fs::path& path, const Error& error) {
   return fail(error.code(), fmt::format("{}: {}", path.native(), error.text()), error.native_code());
 }
 
-Result<void> write_file(const fs::path& path, const std::string& text) {
-  const auto write = [&]() -> Result<void> {
-    TANDEM_ASSIGN(auto file, io::WholeFile::create(path));
-    TANDEM_TRY(file.write(text.data(), text.size()));
-    return file.commit();
-  };
-  if (const auto done = write(); !done) return at(path, done.error());
+Result<void> write_file(const fs::path& path, const std::string& text, bool is_flushed) {
+  const io::WholeFile::Options options{.links = io::WholeFile::Links::kRefuse, .is_flushed = is_flushed};
+  if (const auto done = io::WholeFile::put(path, text, options); !done) return at(path, done.error());
   return {};
 }
 
-Result<void> make_folder(const fs::path& folder) {
-  if (folder.empty()) return fail(ErrorCode::kInvalidArgument, "no folder for what was measured");
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error)
-    return fail(ErrorCode::kDriver, fmt::format("{}: {}", folder.native(), error.message()), error.value());
-  return {};
+Result<std::string> read_own_file(const fs::path& path, std::size_t most_bytes) {
+  return io::read_small_file(path, most_bytes, io::Trust::kOwnOnly);
 }
 
 Result<UniqueFd> lock(const fs::path& folder, std::chrono::milliseconds patience) {
-  constexpr std::chrono::milliseconds kPause{5};
-  UniqueFd directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  const auto deadline = Deadline::after(patience);
-  while (!directory.valid() || ::flock(directory.get(), LOCK_EX | LOCK_NB) != 0) {
+  // Nobody else can open it, so nobody else can keep it locked.
+  constexpr mode_t kOwnOnly = 0600;
+  const fs::path path = folder / fmt::format(".lock-{}", ::geteuid());
+  constexpr int kFlags = O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  UniqueFd file(uninterrupted([&] { return ::open(path.c_str(), kFlags, kOwnOnly); }));
+  if (!file.valid()) {
     const int number = errno;
-    if (!directory.valid() || (number != EWOULDBLOCK && number != EINTR)) {
-      return fail(ErrorCode::kDriver,
-                  fmt::format("{}: {}", folder.native(), std::generic_category().message(number)), number);
-    }
-    if (deadline.expired()) {
-      return fail(ErrorCode::kTimeout, fmt::format("{}: another program has had the folder locked for {} ms",
-                                                   folder.native(), patience.count()));
-    }
-    std::this_thread::sleep_for(kPause);
+    return fail(ErrorCode::kDriver,
+                fmt::format("{}: {}", path.native(), std::generic_category().message(number)), number);
   }
-  return directory;
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_uid != ::geteuid()) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{}: not a file of user {}: remove it, or name another folder", path.native(),
+                            ::geteuid()));
+  }
+  if (const auto locked = io::lock_file(file.get(), patience); !locked) return at(path, locked.error());
+  return file;
 }
 
 std::string file_head(int format, std::string_view device, std::string_view rows_key) {
@@ -78,26 +72,34 @@ std::string file_head(int format, std::string_view device, std::string_view rows
 
 Result<void> read_rows(const fs::path& path, const FileOfRows& file,
                        FunctionRef<Result<void>(const nlohmann::json&)> read_row) {
-  TANDEM_ASSIGN(const std::string text, io::read_small_file(path, file.most_bytes));
-  const auto value = nlohmann::json::parse(text, nullptr, false);
-  if (value.is_discarded()) return fail(ErrorCode::kParse, "no JSON");
+  TANDEM_ASSIGN(const std::string text, read_own_file(path, file.most_bytes));
+  TANDEM_ASSIGN(const nlohmann::json value, io::parse_json(text));
   try {
     if (value.at("format") != file.format || value.at("library") != TANDEM_VERSION) {
       return failf(ErrorCode::kParse, "format {} of tandem {}, need format {} of tandem {}",
-                   shown(value.at("format")), shown(value.at("library")), file.format, TANDEM_VERSION);
+                   io::shown(value.at("format")), io::shown(value.at("library")), file.format,
+                   TANDEM_VERSION);
     }
     if (value.at("device") != file.device)
-      return failf(ErrorCode::kInvalidArgument, "it is of the device {}", shown(value.at("device")));
-    for (const nlohmann::json& row : value.at(file.rows_key)) TANDEM_TRY(read_row(row));
+      return failf(ErrorCode::kInvalidArgument, "it is of the device {}", io::shown(value.at("device")));
+    return read_each_row(value.at(file.rows_key), read_row);
   } catch (const nlohmann::json::exception& error) {
-    return fail(ErrorCode::kParse, error.what());
+    return fail(ErrorCode::kParse, io::reason_of(error));
   }
-  return {};
 }
 
-std::string shown(const nlohmann::json& value) {
-  if (value.is_structured()) return "an object or a list";
-  return fmt::format("{:.40}", value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+Result<void> read_each_row(const nlohmann::json& rows,
+                           FunctionRef<Result<void>(const nlohmann::json&)> read_row) {
+  if (!rows.is_array()) return failf(ErrorCode::kParse, "the rows are {}, need a list", io::shown(rows));
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    try {
+      if (const auto done = read_row(rows[i]); !done)
+        return failf(done.error().code(), "row {}: {}", i, done.error().text());
+    } catch (const nlohmann::json::exception& error) {
+      return failf(ErrorCode::kParse, "row {}: {}", i, io::reason_of(error));
+    }
+  }
+  return {};
 }
 
 }  // namespace tandem::cost

@@ -22,12 +22,17 @@ namespace tandem::cost {
 /// The same error with the path in front of its text.
 [[nodiscard]] tl::unexpected<Error> at(const std::filesystem::path& path, const Error& error);
 
-/// The file appears or changes as a whole. Errors: kDriver with the path.
-[[nodiscard]] Result<void> write_file(const std::filesystem::path& path, const std::string& text);
-/// Errors: kInvalidArgument for an empty name; kDriver with the path.
-[[nodiscard]] Result<void> make_folder(const std::filesystem::path& folder);
-/// Held until it goes; a process that ends lets go of it. Errors: kDriver with the path.
-/// Errors: kTimeout where another program still has the lock after `patience`.
+// Others may be able to write in the folder. So symbolic links are not followed, and files of other users,
+// but for the superuser's, are not read.
+
+/// The file appears or changes as a whole. Errors: kDriver with the path; kInvalidArgument for a link.
+/// `is_flushed`: before it has its name, so that a loss of power costs nothing.
+[[nodiscard]] Result<void> write_file(const std::filesystem::path& path, const std::string& text,
+                                      bool is_flushed = true);
+/// Errors: those of io::read_small_file(), and kInvalidArgument for a link and for another user's file.
+[[nodiscard]] Result<std::string> read_own_file(const std::filesystem::path& path, std::size_t most_bytes);
+/// Keeps this user's other programs from writing in the folder, until it goes; a process that ends lets go
+/// of it. Errors: kDriver with the path; kTimeout where another program still has the lock after `patience`.
 [[nodiscard]] Result<UniqueFd> lock(const std::filesystem::path& folder, std::chrono::milliseconds patience);
 
 /// The beginning of a file's text, up to its list of rows: those who read it look at all three first.
@@ -47,7 +52,9 @@ struct FileOfRows {
 [[nodiscard]] Result<void> read_rows(const std::filesystem::path& path, const FileOfRows& file,
                                      FunctionRef<Result<void>(const nlohmann::json&)> read_row);
 
-/// What a file says, for an error text. What has parts is not printed: it may be as deep as the file is long.
-[[nodiscard]] std::string shown(const nlohmann::json& value);
+/// Reads the rows of a list, one by one. `read_row`: as above.
+/// Errors:  kParse for what is no list; those of read_row(), with the row's number in front.
+[[nodiscard]] Result<void> read_each_row(const nlohmann::json& rows,
+                                         FunctionRef<Result<void>(const nlohmann::json&)> read_row);
 
 }  // namespace tandem::cost

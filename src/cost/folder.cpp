@@ -5,9 +5,9 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "cost/device_file.hpp"
-#include "io/regular_file.hpp"
+#include "io/folder.hpp"
+#include "io/text_cursor.hpp"
 #include "io/utf8.hpp"
-#include "io/whole_file.hpp"
 
 namespace tandem::cost {
 namespace {
@@ -18,13 +18,12 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMostBytes = 512 << 10;
 
 /// Errors: kDriver when it cannot be read (ENOENT: there is none), kParse when it is no table,
-///         kInvalidArgument
-/// when it is another device's, or not a file.
+///         kInvalidArgument when it is another device's or another user's, or not a file.
 Result<Table> read_file(const fs::path& path, std::string_view device) {
-  TANDEM_ASSIGN(const std::string text, io::read_small_file(path, kMostBytes));
+  TANDEM_ASSIGN(const std::string text, read_own_file(path, kMostBytes));
   TANDEM_ASSIGN(Table table, parse_table(text));
   if (table.device != device)
-    return failf(ErrorCode::kInvalidArgument, "it is of the device '{}'", table.device);
+    return failf(ErrorCode::kInvalidArgument, "it is of the device '{}'", io::printable(table.device));
   return table;
 }
 
@@ -78,17 +77,13 @@ Found read_table(const fs::path& folder, std::string_view device) {
   return found;
 }
 
-Result<void> prepare_folder(const fs::path& folder) {
-  TANDEM_TRY(make_folder(folder));
-  // Without commit() nothing is left of it.
-  if (const auto file = io::WholeFile::create(folder / file_name_of("")); !file)
-    return at(folder, file.error());
-  return {};
+Result<void> check_folder(const fs::path& folder) {
+  return io::check_folder(folder);
 }
 
 Result<Written> add_rows(const fs::path& folder, std::string_view device, const std::vector<Row>& rows) {
   TANDEM_TRY(check_all(device, rows));
-  TANDEM_TRY(make_folder(folder));
+  TANDEM_TRY(io::make_folder(folder));
   constexpr std::chrono::seconds kPatience{10};
   TANDEM_ASSIGN(const UniqueFd locked, lock(folder, kPatience));
   Written written{.file = folder / file_name_of(device), .warning = {}};

@@ -5,7 +5,9 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "cost/device_file.hpp"
-#include "io/regular_file.hpp"
+#include "io/folder.hpp"
+#include "io/json_value.hpp"
+#include "io/text_cursor.hpp"
 #include "io/utf8.hpp"
 
 namespace tandem::cost {
@@ -60,11 +62,12 @@ fs::path file_of(const fs::path& folder, const std::string& key) {
 Result<void> read_row(const json& row, GpuTimes& times) {
   const std::string name = row.at("probe");
   const auto probe = parse_gpu_probe(name);
-  if (!probe) return failf(ErrorCode::kParse, "an unknown probe '{:.40}'", name);
+  if (!probe) return failf(ErrorCode::kParse, "an unknown probe '{}'", io::printable(name, 40));
   const json& value = row.at("us");
   const double us = value.is_number() ? value.get<double>() : 0;
   if (!(us >= kLeastUs && us <= kMostUs)) {
-    return failf(ErrorCode::kParse, "'{}' takes {} us, need {} to {}", name, shown(value), kLeastUs, kMostUs);
+    return failf(ErrorCode::kParse, "'{}' takes {} us, need {} to {}", name, io::shown(value), kLeastUs,
+                 kMostUs);
   }
   times.set(*probe, us);
   return {};
@@ -117,12 +120,12 @@ FoundGpuTimes read_gpu_times(const fs::path& folder, std::string_view device, in
 
 Result<void> write_gpu_times(const fs::path& folder, std::string_view device, int ranks,
                              const GpuTimes& times) {
-  if (folder.empty()) return make_folder(folder);
+  if (folder.empty()) return io::make_folder(folder);
   if (io::find_invalid_utf8(device))
     return fail(ErrorCode::kInvalidArgument, "a device whose name is no UTF-8");
   const std::string key = key_of(device, ranks);
   const fs::path path = file_of(folder, key);
-  TANDEM_TRY(make_folder(path.parent_path()));
+  TANDEM_TRY(io::make_folder(path.parent_path()));
   // What may be good is not replaced.
   const auto before = read_file(path, key);
   if (!before && before.error().code() != ErrorCode::kParse && !is_missing(before.error()))

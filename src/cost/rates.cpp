@@ -6,6 +6,9 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "cost/device_file.hpp"
+#include "io/folder.hpp"
+#include "io/json_value.hpp"
+#include "io/text_cursor.hpp"
 #include "io/utf8.hpp"
 
 namespace tandem::cost {
@@ -33,15 +36,15 @@ fs::path file_of(const fs::path& folder, std::string_view device) {
 Result<void> read_row(const json& object, Rows& rows) {
   const json& cores = object.at(kBusyCores);
   if (!cores.is_number_unsigned() || cores < 1 || cores > kMostCores)
-    return failf(ErrorCode::kParse, "{} is {}, need 1 to {}", kBusyCores, shown(cores), kMostCores);
+    return failf(ErrorCode::kParse, "{} is {}, need 1 to {}", kBusyCores, io::shown(cores), kMostCores);
   CoreRates& rates = rows[cores.get<int>()];
   for (const auto& [name, value] : object.items()) {
     if (name == kBusyCores) continue;
     const auto rate = parse_core_rate(name);
-    if (!rate) return failf(ErrorCode::kParse, "an unknown speed '{:.40}'", name);
+    if (!rate) return failf(ErrorCode::kParse, "an unknown speed '{}'", io::printable(name, 40));
     const double speed = value.is_number() ? value.get<double>() : 0;
     if (!(speed >= kLeastCoreRate && speed <= kMostCoreRate)) {
-      return failf(ErrorCode::kParse, "{} is {}, need {} to {}", name, shown(value), kLeastCoreRate,
+      return failf(ErrorCode::kParse, "{} is {}, need {} to {}", name, io::shown(value), kLeastCoreRate,
                    kMostCoreRate);
     }
     rates.set(*rate, speed * kPerUs);
@@ -85,11 +88,11 @@ FoundRates read_rates(const fs::path& folder, std::string_view device, int busy_
 
 Result<void> add_rates(const fs::path& folder, std::string_view device, int busy_cores,
                        const CoreRates& rates) {
-  if (folder.empty()) return make_folder(folder);
+  if (folder.empty()) return io::make_folder(folder);
   if (io::find_invalid_utf8(device))
     return fail(ErrorCode::kInvalidArgument, "a device whose name is no UTF-8");
   const fs::path path = file_of(folder, device);
-  TANDEM_TRY(make_folder(path.parent_path()));
+  TANDEM_TRY(io::make_folder(path.parent_path()));
   // Ops wait for this.
   constexpr std::chrono::milliseconds kPatience{200};
   TANDEM_ASSIGN(const UniqueFd locked, lock(path.parent_path(), kPatience));
@@ -101,7 +104,8 @@ Result<void> add_rates(const fs::path& folder, std::string_view device, int busy
   CoreRates all = rates;
   all.fill_from((*rows)[busy_cores]);
   (*rows)[busy_cores] = all;
-  return write_file(path, to_text(device, *rows));
+  // Not flushed: ops wait for this, and what is damaged is measured again.
+  return write_file(path, to_text(device, *rows), false);
 }
 
 }  // namespace tandem::cost

@@ -8,6 +8,8 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "cost/device_file.hpp"
+#include "io/json_value.hpp"
+#include "io/text_cursor.hpp"
 #include "io/utf8.hpp"
 
 namespace tandem::cost {
@@ -47,9 +49,16 @@ Result<std::int64_t> whole_number(const json& object, const char* name, std::int
   const json& value = object.at(name);
   // What is parsed without a sign is unsigned.
   if (!value.is_number_unsigned() || value.get<std::uint64_t>() > static_cast<std::uint64_t>(most)) {
-    return failf(ErrorCode::kParse, "{} is {}, need a whole number from 0 to {}", name, shown(value), most);
+    return failf(ErrorCode::kParse, "{} is {}, need a whole number from 0 to {}", name, io::shown(value),
+                 most);
   }
   return value.get<std::int64_t>();
+}
+
+/// For an error text: a file's words may be long, and of any characters.
+std::string shown_key(const Key& key) {
+  constexpr std::size_t kMostChars = 200;
+  return io::printable(to_string(key), kMostChars);
 }
 
 /// Throws json::exception for what is missing or of another type.
@@ -59,7 +68,7 @@ Result<Key> to_key(const json& object) {
   key.layout = object.at("layout");
   const std::string dtype = object.at("dtype");
   const auto known = parse_dtype(dtype);
-  if (!known) return failf(ErrorCode::kParse, "an unknown dtype '{}'", dtype);
+  if (!known) return failf(ErrorCode::kParse, "an unknown dtype '{}'", io::printable(dtype));
   key.dtype = *known;
   TANDEM_ASSIGN(key.m, whole_number(object, "m", kMostSize));
   TANDEM_ASSIGN(key.n, whole_number(object, "n", kMostSize));
@@ -76,7 +85,8 @@ Result<Row> to_row(const json& object) {
   TANDEM_ASSIGN(row.key, to_key(object));
   for (const auto& [algorithm, us] : object.at("us").items()) {
     if (!us.is_number())
-      return failf(ErrorCode::kParse, "{} us of {} for {}", shown(us), algorithm, to_string(row.key));
+      return failf(ErrorCode::kParse, "{} us of {} for {}", io::shown(us), io::printable(algorithm),
+                   shown_key(row.key));
     row.us[algorithm] = us.get<double>();
   }
   row.command = object.value("command", "");
@@ -89,15 +99,16 @@ Result<Table> to_table(const json& file) {
   TANDEM_ASSIGN(const std::int64_t format, whole_number(file, "format", std::numeric_limits<int>::max()));
   const std::string library = file.at("library");
   if (format != kFormat || library != TANDEM_VERSION) {
-    return failf(ErrorCode::kParse, "format {} of tandem {}, need format {} of tandem {}", format, library,
-                 kFormat, TANDEM_VERSION);
+    return failf(ErrorCode::kParse, "format {} of tandem {}, need format {} of tandem {}", format,
+                 io::printable(library), kFormat, TANDEM_VERSION);
   }
   Table table;
   table.device = file.at("device");
-  for (const json& object : file.at("rows")) {
+  TANDEM_TRY(read_each_row(file.at("rows"), [&](const json& object) -> Result<void> {
     TANDEM_ASSIGN(Row row, to_row(object));
     table.put(std::move(row));
-  }
+    return {};
+  }));
   return table;
 }
 
@@ -107,19 +118,19 @@ Result<void> check(const Row& row) {
   const Key& key = row.key;
   const auto is_size = [](std::int64_t size) { return size >= 0 && size <= kMostSize; };
   if (!is_size(key.m) || !is_size(key.n) || !is_size(key.k) || key.world < 1)
-    return failf(ErrorCode::kParse, "a row for {}", to_string(key));
+    return failf(ErrorCode::kParse, "a row for {}", shown_key(key));
   for (const std::string* text : {&key.op, &key.layout, &key.link}) {
     if (io::find_invalid_utf8(*text))
       return fail(ErrorCode::kParse, "an op, layout or link that is no UTF-8");
   }
-  if (!row.us.contains("serial")) return failf(ErrorCode::kParse, "no time of serial for {}", to_string(key));
+  if (!row.us.contains("serial")) return failf(ErrorCode::kParse, "no time of serial for {}", shown_key(key));
   for (const auto& [algorithm, us] : row.us) {
     if (io::find_invalid_utf8(algorithm))
       return fail(ErrorCode::kParse, "the name of an algorithm that is no UTF-8");
     // NaN is neither.
     if (!(us >= kLeastUs && us <= kMostUs))
-      return failf(ErrorCode::kParse, "{} us of {} for {}, need {} to {}", us, algorithm, to_string(key),
-                   kLeastUs, kMostUs);
+      return failf(ErrorCode::kParse, "{} us of {} for {}, need {} to {}", us, io::printable(algorithm),
+                   shown_key(key), kLeastUs, kMostUs);
   }
   return {};
 }
@@ -168,12 +179,11 @@ std::string to_message(Table table) {
 }
 
 Result<Table> parse_table(std::string_view text) {
-  const json value = json::parse(text, nullptr, false);
-  if (value.is_discarded()) return fail(ErrorCode::kParse, "no JSON");
+  TANDEM_ASSIGN(const json value, io::parse_json(text));
   try {
     return to_table(value);
   } catch (const json::exception& error) {
-    return fail(ErrorCode::kParse, error.what());
+    return fail(ErrorCode::kParse, io::reason_of(error));
   }
 }
 

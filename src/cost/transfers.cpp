@@ -33,6 +33,11 @@ double collective_us(Collective collective, std::int64_t part_bytes, int world, 
   return std::max(us, us_by(rates, part_bytes, peers, gpu));
 }
 
+double low_contention_us(double received_bytes, const GpuRates& gpu) {
+  constexpr double kBesideUs = 300;  // what it takes longer than alone
+  return gpu.pull_start_us + kBesideUs + received_bytes / gpu.link_bytes_per_us;
+}
+
 bool copies_keep_pace(std::int64_t n, const GpuRates& gpu) {
   constexpr double kSpare = 1.25;
   // Of two bytes, whatever they hold.

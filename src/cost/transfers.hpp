@@ -19,6 +19,10 @@ enum class Collective { kAllGather, kReduceScatter, kAllReduce };
 [[nodiscard]] double collective_us(Collective collective, std::int64_t part_bytes, int world,
                                    std::int64_t mailbox_bytes, const GpuRates& gpu = kH200);
 
+/// A low-contention collective of so many bytes beside a product that takes the whole GPU. Two ranks' gathers
+/// of 1 to 64 MiB take 0.9 to 1.2 times as long, scatters 0.7 to 1.9 times (h200_x2_contention.json).
+[[nodiscard]] double low_contention_us(double received_bytes, const GpuRates& gpu = kH200);
+
 /// Whether a copy engine brings a whole shard of rows while the one before it is multiplied by `n` columns,
 /// with time to spare; the rows and their length cancel out, and so do elements of one byte or two.
 [[nodiscard]] bool copies_keep_pace(std::int64_t n, const GpuRates& gpu = kH200);

@@ -7,8 +7,8 @@
 
 namespace tandem {
 
-/// Whether `device` can work on the view `name` at all: one stride per size, no negative size, memory it can
-/// reach.
+/// Whether `device` can work on the view `name` at all: one stride per size, no negative size and no more
+/// bytes than any memory has, memory it can reach.
 [[nodiscard]] Result<void> check_view(std::string_view op, std::string_view name, const TensorView& view,
                                       const Device& device);
 

@@ -1,5 +1,6 @@
 #include <tandem/device/device.hpp>
 
+#include "base/byte_size.hpp"
 #include "base/format.hpp"
 #include "base/overlap.hpp"
 #include "base/try.hpp"
@@ -27,25 +28,6 @@ TensorView host_view(const void* host, const TensorView& like) {
   return TensorView::contiguous(const_cast<void*>(host), like.sizes, like.dtype);
 }
 
-/// Errors: kInvalidArgument for a negative size, kOutOfMemory for more bytes than can be counted.
-Result<std::int64_t> checked_size_bytes(const Dims& sizes, DType dtype) {
-  std::int64_t num_bytes = size_bytes(dtype);
-  bool overflow = false;
-  bool empty = false;
-  for (const std::int64_t size : sizes) {
-    if (size < 0)
-      return failf(ErrorCode::kInvalidArgument, "allocate_tensor: negative size in {}", to_string(sizes));
-    empty = empty || size == 0;
-    overflow = overflow || __builtin_mul_overflow(num_bytes, size, &num_bytes);
-  }
-  if (empty) return 0;
-  if (overflow) {
-    return failf(ErrorCode::kOutOfMemory, "allocate_tensor: {} {} asked for, more bytes than 64 bits count",
-                 to_string(dtype), to_string(sizes));
-  }
-  return num_bytes;
-}
-
 }  // namespace
 
 Result<void> check_view(std::string_view op, std::string_view name, const TensorView& view,
@@ -54,12 +36,8 @@ Result<void> check_view(std::string_view op, std::string_view name, const Tensor
     return failf(ErrorCode::kInvalidArgument, "{}: {} has {} sizes but {} strides", op, name,
                  view.sizes.size(), view.strides.size());
   }
-  for (const std::int64_t size : view.sizes) {
-    if (size < 0) {
-      return failf(ErrorCode::kInvalidArgument, "{}: {} has a negative size: {}", op, name,
-                   to_string(view.sizes));
-    }
-  }
+  if (!byte_size(view.sizes, view.dtype, op))
+    return tl::unexpected(byte_size(view.sizes, view.dtype, fmt::format("{}: {}", op, name)).error());
   if (!device.can_reach(view.device)) {
     return failf(ErrorCode::kInvalidArgument, "{}: {} is on {}, which {} cannot reach", op, name,
                  to_string(view.device), to_string(device.id()));
@@ -90,7 +68,7 @@ Result<Buffer> Device::allocate(std::int64_t num_bytes) {
 }
 
 Result<Tensor> Device::allocate_tensor(const Dims& sizes, DType dtype) {
-  TANDEM_ASSIGN(const std::int64_t num_bytes, checked_size_bytes(sizes, dtype));
+  TANDEM_ASSIGN(const std::int64_t num_bytes, byte_size(sizes, dtype, "allocate_tensor"));
   TANDEM_ASSIGN(const Buffer buffer, allocate(num_bytes));
   TANDEM_TRY(do_zero(buffer.data(), num_bytes));
   return Tensor(TensorView::contiguous(buffer.data(), sizes, dtype, id_), buffer.owner());

@@ -16,6 +16,7 @@
 #include <tandem/gemm/scaled_mm.hpp>
 
 #include "cost/machine.hpp"
+#include "device/stamps.hpp"
 #include "gemm/partial_grid.hpp"
 #include "gemm/piece_grid.hpp"
 #include "symm/kernel_inbox.hpp"
@@ -117,6 +118,9 @@ struct ProductArgs {
   /// type or f32.
   const Departure* departure = nullptr;
   const Telling* telling = nullptr;  ///< null: nobody is told; else a and out have rows, and b columns
+  /// Where the kernel notes its waits for chunks, and for what others send of a product that departs. Null,
+  /// or a log without waits: nowhere.
+  const ChunkWaitLog* chunk_waits = nullptr;
 };
 
 /// What the elements of an operand are multiplied by.

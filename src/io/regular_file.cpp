@@ -10,13 +10,18 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "base/uninterrupted.hpp"
 #include "io/errors.hpp"
 
 namespace tandem::io {
 
-Result<RegularFile> open_regular(const std::filesystem::path& path) {
+Result<RegularFile> open_regular(const std::filesystem::path& path, Trust trust) {
+  const bool is_choosy = trust == Trust::kOwnOnly;
   // O_NONBLOCK: opening a pipe that nobody writes to returns at once; it means nothing to a regular file.
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (is_choosy ? O_NOFOLLOW : 0);
+  UniqueFd fd(uninterrupted([&] { return ::open(path.c_str(), flags); }));
+  if (!fd.valid() && is_choosy && errno == ELOOP)
+    return fail(ErrorCode::kInvalidArgument, "a symbolic link, which is not followed: remove it");
   if (!fd.valid()) return system_error("cannot open it", errno);
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0) return system_error("cannot stat it", errno);
@@ -24,11 +29,16 @@ Result<RegularFile> open_regular(const std::filesystem::path& path) {
     return fail(ErrorCode::kInvalidArgument, "a folder, not a regular file: name a file in it");
   if (!S_ISREG(status.st_mode))
     return fail(ErrorCode::kInvalidArgument, "not a regular file: copy it to one first");
+  if (is_choosy && status.st_uid != ::geteuid() && status.st_uid != 0) {
+    return failf(ErrorCode::kInvalidArgument,
+                 "it belongs to user {}, and this is user {}: remove it, or name another folder",
+                 status.st_uid, ::geteuid());
+  }
   return RegularFile{std::move(fd), static_cast<std::size_t>(status.st_size)};
 }
 
-Result<std::string> read_small_file(const std::filesystem::path& path, std::size_t most_bytes) {
-  TANDEM_ASSIGN(const RegularFile file, open_regular(path));
+Result<std::string> read_small_file(const std::filesystem::path& path, std::size_t most_bytes, Trust trust) {
+  TANDEM_ASSIGN(const RegularFile file, open_regular(path, trust));
   const auto too_large = [&](std::size_t num_bytes) {
     return failf(ErrorCode::kParse, "{} bytes, need at most {}", num_bytes, most_bytes);
   };

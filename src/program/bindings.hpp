@@ -37,7 +37,7 @@ class Bindings {
                        DeviceId device);
   /// Symmetric memory of the caller's: `offset` in elements of `view` from the handle's own offset.
   void bind_in_place(RootId root, const TensorView& view, symm::Handle* handle, std::int64_t offset);
-  /// Whose ranks meet in collectives; programs without any need none.
+  /// Whose ranks meet, and whose timeline notes the steps.
   void bind_group(Group& group) { group_ = &group; }
   void bind_lane(Lane lane, Stream& stream) { lanes_[static_cast<std::size_t>(lane)] = &stream; }
   /// Everything that the program has in scratch memory, which begins at `base`.

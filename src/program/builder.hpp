@@ -35,6 +35,11 @@ class Builder {
   RootId caller(std::string name, Space space = Space::kCaller) {
     return add({.name = std::move(name), .space = space});
   }
+  /// One that the call reads, and in which checks look for NaN. `front_dim`: see Root.
+  RootId input(std::string name, Checked checked, int front_dim = 0) {
+    return add(
+        {.name = std::move(name), .checked = checked, .front_dim = static_cast<std::int8_t>(front_dim)});
+  }
   /// A tensor of its own in scratch memory, behind what is there.
   RootId scratch(std::string name, const Dims& sizes, DType dtype);
   /// So many bytes of scratch memory; returns where they begin.

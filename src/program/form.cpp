@@ -75,6 +75,8 @@ Result<void> check_steps(const Program& program) {
       return tl::unexpected(
           wrong(program, fmt::format("a step for rank {} of {}", step.peer, program.world)));
     TANDEM_TRY(check_operands(program, step));
+    if (step.kind == StepKind::kCheck && step.lane == kCurrent)
+      return tl::unexpected(wrong(program, "a check for NaN stands on the caller's lane"));
   }
   return {};
 }

@@ -152,6 +152,8 @@ std::string Printer::of(const Step& step) const {
       return fmt::format("{}: {} {} of {} -> {}{}", lane,
                          step.kind == StepKind::kAllReduce ? "all_reduce" : "reduce_scatter",
                          coll::to_string(step.reduce_op), of(step.from), of(step.to), plus(" + ", step.bias));
+    case StepKind::kCheck:
+      return fmt::format("{}: check {} for NaN", lane, of(step.from));
   }
   return "?";
 }
@@ -194,15 +196,18 @@ std::string Program::to_string(const Step& step) const {
 std::vector<trace::Step> Program::traced() const {
   std::vector<trace::Step> traced;
   for (const Step& step : steps) {
-    if (!step.label) continue;
-    traced.push_back(
-        {.kind = *step.label,
-         .stream = step.lane == kCurrent ? trace::StreamRole::kCurrent : trace::StreamRole::kSide,
-         .peer = step.peer,
-         .channel = step.channel,
-         .slot = step.slot});
+    if (const auto one = program::traced(step)) traced.push_back(*one);
   }
   return traced;
+}
+
+std::optional<trace::Step> traced(const Step& step) {
+  if (!step.label) return std::nullopt;
+  return trace::Step{.kind = *step.label,
+                     .stream = step.lane == kCurrent ? trace::StreamRole::kCurrent : trace::StreamRole::kSide,
+                     .peer = step.peer,
+                     .channel = step.channel,
+                     .slot = step.slot};
 }
 
 }  // namespace tandem::program

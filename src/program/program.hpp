@@ -38,6 +38,13 @@ enum class Space : std::uint8_t {
   return space == Space::kCaller || space == Space::kInPlace;
 }
 
+/// Whether a root is a tensor that the call reads, in which a check for NaN looks, and when: see checks.hpp.
+enum class Checked : std::uint8_t {
+  kNot,
+  kBefore,  ///< before anything else: peers get it, or what is made of it
+  kBeside,  ///< by the end: only this rank uses it
+};
+
 /// A tensor that steps refer to.
 struct Root {
   std::string name;  ///< "a", "gathered", "partial for 2"
@@ -49,6 +56,9 @@ struct Root {
   DType dtype = DType::kF32;
   /// Of scratch roots whose sizes the call binds: at most so many bytes from offset_bytes.
   std::int64_t most_bytes = 0;
+  Checked checked = Checked::kNot;
+  /// Of checked roots: which of the caller's dims stands in front.
+  std::int8_t front_dim = 0;
 };
 using RootId = std::int16_t;
 inline constexpr RootId kNone = -1;
@@ -152,6 +162,7 @@ enum class StepKind : std::uint8_t {
   kProductScatter,  ///< products[product], whose rows go to their owners
   kReduceScatter,   ///< to = this rank's rows of the sum of every rank's `from`, plus bias: a collective
   kAllReduce,       ///< to = the sum of every rank's `from`, plus bias: a collective
+  kCheck,           ///< looks for NaN in `from`
 };
 
 struct Step {
@@ -196,6 +207,8 @@ struct MemoryNeeds {
 
 struct Program {
   std::string name;  ///< "all_gather_matmul pipelined"
+  /// What errors of its checks call it: "all_gather_matmul [4096,3584,8192] bf16 pipelined".
+  std::string label = {};
   int rank = 0;
   int world = 1;
   int num_lanes = 1;
@@ -218,6 +231,9 @@ struct Program {
   /// The steps that have labels, joins, barriers and naps, in the notation of docs/design/schedules.md.
   [[nodiscard]] std::vector<trace::Step> traced() const;
 };
+
+/// The step in the notation of docs/design/schedules.md; none without a label.
+[[nodiscard]] std::optional<trace::Step> traced(const Step& step);
 
 /// "cur", "bk", "s2".
 [[nodiscard]] std::string lane_name(Lane lane, int num_lanes);

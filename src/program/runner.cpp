@@ -5,9 +5,13 @@
 #include <optional>
 #include <tandem/gemm/quantize.hpp>
 
+#include "base/format.hpp"
 #include "base/try.hpp"
+#include "coll/nan_check.hpp"
 #include "coll/steps.hpp"
+#include "device/profiler.hpp"
 #include "gemm/product.hpp"
+#include "program/noted_steps.hpp"
 #include "symm/chunk_words.hpp"
 
 namespace tandem::program {
@@ -98,12 +102,15 @@ std::optional<TensorView> optional_view(const Bindings& bindings, const Operand&
   return bindings.view(operand);
 }
 
-/// One program with the bindings of one call.
+/// One program with the bindings of one call. `timeline` is null where nothing is noted.
 class Run {
  public:
-  Run(const Program& program, const Bindings& bindings) : program_(program), bindings_(bindings) {}
+  Run(const Program& program, const Bindings& bindings, Timeline::Impl* timeline)
+      : program_(program), bindings_(bindings), timeline_(timeline) {}
 
   Result<void> enqueue(const Step& step) const;
+  /// And notes it as `pattern` says.
+  Result<void> enqueue_noted(const Step& step, const timeline::Pattern& pattern) const;
   /// Whatever broke off, nothing is left running when the caller's lane is done.
   void join_all() const;
 
@@ -121,6 +128,12 @@ class Run {
   Result<void> multiply(const Product& product, Stream& stream) const;
   Result<void> multiply_arriving(const Product& product, Stream& stream) const;
   Result<void> scatter_product(const Product& product, Stream& stream) const;
+  /// How much the step copies.
+  [[nodiscard]] std::int64_t copied_bytes(const Step& step) const;
+  /// Where the product that is enqueued next notes its waits.
+  [[nodiscard]] ChunkWaitLog chunk_waits() const {
+    return timeline_ == nullptr ? ChunkWaitLog{} : timeline_->chunk_waits();
+  }
   [[nodiscard]] std::uint32_t word_value() const {
     return program_.word_value.value_or(bindings_.inbox().epoch);
   }
@@ -133,10 +146,38 @@ class Run {
   Result<void> cast(const Step& step, Stream& stream) const;
   Result<void> reduce_scatter(const Step& step, Stream& stream) const;
   Result<void> all_reduce(const Step& step, Stream& stream) const;
+  Result<void> check(const Step& step, Stream& stream) const;
 
   const Program& program_;
   const Bindings& bindings_;
+  Timeline::Impl* timeline_;
 };
+
+Result<void> Run::enqueue_noted(const Step& step, const timeline::Pattern& pattern) const {
+  Stream& stream = bindings_.lane(busy_lane(step));
+  TANDEM_TRY(timeline_->begin(stream, pattern.event.stream));
+  const std::size_t before = timeline_->num_events();
+  TANDEM_TRY(enqueue(step));
+  // A collective has noted its parts.
+  if (timeline_->num_events() > before) return {};
+  if (step.kind == StepKind::kJoin) return timeline_->join(stream, bindings_.lane(step.lane), pattern);
+  if (step.kind == StepKind::kWriteWord || step.kind == StepKind::kNap)
+    return timeline_->pass(stream, pattern);
+  return timeline_->end(stream, pattern, copied_bytes(step));
+}
+
+std::int64_t Run::copied_bytes(const Step& step) const {
+  switch (step.kind) {
+    case StepKind::kCopy:
+    case StepKind::kGet:
+    case StepKind::kRead:
+      return view(step.to).size_bytes();
+    case StepKind::kPut:
+      return view(step.from).size_bytes();
+    default:
+      return 0;
+  }
+}
 
 Result<void> Run::enqueue(const Step& step) const {
   constexpr std::chrono::nanoseconds kNap{100};
@@ -185,6 +226,8 @@ Result<void> Run::enqueue(const Step& step) const {
       return reduce_scatter(step, stream);
     case StepKind::kAllReduce:
       return all_reduce(step, stream);
+    case StepKind::kCheck:
+      return check(step, stream);
   }
   return {};
 }
@@ -212,7 +255,10 @@ Result<void> Run::multiply(const Product& product, Stream& stream) const {
 
 Result<void> Run::scatter_product(const Product& product, Stream& stream) const {
   const DepartingProduct bound(product, program_, bindings_);
-  return gemm::run(bound.args(), stream);
+  const ChunkWaitLog waits = chunk_waits();
+  gemm::ProductArgs args = bound.args();
+  args.chunk_waits = &waits;
+  return gemm::run(args, stream);
 }
 
 Result<void> Run::multiply_arriving(const Product& product, Stream& stream) const {
@@ -246,6 +292,8 @@ Result<void> Run::multiply_arriving(const Product& product, Stream& stream) cons
   }
   if (arrival.scales_arrive()) comes.complete_scale = view(arrival.own_scale).flatten_rows();
   args.arrival = &comes;
+  const ChunkWaitLog waits = chunk_waits();
+  args.chunk_waits = &waits;
   return gemm::run(args, stream);
 }
 
@@ -341,12 +389,44 @@ Result<void> Run::all_reduce(const Step& step, Stream& stream) const {
                                   bindings_.workspace(), bindings_.group(), stream);
 }
 
+/// As the caller has it: errors name indices in that order.
+Result<void> Run::check(const Step& step, Stream& stream) const {
+  if (bindings_.is_absent(step.from)) return {};
+  const Root& root = program_.roots[static_cast<std::size_t>(step.from.root)];
+  TensorView input = view(step.from);
+  const bool is_moved = root.front_dim > 0 && !bindings_.root(step.from.root).is_every_part;
+  if (is_moved) input = input.movedim(0, root.front_dim);
+  return coll::enqueue_nan_check(program_.label, {root.name, &input}, bindings_.group(), stream);
+}
+
+/// "rank 1 bk".
+void name_lanes(Profiler& profiler, const Program& program, const Bindings& bindings) {
+  for (Lane lane = 0; lane < program.num_lanes; ++lane) {
+    profiler.name_stream(bindings.lane(lane),
+                         fmt::format("rank {} {}", program.rank, lane_name(lane, program.num_lanes)));
+  }
+}
+
 }  // namespace
 
-Result<void> run(const Program& program, const Bindings& bindings) {
-  const Run run(program, bindings);
-  for (const Step& step : program.steps) {
-    if (auto enqueued = run.enqueue(step); !enqueued) {
+Result<void> run(const Program& program, const Bindings& bindings,
+                 std::shared_ptr<const timeline::StepList>* steps) {
+  Timeline::Impl* const timeline = steps == nullptr ? nullptr : timeline::noting(bindings.group());
+  const timeline::Patterns* patterns = nullptr;
+  if (timeline != nullptr) {
+    if (*steps == nullptr) *steps = noted_steps_of(program);
+    patterns = &timeline->patterns_of(*steps);
+    timeline->set_schedule(patterns->schedule);
+  }
+  Profiler* const profiler = bindings.lane(kCurrent).device().service<Profiler>();
+  if (profiler != nullptr) name_lanes(*profiler, program, bindings);
+  const Run run(program, bindings, timeline);
+  for (std::size_t i = 0; i < program.steps.size(); ++i) {
+    const Step& step = program.steps[i];
+    std::optional<Stream::Range> range;
+    if (profiler != nullptr) range.emplace(bindings.lane(step.lane), program.to_string(step));
+    auto enqueued = patterns == nullptr ? run.enqueue(step) : run.enqueue_noted(step, patterns->steps[i]);
+    if (!enqueued) {
       run.join_all();
       return enqueued;
     }

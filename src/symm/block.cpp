@@ -1,10 +1,11 @@
-#include <algorithm>
+#include <limits>
 #include <tandem/symm/symmetric_memory.hpp>
 
+#include "base/byte_size.hpp"
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "symm/anchor.hpp"
-#include "symm/byte_size.hpp"
+#include "symm/byte_range.hpp"
 #include "symm/exchange.hpp"
 #include "symm/service.hpp"
 
@@ -51,14 +52,18 @@ std::int64_t BlockIndex::size() const {
 }
 
 void Peers::belong_to(Group& its_group, std::shared_ptr<Block> own_block, std::int64_t num_pad_bytes) {
-  group = &its_group;
-  control = &bootstrap::control_of(its_group);
-  device = &own_block->device();
-  rank = its_group.rank();
-  world_size = its_group.size();
+  belong_to(its_group, own_block->device());
   buffer_bytes = own_block->size_bytes();
   pad_bytes = num_pad_bytes;
   block = std::move(own_block);
+}
+
+void Peers::belong_to(Group& its_group, Device& its_device) {
+  group = &its_group;
+  control = &bootstrap::control_of(its_group);
+  device = &its_device;
+  rank = its_group.rank();
+  world_size = its_group.size();
 }
 
 Result<Service*> service_of(const Device& device) {
@@ -80,30 +85,6 @@ Result<void> Service::enqueue_connect(Stream& /*stream*/, std::shared_ptr<Peers>
   return fail(ErrorCode::kInternal, "symmetric memory: this device cannot place memory");
 }
 // NOLINTEND(performance-unnecessary-value-param)
-
-Result<std::int64_t> byte_size(const Dims& sizes, DType dtype, std::string_view who) {
-  constexpr std::int64_t kMostBytes = std::int64_t{1} << 62;
-  const std::int64_t element_bytes = size_bytes(dtype);
-  if (element_bytes == 0)
-    return failf(ErrorCode::kInvalidArgument, "{}: {} is no dtype", who, static_cast<int>(dtype));
-  std::int64_t num_bytes = element_bytes;
-  bool overflow = false;
-  bool is_empty = false;
-  for (const std::int64_t size : sizes) {
-    if (size < 0) {
-      return failf(ErrorCode::kInvalidArgument, "{}: sizes {}: negative size {}", who, to_string(sizes),
-                   size);
-    }
-    is_empty = is_empty || size == 0;
-    if (!is_empty) overflow = __builtin_mul_overflow(num_bytes, size, &num_bytes) || overflow;
-  }
-  if (is_empty) return 0;
-  if (overflow || num_bytes > kMostBytes) {
-    return failf(ErrorCode::kInvalidArgument, "{}: sizes {} of {}: more than 2^62 bytes", who,
-                 to_string(sizes), to_string(dtype));
-  }
-  return num_bytes;
-}
 
 Result<Tensor> empty(const Dims& sizes, DType dtype, Device& device) {
   TANDEM_ASSIGN(const std::int64_t num_bytes, byte_size(sizes, dtype, "symm::empty"));
@@ -132,14 +113,24 @@ bool is_symmetric(const TensorView& view, const Device& device) {
 
 ByteRange byte_range(const TensorView& view) {
   const auto* data = static_cast<const std::byte*>(view.data);
-  ByteRange range{data, data};
-  if (view.numel() == 0) return range;
+  if (view.numel() == 0) return {data, data};
+  std::uintptr_t first = address_of(data);
+  std::uintptr_t last = first;
+  bool overflow = false;
+  const auto reach = [&](std::int64_t elements) {
+    std::int64_t num_bytes = 0;
+    overflow = __builtin_mul_overflow(elements, size_bytes(view.dtype), &num_bytes) || overflow;
+    std::uintptr_t& end = num_bytes < 0 ? first : last;
+    overflow = __builtin_add_overflow(end, num_bytes, &end) || overflow;
+  };
   for (int d = 0; d < view.dim(); ++d) {
-    const std::int64_t reach = (view.size(d) - 1) * view.stride(d) * size_bytes(view.dtype);
-    (reach < 0 ? range.first : range.last) += reach;
+    std::int64_t elements = 0;
+    overflow = __builtin_mul_overflow(view.size(d) - 1, view.stride(d), &elements) || overflow;
+    reach(elements);
   }
-  range.last += size_bytes(view.dtype);
-  return range;
+  reach(1);
+  if (overflow) last = std::numeric_limits<std::uintptr_t>::max();  // more than any memory is
+  return {reinterpret_cast<const std::byte*>(overflow ? 0 : first), reinterpret_cast<const std::byte*>(last)};
 }
 
 }  // namespace tandem::symm

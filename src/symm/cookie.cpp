@@ -1,21 +1,15 @@
 #include "symm/cookie.hpp"
 
-#include <sys/random.h>
+#include <span>
 
-#include <cerrno>
-#include <cstring>
-
-#include "base/format.hpp"
+#include "base/random_bytes.hpp"
+#include "base/try.hpp"
 
 namespace tandem::symm {
 
 Result<std::uint64_t> random_cookie() {
   std::uint64_t cookie = 0;
-  while (::getrandom(&cookie, sizeof(cookie), 0) != sizeof(cookie)) {
-    if (errno == EINTR) continue;
-    return fail(ErrorCode::kDriver, fmt::format("symmetric memory: getrandom: {}", std::strerror(errno)),
-                errno);
-  }
+  TANDEM_TRY(random_bytes("symmetric memory", std::as_writable_bytes(std::span(&cookie, 1))));
   return cookie;
 }
 

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <tandem/symm/handle.hpp>
 
+#include "base/byte_size.hpp"
 #include "base/format.hpp"
 #include "base/overlap.hpp"
 #include "base/try.hpp"
-#include "symm/byte_size.hpp"
 
 namespace tandem::symm {
 namespace {
@@ -96,6 +96,7 @@ int Handle::num_channels() const {
 
 Result<TensorView> Handle::get_buffer(int rank, const Dims& sizes, DType dtype,
                                       std::int64_t storage_offset) const {
+  TANDEM_TRY(check_process());
   TANDEM_TRY(check_rank(*this, rank, "get_buffer"));
   return view_in({"get_buffer", buffer_ptrs()[static_cast<std::size_t>(rank)], buffer_size_bytes(), sizes,
                   dtype, 0, storage_offset},
@@ -104,6 +105,7 @@ Result<TensorView> Handle::get_buffer(int rank, const Dims& sizes, DType dtype,
 
 Result<TensorView> Handle::get_signal_pad(int rank, const Dims& sizes, DType dtype,
                                           std::int64_t storage_offset) const {
+  TANDEM_TRY(check_process());
   TANDEM_TRY(check_rank(*this, rank, "get_signal_pad"));
   const std::int64_t element_bytes = size_bytes(dtype);
   Dims shape = sizes;
@@ -117,6 +119,7 @@ Result<TensorView> Handle::get_signal_pad(int rank, const Dims& sizes, DType dty
 }
 
 Result<TensorView> Handle::get_remote_tensor(int peer, const Dims& sizes, DType dtype) const {
+  TANDEM_TRY(check_process());
   TANDEM_TRY(check_rank(*this, peer, "get_remote_tensor"));
   return view_in({"get_remote_tensor", buffer_ptrs()[static_cast<std::size_t>(peer)], buffer_size_bytes(),
                   sizes, dtype, offset_bytes(), 0},

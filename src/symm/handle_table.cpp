@@ -15,19 +15,22 @@ std::int64_t default_pad_bytes(int world_size) {
   return std::max<std::int64_t>(9216, std::int64_t{16} * 4 * world_size);
 }
 
+void end_group_of(Peers& peers) {
+  if (peers.group_alive.load(std::memory_order_relaxed)) peers.see_group_end();  // once, of all offsets
+  peers.group_alive.store(false, std::memory_order_release);
+  const std::lock_guard in_use(peers.group_use);  // by a signal under way; every one has a deadline
+}
+
 }  // namespace
 
 HandleTable::HandleTable(int world_size) : pad_bytes_(default_pad_bytes(world_size)) {}
 
 HandleTable::~HandleTable() {
   for (auto& [start, entry] : entries_) {
-    if (const auto peers = entry.peers.lock()) {
-      if (peers->group_alive.load(std::memory_order_relaxed)) peers->see_group_end();  // once, of all offsets
-      peers->group_alive.store(false, std::memory_order_release);
-      const std::lock_guard in_use(peers->group_use);  // by a signal under way; every one has a deadline
-    }
+    if (const auto peers = entry.peers.lock()) end_group_of(*peers);
     if (const auto anchor = entry.anchor.lock()) anchor->release(this);
   }
+  for (const Reporter& reporter : reporters_) end_group_of(*reporter.peers);
 }
 
 HandleTable& HandleTable::of(Group& group) {
@@ -99,6 +102,18 @@ void HandleTable::replace_workspace(Workspace workspace) {
   }
   retired_workspaces_.push_back(std::move(*old));
   *old = std::move(workspace);
+}
+
+std::shared_ptr<Handle> HandleTable::find_reporter(const Device& device) const {
+  for (const Reporter& reporter : reporters_) {
+    if (reporter.peers->device == &device) return reporter.handle;
+  }
+  return nullptr;
+}
+
+void HandleTable::insert_reporter(const std::shared_ptr<Peers>& peers,
+                                  const std::shared_ptr<Handle>& handle) {
+  reporters_.push_back({peers, handle});
 }
 
 }  // namespace tandem::symm

@@ -55,6 +55,10 @@ class HandleTable {
   /// earlier ones together are no larger than the last.
   void replace_workspace(Workspace workspace);
 
+  /// See reporter.hpp; null if there is none.
+  [[nodiscard]] std::shared_ptr<Handle> find_reporter(const Device& device) const;
+  void insert_reporter(const std::shared_ptr<Peers>& peers, const std::shared_ptr<Handle>& handle);
+
  private:
   struct Entry {
     std::weak_ptr<Anchor> anchor;
@@ -69,6 +73,11 @@ class HandleTable {
   std::multimap<std::uintptr_t, Entry> entries_;  // by the handle's start
   std::vector<Workspace> workspaces_;
   std::vector<Workspace> retired_workspaces_;
+  struct Reporter {
+    std::shared_ptr<Peers> peers;
+    std::shared_ptr<Handle> handle;
+  };
+  std::vector<Reporter> reporters_;
   std::uint64_t num_exchanges_ = 0;
   std::uint64_t num_placed_ = 0;
   std::int64_t pad_bytes_ = 0;

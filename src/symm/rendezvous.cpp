@@ -4,7 +4,7 @@
 #include "base/try.hpp"
 #include "symm/agreement.hpp"
 #include "symm/anchor.hpp"
-#include "symm/byte_size.hpp"
+#include "symm/byte_range.hpp"
 #include "symm/exchange.hpp"
 #include "symm/handle_table.hpp"
 

@@ -87,6 +87,8 @@ struct Peers {
   virtual ~Peers() = default;
   /// Says whose memory this is, once it is known where that lies.
   void belong_to(Group& its_group, std::shared_ptr<Block> own_block, std::int64_t num_pad_bytes);
+  /// Says whose it is, where there is no memory: see Service::make_reporter().
+  void belong_to(Group& its_group, Device& its_device);
   /// The last look at the group, which ends: once, before group_alive turns false.
   virtual void see_group_end() {}
 
@@ -144,6 +146,8 @@ class Service {
   /// In the order of `stream`: waits until all ranks have placed theirs, and puts it where `peers` says. An
   /// error of that work is the group's.
   [[nodiscard]] virtual Result<void> enqueue_connect(Stream& stream, std::shared_ptr<Peers> peers);
+  /// Peers without memory: by their handle, work of this rank reports faults to the group. Local.
+  [[nodiscard]] virtual Result<std::shared_ptr<Peers>> make_reporter(Group& group) = 0;
   [[nodiscard]] virtual std::shared_ptr<Handle> make_handle(std::shared_ptr<Peers> peers,
                                                             std::int64_t offset_bytes) = 0;
   /// Control::agree of the group in the order of the stream, or Control::announce where a stream cannot wait
@@ -151,6 +155,11 @@ class Service {
   [[nodiscard]] virtual Result<void> enqueue_agreement(Stream& stream, Group& group, std::uint64_t sequence,
                                                        const bootstrap::Fingerprint& fingerprint,
                                                        std::chrono::milliseconds patience) = 0;
+  /// Notes in the order of the stream that the work of call `sequence` is done, where a stream can.
+  [[nodiscard]] virtual Result<void> enqueue_end(Stream& /*stream*/, Group& /*group*/,
+                                                 std::uint64_t /*sequence*/) {
+    return {};
+  }
   /// See symm::end_call().
   [[nodiscard]] virtual Result<void> end_call(Group& /*group*/) { return {}; }
   /// await_chunks() with one chunk or more, on a stream that watches the handle.

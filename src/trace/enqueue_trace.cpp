@@ -39,6 +39,8 @@ std::string to_string(const Step& step) {
       return fmt::format("{}:sum->{}.P{}", stream, step.peer, step.slot);
     case StepKind::kTakeSum:
       return fmt::format("{}:sum{}.P{}", stream, step.peer, step.slot);
+    case StepKind::kCheck:
+      return fmt::format("{}:check", stream);
   }
   return "?";
 }

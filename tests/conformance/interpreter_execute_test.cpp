@@ -182,6 +182,36 @@ TEST(Execute, CoalescedCollectivesAreThoseOfEachTensor) {
   }
 }
 
+TEST(Execute, LowContentionCollectivesAreThoseOfPyTorch) {
+  const std::string head = R"(graph world 3 group "0" source ""
+%a: float32[2, 5] = placeholder
+%b: float32[6, 5] = placeholder
+)";
+  const std::string end = R"(%u: float32[6, 5] = _c10d_functional.wait_tensor.default(%g)
+%v: float32[2, 5] = _c10d_functional.wait_tensor.default(%r)
+%output: (float32[6, 5], float32[2, 5]) = output([%u, %v])
+)";
+  for (const std::string reduction : {"sum", "avg"}) {
+    const auto program =
+        head + "%g: float32[6, 5] = _c10d_functional.all_gather_into_tensor.default(%a, 3, \"0\")\n" +
+        "%r: float32[2, 5] = _c10d_functional.reduce_scatter_tensor.default(%b, \"" + reduction +
+        "\", 3, \"0\")\n" + end;
+    const auto beside = head +
+                        "%g: float32[6, 5] = symm_mem._low_contention_all_gather.default(%a, \"0\")\n" +
+                        "%r: float32[2, 5] = symm_mem._low_contention_reduce_scatter.default(%b, \"" +
+                        reduction + "\", \"0\")\n" + end;
+    const auto reports = execute_on_ranks(program, beside, {.seed = 5, .compare = true});
+    ASSERT_TRUE(reports) << reports.error().to_string();
+    for (const ExecutionReport& report : *reports) {
+      for (const OutputResult& output : report.outputs) {
+        ASSERT_TRUE(output.difference) << output.not_compared;
+        EXPECT_EQ(output.difference->max_error, 0) << output.node;
+        EXPECT_GT(output.difference->largest, 0);
+      }
+    }
+  }
+}
+
 TEST(Execute, AnAllToAllSendsEachRankItsRows) {
   // The rows for rank 0 are the first two: gathered, the halves of both ranks.
   const auto ranks = outputs_of_two(R"(%a: float32[4, 3] = placeholder

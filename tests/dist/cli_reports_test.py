@@ -13,7 +13,7 @@ import cli_tool
 
 KEYS = {
     "op", "m", "n", "k", "dtype", "world", "algorithm", "as_graph", "graph", "b_order", "scales", "t_gemm_us", "t_gemm_best_us", "t_own_mm_us", "t_comm_us", "t_serial_us",
-    "t_fused_us", "predicted_us", "predicted_serial_us", "host_us", "tflops", "ect_us", "efficiency", "ceiling", "speedup", "wrong",
+    "t_fused_us", "t_unchecked_us", "nan_check", "predicted_us", "predicted_serial_us", "host_us", "tflops", "ect_us", "efficiency", "ceiling", "speedup", "wrong",
 }
 PROBLEMS = [
     "all_gather_matmul,a=3x7x5,n=9+4,dtype=bf16,dim=1,ranks=3,algorithm=pipelined,bias=1,gathered=1,b=column,seed=7",
@@ -179,13 +179,17 @@ class Reports(unittest.TestCase):
         for flags in ([], ["--in-step"]):
             text = self.succeed("check", *lists, *flags)
             counts = [int(n) for n in re.findall(r"= (\d+): ", text)]
-            self.assertEqual(counts, [1 * 5 * 2 * 2 * 2 * 2, 1 * 5 * 2 * 4 * 2 * 2, 1 * 2 * 2 * 4 * 2 * 2])
+            fused = [1 * 5 * 2 * 2 * 2 * 2, 1 * 5 * 2 * 4 * 2 * 2, 1 * 2 * 2 * 4 * 2 * 2]
+            low_contention = [1 * 20 * 2] * 2  # they have no algorithms
+            self.assertEqual(counts, fused + low_contention)
             self.assertIn(f"total: {sum(counts)} cases run, 0 skipped, of {sum(counts)}; 0 wrong", text)
 
     def test_check_counts_scaled_problems(self):
         text = self.succeed("check", "--ranks", "1,2", "--dtype", "f16,f8e4m3", "--algorithm", "serial,pipelined")
         counts = [int(n) for n in re.findall(r"= (\d+): ", text)]
-        self.assertEqual(counts, [(5 * 2 * 2 + 3 * 5) * 2 * 2, (5 * 2 * 4 + 2 * 5) * 2 * 2, (2 * 2 * 4 + 2 * 2) * 2 * 2])
+        fused = [(5 * 2 * 2 + 3 * 5) * 2 * 2, (5 * 2 * 4 + 2 * 5) * 2 * 2, (2 * 2 * 4 + 2 * 2) * 2 * 2]
+        low_contention = [2 * 20 * 2] * 2
+        self.assertEqual(counts, fused + low_contention)
         self.assertIn(f"total: {sum(counts)} cases run, 0 skipped, of {sum(counts)}; 0 wrong", text)
 
     def test_bench_measures_scaled_ops(self):
@@ -265,11 +269,32 @@ class Reports(unittest.TestCase):
 
     def test_doctor_finds_what_this_machine_allows(self):
         text = self.succeed("doctor")
-        for topic in ("memfd        ok", "passing fds  ok", "futex        ok", "pidfd        ok", "two ranks    ok"):
+        for topic in ("memfd        ok", "passing fds  ok", "futex        ok", "pidfd        ok", "two ranks    ok",
+                      "dead ranks   ok"):
             self.assertIn(topic, text)
         self.assertIn("TANDEM_OP_TIMEOUT_MS = 30000 (default)", text)
         changed = cli_tool.run("doctor", env={"TANDEM_OP_TIMEOUT_MS": "1234"})
         self.assertIn("TANDEM_OP_TIMEOUT_MS = 1234\n", changed.stdout)
+
+    def test_doctor_says_what_tracing_can_see(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "doctor.json"
+            text = self.succeed("doctor", "--json", file)
+            report = json.loads(file.read_text())
+        self.assertEqual(report["missing"], "")
+        lines = [line.strip() for line in text.splitlines()]
+        for finding in report["findings"]:
+            self.assertIn(f"{finding['topic']:<12} {finding['text']}".strip(), lines)
+        facts = {fact["name"]: fact for fact in report["tracing"]}
+        self.assertEqual((facts["cpu:0"]["works"], facts["cpu:0"]["clock"]), (True, "CLOCK_MONOTONIC"))
+        self.assertGreater(facts["cpu:0"]["uncertainty_us"], 0)
+        self.assertTrue(facts["cpu:0 waits"]["works"], facts["cpu:0 waits"])
+        self.assertIn("perf events", facts)
+        for fact in report["tracing"]:
+            shown = f"{fact['name']}: {fact['text']}"
+            self.assertTrue(any(line.startswith("tracing") and shown in line for line in lines), shown)
+            if fact["works"]:
+                self.assertEqual(fact["remedy"], "", fact)
 
     def test_reports_say_that_rows_are_the_same_in_every_batch(self):
         command = ["bench", "matmul_reduce_scatter", "--m", 64, "--n", 16, "--k", 24, "--ranks", 2, "--algorithm", "serial",
@@ -278,6 +303,14 @@ class Reports(unittest.TestCase):
         self.assertNotIn(words, self.succeed(*command))
         self.assertIn(words, self.succeed(*command, "--batch-invariant"))
         self.assertIn(words, cli_tool.run(*command, env={"TANDEM_BATCH_INVARIANT": "1"}).stdout)
+
+    def test_reports_say_that_inputs_are_checked_for_nan(self):
+        command = ["bench", "all_gather_matmul", "--m", 64, "--n", 16, "--k", 24, "--ranks", 2, "--algorithm", "pipelined",
+                   "--iterations", 1, "--backend", "cpu", "--explain"]
+        words = "bk: check a for NaN"
+        self.assertNotIn(words, self.succeed(*command))
+        self.assertIn(words, self.succeed(*command, "--nan-check"))
+        self.assertIn(words, cli_tool.run(*command, env={"TANDEM_NAN_CHECK": "1"}).stdout)
 
     def test_version_and_help(self):
         self.assertRegex(self.succeed("--version"), r"^tandem \d+\.\d+\.\d+\n$")

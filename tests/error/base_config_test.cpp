@@ -18,7 +18,8 @@ constexpr const char* kVariables[] = {
     "TANDEM_SPIN_US",       "TANDEM_LINK_DELAY_US",    "TANDEM_ISA",
     "TANDEM_FAULT",         "TANDEM_CUBLASLT_LIBRARY", "TANDEM_NCCL_LIBRARY",
     "TANDEM_NATIVE_PIECES", "TANDEM_RECORD_AFTER",     "TANDEM_RATES",
-    "TANDEM_MAX_PLANS",     "TANDEM_BATCH_INVARIANT",  "TANDEM_MEASURE_GPUS"};
+    "TANDEM_MAX_PLANS",     "TANDEM_BATCH_INVARIANT",  "TANDEM_MEASURE_GPUS",
+    "TANDEM_NAN_CHECK",     "TANDEM_RECORDER_FOLDER"};
 
 class ConfigTest : public testing::Test {
  protected:
@@ -62,6 +63,7 @@ TEST_F(ConfigTest, DefaultsAreFiniteWithoutVariables) {
     EXPECT_EQ(config.record_after, 3);
     EXPECT_EQ(config.max_plans, 4096);
     EXPECT_FALSE(config.batch_invariant);
+    EXPECT_FALSE(config.nan_check);
     EXPECT_EQ(config.cublaslt_library, std::nullopt);
     EXPECT_EQ(config.nccl_library, std::nullopt);
   }
@@ -83,6 +85,7 @@ TEST_F(ConfigTest, ReadsEveryVariable) {
   EXPECT_EQ(good("TANDEM_NATIVE_PIECES", "0").native_pieces, 0);
   EXPECT_EQ(good("TANDEM_NATIVE_PIECES", "32").native_pieces, 32);
   EXPECT_EQ(good("TANDEM_RECORD_AFTER", "0").record_after, 0);
+  EXPECT_EQ(good("TANDEM_RECORDER_FOLDER", "/tmp/x").recorder_folder, "/tmp/x");
   EXPECT_TRUE(good("TANDEM_MEASURE_GPUS", "1").measure_gpus);
   EXPECT_FALSE(good("TANDEM_MEASURE_GPUS", "0").measure_gpus);
   EXPECT_EQ(good("TANDEM_RECORD_AFTER", "1000000").record_after, 1'000'000);
@@ -90,6 +93,8 @@ TEST_F(ConfigTest, ReadsEveryVariable) {
   EXPECT_EQ(good("TANDEM_MAX_PLANS", "1000000").max_plans, 1'000'000);
   EXPECT_FALSE(good("TANDEM_BATCH_INVARIANT", "0").batch_invariant);
   EXPECT_TRUE(good("TANDEM_BATCH_INVARIANT", "1").batch_invariant);
+  EXPECT_FALSE(good("TANDEM_NAN_CHECK", "0").nan_check);
+  EXPECT_TRUE(good("TANDEM_NAN_CHECK", "1").nan_check);
   EXPECT_EQ(good("TANDEM_ISA", "scalar").isa, "scalar");
   EXPECT_EQ(good("TANDEM_ISA", "avx2").isa, "avx2");
   EXPECT_EQ(good("TANDEM_ISA", "avx512").isa, "avx512");
@@ -115,6 +120,7 @@ TEST_F(ConfigTest, RefusesBadCounts) {
       {"TANDEM_MAX_PLANS", "a whole number from 1 to 1000000", {"0", "1000001"}},
       {"TANDEM_NATIVE_PIECES", "a whole number from 0 to 32", {"33"}},
       {"TANDEM_BATCH_INVARIANT", "a whole number from 0 to 1", {"2"}},
+      {"TANDEM_NAN_CHECK", "a whole number from 0 to 1", {"2"}},
   };
   for (const Count& count : counts) {
     for (const char* value : {"-1", "abc", "1ms", " 1", "1 ", "1.5", "0x10", "99999999999999999999", "inf"}) {

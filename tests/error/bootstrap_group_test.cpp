@@ -88,7 +88,7 @@ TEST(GroupErrors, ASecondHolderOfARankIsRefusedAndTheOthersGoOn) {
 TEST(GroupErrors, DifferentSizesAreAMismatchOnBothSides) {
   const auto store = make_in_process_store();
   const std::string expected =
-      "Mismatch: group 'world': ranks disagree: rank 0 has size 2 version 1; rank 1 has size 3 version 1";
+      "Mismatch: group 'world': ranks disagree: rank 0 has size 2 version 2; rank 1 has size 3 version 2";
   std::thread other(
       [&] { EXPECT_EQ(text_of(Group::create(options_of(store, 1, 3, milliseconds(5'000)))), expected); });
   EXPECT_EQ(text_of(Group::create(options_of(store, 0, 2, milliseconds(5'000)))), expected);

@@ -15,7 +15,7 @@ SIZES = ["--m", "8", "--n", "8", "--k", "8", "--ranks", "2"]
 CASES = [
     (["run", "async_input_mm", *RUN], ["async_input_mm", "not built yet"]),
     (["check", "matmul_4bit"], ["matmul_4bit", "only run and bench know"]),
-    (["check", "low_contention_all_gather"], ["low_contention_all_gather", "not built yet"]),
+    (["tune", "low_contention_all_gather", *SIZES], ["low_contention_all_gather", "multiplies nothing"]),
     (["run", "all_gather_matmul", *RUN, "--backend", "cuda"], ["cuda", "--backend cpu"]),
     (["run", "matmul_reduce_scatter", *RUN, "--dtype", "f8e4m3", "--scales", "block"],
      ["--scales block", "tensor or row"]),
@@ -38,7 +38,6 @@ CASES = [
     (["bench", "mm", *SIZES, "--config", "128x256"], ["128x256", "configs"]),
     (["program", "lower", "--form", "scatter", "--op", "linear"], ["scatter", "matmul only"]),
     (["program", "lower", "--dtype", "f8e4m3"], ["f8e4m3", "--dtype"]),
-    (["trace"], ["trace", "not built yet"]),
 ]
 
 

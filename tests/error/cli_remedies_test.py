@@ -96,7 +96,7 @@ REMEDIES = [
      "it fits without --transpose-b, but not every --b does: run it on its own", None, with_b("b.npy")),
     ([*with_b("b.npy", "b.npy"), "--bias", "bias.npy"], "pass one for each or none", None,
      [*with_b("b.npy", "b.npy"), "--bias", "bias.npy", "--bias", "bias.npy"]),
-    ([*AG, "--a", "a.npy", "--b", "b.npy", "--out", "new/o.npy"], "make it first", lambda folder: os.mkdir(folder / "new"),
+    ([*AG, "--a", "a.npy", "--b", "b.npy", "--out", "new/o.npy"], "make its folder first", lambda folder: os.mkdir(folder / "new"),
      [*AG, "--a", "a.npy", "--b", "b.npy", "--out", "new/o.npy"]),
     ([*AG, "--a", "a.npy", "--b", "b.npy", "--out", "link.npy"], "remove it", lambda folder: os.remove(folder / "link.npy"),
      [*AG, "--a", "a.npy", "--b", "b.npy", "--out", "link.npy"]),

@@ -165,6 +165,86 @@ TEST(CollArguments, AllReduceNamesWhatDoesNotFit) {
   expect_refused(reduce(f32({8, 2}), shifted), {"output", "input"});
 }
 
+TEST(CollArguments, LowContentionGatherNamesWhatDoesNotFit) {
+  GuardedBytes memory(4096);
+  const auto f32 = [&](const Dims& sizes) { return memory.view(sizes, DType::kF32); };
+  GuardedBytes whole(4096);
+  const auto out = [&](const Dims& sizes) { return whole.view(sizes, DType::kF32); };
+  const auto gather = [](const TensorView& input, const TensorView& output, int dim = 0) {
+    return [=](SymmRank& rank) {
+      return coll::low_contention_all_gather({.input = input, .output = output, .gather_dim = dim},
+                                             rank.group, *rank.stream);
+    };
+  };
+  expect_refused(gather(f32({4, 3}), out({8, 2})),
+                 {"low_contention_all_gather", "input", "[4, 3]", "[4, 2]", "output", "[8, 2]"});
+  expect_refused(gather(f32({4, 2}), out({4, 2}), 1), {"input", "[4, 1]"});
+  expect_refused(gather(f32({4, 2}), out({8, 2}), 2), {"gather_dim is 2", "0 to 1"});
+  expect_refused(gather(f32({4, 2}), out({8, 2}), -1), {"gather_dim is -1", "0 to 1"});
+  expect_refused(gather(memory.view({4, 2}, DType::kU32), out({8, 2})), {"u32", "f32", "equal types"});
+  TensorView twice = out({8, 2});
+  twice.strides[0] = 0;
+  expect_refused(gather(f32({4, 2}), twice), {"output"});
+  TensorView shifted = f32({8, 2});
+  shifted.data = shifted.data_as<float>() + 2;
+  expect_refused(gather(f32({4, 2}), shifted), {"output", "input"});
+}
+
+TEST(CollArguments, LowContentionGatherNeedsTheHandleOfItsInput) {
+  struct Change {
+    std::function<void(coll::LowContentionAllGatherArgs&, SymmRank&)> make;
+    std::vector<std::string> pieces;
+  };
+  GuardedBytes memory(4096);
+  const std::vector<Change> changes = {
+      {[&](auto& args, SymmRank&) {
+         args.input = memory.view({4, 2}, DType::kF32);
+       },
+       {"not symmetric"}},
+      {[](auto& args, SymmRank&) { args.input.data = args.input.template data_as<std::byte>() - 4; },
+       {"not symmetric", "32 bytes"}},
+      {[](auto& args, SymmRank&) {
+         args.input.strides = {1, 4};
+       },
+       {"contiguous", "handle"}},
+  };
+  for (const Change& change : changes) {
+    expect_refused(
+        [&](SymmRank& rank) {
+          const Tensor input = rank.empty({4, 2});
+          const Tensor output = rank.empty({8, 2});
+          coll::LowContentionAllGatherArgs args{
+              .input = input.view(), .output = output.view(), .input_handle = rank.meet(input)};
+          change.make(args, rank);
+          return coll::low_contention_all_gather(args, rank.group, *rank.stream);
+        },
+        change.pieces);
+  }
+}
+
+TEST(CollArguments, LowContentionScatterNamesWhatDoesNotFit) {
+  GuardedBytes memory(4096);
+  GuardedBytes result(4096);
+  const auto f32 = [&](const Dims& sizes) { return memory.view(sizes, DType::kF32); };
+  const auto out = [&](const Dims& sizes) { return result.view(sizes, DType::kF32); };
+  const auto scatter = [](const TensorView& input, const TensorView& output, int dim = 0,
+                          ReduceOp op = ReduceOp::kSum) {
+    return [=](SymmRank& rank) {
+      return coll::low_contention_reduce_scatter(
+          {.input = input, .output = output, .op = op, .scatter_dim = dim}, rank.group, *rank.stream);
+    };
+  };
+  expect_refused(scatter(f32({8, 2}), out({3, 2})),
+                 {"low_contention_reduce_scatter", "output", "[3, 2]", "[4, 2]"});
+  expect_refused(scatter(f32({8, 2}), out({8, 2}), 1), {"output", "[8, 1]"});
+  expect_refused(scatter(f32({8, 2}), out({4, 2}), 2), {"scatter_dim is 2"});
+  expect_refused(scatter(memory.view({8, 2}, DType::kI32), result.view({4, 2}, DType::kI32)), {"i32"});
+  expect_refused(scatter(f32({8, 2}), out({4, 2}), 0, static_cast<ReduceOp>(7)), {"op", "7"});
+  TensorView shifted = f32({4, 2});
+  shifted.data = shifted.data_as<float>() + 2;
+  expect_refused(scatter(f32({8, 2}), shifted), {"output", "input"});
+}
+
 TEST(CollArguments, ProgressNamesWhatDoesNotFit) {
   struct Change {
     std::function<void(coll::AllGatherWithProgressArgs&, SymmRank&)> make;

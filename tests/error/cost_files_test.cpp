@@ -1,12 +1,16 @@
 // Files that hold no table, or not one for this device or version: they are passed over, with a line that
 // says why.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <tandem/base/unique_fd.hpp>
 #include <tandem/bootstrap/group.hpp>
 #include <tandem/cost/folder.hpp>
 #include <thread>
@@ -51,12 +55,18 @@ class CostFiles : public ::testing::Test {
   }
   /// The error of rows that are not taken in; nothing may have been written.
   std::string refusal_of(const std::vector<cost::Row>& rows, const std::string& device = "d") {
-    const auto before = folder_.names();
+    const auto before = files();
     const auto written = cost::add_rows(folder_.path(), device, rows);
-    EXPECT_EQ(folder_.names(), before);
+    EXPECT_EQ(files(), before);
     if (written) return "taken";
     EXPECT_EQ(written.error().code(), ErrorCode::kInvalidArgument);
     return written.error().text();
+  }
+  /// Without those that writers lock.
+  [[nodiscard]] std::vector<std::string> files() const {
+    std::vector<std::string> names = folder_.names();
+    std::erase_if(names, [](const std::string& name) { return name.starts_with(".lock-"); });
+    return names;
   }
   tests::Folder folder_;
 };
@@ -83,7 +93,7 @@ TEST_F(CostFiles, NoFolderIsNoTable) {
     EXPECT_TRUE(found.table.rows.empty());
     EXPECT_EQ(found.warning, "") << folder;
   }
-  for (const auto& error : {cost::add_rows("", "d", {}).error(), cost::prepare_folder("").error()})
+  for (const auto& error : {cost::add_rows("", "d", {}).error(), cost::check_folder("").error()})
     EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
 }
 
@@ -110,6 +120,19 @@ TEST_F(CostFiles, ThatCannotBeUsedAreNamed) {
   EXPECT_NE(warning_for(changed("\"world\":2", "\"world\":0")).find("a row for"), std::string::npos);
   EXPECT_NE(warning_for(changed("\"m\":64", "\"m\":\"x\"")).find("not used"), std::string::npos);
   EXPECT_NE(warning_for(good, "copied").find("it is of the device 'd'"), std::string::npos);
+  const std::size_t end_of_number = good.find("10.0") + std::string("1e999").size() - 1;
+  const std::string no_number = warning_for(changed("10.0", "1e999"));
+  EXPECT_NE(no_number.find("byte " + std::to_string(end_of_number)), std::string::npos) << no_number;
+  EXPECT_NE(warning_for(good + "x").find("byte " + std::to_string(good.size()) + ": no JSON, found 'x'"),
+            std::string::npos);
+  EXPECT_NE(warning_for(changed("\"op\"", "\"po\"")).find("row 0: key 'op' not found"), std::string::npos);
+  // A file's own words neither end the line nor fill the screen.
+  const std::string words = "\\n\\u001b[31m" + std::string(100'000, 'x');
+  for (const std::string where : {"f32", "serial", "rows"}) {
+    const std::string warning = warning_for(changed("\"" + where + "\"", "\"" + words + "\""));
+    EXPECT_LT(warning.size(), 1000U) << where;
+    EXPECT_EQ(warning.find_first_of("\n\x1b"), std::string::npos) << where;
+  }
   EXPECT_NE(warning_for(good, "D").find("it is of the device 'd'"), std::string::npos);
 }
 
@@ -142,12 +165,12 @@ TEST_F(CostFiles, OfNumbersThatAreNoneAreNamed) {
 TEST_F(CostFiles, ThatCannotBeReadAreNamed) {
   const fs::path path = folder_.path() / "d.json";
   const auto warning = [&] { return cost::read_table(folder_.path(), "d").warning; };
-  // A regular file whose reads fail, as those of a broken disk: nothing is mapped at address 0.
-  fs::create_symlink("/proc/self/mem", path);
-  EXPECT_NE(warning().find("cannot read it: Input/output error"), std::string::npos) << warning();
+  fs::create_symlink(folder_.path() / "another", path);
+  EXPECT_NE(warning().find("a symbolic link, which is not followed"), std::string::npos) << warning();
   const auto written = cost::add_rows(folder_.path(), "d", {row_of(64, 10)});
-  ASSERT_FALSE(written) << "it may hold a table";
-  EXPECT_EQ(written.error().code(), ErrorCode::kDriver);
+  ASSERT_FALSE(written) << "through a link";
+  EXPECT_EQ(written.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_FALSE(fs::exists(folder_.path() / "another"));
   fs::remove(path);
   fs::create_directory(path);
   EXPECT_NE(warning().find("not a regular file"), std::string::npos) << warning();
@@ -214,17 +237,68 @@ TEST_F(CostFiles, OfAnotherDeviceOfTheSameNameStay) {
 
 TEST_F(CostFiles, NeedAFolderThatCanBeWritten) {
   const fs::path folder = folder_.path() / "a" / "b";
-  ASSERT_TRUE(cost::prepare_folder(folder));
-  EXPECT_TRUE(fs::is_empty(folder));
+  ASSERT_TRUE(cost::check_folder(folder));
+  EXPECT_FALSE(fs::exists(folder_.path() / "a")) << "a program that measured nothing leaves nothing";
   ASSERT_TRUE(cost::add_rows(folder, "d", {row_of(64, 10)}));
-  ASSERT_TRUE(cost::prepare_folder(folder)) << "of a folder in use";
+  ASSERT_TRUE(cost::check_folder(folder)) << "of a folder in use";
   tests::write_bytes(folder_.path() / "file", "");
   for (const fs::path& blocked : {folder_.path() / "file" / "tables", fs::path("/proc/tables")}) {
-    const auto prepared = cost::prepare_folder(blocked);
+    const auto prepared = cost::check_folder(blocked);
     ASSERT_FALSE(prepared) << blocked;
     EXPECT_EQ(prepared.error().code(), ErrorCode::kDriver);
     EXPECT_NE(prepared.error().text().find(blocked.native()), std::string::npos) << prepared.error().text();
   }
+}
+
+TEST_F(CostFiles, ThatAreLinksAreNeitherReadNorReplaced) {
+  ASSERT_TRUE(cost::add_rows(folder_.path(), "e", {row_of(64, 10)}));
+  fs::rename(folder_.path() / "e.json", folder_.path() / "elsewhere");
+  for (const char* target : {"elsewhere", "precious", "nothing"}) {
+    tests::write_bytes(folder_.path() / "precious", "precious");
+    fs::create_symlink(target, folder_.path() / "e.json");
+    if (std::string_view(target) != "nothing") {
+      const cost::Found found = cost::read_table(folder_.path(), "e");
+      EXPECT_TRUE(found.table.rows.empty());
+      EXPECT_NE(found.warning.find("is not used: a symbolic link"), std::string::npos) << found.warning;
+    }
+    EXPECT_NE(refusal_of({row_of(64, 20)}, "e").find("a symbolic link, which is not followed"),
+              std::string::npos);
+    EXPECT_EQ(tests::read_bytes(folder_.path() / "precious"), "precious");
+    EXPECT_FALSE(fs::exists(folder_.path() / "nothing"));
+    fs::remove(folder_.path() / "e.json");
+  }
+}
+
+TEST_F(CostFiles, OfOtherUsersAreNeitherReadNorReplaced) {
+  ASSERT_TRUE(cost::add_rows(folder_.path(), "e", {row_of(64, 10)}));
+  const fs::path path = folder_.path() / "e.json";
+  const std::string bytes = tests::read_bytes(path);
+  if (::chown(path.c_str(), 65534, 65534) != 0)
+    GTEST_SKIP() << "only the superuser can give a file to another user";
+  const cost::Found found = cost::read_table(folder_.path(), "e");
+  EXPECT_TRUE(found.table.rows.empty());
+  EXPECT_NE(found.warning.find("is not used: it belongs to user 65534"), std::string::npos) << found.warning;
+  EXPECT_NE(refusal_of({row_of(64, 20)}, "e").find("it belongs to user 65534"), std::string::npos);
+  EXPECT_EQ(tests::read_bytes(path), bytes);
+}
+
+TEST_F(CostFiles, AreLockedByAFileOfTheUsersOwn) {
+  const fs::path lock = folder_.path() / (".lock-" + std::to_string(static_cast<unsigned>(::geteuid())));
+  ASSERT_TRUE(cost::add_rows(folder_.path(), "e", {row_of(64, 10)}));
+  EXPECT_EQ(fs::status(lock).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+  // Whoever may read the folder may lock it: that keeps nobody from adding rows.
+  const UniqueFd folder(::open(folder_.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  ASSERT_EQ(::flock(folder.get(), LOCK_EX), 0);
+  EXPECT_TRUE(cost::add_rows(folder_.path(), "e", {row_of(64, 20)}));
+  fs::remove(lock);
+  fs::create_symlink("elsewhere", lock);
+  const auto by_link = cost::add_rows(folder_.path(), "e", {row_of(64, 30)});
+  ASSERT_FALSE(by_link);
+  EXPECT_EQ(by_link.error().text().find(lock.native() + ": "), 0U) << by_link.error().text();
+  EXPECT_FALSE(fs::exists(folder_.path() / "elsewhere"));
+  fs::remove(lock);
+  ASSERT_EQ(::mkfifo(lock.c_str(), 0600), 0);
+  EXPECT_NE(refusal_of({row_of(64, 30)}, "e").find(": not a file of user "), std::string::npos);
 }
 
 TEST_F(CostFiles, ABadFileIsReplacedAndSaidSo) {
@@ -245,8 +319,7 @@ TEST_F(CostFiles, WritersAtOnceLoseNoRow) {
   }
   for (auto& writer : writers) writer.join();
   EXPECT_EQ(rows_of().size(), 20U);
-  for (const auto& entry : fs::directory_iterator(folder_.path()))
-    EXPECT_EQ(entry.path().filename(), "d.json");
+  EXPECT_EQ(files(), std::vector<std::string>{"d.json"});
   EXPECT_NE(tests::read_bytes(folder_.path() / "d.json").find("\"device\": \"d\""), std::string::npos);
 }
 

@@ -54,7 +54,10 @@ TEST_P(GraphJsonError, NamesTheNodeAndWhatIsWrong) {
 INSTANTIATE_TEST_SUITE_P(
     Files, GraphJsonError,
     ::testing::Values(
-        Case{"empty", "", "graph: "}, Case{"no_json", "{\"schema\": 1,", "graph: "},
+        Case{"empty", "", "graph: "},
+        Case{"no_json", "{\"schema\": 1,", "graph: byte 13: no JSON, found the end of the text"},
+        Case{"no_utf8", "{\"schema\": \"\xff\"}", "graph: byte 12: no JSON, found '\\xff\"}'"},
+        Case{"nan_and_no_json", "[NaN", "each NaN counts as"},
         Case{"list", "[]", "graph: is array, need an object"},
         Case{"schema_2", R"({"schema": 2})", "graph: schema is 2, need 1"},
         Case{"no_ranks", R"({"schema": 1, "source": "", "group": "0", "world_size": 0, "nodes": []})",
@@ -140,6 +143,21 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"big", "%b: int8[4611686018427387904, 2] = f()",
                            "line 3: more than 2^62 elements in [4611686018427387904, 2]"}),
     name_of);
+
+TEST(GraphVerifyErrors, ANodeThatTakesALaterOneIsNamed) {
+  auto graph = parse_text(
+      "graph world 2 group \"0\" source \"\"\n%a: float32[4] = placeholder\n"
+      "%b: float32[4] = aten.relu.default(%a)\n%c: float32[4] = aten.relu.default(%b)\n"
+      "%output: null = output([%c])\n");
+  ASSERT_TRUE(graph) << graph.error().to_string();
+  ASSERT_TRUE(verify(*graph));
+  graph->move_before(*graph->find("c"), *graph->find("b"));
+  const auto ok = verify(*graph);
+  ASSERT_FALSE(ok);
+  EXPECT_NE(ok.error().text().find("'c' (aten.relu.default): takes 'b', which is not before it"),
+            std::string::npos)
+      << ok.error().text();
+}
 
 class GraphVerifyError : public ::testing::TestWithParam<Case> {};
 

@@ -36,6 +36,16 @@ void expect_errors(const std::vector<Case>& cases) {
   }
 }
 
+TEST(NpyErrors, AHeaderThatIsCutOffAnywhere) {
+  const std::string good = npy_dict("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }");
+  std::vector<Case> cases;
+  for (std::size_t kept = 0; kept < 59; ++kept) {
+    cases.push_back({good.substr(0, 10 + kept),
+                     "Parse: byte 8: header of 59 bytes, but the file ends after " + std::to_string(kept)});
+  }
+  expect_errors(cases);
+}
+
 TEST(NpyErrors, Preamble) {
   const std::string dict = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }";
   const std::string good = npy_dict(dict);

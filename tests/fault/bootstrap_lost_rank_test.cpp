@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
 #include <unistd.h>
 #include <chrono>
 #include <csignal>
@@ -94,14 +95,60 @@ TEST(LostRank, AKilledRankIsSeenByAllSurvivors) {
   }
 }
 
-TEST(LostRank, AStoppedRankIsNamedByTheTimeout) {
-  auto options = options_with(milliseconds(700));
-  options.grace = milliseconds(500);
-  auto ranks = start_process_ranks(3, "wait_for_lost", {"1", "stay"}, options);
-  wait_until_ready(ranks, 3);
+std::int64_t cpu_ms_of_thread() {
+  rusage usage{};
+  ::getrusage(RUSAGE_THREAD, &usage);
+  const auto ms = [](const timeval& time) { return time.tv_sec * 1000 + time.tv_usec / 1000; };
+  return ms(usage.ru_utime) + ms(usage.ru_stime);
+}
+
+/// Meets all, waits until the test lets it go on, then takes part in an exchange. A rank that gets an error
+/// asks again.
+const RankFunction kExchangeWhenTold("exchange_when_told", [](RankProcess& self) -> Result<void> {
+  auto group = self.create_group();
+  if (!group) return tl::unexpected(group.error());
+  self.publish("ready", "");
+  if (auto told = self.wait_for("go " + std::to_string(self.rank())); !told) return told;
+  const auto begin = std::chrono::steady_clock::now();
+  const std::int64_t cpu_before = cpu_ms_of_thread();
+  const auto gathered = (*group)->all_gather({}, "exchange");
+  const auto waited = std::chrono::steady_clock::now() - begin;
+  self.publish("waited", std::to_string(std::chrono::duration_cast<milliseconds>(waited).count()));
+  self.publish("cpu", std::to_string(cpu_ms_of_thread() - cpu_before));
+  if (gathered) return {};
+  const auto again = (*group)->all_gather({}, "exchange");
+  EXPECT_EQ(again ? "" : again.error().text(), gathered.error().text());
+  return tl::unexpected(gathered.error());
+});
+
+/// Stops one rank until the others have given up.
+void stop_and_resume(int world) {
+  constexpr int kTimeoutMs = 700;
+  auto ranks = start_process_ranks(world, "exchange_when_told", {}, options_with(milliseconds(kTimeoutMs)));
+  wait_until_ready(ranks, world);
   ranks.stop(1);
+  for (int r = 0; r < world; ++r) ranks.announce("go " + std::to_string(r));
+  for (int r = 0; r < world; ++r) {
+    if (r == 1) continue;
+    const auto waited = ranks.published(r, "waited");
+    const auto cpu = ranks.published(r, "cpu");
+    ASSERT_TRUE(waited && cpu);
+    EXPECT_GE(std::stoi(*waited), kTimeoutMs) << "rank " << r;
+    // Promised: 100 ms later. Far more for a busy machine.
+    EXPECT_LT(std::stoi(*waited), kTimeoutMs + 5000) << "rank " << r;
+    // Promised: 5 % of the wait. Time of a processor does not depend on who else uses it.
+    EXPECT_LT(std::stoi(*cpu), kTimeoutMs / 4) << "rank " << r << " spins";
+  }
+  ranks.resume(1);
   const JobOutcome outcome = ranks.wait();
   expect_all_name(outcome, 1, ErrorCode::kTimeout, "is stopped");
+  const auto& resumed = outcome.ranks.at(1).error;
+  ASSERT_TRUE(resumed) << "the resumed rank hears of it\n" << describe(outcome);
+  EXPECT_EQ(resumed->to_string(), outcome.ranks.at(0).error->to_string());
+}
+
+TEST(LostRank, AStoppedRankIsNamedAndGetsTheSameErrorWhenItGoesOn) {
+  for (const int world : {2, 3, 8}) stop_and_resume(world);
 }
 
 TEST(LostRank, ARankThatLeavesEarlyIsNamed) {

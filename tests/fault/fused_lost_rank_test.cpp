@@ -209,8 +209,11 @@ std::vector<Fault> all_faults() {
           // Scatters whose ranks have fewer than two cores each are as native.
           const bool may_be_told = algorithm == std::string("pipelined") && op != std::string("gather") &&
                                    point != std::string("agree");
+          // A serial scatter pushes chunks on CPUs.
+          const bool puts = op == std::string("scatter") && algorithm == std::string("serial") &&
+                            point == std::string("get");
           for (const int world : {2, 4}) {
-            if (!may_be_told) all.push_back({op, algorithm, point, action, 0, world});
+            if (!may_be_told) all.push_back({op, algorithm, puts ? "put" : point, action, 0, world});
           }
           // Not serial: its collectives are NCCL's there, or read their peers in a kernel, and pass no such
           // point.

@@ -34,6 +34,26 @@ class GraphRun(unittest.TestCase):
         self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
         self.assertIn(words, done.stderr)
 
+    def test_what_is_not_fused_runs_beside_products_where_it_is_asked_for(self):
+        program = """graph world 2 group "0" source ""
+%a: float32[2048, 2048] = placeholder
+%w: float32[512, 1024] = placeholder
+%p: float32[2048, 2048] = aten.mm.default(%a, %a)
+%g: float32[1024, 1024] = _c10d_functional.all_gather_into_tensor.default(%w, 2, "0")
+%u: float32[1024, 1024] = _c10d_functional.wait_tensor.default(%g)
+%output: (float32[2048, 2048], float32[1024, 1024]) = output([%p, %u])
+"""
+        done = self.run_text(program, "--low-contention", "--compare")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("compared: all results are within their bounds", done.stdout)
+        with tempfile.TemporaryDirectory(prefix="cli_graph_run_") as folder:
+            path, fused = (os.path.join(folder, name) for name in ("program.txt", "fused.json"))
+            pathlib.Path(path).write_text(program)
+            for flags, what in ([], False), (["--low-contention"], True):
+                done = cli_tool.run("graph", "fuse", path, "--out", fused, *flags)
+                self.assertEqual("runs beside products as g" in done.stdout, what, done.stdout)
+                self.assertEqual("symm_mem._low_contention_all_gather" in pathlib.Path(fused).read_text(), what)
+
     def test_each_program_compares(self):
         ops = {
             "mlp_tp2.txt": ["symm_mem.fused_all_gather_matmul", "symm_mem.fused_matmul_reduce_scatter"],

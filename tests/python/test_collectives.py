@@ -26,6 +26,24 @@ def collectives(rank, size):
     tandem.reduce_scatter(inputs[rank], "avg", bias=bias, out=wide)
     check(wide, shard(want / size, 0, size, rank) + bias, shard(magnitude, 0, size, rank) + 1)
 
+    for dim in (0, 1):
+        mine = shard(whole, dim, size, rank)
+        got = tandem.low_contention_all_gather(mine, whole.shape[dim], gather_dim=dim)
+        assert (got == whole).all()
+        part = shard(want, dim, size, rank)
+        got = tandem.low_contention_reduce_scatter(inputs[rank], "avg", scatter_dim=dim)
+        check(got, part / size, shard(magnitude, dim, size, rank))
+    stream = group.create_stream()
+    got = tandem.low_contention_all_gather(shard(whole, 0, size, rank), whole.shape[0], stream=stream)
+    event = stream.record()
+    tandem.all_gather(shard(whole, 0, size, rank), whole.shape[0], stream=stream)
+    event.synchronize()
+    assert event.is_done and (got == whole).all()
+    stream.synchronize()
+    got = tandem.low_contention_reduce_scatter(inputs[rank])
+    assert got.tobytes() == tandem.reduce_scatter(inputs[rank]).tobytes()
+    assert tandem.low_contention_barriers() == "cores"
+
     check(tandem.all_reduce(inputs[rank]), want, magnitude)
     out = numpy.zeros((7, 3), F32)
     assert tandem.all_reduce(inputs[rank], "avg", bias=bias, out=out) is out
@@ -37,6 +55,8 @@ def collectives(rank, size):
     tensor = tandem.symm.empty((4, 3), "f32")
     tensor[...] = rank
     handle = tandem.symm.rendezvous(tensor)
+    got = tandem.low_contention_all_gather(tensor, input_handle=handle)
+    assert (got == numpy.repeat(numpy.arange(size), 4)[:, None]).all()
     progress = numpy.zeros(2 * size, numpy.uint32)
     got = tandem.all_gather_with_progress(tensor, handle, progress, 2)
     assert (progress == 1).all() and (got == numpy.repeat(numpy.arange(size), 4)[:, None]).all()

@@ -60,6 +60,27 @@ def test_batch_invariant(world):
     tandem.launch(batch_invariant, world)
 
 
+def nan_check(rank, size):
+    group = tandem.init(nan_check=True)
+    assert group.nan_check
+    a, b = random((6, 8), F32, 1, rank), random((8, 4), F32, 2)
+    assert tandem.fused_all_gather_matmul(a, b, gather_size=6 * size).report.checks_nan
+    group.nan_check = False
+    bad = a.copy()
+    bad[2, 3] = numpy.nan if rank == 1 else 0
+    assert not tandem.fused_all_gather_matmul(bad, b, gather_size=6 * size).report.checks_nan
+    group.nan_check = True
+    found = r"rank 1: all_gather_matmul .* a has 1 NaN, at element 19 \(\[2, 3\]\)"
+    with pytest.raises(tandem.Error, match=found) as error:
+        tandem.fused_all_gather_matmul(bad, b, gather_size=6 * size)
+    assert error.value.code == tandem.ErrorCode.NUMERIC
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_nan_check(world):
+    tandem.launch(nan_check, world)
+
+
 def matmul_reduce_scatter(rank, size):
     tandem.init()
     for dtype, dim, reduce_op in itertools.product((F32, BF16, F16), (0, 1, 2), ("sum", "avg")):

@@ -125,3 +125,21 @@ def two_groups(rank, size):
 
 def test_two_groups():
     tandem.launch(two_groups, 4)
+
+
+def test_flight_record():
+    def run(rank, size):
+        group = tandem.init()
+        tandem.all_gather(numpy.zeros((1, 2)))
+        with pytest.raises(tandem.Error, match="ranks disagree"):
+            if group.rank == 1:
+                tandem.all_reduce(numpy.zeros(3, "f4"))
+            else:
+                tandem.all_gather(numpy.zeros((4, 1)))
+        record = group.flight_record()
+        ends = [rank["calls"][-1]["op"].split(" ")[0] for rank in record["ranks"]]
+        has_ended = any(rank["calls"][-1]["state"] == "ended" for rank in record["ranks"])
+        return record["schema"], "ranks disagree" in record["error"], ends, has_ended
+
+    for result in tandem.launch(run, 3):
+        assert result == (1, True, ["all_gather", "all_reduce", "all_gather"], False)

@@ -15,14 +15,16 @@ PROGRAMS = [found for found in PROGRAM.findall(GUIDE.read_text(encoding="utf-8")
 
 
 def test_there_are_programs():
-    assert len(PROGRAMS) == 3
+    assert len(PROGRAMS) == 4
 
 
 @pytest.mark.parametrize("program, output", PROGRAMS, ids=range(len(PROGRAMS)))
 def test_program(program, output, tmp_path):
     path = tmp_path / "program.py"
     path.write_text(program, encoding="utf-8")
-    done = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        [sys.executable, path], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+    )
     assert (done.stdout, done.returncode) == (output, 0), done.stderr
 
 

@@ -199,6 +199,7 @@ OBJECTS = {
     "PackedB": lambda group: tandem.pack_b(B),
     "Group": lambda group: group,
     "Stream": lambda group: group.create_stream(),
+    "Event": lambda group: group.create_stream().record(),
     "Device": lambda group: group.device,
     "Handle": lambda group: tandem.symm.rendezvous(tandem.symm.empty(4)),
     "Array": lambda group: tandem.symm.empty(4, library="tandem"),
@@ -750,7 +751,7 @@ FORKS = {
     "barrier": (with_handle(lambda handle: handle.barrier()), FORKED),
     "put_signal": (with_handle(lambda handle: handle.put_signal(0)), FORKED),
     "get": (with_handle(lambda handle: handle.get(numpy.zeros(2, F32), 0)), FORKED),
-    "buffer": (with_handle(lambda handle: handle.buffer(0, (4,), "f32").sum()), None),
+    "buffer": (with_handle(lambda handle: handle.buffer(0, (4,), "f32").sum()), FORKED),
     "multiprocessing": (forks(lambda g: lambda: None), None),
 }
 

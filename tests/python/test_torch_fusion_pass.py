@@ -276,7 +276,128 @@ def test_sizes_of_one_call(fake_group, strict):
         assert not fusion.graphs and "mark_static" in fusion.report()
 
 
+# ---- collectives beside products ----
+
+
+def beside(shard, a, b, c, whole):
+    """A gather whose result is a right operand, and a scatter that no product makes: each with a product before its
+    wait."""
+    import torch
+
+    ops = torch.ops._c10d_functional
+    gathered = ops.all_gather_into_tensor(shard, 2, "0")
+    hidden = a @ b
+    y = hidden @ ops.wait_tensor(gathered)
+    scattered = ops.reduce_scatter_tensor(whole, "avg", 2, "0")
+    z = y @ c
+    return z, ops.wait_tensor(scattered)
+
+
+def with_low_contention(graph):
+    """A pass that makes low-contention nodes of all gathers and scatters, as those of graphs write them."""
+    from tandem.torch import _fx
+
+    captured = _fx.CapturedGraph(graph, "0", 2)
+    document = json.loads(captured.text())
+    for node in document["nodes"]:
+        args = node["args"]
+        if node["target"] == "_c10d_functional.all_gather_into_tensor.default":
+            node.update(target="symm_mem._low_contention_all_gather.default", args=[args[0], args[2]])
+        elif node["target"] == "_c10d_functional.reduce_scatter_tensor.default":
+            node.update(target="symm_mem._low_contention_reduce_scatter.default", args=[*args[:2], args[3]])
+    assert _fx.has_calls(document)
+    captured.rewrite(document)
+    graph.lint()
+    ops = [str(node.target) for node in graph.nodes if str(node.target).startswith("tandem.")]
+    assert ops == ["tandem.low_contention_all_gather.default", "tandem.low_contention_reduce_scatter.default"]
+
+
+def inputs_beside(rank, length):
+    """The contracted dim is the gathered one."""
+    import torch
+
+    generator = torch.Generator().manual_seed(100 * length + rank)
+    shapes = ((length, 8), (6, 4), (4, 2 * length), (8, 4), (2 * length, 3))
+    return [torch.randn(shape, generator=generator) for shape in shapes]
+
+
+def runs_beside(rank, size, dynamic):
+    """Compiled with low-contention ops against eager."""
+    import torch
+
+    step = compiled(beside, dynamic=dynamic, options={"post_grad_custom_pre_pass": with_low_contention})
+    with torch.no_grad():
+        for length in (8, 12):
+            for want, got in zip(*(each(*inputs_beside(rank, length)) for each in (beside, step)), strict=True):
+                wide = want.double()
+                check(got, wide, wide.abs().max() + torch.zeros_like(wide), 16, f"length {length}")
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_low_contention_nodes(dynamic):
+    run(runs_beside, 2, dynamic)
+
+
+@pytest.mark.parametrize("low_contention", [False, True])
+def test_low_contention_pass(fake_group, low_contention):
+    """The pass makes such nodes where it is asked to, of products that take long enough, and they become our ops."""
+    import torch
+
+    fake_group(2)
+    fusion = tandem.torch.fusion_pass(low_contention=low_contention)
+    names = []
+
+    def see(graph):
+        fusion(graph)
+        names.extend(node.target.name().partition("::")[2] for node in graph.nodes if node.op == "call_function")
+        raise RuntimeError("it was seen")
+
+    step = compiled(beside, options={"post_grad_custom_pre_pass": see})
+    n = 2048
+    inputs = [torch.empty(shape) for shape in ((n // 2, n // 2), (n, n), (n, n), (n // 2, n), (n, n // 2))]
+    with pytest.raises(Exception, match="it was seen"), torch.no_grad():
+        step(*inputs)
+    kinds = ["low_contention_all_gather", "low_contention_reduce_scatter"]
+    if not low_contention:
+        kinds = ["all_gather_into_tensor", "reduce_scatter_tensor"]
+    assert [name for name in names if "gather" in name or "scatter" in name] == kinds, names
+    gather, scatter = map(names.index, kinds)
+    waits = [i for i, name in enumerate(names) if name == "wait_tensor"]
+    assert len(waits) == 2 and "mm" in names[gather : waits[0]] and "mm" in names[scatter : waits[1]], names
+    assert fusion.graphs and not fusion.refused
+
+
+def keeps_inputs(rank, size):
+    """Inductor gives an input's memory to no other tensor before the wait, however late the other rank is."""
+    import time
+
+    import torch
+
+    def step(x, up, other, down):
+        hidden = x @ up  # in memory that Inductor plans
+        whole = tandem.torch.low_contention_all_gather(hidden, 0, "0")
+        beside = x @ other @ down  # of the same sizes
+        return beside, torch.ops._c10d_functional.wait_tensor(whole)
+
+    square = [torch.randn(8, 8, generator=torch.Generator().manual_seed(i)) for i in range(4)]
+    fast = compiled(step)
+    with torch.no_grad():
+        for late in range(3):
+            x = [square[0] * (each + late + 1) for each in range(size)]
+            want = torch.cat([each @ square[1] for each in x])
+            if late > 0 and rank == 1:
+                time.sleep(0.3)
+            beside, whole = fast(x[rank], *square[1:])
+            torch.testing.assert_close(whole, want)
+            torch.testing.assert_close(beside, x[rank] @ square[2] @ square[3])
+
+
+def test_memory_of_inputs():
+    run(keeps_inputs, 2)
+
+
 def test_key():
     """Passes of other options, or of other code, have other keys in Inductor's caches."""
-    keys = {tandem.torch.fusion_pass(**options).uuid() for options in ({}, {"strict": True}, {"cost": True})}
-    assert len(keys) == 3 and tandem.torch.fusion_pass().uuid() in keys
+    all_options = ({}, {"strict": True}, {"cost": True}, {"low_contention": True})
+    keys = {tandem.torch.fusion_pass(**options).uuid() for options in all_options}
+    assert len(keys) == 4 and tandem.torch.fusion_pass().uuid() in keys

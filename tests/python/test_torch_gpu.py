@@ -1,5 +1,6 @@
 """tandem.torch on GPUs, one a rank: results, gradients, streams, captured graphs and compiled models."""
 
+import itertools
 import os
 import tempfile
 
@@ -157,6 +158,74 @@ def on_streams(rank, size):
 
 def test_streams(run):
     run(on_streams)
+
+
+def beside(rank, size):
+    """Low-contention collectives: values, gradients, and memory that PyTorch gets back before they have run."""
+    import torch
+
+    ops, wait = torch.ops.tandem, torch.ops._c10d_functional.wait_tensor
+    shapes = ((64, 32), (1024, 512), (3, 16, 8))
+    for dtype, shape, dim in itertools.product(("bfloat16", "float32"), shapes, (0, 1, -1)):
+        shards = [same_everywhere(shape, dtype, 1, r) for r in range(size)]
+        whole, last = torch.cat(shards, dim), dim % len(shape)
+        for stream in (torch.cuda.default_stream(), torch.cuda.Stream()):
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                ops.low_contention_all_gather(shards[rank], dim, name())  # not waited for
+                results = []
+                for factor in range(1, 10):
+                    torch.cuda._sleep(200_000)
+                    late = shards[rank] * factor  # not there yet when the op is enqueued
+                    results.append((factor, ops.low_contention_all_gather(late, dim, name())))
+                    del late
+                    torch.empty_like(shards[rank]).fill_(float("nan"))  # takes its memory
+                for factor, out in results:
+                    assert torch.equal(wait(out), whole * factor), (dtype, shape, dim, factor)
+                for reduce_op in ("sum", "avg"):
+                    got = wait(ops.low_contention_reduce_scatter(whole, reduce_op, dim, name()))
+                    assert torch.equal(got, ops.reduce_scatter(whole, reduce_op, last, name())), (dtype, shape, dim)
+        leaf, other = (shards[rank].clone().requires_grad_() for _ in range(2))
+        wait(ops.low_contention_all_gather(leaf, dim, name())).square().sum().backward()
+        ops.all_gather(other, last, name()).square().sum().backward()
+        assert torch.equal(leaf.grad, other.grad), (dtype, shape, dim)
+
+
+def test_low_contention(run):
+    run(beside)
+
+
+def beside_captured(rank, size):
+    """A captured gather and scatter beside a product, replayed with other values."""
+    import torch
+
+    ops, wait = torch.ops.tandem, torch.ops._c10d_functional.wait_tensor
+    x = torch.zeros(256, 512, dtype=torch.bfloat16, device="cuda")
+    b = same_everywhere((512, 512), "bfloat16", 2)
+    stream = torch.cuda.Stream()
+
+    def step():
+        whole = ops.low_contention_all_gather(x, 0, name())
+        product = x @ b
+        whole = wait(whole)
+        shard = ops.low_contention_reduce_scatter(whole, "sum", 0, name())
+        return product, whole, wait(shard)
+
+    with torch.cuda.stream(stream):
+        step()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        results = step()
+    for round in range(4):
+        x.copy_(same_everywhere((256, 512), "bfloat16", 5, rank, round))
+        graph.replay()
+        got = [each.clone() for each in results]
+        for one, other in zip(got, step(), strict=True):
+            assert torch.equal(one, other) and other.abs().max() > 0, round
+
+
+def test_captured_low_contention(run):
+    run(beside_captured)
 
 
 def captured(rank, size):

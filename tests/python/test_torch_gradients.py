@@ -212,8 +212,72 @@ def compiled(rank, size):
         assert torch.equal(one.grad, other.grad)
 
 
+def low_contention(rank, size):
+    """Gradients of the low-contention collectives have the bits of those of the others, and uneven shards have them."""
+    import torch
+
+    ops, wait = torch.ops.tandem, torch.ops._c10d_functional.wait_tensor
+    for dtype, dim in itertools.product(TYPES, (0, 1, -1)):
+        where = f"{dtype} dim {dim}"
+        last = dim % 2  # a dim as other ops take it
+        shard, other = leaves([random([4 * size, 2 * size], dtype, 1, rank)] * 2)
+        seed = random([n * (size if d == last else 1) for d, n in enumerate(shard.shape)], dtype, 2, rank)
+        (wait(ops.low_contention_all_gather(shard, dim, world())) * seed).sum().backward()
+        (ops.all_gather(other, last, world()) * seed).sum().backward()
+        assert shard.grad.abs().max() > 0 and torch.equal(shard.grad, other.grad), where
+        for reduce_op in ("sum", "avg"):
+            own, other = leaves([random([4 * size, 2 * size], dtype, 3, rank)] * 2)
+            seed = random([n // (size if d == last else 1) for d, n in enumerate(own.shape)], dtype, 4, rank)
+            (wait(ops.low_contention_reduce_scatter(own, reduce_op, dim, world())) * seed).sum().backward()
+            (ops.reduce_scatter(other, reduce_op, last, world()) * seed).sum().backward()
+            assert own.grad.abs().max() > 0 and torch.equal(own.grad, other.grad), f"{where} {reduce_op}"
+
+    for total in (1, 5, 2 * size):  # ranks have more or fewer rows, or none
+        rows = tandem.shard_of(total, size, rank)
+        seeds = [random([total, 3], "float32", 5, each) for each in range(size)]
+        (shard,) = leaves([random([rows.size, 3], "float32", 6, rank)])
+        (wait(ops.low_contention_all_gather(shard, 0, world(), total=total)) * seeds[rank]).sum().backward()
+        torch.testing.assert_close(shard.grad, sum(seeds).narrow(0, *rows))
+        (own,) = leaves([random([total, 3], "float32", 7, rank)])
+        out = wait(ops.low_contention_reduce_scatter(own, "avg", 0, world()))
+        (out * seeds[0].narrow(0, *rows)).sum().backward()
+        torch.testing.assert_close(own.grad, seeds[0] / size)
+
+    # A second derivative: d/dx of the sum of (2 W x)**2, whose square is another gather's.
+    (x,) = leaves([random([2, 3], "float32", 8, rank)])
+    squares = wait(ops.low_contention_all_gather(x, 0, world())) ** 2
+    (first,) = torch.autograd.grad(squares.sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad((first**2).sum(), x)
+    torch.testing.assert_close(second, 8 * size**2 * x.detach())
+
+
+def low_contention_compiled(rank, size):
+    """Compiled programs, for any length too, have the bits of eager ones."""
+    import torch
+    import torch.distributed as dist
+
+    def program(x, up, down):
+        whole = tandem.torch.low_contention_all_gather(x, 0, dist.group.WORLD)
+        beside = x @ up
+        whole = torch.ops._c10d_functional.wait_tensor(whole)
+        shard = tandem.torch.low_contention_reduce_scatter(whole @ up @ down, "avg", 0, dist.group.WORLD)
+        return torch.ops._c10d_functional.wait_tensor(shard) @ up + beside
+
+    for dynamic in (False, True):
+        step = torch.compile(program, backend="aot_eager", fullgraph=True, dynamic=dynamic)
+        for rows in (4, 7):
+            inputs = [random(shape, "float32", rows, i, rank) for i, shape in enumerate(([rows, 8], [8, 6], [6, 8]))]
+            plain, traced = leaves(inputs), leaves(inputs)
+            want, got = program(*plain), step(*traced)
+            want.sum().backward()
+            got.sum().backward()
+            for one, other in zip((want, *(t.grad for t in plain)), (got, *(t.grad for t in traced)), strict=True):
+                assert torch.equal(one, other), (dynamic, rows)
+
+
 def gradients(rank, size):
-    for work in (gathers, scatters, all_reduces, quantized, some_gradients, own_products, no_gradient, compiled):
+    plain = (gathers, scatters, all_reduces, quantized, some_gradients, own_products, no_gradient, compiled)
+    for work in (*plain, low_contention, low_contention_compiled):
         work(rank, size)
 
 

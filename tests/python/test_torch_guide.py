@@ -21,7 +21,7 @@ COMMANDS = re.findall(r"^`(?:(\w+)=(\w+) )?torchrun (.*) program.py` prints", TE
 
 
 def test_there_are_programs():
-    assert len(PROGRAMS) == len(COMMANDS) == 2
+    assert len(PROGRAMS) == len(COMMANDS) == 3
 
 
 @pytest.mark.parametrize("program, command", list(zip(PROGRAMS, COMMANDS, strict=True)), ids=range(len(PROGRAMS)))

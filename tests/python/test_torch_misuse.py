@@ -179,6 +179,119 @@ def test_tensors_that_can_be_used(size):
     run(good_values, size)
 
 
+# ---- low-contention collectives ----
+
+
+def waited(tensor):
+    import torch
+
+    return torch.ops._c10d_functional.wait_tensor(tensor)
+
+
+def beside_gather(name, dim, total=None):
+    def call():
+        make, _ = TENSORS[name] if name else (lambda: a_and_b()[0], None)
+        return waited(ops().low_contention_all_gather(make(), dim, world(), total=total))
+
+    return call
+
+
+def beside_scatter(name, dim, reduce_op="sum"):
+    def call():
+        make, _ = TENSORS[name] if name else (lambda: a_and_b()[0], None)
+        return waited(ops().low_contention_reduce_scatter(make(), reduce_op, dim, world()))
+
+    return call
+
+
+def beside_group(group):
+    return lambda: tandem.torch.low_contention_all_gather(a_and_b()[0], 0, group)
+
+
+BESIDE = {
+    "gather dim 2": (beside_gather(None, 2), (INVALID, "gather_dim is 2, need -2 to 1")),
+    "gather dim -3": (beside_gather(None, -3), (INVALID, "gather_dim is -3, need -2 to 1")),
+    "scatter dim 2": (beside_scatter(None, 2), (INVALID, "scatter_dim is 2, need -2 to 1")),
+    "gather of no dims": (beside_gather("no dims", 0), (INVALID, "gather_dim is 0, need a tensor that has dims")),
+    "scatter of no dims": (beside_scatter("no dims", -1), (INVALID, "scatter_dim is -1")),
+    "total": (beside_gather(None, 0, 5), (INVALID, "total is 5 and dim 0 of tensor has size 4, need")),
+    "total below 0": (beside_gather(None, 0, -1), (INVALID, "need no size below 0")),
+    "reduce_op": (beside_scatter(None, 0, "max"), (INVALID, "reduce_op is 'max', need sum or avg")),
+    "gather complex": (beside_gather("complex", 0), (INVALID, "tensor is of type torch.complex64")),
+    "scatter complex": (beside_scatter("complex", 0), (INVALID, "tensor is of type torch.complex64")),
+    "scatter int64": (beside_scatter("int64", 0), (INVALID, "i64")),
+    "gather sparse": (beside_gather("sparse", 0), (INVALID, "tensor is of layout torch.sparse_coo")),
+    "gather list": (beside_gather("list", 0), "RuntimeError"),
+    "gather None": (beside_gather("None", 0), ("TypeError", "need a tensor")),
+    "group": (beside_group("nobody"), (INVALID, "there is no process group 'nobody' here")),
+    "group 0": (beside_group(0), ("TypeError", "group: got a int")),
+}
+
+
+def beside(rank, size):
+    outcomes = {name: outcome_of(call) for name, (call, _) in BESIDE.items()}
+    assert beside_gather(None, 0)().shape == (4 * size, 8)  # nothing was harmed
+    return {name: Outcome(value=repr(each)) if each.kind is None else each for name, each in outcomes.items()}
+
+
+@functools.cache
+def all_beside():
+    return run(beside, 2)
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_low_contention(name):
+    for rank, outcomes in enumerate(all_beside()):
+        check(outcomes[name], BESIDE[name][1], f"rank {rank}")
+
+
+def alone(rank, size, waits):
+    """A call that the other rank does not make. Nothing hangs, and its error comes from whatever comes next."""
+    os.environ["TANDEM_OP_TIMEOUT_MS"] = "1000"
+    group = tandem.torch.group_of(world())
+    if rank == 1:
+        while outcome_of(group.check).kind is None:
+            pass
+        return None
+    a, b = a_and_b()
+    out = ops().low_contention_all_gather(a, 0, world())
+    first = outcome_of(waited, out) if waits else None
+    return first, outcome_of(ops().fused_all_gather_matmul, a, [b], 0, world())
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_low_contention_on_one(waits):
+    (first, later), _ = run(alone, 2, waits)
+    if waits:
+        check(first, ("TIMEOUT", "rank 1"))
+    check(later, ("TIMEOUT", "rank 1"))
+
+
+def lost(rank, size):
+    """What a call that nobody waits for makes of an error: the group's end logs it, and a later wait raises it."""
+    import logging
+
+    import torch.distributed as dist
+
+    os.environ["TANDEM_OP_TIMEOUT_MS"] = "1000"
+    tandem.torch.group_of(world())
+    texts = []
+    handler = logging.Handler()
+    handler.emit = lambda record: texts.append(record.getMessage())
+    logging.getLogger("tandem").addHandler(handler)
+    out = ops().low_contention_all_gather(a_and_b()[0], 0, world()) if rank == 0 else None
+    dist.barrier()  # or a rank that has left is an error of the call
+    tandem.torch.close_groups()
+    return texts, outcome_of(waited, out) if rank == 0 else None
+
+
+def test_low_contention_that_nobody_waits_for():
+    (texts, late), (none, _) = run(lost, 2)
+    (text,) = texts
+    assert "nobody has waited for a low-contention collective" in text and not none
+    assert late.code in ("TIMEOUT", "PEER_LOST") and late.text in text, (late, text)
+
+
 # ---- groups ----
 
 
@@ -286,6 +399,10 @@ def differs(rank, size, case):
     elif case == "op":
         scatter = functools.partial(ops().reduce_scatter, a, "sum", 0, world())
         call = functools.partial(ops().all_gather, a, 0, world()) if rank == 0 else scatter
+    elif case == "low contention":
+        call = lambda: waited(ops().low_contention_reduce_scatter(a, "sum", rank, world()))  # noqa: E731
+    elif case == "low contention on one":
+        call = lambda: waited(ops().low_contention_all_gather(a, 5 * rank, world()))  # noqa: E731
     elif case == "sparse on one":
         call = functools.partial(ops().all_gather, a.to_sparse() if rank == 1 else a, 0, world())
     elif case == "scatter dim on one":
@@ -314,6 +431,8 @@ DIFFERENT = {
     "dim": (MISMATCH, MISMATCH),
     "reduce_op": (MISMATCH, MISMATCH),
     "op": (MISMATCH, MISMATCH),
+    "low contention": (MISMATCH, MISMATCH),
+    "low contention on one": (MISMATCH, INVALID),
     "sparse on one": (MISMATCH, INVALID),
     "scatter dim on one": (MISMATCH, INVALID),
     "gather dim on one": (MISMATCH, INVALID),

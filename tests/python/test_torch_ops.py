@@ -391,6 +391,121 @@ def test_uneven_shards():
     run(uneven, 3)
 
 
+def waited(tensor):
+    import torch
+
+    return torch.ops._c10d_functional.wait_tensor(tensor)
+
+
+def low_contention_gathers(rank, size):
+    """The bits are those of tandem.all_gather() along any dim, also where the last shards are short or empty."""
+    import torch
+
+    op, group = torch.ops.tandem.low_contention_all_gather, tandem.torch.group_of(world())
+    for dtype, dim, total in itertools.product(("bfloat16", "float32"), (0, 1, -1), (4 * size, 1, 7)):
+        where = f"{dtype} dim {dim} of {total}"
+        sizes = [2, 3, 4]
+        sizes[dim] = total
+        whole = random(sizes, dtype, 1)
+        shard = whole.narrow(dim, *tandem.shard_of(total, size, rank))
+        for mine in (shard, shard.contiguous(), with_holes(shard)):
+            got = waited(op(mine, dim, world(), total=total))
+            assert torch.equal(got, whole) and got.is_contiguous() and got.dtype == whole.dtype, where
+        assert layouts(op(mine.to("meta"), dim, world(), total=total)) == layouts(got), where
+        rows = tandem.all_gather(shard.movedim(dim, 0).contiguous(), total, group=group)
+        assert torch.equal(got.movedim(dim, 0), rows), where
+        if total == 4 * size:
+            assert torch.equal(waited(op(shard, dim, world())), whole), where
+
+
+def low_contention_scatters(rank, size):
+    """The bits are those of tandem.reduce_scatter() along any dim."""
+    import torch
+
+    op, group = torch.ops.tandem.low_contention_reduce_scatter, tandem.torch.group_of(world())
+    cases = itertools.product(("bfloat16", "float32"), (0, 1, -1), (4 * size, 1, 7), ("sum", "avg"))
+    for dtype, dim, total, reduce_op in cases:
+        where = f"{dtype} dim {dim} of {total} {reduce_op}"
+        sizes = [2, 3, 4]
+        sizes[dim] = total
+        own = random(sizes, dtype, 1, rank)
+        rows = tandem.reduce_scatter(own.movedim(dim, 0).contiguous(), reduce_op, group=group)
+        for mine in (own, with_holes(own)):
+            got = waited(op(mine, reduce_op, dim, world()))
+            assert got.is_contiguous() and got.dtype == own.dtype, where
+            assert torch.equal(got.movedim(dim, 0), rows), where
+        assert layouts(op(own.to("meta"), reduce_op, dim, world())) == layouts(got), where
+        assert size == 1 or rows.numel() == 0 or not torch.equal(rows, own.movedim(dim, 0)[: rows.shape[0]]), where
+
+
+def waits(rank, size):
+    """A call returns before its peers have called, and a wait is for its own call, not for those behind it."""
+    import torch
+    import torch.distributed as dist
+    import torch.distributed._functional_collectives as functional
+
+    gather = tandem.torch.low_contention_all_gather
+    whole = [random([4 * size, 6], "float32", each) for each in (1, 2)]
+    first, second = (each.chunk(size)[rank] for each in whole)
+    if rank == 0:
+        one, other = gather(first, 0, dist.group.WORLD), gather(second, 0, world())
+        dist.barrier()
+        assert torch.equal(functional.wait_tensor(one), whole[0])
+        dist.barrier()
+    else:
+        dist.barrier()
+        one = gather(first, 0, dist.group.WORLD)
+        assert torch.equal(functional.wait_tensor(one), whole[0])
+        dist.barrier()
+        other = gather(second, 0, world())
+    for _ in range(2):  # the second wait does nothing
+        assert waited(other) is other and torch.equal(other, whole[1])
+
+
+def many_calls(rank, size):
+    """Nothing is waited for until the end, and the memory of inputs is not used meanwhile."""
+    import torch
+
+    scatter = tandem.torch.low_contention_reduce_scatter
+    whole = random([4 * size, 6], "float32", 1)
+    results = []
+    for factor in range(1, 30):
+        late = whole * factor
+        results.append((factor, scatter(late, "avg", 0, world())))
+        del late
+        torch.empty_like(whole).fill_(torch.nan)  # takes its memory
+    for factor, got in reversed(results):
+        torch.testing.assert_close(waited(got), factor * whole.chunk(size)[rank])
+
+
+def never_waited(rank, size):
+    """Later calls of the group come behind it, and so does the end of the group."""
+    import torch
+
+    a, b = random([4, 8], "float32", rank), random([8, 6], "float32", 2)
+    whole = torch.cat([random([4, 8], "float32", each) for each in range(size)])
+    gather = tandem.torch.low_contention_all_gather
+    left = gather(a, 0, world())
+    gather(a, 0, world())  # not even kept
+    _, (out,) = tandem.torch.fused_all_gather_matmul(a, [b], 0, world())
+    check(out, *product(whole, b))
+    last = gather(a, 0, world())
+    tandem.torch.close_groups()
+    assert torch.equal(waited(left), whole) and torch.equal(waited(last), whole)
+    assert torch.equal(waited(gather(a, 0, world())), whole)  # by a new group
+    gather(a, 0, world())
+
+
+def low_contention(rank, size):
+    for work in (low_contention_gathers, low_contention_scatters, waits, many_calls, never_waited):
+        work(rank, size)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_low_contention(size):
+    run(low_contention, size)
+
+
 def reported(rank, size):
     """Every fused op leaves a report of what it ran."""
     import torch
@@ -442,6 +557,13 @@ def checks(rank, size):
     calls.append((ops.async_input_mm, (torch.randn(4, 6), torch.randn(6, 3), signals, 1), {}))
     for op, args, named in calls:
         torch.library.opcheck(op.default, args, named)
+    # The check that compares values would read them without a wait.
+    known = ("test_schema", "test_autograd_registration", "test_faketensor")
+    for dim, named in ((0, {}), (-1, {"total": 12})):
+        args = (grad(4, 6), dim, name)
+        torch.library.opcheck(ops.low_contention_all_gather.default, args, named, test_utils=known)
+        args = (grad(4, 6), "avg", dim, name)
+        torch.library.opcheck(ops.low_contention_reduce_scatter.default, args, test_utils=known)
 
     # PyTorch's check that an op leaves its arguments as they are does not know fp8.
     known = ("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")

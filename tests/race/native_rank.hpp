@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "coll/group_lanes.hpp"
 #include "fused/call/group_memory.hpp"
 #include "fused/gather/plan.hpp"
 
@@ -80,8 +81,8 @@ class NativeRank {
       if (auto held = stream_.sleep(std::chrono::microseconds(random() % 300)); !held) return held;
     }
     if (random() % 4 != 0) return {};
-    if (auto opened = fused::open_lanes(2, group_, device_); !opened) return opened;
-    return fused::side_lane(1, group_, stream_).sleep(std::chrono::microseconds(random() % 300));
+    if (auto opened = coll::open_lanes(2, group_, device_); !opened) return opened;
+    return coll::side_lane(1, group_, stream_).sleep(std::chrono::microseconds(random() % 300));
   }
 
   [[nodiscard]] const symm::Inbox& inbox() const { return inbox_; }

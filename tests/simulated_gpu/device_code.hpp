@@ -61,6 +61,9 @@ inline unsigned __reduce_max_sync(unsigned, unsigned value) {
 inline int __ffs(int bits) {
   return __builtin_ffs(bits);
 }
+inline int __ffsll(long long bits) {
+  return __builtin_ffsll(bits);
+}
 inline void __threadfence() {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
@@ -77,6 +80,19 @@ inline unsigned atomicAdd(unsigned* word, unsigned value) {
 inline unsigned atomicCAS(unsigned* word, unsigned expected, unsigned value) {
   __atomic_compare_exchange_n(word, &expected, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
   return expected;
+}
+inline unsigned long long atomicAdd(unsigned long long* word, unsigned long long value) {
+  return __atomic_fetch_add(word, value, __ATOMIC_RELAXED);
+}
+inline unsigned long long atomicExch(unsigned long long* word, unsigned long long value) {
+  return __atomic_exchange_n(word, value, __ATOMIC_RELAXED);
+}
+inline unsigned long long atomicMin(unsigned long long* word, unsigned long long value) {
+  unsigned long long seen = __atomic_load_n(word, __ATOMIC_RELAXED);
+  while (value < seen &&
+         !__atomic_compare_exchange_n(word, &seen, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  }
+  return seen;
 }
 // Two roundings instead of one, and no call of a function where the host has no such instruction.
 #define fmaf(a, b, c) ((a) * (b) + (c))

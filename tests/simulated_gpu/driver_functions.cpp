@@ -16,6 +16,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 
 #include "gpu.hpp"
 #include "stream.hpp"
@@ -82,6 +83,31 @@ CUresult write_value(CUstream stream, CUdeviceptr address, cuuint32_t value, uns
   if (!range || range->is_pooled || range->gpu != stream->gpu) return CUDA_ERROR_INVALID_VALUE;
   stream->enqueue(
       [=] { __atomic_store_n(static_cast<std::uint32_t*>(pointer(address)), value, __ATOMIC_RELEASE); });
+  return CUDA_SUCCESS;
+}
+
+CUresult batch_mem_op(CUstream stream, unsigned count, CUstreamBatchMemOpParams* ops, unsigned) {
+  for (unsigned i = 0; i < count; ++i) {
+    const CUstreamBatchMemOpParams& op = ops[i];
+    // Writes have no flags in this version of the function.
+    if (op.operation == CU_STREAM_MEM_OP_WRITE_VALUE_32 && op.writeValue.flags == 0) {
+      auto* const word = static_cast<std::uint32_t*>(pointer(op.writeValue.address));
+      stream->enqueue(
+          [word, value = op.writeValue.value] { __atomic_store_n(word, value, __ATOMIC_RELEASE); });
+    } else if (op.operation == CU_STREAM_MEM_OP_WRITE_VALUE_64 && op.writeValue.flags == 0) {
+      auto* const words = static_cast<std::uint64_t*>(pointer(op.writeValue.address));
+      stream->enqueue(
+          [words, value = op.writeValue.value64] { __atomic_store_n(words, value, __ATOMIC_RELEASE); });
+    } else if (op.operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 &&
+               op.waitValue.flags == CU_STREAM_WAIT_VALUE_EQ) {
+      auto* const word = static_cast<std::uint32_t*>(pointer(op.waitValue.address));
+      stream->enqueue([word, value = op.waitValue.value] {
+        while (__atomic_load_n(word, __ATOMIC_ACQUIRE) != value) std::this_thread::yield();
+      });
+    } else {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+  }
   return CUDA_SUCCESS;
 }
 
@@ -174,6 +200,7 @@ void* driver_function(const char* name) {
       {"cuCtxGetCurrent", address_of(get_current_context)},
       {"cuPointerGetAttributes", address_of(get_pointer_attributes)},
       {"cuStreamWriteValue32", address_of(write_value)},
+      {"cuStreamBatchMemOp", address_of(batch_mem_op)},
       {"cuMemGetAllocationGranularity", address_of(get_granularity)},
       {"cuMemCreate", address_of(create)},
       {"cuMemRelease", address_of(release)},

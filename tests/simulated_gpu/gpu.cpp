@@ -1,11 +1,14 @@
 #include "gpu.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <latch>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "launch.hpp"
 
 namespace tandem::simulated {
 namespace {
@@ -34,8 +37,31 @@ Gpu& Gpu::of(int index) {
   return *gpu;
 }
 
+namespace {
+
+std::atomic<int> kernels_begun = 0;
+std::atomic<unsigned> most_blocks = 0;
+
+void note_kernel(unsigned num_blocks) {
+  ++kernels_begun;
+  unsigned most = most_blocks;
+  while (most < num_blocks && !most_blocks.compare_exchange_weak(most, num_blocks)) {
+  }
+}
+
+}  // namespace
+
+int num_kernels() {
+  return kernels_begun;
+}
+
+unsigned largest_grid() {
+  return most_blocks.exchange(0);
+}
+
 void Gpu::run(const Launch& launch) {
   const std::size_t count = count_of(launch.grid);
+  note_kernel(static_cast<unsigned>(count));
   std::latch left(static_cast<std::ptrdiff_t>(count));
   {
     const std::lock_guard lock(mutex_);

@@ -259,6 +259,31 @@ void add_other_products(std::vector<WritingCall>& calls) {
        }});
 }
 
+void add_low_contention_collectives(std::vector<WritingCall>& calls, int world) {
+  calls.push_back({.name = "low_contention_all_gather",
+                   .header = "coll/collectives.hpp",
+                   .operands = {in("input", {4 / world, 3}), out("output", {4, 3})},
+                   .make =
+                       [](CallSite& at) {
+                         return coll::low_contention_all_gather({.input = at.views[0], .output = at.views[1]},
+                                                                at.rank.group, *at.rank.stream);
+                       },
+                   .in_place = {{"output", "input"}},
+                   .needs = Needs::kOtherRanks,
+                   .reads_by_engines = true});
+  calls.push_back({.name = "low_contention_reduce_scatter",
+                   .header = "coll/collectives.hpp",
+                   .operands = {in("input", {4, 3}), out("output", {4 / world, 3})},
+                   .make =
+                       [](CallSite& at) {
+                         return coll::low_contention_reduce_scatter(
+                             {.input = at.views[0], .output = at.views[1]}, at.rank.group, *at.rank.stream);
+                       },
+                   .in_place = {{"output", "input"}},
+                   .needs = Needs::kOtherRanks,
+                   .reads_by_engines = true});
+}
+
 void add_collectives(std::vector<WritingCall>& calls, int world) {
   calls.push_back({.name = "all_gather",
                    .header = "coll/collectives.hpp",
@@ -518,6 +543,7 @@ std::vector<WritingCall> writing_calls(int world) {
   add_mm_calls(calls);
   add_4bit_products(calls);
   add_other_products(calls);
+  add_low_contention_collectives(calls, world);
   add_collectives(calls, world);
   add_fused_gathers(calls, world);
   add_block_scaled_gather(calls, world);

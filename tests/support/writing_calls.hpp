@@ -40,6 +40,8 @@ struct WritingCall {
   /// Pairs of an output and an input of which one may be the other, or the rank's own part of it.
   std::vector<std::pair<std::string, std::string>> in_place = {};
   enum class Needs { kNothing, kOtherRanks, kHostMemory } needs = Needs::kNothing;
+  /// Copy engines read its inputs where there are any; they take no repeated ones.
+  bool reads_by_engines = false;
 };
 
 /// All there are, with the operands of a rank of `world`; a test holds this against the headers.

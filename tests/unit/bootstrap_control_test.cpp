@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -10,6 +11,7 @@
 
 #include "base/format.hpp"
 #include "bootstrap/group_control.hpp"
+#include "support/no_fallocate.hpp"
 
 namespace tandem::bootstrap {
 namespace {
@@ -39,6 +41,23 @@ void in_threads(int size, Body body) {
   std::vector<std::thread> threads;
   for (int r = 0; r < size; ++r) threads.emplace_back([=] { body(r); });
   for (std::thread& thread : threads) thread.join();
+}
+
+TEST(ControlMemory, FileSizeLimitIsAnErrorNotASignal) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit tight = before;
+  tight.rlim_cur = 512;
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &tight), 0);
+  UniqueFd file;
+  const std::vector<ProcessId> processes(2, ProcessId::self());
+  const auto refused = ControlMemory::create_for_processes({2, 1, 1}, processes, file);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::kOutOfMemory);
+  EXPECT_NE(refused.error().text().find("512 available by the file size limit (ulimit -f)"),
+            std::string::npos)
+      << refused.error().text();
 }
 
 TEST(Agreement, EqualFingerprintsPassAlsoWhereNumbersWrapAround) {
@@ -447,6 +466,31 @@ TEST(ControlFile, TheRightOneIsMappedAndShared) {
   ASSERT_TRUE(opened) << opened.error().to_string();
   (*made)->rank(1).agreed = 42;
   EXPECT_EQ((*opened)->rank(1).agreed, 42U);
+}
+
+TEST(ControlFile, ALackOfPagesIsAnError) {
+  const int code = tandem::testing::exit_code_in_child([] {
+    if (!tandem::testing::refuse_fallocate()) return 10;
+    UniqueFd file;
+    const std::vector<ProcessId> processes(2, ProcessId::self());
+    const auto none = ControlMemory::create_for_processes(kIdentity, processes, file);
+    return !none && none.error().code() == ErrorCode::kOutOfMemory ? 0 : 11;
+  });
+  EXPECT_EQ(code, 0) << "a later store would be a SIGBUS";
+}
+
+// SIGXFSZ would end the child.
+TEST(ControlFile, TheFileSizeLimitIsAnError) {
+  const int code = tandem::testing::exit_code_in_child([] {
+    const rlimit limit{8192, 8192};
+    if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 10;
+    UniqueFd file;
+    const std::vector<ProcessId> processes(2, ProcessId::self());
+    const auto none = ControlMemory::create_for_processes(kIdentity, processes, file);
+    const bool is_named = !none && none.error().text().find("ulimit -f") != std::string::npos;
+    return is_named && none.error().code() == ErrorCode::kOutOfMemory ? 0 : 11;
+  });
+  EXPECT_EQ(code, 0);
 }
 
 TEST(ControlFile, ItsSizeCannotBeChanged) {

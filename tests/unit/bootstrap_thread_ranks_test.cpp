@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cerrno>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -9,6 +10,7 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "bootstrap/control.hpp"
+#include "support/no_threads.hpp"
 
 namespace tandem {
 namespace {
@@ -45,6 +47,20 @@ TEST(ThreadRanks, EveryRankGetsEveryRanksBytesInRankOrder) {
     });
     EXPECT_TRUE(result) << result.error().to_string();
   }
+}
+
+TEST(ThreadRanks, WithoutAThreadNoRankRuns) {
+  const testing::NoThreads none;
+  std::atomic<int> num_run{0};
+  const auto result = run_thread_ranks(4, short_timeouts(), [&](Group&) -> Result<void> {
+    ++num_run;
+    return {};
+  });
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().native_code(), EAGAIN);
+  EXPECT_EQ(result.error().text().find("thread ranks: rank 0 of 4: no thread: "), 0U)
+      << result.error().text();
+  EXPECT_EQ(num_run, 0);
 }
 
 TEST(ThreadRanks, AnErrorOfOneRankReachesAll) {

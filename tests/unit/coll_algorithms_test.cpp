@@ -21,10 +21,10 @@ namespace tandem::testing {
 namespace {
 
 using coll::Algorithms;
-using coll::AllGatherArgs;
 using coll::Answer;
 using coll::EndBarrier;
 using coll::GatherAlgorithm;
+using coll::GatherCall;
 using coll::Problem;
 
 template <class Args>
@@ -104,7 +104,7 @@ const GatherAlgorithm kOfTest = {
         [](const Problem& problem, const cost::GpuRates& /*gpu*/) {
           return 0.5 * static_cast<double>(problem.whole_bytes);
         },
-    .run = [](const AllGatherArgs& args, const EndBarrier& end, Stream& stream) -> Result<void> {
+    .run = [](const GatherCall& args, const EndBarrier& end, Stream& stream) -> Result<void> {
       ++num_runs;
       EXPECT_GE(end.workspace.buffer_size_bytes(), 4096);
       return coll::kGatherByCopies.run(args, end, stream);

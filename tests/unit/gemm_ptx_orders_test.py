@@ -90,9 +90,9 @@ __global__ void begin_probe() {
   begin_announcing(announced);
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
-__global__ void load_probe(const void* map, unsigned shared, unsigned bar) {
+__global__ void load_probe(tandem::symm::ChunkSignals signals, IncomingPieces pieces, const void* map, unsigned shared, unsigned bar) {
   __shared__ unsigned announced;
-  const unsigned step = await_announced(announced, 0, [] { return false; });
+  const unsigned step = await_announced(announced, 0, signals, pieces, 0, [] { return false; });
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %2}], [%3];"
                ::"r"(shared), "l"(map), "r"(step), "r"(bar) : "memory");
 }

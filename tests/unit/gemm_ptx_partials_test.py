@@ -100,7 +100,7 @@ MUTANTS = {
     "words are not acquired": (EXCHANGE, "if (is_any) static_cast<void>(symm::detail::load_acquire(word));", ""),
     "words are acquired for this GPU only": (WORDS, "ld.acquire.sys", "ld.acquire.gpu"),
     "a poll for this GPU only": (WORDS, "ld.relaxed.sys", "ld.relaxed.gpu"),
-    "lanes do not meet behind the acquire": (EXCHANGE, "await_blocks(strip);\n      __syncwarp();", "await_blocks(strip);"),
+    "lanes do not meet behind the acquire": (EXCHANGE, "await_blocks(strip, group);\n      __syncwarp();", "await_blocks(strip, group);"),
     "blocks through the first-level cache": (SHARED_WORDS, "__ldcg(reinterpret_cast<const uint4*>(from))",
                                              "*reinterpret_cast<const uint4*>(from)"),
     "no fence before a party ends": (EXCHANGE, "  __threadfence();\n", ""),

@@ -19,7 +19,8 @@ Graph make() {
   return parse_text(kText).value();
 }
 
-std::vector<std::string> names(const std::vector<Node*>& nodes) {
+template <class Nodes>
+std::vector<std::string> names(const Nodes& nodes) {
   std::vector<std::string> found;
   for (const Node* node : nodes) found.push_back(node->name());
   return found;

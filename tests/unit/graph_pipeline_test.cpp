@@ -25,7 +25,8 @@ TEST(RunPasses, VerifiesBeforeAndAfterAndShowsEach) {
   EXPECT_EQ(seen,
             "split-coalesced 4;merge-collectives 3;merge-equal-gathers 3;plain-products 3;fold-views 3;"
             "uneven-shards 3;move-blocks 3;move-factors 3;share-maxima 3;narrow-gathers 3;fuse-gathers 3;"
-            "fuse-scatters 3;clean-up 3;restore-collectives 4;join-coalesced 4;");
+            "fuse-scatters 3;clean-up 3;restore-collectives 4;run-beside-products 4;"
+            "join-coalesced 4;");
   EXPECT_EQ(to_text(*graph), kText) << "nothing to fuse";
 
   const Pass breaks{"breaks", [](Graph& broken, const FuseOptions&) -> Result<void> {

@@ -28,6 +28,7 @@ constexpr std::string_view kBigJson = R"json({
       "products_left": [],
       "reason": null,
       "detail": "",
+      "runs_beside": null,
       "is_legal": false,
       "bytes": 25690112,
       "saved_us": 12.3
@@ -40,6 +41,7 @@ constexpr std::string_view kBigJson = R"json({
       "products_left": [],
       "reason": "kOpBetween",
       "detail": "u (aten.relu.default)",
+      "runs_beside": null,
       "is_legal": false,
       "bytes": 58720256,
       "saved_us": 0.0
@@ -109,6 +111,32 @@ TEST(FuseReport, SaysHowManyOfHowManyProducts) {
 
 TEST(FuseReport, CostKeepsWhatGains) {
   EXPECT_EQ(report_of(kBig, {.strict = false, .cost = true, .share_maxima = false}).fused.size(), 1u);
+}
+
+TEST(FuseReport, SaysWhatRunsBesideProducts) {
+  constexpr std::string_view kText = R"(graph world 2 group "0" source ""
+%x: bfloat16[4096, 8192] = placeholder
+%a: bfloat16[8192, 8192] = placeholder
+%w: bfloat16[2048, 4096] = placeholder
+%s: bfloat16[2, 4096] = placeholder
+%h: bfloat16[4, 4096] = _c10d_functional.all_gather_into_tensor.default(%s, 2, "0")
+%v: bfloat16[4, 4096] = _c10d_functional.wait_tensor.default(%h)
+%p: bfloat16[4096, 8192] = aten.mm.default(%x, %a)
+%g: bfloat16[4096, 4096] = _c10d_functional.all_gather_into_tensor.default(%w, 2, "0")
+%u: bfloat16[4096, 4096] = _c10d_functional.wait_tensor.default(%g)
+%output: (bfloat16[4096, 8192], bfloat16[4096, 4096], bfloat16[4, 4096]) = output([%p, %u, %v])
+)";
+  auto graph = parse_text(kText);
+  ASSERT_TRUE(graph) << graph.error().to_string();
+  const auto report = fuse(*graph, {.low_contention = true});
+  ASSERT_TRUE(report) << report.error().to_string();
+  const CollectiveReport& beside = report->collectives.at(1);
+  EXPECT_EQ(beside.runs_beside, "g");
+  EXPECT_EQ(beside.reason, Reason::kNoProduct);
+  EXPECT_EQ(report->collectives.at(0).runs_beside, std::nullopt) << "too small";
+  EXPECT_NE(to_table(*report).find("; runs beside products as g\n"), std::string::npos) << to_table(*report);
+  EXPECT_NE(to_json(*report).find("\"runs_beside\": \"g\""), std::string::npos);
+  EXPECT_EQ(report_of(kText).collectives.at(1).runs_beside, std::nullopt) << "nobody asked";
 }
 
 std::string strict_error(std::string_view text) {

@@ -51,8 +51,11 @@ TEST(ProblemLine, WhatDoesNotFitIsNamed) {
   EXPECT_EQ(why("matmul_all_reduce,a=3x5,n=9,dtype=f8e4m3,scales=block").substr(0, 2), "4:");
   EXPECT_EQ(
       why("low_contention_all_gather,a=3x5,n=9"),
-      "4: op 'low_contention_all_gather' is not built yet: need all_gather_matmul, matmul_reduce_scatter or "
-      "matmul_all_reduce");
+      "4: op 'low_contention_all_gather' multiplies nothing: run, check and bench take it by its name; need "
+      "all_gather_matmul, matmul_reduce_scatter or matmul_all_reduce here");
+  EXPECT_EQ(why("async_input_mm,a=3x5,n=9"),
+            "4: op 'async_input_mm' is not built yet: need all_gather_matmul, matmul_reduce_scatter or "
+            "matmul_all_reduce");
   EXPECT_EQ(why("matmul_4bit,a=3x5,n=9"),
             "4: op 'matmul_4bit' runs in one process, which only run and bench know: need all_gather_matmul, "
             "matmul_reduce_scatter or matmul_all_reduce here");

@@ -1,39 +1,23 @@
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <random>
 #include <string>
 #include <tandem/base/convert.hpp>
-#include <tandem/base/unique_fd.hpp>
 #include <tandem/io/checkpoint.hpp>
 #include <tandem/io/npy.hpp>
 #include <tandem/io/safetensors.hpp>
 #include <vector>
 
 #include "support/io_folder.hpp"
+#include "support/memory_file.hpp"
 
 // Damaged files: each must be read or refused, never crash, whatever the damage. Run with the address
 // sanitizer this also watches every byte that is touched.
 
 namespace tandem::io {
 namespace {
-
-/// A file without a disk, to write thousands of times.
-class MemoryFile {
- public:
-  MemoryFile() : fd_(::memfd_create("damaged", MFD_CLOEXEC)) {}
-  [[nodiscard]] std::filesystem::path path() const { return "/proc/self/fd/" + std::to_string(fd_.get()); }
-  void set(const std::string& bytes) const {
-    ASSERT_EQ(::ftruncate(fd_.get(), 0), 0);
-    ASSERT_EQ(::pwrite(fd_.get(), bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
-  }
-
- private:
-  UniqueFd fd_;
-};
 
 class Mutator {
  public:
@@ -129,7 +113,7 @@ struct Tally {
 // Reads `count` damaged copies of `good` with `read`, which returns a Result.
 template <class Read>
 Tally read_damaged(const std::string& good, std::uint32_t seed, int count, Read&& read) {
-  const MemoryFile file;
+  const tests::MemoryFile file;
   Mutator mutator(seed);
   Tally tally;
   for (int i = 0; i < count; ++i) {
@@ -229,7 +213,7 @@ TEST(Mutation, Index) {
 // Every prefix of a good file is refused.
 TEST(Mutation, Prefixes) {
   const tests::Folder folder;
-  const MemoryFile file;
+  const tests::MemoryFile file;
   const Tensor tensor = Tensor::host({3, 5}, DType::kF32);
   ASSERT_TRUE(write_npy(folder / "x.npy", tensor.view()));
   ASSERT_TRUE(write_safetensors(folder / "x.safetensors", {{"x", tensor.view()}, {"y", tensor.view()}}));

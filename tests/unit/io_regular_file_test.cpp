@@ -1,8 +1,10 @@
 #include "io/regular_file.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <string>
 
 #include "support/io_folder.hpp"
@@ -47,6 +49,27 @@ TEST(SmallFile, ThatCannotBeReadIsAnErrorWithItsNumber) {
   EXPECT_EQ(broken.error().code(), ErrorCode::kDriver);
   EXPECT_EQ(broken.error().native_code(), EIO);
   EXPECT_EQ(read_small_file(folder.path(), 1).error().code(), ErrorCode::kInvalidArgument);
+}
+
+TEST(SmallFile, OfAnotherUserIsNotTrusted) {
+  const tests::Folder folder;
+  tests::write_bytes(folder / "f", "text");
+  std::filesystem::create_symlink("f", folder / "link");
+  EXPECT_TRUE(read_small_file(folder / "link", 9));
+  const auto by_link = read_small_file(folder / "link", 9, Trust::kOwnOnly);
+  ASSERT_FALSE(by_link);
+  EXPECT_EQ(by_link.error().to_string(),
+            "InvalidArgument: a symbolic link, which is not followed: remove it");
+  EXPECT_TRUE(read_small_file(folder / "f", 9, Trust::kOwnOnly));
+  EXPECT_TRUE(read_small_file("/proc/version", 1 << 20, Trust::kOwnOnly)) << "of the superuser";
+  if (::chown((folder / "f").c_str(), 65534, 65534) != 0)
+    GTEST_SKIP() << "only the superuser can give a file to another user";
+  EXPECT_TRUE(read_small_file(folder / "f", 9));
+  const auto of_another = read_small_file(folder / "f", 9, Trust::kOwnOnly);
+  ASSERT_FALSE(of_another);
+  EXPECT_EQ(of_another.error().to_string(), "InvalidArgument: it belongs to user 65534, and this is user " +
+                                                std::to_string(::geteuid()) +
+                                                ": remove it, or name another folder");
 }
 
 }  // namespace

@@ -1,12 +1,28 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <string>
 #include <utility>
 
 #include "io/whole_file.hpp"
 #include "support/io_folder.hpp"
+
+namespace {
+int flushed_files = 0;
+int error_of_flushing = 0;
+}  // namespace
+
+/// Stands before the system's: counts, and fails on demand.
+extern "C" int fsync(int fd) {
+  ++flushed_files;
+  if (error_of_flushing == 0) return static_cast<int>(::syscall(SYS_fsync, fd));
+  errno = error_of_flushing;
+  return -1;
+}
 
 namespace tandem::io {
 namespace {
@@ -18,7 +34,7 @@ using Names = std::vector<std::string>;
 class WholeFileTest : public testing::TestWithParam<WholeFile::Scratch> {
  protected:
   static WholeFile create(const std::filesystem::path& path) {
-    auto file = WholeFile::create(path, GetParam());
+    auto file = WholeFile::create(path, {.scratch = GetParam()});
     if (!file) throw std::runtime_error(file.error().to_string());
     return std::move(*file);
   }
@@ -83,6 +99,67 @@ TEST_P(WholeFileTest, FollowsALinkAndKeepsIt) {
   EXPECT_EQ(folder.names().size(), 2U);
 }
 
+TEST_P(WholeFileTest, RefusesALinkWhereAsked) {
+  const Folder folder;
+  tests::write_bytes(folder / "real", "old");
+  std::filesystem::create_symlink("real", folder / "link");
+  const auto file =
+      WholeFile::create(folder / "link", {.scratch = GetParam(), .links = WholeFile::Links::kRefuse});
+  ASSERT_FALSE(file.has_value());
+  EXPECT_EQ(file.error().to_string(), "InvalidArgument: a symbolic link, which is not followed: remove it");
+  EXPECT_EQ(folder.names().size(), 2U);
+}
+
+TEST_P(WholeFileTest, IsOnTheDiskBeforeItHasItsName) {
+  const Folder folder;
+  tests::write_bytes(folder / "x", "old");
+  const int before = flushed_files;
+  put(folder / "x", "new");
+  EXPECT_EQ(flushed_files, before + 1);
+  for (const int number : {EIO, ENOSPC, EDQUOT}) {
+    WholeFile file = create(folder / "x");
+    ASSERT_TRUE(file.write("third", 5));
+    error_of_flushing = number;
+    const auto committed = file.commit();
+    error_of_flushing = 0;
+    ASSERT_FALSE(committed.has_value()) << number;
+    EXPECT_EQ(committed.error().native_code(), number);
+    EXPECT_EQ(committed.error().text().find("cannot bring the file to the disk: "), 0U);
+    EXPECT_EQ(read_bytes(folder / "x"), "new");
+  }
+  EXPECT_EQ(folder.names(), Names{"x"});
+  for (const int number : {EINVAL, EOPNOTSUPP, ENOSYS}) {  // of file systems that have nothing to flush
+    error_of_flushing = number;
+    put(folder / "x", std::to_string(number));
+    error_of_flushing = 0;
+    EXPECT_EQ(read_bytes(folder / "x"), std::to_string(number));
+  }
+}
+
+TEST_P(WholeFileTest, ProcessesThatEndAtOnceRemoveTheSibling) {
+  const Folder folder;
+  WholeFile file = create(folder / "x");
+  WholeFile::remove_siblings();
+  EXPECT_EQ(folder.names(), Names{});
+  { const WholeFile gone = create(folder / "y"); }
+  tests::write_bytes(folder / "z", "another's");
+  WholeFile::remove_siblings();
+  EXPECT_EQ(folder.names(), Names{"z"});
+}
+
+TEST_P(WholeFileTest, KeepsThePermissionsOfWhatWasThere) {
+  const Folder folder;
+  for (const mode_t permissions : {0600U, 0640U, 0444U, 0755U}) {
+    tests::write_bytes(folder / "x", "old");
+    ASSERT_EQ(::chmod((folder / "x").c_str(), permissions), 0);
+    put(folder / "x", "new");
+    struct stat status {};
+    ASSERT_EQ(::stat((folder / "x").c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 07777U, permissions);
+    std::filesystem::remove(folder / "x");
+  }
+}
+
 TEST_P(WholeFileTest, PermissionsAreThoseOfANewFile) {
   const Folder folder;
   const mode_t old_mask = ::umask(027);
@@ -105,6 +182,20 @@ TEST_P(WholeFileTest, TakesRelativeAndLongNames) {
   EXPECT_EQ(read_bytes(folder / "x"), "1");
   EXPECT_EQ(read_bytes(folder / longest), "3");
   EXPECT_EQ(folder.names().size(), 2U);
+}
+
+TEST_P(WholeFileTest, ANameThatIsTooLongIsKnownAtOnce) {
+  const Folder folder;
+  const auto file = WholeFile::create(folder / std::string(256, 'n'), {.scratch = GetParam()});
+  ASSERT_FALSE(file.has_value());
+  EXPECT_EQ(file.error().native_code(), ENAMETOOLONG);
+}
+
+TEST_P(WholeFileTest, IsPutInOneStep) {
+  const Folder folder;
+  ASSERT_TRUE(WholeFile::put(folder / "x", "text", {.scratch = GetParam()}));
+  EXPECT_EQ(read_bytes(folder / "x"), "text");
+  EXPECT_FALSE(WholeFile::put(folder / "none/x", "text", {.scratch = GetParam()}));
 }
 
 TEST_P(WholeFileTest, ANameTakenMeanwhileByADirectoryIsAnError) {

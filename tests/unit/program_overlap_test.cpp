@@ -130,6 +130,7 @@ class Machine {
           break;
         case StepKind::kPublish:
         case StepKind::kKeepOwn:
+        case StepKind::kCheck:
           break;
       }
       const auto is_alike = [&](const Step& other) {

@@ -170,6 +170,7 @@ class RecorderHandle final : public symm::Handle {
   }
 
  protected:
+  [[nodiscard]] Result<void> check_process() const override { return {}; }
   [[nodiscard]] Result<void> check_usable(const Stream&) const override { return {}; }
   Result<void> do_put_signal(Stream&, int, int, symm::Timeout) override { return {}; }
   Result<void> do_wait_signal(Stream&, int, int, symm::Timeout) override { return {}; }

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "program/checks.hpp"
 #include "program/verify.hpp"
 #include "unit/program_mutants.hpp"
 #include "unit/program_problems.hpp"
@@ -29,11 +30,10 @@ class ProgramVerify : public testing::TestWithParam<int> {
   template <class Build, class Problem>
   void expect_passes(Build build, const Problem& problem, const std::string& algorithm) {
     ++num_verified_;
-    const Programs programs = programs_of(build, problem);
-    const auto verified = program::verify(programs);
-    if (verified || num_failed_++ > 0) return;
-    ADD_FAILURE() << algorithm << " of " << to_string(problem) << ": " << verified.error().to_string() << "\n"
-                  << programs.front().to_string();
+    Programs programs = programs_of(build, problem);
+    expect_passes(programs, algorithm + " of " + to_string(problem));
+    for (program::Program& one : programs) one = program::with_checks(std::move(one));
+    expect_passes(programs, algorithm + " with checks of " + to_string(problem));
   }
   /// There are no such programs of one rank.
   void count_none() { fewest_ = -1; }
@@ -43,6 +43,12 @@ class ProgramVerify : public testing::TestWithParam<int> {
   }
 
  private:
+  void expect_passes(const Programs& programs, const std::string& what) {
+    const auto verified = program::verify(programs);
+    if (verified || num_failed_++ > 0) return;
+    ADD_FAILURE() << what << ": " << verified.error().to_string() << "\n" << programs.front().to_string();
+  }
+
   int fewest_ = 100;
   int num_verified_ = 0;
   int num_failed_ = 0;

@@ -7,7 +7,8 @@
 #include <functional>
 #include <limits>
 
-#include "symm/byte_size.hpp"
+#include "base/byte_size.hpp"
+#include "symm/byte_range.hpp"
 
 namespace tandem::symm {
 namespace {

@@ -12,7 +12,7 @@
 #include <fstream>
 #include <string>
 
-#include "symm/cpu/memory_limit.hpp"
+#include "support/no_fallocate.hpp"
 
 namespace tandem::symm::cpu {
 namespace {
@@ -117,24 +117,23 @@ TEST(SymmSegment, FileSizeLimitIsAnErrorNotASignal) {
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
   rlimit tight = before;
-  tight.rlim_cur = 1 << 20;
+  tight.rlim_cur = 1 << 20;  // a page less than with the header
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &tight), 0);
   const auto refused = Segment::create(1 << 20);
   const auto fits = Segment::create(1 << 19);
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
   expect_refused(refused, ErrorCode::kOutOfMemory,
-                 "1048576 bytes asked for, 1048576 available by the file size limit");
+                 "1052672 bytes asked for, 1048576 available by the file size limit");
   EXPECT_TRUE(fits) << fits.error().to_string();
 }
 
-TEST(SymmMemoryLimit, ReadsTheAvailableMemory) {
-  EXPECT_EQ(parse_available_bytes("MemTotal: 10 kB\nMemAvailable:   123 kB\n"), 123 * 1024);
-  EXPECT_EQ(parse_available_bytes("MemTotal: 10 kB\n"), -1);
-  EXPECT_EQ(parse_available_bytes("XMemAvailable: 5 kB\n"), -1);
-  EXPECT_EQ(parse_available_bytes("MemAvailable: 9223372036854775807 kB\n"), -1) << "overflow";
-  const MemoryLimit limit = memory_limit();
-  EXPECT_GT(limit.available_bytes, 1 << 20);
-  EXPECT_LT(limit.available_bytes, std::int64_t{1} << 50) << limit.source;
+TEST(SymmSegment, ALackOfPagesIsAnError) {
+  const int code = testing::exit_code_in_child([] {
+    if (!testing::refuse_fallocate()) return 10;
+    const auto none = Segment::create(kBytes);
+    return !none && none.error().code() == ErrorCode::kOutOfMemory ? 0 : 11;
+  });
+  EXPECT_EQ(code, 0) << "a later store would be a SIGBUS";
 }
 
 }  // namespace

@@ -5,12 +5,14 @@ Explores every interleaving of ringers, waiting threads of one rank and a monito
 a plain store waits in its processor's buffer and drains at any later moment; a load sees the own buffer first; a
 read-modify-write and a system call need an empty buffer. A state where nothing can move while a thread is asleep in the
 futex is a lost wake-up. The protocol as written must have none; every mutant below must have some, otherwise the model
-would prove nothing.
+would prove nothing. The first form is read from the sources (doorbell_source.py).
 
 Usage: doorbell.py [--verbose]
 """
 import sys
 from dataclasses import dataclass
+
+import doorbell_source
 
 WORDS = ["sig0", "sig1", "sleepers", "bell", "poison"]
 INDEX = {name: i for i, name in enumerate(WORDS)}
@@ -145,6 +147,13 @@ def explore(p):
 
 
 SOUND = {
+    "the sources, one waiter": doorbell_source.protocol(Protocol),
+    "the sources, two waiters, two signals": doorbell_source.protocol(
+        lambda **choices: Protocol(num_waiters=2, num_signals=2, **choices)
+    ),
+    "the sources, with a monitor": doorbell_source.protocol(
+        lambda **choices: Protocol(monitor=True, ringers_may_die=True, **choices)
+    ),
     "one waiter": Protocol(),
     "two waiters of one rank, one signal": Protocol(num_waiters=2),
     "two waiters of one rank, two signals": Protocol(num_waiters=2, num_signals=2),

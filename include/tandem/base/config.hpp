@@ -49,6 +49,10 @@ struct Config {
   /// time. A device's value holds for its products, and for the fused ops on it, whose ranks must agree on
   /// it. See docs/guide/batch_invariance.md.
   bool batch_invariant = false;
+  /// TANDEM_NAN_CHECK = 0 or 1: collectives and fused ops look for NaN in what they are given, and report the
+  /// first one as kNumeric. It is the rank's own affair: other ranks may have another value. A group begins
+  /// with it; see Group::set_nan_check().
+  bool nan_check = false;
   /// TANDEM_CUBLASLT_LIBRARY, TANDEM_NCCL_LIBRARY: the only file to load. Unset: the library is looked for by
   /// its soname, then in the usual folders. Without it, other products or collectives run.
   std::optional<std::string> cublaslt_library;
@@ -62,6 +66,9 @@ struct Config {
   /// TANDEM_MEASURE_GPUS = 0 | 1: whether fused::measure_gpus() measures what the folder does not hold. Rank
   /// 0's value holds for a group.
   bool measure_gpus = true;
+  /// TANDEM_RECORDER_FOLDER: where the last calls of all ranks are written when a group fails; see
+  /// bootstrap/flight_record.hpp. Empty: nowhere.
+  std::string recorder_folder;
   /// TANDEM_FAULT: faults to inject; see fault.hpp.
   std::string fault;
 

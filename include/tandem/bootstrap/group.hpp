@@ -19,6 +19,8 @@
 
 namespace tandem {
 
+class Timeline;
+
 /// What Group::create() needs to know.
 struct GroupOptions {
   int rank = 0;
@@ -46,8 +48,8 @@ struct GroupOptions {
 /// The text names the groups and the calls. The thread that used a group last is taken to be the one that
 /// acts for it. So another thread must take a group over before that time, if the first waits elsewhere.
 ///
-/// A timeout, a lost peer or a mismatch *poisons* the group: every later call on every rank returns the first
-/// error. The group can only be destroyed then.
+/// A timeout, a lost peer, a mismatch or a NaN that a check finds *poisons* the group: every later call on
+/// every rank returns the first error. The group can only be destroyed then.
 class Group {
  public:
   /// Creates the group. This is a collective call of `size` ranks. A name may be used again after the group
@@ -64,6 +66,14 @@ class Group {
   [[nodiscard]] const std::string& name() const;
   [[nodiscard]] const Config& config() const;
   [[nodiscard]] const FaultPlan& faults() const;
+  /// Whether collectives and fused ops of this rank look for NaN in their floating inputs: at first
+  /// Config::nan_check, then what was set last. A call keeps what was set when it was made. So does a graph
+  /// that holds it. The switch is local: other ranks may have another value. A new subgroup takes it over.
+  /// Errors:  of such calls, at the next Stream::synchronize(): kNumeric with the rank, the op, the tensor,
+  ///          the number of NaNs and the index of the first. It poisons the group.
+  /// Source:  docs/design/nan_check.md
+  [[nodiscard]] bool nan_check() const;
+  void set_nan_check(bool is_on);
   /// The measured times that rank 0 found for its device when the group was created. They are the same on
   /// every rank, so that all choose alike. A subgroup has its parent's.
   [[nodiscard]] const cost::Table& tune_table() const;
@@ -93,6 +103,12 @@ class Group {
   /// Errors:  kTimeout with the missing ranks, kPeerLost; both poison the group.
   [[nodiscard]] Result<std::vector<Store::Bytes>> all_gather(std::span<const std::byte> mine,
                                                              std::string_view what);
+
+  /// The steps of ops that are enqueued from here on are noted there; null: nowhere. Call it between the same
+  /// ops on all ranks. A subgroup has none until it gets one.
+  void set_timeline(std::shared_ptr<Timeline> timeline);
+  /// Null if there is none.
+  [[nodiscard]] Timeline* timeline() const;
 
   /// The object of type T that the group owns. `make` creates it at the first use. T is a type of the
   /// caller's own, so that callers do not share objects by accident.

@@ -31,6 +31,7 @@ struct RankOutcome {
   int rank = 0;
   int exit_code = 0;           ///< valid if signal == 0
   int signal = 0;              ///< the signal that ended it, or 0
+  bool has_joined = false;     ///< whether it called join_job()
   std::optional<Error> error;  ///< what the rank reported by report_failure()
 };
 
@@ -48,13 +49,15 @@ struct JobOutcome {
 class Job {
  public:
   /// Starts the ranks.
-  /// Errors:  kInvalidArgument for ranks < 1; kDriver if a process cannot be started.
+  /// Errors:  kInvalidArgument for ranks < 1; kDriver or kOutOfMemory if a process, a thread or a file
+  ///          descriptor cannot be made, with the limit to raise.
   [[nodiscard]] static Result<std::unique_ptr<Job>> start(const LaunchOptions& options);
   ~Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  /// Waits for all ranks. A failed rank ends the job.
+  /// Waits for all ranks. A failed rank ends the job. A rank fails by its exit code, by a signal, or by
+  /// ending before it has called join_job().
   /// Errors:  kTimeout after the deadline; all ranks are killed then.
   [[nodiscard]] Result<JobOutcome> wait(Deadline deadline);
   [[nodiscard]] pid_t pid(int rank) const;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <tandem/base/error.hpp>
@@ -44,6 +45,53 @@ struct ReduceScatterArgs {
   std::optional<TensorView> bias;  ///< [last], added once, before the rounding
 };
 [[nodiscard]] Result<void> reduce_scatter(const ReduceScatterArgs& args, Group& group, Stream& stream);
+
+/// As all_gather(), along any dimension, for a product that runs beside it on another stream: copy engines
+/// move the data, and a barrier before and behind them takes one warp.
+/// Shapes:  output any; input the same but for gather_dim, where it has s_r by the shard rule. Any strides
+///          that copy engines take.
+/// Types:   any; equal.
+/// Memory:  the input may be its own place in the output; no other overlap. Without `input_handle` the input
+///          is first copied to the group's workspace. With it, peers read it in place, and no workspace is
+///          used.
+/// Order:   as all_gather(). On CPUs the ranks' cores copy.
+/// Errors:  as all_gather(). kInvalidArgument too for a dimension that does not exist, and for an input that
+///          is not contiguous or not symmetric but has a handle; kUnsupported for strides that would take
+///          more than 64 copies a shard.
+struct LowContentionAllGatherArgs {
+  TensorView input;
+  TensorView output;
+  int gather_dim = 0;
+  /// Of the memory that holds the input, at the same place on every rank. Null: the input is not symmetric.
+  std::shared_ptr<symm::Handle> input_handle = {};
+};
+[[nodiscard]] Result<void> low_contention_all_gather(const LowContentionAllGatherArgs& args, Group& group,
+                                                     Stream& stream);
+
+/// As reduce_scatter(), along any dimension, for a product that runs beside it on another stream: copy
+/// engines push the chunks to their owners, and one small kernel adds them. The bits are those
+/// of reduce_scatter().
+/// Shapes:  input any; output the same but for scatter_dim, where it has s_r by the shard rule. Input of any
+///          strides that copy engines take, output of any.
+/// Types:   as reduce_scatter().
+/// Memory:  the input is read where it lies, symmetric or not. The output may be the own chunk of the input,
+///          element for element and with its type; no other overlap.
+/// Order:   as all_gather(). On CPUs the ranks' cores copy and add.
+/// Errors:  as low_contention_all_gather().
+struct LowContentionReduceScatterArgs {
+  TensorView input;
+  TensorView output;
+  ReduceOp op = ReduceOp::kSum;
+  int scatter_dim = 0;
+};
+[[nodiscard]] Result<void> low_contention_reduce_scatter(const LowContentionReduceScatterArgs& args,
+                                                         Group& group, Stream& stream);
+
+/// What the barriers of low-contention ops are on this stream: "stream operations", which take no
+/// multiprocessor; "kernels" of one warp, where ranks share a GPU or a driver refuses such operations; or
+/// "cores". Known once the group has run such an op.
+/// Errors:  kUnsupported for a device without symmetric memory.
+[[nodiscard]] Result<std::string_view> low_contention_barriers(Group& group, const Stream& stream);
 
 /// Sums the ranks' inputs, or takes their mean; every rank gets all of it, with the same bits.
 /// Shapes:  input and output [total, ...], both contiguous.

@@ -11,7 +11,8 @@ namespace tandem::cost {
 
 // A folder holds one file for each device, of at most 512 KiB, which appears and changes as a whole. Some
 // files cannot be used: those of another version, of another device than the name says, that are too large,
-// or that hold no table. They are treated as absent.
+// or that hold no table. Others may be able to write in the folder, so symbolic links cannot be used either,
+// nor files of other users than this one and the superuser. All these are treated as absent.
 
 /// The name of a device's file: "nvidia_h200_132_sms_139_gib_driver_13_0.json".
 [[nodiscard]] std::string file_name_of(std::string_view device);
@@ -24,9 +25,9 @@ struct Found {
 /// Reads a device's table. The result is empty if there is no folder or file, or the folder's name is empty.
 [[nodiscard]] Found read_table(const std::filesystem::path& folder, std::string_view device);
 
-/// Creates the folder if it is missing, and checks that files can be created in it. It leaves none there.
+/// Checks that files can be created in the folder, or that it can be made. It makes neither.
 /// Errors:  kInvalidArgument for an empty folder name; kDriver with the path.
-[[nodiscard]] Result<void> prepare_folder(const std::filesystem::path& folder);
+[[nodiscard]] Result<void> check_folder(const std::filesystem::path& folder);
 
 /// What add_rows() wrote.
 struct Written {
@@ -36,8 +37,8 @@ struct Written {
 /// Adds rows to a device's table, and creates the folder if it is missing. Programs that do so at the same
 /// time take turns.
 /// Errors:  kInvalidArgument for an empty folder name, rows that no reader accepts, a table that becomes too
-///          large, and a file of this name that belongs to another device; kDriver with the path. Nothing is
-///          written then.
+///          large, and a file of this name that belongs to another device or another user, or is a link;
+///          kTimeout where another program of this user keeps the lock; kDriver. Nothing is written then.
 [[nodiscard]] Result<Written> add_rows(const std::filesystem::path& folder, std::string_view device,
                                        const std::vector<Row>& rows);
 

@@ -36,6 +36,11 @@ __device__ inline void store_relaxed(std::uint32_t* word, std::uint32_t value) {
                : "memory");
 }
 
+__device__ inline void store_relaxed(std::uint64_t* word, std::uint64_t value) {
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(__cvta_generic_to_global(word)), "l"(value)
+               : "memory");
+}
+
 __device__ inline void store_release(std::uint32_t* word, std::uint32_t value) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(word)), "r"(value)
                : "memory");

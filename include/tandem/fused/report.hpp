@@ -44,6 +44,8 @@ struct OpReport {
   /// Whether the call launched a recording of an earlier call with the same tensors; see
   /// Config::record_after.
   bool as_graph = false;
+  /// Whether the call looked for NaN in its inputs; see Group::nan_check().
+  bool checks_nan = false;
   /// Owns what the members above point to.
   std::shared_ptr<const void> plan = {};
 };

@@ -54,6 +54,9 @@ struct FuseOptions {
   /// Compute scales that need the maximum of the gathered tensor from the shards' maxima, by an all-reduce of
   /// one number. The result is exact, except where there are NaNs. It takes one more collective.
   bool share_maxima = false;
+  /// Start gathers and scatters that are not fused so early, and wait for them so late, that products beside
+  /// them take longer than they do; and by ops that leave the multiprocessors to these products.
+  bool low_contention = false;
 };
 
 /// What became of one collective of the captured graph.
@@ -65,8 +68,10 @@ struct CollectiveReport {
   std::optional<std::string> fused_into = {};  ///< a node of the rewritten graph
   std::optional<Reason> reason = {};           ///< if it is not fused
   std::string detail = {};                     ///< the node that is in the way, or the other group
-  bool is_legal = false;                       ///< not fused, although a fusion exists
-  std::int64_t num_products = 0;               ///< products that fused ops compute of what it gathers or sums
+  /// A low-contention collective of the rewritten graph, if it is not fused and products hide it.
+  std::optional<std::string> runs_beside = {};
+  bool is_legal = false;          ///< not fused, although a fusion exists
+  std::int64_t num_products = 0;  ///< products that fused ops compute of what it gathers or sums
   std::vector<std::string> products_left = {};  ///< others that read what is gathered, if it is fused
   std::int64_t bytes = 0;                       ///< bytes that a rank receives
   double saved_us = 0.0;                        ///< expected on H200s with NVLink; 0 if it is not fused
@@ -90,8 +95,8 @@ struct FuseReport {
 
 /// The report as JSON:
 ///
-///   {schema, collectives: [{node, kind, fused_into, num_products, products_left, reason, detail, is_legal,
-///                           bytes, saved_us}], fused: {op: count}}
+///   {schema, collectives: [{node, kind, fused_into, num_products, products_left, reason, detail,
+///                           runs_beside, is_legal, bytes, saved_us}], fused: {op: count}}
 [[nodiscard]] std::string to_json(const FuseReport& report);
 /// The report as a table for people. It says first if nothing was fused.
 [[nodiscard]] std::string to_table(const FuseReport& report);

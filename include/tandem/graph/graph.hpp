@@ -11,6 +11,7 @@
 #include <string_view>
 #include <tandem/base/dtype.hpp>
 #include <tandem/base/error.hpp>
+#include <tandem/graph/users.hpp>
 #include <unordered_map>
 #include <utility>
 #include <variant>
@@ -150,8 +151,8 @@ class Node {
   [[nodiscard]] const SymbolicType* symbolic() const { return symbolic_.get(); }
   /// The value of an attribute, or null if the file does not say it.
   [[nodiscard]] const Constant* constant() const { return constant_.get(); }
-  /// The nodes with this one among their arguments, each once, in no particular order.
-  [[nodiscard]] const std::vector<Node*>& users() const { return users_; }
+  /// The nodes with this one among their arguments.
+  [[nodiscard]] const Users& users() const { return users_; }
   /// The nodes among the arguments, each once, in order of appearance.
   [[nodiscard]] std::vector<Node*> inputs() const;
   /// The collectives whose work this node does, by their names in the captured graph, in alphabetical order.
@@ -169,7 +170,7 @@ class Node {
   NodeType type_;
   std::shared_ptr<const SymbolicType> symbolic_;
   std::shared_ptr<const Constant> constant_;
-  std::vector<Node*> users_;
+  Users users_;
   /// Where each input stands among the arguments, if they are many and an input has been replaced.
   std::unique_ptr<std::unordered_map<const Node*, std::vector<Argument*>>> places_;
   std::set<std::string> collectives_;
@@ -233,6 +234,8 @@ class Graph {
   [[nodiscard]] static bool is_before(const Node& a, const Node& b) { return a.order_ < b.order_; }
   /// Whether sizes of the program are symbolic. Then those of types are the symbols' hints.
   [[nodiscard]] bool has_symbols() const { return has_symbols_; }
+  /// The one that runs just before `node`, or null.
+  [[nodiscard]] Node* before(Node& node);
   /// A number that grows with each change.
   [[nodiscard]] std::uint64_t num_changes() const { return num_changes_; }
   /// Returns "name", or the first of "name_1", "name_2", ... that is free.

@@ -159,6 +159,18 @@ struct Pass {
 /// ops again.
 [[nodiscard]] Result<void> restore_collectives(Graph& graph);
 
+/// Starts collectives earlier, and waits for them later, where products beside them then take longer than
+/// they do. They become ops that leave the multiprocessors to these products. It does so with
+/// options.low_contention:
+///
+///   %p = aten.mm.default(%a, %b)                  %g = symm_mem._low_contention_all_gather.default(%w, "0")
+///   %g = all_gather_into_tensor(%w, 2, "0")  ->   %p = aten.mm.default(%a, %b)
+///   %u = wait_tensor(%g)                          %u = wait_tensor(%g)
+///   %q = aten.mm.default(%p, %u)                  %q = aten.mm.default(%p, %u)
+///
+/// Nothing that talks to other ranks stands between start and wait.
+[[nodiscard]] Result<void> run_beside_products(Graph& graph, const FuseOptions& options);
+
 /// Undoes split_coalesced() for those that were not fused, where two or more are left of one.
 [[nodiscard]] Result<void> join_coalesced(Graph& graph);
 

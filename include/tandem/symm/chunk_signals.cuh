@@ -4,6 +4,7 @@
 // tandem/gemm/async_input_scheduler.cuh.
 
 #include <cstdint>
+#include <tandem/cuda/note_wait.cuh>
 #include <tandem/symm/kernel_device.cuh>
 
 namespace tandem::symm {
@@ -17,6 +18,7 @@ struct ChunkSignals {
   std::int32_t first_number = 0;     ///< what chunk 0 is called in errors
   std::int32_t chunks_per_rank = 0;  ///< chunk number i comes from rank i / chunks_per_rank; 0: not told
   KernelHandle waits;                ///< whose deadline and whose control memory
+  ChunkWaitLog log;                  ///< where waits are noted, if anywhere
 
   [[nodiscard]] __host__ __device__ bool has_come(std::uint32_t word) const {
     return static_cast<std::int32_t>(word - expected) >= 0;
@@ -51,6 +53,7 @@ __device__ inline bool await_chunk(const ChunkSignals& signals, int chunk) {
                                              return signals.has_come(seen);
                                            });
   if (has_come) acquire_chunk(signals, chunk);
+  if (begin_ns != 0 && signals.log.waits != nullptr) tandem::cuda::note_wait(signals.log, begin_ns, number);
   return has_come;
 }
 

@@ -99,6 +99,8 @@ class Handle {
 
  protected:
   Handle() = default;
+  /// Whether this process made it: a child by fork() has none of its memory.
+  [[nodiscard]] virtual Result<void> check_process() const = 0;
   [[nodiscard]] virtual Result<void> check_usable(const Stream& stream) const = 0;
   virtual Result<void> do_put_signal(Stream& stream, int dst_rank, int channel, Timeout timeout) = 0;
   virtual Result<void> do_wait_signal(Stream& stream, int src_rank, int channel, Timeout timeout) = 0;

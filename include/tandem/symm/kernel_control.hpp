@@ -5,6 +5,7 @@
 // need it.
 
 #include <cstdint>
+#include <tandem/base/shape.hpp>
 
 namespace tandem::symm {
 
@@ -16,11 +17,12 @@ enum class KernelCall : std::uint32_t {
   kSyncBlocks,
   kAwaitChunk,
   kExchange,
-  kAwaitPartial
+  kAwaitPartial,
+  kNanCheck  ///< waits for nobody
 };
 
-/// Why a wait gave up.
-enum class GiveUpReason : std::uint32_t { kNone, kTimeout, kPoisoned, kPeerLeft, kBadArgument };
+/// Why a wait gave up. kNan: a check has found NaN, and NanReport says where.
+enum class GiveUpReason : std::uint32_t { kNone, kTimeout, kPoisoned, kPeerLeft, kBadArgument, kNan };
 
 /// The fault record of a rank: what its first wait that gave up has written. It is never reset. It lies in
 /// the rank's part of the group's control memory, where every rank reads it. Waits without a group have a
@@ -38,6 +40,17 @@ struct alignas(64) KernelFault {
   std::int64_t waited_ns = 0;
 };
 
+/// What a check has found in a tensor of a rank. It lies beside the rank's fault record, which is written
+/// after it and says that it is complete.
+struct alignas(64) NanReport {
+  static constexpr int kWhatBytes = 168;
+  std::int64_t count = 0;
+  std::int64_t first = 0;  ///< index in row-major order
+  std::int64_t num_dims = 0;
+  std::int64_t sizes[kMaxDims] = {};
+  char what[kWhatBytes] = {};  ///< "all_gather f32 [8, 4]: input"
+};
+
 /// What KernelHandle::control of a GPU's handle points to, in the memory of that GPU.
 struct KernelControl {
   /// One word for each rank, shared by all its rendezvous, in the memory of that GPU. The wait that gives up
@@ -51,6 +64,14 @@ struct KernelControl {
   std::int64_t left_stride_bytes = 0;          ///< from one rank's word to the next
   std::uint32_t* waits_for = nullptr;          ///< peer + 1 of a long wait, to find the culprit
   KernelFault* fault = nullptr;
+  NanReport* nan_report = nullptr;
+  /// What the blocks of a check have found so far, in the memory of that GPU. Checks of one handle run one
+  /// after the other, and each leaves it as it was.
+  struct NanTotals {
+    unsigned long long count = 0;
+    unsigned long long first = ~0ULL;
+    std::uint32_t num_blocks = 0;  ///< that are done
+  } nan_totals;
 };
 
 }  // namespace tandem::symm

@@ -29,6 +29,7 @@ enum class StepKind : std::uint8_t {
   kAwait,       ///< bk:await2.P0: waits for the word of chunk `slot` from rank `peer`
   kGiveSum,  ///< bk:sum->2.P0: copies the sum of the own chunk `slot` to rank `peer`, and its word behind it
   kTakeSum,  ///< bk:sum2.P0: takes the sum of chunk `slot` from rank `peer`, behind its word or a barrier
+  kCheck,    ///< bk:check: looks for NaN in a tensor of the call
 };
 
 /// One step, as it was enqueued. A member that does not apply is -1.

@@ -14,7 +14,7 @@ them into compiled models.
 
 from typing import TYPE_CHECKING, Any
 
-from . import _gradients, _quantized_ops  # register
+from . import _gradients, _low_contention_ops, _quantized_ops  # register
 from ._functions import (
     async_input_mm,
     fused_all_gather_addmm,
@@ -30,6 +30,8 @@ from ._functions import (
     fused_scaled_matmul_reduce_scatter,
     fused_scaled_matmuls_all_reduce,
     fused_scaled_matmuls_reduce_scatter,
+    low_contention_all_gather,
+    low_contention_reduce_scatter,
     recent_reports,
 )
 from ._groups import close_groups, group_of
@@ -59,6 +61,8 @@ __all__ = [
     "fused_scaled_matmuls_reduce_scatter",
     "fusion_pass",
     "group_of",
+    "low_contention_all_gather",
+    "low_contention_reduce_scatter",
     "recent_reports",
 ]
 

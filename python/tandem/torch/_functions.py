@@ -542,6 +542,76 @@ def async_input_mm(a: torch.Tensor, b: torch.Tensor, a_chunk_signals: torch.Tens
     return _ops_of.async_input_mm(a, b, a_chunk_signals, a_chunk_pivot)
 
 
+def low_contention_all_gather(
+    tensor: torch.Tensor, gather_dim: int, group: GroupLike, *, total: int | None = None
+) -> torch.Tensor:
+    """Gathers a tensor along a dim while the current stream goes on, with products for example. A collective call.
+
+        whole = tandem.torch.low_contention_all_gather(shard, 0, group)
+        y = a @ b  # beside it
+        z = torch.ops._c10d_functional.wait_tensor(whole) @ c
+
+    It returns at once. Until `wait_tensor` has the result, nothing may read the result, or write the tensor. Copy
+    engines move the data, with barriers that need no multiprocessor. On CPUs a thread of the group copies.
+
+    Args:
+        tensor: this rank's shard, of any type and strides. It is copied first if it is not contiguous. Its size in
+            gather_dim follows the shard rule over `total`: ceil(total / W), and what is left for the last ranks.
+        gather_dim: the dim; negative numbers count from the end.
+        group: a ProcessGroup, or its name.
+        total: the size of gather_dim over all ranks. By default it is W times this rank's: right where all shards are
+            equal.
+
+    Returns:
+        All of the tensor, contiguous, of its type. `torch.ops._c10d_functional.wait_tensor` makes the stream that is
+        current then wait for it, on CPUs the host. Waiting again does nothing.
+
+    Gradients:
+        The gradient is low_contention_reduce_scatter() of the result's gradient, complete when the backward returns.
+
+    Without a wait:
+        The result must not be read. The memory of both tensors stays until the call has run. Later calls of the group
+        come behind it and raise its error. close_groups() and the end of the process wait for it, and log its error.
+        PyTorch warns of it when the process ends.
+
+    Graphs:
+        As for fused_all_gather_matmul(). `wait_tensor` is called inside of what is captured.
+
+    Raises:
+        tandem.Error: INVALID_ARGUMENT at once, with the values; the other ranks then get MISMATCH. On CPUs `wait_tensor`
+            raises MISMATCH, TIMEOUT or PEER_LOST. On GPUs it raises them if they are known by then.
+    """
+    return _ops_of.low_contention_all_gather(tensor, gather_dim, name_of(group), total=total)
+
+
+def low_contention_reduce_scatter(
+    tensor: torch.Tensor, reduce_op: str, scatter_dim: int, group: GroupLike
+) -> torch.Tensor:
+    """Sums the ranks' tensors while the current stream goes on. This rank keeps its shard. A collective call.
+
+    It returns at once, and is waited for as low_contention_all_gather() is. Copy engines move the data, and one
+    small kernel adds them. On CPUs a thread of the group does both.
+
+    Args:
+        tensor: this rank's summand; float32, bfloat16, float16 or fp8; any strides. It is copied first if it is not
+            contiguous.
+        reduce_op: "sum" or "avg".
+        scatter_dim: the dim; negative numbers count from the end. Where its size is no multiple of W, shards follow the
+            shard rule: ceil(size / W), and what is left for the last ranks.
+        group: a ProcessGroup, or its name.
+
+    Returns:
+        This rank's shard, contiguous, of the tensor's type, with the bits of tandem.reduce_scatter().
+
+    Gradients:
+        The gradient is low_contention_all_gather() of the result's, divided by W for "avg", complete when the backward
+        returns.
+
+    Without a wait, Graphs, Raises: as low_contention_all_gather().
+    """
+    return _ops_of.low_contention_reduce_scatter(tensor, reduce_op, scatter_dim, name_of(group))
+
+
 def recent_reports() -> list[tandem.OpReport]:
     """What the last fused ops of this process ran, and why, oldest first; 64 at most.
 

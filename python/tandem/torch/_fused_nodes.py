@@ -1,6 +1,6 @@
-"""The fused nodes of a rewritten graph as calls of the ops of tandem.torch.
+"""The nodes that passes make as calls of the ops of tandem.torch.
 
-docs/design/graph.md has the nodes' arguments. A node makes a flat list of tensors where an op makes a tensor and
+docs/design/graph.md has the nodes' arguments. A fused node makes a flat list of tensors where an op makes a tensor and
 lists.
 """
 
@@ -123,12 +123,24 @@ def _scaled_matmul_all_reduce(args: Sequence[Any], named: dict[str, Any]) -> Cal
     return Call(_ops_of.fused_scaled_matmuls_all_reduce.default, operands, kwargs, _scattered_or_product)
 
 
-#: A fused node's op to what makes the call of its arguments, in place and by name.
+def _low_contention_all_gather(args: Sequence[Any], named: dict[str, Any]) -> Call:
+    shard, group = args
+    return Call(_ops_of.low_contention_all_gather.default, (shard, 0, group), {}, lambda _: ())
+
+
+def _low_contention_reduce_scatter(args: Sequence[Any], named: dict[str, Any]) -> Call:
+    whole, reduce_op, group = args
+    return Call(_ops_of.low_contention_reduce_scatter.default, (whole, reduce_op, 0, group), {}, lambda _: ())
+
+
+#: A node's op to what makes the call of its arguments, in place and by name.
 CALLS: dict[str, Callable[[Sequence[Any], dict[str, Any]], Call]] = {
     "symm_mem.fused_all_gather_matmul.default": _all_gather_matmul,
     "symm_mem.fused_all_gather_scaled_matmul.default": _all_gather_scaled_matmul,
     "symm_mem.fused_matmul_reduce_scatter.default": _matmul_reduce_scatter,
     "symm_mem.fused_scaled_matmul_reduce_scatter.default": _scaled_matmul_reduce_scatter,
+    "symm_mem._low_contention_all_gather.default": _low_contention_all_gather,
+    "symm_mem._low_contention_reduce_scatter.default": _low_contention_reduce_scatter,
     "tandem.fused_matmul_all_reduce.default": _matmul_all_reduce,
     "tandem.fused_scaled_matmul_all_reduce.default": _scaled_matmul_all_reduce,
 }

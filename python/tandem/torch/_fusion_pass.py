@@ -55,11 +55,11 @@ class PassedGraph:
 class FusionPass(CustomGraphPass):
     """What fusion_pass() returns."""
 
-    def __init__(self, group: str | None, strict: bool, cost: bool, share_maxima: bool) -> None:
+    def __init__(self, group: str | None, strict: bool, options: dict[str, bool]) -> None:
         self.graphs: list[PassedGraph] = []  #: the graphs with gathers or scatters that were compiled, in order
         self.refused: list[str] = []  #: for each of them that was left as it was, its name and why
         self._group = group
-        self._options = {"cost": cost, "share_maxima": share_maxima}
+        self._options = options
         self._strict = strict
 
     def __call__(self, graph: fx.Graph) -> None:
@@ -72,8 +72,9 @@ class FusionPass(CustomGraphPass):
         try:
             if self._strict and (complaint := passed.report.complaint) is not None:
                 raise Error(ErrorCode.UNSUPPORTED, f"{passed.name}: {complaint}")
-            if passed.report.fused:
-                captured.rewrite(json.loads(passed.after.to_json()))
+            document = json.loads(passed.after.to_json())
+            if _fx.has_calls(document):
+                captured.rewrite(document)
                 graph.lint()
         except Error as error:
             if self._strict or error.code is not ErrorCode.UNSUPPORTED:
@@ -117,7 +118,12 @@ class FusionPass(CustomGraphPass):
 
 
 def fusion_pass(
-    group: GroupLike | None = None, *, strict: bool = False, cost: bool = False, share_maxima: bool = False
+    group: GroupLike | None = None,
+    *,
+    strict: bool = False,
+    cost: bool = False,
+    share_maxima: bool = False,
+    low_contention: bool = False,
 ) -> FusionPass:
     """Makes the pass that fuses collectives and products in torch.compile.
 
@@ -135,11 +141,14 @@ def fusion_pass(
             which most can be fused. Its ranks are on one host.
         strict: a graph in which a pair that could be fused is left, or nothing is fused, is an error. Graphs without
             gathers and scatters are none.
-        cost, share_maxima: as for tandem.graph.fuse().
+        cost, share_maxima, low_contention: as for tandem.graph.fuse().
 
     Raises:
         tandem.Error: when a graph is compiled. With `strict`: UNSUPPORTED with every reason, also if the rewritten graph
             of a program with symbolic sizes would fit one call only. Without it, such a graph is left as it is, and
             report() says so. INTERNAL if the rewritten graph is not consistent.
     """
-    return FusionPass(None if group is None else _groups.name_of(group), strict, cost, share_maxima)
+    options = {"cost": cost, "share_maxima": share_maxima}
+    if low_contention:
+        options["low_contention"] = True
+    return FusionPass(None if group is None else _groups.name_of(group), strict, options)

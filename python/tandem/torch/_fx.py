@@ -145,6 +145,11 @@ def _value(node: fx.Node) -> object:
     return node.meta.get("val")
 
 
+def has_calls(document: Json) -> bool:
+    """Whether passes have made nodes that call ops of tandem.torch."""
+    return any(node["target"] in CALLS for node in document["nodes"])
+
+
 class CapturedGraph:
     """An FX graph in the JSON of tandem.graph. docs/design/graph.md has its forms."""
 
@@ -290,7 +295,7 @@ class _Rewriting:
         for item in self._new:
             old = self._old.get(item["name"])
             if item["target"] in CALLS:
-                self._fuse(item)
+                self._call(item)
             elif item["target"] == _GETITEM and item["args"][0]["node"] in self._items:
                 self._made[item["name"]] = self._items[item["args"][0]["node"]](item["args"][1])
             elif old is not None and all(old[part] == item[part] for part in ("op", "target", "out")):
@@ -400,8 +405,8 @@ class _Rewriting:
             each.check(node, *args, value)
         return value
 
-    def _fuse(self, item: Json) -> None:
-        """A fused node as a call of an op of tandem.torch."""
+    def _call(self, item: Json) -> None:
+        """A node that passes have made, as a call of an op of tandem.torch."""
         named = {name: self._build(each) for name, each in item["kwargs"].items()}
         call = CALLS[item["target"]](self._build(item["args"]), named)
         node = self._add(call.op, call.args, call.kwargs, item["name"])

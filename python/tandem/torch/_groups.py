@@ -18,6 +18,8 @@ import tandem
 from tandem import _core
 from tandem._errors import Error, ErrorCode
 
+from ._lane import Lane
+
 GroupLike = dist.ProcessGroup | str
 
 
@@ -26,6 +28,14 @@ class _Made:
     process_group: weakref.ref[dist.ProcessGroup]
     group: tandem.Group
     server: _core.StoreServer | None  # rank 0 serves the others until the group is closed
+    lane: Lane | None = None  # made for the first call that runs on it
+
+    def close(self) -> None:
+        try:
+            if self.lane is not None:
+                self.lane.close()
+        finally:
+            self.group.close()
 
 
 _made: dict[tuple[str, str], _Made] = {}
@@ -55,6 +65,11 @@ def process_group_of(name: str) -> dist.ProcessGroup:
 def size_of(name: str) -> int:
     """The number of ranks of a process group. No tandem group is made."""
     return process_group_of(name).size()
+
+
+def rank_of(name: str) -> int:
+    """This rank's number in a process group. No tandem group is made."""
+    return process_group_of(name).rank()
 
 
 def _host() -> str:
@@ -116,6 +131,7 @@ def _create(process_group: dist.ProcessGroup, device: str) -> _Made:
         op_timeout=None,
         rendezvous_timeout=None,
         batch_invariant=None,
+        nan_check=None,
         fault=None,
     )
     return _Made(weakref.ref(process_group), group, server)
@@ -150,16 +166,25 @@ def group_of(group: GroupLike, device: torch.device | str = "cpu") -> tandem.Gro
         Error: INVALID_ARGUMENT if there is no such process group; UNSUPPORTED for ranks on several hosts, or without
             such a device; TIMEOUT with the ranks that did not come.
     """
-    name = name_of(group)
+    return _known(name_of(group), device).group
+
+
+def lane_of(name: str, device: torch.device) -> Lane:
+    """The lane of the tandem group of a process group, which is there already."""
+    known = _known(name, device)
+    if known.lane is None:
+        known.lane = Lane(known.group, name)
+    return known.lane
+
+
+def _known(name: str, device: torch.device | str) -> _Made:
     process_group = process_group_of(name)
-    if isinstance(device, torch.device):
-        known = _last.get((name, device))
-        if known is not None and known.process_group() is process_group and not known.group.is_closed:
-            return known.group
-        made = _made_for(process_group, device)
-        _last[name, device] = made
-        return made.group
-    return _made_for(process_group, device).group
+    if not isinstance(device, torch.device):
+        return _made_for(process_group, device)
+    known = _last.get((name, device))
+    if known is None or known.process_group() is not process_group or known.group.is_closed:
+        known = _last[name, device] = _made_for(process_group, device)
+    return known
 
 
 def _made_for(process_group: dist.ProcessGroup, device: torch.device | str) -> _Made:
@@ -172,7 +197,7 @@ def _made_for(process_group: dist.ProcessGroup, device: torch.device | str) -> _
                 raise Error(ErrorCode.INVALID_ARGUMENT, text)
             return made
         if made is not None:  # of a process group that was destroyed
-            made.group.close()
+            made.close()
             del _made[key]
         _made[key] = _create(process_group, key[1])
         return _made[key]
@@ -195,7 +220,7 @@ def close_groups() -> None:
     with _lock:
         _last.clear()
         while _made:
-            _made.popitem()[1].group.close()
+            _made.popitem()[1].close()
 
 
 def _after_fork() -> None:

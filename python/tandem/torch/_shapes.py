@@ -50,6 +50,14 @@ def check_dim(name: str, dim: int, tensor: torch.Tensor) -> None:
         refuse(f"{name} is {dim}, need 0 to {tensor.dim() - 1}")
 
 
+def dim_of(name: str, dim: int, tensor: torch.Tensor) -> int:
+    """The dim of `tensor`, from 0 on. Negative numbers count from the end."""
+    if not -tensor.dim() <= dim < tensor.dim():
+        most = f"{-tensor.dim()} to {tensor.dim() - 1}" if tensor.dim() > 0 else "a tensor that has dims"
+        refuse(f"{name} is {dim}, need {most}")
+    return dim % tensor.dim()
+
+
 def _check_left(name: str, a: torch.Tensor) -> None:
     if a.dim() < 2:
         refuse(f"{name} has sizes {list(a.shape)}, need at least 2 dims")
@@ -126,6 +134,13 @@ def own_rows(size: int, world: int, rank: int) -> int:
     """How many of `size` rows the rank has by the shard rule."""
     stride = -(-size // world)
     return max(0, min(size - rank * stride, stride))
+
+
+def check_own_rows(name: str, size: int, what: str, rows: int, world: int, rank: int) -> None:
+    """Whether a rank that has so many rows has its shard of `size`."""
+    if size < 0 or own_rows(size, world, rank) != rows:
+        need = f"{own_rows(size, world, rank)} on rank {rank} of {world}" if size >= 0 else "no size below 0"
+        refuse(f"{name} is {size} and {what} has size {rows}, need {need}")
 
 
 def scattered_sizes(shape: Sequence[int], dim: int, world: int, padded: bool = False) -> list[int]:

@@ -74,7 +74,7 @@ Result<Answer> connect_whole(const Problem& problem, Group& group, Stream& strea
   return connect(exchange_of_wholes(problem), group, stream);
 }
 
-Result<void> exchange_gather(const AllGatherArgs& args, const EndBarrier& end, Stream& stream) {
+Result<void> exchange_gather(const GatherCall& args, const EndBarrier& end, Stream& stream) {
   TANDEM_ASSIGN(CudaStream* const on, tandem::cuda::cuda_stream(stream, "all_gather"));
   TANDEM_ASSIGN(const std::optional<Mailboxes> boxes, mailboxes_of(end.group, *on));
   ExchangedGather gather{.shard = args.input.data, .out = args.output.data};
@@ -112,7 +112,7 @@ Result<void> exchange_and_add(const Args& args, ExchangedSum sum, std::int64_t l
   });
 }
 
-Result<void> exchange_sum(const ReduceScatterArgs& args, const EndBarrier& end, Stream& stream) {
+Result<void> exchange_sum(const ScatterCall& args, const EndBarrier& end, Stream& stream) {
   ExchangedSum sum;
   cut(args.input, std::span(sum.parts).first(static_cast<std::size_t>(end.group.size())));
   return exchange_and_add(args, sum, largest_part_bytes(args.input, end.group.size()), "reduce_scatter",

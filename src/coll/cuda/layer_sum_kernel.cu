@@ -23,7 +23,19 @@ __device__ void add_up(const LayerSum& sum) {
   };
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kLayerSumThreads * kWidth;
   std::int64_t at = (static_cast<std::int64_t>(blockIdx.x) * kLayerSumThreads + threadIdx.x) * kWidth;
-  // Few layers: two places at once, so that as many loads are under way.
+  // Few layers: several places at once, so that as many loads are under way.
+  constexpr int kPair = 2;
+  if (sum.num_layers <= kPair) {
+    constexpr int kPlaces = 4;
+    for (; at + (kPlaces - 1) * step < sum.num_elements; at += kPlaces * step) {
+      float sums[kPlaces][kWidth];
+#pragma unroll
+      for (int i = 0; i < kPlaces; ++i)
+        add_layers<In, kWidth, kPair>(sum.num_layers, address_of, at + i * step, sums[i]);
+#pragma unroll
+      for (int i = 0; i < kPlaces; ++i) finish<Out>(sum, at + i * step, sums[i]);
+    }
+  }
   constexpr int kFew = kLayerBatch / 2;
   if (sum.num_layers <= kFew) {
     for (; at + step < sum.num_elements; at += 2 * step) {

@@ -90,7 +90,7 @@ Result<Answer> connect(const Problem&, Group& group, Stream& stream) {
 
 /// Behind a barrier of the ranks: NCCL's kernels have no deadline, so a rank that does not come has to be
 /// noticed before.
-Result<void> run(const AllGatherArgs& args, const EndBarrier& end, Stream& stream) {
+Result<void> run(const GatherCall& args, const EndBarrier& end, Stream& stream) {
   TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "all_gather"));
   TANDEM_ASSIGN(const Communicator communicator, communicator_of(end.group, stream));
   // A communicator that a graph knows of ends only after it, and a group keeps such graphs to its end.

@@ -19,7 +19,7 @@ Answer can_run(const Problem& problem, const Device&) {
 }
 
 /// By one kernel: each rank publishes its shard in its workspace, and reads the others' where they lie.
-Result<void> run(const AllGatherArgs& args, const EndBarrier& end, Stream& stream) {
+Result<void> run(const GatherCall& args, const EndBarrier& end, Stream& stream) {
   const int world = end.group.size();
   TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "all_gather"));
   TANDEM_ASSIGN(const std::optional<Mailboxes> boxes, mailboxes_of(end.group, *on));

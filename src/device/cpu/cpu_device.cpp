@@ -2,15 +2,16 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <limits>
 #include <new>
 #include <string>
 
 #include "base/format.hpp"
 #include "base/home_process.hpp"
+#include "base/memory_pages.hpp"
 #include "base/try.hpp"
 #include "base/usable_cores.hpp"
 #include "device/cpu/cpu_event.hpp"
+#include "device/cpu/cpu_stamps.hpp"
 #include "device/cpu/cpu_stream.hpp"
 #include "device/cpu/processor.hpp"
 #include "device/cpu/work_queue.hpp"
@@ -20,7 +21,10 @@ namespace {
 
 class CpuDevice final : public Device {
  public:
-  CpuDevice(int index, const Config& config) : Device({DeviceKind::kCpu, index}, config) { attach(frees_); }
+  CpuDevice(int index, const Config& config) : Device({DeviceKind::kCpu, index}, config) {
+    attach(frees_);
+    attach(make_stamp_service());
+  }
   /// Finishes the work of its streams first, as they do themselves.
   ~CpuDevice() override {
     for (const auto& queue : frees_->queues())
@@ -45,23 +49,14 @@ class CpuDevice final : public Device {
  private:
   Result<Buffer> do_allocate(std::int64_t num_bytes) override {
     TANDEM_TRY(home_.check("the device cpu:0"));
-    constexpr std::size_t kAlignment = 64;
-    const auto out_of_memory = [&] {
-      return failf(ErrorCode::kOutOfMemory, "allocate: {} bytes asked for on {}", num_bytes, to_string(id()));
-    };
-    if (num_bytes > std::numeric_limits<std::int64_t>::max() - static_cast<std::int64_t>(kAlignment)) {
-      return out_of_memory();
-    }
-    const std::size_t rounded = (static_cast<std::size_t>(num_bytes) + kAlignment) / kAlignment * kAlignment;
     frees_->free_unused();
-    void* data = std::aligned_alloc(kAlignment, rounded);
-    if (data == nullptr) return out_of_memory();
+    TANDEM_ASSIGN(void* const data, allocate_pages("allocate", num_bytes));
     try {
       return Buffer(data, num_bytes, std::shared_ptr<void>(data, [frees = frees_](void* freed) {
                       frees->free({freed, [](void* object, void*) { std::free(object); }});
                     }));
     } catch (const std::bad_alloc&) {  // of the owner; it has freed the data
-      return out_of_memory();
+      return failf(ErrorCode::kOutOfMemory, "allocate: {} bytes asked for on {}", num_bytes, to_string(id()));
     }
   }
   Result<void> do_zero(void* data, std::int64_t num_bytes) override {

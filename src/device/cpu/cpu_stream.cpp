@@ -1,15 +1,13 @@
 #include "device/cpu/cpu_stream.hpp"
 
 #include <pthread.h>
-#include <signal.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <system_error>
 #include <tandem/base/log.hpp>
 
-#include "base/format.hpp"
+#include "base/make_thread.hpp"
 #include "base/try.hpp"
 #include "base/usable_cores.hpp"
 #include "device/cpu/copy_plan.hpp"
@@ -26,22 +24,6 @@ std::chrono::nanoseconds spin_of(const Config& config) {
   if (config.spin) return *config.spin;
   return usable_cores() > 1 ? std::chrono::microseconds(5) : std::chrono::microseconds(0);
 }
-
-/// Signals meant for the program are handled by its own threads.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_;
-};
 
 void sleep_for(std::chrono::nanoseconds duration) {
   constexpr std::int64_t kNsPerS = 1'000'000'000;
@@ -66,19 +48,14 @@ CpuStream::CpuStream(Device& device, int priority, std::shared_ptr<CpuFrees> fre
 Result<std::unique_ptr<Stream>> CpuStream::create(Device& device, int priority,
                                                   std::shared_ptr<CpuFrees> frees) {
   std::unique_ptr<CpuStream> stream(new CpuStream(device, priority, std::move(frees)));
-  try {
-    const SignalsBlocked blocked;
-    stream->worker_ = std::thread([queue = stream->queue_, threshold = device.config().log_level] {
-      pthread_setname_np(pthread_self(), "tandem-stream");
-      const std::optional<Error> lost = queue->run();
-      if (lost)
-        log(threshold, LogLevel::kWarning,
-            "a stream ended with a fault nobody asked for: " + lost->to_string());
-    });
-  } catch (const std::system_error& error) {
-    return fail(ErrorCode::kDriver, fmt::format("create_stream: no thread: {}", error.what()),
-                error.code().value());
-  }
+  auto serve = [queue = stream->queue_, threshold = device.config().log_level] {
+    pthread_setname_np(pthread_self(), "tandem-stream");
+    const std::optional<Error> lost = queue->run();
+    if (lost)
+      log(threshold, LogLevel::kWarning,
+          "a stream ended with a fault nobody asked for: " + lost->to_string());
+  };
+  TANDEM_ASSIGN(stream->worker_, make_thread("create_stream", std::move(serve)));
   return stream;
 }
 

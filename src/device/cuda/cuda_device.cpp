@@ -9,14 +9,17 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "device/cuda/capture_count.hpp"
+#include "device/cuda/clock_kernels.hpp"
 #include "device/cuda/copy_kernels.hpp"
 #include "device/cuda/cuda_error.hpp"
 #include "device/cuda/cuda_event.hpp"
 #include "device/cuda/cuda_frees.hpp"
 #include "device/cuda/cuda_recorder.hpp"
+#include "device/cuda/cuda_stamps.hpp"
 #include "device/cuda/cuda_stream.hpp"
 #include "device/cuda/device_memory.hpp"
 #include "device/cuda/driver_api.hpp"
+#include "device/cuda/nvtx_profiler.hpp"
 #include "device/cuda/sleep_kernel.hpp"
 #include "device/cuda/word_kernel.hpp"
 
@@ -37,6 +40,8 @@ class CudaDevice final : public Device {
     attach(std::make_shared<CaptureCount>());
     attach(sharing_);
     attach(make_recorder(sharing_));
+    attach(make_stamp_service());
+    if (auto profiler = find_profiler()) attach(std::move(profiler));
     sharing_->count_device();
   }
   ~CudaDevice() override { sharing_->forget_device(); }
@@ -155,7 +160,7 @@ Result<void> warm_up(Device& device) {
 }  // namespace
 
 KernelList kernels() {
-  return joined({copy_kernels(), sleep_kernels(), word_kernels()});
+  return joined({clock_kernels(), copy_kernels(), sleep_kernels(), word_kernels()});
 }
 
 Result<std::unique_ptr<Device>> make_device(int index, const Config& config) {

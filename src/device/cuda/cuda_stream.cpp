@@ -106,6 +106,15 @@ void CudaStream::settle_before_load() const {
   sharing_->settle_before_load(native_, watches_, Deadline::after(device().config().op_timeout), spin_);
 }
 
+Result<void> CudaStream::copy_by_engine(const TensorView& from, const TensorView& to) const {
+  if (from.data == to.data) return {};  // an own place; other overlap is refused before
+  return enqueue("copy", Waits::kForNobody, [&](cudaStream_t on) {
+    const CopyLoops loops = CopyLoops::between(from, to);
+    return uses_copy_engines() ? enqueue_engine_copy(loops, from.data, to.data, on)
+                               : enqueue_copy(loops, from.data, to.data, CopyBy::kKernel, on);
+  });
+}
+
 Result<void> CudaStream::do_copy(const TensorView& from, const TensorView& to) {
   return enqueue("copy", Waits::kForNobody, [&](cudaStream_t on) {
     return enqueue_copy(CopyLoops::between(from, to), from.data, to.data, sharing_->copy_by(), on);
@@ -271,7 +280,7 @@ Result<std::unique_ptr<Graph>> CudaStream::do_end_capture() {
 
 // NVTX wants an end of text, and ops allocate nothing on the repeat path.
 void CudaStream::do_begin_range(std::string_view label) {
-  char text[160];
+  char text[256];
   const std::size_t size = std::min(label.size(), sizeof(text) - 1);
   label.copy(text, size);
   text[size] = 0;

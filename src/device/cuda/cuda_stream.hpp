@@ -64,6 +64,11 @@ class CudaStream final : public Stream {
       }
     });
   }
+  /// copy() of views that can_copy_by_engine() takes and that were checked, by a copy engine. Where ranks
+  /// share the GPU a kernel copies: see SharedGpu::copy_by().
+  [[nodiscard]] Result<void> copy_by_engine(const TensorView& from, const TensorView& to) const;
+  /// Whether engines do the copies of copy_by_engine() here.
+  [[nodiscard]] bool uses_copy_engines() const { return sharing_->copy_by() == CopyBy::kEngine; }
   /// Before kernels are loaded, and not in enqueue(). Where ranks share the GPU it waits until this stream is
   /// done, for as long as an op may: see SharedGpu.
   void settle_before_load() const;

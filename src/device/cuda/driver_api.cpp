@@ -33,6 +33,7 @@ struct Loaded {
     look_up("cuCtxGetCurrent", api.ctx_get_current, missing);
     look_up("cuPointerGetAttributes", api.pointer_get_attributes, missing);
     look_up("cuStreamWriteValue32", api.stream_write_value32, missing);
+    look_up("cuStreamBatchMemOp", api.stream_batch_mem_op, missing);
     look_up("cuMemGetAllocationGranularity", api.mem_get_allocation_granularity, missing);
     look_up("cuMemCreate", api.mem_create, missing);
     look_up("cuMemRelease", api.mem_release, missing);

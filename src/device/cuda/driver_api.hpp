@@ -15,6 +15,7 @@ struct DriverApi {
   decltype(&cuCtxGetCurrent) ctx_get_current = nullptr;
   decltype(&cuPointerGetAttributes) pointer_get_attributes = nullptr;
   decltype(&cuStreamWriteValue32) stream_write_value32 = nullptr;
+  decltype(&cuStreamBatchMemOp) stream_batch_mem_op = nullptr;
   decltype(&cuMemGetAllocationGranularity) mem_get_allocation_granularity = nullptr;
   decltype(&cuMemCreate) mem_create = nullptr;
   decltype(&cuMemRelease) mem_release = nullptr;

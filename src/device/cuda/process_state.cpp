@@ -5,6 +5,7 @@
 //     with its last user.
 //   - A table of numbers a GPU. It is read only, so one serves all; giving it back would wait for every
 //     kernel of the GPU.
+//   - A page of host memory a GPU, by which its clocks are read (gpu_clock.cpp): never given back either.
 //   - The driver's functions (driver_api.cpp): libcuda is loaded once a process.
 #include <cuda_runtime_api.h>
 

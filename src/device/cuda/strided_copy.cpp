@@ -1,5 +1,6 @@
 #include "device/cuda/strided_copy.hpp"
 
+#include <cstddef>
 #include <cstdlib>
 #include <limits>
 
@@ -59,23 +60,65 @@ StridedCopy strided_copy(const CopyLoops& loops, const void* from, void* to) {
   return copy;
 }
 
-bool is_rows_copy(const CopyLoops& loops) {
+namespace {
+
+bool are_pitched(const CopyLoops::Loop& rows, std::int64_t run_bytes) {
   constexpr std::int64_t kMaxPitchBytes = std::numeric_limits<std::int32_t>::max();
-  if (loops.num_loops != 1 || loops.run_bytes < kSectorBytes) return false;
-  const CopyLoops::Loop& rows = loops.loops[0];
-  return rows.from_stride_bytes >= loops.run_bytes && rows.from_stride_bytes <= kMaxPitchBytes &&
-         rows.to_stride_bytes >= loops.run_bytes && rows.to_stride_bytes <= kMaxPitchBytes;
+  return rows.from_stride_bytes >= run_bytes && rows.from_stride_bytes <= kMaxPitchBytes &&
+         rows.to_stride_bytes >= run_bytes && rows.to_stride_bytes <= kMaxPitchBytes;
+}
+
+cudaError_t enqueue_rows(const CopyLoops::Loop& rows, std::int64_t run_bytes, const void* from, void* to,
+                         cudaStream_t stream) {
+  return cudaMemcpy2DAsync(to, static_cast<std::size_t>(rows.to_stride_bytes), from,
+                           static_cast<std::size_t>(rows.from_stride_bytes),
+                           static_cast<std::size_t>(run_bytes), static_cast<std::size_t>(rows.size),
+                           cudaMemcpyDeviceToDevice, stream);
+}
+
+/// The loops from `idx` on, of which the innermost is a copy of rows.
+cudaError_t enqueue_groups(const CopyLoops& loops, int idx, const std::byte* from, std::byte* to,
+                           cudaStream_t stream) {
+  const CopyLoops::Loop& loop = loops.loops[static_cast<std::size_t>(idx)];
+  if (idx == loops.num_loops - 1) return enqueue_rows(loop, loops.run_bytes, from, to, stream);
+  for (std::int64_t i = 0; i < loop.size; ++i) {
+    const cudaError_t code = enqueue_groups(loops, idx + 1, from + i * loop.from_stride_bytes,
+                                            to + i * loop.to_stride_bytes, stream);
+    if (code != cudaSuccess) return code;
+  }
+  return cudaSuccess;
+}
+
+cudaError_t enqueue_run(const CopyLoops& loops, const void* from, void* to, cudaStream_t stream) {
+  return cudaMemcpyAsync(to, from, static_cast<std::size_t>(loops.run_bytes), cudaMemcpyDeviceToDevice,
+                         stream);
+}
+
+}  // namespace
+
+bool is_rows_copy(const CopyLoops& loops) {
+  return loops.num_loops == 1 && loops.run_bytes >= kSectorBytes &&
+         are_pitched(loops.loops[0], loops.run_bytes);
+}
+
+bool can_copy_by_engine(const CopyLoops& loops) {
+  if (loops.num_loops == 0) return true;
+  std::int64_t num_copies = 1;
+  for (int i = 0; i < loops.num_loops - 1; ++i) num_copies *= loops.loops[static_cast<std::size_t>(i)].size;
+  return num_copies <= kMostEngineCopies &&
+         are_pitched(loops.loops[static_cast<std::size_t>(loops.num_loops - 1)], loops.run_bytes);
+}
+
+cudaError_t enqueue_engine_copy(const CopyLoops& loops, const void* from, void* to, cudaStream_t stream) {
+  if (loops.num_loops == 0) return enqueue_run(loops, from, to, stream);
+  return enqueue_groups(loops, 0, static_cast<const std::byte*>(from), static_cast<std::byte*>(to), stream);
 }
 
 cudaError_t enqueue_copy(const CopyLoops& loops, const void* from, void* to, CopyBy by, cudaStream_t stream) {
   if (by == CopyBy::kKernel) return launch_strided_copy(strided_copy(loops, from, to), stream);
-  const auto run_bytes = static_cast<std::size_t>(loops.run_bytes);
-  if (loops.num_loops == 0) return cudaMemcpyAsync(to, from, run_bytes, cudaMemcpyDeviceToDevice, stream);
+  if (loops.num_loops == 0) return enqueue_run(loops, from, to, stream);
   if (!is_rows_copy(loops)) return launch_strided_copy(strided_copy(loops, from, to), stream);
-  const CopyLoops::Loop& rows = loops.loops[0];
-  return cudaMemcpy2DAsync(to, static_cast<std::size_t>(rows.to_stride_bytes), from,
-                           static_cast<std::size_t>(rows.from_stride_bytes), run_bytes,
-                           static_cast<std::size_t>(rows.size), cudaMemcpyDeviceToDevice, stream);
+  return enqueue_rows(loops.loops[0], loops.run_bytes, from, to, stream);
 }
 
 }  // namespace tandem::cuda

@@ -37,34 +37,4 @@ symm::Inbox& inbox_of(Group& group, DeviceId device, std::uint32_t longest) {
   return *inbox;
 }
 
-namespace {
-
-Result<void> add_streams(std::vector<std::unique_ptr<Stream>>& lanes, int count, Device& device) {
-  while (static_cast<int>(lanes.size()) < count) {
-    TANDEM_ASSIGN(auto lane, device.create_stream());
-    lanes.push_back(std::move(lane));
-  }
-  return {};
-}
-
-}  // namespace
-
-Result<void> open_lanes(int num_lanes, Group& group, Device& device) {
-  return add_streams(device_memory(group, device.id()).side_lanes, num_lanes - 1, device);
-}
-
-Result<Stream*> open_recording_lanes(int num_lanes, Group& group, Device& device) {
-  auto& lanes = device_memory(group, device.id()).recorded.lanes;
-  TANDEM_TRY(add_streams(lanes, num_lanes, device));
-  return lanes.front().get();
-}
-
-Stream& side_lane(int lane, Group& group, const Stream& current) {
-  DeviceMemory& memory = device_memory(group, current.device().id());
-  const auto& recording = memory.recorded.lanes;
-  const auto idx = static_cast<std::size_t>(lane);
-  const bool is_recording = !recording.empty() && recording.front().get() == &current;
-  return is_recording ? *recording[idx] : *memory.side_lanes[idx - 1];
-}
-
 }  // namespace tandem::fused

@@ -6,7 +6,6 @@
 #include <tandem/base/error.hpp>
 #include <tandem/bootstrap/group.hpp>
 #include <tandem/device/device.hpp>
-#include <tandem/device/stream.hpp>
 #include <vector>
 
 #include "fused/call/graph_cache.hpp"
@@ -26,28 +25,20 @@ class Scratch {
   std::vector<Buffer> blocks_;
 };
 
-/// Calls that may come again, and the lanes on which they are recorded and no op runs.
+/// Calls that may come again.
 struct RecordedCalls {
   const Device* device = nullptr;  ///< compared only
   GraphCache graphs = {};
-  std::vector<std::unique_ptr<Stream>> lanes = {};
 };
 
 /// What a group keeps for the fused ops on one device.
 struct DeviceMemory {
   explicit DeviceMemory(DeviceId of) : device(of) {}
-  /// A fault that is left in a side lane is the group's, which has told it.
-  ~DeviceMemory() {
-    for (const auto& lane : side_lanes) static_cast<void>(lane->synchronize());
-  }
-  DeviceMemory(const DeviceMemory&) = delete;
-  DeviceMemory& operator=(const DeviceMemory&) = delete;
 
   DeviceId device;
   Scratch scratch;
-  std::unique_ptr<symm::Inbox> inbox;               ///< see inbox_of()
-  symm::KernelInbox kernel_inbox;                   ///< of products whose rows go to their owners
-  std::vector<std::unique_ptr<Stream>> side_lanes;  ///< of the group's ops that overlap: lanes 1, 2, ...
+  std::unique_ptr<symm::Inbox> inbox;  ///< see inbox_of()
+  symm::KernelInbox kernel_inbox;      ///< of products whose rows go to their owners
   RecordedCalls recorded;
 };
 /// Made at first use. The fused ops share it.
@@ -57,12 +48,5 @@ struct DeviceMemory {
 /// it serves.
 [[nodiscard]] symm::Inbox& inbox_of(Group& group, DeviceId device,
                                     std::uint32_t longest = symm::Inbox::kLongest);
-
-/// Makes the streams that programs of so many lanes use beside the caller's, where they are missing.
-[[nodiscard]] Result<void> open_lanes(int num_lanes, Group& group, Device& device);
-/// As many lanes to record on, the first in place of the caller's.
-[[nodiscard]] Result<Stream*> open_recording_lanes(int num_lanes, Group& group, Device& device);
-/// Lane `lane` > 0 of a program whose lane 0 is `current`: the group's own, or recording ones.
-[[nodiscard]] Stream& side_lane(int lane, Group& group, const Stream& current);
 
 }  // namespace tandem::fused

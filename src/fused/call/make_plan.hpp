@@ -13,9 +13,11 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "bootstrap/group_rates.hpp"
+#include "coll/group_lanes.hpp"
+#include "coll/nan_check.hpp"
 #include "fused/call/choose.hpp"
-#include "fused/call/group_memory.hpp"
 #include "fused/call/plan.hpp"
+#include "program/checks.hpp"
 #include "program/verify.hpp"
 
 namespace tandem::fused {
@@ -38,8 +40,10 @@ template <class Problem, class Entry>
                                       [[maybe_unused]] const Device& device) {
 #ifndef NDEBUG
   std::vector<program::Program> ranks;
-  for (int rank = 0; rank < problem.world; ++rank)
-    ranks.push_back(algorithm.build(problem, rank, device).program);
+  for (int rank = 0; rank < problem.world; ++rank) {
+    program::Program built = algorithm.build(problem, rank, device).program;
+    ranks.push_back(problem.checks_nan ? program::with_checks(std::move(built)) : std::move(built));
+  }
   return program::verify(ranks);
 #else
   return {};
@@ -67,7 +71,11 @@ template <class Plan, class Entry, class Problem, class NotesOf>
   const auto notes = notes_of(algorithm);
   TANDEM_TRY(verify_all(problem, algorithm, device));
   auto built = algorithm.build(problem, group.rank(), device);
-  TANDEM_TRY(open_lanes(built.program.num_lanes, group, device));
+  if (problem.checks_nan) {
+    TANDEM_TRY(coll::prepare_nan_checks(group, device));
+    built.program = program::with_checks(std::move(built.program));
+  }
+  TANDEM_TRY(coll::open_lanes(built.program.num_lanes, group, device));
 
   Plan plan;
   plan.algorithm = choice.algorithm;
@@ -80,6 +88,7 @@ template <class Plan, class Entry, class Problem, class NotesOf>
   plan.candidates = std::move(choice.candidates);
   plan.tune_key = std::move(facts.tune_key);
   plan.device = problem.device;
+  built.program.label = plan.label;
   plan.bindings = program::Bindings(built.program);
   plan.program = std::move(built.program);
   plan.roots = std::move(built.roots);

@@ -28,7 +28,7 @@ struct Standpoint {
 std::string why_not_kept(const Config& config) {
   if (!config.measure_gpus) return "TANDEM_MEASURE_GPUS is 0";
   if (config.tune_folder.empty()) return "there is no folder to keep it in";
-  const auto prepared = cost::prepare_folder(config.tune_folder);
+  const auto prepared = cost::check_folder(config.tune_folder);
   return prepared ? "" : prepared.error().text();
 }
 

@@ -14,6 +14,7 @@
 #include "base/lru_cache.hpp"
 #include "program/bindings.hpp"
 #include "program/program.hpp"
+#include "timeline/timeline_impl.hpp"
 
 namespace tandem::fused {
 
@@ -44,6 +45,8 @@ struct OpPlan {
   program::Bindings bindings;                     ///< of the last call
   std::array<PreparedProducts, 2> prepared = {};  ///< the last first
   bool is_recordable = true;                      ///< no call of it was refused as a recording
+  /// The program's steps as timelines have them; null until one asks.
+  std::shared_ptr<const timeline::StepList> noted_steps = {};
   /// Of workspace, that a recording of its calls needs.
   std::int64_t recorded_workspace_bytes = 0;
 };

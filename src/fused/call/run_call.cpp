@@ -9,8 +9,10 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "coll/collective_call.hpp"
+#include "coll/group_lanes.hpp"
 #include "device/recorder.hpp"
 #include "fused/call/group_memory.hpp"
+#include "program/checks.hpp"
 #include "program/runner.hpp"
 
 namespace tandem::fused {
@@ -42,13 +44,13 @@ void add_to_key(const OpPlan& plan, CallKey& key) {
 
 /// Where this group keeps calls that may come again; null where nothing is gained by a recording of this one,
 /// or where it would not be the same: not of programs that use the inbox, whose epoch the host counts; not
-/// inside a recording of the caller's; not with a trace, faults or delays, which act while a call is
-/// enqueued.
+/// inside a recording of the caller's; not with a trace, a timeline, faults or delays, which act while a call
+/// is enqueued.
 GraphCache* graphs_for(const PlannedCall& call) {
   const Config& config = call.group.config();
   const OpPlan& plan = *call.plan;
   if (plan.program.memory.uses_inbox() || !plan.is_recordable || call.trace != nullptr ||
-      config.record_after == 0)
+      call.group.timeline() != nullptr || config.record_after == 0)
     return nullptr;
   if (config.link_delay.count() > 0 || !config.fault.empty()) return nullptr;
   const Device& device = call.stream.device();
@@ -64,10 +66,10 @@ GraphCache* graphs_for(const PlannedCall& call) {
 Result<std::unique_ptr<Graph>> record(const PlannedCall& call, symm::Handle* workspace) {
   OpPlan& plan = *call.plan;
   Device& device = call.stream.device();
-  TANDEM_ASSIGN(Stream* const on, open_recording_lanes(2, call.group, device));
+  TANDEM_ASSIGN(Stream* const on, coll::open_recording_lanes(2, call.group, device));
   TANDEM_TRY(make_ready(plan, call, *on));
   const auto begin = std::chrono::steady_clock::now();
-  auto graph = device.service<Recorder>()->record({*on, side_lane(1, call.group, *on)},
+  auto graph = device.service<Recorder>()->record({*on, coll::side_lane(1, call.group, *on)},
                                                   [&] { return enqueue(plan, call.group, *on, workspace); });
   if (graph) {
     log(call.group.config().log_level, LogLevel::kDebug,
@@ -113,6 +115,7 @@ OpReport report_of(const std::shared_ptr<OpPlan>& plan) {
           .key = plan->key,
           .candidates = plan->candidates,
           .tune_key = plan->tune_key ? &*plan->tune_key : nullptr,
+          .checks_nan = program::checks_nan(plan->program),
           .plan = plan};
 }
 
@@ -123,7 +126,7 @@ Result<void> make_ready(OpPlan& plan, const PlannedCall& call, Stream& stream) {
   plan.bindings.bind_group(call.group);
   plan.bindings.bind_lane(program::kCurrent, stream);
   for (int lane = 1; lane < program.num_lanes; ++lane)
-    plan.bindings.bind_lane(static_cast<program::Lane>(lane), side_lane(lane, call.group, stream));
+    plan.bindings.bind_lane(static_cast<program::Lane>(lane), coll::side_lane(lane, call.group, stream));
   plan.bindings.bind_scratch(program, scratch.data(), plan.device);
   call.bind(plan.bindings);
   // Two kinds of calls may take turns: such as those on the caller's stream and on recording lanes.
@@ -169,7 +172,7 @@ Result<void> enqueue(OpPlan& plan, Group& group, Stream& stream, symm::Handle* w
     coll::keep_for_ops(group, inbox.block());
     plan.bindings.bind_inbox(program, slot, plan.device);
   }
-  return program::run(program, plan.bindings);
+  return program::run(program, plan.bindings, &plan.noted_steps);
 }
 
 Result<OpReport> run_call(const PlannedCall& call) {
@@ -200,7 +203,8 @@ Result<OpReport> run_call(const PlannedCall& call) {
                                    .fingerprint = plan.fingerprint,
                                    .workspace_bytes = plan.program.memory.workspace_bytes,
                                    .recorded_workspace_bytes = plan.recorded_workspace_bytes,
-                                   .label = plan.label},
+                                   .label = plan.label,
+                                   .algorithm = to_string(plan.algorithm)},
                                   run));
   if (cached != nullptr && !report.as_graph) record_if_due(*cached, call, workspace);
   return report;

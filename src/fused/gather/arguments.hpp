@@ -55,6 +55,7 @@ template <class Args>
                         .batch_invariant = device.config().batch_invariant,
                         .has_link = group.config().link_delay.count() > 0,
                         .device = device.id(),
+                        .checks_nan = group.nan_check(),
                         .num_b = static_cast<int>(args.b.size()),
                         .keeps_gathered = args.gathered.has_value()};
   for (const TensorView& b : args.b) problem.sum_n += b.size(1);

@@ -6,6 +6,7 @@
 namespace tandem::fused {
 
 using program::all_of;
+using program::Checked;
 using program::kNone;
 using program::Lane;
 using program::Operand;
@@ -21,7 +22,8 @@ GatherBuilder::GatherBuilder(const GatherProblem& problem, Algorithm algorithm, 
   for (int i = 0; i < num_travelling(problem); ++i) {
     const Travelling& tensor = tensors_.emplace_back(travelling(problem, i));
     GatherRoots::Travel& travel = roots_.travels.emplace_back();
-    travel.front = travel.shard = builder_.caller(tensor.name);
+    travel.front = travel.shard =
+        builder_.input(tensor.name, Checked::kBefore, problem.gathers_last() ? 0 : problem.dim);
     if (tensor.is_kept) travel.whole = builder_.caller(fmt::format("all of {}", tensor.name));
     if (tensor.is_copied) {
       const std::int64_t own = tensor.part_of(problem.world, rank).size;
@@ -34,17 +36,21 @@ GatherBuilder::GatherBuilder(const GatherProblem& problem, Algorithm algorithm, 
     quantized_ = builder_.scratch("quantized a", sizes, *problem.quantize);
     quantized_scale_ = builder_.scratch("scale of a", with_last(sizes, problem.scale_columns()), DType::kF32);
   } else if (problem.is_scaled && !problem.has_sharded_scale() && problem.scale_mode != ScaleMode::kNone) {
-    roots_.a_scale = builder_.caller("a_scale");
+    // Of rows, the gathered dim stands in front: see bind().
+    const bool moves = problem.scale_mode != ScaleMode::kTensorwise && !problem.gathers_last();
+    roots_.a_scale = builder_.input("a_scale", Checked::kBeside, moves ? problem.dim : 0);
   }
   const std::int64_t sums_bytes = problem.rows() * problem.sum_n * size_bytes(DType::kF32);
   const std::int64_t sums_at = problem.gathers_last() ? builder_.reserve_scratch(sums_bytes) : 0;
   for (int i = 0; i < problem.num_b; ++i) {
     GatherRoots::PerB& per_b = roots_.per_b.emplace_back();
-    per_b.b = builder_.caller(fmt::format("b{}", i));
+    per_b.b = builder_.input(fmt::format("b{}", i), Checked::kBeside);
     per_b.out = builder_.caller(fmt::format("out{}", i));
-    if (problem.is_scaled || problem.has_bias) per_b.bias = builder_.caller(fmt::format("bias{}", i));
-    if (problem.is_scaled) per_b.b_scale = builder_.caller(fmt::format("b_scale{}", i));
-    if (problem.is_scaled) per_b.result_scale = builder_.caller(fmt::format("result_scale{}", i));
+    if (problem.is_scaled || problem.has_bias)
+      per_b.bias = builder_.input(fmt::format("bias{}", i), Checked::kBeside);
+    if (problem.is_scaled) per_b.b_scale = builder_.input(fmt::format("b_scale{}", i), Checked::kBeside);
+    if (problem.is_scaled)
+      per_b.result_scale = builder_.input(fmt::format("result_scale{}", i), Checked::kBeside);
     if (problem.gathers_last())
       per_b.sum = builder_.bound_scratch(fmt::format("sum{}", i), sums_at, sums_bytes);
   }

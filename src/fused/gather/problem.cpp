@@ -58,7 +58,7 @@ std::size_t hash_of(const GatherProblem& p) {
   hash.add(p.num_also_gathered).add(p.in_place_offset).add(p.plan_n).add(p.is_capturing).add(p.piece_peers);
   hash.add(p.pulls).add(p.has_link);
   hash.add(p.num_b).add(p.sum_n).add(p.keeps_gathered).add(p.copied).add(p.has_bias).add(p.by_mm);
-  hash.add(p.batch_invariant);
+  hash.add(p.batch_invariant).add(p.checks_nan);
   hash.add(p.first_consumed).add(p.aligns_own).add(p.orders_scale).add(p.fast_accum);
   for (const GatherProblem::AlsoGathered& one : p.also_gather) hash.add(one.dtype).add(one.last);
   return hash.value();

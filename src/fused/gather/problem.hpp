@@ -48,6 +48,7 @@ struct GatherProblem {
   int piece_peers = 0;    ///< to so many ranks native products send the shards themselves
   // This rank's.
   DeviceId device;
+  bool checks_nan = false;  ///< Group::nan_check()
   int num_b = 0;
   std::int64_t sum_n = 0;  ///< columns of all b's together
   bool keeps_gathered = false;

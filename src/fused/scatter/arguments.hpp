@@ -64,6 +64,7 @@ template <class Args>
                          .plan_k = args.plan_k,
                          .batch_invariant = device.config().batch_invariant,
                          .device = device.id(),
+                         .checks_nan = group.nan_check(),
                          .num_products = static_cast<int>(args.a.size()),
                          .keeps_product = args.product.has_value()};
   for (const TensorView& a : args.a) problem.sum_k += a.sizes.back();

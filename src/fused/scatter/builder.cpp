@@ -7,6 +7,7 @@
 namespace tandem::fused {
 
 using program::all_of;
+using program::Checked;
 using program::kNone;
 using program::Lane;
 using program::Operand;
@@ -18,24 +19,26 @@ ScatterBuilder::ScatterBuilder(const ScatterProblem& problem, Algorithm algorith
       builder_(fmt::format("{} {}", problem.op(), to_string(algorithm)), rank, problem.world, num_lanes,
                symm::kScatterChannel) {
   const std::int64_t copies_at = problem.num_copied > 0 ? builder_.reserve_scratch(problem.copied_bytes) : 0;
+  // See arranged().
+  const int front_dim = problem.gives_all || problem.scatters_last() ? 0 : problem.dim;
   for (int j = 0; j < problem.num_products; ++j) {
     ScatterRoots::PerProduct& one = roots_.products.emplace_back();
-    one.front = one.a = builder_.caller(fmt::format("a{}", j));
+    one.front = one.a = builder_.input(fmt::format("a{}", j), Checked::kBefore, front_dim);
     if (problem.is_copied(j)) {
       const std::string name = fmt::format("a{} in order", j);
       one.a = one.copy = builder_.bound_scratch(name, copies_at, problem.copied_bytes);
       if (problem.gives_all)
         one.a = builder_.bound_scratch(name + ", as a matrix", copies_at, problem.copied_bytes);
     }
-    one.b = builder_.caller(fmt::format("b{}", j));
+    one.b = builder_.input(fmt::format("b{}", j), Checked::kBefore);
     if (!problem.is_scaled) continue;
-    one.a_scale = builder_.caller(fmt::format("a_scale{}", j));
-    one.b_scale = builder_.caller(fmt::format("b_scale{}", j));
-    one.bias = builder_.caller(fmt::format("bias{}", j));
-    one.result_scale = builder_.caller(fmt::format("result_scale{}", j));
+    one.a_scale = builder_.input(fmt::format("a_scale{}", j), Checked::kBefore, front_dim);
+    one.b_scale = builder_.input(fmt::format("b_scale{}", j), Checked::kBefore);
+    one.bias = builder_.input(fmt::format("bias{}", j), Checked::kBefore);
+    one.result_scale = builder_.input(fmt::format("result_scale{}", j), Checked::kBefore);
   }
   roots_.out = builder_.caller("out");
-  if (problem.has_bias) roots_.bias = builder_.caller("bias");
+  if (problem.has_bias) roots_.bias = builder_.input("bias", Checked::kBeside);
   if (problem.keeps_product) roots_.product = builder_.caller("product");
 }
 

@@ -64,6 +64,7 @@ std::size_t hash_of(const ScatterProblem& p) {
       .add(p.asked)
       .add(p.plan_k)
       .add(p.batch_invariant)
+      .add(p.checks_nan)
       .add(p.push_chunks)
       .add(p.tells)
       .add(p.has_core_a_lane)

@@ -50,6 +50,7 @@ struct ScatterProblem {
   int rounds = 1;
   // This rank's.
   DeviceId device;
+  bool checks_nan = false;  ///< Group::nan_check()
   int num_products = 0;
   std::int64_t sum_k = 0;         ///< of all products
   int num_copied = 0;             ///< a's whose strides need one copy

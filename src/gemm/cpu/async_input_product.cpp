@@ -4,6 +4,7 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "device/cpu/cpu_stamps.hpp"
 #include "device/cpu/word_wait.hpp"
 #include "gemm/cpu/tile_product.hpp"
 #include "symm/cpu/chunk_wait.hpp"
@@ -142,7 +143,7 @@ class Remaining {
 };
 
 /// The step to go on with, whose chunk is there then.
-Result<int> await_next(const AsyncInputProduct& product, Remaining& left) {
+Result<int> await_step(const AsyncInputProduct& product, Remaining& left) {
   const int first = left.first();
   const int chunk = product.order.chunk(first);
   if (product.in_order) {
@@ -164,6 +165,18 @@ Result<int> await_next(const AsyncInputProduct& product, Remaining& left) {
         return ready < product.order.size();
       }));
   return ready;
+}
+
+/// The same, noted if it is a wait.
+Result<int> await_next(const AsyncInputProduct& product, Remaining& left) {
+  if (!product.chunk_waits) return await_step(product, left);
+  const bool is_there =
+      product.in_order ? left.is_ready(left.first()) : left.first_ready() < product.order.size();
+  if (is_there) return await_step(product, left);
+  const std::int64_t begin_ns = host_now_ns();
+  auto step = await_step(product, left);
+  if (step) tandem::cpu::note_wait(product.chunk_waits, product.order.chunk(*step), begin_ns);
+  return step;
 }
 
 }  // namespace

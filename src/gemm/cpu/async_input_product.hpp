@@ -7,6 +7,7 @@
 #include <tandem/gemm/chunk_order.hpp>
 #include <tandem/symm/kernel.hpp>
 
+#include "device/stamps.hpp"
 #include "gemm/cpu/tile_kernels.hpp"
 
 namespace tandem::gemm::cpu {
@@ -41,6 +42,8 @@ struct AsyncInputProduct {
   bool held = false;
   /// Chunk i is rank i's, who is told of it; the own one comes last.
   std::optional<Telling> telling = {};
+  /// Where waits are noted, if anywhere.
+  ChunkWaitLog chunk_waits = {};
 };
 
 /// Packs b, unless it is large. Awaits a chunk, multiplies its rows, goes on, until all are taken. Chunks

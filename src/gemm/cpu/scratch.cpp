@@ -4,7 +4,10 @@
 
 #include <cstdlib>
 
+#include "base/byte_size.hpp"
 #include "base/format.hpp"
+#include "base/memory_limit.hpp"
+#include "base/memory_pages.hpp"
 
 namespace tandem::gemm::cpu {
 namespace {
@@ -23,7 +26,8 @@ void FreeFloats::operator()(float* memory) const {
 FloatMemory allocate_floats(std::int64_t num_floats) {
   constexpr std::int64_t kLine = 64;
   constexpr std::int64_t kLargePage = std::int64_t{2} << 20;
-  const std::int64_t wanted = num_floats * static_cast<std::int64_t>(sizeof(float));
+  const std::int64_t wanted = multiply_bytes(num_floats, static_cast<std::int64_t>(sizeof(float)));
+  if (wanted >= kFewBytes && !check_memory("mm", wanted)) return nullptr;
   const std::int64_t alignment = wanted < kLargePage ? kLine : kLargePage;
   const auto num_bytes = static_cast<std::size_t>((wanted + alignment - 1) / alignment * alignment);
   void* const memory = std::aligned_alloc(static_cast<std::size_t>(alignment), num_bytes);

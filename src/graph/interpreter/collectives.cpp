@@ -214,6 +214,36 @@ Result<Values> reduce_scatter_along(const Call& call) {
   return one(std::move(part));
 }
 
+// (shard, group) and (partial, op, group), of the program's group
+
+Result<Values> low_contention_all_gather(const Call& call) {
+  TANDEM_TRY(check_group(call, 1));
+  TANDEM_ASSIGN(const HostTensor shard, call.tensor(0));
+  const Ranks& ranks = call.ranks();
+  Dims sizes = shard.sizes();
+  sizes[0] *= ranks.group.size();
+  const HostTensor whole(sizes, shard.dtype());
+  TANDEM_TRY(coll::low_contention_all_gather({.input = shard.view(), .output = whole.view()}, ranks.group,
+                                             ranks.stream));
+  TANDEM_TRY(ranks.stream.synchronize());
+  return one(whole);
+}
+
+Result<Values> low_contention_reduce_scatter(const Call& call) {
+  TANDEM_TRY(check_group(call, 2));
+  TANDEM_ASSIGN(const HostTensor partial, call.tensor(0));
+  TANDEM_ASSIGN(const auto name, call.text(1));
+  TANDEM_ASSIGN(const auto op, reduce_op_of(name));
+  const Ranks& ranks = call.ranks();
+  Dims sizes = partial.sizes();
+  sizes[0] /= ranks.group.size();
+  const HostTensor part(sizes, partial.dtype());
+  TANDEM_TRY(coll::low_contention_reduce_scatter({.input = partial.view(), .output = part.view(), .op = op},
+                                                 ranks.group, ranks.stream));
+  TANDEM_TRY(ranks.stream.synchronize());
+  return one(part);
+}
+
 constexpr Op kOps[] = {
     {"_c10d_functional.all_gather_into_tensor_coalesced.default", coalesced_all_gather},
     {"_c10d_functional.all_reduce_coalesced.default", coalesced_all_reduce},
@@ -225,6 +255,8 @@ constexpr Op kOps[] = {
     {graph::op::kFunctionalReduceScatter, functional_reduce_scatter},
     {graph::op::kAllGather, all_gather_along},
     {graph::op::kReduceScatter, reduce_scatter_along},
+    {graph::op::kLowContentionAllGather, low_contention_all_gather},
+    {graph::op::kLowContentionReduceScatter, low_contention_reduce_scatter},
 };
 
 }  // namespace

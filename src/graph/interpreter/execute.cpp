@@ -4,6 +4,7 @@
 #include "base/try.hpp"
 #include "graph/interpreter/fused_nodes.hpp"
 #include "graph/interpreter/inputs.hpp"
+#include "graph/interpreter/memory_errors.hpp"
 #include "graph/interpreter/ops.hpp"
 #include "graph/interpreter/outputs.hpp"
 #include "graph/interpreter/sizes.hpp"
@@ -69,7 +70,8 @@ Result<ExecutionReport> execute(const graph::Graph& program, const graph::Graph&
   }
   for (const graph::Graph* each : {&program, &rewritten}) TANDEM_TRY(check_executable(*each));
   Ranks ranks{group, stream, program.header.group, graph::other_groups_of(program)};
-  TANDEM_ASSIGN(const Inputs inputs, make_inputs(program, options.seed, ranks));
+  TANDEM_ASSIGN(const Inputs inputs,
+                with_memory_errors([&] { return make_inputs(program, options.seed, ranks); }));
   ValueTable want;
   if (options.compare) {
     TANDEM_ASSIGN(want, run_graph(program, inputs, wanted_of(program), ranks));

@@ -4,7 +4,10 @@
 #include <cmath>
 #include <tandem/graph/text.hpp>
 
+#include "base/byte_size.hpp"
 #include "base/format.hpp"
+#include "base/memory_limit.hpp"
+#include "base/memory_pages.hpp"
 #include "base/try.hpp"
 #include "graph/interpreter/attention.hpp"
 #include "graph/interpreter/attention_ops.hpp"
@@ -76,6 +79,9 @@ class Maker {
       inputs_.emplace(placeholder.name(), std::move(value));
       return {};
     }
+    // Numbers are made in f64 first.
+    const std::int64_t num_bytes = multiply_bytes(8 + size_bytes(*dtype), numel(sizes));
+    if (num_bytes >= kFewBytes) TANDEM_TRY(check_memory(fmt::format("'{}'", placeholder.name()), num_bytes));
     const Use use = use_of(placeholder, group_.size());
     // Scales come of maxima over all ranks, and single numbers and indices are the program's, unless each
     // rank's part has its own.

@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <tandem/graph/text.hpp>
 
+#include "base/byte_size.hpp"
 #include "base/format.hpp"
+#include "base/memory_limit.hpp"
+#include "base/memory_pages.hpp"
 #include "base/try.hpp"
+#include "graph/interpreter/memory_errors.hpp"
 #include "graph/interpreter/ops.hpp"
 #include "graph/interpreter/sizes.hpp"
 
@@ -27,8 +31,19 @@ Result<void> check_types(const graph::NodeType& type, const Values& values) {
   return {};
 }
 
+/// Before the op takes memory for them.
+Result<void> check_memory_of(const graph::NodeType& type) {
+  std::int64_t num_bytes = 0;
+  for (const auto& tensor : type.tensors) {
+    const auto dtype = tensor ? graph::dtype_of(tensor->dtype) : std::nullopt;
+    if (dtype) num_bytes = add_bytes(num_bytes, multiply_bytes(size_bytes(*dtype), tensor->numel()));
+  }
+  return num_bytes < kFewBytes ? Result<void>() : check_memory("its result", num_bytes);
+}
+
 Result<Values> run(const Op& op, const Call& call) {
-  TANDEM_ASSIGN(Values values, op.run(call));
+  TANDEM_TRY(check_memory_of(call.node().type()));
+  TANDEM_ASSIGN(Values values, with_memory_errors([&] { return op.run(call); }));
   TANDEM_TRY(check_types(call.node().type(), values));
   return values;
 }

@@ -36,6 +36,15 @@ bool has_symbol(const Argument::List& sizes) {
   return std::any_of(sizes.begin(), sizes.end(), [](const Argument& size) { return size.is_symbolic(); });
 }
 
+/// Whether arguments, with what is in their lists, are no more than `left`, which is reduced by them.
+bool is_within(std::span<const Argument> arguments, std::size_t& left) {
+  if (arguments.size() > left) return false;
+  left -= arguments.size();
+  return std::all_of(arguments.begin(), arguments.end(), [&](const Argument& one) {
+    return one.list() == nullptr || is_within(*one.list(), left);
+  });
+}
+
 Result<std::optional<TensorType>> hinted(const SymbolicType::Item& item) {
   const auto* const tensor = std::get_if<SymbolicTensor>(&item);
   if (tensor == nullptr) return std::nullopt;
@@ -238,11 +247,11 @@ void Graph::add_uses(Node& node) {
     const auto* const sizes = argument.list();
     has_symbols_ = has_symbols_ || (sizes != nullptr && node.kind_ == NodeKind::kCall && has_symbol(*sizes));
   }
-  for (Node* const input : node.inputs()) input->users_.push_back(&node);
+  for (Node* const input : node.inputs()) input->users_.insert(&node);
 }
 
 void Graph::drop_uses(Node& node) {
-  for (Node* const input : node.inputs()) std::erase(input->users_, &node);
+  for (Node* const input : node.inputs()) input->users_.erase(&node);
 }
 
 void Graph::put_in_place(Node& user, Node& from, Node& to) {
@@ -250,10 +259,12 @@ void Graph::put_in_place(Node& user, Node& from, Node& to) {
     for (Argument& argument : user.arguments_) for_each_node(argument, visit);
     for (auto& [name, argument] : user.named_arguments_) for_each_node(argument, visit);
   };
-  const bool has_many = std::any_of(user.arguments_.begin(), user.arguments_.end(), [](const Argument& one) {
-    return one.entries().size() > kManyArguments;
-  });
-  if (!has_many) {
+  std::size_t left = kManyArguments;
+  const bool has_few =
+      is_within(user.arguments_, left) &&
+      std::all_of(user.named_arguments_.begin(), user.named_arguments_.end(),
+                  [&](const auto& one) { return is_within(std::span(&one.second, 1), left); });
+  if (has_few) {
     for_each([&](Argument& argument) {
       if (argument.node() == &from) argument.value = &to;
     });
@@ -274,13 +285,12 @@ void Graph::put_in_place(Node& user, Node& from, Node& to) {
 
 void Graph::replace_uses(Node& from, Node& to) {
   ++num_changes_;
-  std::unordered_set<const Node*> known(to.users_.begin(), to.users_.end());
-  const bool is_used_by_to = std::erase(from.users_, &to) != 0;
+  const bool is_used_by_to = from.users_.erase(&to);
   for (Node* const user : std::exchange(from.users_, {})) {
     put_in_place(*user, from, to);
-    if (known.insert(user).second) to.users_.push_back(user);
+    to.users_.insert(user);
   }
-  if (is_used_by_to) from.users_.push_back(&to);
+  if (is_used_by_to) from.users_.insert(&to);
 }
 
 void Graph::set_arguments(Node& node, Argument::List arguments, NamedArguments named_arguments) {
@@ -296,6 +306,10 @@ void Graph::add_collectives(Node& node, const std::set<std::string>& names) {
   node.collectives_.insert(names.begin(), names.end());
 }
 
+Node* Graph::before(Node& node) {
+  return node.place_ == nodes_.begin() ? nullptr : &*std::prev(node.place_);
+}
+
 void Graph::move_before(Node& node, Node& place) {
   if (&node == &place) return;
   ++num_changes_;
@@ -306,7 +320,7 @@ void Graph::move_before(Node& node, Node& place) {
 Result<void> Graph::erase(Node& node) {
   if (!node.users_.empty()) {
     return failf(ErrorCode::kInvalidArgument, "graph: '{}' has users, '{}' first", node.name_,
-                 node.users_[0]->name());
+                 node.users_.front()->name());
   }
   ++num_changes_;
   drop_uses(node);

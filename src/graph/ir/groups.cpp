@@ -21,6 +21,8 @@ constexpr Place kPlaces[] = {
     {"_c10d_functional.all_gather_into_tensor_coalesced.default", 2, true},
     {"_c10d_functional.reduce_scatter_tensor_coalesced.default", 3, true},
     {"_c10d_functional.all_reduce_coalesced.default", 2, false},
+    {op::kLowContentionAllGather, 1, false},
+    {op::kLowContentionReduceScatter, 2, false},
     {op::kAllToAll, 3, false},
     {op::kBroadcast, 2, false},
     {op::kAllGather, 3, true},

@@ -9,6 +9,7 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "graph/ir/limits.hpp"
+#include "io/json_value.hpp"
 
 namespace tandem::graph {
 namespace {
@@ -73,11 +74,10 @@ Result<Json> parse(std::string_view text) {
   TANDEM_TRY(check_depth(text));
   const bool has_words =
       text.find("Infinity") != std::string_view::npos || text.find("NaN") != std::string_view::npos;
-  try {
-    return has_words ? Json::parse(with_known_numbers(text)) : Json::parse(text);
-  } catch (const Json::exception& error) {
-    return failf(ErrorCode::kParse, "graph: {}", error.what());
-  }
+  auto json = io::parse_json(has_words ? with_known_numbers(text) : text);
+  if (json) return json;
+  return failf(ErrorCode::kParse, "graph: {}{}", json.error().text(),
+               has_words ? R"(; each NaN counts as {"float":"nan"}, and so do the infinities)" : "");
 }
 
 /// `object[key]` of the wanted type. Errors: kParse "KEY is missing", "KEY is a string, need an array".

@@ -56,7 +56,7 @@ inline constexpr std::string_view kReduceScatter = "tandem.reduce_scatter.defaul
 // beside a tensor is flattened. docs/design/graph.md has the whole signatures.
 
 [[nodiscard]] constexpr bool is_fused(std::string_view target) {
-  return target.starts_with("symm_mem.") || target.starts_with("tandem.fused_");
+  return target.starts_with("symm_mem.fused_") || target.starts_with("tandem.fused_");
 }
 
 /// (a, [b...], dim, group, bias=[b...], return_A=) -> [gathered a or null, products...]
@@ -79,5 +79,15 @@ inline constexpr std::string_view kFusedMatmulAllReduce = "tandem.fused_matmul_a
 /// (a, b, a scale, b scale, "sum" or "avg", group, bias, result scale, dtype, fast, return_product=)
 inline constexpr std::string_view kFusedScaledMatmulAllReduce =
     "tandem.fused_scaled_matmul_all_reduce.default";
+
+// Collectives that run beside products, by PyTorch's names: what they make is waited for by kWait.
+/// (shard, group) -> the shards of all ranks along dim 0
+inline constexpr std::string_view kLowContentionAllGather = "symm_mem._low_contention_all_gather.default";
+/// (partial, "sum" or "avg", group) -> this rank's part, along dim 0, of the reduced whole
+inline constexpr std::string_view kLowContentionReduceScatter =
+    "symm_mem._low_contention_reduce_scatter.default";
+[[nodiscard]] constexpr bool is_low_contention(std::string_view target) {
+  return target == kLowContentionAllGather || target == kLowContentionReduceScatter;
+}
 
 }  // namespace tandem::graph::op

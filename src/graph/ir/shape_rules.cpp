@@ -64,12 +64,23 @@ Result<void> functional_all_gather(const Call& call) {
   return gather(call, 0, call.integer(1));
 }
 
-Result<void> functional_reduce_scatter(const Call& call) {
+Result<void> scatter_evenly(const Call& call, std::int64_t world) {
   const Shape& whole = call.input(0).shape;
-  const std::int64_t world = call.integer(2);
   if (world > 0 && !whole.empty() && whole[0] % world != 0)
     return failf(ErrorCode::kInvalidArgument, "scatters dim 0 of {} over {} ranks", listed(whole), world);
-  return scatter(call, 0, call.integer(2));
+  return scatter(call, 0, world);
+}
+
+Result<void> functional_reduce_scatter(const Call& call) {
+  return scatter_evenly(call, call.integer(2));
+}
+
+Result<void> low_contention_all_gather(const Call& call) {
+  return gather(call, 0, call.world_size);
+}
+
+Result<void> low_contention_reduce_scatter(const Call& call) {
+  return scatter_evenly(call, call.world_size);
 }
 
 Result<void> all_gather(const Call& call) {
@@ -257,6 +268,8 @@ constexpr OpRule kRules[] = {
     {"aten.unsqueeze.default", same_numel},
     {"aten.view.default", reshape},
     {"prims.convert_element_type.default", same_shape},
+    {"symm_mem._low_contention_all_gather.default", low_contention_all_gather},
+    {"symm_mem._low_contention_reduce_scatter.default", low_contention_reduce_scatter},
     {"symm_mem.fused_all_gather_matmul.default", check_fused_all_gather},
     {"symm_mem.fused_all_gather_scaled_matmul.default", check_fused_all_gather_scaled},
     {"symm_mem.fused_matmul_reduce_scatter.default", check_fused_reduce_scatter},

@@ -75,6 +75,8 @@ constexpr Signature kSignatures[] = {
     {"aten.view.dtype", "TR", ""},
     {"graphsafe_run_with_rng_state", "RA?A?A?A?A?A?A?A?A?A?A?A?A?A?A?", "rng_state "},
     {"prims.convert_element_type.default", "TR", ""},
+    {"symm_mem._low_contention_all_gather.default", "TX", ""},
+    {"symm_mem._low_contention_reduce_scatter.default", "TXX", ""},
     {"symm_mem.fused_all_gather_matmul.default", "TLIX", "bias gather_size return_A "},
     {"symm_mem.fused_all_gather_scaled_matmul.default", "TLTLIXAAAA",
      "also_gather gather_size return_A scale_mode "},

@@ -54,7 +54,9 @@ std::optional<Block> as_item(const Node& node) {
   const auto dim = integer_or(*split, 2, 0);
   if (source == nullptr || source->type().tensor() == nullptr || !dim) return std::nullopt;
   const auto& tensors = split->type().tensors;
-  if (static_cast<std::size_t>(*item) >= tensors.size()) return std::nullopt;
+  // More ranks than a group has. Those before it are added up for each item.
+  constexpr std::size_t kMostItems = 1024;
+  if (static_cast<std::size_t>(*item) >= std::min(tensors.size(), kMostItems)) return std::nullopt;
   Block block{.source = source, .dim = dim_from_front(*dim, type_of(*source).shape.size())};
   if (block.dim >= type_of(*source).shape.size()) return std::nullopt;
   const std::int64_t size = type_of(*source).shape[block.dim];

@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <tandem/graph/passes.hpp>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -33,29 +34,47 @@ struct Item {
   Node* result = nullptr;  ///< what is waited for
 };
 
-/// The one node that takes item `idx` of a list; null if there is none, or more.
-Node* item_at(const Node& list, std::size_t idx) {
-  Node* found = nullptr;
+/// The nodes that take the items of a list, by their numbers; null where there is none, or more. Empty where
+/// something else takes the list.
+std::vector<Node*> items_taken_of(const Node& list, std::size_t num_items) {
+  std::vector<Node*> items(num_items, nullptr);
+  std::vector<bool> is_taken(num_items, false);
   for (Node* const user : list.users()) {
-    if (!user->is_call_of(op::kGetItem)) return nullptr;
-    if (user->arguments()[1].integer() != static_cast<std::int64_t>(idx)) continue;
-    if (found != nullptr) return nullptr;
-    found = user;
+    if (!user->is_call_of(op::kGetItem)) return {};
+    const auto idx = user->arguments()[1].integer();
+    if (!idx || *idx < 0 || static_cast<std::size_t>(*idx) >= num_items) continue;
+    const auto at = static_cast<std::size_t>(*idx);
+    items[at] = is_taken[at] ? nullptr : user;
+    is_taken[at] = true;
   }
-  return found;
+  return items;
 }
 
-/// What is waited for by the one wait for an item, which may be that of all.
-Node* result_of(const Node& item) {
-  Node* const wait = only_user(item);
-  if (wait == nullptr || wait->is_call_of(op::kWait)) return wait;
-  if (!wait->is_call_of(op::kWaits) || wait->arguments()[0].list() == nullptr) return nullptr;
-  const Argument::List& waited = *wait->arguments()[0].list();
-  for (std::size_t i = 0; i < waited.size(); ++i) {
-    if (waited[i].node() == &item) return item_at(*wait, i);
+/// Finds what is waited for, by waits for one item each or by one for all.
+class Waits {
+ public:
+  /// What is waited for by the one wait for an item, or null.
+  Node* result_of(const Node& item) {
+    Node* const wait = only_user(item);
+    if (wait == nullptr || wait->is_call_of(op::kWait)) return wait;
+    if (!wait->is_call_of(op::kWaits) || wait->arguments()[0].list() == nullptr) return nullptr;
+    if (wait != of_all_) note(*wait);
+    const auto found = results_.find(&item);
+    return found == results_.end() ? nullptr : found->second;
   }
-  return nullptr;
-}
+
+ private:
+  void note(const Node& wait) {
+    of_all_ = &wait;
+    results_.clear();
+    const Argument::List& waited = *wait.arguments()[0].list();
+    const std::vector<Node*> items = items_taken_of(wait, waited.size());
+    for (std::size_t i = 0; i < items.size(); ++i) results_.emplace(waited[i].node(), items[i]);
+  }
+
+  const Node* of_all_ = nullptr;
+  std::unordered_map<const Node*, Node*> results_;  ///< of what it waits for
+};
 
 /// Empty where values of it go elsewhere before they are waited for.
 std::vector<Item> items_of(const Node& node) {
@@ -63,9 +82,11 @@ std::vector<Item> items_of(const Node& node) {
   if (node.arguments().empty() || node.arguments()[0].list() == nullptr) return {};
   const Argument::List& inputs = *node.arguments()[0].list();
   if (node.type().kind != NodeType::Kind::kList || node.type().tensors.size() != inputs.size()) return {};
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    Item one{.input = inputs[i].node(), .item = item_at(node, i)};
-    if (one.item != nullptr) one.result = result_of(*one.item);
+  const std::vector<Node*> taken = items_taken_of(node, inputs.size());
+  Waits waits;
+  for (std::size_t i = 0; i < taken.size(); ++i) {
+    Item one{.input = inputs[i].node(), .item = taken[i]};
+    if (one.item != nullptr) one.result = waits.result_of(*one.item);
     const bool is_tensor = one.input != nullptr && one.input->type().tensor() != nullptr;
     if (one.result == nullptr || !is_tensor || !node.type().tensors[i]) return {};
     items.push_back(one);
@@ -75,8 +96,8 @@ std::vector<Item> items_of(const Node& node) {
 
 /// A collective of one tensor, and what is waited for, which has the name of the wait in its place.
 Result<void> split_off(Graph& graph, Node& node, std::size_t idx, const Item& item) {
-  Argument::List arguments = node.arguments();
-  arguments[0] = {item.input};
+  Argument::List arguments{{item.input}};
+  arguments.insert(arguments.end(), node.arguments().begin() + 1, node.arguments().end());
   const std::string_view target = *single_of(node);
   TANDEM_ASSIGN(Node* const started,
                 graph.insert_before(&node, {.kind = NodeKind::kCall,

@@ -24,7 +24,7 @@ namespace tandem::graph {
 }
 /// The one node that takes it; null where none or several do.
 [[nodiscard]] inline Node* only_user(const Node& node) {
-  return is_used_once(node) ? node.users()[0] : nullptr;
+  return is_used_once(node) ? node.users().front() : nullptr;
 }
 
 /// "all_gather_into_tensor" of "_c10d_functional.all_gather_into_tensor.default".

@@ -175,12 +175,12 @@ class Fusing {
 }  // namespace
 
 Result<void> fuse_gathers(Graph& graph, const FuseOptions& options) {
-  const std::vector<std::string> names = names_of_gathers(graph);
+  const Gathers gathers(graph);
   const OpaqueOps opaque(graph);
-  for (const std::string& name : names) {
+  for (const std::string& name : gathers.names()) {
     Node* const gather = graph.find(name);
     if (gather == nullptr) continue;  // another one took it along
-    const GatherPlan plan = plan_gather(graph, *gather, names, opaque, options);
+    const GatherPlan plan = plan_gather(graph, *gather, gathers, opaque, options);
     if (plan.fusion) TANDEM_TRY(Fusing(graph, *plan.fusion).run());
   }
   return {};

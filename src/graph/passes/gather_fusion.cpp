@@ -22,7 +22,7 @@ bool shares_collective(const Node& a, const Node& b) {
 
 class Planner {
  public:
-  Planner(Graph& graph, Node& gather, const std::vector<std::string>& gathers, const OpaqueOps& opaque)
+  Planner(Graph& graph, Node& gather, const Gathers& gathers, const OpaqueOps& opaque)
       : graph_(graph), gathers_(gathers), opaque_(opaque), collective_(as_collective(gather)) {
     fusion_.gather = &gather;
   }
@@ -49,7 +49,7 @@ class Planner {
   void find_beside() {
     const Node& gather = *fusion_.gather;
     if (!fusion_.is_scaled()) return;
-    for (const std::string& name : gathers_) {
+    for (const std::string& name : gathers_.related_to(gather, fusion_.scale_gather())) {
       if (fusion_.also_gather.size() == op::kMaxAlsoGathered) return;
       Node* const found = graph_.find(name);
       if (found == nullptr || found == &gather) continue;
@@ -63,7 +63,8 @@ class Planner {
     }
   }
 
-  void consider(const std::vector<Node*>& readers) {
+  template <class Nodes>
+  void consider(const Nodes& readers) {
     for (Node* const reader : readers) {
       if (fusion_.place == nullptr || Graph::is_before(*reader, *fusion_.place)) fusion_.place = reader;
     }
@@ -92,27 +93,25 @@ class Planner {
       consider(use.product.node->users());
     }
     if (Node* const opaque = opaque_.first_after(*fusion_.gather, values()); opaque != nullptr)
-      consider({opaque});
+      consider(std::vector{opaque});
     std::vector<GatherUse> kept;
-    std::set<Node*> raised;
     std::vector<Node*> shards{collective_.input};
     for (Node* const beside : fusion_.also_gather) shards.push_back(as_collective(*beside).input);
-    if (!std::all_of(shards.begin(), shards.end(), [&](Node* shard) { return raise(*shard, raised); })) {
+    if (!std::all_of(shards.begin(), shards.end(), [&](Node* shard) { return raise(*shard); })) {
       return fusion_.uses.clear();
     }
     for (GatherUse& use : fusion_.uses) {
-      std::set<Node*> needed = raised;
+      const std::size_t before = fusion_.raised.size();
       const std::vector<Node*> operands = operands_of(use);
-      if (!std::all_of(operands.begin(), operands.end(), [&](Node* operand) {
-            return !depends_on_beside(*operand) && raise(*operand, needed);
-          })) {
+      if (std::all_of(operands.begin(), operands.end(),
+                      [&](Node* operand) { return !depends_on_beside(*operand) && raise(*operand); })) {
+        kept.push_back(std::move(use));
         continue;
       }
-      raised = std::move(needed);
-      kept.push_back(std::move(use));
+      for (; fusion_.raised.size() > before; fusion_.raised.pop_back())
+        is_raised_.erase(fusion_.raised.back());
     }
     fusion_.uses = std::move(kept);
-    fusion_.raised.assign(raised.begin(), raised.end());
     std::sort(fusion_.raised.begin(), fusion_.raised.end(),
               [](const Node* a, const Node* b) { return Graph::is_before(*a, *b); });
   }
@@ -133,12 +132,12 @@ class Planner {
   }
 
   /// Adds what of `node` and above it does not come before the place, if all of it can be moved there.
-  bool raise(Node& node, std::set<Node*>& raised) {
+  bool raise(Node& node) {
     std::vector<Node*> open{&node};
     while (!open.empty()) {
       Node* const one = open.back();
       open.pop_back();
-      if (Graph::is_before(*one, *fusion_.place) || raised.contains(one)) continue;
+      if (Graph::is_before(*one, *fusion_.place) || is_raised_.contains(one)) continue;
       const std::vector<Node*> inputs = one->inputs();
       OpaqueOps::Values values(inputs.begin(), inputs.end());
       values.push_back(one);
@@ -150,18 +149,20 @@ class Planner {
                                   : opaque_.first_after(*fusion_.place, values);
         return false;
       }
-      raised.insert(one);
+      is_raised_.insert(one);
+      fusion_.raised.push_back(one);
       open.insert(open.end(), inputs.begin(), inputs.end());
     }
     return true;
   }
 
   Graph& graph_;
-  const std::vector<std::string>& gathers_;
+  const Gathers& gathers_;
   const OpaqueOps& opaque_;
   Collective collective_;
   GatherFusion fusion_;
-  const Node* in_the_way_ = nullptr;  ///< of an operand that comes too late
+  std::unordered_set<const Node*> is_raised_;  ///< what is in fusion_.raised
+  const Node* in_the_way_ = nullptr;           ///< of an operand that comes too late
 };
 
 }  // namespace
@@ -186,16 +187,30 @@ std::vector<Node*> GatherFusion::other_readers(const Node& gather_or_view) const
   return readers;
 }
 
-GatherPlan plan_gather(Graph& graph, Node& gather, const std::vector<std::string>& gathers,
-                       const OpaqueOps& opaque, const FuseOptions& options, Explains explains) {
+GatherPlan plan_gather(Graph& graph, Node& gather, const Gathers& gathers, const OpaqueOps& opaque,
+                       const FuseOptions& options, Explains explains) {
   return Planner(graph, gather, gathers, opaque).run(options, explains);
 }
 
-std::vector<std::string> names_of_gathers(const Graph& graph) {
-  std::vector<std::string> names;
+Gathers::Gathers(const Graph& graph) {
   for (const Node& node : graph.nodes()) {
-    if (node.is_call_of(op::kAllGather)) names.push_back(node.name());
+    if (!node.is_call_of(op::kAllGather)) continue;
+    for (const std::string& name : node.collectives()) by_collective_[name].push_back(names_.size());
+    idx_of_.emplace(node.name(), names_.size());
+    names_.push_back(node.name());
   }
+}
+
+std::vector<std::string> Gathers::related_to(const Node& gather, const Node* other) const {
+  std::set<std::size_t> found;
+  for (const std::string& name : gather.collectives()) {
+    const auto sharing = by_collective_.find(name);
+    if (sharing != by_collective_.end()) found.insert(sharing->second.begin(), sharing->second.end());
+  }
+  const auto idx = other == nullptr ? idx_of_.end() : idx_of_.find(other->name());
+  if (idx != idx_of_.end()) found.insert(idx->second);
+  std::vector<std::string> names;
+  for (const std::size_t one : found) names.push_back(names_[one]);
   return names;
 }
 

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <string>
 #include <tandem/graph/fuse.hpp>
 #include <tandem/graph/graph.hpp>
+#include <unordered_map>
 #include <vector>
 
 #include "graph/passes/gather_match.hpp"
@@ -29,11 +31,24 @@ struct GatherPlan {
   std::optional<GatherFusion> fusion;
   Refusal why_not;
 };
-/// `gathers`: the names of those that may go into the same op; some may be gone.
-[[nodiscard]] GatherPlan plan_gather(Graph& graph, Node& gather, const std::vector<std::string>& gathers,
+/// The gathers of a graph by name, in order. Some of them may be gone later.
+class Gathers {
+ public:
+  Gathers() = default;
+  explicit Gathers(const Graph& graph);
+  [[nodiscard]] const std::vector<std::string>& names() const { return names_; }
+  /// Those that do work of the same captured collective as `gather`, and `other` unless it is null.
+  [[nodiscard]] std::vector<std::string> related_to(const Node& gather, const Node* other) const;
+
+ private:
+  std::vector<std::string> names_;
+  std::unordered_map<std::string, std::size_t> idx_of_;                      ///< by name
+  std::unordered_map<std::string, std::vector<std::size_t>> by_collective_;  ///< in order
+};
+
+/// `gathers`: those that may go into the same op.
+[[nodiscard]] GatherPlan plan_gather(Graph& graph, Node& gather, const Gathers& gathers,
                                      const OpaqueOps& opaque, const FuseOptions& options,
                                      Explains explains = Explains::kNo);
-
-[[nodiscard]] std::vector<std::string> names_of_gathers(const Graph& graph);
 
 }  // namespace tandem::graph

@@ -3,6 +3,7 @@
 #include <set>
 #include <string>
 #include <tandem/graph/passes.hpp>
+#include <unordered_set>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
@@ -26,7 +27,8 @@ std::size_t dim_at(const Node& node, std::size_t idx, std::size_t num_dims) {
 
 /// The one user of a node, if it is a call of `target`; else null.
 Node* only_user(const Node& node, std::string_view target) {
-  return node.users().size() == 1 && node.users()[0]->is_call_of(target) ? node.users()[0] : nullptr;
+  return node.users().size() == 1 && node.users().front()->is_call_of(target) ? node.users().front()
+                                                                              : nullptr;
 }
 
 /// The nodes between a collective and the nodes whose value it stands for, each before its users.
@@ -43,12 +45,18 @@ struct Ladder {
 
 /// Whether a product takes it as left operand, seen by views that keep rows.
 bool is_multiplied(const Node& node) {
-  return std::any_of(node.users().begin(), node.users().end(), [&](Node* user) {
-    if (user->kind() != NodeKind::kCall) return false;
-    const auto product = as_product(*user);
-    if (product) return product->a == &node;
-    return is_view_op(*user) && keeps_rows(*user) && is_multiplied(*user);
-  });
+  std::vector<const Node*> open{&node};
+  while (!open.empty()) {
+    const Node* const one = open.back();
+    open.pop_back();
+    for (Node* const user : one->users()) {
+      if (user->kind() != NodeKind::kCall) continue;
+      const auto product = as_product(*user);
+      if (product && product->a == one) return true;
+      if (!product && is_view_op(*user) && keeps_rows(*user)) open.push_back(user);
+    }
+  }
+  return false;
 }
 
 /// The size of a ladder's pieces by name, where it is symbolic.
@@ -71,6 +79,20 @@ bool is_behind(const Node& node, const NamedArguments& arguments) {
   });
 }
 
+/// Nodes, each once, in the order in which they came.
+class DistinctNodes {
+ public:
+  void add(Node* node) {
+    if (known_.insert(node).second) nodes_.push_back(node);
+  }
+  [[nodiscard]] bool contains(const Node* node) const { return known_.contains(node); }
+  [[nodiscard]] const std::vector<Node*>& nodes() const { return nodes_; }
+
+ private:
+  std::vector<Node*> nodes_;
+  std::unordered_set<const Node*> known_;
+};
+
 /// From the wait of a gather of `world` shards to the cats that put them along another dim, in any order.
 class GatherLadder {
  public:
@@ -80,55 +102,49 @@ class GatherLadder {
   /// Empty unless all that is made of the wait ends in such cats, along one dim.
   Ladder find() {
     if (shard_.shape.empty() || shard_.shape[0] == 0 || !find_parts()) return {};
-    for (Node* const part : parts_) {
+    for (Node* const part : parts_.nodes()) {
       if (!add_cats_of(*part)) return {};
     }
-    for (Node* const cat : cats_) {
+    for (Node* const cat : cats_.nodes()) {
       if (!add_result_of(*cat)) return {};
     }
-    ladder_.nodes.insert(ladder_.nodes.end(), parts_.begin(), parts_.end());
-    for (const auto& nodes : {bytes_, cats_, results_}) {
-      ladder_.nodes.insert(ladder_.nodes.end(), nodes.begin(), nodes.end());
-    }
-    ladder_.results = results_.empty() ? cats_ : results_;
+    for (const DistinctNodes* const some : {&splits_, &parts_, &bytes_, &cats_, &results_})
+      ladder_.nodes.insert(ladder_.nodes.end(), some->nodes().begin(), some->nodes().end());
+    ladder_.results = (results_.nodes().empty() ? cats_ : results_).nodes();
     return ladder_;
   }
 
  private:
-  static void add(std::vector<Node*>& nodes, Node* node) {
-    if (std::find(nodes.begin(), nodes.end(), node) == nodes.end()) nodes.push_back(node);
-  }
-
   /// All that takes blocks of the wait.
   bool find_parts() {
     for (Node* const user : wait_.users()) {
       if (as_block(*user)) {
-        add(parts_, user);
+        parts_.add(user);
         continue;
       }
       for (Node* const item : user->users()) {
         const auto block = as_block(*item);
         if (!block || block->source != &wait_) return false;
-        add(parts_, item);
+        parts_.add(item);
       }
       if (user->users().empty()) return false;
-      add(ladder_.nodes, user);
+      splits_.add(user);
     }
-    return !parts_.empty();
+    return !parts_.nodes().empty();
   }
 
   /// Those that join a part, or its bytes.
   bool add_cats_of(Node& part) {
     for (Node* const user : part.users()) {
       if (user->is_call_of(op::kCat)) {
-        add(cats_, user);
+        cats_.add(user);
         continue;
       }
       if (!user->is_call_of(op::kViewDType) || type_of(*user).shape != shard_.shape) return false;
-      add(bytes_, user);
+      bytes_.add(user);
       for (Node* const cat : user->users()) {
         if (!cat->is_call_of(op::kCat)) return false;
-        add(cats_, cat);
+        cats_.add(cat);
       }
     }
     return !part.users().empty();
@@ -139,7 +155,7 @@ class GatherLadder {
     const bool has_shards = std::all_of(blocks.begin(), blocks.end(), [&](const Block& block) {
       return block.length == shard_.shape[0] && block.offset % shard_.shape[0] == 0;
     });
-    if (dim == 0 || !bytes_.empty() || !has_shards || !are_permuted(blocks) || !is_multiplied(cat))
+    if (dim == 0 || !bytes_.nodes().empty() || !has_shards || !are_permuted(blocks) || !is_multiplied(cat))
       return false;
     std::vector<Block>& order = ladder_.orders[&cat];
     for (const Block& block : blocks) {
@@ -154,30 +170,31 @@ class GatherLadder {
     std::vector<Node*> parts;
     for (const Argument& one : *cat.arguments()[0].list()) {
       Node* const part = one.node();
-      const bool is_bytes = std::find(bytes_.begin(), bytes_.end(), part) != bytes_.end();
+      const bool is_bytes = bytes_.contains(part);
       parts.push_back(is_bytes ? part->arguments()[0].node() : part);
     }
     const std::vector<Block> blocks = blocks_of(parts);
     const bool is_of_wait =
         parts.size() == world_ && !blocks.empty() && blocks[0].source == &wait_ && blocks[0].dim == 0;
     const std::size_t dim = dim_at(cat, 1, shard_.shape.size());
-    if (!is_of_wait || (&cat != cats_[0] && dim != ladder_.dim)) return false;
+    if (!is_of_wait || (&cat != cats_.nodes()[0] && dim != ladder_.dim)) return false;
     if (!are_whole_in_order(blocks, shard_.shape[0]) && !note_order(cat, blocks, dim)) return false;
     ladder_.dim = dim;
-    if (bytes_.empty()) return type_of(cat).dtype == shard_.dtype;
+    if (bytes_.nodes().empty()) return type_of(cat).dtype == shard_.dtype;
     Node* const result = only_user(cat, op::kViewDType);
     if (result == nullptr || type_of(*result).dtype != shard_.dtype) return false;
-    add(results_, result);
+    results_.add(result);
     return true;
   }
 
   Node& wait_;
   const TensorType& shard_;
   const std::size_t world_;
-  std::vector<Node*> parts_;
-  std::vector<Node*> bytes_;  ///< of parts, where these are joined
-  std::vector<Node*> cats_;
-  std::vector<Node*> results_;  ///< of cats of bytes
+  DistinctNodes splits_;
+  DistinctNodes parts_;
+  DistinctNodes bytes_;  ///< of parts, where these are joined
+  DistinctNodes cats_;
+  DistinctNodes results_;  ///< of cats of bytes
   Ladder ladder_;
 };
 

@@ -116,9 +116,9 @@ bool is_for_one_scatter(const Permuted& permuted) {
   for (const Argument& one : *last->arguments()[0].list()) {
     if (!is_used_once(*one.node())) return false;
   }
-  while (is_used_once(*last) && is_view_op(*last->users()[0]) && keeps_rows(*last->users()[0]))
-    last = last->users()[0];
-  return is_used_once(*last) && last->users()[0]->is_call_of(op::kReduceScatter);
+  while (is_used_once(*last) && is_view_op(*last->users().front()) && keeps_rows(*last->users().front()))
+    last = last->users().front();
+  return is_used_once(*last) && last->users().front()->is_call_of(op::kReduceScatter);
 }
 
 /// Whether nobody but the blocks, or the split that they are items of, reads their source.
@@ -126,7 +126,7 @@ bool is_source_of_blocks_alone(const Permuted& permuted) {
   const auto& users = permuted.source().users();
   return std::all_of(users.begin(), users.end(), [&](const Node* user) {
     const auto is_part = [&](const Node* node) {
-      return is_used_once(*node) && node->users()[0] == permuted.cat;
+      return is_used_once(*node) && node->users().front() == permuted.cat;
     };
     if (as_block(*user)) return is_part(user);
     return !user->users().empty() && std::all_of(user->users().begin(), user->users().end(), is_part);

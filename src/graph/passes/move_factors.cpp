@@ -21,7 +21,7 @@ class Moving {
 
   /// A gather of which all take the same multiple gathers that multiple.
   Result<void> multiply_shard(Node& gather) {
-    Node* const only = is_used_once(gather) ? gather.users()[0] : nullptr;
+    Node* const only = is_used_once(gather) ? gather.users().front() : nullptr;
     const auto factor = only == nullptr ? std::nullopt : as_factor(*only);
     if (!factor || factor->column != nullptr || &factor->source() != &gather) return {};
     Node* const shard = gather.arguments()[0].node();
@@ -95,8 +95,8 @@ class Moving {
   /// What is waited for; null where that is not one node.
   static Node* result_of(Node& collective) {
     if (collective.is_call_of(op::kReduceScatter)) return &collective;
-    const bool has_one_wait = is_used_once(collective) && collective.users()[0]->is_call_of(op::kWait);
-    return has_one_wait ? collective.users()[0] : nullptr;
+    const bool has_one_wait = is_used_once(collective) && collective.users().front()->is_call_of(op::kWait);
+    return has_one_wait ? collective.users().front() : nullptr;
   }
 
   /// The products, and the multiples of products, whose sum a node is; empty where it is not such a sum, or

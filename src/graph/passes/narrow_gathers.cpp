@@ -1,5 +1,10 @@
 #include <algorithm>
+#include <set>
 #include <tandem/graph/passes.hpp>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
 
 #include "base/try.hpp"
 #include "graph/ir/ops.hpp"
@@ -69,11 +74,9 @@ Result<void> narrow(Graph& graph, Node& gather, const std::vector<Node*>& wanted
   Narrowing narrowing(graph, gather, opaque);
   std::vector<Node*> targets = wanted;
   const std::vector<Node*> results = narrowing.results();
-  const auto is_target = [&](Node* node) {
-    return std::find(targets.begin(), targets.end(), node) != targets.end();
-  };
+  const std::unordered_set<const Node*> is_target(targets.begin(), targets.end());
   if (std::all_of(results.begin(), results.end(),
-                  [&](Node* node) { return is_target(node) || narrowing.is_narrower(*node); })) {
+                  [&](Node* node) { return is_target.contains(node) || narrowing.is_narrower(*node); })) {
     targets = results;
   }
   std::vector<Node*> instead;  // all of them first: each looks at the others as they were
@@ -92,10 +95,13 @@ Result<void> narrow_gathers(Graph& graph) {
   if (graph.has_symbols()) return {};  // what is narrowed before it is gathered has sizes that nobody names
   const OpaqueOps opaque(graph);
   std::vector<std::pair<Node*, std::vector<Node*>>> found;  // gather -> what to gather instead
+  std::unordered_map<const Node*, std::size_t> idx_of;      // by gather
+  std::set<std::pair<const Node*, const Node*>> seen;
   const auto want = [&](Node* gather, Node* node) {
-    auto at = std::find_if(found.begin(), found.end(), [&](const auto& one) { return one.first == gather; });
-    if (at == found.end()) at = found.insert(found.end(), {gather, {}});
-    if (std::find(at->second.begin(), at->second.end(), node) == at->second.end()) at->second.push_back(node);
+    if (!seen.emplace(gather, node).second) return;
+    const std::size_t idx = idx_of.emplace(gather, found.size()).first->second;
+    if (idx == found.size()) found.emplace_back(gather, std::vector<Node*>());
+    found[idx].second.push_back(node);
   };
   for (Node& node : graph.nodes()) {
     if (!node.is_call_of(op::kAllGather)) continue;

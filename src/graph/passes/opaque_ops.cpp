@@ -4,6 +4,8 @@
 #include <array>
 #include <iterator>
 #include <string_view>
+#include <unordered_set>
+#include <vector>
 
 #include "graph/ir/signatures.hpp"
 
@@ -101,13 +103,18 @@ bool is_before(const Node* a, const Node* b) {
 /// The first behind `node` that takes a newer value, or a view of it.
 Node* first_user(const Node& value, const Node& node) {
   Node* first = nullptr;
-  for (Node* const user : value.users()) {
-    Node* const found = OpaqueOps::contains(*user)                               ? user
-                        : user->kind() != NodeKind::kCall || makes_memory(*user) ? nullptr
-                                                                                 : first_user(*user, node);
-    const bool is_first =
-        found != nullptr && is_before(&node, found) && (first == nullptr || is_before(found, first));
-    if (is_first) first = found;
+  std::vector<const Node*> open{&value};
+  std::unordered_set<const Node*> seen;
+  while (!open.empty()) {
+    const Node* const one = open.back();
+    open.pop_back();
+    for (Node* const user : one->users()) {
+      if (OpaqueOps::contains(*user)) {
+        if (is_before(&node, user) && (first == nullptr || is_before(user, first))) first = user;
+      } else if (user->kind() == NodeKind::kCall && !makes_memory(*user) && seen.insert(user).second) {
+        open.push_back(user);
+      }
+    }
   }
   return first;
 }
@@ -138,8 +145,7 @@ bool OpaqueOps::may_change(const Node& node, const Values& values) const {
     if (value == nullptr) return false;
     const std::vector<std::size_t> memories = memory_.of(*value);
     if (std::find(memories.begin(), memories.end(), memory_.of(node)[0]) != memories.end()) return true;
-    const auto& users = value->users();
-    return std::find(users.begin(), users.end(), &node) != users.end();
+    return value->users().contains(&node);
   };
   return std::any_of(values.begin(), values.end(), takes);
 }

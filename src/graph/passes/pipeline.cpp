@@ -33,6 +33,7 @@ std::span<const Pass> all_passes() {
       Pass{"fuse-scatters", fuse_scatters},
       Pass{"clean-up", always<fold_views>},
       Pass{"restore-collectives", always<restore_collectives>},
+      Pass{"run-beside-products", run_beside_products},
       Pass{"join-coalesced", always<join_coalesced>},
   };
   return kPasses;

@@ -111,13 +111,8 @@ class Planner {
       refusal_->reason = Reason::kNoProducer;
     if (refusal_) return {std::nullopt, *refusal_};
     if (!can_name_sizes()) return {std::nullopt, {Reason::kSymbolicSizes, collective_.input}};
-    for (const Product& term : fusion_.terms) {
-      OpaqueOps::Values values{term.a, term.a_scale, term.addend, term.computed_at};
-      for (const Node* const other : term.other_operands()) values.push_back(other);
-      values.insert(values.end(), summed_.begin(), summed_.end());
-      if (!opaque.between(*term.computed_at, *fusion_.scatter, values)) continue;
-      return {std::nullopt, {Reason::kOpaqueBetween, opaque.first_after(*term.computed_at, values)}};
-    }
+    if (const Node* const found = opaque_between(opaque); found != nullptr)
+      return {std::nullopt, {Reason::kOpaqueBetween, found}};
     if (options.cost && saved_us(work_of(fusion_, graph_.header.world_size), graph_.header.world_size) <= 0) {
       return {std::nullopt, {Reason::kNotProfitable, nullptr}};
     }
@@ -131,6 +126,21 @@ class Planner {
     if (users.size() != 1 || !(*users.begin())->is_call_of(op::kWait)) return false;
     fusion_.result = *users.begin();
     return true;
+  }
+
+  /// An op between a product and the scatter that may change what the product reads, or what is summed from
+  /// the first product on; or null.
+  [[nodiscard]] const Node* opaque_between(const OpaqueOps& opaque) const {
+    const Node* first = fusion_.terms[0].computed_at;
+    for (const Product& term : fusion_.terms) {
+      OpaqueOps::Values values{term.a, term.a_scale, term.addend, term.computed_at};
+      for (const Node* const other : term.other_operands()) values.push_back(other);
+      if (opaque.between(*term.computed_at, *fusion_.scatter, values))
+        return opaque.first_after(*term.computed_at, values);
+      if (Graph::is_before(*term.computed_at, *first)) first = term.computed_at;
+    }
+    const bool is_between = opaque.between(*first, *fusion_.scatter, summed_);
+    return is_between ? opaque.first_after(*first, summed_) : nullptr;
   }
 
   void refuse(Reason reason, const Node* node) { refuse(Refusal{reason, node}); }
@@ -205,7 +215,7 @@ class Planner {
   }
 
   static bool has_product_above(Node& node) {
-    constexpr std::size_t kFarEnough = 500;  // nodes; there may be one farther away
+    constexpr std::size_t kFarEnough = 100;  // nodes; there may be one farther away
     std::vector<Node*> open{&node};
     std::unordered_set<const Node*> seen{&node};
     for (std::size_t i = 0; i < open.size() && i < kFarEnough; ++i) {
@@ -351,7 +361,7 @@ class Planner {
   // A row that the sum adds, until a product has it for its bias, and where it is added.
   Node* row_ = nullptr;
   const Node* row_sum_ = nullptr;
-  std::vector<const Node*> summed_;  ///< the products, and what is computed of them
+  OpaqueOps::Values summed_;  ///< the products, and what is computed of them
   std::optional<Refusal> refusal_;
 };
 

@@ -2,6 +2,7 @@
 
 #include "cost/products.hpp"
 #include "cost/schedules.hpp"
+#include "cost/transfers.hpp"
 #include "graph/ir/ops.hpp"
 #include "graph/ir/shards.hpp"
 #include "graph/passes/gather_fusion.hpp"
@@ -70,6 +71,22 @@ Work work_of(const Node& fused, int world) {
     add_product(work, flops_of(type_of(left).numel(), *b[i].node()), element_bytes(left));
   }
   return work;
+}
+
+Transfer transfer_of(const Node& collective, int world) {
+  const bool gathers = collective.is_call_of(op::kFunctionalAllGather);
+  const double bytes =
+      received_bytes(gathers ? type_of(collective) : type_of(*collective.arguments()[0].node()), world);
+  return {.bytes = bytes, .beside_us = cost::low_contention_us(bytes)};
+}
+
+double product_us_of(Node& node) {
+  if (const auto product = as_product(node); product && product->computed_at == &node)
+    return cost::product_us(product->flops(), element_bytes(*product->a));
+  if (!node.is_call_of(op::kBmm)) return 0;
+  const TensorType& a = type_of(*node.arguments()[0].node());
+  const double flops = 2.0 * static_cast<double>(a.numel()) * static_cast<double>(type_of(node).shape[2]);
+  return cost::product_us(flops, element_bytes(a));
 }
 
 double saved_us(const Work& work, int world) {

@@ -25,4 +25,14 @@ struct Work {
 /// in `world` pieces, all but one piece of the shorter of the two hides behind the longer.
 [[nodiscard]] double saved_us(const Work& work, int world);
 
+/// What a gather or scatter along dim 0 does on one rank.
+struct Transfer {
+  double bytes = 0;      ///< received
+  double beside_us = 0;  ///< expected beside products, without their multiprocessors
+};
+[[nodiscard]] Transfer transfer_of(const Node& collective, int world);
+
+/// Of a call that multiplies matrices; 0 for others.
+[[nodiscard]] double product_us_of(Node& node);
+
 }  // namespace tandem::graph

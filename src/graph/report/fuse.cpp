@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <array>
+#include <map>
 #include <set>
 #include <tandem/graph/fuse.hpp>
 #include <tandem/graph/passes.hpp>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "base/format.hpp"
@@ -159,11 +161,24 @@ double num_collectives(const Node& node) {
 void judge(Graph& graph, std::vector<CollectiveReport>& collectives, const FuseOptions& options) {
   const auto nodes = nodes_by_collective(graph);
   const OpaqueOps opaque(graph);
+  // Thousands of collectives may have become one op: it is looked at once.
+  std::map<std::pair<Kind, std::vector<Node*>>, const CollectiveReport*> judged;
   for (CollectiveReport& one : collectives) {
     const auto found = nodes.find(one.node);
     const std::string name = name_of_coalesced(one.node).value_or(one.node);
     Node* const node = found == nodes.end() ? graph.find(name) : most_fused(found->second);
     if (node != nullptr && op::is_fused(node->target())) {
+      if (found != nodes.end()) {
+        const auto [known, is_new] = judged.try_emplace({one.kind, found->second}, &one);
+        if (!is_new) {
+          const CollectiveReport& same = *known->second;
+          one.fused_into = same.fused_into;
+          one.saved_us = same.saved_us;
+          one.num_products = same.num_products;
+          one.products_left = same.products_left;
+          continue;
+        }
+      }
       one.fused_into = node->name();
       const int world = graph.header.world_size;
       // Where overlap would cost, the op runs its serial road.
@@ -186,15 +201,29 @@ void judge(Graph& graph, std::vector<CollectiveReport>& collectives, const FuseO
   }
 }
 
+/// Collectives that products hide although they are not fused.
+void note_beside(Graph& graph, std::vector<CollectiveReport>& collectives) {
+  std::unordered_map<std::string_view, std::string_view> beside;  // by the collective
+  for (const Node& node : graph.nodes()) {
+    if (!op::is_low_contention(node.target())) continue;
+    for (const std::string& name : node.collectives()) beside[name] = node.name();
+  }
+  for (CollectiveReport& one : collectives) {
+    const auto found = beside.find(one.node);
+    if (!one.fused_into && found != beside.end()) one.runs_beside = found->second;
+  }
+}
+
 }  // namespace
 
 Result<FuseReport> fuse(Graph& graph, const FuseOptions& options) {
   FuseReport report{.collectives = find_collectives(graph), .fused = {}};
-  const auto passes = all_passes();  // the last two give collectives PyTorch's form again: judged before
   const auto note = [&](const Pass& pass, const Graph& /*rewritten*/) {
-    if (&pass == &passes[passes.size() - 3]) judge(graph, report.collectives, options);
+    // The passes behind it give collectives PyTorch's form again.
+    if (pass.name == "clean-up") judge(graph, report.collectives, options);
   };
-  TANDEM_TRY(run_passes(graph, passes, note, options));
+  TANDEM_TRY(run_passes(graph, all_passes(), note, options));
+  if (options.low_contention) note_beside(graph, report.collectives);
   for (const CollectiveReport& one : report.collectives) {
     if (one.fused_into) ++report.fused[graph.find(*one.fused_into)->target()];
   }

@@ -19,6 +19,7 @@ std::string to_json(const FuseReport& report) {
     row["products_left"] = one.products_left;
     row["reason"] = one.reason ? nlohmann::ordered_json(to_string(*one.reason)) : nullptr;
     row["detail"] = one.detail;
+    row["runs_beside"] = one.runs_beside ? nlohmann::ordered_json(*one.runs_beside) : nullptr;
     row["is_legal"] = one.is_legal;
     row["bytes"] = one.bytes;
     row["saved_us"] = std::round(one.saved_us * 10) / 10;
@@ -47,8 +48,9 @@ std::string to_table(const FuseReport& report) {
         text += fmt::format(" with {} of {} products", one.num_products, one.num_products + num_left);
       text += "\n";
     } else {
-      text += fmt::format("{}: {}{}\n", to_string(*one.reason), describe(*one.reason),
-                          one.detail.empty() ? "" : ": " + one.detail);
+      text += fmt::format("{}: {}{}{}\n", to_string(*one.reason), describe(*one.reason),
+                          one.detail.empty() ? "" : ": " + one.detail,
+                          one.runs_beside ? "; runs beside products as " + *one.runs_beside : "");
     }
   }
   for (const auto& [op, count] : report.fused) {

@@ -6,6 +6,7 @@
 #include <tandem/program/host/executor.hpp>
 #include <tandem/symm/symmetric_memory.hpp>
 
+#include "base/byte_size.hpp"
 #include "base/format.hpp"
 #include "base/overlap.hpp"
 #include "base/try.hpp"
@@ -91,6 +92,7 @@ struct Executor::Impl {
   std::shared_ptr<Memory> memory = std::make_shared<Memory>();
   std::vector<std::unique_ptr<Stream>> workers;
   Bindings bindings;
+  std::shared_ptr<const timeline::StepList> noted_steps;  // null until a timeline asks
 
   [[nodiscard]] Result<void> make_local(std::span<const TensorView> like);
   [[nodiscard]] Result<void> connect();
@@ -113,6 +115,7 @@ Result<void> Executor::Impl::make_local(std::span<const TensorView> like) {
     TANDEM_ASSIGN(memory->symmetric, symm::empty({program.memory.workspace_bytes}, DType::kU8, device));
   }
   bindings = Bindings(program);
+  bindings.bind_group(group);
   for (int i = 1; i < program.num_lanes; ++i) {
     bindings.bind_lane(static_cast<Lane>(i), *workers[static_cast<std::size_t>(i - 1)]);
   }
@@ -188,6 +191,7 @@ Result<std::unique_ptr<Executor>> Executor::create(const HostProgram& program,
   const HostProgram::Container& container = program.container();
   const auto make = [&]() -> Result<std::unique_ptr<Impl>> {
     TANDEM_TRY(check_group(container, group));
+    for (const TensorView& view : like) TANDEM_TRY(byte_size(view.sizes, view.dtype, "host program: input"));
     TANDEM_ASSIGN(Unrolled unrolled, unroll_for(container, sizes_of(like), group.rank(), num_streams));
     TANDEM_TRY(check_types(container, like));
     auto made = std::make_unique<Impl>(std::move(unrolled), group, device);
@@ -216,7 +220,9 @@ Result<void> Executor::run(std::span<const TensorView> inputs, const TensorView&
   impl_->bindings.bind_lane(kCurrent, stream);
   return coll::run_collective(
       {.group = impl_->group, .stream = stream, .fingerprint = impl_->fingerprint, .label = "host program"},
-      [&](symm::Handle*) { return program::run(impl_->unrolled.program, impl_->bindings); });
+      [&](symm::Handle*) {
+        return program::run(impl_->unrolled.program, impl_->bindings, &impl_->noted_steps);
+      });
 }
 
 const Dims& Executor::out_sizes() const {

@@ -368,6 +368,12 @@ Result<void> Unroller::operator()(const Set& node) {
 Result<void> Unroller::operator()(const std::shared_ptr<const ForLoop>& loop) {
   TANDEM_ASSIGN(const std::int64_t extent,
                 container_.at(loop->tensor).axis(loop->axis).extent().evaluate(values_));
+  constexpr std::int64_t kMostIterations = 65536;  // each has steps of its own
+  if (extent > kMostIterations) {
+    return failf(ErrorCode::kInvalidArgument,
+                 "host program: a loop over {} has {} iterations, need at most {}",
+                 container_.at(loop->tensor).axis(loop->axis).to_string(), extent, kMostIterations);
+  }
   for (std::int64_t i = 0; i < extent; ++i) {
     values_.insert_or_assign(loop->index, i);
     TANDEM_TRY(walk(loop->body));

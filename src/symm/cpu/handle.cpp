@@ -1,9 +1,9 @@
 #include "symm/cpu/handle.hpp"
 
-#include <cstring>
 #include <tandem/cpu/launch.hpp>
 
 #include "base/try.hpp"
+#include "device/cpu/copy_plan.hpp"
 #include "symm/cpu/group_use.hpp"
 #include "symm/cpu/link.hpp"
 #include "symm/cpu/signals.hpp"
@@ -19,17 +19,27 @@ struct PeerCopy {
   std::shared_ptr<Peers> peers;
   const char* point;  ///< of the fault plan
   int peer;
-  const void* source;
   void* target;
-  std::size_t num_bytes;
+  bool is_empty;
+  tandem::cpu::CopyPlan plan;
+
+  PeerCopy(std::shared_ptr<Peers> of, const char* fault_point, int with, const TensorView& from,
+           const TensorView& to)
+      : peers(std::move(of)),
+        point(fault_point),
+        peer(with),
+        target(to.data),
+        is_empty(to.numel() == 0),
+        plan(from, to) {}
 
   Result<void> operator()() const {
     const GroupUse use(*peers);
     TANDEM_TRY(use.check());
     const FaultAction fault = fault_at(*peers, point);
     if (peer != peers->rank) TANDEM_TRY(wait_for_link(*peers));
-    if (num_bytes > 0) std::memcpy(target, source, num_bytes);
-    if (fault == FaultAction::kCorrupt && num_bytes > 0) *static_cast<unsigned char*>(target) ^= 0x40U;
+    if (is_empty) return {};
+    plan.run();
+    if (fault == FaultAction::kCorrupt) *static_cast<unsigned char*>(target) ^= 0x40U;
     return {};
   }
 };
@@ -68,13 +78,11 @@ Result<void> CpuHandle::do_barrier(Stream& stream, int channel, Timeout timeout)
 }
 
 Result<void> CpuHandle::do_get(Stream& stream, const TensorView& from, const TensorView& to, int peer) {
-  return launch(stream, Task(PeerCopy{peers(), "get", peer, from.data, to.data,
-                                      static_cast<std::size_t>(to.size_bytes())}));
+  return launch(stream, Task(PeerCopy(peers(), "get", peer, from, to)));
 }
 
 Result<void> CpuHandle::do_put(Stream& stream, const TensorView& from, const TensorView& to, int peer) {
-  return launch(stream, Task(PeerCopy{peers(), "put", peer, from.data, to.data,
-                                      static_cast<std::size_t>(to.size_bytes())}));
+  return launch(stream, Task(PeerCopy(peers(), "put", peer, from, to)));
 }
 
 }  // namespace tandem::symm::cpu

@@ -11,15 +11,18 @@
 #include <cstring>
 
 #include "base/format.hpp"
+#include "base/memory_limit.hpp"
+#include "base/memory_pages.hpp"
+#include "base/transfer.hpp"
 #include "base/try.hpp"
 #include "symm/cookie.hpp"
-#include "symm/cpu/memory_limit.hpp"
 
 namespace tandem::symm::cpu {
 namespace {
 
 constexpr std::uint64_t kSegmentMagic = 0x746d67736d646e74;  // "tndmsgmt"
 constexpr std::uint32_t kSegmentVersion = 1;
+constexpr std::string_view kWhat = "symmetric memory";
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 std::int64_t page_bytes() {
@@ -43,14 +46,9 @@ tl::unexpected<Error> system_error(const char* call, std::int64_t num_bytes) {
               code);
 }
 
-Result<void> fill_file(int fd, const SegmentName& name) {
-  // Without it a full machine shows as SIGBUS at a later store.
-  while (::fallocate(fd, 0, 0, file_bytes(name.num_bytes)) != 0) {
-    if (errno != EINTR) return system_error("fallocate", name.num_bytes);
-  }
+Result<void> mark_file(int fd, const SegmentName& name) {
   const SegmentHeader header{kSegmentMagic, kSegmentVersion, 0, name.cookie, name.num_bytes};
-  if (::pwrite(fd, &header, sizeof(header), 0) != sizeof(header))
-    return system_error("pwrite", name.num_bytes);
+  if (!write_at(fd, &header, sizeof(header), 0)) return system_error("pwrite", name.num_bytes);
   if (::fcntl(fd, F_ADD_SEALS, kSeals) != 0) return system_error("fcntl F_ADD_SEALS", name.num_bytes);
   return {};
 }
@@ -72,12 +70,13 @@ Result<void> check_file(int fd, const SegmentName& expected) {
   }
   const int seals = ::fcntl(fd, F_GET_SEALS);
   constexpr int kNeeded = F_SEAL_SHRINK | F_SEAL_GROW;
-  if (seals < 0 || (seals & kNeeded) != kNeeded) {
+  if (seals < 0 && errno != EINVAL) return system_error("fcntl F_GET_SEALS", expected.num_bytes);
+  if (seals < 0 || (seals & kNeeded) != kNeeded) {  // EINVAL: a file of another kind has none
     return failf(ErrorCode::kInvalidArgument, "the file's seals are {:#x}, need {:#x} (shrink, grow)",
                  seals < 0 ? 0 : seals, kNeeded);
   }
   SegmentHeader header;
-  if (::pread(fd, &header, sizeof(header), 0) != sizeof(header)) {
+  if (!read_at(fd, &header, sizeof(header), 0)) {
     return failf(ErrorCode::kInvalidArgument, "the file's header cannot be read: {}", std::strerror(errno));
   }
   if (header.magic != kSegmentMagic || header.version != kSegmentVersion ||
@@ -90,17 +89,11 @@ Result<void> check_file(int fd, const SegmentName& expected) {
   return {};
 }
 
-Result<void> check_available(std::int64_t num_bytes) {
-  const MemoryLimit limit = memory_limit();
-  if (num_bytes <= limit.available_bytes - 2 * page_bytes()) return {};
-  return failf(ErrorCode::kOutOfMemory, "symmetric memory: {} bytes asked for, {} available by {}", num_bytes,
-               limit.available_bytes, limit.source);
-}
-
 }  // namespace
 
 Result<std::shared_ptr<Segment>> Segment::create(std::int64_t num_bytes) {
-  TANDEM_TRY(check_available(num_bytes));  // before addresses are asked for: its error names the limit
+  TANDEM_TRY(
+      check_memory_file(kWhat, num_bytes));  // before addresses are asked for: its error names the limit
   TANDEM_ASSIGN(const std::uint64_t cookie, random_cookie());
   TANDEM_ASSIGN(std::shared_ptr<Segment> segment, reserve(num_bytes));
   TANDEM_TRY(segment->fill(cookie));
@@ -122,11 +115,9 @@ Result<std::shared_ptr<Segment>> Segment::reserve(std::int64_t num_bytes) {
 }
 
 Result<void> Segment::fill(std::uint64_t cookie) {
-  TANDEM_TRY(check_available(name_.num_bytes));
   name_.cookie = cookie;
-  fd_ = UniqueFd(::memfd_create("tandem", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd_.valid()) return system_error("memfd_create", name_.num_bytes);
-  TANDEM_TRY(fill_file(fd_.get(), name_));
+  TANDEM_ASSIGN(fd_, create_memory_file("tandem", kWhat, file_bytes(name_.num_bytes)));
+  TANDEM_TRY(mark_file(fd_.get(), name_));
   return map(fd_.get());
 }
 
@@ -153,6 +144,7 @@ Result<void> Segment::map(int fd) {
              page_bytes()) == MAP_FAILED) {
     return system_error("mmap", name_.num_bytes);
   }
+  ::madvise(data_, num_bytes, MADV_DONTFORK);  // a child of fork() holds no memory of the group
   return {};
 }
 

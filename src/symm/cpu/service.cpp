@@ -52,6 +52,10 @@ Result<void> CpuService::enqueue_connect(Stream& stream, std::shared_ptr<Peers> 
                                                             std::move(peers))] { return peers->connect(); }));
 }
 
+Result<std::shared_ptr<Peers>> CpuService::make_reporter(Group& /*group*/) {
+  return std::make_shared<Peers>();
+}
+
 std::shared_ptr<Handle> CpuService::make_handle(std::shared_ptr<Peers> peers, std::int64_t offset_bytes) {
   return std::make_shared<CpuHandle>(std::move(peers), offset_bytes);
 }
@@ -170,6 +174,16 @@ Result<void> CpuService::enqueue_agreement(Stream& stream, Group& group, std::ui
   bootstrap::control_of(group).note_queued(sequence, executor_of_stream(stream.id()));
   return tandem::cpu::launch(stream,
                              tandem::cpu::Task(QueuedAgreement(group, sequence, fingerprint, patience)));
+}
+
+Result<void> CpuService::enqueue_end(Stream& stream, Group& group, std::uint64_t sequence) {
+  return tandem::cpu::launch(
+      stream, tandem::cpu::Task([living = GroupLife::of(group), sequence]() -> Result<void> {
+        const std::shared_lock lock(living->mutex);
+        if (living->group != nullptr)
+          bootstrap::control_of(*living->group).note_reached(sequence, CallState::kEnded);
+        return {};
+      }));
 }
 
 }  // namespace cpu

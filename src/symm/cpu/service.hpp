@@ -26,10 +26,12 @@ class CpuService : public Service {
   [[nodiscard]] bool can_place() const override { return true; }
   Result<Placed> place(Group& group, std::vector<Record> records) override;
   Result<void> enqueue_connect(Stream& stream, std::shared_ptr<Peers> peers) override;
+  Result<std::shared_ptr<Peers>> make_reporter(Group& group) override;
   std::shared_ptr<Handle> make_handle(std::shared_ptr<Peers> peers, std::int64_t offset_bytes) override;
   Result<void> enqueue_agreement(Stream& stream, Group& group, std::uint64_t sequence,
                                  const bootstrap::Fingerprint& fingerprint,
                                  std::chrono::milliseconds patience) override;
+  Result<void> enqueue_end(Stream& stream, Group& group, std::uint64_t sequence) override;
   Result<void> enqueue_chunk_waits(const Handle& handle, const AwaitedChunks& chunks,
                                    Stream& stream) override;
   Result<void> enqueue_word_write(Handle& handle, int peer, const TensorView& words, std::int64_t idx,

@@ -60,6 +60,7 @@ Result<void> view_control(ControlMemory& memory, int rank, int device, KernelCon
   control.left_stride_bytes = sizeof(bootstrap::RankArea);
   control.waits_for = on_device(memory.rank(rank).device_waits_for);
   control.fault = reinterpret_cast<KernelFault*>(on_device(memory.rank(rank).device_record));
+  control.nan_report = reinterpret_cast<NanReport*>(on_device(memory.rank(rank).nan_report));
   return {};
 }
 

@@ -57,6 +57,13 @@ Result<void> CudaHandle::do_barrier(Stream& stream, int channel, Timeout timeout
                       [&](cudaStream_t on) { return launch_barrier(kernel_handle(timeout), channel, on); });
 }
 
+Result<void> CudaHandle::do_barrier_aside(Stream& stream, int channel, int turn) {
+  if (world_size() == 1 || !meets_on_stream()) return do_barrier(stream, channel, {});
+  TANDEM_ASSIGN(CudaStream* const own, watched(stream, "barrier"));
+  fault_at(*peers(), "barrier");
+  return cuda_peers().stream_barriers().enqueue(*own, turn);
+}
+
 Result<void> CudaHandle::reset_words(Stream& stream, const TensorView& words, int channel) {
   TANDEM_ASSIGN(CudaStream* const own, tandem::cuda::cuda_stream(stream, "reset_words"));
   fault_at(*peers(), "barrier");
@@ -80,7 +87,7 @@ Result<void> CudaHandle::copy(Stream& stream, std::string_view point, const Tens
   const auto link_delay = peers()->group->config().link_delay;
   if (peer != rank() && link_delay.count() > 0) TANDEM_TRY(stream.sleep(link_delay));
   if (to.numel() == 0) return {};
-  TANDEM_TRY(stream.copy(from, to));
+  TANDEM_TRY(own->copy_by_engine(from, to));
   if (fault != FaultAction::kCorrupt) return {};
   return own->enqueue("copy (corrupted)", Waits::kForNobody, [&](cudaStream_t on) {
     return launch_flip_bit(to.data_as<std::uint8_t>(), 0x40U, on);

@@ -18,6 +18,7 @@ class CudaHandle final : public PeersHandle {
 
   [[nodiscard]] void* const* buffer_ptrs_dev() const override { return cuda_peers().buffers_dev; }
   [[nodiscard]] std::uint32_t* const* signal_pad_ptrs_dev() const override { return cuda_peers().pads_dev; }
+  [[nodiscard]] bool meets_on_stream() const override { return cuda_peers().stream_barriers().can_run(); }
   /// symm::reset_words() on a stream that watches.
   Result<void> reset_words(Stream& stream, const TensorView& words, int channel);
 
@@ -25,6 +26,7 @@ class CudaHandle final : public PeersHandle {
   Result<void> do_put_signal(Stream& stream, int dst_rank, int channel, Timeout timeout) override;
   Result<void> do_wait_signal(Stream& stream, int src_rank, int channel, Timeout timeout) override;
   Result<void> do_barrier(Stream& stream, int channel, Timeout timeout) override;
+  Result<void> do_barrier_aside(Stream& stream, int channel, int turn) override;
   Result<void> do_get(Stream& stream, const TensorView& from, const TensorView& to, int peer) override;
   Result<void> do_put(Stream& stream, const TensorView& from, const TensorView& to, int peer) override;
   Result<void> do_watch(Stream& stream) const override;

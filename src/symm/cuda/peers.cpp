@@ -12,6 +12,7 @@
 #include "base/try.hpp"
 #include "device/cuda/cuda_error.hpp"
 #include "symm/cuda/control_view.hpp"
+#include "symm/reporter.hpp"
 
 namespace tandem::symm::cuda {
 namespace {
@@ -32,6 +33,8 @@ const char* name_of(KernelCall call) {
       return "a collective";
     case KernelCall::kAwaitPartial:
       return "matmul_reduce_scatter";
+    case KernelCall::kNanCheck:
+      return "the NaN check";
   }
   return "a kernel";
 }
@@ -43,6 +46,8 @@ bool names_a_chunk(KernelCall call) {
 
 static_assert(sizeof(KernelFault) == sizeof(bootstrap::RankArea::device_record) &&
               alignof(KernelFault) <= 64 && std::is_trivially_copyable_v<KernelFault>);
+static_assert(sizeof(NanReport) == sizeof(bootstrap::RankArea::nan_report) && alignof(NanReport) <= 64 &&
+              std::is_trivially_copyable_v<NanReport>);
 
 /// By GPU.
 struct GiveUpWords {
@@ -66,6 +71,7 @@ Result<void> CudaPeers::prepare(Device& on, Group& of) {
   const tandem::cuda::CurrentDevice current(on.id().index);
   TANDEM_ASSIGN(has_given_up_, give_up_word(of, on));
   control_memory_ = bootstrap::control_of(of).memory();
+  TANDEM_ASSIGN(stream_barriers_, StreamBarriers::of(of, on));
   KernelControl words;
   words.has_given_up = has_given_up_->view().data_as<std::uint32_t>();
   TANDEM_TRY(view_control(*control_memory_, of.rank(), on.id().index, words));
@@ -95,7 +101,12 @@ CudaPeers::~CudaPeers() {
 
 Result<void> CudaPeers::status() {
   const std::shared_lock in_use(group_use);  // the group's end waits for this
-  if (control == nullptr || !group_alive.load(std::memory_order_acquire)) {
+  const bool is_alive = control != nullptr && group_alive.load(std::memory_order_acquire);
+  if (stream_barriers_) {
+    const auto ended = stream_barriers_->look(!is_alive || !control->status());
+    if (ended && is_alive) report(rank, *ended);
+  }
+  if (!is_alive) {
     TANDEM_TRY(at_end_);
     const auto found = record_of(rank);
     return found ? Result<void>(tl::unexpected(describe_alone(rank, *found))) : Result<void>();
@@ -119,8 +130,8 @@ std::optional<KernelFault> CudaPeers::record_of(int of_rank) const {
   if (std::atomic_ref(record.state).load(std::memory_order_acquire) != KernelFault::kSet) return std::nullopt;
   KernelFault found = record;
   // Another process wrote it.
-  if (found.reason != GiveUpReason::kBadArgument && (found.peer < 0 || found.peer >= world_size))
-    found.peer = -1;
+  const bool has_peer = found.reason != GiveUpReason::kBadArgument && found.reason != GiveUpReason::kNan;
+  if (has_peer && (found.peer < 0 || found.peer >= world_size)) found.peer = -1;
   return found;
 }
 
@@ -146,6 +157,7 @@ void CudaPeers::report(int of_rank, const KernelFault& found) {
     case GiveUpReason::kTimeout:
       return control->report_timeout(info, std::chrono::nanoseconds(found.waited_ns));
     case GiveUpReason::kBadArgument:
+    case GiveUpReason::kNan:
       return control->poison(describe_alone(of_rank, found), of_rank);
     case GiveUpReason::kPoisoned:
     case GiveUpReason::kNone:
@@ -154,6 +166,8 @@ void CudaPeers::report(int of_rank, const KernelFault& found) {
 }
 
 Error CudaPeers::describe_alone(int of_rank, const KernelFault& found) const {
+  if (found.reason == GiveUpReason::kNan)
+    return nan_error(of_rank, *reinterpret_cast<const NanReport*>(control_memory_->rank(of_rank).nan_report));
   if (found.reason == GiveUpReason::kBadArgument) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("{} in a kernel on rank {}: peer {} (need 0 to {}), channel {} (need 0 to {}), "

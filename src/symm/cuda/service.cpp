@@ -54,6 +54,15 @@ Result<std::unique_ptr<Joining>> CudaService::join(std::shared_ptr<Block> block,
   return std::make_unique<CudaJoining>(device_, std::move(data), std::move(pad));
 }
 
+Result<std::shared_ptr<Peers>> CudaService::make_reporter(Group& group) {
+  auto peers = std::make_shared<CudaPeers>();
+  const auto world = static_cast<std::size_t>(group.size());
+  peers->buffers.resize(world);
+  peers->pads.resize(world);
+  TANDEM_TRY(peers->prepare(device_, group));
+  return peers;
+}
+
 std::shared_ptr<Handle> CudaService::make_handle(std::shared_ptr<Peers> peers, std::int64_t offset_bytes) {
   return std::make_shared<CudaHandle>(std::static_pointer_cast<CudaPeers>(std::move(peers)), offset_bytes);
 }

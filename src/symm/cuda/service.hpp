@@ -27,6 +27,7 @@ class CudaService final : public Service {
   explicit CudaService(Device& device) : device_(device) {}
   Result<std::shared_ptr<Block>> allocate(std::int64_t num_bytes) override;
   Result<std::unique_ptr<Joining>> join(std::shared_ptr<Block> block, std::int64_t pad_bytes) override;
+  Result<std::shared_ptr<Peers>> make_reporter(Group& group) override;
   std::shared_ptr<Handle> make_handle(std::shared_ptr<Peers> peers, std::int64_t offset_bytes) override;
   /// Announces the call and returns: neither host nor stream waits for the other ranks. A disagreement is
   /// found while a host synchronizes, or at its next call; it poisons the group, which ends the waits of the

@@ -111,6 +111,10 @@ SumEpilogue epilogue_of(const Product& product, const ProductArgs& args, std::in
   return epilogue;
 }
 
+ChunkWaitLog log_of(const ProductArgs& args) {
+  return args.chunk_waits == nullptr ? ChunkWaitLog{} : *args.chunk_waits;
+}
+
 AsyncInputLaunch launch_of(const Product& product, const ProductArgs& args, const ChunkPart& part) {
   const Arrival& arrival = *args.arrival;
   const std::int64_t stride = shard_stride(product.m, static_cast<int>(product.arrival->count));
@@ -135,6 +139,7 @@ AsyncInputLaunch launch_of(const Product& product, const ProductArgs& args, cons
         static_cast<int>(std::min(arrival.senders->chunks_per_rank, product.arrival->count));
   }
   launch.start = part.start;
+  launch.log = log_of(args);
   launch.epilogue = epilogue_of(product, args, first_row);
   if (is_f8(product.a)) {
     const std::int64_t complete_row = arrival.complete ? arrival.complete->first * stride : 0;
@@ -264,7 +269,8 @@ PartialExchange exchange_of(const Product& product, const ProductArgs& args) {
                            .divisor = departure.divisor,
                            .bias = column_bias(departure.bias),
                            // The same bits on every rank, if all have the sum.
-                           .rounds_own = departure.gives_all};
+                           .rounds_own = departure.gives_all,
+                           .log = log_of(args)};
   if (departure.product != nullptr) exchange.product = departure.product->data;
   return exchange;
 }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <tandem/base/dtype.hpp>
+#include <tandem/device/chunk_waits.hpp>
 #include <tandem/gemm/chunk_order.hpp>
 #include <tandem/gemm/tile_order.hpp>
 #include <tandem/symm/kernel.hpp>
@@ -39,6 +40,7 @@ struct AsyncInputLaunch {
   int first_number = 0;     ///< signal 0's in errors
   int chunks_per_rank = 0;  ///< signals of a rank; 0: nobody knows the senders
   symm::KernelHandle waits;
+  ChunkWaitLog log;           ///< where waits for chunks are noted, if anywhere
   IncomingPieces pieces;      ///< of chunks that arrive in pieces, if any; their signals are not looked at
   PiecePush push;             ///< what the kernel sends, if anything
   int num_clusters = 1;       ///< most that run at one time

@@ -214,7 +214,8 @@ struct AsyncInputMainloop : Base {
           return can;
         };
         if (in_pieces) {
-          arrived = static_cast<int>(await_announced(announced, before_ + i, load_b_ahead) - before_);
+          arrived = static_cast<int>(
+              await_announced(announced, before_ + i, signals, params.pieces, chunk, load_b_ahead) - before_);
         } else {
           while (load_b_ahead()) continue;
           tandem::cuda::await_kernel_before();

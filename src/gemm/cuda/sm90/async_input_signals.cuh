@@ -14,7 +14,8 @@ namespace tandem::gemm::cuda {
           .complete_end = what.complete_end,
           .first_number = what.first_number,
           .chunks_per_rank = what.chunks_per_rank,
-          .waits = what.waits};
+          .waits = what.waits,
+          .log = what.log};
 }
 
 }  // namespace tandem::gemm::cuda

@@ -25,6 +25,7 @@
 //   Epoch.          See symm/kernel_inbox.hpp. A thread of each CTA reads it before the CTA's parties begin;
 //                   the last party of all to end writes it. Kernels of a group follow each other.
 
+#include <tandem/cuda/note_wait.cuh>
 #include <tandem/symm/kernel_device.cuh>
 #include <utility>
 
@@ -49,6 +50,9 @@ struct PartialCounts {
   std::uint32_t staged[2];
   std::uint32_t pushed[2];
   std::uint32_t arrived[2];  ///< own ones, of which all other ranks' blocks are there
+  // Where waits are noted.
+  std::uint32_t sender[2];      ///< whose blocks the next own strip lacks
+  std::int64_t waits_since[2];  ///< when a warp group began to wait
 };
 
 /// A tile of the product: its owner's rows count in tiles from the owner's first one.
@@ -341,8 +345,21 @@ class PartialTiles {
   /// Until all own strips so far have come from all peers.
   __device__ void await_peers() const {
     const SharedAddress arrived = shared_address(&counts_.arrived[group_]);
-    while (static_cast<std::int32_t>(load_relaxed(arrived) - own_) < 0) __nanosleep(20);
+    const auto has_come = [&] { return static_cast<std::int32_t>(load_relaxed(arrived) - own_) >= 0; };
+    if (!has_come()) {
+      // Not in registers: the sums have them.
+      if (notes()) counts_.waits_since[group_] = symm::detail::global_time_ns();
+      while (!has_come()) __nanosleep(20);
+      if (notes()) {
+        tandem::cuda::note_wait(exchange_.log, counts_.waits_since[group_],
+                                static_cast<int>(load_relaxed(shared_address(&counts_.sender[group_]))));
+      }
+    }
     static_cast<void>(load_acquire(arrived));
+  }
+
+  [[nodiscard]] __device__ bool notes() const {
+    return exchange_.log && thread() == 0;
   }
 
   /// This thread's part of a block that the first other rank has sent.
@@ -487,7 +504,7 @@ class PartialPoller {
     for (int group = 0; group < 2; ++group) {
       const Strip strip = strip_of<kColumns>(exchange_, tile, group);
       if (!is_own(exchange_, strip)) continue;
-      await_blocks(strip);
+      await_blocks(strip, group);
       __syncwarp();
       // One more than the word has: nobody else writes it.
       if (lane() == 0) store_release(shared_address(&counts_.arrived[group]), counts_.arrived[group] + 1);
@@ -504,7 +521,7 @@ class PartialPoller {
   }
   /// Words of four senders at one time. Once a wait has given up the others are skipped, and the kernel ends
   /// over what is there.
-  __device__ void await_blocks(const Strip& strip) {
+  __device__ void await_blocks(const Strip& strip, int group) {
     constexpr int kFirstLooks = 256;
     constexpr int kLanesOfSender = 8;
     static_assert(kColumns / PartialGrid::kColumns <= kLanesOfSender);
@@ -523,7 +540,9 @@ class PartialPoller {
 #pragma unroll 1
       for (int look = 0; look < kFirstLooks && !have_all_come; ++look) {
         if (look > 0) __nanosleep(50);
-        have_all_come = __all_sync(0xffffffffU, has_come());
+        const bool is_there = has_come();
+        if (exchange_.log && !is_there) tell_sender(group, sender);
+        have_all_come = __all_sync(0xffffffffU, is_there);
       }
       if (!have_all_come) {
         // It takes long: look around too.
@@ -541,6 +560,11 @@ class PartialPoller {
       }
       if (is_any) static_cast<void>(symm::detail::load_acquire(word));
     }
+  }
+
+  /// Of several that lack blocks, one.
+  __device__ void tell_sender(int group, int sender) const {
+    store_relaxed(shared_address(&counts_.sender[group]), static_cast<std::uint32_t>(sender));
   }
 
   const PartialExchange& exchange_;

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <tandem/device/chunk_waits.hpp>
 #include <tandem/symm/kernel.hpp>
 
 #include "device/cuda/kernel_list.hpp"
@@ -44,6 +45,7 @@ struct PartialExchange {
   float divisor = 1;
   ColumnBias bias;
   bool rounds_own = false;  ///< own partials are rounded before they are added, as those of others are
+  ChunkWaitLog log;         ///< where waits for partials are noted, if anywhere
   void* product = nullptr;  ///< where this rank's partials of all rows are kept: [rows, n] of out's type
 
   [[nodiscard]] constexpr bool is_any() const { return grid.owners > 1; }

@@ -266,23 +266,33 @@ __device__ inline void begin_announcing(std::uint32_t& announced) {
 
 /// By the thread that loads: waits until more than `steps` have been announced, and returns how many. What
 /// they stand for is visible to its tensor loads. Until then it calls meanwhile(), which returns whether it
-/// found something to do.
+/// found something to do. What it waits beside that is noted as a wait for `chunk`, or for no one of them
+/// where shards share tiles.
 ///
 /// Memory order: what the announcing warp acquired from the sender happens before its release, this acquire
 /// and the proxy fence behind it. The wait ends, since that of the announcing warp does.
 template <class Meanwhile>
-__device__ std::uint32_t await_announced(std::uint32_t& announced, std::uint32_t steps, Meanwhile meanwhile) {
+__device__ std::uint32_t await_announced(std::uint32_t& announced, std::uint32_t steps,
+                                         const symm::ChunkSignals& signals, const IncomingPieces& pieces,
+                                         int chunk, Meanwhile meanwhile) {
   const SharedAddress word = shared_address(&announced);
   std::uint32_t now = 0;
+  std::int64_t begin_ns = 0;
   const auto is_there = [&] { return static_cast<std::int32_t>(now - steps) > 0; };
   // Not in the loop: an acquire has the caches forget what they hold, and everybody's loads wait for that.
   for (;;) {
     now = load_relaxed(word);
     if (is_there()) break;
-    if (!meanwhile()) __nanosleep(20);
+    if (meanwhile()) continue;
+    if (signals.log && begin_ns == 0) begin_ns = symm::detail::global_time_ns();
+    __nanosleep(20);
   }
   now = load_acquire(word);
   tandem::cuda::fence_tensor_loads();
+  if (begin_ns != 0) {
+    const bool shares_tiles = pieces.tiles_per_chunk == 0;
+    tandem::cuda::note_wait(signals.log, begin_ns, shares_tiles ? -1 : signals.first_number + chunk);
+  }
   return now;
 }
 

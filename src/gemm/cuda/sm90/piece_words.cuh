@@ -72,6 +72,10 @@ __device__ inline void store_release(SharedAddress word, std::uint32_t value) {
   asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(word), "r"(value) : "memory");
 }
 
+__device__ inline void store_relaxed(SharedAddress word, std::uint32_t value) {
+  asm volatile("st.relaxed.cta.shared.u32 [%0], %1;" ::"r"(word), "r"(value) : "memory");
+}
+
 __device__ inline std::uint32_t load_relaxed(SharedAddress word) {
   std::uint32_t value = 0;
   asm volatile("ld.relaxed.cta.shared.u32 %0, [%1];" : "=r"(value) : "r"(word) : "memory");

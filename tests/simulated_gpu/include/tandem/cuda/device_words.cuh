@@ -25,6 +25,10 @@ inline void store_relaxed(std::uint32_t* word, std::uint32_t value) {
   __atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
 
+inline void store_relaxed(std::uint64_t* word, std::uint64_t value) {
+  __atomic_store_n(word, value, __ATOMIC_RELAXED);
+}
+
 inline void store_release(std::uint32_t* word, std::uint32_t value) {
   __atomic_store_n(word, value, __ATOMIC_RELEASE);
 }

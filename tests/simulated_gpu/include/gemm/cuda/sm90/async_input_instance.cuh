@@ -224,7 +224,9 @@ void multiply_tiles(const Product& product, std::uint32_t& announced, Sums& sums
     if (in_pieces && launch.scales.rows_arrive && !gave_up)
       gave_up = !tandem::symm::await_chunk(signals, a.chunk);
     for (std::int64_t k = 0; k < launch.k; k += kDepth<E>, ++step) {
-      if (in_pieces) static_cast<void>(await_announced(announced, before + step, [] { return false; }));
+      if (in_pieces)
+        static_cast<void>(
+            await_announced(announced, before + step, signals, launch.pieces, a.chunk, [] { return false; }));
       multiply(product, a, first_column, columns, k, min(k + kDepth<E>, launch.k), promotes ? part : sums);
       if (promotes) scaling.promote(step, a.count, columns, part, sums);
     }

@@ -50,6 +50,10 @@ inline void store_release(SharedAddress word, std::uint32_t value) {
   __atomic_store_n(reinterpret_cast<std::uint32_t*>(word), value, __ATOMIC_RELEASE);
 }
 
+inline void store_relaxed(SharedAddress word, std::uint32_t value) {
+  __atomic_store_n(reinterpret_cast<std::uint32_t*>(word), value, __ATOMIC_RELAXED);
+}
+
 inline std::uint32_t load_relaxed(SharedAddress word) {
   simulated::pause();
   return __atomic_load_n(reinterpret_cast<const std::uint32_t*>(word), __ATOMIC_RELAXED);

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <tandem/base/error.hpp>
+
+namespace tandem::io {
+
+/// Reads JSON. Errors: kParse "byte 12: no JSON, found 'x'", counted from 0, on one line of ASCII; also for a
+/// number that no double holds.
+[[nodiscard]] Result<nlohmann::json> parse_json(std::string_view text);
+
+/// What a file says, for an error text, on one line of ASCII. What has parts is not printed: it may be as
+/// deep as the file is long.
+[[nodiscard]] std::string shown(const nlohmann::json& value);
+
+/// What json::exception says of a value that is missing or of another type, without its number.
+[[nodiscard]] std::string reason_of(const nlohmann::json::exception& error);
+
+}  // namespace tandem::io
