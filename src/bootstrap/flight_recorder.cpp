@@ -39,31 +39,35 @@ std::atomic<std::int64_t>* time_of(RecordedCall& call, CallState state) {
   return nullptr;
 }
 
-std::uint32_t code_of(CallState state) {
-  return static_cast<std::uint32_t>(state) + 1;
+std::uint64_t code_of(CallState state) {
+  return static_cast<std::uint64_t>(state) + 1;
 }
 
-/// Nothing for a place that is free, or changes just now.
-std::optional<CallRecord> record_of(const RecordedCall& call) {
-  const std::uint32_t state = call.state.load(std::memory_order_acquire);
-  // Another process wrote it: it may be anything.
-  if (state == RecordedCall::kFree || state > code_of(CallState::kRefused)) return std::nullopt;
-  const std::uint64_t sequence = call.sequence.load(std::memory_order_acquire);
-  CallRecord record{.sequence = sequence,
-                    .fingerprint = call.fingerprint.load(std::memory_order_acquire),
-                    .op = op_of(call),
-                    .state = static_cast<CallState>(state - 1),
-                    .entered_ns = call.entered_ns.load(std::memory_order_acquire),
-                    .agreed_ns = call.agreed_ns.load(std::memory_order_acquire),
-                    .enqueued_ns = call.enqueued_ns.load(std::memory_order_acquire),
-                    .ended_ns = call.ended_ns.load(std::memory_order_acquire)};
-  // Whoever has seen a word of the next call sees that the place was free before, or the next call's number.
-  const bool is_free = call.state.load(std::memory_order_acquire) == RecordedCall::kFree;
-  const bool is_same = !is_free && call.sequence.load(std::memory_order_acquire) == sequence;
-  return is_same ? std::optional(std::move(record)) : std::nullopt;
+std::uint64_t code_of(std::uint64_t word) {
+  return word % RecordedCall::kStates;
+}
+
+std::uint64_t count_of(std::uint64_t word) {
+  return word / RecordedCall::kStates;
 }
 
 }  // namespace
+
+std::optional<CallRecord> RecordedCall::read() const {
+  const std::uint64_t before = state.load(std::memory_order_acquire);
+  // Another process wrote it: it may be anything.
+  if (code_of(before) == kFree || code_of(before) > code_of(CallState::kRefused)) return std::nullopt;
+  CallRecord record{.sequence = sequence.load(std::memory_order_acquire),
+                    .fingerprint = fingerprint.load(std::memory_order_acquire),
+                    .op = op_of(*this),
+                    .state = static_cast<CallState>(code_of(before) - 1),
+                    .entered_ns = entered_ns.load(std::memory_order_acquire),
+                    .agreed_ns = agreed_ns.load(std::memory_order_acquire),
+                    .enqueued_ns = enqueued_ns.load(std::memory_order_acquire),
+                    .ended_ns = ended_ns.load(std::memory_order_acquire)};
+  const bool is_same = count_of(state.load(std::memory_order_acquire)) == count_of(before);
+  return is_same ? std::optional(std::move(record)) : std::nullopt;
+}
 
 void FlightRing::write_op(RecordedCall& call, std::string_view op) {
   char text[RecordedCall::kOpWords * sizeof(std::uint64_t)] = {};
@@ -77,23 +81,27 @@ void FlightRing::write_op(RecordedCall& call, std::string_view op) {
 
 void FlightRing::enter(std::uint64_t sequence, std::uint64_t fingerprint, std::string_view op) {
   RecordedCall& call = place_of(sequence);
-  call.state.store(RecordedCall::kFree, std::memory_order_relaxed);
+  const std::uint64_t place =
+      (count_of(call.state.load(std::memory_order_relaxed)) + 1) * RecordedCall::kStates;
+  call.state.store(place + RecordedCall::kFree, std::memory_order_relaxed);
   call.sequence.store(sequence, std::memory_order_release);
   call.fingerprint.store(fingerprint, std::memory_order_release);
   call.entered_ns.store(host_now_ns(), std::memory_order_release);
   for (auto* const time : {&call.agreed_ns, &call.enqueued_ns, &call.ended_ns})
     time->store(0, std::memory_order_release);
   write_op(call, op);
-  call.state.store(code_of(CallState::kEntered), std::memory_order_release);
+  call.state.store(place + code_of(CallState::kEntered), std::memory_order_release);
 }
 
 void FlightRing::reach(std::uint64_t sequence, CallState state) {
   RecordedCall& call = place_of(sequence);
+  std::uint64_t seen = call.state.load(std::memory_order_acquire);
+  const std::uint64_t count = count_of(seen);
   if (call.sequence.load(std::memory_order_relaxed) != sequence) return;
   if (auto* const time = time_of(call, state)) time->store(host_now_ns(), std::memory_order_relaxed);
-  std::uint32_t seen = call.state.load(std::memory_order_relaxed);
-  while (seen != RecordedCall::kFree && seen < code_of(state) &&
-         !call.state.compare_exchange_weak(seen, code_of(state), std::memory_order_release,
+  const std::uint64_t reached = count * RecordedCall::kStates + code_of(state);
+  while (count_of(seen) == count && code_of(seen) != RecordedCall::kFree && seen < reached &&
+         !call.state.compare_exchange_weak(seen, reached, std::memory_order_release,
                                            std::memory_order_relaxed)) {
   }
 }
@@ -106,7 +114,7 @@ void FlightRing::refuse(std::uint64_t sequence, std::string_view why) {
 std::vector<CallRecord> FlightRing::read() const {
   std::vector<CallRecord> found;
   for (const RecordedCall& call : calls) {
-    if (auto record = record_of(call)) found.push_back(*std::move(record));
+    if (auto record = call.read()) found.push_back(*std::move(record));
   }
   std::sort(found.begin(), found.end(), is_before);
   return found;

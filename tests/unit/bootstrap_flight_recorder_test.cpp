@@ -57,12 +57,19 @@ struct JoinAtEnd {
   ~JoinAtEnd() { thread.join(); }
 };
 
+/// So long that it lies in two cache lines: a processor writes and reads one line almost at once.
+std::string long_op(std::uint64_t i) {
+  constexpr int kBytes = 60;
+  const std::string number = std::to_string(i);
+  return std::string(kBytes - number.size(), '.') + number;
+}
+
 TEST(FlightRing, IsReadWhileItIsWritten) {
   const auto ring = std::make_unique<FlightRing>();
   constexpr std::uint64_t kCalls = 1'000'000;
   std::atomic<bool> is_written{false};
   std::thread writer([&] {
-    for (std::uint64_t i = 0; i < kCalls; ++i) ring->enter(i, i, std::to_string(i));
+    for (std::uint64_t i = 0; i < kCalls; ++i) ring->enter(i, i, long_op(i));
     is_written = true;
   });
   const JoinAtEnd join{writer};
@@ -70,10 +77,37 @@ TEST(FlightRing, IsReadWhileItIsWritten) {
     const auto calls = ring->read();
     for (const CallRecord& call : calls) {
       ASSERT_EQ(call.fingerprint, call.sequence) << "two calls in one";
-      ASSERT_EQ(call.op, std::to_string(call.sequence));
+      ASSERT_EQ(call.op, long_op(call.sequence));
     }
   }
   EXPECT_EQ(ring->read().size(), kNumCalls);
+}
+
+TEST(FlightRing, IsReadWhileOnePlaceIsWrittenAgainAndAgain) {
+  const auto ring = std::make_unique<FlightRing>();
+  constexpr std::uint64_t kCalls = 2'000'000;
+  std::atomic<bool> is_written{false};
+  std::thread writer([&] {
+    for (std::uint64_t i = 0; i < kCalls; ++i) {
+      ring->enter(i * kNumCalls, i + 1, long_op(i));
+      ring->refuse(i * kNumCalls, long_op(i + 1));
+    }
+    is_written = true;
+  });
+  const JoinAtEnd join{writer};
+  while (!is_written) {
+    const auto call = ring->calls[0].read();
+    if (!call) continue;
+    const std::uint64_t i = call->sequence / kNumCalls;
+    if (call->fingerprint != 0) {
+      ASSERT_EQ(call->fingerprint, i + 1) << "two calls in one";
+      ASSERT_EQ(call->op, long_op(i));
+      ASSERT_EQ(call->state, CallState::kEntered);
+    } else {
+      ASSERT_EQ(call->op, long_op(i + 1)) << "the refusal of another call, or half of one";
+    }
+  }
+  EXPECT_EQ(ring->read().size(), 1U);
 }
 
 FlightRecord record_of(std::initializer_list<std::vector<CallRecord>> ranks) {
