@@ -16,8 +16,8 @@ struct alignas(64) RecordedCall {
   static constexpr std::size_t kOpWords = 9;
   static constexpr std::uint64_t kFree = 0;  ///< or being written; else 1 + a CallState
   static constexpr std::uint64_t kStates = 256;
-  /// The state, plus kStates times how often the place was written: no two calls of a place share a number, nor does
-  /// a call that was entered share one with its refusal.
+  /// The state, plus kStates times how often the place was written: no two calls of a place share that count,
+  /// nor does a call that was entered share it with its refusal.
   std::atomic<std::uint64_t> state{kFree};
   std::atomic<std::uint64_t> sequence{0};
   std::atomic<std::uint64_t> fingerprint{0};
@@ -34,10 +34,10 @@ struct alignas(64) RecordedCall {
 /// The last calls of one rank, the one with number n at place n % kNumCalls. Several threads of the rank
 /// write, but only one at a time about one call; anybody reads.
 ///
-/// A writer of a new call counts the place's writes on and makes it free, then writes all of it, each word by a
-/// release, and kEntered last. A reader takes the state, all words, then the state again, each by an acquire. A
-/// reader that took any word of a later call sees that call's count, or one behind it, in the end: a place whose
-/// count has changed is left out.
+/// A writer of a new call counts the place's writes on and makes it free, then writes all of it, each word by
+/// a release, and kEntered last. A reader takes the state, all words, then the state again, each by an
+/// acquire. A reader that took any word of a later call sees that call's count, or one behind it, in the end:
+/// a place whose count has changed is left out.
 struct FlightRing {
   static constexpr std::uint64_t kNumCalls = 2048;
   std::array<RecordedCall, kNumCalls> calls;
